@@ -22,13 +22,20 @@ type Access struct {
 	BcryptCost int
 	// MinPassword is how many characters a new password needs. Default 8; in etcd any will do.
 	MinPassword int
+	// MaxFailedLogins is how many logins may fail in a row from one address; then one in five
+	// seconds. Ten times as many may fail of one user, at all addresses where it has not logged
+	// in before. 0: any number. Default 10.
+	MaxFailedLogins int
 	// Insecure says that strangers cannot reach the member, so that it does not warn of what they
 	// could do to it. Nothing else changes.
 	Insecure bool
 }
 
 func defaultAccess() Access {
-	return Access{Token: "simple", TokenTTL: 5 * time.Minute, BcryptCost: 10, MinPassword: 8}
+	return Access{
+		Token: "simple", TokenTTL: 5 * time.Minute, BcryptCost: 10, MinPassword: 8,
+		MaxFailedLogins: 10,
+	}
 }
 
 // check says what of it cannot be.
@@ -40,6 +47,8 @@ func (a *Access) check() error {
 		return errors.New("--bcrypt-cost must be from 4 to 31")
 	case a.MinPassword < 0 || a.MinPassword > login.MaxPassword:
 		return errors.New("--min-password-length must be from 0 to 72")
+	case a.MaxFailedLogins < 0:
+		return errors.New("--max-failed-logins must not be negative")
 	}
 	return nil
 }

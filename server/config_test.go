@@ -117,6 +117,7 @@ func TestValidate(t *testing.T) {
 			c.PeerTLS = TLS{Auto: true, ClientCertAuth: true, CRLFile: "x"}
 		}},
 		{"--min-password-length", func(c *Config) { c.Access.MinPassword = 73 }},
+		{"--max-failed-logins", func(c *Config) { c.Access.MaxFailedLogins = -1 }},
 		{"--bcrypt-cost", func(c *Config) { c.Access.BcryptCost = 3 }},
 		{"--auth-token-ttl", func(c *Config) { c.Access.TokenTTL = 0 }},
 		{"client TLS: ", func(c *Config) { c.ClientTLS.CertFile = "x" }},

@@ -32,6 +32,7 @@ type logins struct {
 	node      *node
 	passwords *login.Passwords
 	tokens    login.Provider
+	attempts  attempts
 	// certificates says that the common name of a verified certificate is a user.
 	certificates bool
 	// bindings say who callers are that were identified elsewhere.
@@ -48,9 +49,13 @@ func newLogins(cfg Config, n *node) (*logins, error) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	l := &logins{
-		node:         n,
-		passwords:    login.NewPasswords(cfg.Access.BcryptCost, cfg.Access.MinPassword),
+		node: n,
+		passwords: login.NewPasswords(login.PasswordOptions{
+			Cost: cfg.Access.BcryptCost, Least: cfg.Access.MinPassword,
+			Failures: cfg.Access.MaxFailedLogins,
+		}),
 		tokens:       tokens,
+		attempts:     newAttempts(n.metrics.registry),
 		certificates: cfg.ClientTLS.ClientCertAuth,
 	}
 	if err := l.openBindings(cfg); err != nil {
@@ -92,7 +97,10 @@ func (n *node) LogIn(ctx context.Context, user, password string) (string, error)
 		}
 		// Of one who is not there nothing is told, nor whether there is a password.
 		hash, _ := users{v}.Hash(user)
-		right, err := n.logins.passwords.Check(ctx, hash, password)
+		right, err := n.logins.passwords.Check(ctx, login.Login{
+			User: user, Password: password, Address: api.Address(ctx), Hash: hash,
+		})
+		n.logins.attempts.count(right, err)
 		if err != nil {
 			return "", err
 		}

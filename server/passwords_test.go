@@ -1,6 +1,10 @@
 package server
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -43,6 +47,65 @@ func TestShortPasswordIsRefused(t *testing.T) {
 		}
 		if err != nil && !strings.Contains(err.Error(), "needs at least 8 characters") {
 			t.Errorf("%q: %v does not say what to do", step.password, err)
+		}
+	}
+}
+
+// Failed logins are limited, over gRPC and JSON together, whatever address a client of the gateway
+// says it has. The error says what to do, and the metric tells of it.
+func TestFailedLoginsAreLimited(t *testing.T) {
+	t.Parallel()
+	c := cheapConfig(shortDir(t))
+	c.Access.MaxFailedLogins = 4
+	r := run(t, c)
+	withUsers(t, r)
+	socket := r.cfg.URLs.ListenClient[0].Path
+	auth := pb.NewAuthClient(dial(t, socket, nil))
+	grpc := func(user, password string) error {
+		_, err := auth.Authenticate(t.Context(),
+			&pb.AuthenticateRequest{Name: user, Password: password})
+		return err
+	}
+	gateway := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	viaJSON := func(from string) int {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			"http://m/v3/auth/authenticate", strings.NewReader(`{"name":"alice","password":"x"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Grpc-Metadata-X-Forwarded-For", from)
+		q.Header.Set("X-Forwarded-For", from)
+		resp, err := gateway.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	for range 2 {
+		if err := grpc("alice", "x"); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("over gRPC: %v", err)
+		}
+	}
+	for i, want := range []int{400, 400, 429, 429} {
+		if got := viaJSON(fmt.Sprintf("10.0.0.%d", i)); got != want {
+			t.Errorf("over JSON, the %d. time: %d", i+1, got)
+		}
+	}
+	err := grpc("alice", "alice")
+	if status.Code(err) != codes.ResourceExhausted ||
+		!strings.Contains(err.Error(), "too many logins failed") {
+		t.Errorf("the right password: %v", err)
+	}
+	counted := r.measured(t, "leasehold_logins_total")
+	for outcome, want := range map[string]float64{"refused": 4, "limited": 3, "accepted": 0} {
+		if counted[outcome] != want {
+			t.Errorf("%s: %v, want %v", outcome, counted[outcome], want)
 		}
 	}
 }

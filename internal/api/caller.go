@@ -23,22 +23,30 @@ func Caller(ctx context.Context) string {
 	if !ok {
 		return ""
 	}
-	out := ""
-	if p.Addr != nil {
-		out = p.Addr.String()
-		switch p.Addr.Network() {
-		case "unix":
-			out = unixSocket
-		case "bufconn": // the JSON gateway, which says for whom it asks
-			out = forwardedFor(ctx)
-		}
-	}
+	out := Address(ctx)
 	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
 		if name := certificateName(info.State.PeerCertificates[0]); name != "" {
 			out = name
 		}
 	}
 	return strings.ToValidUTF8(out[:min(len(out), maxCaller)], "")
+}
+
+// Address is where a call comes from: the address of its connection, with the port unless it is
+// the JSON gateway's. It is empty if nobody knows.
+func Address(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return ""
+	}
+	switch p.Addr.Network() {
+	case "unix":
+		return unixSocket
+	case "bufconn": // the JSON gateway, which says for whom it asks
+		return forwardedFor(ctx)
+	default:
+		return p.Addr.String()
+	}
 }
 
 // forwardedFor returns the last address that the gateway noted, which is the one that it

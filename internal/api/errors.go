@@ -166,6 +166,10 @@ var wire = []struct {
 		to: rpctypes.ErrGRPCRequestTooManyRequests,
 	},
 	{
+		from: login.ErrTooManyFailures, reason: unavailable, retry: 5000,
+		to: status.Error(codes.ResourceExhausted, text(login.ErrTooManyFailures)),
+	},
+	{
 		from: login.ErrVerifyOnly, reason: invalid,
 		to: status.Error(codes.FailedPrecondition, text(login.ErrVerifyOnly)),
 	},

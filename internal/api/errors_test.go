@@ -293,6 +293,7 @@ func TestClientsRecognise(t *testing.T) {
 		case w.from == access.ErrPermissionNotGiven: //nolint:errorlint // etcd's client lacks it
 		case w.from == login.ErrPasswordTooLong, //nolint:errorlint // which etcd tells as Unknown
 			w.from == login.ErrVerifyOnly, w.from == login.ErrNoTokens: //nolint:errorlint
+		case w.from == login.ErrTooManyFailures: //nolint:errorlint // nor limits logins
 		case w.from == fsm.ErrUnreadable: //nolint:errorlint // nor can ask for what is not known
 		default:
 			t.Errorf("%v: clients do not know %q", w.from, s.Message())

@@ -40,24 +40,37 @@ func (e *TooShortError) Error() string {
 // least one, work on hashes at a time. The others go on to renew leases, however many clients
 // log in.
 type Passwords struct {
-	cost    int
-	least   int           // characters of a new password
+	cost     int
+	least    int // characters of a new password
+	failures *Failures
+
 	turns   chan struct{} // filled by those who work
 	waiting chan struct{} // filled by those who work or wait
 
 	nobody func() []byte // a hash that stands for a user who does not exist
 }
 
-// NewPasswords returns a Passwords that makes hashes of a cost, see [CheckCost], and takes new
-// passwords of at least so many characters.
-func NewPasswords(cost, least int) *Passwords {
+// PasswordOptions is what [NewPasswords] takes.
+type PasswordOptions struct {
+	// Cost is that of new hashes, see [CheckCost].
+	Cost int
+	// Least is how many characters a new password needs.
+	Least int
+	// Failures is how many logins may fail in a row from one address; 0: any number.
+	Failures int
+}
+
+// NewPasswords returns a Passwords.
+func NewPasswords(o PasswordOptions) *Passwords {
 	return &Passwords{
-		cost:    cost,
-		least:   least,
+		cost:     o.Cost,
+		least:    o.Least,
+		failures: NewFailures(o.Failures),
+
 		turns:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		waiting: make(chan struct{}, maxWaiting),
 		nobody: sync.OnceValue(func() []byte {
-			hash, err := bcrypt.GenerateFromPassword([]byte("nobody"), cost)
+			hash, err := bcrypt.GenerateFromPassword([]byte("nobody"), o.Cost)
 			if err != nil {
 				panic("login: " + err.Error()) // the cost was not checked
 			}
@@ -84,23 +97,43 @@ func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
 	return bcrypt.GenerateFromPassword([]byte(password), p.cost)
 }
 
-// Check reports whether a hash is that of a password. Without a hash it takes as long as with one
-// and reports false, so that nobody learns from the time which users there are. Only a password
-// that no user can have is refused at once: those that wait for their turn take little memory.
-func (p *Passwords) Check(ctx context.Context, hash []byte, password string) (bool, error) {
-	if len(password) > MaxPassword { // bcrypt would take it for its first bytes
+// Login is an attempt to log in by a password.
+type Login struct {
+	User, Password string
+	// Address is where it comes from.
+	Address string
+	// Hash is that of the user's password, nil if there is none.
+	Hash []byte
+}
+
+// Check reports whether the hash of a login is that of its password. Without a hash it takes as
+// long as with one and reports false, so that nobody learns from the time which users there are.
+// Only a password that no user can have is refused at once: those that wait for their turn take
+// little memory. The error is ErrTooManyFailures when the user or the address must wait, see
+// [Failures].
+func (p *Passwords) Check(ctx context.Context, l Login) (bool, error) {
+	if err := p.failures.check(l.User, l.Address); err != nil {
+		return false, err
+	}
+	if len(l.Password) > MaxPassword { // bcrypt would take it for its first bytes
+		p.failures.note(l.User, l.Address, false)
 		return false, nil
 	}
 	if err := p.enter(ctx); err != nil {
 		return false, err
 	}
 	defer p.leave()
-	known := len(hash) > 0
-	if !known {
+	if err := p.failures.check(l.User, l.Address); err != nil {
+		return false, err // many were let in together, and failed
+	}
+	hash := l.Hash
+	if len(hash) == 0 {
 		hash = p.nobody()
 	}
-	err := bcrypt.CompareHashAndPassword(hash, []byte(password))
-	return err == nil && known, nil
+	err := bcrypt.CompareHashAndPassword(hash, []byte(l.Password))
+	right := err == nil && len(l.Hash) > 0
+	p.failures.note(l.User, l.Address, right)
+	return right, nil
 }
 
 // enter waits for a turn.

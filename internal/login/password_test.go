@@ -12,14 +12,15 @@ import (
 
 func check(t *testing.T, p *Passwords, hash []byte, password string, want bool) {
 	t.Helper()
-	if ok, err := p.Check(t.Context(), hash, password); ok != want || err != nil {
+	ok, err := p.Check(t.Context(), Login{Hash: hash, Password: password})
+	if ok != want || err != nil {
 		t.Errorf("password %q: %v, %v", password, ok, err)
 	}
 }
 
 // TestPasswords checks right and wrong passwords, also such that bcrypt alone would mistake.
 func TestPasswords(t *testing.T) {
-	p := NewPasswords(bcrypt.MinCost, 0)
+	p := NewPasswords(PasswordOptions{Cost: bcrypt.MinCost})
 	for _, password := range []string{"", "secret", strings.Repeat("x", 72), "a\x00b"} {
 		hash, err := p.Hash(t.Context(), password)
 		if err != nil {
@@ -46,7 +47,7 @@ func TestPasswords(t *testing.T) {
 // TestShortPasswords is CVE-2020-15115 of etcd, where a password of one letter was taken. A
 // character counts as one, however many bytes it has.
 func TestShortPasswords(t *testing.T) {
-	p := NewPasswords(bcrypt.MinCost, 8)
+	p := NewPasswords(PasswordOptions{Cost: bcrypt.MinCost, Least: 8})
 	for _, password := range []string{"", "1234567", "äöüäöüä"} {
 		_, err := p.Hash(t.Context(), password)
 		if e := new(TooShortError); !errors.As(err, &e) || e.Least != 8 {
@@ -69,7 +70,7 @@ func TestShortPasswords(t *testing.T) {
 // TestPasswordsTakeTurns fills all turns, and then all room to wait.
 func TestPasswordsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPasswords(bcrypt.MinCost, 0)
+		p := NewPasswords(PasswordOptions{Cost: bcrypt.MinCost})
 		for range cap(p.turns) {
 			if err := p.enter(t.Context()); err != nil {
 				t.Fatal(err)
@@ -79,7 +80,7 @@ func TestPasswordsTakeTurns(t *testing.T) {
 		gone := make(chan error, maxWaiting)
 		for range maxWaiting - cap(p.turns) {
 			go func() {
-				_, err := p.Check(ctx, nil, "x")
+				_, err := p.Check(ctx, Login{Password: "x"})
 				gone <- err
 			}()
 		}

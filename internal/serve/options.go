@@ -132,6 +132,9 @@ func (f *flags) addClientSecurity() {
 		"How dear the hash of a new password is, 4 to 31: one more doubles it.")
 	fs.IntVar(&c.MinPassword, "min-password-length", c.MinPassword,
 		"The shortest new password, in characters. 0: any, as in etcd.")
+	fs.IntVar(&c.MaxFailedLogins, "max-failed-logins", c.MaxFailedLogins,
+		"How many logins may fail in a row from one address, before one in five seconds is looked at. "+
+			"0: any number.")
 	fs.BoolVar(&c.Insecure, "insecure", false, "Do not warn that other machines reach the client "+
 		"URLs without TLS or without access control.")
 	fs.StringVar(&t.ClientCertFile, "client-cert-file", "",

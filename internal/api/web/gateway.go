@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -95,6 +96,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusRequestEntityTooLarge,
 			failure{Code: int(codes.ResourceExhausted), Message: errTooLarge.Error()})
 		return
+	}
+	// Where a call comes from the library says itself, behind what is said here. A socket has no
+	// address, and nobody on it may make one up.
+	if _, _, err := net.SplitHostPort(r.RemoteAddr); err != nil {
+		r.Header.Del("X-Forwarded-For")
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)

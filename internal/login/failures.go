@@ -1,0 +1,153 @@
+package login
+
+import (
+	"container/list"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// ErrTooManyFailures means that so many logins have failed that the password is not looked at.
+var ErrTooManyFailures = errors.New(
+	"login: too many logins failed; wait some seconds, then log in again")
+
+// How many logins may fail in a row, and how soon one more may. A user has many times what an
+// address has: so from one address nobody can keep a user from logging in from another.
+const (
+	failuresPeriod = 5 * time.Second // of an address, and of a user at an address where it is known
+	userFactor     = 10
+)
+
+// maxTracked bounds what is kept of each kind. What was used longest ago goes first.
+const maxTracked = 1 << 14
+
+// Failures bounds the passwords that strangers can try.
+//
+// A login that fails costs one of its address and one of its user. Those who have none left are
+// refused before their password is looked at, until one is there again. A user that has logged in
+// from an address counts there for itself: whatever strangers try, it can log in from there.
+// Logins that succeed cost nothing.
+type Failures struct {
+	most int // in a row, of an address; 0: no bound
+	now  func() time.Time
+
+	mu        sync.Mutex // guards what follows
+	users     buckets
+	addresses buckets
+	known     buckets // by user and address, of logins that succeeded
+}
+
+// NewFailures returns a Failures that lets so many logins in a row fail from an address; 0 is any
+// number.
+func NewFailures(most int) *Failures {
+	return &Failures{
+		most: most, now: time.Now,
+		users:     newBuckets(rate.Every(failuresPeriod/userFactor), most*userFactor),
+		addresses: newBuckets(rate.Every(failuresPeriod), most),
+		known:     newBuckets(rate.Every(failuresPeriod), most),
+	}
+}
+
+// check returns ErrTooManyFailures if a login of a user from an address must wait.
+func (f *Failures) check(user, address string) error {
+	if f.most == 0 {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.now()
+	for _, b := range f.of(user, place(address)) {
+		if b.TokensAt(now) < 1 {
+			return ErrTooManyFailures
+		}
+	}
+	return nil
+}
+
+// note takes what came of a login.
+func (f *Failures) note(user, address string, right bool) {
+	if f.most == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	address = place(address)
+	if right {
+		f.known.at(pair{user, address})
+		return
+	}
+	now := f.now()
+	for _, b := range f.of(user, address) {
+		b.AllowN(now, 1)
+	}
+}
+
+// of returns what a failed login of a user from an address costs one of.
+func (f *Failures) of(user, address string) []*rate.Limiter {
+	if b, ok := f.known.find(pair{user, address}); ok {
+		return []*rate.Limiter{b}
+	}
+	return []*rate.Limiter{f.users.at(pair{user: user}), f.addresses.at(pair{address: address})}
+}
+
+// place is what counts of an address: not the port, and of IPv6 what a site has to itself.
+func place(address string) string {
+	at, err := netip.ParseAddr(address)
+	if err != nil {
+		with, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return address
+		}
+		at = with.Addr()
+	}
+	if at = at.Unmap(); at.Is6() {
+		site, _ := at.WithZone("").Prefix(64) // never fails: 64 is at most its length
+		return site.String()
+	}
+	return at.String()
+}
+
+// pair is a user, an address, or both.
+type pair struct{ user, address string }
+
+// buckets has a bucket for each of those that were used last.
+type buckets struct {
+	limit rate.Limit
+	burst int
+	all   map[pair]*list.Element
+	uses  *list.List // of *bucket, the last one first
+}
+
+type bucket struct {
+	*rate.Limiter
+	of pair
+}
+
+func newBuckets(limit rate.Limit, burst int) buckets {
+	return buckets{limit: limit, burst: burst, all: make(map[pair]*list.Element), uses: list.New()}
+}
+
+func (b *buckets) find(of pair) (*rate.Limiter, bool) {
+	e, ok := b.all[of]
+	if !ok {
+		return nil, false
+	}
+	b.uses.MoveToFront(e)
+	return e.Value.(*bucket).Limiter, true
+}
+
+// at returns that of somebody, a full one if there was none.
+func (b *buckets) at(of pair) *rate.Limiter {
+	if l, ok := b.find(of); ok {
+		return l
+	}
+	l := rate.NewLimiter(b.limit, b.burst)
+	b.all[of] = b.uses.PushFront(&bucket{l, of})
+	if len(b.all) > maxTracked {
+		delete(b.all, b.uses.Remove(b.uses.Back()).(*bucket).of)
+	}
+	return l
+}

@@ -1,0 +1,218 @@
+package login
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+// guarded has passwords whose hashes are those of the users' names, and a clock.
+type guarded struct {
+	*Passwords
+	clock time.Time
+	hash  []byte // of "right"
+}
+
+func newGuarded(t *testing.T, most int) *guarded {
+	t.Helper()
+	hash, err := bcrypt.GenerateFromPassword([]byte("right"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &guarded{
+		Passwords: NewPasswords(PasswordOptions{Cost: bcrypt.MinCost, Failures: most}),
+		clock:     time.Unix(1_000_000, 0), hash: hash,
+	}
+	g.failures.now = func() time.Time { return g.clock }
+	return g
+}
+
+// logIn tries a password, and returns what came of it.
+func (g *guarded) logIn(t *testing.T, user, password, address string) string {
+	t.Helper()
+	right, err := g.Check(t.Context(), Login{
+		User: user, Password: password, Address: address, Hash: g.hash,
+	})
+	switch {
+	case errors.Is(err, ErrTooManyFailures):
+		return "limited"
+	case err != nil:
+		t.Fatal(err)
+	case right:
+		return "right"
+	}
+	return "wrong"
+}
+
+// A stranger at one address has a few tries, then one in five seconds, for all users together. The
+// right password is not looked at then, either: the answer says nothing of it.
+func TestFailuresOfAnAddress(t *testing.T) {
+	g := newGuarded(t, 3)
+	for i, want := range []string{"wrong", "wrong", "wrong", "limited"} {
+		// Another port is no other address.
+		at := fmt.Sprintf("192.0.2.1:%d", i+1)
+		if got := g.logIn(t, fmt.Sprint("user", i), "guess", at); got != want {
+			t.Errorf("try %d: %s", i, got)
+		}
+	}
+	if got := g.logIn(t, "alice", "right", "192.0.2.1:9"); got != "limited" {
+		t.Errorf("the right password: %s", got)
+	}
+	if got := g.logIn(t, "alice", "right", "192.0.2.2:9"); got != "right" {
+		t.Errorf("from another address: %s", got)
+	}
+	g.clock = g.clock.Add(failuresPeriod)
+	if got := g.logIn(t, "bob", "right", "192.0.2.1:9"); got != "right" {
+		t.Errorf("later: %s", got)
+	}
+}
+
+// A login that succeeds costs nothing: many clients behind one address, with one user, are no
+// guesses.
+func TestRightLoginsAreFree(t *testing.T) {
+	g := newGuarded(t, 1)
+	for i := range 5 {
+		if got := g.logIn(t, "alice", "right", "192.0.2.1:1"); got != "right" {
+			t.Errorf("login %d: %s", i, got)
+		}
+	}
+}
+
+// A stranger at one address cannot keep a user out who comes from another, also one at which it
+// never was.
+func TestStrangerLocksNobodyOut(t *testing.T) {
+	g := newGuarded(t, 4)
+	for range 1003 {
+		g.logIn(t, "alice", "guess", "192.0.2.1:1")
+		g.clock = g.clock.Add(time.Second)
+	}
+	if got := g.logIn(t, "alice", "right", "192.0.2.2:1"); got != "right" {
+		t.Errorf("from an address of its own: %s", got)
+	}
+}
+
+// Many strangers at many addresses have a bound, too. A user is let in where it was before, and
+// everywhere soon after they have gone.
+func TestFailuresOfAUser(t *testing.T) {
+	g := newGuarded(t, 2)
+	if got := g.logIn(t, "alice", "right", "192.0.2.1:1"); got != "right" {
+		t.Fatal(got)
+	}
+	limited := 0
+	for i := range 100 {
+		if g.logIn(t, "alice", "guess", fmt.Sprintf("[2001:db8:0:%x::1]:1", i)) == "limited" {
+			limited++
+		}
+	}
+	if limited != 100-2*userFactor {
+		t.Errorf("%d of 100 tries at 100 addresses were limited", limited)
+	}
+	for at, want := range map[string]string{"192.0.2.1:7": "right", "192.0.2.2:7": "limited"} {
+		if got := g.logIn(t, "alice", "right", at); got != want {
+			t.Errorf("during the attack at %s: %s", at, got)
+		}
+	}
+	g.clock = g.clock.Add(failuresPeriod / userFactor)
+	if got := g.logIn(t, "alice", "right", "192.0.2.2:7"); got != "right" {
+		t.Errorf("after the attack: %s", got)
+	}
+}
+
+// Where a user is known it has a bound of its own for guesses.
+func TestFailuresWhereKnown(t *testing.T) {
+	g := newGuarded(t, 2)
+	for i, c := range []struct{ password, want string }{
+		{"right", "right"},
+		{"guess", "wrong"},
+		{"guess", "wrong"},
+		{"guess", "limited"},
+		{"right", "limited"},
+	} {
+		if got := g.logIn(t, "alice", c.password, "192.0.2.1:1"); got != c.want {
+			t.Errorf("try %d: %s", i, got)
+		}
+	}
+	if got := g.logIn(t, "bob", "right", "192.0.2.1:1"); got != "right" {
+		t.Errorf("another user there: %s", got)
+	}
+}
+
+// Logins that wait for their turn together are not all looked at: Check looks again when their turn
+// has come.
+func TestFailuresOfWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuarded(t, 1)
+		for range cap(g.turns) {
+			if err := g.enter(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out := make(chan error, 8)
+		for range cap(out) {
+			go func() {
+				_, err := g.Check(t.Context(), Login{User: "alice", Password: "guess", Address: "a"})
+				out <- err
+			}()
+		}
+		synctest.Wait() // all have passed the first look
+		g.leave()
+		limited := 0
+		for range cap(out) {
+			if errors.Is(<-out, ErrTooManyFailures) {
+				limited++
+			}
+		}
+		if limited != cap(out)-1 {
+			t.Errorf("%d of %d were limited", limited, cap(out))
+		}
+	})
+}
+
+// With 0 nobody is limited.
+func TestNoBoundOfFailures(t *testing.T) {
+	g := newGuarded(t, 0)
+	for i := range 50 {
+		if got := g.logIn(t, "alice", "guess", "192.0.2.1:1"); got != "wrong" {
+			t.Fatalf("try %d: %s", i, got)
+		}
+	}
+}
+
+// What is kept has a bound: of those used longest ago nothing is known any more.
+func TestFailuresAreForgotten(t *testing.T) {
+	f := NewFailures(1)
+	for i := range maxTracked + 10 {
+		f.note(fmt.Sprint("user", i), "a", true)
+		f.note(fmt.Sprint("user", i), fmt.Sprint("b", i), false)
+	}
+	for name, b := range map[string]buckets{
+		"users": f.users, "addresses": f.addresses, "known": f.known,
+	} {
+		if len(b.all) != maxTracked || b.uses.Len() != maxTracked {
+			t.Errorf("%s: %d, %d", name, len(b.all), b.uses.Len())
+		}
+	}
+	if _, ok := f.known.find(pair{"user9", "a"}); ok {
+		t.Error("the oldest are kept")
+	}
+	if _, ok := f.known.find(pair{"user10", "a"}); !ok {
+		t.Error("others are not")
+	}
+}
+
+// TestPlace: what counts of an address.
+func TestPlace(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1:5": "192.0.2.1", "192.0.2.1": "192.0.2.1", "[::ffff:192.0.2.1]:5": "192.0.2.1",
+		"[2001:db8:1:2:3::1]:5": "2001:db8:1:2::/64", "[fe80::1%eth0]:5": "fe80::/64",
+		"2001:db8::9": "2001:db8::/64", "unix socket": "unix socket", "": "",
+	} {
+		if got := place(address); got != want {
+			t.Errorf("%q: %q", address, got)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package server
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"leasehold.dev/internal/login"
+)
+
+// attempts counts logins by password.
+type attempts struct{ *prometheus.CounterVec }
+
+func newAttempts(r *prometheus.Registry) attempts {
+	a := attempts{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "leasehold", Name: "logins_total",
+		Help: "Logins by password: accepted, refused, limited because too many were refused " +
+			"before, or failed because the member could not look.",
+	}, []string{"outcome"})}
+	for _, outcome := range []string{"accepted", "refused", "limited", "failed"} {
+		a.WithLabelValues(outcome) // so that each is there from the start
+	}
+	r.MustRegister(a)
+	return a
+}
+
+func (a attempts) count(right bool, err error) {
+	outcome := "refused"
+	switch {
+	case errors.Is(err, login.ErrTooManyFailures):
+		outcome = "limited"
+	case err != nil:
+		outcome = "failed"
+	case right:
+		outcome = "accepted"
+	}
+	a.WithLabelValues(outcome).Inc()
+}
