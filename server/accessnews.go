@@ -2,7 +2,8 @@ package server
 
 import "sync/atomic"
 
-// accessNews tells those who have something open that users or roles have changed.
+// accessNews tells those who have something open that users or roles have changed, or who a caller
+// is.
 type accessNews struct{ next atomic.Pointer[chan struct{}] }
 
 func newAccessNews() *accessNews {
@@ -17,7 +18,8 @@ func (n *accessNews) renew() *chan struct{} {
 	return n.next.Swap(&c)
 }
 
-// tell says that there was a change. The core alone calls it, after it has published the view.
+// tell says that there was a change, which everybody can see by now: the core calls it after it has
+// published the view.
 func (n *accessNews) tell() { close(*n.renew()) }
 
 // AccessChanged implements api.Guarded.

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -259,8 +260,8 @@ func watchOf(t testing.TB, c *clientv3.Client) clientv3.WatchChan {
 }
 
 // A watch ends at once, though nothing happens to its keys, when its principal is bound no more,
-// when its roles may no more, and when its token has ended. A change of the file that leaves it as
-// it is does not end it.
+// or to other roles, and when its roles may no more. A change of the file that leaves it as it is
+// does not end it.
 func TestBoundWatchEnds(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
@@ -303,12 +304,6 @@ func TestBoundWatchEnds(t *testing.T) {
 	ends(watch, "with other roles")
 	writeBindings(t, c.Access.BindingsFile, text)
 	r.Reload()
-
-	short := tokenClient(t, r, corp.Token(t, "k", "bob", jwt.MapClaims{
-		"groups": "writers", "exp": time.Now().Add(3 * time.Second).Unix(),
-	}))
-	watch = watchOf(t, short)
-	ends(watch, "after the end of the token")
 
 	watch = watchOf(t, client)
 	r.asRoot(t, &fsm.RoleRevoke{Role: "a", Key: "a", End: "b"})
@@ -360,6 +355,59 @@ func TestBoundStreamUser(t *testing.T) {
 	if !errors.Is(err, access.ErrPermissionDenied) {
 		t.Errorf("a principal with the name of a user: %v", err)
 	}
+}
+
+// What is open ends with the token that it was opened with: then all that is open looks again.
+func TestBoundStreamEnds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	corp := newIssuer(t)
+	keys := writeBindings(t, filepath.Join(dir, "keys"), string(corp.KeySet()))
+	text := strings.Replace(bindingsFor(corp), "clock-leeway: 1ms", "keys-file: "+keys, 1)
+	c := cheapConfig(dir)
+	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), text)
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{core: &core{waiting: waiting{accessNews: newAccessNews()}, log: c.Logger}}
+		n.view.Store(fsm.New(fsm.Config{}).View())
+		l := &logins{node: n}
+		if err := l.openBindings(c); err != nil {
+			t.Fatal(err)
+		}
+		defer l.bindings.Close()
+		opened := func(subject string, d time.Duration) *streamUser {
+			ctx := metadataContext(t.Context(), corp.Token(t, "k", subject, jwt.MapClaims{
+				"groups": "writers", "exp": time.Now().Add(d).Unix(),
+			}))
+			who, err := l.caller(ctx)
+			if err != nil || who.User != "corp:"+subject {
+				t.Fatalf("the caller is %+v, %v", who, err)
+			}
+			return l.stays(ctx, who)
+		}
+		called := opened("bob", time.Minute)
+		defer called.wakeAtEnd()()
+		opened("eve", time.Second).wakeAtEnd()() // ends before its token
+		changed := n.AccessChanged()
+		time.Sleep(90*time.Second - 1) // with the leeway
+		select {
+		case <-changed:
+			t.Error("something is told before the end of the token")
+		default:
+		}
+		if got := called.Caller(); got.User != "corp:bob" {
+			t.Errorf("before the end of its token a stream is of %+v", got)
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		select {
+		case <-changed:
+		default:
+			t.Error("nothing is told at the end of the token")
+		}
+		if got := called.Caller(); got != ended {
+			t.Errorf("after the end of its token a stream is of %+v", got)
+		}
+	})
 }
 
 // A member with a file that is wrong does not start. One that asks nobody for the certificates
