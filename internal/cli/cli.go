@@ -253,7 +253,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		},
 		groupCluster: {
 			a.endpointCommand(), a.memberCommand(), a.moveLeaderCommand(),
-			a.authCommand(), a.userCommand(), a.roleCommand(),
+			a.authCommand(), a.initAccessCommand(), a.userCommand(), a.roleCommand(),
 		},
 		groupMaintenance: {
 			a.compactionCommand(), a.defragCommand(), a.alarmCommand(), a.snapshotCommand(),

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	native "leasehold.dev/api/leasehold/v1"
+)
+
+// undoTime bounds the undoing of a set-up that failed.
+const undoTime = 10 * time.Second
+
+// firstAccess is the first users and roles of a cluster, and how far they are made.
+type firstAccess struct {
+	operator, app, prefix string
+	passwords             map[string]string
+	made                  []func(context.Context) error // undo what was made, in its order
+}
+
+func (a *app) initAccessCommand() *cobra.Command {
+	f := &firstAccess{}
+	cmd := &cobra.Command{
+		Use:   "init-access [options]",
+		Short: "Makes root, an operator and a first application, and enables access control",
+		Long: "Makes the users root and --operator, which may do everything, and a user and a role " +
+			"--app, which may\nread and write keys that begin with --prefix and hold leases of such " +
+			"names. Then it enables access\ncontrol. It prints the passwords, which are nowhere else: " +
+			"run it on the machine of a member, or over TLS.\nIt is refused if there are users or " +
+			"roles already. What it made is taken back if it fails.",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 0 {
+				return badArgs("init-access command does not accept any arguments")
+			}
+			if err := f.complete(); err != nil {
+				return err
+			}
+			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+				if err := refuseSecond(ctx, c); err != nil {
+					return answer{}, err
+				}
+				if err := f.make(ctx, c); err != nil {
+					return answer{}, f.undo(err)
+				}
+				return f.answer(), nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&f.operator, "operator", "operator", "name of the operator's user")
+	cmd.Flags().StringVar(&f.app, "app", "app", "name of the application's user and role")
+	cmd.Flags().StringVar(&f.prefix, "prefix", "",
+		"what the application's keys and names of leases begin with (default: the name and a slash)")
+	return cmd
+}
+
+// complete fills in what was not given, and refuses names that cannot be.
+func (f *firstAccess) complete() error {
+	names := []string{rootRole, f.operator, f.app}
+	for i, name := range names {
+		if name == "" || slices.Contains(names[:i], name) || strings.Contains(name, ":") {
+			return badArgs("--operator and --app need two names without a colon, and neither is root")
+		}
+	}
+	if f.prefix == "" {
+		f.prefix = f.app + "/"
+	}
+	f.passwords = make(map[string]string)
+	for _, name := range names {
+		f.passwords[name] = rand.Text()
+	}
+	return nil
+}
+
+// refuseSecond refuses a cluster that has users or roles.
+func refuseSecond(ctx context.Context, c *clientv3.Client) error {
+	status, err := c.AuthStatus(ctx)
+	if err != nil {
+		return err
+	}
+	if status.Enabled {
+		return errors.New("access control is enabled already: its root can add users and roles " +
+			"(leasehold user add, leasehold role add)")
+	}
+	users, err := c.UserList(ctx)
+	if err != nil {
+		return err
+	}
+	roles, err := c.RoleList(ctx)
+	if err != nil {
+		return err
+	}
+	if len(users.Users)+len(roles.Roles) > 0 {
+		return fmt.Errorf("there are users (%s) or roles (%s) already: enable access control with "+
+			"them (leasehold auth enable), or delete them first",
+			strings.Join(users.Users, ", "), strings.Join(roles.Roles, ", "))
+	}
+	return nil
+}
+
+// make makes the users and roles, and enables access control.
+func (f *firstAccess) make(ctx context.Context, c *clientv3.Client) error {
+	for _, role := range []string{rootRole, f.app} {
+		if _, err := c.RoleAdd(ctx, role); err != nil {
+			return fmt.Errorf("add role %s: %w", role, err)
+		}
+		f.made = append(f.made, func(ctx context.Context) error {
+			_, err := c.RoleDelete(ctx, role)
+			return err
+		})
+	}
+	if _, err := c.RoleGrantPermission(ctx, f.app, f.prefix, clientv3.GetPrefixRangeEnd(f.prefix),
+		clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+		return fmt.Errorf("grant keys to role %s: %w", f.app, err)
+	}
+	names := native.NewAccessServiceClient(c.ActiveConnection())
+	if _, err := names.GrantNames(ctx, &native.GrantNamesRequest{Permission: &native.NamePermission{
+		Role: f.app, Kind: native.NamePermission_KIND_HOLD, Name: f.prefix, Prefix: true,
+	}}); err != nil {
+		return fmt.Errorf("grant names of leases to role %s: %w", f.app, err)
+	}
+	for _, x := range []struct{ user, role string }{
+		{rootRole, rootRole}, {f.operator, rootRole}, {f.app, f.app},
+	} {
+		if err := f.addUser(ctx, c, x.user, x.role); err != nil {
+			return err
+		}
+	}
+	_, err := c.AuthEnable(ctx)
+	return err
+}
+
+func (f *firstAccess) addUser(ctx context.Context, c *clientv3.Client, user, role string) error {
+	if _, err := c.UserAdd(ctx, user, f.passwords[user]); err != nil {
+		return fmt.Errorf("add user %s: %w", user, err)
+	}
+	f.made = append(f.made, func(ctx context.Context) error {
+		_, err := c.UserDelete(ctx, user)
+		return err
+	})
+	if _, err := c.UserGrantRole(ctx, user, role); err != nil {
+		return fmt.Errorf("grant role %s to user %s: %w", role, user, err)
+	}
+	return nil
+}
+
+// undo takes back what was made, and returns why that had to be.
+func (f *firstAccess) undo(why error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
+	defer cancel()
+	for _, undo := range slices.Backward(f.made) {
+		if err := undo(ctx); err != nil {
+			return fmt.Errorf("%w; and what was made could not be taken back (%w): see leasehold "+
+				"user list and leasehold role list", why, err)
+		}
+	}
+	return why
+}
+
+func (f *firstAccess) answer() answer {
+	type user struct {
+		Name     string `json:"name"`
+		Password string `json:"password"`
+		Role     string `json:"role"`
+		Prefix   string `json:"prefix,omitempty"`
+	}
+	users := []user{
+		{Name: rootRole, Password: f.passwords[rootRole], Role: rootRole},
+		{Name: f.operator, Password: f.passwords[f.operator], Role: rootRole},
+		{Name: f.app, Password: f.passwords[f.app], Role: f.app, Prefix: f.prefix},
+	}
+	return answer{json: map[string]any{"users": users}, simple: func(p *page) {
+		p.printf("Access control is enabled. The passwords are shown here only.\n\n")
+		for i, what := range []string{
+			"may do everything: lock it away, for the day on which operators cannot log in",
+			"may do everything: give it to whoever runs the cluster, in place of root",
+			fmt.Sprintf("may read and write keys, and hold leases of names, that begin with %q: "+
+				"give it to the application", f.prefix),
+		} {
+			p.printf("user %s\n  password %s\n  %s\n", users[i].Name, users[i].Password, what)
+		}
+		p.printf("\nTry it:  leasehold --user %s:%s put %sa 1\n", f.app, f.passwords[f.app], f.prefix)
+	}}
+}
