@@ -105,6 +105,11 @@ func TestNobodyWritesNoLog(t *testing.T) {
 			!errors.Is(res.Err, access.ErrUserEmpty) {
 			t.Errorf("%T: %v, %v", c, res.Err, err)
 		}
+		for _, o := range r.node.ProposeAll(t.Context(), []fsm.Command{c, c}) {
+			if o.Err != nil || !errors.Is(o.Result.Err, access.ErrUserEmpty) {
+				t.Errorf("%T among others: %+v", c, o)
+			}
+		}
 	}
 }
 

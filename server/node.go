@@ -157,20 +157,25 @@ func (c *call) recycle() {
 }
 
 // Propose implements api.Proposer. The command is done if whoever makes the call of ctx may do it.
-// What somebody asks for who has not logged in does not come into the log.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	who := api.CallerOf(ctx)
-	var err error
-	switch {
-	case fsm.Membership(cmd):
+	err := n.somebody(ctx, who)
+	if fsm.Membership(cmd) {
 		err = n.confirmed(ctx, func(s *access.State) error { return s.CheckRoot(who) })
-	case who == (access.Caller{}):
-		err = n.confirmed(ctx, func(s *access.State) error { return s.CheckKnown(who) })
 	}
 	if err != nil {
 		return fsm.Result{Err: err}, nil
 	}
 	return n.order(ctx, fsm.OnBehalf(who, cmd))
+}
+
+// somebody says that nobody makes a call who has logged in, if that is so and needed: what such a
+// caller asks for does not come into the log.
+func (n *node) somebody(ctx context.Context, who access.Caller) error {
+	if who != (access.Caller{}) {
+		return nil
+	}
+	return n.confirmed(ctx, func(s *access.State) error { return s.CheckKnown(who) })
 }
 
 // confirmed returns what check says of users and roles that are no older than the call, nil while

@@ -23,13 +23,24 @@ func (n *node) InspectLeases(
 	return n.read(ctx, c)
 }
 
-// ProposeAll implements native.Proposer.
+// ProposeAll implements native.Proposer. Like Propose it does them for whoever makes the call.
 func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.Outcome {
 	out := make([]native.Outcome, len(commands))
+	who := api.CallerOf(ctx)
+	if err := n.somebody(ctx, who); err != nil {
+		for i := range out {
+			out[i].Result.Err = err
+		}
+		return out
+	}
+	asked := make([]fsm.Command, len(commands))
+	for i, c := range commands {
+		asked[i] = fsm.OnBehalf(who, c)
+	}
 	waiting := make([]*call, len(commands))
-	err := n.admit(commands...)
+	err := n.admit(asked...)
 	if err == nil {
-		err = n.leave(commands, waiting)
+		err = n.leave(asked, waiting)
 	}
 	if err != nil {
 		for i := range out {

@@ -15,8 +15,18 @@ type Lease struct {
 // belongs to, which is to Hold it. A lease is seen by its own user, and by those who may see its
 // name. It is held by its own user, who must still be allowed to hold its name if it has one; and
 // by those who may manage its name. Of a lease without a name and a user nobody but root may do
-// anything by this rule. The errors are those of Check.
+// anything by this rule. The errors are those of Check. They tell the name only to those who may
+// see it: a caller may have named the lease by its ID, and so ask for its name by being refused.
 func (s *State) CheckLease(c Caller, what Kind, of Lease) error {
+	return s.checkLease(c, what, of, false)
+}
+
+// CheckNamed is CheckLease for a caller that has named the lease by its name. Errors tell it.
+func (s *State) CheckNamed(c Caller, what Kind, of Lease) error {
+	return s.checkLease(c, what, of, true)
+}
+
+func (s *State) checkLease(c Caller, what Kind, of Lease, named bool) error {
 	s = s.orEmpty()
 	if !s.enabled {
 		return nil
@@ -26,18 +36,20 @@ func (s *State) CheckLease(c Caller, what Kind, of Lease) error {
 		return err
 	}
 	own := of.Principal != "" && of.Principal == u.Name
+	needs, name := what, keyrange.Range{Key: of.Name}
+	if what == Hold && !own {
+		needs = Manage
+	}
 	switch {
 	case own && (what == See || of.Name == ""), isRoot(u):
 		return nil
-	case of.Name == "":
+	case of.Name != "" && s.may(u, needs, name):
+		return nil
+	case of.Name != "" && (named || own || s.may(u, See, name)):
+		return deny(u, needs, name)
+	default:
 		return deny(u, what, keyrange.Range{})
-	case what == Hold && !own:
-		what = Manage
 	}
-	if name := (keyrange.Range{Key: of.Name}); !s.may(u, what, name) {
-		return deny(u, what, name)
-	}
-	return nil
 }
 
 // CheckGrant decides whether the caller may be granted a lease. For a name it must be allowed to

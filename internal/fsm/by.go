@@ -184,7 +184,7 @@ func (p *permission) put(c *Put) error {
 // lease once, and is refused if they are too many.
 func (p *permission) lease(id lease.ID, name string) error {
 	if of, ok := p.meant(id, name); !ok || of != (access.Lease{}) {
-		return p.access.CheckLease(p.who, access.Hold, of)
+		return p.mine(of, name)
 	}
 	if p.access.IsRoot(p.who) {
 		return nil
@@ -198,7 +198,15 @@ func (p *permission) lease(id lease.ID, name string) error {
 			return ErrTxnTooLarge
 		}
 	}
-	return p.mayWriteAll(id)
+	return access.OfLease(p.mayWriteAll(id))
+}
+
+// mine needs to hold a lease that a command names by a name, or with "" by its ID.
+func (p *permission) mine(of access.Lease, name string) error {
+	if name != "" {
+		return p.access.CheckNamed(p.who, access.Hold, of)
+	}
+	return p.access.CheckLease(p.who, access.Hold, of)
 }
 
 // meant returns whose a lease is that a command names, not ok if it is not there. Then it may be
@@ -222,7 +230,7 @@ func BelongsTo(i *lease.Info) access.Lease {
 // held needs to hold the lease. One that belongs to nobody, and has no name, is root's.
 func (p *permission) held(id lease.ID, name string) error {
 	of, _ := p.meant(id, name)
-	return p.access.CheckLease(p.who, access.Hold, of)
+	return p.mine(of, name)
 }
 
 // touch is held, but that as in etcd everybody may renew a lease that belongs to nobody and has no
@@ -240,7 +248,7 @@ func (p *permission) seen(name string) error {
 	if !ok {
 		of.Principal = ""
 	}
-	return p.access.CheckLease(p.who, access.See, of)
+	return p.access.CheckNamed(p.who, access.See, of)
 }
 
 // handOver is held, and nobody is given a lease that it may not hold. Of a principal that is no

@@ -125,7 +125,7 @@ func (s *authService) UserAdd(
 	return &pb.AuthUserAddResponse{Header: h}, nil
 }
 
-// UserGet implements pb.AuthServer. Everybody may look at himself.
+// UserGet implements pb.AuthServer. A user may look at itself.
 func (s *authService) UserGet(
 	ctx context.Context, r *pb.AuthUserGetRequest,
 ) (*pb.AuthUserGetResponse, error) {
@@ -220,7 +220,7 @@ func (s *authService) RoleAdd(
 	return &pb.AuthRoleAddResponse{Header: h}, nil
 }
 
-// RoleGet implements pb.AuthServer. Everybody may look at his own roles.
+// RoleGet implements pb.AuthServer. A user may look at its own roles.
 func (s *authService) RoleGet(
 	ctx context.Context, r *pb.AuthRoleGetRequest,
 ) (*pb.AuthRoleGetResponse, error) {
@@ -240,6 +240,9 @@ func (s *authService) RoleGet(
 	}
 	resp := &pb.AuthRoleGetResponse{Header: s.header(v)}
 	for _, p := range role.Permissions {
+		if p.Kind > access.ReadWrite {
+			continue // on names of leases, of which etcd's clients know nothing
+		}
 		resp.Perm = append(resp.Perm, &authpb.Permission{
 			PermType: authpb.Permission_Type(p.Kind), Key: []byte(p.Key), RangeEnd: []byte(p.End),
 		})

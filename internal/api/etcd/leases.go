@@ -107,12 +107,14 @@ func (s *leaseService) LeaseTimeToLive(
 ) (*pb.LeaseTimeToLiveResponse, error) {
 	resp := &pb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}
 	var keys []string
+	var of access.Lease
 	id := lease.ID(r.ID)
 	if err := known(ctx, s.node.View()); err != nil {
 		return nil, err
 	}
 	err := s.node.InspectLease(ctx, id, func(l *lease.Lessor, left lease.TTL, ok bool) {
 		info, here := l.Lookup(id)
+		of = fsm.BelongsTo(&info)
 		if !ok || !here || info.Delayed {
 			return // a lease that has ended since the leader answered is gone, too
 		}
@@ -127,6 +129,9 @@ func (s *leaseService) LeaseTimeToLive(
 		return nil, api.Error(err)
 	}
 	v := s.node.View() // as new as what f saw, or newer
+	if err := seen(ctx, v, of); err != nil {
+		return nil, err
+	}
 	if err := allKeys(ctx, v, access.Read, keys); err != nil {
 		return nil, err
 	}
@@ -139,7 +144,8 @@ func (s *leaseService) LeaseTimeToLive(
 }
 
 // LeaseLeases implements pb.LeaseServer. The leases are in the order of their
-// IDs. As in etcd the call is refused if one has a key which the caller may not read.
+// IDs. As in etcd the call is refused if one has a key which the caller may not read. Those with a
+// name, and those of a user, which etcd does not have, are told to whoever may see them.
 func (s *leaseService) LeaseLeases(
 	ctx context.Context, _ *pb.LeaseLeasesRequest,
 ) (*pb.LeaseLeasesResponse, error) {
@@ -152,12 +158,12 @@ func (s *leaseService) LeaseLeases(
 		return nil, err
 	}
 	v := s.node.View() // as new as the leases, or newer
-	if err := allLeases(ctx, v); err != nil {
+	if err := allLeases(ctx, v, view); err != nil {
 		return nil, err
 	}
 	resp := &pb.LeaseLeasesResponse{Header: s.header(v)}
 	for info := range view.All() {
-		if !info.Delayed {
+		if !info.Delayed && seen(ctx, v, fsm.BelongsTo(&info)) == nil {
 			resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: int64(info.ID)})
 		}
 	}

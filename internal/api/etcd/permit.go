@@ -7,6 +7,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
 )
 
 // What a caller is told is decided against the state from which it is told. What it lets be done is
@@ -58,9 +59,18 @@ func allKeys(ctx context.Context, v *fsm.View, what access.Kind, keys []string) 
 	return nil
 }
 
-// allLeases says why the caller may not see the leases of all keys, nil if it may. It looks at all
-// keys, unless root asks.
-func allLeases(ctx context.Context, v *fsm.View) error {
+// seen says why the caller may not be told of a lease, nil if it may. Of one without a name that
+// belongs to nobody the keys decide.
+func seen(ctx context.Context, v *fsm.View, of access.Lease) error {
+	if !v.Access.Enabled() || of == (access.Lease{}) {
+		return nil
+	}
+	return api.Error(v.Access.CheckLease(api.CallerOf(ctx), access.See, of))
+}
+
+// allLeases says why the caller may not be told all leases for which the keys decide, nil if it
+// may. It looks at all keys, unless root asks.
+func allLeases(ctx context.Context, v *fsm.View, all lease.View) error {
 	who := api.CallerOf(ctx)
 	if !v.Access.Enabled() || v.Access.IsRoot(who) {
 		return nil
@@ -68,8 +78,14 @@ func allLeases(ctx context.Context, v *fsm.View) error {
 	if err := v.Access.CheckKnown(who); err != nil {
 		return api.Error(err)
 	}
+	nobodys := make(map[int64]bool)
+	for info := range all.All() {
+		if fsm.BelongsTo(&info) == (access.Lease{}) {
+			nobodys[int64(info.ID)] = true
+		}
+	}
 	for kv := range v.KV.Ascend("", "\x00", 0) {
-		if kv.Lease == 0 {
+		if !nobodys[kv.Lease] {
 			continue
 		}
 		if err := v.Access.Check(who, access.Read, keyrange.Range{Key: kv.Key}); err != nil {

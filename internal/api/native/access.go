@@ -59,10 +59,14 @@ func (a asker) look(l *lease.Lessor, i *lease.Info) (of looked) {
 	return of
 }
 
-// looksAt says why the asker may not be told of a lease that it has named. As in etcd, a lease
-// without a name that belongs to nobody is told to those who may read all of its keys.
-func (a asker) looksAt(x looked) error {
-	if x.of != (access.Lease{}) || a.all() {
+// looksAt says why the asker may not be told of a lease that it has named by a name, or with "" by
+// its ID. As in etcd, a lease without a name that belongs to nobody is told to those who may read
+// all of its keys.
+func (a asker) looksAt(x looked, name string) error {
+	switch {
+	case name != "":
+		return a.by.CheckNamed(a.who, access.See, x.of)
+	case x.of != (access.Lease{}) || a.all():
 		return a.by.CheckLease(a.who, access.See, x.of)
 	}
 	if err := a.known(); err != nil {
@@ -70,7 +74,7 @@ func (a asker) looksAt(x looked) error {
 	}
 	for _, key := range x.keys {
 		if err := a.reads(keyrange.Range{Key: key}); err != nil {
-			return err
+			return access.OfLease(err)
 		}
 	}
 	return nil
@@ -81,7 +85,7 @@ func (a asker) looksFor(name string) error {
 	if name == "" {
 		return a.known()
 	}
-	return a.by.CheckLease(a.who, access.See, access.Lease{Name: name})
+	return a.by.CheckNamed(a.who, access.See, access.Lease{Name: name})
 }
 
 // cut leaves out of a lease what the asker may not read: keys, and ranges that the lease holds.
@@ -131,18 +135,21 @@ type need struct {
 	lease access.Lease
 }
 
-// check says what of it the asker does not have.
+// check says what of it the asker does not have. The lease comes first: what it holds is for those
+// to know whose it is.
 func (n *need) check(a asker) error {
 	if err := a.known(); err != nil {
 		return err
+	}
+	if n.holds {
+		if err := a.by.CheckLease(a.who, access.Hold, n.lease); err != nil {
+			return err
+		}
 	}
 	for _, r := range n.reads {
 		if err := a.reads(r); err != nil {
 			return err
 		}
-	}
-	if n.holds {
-		return a.by.CheckLease(a.who, access.Hold, n.lease)
 	}
 	return nil
 }

@@ -62,8 +62,8 @@ type RenewedAll interface {
 
 // Submission is one request that is left for the core.
 type Submission struct {
-	// Command is proposed; nil asks for a confirm round, after which a View is no older
-	// than any write that was acknowledged before.
+	// Command is proposed as it is: on whose behalf, it says itself (see fsm.By). Nil asks for a
+	// confirm round, after which a View is no older than any write that was acknowledged before.
 	Command fsm.Command
 	// Fill asks, with a confirm round, that the reader may cache what he reads.
 	Fill *replica.Fill

@@ -62,7 +62,7 @@ func (s *leases) Describe(
 			return nil, cmp.Or(a.known(), lease.ErrNotFound)
 		}
 		if a = s.asker(ctx); a.by.Enabled() {
-			if err := a.looksAt(seen); err != nil {
+			if err := a.looksAt(seen, r.Name); err != nil {
 				return nil, err
 			}
 			a.cut(m)
@@ -140,7 +140,7 @@ func (s *leases) CheckToken(
 	switch a := s.asker(ctx); {
 	case !a.by.Enabled():
 	case found:
-		err = a.looksAt(seen)
+		err = a.looksAt(seen, r.Name)
 	default:
 		err = a.looksFor(r.Name)
 	}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
@@ -102,7 +103,12 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 	case refusal != nil:
 		q.answer(nil, refusal)
 	case q.job.command != nil:
-		c := fsm.OnBehalf(api.CallerOf(t.ctx), q.job.command)
+		who := api.CallerOf(t.ctx)
+		if err := t.somebody(who); err != nil {
+			q.answer(nil, err)
+			return
+		}
+		c := fsm.OnBehalf(who, q.job.command)
 		t.submissions = append(t.submissions, Submission{Command: c, To: q})
 	case q.job.confirm:
 		t.submissions = append(t.submissions, Submission{Fill: q.job.fill, To: q})
@@ -114,6 +120,15 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 			q.answer(nil, err)
 		}
 	}
+}
+
+// somebody says that nobody has logged in who asks, if that is so and needed: what such a caller
+// asks for does not come into the log.
+func (t *stream) somebody(who access.Caller) error {
+	if who != (access.Caller{}) {
+		return nil
+	}
+	return t.asker(t.ctx).known()
 }
 
 // entrust gives a request to a feed, or a goroutine of its own.

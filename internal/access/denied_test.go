@@ -1,0 +1,65 @@
+package access
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/keyrange"
+)
+
+// deniers returns a state in which bob may read [a/, a0), see the names [s/, s0) and hold [h/, h0),
+// and eve has no role.
+func deniers() *State {
+	return New(true, 1, []User{
+		{Name: "bob", Roles: []string{"reader", "r 2"}},
+		{Name: "eve"},
+		{Name: "x\ny", Roles: []string{"q"}},
+	}, []Role{
+		{"reader", []Permission{{Read, "a/", "a0"}, {See, "s/", "s0"}}},
+		{"r 2", []Permission{{Hold, "h/", "h0"}}},
+	})
+}
+
+func caller(user string) Caller { return Caller{User: user, Revision: 1} }
+
+// Goal: a refusal says what the caller would need and who it is. It tells a name or a key only if
+// the caller has named it or may see it. Method: a table of questions.
+func TestDeniedText(t *testing.T) {
+	s := deniers()
+	bob, eve := caller("bob"), caller("eve")
+	key := func(key, end string) keyrange.Range { return keyrange.Range{Key: key, End: end} }
+	const isBob = `, you are bob (roles: reader, "r 2")`
+	for want, err := range map[string]error{
+		`needs write on /a/b` + isBob:                  s.Check(bob, Write, key("/a/b", "")),
+		`needs write on "/a b"` + isBob:                s.Check(bob, Write, key("/a b", "")),
+		`needs read on "" to "\x01"` + isBob:           s.Check(bob, Read, key("", "\x01")),
+		`needs read on everything from c on` + isBob:   s.Check(bob, Read, key("c", "\x00")),
+		`needs read on k, you are eve (no roles)`:      s.Check(eve, Read, key("k", "")),
+		`needs read on k, you are "x\ny" (roles: q)`:   s.Check(caller("x\ny"), Read, key("k", "")),
+		`needs write on all keys of the lease` + isBob: OfLease(s.Check(bob, Write, key("k", ""))),
+		`the lease is not yours` + isBob:               s.CheckLease(bob, See, Lease{"n", "alice"}),
+		`needs see on the name n` + isBob:              s.CheckNamed(bob, See, Lease{"n", "alice"}),
+		`needs manage on the name s/1` + isBob:         s.CheckLease(bob, Hold, Lease{"s/1", "alice"}),
+		`needs manage on the name h/1` + isBob:         s.CheckLease(bob, Hold, Lease{"h/1", "alice"}),
+		`needs hold on the name mine` + isBob:          s.CheckLease(bob, Hold, Lease{"mine", "bob"}),
+		`needs hold on the name n` + isBob:             s.CheckGrant(bob, Lease{Name: "n"}),
+		`needs manage on the name h/2` + isBob:         s.CheckGrant(bob, Lease{"h/2", "alice"}),
+		`a lease without a name is granted to others by root alone` + isBob: s.CheckGrant(bob,
+			Lease{Principal: "alice"}),
+		`the lease is not yours, you are eve (no roles)`: s.CheckLease(eve, Hold, Lease{"n", "bob"}),
+	} {
+		if !errors.Is(err, ErrPermissionDenied) || err.Error() != "permission denied: "+want {
+			t.Errorf("%v, not %s", err, want)
+		}
+	}
+}
+
+// Errors travel in headers, which have no room for long keys.
+func TestDeniedIsShort(t *testing.T) {
+	long := strings.Repeat("\xff", 1<<20)
+	err := deniers().Check(caller("bob"), Read, keyrange.Range{Key: long, End: long + "x"})
+	if err == nil || len(err.Error()) > 2000 {
+		t.Errorf("an error of %d bytes", len(err.Error()))
+	}
+}

@@ -1,0 +1,119 @@
+package native
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/prototext"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/fsm"
+)
+
+// byID are requests about leases that are another's, by their IDs: 2, whose name begins with "a/"
+// and which holds keys that do, and 3, which has such a key. They name nothing else that does.
+func byID() map[string]*pb.Request {
+	three := &pb.LeaseRef{Id: 3, Token: 3}
+	onto := func(id int64) *pb.Op {
+		return &pb.Op{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: key("b/k"), Lease: id}}}
+	}
+	txn := func(ops ...*pb.Op) *pb.Request { return requestOf(&pb.TxnRequest{Success: ops}) }
+	return map[string]*pb.Request{
+		"describe":             requestOf(&pb.DescribeRequest{Id: 2, Keys: true}),
+		"describe nobody's":    requestOf(&pb.DescribeRequest{Id: 3, Keys: true}),
+		"check a token":        requestOf(&pb.CheckTokenRequest{Id: 2, Token: 2}),
+		"check nobody's":       requestOf(&pb.CheckTokenRequest{Id: 3, Token: 3}),
+		"change the TTL":       requestOf(&pb.ChangeTTLRequest{Lease: lease2(), TtlMs: 4000}),
+		"change nobody's":      requestOf(&pb.ChangeTTLRequest{Lease: three, TtlMs: 4000}),
+		"hand over":            requestOf(&pb.HandOverRequest{Lease: lease2(), Owner: "x"}),
+		"hand over to other":   requestOf(&pb.HandOverRequest{Lease: lease2(), Principal: "other"}),
+		"resume":               requestOf(&pb.ResumeRequest{Id: 2, Secret: secretBytesOf(2)}),
+		"attach":               requestOf(&pb.AttachRequest{Lease: lease2(), Keys: [][]byte{key("b/k")}}),
+		"attach to nobody's":   requestOf(&pb.AttachRequest{Lease: three, Keys: [][]byte{key("b/k")}}),
+		"cache":                requestOf(&pb.CacheRequest{Lease: lease2()}),
+		"put":                  requestOf(&pb.PutRequest{Key: key("b/k"), Lease: 2}),
+		"put on nobody's":      requestOf(&pb.PutRequest{Key: key("b/k"), Lease: 3}),
+		"put in it":            txn(onto(2)),
+		"put on nobody's, too": txn(onto(3)),
+		"renew in it":          txn(&pb.Op{Op: &pb.Op_Renew{Renew: lease2()}}),
+		"revoke in it":         txn(&pb.Op{Op: &pb.Op_Revoke{Revoke: lease2()}}),
+		"revoke nobody's":      txn(&pb.Op{Op: &pb.Op_Revoke{Revoke: three}}),
+		"revoke":               requestOf(&pb.RevokeRequest{Leases: []*pb.LeaseRef{lease2(), three}}),
+		"renew":                requestOf(&pb.RenewRequest{Leases: []*pb.LeaseRef{lease2()}}),
+		"grant":                requestOf(&pb.GrantRequest{Id: 2, TtlMs: 5000}),
+		"list":                 requestOf(&pb.ListRequest{Keys: true}),
+	}
+}
+
+// Goal: whoever knows no more of a lease than its ID learns neither its name nor its keys nor what
+// it holds by being refused. Method: all requests about the leases of another tenant, whose answers
+// are searched for what all of its keys and names begin with.
+func TestRefusalsTellNothing(t *testing.T) {
+	n := guarded(t)
+	n.mustDo(t, "root", &fsm.Put{Key: "a/3", Lease: 3})
+	n.mustDo(t, "root", &fsm.Put{Key: "b/k"})
+	for name, r := range byID() {
+		conn := connected(t, openNode{n}, Options{})
+		s, err := pb.NewStreamServiceClient(conn).Open(as(t.Context(), "other"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Id = 1
+		if err := s.Send(&pb.ClientMessage{Requests: []*pb.Request{r}}); err != nil {
+			t.Fatal(err)
+		}
+		var answer *pb.Response
+		for answer == nil {
+			m, err := s.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(m.Responses) > 0 {
+				answer = m.Responses[0]
+			}
+		}
+		text := prototext.Format(answer)
+		if strings.Contains(text, "a/") {
+			t.Errorf("%s tells %s", name, text)
+		}
+		denied := strings.Contains(text, pb.Reason_REASON_PERMISSION_DENIED.String())
+		if taken := name == "list" || name == "grant"; denied == taken {
+			t.Errorf("%s is answered %s", name, text)
+		}
+	}
+}
+
+// unheard is a node that does not tell when users or roles change.
+type unheard struct{ openNode }
+
+// AccessChanged implements api.Guarded.
+func (unheard) AccessChanged() <-chan struct{} { return nil }
+
+// What somebody asks for over a stream of before access control was enabled, and has not logged in,
+// does not come into the log, though the stream has not ended yet.
+func TestNobodyWritesNoLog(t *testing.T) {
+	n := guarded(t)
+	n.mustDo(t, "root", &fsm.AuthDisable{})
+	s, err := pb.NewStreamServiceClient(connected(t, unheard{openNode{n}}, Options{})).
+		Open(as(t.Context(), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil { // who leads: the stream is open
+		t.Fatal(err)
+	}
+	n.mustDo(t, "", &fsm.AuthEnable{})
+	commands := len(n.commands)
+	r := requestOf(&pb.PutRequest{Key: key("b/k")})
+	r.Id = 1
+	if err := s.Send(&pb.ClientMessage{Requests: []*pb.Request{r}}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.Recv()
+	if refused, err := refusedBy(nil, err); len(m.GetResponses()) == 0 && !refused {
+		t.Errorf("the stream ends with %v", err)
+	}
+	if more := len(n.commands) - commands; more != 0 {
+		t.Errorf("%d commands of nobody are in the log; answered %v", more, m)
+	}
+}
