@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -230,7 +229,7 @@ func (k *cacheLink) lostLocked() {
 // refusedLocked takes the end of the call that the member decided on.
 func (k *cacheLink) refusedLocked(err error) {
 	k.to.Refused(err)
-	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome) {
+	if !passes(err) {
 		return
 	}
 	k.tries++

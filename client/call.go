@@ -96,6 +96,10 @@ func (s *spec) again(err error) bool {
 		return !s.unsure
 	case errors.Is(err, ErrUnavailable), broken != nil && !sent:
 		return true
+	case broken == nil && errors.Is(err, ErrNotLoggedIn):
+		// Users or roles have changed before it was applied, and nothing was done. If the login does
+		// not count any more, the stream ends, and what comes of the next one is the answer.
+		return true
 	case errors.Is(err, ErrUnknownOutcome), sent:
 		s.unsure = s.unsure || s.kind != read
 		return true

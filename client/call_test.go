@@ -253,6 +253,7 @@ func TestRefused(t *testing.T) {
 		}
 		for _, reason := range []pb.Reason{
 			pb.Reason_REASON_NO_SPACE, pb.Reason_REASON_LEASE_NOT_FOUND,
+			pb.Reason_REASON_PERMISSION_DENIED,
 		} {
 			tries = 0
 			f.set(func() {

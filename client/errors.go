@@ -53,7 +53,9 @@ const (
 	ErrNoSpace Error = "no space left in the store"
 	// ErrPermissionDenied means that the user may not do it; the message says what it would need.
 	ErrPermissionDenied Error = "permission denied"
-	// ErrNotLoggedIn means that the user has not logged in, or has to do so again.
+	// ErrNotLoggedIn means that the cluster has users, and takes neither the name and password nor
+	// the token that the client has, or it has none. Calls return it at once, but the client tries
+	// on: they succeed again when the login does.
 	ErrNotLoggedIn Error = "not logged in"
 	// ErrUnavailable means that nothing was done, as there was no member that could.
 	// Calls go on trying, so they return it only together with the end of their context. An

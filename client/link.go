@@ -455,7 +455,8 @@ func (l *link) fail(why error, match func(*call) bool) {
 	var answers []answer
 	l.mu.Lock()
 	var other *OtherClusterError
-	nothing := status.Code(why) == codes.Unimplemented || errors.As(why, &other) && other.refused
+	nothing := status.Code(why) == codes.Unimplemented || errors.As(why, &other) && other.refused ||
+		l.heard.IsZero() && status.Code(why) == codes.Unauthenticated // a stream that opens says so
 	served := l.useful || !nothing
 	if l.why == nil {
 		l.why = why

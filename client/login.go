@@ -18,9 +18,9 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// errLogin means that the cluster takes neither the user's name and password nor the token. Calls
-// fail at once with it, but the client tries on.
-var errLogin = errors.New("client: the login is refused")
+// errLogin means that the cluster takes neither the user's name and password nor the token, or that
+// there are none. Calls fail at once with it, but the client tries on.
+var errLogin = fmt.Errorf("%w: the login is refused", ErrNotLoggedIn)
 
 // checkLogin refuses a client that would be two at once.
 func (c *Config) checkLogin() error {

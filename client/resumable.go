@@ -171,10 +171,16 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 	}
 }
 
+// passes reports whether the reason of a refusal will pass: see spec.again.
+func passes(err error) bool {
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknownOutcome) ||
+		errors.Is(err, ErrNotLoggedIn)
+}
+
 // refusedLocked takes the end of the call that the member decided on.
 func (w *resumable) refusedLocked(err error) {
 	w.leftLocked()
-	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome) {
+	if !passes(err) {
 		w.overLocked(err)
 		return
 	}

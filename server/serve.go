@@ -199,11 +199,9 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		PingTimeout:          s.cfg.GRPC.KeepAliveTimeout,
 		Unary: []grpc.UnaryServerInterceptor{
 			s.rpcs.unary, s.node.ours, s.entrance.unary, s.node.logins.unary,
-			s.node.gateUnary,
 		},
 		Stream: []grpc.StreamServerInterceptor{
 			s.rpcs.stream, s.node.oursToo, s.entrance.stream, s.node.logins.stream,
-			s.node.gateStream,
 		},
 		Panics:   s.panics,
 		Answers:  listen.NewAnswers(s.cfg.Logger),

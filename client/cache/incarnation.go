@@ -177,7 +177,8 @@ func (l *incarnation) Refused(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refusal = err
-	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknownOutcome) {
+	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknownOutcome) ||
+		errors.Is(err, client.ErrNotLoggedIn) {
 		return // it is asked again
 	}
 	l.cache.o.Logger.Warn("the cluster does not take a cache", "lease", l.lease.ID(), "why", err)

@@ -65,7 +65,8 @@ func Dir(t testing.TB) string {
 }
 
 // Config is that of a member which has all that it needs in a directory. The leader of a busy
-// machine is still heard within its election timeout, and caches of tests may live long.
+// machine is still heard within its election timeout, caches of tests may live long, and passwords
+// cost little.
 func Config(dir, name string) server.Config {
 	socket := func(end string) []url.URL {
 		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name+end)}}
@@ -76,6 +77,7 @@ func Config(dir, name string) server.Config {
 	c.URLs.ListenPeer, c.URLs.AdvertisePeer = socket("p"), socket("p")
 	c.Raft.Heartbeat, c.Raft.ElectionTimeout = 100*time.Millisecond, time.Second
 	c.Lease.MaxCacheTTL = 10 * time.Minute
+	c.Access.BcryptCost, c.Access.MinPassword = 4, 0
 	return c
 }
 

@@ -1,0 +1,81 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
+)
+
+// Goal: a user that is logged in does not notice that users or roles change while what it asks for
+// is under way. Method: a member refuses a put, a watch and a cache some times for that reason, and
+// the stream goes on.
+func TestOldLoginIsTriedAgain(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		held := grant(t, c, Grant{})
+		tries := 0
+		answer := func() {
+			tries = 0
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if tries++; tries < 4 {
+					return refuse(r, pb.Reason_REASON_UNAUTHENTICATED)
+				}
+				return f.obey(s, r)
+			}
+		}
+		f.set(answer)
+		if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil || tries != 4 {
+			t.Errorf("a put, after %d tries: %v", tries, err)
+		}
+		f.set(answer)
+		w, err := c.Watch(t.Context(), store.Watch{Key: "k"})
+		if err != nil || tries != 4 {
+			t.Fatalf("a watch, after %d tries: %v", tries, err)
+		}
+		w.Close()
+		f.set(answer)
+		k, err := c.linkCache(held, &fakeCache{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		pass(time.Minute)
+		f.set(func() {
+			if tries < 4 {
+				t.Errorf("a cache was offered %d times", tries)
+			}
+		})
+	})
+}
+
+// A stream that is refused before the member has said anything has done nothing of what was asked
+// over it. One that ends later may have.
+func TestRefusedStreamDidNothing(t *testing.T) {
+	for _, opened := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		l := newLink(0, nil, &fakeStream{ctx: ctx}, cancel)
+		var told error
+		c := &call{
+			kind: repeated, request: &pb.Request{Body: &pb.Request_Revoke{}},
+			done: func(_ *pb.Response, err error) { told = err },
+		}
+		if err := l.submit(c); err != nil {
+			t.Fatal(err)
+		}
+		l.take() // it is sent
+		if opened {
+			l.deliver(nil)
+		}
+		l.fail(status.Error(codes.Unauthenticated, "no"), func(*call) bool { return true })
+		if broken := new(linkError); !errors.As(told, &broken) || broken.sent != opened {
+			t.Errorf("opened %v: %+v", opened, told)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+// Package access tests access control with whole clusters in this process, and with the clients as
+// programs use them: through the leader and through a follower.
+package access
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
+)
+
+// cluster is one with access control. Each user has its name for a password. Alice and bob may do
+// everything with keys and names below "alice/" and "bob/", and carol may see what is below
+// "alice/".
+type cluster struct {
+	members []*inprocess.Member
+	root    *clientv3.Client
+	names   pb.AccessServiceClient // as root
+	leader  int                    // its place
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{members: inprocess.Run(t, 3)}
+	open := inprocess.Etcd(t, c.members[0].Endpoint())
+	ctx := ask(t)
+	do := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"root", "alice", "bob", "carol"} {
+		do(open.UserAdd(ctx, name, name))
+		do(open.RoleAdd(ctx, name))
+		do(open.UserGrantRole(ctx, name, name))
+	}
+	names := pb.NewAccessServiceClient(open.ActiveConnection())
+	for _, name := range []string{"alice", "bob"} {
+		key := name + "/"
+		may := clientv3.PermissionType(clientv3.PermReadWrite)
+		do(open.RoleGrantPermission(ctx, name, key, clientv3.GetPrefixRangeEnd(key), may))
+		do(names.GrantNames(ctx, nameOf(name, key, pb.NamePermission_KIND_HOLD)))
+	}
+	do(open.RoleGrantPermission(ctx, "carol", "alice/", "alice0",
+		clientv3.PermissionType(clientv3.PermRead)))
+	do(names.GrantNames(ctx, nameOf("carol", "alice/", pb.NamePermission_KIND_SEE)))
+	do(open.AuthEnable(ctx))
+	root, err := clientv3.New(clientv3.Config{
+		Endpoints: inprocess.Endpoints(c.members), Username: "root", Password: "root",
+	})
+	do(root, err)
+	t.Cleanup(func() { _ = root.Close() })
+	c.root, c.names = root, pb.NewAccessServiceClient(root.ActiveConnection())
+	for i, m := range c.members {
+		s, err := root.Status(ctx, m.Endpoint())
+		do(s, err)
+		if s.Leader == s.Header.MemberId {
+			c.leader = i
+		}
+	}
+	return c
+}
+
+// nameOf is a permission of a role on names with a prefix.
+func nameOf(role, prefix string, kind pb.NamePermission_Kind) *pb.GrantNamesRequest {
+	return &pb.GrantNamesRequest{Permission: &pb.NamePermission{
+		Role: role, Kind: kind, Name: prefix, Prefix: true,
+	}}
+}
+
+// each runs a test through the leader and through a follower.
+func (c *cluster) each(t *testing.T, test func(*testing.T, *inprocess.Member)) {
+	t.Helper()
+	t.Run("leader", func(t *testing.T) { test(t, c.members[c.leader]) })
+	t.Run("follower", func(t *testing.T) { test(t, c.members[(c.leader+1)%3]) })
+}
+
+// as connects a user to a member, or to a line before it.
+func as(t *testing.T, user string, to interface{ Endpoint() string }) *client.Client {
+	t.Helper()
+	return inprocess.Connect(t, client.Config{
+		User: user, Password: user, Endpoints: []string{to.Endpoint()}, AnyMember: true,
+	})
+}
+
+// ask returns a context that bounds a test.
+func ask(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// rootPuts puts a key as root.
+func (c *cluster) rootPuts(t *testing.T, key, value string) {
+	t.Helper()
+	if _, err := c.root.Put(ask(t), key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take takes a role from a user, and gives it back when the test ends.
+func (c *cluster) take(t *testing.T, user string) {
+	t.Helper()
+	if _, err := c.root.UserRevokeRole(ask(t), user, user); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.giveBack(t, user) })
+}
+
+func (c *cluster) giveBack(t *testing.T, user string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := c.root.UserGrantRole(ctx, user, user); err != nil {
+		t.Error(err)
+	}
+}
+
+// wantDenied wants a refusal that says some words.
+func wantDenied(t *testing.T, what string, err error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, client.ErrPermissionDenied) {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%s: %v does not say %q", what, err, w)
+		}
+	}
+}
+
+func putOf(key, value string) store.Put { return store.Put{Key: key, Value: []byte(value)} }

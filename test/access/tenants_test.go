@@ -1,0 +1,160 @@
+package access
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/cache"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/members"
+	"leasehold.dev/client/pool"
+	"leasehold.dev/client/queue"
+	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
+)
+
+// Goal: with access control on, all that programs do with the Go client works for a user within its
+// own keys and names; another is refused at once, and what it may not see is left out of lists.
+// Method: through the leader and a follower, as alice and as bob.
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.each(t, func(t *testing.T, m *inprocess.Member) {
+		alice, bob, carol := as(t, "alice", m), as(t, "bob", m), as(t, "carol", m)
+		held := leasesAndKeys(t, alice)
+		defer func() {
+			if err := held.Revoke(ask(t)); err != nil {
+				t.Errorf("alice revokes her lease: %v", err)
+			}
+		}()
+		refusals(t, bob, held.Ref())
+		lists(t, held, alice, bob, carol)
+		work(t, alice, bob)
+	})
+}
+
+// leasesAndKeys has alice grant a lease with a name and a key.
+func leasesAndKeys(t *testing.T, alice *client.Client) *client.Lease {
+	t.Helper()
+	ctx := ask(t)
+	held, err := alice.Grant(ctx, client.Grant{
+		TTL: time.Minute, Name: "alice/name", Keys: []store.KV{{Key: "alice/key", Value: []byte("1")}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := alice.Attach(ctx, held.Ref(), "alice/key"); err != nil {
+		t.Errorf("attach: %v", err)
+	}
+	if err := held.ChangeTTL(ctx, 50*time.Second); err != nil {
+		t.Errorf("change of the TTL: %v", err)
+	}
+	if info, err := alice.DescribeKeys(ctx, leases.Ref{Name: "alice/name"}); err != nil ||
+		!slices.Equal(info.Keys, []string{"alice/key"}) {
+		t.Errorf("described %+v, %v", info, err)
+	}
+	return held
+}
+
+// refusals has bob try what is alice's. What would be tried again would never end.
+func refusals(t *testing.T, bob *client.Client, of leases.Ref) {
+	t.Helper()
+	ctx := t.Context()
+	const isBob = "you are bob (roles: bob)"
+	_, err := bob.Put(ctx, putOf("alice/key", "x"))
+	wantDenied(t, "put", err, "needs write on alice/key", isBob)
+	_, err = bob.Get(ctx, "alice/key")
+	wantDenied(t, "get", err, "needs read on alice/key", isBob)
+	_, err = bob.Watch(ctx, store.Watch{Key: "alice/", End: "alice0"})
+	wantDenied(t, "watch", err, "needs read on alice/ to alice0", isBob)
+	_, err = bob.Grant(ctx, client.Grant{TTL: time.Minute, Name: "alice/other"})
+	wantDenied(t, "grant", err, "needs hold on the name alice/other", isBob)
+	_, err = bob.Describe(ctx, leases.Ref{ID: of.ID})
+	wantDenied(t, "describe", err, "the lease is not yours", isBob)
+	_, err = bob.Describe(ctx, leases.Ref{Name: "alice/name"})
+	wantDenied(t, "describe by the name", err, "needs see on the name alice/name", isBob)
+	wantDenied(t, "revoke", bob.Revoke(ctx, of))
+	wantDenied(t, "attach", bob.Attach(ctx, of, "bob/key"), "the lease is not yours")
+	_, err = cache.Open(ctx, bob, []store.KeyRange{store.Prefix("alice/")}, cache.Options{})
+	wantDenied(t, "cache", err, "needs read on alice/ to alice0", isBob)
+	_, err = lock.Lock(ctx, bob, "alice/lock", time.Minute)
+	wantDenied(t, "lock", err, isBob)
+}
+
+// lists has all three list leases.
+func lists(t *testing.T, held *client.Lease, alice, bob, carol *client.Client) {
+	t.Helper()
+	sees := func(c *client.Client) bool {
+		for info, err := range c.List(ask(t), leases.Filter{}) {
+			if err != nil {
+				t.Error(err)
+			}
+			if info.ID == held.ID() {
+				return true
+			}
+		}
+		return false
+	}
+	if !sees(alice) || sees(bob) || !sees(carol) {
+		t.Errorf("alice sees it: %v, bob: %v, carol: %v", sees(alice), sees(bob), sees(carol))
+	}
+}
+
+// work has alice do what needs a key and a lease of its own, with what is built on the client.
+func work(t *testing.T, alice, bob *client.Client) {
+	t.Helper()
+	ctx := ask(t)
+	held, err := lock.Lock(ctx, alice, "alice/lock", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.TryLock(ctx, alice, "alice/lock", time.Minute); !errors.Is(err, lock.ErrLocked) {
+		t.Errorf("a second lock: %v", err)
+	}
+	if err := held.Release(ctx); err != nil {
+		t.Error(err)
+	}
+	q := queue.New(alice, "alice/queue", queue.Config{})
+	if _, err := q.Push(ctx, []byte("v"), 0); err != nil {
+		t.Errorf("push: %v", err)
+	}
+	if item, err := q.Claim(ctx); err != nil {
+		t.Errorf("claim: %v", err)
+	} else if err := item.Ack(ctx); err != nil {
+		t.Errorf("acknowledge: %v", err)
+	}
+	_, err = queue.New(bob, "alice/queue", queue.Config{}).Push(ctx, []byte("v"), 0)
+	wantDenied(t, "push", err)
+	group := members.New(alice, "alice/group")
+	if joined, err := group.Register(ctx, members.Registration{ID: "m"}); err != nil {
+		t.Errorf("register: %v", err)
+	} else if err := joined.Release(ctx); err != nil {
+		t.Errorf("leave: %v", err)
+	}
+	ids, err := pool.Create(ctx, alice, "alice/pool", pool.Spec{Last: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if loan, err := ids.Acquire(ctx, pool.Request{}); err != nil {
+		t.Errorf("acquire: %v", err)
+	} else if err := loan.Release(ctx); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	kept, err := cache.Open(ctx, alice, []store.KeyRange{store.Prefix("alice/")}, cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close(ctx) //nolint:errcheck // it ends by itself
+	for range 2 {
+		if _, ok, err := kept.Get(ctx, "alice/key"); err != nil || !ok {
+			t.Errorf("cached: %v, %v", ok, err)
+		}
+	}
+	if s := kept.Stats(); s.Fills != 1 || s.Kept != 1 {
+		t.Errorf("of two reads %+v", s)
+	}
+}

@@ -1,0 +1,84 @@
+package access
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
+)
+
+// alone runs one member with access control: root alone, whose tokens are signed and count for a
+// second.
+func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
+	t.Helper()
+	dir := inprocess.Dir(t)
+	key := filepath.Join(dir, "key")
+	if err := os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := inprocess.Config(dir, "m")
+	cfg.Access.Token = "jwt,priv-key=" + key + ",sign-method=HS256,ttl=1s"
+	m := inprocess.Start(t, cfg)
+	m.Await()
+	open := inprocess.Etcd(t, m.Endpoint())
+	ctx := ask(t)
+	_, err := open.UserAdd(ctx, "root", "root")
+	if err == nil {
+		_, err = open.UserGrantRole(ctx, "root", "root")
+	}
+	if err == nil {
+		_, err = open.AuthEnable(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, open
+}
+
+// T23: a token of a user expires. Goal: a lease lives on, since the stream that keeps it alive is
+// its user's as before; and one that nobody renews ends, as no member needs a token for that (etcd
+// #13975, #14616). Method: a token of that time is refused to other clients in the end.
+func TestT23TokenExpires(t *testing.T) {
+	t.Parallel()
+	m, open := alone(t)
+	ctx := ask(t)
+	holder := as(t, "root", m)
+	held, err := holder.Grant(ctx, client.Grant{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := open.Authenticate(ctx, "root", "root")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ended := false; !ended; {
+		c := inprocess.Connect(t, client.Config{Token: got.Token}, m.Endpoint())
+		_, err := c.Range(ctx, store.Range{Key: "k"})
+		if ended = errors.Is(err, client.ErrNotLoggedIn); err != nil && !ended {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := held.Err(); err != nil {
+		t.Errorf("the lease has ended: %v", err)
+	}
+	watch := watchOf(t, holder, store.Watch{Key: "k", NoPut: true})
+	if _, err := holder.GrantOnly(ctx, client.Grant{
+		TTL: 200 * time.Millisecond, Keys: []store.KV{{Key: "k"}},
+	}); err != nil {
+		t.Errorf("over the old stream: %v", err)
+	}
+	u, err := watch.Next(ctx)
+	if err != nil || !u.Events[0].Delete || u.Events[0].Why != store.Expired {
+		t.Errorf("the key has not gone with its lease: %+v, %v", u, err)
+	}
+}
