@@ -96,8 +96,9 @@ var known = map[string]error{
 }
 
 // inside are errors that no call of the API can end with: they occur before there is an
-// API to answer on, in a restore, or in what other members send.
+// API to answer on, in a restore, in what other members send, or for a longer look.
 var inside = map[string]bool{
+	"api.ErrUndecided":   true,
 	"fsm.ErrIncarnation": true, "replica.ErrImpossible": true,
 	"fsm.ErrCorrupt": true, "fsm.ErrRevision": true, "replica.ErrMessage": true,
 }
