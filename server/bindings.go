@@ -54,17 +54,20 @@ func (l *logins) issued(ctx context.Context, token string) (who identified, ours
 	if !ours {
 		return identified{}, false, nil
 	}
-	why, text := login.ErrInvalid, "a token of an issuer was refused"
-	if err == nil {
-		if who, ok := l.bound(e); ok {
-			return who, true, nil
-		}
-		why, text = access.ErrPermissionDenied, "a token of an issuer is good, and no binding fits it"
+	if err != nil {
+		l.refusals.Do(func() {
+			l.node.log.Warn("a token of an issuer was refused", "error", err, "caller", api.Caller(ctx))
+		})
+		return identified{}, true, login.ErrInvalid
+	}
+	if who, ok := l.bound(e); ok {
+		return who, true, nil
 	}
 	l.refusals.Do(func() {
-		l.node.log.Warn(text, "subject", e.String(), "error", err, "caller", api.Caller(ctx))
+		l.node.log.Warn("a token of an issuer is good, and no binding fits it",
+			"subject", e.Subject(), "caller", api.Caller(ctx))
 	})
-	return identified{}, true, why
+	return identified{}, true, access.ErrPermissionDenied
 }
 
 // bound is Caller for one whom the bindings know.

@@ -397,7 +397,7 @@ func TestBoundStreamEnds(t *testing.T) {
 		if got := called.Caller(); got.User != "corp:bob" {
 			t.Errorf("before the end of its token a stream is of %+v", got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		select {
 		case <-changed:

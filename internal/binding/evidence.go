@@ -22,17 +22,8 @@ type Evidence struct {
 	Expires time.Time
 }
 
-// String says whose evidence it is, for people; nobody's if e is nil.
-func (e *Evidence) String() string {
-	switch {
-	case e == nil:
-		return ""
-	case e.issuer != "":
-		return e.issuer + ":" + e.subject
-	default:
-		return e.spiffe.String()
-	}
-}
+// Subject is whom a token is about, for people: ISSUER:SUBJECT.
+func (e *Evidence) Subject() string { return e.issuer + ":" + e.subject }
 
 // OfCertificate returns what a verified certificate says. By the rules for SPIFFE's, one that has
 // more than one URI has no SPIFFE ID, and nor has one that may sign others.

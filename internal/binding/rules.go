@@ -75,7 +75,7 @@ func (f *file) fits(r *rule, e *Evidence) string {
 				return ""
 			}
 		}
-		return e.issuer + ":" + e.subject
+		return e.Subject()
 	}
 	return ""
 }

@@ -1,9 +1,8 @@
 package fsm
 
 import (
-	"strings"
-
 	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -13,9 +12,13 @@ import (
 // no part of it: members that remember other things decide alike.
 type keyWriters struct {
 	by *access.State // by which it was decided
-	of map[lease.ID]map[string]*keyWriter
+	of map[lease.ID]map[writerName]*keyWriter
 	n  int // of all leases
 }
+
+// writerName tells callers apart that may do different things. Of a user roles are empty, and else
+// they are a list, as the log has it: so no name of a user or a role stands for another.
+type writerName struct{ user, roles string }
 
 // keyWriter is a caller that has asked to write a key of a lease.
 type keyWriter struct {
@@ -33,12 +36,12 @@ const (
 	maxOfLease = 64
 )
 
-// name tells callers apart that may do different things.
-func (w *keyWriters) name(who access.Caller) string {
+func nameOf(who access.Caller) writerName {
 	if who.Bound == nil {
-		return who.User
+		return writerName{user: who.User}
 	}
-	return who.User + "\x00" + strings.Join(who.Bound.Roles, "\x00")
+	roles := encoding.AppendList(nil, who.Bound.Roles, encoding.AppendBytes)
+	return writerName{who.User, string(roles)}
 }
 
 // mayWriteAll needs write on all keys of a lease, for a caller that has logged in.
@@ -49,9 +52,9 @@ func (p *permission) mayWriteAll(id lease.ID) error {
 	}
 	w := p.writers
 	if w.by != p.access || w.n >= maxWriters {
-		*w = keyWriters{by: p.access, of: make(map[lease.ID]map[string]*keyWriter)}
+		*w = keyWriters{by: p.access, of: make(map[lease.ID]map[writerName]*keyWriter)}
 	}
-	name := w.name(p.who)
+	name := nameOf(p.who)
 	known := w.of[id][name]
 	if known != nil && known.may {
 		return nil
@@ -65,7 +68,7 @@ func (p *permission) mayWriteAll(id lease.ID) error {
 			delete(w.of, id)
 		}
 		if w.of[id] == nil {
-			w.of[id] = make(map[string]*keyWriter)
+			w.of[id] = make(map[writerName]*keyWriter)
 		}
 		known = new(keyWriter)
 		w.of[id][name] = known

@@ -15,7 +15,10 @@ import (
 func TestWritersRememberTheTruth(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(5, 5))
-	users := []string{"alice", "bob", "root"}
+	// No name of a user is a principal and its roles.
+	mustApply(t, m, as(m, "root", &UserAdd{Name: "p\x00a", NoPassword: true}))
+	mustApply(t, m, as(m, "root", &UserGrantRole{"p\x00a", "c"}))
+	users := []string{"alice", "bob", "root", "p", "p\x00a"}
 	grant := func(id lease.ID) {
 		mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: id, TTL: 60_000}}))
 	}
@@ -28,6 +31,9 @@ func TestWritersRememberTheTruth(t *testing.T) {
 		id := lease.ID(rng.IntN(3) + 1)
 		key := fmt.Sprintf("%c%d", "abc"[min(2, rng.IntN(40))], rng.IntN(40))
 		c := as(m, user, &Put{Key: key, Lease: id})
+		if user == "p" {
+			c = bound(m, user, c.Command, "a")
+		}
 		if len(m.meta.writers.of[id]) > 0 {
 			remembered++
 		}

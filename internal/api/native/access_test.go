@@ -25,8 +25,17 @@ func (l login) Caller() access.Caller {
 	if l.user == "" {
 		return access.Caller{}
 	}
-	return access.Caller{User: l.user, Revision: l.node.View().Access.Revision()}
+	who := access.Caller{User: l.user, Revision: l.node.View().Access.Revision()}
+	if l.user == "bound" {
+		who.User, who.Bound = boundName, boundRoles
+	}
+	return who
 }
+
+// The principal "bound" is no user, and has the role of the writer.
+const boundName = "spiffe://d/bound"
+
+var boundRoles = &access.Bound{Roles: []string{"writer"}}
 
 // asCallers makes calls those of the user that their metadata name.
 func asCallers(n Node) []grpc.ServerOption {
@@ -68,7 +77,7 @@ func as(ctx context.Context, user string) context.Context {
 
 // The principals of the matrix: nobody has not logged in, and none has no role. The owner may do
 // what the writer may, and the leases are its own. The other is another tenant.
-var principals = []string{"", "none", "reader", "writer", "owner", "other", "root"}
+var principals = []string{"", "none", "reader", "writer", "owner", "other", "bound", "root"}
 
 // guarded returns a node with access control, whose keys and names are below "a/" for all but the
 // other. The owner has lease 1, without a name, and 2 of the name "a/2", which holds "a/"; and
@@ -129,10 +138,10 @@ var mayBy = map[string][]string{
 	"NEEDS_NOTHING":           principals,
 	"NEEDS_LOGIN":             principals[1:],
 	"NEEDS_LOGIN_AND_FILTERS": principals[1:],
-	"NEEDS_READ":              {"reader", "writer", "owner", "root"},
-	"NEEDS_WRITE":             {"writer", "owner", "root"},
-	"NEEDS_HOLD_NAME":         {"writer", "owner", "root"},
+	"NEEDS_READ":              {"reader", "writer", "bound", "owner", "root"},
+	"NEEDS_WRITE":             {"writer", "bound", "owner", "root"},
+	"NEEDS_HOLD_NAME":         {"writer", "bound", "owner", "root"},
 	"NEEDS_HOLD_LEASE":        {"owner", "root"},
-	"NEEDS_SEE_LEASE":         {"reader", "writer", "owner", "root"},
+	"NEEDS_SEE_LEASE":         {"reader", "writer", "bound", "owner", "root"},
 	"NEEDS_ROOT":              {"root"},
 }

@@ -73,7 +73,7 @@ func samples() []proto.Message {
 
 // parts is who may do the samples whose parts say what they need.
 var parts = map[protoreflect.Name][]string{
-	"AttachRequest": {"owner", "root"}, "TxnRequest": {"writer", "owner", "root"},
+	"AttachRequest": {"owner", "root"}, "TxnRequest": {"writer", "bound", "owner", "root"},
 }
 
 // sampleOf returns the sample of a kind of request.
