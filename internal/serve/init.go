@@ -76,7 +76,7 @@ func noCluster(endpoints []string, cfg server.Config) error {
 }
 
 func nobodyAt(endpoint string, cfg server.Config) error {
-	c, err := dialCluster([]string{endpoint}, cfg)
+	c, err := dialCluster([]string{endpoint}, joinLogin{}, cfg)
 	if err != nil {
 		return err
 	}

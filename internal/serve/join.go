@@ -26,6 +26,7 @@ import (
 type joinFlags struct {
 	endpoints []string // client addresses of the cluster's members
 	replace   bool
+	login     joinLogin
 }
 
 // joiner brings a member into a running cluster, in one command: it adds the
@@ -38,7 +39,7 @@ type joiner struct {
 	nameGiven, dirGiven, addressesGiven bool
 
 	log  *slog.Logger
-	dial func(endpoints []string, cfg server.Config) (cluster, error)
+	dial func(endpoints []string, who joinLogin, cfg server.Config) (cluster, error)
 	// reach finds out whether a member can be reached at its peer URLs: see [server.Reach].
 	reach func(cfg server.Config, members map[string][]url.URL, cluster uint64) error
 
@@ -64,6 +65,9 @@ const joinCall = 10 * time.Second
 
 // joiner returns nil if no cluster is to be joined.
 func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
+	if err := f.join.login.check(len(f.join.endpoints) > 0); err != nil {
+		return nil, err
+	}
 	if len(f.join.endpoints) == 0 {
 		if f.join.replace {
 			return nil, usageError("--replace goes with --join only")
@@ -100,7 +104,7 @@ func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config,
 	if err != nil {
 		return cfg, err
 	}
-	if j.cluster, err = j.dial(j.endpoints, cfg); err != nil {
+	if j.cluster, err = j.dial(j.endpoints, j.login, cfg); err != nil {
 		return cfg, err
 	}
 	if j.member = have.Member; have.stated {

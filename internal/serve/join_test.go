@@ -132,7 +132,7 @@ func newAttempt(t *testing.T, c *fakeCluster, args ...string) *attempt {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.dial = func([]string, server.Config) (cluster, error) { return c, nil }
+	a.dial = func([]string, joinLogin, server.Config) (cluster, error) { return c, nil }
 	a.reach = func(_ server.Config, of map[string][]url.URL, id uint64) error {
 		if len(of) == 0 || id != 0xc {
 			t.Errorf("asked for %v of cluster %x", of, id)
@@ -467,7 +467,7 @@ func TestJoinForeign(t *testing.T) {
 		t.Errorf("%d calls to an etcd", n)
 	}
 	s.Stop()
-	c, err := dialCluster([]string{addr}, a.cfg)
+	c, err := dialCluster([]string{addr}, joinLogin{}, a.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,6 +55,13 @@ func (f *flags) addCluster() {
 			"address it chooses its own. Ignored once the data directory belongs to a cluster.")
 	fs.BoolVar(&f.join.replace, "replace", false,
 		"With --join: take the place of a member with the same peer URLs whose data are lost.")
+	l := &f.join.login
+	fs.StringVar(&l.user, "join-user", "", "With --join, of a cluster that has users: a user with "+
+		"the role root, to add the member. A client certificate of one will do as well.")
+	fs.StringVar(&l.passwordFile, "join-password-file", "", "The file with that user's password. It "+
+		"may go when the member has joined.")
+	fs.StringVar(&l.tokenFile, "join-token-file", "",
+		"The file with a token, in the place of --join-user.")
 }
 
 func (f *flags) addLease() {

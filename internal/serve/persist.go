@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/raft/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -128,10 +129,14 @@ func (p possession) check(cfg server.Config, list *clientv3.MemberListResponse) 
 
 // dialCluster returns a client of the members at endpoints. It shows what this
 // member would show to clients, and believes whom it believes.
-func dialCluster(endpoints []string, cfg server.Config) (cluster, error) {
+func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster, error) {
 	t := cfg.ClientTLS
 	secure := t.Auto || t.CertFile != "" || t.ClientCertFile != "" || t.TrustedCAFile != ""
-	conf := clientv3.Config{Logger: zap.NewNop()}
+	login := &joinToken{joinLogin: who}
+	conf := clientv3.Config{
+		Logger:      zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(login.intercept())},
+	}
 	for _, e := range endpoints {
 		if !strings.Contains(e, "://") && secure {
 			e = "https://" + e

@@ -1,0 +1,142 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// joinLogin is who a joiner is to a cluster that has users. The files are read when they are
+// needed: a member that has joined needs them no more.
+type joinLogin struct{ user, passwordFile, tokenFile string }
+
+// check refuses flags that contradict each other.
+func (l *joinLogin) check(joins bool) error {
+	switch {
+	case *l == joinLogin{}:
+		return nil
+	case !joins:
+		return usageError("--join-user, --join-password-file and --join-token-file go with --join only")
+	case (l.user == "") != (l.passwordFile == ""):
+		return usageError("--join-user and --join-password-file go together")
+	case l.user != "" && l.tokenFile != "":
+		return usageError("--join-user and --join-token-file exclude each other")
+	}
+	return nil
+}
+
+// joinToken gives the calls of a joiner its token.
+type joinToken struct {
+	joinLogin
+
+	mu    sync.Mutex // guards what follows; held during a login
+	token string
+}
+
+// intercept returns what gives each call the token. With one that is refused the next call logs in
+// again.
+func (l *joinToken) intercept() grpc.UnaryClientInterceptor {
+	return func(
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		next grpc.UnaryInvoker, o ...grpc.CallOption,
+	) error {
+		token := ""
+		if method != etcdserverpb.Auth_Authenticate_FullMethodName {
+			var err error
+			if token, err = l.get(ctx, conn); err != nil {
+				return err
+			}
+		}
+		if token != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, token)
+		}
+		err := next(ctx, method, req, reply, conn, o...)
+		if status.Code(err) == codes.Unauthenticated {
+			l.mu.Lock()
+			l.token = ""
+			l.mu.Unlock()
+		}
+		return explainDenied(err)
+	}
+}
+
+// get returns the token: that of an earlier login or a new one, "" if there is none or the cluster
+// has no users.
+func (l *joinToken) get(ctx context.Context, conn *grpc.ClientConn) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.tokenFile != "":
+		return secretOf("--join-token-file", l.tokenFile)
+	case l.user == "", l.token != "":
+		return l.token, nil
+	}
+	password, err := secretOf("--join-password-file", l.passwordFile)
+	if err != nil {
+		return "", err
+	}
+	r, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx,
+		&etcdserverpb.AuthenticateRequest{Name: l.user, Password: password})
+	switch {
+	case errors.Is(rpctypes.Error(err), rpctypes.ErrAuthNotEnabled):
+		return "", nil
+	case errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed):
+		return "", status.Errorf(codes.InvalidArgument,
+			"the cluster refuses the login of --join-user %s with the password in %s",
+			l.user, l.passwordFile)
+	case err != nil:
+		return "", err
+	}
+	l.token = r.Token
+	return l.token, nil
+}
+
+// secretOf reads a file with a secret. Space around it does not count.
+func secretOf(flag, file string) (string, error) {
+	b, err := os.ReadFile(file)
+	secret := strings.TrimSpace(string(b))
+	if err == nil && secret == "" {
+		err = fmt.Errorf("%s is empty", file)
+	}
+	if err != nil {
+		return "", status.Errorf(codes.InvalidArgument, "%s: %v", flag, err)
+	}
+	return secret, nil
+}
+
+// explainDenied adds to a refusal of access control what to do. The error that it was is in it.
+func explainDenied(err error) error {
+	const how = "give --join-user and --join-password-file (or --join-token-file, or the client " +
+		"certificate) of a user with the role root; or let root add the member and promote it, with " +
+		"\"leasehold member add --learner\", and give those of any user"
+	switch known := rpctypes.Error(err); {
+	case errors.Is(known, rpctypes.ErrUserEmpty):
+		return &explained{known, "the cluster has users: " + how}
+	case errors.Is(known, rpctypes.ErrPermissionDenied):
+		return &explained{known, "to add or promote a member needs the role root: " + how}
+	default:
+		return err
+	}
+}
+
+// explained is an error and what to do about it.
+type explained struct {
+	error
+	how string
+}
+
+// Error tells both.
+func (e *explained) Error() string { return e.error.Error() + "; " + e.how }
+
+// Unwrap returns the error.
+func (e *explained) Unwrap() error { return e.error }

@@ -1,0 +1,93 @@
+package serve
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	servers "leasehold.dev/test/process"
+)
+
+// Goal: a member joins a cluster that has users by one command, as root, and says what it needs
+// otherwise; by the login of any user it joins when root has added it. Method: real processes.
+func TestJoinWithUsers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a cluster")
+	}
+	addr := servers.MustFreeAddr()
+	run(t, "member", "--data-dir", t.TempDir(), "--listen-client-urls", "http://"+addr,
+		"--listen-peer-urls", "http://"+servers.MustFreeAddr(), "--bcrypt-cost=4",
+	).until("ready to serve")
+	c, ctx := dialTest(t, addr)
+	do := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	for _, user := range []string{"root", "alice"} {
+		password := user + " has this password"
+		do(c.UserAdd(ctx, user, password))
+		do(nil, os.WriteFile(filepath.Join(dir, user), []byte(password+"\n"), 0o600))
+	}
+	do(c.UserGrantRole(ctx, "root", "root"))
+	do(c.AuthEnable(ctx))
+	as := func(user string) []string {
+		return []string{"--join-user", user, "--join-password-file", filepath.Join(dir, user)}
+	}
+	do(nil, os.WriteFile(filepath.Join(dir, "eve"), []byte("a wrong password"), 0o600))
+	do(nil, os.WriteFile(filepath.Join(dir, "mallory"), nil, 0o600))
+	j := newJoining(t, addr)
+	for _, x := range []struct {
+		args []string
+		says string
+	}{
+		{nil, "the cluster has users: give --join-user"},
+		{as("eve"), "the cluster refuses the login of --join-user eve"},
+		{as("mallory"), "mallory is empty"},
+		{as("nobody"), "no such file"},
+		{as("alice"), "to add or promote a member needs the role root"},
+		{[]string{"--join-token-file", filepath.Join(dir, "eve")}, "invalid auth token"},
+	} {
+		p := j.start(x.args...)
+		p.until(x.says)
+		if code := p.exit(); code == 0 {
+			t.Errorf("%q: exit code 0", x.args)
+		}
+	}
+
+	root, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{addr}, Username: "root", Password: "root has this password",
+	})
+	do(root, err)
+	defer root.Close()
+	added, err := root.MemberAddAsLearner(ctx, []string{j.peer})
+	do(added, err)
+	p := j.start(as("alice")...)
+	p.until("the cluster expects this member already")
+	p.until("the member stays a learner")
+	do(root.MemberRemove(ctx, added.Member.ID))
+	p.until("removed from the cluster")
+
+	newJoining(t, addr).start(as("root")...).until("became a voter")
+}
+
+// Goal: flags of the login that contradict each other are refused.
+func TestJoinLoginMistakes(t *testing.T) {
+	for line, want := range map[string]string{
+		"--join-user a":            "go with --join only",
+		"--join a:1 --join-user a": "--join-user and --join-password-file go together",
+		"--join a:1 --join-user a --join-password-file b --join-token-file c": "exclude each other",
+	} {
+		o := try(t, nil, strings.Fields(line)...)
+		var usage *UsageError
+		if !errors.As(o.err, &usage) || o.ran || !strings.Contains(o.err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, o.err, want)
+		}
+	}
+}
