@@ -72,6 +72,15 @@ func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	return l.tracker.renew(slot, token)
 }
 
+// NearMisses counts the renewals that came when less than a quarter of the TTL was left, since the
+// promotion. It is 0 on a follower.
+func (l *Lessor) NearMisses() uint64 {
+	if l.tracker == nil {
+		return 0
+	}
+	return l.tracker.nearMisses
+}
+
 // maxUntended is how many leases a new primary checkpoints early, at most. More
 // of them would keep the log busy when everybody waits for it.
 const maxUntended = 100_000

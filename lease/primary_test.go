@@ -60,3 +60,26 @@ func TestCheckpointsOfManySilentLeases(t *testing.T) {
 		t.Errorf("%d entries, want %d", entries, want)
 	}
 }
+
+// A renewal is a near miss when less than a quarter of the TTL was left.
+func TestNearMisses(t *testing.T) {
+	l := New(Config{})
+	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
+	l.Promote(0, 0)
+	for _, x := range []struct {
+		after Instant
+		want  uint64
+	}{{0, 0}, {749, 0}, {750, 0}, {751, 1}, {999, 2}, {100, 2}} {
+		l.Advance(l.now + x.after)
+		if _, err := l.Renew(1, 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.NearMisses(); got != x.want {
+			t.Errorf("%d ms after the last renewal: %d near misses, not %d", x.after, got, x.want)
+		}
+	}
+	l.Demote()
+	if got := l.NearMisses(); got != 0 {
+		t.Errorf("%d near misses of a follower", got)
+	}
+}

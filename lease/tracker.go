@@ -58,6 +58,8 @@ type tracker struct {
 	silent    []uint32 // slots, oldest first; one without isSilent is stale
 	dues      int      // leases with isDue
 	silents   int      // leases with isSilent
+	// nearMisses counts renewals.
+	nearMisses uint64
 	// promotion is nil when all leases are met.
 	promotion *promotion
 }
@@ -167,6 +169,9 @@ func (t *tracker) unset(slot uint32, f flags) {
 	}
 }
 
+// nearMiss is of which part of its TTL less was left of a lease whose renewal was nearly too late.
+const nearMiss = 4
+
 // renew starts a lease's TTL anew, if the token is its own, or 0.
 func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	k, r := t.timings.at(slot), t.table.record(slot)
@@ -175,6 +180,9 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	}
 	if k.state&isExpiring != 0 {
 		return Renewal{}, ErrExpiring
+	}
+	if k.expiry < t.now.after(r.ttl/nearMiss) {
+		t.nearMisses++
 	}
 	// A promotion may have given more than a TTL; a renewal takes nothing back.
 	k.expiry = max(k.expiry, t.now.after(r.ttl))

@@ -79,6 +79,7 @@ type stateStats struct {
 	Open             int             // caches that are open at this member
 	Caches           directory.Stats // of the caches of this leader, some time ago
 	Lags             []replica.Lag   // of the other members, at the leader
+	NearMisses       uint64          // of renewals
 }
 
 func (c *core) publishStats(now lease.Instant) {
@@ -87,7 +88,7 @@ func (c *core) publishStats(now lease.Instant) {
 	s := &stateStats{
 		Stats: m.Stats(), Leases: l.Len(), Attached: l.Attached(),
 		Holding: m.HoldCount(), Open: c.shell.OpenCaches(), Caches: c.stats.Load().Caches,
-		Lags: c.replica.Lags(),
+		Lags: c.replica.Lags(), NearMisses: l.NearMisses(),
 	}
 	if now >= c.next.count {
 		s.Caches, c.next.count = c.replica.CacheStats(), now+countEvery
@@ -150,6 +151,7 @@ func (c *core) do(do shell.Do) {
 		s.Read(c.clock.read())
 		c.clock.start.Store(int64(s.Epoch()))
 	case shell.Advance:
+		c.metrics.jumps.Inc()
 		c.log.Warn("time has passed without this member, so every lease it leads gets its "+
 			"full time again", "clock-jumped", s.Jumped, "stalled", s.Stalled)
 	case shell.LookAround:

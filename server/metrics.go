@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +30,7 @@ type metrics struct {
 	leaders    atomic.Uint64 // stands under two names
 	promotions prometheus.Counter
 	installed  prometheus.Counter
+	jumps      prometheus.Counter
 
 	renewedOK, renewedGone, renewedFailed prometheus.Counter
 }
@@ -70,6 +72,8 @@ func newMetrics() *metrics {
 	}, func() float64 { return float64(m.leaders.Load()) }))
 	m.promotions = count("promotions_total", "Times this member began to time leases.")
 	m.installed = count("snapshots_installed_total", "Snapshots received from other members.")
+	m.jumps = count("clock_jumps_total", "Times that this member did not run for a while, or its "+
+		"clock jumped: leases that it led got their full time again.")
 	m.renewedOK = m.renewals.WithLabelValues("renewed")
 	m.renewedGone = m.renewals.WithLabelValues("not_found")
 	m.renewedFailed = m.renewals.WithLabelValues("failed")
@@ -163,11 +167,6 @@ func (m *metrics) watchState(n *node) {
 	counter("lease_checkpoints_total", "Silent leases whose remaining time was replicated, each "+
 		"as often as that was done, since start.",
 		func(s fsm.Stats) uint64 { return s.Checkpointed })
-	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Namespace: "leasehold", Name: "copied_members_total",
-		Help: "Times that one of two processes with the identity of one member was refused, as " +
-			"far as this member knows: a data directory was copied. The log has which.",
-	}, func() float64 { return float64(n.peers.copied.Load()) }))
 	gauge("leases", "Live leases.", func() float64 { return float64(n.stats.Load().Leases) })
 	gauge("lease_attached_keys", "Keys attached to leases.",
 		func() float64 { return float64(n.stats.Load().Attached) })
@@ -200,4 +199,31 @@ func (m *metrics) watchState(n *node) {
 	})
 	gauge("watchers", "Watchers of all streams.",
 		func() float64 { return float64(n.hub.Stats().Watchers) })
+}
+
+// watchTrouble registers what alerts are for.
+func (m *metrics) watchTrouble(n *node) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "leasehold", Name: "lease_renewal_near_misses_total",
+		Help: "Renewals that came when less than a quarter of the TTL was left, since this member leads.",
+	}, func() float64 { return float64(n.stats.Load().NearMisses) }))
+	for kind, name := range map[fsm.AlarmKind]string{fsm.NoSpace: "NOSPACE", fsm.Corrupt: "CORRUPT"} {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "leasehold", Name: "alarm", Help: "1 while a member has raised the alarm.",
+			ConstLabels: prometheus.Labels{"alarm": name},
+		}, func() float64 { return raised(n.View().Alarms, kind) }))
+	}
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "leasehold", Name: "copied_members_total",
+		Help: "Times that one of two processes with the identity of one member was refused, as " +
+			"far as this member knows: a data directory was copied. The log has which.",
+	}, func() float64 { return float64(n.peers.copied.Load()) }))
+}
+
+// raised is 1 if an alarm of a kind is raised, else 0.
+func raised(alarms []fsm.Alarm, kind fsm.AlarmKind) float64 {
+	if slices.ContainsFunc(alarms, func(a fsm.Alarm) bool { return a.Kind == kind }) {
+		return 1
+	}
+	return 0
 }

@@ -101,11 +101,12 @@ func New(cfg Config) (*Server, error) {
 	s.peers = newPeers(s, way, b.known)
 	s.core.peers = s.peers
 	s.core.metrics.watchState(s.node)
+	s.core.metrics.watchTrouble(s.node)
 	s.core.metrics.watchEtcdState(s.node)
 	s.core.metrics.watchVersions(s.node)
 	s.core.metrics.watchCaches(s.node)
 	s.core.metrics.watchPeers(s.node)
-	s.core.metrics.registry.MustRegister(s.rpcs)
+	s.core.metrics.registry.MustRegister(s.rpcs, newCertMetrics(&cfg))
 	s.core.metrics.watchPanics(s.panics)
 	return s, nil
 }
