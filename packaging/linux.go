@@ -29,7 +29,16 @@ func (b *build) packages(t target, docs files.Contents) error {
 			b.content("files/leasehold.service", "/usr/lib/systemd/system/leasehold.service", 0o644),
 			b.content("files/sysusers.conf", "/usr/lib/sysusers.d/leasehold.conf", 0o644),
 			b.content("../LICENSE", "/usr/share/doc/leasehold/copyright", 0o644),
+			b.content("monitoring/alerts.yaml", "/usr/share/leasehold/alerts.yaml", 0o644),
 			conf,
+		}
+		dashboards, err := filepath.Glob("monitoring/dashboards/*.json")
+		if err != nil {
+			return err
+		}
+		for _, d := range dashboards {
+			contents = append(contents,
+				b.content(d, "/usr/share/leasehold/dashboards/"+filepath.Base(d), 0o644))
 		}
 		info := nfpm.WithDefaults(&nfpm.Info{
 			Name: "leasehold", Arch: t.arch, Platform: "linux", Version: b.version,

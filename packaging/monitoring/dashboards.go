@@ -1,0 +1,128 @@
+package main
+
+import "strings"
+
+// inJob puts the name of a cluster's job into an expression.
+func inJob(expr, job string) string { return strings.ReplaceAll(expr, "JOB", `job="`+job+`"`) }
+
+// rate is that of a counter of all members together.
+func rate(name string) string { return "sum(rate(" + name + "{JOB}[$__rate_interval]))" }
+
+// quantile is one of a histogram of all members together.
+func quantile(q, name string) string {
+	return "histogram_quantile(" + q + ", sum by (le) (rate(" + name +
+		"_bucket{JOB}[$__rate_interval])))"
+}
+
+// spread is the middle and the slow end of a histogram.
+func spread(title, name string) panel {
+	return panel{title, "s", []query{
+		{quantile("0.5", name), "half"},
+		{quantile("0.99", name), "99 in 100"},
+	}}
+}
+
+// each is a gauge of each member.
+func each(title, unit, expr string) panel {
+	return panel{title, unit, []query{{expr, "{{instance}}"}}}
+}
+
+var dashboards = []dashboard{
+	{"overview", []panel{
+		each("Members that answer", "short", `up{JOB}`),
+		each("Leader", "short", `leasehold_is_leader{JOB}`),
+		{"Alarms", "short", []query{{`max by (alarm) (leasehold_alarm{JOB})`, "{{alarm}}"}}},
+		{"Calls", "reqps", []query{{
+			`sum by (grpc_method) (rate(grpc_server_handled_total{JOB}[$__rate_interval]))`,
+			"{{grpc_method}}",
+		}}},
+		{"Calls that failed", "reqps", []query{{
+			`sum by (grpc_code) (rate(grpc_server_handled_total{JOB, grpc_code!="OK"}[$__rate_interval]))`,
+			"{{grpc_code}}",
+		}}},
+		{"State against its quota", "percentunit", []query{{
+			`max(leasehold_state_bytes{JOB} / etcd_server_quota_backend_bytes{JOB})`, "used",
+		}}},
+		each("Resident memory", "bytes", `process_resident_memory_bytes{JOB}`),
+		each("CPU", "short", `rate(process_cpu_seconds_total{JOB}[$__rate_interval])`),
+		{"Days until a certificate expires", "d", []query{{
+			`(leasehold_certificate_expiry_timestamp_seconds{JOB} - time()) / 86400`,
+			"{{instance}} {{use}}",
+		}}},
+	}},
+	{"leases", []panel{
+		{"Leases and their keys", "short", []query{
+			{`max(leasehold_leases{JOB})`, "leases"},
+			{`max(leasehold_lease_attached_keys{JOB})`, "keys"},
+		}},
+		{"Granted, expired, revoked", "ops", []query{
+			{`max(rate(leasehold_leases_granted_total{JOB}[$__rate_interval]))`, "granted"},
+			{`max(rate(leasehold_leases_expired_total{JOB}[$__rate_interval]))`, "expired"},
+			{`max(rate(leasehold_leases_revoked_total{JOB}[$__rate_interval]))`, "revoked"},
+		}},
+		{"Renewals", "ops", []query{
+			{
+				`sum by (outcome) (rate(leasehold_lease_renewals_total{JOB}[$__rate_interval]))`,
+				"{{outcome}}",
+			},
+			{rate("leasehold_lease_renewal_near_misses_total"), "nearly too late"},
+		}},
+		spread("How late leases end", "leasehold_lease_expiry_lateness_seconds"),
+		each("Longest past its expiry", "s", `leasehold_lease_overdue_seconds{JOB}`),
+		spread("TTLs that were granted", "leasehold_lease_ttl_seconds"),
+		{"Bytes", "bytes", []query{
+			{`max(leasehold_lease_bytes{JOB})`, "leases"},
+			{`max(leasehold_store_bytes{JOB})`, "keys"},
+			{`max(leasehold_session_bytes{JOB})`, "sessions"},
+		}},
+		each("Watchers", "short", `leasehold_watchers{JOB}`),
+		each("Times that a clock jumped", "short", `increase(leasehold_clock_jumps_total{JOB}[1h])`),
+	}},
+	{"caches", []panel{
+		each("Open caches", "short", `leasehold_caches_open{JOB}`),
+		{"What caches may have", "short", []query{
+			{`max(leasehold_leases_holding{JOB})`, "leases that hold"},
+			{`max(leasehold_cache_ranges{JOB})`, "keys and ranges"},
+			{`max(leasehold_caches_wide{JOB})`, "caches that have all they hold"},
+		}},
+		{"Invalidations", "ops", []query{{rate("leasehold_cache_invalidations_total"), "sent"}}},
+		spread("How long writes wait for caches", "leasehold_cache_wait_seconds"),
+		each("Writes that wait", "short", `leasehold_cache_writes_waiting{JOB}`),
+		{"Caches that keep writes waiting", "short", []query{
+			{`max(leasehold_caches_owing{JOB})`, "not acknowledged yet"},
+			{`sum(increase(leasehold_caches_outlived_total{JOB}[1h]))`, "waited out in an hour"},
+		}},
+	}},
+	{"raft-and-disk", []panel{
+		spread("Sync of the log", "leasehold_log_sync_duration_seconds"),
+		spread("One step of the core", "leasehold_apply_duration_seconds"),
+		spread("Snapshot", "leasehold_snapshot_duration_seconds"),
+		{"Entries applied", "ops", []query{{
+			`max(rate(leasehold_raft_applied_index{JOB}[$__rate_interval]))`, "entries",
+		}}},
+		{"Entries that a member lacks", "short", []query{{
+			`max by (member) (leasehold_member_lag_entries{JOB})`, "{{member}}",
+		}}},
+		{"Round trip to other members, 99 in 100", "s", []query{{
+			`histogram_quantile(0.99, sum by (instance, To, le) (rate(` +
+				`etcd_network_peer_round_trip_time_seconds_bucket{JOB}[$__rate_interval])))`,
+			"{{instance}} to {{To}}",
+		}}},
+		each("Changes of the leader in an hour", "short",
+			`increase(leasehold_leader_changes_total{JOB}[1h])`),
+		each("Term", "short", `leasehold_raft_term{JOB}`),
+		{"Bytes on disk", "bytes", []query{
+			{`leasehold_disk_bytes{JOB}`, "{{instance}} all"},
+			{`leasehold_log_bytes{JOB}`, "{{instance}} log"},
+		}},
+		{"Traffic between members", "Bps", []query{{
+			`sum by (instance) (rate(etcd_network_peer_sent_bytes_total{JOB}[$__rate_interval]))`,
+			"{{instance}}",
+		}}},
+		{"Messages dropped", "ops", []query{{
+			`sum by (instance, To) (rate(etcd_network_peer_sent_failures_total{JOB}[$__rate_interval]))`,
+			"{{instance}} to {{To}}",
+		}}},
+		each("Goroutines", "short", `go_goroutines{JOB}`),
+	}},
+}

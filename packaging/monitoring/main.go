@@ -1,0 +1,97 @@
+// Command monitoring writes the dashboards of Grafana for Leasehold:
+//
+//	go run -C packaging ./monitoring -out monitoring/dashboards
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	out := flag.String("out", "dashboards", "the directory to write to")
+	flag.Parse()
+	if err := write(*out); err != nil {
+		fmt.Fprintln(os.Stderr, "monitoring:", err)
+		os.Exit(1)
+	}
+}
+
+func write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, d := range dashboards {
+		text, err := d.render()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, d.file()), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dashboard is one page of panels, three in a row.
+type dashboard struct {
+	name   string
+	panels []panel
+}
+
+// panel is a graph over time of one or more queries. In them JOB stands for the cluster that is
+// chosen on the page.
+type panel struct {
+	title, unit string
+	queries     []query
+}
+
+// query is an expression and the name of its lines.
+type query struct{ expr, legend string }
+
+func (d *dashboard) file() string { return "leasehold-" + d.name + ".json" }
+
+type object = map[string]any
+
+// source is the Prometheus that is chosen on the page.
+var source = object{"type": "prometheus", "uid": "${source}"}
+
+// render returns what Grafana imports (its JSON model, schema version 39).
+func (d *dashboard) render() ([]byte, error) {
+	const columns, width, height = 3, 8, 8
+	var panels []object
+	for i, p := range d.panels {
+		var targets []object
+		for n, q := range p.queries {
+			targets = append(targets, object{
+				"refId": string(rune('A' + n)), "datasource": source, "expr": inJob(q.expr, "$job"),
+				"legendFormat": q.legend,
+			})
+		}
+		panels = append(panels, object{
+			"id": i + 1, "type": "timeseries", "title": p.title, "datasource": source,
+			"gridPos": object{
+				"x": i % columns * width, "y": i / columns * height, "w": width, "h": height,
+			},
+			"fieldConfig": object{"defaults": object{"unit": p.unit, "min": 0}, "overrides": []any{}},
+			"targets":     targets,
+		})
+	}
+	variables := []object{
+		{"name": "source", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
+		{
+			"name": "job", "type": "query", "label": "Cluster", "datasource": source,
+			"query": "label_values(leasehold_raft_term, job)", "refresh": 2,
+		},
+	}
+	text, err := json.MarshalIndent(object{
+		"uid": "leasehold-" + d.name, "title": "Leasehold: " + d.name, "tags": []string{"leasehold"},
+		"schemaVersion": 39, "timezone": "browser", "refresh": "10s",
+		"time":       object{"from": "now-1h", "to": "now"},
+		"templating": object{"list": variables}, "panels": panels,
+	}, "", " ")
+	return append(text, '\n'), err
+}

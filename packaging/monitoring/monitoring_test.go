@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// The dashboards are what the command writes.
+func TestDashboardsAreWritten(t *testing.T) {
+	names, err := filepath.Glob("dashboards/*.json")
+	if err != nil || len(names) != len(dashboards) {
+		t.Errorf("%d files for %d dashboards, %v", len(names), len(dashboards), err)
+	}
+	for _, d := range dashboards {
+		want, err := d.render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join("dashboards", d.file()))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is not what the code says (%v): go run -C packaging ./monitoring "+
+				"-out monitoring/dashboards", d.file(), err)
+		}
+		if !json.Valid(got) {
+			t.Errorf("%s is no JSON", d.file())
+		}
+	}
+}
+
+var metric = regexp.MustCompile(`\b(leasehold|etcd|grpc)_[a-z_]+`)
+
+// Every metric that an alert or a dashboard asks for is one that a member has: docs/metrics.md has
+// them all, and a test of the server compares that with the page.
+func TestMetricsAreThere(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := metric.FindAllString(string(doc), -1)
+	rules, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := exprs(t, rules)
+	for _, d := range dashboards {
+		for _, p := range d.panels {
+			for _, q := range p.queries {
+				asked = append(asked, q.expr)
+			}
+		}
+	}
+	suffix := regexp.MustCompile(`_bucket$`)
+	for _, expr := range asked {
+		for _, name := range metric.FindAllString(expr, -1) {
+			if name = suffix.ReplaceAllString(name, ""); !slices.Contains(known, name) &&
+				name != "grpc_method" && name != "grpc_code" {
+				t.Errorf("no member has %s, which is asked for in %s", name, expr)
+			}
+		}
+	}
+}
+
+// exprs returns the expressions of rules, each of which must say what happened and what to do.
+func exprs(t *testing.T, rules []byte) (list []string) {
+	t.Helper()
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Annotations struct{ Summary, Action string }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(rules, &file); err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile("alerts_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		for _, r := range g.Rules {
+			if r.Annotations.Summary == "" || r.Annotations.Action == "" {
+				t.Errorf("%s does not say what happened and what to do", r.Alert)
+			}
+			if !bytes.Contains(tests, []byte("name: "+r.Alert+"\n")) {
+				t.Errorf("%s is not tested", r.Alert)
+			}
+			list = append(list, r.Expr)
+		}
+	}
+	return list
+}
