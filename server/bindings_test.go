@@ -197,52 +197,6 @@ func tokenClient(t testing.TB, m *running, token string) *clientv3.Client {
 	return c
 }
 
-// Through each member of a cluster, the leader and the others, a principal that is no user may do
-// what its roles allow, as they are by then, and no more; and a transaction needs all its parts.
-func TestBoundThroughEachMember(t *testing.T) {
-	t.Parallel()
-	configs := clusterConfigs(t, 3)
-	corp := newIssuer(t)
-	path := writeBindings(t, filepath.Join(t.TempDir(), "b"), bindingsFor(corp))
-	for i := range configs {
-		configs[i].Access.BcryptCost, configs[i].Access.MinPassword = cheap, 0
-		configs[i].Access.BindingsFile = path
-	}
-	members := runAll(t, configs...)
-	withUsers(t, members[0])
-	for _, m := range members {
-		client := tokenClient(t, m, corp.Token(t, "k", "bob", writers))
-		if _, err := client.Put(t.Context(), "a1", m.cfg.Name); err != nil {
-			t.Errorf("through %s: %v", m.cfg.Name, err)
-		}
-		got, err := client.Get(t.Context(), "a1")
-		if err != nil || string(got.Kvs[0].Value) != m.cfg.Name {
-			t.Errorf("through %s: %v, %v", m.cfg.Name, got, err)
-		}
-		_, err = client.Txn(t.Context()).Then(
-			clientv3.OpPut("a1", ""), clientv3.OpPut("c", "")).Commit()
-		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			t.Errorf("a transaction through %s: %v", m.cfg.Name, err)
-		}
-		_, err = client.UserAdd(t.Context(), "x", "y")
-		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			t.Errorf("a new user through %s: %v", m.cfg.Name, err)
-		}
-		eve := tokenClient(t, m, corp.Token(t, "k", "eve", nil))
-		if _, err := eve.Put(t.Context(), "a1", ""); !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			t.Errorf("by nobody through %s: %v", m.cfg.Name, err)
-		}
-	}
-	_, others := leader(t, members)
-	client := tokenClient(t, others[0], corp.Token(t, "k", "bob", writers))
-	members[0].asRoot(t, &fsm.RoleRevoke{Role: "a", Key: "a", End: "b"})
-	// The follower may ask by the users and roles of before: then the command is refused for that.
-	if _, err := client.Put(t.Context(), "a1", ""); !errors.Is(err, rpctypes.ErrPermissionDenied) &&
-		!errors.Is(err, rpctypes.ErrAuthOldRevision) {
-		t.Errorf("after the right was taken away: %v", err)
-	}
-}
-
 // watchOf opens a watch of the key a that is told of one change.
 func watchOf(t testing.TB, c *clientv3.Client) clientv3.WatchChan {
 	t.Helper()
