@@ -252,7 +252,7 @@ func (a *app) addCommands(root *cobra.Command) {
 			strictFlags(a.membersCommand()), strictFlags(a.queueCommand()), strictFlags(a.poolCommand()),
 		},
 		groupCluster: {
-			a.endpointCommand(), a.memberCommand(), a.moveLeaderCommand(),
+			a.statusCommand(), a.endpointCommand(), a.memberCommand(), a.moveLeaderCommand(),
 			a.authCommand(), a.initAccessCommand(), a.userCommand(), a.roleCommand(),
 		},
 		groupMaintenance: {

@@ -394,6 +394,7 @@ var varying = []struct{ re, with string }{
 	{`("raft_term":|"RaftTerm" : |"raftTerm":|"term":")\d+`, `${1}TERM`},
 	{`("raft\w*[iI]ndex":|"Raft\w*Index" : )\d+`, `${1}INDEX`},
 	{`("dbSize\w*":|"DBSize\w*" : )\d+`, `${1}SIZE`},
+	{`("state_bytes":)\d+`, `${1}SIZE`},
 	{`("hash":|"Hash" : )\d+`, `${1}HASH`},
 	{`("Leader" : |"leader":)\d+`, `${1}MEMBER`},
 	// What is left of 100 s depends on how fast the machine is.
@@ -415,7 +416,7 @@ var varying = []struct{ re, with string }{
 	{`gone: revoked by "127\.0\.0\.1:\d+"`, `gone: revoked by "CALLER"`},
 	{`is first in the wait queue, of "[^"]*"`, `is first in the wait queue, of HOST`},
 	{`\b(Member|cluster) +`, `$1 `}, // an id is padded to 16 digits
-	{`(took[ =":]+|"Took" : )[\d.]+[nµm]?s`, `${1}TIME`},
+	{`(took[ =":]+|"Took" : |answers in )[\d.]+[nµm]?s`, `${1}TIME`},
 	{`(true|false)( *│ *)[\d.]+[nµm]?s`, `${1}${2}TIME`},
 	{`("[sS]torageVersion"[ :]+)"[\d.]*"`, `${1}"STORAGE"`},
 	{`\b3\.\d+\.\d+, \d+\.\d+\.\d+`, `VERSION, STORAGE`},

@@ -1,0 +1,301 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// What status says of a cluster in one word.
+const (
+	verdictHealthy  = "healthy"
+	verdictDegraded = "degraded"
+	verdictDown     = "down"
+)
+
+// exitDegraded is how status ends if the cluster serves, and something is wrong.
+const exitDegraded = 7
+
+func (a *app) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Tells in one word how the cluster is, and why",
+		Long: `Asks every member of the cluster, and says "healthy", "degraded" or "down" with
+the reasons: members that do not answer, lag, or know no leader, alarms, a quota
+that fills, releases that differ.
+
+Exit codes: 0 healthy; 7 degraded: it serves, and needs attention; 1 down: it
+does not serve, or cannot be asked.`,
+		Example: "  leasehold status --endpoints host1:2379\n  leasehold status -w json",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			spec, err := a.prepare()
+			if err != nil {
+				return err
+			}
+			s := a.lookAt(spec)
+			s.judge()
+			if err := a.show(showClusterState(s)); err != nil {
+				return err
+			}
+			switch s.Verdict {
+			case verdictHealthy:
+				return nil
+			case verdictDegraded:
+				return &exitError{code: exitDegraded}
+			default:
+				return &exitError{code: exitFailure}
+			}
+		},
+	}
+}
+
+// clusterState is what was found out about a cluster, and the verdict.
+type clusterState struct {
+	Verdict string         `json:"verdict"`
+	Reasons []string       `json:"reasons"`
+	Cluster string         `json:"cluster"` // its ID, empty if no member answers
+	Members []*memberState `json:"members"`
+
+	// failure is why a read that goes through the leader failed.
+	failure error
+	alarms  []string
+}
+
+// memberState is what was found out about a member.
+type memberState struct {
+	Name     string `json:"name"`
+	ID       string `json:"id"`
+	Endpoint string `json:"endpoint"`
+	Role     string `json:"role"` // leader, voter or learner
+	Error    string `json:"error,omitempty"`
+	Version  string `json:"version"`
+	Behind   uint64 `json:"behind"` // entries
+	Took     string `json:"took"`
+	State    int64  `json:"state_bytes"`
+	Quota    int64  `json:"quota_bytes"`
+
+	id      uint64
+	leader  uint64 // whom it takes for the leader
+	cluster uint64
+	applied uint64
+	term    uint64
+}
+
+// lookAt asks all members at once.
+func (a *app) lookAt(spec *clientv3.ConfigSpec) *clusterState {
+	s := &clusterState{Reasons: []string{}}
+	var list []*pb.Member
+	if c, err := a.dial(spec); err != nil {
+		s.failure = err
+	} else {
+		defer c.Close()
+		list = s.ask(a, c)
+	}
+	if len(list) == 0 {
+		for _, ep := range spec.Endpoints {
+			list = append(list, &pb.Member{Name: ep, ClientURLs: []string{ep}})
+		}
+	}
+	var wg sync.WaitGroup
+	for _, m := range list {
+		x := &memberState{
+			Name: m.GetName(), ID: fmt.Sprintf("%x", m.GetID()), id: m.GetID(), Role: "voter",
+			Error: "it has no client URL: it has not started yet",
+		}
+		if m.GetIsLearner() {
+			x.Role = "learner"
+		}
+		s.Members = append(s.Members, x)
+		wg.Go(func() {
+			for _, ep := range m.GetClientURLs() {
+				if x.ask(a, spec, ep); x.Error == "" {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return s
+}
+
+// ask asks the cluster as a whole: whether it serves, its alarms and its members.
+func (s *clusterState) ask(a *app, c *clientv3.Client) []*pb.Member {
+	within := func(do func(context.Context) error) error {
+		ctx, cancel := a.commandContext()
+		defer cancel()
+		return do(ctx)
+	}
+	s.failure = within(func(ctx context.Context) error {
+		_, err := c.Get(ctx, "health")
+		if errors.Is(err, rpctypes.ErrPermissionDenied) {
+			return nil // the refusal has gone through the leader, too
+		}
+		return err
+	})
+	if s.failure == nil {
+		err := within(func(ctx context.Context) error {
+			r, err := c.AlarmList(ctx)
+			if err != nil {
+				return err
+			}
+			for _, m := range r.Alarms {
+				s.alarms = append(s.alarms, m.GetAlarm().String())
+			}
+			return nil
+		})
+		if err != nil {
+			s.alarms = append(s.alarms, "the alarms cannot be listed: "+readable(err.Error()))
+		}
+	}
+	var list []*pb.Member
+	_ = within(func(ctx context.Context) error { // without a list the endpoints are asked
+		r, err := c.MemberList(ctx, clientv3.WithSerializable())
+		if err == nil {
+			list = r.Members
+		}
+		return err
+	})
+	return list
+}
+
+// ask asks one member at one of its endpoints.
+func (x *memberState) ask(a *app, spec *clientv3.ConfigSpec, ep string) {
+	host := strings.TrimPrefix(strings.TrimPrefix(ep, "http://"), "https://")
+	x.Endpoint = host
+	ctx, cancel := a.commandContext()
+	defer cancel()
+	// A client would try again until its time is up, and then not say why it failed.
+	if !strings.HasPrefix(ep, "unix") {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
+		if err != nil {
+			x.Error = readable(err.Error())
+			return
+		}
+		_ = conn.Close() // it was for nothing else
+	}
+	c, err := a.dialOne(spec, ep)
+	if err != nil {
+		x.Error = readable(err.Error())
+		return
+	}
+	defer c.Close()
+	began := time.Now()
+	r, err := c.Status(ctx, ep)
+	if err != nil {
+		x.Error = readable(err.Error())
+		return
+	}
+	x.Error, x.Took = "", time.Since(began).Round(10*time.Microsecond).String()
+	m := (*pb.StatusResponse)(r)
+	x.Version, x.State, x.Quota = m.GetVersion(), m.GetDbSizeInUse(), m.GetDbSizeQuota()
+	x.leader, x.applied, x.term = m.GetLeader(), m.GetRaftAppliedIndex(), m.GetRaftTerm()
+	x.cluster = m.GetHeader().GetClusterId()
+	if x.id == 0 {
+		x.id = m.GetHeader().GetMemberId()
+		x.ID = fmt.Sprintf("%x", x.id)
+	}
+	switch {
+	case m.GetIsLearner():
+		x.Role = "learner"
+	case x.leader == x.id:
+		x.Role = "leader"
+	}
+}
+
+const (
+	lagEntries = 10_000 // behind by more a member needs attention
+	fullPart   = 0.8    // of the quota
+)
+
+// judge says how the cluster is. It looks at nothing but what was found out.
+func (s *clusterState) judge() {
+	answer := slices.DeleteFunc(slices.Clone(s.Members), func(x *memberState) bool {
+		return x.Error != ""
+	})
+	wrong := func(format string, args ...any) {
+		s.Reasons = append(s.Reasons, fmt.Sprintf(format, args...))
+	}
+	if s.failure != nil {
+		wrong("it does not serve: %s", readable(s.failure.Error()))
+	}
+	newest := uint64(0)
+	versions := make(map[string]bool)
+	for _, x := range answer {
+		newest = max(newest, x.applied)
+		versions[x.Version] = true
+		if s.Cluster == "" {
+			s.Cluster = fmt.Sprintf("%x", x.cluster)
+		}
+	}
+	for _, x := range s.Members {
+		x.Behind = newest - x.applied
+		switch {
+		case x.Error != "":
+			x.Behind = 0
+			wrong("%s does not answer: %s", x.Name, x.Error)
+		case fmt.Sprintf("%x", x.cluster) != s.Cluster:
+			wrong("%s belongs to another cluster, %x", x.Name, x.cluster)
+		case x.leader == 0:
+			wrong("%s knows no leader", x.Name)
+		case x.Behind > lagEntries:
+			wrong("%s is %d entries behind", x.Name, x.Behind)
+		case x.Quota > 0 && float64(x.State) > fullPart*float64(x.Quota):
+			wrong("%s: the state takes %d%% of the quota", x.Name, x.State*100/x.Quota)
+		}
+	}
+	for _, alarm := range s.alarms {
+		wrong("alarm: %s", alarm)
+	}
+	if len(versions) > 1 {
+		wrong("members are of %d releases: an upgrade is under way", len(versions))
+	}
+	switch {
+	case s.failure != nil:
+		s.Verdict = verdictDown
+	case len(s.Reasons) > 0:
+		s.Verdict = verdictDegraded
+	default:
+		s.Verdict = verdictHealthy
+	}
+}
+
+func showClusterState(s *clusterState) answer {
+	rows := func() (rows [][]string) {
+		for _, x := range s.Members {
+			state, size := "answers in "+x.Took, siBytes(x.State)+" of "+siBytes(x.Quota)
+			if x.Error != "" {
+				state, size = "does not answer", ""
+			}
+			rows = append(rows, []string{
+				x.Name, x.ID, x.Endpoint, x.Role, state, fmt.Sprint(x.Behind), x.Version, size,
+			})
+		}
+		return rows
+	}
+	head := []string{"name", "ID", "endpoint", "role", "state", "behind", "version", "size"}
+	return answer{json: s, simple: func(p *page) {
+		p.printf("%s\n", s.Verdict)
+		for _, r := range s.Reasons {
+			p.printf("  %s\n", r)
+		}
+		for _, row := range rows() {
+			p.printf("%s\n", strings.Join(row, ", "))
+		}
+	}, fields: func(p *page) {
+		p.quoted("Verdict", s.Verdict)
+		for _, r := range s.Reasons {
+			p.quoted("Reason", r)
+		}
+	}, table: func() ([]string, [][]string) { return head, rows() }}
+}

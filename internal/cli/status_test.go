@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+// TestJudge: each thing that is wrong is told, and decides the verdict.
+func TestJudge(t *testing.T) {
+	for name, x := range map[string]struct {
+		change  func(*clusterState)
+		verdict string
+		reasons []string
+	}{
+		"well": {func(*clusterState) {}, "healthy", nil},
+		"slightly behind": {
+			func(s *clusterState) { s.Members[2].applied -= lagEntries }, "healthy", nil,
+		},
+		"behind": {
+			func(s *clusterState) { s.Members[2].applied -= lagEntries + 1 }, "degraded",
+			[]string{"m3 is 10001 entries behind"},
+		},
+		"no answer": {
+			func(s *clusterState) { *s.Members[1] = memberState{Name: "m2", Error: "refused"} },
+			"degraded",
+			[]string{"m2 does not answer: refused"},
+		},
+		"no leader": {
+			func(s *clusterState) { s.Members[0].leader = 0 }, "degraded",
+			[]string{"m1 knows no leader"},
+		},
+		"another cluster": {
+			func(s *clusterState) { s.Members[1].cluster = 0xd }, "degraded",
+			[]string{"m2 belongs to another cluster, d"},
+		},
+		"nearly full": {
+			func(s *clusterState) { s.Members[0].State = 81 }, "degraded",
+			[]string{"m1: the state takes 81% of the quota"},
+		},
+		"without a quota": {
+			func(s *clusterState) { s.Members[0].State, s.Members[0].Quota = 81, 0 }, "healthy", nil,
+		},
+		"alarm": {
+			func(s *clusterState) { s.alarms = []string{"NOSPACE"} }, "degraded",
+			[]string{"alarm: NOSPACE"},
+		},
+		"upgrade": {
+			func(s *clusterState) { s.Members[0].Version = "2" }, "degraded",
+			[]string{"members are of 2 releases: an upgrade is under way"},
+		},
+		"down": {
+			func(s *clusterState) {
+				s.failure = errors.New("no leader")
+				s.Members[0].leader = 0
+			}, "down", []string{"it does not serve: no leader", "m1 knows no leader"},
+		},
+	} {
+		s := &clusterState{}
+		for _, m := range []string{"m1", "m2", "m3"} {
+			s.Members = append(s.Members, &memberState{
+				Name: m, Version: "1", State: 80, Quota: 100, leader: 1, cluster: 0xc, applied: 20_000,
+			})
+		}
+		x.change(s)
+		if s.judge(); s.Verdict != x.verdict || !slices.Equal(s.Reasons, x.reasons) {
+			t.Errorf("%s: %s %q, want %s %q", name, s.Verdict, s.Reasons, x.verdict, x.reasons)
+		}
+	}
+}
