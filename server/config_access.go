@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/login"
 )
 
@@ -26,6 +27,8 @@ type Access struct {
 	// seconds. Ten times as many may fail of one user, at all addresses where it has not logged
 	// in before. 0: any number. Default 10.
 	MaxFailedLogins int
+	// Audit is the log of who did what. Default: there is none.
+	Audit audit.Options
 	// Insecure says that strangers cannot reach the member, so that it does not warn of what they
 	// could do to it. Nothing else changes.
 	Insecure bool
@@ -34,7 +37,7 @@ type Access struct {
 func defaultAccess() Access {
 	return Access{
 		Token: "simple", TokenTTL: 5 * time.Minute, BcryptCost: 10, MinPassword: 8,
-		MaxFailedLogins: 10,
+		MaxFailedLogins: 10, Audit: audit.Defaults(),
 	}
 }
 
@@ -50,5 +53,5 @@ func (a *Access) check() error {
 	case a.MaxFailedLogins < 0:
 		return errors.New("--max-failed-logins must not be negative")
 	}
-	return nil
+	return a.Audit.Check()
 }

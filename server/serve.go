@@ -68,6 +68,10 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	if err != nil {
 		return errors.Join(err, closeAll(ports))
 	}
+	if s.audit != nil {
+		defer s.audit.close()
+		f.group.start(fail, func() error { s.audit.run(ctx, s.cfg.Logger); return nil })
+	}
 	defer f.shutdown()
 	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
 		return err
@@ -187,6 +191,7 @@ func (s *Server) tlsConfig() (*tls.Config, error) {
 }
 
 func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
+	unary, streams := s.interceptors()
 	return etcd.Options{
 		MaxRequestBytes:      int(s.cfg.Limits.MaxRequestBytes),
 		MaxTxnOps:            s.cfg.Limits.MaxTxnOps,
@@ -197,17 +202,27 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		MinPingInterval:      s.cfg.GRPC.KeepAliveMinTime,
 		PingInterval:         s.cfg.GRPC.KeepAliveInterval,
 		PingTimeout:          s.cfg.GRPC.KeepAliveTimeout,
-		Unary: []grpc.UnaryServerInterceptor{
-			s.rpcs.unary, s.node.ours, s.entrance.unary, s.node.logins.unary,
-		},
-		Stream: []grpc.StreamServerInterceptor{
-			s.rpcs.stream, s.node.oursToo, s.entrance.stream, s.node.logins.stream,
-		},
-		Panics:   s.panics,
-		Answers:  listen.NewAnswers(s.cfg.Logger),
-		Requests: listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger),
-		Stop:     stop,
+		Unary:                unary,
+		Stream:               streams,
+		Panics:               s.panics,
+		Answers:              listen.NewAnswers(s.cfg.Logger),
+		Requests:             listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger),
+		Stop:                 stop,
 	}
+}
+
+// interceptors returns what every call passes, outermost first.
+func (s *Server) interceptors() (
+	unary []grpc.UnaryServerInterceptor, streams []grpc.StreamServerInterceptor,
+) {
+	unary = []grpc.UnaryServerInterceptor{s.rpcs.unary, s.node.ours, s.entrance.unary}
+	streams = []grpc.StreamServerInterceptor{s.rpcs.stream, s.node.oursToo, s.entrance.stream}
+	if s.audit == nil {
+		return append(unary, s.node.logins.unary), append(streams, s.node.logins.stream)
+	}
+	// Around the logins: those that fail are recorded, too.
+	return append(unary, s.audit.unary, s.node.logins.unary, knownUnary),
+		append(streams, s.audit.stream, s.node.logins.stream, knownStreams)
 }
 
 // nativeOptions are those of leasehold.v1, beside etcd's.

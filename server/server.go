@@ -53,6 +53,7 @@ type Server struct {
 	limits   limits
 	rpcs     *rpcMetrics
 	panics   *listen.Panics
+	audit    *auditor // nil if there is no audit log
 	ready    chan struct{}
 	stopped  chan struct{}
 	once     sync.Once
@@ -94,6 +95,10 @@ func New(cfg Config) (*Server, error) {
 		short: make(chan struct{}, 1), stopped: s.stopped, expelled: make(chan struct{}),
 	}
 	if s.node.logins, err = newLogins(cfg, s.node); err != nil {
+		s.core.commitDelay.close()
+		return nil, errors.Join(err, disk.Close())
+	}
+	if s.audit, err = newAuditor(cfg, s.node); err != nil {
 		s.core.commitDelay.close()
 		return nil, errors.Join(err, disk.Close())
 	}

@@ -200,6 +200,16 @@ func (f *flags) addLogging() {
 	f.log.outputs = []string{"default"}
 	fs.Var(list{&f.log.outputs}, "log-outputs",
 		"stderr, stdout, or files to append to. default is stderr.")
+	a := &f.cfg.Access.Audit
+	fs.StringVar(&a.File, "audit-log", "",
+		"Where to record who did what: a file, stdout or stderr. Default: nowhere.")
+	fs.StringVar(&a.Level, "audit-log-level", a.Level, "'changes' of users, roles, members, settings "+
+		"and leases; 'writes': of keys as well; 'reads': all. What is denied is always recorded.")
+	fs.StringVar(&a.WhenFull, "audit-log-when-full", a.WhenFull, "What becomes of a call whose "+
+		"record cannot be written: 'drop' the record and count it, or 'stop' the call.")
+	fs.IntVar(&a.MaxMegabytes, "audit-log-max-megabytes", a.MaxMegabytes,
+		"The size at which the file is rotated.")
+	fs.IntVar(&a.MaxFiles, "audit-log-max-files", a.MaxFiles, "How many old files are kept (0: all).")
 }
 
 func (f *flags) addOther() {

@@ -49,6 +49,7 @@ var house = [][]string{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
 		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "api",
 		"internal/fault", "internal/figures", "internal/login", "internal/table",
+		"internal/audit",
 		"internal/settings",
 	},
 }

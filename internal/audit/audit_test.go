@@ -1,0 +1,274 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// disk takes so many bytes and then fails, half a write done, until it has room again.
+type disk struct {
+	bytes.Buffer
+	room int
+}
+
+// Write implements io.Writer.
+func (d *disk) Write(b []byte) (int, error) {
+	n := min(len(b), d.room)
+	d.room -= n
+	d.Buffer.Write(b[:n])
+	if n < len(b) {
+		return n, errors.New("no space left")
+	}
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (*disk) Close() error { return nil }
+
+func newLog(t *testing.T, to *disk, stops bool) *Log {
+	t.Helper()
+	o := Options{File: "stdout", WhenFull: drop}
+	if stops {
+		o.WhenFull = stop
+	}
+	l, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.to = to
+	return l
+}
+
+func value(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
+}
+
+// FuzzEntry: whatever names, keys and errors are, a record is one line, each of its fields says
+// what it was given, and there is no field more. CVE-2026-84439 of ZooKeeper, where a name forged
+// lines.
+func FuzzEntry(f *testing.F) {
+	f.Add("alice", "app/a", []byte("a\nb"), []byte{0xff})
+	f.Add("a\",\"outcome\":\"ok", "\u2028\u2029\r\n", []byte(`"}{"event":"call"}`), []byte(nil))
+	f.Add(strings.Repeat("x", maxText+1), "\xc3\x28", []byte(`{"base64":"eA==","cut":false}`),
+		[]byte{0})
+	f.Fuzz(func(t *testing.T, principal, text string, key, end []byte) {
+		e := Entry{
+			Time: time.Unix(1, 0).UTC(), Event: "call", Call: "/p.S/M",
+			Principal: Text(principal), Error: Text(text), Outcome: Denied,
+		}
+		e.AddKey(key, end)
+		line, err := json.Marshal(&e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.ContainsAny(line, "\n\r\u2028\u2029\x00\x1b") || !utf8.Valid(line) {
+			t.Fatalf("it is no line: %q", line)
+		}
+		var got map[string]json.RawMessage
+		if err := json.Unmarshal(line, &got); err != nil {
+			t.Fatal(err)
+		}
+		for name, raw := range got {
+			switch name {
+			case "time", "keys":
+			case "event", "call", "outcome":
+				want := map[string]string{"event": "call", "call": "/p.S/M", "outcome": "denied"}[name]
+				if string(raw) != `"`+want+`"` {
+					t.Fatalf("%s is %s", name, raw)
+				}
+			case "principal":
+				same(t, raw, principal)
+			case "error":
+				same(t, raw, text)
+			default:
+				t.Fatalf("a field %s more: %s", name, line)
+			}
+		}
+		var keys []map[string]json.RawMessage
+		if err := json.Unmarshal(got["keys"], &keys); err != nil || len(keys) != 1 {
+			t.Fatalf("%s: %v", got["keys"], err)
+		}
+		same(t, keys[0]["key"], string(key))
+		if end := string(end); end != "" {
+			same(t, keys[0]["end"], end)
+		}
+	})
+}
+
+// same checks that what stands in a record is a text, or its beginning.
+func same(t *testing.T, raw json.RawMessage, text string) {
+	t.Helper()
+	var plain string
+	if json.Unmarshal(raw, &plain) == nil {
+		if plain != text {
+			t.Fatalf("%q stands as %s", text, raw)
+		}
+		return
+	}
+	var coded struct {
+		Base64 []byte
+		Cut    bool
+	}
+	if err := json.Unmarshal(raw, &coded); err != nil {
+		t.Fatal(err)
+	}
+	if coded.Cut != (len(text) > maxText) || string(coded.Base64) != text[:min(len(text), maxText)] {
+		t.Fatalf("%q stands as %s", text, raw)
+	}
+}
+
+// Keys beyond a bound are counted.
+func TestManyKeys(t *testing.T) {
+	var e Entry
+	for range maxKeys + 3 {
+		e.AddKey([]byte("k"), nil)
+	}
+	if len(e.Keys) != maxKeys || e.More != 3 {
+		t.Errorf("%d keys and %d more", len(e.Keys), e.More)
+	}
+}
+
+// With drop a full disk stops nobody, and what is lost is counted; when there is room again, lines
+// are whole.
+func TestFullDiskDrops(t *testing.T) {
+	to := &disk{room: 150}
+	l := newLog(t, to, false)
+	for i := range 6 {
+		if err := l.Ready(); err != nil {
+			t.Error(err)
+		}
+		if err := l.Record(&Entry{Event: "call", Call: strings.Repeat("x", 40)}); err != nil {
+			t.Error(err)
+		}
+		if err := l.Flush(); (err != nil) != (i >= 1 && i < 4) {
+			t.Errorf("flush %d: %v", i, err)
+		}
+		if i == 3 {
+			to.room = 1 << 20
+		}
+	}
+	if w, d := value(t, l.written), value(t, l.dropped); w != 3 || d != 3 {
+		t.Errorf("%v are written and %v dropped", w, d)
+	}
+	whole := 0
+	for line := range strings.Lines(to.String()) {
+		if json.Valid([]byte(line)) && strings.HasSuffix(line, "\n") {
+			whole++
+		}
+	}
+	if whole != 3 {
+		t.Errorf("%d whole lines in %q", whole, to.String())
+	}
+}
+
+// With stop a record that cannot be written is an error, and so is every call until there is room.
+func TestFullDiskStops(t *testing.T) {
+	to := &disk{room: 1 << 20}
+	l := newLog(t, to, true)
+	if err := errors.Join(l.Ready(), l.Record(&Entry{Event: "call"})); err != nil {
+		t.Error(err)
+	}
+	to.room = 3
+	if err := l.Record(&Entry{Event: "call"}); !errors.Is(err, errUnwritten) {
+		t.Errorf("on a full disk: %v", err)
+	}
+	if err := l.Ready(); !errors.Is(err, errUnwritten) {
+		t.Errorf("the next call: %v", err)
+	}
+	to.room = 1 << 20
+	if err := errors.Join(l.Ready(), l.Record(&Entry{Event: "call"})); err != nil {
+		t.Errorf("there is room: %v", err)
+	}
+	if !strings.Contains(to.String(), `"event":"resumed"`) {
+		t.Error("the log does not say that there was a gap")
+	}
+}
+
+// Many may record at a time; each is told what came of its own record.
+func TestRecordTogether(t *testing.T) {
+	to := &disk{room: 1 << 20}
+	l := newLog(t, to, true)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				if err := l.Record(&Entry{Event: "call"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := strings.Count(to.String(), "\n"); n != 400 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+// Records that nobody waits for are written soon, and at the end.
+func TestRunWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &disk{room: 1 << 20}
+		l := newLog(t, to, false)
+		var running sync.WaitGroup
+		ctx, end := context.WithCancel(t.Context())
+		running.Go(func() { l.Run(ctx, func(err error) { t.Error(err) }) })
+		_ = l.Record(&Entry{Event: "call"})
+		synctest.Wait()
+		if to.Len() > 0 {
+			t.Error("it is written by itself")
+		}
+		time.Sleep(batchTime)
+		synctest.Wait()
+		if strings.Count(to.String(), "\n") != 1 {
+			t.Errorf("after a while: %q", to.String())
+		}
+		_ = l.Record(&Entry{Event: "call"})
+		end()
+		running.Wait()
+		if strings.Count(to.String(), "\n") != 2 {
+			t.Errorf("at the end: %q", to.String())
+		}
+	})
+}
+
+// A file is appended to, and only its owner may read it.
+func TestFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit")
+	for range 2 {
+		l, err := Open(Options{File: file, MaxMegabytes: 1, MaxFiles: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(l.Record(&Entry{Event: "call"}), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil || bytes.Count(data, []byte{'\n'}) != 2 {
+		t.Errorf("%q, %v", data, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if _, err := Open(Options{File: filepath.Join(file, "x")}); err == nil {
+		t.Error("a file that cannot be is opened")
+	}
+}

@@ -1,0 +1,207 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"gopkg.in/natefinch/lumberjack.v2"
+)
+
+// errUnwritten means that a record could not be written, so that its call is not to go on.
+var errUnwritten = errors.New("audit: the audit log cannot be written")
+
+// While nothing must wait for them, records are written together, when there are so many bytes of
+// them or after so long. So many bytes wait at most, while the disk is slow.
+const (
+	batchBytes = 64 << 10
+	batchTime  = 100 * time.Millisecond
+	maxWaiting = 16 << 20
+)
+
+// Log writes records. Its methods may be called from several goroutines.
+type Log struct {
+	to   io.WriteCloser
+	stop bool
+
+	mu     sync.Mutex // guards what follows; taken after write
+	next   *batch
+	broken bool // the last write failed
+
+	write sync.Mutex    // held by the one who writes; guards torn, and batches that are not next
+	torn  bool          // what was written last may be half a line
+	full  chan struct{} // capacity 1: there is a batch
+
+	written, dropped prometheus.Counter
+}
+
+// batch is records that are written together.
+type batch struct {
+	text  bytes.Buffer
+	count int
+	done  bool
+	err   error // of the write
+}
+
+// Open returns a log. It writes nothing yet, but opens the file.
+func Open(o Options) (*Log, error) {
+	l := &Log{stop: o.WhenFull == stop, next: new(batch), full: make(chan struct{}, 1)}
+	l.written, l.dropped = counter("records_total", "Records written to the audit log."),
+		counter("dropped_total", "Records that could not be written to the audit log.")
+	switch o.File {
+	case "stdout":
+		l.to = unclosed{os.Stdout}
+	case "stderr":
+		l.to = unclosed{os.Stderr}
+	default:
+		// The library makes a file when it writes first. Whether it can is to be known now.
+		f, err := os.OpenFile(filepath.Clean(o.File), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("audit: %w", err)
+		}
+		if err := f.Close(); err != nil {
+			return nil, fmt.Errorf("audit: %w", err)
+		}
+		l.to = &lumberjack.Logger{
+			Filename: o.File, MaxSize: o.MaxMegabytes, MaxBackups: o.MaxFiles,
+		}
+	}
+	return l, nil
+}
+
+// unclosed is a stream of the process.
+type unclosed struct{ io.Writer }
+
+// Close implements io.Closer.
+func (unclosed) Close() error { return nil }
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "leasehold", Subsystem: "audit", Name: name, Help: help,
+	})
+}
+
+// Collectors are the metrics of the log.
+func (l *Log) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{l.written, l.dropped}
+}
+
+// Ready returns an error if records cannot be written, and calls are not to go on without. After a
+// failure it tries once more.
+func (l *Log) Ready() error {
+	if !l.stop {
+		return nil
+	}
+	l.mu.Lock()
+	broken := l.broken
+	l.mu.Unlock()
+	if !broken {
+		return nil
+	}
+	return l.Record(&Entry{Time: time.Now(), Event: "resumed"})
+}
+
+// Record takes a record. If it is to stop calls its error is errUnwritten, and else nil.
+func (l *Log) Record(e *Entry) error {
+	line, err := json.Marshal(e)
+	if err != nil { // strings, numbers and times only, but for a year of five digits
+		l.dropped.Inc()
+		return fmt.Errorf("%w: %w", errUnwritten, err)
+	}
+	l.mu.Lock()
+	b := l.next
+	if b.text.Len()+len(line) > maxWaiting {
+		l.mu.Unlock()
+		l.dropped.Inc()
+		if l.stop {
+			return errUnwritten
+		}
+		return nil
+	}
+	b.text.Write(line)
+	b.text.WriteByte('\n')
+	b.count++
+	enough := b.text.Len() >= batchBytes
+	l.mu.Unlock()
+	if l.stop {
+		return l.flush(b)
+	}
+	if enough {
+		select {
+		case l.full <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// Flush writes what waits. What cannot be written is dropped; then its error is errUnwritten.
+func (l *Log) Flush() error {
+	l.mu.Lock()
+	b := l.next
+	l.mu.Unlock()
+	return l.flush(b)
+}
+
+// flush returns what came of the write of a batch, which it writes unless somebody else has.
+func (l *Log) flush(b *batch) error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	if b.done {
+		return b.err
+	}
+	l.mu.Lock()
+	l.next = new(batch)
+	l.mu.Unlock()
+	b.done = true
+	if b.count == 0 {
+		return nil
+	}
+	text := b.text.Bytes()
+	if l.torn {
+		text = append([]byte{'\n'}, text...)
+	}
+	n, err := l.to.Write(text)
+	l.torn = err != nil && (l.torn || n > 0)
+	l.mu.Lock()
+	l.broken = err != nil
+	l.mu.Unlock()
+	if err != nil {
+		// Whole lines of it may be there: to count too many is the safe mistake.
+		l.dropped.Add(float64(b.count))
+		b.err = fmt.Errorf("%w: %w", errUnwritten, err)
+		return b.err
+	}
+	l.written.Add(float64(b.count))
+	return nil
+}
+
+// Run writes records together until ctx ends, and then those that are left.
+func (l *Log) Run(ctx context.Context, failed func(error)) {
+	tick := time.NewTicker(batchTime)
+	defer tick.Stop()
+	ok := true
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-l.full:
+		case <-ctx.Done():
+		}
+		err := l.Flush()
+		if err != nil && ok {
+			failed(err)
+		}
+		ok = err == nil
+	}
+}
+
+// Close closes the file.
+func (l *Log) Close() error { return errors.Join(l.Flush(), l.to.Close()) }

@@ -1,0 +1,204 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/audit"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/login"
+)
+
+// auditor writes calls and events of leases into the audit log.
+type auditor struct {
+	log   *audit.Log
+	level auditLevel
+	node  *node
+}
+
+// newAuditor returns nil if there is to be no audit log.
+func newAuditor(cfg Config, n *node) (*auditor, error) {
+	c := cfg.Access.Audit
+	if c.File == "" {
+		return nil, nil
+	}
+	log, err := audit.Open(c)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --audit-log: %w", ErrConfig, err)
+	}
+	n.metrics.registry.MustRegister(log.Collectors()...)
+	return &auditor{log: log, level: auditLevel(slices.Index(audit.Levels, c.Level)), node: n}, nil
+}
+
+// audited is where it is noted who makes a call, once that is known.
+type audited struct {
+	of atomic.Pointer[context.Context]
+}
+
+// principal returns the name of who makes a call, empty for nobody.
+func (w *audited) principal() audit.Text {
+	if ctx := w.of.Load(); ctx != nil {
+		return audit.Text(api.CallerOf(*ctx).User)
+	}
+	return ""
+}
+
+type auditedKey struct{}
+
+// knownUnary is an interceptor that takes who makes a call.
+func knownUnary(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	if who, ok := ctx.Value(auditedKey{}).(*audited); ok {
+		who.of.Store(&ctx)
+	}
+	return next(ctx, req)
+}
+
+// errNoAudit refuses what could not be recorded, and withholds the answer of what could not.
+var errNoAudit = status.Error(codes.Unavailable,
+	"leasehold: the audit log of this member cannot be written, and --audit-log-when-full is stop")
+
+// unary is a grpc.UnaryServerInterceptor.
+func (a *auditor) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	recorded := levelOf(req) <= a.level
+	if recorded && a.log.Ready() != nil {
+		return nil, errNoAudit
+	}
+	who := new(audited)
+	resp, err := next(context.WithValue(ctx, auditedKey{}, who), req)
+	if !recorded && !isDenied(err) {
+		return resp, err
+	}
+	e := entryOf(req)
+	e.Call, e.Principal = info.FullMethod, who.principal()
+	if r, ok := req.(*pb.AuthenticateRequest); ok {
+		e.Principal, e.Target = audit.Text(r.Name), ""
+	}
+	e.Revision = revisionOf(resp)
+	if a.record(ctx, e, err) != nil {
+		return nil, errNoAudit
+	}
+	return resp, err
+}
+
+// record writes an entry about a call that ended with err.
+func (a *auditor) record(ctx context.Context, e *audit.Entry, err error) error {
+	e.Time, e.Event, e.Address = time.Now(), "call", audit.Text(api.Address(ctx))
+	e.Outcome = audit.OK
+	if err != nil {
+		e.Outcome, e.Error = audit.Failed, audit.Text(status.Convert(err).Message())
+		if isDenied(err) {
+			e.Outcome = audit.Denied
+		}
+	}
+	return a.log.Record(e)
+}
+
+// refusals are errors of etcd's that say that somebody may not do something, with codes that others
+// have, too.
+var refusals = map[string]bool{
+	rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty):                 true,
+	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthFailed):                true,
+	status.Convert(api.Error(login.ErrTooManyFailures)).Message(): true,
+}
+
+// isDenied reports whether a call ended because of who made it.
+func isDenied(err error) bool {
+	if err == nil {
+		return false
+	}
+	s := status.Convert(err)
+	return s.Code() == codes.PermissionDenied || s.Code() == codes.Unauthenticated ||
+		refusals[s.Message()]
+}
+
+// run writes records together, and records the events of leases, until ctx ends.
+func (a *auditor) run(ctx context.Context, log *slog.Logger) {
+	done := make(chan struct{})
+	go func() { defer close(done); a.followLeases(ctx) }()
+	a.log.Run(ctx, func(err error) {
+		log.Error("records are dropped from the audit log; see leasehold_audit_dropped_total",
+			"error", err)
+	})
+	<-done
+}
+
+// followLeases records the events of leases until ctx ends. After a start those since the last
+// snapshot come again, with the numbers that they had.
+func (a *auditor) followLeases(ctx context.Context) {
+	news := make(chan struct{}, 1)
+	at := a.node.View().LeaseEvents.Last()
+	stop := a.node.OnLeaseNews(func() {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	})
+	defer stop()
+	for ctx.Err() == nil {
+		at = a.recordLeases(at)
+		select {
+		case <-news:
+		case <-ctx.Done():
+		}
+	}
+	a.recordLeases(at)
+}
+
+// recordLeases records the events after a number, and returns that of the last one.
+func (a *auditor) recordLeases(at uint64) uint64 {
+	all := a.node.View().LeaseEvents
+	for at < all.Last() {
+		events, err := all.After(at)
+		if errors.Is(err, fsm.ErrEventsCompacted) || len(events) == 0 {
+			_ = a.log.Record(&audit.Entry{ // it counts what it cannot write
+				Time: time.Now(), Event: "lease events lost", Seq: all.Last(),
+				Detail: "a snapshot brought them, or there were too many at a time",
+			})
+			return all.Last()
+		}
+		for i := range events {
+			e := &events[i]
+			_ = a.log.Record(&audit.Entry{
+				Time: time.Now(), Event: "lease " + leaseWords[e.Kind], Seq: e.Seq,
+				Lease: leaseID(int64(e.Info.ID)), Name: audit.Text(e.Info.Name),
+				Principal: audit.Text(e.Info.Principal), Owner: audit.Text(e.Info.Owner),
+				Detail: audit.Text(e.By), Revision: e.Revision,
+			})
+		}
+		at = events[len(events)-1].Seq
+	}
+	return at
+}
+
+// leaseID is a lease as commands print it.
+func leaseID(id int64) string {
+	if id == 0 {
+		return ""
+	}
+	s := strconv.FormatUint(uint64(id), 16)
+	return "0000000000000000"[len(s):] + s
+}
+
+// close writes what is left, after the last call.
+func (a *auditor) close() {
+	if err := a.log.Close(); err != nil {
+		a.node.log.Error("the last records of the audit log are lost", "error", err)
+	}
+}

@@ -1,0 +1,240 @@
+package server
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/audit"
+
+	native "leasehold.dev/api/leasehold/v1"
+)
+
+// stream is a grpc.StreamServerInterceptor.
+func (a *auditor) stream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
+	who := new(audited)
+	s := &auditedStream{
+		ServerStream: stream, audit: a, call: info.FullMethod, who: who, single: !info.IsClientStream,
+		ctx: context.WithValue(stream.Context(), auditedKey{}, who),
+	}
+	err := next(srv, s)
+	return s.ended(err)
+}
+
+// knownStreams is an interceptor that takes who opens a stream.
+func knownStreams(
+	srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
+	ctx := stream.Context()
+	if who, ok := ctx.Value(auditedKey{}).(*audited); ok {
+		who.of.Store(&ctx)
+	}
+	return next(srv, stream)
+}
+
+// auditedStream is a stream of which is recorded what is asked and answered on it.
+type auditedStream struct {
+	grpc.ServerStream
+	ctx    context.Context
+	audit  *auditor
+	call   string
+	who    *audited
+	single bool // of one request
+
+	mu    sync.Mutex // guards what follows
+	asked *audit.Entry
+	level auditLevel // of asked
+	// requests are those of leasehold.v1 that wait for their answers, by their IDs.
+	requests map[uint64]pending
+	// watches are those of etcd's that were asked for and are not made yet.
+	watches []pending
+}
+
+// pending is a request without an answer.
+type pending struct {
+	entry    *audit.Entry
+	recorded bool // also if it is done
+}
+
+// Context implements grpc.ServerStream.
+func (s *auditedStream) Context() context.Context { return s.ctx }
+
+// RecvMsg implements grpc.ServerStream.
+func (s *auditedStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	recorded := false
+	switch r := m.(type) {
+	case *native.ClientMessage:
+		for _, q := range r.GetRequests() {
+			recorded = s.ask(q) || recorded
+		}
+	case *pb.WatchRequest:
+		if c := r.GetCreateRequest(); c != nil {
+			recorded = auditReads <= s.audit.level
+			s.watches = append(s.watches, pending{entryOf(c), recorded})
+		}
+	default:
+		s.level = levelOf(m)
+		recorded = s.level <= s.audit.level
+		if s.single {
+			s.asked = entryOf(m)
+		}
+	}
+	if recorded && s.audit.log.Ready() != nil {
+		return errNoAudit
+	}
+	return nil
+}
+
+var requestBody = (*native.Request)(nil).ProtoReflect().Descriptor().Oneofs().ByName("body")
+
+// bodyOf returns the message in a request, nil if there is none.
+func bodyOf(q *native.Request) any {
+	f := q.ProtoReflect().WhichOneof(requestBody)
+	if f == nil || f.Kind() != protoreflect.MessageKind {
+		return nil
+	}
+	return q.ProtoReflect().Get(f).Message().Interface()
+}
+
+// ask notes a request, and reports whether it will be recorded whatever comes of it.
+func (s *auditedStream) ask(q *native.Request) bool {
+	body := bodyOf(q)
+	level := levelOf(body)
+	recorded := level <= s.audit.level
+	// What is not recorded can still be denied, but for what nobody needs a right for.
+	if body == nil || !recorded && !s.audit.node.View().Access.Enabled() {
+		return false
+	}
+	e := entryOf(body)
+	e.Call = s.call + "/" + string(q.ProtoReflect().WhichOneof(requestBody).Name())
+	if s.requests == nil {
+		s.requests = make(map[uint64]pending)
+	}
+	s.requests[q.GetId()] = pending{e, recorded}
+	return recorded
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s *auditedStream) SendMsg(m any) error {
+	switch r := m.(type) {
+	case *native.ServerMessage:
+		for _, x := range r.GetResponses() {
+			if err := s.answer(x); err != nil {
+				return err
+			}
+		}
+	case *pb.WatchResponse:
+		if err := s.watch(r); err != nil {
+			return err
+		}
+	}
+	return s.ServerStream.SendMsg(m)
+}
+
+// answer records a request that is answered.
+func (s *auditedStream) answer(x *native.Response) error {
+	s.mu.Lock()
+	p, ok := s.requests[x.GetId()]
+	if x.GetMore() {
+		// It goes on; it is recorded now if it is to be, and later only if it is denied then.
+		if ok && p.recorded {
+			s.requests[x.GetId()] = pending{entry: p.entry}
+		}
+	} else {
+		delete(s.requests, x.GetId())
+	}
+	s.mu.Unlock()
+	var err error
+	if e := x.GetError(); e != nil {
+		code := codes.Unknown
+		switch e.GetReason() {
+		case native.Reason_REASON_PERMISSION_DENIED:
+			code = codes.PermissionDenied
+		}
+		err = status.Error(code, e.GetMessage())
+	}
+	if !ok || !p.recorded && !isDenied(err) {
+		return nil
+	}
+	e := *p.entry
+	e.Revision = revisionOf(answerOf(x))
+	return s.record(&e, err)
+}
+
+var responseBody = (*native.Response)(nil).ProtoReflect().Descriptor().Oneofs().ByName("body")
+
+// answerOf returns the message in a response, nil if there is none.
+func answerOf(x *native.Response) any {
+	f := x.ProtoReflect().WhichOneof(responseBody)
+	if f == nil {
+		return nil
+	}
+	return x.ProtoReflect().Get(f).Message().Interface()
+}
+
+// watch records that a watch of etcd's API is made, or that it is denied, then or later.
+func (s *auditedStream) watch(r *pb.WatchResponse) error {
+	p := pending{entry: new(audit.Entry)}
+	s.mu.Lock()
+	if r.GetCreated() && len(s.watches) > 0 {
+		p, s.watches = s.watches[0], s.watches[1:]
+	}
+	s.mu.Unlock()
+	var err error
+	if r.GetCanceled() && r.GetCancelReason() != "" {
+		code := codes.Unknown
+		if strings.Contains(r.GetCancelReason(), access.ErrPermissionDenied.Error()) ||
+			strings.Contains(r.GetCancelReason(), "permission denied") {
+			code = codes.PermissionDenied
+		}
+		err = status.Error(code, r.GetCancelReason())
+	}
+	if !(r.GetCreated() && p.recorded) && !isDenied(err) {
+		return nil
+	}
+	p.entry.Revision = revisionOf(r)
+	return s.record(p.entry, err)
+}
+
+// ended records a call of one request, and one that was denied.
+func (s *auditedStream) ended(err error) error {
+	s.mu.Lock()
+	e, recorded := s.asked, s.asked != nil && s.level <= s.audit.level
+	s.mu.Unlock()
+	if !recorded && !isDenied(err) {
+		return err
+	}
+	if e == nil {
+		e = new(audit.Entry)
+	}
+	if s.record(e, err) != nil {
+		return errNoAudit
+	}
+	return err
+}
+
+// record writes an entry of the stream.
+func (s *auditedStream) record(e *audit.Entry, err error) error {
+	if e.Call == "" {
+		e.Call = s.call
+	}
+	e.Principal = s.who.principal()
+	if s.audit.record(s.ctx, e, err) != nil {
+		return errNoAudit
+	}
+	return nil
+}

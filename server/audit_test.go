@@ -1,0 +1,260 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	native "leasehold.dev/api/leasehold/v1"
+)
+
+// Every request of every service, and of a stream of leasehold.v1, has its level: a new one has to
+// be put into one, or this fails.
+func TestEveryRequestHasAnAuditLevel(t *testing.T) {
+	t.Parallel()
+	check := func(of string, m protoreflect.MessageDescriptor) {
+		kind, err := protoregistry.GlobalTypes.FindMessageByName(m.FullName())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if levelOf(kind.New().Interface()) == auditUnknown {
+			t.Errorf("%s has no level for the audit log", of)
+		}
+	}
+	n := 0
+	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			s := f.Services().Get(i)
+			if strings.HasPrefix(string(s.FullName()), "grpc.") {
+				continue // health and reflection
+			}
+			for j := range s.Methods().Len() {
+				check(string(s.Methods().Get(j).FullName()), s.Methods().Get(j).Input())
+				n++
+			}
+		}
+		return true
+	})
+	if n < 60 {
+		t.Errorf("only %d calls", n)
+	}
+	for i := range requestBody.Fields().Len() {
+		if f := requestBody.Fields().Get(i); f.Message() != nil {
+			check(string(f.FullName()), f.Message())
+		}
+	}
+}
+
+// records reads an audit log, and returns of each record the fields that a test looks at.
+func records(t *testing.T, file string) (lines []string, text string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var r struct {
+			Event, Principal, Address, Call, Target, Outcome string
+			Keys                                             []struct{ Key, End any }
+			Revision                                         int64
+			Name                                             string
+		}
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if r.Event == "call" && r.Address != "unix socket" {
+			t.Errorf("the address is missing: %s", line)
+		}
+		short := []string{r.Event, r.Principal, r.Call[strings.LastIndexByte(r.Call, '.')+1:]}
+		for _, k := range r.Keys {
+			short = append(short, fmt.Sprint(k.Key, "-", cmp.Or(k.End, any(""))))
+		}
+		lines = append(lines, strings.Join(append(short, r.Target+r.Name, r.Outcome), " "))
+	}
+	return lines, string(data)
+}
+
+// audited runs a member with users and an audit log, calls do with connections of nobody and the
+// users, and returns what is in the log then.
+func auditedRun(
+	t *testing.T, level string, do func(r *running, conns map[string]*grpc.ClientConn),
+) (lines []string, text string) {
+	t.Helper()
+	c := cheapConfig(shortDir(t))
+	c.Access.Audit.File, c.Access.Audit.Level = filepath.Join(c.DataDir, "..", "audit"), level
+	r := run(t, c)
+	withUsers(t, r)
+	conns := map[string]*grpc.ClientConn{}
+	for _, user := range []string{"", "root", "alice"} {
+		conns[user] = dial(t, r.cfg.URLs.ListenClient[0].Path, nil)
+	}
+	do(r, conns)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	return records(t, c.Access.Audit.File)
+}
+
+// has checks that the log has a record, and only has it as often as is wanted.
+func has(t *testing.T, lines []string, want string, times int) {
+	t.Helper()
+	n := len(lines) - len(slices.DeleteFunc(slices.Clone(lines), func(s string) bool {
+		return s == want
+	}))
+	if n != times {
+		t.Errorf("%q is %d times in\n%s", want, n, strings.Join(lines, "\n"))
+	}
+}
+
+// The log has who changes users, grants and revokes, and who was denied what, over each of the ways
+// in, and has no password, value or secret.
+func TestAuditLog(t *testing.T) {
+	t.Parallel()
+	lines, text := auditedRun(t, "changes", func(r *running, conns map[string]*grpc.ClientConn) {
+		root, alice := r.token(t, "root"), r.token(t, "alice")
+		_, _ = pb.NewAuthClient(conns[""]).Authenticate(t.Context(),
+			&pb.AuthenticateRequest{Name: "alice", Password: "wrong-one"})
+		_, _ = pb.NewAuthClient(conns[""]).UserAdd(as(t, root),
+			&pb.AuthUserAddRequest{Name: "bob", Password: "bobs-password"})
+		_, _ = pb.NewAuthClient(conns[""]).UserDelete(as(t, alice),
+			&pb.AuthUserDeleteRequest{Name: "bob"})
+		for key, token := range map[string]string{"ab": alice, "z": alice, "y": "", "x": "forged"} {
+			_ = put(t, conns[""], key, "token", token)
+		}
+		_ = putJSON(t, r.cfg.URLs.ListenClient[0].Path, nil, "w", "Authorization", alice)
+		watchKey(as(t, alice), t, conns[""], "v")
+		streamAsks(as(t, alice), t, conns[""])
+	})
+	for want, times := range map[string]int{
+		"call alice Auth/Authenticate  denied":         1,
+		"call root Auth/UserAdd bob ok":                1,
+		"call alice Auth/UserDelete bob denied":        1,
+		"call alice KV/Put ab-  ok":                    0, // of another level
+		"call alice KV/Put z-  denied":                 1,
+		"call  KV/Put y-  denied":                      1,
+		"call  KV/Put x-  denied":                      1,
+		"call alice KV/Put w-  denied":                 1,
+		"call alice Watch/Watch v-  denied":            1,
+		"call alice StreamService/Open/put a-  ok":     0,
+		"call alice StreamService/Open/put u-  denied": 1,
+		"call alice StreamService/Open/grant  ok":      1,
+		"lease granted alice   ":                       1,
+	} {
+		has(t, lines, want, times)
+	}
+	for _, secret := range []string{"wrong-one", "bobs-password", "SECRET"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the log has %q", secret)
+		}
+	}
+}
+
+// At the level of reads everything is there, with keys and revisions.
+func TestAuditReads(t *testing.T) {
+	t.Parallel()
+	lines, text := auditedRun(t, "reads", func(r *running, conns map[string]*grpc.ClientConn) {
+		ctx := as(t, r.token(t, "alice"))
+		_, err := pb.NewKVClient(conns[""]).Txn(ctx, &pb.TxnRequest{
+			Success: []*pb.RequestOp{
+				{Request: &pb.RequestOp_RequestPut{
+					RequestPut: &pb.PutRequest{Key: []byte("a1"), Value: []byte("SECRET")},
+				}},
+				{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{
+					Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{
+						RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte("a2"), RangeEnd: []byte("a3")},
+					}}},
+				}}},
+			},
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if _, err := pb.NewKVClient(conns[""]).Range(ctx,
+			&pb.RangeRequest{Key: []byte("a\xff"), RangeEnd: []byte("b")}); err != nil {
+			t.Error(err)
+		}
+		watchKey(ctx, t, conns[""], "ac")
+		streamAsks(ctx, t, conns[""])
+	})
+	for want, times := range map[string]int{
+		"call alice KV/Txn a1- a2-a3  ok":          1,
+		"call alice Watch/Watch ac-  ok":           1,
+		"call alice StreamService/Open/put a-  ok": 1,
+	} {
+		has(t, lines, want, times)
+	}
+	for _, part := range []string{
+		`"revision":2`, `"keys":[{"key":{"base64":"Yf8=","cut":false},"end":"b"}]`,
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the log does not have %s:\n%s", part, text)
+		}
+	}
+	if strings.Contains(text, "SECRET") {
+		t.Error("the log has a value")
+	}
+}
+
+// as returns a context for calls with a token.
+func as(t *testing.T, token string) context.Context {
+	t.Helper()
+	return metadata.AppendToOutgoingContext(t.Context(), "token", token)
+}
+
+// watchKey asks for a watch, and waits for the first answer.
+func watchKey(ctx context.Context, t *testing.T, conn *grpc.ClientConn, key string) {
+	t.Helper()
+	w, err := pb.NewWatchClient(conn).Watch(ctx)
+	if err == nil {
+		err = w.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+			CreateRequest: &pb.WatchCreateRequest{Key: []byte(key)},
+		}})
+	}
+	if err == nil {
+		_, err = w.Recv()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// streamAsks puts two keys and grants a lease over a stream of leasehold.v1, and waits for the
+// answers.
+func streamAsks(ctx context.Context, t *testing.T, conn *grpc.ClientConn) {
+	t.Helper()
+	s, err := native.NewStreamServiceClient(conn).Open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(id uint64, key string) *native.Request {
+		return &native.Request{Id: id, Body: &native.Request_Put{
+			Put: &native.PutRequest{Key: []byte(key), Value: []byte("SECRET")},
+		}}
+	}
+	if err := s.Send(&native.ClientMessage{Requests: []*native.Request{
+		put(1, "a"), put(2, "u"), {Id: 3, Body: &native.Request_Grant{
+			Grant: &native.GrantRequest{TtlMs: 60_000},
+		}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	for answers := 0; answers < 3; {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers += len(m.GetResponses())
+	}
+}
