@@ -43,7 +43,7 @@ func infoOf(m *pb.Lease) leases.Info {
 	i := leases.Info{
 		ID: lease.ID(m.GetId()), Token: lease.Token(m.GetToken()),
 		TTL: duration(m.GetTtlMs()), Remaining: duration(m.GetRemainingMs()),
-		Name: m.GetName(), Owner: m.GetOwner(), Labels: m.GetLabels(),
+		Name: m.GetName(), Owner: m.GetOwner(), Labels: m.GetLabels(), Principal: m.GetPrincipal(),
 		LockDelay: duration(m.GetLockDelayMs()),
 		KeepKeys:  m.GetAtExpiry() == pb.AtExpiry_AT_EXPIRY_KEEP,
 		Delayed:   m.GetDelayed(), Bound: m.GetBound(), KeyCount: m.GetKeyCount(),

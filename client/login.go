@@ -18,10 +18,6 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// errLogin means that the cluster takes neither the user's name and password nor the token, or that
-// there are none. Calls fail at once with it, but the client tries on.
-var errLogin = fmt.Errorf("%w: the login is refused", ErrNotLoggedIn)
-
 // checkLogin refuses a client that would be two at once.
 func (c *Config) checkLogin() error {
 	set := 0
@@ -99,12 +95,13 @@ func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (stri
 		strings.Contains(err.Error(), "not enabled"):
 		return "", nil
 	case status.Code(err) == codes.InvalidArgument:
-		return "", fmt.Errorf("%w for user %q: %w", errLogin, l.user, plain(err))
+		return "", fmt.Errorf("%w: the login of user %q is refused: %w",
+			ErrNotLoggedIn, l.user, plain(err))
 	case err != nil:
 		return "", err
 	}
 	if l.token = textOf(response, 2); l.token == "" {
-		return "", fmt.Errorf("%w: no token came", errLogin)
+		return "", fmt.Errorf("%w: no token came", ErrNotLoggedIn)
 	}
 	return l.token, nil
 }
@@ -116,10 +113,14 @@ func (l *logins) refused(token string, why error) error {
 	if l.token == token {
 		l.token = ""
 	}
-	if l.user != "" {
+	switch {
+	case l.user != "":
 		return why // it logs in again
+	case l.fixed == "" && l.file == "":
+		text := ErrNotLoggedIn.Error() + ": the cluster has users, and the client has no login"
+		return &plainError{text: text, err: errors.Join(ErrNotLoggedIn, why)}
 	}
-	return fmt.Errorf("%w: %w", errLogin, plain(why))
+	return fmt.Errorf("%w: the token is refused: %w", ErrNotLoggedIn, plain(why))
 }
 
 // known is a stream of a client that has told who it is.

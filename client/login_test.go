@@ -76,7 +76,8 @@ func TestLogIn(t *testing.T) {
 	if c.logins != 1 {
 		t.Errorf("%d logins for three connections", c.logins)
 	}
-	if err := l.refused("older token", rpctypes.ErrGRPCInvalidAuthToken); errors.Is(err, errLogin) {
+	err := l.refused("older token", rpctypes.ErrGRPCInvalidAuthToken)
+	if errors.Is(err, ErrNotLoggedIn) {
 		t.Error("a token that is refused is taken for a wrong password")
 	}
 	sent(t, l, c)
@@ -91,7 +92,7 @@ func TestLogInRefused(t *testing.T) {
 	c := new(authConn)
 	l := &logins{user: "bob", password: "wrong"}
 	_, _, err := l.context(t.Context(), c)
-	if !errors.Is(err, errLogin) || strings.Contains(err.Error(), "wrong") {
+	if !errors.Is(err, ErrNotLoggedIn) || strings.Contains(err.Error(), "wrong") {
 		t.Errorf("a wrong password: %v", err)
 	}
 	c.err = rpctypes.ErrGRPCAuthNotEnabled
@@ -99,12 +100,12 @@ func TestLogInRefused(t *testing.T) {
 		t.Errorf("token %q of a cluster without users", token)
 	}
 	c.err = rpctypes.ErrGRPCNoLeader
-	if _, _, err := l.context(t.Context(), c); err == nil || errors.Is(err, errLogin) {
+	if _, _, err := l.context(t.Context(), c); err == nil || errors.Is(err, ErrNotLoggedIn) {
 		t.Errorf("without a leader: %v", err)
 	}
 	fixed := &logins{fixed: "x"}
 	err = fixed.refused(sent(t, fixed, c), rpctypes.ErrGRPCInvalidAuthToken)
-	if !errors.Is(err, errLogin) {
+	if !errors.Is(err, ErrNotLoggedIn) {
 		t.Errorf("a token that is not taken: %v", err)
 	}
 }
@@ -162,18 +163,19 @@ func TestTextOf(t *testing.T) {
 type refusing struct {
 	connection
 	taken *atomic.Bool
+	tries *atomic.Int64
 }
 
 // Open implements connection.
 func (c refusing) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
-	if !c.taken.Load() {
-		return nil, errLogin
+	if c.tries.Add(1); !c.taken.Load() {
+		return nil, ErrNotLoggedIn
 	}
 	return c.connection.Open(ctx)
 }
 
 // TestLoginRefusedAtOnce lets a member refuse the login: calls fail at once and do not wait for
-// another member. When the login is taken, the same client goes on.
+// another member. The client tries on, seldom. When the login is taken, it goes on.
 func TestLoginRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := new(fake)
@@ -183,23 +185,28 @@ func TestLoginRefusedAtOnce(t *testing.T) {
 			}}
 		}
 		var taken atomic.Bool
+		var tries atomic.Int64
 		list := []endpoint{{text: "a"}, {text: "b"}}
-		c, err := start(Config{}, list, func(e endpoint, _ *Config) (connection, error) {
-			return refusing{fakeConn{f, e.text}, &taken}, nil
+		c, err := start(Config{User: "bob"}, list, func(e endpoint, _ *Config) (connection, error) {
+			return refusing{fakeConn{f, e.text}, &taken, &tries}, nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		begun := time.Now()
-		if _, err := c.Range(t.Context(), store.Range{Key: "k"}); !errors.Is(err, errLogin) {
+		if _, err := c.Range(t.Context(), store.Range{Key: "k"}); !errors.Is(err, ErrNotLoggedIn) {
 			t.Errorf("a call of a client whose login is refused: %v", err)
 		}
 		if took := time.Since(begun); took > time.Second {
 			t.Errorf("it has taken %s", took)
 		}
+		time.Sleep(time.Minute)
+		if n := tries.Load(); n < 12 || n > 2*14 {
+			t.Errorf("%d tries in a minute", n)
+		}
 		taken.Store(true)
-		time.Sleep(time.Second)
+		time.Sleep(loginPause)
 		if _, err := c.Range(t.Context(), store.Range{Key: "k"}); err != nil {
 			t.Errorf("after the login was taken: %v", err)
 		}

@@ -153,11 +153,18 @@ func (m *mux) run() {
 		}
 		round := failures / len(m.endpoints)
 		m.failed(err, w.unfit(round, len(m.endpoints)))
-		if round > 0 {
-			_ = m.pause(m.ctx, m.cut(backOff(round), leastPause)) // the loop looks at the context
+		switch { // the loop looks at the context
+		case w.login != nil && m.cfg.User != "":
+			_ = m.pause(m.ctx, loginPause)
+		case round > 0:
+			_ = m.pause(m.ctx, m.cut(backOff(round), leastPause))
 		}
 	}
 }
+
+// loginPause is how long a client waits whose name and password were refused: members look at them
+// at some cost, and at few that are wrong.
+const loginPause = 5 * time.Second
 
 // mostSpread bounds for how long a client waits that nobody waits for.
 const mostSpread = 3 * time.Second
@@ -214,7 +221,7 @@ type words struct {
 
 // missed notes that endpoints could not be reached. They may come back as ours.
 func (w *words) missed(others int, err error) {
-	if w.login = nil; errors.Is(err, errLogin) {
+	if w.login = nil; errors.Is(err, ErrNotLoggedIn) {
 		w.login = err
 	}
 	if err != nil {
@@ -232,7 +239,7 @@ func (w *words) said(l *link, why error) {
 	case l.wasUseful():
 		w.foreign = nil
 		clear(w.elsewhere)
-	case errors.Is(why, errLogin):
+	case errors.Is(why, ErrNotLoggedIn):
 		w.login = why
 	case status.Code(why) == codes.Unimplemented:
 		w.foreign = why

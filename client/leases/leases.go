@@ -74,8 +74,10 @@ type Info struct {
 	Remaining time.Duration
 	// Name is held by at most one live lease.
 	Name, Owner string
-	Labels      map[string]string
-	LockDelay   time.Duration
+	// Principal is the user that it belongs to, if it was granted under access control.
+	Principal string
+	Labels    map[string]string
+	LockDelay time.Duration
 	// KeepKeys says that its keys stay when it expires.
 	KeepKeys bool
 	// Delayed says that it has expired, and that its name and keys stay for its lock delay.

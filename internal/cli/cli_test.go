@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -191,6 +193,19 @@ func TestAuthConfig(t *testing.T) {
 			got.Token != tc.token {
 			t.Errorf("%+v: %+v, %v", tc.flags, got, err)
 		}
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("t\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := new(app)
+	a.flags.auth.tokenFile = file
+	if got, err := a.auth(); err != nil || got.Token != "t" {
+		t.Errorf("of a file: %+v, %v", got, err)
+	}
+	a.flags.auth.user = "u"
+	if got, err := a.auth(); err == nil {
+		t.Errorf("of a file and a user: %+v", got)
 	}
 	if got, err := new(app).auth(); got != nil || err != nil {
 		t.Errorf("without flags: %v, %v", got, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -143,6 +144,18 @@ func (a *app) secure() (*clientv3.SecureConfig, error) {
 func (a *app) auth() (*clientv3.AuthConfig, error) {
 	f := a.flags.auth
 	switch {
+	case f.tokenFile != "" && (f.token != "" || f.user != ""):
+		return nil, badArgs("--token-file excludes --user and --auth-jwt-token")
+	case f.tokenFile != "":
+		b, err := os.ReadFile(f.tokenFile)
+		token := strings.TrimSpace(string(b))
+		if err == nil && token == "" {
+			err = fmt.Errorf("%s is empty", f.tokenFile)
+		}
+		if err != nil {
+			return nil, badArgs("--token-file: %w", err)
+		}
+		return &clientv3.AuthConfig{Token: token}, nil
 	case f.token != "":
 		return &clientv3.AuthConfig{Token: f.token}, nil
 	case f.user == "":

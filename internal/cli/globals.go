@@ -40,7 +40,7 @@ type tlsFlags struct {
 }
 
 type authFlags struct {
-	user, password, token string
+	user, password, token, tokenFile string
 }
 
 type discoveryFlags struct {
@@ -89,6 +89,8 @@ func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 		"password for authentication (then --user must not include it)")
 	fs.StringVar(&g.auth.token, "auth-jwt-token", "",
 		"JWT token for authentication (instead of --user and --password)")
+	fs.StringVar(&g.auth.tokenFile, "token-file", "",
+		"file with a token, read at each connection (instead of --user and --password)")
 	fs.StringVarP(&g.discovery.domain, "discovery-srv", "d", "",
 		"domain name to query for SRV records describing cluster endpoints")
 	fs.StringVar(&g.discovery.service, "discovery-srv-name", "",

@@ -35,9 +35,13 @@ func (a *app) openNative() (*client.Client, error) {
 	if who == nil {
 		who = new(clientv3.AuthConfig)
 	}
+	if a.flags.auth.tokenFile != "" {
+		who.Token = "" // the client reads the file itself, again and again
+	}
 	c, err := client.New(client.Config{
 		ClusterID: uint64(a.flags.cluster),
 		User:      who.Username, Password: who.Password, Token: who.Token,
+		TokenFile: a.flags.auth.tokenFile,
 		Endpoints: spec.Endpoints, TLS: secure, DialTimeout: spec.DialTimeout,
 		MaxRequestBytes: spec.MaxCallSendMsgSize,
 	})

@@ -11,7 +11,8 @@ import (
 func (a *app) roleCommand() *cobra.Command {
 	return family("role", "Add, change and delete roles",
 		a.roleAdd(), a.roleDelete(), a.roleGet(), a.roleList(),
-		a.roleGrantPermission(), a.roleRevokePermission())
+		a.roleGrantPermission(), a.roleRevokePermission(),
+		a.roleGrantNames(), a.roleRevokeNames(), a.roleListNames())
 }
 
 func (a *app) roleAdd() *cobra.Command {

@@ -140,6 +140,7 @@ func (p *page) describe(l *pb.Lease) {
 	line("lease", fmt.Sprintf("%016x", l.Id))
 	line("name", l.Name)
 	line("owner", l.Owner)
+	line("principal", l.Principal)
 	for _, k := range slices.Sorted(maps.Keys(l.Labels)) {
 		line("label", k+"="+l.Labels[k])
 	}
@@ -189,6 +190,9 @@ func (p *page) lease(l *pb.Lease) {
 	p.quoted("Owner", l.Owner)
 	for _, k := range slices.Sorted(maps.Keys(l.Labels)) {
 		p.quoted("Label", k+"="+l.Labels[k])
+	}
+	if l.Principal != "" {
+		p.quoted("Principal", l.Principal)
 	}
 	p.field("LockDelay", l.LockDelayMs)
 	p.field("AtExpiry", l.AtExpiry)

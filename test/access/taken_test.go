@@ -236,3 +236,36 @@ func TestNobody(t *testing.T) {
 		}
 	})
 }
+
+// Goal: a client that has a login goes on when access control is enabled, with its lease and its
+// watch, and one that has none ends. Method: both are connected before.
+func TestEnabledUnderWay(t *testing.T) {
+	t.Parallel()
+	m, root := alone(t)
+	ctx := ask(t)
+	if _, err := root.AuthDisable(ctx); err != nil {
+		t.Fatal(err)
+	}
+	user, nobody := as(t, "root", m), inprocess.Connect(t, client.Config{}, m.Endpoint())
+	held, err := user.Grant(ctx, client.Grant{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := watchOf(t, user, store.Watch{Key: "k"})
+	if _, err := nobody.Put(ctx, putOf("j", "1")); err != nil {
+		t.Fatal(err)
+	}
+	open := inprocess.Etcd(t, m.Endpoint())
+	if _, err := open.AuthEnable(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nobody.Put(t.Context(), putOf("k", "0")); !errors.Is(err, client.ErrNotLoggedIn) {
+		t.Errorf("of nobody: %v", err)
+	}
+	if _, err := user.Put(ctx, store.Put{Key: "k", Value: []byte("1"), Lease: held.ID()}); err != nil {
+		t.Errorf("of a user: %v", err)
+	}
+	if u, err := watch.Next(ctx); err != nil || string(u.Events[0].KV.Value) != "1" {
+		t.Errorf("the watch of a user tells %+v, %v", u, err)
+	}
+}

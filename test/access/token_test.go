@@ -15,7 +15,7 @@ import (
 )
 
 // alone runs one member with access control: root alone, whose tokens are signed and count for a
-// second.
+// second. The client has one of them.
 func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	t.Helper()
 	dir := inprocess.Dir(t)
@@ -39,7 +39,14 @@ func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, open
+	root, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{m.Endpoint()}, Username: "root", Password: "root",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	return m, root
 }
 
 // T23: a token of a user expires. Goal: a lease lives on, since the stream that keeps it alive is
@@ -47,14 +54,14 @@ func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 // #13975, #14616). Method: a token of that time is refused to other clients in the end.
 func TestT23TokenExpires(t *testing.T) {
 	t.Parallel()
-	m, open := alone(t)
+	m, root := alone(t)
 	ctx := ask(t)
 	holder := as(t, "root", m)
 	held, err := holder.Grant(ctx, client.Grant{TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := open.Authenticate(ctx, "root", "root")
+	got, err := root.Authenticate(ctx, "root", "root")
 	if err != nil {
 		t.Fatal(err)
 	}
