@@ -257,7 +257,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		},
 		groupMaintenance: {
 			a.compactionCommand(), a.defragCommand(), a.alarmCommand(), a.snapshotCommand(),
-			a.downgradeCommand(),
+			a.downgradeCommand(), a.debugCommand(),
 		},
 		groupPlanning: {a.planCommand(), a.benchCommand()},
 		"":            {a.versionCommand()},

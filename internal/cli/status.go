@@ -85,6 +85,7 @@ type memberState struct {
 	State    int64  `json:"state_bytes"`
 	Quota    int64  `json:"quota_bytes"`
 
+	url     string // of its pages, empty if the endpoint has no scheme
 	id      uint64
 	leader  uint64 // whom it takes for the leader
 	cluster uint64
@@ -172,7 +173,9 @@ func (s *clusterState) ask(a *app, c *clientv3.Client) []*pb.Member {
 // ask asks one member at one of its endpoints.
 func (x *memberState) ask(a *app, spec *clientv3.ConfigSpec, ep string) {
 	host := strings.TrimPrefix(strings.TrimPrefix(ep, "http://"), "https://")
-	x.Endpoint = host
+	if x.Endpoint = host; host != ep {
+		x.url = ep
+	}
 	ctx, cancel := a.commandContext()
 	defer cancel()
 	// A client would try again until its time is up, and then not say why it failed.

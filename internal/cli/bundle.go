@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/internal/version"
+)
+
+func (a *app) debugCommand() *cobra.Command {
+	return family("debug", "Gather what helps to find out what is wrong", a.bundleCommand())
+}
+
+func (a *app) bundleCommand() *cobra.Command {
+	var profile time.Duration
+	cmd := &cobra.Command{
+		Use:   "bundle <filename>",
+		Short: "Gathers status, metrics and profiles of all members in one archive",
+		Long: `Writes a .tar.gz with what the cluster says of itself: the verdict of
+"leasehold status", and of each member its metrics, health, version and, if it
+runs with --enable-pprof, its profiles. It has no keys, values, passwords or
+settings; metrics name owners of slow caches, and profiles functions.
+
+What cannot be had stands in the file "missing.txt", and is no failure.`,
+		Example: "  leasehold debug bundle /tmp/leasehold.tar.gz --endpoints host1:2379",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return badArgs("debug bundle expects one argument <filename>")
+			}
+			spec, err := a.prepare()
+			if err != nil {
+				return err
+			}
+			conf, err := tlsOf(spec)
+			if err != nil {
+				return err
+			}
+			s := a.lookAt(spec)
+			s.judge()
+			b := &bundle{
+				pages: &http.Client{Transport: &http.Transport{TLSClientConfig: conf}},
+				limit: a.flags.commandTimeout, profile: profile, secure: conf != nil,
+			}
+			b.gather(s)
+			if err := b.save(args[0]); err != nil {
+				return err
+			}
+			a.say("Saved %d files at %s. Members asked: %d. The cluster is %s.\n",
+				len(b.files), args[0], len(s.Members), s.Verdict)
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&profile, "profile", 5*time.Second,
+		"for how long the CPU of each member is profiled; 0 for not at all")
+	return cmd
+}
+
+// bundle is what is gathered.
+type bundle struct {
+	pages   *http.Client
+	limit   time.Duration // for a page
+	profile time.Duration
+	secure  bool // of an endpoint that does not say so
+
+	mu      sync.Mutex // guards what follows
+	files   map[string][]byte
+	missing []string
+}
+
+// maxPage is how much of a page is taken.
+const maxPage = 64 << 20
+
+// gather asks all members at once.
+func (b *bundle) gather(s *clusterState) {
+	about := fmt.Sprintf("leasehold %s, %s, %s/%s\n%s\n", version.Version, runtime.Version(),
+		runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.RFC3339))
+	status, err := json.MarshalIndent(s, "", "  ")
+	b.add("about.txt", []byte(about), nil)
+	b.add("status.json", status, err)
+	var wg sync.WaitGroup
+	for _, x := range s.Members {
+		if x.Error != "" {
+			b.add(dirOf(x), nil, fmt.Errorf("it does not answer: %s", x.Error))
+			continue
+		}
+		wg.Go(func() { b.member(x) })
+	}
+	wg.Wait()
+}
+
+// dirOf is the directory of a member in the archive, whatever its name has in it.
+func dirOf(x *memberState) string {
+	name := strings.Map(func(r rune) rune {
+		if r < ' ' || strings.ContainsRune(`/\:*?"<>|`, r) {
+			return '_'
+		}
+		return r
+	}, x.Name)
+	return "members/" + name + "-" + x.ID
+}
+
+// member gets the pages of a member.
+func (b *bundle) member(x *memberState) {
+	pages := []struct{ name, path string }{
+		{"metrics.txt", "/metrics"},
+		{"version.json", "/version"},
+		{"livez.txt", "/livez?verbose"},
+		{"readyz.txt", "/readyz?verbose"},
+		{"goroutines.txt", "/debug/pprof/goroutine?debug=2"},
+		{"heap.pb.gz", "/debug/pprof/heap"},
+		{"mutex.pb.gz", "/debug/pprof/mutex"},
+	}
+	if b.profile > 0 {
+		seconds := max(1, int(b.profile.Round(time.Second)/time.Second))
+		pages = append(pages, struct{ name, path string }{
+			"cpu.pb.gz", fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds),
+		})
+	}
+	base := x.url
+	switch {
+	case base != "":
+	case b.secure:
+		base = "https://" + x.Endpoint
+	default:
+		base = "http://" + x.Endpoint
+	}
+	for _, p := range pages {
+		text, err := b.get(base + p.path)
+		b.add(dirOf(x)+"/"+p.name, text, err)
+	}
+}
+
+// get gets a page. One that says that the member is not well is a page, too.
+func (b *bundle) get(url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.limit+b.profile)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := b.pages.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPage))
+	if err == nil && resp.StatusCode != http.StatusOK &&
+		resp.StatusCode != http.StatusServiceUnavailable {
+		return nil, fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(text))
+	}
+	return text, err
+}
+
+// add takes a file, or why there is none.
+func (b *bundle) add(name string, text []byte, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.missing = append(b.missing, fmt.Sprintf("%s: %s\n", name, readable(err.Error())))
+		return
+	}
+	if b.files == nil {
+		b.files = make(map[string][]byte)
+	}
+	b.files[name] = text
+}
+
+// save writes the archive, which appears under its name only when it is complete.
+func (b *bundle) save(path string) error {
+	if len(b.missing) > 0 {
+		slices.Sort(b.missing)
+		b.files["missing.txt"] = []byte(strings.Join(b.missing, ""))
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
+	if err != nil {
+		// The name that was tried is of no interest.
+		return fmt.Errorf("could not create a file in %s (%w)", filepath.Dir(path), errors.Unwrap(err))
+	}
+	defer os.Remove(f.Name()) // gone already if all went well
+	defer f.Close()
+	if err := b.archive(f); err != nil {
+		return fmt.Errorf("cannot write the bundle: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("cannot write the bundle: %w", err)
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func (b *bundle) archive(to io.Writer) error {
+	zip := gzip.NewWriter(to)
+	out := tar.NewWriter(zip)
+	names := make([]string, 0, len(b.files))
+	for name := range b.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	now := time.Now()
+	for _, name := range names {
+		err := out.WriteHeader(&tar.Header{
+			Name: name, Mode: 0o600, Size: int64(len(b.files[name])), ModTime: now,
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := out.Write(b.files[name]); err != nil {
+			return err
+		}
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	return zip.Close()
+}
