@@ -178,10 +178,10 @@ func (p *permission) put(c *Put) error {
 	return p.lease(c.Lease, c.LeaseName)
 }
 
-// lease needs to hold a lease to change what it has or to end it. Of one that belongs to nobody,
-// and has no name, it needs write on all keys: as in etcd, whoever could attach a key to the lease
-// of another could let that key live, or end its lease. A transaction looks at the keys of each
-// lease once, and is refused if they are too many.
+// lease needs to hold a lease to change what it has, to renew or to end it. Of one that belongs to
+// nobody, and has no name, it needs write on all keys: whoever could attach a key to the lease of
+// another, or renew it, could let keys live that are not its own, or end its lease. A transaction
+// looks at the keys of each lease once, and is refused if they are too many.
 func (p *permission) lease(id lease.ID, name string) error {
 	if of, ok := p.meant(id, name); !ok || of != (access.Lease{}) {
 		return p.mine(of, name)
@@ -231,15 +231,6 @@ func BelongsTo(i *lease.Info) access.Lease {
 func (p *permission) held(id lease.ID, name string) error {
 	of, _ := p.meant(id, name)
 	return p.mine(of, name)
-}
-
-// touch is held, but that as in etcd everybody may renew a lease that belongs to nobody and has no
-// name.
-func (p *permission) touch(c *Touch) error {
-	if of, ok := p.meant(c.ID, c.Name); ok && of == (access.Lease{}) {
-		return nil
-	}
-	return p.held(c.ID, c.Name)
 }
 
 // seen needs to see the lease with a name, whether there is one or not.
@@ -338,7 +329,7 @@ func (p *permission) op(op *Op) error {
 	case op.Revoke != nil:
 		return p.lease(op.Revoke.ID, op.Revoke.Name)
 	case op.Touch != nil:
-		return p.touch(op.Touch)
+		return p.lease(op.Touch.ID, op.Touch.Name)
 	default: // Draw
 		return nil
 	}

@@ -13,7 +13,8 @@ import (
 // holders returns a state with access control in which alice may hold the names [x/, x0), bob may
 // see them, carol may manage them, and dave has no role. Alice has the leases 1, without a name,
 // and 2, of the name x/2. Lease 3, without a name, belongs to nobody. Bob has 4 of the name y/4,
-// which only root may hold; and 5 has the name x/5 and belongs to nobody. All but dave may write.
+// which only root may hold; and 5 has the name x/5 and belongs to nobody, as 6 does, which has the
+// key k6. All but dave may write.
 func holders(t testing.TB) *Machine {
 	t.Helper()
 	m := New(Config{})
@@ -43,10 +44,12 @@ func holders(t testing.TB) *Machine {
 		{ID: 3},
 		{ID: 4, Principal: "bob", Name: "y/4"},
 		{ID: 5, Name: "x/5"},
+		{ID: 6},
 	} {
 		terms.TTL = 1000
 		mustApply(t, m, as(m, "root", &Grant{Terms: terms}))
 	}
+	mustApply(t, m, as(m, "root", &Put{Key: "k6", Lease: 6}))
 	return m
 }
 
@@ -85,6 +88,8 @@ func TestPermitLeases(t *testing.T) {
 		"renew":                   {in(Op{Touch: &Touch{ID: 1}}), "alice"},
 		"renew a name":            {in(Op{Touch: &Touch{Name: "x/2"}}), "alice carol"},
 		"renew nobody's":          {in(Op{Touch: &Touch{ID: 3}}), "alice bob carol dave"},
+		"renew nobody's keys":     {in(Op{Touch: &Touch{ID: 6}}), "alice bob carol"},
+		"revoke nobody's keys":    {&Revoke{ID: 6}, "alice bob carol"},
 		"renew without the name":  {in(Op{Touch: &Touch{ID: 4}}), ""},
 		"put on":                  {&Put{Key: "k", Lease: 1}, "alice"},
 		"put on a name":           {&Put{Key: "k", LeaseName: "x/2"}, "alice carol"},

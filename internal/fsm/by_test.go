@@ -72,7 +72,7 @@ func TestPermit(t *testing.T) {
 		"put in it on a lease": {in(Op{Put: &Put{Key: "c", Lease: 1}}), denied, denied, nil},
 		"delete in it":         {in(Op{Delete: &DeleteRange{Key: "c"}}), denied, nil, nil},
 		"revoke in it":         {in(Op{Revoke: &Revoke{ID: 2}}), denied, nil, nil},
-		"touch in it":          {in(Op{Touch: &Touch{ID: 2}}), nil, nil, nil},
+		"touch in it":          {in(Op{Touch: &Touch{ID: 2}}), denied, nil, nil},
 		"touch of a name":      {in(Op{Touch: &Touch{Name: "n"}}), denied, denied, nil},
 		"alive":                {&Txn{Compare: []Compare{{Target: TargetLeaseAlive}}}, nil, nil, nil},
 		"token": {

@@ -2,10 +2,13 @@ package native
 
 import (
 	"context"
+	"slices"
 	"sync"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
@@ -55,56 +58,111 @@ func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 // the core in one piece, without the leader if it can: what a request says with a token holds as
 // long as the token does. The leader has the last word in any case, and knows tokens only.
 func (s *leases) denied(
-	ctx context.Context, known *renewable, ids []lease.ID, tokens []lease.Token,
+	ctx context.Context, known *renewable, r *pb.RenewRequest, b *batch,
 ) (out map[int]bool, err error) {
 	a := s.asker(ctx)
 	if err := a.known(); err != nil || a.all() {
 		return nil, err
 	}
-	places := known.unknown(a, ids, tokens)
+	tokens := b.asks.Tokens
+	places := known.unknown(a, b.asks.IDs, tokens)
 	if len(places) == 0 {
 		return nil, nil
 	}
 	found := make([]held, len(places))
-	look := func(l *lease.Lessor) {
-		for i, at := range places {
-			var info lease.Info
-			info, found[i].there = l.Lookup(ids[at])
-			found[i].of, found[i].token = fsm.BelongsTo(&info), info.Token
-		}
+	for i, at := range places {
+		found[i].id = b.asks.IDs[at]
 	}
 	sure := tokens != nil
-	if err := s.node.InspectHere(ctx, func(l *lease.Lessor, _ uint64) { look(l) }); err != nil {
-		return nil, err
+	if sure {
+		err = gather(found, func(f func(*lease.Lessor)) error {
+			return s.node.InspectHere(ctx, func(l *lease.Lessor, _ uint64) { f(l) })
+		})
 	}
 	for i, at := range places {
 		// A member may not know yet what a client was told elsewhere.
-		sure = sure && tokens[at] != 0 && found[i].there && found[i].token == tokens[at]
+		sure = sure && err == nil && tokens[at] != 0 && found[i].token == tokens[at]
 	}
-	if !sure {
-		if err := s.node.Inspect(ctx, look); err != nil {
-			return nil, err
-		}
-		a = s.asker(ctx)
+	if err == nil && !sure {
+		err = gather(found, func(f func(*lease.Lessor)) error { return s.node.Inspect(ctx, f) })
 	}
+	if err != nil {
+		return nil, err // and found may still be written
+	}
+	a = s.asker(ctx) // whose users and roles are as new as the leases, or newer
+	if err := a.known(); err != nil {
+		return nil, err
+	}
+	out = make(map[int]bool)
 	for i, at := range places {
-		switch f := &found[i]; {
-		case !f.there || f.of == (access.Lease{}):
-		case a.by.CheckLease(a.who, access.Hold, f.of) != nil:
-			if out == nil {
-				out = make(map[int]bool)
-			}
+		f, name := &found[i], ""
+		if len(r.Leases) > 0 {
+			name = r.Leases[at].Name
+		}
+		switch {
+		case a.renews(f, name) != nil:
 			out[at] = true
-		default:
-			known.add(a, ids[at], f.token)
+		case f.of != (access.Lease{}):
+			known.add(a, f.id, f.token)
 		}
 	}
 	return out, nil
 }
 
+// renews says why the asker may not renew a lease that it has named by a name, or with "" by its
+// ID. One without a name that belongs to nobody it may renew as over etcd's API: whoever could do
+// that otherwise could let the keys of others live. Whether a name is taken is told to those who
+// may see it.
+func (a asker) renews(f *held, name string) error {
+	switch {
+	case !f.there && name != "":
+		return a.looksFor(name)
+	case f.of != (access.Lease{}):
+		return a.by.CheckLease(a.who, access.Hold, f.of)
+	}
+	for _, key := range f.keys {
+		if err := a.by.Check(a.who, access.Write, keyrange.Range{Key: key}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // held is whose a lease is.
 type held struct {
+	id    lease.ID
 	there bool
 	of    access.Lease
 	token lease.Token
+	keys  []string // of one without a name that belongs to nobody
+}
+
+// maxGathered bounds the keys that the core gathers in one step, but for those of the last lease.
+const maxGathered = 10_000
+
+// gather looks at leases, in as many steps as their keys need.
+func gather(list []held, inspect func(func(*lease.Lessor)) error) error {
+	for len(list) > 0 {
+		rest, n := list, 0
+		err := inspect(func(l *lease.Lessor) {
+			for keys := 0; n < len(rest) && keys <= maxGathered; n++ {
+				rest[n].read(l)
+				keys += len(rest[n].keys)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		list = rest[n:]
+	}
+	return nil
+}
+
+// read takes what there is of a lease.
+func (x *held) read(l *lease.Lessor) {
+	info, there := l.Lookup(x.id)
+	*x = held{id: x.id, there: there, of: fsm.BelongsTo(&info), token: info.Token}
+	if there && x.of == (access.Lease{}) {
+		x.keys = slices.Collect(l.EachKey(x.id))
+	}
 }

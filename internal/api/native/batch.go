@@ -63,13 +63,17 @@ func newBatch(r *pb.RenewRequest, h *pb.Header) *batch {
 	return b
 }
 
-// deny leaves the leases at some places out of what is asked.
-func (b *batch) deny(places map[int]bool) {
+// deny leaves the leases at some places of a request out of what is asked. Of them no more is told
+// than the request says.
+func (b *batch) deny(places map[int]bool, r *pb.RenewRequest) {
 	for i := range places {
 		if b.denied == nil {
 			b.denied = make(map[int]lease.ID)
 		}
 		b.denied[i] = b.asks.IDs[i]
+		if len(r.Leases) > 0 {
+			b.denied[i] = lease.ID(r.Leases[i].Id)
+		}
 		b.asks.IDs[i] = 0 // of no lease
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
@@ -37,9 +38,12 @@ func byID() map[string]*pb.Request {
 		"put on nobody's, too": txn(onto(3)),
 		"renew in it":          txn(&pb.Op{Op: &pb.Op_Renew{Renew: lease2()}}),
 		"revoke in it":         txn(&pb.Op{Op: &pb.Op_Revoke{Revoke: lease2()}}),
+		"renew nobody's in it": txn(&pb.Op{Op: &pb.Op_Renew{Renew: three}}),
 		"revoke nobody's":      txn(&pb.Op{Op: &pb.Op_Revoke{Revoke: three}}),
 		"revoke":               requestOf(&pb.RevokeRequest{Leases: []*pb.LeaseRef{lease2(), three}}),
 		"renew":                requestOf(&pb.RenewRequest{Leases: []*pb.LeaseRef{lease2()}}),
+		"renew nobody's":       requestOf(&pb.RenewRequest{Leases: []*pb.LeaseRef{three}}),
+		"renew in columns":     requestOf(&pb.RenewRequest{Ids: []int64{3}}),
 		"grant":                requestOf(&pb.GrantRequest{Id: 2, TtlMs: 5000}),
 		"list":                 requestOf(&pb.ListRequest{Keys: true}),
 	}
@@ -80,6 +84,36 @@ func TestRefusalsTellNothing(t *testing.T) {
 		if taken := name == "list" || name == "grant"; denied == taken {
 			t.Errorf("%s is answered %s", name, text)
 		}
+	}
+}
+
+// Goal: whoever may not see a name does not learn by a renewal whether somebody has it. Method: the
+// answers about a name that another tenant has and about one that nobody has, which are the same.
+func TestRenewalByNameTellsNothing(t *testing.T) {
+	n := guarded(t)
+	conn := connected(t, n, Options{})
+	answer := func(user, name string) *pb.RenewResult {
+		m, err := pb.NewLeaseServiceClient(conn).Renew(as(t.Context(), user), &pb.RenewRequest{
+			Leases: []*pb.LeaseRef{{Name: name, Token: 2}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Results[0]
+	}
+	denied := &pb.RenewResult{Reason: pb.Reason_REASON_PERMISSION_DENIED}
+	for _, name := range []string{"a/2", "a/none"} {
+		for _, user := range []string{"other", "none"} {
+			if r := answer(user, name); !proto.Equal(r, denied) {
+				t.Errorf("%s by %s is answered %v", name, user, r)
+			}
+		}
+	}
+	if r := answer("reader", "a/none"); r.Reason != pb.Reason_REASON_LEASE_NOT_FOUND {
+		t.Errorf("whoever may see the name is answered %v", r)
+	}
+	if r := answer("owner", "a/2"); r.Id != 2 || r.TtlMs == 0 {
+		t.Errorf("its owner is answered %v", r)
 	}
 }
 

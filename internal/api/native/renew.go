@@ -49,11 +49,11 @@ func (s *leases) renew(
 		return nil, err
 	}
 	b := newBatch(&pb.RenewRequest{Leases: refs, Ids: r.Ids, Tokens: r.Tokens}, h)
-	denied, err := s.denied(ctx, known, b.asks.IDs, b.asks.Tokens)
+	denied, err := s.denied(ctx, known, r, b)
 	if err != nil {
 		return nil, err
 	}
-	b.deny(denied)
+	b.deny(denied, r)
 	if err := s.node.RenewAll(&b.asks); err != nil {
 		return nil, err
 	}
