@@ -86,7 +86,7 @@ func (a *auditor) unary(
 		return resp, err
 	}
 	e := entryOf(req)
-	e.Call, e.Principal = info.FullMethod, who.principal()
+	e.Call, e.Principal = audit.Text(info.FullMethod), who.principal()
 	if r, ok := req.(*pb.AuthenticateRequest); ok {
 		e.Principal, e.Target = audit.Text(r.Name), ""
 	}
@@ -188,12 +188,12 @@ func (a *auditor) recordLeases(at uint64) uint64 {
 }
 
 // leaseID is a lease as commands print it.
-func leaseID(id int64) string {
+func leaseID(id int64) audit.Text {
 	if id == 0 {
 		return ""
 	}
 	s := strconv.FormatUint(uint64(id), 16)
-	return "0000000000000000"[len(s):] + s
+	return audit.Text("0000000000000000"[len(s):] + s)
 }
 
 // close writes what is left, after the last call.

@@ -120,7 +120,7 @@ func (s *auditedStream) ask(q *native.Request) bool {
 		return false
 	}
 	e := entryOf(body)
-	e.Call = s.call + "/" + string(q.ProtoReflect().WhichOneof(requestBody).Name())
+	e.Call = audit.Text(s.call) + "/" + audit.Text(q.ProtoReflect().WhichOneof(requestBody).Name())
 	if s.requests == nil {
 		s.requests = make(map[uint64]pending)
 	}
@@ -230,7 +230,7 @@ func (s *auditedStream) ended(err error) error {
 // record writes an entry of the stream.
 func (s *auditedStream) record(e *audit.Entry, err error) error {
 	if e.Call == "" {
-		e.Call = s.call
+		e.Call = audit.Text(s.call)
 	}
 	e.Principal = s.who.principal()
 	if s.audit.record(s.ctx, e, err) != nil {

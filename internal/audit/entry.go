@@ -6,6 +6,7 @@ package audit
 import (
 	"encoding/base64"
 	"encoding/json"
+	"strconv"
 	"time"
 	"unicode/utf8"
 )
@@ -26,38 +27,34 @@ const (
 	maxKeys = 64
 )
 
-// Entry is one record.
+// Entry is one record. What is zero or empty is left out.
 type Entry struct {
-	Time time.Time `json:"time"`
-	// What happened: "call", or the event of a lease.
-	Event string `json:"event"`
+	Time time.Time
+	// Event is what happened: "call", or the event of a lease.
+	Event string
 	// Principal is who did it, empty for nobody.
-	Principal Text `json:"principal,omitzero"`
+	Principal Text
 	// Address is where the call came from.
-	Address Text   `json:"address,omitzero"`
-	Call    string `json:"call,omitempty"`
+	Address Text
+	Call    Text
 	// Target is the user, role or member that the call is about, and Detail what of it.
-	Target Text `json:"target,omitzero"`
-	Detail Text `json:"detail,omitzero"`
+	Target, Detail Text
 	// Keys are keys, and ranges of keys. More says how many there were beyond them.
-	Keys []Range `json:"keys,omitempty"`
-	More int     `json:"more_keys,omitempty"`
+	Keys []Range
+	More int
 	// Lease is its ID in hexadecimal, as commands print it, and Name its name.
-	Lease string `json:"lease,omitempty"`
-	Name  Text   `json:"name,omitzero"`
+	Lease, Name Text
 	// Owner is what a lease says of its owner, which is no principal.
-	Owner    Text    `json:"owner,omitzero"`
-	Seq      uint64  `json:"seq,omitempty"`
-	Outcome  Outcome `json:"outcome,omitempty"`
-	Error    Text    `json:"error,omitzero"`
-	Revision int64   `json:"revision,omitempty"`
+	Owner Text
+	// Seq is the number of the event of a lease.
+	Seq      uint64
+	Outcome  Outcome
+	Error    Text
+	Revision int64
 }
 
 // Range is a key or, with an end, a range of keys.
-type Range struct {
-	Key Text `json:"key"`
-	End Text `json:"end,omitzero"`
-}
+type Range struct{ Key, End Text }
 
 // AddKey adds a key, or a range of keys, unless there are many already.
 func (e *Entry) AddKey(key, end []byte) {
@@ -69,19 +66,79 @@ func (e *Entry) AddKey(key, end []byte) {
 }
 
 // Text is text of anybody. In JSON it is a string if it is UTF-8 and not long. Else it is an object
-// with its first bytes in base64, and how many there were: so no text looks like another.
+// with its first bytes in base64, and whether there were more: so no text looks like another.
 type Text string
 
 // cut returns as much of b as a record has, and one byte more if there is more.
 func cut(b []byte) Text { return Text(b[:min(len(b), maxText+1)]) }
 
-// MarshalJSON implements json.Marshaler.
-func (t Text) MarshalJSON() ([]byte, error) {
-	if len(t) <= maxText && utf8.ValidString(string(t)) {
-		return json.Marshal(string(t))
+// append appends the record as a line.
+//
+// Package json would take several times as long, for each write of a busy member.
+func (e *Entry) append(b []byte) []byte {
+	b = append(b, `{"time":"`...)
+	b = e.Time.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = append(b, '"')
+	b = field(b, "event", Text(e.Event))
+	b = field(b, "principal", e.Principal)
+	b = field(b, "address", e.Address)
+	b = field(b, "call", e.Call)
+	b = field(b, "target", e.Target)
+	b = field(b, "detail", e.Detail)
+	for i, k := range e.Keys {
+		b = append(b, [...]string{`,"keys":[{"key":`, `,{"key":`}[min(i, 1)]...)
+		b = k.Key.append(b)
+		b = append(field(b, "end", k.End), '}')
 	}
-	return json.Marshal(map[string]any{
-		"base64": base64.StdEncoding.EncodeToString([]byte(t[:min(len(t), maxText)])),
-		"cut":    len(t) > maxText,
-	})
+	if len(e.Keys) > 0 {
+		b = append(b, ']')
+	}
+	b = number(b, "more_keys", int64(e.More))
+	b = field(b, "lease", e.Lease)
+	b = field(b, "name", e.Name)
+	b = field(b, "owner", e.Owner)
+	b = number(b, "seq", int64(e.Seq))
+	b = field(b, "outcome", Text(e.Outcome))
+	b = field(b, "error", e.Error)
+	b = number(b, "revision", e.Revision)
+	return append(b, '}', '\n')
+}
+
+func field(b []byte, name string, t Text) []byte {
+	if t == "" {
+		return b
+	}
+	return t.append(append(append(append(b, `,"`...), name...), `":`...))
+}
+
+func number(b []byte, name string, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return strconv.AppendInt(append(append(append(b, `,"`...), name...), `":`...), n, 10)
+}
+
+// append appends the text as a value of JSON.
+func (t Text) append(b []byte) []byte {
+	switch {
+	case len(t) <= maxText && plain(t):
+		return append(append(append(b, '"'), t...), '"')
+	case len(t) <= maxText && utf8.ValidString(string(t)):
+		quoted, _ := json.Marshal(string(t)) // of a string it never fails
+		return append(b, quoted...)
+	}
+	b = append(b, `{"base64":"`...)
+	b = base64.StdEncoding.AppendEncode(b, []byte(t[:min(len(t), maxText)]))
+	b = append(b, `","cut":`...)
+	return append(strconv.AppendBool(b, len(t) > maxText), '}')
+}
+
+// plain reports whether a text stands in JSON as it is.
+func plain(t Text) bool {
+	for i := range len(t) {
+		if c := t[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }

@@ -3,7 +3,6 @@ package audit
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -111,11 +110,8 @@ func (l *Log) Ready() error {
 
 // Record takes a record. If it is to stop calls its error is errUnwritten, and else nil.
 func (l *Log) Record(e *Entry) error {
-	line, err := json.Marshal(e)
-	if err != nil { // strings, numbers and times only, but for a year of five digits
-		l.dropped.Inc()
-		return fmt.Errorf("%w: %w", errUnwritten, err)
-	}
+	var memory [512]byte
+	line := e.append(memory[:0])
 	l.mu.Lock()
 	b := l.next
 	if b.text.Len()+len(line) > maxWaiting {
@@ -127,7 +123,6 @@ func (l *Log) Record(e *Entry) error {
 		return nil
 	}
 	b.text.Write(line)
-	b.text.WriteByte('\n')
 	b.count++
 	enough := b.text.Len() >= batchBytes
 	l.mu.Unlock()
