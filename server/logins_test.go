@@ -241,7 +241,8 @@ func putJSON(t testing.TB, socket string, conf *tls.Config, key, header, value s
 
 // TestWhoCalls calls over each listener, with a token in each form and with certificates. The
 // common name of a certificate is a user over gRPC and not through the gateway, whichever versions
-// of HTTP the client offers, and a token goes before it.
+// of HTTP the client offers, and a token goes before it. CVE-2018-16886 of etcd, where the name in
+// the gateway's own certificate was taken for a user.
 func TestWhoCalls(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)

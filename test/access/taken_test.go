@@ -151,7 +151,8 @@ func TestEventsAreFiltered(t *testing.T) {
 
 // Goal: a watch that goes on after its connection broke is refused, if the right was taken away
 // meanwhile; nothing of what happened while it was cut off is told. Method: the line is cut, the
-// role taken, a key put, and the line mended.
+// role taken, a key put, and the line mended. CVE-2026-59739 of ZooKeeper, where watches that a
+// client set again after a reconnect were not decided.
 func TestResumedWatchIsRefused(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -36,6 +36,7 @@ func withOwned(t testing.TB) *fakeNode {
 
 // Goal: etcd's calls tell of a lease with a name or a user only to those who may see it, though all
 // that they know of it is its ID. Method: each such lease is asked for, and all of them.
+// CVE-2023-32082 of etcd, where LeaseTimeToLive told keys that the asker may not read.
 func TestWhoMaySeeLeases(t *testing.T) {
 	n := withOwned(t)
 	c := serve(t, n, trusting(n))

@@ -212,6 +212,7 @@ func isDenial(err error) bool {
 
 // Goal: each call is for those that it is for. Method: every unary call of all services, several of
 // those that name keys, by nobody, by alice and by root; a call that has no row fails the test.
+// CVE-2026-33413 of etcd, where Alarm, MemberList, Compact and calls for leases were not decided.
 func TestWhoMayCall(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))
@@ -320,7 +321,8 @@ func TestRefusedLockLeavesNothing(t *testing.T) {
 
 // A watch is for those who may read all that is watched, which is not what the request says if it
 // names no key. When the right is taken away the watch ends, with the reason and at once, and
-// nothing is told that happened after.
+// nothing is told that happened after. CVE-2026-73499 of etcd, where the range of a watch was
+// changed before it was decided.
 func TestWhoMayWatch(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))

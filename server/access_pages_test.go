@@ -1,0 +1,175 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// getPage gets a page over a socket, without a login. It returns the status, and what is on it.
+func getPage(t *testing.T, socket, path string) (int, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+		DisableKeepAlives: true,
+	}}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read whole
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// Goal: the pages of health, of metrics and of the profiler are for everybody, on both ports, and
+// show no key, value, name, password or token; there is no other page of what is under way.
+// CVE-2021-28235 of etcd, where a debug page showed the passwords of logins. Method: all pages,
+// with access control on, after a login and requests with texts that are looked for.
+func TestPagesShowNoSecrets(t *testing.T) {
+	t.Parallel()
+	c := cheapConfig(shortDir(t))
+	c.HTTP.Pprof = true
+	metrics := c.URLs.ListenClient[0]
+	metrics.Path += "m"
+	c.URLs.ListenMetrics = append(c.URLs.ListenMetrics, metrics)
+	r := run(t, c)
+	withUsers(t, r)
+	hash, err := r.node.HashPassword(t.Context(), "PASSWORD")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.asRoot(t, &fsm.UserPassword{Name: "alice", Hash: hash})
+	socket := c.URLs.ListenClient[0].Path
+	conn := dial(t, socket, nil)
+	got, err := pb.NewAuthClient(conn).Authenticate(t.Context(),
+		&pb.AuthenticateRequest{Name: "alice", Password: "PASSWORD"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := put(t, conn, "a-KEY", "token", got.Token); err != nil {
+		t.Fatal(err)
+	}
+	r.asRoot(t, &fsm.Grant{Terms: lease.Terms{
+		ID: 1, TTL: 60_000, Name: "NAME", Principal: "alice", Owner: "OWNER",
+	}})
+	r.asRoot(t, &fsm.Put{Key: "a-KEY", Value: []byte("VALUE"), Lease: 1})
+	for _, socket := range []string{socket, metrics.Path} {
+		for path, want := range map[string]int{
+			"/health": 200, "/livez": 200, "/readyz?verbose": 200, "/metrics": 200,
+			"/debug/pprof/cmdline": 200, "/debug/pprof/goroutine?debug=2": 200,
+			"/debug/requests": 404, "/debug/events": 404, "/debug/vars": 404, "/config/local/log": 404,
+		} {
+			if socket == metrics.Path && strings.HasPrefix(path, "/debug/pprof") {
+				want = 404 // that port is for metrics and health
+			}
+			code, text := getPage(t, socket, path)
+			if code != want {
+				t.Errorf("%s of %s: %d, not %d", path, socket, code, want)
+			}
+			for _, secret := range []string{
+				"PASSWORD", "a-KEY", "VALUE", "NAME", "OWNER", got.Token, string(hash),
+			} {
+				if strings.Contains(text, secret) {
+					t.Errorf("%s of %s shows %s", path, socket, secret)
+				}
+			}
+		}
+	}
+}
+
+// Goal: a call whose :path has no slash in front is none, so that no rule about methods is passed
+// by. CVE-2026-33186 of gRPC, where such a call reached its method. Method: the frames of a call
+// without a login, with and without the slash.
+func TestPathWithoutSlash(t *testing.T) {
+	t.Parallel()
+	c := cheapConfig(shortDir(t))
+	r := run(t, c)
+	withUsers(t, r)
+	message, err := proto.Marshal(&pb.PutRequest{Key: []byte("a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/etcdserverpb.KV/Put": "3", // ErrUserEmpty
+		"etcdserverpb.KV/Put":  "12",
+	} {
+		conn, err := net.Dial("unix", c.URLs.ListenClient[0].Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := callRaw(t, conn, path, message); got != want {
+			t.Errorf("%s: status %s, not %s", path, got, want)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if r.node.View().KV.Get("a") != nil {
+		t.Error("the key was put")
+	}
+}
+
+// callRaw makes a call over a new connection, and returns its grpc-status.
+func callRaw(t *testing.T, conn net.Conn, path string, message []byte) (code string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := conn.Write([]byte(http2.ClientPreface))
+	must(err)
+	f := http2.NewFramer(conn, conn)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	must(f.WriteSettings())
+	var head bytes.Buffer
+	e := hpack.NewEncoder(&head)
+	for _, h := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "localhost"},
+		{"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		must(e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
+	}
+	must(f.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: 1, BlockFragment: head.Bytes(), EndHeaders: true,
+	}))
+	data := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
+	must(f.WriteData(1, true, append(data, message...)))
+	for {
+		frame, err := f.ReadFrame()
+		must(err)
+		h, ok := frame.(*http2.MetaHeadersFrame)
+		if !ok {
+			continue
+		}
+		for _, field := range h.Fields {
+			if field.Name == "grpc-status" {
+				return field.Value
+			}
+		}
+	}
+}
