@@ -43,34 +43,43 @@ other changes are named in the log and count from the next start.`
 // ConfigCommand returns "leasehold config", which reads settings as serve does.
 func ConfigCommand() *cobra.Command { return configCommand(os.Environ, hostname) }
 
+// withSettings makes a command of one that does something with the settings that serve would have.
+// They are read from the command's arguments, a file first.
+func withSettings(
+	c *cobra.Command, env func() []string, hostname func() string,
+	do func(io.Writer, *flags, server.Config, []string) error,
+) *cobra.Command {
+	c.Use += " [FILE] [flags of serve]"
+	c.DisableFlagParsing, c.SilenceErrors, c.SilenceUsage = true, true, true
+	c.ValidArgsFunction = complete
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+			args = append([]string{"--config-file", args[0]}, args[1:]...)
+		}
+		f := newFlags()
+		warnings, err := f.read(args, env())
+		if errors.Is(err, errHelp) {
+			return c.Help()
+		}
+		if err != nil {
+			return err
+		}
+		cfg, more, err := f.checked(hostname())
+		if err != nil {
+			return err
+		}
+		return do(c.OutOrStdout(), f, cfg, append(warnings, more...))
+	}
+	return c
+}
+
 func configCommand(env func() []string, hostname func() string) *cobra.Command {
 	sub := func(
 		use, short, example string, do func(io.Writer, *flags, server.Config, []string) error,
 	) *cobra.Command {
-		c := &cobra.Command{
-			Use: use + " [FILE] [flags of serve]", Short: short, Long: configLong, Example: example,
-			DisableFlagParsing: true, SilenceErrors: true, SilenceUsage: true,
-			ValidArgsFunction: complete,
-		}
-		c.RunE = func(c *cobra.Command, args []string) error {
-			if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-				args = append([]string{"--config-file", args[0]}, args[1:]...)
-			}
-			f := newFlags()
-			warnings, err := f.read(args, env())
-			if errors.Is(err, errHelp) {
-				return c.Help()
-			}
-			if err != nil {
-				return err
-			}
-			cfg, more, err := f.checked(hostname())
-			if err != nil {
-				return err
-			}
-			return do(c.OutOrStdout(), f, cfg, append(warnings, more...))
-		}
-		return c
+		return withSettings(
+			&cobra.Command{Use: use, Short: short, Long: configLong, Example: example},
+			env, hostname, do)
 	}
 	c := &cobra.Command{
 		Use: "config <subcommand>", Short: "Check or show the settings of a member",

@@ -1,0 +1,316 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/internal/host"
+	"leasehold.dev/server"
+)
+
+const doctorLong = `Looks at the machine that a member is to run on, with the settings that
+"leasehold serve" would have: how long syncs of its disk take, room, open files,
+memory, clocks, ports, certificates, and the way to the other members. Each line
+says what it found, and what to do. It changes nothing; for the disk it writes a
+file of 200 kB into the data directory and removes it.
+
+Exit codes: 0 if a member can run well, or with advice; 1 if there is a fault.`
+
+// DoctorCommand returns "leasehold doctor", which looks at a machine before a member runs on it.
+func DoctorCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "doctor", Short: "Find out whether this machine suits a member", Long: doctorLong,
+		Example: "  leasehold doctor /etc/leasehold/leasehold.yaml\n" +
+			"  leasehold doctor --data-dir /var/lib/leasehold",
+	}
+	return withSettings(c, os.Environ, hostname,
+		func(w io.Writer, _ *flags, cfg server.Config, _ []string) error {
+			var d doctor
+			d.examine(&cfg)
+			return d.report(w)
+		})
+}
+
+// How good what was found is.
+const (
+	fine = iota
+	advice
+	unfit
+)
+
+var degrees = []string{"ok", "advice", "fault"}
+
+// finding is one thing that was looked at.
+type finding struct {
+	degree     int
+	what, text string
+}
+
+// doctor gathers findings.
+type doctor struct{ found []finding }
+
+func (d *doctor) say(degree int, what, format string, args ...any) {
+	d.found = append(d.found, finding{degree, what, fmt.Sprintf(format, args...)})
+}
+
+// report prints all findings. Its error says that there is a fault.
+func (d *doctor) report(w io.Writer) error {
+	worst := fine
+	for _, f := range d.found {
+		worst = max(worst, f.degree)
+		fmt.Fprintf(w, "%-7s %-12s %s\n", degrees[f.degree], f.what, f.text)
+	}
+	if worst == unfit {
+		return errors.New("a member does not run well here: see the faults above")
+	}
+	return nil
+}
+
+func (d *doctor) examine(cfg *server.Config) {
+	d.disk(cfg)
+	d.machine(cfg)
+	for _, x := range []struct {
+		what string
+		urls []url.URL
+		tls  *server.TLS
+	}{
+		{"clients", slices.Concat(cfg.URLs.ListenClient, cfg.URLs.ListenClientHTTP), &cfg.ClientTLS},
+		{"members", cfg.URLs.ListenPeer, &cfg.PeerTLS},
+	} {
+		for _, u := range x.urls {
+			d.port(x.what, u)
+		}
+		d.certificates(x.what, x.tls)
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Cluster.Initial)) {
+		if name != cfg.Name {
+			d.other(name, cfg.Cluster.Initial[name], cfg)
+		}
+	}
+}
+
+// disk measures syncs where the data is to be, or in the nearest directory that is there.
+func (d *doctor) disk(cfg *server.Config) {
+	dir := cfg.DataDir
+	for {
+		info, err := os.Stat(dir)
+		if err == nil && info.IsDir() {
+			break
+		}
+		if err == nil {
+			d.say(unfit, "disk", "%s is no directory", dir)
+			return
+		}
+		if up := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && up != dir {
+			dir = up
+			continue
+		}
+		d.say(unfit, "disk", "%v", err)
+		return
+	}
+	took, err := syncTimes(dir)
+	if err != nil {
+		d.say(unfit, "disk", "%v: the member's user must be able to write in %s", err, dir)
+		return
+	}
+	d.syncs(took, cfg.Raft.ElectionTimeout)
+	if usage, err := vfs.Default.GetDiskUsage(dir); err != nil {
+		d.say(advice, "room", "%v", err)
+	} else {
+		d.room(usage.AvailBytes, cfg.Limits.QuotaBackendBytes)
+	}
+}
+
+// syncTimes writes and syncs a file, as a member does with its log, and returns how long each sync
+// took, the shortest first.
+func syncTimes(dir string) ([]time.Duration, error) {
+	f, err := os.CreateTemp(dir, ".leasehold-doctor-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	const syncs, bytes = 100, 2 << 10
+	var took []time.Duration
+	for range syncs {
+		if _, err := f.Write(make([]byte, bytes)); err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		if err := f.Sync(); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return took, nil
+}
+
+// syncs judges how long syncs take, of which the shortest is the first.
+func (d *doctor) syncs(took []time.Duration, election time.Duration) {
+	half, slow := took[len(took)/2], took[len(took)*99/100]
+	text := fmt.Sprintf("half of the syncs take less than %v, 99 of 100 less than %v",
+		half.Round(10*time.Microsecond), slow.Round(10*time.Microsecond))
+	switch {
+	case slow > election/2:
+		d.say(unfit, "disk", "%s: members would take this one for dead; use another disk", text)
+	case slow > 10*time.Millisecond:
+		d.say(advice, "disk", "%s: every write waits for one; give the member a disk of its own", text)
+	default:
+		d.say(fine, "disk", "%s", text)
+	}
+}
+
+// room judges how much room a disk has, for a state that may have quota bytes.
+func (d *doctor) room(free uint64, quota int64) {
+	need := uint64(max(quota, 1<<30)) * 3 // a snapshot, the next one, and the log between them
+	switch {
+	case free < need/3:
+		d.say(unfit, "room", "%d MiB are free, and the quota is %d MiB", free>>20, quota>>20)
+	case free < need:
+		d.say(advice, "room", "%d MiB are free: a member may need three times its quota, %d MiB",
+			free>>20, need>>20)
+	default:
+		d.say(fine, "room", "%d MiB are free", free>>20)
+	}
+}
+
+// memory judges how much there is, for a state that may have quota bytes.
+func (d *doctor) memory(total uint64, quota int64) {
+	if quota > 0 && total < 2*uint64(quota) {
+		d.say(advice, "memory", "%d MiB, and the quota is %d MiB: the state is in memory, so lower "+
+			"--quota-backend-bytes or add memory (see leasehold plan capacity)", total>>20, quota>>20)
+		return
+	}
+	d.say(fine, "memory", "%d MiB", total>>20)
+}
+
+// machine looks at clocks, files, processors and, where the system tells of it, memory.
+func (d *doctor) machine(cfg *server.Config) {
+	if _, err := (*host.Host)(nil).Clock(); err != nil {
+		d.say(unfit, "clock", "%v", err)
+	} else {
+		d.say(fine, "clock", "it runs on while the machine sleeps")
+	}
+	switch files, err := host.OpenFiles(); {
+	case err != nil:
+		d.say(advice, "files", "%v", err)
+	case files < 65536:
+		d.say(advice, "files", "%d may be open, one for each connection: raise that "+
+			"(ulimit -n, or LimitNOFILE= of the unit)", files)
+	default:
+		d.say(fine, "files", "%d may be open", files)
+	}
+	if n := runtime.GOMAXPROCS(0); n < 2 {
+		d.say(advice, "processors", "%d: renewals wait behind whatever else runs; use two", n)
+	} else {
+		d.say(fine, "processors", "%d", n)
+	}
+	d.system(cfg)
+}
+
+// port looks whether an address is free.
+func (d *doctor) port(what string, u url.URL) {
+	network, at := "tcp", u.Host
+	if strings.HasPrefix(u.Scheme, "unix") {
+		network, at = "unix", cmp.Or(u.Path, u.Host)
+		if _, err := os.Stat(at); err == nil {
+			d.say(fine, what, "%s is there: a member takes it over if nobody listens", at)
+			return
+		}
+	}
+	l, err := new(net.ListenConfig).Listen(context.Background(), network, at)
+	if err != nil {
+		d.say(advice, what, "%v: it is in use, unless this member runs already", err)
+		return
+	}
+	_ = l.Close() // it was for nothing else
+	d.say(fine, what, "%s is free", at)
+}
+
+// certificates looks at the files of a listener.
+func (d *doctor) certificates(what string, t *server.TLS) {
+	if t.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			d.say(unfit, what, "%v", err)
+		} else if leaf, err := x509.ParseCertificate(pair.Certificate[0]); err == nil {
+			d.expiry(what, t.CertFile, leaf)
+		}
+	}
+	if t.TrustedCAFile == "" {
+		return
+	}
+	text, err := os.ReadFile(t.TrustedCAFile)
+	if err != nil {
+		d.say(unfit, what, "%v", err)
+		return
+	}
+	n := 0
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if ca, err := x509.ParseCertificate(block.Bytes); err == nil {
+			n++
+			d.expiry(what, t.TrustedCAFile, ca)
+		}
+	}
+	if n == 0 {
+		d.say(unfit, what, "%s has no certificate in PEM", t.TrustedCAFile)
+	}
+}
+
+// soon is how long before its end a certificate is to be replaced.
+const soon = 14 * 24 * time.Hour
+
+func (d *doctor) expiry(what, file string, c *x509.Certificate) {
+	at := c.NotAfter.UTC().Format(time.DateOnly)
+	switch left := time.Until(c.NotAfter); {
+	case left < 0:
+		d.say(unfit, what, "the certificate in %s has expired on %s", file, at)
+	case time.Now().Before(c.NotBefore):
+		d.say(unfit, what, "the certificate in %s is not valid before %s: look at the clock", file,
+			c.NotBefore.UTC().Format(time.DateTime))
+	case left < soon:
+		d.say(advice, what, "the certificate in %s expires on %s", file, at)
+	default:
+		d.say(fine, what, "the certificate in %s is valid until %s", file, at)
+	}
+}
+
+// other tries to reach another member.
+func (d *doctor) other(name string, urls []url.URL, cfg *server.Config) {
+	for _, u := range urls {
+		began := time.Now()
+		conn, err := net.DialTimeout("tcp", u.Host, 2*time.Second)
+		took := time.Since(began)
+		switch {
+		case err != nil:
+			d.say(advice, "member "+name, "%v: it does not run yet, or something is in the way", err)
+			continue
+		case took > cfg.Raft.ElectionTimeout/10:
+			d.say(advice, "member "+name, "%s answers in %v: raise --heartbeat-interval and "+
+				"--election-timeout to that and ten times that, at all members", u.Host, took)
+		default:
+			d.say(fine, "member "+name, "%s answers in %v", u.Host, took.Round(10*time.Microsecond))
+		}
+		_ = conn.Close() // it was for nothing else
+	}
+}

@@ -1,0 +1,29 @@
+package serve
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold.dev/server"
+)
+
+// system looks at what only Linux tells.
+func (d *doctor) system(cfg *server.Config) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err == nil {
+		d.memory(uint64(info.Totalram)*uint64(info.Unit), cfg.Limits.QuotaBackendBytes)
+	}
+	var t unix.Timex
+	if state, err := unix.Adjtimex(&t); err == nil && state == unix.TIME_ERROR {
+		d.say(advice, "time", "nothing keeps the time of day right: leases do not need it, "+
+			"certificates and logs do")
+	} else if err == nil {
+		d.say(fine, "time", "the time of day is kept right")
+	}
+	const pages = "/sys/kernel/mm/transparent_hugepage/enabled"
+	if text, err := os.ReadFile(pages); err == nil && strings.Contains(string(text), "[always]") {
+		d.say(advice, "huge pages", "always: a member takes more memory so; write madvise to %s", pages)
+	}
+}
