@@ -216,3 +216,20 @@ func TestPlace(t *testing.T) {
 		}
 	}
 }
+
+// Goal: whoever may try no more cannot make the member forget how often a user was guessed at.
+// Method: a user without tries left, and a stranger without any who names more users than are kept.
+func TestLimitedTriesForgetNobody(t *testing.T) {
+	g := newGuarded(t, 1)
+	for i := range userFactor {
+		g.logIn(t, "alice", "guess", fmt.Sprintf("192.0.2.%d:1", i))
+	}
+	for i := range maxTracked + 1 {
+		if got := g.logIn(t, fmt.Sprint("user", i), "guess", "192.0.2.1:1"); got != "limited" {
+			t.Fatalf("try %d: %s", i, got)
+		}
+	}
+	if got := g.logIn(t, "alice", "guess", "192.0.2.99:1"); got != "limited" {
+		t.Errorf("another guess: %s", got)
+	}
+}
