@@ -139,6 +139,14 @@ func (s *store) cacheNeeds(ctx context.Context, r *pb.CacheRequest) (*need, erro
 	return n, err
 }
 
+// has reports whether a cache is open here.
+func (c *caches) has(of fsm.Holding) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x := c.last[of]
+	return x != nil && !x.end
+}
+
 // ack passes an acknowledgement on. A list that is too long is left out: that the cache has
 // what it has dropped by itself may be believed, but a write may wait for the rest.
 func (c *caches) ack(a *pb.CacheAck) {

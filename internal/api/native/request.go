@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
 )
 
 // request is one request of a stream. It implements Answered.
@@ -111,7 +112,7 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 		c := fsm.OnBehalf(who, q.job.command)
 		t.submissions = append(t.submissions, Submission{Command: c, To: q})
 	case q.job.confirm:
-		t.submissions = append(t.submissions, Submission{Fill: q.job.fill, To: q})
+		t.submissions = append(t.submissions, Submission{Fill: t.fills(q.job.fill), To: q})
 	case q.job.answer != nil:
 		q.Answered(fsm.Result{}, nil)
 	default:
@@ -129,6 +130,17 @@ func (t *stream) somebody(who access.Caller) error {
 		return nil
 	}
 	return t.asker(t.ctx).known()
+}
+
+// fills returns what a read asks to cache, nil if it may not: with access control, if the cache is
+// not open on this stream. Whoever has one open was found to hold its lease. Another reader could
+// otherwise let writes wait for the cache of somebody else.
+func (t *stream) fills(f *replica.Fill) *replica.Fill {
+	if f == nil || !t.node.View().Access.Enabled() ||
+		t.caches.has(fsm.Holding{ID: f.ID, Token: f.Token}) {
+		return f
+	}
+	return nil
 }
 
 // entrust gives a request to a feed, or a goroutine of its own.

@@ -5,6 +5,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
 )
 
 // Goal: what is open ends when the right to it is taken away, with a refusal, and the stream and
@@ -60,4 +61,66 @@ func TestRightTakenAway(t *testing.T) {
 	await(func(r *pb.Response) bool { // a lease without a name is the user's as before
 		return r.GetRevoke().GetResults()[0].Reason == pb.Reason_REASON_UNSPECIFIED
 	}, 4)
+}
+
+// fillingNode is a node whose leader lets every read be cached that asks for it, in term 9.
+type fillingNode struct{ openNode }
+
+// Submit implements Node.
+func (n fillingNode) Submit(list []Submission) {
+	for _, s := range list {
+		if s.Fill != nil {
+			s.Fill.Term = 9
+		}
+	}
+	n.openNode.Submit(list)
+}
+
+// Goal: only the holder of a cache says what that has: a reader who names the lease of another as
+// its cache could let writes wait for that one. Method: reads that are to be cached, by whom has
+// opened the cache of the lease, and by two who may read as much and have not.
+func TestReadForTheCacheOfAnother(t *testing.T) {
+	n := guarded(t)
+	n.mustDo(t, "root", &fsm.Grant{Terms: lease.Terms{ID: 4, TTL: 5000, Principal: "reader"}})
+	conn := connected(t, fillingNode{openNode{n}}, Options{})
+	read := &pb.Request{Id: 2, Body: &pb.Request_ReadRange{
+		ReadRange: &pb.RangeRequest{Key: key("a/k"), Cache: lease2()},
+	}}
+	for user, c := range map[string]struct {
+		opens *pb.LeaseRef
+		term  uint64
+	}{
+		"owner": {lease2(), 9}, "root": {nil, 0}, "writer": {lease2(), 0},
+		"reader": {&pb.LeaseRef{Id: 4, Token: 4}, 0},
+	} {
+		s, err := pb.NewStreamServiceClient(conn).Open(as(t.Context(), user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &pb.ClientMessage{}
+		if c.opens != nil {
+			m.Requests = append(m.Requests, &pb.Request{
+				Id: 1, Body: &pb.Request_Cache{Cache: &pb.CacheRequest{Lease: c.opens}},
+			})
+		}
+		m.Requests = append(m.Requests, read)
+		if err := s.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		var answer *pb.RangeResponse
+		for answer == nil {
+			m, err := s.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range m.Responses {
+				if r.Id == 2 {
+					answer = r.GetReadRange()
+				}
+			}
+		}
+		if len(answer.Kvs) != 1 || answer.CacheTerm != c.term {
+			t.Errorf("%s: %v, want term %d", user, answer, c.term)
+		}
+	}
 }
