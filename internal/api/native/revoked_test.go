@@ -76,6 +76,9 @@ func (n fillingNode) Submit(list []Submission) {
 	n.openNode.Submit(list)
 }
 
+// CloseCache implements Cacher. Several streams end together.
+func (fillingNode) CloseCache(fsm.Holding, Cache) {}
+
 // Goal: only the holder of a cache says what that has: a reader who names the lease of another as
 // its cache could let writes wait for that one. Method: reads that are to be cached, by whom has
 // opened the cache of the lease, and by two who may read as much and have not.
