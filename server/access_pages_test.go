@@ -149,8 +149,12 @@ func callRaw(t *testing.T, conn net.Conn, path string, message []byte) (code str
 	var head bytes.Buffer
 	e := hpack.NewEncoder(&head)
 	for _, h := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "localhost"},
-		{"content-type", "application/grpc"}, {"te", "trailers"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", path},
+		{":authority", "localhost"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
 	} {
 		must(e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
 	}
