@@ -1,0 +1,137 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// saying is a feed that has something at hand, whatever is refused.
+type saying struct{ list []*pb.Response }
+
+func (*saying) end(uint64)           {}
+func (*saying) refuse(uint64, error) {}
+func (s *saying) next() *pb.Response {
+	if len(s.list) == 0 {
+		return nil
+	}
+	r := s.list[0]
+	s.list = s.list[1:]
+	return r
+}
+
+// Goal: what a feed has at hand when a right is taken away is told no more. Method: a stream with a
+// feed that has something to say of two watches, to one of which its user has no right any more.
+func TestNothingIsToldOfARefusedRequest(t *testing.T) {
+	n := guarded(t)
+	ctx := api.WithIdentity(t.Context(), login{n, "reader"})
+	said := &saying{[]*pb.Response{{Id: 1, More: true}, {Id: 2, More: true}, {Id: 1, More: true}}}
+	s := &stream{
+		ctx: ctx, open: make(map[uint64]*request), rights: rights{guard: newGuard(ctx, n)},
+		telling: telling{feeds: []feed{said}},
+	}
+	n.mustDo(t, "root", &fsm.RoleGrant{
+		Role: "reader", Permission: access.Permission{Kind: access.Read, Key: "b/k"},
+	})
+	for i, k := range []string{"a/k", "b/k"} {
+		id := uint64(i + 1)
+		s.open[id] = &request{id: id, feed: said}
+		need := &need{reads: []keyrange.Range{{Key: k}}}
+		if err := s.rights.guard.enter(id, need); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.mustDo(t, "root", &fsm.RoleRevoke{Role: "reader", Key: "a/", End: "a0"})
+	m := &pb.ServerMessage{}
+	if _, _, err := s.tell(m, 0); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Responses) != 1 || m.Responses[0].Id != 2 {
+		t.Errorf("told %v", m.Responses)
+	}
+}
+
+// Goal: a stream of events goes on by the roles of now. Method: its user has lost the role with
+// which it began, and has another; of two leases that are granted then it may see the second.
+func TestEventsByTheRolesOfNow(t *testing.T) {
+	n := guarded(t)
+	s, err := serve(t, n, Options{}).Events(as(t.Context(), "reader"), &pb.EventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil { // it has begun
+		t.Fatal(err)
+	}
+	n.mustDo(t, "root", &fsm.UserRevokeRole{User: "reader", Role: "reader"})
+	n.mustDo(t, "root", &fsm.UserGrantRole{User: "reader", Role: "other"})
+	for i, name := range []string{"a/8", "b/9"} {
+		n.mustDo(t, "root", &fsm.Grant{Terms: lease.Terms{ID: lease.ID(8 + i), TTL: 5000, Name: name}})
+	}
+	for told := 0; told == 0; {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range m.Events {
+			if told++; e.Lease.Name != "b/9" {
+				t.Errorf("told of %s", e.Lease.Name)
+			}
+		}
+	}
+}
+
+// changing is a node at which users and roles change when the leader is asked.
+type changing struct {
+	*fakeNode
+	t *testing.T
+}
+
+// Inspect implements api.Inspector.
+func (n changing) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
+	n.mustDo(n.t, "root", &fsm.UserAdd{Name: "more", NoPassword: true})
+	return n.fakeNode.Inspect(ctx, f)
+}
+
+// A change of users and roles that comes while a renewal is under way refuses the call, so that its
+// client asks again. It does not refuse the leases: their holder would stop.
+func TestRenewalDuringAChange(t *testing.T) {
+	n := guarded(t)
+	s := service(n, Options{})
+	s.node = changing{n, t}
+	ctx := api.WithCaller(t.Context(), access.Caller{
+		User: "owner", Revision: n.View().Access.Revision(),
+	})
+	m, err := s.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 2}}})
+	if !errors.Is(err, access.ErrOldRevision) {
+		t.Errorf("%v, %v", m, err)
+	}
+}
+
+// A list has what its caller may see when it is told, and not when its leases were chosen.
+func TestListAfterARightIsTaken(t *testing.T) {
+	n := guarded(t)
+	ctx := api.WithIdentity(t.Context(), login{n, "reader"})
+	list := func() int {
+		m, err := service(n, Options{}).List(ctx, &pb.ListRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(m.Leases)
+	}
+	if got := list(); got != 1 {
+		t.Errorf("%d leases, want that of the name a/2", got)
+	}
+	n.between = func() {
+		n.mustDo(t, "root", &fsm.UserRevokeRole{User: "reader", Role: "reader"})
+	}
+	if got := list(); got != 0 {
+		t.Errorf("%d leases are told to who may see none", got)
+	}
+}
