@@ -135,3 +135,50 @@ func TestListAfterARightIsTaken(t *testing.T) {
 		t.Errorf("%d leases are told to who may see none", got)
 	}
 }
+
+// A stream that has renewed a lease renews it no more once its user may not hold the name, whatever
+// the stream remembers.
+func TestRenewalAfterARightIsTaken(t *testing.T) {
+	n := guarded(t)
+	ctx := api.WithIdentity(t.Context(), login{n, "owner"})
+	known := new(renewable)
+	renew := func() *pb.RenewResult {
+		m, err := service(n, Options{}).renew(ctx, &pb.RenewRequest{
+			Leases: []*pb.LeaseRef{lease2()},
+		}, known, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Results[0]
+	}
+	for range 2 {
+		if r := renew(); r.TtlMs == 0 {
+			t.Errorf("before: %v", r)
+		}
+	}
+	n.mustDo(t, "root", &fsm.UserRevokeRole{User: "owner", Role: "owner"})
+	if r := renew(); r.Reason != pb.Reason_REASON_PERMISSION_DENIED {
+		t.Errorf("after: %v", r)
+	}
+}
+
+// Why a lease is gone, and who has ended it, is told to those who could see the lease.
+func TestCauseIsToldToWhoMaySee(t *testing.T) {
+	n := guarded(t)
+	n.mustDo(t, "owner", &fsm.Revoke{ID: 1, By: "owner"})
+	s := service(n, Options{})
+	for user, want := range map[string]pb.LeaseEvent_Kind{
+		"owner": pb.LeaseEvent_KIND_REVOKED, "root": pb.LeaseEvent_KIND_REVOKED, "other": 0, "none": 0,
+	} {
+		ctx := api.WithIdentity(t.Context(), login{n, user})
+		m, err := s.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1, Token: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := m.Results[0]
+		gone := r.Reason == pb.Reason_REASON_LEASE_NOT_FOUND
+		if !gone || r.Cause != want || (r.By != "") != (want != 0) {
+			t.Errorf("%s is told %v", user, r)
+		}
+	}
+}
