@@ -42,12 +42,12 @@ type observer struct {
 // follow tells the client of every leader from view v on. again says that what
 // comes next was compacted before it was read, so that a new view is needed.
 func (o *observer) follow(ctx context.Context, v *fsm.View) (again bool, err error) {
+	if err := readable(ctx, v, o.prefix, prefixEnd(o.prefix)); err != nil {
+		return false, err
+	}
 	o.keys = make(map[string]*mvcc.KeyValue)
 	for kv := range v.KV.Ascend(o.prefix, prefixEnd(o.prefix), 0) {
 		o.keys[kv.Key] = kv
-	}
-	if err := readable(ctx, v, o.prefix, prefixEnd(o.prefix)); err != nil {
-		return false, err
 	}
 	rev := v.KV.Revision()
 	if err := o.tell(rev); err != nil {

@@ -192,3 +192,12 @@ func TestManyKeysAreLookedAtSeldom(t *testing.T) {
 		looked(false)
 	})
 }
+
+// Who may not observe an election costs no look at its candidates. Method: a view without keys.
+func TestObserveLooksAfterTheDecision(t *testing.T) {
+	o := &observer{prefix: "e/"}
+	v := &fsm.View{Access: access.New(true, 5, nil, nil)}
+	if _, err := o.follow(t.Context(), v); !errors.Is(err, rpctypes.ErrGRPCUserEmpty) {
+		t.Errorf("observed: %v", err)
+	}
+}
