@@ -286,8 +286,8 @@ var plantedCore = []planted{
 		},
 		{
 			fsmTxnGo,
-			"if err := m.lessor.Attach(id, t.Written().Key); err != nil {",
-			"if err := m.lessor.Attach(id, t.Written().Key); false {",
+			"if err := m.lessor.Attach(id, key); err != nil {",
+			"if err := m.lessor.Attach(id, key); false {",
 		},
 	}},
 
