@@ -6,12 +6,11 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -187,10 +186,9 @@ func (b *bundle) save(path string) error {
 		slices.Sort(b.missing)
 		b.files["missing.txt"] = []byte(strings.Join(b.missing, ""))
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
+	f, err := createPart(path)
 	if err != nil {
-		// The name that was tried is of no interest.
-		return fmt.Errorf("could not create a file in %s (%w)", filepath.Dir(path), errors.Unwrap(err))
+		return err
 	}
 	defer os.Remove(f.Name()) // gone already if all went well
 	defer f.Close()
@@ -206,13 +204,8 @@ func (b *bundle) save(path string) error {
 func (b *bundle) archive(to io.Writer) error {
 	zip := gzip.NewWriter(to)
 	out := tar.NewWriter(zip)
-	names := make([]string, 0, len(b.files))
-	for name := range b.files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	now := time.Now()
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(b.files)) {
 		err := out.WriteHeader(&tar.Header{
 			Name: name, Mode: 0o600, Size: int64(len(b.files[name])), ModTime: now,
 		})

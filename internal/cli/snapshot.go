@@ -61,17 +61,9 @@ func (a *app) saveSnapshot(path string) (version string, err error) {
 		return "", fmt.Errorf("snapshot must be requested to one selected node, not multiple %v",
 			spec.Endpoints)
 	}
-	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is there and no file, and would be replaced by one; "+
-			"save to a file", path)
-	}
-	// The name is new, and nobody has prepared a link there: backups often go to directories
-	// that others may write to.
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
+	f, err := createPart(path)
 	if err != nil {
-		// The name that was tried is of no interest.
-		return "", fmt.Errorf("could not create a file in %s (%w)", filepath.Dir(path),
-			errors.Unwrap(err))
+		return "", err
 	}
 	part := f.Name()
 	defer os.Remove(part) // gone already if all went well
@@ -97,6 +89,23 @@ func (a *app) saveSnapshot(path string) (version string, err error) {
 		return "", fmt.Errorf("could not rename %s to %s (%w)", part, path, err)
 	}
 	return version, nil
+}
+
+// createPart makes the file that is to be renamed to path when it is complete.
+func createPart(path string) (*os.File, error) {
+	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is there and no file, and would be replaced by one; "+
+			"save to a file", path)
+	}
+	// The name is new, and nobody has prepared a link there: backups often go to directories
+	// that others may write to.
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
+	if err != nil {
+		// The name that was tried is of no interest.
+		return nil, fmt.Errorf("could not create a file in %s (%w)", filepath.Dir(path),
+			errors.Unwrap(err))
+	}
+	return f, nil
 }
 
 // fetchSnapshot copies a member's snapshot to w and returns the version of the
