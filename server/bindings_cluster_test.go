@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/binding/issuertest"
 	"leasehold.dev/internal/fsm"
 )
 
@@ -29,10 +30,9 @@ func withUsersAtAll(t testing.TB, members []*running) {
 	}
 }
 
-// Through each member of a cluster, the leader and the others, a principal that is no user may do
-// what its roles allow, as they are by then, and no more; and a transaction needs all its parts.
-func TestBoundThroughEachMember(t *testing.T) {
-	t.Parallel()
+// boundCluster runs three members with users, and with bindings for tokens of an issuer.
+func boundCluster(t *testing.T) (*issuertest.Issuer, []*running) {
+	t.Helper()
 	configs := clusterConfigs(t, 3)
 	corp := newIssuer(t)
 	path := writeBindings(t, filepath.Join(t.TempDir(), "b"), bindingsFor(corp))
@@ -42,6 +42,14 @@ func TestBoundThroughEachMember(t *testing.T) {
 	}
 	members := runAll(t, configs...)
 	withUsersAtAll(t, members)
+	return corp, members
+}
+
+// Through each member of a cluster, the leader and the others, a principal that is no user may do
+// what its roles allow, as they are by then, and no more; and a transaction needs all its parts.
+func TestBoundThroughEachMember(t *testing.T) {
+	t.Parallel()
+	corp, members := boundCluster(t)
 	for _, m := range members {
 		client := tokenClient(t, m, corp.Token(t, "k", "bob", writers))
 		if _, err := client.Put(t.Context(), "a1", m.cfg.Name); err != nil {
@@ -79,15 +87,7 @@ func TestBoundThroughEachMember(t *testing.T) {
 // was granted to: another one with the same roles may not touch it, and is told who it is.
 func TestBoundLease(t *testing.T) {
 	t.Parallel()
-	configs := clusterConfigs(t, 3)
-	corp := newIssuer(t)
-	path := writeBindings(t, filepath.Join(t.TempDir(), "b"), bindingsFor(corp))
-	for i := range configs {
-		configs[i].Access.BcryptCost, configs[i].Access.MinPassword = cheap, 0
-		configs[i].Access.BindingsFile = path
-	}
-	members := runAll(t, configs...)
-	withUsersAtAll(t, members)
+	corp, members := boundCluster(t)
 	_, others := leader(t, members)
 	leases := pb.NewLeaseServiceClient(dial(t, others[0].cfg.URLs.ListenClient[0].Path, nil))
 	as := func(subject string) context.Context {
