@@ -213,11 +213,10 @@ func watchOf(t testing.TB, c *clientv3.Client) clientv3.WatchChan {
 	return w
 }
 
-// A watch ends at once, though nothing happens to its keys, when its principal is bound no more,
-// or to other roles, and when its roles may no more. A change of the file that leaves it as it is
-// does not end it.
-func TestBoundWatchEnds(t *testing.T) {
-	t.Parallel()
+// runBound runs a member with users, and with bindings for tokens of an issuer, of which it returns
+// the text.
+func runBound(t *testing.T) (*running, *issuertest.Issuer, string) {
+	t.Helper()
 	dir := shortDir(t)
 	c := cheapConfig(dir)
 	corp := newIssuer(t)
@@ -225,6 +224,15 @@ func TestBoundWatchEnds(t *testing.T) {
 	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), text)
 	r := run(t, c)
 	withUsers(t, r)
+	return r, corp, text
+}
+
+// A watch ends at once, though nothing happens to its keys, when its principal is bound no more,
+// or to other roles, and when its roles may no more. A change of the file that leaves it as it is
+// does not end it.
+func TestBoundWatchEnds(t *testing.T) {
+	t.Parallel()
+	r, corp, text := runBound(t)
 	client := tokenClient(t, r, corp.Token(t, "k", "bob", writers))
 	ends := func(w clientv3.WatchChan, why string) {
 		t.Helper()
@@ -238,7 +246,7 @@ func TestBoundWatchEnds(t *testing.T) {
 		}
 	}
 	watch := watchOf(t, client)
-	writeBindings(t, c.Access.BindingsFile, text+"  - {dns: more.example.org, roles: [a]}\n")
+	writeBindings(t, r.cfg.Access.BindingsFile, text+"  - {dns: more.example.org, roles: [a]}\n")
 	r.Reload()
 	if _, err := client.Put(t.Context(), "a", ""); err != nil {
 		t.Error(err)
@@ -246,17 +254,18 @@ func TestBoundWatchEnds(t *testing.T) {
 	if got := <-watch; len(got.Events) != 1 {
 		t.Errorf("after a change that does not matter the watch is told %+v", got)
 	}
-	writeBindings(t, c.Access.BindingsFile, strings.Replace(text, "groups: writers", "groups: x", 1))
+	writeBindings(t, r.cfg.Access.BindingsFile,
+		strings.Replace(text, "groups: writers", "groups: x", 1))
 	r.Reload()
 	ends(watch, "bound no more")
-	writeBindings(t, c.Access.BindingsFile, text)
+	writeBindings(t, r.cfg.Access.BindingsFile, text)
 	r.Reload()
 
 	watch = watchOf(t, client)
-	writeBindings(t, c.Access.BindingsFile, strings.Replace(text, "[a]", "[b]", 1))
+	writeBindings(t, r.cfg.Access.BindingsFile, strings.Replace(text, "[a]", "[b]", 1))
 	r.Reload()
 	ends(watch, "with other roles")
-	writeBindings(t, c.Access.BindingsFile, text)
+	writeBindings(t, r.cfg.Access.BindingsFile, text)
 	r.Reload()
 
 	watch = watchOf(t, client)
@@ -268,13 +277,7 @@ func TestBoundWatchEnds(t *testing.T) {
 // same. One that a certificate bound before access control was enabled is so, too.
 func TestBoundStreamUser(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
-	c := cheapConfig(dir)
-	corp := newIssuer(t)
-	text := bindingsFor(corp)
-	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), text)
-	r := run(t, c)
-	withUsers(t, r)
+	r, corp, text := runBound(t)
 	ctx := metadataContext(t.Context(), corp.Token(t, "k", "bob", writers))
 	s, err := r.node.logins.open(ctx)
 	if err != nil {
@@ -295,14 +298,14 @@ func TestBoundStreamUser(t *testing.T) {
 		{"roles: [a]}", "roles: [a, z]}", false},
 		{"roles: [a]}", "user: alice}", false},
 	} {
-		writeBindings(t, c.Access.BindingsFile, strings.Replace(text, x.before, x.after, 1))
+		writeBindings(t, r.cfg.Access.BindingsFile, strings.Replace(text, x.before, x.after, 1))
 		r.Reload()
 		got := s.Caller()
 		if (got == first) != x.same || got.User == "alice" {
 			t.Errorf("with %q the caller is %+v", x.after, got)
 		}
 	}
-	writeBindings(t, c.Access.BindingsFile, text)
+	writeBindings(t, r.cfg.Access.BindingsFile, text)
 	r.Reload()
 	r.asRoot(t, &fsm.UserAdd{Name: "corp:bob", NoPassword: true})
 	err = r.node.View().Access.CheckKnown(s.Caller())
