@@ -207,6 +207,7 @@ func TestLoginRefusedAtOnce(t *testing.T) {
 		}
 		taken.Store(true)
 		time.Sleep(loginPause)
+		synctest.Wait() // the try that is due at this instant
 		if _, err := c.Range(t.Context(), store.Range{Key: "k"}); err != nil {
 			t.Errorf("after the login was taken: %v", err)
 		}
