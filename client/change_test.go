@@ -224,8 +224,8 @@ func TestReads(t *testing.T) {
 }
 
 // TestKeepAgain (T19, T25): what the program has given away, or the cluster has said is gone,
-// cannot be kept again from what the grant told; what was only closed can. Who gives a lease
-// away by an old handle gives away a newer one of the same incarnation, too.
+// cannot be kept again from what the grant told; what was only closed can. A program that
+// gives a lease away by an old handle gives away a newer one of the same incarnation, too.
 func TestKeepAgain(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		handOver := func(l *Lease) error {

@@ -73,7 +73,7 @@ func ExampleTicket() {
 	var gone *client.GoneError
 	fmt.Println("ann's key:", errors.As(first.Err(), &gone), gone.Why)
 
-	// Who has his key still leaves the queue, and deletes it, by one message.
+	// A waiter that still has its key leaves the queue, and deletes the key, by one message.
 	key := fmt.Sprintf("printer/%x", bob.ID())
 	r, err := second.Leave(ctx, store.Txn{Then: []store.Op{store.Delete{Key: key}}})
 	fmt.Println("bob leaves:", r.Succeeded, err)

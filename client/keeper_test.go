@@ -7,8 +7,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestColumns: the answer to a renewal comes in parts. Who has a TTL in the column is renewed,
-// by his place; of the others a result tells, then or later.
+// TestColumns: the answer to a renewal comes in parts. A lease with a TTL in the column is
+// renewed, by its place; of the others a result tells, then or later.
 func TestColumns(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		one, late, gone := grant(t, c, Grant{ID: 100}), grant(t, c, Grant{ID: 200}),

@@ -99,7 +99,7 @@ func (s *seeker) follow(l *link) {
 	}
 	s.lead = lead
 	if s.armed || s.searching != nil {
-		return // that is soon enough, and looks for whoever leads then
+		return // that is soon enough, and looks for the leader of then
 	}
 	if time.Since(s.moved) >= calm {
 		s.moves = 0
@@ -167,7 +167,7 @@ func (s *seeker) take(next, now *link) *link {
 	s.searching()
 	s.searching, s.found = nil, nil
 	if s.suspects && next != nil && now.silence() > 0 {
-		return next // whoever leads, that member knows
+		return next // whichever member leads, that member knows
 	}
 	if next == nil && !s.suspects {
 		s.vain++

@@ -10,7 +10,7 @@ import (
 )
 
 // TestAskTogether: callers that are answered together, and ask again at once, ask together: in
-// a small part of the messages that they would take each by himself.
+// a small part of the messages that they would take one by one.
 func TestAskTogether(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -52,8 +52,8 @@ func TestAskTogether(t *testing.T) {
 	})
 }
 
-// TestNobodyComes: who asks alone, after many were answered together, is not held up for long
-// by those who do not ask again, and soon not at all.
+// TestNobodyComes: a caller that asks alone, after many were answered together, is not held up
+// for long by callers that do not ask again, and soon not at all.
 func TestNobodyComes(t *testing.T) {
 	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
 	l.answered.Store(64)

@@ -160,7 +160,7 @@ func (l *ledger) chance(s *fakeStream, m *pb.ClientMessage, r *pb.Request) {
 	}
 }
 
-// TestOutcomes: whoever puts something is told that it was done, and by which revision, only
+// TestOutcomes: a caller that puts something is told that it was done, and by which revision, only
 // if that is so; and that it was not, only if it never was nor ever will be. Members lose
 // answers, break streams, do things late and forget sessions, and callers give up at any time.
 func TestOutcomes(t *testing.T) {

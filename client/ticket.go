@@ -274,7 +274,7 @@ func (w *Ticket) toldLocked(r *pb.Response, _ bool) bool {
 	}
 	t := m.GetTicket()
 	if w.revision == 0 {
-		w.revision = t.GetCreateRevision() // also if it is gone: whoever cleans up asks for that
+		w.revision = t.GetCreateRevision() // also if it is gone: cleaning up asks for that
 	}
 	switch {
 	case w.err != nil:

@@ -84,8 +84,8 @@ func TestTicketsFaults(t *testing.T) {
 	}
 }
 
-// TestTicketExpires: who waits is told that his lease took his key along, and why; those behind
-// him do not take that for their turn.
+// TestTicketExpires: a waiter is told that its lease took its key along, and why; the waiters
+// behind it do not take that for their turn.
 func TestTicketExpires(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 1)
@@ -133,7 +133,7 @@ func TestTicketExpires(t *testing.T) {
 }
 
 // TestTicketsFollowLeader: turns come wherever the leadership, and with it the client, goes, also
-// of those who enter while the client moves.
+// of waiters that enter while the client moves.
 func TestTicketsFollowLeader(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3)
@@ -178,8 +178,8 @@ func TestTicketsFollowLeader(t *testing.T) {
 	}
 }
 
-// TestTicketGoneMeanwhile: who is cut off while his key goes is told what took it when he is back,
-// also if somebody has put one of that name since.
+// TestTicketGoneMeanwhile: a waiter that is cut off while its key goes is told what took it when it
+// is back, also if somebody has put one of that name since.
 func TestTicketGoneMeanwhile(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 1)

@@ -185,8 +185,8 @@ func TestTicketLeave(t *testing.T) {
 	})
 }
 
-// TestTicketUnanswered: whoever gives up before the answer leaves nothing open at the member,
-// and one whose first answer is lost sends the same number again.
+// TestTicketUnanswered: a caller that gives up before the answer leaves nothing open at the
+// member, and one whose first answer is lost sends the same number again.
 func TestTicketUnanswered(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -258,7 +258,7 @@ func TestTicketsWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestTicketLeaveBroken: one who leaves while the stream breaks does not begin to wait again.
+// TestTicketLeaveBroken: a waiter that leaves while the stream breaks does not begin to wait again.
 func TestTicketLeaveBroken(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -332,8 +332,8 @@ func TestTicketsEnd(t *testing.T) {
 	})
 }
 
-// TestTicketLeaveUnreached: one who leaves while there is no member is not asked for again when
-// there is one, before the message that leaves.
+// TestTicketLeaveUnreached: a waiter that leaves while there is no member is not asked for again
+// when there is one, before the message that leaves.
 func TestTicketLeaveUnreached(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -392,8 +392,8 @@ func TestTicketGrants(t *testing.T) {
 	})
 }
 
-// TestEnterTooLong: who enters a queue is told at once that no message has room to ask for his turn
-// again, which would end the stream for everybody, on each that there is.
+// TestEnterTooLong: a caller that enters a queue is told at once that no message has room to ask
+// for its turn again, which would end the stream for everybody, on each that there is.
 func TestEnterTooLong(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		state := pb.Ticket_STATE_WAITING
@@ -406,8 +406,8 @@ func TestEnterTooLong(t *testing.T) {
 	})
 }
 
-// TestEnterAndClose: one who enters a queue while the client is closed is told so. (What Close
-// looks at is not written meanwhile: that is for the race detector to say.)
+// TestEnterAndClose: a caller that enters a queue while the client is closed is told so. (What
+// Close looks at is not written meanwhile: that is for the race detector to say.)
 func TestEnterAndClose(t *testing.T) {
 	for range 50 {
 		c, err := New(Config{Endpoints: []string{"unix:" + filepath.Join(t.TempDir(), "none")}})

@@ -59,8 +59,8 @@ func TestFollowerTimesNothing(t *testing.T) {
 	}
 }
 
-// TestEndsWhileListed: leases that end while somebody goes through them are left out, and nobody
-// is asked after he has stopped.
+// TestEndsWhileListed: leases that end while a caller goes through them are left out, and the
+// caller's function is not called after it has stopped.
 func TestEndsWhileListed(t *testing.T) {
 	l := New(Config{})
 	grant := func() {

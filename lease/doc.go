@@ -36,6 +36,6 @@
 //
 // It reads no clock, draws nothing, starts no goroutine, takes no lock and does no I/O. It
 // does not end a bound lease whose key has gone (see [Lessor.Loose]), store keys or
-// values, tell anybody who watches, confirm that this member still leads before an
+// values, tell watchers, confirm that this member still leads before an
 // answer is released, or check who may renew what.
 package lease

@@ -57,7 +57,7 @@ func TestKeysOfNoLease(t *testing.T) {
 	}
 }
 
-// TestEachKeyStops: nobody is given more keys than he wants.
+// TestEachKeyStops: no caller is given more keys than it wants.
 func TestEachKeyStops(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})

@@ -193,8 +193,8 @@ func (w *walk) change(i int, e change) {
 	}
 }
 
-// acknowledge tells those who waited for what the present leader has applied.
-// Who holds the lease no longer is told so.
+// acknowledge answers the callers that waited for what the present leader has applied.
+// A caller that holds the lease no longer is told so.
 func (w *walk) acknowledge(m *walker) {
 	for id, p := range w.leases {
 		info, ok := m.Lookup(id)

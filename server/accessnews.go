@@ -2,8 +2,8 @@ package server
 
 import "sync/atomic"
 
-// accessNews tells those who have something open that users or roles have changed, or who a caller
-// is.
+// accessNews tells open streams and waits that users or roles have changed, or that a caller is
+// another user now.
 type accessNews struct{ next atomic.Pointer[chan struct{}] }
 
 func newAccessNews() *accessNews {

@@ -34,7 +34,7 @@ func benchStream(b *testing.B, n int) {
 }
 
 // BenchmarkHandOver is so many locks that go at once from one of two holders to the other, each
-// of whom gets in line again with the message by which he leaves.
+// of which gets in line again with the message by which it leaves.
 func BenchmarkHandOver(b *testing.B) {
 	for _, n := range []int{1, 64} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) { benchHandOver(b, n) })
@@ -63,8 +63,8 @@ func benchHandOver(b *testing.B, n int) {
 		}
 		s.cycle(enter[h], n)
 	}
-	// He is told that he has left, and got in line, and that his key is gone; the other that
-	// it is his turn.
+	// It is told that it has left, and got in line, and that its key is gone; the other that
+	// it is its turn.
 	holder := 0
 	s.measure(func() { s.cycle(next[holder], 4*n); holder = 1 - holder })
 }

@@ -18,8 +18,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// withUsersAtAll is withUsers, and waits until each member knows of it: one that does not asks
-// nobody who calls.
+// withUsersAtAll is withUsers, and waits until each member knows of it: a member that does
+// not know of it asks no caller.
 func withUsersAtAll(t testing.TB, members []*running) {
 	t.Helper()
 	withUsers(t, members[0])

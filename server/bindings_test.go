@@ -29,8 +29,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// bindingsFor is a file of bindings: whoever corp says is in the group writers has the role a, and
-// so have those of the trust domain prod and of the host a.example.org.
+// bindingsFor is a file of bindings: a token of corp with the group writers gives the role a, and
+// so do certificates of the trust domain prod and of the host a.example.org.
 func bindingsFor(corp *issuertest.Issuer) string {
 	return fmt.Sprintf(`
 issuers:

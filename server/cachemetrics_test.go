@@ -84,7 +84,7 @@ func TestManySlowCaches(t *testing.T) {
 	}
 }
 
-// TestSlowCachesNow: those who follow find the caches that are slow now, since when, and are
+// TestSlowCachesNow: followers of the events find the caches that are slow now, since when, and are
 // woken when there are others, not when the same are told again.
 func TestSlowCachesNow(t *testing.T) {
 	n := newLeaseNews()

@@ -346,7 +346,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Who is removed stops, and is content with that; its client has his answer. When it is
+// A member that is removed stops without an error; its client has its answer. When it is
 // started again it stops again, and says why.
 func TestRemovedMemberStops(t *testing.T) {
 	t.Parallel()

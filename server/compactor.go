@@ -24,7 +24,7 @@ const (
 	// reliefPause is how long history is left alone after dropping some was of little use: the
 	// quota is used up by live data then.
 	reliefPause = 10 * time.Second
-	// reliefRevisions are left to those who watch, unless the quota is all but used up.
+	// reliefRevisions are left to watchers, unless the quota is all but used up.
 	reliefRevisions = 1000
 	// liftAfter is how long there has to be room before the alarm is lifted. An operator who
 	// makes room by hand and then lifts the alarm, as etcd's users do, still finds it there.

@@ -20,7 +20,7 @@ import (
 )
 
 // TestPagesWithoutMajority: a founder whose cluster has no majority yet says so on its pages and
-// to those who call it, instead of nothing; it serves when there is one. Method: one of three
+// to its callers, instead of nothing; it serves when there is one. Method: one of three
 // founders alone, then with another.
 func TestPagesWithoutMajority(t *testing.T) {
 	t.Parallel()

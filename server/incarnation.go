@@ -56,7 +56,7 @@ func newIncarnation() uint64 { return rand.Uint64() | 1 }
 // acquaintance is what this member knows of the others' data, and they of its own.
 //
 // A member that has lost its data comes back under its old ID, but with another incarnation,
-// and nobody who knows the old one takes a message from it. The replicated state has the
+// and no member that knows the old one takes a message from it. The replicated state has the
 // incarnations of members that have served. Before there is such a state each member notes
 // whom it meets; and a founder takes no part before all other founders have noted it, or a
 // majority has and the others cannot be reached. So founders with empty directories found

@@ -67,7 +67,7 @@ func TestFoundersWait(t *testing.T) {
 }
 
 // A founder whose data are lost is let in by none who knows what it had, and says what to do; so
-// is one that joined later. Those who know it have it from the state, or from when they met.
+// is one that joined later. Members that know it have it from the state, or from when they met.
 func TestLostData(t *testing.T) {
 	t.Parallel()
 	configs := clusterConfigs(t, 3)

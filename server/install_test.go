@@ -136,7 +136,7 @@ func TestSnapshotAlreadyHad(t *testing.T) {
 }
 
 // A snapshot and entries behind it may become durable by one sync, and then show in one step.
-// Who watches gets all of it from the history.
+// Watchers get all of it from the history.
 func TestEntriesBehindSnapshot(t *testing.T) {
 	t.Parallel()
 	s, err := New(testConfig(shortDir(t)))

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// leaseNews wakes those who follow the events of leases. But for slow caches it carries
+// leaseNews wakes the streams that follow the events of leases. But for slow caches it carries
 // nothing: they read the view. The core only leaves a token, so that it is all the same to
 // it how many they are.
 type leaseNews struct {

@@ -95,7 +95,7 @@ func (n *node) LogIn(ctx context.Context, user, password string) (string, error)
 		if !v.Access.Enabled() {
 			return "", access.ErrNotEnabled
 		}
-		// Of one who is not there nothing is told, nor whether there is a password.
+		// Nothing is told of a user that is not there, nor whether there is a password.
 		hash, _ := users{v}.Hash(user)
 		right, err := n.logins.passwords.Check(ctx, login.Login{
 			User: user, Password: password, Address: api.Address(ctx), Hash: hash,
@@ -152,7 +152,7 @@ func token(ctx context.Context) string {
 }
 
 // certificate returns the verified certificate of the connection that a call came over, nil if
-// there is none. The gateway has none: whoever calls it must show a token.
+// there is none. The gateway has none: its callers must show a token.
 func certificate(ctx context.Context) *x509.Certificate {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -218,7 +218,7 @@ func (l *logins) caller(ctx context.Context) (identified, error) {
 	return identified{Caller: access.Caller{User: c.User, Revision: c.Revision}}, nil
 }
 
-// anybody reports whether a method is for those who have not logged in: what logs them in, and
+// anybody reports whether a method is for callers that have not logged in: what logs them in, and
 // what is not about the member's state.
 func anybody(method string) bool {
 	return method == etcdserverpb.Auth_Authenticate_FullMethodName ||

@@ -428,8 +428,8 @@ func TestMembersOwnWork(t *testing.T) {
 	}
 }
 
-// Who has opened a stream is who it was for as long as the user has the password of then, whatever
-// becomes of other users; not if nobody had logged in then.
+// The caller that opened a stream stays the same user for as long as the user keeps the password,
+// whatever becomes of other users; but not if nobody had logged in then.
 func TestStreamUser(t *testing.T) {
 	t.Parallel()
 	r := run(t, cheapConfig(shortDir(t)))

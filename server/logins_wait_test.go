@@ -58,8 +58,8 @@ func (c checkedLate) Check(token string, u login.Users) (login.Caller, error) {
 	return c.Provider.Check(token, u)
 }
 
-// Who waits for a lock goes on to when other users change, or it could not even leave the queue. It
-// ends with the password.
+// A caller that waits for a lock goes on waiting when other users change, or it could not even
+// leave the queue. The wait ends with the password.
 func TestWhoWaits(t *testing.T) {
 	t.Parallel()
 	r := run(t, cheapConfig(shortDir(t)))
@@ -119,7 +119,7 @@ func TestLongNameLogsInNot(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	withUsers(t, r)
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // whoever has to wait for anything is refused for this
+	cancel() // a call that has to wait for anything is refused for this
 	long := strings.Repeat("x", login.MaxName+1)
 	if _, err := r.node.LogIn(ctx, long, "x"); !errors.Is(err, login.ErrRefused) {
 		t.Error(err)

@@ -69,7 +69,7 @@ func (n nativeTest) attach() {
 	check(0, d.Header.Revision, 4)
 }
 
-// Who takes a lease over has a new token; the old one is worth nothing from then on.
+// A client that takes a lease over has a new token; the old one is worth nothing from then on.
 func (n nativeTest) handOver() {
 	ctx := n.t.Context()
 	old := n.grant(&pb.GrantRequest{

@@ -156,7 +156,7 @@ func (c *call) recycle() {
 	calls.Put(c)
 }
 
-// Propose implements api.Proposer. The command is done if whoever makes the call of ctx may do it.
+// Propose implements api.Proposer. The command is done if the caller of ctx may do it.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	who := api.CallerOf(ctx)
 	err := n.somebody(ctx, who)

@@ -23,7 +23,7 @@ func (n *node) InspectLeases(
 	return n.read(ctx, c)
 }
 
-// ProposeAll implements native.Proposer. Like Propose it does them for whoever makes the call.
+// ProposeAll implements native.Proposer. Like Propose it does them for the caller.
 func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.Outcome {
 	out := make([]native.Outcome, len(commands))
 	who := api.CallerOf(ctx)

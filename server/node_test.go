@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Who was answered in the core's last step has his answer, though the core has stopped when
-// he looks.
+// A caller that was answered in the core's last step has its answer, though the core has stopped
+// when the caller looks.
 func TestLastAnswerCounts(t *testing.T) {
 	stopped := make(chan struct{})
 	close(stopped)

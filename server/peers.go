@@ -83,7 +83,7 @@ func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 // removal waits for the answer.
 const farewell = time.Second
 
-// update tells the transport who the members are. Those who were members until now
+// update tells the transport who the members are. Members that were removed
 // are kept for a while.
 func (p *peers) update(members []fsm.Member) {
 	if len(members) == 0 {
@@ -203,8 +203,8 @@ func peerWay(c Config) (accept *tls.Config, way transport.Way, err error) {
 	return accept, way, err
 }
 
-// minToken is the least length of a token: 128 random bits in hexadecimal. Whoever can connect is
-// shown an HMAC with it, and can try tokens at home.
+// minToken is the least length of a token: 128 random bits in hexadecimal. A program that can
+// connect is shown an HMAC with it, and can try tokens at home.
 const minToken = 32
 
 // peerToken reads the token, nil if there is none. Space around it does not count.

@@ -253,7 +253,7 @@ func TestJoinTooNew(t *testing.T) {
 }
 
 // Goal: of two members one of which does not speak the cluster version it is that one which stops,
-// whoever calls whom, and a member that has only not heard of a change yet makes nobody stop.
+// whichever of them calls, and a member that has only not heard of a change yet makes nobody stop.
 // Method: all that a caller may say of itself, to a member that knows the version of entry 7.
 func TestAgreement(t *testing.T) {
 	t.Parallel()

@@ -194,7 +194,7 @@ func TestQuota(t *testing.T) {
 }
 
 // What only frees is never refused for the quota, in a transaction too: Kubernetes deletes so. And
-// whoever repeats what was done before is told what came of it.
+// a client that repeats what was done before is told what came of it.
 func TestFreeingOverQuota(t *testing.T) {
 	t.Parallel()
 	r := run(t, testConfig(t.TempDir()))

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// statusBoard is where the core publishes the replica's status. Those who want to know when
-// another member leads wait there.
+// statusBoard is where the core publishes the replica's status. Callers that want to know
+// when another member leads wait there.
 type statusBoard struct {
 	now    atomic.Pointer[replica.Status]
 	leader atomic.Pointer[leaderNotice]

@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestCoherent: a write is seen by every cache as soon as it is acknowledged, whoever writes,
-// by whatever request and through whatever API (C1, T20).
+// TestCoherent: a write is seen by every cache as soon as it is acknowledged, whichever client
+// writes, by whatever request and through whatever API (C1, T20).
 func TestCoherent(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 3)
@@ -163,7 +163,7 @@ func TestOwnWrites(t *testing.T) {
 	}
 }
 
-// TestWatchIsNeverNewer: who has seen an event finds nothing older in his cache (T20).
+// TestWatchIsNeverNewer: a client that has seen an event finds nothing older in its cache (T20).
 func TestWatchIsNeverNewer(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 3)

@@ -11,8 +11,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestHitTakesNoLock: what is in memory is read, also that a key is missing, while those who
-// change the cache stand still with the lock in their hands; and nothing is allocated.
+// TestHitTakesNoLock: what is in memory is read, also that a key is missing, while
+// goroutines that change the cache are stopped with the lock in their hands; and nothing is
+// allocated.
 func TestHitTakesNoLock(t *testing.T) {
 	ctx := t.Context()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -69,7 +70,7 @@ func TestHitTakesNoLock(t *testing.T) {
 }
 
 // TestOpenedAnewAtOnce: a cache that is being opened anew, because another member leads, when
-// whoever opens it looks, is open all the same; and so it is soon.
+// its user looks, counts as open all the same; and so it is soon.
 func TestOpenedAnewAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -112,7 +113,7 @@ func TestPastItsEnd(t *testing.T) {
 		}
 	}
 	line.SetFrozen(true)
-	l.mu.Lock() // whoever wants to clear it waits
+	l.mu.Lock() // a goroutine that wants to clear it waits
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for l.lease.Valid() {

@@ -43,8 +43,8 @@ func TestMaxCacheTTL(t *testing.T) {
 	}
 }
 
-// TestTooManyHolds: who holds as much as one owner may is told so at once, whichever way he
-// opens one more cache, and keeps nobody else from opening one. What he closes he has again.
+// TestTooManyHolds: an owner that holds as much as it may is told so at once, whichever way it
+// opens one more cache, and keeps nobody else from opening one. What it closes it has again.
 func TestTooManyHolds(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 1)

@@ -49,9 +49,9 @@ func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 	return held, link
 }
 
-// TestRevokeNeedsNobody: who revokes the lease of a cache that stands still is answered at once,
-// and the lease is gone. A write to what the cache has waits for it all the same (C1), whoever
-// leads then, after a restart too; and it goes on when the cache has answered.
+// TestRevokeNeedsNobody: a client that revokes the lease of a stopped cache is answered at once,
+// and the lease is gone. A write to what the cache has waits for it all the same (C1), whichever
+// member leads then, after a restart too; and it goes on when the cache has answered.
 func TestRevokeNeedsNobody(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

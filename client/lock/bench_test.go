@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkHandOver is how fast a lock goes from holder to holder, with 16 that want it all
-// the time, each with a client of his own or all with one.
+// the time, each with a client of its own or all with one.
 func BenchmarkHandOver(b *testing.B) {
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {

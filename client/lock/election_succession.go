@@ -43,7 +43,7 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 	for {
 		r, err := c.Range(ctx, s.queue.all())
 		if err == nil {
-			err = s.standing.read(ctx) // later than the queue, so whoever is in that is a candidate
+			err = s.standing.read(ctx) // later than the queue, so all that are in it are candidates
 		}
 		if err != nil {
 			return err

@@ -123,7 +123,7 @@ func oneLeader(t *testing.T, c *client.Client) {
 	}
 }
 
-// priority: the candidate with the highest leads next, whoever came first.
+// priority: the candidate with the highest leads next, whichever came first.
 func priority(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	now := leader(t, c, "prio", lock.Candidate{})
@@ -132,7 +132,7 @@ func priority(t *testing.T, c *client.Client) {
 		_, waiting[p] = stand(t, c, "prio", lock.Candidate{
 			ID: fmt.Sprint("p", p), Priority: p, Value: []byte{byte(p)},
 		})
-		// He is behind the leader once he is the first of them.
+		// It is behind the leader once it is the first of them.
 		nextIs(t, c, "prio", highest(waiting))
 	}
 	for _, p := range []int{3, 2, 1} {
@@ -198,7 +198,7 @@ func handOver(t *testing.T, c *client.Client) {
 	wins(t, first)
 }
 
-// depose: a candidate leads in the place of one who was not asked, and who is told.
+// depose: a candidate leads in the place of one that was not asked, and that is told.
 func depose(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	now := leader(t, c, "depose", lock.Candidate{})
@@ -352,7 +352,7 @@ func observe(t *testing.T, c *client.Client) {
 }
 
 // TestElectionWithEtcd: etcd's concurrency.Election and ours exclude each other on one name;
-// each sees the other's leader, and the one who came first is served first.
+// each sees the other's leader, and the one that came first is served first.
 func TestElectionWithEtcd(t *testing.T) {
 	t.Parallel()
 	all := newCluster(t, 1)

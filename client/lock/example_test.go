@@ -66,7 +66,7 @@ func ExampleMutex_Do() {
 	// <nil>
 }
 
-// Who needs one lock once needs no session.
+// A program that needs one lock once needs no session.
 func ExampleLock() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -191,7 +191,8 @@ func ExampleElection_Observe() {
 	// nobody
 }
 
-// All that hangs on a session ends with its lease. Who finds a lock taken is told by whose.
+// All that hangs on a session ends with its lease. A caller that finds a lock taken is told by
+// whose.
 func ExampleSession() {
 	c, stop := inprocess.Client()
 	defer stop()

@@ -38,8 +38,8 @@ func setCut(list []*inprocess.Line, cut bool) {
 	}
 }
 
-// TestLostAnswers: whoever does not learn whether his key was made, or deleted, leaves none
-// behind, and can use the name again.
+// TestLostAnswers: a session that does not learn whether its key was made, or deleted, leaves
+// none behind, and can use the name again.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 1)
@@ -55,7 +55,7 @@ func TestLostAnswers(t *testing.T) {
 	setDeaf(list, true)
 	brief, cancel := context.WithCancel(ctx)
 	entering := rig.Async(func() (*lock.Held, error) { return m.Lock(brief) })
-	rig.Keys(t, direct, "lost/", 1) // but he does not know
+	rig.Keys(t, direct, "lost/", 1) // but it does not know
 	cancel()
 	if a := <-entering; !errors.Is(a.Err, context.Canceled) {
 		t.Fatalf("the first: %+v", a)
@@ -99,8 +99,8 @@ func TestUnlockUnreachable(t *testing.T) {
 	rig.Keys(t, direct, "far/", 0)
 }
 
-// TestCompacted: who waits, and who holds, learns what happened while he was away, although the
-// cluster has forgotten it.
+// TestCompacted: a waiter, and a holder, learns what happened while it was away, although
+// the cluster has forgotten it.
 func TestCompacted(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 1)

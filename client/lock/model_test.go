@@ -27,8 +27,8 @@ type record struct {
 	count int
 }
 
-// enter notes that somebody holds the lock: if he really does, nobody else who came before
-// believes so (L4), and his token is larger than theirs (L5).
+// enter notes that a session holds the lock: if it really does, no session that came before
+// believes so (L4), and its token is larger than theirs (L5).
 func (r *record) enter(h *lock.Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -194,7 +194,7 @@ func names(t *testing.T, c *client.Client) {
 	}
 }
 
-// deleted: who holds, or waits, is told that somebody deleted his key.
+// deleted: a holder, or a waiter, is told that somebody deleted its key.
 func deleted(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("deleted").Lock(ctx))
@@ -218,7 +218,7 @@ func deleted(t *testing.T, c *client.Client) {
 	}
 }
 
-// waiterLosesLease: a waiter is told at once that somebody revoked his lease.
+// waiterLosesLease: a waiter is told at once that somebody revoked its lease.
 func waiterLosesLease(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("t16").Lock(ctx))
@@ -244,7 +244,7 @@ func waiterLosesLease(t *testing.T, c *client.Client) {
 }
 
 // lateUnlock: an unlock that comes late does not touch the lock of the next holder, even
-// if he has the same key.
+// if it has the same key.
 func lateUnlock(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
@@ -254,7 +254,7 @@ func lateUnlock(t *testing.T, c *client.Client) {
 	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("the late unlock: %v", err)
 	}
-	// Who asks for the context only now is told what came first.
+	// A caller that asks for the context only now is told what came first.
 	if err := context.Cause(held.Context()); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("the late context: %v", err)
 	}
@@ -333,8 +333,8 @@ func TestLockAndClock(t *testing.T) {
 	}
 }
 
-// TestTryLate: who loses a race for a lock that was free when he looked does not have it, and
-// leaves no ticket behind.
+// TestTryLate: a caller that loses a race for a lock that was free when it looked does not
+// have it, and leaves no ticket behind.
 func TestTryLate(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1).connect(t)

@@ -9,8 +9,8 @@
 //
 //   - A watch tells each change once, in the order in which they happened, across reconnects. If
 //     changes were compacted before they could be told, it reads the group anew and tells the
-//     differences: nobody joins or goes twice, nobody who stayed goes. The reason is not known
-//     then, and who came and went in between is not seen.
+//     differences: nobody joins or goes twice, no member that stayed goes. The reason is not
+//     known then, and a member that came and went in between is not seen.
 //   - Wherever a process stops, its lease ends after the TTL and takes the member with it. There
 //     is nothing to repair.
 //   - A lost answer does no harm: a registration takes effect once. Where the client cannot tell

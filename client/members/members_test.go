@@ -125,7 +125,7 @@ func TestGroupSharedLease(t *testing.T) {
 }
 
 // Goal: a watch that was away while revisions were compacted tells what is different, no join
-// and no leave twice, and nobody who stayed (W1). Method: the watcher's connections are cut,
+// and no leave twice, and no member that stayed (W1). Method: the watcher's connections are cut,
 // members come, go, and come back, all of it is compacted, and the connections are restored.
 func TestGroupWatchCompacted(t *testing.T) {
 	t.Parallel()
@@ -344,7 +344,7 @@ func TestGroupRandom(t *testing.T) {
 	t.Logf("%d left, %d failed, %d revoked, %v; %d there", left.Load(), failed.Load(),
 		revoked.Load(), rolls["far"].went, len(list))
 	// On a machine that stands still for seconds a member fails before it leaves, or a watch that
-	// is not cut off loses its connection; nobody goes twice, or for a reason that is not his.
+	// is not cut off loses its connection; no member goes twice, or for a reason that is not its own.
 	went := rolls["near"].went
 	if n := int64(went[members.Left]); n > left.Load() {
 		t.Errorf("%d left, of %d", n, left.Load())

@@ -146,7 +146,7 @@ func TestNodesSwitch(t *testing.T) {
 	}
 	end()
 	all.Wait()
-	// Whoever was first, only those who were ordered followed.
+	// Whichever was first, only nodes that were ordered followed.
 	if got := fmt.Sprint(led[len(led)-3:]); got != "[a b c]" {
 		t.Errorf("primaries were %v", led)
 	}
@@ -220,7 +220,7 @@ func TestNodesWaiterGoesDown(t *testing.T) {
 
 // Goal: never two primaries, and tokens that rise (L4, L5), with three members, whatever
 // happens to nodes and connections. Method: nodes compete, die without a word, are cut off, lose
-// answers, resign, and come back, at random; whoever becomes the primary looks whether the
+// answers, resign, and come back, at random; a node that becomes the primary looks whether the
 // one before still believes to be it.
 func TestNodesRandom(t *testing.T) {
 	t.Parallel()

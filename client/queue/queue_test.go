@@ -187,7 +187,7 @@ func TestQueueWork(t *testing.T) {
 
 // Goal: of many workers that wait, few try for each item: they would be a stampede of
 // transactions that fail. Method: items come one by one; the tries in vain are counted. Workers
-// hold back for up to 64 ms, to hear of those who were first; where that takes longer, on a
+// hold back for up to 64 ms, to hear of workers that were first; where that takes longer, on a
 // machine that is too slow, the count says nothing.
 func TestQueueNoStampede(t *testing.T) {
 	r := rig.New(t, 1)

@@ -42,14 +42,14 @@ func main() {
 }
 
 // prefix is that of the configuration's keys. All have the same value, the number of the last
-// change, so that a reader can see whether he reads a part of it or something old.
+// change, so that a reader can see whether it reads a part of it or something old.
 const (
 	prefix = "configstore/"
 	keys   = 20
 )
 
 // opening is how many readers begin at one time: programs of a cluster do not begin all at once,
-// and who has to wait long for processor time has lost his lease before he begins.
+// and one that has to wait long for processor time has lost its lease before it begins.
 const opening = 32
 
 // work is how often a reader has something to do, for which it reads ten times.

@@ -91,8 +91,8 @@ func (b *broker) session(ctx context.Context) error {
 	return e.Lead(m.Context(), s, lock.Candidate{ID: b.id, Value: []byte(b.id)}, b.control)
 }
 
-// control is the controller: it follows who is there, and gives partitions of those who went to
-// others. It returns when this broker is not the controller any more.
+// control is the controller: it follows which brokers are there, and gives the partitions of
+// brokers that went to others. It returns when this broker is not the controller any more.
 func (b *broker) control(ctx context.Context, l *lock.Leading) error {
 	b.demo.log.Printf("%s is the controller, epoch %d", b.id, l.Token())
 	w, err := members.New(b.c, group).Watch(ctx)

@@ -12,10 +12,10 @@ type Lease struct {
 }
 
 // CheckLease decides whether the caller may See a lease, or do with it what the user may do that it
-// belongs to, which is to Hold it. A lease is seen by its own user, and by those who may see its
-// name. It is held by its own user, who must still be allowed to hold its name if it has one; and
-// by those who may manage its name. Of a lease without a name and a user nobody but root may do
-// anything by this rule. The errors are those of Check. They tell the name only to those who may
+// belongs to, which is to Hold it. A lease is seen by its own user, and by users that may see its
+// name. It is held by its own user, which must still be allowed to hold its name if it has one; and
+// by users that may manage its name. Of a lease without a name and a user nobody but root may do
+// anything by this rule. The errors are those of Check. They tell the name only to users that may
 // see it: a caller may have named the lease by its ID, and so ask for its name by being refused.
 func (s *State) CheckLease(c Caller, what Kind, of Lease) error {
 	return s.checkLease(c, what, of, false)

@@ -17,8 +17,8 @@ const (
 )
 
 // The kinds of permissions on names of leases, which etcd does not have. Each allows what those
-// before it allow, too: whoever may take a name may see who has it, and whoever may end the leases
-// of others could take their names.
+// before it allow, too: a user that may take a name may see who has it, and a user that may end the
+// leases of others could take their names.
 const (
 	// See allows to look at leases with the names: who has them, and what happens to them.
 	See Kind = 16 + iota

@@ -19,8 +19,8 @@ type someAddr struct{ network, text string }
 func (a someAddr) Network() string { return a.network }
 func (a someAddr) String() string  { return a.text }
 
-// Who asks is known by his certificate, else by where he asks from, through the gateway
-// too, where he cannot say that he is another.
+// A caller is known by its certificate, else by its address, through the gateway too, where it
+// cannot say that it is another.
 func TestCaller(t *testing.T) {
 	from := func(addr net.Addr, name string) context.Context {
 		p := &peer.Peer{Addr: addr}

@@ -76,7 +76,7 @@ var wire = []struct {
 }{
 	{from: lease.ErrNotFound, to: rpctypes.ErrGRPCLeaseNotFound, reason: notFound},
 	{from: lease.ErrExists, to: rpctypes.ErrGRPCLeaseExist, reason: idTaken},
-	// An expiring lease may come back, but whoever is told so must not count
+	// An expiring lease may come back, but a caller that is told so must not count
 	// on it: for a holder the safe answer is that it is gone.
 	{from: lease.ErrExpiring, to: rpctypes.ErrGRPCLeaseNotFound, reason: notFound},
 	{

@@ -34,7 +34,7 @@ type Watchable interface {
 
 // Guarded tells when users or roles change.
 type Guarded interface {
-	// AccessChanged returns a channel that is closed at the next change. Who has something open
+	// AccessChanged returns a channel that is closed at the next change. A stream that is open
 	// takes the channel, then the view in which it is decided whether it may go on, and decides
 	// again when the channel is closed.
 	AccessChanged() <-chan struct{}

@@ -91,7 +91,7 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// Who has the name, or the ID, is in the details; the hash of a secret never.
+// The lease that has the name, or the ID, is in the details; the hash of a secret never.
 func TestHolderInDetails(t *testing.T) {
 	held := lease.Info{
 		Terms: lease.Terms{ID: 7, TTL: 5000, Name: "n", Owner: "me"}, Token: 9,

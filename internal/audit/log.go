@@ -35,7 +35,7 @@ type Log struct {
 	next   *batch
 	broken bool // the last write failed
 
-	write sync.Mutex    // held by the one who writes; guards torn, and batches that are not next
+	write sync.Mutex    // held by the writing goroutine; guards torn, and batches that are not next
 	torn  bool          // what was written last may be half a line
 	full  chan struct{} // capacity 1: there is a batch
 

@@ -216,7 +216,7 @@ func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours b
 	return e, true, err
 }
 
-// Who says who a caller is by the rules of now, not ok if nobody is.
+// Who tells which principal a caller is by the present rules; ok is false if it is none.
 func (b *Bindings) Who(e *Evidence) (p Principal, ok bool) {
 	if b == nil || !e.Expires.IsZero() && !time.Now().Before(e.Expires) {
 		return Principal{}, false

@@ -17,7 +17,8 @@ import (
 )
 
 // algorithms are those that a token of an issuer may be signed with. All of them have a key that
-// is public: with one that signs what it checks, whoever knows it makes tokens.
+// is public: with a key that both signs and checks, every program that knows it makes
+// tokens.
 var algorithms = []string{
 	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 }
@@ -54,7 +55,7 @@ type issuerSettings struct {
 	NameClaim string `yaml:"name-claim"`
 }
 
-// rule binds whoever fits it to a user, or to roles.
+// rule binds the callers that fit it to a user, or to roles.
 type rule struct {
 	Line int `yaml:",line"`
 	// One of these says whose rule it is: a SPIFFE ID, or all below a path or in a trust domain if

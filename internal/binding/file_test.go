@@ -30,7 +30,7 @@ bindings:
     roles: [root]
 `
 
-// Goal: a file is read strictly, and whoever made a mistake is told its line and what to do.
+// Goal: a file is read strictly, and an error names the line and what to do.
 func TestMistakes(t *testing.T) {
 	f, err := parse([]byte(good))
 	if err != nil || f.CommonNames || len(f.Issuers) != 1 || len(f.Bindings) != 4 ||

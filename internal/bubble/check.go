@@ -46,7 +46,7 @@ func (h *history) checkRegisters() {
 }
 
 // settle leaves out what has no answer and what nobody has seen: it may not have been done, and
-// explains nothing. What has no answer and was seen was done before whoever saw it returned.
+// explains nothing. What has no answer and was seen was done before the call that saw it returned.
 func settle(ops []*op) []*op {
 	seen := make(map[string]int64) // by value, the first return of who saw it
 	for _, o := range ops {

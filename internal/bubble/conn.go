@@ -59,8 +59,8 @@ func (h *half) over() bool {
 	return h.failed != nil || h.ended || h.from.isDead()
 }
 
-// leave notes that nobody will read any more. Whoever writes learns of it as TCP tells: when what
-// it has written is refused.
+// leave notes that nobody will read any more. The writer learns of it as TCP tells: when what it
+// has written is refused.
 func (h *half) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 )
 
 // etcdLease is a lease that etcd's library keeps alive, which says nothing of how it has ended.
-// The token is 0 if whoever has the lease is meant, or the server is none of Leasehold's.
+// The token is 0 if any holder of the lease is meant, or the server is none of Leasehold's.
 type etcdLease struct {
 	client *clientv3.Client
 	id     clientv3.LeaseID

@@ -24,8 +24,8 @@ func (a *app) askPassword(prompt string) (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// readLine reads a line and not a byte more: what follows belongs to whoever
-// reads next.
+// readLine reads a line and not a byte more: what follows belongs to the next
+// reader.
 func readLine(r io.Reader) (string, error) {
 	var line strings.Builder
 	b := make([]byte, 1)

@@ -247,8 +247,8 @@ func (a *app) claimOne(name string, f *workFlags, command []string) error {
 	return err
 }
 
-// claim waits for an item as the flags say. Who does not wait for items does not wait for a
-// member either, for longer than a command may take.
+// claim waits for an item as the flags say. A command that does not wait for items does not wait
+// for a member either, for longer than a command may take.
 func (a *app) claim(c *client.Client, name string, f *workFlags) (*queue.Item, error) {
 	ctx, cancel := f.wait.context()
 	defer cancel()

@@ -112,7 +112,7 @@ func TestManyAttachers(t *testing.T) {
 }
 
 // Writes to ranges that wait for very many writes to keys in these are refused, before there are
-// too many links between them. Who waits goes on as ever.
+// too many links between them. Writes that wait go on as ever.
 func TestManyLinks(t *testing.T) {
 	const n, most = 200, 1000
 	d := holding(&counted{}, 1, Limits{Links: most})
@@ -207,7 +207,7 @@ func TestFirstKeyIsHeld(t *testing.T) {
 	}
 }
 
-// Who is slow is told at the cost of those who are named, however many are slow.
+// Slow caches are named at the cost of those that are named, however many are slow.
 func TestManyAreLate(t *testing.T) {
 	took := func(n int) uint64 {
 		d := holding(&counted{}, n, Limits{})

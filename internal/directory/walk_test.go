@@ -386,9 +386,9 @@ func (w *walk) check() error {
 
 var walks = flag.Uint64("walks", 400, "how many walks TestWalk goes")
 
-// C1, T20: whatever is lost, late or repeated, and whoever leads, no cache whose lease is
+// C1, T20: whatever is lost, late or repeated, and whichever member leads, no cache whose lease is
 // valid has anything but what the store has; and when the network is well again every
-// write goes on by the end of the leases of those who do not answer.
+// write goes on by the end of the leases of caches that do not answer.
 func TestWalk(t *testing.T) {
 	seeds := *walks
 	reads, waits := 0, 0

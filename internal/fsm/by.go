@@ -28,7 +28,7 @@ func (c *By) kind() kind {
 }
 
 // OnBehalf returns a command on behalf of a caller, a By. A change of who the members are is no By:
-// whoever proposes it has to decide. Nor is what counts as that of a caller that has not logged in
+// its proposer has to decide. Nor is what counts as that of a caller that has not logged in
 // in any case.
 func OnBehalf(who access.Caller, c Command) Command {
 	if !c.kind().asked() || who == (access.Caller{}) && !ofMembers(c) {
@@ -98,7 +98,7 @@ func (m *Machine) denied(c Command) error {
 func ofMembers(c Command) bool { _, compacts := c.(*Compact); return compacts || !fromClient(c) }
 
 // permit says why a caller may not do a command now, nil if it may. The rules are those of etcd,
-// but that a lease is granted only to those who have logged in. For leases with a name or a
+// but that a lease is granted only to callers that have logged in. For leases with a name or a
 // principal, which etcd does not have, they are those of access.State.CheckLease.
 func (m *Machine) permit(who access.Caller, c Command) error {
 	switch c := c.(type) {
@@ -179,9 +179,9 @@ func (p *permission) put(c *Put) error {
 }
 
 // lease needs to hold a lease to change what it has, to renew or to end it. Of one that belongs to
-// nobody, and has no name, it needs write on all keys: whoever could attach a key to the lease of
-// another, or renew it, could let keys live that are not its own, or end its lease. A transaction
-// looks at the keys of each lease once, and is refused if they are too many.
+// nobody, and has no name, it needs write on all keys: a caller that could attach a key to the
+// lease of another, or renew it, could let keys live that are not its own, or end its lease. A
+// transaction looks at the keys of each lease once, and is refused if they are too many.
 func (p *permission) lease(id lease.ID, name string) error {
 	if of, ok := p.meant(id, name); !ok || of != (access.Lease{}) {
 		return p.mine(of, name)

@@ -53,7 +53,7 @@ func holders(t testing.TB) *Machine {
 	return m
 }
 
-// Goal: a lease belongs to a user, and its name to those who may hold it. Method: a table of
+// Goal: a lease belongs to a user, and its name to users that may hold it. Method: a table of
 // commands, by whom they are done; root may do all of them, and nobody else may.
 func TestPermitLeases(t *testing.T) {
 	grant := func(name, principal string) Command {

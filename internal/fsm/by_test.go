@@ -202,7 +202,7 @@ func denial(err error) bool {
 }
 
 // A caller that logged in before users or roles changed has to log in again, but for what only root
-// may do, as in etcd. Whoever is root may do everything, and without access control everybody.
+// may do, as in etcd. Root may do everything, and without access control everybody.
 func TestOldRevision(t *testing.T) {
 	m := tenants(t)
 	old := as(m, "alice", &Put{Key: "a"})

@@ -30,7 +30,7 @@ func recount(m *Machine) (b Bytes) {
 		if r.ModRevision < v.KV.Revision() || v.KV.Compacted() < v.KV.Revision() {
 			continue
 		}
-		switch kv := v.KV.Get(r.Key); { // it is there only for those who watch from here
+		switch kv := v.KV.Get(r.Key); { // it is there only for watches from here
 		case r.Tombstone:
 			b.Keys -= mvcc.PutSize(r.Key, nil)
 		case kv == nil || kv.Version != r.Version || kv.CreateRevision != r.CreateRevision:
@@ -136,7 +136,7 @@ func TestBytes(t *testing.T) {
 				t.Fatalf("seed %d, step %d: %#v: %+v and %+v", seed, i, c, got, b.View().Bytes)
 			}
 			if _, put := c.(*Put); put && head {
-				continue // what was left for those who watch counts again
+				continue // what was left for watches counts again
 			}
 			switch c.(type) {
 			case *Put, *Grant:

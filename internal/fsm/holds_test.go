@@ -235,8 +235,8 @@ func TestHoldsAreBounded(t *testing.T) {
 }
 
 // Nobody takes what is meant for all: the leases of one owner hold a part of it at most,
-// however many they are, and those without an owner likewise. What their leases give up he
-// may hold again, whatever way they go; after a restart he is known as well.
+// however many they are, and those without an owner likewise. What its leases give up it
+// may hold again, whatever way they go; after a restart it is known as well.
 func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 	for _, owner := range []string{"ann", ""} {
 		m := New(Config{})

@@ -241,8 +241,8 @@ const (
 )
 
 // WhyDeleted returns the reason of a deletion, and the lease that took the key
-// with it, 0 if the reason is Deleted. It is part of the history: whoever reads
-// past events learns the same. An event that is no deletion has none.
+// with it, 0 if the reason is Deleted. It is part of the history: a client that
+// reads past events learns the same. An event that is no deletion has none.
 func WhyDeleted(e *mvcc.Event) (Reason, lease.ID) {
 	switch cause := e.KV.Lease; {
 	case !e.Delete || cause == 0:

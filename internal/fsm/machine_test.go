@@ -301,7 +301,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// What every member must refuse alike, whoever proposed it.
+// What every member must refuse alike, whichever member proposed it.
 func TestMembershipRefusals(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1, PeerURLs: []string{"a"}})

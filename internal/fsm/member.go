@@ -2,8 +2,8 @@ package fsm
 
 import "slices"
 
-// applyMember applies a command about a member. Who may propose it, and
-// whether the cluster can afford it, was asked before (the replica's admission);
+// applyMember applies a command about a member. Whether the caller may propose
+// it, and whether the cluster can afford it, was asked before (the replica's admission);
 // here stands only what every member must see alike.
 func (m *Machine) applyMember(c Command) error {
 	switch c := c.(type) {

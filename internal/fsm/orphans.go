@@ -24,7 +24,7 @@ type Orphan struct {
 }
 
 // DropOrphans drops orphans, whose caches have nothing any more: they have said so, or their
-// time is over. That stays true whoever leads, since nothing renews them. So it needs no fence
+// time is over. That stays true under any leader, since nothing renews them. So it needs no fence
 // as Expire does.
 type DropOrphans struct{ Tokens []lease.Token }
 

@@ -18,8 +18,8 @@ func tokens(m *Machine) (list []lease.Token) {
 }
 
 // C1: a revocation ends the lease at once, with its name and keys; what it held stays until the
-// leader says that its cache has nothing any more: over a snapshot, too, and whoever gets the
-// ID and the name meanwhile. It counts for its owner, and for how long a write may wait.
+// leader says that its cache has nothing any more: over a snapshot, too, and whichever lease
+// gets the ID and the name meanwhile. It counts for its owner, and for how long a write may wait.
 func TestOrphanOutlivesLease(t *testing.T) {
 	m := New(Config{})
 	a := []keyrange.Range{{Key: "a", End: "c"}, {Key: "d"}}

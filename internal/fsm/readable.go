@@ -10,8 +10,8 @@ import (
 // log. It must not be proposed: every member that met the entry would have to stop.
 var ErrUnreadable = errors.New("fsm: a command with a value that the log does not know")
 
-// Readable reports whether members can read a command from the log. Whoever makes commands of
-// what clients send checks that before and says what is wrong; this is the wall behind.
+// Readable reports whether members can read a command from the log. The code that makes
+// commands of what clients send checks that before and says what is wrong; this is the last check.
 func Readable(c Command) bool {
 	switch c := c.(type) {
 	case *By:

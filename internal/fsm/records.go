@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// A Record is one record of a snapshot, for those who look at the records and not at the state
+// A Record is one record of a snapshot, for readers of the records and not of the state
 // that they make.
 type Record struct {
 	// Kind is the record's name, as docs/formats.md has it.

@@ -25,8 +25,8 @@ func silences(t *testing.T, m *Machine, index uint64) []string {
 	return out
 }
 
-// Who is silent is told, and who was heard again in whatever way; not who was not silent,
-// who is delayed, who changed meanwhile, or what a leader of before says.
+// Told of are leases that are silent, and those that were heard again in whatever way; not leases
+// that were not silent, are delayed, or changed meanwhile, nor what an earlier leader says.
 func TestSilences(t *testing.T) {
 	m := New(Config{})
 	tokens := map[lease.ID]lease.Token{}

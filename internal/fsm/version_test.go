@@ -123,7 +123,7 @@ func TestDueVersion(t *testing.T) {
 }
 
 // Goal: it is never silent why the cluster version stays although some speak a newer one. Method:
-// whoever keeps it from rising is named, and nobody when it may rise, need not, or must not.
+// the member that keeps it from rising is named, and none when it may rise, need not, or must not.
 func TestBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion

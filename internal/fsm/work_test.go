@@ -252,8 +252,8 @@ func (l *looks) Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, e
 	return r, err
 }
 
-// A condition on all keys of a range is decided by the first for which it is false: whoever asks
-// whether anybody is in a line does not look at all who are.
+// A condition on all keys of a range is decided by the first for which it is false: a client that
+// asks whether a queue has any waiter does not look at all of them.
 func TestConditionEndsEarly(t *testing.T) {
 	m := New(Config{})
 	m.Begin(1, 1)

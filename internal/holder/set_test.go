@@ -182,7 +182,7 @@ func TestShortenInFlight(t *testing.T) {
 }
 
 // TestShortenInDoubt: a shorter TTL that may have been granted, or may yet be, binds its
-// holder whatever he is told of another one.
+// holder whatever it is told of another one.
 func TestShortenInDoubt(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl})

@@ -66,9 +66,9 @@ var (
 // All accounts together have a bound, too. A large answer that does not fit waits, and while one
 // waits connections are closed whose clients have stopped to read. No client that goes on reading
 // is closed for others' sake. A client that has read large answers before waits in a line of its
-// own, so that those who come only to read nothing do not hold it up; of the others those go first
-// who ask for least. Small messages never wait. If there are too many connections are closed at
-// once: first the one that has left most of them unread for longest.
+// own, so that clients that come only to read nothing do not hold it up; of the others those go
+// first that ask for least. Small messages never wait. If there are too many connections are closed
+// at once: first the one that has left most of them unread for longest.
 //
 // A call that waits has memory of its own, so all of those are bounded, too. If they are too many,
 // the connection that has most of them loses its newest.
@@ -269,7 +269,7 @@ func (a *account) cutLocked() {
 }
 
 // cut closes the connection, and tells of it. TLS may wait until it has said goodbye, and the log
-// for whoever reads it, so nobody else waits for this.
+// for its reader, so nobody else waits for this.
 func (a *account) cut(unread int64, tell bool) {
 	if tell {
 		a.all.log.Warn("closed a connection that did not read its answers",

@@ -23,7 +23,7 @@ type Limit struct {
 	strangers []*counted // connections that nobody has vouched for, oldest first
 }
 
-// NewLimit returns a limit of so many connections; advice tells whoever reads of a refusal in
+// NewLimit returns a limit of so many connections; advice tells the reader of a refusal in
 // the log what to do.
 func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 	return &Limit{
@@ -34,7 +34,7 @@ func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 
 // CloseStrangers makes each connection a stranger until a call of it is vouched for (Vouch). A
 // stranger is closed after so long, and before that if a new connection has no room: the oldest
-// of the host that has the most. So strangers keep out nobody who comes from another host. It is
+// of the host that has the most. So strangers keep out no client of another host. It is
 // called before Listener.
 func (l *Limit) CloseStrangers(after time.Duration) { l.patience = after }
 
@@ -128,7 +128,7 @@ func (l *Limit) knownLocked(c *counted) {
 	}
 }
 
-// Vouch says that a call comes from one who may connect: its connection stays.
+// Vouch says that a call comes from a client that may connect: its connection stays.
 func Vouch(ctx context.Context) {
 	if from, ok := lookup[caller](ctx); ok {
 		c := from.conn

@@ -45,7 +45,7 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return addr("pipes") }
 
-// dial connects to whoever accepts.
+// dial connects to the listener.
 func (p *pipes) dial() net.Conn {
 	client, server := net.Pipe()
 	p.next <- server

@@ -18,7 +18,7 @@ const (
 	rooms
 )
 
-// room is a part of what all may leave unread, and the line of those who wait for it.
+// room is a part of what all may leave unread, and the line of the calls that wait for it.
 type room struct {
 	most   int64 // bytes
 	unread int64
@@ -187,7 +187,7 @@ func (a *account) roomLocked(w *waiter) int {
 	return fresh
 }
 
-// rankLocked orders those who wait: readers as they come, of the others first the calls whose
+// rankLocked orders the calls that wait: readers as they come, of the others first the calls whose
 // answers are made, and then the smaller ones.
 func (a *account) rankLocked() int {
 	if a.first.made || a.line == &a.all.rooms[readers] {

@@ -98,8 +98,8 @@ func (r *reader) ask(t *testing.T) time.Duration {
 
 // Goal: whatever connections do that leave answers unread, one whose client has read before waits
 // for none of them, and another not for long; and those that have left most for longest make room.
-// Method: connections use up the room of those who have not read, in some way; then one that owes
-// nothing asks for room and gives a large message.
+// Method: connections use up the room of clients that have not read, in some way; then one that
+// owes nothing asks for room and gives a large message.
 func TestStrangersDelayNobody(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -208,9 +208,9 @@ func TestWhoIsClosed(t *testing.T) {
 	})
 }
 
-// Goal: of those who have not read those wait least who ask for least, and one whose answer is made
-// less than they. Method: while the room is full, calls ask for much, for less, and in the place of
-// an answer that was in the making.
+// Goal: of clients that have not read those wait least that ask for least, and one whose answer is
+// made less than they. Method: while the room is full, calls ask for much, for less, and in the
+// place of an answer that was in the making.
 func TestSmallestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()

@@ -14,7 +14,7 @@ import (
 //
 // When [TLS.SelfSigned] made the certificate, the listener's is not verified:
 // each member has signed its own, so there is nobody to vouch for it. Then the
-// connection is encrypted, but whoever can stand in between can read it; etcd's
+// connection is encrypted, but a program in between can read it; etcd's
 // --peer-auto-tls is the same.
 func (t TLS) Client() (*tls.Config, error) {
 	if err := t.Validate(); err != nil {
@@ -45,7 +45,7 @@ func (t TLS) Client() (*tls.Config, error) {
 	return conf, nil
 }
 
-// Fresh returns the configuration for one more connection of whoever dials with conf, a
+// Fresh returns the configuration for one more connection of a client that dials with conf, a
 // result of [TLS.Client]: it trusts whom the trusted CA file names by now. Package tls
 // asks for this at each handshake of a listener, and never at those of a client.
 func Fresh(conf *tls.Config) (*tls.Config, error) {

@@ -26,7 +26,7 @@ const maxTracked = 1 << 14
 
 // Failures bounds the passwords that strangers can try.
 //
-// A login that fails costs one of its address and one of its user. Those who have none left are
+// A login that fails costs one of its address and one of its user. Callers that have none left are
 // refused before their password is looked at, until one is there again. A user that has logged in
 // from an address counts there for itself: whatever strangers try, it can log in from there.
 // Logins that succeed cost nothing.

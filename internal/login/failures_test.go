@@ -217,8 +217,9 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// Goal: whoever may try no more cannot make the member forget how often a user was guessed at.
-// Method: a user without tries left, and a stranger without any who names more users than are kept.
+// Goal: a stranger that may try no more cannot make the member forget how often a user was guessed
+// at. Method: a user without tries left, and a stranger without any that names more users than are
+// kept.
 func TestLimitedTriesForgetNobody(t *testing.T) {
 	g := newGuarded(t, 1)
 	for i := range userFactor {

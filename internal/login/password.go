@@ -17,7 +17,7 @@ const MaxPassword = 72
 // maxWaiting bounds the logins that wait for their turn.
 const maxWaiting = 1024
 
-// These errors are told to those who set a password or log in.
+// These errors are told to callers that set a password or log in.
 var (
 	// ErrPasswordTooLong means that a new password has more than 72 bytes.
 	ErrPasswordTooLong = errors.New("login: a password may have at most 72 bytes")
@@ -44,8 +44,8 @@ type Passwords struct {
 	least    int // characters of a new password
 	failures *Failures
 
-	turns   chan struct{} // filled by those who work
-	waiting chan struct{} // filled by those who work or wait
+	turns   chan struct{} // filled by calls that work
+	waiting chan struct{} // filled by calls that work or wait
 
 	nobody func() []byte // a hash that stands for a user who does not exist
 }

@@ -59,7 +59,7 @@ func TestShortPasswords(t *testing.T) {
 			t.Errorf("%q: %v", password, err)
 		}
 	}
-	// Whoever has a short one from before can still log in.
+	// A user with a short one from before can still log in.
 	hash, err := bcrypt.GenerateFromPassword([]byte("x"), bcrypt.MinCost)
 	if err != nil {
 		t.Fatal(err)

@@ -291,7 +291,7 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// Goal: whoever writes does not do so faster than Scrub cleans, or the memory would grow however
+// Goal: writers do not write faster than Scrub cleans, or the memory would grow however
 // small the size is. Method: many changes before each call with a small budget.
 func TestScrubKeepsUp(t *testing.T) {
 	s := New()

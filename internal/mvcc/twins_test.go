@@ -389,7 +389,7 @@ func (s *Store) checkSize(t testing.TB) {
 		next[r.Key] = r
 		head := s.compacted == s.revision && r.ModRevision == s.revision
 		if head && (r.Tombstone || after != nil) {
-			cost = 0 // it is there only for those who watch from here
+			cost = 0 // it is there only for watches from here
 		}
 		size += cost
 	}

@@ -106,7 +106,7 @@ func (q *question) fill(m *Forward) {
 
 // rewind takes back all that was asked, because another leader has to be.
 func (a *asker) rewind() {
-	a.abandoned = nil // a new leader knows of nobody who tends anything
+	a.abandoned = nil // a new leader does not know who tends what
 	if a.current != nil {
 		a.reads = slices.Concat(a.current.reads, a.reads)
 		a.current = nil

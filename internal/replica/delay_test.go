@@ -98,7 +98,7 @@ func TestDelayAlone(t *testing.T) {
 	}
 }
 
-// TestDelayEnds: those who do not come are waited for once, and no longer than the
+// TestDelayEnds: callers that do not come are waited for once, and no longer than the
 // shell allows; if they keep staying away, more and more seldom.
 func TestDelayEnds(t *testing.T) {
 	c := newCrowd(t)
@@ -124,7 +124,7 @@ func TestDelayEnds(t *testing.T) {
 	}
 }
 
-// TestDelayStale: nobody is expected back long after he was answered.
+// TestDelayStale: no caller is expected back long after it was answered.
 func TestDelayStale(t *testing.T) {
 	c := newCrowd(t)
 	c.ask(8)

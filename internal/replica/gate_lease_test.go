@@ -56,7 +56,7 @@ func TestLastCacheEnds(t *testing.T) {
 
 // T15, T19: a renewal that waits for what its cache owes is asked of the next leader when this
 // one leads no more, whether it came from a client of the leader or of another member; a
-// holder never waits for an answer that nobody owes him.
+// holder never waits for an answer that nobody owes it.
 func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 	for name, many := range map[string]bool{"one": false, "many": true} {
 		t.Run(name, func(t *testing.T) {
@@ -101,8 +101,8 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 	}
 }
 
-// A renewal that has waited for its cache for long has waited for no leader yet: whoever was its
-// leader and is cut off asks the next one, and does not give up at once.
+// A renewal that has waited for its cache for long has waited for no leader yet: a member
+// that was its leader and is cut off asks the next one, and does not give up at once.
 func TestRenewalAtGateOutlivesPartition(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)

@@ -100,7 +100,7 @@ func (h health) affordPromote(id uint64) error {
 		return nil // apply says what is wrong
 	}
 	if n.Incarnation == 0 {
-		// Whoever knows that it votes must know it from one that has lost its data.
+		// A member that knows that it votes must tell it from one that has lost its data.
 		return ErrLearnerNotReady
 	}
 	var match uint64

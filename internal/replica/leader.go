@@ -118,7 +118,7 @@ func (l *leadership) takeOver(all unanswered) {
 }
 
 // propose takes a command of a client, of this member or of another one. Commands of the leader's
-// timers are refused whoever sends them (T1).
+// timers are refused, whichever member sends them (T1).
 func (l *leadership) propose(p *Proposal) {
 	if fsm.Internal(p.Command) {
 		l.refuse(p, ErrInternal)

@@ -50,7 +50,7 @@ func TestRevokeWaitsForNobody(t *testing.T) {
 			c.want("a write of before", before, "")
 			c.want("a write", after, "")
 			c.want("a write to what it does not have", c.put(c.members[1], "c2", 0), "revision")
-			c.renew(c.members[2], 1) // whoever has the lease now
+			c.renew(c.members[2], 1) // the lease of now
 			c.run()
 			want := "ttl 5000"
 			if name == "revoke" {

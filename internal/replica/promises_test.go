@@ -56,8 +56,8 @@ func TestParking(t *testing.T) {
 	}
 }
 
-// Whoever waits until the remaining time of silent leases is replicated learns that this member
-// leads no more, and is told at once by a member that does not lead.
+// A caller that waits until the remaining time of silent leases is replicated learns that this
+// member leads no more, and is told at once by a member that does not lead.
 func TestCheckpointAllWithoutTheLead(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]

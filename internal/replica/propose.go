@@ -39,7 +39,8 @@ func (p *Proposal) setsVersion() bool {
 
 // Propose takes a command from a client of this member. It is answered when its entry is applied
 // here, so that a client reads its own write, on any member. A command that is certain to have been
-// lost with its leader is proposed again. Internal commands are refused, whoever sent them (T1).
+// lost with its leader is proposed again. Internal commands are refused, whichever member sent them
+// (T1).
 func (r *Replica) Propose(p *Proposal) {
 	p.born = r.ticks
 	switch {

@@ -90,7 +90,8 @@ func TestQueueWeighsKeysUnderWay(t *testing.T) {
 	}
 }
 
-// TestQueueWeighs: an entry is no heavier than a step may be, or a single command, whoever sent it.
+// TestQueueWeighs: an entry is no heavier than a step may be, or a single command, whichever member
+// sent it.
 func TestQueueWeighs(t *testing.T) {
 	for _, from := range []uint64{0, 7} {
 		q := newQueue(t)

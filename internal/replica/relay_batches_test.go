@@ -380,8 +380,9 @@ func TestRelayAllNumbers(t *testing.T) {
 	}
 }
 
-// Goal: whatever is lost, repeated and late, and whoever leads, each renewal of a batch has one
-// outcome. Method: members and leases at random, with a third of all messages about them lost.
+// Goal: whatever is lost, repeated and late, and whichever member leads, each renewal of a batch
+// has one outcome. Method: members and leases at random, with a third of all messages about them
+// lost.
 func TestRelayAllAnyhow(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -199,7 +199,7 @@ func TestRenewAllAtLostLeader(t *testing.T) {
 	}
 }
 
-// A follower's clients are answered by way of the leader; and one who leads, but has applied
+// A follower's clients are answered by way of the leader; and one that leads, but has applied
 // nothing of its term, lets them wait for that.
 func TestRenewAllElsewhere(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)

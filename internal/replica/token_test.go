@@ -41,7 +41,7 @@ func TestRenewByToken(t *testing.T) {
 		}
 	}
 	// One that is on its way while the lease changes hands comes too late, but with no token
-	// it is of whoever has the lease: that was there all the time.
+	// it is of the lease's present holder: the lease was there all the time.
 	for _, c := range []struct {
 		token lease.Token
 		want  error

@@ -15,7 +15,7 @@ package replica
 const firstVersion = 1
 
 // version returns the cluster version as of the last entry of the present term, the first version
-// if none is applied here. Whoever leads in the term goes on understanding it: it was there when
+// if none is applied here. The leader of the term goes on understanding it: it was there when
 // the version was that, and to start as another release would cost it the term.
 func (m *local) version() byte {
 	if m.machine.Term() != m.term {

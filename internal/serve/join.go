@@ -51,7 +51,7 @@ type joiner struct {
 
 // cluster is what a joiner asks of the members of the cluster.
 type cluster interface {
-	// Ours says why those who were called are not Leasehold's members.
+	// Ours says why the hosts that were called are not Leasehold's members.
 	Ours(context.Context) error
 	MemberList(context.Context, ...clientv3.OpOption) (*clientv3.MemberListResponse, error)
 	MemberAddAsLearner(context.Context, []string) (*clientv3.MemberAddResponse, error)
@@ -93,7 +93,7 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 
 // prepare returns the configuration with which the member is to start. It waits
 // until the cluster has taken the member in, however long that takes: it is for
-// a server, that somebody stops if he loses patience.
+// a server, which a person stops who loses patience.
 func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config, error) {
 	cfg, err := j.chooseAddresses(cfg)
 	if err != nil {

@@ -120,7 +120,7 @@ type revisionFlags struct {
 	mark bool
 }
 
-// apply says it in the options. Who says nothing gets what is safe.
+// apply says it in the options. Without a flag it is what is safe.
 func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) bool) error {
 	o.BumpRevision = int64(r.bump)
 	o.KeepRevision = given("bump-revision") && r.bump == 0

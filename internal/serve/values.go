@@ -197,7 +197,7 @@ func parseCluster(s string) (map[string][]url.URL, error) {
 }
 
 // compaction is what the flags say of it. A retention that is not given is the default of the
-// mode: then periodic compaction leaves some revisions, too, to those who watch little.
+// mode: then periodic compaction leaves some revisions, too, to clients that watch little.
 func (f *flags) compaction() (server.Compaction, error) {
 	if f.given["auto-compaction-retention"] {
 		return parseCompaction(f.mode, f.retention)

@@ -27,7 +27,7 @@ func (c *heardCache) Reopen(term uint64) {
 }
 
 // TestOpenCaches: what a cache has to be told goes where it was opened last, and it is opened
-// anew, once, when another leads than the one who knows it.
+// anew, once, when another member leads than the one that knows it.
 func TestOpenCaches(t *testing.T) {
 	old, last, other := &heardCache{}, &heardCache{}, &heardCache{}
 	heir := &heardCache{} // of a later lease of the same ID

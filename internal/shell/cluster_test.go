@@ -206,7 +206,7 @@ func TestDiskStuck(t *testing.T) {
 	}
 }
 
-// leadAgain has the one who leads hand the lead over to m.
+// leadAgain has the leader hand the lead over to m.
 func (m *member) leadAgain() {
 	m.t.Helper()
 	for _, o := range m.others {

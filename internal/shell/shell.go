@@ -38,8 +38,8 @@ const (
 	Follow
 	// Publish: tell watchers of Out.Changes, which the view shows already.
 	Publish
-	// Answer: answer Out.Proposals, Reads, Together and Renewals. Always. Whoever is
-	// answered may read at once, and what he reads must show what he was told.
+	// Answer: answer Out.Proposals, Reads, Together and Renewals. Always. A client that is
+	// answered may read at once, and what it reads must show what it was told.
 	Answer
 	// TellCaches: call TellCaches.
 	TellCaches

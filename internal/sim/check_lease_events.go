@@ -42,7 +42,7 @@ func sameEvent(got *fsm.LeaseEvent, want *modelStep) bool {
 		differsLease(&got.Info, &want.modelLease) == ""
 }
 
-// checkEvents checks what a client was told of leases: the events after the one he knew, each
+// checkEvents checks what a client was told of leases: the events after the one it knew, each
 // once and in order, and none of which nobody knew. They need not be the newest.
 func (f *facts) checkEvents(op *Op, to int) {
 	if op.Err != nil {
@@ -75,8 +75,8 @@ func (f *facts) checkEvents(op *Op, to int) {
 	}
 }
 
-// checkFenced is L5 from the side of what a token protects: whoever writes on the condition
-// that his token holds a name has the name when that is applied, and after a write no
+// checkFenced is L5 from the side of what a token protects: a client that writes on the
+// condition that its token holds a name has the name when that is applied, and after a write no
 // smaller token writes.
 func (f *facts) checkFenced() {
 	for _, key := range f.keys {

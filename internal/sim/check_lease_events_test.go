@@ -20,7 +20,7 @@ func fenced(name string, token lease.Token) *fsm.Txn {
 
 // resumed is a history in which everything is as it should be: lease 7, with a lock delay, is
 // handed over, gets a shorter TTL, is resumed by another process, and expires at 13 s; each of
-// its holders writes on the condition that he holds the name, and the first writes late.
+// its holders writes on the condition that it holds the name, and the first writes late.
 func resumed() *hand {
 	b := newHand()
 	ms := func(at Time) (Time, Time) { return at * Millisecond, at*Millisecond + 4*Millisecond }
@@ -55,8 +55,9 @@ func resumed() *hand {
 	return b
 }
 
-// TestCheckHeirs: nothing is found in a history that keeps every promise. That of three
-// holders the second goes on until he learns that the third has resumed the lease is none.
+// TestCheckHeirs: nothing is found in a history that keeps every promise. Of three
+// holders the second goes on until it learns that the third has resumed the lease: that is no
+// violation.
 func TestCheckHeirs(t *testing.T) {
 	r := Check(resumed().h, handLimits)
 	for _, v := range r.Violations {

@@ -9,7 +9,7 @@ import (
 )
 
 // checkWatches is W1: a watcher is told every event once, in order, from the
-// revision that he asked for. Watches that go on from one another are one watcher:
+// revision that it asked for. Watches that go on from one another are one watcher:
 // what the first was told the next is not told again, and nothing is missing
 // between them.
 func (f *facts) checkWatches() {
@@ -37,7 +37,7 @@ func (f *facts) checkWatches() {
 func (f *facts) resumed(w *Watch, reached int64) int64 {
 	before := f.h.Watches[w.Resumes]
 	if errors.Is(before.Err, mvcc.ErrCompacted) {
-		return w.From - 1 // the watcher knows that he has missed something
+		return w.From - 1 // the watcher knows that it has missed something
 	}
 	if w.From != reached+1 && len(f.told(w, min(w.From, reached+1), max(w.From-1, reached))) > 0 {
 		f.violate(w.At, "W1", "watch %d of client %d goes on from revision %d, and its forerunner %d "+

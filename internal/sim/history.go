@@ -145,7 +145,7 @@ type Answer struct {
 // Its outcome is one of three. Done: Answer is the answer (for a command, an
 // error of the state machine's is in Answer.Fsm.Err and is an answer too). Failed:
 // Err says why, and it is certain that nothing was or will be done. Unknown: the
-// client has no answer, and what he asked may take effect at any time after
+// client has no answer, and what it asked may take effect at any time after
 // Start, even after End, or never.
 type Op struct {
 	// ID is the operation's index in History.Ops.
@@ -158,7 +158,7 @@ type Op struct {
 	Answer
 	Outcome Ending
 	Err     error
-	// Start is when the client sent, End when he had the answer or gave up (Never if
+	// Start is when the client sent, End when it had the answer or gave up (Never if
 	// the run ended first); Answered is when the member gave the answer, on the
 	// way to the client, or 0.
 	Start, End, Answered Time
@@ -350,7 +350,7 @@ type Wait struct {
 	Member uint64
 	waitqueue.Ask
 	// Made is the create revision of the key as the client knows it, and Token what was drawn with
-	// it; 0 as long as he does not know.
+	// it; 0 as long as it does not know.
 	Made  int64
 	Token lease.Token
 	// AsOf is the revision as of which the member was asked, 0 until it was.

@@ -45,8 +45,8 @@ func (t *thread) namer() {
 	}
 }
 
-// putByName puts a key on the lease that has a name, whoever holds it; under a token, if that is
-// not 0.
+// putByName puts a key on the lease that has a name, whichever client holds it; under a token, if
+// that is not 0.
 func (t *thread) putByName(name string, token lease.Token) {
 	w := t.c.w
 	op := t.command(&fsm.Put{
@@ -162,8 +162,8 @@ type abandonedLease struct {
 	secret lease.Secret
 }
 
-// abandon leaves the lease to whoever resumes it, and perhaps goes on with it until it
-// learns that somebody has.
+// abandon leaves the lease to the client that resumes it, and perhaps goes on with it until it
+// learns that one has.
 func (t *thread) abandon(s *session) {
 	w := t.c.w
 	if s.terms.Secret == (lease.Secret{}) {

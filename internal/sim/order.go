@@ -8,8 +8,8 @@ import (
 )
 
 // Any order of the operations that keeps real time and explains every answer proves a
-// history linearizable, whoever proposes it. The log proposes one for nearly nothing: so it is
-// tried first, and only where it does not do is another one searched for.
+// history linearizable, wherever the order comes from. The log proposes one for nearly nothing: so
+// it is tried first, and only where it does not do is another one searched for.
 
 // ordering tries the order of the log on a history. It holds the proposal to what the
 // search would hold it to: each step is taken by the model, and after none that it must

@@ -50,7 +50,8 @@ func (p *process) show() {
 	}
 }
 
-// publish tells the hub what has changed. Who is told of a change and reads then must find it.
+// publish tells the hub what has changed. A client that is told of a change and reads then must
+// find it.
 func (p *process) publish(out *replica.Output) {
 	for i := range out.Changes {
 		c := &out.Changes[i]

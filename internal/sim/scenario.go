@@ -55,7 +55,7 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	}
 	if w.chance(6) {
 		out.Depose = w.between(4*Second, 12*Second)
-		p.Think = w.between(50*Millisecond, 500*Millisecond) // he has something to lose
+		p.Think = w.between(50*Millisecond, 500*Millisecond) // it has something to lose
 		p.Timeout = w.between(2*Second, 7*Second)            // and somebody waits for it
 	}
 	if w.chance(6) {

@@ -245,8 +245,8 @@ func (w *world) broken(id, what string) {
 	w.tracef("VIOLATION of %s: %s", id, what)
 }
 
-// tracing reports whether a timeline is kept. Whoever finds a violation runs the
-// seed again with one, so that the others need not pay for it.
+// tracing reports whether a timeline is kept. The caller that finds a violation
+// runs the seed again with one, so that the other seeds need not pay for it.
 func (w *world) tracing() bool { return w.opt.Timeline > 0 }
 
 func (w *world) tracef(format string, args ...any) {

@@ -14,8 +14,8 @@ import (
 )
 
 // lockToRead keeps a directory from being opened by a member, and returns ErrLocked if one has it
-// open. Pebble's own lock would write to the file. One who only reads takes the same lock as
-// others who read; a file that is not there was left by nobody who has it locked. The kernel lets
+// open. Pebble's own lock would write to the file. A process that only reads takes the same
+// lock as other readers; if the file is not there, no process has it locked. The kernel lets
 // go of all locks that a process has on a file when it closes that file, however often it has it
 // open, so a process that runs a member must not call this.
 func lockToRead(fsys vfs.FS, name string) (io.Closer, error) {

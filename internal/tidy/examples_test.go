@@ -134,7 +134,7 @@ func unshown(files, others []*source) []string {
 	return slices.DeleteFunc(list, func(t string) bool { return seen[t] })
 }
 
-// TestExamples: whoever reads the documentation of a type finds there how it is used.
+// TestExamples: a reader of a type's documentation finds there how it is used.
 func TestExamples(t *testing.T) {
 	found := public(t)
 	all := slices.Concat(slices.Collect(maps.Values(found))...)

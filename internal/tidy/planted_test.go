@@ -126,6 +126,8 @@ var planted = []struct {
 		[]string{"struct size"},
 	},
 	{"put off", "server/a.go", "package server\n\n// TO" + "DO: more.\n", []string{"unfinished"}},
+	{"whose", "server/a.go", "package server\n\n// Who waits is told.\n", []string{"plain English"}},
+	{"which", "server/a.go", "package server\n\n// A client who waits is told.\n", nil},
 	{
 		"function undocumented", "server/a.go",
 		"package server\n\nfunc A() {}\n",

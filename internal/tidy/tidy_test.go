@@ -13,8 +13,7 @@ import (
 
 // perFile are the rules that look at one file at a time.
 var perFile = []func(*source) []finding{
-	checkLayers, checkPure, checkFuncs, checkFile, checkStructs, checkUnfinished, checkDocs,
-	checkSleep,
+	checkLayers, checkPure, checkFuncs, checkFile, checkStructs, checkWords, checkDocs, checkSleep,
 }
 
 // TestRules holds every file of the repository against the rules.

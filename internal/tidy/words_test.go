@@ -7,18 +7,35 @@ import (
 	"strings"
 )
 
-// unfinished are the words that put work off. Work that is not done belongs to
-// the list of issues, where it is seen.
-var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
+// unwanted are words that no comment has.
+var unwanted = []struct {
+	rule   string
+	words  *regexp.Regexp
+	advice string
+}{
+	// Work that is not done belongs to the list of issues, where it is seen.
+	{
+		"unfinished", regexp.MustCompile(`\b(?:TO` + `DO|FIX` + `ME|XX` + `X)\b`),
+		"do it, or open an issue",
+	},
+	// Clauses whose noun the reader has to guess, and words for people where processes are meant.
+	{
+		"plain English", regexp.MustCompile(`\b(?:[Tt]hose|[Nn]obody|[Oo]ne|[Hh]e) who\b|` +
+			`\b[Ww]hoever\b|\b(?:he|him|his|himself)\b|(?:^//|[.:]) Who (?:is|was|has|had|may|` +
+			`can|does|asks|waits|holds|knows|gives|follows|watches|reads|writes|loses|looks)\b`),
+		"name the client, member or lease that is meant",
+	},
+}
 
-// checkUnfinished finds work put off in comments.
-func checkUnfinished(s *source) []finding {
+// checkWords finds unwanted words in comments.
+func checkWords(s *source) []finding {
 	var out []finding
 	for _, g := range s.ast.Comments {
 		for _, c := range g.List {
-			if w := unfinished.FindString(c.Text); w != "" {
-				out = append(out, s.report("unfinished", c.Pos(), "",
-					"%s in a comment: do it, or open an issue", w))
+			for _, u := range unwanted {
+				if w := u.words.FindString(c.Text); w != "" {
+					out = append(out, s.report(u.rule, c.Pos(), "", "%q in a comment: %s", w, u.advice))
+				}
 			}
 		}
 	}

@@ -25,7 +25,7 @@
 // Members of neighboring versions understand each other: a stream has the newest format that both
 // ends speak, see [Formats].
 //
-// Whoever calls says where it listens. So a member that was down while the others
+// The caller says where it listens. So a member that was down while the others
 // changed can answer one that it does not know, or that has moved: see
 // [Transport.Update].
 //

@@ -40,7 +40,7 @@ func (f Formats) common(other Formats) (uint8, error) {
 	return format, nil
 }
 
-// readFormats finds the formats of whoever opens a stream.
+// readFormats finds the formats of the member that opens a stream.
 func readFormats(md metadata.MD) (f Formats, err error) {
 	texts := md.Get(keyFormats)
 	if len(texts) != 1 {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Goal: a stream has the newest format that both ends speak, whoever is the newer; those that
+// Goal: a stream has the newest format that both ends speak, whichever is the newer; those that
 // have none in common refuse each other, and say on both sides which they speak. Method: members
 // of three versions, of which each speaks its own format and the one before; messages and a
 // snapshot go both ways.

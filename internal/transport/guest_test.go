@@ -26,7 +26,7 @@ func TestAnswerToStranger(t *testing.T) {
 	until(t, "the guest has left", func() bool { return away.link(4) == nil })
 }
 
-// Goal: a member that listens elsewhere than it did is answered there, by one who was
+// Goal: a member that listens elsewhere than it did is answered there, by one that was
 // away when that was said.
 func TestAnswerToMoved(t *testing.T) {
 	moved, away := start(t, 4, options{}), start(t, 1, options{})

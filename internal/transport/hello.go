@@ -16,11 +16,11 @@ import (
 
 // Keys of the metadata.
 const (
-	keyHello   = "leasehold-hello"   // of whoever opens a stream
+	keyHello   = "leasehold-hello"   // of the member that opens a stream
 	keyFormats = "leasehold-formats" // likewise: see Formats
 	keyVersion = "leasehold-version" // likewise: its cluster version, and where that was decided
 	keyURL     = "leasehold-url"     // likewise: where it listens, one for each URL
-	keyProcess = "leasehold-process" // of whoever answers: its process and incarnation
+	keyProcess = "leasehold-process" // of the member that answers: its process and incarnation
 	keyFormat  = "leasehold-format"  // likewise: the one that the stream has
 	keySaid    = "leasehold-said"    // trailer of an answer in words
 	keyMark    = "leasehold-mark"    // trailer of a refusal, and of who comes back after it
@@ -106,7 +106,7 @@ func scan(text, format string, numbers ...any) error {
 	return err
 }
 
-// readVersion finds the cluster version of whoever opens a stream.
+// readVersion finds the cluster version of the member that opens a stream.
 func (h *hello) readVersion(md metadata.MD) error {
 	texts := md.Get(keyVersion)
 	if len(texts) != 1 {
@@ -130,7 +130,7 @@ func readMark(md metadata.MD) uint64 {
 	return mark
 }
 
-// readURLs returns where whoever opened a stream listens, as far as it says so. What
+// readURLs returns where the member that opened a stream listens, as far as it says so. What
 // is no URL is left out: it is not worth a refusal.
 func readURLs(ctx context.Context) (urls []url.URL) {
 	md, _ := metadata.FromIncomingContext(ctx)

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// Goal: whoever comes keeps no member out. Method: connections that say nothing to a member
+// Goal: strangers keep no member out. Method: connections that say nothing to a member
 // whose limit is one connection, before and after another member has said who it is.
 func TestMembersBeforeStrangers(t *testing.T) {
 	limit := listen.NewLimit(1, "", slog.New(slog.DiscardHandler))

@@ -161,7 +161,7 @@ func (t *Transport) enter(in *inbound) error {
 	var err error
 	if l != nil {
 		err = l.saw(in.process, in.mark) // the link may be new, or another process came first
-		wake(l.redial)                   // whoever dials also listens
+		wake(l.redial)                   // the member that dials also listens
 	}
 	// Update may have asked whom to let in before it could see this stream.
 	if err == nil {

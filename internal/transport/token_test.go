@@ -129,7 +129,7 @@ func TestProofThroughMiddle(t *testing.T) {
 	}
 }
 
-// relay ends the TLS of whoever connects to it, and copies to and from a TLS connection of its own.
+// relay ends the TLS of its clients, and copies to and from a TLS connection of its own.
 func relay(t *testing.T, to string) url.URL {
 	t.Helper()
 	own, _ := secrets(t, "nobody")

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestLinesAreRationed: whoever connects and lets go, under one ID or under many, and whatever it
-// answers, brings about a few lines of the log a minute. Method: five minutes of members that the
-// cluster does not know, and of one that it does.
+// TestLinesAreRationed: a stranger that connects and lets go, under one ID or under many, and
+// whatever it answers, brings about a few lines of the log a minute. Method: five minutes of
+// members that the cluster does not know, and of one that it does.
 func TestLinesAreRationed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(lines)

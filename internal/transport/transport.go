@@ -137,7 +137,7 @@ type Config struct {
 	// Version returns the cluster version of this member's state, and the index of the entry that
 	// decided it. The other side's Admit is asked about them.
 	Version func() (version uint8, decided uint64)
-	// Way is how to connect. The listener's side is the business of whoever calls Serve.
+	// Way is how to connect. The listener's side is the business of Serve's caller.
 	Way     Way
 	Handler Handler
 	// RoundTrip is told how long a connected member took to answer, about once a second for each.

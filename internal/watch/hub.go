@@ -77,7 +77,7 @@ type Hub[E Event] struct {
 	current func() History[E]
 	opts    Options
 
-	// interest counts the watchers, the waiting progress requests and those who want what the
+	// interest counts the watchers, the waiting progress requests and the readers of what the
 	// tap is given. While it is 0, Publish drops events: a watcher raises it before it looks
 	// at the current view, so what it misses in the backlog is in that view.
 	interest atomic.Int64

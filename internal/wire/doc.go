@@ -18,8 +18,8 @@
 // two and a half times the allocations, as it has no memory that parts share. And what it reads
 // differs: it takes texts that are not UTF-8, and nests without bound, which a server must not.
 //
-// Whoever adds a field to one of those messages adds it here, or the tests fail: until then
-// it is read the slow way, and not written.
+// A change that adds a field to one of those messages adds it here, or the tests fail: until
+// then it is read the slow way, and not written.
 //
 // What is decoded has its own memory. Messages that belong to one request share an
 // allocation, requests do not: one that waits for long keeps only its own. Values, which the

@@ -30,7 +30,7 @@ type Weather struct {
 	Recovery      time.Duration
 }
 
-// AssumedPauses are pauses of a virtual machine in a month, for those who have not
+// AssumedPauses are pauses of a virtual machine in a month, for users that have not
 // measured theirs: an assumption, not a measurement. Most are of a hundred
 // milliseconds; the machine stands still for 1 s once a day, for 3 s once a month.
 func AssumedPauses() (pauses Histogram, seen time.Duration) {
@@ -46,7 +46,7 @@ func AssumedPauses() (pauses Histogram, seen time.Duration) {
 	return h, 30 * 24 * time.Hour
 }
 
-// AssumedRoundTrips are round trips in one data centre, for those who have not
+// AssumedRoundTrips are round trips in one data centre, for users that have not
 // measured theirs: an assumption too. One in a thousand takes 20 ms.
 func AssumedRoundTrips() Histogram {
 	h, err := NewHistogram([]Bin{

@@ -173,9 +173,9 @@ func TestResumedWatchIsRefused(t *testing.T) {
 	})
 }
 
-// Goal: whoever's password is another, or that is no user any more, is told so at once. Method: a
-// user gets another password, and a client with the new one goes on; then the user is deleted. What
-// would be tried again would never end.
+// Goal: a client whose password was changed, or whose user was deleted, is told so at once. Method:
+// a user gets another password, and a client with the new one goes on; then the user is deleted.
+// What would be tried again would never end.
 func TestLoginEnds(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

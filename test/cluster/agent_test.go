@@ -221,7 +221,8 @@ func (h *hand) hold(x *thing) (span int64) {
 	return span
 }
 
-// have has a thing for a while, and notes until when that is valid. Who writes by it does so.
+// have has a thing for a while, and notes until when that is valid. A writer writes while it has
+// it.
 func (h *hand) have(ctx context.Context, span int64, x *thing, d time.Duration) {
 	over := time.After(d)
 	for {

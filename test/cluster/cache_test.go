@@ -34,10 +34,10 @@ const (
 )
 
 // A board is memory that the test shares with its readers, so that what one knows the other
-// does at once, whatever their clocks say. Each key has a writer, who numbers what he does to
-// it, and puts the number as its value.
+// does at once, whatever their clocks say. Each key has a writer, which numbers what it does to
+// the key, and puts the number as its value.
 //
-// Who reads must see what he finds in acked before he begins, or something later. That there
+// A reader must see what it finds in acked before it begins, or something later. That there
 // is no key is right only if a deletion was begun with that number or a higher one.
 type board struct {
 	acked   [cachedKeys]atomic.Uint64 // the last write that was acknowledged

@@ -18,7 +18,7 @@ func (j journal) each(tell func(revision int64, e event)) {
 }
 
 // A sighting is what an observer of the election is told: who leads from a revision on, by the
-// revision that made his key, and what he proclaims.
+// revision that made its key, and what it proclaims.
 type sighting struct {
 	revision, since int64
 	value           string
@@ -170,8 +170,8 @@ func misled(notes []note, j journal) error {
 	return errors.Join(wrong...)
 }
 
-// follows says why a watch of the group is not right. It begins with those who are there then,
-// as joined, in the order of their names.
+// follows says why a watch of the group is not right. It begins with the members that are there
+// then, as joined, in the order of their names.
 func follows(got, all []change, j journal) (err error) {
 	for n := 0; n <= len(got); n++ {
 		if n > 0 && (got[n-1].how != "joined" ||

@@ -10,7 +10,7 @@ import (
 
 // The judges of TestRecipes are tested with what agents would have seen if something were wrong.
 
-// holds is what the notes of one who has a thing from an instant until another are.
+// holds is what the notes of an agent that has a thing from an instant until another are.
 func holds(who, what, mode string, token uint64, from, till time.Duration) []note {
 	span := int64(token)
 	return []note{
@@ -57,7 +57,7 @@ func TestStaysNotice(t *testing.T) {
 		list := stays(slices.Concat(right, more))
 		return byFrom(list, func(*stay) bool { return true })
 	}
-	// One who ignores that its context has ended has it for longer than its lease.
+	// An agent that ignores that its context has ended has it for longer than its lease.
 	ignores := note{Who: "a", Verb: noteStill, Span: 1, Till: 12}
 	late := note{Who: "b", Verb: noteStill, Span: 2, Till: 50} // after its end: of no account
 	reader, writer := holds("e", "x", modeShared, 4, 25, 35), holds("f", "x", modeAlone, 5, 28, 29)
@@ -233,7 +233,7 @@ func (q *queued) delay(lease int64) *queued {
 	return q.did(event{key: inQueue("claim"), lease: lease})
 }
 
-// ack is that of the claim of a lease, whoever has it.
+// ack is that of the claim of a lease, whichever agent has it.
 func (q *queued) ack(lease int64) *queued {
 	return q.did(event{key: inQueue("claim"), gone: true}, event{key: inQueue("item"), gone: true},
 		event{key: inQueue("try"), gone: true},

@@ -27,7 +27,7 @@ type note struct {
 	Mode string `json:"mode,omitzero"`
 	// Token is the fencing token of what is held.
 	Token uint64 `json:"token,omitzero"`
-	// Mark tells those who look who has it: a revision, a token, a lease.
+	// Mark tells observers which agent has it: a revision, a token, a lease.
 	Mark int64 `json:"mark,omitzero"`
 	// From is when it was begun, if At is when it was over; Till until when it holds.
 	From time.Duration `json:"from,omitzero"`

@@ -278,9 +278,9 @@ func left(j journal) error {
 
 // TestRecipes has agents use all that the packages above the client have while agents and members
 // are killed and stopped. No two hold what one may, by their own account, and tokens rise (L4, L5);
-// who looks sees who has it, and who watches is told of all, once and in order; items are done, or
-// dead after all their tries, and by nobody who had lost his claim; and in the end everything goes
-// on, and nothing is left.
+// observers see who has it, and watchers are told of all, once and in order; items are done, or
+// dead after all their tries, and by no worker that had lost its claim; and in the end everything
+// goes on, and nothing is left.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	if *foreignFlag {

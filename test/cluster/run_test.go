@@ -228,7 +228,7 @@ func parent(pid int) int {
 	return id
 }
 
-// runFaults are what happens to those who hold a lock of a second, and to the cluster.
+// runFaults are what happens to the holders of a lock of a second, and to the cluster.
 var runFaults = []struct {
 	name string
 	run  func(*cluster, *scene)

@@ -16,7 +16,7 @@ var rewrite = flag.Bool("rewrite", false, "write testdata anew")
 
 // TestWireNames: every name and number of leasehold.v1 is as testdata/names.txt lists it. JSON
 // has the names of fields and of values as they stand there; binary messages have the numbers.
-// So whoever changes a line, or takes one away, breaks programs that are in use.
+// So a change that edits a line, or takes one away, breaks programs that are in use.
 func TestWireNames(t *testing.T) {
 	var b strings.Builder
 	for _, f := range files {

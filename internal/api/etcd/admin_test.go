@@ -219,7 +219,7 @@ func TestGuardRests(t *testing.T) {
 	}
 }
 
-// Who watches the health is told when the member is about to stop.
+// A client that watches the health is told when the member is about to stop.
 func TestHealth(t *testing.T) {
 	stop := make(chan struct{})
 	c := grpc_health_v1.NewHealthClient(serve(t, newNode(t), Options{Stop: stop}).conn)

@@ -114,7 +114,7 @@ func TestClientCompacted(t *testing.T) {
 	}
 }
 
-// TestSharedLock: those who lock by etcd's library and those who lock by the
+// TestSharedLock: clients that lock by etcd's library and clients that lock by the
 // service wait for each other.
 func TestSharedLock(t *testing.T) {
 	n := newNode(t)

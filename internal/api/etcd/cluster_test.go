@@ -287,7 +287,7 @@ func TestTimeToLiveThroughFollower(t *testing.T) {
 	}
 }
 
-// TestNoQuorum: who waits for a leader in vain is told what etcd tells him.
+// TestNoQuorum: a client that waits for a leader in vain is told what etcd tells it.
 func TestNoQuorum(t *testing.T) {
 	n := newNode(t)
 	n.confirm = replica.ErrNoLeader

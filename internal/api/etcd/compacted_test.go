@@ -22,7 +22,7 @@ func (n *fakeNode) compact(t *testing.T) {
 }
 
 // TestWaiterCompacted: a waiter whose watches fell behind a compaction looks at
-// the state instead: whoever was ahead may be gone, or the waiter itself.
+// the state instead: the waiters ahead may be gone, or the waiter itself.
 func TestWaiterCompacted(t *testing.T) {
 	for _, tt := range []struct {
 		name string

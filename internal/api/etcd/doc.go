@@ -11,6 +11,6 @@
 // observe stream, which ends with the stream; one that looks whether there is
 // a leader, for as long as any stream asked for one.
 //
-// Who may do what is decided where it is done (fsm.By), and against the state that
-// is read (permit.go). Who calls is in the context of the call.
+// Rights are checked where a command is applied (fsm.By), and against the state that
+// is read (permit.go). The caller is in the context of the call.
 package etcd

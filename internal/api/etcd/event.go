@@ -20,7 +20,7 @@ func encodePlain(e *mvcc.Event) []byte { return encodeEvent(e, false) }
 
 func encodeFull(e *mvcc.Event) []byte { return encodeEvent(e, true) }
 
-// encodedSize is the length of encoded, and does not encode: whoever asks may have to wait, and
+// encodedSize is the length of encoded, and does not encode: the caller may have to wait, and
 // many may.
 func encodedSize(e *api.Event, prev bool) int {
 	change := e.Change()

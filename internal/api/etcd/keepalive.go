@@ -62,8 +62,8 @@ type keepAlive struct {
 // renewal is one renewal of a stream, from its receipt to its answer.
 type renewal struct {
 	owner *keepAlive
-	// revision and term are those from before the renewal was submitted: whoever
-	// sees a lease revoked at a revision must not see it renewed at a later one.
+	// revision and term are those from before the renewal was submitted: a client
+	// that sees a lease revoked at a revision must not see it renewed at a later one.
 	revision int64
 	term     uint64
 	holder   *access.Caller // whom the core is to ask for, nil for nobody
@@ -162,7 +162,7 @@ func (k *keepAlive) finish(err error) {
 // side still gets the answers to what it sent.
 func (k *keepAlive) send(ctx context.Context) error {
 	msg := &renewedFrame{identity: k.service.identity}
-	// Whoever may not keep a lease alive cannot say either that nobody does.
+	// A caller that may not keep a lease alive cannot say either that nobody does.
 	tended := make(map[lease.ID]struct{})
 	defer func() {
 		if len(tended) > 0 {

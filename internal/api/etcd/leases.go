@@ -145,7 +145,7 @@ func (s *leaseService) LeaseTimeToLive(
 
 // LeaseLeases implements pb.LeaseServer. The leases are in the order of their
 // IDs. As in etcd the call is refused if one has a key which the caller may not read. Those with a
-// name, and those of a user, which etcd does not have, are told to whoever may see them.
+// name, and those of a user, which etcd does not have, are told to callers that may see them.
 func (s *leaseService) LeaseLeases(
 	ctx context.Context, _ *pb.LeaseLeasesRequest,
 ) (*pb.LeaseLeasesResponse, error) {

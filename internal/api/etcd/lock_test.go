@@ -293,7 +293,7 @@ func observe(t testing.TB, c *clients, name string) v3electionpb.Election_Observ
 	return s
 }
 
-// TestElection: a whole election, as seen by those who stand and those who look.
+// TestElection: a whole election, as seen by candidates and observers.
 func TestElection(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -369,7 +369,7 @@ func TestCampaignAgain(t *testing.T) {
 	}
 }
 
-// TestT17CampaignExpired: whoever wins after its lease ended has not won.
+// TestT17CampaignExpired: a candidate that wins after its lease ended has not won.
 func TestT17CampaignExpired(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})

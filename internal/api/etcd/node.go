@@ -39,7 +39,7 @@ type Renewer interface {
 	// Renew returns at once, and to is called exactly once, possibly before
 	// Renew returns. An error of Renew means that to is never called.
 	Renew(id lease.ID, to api.Renewed) error
-	// Abandon says that whoever renewed these leases is gone: his stream has ended.
+	// Abandon says that the client that renewed these leases is gone: its stream has ended.
 	Abandon(ids []lease.ID)
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Observe implements v3electionpb.ElectionServer. It follows one ordered stream
 // of all that happens in the election and works out the leader after each
-// revision; so it never names one who did not lead, and leaves none out (T17).
+// revision; so it never names a candidate that did not lead, and leaves none out (T17).
 func (s *electionService) Observe(
 	r *pb.LeaderRequest, stream pb.Election_ObserveServer,
 ) error {

@@ -34,8 +34,8 @@ func withOwned(t testing.TB) *fakeNode {
 	return n
 }
 
-// Goal: etcd's calls tell of a lease with a name or a user only to those who may see it, though all
-// that they know of it is its ID. Method: each such lease is asked for, and all of them.
+// Goal: etcd's calls tell of a lease with a name or a user only to callers that may see it, though
+// all that they know of it is its ID. Method: each such lease is asked for, and all of them.
 // CVE-2023-32082 of etcd, where LeaseTimeToLive told keys that the asker may not read.
 func TestWhoMaySeeLeases(t *testing.T) {
 	n := withOwned(t)

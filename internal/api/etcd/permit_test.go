@@ -92,7 +92,7 @@ func newTenants(t testing.TB) *fakeNode {
 	return n
 }
 
-// Who may make a call.
+// The callers that may make each call.
 const (
 	anybody  = iota
 	everyone // who has logged in
@@ -287,7 +287,7 @@ func TestWhoMayStream(t *testing.T) {
 	}
 }
 
-// A list of leases is for those who may read the keys of all.
+// A list of leases is for callers that may read the keys of all.
 func TestWhoMayListLeases(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))
@@ -319,8 +319,8 @@ func TestRefusedLockLeavesNothing(t *testing.T) {
 	}
 }
 
-// A watch is for those who may read all that is watched, which is not what the request says if it
-// names no key. When the right is taken away the watch ends, with the reason and at once, and
+// A watch is for callers that may read all that is watched, which is not what the request says if
+// it names no key. When the right is taken away the watch ends, with the reason and at once, and
 // nothing is told that happened after. CVE-2026-73499 of etcd, where the range of a watch was
 // changed before it was decided.
 func TestWhoMayWatch(t *testing.T) {

@@ -48,7 +48,7 @@ func (n *hereNode) Renew(id lease.ID, to api.Renewed) error {
 	return n.fakeNode.Renew(id, to)
 }
 
-// Who may not write all keys of a lease cannot keep it alive.
+// A caller that may not write all keys of a lease cannot keep it alive.
 func TestWhoMayKeepAlive(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))
@@ -84,8 +84,8 @@ func TestWhoMayKeepAlive(t *testing.T) {
 	}
 }
 
-// A lease that belongs to a user is kept alive by that user, whatever its keys. Who may not keep a
-// lease alive cannot say that nobody does either.
+// A lease that belongs to a user is kept alive by that user, whatever its keys. A caller that
+// may not keep a lease alive cannot say that nobody does either.
 func TestWhoMayKeepOwnedAlive(t *testing.T) {
 	n := newTenants(t)
 	n.abandoned = make(chan []lease.ID, 1)
@@ -193,7 +193,8 @@ func TestManyKeysAreLookedAtSeldom(t *testing.T) {
 	})
 }
 
-// Who may not observe an election costs no look at its candidates. Method: a view without keys.
+// A caller that may not observe an election costs no look at its candidates. Method: a view without
+// keys.
 func TestObserveLooksAfterTheDecision(t *testing.T) {
 	o := &observer{prefix: "e/"}
 	v := &fsm.View{Access: access.New(true, 5, nil, nil)}

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Commands are decided where they are applied, for whoever asks for them. What is told is decided
+// Commands are decided where they are applied, on behalf of their caller. What is told is decided
 // here, by the users and roles of a view that is no older than what is told.
 
 // asker is who asks, and the users and roles by which it is decided what it may be told.
@@ -60,8 +60,8 @@ func (a asker) look(l *lease.Lessor, i *lease.Info) (of looked) {
 }
 
 // looksAt says why the asker may not be told of a lease that it has named by a name, or with "" by
-// its ID. As in etcd, a lease without a name that belongs to nobody is told to those who may read
-// all of its keys.
+// its ID. As in etcd, a lease without a name that belongs to nobody is told to callers that may
+// read all of its keys.
 func (a asker) looksAt(x looked, name string) error {
 	switch {
 	case name != "":

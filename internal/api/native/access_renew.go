@@ -110,9 +110,9 @@ func (s *leases) denied(
 }
 
 // renews says why the asker may not renew a lease that it has named by a name, or with "" by its
-// ID. One without a name that belongs to nobody it may renew as over etcd's API: whoever could do
-// that otherwise could let the keys of others live. Whether a name is taken is told to those who
-// may see it.
+// ID. One without a name that belongs to nobody it may renew as over etcd's API: otherwise any
+// client could let the keys of others live. Whether a name is taken is told to callers that may see
+// it.
 func (a asker) renews(f *held, name string) error {
 	switch {
 	case !f.there && name != "":

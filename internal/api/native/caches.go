@@ -342,7 +342,7 @@ func rangeMessages(list []keyrange.Range) []*pb.KeyRange {
 	return out
 }
 
-// fillJob is the job of a read whose reader may cache what he reads.
+// fillJob is the job of a read whose reader may cache what it reads.
 func (s *store) fillJob(ctx context.Context, r *pb.RangeRequest) (job, error) {
 	plain := &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd}
 	if !proto.Equal(r, &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, Cache: r.Cache}) {

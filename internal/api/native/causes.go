@@ -70,8 +70,8 @@ func belonging(i *lease.Info) lease.Terms {
 	return lease.Terms{Name: i.Name, Principal: i.Principal}
 }
 
-// explain says in results why leases are gone, to those who may know it, and returns those of which
-// it does not know.
+// explain says in results why leases are gone, to callers that may know it, and returns those of
+// which it does not know.
 func (c *causes) explain(a asker, list []lostLease) (rest []lostLease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ type lostLease struct {
 
 // explain says in results why leases are gone. This member may know less than the one that
 // leads, which said so: after a confirm round it knows as much. The cause is worth no more than
-// a moment, and to those who know no token not even that.
+// a moment, and to callers that know no token not even that.
 func (s *leases) explain(ctx context.Context, list []lostLease) {
 	if len(list) == 0 {
 		return

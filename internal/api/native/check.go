@@ -110,8 +110,8 @@ func checkCacheRef(r *pb.LeaseRef) error {
 	return checkRef(r, true)
 }
 
-// checkRenewRef is checkRef for a renewal. Who renews by a name alone could keep alive a lease
-// that is another's by now, and believe to hold it; the token tells the two apart.
+// checkRenewRef is checkRef for a renewal. A client that renews by a name alone could keep
+// alive a lease that is another's by now, and believe to hold it; the token tells the two apart.
 func checkRenewRef(r *pb.LeaseRef) error {
 	return checkRef(r, r.GetId() == 0 && r.GetName() != "")
 }

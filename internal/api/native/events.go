@@ -156,7 +156,7 @@ func (e *events) pass(ctx context.Context) error {
 			return err
 		}
 		if e.expiring != nil {
-			// First, since whoever is silent may have ended since, but not the reverse.
+			// First, since a silent lease may have ended since, but not the reverse.
 			if err := e.expiring.follow(ctx, v); err != nil {
 				return err
 			}

@@ -121,7 +121,7 @@ func (n *fakeNode) checkpoint(t *testing.T, id lease.ID, left lease.TTL) {
 	}})
 }
 
-// What happens is told as it happens, to each what he asked for, and from where he was.
+// What happens is told as it happens, to each client what it asked for, and from where it was.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -157,8 +157,8 @@ func TestEvents(t *testing.T) {
 }
 
 // Caches for which writes wait are told of to those whom their leases concern, once, and then
-// that it has ended; after all that has a number. Who begins to follow meanwhile is told, with
-// the first response, which are slow now.
+// that it has ended; after all that has a number. A client that begins to follow meanwhile
+// is told, with the first response, which are slow now.
 func TestEventsCacheSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(id lease.ID, owner string, since lease.Instant) SlowCache {
@@ -205,7 +205,7 @@ func TestEventsCacheSlow(t *testing.T) {
 	})
 }
 
-// Who follows little is told now and then how far he is, so that he can go on elsewhere.
+// A client that follows little is told now and then how far it is, so that it can go on elsewhere.
 func TestEventsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -229,8 +229,8 @@ func TestEventsProgress(t *testing.T) {
 	})
 }
 
-// A reader that is too slow holds nobody up and nothing gathers for him: he is told in the
-// end that it is gone. Of what is still there he gets all, in order.
+// A reader that is too slow holds nobody up and nothing gathers for it: it is told in the
+// end that events are gone. Of what is still there it gets all, in order.
 func TestEventsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -261,8 +261,8 @@ func TestEventsSlow(t *testing.T) {
 	})
 }
 
-// Who was told more elsewhere than this member knows waits for it; who asks for what is
-// gone, or never was, is told so.
+// A client that was told more elsewhere than this member knows waits for it; one that asks for
+// what is gone, or never was, is told so.
 func TestEventsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -290,8 +290,9 @@ func TestEventsBegin(t *testing.T) {
 	})
 }
 
-// TestEventsResume: who was told of no event, since there was none, goes on with the first, at
-// any time; unless that is not kept, or was before a restore. Who only says 0 begins now.
+// TestEventsResume: a client that was told of no event, since there was none, goes on with the
+// first, at any time; unless that is not kept, or was before a restore. One that only says 0
+// begins now.
 func TestEventsResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()

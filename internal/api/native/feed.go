@@ -63,8 +63,9 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool, err erro
 }
 
 // review ends the open requests whose caller may not go on with them. What a feed tells was
-// published with, or after, the view that decides: so whoever reviews after it took something out
-// of a feed knows what may be told of it. An error ends the stream: the caller has to log in again.
+// published with, or after, the view that decides: so a stream that reviews after it took something
+// out of a feed knows what may be told of it. An error ends the stream: the caller has to log in
+// again.
 func (t *stream) review() error {
 	list, err := t.rights.guard.review()
 	if err != nil {
@@ -127,8 +128,8 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 	return nil
 }
 
-// followsLocked counts a request for events, or counts it no more. Who cancels one may begin
-// another at once, whenever the goroutine of the first ends.
+// followsLocked counts a request for events, or counts it no more. A client that cancels
+// one may begin another at once, whenever the goroutine of the first ends.
 func (t *stream) followsLocked(q *request, counts bool) {
 	switch {
 	case counts:

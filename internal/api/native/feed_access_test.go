@@ -162,7 +162,7 @@ func TestRenewalAfterARightIsTaken(t *testing.T) {
 	}
 }
 
-// Why a lease is gone, and who has ended it, is told to those who could see the lease.
+// Why a lease is gone, and who has ended it, is told to callers that could see the lease.
 func TestCauseIsToldToWhoMaySee(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "owner", &fsm.Revoke{ID: 1, By: "owner"})

@@ -137,7 +137,7 @@ func TestRevokeOutcomes(t *testing.T) {
 	}
 }
 
-// Every error, whoever refuses, has details; what a read fails with can be asked again,
+// Every error, whichever part refuses, has details; what a read fails with can be asked again,
 // what became of a command may be open.
 func TestEveryErrorHasDetails(t *testing.T) {
 	guard := func(refusal error) func(grpc.ServiceDesc) *grpc.ServiceDesc {

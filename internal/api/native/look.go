@@ -66,7 +66,7 @@ func (t *stream) lookNow(now time.Time) {
 	t.lookForWatches(now)
 }
 
-// expire answers the requests whose time is over, or will be so soon that whoever asks would not
+// expire answers the requests whose time is over, or will be so soon that the caller would not
 // learn that there is no leader.
 func (t *stream) expire(now time.Time) {
 	var late []*request

@@ -310,9 +310,9 @@ func declared(t *testing.T) map[string]struct {
 	return all
 }
 
-// T22: access control is passed by. Goal: each request is refused to exactly those who do not have
-// what it declares to need, whichever way it comes, and what was refused has changed nothing.
-// Method: all requests of the descriptors, by each principal and each way.
+// T22: access control is passed by. Goal: each request is refused to exactly the callers that do
+// not have what it declares to need, whichever way it comes, and what was refused has changed
+// nothing. Method: all requests of the descriptors, by each principal and each way.
 func TestMatrix(t *testing.T) {
 	ways := map[string]way{"gRPC": byGRPC, "gateway": byGateway, "stream": byStream}
 	for name, c := range declared(t) {

@@ -65,7 +65,7 @@ type Submission struct {
 	// Command is proposed as it is: on whose behalf, it says itself (see fsm.By). Nil asks for a
 	// confirm round, after which a View is no older than any write that was acknowledged before.
 	Command fsm.Command
-	// Fill asks, with a confirm round, that the reader may cache what he reads.
+	// Fill asks, with a confirm round, that the reader may cache what it reads.
 	Fill *replica.Fill
 	// To is told the outcome.
 	To Answered

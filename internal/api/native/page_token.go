@@ -63,7 +63,7 @@ func readCursor(r *pb.ListRequest) (cursor, error) {
 }
 
 // checksum is over all that must not change from page to page. It finds mistakes, not
-// forgery: a token gives nobody anything that he could not ask for.
+// forgery: a token gives a client nothing that it could not ask for.
 func checksum(r *pb.ListRequest, place []byte) uint32 {
 	var b []byte
 	add := func(s string) {

@@ -49,9 +49,9 @@ func byID() map[string]*pb.Request {
 	}
 }
 
-// Goal: whoever knows no more of a lease than its ID learns neither its name nor its keys nor what
-// it holds by being refused. Method: all requests about the leases of another tenant, whose answers
-// are searched for what all of its keys and names begin with.
+// Goal: a caller that knows no more of a lease than its ID learns neither its name nor its keys nor
+// what it holds by being refused. Method: all requests about the leases of another tenant, whose
+// answers are searched for what all of its keys and names begin with.
 func TestRefusalsTellNothing(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.Put{Key: "a/3", Lease: 3})
@@ -87,8 +87,9 @@ func TestRefusalsTellNothing(t *testing.T) {
 	}
 }
 
-// Goal: whoever may not see a name does not learn by a renewal whether somebody has it. Method: the
-// answers about a name that another tenant has and about one that nobody has, which are the same.
+// Goal: a caller that may not see a name does not learn by a renewal whether somebody has it.
+// Method: the answers about a name that another tenant has and about one that nobody has, which are
+// the same.
 func TestRenewalByNameTellsNothing(t *testing.T) {
 	n := guarded(t)
 	conn := connected(t, n, Options{})

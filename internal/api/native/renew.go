@@ -36,7 +36,7 @@ func (s *leases) renew(
 	if err := checkRenew(r); err != nil {
 		return nil, err
 	}
-	// As of before the renewals: whoever sees a lease revoked at a revision must not see
+	// As of before the renewals: a client that sees a lease revoked at a revision must not see
 	// it renewed at a later one.
 	h := s.headerNow()
 	if len(r.Leases)+len(r.Ids) == 0 {
@@ -83,7 +83,7 @@ func (s *leases) renew(
 
 // identified returns references by ID to leases, some of which are named by their names: which
 // have these is read by one confirm round. Renewals are in no log, so this comes before them; but
-// whoever has a name keeps it until the end of its lease, and the renewal is by that lease's ID.
+// a lease keeps its name until its end, and the renewal is by that lease's ID.
 // The ID is 0, of no lease, if no lease has the name, or another than that of the ID.
 func (s *leases) identified(ctx context.Context, refs []*pb.LeaseRef) ([]*pb.LeaseRef, error) {
 	named := func(r *pb.LeaseRef) bool { return r.Name != "" }

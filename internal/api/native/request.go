@@ -133,8 +133,8 @@ func (t *stream) somebody(who access.Caller) error {
 }
 
 // fills returns what a read asks to cache, nil if it may not: with access control, if the cache is
-// not open on this stream. Whoever has one open was found to hold its lease. Another reader could
-// otherwise let writes wait for the cache of somebody else.
+// not open on this stream. A caller that has one open was found to hold its lease. Another reader
+// could otherwise let writes wait for the cache of somebody else.
 func (t *stream) fills(f *replica.Fill) *replica.Fill {
 	if f == nil || !t.node.View().Access.Enabled() ||
 		t.caches.has(fsm.Holding{ID: f.ID, Token: f.Token}) {

@@ -33,7 +33,7 @@ type job struct {
 	command fsm.Command
 	// confirm asks for a confirm round, if there is no command.
 	confirm bool
-	// fill asks, with a confirm round, that the reader may cache what he reads.
+	// fill asks, with a confirm round, that the reader may cache what it reads.
 	fill *replica.Fill
 	// permit says why the answer may not be told, as of the view that it is made of; nil if a
 	// command decides it.

@@ -444,8 +444,8 @@ func (t *stream) isOpen(id uint64) bool {
 	return t.open[id] != nil
 }
 
-// leave notes that a request is open no more; ok is false if it was not. Who waits for room is
-// told when the response is on its way.
+// leave notes that a request is open no more; ok is false if it was not. A sender that
+// waits for room is told when the response is on its way.
 func (t *stream) leave(id uint64) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -442,7 +442,7 @@ func TestBackPressure(t *testing.T) {
 		}
 		b.requests <- many
 		synctest.Wait()
-		b.stop() // the one who receives waits for room, and gives up
+		b.stop() // the receiver waits for room, and gives up
 		if err := <-b.ended; err == nil {
 			t.Error("the stream ended without an error")
 		}

@@ -224,7 +224,7 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	return j, err
 }
 
-// waitNeeds returns what it needs to wait in a queue: whoever does learns of the keys of others.
+// waitNeeds returns what it needs to wait in a queue: a waiter learns of the keys of others.
 func waitNeeds(a *waitqueue.Ask) *need {
 	return &need{reads: []keyrange.Range{keyrange.OfPrefix(a.Prefix)}}
 }

@@ -310,8 +310,8 @@ func TestWaitRefused(t *testing.T) {
 	})
 }
 
-// TestWaitAgain: who asks again for a key that is gone, or was put anew meanwhile, is told what
-// took the one that he had, or that it is not known.
+// TestWaitAgain: a waiter that asks again for a key that is gone, or was put anew meanwhile, is
+// told what took the one that it had, or that it is not known.
 func TestWaitAgain(t *testing.T) {
 	onLine(t, func(b *bench) {
 		ticket := wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)

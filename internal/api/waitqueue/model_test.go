@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// modelled is one who waits, and what the model knows of him.
+// modelled is a waiter, and what the model knows of it.
 type modelled struct {
 	told
 	ask     Ask
@@ -23,7 +23,7 @@ type modelled struct {
 	detached bool
 }
 
-// model is a member, and those who wait at it.
+// model is a member, and the waiters at it.
 type model struct {
 	*member
 	t       *testing.T
@@ -131,7 +131,7 @@ func (m *model) check() {
 			}
 			w.state = n.State
 		}
-		// A turn that has come stays, whoever is put before it again.
+		// A turn that has come stays, whichever key is put before it again.
 		want := m.expect(w)
 		right := w.state == want || w.state == Ready && want != Gone || w.state == Gone && w.detached
 		if w.detached = false; !right {
@@ -174,13 +174,13 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// hand is one who wants a lock again and again, for TestRace.
+// hand is a client that wants a lock again and again, for TestRace.
 type hand struct{ turn chan News }
 
 func (h hand) Told(n News) { h.turn <- n }
 
-// TestRace: many wait and leave while others apply and distribute: each gets his turn, and
-// nobody while another has it.
+// TestRace: many wait and leave while others apply and distribute: each gets its turn, and
+// none while another has it.
 func TestRace(t *testing.T) {
 	m := newMember(100)
 	const hands, rounds = 8, 200

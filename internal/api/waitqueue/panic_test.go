@@ -16,7 +16,7 @@ func caught(f func()) (v any) {
 	return nil
 }
 
-// Goal: a call that panics while it reads a queue, and is ended by whoever serves it, leaves the
+// Goal: a call that panics while it reads a queue, and is ended by its server, leaves the
 // queues to others as they were. Method: the first reader of a queue with many keys panics.
 func TestPanicWhileReading(t *testing.T) {
 	m := newMember(1 << 16)
@@ -43,7 +43,7 @@ type toldBadly struct{}
 func (toldBadly) Told(News) { panic("a fault of a waiter") }
 
 // Goal: a call that panics while it distributes events, which watchers would miss, ends the
-// process, though whoever serves the call recovers. Method: it is the process of a test.
+// process, though the server of the call recovers. Method: it is the process of a test.
 func TestPanicWhileDistributing(t *testing.T) {
 	const child = "LEASEHOLD_TEST_PANICS"
 	if os.Getenv(child) == "" {

@@ -17,7 +17,7 @@ type queue struct {
 	prefix  string
 	from    int64           // the revision of the view that it was read from
 	seen    int             // keys that were looked at to read it
-	keys    map[string]*key // all tickets, also of those who wait elsewhere
+	keys    map[string]*key // all tickets, also of waiters at other members
 	kinds   []*kind
 	waiters int
 	touched bool
@@ -31,7 +31,7 @@ type key struct {
 	entries []*Entry // who wait with it: mostly one
 }
 
-// kind is the order of the keys that count for some of those who wait. It is nil as long as
+// kind is the order of the keys that count for some of the waiters. It is nil as long as
 // there are so few keys that it is everybody's turn: most queues have one.
 type kind struct {
 	queue  *queue
@@ -195,7 +195,7 @@ func (q *queue) take(e *mvcc.Event) (changed bool) {
 
 func (k *kind) counts(value []byte) bool { return !k.skips || string(value) != k.beside }
 
-// rankOf returns those who wait for the same.
+// rankOf returns the waiters for the same.
 func (q *queue) rankOf(a Ask) *rank {
 	k := q.kindOf(a)
 	for _, r := range k.ranks {
@@ -266,7 +266,7 @@ func (r *rank) free(k *key) bool {
 // last returns the key up to which it is the turn of all; ok is false if it is everybody's.
 func (r *rank) last() (_ *key, ok bool) {
 	if r.permits >= int64(len(r.kind.queue.keys)) {
-		return nil, false // also if all count, nobody has so many before him
+		return nil, false // also if all count, none has so many before it
 	}
 	if r.kind.sort(); r.permits > int64(r.kind.order.Len()) {
 		return nil, false
@@ -295,7 +295,7 @@ func (r *rank) settle(after string, revision int64) {
 	}
 }
 
-// end tells those who wait with a key that it is gone.
+// end tells the waiters with a key that it is gone.
 func (q *queue) end(k *key, news News) {
 	for _, e := range k.entries {
 		if e.state == Waiting {

@@ -71,7 +71,7 @@ type Queues struct {
 	live    int64                    // all queues have the events up to it
 	gaps    int                      // how often events were missing
 	touched []*queue                 // scratch of follow
-	last    uint64                   // numbers those who wait
+	last    uint64                   // numbers the waiters
 
 	between func() // of tests: called when a queue was read, without mu; may be nil
 }
@@ -126,7 +126,7 @@ func (w *Queues) enter(a Ask, asOf int64, to Waiter) (*Entry, News) {
 	return e, News{State: e.state, Revision: max(w.reached(q), asOf), Created: k.Revision}
 }
 
-// unlocked runs f without mu. A panic of f may be recovered from by whoever serves the call, and
+// unlocked runs f without mu. A panic of f may be recovered from by the server of the call, and
 // mu is unlocked on the way there.
 func (w *Queues) unlocked(f func()) {
 	w.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestTurns: who is next is told when the one before goes, by whose going, and of his own
-// end, why. Who gives up in the middle wakes nobody.
+// TestTurns: the next waiter is told when the one before goes, by whose going, and of its own
+// end, why. A waiter that gives up in the middle wakes nobody.
 func TestTurns(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3, 4)
@@ -93,8 +93,8 @@ func TestAsOf(t *testing.T) {
 	}
 }
 
-// TestBehindTheHub: whoever asks for a key that the hub has not told of yet is not told that
-// it is his turn because those before him are not known.
+// TestBehindTheHub: a waiter for a key that the hub has not told of yet is not told that it is
+// its turn because the keys before it are not known.
 func TestBehindTheHub(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
@@ -285,7 +285,7 @@ func TestReadOutside(t *testing.T) {
 	}
 }
 
-// TestEnterTogether: those who enter a queue with many keys at once wait for one to read it.
+// TestEnterTogether: waiters that enter a queue with many keys at once wait for one to read it.
 func TestEnterTogether(t *testing.T) {
 	m := newMember(1 << 16)
 	const n = fewKeys + 10
