@@ -114,6 +114,7 @@ func (m *Machine) applyTxn(c *Txn) Result {
 	t := m.store.Begin()
 	defer m.end(t)
 	w := newWork(applyWork, m.store.Size())
+	w.applied = true
 	p := makePlan(c, state{t, m.lessor, w})
 	if w.left < 0 {
 		return Result{Err: ErrTxnTooLarge}

@@ -55,7 +55,7 @@ func (m weigher) weigh(c Command) int {
 func (m weigher) weightOf(c *Txn) int {
 	n, looked := 1+len(c.Compare), 0
 	for i := range c.Compare {
-		looked += m.countIn(c.Compare[i].Key, c.Compare[i].End)
+		looked += m.countIn(c.Compare[i].Key, c.Compare[i].End) * int(1+c.Compare[i].extra())
 	}
 	for _, ops := range [...][]Op{c.Then, c.Else} {
 		for i := range ops {
@@ -81,13 +81,13 @@ func (m weigher) weightOf(c *Txn) int {
 }
 
 // looks returns about how many keys a range of a transaction looks at: of the past also at those
-// that were deleted since.
+// that were deleted since, and at those that it sorts several times.
 func (m weigher) looks(r *Range) int {
 	n := m.countIn(r.Key, r.End)
 	if r.past() {
 		n += m.store.Deleted()
 	}
-	return n
+	return n * int(1+r.Options.Comparisons())
 }
 
 // vetted returns how many keys a put on a lease looks at to learn whether its caller may write them

@@ -11,6 +11,8 @@ const (
 	applyWork  = 500_000
 	readWork   = 1 << 20
 	deleteWork = 20 // of a key that is deleted
+	// comparedBytes is how many bytes of values are compared in the time of looking at a key.
+	comparedBytes = 256
 )
 
 // txnAnswer is how many bytes of pairs any transaction may read: see work. The same key can be
@@ -19,11 +21,12 @@ const txnAnswer = 256 << 20
 
 // work is what a transaction may still do before it is refused. Every condition and every
 // operation costs one, and one more for each key that it looks at, those included that a range
-// of the past steps over since they were deleted; a key that it deletes costs more. Whatever the
-// size of the store, the answer may have all its bytes twice.
+// of the past steps over since they were deleted; a key that it deletes, sorts, or whose long value
+// it compares costs more. Whatever the size of the store, the answer may have all its bytes twice.
 type work struct {
-	left int64
-	puts int64 // so far: what reads a range may find them all
+	left    int64
+	applied bool  // it is no reader of its own, whom nobody waits for: comparisons count
+	puts    int64 // so far: what reads a range may find them all
 
 	answer  int64    // bytes that may still be read
 	size    int64    // of the store: no range has more
@@ -45,10 +48,25 @@ func (w *work) pay(cost int64) bool {
 
 // compare pays for a condition.
 func (w *work) compare(c *Compare, v reader) bool {
-	if c.Target == TargetLeaseAlive || c.Target == TargetNameToken || c.End == "" {
+	if c.Target == TargetLeaseAlive || c.Target == TargetNameToken {
 		return w.pay(0)
 	}
-	return w.pay(v.Visits(c.Key, c.End, mvcc.RangeOptions{}))
+	keys := int64(0)
+	if c.End != "" {
+		keys = v.Visits(c.Key, c.End, mvcc.RangeOptions{})
+	}
+	if w.applied {
+		keys += max(keys, 1) * c.extra()
+	}
+	return w.pay(keys)
+}
+
+// extra is what a condition on a long value costs for each key, beside one.
+func (c *Compare) extra() int64 {
+	if c.Target != TargetValue {
+		return 0
+	}
+	return int64(len(c.Value)) / comparedBytes
 }
 
 // op pays for an operation, but not for those inside it.
@@ -65,14 +83,30 @@ func (w *work) op(op *Op, s state) bool {
 		return w.pay(w.puts + deleteWork*keys)
 	case op.Revoke != nil:
 		return w.pay(w.puts + deleteWork*int64(op.Revoke.keysOf(s.leases)))
-	case op.Range != nil && !w.read(op.Range, v):
-		w.left = -1
-		return false
 	case op.Range != nil && op.Range.End != "":
-		return w.pay(w.puts + v.Visits(op.Range.Key, op.Range.End, op.Range.Options))
+		keys := w.puts + v.Visits(op.Range.Key, op.Range.End, op.Range.Options)
+		return w.pay(keys+w.sorting(op.Range, keys, v)) && w.read(op.Range, v)
+	case op.Range != nil:
+		return w.pay(0) && w.read(op.Range, v)
 	default:
 		return w.pay(0)
 	}
+}
+
+// sorting returns what it costs to sort a range that looks at so many keys.
+func (w *work) sorting(r *Range, keys int64, v reader) int64 {
+	times := r.Options.Comparisons()
+	switch {
+	case !w.applied:
+		return 0
+	case keys*times > w.left: // too much whatever the values are
+	case times > 0 && r.Options.SortBy == mvcc.ByValue:
+		all := w.bytes(&Range{Key: r.Key, End: r.End, Options: mvcc.RangeOptions{
+			Revision: r.Options.Revision,
+		}}, v)
+		return keys + (keys+all/comparedBytes)*times // it is looked at twice
+	}
+	return keys * times
 }
 
 // read pays for the bytes that a range finds. While all ranges together could not find too many,
@@ -88,7 +122,9 @@ func (w *work) read(r *Range, v reader) bool {
 			w.answer -= w.bytes(r, v)
 		}
 	}
-	w.answer -= w.bytes(r, v)
+	if w.answer -= w.bytes(r, v); w.answer < 0 {
+		w.left = -1
+	}
 	return w.answer >= 0
 }
 
@@ -102,8 +138,12 @@ func (w *work) bytes(r *Range, v reader) (n int64) {
 	default:
 		n = w.put
 	}
+	o := r.Options
+	if o.Limit <= 0 {
+		o.SortBy = mvcc.None // all are found, in any order
+	}
 	// What cannot be read is refused later, and has no answer.
-	found, _ := v.Range(r.Key, r.End, r.Options) //nolint:errcheck
+	found, _ := v.Range(r.Key, r.End, o) //nolint:errcheck
 	for _, kv := range found.KVs {
 		n += int64(len(kv.Key) + len(kv.Value))
 	}

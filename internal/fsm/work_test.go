@@ -31,6 +31,12 @@ func TestTxnTooLarge(t *testing.T) {
 	}}}
 	others := Op{Delete: &DeleteRange{Key: "p", End: "q"}}
 	first := Op{Range: &Range{Key: "\x00", End: "\x00", Options: mvcc.RangeOptions{Limit: 2}}}
+	sorted := Op{Range: &Range{Key: "\x00", End: "\x00", Options: mvcc.RangeOptions{
+		SortBy: mvcc.ByMod,
+	}}}
+	oldest := Op{Range: &Range{Key: "\x00", End: "\x00", Options: mvcc.RangeOptions{
+		SortBy: mvcc.ByCreate, Limit: 1,
+	}}}
 	every := Compare{Key: "\x00", End: "\x00", Target: TargetVersion, Relation: Greater}
 	many := make([]Compare, 600)
 	for i := range many {
@@ -55,9 +61,14 @@ func TestTxnTooLarge(t *testing.T) {
 		"read, deleted":    {&Txn{Then: []Op{all(), remove, put}}, false},
 		"counted":          {&Txn{Then: append(times(5000, counts), put)}, false},
 		"first":            {&Txn{Then: append(times(5000, first), put)}, false},
-		"puts and reads":   {&Txn{Then: append(puts, times(400, all())...)}, true},
-		"puts and deletes": {&Txn{Then: append(puts, times(800, others)...)}, true},
-		"fewer deletes":    {&Txn{Then: append(puts, times(300, others)...)}, false},
+		"sorted":           {&Txn{Then: append(times(16, sorted), put)}, true},
+		"sorted, less":     {&Txn{Then: append(times(14, sorted), put)}, false},
+		"the oldest":       {&Txn{Then: append(times(120, oldest), put)}, false},
+		"oldest too often": {&Txn{Then: append(times(130, oldest), put)}, true},
+		"puts, then sorts": {&Txn{Then: append(slices.Clone(puts), times(9, sorted)...)}, true},
+		"puts and reads":   {&Txn{Then: append(slices.Clone(puts), times(400, all())...)}, true},
+		"puts and deletes": {&Txn{Then: append(slices.Clone(puts), times(800, others)...)}, true},
+		"fewer deletes":    {&Txn{Then: append(slices.Clone(puts), times(300, others)...)}, false},
 		"now, then past":   {&Txn{Then: append([]Op{put}, times(600, now)...)}, true},
 		"nested": {&Txn{Then: []Op{
 			put, {Txn: &Txn{Then: times(300, all())}}, {Txn: &Txn{Compare: many[:300]}},
@@ -92,6 +103,67 @@ func TestTxnTooLarge(t *testing.T) {
 			if r := m.Apply(once); r.Err != ErrTxnTooLarge || !r.Repeated { //nolint:errorlint
 				t.Errorf("%s, restored: %+v", name, r)
 			}
+		}
+	}
+}
+
+// Goal: long values cost their length where they are compared, by a condition or to sort them, for
+// all others wait meanwhile; a client that only reads may do so. A member weighs them alike.
+// Method: transactions on both sides of the bound.
+func TestLongValuesAreWork(t *testing.T) {
+	const keys, length = 256, 16 * comparedBytes
+	m := New(Config{})
+	for i := range keys {
+		mustApply(t, m, &Put{Key: fmt.Sprint("k", i), Value: make([]byte, length)})
+	}
+	sorted := func(times int, limit int64) (list []Op) {
+		o := mvcc.RangeOptions{SortBy: mvcc.ByValue, Limit: limit}
+		for range times {
+			list = append(list, Op{Range: &Range{Key: "k", End: "l", Options: o}})
+		}
+		return append(list, Op{Put: &Put{Key: "new"}})
+	}
+	differ := func(times, length int) (list []Compare) {
+		for range times {
+			list = append(list, Compare{
+				Key: "k", End: "l", Target: TargetValue, Relation: NotEqual,
+				Value: append(make([]byte, length), 1),
+			})
+		}
+		return list
+	}
+	put := sorted(0, 0)
+	for name, c := range map[string]struct {
+		txn   *Txn
+		large bool
+	}{
+		"sorted":       {&Txn{Then: sorted(8, 0)}, true},
+		"less often":   {&Txn{Then: sorted(7, 0)}, false},
+		"the first":    {&Txn{Then: sorted(101, 1)}, false},
+		"first often":  {&Txn{Then: sorted(104, 1)}, true},
+		"conditions":   {&Txn{Compare: differ(116, length), Then: put}, true},
+		"less of them": {&Txn{Compare: differ(112, length), Then: put}, false},
+		"short ones":   {&Txn{Compare: differ(1000, 1), Then: put}, false},
+	} {
+		before := m.View().KV.Revision()
+		m.Begin(m.Index()+1, 1)
+		r := m.Apply(c.txn)
+		if (r.Err == ErrTxnTooLarge) != c.large || r.Err != nil && !c.large { //nolint:errorlint
+			t.Errorf("%s: %v", name, r.Err)
+		}
+		if (m.View().KV.Revision() == before) != c.large {
+			t.Errorf("%s: revision %d, then %d", name, before, m.View().KV.Revision())
+		}
+		reads := &Txn{Compare: c.txn.Compare, Then: c.txn.Then[:len(c.txn.Then)-1]}
+		if _, err := ReadTxn(reads, m.View().KV); err != nil {
+			t.Errorf("%s, read only: %v", name, err)
+		}
+	}
+	for name, c := range map[string]*Txn{
+		"sort": {Then: sorted(1, 0)}, "compare": {Compare: differ(1, length)},
+	} {
+		if w := m.Weight(c, 0); w < keys*16/keysLooked {
+			t.Errorf("to %s %d long values weighs %d", name, keys, w)
 		}
 	}
 }

@@ -89,6 +89,19 @@ func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 // first in a wait queue, as etcd's locks do, wants one.
 const fewest = 16
 
+// Comparisons returns how often each pair of a range is compared with others, about: 0 if they come
+// in the order of their keys.
+func (o *RangeOptions) Comparisons() int64 {
+	switch {
+	case o.CountOnly || o.by() == nil:
+		return 0
+	case o.Limit > 0:
+		return min(o.Limit, fewest)
+	default:
+		return fewest
+	}
+}
+
 // firstOf returns the first n of the pairs in an order; of equal ones, those that come first.
 func firstOf(kvs []*KeyValue, n int, by func(a, b *KeyValue) int) []*KeyValue {
 	first := make([]*KeyValue, 0, n+1)
