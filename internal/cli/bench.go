@@ -18,7 +18,7 @@ import (
 )
 
 // benchFormats are the outputs of the command bench.
-var benchFormats = []string{"table", "json"}
+var benchFormats = []string{"table", "json", "yaml"}
 
 func (a *app) benchCommand() *cobra.Command {
 	s := &reportFlags{}

@@ -162,12 +162,18 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 	a.addCommands(root)
 	more = addMore(root, more)
 	completion(root)
+	a.completeLive(root)
+	addExamples(root)
 	help(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if isOneOf(cmd, more) {
 			return refuseClientFlags(cmd)
 		}
-		err := a.flags.fromEnv(root.PersistentFlags(), a.getenv)
+		if _, without := cmd.Annotations[withoutSettings]; without ||
+			cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
+			return nil // a word list reads the flags of the command that is completed, and then these
+		}
+		err := a.flags.fill(root.PersistentFlags(), a.getenv)
 		if isStrict(cmd) {
 			return withCode(exitBadArgs, err)
 		}
@@ -183,6 +189,9 @@ func completion(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
 			c.Args, c.RunE = cobra.ArbitraryArgs, unknownCommand
+			for _, shell := range c.Commands() {
+				shell.Annotations = map[string]string{withoutSettings: ""}
+			}
 		}
 	}
 }
@@ -253,6 +262,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		},
 		groupCluster: {
 			a.statusCommand(), a.endpointCommand(), a.memberCommand(), a.moveLeaderCommand(),
+			a.contextCommand(),
 			a.authCommand(), a.initAccessCommand(), a.userCommand(), a.roleCommand(),
 		},
 		groupMaintenance: {

@@ -193,9 +193,12 @@ func (a *app) getCommand() *cobra.Command {
 
 // completeFlag tells the shell which values a flag takes.
 func completeFlag(cmd *cobra.Command, flag string, values ...string) {
-	err := cmd.RegisterFlagCompletionFunc(flag,
-		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil {
+	completeBy(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeBy tells the shell what knows the values of a flag.
+func completeBy(cmd *cobra.Command, flag string, list cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, list); err != nil {
 		panic("cli: completion of a flag that does not exist: " + flag)
 	}
 }

@@ -27,9 +27,10 @@ type globalFlags struct {
 	auth      authFlags
 	discovery discoveryFlags
 
-	format string
-	hex    bool
-	debug  bool
+	format  string
+	hex     bool
+	debug   bool
+	context string
 
 	set *pflag.FlagSet // to tell a default from a choice
 }
@@ -68,11 +69,27 @@ func (g *globalFlags) register(root *cobra.Command) {
 		"client-side response receive limit in bytes (0 means no limit)")
 	fs.StringVarP(&g.format, "write-out", "w", "simple",
 		"set the output format ("+strings.Join(formats, ", ")+")")
+	fs.VarP(writeOut{fs}, "output", "o", "the same as --write-out")
+	fs.StringVar(&g.context, "context", "",
+		"take flags that are not given from this context (default: the current one)")
 	fs.BoolVar(&g.hex, "hex", false, "print byte strings as hex encoded strings")
 	fs.BoolVar(&g.debug, "debug", false, "enable client-side debug logging")
 	g.registerSecurity(fs)
 	completeFlag(root, "write-out", formats...)
+	completeFlag(root, "output", formats...)
 }
+
+// writeOut is the value of --output, which is another name of --write-out.
+type writeOut struct{ set *pflag.FlagSet }
+
+// String implements pflag.Value.
+func (writeOut) String() string { return "" }
+
+// Type implements pflag.Value.
+func (writeOut) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (w writeOut) Set(format string) error { return w.set.Set("write-out", format) }
 
 func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 	fs.BoolVar(&g.tls.insecure, "insecure-transport", true,
@@ -102,6 +119,14 @@ func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 // envName is the environment variable that stands for a flag.
 func envName(prefix, flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// fill gives flags that are not on the command line the values of variables, and of a context.
+func (g *globalFlags) fill(fs *pflag.FlagSet, getenv func(string) string) error {
+	if err := g.fromEnv(fs, getenv); err != nil {
+		return err
+	}
+	return g.fromContext(fs, getenv)
 }
 
 // fromEnv gives each flag that was not on the command line the value of its

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/fault"
 )
 
 func (a *app) leaseCommand() *cobra.Command {
@@ -45,6 +46,49 @@ func parseLease(s, bad string) (*pb.LeaseRef, error) {
 
 // parseLeaseArg is parseLease for an argument.
 func parseLeaseArg(s string) (*pb.LeaseRef, error) { return parseLease(s, "bad lease ID arg") }
+
+// A leaseCall asks the cluster something about one lease.
+type leaseCall func(
+	ctx context.Context, c *clientv3.Client, id clientv3.LeaseID) (answer, error)
+
+// eachLease makes a call about each lease of the arguments, and shows its answer. It goes on after
+// a failure, and fails with all of them.
+func (a *app) eachLease(
+	args []string, limit func() (context.Context, context.CancelFunc), do leaseCall,
+) error {
+	refs := make([]*pb.LeaseRef, len(args))
+	for i, arg := range args {
+		var err error
+		if refs[i], err = parseLeaseArg(arg); err != nil {
+			return err
+		}
+	}
+	c, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var failed []error
+	for i, ref := range refs {
+		ctx, cancel := limit()
+		id, err := leaseID(ctx, c, ref)
+		var ans answer
+		if err == nil {
+			ans, err = do(ctx, c, id)
+		}
+		cancel()
+		if err == nil {
+			err = a.show(ans)
+		}
+		if err != nil && len(refs) > 1 {
+			err = withCode(exitCode(err), fmt.Errorf("%s: %w", readable(args[i]), err))
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return fault.Join(failed...)
+}
 
 // leaseID returns the ID of a lease. Which lease has a name is asked when the command begins: what
 // it does then it does to that lease, also if another gets the name meanwhile.
@@ -99,21 +143,15 @@ func (a *app) leaseGrant() *cobra.Command {
 
 func (a *app) leaseRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use:   "revoke <leaseID|name>",
+		Use:   "revoke <leaseID|name> ...",
 		Short: "Revokes leases, and deletes the keys attached to them",
 		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			if len(args) == 0 {
 				return badArgs("lease revoke command needs 1 argument")
 			}
-			ref, err := parseLeaseArg(args[0])
-			if err != nil {
-				return err
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				id, err := leaseID(ctx, c, ref)
-				if err != nil {
-					return answer{}, err
-				}
+			return a.eachLease(args, a.commandContext, func(
+				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
+			) (answer, error) {
 				resp, err := c.Revoke(ctx, id)
 				if err != nil {
 					return answer{}, fmt.Errorf("failed to revoke lease (%w)", err)
@@ -127,21 +165,15 @@ func (a *app) leaseRevoke() *cobra.Command {
 func (a *app) leaseTimeToLive() *cobra.Command {
 	var keys bool
 	cmd := &cobra.Command{
-		Use:   "timetolive <leaseID|name> [options]",
+		Use:   "timetolive <leaseID|name> ... [options]",
 		Short: "Get lease information",
 		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			if len(args) == 0 {
 				return badArgs("lease timetolive command needs lease ID as argument")
 			}
-			ref, err := parseLeaseArg(args[0])
-			if err != nil {
-				return err
-			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				id, err := leaseID(ctx, c, ref)
-				if err != nil {
-					return answer{}, err
-				}
+			return a.eachLease(args, a.patientContext, func(
+				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
+			) (answer, error) {
 				var opts []clientv3.LeaseOption
 				if keys {
 					opts = append(opts, clientv3.WithAttachedKeys())
@@ -183,24 +215,26 @@ func (a *app) leaseList() *cobra.Command {
 func (a *app) leaseKeepAlive() *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
-		Use:   "keep-alive [options] <leaseID|name>",
+		Use:   "keep-alive [options] <leaseID|name> ...",
 		Short: "Keeps leases alive (renew)",
+		Long: `Renews leases: one until it ends or this command does, and with --once as many as
+there are arguments.`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			switch {
+			case len(args) == 0:
 				return badArgs("lease keep-alive command needs lease ID as argument")
-			}
-			ref, err := parseLeaseArg(args[0])
-			if err != nil {
-				return err
-			}
-			if !once {
+			case len(args) > 1 && !once:
+				return badArgs("lease keep-alive renews several leases only with --once")
+			case !once:
+				ref, err := parseLeaseArg(args[0])
+				if err != nil {
+					return err
+				}
 				return a.keepAlive(ref)
 			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				id, err := leaseID(ctx, c, ref)
-				if err != nil {
-					return answer{}, err
-				}
+			return a.eachLease(args, a.patientContext, func(
+				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
+			) (answer, error) {
 				resp, err := c.KeepAliveOnce(ctx, id)
 				if err != nil {
 					return answer{}, withCode(exitConnection, err)

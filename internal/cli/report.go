@@ -32,7 +32,7 @@ type report struct {
 }
 
 // reportFormats are the values of --output.
-var reportFormats = []string{"table", "json", "svg"}
+var reportFormats = []string{"table", "json", "yaml", "svg"}
 
 // reportFlags say how a report is shown.
 type reportFlags struct {
@@ -48,13 +48,13 @@ func (s *reportFlags) register(cmd *cobra.Command, formats ...string) {
 	completeFlag(cmd, "output", formats...)
 }
 
-// check refuses an output that there is not. --write-out json, which every other
-// command has, means --output json.
+// check refuses an output that there is not. --write-out json or yaml, which every other
+// command has, means the same --output.
 func (s *reportFlags) check(a *app, formats ...string) error {
 	switch {
 	case !a.flags.set.Changed("write-out") || a.flags.format == "simple" || a.flags.format == "table":
-	case a.flags.format == "json":
-		s.format = "json"
+	case a.flags.format == "json", a.flags.format == "yaml":
+		s.format = a.flags.format
 	default:
 		return unsupported(a.flags.format)
 	}
@@ -71,13 +71,20 @@ func (s *reportFlags) display(a *app, sh report) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch s.format {
-	case "json":
-		enc := json.NewEncoder(a.Stdout)
-		enc.SetIndent("", "  ")
-		if sh.wire != nil {
-			return enc.Encode(sh.wire)
+	case "json", "yaml":
+		data := sh.wire
+		if data == nil {
+			data = fieldsOf(sh.data)
 		}
-		return enc.Encode(fieldsOf(sh.data))
+		text, err := json.MarshalIndent(data, "", "  ")
+		if err != nil {
+			return err
+		}
+		if s.format == "yaml" {
+			return writeYAML(a.Stdout, text)
+		}
+		_, err = a.Stdout.Write(append(text, '\n'))
+		return err
 	case "svg":
 		if sh.svg == nil {
 			return badFeature("there is no picture of this")

@@ -389,6 +389,7 @@ func cmdTranscript(ts *testscript.TestScript, neg bool, args []string) {
 // varying is what no two runs, and no two kinds of server, have in common.
 var varying = []struct{ re, with string }{
 	{`"cluster_id":("?)[0-9a-f]+"?`, `"cluster_id":${1}CLUSTER$1`},
+	{`(cluster_id|member_id|raft_term): \d+`, `$1: N`}, // in YAML
 	{`"member_id":("?)[0-9a-f]+"?`, `"member_id":${1}MEMBER$1`},
 	{`"(ClusterID|MemberID)" : [0-9a-f]+`, `"$1" : ID`},
 	{`("raft_term":|"RaftTerm" : |"raftTerm":|"term":")\d+`, `${1}TERM`},

@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// What a shell is offered of the cluster: so many words, if they come soon. Somebody waits for the
+// key that was pressed.
+const (
+	mostWords    = 100
+	wordPatience = time.Second
+)
+
+// A wordList returns words of the cluster that begin with what was typed.
+type wordList func(ctx context.Context, c *clientv3.Client, typed string) ([]string, error)
+
+// liveWords are what the arguments of commands are, in their order. The last one stands for all
+// that follow.
+var liveWords = map[string][]wordList{
+	"get": {keyWords, keyWords}, "del": {keyWords, keyWords}, "put": {keyWords, noWords},
+	"watch":        {keyWords, keyWords, noWords},
+	"lease revoke": {leaseWords}, "lease timetolive": {leaseWords},
+	"lease keep-alive": {leaseWords}, "lease describe": {leaseWords},
+	"lease handover": {leaseWords, noWords}, "lease resume": {leaseWords, noWords},
+	"lease check-token": {leaseWords, noWords}, "lease ttl": {leaseWords, noWords},
+	"lease attach": {leaseWords, keyWords}, "lease detach": {leaseWords, keyWords},
+	"member remove": {memberWords, noWords}, "member update": {memberWords, noWords},
+	"member promote": {memberWords, noWords}, "move-leader": {memberWords, noWords},
+	"user get": {userWords, noWords}, "user delete": {userWords, noWords},
+	"user passwd": {userWords, noWords}, "user grant-role": {userWords, roleWords, noWords},
+	"user revoke-role": {userWords, roleWords, noWords},
+	"role get":         {roleWords, noWords}, "role delete": {roleWords, noWords},
+	"role grant-permission": {roleWords, noWords}, "role revoke-permission": {roleWords, keyWords},
+	"role grant-names": {roleWords, noWords}, "role revoke-names": {roleWords, noWords},
+	"role list-names": {roleWords, noWords},
+}
+
+// completeLive has shells ask the cluster what the arguments of commands may be, and the file of
+// contexts.
+func (a *app) completeLive(root *cobra.Command) {
+	for path, lists := range liveWords {
+		if cmd, rest, err := root.Find(strings.Fields(path)); err == nil && len(rest) == 0 {
+			cmd.ValidArgsFunction = func(
+				_ *cobra.Command, args []string, typed string,
+			) ([]string, cobra.ShellCompDirective) {
+				return a.words(root, lists[min(len(args), len(lists)-1)], typed)
+			}
+		}
+	}
+	contexts := func(_ *cobra.Command, args []string, typed string,
+	) ([]string, cobra.ShellCompDirective) {
+		all, err := readContexts(a.getenv)
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return fitting(slices.Sorted(maps.Keys(all.Contexts)), typed), cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, path := range []string{"context use", "context remove"} {
+		if cmd, _, err := root.Find(strings.Fields(path)); err == nil {
+			cmd.ValidArgsFunction = contexts
+		}
+	}
+	completeBy(root, "context", func(_ *cobra.Command, _ []string, typed string,
+	) ([]string, cobra.ShellCompDirective) {
+		return contexts(nil, nil, typed)
+	})
+	put, _, err := root.Find([]string{"put"})
+	if err == nil {
+		completeBy(put, "lease", func(_ *cobra.Command, _ []string, typed string,
+		) ([]string, cobra.ShellCompDirective) {
+			return a.words(root, leaseWords, typed)
+		})
+	}
+}
+
+// words asks the cluster. A mistake, or a password that has to be asked for, offers nothing:
+// a shell has no place for messages.
+func (a *app) words(
+	root *cobra.Command, list wordList, typed string,
+) ([]string, cobra.ShellCompDirective) {
+	const nothing = cobra.ShellCompDirectiveNoFileComp
+	if err := a.flags.fill(root.PersistentFlags(), a.getenv); err != nil {
+		return nil, nothing
+	}
+	who := a.flags.auth
+	if who.user != "" && who.password == "" && !strings.Contains(who.user, ":") {
+		return nil, nothing
+	}
+	a.flags.dialTimeout = min(a.flags.dialTimeout, wordPatience)
+	c, err := a.open()
+	if err != nil {
+		return nil, nothing
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), wordPatience)
+	defer cancel()
+	found, err := list(ctx, c, typed)
+	if err != nil {
+		return nil, nothing
+	}
+	return fitting(found, typed), nothing
+}
+
+// fitting returns the words that begin with what was typed, and that a line can have.
+func fitting(words []string, typed string) []string {
+	words = slices.DeleteFunc(words, func(w string) bool {
+		return w == "" || !strings.HasPrefix(w, typed) || readable(w) != w
+	})
+	return words[:min(len(words), mostWords)]
+}
+
+func noWords(context.Context, *clientv3.Client, string) ([]string, error) { return nil, nil }
+
+func keyWords(ctx context.Context, c *clientv3.Client, typed string) ([]string, error) {
+	r, err := c.Get(ctx, typed, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		clientv3.WithLimit(mostWords), clientv3.WithSerializable())
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, kv := range r.Kvs {
+		out = append(out, string(kv.Key))
+	}
+	return out, nil
+}
+
+// leaseWords returns the names of leases, or if no name fits, as with an etcd server, their IDs.
+func leaseWords(ctx context.Context, c *clientv3.Client, typed string) ([]string, error) {
+	prefix := strings.TrimPrefix(typed, "name:")
+	var out []string
+	named, err := nativeLeases(c).List(ctx, &pb.ListRequest{NamePrefix: prefix, PageSize: mostWords})
+	if err == nil {
+		for _, l := range named.Leases {
+			name := l.Name
+			if _, err := strconv.ParseInt(name, 16, 64); err == nil || prefix != typed {
+				name = "name:" + name
+			}
+			if l.Name != "" {
+				out = append(out, name)
+			}
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	all, err := c.Leases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range all.Leases {
+		out = append(out, fmt.Sprintf("%016x", int64(l.ID)))
+	}
+	return out, nil
+}
+
+func memberWords(ctx context.Context, c *clientv3.Client, _ string) ([]string, error) {
+	r, err := c.MemberList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, m := range r.Members {
+		out = append(out, fmt.Sprintf("%x", m.ID))
+	}
+	return out, nil
+}
+
+func userWords(ctx context.Context, c *clientv3.Client, _ string) ([]string, error) {
+	r, err := c.UserList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.Users, nil
+}
+
+func roleWords(ctx context.Context, c *clientv3.Client, _ string) ([]string, error) {
+	r, err := c.RoleList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.Roles, nil
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// Goal: each command shows how it is called, and what it shows is right. Method: of each example
+// the command is found and the flags are read.
+func TestCommandExamples(t *testing.T) {
+	var leaves int
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		if c.HasSubCommands() || c.Name() == "help" || c.Parent().Name() == "completion" {
+			return
+		}
+		leaves++
+		own := 0
+		for _, line := range strings.Split(c.Example, "\n") {
+			words := strings.Fields(strings.ReplaceAll(line, "\\", ""))
+			for i, w := range words {
+				if w != "leasehold" || i > 0 && words[i-1] != "&&" {
+					continue // what goes on from the line before, or follows from it
+				}
+				path, err := readExample(words[i+1:])
+				if err != nil {
+					t.Errorf("%s: %s: %v", c.CommandPath(), line, err)
+				}
+				if path == c.CommandPath() {
+					own++
+				}
+			}
+		}
+		if own == 0 {
+			t.Errorf("%s has no example", c.CommandPath())
+		}
+	}
+	walk(Commands())
+	if leaves < 80 {
+		t.Errorf("only %d commands were looked at", leaves)
+	}
+}
+
+// readExample returns the command that an example calls, whose flags it has read. It has a command
+// line of its own, since flags stay set.
+func readExample(words []string) (path string, err error) {
+	for i, w := range words {
+		if slices.Contains([]string{"--", "&&", "<", ">", "|", "#", "./backup.sh"}, w) {
+			words = words[:i]
+			break
+		}
+	}
+	cmd, rest, err := Commands().Find(words)
+	if err != nil {
+		return "", err
+	}
+	cmd.InitDefaultHelpFlag()
+	return cmd.CommandPath(), cmd.ParseFlags(rest)
+}
+
+// Goal: one list has all exit codes. Method: each constant is sought in its table.
+func TestExitCodesAreListed(t *testing.T) {
+	text, err := os.ReadFile("../../docs/command-line.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range []int{
+		exitFailure, exitConnection, exitInput, exitFeature, exitInterrupted, exitBadArgs, exitTaken,
+		exitNoCore, exitLost, exitOwn, exitCannot, exitNoSuch, exitDegraded,
+	} {
+		row := fmt.Sprintf(`(?m)^\|[^|]*\b%d\b[^|]*\||ends with .*\b%d for `, code, code)
+		if !regexp.MustCompile(row).Match(text) {
+			t.Errorf("docs/command-line.md does not list the exit code %d", code)
+		}
+	}
+}
