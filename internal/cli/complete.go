@@ -97,13 +97,17 @@ func (a *app) words(
 	if who.user != "" && who.password == "" && !strings.Contains(who.user, ":") {
 		return nil, nothing
 	}
-	a.flags.dialTimeout = min(a.flags.dialTimeout, wordPatience)
+	patience := wordPatience
+	if a.flags.set.Changed("command-timeout") {
+		patience = a.flags.commandTimeout
+	}
+	a.flags.dialTimeout = min(a.flags.dialTimeout, patience)
 	c, err := a.open()
 	if err != nil {
 		return nil, nothing
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), wordPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	found, err := list(ctx, c, typed)
 	if err != nil {
