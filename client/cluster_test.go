@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -330,13 +331,26 @@ func list(t *testing.T, c *client.Client) {
 		}))
 	}
 	var names []string
+	var some []lease.ID
 	for l, err := range c.List(ctx, leases.Filter{NamePrefix: "list/", Owner: "0"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		names = append(names, l.Name)
+		some = append(some, l.ID)
 	}
 	if fmt.Sprint(names) != "[list/0 list/2 list/4]" {
 		t.Errorf("listed %v", names)
+	}
+	slices.Sort(some)
+	var these []lease.ID
+	for l, err := range c.List(ctx, leases.Filter{IDs: append(some[1:], 99)}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		these = append(these, l.ID)
+	}
+	if !slices.Equal(these, some[1:]) {
+		t.Errorf("listed %v, not %v", these, some[1:])
 	}
 }

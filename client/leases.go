@@ -279,10 +279,14 @@ func (c *Client) List(ctx context.Context, f leases.Filter) iter.Seq2[leases.Inf
 }
 
 func listRequest(f leases.Filter, page string) *pb.ListRequest {
-	return &pb.ListRequest{
+	r := &pb.ListRequest{
 		NamePrefix: f.NamePrefix, Owner: f.Owner, Labels: f.Labels, Keys: f.Keys,
 		PageToken: page,
 	}
+	for _, id := range f.IDs {
+		r.Ids = append(r.Ids, int64(id))
+	}
+	return r
 }
 
 // Attach moves keys, which must exist, to a lease, in one revision, and leaves their values

@@ -100,6 +100,9 @@ type Filter struct {
 	NamePrefix string
 	Owner      string
 	Labels     map[string]string
+	// IDs are those of the leases; empty for all. At most 1,000, and not together with NamePrefix.
+	// It costs what these leases cost, not what all do.
+	IDs []lease.ID
 	// Keys asks for the keys, too.
 	Keys bool
 }

@@ -1495,7 +1495,11 @@ type ListRequest struct {
 	// The next_page_token of the page before.
 	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Asks for the keys, too.
-	Keys          bool `protobuf:"varint,6,opt,name=keys,proto3" json:"keys,omitempty"`
+	Keys bool `protobuf:"varint,6,opt,name=keys,proto3" json:"keys,omitempty"`
+	// Only these leases, at most 1,000: the list then costs what they cost, not what all leases do.
+	// It leaves out those that have ended. They come in the order of their IDs, so name_prefix must
+	// not be set.
+	Ids           []int64 `protobuf:"fixed64,7,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1570,6 +1574,13 @@ func (x *ListRequest) GetKeys() bool {
 		return x.Keys
 	}
 	return false
+}
+
+func (x *ListRequest) GetIds() []int64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
 }
 
 type ListResponse struct {
@@ -2647,7 +2658,7 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\x04keys\x18\x03 \x01(\bR\x04keys\"k\n" +
 	"\x10DescribeResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12)\n" +
-	"\x05lease\x18\x02 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\"\x8e\x02\n" +
+	"\x05lease\x18\x02 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\"\xa0\x02\n" +
 	"\vListRequest\x12\x1f\n" +
 	"\vname_prefix\x18\x01 \x01(\tR\n" +
 	"namePrefix\x12\x14\n" +
@@ -2656,7 +2667,8 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\x12\x12\n" +
-	"\x04keys\x18\x06 \x01(\bR\x04keys\x1a9\n" +
+	"\x04keys\x18\x06 \x01(\bR\x04keys\x12\x10\n" +
+	"\x03ids\x18\a \x03(\x10R\x03ids\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x01\n" +

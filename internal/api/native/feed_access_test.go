@@ -116,10 +116,17 @@ func TestRenewalDuringAChange(t *testing.T) {
 
 // A list has what its caller may see when it is told, and not when its leases were chosen.
 func TestListAfterARightIsTaken(t *testing.T) {
+	for _, r := range []*pb.ListRequest{{}, {Ids: []int64{1, 2, 3, 4}}} {
+		listAfterARightIsTaken(t, r)
+	}
+}
+
+func listAfterARightIsTaken(t *testing.T, r *pb.ListRequest) {
+	t.Helper()
 	n := guarded(t)
 	ctx := api.WithIdentity(t.Context(), login{n, "reader"})
 	list := func() int {
-		m, err := service(n, Options{}).List(ctx, &pb.ListRequest{})
+		m, err := service(n, Options{}).List(ctx, r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -31,12 +32,22 @@ func (s *leases) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 	if size == 0 {
 		size = maxPage
 	}
+	if err := checkIDs(r); err != nil {
+		return nil, err
+	}
 	after, err := readCursor(r)
 	if err != nil {
 		return nil, err
 	}
 	var view lease.View
-	if err := s.node.Inspect(ctx, func(l *lease.Lessor) { view = l.View() }); err != nil {
+	var named []lease.Info
+	if err := s.node.Inspect(ctx, func(l *lease.Lessor) {
+		if len(r.Ids) > 0 {
+			named = lookup(l, r.Ids)
+			return
+		}
+		view = l.View()
+	}); err != nil {
 		return nil, err
 	}
 	a := s.asker(ctx)
@@ -44,7 +55,7 @@ func (s *leases) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 		return nil, err
 	}
 	resp := &pb.ListResponse{Header: s.headerNow()}
-	page, more := choose(ctx, view, listing{r, a}, after, size)
+	page, more := choose(ctx, view, listing{r, a, named}, after, size)
 	if err := ctx.Err(); err != nil || len(page) == 0 {
 		return resp, err
 	}
@@ -65,6 +76,7 @@ func (s *leases) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 type listing struct {
 	*pb.ListRequest
 	asker
+	named []lease.Info // those that the request names by their IDs, in order
 }
 
 // matches reports whether a lease is asked for, and may be told.
@@ -96,6 +108,9 @@ func (s *leases) visible(
 func choose(
 	ctx context.Context, v lease.View, r listing, after cursor, size int,
 ) (page []lease.Info, more bool) {
+	if len(r.Ids) > 0 {
+		return r.those(after, size)
+	}
 	if r.NamePrefix == "" {
 		page = v.First(after.id, size+1, wanted(ctx, r))
 		return page[:min(size, len(page))], len(page) > size
@@ -114,6 +129,43 @@ func choose(
 		page = append(page, info)
 	}
 	return page, false
+}
+
+// those returns a page of the leases that the request names by their IDs, and whether there are
+// more.
+func (l listing) those(after cursor, size int) (page []lease.Info, more bool) {
+	for i := range l.named {
+		info := &l.named[i]
+		if info.ID <= after.id || !l.matches(info) {
+			continue
+		}
+		if len(page) == size {
+			return page, true
+		}
+		page = append(page, *info)
+	}
+	return page, false
+}
+
+// checkIDs says what cannot be of a request that names leases by their IDs.
+func checkIDs(r *pb.ListRequest) error {
+	switch {
+	case len(r.Ids) > maxPage:
+		return invalid("%d ids are more than %d", len(r.Ids), maxPage)
+	case len(r.Ids) > 0 && r.NamePrefix != "":
+		return invalid("ids and name_prefix must not be set together")
+	}
+	return nil
+}
+
+// lookup returns those of some leases that are there, in the order of their IDs, each once.
+func lookup(l *lease.Lessor, ids []int64) (out []lease.Info) {
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+		if info, ok := l.Lookup(lease.ID(id)); ok {
+			out = append(out, info)
+		}
+	}
+	return out
 }
 
 // wanted returns what picks the leases of a page out of all: nil if any will do. Once the

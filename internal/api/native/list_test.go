@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -73,6 +75,8 @@ func TestPageToken(t *testing.T) {
 		{NamePrefix: "n", Owner: "o"},
 		{Labels: map[string]string{"a": "b"}},
 		{Labels: map[string]string{"ab": ""}},
+		{Ids: []int64{1}},
+		{Ids: []int64{1, 2}},
 	}
 	places := []cursor{{id: 1}, {id: 1<<63 - 1, name: "n\x00\xff"}, {id: 77, name: "name"}}
 	for i, from := range queries {
@@ -147,4 +151,59 @@ func TestListsUnread(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+// TestListTheseLeases: a list by IDs has those that are there, each once and in order, also over
+// several pages, and meets the other conditions.
+func TestListTheseLeases(t *testing.T) {
+	n := newNode()
+	s := service(n, Options{})
+	for id := range int64(10) {
+		owner := "even"
+		if id%2 == 0 {
+			owner = "odd"
+		}
+		grant(t, s, &pb.GrantRequest{TtlMs: 5000, Id: id + 1, Owner: owner})
+	}
+	for _, c := range []struct {
+		r    *pb.ListRequest
+		want string
+	}{
+		{&pb.ListRequest{Ids: []int64{7, 3, 99, 7, -1, 0}}, "3 7"},
+		{&pb.ListRequest{Ids: []int64{99}}, ""},
+		{&pb.ListRequest{Ids: []int64{1, 2, 3, 4}, Owner: "even"}, "2 4"},
+		{&pb.ListRequest{Ids: []int64{9, 8, 7, 6, 5}, PageSize: 2}, "5 6, 7 8, 9"},
+		{&pb.ListRequest{Ids: []int64{9, 8}, PageSize: 2}, "8 9"},
+	} {
+		var pages []string
+		for {
+			resp, err := s.List(t.Context(), c.r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var page []string
+			for _, l := range resp.Leases {
+				page = append(page, fmt.Sprint(l.Id))
+				if l.RemainingMs == 0 {
+					t.Errorf("nothing is left of lease %d", l.Id)
+				}
+			}
+			pages = append(pages, strings.Join(page, " "))
+			if c.r.PageToken = resp.NextPageToken; c.r.PageToken == "" {
+				break
+			}
+		}
+		if got := strings.Join(pages, ", "); got != c.want {
+			t.Errorf("%v: %q, not %q", c.r, got, c.want)
+		}
+	}
+	for _, bad := range []*pb.ListRequest{
+		{Ids: []int64{1}, NamePrefix: "a"},
+		{Ids: make([]int64, maxPage+1)},
+		{Ids: []int64{1}, PageToken: cursor{id: 1}.token(&pb.ListRequest{Ids: []int64{2}})},
+	} {
+		if _, err := s.List(t.Context(), bad); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%d ids, prefix %q: %v", len(bad.Ids), bad.NamePrefix, err)
+		}
+	}
 }

@@ -76,5 +76,8 @@ func checksum(r *pb.ListRequest, place []byte) uint32 {
 		add(k)
 		add(r.Labels[k])
 	}
+	for _, id := range r.Ids {
+		b = binary.BigEndian.AppendUint64(b, uint64(id))
+	}
 	return crc32.Checksum(append(b, place...), castagnoli)
 }
