@@ -243,6 +243,10 @@ type Compaction struct {
 type HTTP struct {
 	// Gateway serves the JSON gateway under /v3/. Default true.
 	Gateway bool
+	// UI says what the page for people under /ui/ offers, which needs the gateway: "off", there is
+	// none; "read-only", it shows, and offers nothing that changes something; or "on". That
+	// protects nothing: what a user may do, access control says. Default "on".
+	UI string
 	// Pprof serves /debug/pprof/. Default false.
 	Pprof bool
 	// CORS lists the origins, beside its own, whose pages browsers may let call this member; "*"
@@ -253,6 +257,18 @@ type HTTP struct {
 	// rebinding; "*" is all. Default none: all, but to a loopback address only addresses,
 	// localhost, and the hosts of AdvertiseClient.
 	HostWhitelist []string
+}
+
+// The values of HTTP.UI.
+const (
+	uiOff, uiReadOnly, uiOn = "off", "read-only", "on"
+)
+
+func (h *HTTP) check() error {
+	if !slices.Contains([]string{uiOff, uiReadOnly, uiOn}, h.UI) {
+		return fmt.Errorf("--ui %q is not one of off, read-only, on", h.UI)
+	}
+	return nil
 }
 
 // maxElectionTimeout is etcd's: beyond it a dead leader goes unnoticed for so
@@ -307,7 +323,7 @@ func DefaultConfig() Config {
 		},
 		Compaction:            Compaction{Mode: PeriodicCompaction, Period: time.Hour, Revisions: 10_000},
 		WatchProgressInterval: 10 * time.Minute,
-		HTTP:                  HTTP{Gateway: true},
+		HTTP:                  HTTP{Gateway: true, UI: uiOn},
 		Logger:                slog.New(slog.DiscardHandler),
 	}
 }
@@ -333,7 +349,7 @@ func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtu
 func (c Config) Validate() error {
 	for _, check := range []func() error{
 		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.Limits.check, c.checkCompaction,
-		c.Access.check,
+		c.Access.check, c.HTTP.check,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("%w: %w", ErrConfig, err)

@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/api/ui"
 	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/api/web/leaseholdgw"
 	"leasehold.dev/internal/fsm"
@@ -272,6 +273,9 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 			leaseholdgw.RegisterLeaseServiceHandler,
 			leaseholdgw.RegisterAccessServiceHandler,
 			leaseholdgw.RegisterStoreServiceHandler,
+		}
+		if s.cfg.HTTP.UI != uiOff { // a page that could ask nothing is of no use
+			o.UI = ui.New(s.cfg.HTTP.UI == uiReadOnly)
 		}
 	}
 	return o

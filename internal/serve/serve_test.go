@@ -127,6 +127,8 @@ func TestSyntax(t *testing.T) {
 		{"--name -a", name, "-a"},
 		{"--name a --data-dir d", func(c server.Config) any { return c.DataDir }, "d"},
 		{"--name a", func(c server.Config) any { return c.DataDir }, "a.leasehold"},
+		{"", ui, "on"},
+		{"--ui=read-only", ui, "read-only"},
 		{"--enable-pprof", pprofOn, true},
 		{"-enable-pprof", pprofOn, true},
 		{"--enable-pprof=true --name a", pprofOn, true},
@@ -185,6 +187,7 @@ func TestSyntax(t *testing.T) {
 }
 
 func name(c server.Config) any     { return c.Name }
+func ui(c server.Config) any       { return c.HTTP.UI }
 func pprofOn(c server.Config) any  { return c.HTTP.Pprof }
 func election(c server.Config) any { return c.Raft.ElectionTimeout }
 func quota(c server.Config) any    { return c.Limits.QuotaBackendBytes }

@@ -20,7 +20,7 @@ var house = [][]string{
 	{"internal/cli", "internal/serve"},
 	{"internal/load", "internal/draw"},
 	{"server"},
-	{"internal/api/etcd", "internal/api/native", "internal/api/web"},
+	{"internal/api/etcd", "internal/api/native", "internal/api/web", "internal/api/ui"},
 	{"internal/sim"},
 	{"internal/api"},
 	{

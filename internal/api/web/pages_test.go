@@ -94,20 +94,21 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Goal: what is off is not served, what is on is, and a page for people has
+// Goal: what is off is not served, what is on is, and the page for people has
 // its place.
 func TestOptions(t *testing.T) {
 	s := start(t, func(o *Options) {
 		_ = o.Conn.Close() // nobody calls it
 		o.Conn, o.Gatherer, o.Health, o.Versions = nil, nil, nil, nil
 		o.Pprof = true
-		o.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.UI = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "page "+r.URL.Path)
 		})
 	})
 	for path, want := range map[string]string{
-		"/": "page /", "/x": "page /x", "/v3/kv/put": "page /v3/kv/put", "/health": "page /health",
-		"/metrics": "page /metrics", "/debug/pprof/": "goroutine",
+		"/": "Not Found", "/x": "Not Found", "/v3/kv/put": "Not Found", "/health": "Not Found",
+		"/metrics": "Not Found", "/debug/pprof/": "goroutine",
+		"/ui": "page /ui", "/ui/": "page /ui/", "/ui/app.js": "page /ui/app.js", "/uix": "Not Found",
 	} {
 		if got := s.ask(t, "GET", path, ""); !strings.Contains(got.body, want) {
 			t.Errorf("%s: %q", path, got.body)
@@ -153,6 +154,31 @@ func TestAccess(t *testing.T) {
 		allowed := got.header.Get("Access-Control-Allow-Origin")
 		if got.status != c.status || allowed != c.allowed {
 			t.Errorf("%+v: %d, allowed %q", c, got.status, allowed)
+		}
+	}
+}
+
+// Goal: the page for people is under the same guard as the rest: a name that was made to resolve to
+// this machine does not get it, and what a page of another origin sends does not reach it.
+func TestGuardOfUI(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.UI = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "page")
+		})
+	})
+	for _, c := range []struct {
+		method, path, host, origin string
+		status                     int
+	}{
+		{"GET", "/ui/", "localhost:2379", "", 200},
+		{"GET", "/ui/app.js", "127.0.0.1:2379", "", 200},
+		{"GET", "/ui/", "evil.example", "", 421},
+		{"GET", "/ui", "evil.example:2379", "", 421},
+		{"POST", "/ui/", "localhost:2379", "https://evil.example", 403},
+	} {
+		got := s.ask(t, c.method, c.path, "", "Host", c.host, "Origin", c.origin)
+		if got.status != c.status || (got.body == "page") != (c.status == 200) {
+			t.Errorf("%+v: %d %s", c, got.status, got.body)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package web is the HTTP side of a client port: the JSON gateway under /v3/,
-// /version, /health, /livez, /readyz, /metrics, and, if asked for,
+// /version, /health, /livez, /readyz, /metrics, the page for people under /ui/, and, if asked for,
 // /debug/pprof. What it answers, and how, is etcd's, so that etcd's probes,
 // dashboards and HTTP clients work unchanged.
 //
@@ -89,8 +89,8 @@ type Options struct {
 	GRPC http.Handler
 	// Requests has the accounts of requests that are not complete. Default: one of its own.
 	Requests *listen.Requests
-	// Page answers "/" and everything below it that nothing else answers.
-	Page http.Handler
+	// UI answers "/ui" and everything below "/ui/": the page for people.
+	UI http.Handler
 	// Pprof serves /debug/pprof/.
 	Pprof bool
 	// CORS lists the origins, beside its own, whose pages browsers may let call this
@@ -134,11 +134,11 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	if o.Page != nil {
-		mux.Handle("/", o.Page)
-	} else {
-		mux.HandleFunc("/", notFound)
+	if o.UI != nil {
+		mux.Handle("/ui", o.UI)
+		mux.Handle("/ui/", o.UI)
 	}
+	mux.HandleFunc("/", notFound)
 	return o.dispatch(o.guard(mux)), nil
 }
 

@@ -1,0 +1,166 @@
+// What the page can do. Each act says what will happen, and is bound to what was shown: a lease by
+// its token, a key by its mod revision. If that has changed, nothing is done.
+
+import { html } from "./vendor/htm-preact.js";
+import { call, Failure } from "./api.js";
+import { ask } from "./ask.js";
+import { Name } from "./parts.js";
+import { duration, escaped, fromBase64, hexID, shown, toBase64, utf8 } from "./text.js";
+
+const some = 8; // keys that a question names
+
+const refuse = (message) => {
+  throw new Error(message);
+};
+
+// ttlOf reads the TTL of a form.
+function ttlOf(text) {
+  const ttl = duration(text);
+  return ttl > 0 ? ttl : refuse("The TTL must be a time, such as 10s, 500ms or 2m.");
+}
+
+// labelsOf reads labels, one a line.
+function labelsOf(text) {
+  const out = {};
+  for (const line of text.split("\n").map((l) => l.trim()).filter(Boolean)) {
+    const at = line.indexOf("=");
+    if (at < 1) refuse("A label must be name=value: " + escaped(line));
+    out[line.slice(0, at)] = line.slice(at + 1);
+  }
+  return out;
+}
+
+const ttlHint = "a number of seconds, or with a unit: 500ms, 2m, 1h";
+
+// grant grants a lease. It is for trying, and for names that are to be kept free for a while.
+export const grant = () => ask({
+  title: "Grant a lease",
+  text: "A lease is granted, and is yours. The page does not renew it: it ends after its TTL " +
+    "unless another program renews it by its ID and token.",
+  fields: [
+    { name: "ttl", label: "TTL", value: "60s", hint: ttlHint },
+    { name: "name", label: "Name", hint: "may be empty; one live lease at a time has it" },
+    { name: "owner", label: "Owner", hint: "may be empty" },
+    { name: "labels", label: "Labels", kind: "lines", hint: "name=value, one a line" },
+  ],
+  verb: "Grant",
+  act: async (f) => {
+    const r = await call("v1/leases/grant", {
+      ttl_ms: ttlOf(f.ttl), name: f.name, owner: f.owner, labels: labelsOf(f.labels),
+    });
+    location.hash = "#/lease/" + hexID(r.lease.id);
+  },
+});
+
+// What keys go with a lease, for a question.
+const going = (l) => {
+  const n = Number(l.key_count || 0);
+  if (n === 0) return html`<p>No keys go with it.</p>`;
+  const list = (l.keys || []).slice(0, some);
+  return html`<p>${n === 1 ? "1 key goes" : n + " keys go"} with it:</p>
+    <ul>${list.map((k) => html`<li><${Name} text=${shown(fromBase64(k))} /></li>`)}
+    ${n > list.length && html`<li>and ${n - list.length} more</li>`}</ul>`;
+};
+
+// told turns the reason of one lease's result into an error.
+function told(reason) {
+  switch (reason) {
+    case undefined:
+    case "REASON_UNSPECIFIED":
+      return;
+    case "REASON_LEASE_NOT_FOUND":
+      refuse("Nothing was done: the lease has ended, or has another token than was shown.");
+      break;
+    case "REASON_PERMISSION_DENIED":
+      refuse("You may not do this. Nothing was done.");
+      break;
+    case "REASON_UNKNOWN_OUTCOME":
+      refuse("It is not known whether this was done. Look again before you repeat it.");
+      break;
+    default:
+      refuse("It was not done (" + reason.replace("REASON_", "").toLowerCase() + "). Try again.");
+  }
+}
+
+// revoke ends a lease that is shown.
+export const revoke = (l) => ask({
+  title: "Revoke lease " + hexID(l.id),
+  text: html`<p>The lease ends now, whatever is left of its TTL. Its holder
+    ${" "}<${Name} text=${l.owner || "(it names no owner)"} /> learns it with its next renewal, and
+    may act on for so long.</p>
+    ${l.name && html`<p>Its name is free at once: <${Name} text=${l.name} /></p>`}
+    <${() => going(l)} />`,
+  verb: "Revoke",
+  act: async () => {
+    const r = await call("v1/leases/revoke", { leases: [{ id: l.id, token: l.token }] });
+    told(r.results?.[0]?.reason);
+  },
+});
+
+// changeTTL gives a lease that is shown another TTL.
+export const changeTTL = (l) => ask({
+  title: "Change the TTL of lease " + hexID(l.id),
+  text: html`<p>The lease gets another TTL, which runs anew from now. Its holder counts by the old
+    one until it learns of this: a shorter TTL may end the lease while the holder still relies on
+    it. Do this only for a holder that knows.</p>`,
+  fields: [{
+    name: "ttl", label: "TTL", value: Number(l.ttl_ms || 0) / 1000 + "s", hint: ttlHint,
+  }],
+  verb: "Change",
+  act: async (f) => {
+    const lease = { id: l.id, token: l.token };
+    await call("v1/leases/ttl", { lease, ttl_ms: ttlOf(f.ttl) });
+  },
+});
+
+// txn does operations on a key if it is as it was shown: at its mod revision, 0 for no such key.
+async function txn(key, revision, op) {
+  const r = await call("v1/store/txn", {
+    compare: [{ relation: "RELATION_EQUAL", key, mod_revision: String(revision) }],
+    success: [op],
+  });
+  if (!r.succeeded) {
+    throw new Failure(409, {
+      message: "Nothing was done: the key has changed since it was shown.",
+    });
+  }
+}
+
+// deleteKey deletes a key that is shown.
+export const deleteKey = (kv) => ask({
+  title: "Delete a key",
+  text: html`<p>The key goes, unless it has changed since it was shown:</p>
+    <p><${Name} text=${shown(fromBase64(kv.key))} /></p>
+    ${Number(kv.lease || 0) !== 0 && html`<p>It is on lease ${hexID(kv.lease)}. If it is a ticket
+      of a lock or an election, its holder loses that at once.</p>`}`,
+  verb: "Delete",
+  act: () => txn(kv.key, kv.mod_revision, { delete_range: { key: kv.key } }),
+});
+
+// putKey gives a key that is shown another value. It keeps its lease.
+export const putKey = (kv, text) => ask({
+  title: "Put another value",
+  text: html`<p>The key gets this value, unless it has changed since it was shown. Its lease
+    stays.</p><p><${Name} text=${shown(fromBase64(kv.key))} /></p>`,
+  fields: [{ name: "value", label: "Value", kind: "lines", value: text }],
+  verb: "Put",
+  act: (f) => txn(kv.key, kv.mod_revision, {
+    put: { key: kv.key, value: toBase64(utf8(f.value)), ignore_lease: true },
+  }),
+});
+
+// newKey puts a key that is not there.
+export const newKey = (prefix) => ask({
+  title: "Put a new key",
+  text: "A key is put that is on no lease. If it is there already, nothing is done.",
+  fields: [
+    { name: "key", label: "Key", value: prefix },
+    { name: "value", label: "Value", kind: "lines" },
+  ],
+  verb: "Put",
+  act: (f) => {
+    if (!f.key) refuse("The key must not be empty.");
+    const key = toBase64(utf8(f.key));
+    return txn(key, 0, { put: { key, value: toBase64(utf8(f.value)) } });
+  },
+});

@@ -1,0 +1,143 @@
+// The member's JSON API, as the user who is logged in. All addresses are relative to the page, so
+// that it works behind a prefix.
+
+// root is where the API is: one step above /ui/.
+const root = new URL("../", document.baseURI);
+
+// answersWithin is how long a call may take. It is above what the server needs to say that it does
+// not know.
+const answersWithin = 20_000;
+
+// The login stays in this tab, and ends with it.
+const key = "leasehold.login";
+
+let login = JSON.parse(sessionStorage.getItem(key) || "null");
+
+// who returns the login, null if there is none: {user, token}.
+export const who = () => login;
+
+function keep(l) {
+  login = l;
+  if (l) sessionStorage.setItem(key, JSON.stringify(l));
+  else sessionStorage.removeItem(key);
+  globalThis.dispatchEvent(new Event("login"));
+}
+
+// Failure is an answer that is an error, or none at all: then lost is set.
+export class Failure extends Error {
+  constructor(status, body) {
+    super(body?.message || "the member answered with status " + status);
+    this.status = status;
+    this.lost = status === 0 || status === 502 || status === 503 || status === 504;
+    const detail = body?.details?.find((d) => d["@type"]?.endsWith("leasehold.v1.Error"));
+    this.reason = detail?.reason || "";
+    // etcd's API says 400 to a call without a login.
+    this.anonymous = status === 401 || /user name is empty|invalid auth token/.test(this.message);
+    this.denied = status === 403;
+  }
+}
+
+const headers = () => {
+  const h = { "Content-Type": "application/json" };
+  if (login) h.Authorization = login.token;
+  return h;
+};
+
+async function ask(path, options) {
+  try {
+    return await fetch(new URL(path, root), {
+      cache: "no-store", credentials: "same-origin", redirect: "error", ...options,
+    });
+  } catch (err) {
+    if (options.signal?.aborted && err.name === "AbortError") throw err;
+    throw new Failure(0, { message: "the member does not answer" });
+  }
+}
+
+async function failure(answer) {
+  let body = null;
+  try {
+    body = await answer.json();
+  } catch {
+    // Not of the API: a proxy's.
+  }
+  const f = new Failure(answer.status, body);
+  if (f.anonymous && login) keep(null);
+  return f;
+}
+
+// call asks once, and returns the answer.
+export async function call(path, body = {}, signal) {
+  const late = AbortSignal.timeout(answersWithin);
+  const answer = await ask(path, {
+    method: "POST", headers: headers(), body: JSON.stringify(body),
+    signal: signal ? AbortSignal.any([signal, late]) : late,
+  });
+  if (!answer.ok) throw await failure(answer);
+  try {
+    return await answer.json();
+  } catch {
+    throw new Failure(0, { message: "the answer broke off" });
+  }
+}
+
+// get reads a page of the member. An answer that is an error is an answer, too.
+export async function get(path) {
+  const answer = await ask(path, { signal: AbortSignal.timeout(answersWithin) });
+  return { status: answer.status, text: await answer.text() };
+}
+
+// statuses are those of HTTP for the codes by which a stream ends.
+const statuses = { 3: 400, 7: 403, 14: 503, 16: 401 };
+
+// stream asks, and yields each message as it comes.
+export async function* stream(path, body, signal) {
+  const answer = await ask(path, {
+    method: "POST", headers: headers(), body: JSON.stringify(body), signal,
+  });
+  if (!answer.ok) throw await failure(answer);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    let part;
+    try {
+      part = await reader.read();
+    } catch (err) {
+      if (signal?.aborted) throw err;
+      throw new Failure(0, { message: "the stream broke off" });
+    }
+    if (part.done) return;
+    const lines = (rest + part.value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (!line) continue;
+      const message = JSON.parse(line);
+      if (message.error) throw new Failure(statuses[message.error.code] || 500, message.error);
+      yield message.result;
+    }
+  }
+}
+
+// logIn logs in by a password.
+export async function logIn(user, password) {
+  const r = await call("v3/auth/authenticate", { name: user, password });
+  keep({ user, token: r.token });
+}
+
+// useToken logs in by a token that something else made. Who it is for is only for show.
+export function useToken(token) {
+  keep({ user: subject(token), token: token.trim() });
+}
+
+// logOut forgets the login.
+export const logOut = () => keep(null);
+
+function subject(token) {
+  try {
+    const part = token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/");
+    const claims = JSON.parse(atob(part));
+    return String(claims.username || claims.sub || "");
+  } catch {
+    return ""; // a token that does not say it
+  }
+}

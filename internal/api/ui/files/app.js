@@ -1,0 +1,130 @@
+// The frame of the page: which view is seen, who is logged in, and whether what is shown is
+// confirmed by the cluster.
+
+import { html, render, useEffect, useState } from "./vendor/htm-preact.js";
+import { call, who } from "./api.js";
+import { Live, now } from "./live.js";
+import { Questions } from "./ask.js";
+import { span } from "./text.js";
+import { useChanges, useEvery } from "./parts.js";
+import { Overview } from "./view_overview.js";
+import { LeasesView } from "./view_leases.js";
+import { LeaseView } from "./view_lease.js";
+import { EventsView } from "./view_events.js";
+import { QueuesView } from "./view_queues.js";
+import { KeysView } from "./view_keys.js";
+import { AccessView } from "./view_access.js";
+
+const tabs = [
+  ["overview", "Overview", Overview],
+  ["leases", "Leases", LeasesView],
+  ["events", "Events", EventsView],
+  ["queues", "Locks and elections", QueuesView],
+  ["keys", "Keys", KeysView],
+  ["access", "Access", AccessView],
+];
+const views = new Map([...tabs.map(([path, , view]) => [path, view]), ["lease", LeaseView]]);
+
+const live = new Live();
+live.start();
+addEventListener("login", () => live.start());
+
+// The addresses of all members, as the cluster tells them: for when this one is gone.
+let members = [];
+
+async function learnMembers() {
+  try {
+    const r = await call("v3/cluster/member/list", { linearizable: false });
+    members = (r.members || []).map((m) => ({ name: m.name || m.ID, urls: m.clientURLs || [] }));
+  } catch {
+    // What is known stays.
+  }
+}
+
+const place = () => {
+  const [view, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
+  return { view: views.has(view) ? view : "overview", rest: rest.join("/") };
+};
+
+// Elsewhere has links to the pages of the other members. The browser lets this page call only the
+// member that it came from, so it cannot go there by itself.
+function Elsewhere() {
+  const others = members.flatMap((m) =>
+    m.urls.filter((u) => /^https?:/.test(u) && new URL(u).host !== location.host)
+      .map((u) => ({ name: m.name, href: new URL("ui/" + location.hash, u).href })));
+  if (others.length === 0) return null;
+  return html`<span>Other members:${" "}
+    ${others.map((o) => html`<a key=${o.href} href=${o.href} rel="noreferrer"><bdi>${o.name}</bdi></a> `)}
+  </span>`;
+}
+
+// Confirmed says in a line whether the cluster stands behind what is shown.
+function Confirmed() {
+  useChanges(live);
+  useEvery(1000);
+  const age = span(now() - live.since);
+  switch (live.state) {
+    case "live":
+      return html`<p class="line" role="status" data-state="live">Connected to${" "}
+        <bdi>${location.host}</bdi>.</p>`;
+    case "lost":
+      return html`<p class="line warn" role="status" data-state="lost">
+        <strong>This member has been lost for ${age}. The page tries again.</strong>
+        ${" "}What is shown is what it said last. ${live.failure ? live.failure.message + ". " : ""}
+        <${Elsewhere} /></p>`;
+    case "denied":
+      return html`<p class="line warn" role="status" data-state="denied">
+        ${live.failure?.anonymous ? html`Log in: ` : html`${live.failure?.message}: `}
+        <a href="#/access">who am I?</a></p>`;
+    default:
+      return html`<p class="line" role="status" data-state=${live.state}>
+        Reading the leases, ${live.listed} so far.</p>`;
+  }
+}
+
+function App() {
+  const [at, go] = useState(place);
+  const [login, setLogin] = useState(who);
+  useEffect(() => {
+    const moved = () => go(place());
+    const changed = () => {
+      setLogin(who());
+      learnMembers();
+    };
+    addEventListener("hashchange", moved);
+    addEventListener("login", changed);
+    learnMembers();
+    return () => {
+      removeEventListener("hashchange", moved);
+      removeEventListener("login", changed);
+    };
+  }, []);
+  const tab = at.view === "lease" ? "leases" : at.view;
+  const name = tabs.find(([path]) => path === tab)[1];
+  useEffect(() => {
+    document.title = name + " · Leasehold";
+  }, [name]);
+  const View = views.get(at.view);
+  // A view begins anew for another user: nothing of the one before stays on the screen.
+  return html`
+    <a class="skip" href="#main" onClick=${(e) => {
+      e.preventDefault();
+      document.getElementById("main").focus();
+    }}>To the content</a>
+    <header>
+      <span class="brand">Leasehold</span>
+      <nav aria-label="Views">
+        ${tabs.map(([path, title]) => html`<a key=${path} href=${"#/" + path}
+          aria-current=${path === tab ? "page" : null}>${title}</a>`)}
+      </nav>
+      <a class="me" href="#/access">${login ? html`<bdi>${login.user || "by token"}</bdi>` : "not logged in"}</a>
+    </header>
+    <${Confirmed} />
+    <main id="main" tabindex="-1">
+      <h1>${name}</h1>
+      <${View} key=${at.view + (login?.token || "")} live=${live} rest=${at.rest} />
+    </main>
+    <${Questions} />`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,61 @@
+// How the cluster is, in one word, by the rules of "leasehold status". That command asks every
+// member; a page can ask only the one that it came from, and judges by what that one knows.
+
+// lagEntries and fullPart are those of the command.
+const lagEntries = 10_000;
+const fullPart = 0.8;
+
+// parse reads the text of /metrics: by name, a list of {labels, value}.
+export function parse(text) {
+  const out = new Map();
+  for (const line of text.split("\n")) {
+    const m = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line);
+    if (!m) continue;
+    const labels = {};
+    for (const [, k, v] of (m[2] || "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)) {
+      labels[k] = v.replace(/\\(.)/g, (_, c) => (c === "n" ? "\n" : c));
+    }
+    if (!out.has(m[1])) out.set(m[1], []);
+    out.get(m[1]).push({ labels, value: Number(m[3]) });
+  }
+  return out;
+}
+
+// sum adds up the values of one metric.
+export const sum = (metrics, name) =>
+  (metrics.get(name) || []).reduce((n, x) => n + x.value, 0);
+
+// judge returns the word, and the reasons. What it takes: health, the answer of /health; status,
+// that of /v3/maintenance/status, or null; metrics; and members, a list of {id, name} in hex.
+export function judge({ health, status, metrics, members }) {
+  const reasons = [];
+  const name = (id) => members.find((m) => m.id === id)?.name || id;
+  let down = false;
+  if (health.health !== "true" && !/^ALARM/.test(health.reason || "")) {
+    down = true;
+    reasons.push("it does not serve: " + (health.reason || "the member does not say why"));
+  }
+  if (sum(metrics, "etcd_server_has_leader") === 0) {
+    down = true;
+    reasons.push("this member knows no leader");
+  }
+  for (const { labels, value } of metrics.get("etcd_network_active_peers") || []) {
+    if (value === 0) reasons.push(name(labels.Remote) + " is not connected to this member");
+  }
+  for (const { labels, value } of metrics.get("leasehold_member_lag_entries") || []) {
+    if (value > lagEntries) reasons.push(name(labels.member) + " is " + value + " entries behind");
+  }
+  const behind = sum(metrics, "etcd_server_proposals_committed_total") -
+    sum(metrics, "etcd_server_proposals_applied_total");
+  if (behind > lagEntries) reasons.push("this member is " + behind + " entries behind");
+  const quota = Number(status?.dbSizeQuota || 0);
+  const state = Number(status?.dbSizeInUse || 0);
+  if (quota > 0 && state > fullPart * quota) {
+    reasons.push("the state takes " + Math.floor((state * 100) / quota) + "% of the quota");
+  }
+  for (const { labels, value } of metrics.get("leasehold_alarm") || []) {
+    if (value > 0) reasons.push("alarm: " + labels.alarm);
+  }
+  const word = down ? "down" : reasons.length > 0 ? "degraded" : "healthy";
+  return { word, reasons };
+}

@@ -1,0 +1,275 @@
+// What the page knows of leases: one stream of events, the log of what it told, and the leases
+// themselves. The page never ticks for a lease. It keeps what the cluster last said, and when the
+// page asked for that.
+
+import { call, stream } from "./api.js";
+import { hexID } from "./text.js";
+
+// A lease that nobody renews is told of when it has no more than this left.
+const expiringWithin = 5000;
+
+// The log keeps so many events; older ones go.
+const maxLog = 20_000;
+
+const pageSize = 1000;
+
+// now is the page's clock. It runs on while the machine's time of day is set.
+export const now = () => performance.now();
+
+export class Live {
+  leases = new Map(); // by ID: a lease as the API tells it, with asked and heard
+  log = [];
+  seq = "0"; // of the last event
+  state = "begins"; // "begins", "lists", "live", "lost" or "denied"
+  since = now(); // when that began
+  failure = null; // why it is lost, or denied
+  listed = 0;
+  missed = false; // some events were forgotten before the page could read them
+  changed = 0; // rises with every change of the leases
+  logged = 0; // rises with every event
+
+  #listeners = new Set();
+  #gone = new Map(); // IDs and tokens of leases that ended while the page lists
+  #waiting = false;
+  #abort = null;
+
+  // subscribe calls f after changes, at most once for each picture of the browser.
+  subscribe(f) {
+    this.#listeners.add(f);
+    return () => this.#listeners.delete(f);
+  }
+
+  // tell says that something has changed.
+  tell() {
+    if (this.#waiting) return;
+    this.#waiting = true;
+    const go = () => {
+      this.#waiting = false;
+      for (const f of this.#listeners) f();
+    };
+    // A page that is not seen makes no pictures, and does not need to be up to date.
+    if (document.hidden) setTimeout(go, 1000);
+    else requestAnimationFrame(go);
+  }
+
+  // start begins anew, as after a login.
+  start() {
+    this.stop();
+    this.leases.clear();
+    this.log = [];
+    this.seq = "0";
+    this.missed = false;
+    this.changed++;
+    this.#abort = new AbortController();
+    this.#run(this.#abort.signal);
+  }
+
+  // stop ends all that is under way.
+  stop() {
+    this.#abort?.abort();
+  }
+
+  #set(state, failure = null) {
+    if (state !== this.state) this.since = now();
+    this.state = state;
+    this.failure = failure;
+    this.tell();
+  }
+
+  // run follows the events. After a break it goes on behind the last one; if that is forgotten, it
+  // begins with the present and lists all leases again.
+  async #run(signal) {
+    let fresh = true;
+    for (let pause = 500; !signal.aborted; pause = Math.min(pause * 2, 8000)) {
+      try {
+        if (fresh) this.#set("begins");
+        const ask = { expiring_within_ms: expiringWithin };
+        if (!fresh) Object.assign(ask, { after: this.seq, resume: true });
+        for await (const m of stream("v1/leases/events", ask, signal)) {
+          if (fresh) {
+            // The events are followed first, and then the leases are listed: nothing is missed.
+            fresh = false;
+            this.seq = m.seq || "0";
+            this.#set("lists");
+            this.#list(signal);
+            this.#history(this.seq, signal);
+          } else if (this.state === "lost") {
+            this.#set("live");
+          }
+          pause = 500;
+          for (const e of m.events || []) this.#take(e);
+          this.seq = m.seq || this.seq;
+        }
+      } catch (err) {
+        if (signal.aborted) return;
+        if (err.anonymous || err.denied) {
+          this.#set("denied", err);
+          return;
+        }
+        if (err.reason === "REASON_COMPACTED") {
+          fresh = true;
+          this.missed = true;
+        }
+        this.#set("lost", err);
+      }
+      if (signal.aborted) return;
+      if (this.state !== "lost") this.#set("lost"); // the member ended the stream
+      await new Promise((done) => setTimeout(done, pause));
+    }
+  }
+
+  // list reads all leases, page by page.
+  async #list(signal) {
+    this.#gone = new Map();
+    this.listed = 0;
+    const seen = new Set();
+    let token = "";
+    while (!signal.aborted) {
+      const asked = now();
+      try {
+        const r = await call("v1/leases/list", { page_size: pageSize, page_token: token }, signal);
+        for (const l of r.leases || []) {
+          seen.add(l.id);
+          if (this.#gone.get(l.id) !== l.token) this.learn(l, asked);
+        }
+        this.listed += (r.leases || []).length;
+        this.changed++;
+        this.tell();
+        token = r.next_page_token || "";
+        if (token) continue;
+      } catch (err) {
+        if (signal.aborted || err.anonymous || err.denied) return;
+        await new Promise((done) => setTimeout(done, 1000));
+        continue;
+      }
+      for (const [id, l] of this.leases) if (!seen.has(id) && l.heard < asked) this.#drop(id);
+      this.#gone = null;
+      if (this.state === "lists") this.#set("live");
+      return;
+    }
+  }
+
+  // history reads what happened before the page began, as far as the member remembers it.
+  async #history(until, signal) {
+    const old = [];
+    const end = BigInt(until);
+    if (end === 0n) return;
+    const stopped = new AbortController();
+    const both = AbortSignal.any([signal, stopped.signal]);
+    for (const after of [0n, end > 1000n ? end - 1000n : 0n]) {
+      try {
+        const ask = { after: after.toString(), resume: true };
+        for await (const m of stream("v1/leases/events", ask, both)) {
+          for (const e of m.events || []) {
+            if (BigInt(e.seq || 0) <= end) old.push({ ...e, at: 0 });
+          }
+          if (BigInt(m.seq || 0) >= end) break;
+        }
+        break;
+      } catch {
+        if (signal.aborted) return;
+        old.length = 0; // forgotten: a shorter history may not be
+      }
+    }
+    stopped.abort();
+    this.log = old.concat(this.log).slice(-maxLog);
+    this.logged++;
+    this.tell();
+  }
+
+  // learn takes what an answer says of a lease, and when that was asked for. An answer that is
+  // older than what is known changes nothing.
+  learn(l, asked) {
+    const known = this.leases.get(l.id);
+    if (known) {
+      if (BigInt(known.token || 0) > BigInt(l.token || 0)) return;
+      if (known.asked > asked) return;
+    }
+    const fresh = !known || known.token !== l.token;
+    this.leases.set(l.id, {
+      ...l, asked, hex: known?.hex || hexID(l.id), heard: now(),
+      hinted: fresh ? false : known.hinted && left(l) < expiringWithin,
+    });
+    if (fresh) this.changed++;
+  }
+
+  // ended takes away a lease that an answer no longer has.
+  ended(id, token) {
+    if (this.leases.get(id)?.token === token) {
+      this.#drop(id);
+      this.tell();
+    }
+  }
+
+  #drop(id) {
+    const l = this.leases.get(id);
+    if (l && this.leases.delete(id)) {
+      this.#gone?.set(id, l.token);
+      this.changed++;
+    }
+  }
+
+  #take(e) {
+    const l = e.lease || {};
+    this.log.push({ ...e, at: Date.now() });
+    if (this.log.length > maxLog * 1.1) this.log = this.log.slice(-maxLog);
+    this.logged++;
+    const known = this.leases.get(l.id);
+    switch (e.kind) {
+      case "KIND_EXPIRED":
+      case "KIND_REVOKED":
+      case "KIND_RELEASED":
+        this.#gone?.set(l.id, l.token);
+        if (e.kind === "KIND_EXPIRED" && Number(l.lock_delay_ms || 0) > 0) {
+          this.#know({ ...known, ...l, delayed: true });
+        } else {
+          this.#drop(l.id);
+        }
+        break;
+      case "KIND_EXPIRING":
+      case "KIND_RENEWED":
+        if (known) known.hinted = e.kind === "KIND_EXPIRING";
+        this.changed++;
+        break;
+      case "KIND_GRANTED":
+      case "KIND_HANDED_OVER":
+      case "KIND_RESUMED":
+      case "KIND_TTL_CHANGED":
+        this.#know({ ...known, ...l, hinted: false });
+        break;
+    }
+    this.tell();
+  }
+
+  // know takes what an event says of a lease. What was left is told of the moment of the event,
+  // which may be long ago: it is to be asked for.
+  #know(l) {
+    this.leases.set(l.id, { ...l, asked: NaN, hex: hexID(l.id), heard: now() });
+    this.changed++;
+  }
+}
+
+const left = (l) => Number(l.remaining_ms || 0);
+
+// remaining returns for how long a lease will certainly live on, by what the cluster last said of
+// it, counted from before the page asked; null if that is not known. age is how old that is.
+export function remaining(l, at = now()) {
+  if (!(l.asked >= 0)) return { ms: null, age: null };
+  const age = at - l.asked;
+  const ms = left(l) - age;
+  return { ms: ms > 0 ? ms : null, age };
+}
+
+// stateOf says how a lease was when the cluster was last asked: its holder renews it, or is silent
+// for more than half of the TTL, or it is about to expire, or it has expired and its lock delay
+// runs.
+export function stateOf(l) {
+  if (l.delayed) return "delayed";
+  if (l.hinted) return "expiring";
+  if (!(l.asked >= 0)) return "alive";
+  const part = left(l) / Number(l.ttl_ms || 1);
+  if (part <= 0.25) return "expiring";
+  return part <= 0.5 ? "silent" : "alive";
+}
+
+export const states = ["alive", "silent", "expiring", "delayed"];

@@ -1,0 +1,111 @@
+// What several views are made of.
+
+import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
+import { escaped, hexID, span } from "./text.js";
+import { now, remaining } from "./live.js";
+
+// mayAct says whether the page offers acts: serve --ui=read-only switches that off.
+export const mayAct = document.querySelector("meta[name=leasehold-acts]").content === "on";
+
+// useChanges draws a view again after changes.
+export function useChanges(live) {
+  const [, set] = useState(0);
+  useEffect(() => live.subscribe(() => set((n) => n + 1)), [live]);
+}
+
+// useEvery draws a view again from time to time, while it is seen.
+export function useEvery(ms) {
+  const [, set] = useState(0);
+  useEffect(() => {
+    const t = setInterval(() => document.hidden || set((n) => n + 1), ms);
+    return () => clearInterval(t);
+  }, [ms]);
+}
+
+// usePolling calls f at once, and then again some time after each answer, while the view is seen.
+// f is given a signal that ends with the view.
+export function usePolling(f, ms, needs = []) {
+  useEffect(() => {
+    const stopped = new AbortController();
+    let timer = 0;
+    const run = async () => {
+      if (!document.hidden) await f(stopped.signal);
+      if (!stopped.signal.aborted) timer = setTimeout(run, ms);
+    };
+    run();
+    return () => {
+      stopped.abort();
+      clearTimeout(timer);
+    };
+  }, needs);
+}
+
+// Name shows a text of a user: a key, a name, an owner. It has its own direction, and nothing in it
+// is hidden.
+export const Name = ({ text }) => html`<bdi class="name">${escaped(text || "")}</bdi>`;
+
+// LeaseLink leads to a lease.
+export const LeaseLink = ({ id }) =>
+  html`<a class="id" href=${"#/lease/" + hexID(id)}>${hexID(id)}</a>`;
+
+// Trouble shows why something failed.
+export const Trouble = ({ err }) =>
+  err ? html`<p class="line warn" role="alert">${escaped(err.message)}</p>` : null;
+
+// Remaining shows for how long a lease will certainly live on. It counts only while the page hears
+// from the cluster; otherwise it says what was known, and how old that is.
+export function Remaining({ lease, live }) {
+  const at = live.state === "lost" ? Math.min(live.since, now()) : now();
+  const { ms, age } = remaining(lease, at);
+  if (age === null) return html`<span class="faint">asking</span>`;
+  if (live.state === "lost") {
+    return html`<span class="faint">was ${span(Number(lease.remaining_ms || 0))},
+      ${" "}${span(now() - lease.asked)} ago</span>`;
+  }
+  if (ms === null) return html`<span class="faint">not known</span>`;
+  return html`<span>${span(ms)}</span>${age > 5000 &&
+    html` <span class="faint">asked ${span(age)} ago</span>`}`;
+}
+
+// State shows a state by a word and a mark.
+export const State = ({ state }) => html`<span class=${"state " + state}>${state}</span>`;
+
+// Rows shows a long list: only the rows that are seen are in the page. row(i) gives the cells of a
+// row; seen(from, to) is told which rows are seen.
+export function Rows({ label, head, count, row, seen, widths }) {
+  const box = useRef(null);
+  const [view, setView] = useState({ top: 0, height: 600 });
+  const step = 32; // as style.css has it
+  useEffect(() => {
+    const el = box.current;
+    const look = () => setView({ top: el.scrollTop, height: el.clientHeight });
+    const sizes = new ResizeObserver(look);
+    sizes.observe(el);
+    look();
+    return () => sizes.disconnect();
+  }, []);
+  const from = Math.min(Math.max(0, Math.floor(view.top / step) - 4), Math.max(0, count - 1));
+  const to = Math.min(count, Math.ceil((view.top + view.height) / step) + 4);
+  useEffect(() => seen?.(from, to), [from, to, count]);
+  const rows = [];
+  for (let i = from; i < to; i++) {
+    rows.push(html`<div role="row" class="row" key=${i} aria-rowindex=${i + 2}
+      style=${{ transform: "translateY(" + i * step + "px)", gridTemplateColumns: widths }}>
+      ${row(i).map((cell) => html`<span role="cell">${cell}</span>`)}</div>`);
+  }
+  return html`<div class="rows" role="table" aria-label=${label} aria-rowcount=${count + 1}>
+    <div role="rowgroup" class="head"><div role="row" class="row" aria-rowindex="1"
+      style=${{ gridTemplateColumns: widths }}>
+      ${head.map((h) => html`<span role="columnheader">${h}</span>`)}</div></div>
+    <div class="body" ref=${box} tabindex="0" role="rowgroup" aria-label=${label + ", rows"}
+      onScroll=${(e) => setView({
+        top: e.currentTarget.scrollTop, height: e.currentTarget.clientHeight,
+      })}>
+      <div class="all" role="presentation" style=${{ height: count * step + "px" }}>${rows}</div>
+    </div></div>`;
+}
+
+// Facts shows pairs of a word and what it is.
+export const Facts = ({ list }) => html`<dl class="facts">
+  ${list.filter((x) => x).map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}
+</dl>`;

@@ -1,0 +1,133 @@
+// How bytes, IDs and times are written for people. Nothing here makes HTML: views hand these
+// texts to the browser as text nodes.
+
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const encoder = new TextEncoder();
+
+// Characters that would hide, or turn around, what stands beside them: controls, marks of
+// direction, and spaces without a width.
+const odd = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+// escaped shows odd characters by their numbers.
+export const escaped = (s) =>
+  s.replace(odd, (c) => {
+    const n = c.charCodeAt(0);
+    return n < 256 ? "\\x" + n.toString(16).padStart(2, "0")
+      : "\\u" + n.toString(16).padStart(4, "0");
+  });
+
+// fromBase64 returns the bytes of the API's base64.
+export function fromBase64(s) {
+  const raw = atob(s || "");
+  const out = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
+  return out;
+}
+
+// toBase64 is the way back.
+export function toBase64(bytes) {
+  let raw = "";
+  for (let i = 0; i < bytes.length; i += 8192) {
+    raw += String.fromCharCode(...bytes.subarray(i, i + 8192));
+  }
+  return btoa(raw);
+}
+
+// utf8 returns the bytes of a text.
+export const utf8 = (s) => encoder.encode(s);
+
+// decoded returns the text that bytes are, null if they are none.
+export function decoded(bytes) {
+  try {
+    return strict.decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
+// shown shows bytes: as text if they are UTF-8, and byte by byte otherwise.
+export function shown(bytes) {
+  const text = decoded(bytes);
+  if (text !== null) return escaped(text);
+  let out = "";
+  for (const b of bytes) {
+    out += b >= 32 && b < 127 ? String.fromCharCode(b) : "\\x" + b.toString(16).padStart(2, "0");
+  }
+  return out;
+}
+
+// hexDump shows bytes as rows of sixteen.
+export function hexDump(bytes) {
+  const rows = [];
+  for (let i = 0; i < bytes.length; i += 16) {
+    const row = [...bytes.subarray(i, i + 16)];
+    const hex = row.map((b) => b.toString(16).padStart(2, "0")).join(" ");
+    const text = row.map((b) => (b >= 32 && b < 127 ? String.fromCharCode(b) : ".")).join("");
+    rows.push(i.toString(16).padStart(8, "0") + "  " + hex.padEnd(47) + "  " + text);
+  }
+  return rows.join("\n");
+}
+
+// hexID writes a 64-bit ID as the command line does. The API has IDs as decimal texts.
+export const hexID = (id) => BigInt.asUintN(64, BigInt(id || 0)).toString(16).padStart(16, "0");
+
+// decimalID reads what hexID wrote; "" if it is no such thing.
+export function decimalID(hex) {
+  return /^[0-9a-f]{1,16}$/.test(hex) ? BigInt.asIntN(64, BigInt("0x" + hex)).toString() : "";
+}
+
+// span writes a time for people.
+export function span(ms) {
+  ms = Math.max(0, Number(ms) || 0);
+  if (ms < 10_000) return (Math.floor(ms / 100) / 10).toFixed(1) + " s";
+  const s = Math.floor(ms / 1000);
+  if (s < 120) return s + " s";
+  if (s < 7200) return Math.floor(s / 60) + " min " + (s % 60) + " s";
+  if (s < 172_800) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
+  return Math.floor(s / 86_400) + " d " + Math.floor((s % 86_400) / 3600) + " h";
+}
+
+// duration reads "10s", "500ms", "2m", "1h" or a number of seconds, and returns milliseconds; NaN
+// if it is none of these.
+export function duration(text) {
+  const m = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?$/.exec(text.trim());
+  const unit = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+  return m ? Math.round(Number(m[1]) * unit[m[2] || "s"]) : NaN;
+}
+
+// number writes a count with a thin mark at every third digit.
+export const number = (n) => Number(n || 0).toLocaleString("en");
+
+// size writes a number of bytes.
+export function size(n) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  for (n = Number(n || 0); n >= 1024 && i < units.length - 1; i++) n /= 1024;
+  return (i ? n.toFixed(1) : n) + " " + units[i];
+}
+
+// prefixEnd returns the first key after all that begin with a prefix, in the API's form: a zero
+// byte is the end of all keys.
+export function prefixEnd(prefix) {
+  for (let i = prefix.length - 1; i >= 0; i--) {
+    if (prefix[i] < 255) {
+      const end = prefix.slice(0, i + 1);
+      end[i]++;
+      return end;
+    }
+  }
+  return new Uint8Array([0]);
+}
+
+// inAddress and fromAddress write bytes into the address of a view.
+export const inAddress = (bytes) =>
+  toBase64(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+
+// fromAddress is the way back. What is no address of a key is the empty one.
+export function fromAddress(s) {
+  try {
+    return fromBase64(s.replaceAll("-", "+").replaceAll("_", "/"));
+  } catch {
+    return new Uint8Array();
+  }
+}

@@ -1,0 +1,196 @@
+// Keys: a tree by their prefixes, and one key with its history.
+
+import { html, useEffect, useState } from "./vendor/htm-preact.js";
+import { call } from "./api.js";
+import { deleteKey, newKey, putKey } from "./acts.js";
+import { Facts, LeaseLink, mayAct, Name, Trouble, usePolling } from "./parts.js";
+import {
+  decoded, fromAddress, fromBase64, hexDump, inAddress, prefixEnd, shown, size, toBase64, utf8,
+} from "./text.js";
+
+const slash = 47;
+const pageSize = 500;
+const most = 300; // entries of one level that are read at once
+
+// level reads the entries right below a prefix, from some key on: keys, and prefixes of several
+// keys. Each prefix costs one read, however many keys it has.
+async function level(prefix, from, signal) {
+  const end = prefixEnd(prefix);
+  const out = [];
+  let at = from.length ? from : new Uint8Array([0]);
+  while (out.length < most) {
+    const r = await call("v1/store/range", {
+      key: toBase64(at), range_end: toBase64(end), limit: pageSize, keys_only: true,
+    }, signal);
+    const kvs = r.kvs || [];
+    let jumped = false;
+    for (const kv of kvs) {
+      const key = fromBase64(kv.key);
+      const cut = key.indexOf(slash, prefix.length);
+      if (cut < 0) {
+        out.push({ key, kv });
+      } else {
+        const below = key.slice(0, cut + 1);
+        out.push({ key: below, kv: null });
+        at = prefixEnd(below);
+        jumped = true;
+        break;
+      }
+    }
+    if (!jumped) {
+      if (!r.more || kvs.length === 0) return { list: out, next: null };
+      const last = fromBase64(kvs[kvs.length - 1].key);
+      at = new Uint8Array(last.length + 1);
+      at.set(last);
+    } else if (at.length === 1 && at[0] === 0) {
+      return { list: out, next: null }; // the end of all keys
+    }
+  }
+  return { list: out, next: at };
+}
+
+// Path leads back up.
+function Path({ prefix }) {
+  const steps = [];
+  prefix.forEach((b, i) => {
+    if (b === slash) steps.push(prefix.slice(0, i + 1));
+  });
+  let from = 0;
+  return html`<nav aria-label="Prefix" class="path"><a href="#/keys">all keys</a>
+    ${steps.map((p) => {
+      const text = shown(p.slice(from));
+      from = p.length;
+      return html` <a key=${inAddress(p)} href=${"#/keys/" + inAddress(p)}><${Name} text=${text} /></a>`;
+    })}</nav>`;
+}
+
+export function KeysView({ rest }) {
+  const [where, what] = rest.split("/");
+  const key = fromAddress(where || "");
+  return what === "key" ? html`<${Key} key=${rest} bytes=${key} />`
+    : html`<${Level} key=${rest} prefix=${key} />`;
+}
+
+function Level({ prefix }) {
+  const [{ list, next, err }, set] = useState({});
+  const [search, setSearch] = useState("");
+  const load = async (from, before, signal) => {
+    try {
+      const r = await level(prefix, from, signal);
+      set({ list: before.concat(r.list), next: r.next });
+    } catch (why) {
+      if (!signal?.aborted) set((s) => ({ ...s, err: why }));
+    }
+  };
+  useEffect(() => {
+    const stopped = new AbortController();
+    load(prefix, [], stopped.signal);
+    return () => stopped.abort();
+  }, []);
+  const text = decoded(prefix);
+  return html`<${Path} prefix=${prefix} />
+    <form class="tools" role="search" onSubmit=${(e) => {
+      e.preventDefault();
+      location.hash = "#/keys/" + inAddress(utf8(search));
+    }}><label>Go to a prefix <input type="search" value=${search} spellcheck="false"
+      onInput=${(e) => setSearch(e.target.value)} /></label><button>Go</button>
+      ${mayAct && html`<button type="button" onClick=${async () => {
+        if (await newKey(text ?? "")) load(prefix, []);
+      }}>Put a new key</button>`}
+      <button type="button" onClick=${() => load(prefix, [])}>Look again</button></form>
+    <${Trouble} err=${err} />
+    ${!list ? !err && html`<p>Asking.</p>` : list.length === 0 ? html`<p>There are no keys here.</p>`
+      : html`<ul class="keys" data-count=${list.length}>${list.map((e) => html`<li key=${inAddress(e.key)}>
+        <a href=${"#/keys/" + inAddress(e.key) + (e.kv ? "/key" : "")}>
+          <${Name} text=${shown(e.key.slice(prefix.length)) || "(the prefix itself)"} /></a>
+        ${e.kv && html` <span class="faint">revision ${e.kv.mod_revision}${
+          Number(e.kv.lease || 0) ? html`, on lease ` : ""}</span>${
+          Number(e.kv.lease || 0) ? html`<${LeaseLink} id=${e.kv.lease} />` : ""}`}</li>`)}</ul>`}
+    ${next && html`<button onClick=${() => load(next, list)}>More</button>`}`;
+}
+
+// Value shows a value in one of three ways.
+function Value({ bytes }) {
+  const [as, setAs] = useState("text");
+  let text = shown(bytes).replaceAll("\\x0a", "\n").replaceAll("\\x09", "\t");
+  if (as === "hex") text = hexDump(bytes.subarray(0, 65_536));
+  if (as === "JSON") {
+    try {
+      text = JSON.stringify(JSON.parse(decoded(bytes) ?? ""), null, 2);
+    } catch {
+      text = "This value is no JSON.";
+    }
+  }
+  return html`<fieldset class="tools"><legend>Value (${size(bytes.length)}), as</legend>
+    ${["text", "JSON", "hex"].map((k) => html`<label key=${k}><input type="radio" name="as"
+      value=${k} checked=${as === k} onChange=${() => setAs(k)} /> ${k}</label>`)}</fieldset>
+    <pre tabindex="0" aria-label="Value" class="value">${text.slice(0, 300_000)}</pre>`;
+}
+
+function Key({ bytes }) {
+  const key = toBase64(bytes);
+  const [{ kv, gone, err }, set] = useState({});
+  const [past, setPast] = useState({ list: [], end: "" });
+  const look = async (signal) => {
+    try {
+      const r = await call("v1/store/range", { key }, signal);
+      const found = (r.kvs || [])[0];
+      set((s) => ({ kv: found || s.kv, gone: !found }));
+    } catch (why) {
+      if (!signal?.aborted) set((s) => ({ ...s, err: why }));
+    }
+  };
+  usePolling(look, 2000);
+  // older reads the values before, one by one, until history is compacted.
+  const older = async () => {
+    let { list } = past;
+    let revision = BigInt((list.length ? list[list.length - 1] : kv).mod_revision) - 1n;
+    try {
+      for (let i = 0; i < 10 && revision > 0n; i++) {
+        const r = await call("v1/store/range", { key, revision: revision.toString() });
+        const found = (r.kvs || [])[0];
+        if (!found) return setPast({ list, end: "Before that the key was not there." });
+        list = list.concat(found);
+        revision = BigInt(found.mod_revision) - 1n;
+      }
+      setPast({ list, end: revision > 0n ? "" : "There is nothing before." });
+    } catch (why) {
+      setPast({
+        list, end: why.reason === "REASON_COMPACTED" ? "What was before is compacted." : why.message,
+      });
+    }
+  };
+  const up = bytes.slice(0, bytes.lastIndexOf(slash, bytes.length - 2) + 1);
+  if (!kv) {
+    return html`<${Path} prefix=${up} /><${Trouble} err=${err} />
+      <p>${gone ? "There is no such key." : err ? "" : "Asking."}</p>`;
+  }
+  const value = fromBase64(kv.value);
+  const text = decoded(value);
+  const after = (act) => async () => {
+    if (await act()) {
+      setPast({ list: [], end: "" });
+      await look();
+    }
+  };
+  return html`<${Path} prefix=${up} /><${Trouble} err=${err} />
+    ${gone && html`<p class="line warn" role="alert">The key has gone. This is what it was last.</p>`}
+    <h2><${Name} text=${shown(bytes)} /></h2>
+    <${Facts} list=${[
+      ["mod revision", kv.mod_revision], ["create revision", kv.create_revision],
+      ["version", kv.version],
+      ["lease", Number(kv.lease || 0) ? html`<${LeaseLink} id=${kv.lease} />` : "none"],
+    ]} />
+    ${mayAct && !gone && html`<div class="tools">
+      ${text !== null && html`<button onClick=${after(() => putKey(kv, text))}>Put another
+        value</button>`}
+      <button class="act" onClick=${after(() => deleteKey(kv))}>Delete</button></div>`}
+    <${Value} bytes=${value} />
+    <h2>History</h2>
+    ${past.list.map((v) => html`<details key=${v.mod_revision}>
+      <summary>revision ${v.mod_revision}, version ${v.version}, ${size(fromBase64(v.value).length)}
+      </summary><pre tabindex="0" aria-label="Old value"
+        class="value">${shown(fromBase64(v.value)).slice(0, 100_000)}</pre></details>`)}
+    ${past.end ? html`<p class="faint">${past.end}</p>`
+      : html`<button onClick=${older}>Read older values</button>`}`;
+}

@@ -1,0 +1,87 @@
+// One lease: all that the cluster knows of it.
+
+import { html, useState } from "./vendor/htm-preact.js";
+import { call } from "./api.js";
+import { changeTTL, revoke } from "./acts.js";
+import { now, stateOf } from "./live.js";
+import {
+  Facts, mayAct, Name, Remaining, State, Trouble, useChanges, useEvery, usePolling,
+} from "./parts.js";
+import { decimalID, fromBase64, hexID, inAddress, shown } from "./text.js";
+import { EventList } from "./view_events.js";
+
+// range writes a range that a cache may hold.
+function range(h) {
+  const from = shown(fromBase64(h.key));
+  if (!h.range_end) return from;
+  const end = fromBase64(h.range_end);
+  return "[" + from + ", " + (end.length === 1 && end[0] === 0 ? "the end" : shown(end)) + ")";
+}
+
+export function LeaseView({ live, rest }) {
+  useChanges(live);
+  useEvery(1000);
+  const id = decimalID(rest);
+  const [{ lease, err, ended }, set] = useState({});
+  const look = async (signal) => {
+    if (!id) return;
+    const asked = now();
+    try {
+      const r = await call("v1/leases/describe", { id, keys: true }, signal);
+      live.learn(r.lease, asked);
+      live.tell();
+      set({ lease: { ...r.lease, asked, heard: now() } });
+    } catch (why) {
+      if (signal?.aborted) return;
+      const over = why.reason === "REASON_LEASE_NOT_FOUND";
+      if (over && live.leases.has(id)) live.ended(id, live.leases.get(id).token);
+      set((s) => ({ ...s, err: over ? null : why, ended: over }));
+    }
+  };
+  usePolling(look, 1000, [id]);
+
+  const back = html`<p><a href="#/leases">All leases</a></p>`;
+  if (!id) return html`${back}<p>The address names no lease.</p>`;
+  const events = live.log.filter((e) => e.lease?.id === id);
+  const past = html`<h2>What happened to it</h2>
+    <${EventList} list=${events} label="Events of this lease" />`;
+  if (!lease) {
+    return html`${back}<${Trouble} err=${err} />
+      <p>${ended ? "There is no such lease: it has ended, or never was." : "Asking."}</p>${past}`;
+  }
+  const keys = lease.keys || [];
+  const after = (act) => async () => {
+    if (await act(lease)) await look();
+  };
+  return html`${back}<${Trouble} err=${err} />
+    ${ended && html`<p class="line warn" role="alert">The lease has ended. This is what was last
+      known of it.</p>`}
+    <${Facts} list=${[
+      ["ID", html`<span class="id">${hexID(lease.id)}</span>`],
+      ["name", html`<${Name} text=${lease.name} />`],
+      ["owner", html`<${Name} text=${lease.owner} />`],
+      ["user", html`<${Name} text=${lease.principal} />`],
+      ["state", ended ? "ended" : html`<${State} state=${stateOf(live.leases.get(id) || lease)} />`],
+      ["time left, at least", ended ? "nothing" : html`<${Remaining} lease=${lease} live=${live} />`],
+      ["TTL", Number(lease.ttl_ms || 0) / 1000 + " s"],
+      ["token", lease.token],
+      ["lock delay", Number(lease.lock_delay_ms || 0) / 1000 + " s"],
+      ["at expiry", lease.at_expiry === "AT_EXPIRY_KEEP" ? "its keys stay" : "its keys go"],
+      lease.bound && ["bound", "it ends with its key"],
+    ]} />
+    ${mayAct && !ended && html`<div class="tools">
+      <button onClick=${after(changeTTL)}>Change the TTL</button>
+      <button class="act" onClick=${after(revoke)}>Revoke</button></div>`}
+    <h2>Labels</h2>
+    ${Object.keys(lease.labels || {}).length === 0 ? html`<p class="faint">none</p>` : html`<ul>
+      ${Object.entries(lease.labels).sort().map(([k, v]) => html`<li key=${k}>
+        <${Name} text=${k} /> = <${Name} text=${v} /></li>`)}</ul>`}
+    <h2>Keys (${lease.key_count || 0})</h2>
+    ${keys.length === 0 ? html`<p class="faint">none</p>` : html`<ul class="keys">
+      ${keys.slice(0, 500).map((k) => html`<li key=${k}><a href=${"#/keys/" +
+        inAddress(fromBase64(k)) + "/key"}><${Name} text=${shown(fromBase64(k))} /></a></li>`)}
+      ${keys.length > 500 && html`<li>and ${keys.length - 500} more</li>`}</ul>`}
+    ${(lease.holds || []).length > 0 && html`<h2>Ranges that its cache may keep</h2><ul>
+      ${lease.holds.map((h) => html`<li><${Name} text=${range(h)} /></li>`)}</ul>`}
+    ${past}`;
+}

@@ -1,0 +1,130 @@
+// Leases: all of them, to be searched. Only those that are seen are asked for again.
+
+import { html, useRef, useState } from "./vendor/htm-preact.js";
+import { call } from "./api.js";
+import { grant } from "./acts.js";
+import { now, stateOf, states } from "./live.js";
+import {
+  LeaseLink, mayAct, Name, Remaining, Rows, State, useChanges, useEvery, usePolling,
+} from "./parts.js";
+import { hexID, number } from "./text.js";
+
+// matcher returns what a search means: words that must all be met. "name:", "owner:" and "user:"
+// look there from the beginning, "label:k=v" for a label, and a word alone anywhere, also in the
+// ID and the token.
+export function matcher(text) {
+  const words = text.trim().split(/\s+/).filter(Boolean).map((w) => {
+    const m = /^(name|owner|user|label):(.*)$/.exec(w);
+    if (!m) {
+      const part = w.toLowerCase();
+      return (l) => (l.name || "").toLowerCase().includes(part) ||
+        (l.owner || "").toLowerCase().includes(part) || (l.hex || hexID(l.id)).includes(part) ||
+        l.token === w || Object.entries(l.labels || {})
+        .some(([k, v]) => (k + "=" + v).toLowerCase().includes(part));
+    }
+    const [, where, rest] = m;
+    if (where === "label") {
+      const [k, ...v] = rest.split("=");
+      return (l) => k in (l.labels || {}) && (v.length === 0 || l.labels[k] === v.join("="));
+    }
+    const field = where === "user" ? "principal" : where;
+    return (l) => (l[field] || "").startsWith(rest);
+  });
+  return (l) => words.every((w) => w(l));
+}
+
+const orders = {
+  ID: (a, b) => (a.hex < b.hex ? -1 : 1),
+  name: (a, b) => ((a.name || "\uffff") < (b.name || "\uffff") ? -1 : 1),
+  "least time left": (a, b) => until(a) - until(b),
+};
+
+const until = (l) => (l.asked >= 0 ? l.asked + Number(l.remaining_ms || 0) : Infinity);
+
+// usePicked returns the leases that are looked for, in order. To go through very many takes time:
+// the list is made again at once for another search, and otherwise seldom enough that it takes a
+// tenth of the browser's time at most.
+function usePicked(live, search, state, order) {
+  const made = useRef({ at: -Infinity, cost: 0, list: [] });
+  const m = made.current;
+  const same = m.search === search && m.state === state && m.order === order;
+  if (same && (m.changed === live.changed || now() - m.at < 250 + 10 * m.cost)) return m.list;
+  const began = now();
+  const match = matcher(search);
+  const list = [];
+  for (const l of live.leases.values()) {
+    if (match(l) && (!state || stateOf(l) === state)) list.push(l);
+  }
+  list.sort(orders[order]);
+  made.current = {
+    at: now(), cost: now() - began, list, search, state, order, changed: live.changed,
+  };
+  return list;
+}
+
+const widths = "9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) 6rem 11rem 6rem 5rem 4rem";
+const head = ["ID", "name", "owner", "state", "time left, at least", "TTL", "token", "keys"];
+
+export function LeasesView({ live }) {
+  useChanges(live);
+  useEvery(1000);
+  const [search, setSearch] = useState("");
+  const [state, setState] = useState("");
+  const [order, setOrder] = useState("ID");
+  const seen = useRef([]);
+  const list = usePicked(live, search, state, order);
+
+  usePolling(async (signal) => {
+    await refresh(live, seen.current, signal);
+  }, 1000);
+
+  const row = (i) => {
+    const l = live.leases.get(list[i].id) || list[i];
+    return [
+      html`<${LeaseLink} id=${l.id} />`, html`<${Name} text=${l.name} />`,
+      html`<${Name} text=${l.owner} />`, html`<${State} state=${stateOf(l)} />`,
+      html`<${Remaining} lease=${l} live=${live} />`, Number(l.ttl_ms || 0) / 1000 + " s",
+      l.token, l.key_count || "0",
+    ];
+  };
+  return html`
+    <div class="tools" role="search">
+      <label>Search <input type="search" value=${search} size="30" spellcheck="false"
+        placeholder="name:jobs/ owner:node-a label:zone=b" onInput=${(e) => setSearch(e.target.value)} /></label>
+      <label>State <select value=${state} onChange=${(e) => setState(e.target.value)}>
+        <option value="">all</option>${states.map((s) => html`<option value=${s}>${s}</option>`)}
+      </select></label>
+      <label>Order <select value=${order} onChange=${(e) => setOrder(e.target.value)}>
+        ${Object.keys(orders).map((o) => html`<option value=${o}>${o}</option>`)}</select></label>
+      ${mayAct && html`<button onClick=${grant}>Grant a lease</button>`}
+    </div>
+    <p class="faint" data-count=${list.length}>${number(list.length)} of
+      ${" "}${number(live.leases.size)} leases. Silent: less than half of the TTL is left.
+      Expiring: less than a quarter, or nobody renews it in its last seconds. The state of rows
+      that are not seen is that of when they were.</p>
+    <${Rows} label="Leases" head=${head} count=${list.length} row=${row} widths=${widths}
+      seen=${(from, to) => {
+        seen.current = list.slice(from, to);
+      }} />`;
+}
+
+// refresh asks for what is left of a few leases, in one call.
+async function refresh(live, list, signal) {
+  if (list.length === 0 || live.state === "denied") return;
+  const asked = now();
+  try {
+    const ids = list.map((l) => l.id);
+    const r = await call("v1/leases/list", { ids }, signal);
+    const there = new Set();
+    for (const l of r.leases || []) {
+      there.add(l.id);
+      live.learn(l, asked);
+    }
+    if (!r.next_page_token) {
+      for (const l of list) if (!there.has(l.id)) live.ended(l.id, l.token);
+    }
+    live.tell();
+  } catch {
+    // What is shown says how old it is.
+  }
+}

@@ -1,0 +1,120 @@
+// Overview: how the cluster is, who is in it, and how much it does.
+
+import { html, useRef, useState } from "./vendor/htm-preact.js";
+import { call, get } from "./api.js";
+import { judge, parse, sum } from "./health.js";
+import { now } from "./live.js";
+import { Facts, Name, Trouble, useChanges, usePolling } from "./parts.js";
+import { escaped, number, size, span } from "./text.js";
+
+// id writes a member's ID as the metrics do.
+const id = (n) => BigInt.asUintN(64, BigInt(n || 0)).toString(16);
+
+// counters are those whose rates are shown.
+const counters = [
+  ["grants", "leasehold_leases_granted_total"],
+  ["renewals", "leasehold_lease_renewals_total"],
+  ["expiries", "leasehold_leases_expired_total"],
+  ["revokes", "leasehold_leases_revoked_total"],
+  ["log entries", "etcd_server_proposals_applied_total"],
+];
+
+async function look() {
+  const quiet = (p) => p.catch(() => null);
+  const [health, metrics, version, status, list] = await Promise.all([
+    get("health"), get("metrics"), quiet(get("version")), quiet(call("v3/maintenance/status")),
+    quiet(call("v3/cluster/member/list", { linearizable: false })),
+  ]);
+  const members = (list?.members || []).map((m) => ({
+    id: id(m.ID), name: m.name || "", urls: m.clientURLs || [], learner: m.isLearner,
+  }));
+  let told = { health: "false", reason: "/health answers with status " + health.status };
+  try {
+    told = JSON.parse(health.text);
+  } catch {
+    // Not the member's answer.
+  }
+  const found = {
+    at: now(), health: told, metrics: parse(metrics.text), status, members,
+    version: JSON.parse(version?.text || "{}"),
+  };
+  return { ...found, ...judge(found) };
+}
+
+function Members({ found }) {
+  const own = id(found.status?.header?.member_id);
+  const leader = id(found.status?.leader);
+  const peers = new Map((found.metrics.get("etcd_network_active_peers") || [])
+    .map(({ labels, value }) => [labels.Remote, value]));
+  const lags = new Map((found.metrics.get("leasehold_member_lag_entries") || [])
+    .map(({ labels, value }) => [labels.member, value]));
+  const role = (m) => (m.learner ? "learner" : m.id === leader ? "leader" : "voter");
+  const state = (m) => {
+    if (m.id === own) return "this one";
+    if (!peers.has(m.id)) return "not known";
+    return peers.get(m.id) ? "connected" : "not connected";
+  };
+  return html`<div class="wide" tabindex="0" role="region" aria-label="Members"><table>
+    <caption>Members</caption>
+    <thead><tr><th scope="col">name</th><th scope="col">ID</th><th scope="col">role</th>
+      <th scope="col">seen from here</th><th scope="col">entries behind</th>
+      <th scope="col">address</th></tr></thead>
+    <tbody>${found.members.map((m) => html`<tr key=${m.id}>
+      <th scope="row"><${Name} text=${m.name} /></th><td class="id">${m.id}</td>
+      <td>${role(m)}</td><td>${state(m)}</td>
+      <td>${lags.has(m.id) ? number(lags.get(m.id)) : ""}</td>
+      <td>${m.urls.map((u) => (/^https?:/.test(u)
+        ? html`<a key=${u} href=${new URL("ui/", u).href} rel="noreferrer">${u}</a> `
+        : html`<span key=${u}>${u}</span> `))}</td></tr>`)}</tbody></table></div>`;
+}
+
+// Rates shows what two readings of the metrics differ by.
+function Rates({ found, before }) {
+  const seconds = before ? (found.at - before.at) / 1000 : 0;
+  const rate = (name) => {
+    if (!before) return "asking";
+    const n = sum(found.metrics, name) - sum(before.metrics, name);
+    // A counter that falls is that of a process that was started again.
+    return n < 0 ? "not known" : (n / seconds).toFixed(1) + " /s";
+  };
+  return html`<h2>Rates of this member</h2>
+    <${Facts} list=${counters.map(([word, name]) => [word, rate(name)])} />`;
+}
+
+export function Overview({ live }) {
+  useChanges(live);
+  const [{ found, before, err }, set] = useState({});
+  const last = useRef(null);
+  usePolling(async (signal) => {
+    try {
+      const got = await look();
+      if (signal.aborted) return;
+      set({ found: got, before: last.current });
+      last.current = got;
+    } catch (why) {
+      if (!signal.aborted) set((s) => ({ ...s, err: why }));
+    }
+  }, 4000);
+  if (!found) return html`<${Trouble} err=${err} /><p>Asking the member.</p>`;
+  const v = found.version.leasehold || {};
+  const overdue = sum(found.metrics, "leasehold_lease_overdue_seconds");
+  return html`
+    <${Trouble} err=${err} />
+    <p class=${"verdict " + found.word} data-verdict=${found.word}>${found.word}${" "}
+      <small>as of ${span(now() - found.at)} ago, as this member sees it</small></p>
+    ${found.reasons.length > 0 && html`<ul class="reasons">
+      ${found.reasons.map((r) => html`<li key=${r}>${escaped(r)}</li>`)}</ul>`}
+    <${Facts} list=${[
+      ["live leases", number(sum(found.metrics, "leasehold_leases"))],
+      ["keys", number(sum(found.metrics, "etcd_debugging_mvcc_keys_total"))],
+      ["revision", number(sum(found.metrics, "leasehold_store_revision"))],
+      ["term", number(sum(found.metrics, "leasehold_raft_term"))],
+      ["state", size(sum(found.metrics, "leasehold_state_bytes")) + " of " +
+        size(sum(found.metrics, "etcd_server_quota_backend_bytes"))],
+      ["on disk", size(sum(found.metrics, "leasehold_disk_bytes"))],
+      ["longest overdue lease", overdue > 0 ? span(overdue * 1000) : "none"],
+      ["release", v.release ? v.release + ", cluster version " + v.cluster : "not known"],
+    ]} />
+    <${Members} found=${found} />
+    <${Rates} found=${found} before=${before} />`;
+}

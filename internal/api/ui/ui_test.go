@@ -1,0 +1,209 @@
+package ui
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// ask asks the page.
+func ask(p *Page, method, path string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, r)
+	return w
+}
+
+// Goal: every file says what a browser may do with it, and so does every refusal. A type that a
+// browser would have to guess is none.
+func TestHeaders(t *testing.T) {
+	p := New(false)
+	paths := []string{prefix, "/ui", prefix + "nothing", prefix + "../ui.go"}
+	for name := range p.files {
+		paths = append(paths, prefix+name)
+	}
+	if len(paths) < 15 {
+		t.Fatalf("only %d files", len(paths))
+	}
+	for _, at := range paths {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"} {
+			w := ask(p, method, at)
+			for name, want := range map[string]string{
+				"Content-Security-Policy":      policy,
+				"X-Content-Type-Options":       "nosniff",
+				"X-Frame-Options":              "DENY",
+				"Referrer-Policy":              "no-referrer",
+				"Cross-Origin-Opener-Policy":   "same-origin",
+				"Cross-Origin-Resource-Policy": "same-origin",
+				"Cache-Control":                "no-cache",
+			} {
+				if got := w.Header().Get(name); got != want {
+					t.Errorf("%s %s: %s is %q, not %q", method, at, name, got, want)
+				}
+			}
+			read := method == "GET" || method == "HEAD"
+			if !read && (w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD") {
+				t.Errorf("%s %s: %d", method, at, w.Code)
+			}
+		}
+	}
+	for name, f := range p.files {
+		w := ask(p, "GET", prefix+name)
+		if w.Code != http.StatusOK || w.Body.String() != string(f.text) ||
+			w.Header().Get("Content-Type") != kinds[path.Ext(name)] {
+			t.Errorf("%s: %d %s", name, w.Code, w.Header().Get("Content-Type"))
+		}
+	}
+	for _, at := range []string{"nothing", "../ui.go", "files/index.html", "vendor/", "index.html/"} {
+		if w := ask(p, "GET", prefix+at); w.Code != http.StatusNotFound {
+			t.Errorf("%s: %d", at, w.Code)
+		}
+	}
+}
+
+// Goal: the policy allows what the page needs, and none of what an attacker would want.
+func TestPolicy(t *testing.T) {
+	for _, want := range []string{
+		"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'",
+		"frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'",
+		"require-trusted-types-for 'script'",
+	} {
+		if !strings.Contains("; "+policy+";", "; "+want+";") {
+			t.Errorf("the policy does not say %s", want)
+		}
+	}
+	for _, bad := range []string{"unsafe", "*", "data:", "blob:", "http"} {
+		if strings.Contains(policy, bad) {
+			t.Errorf("the policy says %s", bad)
+		}
+	}
+}
+
+// own are the files that we wrote.
+func own(t *testing.T) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	for name, f := range New(false).files {
+		if !strings.HasPrefix(name, "vendor/") {
+			out[name] = string(f.text)
+		}
+	}
+	return out
+}
+
+// Goal: nothing is inline, nothing comes from elsewhere, every address is relative, and no text is
+// made HTML. Method: what would do one of these is looked for in the files.
+func TestNothingInline(t *testing.T) {
+	bad := []*regexp.Regexp{
+		regexp.MustCompile(`<script[^>]*>\s*[^<\s]`),
+		regexp.MustCompile(`<style`),
+		regexp.MustCompile(`\sstyle="`),
+		regexp.MustCompile(`\son[a-z]+="`),
+		regexp.MustCompile(`javascript:`),
+		regexp.MustCompile(`(src|href|from|url)\s*[=(]?\s*["'](https?:)?//`),
+		regexp.MustCompile(`(src|href)="/`),
+		regexp.MustCompile(`(fetch|call|get|stream|import)\(["']/`),
+		regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|dangerouslySet|srcdoc`),
+		regexp.MustCompile(`document\.(write|cookie)`),
+		regexp.MustCompile(`\beval\(|new Function|setTimeout\(["']|localStorage`),
+	}
+	for name, text := range own(t) {
+		for _, re := range bad {
+			if at := re.FindString(text); at != "" {
+				t.Errorf("%s has %q", name, at)
+			}
+		}
+	}
+}
+
+// Goal: what a module or the index names is there, so that no file is missed only in a browser.
+func TestReferences(t *testing.T) {
+	p := New(false)
+	refs := regexp.MustCompile(`(?:from|src=|href=) ?"(\.?/?[\w./-]+\.(?:js|css|svg))"`)
+	found := 0
+	for name, text := range own(t) {
+		for _, m := range refs.FindAllStringSubmatch(text, -1) {
+			found++
+			if to := path.Join(path.Dir(name), m[1]); p.files[to].text == nil {
+				t.Errorf("%s names %s, which is not there", name, m[1])
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d references were found", found)
+	}
+}
+
+// Goal: all that is served fits into 150 KB, and our modules are short enough to be read.
+func TestSizes(t *testing.T) {
+	total := 0
+	for _, f := range New(false).files {
+		total += len(f.text)
+	}
+	if total > 150_000 {
+		t.Errorf("%d bytes are served, more than 150,000", total)
+	}
+	for name, text := range own(t) {
+		if n := strings.Count(text, "\n"); n > 500 {
+			t.Errorf("%s has %d lines", name, n)
+		}
+		for i, line := range strings.Split(text, "\n") {
+			if len([]rune(line)) > 120 && path.Ext(name) != ".svg" {
+				t.Errorf("%s:%d is longer than 120 columns", name, i+1)
+			}
+		}
+	}
+}
+
+// Goal: what others wrote comes with its licence.
+func TestLicences(t *testing.T) {
+	p := New(false)
+	for name, want := range map[string]string{
+		"vendor/LICENSE-htm.txt": "Apache License", "vendor/LICENSE-preact.txt": "MIT License",
+	} {
+		if !strings.Contains(string(p.files[name].text), want) {
+			t.Errorf("%s is not the %s", name, want)
+		}
+	}
+}
+
+// Goal: a browser that has a file is not sent it again, and gets the file of another release.
+func TestCache(t *testing.T) {
+	on, off := New(false), New(true)
+	tag := ask(on, "GET", prefix).Header().Get("ETag")
+	if tag == "" {
+		t.Fatal("the index has no tag")
+	}
+	if w := ask(on, "GET", prefix, "If-None-Match", tag); w.Code != http.StatusNotModified ||
+		w.Body.Len() > 0 || w.Header().Get("Content-Security-Policy") != policy {
+		t.Errorf("it was sent again: %d", w.Code)
+	}
+	if w := ask(off, "GET", prefix, "If-None-Match", tag); w.Code != http.StatusOK {
+		t.Errorf("another index has the same tag: %d", w.Code)
+	}
+}
+
+// Goal: the index says whether acts are offered, and says nothing else of the member.
+func TestActs(t *testing.T) {
+	for readOnly, want := range map[bool]string{false: `content="on"`, true: `content="off"`} {
+		text := ask(New(readOnly), "GET", prefix).Body.String()
+		if !strings.Contains(text, `name="leasehold-acts" `+want) || strings.Contains(text, "{{") {
+			t.Errorf("read-only %t: %s", readOnly, text)
+		}
+	}
+}
+
+// Goal: behind a proxy that adds a prefix to all paths, the page without the slash leads to the
+// page.
+func TestRedirect(t *testing.T) {
+	w := ask(New(false), "GET", "/ui")
+	if w.Code != http.StatusPermanentRedirect || w.Header().Get("Location") != "ui/" {
+		t.Errorf("%d to %q", w.Code, w.Header().Get("Location"))
+	}
+}

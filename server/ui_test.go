@@ -1,0 +1,37 @@
+package server
+
+import (
+	"strings"
+	"testing"
+)
+
+// Goal: --ui says whether there is a page and what it offers. There is none on the port of metrics,
+// nor without the gateway, which it needs.
+func TestUI(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ui      string
+		gateway bool
+		code    int
+		want    string
+	}{
+		{uiOn, true, 200, `name="leasehold-acts" content="on"`},
+		{uiReadOnly, true, 200, `name="leasehold-acts" content="off"`},
+		{uiOff, true, 404, "Not Found"},
+		{uiOn, false, 404, "Not Found"},
+	} {
+		conf := cheapConfig(shortDir(t))
+		conf.HTTP.UI, conf.HTTP.Gateway = c.ui, c.gateway
+		metrics := conf.URLs.ListenClient[0]
+		metrics.Path += "m"
+		conf.URLs.ListenMetrics = append(conf.URLs.ListenMetrics, metrics)
+		run(t, conf)
+		code, text := getPage(t, conf.URLs.ListenClient[0].Path, "/ui/")
+		if code != c.code || !strings.Contains(text, c.want) {
+			t.Errorf("--ui=%s, gateway %t: %d %s", c.ui, c.gateway, code, text)
+		}
+		if code, _ := getPage(t, metrics.Path, "/ui/"); code != 404 {
+			t.Errorf("--ui=%s: %d on the port of metrics", c.ui, code)
+		}
+	}
+}
