@@ -132,6 +132,9 @@ func TestLongValuesAreWork(t *testing.T) {
 		}
 		return list
 	}
+	one := slices.Repeat([]Compare{{
+		Key: "k0", Target: TargetValue, Relation: NotEqual, Value: make([]byte, 4096*comparedBytes),
+	}}, 125)
 	put := sorted(0, 0)
 	for name, c := range map[string]struct {
 		txn   *Txn
@@ -139,10 +142,13 @@ func TestLongValuesAreWork(t *testing.T) {
 	}{
 		"sorted":       {&Txn{Then: sorted(8, 0)}, true},
 		"less often":   {&Txn{Then: sorted(7, 0)}, false},
+		"the first 99": {&Txn{Then: sorted(7, 99)}, false},
 		"the first":    {&Txn{Then: sorted(101, 1)}, false},
 		"first often":  {&Txn{Then: sorted(104, 1)}, true},
 		"conditions":   {&Txn{Compare: differ(116, length), Then: put}, true},
 		"less of them": {&Txn{Compare: differ(112, length), Then: put}, false},
+		"of one key":   {&Txn{Compare: one, Then: put}, true},
+		"on one key":   {&Txn{Compare: one[:120], Then: put}, false},
 		"short ones":   {&Txn{Compare: differ(1000, 1), Then: put}, false},
 	} {
 		before := m.View().KV.Revision()
@@ -158,6 +164,10 @@ func TestLongValuesAreWork(t *testing.T) {
 		if _, err := ReadTxn(reads, m.View().KV); err != nil {
 			t.Errorf("%s, read only: %v", name, err)
 		}
+	}
+	often := &Txn{Compare: slices.Repeat(one, 3), Then: slices.Repeat(sorted(8, 0)[:8], 3)}
+	if _, err := ReadTxn(often, m.View().KV); err != nil {
+		t.Errorf("much that is only read: %v", err)
 	}
 	for name, c := range map[string]*Txn{
 		"sort": {Then: sorted(1, 0)}, "compare": {Compare: differ(1, length)},
