@@ -54,26 +54,32 @@ async function ask(path, options) {
   }
 }
 
-async function failure(answer) {
+// failure reads why a call failed. One that was made as another login says nothing of this one.
+async function failure(answer, made) {
+  const text = await answer.text().catch(() => "");
   let body = null;
   try {
-    body = await answer.json();
+    body = JSON.parse(text);
   } catch {
-    // Not of the API: a proxy's.
+    // Not of the API: of a proxy, or of the guard before it, which says what to do.
+    if (answer.headers.get("Content-Type")?.startsWith("text/plain")) {
+      body = { message: text.slice(0, 300) };
+    }
   }
   const f = new Failure(answer.status, body);
-  if (f.anonymous && login) keep(null);
+  if (f.anonymous && login && login === made) keep(null);
   return f;
 }
 
 // call asks once, and returns the answer.
 export async function call(path, body = {}, signal) {
   const late = AbortSignal.timeout(answersWithin);
+  const made = login;
   const answer = await ask(path, {
     method: "POST", headers: headers(), body: JSON.stringify(body),
     signal: signal ? AbortSignal.any([signal, late]) : late,
   });
-  if (!answer.ok) throw await failure(answer);
+  if (!answer.ok) throw await failure(answer, made);
   try {
     return await answer.json();
   } catch {
@@ -92,10 +98,11 @@ const statuses = { 3: 400, 7: 403, 14: 503, 16: 401 };
 
 // stream asks, and yields each message as it comes.
 export async function* stream(path, body, signal) {
+  const made = login;
   const answer = await ask(path, {
     method: "POST", headers: headers(), body: JSON.stringify(body), signal,
   });
-  if (!answer.ok) throw await failure(answer);
+  if (!answer.ok) throw await failure(answer, made);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

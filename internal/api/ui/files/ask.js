@@ -30,8 +30,12 @@ function Question({ question: q, close }) {
   const [err, fail] = useState(null);
   const [busy, work] = useState(false);
   useEffect(() => {
-    box.current.showModal();
-    return () => before.current?.focus?.();
+    const dialog = box.current;
+    dialog.showModal();
+    return () => {
+      dialog.close(); // while it is open, nothing else can have the focus
+      before.current?.focus?.();
+    };
   }, []);
   const submit = async (e) => {
     e.preventDefault();

@@ -14,7 +14,7 @@ function keysOf(p) {
   return "[" + shown(from) + ", " + shown(end) + ")";
 }
 
-// ask finds out what a user may do, as far as that user may be told.
+// rights finds out what a user may do, as far as that user may be told.
 async function rights(user) {
   const status = await call("v3/auth/status").catch(() => null);
   const out = { enabled: status ? status.enabled === true : true, roles: null, names: null };
@@ -75,8 +75,8 @@ export function AccessView() {
     }
   }, 10_000);
   if (!login) {
-    return html`${found && !found.enabled && html`<p>Access control is not enabled: whoever reaches
-      this member may do everything.</p>`}<${Login} />`;
+    return html`${found && !found.enabled && html`<p>Access control is not enabled: everybody that
+      reaches this member may do everything.</p>`}<${Login} />`;
   }
   return html`
     <${Facts} list=${[["user", html`<${Name} text=${login.user || "the one of the token"} />`]]} />

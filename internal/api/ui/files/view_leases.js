@@ -62,7 +62,7 @@ function usePicked(live, search, state, order) {
   return list;
 }
 
-const widths = "9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) 6rem 11rem 6rem 5rem 4rem";
+const widths = "9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) 6rem 14rem 6rem 5rem 4rem";
 const head = ["ID", "name", "owner", "state", "time left, at least", "TTL", "token", "keys"];
 
 export function LeasesView({ live }) {
