@@ -1,0 +1,114 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// Goal: everything can be reached by the keyboard alone. Method: from the top of the page to a
+// lease, to an act and its question, and back, with nothing but keys.
+func TestKeyboard(t *testing.T) {
+	m := cluster(t, 1)[0]
+	id := m.grant(map[string]any{"ttl_ms": 600_000, "name": "by keys"})
+	p := open(t, m.url+"/ui/")
+	p.shows("healthy")
+	p.press(kb.Tab)
+	p.until("the way to the content", "document.activeElement.matches('.skip')")
+	p.press(kb.Enter)
+	p.until("the content", "document.activeElement.id === 'main'")
+	p.run(chromedp.Evaluate("document.activeElement.blur()", nil))
+	p.tabTo("nav a[href='#/leases']")
+	p.press(kb.Enter)
+	p.shows(hex(t, id))
+	p.tabTo("a.id")
+	p.press(kb.Enter)
+	p.shows("at expiry")
+	p.tabTo("button.act")
+	p.press(kb.Enter)
+	p.until("a question with the focus in it",
+		"document.querySelector('dialog')?.contains(document.activeElement)")
+	p.press(kb.Escape)
+	p.until("the focus where it was", "!document.querySelector('dialog') && "+
+		"document.activeElement.matches('button.act')")
+	p.press(kb.Enter)
+	p.until("the question again", "document.querySelector('dialog')")
+	p.tabTo("dialog button.act")
+	p.press(kb.Enter)
+	p.shows("The lease has ended")
+}
+
+// Goal: axe-core finds nothing in any view: light, dark, and as wide as a phone, where nothing
+// makes the page wider than that.
+func TestAccessible(t *testing.T) {
+	if *axe == "" {
+		t.Skip("without -axe")
+	}
+	script, err := os.ReadFile(*axe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := cluster(t, 3)[0]
+	id := m.grant(map[string]any{
+		"ttl_ms": 600_000, "name": "jobs/nightly", "owner": "node-a",
+		"labels": map[string]any{"zone": "east"},
+		"keys":   []any{map[string]any{"key": b64("svc/a"), "value": b64("1")}},
+	})
+	m.grant(map[string]any{"ttl_ms": 600_000, "name": strings.Repeat("w", 900)})
+	m.put("lock/"+hex(t, id), "", map[string]any{"lease": id})
+	p := open(t, m.url+"/ui/")
+	p.shows("healthy")
+	for _, dark := range []string{"light", "dark"} {
+		for _, width := range []int64{1280, 360} {
+			p.run(
+				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
+					{Name: "prefers-color-scheme", Value: dark},
+				}),
+				chromedp.EmulateViewport(width, 800),
+			)
+			for at, sign := range map[string]string{
+				"overview": "Members", "leases": hex(t, id), "events": "granted", "queues": "lock",
+				"keys": "svc/", "access": "Log in by password", "lease/" + hex(t, id): "at expiry",
+				"keys/c3ZjL2E/key": "mod revision",
+			} {
+				p.run(chromedp.Evaluate(`location.hash = "#/`+at+`"`, nil))
+				p.shows(sign)
+				p.look(string(script), fmt.Sprintf("%s, %s, %d wide", at, dark, width))
+				if strings.HasPrefix(at, "lease/") {
+					p.click("button", "Revoke")
+					p.until("the question", "document.querySelector('dialog')")
+					p.look(string(script), fmt.Sprintf("a question, %s, %d wide", dark, width))
+					p.click("dialog button", "Cancel")
+				}
+			}
+		}
+	}
+}
+
+// look lets axe look at the page as it is.
+func (p *tab) look(script, where string) {
+	p.Helper()
+	p.run(chromedp.ActionFunc(func(ctx context.Context) error {
+		return chromedp.Evaluate(script+"; true", nil).Do(ctx)
+	}))
+	var found, wide string
+	p.eval(`axe.run(document, { resultTypes: ["violations"] }).then((r) => JSON.stringify(
+		r.violations.map((v) => [v.id, v.help, v.nodes.map((n) => n.html.slice(0, 200))])))`, &found)
+	if found != "[]" {
+		var list []any
+		_ = json.Unmarshal([]byte(found), &list)
+		p.Errorf("%s: %v", where, list)
+	}
+	p.eval(`document.documentElement.scrollWidth > innerWidth ? "it is " +
+		document.documentElement.scrollWidth + " wide" : ""`, &wide)
+	if wide != "" {
+		p.Errorf("%s: %s", where, wide)
+	}
+}

@@ -1,0 +1,286 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	withBrowser = flag.Bool("browser", false, "run the tests, which need Chromium")
+	chromium    = flag.String("chromium", "", "`path` of the browser (default: the one that is found)")
+	axe         = flag.String("axe", "", "`path` of axe.min.js of axe-core (default: not looked at)")
+	patience    = flag.Duration("patience", 3*time.Minute, "how long to wait for anything")
+	pictures    = flag.String("pictures", "", "`directory` in which to leave pictures of the page")
+	server      = flag.String("server", "", "`binary` to test (default: built now)")
+)
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	flag.Parse()
+	if !*withBrowser {
+		fmt.Println("not run: they need a browser; go test -browser")
+		return 0
+	}
+	dir, err := os.MkdirTemp("", "leasehold-page-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // it is temporary
+	if *server == "" {
+		*server = filepath.Join(dir, "leasehold")
+		build := exec.Command("go", "build", "-o", *server, "./cmd/leasehold")
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+			return 1
+		}
+	}
+	code := m.Run()
+	if browser.end != nil {
+		browser.end()
+	}
+	return code
+}
+
+// member is a process of a server.
+type member struct {
+	*testing.T
+	url  string
+	args []string
+	cmd  *exec.Cmd
+	done chan struct{}
+	log  *bytes.Buffer
+}
+
+// ports returns addresses of this machine that are free.
+func ports(t *testing.T, n int) []string {
+	t.Helper()
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() //nolint:errcheck // nothing was written
+		out = append(out, l.Addr().String())
+	}
+	return out
+}
+
+// cluster starts a cluster, and waits until it serves.
+func cluster(t *testing.T, n int, flags ...string) []*member {
+	t.Helper()
+	at := ports(t, 2*n)
+	var initial []string
+	for i := range n {
+		initial = append(initial, fmt.Sprintf("m%d=http://%s", i+1, at[n+i]))
+	}
+	var all []*member
+	for i := range n {
+		m := &member{T: t, url: "http://" + at[i]}
+		m.args = append([]string{
+			"serve", "--name", fmt.Sprint("m", i+1), "--data-dir", t.TempDir(),
+			"--listen-client-urls", m.url, "--advertise-client-urls", m.url,
+			"--listen-peer-urls", "http://" + at[n+i],
+			"--initial-advertise-peer-urls", "http://" + at[n+i],
+			"--initial-cluster", strings.Join(initial, ","), "--log-level", "error",
+		}, flags...)
+		m.start()
+		all = append(all, m)
+	}
+	for _, m := range all {
+		m.await()
+	}
+	return all
+}
+
+// start starts the process, and again after kill.
+func (m *member) start() {
+	m.Helper()
+	cmd, done, log := exec.Command(*server, m.args...), make(chan struct{}), new(bytes.Buffer)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		m.Fatal(err)
+	}
+	m.cmd, m.done, m.log = cmd, done, log
+	go func() {
+		_ = cmd.Wait() // it is killed
+		close(done)
+	}()
+	m.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		<-done
+	})
+}
+
+// kill ends the process as a power failure does.
+func (m *member) kill() {
+	_ = m.cmd.Process.Kill() // it may have ended
+	<-m.done
+}
+
+// await waits until the member serves.
+func (m *member) await() {
+	m.Helper()
+	limit, end := context.WithTimeout(m.Context(), *patience)
+	defer end()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		r, err := http.NewRequestWithContext(limit, http.MethodGet, m.url+"/readyz", nil)
+		if err != nil {
+			m.Fatal(err)
+		}
+		if resp, err := http.DefaultClient.Do(r); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-m.done:
+			m.Fatalf("the member has ended: %s", m.log)
+		case <-limit.Done():
+			m.Fatalf("the member does not serve: %s", m.log)
+		}
+	}
+}
+
+// as is a user's token, for call.
+type as string
+
+// call calls the JSON API, and returns the answer.
+func (m *member) call(path string, body map[string]any, who ...as) map[string]any {
+	m.Helper()
+	if body == nil {
+		body = map[string]any{}
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		m.Fatal(err)
+	}
+	ctx, end := context.WithTimeout(m.Context(), *patience)
+	defer end()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url+path, bytes.NewReader(data))
+	if err != nil {
+		m.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	for _, token := range who {
+		r.Header.Set("Authorization", string(token))
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read whole
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		m.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		m.Fatalf("%s: %s %s", path, resp.Status, text)
+	}
+	var out map[string]any
+	if err := json.Unmarshal(text, &out); err != nil {
+		m.Fatal(err)
+	}
+	return out
+}
+
+// grant grants a lease, and returns its ID, in decimal digits.
+func (m *member) grant(body map[string]any) string {
+	m.Helper()
+	return m.call("/v1/leases/grant", body)["lease"].(map[string]any)["id"].(string)
+}
+
+// put puts a key.
+func (m *member) put(key, value string, more map[string]any) {
+	m.Helper()
+	body := map[string]any{"key": b64(key), "value": b64(value)}
+	for k, v := range more {
+		body[k] = v
+	}
+	m.call("/v1/store/put", body)
+}
+
+// get returns the value of a key, and whether there is one.
+func (m *member) get(key string) (string, bool) {
+	m.Helper()
+	kvs, _ := m.call("/v1/store/range", map[string]any{"key": b64(key)})["kvs"].([]any)
+	if len(kvs) == 0 {
+		return "", false
+	}
+	value, _ := kvs[0].(map[string]any)["value"].(string)
+	b, err := base64.StdEncoding.DecodeString(value)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return string(b), true
+}
+
+func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// many grants leases, in transactions of a hundred.
+func (m *member) many(n int) {
+	m.Helper()
+	for from := 0; from < n; from += 100 {
+		var ops []any
+		for i := from; i < min(from+100, n); i++ {
+			ops = append(ops, map[string]any{"grant": map[string]any{
+				"id": fmt.Sprint(i + 1), "ttl_ms": 3_600_000, "name": fmt.Sprintf("many/%06d", i),
+				"owner": fmt.Sprintf("node-%d", i%50), "labels": map[string]any{"zone": fmt.Sprint(i % 3)},
+			}})
+		}
+		if m.call("/v1/store/txn", map[string]any{"success": ops})["succeeded"] != true {
+			m.Fatalf("the leases from %d on were not granted", from)
+		}
+	}
+}
+
+// proxy starts a proxy that takes a prefix off the paths, and returns its address.
+func proxy(t *testing.T, to, prefix string) string {
+	t.Helper()
+	u, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(http.StripPrefix(prefix, &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(u)
+			r.Out.Host = r.In.Host // by which the member knows its own pages
+		},
+		FlushInterval: -1, // the stream of events is passed on as it comes
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// hex writes an ID as the page does.
+func hex(t *testing.T, id string) string {
+	t.Helper()
+	var n int64
+	if _, err := fmt.Sscan(id, &n); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%016x", uint64(n))
+}

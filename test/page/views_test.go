@@ -1,0 +1,170 @@
+package page
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// picture leaves a picture of the page, if pictures are wanted.
+func (p *tab) picture(name string) {
+	p.Helper()
+	if *pictures == "" {
+		return
+	}
+	var b []byte
+	p.run(chromedp.CaptureScreenshot(&b))
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), b, 0o644); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// Goal: each view shows what is there, and lets nothing of it out of place: the policy of the page
+// refuses nothing, and no script fails. Method: a cluster with some of everything.
+func TestViews(t *testing.T) {
+	m := cluster(t, 3)[0]
+	ids := make(map[string]string)
+	for _, name := range []string{"jobs/nightly", "jobs/hourly", "db/primary"} {
+		ids[name] = m.grant(map[string]any{
+			"ttl_ms": 600_000, "name": name, "owner": "of " + name,
+			"labels": map[string]any{"zone": "east", "for": name},
+			"keys":   []any{map[string]any{"key": b64("svc/" + name), "value": b64(`{"port": 80}`)}},
+		})
+	}
+	first, second := ids["jobs/nightly"], ids["jobs/hourly"]
+	m.put("locks/a/"+hex(t, first), "", map[string]any{"lease": first})
+	m.put("locks/a/"+hex(t, second), "", map[string]any{"lease": second})
+	m.put("lead/"+hex(t, second), "the leader's value", map[string]any{"lease": second})
+	m.put("lead~candidates/"+hex(t, second), `{"id":"x"}`, map[string]any{"lease": second})
+	m.put("lead~candidates/"+hex(t, first), `{"id":"y","priority":7}`, map[string]any{"lease": first})
+	p := open(t, m.url+"/ui/")
+	p.shows("healthy")
+	p.until("rates from two readings", "document.body.innerText.includes('/s')")
+	p.until("three members", "document.querySelectorAll('tbody tr').length === 3")
+	p.until("a leader", "document.querySelector('tbody').innerText.includes('leader')")
+	p.picture("overview")
+
+	p.view("Leases")
+	for name, id := range ids {
+		p.shows(hex(t, id))
+		p.shows(name)
+	}
+	p.until("what is left", "/9 min \\d+ s/.test(document.body.innerText)")
+	p.picture("leases")
+	for search, want := range map[string]int{
+		"name:jobs/": 2, "jobs": 2, "owner:of": 3, "label:zone=east": 3, "label:for=db/primary": 1,
+		"label:none": 0, hex(t, first): 1, "name:jobs/ nightly": 1,
+	} {
+		p.fill("input[type=search]", search)
+		p.counts(want)
+	}
+	p.fill("input[type=search]", "")
+	p.fill("select", "silent")
+	p.counts(0)
+
+	p.view("Events")
+	p.shows("granted")
+	p.shows("of db/primary")
+	m.call("/v1/leases/revoke", map[string]any{
+		"leases": []any{map[string]any{"id": ids["db/primary"]}},
+	})
+	p.shows("revoked")
+	p.shows("by 127.0.0.1")
+	p.picture("events")
+
+	p.view("Locks and elections")
+	p.click("th a", "locks/a")
+	p.until("who holds and who waits", `[...document.querySelectorAll("table")].some((t) =>
+		[...t.querySelectorAll("tbody tr")].map((r) => r.cells[1].innerText).join() === "holds,waits")`)
+	p.click("th a", "lead")
+	p.until("the leader before the candidate", `[...document.querySelectorAll("table")].some((t) =>
+		[...t.querySelectorAll("tbody tr")].map((r) => r.cells[1].innerText).join() ===
+			"holds,candidate, priority 7")`)
+	p.shows("the leader's value")
+	p.picture("queues")
+
+	p.view("Keys")
+	p.click("ul.keys a", "svc/")
+	p.click("ul.keys a", "jobs/")
+	p.click("ul.keys a", "nightly")
+	p.value(`{"port": 80}`)
+	p.click("label", "JSON")
+	p.value("{\n  \"port\": 80\n}")
+	p.click("label", "hex")
+	p.shows("7b 22 70")
+	m.put("svc/jobs/nightly", "newer", map[string]any{"lease": first})
+	p.click("label", "text")
+	p.value("newer")
+	p.click("button", "Read older values")
+	p.shows("Before that the key was not there")
+	p.click("summary", "revision 2, version 1, 12 B")
+	p.shows(`{"port": 80}`)
+	p.picture("key")
+
+	p.view("Access")
+	p.shows("Access control is not enabled")
+	p.picture("access")
+}
+
+// Goal: a user sees what it may, and no more; a password that is wrong is told; a logout takes all
+// away. The login is kept in the tab only.
+func TestLogin(t *testing.T) {
+	m := cluster(t, 1, "--bcrypt-cost", "4")[0]
+	for _, u := range []string{"root", "<b>al</b>"} {
+		m.call("/v3/auth/user/add", map[string]any{"name": u, "password": "pass word"})
+	}
+	m.call("/v3/auth/role/add", map[string]any{"name": "root"})
+	m.call("/v3/auth/user/grant", map[string]any{"user": "root", "role": "root"})
+	m.call("/v3/auth/role/add", map[string]any{"name": "reader"})
+	m.call("/v3/auth/role/grant", map[string]any{"name": "reader", "perm": map[string]any{
+		"permType": "READ", "key": b64("a/"), "range_end": b64("a0"),
+	}})
+	m.call("/v3/auth/user/grant", map[string]any{"user": "<b>al</b>", "role": "reader"})
+	m.put("a/key", "seen", nil)
+	m.put("b/key", "not seen", nil)
+	hidden := m.grant(map[string]any{"ttl_ms": 600_000, "name": "hidden"})
+	m.call("/v3/auth/enable", nil)
+	p := open(t, m.url+"/ui/#/leases")
+	p.shows("Log in")
+	p.view("Access")
+	p.fill("input[name=user]", "<b>al</b>")
+	p.fill("input[name=password]", "wrong word")
+	p.click("button", "Log in")
+	p.until("a refusal", "document.querySelector('[role=alert]')")
+	p.fill("input[name=password]", "pass word")
+	p.click("button", "Log in")
+	p.shows("[a/, a0)")
+	p.until("the user", `document.querySelector(".me").textContent === "<b>al</b>"`)
+	p.view("Leases")
+	p.counts(0)
+	p.run(chromedp.Evaluate(`location.hash = "#/lease/`+hex(t, hidden)+`"`, nil))
+	p.refused()
+	p.view("Keys")
+	p.refused()
+	p.fill("input[type=search]", "a/")
+	p.click("button", "Go")
+	p.click("ul.keys a", "key")
+	p.value("seen")
+	var kept string
+	p.eval("JSON.stringify([localStorage.length, document.cookie, sessionStorage.length])", &kept)
+	if kept != `[0,"",1]` {
+		t.Errorf("the browser keeps %s", kept)
+	}
+	p.view("Access")
+	p.click("button", "Log out")
+	p.until("nobody", `document.querySelector(".me").textContent === "not logged in"`)
+	p.eval("JSON.stringify([localStorage.length, document.cookie, sessionStorage.length])", &kept)
+	if kept != `[0,"",0]` {
+		t.Errorf("after the logout the browser keeps %s", kept)
+	}
+	token := m.call("/v3/auth/authenticate", map[string]any{
+		"name": "root", "password": "pass word",
+	})["token"].(string)
+	p.fill("input[name=token]", token)
+	p.click("button", "Use it")
+	p.until("a login", `document.querySelector(".me").textContent === "by token"`)
+	p.view("Leases")
+	p.shows(hex(t, hidden))
+}
