@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/etcd"
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 )
@@ -23,7 +23,10 @@ func (c *core) permit(m *shell.Mail) {
 		if who == nil {
 			return false
 		}
-		err := etcd.MayRenew(by, *who, l, n.ID)
+		decided, err := fsm.Asker{By: by, Who: *who}.MayRenew(l, n.ID)
+		if !decided {
+			err = api.ErrUndecided
+		}
 		if err != nil {
 			to.Renewed(n.ID, 0, err)
 		}

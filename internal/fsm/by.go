@@ -178,17 +178,20 @@ func (p *permission) put(c *Put) error {
 	return p.lease(c.Lease, c.LeaseName)
 }
 
-// lease needs to hold a lease to change what it has, to renew or to end it. Of one that belongs to
-// nobody, and has no name, it needs write on all keys: a caller that could attach a key to the
-// lease of another, or renew it, could let keys live that are not its own, or end its lease. A
-// transaction looks at the keys of each lease once, and is refused if they are too many.
+// lease needs to hold a lease to change what it has, to renew or to end it: see Asker.MayTouch.
 func (p *permission) lease(id lease.ID, name string) error {
-	if of, ok := p.meant(id, name); !ok || of != (access.Lease{}) {
+	of, ok := p.meant(id, name)
+	if !ok || of != (access.Lease{}) {
 		return p.mine(of, name)
 	}
-	if p.access.IsRoot(p.who) {
-		return nil
-	}
+	return Asker{p.access, p.who}.MayTouch(access.Hold, of, func(access.Kind) error {
+		return p.keysOf(id)
+	})
+}
+
+// keysOf needs write on all keys of a lease. A transaction looks at those of each lease once, and
+// is refused if they are too many.
+func (p *permission) keysOf(id lease.ID) error {
 	if p.leases != nil {
 		if _, ok := p.leases[id]; ok {
 			return nil
@@ -198,7 +201,7 @@ func (p *permission) lease(id lease.ID, name string) error {
 			return ErrTxnTooLarge
 		}
 	}
-	return access.OfLease(p.mayWriteAll(id))
+	return p.mayWriteAll(id)
 }
 
 // mine needs to hold a lease that a command names by a name, or with "" by its ID.
@@ -220,11 +223,6 @@ func (p *permission) meant(id lease.ID, name string) (of access.Lease, ok bool) 
 		return access.Lease{Name: name, Principal: p.who.User}, false
 	}
 	return BelongsTo(&info), true
-}
-
-// BelongsTo returns what decides who may do something with a lease.
-func BelongsTo(i *lease.Info) access.Lease {
-	return access.Lease{Name: i.Name, Principal: i.Principal}
 }
 
 // held needs to hold the lease. One that belongs to nobody, and has no name, is root's.

@@ -247,7 +247,12 @@ func (n *fakeNode) Renew(id lease.ID, to api.Renewed) error {
 		return nil
 	}
 	if who := to.Holder(); who != nil {
-		if err := MayRenew(n.machine.View().Access, *who, n.machine.Lessor(), id); err != nil {
+		by, l := n.machine.View().Access, n.machine.Lessor()
+		decided, err := fsm.Asker{By: by, Who: *who}.MayRenew(l, id)
+		if !decided {
+			err = api.ErrUndecided
+		}
+		if err != nil {
 			to.Renewed(id, 0, err)
 			return nil
 		}

@@ -2,47 +2,15 @@ package etcd
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
-
-// maxLookKeys is at how many keys of a lease MayRenew looks.
-const maxLookKeys = 16
-
-// MayRenew says why a caller may not renew a lease, nil if it may. Of a lease that belongs to
-// nobody, and has no name, it must as in etcd be allowed to write all keys: otherwise anybody who
-// knows its ID could keep the keys of others alive. It is quick, and says api.ErrUndecided of what
-// needs a longer look.
-func MayRenew(by *access.State, who access.Caller, l *lease.Lessor, id lease.ID) error {
-	info, ok := l.Lookup(id)
-	if !ok {
-		return api.ErrUndecided
-	}
-	var err error
-	switch of := fsm.BelongsTo(&info); {
-	case of != (access.Lease{}):
-		err = by.CheckLease(who, access.Hold, of)
-	case l.KeyCount(id) > maxLookKeys:
-		return api.ErrUndecided
-	default:
-		for k := range l.EachKey(id) {
-			if err = by.Check(who, access.Write, keyrange.Range{Key: k}); err != nil {
-				break
-			}
-		}
-	}
-	if errors.Is(err, access.ErrOldRevision) {
-		return api.ErrUndecided // users or roles have changed since the renewal came
-	}
-	return err
-}
 
 // permits is which leases a stream may renew: those that its user may hold, or of which it may
 // write all keys if they are nobody's. The core decides with each renewal. What it leaves undecided
@@ -151,10 +119,10 @@ func (p *permits) lookAt(ctx context.Context, id lease.ID) error {
 		return err
 	case !here.found:
 		return lease.ErrNotFound
-	case here.of != (access.Lease{}):
-		return v.Access.CheckLease(who, access.Hold, here.of)
 	}
-	if err := allKeys(ctx, v, access.Write, here.keys); err != nil {
+	a := fsm.Asker{By: v.Access, Who: who}
+	err = a.MayTouch(access.Hold, here.of, a.EachKey(slices.Values(here.keys)))
+	if err != nil || here.of != (access.Lease{}) {
 		return err
 	}
 	p.mu.Lock()

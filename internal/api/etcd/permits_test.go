@@ -42,7 +42,11 @@ func (n *hereNode) InspectHere(_ context.Context, f func(*lease.Lessor, uint64))
 
 func (n *hereNode) Renew(id lease.ID, to api.Renewed) error {
 	if n.behind.Load() && to.Holder() != nil {
-		to.Renewed(id, 0, MayRenew(n.View().Access, access.Caller{}, n.here(), id))
+		decided, err := fsm.Asker{By: n.View().Access}.MayRenew(n.here(), id)
+		if !decided {
+			err = api.ErrUndecided
+		}
+		to.Renewed(id, 0, err)
 		return nil
 	}
 	return n.fakeNode.Renew(id, to)
@@ -123,7 +127,7 @@ func TestKeepAliveUndecided(t *testing.T) {
 	for id, owner := range map[lease.ID]string{3: "alice", 4: "root", 5: ""} {
 		n.do(t, &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 60_000, Principal: owner}})
 	}
-	for i := range maxLookKeys + 1 {
+	for i := range 17 {
 		n.do(t, &fsm.Put{Key: fmt.Sprint("a", i), Lease: 5})
 	}
 	here := &hereNode{fakeNode: n}

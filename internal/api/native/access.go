@@ -2,7 +2,7 @@ package native
 
 import (
 	"context"
-	"sync"
+	"slices"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
@@ -63,21 +63,16 @@ func (a asker) look(l *lease.Lessor, i *lease.Info) (of looked) {
 // its ID. As in etcd, a lease without a name that belongs to nobody is told to callers that may
 // read all of its keys.
 func (a asker) looksAt(x looked, name string) error {
-	switch {
-	case name != "":
+	if name != "" {
 		return a.by.CheckNamed(a.who, access.See, x.of)
-	case x.of != (access.Lease{}) || a.all():
-		return a.by.CheckLease(a.who, access.See, x.of)
 	}
-	if err := a.known(); err != nil {
-		return err
-	}
-	for _, key := range x.keys {
-		if err := a.reads(keyrange.Range{Key: key}); err != nil {
-			return access.OfLease(err)
-		}
-	}
-	return nil
+	return a.touches(access.See, x.of, x.keys)
+}
+
+// touches says why the asker may not hold, or see, a lease with these keys.
+func (a asker) touches(what access.Kind, of access.Lease, keys []string) error {
+	who := fsm.Asker{By: a.by, Who: a.who}
+	return who.MayTouch(what, of, who.EachKey(slices.Values(keys)))
 }
 
 // looksFor says why the asker may not be told that nobody has a name.
@@ -128,117 +123,10 @@ func (a asker) name(ctx context.Context) string {
 	return api.Caller(ctx)
 }
 
-// need is what a request needs as long as it is open: to read ranges, and to hold a lease.
-type need struct {
-	reads []keyrange.Range
-	holds bool // the lease
-	lease access.Lease
-}
-
-// check says what of it the asker does not have. The lease comes first: what it holds is for those
-// to know whose it is.
-func (n *need) check(a asker) error {
-	if err := a.known(); err != nil {
-		return err
-	}
-	if n.holds {
-		if err := a.by.CheckLease(a.who, access.Hold, n.lease); err != nil {
-			return err
-		}
-	}
-	for _, r := range n.reads {
-		if err := a.reads(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// guard knows what the open requests of a stream need. When users or roles are others than when it
-// looked last, it looks at all of them again: so a right that is taken away ends what is open
-// before anything more is told. It is safe for concurrent use.
-type guard struct {
-	ctx  context.Context
-	node interface{ View() *fsm.View }
-
-	mu   sync.Mutex // guards what follows
-	by   *access.State
-	who  access.Caller
-	open map[uint64]*need
-	// over are requests that were refused, until their end is told.
-	over map[uint64]bool
-}
-
-func newGuard(ctx context.Context, n interface{ View() *fsm.View }) *guard {
-	return &guard{ctx: ctx, node: n}
-}
-
-// enter notes what a request needs, or says what of it the caller does not have.
-func (g *guard) enter(id uint64, n *need) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err := n.check(askerOf(g.ctx, g.node.View())); err != nil {
-		return err
-	}
-	if g.open == nil {
-		g.open, g.over = make(map[uint64]*need), make(map[uint64]bool)
-	}
-	g.open[id] = n
-	// What was decided with an older view is decided once more.
-	g.by, g.who = nil, access.Caller{}
-	return nil
-}
-
-// leave forgets a request.
-func (g *guard) leave(id uint64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.open, id)
-	delete(g.over, id)
-}
-
-// lost is a request that needs what the caller does not have any more.
-type lost struct {
-	id  uint64
-	why error
-}
-
-// review returns the requests that are to end, each once. It costs a comparison unless users or
-// roles have changed, or the login is another. An error ends the stream.
-func (g *guard) review() ([]lost, error) {
-	a := askerOf(g.ctx, g.node.View())
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if a.by == g.by && a.who == g.who {
-		return nil, nil
-	}
-	if err := a.known(); err != nil {
-		return nil, err
-	}
-	g.by, g.who = a.by, a.who
-	var list []lost
-	for id, n := range g.open {
-		if err := n.check(a); err != nil {
-			list = append(list, lost{id, err})
-			delete(g.open, id)
-			g.over[id] = true
-		}
-	}
-	return list, nil
-}
-
-// refused reports whether a request was refused. What it had to tell is told no more.
-func (g *guard) refused(id uint64) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.over[id]
-}
-
-// reviewOne is review for a call that is one request.
-func (g *guard) reviewOne() error {
-	list, err := g.review()
-	if len(list) > 0 {
-		return list[0].why
-	}
-	return err
+// newGuard returns a guard of what one caller has open.
+func newGuard(ctx context.Context, n interface{ View() *fsm.View }) *api.Guard {
+	return api.NewGuard(func() (access.Caller, *access.State) {
+		a := askerOf(ctx, n.View())
+		return a.who, a.by
+	})
 }

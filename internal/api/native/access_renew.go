@@ -8,7 +8,6 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
@@ -117,15 +116,10 @@ func (a asker) renews(f *held, name string) error {
 	switch {
 	case !f.there && name != "":
 		return a.looksFor(name)
-	case f.of != (access.Lease{}):
-		return a.by.CheckLease(a.who, access.Hold, f.of)
+	case !f.there:
+		return nil // the leader says that it is not there
 	}
-	for _, key := range f.keys {
-		if err := a.by.Check(a.who, access.Write, keyrange.Range{Key: key}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.touches(access.Hold, f.of, f.keys)
 }
 
 // held is whose a lease is.

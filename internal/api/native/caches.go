@@ -121,8 +121,8 @@ func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 
 // cacheNeeds returns what a cache needs: its lease, and to read all that it holds, since it is told
 // which keys of that change.
-func (s *store) cacheNeeds(ctx context.Context, r *pb.CacheRequest) (*need, error) {
-	n := new(need)
+func (s *store) cacheNeeds(ctx context.Context, r *pb.CacheRequest) (*api.Need, error) {
+	n := new(api.Need)
 	if !s.node.View().Access.Enabled() {
 		return n, nil
 	}
@@ -130,12 +130,12 @@ func (s *store) cacheNeeds(ctx context.Context, r *pb.CacheRequest) (*need, erro
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
 		var info lease.Info
 		info, found = l.Lookup(id)
-		n.lease, n.reads = fsm.BelongsTo(&info), slices.Clone(s.node.Holds(id))
+		n.Lease, n.Reads = fsm.BelongsTo(&info), slices.Clone(s.node.Holds(id))
 	})
 	if err == nil && !found {
 		err = lease.ErrNotFound
 	}
-	n.holds = true
+	n.Holds = true
 	return n, err
 }
 

@@ -52,7 +52,7 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool, err erro
 		if err := t.review(); err != nil {
 			return size, told, err
 		}
-		if r.More && t.rights.guard.refused(r.Id) || t.hasEnded(r) {
+		if r.More && t.rights.guard.Refused(r.Id) || t.hasEnded(r) {
 			continue
 		}
 		m.Responses = append(m.Responses, r)
@@ -67,16 +67,16 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool, err erro
 // out of a feed knows what may be told of it. An error ends the stream: the caller has to log in
 // again.
 func (t *stream) review() error {
-	list, err := t.rights.guard.review()
+	list, err := t.rights.guard.Review()
 	if err != nil {
 		return api.NativeError(err, api.ReadReason(err))
 	}
 	for _, l := range list {
 		t.mu.Lock()
-		q := t.open[l.id]
+		q := t.open[l.ID]
 		t.mu.Unlock()
 		if q != nil && q.feed != nil {
-			q.feed.refuse(l.id, l.why)
+			q.feed.refuse(l.ID, l.Why)
 		}
 	}
 	return nil

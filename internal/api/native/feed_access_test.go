@@ -43,8 +43,8 @@ func TestNothingIsToldOfARefusedRequest(t *testing.T) {
 	for i, k := range []string{"a/k", "b/k"} {
 		id := uint64(i + 1)
 		s.open[id] = &request{id: id, feed: said}
-		need := &need{reads: []keyrange.Range{{Key: k}}}
-		if err := s.rights.guard.enter(id, need); err != nil {
+		need := &api.Need{Reads: []keyrange.Range{{Key: k}}}
+		if err := s.rights.guard.Enter(id, need); err != nil {
 			t.Fatal(err)
 		}
 	}

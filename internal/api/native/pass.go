@@ -109,7 +109,7 @@ func (t *stream) cacheNews() (news []*pb.Response) {
 		if r == nil {
 			return news
 		}
-		if !(r.More && t.rights.guard.refused(r.Id)) && !t.hasEnded(r) {
+		if !(r.More && t.rights.guard.Refused(r.Id)) && !t.hasEnded(r) {
 			news = append(news, shortened(r))
 		}
 	}

@@ -148,7 +148,7 @@ func (t *stream) entrust(q *request, r *pb.Request, n number) error {
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch:
 		t.serves(q, t.watches)
-		if err := t.rights.guard.enter(q.id, watchNeeds(x.Watch)); err != nil {
+		if err := t.rights.guard.Enter(q.id, watchNeeds(x.Watch)); err != nil {
 			return err
 		}
 		err := t.watches.begin(q.id, x.Watch)
@@ -160,7 +160,7 @@ func (t *stream) entrust(q *request, r *pb.Request, n number) error {
 		t.serves(q, t.caches)
 		needs, err := t.cacheNeeds(t.ctx, x.Cache)
 		if err == nil {
-			err = t.rights.guard.enter(q.id, needs)
+			err = t.rights.guard.Enter(q.id, needs)
 		}
 		if err != nil {
 			return err

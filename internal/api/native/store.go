@@ -251,7 +251,7 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 	defer w.hub.Close()
 	g := newGuard(out.Context(), s.node)
 	changed := s.node.AccessChanged()
-	if err := g.enter(0, watchNeeds(r)); err != nil {
+	if err := g.Enter(0, watchNeeds(r)); err != nil {
 		return err
 	}
 	if err := w.begin(0, r); err != nil {
@@ -264,7 +264,7 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 			if e := resp.GetError(); e != nil {
 				return api.MessageError(e)
 			}
-			if err := g.reviewOne(); err != nil {
+			if err := g.ReviewOne(); err != nil {
 				return err
 			}
 			if err := out.Send(resp.GetWatch()); err != nil {
@@ -280,7 +280,7 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 			}
 		case <-changed:
 			changed = s.node.AccessChanged()
-			if err := g.reviewOne(); err != nil {
+			if err := g.ReviewOne(); err != nil {
 				return err
 			}
 		case <-out.Context().Done():

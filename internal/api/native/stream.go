@@ -91,7 +91,7 @@ type stream struct {
 
 // rights are what the caller of a stream may go on with.
 type rights struct {
-	guard     *guard
+	guard     *api.Guard
 	renewable *renewable
 	by        string // who asks, for people
 }
@@ -452,7 +452,7 @@ func (t *stream) leave(id uint64) (ok bool) {
 	q, ok := t.open[id]
 	delete(t.open, id)
 	if ok && q.feed != nil {
-		t.rights.guard.leave(id)
+		t.rights.guard.Leave(id)
 	}
 	return ok
 }

@@ -217,7 +217,8 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	j, err := t.txnJob(t.ctx, r, t.rights.by)
 	if a := r.GetWait(); a != nil && err == nil {
 		if q.wait, err = askOf(a); err == nil {
-			err = waitNeeds(q.wait).check(t.asker(t.ctx))
+			a := t.asker(t.ctx)
+			err = waitNeeds(q.wait).Check(a.by, a.who)
 		}
 		q.made = madeOf(r)
 	}
@@ -225,8 +226,8 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 }
 
 // waitNeeds returns what it needs to wait in a queue: a waiter learns of the keys of others.
-func waitNeeds(a *waitqueue.Ask) *need {
-	return &need{reads: []keyrange.Range{keyrange.OfPrefix(a.Prefix)}}
+func waitNeeds(a *waitqueue.Ask) *api.Need {
+	return &api.Need{Reads: []keyrange.Range{keyrange.OfPrefix(a.Prefix)}}
 }
 
 // madeOf returns by which revision the key was made that a transaction waits for, if it is to
@@ -274,12 +275,12 @@ func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 	r := q.respond(v)
 	m := r.GetTxn()
 	switch {
-	case m.GetSucceeded() && t.rights.guard.enter(q.id, waitNeeds(q.wait)) == nil:
+	case m.GetSucceeded() && t.rights.guard.Enter(q.id, waitNeeds(q.wait)) == nil:
 		if m.Ticket, r.More = t.waits.begin(q.id, q.wait, m.Header.Revision); r.More {
 			t.serves(q, t.waits)
 			return r
 		}
-		t.rights.guard.leave(q.id)
+		t.rights.guard.Leave(q.id)
 	case m != nil && !m.Succeeded && q.made != 0:
 		news := waitqueue.Ended(v.KV, q.wait.Key, q.made)
 		m.Ticket = ticketOf(&news)

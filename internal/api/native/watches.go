@@ -213,8 +213,8 @@ func (w *watches) end(id uint64) { w.refuse(id, nil) }
 func (w *watches) refuse(id uint64, why error) { _ = w.hub.Refuse(int64(id), why) }
 
 // watchNeeds returns what a watch needs.
-func watchNeeds(r *pb.WatchRequest) *need {
-	return &need{reads: []keyrange.Range{{Key: string(r.GetKey()), End: string(r.GetRangeEnd())}}}
+func watchNeeds(r *pb.WatchRequest) *api.Need {
+	return &api.Need{Reads: []keyrange.Range{{Key: string(r.GetKey()), End: string(r.GetRangeEnd())}}}
 }
 
 // next returns what is to be told next, nil if nothing is.
