@@ -72,6 +72,7 @@ func (t *thread) openCache() *cache {
 		ID:  lease.ID(w.rng.Int64N(1<<40) + 1),
 		TTL: lease.TTL(w.between(300*Millisecond, maxCacheTTL) / Millisecond),
 	}
+	t.c.owned(&terms)
 	op := t.command(&fsm.Grant{Terms: terms, Holds: holds})
 	if op.Outcome != Done || op.Fsm.Err != nil {
 		return nil
@@ -184,7 +185,7 @@ func (t *thread) hit(x *cache, what keyrange.Range) bool {
 	op := &Op{
 		ID: len(w.h.Ops), Client: t.c.id, Member: x.at, Kind: opCached,
 		Request: Request{Range: &fsm.Range{Key: what.Key, End: what.End}},
-		Start:   w.now, LocalStart: t.c.local(),
+		Start:   w.now, LocalStart: t.c.local(), Caller: t.c.user,
 	}
 	w.h.Ops = append(w.h.Ops, op)
 	if w.chance(8) { // it is stopped between the look at the copy and that at the clock

@@ -199,6 +199,7 @@ func (q *call) replyIn(d Time, o Ending, err error) {
 
 // look answers a request that needs no more than the state that the member shows.
 func (q *call) look(p *process) bool {
+	q.identify(p)
 	switch {
 	case q.op.Kind == opRange && q.op.Serializable:
 		q.readRange(p)
@@ -219,7 +220,9 @@ func (q *call) arrive(p *process) {
 			q.reply(Failed, errFull)
 			return
 		}
-		mail.Proposals = append(mail.Proposals, &replica.Proposal{Command: op.Command, Owner: q})
+		mail.Proposals = append(mail.Proposals, &replica.Proposal{
+			Command: fsm.OnBehalf(op.Caller, op.Command), Owner: q,
+		})
 	case opRange:
 		r := &replica.Read{Owner: q}
 		if f := op.Cache; f != nil {
@@ -238,6 +241,9 @@ func (q *call) proposed(p *process, r *replica.Proposal) {
 	switch {
 	case r.Err == nil:
 		q.op.Fsm = r.Result
+		if denial(r.Result.Err) {
+			p.w.cover["command denied"]++
+		}
 		if q.ticket == nil || !entered(&r.Result) {
 			q.reply(Done, nil)
 			return
@@ -271,6 +277,10 @@ func (q *call) read(p *process, r *replica.Read) {
 
 func (q *call) readRange(p *process) {
 	c := q.op.Request.Range
+	if err := q.mayRead(p, c.Key, c.End); err != nil {
+		q.reply(Failed, err)
+		return
+	}
 	res, err := p.view.KV.Range(c.Key, c.End, c.Options)
 	if err == nil {
 		q.op.Answer.Range = &res

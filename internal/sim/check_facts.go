@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
@@ -58,6 +59,7 @@ func Check(h *History, l Limits) *Report {
 	f.checkHashes()
 	f.checkWatches()
 	f.checkWaits()
+	f.checkAccess()
 	f.checkVersions()
 	if l.Search > 0 && len(f.report.Violations) == 0 {
 		f.checkLinearizable()
@@ -78,7 +80,8 @@ type facts struct {
 	// is its revision after it.
 	outcomes  [][]modelResult
 	revisions []int64
-	events    []modelEvent // all, in order
+	rights    []*modelRights // after each entry
+	events    []modelEvent   // all, in order
 	compacted []compaction
 	// history has every version of every key, oldest first.
 	history      map[string][]modelVersion
@@ -175,7 +178,7 @@ func (f *facts) replayLog() {
 	for i, e := range f.h.Log {
 		results := make([]modelResult, len(e.Commands))
 		for k, c := range e.Commands {
-			results[k] = m.apply(e.Term, c)
+			results[k] = m.do(e.Term, e.callerOf(k), c)
 			if k < len(e.Results) {
 				f.compare(e, c, &e.Results[k], &results[k])
 				if r, ok := c.(*fsm.RemoveMember); ok && e.Results[k].Err == nil {
@@ -185,10 +188,18 @@ func (f *facts) replayLog() {
 			f.note(i, c, &results[k])
 		}
 		f.outcomes = append(f.outcomes, results)
-		f.revisions = append(f.revisions, m.revision)
+		f.revisions, f.rights = append(f.revisions, m.revision), append(f.rights, m.rights)
 		f.compareEntry(e, results, m)
 	}
 	f.keys = slices.Sorted(maps.Keys(f.history))
+}
+
+// callerOf returns for whom a command of the entry is.
+func (e *Entry) callerOf(k int) (who access.Caller) {
+	if k < len(e.Callers) {
+		who = e.Callers[k]
+	}
+	return who
 }
 
 // note gathers what a command did.

@@ -27,6 +27,7 @@ type model struct {
 	leases    []modelLease // by ID
 	alarms    []fsm.Alarm  // that nothing may grow
 	sessions  []modelSession
+	rights    *modelRights
 }
 
 type modelKey struct {
@@ -81,7 +82,7 @@ type modelTxn struct {
 	tokens    []lease.Token // that were drawn
 }
 
-func newModel() *model { return &model{revision: 1} }
+func newModel() *model { return &model{revision: 1, rights: newRights()} }
 
 func (m *model) clone() *model {
 	c := *m
@@ -94,7 +95,7 @@ func (m *model) equal(o *model) bool {
 	return m.revision == o.revision && m.compacted == o.compacted &&
 		m.lastToken == o.lastToken && slices.Equal(m.alarms, o.alarms) &&
 		slices.Equal(m.keys, o.keys) && slices.Equal(m.leases, o.leases) &&
-		slices.EqualFunc(m.sessions, o.sessions, modelSession.equal)
+		slices.EqualFunc(m.sessions, o.sessions, modelSession.equal) && m.rights.equal(o.rights)
 }
 
 // hash agrees with equal.
@@ -177,6 +178,8 @@ func (m *model) apply(term uint64, c fsm.Command) modelResult {
 		if !c.Off && c.Alarm.Kind == fsm.NoSpace {
 			m.alarms = append(m.alarms, c.Alarm)
 		}
+	default:
+		m.changeRights(&r, c)
 	}
 	r.revision = m.revision
 	return r

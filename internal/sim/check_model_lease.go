@@ -16,6 +16,7 @@ type modelLease struct {
 	token     lease.Token
 	name      string
 	owner     string
+	principal string
 	request   string
 	labels    string
 	secret    lease.Secret
@@ -256,7 +257,7 @@ func (m *model) grant(x *modelRun, c *fsm.Grant) error {
 	}
 	m.lastToken++
 	m.leases = slices.Insert(m.leases, i, modelLease{
-		id: t.ID, ttl: t.TTL, token: m.lastToken, name: t.Name, owner: t.Owner,
+		id: t.ID, ttl: t.TTL, token: m.lastToken, name: t.Name, owner: t.Owner, principal: t.Principal,
 		request: t.RequestID, labels: labels(t), secret: t.Secret, stamp: 1,
 		lockDelay: t.LockDelay, keep: t.KeepKeys, bound: t.Bound,
 	})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -19,8 +20,8 @@ func (f *facts) matchOps() {
 		places []logPosition
 	}
 	classes := make(map[string]*class)
-	of := func(c fsm.Command) *class {
-		key := string(fsm.AppendCommand(nil, c))
+	of := func(who access.Caller, c fsm.Command) *class {
+		key := string(fsm.AppendCommand(nil, fsm.OnBehalf(who, c)))
 		if classes[key] == nil {
 			classes[key] = &class{}
 		}
@@ -29,7 +30,8 @@ func (f *facts) matchOps() {
 	for i, e := range f.h.Log {
 		for k, c := range e.Commands {
 			if !fsm.Internal(c) && !operators(c) {
-				of(c).places = append(of(c).places, logPosition{i, k})
+				x := of(e.callerOf(k), c)
+				x.places = append(x.places, logPosition{i, k})
 			}
 		}
 	}
@@ -38,7 +40,7 @@ func (f *facts) matchOps() {
 		if op.Kind != opCommand || operators(op.Command) {
 			continue
 		}
-		c := of(op.Command)
+		c := of(op.Caller, op.Command)
 		if len(c.ops) == 0 {
 			order = append(order, c)
 		}

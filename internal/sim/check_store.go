@@ -20,7 +20,11 @@ func (f *facts) compare(e *Entry, c fsm.Command, got *fsm.Result, want *modelRes
 		return // the model knows of no members, and no versions
 	}
 	if why := differs(got, want); why != "" {
-		f.violate(e.At, idOf(c), "entry %d (term %d): %s: %s", e.Index, e.Term, show(c), why)
+		id := idOf(c)
+		if denial(got.Err) || denial(want.err) {
+			id = "A1"
+		}
+		f.violate(e.At, id, "entry %d (term %d): %s: %s", e.Index, e.Term, show(c), why)
 	}
 }
 
@@ -113,7 +117,7 @@ func differsLease(result any, want *modelLease) string {
 		got.ID != want.id || got.Token != want.token || got.TTL != want.ttl ||
 		got.Name != want.name || got.Owner != want.owner || labels(&got.Terms) != want.labels ||
 		got.LockDelay != want.lockDelay || got.KeepKeys != want.keep || got.Bound != want.bound ||
-		got.Delayed != want.delayed {
+		got.Delayed != want.delayed || got.Principal != want.principal {
 		return fmt.Sprintf("the lease is %+v, existed %t, the model says %+v", *got, existed, want)
 	}
 	return ""

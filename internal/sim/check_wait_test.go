@@ -20,7 +20,7 @@ func twoWaiters() (*hand, *Wait) {
 	b.entry(15*Second, &fsm.Revoke{ID: 2})
 	told := func(at Time, n waitqueue.News) Notice {
 		n.Created = 3
-		return Notice{at, n}
+		return Notice{at, 0, n}
 	}
 	t := &Wait{
 		Client: 2, Member: 2, Ask: waitqueue.Ask{Key: "m/2", Prefix: "m/", Permits: 1}, Made: 3,
@@ -41,7 +41,7 @@ func (b *hand) alone() *Wait {
 	t := &Wait{
 		ID: 1, Client: 1, Member: 1, Ask: waitqueue.Ask{Key: "m/1", Prefix: "m/", Permits: 1}, Made: 2,
 		Token: 5, AsOf: 2, Closed: 4 * Second, Told: []Notice{{
-			2 * Second, waitqueue.News{State: waitqueue.Ready, Revision: 3, Created: 2},
+			2 * Second, 0, waitqueue.News{State: waitqueue.Ready, Revision: 3, Created: 2},
 		}},
 	}
 	b.h.Waits = append(b.h.Waits, t)

@@ -3,6 +3,8 @@ package sim
 import (
 	"errors"
 	"iter"
+
+	"leasehold.dev/internal/access"
 )
 
 // client is one machine with a program that uses the cluster.
@@ -21,6 +23,10 @@ type client struct {
 	caching, waits bool
 	// keeper keeps the leases of its process.
 	keeper *keeper
+	// user is the tenant that it is, if it is one, and login the revision of the users and roles
+	// when it logged in.
+	user  access.Caller
+	login uint64
 }
 
 // thread is one sequence of a client's operations, a coroutine.
@@ -173,6 +179,10 @@ func (w *world) addClient(i int) { w.newClient(uint64(1 + i%w.p.Members)).boot()
 // boot starts the client's program: one or two of the things that clients do.
 func (c *client) boot() {
 	c.keeper = newKeeper(c)
+	if c.user.User != "" {
+		c.bootTenant()
+		return
+	}
 	if c.caching {
 		c.spawn((*thread).cacher)
 		c.spawn((*thread).peeker)

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
@@ -154,6 +155,11 @@ type Op struct {
 	// Member is whom the client asked.
 	Member uint64
 	Kind   opKind
+	// Caller is who asked, as the member knew it; zero where nobody needs a right. AsOf is what the
+	// member had applied when it decided whether the caller may be told, or may renew; 0 if it was
+	// not asked.
+	Caller access.Caller
+	AsOf   uint64
 	Request
 	Answer
 	Outcome Ending
@@ -192,7 +198,9 @@ type Entry struct {
 	Version byte
 	// Commands are those of all groups, in order, and Results their outcomes;
 	// Origins says through which member each came (zero for the leader itself).
+	// Callers for whom.
 	Commands []fsm.Command
+	Callers  []access.Caller
 	Results  []fsm.Result
 	Origins  []fsm.Origin
 	// Changes are the changes of the store, one a revision.
@@ -318,6 +326,7 @@ type Watch struct {
 	// ID is the index in History.Watches.
 	ID       int
 	Client   int
+	Caller   access.Caller
 	Member   uint64
 	At       Time
 	Key, End string
@@ -337,6 +346,8 @@ type Delivery struct {
 	At       Time
 	Watch    int
 	Revision int64 // all events up to it were delivered with this batch or before
+	// Index is what the member had applied when it decided that the client may be told.
+	Index    uint64
 	Events   []mvcc.Event
 	Progress bool // the batch says no more than that
 }
@@ -347,6 +358,7 @@ type Wait struct {
 	// ID is the index in History.Waits.
 	ID     int
 	Client int
+	Caller access.Caller
 	Member uint64
 	waitqueue.Ask
 	// Made is the create revision of the key as the client knows it, and Token what was drawn with
@@ -364,6 +376,8 @@ type Wait struct {
 // Notice is what a client was told of a ticket, and when.
 type Notice struct {
 	At Time
+	// Index is what the member had applied when it decided that the client may be told.
+	Index uint64
 	waitqueue.News
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
@@ -76,9 +77,10 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 	for _, g := range list {
 		origin := g.Origin
 		for _, c := range g.Commands {
-			out.Commands = append(out.Commands, c)
+			who, asked := asker(c)
+			out.Commands, out.Callers = append(out.Commands, asked), append(out.Callers, who)
 			out.Origins = append(out.Origins, origin)
-			out.Results = append(out.Results, o.command(out, c))
+			out.Results = append(out.Results, o.command(out, c, asked))
 			if origin.Member != 0 {
 				origin.Seq++
 			}
@@ -166,8 +168,16 @@ func endedBy(lessor *lease.Lessor, c fsm.Command) (ids []lease.ID) {
 	return ids
 }
 
-// command applies one command and notes what it did to leases.
-func (o *oracle) command(out *Entry, c fsm.Command) fsm.Result {
+// asker returns for whom a command is, and the command.
+func asker(c fsm.Command) (access.Caller, fsm.Command) {
+	if by, ok := c.(*fsm.By); ok {
+		return by.Caller, by.Command
+	}
+	return access.Caller{}, c
+}
+
+// command applies one command, the whole of it, and notes what it did to leases.
+func (o *oracle) command(out *Entry, whole, c fsm.Command) fsm.Result {
 	lessor, version := o.machine.Lessor(), o.machine.Version()
 	last := o.revision
 	var before []Ended
@@ -176,7 +186,7 @@ func (o *oracle) command(out *Entry, c fsm.Command) fsm.Result {
 			before = append(before, Ended{Info: info, Keys: lessor.Keys(id)})
 		}
 	}
-	result := o.machine.Apply(c)
+	result := o.machine.Apply(whole)
 	o.revision = max(o.revision, result.Revision)
 	if info := granted(&result); info != nil && info.Token > o.token { // not a repeated one
 		o.token = info.Token

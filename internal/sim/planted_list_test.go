@@ -68,7 +68,7 @@ var soonestRound = edit{
 
 // plantedList is everything that is planted.
 var plantedList = slices.Concat(
-	plantedCore, plantedShell, plantedAgain, plantedLeases, plantedCaches, plantedWaits,
+	plantedCore, plantedShell, plantedAgain, plantedLeases, plantedCaches, plantedWaits, plantedAccess,
 )
 
 // plantedCore is planted where it all began: clocks, expiry, the store, watches.

@@ -82,7 +82,8 @@ func (f *facts) steps() []porcupine.Operation {
 			add(s, op.Client, op.Start, op.End)
 		case op.Outcome == Unknown && op.Kind == opCommand && logged:
 			r := &f.outcomes[p.entry][p.command]
-			if len(r.steps)+len(r.events) == 0 && r.token() == 0 && !numbered(op.Command) {
+			if len(r.steps)+len(r.events) == 0 && r.token() == 0 && !numbered(op.Command) &&
+				!aboutRights(op.Command) {
 				continue // it changed nothing and told nobody
 			}
 			s.revision, s.token = r.revision, r.token()
@@ -244,7 +245,7 @@ func (s *step) command(m *model) bool {
 	if operators(s.op.Command) {
 		return true
 	}
-	r := m.apply(0, s.op.Command)
+	r := m.do(0, s.op.Caller, s.op.Command)
 	if !s.answered {
 		return s.revision == r.revision && (r.token() == 0 || r.token() == s.token)
 	}

@@ -26,7 +26,7 @@ func renewalsIn(calls []*call) int {
 
 // arrive leaves calls for the core.
 func (p *process) arrive(calls []*call) {
-	for len(calls) > 0 {
+	for calls = p.permit(calls); len(calls) > 0; {
 		n := renewalsIn(calls)
 		if n > 0 {
 			p.s.Mail.Together = append(p.s.Mail.Together, newRenewals(calls[:n]))

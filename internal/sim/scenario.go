@@ -38,6 +38,9 @@ type Scenario struct {
 	// Beside is whether a client that learns of the new TTL of a lease renews it at once
 	// in one message with another lease.
 	Beside bool
+	// Users is whether access control is enabled, and some clients are tenants: others than root,
+	// who may do what an administrator lets them do.
+	Users bool
 	// Oversleep is whether a client that holds a lock or a role is often paused until the lease
 	// is over, and gives the lock back then.
 	Oversleep bool
@@ -78,6 +81,9 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	}
 	if r := w.source(0x4e1d0); r.IntN(3) == 0 {
 		out.HeldUp = 1000 + r.IntN(4000)
+	}
+	if out.Users = w.source(0xacce55).IntN(6) == 0; out.Users {
+		p.Clients -= len(tenants)
 	}
 	out.Versions = w.source(0x7e25).IntN(4) == 0
 	out.Oversleep = w.source(0x51ee9).IntN(3) == 0

@@ -173,6 +173,7 @@ func (t *thread) grant(terms lease.Terms) *session {
 	w := t.c.w
 	terms.ID = lease.ID(w.rng.Int64N(1<<40) + 1)
 	terms.RequestID = fmt.Sprintf("r%d", len(w.h.Ops))
+	t.c.owned(&terms)
 	var c fsm.Command = &fsm.Grant{Terms: terms}
 	renews := w.chance(2) // the lease, if it is a repetition
 	switch {
@@ -192,6 +193,9 @@ func (t *thread) grant(terms lease.Terms) *session {
 		}
 		info := granted(&op.Fsm)
 		if info == nil {
+			if denial(op.Fsm.Err) {
+				t.think()
+			}
 			return nil
 		}
 		if _, existed := fsm.GrantResult(op.Fsm.Value); existed && renews {

@@ -3,8 +3,10 @@ package sim
 import (
 	"slices"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 )
 
@@ -66,6 +68,7 @@ type ticket struct {
 
 	// At the member.
 	p      *process
+	guard  *api.Guard
 	entry  *waitqueue.Entry
 	news   waitqueue.News // to be sent
 	queued bool
@@ -74,16 +77,16 @@ type ticket struct {
 
 	// At the client.
 	state   waitqueue.State
-	early   []waitqueue.News // that came before the client had looked at the first answer
-	waiting bool             // the thread waits for news
-	closed  bool             // it knows that the connection has ended, or has given up
+	early   []Notice // that came before the client had looked at the first answer
+	waiting bool     // the thread waits for news
+	closed  bool     // it knows that the connection has ended, or has given up
 }
 
 // newTicket is for a client that is about to wait at the client's member.
 func (t *thread) newTicket(a waitqueue.Ask) *ticket {
 	c, w := t.c, t.c.w
 	x := &ticket{t: t, rec: &Wait{
-		ID: len(w.h.Waits), Client: c.id, Member: c.at, Ask: a, Closed: Never,
+		ID: len(w.h.Waits), Client: c.id, Caller: c.user, Member: c.at, Ask: a, Closed: Never,
 	}}
 	w.h.Waits = append(w.h.Waits, x.rec)
 	t.ticket = x
@@ -123,6 +126,18 @@ func (x *ticket) begin(q *call, p *process, asOf int64) {
 		return
 	}
 	x.p, x.rec.AsOf = p, asOf
+	x.guard, q.op.AsOf = x.t.c.guard(p), p.view.Index
+	needs := &api.Need{Reads: []keyrange.Range{keyrange.OfPrefix(x.rec.Prefix)}}
+	if err := x.guard.Enter(0, needs); err != nil {
+		x.ended = true
+		w.cover["wait denied"]++
+		if q.op.Kind == opCommand {
+			q.reply(Done, nil) // it is done, and nobody waits
+		} else {
+			q.reply(Failed, err)
+		}
+		return
+	}
 	entry, news := p.queues.Wait(x.rec.Ask, asOf, x)
 	p.w.tracef("client %d: wait %d of %q at member %d: as of %d: %+v", x.t.c.id, x.rec.ID, x.rec.Key,
 		p.m.id, asOf, news)
@@ -163,6 +178,11 @@ func (x *ticket) flush() {
 		return
 	}
 	x.queued = false
+	if x.guard.ReviewOne() != nil || x.guard.Refused(0) {
+		w.cover["wait ended with the right to it"]++
+		x.breakOff(w.now + w.exp(w.p.Delay))
+		return
+	}
 	news := x.news
 	if news.State == waitqueue.Gone {
 		x.leave()
@@ -189,12 +209,13 @@ func (x *ticket) send(news waitqueue.News) {
 		return
 	}
 	x.last = max(x.last, w.now+w.p.Delay/4+w.exp(w.p.Delay))
+	n := Notice{Index: x.p.view.Index, News: news}
 	w.at(x.last, func() {
 		if x.t.c.cut {
 			x.breakOff(w.now + w.exp(w.p.Timeout))
 			return
 		}
-		x.arrive(news)
+		x.arrive(n)
 	})
 }
 
@@ -240,8 +261,8 @@ func (x *ticket) close() {
 }
 
 // first is when the client looks at the answer that says the state of the ticket.
-func (x *ticket) first(news *waitqueue.News) {
-	x.take(*news)
+func (x *ticket) first(op *Op) {
+	x.take(Notice{Index: op.AsOf, News: *op.Answer.News})
 	for _, n := range x.early {
 		x.take(n)
 	}
@@ -249,22 +270,23 @@ func (x *ticket) first(news *waitqueue.News) {
 }
 
 // arrive is when news come to the client.
-func (x *ticket) arrive(news waitqueue.News) {
+func (x *ticket) arrive(n Notice) {
 	if len(x.rec.Told) == 0 {
-		x.early = append(x.early, news)
+		x.early = append(x.early, n)
 		return
 	}
-	x.take(news)
+	x.take(n)
 }
 
-func (x *ticket) take(news waitqueue.News) {
+func (x *ticket) take(n Notice) {
 	if x.closed || x.t.dead {
 		return
 	}
 	w := x.t.c.w
-	w.tracef("client %d: wait %d of %q: told %+v", x.t.c.id, x.rec.ID, x.rec.Key, news)
-	x.rec.Told = append(x.rec.Told, Notice{w.now, news})
-	x.state = news.State
+	w.tracef("client %d: wait %d of %q: told %+v", x.t.c.id, x.rec.ID, x.rec.Key, n.News)
+	n.At = w.now
+	x.rec.Told = append(x.rec.Told, n)
+	x.state = n.State
 	x.rouse()
 }
 

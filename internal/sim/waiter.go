@@ -115,7 +115,7 @@ func (t *thread) enter(n *idempotency, s *session, a waitqueue.Ask, value string
 	x := t.ticket
 	x.rec.Made = op.Fsm.Revision
 	x.rec.Token = op.Fsm.Value.(*fsm.TxnResult).Responses[1].(lease.Token)
-	x.first(op.Answer.News)
+	x.first(op)
 	return x
 }
 
@@ -125,6 +125,9 @@ func (t *thread) onceOnly(n *idempotency, c fsm.Command, a *waitqueue.Ask) *Op {
 	w := t.c.w
 	for !n.open {
 		op := t.command(&fsm.OpenSession{Nonce: w.rng.Uint64()})
+		if denial(op.Fsm.Err) {
+			t.think()
+		}
 		if op.Outcome == Done && op.Fsm.Err == nil {
 			n.once = fsm.Once{Session: op.Fsm.Value.(fsm.Session)}
 			n.open = true
@@ -192,7 +195,7 @@ func (t *thread) again(old *ticket) {
 		x.state = waitqueue.Gone
 	default:
 		t.c.w.cover["wait resumed after a break"]++
-		x.first(op.Answer.News)
+		x.first(op)
 	}
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/watch"
 )
@@ -14,13 +15,41 @@ type watcher struct {
 	t      *thread
 	rec    *Watch
 	stream *watch.Stream[*api.Event]
+	guard  *api.Guard
 	last   Time // when the last batch arrives
 	ended  bool // nothing more is sent
 	next   int64
 	still  Time // nothing is taken from the stream before
 	// inbox is what has arrived and the client has not looked at.
-	inbox  []watch.Batch[*api.Event]
+	inbox  []told
 	closed bool // the client knows that it ended
+}
+
+// told is a batch with what the member had applied when it told it.
+type told struct {
+	watch.Batch[*api.Event]
+	index uint64
+}
+
+// needed is what a watch needs.
+func needed(key, end string) *api.Need {
+	return &api.Need{Reads: []keyrange.Range{{Key: key, End: end}}}
+}
+
+// refuse ends the watch because the client has no right to it.
+func (x *watcher) refuse(why error) {
+	w := x.t.c.w
+	if x.ended {
+		return
+	}
+	x.ended = true
+	w.at(max(w.now+w.exp(w.p.Delay), x.last+1), func() {
+		if !x.closed && !x.t.dead {
+			x.close()
+			x.rec.Err = why
+			x.t.wake(x.t.token)
+		}
+	})
 }
 
 // watch opens a watch at the client's member. It returns nil if it cannot.
@@ -28,7 +57,7 @@ func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 	c, w := t.c, t.c.w
 	x := &watcher{t: t, next: from, rec: &Watch{
 		ID: len(w.h.Watches), Client: c.id, Member: c.at, At: w.now, Key: key, End: end,
-		From: from, Resumes: resumes, Closed: Never,
+		From: from, Resumes: resumes, Closed: Never, Caller: c.user,
 	}}
 	w.h.Watches = append(w.h.Watches, x.rec)
 	t.watching = x
@@ -48,6 +77,12 @@ func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 		p.watchers = append(p.watchers, x) // its connection breaks with the process
 		p.deliver(func() {
 			if x.ended {
+				return
+			}
+			x.guard = c.guard(p)
+			if err := x.guard.Enter(0, needed(key, end)); err != nil {
+				w.cover["watch denied"]++
+				x.refuse(err)
 				return
 			}
 			x.stream = p.hub.NewStream()
@@ -84,6 +119,11 @@ func (x *watcher) drain() {
 	w := x.p.w
 	for !x.ended && x.still <= w.now {
 		b, ok := x.stream.Poll()
+		if err := x.guard.ReviewOne(); err != nil || x.guard.Refused(0) {
+			w.cover["watch ended with the right to it"]++
+			x.refuse(err)
+			return
+		}
 		if !ok {
 			return
 		}
@@ -119,6 +159,7 @@ func (x *watcher) send(b watch.Batch[*api.Event]) {
 		return
 	}
 	x.last = max(x.last, w.now+w.p.Delay/4+w.exp(w.p.Delay))
+	index := x.p.view.Index
 	w.at(x.last, func() {
 		if x.closed || x.t.dead {
 			return
@@ -127,7 +168,7 @@ func (x *watcher) send(b watch.Batch[*api.Event]) {
 			x.breakOff(w.now + w.exp(w.p.Timeout))
 			return
 		}
-		x.inbox = append(x.inbox, b)
+		x.inbox = append(x.inbox, told{b, index})
 		x.t.wake(x.t.token)
 	})
 }
@@ -178,11 +219,11 @@ func (x *watcher) receive(deadline Time) {
 	}
 }
 
-func (x *watcher) take(b watch.Batch[*api.Event]) {
+func (x *watcher) take(b told) {
 	w := x.t.c.w
 	switch b.Kind {
 	case watch.Changed, watch.Progress:
-		d := Delivery{At: w.now, Watch: x.rec.ID, Revision: b.Revision}
+		d := Delivery{At: w.now, Watch: x.rec.ID, Revision: b.Revision, Index: b.index}
 		d.Progress = b.Kind == watch.Progress
 		for _, e := range b.Events {
 			d.Events = append(d.Events, *e.Change())
@@ -226,6 +267,8 @@ func (t *thread) observer() {
 		}
 		from, resumes = x.next, x.rec.ID
 		switch {
+		case denial(x.rec.Err):
+			t.think()
 		case x.rec.Err == mvcc.ErrCompacted:
 			w.cover["watch compacted"]++
 			from, resumes = x.rec.Compacted, -1

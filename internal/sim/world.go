@@ -31,15 +31,21 @@ type world struct {
 	cover    map[string]int
 	timeline []string
 
-	machine   fsm.Config
-	members   []*member // all that ever were, in ID order: ID i is at i-1
-	links     [][]link  // [from][to], by ID
-	clients   []*client
-	oracle    oracle
-	injector  injector
-	leases    []lease.ID       // that clients were granted, newest last
+	machine  fsm.Config
+	members  []*member // all that ever were, in ID order: ID i is at i-1
+	links    [][]link  // [from][to], by ID
+	clients  []*client
+	oracle   oracle
+	injector injector
+	givenLeases
 	resumers  signal           // for clients that may resume leases
 	abandoned []abandonedLease // leases that clients have left to others, newest last
+}
+
+// givenLeases are leases that clients were granted, newest last.
+type givenLeases struct {
+	leases []lease.ID
+	strays []lease.ID // of tenants that do not rely on them
 }
 
 // Run runs a cluster, its clients and its faults. The same options give the same
@@ -166,6 +172,9 @@ func (w *world) start() {
 		c := w.newClient(w.anyMember())
 		c.waits = true
 		c.boot()
+	}
+	if w.p.Users {
+		w.addTenants()
 	}
 	w.injector.start(w)
 }

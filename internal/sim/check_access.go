@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"errors"
+
+	"leasehold.dev/internal/access"
+)
+
+// checkAccess is A1 for what is told, and for renewals, which are not in the log. (For commands it
+// is the model that says who may do what.) A client that is told something had the right to it by
+// the state that decided, which was no older than what is told. A cached read is as one of the
+// cluster: the reader had the right at some time while it read. What was refused the caller had no
+// right to.
+func (f *facts) checkAccess() {
+	for _, op := range f.h.Ops {
+		if op.Caller.User != "" {
+			f.checkRights(op)
+		}
+	}
+	for i := range f.h.Deliveries {
+		d := &f.h.Deliveries[i]
+		w := f.h.Watches[d.Watch]
+		if r, ok := f.rightsAt(d.Index); ok && w.Caller.User != "" &&
+			(!r.may(fresh(w.Caller, r), access.Read, w.Key, w.End) || d.Revision > f.revisionAt(d.Index)) {
+			f.violate(d.At, "A1", "watch %d of client %d (%s) on [%s,%s) at member %d was told all up to "+
+				"revision %d by a member that had applied %d", w.ID, w.Client, w.Caller.User, w.Key, w.End,
+				w.Member, d.Revision, d.Index)
+		}
+	}
+	for _, t := range f.h.Waits {
+		for _, n := range t.Told {
+			r, ok := f.rightsAt(n.Index)
+			end := t.Prefix[:max(len(t.Prefix), 1)-1] + "0" // a prefix ends in a slash
+			if ok && t.Caller.User != "" && !r.may(fresh(t.Caller, r), access.Read, t.Prefix, end) {
+				f.violate(n.At, "A1", "%v (%s) was told %+v by a member that had applied %d",
+					t, t.Caller.User, n.News, n.Index)
+			}
+		}
+	}
+}
+
+// rightsAt returns who may do what after the entry at an index; ok is false for 0, no index.
+func (f *facts) rightsAt(index uint64) (r *modelRights, ok bool) {
+	switch {
+	case index == 0:
+		return nil, false
+	case index < firstIndex:
+		return newRights(), true
+	}
+	return f.rights[min(index-firstIndex, uint64(len(f.rights)-1))], true
+}
+
+// revisionAt is the store's revision after the entry at an index.
+func (f *facts) revisionAt(index uint64) int64 {
+	return f.revisionOf(int(min(max(index, firstIndex-1)-firstIndex+1, uint64(len(f.revisions)))))
+}
+
+// checkRights checks one operation of a caller.
+func (f *facts) checkRights(op *Op) {
+	r, known := f.rightsAt(op.AsOf)
+	switch {
+	case op.Kind == opCached && op.Outcome == Done:
+		f.checkCachedRight(op)
+	case !known:
+	case op.Kind == opRange && errors.Is(op.Err, access.ErrPermissionDenied):
+		if c := op.Request.Range; r.may(op.Caller, access.Read, c.Key, c.End) {
+			f.violate(op.End, "A1", "operation %d of client %d (%s) was refused [%s,%s) at member %d, "+
+				"which had applied %d", op.ID, op.Client, op.Caller.User, c.Key, c.End, op.Member, op.AsOf)
+		}
+	case op.Outcome != Done:
+	case op.Kind == opRange:
+		c := op.Request.Range
+		old := !op.Serializable && op.AsOf+1 < firstIndex+uint64(f.seenAt(op.Start-1))
+		if old || !r.may(op.Caller, access.Read, c.Key, c.End) {
+			f.violate(op.End, "A1", "operation %d of client %d (%s) read [%s,%s) at member %d, which had "+
+				"applied %d", op.ID, op.Client, op.Caller.User, c.Key, c.End, op.Member, op.AsOf)
+		}
+	case op.Kind == opRenew && op.Err == nil:
+		if !f.mayRenew(op, r) {
+			f.violate(op.End, "A1", "operation %d of client %d (%s) renewed lease %d at member %d, which "+
+				"had applied %d%s", op.ID, op.Client, op.Caller.User, op.Lease, op.Member, op.AsOf,
+				f.past(op.Lease))
+		}
+	}
+}
+
+// checkCachedRight: before a right is taken away, caches have dropped what they were told by it.
+func (f *facts) checkCachedRight(op *Op) {
+	if !f.h.InBound {
+		return
+	}
+	c := op.Request.Range
+	for n := f.seenAt(op.Start - 1); n <= f.seenAt(op.End); n++ {
+		r, ok := f.rightsAt(uint64(n) + firstIndex - 1)
+		if !ok || r.may(fresh(op.Caller, r), access.Read, c.Key, c.End) {
+			return
+		}
+	}
+	f.violate(op.End, "A1", "operation %d of client %d (%s) read [%s,%s) from its cache, and had no "+
+		"right to it any more", op.ID, op.Client, op.Caller.User, c.Key, c.End)
+}
+
+// mayRenew reports whether a caller may renew a lease, by what the member had applied.
+func (f *facts) mayRenew(op *Op, r *modelRights) bool {
+	l := f.incarnationAt(op.Lease, int(op.AsOf)-firstIndex)
+	if !r.enabled || l == nil {
+		return !r.enabled
+	}
+	return r.holds(op.Caller, &l.modelLease, true, f.scanAt("", "\x00", f.revisionAt(op.AsOf)))
+}
+
+// denial reports whether an error is about who asks.
+func denial(err error) bool {
+	return errors.Is(err, access.ErrPermissionDenied) || errors.Is(err, access.ErrOldRevision) ||
+		errors.Is(err, access.ErrUserEmpty)
+}
+
+// fresh returns a caller that has logged in by now.
+func fresh(who access.Caller, r *modelRights) access.Caller {
+	who.Revision = r.revision
+	return who
+}

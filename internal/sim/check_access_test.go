@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"testing"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// administered is a history in which access control is enabled, and alice, who may read r0, loses
+// that with the last entry. It returns the index at which she still had it.
+func administered(t *testing.T) (b *hand, had uint64) {
+	t.Helper()
+	b = newHand()
+	root := access.Caller{User: access.Root, Revision: 1 << 62}
+	var e *Entry
+	do := func(c fsm.Command) {
+		had = uint64(len(b.h.Log)) + firstIndex - 1
+		e = b.entry(Time(len(b.h.Log))*Millisecond, fsm.OnBehalf(root, c))
+		if err := e.Results[0].Err; err != nil {
+			t.Fatal(err)
+		}
+		e.Callers, e.Commands[0] = []access.Caller{root}, c
+		op := b.op(1, opCommand, e.At-1, e.At+1)
+		op.Command, op.Caller, op.Fsm = c, root, e.Results[0]
+	}
+	do(&fsm.UserAdd{Name: access.Root, NoPassword: true})
+	do(&fsm.UserGrantRole{User: access.Root, Role: access.Root})
+	do(&fsm.UserAdd{Name: "alice", NoPassword: true})
+	do(&fsm.RoleAdd{Name: "reader"})
+	do(&fsm.UserGrantRole{User: "alice", Role: "reader"})
+	r0 := access.Permission{Kind: access.Read, Key: "r0"}
+	do(&fsm.RoleGrant{Role: "reader", Permission: r0})
+	do(&fsm.AuthEnable{})
+	do(&fsm.Grant{Terms: lease.Terms{ID: 7, TTL: 90_000}})
+	do(&fsm.Put{Key: "r0", Lease: 7})
+	do(&fsm.RoleRevoke{Role: "reader", Key: "r0"})
+	return b, had
+}
+
+// aliceAt is alice, who has just logged in to the state after an index.
+func (b *hand) aliceAt(t *testing.T, index uint64) access.Caller {
+	t.Helper()
+	r := newRights()
+	for _, e := range b.h.Log[:index-firstIndex+1] {
+		next, err, ok := r.change(e.Commands[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			r = next
+		}
+	}
+	return access.Caller{User: "alice", Revision: r.revision}
+}
+
+// Goal: A1 is decided by the state in which the caller was told. Method: what alice is told before
+// she loses a right, and after it; what she never had a right to; what she is refused.
+func TestCheckAccess(t *testing.T) {
+	pair := func() *mvcc.RangeResult {
+		return &mvcc.RangeResult{Revision: 2, Count: 1, KVs: []*mvcc.KeyValue{{
+			Key: "r0", Lease: 7, CreateRevision: 2, ModRevision: 2, Version: 1, Value: []byte{},
+		}}}
+	}
+	tells := func(kind opKind, key string, after uint64) func(*hand, uint64) {
+		return func(b *hand, had uint64) {
+			op := b.op(2, kind, 9_200, 9_500)
+			op.Caller, op.AsOf = b.aliceAt(t, had+after), had+after
+			op.Request.Range, op.Answer.Range = &fsm.Range{Key: key}, pair()
+			op.Serializable = true
+			if key != "r0" {
+				op.Answer.Range = &mvcc.RangeResult{Revision: 2}
+			}
+			if kind == opCached && after == 0 {
+				op.Start, op.End, op.Answered = 8_500, 8_900, 8_900
+			}
+		}
+	}
+	watched := func(index uint64) func(*hand, uint64) {
+		return func(b *hand, had uint64) {
+			b.h.Watches = append(b.h.Watches, &Watch{
+				Client: 2, Caller: access.Caller{User: "alice"}, Member: 1, At: 9_100, Key: "r0", From: 3,
+				Resumes: -1, Closed: 9_600,
+			})
+			b.h.Deliveries = append(b.h.Deliveries, Delivery{
+				At: 9_500, Revision: 2, Index: had + index, Progress: true,
+			})
+		}
+	}
+	for name, x := range map[string]struct {
+		add  func(b *hand, had uint64)
+		want string
+	}{
+		"read with the right":                {tells(opRange, "r0", 0), ""},
+		"read when it is gone":               {tells(opRange, "r0", 1), "A1"},
+		"read that was never allowed":        {tells(opRange, "r1", 0), "A1"},
+		"cached read with the right":         {tells(opCached, "r0", 0), ""},
+		"cached read when it is gone":        {tells(opCached, "r0", 1), "A1"},
+		"watch with the right":               {watched(0), ""},
+		"watch when it is gone":              {watched(1), "A1"},
+		"renewal of a lease of nobody":       {renews(t), "A1"},
+		"refusal of what was allowed":        {refuses(t, 0), "A1"},
+		"refusal when the right is gone":     {refuses(t, 1), ""},
+		"command that was done all the same": {does(t), "A1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, had := administered(t)
+			x.add(b, had)
+			got := Check(b.h, handLimits).Violations
+			switch {
+			case x.want == "" && len(got) > 0:
+				t.Errorf("%v", got)
+			case x.want != "" && (len(got) == 0 || got[0].ID != x.want):
+				t.Errorf("not found: %v", got)
+			}
+		})
+	}
+}
+
+// renews has alice renew the lease of r0, which she may not write.
+func renews(t *testing.T) func(*hand, uint64) {
+	return func(b *hand, had uint64) {
+		op := b.op(2, opRenew, 9_200, 9_500)
+		op.Caller, op.AsOf, op.Lease, op.TTL = b.aliceAt(t, had), had, 7, 90_000
+	}
+}
+
+// refuses has alice be refused r0.
+func refuses(t *testing.T, after uint64) func(*hand, uint64) {
+	return func(b *hand, had uint64) {
+		op := b.op(2, opRange, 9_200, 9_500)
+		op.Caller, op.AsOf = b.aliceAt(t, had+after), had+after
+		op.Request.Range = &fsm.Range{Key: "r0"}
+		op.Outcome, op.Err = Failed, access.ErrPermissionDenied
+	}
+}
+
+// does has the state machine do for alice what she has no right to.
+func does(t *testing.T) func(*hand, uint64) {
+	return func(b *hand, had uint64) {
+		root := access.Caller{User: access.Root, Revision: 1 << 62}
+		c := &fsm.Put{Key: "r0"}
+		e := b.entry(10_000, fsm.OnBehalf(root, c))
+		e.Commands[0], e.Callers = c, []access.Caller{b.aliceAt(t, had+1)}
+		op := b.op(2, opCommand, 9_900, 10_100)
+		op.Command, op.Caller, op.Fsm = c, e.Callers[0], e.Results[0]
+	}
+}

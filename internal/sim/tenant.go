@@ -1,0 +1,293 @@
+package sim
+
+import (
+	"fmt"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// This file has the clients that are not root, and who lets them do what.
+
+// tenants are callers that are not root. One is bound to a role by somebody outside.
+var tenants = [...]access.Caller{
+	{User: "alice"}, {User: "bob"}, {User: "carol", Bound: &access.Bound{Roles: []string{"app"}}},
+}
+
+// tenantRoles are the roles that there are for them.
+var tenantRoles = [...]string{"app", "ops"}
+
+// permitted is what roles are allowed to do, for keys of all kinds of program; the kind is drawn.
+var permitted = [...]keyrange.Range{
+	{Key: "r", End: "s"},
+	{Key: "r", End: "s"},
+	{Key: "r0"},
+	{Key: "r1", End: "r3"},
+	{Key: "k", End: "l"},
+	{Key: "k0", End: "k5"},
+	{Key: "k2"},
+	{Key: "m", End: "n"},
+	{Key: "m", End: "n"},
+}
+
+// tenantName is the name of a lease for which tenants contend.
+const tenantName = "tenants"
+
+// caller returns who a client is to a member that it asks. A tenant may have logged in a while ago.
+func (c *client) caller(p *process) access.Caller {
+	w := c.w
+	switch {
+	case !w.p.Users:
+		return access.Caller{}
+	case c.user.User == "":
+		return access.Caller{User: access.Root, Revision: 1 << 62}
+	}
+	if c.login == 0 || w.chance(2) {
+		c.login = p.view.Access.Revision()
+	}
+	who := c.user
+	who.Revision = c.login
+	return who
+}
+
+// guard returns what ships to guard what a client has open at a process: as one with a certificate,
+// which needs no log-in.
+func (c *client) guard(p *process) *api.Guard {
+	return api.NewGuard(func() (access.Caller, *access.State) {
+		by := p.view.Access
+		if c.user.User == "" || !by.Enabled() {
+			return access.Caller{}, nil
+		}
+		who := c.user
+		who.Revision = by.Revision()
+		return who, by
+	})
+}
+
+// identify notes who asks, when a request is at a member.
+func (q *call) identify(p *process) {
+	if q.op.Caller == (access.Caller{}) {
+		q.op.Caller = q.c.caller(p)
+	}
+}
+
+// permit leaves out renewals of callers that may not hold their leases, as the server's core does.
+// What that leaves undecided is not gone after here: the client tries again.
+func (p *process) permit(calls []*call) []*call {
+	by := p.view.Access
+	if !p.w.p.Users || !by.Enabled() {
+		return calls
+	}
+	kept := calls[:0]
+	for _, q := range calls {
+		if q.identify(p); q.op.Kind != opRenew {
+			kept = append(kept, q)
+			continue
+		}
+		q.op.AsOf = p.view.Index
+		decided, err := fsm.Asker{By: by, Who: q.op.Caller}.MayRenew(
+			p.r.Machine().Lessor(), q.op.Lease)
+		switch {
+		case decided && err == nil:
+			kept = append(kept, q)
+		case decided:
+			p.w.cover["renewal denied"]++
+			q.reply(Failed, err)
+		default:
+			q.reply(Failed, api.ErrUndecided)
+		}
+	}
+	return kept
+}
+
+// mayRead says why who asks may not be told a range, by the state that the process shows.
+func (q *call) mayRead(p *process, key, end string) error {
+	q.op.AsOf = p.view.Index
+	err := p.view.Access.Check(q.op.Caller, access.Read, keyrange.Range{Key: key, End: end})
+	if err != nil {
+		p.w.cover["read denied"]++
+	}
+	return err
+}
+
+// addTenants makes the tenants, and who lets them do what.
+func (w *world) addTenants() {
+	w.newClient(w.anyMember()).spawn((*thread).administrator)
+	for _, who := range tenants {
+		c := w.newClient(w.anyMember())
+		c.user = who
+		c.boot()
+	}
+}
+
+// bootTenant starts the program of a tenant.
+func (c *client) bootTenant() {
+	c.spawn((*thread).tenant)
+	switch c.w.rng.IntN(3) {
+	case 0:
+		c.spawn((*thread).observer)
+	case 1:
+		c.spawn((*thread).cacher)
+		c.spawn((*thread).peeker)
+	default:
+		c.spawn((*thread).waiter)
+	}
+}
+
+// administrator enables access control, and gives and takes rights for ever.
+func (t *thread) administrator() {
+	w := t.c.w
+	for _, c := range []fsm.Command{
+		&fsm.UserAdd{Name: access.Root, NoPassword: true},
+		&fsm.UserGrantRole{User: access.Root, Role: access.Root},
+		&fsm.UserAdd{Name: "alice"}, &fsm.UserAdd{Name: "bob"},
+		&fsm.RoleAdd{Name: tenantRoles[0]}, &fsm.RoleAdd{Name: tenantRoles[1]},
+		&fsm.UserGrantRole{User: "alice", Role: tenantRoles[0]},
+		&fsm.UserGrantRole{User: "bob", Role: tenantRoles[1]},
+		&fsm.AuthEnable{},
+	} {
+		for t.command(c).Outcome != Done {
+			t.sleep(100 * Millisecond)
+		}
+	}
+	for {
+		t.sleep(w.exp(2 * w.p.Think))
+		t.command(w.changeOfRights())
+	}
+}
+
+// changeOfRights draws one.
+func (w *world) changeOfRights() fsm.Command {
+	role := tenantRoles[w.rng.IntN(len(tenantRoles))]
+	of := permitted[w.rng.IntN(len(permitted))]
+	user := tenants[w.rng.IntN(2)].User
+	switch w.rng.IntN(24) {
+	case 0, 1, 2:
+		return &fsm.UserGrantRole{User: user, Role: role}
+	case 3, 4:
+		return &fsm.UserRevokeRole{User: user, Role: role}
+	case 5:
+		return &fsm.UserDelete{Name: user}
+	case 6, 7:
+		return &fsm.UserAdd{Name: user, NoPassword: true}
+	case 8:
+		return &fsm.RoleGrant{Role: role, Permission: access.Permission{
+			Kind: access.Hold, Key: tenantName,
+		}}
+	case 9:
+		return &fsm.RoleRevoke{Role: role, Key: tenantName, Names: true}
+	case 10:
+		if w.chance(2) {
+			return &fsm.AuthDisable{}
+		}
+		return &fsm.AuthEnable{}
+	case 11:
+		return &fsm.AuthEnable{}
+	case 12, 13, 14, 15, 16:
+		return &fsm.RoleRevoke{Role: role, Key: of.Key, End: of.End}
+	default:
+		kind := access.ReadWrite
+		if w.chance(3) {
+			kind = access.Kind(w.rng.IntN(2))
+		}
+		return &fsm.RoleGrant{Role: role, Permission: access.Permission{
+			Kind: kind, Key: of.Key, End: of.End,
+		}}
+	}
+}
+
+// tenant does what it may, and tries what it may not.
+func (t *thread) tenant() {
+	w := t.c.w
+	var s *session
+	for {
+		t.think()
+		key := fmt.Sprintf("%c%d", "rk"[w.rng.IntN(2)], w.rng.IntN(5))
+		other := fmt.Sprintf("r%d", w.rng.IntN(4))
+		switch w.rng.IntN(14) {
+		case 0, 1:
+			t.command(&fsm.Put{Key: key, Value: w.value(), PrevKV: w.chance(2)})
+		case 2:
+			t.command(&fsm.DeleteRange{Key: "r1", End: "r3", PrevKV: w.chance(2)})
+		case 3:
+			t.command(&fsm.Txn{
+				Compare: []fsm.Compare{
+					{Key: key, Target: fsm.TargetVersion, Relation: fsm.Greater, Number: 0},
+				},
+				Then: []fsm.Op{{Put: &fsm.Put{Key: key, Value: w.value()}}},
+				Else: []fsm.Op{{Range: &fsm.Range{Key: other}}},
+			})
+		case 4, 5:
+			t.get(key, "", mvcc.RangeOptions{}, w.chance(2))
+		case 6, 7:
+			t.get("r", "s", mvcc.RangeOptions{}, w.chance(2))
+		case 8:
+			t.command(&fsm.Put{Key: key, Value: w.value(), Lease: t.anyLease()})
+		case 9:
+			t.command(&fsm.Revoke{ID: t.stray(), By: t.c.user.User})
+		case 10:
+			t.do(&Op{Kind: opRenew, Request: Request{Lease: t.anyLease()}})
+		case 11:
+			info, _ := w.oracle.machine.Lessor().Lookup(t.stray())
+			t.command(&fsm.ChangeTTL{ID: info.ID, Token: info.Token, TTL: w.ttl()})
+		default:
+			s = t.tend(s, key)
+		}
+	}
+}
+
+// anyLease returns one of those that clients were granted last.
+func (t *thread) anyLease() lease.ID {
+	w := t.c.w
+	if n := len(w.leases); n > 0 {
+		return w.leases[n-1-w.rng.IntN(min(n, 10))]
+	}
+	return 1
+}
+
+// stray returns a lease that nobody relies on, perhaps one of another tenant: a client that holds
+// more by a lease than keys could not know that somebody else has ended it.
+func (t *thread) stray() lease.ID {
+	w := t.c.w
+	if n := len(w.strays); n > 0 && !w.chance(3) {
+		return w.strays[n-1-w.rng.IntN(min(n, 6))]
+	}
+	terms := lease.Terms{ID: lease.ID(w.rng.Int64N(1<<40) + 1), TTL: w.ttl()}
+	t.c.owned(&terms)
+	t.command(&fsm.Grant{Terms: terms})
+	w.strays = append(w.strays, terms.ID)
+	return terms.ID
+}
+
+// tend does something with the tenant's lease, and gets one if there is none.
+func (t *thread) tend(s *session, key string) *session {
+	w := t.c.w
+	switch {
+	case s == nil || s.ended:
+		terms := lease.Terms{TTL: w.ttl()}
+		if w.chance(3) {
+			terms.Name = tenantName
+		}
+		return t.grant(terms)
+	case w.chance(4):
+		t.revoke(s)
+	case w.chance(4):
+		s.rest()
+		return nil
+	default:
+		t.command(&fsm.Put{Key: key, Value: w.value(), Lease: s.terms.ID})
+	}
+	return s
+}
+
+// owned makes a lease that is to be granted that of the tenant who asks, mostly: over etcd's API
+// it would be nobody's.
+func (c *client) owned(terms *lease.Terms) {
+	if c.user.User != "" && !c.w.chance(3) {
+		terms.Principal = c.user.User
+	}
+}
