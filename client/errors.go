@@ -51,6 +51,9 @@ const (
 	ErrFutureRevision Error = "revision is still to come"
 	// ErrNoSpace means that the quota of the store is used up.
 	ErrNoSpace Error = "no space left in the store"
+	// ErrLimitReached means that the user has as much of something as it may; the message says of
+	// what, and how much it has.
+	ErrLimitReached Error = "a limit is reached"
 	// ErrPermissionDenied means that the user may not do it; the message says what it would need.
 	ErrPermissionDenied Error = "permission denied"
 	// ErrNotLoggedIn means that the cluster has users, and takes neither the name and password nor
@@ -114,6 +117,7 @@ var reasons = map[pb.Reason]error{
 	pb.Reason_REASON_SESSION_NOT_FOUND: errForgotten,
 	pb.Reason_REASON_PERMISSION_DENIED: ErrPermissionDenied,
 	pb.Reason_REASON_UNAUTHENTICATED:   ErrNotLoggedIn,
+	pb.Reason_REASON_LIMIT_REACHED:     ErrLimitReached,
 }
 
 // TakenError refuses a name or an ID that a live lease has. It wraps ErrNameTaken or

@@ -33,7 +33,7 @@ func levelOf(req any) auditLevel {
 		*pb.AuthUserGrantRoleRequest, *pb.AuthUserRevokeRoleRequest, *pb.AuthRoleAddRequest,
 		*pb.AuthRoleDeleteRequest, *pb.AuthRoleGrantPermissionRequest,
 		*pb.AuthRoleRevokePermissionRequest,
-		*native.GrantNamesRequest, *native.RevokeNamesRequest,
+		*native.GrantNamesRequest, *native.RevokeNamesRequest, *native.SetLimitsRequest,
 		*pb.MemberAddRequest, *pb.MemberRemoveRequest, *pb.MemberUpdateRequest,
 		*pb.MemberPromoteRequest, *pb.MoveLeaderRequest, *pb.DowngradeRequest, *pb.AlarmRequest,
 		*pb.CompactionRequest, *pb.DefragmentRequest, *pb.SnapshotRequest,
@@ -51,7 +51,7 @@ func levelOf(req any) auditLevel {
 		*pb.LeaseTimeToLiveRequest, *pb.LeaseLeasesRequest, *pb.MemberListRequest,
 		*pb.StatusRequest, *pb.HashRequest, *pb.HashKVRequest,
 		*pb.AuthUserGetRequest, *pb.AuthUserListRequest, *pb.AuthRoleGetRequest,
-		*pb.AuthRoleListRequest, *native.ListNamesRequest,
+		*pb.AuthRoleListRequest, *native.ListNamesRequest, *native.ListLimitsRequest,
 		*native.RangeRequest, *native.WatchRequest, *native.EventsRequest, *native.DescribeRequest,
 		*native.ListRequest, *native.CheckTokenRequest, *native.CacheRequest:
 		return auditReads
@@ -97,6 +97,9 @@ func entryOf(req any) *audit.Entry {
 		p := r.GetPermission()
 		e.Target = audit.Text(p.GetRole())
 		e.Detail = audit.Text(fmt.Sprintf("%v %q prefix %v", p.GetKind(), p.GetName(), p.GetPrefix()))
+	case *native.SetLimitsRequest:
+		l := r.GetLimits()
+		e.Target, e.Detail = audit.Text(limitsOf(l)), audit.Text(fmt.Sprint(l.GetLimits()))
 	case *pb.AuthRoleGrantPermissionRequest:
 		e.Target, e.Detail = audit.Text(r.Name), audit.Text(r.GetPerm().GetPermType().String())
 		e.AddKey(r.GetPerm().GetKey(), r.GetPerm().GetRangeEnd())
@@ -126,6 +129,18 @@ func entryOf(req any) *audit.Entry {
 		e.Target = audit.Text(r.GetName())
 	}
 	return e
+}
+
+// limitsOf says whose limits they are.
+func limitsOf(l *native.Limits) string {
+	switch {
+	case l.GetUser() != "":
+		return "user " + l.GetUser()
+	case l.GetRole() != "":
+		return "role " + l.GetRole()
+	default:
+		return "everybody"
+	}
 }
 
 // addKeys adds the keys of a request, of all parts of a transaction.

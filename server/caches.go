@@ -32,5 +32,8 @@ func (n *node) CloseCache(of fsm.Holding, to native.Cache) {
 	})
 }
 
+// Uses implements native.Holding.
+func (n *node) Uses() []fsm.Use { return n.replica.Machine().Uses() }
+
 // Holds implements native.Holding.
 func (n *node) Holds(id lease.ID) []keyrange.Range { return n.replica.Machine().Holds(id) }

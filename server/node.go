@@ -34,6 +34,7 @@ type node struct {
 	*core
 	cluster, member uint64
 	logins          *logins
+	limits          *api.Limiter
 	alarmed         atomic.Bool     // by this member, and not by a client, for want of room
 	short           chan struct{}   // capacity 1: a command was refused for want of room
 	stopped         <-chan struct{} // closed when the core has stopped
@@ -196,6 +197,7 @@ func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 		return n.repeated(ctx, cmd, err)
 	}
 	res, err := n.propose(ctx, cmd)
+	n.countRefusal(res.Err)
 	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
 		n.raiseNoSpace(ctx)
 	}

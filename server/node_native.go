@@ -56,6 +56,7 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 			continue // the core still holds it
 		}
 		out[i] = native.Outcome{Result: c.proposal.Result, Err: c.proposal.Err}
+		n.countRefusal(out[i].Result.Err)
 		c.recycle()
 	}
 	return out

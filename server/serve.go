@@ -218,12 +218,14 @@ func (s *Server) interceptors() (
 ) {
 	unary = []grpc.UnaryServerInterceptor{s.rpcs.unary, s.node.ours, s.entrance.unary}
 	streams = []grpc.StreamServerInterceptor{s.rpcs.stream, s.node.oursToo, s.entrance.stream}
+	limits := limiting{s.node.limits}
 	if s.audit == nil {
-		return append(unary, s.node.logins.unary), append(streams, s.node.logins.stream)
+		return append(unary, s.node.logins.unary, limits.unary),
+			append(streams, s.node.logins.stream, limits.stream)
 	}
 	// Around the logins: those that fail are recorded, too.
-	return append(unary, s.audit.unary, s.node.logins.unary, knownUnary),
-		append(streams, s.audit.stream, s.node.logins.stream, knownStreams)
+	return append(unary, s.audit.unary, s.node.logins.unary, knownUnary, limits.unary),
+		append(streams, s.audit.stream, s.node.logins.stream, knownStreams, limits.stream)
 }
 
 // nativeOptions are those of leasehold.v1, beside etcd's.

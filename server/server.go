@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
@@ -94,6 +95,7 @@ func New(cfg Config) (*Server, error) {
 		core: s.core, cluster: id.Cluster, member: id.Member,
 		short: make(chan struct{}, 1), stopped: s.stopped, expelled: make(chan struct{}),
 	}
+	s.node.limits = api.NewLimiter(func() *access.State { return s.node.View().Access })
 	if s.node.logins, err = newLogins(cfg, s.node); err != nil {
 		s.core.commitDelay.close()
 		return nil, errors.Join(err, disk.Close())

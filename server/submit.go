@@ -38,6 +38,7 @@ func (s *submitted) answered() {
 	} else {
 		s.proposal = replica.Proposal{}
 	}
+	s.among.node.countRefusal(res.Err)
 	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
 		s.among.node.runsShort()
 	}

@@ -31,6 +31,7 @@ type State struct {
 	bytes    int64
 	users    map[string]*User
 	roles    map[string]*role
+	limits   map[Holder]Limits // of users and roles that are there, none empty; nil if there are none
 }
 
 // empty is what a nil State is.
@@ -97,7 +98,7 @@ func (s *State) next() *State {
 	s = s.orEmpty()
 	c := &State{
 		enabled: s.enabled, revision: s.revision + 1, bytes: s.bytes,
-		users: maps.Clone(s.users), roles: maps.Clone(s.roles),
+		users: maps.Clone(s.users), roles: maps.Clone(s.roles), limits: maps.Clone(s.limits),
 	}
 	if c.users == nil {
 		c.users = make(map[string]*User)
@@ -215,6 +216,7 @@ func (s *State) DeleteUser(name string) (*State, error) {
 	}
 	c := s.next()
 	c.dropUser(name)
+	c.setLimits(Holder{OfUser, name}, Limits{})
 	return c, nil
 }
 
@@ -302,6 +304,7 @@ func (s *State) DeleteRole(name string) (*State, error) {
 	}
 	c := s.next()
 	c.dropRole(name)
+	c.setLimits(Holder{OfRole, name}, Limits{})
 	for _, u := range s.users {
 		if slices.Contains(u.Roles, name) {
 			changed := *u

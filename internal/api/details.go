@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
@@ -34,8 +35,11 @@ func facts(err error) map[string]string {
 		late   *TimeoutError
 		holder *HolderError
 		name   *lease.NameError
+		limit  *access.LimitError
 	)
 	switch {
+	case errors.As(err, &limit):
+		return limitFacts(limit)
 	case errors.As(err, &ttl):
 		return map[string]string{
 			"ttl_ms": number(ttl.Got), "min_ttl_ms": number(ttl.Min), "max_ttl_ms": number(ttl.Max),
@@ -53,6 +57,15 @@ func facts(err error) map[string]string {
 	default:
 		return nil
 	}
+}
+
+// limitFacts says which limit is reached, and how much is used unless that is another's business.
+func limitFacts(e *access.LimitError) map[string]string {
+	m := map[string]string{"resource": e.What.String(), "most": number(e.Limit)}
+	if e.Used >= 0 && e.What != access.Rate {
+		m["used"] = number(e.Used)
+	}
+	return m
 }
 
 // heldBy tells of the lease that has what was asked for.
@@ -75,6 +88,9 @@ func retryAfter(err error) lease.TTL {
 		holder *HolderError
 		name   *lease.NameError
 	)
+	if often := new(RateError); errors.As(err, &often) {
+		return often.Retry
+	}
 	switch {
 	case errors.As(err, &holder) && holder.Holder.Delayed:
 		return holder.Holder.LockDelay

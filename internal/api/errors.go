@@ -239,6 +239,9 @@ func translated(err error) error {
 	if keys := new(lease.KeyLimitError); errors.As(err, &keys) {
 		return status.Error(codes.ResourceExhausted, "etcdserver: "+text(keys)+" (--lease-max-keys)")
 	}
+	if often := new(RateError); errors.As(err, &often) {
+		return rpctypes.ErrGRPCRequestTooManyRequests // by which etcd's clients know it
+	}
 	for i := range wire {
 		if errors.Is(err, wire[i].from) {
 			return wire[i].to

@@ -93,6 +93,8 @@ var known = map[string]error{
 	"api.ErrStopped":                 ErrStopped,
 	"api.ErrTimeout":                 ErrTimeout,
 	"api.HolderError":                &HolderError{Err: lease.ErrExists},
+	"access.LimitError":              &access.LimitError{What: access.Leases, Limit: 1, Used: 1},
+	"api.RateError":                  &RateError{LimitError: access.LimitError{What: access.Rate}},
 }
 
 // inside are errors that no call of the API can end with: they occur before there is an

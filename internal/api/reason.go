@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/login"
 	"leasehold.dev/lease"
@@ -27,6 +28,7 @@ const (
 	unknown     = pb.Reason_REASON_UNKNOWN_OUTCOME
 	denied      = pb.Reason_REASON_PERMISSION_DENIED
 	loggedOut   = pb.Reason_REASON_UNAUTHENTICATED
+	limited     = pb.Reason_REASON_LIMIT_REACHED
 )
 
 // nativeCodes are the gRPC codes of leasehold.v1, one a reason.
@@ -47,6 +49,7 @@ var nativeCodes = map[pb.Reason]codes.Code{
 	unknown:   codes.Unknown,
 	denied:    codes.PermissionDenied,
 	loggedOut: codes.Unauthenticated,
+	limited:   codes.ResourceExhausted,
 }
 
 // A HolderError is a refusal because somebody else has what was asked for.
@@ -104,12 +107,15 @@ func dataReason(err error) pb.Reason {
 		keys  *lease.KeyLimitError
 		long  *fsm.CacheTTLError
 		short *login.TooShortError
+		limit *access.LimitError
 	)
 	switch {
 	case errors.As(err, &ttl), errors.As(err, &long), errors.As(err, &short):
 		return invalid
 	case errors.As(err, &name):
 		return pb.Reason_REASON_NAME_TAKEN
+	case errors.As(err, &limit):
+		return limited
 	case errors.As(err, &keys):
 		return pb.Reason_REASON_TOO_MANY_KEYS
 	default:

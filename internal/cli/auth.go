@@ -11,7 +11,7 @@ import (
 
 func (a *app) authCommand() *cobra.Command {
 	return family("auth", "Enable or disable authentication",
-		a.authEnable(), a.authDisable(), a.authStatus())
+		a.authEnable(), a.authDisable(), a.authStatus(), a.authLimits())
 }
 
 func (a *app) authStatus() *cobra.Command {

@@ -12,7 +12,7 @@ func (a *app) roleCommand() *cobra.Command {
 	return family("role", "Add, change and delete roles",
 		a.roleAdd(), a.roleDelete(), a.roleGet(), a.roleList(),
 		a.roleGrantPermission(), a.roleRevokePermission(),
-		a.roleGrantNames(), a.roleRevokeNames(), a.roleListNames())
+		a.roleGrantNames(), a.roleRevokeNames(), a.roleListNames(), a.roleLimits())
 }
 
 func (a *app) roleAdd() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 func (a *app) userCommand() *cobra.Command {
 	return family("user", "Add, change and delete users",
 		a.userAdd(), a.userDelete(), a.userGet(), a.userList(), a.userPasswd(),
-		a.userGrantRole(), a.userRevokeRole())
+		a.userGrantRole(), a.userRevokeRole(), a.userLimits())
 }
 
 func (a *app) userAdd() *cobra.Command {

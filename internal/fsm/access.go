@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/encoding"
@@ -72,7 +73,9 @@ func TakesRights(c Command) bool {
 }
 
 // aboutAccess reports whether commands of this kind change users and roles.
-func (k kind) aboutAccess() bool { return kindAuthEnable <= k && k <= kindRoleRevoke }
+func (k kind) aboutAccess() bool {
+	return kindAuthEnable <= k && k <= kindRoleRevoke || k == kindSetLimits
+}
 
 // applyAccess applies a command that changes users and roles.
 func (m *Machine) applyAccess(c Command) error {
@@ -122,6 +125,8 @@ func changeAccess(s *access.State, c Command) (*access.State, error) {
 		return s.DeleteRole(c.Name)
 	case *RoleGrant:
 		return s.Grant(c.Role, c.Permission)
+	case *SetLimits:
+		return s.SetLimits(c.Of, c.List)
 	case *RoleRevoke:
 		if of := (keyrange.Range{Key: c.Key, End: c.End}); c.Names {
 			return s.RevokeNames(c.Role, of)
@@ -152,6 +157,8 @@ func accessGrowth(c Command) int64 {
 		with := access.Role{Permissions: []access.Permission{c.Permission}}
 		without := access.Role{}
 		return with.Bytes() - without.Bytes()
+	case *SetLimits:
+		return int64(len(c.List)) * access.LimitBytes
 	default:
 		return 0
 	}
@@ -178,6 +185,8 @@ func appendAccess(b []byte, c Command) []byte {
 		return encoding.AppendBytes(b, c.Name)
 	case *RoleGrant:
 		return appendPermission(encoding.AppendBytes(b, c.Role), c.Permission)
+	case *SetLimits:
+		return appendSetLimits(b, c)
 	case *RoleRevoke:
 		b = append(b, encoding.Flag(c.Names, revokeNames))
 		b = encoding.AppendBytes(encoding.AppendBytes(b, c.Role), c.Key)
@@ -210,6 +219,8 @@ func (d *decoder) accessCommand(k kind) Command {
 		return &RoleDelete{Name: d.Text()}
 	case kindRoleGrant:
 		return &RoleGrant{Role: d.Text(), Permission: d.permission()}
+	case kindSetLimits:
+		return d.setLimits()
 	default:
 		return &RoleRevoke{
 			Names: d.Bool("a role"), Role: d.Text(), Key: d.Text(), End: d.Text(),
@@ -306,6 +317,11 @@ func accessRecords(s *access.State, write func(tag byte, body func([]byte) []byt
 		u, _ := s.User(name)
 		write(tagUser, func(b []byte) []byte { return appendUser(b, u) })
 	}
+	for _, of := range s.LimitHolders() {
+		l := s.Limits(of)
+		c := &SetLimits{Of: of, List: l.Changes()}
+		write(tagLimits, func(b []byte) []byte { return appendSetLimits(b, c) })
+	}
 }
 
 // accessRead is what was read of users and roles.
@@ -313,6 +329,7 @@ type accessRead struct {
 	control control
 	users   []access.User
 	roles   []access.Role
+	limits  []*SetLimits
 }
 
 // take takes a record of them.
@@ -322,6 +339,8 @@ func (r *accessRead) take(tag byte, d *decoder) {
 		r.control = d.control()
 	case r.control.Revision == 0 || tag == tagControl:
 		d.Fail("users and roles do not begin with whether access control is enabled, once")
+	case tag == tagLimits:
+		r.limits = append(r.limits, d.setLimits())
 	case tag == tagUser:
 		r.users = append(r.users, d.user())
 	default:
@@ -329,10 +348,18 @@ func (r *accessRead) take(tag byte, d *decoder) {
 	}
 }
 
-// state returns the users and roles.
-func (r *accessRead) state() *access.State {
+// state returns the users and roles, with their limits.
+func (r *accessRead) state() (*access.State, error) {
 	if r.control.Revision == 0 {
-		return nil
+		return nil, nil
 	}
-	return access.New(r.control.Enabled, r.control.Revision, r.users, r.roles)
+	s := access.New(r.control.Enabled, r.control.Revision, r.users, r.roles)
+	for _, l := range r.limits {
+		with, err := s.SetLimits(l.Of, l.List)
+		if err != nil || with == s {
+			return nil, fmt.Errorf("%w: limits of %q, which has none", ErrCorrupt, l.Of.Name)
+		}
+		s = with
+	}
+	return s, nil
 }

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -89,6 +90,8 @@ func resultSize(r *Result) int64 {
 		return answerBytes + valueSize(r.Value)
 	case *lease.NameError:
 		return answerBytes + int64(len(err.Name)) + err.Holder.Bytes()
+	case *access.LimitError:
+		return answerBytes + int64(len(err.Principal))
 	case *UnnamedError:
 		return answerBytes + int64(len(err.Name))
 	default:

@@ -98,6 +98,9 @@ func samples() []Command {
 		&RoleGrant{"r", access.Permission{Kind: access.Manage, Key: "n"}},
 		&RoleRevoke{Role: "r", Key: "n", Names: true}, &HandOver{ID: 1, Token: 2, Principal: "u"},
 		&Grant{Terms: lease.Terms{ID: 1, TTL: 2, Principal: "u"}},
+		&SetLimits{access.Holder{Kind: access.OfRole, Name: "r"}, []access.LimitChange{
+			{What: access.RequestBytes, Most: math.MaxInt64}, {What: access.Leases, Most: access.NoLimit},
+		}},
 	}
 }
 

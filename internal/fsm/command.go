@@ -11,8 +11,8 @@ import (
 // DeleteRange, Txn, Compact, Grant, Revoke, ChangeTTL, HandOver, Resume, Expire,
 // Checkpoint, DropOrphans, SetAlarm, SetMember, AddMember, RemoveMember, PromoteMember,
 // SetVersion, OpenSession, Once, By, and those about users and roles: AuthEnable, AuthDisable,
-// UserAdd, UserDelete, UserPassword, UserGrantRole, UserRevokeRole, RoleAdd, RoleDelete, RoleGrant
-// and RoleRevoke. A Command is immutable from the moment it is proposed.
+// UserAdd, UserDelete, UserPassword, UserGrantRole, UserRevokeRole, RoleAdd, RoleDelete, RoleGrant,
+// RoleRevoke and SetLimits. A Command is immutable from the moment it is proposed.
 type Command interface {
 	// kind is the command's tag in the log.
 	kind() kind
@@ -308,8 +308,9 @@ const (
 	kindRoleGrant
 	kindRoleRevoke
 	kindByRoles
+	kindSetLimits
 
-	kindLast = kindByRoles
+	kindLast = kindSetLimits
 )
 
 func (*Put) kind() kind         { return kindPut }

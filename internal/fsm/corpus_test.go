@@ -51,6 +51,12 @@ func (f *filler) fill(p any) {
 	case *AlarmKind:
 		*p = Corrupt
 		return
+	case *access.HolderKind:
+		*p = access.OfUser
+		return
+	case *access.LimitChange:
+		*p = access.LimitChange{What: access.Rate, Most: 1 << 40}
+		return
 	case *access.Kind:
 		*p = access.ReadWrite
 		return
@@ -165,7 +171,7 @@ func bare() []Command {
 		&By{Command: &Put{}}, &AuthEnable{}, &AuthDisable{}, &UserAdd{}, &UserDelete{},
 		&UserPassword{}, &UserGrantRole{}, &UserRevokeRole{}, &RoleAdd{}, &RoleDelete{},
 		&RoleGrant{}, &RoleRevoke{},
-		&By{Caller: access.Caller{Bound: &access.Bound{}}, Command: &Put{}},
+		&By{Caller: access.Caller{Bound: &access.Bound{}}, Command: &Put{}}, &SetLimits{},
 	}
 }
 
@@ -273,6 +279,7 @@ func resultThings() (out []thing) {
 		&lease.NameError{Name: "n", Holder: *info}, &lease.KeyLimitError{ID: 1, Limit: 2},
 		&lease.TTLError{Got: 1, Min: 2, Max: 3}, &CacheTTLError{Got: 1, Max: 2},
 		&UnnamedError{Name: "n", ID: 2},
+		&access.LimitError{Principal: "p", What: access.LeaseKeys, Limit: 3, Used: 4, Asked: 5},
 	}
 	for _, err := range append(errs, refusals[:]...) {
 		out = append(out, result("refused: "+err.Error(), Result{Revision: 9, Err: err}))
@@ -377,6 +384,10 @@ func everything(t testing.TB) *Machine {
 		&RoleGrant{"r", access.Permission{Kind: access.ReadWrite, Key: "a", End: "b"}},
 		&RoleGrant{"r", access.Permission{Key: "c"}},
 		&RoleGrant{"r", access.Permission{Kind: access.Hold, Key: "a", End: "b"}},
+		&SetLimits{access.Holder{}, []access.LimitChange{{What: access.Leases, Most: 9}}},
+		&SetLimits{access.Holder{Kind: access.OfRole, Name: "r"}, []access.LimitChange{
+			{What: access.Watches, Most: 9}, {What: access.RequestBytes, Most: access.NoLimit},
+		}},
 	} {
 		apply(t, m, c)
 	}
@@ -409,11 +420,13 @@ func everything(t testing.TB) *Machine {
 	mustApply(t, m, &Grant{Terms: lease.Terms{ID: 8, TTL: 500}})
 	mustApply(t, m, &Put{Key: "f", Lease: 8})
 	expire(t, m, 8)
-	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}})
-	mustApply(t, m, &SetVersion{Version: 1, Hold: true})
 	mustApply(t, m, &AuthEnable{})
 	root := access.Caller{User: "root", Revision: m.meta.access.Revision()}
 	mustApply(t, m, &By{root, &OpenSession{Nonce: 2}})
+	mustApply(t, m, &By{root, &Grant{Terms: lease.Terms{ID: 9, TTL: 500}}})
+	mustApply(t, m, &By{root, &Put{Key: "g", Lease: 9}})
+	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}})
+	mustApply(t, m, &SetVersion{Version: 1, Hold: true})
 	delayed, _ := m.lessor.Lookup(full.Terms.ID)
 	if len(m.members) != 2 || len(m.removed) != 1 || len(m.alarms) != 1 || !delayed.Delayed ||
 		len(m.sessions.byID) != 3 || len(m.sessions.byID[s.ID].answers) != int(number)-1 ||

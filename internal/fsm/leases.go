@@ -11,6 +11,11 @@ func (m *Machine) applyGrant(c *Grant) Result {
 	if m.lacks(c.growth()) && !m.repeats(&c.Terms) {
 		return Result{Err: ErrNoSpace}
 	}
+	if m.meta.access.Limited() && !m.repeats(&c.Terms) {
+		if err := m.exceeds(m.grantDemand(c)); err != nil {
+			return Result{Err: err}
+		}
+	}
 	v, err := m.grant(c)
 	if err != nil {
 		return Result{Err: err}
@@ -50,6 +55,7 @@ func (m *Machine) grant(c *Grant) (any, error) {
 		return &Existing{info}, nil
 	}
 	m.stats.Granted++
+	m.meta.accounts.granted(&info)
 	m.holds.set(&info, c.Holds)
 	m.happened(LeaseEvent{Kind: LeaseGranted, Info: info})
 	if c.Terms.Bound {
@@ -96,6 +102,7 @@ func (m *Machine) endEarly(id lease.ID) lease.Ended {
 		panic("fsm: revoke of a lease that was there: " + err.Error())
 	}
 	m.stats.Revoked++
+	m.meta.accounts.ended(&ended.Info)
 	m.holds.orphan(&ended.Info, until)
 	return ended
 }
@@ -107,12 +114,16 @@ func (m *Machine) applyLease(c Command) Result {
 	if err != nil {
 		return Result{Err: err}
 	}
-	before, _ := m.lessor.Lookup(id)
+	before, there := m.lessor.Lookup(id)
 	until, _ := m.lessor.Expiry(id)
 	silent := m.isSilent(id)
-	if c, ok := c.(*HandOver); ok && c.Token == before.Token && !before.Delayed &&
-		m.lacks(handsOver(before, c)) {
-		return Result{Err: ErrNoSpace}
+	if c, ok := c.(*HandOver); ok && there && c.Token == before.Token && !before.Delayed {
+		if m.lacks(handsOver(before, c)) {
+			return Result{Err: ErrNoSpace}
+		}
+		if err := m.exceeds(m.handOverDemand(before, c)); err != nil {
+			return Result{Err: err}
+		}
 	}
 	switch c := c.(type) {
 	case *ChangeTTL:
@@ -131,6 +142,7 @@ func (m *Machine) applyLease(c Command) Result {
 		m.holds.retime(id, before.TTL, e.Info.TTL)
 	} else {
 		e.Before = before.Token
+		m.meta.accounts.passed(&before, &e.Info)
 		m.holds.orphan(&before, until) // the new process has nothing in its cache
 	}
 	m.happened(e)
@@ -197,6 +209,9 @@ func (m *Machine) applyExpire(c *Expire) Result {
 func (m *Machine) expire(ended *lease.Ended) {
 	m.holds.set(&ended.Info, nil) // and no orphan: the holder has stopped
 	kind := LeaseExpired
+	if ended.Gone {
+		m.meta.accounts.ended(&ended.Info)
+	}
 	if ended.Gone && ended.Delayed {
 		kind = LeaseReleased
 	} else {
@@ -217,13 +232,15 @@ func (m *Machine) expire(ended *lease.Ended) {
 // deleteKeys deletes the keys of a lease that is gone, in one revision (L6). The
 // cause is what WhyDeleted reads.
 func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) {
-	t.DeleteFor(keys, cause)
+	gone := t.DeleteFor(keys, cause)
+	m.meta.accounts.deleted(gone)
 }
 
 // freeKeys puts the keys of a lease that is gone as they are, on no lease.
 func (m *Machine) freeKeys(t *mvcc.Txn, keys []string) {
 	for _, k := range keys {
 		t.Put(k, t.Get(k).Value, 0)
+		m.meta.accounts.freed(k)
 	}
 }
 

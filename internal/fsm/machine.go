@@ -62,11 +62,11 @@ type Machine struct {
 type meta struct {
 	// changed says that members, alarms, users, roles or the version differ from those in view.
 	changed bool
-	// changed says that any of them, or the version, differs from what is in view.
-	// know too.
+	// bytes is what the members and the alarms take, and quota the least of the members'.
 	bytes, quota int64
 	access       *access.State // nil as long as there never were any users or roles
 	writers      keyWriters    // no part of the replicated state
+	accounts     accounts
 }
 
 // Stats counts what Apply has done since the Machine was made. It is no part
@@ -197,6 +197,10 @@ func (m *Machine) Apply(c Command) Result {
 		return Result{Revision: m.store.Revision(), Err: err}
 	}
 	who, c := unwrap(c)
+	m.meta.accounts.caller = access.Caller{}
+	if m.meta.access.Enabled() {
+		m.meta.accounts.caller = who
+	}
 	if c, ok := c.(*Once); ok {
 		return m.applyOnce(who.User, c)
 	}

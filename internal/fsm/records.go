@@ -72,7 +72,7 @@ func (s *Scanner) body(d *decoder, tag byte) Record {
 		return Record{"removed", RemoveMember{ID: d.Uint64()}}
 	case tagAlarm:
 		return Record{"alarm", d.alarm()}
-	case tagControl, tagRole, tagUser:
+	case tagControl, tagRole, tagUser, tagLimits:
 		return accessRecord(d, tag)
 	case tagLease:
 		return Record{"lease", d.info()}
@@ -94,6 +94,8 @@ func (s *Scanner) body(d *decoder, tag byte) Record {
 		return Record{"holds", d.heldBy()}
 	case tagOrphan:
 		return Record{"orphan", d.orphan()}
+	case tagAccount:
+		return Record{"account", d.account()}
 	case tagRecord:
 		return Record{"version", d.record()}
 	case tagTrailer:
@@ -110,6 +112,8 @@ func accessRecord(d *decoder, tag byte) Record {
 		return Record{"access", d.control()}
 	case tagRole:
 		return Record{"role", d.role()}
+	case tagLimits:
+		return Record{"limits", *d.setLimits()}
 	default:
 		return Record{"user", d.user()}
 	}

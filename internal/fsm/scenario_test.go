@@ -1,8 +1,10 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -20,7 +23,8 @@ import (
 //
 // A command of the log is named as its type, and has the fields of that: "put key=a lease=1". Of a
 // transaction each operation is a line, "then put key=a", of the other branch "else ...", of a
-// transaction in the last place "then txn put key=a". The answer is the result, and what watchers
+// transaction in the last place "then txn put key=a". "as=alice" says who asks, and "with=role"
+// that it is no user. The answer is the result, and what watchers
 // are told. After each command the state is restored from a snapshot, and must be the same.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
@@ -57,16 +61,44 @@ func (s *scenario) run() string {
 			fmt.Fprintf(&b, "%+v\n", n)
 		}
 		return b.String()
+	case "uses":
+		return s.uses()
 	case "promote":
 		s.m.lessor.Promote(lease.Instant(s.number("now", 0)), 0)
 		return "ok"
 	}
 	index := s.m.Index()
-	r := apply(s.t, s.m, s.command())
+	r := apply(s.t, s.m, s.asked(s.command()))
 	if hash(s.t, restored(s.t, s.m)) != hash(s.t, s.m) {
 		s.d.Fatalf(s.t, "restored from a snapshot it is another state")
 	}
 	return s.told(index, r)
+}
+
+// asked returns a command as that of the user, or of the roles, that a line names.
+func (s *scenario) asked(c Command) Command {
+	who := access.Caller{Revision: s.m.meta.access.Revision()}
+	s.d.MaybeScanArgs(s.t, "as", &who.User)
+	if s.d.HasArg("with") {
+		who.Bound = &access.Bound{Roles: make([]string, 1)}
+		s.d.ScanArgs(s.t, "with", &who.Bound.Roles[0])
+	}
+	if who.User == "" {
+		return c
+	}
+	return &By{who, c}
+}
+
+// uses is how much of the state is whose.
+func (s *scenario) uses() string {
+	var b strings.Builder
+	all := s.m.Uses()
+	slices.SortFunc(all, func(a, b Use) int { return strings.Compare(a.Principal, b.Principal) })
+	for _, u := range all {
+		fmt.Fprintf(&b, "%s: %d leases, %d keys on leases, %d bytes\n",
+			u.Principal, u.Leases, u.LeaseKeys, u.Bytes)
+	}
+	return cmp.Or(b.String(), "nobody has anything")
 }
 
 func (s *scenario) number(name string, otherwise int64) int64 {
@@ -101,6 +133,9 @@ func (s *scenario) command() Command {
 	}
 	var words []string
 	for _, a := range s.d.CmdArgs {
+		if a.Key == "as" || a.Key == "with" {
+			continue
+		}
 		words = append(words, a.String())
 	}
 	return s.read(s.d.Cmd, words).(Command)
@@ -184,6 +219,17 @@ func (s *scenario) fill(f reflect.Value, text string) {
 	case *[]keyrange.Range:
 		key, end, _ := strings.Cut(text, "-")
 		*p = append(*p, keyrange.Range{Key: key, End: end})
+	case *access.HolderKind:
+		*p = access.HolderKind(slices.Index([]string{"default", "role", "user"}, text))
+	case *[]access.LimitChange:
+		what, most, _ := strings.Cut(text, ":")
+		n, err := strconv.ParseInt(most, 10, 64)
+		s.check(err)
+		for r := range access.Resource(access.Resources) {
+			if r.String() == what {
+				*p = append(*p, access.LimitChange{What: r, Most: n})
+			}
+		}
 	case *[]string:
 		*p = strings.Split(text, ",")
 	case *lease.Secret:

@@ -36,8 +36,10 @@ const (
 	tagRole
 	tagUser
 	tagSessionUser // of the session before, if it is a user's
+	tagLimits      // after the users
+	tagAccount     // after the leases
 
-	tagLast = tagSessionUser
+	tagLast = tagAccount
 )
 
 // header is the first record of a snapshot.
@@ -79,6 +81,7 @@ type Image struct {
 	event    uint64 // the last event of a lease
 	sessions sessionsImage
 	holds    Holds
+	accounts accountsImage
 }
 
 // Image returns the state as of the last applied entry.
@@ -88,7 +91,7 @@ func (m *Machine) Image() *Image {
 	}
 	return &Image{
 		View: m.View(), leases: m.lessor.View(), event: m.events.last,
-		sessions: m.sessions.image(), holds: m.AllHolds(),
+		sessions: m.sessions.image(), holds: m.AllHolds(), accounts: m.meta.accounts.image(),
 	}
 }
 
@@ -126,6 +129,9 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 	for o := range im.holds.Orphans() {
 		e.record(tagOrphan, func(b []byte) []byte { return appendOrphan(b, o) })
 	}
+	im.accounts.each(func(r account) {
+		e.record(tagAccount, func(b []byte) []byte { return appendAccount(b, r) })
+	})
 	for r := range v.KV.Records() {
 		e.record(tagRecord, func(b []byte) []byte { return appendRecord(b, &r) })
 	}
@@ -222,7 +228,15 @@ func rebuild(
 			return nil, fmt.Errorf("%w: holds of lease %016x, which is not alive", ErrCorrupt, id)
 		}
 	}
-	return m, m.reattach()
+	if err := m.reattach(); err != nil {
+		return nil, err
+	}
+	for _, a := range r.accounts {
+		if err := m.restoreAccount(a); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
 }
 
 // reattach rebuilds the attachments, which a snapshot does not hold: a key
@@ -250,6 +264,7 @@ type restorer struct {
 	revision  int64
 	compacted int64
 	access    accessRead
+	accounts  []account
 	pending   byte // tag that head has read and all must handle
 	done      bool
 }
@@ -294,7 +309,7 @@ func (r *restorer) head() (lease.State, error) {
 			r.m.alarms[r.d.alarm()] = struct{}{}
 		case tagLease:
 			state.Leases = append(state.Leases, r.d.info())
-		case tagControl, tagRole, tagUser:
+		case tagControl, tagRole, tagUser, tagLimits:
 			r.access.take(t, r.d)
 		case tagSession:
 			r.session()
@@ -302,13 +317,23 @@ func (r *restorer) head() (lease.State, error) {
 			r.ofSession(t)
 		case tagHolds, tagOrphan:
 			r.m.holds.restore(t, r.d)
+		case tagAccount:
+			r.accounts = append(r.accounts, r.d.account())
 		default:
-			r.pending, r.m.meta.access = t, r.access.state()
-			if r.err == nil {
-				r.err = r.d.Err()
-			}
+			r.pending = t
+			r.finish()
 			return state, r.err
 		}
+	}
+}
+
+// finish takes what was read of users and roles, unless there is an error.
+func (r *restorer) finish() {
+	if r.err == nil {
+		r.err = r.d.Err()
+	}
+	if r.err == nil {
+		r.m.meta.access, r.err = r.access.state()
 	}
 }
 
@@ -417,6 +442,7 @@ func (im *Image) Hash() (uint32, error) {
 	for o := range im.holds.Orphans() {
 		b = appendOrphan(b, o)
 	}
+	im.accounts.each(func(r account) { b = appendAccount(b, r) })
 	sum.Write(b)
 	return sum.Sum32(), nil
 }

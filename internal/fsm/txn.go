@@ -15,6 +15,9 @@ func (m *Machine) applyPut(c *Put) Result {
 		return Result{Err: ErrNoSpace}
 	}
 	id, err := m.checkPut(c)
+	if err == nil && m.meta.access.Limited() {
+		err = m.exceeds(m.putDemand(c))
+	}
 	if err != nil {
 		return Result{Err: err}
 	}
@@ -88,6 +91,7 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 		}
 		m.meta.writers.attached(id, key)
 	}
+	m.meta.accounts.wrote(prev, t.Written())
 	return prev
 }
 
@@ -101,6 +105,7 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange, r *DeleteResult) {
 func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteResult) {
 	prev := t.DeleteFirst(c.Key, c.End, most)
 	m.detachAll(prev)
+	m.meta.accounts.deleted(prev)
 	r.Deleted += int64(len(prev))
 	if c.PrevKV {
 		r.Prev = append(r.Prev, prev...)

@@ -12,7 +12,7 @@ func (m *Machine) validate(p *plan) error {
 	if m.lacks(v.growth) {
 		return ErrNoSpace
 	}
-	return nil
+	return m.exceedsAny(v.demands)
 }
 
 // attaching returns how many puts there are on leases.
@@ -45,8 +45,10 @@ type validation struct {
 	// held is how many ranges will have been held in addition, and owned by whom.
 	held  int
 	owned map[string]int
-	// growth is by how many bytes the state will have grown, at most.
-	growth int64
+	// growth is by how many bytes the state will have grown, at most, and demands is the same for
+	// what is whose, if there are limits.
+	growth  int64
+	demands demands
 }
 
 // leaseAfter is what will have become of a lease.
@@ -108,6 +110,9 @@ func (v *validation) note(id lease.ID, l *leaseAfter) {
 
 func (v *validation) put(c *Put) error {
 	v.growth += v.m.growth(c)
+	if v.m.meta.access.Limited() {
+		v.demands.add(v.m.putDemand(c))
+	}
 	limit := v.m.cfg.Lease.MaxKeys
 	if c.MaxKeys > 0 && (limit <= 0 || c.MaxKeys < limit) {
 		limit = c.MaxKeys
@@ -195,6 +200,7 @@ func (v *validation) grant(c *Grant) error {
 		return err
 	}
 	v.growth += c.growth()
+	v.demands.add(v.m.grantDemand(c))
 	v.repeated.set(t.ID, t.ID)
 	v.note(t.ID, &leaseAfter{terms: t})
 	v.name(t.Name, t)

@@ -458,9 +458,9 @@ var plantedCore = []planted{
 	{"map order in apply", "S3, T11", []edit{
 		{
 			leasesGo,
-			"\tt.DeleteFor(keys, cause)",
+			"\tgone := t.DeleteFor(keys, cause)",
 			"\tset := make(map[string]bool)\n\tfor _, k := range keys {\n\t\tset[k] = true\n\t}\n" +
-				"\tt.DeleteFor(slices.Collect(maps.Keys(set)), cause)",
+				"\tgone := t.DeleteFor(slices.Collect(maps.Keys(set)), cause)",
 		},
 		{leasesGo, "import (\n", "import (\n\t\"maps\"\n\t\"slices\"\n\n"},
 	}},

@@ -23,6 +23,81 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Limit_Resource int32
+
+const (
+	Limit_RESOURCE_UNSPECIFIED Limit_Resource = 0
+	// Leases that belong to it or, if they belong to nobody, that it was granted.
+	Limit_RESOURCE_LEASES Limit_Resource = 1
+	// Keys on leases that it wrote last.
+	Limit_RESOURCE_LEASE_KEYS Limit_Resource = 2
+	// What its leases take, and the pairs that it wrote last.
+	Limit_RESOURCE_BYTES Limit_Resource = 3
+	// Of the others each member counts its own. Watches that are open.
+	Limit_RESOURCE_WATCHES Limit_Resource = 4
+	// Requests that wait for a lock, for a name, or for their turn.
+	Limit_RESOURCE_WAITERS Limit_Resource = 5
+	// Streaming calls.
+	Limit_RESOURCE_STREAMS Limit_Resource = 6
+	// Requests a second. Renewals are none.
+	Limit_RESOURCE_RATE Limit_Resource = 7
+	// Bytes of one request.
+	Limit_RESOURCE_REQUEST_BYTES Limit_Resource = 8
+)
+
+// Enum value maps for Limit_Resource.
+var (
+	Limit_Resource_name = map[int32]string{
+		0: "RESOURCE_UNSPECIFIED",
+		1: "RESOURCE_LEASES",
+		2: "RESOURCE_LEASE_KEYS",
+		3: "RESOURCE_BYTES",
+		4: "RESOURCE_WATCHES",
+		5: "RESOURCE_WAITERS",
+		6: "RESOURCE_STREAMS",
+		7: "RESOURCE_RATE",
+		8: "RESOURCE_REQUEST_BYTES",
+	}
+	Limit_Resource_value = map[string]int32{
+		"RESOURCE_UNSPECIFIED":   0,
+		"RESOURCE_LEASES":        1,
+		"RESOURCE_LEASE_KEYS":    2,
+		"RESOURCE_BYTES":         3,
+		"RESOURCE_WATCHES":       4,
+		"RESOURCE_WAITERS":       5,
+		"RESOURCE_STREAMS":       6,
+		"RESOURCE_RATE":          7,
+		"RESOURCE_REQUEST_BYTES": 8,
+	}
+)
+
+func (x Limit_Resource) Enum() *Limit_Resource {
+	p := new(Limit_Resource)
+	*p = x
+	return p
+}
+
+func (x Limit_Resource) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Limit_Resource) Descriptor() protoreflect.EnumDescriptor {
+	return file_leasehold_v1_access_proto_enumTypes[0].Descriptor()
+}
+
+func (Limit_Resource) Type() protoreflect.EnumType {
+	return &file_leasehold_v1_access_proto_enumTypes[0]
+}
+
+func (x Limit_Resource) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Limit_Resource.Descriptor instead.
+func (Limit_Resource) EnumDescriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{0, 0}
+}
+
 // Kind is what it allows. Each allows what those before it do, too.
 type NamePermission_Kind int32
 
@@ -63,11 +138,11 @@ func (x NamePermission_Kind) String() string {
 }
 
 func (NamePermission_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_leasehold_v1_access_proto_enumTypes[0].Descriptor()
+	return file_leasehold_v1_access_proto_enumTypes[1].Descriptor()
 }
 
 func (NamePermission_Kind) Type() protoreflect.EnumType {
-	return &file_leasehold_v1_access_proto_enumTypes[0]
+	return &file_leasehold_v1_access_proto_enumTypes[1]
 }
 
 func (x NamePermission_Kind) Number() protoreflect.EnumNumber {
@@ -76,7 +151,397 @@ func (x NamePermission_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NamePermission_Kind.Descriptor instead.
 func (NamePermission_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{0, 0}
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{7, 0}
+}
+
+// Limit is how much of something a principal may have.
+type Limit struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Resource Limit_Resource         `protobuf:"varint,1,opt,name=resource,proto3,enum=leasehold.v1.Limit_Resource" json:"resource,omitempty"`
+	// Above 0; or 0 to set none, or -1 for no limit, also where another one would be in force.
+	Most          int64 `protobuf:"varint,2,opt,name=most,proto3" json:"most,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limit) Reset() {
+	*x = Limit{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limit) ProtoMessage() {}
+
+func (x *Limit) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limit.ProtoReflect.Descriptor instead.
+func (*Limit) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Limit) GetResource() Limit_Resource {
+	if x != nil {
+		return x.Resource
+	}
+	return Limit_RESOURCE_UNSPECIFIED
+}
+
+func (x *Limit) GetMost() int64 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+// Limits are those of a user, of a role, or of everybody. A user has its own limit or, without
+// one, the largest of its roles' or, without any, everybody's.
+type Limits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most one of them. Neither: everybody.
+	User          string   `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Role          string   `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Limits        []*Limit `protobuf:"bytes,3,rep,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limits) Reset() {
+	*x = Limits{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limits) ProtoMessage() {}
+
+func (x *Limits) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
+func (*Limits) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Limits) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Limits) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Limits) GetLimits() []*Limit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+type SetLimitsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Limits that are not named stay.
+	Limits        *Limits `protobuf:"bytes,1,opt,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLimitsRequest) Reset() {
+	*x = SetLimitsRequest{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLimitsRequest) ProtoMessage() {}
+
+func (x *SetLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLimitsRequest.ProtoReflect.Descriptor instead.
+func (*SetLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SetLimitsRequest) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+type SetLimitsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Header        *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLimitsResponse) Reset() {
+	*x = SetLimitsResponse{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLimitsResponse) ProtoMessage() {}
+
+func (x *SetLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLimitsResponse.ProtoReflect.Descriptor instead.
+func (*SetLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SetLimitsResponse) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+type ListLimitsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most one of them. Neither: all.
+	User          string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Role          string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLimitsRequest) Reset() {
+	*x = ListLimitsRequest{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLimitsRequest) ProtoMessage() {}
+
+func (x *ListLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLimitsRequest.ProtoReflect.Descriptor instead.
+func (*ListLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListLimitsRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ListLimitsRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+type ListLimitsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// Everybody first, then the roles and the users that have any.
+	Limits []*Limits `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Who has anything, in order; not with a role.
+	Uses          []*Use `protobuf:"bytes,3,rep,name=uses,proto3" json:"uses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLimitsResponse) Reset() {
+	*x = ListLimitsResponse{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLimitsResponse) ProtoMessage() {}
+
+func (x *ListLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLimitsResponse.ProtoReflect.Descriptor instead.
+func (*ListLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListLimitsResponse) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *ListLimitsResponse) GetLimits() []*Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *ListLimitsResponse) GetUses() []*Use {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
+// Use is how much a principal has, over all members.
+type Use struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Principal     string                 `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
+	Leases        int64                  `protobuf:"varint,2,opt,name=leases,proto3" json:"leases,omitempty"`
+	LeaseKeys     int64                  `protobuf:"varint,3,opt,name=lease_keys,json=leaseKeys,proto3" json:"lease_keys,omitempty"`
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Use) Reset() {
+	*x = Use{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Use) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Use) ProtoMessage() {}
+
+func (x *Use) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Use.ProtoReflect.Descriptor instead.
+func (*Use) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Use) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *Use) GetLeases() int64 {
+	if x != nil {
+		return x.Leases
+	}
+	return 0
+}
+
+func (x *Use) GetLeaseKeys() int64 {
+	if x != nil {
+		return x.LeaseKeys
+	}
+	return 0
+}
+
+func (x *Use) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
 }
 
 // NamePermission is what a role may do with leases of some names.
@@ -93,7 +558,7 @@ type NamePermission struct {
 
 func (x *NamePermission) Reset() {
 	*x = NamePermission{}
-	mi := &file_leasehold_v1_access_proto_msgTypes[0]
+	mi := &file_leasehold_v1_access_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -105,7 +570,7 @@ func (x *NamePermission) String() string {
 func (*NamePermission) ProtoMessage() {}
 
 func (x *NamePermission) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_access_proto_msgTypes[0]
+	mi := &file_leasehold_v1_access_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -118,7 +583,7 @@ func (x *NamePermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamePermission.ProtoReflect.Descriptor instead.
 func (*NamePermission) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{0}
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NamePermission) GetRole() string {
@@ -158,7 +623,7 @@ type GrantNamesRequest struct {
 
 func (x *GrantNamesRequest) Reset() {
 	*x = GrantNamesRequest{}
-	mi := &file_leasehold_v1_access_proto_msgTypes[1]
+	mi := &file_leasehold_v1_access_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -170,7 +635,7 @@ func (x *GrantNamesRequest) String() string {
 func (*GrantNamesRequest) ProtoMessage() {}
 
 func (x *GrantNamesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_access_proto_msgTypes[1]
+	mi := &file_leasehold_v1_access_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -183,7 +648,7 @@ func (x *GrantNamesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantNamesRequest.ProtoReflect.Descriptor instead.
 func (*GrantNamesRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{1}
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GrantNamesRequest) GetPermission() *NamePermission {
@@ -202,7 +667,7 @@ type GrantNamesResponse struct {
 
 func (x *GrantNamesResponse) Reset() {
 	*x = GrantNamesResponse{}
-	mi := &file_leasehold_v1_access_proto_msgTypes[2]
+	mi := &file_leasehold_v1_access_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -214,7 +679,7 @@ func (x *GrantNamesResponse) String() string {
 func (*GrantNamesResponse) ProtoMessage() {}
 
 func (x *GrantNamesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_access_proto_msgTypes[2]
+	mi := &file_leasehold_v1_access_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -227,7 +692,7 @@ func (x *GrantNamesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantNamesResponse.ProtoReflect.Descriptor instead.
 func (*GrantNamesResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{2}
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GrantNamesResponse) GetHeader() *Header {
@@ -249,7 +714,7 @@ type RevokeNamesRequest struct {
 
 func (x *RevokeNamesRequest) Reset() {
 	*x = RevokeNamesRequest{}
-	mi := &file_leasehold_v1_access_proto_msgTypes[3]
+	mi := &file_leasehold_v1_access_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -261,7 +726,7 @@ func (x *RevokeNamesRequest) String() string {
 func (*RevokeNamesRequest) ProtoMessage() {}
 
 func (x *RevokeNamesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_access_proto_msgTypes[3]
+	mi := &file_leasehold_v1_access_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -274,7 +739,7 @@ func (x *RevokeNamesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeNamesRequest.ProtoReflect.Descriptor instead.
 func (*RevokeNamesRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{3}
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RevokeNamesRequest) GetRole() string {
@@ -307,7 +772,7 @@ type RevokeNamesResponse struct {
 
 func (x *RevokeNamesResponse) Reset() {
 	*x = RevokeNamesResponse{}
-	mi := &file_leasehold_v1_access_proto_msgTypes[4]
+	mi := &file_leasehold_v1_access_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -319,7 +784,7 @@ func (x *RevokeNamesResponse) String() string {
 func (*RevokeNamesResponse) ProtoMessage() {}
 
 func (x *RevokeNamesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_access_proto_msgTypes[4]
+	mi := &file_leasehold_v1_access_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -332,7 +797,7 @@ func (x *RevokeNamesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeNamesResponse.ProtoReflect.Descriptor instead.
 func (*RevokeNamesResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{4}
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RevokeNamesResponse) GetHeader() *Header {
@@ -352,7 +817,7 @@ type ListNamesRequest struct {
 
 func (x *ListNamesRequest) Reset() {
 	*x = ListNamesRequest{}
-	mi := &file_leasehold_v1_access_proto_msgTypes[5]
+	mi := &file_leasehold_v1_access_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -364,7 +829,7 @@ func (x *ListNamesRequest) String() string {
 func (*ListNamesRequest) ProtoMessage() {}
 
 func (x *ListNamesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_access_proto_msgTypes[5]
+	mi := &file_leasehold_v1_access_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -377,7 +842,7 @@ func (x *ListNamesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamesRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{5}
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListNamesRequest) GetRole() string {
@@ -398,7 +863,7 @@ type ListNamesResponse struct {
 
 func (x *ListNamesResponse) Reset() {
 	*x = ListNamesResponse{}
-	mi := &file_leasehold_v1_access_proto_msgTypes[6]
+	mi := &file_leasehold_v1_access_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -410,7 +875,7 @@ func (x *ListNamesResponse) String() string {
 func (*ListNamesResponse) ProtoMessage() {}
 
 func (x *ListNamesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_access_proto_msgTypes[6]
+	mi := &file_leasehold_v1_access_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -423,7 +888,7 @@ func (x *ListNamesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamesResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{6}
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListNamesResponse) GetHeader() *Header {
@@ -444,7 +909,41 @@ var File_leasehold_v1_access_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x19leasehold/v1/access.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\"\xd3\x01\n" +
+	"\x19leasehold/v1/access.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\"\xaf\x02\n" +
+	"\x05Limit\x128\n" +
+	"\bresource\x18\x01 \x01(\x0e2\x1c.leasehold.v1.Limit.ResourceR\bresource\x12\x12\n" +
+	"\x04most\x18\x02 \x01(\x03R\x04most\"\xd7\x01\n" +
+	"\bResource\x12\x18\n" +
+	"\x14RESOURCE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fRESOURCE_LEASES\x10\x01\x12\x17\n" +
+	"\x13RESOURCE_LEASE_KEYS\x10\x02\x12\x12\n" +
+	"\x0eRESOURCE_BYTES\x10\x03\x12\x14\n" +
+	"\x10RESOURCE_WATCHES\x10\x04\x12\x14\n" +
+	"\x10RESOURCE_WAITERS\x10\x05\x12\x14\n" +
+	"\x10RESOURCE_STREAMS\x10\x06\x12\x11\n" +
+	"\rRESOURCE_RATE\x10\a\x12\x1a\n" +
+	"\x16RESOURCE_REQUEST_BYTES\x10\b\"]\n" +
+	"\x06Limits\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12+\n" +
+	"\x06limits\x18\x03 \x03(\v2\x13.leasehold.v1.LimitR\x06limits\"@\n" +
+	"\x10SetLimitsRequest\x12,\n" +
+	"\x06limits\x18\x01 \x01(\v2\x14.leasehold.v1.LimitsR\x06limits\"A\n" +
+	"\x11SetLimitsResponse\x12,\n" +
+	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\";\n" +
+	"\x11ListLimitsRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\"\x97\x01\n" +
+	"\x12ListLimitsResponse\x12,\n" +
+	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12,\n" +
+	"\x06limits\x18\x02 \x03(\v2\x14.leasehold.v1.LimitsR\x06limits\x12%\n" +
+	"\x04uses\x18\x03 \x03(\v2\x11.leasehold.v1.UseR\x04uses\"p\n" +
+	"\x03Use\x12\x1c\n" +
+	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x16\n" +
+	"\x06leases\x18\x02 \x01(\x03R\x06leases\x12\x1d\n" +
+	"\n" +
+	"lease_keys\x18\x03 \x01(\x03R\tleaseKeys\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"\xd3\x01\n" +
 	"\x0eNamePermission\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x125\n" +
 	"\x04kind\x18\x02 \x01(\x0e2!.leasehold.v1.NamePermission.KindR\x04kind\x12\x12\n" +
@@ -471,7 +970,7 @@ const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\x04role\x18\x01 \x01(\tR\x04role\"\x81\x01\n" +
 	"\x11ListNamesResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12>\n" +
-	"\vpermissions\x18\x02 \x03(\v2\x1c.leasehold.v1.NamePermissionR\vpermissions2\xf7\x02\n" +
+	"\vpermissions\x18\x02 \x03(\v2\x1c.leasehold.v1.NamePermissionR\vpermissions2\xe3\x04\n" +
 	"\rAccessService\x12v\n" +
 	"\n" +
 	"GrantNames\x12\x1f.leasehold.v1.GrantNamesRequest\x1a .leasehold.v1.GrantNamesResponse\"%\x88\xb3\x19\n" +
@@ -479,7 +978,12 @@ const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\vRevokeNames\x12 .leasehold.v1.RevokeNamesRequest\x1a!.leasehold.v1.RevokeNamesResponse\"&\x88\xb3\x19\n" +
 	"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/access/names/revoke\x12r\n" +
 	"\tListNames\x12\x1e.leasehold.v1.ListNamesRequest\x1a\x1f.leasehold.v1.ListNamesResponse\"$\x88\xb3\x19\n" +
-	"\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/access/names/listB,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
+	"\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/access/names/list\x12r\n" +
+	"\tSetLimits\x12\x1e.leasehold.v1.SetLimitsRequest\x1a\x1f.leasehold.v1.SetLimitsResponse\"$\x88\xb3\x19\n" +
+	"\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/access/limits/set\x12v\n" +
+	"\n" +
+	"ListLimits\x12\x1f.leasehold.v1.ListLimitsRequest\x1a .leasehold.v1.ListLimitsResponse\"%\x88\xb3\x19\n" +
+	"\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/access/limits/listB,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
 
 var (
 	file_leasehold_v1_access_proto_rawDescOnce sync.Once
@@ -494,39 +998,58 @@ func file_leasehold_v1_access_proto_rawDescGZIP() []byte {
 }
 
 var (
-	file_leasehold_v1_access_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-	file_leasehold_v1_access_proto_msgTypes  = make([]protoimpl.MessageInfo, 7)
+	file_leasehold_v1_access_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+	file_leasehold_v1_access_proto_msgTypes  = make([]protoimpl.MessageInfo, 14)
 	file_leasehold_v1_access_proto_goTypes   = []any{
-		NamePermission_Kind(0),      // 0: leasehold.v1.NamePermission.Kind
-		(*NamePermission)(nil),      // 1: leasehold.v1.NamePermission
-		(*GrantNamesRequest)(nil),   // 2: leasehold.v1.GrantNamesRequest
-		(*GrantNamesResponse)(nil),  // 3: leasehold.v1.GrantNamesResponse
-		(*RevokeNamesRequest)(nil),  // 4: leasehold.v1.RevokeNamesRequest
-		(*RevokeNamesResponse)(nil), // 5: leasehold.v1.RevokeNamesResponse
-		(*ListNamesRequest)(nil),    // 6: leasehold.v1.ListNamesRequest
-		(*ListNamesResponse)(nil),   // 7: leasehold.v1.ListNamesResponse
-		(*Header)(nil),              // 8: leasehold.v1.Header
+		Limit_Resource(0),           // 0: leasehold.v1.Limit.Resource
+		NamePermission_Kind(0),      // 1: leasehold.v1.NamePermission.Kind
+		(*Limit)(nil),               // 2: leasehold.v1.Limit
+		(*Limits)(nil),              // 3: leasehold.v1.Limits
+		(*SetLimitsRequest)(nil),    // 4: leasehold.v1.SetLimitsRequest
+		(*SetLimitsResponse)(nil),   // 5: leasehold.v1.SetLimitsResponse
+		(*ListLimitsRequest)(nil),   // 6: leasehold.v1.ListLimitsRequest
+		(*ListLimitsResponse)(nil),  // 7: leasehold.v1.ListLimitsResponse
+		(*Use)(nil),                 // 8: leasehold.v1.Use
+		(*NamePermission)(nil),      // 9: leasehold.v1.NamePermission
+		(*GrantNamesRequest)(nil),   // 10: leasehold.v1.GrantNamesRequest
+		(*GrantNamesResponse)(nil),  // 11: leasehold.v1.GrantNamesResponse
+		(*RevokeNamesRequest)(nil),  // 12: leasehold.v1.RevokeNamesRequest
+		(*RevokeNamesResponse)(nil), // 13: leasehold.v1.RevokeNamesResponse
+		(*ListNamesRequest)(nil),    // 14: leasehold.v1.ListNamesRequest
+		(*ListNamesResponse)(nil),   // 15: leasehold.v1.ListNamesResponse
+		(*Header)(nil),              // 16: leasehold.v1.Header
 	}
 )
 
 var file_leasehold_v1_access_proto_depIdxs = []int32{
-	0, // 0: leasehold.v1.NamePermission.kind:type_name -> leasehold.v1.NamePermission.Kind
-	1, // 1: leasehold.v1.GrantNamesRequest.permission:type_name -> leasehold.v1.NamePermission
-	8, // 2: leasehold.v1.GrantNamesResponse.header:type_name -> leasehold.v1.Header
-	8, // 3: leasehold.v1.RevokeNamesResponse.header:type_name -> leasehold.v1.Header
-	8, // 4: leasehold.v1.ListNamesResponse.header:type_name -> leasehold.v1.Header
-	1, // 5: leasehold.v1.ListNamesResponse.permissions:type_name -> leasehold.v1.NamePermission
-	2, // 6: leasehold.v1.AccessService.GrantNames:input_type -> leasehold.v1.GrantNamesRequest
-	4, // 7: leasehold.v1.AccessService.RevokeNames:input_type -> leasehold.v1.RevokeNamesRequest
-	6, // 8: leasehold.v1.AccessService.ListNames:input_type -> leasehold.v1.ListNamesRequest
-	3, // 9: leasehold.v1.AccessService.GrantNames:output_type -> leasehold.v1.GrantNamesResponse
-	5, // 10: leasehold.v1.AccessService.RevokeNames:output_type -> leasehold.v1.RevokeNamesResponse
-	7, // 11: leasehold.v1.AccessService.ListNames:output_type -> leasehold.v1.ListNamesResponse
-	9, // [9:12] is the sub-list for method output_type
-	6, // [6:9] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	0,  // 0: leasehold.v1.Limit.resource:type_name -> leasehold.v1.Limit.Resource
+	2,  // 1: leasehold.v1.Limits.limits:type_name -> leasehold.v1.Limit
+	3,  // 2: leasehold.v1.SetLimitsRequest.limits:type_name -> leasehold.v1.Limits
+	16, // 3: leasehold.v1.SetLimitsResponse.header:type_name -> leasehold.v1.Header
+	16, // 4: leasehold.v1.ListLimitsResponse.header:type_name -> leasehold.v1.Header
+	3,  // 5: leasehold.v1.ListLimitsResponse.limits:type_name -> leasehold.v1.Limits
+	8,  // 6: leasehold.v1.ListLimitsResponse.uses:type_name -> leasehold.v1.Use
+	1,  // 7: leasehold.v1.NamePermission.kind:type_name -> leasehold.v1.NamePermission.Kind
+	9,  // 8: leasehold.v1.GrantNamesRequest.permission:type_name -> leasehold.v1.NamePermission
+	16, // 9: leasehold.v1.GrantNamesResponse.header:type_name -> leasehold.v1.Header
+	16, // 10: leasehold.v1.RevokeNamesResponse.header:type_name -> leasehold.v1.Header
+	16, // 11: leasehold.v1.ListNamesResponse.header:type_name -> leasehold.v1.Header
+	9,  // 12: leasehold.v1.ListNamesResponse.permissions:type_name -> leasehold.v1.NamePermission
+	10, // 13: leasehold.v1.AccessService.GrantNames:input_type -> leasehold.v1.GrantNamesRequest
+	12, // 14: leasehold.v1.AccessService.RevokeNames:input_type -> leasehold.v1.RevokeNamesRequest
+	14, // 15: leasehold.v1.AccessService.ListNames:input_type -> leasehold.v1.ListNamesRequest
+	4,  // 16: leasehold.v1.AccessService.SetLimits:input_type -> leasehold.v1.SetLimitsRequest
+	6,  // 17: leasehold.v1.AccessService.ListLimits:input_type -> leasehold.v1.ListLimitsRequest
+	11, // 18: leasehold.v1.AccessService.GrantNames:output_type -> leasehold.v1.GrantNamesResponse
+	13, // 19: leasehold.v1.AccessService.RevokeNames:output_type -> leasehold.v1.RevokeNamesResponse
+	15, // 20: leasehold.v1.AccessService.ListNames:output_type -> leasehold.v1.ListNamesResponse
+	5,  // 21: leasehold.v1.AccessService.SetLimits:output_type -> leasehold.v1.SetLimitsResponse
+	7,  // 22: leasehold.v1.AccessService.ListLimits:output_type -> leasehold.v1.ListLimitsResponse
+	18, // [18:23] is the sub-list for method output_type
+	13, // [13:18] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_v1_access_proto_init() }
@@ -541,8 +1064,8 @@ func file_leasehold_v1_access_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_v1_access_proto_rawDesc), len(file_leasehold_v1_access_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   7,
+			NumEnums:      2,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,14 +23,16 @@ const (
 	AccessService_GrantNames_FullMethodName  = "/leasehold.v1.AccessService/GrantNames"
 	AccessService_RevokeNames_FullMethodName = "/leasehold.v1.AccessService/RevokeNames"
 	AccessService_ListNames_FullMethodName   = "/leasehold.v1.AccessService/ListNames"
+	AccessService_SetLimits_FullMethodName   = "/leasehold.v1.AccessService/SetLimits"
+	AccessService_ListLimits_FullMethodName  = "/leasehold.v1.AccessService/ListLimits"
 )
 
 // AccessServiceClient is the client API for AccessService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AccessService changes what roles may do with names of leases. Users, roles, and permissions on
-// keys are changed by etcd's Auth service.
+// AccessService changes what roles may do with names of leases, and how much principals may have.
+// Users, roles, and permissions on keys are changed by etcd's Auth service.
 type AccessServiceClient interface {
 	// GrantNames gives a role a permission on names, in place of the one that it has on the same.
 	GrantNames(ctx context.Context, in *GrantNamesRequest, opts ...grpc.CallOption) (*GrantNamesResponse, error)
@@ -38,6 +40,10 @@ type AccessServiceClient interface {
 	RevokeNames(ctx context.Context, in *RevokeNamesRequest, opts ...grpc.CallOption) (*RevokeNamesResponse, error)
 	// ListNames tells the permissions on names of one role, or of all.
 	ListNames(ctx context.Context, in *ListNamesRequest, opts ...grpc.CallOption) (*ListNamesResponse, error)
+	// SetLimits changes limits of a user, of a role, or of everybody.
+	SetLimits(ctx context.Context, in *SetLimitsRequest, opts ...grpc.CallOption) (*SetLimitsResponse, error)
+	// ListLimits tells the limits that are set, and who has how much.
+	ListLimits(ctx context.Context, in *ListLimitsRequest, opts ...grpc.CallOption) (*ListLimitsResponse, error)
 }
 
 type accessServiceClient struct {
@@ -78,12 +84,32 @@ func (c *accessServiceClient) ListNames(ctx context.Context, in *ListNamesReques
 	return out, nil
 }
 
+func (c *accessServiceClient) SetLimits(ctx context.Context, in *SetLimitsRequest, opts ...grpc.CallOption) (*SetLimitsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetLimitsResponse)
+	err := c.cc.Invoke(ctx, AccessService_SetLimits_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessServiceClient) ListLimits(ctx context.Context, in *ListLimitsRequest, opts ...grpc.CallOption) (*ListLimitsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListLimitsResponse)
+	err := c.cc.Invoke(ctx, AccessService_ListLimits_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AccessServiceServer is the server API for AccessService service.
 // All implementations must embed UnimplementedAccessServiceServer
 // for forward compatibility.
 //
-// AccessService changes what roles may do with names of leases. Users, roles, and permissions on
-// keys are changed by etcd's Auth service.
+// AccessService changes what roles may do with names of leases, and how much principals may have.
+// Users, roles, and permissions on keys are changed by etcd's Auth service.
 type AccessServiceServer interface {
 	// GrantNames gives a role a permission on names, in place of the one that it has on the same.
 	GrantNames(context.Context, *GrantNamesRequest) (*GrantNamesResponse, error)
@@ -91,6 +117,10 @@ type AccessServiceServer interface {
 	RevokeNames(context.Context, *RevokeNamesRequest) (*RevokeNamesResponse, error)
 	// ListNames tells the permissions on names of one role, or of all.
 	ListNames(context.Context, *ListNamesRequest) (*ListNamesResponse, error)
+	// SetLimits changes limits of a user, of a role, or of everybody.
+	SetLimits(context.Context, *SetLimitsRequest) (*SetLimitsResponse, error)
+	// ListLimits tells the limits that are set, and who has how much.
+	ListLimits(context.Context, *ListLimitsRequest) (*ListLimitsResponse, error)
 	mustEmbedUnimplementedAccessServiceServer()
 }
 
@@ -111,6 +141,14 @@ func (UnimplementedAccessServiceServer) RevokeNames(context.Context, *RevokeName
 
 func (UnimplementedAccessServiceServer) ListNames(context.Context, *ListNamesRequest) (*ListNamesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNames not implemented")
+}
+
+func (UnimplementedAccessServiceServer) SetLimits(context.Context, *SetLimitsRequest) (*SetLimitsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetLimits not implemented")
+}
+
+func (UnimplementedAccessServiceServer) ListLimits(context.Context, *ListLimitsRequest) (*ListLimitsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListLimits not implemented")
 }
 func (UnimplementedAccessServiceServer) mustEmbedUnimplementedAccessServiceServer() {}
 func (UnimplementedAccessServiceServer) testEmbeddedByValue()                       {}
@@ -187,6 +225,42 @@ func _AccessService_ListNames_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AccessService_SetLimits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetLimitsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServiceServer).SetLimits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AccessService_SetLimits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServiceServer).SetLimits(ctx, req.(*SetLimitsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AccessService_ListLimits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListLimitsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServiceServer).ListLimits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AccessService_ListLimits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServiceServer).ListLimits(ctx, req.(*ListLimitsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AccessService_ServiceDesc is the grpc.ServiceDesc for AccessService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -205,6 +279,14 @@ var AccessService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListNames",
 			Handler:    _AccessService_ListNames_Handler,
+		},
+		{
+			MethodName: "SetLimits",
+			Handler:    _AccessService_SetLimits_Handler,
+		},
+		{
+			MethodName: "ListLimits",
+			Handler:    _AccessService_ListLimits_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -70,6 +70,8 @@ const (
 	Reason_REASON_PERMISSION_DENIED Reason = 14
 	// The caller has not logged in, or has to do so again. Nothing was done.
 	Reason_REASON_UNAUTHENTICATED Reason = 15
+	// A limit of the caller is reached: the metadata say which, and how much is used.
+	Reason_REASON_LIMIT_REACHED Reason = 16
 )
 
 // Enum value maps for Reason.
@@ -91,6 +93,7 @@ var (
 		13: "REASON_TOO_MANY_HOLDS",
 		14: "REASON_PERMISSION_DENIED",
 		15: "REASON_UNAUTHENTICATED",
+		16: "REASON_LIMIT_REACHED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":       0,
@@ -109,6 +112,7 @@ var (
 		"REASON_TOO_MANY_HOLDS":    13,
 		"REASON_PERMISSION_DENIED": 14,
 		"REASON_UNAUTHENTICATED":   15,
+		"REASON_LIMIT_REACHED":     16,
 	}
 )
 
@@ -2752,7 +2756,7 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\fKIND_RENEWED\x10\t\x12\x13\n" +
 	"\x0fKIND_CACHE_SLOW\x10\n" +
 	"\x12\x19\n" +
-	"\x15KIND_CACHE_SLOW_ENDED\x10\v*\x9e\x03\n" +
+	"\x15KIND_CACHE_SLOW_ENDED\x10\v*\xb8\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\x01\x12\x1a\n" +
@@ -2770,7 +2774,8 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\x18REASON_SESSION_NOT_FOUND\x10\f\x12\x19\n" +
 	"\x15REASON_TOO_MANY_HOLDS\x10\r\x12\x1c\n" +
 	"\x18REASON_PERMISSION_DENIED\x10\x0e\x12\x1a\n" +
-	"\x16REASON_UNAUTHENTICATED\x10\x0f*O\n" +
+	"\x16REASON_UNAUTHENTICATED\x10\x0f\x12\x18\n" +
+	"\x14REASON_LIMIT_REACHED\x10\x10*O\n" +
 	"\bAtExpiry\x12\x19\n" +
 	"\x15AT_EXPIRY_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10AT_EXPIRY_DELETE\x10\x01\x12\x12\n" +

@@ -10,6 +10,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
@@ -57,6 +59,7 @@ func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
 		hub:     s.node.Watches().NewStream(),
 		ended:   make(chan error, 1),
 		quiet:   make(map[int64]*watcher), watchers: make(map[int64]*watcher),
+		share: api.ShareOf(stream.Context(), access.Watches),
 	}
 	defer w.close()
 	go w.receive()
@@ -69,6 +72,7 @@ type watchStream struct {
 	stream  pb.Watch_WatchServer
 	hub     *watch.Stream[*api.Event]
 	ended   chan error // receives once, if receiving fails
+	share   *api.Share // of the watchers that the hub has
 
 	// What follows belongs to send.
 	watchers map[int64]*watcher // that the client knows of
@@ -84,6 +88,7 @@ type watchStream struct {
 
 func (w *watchStream) close() {
 	w.hub.Close()
+	w.share.Close()
 	if w.ticker != nil {
 		w.ticker.Stop()
 	}
@@ -146,7 +151,16 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) {
 		w.hub.Reject(errWatchID)
 		return
 	}
+	if err := api.Admit(w.stream.Context(), func() int { return proto.Size(r) }); err != nil {
+		w.hub.Reject(errors.New(status.Convert(api.Error(err)).Message()))
+		return
+	}
+	if err := w.share.Take(); err != nil {
+		w.hub.Reject(err)
+		return
+	}
 	if _, err := w.hub.Watch(req); err != nil {
+		w.share.Give()
 		w.hub.Reject(err)
 	}
 }
@@ -253,6 +267,7 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 			w.began(b)
 		}
 	case watch.Cancelled:
+		w.share.Give()
 		t := w.watchers[b.ID]
 		delete(w.watchers, b.ID)
 		delete(w.quiet, b.ID)

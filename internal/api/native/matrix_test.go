@@ -69,6 +69,10 @@ func samples() []proto.Message {
 			Role: "reader", Kind: pb.NamePermission_KIND_SEE, Name: "a/", Prefix: true,
 		}},
 		&pb.RevokeNamesRequest{Role: "reader", Name: "a/", Prefix: true}, &pb.ListNamesRequest{},
+		&pb.SetLimitsRequest{Limits: &pb.Limits{Role: "reader", Limits: []*pb.Limit{
+			{Resource: pb.Limit_RESOURCE_WATCHES, Most: 1000},
+		}}},
+		&pb.ListLimitsRequest{},
 	}
 }
 

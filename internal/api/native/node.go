@@ -90,8 +90,11 @@ type LeaseWatchable interface {
 	InspectHere(ctx context.Context, f func(l *lease.Lessor, index uint64)) error
 }
 
-// Holding tells what leases hold for caches, and which of these keep writes waiting.
+// Holding tells what leases hold for caches, which of these keep writes waiting, and how much of
+// the state is whose.
 type Holding interface {
+	// Uses returns how much of the state is whose, in no order. Only an f of Inspector may call it.
+	Uses() []fsm.Use
 	// Holds returns what a lease holds. Only an f of Inspector may call it, and must not
 	// change it.
 	Holds(id lease.ID) []keyrange.Range

@@ -42,6 +42,8 @@ type fakeNode struct {
 }
 
 // Holds implements Holding.
+func (n *fakeNode) Uses() []fsm.Use { return n.machine.Uses() }
+
 func (n *fakeNode) Holds(id lease.ID) []keyrange.Range { return n.machine.Holds(id) }
 
 // newNode returns a node that times leases from instant 1 on.

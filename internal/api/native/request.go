@@ -29,6 +29,7 @@ type request struct {
 	given  bool               // it was given up, so another answers it
 	counts bool               // as one of the stream's requests for events
 	long   bool               // its answer may be long: see calls.pages
+	share  *api.Share         // of which it has one, until it is answered; may be nil
 
 	// The outcome: either of the job, or the response itself.
 	result   fsm.Result
@@ -69,6 +70,9 @@ func (t *stream) unused() *request {
 // answer.
 func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	number, err := numberOf(m, r)
+	if err == nil {
+		err = t.admit(q, r)
+	}
 	if err != nil {
 		return err
 	}
@@ -96,6 +100,30 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 		q.writes = true
 	}
 	return err
+}
+
+// admit refuses a request that is more than its caller may ask for. Renewals are never refused, nor
+// is what a client begins a stream with: a lease must not end because of a limit.
+func (t *stream) admit(q *request, r *pb.Request) error {
+	take := (*api.Share)(nil)
+	switch x := r.Body.(type) {
+	case *pb.Request_Renew, *pb.Request_Session:
+		return nil
+	case *pb.Request_Watch:
+		take = t.rights.watches
+	case *pb.Request_Txn:
+		if x.Txn.GetWait() != nil {
+			take = t.rights.waits
+		}
+	}
+	if err := api.Admit(t.ctx, func() int { return proto.Size(r) }); err != nil {
+		return err
+	}
+	if err := take.Take(); err != nil {
+		return err
+	}
+	q.share = take
+	return nil
 }
 
 // begin begins a request; refusal is what prepare has said of it.

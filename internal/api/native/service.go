@@ -94,7 +94,7 @@ var reads = []string{
 	pb.LeaseService_Describe_FullMethodName, pb.LeaseService_List_FullMethodName,
 	pb.LeaseService_CheckToken_FullMethodName,
 	pb.StoreService_Range_FullMethodName, pb.StoreService_Watch_FullMethodName,
-	pb.AccessService_ListNames_FullMethodName,
+	pb.AccessService_ListNames_FullMethodName, pb.AccessService_ListLimits_FullMethodName,
 }
 
 // explained returns the service with each error made a status that explains it, those of

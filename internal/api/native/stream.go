@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
@@ -48,12 +49,17 @@ func (s *streams) Open(g pb.StreamService_OpenServer) error {
 	t := &stream{
 		store: s.store, grpc: g, ctx: ctx, watches: newWatches(s.store),
 		wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
-		open:   make(map[uint64]*request),
-		rights: rights{guard: newGuard(ctx, s.node), renewable: new(renewable), by: api.Caller(ctx)},
+		open: make(map[uint64]*request),
+		rights: rights{
+			guard: newGuard(ctx, s.node), renewable: new(renewable), by: api.Caller(ctx),
+			watches: api.ShareOf(ctx, access.Watches), waits: api.ShareOf(ctx, access.Waiters),
+		},
 	}
 	t.caches = newCaches(s.node, func() { notify(t.wake) })
 	t.waits = newWaits(s.store, func() { notify(t.wake) })
 	t.feeds = []feed{t.waits, t.watches, t.caches}
+	defer t.rights.watches.Close()
+	defer t.rights.waits.Close()
 	defer t.stopLooking()
 	defer t.watches.hub.Close()
 	defer t.waits.close()
@@ -94,6 +100,8 @@ type rights struct {
 	guard     *api.Guard
 	renewable *renewable
 	by        string // who asks, for people
+	// watches and waits are what the stream has of how many the caller may have.
+	watches, waits *api.Share
 }
 
 // calls are the requests of a stream that have a goroutine each.
@@ -453,6 +461,9 @@ func (t *stream) leave(id uint64) (ok bool) {
 	delete(t.open, id)
 	if ok && q.feed != nil {
 		t.rights.guard.Leave(id)
+	}
+	if ok {
+		q.share.Give()
 	}
 	return ok
 }

@@ -100,6 +100,8 @@ func (n *stuckNode) SlowCaches() *SlowCaches { return nil }
 
 func (n *stuckNode) Now() lease.Instant { return 0 }
 
+func (n *stuckNode) Uses() []fsm.Use { return nil }
+
 func (n *stuckNode) InspectHere(
 	ctx context.Context, _ func(*lease.Lessor, uint64),
 ) error {

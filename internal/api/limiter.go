@@ -1,0 +1,271 @@
+package api
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/lease"
+)
+
+// A RateError is an *access.LimitError because of too many requests, and says when to ask again.
+type RateError struct {
+	access.LimitError
+	Retry lease.TTL
+}
+
+// Unwrap returns the LimitError.
+func (e *RateError) Unwrap() error { return &e.LimitError }
+
+// Limiter counts what principals have at this member, and refuses what is more than they may have.
+// Nothing is anybody's while access control is not enabled. It is safe for concurrent use.
+type Limiter struct {
+	by func() *access.State
+
+	mu sync.Mutex // guards what follows
+	of map[string]*shares
+	// sweep is with how many principals those are looked for that have nothing.
+	sweep int
+}
+
+// shares is what a principal has at this member.
+type shares struct {
+	has     [access.Resources]int64
+	refused [access.Resources]uint64
+	rate    *rate.Limiter // nil as long as there was no limit
+}
+
+// minSweep is how many principals are remembered in any case, whether they have anything or not.
+const minSweep = 4096
+
+// NewLimiter returns a Limiter that asks by for the newest users and roles.
+func NewLimiter(by func() *access.State) *Limiter {
+	return &Limiter{by: by, of: make(map[string]*shares), sweep: minSweep}
+}
+
+type limiterKey struct{}
+
+// WithLimiter returns a context for calls whose principals l limits.
+func WithLimiter(ctx context.Context, l *Limiter) context.Context {
+	return context.WithValue(ctx, limiterKey{}, l)
+}
+
+func limiterOf(ctx context.Context) *Limiter {
+	l, _ := ctx.Value(limiterKey{}).(*Limiter)
+	return l
+}
+
+// sharesLocked returns what a principal has, to be changed.
+func (l *Limiter) sharesLocked(principal string) *shares {
+	s := l.of[principal]
+	if s != nil {
+		return s
+	}
+	if len(l.of) >= l.sweep {
+		for name, s := range l.of {
+			if s.idle() {
+				delete(l.of, name)
+			}
+		}
+		l.sweep = max(minSweep, 2*len(l.of))
+	}
+	s = new(shares)
+	l.of[principal] = s
+	return s
+}
+
+// idle reports whether nothing is lost if it is forgotten, but for how much was refused.
+func (s *shares) idle() bool {
+	for _, n := range s.has {
+		if n != 0 {
+			return false
+		}
+	}
+	return s.rate == nil || s.rate.Tokens() >= float64(s.rate.Burst())
+}
+
+// take counts one more, unless it is refused.
+func (l *Limiter) take(who access.Caller, what access.Resource, times int64) error {
+	most := l.by().Limit(who, what) * times
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.sharesLocked(who.User)
+	if most > 0 && s.has[what] >= most {
+		s.refused[what]++
+		return &access.LimitError{
+			Principal: who.User, What: what, Limit: most, Used: s.has[what], Asked: 1,
+		}
+	}
+	s.has[what]++
+	return nil
+}
+
+func (l *Limiter) give(principal string, what access.Resource, n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sharesLocked(principal).has[what] -= n
+}
+
+// Refused counts a refusal by a limit that somebody else found.
+func (l *Limiter) Refused(e *access.LimitError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sharesLocked(e.Principal).refused[e.What]++
+}
+
+// Admit counts a request of so many bytes, and refuses it if it is too large, or one too many. It
+// is not asked about renewals: a lease that its holder renews is not lost to a limit. What a
+// context has no Limiter for is not refused.
+func Admit(ctx context.Context, size func() int) error {
+	l := limiterOf(ctx)
+	if l == nil || !l.by().Limited() {
+		return nil
+	}
+	return l.admit(CallerOf(ctx), size)
+}
+
+func (l *Limiter) admit(who access.Caller, size func() int) error {
+	by := l.by()
+	most, rps := by.Limit(who, access.RequestBytes), by.Limit(who, access.Rate)
+	if who.User == "" || most == 0 && rps == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.sharesLocked(who.User)
+	if most > 0 {
+		if n := int64(size()); n > most {
+			s.refused[access.RequestBytes]++
+			return &access.LimitError{
+				Principal: who.User, What: access.RequestBytes, Limit: most, Used: n,
+			}
+		}
+	}
+	if rps == 0 {
+		s.rate = nil
+		return nil
+	}
+	wait := s.wait(rps)
+	if wait == 0 {
+		return nil
+	}
+	s.refused[access.Rate]++
+	return &RateError{
+		LimitError: access.LimitError{Principal: who.User, What: access.Rate, Limit: rps},
+		Retry:      wait,
+	}
+}
+
+// wait takes a request out of those of now, or returns in how many milliseconds there is one. After
+// a pause there may be as many at once as in a second.
+func (s *shares) wait(rps int64) lease.TTL {
+	burst := int(min(rps, 1<<30))
+	switch {
+	case s.rate == nil:
+		s.rate = rate.NewLimiter(rate.Limit(rps), burst)
+	case s.rate.Burst() != burst:
+		s.rate.SetLimit(rate.Limit(rps))
+		s.rate.SetBurst(burst)
+	}
+	r := s.rate.Reserve()
+	d := r.Delay()
+	if d == 0 {
+		return 0
+	}
+	r.Cancel()
+	return lease.TTL(max(1, (d+time.Millisecond-1)/time.Millisecond))
+}
+
+// Share is what a call has of a resource, which it gives back when it ends. It is safe for
+// concurrent use, and nil has nothing.
+type Share struct {
+	limiter *Limiter
+	ctx     context.Context
+	what    access.Resource
+
+	mu        sync.Mutex // guards what follows
+	principal string     // whose the share is, once it has anything
+	n         int64
+	closed    bool
+}
+
+// ShareOf returns a share of a resource for the call of a context.
+func ShareOf(ctx context.Context, what access.Resource) *Share {
+	l := limiterOf(ctx)
+	if l == nil {
+		return nil
+	}
+	return &Share{limiter: l, ctx: ctx, what: what}
+}
+
+// Take takes one more. Its error is an *access.LimitError.
+func (s *Share) Take() error { return s.take(1) }
+
+// TakeRenewing is Take for a stream that carries renewals. It is refused at twice the limit only: a
+// client that comes back before this member knows that its last connection is dead keeps its
+// leases.
+func (s *Share) TakeRenewing() error { return s.take(2) }
+
+func (s *Share) take(times int64) error {
+	if s == nil || !s.limiter.by().Enabled() {
+		return nil
+	}
+	who := CallerOf(s.ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if who.User == "" || s.closed || s.n > 0 && s.principal != who.User {
+		return nil
+	}
+	if err := s.limiter.take(who, s.what, times); err != nil {
+		return err
+	}
+	s.principal = who.User
+	s.n++
+	return nil
+}
+
+// Give gives one back, if there is any.
+func (s *Share) Give() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n > 0 {
+		s.n--
+		s.limiter.give(s.principal, s.what, 1)
+	}
+}
+
+// Close gives all back.
+func (s *Share) Close() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n > 0 {
+		s.limiter.give(s.principal, s.what, s.n)
+	}
+	s.n, s.closed = 0, true
+}
+
+// MemberUse is what a principal has at this member, and how much it was refused, by resource.
+type MemberUse struct {
+	Has     [access.Resources]int64
+	Refused [access.Resources]uint64
+}
+
+// Uses returns what principals have at this member.
+func (l *Limiter) Uses() map[string]MemberUse {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make(map[string]MemberUse, len(l.of))
+	for name, s := range l.of {
+		out[name] = MemberUse{s.has, s.refused}
+	}
+	return out
+}

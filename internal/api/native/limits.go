@@ -1,0 +1,127 @@
+package native
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// holderOf returns what limits are for.
+func holderOf(user, role string) (access.Holder, error) {
+	switch {
+	case user != "" && role != "":
+		return access.Holder{}, invalid("limits are of a user or of a role, not of both")
+	case user != "":
+		return access.Holder{Kind: access.OfUser, Name: user}, checkText("user", user)
+	case role != "":
+		return access.Holder{Kind: access.OfRole, Name: role}, checkText("role", role)
+	default:
+		return access.Holder{}, nil
+	}
+}
+
+// SetLimits implements pb.AccessServiceServer.
+func (s names) SetLimits(
+	ctx context.Context, r *pb.SetLimitsRequest,
+) (*pb.SetLimitsResponse, error) {
+	of, err := holderOf(r.GetLimits().GetUser(), r.GetLimits().GetRole())
+	if err != nil {
+		return nil, err
+	}
+	c := &fsm.SetLimits{Of: of}
+	for _, l := range r.GetLimits().GetLimits() {
+		what := access.Resource(l.GetResource() - 1)
+		switch {
+		case l.GetResource() < 1 || !what.Known():
+			return nil, invalid("resource %d is not known", l.GetResource())
+		case l.GetMost() < access.NoLimit:
+			return nil, invalid("a limit of %d: it is above 0, 0 to set none, or -1 for no limit",
+				l.GetMost())
+		case slices.ContainsFunc(c.List, func(x access.LimitChange) bool { return x.What == what }):
+			return nil, invalid("two limits of %v", what)
+		}
+		c.List = append(c.List, access.LimitChange{What: what, Most: l.GetMost()})
+	}
+	if len(c.List) == 0 {
+		return nil, invalid("no limit is named")
+	}
+	res, err := s.propose(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.SetLimitsResponse{Header: s.header(s.node.View(), res.Revision)}, nil
+}
+
+// ListLimits implements pb.AccessServiceServer.
+func (s names) ListLimits(
+	ctx context.Context, r *pb.ListLimitsRequest,
+) (*pb.ListLimitsResponse, error) {
+	of, err := holderOf(r.GetUser(), r.GetRole())
+	if err != nil {
+		return nil, err
+	}
+	// Made by the core, and not read if the call ends first.
+	found := make(chan []fsm.Use, 1)
+	wants := r.GetRole() == ""
+	if err := s.node.Inspect(ctx, func(*lease.Lessor) {
+		if wants {
+			found <- s.node.Uses()
+		}
+	}); err != nil {
+		return nil, err
+	}
+	v := s.node.View()
+	a := askerOf(ctx, v)
+	if err := a.by.CheckRoot(a.who); err != nil {
+		return nil, err
+	}
+	resp := &pb.ListLimitsResponse{Header: s.header(v, v.KV.Revision())}
+	holders := v.Access.LimitHolders()
+	if of != (access.Holder{}) {
+		holders = []access.Holder{of}
+	}
+	for _, h := range holders {
+		if m := limitsMessage(v.Access, h); len(m.Limits) > 0 {
+			resp.Limits = append(resp.Limits, m)
+		}
+	}
+	if wants {
+		resp.Uses = usesMessages(<-found, r.GetUser())
+	}
+	return resp, nil
+}
+
+func limitsMessage(by *access.State, of access.Holder) *pb.Limits {
+	m := &pb.Limits{}
+	switch of.Kind {
+	case access.OfUser:
+		m.User = of.Name
+	case access.OfRole:
+		m.Role = of.Name
+	}
+	l := by.Limits(of)
+	for _, c := range l.Changes() {
+		m.Limits = append(m.Limits, &pb.Limit{
+			Resource: pb.Limit_Resource(c.What) + 1, Most: c.Most,
+		})
+	}
+	return m
+}
+
+// usesMessages tells who has how much: all, or one.
+func usesMessages(all []fsm.Use, only string) (out []*pb.Use) {
+	for _, u := range all {
+		if only == "" || u.Principal == only {
+			out = append(out, &pb.Use{
+				Principal: u.Principal, Leases: u.Leases, LeaseKeys: u.LeaseKeys, Bytes: u.Bytes,
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b *pb.Use) int { return cmp.Compare(a.Principal, b.Principal) })
+	return out
+}

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// limitFlags are the flags of limits, each with what it is for.
+var limitFlags = []struct {
+	name, usage string
+	resource    pb.Limit_Resource
+}{
+	{"leases", "leases that belong to it", pb.Limit_RESOURCE_LEASES},
+	{"lease-keys", "keys on leases that it wrote last", pb.Limit_RESOURCE_LEASE_KEYS},
+	{"bytes", "bytes of its leases and of the pairs that it wrote last", pb.Limit_RESOURCE_BYTES},
+	{"watches", "watches at one member", pb.Limit_RESOURCE_WATCHES},
+	{
+		"waiters", "requests at one member that wait for a lock, a name or a turn",
+		pb.Limit_RESOURCE_WAITERS,
+	},
+	{"streams", "streaming calls at one member", pb.Limit_RESOURCE_STREAMS},
+	{"rate", "requests a second at one member, but for renewals", pb.Limit_RESOURCE_RATE},
+	{"request-bytes", "bytes of one request", pb.Limit_RESOURCE_REQUEST_BYTES},
+}
+
+// Values of flags that are no number.
+const (
+	noLimit    = "none"
+	unsetLimit = "unset"
+)
+
+func registerLimits(fs *pflag.FlagSet) {
+	for _, f := range limitFlags {
+		fs.String(f.name, "", "most "+f.usage+"; none for no limit, unset to set none")
+	}
+}
+
+// limitsGiven returns the limits that flags name.
+func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
+	for _, f := range limitFlags {
+		if !fs.Changed(f.name) {
+			continue
+		}
+		text, err := fs.GetString(f.name)
+		if err != nil {
+			return nil, err
+		}
+		l := &pb.Limit{Resource: f.resource}
+		switch n, err := strconv.ParseInt(text, 10, 64); {
+		case text == noLimit:
+			l.Most = -1
+		case text == unsetLimit:
+		case err != nil || n < 1:
+			return nil, badArgs("--%s is a number above 0, none, or unset, not %q", f.name, text)
+		default:
+			l.Most = n
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+func (a *app) userLimits() *cobra.Command {
+	return a.limitsCommand(1, &cobra.Command{
+		Use:   "limits [options] <user name>",
+		Short: "Limits what a user may have, or lists its limits and what it has",
+		Long: "With options, sets limits of a user in place of those of its roles. Without, lists " +
+			"them, and what the\nuser has.",
+	}, func(l *pb.Limits, name string) { l.User = name })
+}
+
+func (a *app) roleLimits() *cobra.Command {
+	return a.limitsCommand(1, &cobra.Command{
+		Use:   "limits [options] <role name>",
+		Short: "Limits what each that has a role may have, or lists the limits",
+		Long: "With options, sets limits of each user, and of everybody else, that has the role. Of " +
+			"several roles the\nlargest limit counts. Without options, lists them.",
+	}, func(l *pb.Limits, name string) { l.Role = name })
+}
+
+func (a *app) authLimits() *cobra.Command {
+	return a.limitsCommand(0, &cobra.Command{
+		Use:   "limits [options]",
+		Short: "Limits what everybody may have, or lists all limits and who has how much",
+		Long: "With options, sets the limits of everybody whose name and roles have none. Without, " +
+			"lists all limits\nthat are set, and who has how much.",
+	}, func(*pb.Limits, string) {})
+}
+
+// limitsCommand completes a command that sets limits, or lists them if it is given none.
+func (a *app) limitsCommand(
+	names int, cmd *cobra.Command, of func(l *pb.Limits, name string),
+) *cobra.Command {
+	registerLimits(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != names {
+			return badArgs("%s takes %d arguments, not %d", cmd.CommandPath(), names, len(args))
+		}
+		l := &pb.Limits{}
+		of(l, strings.Join(args, ""))
+		list, err := limitsGiven(cmd.Flags())
+		if err != nil {
+			return err
+		}
+		if l.Limits = list; len(list) == 0 {
+			return a.listLimits(l.User, l.Role)
+		}
+		return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+			resp, err := namesOf(c).SetLimits(ctx, &pb.SetLimitsRequest{Limits: l})
+			if err != nil {
+				return answer{}, nativeError(err)
+			}
+			return answer{json: protoJSON(resp), proto: resp, simple: func(p *page) {
+				p.printf("Limits of %s updated\n", whoseLimits(l))
+			}}, nil
+		})
+	}
+	return cmd
+}
+
+func (a *app) listLimits(user, role string) error {
+	return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+		resp, err := namesOf(c).ListLimits(ctx, &pb.ListLimitsRequest{User: user, Role: role})
+		if err != nil {
+			return answer{}, nativeError(err)
+		}
+		return showLimits(resp), nil
+	})
+}
+
+func whoseLimits(l *pb.Limits) string {
+	switch {
+	case l.User != "":
+		return "user " + readable(l.User)
+	case l.Role != "":
+		return "role " + readable(l.Role)
+	default:
+		return "everybody"
+	}
+}
+
+var (
+	limitsHead = []string{"Of", "What", "Most"}
+	usesHead   = []string{"Principal", "Leases", "Keys on leases", "Bytes"}
+)
+
+func limitRows(r *pb.ListLimitsResponse) (rows [][]string) {
+	for _, l := range r.Limits {
+		for _, x := range l.Limits {
+			what := fmt.Sprint(x.Resource)
+			for _, f := range limitFlags {
+				if f.resource == x.Resource {
+					what = f.name
+				}
+			}
+			most := strconv.FormatInt(x.Most, 10)
+			if x.Most < 0 {
+				most = noLimit
+			}
+			rows = append(rows, []string{whoseLimits(l), what, most})
+		}
+	}
+	return rows
+}
+
+func useRows(r *pb.ListLimitsResponse) (rows [][]string) {
+	for _, u := range r.Uses {
+		rows = append(rows, []string{
+			readable(u.Principal), strconv.FormatInt(u.Leases, 10),
+			strconv.FormatInt(u.LeaseKeys, 10), strconv.FormatInt(u.Bytes, 10),
+		})
+	}
+	return rows
+}
+
+func showLimits(r *pb.ListLimitsResponse) answer {
+	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
+		w := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
+		for _, t := range [][][]string{
+			append([][]string{limitsHead}, limitRows(r)...),
+			append([][]string{usesHead}, useRows(r)...),
+		} {
+			if len(t) == 1 {
+				continue
+			}
+			for _, row := range t {
+				_, _ = w.Write([]byte(strings.Join(row, "\t") + "\n")) // into memory
+			}
+			_ = w.Flush()
+		}
+	}, table: func() ([]string, [][]string) { return limitsHead, limitRows(r) }}
+}

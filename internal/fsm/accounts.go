@@ -1,0 +1,258 @@
+package fsm
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/tidwall/btree"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// Use is how much of the state is a principal's.
+type Use struct {
+	Principal string
+	// Leases are those that belong to it or, if they belong to nobody, that it was granted.
+	Leases int64
+	// LeaseKeys are keys on leases that it wrote last.
+	LeaseKeys int64
+	// Bytes is what its leases take, and the pairs that it wrote last.
+	Bytes int64
+}
+
+// accounts say how much of the state is whose. Only what is granted and written on behalf of
+// somebody while access control is enabled is anybody's. Which account a lease and a key is on is
+// replicated, and the rest follows from that.
+type accounts struct {
+	// caller is who asks for the command that is being applied: the zero value if access control is
+	// not enabled, or if a member does.
+	caller access.Caller
+	// Invariant: byName has the accounts of leases and keys, no others, and each counts its own.
+	byName map[string]*Use
+	keys   btree.Map[string, *Use]
+	leases btree.Map[lease.ID, *Use]
+}
+
+// of returns the account of a principal, which is about to have something.
+func (a *accounts) of(principal string) *Use {
+	u := a.byName[principal]
+	if u == nil {
+		if a.byName == nil {
+			a.byName = make(map[string]*Use)
+		}
+		u = &Use{Principal: principal}
+		a.byName[principal] = u
+	}
+	return u
+}
+
+// leave forgets an account that has nothing any more. Each lease and each key takes bytes.
+func (a *accounts) leave(u *Use) {
+	if u.Bytes == 0 {
+		delete(a.byName, u.Principal)
+	}
+}
+
+func (u *Use) count(kv *mvcc.KeyValue, sign int64) {
+	u.Bytes += sign * mvcc.PutSize(kv.Key, kv.Value)
+	if kv.Lease != 0 {
+		u.LeaseKeys += sign
+	}
+}
+
+// wrote notes that the caller has put a pair in the place of prev, nil if there was none.
+func (a *accounts) wrote(prev, kv *mvcc.KeyValue) {
+	who := a.caller.User
+	if who == "" && a.keys.Len() == 0 {
+		return
+	}
+	old, _ := a.keys.Get(kv.Key)
+	if old != nil {
+		old.count(prev, -1)
+	}
+	switch {
+	case who == "" && old != nil:
+		a.keys.Delete(kv.Key)
+	case who != "":
+		u := a.of(who)
+		u.count(kv, 1)
+		if u != old {
+			a.keys.Set(kv.Key, u)
+		}
+	}
+	if old != nil {
+		a.leave(old)
+	}
+}
+
+// deleted notes that pairs are gone.
+func (a *accounts) deleted(kvs []*mvcc.KeyValue) {
+	if a.keys.Len() == 0 {
+		return
+	}
+	for _, kv := range kvs {
+		if u, ok := a.keys.Delete(kv.Key); ok {
+			u.count(kv, -1)
+			a.leave(u)
+		}
+	}
+}
+
+// freed notes that a pair stays, and is on no lease any more.
+func (a *accounts) freed(key string) {
+	if u, ok := a.keys.Get(key); ok {
+		u.LeaseKeys--
+	}
+}
+
+// granted notes a new lease.
+func (a *accounts) granted(l *lease.Info) {
+	if who := cmp.Or(l.Principal, a.caller.User); who != "" {
+		a.charge(who, l)
+	}
+}
+
+func (a *accounts) charge(principal string, l *lease.Info) {
+	u := a.of(principal)
+	u.Leases++
+	u.Bytes += l.Bytes()
+	a.leases.Set(l.ID, u)
+}
+
+// passed notes that a lease has another holder: another process, or another principal.
+func (a *accounts) passed(before, after *lease.Info) {
+	who := ""
+	if u, ok := a.leases.Get(before.ID); ok {
+		who = u.Principal
+	}
+	if after.Principal != before.Principal {
+		who = after.Principal
+	}
+	a.ended(before)
+	if who != "" {
+		a.charge(who, after)
+	}
+}
+
+// ended notes that a lease is gone.
+func (a *accounts) ended(l *lease.Info) {
+	if u, ok := a.leases.Delete(l.ID); ok {
+		u.Leases--
+		u.Bytes -= l.Bytes()
+		a.leave(u)
+	}
+}
+
+// Uses returns how much of the state is whose, in no order.
+func (m *Machine) Uses() []Use {
+	out := make([]Use, 0, len(m.meta.accounts.byName))
+	for _, u := range m.meta.accounts.byName {
+		out = append(out, *u)
+	}
+	return out
+}
+
+// Use returns how much of the state is a principal's.
+func (m *Machine) Use(principal string) Use {
+	if u := m.meta.accounts.byName[principal]; u != nil {
+		return *u
+	}
+	return Use{Principal: principal}
+}
+
+// accountsImage is an immutable picture of which account leases and keys are on. Of an account it
+// reads only the name.
+type accountsImage struct {
+	keys   *btree.Map[string, *Use]
+	leases *btree.Map[lease.ID, *Use]
+}
+
+func (a *accounts) image() accountsImage {
+	return accountsImage{keys: a.keys.Copy(), leases: a.leases.Copy()}
+}
+
+// account is a record of a snapshot: some leases, or some keys, of a principal.
+type account struct {
+	Principal string
+	Leases    []lease.ID
+	Keys      []string
+}
+
+func appendAccount(b []byte, r account) []byte {
+	b = encoding.AppendBytes(b, r.Principal)
+	b = encoding.AppendList(b, r.Leases, appendID)
+	return encoding.AppendList(b, r.Keys, encoding.AppendBytes)
+}
+
+func (d *decoder) account() account {
+	r := account{
+		Principal: d.Text(), Leases: encoding.List(&d.Decoder, d.id),
+		Keys: encoding.List(&d.Decoder, d.Text),
+	}
+	if r.Principal == "" || len(r.Leases)+len(r.Keys) == 0 {
+		d.Fail("an account")
+	}
+	return r
+}
+
+// accountBytes is how large a record of an account gets, if it has several keys.
+const accountBytes = 16 << 10
+
+// each gives the records to write.
+func (im *accountsImage) each(write func(account)) {
+	var r account
+	size := 0
+	next := func(u *Use, n int) {
+		if u.Principal != r.Principal || size+n > accountBytes {
+			if r.Principal != "" {
+				write(r)
+			}
+			r, size = account{Principal: u.Principal}, 0
+		}
+		size += n
+	}
+	im.leases.Scan(func(id lease.ID, u *Use) bool {
+		next(u, 8)
+		r.Leases = append(r.Leases, id)
+		return true
+	})
+	im.keys.Scan(func(key string, u *Use) bool {
+		next(u, len(key)+1)
+		r.Keys = append(r.Keys, key)
+		return true
+	})
+	if r.Principal != "" {
+		write(r)
+	}
+}
+
+// restoreAccount puts the leases and keys of a record on their account. It fails if one is not
+// there, or is on an account already.
+func (m *Machine) restoreAccount(r account) error {
+	a := &m.meta.accounts
+	for _, id := range r.Leases {
+		info, ok := m.lessor.Lookup(id)
+		if _, twice := a.leases.Get(id); !ok || twice {
+			return badAccount(r, "lease %016x", id)
+		}
+		a.charge(r.Principal, &info)
+	}
+	a.caller.User = r.Principal
+	defer func() { a.caller.User = "" }()
+	for _, key := range r.Keys {
+		kv := m.store.Get(key)
+		if _, twice := a.keys.Get(key); kv == nil || twice {
+			return badAccount(r, "key %q", key)
+		}
+		a.wrote(nil, kv)
+	}
+	return nil
+}
+
+func badAccount(r account, format string, arg any) error {
+	return fmt.Errorf("%w: an account of %q has "+format+", which is not there, or on another",
+		ErrCorrupt, r.Principal, arg)
+}

@@ -1,0 +1,364 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// ledger is the model of accounts: who wrote each key last, and was granted each lease. It learns
+// that from what a command did, not from how.
+type ledger struct {
+	keys   map[string]keyOf
+	leases map[lease.ID]leaseOf
+}
+
+type keyOf struct {
+	who string
+	kv  *mvcc.KeyValue
+}
+
+type leaseOf struct {
+	who  string
+	info lease.Info
+}
+
+// follow takes over what a command on behalf of somebody has done.
+func (l *ledger) follow(m *Machine, who string, c Command) {
+	keys := make(map[string]keyOf)
+	for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
+		k, known := l.keys[kv.Key]
+		_, expired := Inner(c).(*Expire)
+		if changed := !known || k.kv.ModRevision != kv.ModRevision; changed && !expired {
+			k.who = who
+		}
+		keys[kv.Key] = keyOf{k.who, kv}
+	}
+	leases := make(map[lease.ID]leaseOf)
+	for info := range m.lessor.Leases() {
+		of, known := l.leases[info.ID]
+		_, grants := Inner(c).(*Grant)
+		_, inTxn := Inner(c).(*Txn)
+		switch fresh := !known || of.info.Token != info.Token; {
+		case fresh && (grants || inTxn):
+			of.who = who
+			if info.Principal != "" {
+				of.who = info.Principal
+			}
+		case of.info.Principal != info.Principal:
+			of.who = info.Principal
+		}
+		leases[info.ID] = leaseOf{of.who, info}
+	}
+	l.keys, l.leases = keys, leases
+}
+
+// uses counts what is whose.
+func (l *ledger) uses() map[string]Use {
+	out := make(map[string]Use)
+	for _, x := range l.leases {
+		u := out[x.who]
+		u.Leases++
+		u.Bytes += x.info.Bytes()
+		out[x.who] = u
+	}
+	for _, x := range l.keys {
+		u := out[x.who]
+		u.Bytes += mvcc.PutSize(x.kv.Key, x.kv.Value)
+		if x.kv.Lease != 0 {
+			u.LeaseKeys++
+		}
+		out[x.who] = u
+	}
+	delete(out, "")
+	return out
+}
+
+func usesOf(m *Machine) map[string]Use {
+	out := make(map[string]Use)
+	for _, u := range m.Uses() {
+		name := u.Principal
+		u.Principal = ""
+		out[name] = u
+	}
+	return out
+}
+
+// limitedTenants has users that may do everything with keys and names, and limits that they meet.
+func limitedTenants(t *testing.T, rng *rand.Rand) *Machine {
+	m := New(Config{})
+	for _, c := range []Command{
+		&UserAdd{Name: "root", NoPassword: true}, &UserGrantRole{"root", "root"},
+		&RoleAdd{"all"}, &RoleGrant{"all", access.Permission{
+			Kind: access.ReadWrite, Key: "\x00", End: "\x00",
+		}},
+		&RoleGrant{"all", access.Permission{Kind: access.Manage, Key: "\x00", End: "\x00"}},
+		&UserAdd{Name: "alice", NoPassword: true}, &UserGrantRole{"alice", "all"},
+		&UserAdd{Name: "bob", NoPassword: true}, &UserGrantRole{"bob", "all"},
+		&SetLimits{access.Holder{Kind: access.OfUser, Name: "alice"}, drawLimits(rng)},
+		&SetLimits{access.Holder{Kind: access.OfRole, Name: "all"}, drawLimits(rng)},
+		&AuthEnable{},
+	} {
+		mustApply(t, m, c)
+	}
+	return m
+}
+
+func drawLimits(rng *rand.Rand) []access.LimitChange {
+	return []access.LimitChange{
+		{What: access.Leases, Most: int64(rng.IntN(4))},
+		{What: access.LeaseKeys, Most: int64(rng.IntN(4))},
+		{What: access.Bytes, Most: int64(rng.IntN(4) * 700)},
+	}
+}
+
+var tenantNames = []string{"root", "alice", "bob", "corp:eve"}
+
+// drawTenant makes a command that of somebody, and gives grants and hand-overs principals.
+func drawTenant(rng *rand.Rand, m *Machine, c Command) (string, Command) {
+	switch c := c.(type) {
+	case *Grant:
+		c.Terms.Principal = append(tenantNames, "", "")[rng.IntN(6)]
+	case *HandOver:
+		c.Principal = append(tenantNames, "", "")[rng.IntN(6)]
+	case *Txn:
+		for _, op := range c.Then {
+			if op.Grant != nil {
+				op.Grant.Terms.Principal = append(tenantNames, "", "")[rng.IntN(6)]
+			}
+		}
+	}
+	who := tenantNames[rng.IntN(len(tenantNames))]
+	switch {
+	case !c.kind().asked():
+		return "", c
+	case who == "corp:eve":
+		return who, &By{access.Caller{
+			User: who, Revision: m.meta.access.Revision(), Bound: &access.Bound{Roles: []string{"all"}},
+		}, c}
+	}
+	return who, as(m, who, c)
+}
+
+// unlimited returns the same state without limits.
+func unlimited(t *testing.T, m *Machine) *Machine {
+	m = restored(t, m)
+	for _, of := range m.meta.access.LimitHolders() {
+		l := m.meta.access.Limits(of)
+		list := l.Changes()
+		for i := range list {
+			list[i].Most = 0
+		}
+		m.meta.access, _ = m.meta.access.SetLimits(of, list)
+	}
+	return m
+}
+
+// Goal: what is whose is counted exactly, also after a snapshot; nobody gets beyond a limit that
+// stands; and nobody is refused who would not have. Method: random commands of four principals,
+// with random limits. After each, the counts are those of a model that looks at all keys and
+// leases. What was refused is done to the same state without limits: there somebody gets beyond
+// the limit.
+func TestAccountsAgainstModel(t *testing.T) {
+	refusals := 0
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		m := limitedTenants(t, rng)
+		m.Lessor().Promote(0, 0)
+		var model ledger
+		for i := range 200 {
+			plain := randomCommand(rng)
+			now(rng, m, plain)
+			who, c := drawTenant(rng, m, plain)
+			before, state := usesOf(m), hash(t, m)
+			r := apply(t, m, c)
+			model.follow(m, who, c)
+			if want, got := model.uses(), usesOf(m); !maps.Equal(want, got) {
+				t.Fatalf("seed %d, step %d: %#v by %s: %v\nuses are %v,\nwant    %v", seed, i, plain, who,
+					r.Err, got, want)
+			}
+			limit := new(access.LimitError)
+			switch {
+			case errors.As(r.Err, &limit):
+				refusals++
+				if hash(t, m) != state {
+					t.Fatalf("seed %d: %#v was refused and changed something", seed, plain)
+				}
+				checkRefused(t, m, c, limit)
+			default:
+				checkWithin(t, m, who, before)
+			}
+			if rng.IntN(20) == 0 {
+				m = restored(t, m)
+				m.Lessor().Promote(0, 0)
+			}
+			if rng.IntN(40) == 0 {
+				of := access.Holder{Kind: access.OfUser, Name: "alice"}
+				mustApply(t, m, as(m, "root", &SetLimits{of, drawLimits(rng)}))
+			}
+		}
+	}
+	if refusals < 200 {
+		t.Errorf("only %d refusals", refusals)
+	}
+}
+
+// caller returns who has a name.
+func caller(name string) access.Caller {
+	if name == "corp:eve" {
+		return access.Caller{User: name, Bound: &access.Bound{Roles: []string{"all"}}}
+	}
+	return access.Caller{User: name}
+}
+
+// checkWithin checks that nobody has more of something than before, and more than the limit. What
+// roles somebody has who is no user is known only of the one that asks.
+func checkWithin(t *testing.T, m *Machine, who string, before map[string]Use) {
+	t.Helper()
+	for name, u := range usesOf(m) {
+		if name == "corp:eve" && who != name {
+			continue
+		}
+		old := before[name]
+		for what, n := range map[access.Resource][2]int64{
+			access.Leases: {old.Leases, u.Leases}, access.LeaseKeys: {old.LeaseKeys, u.LeaseKeys},
+			access.Bytes: {old.Bytes, u.Bytes},
+		} {
+			most := m.meta.access.Limit(caller(name), what)
+			if most > 0 && n[1] > n[0] && n[1] > most {
+				t.Fatalf("%s has %d %v after %d, and may have %d", name, n[1], what, n[0], most)
+			}
+		}
+	}
+}
+
+// checkRefused checks that a command that was refused would have got somebody beyond the limit.
+// What it frees makes no room for the rest of it, in a transaction, and where a bound lease ends.
+func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
+	t.Helper()
+	if _, txn := Inner(c).(*Txn); txn {
+		return
+	}
+	twin := unlimited(t, m)
+	twin.Lessor().Promote(0, 0)
+	ended := twin.Stats().Revoked
+	r := apply(t, twin, c)
+	if twin.Stats().Revoked > ended {
+		return
+	}
+	u := twin.Use(e.Principal)
+	got := map[access.Resource]int64{
+		access.Leases: u.Leases, access.LeaseKeys: u.LeaseKeys, access.Bytes: u.Bytes,
+	}[e.What]
+	if r.Err == nil && got <= e.Limit {
+		t.Fatalf("%#v was refused, %v, and makes it %d", Inner(c), e, got)
+	}
+	was := m.Use(e.Principal)
+	had := map[access.Resource]int64{
+		access.Leases: was.Leases, access.LeaseKeys: was.LeaseKeys, access.Bytes: was.Bytes,
+	}[e.What]
+	if e.Used >= 0 && e.Used != had {
+		t.Fatalf("%v says %d, and %d are used", e, e.Used, had)
+	}
+}
+
+// Goal: an account ends with what it has, so that principals that are gone take no memory. Method:
+// many principals write a key and are granted a lease, and these are deleted.
+func TestAccountsEnd(t *testing.T) {
+	m := tenants(t)
+	for i := range 100 {
+		eve := access.Caller{
+			User: fmt.Sprint("corp:", i), Revision: m.meta.access.Revision(),
+			Bound: &access.Bound{Roles: []string{"a"}},
+		}
+		mustApply(t, m, &By{eve, &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}})
+		mustApply(t, m, &By{eve, &Put{Key: "a", Lease: 1}})
+		mustApply(t, m, &By{eve, &Put{Key: "a0"}})
+		if n := len(m.Uses()); n != 1 {
+			t.Fatalf("%d accounts", n)
+		}
+		mustApply(t, m, &By{eve, &Revoke{ID: 1}})
+		mustApply(t, m, &By{eve, &DeleteRange{Key: "a", End: "b"}})
+	}
+	if a := &m.meta.accounts; len(m.Uses()) != 0 || a.keys.Len()+a.leases.Len() != 0 {
+		t.Errorf("accounts are left: %v", m.Uses())
+	}
+}
+
+// Goal: a snapshot is on nobody's account twice, and on none that has nothing. Method: records that
+// no member writes.
+func TestRestoreBadAccounts(t *testing.T) {
+	m := tenants(t)
+	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
+	mustApply(t, m, as(m, "root", &Put{Key: "k", Lease: 1}))
+	good := account{"root", []lease.ID{1}, []string{"k"}}
+	for name, records := range map[string][]account{
+		"lease twice":  {good, {"bob", []lease.ID{1}, nil}},
+		"key twice":    {good, {"bob", nil, []string{"k"}}},
+		"no lease":     {{"root", []lease.ID{2}, nil}},
+		"no key":       {{"root", nil, []string{"l"}}},
+		"of nobody":    {{"", []lease.ID{1}, nil}},
+		"with nothing": {{"root", nil, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			twin := restored(t, m)
+			twin.meta.accounts = accounts{}
+			err := error(nil)
+			for _, r := range records {
+				d := &decoder{Decoder: snapshotFormat.Decoder(1, appendAccount(nil, r))}
+				r = d.account()
+				if err = d.End(); err == nil {
+					err = twin.restoreAccount(r)
+				}
+				if err != nil {
+					break
+				}
+			}
+			if !errors.Is(err, ErrCorrupt) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	if got := usesOf(restored(t, m)); got["root"].Leases != 1 || got["root"].LeaseKeys != 1 {
+		t.Errorf("uses %v", got)
+	}
+}
+
+// Goal: a record of a snapshot stays small, however much a principal has. Method: long keys of two
+// principals by turns, and one that is longer than a record should be.
+func TestAccountRecords(t *testing.T) {
+	var a accounts
+	want := make(map[string]string)
+	for i := range 3000 {
+		a.caller.User = fmt.Sprint("u", i/1000)
+		kv := &mvcc.KeyValue{Key: fmt.Sprintf("%04d%0*d", i, 1+i%100, i), Version: 1}
+		if i == 1500 {
+			kv.Key += fmt.Sprintf("%050000d", 0)
+		}
+		a.wrote(nil, kv)
+		want[kv.Key] = a.caller.User
+	}
+	im, got, records := a.image(), make(map[string]string), 0
+	im.each(func(r account) {
+		records++
+		if n := len(appendAccount(nil, r)); n > accountBytes+4096 && len(r.Keys) > 1 {
+			t.Errorf("a record of %d keys and %d bytes", len(r.Keys), n)
+		}
+		if !slices.IsSorted(r.Keys) {
+			t.Error("keys are not in order")
+		}
+		for _, k := range r.Keys {
+			got[k] = r.Principal
+		}
+	})
+	if !maps.Equal(got, want) || records > 30 {
+		t.Errorf("%d records of %d keys, want %d", records, len(got), len(want))
+	}
+}

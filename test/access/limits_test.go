@@ -1,0 +1,253 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/test/inprocess"
+)
+
+// limit sets limits of a user until the test ends.
+func (c *cluster) limit(t *testing.T, user string, list ...*pb.Limit) {
+	t.Helper()
+	set := func(ctx context.Context, list []*pb.Limit) {
+		t.Helper()
+		if _, err := c.names.SetLimits(ctx, &pb.SetLimitsRequest{
+			Limits: &pb.Limits{User: user, Limits: list},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(ask(t), list)
+	t.Cleanup(func() {
+		var unset []*pb.Limit
+		for _, l := range list {
+			unset = append(unset, &pb.Limit{Resource: l.Resource})
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		set(ctx, unset)
+	})
+}
+
+func most(what pb.Limit_Resource, n int64) *pb.Limit { return &pb.Limit{Resource: what, Most: n} }
+
+// etcdAs connects etcd's client as a user.
+func etcdAs(t *testing.T, user string, m *inprocess.Member) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{m.Endpoint()}, Username: user, Password: user,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// wantLimit checks that a limit has refused something, and that the error names it and the use.
+func wantLimit(t *testing.T, what string, err error, text string) {
+	t.Helper()
+	code := status.Code(err)
+	if old := (rpctypes.EtcdError{}); errors.As(err, &old) {
+		code = old.Code()
+	}
+	if !errors.Is(err, client.ErrLimitReached) && code != codes.ResourceExhausted ||
+		!strings.Contains(err.Error(), text) {
+		t.Errorf("%s: error %v, want %q", what, err, text)
+	}
+}
+
+// Goal: what a user may have is bounded over all members, by both APIs together, and no other user
+// notices. Method: alice is at her limits, through the leader and through a follower; then she
+// makes room. Bob does the same without a limit.
+func TestLimitsOfState(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.each(t, func(t *testing.T, m *inprocess.Member) {
+		c.limit(t, "alice", most(pb.Limit_RESOURCE_LEASES, 2), most(pb.Limit_RESOURCE_LEASE_KEYS, 1),
+			most(pb.Limit_RESOURCE_BYTES, 20_000))
+		alice, bob, ctx := as(t, "alice", m), as(t, "bob", m), ask(t)
+		old := etcdAs(t, "alice", m)
+		first, err := alice.Grant(ctx, client.Grant{TTL: time.Minute, Name: "alice/1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := old.Grant(ctx, 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const leases = "limit of leases is reached: alice may have 2, has 2 and asks for 1 more"
+		_, err = alice.Grant(ctx, client.Grant{TTL: time.Minute})
+		wantLimit(t, "a third lease", err, leases)
+		_, err = old.Grant(ctx, 60)
+		wantLimit(t, "a third lease of etcd's", err, leases)
+
+		if _, err := old.Put(ctx, "alice/k", "v", clientv3.WithLease(second.ID)); err != nil {
+			t.Fatal(err)
+		}
+		put := store.Put{Key: "alice/l", Value: []byte("v"), Lease: first.ID()}
+		_, err = alice.Put(ctx, put)
+		wantLimit(t, "a second key", err, "limit of keys on leases is reached: alice may have 1, has 1")
+		_, err = old.Put(ctx, "alice/large", strings.Repeat("x", 20_000))
+		wantLimit(t, "a large value", err, "limit of bytes of keys and leases is reached: alice may")
+		for i := range 3 {
+			if _, err := bob.Grant(ctx, client.Grant{TTL: time.Minute}); err != nil {
+				t.Errorf("bob's lease %d: %v", i, err)
+			}
+		}
+
+		list, err := c.names.ListLimits(ctx, &pb.ListLimitsRequest{User: "alice"})
+		if err != nil || len(list.Limits) != 1 || len(list.Uses) != 1 || list.Uses[0].Leases != 2 ||
+			list.Uses[0].LeaseKeys != 1 {
+			t.Errorf("limits %v, error %v", list, err)
+		}
+		if _, err := old.Revoke(ctx, second.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := alice.Put(ctx, put); err != nil {
+			t.Errorf("after a lease has ended: %v", err)
+		}
+		if err := first.Revoke(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Goal: what a user may have open at one member is bounded, and ends with what was open. Method:
+// watches and waits for a lock, by both APIs.
+func TestLimitsOfMember(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.each(t, func(t *testing.T, m *inprocess.Member) {
+		c.limit(t, "alice", most(pb.Limit_RESOURCE_WATCHES, 1), most(pb.Limit_RESOURCE_WAITERS, 1))
+		alice, bob, ctx := as(t, "alice", m), as(t, "bob", m), ask(t)
+		old := etcdAs(t, "alice", m)
+		const watches = "limit of watches at one member is reached: alice may have 1, has 1"
+		first := watchOf(t, alice, store.Watch{Key: "alice/w"})
+		_, err := alice.Watch(ctx, store.Watch{Key: "alice/w"})
+		wantLimit(t, "a second watch", err, watches)
+		r := <-old.Watch(ctx, "alice/w")
+		if r.Err() == nil || !strings.Contains(r.Err().Error(), watches) {
+			t.Errorf("a second watch of etcd's: %v", r.Err())
+		}
+		watchOf(t, bob, store.Watch{Key: "bob/w"})
+		first.Close()
+		freed(t, func() error {
+			r := <-old.Watch(ctx, "alice/w", clientv3.WithCreatedNotify())
+			return r.Err()
+		})
+
+		const waits = "limit of waiting requests at one member is reached: alice may have 1, has 1"
+		held, err := lock.Lock(ctx, alice, "alice/lock", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = lock.Lock(ctx, alice, "alice/lock", time.Minute)
+		wantLimit(t, "a second lock", err, waits)
+		if err := held.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		locks := v3lockpb.NewLockClient(old.ActiveConnection())
+		freed(t, func() error {
+			_, err := locks.Lock(ctx, &v3lockpb.LockRequest{Name: []byte("alice/lock")})
+			return err
+		})
+	})
+}
+
+// freed waits until something may be had again: who has given it up may know that before the
+// member.
+func freed(t *testing.T, try func() error) {
+	t.Helper()
+	for ctx := ask(t); ; {
+		err := try()
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), "limit of") {
+			t.Fatal(err)
+		}
+		if ctx.Err() != nil || t.Failed() {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Goal: a user gets so many requests a second, and no lease is lost to that; no other user notices.
+// Method: alice asks for several things at once until she is refused, and renews by both APIs each
+// time; then she asks for too much at once.
+func TestLimitsOfRequests(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.each(t, func(t *testing.T, m *inprocess.Member) {
+		alice, bob, ctx := as(t, "alice", m), as(t, "bob", m), ask(t)
+		old := etcdAs(t, "alice", m)
+		held, err := alice.Grant(ctx, client.Grant{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := old.Grant(ctx, 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.limit(t, "alice", most(pb.Limit_RESOURCE_RATE, 1),
+			most(pb.Limit_RESOURCE_REQUEST_BYTES, 1000))
+		renewals := pb.NewLeaseServiceClient(old.ActiveConnection())
+		refused := 0
+		for round := 0; round < 3 || refused == 0 && ctx.Err() == nil; round++ {
+			refused += together(t, old, 5)
+			if _, err := old.KeepAliveOnce(ctx, kept.ID); err != nil {
+				t.Errorf("a renewal of etcd's: %v", err)
+			}
+			of := &pb.LeaseRef{Id: int64(held.ID())}
+			r, err := renewals.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{of}})
+			if err != nil || r.Results[0].Reason != pb.Reason_REASON_UNSPECIFIED {
+				t.Errorf("a renewal: %v, %v", r, err)
+			}
+			if _, err := bob.Put(ctx, putOf("bob/k", "v")); err != nil {
+				t.Errorf("bob: %v", err)
+			}
+		}
+		if refused == 0 {
+			t.Error("nothing was refused")
+		}
+		const large = "limit of bytes in one request is reached: alice may have 1000"
+		_, err = old.Put(ctx, "alice/k", strings.Repeat("x", 1000))
+		wantLimit(t, "a large put of etcd's", err, large)
+		_, err = alice.Put(ctx, putOf("alice/k", strings.Repeat("x", 1000)))
+		wantLimit(t, "a large put", err, large)
+	})
+}
+
+// together has a client ask for several things at once, and returns how many the limit refuses.
+func together(t *testing.T, c *clientv3.Client, n int) (refused int) {
+	t.Helper()
+	ctx, errs := ask(t), make(chan error, n)
+	for range n {
+		go func() {
+			_, err := c.Get(ctx, "alice/k")
+			errs <- err
+		}()
+	}
+	for range n {
+		if err := <-errs; err != nil {
+			wantLimit(t, "a get", err, "too many requests")
+			refused++
+		}
+	}
+	return refused
+}
