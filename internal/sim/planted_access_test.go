@@ -13,7 +13,7 @@ const (
 // access and fsm, and of the APIs.
 var plantedAccess = []planted{
 	{"who may do a command is not decided when it is applied", "A1", []edit{
-		{byGo, "\t\treturn m.permit(by.Caller, by.Command)\n", "\t\treturn nil\n"},
+		{byGo, "\t\treturn m.permit(by.Caller, by.Command)\n", "\t\t_ = by\n\t\treturn nil\n"},
 	}},
 	{"the replaced pair is told to those who may only write", "A1", []edit{
 		{byGo, "\tif c.PrevKV {\n\t\tif err := p.check(access.Read, c.Key, \"\"); err != nil {\n" +
@@ -26,7 +26,7 @@ var plantedAccess = []planted{
 		{touchGo, "\t\treturn a.By.CheckLease(a.Who, what, of)\n", "\t\treturn nil\n"},
 	}},
 	{"a lease of nobody is anybody's", "A1", []edit{
-		{touchGo, "\t\treturn access.OfLease(eachKey(needs))\n", "\t\treturn nil\n"},
+		{touchGo, "\t\treturn access.OfLease(eachKey(needs))\n", "\t\t_ = needs\n\t\treturn nil\n"},
 	}},
 	{"a deletion is begun for those who may not do it", "A1", []edit{
 		{aheadGo, " || m.denied(c) != nil {", " {"},
