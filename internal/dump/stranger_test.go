@@ -244,6 +244,13 @@ func (s *stranger) refusal() any {
 		name = "unnamedError"
 		f.set("name", s.text())
 		f.set("id", s.id())
+	case 6:
+		name = "limitError"
+		f.set("principal", s.text())
+		f["what"] = s.resource()
+		f.set("limit", s.sv())
+		f.set("used", s.sv())
+		f.set("asked", s.sv())
 	default:
 		return refusals[k-32]
 	}
@@ -335,7 +342,27 @@ func (s *stranger) access(f fields, tag byte) {
 		f.set("roles", s.list(s.text))
 	case 15:
 		f.set("user", s.text())
+	case 16:
+		of := fields{"kind": []string{"everybody", "role", "user"}[s.byte()]}
+		of.set("name", s.text())
+		f.set("of", map[string]any(of))
+		f.set("list", s.list(func() any {
+			l := fields{"what": s.resource()}
+			l.set("most", s.sv())
+			return map[string]any(l)
+		}))
+	case 17:
+		f.set("principal", s.text())
+		f.set("leases", s.list(func() any { return s.id() }))
+		f.set("keys", s.list(s.text))
 	}
+}
+
+// resource is what a limit is of.
+func (s *stranger) resource() string {
+	return []string{
+		"leases", "lease-keys", "bytes", "watches", "waiters", "streams", "rate", "request-bytes",
+	}[s.byte()]
 }
 
 // record reads a record after its tag.
@@ -343,7 +370,7 @@ func (s *stranger) record(tag byte) map[string]any {
 	f := fields{}
 	kinds := []string{
 		1: "header", "member", "alarm", "lease", "version", "trailer", "removed", "session",
-		"answer", "holds", "orphan", "access", "role", "user", "session user",
+		"answer", "holds", "orphan", "access", "role", "user", "session user", "limits", "account",
 	}
 	switch tag {
 	case 1:

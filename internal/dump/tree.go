@@ -54,6 +54,15 @@ var choices = map[reflect.Type]map[int64]string{
 		int64(access.Read): "read", int64(access.Write): "write", int64(access.ReadWrite): "readwrite",
 		int64(access.See): "see", int64(access.Hold): "hold", int64(access.Manage): "manage",
 	},
+	reflect.TypeFor[access.HolderKind](): {
+		int64(access.Default): "everybody", int64(access.OfRole): "role", int64(access.OfUser): "user",
+	},
+	reflect.TypeFor[access.Resource](): {
+		int64(access.Leases): "leases", int64(access.LeaseKeys): "lease-keys",
+		int64(access.Bytes): "bytes", int64(access.Watches): "watches",
+		int64(access.Waiters): "waiters", int64(access.Streams): "streams",
+		int64(access.Rate): "rate", int64(access.RequestBytes): "request-bytes",
+	},
 	reflect.TypeFor[mvcc.SortBy](): {
 		int64(mvcc.ByKey): "key", int64(mvcc.ByVersion): "version", int64(mvcc.ByCreate): "create",
 		int64(mvcc.ByMod): "mod", int64(mvcc.ByValue): "value",
@@ -182,7 +191,11 @@ func empty(v reflect.Value) bool {
 // shown says of which field zero means something.
 func shown(t reflect.Type, name string) bool {
 	return t == reflect.TypeFor[fsm.Compare]() && (name == "Target" || name == "Relation") ||
-		t == reflect.TypeFor[access.Permission]() && name == "Kind"
+		t == reflect.TypeFor[access.Permission]() && name == "Kind" ||
+		t == reflect.TypeFor[access.Holder]() && name == "Kind" ||
+		t == reflect.TypeFor[fsm.SetLimits]() && name == "Of" ||
+		t == reflect.TypeFor[access.LimitChange]() && name == "What" ||
+		t == reflect.TypeFor[access.LimitError]() && name == "What"
 }
 
 func mapTree(v reflect.Value) any {
