@@ -65,8 +65,8 @@ function Confirmed() {
   const age = span(now() - live.since);
   switch (live.state) {
     case "live":
-      return html`<p class="line" role="status" data-state="live">Connected to${" "}
-        <bdi>${location.host}</bdi>.</p>`;
+      return html`<p class="line" role="status" data-state="live">
+        Connected to <bdi>${location.host}</bdi>.</p>`;
     case "lost":
       return html`<p class="line warn" role="status" data-state="lost">
         <strong>This member has been lost for ${age}. The page tries again.</strong>

@@ -74,11 +74,13 @@ export const State = ({ state }) => html`<span class=${"state " + state}>${state
 // row; seen(from, to) is told which rows are seen.
 export function Rows({ label, head, count, row, seen, widths }) {
   const box = useRef(null);
-  const [view, setView] = useState({ top: 0, height: 600 });
+  const [view, setView] = useState({ top: 0, height: 600, bar: 0 });
   const step = 32; // as style.css has it
   useEffect(() => {
     const el = box.current;
-    const look = () => setView({ top: el.scrollTop, height: el.clientHeight });
+    const look = () => setView({
+      top: el.scrollTop, height: el.clientHeight, bar: el.offsetWidth - el.clientWidth,
+    });
     const sizes = new ResizeObserver(look);
     sizes.observe(el);
     look();
@@ -94,12 +96,12 @@ export function Rows({ label, head, count, row, seen, widths }) {
       ${row(i).map((cell) => html`<span role="cell">${cell}</span>`)}</div>`);
   }
   return html`<div class="rows" role="table" aria-label=${label} aria-rowcount=${count + 1}>
-    <div role="rowgroup" class="head"><div role="row" class="row" aria-rowindex="1"
+    <div role="rowgroup" class="head" style=${{ paddingRight: view.bar + "px" }}><div role="row" class="row" aria-rowindex="1"
       style=${{ gridTemplateColumns: widths }}>
       ${head.map((h) => html`<span role="columnheader">${h}</span>`)}</div></div>
     <div class="body" ref=${box} tabindex="0" role="rowgroup" aria-label=${label + ", rows"}
       onScroll=${(e) => setView({
-        top: e.currentTarget.scrollTop, height: e.currentTarget.clientHeight,
+        ...view, top: e.currentTarget.scrollTop, height: e.currentTarget.clientHeight,
       })}>
       <div class="all" role="presentation" style=${{ height: count * step + "px" }}>${rows}</div>
     </div></div>`;
