@@ -96,8 +96,8 @@ export function Rows({ label, head, count, row, seen, widths }) {
       ${row(i).map((cell) => html`<span role="cell">${cell}</span>`)}</div>`);
   }
   return html`<div class="rows" role="table" aria-label=${label} aria-rowcount=${count + 1}>
-    <div role="rowgroup" class="head" style=${{ paddingRight: view.bar + "px" }}><div role="row" class="row" aria-rowindex="1"
-      style=${{ gridTemplateColumns: widths }}>
+    <div role="rowgroup" class="head" style=${{ paddingRight: view.bar + "px" }}>
+      <div role="row" class="row" aria-rowindex="1" style=${{ gridTemplateColumns: widths }}>
       ${head.map((h) => html`<span role="columnheader">${h}</span>`)}</div></div>
     <div class="body" ref=${box} tabindex="0" role="rowgroup" aria-label=${label + ", rows"}
       onScroll=${(e) => setView({
