@@ -1,0 +1,136 @@
+package access
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+// limits has users, roles, and limits of leases for them.
+type limits struct {
+	t *testing.T
+	*State
+}
+
+func (l *limits) do(s *State, err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.State = s
+}
+
+func (l *limits) set(k HolderKind, name string, most int64) {
+	l.t.Helper()
+	l.do(l.SetLimits(Holder{k, name}, []LimitChange{{Leases, most}}))
+}
+
+func newLimits(t *testing.T) *limits {
+	l := &limits{t: t}
+	for _, name := range []string{"root", "alice", "bob"} {
+		l.do(l.AddUser(name, nil, true))
+	}
+	for _, name := range []string{"small", "large", "free", "plain"} {
+		l.do(l.AddRole(name))
+	}
+	l.do(l.GrantRole("root", "root"))
+	l.do(l.Enable())
+	return l
+}
+
+// Goal: the limit of a user goes before those of its roles, of which the largest counts, and those
+// before that of everybody; root has none. Method: one limit after another.
+func TestWhichLimit(t *testing.T) {
+	l := newLimits(t)
+	alice, bob := Caller{User: "alice"}, Caller{User: "bob"}
+	bound := func(roles ...string) Caller { return Caller{User: "corp:eve", Bound: &Bound{roles}} }
+	want := func(what string, who Caller, most int64) {
+		t.Helper()
+		if got := l.Limit(who, Leases); got != most {
+			t.Errorf("%s: limit %d, want %d", what, got, most)
+		}
+	}
+	want("none is set", alice, 0)
+	l.set(Default, "", 5)
+	l.set(OfRole, "small", 2)
+	l.set(OfRole, "large", 9)
+	l.set(OfRole, "free", NoLimit)
+	want("of everybody", alice, 5)
+	want("of root", Caller{User: "root"}, 0)
+	want("of the role root", bound("root"), 0)
+	want("of nobody that is known", Caller{User: "corp:eve"}, 5)
+	for _, role := range []struct {
+		name string
+		most int64
+	}{{"plain", 5}, {"small", 2}, {"large", 9}, {"free", 0}} {
+		l.do(l.GrantRole("alice", role.name))
+		want("with the role "+role.name, alice, role.most)
+	}
+	want("of roles that are bound", bound("small", "large"), 9)
+	l.set(OfUser, "alice", 3)
+	want("her own", alice, 3)
+	want("of one that only has her name", Caller{User: "alice", Bound: &Bound{[]string{"large"}}}, 5)
+	want("of another", bob, 5)
+	if got := l.Limit(alice, Watches); got != 0 {
+		t.Errorf("%d watches", got)
+	}
+	l.do(l.Disable(), nil)
+	want("disabled", alice, 0)
+}
+
+// Goal: limits end with their user or role, and another of that name has none; the memory that they
+// take is counted; and nobody has to log in again because of them. Method: what is deleted and made
+// again.
+func TestLimitsEnd(t *testing.T) {
+	l := newLimits(t)
+	bytes, revision := l.Bytes(), l.Revision()
+	l.set(OfUser, "alice", 3)
+	l.set(OfRole, "small", 2)
+	if l.Bytes() != bytes+2*LimitBytes || l.Revision() != revision {
+		t.Errorf("%d bytes, revision %d, before %d and %d", l.Bytes(), l.Revision(), bytes, revision)
+	}
+	old := l.State
+	l.set(OfUser, "alice", 0)
+	if l.Bytes() != bytes+LimitBytes || old.Limits(Holder{OfUser, "alice"})[Leases] != 3 {
+		t.Errorf("%d bytes after %d; before there were %v", l.Bytes(), bytes,
+			old.Limits(Holder{OfUser, "alice"}))
+	}
+	l.set(OfUser, "alice", 3)
+	l.do(l.DeleteUser("alice"))
+	l.do(l.DeleteRole("small"))
+	l.do(l.AddUser("alice", nil, true))
+	l.do(l.AddRole("small"))
+	if left := l.LimitHolders(); len(left) > 0 || l.Limited() || l.Bytes() != bytes {
+		t.Errorf("limits of %v are left, %d bytes, before %d", left, l.Bytes(), bytes)
+	}
+}
+
+// Goal: limits that cannot be are refused, and change nothing.
+func TestBadLimits(t *testing.T) {
+	l := newLimits(t)
+	for name, x := range map[string]struct {
+		of   Holder
+		list []LimitChange
+		want error
+	}{
+		"no user":           {Holder{OfUser, "eve"}, nil, ErrUserNotFound},
+		"no role":           {Holder{OfRole, "eve"}, nil, ErrRoleNotFound},
+		"a named default":   {Holder{Default, "alice"}, nil, ErrInvalidAuthMgmt},
+		"an unknown kind":   {Holder{OfUser + 1, "alice"}, nil, ErrInvalidAuthMgmt},
+		"no such resource":  {Holder{}, []LimitChange{{Resource(Resources), 1}}, ErrInvalidAuthMgmt},
+		"below no limit":    {Holder{}, []LimitChange{{Leases, -2}}, ErrInvalidAuthMgmt},
+		"one of two is bad": {Holder{}, []LimitChange{{Leases, 1}, {Bytes, -2}}, ErrInvalidAuthMgmt},
+	} {
+		s, err := l.SetLimits(x.of, x.list)
+		if !errors.Is(err, x.want) || s != l.State || len(s.LimitHolders()) > 0 {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	l.set(OfUser, "bob", 1)
+	l.set(Default, "", 1)
+	l.set(OfRole, "small", 1)
+	want := []Holder{{}, {OfRole, "small"}, {OfUser, "bob"}}
+	if got := l.LimitHolders(); !slices.Equal(got, want) {
+		t.Errorf("holders %v, want %v", got, want)
+	}
+}
