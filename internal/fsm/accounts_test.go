@@ -165,9 +165,9 @@ func unlimited(t *testing.T, m *Machine) *Machine {
 // stands; and nobody is refused who would not have. Method: random commands of four principals,
 // with random limits. After each, the counts are those of a model that looks at all keys and
 // leases. What was refused is done to the same state without limits: there somebody gets beyond
-// the limit.
+// the limit. Ranges are deleted ahead, a key at a time.
 func TestAccountsAgainstModel(t *testing.T) {
-	refusals := 0
+	refusals, parts := 0, 0
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		m := limitedTenants(t, rng)
@@ -175,9 +175,18 @@ func TestAccountsAgainstModel(t *testing.T) {
 		var model ledger
 		for i := range 200 {
 			plain := randomCommand(rng)
+			if rng.IntN(12) == 0 {
+				plain = &DeleteRange{Key: string(rune('a' + rng.IntN(8))), End: "i"}
+			}
 			now(rng, m, plain)
 			who, c := drawTenant(rng, m, plain)
 			before, state := usesOf(m), hash(t, m)
+			for m.cfg.AheadKeys = 1; m.Ahead(c); {
+				parts++
+				if hash(t, m) != state {
+					t.Fatalf("seed %d, step %d: a part of %#v is seen", seed, i, plain)
+				}
+			}
 			r := apply(t, m, c)
 			model.follow(m, who, c)
 			if want, got := model.uses(), usesOf(m); !maps.Equal(want, got) {
@@ -207,6 +216,9 @@ func TestAccountsAgainstModel(t *testing.T) {
 	}
 	if refusals < 200 {
 		t.Errorf("only %d refusals", refusals)
+	}
+	if parts < 200 {
+		t.Errorf("only %d parts were deleted ahead", parts)
 	}
 }
 
@@ -289,6 +301,88 @@ func TestAccountsEnd(t *testing.T) {
 	}
 	if a := &m.meta.accounts; len(m.Uses()) != 0 || a.keys.Len()+a.leases.Len() != 0 {
 		t.Errorf("accounts are left: %v", m.Uses())
+	}
+}
+
+// Goal: what is written and granted while access control is disabled is nobody's, though somebody
+// has logged in, and takes from an account what it replaces. Method: a user's commands before and
+// after.
+func TestNobodysWhileDisabled(t *testing.T) {
+	m := tenants(t)
+	root := func(c Command) { mustApply(t, m, as(m, "root", c)) }
+	root(&Put{Key: "k", Value: []byte("v")})
+	root(&Put{Key: "l"})
+	root(&AuthDisable{})
+	root(&Put{Key: "k", Value: []byte("w")})
+	root(&Put{Key: "m"})
+	root(&Grant{Terms: lease.Terms{ID: 1, TTL: 5000}})
+	want := map[string]Use{"root": {Bytes: mvcc.PutSize("l", nil)}}
+	if got := usesOf(m); !maps.Equal(got, want) {
+		t.Errorf("uses %v, want %v", got, want)
+	}
+}
+
+// Goal: a snapshot has the accounts of its moment, whatever happens while it is written. Method: a
+// picture, and other accounts of the same keys and leases since.
+func TestAccountsOfImage(t *testing.T) {
+	m := tenants(t)
+	root := func(c Command) { mustApply(t, m, as(m, "root", c)) }
+	root(&Grant{Terms: lease.Terms{ID: 1, TTL: 5000}})
+	root(&Put{Key: "k", Lease: 1})
+	im, before := m.Image(), hash(t, m)
+	root(&Put{Key: "l"})
+	root(&DeleteRange{Key: "k"})
+	root(&Revoke{ID: 1})
+	if got, err := im.Hash(); got != before || err != nil {
+		t.Errorf("hash %x, error %v, want %x", got, err, before)
+	}
+}
+
+// Goal: members that have the same keys and leases on other accounts are told apart: they would
+// decide otherwise. Method: the same two commands, each by another user.
+func TestHashOfAccounts(t *testing.T) {
+	hashes := make(map[uint32]bool)
+	for _, who := range [][2]string{{"root", "root"}, {"root", "bob"}, {"bob", "root"}} {
+		m := tenants(t)
+		mustApply(t, m, as(m, who[0], &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
+		mustApply(t, m, as(m, who[1], &Put{Key: "c"}))
+		hashes[hash(t, m)] = true
+	}
+	if len(hashes) != 3 {
+		t.Errorf("%d hashes of 3 states", len(hashes))
+	}
+}
+
+// Goal: a command with a number counts for who asks for it, once; and a request that made a lease
+// is told of it again, also by a user that may have no other. Method: repetitions, alone and in a
+// transaction, by a user at the limit.
+func TestRepetitionsAreNotLimited(t *testing.T) {
+	m := tenants(t)
+	mustApply(t, m, as(m, "root", &SetLimits{
+		access.Holder{Kind: access.OfUser, Name: "alice"},
+		[]access.LimitChange{{What: access.Leases, Most: 1}},
+	}))
+	alice := func(c Command) any { return mustApply(t, m, as(m, "alice", c)) }
+	session := alice(&OpenSession{Nonce: 5}).(Session)
+	grant := &Grant{Terms: lease.Terms{ID: 1, TTL: 5000, RequestID: "r"}}
+	for range 2 {
+		alice(&Once{session, 1, 0, grant})
+		alice(&Once{session, 2, 0, &Put{Key: "a"}})
+		alice(grant)
+		alice(&Txn{Then: []Op{{Grant: grant}}})
+	}
+	want := map[string]Use{"alice": {
+		Leases: 1, Bytes: grant.Terms.Bytes() + mvcc.PutSize("a", nil),
+	}}
+	if got := usesOf(m); !maps.Equal(got, want) {
+		t.Errorf("uses %v, want %v", got, want)
+	}
+	another := &Grant{Terms: lease.Terms{ID: 2, TTL: 5000}}
+	for _, c := range []Command{another, &Txn{Then: []Op{{Grant: another}}}} {
+		limit := new(access.LimitError)
+		if r := apply(t, m, as(m, "alice", c)); !errors.As(r.Err, &limit) || limit.Used != 1 {
+			t.Errorf("another lease: %v", r.Err)
+		}
 	}
 }
 

@@ -442,7 +442,12 @@ func (im *Image) Hash() (uint32, error) {
 	for o := range im.holds.Orphans() {
 		b = appendOrphan(b, o)
 	}
-	im.accounts.each(func(r account) { b = appendAccount(b, r) })
+	im.accounts.each(func(r account) {
+		if b = appendAccount(b, r); len(b) >= chunkSize {
+			sum.Write(b)
+			b = b[:0]
+		}
+	})
 	sum.Write(b)
 	return sum.Sum32(), nil
 }
