@@ -133,15 +133,17 @@ func (l *Limiter) admit(who access.Caller, size func() int) error {
 	if who.User == "" || most == 0 && rps == 0 {
 		return nil
 	}
+	n := int64(0)
+	if most > 0 {
+		n = int64(size()) // not under the lock of all: to walk a large request takes long
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.sharesLocked(who.User)
-	if most > 0 {
-		if n := int64(size()); n > most {
-			s.refused[access.RequestBytes]++
-			return &access.LimitError{
-				Principal: who.User, What: access.RequestBytes, Limit: most, Used: n,
-			}
+	if n > most {
+		s.refused[access.RequestBytes]++
+		return &access.LimitError{
+			Principal: who.User, What: access.RequestBytes, Limit: most, Used: n,
 		}
 	}
 	if rps == 0 {

@@ -104,9 +104,11 @@ func TestTakeRenewing(t *testing.T) {
 func TestUnlimited(t *testing.T) {
 	off := NewLimiter(func() *access.State { return nil })
 	on, _ := limitsOf(t, access.Watches, 1)
+	rate, _ := limitsOf(t, access.Rate, 1)
 	for name, ctx := range map[string]context.Context{
 		"nobody": on.as(""), "root": on.as("root"), "off": off.as("alice"),
-		"no limiter": context.Background(),
+		"no limiter": context.Background(), "nobody's requests": rate.as(""),
+		"root's requests": rate.as("root"),
 	} {
 		s := ShareOf(ctx, access.Watches)
 		for range 3 {
@@ -196,6 +198,36 @@ func TestLimiterForgets(t *testing.T) {
 	if stays.Take() == nil {
 		t.Error("what bob has was forgotten")
 	}
+}
+
+// Goal: who has just asked for all that it may is not forgotten, and so given as much again.
+// Method: many principals that come and go, in no time, and then in a second.
+func TestRateIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := limitsOf(t, access.Rate, 1)
+		others := func() {
+			for i := range 3 * minSweep {
+				s := ShareOf(l.as(fmt.Sprint("corp:", i)), access.Watches)
+				if err := s.Take(); err != nil {
+					t.Fatal(err)
+				}
+				s.Close()
+			}
+		}
+		if err := Admit(l.as("alice"), noSize); err != nil {
+			t.Fatal(err)
+		}
+		others()
+		if Admit(l.as("alice"), noSize) == nil {
+			t.Error("a second request at once is not refused")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		others()
+		if _, known := l.Uses()["alice"]; known {
+			t.Error("alice is remembered, and has nothing")
+		}
+	})
 }
 
 // Goal: no count is lost between goroutines.
