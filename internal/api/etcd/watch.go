@@ -127,6 +127,10 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) {
 	if r == nil {
 		return
 	}
+	if err := api.Admit(w.stream.Context(), func() int { return proto.Size(r) }); err != nil {
+		w.hub.Reject(errors.New(status.Convert(api.Error(err)).Message()))
+		return
+	}
 	req := watch.Request{
 		ID:   r.WatchId,
 		Key:  string(r.Key),
@@ -149,10 +153,6 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) {
 	}
 	if r.WatchId < 0 {
 		w.hub.Reject(errWatchID)
-		return
-	}
-	if err := api.Admit(w.stream.Context(), func() int { return proto.Size(r) }); err != nil {
-		w.hub.Reject(errors.New(status.Convert(api.Error(err)).Message()))
 		return
 	}
 	if err := w.share.Take(); err != nil {
