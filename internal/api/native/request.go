@@ -103,12 +103,19 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 }
 
 // admit refuses a request that is more than its caller may ask for. Renewals are never refused, nor
-// is what a client begins a stream with: a lease must not end because of a limit.
+// is the session that a client begins a stream with: a lease must not end because of a limit. Of
+// more sessions each is a request like others: it goes through the log, and the cluster forgets
+// another for it.
 func (t *stream) admit(q *request, r *pb.Request) error {
 	take := (*api.Share)(nil)
 	switch x := r.Body.(type) {
-	case *pb.Request_Renew, *pb.Request_Session:
+	case *pb.Request_Renew:
 		return nil
+	case *pb.Request_Session:
+		if !t.greeted {
+			t.greeted = true
+			return nil
+		}
 	case *pb.Request_Watch:
 		take = t.rights.watches
 	case *pb.Request_Txn:

@@ -136,6 +136,7 @@ type taking struct {
 	submissions []Submission
 	fresh       []*request // not used yet
 	free        int        // so many requests may be open, at least, besides those that are
+	greeted     bool       // a session was asked for
 }
 
 // finish waits for the goroutines of requests. The one that receives is not among them: it ends

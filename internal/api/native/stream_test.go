@@ -155,23 +155,7 @@ const maxTestAnswer = 4 * maxFragment
 
 // onStream runs a test with an open stream, in a time of its own.
 func onStream(t *testing.T, test func(*bench)) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		b := &bench{
-			t: t, node: newStuckNode(), ended: make(chan error, 1), stop: stop,
-			pipe: &pipe{
-				ctx: ctx, requests: make(chan *pb.ClientMessage),
-				answers: make(chan *pb.ServerMessage, 100),
-			},
-		}
-		o := Options{MemberID: 5, maxAnswer: maxTestAnswer}
-		s := &streams{store: &store{leases: service(b.node, o), node: b.node}}
-		go func() { b.ended <- s.Open(b.pipe) }()
-		b.hello = <-b.answers
-		test(b)
-		stop()
-		<-b.ended
-	})
+	onStreamIn(t, func(ctx context.Context) context.Context { return ctx }, test)
 }
 
 func (b *bench) send(list ...*pb.Request) {
