@@ -69,7 +69,7 @@ pids+=($!)
 ask() {
   curl -sS --get --data-urlencode "query=$1" "http://127.0.0.1:$web/api/v1/query"
 }
-firing() { ask "ALERTS{alertname=\"$1\", alertstate=\"firing\"}" | grep -q '"metric"'; }
+firing() { ask "ALERTS{alertname=\"$1\", alertstate=\"firing\"}" | grep '"metric"' >/dev/null; }
 # until_true runs a command until it succeeds, for a minute at most.
 until_true() {
   for _ in $(seq 120); do
@@ -80,7 +80,7 @@ until_true() {
 }
 not() { ! "$@"; }
 
-up() { ask 'up{job="leasehold"} == 1' | grep -q '"metric"'; }
+up() { ask 'up{job="leasehold"} == 1' | grep '"metric"' >/dev/null; }
 until_true up
 for alert in LeaseholdMemberDown LeaseholdQuotaFills LeaseholdAlarm; do
   not firing $alert || fail "$alert fires, and all is well"
