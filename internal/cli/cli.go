@@ -162,8 +162,12 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 	a.addCommands(root)
 	more = addMore(root, more)
 	completion(root)
-	a.completeLive(root)
-	addExamples(root)
+	a.equip(root, "")
+	completeBy(root, "context", func(
+		_ *cobra.Command, _ []string, typed string,
+	) ([]string, cobra.ShellCompDirective) {
+		return a.completeContext(nil, nil, typed)
+	})
 	help(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if isOneOf(cmd, more) {

@@ -46,42 +46,22 @@ var liveWords = map[string][]wordList{
 	"role list-names": {roleWords, noWords},
 }
 
-// completeLive has shells ask the cluster what the arguments of commands may be, and the file of
-// contexts.
-func (a *app) completeLive(root *cobra.Command) {
-	for path, lists := range liveWords {
-		if cmd, rest, err := root.Find(strings.Fields(path)); err == nil && len(rest) == 0 {
-			cmd.ValidArgsFunction = func(
-				_ *cobra.Command, args []string, typed string,
-			) ([]string, cobra.ShellCompDirective) {
-				return a.words(root, lists[min(len(args), len(lists)-1)], typed)
-			}
-		}
+// completeLive has shells ask for what the arguments of a command may be.
+func (a *app) completeLive(lists []wordList) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return a.words(cmd.Root(), lists[min(len(args), len(lists)-1)], typed)
 	}
-	contexts := func(_ *cobra.Command, args []string, typed string,
-	) ([]string, cobra.ShellCompDirective) {
-		all, err := readContexts(a.getenv)
-		if err != nil || len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return fitting(slices.Sorted(maps.Keys(all.Contexts)), typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeContext has shells read the file of contexts.
+func (a *app) completeContext(
+	_ *cobra.Command, args []string, typed string,
+) ([]string, cobra.ShellCompDirective) {
+	all, err := readContexts(a.getenv)
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	for _, path := range []string{"context use", "context remove"} {
-		if cmd, _, err := root.Find(strings.Fields(path)); err == nil {
-			cmd.ValidArgsFunction = contexts
-		}
-	}
-	completeBy(root, "context", func(_ *cobra.Command, _ []string, typed string,
-	) ([]string, cobra.ShellCompDirective) {
-		return contexts(nil, nil, typed)
-	})
-	put, _, err := root.Find([]string{"put"})
-	if err == nil {
-		completeBy(put, "lease", func(_ *cobra.Command, _ []string, typed string,
-		) ([]string, cobra.ShellCompDirective) {
-			return a.words(root, leaseWords, typed)
-		})
-	}
+	return fitting(slices.Sorted(maps.Keys(all.Contexts)), typed), cobra.ShellCompDirectiveNoFileComp
 }
 
 // words asks the cluster. A mistake, or a password that has to be asked for, offers nothing:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -38,6 +39,10 @@ var inNoContext = map[string]string{
 // contextName is what the name of a context looks like.
 var contextName = regexp.MustCompile(`^[\w][\w.@-]*$`)
 
+// errNoPlace means that there can be no contexts.
+var errNoPlace = errors.New(
+	"there is no place for contexts: set HOME, XDG_CONFIG_HOME or LEASEHOLD_CONTEXT_FILE")
+
 // contextPath is where the contexts are: LEASEHOLD_CONTEXT_FILE, or a file in the directory where
 // the user's programs keep their settings.
 func contextPath(getenv func(string) string) (string, error) {
@@ -52,29 +57,25 @@ func contextPath(getenv func(string) string) (string, error) {
 		dir = filepath.Join(home, ".config")
 	}
 	if dir == "" {
-		return "", errors.New("there is no place for contexts: set HOME, XDG_CONFIG_HOME or " +
-			"LEASEHOLD_CONTEXT_FILE")
+		return "", errNoPlace
 	}
 	return filepath.Join(dir, "leasehold", "contexts.yaml"), nil
 }
 
 // readContexts reads the file of contexts. If there is none, there are no contexts.
 func readContexts(getenv func(string) string) (*contexts, error) {
-	all := &contexts{Contexts: make(map[string]map[string]string)}
-	var err error
-	if all.path, err = contextPath(getenv); err != nil {
+	path, err := contextPath(getenv)
+	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(all.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return all, nil
-	}
-	if err != nil {
+	all := &contexts{path: path}
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("contexts: %w", err)
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
-	if err := dec.Decode(all); err != nil {
+	if err := dec.Decode(all); err != nil && !errors.Is(err, io.EOF) { // which means: nothing
 		return nil, fmt.Errorf("contexts: %s: %w; mend the file or remove it", all.path, err)
 	}
 	return all, nil
@@ -89,7 +90,7 @@ func (all *contexts) write() error {
 	if err := os.MkdirAll(filepath.Dir(all.path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(all.path), ".contexts-*") // of mode 0600
+	f, err := createPart(all.path) // of mode 0600
 	if err != nil {
 		return err
 	}
@@ -101,17 +102,16 @@ func (all *contexts) write() error {
 	return os.Rename(f.Name(), all.path)
 }
 
-// find returns a context.
-func (all *contexts) find(name string) (map[string]string, error) {
-	flags, ok := all.Contexts[name]
-	if ok {
-		return flags, nil
+// check fails if there is no context of a name. The empty name stands for none.
+func (all *contexts) check(name string) error {
+	if _, ok := all.Contexts[name]; ok || name == "" {
+		return nil
 	}
 	text := fmt.Sprintf("there is no context %q in %s", name, all.path)
 	if hint := nearest(name, slices.Collect(maps.Keys(all.Contexts))); hint != "" {
 		text += fmt.Sprintf("\nDid you mean %q?", hint)
 	}
-	return nil, withCode(exitBadArgs, errors.New(text))
+	return withCode(exitBadArgs, errors.New(text))
 }
 
 // sameQuestion are flags that answer one question: a context says nothing of it if one of them is
@@ -133,8 +133,8 @@ func (g *globalFlags) fromContext(fs *pflag.FlagSet, getenv func(string) string)
 	}
 	all, err := readContexts(getenv)
 	if err != nil {
-		if _, where := contextPath(getenv); where != nil && !chosen {
-			return nil // there can be none
+		if errors.Is(err, errNoPlace) && !chosen {
+			return nil
 		}
 		return err
 	}
@@ -142,14 +142,10 @@ func (g *globalFlags) fromContext(fs *pflag.FlagSet, getenv func(string) string)
 	if chosen {
 		name = g.context
 	}
-	if name == "" {
-		return nil
-	}
-	flags, err := all.find(name)
-	if err != nil {
+	if err := all.check(name); err != nil {
 		return err
 	}
-	if err := setUnset(fs, flags); err != nil {
+	if err := setUnset(fs, all.Contexts[name]); err != nil {
 		return fmt.Errorf("context %s in %s: %w", name, all.path, err)
 	}
 	return nil
@@ -233,6 +229,9 @@ func (a *app) contextAdd() *cobra.Command {
 				if _, there := all.Contexts[args[0]]; there && !replace {
 					return badArgs("there is a context %q; --replace replaces it", args[0])
 				}
+				if all.Contexts == nil {
+					all.Contexts = make(map[string]map[string]string)
+				}
 				all.Contexts[args[0]] = flags
 				if use {
 					all.Current = args[0]
@@ -284,21 +283,20 @@ func (a *app) contextFlags() (map[string]string, error) {
 func (a *app) contextUse() *cobra.Command {
 	var none bool
 	cmd := &cobra.Command{
-		Use:   "use <name> | --none",
+		Use: "use <name> | --none",
+
+		ValidArgsFunction: a.completeContext,
+
 		Short: "Makes a context the current one",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if none == (len(args) == 1) || len(args) > 1 {
 				return badArgs("context use needs one name, or --none")
 			}
+			name := strings.Join(args, "")
 			return a.changeContexts(func(all *contexts) error {
-				if none {
-					all.Current = ""
-					return nil
-				}
-				_, err := all.find(args[0])
-				all.Current = args[0]
-				return err
+				all.Current = name
+				return all.check(name)
 			})
 		},
 	}
@@ -308,7 +306,10 @@ func (a *app) contextUse() *cobra.Command {
 
 func (a *app) contextRemove() *cobra.Command {
 	return &cobra.Command{
-		Use:   "remove <name>",
+		Use: "remove <name>",
+
+		ValidArgsFunction: a.completeContext,
+
 		Short: "Forgets a context",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -316,12 +317,14 @@ func (a *app) contextRemove() *cobra.Command {
 				return badArgs("context remove needs one name")
 			}
 			return a.changeContexts(func(all *contexts) error {
-				_, err := all.find(args[0])
+				if err := all.check(args[0]); err != nil {
+					return err
+				}
 				delete(all.Contexts, args[0])
 				if all.Current == args[0] {
 					all.Current = ""
 				}
-				return err
+				return nil
 			})
 		},
 	}

@@ -115,6 +115,17 @@ func TestWrongContexts(t *testing.T) {
 			t.Errorf("%q: code %d, %q; want %q", text, code, got, want)
 		}
 	}
+	for _, text := range []string{"", "contexts:\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, got, code := contextsIn(t, dir, add("x", "--endpoints", "a:1")...); code != 0 {
+			t.Errorf("%q has no contexts: code %d, %q", text, code, got)
+		}
+	}
+	if err := os.WriteFile(path, []byte("current: gone\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	// What shells read at their start has no use for contexts.
 	if _, got, code := contextsIn(t, dir, "completion", "bash"); code != 0 {
 		t.Errorf("completion with a wrong context: %d, %q", code, got)

@@ -90,13 +90,17 @@ var examples = map[string]string{
 		"leasehold watch config/ --prefix -- ./reload.sh",
 }
 
-// addExamples adds the examples to the commands.
-func addExamples(root *cobra.Command) {
-	for path, text := range examples {
-		cmd, rest, err := root.Find(strings.Fields(path))
-		if err != nil || len(rest) > 0 || cmd.Example != "" {
-			panic("cli: examples of a command that there is not, or that has some: " + path)
+// equip gives the commands below cmd their examples, and shells what the arguments may be. Each
+// call of the program does so, and to seek commands by their names would take longer.
+func (a *app) equip(cmd *cobra.Command, path string) {
+	for _, sub := range cmd.Commands() {
+		at := strings.TrimSpace(path + " " + sub.Name())
+		if text, ok := examples[at]; ok {
+			sub.Example = "  " + strings.ReplaceAll(text, "\n", "\n  ")
 		}
-		cmd.Example = "  " + strings.ReplaceAll(text, "\n", "\n  ")
+		if lists, ok := liveWords[at]; ok {
+			sub.ValidArgsFunction = a.completeLive(lists)
+		}
+		a.equip(sub, at)
 	}
 }

@@ -2,7 +2,8 @@ package cli
 
 import (
 	"context"
-	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -14,22 +15,22 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// limitFlags are the flags of limits, each with what it is for.
-var limitFlags = []struct {
-	name, usage string
-	resource    pb.Limit_Resource
-}{
-	{"leases", "leases that belong to it", pb.Limit_RESOURCE_LEASES},
-	{"lease-keys", "keys on leases that it wrote last", pb.Limit_RESOURCE_LEASE_KEYS},
-	{"bytes", "bytes of its leases and of the pairs that it wrote last", pb.Limit_RESOURCE_BYTES},
-	{"watches", "watches at one member", pb.Limit_RESOURCE_WATCHES},
-	{
-		"waiters", "requests at one member that wait for a lock, a name or a turn",
-		pb.Limit_RESOURCE_WAITERS,
-	},
-	{"streams", "streaming calls at one member", pb.Limit_RESOURCE_STREAMS},
-	{"rate", "requests a second at one member, but for renewals", pb.Limit_RESOURCE_RATE},
-	{"request-bytes", "bytes of one request", pb.Limit_RESOURCE_REQUEST_BYTES},
+// limitUsages say what the flag of each resource limits.
+var limitUsages = map[pb.Limit_Resource]string{
+	pb.Limit_RESOURCE_LEASES:        "leases that belong to it",
+	pb.Limit_RESOURCE_LEASE_KEYS:    "keys on leases that it wrote last",
+	pb.Limit_RESOURCE_BYTES:         "bytes of its leases and of the pairs that it wrote last",
+	pb.Limit_RESOURCE_WATCHES:       "watches at one member",
+	pb.Limit_RESOURCE_WAITERS:       "requests at one member that wait for a lock, a name or a turn",
+	pb.Limit_RESOURCE_STREAMS:       "streaming calls at one member",
+	pb.Limit_RESOURCE_RATE:          "requests a second at one member, but for renewals",
+	pb.Limit_RESOURCE_REQUEST_BYTES: "bytes of one request",
+}
+
+// limitName is the name of a resource, and of its flag: lease-keys for RESOURCE_LEASE_KEYS.
+func limitName(r pb.Limit_Resource) string {
+	name := strings.TrimPrefix(r.String(), "RESOURCE_")
+	return strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 }
 
 // Values of flags that are no number.
@@ -39,28 +40,29 @@ const (
 )
 
 func registerLimits(fs *pflag.FlagSet) {
-	for _, f := range limitFlags {
-		fs.String(f.name, "", "most "+f.usage+"; none for no limit, unset to set none")
+	for r, usage := range limitUsages {
+		fs.String(limitName(r), "", "most "+usage+"; none for no limit, unset to set none")
 	}
 }
 
 // limitsGiven returns the limits that flags name.
 func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
-	for _, f := range limitFlags {
-		if !fs.Changed(f.name) {
+	for _, r := range slices.Sorted(maps.Keys(limitUsages)) {
+		name := limitName(r)
+		if !fs.Changed(name) {
 			continue
 		}
-		text, err := fs.GetString(f.name)
+		text, err := fs.GetString(name)
 		if err != nil {
 			return nil, err
 		}
-		l := &pb.Limit{Resource: f.resource}
+		l := &pb.Limit{Resource: r}
 		switch n, err := strconv.ParseInt(text, 10, 64); {
 		case text == noLimit:
 			l.Most = -1
 		case text == unsetLimit:
 		case err != nil || n < 1:
-			return nil, badArgs("--%s is a number above 0, none, or unset, not %q", f.name, text)
+			return nil, badArgs("--%s is a number above 0, none, or unset, not %q", name, text)
 		default:
 			l.Most = n
 		}
@@ -156,17 +158,11 @@ var (
 func limitRows(r *pb.ListLimitsResponse) (rows [][]string) {
 	for _, l := range r.Limits {
 		for _, x := range l.Limits {
-			what := fmt.Sprint(x.Resource)
-			for _, f := range limitFlags {
-				if f.resource == x.Resource {
-					what = f.name
-				}
-			}
 			most := strconv.FormatInt(x.Most, 10)
 			if x.Most < 0 {
 				most = noLimit
 			}
-			rows = append(rows, []string{whoseLimits(l), what, most})
+			rows = append(rows, []string{whoseLimits(l), limitName(x.Resource), most})
 		}
 	}
 	return rows

@@ -161,6 +161,7 @@ the lease that has the name then. Put "name:" before a name that could be an ID,
 		},
 	}
 	f.register(cmd.Flags())
+	completeBy(cmd, "lease", a.completeLive([]wordList{leaseWords}))
 	cmd.Flags().DurationVar(&ttl, "ttl", 0,
 		"ends the key after this time, unless it is put again before; no lease is needed")
 	return cmd
