@@ -50,23 +50,30 @@ var choices = map[reflect.Type]map[int64]string{
 		int64(fsm.TargetLease): "lease", int64(fsm.TargetLeaseAlive): "lease alive",
 		int64(fsm.TargetNameToken): "token of name", int64(fsm.TargetLeaseName): "name of lease",
 	},
-	reflect.TypeFor[access.Kind](): {
-		int64(access.Read): "read", int64(access.Write): "write", int64(access.ReadWrite): "readwrite",
-		int64(access.See): "see", int64(access.Hold): "hold", int64(access.Manage): "manage",
-	},
+	reflect.TypeFor[access.Kind](): words(
+		access.Read, access.Write, access.ReadWrite, access.See, access.Hold, access.Manage),
 	reflect.TypeFor[access.HolderKind](): {
 		int64(access.Default): "everybody", int64(access.OfRole): "role", int64(access.OfUser): "user",
 	},
-	reflect.TypeFor[access.Resource](): {
-		int64(access.Leases): "leases", int64(access.LeaseKeys): "lease-keys",
-		int64(access.Bytes): "bytes", int64(access.Watches): "watches",
-		int64(access.Waiters): "waiters", int64(access.Streams): "streams",
-		int64(access.Rate): "rate", int64(access.RequestBytes): "request-bytes",
-	},
+	reflect.TypeFor[access.Resource](): words(
+		access.Leases, access.LeaseKeys, access.Bytes, access.Watches, access.Waiters,
+		access.Streams, access.Rate, access.RequestBytes),
 	reflect.TypeFor[mvcc.SortBy](): {
 		int64(mvcc.ByKey): "key", int64(mvcc.ByVersion): "version", int64(mvcc.ByCreate): "create",
 		int64(mvcc.ByMod): "mod", int64(mvcc.ByValue): "value",
 	},
+}
+
+// words are the names of values that know them.
+func words[T interface {
+	~uint8
+	String() string
+}](list ...T) map[int64]string {
+	out := make(map[int64]string)
+	for _, v := range list {
+		out[int64(v)] = v.String()
+	}
+	return out
 }
 
 // identifiers are the fields that are printed as 16 digits of base 16.
