@@ -8,13 +8,8 @@ import (
 )
 
 func (m *Machine) applyGrant(c *Grant) Result {
-	if m.lacks(c.growth()) && !m.repeats(&c.Terms) {
-		return Result{Err: ErrNoSpace}
-	}
-	if m.meta.access.Limited() && !m.repeats(&c.Terms) {
-		if err := m.exceeds(m.grantDemand(c)); err != nil {
-			return Result{Err: err}
-		}
+	if err := m.room(c.growth(), m.grantDemand(c)); err != nil && !m.repeats(&c.Terms) {
+		return Result{Err: err}
 	}
 	v, err := m.grant(c)
 	if err != nil {
@@ -118,10 +113,7 @@ func (m *Machine) applyLease(c Command) Result {
 	until, _ := m.lessor.Expiry(id)
 	silent := m.isSilent(id)
 	if c, ok := c.(*HandOver); ok && there && c.Token == before.Token && !before.Delayed {
-		if m.lacks(handsOver(before, c)) {
-			return Result{Err: ErrNoSpace}
-		}
-		if err := m.exceeds(m.handOverDemand(before, c)); err != nil {
+		if err := m.room(handsOver(before, c), m.handOverDemand(before, c)); err != nil {
 			return Result{Err: err}
 		}
 	}

@@ -76,6 +76,15 @@ func (m *Machine) lacks(growth int64) bool {
 	return growth > 0 && (m.raised(NoSpace) || m.overQuota(growth))
 }
 
+// room fails with ErrNoSpace if the state must not grow so much, and with an *access.LimitError if
+// what its principal has must not.
+func (m *Machine) room(growth int64, d demand) error {
+	if m.lacks(growth) {
+		return ErrNoSpace
+	}
+	return m.exceeds(d)
+}
+
 func (m *Machine) overQuota(growth int64) bool {
 	return m.meta.quota > 0 && m.bytes().Sum()+growth > m.meta.quota
 }

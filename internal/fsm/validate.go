@@ -200,7 +200,9 @@ func (v *validation) grant(c *Grant) error {
 		return err
 	}
 	v.growth += c.growth()
-	v.demands.add(v.m.grantDemand(c))
+	if v.m.meta.access.Limited() {
+		v.demands.add(v.m.grantDemand(c))
+	}
 	v.repeated.set(t.ID, t.ID)
 	v.note(t.ID, &leaseAfter{terms: t})
 	v.name(t.Name, t)
