@@ -185,7 +185,8 @@ func (f *flags) addHTTP() {
 		"Where to serve /metrics and the health pages, besides the client URLs.")
 	fs.BoolVar(&c.HTTP.Gateway, "enable-grpc-gateway", c.HTTP.Gateway, "Serve JSON under /v3/.")
 	fs.StringVar(&c.HTTP.UI, "ui", c.HTTP.UI, "The page for people under /ui/: "+
-		"'on'; 'read-only', which offers nothing that changes something; or 'off'. It uses the JSON.")
+		"'on'; 'read-only', which offers nothing that changes something; or 'off'. It needs "+
+		"--enable-grpc-gateway.")
 	fs.BoolVar(&c.HTTP.Pprof, "enable-pprof", c.HTTP.Pprof, "Serve profiles under /debug/pprof/.")
 	fs.Var(list{&c.HTTP.CORS}, "cors",
 		"Other origins whose pages may call the JSON gateway ('*': all).")

@@ -16,10 +16,7 @@ import (
 // here, by the users and roles of a view that is no older than what is told.
 
 // asker is who asks, and the users and roles by which it is decided what it may be told.
-type asker struct {
-	who access.Caller
-	by  *access.State
-}
+type asker struct{ fsm.Asker }
 
 // asker returns who asks now, with the newest users and roles that this member knows.
 func (s *leases) asker(ctx context.Context) asker { return askerOf(ctx, s.node.View()) }
@@ -28,20 +25,20 @@ func askerOf(ctx context.Context, v *fsm.View) asker {
 	if !v.Access.Enabled() {
 		return asker{}
 	}
-	return asker{api.CallerOf(ctx), v.Access}
+	return asker{fsm.Asker{By: v.Access, Who: api.CallerOf(ctx)}}
 }
 
 // all reports whether everything may be told.
-func (a asker) all() bool { return !a.by.Enabled() || a.known() == nil && a.by.IsRoot(a.who) }
+func (a asker) all() bool { return !a.By.Enabled() || a.known() == nil && a.By.IsRoot(a.Who) }
 
-func (a asker) known() error { return a.by.CheckKnown(a.who) }
+func (a asker) known() error { return a.By.CheckKnown(a.Who) }
 
-func (a asker) reads(r keyrange.Range) error { return a.by.Check(a.who, access.Read, r) }
+func (a asker) reads(r keyrange.Range) error { return a.By.Check(a.Who, access.Read, r) }
 
 // sees reports whether the asker may be told of a lease. Of one that belongs to nobody, and has no
 // name, only root may be told by this rule.
 func (a asker) sees(i *lease.Info) bool {
-	return a.by.CheckLease(a.who, access.See, fsm.BelongsTo(i)) == nil
+	return a.By.CheckLease(a.Who, access.See, fsm.BelongsTo(i)) == nil
 }
 
 // looked is what decides who may be told of a lease.
@@ -53,7 +50,7 @@ type looked struct {
 
 // look looks at a lease, for an asker that may not be told everything.
 func (a asker) look(l *lease.Lessor, i *lease.Info) (of looked) {
-	if of.of = fsm.BelongsTo(i); of.of == (access.Lease{}) && a.by.Enabled() {
+	if of.of = fsm.BelongsTo(i); of.of == (access.Lease{}) && a.By.Enabled() {
 		of.keys = l.Keys(i.ID)
 	}
 	return of
@@ -64,15 +61,14 @@ func (a asker) look(l *lease.Lessor, i *lease.Info) (of looked) {
 // read all of its keys.
 func (a asker) looksAt(x looked, name string) error {
 	if name != "" {
-		return a.by.CheckNamed(a.who, access.See, x.of)
+		return a.By.CheckNamed(a.Who, access.See, x.of)
 	}
 	return a.touches(access.See, x.of, x.keys)
 }
 
 // touches says why the asker may not hold, or see, a lease with these keys.
 func (a asker) touches(what access.Kind, of access.Lease, keys []string) error {
-	who := fsm.Asker{By: a.by, Who: a.who}
-	return who.MayTouch(what, of, who.EachKey(slices.Values(keys)))
+	return a.MayTouch(what, of, a.EachKey(slices.Values(keys)))
 }
 
 // looksFor says why the asker may not be told that nobody has a name.
@@ -80,7 +76,7 @@ func (a asker) looksFor(name string) error {
 	if name == "" {
 		return a.known()
 	}
-	return a.by.CheckNamed(a.who, access.See, access.Lease{Name: name})
+	return a.By.CheckNamed(a.Who, access.See, access.Lease{Name: name})
 }
 
 // cut leaves out of a lease what the asker may not read: keys, and ranges that the lease holds.
@@ -106,19 +102,19 @@ func (a asker) cut(m *pb.Lease) {
 // access control is not enabled.
 func (a asker) principal(asked string) (string, error) {
 	switch {
-	case !a.by.Enabled() && asked != "":
+	case !a.By.Enabled() && asked != "":
 		return "", invalid("principal is given, and access control is not enabled")
-	case asked != "" || !a.by.Enabled():
+	case asked != "" || !a.By.Enabled():
 		return asked, nil
 	default:
-		return a.who.User, nil
+		return a.Who.User, nil
 	}
 }
 
 // name returns who asks, for people.
 func (a asker) name(ctx context.Context) string {
-	if a.who.User != "" {
-		return a.who.User
+	if a.Who.User != "" {
+		return a.Who.User
 	}
 	return api.Caller(ctx)
 }
@@ -127,6 +123,6 @@ func (a asker) name(ctx context.Context) string {
 func newGuard(ctx context.Context, n interface{ View() *fsm.View }) *api.Guard {
 	return api.NewGuard(func() (access.Caller, *access.State) {
 		a := askerOf(ctx, n.View())
-		return a.who, a.by
+		return a.Who, a.By
 	})
 }

@@ -29,8 +29,8 @@ func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (plac
 	if r != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.by != a.by || r.who != a.who || len(r.of) > maxRenewable {
-			r.by, r.who, r.of = a.by, a.who, make(map[lease.ID]lease.Token)
+		if r.by != a.By || r.who != a.Who || len(r.of) > maxRenewable {
+			r.by, r.who, r.of = a.By, a.Who, make(map[lease.ID]lease.Token)
 		}
 	}
 	for i, id := range ids {
@@ -48,7 +48,7 @@ func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.by == a.by && r.who == a.who {
+	if r.by == a.By && r.who == a.Who {
 		r.of[id] = token
 	}
 }

@@ -65,6 +65,11 @@ func (s names) ListLimits(
 	if err != nil {
 		return nil, err
 	}
+	// Before the core counts anything; and once more by the state that is told.
+	early := s.asker(ctx)
+	if err := early.By.CheckRoot(early.Who); err != nil {
+		return nil, err
+	}
 	// Made by the core, and not read if the call ends first.
 	found := make(chan []fsm.Use, 1)
 	wants := r.GetRole() == ""
@@ -77,7 +82,7 @@ func (s names) ListLimits(
 	}
 	v := s.node.View()
 	a := askerOf(ctx, v)
-	if err := a.by.CheckRoot(a.who); err != nil {
+	if err := a.By.CheckRoot(a.Who); err != nil {
 		return nil, err
 	}
 	resp := &pb.ListLimitsResponse{Header: s.header(v, v.KV.Revision())}

@@ -87,7 +87,7 @@ func (s names) ListNames(
 	}
 	v := s.node.View()
 	a := askerOf(ctx, v)
-	if err := a.by.CheckRoot(a.who); err != nil {
+	if err := a.By.CheckRoot(a.Who); err != nil {
 		return nil, err
 	}
 	roles := v.Access.Roles()

@@ -61,7 +61,7 @@ func (s *leases) Describe(
 		case m == nil:
 			return nil, cmp.Or(a.known(), lease.ErrNotFound)
 		}
-		if a = s.asker(ctx); a.by.Enabled() {
+		if a = s.asker(ctx); a.By.Enabled() {
 			if err := a.looksAt(seen, r.Name); err != nil {
 				return nil, err
 			}
@@ -138,7 +138,7 @@ func (s *leases) CheckToken(
 		return nil, err
 	}
 	switch a := s.asker(ctx); {
-	case !a.by.Enabled():
+	case !a.By.Enabled():
 	case found:
 		err = a.looksAt(seen, r.Name)
 	default:

@@ -232,7 +232,7 @@ func (s *store) txnJob(ctx context.Context, r *pb.TxnRequest, by string) (job, e
 			out.Header = s.header(v, v.KV.Revision())
 			return out, nil
 		}
-		permit := func(a asker) error { return (&fsm.View{Access: a.by}).Permit(a.who, txn) }
+		permit := func(a asker) error { return (&fsm.View{Access: a.By}).Permit(a.Who, txn) }
 		return job{confirm: true, permit: permit, answer: answer(read)}, nil
 	}
 	return job{command: txn, answer: c, rest: c}, nil

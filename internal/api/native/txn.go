@@ -107,7 +107,7 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 		ref := op.GetRevoke()
 		return fsm.Op{Revoke: &fsm.Revoke{
 			ID: lease.ID(ref.Id), Name: ref.GetName(), Token: lease.Token(ref.Token),
-			By: cmp.Or(c.asker.who.User, c.by),
+			By: cmp.Or(c.asker.Who.User, c.by),
 		}}
 	}
 }

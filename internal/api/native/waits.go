@@ -218,7 +218,7 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	if a := r.GetWait(); a != nil && err == nil {
 		if q.wait, err = askOf(a); err == nil {
 			a := t.asker(t.ctx)
-			err = waitNeeds(q.wait).Check(a.by, a.who)
+			err = waitNeeds(q.wait).Check(a.By, a.Who)
 		}
 		q.made = madeOf(r)
 	}
