@@ -24,30 +24,39 @@ func (b *build) bill(t target) error {
 	if err != nil {
 		return err
 	}
-	parts := []component{{
-		Type: "library", Ref: "go", Name: "std", Version: strings.TrimPrefix(info.GoVersion, "go"),
-		URL: "pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go"),
-	}}
-	for _, m := range info.Deps {
-		if m.Replace != nil {
-			m = m.Replace
-		}
-		url := "pkg:golang/" + m.Path + "@" + m.Version
-		parts = append(parts, component{
-			Type: "library", Ref: url, Name: m.Path, Version: m.Version, URL: url,
-		})
-	}
 	text, err := json.MarshalIndent(map[string]any{
 		"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
 		"metadata": map[string]any{
 			"timestamp": b.when.Format(time.RFC3339),
 			"component": component{Type: "application", Name: info.Main.Path, Version: b.version},
 		},
-		"components": parts,
+		"components": libraries(info),
 	}, "", " ")
 	if err != nil {
 		return err
 	}
 	name := filepath.Base(strings.TrimSuffix(b.binary(t), ".exe")) + ".cdx.json"
 	return os.WriteFile(filepath.Join(b.out, name), append(text, '\n'), 0o644)
+}
+
+// libraries lists the modules in a binary. A directory of this repository that takes the place of a
+// module is part of the application itself.
+func libraries(info *buildinfo.BuildInfo) []component {
+	release := strings.TrimPrefix(info.GoVersion, "go")
+	parts := []component{{
+		Type: "library", Ref: "go", Name: "std", Version: release, URL: "pkg:golang/std@" + release,
+	}}
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		if strings.HasPrefix(m.Path, ".") {
+			continue
+		}
+		url := "pkg:golang/" + m.Path + "@" + m.Version
+		parts = append(parts, component{
+			Type: "library", Ref: url, Name: m.Path, Version: m.Version, URL: url,
+		})
+	}
+	return parts
 }

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,5 +98,28 @@ func TestTime(t *testing.T) {
 	b := &build{root: ".."}
 	if err := b.readTime(); err != nil || !b.when.Equal(time.Unix(1_700_000_000, 0)) {
 		t.Errorf("%v, %v", b.when, err)
+	}
+}
+
+// Goal: the bill names what comes from elsewhere, by its replacement if it has one, and no
+// directory of this repository.
+func TestLibraries(t *testing.T) {
+	var names []string
+	for _, c := range libraries(&debug.BuildInfo{GoVersion: "go1.26.0", Deps: []*debug.Module{
+		{Path: "a.example/a", Version: "v1.0.0"},
+		{Path: "a.example/b", Version: "v1.0.0", Replace: &debug.Module{
+			Path: "./b", Version: "(devel)",
+		}},
+		{Path: "a.example/c", Version: "v1.0.0", Replace: &debug.Module{
+			Path: "b.example/c", Version: "v1.1.0",
+		}},
+	}}) {
+		names = append(names, c.URL)
+	}
+	want := []string{
+		"pkg:golang/std@1.26.0", "pkg:golang/a.example/a@v1.0.0", "pkg:golang/b.example/c@v1.1.0",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("%q", names)
 	}
 }

@@ -50,7 +50,7 @@ var house = [][]string{
 		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "api",
 		"internal/fault", "internal/figures", "internal/login", "internal/table",
 		"internal/audit",
-		"internal/settings",
+		"internal/settings", "internal/pebbleerrors",
 	},
 }
 

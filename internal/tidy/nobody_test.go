@@ -14,6 +14,10 @@ var forOthers = map[string]string{
 	"internal/bubble": "its tests are what it is for",
 	"internal/sim":    "its tests are what it is for",
 
+	"internal/pebbleerrors":         "Pebble names it by its other name",
+	"internal/pebbleerrors/join":    "Pebble names it by its other name",
+	"internal/pebbleerrors/oserror": "Pebble names it by its other name",
+
 	"internal/access":           "access control is not enforced yet",
 	"internal/login":            "access control is not enforced yet",
 	"internal/api.CallerOf":     "access control is not enforced yet",
