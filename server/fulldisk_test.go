@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
@@ -58,6 +59,12 @@ func TestFullDisk(t *testing.T) {
 	})
 	if _, err := m.client.Delete(t.Context(), "a"); err != nil {
 		t.Errorf("a delete on a full disk: %v", err)
+	}
+	access := pb.NewAccessServiceClient(m.client.ActiveConnection())
+	if _, err := access.SetLimits(t.Context(), &pb.SetLimitsRequest{Limits: &pb.Limits{
+		Limits: []*pb.Limit{{Resource: pb.Limit_RESOURCE_BYTES, Most: 1 << 20}},
+	}}); err != nil {
+		t.Errorf("limits on a full disk: %v", err)
 	}
 	gone, more := clientv3.OpDelete("a"), clientv3.OpPut("c", "v")
 	if _, err := m.client.Txn(t.Context()).Then(gone).Else(gone).Commit(); err != nil {

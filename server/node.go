@@ -279,7 +279,8 @@ func (n *node) admit(commands ...fsm.Command) error {
 // grows reports whether cmd may need room for more than its own place in the log.
 func grows(cmd fsm.Command) bool {
 	switch cmd := fsm.Inner(cmd).(type) {
-	case *fsm.DeleteRange, *fsm.Revoke, *fsm.Compact, *fsm.SetAlarm:
+	case *fsm.DeleteRange, *fsm.Revoke, *fsm.Compact, *fsm.SetAlarm, *fsm.SetLimits,
+		*fsm.UserDelete, *fsm.UserRevokeRole, *fsm.RoleDelete, *fsm.RoleRevoke:
 		return false
 	case *fsm.Txn:
 		return fsm.Growth(cmd) > 0

@@ -79,7 +79,12 @@ func (k kind) aboutAccess() bool {
 
 // applyAccess applies a command that changes users and roles.
 func (m *Machine) applyAccess(c Command) error {
-	if m.lacks(accessGrowth(c)) {
+	growth := accessGrowth(c)
+	if c, ok := c.(*UserPassword); ok {
+		u, _ := m.meta.access.User(c.Name)
+		growth -= int64(len(u.Hash)) // which it takes the place of
+	}
+	if m.lacks(growth) {
 		return ErrNoSpace
 	}
 	s, err := changeAccess(m.meta.access, c)
@@ -157,9 +162,7 @@ func accessGrowth(c Command) int64 {
 		with := access.Role{Permissions: []access.Permission{c.Permission}}
 		without := access.Role{}
 		return with.Bytes() - without.Bytes()
-	case *SetLimits:
-		return int64(len(c.List)) * access.LimitBytes
-	default:
+	default: // SetLimits bounds what there is, and is bounded by the users and roles that there are
 		return 0
 	}
 }

@@ -240,15 +240,19 @@ func (p *permission) seen(name string) error {
 	return p.access.CheckNamed(p.who, access.See, of)
 }
 
-// handOver is held, and nobody is given a lease that it may not hold. Of a principal that is no
-// user that is known only of the one that asks.
+// handOver is held. A lease that goes to another principal counts for that one, which is not asked:
+// so the caller needs what it needs to grant it one, and nobody is given a lease that it may not
+// hold. Of a principal that is no user that is known only of the one that asks.
 func (p *permission) handOver(c *HandOver) error {
 	if err := p.held(c.ID, c.Name); err != nil || c.Principal == "" {
 		return err
 	}
 	of, _ := p.meant(c.ID, c.Name)
-	if c.Principal == p.who.User {
-		return p.access.CheckGrant(p.who, access.Lease{Name: of.Name, Principal: c.Principal})
+	to := access.Lease{Name: of.Name, Principal: c.Principal}
+	if c.Principal != of.Principal || c.Principal == p.who.User {
+		if err := p.access.CheckGrant(p.who, to); err != nil || c.Principal == p.who.User {
+			return err
+		}
 	}
 	if !p.access.MayHold(c.Principal, of.Name) {
 		return access.ErrPermissionDenied

@@ -80,10 +80,11 @@ func TestPermitLeases(t *testing.T) {
 		"change that of a name":   {&ChangeTTL{ID: 2, Token: 2, TTL: 7}, "alice carol"},
 		"change nobody's":         {&ChangeTTL{ID: 3, Token: 3, TTL: 7}, ""},
 		"hand over":               {&HandOver{ID: 1, Token: 1, Owner: "x"}, "alice"},
-		"hand a name over":        {&HandOver{Name: "x/2", Token: 2, Principal: "carol"}, "alice carol"},
+		"hand a name over":        {&HandOver{Name: "x/2", Token: 2, Principal: "carol"}, "carol"},
+		"hand it over to alice":   {&HandOver{Name: "x/2", Token: 2, Principal: "alice"}, "alice carol"},
 		"hand over to who sees":   {&HandOver{Name: "x/2", Token: 2, Principal: "bob"}, ""},
 		"hand over to nobody":     {&HandOver{ID: 1, Token: 1, Principal: "gone"}, ""},
-		"hand over to dave":       {&HandOver{ID: 1, Token: 1, Principal: "dave"}, "alice"},
+		"hand over to dave":       {&HandOver{ID: 1, Token: 1, Principal: "dave"}, ""},
 		"resume":                  {&Resume{ID: 2, Secret: lease.Secret{2}}, "alice carol"},
 		"renew":                   {in(Op{Touch: &Touch{ID: 1}}), "alice"},
 		"renew a name":            {in(Op{Touch: &Touch{Name: "x/2"}}), "alice carol"},
@@ -148,7 +149,8 @@ func TestRequestOfAnother(t *testing.T) {
 	}
 }
 
-// A lease that is handed over belongs to the next user, and to the same one if none is named.
+// A lease that is handed over belongs to the next user, and to the same one if none is named. Only
+// a user that may manage the name gives it to another one.
 func TestHandOverToAUser(t *testing.T) {
 	m := holders(t)
 	mustApply(t, m, as(m, "alice", &HandOver{Name: "x/2", Token: 2, Owner: "a2"}))
@@ -156,7 +158,9 @@ func TestHandOverToAUser(t *testing.T) {
 	if info.Principal != "alice" || info.Owner != "a2" {
 		t.Errorf("after a hand-over among alice's processes: %+v", info)
 	}
-	mustApply(t, m, as(m, "alice", &HandOver{Name: "x/2", Token: info.Token, Principal: "carol"}))
+	mustApply(t, m, as(m, "carol", &HandOver{Name: "x/2", Token: info.Token, Principal: "alice"}))
+	info, _ = m.lessor.Lookup(2)
+	mustApply(t, m, as(m, "carol", &HandOver{Name: "x/2", Token: info.Token, Principal: "carol"}))
 	if info, _ = m.lessor.Lookup(2); info.Principal != "carol" {
 		t.Errorf("after a hand-over to carol: %+v", info)
 	}

@@ -99,7 +99,8 @@ func TestBoundOwns(t *testing.T) {
 		"granted to another":     {bound(m, other, grant, "a"), access.ErrPermissionDenied},
 		"of the session":         {bound(m, other, once, "a"), ErrSessionNotFound},
 		"to another":             {bound(m, mine, over(other), "a"), access.ErrPermissionDenied},
-		"to a user":              {bound(m, mine, over("bob"), "a"), nil},
+		"to a user":              {bound(m, mine, over("bob"), "a"), access.ErrPermissionDenied},
+		"to a user, by root":     {as(m, "root", over("bob")), nil},
 		"to itself":              {bound(m, mine, over(mine), "a"), nil},
 		"its own, with no roles": {bound(m, mine, &Revoke{ID: 7}), nil},
 	} {

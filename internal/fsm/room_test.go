@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -17,6 +18,8 @@ import (
 func crowded(t *testing.T, alarm bool) (*Machine, Session) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1})
+	mustApply(t, m, &UserAdd{Name: "user", Hash: make([]byte, 60)})
+	mustApply(t, m, &RoleAdd{Name: "role"})
 	s := open(t, m, 1)
 	mustApply(t, m, &Once{s, 1, 0, &Put{Key: "once"}})
 	for id := lease.ID(1); id < 7; id++ {
@@ -34,6 +37,15 @@ func crowded(t *testing.T, alarm bool) (*Machine, Session) {
 		mustApply(t, m, &SetMember{Member{ID: 1, Quota: m.bytes().Sum()}})
 	}
 	return m, s
+}
+
+// limitsOf sets limits for a user, or with "" for everybody.
+func limitsOf(user string) *SetLimits {
+	c := &SetLimits{List: []access.LimitChange{{What: access.Bytes, Most: 1}}}
+	if user != "" {
+		c.Of = access.Holder{Kind: access.OfUser, Name: user}
+	}
+	return c
 }
 
 // Goal: where nothing may grow, exactly what would grow is refused. Method: each kind of command,
@@ -95,6 +107,13 @@ func TestNothingGrows(t *testing.T) {
 		"a number that was not done": {once(2, put), ErrNoSpace},
 		"a number that frees":        {once(2, remove), nil},
 		"lower the alarm":            {plain(&SetAlarm{Alarm: Alarm{1, NoSpace}, Off: true}), nil},
+		"add a user":                 {plain(&UserAdd{Name: "u", NoPassword: true}), ErrNoSpace},
+		"give a role":                {plain(&UserGrantRole{"user", "role"}), ErrNoSpace},
+		"change a password":          {plain(&UserPassword{"user", make([]byte, 60)}), nil},
+		"change it to more":          {plain(&UserPassword{"user", make([]byte, 61)}), ErrNoSpace},
+		"delete a user":              {plain(&UserDelete{"user"}), nil},
+		"set limits":                 {plain(limitsOf("user")), nil},
+		"set limits of everybody":    {plain(limitsOf("")), nil},
 		"update a member":            {plain(&SetMember{Member{ID: 1, ClientURLs: []string{"c"}}}), nil},
 		"expire": {plain(&Expire{Term: 1, Leases: []lease.Due{{
 			ID: 1, Token: 1, Stamp: 1,

@@ -49,6 +49,9 @@ type validation struct {
 	// what is whose, if there are limits.
 	growth  int64
 	demands demands
+	// replaced has bound leases: whether each ends since its key goes to a new lease, and takes
+	// no other. It is used if there are limits.
+	replaced map[lease.ID]bool
 }
 
 // leaseAfter is what will have become of a lease.
@@ -134,7 +137,9 @@ func (v *validation) put(c *Put) error {
 	count, bound := 0, false
 	if l != nil && l.terms != nil {
 		bound = l.terms.Bound
+		v.replace(v.m.lessor.LeaseOf(c.Key), true)
 	} else {
+		v.replace(id, false)
 		info, ok := v.m.lessor.Lookup(id)
 		if !ok || info.Delayed || c.LeaseToken != 0 && c.LeaseToken != info.Token {
 			return lease.ErrNotFound
@@ -151,6 +156,30 @@ func (v *validation) put(c *Put) error {
 		return &lease.KeyLimitError{ID: id, Limit: limit}
 	}
 	return nil
+}
+
+// replace notes of a lease that its key goes to a new lease, or that it takes a key. If it is bound
+// it ends in the first case, unless the second one comes before or after, and makes room for one
+// that is granted: a key that is put with a TTL once more has one lease as before.
+func (v *validation) replace(id lease.ID, ends bool) {
+	if id == 0 || !v.m.meta.access.Limited() {
+		return
+	}
+	info, _ := v.m.lessor.Lookup(id)
+	ended, known := v.replaced[id]
+	if !info.Bound || known && ends {
+		return
+	}
+	if v.replaced == nil {
+		v.replaced = make(map[lease.ID]bool)
+	}
+	v.replaced[id] = ends
+	switch u, ok := v.m.meta.accounts.leases.Get(id); {
+	case ok && ends:
+		v.demands.add(demand{Principal: u.Principal, Leases: -1, Bytes: -info.Bytes()})
+	case ok && ended:
+		v.demands.add(demand{Principal: u.Principal, Leases: 1, Bytes: info.Bytes()})
+	}
 }
 
 // attach notes a key that will have been put on a lease, and returns how many there are.

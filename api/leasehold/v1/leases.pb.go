@@ -1760,7 +1760,8 @@ type HandOverRequest struct {
 	Owner string    `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Asks for a secret for the new holder. The old secret is void in any case.
 	Resumable bool `protobuf:"varint,3,opt,name=resumable,proto3" json:"resumable,omitempty"`
-	// The user that the lease is to belong to, which must be allowed to hold its name. Empty: the
+	// The user that the lease is to belong to, which must be allowed to hold its name. To name
+	// another user than it belongs to, the caller must be allowed to manage the name. Empty: the
 	// same as before.
 	Principal     string `protobuf:"bytes,4,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields

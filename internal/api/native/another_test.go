@@ -76,7 +76,8 @@ func TestNameOfAnother(t *testing.T) {
 	reason("to one that may not hold it", asks(t, n, "owner", nil, give("other")), denied)
 	reason("to nobody that is there", asks(t, n, "owner", nil, give("gone")), denied)
 	reason("to oneself, of another's", asks(t, n, "writer", nil, give("writer")), denied)
-	reason("to one that may", asks(t, n, "owner", nil, give("writer")), 0)
+	reason("to one that may", asks(t, n, "owner", nil, give("writer")), denied)
+	reason("by root", asks(t, n, "root", nil, give("writer")), 0)
 	reason("what was its own", asks(t, n, "owner", nil, requestOf(&pb.ResumeRequest{
 		Name: "a/2", Secret: secretBytesOf(2),
 	})), denied)

@@ -1,0 +1,97 @@
+package fsm
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// Goal: a command with a number counts for who asks for it, once; and a request that made a lease
+// is told of it again, also by a user that may have no other. Method: repetitions, alone and in a
+// transaction, by a user at the limit.
+func TestRepetitionsAreNotLimited(t *testing.T) {
+	m := tenants(t)
+	mustApply(t, m, as(m, "root", &SetLimits{
+		access.Holder{Kind: access.OfUser, Name: "alice"},
+		[]access.LimitChange{{What: access.Leases, Most: 1}},
+	}))
+	alice := func(c Command) any { return mustApply(t, m, as(m, "alice", c)) }
+	session := alice(&OpenSession{Nonce: 5}).(Session)
+	grant := &Grant{Terms: lease.Terms{ID: 1, TTL: 5000, RequestID: "r"}}
+	for range 2 {
+		alice(&Once{session, 1, 0, grant})
+		alice(&Once{session, 2, 0, &Put{Key: "a"}})
+		alice(grant)
+		alice(&Txn{Then: []Op{{Grant: grant}}})
+	}
+	want := map[string]Use{"alice": {
+		Leases: 1, Bytes: grant.Terms.Bytes() + mvcc.PutSize("a", nil),
+	}}
+	if got := usesOf(m); !maps.Equal(got, want) {
+		t.Errorf("uses %v, want %v", got, want)
+	}
+	another := &Grant{Terms: lease.Terms{ID: 2, TTL: 5000}}
+	for _, c := range []Command{another, &Txn{Then: []Op{{Grant: another}}}} {
+		limit := new(access.LimitError)
+		if r := apply(t, m, as(m, "alice", c)); !errors.As(r.Err, &limit) || limit.Used != 1 {
+			t.Errorf("another lease: %v", r.Err)
+		}
+	}
+}
+
+// Goal: a user that may have no other lease puts a key with a TTL again, and gets no second lease
+// by it. Method: alice at her limit of leases and bytes refreshes her key; and other transactions,
+// in which the old lease takes a key or is another's, or that ask for more.
+func TestRefreshAtTheLimit(t *testing.T) {
+	refresh := func(id lease.ID, key string) []Op {
+		c := putBound(key, id, 5000)
+		c.Then[1].Put.PrevKV = false
+		return c.Then
+	}
+	on := func(key string, id lease.ID) []Op { return []Op{{Put: &Put{Key: key, Lease: id}}} }
+	twice := slices.Concat(refresh(11, "a"), refresh(12, "a"))
+	for name, tt := range map[string]struct {
+		ops  []Op
+		fits bool
+	}{
+		"once more": {refresh(11, "a"), true},
+		"after its deletion": {
+			append([]Op{{Delete: &DeleteRange{Key: "a"}}}, refresh(11, "a")...), true,
+		},
+		"another key":             {refresh(11, "a1"), false},
+		"twice":                   {twice, false},
+		"a key of bob's":          {refresh(11, "c"), false},
+		"on a lease of another's": {append(refresh(11, "a"), refresh(12, "c")...), false},
+		"and back":                {append(refresh(11, "a"), on("a", 1)...), false},
+		"on the old one first":    {append(on("a", 1), refresh(11, "a")...), false},
+		"with a lease that stays": {
+			append(refresh(11, "a"), Op{Grant: &Grant{Terms: lease.Terms{ID: 12, TTL: 5000}}}), false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := tenants(t)
+			mustApply(t, m, as(m, "root", &UserGrantRole{"alice", "c"}))
+			mustApply(t, m, as(m, "alice", &Txn{Then: refresh(1, "a")}))
+			mustApply(t, m, as(m, "bob", &Txn{Then: refresh(2, "c")}))
+			has := m.Use("alice")
+			mustApply(t, m, as(m, "root", &SetLimits{
+				access.Holder{Kind: access.OfUser, Name: "alice"}, []access.LimitChange{
+					{What: access.Leases, Most: has.Leases}, {What: access.Bytes, Most: has.Bytes},
+				},
+			}))
+			limit := new(access.LimitError)
+			r := apply(t, m, as(m, "alice", &Txn{Then: tt.ops}))
+			if errors.As(r.Err, &limit); tt.fits != (r.Err == nil) || !tt.fits && limit.Limit != 1 {
+				t.Errorf("%v", r.Err)
+			}
+			if got := m.Use("alice"); got.Leases > 1 {
+				t.Errorf("alice has %+v", got)
+			}
+		})
+	}
+}
