@@ -90,7 +90,7 @@ func TestPagesShowNoSecrets(t *testing.T) {
 				t.Errorf("%s of %s: %d, not %d", path, socket, code, want)
 			}
 			for _, secret := range []string{
-				"PASSWORD", "a-KEY", "VALUE", "NAME", "OWNER", got.Token, string(hash),
+				"PASSWORD", "a-KEY", "VALUE", "NAME", "OWNER", "alice", got.Token, string(hash),
 			} {
 				if strings.Contains(text, secret) {
 					t.Errorf("%s of %s shows %s", path, socket, secret)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"leasehold.dev/internal/audit"
@@ -27,6 +28,9 @@ type Access struct {
 	// seconds. Ten times as many may fail of one user, at all addresses where it has not logged
 	// in before. 0: any number. Default 10.
 	MaxFailedLogins int
+	// MetricsPrincipals is how many principals each metric of what they have names, at most 1,000.
+	// Everybody who reaches the metrics reads the names. Default 0.
+	MetricsPrincipals int
 	// Audit is the log of who did what. Default: there is none.
 	Audit audit.Options
 	// Insecure says that strangers cannot reach the member, so that it does not warn of what they
@@ -52,6 +56,8 @@ func (a *Access) check() error {
 		return errors.New("--min-password-length must be from 0 to 72")
 	case a.MaxFailedLogins < 0:
 		return errors.New("--max-failed-logins must not be negative")
+	case a.MetricsPrincipals < 0 || a.MetricsPrincipals > maxPrincipals:
+		return fmt.Errorf("--metrics-principals must be from 0 to %d", maxPrincipals)
 	}
 	return a.Audit.Check()
 }

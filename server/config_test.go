@@ -117,6 +117,7 @@ func TestValidate(t *testing.T) {
 			c.PeerTLS = TLS{Auto: true, ClientCertAuth: true, CRLFile: "x"}
 		}},
 		{"--min-password-length", func(c *Config) { c.Access.MinPassword = 73 }},
+		{"--metrics-principals", func(c *Config) { c.Access.MetricsPrincipals = 1001 }},
 		{"--max-failed-logins", func(c *Config) { c.Access.MaxFailedLogins = -1 }},
 		{"--bcrypt-cost", func(c *Config) { c.Access.BcryptCost = 3 }},
 		{"--auth-token-ttl", func(c *Config) { c.Access.TokenTTL = 0 }},

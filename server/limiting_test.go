@@ -31,7 +31,7 @@ func limitsOfAlice(t *testing.T, list ...access.LimitChange) (limiting, context.
 	do(s.Enable())
 	do(s.SetLimits(access.Holder{Kind: access.OfUser, Name: "alice"}, list))
 	ctx := api.WithCaller(t.Context(), access.Caller{User: "alice", Revision: 9})
-	return limiting{api.NewLimiter(func() *access.State { return s })}, ctx
+	return limiting{api.NewLimiter(func() *access.State { return s }, 9)}, ctx
 }
 
 // requests is a stream on which there is always one more request.

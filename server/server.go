@@ -95,7 +95,8 @@ func New(cfg Config) (*Server, error) {
 		core: s.core, cluster: id.Cluster, member: id.Member,
 		short: make(chan struct{}, 1), stopped: s.stopped, expelled: make(chan struct{}),
 	}
-	s.node.limits = api.NewLimiter(func() *access.State { return s.node.View().Access })
+	s.node.limits = api.NewLimiter(func() *access.State { return s.node.View().Access },
+		cfg.Access.MetricsPrincipals)
 	if s.node.logins, err = newLogins(cfg, s.node); err != nil {
 		s.core.commitDelay.close()
 		return nil, errors.Join(err, disk.Close())
@@ -109,6 +110,7 @@ func New(cfg Config) (*Server, error) {
 	s.core.peers = s.peers
 	s.core.metrics.watchState(s.node)
 	s.core.metrics.watchTrouble(s.node)
+	s.core.metrics.registry.MustRegister(newPrincipalMetrics(s.node, cfg.Access.MetricsPrincipals))
 	s.core.metrics.watchEtcdState(s.node)
 	s.core.metrics.watchVersions(s.node)
 	s.core.metrics.watchCaches(s.node)

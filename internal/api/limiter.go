@@ -29,21 +29,28 @@ type Limiter struct {
 	of map[string]*shares
 	// sweep is with how many principals those are looked for that have nothing.
 	sweep int
+	// refused counts refusals by principal: of those that were refused first, and with "" of all
+	// others.
+	refused map[string]*[access.Resources]uint64
+	names   int // how many of them are named
 }
 
 // shares is what a principal has at this member.
 type shares struct {
-	has     [access.Resources]int64
-	refused [access.Resources]uint64
-	rate    *rate.Limiter // nil as long as there was no limit
+	has  [access.Resources]int64
+	rate *rate.Limiter // nil as long as there was no limit
 }
 
 // minSweep is how many principals are remembered in any case, whether they have anything or not.
 const minSweep = 4096
 
-// NewLimiter returns a Limiter that asks by for the newest users and roles.
-func NewLimiter(by func() *access.State) *Limiter {
-	return &Limiter{by: by, of: make(map[string]*shares), sweep: minSweep}
+// NewLimiter returns a Limiter that asks by for the newest users and roles, and counts the refusals
+// of so many principals apart.
+func NewLimiter(by func() *access.State, names int) *Limiter {
+	return &Limiter{
+		by: by, of: make(map[string]*shares), sweep: minSweep, names: names,
+		refused: map[string]*[access.Resources]uint64{"": {}},
+	}
 }
 
 type limiterKey struct{}
@@ -77,7 +84,7 @@ func (l *Limiter) sharesLocked(principal string) *shares {
 	return s
 }
 
-// idle reports whether nothing is lost if it is forgotten, but for how much was refused.
+// idle reports whether nothing is lost if it is forgotten.
 func (s *shares) idle() bool {
 	for _, n := range s.has {
 		if n != 0 {
@@ -94,7 +101,7 @@ func (l *Limiter) take(who access.Caller, what access.Resource, times int64) err
 	defer l.mu.Unlock()
 	s := l.sharesLocked(who.User)
 	if most > 0 && s.has[what] >= most {
-		s.refused[what]++
+		l.refuseLocked(who.User, what)
 		return &access.LimitError{
 			Principal: who.User, What: what, Limit: most, Used: s.has[what], Asked: 1,
 		}
@@ -113,7 +120,7 @@ func (l *Limiter) give(principal string, what access.Resource, n int64) {
 func (l *Limiter) Refused(e *access.LimitError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sharesLocked(e.Principal).refused[e.What]++
+	l.refuseLocked(e.Principal, e.What)
 }
 
 // Admit counts a request of so many bytes, and refuses it if it is too large, or one too many. It
@@ -141,7 +148,7 @@ func (l *Limiter) admit(who access.Caller, size func() int) error {
 	defer l.mu.Unlock()
 	s := l.sharesLocked(who.User)
 	if n > most {
-		s.refused[access.RequestBytes]++
+		l.refuseLocked(who.User, access.RequestBytes)
 		return &access.LimitError{
 			Principal: who.User, What: access.RequestBytes, Limit: most, Used: n,
 		}
@@ -154,7 +161,7 @@ func (l *Limiter) admit(who access.Caller, size func() int) error {
 	if wait == 0 {
 		return nil
 	}
-	s.refused[access.Rate]++
+	l.refuseLocked(who.User, access.Rate)
 	return &RateError{
 		LimitError: access.LimitError{Principal: who.User, What: access.Rate, Limit: rps},
 		Retry:      wait,
@@ -255,19 +262,40 @@ func (s *Share) Close() {
 	s.n, s.closed = 0, true
 }
 
-// MemberUse is what a principal has at this member, and how much it was refused, by resource.
-type MemberUse struct {
-	Has     [access.Resources]int64
-	Refused [access.Resources]uint64
-}
-
-// Uses returns what principals have at this member.
-func (l *Limiter) Uses() map[string]MemberUse {
+// Rank adds what principals have at this member.
+func (l *Limiter) Rank(r *access.Ranking) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make(map[string]MemberUse, len(l.of))
 	for name, s := range l.of {
-		out[name] = MemberUse{s.has, s.refused}
+		for what, n := range s.has {
+			r.Add(name, access.Resource(what), n)
+		}
+	}
+}
+
+func (l *Limiter) refuseLocked(principal string, what access.Resource) {
+	n := l.refused[principal]
+	if n == nil {
+		if len(l.refused) > l.names {
+			principal = ""
+		} else {
+			l.refused[principal] = new([access.Resources]uint64)
+		}
+		n = l.refused[principal]
+	}
+	n[what]++
+}
+
+// Refusals returns how often limits of a resource have refused a principal, if it was among the
+// first, and with "" how often all others.
+func (l *Limiter) Refusals(what access.Resource) map[string]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make(map[string]uint64, len(l.refused))
+	for name, n := range l.refused {
+		if n := n[what]; n > 0 || name == "" {
+			out[name] = n
+		}
 	}
 	return out
 }

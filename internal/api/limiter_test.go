@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -40,7 +41,7 @@ func limitsOf(t *testing.T, what access.Resource, most int64) (*Limiter, func(mo
 			[]access.LimitChange{{What: what, Most: most}}))
 	}
 	do(s.SetLimits(access.Holder{}, []access.LimitChange{{What: what, Most: most}}))
-	return NewLimiter(func() *access.State { return s }), set
+	return NewLimiter(func() *access.State { return s }, 9), set
 }
 
 func (l *Limiter) as(user string) context.Context {
@@ -81,8 +82,9 @@ func TestShares(t *testing.T) {
 	want("with a lower one", alice.Take(), 3)
 	alice.Close()
 	want("after all were given back", ShareOf(l.as("alice"), access.Watches).Take(), -1)
-	if got := l.Uses()["alice"]; got.Has[access.Watches] != 1 || got.Refused[access.Watches] != 3 {
-		t.Errorf("alice has %v", got)
+	has, refused := l.of["alice"].has[access.Watches], l.Refusals(access.Watches)
+	if want := map[string]uint64{"": 0, "alice": 3}; has != 1 || !maps.Equal(refused, want) {
+		t.Errorf("alice has %d, refusals %v", has, refused)
 	}
 }
 
@@ -102,7 +104,7 @@ func TestTakeRenewing(t *testing.T) {
 
 // Goal: nothing is anybody's without access control or without a Limiter, and root has no limits.
 func TestUnlimited(t *testing.T) {
-	off := NewLimiter(func() *access.State { return nil })
+	off := NewLimiter(func() *access.State { return nil }, 9)
 	on, _ := limitsOf(t, access.Watches, 1)
 	rate, _ := limitsOf(t, access.Rate, 1)
 	for name, ctx := range map[string]context.Context{
@@ -118,7 +120,7 @@ func TestUnlimited(t *testing.T) {
 		}
 		s.Close()
 	}
-	if n := len(off.Uses()); n != 0 {
+	if n := len(off.of); n != 0 {
 		t.Errorf("%d principals are known", n)
 	}
 }
@@ -192,7 +194,7 @@ func TestLimiterForgets(t *testing.T) {
 		}
 		s.Close()
 	}
-	if n := len(l.Uses()); n > minSweep {
+	if n := len(l.of); n > minSweep {
 		t.Errorf("%d principals are known", n)
 	}
 	if stays.Take() == nil {
@@ -224,7 +226,7 @@ func TestRateIsNotForgotten(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		others()
-		if _, known := l.Uses()["alice"]; known {
+		if _, known := l.of["alice"]; known {
 			t.Error("alice is remembered, and has nothing")
 		}
 	})
@@ -245,7 +247,7 @@ func TestSharesTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := l.Uses()["alice"].Has[access.Waiters]; n != 0 {
+	if n := l.of["alice"].has[access.Waiters]; n != 0 {
 		t.Errorf("%d are left", n)
 	}
 }
@@ -285,5 +287,25 @@ func TestLimitErrors(t *testing.T) {
 	m := ErrorMessage(leases, Reason(leases)).Metadata
 	if m["resource"] != "leases" || m["most"] != "2" || m["used"] != "2" {
 		t.Errorf("metadata %v", m)
+	}
+}
+
+// Goal: a bounded number of principals is named, whatever comes, and what each was refused is never
+// counted less. Method: refusals of many, before and after the names are used up.
+func TestRefusalsAreBounded(t *testing.T) {
+	l := NewLimiter(func() *access.State { return nil }, 2)
+	for i := range 100 {
+		for range i + 1 {
+			l.Refused(&access.LimitError{Principal: fmt.Sprint("u", i), What: access.Leases})
+		}
+	}
+	l.Refused(&access.LimitError{Principal: "u1", What: access.Bytes})
+	l.Refused(&access.LimitError{Principal: "u9", What: access.Bytes})
+	leases, bytes := l.Refusals(access.Leases), l.Refusals(access.Bytes)
+	if want := (map[string]uint64{"u0": 1, "u1": 2, "": 5047}); !maps.Equal(leases, want) {
+		t.Errorf("leases %v, want %v", leases, want)
+	}
+	if want := (map[string]uint64{"u1": 1, "": 1}); !maps.Equal(bytes, want) {
+		t.Errorf("bytes %v, want %v", bytes, want)
 	}
 }

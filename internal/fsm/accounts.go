@@ -155,6 +155,15 @@ func (m *Machine) Uses() []Use {
 	return out
 }
 
+// Rank adds how much of the state is whose.
+func (m *Machine) Rank(r *access.Ranking) {
+	for _, u := range m.meta.accounts.byName {
+		r.Add(u.Principal, access.Leases, u.Leases)
+		r.Add(u.Principal, access.LeaseKeys, u.LeaseKeys)
+		r.Add(u.Principal, access.Bytes, u.Bytes)
+	}
+}
+
 // Use returns how much of the state is a principal's.
 func (m *Machine) Use(principal string) Use {
 	if u := m.meta.accounts.byName[principal]; u != nil {

@@ -142,6 +142,9 @@ func (f *flags) addClientSecurity() {
 	fs.IntVar(&c.MaxFailedLogins, "max-failed-logins", c.MaxFailedLogins,
 		"How many logins may fail in a row from one address, before one in five seconds is looked at. "+
 			"0: any number.")
+	fs.IntVar(&c.MetricsPrincipals, "metrics-principals", c.MetricsPrincipals,
+		"How many users and other principals each metric of what they have names, those that have most, "+
+			"up to 1000. Everybody who reaches /metrics reads the names.")
 	fs.BoolVar(&c.Insecure, "insecure", false, "Do not warn that other machines reach the client "+
 		"URLs without TLS or without access control.")
 	fs.StringVar(&t.ClientCertFile, "client-cert-file", "",

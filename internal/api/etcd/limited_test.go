@@ -22,7 +22,7 @@ func TestLimitedWatches(t *testing.T) {
 			{What: access.RequestBytes, Most: 20}, {What: access.Watches, Most: 1},
 		},
 	})
-	l := api.NewLimiter(func() *access.State { return n.View().Access })
+	l := api.NewLimiter(func() *access.State { return n.View().Access }, 9)
 	ctx := api.WithIdentity(api.WithLimiter(t.Context(), l), loginAs{n, "alice"})
 	s := &sentStream{ctx: ctx}
 	w := &watchStream{
@@ -55,8 +55,9 @@ func TestLimitedWatches(t *testing.T) {
 	}
 	has := func(what string, want int64) {
 		t.Helper()
-		if got := l.Uses()["alice"].Has[access.Watches]; got != want {
-			t.Errorf("%s: %d watches, want %d", what, got, want)
+		r := access.NewRanking(0)
+		if l.Rank(r); r.Rest[access.Watches] != want {
+			t.Errorf("%s: %d watches, want %d", what, r.Rest[access.Watches], want)
 		}
 	}
 	refused(&pb.WatchCreateRequest{Key: []byte("c")}, "permission denied")

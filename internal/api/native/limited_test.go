@@ -28,7 +28,7 @@ func limited(
 	do(s.AddUser("alice", nil, true))
 	do(s.Enable())
 	do(s.SetLimits(access.Holder{Kind: access.OfUser, Name: "alice"}, list))
-	l := api.NewLimiter(func() *access.State { return s })
+	l := api.NewLimiter(func() *access.State { return s }, 9)
 	return l, func(ctx context.Context) context.Context {
 		return api.WithCaller(api.WithLimiter(ctx, l), access.Caller{User: "alice", Revision: 9})
 	}
@@ -99,7 +99,9 @@ func TestLimitedStreamGivesBack(t *testing.T) {
 	l, as := limited(t, access.LimitChange{What: access.Watches, Most: 2})
 	want := func(what string, watches, waiters int64) {
 		t.Helper()
-		has := l.Uses()["alice"].Has
+		r := access.NewRanking(0)
+		l.Rank(r)
+		has := r.Rest
 		if has[access.Watches] != watches || has[access.Waiters] != waiters {
 			t.Errorf("%s: alice has %d watches and %d waiters, want %d and %d", what,
 				has[access.Watches], has[access.Waiters], watches, waiters)

@@ -1,0 +1,35 @@
+package access
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// Goal: the principals that have most are told, whatever the order in which they come, and all
+// portions together are what all have. Method: random portions, beside a list that is sorted.
+func TestRanking(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		most, all := rng.IntN(5), make([]Portion, rng.IntN(12))
+		r, sum := NewRanking(most), int64(0)
+		for _, i := range rng.Perm(len(all)) {
+			all[i] = Portion{fmt.Sprint("u", i), int64(rng.IntN(4))}
+			sum += all[i].Has
+			r.Add(all[i].Principal, Watches, all[i].Has)
+		}
+		all = slices.DeleteFunc(all, func(p Portion) bool { return p.Has == 0 })
+		slices.SortFunc(all, byPortion)
+		want := all[:min(most, len(all))]
+		if got := r.Top[Watches]; !slices.Equal(got, want) {
+			t.Fatalf("seed %d: %v, want %v of %v", seed, got, want, all)
+		}
+		for _, p := range want {
+			sum -= p.Has
+		}
+		if r.Rest[Watches] != sum || r.Rest[Leases] != 0 || len(r.Top[Leases]) != 0 {
+			t.Fatalf("seed %d: the rest is %v, want %d", seed, r.Rest, sum)
+		}
+	}
+}
