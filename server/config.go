@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold.dev/internal/backup/keeper"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
@@ -51,6 +52,8 @@ type Config struct {
 	// Compaction says when old revisions are dropped. Default: after an hour, but
 	// the newest 10,000 are kept.
 	Compaction Compaction
+	// Backup says where backups are kept, and when they are made. Default: nowhere.
+	Backup keeper.Settings
 	// WatchProgressInterval is how often a quiet watch that asked for it is told
 	// the current revision. Default 10 minutes.
 	WatchProgressInterval time.Duration
@@ -322,6 +325,7 @@ func DefaultConfig() Config {
 			MaxKeys:            10_000,
 		},
 		Compaction:            Compaction{Mode: PeriodicCompaction, Period: time.Hour, Revisions: 10_000},
+		Backup:                keeper.DefaultSettings(),
 		WatchProgressInterval: 10 * time.Minute,
 		HTTP:                  HTTP{Gateway: true, UI: uiOn},
 		Logger:                slog.New(slog.DiscardHandler),
@@ -349,7 +353,7 @@ func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtu
 func (c Config) Validate() error {
 	for _, check := range []func() error{
 		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.Limits.check, c.checkCompaction,
-		c.Access.check, c.HTTP.check,
+		c.Access.check, c.HTTP.check, c.Backup.Check,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("%w: %w", ErrConfig, err)

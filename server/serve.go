@@ -84,6 +84,9 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	f.group.start(fail, func() error { s.warnOfMembersOnce(ctx); return nil })
 	f.group.start(fail, func() error { s.node.logins.bindings.Run(ctx); return nil })
 	f.group.start(fail, func() error { return s.publishCaughtUp(ctx) })
+	if s.keeper != nil {
+		f.group.start(fail, func() error { s.keeper.Run(ctx); return nil })
+	}
 	s.cfg.Logger.Info("ready to serve client requests",
 		"name", s.cfg.Name, "version", version.Version,
 		"listen-client-urls", urlStrings(s.cfg.URLs.ListenClient),

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
+	"leasehold.dev/internal/backup/keeper"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/mvcc"
@@ -54,7 +55,8 @@ type Server struct {
 	limits   limits
 	rpcs     *rpcMetrics
 	panics   *listen.Panics
-	audit    *auditor // nil if there is no audit log
+	audit    *auditor       // nil if there is no audit log
+	keeper   *keeper.Keeper // nil if no backups are made
 	ready    chan struct{}
 	stopped  chan struct{}
 	once     sync.Once
@@ -105,6 +107,10 @@ func New(cfg Config) (*Server, error) {
 		s.core.commitDelay.close()
 		return nil, errors.Join(err, disk.Close())
 	}
+	if s.keeper, err = newKeeper(cfg, s.node); err != nil {
+		s.core.commitDelay.close()
+		return nil, errors.Join(err, disk.Close())
+	}
 	s.entrance = newEntrance(s.node)
 	s.peers = newPeers(s, way, b.known)
 	s.core.peers = s.peers
@@ -115,7 +121,7 @@ func New(cfg Config) (*Server, error) {
 	s.core.metrics.watchVersions(s.node)
 	s.core.metrics.watchCaches(s.node)
 	s.core.metrics.watchPeers(s.node)
-	s.core.metrics.registry.MustRegister(s.rpcs, newCertMetrics(&cfg))
+	s.core.metrics.registry.MustRegister(s.rpcs, newCertMetrics(&cfg), backupMetrics{s.keeper})
 	s.core.metrics.watchPanics(s.panics)
 	return s, nil
 }

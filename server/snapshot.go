@@ -60,6 +60,9 @@ type snapshotter struct {
 	version atomic.Uint32
 	index   atomic.Uint64
 	speaks  version.Range // what this member speaks
+	// uncopied is the index after which the log is not in the backups yet; 0 if this member makes
+	// none.
+	uncopied atomic.Uint64
 }
 
 // newest notes which snapshot is the newest.
@@ -126,6 +129,9 @@ func (s *snapshotter) relieve(c *core, full bool) {
 func (s *snapshotter) begin(c *core, tail uint64) {
 	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
 	keep := s.Begin(image.View.Index, tail)
+	if tail > 0 { // else room is needed, or the whole log has to go
+		keep = s.keepUncopied(keep)
+	}
 	s.wg.Go(func() {
 		bytes, err := s.write(image, conf, keep)
 		c.inbox.task(func() {
@@ -136,6 +142,19 @@ func (s *snapshotter) begin(c *core, tail uint64) {
 			s.ended(image.View.Index, err)
 		})
 	})
+}
+
+// maxUncopied is how much of the log is kept, at most, for backups that cannot be made.
+const maxUncopied = 256 << 20
+
+// keepUncopied returns up to which index the log may be dropped, of which keep is one, if it is
+// still to be copied.
+func (s *snapshotter) keepUncopied(keep uint64) uint64 {
+	from := s.uncopied.Load()
+	if from == 0 || from >= keep || s.disk.BytesAfter(from) > maxUncopied {
+		return keep
+	}
+	return from
 }
 
 // ended notes what became of a snapshot. The log is told once, until one is written, why they fail.

@@ -13,5 +13,6 @@ func main() {
 	p := cli.OS()
 	p.Args = serve.Args(os.Args)
 	os.Exit(cli.Main(p, serve.Command(), serve.InitCommand(), serve.DevCommand(),
-		serve.ConfigCommand(), serve.DoctorCommand(), serve.SnapshotCommand(), serve.LogCommand()))
+		serve.ConfigCommand(), serve.DoctorCommand(), serve.SnapshotCommand(), serve.LogCommand(),
+		serve.BackupCommand()))
 }

@@ -72,6 +72,7 @@ func newFlags() *flags {
 		{"Cluster", f.addCluster},
 		{"Leases", f.addLease},
 		{"Limits", f.addLimits},
+		{"Backups", f.addBackup},
 		{"Client security", f.addClientSecurity},
 		{"Peer security", f.addPeerSecurity},
 		{"HTTP and metrics", f.addHTTP},

@@ -111,6 +111,24 @@ func (f *flags) addLimits() {
 		c.WatchProgressInterval, "How often a quiet watch that asked for it is told the revision.")
 }
 
+func (f *flags) addBackup() {
+	b, fs := &f.cfg.Backup, f.fs
+	fs.StringVar(&b.To, "backup-to", "",
+		"Where the member that leads keeps backups: a directory that exists, or "+
+			" s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=NAME. All members are told "+
+			"the same. Default: no backups.")
+	fs.StringVar(&b.Schedule, "backup-schedule", b.Schedule, "When a backup of the whole state is "+
+		"made, as in cron: '0 3 * * *', @hourly, '@every 6h'. Hours are of UTC, or of a zone: "+
+		"'CRON_TZ=Europe/Paris 0 3 * * *'.")
+	fs.IntVar(&b.Keep, "backup-keep", b.Keep,
+		"How many backups of the whole state are kept, with the log since the oldest.")
+	fs.DurationVar(&b.Interval, "backup-log-interval", b.Interval,
+		"How often the log is copied: what is younger can be lost with all members.")
+	fs.StringVar(&b.CredentialsFile, "backup-credentials-file", "",
+		"The keys for a bucket, as in ~/.aws/credentials; it is read again each time. Default: "+
+			"AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN have them.")
+}
+
 func (f *flags) addClientSecurity() {
 	t, fs := &f.cfg.ClientTLS, f.fs
 	fs.StringVar(&t.CertFile, "cert-file", "", "The certificate shown to clients (PEM).")

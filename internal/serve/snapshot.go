@@ -48,10 +48,7 @@ const (
 )
 
 func restoreCommand() *cobra.Command {
-	cfg := server.DefaultConfig()
-	cfg.DataDir = ""
-	var o server.RestoreOptions
-	var r revisionFlags
+	var f restoreFlags
 	c := &cobra.Command{
 		Use:   "restore <filename> --data-dir {output dir} [options]",
 		Short: "Restores a snapshot to a new data directory",
@@ -62,35 +59,20 @@ func restoreCommand() *cobra.Command {
 			if len(args) != 1 {
 				return &wrongArgs{"snapshot restore requires exactly one argument", exitBadArgs}
 			}
-			if err := r.apply(&o, c.Flags().Changed); err != nil {
+			if err := f.complete(c.Flags().Changed); err != nil {
 				return err
 			}
-			if cfg.DataDir == "" {
-				cfg.DataDir = cfg.Name + ".leasehold"
-			}
-			if err := restoreFile(args[0], cfg, o); err != nil {
+			if err := restoreFile(args[0], f.cfg, f.options); err != nil {
 				return err
 			}
-			tellRestored(c.ErrOrStderr(), args[0], cfg)
+			tellRestored(c.ErrOrStderr(), args[0], f.cfg)
 			return nil
 		},
 	}
 	fs := c.Flags()
-	fs.StringVar(&cfg.DataDir, "data-dir", "", "path to the output data directory "+
-		"(default NAME.leasehold)")
-	fs.StringVar(&cfg.Name, "name", cfg.Name, "human-readable name for this member")
-	addValue(fs, members{&cfg.Cluster.Initial}, "initial-cluster",
-		"members of the new cluster, NAME=URL (default this member alone)")
-	addValue(fs, urls{&cfg.URLs.AdvertisePeer}, "initial-advertise-peer-urls",
-		"this member's peer URLs, to advertise to the rest of the cluster")
-	fs.StringVar(&cfg.Cluster.Token, "initial-cluster-token", cfg.Cluster.Token,
-		"token of the new cluster")
-	fs.BoolVar(&o.SkipHash, "skip-hash-check", false,
+	f.register(fs)
+	fs.BoolVar(&f.options.SkipHash, "skip-hash-check", false,
 		"accept a snapshot whose SHA-256 is missing or wrong")
-	fs.Uint64Var(&r.bump, "bump-revision", 0, "how much to increase the latest revision; 0 keeps "+
-		"it, and the history (default beyond every revision that clients can have seen)")
-	fs.BoolVar(&r.mark, "mark-compacted", false, "compact at the increased revision, so that "+
-		"watches begin anew (done whenever the revision is increased)")
 	for _, name := range []string{"wal-dir", "initial-memory-map-size"} {
 		fs.String(name, "", "")
 		// Only a pflag without the name fails here.
@@ -98,6 +80,39 @@ func restoreCommand() *cobra.Command {
 		_ = fs.MarkDeprecated(name, "it has no meaning for leasehold and is ignored")
 	}
 	return c
+}
+
+// restoreFlags are the flags of all commands that make a data directory of a backup.
+type restoreFlags struct {
+	cfg      server.Config
+	options  server.RestoreOptions
+	revision revisionFlags
+}
+
+func (f *restoreFlags) register(fs *pflag.FlagSet) {
+	f.cfg = server.DefaultConfig()
+	c := &f.cfg
+	fs.StringVar(&c.DataDir, "data-dir", "", "path to the output data directory "+
+		"(default NAME.leasehold)")
+	fs.StringVar(&c.Name, "name", c.Name, "human-readable name for this member")
+	addValue(fs, members{&c.Cluster.Initial}, "initial-cluster",
+		"members of the new cluster, NAME=URL (default this member alone)")
+	addValue(fs, urls{&c.URLs.AdvertisePeer}, "initial-advertise-peer-urls",
+		"this member's peer URLs, to advertise to the rest of the cluster")
+	fs.StringVar(&c.Cluster.Token, "initial-cluster-token", c.Cluster.Token,
+		"token of the new cluster")
+	fs.Uint64Var(&f.revision.bump, "bump-revision", 0, "how much to increase the latest revision; "+
+		"0 keeps it, and the history (default beyond every revision that clients can have seen)")
+	fs.BoolVar(&f.revision.mark, "mark-compacted", false, "compact at the increased revision, so "+
+		"that watches begin anew (done whenever the revision is increased)")
+}
+
+// complete fills in what was not given, and refuses what does not go together.
+func (f *restoreFlags) complete(given func(name string) bool) error {
+	if f.cfg.DataDir == "" {
+		f.cfg.DataDir = f.cfg.Name + ".leasehold"
+	}
+	return f.revision.apply(&f.options, given)
 }
 
 // tellRestored tells what was restored, and how to go on. The addresses are stored: flags of
@@ -160,10 +175,14 @@ func restoreFile(path string, cfg server.Config, o server.RestoreOptions) error 
 		return err
 	}
 	defer f.Close()
-	err = server.Restore(f, cfg, o)
+	return notRestored(path, server.Restore(f, cfg, o), cfg)
+}
+
+// notRestored says why a backup was not restored.
+func notRestored(from string, err error, cfg server.Config) error {
 	switch {
 	case errors.Is(err, server.ErrBackup), errors.Is(err, encoding.ErrNewer):
-		return unreadable(path, err)
+		return unreadable(from, err)
 	case errors.Is(err, server.ErrNotEmpty):
 		return fmt.Errorf("data-dir %q not empty or could not be read", cfg.DataDir)
 	}

@@ -312,6 +312,14 @@ func (d *Disk) LogBytes() uint64 {
 	return d.log.bytesAfter(d.snap.index)
 }
 
+// BytesAfter returns the encoded size of the entries after an index, give or take 64 KiB. It never
+// reads the disk.
+func (d *Disk) BytesAfter(index uint64) uint64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.log.bytesAfter(index)
+}
+
 // SnapshotBytes returns the size of the newest snapshot, 0 if there is none. It never reads the
 // disk.
 func (d *Disk) SnapshotBytes() uint64 {

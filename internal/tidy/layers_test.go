@@ -18,7 +18,7 @@ var house = [][]string{
 		"internal/bubble",
 	},
 	{"internal/cli", "internal/serve"},
-	{"internal/load", "internal/draw"},
+	{"internal/load", "internal/draw", "internal/rewind"},
 	{"server"},
 	{"internal/api/etcd", "internal/api/native", "internal/api/web", "internal/api/ui"},
 	{"internal/sim"},

@@ -30,6 +30,7 @@ type member struct {
 	ns        string // network namespace, or "" on loopback
 	dial      dialer // how clients reach it; nil on loopback
 	args      []string
+	extra     []string         // arguments beside those that all members have
 	binary    string           // of another release than the one that is tested; or ""
 	admin     *clientv3.Client // of the tests themselves
 
@@ -59,6 +60,7 @@ func (m *member) configure(cluster, state, token string) {
 		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
 		"--initial-cluster", cluster, "--initial-cluster-state", state,
 		"--initial-cluster-token", token)
+	m.args = append(m.args, m.extra...)
 }
 
 // launch starts the process and does not wait for anything.

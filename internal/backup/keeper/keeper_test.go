@@ -1,0 +1,351 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/backup/target"
+)
+
+// A leader that finds nothing makes a backup of the whole state at once and copies the log from
+// there on; a follower does nothing.
+func TestBegin(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		_, follower := w.member(2, false)
+		m, k := w.member(1, true)
+		w.pass(every)
+		w.raft.write(5, 1)
+		w.pass(2 * every)
+		fulls := w.fulls()
+		if len(fulls) != 1 || fulls[0].Index != 10 || fulls[0].Revision != 1011 {
+			t.Fatalf("%+v", fulls)
+		}
+		w.whole(fulls[0], 15)
+		s := k.Stats()
+		if s.Fulls != 1 || s.Copied != 5 || s.Gaps != 0 || s.Lag != 0 || s.LastFull.IsZero() ||
+			s.Due.Minute() != 0 || !s.Due.After(s.LastFull) || m.keeps() != 15 {
+			t.Errorf("%+v, keeps %d", s, m.keeps())
+		}
+		if s := follower.Stats(); s.Fulls+s.Copied != 0 || !s.LastFull.IsZero() {
+			t.Errorf("a follower: %+v", s)
+		}
+	})
+}
+
+// Backups of the whole state come by the schedule. Of older ones, and of the log before them, only
+// what is to be kept stays.
+func TestSchedule(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		_, k := w.member(1, true, func(c *Config) { c.Every = 10 * time.Second })
+		for range 300 {
+			w.raft.write(1, 1)
+			w.pass(time.Minute)
+		}
+		fulls := w.fulls()
+		if len(fulls) != 2 || fulls[1].Time.Sub(fulls[0].Time) != time.Hour ||
+			fulls[1].Time.Truncate(time.Hour) != fulls[1].Time {
+			t.Fatalf("%+v", fulls)
+		}
+		w.whole(fulls[0], 310)
+		c, _ := w.target.catalog(t)
+		for _, p := range c.Pieces {
+			if p.Last.Index <= fulls[0].Index {
+				t.Errorf("a piece that nothing needs: %+v", p)
+			}
+		}
+		if s := k.Stats(); s.Fulls != 6 || s.Copied != 299 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// The next leader goes on where the copy of the one before ends, although both may copy a while.
+func TestNextLeader(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.member(1, true)
+		b, k := w.member(2, false)
+		w.pass(every)
+		w.raft.write(20, 1)
+		w.pass(every)
+		w.raft.write(20, 1) // which a may not copy any more
+		a.lead(false)
+		w.raft.write(5, 2)
+		w.pass(every)
+		w.raft.write(20, 2)
+		b.lead(true)
+		w.pass(2 * every)
+		a.lead(true) // it believes so
+		w.raft.write(20, 2)
+		w.pass(2 * every)
+		w.whole(w.fulls()[0], 95)
+		if s := k.Stats(); len(w.fulls()) != 1 || s.Gaps != 0 || s.Copied == 0 {
+			t.Errorf("%+v, %d of the whole state", s, len(w.fulls()))
+		}
+		if a.lead(false); b.keeps() != 95 {
+			t.Errorf("b keeps the log after %d", b.keeps())
+		}
+		w.pass(2 * every)
+		if a.keeps() != 0 {
+			t.Errorf("a keeps the log after %d", a.keeps())
+		}
+	})
+}
+
+// A leader that makes a backup of the whole state, and stops to lead before it has copied the log
+// so far, leaves no gap: the next leader copies from where the log ends.
+func TestFullBeforeLog(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.member(1, true)
+		w.pass(every)
+		w.raft.write(5, 1)
+		w.pass(2 * every)
+		a.lead(false)
+		w.pass(2 * every)
+		w.raft.write(5, 1)
+		name := backup.FullName(backup.Place{Index: 18, Term: 1}, 1019, time.Now())
+		if err := w.target.Put(t.Context(), target.Bytes(name, []byte("state"))); err != nil {
+			t.Fatal(err)
+		}
+		_, k := w.member(2, true)
+		w.pass(2 * every)
+		fulls := w.fulls()
+		if s := k.Stats(); len(fulls) != 2 || s.Copied != 5 || s.Gaps != 0 {
+			t.Errorf("%+v, %+v", fulls, s)
+		}
+		w.whole(fulls[0], 20)
+	})
+}
+
+// A leader whose log does not go on where the copy ends says so, and makes a backup of the whole
+// state at once: when the log is cut, when an entry is another one, and when it is shorter.
+func TestGap(t *testing.T) {
+	for name, gap := range map[string]func(w *world, a, b *member){
+		"cut": func(w *world, _, b *member) { w.raft.write(20, 2); b.cut(30) },
+		"another life": func(w *world, _, b *member) {
+			w.raft.mu.Lock()
+			w.raft.terms = w.raft.terms[:18]
+			w.raft.mu.Unlock()
+			w.raft.write(10, 3)
+		},
+		"too short": func(w *world, _, b *member) {
+			w.raft.mu.Lock()
+			w.raft.terms = w.raft.terms[:15]
+			w.raft.mu.Unlock()
+			w.raft.write(1, 3)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a, _ := w.member(1, true)
+				w.pass(every)
+				w.raft.write(10, 1)
+				w.pass(2 * every)
+				a.lead(false)
+				w.pass(2 * every)
+				b, k := w.member(2, false)
+				gap(w, a, b)
+				at := uint64(len(w.raft.terms) - 1)
+				b.lead(true)
+				w.pass(2 * every)
+				w.raft.write(5, 4)
+				w.pass(2 * every)
+				fulls := w.fulls()
+				if len(fulls) != 2 || fulls[1].Index != at || k.Stats().Gaps != 1 {
+					t.Fatalf("%+v, %+v", fulls, k.Stats())
+				}
+				w.whole(fulls[1], at+5)
+				if !strings.Contains(w.log.String(), "has a gap") {
+					t.Errorf("nobody was told:\n%s", w.log)
+				}
+			})
+		})
+	}
+}
+
+// While the target fails, the member goes on, keeps its log, counts and tells once; when the target
+// is back, everything is copied, with the times at which it was committed.
+func TestTargetFails(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		m, k := w.member(1, true)
+		w.pass(every)
+		broken := errors.New("out of order")
+		w.target.failing(func(context.Context, string, string) error { return broken })
+		begin := time.Now()
+		for range 100 {
+			w.raft.write(1, 1)
+			w.pass(6 * time.Second)
+		}
+		s := k.Stats()
+		if lag := s.Lag; lag < 598*time.Second || lag > 600*time.Second || s.LogFailures < 20 ||
+			s.LogFailures > 40 || m.keeps() != 10 {
+			t.Errorf("%+v, keeps %d", s, m.keeps())
+		}
+		w.target.failing(nil)
+		w.pass(mostPause)
+		w.whole(w.fulls()[0], 110)
+		if s := k.Stats(); s.Lag != 0 || m.keeps() != 110 || s.Gaps != 0 {
+			t.Errorf("%+v, keeps %d", s, m.keeps())
+		}
+		_, pieces := w.target.catalog(t)
+		var marks []backup.Mark
+		for _, p := range pieces {
+			marks = append(marks, p.Marks...)
+		}
+		for i, x := range marks {
+			late := time.UnixMilli(x.Milli).Sub(begin) - time.Duration(x.Index-11)*6*time.Second
+			if x.Index != uint64(11+i) || late < 0 || late > every {
+				t.Errorf("entry %d was committed %v after it was", x.Index, late)
+			}
+		}
+		if text := w.log.String(); strings.Count(text, "out of order") != 1 ||
+			!strings.Contains(text, "has succeeded now") {
+			t.Errorf("the log:\n%s", text)
+		}
+	})
+}
+
+// A backup of the whole state that fails is tried again, and is late as long as it fails.
+func TestFullFails(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.target.failing(func(_ context.Context, call, name string) error {
+			if call == "get" && strings.HasPrefix(name, "full/") {
+				return target.ErrDamaged
+			}
+			return nil
+		})
+		_, k := w.member(1, true)
+		w.pass(10 * time.Minute)
+		if s := k.Stats(); s.FullFailures < 10 || s.Fulls != 0 || time.Since(s.Due) < 9*time.Minute {
+			t.Errorf("%+v", s)
+		}
+		w.target.failing(nil)
+		w.pass(mostPause)
+		if s := k.Stats(); s.Fulls != 1 || s.Due.Before(time.Now()) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A target that takes a write and never answers is given up, the copy of the log goes on meanwhile,
+// and the end of the member does not wait for it.
+func TestStall(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.target.failing(func(ctx context.Context, call, name string) error {
+			if call == "put" && strings.HasPrefix(name, "full/") {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		_, k := w.member(1, true)
+		w.raft.write(10, 1)
+		w.pass(stallLimit - time.Second)
+		w.raft.write(10, 1)
+		w.pass(2 * time.Second)
+		if s := k.Stats(); s.FullFailures != 1 || s.Copied < 10 || s.Lag != 0 {
+			t.Errorf("%+v", s)
+		}
+		if text := w.log.String(); !strings.Contains(text, "no byte has passed for 1m0s") {
+			t.Errorf("the log:\n%s", text)
+		}
+		w.stop() // the bubble ends only if all goroutines do
+	})
+}
+
+// Nothing is written into a target of another cluster.
+func TestOtherCluster(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		if err := target.Claim(t.Context(), w.target, 99); err != nil {
+			t.Fatal(err)
+		}
+		_, k := w.member(1, true)
+		w.raft.write(5, 1)
+		w.pass(time.Minute)
+		if c, _ := w.target.catalog(t); len(c.Fulls)+len(c.Pieces)+len(c.Others) > 0 {
+			t.Errorf("%+v", c)
+		}
+		if s := k.Stats(); s.OpenFailures == 0 || s.Lag < 50*time.Second {
+			t.Errorf("%+v", s)
+		}
+		if text := w.log.String(); !strings.Contains(text, "level=ERROR") ||
+			!strings.Contains(text, "another cluster") {
+			t.Errorf("the log:\n%s", text)
+		}
+	})
+}
+
+// A short piece is replaced by a longer one, so objects are few; none is changed, and a piece goes
+// only when what replaces it has been read back.
+func TestPiecesGrow(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.member(1, true)
+		w.pass(every)
+		for range 2*growFor + 10 {
+			w.raft.write(1, 1)
+			w.pass(every)
+		}
+		w.pass(every)
+		c, _ := w.target.catalog(t)
+		if len(c.Pieces) != 3 {
+			t.Errorf("%d pieces", len(c.Pieces))
+		}
+		w.whole(w.fulls()[0], 2*growFor+20)
+		names := slices.Sorted(slices.Values(w.target.deleted))
+		if len(names) != 2*growFor+10-3 || len(slices.Compact(names)) != 2*growFor+10-3 {
+			t.Errorf("%d removed", len(names))
+		}
+	})
+}
+
+// A long log that has gathered is copied in pieces of a bounded size.
+func TestBacklog(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		_, k := w.member(1, true)
+		w.pass(every)
+		w.raft.padded(1 << 20)
+		w.raft.write(20, 1)
+		w.pass(2 * every)
+		c, _ := w.target.catalog(t)
+		if len(c.Pieces) != 3 || k.Stats().Copied != 20 {
+			t.Errorf("%d pieces, %+v", len(c.Pieces), k.Stats())
+		}
+		w.whole(w.fulls()[0], 30)
+		for _, p := range c.Pieces {
+			if p.Bytes > maxPiece+1<<16 {
+				t.Errorf("%d bytes", p.Bytes)
+			}
+		}
+	})
+}
+
+func TestParseSchedule(t *testing.T) {
+	t.Parallel()
+	from := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]string{
+		"0 3 * * *":                       "2026-02-01T03:00:00Z",
+		"@hourly":                         "2026-01-31T13:00:00Z",
+		"@every 90m":                      "2026-01-31T13:30:00Z",
+		"CRON_TZ=Asia/Kolkata 30 0 * * *": "2026-01-31T19:00:00Z",
+	} {
+		s, err := parseSchedule(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if got := s.Next(from).UTC().Format(time.RFC3339); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "not a schedule", "daily": "not a schedule", "61 * * * *": "not a schedule",
+		"* * * * * *": "not a schedule", "0 0 31 2 *": "never comes",
+	} {
+		if _, err := parseSchedule(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

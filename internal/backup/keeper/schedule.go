@@ -1,0 +1,28 @@
+package keeper
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// utc is a schedule whose hours are those of UTC, unless it names a time zone.
+type utc struct{ cron.Schedule }
+
+// Next implements Schedule.
+func (s utc) Next(after time.Time) time.Time { return s.Schedule.Next(after.UTC()) }
+
+// parseSchedule reads a schedule in the form of cron: five fields, or @daily, @every 1h and the
+// like.
+func parseSchedule(text string) (Schedule, error) {
+	s, err := cron.ParseStandard(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a schedule in the form of cron, such as \"0 3 * * *\", "+
+			"@daily or \"@every 6h\": %w", text, err)
+	}
+	if s.Next(time.Unix(0, 0).UTC()).IsZero() {
+		return nil, fmt.Errorf("the schedule %q never comes", text)
+	}
+	return utc{s}, nil
+}

@@ -1,0 +1,278 @@
+package keeper
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/backup/target"
+)
+
+const (
+	// maxPiece is about how large a piece of the log is at most. An entry may be larger.
+	maxPiece = 8 << 20
+	// growTo is how large a piece is when another is begun. As long as it is smaller, it is
+	// written anew with what was added, under another name, and the one before goes: so there are
+	// neither very many objects nor any that change.
+	growTo = 1 << 20
+	// growFor is for how many times it is written.
+	growFor = 240
+)
+
+// tail copies the log while a member leads. It belongs to one goroutine.
+type tail struct {
+	*Keeper
+	full chan backup.Place // asks for a backup of the whole state there or later; capacity 1
+
+	end      backup.Place // of what is copied
+	revision int64        // that the state has there, at least
+	seen     uint64       // the index of the newest mark
+
+	piece   backup.Piece // the newest one
+	bytes   int
+	written int    // how many times
+	name    string // of the object; "" before it is written
+	stale   []string
+}
+
+// open claims the target, and finds where the copy ends.
+func (t *tail) open(ctx context.Context) bool {
+	var c backup.Catalog
+	ok := t.retry(ctx, opening, func() (err error) {
+		t.mark(time.Now())
+		ctx, cancel := context.WithTimeout(ctx, requestLimit)
+		defer cancel()
+		if err := target.Claim(ctx, t.cfg.Target, t.cfg.Cluster); err != nil {
+			return err
+		}
+		c, err = t.catalog(ctx)
+		return err
+	})
+	if !ok {
+		return false
+	}
+	t.stale = c.Superseded()
+	newest, ok := c.Newest()
+	if !ok {
+		t.log.Info("there is no backup of the whole state yet: making one",
+			"target", t.cfg.Target.String())
+		t.restart()
+		return true
+	}
+	t.looked(newest.Time)
+	end, revision := t.resume(&c)
+	t.begin(end, revision)
+	if why := t.gap(end); why != "" {
+		t.gapped(why)
+	} else {
+		t.log.Info("making backups from here on: the copy of the log goes on where it ended",
+			"target", t.cfg.Target.String(), "index", end.Index)
+	}
+	return true
+}
+
+// resume returns where the copy goes on: at the first end of the copied log, after any backup of
+// the whole state, from which the log of this member goes on. The newest of these backups may be
+// of later than that end: its member may have stopped to lead before it had copied so far.
+func (t *tail) resume(c *backup.Catalog) (end backup.Place, revision int64) {
+	for _, f := range c.Fulls {
+		at, last := c.Reach(f.Place)
+		end, revision = at, max(f.Revision, last.Revision)
+		if t.gap(end) == "" {
+			break
+		}
+	}
+	return end, revision
+}
+
+// begin says where the copy goes on.
+func (t *tail) begin(at backup.Place, revision int64) {
+	t.end, t.revision, t.seen = at, revision, at.Index
+	t.piece, t.name, t.bytes, t.written = backup.Piece{}, "", 0, 0
+	if last, ok := t.forget(at.Index); ok {
+		t.seen = last.Index
+	}
+	t.cfg.Source.Keep(at.Index)
+}
+
+// restart begins the copy at the present state, which a backup of the whole state is about to have.
+func (t *tail) restart() {
+	t.begin(t.cfg.Source.Applied())
+	select {
+	case <-t.full: // one of before
+	default:
+	}
+	t.full <- t.end
+}
+
+// gap says why the log of this member does not go on where the copy ends, or "".
+func (t *tail) gap(end backup.Place) string {
+	switch term, ok := t.cfg.Source.TermAt(end.Index); {
+	case !ok:
+		return fmt.Sprintf("this member's log has no entry %d, where the copy ends", end.Index)
+	case term != end.Term:
+		return fmt.Sprintf("entry %d is of term %d, and in the copy of term %d: the cluster has "+
+			"lost what it had and has gone on without it", end.Index, term, end.Term)
+	}
+	return ""
+}
+
+// gapped tells of a gap, and begins anew.
+func (t *tail) gapped(why string) {
+	t.update(func(s *Stats) { s.Gaps++ })
+	from := t.end.Index
+	t.restart()
+	t.log.Warn("the copy of the log has a gap: making a backup of the whole state, from which it "+
+		"goes on; moments in between cannot be restored", "why", why, "from-index", from,
+		"to-index", t.end.Index)
+}
+
+// run copies until ctx ends.
+func (t *tail) run(ctx context.Context) {
+	tick := time.NewTicker(t.cfg.Every)
+	defer tick.Stop()
+	var again time.Time // not before, after a failure
+	pause := time.Duration(0)
+	for {
+		t.mark(time.Now())
+		if !time.Now().Before(again) {
+			if err := t.copy(ctx); ctx.Err() != nil {
+				return
+			} else if err != nil {
+				t.failed(copying, err)
+				pause = min(max(2*pause, leastPause), mostPause)
+				again = time.Now().Add(pause)
+			} else {
+				t.well(copying)
+				pause = 0
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// mark remembers when what is committed now was.
+func (t *tail) mark(now time.Time) {
+	at, _ := t.cfg.Source.Applied()
+	if at.Index <= t.seen {
+		return
+	}
+	t.seen = at.Index
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.marks = append(t.marks, backup.Mark{Index: at.Index, Milli: now.UnixMilli()})
+	if n := len(t.marks); n > maxMarks {
+		thin := t.marks[:0]
+		for i, m := range t.marks {
+			if (n-1-i)%2 == 0 { // so the newest stays
+				thin = append(thin, m)
+			}
+		}
+		t.marks = thin
+	}
+}
+
+// copy copies what was committed up to the newest mark.
+func (t *tail) copy(ctx context.Context) error {
+	for t.end.Index < t.seen {
+		if why := t.gap(t.end); why != "" {
+			t.gapped(why)
+			return nil
+		}
+		if t.bytes >= growTo || t.written >= growFor || len(t.piece.Entries) == 0 {
+			t.piece = backup.Piece{Cluster: t.cfg.Cluster, Previous: t.end}
+			t.bytes, t.written, t.name = 0, 0, ""
+		}
+		entries, err := t.cfg.Source.Entries(t.end.Index+1, t.seen, max(maxPiece-t.bytes, 1))
+		if err != nil {
+			if t.gap(t.end) != "" {
+				continue // the log was cut meanwhile
+			}
+			return err
+		}
+		if err := t.write(ctx, entries); err != nil {
+			return err
+		}
+	}
+	return t.sweep(ctx)
+}
+
+// write writes the newest piece with more entries.
+func (t *tail) write(ctx context.Context, entries []backup.Entry) error {
+	p := t.piece
+	p.Entries = append(p.Entries[:len(p.Entries):len(p.Entries)], entries...)
+	last := p.Last()
+	revision := t.revision
+	if at, r := t.cfg.Source.Applied(); at.Index == last.Index {
+		revision = r
+	}
+	p.Marks = append(p.Marks[:len(p.Marks):len(p.Marks)], t.marksTo(last.Index)...)
+	name := backup.PieceName(backup.PieceInfo{
+		First: p.Previous.Index + 1, Before: p.Previous.Term, Last: last, Revision: revision,
+		Time: time.UnixMilli(p.Marks[len(p.Marks)-1].Milli), Member: t.cfg.Member,
+	})
+	ctx, w := watched(ctx)
+	defer w.stop()
+	c := target.Bytes(name, p.Encode())
+	c.Write = w.passing(c.Write)
+	if err := target.Store(ctx, w.target(t.cfg.Target), c); err != nil {
+		return w.explain(err)
+	}
+	if t.name != "" {
+		t.stale = append(t.stale, t.name)
+	}
+	for i := range entries {
+		t.bytes += len(entries[i].Data) + 16
+	}
+	t.piece, t.name, t.end, t.revision = p, name, last, revision
+	t.written++
+	t.cfg.Source.Keep(last.Index)
+	t.update(func(s *Stats) { s.Copied += uint64(len(entries)) })
+	t.forget(last.Index)
+	return nil
+}
+
+// forget drops the marks up to an index, which is copied. It returns the newest that is left.
+func (t *tail) forget(index uint64) (newest backup.Mark, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.marks) > 0 && t.marks[0].Index <= index {
+		t.marks = t.marks[1:]
+	}
+	if n := len(t.marks); n > 0 {
+		return t.marks[n-1], true
+	}
+	return backup.Mark{}, false
+}
+
+// marksTo returns the marks up to an index, of which the last is at the index.
+func (t *tail) marksTo(index uint64) (out []backup.Mark) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, m := range t.marks {
+		if m.Index >= index {
+			return append(out, backup.Mark{Index: index, Milli: m.Milli})
+		}
+		out = append(out, m)
+	}
+	panic("keeper: entries were copied before they were committed")
+}
+
+// sweep removes what longer pieces have replaced.
+func (t *tail) sweep(ctx context.Context) error {
+	for len(t.stale) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, requestLimit)
+		err := t.cfg.Target.Delete(ctx, t.stale[0])
+		cancel()
+		if err != nil {
+			return fmt.Errorf("remove %s: %w", t.stale[0], err)
+		}
+		t.stale = t.stale[1:]
+	}
+	return nil
+}

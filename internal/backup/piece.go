@@ -1,0 +1,130 @@
+package backup
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"leasehold.dev/internal/encoding"
+)
+
+// A piece of a copied log is the magic line, a record, and the SHA-256 of all that. Its version is
+// in the magic line.
+const pieceMagic = "leasehold log 1\n"
+
+var pieceFormat = encoding.Format{Name: "a piece of a log", Version: 1, Corrupt: ErrNotWhole}
+
+// Place is where a log stands after one of its entries. Two logs with the same entry at a place
+// have the same entries before it.
+type Place struct{ Index, Term uint64 }
+
+// Entry is an entry of a log. Its index follows from where it stands in a [Piece].
+type Entry struct {
+	Term uint64
+	Type byte // as Raft counts them: 0 commands, 2 a change of the members
+	Data []byte
+}
+
+// Mark says that the entries up to an index were committed at a time, in milliseconds since 1970,
+// by the clock of the member that copied them.
+type Mark struct {
+	Index uint64
+	Milli int64
+}
+
+// Piece is a part of the log of a cluster.
+//
+// Invariant: the indexes of Marks rise, and that of the last one is Last.
+type Piece struct {
+	Cluster  uint64
+	Previous Place // before the first entry
+	Marks    []Mark
+	Entries  []Entry
+}
+
+// Last returns where the log stands after the piece.
+func (p *Piece) Last() Place {
+	n := len(p.Entries)
+	if n == 0 {
+		return p.Previous
+	}
+	return Place{p.Previous.Index + uint64(n), p.Entries[n-1].Term}
+}
+
+// TermAt returns the term of the entry at an index, or of the one before the piece.
+func (p *Piece) TermAt(index uint64) (term uint64, ok bool) {
+	switch at := index - p.Previous.Index; {
+	case index < p.Previous.Index || at > uint64(len(p.Entries)):
+		return 0, false
+	case at == 0:
+		return p.Previous.Term, true
+	default:
+		return p.Entries[at-1].Term, true
+	}
+}
+
+// Encode returns the piece as it is stored.
+func (p *Piece) Encode() []byte {
+	size := len(pieceMagic) + 64 + 16*len(p.Marks) + sha256.Size
+	for i := range p.Entries {
+		size += len(p.Entries[i].Data) + 16
+	}
+	b := append(make([]byte, 0, size), pieceMagic...)
+	b = binary.BigEndian.AppendUint64(b, p.Cluster)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, p.Previous.Index), p.Previous.Term)
+	b = encoding.AppendList(b, p.Marks, func(b []byte, m Mark) []byte {
+		return binary.AppendVarint(binary.AppendUvarint(b, m.Index), m.Milli)
+	})
+	b = encoding.AppendList(b, p.Entries, func(b []byte, e Entry) []byte {
+		return encoding.AppendBytes(binary.AppendUvarint(append(b, e.Type), e.Term), e.Data)
+	})
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...)
+}
+
+// DecodePiece returns what Encode wrote. The entries lie in b.
+func DecodePiece(b []byte) (Piece, error) {
+	if line, _, _ := bytes.Cut(b, []byte("\n")); string(line)+"\n" != pieceMagic {
+		line = line[:min(len(line), len(pieceMagic)+8)]
+		if v, ok := strings.CutPrefix(string(line), "leasehold log "); ok && isNumber(v) {
+			return Piece{}, fmt.Errorf("%w: it begins with %q", encoding.ErrNewer, line)
+		}
+		return Piece{}, fmt.Errorf("%w: it does not begin with %q", ErrNotWhole, pieceMagic)
+	}
+	at := len(b) - sha256.Size
+	if at < len(pieceMagic) {
+		return Piece{}, fmt.Errorf("%w: it ends early, after %d bytes", ErrNotWhole, len(b))
+	}
+	if sum := sha256.Sum256(b[:at]); !bytes.Equal(sum[:], b[at:]) {
+		return Piece{}, fmt.Errorf("%w: the SHA-256 at its end does not match", ErrNotWhole)
+	}
+	d := pieceFormat.Decoder(1, b[len(pieceMagic):at])
+	p := Piece{Cluster: d.Uint64(), Previous: Place{d.Uvarint(), d.Uvarint()}}
+	p.Marks = encoding.List(&d, func() Mark { return Mark{d.Uvarint(), d.Varint()} })
+	p.Entries = encoding.List(&d, func() Entry {
+		return Entry{Type: d.Byte(), Term: d.Uvarint(), Data: d.View()}
+	})
+	if err := d.End(); err != nil {
+		return Piece{}, err
+	}
+	return p, p.check()
+}
+
+// check finds what Encode never writes.
+func (p *Piece) check() error {
+	before := p.Previous.Index
+	for _, m := range p.Marks {
+		if m.Index <= before {
+			return fmt.Errorf("%w: the times of its entries are out of order", ErrNotWhole)
+		}
+		before = m.Index
+	}
+	if len(p.Entries) == 0 || before != p.Last().Index {
+		return fmt.Errorf("%w: it does not say when its last entry was committed", ErrNotWhole)
+	}
+	return nil
+}
+
+func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

@@ -1,0 +1,101 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"leasehold.dev/internal/backup"
+)
+
+// detached is a target whose calls a context ends even if the operating system does not return
+// from them, as happens when the server of a network file system is gone. What hangs stays behind,
+// a few calls at most: then others fail at once.
+type detached struct {
+	Target
+	places chan struct{}
+}
+
+// mostHanging is how many calls may hang.
+const mostHanging = 8
+
+func detach(t Target) *detached { return &detached{t, make(chan struct{}, mostHanging)} }
+
+var errHanging = errors.New("the file system does not answer")
+
+// aside calls f on a goroutine of its own, and does not wait longer than ctx lasts.
+func aside[T any](ctx context.Context, d *detached, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	var none T
+	select {
+	case d.places <- struct{}{}:
+	default:
+		return none, fmt.Errorf("%s: %w", d.Target, errHanging)
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		<-d.places
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, fmt.Errorf("%s: %w", d.Target, context.Cause(ctx))
+	}
+}
+
+// Put implements Target.
+func (d *detached) Put(ctx context.Context, c Content) error {
+	_, err := aside(ctx, d, func() (struct{}, error) { return struct{}{}, d.Target.Put(ctx, c) })
+	return err
+}
+
+// Get implements Target.
+func (d *detached) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	r, err := aside(ctx, d, func() (io.ReadCloser, error) { return d.Target.Get(ctx, name) })
+	if err != nil {
+		return nil, err
+	}
+	return &detachedReader{ctx, d, r}, nil
+}
+
+// List implements Target.
+func (d *detached) List(ctx context.Context) ([]backup.Object, error) {
+	return aside(ctx, d, func() ([]backup.Object, error) { return d.Target.List(ctx) })
+}
+
+// Delete implements Target.
+func (d *detached) Delete(ctx context.Context, name string) error {
+	_, err := aside(ctx, d, func() (struct{}, error) {
+		return struct{}{}, d.Target.Delete(ctx, name)
+	})
+	return err
+}
+
+type detachedReader struct {
+	ctx context.Context
+	d   *detached
+	r   io.ReadCloser
+}
+
+// Read implements io.Reader. What hangs may still write into a buffer of its own, not into p.
+func (r *detachedReader) Read(p []byte) (int, error) {
+	b, err := aside(r.ctx, r.d, func() ([]byte, error) {
+		b := make([]byte, len(p))
+		n, err := r.r.Read(b)
+		return b[:n], err
+	})
+	return copy(p, b), err
+}
+
+// Close implements io.Closer. Nothing is lost if it hangs: nobody writes through this.
+func (r *detachedReader) Close() error {
+	go func() { _ = r.r.Close() }()
+	return nil
+}

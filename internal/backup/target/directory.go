@@ -1,0 +1,149 @@
+package target
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"leasehold.dev/internal/backup"
+)
+
+// directory keeps objects as files. What is being written has a name of its own until it is on
+// disk, so what is seen is whole.
+type directory struct{ root string }
+
+func newDirectory(root string) *directory { return &directory{filepath.Clean(root)} }
+
+// String implements Target.
+func (d *directory) String() string { return d.root }
+
+func (d *directory) path(name string) string {
+	return filepath.Join(d.root, filepath.FromSlash(name))
+}
+
+// exists refuses a directory that is not there: a disk that is not mounted must not be taken for
+// an empty one.
+func (d *directory) exists() error {
+	info, err := os.Stat(d.root)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no directory %s; make it, or mount what belongs there", d.root)
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a directory", d.root)
+	}
+	return nil
+}
+
+// Put implements Target.
+func (d *directory) Put(ctx context.Context, c Content) (err error) {
+	if err := d.exists(); err != nil {
+		return err
+	}
+	to := d.path(c.Name)
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	part := to + backup.PartSuffix
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(part)
+		}
+	}()
+	w := bufio.NewWriterSize(f, 1<<20)
+	err = c.Write(&whileLasting{ctx, w})
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(part, to); err != nil {
+		return err
+	}
+	return syncDirectory(filepath.Dir(to))
+}
+
+func syncDirectory(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// whileLasting writes until a context ends.
+type whileLasting struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+// Write implements io.Writer.
+func (w *whileLasting) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.w.Write(p)
+}
+
+// Get implements Target.
+func (d *directory) Get(_ context.Context, name string) (io.ReadCloser, error) {
+	if err := d.exists(); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(d.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, d.path(name))
+	}
+	return f, err
+}
+
+// List implements Target. It looks only where objects are.
+func (d *directory) List(ctx context.Context) ([]backup.Object, error) {
+	if err := d.exists(); err != nil {
+		return nil, err
+	}
+	var all []backup.Object
+	for _, below := range []string{"", "full", "log"} {
+		entries, err := os.ReadDir(d.path(below))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+				continue // removed meanwhile, or none of ours
+			}
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, backup.Object{Name: path.Join(below, e.Name()), Bytes: info.Size()})
+		}
+	}
+	return all, ctx.Err()
+}
+
+// Delete implements Target.
+func (d *directory) Delete(_ context.Context, name string) error {
+	if err := os.Remove(d.path(name)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

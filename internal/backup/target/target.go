@@ -1,0 +1,199 @@
+// Package target is where backups are kept: a directory, or a bucket of an object store that speaks
+// S3. It knows of objects, which have names and bytes, and not what is in them.
+//
+// A target is safe for concurrent use, as long as no two goroutines write one name at a time.
+package target
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+
+	"leasehold.dev/internal/backup"
+)
+
+// These errors are wrapped by those of any target.
+var (
+	// ErrNotFound means that a target has no object of a name.
+	ErrNotFound = errors.New("target: there is no such object")
+	// ErrDamaged means that what was read back is not what was written.
+	ErrDamaged = errors.New("target: what was read back is not what was written")
+	// errURL means that a text is not the name of a target.
+	errURL = errors.New("not a target for backups")
+)
+
+// Target keeps objects.
+type Target interface {
+	// Put writes an object, which write gives the bytes of. It appears whole or not at all.
+	Put(ctx context.Context, c Content) error
+	// Get reads an object.
+	Get(ctx context.Context, name string) (io.ReadCloser, error)
+	// List returns all objects, in any order.
+	List(ctx context.Context) ([]backup.Object, error)
+	// Delete removes an object. That it is not there is no error.
+	Delete(ctx context.Context, name string) error
+	// String says for people where it is.
+	String() string
+}
+
+// Content is an object that is to be written.
+type Content struct {
+	Name  string
+	Bytes int64
+	Sum   [sha256.Size]byte
+	// Write writes the bytes, the same ones at each call.
+	Write func(io.Writer) error
+}
+
+// Bytes returns the content of an object that is in memory.
+func Bytes(name string, b []byte) Content {
+	return Content{name, int64(len(b)), sha256.Sum256(b), func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	}}
+}
+
+// Options say what the name of a target does not.
+type Options struct {
+	// CredentialsFile is a file in the form of AWS's, with the section "default", or "": then the
+	// variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN have them.
+	CredentialsFile string
+	// Getenv reads a variable; nil is os.Getenv.
+	Getenv func(string) string
+}
+
+// Open returns the target of a name: a path, file:///path, or s3://bucket/prefix with the
+// parameters endpoint and region. It does no I/O.
+func Open(name string, o Options) (Target, error) {
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	if !strings.Contains(name, "://") {
+		if name == "" {
+			return nil, fmt.Errorf("%w: it is empty; give a directory, or s3://BUCKET/PREFIX", errURL)
+		}
+		return detach(newDirectory(name)), nil
+	}
+	u, err := url.Parse(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", errURL, withoutSecrets(err, name))
+	}
+	switch u.Scheme {
+	case "file":
+		if u.Host != "" || u.Path == "" || u.RawQuery != "" {
+			return nil, fmt.Errorf("%w: %q; write file:///DIRECTORY", errURL, u.Redacted())
+		}
+		return detach(newDirectory(u.Path)), nil
+	case "s3":
+		return newBucket(u, o)
+	}
+	return nil, fmt.Errorf("%w: %q; it is a directory, file:///DIRECTORY, or s3://BUCKET/PREFIX",
+		errURL, u.Redacted())
+}
+
+// withoutSecrets returns why a URL cannot be read, without the URL.
+func withoutSecrets(err error, name string) string {
+	var e *url.Error
+	if errors.As(err, &e) {
+		err = e.Err
+	}
+	scheme, _, _ := strings.Cut(name, "://")
+	return fmt.Sprintf("the URL %s://... cannot be read: %v", scheme, err)
+}
+
+// Store writes an object, reads it back, and compares. What is wrong is removed, as well as that
+// can be done.
+func Store(ctx context.Context, t Target, c Content) error {
+	if err := t.Put(ctx, c); err != nil {
+		return fmt.Errorf("write %s: %w", c.Name, err)
+	}
+	err := check(ctx, t, &c)
+	if errors.Is(err, ErrDamaged) {
+		err = errors.Join(err, t.Delete(ctx, c.Name))
+	}
+	return err
+}
+
+// check reads an object back.
+func check(ctx context.Context, t Target, c *Content) error {
+	r, err := t.Get(ctx, c.Name)
+	if err != nil {
+		return fmt.Errorf("read %s back: %w", c.Name, err)
+	}
+	defer r.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, r)
+	if err != nil {
+		return fmt.Errorf("read %s back: %w", c.Name, err)
+	}
+	if n != c.Bytes || [sha256.Size]byte(sum.Sum(nil)) != c.Sum {
+		return fmt.Errorf("%s: %w: %d bytes of %d", c.Name, ErrDamaged, n, c.Bytes)
+	}
+	return nil
+}
+
+// Load reads an object into memory.
+func Load(ctx context.Context, t Target, name string) ([]byte, error) {
+	r, err := t.Get(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return b, nil
+}
+
+// Catalog lists what a target has.
+func Catalog(ctx context.Context, t Target) (backup.Catalog, error) {
+	objects, err := t.List(ctx)
+	if err != nil {
+		return backup.Catalog{}, fmt.Errorf("list %s: %w", t, err)
+	}
+	return backup.Catalogue(objects), nil
+}
+
+// Cluster returns of which cluster the backups of a target are; [ErrNotFound] if it has none.
+func Cluster(ctx context.Context, t Target) (uint64, error) {
+	b, err := Load(ctx, t, backup.ManifestName)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", t, err)
+	}
+	return backup.ReadManifest(b)
+}
+
+// Claim makes a target that of a cluster, unless it is that of another: [backup.ErrOtherCluster].
+func Claim(ctx context.Context, t Target, cluster uint64) error {
+	owner, err := Cluster(ctx, t)
+	if errors.Is(err, ErrNotFound) {
+		c, err := Catalog(ctx, t)
+		if err != nil {
+			return err
+		}
+		if len(c.Fulls)+len(c.Pieces) > 0 {
+			return fmt.Errorf("%s has backups but no %s, which says of which cluster they are; "+
+				"use another directory or prefix", t, backup.ManifestName)
+		}
+		if err := t.Put(ctx, Bytes(backup.ManifestName, backup.Manifest(cluster))); err != nil {
+			return fmt.Errorf("%s: write %s: %w", t, backup.ManifestName, err)
+		}
+		// Of two clusters that claim it at a time the second to write has it.
+		if owner, err = Cluster(ctx, t); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	if owner != cluster {
+		return fmt.Errorf("%w: %s is of cluster %016x, and this one is %016x; use another directory "+
+			"or prefix", backup.ErrOtherCluster, t, owner, cluster)
+	}
+	return nil
+}

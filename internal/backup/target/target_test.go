@@ -1,0 +1,432 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"leasehold.dev/internal/backup"
+)
+
+const (
+	testID     = "AKIDTEST"
+	testSecret = "never-show-this-secret"
+)
+
+// fakeS3 serves S3 over HTTP with a bucket "b" until the test ends. What meddle answers, if it is
+// set and returns true, the store does not see.
+type fakeS3 struct {
+	url     string
+	meddle  atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
+	puts    atomic.Int64
+	pageOf2 atomic.Bool
+}
+
+func newFakeS3(t *testing.T) *fakeS3 {
+	t.Helper()
+	store := s3mem.New()
+	if err := store.CreateBucket("b"); err != nil {
+		t.Fatal(err)
+	}
+	f := new(fakeS3)
+	inner := gofakes3.New(store).Server()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !signedBy(r, testID, testSecret) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `<Error><Code>SignatureDoesNotMatch</Code></Error>`)
+			return
+		}
+		if r.Method == http.MethodPut {
+			f.puts.Add(1)
+		}
+		if m := f.meddle.Load(); m != nil && (*m)(w, r) {
+			return
+		}
+		if f.pageOf2.Load() && r.URL.Query().Has("list-type") {
+			q := r.URL.Query()
+			q.Set("max-keys", "2")
+			r.URL.RawQuery = q.Encode()
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	f.url = server.URL
+	return f
+}
+
+var authorization = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=([^/]*)/(\S*), ?` +
+	`SignedHeaders=([^,]*), ?Signature=([0-9a-f]*)$`)
+
+// signedBy checks the signature of a request, as Amazon's "Signature Version 4" says.
+func signedBy(r *http.Request, id, secret string) bool {
+	m := authorization.FindStringSubmatch(r.Header.Get("Authorization"))
+	if m == nil || m[1] != id {
+		return false
+	}
+	canonical := r.Method + "\n" + r.URL.EscapedPath() + "\n" + r.URL.RawQuery + "\n"
+	for name := range strings.SplitSeq(m[3], ";") {
+		value := r.Header.Get(name)
+		if name == "host" {
+			value = r.Host
+		}
+		canonical += name + ":" + strings.TrimSpace(value) + "\n"
+	}
+	canonical += "\n" + m[3] + "\n" + r.Header.Get("X-Amz-Content-Sha256")
+	sum := sha256.Sum256([]byte(canonical))
+	key := []byte("AWS4" + secret)
+	mac := func(text string) []byte {
+		h := hmac.New(sha256.New, key)
+		h.Write([]byte(text))
+		return h.Sum(nil)
+	}
+	for part := range strings.SplitSeq(m[2], "/") {
+		key = mac(part)
+	}
+	return hex.EncodeToString(mac("AWS4-HMAC-SHA256\n"+r.Header.Get("X-Amz-Date")+"\n"+m[2]+"\n"+
+		hex.EncodeToString(sum[:]))) == m[4]
+}
+
+// open returns the target of the server.
+func (f *fakeS3) open(t *testing.T, prefix string) Target {
+	t.Helper()
+	x, err := Open("s3://b/"+prefix+"?endpoint="+f.url, Options{Getenv: env(testID, testSecret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func env(id, secret string) func(string) string {
+	return func(name string) string {
+		return map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret}[name]
+	}
+}
+
+// both runs a test with a directory and with a bucket.
+func both(t *testing.T, test func(*testing.T, Target)) {
+	t.Run("directory", func(t *testing.T) {
+		t.Parallel()
+		x, err := Open("file://"+t.TempDir(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, x)
+	})
+	t.Run("bucket", func(t *testing.T) {
+		t.Parallel()
+		f := newFakeS3(t)
+		f.pageOf2.Store(true)
+		test(t, f.open(t, "some/prefix"))
+	})
+}
+
+// Objects are read as they were written, listed, replaced and removed.
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, x Target) {
+		ctx := t.Context()
+		big := bytes.Repeat([]byte("0123456789"), 300_000)
+		want := map[string][]byte{
+			"leasehold.json": []byte("{}"), "full/a.backup": big, "log/a.log": {1}, "log/b.log": {},
+			"log/c.log": []byte("old"),
+		}
+		for name, b := range want {
+			if err := Store(ctx, x, Bytes(name, b)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want["log/c.log"] = []byte("new")
+		if err := Store(ctx, x, Bytes("log/c.log", want["log/c.log"])); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(x.Delete(ctx, "log/a.log"), x.Delete(ctx, "log/a.log")); err != nil {
+			t.Fatal(err)
+		}
+		delete(want, "log/a.log")
+		objects, err := x.List(ctx)
+		if err != nil || len(objects) != len(want) {
+			t.Fatalf("%v, %v", objects, err)
+		}
+		for _, o := range objects {
+			got, err := Load(ctx, x, o.Name)
+			if err != nil || o.Bytes != int64(len(got)) || !bytes.Equal(got, want[o.Name]) {
+				t.Errorf("%s: %d of %d bytes, %v", o.Name, len(got), o.Bytes, err)
+			}
+		}
+		if _, err := Load(ctx, x, "log/a.log"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("an object that was removed: %v", err)
+		}
+	})
+}
+
+// A write that fails in the middle leaves nothing under its name.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, x Target) {
+		c := Bytes("log/a.log", bytes.Repeat([]byte("x"), 1<<20))
+		whole := c.Write
+		c.Write = func(w io.Writer) error {
+			_ = whole(&onlySome{w, 1 << 19})
+			return errors.New("cut off")
+		}
+		if err := Store(t.Context(), x, c); err == nil || !strings.Contains(err.Error(), "cut off") {
+			t.Errorf("%v", err)
+		}
+		if objects, err := x.List(t.Context()); err != nil || len(objects) > 0 {
+			t.Errorf("%v, %v", objects, err)
+		}
+	})
+}
+
+// onlySome takes some bytes and then fails.
+type onlySome struct {
+	w    io.Writer
+	left int
+}
+
+func (w *onlySome) Write(p []byte) (int, error) {
+	n := min(len(p), w.left)
+	w.left -= n
+	if n < len(p) {
+		return n, errors.New("full")
+	}
+	return w.w.Write(p[:n])
+}
+
+// A target belongs to the cluster that came first.
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, x Target) {
+		ctx := t.Context()
+		if _, err := Cluster(ctx, x); !errors.Is(err, ErrNotFound) {
+			t.Errorf("before: %v", err)
+		}
+		if err := errors.Join(Claim(ctx, x, 7), Claim(ctx, x, 7)); err != nil {
+			t.Error(err)
+		}
+		if id, err := Cluster(ctx, x); id != 7 || err != nil {
+			t.Errorf("%d, %v", id, err)
+		}
+		err := Claim(ctx, x, 8)
+		if !errors.Is(err, backup.ErrOtherCluster) ||
+			!strings.Contains(err.Error(), "0000000000000007") {
+			t.Errorf("of another cluster: %v", err)
+		}
+		name := backup.FullName(backup.Place{Index: 1, Term: 1}, 1, testTime)
+		if err := errors.Join(x.Delete(ctx, backup.ManifestName),
+			Store(ctx, x, Bytes(name, []byte("x")))); err != nil {
+			t.Fatal(err)
+		}
+		if err := Claim(ctx, x, 7); err == nil || !strings.Contains(err.Error(), "no leasehold.json") {
+			t.Errorf("backups of whomever: %v", err)
+		}
+	})
+}
+
+// What does not read back as it was written is no backup, and is removed.
+func TestReadBack(t *testing.T) {
+	t.Parallel()
+	f := newFakeS3(t)
+	x := f.open(t, "")
+	lie := func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, "something else")
+			return true
+		}
+		return false
+	}
+	f.meddle.Store(&lie)
+	err := Store(t.Context(), x, Bytes("log/a", []byte("14 bytes long.")))
+	if !errors.Is(err, ErrDamaged) {
+		t.Errorf("%v", err)
+	}
+	f.meddle.Store(nil)
+	if objects, err := x.List(t.Context()); err != nil || len(objects) > 0 {
+		t.Errorf("%v, %v", objects, err)
+	}
+}
+
+// An object store that refuses says why, and no error has the secret.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	f := newFakeS3(t)
+	open := func(name string, o Options) Target {
+		x, err := Open(name, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	nobody := httptest.NewServer(nil)
+	nobody.Close()
+	file := filepath.Join(t.TempDir(), "credentials")
+	if err := os.WriteFile(file, []byte("[other]\naws_access_key_id=x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := "?endpoint=" + f.url
+	for _, c := range []struct {
+		target Target
+		want   string
+	}{
+		{open("s3://b"+at, Options{Getenv: env(testID, "wrong-secret")}), "credentials are refused"},
+		{open("s3://b"+at, Options{Getenv: env("", "")}), "there are no credentials"},
+		{open("s3://b"+at, Options{CredentialsFile: file}), `no aws_access_key_id`},
+		{open("s3://b"+at, Options{CredentialsFile: file + "x"}), "no such file"},
+		{open("s3://c"+at, Options{Getenv: env(testID, testSecret)}), "no such bucket"},
+		{open("s3://b?endpoint="+nobody.URL, Options{Getenv: env(testID, testSecret)}), "refused"},
+		{open(file, Options{}), "not a directory"},
+		{open(file+"x", Options{}), "there is no directory"},
+	} {
+		ctx := t.Context()
+		_, listed := x(c.target.List(ctx))
+		for what, err := range map[string]error{
+			"put": c.target.Put(ctx, Bytes("log/a", []byte("x"))), "list": listed,
+		} {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %s: %v, want %q", c.target, what, err, c.want)
+			} else if strings.Contains(err.Error(), "secret") &&
+				!strings.Contains(err.Error(), "aws_secret") {
+				t.Errorf("it shows the secret: %v", err)
+			}
+		}
+	}
+	if n := f.puts.Load(); n != 1 { // into the bucket that is not there
+		t.Errorf("%d were let in", n)
+	}
+}
+
+func x[A, B any](a A, b B) (A, B) { return a, b }
+
+// The file of credentials counts, and is read again.
+func TestCredentialsFile(t *testing.T) {
+	t.Parallel()
+	f := newFakeS3(t)
+	file := filepath.Join(t.TempDir(), "credentials")
+	o := Options{CredentialsFile: file, Getenv: env("a", "b")}
+	target, err := Open("s3://b?endpoint="+f.url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{testSecret, "wrong", testSecret} {
+		text := fmt.Sprintf("# mine\n[default]\naws_access_key_id = %s\naws_secret_access_key=%s\n"+
+			"[other]\naws_secret_access_key=zzz\n", testID, secret)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := target.List(t.Context()); (err == nil) != (secret == testSecret) {
+			t.Errorf("with %s: %v", secret, err)
+		}
+	}
+}
+
+// What is no target is refused before anything is done, without showing what may be secret.
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"":                             "it is empty",
+		"ftp://host/dir":               "s3://BUCKET",
+		"file://host/dir":              "file:///DIRECTORY",
+		"s3:///prefix":                 "names no bucket",
+		"s3://id:secret@bucket":        "credentials do not belong",
+		"s3://b?secret_key=secret":     "unknown parameter",
+		"s3://b?endpoint=host:9000":    "not http://HOST:PORT",
+		"s3://b?endpoint=http://a:s@h": "not http://HOST:PORT",
+		"s3://id:secret%zz@bucket":     "cannot be read",
+		"gs://id:secret@bucket":        "s3://BUCKET",
+	} {
+		_, err := Open(name, Options{})
+		if !errors.Is(err, errURL) || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "secret@") || strings.Contains(err.Error(), "=secret") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, want := range map[string]string{
+		"/a/b/": "/a/b", "file:///a/b": "/a/b", "rel": "rel",
+		"s3://bucket":                         "s3://bucket/",
+		"s3://bucket/x/?endpoint=http://h:90": "s3://bucket/x/ at h:90",
+	} {
+		if x, err := Open(name, Options{}); err != nil || x.String() != want {
+			t.Errorf("%s: %v, %v", name, x, err)
+		}
+	}
+}
+
+// hanging is a target whose calls return only when the test says so.
+type hanging struct {
+	Target
+	until chan struct{}
+}
+
+func (h *hanging) Put(context.Context, Content) error { <-h.until; return nil }
+
+// A file system that does not return holds up nobody, and is left alone once some calls hang.
+func TestHanging(t *testing.T) {
+	t.Parallel()
+	h := &hanging{newDirectory(t.TempDir()), make(chan struct{})}
+	d := detach(h)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i := range mostHanging {
+		if err := d.Put(ctx, Content{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if err := d.Put(t.Context(), Content{}); !errors.Is(err, errHanging) {
+		t.Errorf("the next call: %v", err)
+	}
+	close(h.until)
+	for len(d.places) > 0 {
+		d.places <- struct{}{} // waits for one of them
+		<-d.places
+	}
+	if err := d.Put(t.Context(), Content{}); err != nil {
+		t.Errorf("when they have returned: %v", err)
+	}
+}
+
+// What a crash left half written is seen as such.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	x, err := Open(root, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := backup.FullName(backup.Place{Index: 1, Term: 1}, 1, testTime)
+	part := filepath.Join(root, name+backup.PartSuffix)
+	if err := errors.Join(os.Mkdir(filepath.Dir(part), 0o700),
+		os.WriteFile(part, []byte("half"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Catalog(t.Context(), x)
+	if err != nil || len(c.Fulls) > 0 || len(c.Others) != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if err := Store(t.Context(), x, Bytes(name, []byte("whole"))); err != nil {
+		t.Error(err)
+	}
+	c, err = Catalog(t.Context(), x)
+	if err != nil || len(c.Fulls) != 1 || !slices.Equal(c.Others, nil) {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+var testTime = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)

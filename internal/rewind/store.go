@@ -1,0 +1,249 @@
+// Package rewind reads the backups that members make: it lists them, checks them, and makes a data
+// directory of the state of a moment. It needs no member that runs.
+package rewind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/backup/target"
+	"leasehold.dev/server"
+)
+
+// errMissing means that what was asked for cannot be made from the backups that there are.
+var errMissing = errors.New("the backups do not have it")
+
+// Backups are those of a directory or a bucket, to be read. Members write them.
+type Backups struct{ target target.Target }
+
+// Open returns the backups of a target, whose name is in the form of --backup-to. It does no I/O.
+func Open(name, credentialsFile string) (*Backups, error) {
+	t, err := target.Open(name, target.Options{CredentialsFile: credentialsFile})
+	if err != nil {
+		return nil, err
+	}
+	return &Backups{t}, nil
+}
+
+// File is a backup of the whole state, and how far the copied log goes on after it.
+type File struct {
+	Name     string
+	Bytes    int64
+	Revision int64
+	Time     time.Time
+	// ToRevision and ToTime are up to where it can be restored, at least: the next writes of the same
+	// moment may be there, too.
+	ToRevision int64
+	ToTime     time.Time
+}
+
+// List is what a target has, as far as names tell.
+type List struct {
+	Cluster uint64
+	Fulls   []File // the oldest first
+	// Pieces counts the pieces of the log, and Bytes is the size of all.
+	Pieces int
+	Bytes  int64
+}
+
+// List tells what there is. It reads no backup.
+func (b *Backups) List(ctx context.Context) (List, error) {
+	cluster, c, err := b.look(ctx)
+	if err != nil {
+		return List{}, err
+	}
+	list := List{Cluster: cluster, Pieces: len(c.Pieces)}
+	for _, p := range c.Pieces {
+		list.Bytes += p.Bytes
+	}
+	for _, f := range c.Fulls {
+		list.Bytes += f.Bytes
+		x := File{
+			Name: f.Name, Bytes: f.Bytes, Revision: f.Revision, Time: f.Time,
+			ToRevision: f.Revision, ToTime: f.Time,
+		}
+		if _, last := c.Reach(f.Place); last.Name != "" {
+			x.ToRevision, x.ToTime = max(x.Revision, last.Revision), last.Time
+		}
+		list.Fulls = append(list.Fulls, x)
+	}
+	return list, nil
+}
+
+// look returns of which cluster the backups are, and what there is.
+func (b *Backups) look(ctx context.Context) (uint64, backup.Catalog, error) {
+	cluster, err := target.Cluster(ctx, b.target)
+	if errors.Is(err, target.ErrNotFound) {
+		return 0, backup.Catalog{}, fmt.Errorf("%w: %s has no %s, so no member has made backups "+
+			"there yet", errMissing, b.target, backup.ManifestName)
+	}
+	if err != nil {
+		return 0, backup.Catalog{}, err
+	}
+	c, err := target.Catalog(ctx, b.target)
+	return cluster, c, err
+}
+
+// Verify reads every backup to its end, and tells of each what is wrong, nil if nothing is. It
+// returns how many are damaged or missing. It takes as much memory as the state.
+func (b *Backups) Verify(
+	ctx context.Context, tell func(name string, err error),
+) (bad int, err error) {
+	cluster, c, err := b.look(ctx)
+	if err != nil {
+		return 0, err
+	}
+	found := func(name string, err error) error {
+		if err != nil && !isDamage(err) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err != nil {
+			bad++
+		}
+		tell(name, err)
+		return nil
+	}
+	for _, f := range c.Fulls {
+		if err := found(f.Name, b.verifyFull(ctx, cluster, f)); err != nil {
+			return bad, err
+		}
+	}
+	for _, p := range c.Pieces {
+		_, err := b.piece(ctx, cluster, p)
+		if err := found(p.Name, err); err != nil {
+			return bad, err
+		}
+	}
+	for i, f := range c.Fulls {
+		if at, _ := c.Reach(f.Place); i < len(c.Fulls)-1 && at.Index < c.Fulls[i+1].Index {
+			bad++
+			tell(f.Name, fmt.Errorf("%w: the log after it ends at entry %d, before the next backup of "+
+				"the whole state, which is of entry %d: moments in between cannot be restored",
+				errMissing, at.Index, c.Fulls[i+1].Index))
+		}
+	}
+	return bad, nil
+}
+
+func (b *Backups) verifyFull(ctx context.Context, cluster uint64, f backup.Full) error {
+	r, err := b.target.Get(ctx, f.Name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	info, err := server.BackupStatus(r)
+	switch {
+	case err != nil:
+		return err
+	case info.Cluster != cluster:
+		return fmt.Errorf("%w: it is of cluster %016x", server.ErrBackup, info.Cluster)
+	case info.Revision != f.Revision:
+		return fmt.Errorf("%w: it has revision %d, and its name says %d", server.ErrBackup, info.Revision,
+			f.Revision)
+	}
+	return nil
+}
+
+// isDamage tells what is wrong with an object from what is wrong with the way to it.
+func isDamage(err error) bool {
+	return errors.Is(err, server.ErrBackup) || errors.Is(err, target.ErrNotFound)
+}
+
+// piece reads a piece of the log, and checks that it is what its name says.
+func (b *Backups) piece(
+	ctx context.Context, cluster uint64, i backup.PieceInfo,
+) (backup.Piece, error) {
+	text, err := target.Load(ctx, b.target, i.Name)
+	if err != nil {
+		return backup.Piece{}, err
+	}
+	return decodePiece(text, cluster, i)
+}
+
+func decodePiece(text []byte, cluster uint64, i backup.PieceInfo) (backup.Piece, error) {
+	p, err := backup.DecodePiece(text)
+	switch {
+	case err != nil:
+		return p, err
+	case p.Cluster != cluster:
+		return p, fmt.Errorf("%w: it is of cluster %016x", server.ErrBackup, p.Cluster)
+	case p.Previous != backup.Place{Index: i.First - 1, Term: i.Before} || p.Last() != i.Last:
+		return p, fmt.Errorf("%w: its entries are not those of its name", server.ErrBackup)
+	}
+	return p, nil
+}
+
+// fetched are pieces of the log that are read before they are needed, some at a time.
+type fetched struct {
+	results map[string]chan fetchedPiece // not changed once reading has begun
+	asked   map[string]bool
+	stop    context.CancelFunc
+}
+
+type fetchedPiece struct {
+	text []byte
+	err  error
+}
+
+// fetchAhead is how many pieces are read at a time. Each may have some mebibytes.
+const fetchAhead = 8
+
+// fetchPieces begins to read the pieces that take a log on from a place.
+func (b *Backups) fetchPieces(
+	ctx context.Context, c *backup.Catalog, at backup.Place,
+) *fetched {
+	ctx, stop := context.WithCancel(ctx)
+	f := &fetched{
+		results: make(map[string]chan fetchedPiece), asked: make(map[string]bool), stop: stop,
+	}
+	var names []string
+	for w := c.Walk(); ; {
+		next := w.Next(at)
+		if len(next) == 0 {
+			break
+		}
+		names, at = append(names, next[0].Name), next[0].Last
+		f.results[next[0].Name] = make(chan fetchedPiece) // unbuffered: who reads ahead waits
+	}
+	work := make(chan string)
+	go func() {
+		defer close(work)
+		for _, name := range names {
+			select {
+			case work <- name:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for range min(fetchAhead, len(names)) {
+		go func() {
+			for name := range work {
+				text, err := target.Load(ctx, b.target, name)
+				select {
+				case f.results[name] <- fetchedPiece{text, err}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+	}
+	return f
+}
+
+// get returns a piece. Those that were begun to be read must be asked for in their order.
+func (f *fetched) get(ctx context.Context, b *Backups, name string) ([]byte, error) {
+	if ch, ok := f.results[name]; ok && !f.asked[name] {
+		f.asked[name] = true
+		select {
+		case r := <-ch:
+			return r.text, r.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return target.Load(ctx, b.target, name)
+}

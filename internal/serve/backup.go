@@ -1,0 +1,229 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/internal/rewind"
+	"leasehold.dev/internal/table"
+)
+
+// BackupCommand returns the commands on the backups that members make with --backup-to. They need
+// no server.
+func BackupCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "backup <subcommand>", GroupID: "maintenance",
+		Short: "List, check and restore the backups that members make",
+		Long: `Reads the backups that members make with --backup-to: backups of the whole state, and
+a copy of the log after each. With both, the state of any moment since the oldest can be restored.
+No member has to run.`,
+	}
+	c.AddCommand(backupListCommand(), backupVerifyCommand(), backupRestoreCommand())
+	return c
+}
+
+// backupFrom are the flags that say where the backups are.
+type backupFrom struct{ to, credentials string }
+
+// command makes a command of one that reads backups.
+func (f *backupFrom) command(
+	c *cobra.Command, do func(context.Context, *rewind.Backups) error,
+) *cobra.Command {
+	fs := c.Flags()
+	fs.StringVar(&f.to, "from", "", "where the backups are, as members are told with --backup-to")
+	fs.StringVar(&f.credentials, "credentials-file", "",
+		"the keys for a bucket (default the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 || f.to == "" {
+			return &wrongArgs{
+				"backup " + c.Name() + " takes no arguments and needs --from TARGET", exitBadArgs,
+			}
+		}
+		b, err := rewind.Open(f.to, f.credentials)
+		if err != nil {
+			return &wrongArgs{"--from: " + err.Error(), exitBadArgs}
+		}
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		return do(ctx, b)
+	}
+	return c
+}
+
+func backupListCommand() *cobra.Command {
+	var from backupFrom
+	var format string
+	c := &cobra.Command{
+		Use: "list --from TARGET", Short: "Lists backups, and which moments can be restored",
+		Long: `Lists the backups of the whole state, the oldest first, and up to which revision and
+time the copied log goes on after each. It looks at names alone; "leasehold backup verify" reads
+everything.`,
+		Example: "  leasehold backup list --from /mnt/backups\n" +
+			"  leasehold backup list --from 's3://bucket/prod?endpoint=https://s3.example:9000' -w json",
+	}
+	c.Flags().StringVarP(&format, "write-out", "w", "table", "set the output format (json, table)")
+	return from.command(c, func(ctx context.Context, b *rewind.Backups) error {
+		if format != "table" && format != "simple" && format != "json" {
+			return &wrongArgs{fmt.Sprintf("%s not supported as output format", format), exitBadFormat}
+		}
+		list, err := b.List(ctx)
+		if err != nil {
+			return withExitCode(err)
+		}
+		if format == "json" {
+			return writeBackupsJSON(c.OutOrStdout(), &list)
+		}
+		return writeBackups(c.OutOrStdout(), &list)
+	})
+}
+
+func writeBackups(w io.Writer, list *rewind.List) error {
+	var rows [][]string
+	for _, f := range list.Fulls {
+		rows = append(rows, []string{
+			momentText(f.Time), fmt.Sprint(f.Revision), momentText(f.ToTime),
+			fmt.Sprint(f.ToRevision), sizeText(f.Bytes), f.Name,
+		})
+	}
+	err := table.Write(w, []string{
+		"time", "revision", "log until", "to revision", "size", "name",
+	}, rows)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "Cluster %016x: %d of the whole state, %d pieces of the log, %s.\n",
+		list.Cluster, len(list.Fulls), list.Pieces, sizeText(list.Bytes))
+	return err
+}
+
+// momentText writes a time as --to-time takes it.
+func momentText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+func writeBackupsJSON(w io.Writer, list *rewind.List) error {
+	type full struct {
+		Name       string `json:"name"`
+		Bytes      int64  `json:"bytes"`
+		Revision   int64  `json:"revision"`
+		Time       string `json:"time"`
+		ToRevision int64  `json:"toRevision"`
+		ToTime     string `json:"toTime"`
+	}
+	fulls := []full{}
+	for _, f := range list.Fulls {
+		fulls = append(fulls, full{
+			f.Name, f.Bytes, f.Revision, momentText(f.Time), f.ToRevision, momentText(f.ToTime),
+		})
+	}
+	return json.NewEncoder(w).Encode(struct {
+		Cluster string `json:"cluster"`
+		Fulls   []full `json:"fulls"`
+		Pieces  int    `json:"logPieces"`
+		Bytes   int64  `json:"bytes"`
+	}{fmt.Sprintf("%016x", list.Cluster), fulls, list.Pieces, list.Bytes})
+}
+
+func backupVerifyCommand() *cobra.Command {
+	var from backupFrom
+	var all bool
+	c := &cobra.Command{
+		Use: "verify --from TARGET", Short: "Reads all backups, and names those that are damaged",
+		Long: `Reads every backup to its end and checks its SHA-256 and its records, and that the log
+has no gap between two backups of the whole state. It ends with 1 if something is wrong, which it
+names. It takes as much memory as the state.`,
+		Example: "  leasehold backup verify --from /mnt/backups",
+	}
+	c.Flags().BoolVarP(&all, "verbose", "v", false, "name those that are good as well")
+	return from.command(c, func(ctx context.Context, b *rewind.Backups) error {
+		good := 0
+		bad, err := b.Verify(ctx, func(name string, err error) {
+			if err == nil {
+				good++
+			}
+			if err != nil {
+				fmt.Fprintf(c.OutOrStdout(), "bad  %s: %v\n", name, err)
+			} else if all {
+				fmt.Fprintf(c.OutOrStdout(), "good %s\n", name)
+			}
+		})
+		if err != nil {
+			return withExitCode(err)
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%d good, %d bad\n", good, bad)
+		if bad > 0 {
+			return fmt.Errorf("%d of the backups are damaged or lack something", bad)
+		}
+		return nil
+	})
+}
+
+func backupRestoreCommand() *cobra.Command {
+	var from backupFrom
+	var f restoreFlags
+	var revision, at string
+	c := &cobra.Command{
+		Use:   "restore --from TARGET --data-dir {output dir} [options]",
+		Short: "Restores the state of a moment to a new data directory",
+		Long: `Restores the newest state, or that of a revision or a time, to a new data directory, from
+which "leasehold serve" starts the first member of a new cluster, as "leasehold snapshot restore"
+does of a file. It takes the newest backup of the whole state before the moment, and the copied log
+up to it. Times are those of the member that copied the log, as exact as --backup-log-interval.`,
+		Example: "  leasehold backup restore --from /mnt/backups --data-dir /var/lib/leasehold\n" +
+			"  leasehold backup restore --from /mnt/backups --to-time 15m --data-dir DIR\n" +
+			"  leasehold backup restore --from /mnt/backups --data-dir DIR " +
+			"--to-time 2026-01-31T12:00:00Z\n" +
+			"  leasehold backup restore --from /mnt/backups --to-revision 4711 --data-dir DIR",
+	}
+	fs := c.Flags()
+	f.register(fs)
+	fs.StringVar(&revision, "to-revision", "", "the revision after which nothing is restored")
+	fs.StringVar(&at, "to-time", "",
+		"the time after which nothing is restored, or how long ago that is")
+	return from.command(c, func(ctx context.Context, b *rewind.Backups) error {
+		to, err := restorePoint(revision, at)
+		if err == nil {
+			err = f.complete(c.Flags().Changed)
+		}
+		if err != nil {
+			return err
+		}
+		w := c.ErrOrStderr()
+		done, err := b.Restore(ctx, to, f.cfg, f.options, func(line string) {
+			fmt.Fprintln(w, "warning: "+line)
+		})
+		if err != nil {
+			return notRestored(from.to, err, f.cfg)
+		}
+		fmt.Fprintf(w, "%s, and %d entries of the log after it: revision %d, %s\n", done.Full,
+			done.Entries, done.Revision, momentText(done.Time))
+		tellRestored(w, from.to, f.cfg)
+		return nil
+	})
+}
+
+// restorePoint reads which moment is to be restored.
+func restorePoint(revision, at string) (to rewind.Moment, err error) {
+	switch {
+	case revision != "" && at != "":
+		return to, &wrongArgs{"--to-revision and --to-time exclude each other", exitBadArgs}
+	case revision != "":
+		if to.Revision, err = strconv.ParseInt(revision, 10, 64); err != nil || to.Revision < 1 {
+			return to, &wrongArgs{
+				fmt.Sprintf("--to-revision: %q is not a revision, a number from 1 on", revision),
+				exitBadArgs,
+			}
+		}
+	case at != "":
+		if to.Time, err = rewind.ParseTime(at, time.Now()); err != nil {
+			return to, &wrongArgs{"--to-time: " + err.Error(), exitBadArgs}
+		}
+	}
+	return to, nil
+}

@@ -1,0 +1,74 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/backup/keeper"
+)
+
+// newKeeper returns what makes the backups of a member, nil if there are to be none.
+func newKeeper(cfg Config, n *node) (*keeper.Keeper, error) {
+	if cfg.Backup.To == "" {
+		return nil, nil
+	}
+	c, err := cfg.Backup.Config()
+	if err != nil {
+		return nil, err
+	}
+	c.Source, c.Cluster, c.Member, c.Logger = kept{n}, n.cluster, n.member, cfg.Logger
+	return keeper.New(c), nil
+}
+
+// kept is a member as what makes its backups sees it.
+type kept struct{ *node }
+
+var _ keeper.Source = kept{}
+
+// Leading implements keeper.Source.
+func (k kept) Leading() bool { return k.status.Load().Primary }
+
+// Applied implements keeper.Source.
+func (k kept) Applied() (backup.Place, int64) {
+	v := k.View()
+	return backup.Place{Index: v.Index, Term: v.Term}, v.KV.Revision()
+}
+
+// TermAt implements keeper.Source.
+func (k kept) TermAt(index uint64) (uint64, bool) {
+	term, err := k.disk.Term(index)
+	return term, err == nil
+}
+
+// Entries implements keeper.Source.
+func (k kept) Entries(first, last uint64, bytes int) ([]backup.Entry, error) {
+	entries, err := k.disk.Entries(first, last+1, uint64(bytes))
+	if err != nil {
+		return nil, fmt.Errorf("read the log from %d: %w", first, err)
+	}
+	out := make([]backup.Entry, len(entries))
+	for i, e := range entries {
+		out[i] = backup.Entry{Term: e.GetTerm(), Type: byte(e.GetType()), Data: e.GetData()}
+	}
+	return out, nil
+}
+
+// State implements keeper.Source.
+func (k kept) State(ctx context.Context) (keeper.State, error) {
+	image, err := k.image(ctx)
+	if err != nil {
+		return keeper.State{}, err
+	}
+	v := image.View
+	return keeper.State{
+		Place: backup.Place{Index: v.Index, Term: v.Term}, Revision: v.KV.Revision(),
+		Write: func(ctx context.Context, w io.Writer) error {
+			return backup.Write(ctx, w, k.cluster, image.Encode)
+		},
+	}, nil
+}
+
+// Keep implements keeper.Source.
+func (k kept) Keep(index uint64) { k.snap.uncopied.Store(index) }

@@ -1,0 +1,334 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/harness"
+)
+
+// acked is what a writer was told: the revision of each value that it wrote, in order.
+type acked struct {
+	revision int64
+	value    string
+	at       time.Time
+}
+
+// TestBackups is the life of a cluster with backups: its members write, its leaders change, all are
+// killed at once under load, and the newest state, that of a revision and that of a time are
+// restored. Each is a state that the cluster had, by what the writers were told.
+func TestBackups(t *testing.T) {
+	t.Parallel()
+	servers(t)
+	if *foreignFlag {
+		t.Skip("about leasehold's own backups")
+	}
+	target := filepath.Join(t.TempDir(), "target")
+	if err := os.Mkdir(target, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := startBackups(t, target)
+	w := startWriters(t, c, 4)
+	lease, err := c.leader().admin.Grant(t.Context(), 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.leader().admin.Put(t.Context(), "leased", "v", clientv3.WithLease(lease.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "there is a backup of the whole state", func() error {
+		if len(listBackups(t, target).Fulls) == 0 {
+			return errors.New("none")
+		}
+		return nil
+	})
+	w.more100()
+	leader := c.leader()
+	leader.kill()
+	w.more100()
+	leader.launch()
+	leader.serves()
+	c.moveLeader()
+	w.more100()
+	middle := w.last()
+	isCopied(t, target, middle.revision)
+	copied := time.Now()
+	w.more100()
+	isCopied(t, target, w.last().revision) // so something is that is later than copied
+	for _, m := range c.members {
+		m.signal(syscall.SIGKILL)
+	}
+	for _, m := range c.members {
+		_ = m.wait()
+	}
+	w.stop()
+	w.lost(t, restoreBackup(t, target, lease.ID), middle)
+
+	got := restoreBackup(t, target, 0, "--to-revision", fmt.Sprint(middle.revision-50))
+	w.was(t, got, middle.revision-50)
+	got = restoreBackup(t, target, 0, "--to-time", copied.UTC().Format(time.RFC3339Nano))
+	if newest := w.at(copied) + int64(len(w.of)+w.failed); got.revision < middle.revision ||
+		got.revision > newest {
+		t.Errorf("restored revision %d for a time when %d was copied, and %d could be the newest",
+			got.revision, middle.revision, newest)
+	}
+	w.was(t, got, got.revision)
+	out, err := ourCommand(t, "backup", "verify", "--from", target)
+	for line := range strings.Lines(out) {
+		// The last backup of the whole state may have come before the last copy of the log.
+		if strings.HasPrefix(line, "bad") && !strings.Contains(line, "the log after it ends") {
+			t.Errorf("verify: %v\n%s", err, out)
+		}
+	}
+	if strings.Count(out, "bad  ") > 1 {
+		t.Errorf("verify: %v\n%s", err, out)
+	}
+}
+
+// isCopied waits until all up to a revision can be restored.
+func isCopied(t *testing.T, target string, revision int64) {
+	t.Helper()
+	harness.Eventually(t, "the log is copied", func() error {
+		if got := listBackups(t, target); got.newest() < revision {
+			return fmt.Errorf("until revision %d, not %d", got.newest(), revision)
+		}
+		return nil
+	})
+}
+
+// startBackups starts a cluster whose members make backups.
+func startBackups(t *testing.T, target string) *cluster {
+	t.Helper()
+	list := make([]*member, 3)
+	for i := range list {
+		list[i] = newMember(t, fmt.Sprintf("m%d", i+1))
+		list[i].extra = []string{
+			"--backup-to", target, "--backup-schedule", "@every 2s", "--backup-keep", "1000",
+			"--backup-log-interval", "100ms", "--snapshot-count", "100",
+		}
+	}
+	return startCluster(t, list)
+}
+
+// writers put numbers, each under a key of its own, one after the other.
+type writers struct {
+	mu     sync.Mutex
+	of     [][]acked
+	failed int // how often a writer was told nothing
+
+	stop func()
+	more chan struct{} // capacity 1: something was acknowledged
+	t    *testing.T
+}
+
+func startWriters(t *testing.T, c *cluster, n int) *writers {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &writers{of: make([][]acked, n), more: make(chan struct{}, 1), t: t}
+	var wg sync.WaitGroup
+	w.stop = func() { cancel(); wg.Wait() }
+	t.Cleanup(w.stop)
+	for i := range n {
+		cl := client(t, c.members...)
+		wg.Go(func() {
+			for k := 0; ctx.Err() == nil; k++ {
+				value := fmt.Sprint(k)
+				try, cancel := context.WithTimeout(ctx, time.Second)
+				r, err := cl.Put(try, fmt.Sprint("w/", i), value)
+				cancel()
+				w.mu.Lock()
+				if err != nil {
+					w.failed++ // it may have been done
+					w.mu.Unlock()
+					continue
+				}
+				w.of[i] = append(w.of[i], acked{r.Header.Revision, value, time.Now()})
+				w.mu.Unlock()
+				select {
+				case w.more <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	return w
+}
+
+// more100 waits until a hundred more writes are acknowledged.
+func (w *writers) more100() {
+	w.t.Helper()
+	n := w.count() + 100
+	late := time.After(patience)
+	for w.count() < n {
+		select {
+		case <-w.more:
+		case <-late:
+			w.t.Fatalf("%d writes of %d", w.count(), n)
+		}
+	}
+}
+
+func (w *writers) count() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, list := range w.of {
+		n += len(list)
+	}
+	return n
+}
+
+// last returns the newest write that is acknowledged.
+func (w *writers) last() (last acked) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, list := range w.of {
+		if n := len(list); n > 0 && list[n-1].revision > last.revision {
+			last = list[n-1]
+		}
+	}
+	return last
+}
+
+// at returns the newest revision that was acknowledged by a time.
+func (w *writers) at(t time.Time) (revision int64) {
+	for _, list := range w.of {
+		for _, a := range list {
+			if !a.at.After(t) {
+				revision = max(revision, a.revision)
+			}
+		}
+	}
+	return revision
+}
+
+// was fails unless a state is that of a revision, as far as what was acknowledged tells.
+func (w *writers) was(t *testing.T, s restored, revision int64) {
+	t.Helper()
+	if s.revision != revision {
+		t.Errorf("restored revision %d, want %d", s.revision, revision)
+	}
+	for i, list := range w.of {
+		kv := s.keys[fmt.Sprint("w/", i)]
+		for _, a := range list {
+			switch {
+			case a.revision == kv.revision && a.value != kv.value:
+				t.Errorf("writer %d was told %v, and %v is restored", i, a, kv)
+			case a.revision <= revision && a.revision > kv.revision:
+				t.Errorf("writer %d was told %v, and revision %d has only %v", i, a, revision, kv)
+			}
+		}
+		if kv.revision > revision {
+			t.Errorf("revision %d has %v", revision, kv)
+		}
+	}
+}
+
+// lost fails if what was acknowledged by a moment, which was copied, is not restored.
+func (w *writers) lost(t *testing.T, s restored, by acked) {
+	t.Helper()
+	w.was(t, s, s.revision)
+	if s.revision < by.revision {
+		t.Errorf("restored revision %d, and %d was copied", s.revision, by.revision)
+	}
+	lost := 0
+	var age time.Duration
+	end := w.last().at
+	for _, list := range w.of {
+		for _, a := range list {
+			if a.revision > s.revision {
+				lost++
+				age = max(age, end.Sub(a.at))
+			}
+		}
+	}
+	t.Logf("of %d writes that were acknowledged %d are lost, the oldest %v before the end",
+		w.count(), lost, age)
+}
+
+// restored is what a member has that was started from a backup.
+type restored struct {
+	revision int64
+	keys     map[string]acked
+}
+
+// restoreBackup restores with the revisions of before, starts a member of it, and reads.
+func restoreBackup(
+	t *testing.T, target string, lease clientv3.LeaseID, args ...string,
+) (r restored) {
+	t.Helper()
+	m := newMember(t, "back")
+	out, err := ourCommand(t, append([]string{
+		"backup", "restore", "--from", target, "--data-dir", m.data, "--name", m.name,
+		"--bump-revision", "0", "--initial-advertise-peer-urls", m.peer,
+	}, args...)...)
+	if err != nil {
+		t.Fatalf("restore %v: %v\n%s", args, err, out)
+	}
+	c := startCluster(t, []*member{m})
+	all, err := c.members[0].admin.Get(t.Context(), "", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = restored{all.Header.Revision, make(map[string]acked)}
+	for _, kv := range all.Kvs {
+		r.keys[string(kv.Key)] = acked{revision: kv.ModRevision, value: string(kv.Value)}
+	}
+	if lease != 0 {
+		ttl, err := m.admin.TimeToLive(t.Context(), lease, clientv3.WithAttachedKeys())
+		if err != nil || ttl.GrantedTTL != 3600 || len(ttl.Keys) != 1 {
+			t.Errorf("the lease is %+v, %v", ttl, err)
+		}
+	}
+	m.kill()
+	return r
+}
+
+// backupList is what "leasehold backup list" prints.
+type backupList struct {
+	Fulls []struct {
+		Revision   int64 `json:"revision"`
+		ToRevision int64 `json:"toRevision"`
+	} `json:"fulls"`
+}
+
+// newest is up to which revision the log goes on without a gap from the first backup.
+func (l *backupList) newest() int64 {
+	if len(l.Fulls) == 0 {
+		return 0
+	}
+	return l.Fulls[0].ToRevision
+}
+
+func listBackups(t *testing.T, target string) (l backupList) {
+	t.Helper()
+	out, err := ourCommand(t, "backup", "list", "--from", target, "-w", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &l)
+	}
+	if err != nil {
+		t.Fatalf("list: %v\n%s", err, out)
+	}
+	return l
+}
+
+// ourCommand runs a command of the binary and returns what it printed.
+func ourCommand(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out, log strings.Builder
+	cmd := exec.CommandContext(t.Context(), server.Path(t), args...)
+	cmd.Stdout, cmd.Stderr = &out, &log
+	err := cmd.Run()
+	return out.String() + log.String(), err
+}
