@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"sort"
@@ -125,6 +126,22 @@ func found(disk *storage.Disk, c Config, identified bool) error {
 		return err
 	}
 	return writeFirst(disk, members, machineConfig(c))
+}
+
+// checkShared refuses founders of whom two have a URL in common. With the same URLs they would have
+// the same ID: Raft ends a process that begins with a voter named twice.
+func checkShared(members map[string][]url.URL) error {
+	owner := make(map[string]string) // of a URL
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		for _, u := range urlStrings(members[name]) {
+			if other, taken := owner[u]; taken && other != name {
+				return fmt.Errorf("%w: members %s and %s have the same URL %s in --initial-cluster; "+
+					"give each its own", ErrConfig, other, name, u)
+			}
+			owner[u] = name
+		}
+	}
+	return nil
 }
 
 // sameFounding refuses to complete a founding that was begun with other flags.

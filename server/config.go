@@ -426,7 +426,7 @@ func (c Config) CheckBootstrap() error {
 		return fmt.Errorf("%w: --initial-cluster says %s=%s, but --initial-advertise-peer-urls is %s; "+
 			"make them the same", ErrConfig, c.Name, urlList(urls), urlList(c.URLs.AdvertisePeer))
 	}
-	return nil
+	return checkShared(members)
 }
 
 // portsOf is what two lists of URLs for one member must agree in. Host names

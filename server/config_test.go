@@ -193,6 +193,11 @@ func TestCheckBootstrap(t *testing.T) {
 		{map[string][]url.URL{"default": at("127.0.0.1:1"), "b": at("b:1")}, at("localhost:1"), ""},
 		{map[string][]url.URL{"b": at("b:1")}, at("a:1"), "add default=http://a:1"},
 		{map[string][]url.URL{"default": at("a:1")}, at("a:2"), "make them the same"},
+		{
+			map[string][]url.URL{"default": at("a:1"), "b": at("b:1"), "c": at("a:1")},
+			at("a:1"),
+			"members c and default have the same URL http://a:1",
+		},
 	} {
 		conf := DefaultConfig()
 		conf.Cluster.Initial, conf.URLs.AdvertisePeer = c.initial, c.advertise

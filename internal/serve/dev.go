@@ -144,16 +144,17 @@ func runAll(ctx context.Context, configs []server.Config, ready chan<- struct{})
 func (d *dev) configs(dir string, lg *slog.Logger) ([]server.Config, error) {
 	var all []server.Config
 	initial := make(map[string][]url.URL)
+	addresses, err := d.addresses()
+	if err != nil {
+		return nil, err
+	}
 	for i := range d.members {
 		c := server.DefaultConfig()
 		c.Name = "m" + strconv.Itoa(i+1)
 		c.DataDir = filepath.Join(dir, c.Name)
 		c.Logger = lg.With("name", c.Name)
 		c.Limits.MembersOfProcess = d.members
-		client, peer, err := d.addresses(i)
-		if err != nil {
-			return nil, err
-		}
+		client, peer := addresses[2*i], addresses[2*i+1]
 		c.URLs.ListenClient, c.URLs.AdvertiseClient = []url.URL{client}, []url.URL{client}
 		c.URLs.ListenPeer, c.URLs.AdvertisePeer = []url.URL{peer}, []url.URL{peer}
 		initial[c.Name] = []url.URL{peer}
@@ -168,37 +169,40 @@ func (d *dev) configs(dir string, lg *slog.Logger) ([]server.Config, error) {
 	return all, nil
 }
 
-// addresses returns where member i serves clients and members.
-func (d *dev) addresses(i int) (client, peer url.URL, err error) {
-	port := d.port + 10*i
-	switch d.port {
-	case clientPorts[0]:
-		port = clientPorts[i]
-	case 0:
-		if client, err = freeURL(); err == nil {
-			peer, err = freeURL()
+// addresses returns where each member serves clients, and after it where it serves members.
+func (d *dev) addresses() (out []url.URL, err error) {
+	if d.port == 0 {
+		return freeURLs(2 * d.members)
+	}
+	for i := range d.members {
+		port := d.port + 10*i
+		if d.port == clientPorts[0] {
+			port = clientPorts[i]
 		}
-		return client, peer, err
+		if port+1 >= 1<<16 {
+			return nil, usageError("--port %d leaves no room for %d members", d.port, d.members)
+		}
+		out = append(out, loopbackURL(port), loopbackURL(port+1))
 	}
-	if port+1 >= 1<<16 {
-		return client, peer, usageError("--port %d leaves no room for %d members", d.port, d.members)
-	}
-	return loopbackURL(port), loopbackURL(port + 1), nil
+	return out, nil
 }
 
 func loopbackURL(port int) url.URL {
 	return url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 }
 
-// freeURL returns an address that is free now. Another process might take it
-// before the member does, which then says so.
-func freeURL() (url.URL, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return url.URL{}, err
+// freeURLs returns addresses that are free now, each another one: all are taken until the last is
+// found. Another process might take one before a member does, which then says so.
+func freeURLs(n int) (out []url.URL, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() //nolint:errcheck // nothing was written
+		out = append(out, loopbackURL(l.Addr().(*net.TCPAddr).Port))
 	}
-	defer l.Close() //nolint:errcheck // nothing was written
-	return loopbackURL(l.Addr().(*net.TCPAddr).Port), nil
+	return out, nil
 }
 
 // explain says what runs where, and what to do with it.
