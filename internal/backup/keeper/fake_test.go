@@ -269,7 +269,7 @@ func inWorld(t *testing.T, test func(*testing.T, *world)) {
 
 const every = 500 * time.Millisecond
 
-// member starts a member.
+// member starts a member, and lets it do what it does at once.
 func (w *world) member(id uint64, leading bool, change ...func(*Config)) (*member, *Keeper) {
 	w.t.Helper()
 	schedule, err := parseSchedule("@hourly")
@@ -286,6 +286,7 @@ func (w *world) member(id uint64, leading bool, change ...func(*Config)) (*membe
 	}
 	k := New(c)
 	go k.Run(w.ctx)
+	synctest.Wait()
 	return m, k
 }
 

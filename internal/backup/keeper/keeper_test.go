@@ -58,7 +58,7 @@ func TestSchedule(t *testing.T) {
 				t.Errorf("a piece that nothing needs: %+v", p)
 			}
 		}
-		if s := k.Stats(); s.Fulls != 6 || s.Copied != 299 {
+		if s := k.Stats(); s.Fulls != 6 || s.Copied != 300 {
 			t.Errorf("%+v", s)
 		}
 	})
