@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -39,7 +41,8 @@ func TestBackups(t *testing.T) {
 	if err := os.Mkdir(target, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := startBackups(t, target)
+	c := startBackups(t, target, "--backup-schedule", "@every 2s", "--backup-log-interval", "100ms",
+		"--snapshot-count", "100")
 	w := startWriters(t, c, 4)
 	lease, err := c.leader().admin.Grant(t.Context(), 3600)
 	if err != nil {
@@ -111,16 +114,78 @@ func isCopied(t *testing.T, target string, revision int64) {
 	})
 }
 
+// leasesFlag makes TestLostAndRestored run, which takes minutes.
+var leasesFlag = flag.Int("leases", 0, "leases in TestLostAndRestored (default: skip it)")
+
+// TestLostAndRestored measures what all members lose when they are killed at once, and how long
+// until there is one that serves again, with many leases and with the flags that are the default.
+// The newest backup of the whole state has at least half of the leases, and the log the others.
+func TestLostAndRestored(t *testing.T) {
+	servers(t)
+	if *leasesFlag == 0 {
+		t.Skip("run it with -leases")
+	}
+	target := filepath.Join(t.TempDir(), "target")
+	if err := os.Mkdir(target, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := startBackups(t, target, "--backup-schedule", "@every 20s")
+	grantMany(t, c, *leasesFlag)
+	w := startWriters(t, c, 4)
+	w.more100()
+	lease, err := c.leader().admin.Grant(t.Context(), 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.leader().admin.Put(t.Context(), "leased", "v", clientv3.WithLease(lease.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.more100()
+	middle := w.last()
+	isCopied(t, target, middle.revision)
+	w.more100()
+	for _, m := range c.members {
+		m.signal(syscall.SIGKILL)
+	}
+	for _, m := range c.members {
+		_ = m.wait()
+	}
+	w.stop()
+	begin := time.Now()
+	got := restoreBackup(t, target, lease.ID)
+	t.Logf("a member of %d leases served %v after the restore began", *leasesFlag, time.Since(begin))
+	w.lost(t, got, middle)
+}
+
+// grantMany grants leases, many at a time.
+func grantMany(t *testing.T, c *cluster, n int) {
+	t.Helper()
+	begin, cl := time.Now(), c.leader().admin
+	var wg sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(n))
+	for range 256 {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				if _, err := cl.Grant(t.Context(), 3600); err != nil {
+					t.Errorf("grant: %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("granted %d leases in %v", n, time.Since(begin))
+}
+
 // startBackups starts a cluster whose members make backups.
-func startBackups(t *testing.T, target string) *cluster {
+func startBackups(t *testing.T, target string, args ...string) *cluster {
 	t.Helper()
 	list := make([]*member, 3)
 	for i := range list {
 		list[i] = newMember(t, fmt.Sprintf("m%d", i+1))
-		list[i].extra = []string{
-			"--backup-to", target, "--backup-schedule", "@every 2s", "--backup-keep", "1000",
-			"--backup-log-interval", "100ms", "--snapshot-count", "100",
-		}
+		list[i].extra = append([]string{"--backup-to", target, "--backup-keep", "1000"}, args...)
 	}
 	return startCluster(t, list)
 }
