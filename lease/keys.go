@@ -203,15 +203,23 @@ func (l *Lessor) Keys(id ID) []string {
 	return l.keys.keys(slot)
 }
 
-// EachKey yields the keys attached to a lease, in no order to rely on, and copies none. The
+// EachKey yields the keys attached to a lease, the one that came last first, and copies none. The
 // Lessor must not change meanwhile.
-func (l *Lessor) EachKey(id ID) iter.Seq[string] {
+func (l *Lessor) EachKey(id ID) iter.Seq[string] { return l.EachKeyAfter(id, "") }
+
+// EachKeyAfter is EachKey for the keys that come after one, which is attached to the lease. With ""
+// it yields all.
+func (l *Lessor) EachKeyAfter(id ID, key string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		slot, ok := l.table.find(id)
 		if !ok {
 			return
 		}
-		for n := l.keys.lists.get(slot).first; n != 0; n = l.keys.entries.at(n).next {
+		n := l.keys.lists.get(slot).first
+		if key != "" {
+			n = l.keys.entries.at(l.keys.owner[key]).next
+		}
+		for ; n != 0; n = l.keys.entries.at(n).next {
 			if !yield(l.keys.entries.at(n).key) {
 				return
 			}

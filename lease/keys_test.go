@@ -3,6 +3,8 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -75,6 +77,23 @@ func TestEachKeyStops(t *testing.T) {
 		}
 		if n != most {
 			t.Errorf("%d keys, want %d", n, most)
+		}
+	}
+}
+
+// TestEachKeyAfter: the keys come in the opposite order to that in which they were attached, and
+// from each one on those that come after it.
+func TestEachKeyAfter(t *testing.T) {
+	l := New(Config{})
+	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
+	for _, key := range []string{"a", "b", "c"} {
+		if err := l.Attach(1, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for after, want := range map[string]string{"": "cba", "c": "ba", "b": "a", "a": ""} {
+		if got := strings.Join(slices.Collect(l.EachKeyAfter(1, after)), ""); got != want {
+			t.Errorf("after %q come %q, want %q", after, got, want)
 		}
 	}
 }

@@ -38,6 +38,8 @@ func (s *leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) erro
 		room:    make(chan struct{}, 1),
 		permits: permits{service: s},
 	}
+	k.permits.ctx, k.permits.cancel = context.WithCancel(stream.Context())
+	defer k.permits.close()
 	go k.receive(stream.Context())
 	return k.send(stream.Context())
 }

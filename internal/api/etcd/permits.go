@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -18,8 +19,12 @@ import (
 type permits struct {
 	service *leaseService
 	who     *access.Caller // belongs to receive
+	ctx     context.Context
+	cancel  context.CancelFunc
+	looks   sync.WaitGroup // the goroutine that looks
 
 	mu      sync.Mutex // guards what follows
+	closed  bool
 	unsure  []*renewal // undecided
 	looking bool       // a goroutine looks at them
 	// until is how long leases with many keys count as looked at, with state and for whom.
@@ -62,19 +67,32 @@ func (p *permits) lookedAt(v *fsm.View, who access.Caller, id lease.ID) bool {
 	return ok && time.Now().Before(until)
 }
 
-// undecided looks at the lease of a renewal that the core has not decided. It does not wait.
+// undecided looks at the lease of a renewal that the core has not decided. It does not wait. When
+// the stream is over it does nothing.
 func (p *permits) undecided(r *renewal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
 	p.unsure = append(p.unsure, r)
 	if !p.looking {
 		p.looking = true
-		go func() {
-			if err := p.look(r.owner.stream.Context()); err != nil {
+		p.looks.Go(func() {
+			if err := p.look(p.ctx); err != nil {
 				r.owner.finish(err)
 			}
-		}()
+		})
 	}
+}
+
+// close ends the goroutine that looks at leases, and returns when it has ended.
+func (p *permits) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	p.looks.Wait()
 }
 
 // look looks at leases until none is undecided.
@@ -88,64 +106,71 @@ func (p *permits) look(ctx context.Context) (err error) {
 		if len(list) == 0 {
 			return nil
 		}
-		for _, r := range list {
+		ids := make([]lease.ID, len(list))
+		for i, r := range list {
+			ids[i] = r.id
+		}
+		errs, err := p.lookAt(ctx, ids)
+		for i, r := range list {
 			r.holder = nil
-			err := p.lookAt(ctx, r.id)
-			if err == nil {
-				err = p.service.node.Renew(r.id, r)
-			}
-			if err != nil {
+			if err := cmp.Or(err, errs[i]); err != nil {
+				r.Renewed(r.id, 0, err)
+			} else if err := p.service.node.Renew(r.id, r); err != nil {
 				r.Renewed(r.id, 0, err)
 			}
 		}
 	}
 }
 
-// lookAt says why the caller may not renew a lease. It asks the leader for one that is not here:
-// this member may not know it yet.
-func (p *permits) lookAt(ctx context.Context, id lease.ID) error {
-	node := p.service.node
-	var here, there whose
-	err := node.InspectHere(ctx, func(l *lease.Lessor, _ uint64) { here.read(l, id) })
-	if err == nil && !here.found {
-		err = node.Inspect(ctx, func(l *lease.Lessor) { there.read(l, id) })
-		if err == nil {
-			here = there
+// lookAt says of each of some leases why the caller may not renew it. It asks the leader for those
+// that are not here, for all at once: this member may not know them yet.
+func (p *permits) lookAt(ctx context.Context, ids []lease.ID) ([]error, error) {
+	node, errs := p.service.node, make([]error, len(ids))
+	found := make([]api.Held, len(ids))
+	for i, id := range ids {
+		found[i].ID = id
+	}
+	if err := api.Gather(found, func(f func(*lease.Lessor)) error {
+		return node.InspectHere(ctx, func(l *lease.Lessor, _ uint64) { f(l) })
+	}); err != nil {
+		return errs, err
+	}
+	var missing []int
+	var there []api.Held
+	for i := range found {
+		if !found[i].Found {
+			missing, there = append(missing, i), append(there, api.Held{ID: found[i].ID})
 		}
 	}
-	v, who := node.View(), api.CallerOf(ctx) // as new as the lease, or newer
-	switch {
-	case err != nil:
-		return err
-	case !here.found:
+	if err := api.Gather(there, func(f func(*lease.Lessor)) error {
+		return node.Inspect(ctx, f)
+	}); err != nil {
+		return errs, err
+	}
+	for i, at := range missing {
+		found[at] = there[i]
+	}
+	a := fsm.Asker{By: node.View().Access, Who: api.CallerOf(ctx)} // as new as the leases, or newer
+	for i := range found {
+		errs[i] = p.decide(a, &found[i])
+	}
+	return errs, nil
+}
+
+// decide says why the caller may not renew a lease, and remembers one that it may because of keys.
+func (p *permits) decide(a fsm.Asker, x *api.Held) error {
+	if !x.Found {
 		return lease.ErrNotFound
 	}
-	a := fsm.Asker{By: v.Access, Who: who}
-	err = a.MayTouch(access.Hold, here.of, a.EachKey(slices.Values(here.keys)))
-	if err != nil || here.of != (access.Lease{}) {
+	err := a.MayTouch(access.Hold, x.Of, a.EachKey(slices.Values(x.Keys)))
+	if err != nil || x.Of != (access.Lease{}) {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != v.Access || p.looked != who || len(p.until) >= maxPermits {
-		p.state, p.looked, p.until = v.Access, who, make(map[lease.ID]time.Time)
+	if p.state != a.By || p.looked != a.Who || len(p.until) >= maxPermits {
+		p.state, p.looked, p.until = a.By, a.Who, make(map[lease.ID]time.Time)
 	}
-	p.until[id] = time.Now().Add(permitTime)
+	p.until[x.ID] = time.Now().Add(permitTime)
 	return nil
-}
-
-// whose is what decides who may renew a lease.
-type whose struct {
-	found bool
-	of    access.Lease
-	keys  []string // of a lease that is nobody's and has no name
-}
-
-// read takes what there is of a lease.
-func (x *whose) read(l *lease.Lessor, id lease.ID) {
-	info, found := l.Lookup(id)
-	x.found, x.of = found, fsm.BelongsTo(&info)
-	if x.of == (access.Lease{}) {
-		x.keys = l.Keys(id)
-	}
 }

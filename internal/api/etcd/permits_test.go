@@ -22,6 +22,7 @@ import (
 type hereNode struct {
 	*fakeNode
 	looks  atomic.Int32 // of InspectHere
+	rounds atomic.Int32 // of Inspect
 	behind atomic.Bool
 }
 
@@ -38,6 +39,11 @@ func (n *hereNode) InspectHere(_ context.Context, f func(*lease.Lessor, uint64))
 	n.looks.Add(1)
 	f(n.here(), n.machine.Index())
 	return nil
+}
+
+func (n *hereNode) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
+	n.rounds.Add(1)
+	return n.fakeNode.Inspect(ctx, f)
 }
 
 func (n *hereNode) Renew(id lease.ID, to api.Renewed) error {
@@ -182,16 +188,18 @@ func TestManyKeysAreLookedAtSeldom(t *testing.T) {
 				t.Errorf("the keys count as looked at: %v", got)
 			}
 		}
-		looked(false)
-		if err := p.lookAt(ctx, 5); err != nil {
-			t.Fatal(err)
+		look := func() {
+			t.Helper()
+			if errs, err := p.lookAt(ctx, []lease.ID{5}); err != nil || errs[0] != nil {
+				t.Fatal(errs, err)
+			}
 		}
+		looked(false)
+		look()
 		looked(true)
 		time.Sleep(permitTime)
 		looked(false)
-		if err := p.lookAt(ctx, 5); err != nil {
-			t.Fatal(err)
-		}
+		look()
 		n.do(t, &fsm.RoleAdd{Name: "b"})
 		looked(false)
 	})
@@ -205,4 +213,71 @@ func TestObserveLooksAfterTheDecision(t *testing.T) {
 	if _, err := o.follow(t.Context(), v); !errors.Is(err, rpctypes.ErrGRPCUserEmpty) {
 		t.Errorf("observed: %v", err)
 	}
+}
+
+// Goal: however many renewals are undecided, they are looked at in one step here and one step of
+// the leader. Method: leases that this member does not know, and one that is nowhere.
+func TestUndecidedTogether(t *testing.T) {
+	n := newTenants(t)
+	here := &hereNode{fakeNode: n}
+	ids, want := []lease.ID{99}, []error{lease.ErrNotFound}
+	for id := lease.ID(10); id < 60; id++ {
+		owner, err := "alice", error(nil)
+		if id%2 == 0 {
+			owner, err = "root", access.ErrPermissionDenied
+		}
+		n.do(t, &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 60_000, Principal: owner}})
+		ids, want = append(ids, id), append(want, err)
+	}
+	here.behind.Store(true)
+	p := &permits{service: &leaseService{node: here}}
+	errs, err := p.lookAt(api.WithIdentity(t.Context(), loginAs{n, "alice"}), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range ids {
+		if !errors.Is(errs[i], want[i]) || (errs[i] == nil) != (want[i] == nil) {
+			t.Errorf("lease %d: %v, want %v", id, errs[i], want[i])
+		}
+	}
+	if looks, rounds := here.looks.Load(), here.rounds.Load(); looks != 1 || rounds != 1 {
+		t.Errorf("%d looks here and %d at the leader", looks, rounds)
+	}
+}
+
+// mutedNode is a member whose core does not answer.
+type mutedNode struct {
+	*fakeNode
+	asked, left chan struct{}
+}
+
+func (n *mutedNode) InspectHere(ctx context.Context, _ func(*lease.Lessor, uint64)) error {
+	close(n.asked)
+	<-ctx.Done()
+	close(n.left)
+	return context.Cause(ctx)
+}
+
+// Goal: nothing of a stream looks at leases after the stream has ended, whatever the core does.
+// Method: a renewal that is undecided, and a core that does not answer; then a late one.
+func TestNoLookAfterTheStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &mutedNode{newTenants(t), make(chan struct{}), make(chan struct{})}
+		p := &permits{service: &leaseService{node: n}}
+		p.ctx, p.cancel = context.WithCancel(t.Context())
+		k := &keepAlive{wake: make(chan struct{}, 1)}
+		p.undecided(&renewal{owner: k, id: 1})
+		<-n.asked
+		p.close()
+		select {
+		case <-n.left:
+		default:
+			t.Error("the stream ends before what looks at leases for it")
+		}
+		p.undecided(&renewal{owner: k, id: 1}) // which would close n.asked again
+		synctest.Wait()
+		if p.looking && p.unsure != nil {
+			t.Error("a late renewal is looked at")
+		}
+	})
 }

@@ -2,12 +2,11 @@ package native
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
-	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/api"
 	"leasehold.dev/lease"
 )
 
@@ -68,22 +67,22 @@ func (s *leases) denied(
 	if len(places) == 0 {
 		return nil, nil
 	}
-	found := make([]held, len(places))
+	found := make([]api.Held, len(places))
 	for i, at := range places {
-		found[i].id = b.asks.IDs[at]
+		found[i].ID = b.asks.IDs[at]
 	}
 	sure := tokens != nil
 	if sure {
-		err = gather(found, func(f func(*lease.Lessor)) error {
+		err = api.Gather(found, func(f func(*lease.Lessor)) error {
 			return s.node.InspectHere(ctx, func(l *lease.Lessor, _ uint64) { f(l) })
 		})
 	}
 	for i, at := range places {
 		// A member may not know yet what a client was told elsewhere.
-		sure = sure && err == nil && tokens[at] != 0 && found[i].token == tokens[at]
+		sure = sure && err == nil && tokens[at] != 0 && found[i].Token == tokens[at]
 	}
 	if err == nil && !sure {
-		err = gather(found, func(f func(*lease.Lessor)) error { return s.node.Inspect(ctx, f) })
+		err = api.Gather(found, func(f func(*lease.Lessor)) error { return s.node.Inspect(ctx, f) })
 	}
 	if err != nil {
 		return nil, err // and found may still be written
@@ -101,8 +100,8 @@ func (s *leases) denied(
 		switch {
 		case a.renews(f, name) != nil:
 			out[at] = true
-		case f.of != (access.Lease{}):
-			known.add(a, f.id, f.token)
+		case f.Of != (access.Lease{}):
+			known.add(a, f.ID, f.Token)
 		}
 	}
 	return out, nil
@@ -112,51 +111,12 @@ func (s *leases) denied(
 // ID. One without a name that belongs to nobody it may renew as over etcd's API: otherwise any
 // client could let the keys of others live. Whether a name is taken is told to callers that may see
 // it.
-func (a asker) renews(f *held, name string) error {
+func (a asker) renews(f *api.Held, name string) error {
 	switch {
-	case !f.there && name != "":
+	case !f.Found && name != "":
 		return a.looksFor(name)
-	case !f.there:
+	case !f.Found:
 		return nil // the leader says that it is not there
 	}
-	return a.touches(access.Hold, f.of, f.keys)
-}
-
-// held is whose a lease is.
-type held struct {
-	id    lease.ID
-	there bool
-	of    access.Lease
-	token lease.Token
-	keys  []string // of one without a name that belongs to nobody
-}
-
-// maxGathered bounds the keys that the core gathers in one step, but for those of the last lease.
-const maxGathered = 10_000
-
-// gather looks at leases, in as many steps as their keys need.
-func gather(list []held, inspect func(func(*lease.Lessor)) error) error {
-	for len(list) > 0 {
-		rest, n := list, 0
-		err := inspect(func(l *lease.Lessor) {
-			for keys := 0; n < len(rest) && keys <= maxGathered; n++ {
-				rest[n].read(l)
-				keys += len(rest[n].keys)
-			}
-		})
-		if err != nil {
-			return err
-		}
-		list = rest[n:]
-	}
-	return nil
-}
-
-// read takes what there is of a lease.
-func (x *held) read(l *lease.Lessor) {
-	info, there := l.Lookup(x.id)
-	*x = held{id: x.id, there: there, of: fsm.BelongsTo(&info), token: info.Token}
-	if there && x.of == (access.Lease{}) {
-		x.keys = slices.Collect(l.EachKey(x.id))
-	}
+	return a.touches(access.Hold, f.Of, f.Keys)
 }

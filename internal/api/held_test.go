@@ -1,0 +1,143 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// heldKeys returns leases of which 1 has so many keys k0, k1, ..., and 2 has a name and one key.
+func heldKeys(t *testing.T, n int) *lease.Lessor {
+	t.Helper()
+	l := lease.New(lease.Config{})
+	grantOne(t, l, 1, "")
+	grantOne(t, l, 2, "n")
+	for i := range n {
+		attachTo(t, l, 1, fmt.Sprint("k", i))
+	}
+	attachTo(t, l, 2, "n")
+	return l
+}
+
+func grantOne(t *testing.T, l *lease.Lessor, id lease.ID, name string) {
+	t.Helper()
+	if _, err := l.Grant(lease.Terms{ID: id, TTL: 60_000, Name: name}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func attachTo(t *testing.T, l *lease.Lessor, id lease.ID, keys ...string) {
+	t.Helper()
+	for _, k := range keys {
+		if err := l.Attach(id, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Goal: no step gathers more keys than it may, and those that are on a lease throughout are found,
+// whatever happens between the steps; a lease that keeps changing is gathered in a bounded number
+// of steps. Method: a lease with many keys; after each step some of those that were found are taken
+// off, some are put on again, and some are new.
+func TestGather(t *testing.T) {
+	const n = 3*maxGathered + 5
+	off := func(l *lease.Lessor, keys []string) []string {
+		for _, k := range keys {
+			l.Detach(k)
+		}
+		return keys
+	}
+	// Each returns the keys that were not on the lease throughout.
+	for name, between := range map[string]func(l *lease.Lessor, step int, found []string) []string{
+		"nothing": func(*lease.Lessor, int, []string) []string { return nil },
+		"the last are off": func(l *lease.Lessor, _ int, found []string) []string {
+			return off(l, found[len(found)-3:])
+		},
+		"the last is off and on again": func(l *lease.Lessor, step int, found []string) []string {
+			if step > 3 {
+				return nil
+			}
+			last := off(l, found[len(found)-1:])
+			attachTo(t, l, 1, last...)
+			return last
+		},
+		"all are off": func(l *lease.Lessor, _ int, found []string) []string { return off(l, found) },
+		"a new one": func(l *lease.Lessor, step int, _ []string) []string {
+			attachTo(t, l, 1, fmt.Sprint("new", step))
+			return nil
+		},
+		"always off and on": func(l *lease.Lessor, _ int, found []string) []string {
+			last := off(l, found[len(found)-1:])
+			attachTo(t, l, 1, last...)
+			return last
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := heldKeys(t, n)
+			list, steps, moved := []Held{{ID: 1}, {ID: 2}, {ID: 3}}, 0, make(map[string]bool)
+			err := Gather(list, func(f func(*lease.Lessor)) error {
+				before := len(list[0].Keys)
+				f(l)
+				steps++
+				if more := len(list[0].Keys) - before; more > maxGathered && steps <= maxParts {
+					t.Errorf("step %d gathers %d keys", steps, more)
+				}
+				for _, k := range between(l, steps, list[0].Keys) {
+					moved[k] = true
+				}
+				return nil
+			})
+			found := make(map[string]bool)
+			for _, k := range list[0].Keys {
+				found[k] = true
+			}
+			missing := 0
+			for i := range n {
+				if k := fmt.Sprint("k", i); !moved[k] && !found[k] {
+					missing++
+				}
+			}
+			if err != nil || missing > 0 || steps < 4 || steps > maxParts+1 {
+				t.Errorf("%d steps, error %v, %d keys were not found", steps, err, missing)
+			}
+			if got := len(list[0].Keys); name == "nothing" && (got != n || steps != 4) {
+				t.Errorf("%d keys in %d steps", got, steps)
+			}
+			if x := list[1]; !x.Found || x.Of.Name != "n" || x.Token == 0 || x.Keys != nil {
+				t.Errorf("the lease with a name: %+v", x)
+			}
+			if list[2].Found {
+				t.Error("a lease that is not there is found")
+			}
+		})
+	}
+}
+
+// Goal: a lease that is another one after a step is gathered anew; and an error ends it. Method:
+// the lease ends between two steps, and is granted again with another key.
+func TestGatherAnother(t *testing.T) {
+	l, steps := heldKeys(t, maxGathered+1), 0
+	list := []Held{{ID: 1}}
+	err := Gather(list, func(f func(*lease.Lessor)) error {
+		f(l)
+		if steps++; steps == 1 {
+			if _, err := l.Revoke(1); err != nil {
+				t.Fatal(err)
+			}
+			grantOne(t, l, 1, "")
+			attachTo(t, l, 1, "other")
+		}
+		return nil
+	})
+	if err != nil || !slices.Equal(list[0].Keys, []string{"other"}) || steps != 2 {
+		t.Errorf("%d keys in %d steps, error %v", len(list[0].Keys), steps, err)
+	}
+	broken := errors.New("broken")
+	err = Gather(list, func(func(*lease.Lessor)) error { return broken })
+	if !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+}
