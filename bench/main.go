@@ -14,7 +14,9 @@
 //
 //	go run -C bench . -targets leasehold,leasehold-users -run '^(put/64|get/64|grant/64|keepalive)$'
 //
-// where the ceiling stays one process: it has nothing to replicate.
+// where the ceiling stays one process: it has nothing to replicate. In leasehold-limits each user
+// has limits, too; in leasehold-at-leases and leasehold-at-rate one more user is refused a thousand
+// times a second, by its limit of leases and of requests a second.
 //
 // This is a module of its own, so that no user of leasehold has the clients of other servers among
 // its dependencies. Package compare has the workloads, and the program in sidebyside provokes
@@ -177,12 +179,16 @@ func (o *options) targets(ctx context.Context, dir string) error {
 			}
 			t.Path, t.Args = path, strings.Fields(o.leaseholdArgs)
 			t.Open = compare.OpenLeasehold
-		case "leasehold-users":
+		case "leasehold-users", "leasehold-limits", "leasehold-at-leases", "leasehold-at-rate":
 			path, err := o.build(ctx, dir)
 			if err != nil {
 				return err
 			}
 			t.Path, t.Args, t.Users = path, strings.Fields(o.leaseholdArgs), o.users
+			t.Tenant = map[string]compare.Tenant{
+				"leasehold-limits": compare.Limited, "leasehold-at-leases": compare.AtItsLeases,
+				"leasehold-at-rate": compare.AtItsRate,
+			}[name]
 		case "etcd":
 			if o.etcd == "" {
 				fmt.Fprintln(os.Stderr, "compare: no -etcd binary: leaving etcd out")

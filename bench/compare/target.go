@@ -37,6 +37,8 @@ type Target struct {
 	// Users is how many users there are, with access control on: connection i is that of user i.
 	// With 0 it is off.
 	Users int
+	// Tenant is what limits there are. It needs Users.
+	Tenant Tenant
 
 	secure bool // each member serves a second address, with TLS
 }
@@ -58,7 +60,8 @@ type Server struct {
 
 	members []*member
 	dir     string
-	tokens  []string // of the users
+	tokens  []string     // of the users
+	sated   func() error // ends the tenant that is greedy, nil if there is none
 }
 
 // Start runs the target with so many members on free loopback ports and empty
@@ -188,7 +191,11 @@ func (s *Server) Usage() (load.Usage, error) {
 
 // Stop ends the processes and removes their directories.
 func (s *Server) Stop() error {
-	errs := []error{s.kill()}
+	var errs []error
+	if s.sated != nil {
+		errs = append(errs, s.sated())
+	}
+	errs = append(errs, s.kill())
 	for _, m := range s.members {
 		errs = append(errs, m.control.Close())
 	}
