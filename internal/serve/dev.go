@@ -172,7 +172,9 @@ func (d *dev) configs(dir string, lg *slog.Logger) ([]server.Config, error) {
 // addresses returns where each member serves clients, and after it where it serves members.
 func (d *dev) addresses() (out []url.URL, err error) {
 	if d.port == 0 {
-		return freeURLs(2 * d.members)
+		return freeURLs(2*d.members, func() (net.Listener, error) {
+			return net.Listen("tcp", "127.0.0.1:0")
+		})
 	}
 	for i := range d.members {
 		port := d.port + 10*i
@@ -193,9 +195,9 @@ func loopbackURL(port int) url.URL {
 
 // freeURLs returns addresses that are free now, each another one: all are taken until the last is
 // found. Another process might take one before a member does, which then says so.
-func freeURLs(n int) (out []url.URL, err error) {
+func freeURLs(n int, listen func() (net.Listener, error)) (out []url.URL, err error) {
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := listen()
 		if err != nil {
 			return nil, err
 		}

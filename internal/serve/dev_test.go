@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -127,21 +129,38 @@ func TestDevAddresses(t *testing.T) {
 	}
 }
 
-// Goal: no two members are given the same free port, which the system hands out again as soon as
-// nobody listens on it: two founders with one address were one voter named twice. Method: of this
-// many ports, one at a time, some are the same in nearly every round.
+// portUser listens on the lowest port that nobody has.
+type portUser struct {
+	net.Listener
+	port  int
+	inUse map[int]bool
+}
+
+func (p *portUser) Addr() net.Addr { return &net.TCPAddr{Port: p.port} }
+
+func (p *portUser) Close() error {
+	delete(p.inUse, p.port)
+	return nil
+}
+
+// Goal: no two members are given the same free port, which a system may hand out again as soon as
+// nobody listens on it: two founders with one address were one voter named twice.
 func TestDevFreePorts(t *testing.T) {
-	for range 10 {
-		urls, err := freeURLs(200)
-		if err != nil {
-			t.Fatal(err)
+	inUse := make(map[int]bool)
+	urls, err := freeURLs(6, func() (net.Listener, error) {
+		port := 1
+		for inUse[port] {
+			port++
 		}
-		seen := make(map[string]bool)
-		for _, u := range urls {
-			if seen[u.Port()] {
-				t.Fatalf("port %s twice", u.Port())
-			}
-			seen[u.Port()] = true
+		inUse[port] = true
+		return &portUser{port: port, inUse: inUse}, nil
+	})
+	if err != nil || len(inUse) != 0 {
+		t.Fatalf("%v; still in use: %v", err, inUse)
+	}
+	for i, u := range urls {
+		if u.String() != fmt.Sprintf("http://127.0.0.1:%d", i+1) {
+			t.Errorf("address %d is %v", i, u.String())
 		}
 	}
 }
