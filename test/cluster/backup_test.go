@@ -91,7 +91,7 @@ func TestBackups(t *testing.T) {
 		}
 		w.was(t, got, got.revision)
 	}
-	out, err := ourCommand(t, "backup", "verify", "--from", target)
+	out, _, err := ourCommand(t, "backup", "verify", "--from", target)
 	for line := range strings.Lines(out) {
 		// The last backup of the whole state may have come before the last copy of the log.
 		if strings.HasPrefix(line, "bad") && !strings.Contains(line, "the log after it ends") {
@@ -152,10 +152,7 @@ func TestLostAndRestored(t *testing.T) {
 		_ = m.wait()
 	}
 	w.stop()
-	begin := time.Now()
-	got := restoreBackup(t, target, lease.ID)
-	t.Logf("a member of %d leases served %v after the restore began", *leasesFlag, time.Since(begin))
-	w.lost(t, got, middle)
+	w.lost(t, restoreBackup(t, target, lease.ID), middle)
 }
 
 // grantMany grants leases, many at a time.
@@ -336,14 +333,18 @@ func restoreBackup(
 ) (r restored) {
 	t.Helper()
 	m := newMember(t, "back")
-	out, err := ourCommand(t, append([]string{
+	begin := time.Now()
+	out, cpu, err := ourCommand(t, append([]string{
 		"backup", "restore", "--from", target, "--data-dir", m.data, "--name", m.name,
 		"--bump-revision", "0", "--initial-advertise-peer-urls", m.peer,
 	}, args...)...)
 	if err != nil {
 		t.Fatalf("restore %v: %v\n%s", args, err, out)
 	}
+	made := time.Since(begin)
 	c := startCluster(t, []*member{m})
+	t.Logf("restored in %v, with %v of CPU; a member served %v later", made, cpu,
+		time.Since(begin)-made)
 	all, err := c.members[0].admin.Get(t.Context(), "", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
@@ -380,7 +381,7 @@ func (l *backupList) newest() int64 {
 
 func listBackups(t *testing.T, target string) (l backupList) {
 	t.Helper()
-	out, err := ourCommand(t, "backup", "list", "--from", target, "-w", "json")
+	out, _, err := ourCommand(t, "backup", "list", "--from", target, "-w", "json")
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &l)
 	}
@@ -390,12 +391,16 @@ func listBackups(t *testing.T, target string) (l backupList) {
 	return l
 }
 
-// ourCommand runs a command of the binary and returns what it printed.
-func ourCommand(t *testing.T, args ...string) (string, error) {
+// ourCommand runs a command of the binary and returns what it printed, and what CPU time it took.
+func ourCommand(t *testing.T, args ...string) (string, time.Duration, error) {
 	t.Helper()
 	var out, log strings.Builder
 	cmd := exec.CommandContext(t.Context(), server.Path(t), args...)
 	cmd.Stdout, cmd.Stderr = &out, &log
 	err := cmd.Run()
-	return out.String() + log.String(), err
+	var cpu time.Duration
+	if s := cmd.ProcessState; s != nil {
+		cpu = s.UserTime() + s.SystemTime()
+	}
+	return out.String() + log.String(), cpu, err
 }
