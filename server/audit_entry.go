@@ -57,7 +57,7 @@ func levelOf(req any) auditLevel {
 		return auditReads
 	case *pb.AuthStatusRequest, *pb.LeaseKeepAliveRequest, *pb.WatchCancelRequest,
 		*pb.WatchProgressRequest, *native.RenewRequest, *native.SessionRequest, *native.CacheAck,
-		*native.ClientMessage:
+		*native.ClientMessage, *native.RelayRequest:
 		return auditNever
 	}
 	return auditUnknown

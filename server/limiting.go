@@ -25,6 +25,8 @@ var unlimited = map[string]bool{
 	native.LeaseService_Renew_FullMethodName: true,
 	pb.Auth_Authenticate_FullMethodName:      true,
 	native.StreamService_Open_FullMethodName: true,
+	// What it carries is counted where it is asked for.
+	native.RelayService_Relay_FullMethodName: true,
 	pb.Lease_LeaseKeepAlive_FullMethodName:   true,
 	// Each watch counts on it, not the stream.
 	pb.Watch_Watch_FullMethodName: true,
@@ -63,7 +65,8 @@ func (l limiting) stream(
 	defer share.Close()
 	take := share.Take
 	switch info.FullMethod {
-	case native.StreamService_Open_FullMethodName, pb.Lease_LeaseKeepAlive_FullMethodName:
+	case native.StreamService_Open_FullMethodName, pb.Lease_LeaseKeepAlive_FullMethodName,
+		native.RelayService_Relay_FullMethodName:
 		take = share.TakeRenewing
 	}
 	if err := take(); err != nil {

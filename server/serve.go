@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/api/relayed"
 	"leasehold.dev/internal/api/ui"
 	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/api/web/leaseholdgw"
@@ -118,8 +119,10 @@ func (s *Server) listen(
 	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options),
 		grpc.Creds(listen.Credentials(options.Requests, options.Answers)),
 		grpc.ConnectionTimeout(handshakeTimeout))...)
-	etcd.Register(f.grpc, s.node, options)
-	native.Register(f.grpc, s.node, s.nativeOptions(options))
+	calls := relayed.NewCalls(f.grpc)
+	etcd.Register(calls, s.node, options)
+	native.Register(calls, s.node, s.nativeOptions(options))
+	relayed.Register(calls, s.relayedOptions(options))
 	pages := s.webOptions(f, options.Requests)
 	pages.Bound = options.Answers.Handler
 	handler, err := web.New(httpCtx, pages)

@@ -74,6 +74,26 @@ func (s *State) CheckRoot(c Caller) error {
 	return nil
 }
 
+// Relay is the name of the role of relays, which pass on who asks: see [State.CheckRelay].
+const Relay = "relay"
+
+// CheckRelay decides whether the caller may pass on what others ask for, and who they are. The
+// errors are those of Check.
+func (s *State) CheckRelay(c Caller) error {
+	s = s.orEmpty()
+	if !s.enabled {
+		return nil
+	}
+	u, err := s.loggedIn(c)
+	switch {
+	case err != nil:
+		return err
+	case !isRoot(u) && !slices.Contains(u.Roles, Relay):
+		return ErrPermissionDenied
+	}
+	return nil
+}
+
 // IsRoot reports whether the caller has the role root, or access control is not enabled. It does
 // not ask when the caller logged in.
 func (s *State) IsRoot(c Caller) bool { return s.CheckRoot(c) == nil }

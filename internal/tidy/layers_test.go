@@ -21,6 +21,7 @@ var house = [][]string{
 	{"internal/load", "internal/draw", "internal/rewind"},
 	{"server"},
 	{"internal/api/etcd", "internal/api/native", "internal/api/web", "internal/api/ui"},
+	{"internal/api/relayed"},
 	{"internal/sim"},
 	{"internal/api"},
 	{
@@ -32,7 +33,7 @@ var house = [][]string{
 	{"client/internal/cachelink", "client/leases"},
 	{"client/store"},
 	{"client/internal/message"},
-	{"internal/transport", "internal/host"},
+	{"internal/transport", "internal/host", "internal/channel"},
 	{"internal/shell", "internal/dump"},
 	{"internal/replica"},
 	{"internal/fsm"},

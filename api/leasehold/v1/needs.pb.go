@@ -50,6 +50,8 @@ const (
 	Needs_NEEDS_LOGIN_AND_FILTERS Needs = 9
 	// The role root.
 	Needs_NEEDS_ROOT Needs = 10
+	// The role relay, or the role root.
+	Needs_NEEDS_RELAY Needs = 11
 )
 
 // Enum value maps for Needs.
@@ -66,6 +68,7 @@ var (
 		8:  "NEEDS_SEE_LEASE",
 		9:  "NEEDS_LOGIN_AND_FILTERS",
 		10: "NEEDS_ROOT",
+		11: "NEEDS_RELAY",
 	}
 	Needs_value = map[string]int32{
 		"NEEDS_UNSPECIFIED":       0,
@@ -79,6 +82,7 @@ var (
 		"NEEDS_SEE_LEASE":         8,
 		"NEEDS_LOGIN_AND_FILTERS": 9,
 		"NEEDS_ROOT":              10,
+		"NEEDS_RELAY":             11,
 	}
 )
 
@@ -146,7 +150,7 @@ var File_leasehold_v1_needs_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_needs_proto_rawDesc = "" +
 	"\n" +
-	"\x18leasehold/v1/needs.proto\x12\fleasehold.v1\x1a google/protobuf/descriptor.proto*\xe1\x01\n" +
+	"\x18leasehold/v1/needs.proto\x12\fleasehold.v1\x1a google/protobuf/descriptor.proto*\xf2\x01\n" +
 	"\x05Needs\x12\x15\n" +
 	"\x11NEEDS_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rNEEDS_NOTHING\x10\x01\x12\x0f\n" +
@@ -161,7 +165,8 @@ const file_leasehold_v1_needs_proto_rawDesc = "" +
 	"\x17NEEDS_LOGIN_AND_FILTERS\x10\t\x12\x0e\n" +
 	"\n" +
 	"NEEDS_ROOT\x10\n" +
-	":T\n" +
+	"\x12\x0f\n" +
+	"\vNEEDS_RELAY\x10\v:T\n" +
 	"\n" +
 	"call_needs\x12\x1e.google.protobuf.MethodOptions\x18\xb1\x96\x03 \x01(\x0e2\x13.leasehold.v1.NeedsR\tcallNeeds:Y\n" +
 	"\rrequest_needs\x12\x1d.google.protobuf.FieldOptions\x18\xb1\x96\x03 \x01(\x0e2\x13.leasehold.v1.NeedsR\frequestNeedsB,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"

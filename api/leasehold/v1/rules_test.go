@@ -18,7 +18,7 @@ import (
 var files = []protoreflect.FileDescriptor{
 	pb.File_leasehold_v1_leases_proto, pb.File_leasehold_v1_store_proto,
 	pb.File_leasehold_v1_stream_proto, pb.File_leasehold_v1_access_proto,
-	pb.File_leasehold_v1_needs_proto,
+	pb.File_leasehold_v1_needs_proto, pb.File_leasehold_v1_relay_proto,
 }
 
 var (

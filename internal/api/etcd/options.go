@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/keepalive"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/relayed"
 	"leasehold.dev/internal/listen"
 )
 
@@ -53,6 +55,8 @@ type Options struct {
 	// Requests bounds what is kept of requests that are not complete, of connections as Answers
 	// does. Nil: of none.
 	Requests *listen.Requests
+	// Codec is that of a server of other services; nil for these.
+	Codec encoding.CodecV2
 	// Stop, when it is closed, ends all streams and waits, and turns the health
 	// service to "not serving". Nil never ends them.
 	Stop <-chan struct{}
@@ -90,6 +94,9 @@ func (o Options) withDefaults() Options {
 	if o.Requests == nil {
 		o.Requests = listen.NewRequests(o.MaxRequestBytes, slog.New(slog.DiscardHandler))
 	}
+	if o.Codec == nil {
+		o.Codec = newCodec()
+	}
 	if o.Answers == nil {
 		o.Answers = listen.NewAnswers(slog.New(slog.DiscardHandler))
 	}
@@ -100,9 +107,10 @@ func (o Options) withDefaults() Options {
 // must be made with, for messages of the size of ours and many small calls.
 func ServerOptions(o Options) []grpc.ServerOption {
 	o = o.withDefaults()
+	unary, streams := o.interceptors()
 	return append(o.Requests.Options(),
-		grpc.ForceServerCodecV2(o.Answers.Codec(o.Panics.Codec(newCodec()))),
-		grpc.MaxRecvMsgSize(o.MaxRequestBytes+requestOverhead),
+		grpc.ForceServerCodecV2(o.Answers.Codec(o.codec())),
+		grpc.MaxRecvMsgSize(o.maxMessage()),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.MaxConcurrentStreams(o.MaxConcurrentStreams),
@@ -115,14 +123,32 @@ func ServerOptions(o Options) []grpc.ServerOption {
 		grpc.InitialWindowSize(1<<20),
 		grpc.InitialConnWindowSize(1<<20),
 		grpc.ChainUnaryInterceptor(slices.Concat(
-			[]grpc.UnaryServerInterceptor{o.Answers.Unary, informUnary}, o.Unary,
-			[]grpc.UnaryServerInterceptor{o.Panics.Unary},
-		)...),
+			[]grpc.UnaryServerInterceptor{o.Answers.Unary}, unary)...),
 		grpc.ChainStreamInterceptor(slices.Concat(
-			[]grpc.StreamServerInterceptor{o.Answers.Stream, informStream}, o.Stream,
-			[]grpc.StreamServerInterceptor{o.Panics.Stream},
-		)...),
+			[]grpc.StreamServerInterceptor{o.Answers.Stream}, streams)...),
 	)
+}
+
+// Relayed returns options with which calls that a relay carries are served as those of connections
+// are, but for the accounts of connections.
+func Relayed(o Options) relayed.Options {
+	o = o.withDefaults()
+	out := relayed.Options{Codec: o.codec(), MaxMessage: o.maxMessage(), Stop: o.Stop}
+	out.Unary, out.Stream = o.interceptors()
+	return out
+}
+
+func (o Options) codec() encoding.CodecV2 { return o.Panics.Codec(o.Codec) }
+
+// maxMessage bounds the messages that gRPC takes.
+func (o Options) maxMessage() int { return o.MaxRequestBytes + requestOverhead }
+
+// interceptors returns what is between a call and its service.
+func (o Options) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
+	return slices.Concat([]grpc.UnaryServerInterceptor{informUnary}, o.Unary,
+			[]grpc.UnaryServerInterceptor{o.Panics.Unary}),
+		slices.Concat([]grpc.StreamServerInterceptor{informStream}, o.Stream,
+			[]grpc.StreamServerInterceptor{o.Panics.Stream})
 }
 
 // informUnary gives the error of a call, of whichever service, its details.

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/reflection"
 	v1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	v1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
@@ -16,7 +15,7 @@ import (
 )
 
 // registerReflection adds server reflection, in both versions that tools use.
-func registerReflection(s *grpc.Server) {
+func registerReflection(s reflection.GRPCServer) {
 	o := reflection.ServerOptions{Services: s, DescriptorResolver: &descriptors{}}
 	v1.RegisterServerReflectionServer(s, reflection.NewServerV1(o))
 	v1alpha.RegisterServerReflectionServer(s, reflection.NewServer(o))

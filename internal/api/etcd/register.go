@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
 
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
@@ -15,7 +16,7 @@ import (
 // Register adds all services, server reflection and the health service to a
 // server that was made with ServerOptions of the same options. n must know by
 // then who it is.
-func Register(s *grpc.Server, n Node, o Options) {
+func Register(s reflection.GRPCServer, n Node, o Options) {
 	o = o.withDefaults()
 	st := n.Status()
 	id := identity{cluster: st.ClusterID, member: st.MemberID}

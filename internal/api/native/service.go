@@ -68,7 +68,7 @@ func (o Options) withDefaults() Options {
 }
 
 // Register adds the service to a gRPC server.
-func Register(s *grpc.Server, n Node, o Options) {
+func Register(s grpc.ServiceRegistrar, n Node, o Options) {
 	o = o.withDefaults()
 	svc := &leases{node: n, o: o}
 	s.RegisterService(explained(o.Guard(pb.LeaseService_ServiceDesc)), svc)

@@ -1,0 +1,245 @@
+package relayed
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/channel"
+)
+
+// Options say how calls are served.
+type Options struct {
+	// Codec encodes messages, and MaxMessage bounds those that come, in bytes.
+	Codec      encoding.CodecV2
+	MaxMessage int
+	// Unary and Stream are what a call passes, outermost first.
+	Unary  []grpc.UnaryServerInterceptor
+	Stream []grpc.StreamServerInterceptor
+	// May says why the caller of a context may not be a relay, nil if it may. AccessChanged says
+	// when it is to be asked again.
+	May           func(context.Context) error
+	AccessChanged func() <-chan struct{}
+	// Speaks says why the relay of one context may not make a call of another, which it passes
+	// on: nil if it may.
+	Speaks func(relay, call context.Context) error
+	// Stop, when it is closed, ends all relays after their calls.
+	Stop <-chan struct{}
+}
+
+// Register adds leasehold.v1.RelayService to the server of calls.
+func Register(c *Calls, o Options) {
+	pb.RegisterRelayServiceServer(c.Server, &service{calls: c, o: o})
+}
+
+type service struct {
+	pb.UnsafeRelayServiceServer
+	calls *Calls
+	o     Options
+}
+
+// Relay implements pb.RelayServiceServer.
+func (s *service) Relay(g pb.RelayService_RelayServer) error {
+	ctx, cancel := context.WithCancelCause(g.Context())
+	defer cancel(nil)
+	changed := s.o.AccessChanged()
+	if err := s.o.May(ctx); err != nil {
+		return api.NativeError(err, api.ReadReason(err))
+	}
+	// So that the relay knows that it is one.
+	if err := g.Send(&pb.RelayResponse{}); err != nil {
+		return err
+	}
+	r := &relay{service: s, ctx: ctx, large: semaphore.NewWeighted(mostLarge)}
+	r.unary, r.stream = r.chains()
+	r.link = channel.New(frames{g}, s.o.MaxMessage, r.accept)
+	defer r.wait()
+	defer r.link.End(context.Canceled)
+	go r.watch(changed, cancel)
+	err := r.link.Run(ctx)
+	switch cause := context.Cause(ctx); {
+	case g.Context().Err() != nil, errors.Is(err, io.EOF):
+		return nil
+	case cause != nil:
+		return api.NativeError(cause, api.ReadReason(cause))
+	default:
+		return api.NativeError(err, api.ReadReason(err))
+	}
+}
+
+// frames is the stream of a relay.
+type frames struct{ pb.RelayService_RelayServer }
+
+// Send implements channel.Stream.
+func (f frames) Send(list []*pb.RelayFrame) error {
+	return f.RelayService_RelayServer.Send(&pb.RelayResponse{Frames: list})
+}
+
+// Recv implements channel.Stream.
+func (f frames) Recv() ([]*pb.RelayFrame, error) {
+	m, err := f.RelayService_RelayServer.Recv()
+	return m.GetFrames(), err
+}
+
+// relay is one stream of a relay.
+type relay struct {
+	*service
+	ctx    context.Context // ends with the stream; of the relay, not of its clients
+	link   *channel.Link
+	unary  grpc.UnaryServerInterceptor
+	stream grpc.StreamServerInterceptor
+	large  *semaphore.Weighted
+
+	mu      sync.Mutex // guards what follows
+	calling sync.WaitGroup
+	closed  bool // no calls begin any more
+}
+
+// watch ends the stream when the relay may not be one any more, or when the member stops.
+func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-changed:
+			changed = r.o.AccessChanged()
+			if err := r.o.May(r.ctx); err != nil {
+				end(err)
+				return
+			}
+		case <-r.o.Stop:
+			r.wait()
+			r.link.Finish(api.ErrStopped)
+			return
+		}
+	}
+}
+
+// wait waits for the calls, and begins no others.
+func (r *relay) wait() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.calling.Wait()
+}
+
+// accept begins to serve a call.
+func (r *relay) accept(c *channel.Channel, call *pb.RelayCall) (cancel func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// Nothing of the relay is in the context of its clients.
+	ctx, cancel := context.WithCancel(context.Background())
+	if call.TimeoutMs > 0 {
+		d := time.Duration(min(call.TimeoutMs, int64(maxTimeout/time.Millisecond))) * time.Millisecond
+		ctx, cancel = context.WithTimeout(context.Background(), d)
+	}
+	if r.closed {
+		go c.End(endOf(api.Error(api.ErrStopped), nil)) // not here, where the link is locked
+		return cancel
+	}
+	r.calling.Go(func() {
+		defer cancel()
+		r.serve(ctx, c, call)
+	})
+	return cancel
+}
+
+// maxTimeout bounds the time of a call.
+const maxTimeout = 1000 * time.Hour
+
+// serve serves a call.
+func (r *relay) serve(ctx context.Context, c *channel.Channel, call *pb.RelayCall) {
+	m, ok := r.calls.methods[call.Method]
+	if !ok {
+		c.End(endOf(r.unknown(call.Method), nil))
+		return
+	}
+	ctx, err := clientContext(ctx, call)
+	if err != nil {
+		c.End(endOf(err, nil))
+		return
+	}
+	s := &stream{codec: r.o.Codec, channel: c, method: m.name, large: r.large}
+	s.ctx = grpc.NewContextWithServerTransportStream(ctx, transport{s})
+	if m.unary != nil {
+		err = r.one(m, s)
+	} else {
+		err = r.stream(m.impl, s, &grpc.StreamServerInfo{
+			FullMethod: m.name, IsClientStream: m.stream.ClientStreams,
+			IsServerStream: m.stream.ServerStreams,
+		}, m.stream.Handler)
+	}
+	s.end(err)
+}
+
+// one serves a call of one request and one response.
+func (r *relay) one(m method, s *stream) error {
+	resp, err := m.unary.Handler(m.impl, s.ctx, s.RecvMsg, r.unary)
+	if err != nil {
+		return err
+	}
+	return s.SendMsg(resp)
+}
+
+// unknown is what gRPC says.
+func (r *relay) unknown(name string) error {
+	if name == pb.RelayService_Relay_FullMethodName {
+		return status.Error(codes.Unimplemented,
+			"leasehold: a relay carries no other relay; give each relay the endpoints of members")
+	}
+	if r.calls.hasService(name) {
+		return status.Errorf(codes.Unimplemented, "unknown method %s", name)
+	}
+	return status.Errorf(codes.Unimplemented, "unknown service of %s", name)
+}
+
+// clientContext is the context of a call: of the client and not of the relay.
+func clientContext(ctx context.Context, call *pb.RelayCall) (context.Context, error) {
+	md := make(metadata.MD, len(call.Headers))
+	for _, h := range call.Headers {
+		md.Append(h.Name, string(h.Value))
+	}
+	p := &peer.Peer{Addr: address(call.Address)}
+	if len(call.Certificate) > 0 {
+		c, err := x509.ParseCertificate(call.Certificate)
+		if err != nil {
+			return nil, status.Error(codes.InvalidArgument,
+				fmt.Sprintf("leasehold: the certificate that a relay passes on cannot be read: %v", err))
+		}
+		chain := []*x509.Certificate{c}
+		p.AuthInfo = credentials.TLSInfo{
+			State: tls.ConnectionState{
+				PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain},
+			},
+			CommonAuthInfo: credentials.CommonAuthInfo{
+				SecurityLevel: credentials.PrivacyAndIntegrity,
+			},
+		}
+	}
+	return peer.NewContext(metadata.NewIncomingContext(ctx, md), p), nil
+}
+
+// address is where a client is, as the relay saw it.
+type address string
+
+// Network implements net.Addr.
+func (address) Network() string { return "relay" }
+
+// String implements net.Addr.
+func (a address) String() string { return string(a) }

@@ -1,0 +1,188 @@
+package relayed
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/channel"
+)
+
+const (
+	// largeMessage is from which size on messages share the room of their relay: others are no
+	// larger than what a channel has room for.
+	largeMessage = 64 << 10
+	// mostLarge bounds the bytes of large messages that wait for the clients of one relay.
+	mostLarge = 128 << 20
+	// A call whose client does not take a large message within patience, and a second more for each
+	// leastRate bytes, ends: others wait for the room.
+	patience  = 20 * time.Second
+	leastRate = 1 << 20
+)
+
+var errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, but its "+
+	"client did not read the answer in time")
+
+// stream is the stream of one call, over a channel.
+type stream struct {
+	ctx     context.Context
+	codec   encoding.CodecV2
+	channel *channel.Channel
+	method  string
+	large   *semaphore.Weighted // for bytes
+
+	mu      sync.Mutex // guards what follows
+	header  metadata.MD
+	sent    bool // the header was
+	trailer metadata.MD
+}
+
+var _ grpc.ServerStream = (*stream)(nil)
+
+// Context implements grpc.ServerStream.
+func (s *stream) Context() context.Context { return s.ctx }
+
+// SetHeader implements grpc.ServerStream.
+func (s *stream) SetHeader(md metadata.MD) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sent {
+		return errors.New("relayed: the header was sent")
+	}
+	s.header = metadata.Join(s.header, md)
+	return nil
+}
+
+// SendHeader implements grpc.ServerStream.
+func (s *stream) SendHeader(md metadata.MD) error {
+	if err := s.SetHeader(md); err != nil {
+		return err
+	}
+	s.sendHeader()
+	return nil
+}
+
+// sendHeader sends the header, if it was not sent.
+func (s *stream) sendHeader() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.sent {
+		s.sent = true
+		s.channel.SendHeader(&pb.RelayHeader{Headers: fieldsOf(s.header)})
+	}
+}
+
+// SetTrailer implements grpc.ServerStream.
+func (s *stream) SetTrailer(md metadata.MD) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trailer = metadata.Join(s.trailer, md)
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s *stream) SendMsg(m any) error {
+	s.sendHeader()
+	data, err := s.codec.Marshal(m)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	b := data.Materialize()
+	data.Free()
+	if len(b) <= largeMessage {
+		return s.failed(s.channel.Send(s.ctx, b))
+	}
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer cancel(nil)
+	room := int64(min(len(b), mostLarge))
+	if err := s.large.Acquire(ctx, room); err != nil {
+		return s.failed(err)
+	}
+	defer s.large.Release(room)
+	t := time.AfterFunc(patience+time.Duration(len(b)/leastRate)*time.Second,
+		func() { cancel(errUnread) })
+	defer t.Stop()
+	return s.failed(s.channel.Send(ctx, b))
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *stream) RecvMsg(m any) error {
+	b, err := s.channel.Recv(s.ctx)
+	if err != nil {
+		return s.failed(err)
+	}
+	if err := s.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m); err != nil {
+		return status.Errorf(codes.Internal, "leasehold: a message cannot be read: %v", err)
+	}
+	return nil
+}
+
+// failed is an error as gRPC's streams have it.
+func (s *stream) failed(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	return err
+}
+
+// end ends the channel as the call has ended.
+func (s *stream) end(err error) {
+	s.mu.Lock()
+	unsent := !s.sent && len(s.header) > 0
+	s.mu.Unlock()
+	if unsent {
+		s.sendHeader()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.channel.End(endOf(err, s.trailer))
+}
+
+// endOf says how a call has ended.
+func endOf(err error, trailer metadata.MD) *pb.RelayEnd {
+	e := &pb.RelayEnd{Trailers: fieldsOf(trailer)}
+	if err == nil {
+		return e
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		st = status.FromContextError(err)
+	}
+	e.Code, e.Message = int32(st.Code()), st.Message()
+	if p := st.Proto(); len(p.GetDetails()) > 0 {
+		e.Details, _ = proto.Marshal(p) // without them the rest still says what there is to say
+	}
+	return e
+}
+
+func fieldsOf(md metadata.MD) []*pb.RelayHeaderField {
+	var out []*pb.RelayHeaderField
+	for name, list := range md {
+		for _, v := range list {
+			out = append(out, &pb.RelayHeaderField{Name: name, Value: []byte(v)})
+		}
+	}
+	return out
+}
+
+// transport is what functions of gRPC find in the context of a call.
+type transport struct{ *stream }
+
+// Method implements grpc.ServerTransportStream.
+func (t transport) Method() string { return t.method }
+
+// SetTrailer implements grpc.ServerTransportStream.
+func (t transport) SetTrailer(md metadata.MD) error {
+	t.stream.SetTrailer(md)
+	return nil
+}

@@ -1,0 +1,249 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// errOver means that nobody waits for what a channel brings.
+var errOver = errors.New("the call is over")
+
+// Channel is one end of one call. One goroutine may send, and one receive.
+type Channel struct {
+	link *Link
+	id   uint64
+	// cancel is called when the other end gives the call up; nil at a relay.
+	cancel func()
+	came   chan struct{} // capacity 1: there is something to receive
+	roomy  chan struct{} // capacity 1: there is room
+
+	// Guarded by the link's mu.
+	pieces  []piece // that have come
+	unspent int     // what has come and was not given back, by what it costs
+	taken   int     // of it, what was taken
+	through bool    // no more will come
+	room    int     // for what is sent
+	long    int     // frames that wait in the link's long
+	header  *pb.RelayHeader
+	end     *pb.RelayEnd // of the other end
+	shut    bool         // nothing more is sent
+	over    bool         // the channel has ended
+	why     error        // with the link
+
+	buffer []byte // of a message of which not all has come; of who receives alone
+}
+
+// piece is a part of a message.
+type piece struct {
+	bytes []byte
+	whole bool
+}
+
+// takeLocked takes a frame of this channel.
+func (c *Channel) takeLocked(f *pb.RelayFrame) error {
+	if f.Room > 0 {
+		if f.Room > 2*window || c.room+int(f.Room) > window {
+			return fmt.Errorf("%w: room for %d bytes more than was taken", errProtocol, f.Room)
+		}
+		c.room += int(f.Room)
+		notify(c.roomy)
+	}
+	if f.Header != nil {
+		c.header = f.Header
+	}
+	if len(f.Piece) > 0 || f.Whole {
+		n := len(f.Piece) + cost
+		// The last of what is unspent was sent while there was room.
+		if len(f.Piece) > pieceSize || c.unspent >= window || c.through {
+			return fmt.Errorf("%w: %d bytes of channel %d come, of which %d wait",
+				errProtocol, len(f.Piece), c.id, c.unspent)
+		}
+		c.unspent += n
+		c.pieces = append(c.pieces, piece{f.Piece, f.Whole})
+	}
+	c.through = c.through || f.Through || f.End != nil
+	if f.End != nil {
+		c.end = f.End
+	}
+	notify(c.came)
+	return nil
+}
+
+// endLocked notes that the channel has ended, and returns what is to be called for that.
+func (c *Channel) endLocked() (cancel func()) {
+	c.over, c.why = true, c.link.why
+	notify(c.came)
+	notify(c.roomy)
+	return c.cancel
+}
+
+// Send sends a message, and waits until there is room for all of it.
+func (c *Channel) Send(ctx context.Context, message []byte) error {
+	for {
+		n := min(len(message), pieceSize)
+		f := &pb.RelayFrame{Channel: c.id, Piece: message[:n:n], Whole: n == len(message)}
+		if err := c.push(ctx, f); err != nil || f.Whole {
+			return err
+		}
+		message = message[n:]
+	}
+}
+
+// push sends a piece when there is room.
+func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
+	for {
+		c.link.mu.Lock()
+		over, fits := c.over || c.shut, c.room > 0
+		if !over && fits {
+			c.room -= len(f.Piece) + cost
+			c.link.pushLocked(f, c)
+		}
+		why := c.why
+		c.link.mu.Unlock()
+		switch {
+		case over && why != nil:
+			return why
+		case over:
+			return errOver
+		case fits:
+			return nil
+		}
+		select {
+		case <-c.roomy:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// CloseSend says that no more messages follow. Any goroutine may call it, and a message of which
+// not all was sent is never whole then.
+func (c *Channel) CloseSend() {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if !c.over && !c.shut {
+		c.shut = true
+		c.link.pushLocked(&pb.RelayFrame{Channel: c.id, Through: true}, c)
+		notify(c.roomy)
+	}
+}
+
+// SendHeader sends the header of the answer.
+func (c *Channel) SendHeader(h *pb.RelayHeader) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if !c.over {
+		c.link.pushLocked(&pb.RelayFrame{Channel: c.id, Header: h}, c)
+	}
+}
+
+// Recv returns the next message. At the end of them the error is io.EOF; if the channel has ended
+// before, it says why.
+func (c *Channel) Recv(ctx context.Context) ([]byte, error) {
+	for {
+		list, err := c.received()
+		for _, p := range list {
+			if len(c.buffer)+len(p.bytes) > c.link.most {
+				return nil, status.Errorf(codes.ResourceExhausted,
+					"leasehold: a message has more than %d bytes", c.link.most)
+			}
+			message := p.bytes
+			if len(c.buffer) > 0 || !p.whole {
+				c.buffer = append(c.buffer, p.bytes...)
+				message = c.buffer
+			}
+			if p.whole {
+				c.buffer = nil
+				return message, nil
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(list) > 0 {
+			continue
+		}
+		select {
+		case <-c.came:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// received takes the pieces that have come, up to the end of a message, and gives their room back.
+// Without any it returns why there will be none, if that is so.
+func (c *Channel) received() (list []piece, err error) {
+	l := c.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for n < len(c.pieces) {
+		n++
+		if c.pieces[n-1].whole {
+			break
+		}
+	}
+	if n == 0 {
+		switch {
+		case c.over && c.end == nil && !c.through:
+			err = errOver
+			if c.why != nil {
+				err = c.why
+			}
+		case c.through:
+			err = io.EOF
+		}
+		return nil, err
+	}
+	list = c.pieces[:n:n]
+	if c.pieces = c.pieces[n:]; len(c.pieces) == 0 {
+		c.pieces = nil
+	}
+	for _, p := range list {
+		c.taken += len(p.bytes) + cost
+	}
+	// Not for each message, or there would be twice as many frames.
+	if c.taken >= window/2 && !c.over {
+		c.unspent -= c.taken
+		l.pushLocked(&pb.RelayFrame{Channel: c.id, Room: uint64(c.taken)}, nil)
+		c.taken = 0
+	}
+	return list, nil
+}
+
+// Header returns the header that has come, nil if none has.
+func (c *Channel) Header() *pb.RelayHeader {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	return c.header
+}
+
+// Ended returns how the other end has ended the channel, nil if it has not.
+func (c *Channel) Ended() *pb.RelayEnd {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	return c.end
+}
+
+// End ends the channel from this side.
+func (c *Channel) End(e *pb.RelayEnd) {
+	l := c.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.over {
+		return
+	}
+	l.pushLocked(&pb.RelayFrame{Channel: c.id, End: e}, c)
+	c.over, c.pieces = true, nil
+	delete(l.channels, c.id)
+	notify(c.came)
+	notify(c.roomy)
+}

@@ -1,0 +1,338 @@
+package channel
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// pipe is one end of a stream in memory, which holds one message.
+type pipe struct {
+	out chan<- []*pb.RelayFrame
+	in  <-chan []*pb.RelayFrame
+	end <-chan struct{}
+}
+
+// Send implements Stream.
+func (p pipe) Send(f []*pb.RelayFrame) error {
+	select {
+	case p.out <- f:
+		return nil
+	case <-p.end:
+		return io.EOF
+	}
+}
+
+// Recv implements Stream.
+func (p pipe) Recv() ([]*pb.RelayFrame, error) {
+	select {
+	case f := <-p.in:
+		return f, nil
+	case <-p.end:
+		return nil, io.EOF
+	}
+}
+
+// served is a call at the member.
+type served struct {
+	*Channel
+	call *pb.RelayCall
+	ctx  context.Context // ends when the call is given up
+}
+
+// joined runs f with a relay's end of a link and the calls of the member's, in virtual time.
+func joined(t *testing.T, most int, f func(t *testing.T, relay *Link, calls <-chan served)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		up, down := make(chan []*pb.RelayFrame, 1), make(chan []*pb.RelayFrame, 1)
+		end := make(chan struct{})
+		calls := make(chan served, 16)
+		relay := New(pipe{up, down, end}, most, nil)
+		member := New(pipe{down, up, end}, most, func(c *Channel, call *pb.RelayCall) func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			calls <- served{c, call, ctx}
+			return cancel
+		})
+		for _, l := range []*Link{relay, member} {
+			go func() { _ = l.Run(t.Context()) }() // it ends with the stream
+		}
+		f(t, relay, calls)
+		close(end)
+		synctest.Wait()
+	})
+}
+
+// open opens a channel by a name.
+func open(t *testing.T, l *Link, name string) *Channel {
+	t.Helper()
+	c, err := l.Open(&pb.RelayCall{Method: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func send(t *testing.T, c *Channel, b []byte) {
+	t.Helper()
+	if err := c.Send(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wants(t *testing.T, c *Channel, want []byte) {
+	t.Helper()
+	if got, err := c.Recv(t.Context()); err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("received %d bytes, %v; not %d", len(got), err, len(want))
+	}
+}
+
+// Goal: each channel brings its own messages, in order and whole, of any size, and how its call has
+// ended. Method: an echo in each of several channels, whose messages are their own.
+func TestEcho(t *testing.T) {
+	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
+		messages := func(name string) (out [][]byte) {
+			for _, n := range []int{0, 1, shortMessage, pieceSize, pieceSize + 1, 3 * window, 5} {
+				out = append(out, bytes.Repeat([]byte(name[len(name)-1:]), n))
+			}
+			return out
+		}
+		for range 5 {
+			go func() {
+				c := <-calls
+				c.SendHeader(&pb.RelayHeader{Headers: []*pb.RelayHeaderField{{Name: c.call.Method}}})
+				for {
+					b, err := c.Recv(t.Context())
+					if err != nil {
+						c.End(&pb.RelayEnd{Code: 7, Message: fmt.Sprint(c.call.Method, err)})
+						return
+					}
+					if c.Send(t.Context(), b) != nil {
+						return
+					}
+				}
+			}()
+		}
+		over := make(chan error, 5)
+		for i := range 5 {
+			name := fmt.Sprint("m", i)
+			c := open(t, relay, name)
+			go func() {
+				for _, m := range messages(name) {
+					if c.Send(t.Context(), m) != nil {
+						return
+					}
+				}
+				c.CloseSend()
+			}()
+			go func() {
+				for _, m := range messages(name) {
+					if got, err := c.Recv(t.Context()); err != nil || !bytes.Equal(got, m) {
+						over <- fmt.Errorf("%s: %d bytes %.10q, %w; not %d", name, len(got), got, err, len(m))
+						return
+					}
+				}
+				_, err := c.Recv(t.Context())
+				if e := c.Ended(); err != io.EOF || e == nil || e.Message != name+"EOF" ||
+					c.Header().GetHeaders()[0].Name != name {
+					over <- fmt.Errorf("%s ends with %w: %v, %v", name, err, e, c.Header())
+					return
+				}
+				over <- nil
+			}()
+		}
+		for range 5 {
+			if err := <-over; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := relay.Channels(); n != 0 {
+			t.Errorf("%d channels are left", n)
+		}
+	})
+}
+
+// Goal: a client that reads nothing stops its own channel, and no other; and what waits for it is
+// bounded. Method: one end sends until it is stopped; meanwhile another channel goes on.
+func TestFull(t *testing.T) {
+	for _, size := range []int{0, 100, pieceSize} {
+		joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
+			stuck, other := open(t, relay, "stuck"), open(t, relay, "other")
+			full, well := <-calls, <-calls
+			sent := 0
+			ctx, cancel := context.WithCancel(t.Context())
+			stopped := make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for full.Send(ctx, make([]byte, size)) == nil {
+					sent++
+				}
+			}()
+			synctest.Wait()
+			for i := range 2000 { // more than a window
+				send(t, well.Channel, []byte{byte(i)})
+				wants(t, other, []byte{byte(i)})
+				send(t, other, []byte{byte(i)})
+				wants(t, well.Channel, []byte{byte(i)})
+			}
+			cancel()
+			<-stopped
+			if n := sent * (size + cost); n < window || n > window+pieceSize+cost {
+				t.Errorf("%d messages of %d bytes were sent to a client that reads none", sent, size)
+			}
+			for range sent { // and all of them are there
+				wants(t, stuck, make([]byte, size))
+			}
+			send(t, full.Channel, []byte("more"))
+			wants(t, stuck, []byte("more"))
+		})
+	}
+}
+
+// Goal: a short message does not wait for what somebody else reads. Method: pieces of a long one
+// wait to be sent, and a short one comes.
+func TestShortFirst(t *testing.T) {
+	l := New(nil, 1<<20, nil)
+	long, short := open(t, l, "long"), open(t, l, "short")
+	send(t, long, make([]byte, 2*pieceSize))
+	send(t, long, []byte("after"))
+	send(t, short, []byte("renewal"))
+	frames, _ := l.next()
+	var order []string
+	for _, f := range frames {
+		switch {
+		case f.Call != nil:
+			order = append(order, "open "+f.Call.Method)
+		default:
+			order = append(order, fmt.Sprint(f.Channel, ":", len(f.Piece)))
+		}
+	}
+	want := "open long open short 2:7 1:16384 1:16384 1:5"
+	if got := strings.Join(order, " "); got != want {
+		t.Errorf("the order is %s, not %s", got, want)
+	}
+	send(t, long, []byte("short again"))
+	if frames, _ := l.next(); len(frames) != 1 || len(l.long) > 0 || long.long != 0 {
+		t.Errorf("%d frames; %d wait", len(frames), len(l.long))
+	}
+}
+
+// Goal: a call that its client gives up ends at the member, and one that the member ends brings all
+// that came before; what comes for it later is nobody's.
+func TestEnds(t *testing.T) {
+	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
+		given := open(t, relay, "given up")
+		at := <-calls
+		given.End(&pb.RelayEnd{Code: 1})
+		<-at.ctx.Done()
+		if _, err := at.Recv(t.Context()); !errors.Is(err, io.EOF) {
+			t.Errorf("a call that was given up: %v", err)
+		}
+		if err := at.Send(t.Context(), nil); !errors.Is(err, errOver) {
+			t.Errorf("it sends: %v", err)
+		}
+		c := open(t, relay, "ended")
+		at = <-calls
+		send(t, at.Channel, make([]byte, window)) // a long one, behind which the end must stay
+		at.End(&pb.RelayEnd{Message: "why"})
+		send(t, c, []byte("too late"))
+		wants(t, c, make([]byte, window))
+		if _, err := c.Recv(t.Context()); err != io.EOF || c.Ended().GetMessage() != "why" {
+			t.Errorf("%v, %v", err, c.Ended())
+		}
+	})
+}
+
+// Goal: when the stream ends, so do all calls of it, and each end knows that nobody has ended them.
+func TestLost(t *testing.T) {
+	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
+		c := open(t, relay, "lost")
+		at := <-calls
+		relay.End(io.ErrUnexpectedEOF)
+		if _, err := c.Recv(t.Context()); !errors.Is(err, ErrLost) || c.Ended() != nil {
+			t.Errorf("received %v, %v", err, c.Ended())
+		}
+		if err := c.Send(t.Context(), nil); !errors.Is(err, ErrLost) {
+			t.Errorf("sent: %v", err)
+		}
+		if _, err := relay.Open(&pb.RelayCall{}); !errors.Is(err, ErrLost) {
+			t.Errorf("opened: %v", err)
+		}
+		<-relay.Done()
+		at.link.End(io.EOF)
+		<-at.ctx.Done()
+	})
+}
+
+// Goal: a message that is too large ends its own call, whatever its pieces are.
+func TestTooLarge(t *testing.T) {
+	joined(t, 2*pieceSize, func(t *testing.T, relay *Link, calls <-chan served) {
+		c := open(t, relay, "large")
+		at := <-calls
+		send(t, c, make([]byte, 2*pieceSize))
+		wants(t, at.Channel, make([]byte, 2*pieceSize))
+		send(t, c, make([]byte, 2*pieceSize+1))
+		if _, err := at.Recv(t.Context()); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a message above the bound: %v", err)
+		}
+	})
+}
+
+// Goal: an end that does not keep to the room of a channel, or opens one twice, loses the stream:
+// it could fill the memory, or mix calls.
+func TestProtocol(t *testing.T) {
+	full := func() (list []*pb.RelayFrame) {
+		list = append(list, &pb.RelayFrame{Channel: 1, Call: &pb.RelayCall{}})
+		for range window/(pieceSize+cost) + 2 {
+			list = append(list, &pb.RelayFrame{Channel: 1, Piece: make([]byte, pieceSize), Whole: true})
+		}
+		return list
+	}
+	for name, frames := range map[string][]*pb.RelayFrame{
+		"room":  full(),
+		"piece": {{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Piece: make([]byte, pieceSize+1)}},
+		"twice": {{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Call: &pb.RelayCall{}}},
+		"room that was not taken": {
+			{Channel: 1, Call: &pb.RelayCall{}}, {Channel: 1, Room: 1},
+		},
+		"after the end": {
+			{Channel: 1, Call: &pb.RelayCall{}, Through: true}, {Channel: 1, Whole: true},
+		},
+	} {
+		l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
+		if err := l.take(frames); !errors.Is(err, errProtocol) {
+			t.Errorf("%s: %v", name, err)
+		}
+		l = New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
+		if err := l.take(frames[:len(frames)-1]); err != nil {
+			t.Errorf("%s, before the last: %v", name, err)
+		}
+	}
+}
+
+// Goal: a member that is there says so, and a silent one is known to be.
+func TestAnswers(t *testing.T) {
+	joined(t, 1<<20, func(t *testing.T, relay *Link, _ <-chan served) {
+		for range 3 {
+			if !relay.Answers(t.Context(), time.Second) {
+				t.Error("a member that is there is silent")
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		l := New(nil, 1<<20, nil)
+		if l.Answers(t.Context(), time.Second) {
+			t.Error("nobody is there, and answers")
+		}
+	})
+}

@@ -1,0 +1,301 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+const (
+	// window is the room that a channel has each way, and cost what a frame takes of it besides
+	// its piece. They are in the protocol.
+	window    = 64 << 10
+	cost      = 64
+	pieceSize = 16 << 10
+	// shortMessage is up to which size a message passes pieces of others.
+	shortMessage = 4 << 10
+	// maxFrames and maxBatch bound the frames of one message of the stream, by number and, about,
+	// by bytes.
+	maxFrames = 1024
+	maxBatch  = 128 << 10
+)
+
+// ErrLost is wrapped by the errors of channels whose stream has ended.
+var ErrLost = errors.New("the way to the member is lost")
+
+// errProtocol is wrapped by what one end says of the other.
+var errProtocol = errors.New("the other end does not keep to the protocol of relays")
+
+// Stream is a stream of frames.
+type Stream interface {
+	Send([]*pb.RelayFrame) error
+	Recv() ([]*pb.RelayFrame, error)
+}
+
+// Accept begins to serve a channel, and must not block. What it returns is called once, when
+// nobody waits for the call any more, and must not block either.
+type Accept func(*Channel, *pb.RelayCall) (cancel func())
+
+// Link is one end of a stream. Its methods may be called by any goroutine.
+type Link struct {
+	stream Stream
+	accept Accept // nil at a relay, which accepts none
+	most   int    // bytes of a message
+	wake   chan struct{}
+	done   chan struct{} // closed when the link has ended
+	heard  chan struct{} // capacity 1: something has come
+
+	mu       sync.Mutex // guards what follows
+	channels map[uint64]*Channel
+	newest   uint64
+	short    []*pb.RelayFrame // to be sent, before those of long
+	long     []*pb.RelayFrame
+	finish   error // why it ends when all is sent; nil if it does not
+	why      error // it has ended; nil while it has not
+}
+
+// New returns a link that takes messages up to a number of bytes. Accept is nil for a relay.
+func New(s Stream, most int, accept Accept) *Link {
+	return &Link{
+		stream: s, accept: accept, most: most,
+		wake: make(chan struct{}, 1), heard: make(chan struct{}, 1), done: make(chan struct{}),
+		channels: make(map[uint64]*Channel),
+	}
+}
+
+// Run carries frames until the stream, the context or the link ends, and returns why. One
+// goroutine, which receives, ends with the stream, and so may outlive Run.
+func (l *Link) Run(ctx context.Context) error {
+	go l.receiveAll()
+	for {
+		frames, finish := l.next()
+		switch {
+		case len(frames) > 0:
+		case finish != nil:
+			l.End(finish)
+			return l.reason()
+		default:
+			select {
+			case <-l.wake:
+				continue
+			case <-l.done:
+				return l.reason()
+			case <-ctx.Done():
+				l.End(context.Cause(ctx))
+				return l.reason()
+			}
+		}
+		if err := l.stream.Send(frames); err != nil {
+			if errors.Is(err, io.EOF) { // who receives learns why
+				<-l.done
+			}
+			l.End(err)
+			return l.reason()
+		}
+	}
+}
+
+func (l *Link) receiveAll() {
+	for {
+		frames, err := l.stream.Recv()
+		if err == nil {
+			notify(l.heard)
+			err = l.take(frames)
+		}
+		if err != nil {
+			l.End(err)
+			return
+		}
+	}
+}
+
+// reason returns why the link has ended.
+func (l *Link) reason() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.why
+}
+
+// End ends the link, and all channels, if it has not ended.
+func (l *Link) End(why error) {
+	l.mu.Lock()
+	if l.why != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.why = fmt.Errorf("%w: %w", ErrLost, why)
+	list := l.channels
+	l.channels = nil
+	l.short, l.long = nil, nil
+	cancels := make([]func(), 0, len(list))
+	for _, c := range list {
+		cancels = append(cancels, c.endLocked())
+	}
+	close(l.done)
+	l.mu.Unlock()
+	callAll(cancels)
+}
+
+// Finish ends the link when all is sent that is to be sent now.
+func (l *Link) Finish(why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.finish = why
+	notify(l.wake)
+}
+
+// Done is closed when the link has ended.
+func (l *Link) Done() <-chan struct{} { return l.done }
+
+// Channels returns how many channels there are.
+func (l *Link) Channels() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.channels)
+}
+
+// Answers asks the other end whether it is there. It returns false if nothing comes within a time,
+// and the link has not ended. One goroutine may call it.
+func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
+	select {
+	case <-l.heard:
+	default:
+	}
+	l.mu.Lock()
+	if l.why == nil {
+		l.pushLocked(&pb.RelayFrame{}, nil)
+	}
+	l.mu.Unlock()
+	t := time.NewTimer(within)
+	defer t.Stop()
+	select {
+	case <-l.heard:
+	case <-l.done:
+	case <-ctx.Done():
+	case <-t.C:
+		return false
+	}
+	return true
+}
+
+// Open opens a channel.
+func (l *Link) Open(call *pb.RelayCall) (*Channel, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why != nil {
+		return nil, l.why
+	}
+	l.newest++
+	c := l.addLocked(l.newest)
+	l.pushLocked(&pb.RelayFrame{Channel: c.id, Call: call}, c)
+	return c, nil
+}
+
+func (l *Link) addLocked(id uint64) *Channel {
+	c := &Channel{
+		link: l, id: id, room: window,
+		came: make(chan struct{}, 1), roomy: make(chan struct{}, 1),
+	}
+	l.channels[id] = c
+	return c
+}
+
+// take takes the frames of one message. An error ends the link.
+func (l *Link) take(frames []*pb.RelayFrame) error {
+	var cancels []func()
+	defer func() { callAll(cancels) }()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range frames {
+		if l.why != nil {
+			return l.why
+		}
+		switch {
+		case f.Channel == 0:
+			if l.accept != nil {
+				l.pushLocked(&pb.RelayFrame{}, nil)
+			}
+			continue
+		case f.Call != nil:
+			if l.accept == nil || f.Channel <= l.newest {
+				return fmt.Errorf("%w: channel %d is opened, and %d was", errProtocol, f.Channel, l.newest)
+			}
+			l.newest = f.Channel
+			c := l.addLocked(f.Channel)
+			c.cancel = l.accept(c, f.Call)
+		}
+		c := l.channels[f.Channel]
+		if c == nil {
+			continue // it has ended here, which the other end does not know yet
+		}
+		if err := c.takeLocked(f); err != nil {
+			return err
+		}
+		if f.End != nil {
+			cancels = append(cancels, c.endLocked())
+			delete(l.channels, c.id)
+		}
+	}
+	return nil
+}
+
+func callAll(list []func()) {
+	for _, f := range list {
+		if f != nil {
+			f()
+		}
+	}
+}
+
+// pushLocked takes a frame to be sent. One of a channel stays behind the pieces of that channel.
+func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
+	if c != nil && (c.long > 0 || len(f.Piece) > shortMessage || len(f.Piece) > 0 && !f.Whole) {
+		c.long++
+		l.long = append(l.long, f)
+	} else {
+		l.short = append(l.short, f)
+	}
+	notify(l.wake)
+}
+
+// next returns the frames of the next message, none if there is nothing to be sent; and why the
+// link ends then.
+func (l *Link) next() (out []*pb.RelayFrame, finish error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	size := 0
+	for _, from := range []*[]*pb.RelayFrame{&l.short, &l.long} {
+		n := 0
+		for ; n < len(*from) && len(out) < maxFrames && size < maxBatch; n++ {
+			f := (*from)[n]
+			(*from)[n] = nil
+			size += len(f.Piece) + cost
+			if f.Call != nil {
+				size += proto.Size(f.Call)
+			}
+			out = append(out, f)
+			if c := l.channels[f.Channel]; c != nil && from == &l.long {
+				c.long--
+			}
+		}
+		if *from = (*from)[n:]; len(*from) == 0 {
+			*from = nil
+		}
+	}
+	return out, l.finish
+}
+
+// notify puts a token into a channel of capacity 1 that may have one.
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
