@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net"
 
@@ -24,6 +25,14 @@ const inFlight = 1 << 20
 
 // dialGRPC is the dialer of New.
 func dialGRPC(e endpoint, c *Config) (connection, error) {
+	conn, err := newConn(e, c)
+	if err != nil {
+		return nil, err
+	}
+	return grpcConnection{conn, c.pin, c.who}, nil
+}
+
+func newConn(e endpoint, c *Config, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if e.tls != nil {
 		creds = credentials.NewTLS(e.tls)
@@ -44,11 +53,7 @@ func dialGRPC(e endpoint, c *Config) (connection, error) {
 		options = append(options, grpc.WithContextDialer(
 			func(ctx context.Context, _ string) (net.Conn, error) { return c.Dial(ctx, e.text) }))
 	}
-	conn, err := grpc.NewClient(e.target, options...)
-	if err != nil {
-		return nil, err
-	}
-	return grpcConnection{conn, c.pin, c.who}, nil
+	return grpc.NewClient(e.target, append(options, more...)...)
 }
 
 type grpcConnection struct {
@@ -68,4 +73,75 @@ func (c grpcConnection) Open(ctx context.Context) (pb.StreamService_OpenClient, 
 		return nil, err
 	}
 	return &known{&pinned{StreamService_OpenClient: s, pin: c.pin}, c.who, token}, nil
+}
+
+// DialMember waits until the client is with a member, and makes a connection to the same one, for
+// calls that this package does not make, such as those of other services. They have the login of
+// the client, and a member of another cluster refuses them. The connection is the caller's to
+// close, and stays when the client turns to another member; what is returned with it says when.
+func (c *Client) DialMember(
+	ctx context.Context, options ...grpc.DialOption,
+) (*grpc.ClientConn, Connection, error) {
+	at, err := c.Connection(ctx)
+	if err != nil {
+		return nil, at, err
+	}
+	m := c.mux
+	for _, e := range m.endpoints {
+		if e.text == at.Endpoint {
+			conn, err := newConn(e, &m.cfg, append(options,
+				grpc.WithChainUnaryInterceptor(m.cfg.call()),
+				grpc.WithChainStreamInterceptor(m.cfg.open()))...)
+			return conn, at, err
+		}
+	}
+	return nil, at, errors.New("client: the member is at none of the endpoints")
+}
+
+// call returns what gives a call the login.
+func (c *Config) call() grpc.UnaryClientInterceptor {
+	return func(
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		next grpc.UnaryInvoker, options ...grpc.CallOption,
+	) error {
+		if method == methodLogin {
+			return next(ctx, method, req, reply, conn, options...)
+		}
+		ctx, token, err := c.who.context(ctx, conn)
+		if err != nil {
+			return err
+		}
+		err = next(c.pin.context(ctx), method, req, reply, conn, options...)
+		return c.who.judge(token, err)
+	}
+}
+
+// open is call for streams.
+func (c *Config) open() grpc.StreamClientInterceptor {
+	return func(
+		ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+		next grpc.Streamer, options ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		ctx, token, err := c.who.context(ctx, conn)
+		if err != nil {
+			return nil, err
+		}
+		s, err := next(c.pin.context(ctx), d, conn, method, options...)
+		if err != nil {
+			return nil, err
+		}
+		return &judgedStream{s, c.who, token}, nil
+	}
+}
+
+// judgedStream is a stream whose end says whether the login counts.
+type judgedStream struct {
+	grpc.ClientStream
+	who   *logins
+	token string
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *judgedStream) RecvMsg(m any) error {
+	return s.who.judge(s.token, s.ClientStream.RecvMsg(m))
 }

@@ -133,10 +133,15 @@ type known struct {
 // Recv implements pb.StreamService_OpenClient.
 func (k *known) Recv() (*pb.ServerMessage, error) {
 	m, err := k.StreamService_OpenClient.Recv()
+	return m, k.who.judge(k.token, err)
+}
+
+// judge is refused for an error that says so, and returns others as they are.
+func (l *logins) judge(token string, err error) error {
 	if err != nil && status.Code(err) == codes.Unauthenticated {
-		err = k.who.refused(k.token, err)
+		return l.refused(token, err)
 	}
-	return m, err
+	return err
 }
 
 // textOf returns a text field of a message, "" if there is none.

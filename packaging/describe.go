@@ -20,8 +20,8 @@ import (
 // describe writes the manual and the completions, which are made of the commands, and returns
 // where a package has them.
 func (b *build) describe() (files.Contents, error) {
-	root := cli.Commands(serve.Command(), serve.InitCommand(), serve.DevCommand(),
-		serve.ConfigCommand(), serve.SnapshotCommand(), serve.LogCommand())
+	root := cli.Commands(serve.Command(), serve.RelayCommand(), serve.InitCommand(),
+		serve.DevCommand(), serve.ConfigCommand(), serve.SnapshotCommand(), serve.LogCommand())
 	root.DisableAutoGenTag = true // it has the time
 	describeFlags(root)
 	made := make(map[string]string) // paths in a package, to the files in b.out
@@ -80,7 +80,7 @@ func describeFlags(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		describeFlags(sub)
 	}
-	if c.Name() != "serve" {
+	if c.Name() != "serve" && c.Name() != "relay" {
 		return
 	}
 	var help bytes.Buffer

@@ -12,7 +12,7 @@ import (
 func main() {
 	p := cli.OS()
 	p.Args = serve.Args(os.Args)
-	os.Exit(cli.Main(p, serve.Command(), serve.InitCommand(), serve.DevCommand(),
-		serve.ConfigCommand(), serve.DoctorCommand(), serve.SnapshotCommand(), serve.LogCommand(),
-		serve.BackupCommand()))
+	os.Exit(cli.Main(p, serve.Command(), serve.RelayCommand(), serve.InitCommand(),
+		serve.DevCommand(), serve.ConfigCommand(), serve.DoctorCommand(), serve.SnapshotCommand(),
+		serve.LogCommand(), serve.BackupCommand()))
 }

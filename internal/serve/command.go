@@ -279,10 +279,13 @@ func printVersion(w io.Writer) {
 
 // complete offers the flags that begin with what was typed.
 func complete(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return newFlags().complete(typed)
+}
+
+func (f *flags) complete(typed string) ([]string, cobra.ShellCompDirective) {
 	if !strings.HasPrefix(typed, "-") {
 		return nil, cobra.ShellCompDirectiveDefault // the value of a flag: a file, perhaps
 	}
-	f := newFlags()
 	var offers []string
 	for _, s := range f.sections {
 		for _, name := range s.names {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"leasehold.dev/internal/relay"
 	"leasehold.dev/server"
 )
 
@@ -47,6 +48,8 @@ func DevCommand() *cobra.Command {
 		"where the first member serves clients. With the default the others are on 22379, 32379,\n"+
 			"..., as in etcd's examples; with another one on the tenth port after it, and so on;\n"+
 			"with 0 all are on ports that are free. Members talk to each other on the next port")
+	fs.IntVar(&d.relays, "relays", 0, "how many relays: the first on the hundredth port after\n"+
+		"--port, the others on the tenth port after it, and so on")
 	fs.StringVar(&d.dir, "data-dir", "", "where to keep the data (default: nowhere)")
 	fs.StringVar(&d.level, "log-level", "error", "debug, info, warn or error")
 	return c
@@ -55,6 +58,7 @@ func DevCommand() *cobra.Command {
 // dev runs a cluster in one process.
 type dev struct {
 	members, port int
+	relays        int
 	dir, level    string
 }
 
@@ -62,6 +66,10 @@ func (d *dev) check() error {
 	switch {
 	case d.members != 1 && d.members != 3 && d.members != 5 && d.members != 7:
 		return usageError("--members must be 1, 3, 5 or 7")
+	case d.relays < 0 || d.relays > 10:
+		return usageError("--relays must be from 0 to 10")
+	case d.relays > 0 && d.port+100+10*d.relays > 1<<16:
+		return usageError("--port %d leaves no room for %d relays", d.port, d.relays)
 	case d.port < 0 || d.port > 1<<16-2:
 		return usageError("--port must be from 0 to 65534")
 	case d.port == 0 && d.dir != "":
@@ -93,15 +101,87 @@ func (d *dev) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	ready := make(chan struct{})
-	go func() {
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() {
 		select {
 		case <-ready:
-			d.explain(stdout, dir, configs)
+			relays, err := d.relayConfigs(configs, lg) // the members have their ports by now
+			if err == nil {
+				err = runRelays(ctx, relays, func() { d.explain(stdout, dir, configs, relays) })
+			}
+			if err != nil {
+				fail(err)
+			}
 		case <-ctx.Done():
 		}
-	}()
+	})
 	return runAll(ctx, configs, ready)
+}
+
+// relayConfigs returns the configuration of each relay.
+func (d *dev) relayConfigs(
+	members []server.Config, lg *slog.Logger,
+) (all []relay.Config, err error) {
+	var places []url.URL
+	for i := range d.relays {
+		places = append(places, loopbackURL(d.port+100+10*i))
+	}
+	if d.port == 0 {
+		if places, err = freeURLs(d.relays, anyPort); err != nil {
+			return nil, err
+		}
+	}
+	for i, at := range places {
+		all = append(all, relay.Config{
+			Endpoints: clientHosts(members), Listen: []url.URL{at},
+			Logger: lg.With("name", "r"+strconv.Itoa(i+1)),
+		})
+	}
+	return all, nil
+}
+
+// clientHosts returns where members serve clients.
+func clientHosts(configs []server.Config) (out []string) {
+	for _, c := range configs {
+		out = append(out, c.URLs.ListenClient[0].Host)
+	}
+	return out
+}
+
+// runRelays runs relays until ctx ends or one of them fails, and calls ready when all of them
+// serve.
+func runRelays(ctx context.Context, configs []relay.Config, ready func()) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var running sync.WaitGroup
+	for _, cfg := range configs {
+		r, err := relay.New(cfg)
+		if err != nil {
+			fail(err)
+			break
+		}
+		running.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				fail(fmt.Errorf("relay: %w", err))
+			}
+		})
+		select {
+		case <-r.Ready():
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() == nil {
+		ready()
+	}
+	running.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
 }
 
 // runAll runs members until ctx ends or one of them fails. It closes ready when
@@ -172,9 +252,7 @@ func (d *dev) configs(dir string, lg *slog.Logger) ([]server.Config, error) {
 // addresses returns where each member serves clients, and after it where it serves members.
 func (d *dev) addresses() (out []url.URL, err error) {
 	if d.port == 0 {
-		return freeURLs(2*d.members, func() (net.Listener, error) {
-			return net.Listen("tcp", "127.0.0.1:0")
-		})
+		return freeURLs(2*d.members, anyPort)
 	}
 	for i := range d.members {
 		port := d.port + 10*i
@@ -193,6 +271,8 @@ func loopbackURL(port int) url.URL {
 	return url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 }
 
+func anyPort() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
+
 // freeURLs returns addresses that are free now, each another one: all are taken until the last is
 // found. Another process might take one before a member does, which then says so.
 func freeURLs(n int, listen func() (net.Listener, error)) (out []url.URL, err error) {
@@ -208,16 +288,21 @@ func freeURLs(n int, listen func() (net.Listener, error)) (out []url.URL, err er
 }
 
 // explain says what runs where, and what to do with it.
-func (d *dev) explain(w io.Writer, dir string, configs []server.Config) {
-	var endpoints []string
-	for _, c := range configs {
-		endpoints = append(endpoints, c.URLs.ListenClient[0].Host)
+func (d *dev) explain(w io.Writer, dir string, configs []server.Config, relays []relay.Config) {
+	endpoints, through := clientHosts(configs), ""
+	if len(relays) > 0 {
+		through = fmt.Sprintf(" Relays: %d, of the members at %s.", len(relays),
+			strings.Join(endpoints, ", "))
+		endpoints = nil
+		for _, c := range relays {
+			endpoints = append(endpoints, c.Listen[0].Host)
+		}
 	}
 	kept := "kept"
 	if d.dir == "" {
 		kept = "removed at the end"
 	}
-	fmt.Fprintf(w, `A cluster runs on this machine, until Ctrl-C. Members: %d. Data: %s (%s).
+	fmt.Fprintf(w, `A cluster runs on this machine, until Ctrl-C. Members: %d. Data: %s (%s).%s
 
 In another terminal:
 
@@ -226,5 +311,5 @@ In another terminal:
   leasehold lease grant 10
   leasehold put greeting hello --lease=ID
   leasehold watch greeting
-`, len(configs), dir, kept, strings.Join(endpoints, ","))
+`, len(configs), dir, kept, through, strings.Join(endpoints, ","))
 }

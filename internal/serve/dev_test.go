@@ -34,12 +34,17 @@ func dialTest(t *testing.T, endpoints ...string) (*clientv3.Client, context.Cont
 
 // Goal: the cluster is one, says where it is, every member serves, and nothing
 // is left of it. Method: a write through each member is read through the next.
-func TestDev(t *testing.T) {
+func TestDev(t *testing.T) { tryDev(t, dev{members: 3, level: "error"}, 3) }
+
+// The same for relays, which are where clients are told to go.
+func TestDevRelays(t *testing.T) { tryDev(t, dev{members: 3, relays: 2, level: "error"}, 2) }
+
+func tryDev(t *testing.T, d dev, places int) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("runs a cluster")
 	}
 	t.Setenv("TMPDIR", t.TempDir())
-	d := &dev{members: 3, port: 0, level: "error"}
 	ctx, stop := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	var stderr bytes.Buffer
@@ -55,7 +60,7 @@ func TestDev(t *testing.T) {
 	_, list, ok := strings.Cut(string(said[:n]), "LEASEHOLD_ENDPOINTS=")
 	list, _, _ = strings.Cut(list, "\n")
 	endpoints := strings.Split(list, ",")
-	if !ok || len(endpoints) != 3 {
+	if !ok || len(endpoints) != places {
 		t.Fatalf("said %s", said[:n])
 	}
 	for i, e := range endpoints {
@@ -63,7 +68,7 @@ func TestDev(t *testing.T) {
 		if _, err := writer.Put(ctx, "key", e); err != nil {
 			t.Fatal(err)
 		}
-		reader, ctx := dialTest(t, endpoints[(i+1)%3])
+		reader, ctx := dialTest(t, endpoints[(i+1)%places])
 		got, err := reader.Get(ctx, "key")
 		if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != e {
 			t.Fatalf("wrote %s, read %v, %v", e, got, err)

@@ -57,17 +57,9 @@ type section struct {
 
 // newFlags returns all flags, with their defaults.
 func newFlags() *flags {
-	f := &flags{
-		fs:    flag.NewFlagSet("serve", flag.ContinueOnError),
-		given: make(map[string]bool),
-		from:  make(map[string]string),
-		cfg:   server.DefaultConfig(),
-	}
-	f.fs.SetOutput(io.Discard)
-	for _, s := range []struct {
-		title string
-		add   func()
-	}{
+	f := emptyFlags("serve")
+	f.cfg = server.DefaultConfig()
+	f.addSections([]addSection{
 		{"Member", f.addMember},
 		{"Cluster", f.addCluster},
 		{"Leases", f.addLease},
@@ -78,7 +70,32 @@ func newFlags() *flags {
 		{"HTTP and metrics", f.addHTTP},
 		{"Logging", f.addLogging},
 		{"Other", f.addOther},
-	} {
+	})
+	for _, i := range ignored {
+		f.fs.Var(&ignoredValue{flag: i}, i.name, i.why)
+	}
+	return f
+}
+
+// emptyFlags returns flags of a command, without any.
+func emptyFlags(command string) *flags {
+	f := &flags{
+		fs:    flag.NewFlagSet(command, flag.ContinueOnError),
+		given: make(map[string]bool),
+		from:  make(map[string]string),
+	}
+	f.fs.SetOutput(io.Discard)
+	return f
+}
+
+// addSection adds the flags of a section.
+type addSection struct {
+	title string
+	add   func()
+}
+
+func (f *flags) addSections(list []addSection) {
+	for _, s := range list {
 		before := f.names()
 		s.add()
 		names := slices.DeleteFunc(f.names(), func(n string) bool {
@@ -86,10 +103,6 @@ func newFlags() *flags {
 		})
 		f.sections = append(f.sections, section{s.title, names})
 	}
-	for _, i := range ignored {
-		f.fs.Var(&ignoredValue{flag: i}, i.name, i.why)
-	}
-	return f
 }
 
 // names returns the names of the flags defined so far, sorted.
@@ -108,7 +121,7 @@ func (f *flags) parse(args []string) error {
 		args = args[1:]
 		name, ok := flagName(arg)
 		if !ok {
-			return usageError("%q is not a flag; serve takes flags only", arg)
+			return usageError("%q is not a flag; %s takes flags only", arg, f.fs.Name())
 		}
 		if name == "h" || name == "help" {
 			return errHelp
@@ -211,7 +224,7 @@ func (f *flags) unknown(name string) error {
 	if near := settings.Nearest(name, f.names()); near != "" {
 		return usageError("unknown flag --%s; did you mean --%s?", name, near)
 	}
-	return usageError("unknown flag --%s; see leasehold serve --help", name)
+	return usageError("unknown flag --%s; see leasehold %s --help", name, f.fs.Name())
 }
 
 // warnings names the flags that were given and mean nothing here.
@@ -237,13 +250,7 @@ func (f *flags) help(w io.Writer) {
 		"ETCD_DATA_DIR, or as a line of the file of --config-file: \"data-dir: /var/lib/leasehold\".\n"+
 		"A flag beats a variable, LEASEHOLD_ beats ETCD_, and a variable beats the file. See\n"+
 		"\"leasehold config --help\".\n")
-	for _, s := range f.sections {
-		fmt.Fprintf(w, "\n%s:\n", s.title)
-		for _, name := range s.names {
-			x := f.fs.Lookup(name)
-			fmt.Fprintf(w, "  --%s '%s'\n      %s\n", name, x.DefValue, x.Usage)
-		}
-	}
+	f.helpSections(w)
 	var rest []string
 	for _, i := range ignored {
 		if !i.hidden {
@@ -252,4 +259,15 @@ func (f *flags) help(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\nFlags of etcd that are accepted, with a warning, and do nothing:\n  %s\n",
 		strings.Join(rest, "\n  "))
+}
+
+// helpSections writes the flags.
+func (f *flags) helpSections(w io.Writer) {
+	for _, s := range f.sections {
+		fmt.Fprintf(w, "\n%s:\n", s.title)
+		for _, name := range s.names {
+			x := f.fs.Lookup(name)
+			fmt.Fprintf(w, "  --%s '%s'\n      %s\n", name, x.DefValue, x.Usage)
+		}
+	}
 }

@@ -216,7 +216,7 @@ func (f *flags) addHTTP() {
 			"loopback address must name an address, localhost or an advertised host.")
 }
 
-func (f *flags) addLogging() {
+func (f *flags) addLog() {
 	fs := f.fs
 	fs.StringVar(&f.log.level, "log-level", "info",
 		"debug, info, warn or error (panic and fatal are taken for error).")
@@ -224,7 +224,11 @@ func (f *flags) addLogging() {
 	f.log.outputs = []string{"default"}
 	fs.Var(list{&f.log.outputs}, "log-outputs",
 		"stderr, stdout, or files to append to. default is stderr.")
-	a := &f.cfg.Access.Audit
+}
+
+func (f *flags) addLogging() {
+	f.addLog()
+	a, fs := &f.cfg.Access.Audit, f.fs
 	fs.StringVar(&a.File, "audit-log", "",
 		"Where to record who did what: a file, stdout or stderr. Default: nowhere.")
 	fs.StringVar(&a.Level, "audit-log-level", a.Level, "'changes' of users, roles, members, settings "+

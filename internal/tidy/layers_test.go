@@ -19,7 +19,7 @@ var house = [][]string{
 	},
 	{"internal/cli", "internal/serve"},
 	{"internal/load", "internal/draw", "internal/rewind"},
-	{"server"},
+	{"server", "internal/relay"},
 	{"internal/api/etcd", "internal/api/native", "internal/api/web", "internal/api/ui"},
 	{"internal/api/relayed"},
 	{"internal/sim"},

@@ -1,0 +1,197 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/channel"
+)
+
+var (
+	errStopping = status.Error(codes.Unavailable, "leasehold: the relay stops; go to another one")
+	errGaveUp   = errors.New("the client has given the call up")
+)
+
+// carry carries a call of any method to a member.
+func (r *Relay) carry(_ any, s grpc.ServerStream) error {
+	r.count.calls.Inc()
+	r.count.open.Inc()
+	defer r.count.open.Dec()
+	method, _ := grpc.MethodFromServerStream(s)
+	w, err := r.members.get(s.Context())
+	if err != nil {
+		return err
+	}
+	c, err := w.Open(callOf(s.Context(), method))
+	if err != nil {
+		return lost(err)
+	}
+	ctx, cancel := context.WithCancelCause(s.Context())
+	defer cancel(nil)
+	p := &passage{stream: s, channel: c, ctx: ctx}
+	// A call that has begun has its answers. A stream is not over by itself.
+	defer context.AfterFunc(r.draining, c.CloseSend)()
+	defer context.AfterFunc(r.drained, func() { cancel(errStopping) })()
+	go p.up()
+	err = p.down()
+	if err == nil && r.draining.Err() != nil && !p.through.Load() {
+		return errStopping
+	}
+	return err
+}
+
+// passage is a call on its way.
+type passage struct {
+	stream  grpc.ServerStream
+	channel *channel.Channel
+	ctx     context.Context
+	through atomic.Bool // the client sends nothing more
+}
+
+// up carries what the client sends, until the call ends.
+func (p *passage) up() {
+	for {
+		var m message
+		switch err := p.stream.RecvMsg(&m); {
+		case errors.Is(err, io.EOF):
+			p.through.Store(true)
+			p.channel.CloseSend()
+			return
+		case err != nil:
+			return // the context ends, too
+		}
+		if p.channel.Send(p.ctx, m.bytes) != nil {
+			return // what comes down says why
+		}
+	}
+}
+
+// down carries what the member answers, until it says how the call has ended.
+func (p *passage) down() error {
+	told := false
+	for {
+		b, err := p.channel.Recv(p.ctx)
+		if h := p.channel.Header(); h != nil && !told {
+			told = true
+			if err := p.stream.SetHeader(fieldsOf(h.Headers)); err != nil {
+				return p.giveUp(err)
+			}
+			if err == nil {
+				err = p.stream.SendHeader(nil)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			if e := p.channel.Ended(); e != nil {
+				p.stream.SetTrailer(fieldsOf(e.Trailers))
+				return statusOf(e)
+			}
+			return lost(err)
+		case errors.Is(err, channel.ErrLost):
+			return lost(err)
+		case err != nil:
+			return p.giveUp(err)
+		}
+		if err := p.stream.SendMsg(&message{b}); err != nil {
+			return p.giveUp(err)
+		}
+	}
+}
+
+// giveUp ends a call that nobody waits for.
+func (p *passage) giveUp(why error) error {
+	p.channel.End(&pb.RelayEnd{Code: int32(codes.Canceled), Message: errGaveUp.Error()})
+	if _, ok := status.FromError(why); ok {
+		return why
+	}
+	return status.FromContextError(why).Err()
+}
+
+// lost is what clients are told of a call whose member is lost.
+func lost(why error) error {
+	return status.Errorf(codes.Unavailable, "leasehold: %v", why)
+}
+
+// callOf is what is told of a call.
+func callOf(ctx context.Context, method string) *pb.RelayCall {
+	call := &pb.RelayCall{Method: method, Address: api.Address(ctx)}
+	md, _ := metadata.FromIncomingContext(ctx)
+	for name, list := range md {
+		if strings.HasPrefix(name, ":") || strings.HasPrefix(name, "grpc-") || name == "content-type" {
+			continue // of the connection
+		}
+		for _, v := range list {
+			call.Headers = append(call.Headers, &pb.RelayHeaderField{Name: name, Value: []byte(v)})
+		}
+	}
+	if at, ok := ctx.Deadline(); ok {
+		call.TimeoutMs = max(1, time.Until(at).Milliseconds())
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		info, ok := p.AuthInfo.(credentials.TLSInfo)
+		if chains := info.State.VerifiedChains; ok && len(chains) > 0 && len(chains[0]) > 0 {
+			call.Certificate = chains[0][0].Raw
+		}
+	}
+	return call
+}
+
+// statusOf is how a call has ended.
+func statusOf(e *pb.RelayEnd) error {
+	if len(e.Details) > 0 {
+		p := new(statuspb.Status)
+		if proto.Unmarshal(e.Details, p) == nil {
+			return status.ErrorProto(p)
+		}
+	}
+	return status.Error(codes.Code(e.Code), e.Message)
+}
+
+func fieldsOf(list []*pb.RelayHeaderField) metadata.MD {
+	md := make(metadata.MD, len(list))
+	for _, f := range list {
+		md.Append(f.Name, string(f.Value))
+	}
+	return md
+}
+
+// message is a message of any kind, as it was encoded.
+type message struct{ bytes []byte }
+
+// codec takes messages as they are.
+type codec struct{ encoding.CodecV2 }
+
+// Marshal implements encoding.CodecV2.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if m, ok := v.(*message); ok {
+		return mem.BufferSlice{mem.SliceBuffer(m.bytes)}, nil
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if m, ok := v.(*message); ok {
+		m.bytes = data.Materialize()
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}

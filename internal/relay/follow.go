@@ -1,0 +1,300 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/channel"
+)
+
+const (
+	// connectTime bounds one try to become the relay of a member.
+	connectTime = 2 * time.Second
+	// A member is asked each beat whether it is there, and left when it says nothing for silence;
+	// one that the relay has turned from, for oldSilence.
+	beat       = 500 * time.Millisecond
+	silence    = 2 * time.Second
+	oldSilence = 500 * time.Millisecond
+	// callsWait is for how long calls wait for a member. Then their clients had better go elsewhere.
+	callsWait = time.Second
+	// longestPause bounds the time between two tries.
+	longestPause = 500 * time.Millisecond
+)
+
+var (
+	errSilent  = errors.New("the member is silent")
+	errRetired = errors.New("the calls that were carried to another member have ended")
+)
+
+// way is the stream to one member.
+type way struct {
+	*channel.Link
+	endpoint string
+	end      func() // of the connection
+}
+
+// members finds the member that calls are carried to, and keeps the way to it.
+type members struct {
+	client *client.Client
+	log    *slog.Logger
+	count  *metrics
+	all    sync.WaitGroup
+	// changes is told when there is a way, or none any more.
+	changes func(there bool)
+
+	mu      sync.Mutex // guards what follows
+	now     *way       // nil for none
+	changed chan struct{}
+	why     error // why there is none
+}
+
+func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
+	return &members{
+		client: c, log: log, count: count, changed: make(chan struct{}),
+		changes: func(bool) {},
+		why:     errors.New("the relay has not found one yet"),
+	}
+}
+
+// get returns the way to a member, and waits for one for a while.
+func (m *members) get(ctx context.Context) (*way, error) {
+	if w, _ := m.known(); w != nil {
+		return w, nil
+	}
+	short, cancel := context.WithTimeout(ctx, callsWait)
+	defer cancel()
+	w, err := m.wait(short)
+	switch {
+	case err == nil:
+		return w, nil
+	case ctx.Err() != nil:
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return nil, status.Errorf(codes.Unavailable, "leasehold: the relay has no member: %v", m.why)
+}
+
+// wait waits for a way to a member.
+func (m *members) wait(ctx context.Context) (*way, error) {
+	for {
+		w, changed := m.known()
+		if w != nil {
+			return w, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// known returns the way that there is, nil for none, and what is closed when there is another.
+func (m *members) known() (*way, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now, m.changed
+}
+
+// set takes a way as the one that there is. Calls that were carried another way stay there.
+func (m *members) set(w *way) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.setLocked(w)
+}
+
+// lose notes that a way has ended.
+func (m *members) lose(w *way, why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.now == w {
+		m.why = why
+		m.setLocked(nil)
+	}
+}
+
+func (m *members) setLocked(w *way) {
+	m.now = w
+	close(m.changed)
+	m.changed = make(chan struct{})
+	m.changes(w != nil)
+}
+
+// run keeps a way until the context ends, and ends all ways then.
+func (m *members) run(ctx context.Context) {
+	defer m.all.Wait()
+	m.all.Go(func() { m.probe(ctx) })
+	var w *way
+	for failures := 0; ctx.Err() == nil; {
+		at, err := m.client.Connection(ctx)
+		if err != nil {
+			continue // the context has ended
+		}
+		if now, _ := m.known(); now == nil || now.endpoint != at.Endpoint {
+			next, err := m.connect(ctx)
+			if err != nil {
+				failures++
+				m.failed(ctx, at.Endpoint, err)
+				pause(ctx, backOff(failures))
+				continue
+			}
+			w, failures = next, 0
+			m.log.Info("carrying calls to a member", "endpoint", w.endpoint)
+			m.count.connects.Inc()
+			m.set(w)
+			m.all.Go(func() { m.watch(ctx, next) })
+		}
+		select {
+		case <-at.Changed:
+		case <-w.Done():
+		case <-ctx.Done():
+		}
+	}
+}
+
+// failed notes why a member takes no calls.
+func (m *members) failed(ctx context.Context, endpoint string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if status.Code(err) == codes.PermissionDenied {
+		err = fmt.Errorf("%w; the relay needs a login that has the role relay", err)
+	}
+	m.log.Warn("a member takes no calls from this relay", "endpoint", endpoint, "error", err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.now == nil {
+		m.why = err
+	}
+}
+
+// connect makes a way to the member that the client is with.
+func (m *members) connect(ctx context.Context) (*way, error) {
+	conn, at, err := m.client.DialMember(ctx, grpc.WithWriteBufferSize(128<<10),
+		grpc.WithReadBufferSize(128<<10))
+	if err != nil {
+		return nil, err
+	}
+	open, cancel := context.WithCancelCause(ctx)
+	end := func() {
+		cancel(nil)
+		_ = conn.Close() // nobody could do anything about it
+	}
+	late := time.AfterFunc(connectTime, func() { cancel(errSilent) })
+	s, err := pb.NewRelayServiceClient(conn).Relay(open)
+	if err == nil {
+		_, err = s.Recv() // that it is the relay of the member
+	}
+	if !late.Stop() {
+		err = errSilent
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	w := &way{channel.New(frames{s}, math.MaxInt32, nil), at.Endpoint, end}
+	m.all.Go(func() {
+		defer end()
+		err := w.Run(open)
+		if ctx.Err() == nil {
+			m.log.Info("a way to a member has ended", "endpoint", w.endpoint, "why", err)
+		}
+		m.lose(w, err)
+	})
+	return w, nil
+}
+
+// watch ends a way to a member that is silent, and one that is left when nobody needs it.
+func (m *members) watch(ctx context.Context, w *way) {
+	t := time.NewTicker(beat)
+	defer t.Stop()
+	for {
+		now, changed := m.known()
+		patience := silence
+		if now != w {
+			patience = oldSilence
+			if w.Channels() == 0 {
+				w.End(errRetired)
+			}
+		}
+		if !w.Answers(ctx, patience) {
+			w.End(errSilent)
+		}
+		select {
+		case <-t.C:
+		case <-changed:
+		case <-w.Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// probe asks the member for something each beat, so that the client finds out when it should be
+// with another one.
+func (m *members) probe(ctx context.Context) {
+	for ctx.Err() == nil {
+		short, cancel := context.WithTimeout(ctx, silence)
+		_ = m.read(short) // the client judges the member by it
+		cancel()
+		pause(ctx, beat)
+	}
+}
+
+// read reads a key that nobody has.
+func (m *members) read(ctx context.Context) error {
+	_, err := m.client.Range(ctx, store.Range{Key: "\x00", CountOnly: true})
+	return err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// backOff is how long to wait after so many failures in a row, with jitter.
+func backOff(failures int) time.Duration {
+	d := min(5*time.Millisecond<<min(failures, 10), longestPause)
+	return d/2 + rand.N(d/2)
+}
+
+// frames is the stream to a member.
+type frames struct {
+	pb.RelayService_RelayClient
+}
+
+// Send implements channel.Stream.
+func (f frames) Send(list []*pb.RelayFrame) error {
+	return f.RelayService_RelayClient.Send(&pb.RelayRequest{Frames: list})
+}
+
+// Recv implements channel.Stream.
+func (f frames) Recv() ([]*pb.RelayFrame, error) {
+	m, err := f.RelayService_RelayClient.Recv()
+	return m.GetFrames(), err
+}
+
+// there reports whether there is a way to a member.
+func (m *members) there() bool {
+	w, _ := m.known()
+	return w != nil
+}

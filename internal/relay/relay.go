@@ -1,0 +1,293 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"leasehold.dev/client"
+	"leasehold.dev/internal/api/etcd"
+	"leasehold.dev/internal/api/web"
+	"leasehold.dev/internal/host"
+	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/version"
+	"leasehold.dev/internal/wire"
+)
+
+const (
+	// drainTime is how long calls that have begun may take when the relay stops.
+	drainTime = time.Second
+	// stopTime bounds what comes after that.
+	stopTime = 2 * time.Second
+	// ownFiles are those that are not for clients.
+	ownFiles = 100
+	// handshakeTime is how long a client may take for the handshake of HTTP/2.
+	handshakeTime = 10 * time.Second
+)
+
+// Relay is one relay. New makes it, Run runs it, once.
+type Relay struct {
+	cfg     Config
+	client  *client.Client
+	members *members
+	count   *metrics
+	ready   chan struct{}
+	// draining ends when the relay takes no more calls, drained when those that it has are over.
+	draining, drained context.Context
+	drain, endAll     context.CancelFunc
+}
+
+// New returns a relay that does nothing yet.
+func New(cfg Config) (*Relay, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	c, err := cfg.client()
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{cfg: cfg, client: c, count: newMetrics(), ready: make(chan struct{})}
+	r.members = newMembers(c, cfg.Logger, r.count)
+	r.draining, r.drain = context.WithCancel(context.Background())
+	r.drained, r.endAll = context.WithCancel(context.Background())
+	return r, nil
+}
+
+// Ready is closed when the relay has found a member and serves.
+func (r *Relay) Ready() <-chan struct{} { return r.ready }
+
+// Run serves until the context ends, or a port fails.
+func (r *Relay) Run(ctx context.Context) error {
+	defer r.client.Close()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	f, err := r.listen(ctx, fail)
+	if err != nil {
+		return err
+	}
+	follow, leave := context.WithCancel(context.WithoutCancel(ctx))
+	var following sync.WaitGroup
+	following.Go(func() { r.members.run(follow) })
+	if _, err := r.members.wait(ctx); err == nil {
+		r.cfg.Logger.Info("ready to serve client requests", "version", version.Version,
+			"listen-client-urls", urlStrings(r.cfg.Listen))
+		close(r.ready)
+	}
+	<-ctx.Done()
+	r.cfg.Logger.Info("stopping")
+	r.drain()
+	f.shutdown(r.endAll)
+	leave()
+	following.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// frontend is everything that listens.
+type frontend struct {
+	mux     *listen.Mux
+	grpc    *grpc.Server
+	http    *http.Server
+	metrics *http.Server
+	health  *health.Server
+	serving sync.WaitGroup
+	log     *slog.Logger
+}
+
+// listen opens all ports, and serves.
+func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*frontend, error) {
+	conf, ports, err := r.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	panics := listen.NewPanics(r.cfg.Logger)
+	o := etcd.Options{
+		MaxRequestBytes: r.cfg.MaxRequestBytes, Panics: panics, Codec: codec{wire.Codec()},
+		Answers:  listen.NewAnswers(r.cfg.Logger),
+		Requests: listen.NewRequests(max(r.cfg.MaxRequestBytes, 3<<19), r.cfg.Logger),
+	}
+	f := &frontend{
+		mux:    listen.NewMux(listen.MuxOptions{Logger: r.cfg.Logger}),
+		health: health.NewServer(), log: r.cfg.Logger,
+	}
+	f.grpc = grpc.NewServer(append(etcd.ServerOptions(o),
+		grpc.Creds(listen.Credentials(o.Requests, o.Answers)),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.UnknownServiceHandler(r.carry))...)
+	grpc_health_v1.RegisterHealthServer(f.grpc, f.health)
+	r.members.changes = f.tell(r.count)
+	pages := web.Options{
+		Health: state{r}, Gatherer: r.count.registry, Logger: r.cfg.Logger,
+		GRPC: o.Requests.GRPC(f.grpc), Requests: o.Requests,
+		Versions: func() web.Versions {
+			return web.Versions{Leasehold: web.Leasehold{Release: version.Version}}
+		},
+	}
+	end := context.WithoutCancel(ctx)
+	handler, err := web.New(end, pages)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(ports))
+	}
+	f.http = web.NewServer(end, panics.Handler(handler), r.cfg.Logger)
+	f.http.ConnContext = o.Answers.ConnContext
+	f.metrics = web.NewServer(end, panics.Handler(web.NewStatus(pages)), r.cfg.Logger)
+	f.start(fail, func() error { return f.grpc.Serve(f.mux.GRPC()) })
+	f.start(fail, func() error { return f.http.Serve(f.mux.HTTP()) })
+	for _, p := range ports {
+		f.start(fail, func() error { return f.accept(p, conf) })
+	}
+	return f, nil
+}
+
+// tell returns what notes whether there is a member.
+func (f *frontend) tell(count *metrics) func(bool) {
+	f.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	return func(there bool) {
+		now := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+		count.connected.Set(0)
+		if there {
+			now = grpc_health_v1.HealthCheckResponse_SERVING
+			count.connected.Set(1)
+		}
+		f.health.SetServingStatus("", now)
+	}
+}
+
+// start serves something, whose failure ends the relay.
+func (f *frontend) start(fail context.CancelCauseFunc, serve func() error) {
+	f.serving.Go(func() {
+		err := serve()
+		if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) &&
+			!errors.Is(err, grpc.ErrServerStopped) {
+			fail(err)
+		}
+	})
+}
+
+// port is an open listener.
+type port struct {
+	net.Listener
+	encrypted, metrics bool
+}
+
+func (f *frontend) accept(p port, conf *tls.Config) error {
+	if !p.encrypted {
+		conf = nil
+	}
+	if !p.metrics {
+		return f.mux.Serve(p.Listener, conf)
+	}
+	if conf != nil {
+		p.Listener = tls.NewListener(p.Listener, conf)
+	}
+	return f.metrics.Serve(p.Listener)
+}
+
+// open opens all ports, or none.
+func (r *Relay) open(ctx context.Context) (conf *tls.Config, all []port, err error) {
+	if r.cfg.ListenTLS.Enabled() {
+		if conf, err = r.cfg.ListenTLS.Server(); err != nil {
+			return nil, nil, err
+		}
+	}
+	files, err := host.OpenFiles()
+	if err != nil {
+		return nil, nil, err
+	}
+	limit := listen.NewLimit(int(min(files-min(files/2, ownFiles), math.MaxInt32)),
+		"each client needs a file (ulimit -n)", r.cfg.Logger)
+	for i, list := range [][]url.URL{r.cfg.Listen, r.cfg.ListenMetrics} {
+		for _, u := range list {
+			l, err := r.cfg.Host.Open(ctx, u)
+			if err != nil {
+				return nil, nil, errors.Join(err, closeAll(all))
+			}
+			all = append(all, port{limit.Listener(l), listen.IsTLS(u), i == 1})
+		}
+	}
+	return conf, all, nil
+}
+
+func closeAll(all []port) error {
+	var err error
+	for _, p := range all {
+		err = errors.Join(err, p.Close())
+	}
+	return err
+}
+
+// shutdown lets calls end that have begun, sends clients elsewhere, and ends what takes too long.
+func (f *frontend) shutdown(endAll func()) {
+	f.health.Shutdown()
+	late := time.AfterFunc(drainTime, endAll)
+	defer late.Stop()
+	tooLate := time.AfterFunc(drainTime+stopTime, func() {
+		f.log.Warn("cutting off calls that did not end in time")
+		f.grpc.Stop()
+	})
+	defer tooLate.Stop()
+	f.grpc.GracefulStop()
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	for _, h := range []*http.Server{f.http, f.metrics} {
+		if h.Shutdown(ctx) != nil {
+			_ = h.Close() // the time is up
+		}
+	}
+	_ = f.mux.Close()
+	f.serving.Wait()
+}
+
+func urlStrings(list []url.URL) (out []string) {
+	for _, u := range list {
+		out = append(out, u.String())
+	}
+	return out
+}
+
+// state answers the health pages.
+type state struct{ r *Relay }
+
+var _ web.Health = state{}
+
+// HasLeader implements web.Health: it is for the members to know, and here whether there is one.
+func (s state) HasLeader() bool { return s.r.members.there() }
+
+// Learner implements web.Health.
+func (state) Learner() bool { return false }
+
+// Alarms implements web.Health.
+func (state) Alarms() []string { return nil }
+
+// Read implements web.Health. A relay has nothing to read by itself.
+func (s state) Read(ctx context.Context, serializable bool) error {
+	switch {
+	case s.r.draining.Err() != nil:
+		return errStopping
+	case serializable:
+		return ctx.Err()
+	}
+	if _, err := s.r.members.get(ctx); err != nil {
+		return err
+	}
+	if err := s.r.members.read(ctx); !errors.Is(err, client.ErrPermissionDenied) {
+		return err
+	}
+	return nil // a member has said so
+}

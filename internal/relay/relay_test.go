@@ -1,0 +1,291 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/relay"
+	"leasehold.dev/test/harness"
+	"leasehold.dev/test/inprocess"
+)
+
+// running is a relay of a test.
+type running struct {
+	endpoint string
+	stop     context.CancelFunc
+	done     chan error
+}
+
+// end stops the relay as a signal does, and waits for it.
+func (r *running) end(t testing.TB) {
+	t.Helper()
+	r.stop()
+	if err := <-r.done; err != nil {
+		t.Error("relay:", err)
+	}
+	r.done <- nil
+}
+
+// start starts a relay of members, and waits until it serves.
+func start(t testing.TB, cfg relay.Config) *running {
+	t.Helper()
+	path := filepath.Join(inprocess.Dir(t), "r")
+	cfg.Listen = []url.URL{{Scheme: "unix", Path: path}}
+	r, err := relay.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	out := &running{"unix:" + path, cancel, make(chan error, 1)}
+	go func() { out.done <- r.Run(ctx) }()
+	t.Cleanup(func() { out.end(t) })
+	select {
+	case <-r.Ready():
+	case <-time.After(time.Minute):
+		t.Fatal("the relay does not serve")
+	}
+	return out
+}
+
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Goal: leasehold.v1 through a relay is what it is at a member: leases are kept alive, watches tell
+// each change, and locks go from hand to hand.
+func TestClientThroughRelay(t *testing.T) {
+	m := inprocess.Run(t, 1)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	a := inprocess.Connect(t, client.Config{}, r.endpoint)
+	b := inprocess.Connect(t, client.Config{}, r.endpoint)
+	ctx := soon(t)
+	l, err := a.Grant(ctx, client.Grant{TTL: 2 * time.Second, Name: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := l.ValidUntil()
+	w, err := b.Watch(ctx, store.Watch{Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	value := bytes.Repeat([]byte("v"), 1<<20) // in many pieces
+	if _, err := a.Put(ctx, store.Put{Key: "k", Value: value, Lease: l.ID()}); err != nil {
+		t.Fatal(err)
+	}
+	u, err := w.Next(ctx)
+	if err != nil || len(u.Events) != 1 || !bytes.Equal(u.Events[0].KV.Value, value) {
+		t.Fatalf("the watch tells %d events, %v", len(u.Events), err)
+	}
+	held, err := lock.Lock(ctx, a, "lock", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		h, err := lock.Lock(ctx, b, "lock", time.Minute)
+		if err == nil {
+			err = h.Release(ctx)
+		}
+		got <- err
+	}()
+	if err := held.Release(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	harness.Eventually(t, "three renewals", func() error {
+		if l.Err() != nil {
+			t.Fatal(l.Err())
+		}
+		if left := l.ValidUntil().Sub(before); left < 2*time.Second {
+			return fmt.Errorf("the lease was prolonged by %v", left)
+		}
+		return nil
+	})
+	if _, err := b.Grant(ctx, client.Grant{TTL: time.Minute, Name: "n"}); err == nil {
+		t.Error("a name was given twice")
+	}
+}
+
+// Goal: a relay that stops sends its clients elsewhere, and nothing is lost: no lease, no event, no
+// write. Method: clients with two relays, which stop in turns; and one that begins at a member.
+func TestRelayStops(t *testing.T) {
+	m := inprocess.Run(t, 1)
+	cfg := relay.Config{Endpoints: inprocess.Endpoints(m)}
+	first, second := start(t, cfg), start(t, cfg)
+	ctx := soon(t)
+	c := inprocess.Connect(t, client.Config{}, first.endpoint, second.endpoint)
+	l, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := c.Watch(ctx, store.Watch{Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	stop := make(chan struct{})
+	put := make(chan int)
+	go func() {
+		n := 0
+		for ; ctx.Err() == nil; n++ {
+			select {
+			case <-stop:
+				put <- n
+				return
+			default:
+			}
+			if _, err := c.Put(ctx, store.Put{Key: "k", Value: fmt.Append(nil, n)}); err != nil {
+				t.Errorf("put %d: %v", n, err)
+			}
+		}
+		put <- n
+	}()
+	now, err := c.Connection(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now.Endpoint == first.endpoint {
+		first.end(t)
+	} else {
+		second.end(t)
+	}
+	<-now.Changed
+	if now, err = c.Connection(ctx); err != nil {
+		t.Fatal(err)
+	}
+	close(stop)
+	n := <-put
+	for i := range n {
+		u, err := w.Next(ctx)
+		if err != nil || len(u.Events) != 1 || string(u.Events[0].KV.Value) != fmt.Sprint(i) {
+			t.Fatalf("event %d: %v, %v", i, u, err)
+		}
+	}
+	if !l.Valid() || l.Err() != nil {
+		t.Error("the lease is lost:", l.Err())
+	}
+}
+
+// Goal: calls go on at another member when one stops: the relay is a client like others.
+func TestMemberStops(t *testing.T) {
+	m := inprocess.Run(t, 3)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	c := inprocess.Connect(t, client.Config{}, r.endpoint)
+	ctx := soon(t)
+	l, err := c.Grant(ctx, client.Grant{TTL: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range m {
+		if i == 2 {
+			break // a majority stays
+		}
+		x.End()
+		if _, err := c.Put(ctx, store.Put{Key: "k", Value: []byte(x.Name())}); err != nil {
+			t.Fatal(err)
+		}
+		x.Start()
+		x.Await()
+	}
+	if !l.Valid() {
+		t.Error("the lease is lost:", l.Err())
+	}
+}
+
+// Goal: a relay promises nothing. Method: the member is silent, and the relay is there: the lease
+// ends in the time in which it would without a relay.
+func TestRelayPromisesNothing(t *testing.T) {
+	m := inprocess.Run(t, 1)
+	line := m[0].Line()
+	r := start(t, relay.Config{Endpoints: []string{line.Endpoint()}})
+	c := inprocess.Connect(t, client.Config{}, r.endpoint)
+	ctx := soon(t)
+	l, err := c.Grant(ctx, client.Grant{TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := l.ValidUntil()
+	harness.Eventually(t, "a renewal", func() error {
+		if !l.ValidUntil().After(before) {
+			return errors.New("the lease was not prolonged")
+		}
+		return nil
+	})
+	line.SetFrozen(true)
+	frozen := time.Now()
+	defer line.SetFrozen(false)
+	<-l.Context().Done()
+	// What was asked before the member fell silent may have been answered.
+	if end := l.ValidUntil(); end.After(frozen.Add(time.Second)) {
+		t.Errorf("the lease was valid until %v after the member was last heard", end.Sub(frozen))
+	}
+}
+
+// Goal: programs of etcd work through a relay that know nothing else.
+func TestEtcdThroughRelay(t *testing.T) {
+	m := inprocess.Run(t, 1)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	c := inprocess.Etcd(t, r.endpoint)
+	ctx := soon(t)
+	w := c.Watch(clientv3.WithRequireLeader(ctx), "k", clientv3.WithPrefix())
+	g, err := c.Grant(ctx, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alive, err := c.KeepAlive(ctx, g.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := <-alive; a == nil || a.TTL != 60 {
+		t.Errorf("the answer to a renewal is %v", a)
+	}
+	if _, err := c.Put(ctx, "k1", "v", clientv3.WithLease(g.ID)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Get(ctx, "k1")
+	if err != nil || len(got.Kvs) != 1 || got.Kvs[0].Lease != int64(g.ID) {
+		t.Fatalf("get: %v, %v", got, err)
+	}
+	for x := range w {
+		if len(x.Events) > 0 && string(x.Events[0].Kv.Key) == "k1" {
+			break
+		}
+		if x.Err() != nil {
+			t.Fatal(x.Err())
+		}
+	}
+	list, err := c.MemberList(ctx)
+	path := strings.TrimPrefix(m[0].Endpoint(), "unix:")
+	if err != nil || len(list.Members) != 1 || list.Members[0].ClientURLs[0] != "unix://"+path {
+		t.Errorf("members: %v, %v", list, err)
+	}
+	s, err := concurrency.NewSession(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu := concurrency.NewMutex(s, "lock")
+	if err := mu.Lock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := mu.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+}

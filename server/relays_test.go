@@ -1,0 +1,268 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/relay"
+)
+
+// withRelay makes a user who may be a relay and, as a trap, may write all that alice may.
+func withRelay(t testing.TB, r *running) {
+	t.Helper()
+	hash, err := r.node.HashPassword(t.Context(), "relay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []fsm.Command{
+		&fsm.UserAdd{Name: "relay", Hash: hash}, &fsm.RoleAdd{Name: "relay"},
+		&fsm.UserGrantRole{User: "relay", Role: "relay"}, &fsm.UserGrantRole{User: "relay", Role: "a"},
+	} {
+		r.asRoot(t, c)
+	}
+}
+
+// relayOf starts a relay with the login of the user relay, and returns where it serves without TLS
+// and with it.
+func relayOf(t testing.TB, r *running, certs *certificates) (plain, secure string) {
+	t.Helper()
+	dir := shortDir(t)
+	plain, secure = filepath.Join(dir, "s"), filepath.Join(dir, "t")
+	x, err := relay.New(relay.Config{
+		Endpoints: []string{"unix:" + r.cfg.URLs.ListenClient[0].Path},
+		User:      "relay", Password: "relay",
+		Listen: []url.URL{{Scheme: "unix", Path: plain}, {Scheme: "unixs", Path: secure}},
+		ListenTLS: listen.TLS{
+			CertFile: certs.cert, KeyFile: certs.key, TrustedCAFile: certs.ca, ClientCertAuth: true,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- x.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-x.Ready():
+	case <-time.After(time.Minute):
+		t.Fatal("the relay does not serve")
+	}
+	return plain, secure
+}
+
+// Goal: who comes through a relay may do what it may do itself, and never what the relay may: with
+// a token, with a certificate, and with neither. Of a certificate of root's a relay cannot convince
+// a member. Method: the same calls as to a member (TestWhoCalls), by a relay that may do more.
+func TestWhoCallsThroughRelay(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	c := cheapConfig(dir)
+	certs := newCertificates(t, "alice", "root", "stranger", "")
+	c.URLs.ListenClient = append(c.URLs.ListenClient,
+		url.URL{Scheme: "unixs", Path: filepath.Join(dir, "t")})
+	c.ClientTLS = TLS{
+		CertFile: certs.cert, KeyFile: certs.key, TrustedCAFile: certs.ca, ClientCertAuth: true,
+	}
+	r := run(t, c)
+	withUsers(t, r)
+	withRelay(t, r)
+	plain, secure := relayOf(t, r, certs)
+	alice, root := r.token(t, "alice"), r.token(t, "root")
+	empty, denied, invalid := rpctypes.ErrUserEmpty, rpctypes.ErrPermissionDenied,
+		rpctypes.ErrInvalidAuthToken
+	for name, x := range map[string]struct {
+		certificate   string // "-" for a connection without TLS
+		header, value string
+		own, other    error // of a key of alice's, and of another
+	}{
+		"nobody":              {"-", "", "", empty, empty},
+		"token":               {"-", "token", alice, nil, denied},
+		"bearer":              {"-", "authorization", "Bearer " + alice, nil, denied},
+		"root":                {"-", "authorization", root, nil, nil},
+		"forged":              {"-", "authorization", alice[1:], invalid, invalid},
+		"certificate":         {"alice", "", "", nil, denied},
+		"certificate, token":  {"alice", "authorization", root, nil, nil},
+		"certificate, forged": {"alice", "authorization", "x", invalid, invalid},
+		"stranger":            {"stranger", "", "", denied, denied},
+		"no name":             {"", "", "", empty, empty},
+		"root's certificate":  {"root", "", "", errNotForRoot, errNotForRoot},
+	} {
+		for _, protocols := range [][]string{{"h2"}, {"h2", "http/1.1"}} {
+			socket, conf := plain, (*tls.Config)(nil)
+			if x.certificate != "-" {
+				socket, conf = secure, certs.config(x.certificate, protocols...)
+			}
+			conn := dial(t, socket, conf)
+			for key, want := range map[string]error{"a": x.own, "c": x.other} {
+				err := put(t, conn, key, x.header, x.value)
+				same := status.Convert(err).Message() == status.Convert(want).Message()
+				if !errors.Is(err, want) && !same {
+					t.Errorf("%s, offering %v, of %s: %v, not %v", name, protocols, key, err, want)
+				}
+			}
+		}
+	}
+	// The same over a stream, which has a login for as long as it lasts.
+	if err := putByStream(t, dial(t, secure, certs.config("alice")), "a"); err != nil {
+		t.Errorf("alice, by a stream: %v", err)
+	}
+	for _, name := range []string{"root", "stranger", ""} {
+		if err := putByStream(t, dial(t, secure, certs.config(name)), "a"); err == nil {
+			t.Errorf("%q puts alice's key by a stream", name)
+		}
+	}
+}
+
+// putByStream puts a key over a stream of leasehold.v1.
+func putByStream(t testing.TB, conn *grpc.ClientConn, key string) error {
+	t.Helper()
+	s, err := pb.NewStreamServiceClient(conn).Open(t.Context())
+	if err != nil {
+		return err
+	}
+	_ = s.Send(&pb.ClientMessage{Requests: []*pb.Request{{
+		Id: 1, Body: &pb.Request_Put{Put: &pb.PutRequest{Key: []byte(key)}},
+	}}}) // what is received says why
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		for _, x := range m.Responses {
+			if e := x.GetError(); e != nil {
+				return errors.New(e.Message)
+			}
+			return nil
+		}
+	}
+}
+
+// Goal: nobody is a relay without the role, and one from which the role is taken carries nothing
+// more. Method: streams of all kinds of callers; then the role goes.
+func TestRelayNeedsRole(t *testing.T) {
+	t.Parallel()
+	r := run(t, cheapConfig(shortDir(t)))
+	withUsers(t, r)
+	withRelay(t, r)
+	conn := dial(t, r.cfg.URLs.ListenClient[0].Path, nil)
+	open := func(user string) (pb.RelayService_RelayClient, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		t.Cleanup(cancel)
+		if user != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "token", r.token(t, user))
+		}
+		s, err := pb.NewRelayServiceClient(conn).Relay(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Recv()
+		return s, err
+	}
+	for user, want := range map[string]codes.Code{
+		"": codes.Unauthenticated, "alice": codes.PermissionDenied, "root": codes.OK, "relay": codes.OK,
+	} {
+		if _, err := open(user); status.Code(err) != want {
+			t.Errorf("%q: %v, not %v", user, err, want)
+		}
+	}
+	s, err := open("relay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := &pb.RelayFrame{Channel: 1, Call: &pb.RelayCall{
+		Method: pb.StreamService_Open_FullMethodName,
+		Headers: []*pb.RelayHeaderField{
+			{Name: "token", Value: []byte(r.token(t, "alice"))},
+		},
+	}}
+	if err := s.Send(&pb.RelayRequest{Frames: []*pb.RelayFrame{call}}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := s.Recv(); err != nil || !slices.ContainsFunc(m.Frames, func(f *pb.RelayFrame) bool {
+		return f.Channel == 1 && f.End == nil
+	}) {
+		t.Fatalf("%v, %v", m, err)
+	}
+	r.asRoot(t, &fsm.UserRevokeRole{User: "relay", Role: "relay"})
+	for err == nil {
+		_, err = s.Recv()
+	}
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("the stream of a relay that may not be one any more: %v", err)
+	}
+}
+
+// Goal: a right that is taken from a client behind a relay goes at once, as at a member, and that
+// of its neighbour stays. Method: two watches through one relay; the role goes from the one.
+func TestRightsThroughRelay(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	r := run(t, cheapConfig(dir))
+	withUsers(t, r)
+	withRelay(t, r)
+	plain, _ := relayOf(t, r, newCertificates(t))
+	conn := dial(t, plain, nil)
+	watch := func(user string) pb.StreamService_OpenClient {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		t.Cleanup(cancel)
+		ctx = metadata.AppendToOutgoingContext(ctx, "token", r.token(t, user))
+		s, err := pb.NewStreamServiceClient(conn).Open(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(&pb.ClientMessage{Requests: []*pb.Request{{
+			Id: 1, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("a")}},
+		}}}); err != nil {
+			t.Fatal(err)
+		}
+		nextResponse(t, s) // that it watches
+		return s
+	}
+	alice, root := watch("alice"), watch("root")
+	r.asRoot(t, &fsm.UserRevokeRole{User: "alice", Role: "a"})
+	x := nextResponse(t, alice)
+	if x.GetError().GetReason() != pb.Reason_REASON_PERMISSION_DENIED || x.More {
+		t.Errorf("alice is told %v", x)
+	}
+	if err := put(t, conn, "a", "token", r.token(t, "root")); err != nil {
+		t.Fatal(err)
+	}
+	if x := nextResponse(t, root); len(x.GetWatch().GetEvents()) != 1 {
+		t.Errorf("root is told %v", x)
+	}
+}
+
+// nextResponse returns the next response of a stream.
+func nextResponse(t testing.TB, s pb.StreamService_OpenClient) *pb.Response {
+	t.Helper()
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Responses) > 0 {
+			return m.Responses[0]
+		}
+	}
+}
