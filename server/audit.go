@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/api"
@@ -100,6 +102,7 @@ func (a *auditor) unary(
 // record writes an entry about a call that ended with err.
 func (a *auditor) record(ctx context.Context, e *audit.Entry, err error) error {
 	e.Time, e.Event, e.Address = time.Now(), "call", audit.Text(api.Address(ctx))
+	e.Trace = traceOf(ctx)
 	e.Outcome = audit.OK
 	if err != nil {
 		e.Outcome, e.Error = audit.Failed, audit.Text(status.Convert(err).Message())
@@ -108,6 +111,22 @@ func (a *auditor) record(ctx context.Context, e *audit.Entry, err error) error {
 		}
 	}
 	return a.log.Record(e)
+}
+
+// traceOf returns the ID of the trace that a call is part of, by the header traceparent of W3C's
+// Trace Context, "" if there is none or if it is not one: it is the caller's, and proves nothing.
+func traceOf(ctx context.Context) audit.Text {
+	const id, end = len("00-"), len("00-") + 32
+	for _, parent := range metadata.ValueFromIncomingContext(ctx, "traceparent") {
+		if len(parent) <= end || parent[2] != '-' || parent[end] != '-' {
+			continue
+		}
+		trace := parent[id:end]
+		if strings.Trim(trace, "0123456789abcdef") == "" && strings.Trim(trace, "0") != "" {
+			return audit.Text(trace)
+		}
+	}
+	return ""
 }
 
 // refusals are errors of etcd's that say that somebody may not do something, with codes that others

@@ -207,6 +207,45 @@ func TestAuditReads(t *testing.T) {
 	}
 }
 
+// Goal: a record has the trace of its call, over gRPC, a stream and JSON, and nothing that is no
+// trace. Method: calls that are denied, with headers that are right and wrong.
+func TestAuditTraces(t *testing.T) {
+	t.Parallel()
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	good := "00-" + trace + "-00f067aa0ba902b7-01"
+	_, text := auditedRun(t, "changes", func(r *running, conns map[string]*grpc.ClientConn) {
+		for key, header := range map[string]string{
+			"good": good, "upper": strings.ToUpper(good), "short": good[:30], "none": trace,
+			"later": "cc-" + trace + "-00f067aa0ba902b7-01-more",
+			"zero":  "00-" + strings.Repeat("0", 32) + "-00f067aa0ba902b7-01",
+			"sign":  "00-" + trace[:31] + "!-00f067aa0ba902b7-01",
+			"long":  "00-" + trace + "0-00f067aa0ba902b7-01",
+		} {
+			_ = put(t, conns[""], key, "traceparent", header)
+		}
+		_ = putJSON(t, r.cfg.URLs.ListenClient[0].Path, nil, "json", "Traceparent", good)
+		ctx := as(t, r.token(t, "alice"))
+		watchKey(metadata.AppendToOutgoingContext(ctx, "traceparent", good), t, conns[""], "watch")
+	})
+	for line := range strings.Lines(text) {
+		for _, key := range []string{
+			"good", "upper", "short", "none", "later", "zero", "sign", "long", "json", "watch",
+		} {
+			if !strings.Contains(line, `{"key":"`+key+`"`) {
+				continue
+			}
+			has := strings.Contains(line, `"trace":"`+trace+`"`)
+			want := key == "good" || key == "later" || key == "json" || key == "watch"
+			if has != want || !want && strings.Contains(line, `"trace"`) {
+				t.Errorf("%s", line)
+			}
+		}
+	}
+	if n := strings.Count(text, trace); n != 4 {
+		t.Errorf("%d records have the trace:\n%s", n, text)
+	}
+}
+
 // as returns a context for calls with a token.
 func as(t *testing.T, token string) context.Context {
 	t.Helper()

@@ -34,8 +34,9 @@ type Entry struct {
 	Event string
 	// Principal is who did it, empty for nobody.
 	Principal Text
-	// Address is where the call came from.
+	// Address is where the call came from, and Trace the trace that its caller says it is part of.
 	Address Text
+	Trace   Text
 	Call    Text
 	// Target is the user, role or member that the call is about, and Detail what of it.
 	Target, Detail Text
@@ -82,6 +83,7 @@ func (e *Entry) append(b []byte) []byte {
 	b = field(b, "event", Text(e.Event))
 	b = field(b, "principal", e.Principal)
 	b = field(b, "address", e.Address)
+	b = field(b, "trace", e.Trace)
 	b = field(b, "call", e.Call)
 	b = field(b, "target", e.Target)
 	b = field(b, "detail", e.Detail)

@@ -48,8 +48,11 @@ func newGateway(ctx context.Context, o Options) (http.Handler, error) {
 				UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
 			}},
 		}),
-		runtime.WithMetadata(func(ctx context.Context, _ *http.Request) metadata.MD {
+		runtime.WithMetadata(func(ctx context.Context, r *http.Request) metadata.MD {
 			md, _ := metadata.FromOutgoingContext(ctx) // which the mux would replace
+			if trace := r.Header.Values("Traceparent"); len(trace) > 0 {
+				md = metadata.Join(md, metadata.MD{"traceparent": trace})
+			}
 			return md
 		}),
 		runtime.WithErrorHandler(func(ctx context.Context, mux *runtime.ServeMux,
