@@ -196,7 +196,8 @@ func TestAuditReads(t *testing.T) {
 		has(t, lines, want, times)
 	}
 	for _, part := range []string{
-		`"revision":2`, `"keys":[{"key":{"base64":"Yf8=","cut":false},"end":"b"}]`,
+		`{"key":"a2","end":"a3"}],"outcome":"ok","revision":2}`,
+		`"keys":[{"key":{"base64":"Yf8=","cut":false},"end":"b"}]`,
 	} {
 		if !strings.Contains(text, part) {
 			t.Errorf("the log does not have %s:\n%s", part, text)
