@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/holder"
 )
@@ -48,6 +51,9 @@ type Config struct {
 	// Endpoints. TLS goes over what it returns. It is called by any goroutine, and is to
 	// return when the context ends.
 	Dial func(ctx context.Context, endpoint string) (net.Conn, error)
+	// GRPC has the client speak gRPC alone. Otherwise its stream has a connection without HTTP/2,
+	// which costs less at both ends, and gRPC where something on the way there needs that.
+	GRPC bool
 	// DialTimeout bounds one try to connect to one member; 2 s if 0.
 	DialTimeout time.Duration
 	// Silence is for how long a member may say nothing while something is asked of it,
@@ -74,8 +80,31 @@ type Config struct {
 	// tests in which clocks go apart. It must take no lock that is held while somebody waits.
 	Now func() time.Time
 
-	pin *pin
-	who *logins
+	shared *shared
+}
+
+// shared is what a client knows for all its connections.
+type shared struct {
+	pin  pin
+	who  logins
+	ways ways
+}
+
+// open opens the stream of a connection for the client: it says who that is, and which cluster it
+// wants.
+func (s *shared) open(
+	ctx context.Context, conn grpc.ClientConnInterface,
+	open func(context.Context) (pb.StreamService_OpenClient, error),
+) (pb.StreamService_OpenClient, error) {
+	ctx, token, err := s.who.context(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := open(s.pin.context(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &known{&pinned{StreamService_OpenClient: stream, pin: &s.pin}, &s.who, token}, nil
 }
 
 // Client is a client of one cluster. Its methods may be called from any goroutine.
@@ -106,7 +135,7 @@ func New(c Config) (*Client, error) {
 		}
 		list[i] = e
 	}
-	return start(c, list, dialGRPC)
+	return start(c, list, dialDirect)
 }
 
 // start is New with another way to reach members.
@@ -124,9 +153,10 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 		return nil, fmt.Errorf("client: RenewAfter %v is not between 0.01 and 0.5", c.RenewAfter)
 	}
 	c.defaults()
-	c.pin = new(pin)
-	c.pin.id.Store(c.ClusterID)
-	c.who = &logins{user: c.User, password: c.Password, fixed: c.Token, file: c.TokenFile}
+	c.shared = &shared{who: logins{
+		user: c.User, password: c.Password, fixed: c.Token, file: c.TokenFile,
+	}}
+	c.shared.pin.id.Store(c.ClusterID)
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	out := &Client{clock: newClock(c.Now), grace: c.Grace, most: c.MaxRequestBytes}
 	out.mux = newMux(c, list, dial)

@@ -102,10 +102,11 @@ func (m *mux) connect(ctx context.Context, place int) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	open, cancel := context.WithCancel(m.ctx)
+	open, stop := context.WithCancelCause(m.ctx)
+	cancel := func() { stop(nil) }
 	ctx, timeout := context.WithTimeout(ctx, m.cfg.DialTimeout)
 	defer timeout()
-	late := context.AfterFunc(ctx, cancel)
+	late := context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })
 	stream, err := conn.Open(open)
 	if !late() && err == nil {
 		err = fault.Cause(ctx)

@@ -23,13 +23,13 @@ type dialer func(endpoint, *Config) (connection, error)
 // message of a quiet stream, and so doubles the packets.
 const inFlight = 1 << 20
 
-// dialGRPC is the dialer of New.
+// dialGRPC is a dialer of connections of gRPC.
 func dialGRPC(e endpoint, c *Config) (connection, error) {
 	conn, err := newConn(e, c)
 	if err != nil {
 		return nil, err
 	}
-	return grpcConnection{conn, c.pin, c.who}, nil
+	return grpcConnection{conn, c.shared}, nil
 }
 
 func newConn(e endpoint, c *Config, more ...grpc.DialOption) (*grpc.ClientConn, error) {
@@ -58,21 +58,15 @@ func newConn(e endpoint, c *Config, more ...grpc.DialOption) (*grpc.ClientConn, 
 
 type grpcConnection struct {
 	*grpc.ClientConn
-	pin *pin
-	who *logins
+	shared *shared
 }
 
 // Open implements connection.
 func (c grpcConnection) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
-	ctx, token, err := c.who.context(ctx, c.ClientConn)
-	if err != nil {
-		return nil, err
-	}
-	s, err := pb.NewStreamServiceClient(c.ClientConn).Open(c.pin.context(ctx))
-	if err != nil {
-		return nil, err
-	}
-	return &known{&pinned{StreamService_OpenClient: s, pin: c.pin}, c.who, token}, nil
+	return c.shared.open(ctx, c.ClientConn,
+		func(ctx context.Context) (pb.StreamService_OpenClient, error) {
+			return pb.NewStreamServiceClient(c.ClientConn).Open(ctx)
+		})
 }
 
 // DialMember waits until the client is with a member, and makes a connection to the same one, for
@@ -107,12 +101,12 @@ func (c *Config) call() grpc.UnaryClientInterceptor {
 		if method == methodLogin {
 			return next(ctx, method, req, reply, conn, options...)
 		}
-		ctx, token, err := c.who.context(ctx, conn)
+		ctx, token, err := c.shared.who.context(ctx, conn)
 		if err != nil {
 			return err
 		}
-		err = next(c.pin.context(ctx), method, req, reply, conn, options...)
-		return c.who.judge(token, err)
+		err = next(c.shared.pin.context(ctx), method, req, reply, conn, options...)
+		return c.shared.who.judge(token, err)
 	}
 }
 
@@ -122,15 +116,15 @@ func (c *Config) open() grpc.StreamClientInterceptor {
 		ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 		next grpc.Streamer, options ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
-		ctx, token, err := c.who.context(ctx, conn)
+		ctx, token, err := c.shared.who.context(ctx, conn)
 		if err != nil {
 			return nil, err
 		}
-		s, err := next(c.pin.context(ctx), d, conn, method, options...)
+		s, err := next(c.shared.pin.context(ctx), d, conn, method, options...)
 		if err != nil {
 			return nil, err
 		}
-		return &judgedStream{s, c.who, token}, nil
+		return &judgedStream{s, &c.shared.who, token}, nil
 	}
 }
 

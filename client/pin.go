@@ -87,4 +87,4 @@ func (p *pinned) Recv() (*pb.ServerMessage, error) {
 
 // ClusterID returns the ID of the client's cluster, 0 while it is not known: the configured
 // one, or that of the first member that has answered.
-func (c *Client) ClusterID() uint64 { return c.mux.cfg.pin.id.Load() }
+func (c *Client) ClusterID() uint64 { return c.mux.cfg.shared.pin.id.Load() }

@@ -23,6 +23,7 @@ import (
 	"leasehold.dev/internal/api/ui"
 	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/api/web/leaseholdgw"
+	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/version"
@@ -44,6 +45,7 @@ const handshakeTimeout = 10 * time.Second
 type frontend struct {
 	mux     *listen.Mux
 	grpc    *grpc.Server
+	direct  *direct.Server // of streams without HTTP/2
 	http    *http.Server
 	metrics *http.Server // on its own listeners; nil if there are none
 	conn    *grpc.ClientConn
@@ -111,7 +113,7 @@ func (s *Server) listen(
 	}
 	httpCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	f := &frontend{
-		mux:  listen.NewMux(listen.MuxOptions{Logger: s.cfg.Logger}),
+		mux:  listen.NewMux(listen.MuxOptions{Direct: true, Logger: s.cfg.Logger}),
 		conn: conn, end: end, stop: make(chan struct{}), refuse: s.entrance.refuse,
 		log: s.cfg.Logger,
 	}
@@ -119,9 +121,12 @@ func (s *Server) listen(
 	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options),
 		grpc.Creds(listen.Credentials(options.Requests, options.Answers)),
 		grpc.ConnectionTimeout(handshakeTimeout))...)
+	straight := etcd.DirectOptions(options)
+	straight.Patience = handshakeTimeout
+	f.direct = direct.NewServer(straight)
 	calls := relayed.NewCalls(f.grpc)
 	etcd.Register(calls, s.node, options)
-	native.Register(calls, s.node, s.nativeOptions(options))
+	native.Register(both{calls, f.direct}, s.node, s.nativeOptions(options))
 	relayed.Register(calls, s.relayedOptions(options))
 	pages := s.webOptions(f, options.Requests)
 	pages.Bound = options.Answers.Handler
@@ -139,11 +144,25 @@ func (s *Server) listen(
 		s.entrance.wait()
 		return closedIsFine(f.grpc.Serve(f.mux.GRPC()))
 	})
+	f.group.start(fail, func() error {
+		s.entrance.wait()
+		return closedIsFine(f.direct.Serve(f.mux.Direct()))
+	})
 	f.group.start(fail, func() error { return closedIsFine(f.http.Serve(f.mux.HTTP())) })
 	for _, p := range ports {
 		f.group.start(fail, func() error { return closedIsFine(f.accept(p)) })
 	}
 	return f, nil
+}
+
+// both registers a service at two servers.
+type both [2]grpc.ServiceRegistrar
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (b both) RegisterService(d *grpc.ServiceDesc, service any) {
+	for _, s := range b {
+		s.RegisterService(d, service)
+	}
 }
 
 func (f *frontend) accept(o port) error {
@@ -297,6 +316,7 @@ func (f *frontend) shutdown() {
 	timer := time.AfterFunc(stopTimeout, func() {
 		f.log.Warn(cutOff, "after", stopTimeout)
 		f.grpc.Stop()
+		f.direct.Stop()
 	})
 	defer timer.Stop()
 	f.end()
@@ -309,6 +329,7 @@ func (f *frontend) shutdown() {
 	}
 	_ = f.conn.Close()
 	f.grpc.GracefulStop()
+	f.direct.GracefulStop()
 	_ = f.mux.Close()
 	f.group.wg.Wait()
 }

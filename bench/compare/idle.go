@@ -39,6 +39,8 @@ func idleWorkloads() []Workload {
 		}
 		add("sessions", "idle clients (-sessions), a connection and a lease each; own protocol",
 			!secure, idling(ownIdle))
+		add("sessions-grpc", "the same over gRPC, where the own protocol has another way", false,
+			idling(grpcIdle))
 		add("sessions-etcd", "the same over etcd's API", false, idling(etcdIdle))
 		add("sessions-client", "the same through the server's Go client: what it costs its program",
 			false, runIdleClients)
@@ -80,10 +82,12 @@ func ownIdle(t Target) idleDialer {
 	case t.Foreign != nil:
 		return dialZooIdle
 	case t.Name == "leasehold":
-		return dialOwnIdle
+		return dialDirectIdle
 	}
 	return dialEtcdIdle
 }
+
+func grpcIdle(Target) idleDialer { return dialOwnIdle }
 
 func etcdIdle(Target) idleDialer { return dialEtcdIdle }
 

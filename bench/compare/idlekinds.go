@@ -5,57 +5,130 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	leaseholdv1 "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/direct"
+	"leasehold.dev/internal/wire"
 )
 
-// ownWire is a session over the stream of leasehold.v1.
-type ownWire struct {
-	*wireConn
+// ownSession is a session over the stream of leasehold.v1.
+type ownSession struct {
+	ownStream
 	id     int64
 	token  uint64
 	number uint64
 }
 
-const ownStream = 1
+// ownStream carries the messages of leasehold.v1.
+type ownStream interface {
+	io.Closer
+	begin() error
+	send(*leaseholdv1.ClientMessage) error
+	// receive reads until the connection ends, or f returns an error.
+	receive(f func(*leaseholdv1.ServerMessage) error) error
+}
+
+// directStream has a connection of its own.
+type directStream struct {
+	net.Conn
+	leaseholdv1.StreamService_OpenClient
+}
+
+func dialDirectIdle(ctx context.Context, addr string, conf *tls.Config) (idleConn, error) {
+	if conf != nil {
+		conf = conf.Clone()
+		conf.NextProtos = []string{direct.Protocol}
+	}
+	c, err := dialRaw(ctx, addr, conf)
+	if err != nil {
+		return nil, err
+	}
+	return &ownSession{ownStream: &directStream{Conn: c}}, nil
+}
+
+func (s *directStream) begin() error {
+	stream, err := direct.Open(context.Background(), s.Conn,
+		leaseholdv1.StreamService_Open_FullMethodName, wire.Codec())
+	s.StreamService_OpenClient = &grpc.GenericClientStream[
+		leaseholdv1.ClientMessage, leaseholdv1.ServerMessage]{ClientStream: stream}
+	return err
+}
+
+func (s *directStream) send(m *leaseholdv1.ClientMessage) error { return s.Send(m) }
+
+func (s *directStream) receive(f func(*leaseholdv1.ServerMessage) error) error {
+	for {
+		m, err := s.Recv()
+		if err == nil {
+			err = f(m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// http2Stream is one over gRPC.
+type http2Stream struct{ *wireConn }
+
+const ownStreamID = 1
 
 func dialOwnIdle(ctx context.Context, addr string, conf *tls.Config) (idleConn, error) {
 	c, err := dialWire(ctx, addr, conf)
 	if err != nil {
 		return nil, err
 	}
-	return &ownWire{wireConn: c}, nil
+	return &ownSession{ownStream: http2Stream{c}}, nil
+}
+
+func (s http2Stream) begin() error {
+	return s.open(ownStreamID, leaseholdv1.StreamService_Open_FullMethodName)
+}
+
+func (s http2Stream) send(m *leaseholdv1.ClientMessage) error {
+	return s.wireConn.send(ownStreamID, m, false)
+}
+
+func (s http2Stream) receive(f func(*leaseholdv1.ServerMessage) error) error {
+	return s.wireConn.receive(func(_ uint32, b []byte) error {
+		m := new(leaseholdv1.ServerMessage)
+		if err := proto.Unmarshal(b, m); err != nil {
+			return err
+		}
+		return f(m)
+	})
 }
 
 var errGranted = errors.New("granted")
 
 // open implements idleConn.
-func (w *ownWire) open() error {
-	err := w.wireConn.open(ownStream, leaseholdv1.StreamService_Open_FullMethodName)
-	if err != nil {
+func (w *ownSession) open() error {
+	if err := w.begin(); err != nil {
 		return err
 	}
 	w.number++
-	err = w.send(ownStream, &leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{{
+	err := w.send(&leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{{
 		Id: w.number, Body: &leaseholdv1.Request_Grant{
 			Grant: &leaseholdv1.GrantRequest{TtlMs: idleTTL.Milliseconds()},
 		},
-	}}}, false)
+	}}})
 	if err != nil {
 		return err
 	}
-	err = w.receive(func(_ uint32, b []byte) error {
-		var m leaseholdv1.ServerMessage
-		if err := proto.Unmarshal(b, &m); err != nil || len(m.Responses) == 0 {
-			return err
+	err = w.receive(func(m *leaseholdv1.ServerMessage) error {
+		if len(m.Responses) == 0 {
+			return nil
 		}
 		g := m.Responses[0].GetGrant().GetLease()
 		if g == nil {
-			return fmt.Errorf("bench: no lease: %v", &m)
+			return fmt.Errorf("bench: no lease: %v", m)
 		}
 		w.id, w.token = g.Id, g.Token
 		return errGranted
@@ -67,22 +140,18 @@ func (w *ownWire) open() error {
 }
 
 // renew implements idleConn.
-func (w *ownWire) renew() error {
+func (w *ownSession) renew() error {
 	w.number++
-	return w.send(ownStream, &leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{{
+	return w.send(&leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{{
 		Id: w.number, Body: &leaseholdv1.Request_Renew{
 			Renew: &leaseholdv1.RenewRequest{Ids: []int64{w.id}, Tokens: []uint64{w.token}},
 		},
-	}}}, false)
+	}}})
 }
 
 // follow implements idleConn.
-func (w *ownWire) follow(renewed func()) error {
-	return w.receive(func(_ uint32, b []byte) error {
-		var m leaseholdv1.ServerMessage
-		if err := proto.Unmarshal(b, &m); err != nil {
-			return err
-		}
+func (w *ownSession) follow(renewed func()) error {
+	return w.receive(func(m *leaseholdv1.ServerMessage) error {
 		for _, r := range m.Responses {
 			ttl := r.GetRenew().GetTtlMs()
 			if len(ttl) != 1 || ttl[0] <= 0 {

@@ -12,11 +12,16 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"leasehold.dev/internal/direct"
 )
 
 // preface is how an HTTP/2 connection with prior knowledge begins; no HTTP/1
 // request can begin so, because PRI is a reserved method (RFC 9113, 3.4).
 var preface = []byte("PRI * HTTP/2.0")
+
+// directly is how a connection of package direct begins. No method of HTTP has a slash.
+var directly = []byte(direct.Protocol + " ")
 
 // defaultSniffTimeout is how long a new connection may take to show which
 // protocol it speaks, TLS handshake included.
@@ -28,23 +33,26 @@ type MuxOptions struct {
 	// that takes longer is closed, so half-open ones cannot pile up. Default
 	// [defaultSniffTimeout].
 	SniffTimeout time.Duration
+	// Direct says that [Mux.Direct] is served, too.
+	Direct bool
 	// Logger is told why a connection was closed: as a warning if its TLS handshake was
 	// refused, at most once every refusalPause, else at debug level. Default: none.
 	Logger *slog.Logger
 }
 
-// Mux splits the connections of any number of listeners into two: gRPC and
-// HTTP. Methods may be called from several goroutines.
+// Mux splits the connections of any number of listeners into three: gRPC, streams
+// without HTTP/2, and HTTP. Methods may be called from several goroutines.
 //
 // Goroutines: one for each Serve call (the caller's), and one for each accepted
 // connection, which ends when the connection is handed over, closed, or
 // SniffTimeout has passed.
 type Mux struct {
-	opts MuxOptions
-	grpc *queue
-	http *queue
-	done chan struct{}
-	wg   sync.WaitGroup // connections being sniffed
+	opts   MuxOptions
+	grpc   *queue
+	direct *queue
+	http   *queue
+	done   chan struct{}
+	wg     sync.WaitGroup // connections being sniffed
 
 	refusals refusals
 
@@ -69,6 +77,7 @@ func NewMux(opts MuxOptions) *Mux {
 		pending: make(map[net.Conn]struct{}),
 	}
 	m.grpc = &queue{conns: make(chan net.Conn), done: m.done, addr: addr("grpc")}
+	m.direct = &queue{conns: make(chan net.Conn), done: m.done, addr: addr("direct")}
 	m.http = &queue{conns: make(chan net.Conn), done: m.done, addr: addr("http")}
 	return m
 }
@@ -76,6 +85,10 @@ func NewMux(opts MuxOptions) *Mux {
 // GRPC is the listener of gRPC connections, for a grpc.Server that was built
 // with [Credentials]. Closing it stops the whole Mux.
 func (m *Mux) GRPC() net.Listener { return &front{queue: m.grpc, mux: m} }
+
+// Direct is the listener of connections that carry one stream each, for a direct.Server that was
+// built with [Credentials]. Closing it stops the whole Mux.
+func (m *Mux) Direct() net.Listener { return &front{queue: m.direct, mux: m} }
 
 // HTTP is the listener of all other connections, for an http.Server. Those that
 // were encrypted are *tls.Conn, so that server recognises HTTP/2. Closing it
@@ -88,7 +101,11 @@ func (m *Mux) Serve(l net.Listener, conf *tls.Config) error {
 	if conf == nil {
 		return m.serve(l, m.route)
 	}
-	conf = withALPN(conf)
+	protocols := []string{"h2", "http/1.1"}
+	if m.opts.Direct {
+		protocols = append([]string{direct.Protocol}, protocols...)
+	}
+	conf = withALPN(conf, protocols)
 	return m.serve(l, func(c net.Conn) { m.routeTLS(c, conf) })
 }
 
@@ -97,7 +114,7 @@ func (m *Mux) ServeHTTP(l net.Listener, conf *tls.Config) error {
 	if conf == nil {
 		return m.serve(l, func(c net.Conn) { m.give(m.http, c, c) })
 	}
-	conf = withALPN(conf)
+	conf = withALPN(conf, []string{"h2", "http/1.1"})
 	return m.serve(l, func(c net.Conn) {
 		if t, ok := m.handshake(c, conf); ok {
 			m.give(m.http, c, t)
@@ -174,31 +191,39 @@ func (m *Mux) start(c net.Conn, route func(net.Conn)) {
 
 // route finds out what c speaks and gives it to that listener.
 func (m *Mux) route(c net.Conn) {
-	head, isHTTP2, err := sniff(c)
+	head, start, err := sniff(c)
 	if err != nil {
 		m.drop(c, "the connection said nothing that tells its protocol", err)
 		return
 	}
 	q := m.http
-	if isHTTP2 {
+	switch {
+	case bytes.Equal(start, preface):
 		q = m.grpc
+	case bytes.Equal(start, directly) && m.opts.Direct:
+		q = m.direct
 	}
 	m.give(q, c, &replay{Conn: c, head: head})
 }
 
-// routeTLS decides by what the client offers in its hello. gRPC libraries offer
-// h2 alone and get grpc-go's own, fast HTTP/2. A client that offers http/1.1
-// too (curl, browsers, Go's http.Client) gets h2 from net/http, which serves
-// JSON, and hands gRPC requests to grpc.Server.ServeHTTP: slower, but right for
-// the few gRPC clients that offer both.
+// routeTLS decides by what the client offers in its hello. Streams without HTTP/2
+// have a protocol of their own. gRPC libraries offer h2 alone and get grpc-go's own,
+// fast HTTP/2. A client that offers http/1.1 too (curl, browsers, Go's http.Client)
+// gets h2 from net/http, which serves JSON, and hands gRPC requests to
+// grpc.Server.ServeHTTP: slower, but right for the few gRPC clients that offer both.
 func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	o := &offer{Conn: c}
 	t, ok := m.handshake(o, conf)
 	if !ok {
 		return
 	}
-	if o.onlyH2 {
-		m.give(m.grpc, c, &secured{Conn: t, state: t.ConnectionState()})
+	state := t.ConnectionState()
+	switch {
+	case state.NegotiatedProtocol == direct.Protocol:
+		m.give(m.direct, c, &secured{Conn: t, state: state})
+		return
+	case o.onlyH2:
+		m.give(m.grpc, c, &secured{Conn: t, state: state})
 		return
 	}
 	m.give(m.http, c, t)
@@ -210,13 +235,13 @@ type offer struct {
 	onlyH2 bool
 }
 
-// withALPN returns a copy of conf that takes h2 and http/1.1 and notes what a
+// withALPN returns a copy of conf that takes these protocols, and notes what a
 // client offered. The copy is made once a listener, not once a connection,
 // because it holds the keys of the session tickets.
-func withALPN(conf *tls.Config) *tls.Config {
+func withALPN(conf *tls.Config, protocols []string) *tls.Config {
 	inner := conf.GetConfigForClient
 	conf = conf.Clone()
-	conf.NextProtos = []string{"h2", "http/1.1"}
+	conf.NextProtos = protocols
 	conf.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if o, ok := hello.Conn.(*offer); ok {
 			o.onlyH2 = slices.Contains(hello.SupportedProtos, "h2") &&
@@ -309,19 +334,25 @@ func (m *Mux) Close() error {
 	return nil
 }
 
-// sniff reads until it is known whether c begins with the HTTP/2 preface, and
-// returns what it read.
-func sniff(c net.Conn) (head []byte, isHTTP2 bool, err error) {
+// sniff reads until it is known whether c begins with the HTTP/2 preface, or as a stream without
+// HTTP/2, and returns what it read, and which of these starts that is, nil if it is none.
+func sniff(c net.Conn) (head, start []byte, err error) {
 	buf := make([]byte, 0, len(preface))
-	for len(buf) < len(preface) {
+	for {
 		n, err := c.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
-		if !bytes.HasPrefix(preface, buf) {
-			return buf, false, nil
+		maybe := false
+		for _, start := range [...][]byte{preface, directly} {
+			if bytes.HasPrefix(buf, start) {
+				return buf, start, nil
+			}
+			maybe = maybe || bytes.HasPrefix(start, buf)
 		}
-		if err != nil && len(buf) < len(preface) {
-			return nil, false, err
+		if !maybe {
+			return buf, nil, nil
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 	}
-	return buf, true, nil
 }

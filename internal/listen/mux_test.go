@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -73,25 +72,23 @@ const http2Hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 // each beginning whole and byte by byte, through a pipe; what the chosen
 // listener's connection reads is compared.
 func TestMuxRoutes(t *testing.T) {
-	for _, c := range []struct {
-		send string
-		grpc bool
-	}{
-		{http2Hello + "frames", true},
-		{"GET / HTTP/1.1\r\n\r\n", false},
-		{"POST /v3/kv/put HTTP/1.1\r\n", false},
-		{"P", false}, // with the end of the stream after it: see below
-		{"PRI * HTTP/1.1\r\n\r\n", false},
-		{"PUT /", false},
-		{"\x16\x03\x01", false}, // TLS on a plain port: net/http answers it
+	for _, c := range []struct{ send, to string }{
+		{http2Hello + "frames", "grpc"},
+		{"leasehold/1 /a/B\n", "direct"},
+		{"leasehold/10 /a/B\n", "http"},
+		{"GET / HTTP/1.1\r\n\r\n", "http"},
+		{"POST /v3/kv/put HTTP/1.1\r\n", "http"},
+		{"P", "http"}, // with the end of the stream after it: see below
+		{"PRI * HTTP/1.1\r\n\r\n", "http"},
+		{"PUT /", "http"},
+		{"\x16\x03\x01", "http"}, // TLS on a plain port: net/http answers it
 	} {
 		for _, size := range []int{len(c.send), 1} {
 			synctest.Test(t, func(t *testing.T) {
-				m, l := muxed(t, MuxOptions{})
-				from := m.HTTP()
-				if c.grpc {
-					from = m.GRPC()
-				}
+				m, l := muxed(t, MuxOptions{Direct: true})
+				from := map[string]net.Listener{
+					"grpc": m.GRPC(), "direct": m.Direct(), "http": m.HTTP(),
+				}[c.to]
 				client := l.dial()
 				go func() {
 					defer client.Close()
@@ -124,6 +121,19 @@ func chunks(s string, n int) (parts []string) {
 		parts, s = append(parts, s[:k]), s[k:]
 	}
 	return parts
+}
+
+// Goal: where streams without HTTP/2 are not served, who wants one is answered by HTTP, in words.
+func TestMuxWithoutDirect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, l := muxed(t, MuxOptions{})
+		client := l.dial()
+		defer client.Close()
+		go func() { _, _ = io.WriteString(client, "leasehold/1 /a/B\n") }()
+		if _, err := m.HTTP().Accept(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // Goal: half-open connections do not pile up: one that says nothing, or stops in
@@ -246,19 +256,23 @@ func TestMuxManyHalfOpen(t *testing.T) {
 }
 
 // Goal: whatever a client sends first, in whatever pieces, the server reads
-// exactly that, and only the preface makes it HTTP/2.
+// exactly that, and only the preface makes it HTTP/2, and its first word a stream without.
 func FuzzSniff(f *testing.F) {
 	f.Add([]byte(http2Hello), byte(3))
 	f.Add([]byte("GET / HTTP/1.1\r\n"), byte(1))
 	f.Add([]byte("PRI * HTTP/2.1"), byte(5))
+	f.Add([]byte("leasehold/1 /leasehold.v1.StreamService/Open\n"), byte(2))
+	f.Add([]byte("leasehold/10"), byte(7))
 	f.Fuzz(func(t *testing.T, data []byte, size byte) {
 		r := &pieces{data: data, size: max(int(size), 1)}
-		head, isHTTP2, err := sniff(r)
-		if want := bytes.HasPrefix(data, preface); isHTTP2 != want {
-			t.Fatalf("%q: HTTP/2 %t, want %t", data, isHTTP2, want)
+		head, start, err := sniff(r)
+		for _, of := range [][]byte{preface, directly} {
+			if want := bytes.HasPrefix(data, of); bytes.Equal(start, of) != want {
+				t.Fatalf("%q: begins with %q: %t, want %t", data, of, !want, want)
+			}
 		}
 		if err != nil {
-			if !strings.HasPrefix(string(preface), string(data)) {
+			if !bytes.HasPrefix(preface, data) && !bytes.HasPrefix(directly, data) {
 				t.Fatalf("%q: %v", data, err)
 			}
 			return

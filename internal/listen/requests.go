@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 )
 
@@ -83,7 +85,25 @@ type sender struct {
 	held    int64
 	since   time.Time // it has held something
 	looking bool      // a timer runs: some request is not complete, or was not a while ago
+	timer   *time.Timer
 	gone    bool
+}
+
+// Receive says that a connection that sends one message after the other, without HTTP/2, needs so
+// many bytes for one that comes. Done is to be called when it is there, has failed, or needs more.
+// End is called before that if the message must not come, and is to close the connection.
+func (all *Requests) Receive(from string, bytes int, end func()) (done func(), err error) {
+	s := all.sender(from, func(error) { end() })
+	in := &incoming{sender: s, ctx: context.Background(), begun: frameCost(bytes)}
+	s.mu.Lock()
+	s.calls[0] = in
+	s.addLocked(in.begun)
+	s.lookLocked()
+	s.mu.Unlock()
+	if err := s.check(); err != nil {
+		return nil, status.Error(codes.ResourceExhausted, "leasehold: "+err.Error())
+	}
+	return func() { s.close() }, nil
 }
 
 // sender returns a new one.
@@ -180,7 +200,7 @@ func (s *sender) awaitsData() {
 func (s *sender) lookLocked() {
 	if !s.looking {
 		s.looking = true
-		time.AfterFunc(unfinishedBeat, s.look)
+		s.timer = time.AfterFunc(unfinishedBeat, s.look)
 	}
 }
 
@@ -275,6 +295,9 @@ func (s *sender) close() bool {
 	}
 	s.addLocked(-s.held)
 	s.gone = true
+	if s.timer != nil {
+		s.timer.Stop() // or it would keep the sender
+	}
 	clear(s.calls)
 	return true
 }
@@ -302,7 +325,7 @@ func (s *sender) look() {
 		late = late || in.beats > unfinishedBeats
 	}
 	if s.looking = more && !late; s.looking {
-		time.AfterFunc(unfinishedBeat, s.look)
+		s.timer = time.AfterFunc(unfinishedBeat, s.look)
 	}
 	s.mu.Unlock()
 	if late {

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // half returns the first bytes of a message that has more.
@@ -251,6 +253,50 @@ func TestMostForLong(t *testing.T) {
 			t.Errorf("the one with much for long: %v", large.why)
 		}
 		time.Sleep(10 * unfinishedBeats * unfinishedBeat)
+	})
+}
+
+// TestReceive: a message of a connection without HTTP/2 counts until it is there. One that is not
+// there after a while closes its connection, and so does one that is more than there is room for.
+func TestReceive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 1 << 20
+		all := NewStrangers(most, slog.New(slog.DiscardHandler))
+		ends := 0
+		end := func() { ends++ }
+		done, err := all.Receive("somewhere", 1000, end)
+		if err != nil || all.held.Load() != frameCost(1000) {
+			t.Errorf("%v, %d bytes are held", err, all.held.Load())
+		}
+		time.Sleep((unfinishedBeats - 1) * unfinishedBeat)
+		synctest.Wait()
+		var timer *time.Timer
+		for s := range all.senders {
+			timer = s.timer
+		}
+		done()
+		if timer.Stop() {
+			t.Error("a timer waits for a message that is there")
+		}
+		time.Sleep(10 * unfinishedBeat)
+		synctest.Wait()
+		if ends != 0 || all.held.Load() != 0 {
+			t.Errorf("ended %d times, %d bytes are held", ends, all.held.Load())
+		}
+		if _, err := all.Receive("somewhere", most, end); status.Code(err) != codes.ResourceExhausted ||
+			ends != 1 || all.held.Load() != 0 {
+			t.Errorf("one that is too much: %v, ended %d times, %d bytes", err, ends, all.held.Load())
+		}
+		done, err = all.Receive("somewhere", 1000, end)
+		time.Sleep((unfinishedBeats + 1) * unfinishedBeat)
+		synctest.Wait()
+		if err != nil || ends != 2 || all.held.Load() != 0 {
+			t.Errorf("a late one: %v, ended %d times, %d bytes", err, ends, all.held.Load())
+		}
+		done()
+		if all.held.Load() != 0 || len(all.senders) != 0 {
+			t.Errorf("%d bytes of %d senders are held", all.held.Load(), len(all.senders))
+		}
 	})
 }
 

@@ -46,6 +46,7 @@ var house = [][]string{
 	{"internal/outages", "internal/binding"},
 	{"plan/length", "plan/levels", "plan/caches", "plan/capacity"},
 	{"plan", "internal/listen", "internal/backup", "internal/access"},
+	{"internal/direct"},
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
 		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "api",

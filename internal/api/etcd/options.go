@@ -14,6 +14,7 @@ import (
 
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/relayed"
+	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/listen"
 )
 
@@ -149,6 +150,19 @@ func (o Options) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 			[]grpc.UnaryServerInterceptor{o.Panics.Unary}),
 		slices.Concat([]grpc.StreamServerInterceptor{informStream}, o.Stream,
 			[]grpc.StreamServerInterceptor{o.Panics.Stream})
+}
+
+// DirectOptions are to streams without HTTP/2 what ServerOptions are to a gRPC server.
+func DirectOptions(o Options) direct.Options {
+	o = o.withDefaults()
+	_, streams := o.interceptors()
+	return direct.Options{
+		Credentials:  listen.Credentials(nil, o.Answers),
+		Codec:        o.Answers.Codec(o.codec()),
+		Interceptors: append([]grpc.StreamServerInterceptor{o.Answers.Stream}, streams...),
+		MaxMessage:   o.maxMessage(),
+		Requests:     o.Requests,
+	}
 }
 
 // informUnary gives the error of a call, of whichever service, its details.

@@ -67,7 +67,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Register adds the service to a gRPC server.
+// Register adds the service to a gRPC server, or to what stands for one.
 func Register(s grpc.ServiceRegistrar, n Node, o Options) {
 	o = o.withDefaults()
 	svc := &leases{node: n, o: o}

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
@@ -20,6 +23,9 @@ const (
 	// maxOpen bounds the requests of a stream without an answer. A client that sends
 	// more finds that they are not read.
 	maxOpen = 4096
+	// roomPatience is for how long requests may wait for that. Then the stream ends: its renewals
+	// wait as well, and whether its client is there cannot be seen.
+	roomPatience = time.Minute
 	// maxPages bounds the long answers of a stream that are made, or were and are not sent: a
 	// client that asks for thousands of lists, and reads none, must not fill the memory.
 	maxPages = 4
@@ -207,19 +213,28 @@ func (t *stream) submit() {
 // makeRoom waits until one more request may be open. Only this goroutine adds any, so it need
 // not look before there can be too many.
 func (t *stream) makeRoom() error {
-	if t.free--; t.free >= 0 {
+	if t.free--; t.free >= 0 || t.room() {
 		return nil
 	}
+	late := time.NewTimer(roomPatience)
+	defer late.Stop()
 	for !t.room() {
 		t.submit() // or there would never be
 		select {
 		case <-t.left:
+		case <-late.C:
+			return errFull
 		case <-t.ctx.Done():
 			return context.Cause(t.ctx)
 		}
 	}
 	return nil
 }
+
+// errFull ends a stream that has more open requests than it may.
+var errFull = status.Errorf(codes.ResourceExhausted, "leasehold: the stream has %d requests "+
+	"without an answer, and none was answered in %v; use more streams, or end watches and waits",
+	maxOpen, roomPatience)
 
 // room reports whether one more request may be open, and learns how many.
 func (t *stream) room() bool {

@@ -419,27 +419,6 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestBackPressure: a client that sends without end is not read without end.
-func TestBackPressure(t *testing.T) {
-	onStream(t, func(b *bench) {
-		many := &pb.ClientMessage{}
-		for id := range uint64(maxOpen + 10) {
-			many.Requests = append(many.Requests, putRequest(id+1, 60_000))
-		}
-		b.requests <- many
-		synctest.Wait()
-		b.stop() // the receiver waits for room, and gives up
-		if err := <-b.ended; err == nil {
-			t.Error("the stream ended without an error")
-		}
-		b.ended <- nil
-		synctest.Wait()
-		if n := len(b.node.submitted); n != maxOpen {
-			t.Errorf("%d requests are open", n)
-		}
-	})
-}
-
 // TestHalfClose: a client that has said all it will still gets its answers.
 func TestHalfClose(t *testing.T) {
 	onStream(t, func(b *bench) {

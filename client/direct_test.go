@@ -1,0 +1,261 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/direct"
+	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/wire"
+)
+
+// TestGRPCInstead: a client whose members, or what is before them, speak gRPC alone speaks that, by
+// itself and over TLS too; and one that is told to speaks nothing else. Method: servers of one and
+// of both protocols, which say by which they were asked.
+func TestGRPCInstead(t *testing.T) {
+	for name, c := range map[string]struct {
+		config         Config
+		direct, secure bool
+		mute           bool // what it does not know it takes and says nothing
+		want           string
+	}{
+		"both":       {direct: true, want: "direct"},
+		"gRPC alone": {want: "gRPC"},
+		"gRPC alone, silent": {
+			mute: true, config: Config{DialTimeout: 50 * time.Millisecond}, want: "gRPC",
+		},
+		"told to":             {direct: true, config: Config{GRPC: true}, want: "gRPC"},
+		"both, TLS":           {direct: true, secure: true, want: "direct"},
+		"gRPC alone, TLS":     {secure: true, want: "gRPC"},
+		"told to speak, TLS":  {direct: true, secure: true, config: Config{GRPC: true}, want: "gRPC"},
+		"a dialer of its own": {direct: true, config: Config{Dial: dialUnix}, want: "direct"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := make(chan string)
+			path := filepath.Join(t.TempDir(), "s")
+			m := serveWays(t, path, c.direct, c.secure, asked)
+			if !c.mute {
+				go http.Serve(m.HTTP(), http.NotFoundHandler()) //nolint:errcheck,gosec // until m ends
+			}
+			c.config.Endpoints = []string{"unix:" + path}
+			if c.secure {
+				c.config.TLS = &tls.Config{InsecureSkipVerify: true}
+			}
+			client, err := New(c.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			for range 2 { // the second time it knows
+				if by := <-asked; by != c.want {
+					t.Errorf("asked by %s, want %s", by, c.want)
+				}
+			}
+		})
+	}
+}
+
+// TestGRPCForNow: an endpoint that has spoken the other protocol is not held to speak gRPC alone
+// because it has once spoken only that.
+func TestGRPCForNow(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		path, asked := filepath.Join(t.TempDir(), "s"), make(chan string, 1)
+		m := serveWays(t, path, false, false, asked)
+		go http.Serve(m.HTTP(), http.NotFoundHandler()) //nolint:errcheck,gosec // until m ends
+		d := &directConnection{
+			endpoint: endpoint{target: "unix:" + path}, cfg: &Config{shared: new(shared)},
+		}
+		ways := &d.cfg.shared.ways
+		ways.learn(&d.endpoint, func(w *way) { w.direct = before })
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := d.Open(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if by := <-asked; by != "gRPC" || ways.needsGRPC(&d.endpoint) == before {
+			t.Errorf("asked by %s, and it spoke the other before: %t", by, before)
+		}
+		cancel()
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestLate: an endpoint is late if it had its time, and not if the client does not want it any
+// more.
+func TestLate(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := &directConnection{
+		endpoint: endpoint{target: "unix:" + l.Addr().String()}, cfg: &Config{shared: new(shared)},
+	}
+	for cause, want := range map[error]int{context.Canceled: 0, context.DeadlineExceeded: 1} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() {
+			c, err := l.Accept()
+			if err == nil {
+				_, _ = c.Read(make([]byte, 1)) // it waits for an answer
+				cancel(cause)
+				defer c.Close()
+			}
+			<-t.Context().Done()
+		}()
+		d.cfg.shared.ways.of = nil
+		if _, err := d.Open(ctx); err == nil {
+			t.Error("opened without an answer")
+		}
+		if late := d.cfg.shared.ways.of[""].late; late != want {
+			t.Errorf("%v: late %d times, want %d", cause, late, want)
+		}
+	}
+}
+
+func dialUnix(ctx context.Context, endpoint string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", endpoint[len("unix:"):])
+}
+
+// asks says over which protocol streams come, and ends each when that is heard.
+type asks struct {
+	pb.UnimplementedStreamServiceServer
+	by    string
+	asked chan<- string
+}
+
+func (a asks) Open(g pb.StreamService_OpenServer) error {
+	if err := g.Send(new(pb.ServerMessage)); err != nil {
+		return err
+	}
+	select {
+	case a.asked <- a.by:
+	case <-g.Context().Done():
+	}
+	return nil
+}
+
+// serveWays serves gRPC, and the other protocol, at a socket until the test ends.
+func serveWays(t *testing.T, path string, also, secure bool, asked chan<- string) *listen.Mux {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conf *tls.Config
+	if secure {
+		files, err := listen.TLS{Auto: true}.SelfSigned(t.TempDir(), []string{"localhost"})
+		if err == nil {
+			conf, err = files.Server()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := listen.NewMux(listen.MuxOptions{Direct: also})
+	g := grpc.NewServer(grpc.Creds(listen.Credentials(nil, nil)))
+	pb.RegisterStreamServiceServer(g, asks{by: "gRPC", asked: asked})
+	d := direct.NewServer(direct.Options{
+		Credentials: listen.Credentials(nil, nil), Codec: wire.Codec(), Patience: time.Minute,
+	})
+	pb.RegisterStreamServiceServer(d, asks{by: "direct", asked: asked})
+	ended := make(chan error, 3)
+	go func() { ended <- m.Serve(l, conf) }()
+	go func() { ended <- g.Serve(m.GRPC()) }()
+	go func() { ended <- d.Serve(m.Direct()) }()
+	t.Cleanup(func() {
+		g.Stop()
+		d.Stop()
+		_ = m.Close()
+		for range cap(ended) {
+			<-ended
+		}
+		d.GracefulStop()
+	})
+	return m
+}
+
+// TestNeedsGRPC: an endpoint that often says nothing is spoken to by gRPC, unless it has spoken the
+// other protocol.
+func TestNeedsGRPC(t *testing.T) {
+	for of, want := range map[way]bool{
+		{}: false, {grpc: true}: true, {late: mostLate - 1}: false, {late: mostLate}: true,
+		{direct: true, late: mostLate}: false,
+	} {
+		ways, e := new(ways), &endpoint{text: "here"}
+		ways.learn(e, func(w *way) { *w = of })
+		if ways.needsGRPC(e) != want || ways.needsGRPC(&endpoint{text: "there"}) {
+			t.Errorf("%+v: want %t", of, want)
+		}
+	}
+}
+
+// TestServerName: a certificate must be for the host of the endpoint, as with gRPC, unless the
+// configuration says for which; and the configuration itself is left as it is.
+func TestServerName(t *testing.T) {
+	for _, c := range []struct{ network, address, set, want string }{
+		{"tcp", "far.example:2379", "", "far.example"},
+		{"tcp", "[::1]:2379", "", "::1"},
+		{"tcp", "far.example:2379", "near.example", "near.example"},
+		{"unix", "/run/a:1", "", "localhost"},
+	} {
+		given := &tls.Config{ServerName: c.set} //nolint:gosec // nothing is encrypted
+		got := tlsFor(given, c.network, c.address)
+		if got.ServerName != c.want || given.ServerName != c.set || given.NextProtos != nil {
+			t.Errorf("%s %s: %q, want %q", c.network, c.address, got.ServerName, c.want)
+		}
+	}
+}
+
+// TestProxy: what the environment has a proxy for is left to gRPC, which goes there; the rest is
+// not.
+func TestProxy(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://proxy.example:3128")
+	t.Setenv("NO_PROXY", "near.example")
+	for target, want := range map[string]bool{
+		"passthrough:///far.example:2379": true, "passthrough:///10.0.0.1:2379": true,
+		"passthrough:///near.example:2379": false, "passthrough:///127.0.0.1:2379": false,
+		"unix:/run/leasehold": false,
+	} {
+		d := &directConnection{endpoint: endpoint{target: target}, cfg: new(Config)}
+		if got := d.proxied(); got != want {
+			t.Errorf("%s: %t, want %t", target, got, want)
+		}
+		d.cfg.Dial = dialUnix
+		if d.proxied() {
+			t.Errorf("%s: a program that connects by itself needs no proxy", target)
+		}
+	}
+}
+
+// TestWayIsForgotten: an endpoint that needed gRPC is asked again after an hour, not before.
+func TestWayIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ways
+		e := &endpoint{text: "there"}
+		for range mostLate {
+			w.learn(e, func(w *way) { w.late++ })
+		}
+		time.Sleep(forgetWay - 1)
+		if !w.needsGRPC(e) {
+			t.Error("it was forgotten early")
+		}
+		time.Sleep(1)
+		if w.needsGRPC(e) {
+			t.Error("it is remembered for ever")
+		}
+		w.learn(e, func(w *way) { w.late++ })
+		if w.needsGRPC(e) {
+			t.Error("one try was enough to need gRPC again")
+		}
+	})
+}

@@ -1,0 +1,493 @@
+package direct
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+const echo = "/test.Echo/Stream"
+
+// bytesCodec passes messages as they are.
+type bytesCodec struct{}
+
+func (bytesCodec) Name() string { return "bytes" }
+
+func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+}
+
+func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+var _ encoding.CodecV2 = bytesCodec{}
+
+// far is a server with one handler.
+type far struct {
+	*bufconn.Listener
+	t      *testing.T
+	server *Server
+}
+
+func serve(t *testing.T, o Options, handle grpc.StreamHandler) *far {
+	t.Helper()
+	o.Credentials, o.Codec = insecure.NewCredentials(), bytesCodec{}
+	if o.MaxMessage == 0 {
+		o.MaxMessage = 1 << 24
+	}
+	if o.Patience == 0 {
+		o.Patience = time.Minute
+	}
+	f := &far{Listener: bufconn.Listen(1 << 12), t: t, server: NewServer(o)}
+	f.server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "test.Echo",
+		Streams: []grpc.StreamDesc{{
+			StreamName: "Stream", Handler: handle, ServerStreams: true, ClientStreams: true,
+		}},
+	}, nil)
+	served := make(chan error, 1)
+	go func() { served <- f.server.Serve(f) }()
+	t.Cleanup(func() {
+		_ = f.Close()
+		f.server.Stop()
+		f.server.GracefulStop()
+		if <-served == nil {
+			t.Error("Serve returned no error")
+		}
+		if n := len(f.server.conns); n > 0 {
+			t.Errorf("%d connections are not forgotten", n)
+		}
+	})
+	return f
+}
+
+// dial returns the client's end of a connection.
+func (f *far) dial() net.Conn {
+	f.t.Helper()
+	c, err := f.DialContext(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return c
+}
+
+func (f *far) open(ctx context.Context) grpc.ClientStream {
+	f.t.Helper()
+	s, err := Open(ctx, f.dial(), echo, bytesCodec{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
+// echoAll sends back what comes.
+func echoAll(_ any, s grpc.ServerStream) error {
+	for {
+		var m []byte
+		if err := s.RecvMsg(&m); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if err := s.SendMsg(&m); err != nil {
+			return err
+		}
+	}
+}
+
+// recv returns the next message, or how the stream has ended.
+func recv(s grpc.ClientStream) (m []byte, err error) {
+	err = s.RecvMsg(&m)
+	return m, err
+}
+
+// TestMessages: messages of all sizes arrive whole and in order, many in one read or one in many,
+// and the end of the client's leads to that of the stream. Method: sizes around those of the
+// buffers, all sent before the first is read.
+func TestMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := serve(t, Options{}, echoAll)
+		s := f.open(t.Context())
+		sizes := []int{
+			0, 1, 2, 500, 506, 507, 508, 511, 512, 513, 3, chunk - 6, chunk - 5, chunk - 1, chunk,
+			chunk + 1, 4*chunk - 1, 4 * chunk, 5 << 20, 7,
+		}
+		go func() {
+			for i, size := range sizes {
+				m := bytes.Repeat([]byte{byte(i + 1)}, size)
+				if err := s.SendMsg(&m); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := s.CloseSend(); err != nil {
+				t.Error(err)
+			}
+		}()
+		for i, size := range sizes {
+			m, err := recv(s)
+			if err != nil || !bytes.Equal(m, bytes.Repeat([]byte{byte(i + 1)}, size)) {
+				t.Fatalf("message %d of %d bytes: %d came, %v", i, size, len(m), err)
+			}
+		}
+		for range 2 {
+			if _, err := recv(s); !errors.Is(err, io.EOF) {
+				t.Errorf("the end: %v", err)
+			}
+		}
+	})
+}
+
+// TestTold: a handler learns the client's metadata and address, and interceptors are called before
+// it in order; the client learns the server's header, and a refusal with all its details.
+func TestTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls []string
+		by := func(name string) grpc.StreamServerInterceptor {
+			return func(
+				srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
+			) error {
+				calls = append(calls, name+" "+info.FullMethod)
+				return next(srv, s)
+			}
+		}
+		refusal, err := status.New(codes.FailedPrecondition, "no: äöü\r\nx: y").WithDetails(
+			&errdetails.ErrorInfo{Reason: "BECAUSE"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := serve(t, Options{Interceptors: []grpc.StreamServerInterceptor{by("a"), by("b")}},
+			func(_ any, s grpc.ServerStream) error {
+				md, _ := metadata.FromIncomingContext(s.Context())
+				p, ok := peer.FromContext(s.Context())
+				ok = ok && p.Addr != nil && p.AuthInfo != nil
+				calls = append(calls, fmt.Sprint(md.Get("token"), md.Get("raw-bin"), ok))
+				if err := s.SetHeader(metadata.Pairs("earlier", "1")); err != nil {
+					return err
+				}
+				if err := s.SetHeader(metadata.Pairs("cluster", "7", "x-bin", "\x00\xff")); err != nil {
+					return err
+				}
+				s.SetTrailer(metadata.Pairs("last", "word"))
+				return refusal.Err()
+			})
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "Token", "a", "token", "b", "raw-bin", "\n")
+		s := f.open(ctx)
+		_, err = recv(s)
+		if got := status.Convert(err); got.String() != refusal.String() || len(got.Details()) != 1 {
+			t.Errorf("refused by %v %v", got, got.Details())
+		}
+		header, _ := s.Header()
+		if header.Get("cluster")[0] != "7" || header.Get("x-bin")[0] != "\x00\xff" ||
+			len(header.Get("earlier")) != 1 ||
+			s.Trailer().Get("last")[0] != "word" {
+			t.Errorf("header %v, trailer %v", header, s.Trailer())
+		}
+		want := []string{"a " + echo, "b " + echo, "[a b] [\n] true"}
+		if fmt.Sprint(calls) != fmt.Sprint(want) {
+			t.Errorf("called: %q", calls)
+		}
+	})
+}
+
+// TestBadServers: a client refuses a message before the header, and metadata that does not end the
+// stream after it; and closes the connection.
+func TestBadServers(t *testing.T) {
+	for name, said := range map[string]string{
+		"message first": "\x00\x00\x00\x00\x01x",
+		"two headers":   "\x80\x00\x00\x00\x00\x80\x00\x00\x00\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, far := pipe(t)
+				defer far.Close()
+				go func() {
+					_, _ = far.Read(make([]byte, 1000))
+					_, _ = far.Write([]byte(greeting + said))
+				}()
+				s, err := Open(t.Context(), near, echo, bytesCodec{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m, err := recv(s); status.Code(err) != codes.InvalidArgument {
+					t.Errorf("%q, %v", m, err)
+				}
+				if _, err := io.ReadAll(far); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// pipe returns both ends of a connection.
+func pipe(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	l := bufconn.Listen(1 << 12)
+	dialed := make(chan struct{})
+	go func() {
+		near, _ = l.DialContext(t.Context())
+		close(dialed)
+	}()
+	far, err := l.Accept()
+	<-dialed
+	if err != nil || near == nil {
+		t.Fatal(err)
+	}
+	return near, far
+}
+
+// TestOtherProtocols: a client finds out that the other end speaks something else, or nothing.
+func TestOtherProtocols(t *testing.T) {
+	for name, answer := range map[string]string{
+		"HTTP/1.1": "HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP/2": "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+		"end": "", "another version": "leasehold/2\n", "a part": "lease",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, far := pipe(t)
+				go func() {
+					_, _ = far.Read(make([]byte, 1000))
+					_, _ = far.Write([]byte(answer))
+					_ = far.Close()
+				}()
+				if _, err := Open(t.Context(), near, echo, bytesCodec{}); !errors.Is(err, ErrNotSpoken) {
+					t.Errorf("%v", err)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		near, far := pipe(t)
+		defer far.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := Open(ctx, near, echo, bytesCodec{})
+		if status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("of one that says nothing: %v", err)
+		}
+	})
+}
+
+// TestBadClients: what a client sends that is none of the protocol is refused in words, or the
+// connection is closed; and one that says nothing has only so long.
+func TestBadClients(t *testing.T) {
+	const first = Protocol + " " + echo + "\n"
+	frame := func(flags byte, size uint32, data string) string {
+		return string([]byte{
+			flags, byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size),
+		}) + data
+	}
+	begin := first + frame(flagMetadata, 0, "")
+	for name, of := range map[string]struct{ sent, want string }{
+		"unknown method": {Protocol + " /x/Y\n" + frame(flagMetadata, 0, ""), "no stream"},
+		"no metadata":    {first + frame(flagMessage, 0, ""), "flags"},
+		"bad metadata":   {first + frame(flagMetadata, 4, "a=b\n"), "name: value"},
+		"much metadata":  {first + frame(flagMetadata, maxHead+1, ""), "of metadata"},
+		"many lines": {
+			first + frame(flagMetadata, 3000, strings.Repeat("a: \r\n", 600)), "too many lines",
+		},
+		"unknown flags":        {begin + frame(1, 0, ""), "flags"},
+		"metadata later":       {begin + frame(flagMetadata, 6, "a: b\r\n"), "flags"},
+		"long message":         {begin + frame(flagMessage, 1<<24+1, ""), "the server takes"},
+		"impossible message":   {begin + frame(flagMessage, 1<<31, ""), "a frame of"},
+		"another protocol":     {"GET / HTTP/1.1\r\n", ""},
+		"a very long line":     {strings.Repeat("a", 400), ""},
+		"a message, and a cut": {begin + frame(flagMessage, 100, "abc"), ""},
+		"nothing":              {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := serve(t, Options{}, echoAll)
+				c := f.dial()
+				go func() {
+					_, _ = c.Write([]byte(of.sent)) // the server may close before it has all
+					if name == "a message, and a cut" {
+						_ = c.Close()
+					}
+				}()
+				said, _ := io.ReadAll(c) // until the server closes
+				_ = c.Close()
+				r := reader{c: &given{said: strings.TrimPrefix(string(said), greeting)}}
+				var err error
+				for range 2 { // a header, and the end
+					if _, size, herr := r.head(); herr == nil {
+						md, _ := r.metadata(size)
+						_, err = decodeEnd(md)
+					}
+				}
+				if text := status.Convert(err).Message(); (of.want != "") != (err != nil) ||
+					!strings.Contains(text, of.want) {
+					t.Errorf("the server says %v, want %q", err, of.want)
+				}
+			})
+		})
+	}
+}
+
+// given is a connection that has said something.
+type given struct {
+	net.Conn
+	said string
+}
+
+func (g *given) Read(b []byte) (int, error) {
+	if g.said == "" {
+		return 0, io.EOF
+	}
+	n := copy(b, g.said)
+	g.said = g.said[n:]
+	return n, nil
+}
+
+// TestUnfinished: of a message that is longer than a chunk an end keeps little more than what has
+// come, whatever its length is said to be, and a writer keeps no more than a chunk besides it.
+func TestUnfinished(t *testing.T) {
+	for _, size := range []int{513, chunk, chunk + 1, 100_000, 400_000, 3 << 20} {
+		for _, came := range []int{0, 600, chunk, 100_000, 500_000, 2 << 20} {
+			if came >= size {
+				continue
+			}
+			b := &boundary{given: given{said: strings.Repeat("x", came)}}
+			held, heldMost := 0, 0
+			r := reader{c: b, hold: func(bytes int) (func(), error) {
+				held += bytes
+				heldMost = max(heldMost, bytes)
+				return func() { held -= bytes }, nil
+			}}
+			var m []byte
+			if err := r.message(size, bytesCodec{}, &m); err == nil {
+				t.Fatalf("%d of %d bytes are a message", came, size)
+			}
+			if most := 4*came + chunk; b.most > most {
+				t.Errorf("%d of %d bytes have come, and there is memory for %d", came, size, b.most)
+			}
+			if heldMost > 4*came+chunk || heldMost < min(size, came) || held != 0 {
+				t.Errorf("%d of %d bytes have come: %d were held, and are %d", came, size, heldMost, held)
+			}
+		}
+	}
+	if size := cap(*poolFor(chunk + 1).Get(chunk + 1)); size > 2*chunk {
+		t.Errorf("a buffer of %d bytes for %d", size, chunk+1)
+	}
+}
+
+// boundary notes the largest buffer that is read into.
+type boundary struct {
+	given
+	most int
+}
+
+func (b *boundary) Read(p []byte) (int, error) {
+	b.most = max(b.most, cap(p))
+	return b.given.Read(p)
+}
+
+// TestHeld: a message that does not come with its head is accounted for, from before there is
+// memory for it until the handler has it, and so that the account can close the connection.
+func TestHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := new(ledger)
+		f := serve(t, Options{Requests: a}, echoAll)
+		s := f.open(t.Context())
+		for _, size := range []int{10, 512, 513, chunk} {
+			m := make([]byte, size)
+			go func() { _ = s.SendMsg(&m) }()
+			if _, err := recv(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if fmt.Sprint(a.all) != fmt.Sprint([]int{513, chunk}) || a.held != 0 {
+			t.Errorf("accounted for: %v, and %d still", a.all, a.held)
+		}
+		a.refuse = status.Error(codes.ResourceExhausted, "no room")
+		m := make([]byte, 600)
+		go func() { _ = s.SendMsg(&m) }()
+		if _, err := recv(s); status.Convert(err).Message() != "no room" {
+			t.Errorf("without room: %v", err)
+		}
+		a.refuse = nil
+		c := f.dial()
+		s, err := Open(t.Context(), c, echo, bytesCodec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = c.Write([]byte{0, 0, 0, 4, 0, 1}) }()
+		synctest.Wait()
+		a.end()
+		if _, err := recv(s); status.Code(err) != codes.Unavailable {
+			t.Errorf("a connection that was closed: %v", err)
+		}
+		synctest.Wait()
+		if a.held != 0 {
+			t.Errorf("%d bytes are held", a.held)
+		}
+	})
+}
+
+// ledger implements Requests.
+type ledger struct {
+	all    []int
+	held   int
+	end    func()
+	refuse error
+}
+
+func (a *ledger) Receive(_ string, bytes int, end func()) (func(), error) {
+	if a.refuse != nil {
+		return nil, a.refuse
+	}
+	a.all, a.end = append(a.all, bytes), end
+	a.held += bytes
+	return func() { a.held -= bytes }, nil
+}
+
+// FuzzServer: whatever a client sends, the server ends.
+func FuzzServer(f *testing.F) {
+	f.Add([]byte(Protocol + " " + echo + "\n\x80\x00\x00\x00\x00\x00\x00\x00\x00\x02hi"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := NewServer(Options{
+			Credentials: insecure.NewCredentials(), Codec: bytesCodec{}, MaxMessage: 1 << 16,
+		})
+		s.RegisterService(&grpc.ServiceDesc{ServiceName: "test.Echo", Streams: []grpc.StreamDesc{{
+			StreamName: "Stream", Handler: echoAll, ServerStreams: true, ClientStreams: true,
+		}}}, nil)
+		c := &mute{given{said: string(data)}}
+		s.enter(c)
+		s.serve(c)
+	})
+}
+
+// mute is a connection whose other end has said something, and hears nothing.
+type mute struct{ given }
+
+func (*mute) Write(b []byte) (int, error) { return len(b), nil }
+func (*mute) SetDeadline(time.Time) error { return nil }
+
+func (*mute) SetReadDeadline(time.Time) error  { return nil }
+func (*mute) SetWriteDeadline(time.Time) error { return nil }
+
+func (*mute) Close() error         { return nil }
+func (*mute) RemoteAddr() net.Addr { return nil }
+func (*mute) LocalAddr() net.Addr  { return nil }
