@@ -202,25 +202,6 @@ type GRPC struct {
 	KeepAliveTimeout time.Duration
 }
 
-// Raft tunes elections and snapshots.
-type Raft struct {
-	// Heartbeat is how often a leader shows itself, and the length of a tick.
-	// Default 100 ms.
-	Heartbeat time.Duration
-	// ElectionTimeout is how long a follower waits for a leader; at least five
-	// heartbeats, at most 50 s. Default 1 s.
-	ElectionTimeout time.Duration
-	// SnapshotCount is how many log entries are applied between two snapshots.
-	// Default 10,000.
-	SnapshotCount uint64
-	// SnapshotCatchUpEntries is how many entries before a snapshot are kept for
-	// members that lag. Default 5,000.
-	SnapshotCatchUpEntries uint64
-	// PreVote asks before it elects, so that a member that was cut off does not
-	// disturb the others when it is back. Default true.
-	PreVote bool
-}
-
 // CompactionMode says how [Compaction] counts.
 type CompactionMode string
 
@@ -312,6 +293,7 @@ func DefaultConfig() Config {
 		Raft: Raft{
 			Heartbeat:              100 * time.Millisecond,
 			ElectionTimeout:        time.Second,
+			Adaptive:               true,
 			SnapshotCount:          10_000,
 			SnapshotCatchUpEntries: 5_000,
 			PreVote:                true,

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/replica/silence"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/watch"
@@ -79,6 +80,7 @@ type stateStats struct {
 	Open             int             // caches that are open at this member
 	Caches           directory.Stats // of the caches of this leader, some time ago
 	Lags             []replica.Lag   // of the other members, at the leader
+	Silences         []silence.State // how the other members answer
 	NearMisses       uint64          // of renewals
 }
 
@@ -88,7 +90,7 @@ func (c *core) publishStats(now lease.Instant) {
 	s := &stateStats{
 		Stats: m.Stats(), Leases: l.Len(), Attached: l.Attached(),
 		Holding: m.HoldCount(), Open: c.shell.OpenCaches(), Caches: c.stats.Load().Caches,
-		Lags: c.replica.Lags(), NearMisses: l.NearMisses(),
+		Lags: c.replica.Lags(), Silences: c.replica.Silences(), NearMisses: l.NearMisses(),
 	}
 	if now >= c.next.count {
 		s.Caches, c.next.count = c.replica.CacheStats(), now+countEvery
@@ -165,6 +167,10 @@ func (c *core) do(do shell.Do) {
 		}
 	case shell.Send:
 		c.peers.send(s.Out.Send)
+	case shell.Ask:
+		for _, member := range s.Out.Ask {
+			c.peers.Ask(member)
+		}
 	case shell.Save:
 		if a, ok := s.Arrived.(*arrival); ok {
 			c.writer.expect(a) // before the message that asks for it
@@ -241,6 +247,7 @@ func (c *core) refuse() {
 func (c *core) answer(out *replica.Output) {
 	c.metrics.observe(out)
 	c.logRenewals(out)
+	c.logSilent(out)
 	c.metrics.observeCaches(out, c.log)
 	if out.SlowNews {
 		c.news.setSlow(c.replica.SlowCaches(), c.clock.now())
@@ -313,6 +320,16 @@ func (c *core) logLeaderless() {
 	if at := c.next.leaderless; at != 0 && c.shell.Now >= at {
 		c.next.leaderless = 0
 		c.log.Warn("no member leads: writes and renewals wait until one is elected")
+	}
+}
+
+// logSilent tells of members that are taken for hung or cut off. At a follower that is the leader,
+// for whose place it asks now.
+func (c *core) logSilent(out *replica.Output) {
+	for _, s := range out.Silent {
+		c.metrics.silences.Inc()
+		c.log.Warn("a member is connected and says nothing, or is cut off",
+			"member", fmt.Sprintf("%x", s.Member), "for-ms", int64(s.Quiet), "limit-ms", int64(s.Limit))
 	}
 }
 

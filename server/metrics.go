@@ -31,6 +31,8 @@ type metrics struct {
 	promotions prometheus.Counter
 	installed  prometheus.Counter
 	jumps      prometheus.Counter
+	elections  prometheus.Counter
+	silences   prometheus.Counter
 
 	renewedOK, renewedGone, renewedFailed prometheus.Counter
 }
@@ -74,6 +76,9 @@ func newMetrics() *metrics {
 	m.installed = count("snapshots_installed_total", "Snapshots received from other members.")
 	m.jumps = count("clock_jumps_total", "Times that this member did not run for a while, or its "+
 		"clock jumped: leases that it led got their full time again.")
+	m.elections = count("elections_total", "Elections that this member began.")
+	m.silences = count("member_silences_total", "Times that this member took another one for hung "+
+		"or cut off, because it neither spoke nor answered for its limit.")
 	m.renewedOK = m.renewals.WithLabelValues("renewed")
 	m.renewedGone = m.renewals.WithLabelValues("not_found")
 	m.renewedFailed = m.renewals.WithLabelValues("failed")
@@ -94,6 +99,7 @@ func (m *metrics) follow(old, s *replica.Status) {
 	if s.Primary && !old.Primary {
 		m.promotions.Inc()
 	}
+	m.elections.Add(float64(s.Elections - old.Elections))
 }
 
 // observe counts what a step of the core answered and ended.

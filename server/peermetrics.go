@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
 )
 
 // peerMetrics are what a member measures of the others. What etcd measures, too, has etcd's name.
@@ -31,12 +32,20 @@ var (
 	peerLag = prometheus.NewDesc("leasehold_member_lag_entries",
 		"Committed entries that the other member does not have yet, at the leader, as far as it "+
 			"has heard of that one.", []string{"member"}, nil)
+	peerLimit = prometheus.NewDesc("leasehold_member_silence_limit_seconds",
+		"For how long the other member may say nothing until this one takes it for hung or cut "+
+			"off; nothing if --election-timeout or --heartbeat-interval is set.",
+		[]string{"member"}, nil)
+	peerSlowest = prometheus.NewDesc("leasehold_member_round_trip_max_seconds",
+		"The longest that the other member took to answer in the last five to ten minutes.",
+		[]string{"member"}, nil)
 )
 
 func newPeerMetrics() *peerMetrics {
 	return &peerMetrics{roundTrip: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "etcd", Name: "network_peer_round_trip_time_seconds",
-		Help:    "Time in which the other member answers, asked once a second.",
+		Help: "Time in which the other member answers, asked once a second, and more often when " +
+			"silent.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // etcd's
 	}, []string{"To"})}
 }
@@ -45,7 +54,7 @@ func newPeerMetrics() *peerMetrics {
 func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
 	m.roundTrip.Describe(out)
 	for _, d := range []*prometheus.Desc{
-		peerActive, peerSent, peerReceived, peerDropped, peerLag,
+		peerActive, peerSent, peerReceived, peerDropped, peerLag, peerLimit, peerSlowest,
 	} {
 		out <- d
 	}
@@ -73,6 +82,12 @@ func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, lag := range m.node.stats.Load().Lags {
 		emit(peerLag, prometheus.GaugeValue, lag.Entries, memberLabel(lag.Member))
+	}
+	for _, s := range m.node.stats.Load().Silences {
+		for d, ms := range map[*prometheus.Desc]lease.TTL{peerLimit: s.Limit, peerSlowest: s.RoundTrip} {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(ms)/1000,
+				memberLabel(s.Member))
+		}
 	}
 }
 

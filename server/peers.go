@@ -71,9 +71,7 @@ func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 		Incarnation: p.incarnation, Formats: transport.Formats(p.versions),
 		Version: p.clusterVersion, Way: way,
 		Handler: p, Logger: s.cfg.Logger, Panics: s.panics,
-		RoundTrip: func(member uint64, took time.Duration) {
-			s.core.metrics.peers.answered(member, took)
-		},
+		RoundTrip: p.answered,
 	})
 	return p
 }
@@ -157,6 +155,13 @@ func (p *peers) connected(now lease.Instant) {
 			p.core.replica.Connected(m.ID, now-lease.Instant(time.Since(since).Milliseconds()))
 		}
 	}
+}
+
+// answered notes how long a member took to answer.
+func (p *peers) answered(member uint64, took time.Duration) {
+	p.core.metrics.peers.answered(member, took)
+	ms := lease.TTL((took + time.Millisecond - 1) / time.Millisecond)
+	p.core.inbox.task(func() { p.core.replica.Answered(member, ms) })
 }
 
 // Unreachable implements transport.Handler.

@@ -137,6 +137,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		HeartbeatTicks: 1,
 		ElectionTicks:  int(cfg.Raft.ElectionTimeout / cfg.Raft.Heartbeat),
 		NoPreVote:      !cfg.Raft.PreVote,
+		Silence:        cfg.Raft.silence(),
 		MaxBatch:       maxBatchBytes, MaxExpire: maxExpireBatch, CommitDelay: true,
 		Membership: replica.Membership{
 			Strict: cfg.Cluster.StrictReconfigCheck, Stable: stableAfter,

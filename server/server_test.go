@@ -42,6 +42,7 @@ func testConfig(dir string) Config {
 	c := DefaultConfig()
 	c.DataDir = filepath.Join(dir, "data")
 	c.Cluster.FoundersWait = time.Second // no test wants one that is away to be waited for
+	c.Raft.Adaptive = false              // nor elections because all of this machine is busy
 	socket := []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "s")}}
 	c.URLs.ListenClient, c.URLs.AdvertiseClient = socket, socket
 	peer := []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "p")}}

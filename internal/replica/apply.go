@@ -174,6 +174,7 @@ func (r *Replica) takeInflight(index, term uint64) (found []*Proposal) {
 type scratch struct {
 	reader  fsm.Reader
 	results []fsm.Result
+	members []uint64
 }
 
 // release lets go of an entry.

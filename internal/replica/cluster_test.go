@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica/silence"
 	"leasehold.dev/lease"
 )
 
@@ -31,6 +32,7 @@ type cluster struct {
 	open    []string             // names of those without an outcome
 	events  []string             // what happened since the last look
 	sent    map[string]int       // messages by kind
+	silence silence.Config       // of members that start from now on
 }
 
 type link2 struct{ from, to uint64 }
@@ -47,18 +49,13 @@ type peer struct {
 	began   lease.Instant
 	entries int // with data, appended
 	down    bool
+	hung    bool // its process is stopped
 	stuck   bool // syncs do not end
 	removed bool
 	was     role
 	told    []Invalidation // what its caches were told
 	slow    []SlowCache    // that are slow now
 	were    []SlowCache    // all that were, by the leader's word
-}
-
-// image is a snapshot on disk.
-type image struct {
-	meta   *raftpb.SnapshotMetadata
-	chunks [][]byte
 }
 
 func newCluster(t testing.TB, voters ...uint64) *cluster {
@@ -116,6 +113,7 @@ func (c *cluster) start(p *peer) {
 		ElectionTicks: 10, HeartbeatTicks: 1, MaxBatch: 1 << 20, MaxExpire: 4,
 		Membership: Membership{Strict: true, Stable: 500, MaxLearners: 1, MaxLag: 5},
 		Logger:     discard,
+		Silence:    c.silence,
 	})
 	c.check(err)
 	p.r, p.down, p.was, p.slow = r, false, role{}, nil
@@ -128,47 +126,6 @@ func (c *cluster) kill(p *peer) {
 	c.open = slices.DeleteFunc(c.open, func(name string) bool {
 		return strings.HasPrefix(name, fmt.Sprint(p.id, ":"))
 	})
-}
-
-func encodeImage(t testing.TB, m *fsm.Machine, conf *raftpb.ConfState) image {
-	t.Helper()
-	v := m.View()
-	im := image{meta: &raftpb.SnapshotMetadata{
-		Index: new(v.Index), Term: new(v.Term), ConfState: conf,
-	}}
-	if err := m.Image().Encode(func(b []byte) error {
-		im.chunks = append(im.chunks, slices.Clone(b))
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return im
-}
-
-func (im image) decode(t testing.TB) *fsm.Machine {
-	t.Helper()
-	chunks := im.chunks
-	m, err := fsm.Restore(fsm.Config{}, func() ([]byte, bool, error) {
-		if len(chunks) == 0 {
-			return nil, false, nil
-		}
-		b := chunks[0]
-		chunks = chunks[1:]
-		return b, true, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-// snapshot writes a member's state to its disk and drops the log before it.
-func (c *cluster) snapshot(p *peer) {
-	c.t.Helper()
-	p.disk = encodeImage(c.t, p.r.Machine(), p.r.ConfState())
-	_, err := p.log.CreateSnapshot(p.disk.meta.GetIndex(), p.disk.meta.GetConfState(), nil)
-	c.check(err)
-	c.check(p.log.Compact(p.disk.meta.GetIndex()))
 }
 
 func (c *cluster) ids() []uint64 { return slices.Sorted(maps.Keys(c.members)) }
@@ -191,7 +148,7 @@ func (c *cluster) run() {
 // step does one round of a member's work, as the shell would.
 func (c *cluster) step(p *peer) (busy bool) {
 	c.t.Helper()
-	if p.down {
+	if p.down || p.hung {
 		return false
 	}
 	p.r.Advance(c.now)
@@ -266,6 +223,7 @@ func (c *cluster) persist(p *peer) {
 func (c *cluster) carry(p *peer, out Output) {
 	c.t.Helper()
 	p.appends = append(p.appends, out.Append...)
+	c.askAround(p, &out)
 	for _, m := range out.Send {
 		c.send(m)
 	}
@@ -430,7 +388,7 @@ func (c *cluster) pass(d lease.Instant) {
 	for end := c.now + d; c.now < end; {
 		next := min(end, (c.now/100+1)*100)
 		for _, id := range c.ids() {
-			if p := c.members[id]; !p.down {
+			if p := c.members[id]; !p.down && !p.hung {
 				if at, ok := p.r.Next(); ok {
 					next = min(next, max(at, c.now+1))
 				}
@@ -439,7 +397,7 @@ func (c *cluster) pass(d lease.Instant) {
 		c.now = next
 		for _, id := range c.ids() {
 			p := c.members[id]
-			if p.down {
+			if p.down || p.hung {
 				continue
 			}
 			p.r.Advance(c.now)

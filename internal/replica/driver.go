@@ -22,6 +22,8 @@ type driver struct {
 	appending int               // appends of entries that are not yet durable
 	backlog   backlog
 	offered   uint64 // index of the snapshot that the library may take now; 0 for none
+	state     raft.StateType
+	elections uint64 // that this member has begun
 }
 
 // newDriver returns a driver that goes on from what the log holds.
@@ -110,7 +112,11 @@ func (d *driver) ready() (now role, entries []*raftpb.Entry, done []raft.ReadSta
 	}
 	if rd.SoftState != nil {
 		now.leader = rd.SoftState.Lead
-		now.leading = rd.SoftState.RaftState == raft.StateLeader
+		d.state = rd.SoftState.RaftState
+		now.leading = d.state == raft.StateLeader
+	}
+	if now.term > d.m.term && (d.state == raft.StateCandidate || now.leading) {
+		d.elections++ // a sole voter wins at once
 	}
 	for _, m := range rd.Messages {
 		if m.GetTo() == raft.LocalAppendThread {
@@ -195,6 +201,17 @@ func (d *driver) refusal(err error) error {
 
 // confirm asks the quorum for a confirm round.
 func (d *driver) confirm(id uint64) { d.node.ReadIndex(binary.BigEndian.AppendUint64(nil, id)) }
+
+// stepDown lets Raft's clock of this leader run ahead, until that finds that no majority has
+// answered for an election timeout. Ticks are no part of what Raft's safety rests on.
+func (d *driver) stepDown() {
+	for range 2 * d.m.cfg.ElectionTicks {
+		if d.node.BasicStatus().RaftState != raft.StateLeader {
+			return
+		}
+		d.node.Tick()
+	}
+}
 
 // transferring reports whether this leader is handing over, and so takes
 // nothing in.

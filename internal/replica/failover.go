@@ -82,13 +82,22 @@ func (f *failover) follow(was role) {
 func (r *Replica) Gone(member uint64) {
 	r.Unreachable(member)
 	r.links.gone(member)
+	r.replace(member)
+}
+
+// replace begins to ask for the place of a leader that is gone or silent, if the member is that.
+func (r *Replica) replace(member uint64) {
 	if member != r.leader || r.leading || !r.voter(r.cfg.ID) {
 		return
 	}
+	r.forgetLeader()
+	r.failover.begin(member)
+}
+
+func (r *Replica) forgetLeader() {
 	if err := r.raft.node.ForgetLeader(); err != nil {
 		panic(fmt.Sprintf("replica: forget the leader: %v", err))
 	}
-	r.failover.begin(member)
 }
 
 // campaign asks to be elected in the place of a leader that is gone.

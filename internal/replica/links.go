@@ -49,6 +49,13 @@ func (k *links) broken(member uint64) {
 // gone notes that a member's process has ended, or began anew.
 func (k *links) gone(member uint64) { delete(k.of, member) }
 
+// known reports whether a member has been heard, or is connected, since its process was last known
+// to have ended.
+func (k *links) known(member uint64) bool {
+	_, ok := k.of[member]
+	return ok
+}
+
 // active reports whether this member, which leads, has heard another one within an election
 // timeout, and does not know that its process has ended since. (Raft's own RecentActive will not
 // do: it is unset for everybody at each check of the quorum.)

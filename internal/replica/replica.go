@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica/silence"
 	"leasehold.dev/lease"
 )
 
@@ -28,6 +29,10 @@ type Config struct {
 	ElectionTicks, HeartbeatTicks int
 	// NoPreVote lets a member raise the term before it knows that it could win.
 	NoPreVote bool
+	// Silence says how soon members that say nothing are taken for hung or cut off. The zero value
+	// leaves that to Raft's election timeout, and so does NoPreVote: without the question, one
+	// member that is wrong would depose a good leader.
+	Silence silence.Config
 	// MaxBatch is about how many bytes one entry carries, at most.
 	MaxBatch int
 	// MaxExpire is how many leases one entry expires, at most: a bound on how
@@ -79,6 +84,7 @@ type Replica struct {
 	incoming *fsm.Machine // what a snapshot brings, until it is on disk
 	links    links
 	failover failover
+	silence  *silence.Watch // nil if Config.Silence watches nobody
 	slow     slowCaches
 	scratch  scratch
 	// lastRound is the last confirm round of the terms in which this member led before.
@@ -95,10 +101,14 @@ func New(c Config) (*Replica, error) {
 	}
 	m.term = d.node.BasicStatus().HardState.GetTerm()
 	first := max(c.FirstSeq, 1) // 0 means none
-	return &Replica{
+	r := &Replica{
 		local: m, raft: d, relay: newRelay(m, first),
 		links: links{m: m}, failover: failover{m: m}, slow: slowCaches{m: m},
-	}, nil
+	}
+	if c.Silence.Heartbeat > 0 && !c.NoPreVote {
+		r.silence = silence.New(c.Silence)
+	}
+	return r, nil
 }
 
 // Machine returns the state. It is another one after a snapshot was received
@@ -121,6 +131,9 @@ func (r *Replica) Campaign() error {
 func (r *Replica) Advance(now lease.Instant) {
 	r.now = now
 	r.lessor.Advance(now)
+	if r.silence != nil {
+		r.silence.Advance(now)
+	}
 }
 
 // Tick advances Raft's logical clock by one.
@@ -137,13 +150,14 @@ func (r *Replica) Tick() {
 	if r.lead != nil {
 		r.lead.raiseVersion()
 	}
+	r.forgetLeft()
 	r.tickNext()
 }
 
 // Step takes a message from another member. After an [ErrImpossible] the replica must not be
 // used any more.
 func (r *Replica) Step(m *Message) error {
-	r.links.heard(m.From)
+	r.heard(m)
 	switch {
 	case m.Forward != nil:
 		r.stepForward(m.From, m.Forward)
@@ -222,13 +236,18 @@ func (r *Replica) Next() (lease.Instant, bool) {
 		return r.now, true
 	}
 	at, ok := r.failover.at, r.failover.at != 0
-	if r.lead == nil {
-		return at, ok
+	if r.lead != nil {
+		if !ok {
+			at, ok = r.lead.expiry.next()
+		}
+		at, ok = r.lead.gate.next(at, ok)
 	}
-	if !ok {
-		at, ok = r.lead.expiry.next()
+	if r.silence != nil {
+		if look, any := r.silence.Next(); any && (!ok || look < at) {
+			return look, true
+		}
 	}
-	return r.lead.gate.next(at, ok)
+	return at, ok
 }
 
 // Status is what a replica knows of the group.
@@ -242,13 +261,15 @@ type Status struct {
 	Overdue lease.TTL
 	// Refreshing says that Refresh was called, and waits for what was decided before.
 	Refreshing bool
+	// Elections is how many this member has begun.
+	Elections uint64
 }
 
 // Status returns the replica's state as of the last call of Take.
 func (r *Replica) Status() Status {
 	out := Status{
 		Term: r.term, Leader: r.leader, Index: r.raft.committed, Applied: r.machine.Index(),
-		Leading: r.leading, Primary: r.primary,
+		Leading: r.leading, Primary: r.primary, Elections: r.raft.elections,
 		Pending: len(r.inflight) + len(r.relay.commands.sent),
 	}
 	if l := r.lead; l != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica/silence"
 	"leasehold.dev/lease"
 )
 
@@ -133,19 +134,27 @@ var requests = map[string]func(r *runner, p *peer, w []string){
 // faults are what happens to members and between them.
 var faults = map[string]func(r *runner, w []string){
 	"new": func(r *runner, w []string) { // a cluster of VOTERS, led by the first
-		events := r.events
+		events, patience := r.events, r.silence
 		var voters []uint64
 		for _, word := range w {
 			voters = append(voters, uint64(r.number(word)))
 		}
 		r.cluster = newCluster(r.t, voters...)
-		r.events = events
+		r.events, r.silence = events, patience
+		for _, id := range voters { // again, with the patience of this scenario
+			r.start(r.members[id])
+		}
 		r.check(r.members[voters[0]].r.Campaign())
 	},
-	"elect": func(r *runner, w []string) { r.check(r.member(w[0]).r.Campaign()) },
-	"pass":  func(r *runner, w []string) { r.pass(lease.Instant(r.number(w[0]))) },
-	"cut":   func(r *runner, w []string) { r.eachLink(w, func(l link2) { r.cut[l] = true }) },
-	"heal":  func(r *runner, w []string) { r.eachLink(w, func(l link2) { delete(r.cut, l) }) },
+	"patience": func(r *runner, w []string) { // of members that start: HEARTBEAT MOST
+		r.silence = silence.Config{Heartbeat: lease.TTL(r.number(w[0])), Most: lease.TTL(r.number(w[1]))}
+	},
+	"hang":   func(r *runner, w []string) { r.member(w[0]).hung = true },
+	"resume": func(r *runner, w []string) { r.member(w[0]).hung = false },
+	"elect":  func(r *runner, w []string) { r.check(r.member(w[0]).r.Campaign()) },
+	"pass":   func(r *runner, w []string) { r.pass(lease.Instant(r.number(w[0]))) },
+	"cut":    func(r *runner, w []string) { r.eachLink(w, func(l link2) { r.cut[l] = true }) },
+	"heal":   func(r *runner, w []string) { r.eachLink(w, func(l link2) { delete(r.cut, l) }) },
 	"hold": func(r *runner, w []string) {
 		r.eachLink(w, func(l link2) { r.held[l] = append([]*Message{}, r.held[l]...) })
 	},

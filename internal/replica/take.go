@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica/silence"
 	"leasehold.dev/lease"
 )
 
@@ -20,6 +21,11 @@ type Output struct {
 	// streams the present state (the one on disk may be older than the membership that
 	// the receiver is part of), and tells SnapshotSent how that ended.
 	Send []*Message
+	// Ask are members that have not been heard for a while: the shell asks each of their
+	// processes, not their cores, for an answer, and calls Answered if one comes.
+	Ask []uint64
+	// Silent are members that are taken for hung or cut off from now on.
+	Silent []silence.State
 	// Restored says that a snapshot has taken the place of the state: what Machine
 	// returned before is of no use any more. Changes are those after it.
 	Restored bool
@@ -66,6 +72,7 @@ func (r *Replica) Take() Output {
 	if r.lead != nil {
 		r.lead.expire()
 	}
+	r.lookForSilent()
 	r.campaign()
 	for {
 		if l := r.lead; l != nil {

@@ -158,9 +158,12 @@ func chosen(name, value string, cfg server.Config) string {
 		return strconv.FormatInt(cfg.Limits.QuotaBackendBytes, 10)
 	case "auto-compaction-retention":
 		return "" // two numbers at once, of which a file can give one
-	default:
-		return value
+	case "heartbeat-interval", "election-timeout":
+		if cfg.Raft.Adaptive {
+			return "" // to give it means more than its value
+		}
 	}
+	return value
 }
 
 // inFileText writes a value as a configuration file has it: numbers and truths bare, text in

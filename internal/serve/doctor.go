@@ -305,7 +305,7 @@ func (d *doctor) other(name string, urls []url.URL, cfg *server.Config) {
 		case err != nil:
 			d.say(advice, "member "+name, "%v: it does not run yet, or something is in the way", err)
 			continue
-		case took > cfg.Raft.ElectionTimeout/10:
+		case took > longestWay(cfg.Raft):
 			d.say(advice, "member "+name, "%s answers in %v: raise --heartbeat-interval and "+
 				"--election-timeout to that and ten times that, at all members", u.Host, took)
 		default:
@@ -313,4 +313,12 @@ func (d *doctor) other(name string, urls []url.URL, cfg *server.Config) {
 		}
 		_ = conn.Close() // it was for nothing else
 	}
+}
+
+// longestWay is how long a round trip to another member may take with these settings.
+func longestWay(r server.Raft) time.Duration {
+	if r.Adaptive {
+		return r.ElectionTimeout * 3 / 10 // twice that, and a heartbeat and a half, is within it
+	}
+	return r.ElectionTimeout / 10
 }

@@ -189,6 +189,7 @@ func (f *flags) read(args, env []string) (warnings []string, err error) {
 		return nil, err
 	}
 	more, err := f.readFile()
+	f.cfg.Raft.Adaptive = !f.given["heartbeat-interval"] && !f.given["election-timeout"]
 	return append(append(warnings, more...), f.warnings()...), err
 }
 

@@ -22,9 +22,11 @@ func (f *flags) addMember() {
 		c.Raft.SnapshotCatchUpEntries,
 		"How many entries before a snapshot are kept for members that lag.")
 	fs.Var(millis{&c.Raft.Heartbeat}, "heartbeat-interval",
-		"How often a leader shows itself (in milliseconds).")
+		"How often a leader shows itself (in milliseconds). If this or the next is set, members that "+
+			"hang are noticed by the next alone, as in etcd.")
 	fs.Var(millis{&c.Raft.ElectionTimeout}, "election-timeout",
-		"How long a follower waits for a leader (in milliseconds).")
+		"How long a follower waits for a leader (in milliseconds). If it is not set, a leader that "+
+			"hangs or is cut off is noticed sooner, as soon as the network allows: mostly in 0.3 s.")
 	fs.BoolVar(&c.Raft.PreVote, "pre-vote", c.Raft.PreVote,
 		"Ask before an election, so that a member that was cut off disturbs nobody.")
 }

@@ -136,6 +136,9 @@ func TestSyntax(t *testing.T) {
 		{"--enable-pprof --name a", name, "a"},
 		{"--election-timeout 2500", election, 2500 * time.Millisecond},
 		{"--election-timeout 2s", election, 2 * time.Second},
+		{"--name=a", adaptive, true},
+		{"--election-timeout 1s", adaptive, false},
+		{"--heartbeat-interval 100", adaptive, false},
 		{"--quota-backend-bytes=0", quota, int64(2 << 30)},
 		{"--quota-backend-bytes=-1", quota, int64(-1)},
 		{"--quota-backend-bytes=100000", quota, int64(100_000)},
@@ -190,6 +193,7 @@ func name(c server.Config) any     { return c.Name }
 func ui(c server.Config) any       { return c.HTTP.UI }
 func pprofOn(c server.Config) any  { return c.HTTP.Pprof }
 func election(c server.Config) any { return c.Raft.ElectionTimeout }
+func adaptive(c server.Config) any { return c.Raft.Adaptive }
 func quota(c server.Config) any    { return c.Limits.QuotaBackendBytes }
 func retained(c server.Config) any { return c.Compaction }
 

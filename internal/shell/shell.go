@@ -27,6 +27,10 @@ const (
 	Feed
 	// Work: call Work, which may take a while. Always.
 	Work
+	// Ask: ask the processes of the members in Out.Ask whether they are there, over what carries
+	// messages, and call the replica's Answered in a task for each that answers. They
+	// answer without their cores.
+	Ask
 	// Send: send Out.Send.
 	Send
 	// Save: save Out.Append in order, without waiting for it. If Arrived is not nil, it is
@@ -56,7 +60,7 @@ const (
 
 // order is the order of a step.
 var order = [...]Do{
-	TakeMail, ReadClock, Advance, LookAround, Feed, Work,
+	TakeMail, ReadClock, Advance, LookAround, Feed, Work, Ask,
 	Send, Save, Show, Follow, Publish, Answer, TellCaches,
 	End, Delay, Shrink, Sleep,
 }
@@ -147,6 +151,8 @@ func (s *Shell) begin(do Do) bool {
 		return s.feed()
 	case Send:
 		return len(s.Out.Send) > 0
+	case Ask:
+		return len(s.Out.Ask) > 0
 	case Save:
 		return len(s.Out.Append) > 0
 	case Show:

@@ -39,7 +39,7 @@ var house = [][]string{
 	{"internal/fsm"},
 	{
 		"internal/directory", "internal/holder", "internal/copies", "internal/replica/confirm",
-		"internal/replica/delay",
+		"internal/replica/delay", "internal/replica/silence",
 	},
 	{"lease", "internal/mvcc", "internal/watch"},
 	{"internal/wheel", "internal/storage"},
@@ -109,6 +109,7 @@ var pure = map[string][]string{
 
 	"internal/replica/confirm": nil,
 	"internal/replica/delay":   nil,
+	"internal/replica/silence": nil,
 }
 
 // banned is what a pure package must not import directly, and what it does

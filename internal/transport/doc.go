@@ -34,7 +34,8 @@
 // listen.Mux has one), and does not keep a message for later.
 //
 // Goroutines, all of which end in [Transport.Close]: for each other member one
-// that dials and then writes, one that reports losses, and while connected one
-// that reads and one that watches for silence; for each stream from another
-// member one that reads and one that says "alive" once a second; and gRPC's own.
+// that dials and then writes, one that reports losses, while connected one
+// that reads and one that watches for silence, and one for each question of
+// [Transport.Ask]; for each stream from another member one that reads and one
+// that says "alive" once a second; and gRPC's own.
 package transport

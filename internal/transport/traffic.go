@@ -36,14 +36,37 @@ func (t *Transport) received(from uint64, bytes int) {
 	}
 }
 
-// measure tells how long the member takes to answer, as long as the connection stands.
+// Ask asks the process of another member for an answer, of which Config.RoundTrip is told if it
+// comes, and does not wait. Handlers take no part in it, on either side. A member that this one is
+// not connected to is not asked.
+func (t *Transport) Ask(member uint64) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	l := t.links[member]
+	if t.closed || l == nil {
+		return
+	}
+	l.mu.Lock()
+	out := l.out
+	l.mu.Unlock()
+	if out != nil {
+		t.wg.Go(out.ask)
+	}
+}
+
+// ask tells how long the member takes to answer, if it does.
+func (c *outbound) ask() {
+	if began := time.Now(); c.ping(false) == nil {
+		c.link.t.cfg.RoundTrip(c.link.id, time.Since(began))
+	}
+}
+
+// measure asks as long as the connection stands.
 func (c *outbound) measure() {
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()
 	for {
-		if began := time.Now(); c.ping(false) == nil {
-			c.link.t.cfg.RoundTrip(c.link.id, time.Since(began))
-		}
+		c.ask()
 		select {
 		case <-c.ctx.Done():
 			return

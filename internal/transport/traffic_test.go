@@ -36,6 +36,28 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
+// TestAsk: a member's process answers although its core takes no messages, which is how a busy
+// member differs from one that hangs. Method: as many answers as would take longer than any wait of
+// these tests if nobody asked for them. A member that is not connected is not asked, and a closed
+// transport asks nobody.
+func TestAsk(t *testing.T) {
+	noLeaks(t)
+	a, b := pair(t, options{})
+	hold := make(chan struct{})
+	b.hold.Store(&hold)
+	defer close(hold)
+	a.Send(2, bytesMessage("nobody takes it"))
+	for range 2 * int(patience/aliveInterval) {
+		a.Ask(2)
+		if of := want(t, a.took); of != 2 {
+			t.Fatalf("member %d answered", of)
+		}
+	}
+	a.Ask(3)
+	a.stop()
+	a.Ask(2)
+}
+
 // TestDroppedAtBreak: of what waits to be sent when the connection breaks as much is kept as for a
 // member that is not connected, and the rest counts as dropped.
 func TestDroppedAtBreak(t *testing.T) {

@@ -140,8 +140,8 @@ type Config struct {
 	// Way is how to connect. The listener's side is the business of Serve's caller.
 	Way     Way
 	Handler Handler
-	// RoundTrip is told how long a connected member took to answer, about once a second for each.
-	// Default: nobody is.
+	// RoundTrip is told how long a connected member took to answer, about once a second for each,
+	// and when Ask has asked. Default: nobody is.
 	RoundTrip func(member uint64, took time.Duration)
 	// Panics ends the streams that panic. Nil ends none: the process does.
 	Panics *listen.Panics

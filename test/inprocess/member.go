@@ -76,6 +76,7 @@ func Config(dir, name string) server.Config {
 	c.URLs.ListenClient, c.URLs.AdvertiseClient = socket("s"), socket("s")
 	c.URLs.ListenPeer, c.URLs.AdvertisePeer = socket("p"), socket("p")
 	c.Raft.Heartbeat, c.Raft.ElectionTimeout = 100*time.Millisecond, time.Second
+	c.Raft.Adaptive = false
 	c.Lease.MaxCacheTTL = 10 * time.Minute
 	c.Access.BcryptCost, c.Access.MinPassword = 4, 0
 	return c

@@ -1,0 +1,143 @@
+package silence
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"leasehold.dev/lease"
+)
+
+// Goal: when a member is asked, silent and lost, and what the limits are learned from, in words
+// and examples. Method: scenarios in testdata, which -rewrite rewrites. A line is an instant and
+// what happens then: a message, an answer or a look. "run" looks whenever the Watch wants to, up
+// to an instant.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var p player
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			p.t, p.out = t, nil
+			if d.Cmd == "new" {
+				p.w = New(Config{Heartbeat: 100, Most: 1000})
+			}
+			for line := range strings.Lines(d.Input) {
+				if line = strings.TrimSpace(line); line != "" {
+					p.do(strings.Fields(line))
+				}
+			}
+			if len(p.out) == 0 {
+				return "ok\n"
+			}
+			return strings.Join(p.out, "\n") + "\n"
+		})
+	})
+}
+
+// player plays a scenario.
+type player struct {
+	t   *testing.T
+	w   *Watch
+	out []string
+}
+
+func (p *player) number(word string) int64 {
+	n, err := strconv.ParseInt(word, 10, 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+func (p *player) ids(words []string) (out []uint64) {
+	for _, w := range words {
+		out = append(out, uint64(p.number(w)))
+	}
+	return out
+}
+
+// do does what a line says: an instant, a verb and its arguments.
+func (p *player) do(words []string) {
+	now := lease.Instant(p.number(words[0]))
+	switch args := words[2:]; words[1] {
+	case "watch":
+		p.w.Advance(now)
+		p.w.Follow(p.ids(args), now)
+		p.look(now)
+	case "heard", "answered":
+		p.w.Advance(now)
+		if id := uint64(p.number(args[0])); words[1] == "heard" {
+			p.w.Heard(id, now)
+		} else {
+			p.w.Answered(id, lease.TTL(p.number(args[1])), now)
+		}
+		p.look(now)
+	case "look":
+		p.w.Advance(now)
+		p.look(now)
+	case "run":
+		end := lease.Instant(p.number(args[0]))
+		for at, ok := p.w.Next(); ok && at <= end; at, ok = p.w.Next() {
+			p.w.Advance(at)
+			p.look(at)
+		}
+	case "beats": // a heartbeat of a member every 100 ms up to an instant, from the next on
+		for at := now + 100; at <= lease.Instant(p.number(args[1])); at += 100 {
+			p.w.Advance(at)
+			p.w.Heard(uint64(p.number(args[0])), at)
+			p.look(at)
+		}
+	case "forget":
+		p.w.Forget(p.ids(args))
+	case "states":
+		for _, s := range p.w.States(now) {
+			p.sayf("member %d: quiet for %d, limit %d, slowest answer %d", s.Member, s.Quiet, s.Limit,
+				s.RoundTrip)
+		}
+	default:
+		p.t.Fatalf("no verb %q", words[1])
+	}
+}
+
+func (p *player) look(now lease.Instant) {
+	news := p.w.Look(now)
+	for _, id := range news.Ask {
+		p.sayf("%d: ask %d", now, id)
+	}
+	for _, s := range news.Silent {
+		p.sayf("%d: %d is silent, for %d of %d", now, s.Member, s.Quiet, s.Limit)
+	}
+	if news.Changed {
+		for _, id := range p.w.watched {
+			if p.w.Lost(id) {
+				p.sayf("%d: %d is lost", now, id)
+			}
+		}
+	}
+}
+
+func (p *player) sayf(format string, args ...any) {
+	p.out = append(p.out, fmt.Sprintf(format, args...))
+}
+
+// TestNobody: a Watch that watches nobody wants to look at nothing, and forgets what it measured of
+// members that have left.
+func TestNobody(t *testing.T) {
+	w := New(Config{Heartbeat: 100, Most: 1000})
+	w.Advance(1)
+	w.Answered(7, 3, 1)
+	if news := w.Look(10_000); len(news.Ask)+len(news.Silent) > 0 || news.Changed {
+		t.Errorf("%+v", news)
+	}
+	if at, ok := w.Next(); ok {
+		t.Errorf("the next look is at %d", at)
+	}
+	if w.Heard(8, 1); len(w.States(1)) != 1 {
+		t.Errorf("a message of a member that is not known is measured: %+v", w.States(1))
+	}
+	if w.Forget(nil); len(w.States(1)) != 0 || w.Lost(7) {
+		t.Errorf("after all have left: %+v", w.States(1))
+	}
+}

@@ -1,0 +1,111 @@
+package replica
+
+import (
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/replica/silence"
+	"leasehold.dev/lease"
+)
+
+// This file has what a member does about others that say nothing. Package silence says which do.
+// A follower asks for the place of its leader, as if that had died. A leader without a majority
+// gives up. Neither touches what Raft's safety rests on, and PreVote keeps a leader that a majority
+// hears.
+
+// heard notes a message of a member. A leader that asks to be elected again leads no more: a
+// member that follows it need not wait until the election timeout lets it vote.
+func (r *Replica) heard(m *Message) {
+	r.links.heard(m.From)
+	if r.silence == nil {
+		return
+	}
+	r.silence.Heard(m.From, r.now)
+	if m.Raft == nil || m.From != r.leader || r.leading || m.Raft.GetTerm() <= r.term {
+		return
+	}
+	if t := m.Raft.GetType(); t == raftpb.MsgPreVote || t == raftpb.MsgVote {
+		r.forgetLeader()
+	}
+}
+
+// Answered says that another member's process has answered, and how long that took.
+func (r *Replica) Answered(member uint64, took lease.TTL) {
+	if r.silence != nil {
+		r.silence.Answered(member, took, r.now)
+	}
+}
+
+// Silences returns what is known of how the other members answer, in ID order.
+func (r *Replica) Silences() []silence.State {
+	if r.silence == nil {
+		return nil
+	}
+	return r.silence.States(r.now)
+}
+
+// lookForSilent looks who has not been heard, and does what follows.
+func (r *Replica) lookForSilent() {
+	if r.silence == nil {
+		return
+	}
+	r.scratch.members = r.expected(r.scratch.members[:0])
+	r.silence.Follow(r.scratch.members, r.now)
+	news := r.silence.Look(r.now)
+	r.out.Ask = append(r.out.Ask, news.Ask...)
+	for _, s := range news.Silent {
+		if r.links.known(s.Member) { // else its process has ended, which is told already
+			r.out.Silent = append(r.out.Silent, s)
+		}
+		r.replace(s.Member)
+	}
+	if news.Changed && r.deserted() {
+		r.raft.stepDown()
+		r.failover.begin(r.cfg.ID) // the others may have waited for it
+	}
+	r.drain()
+}
+
+// expected appends the members that should be heard: the leader, and at the leader all voters.
+func (r *Replica) expected(list []uint64) []uint64 {
+	switch {
+	case r.leading:
+		for _, m := range r.machine.View().Members {
+			if !m.Learner && m.ID != r.cfg.ID {
+				list = append(list, m.ID)
+			}
+		}
+	case r.leader != 0 && r.voter(r.cfg.ID):
+		list = append(list, r.leader)
+	}
+	return list
+}
+
+// deserted reports whether this leader has lost so many voters that the rest is no majority.
+func (r *Replica) deserted() bool {
+	if !r.leading {
+		return false
+	}
+	voters, lost := 0, 0
+	for _, m := range r.machine.View().Members {
+		if m.Learner {
+			continue
+		}
+		voters++
+		if r.silence.Lost(m.ID) {
+			lost++
+		}
+	}
+	return voters-lost < voters/2+1
+}
+
+// forgetLeft drops what was measured of members that have left.
+func (r *Replica) forgetLeft() {
+	if r.silence == nil {
+		return
+	}
+	r.scratch.members = r.scratch.members[:0]
+	for _, m := range r.machine.View().Members {
+		r.scratch.members = append(r.scratch.members, m.ID)
+	}
+	r.silence.Forget(r.scratch.members)
+}

@@ -1,0 +1,68 @@
+package replica
+
+import (
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/replica/silence"
+)
+
+// askAround asks the processes that a member wants to be asked, and notes who is silent to it.
+// Processes that hang do not answer, nor do those behind a cut link.
+func (c *cluster) askAround(p *peer, out *Output) {
+	for _, id := range out.Ask {
+		other := c.members[id]
+		there, back := link2{p.id, id}, link2{id, p.id}
+		if !other.down && !other.hung && !c.cut[there] && !c.cut[back] {
+			p.r.Answered(id, 1)
+		}
+	}
+	for _, s := range out.Silent {
+		c.note("%d: %d is silent, at %d", p.id, s.Member, c.now)
+	}
+}
+
+// TestNoPreVoteWaits: without the question before an election, silence is left to Raft's election
+// timeout: a follower that is cut off for a moment would depose a leader that the others hear.
+func TestNoPreVoteWaits(t *testing.T) {
+	for _, without := range []bool{false, true} {
+		c := newCluster(t, 1, 2, 3)
+		cfg := c.members[1].r.cfg
+		cfg.Silence, cfg.NoPreVote = silence.Config{Heartbeat: 100, Most: 1000}, without
+		r, err := New(cfg)
+		c.check(err)
+		r.Answered(2, 3)
+		if watches := len(r.Silences()) == 1; watches == without {
+			t.Errorf("without PreVote %v: watches others %v", without, watches)
+		}
+	}
+}
+
+// TestFormerLeaderAsks: a follower forgets a leader that asks to be elected in a later term, and
+// not one of which an old question arrives late.
+func TestFormerLeaderAsks(t *testing.T) {
+	c := newCluster(t, 1, 2, 3)
+	for _, id := range c.ids() {
+		p := c.members[id]
+		c.silence = silence.Config{Heartbeat: 100, Most: 1000}
+		c.start(p)
+	}
+	c.check(c.members[1].r.Campaign())
+	c.run()
+	p := c.members[2]
+	if p.r.leader != 1 {
+		t.Fatalf("member 2 takes %d for the leader", p.r.leader)
+	}
+	for term := p.r.term; term <= p.r.term+1; term++ {
+		_ = p.r.Step(&Message{Version: 1, From: 1, To: 2, Raft: &raftpb.Message{
+			Type: raftpb.MsgPreVote.Enum(), From: new(uint64(1)), To: new(uint64(2)),
+			Term: new(term), Index: new(uint64(100)), LogTerm: new(p.r.term),
+		}})
+		c.carry(p, p.r.Take())
+		if knows := p.r.leader == 1; knows != (term == p.r.term) {
+			t.Errorf("a question for term %d in term %d: the leader is still known: %v",
+				term, p.r.term, knows)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package server
+
+import (
+	"time"
+
+	"leasehold.dev/internal/replica/silence"
+	"leasehold.dev/lease"
+)
+
+// Raft tunes elections and snapshots.
+type Raft struct {
+	// Heartbeat is how often a leader shows itself, and the length of a tick.
+	// Default 100 ms.
+	Heartbeat time.Duration
+	// ElectionTimeout is how long a follower waits for a leader; at least five
+	// heartbeats, at most 50 s. Default 1 s.
+	ElectionTimeout time.Duration
+	// Adaptive has a member that hangs or is cut off noticed sooner than by the election
+	// timeout, as soon as the measured round trips and pauses allow: after three heartbeats on
+	// a good network. It needs PreVote. Default true; serve sets it to false if it is told
+	// Heartbeat or ElectionTimeout, which then mean what they mean in etcd.
+	Adaptive bool
+	// SnapshotCount is how many log entries are applied between two snapshots.
+	// Default 10,000.
+	SnapshotCount uint64
+	// SnapshotCatchUpEntries is how many entries before a snapshot are kept for
+	// members that lag. Default 5,000.
+	SnapshotCatchUpEntries uint64
+	// PreVote asks before it elects, so that a member that was cut off does not
+	// disturb the others when it is back. Default true.
+	PreVote bool
+}
+
+// silence says when members are taken for hung or cut off.
+func (r Raft) silence() silence.Config {
+	if !r.Adaptive {
+		return silence.Config{}
+	}
+	return silence.Config{
+		Heartbeat: lease.TTL(r.Heartbeat.Milliseconds()),
+		Most:      lease.TTL(r.ElectionTimeout.Milliseconds()),
+	}
+}
