@@ -173,7 +173,7 @@ var counted = []string{
 	"command that waited for caches", "renewals answered together",
 	"renewal of a message answered by itself", "permit held", "wait resumed after a break",
 	"wait resumed at another member", "state shown while a wait queue was read",
-	"core held up in the middle of a step",
+	"core held up in the middle of a step", "member taken for hung",
 }
 
 // String sums a campaign up.

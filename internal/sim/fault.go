@@ -32,6 +32,8 @@ const (
 	faultStaleLeader faultKind = "stale leader"     // a leader is replaced, and learns of it late
 	faultCongestion  faultKind = "congestion"       // the disks of all are slow
 	faultReelected   faultKind = "leader reelected" // a leader leads no more, and is elected again
+	faultStutter     faultKind = "stutter"          // a process stands still for a moment
+	faultSwing       faultKind = "swing"            // a member is farther away than before
 )
 
 // faultKinds are all kinds.
@@ -41,4 +43,5 @@ var faultKinds = []faultKind{
 	faultStuckDisk, faultFullDisk, faultLostDisk, faultAddMember, faultRemove, faultTransfer,
 	faultForged, faultYield, faultClientCut, faultClientHalt, faultClientNew, faultSnapBreak,
 	faultStaleLeader, faultCongestion, faultReelected,
+	faultStutter, faultSwing,
 }

@@ -19,6 +19,7 @@ type injector struct {
 	changes  []membershipChange
 	twoLead  signal     // for clients that wait for two leaders
 	stalls   *rand.Rand // when a core is held up
+	unsteady *rand.Rand // for stutters and swings
 }
 
 // active is a fault that goes on until heal is called.
@@ -60,7 +61,7 @@ var faults = [...]fault{
 }
 
 func (n *injector) start(w *world) {
-	n.w, n.stalls = w, w.source(0x4e1d)
+	n.w, n.stalls, n.unsteady = w, w.source(0x4e1d), w.source(0x57a77e4)
 	n.operator = w.newClient(1)
 	n.operator.spawn((*thread).operate)
 	if w.p.Versions {
@@ -78,6 +79,8 @@ func (n *injector) start(w *world) {
 	n.next()
 	n.deposeOften()
 	n.reelectOften()
+	n.stutterOften()
+	n.swingOften()
 	n.sleepAtEnd()
 	n.staleLeaders()
 	w.at(w.end-w.p.Calm, n.heal)

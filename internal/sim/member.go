@@ -104,7 +104,7 @@ func (m *member) start() {
 		ID: m.id, FirstSeq: w.rng.Uint64() >> 2, Log: m.disk, Machine: machine,
 		ElectionTicks: w.p.ElectionTicks, HeartbeatTicks: 1,
 		MaxBatch: 1 << 16, MaxExpire: 8, MaxUncommitted: w.p.Room, CommitDelay: true,
-		Logger:     quiet{},
+		Logger: quiet{}, Silence: w.p.silence(),
 		Membership: replica.Membership{Strict: true, Stable: 1000, MaxLearners: 1, MaxLag: 100},
 	}
 	if w.opt.Tamper != nil {
@@ -137,6 +137,7 @@ func (m *member) start() {
 		At: w.now, Member: m.id, Up: true, Fresh: m.fresh, Index: machine.Index(),
 	})
 	m.fresh = false
+	p.askOften()
 	w.tracef("member %d starts at index %d, log to %d", m.id, machine.Index(), m.disk.last())
 	p.wake(w.now + w.exp(10*Millisecond))
 }
@@ -212,6 +213,7 @@ func (p *process) refreshed() {
 // note tells the oracle what was applied.
 func (p *process) note(out *replica.Output) {
 	p.observe()
+	p.w.cover["member taken for hung"] += len(out.Silent)
 	if !out.Applied {
 		return
 	}

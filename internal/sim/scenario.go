@@ -41,6 +41,13 @@ type Scenario struct {
 	// Users is whether access control is enabled, and some clients are tenants: others than root,
 	// who may do what an administrator lets them do.
 	Users bool
+	// Adapt has members that hang or are cut off noticed by package silence.
+	Adapt bool
+	// Stutter is the mean time between two short pauses of a member, and Swing between two changes
+	// of how far a member is from the others. 0 for none.
+	Stutter, Swing Time
+	// Pause is the longest stutter, and Far the most that a swing makes the way longer.
+	Pause, Far Time
 	// Oversleep is whether a client that holds a lock or a role is often paused until the lease
 	// is over, and gives the lock back then.
 	Oversleep bool
@@ -84,6 +91,16 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	}
 	if out.Users = w.source(0xacce55).IntN(6) == 0; out.Users {
 		p.Clients -= len(tenants)
+	}
+	if r := w.source(0x51e4ce); r.IntN(2) == 0 {
+		out.Adapt = true
+		out.Pause, out.Far = 300*Millisecond, 50*Millisecond
+		if r.IntN(2) == 0 && p.Faults > 0 {
+			out.Stutter = Time(1+r.IntN(5)) * Second
+		}
+		if r.IntN(2) == 0 && p.Faults > 0 {
+			out.Swing = Time(2+r.IntN(8)) * Second
+		}
 	}
 	out.Versions = w.source(0x7e25).IntN(4) == 0
 	out.Oversleep = w.source(0x51ee9).IntN(3) == 0

@@ -129,6 +129,10 @@ func (p *process) do(do shell.Do) {
 		for _, m := range s.Out.Send {
 			p.w.send(p, m)
 		}
+	case shell.Ask:
+		for _, id := range s.Out.Ask {
+			p.ask(id)
+		}
 	case shell.Save:
 		p.save()
 	case shell.Show:
