@@ -164,6 +164,11 @@ func (s *Server) revive(ctx context.Context, m *member) error {
 	if err := m.waitReady(ctx); err != nil {
 		return err
 	}
+	return s.caughtUp(ctx)
+}
+
+// caughtUp waits until all members agree who leads, and have applied as much.
+func (s *Server) caughtUp(ctx context.Context) error {
 	return poll(ctx, time.Minute, func(ctx context.Context) error {
 		status, err := s.status(ctx)
 		if err != nil {

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -19,12 +20,37 @@ const (
 	userLimit = 15 * time.Second
 	// beforeKill is how long the callers are at work when the leader dies.
 	beforeKill = 300 * time.Millisecond
+	// hangs is for how long a leader hangs, at least: longer than any election takes, so that it
+	// is an outage for everybody, and no pause that a member might bridge the next time.
+	hangs = 3 * time.Second
+)
+
+// An outage is what happens to a leader. Some calls that are in flight end only after it has ended,
+// and the members agree again only when no calls are made any more.
+type outage struct {
+	name  string
+	begin func(*member) error
+	end   func(m *member) error // after it has lasted for so long
+	lasts time.Duration
+	agree func(context.Context, *Server, *member) error
+}
+
+var (
+	killed = outage{
+		"kills", (*member).kill, func(*member) error { return nil }, 0,
+		func(ctx context.Context, s *Server, m *member) error { return s.revive(ctx, m) },
+	}
+	hung = outage{
+		"hangs", (*member).hang, (*member).resume, hangs,
+		func(ctx context.Context, s *Server, _ *member) error { return s.caughtUp(ctx) },
+	}
 )
 
 // failover is one run of the workload: a cluster whose leader is killed again
 // and again.
 type failover struct {
-	env  *Env
+	env *Env
+	outage
 	user *clientv3.Client // of a program that only calls
 	// lease is what probes and callers renew; nothing of it is judged.
 	lease int64
@@ -34,11 +60,16 @@ type failover struct {
 	write, renew, lastWrite, lastRenew sample
 	// What a user of the Go client sees.
 	userWrite, userRenew sample
-	hangs                sample // of calls that were in flight
+	inFlight             sample // of calls that were in flight
 }
 
 // runFailover kills the leader Kills times.
-func runFailover(ctx context.Context, e *Env) (Result, error) {
+func runFailover(ctx context.Context, e *Env) (Result, error) { return runOutages(ctx, e, killed) }
+
+// runHang stops the leader's process Kills times.
+func runHang(ctx context.Context, e *Env) (Result, error) { return runOutages(ctx, e, hung) }
+
+func runOutages(ctx context.Context, e *Env, o outage) (Result, error) {
 	user, err := e.Server.dialUser()
 	if err != nil {
 		return Result{}, err
@@ -49,7 +80,7 @@ func runFailover(ctx context.Context, e *Env) (Result, error) {
 		return Result{}, err
 	}
 	defer holder.Close()
-	f := &failover{env: e, user: user}
+	f := &failover{env: e, outage: o, user: user}
 	if f.lease, err = e.grant(ctx, 0, longTTL); err != nil {
 		return Result{}, err
 	}
@@ -58,8 +89,8 @@ func runFailover(ctx context.Context, e *Env) (Result, error) {
 		return Result{}, err
 	}
 	for i := range e.Kills {
-		if err := f.kill(ctx); err != nil {
-			return Result{}, fmt.Errorf("kill %d: %w", i+1, err)
+		if err := f.strike(ctx); err != nil {
+			return Result{}, fmt.Errorf("%s: %d: %w", o.name, i+1, err)
 		}
 	}
 	lost, err := k.finish(ctx)
@@ -86,8 +117,8 @@ func (s *Server) dialUser() (*clientv3.Client, error) {
 	})
 }
 
-// kill kills the leader once, measures, and makes the cluster whole again.
-func (f *failover) kill(ctx context.Context) error {
+// strike has one outage of the leader, measures, and makes the cluster whole again.
+func (f *failover) strike(ctx context.Context) error {
 	s := f.env.Server
 	r, err := s.roles(ctx)
 	if err != nil {
@@ -107,12 +138,17 @@ func (f *failover) kill(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	began := time.Now()
-	if err := r.leader.kill(); err != nil {
+	if err := f.begin(r.leader); err != nil {
 		return err
 	}
 	calls.mark(began)
 	took, err := firsts(ctx, probes, began, r.term)
-	f.hangs = append(f.hangs, calls.stop()...)
+	select {
+	case <-time.After(f.lasts - time.Since(began)):
+	case <-ctx.Done():
+	}
+	err = errors.Join(err, f.end(r.leader))
+	f.inFlight = append(f.inFlight, calls.stop()...)
 	if err != nil {
 		return err
 	}
@@ -123,7 +159,7 @@ func (f *failover) kill(ctx context.Context) error {
 	f.lastRenew = append(f.lastRenew, slices.Max(took[n:2*n]))
 	f.userWrite = append(f.userWrite, took[2*n])
 	f.userRenew = append(f.userRenew, took[2*n+1])
-	return s.revive(ctx, r.leader)
+	return f.agree(ctx, s, r.leader)
 }
 
 // probes makes a write probe for each member, then a renewal probe for each,
@@ -195,7 +231,7 @@ func (f *failover) userKeepAlive(ctx context.Context) (uint64, error) {
 
 func (f *failover) metrics() []Metric {
 	return slices.Concat(
-		[]Metric{{"kills", float64(len(f.write)), "of the leader"}},
+		[]Metric{{f.name, float64(len(f.write)), "of the leader"}},
 		f.write.metrics("first write"),
 		f.renew.metrics("first renewal"),
 		f.lastWrite.metrics("first write through the last member"),
@@ -203,8 +239,8 @@ func (f *failover) metrics() []Metric {
 		f.userWrite.metrics("clientv3 first write"),
 		f.userRenew.metrics("clientv3 first renewal"),
 		[]Metric{
-			{"clientv3 calls in flight", float64(len(f.hangs)), "calls"},
-			{"clientv3 call in flight max", load.Millis(f.hangs.max()), "ms"},
+			{"clientv3 calls in flight", float64(len(f.inFlight)), "calls"},
+			{"clientv3 call in flight max", load.Millis(f.inFlight.max()), "ms"},
 		},
 	)
 }

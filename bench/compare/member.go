@@ -115,6 +115,17 @@ func (m *member) kill() error {
 	return m.Signal(syscall.SIGKILL)
 }
 
+// hang sends SIGSTOP: the process stands still, and its connections stay open.
+func (m *member) hang() error {
+	if m.Process == nil {
+		return nil
+	}
+	return m.Signal(syscall.SIGSTOP)
+}
+
+// resume sends SIGCONT.
+func (m *member) resume() error { return m.Signal(syscall.SIGCONT) }
+
 // wait returns when the process has ended.
 func (m *member) wait() {
 	if m.Process != nil {

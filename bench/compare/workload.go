@@ -166,6 +166,10 @@ func clusterWorkloads() []Workload {
 			Doc: "kill -9 of the leader (-kills times) to the first acknowledged write and renewal",
 		},
 		{
+			Name: "hang", run: runHang, Once: true, Cluster: true,
+			Doc: "the same while the leader's process is stopped (SIGSTOP) for three seconds each time",
+		},
+		{
 			Name: "deadholder", run: runDeadHolder, Once: true, Cluster: true,
 			Doc: "when leases of a silent holder end while the leader is killed, or changes 5 times",
 		},
