@@ -87,7 +87,12 @@ func ownIdle(t Target) idleDialer {
 	return dialEtcdIdle
 }
 
-func grpcIdle(Target) idleDialer { return dialOwnIdle }
+func grpcIdle(t Target) idleDialer {
+	if t.Name == "leasehold" {
+		return dialOwnIdle
+	}
+	return dialEtcdIdle
+}
 
 func etcdIdle(Target) idleDialer { return dialEtcdIdle }
 
