@@ -39,26 +39,32 @@ var boundRoles = &access.Bound{Roles: []string{"writer"}}
 
 // asCallers makes calls those of the user that their metadata name.
 func asCallers(n Node) []grpc.ServerOption {
-	of := func(ctx context.Context) context.Context {
-		m, _ := metadata.FromIncomingContext(ctx)
-		l := login{node: n}
-		if names := m.Get("user"); len(names) > 0 {
-			l.user = names[0]
-		}
-		return api.WithIdentity(ctx, l)
-	}
 	return []grpc.ServerOption{
 		grpc.UnaryInterceptor(func(
 			ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 		) (any, error) {
-			return next(of(ctx), r)
+			return next(callerOf(ctx, n), r)
 		}),
-		grpc.StreamInterceptor(func(
-			srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
-		) error {
-			return next(srv, &calledBy{s, of(s.Context())})
-		}),
+		grpc.StreamInterceptor(streamOf(n)),
 	}
+}
+
+// streamOf returns what makes the caller of a stream the user that its metadata names.
+func streamOf(n Node) grpc.StreamServerInterceptor {
+	return func(
+		srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+	) error {
+		return next(srv, &calledBy{s, callerOf(s.Context(), n)})
+	}
+}
+
+func callerOf(ctx context.Context, n Node) context.Context {
+	m, _ := metadata.FromIncomingContext(ctx)
+	l := login{node: n}
+	if names := m.Get("user"); len(names) > 0 {
+		l.user = names[0]
+	}
+	return api.WithIdentity(ctx, l)
 }
 
 // calledBy is a stream of a caller.

@@ -10,13 +10,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -25,8 +28,10 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/web/leaseholdgw"
+	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/wire"
 	"leasehold.dev/lease"
 )
 
@@ -131,7 +136,7 @@ func refusedBy(m proto.Message, err error) (bool, error) {
 }
 
 // A way is how a request comes to the member.
-type way func(t *testing.T, conn *grpc.ClientConn, user string, c call1) (bool, error)
+type way func(t *testing.T, n Node, user string, c call1) (bool, error)
 
 // call1 is one request, by the method or the field that it is declared by.
 type call1 struct {
@@ -141,9 +146,10 @@ type call1 struct {
 }
 
 // byGRPC makes a call by itself.
-func byGRPC(t *testing.T, conn *grpc.ClientConn, user string, c call1) (bool, error) {
+func byGRPC(t *testing.T, n Node, user string, c call1) (bool, error) {
 	ctx, cancel := context.WithCancel(as(t.Context(), user))
 	defer cancel()
+	conn := connected(t, n, Options{})
 	name := fmt.Sprintf("/%s/%s", c.method.Parent().FullName(), c.method.Name())
 	out := newMessage(c.method.Output())
 	if !c.method.IsStreamingServer() {
@@ -172,13 +178,48 @@ func newMessage(d protoreflect.MessageDescriptor) proto.Message {
 var answers = []proto.Message{&pb.RenewResponse{}, &pb.RevokeResponse{}}
 
 // byStream makes a request of a stream.
-func byStream(t *testing.T, conn *grpc.ClientConn, user string, c call1) (bool, error) {
+func byStream(t *testing.T, n Node, user string, c call1) (bool, error) {
 	ctx, cancel := context.WithCancel(as(t.Context(), user))
 	defer cancel()
-	s, err := pb.NewStreamServiceClient(conn).Open(ctx)
+	s, err := pb.NewStreamServiceClient(connected(t, n, Options{})).Open(ctx)
 	if err != nil {
 		return false, err
 	}
+	return askOn(s, c)
+}
+
+// byDirect makes a request of a stream without HTTP/2.
+func byDirect(t *testing.T, n Node, user string, c call1) (bool, error) {
+	ctx, cancel := context.WithCancel(as(t.Context(), user))
+	defer cancel()
+	l := bufconn.Listen(1 << 20)
+	server := direct.NewServer(direct.Options{
+		Credentials: insecure.NewCredentials(), Codec: wire.Codec(), MaxMessage: 1 << 20,
+		Patience:     time.Minute,
+		Interceptors: []grpc.StreamServerInterceptor{streamOf(n)},
+	})
+	Register(server, n, Options{})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	defer func() {
+		_ = l.Close()
+		<-served
+		server.Stop()
+		server.GracefulStop()
+	}()
+	conn, err := l.Dial()
+	if err != nil {
+		return false, err
+	}
+	s, err := direct.Open(ctx, conn, pb.StreamService_Open_FullMethodName, wire.Codec())
+	if err != nil {
+		return false, err
+	}
+	return askOn(&grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, c)
+}
+
+// askOn makes the first request of a stream.
+func askOn(s pb.StreamService_OpenClient, c call1) (bool, error) {
 	r := requestOf(c.request)
 	r.Id = 1
 	// If the stream has ended already, what is received says why.
@@ -224,9 +265,10 @@ func (w *firstWrite) Write(b []byte) (int, error) {
 }
 
 // byGateway makes a call as JSON.
-func byGateway(t *testing.T, conn *grpc.ClientConn, user string, c call1) (bool, error) {
+func byGateway(t *testing.T, n Node, user string, c call1) (bool, error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	conn := connected(t, n, Options{})
 	mux := runtime.NewServeMux(runtime.WithMetadata(
 		func(context.Context, *http.Request) metadata.MD { return metadata.Pairs("user", user) },
 	))
@@ -319,10 +361,13 @@ func declared(t *testing.T) map[string]struct {
 // not have what it declares to need, whichever way it comes, and what was refused has changed
 // nothing. Method: all requests of the descriptors, by each principal and each way.
 func TestMatrix(t *testing.T) {
-	ways := map[string]way{"gRPC": byGRPC, "gateway": byGateway, "stream": byStream}
+	ways := map[string]way{
+		"gRPC": byGRPC, "gateway": byGateway, "stream": byStream, "direct": byDirect,
+	}
 	for name, c := range declared(t) {
 		for by, ask := range ways {
-			if by == "stream" && c.field == nil || by != "stream" && c.method == nil {
+			onStream := by == "stream" || by == "direct"
+			if onStream && c.field == nil || !onStream && c.method == nil {
 				continue
 			}
 			t.Run(name+"/"+by, func(t *testing.T) {
@@ -331,7 +376,7 @@ func TestMatrix(t *testing.T) {
 					n := guarded(t)
 					before, leases := n.View(), n.machine.Leases()
 					c.request = proto.Clone(c.request)
-					refused, err := ask(t, connected(t, openNode{n}, Options{}), user, c.call1)
+					refused, err := ask(t, openNode{n}, user, c.call1)
 					if err != nil {
 						t.Errorf("%q: %v", user, err)
 						continue
