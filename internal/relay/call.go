@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -36,6 +37,9 @@ func (r *Relay) carry(_ any, s grpc.ServerStream) error {
 	r.count.open.Inc()
 	defer r.count.open.Dec()
 	method, _ := grpc.MethodFromServerStream(s)
+	if !utf8.ValidString(method) { // no member has one, and the protocol no room for it
+		return status.Errorf(codes.Unimplemented, "unknown method %+q", method)
+	}
 	w, err := r.members.get(s.Context())
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,12 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
@@ -292,5 +298,44 @@ func TestEtcdThroughRelay(t *testing.T) {
 	}
 	if err := mu.Unlock(ctx); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Goal: a call that no relay can pass on fails alone: other clients of the relay do not notice.
+// Method: a call of a method whose name is not UTF-8, which the protocol of relays has no room
+// for; meanwhile another client has a watch.
+func TestStrangeMethod(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	conn, err := grpc.NewClient(r.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := soon(t)
+	s, err := pb.NewStreamServiceClient(conn).Open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Header()
+		for err == nil {
+			_, err = s.Recv()
+		}
+		ended <- err
+	}()
+	for _, name := range []string{"/\xff/m", "/leasehold.v1.LeaseService/\xff"} {
+		err := conn.Invoke(ctx, name, &pb.RenewRequest{}, &pb.RenewResponse{})
+		if status.Code(err) != codes.Unimplemented {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, io.EOF) {
+		t.Errorf("the stream of another client ends with %v", err)
 	}
 }

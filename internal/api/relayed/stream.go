@@ -3,6 +3,7 @@ package relayed
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -158,7 +159,8 @@ func endOf(err error, trailer metadata.MD) *pb.RelayEnd {
 	if !ok {
 		st = status.FromContextError(err)
 	}
-	e.Code, e.Message = int32(st.Code()), st.Message()
+	// A text that is not UTF-8 could not be sent, and the stream of all clients would end for it.
+	e.Code, e.Message = int32(st.Code()), strings.ToValidUTF8(st.Message(), "\uFFFD")
 	if p := st.Proto(); len(p.GetDetails()) > 0 {
 		e.Details, _ = proto.Marshal(p) // without them the rest still says what there is to say
 	}
