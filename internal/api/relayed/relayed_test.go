@@ -2,6 +2,7 @@ package relayed
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -119,6 +120,53 @@ func TestStrangeError(t *testing.T) {
 			if codes.Code(e.GetCode()) != codes.NotFound || !strings.HasPrefix(e.GetMessage(), "no key ") {
 				t.Fatalf("the call ends with %v", e)
 			}
+		}
+	})
+}
+
+var errTaken = errors.New("the role was taken")
+
+// Goal: a relay whose role is taken carries nothing more, even if it reads nothing. Method: the
+// stream is held up by what the relay does not read; calls of it are under way, and another comes.
+func TestRoleTakenUnread(t *testing.T) {
+	var changed chan struct{}
+	var may error
+	o := Options{
+		AccessChanged: func() <-chan struct{} {
+			changed = make(chan struct{})
+			return changed
+		},
+		May:           func(context.Context) error { return may },
+	}
+	began := 0
+	over := make(chan error, 1)
+	serve := func(s grpc.ServerStream) error {
+		began++
+		<-s.Context().Done()
+		over <- s.Context().Err()
+		return nil
+	}
+	relayedTo(t, o, serve, func(t *testing.T, w *wire) {
+		w.open(1, "/s/m")
+		w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{{}}} // the answer is not read
+		synctest.Wait()
+		may = errTaken
+		close(changed)
+		synctest.Wait()
+		select {
+		case <-over:
+		default:
+			t.Fatal("a call of a relay that may not be one goes on")
+		}
+		select {
+		case w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{
+			{Channel: 2, Call: &pb.RelayCall{Method: "/s/m"}},
+		}}:
+		default: // nobody receives any more
+		}
+		synctest.Wait()
+		if began != 1 {
+			t.Error("a relay that may not be one makes calls")
 		}
 	})
 }

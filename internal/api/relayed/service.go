@@ -121,6 +121,7 @@ func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 			changed = r.o.AccessChanged()
 			if err := r.o.May(r.ctx); err != nil {
 				end(err)
+				r.link.End(err) // here, as Run may wait for what the relay does not read
 				return
 			}
 		case <-r.o.Stop:
