@@ -46,6 +46,13 @@ type way struct {
 	end      func() // of the connection
 }
 
+// leave ends the way, and its connection: what is being sent may wait for a member that takes
+// nothing.
+func (w *way) leave(why error) {
+	w.End(why)
+	w.end()
+}
+
 // members finds the member that calls are carried to, and keeps the way to it.
 type members struct {
 	client *client.Client
@@ -228,11 +235,11 @@ func (m *members) watch(ctx context.Context, w *way) {
 		if now != w {
 			patience = oldSilence
 			if w.Channels() == 0 {
-				w.End(errRetired)
+				w.leave(errRetired)
 			}
 		}
 		if !w.Answers(ctx, patience) {
-			w.End(errSilent)
+			w.leave(errSilent)
 		}
 		select {
 		case <-t.C:

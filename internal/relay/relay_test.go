@@ -9,14 +9,17 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -308,12 +311,7 @@ func TestStrangeMethod(t *testing.T) {
 	t.Parallel()
 	m := inprocess.Run(t, 1)
 	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	conn, err := grpc.NewClient(r.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ctx := soon(t)
+	conn, ctx := dial(t, r.endpoint), soon(t)
 	s, err := pb.NewStreamServiceClient(conn).Open(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -338,4 +336,48 @@ func TestStrangeMethod(t *testing.T) {
 	if err := <-ended; !errors.Is(err, io.EOF) {
 		t.Errorf("the stream of another client ends with %v", err)
 	}
+}
+
+// Goal: a relay leaves a member that has fallen silent while the relay is sending to it. Method:
+// requests of which more come than a member that takes nothing has room for.
+func TestSilentWhileSending(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	line := m[0].Line()
+	r := start(t, relay.Config{Endpoints: []string{line.Endpoint()}})
+	conn := dial(t, r.endpoint)
+	health := grpc_health_v1.NewHealthClient(dial(t, r.endpoint))
+	line.SetFrozen(true)
+	defer line.SetFrozen(false)
+	ctx, cancel := context.WithCancel(soon(t))
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for range 40 {
+		all.Go(func() {
+			put := &etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, 1<<20)}
+			_, err := etcdserverpb.NewKVClient(conn).Put(ctx, put)
+			if status.Code(err) != codes.Unavailable {
+				t.Errorf("a put to a silent member: %v", err)
+			}
+		})
+	}
+	harness.Eventually(t, "the relay knows that it has no member", func() error {
+		h, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+		if err == nil && h.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+			err = errors.New(h.Status.String())
+		}
+		return err
+	})
+	all.Wait()
+}
+
+func dial(t testing.TB, endpoint string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }

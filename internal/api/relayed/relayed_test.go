@@ -136,7 +136,7 @@ func TestRoleTakenUnread(t *testing.T) {
 			changed = make(chan struct{})
 			return changed
 		},
-		May:           func(context.Context) error { return may },
+		May: func(context.Context) error { return may },
 	}
 	began := 0
 	over := make(chan error, 1)
