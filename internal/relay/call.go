@@ -26,6 +26,9 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
+// throughTime is how long the end of a request may take to be read after the request.
+const throughTime = 100 * time.Millisecond
+
 var (
 	errStopping = status.Error(codes.Unavailable, "leasehold: the relay stops; go to another one")
 	errGaveUp   = errors.New("the client has given the call up")
@@ -50,13 +53,13 @@ func (r *Relay) carry(_ any, s grpc.ServerStream) error {
 	}
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
-	p := &passage{stream: s, channel: c, ctx: ctx}
+	p := &passage{stream: s, channel: c, ctx: ctx, read: make(chan struct{})}
 	// A call that has begun has its answers. A stream is not over by itself.
-	defer context.AfterFunc(r.draining, c.CloseSend)()
+	defer context.AfterFunc(r.draining, p.stop)()
 	defer context.AfterFunc(r.drained, func() { cancel(errStopping) })()
 	go p.up()
 	err = p.down()
-	if err == nil && r.draining.Err() != nil && !p.through.Load() {
+	if err == nil && r.draining.Err() != nil && !p.isThrough() {
 		return errStopping
 	}
 	return err
@@ -64,14 +67,39 @@ func (r *Relay) carry(_ any, s grpc.ServerStream) error {
 
 // passage is a call on its way.
 type passage struct {
-	stream  grpc.ServerStream
-	channel *channel.Channel
-	ctx     context.Context
-	through atomic.Bool // the client sends nothing more
+	stream   grpc.ServerStream
+	channel  *channel.Channel
+	ctx      context.Context
+	sent     atomic.Bool   // the first message was, whole
+	stopping atomic.Bool   // the relay is
+	through  atomic.Bool   // the client sends nothing more
+	read     chan struct{} // closed when nothing more is read
+}
+
+// stop lets the member end a stream that is not over by itself. The first message is sent before:
+// it may be all of the call.
+func (p *passage) stop() {
+	p.stopping.Store(true)
+	if p.sent.Load() {
+		p.channel.CloseSend()
+	}
+}
+
+// isThrough reports whether the client sends nothing more, as it says with the request of a call
+// that has only one. It may not have been read yet.
+func (p *passage) isThrough() bool {
+	t := time.NewTimer(throughTime)
+	defer t.Stop()
+	select {
+	case <-p.read:
+	case <-t.C:
+	}
+	return p.through.Load()
 }
 
 // up carries what the client sends, until the call ends.
 func (p *passage) up() {
+	defer close(p.read)
 	for {
 		var m message
 		switch err := p.stream.RecvMsg(&m); {
@@ -84,6 +112,10 @@ func (p *passage) up() {
 		}
 		if p.channel.Send(p.ctx, m.bytes) != nil {
 			return // what comes down says why
+		}
+		p.sent.Store(true)
+		if p.stopping.Load() {
+			p.channel.CloseSend()
 		}
 	}
 }

@@ -1,0 +1,211 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/channel"
+)
+
+// pipe is one end of a stream of frames in memory.
+type pipe struct {
+	out chan<- []*pb.RelayFrame
+	in  <-chan []*pb.RelayFrame
+	end <-chan struct{}
+}
+
+// Send implements channel.Stream.
+func (p pipe) Send(f []*pb.RelayFrame) error {
+	select {
+	case p.out <- f:
+		return nil
+	case <-p.end:
+		return io.EOF
+	}
+}
+
+// Recv implements channel.Stream.
+func (p pipe) Recv() ([]*pb.RelayFrame, error) {
+	select {
+	case f := <-p.in:
+		return f, nil
+	case <-p.end:
+		return nil, io.EOF
+	}
+}
+
+// asked is a call of a client.
+type asked struct {
+	ctx  context.Context
+	up   chan []byte // closed when the client sends nothing more
+	down chan []byte
+	over chan error // how the call has ended
+}
+
+// Context implements grpc.ServerStream.
+func (a *asked) Context() context.Context { return a.ctx }
+
+// SetHeader implements grpc.ServerStream.
+func (a *asked) SetHeader(metadata.MD) error { return nil }
+
+// SendHeader implements grpc.ServerStream.
+func (a *asked) SendHeader(metadata.MD) error { return nil }
+
+// SetTrailer implements grpc.ServerStream.
+func (a *asked) SetTrailer(metadata.MD) {}
+
+// Method implements grpc.ServerTransportStream.
+func (a *asked) Method() string { return "/s/m" }
+
+// RecvMsg implements grpc.ServerStream.
+func (a *asked) RecvMsg(m any) error {
+	select {
+	case b, ok := <-a.up:
+		if !ok {
+			return io.EOF
+		}
+		m.(*message).bytes = b
+		return nil
+	case <-a.ctx.Done():
+		return a.ctx.Err()
+	}
+}
+
+// SendMsg implements grpc.ServerStream.
+func (a *asked) SendMsg(m any) error {
+	select {
+	case a.down <- m.(*message).bytes:
+		return nil
+	case <-a.ctx.Done():
+		return a.ctx.Err()
+	}
+}
+
+// transport lets a call have the method of a stream.
+type transport struct {
+	grpc.ServerTransportStream
+	*asked
+}
+
+// Method implements grpc.ServerTransportStream.
+func (t transport) Method() string { return t.asked.Method() }
+
+// SetHeader implements grpc.ServerTransportStream.
+func (t transport) SetHeader(md metadata.MD) error { return t.asked.SetHeader(md) }
+
+// SendHeader implements grpc.ServerTransportStream.
+func (t transport) SendHeader(md metadata.MD) error { return t.asked.SendHeader(md) }
+
+// SetTrailer implements grpc.ServerTransportStream.
+func (t transport) SetTrailer(metadata.MD) error { return nil }
+
+// ask makes a call.
+func (r *Relay) ask(ctx context.Context) *asked {
+	a := &asked{up: make(chan []byte, 1), down: make(chan []byte, 8), over: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(ctx)
+	a.ctx = grpc.NewContextWithServerTransportStream(ctx, transport{asked: a})
+	go func() {
+		err := r.carry(nil, a)
+		cancel()
+		a.over <- err
+	}()
+	return a
+}
+
+// carried runs f with a relay of a member that serves calls by a function, in virtual time.
+func carried(t *testing.T, serve func(*channel.Channel), f func(*testing.T, *Relay)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		up, down := make(chan []*pb.RelayFrame, 1), make(chan []*pb.RelayFrame, 1)
+		end := make(chan struct{})
+		member := channel.New(pipe{down, up, end}, 1<<20,
+			func(c *channel.Channel, _ *pb.RelayCall) func() {
+				go serve(c)
+				return nil
+			})
+		w := &way{Link: channel.New(pipe{up, down, end}, 1<<20, nil)}
+		for _, l := range []*channel.Link{w.Link, member} {
+			go func() { _ = l.Run(t.Context()) }() // it ends with the stream
+		}
+		r := &Relay{count: newMetrics()}
+		r.members = newMembers(nil, slog.New(slog.DiscardHandler), r.count)
+		r.members.set(w)
+		r.draining, r.drain = context.WithCancel(t.Context())
+		r.drained, r.endAll = context.WithCancel(t.Context())
+		f(t, r)
+		close(end)
+		synctest.Wait()
+	})
+}
+
+// answer answers one request, as a member does one of a method with only one.
+func answer(c *channel.Channel) {
+	b, err := c.Recv(context.Background())
+	if err != nil {
+		c.End(&pb.RelayEnd{Code: 2, Message: err.Error()})
+		return
+	}
+	if c.Send(context.Background(), b) == nil {
+		c.End(&pb.RelayEnd{})
+	}
+}
+
+// Goal: a call that has begun has its answer when the relay stops, wherever its request is.
+func TestStopsAfterAnswers(t *testing.T) {
+	for name, begin := range map[string]func(*Relay, *asked){
+		"before": func(r *Relay, a *asked) { r.drain(); synctest.Wait(); a.up <- []byte("q") },
+		"after":  func(r *Relay, a *asked) { a.up <- []byte("q"); r.drain() },
+		"during": func(r *Relay, a *asked) { go r.drain(); a.up <- []byte("q") },
+	} {
+		carried(t, answer, func(t *testing.T, r *Relay) {
+			a := r.ask(t.Context())
+			synctest.Wait()
+			begin(r, a)
+			close(a.up)
+			if err := <-a.over; err != nil || string(<-a.down) != "q" {
+				t.Errorf("a call that asks %s ends with %v", name, err)
+			}
+		})
+	}
+}
+
+// Goal: a stream is not over when the relay stops, which tells the client to go elsewhere; also one
+// whose client has asked for nothing yet.
+func TestStopsStreams(t *testing.T) {
+	echo := func(c *channel.Channel) {
+		for {
+			b, err := c.Recv(context.Background())
+			if err != nil {
+				c.End(&pb.RelayEnd{})
+				return
+			}
+			_ = c.Send(context.Background(), b) // Recv says if it has ended
+		}
+	}
+	for _, asks := range []bool{true, false} {
+		carried(t, echo, func(t *testing.T, r *Relay) {
+			a := r.ask(t.Context())
+			if asks {
+				a.up <- []byte("q")
+				<-a.down
+			}
+			r.drain()
+			synctest.Wait()
+			if !asks {
+				r.endAll()
+			}
+			if err := <-a.over; !errors.Is(err, errStopping) {
+				t.Errorf("a stream that asks (%v) ends with %v", asks, status.Convert(err))
+			}
+		})
+	}
+}
