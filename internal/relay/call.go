@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -26,10 +27,24 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// throughTime is how long the end of a request may take to be read after the request.
-const throughTime = 100 * time.Millisecond
+const (
+	// throughTime is how long the end of a request may take to be read after the request.
+	throughTime = 100 * time.Millisecond
+
+	// largeMessage is from which size on messages share the room of the relay, mostLarge.
+	largeMessage = 64 << 10
+	mostLarge    = 512 << 20
+	// A call ends whose large request the member does not take within patience, and a second more
+	// for each leastRate bytes: others need the room.
+	patience  = 20 * time.Second
+	leastRate = 1 << 20
+)
 
 var (
+	errCrowded = status.Error(codes.ResourceExhausted, "leasehold: too many large messages wait "+
+		"in the relay; send and ask for less at a time, and read answers as they come")
+	errUntaken = status.Error(codes.Unavailable, "leasehold: the member did not take the request "+
+		"in time")
 	errStopping = status.Error(codes.Unavailable, "leasehold: the relay stops; go to another one")
 	errGaveUp   = errors.New("the client has given the call up")
 )
@@ -53,7 +68,9 @@ func (r *Relay) carry(_ any, s grpc.ServerStream) error {
 	}
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
-	p := &passage{stream: s, channel: c, ctx: ctx, read: make(chan struct{})}
+	p := &passage{
+		stream: s, channel: c, ctx: ctx, end: cancel, large: r.large, read: make(chan struct{}),
+	}
 	// A call that has begun has its answers. A stream is not over by itself.
 	defer context.AfterFunc(r.draining, p.stop)()
 	defer context.AfterFunc(r.drained, func() { cancel(errStopping) })()
@@ -70,10 +87,12 @@ type passage struct {
 	stream   grpc.ServerStream
 	channel  *channel.Channel
 	ctx      context.Context
-	sent     atomic.Bool   // the first message was, whole
-	stopping atomic.Bool   // the relay is
-	through  atomic.Bool   // the client sends nothing more
-	read     chan struct{} // closed when nothing more is read
+	end      context.CancelCauseFunc
+	large    *semaphore.Weighted // for bytes
+	sent     atomic.Bool         // the first message was, whole
+	stopping atomic.Bool         // the relay is
+	through  atomic.Bool         // the client sends nothing more
+	read     chan struct{}       // closed when nothing more is read
 }
 
 // stop lets the member end a stream that is not over by itself. The first message is sent before:
@@ -110,7 +129,7 @@ func (p *passage) up() {
 		case err != nil:
 			return // the context ends, too
 		}
-		if p.channel.Send(p.ctx, m.bytes) != nil {
+		if p.sendUp(m.bytes) != nil {
 			return // what comes down says why
 		}
 		p.sent.Store(true)
@@ -118,6 +137,42 @@ func (p *passage) up() {
 			p.channel.CloseSend()
 		}
 	}
+}
+
+func (p *passage) sendUp(b []byte) error {
+	release, err := p.hold(len(b))
+	if err != nil {
+		p.end(err)
+		return err
+	}
+	defer release()
+	if len(b) > largeMessage {
+		t := time.AfterFunc(patience+time.Duration(len(b)/leastRate)*time.Second,
+			func() { p.end(errUntaken) })
+		defer t.Stop()
+	}
+	return p.channel.Send(p.ctx, b)
+}
+
+func (p *passage) sendDown(b []byte) error {
+	release, err := p.hold(len(b))
+	if err != nil {
+		return err
+	}
+	defer release()
+	return p.stream.SendMsg(&message{b})
+}
+
+// hold takes the room of a message that waits for the other side, until it is released.
+func (p *passage) hold(bytes int) (release func(), err error) {
+	if bytes <= largeMessage {
+		return func() {}, nil
+	}
+	room := int64(min(bytes, mostLarge))
+	if !p.large.TryAcquire(room) {
+		return nil, errCrowded
+	}
+	return func() { p.large.Release(room) }, nil
 }
 
 // down carries what the member answers, until it says how the call has ended.
@@ -146,7 +201,7 @@ func (p *passage) down() error {
 		case err != nil:
 			return p.giveUp(err)
 		}
-		if err := p.stream.SendMsg(&message{b}); err != nil {
+		if err := p.sendDown(b); err != nil {
 			return p.giveUp(err)
 		}
 	}
@@ -211,6 +266,9 @@ func fieldsOf(list []*pb.RelayHeaderField) metadata.MD {
 
 // message is a message of any kind, as it was encoded.
 type message struct{ bytes []byte }
+
+// Size is for the account of what clients leave unread.
+func (m *message) Size() int { return len(m.bytes) }
 
 // codec takes messages as they are.
 type codec struct{ encoding.CodecV2 }

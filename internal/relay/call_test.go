@@ -8,7 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -110,7 +112,7 @@ func (t transport) SetTrailer(metadata.MD) error { return nil }
 
 // ask makes a call.
 func (r *Relay) ask(ctx context.Context) *asked {
-	a := &asked{up: make(chan []byte, 1), down: make(chan []byte, 8), over: make(chan error, 1)}
+	a := &asked{up: make(chan []byte, 1), down: make(chan []byte, 1), over: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(ctx)
 	a.ctx = grpc.NewContextWithServerTransportStream(ctx, transport{asked: a})
 	go func() {
@@ -136,7 +138,7 @@ func carried(t *testing.T, serve func(*channel.Channel), f func(*testing.T, *Rel
 		for _, l := range []*channel.Link{w.Link, member} {
 			go func() { _ = l.Run(t.Context()) }() // it ends with the stream
 		}
-		r := &Relay{count: newMetrics()}
+		r := &Relay{count: newMetrics(), large: semaphore.NewWeighted(1 << 20)}
 		r.members = newMembers(nil, slog.New(slog.DiscardHandler), r.count)
 		r.members.set(w)
 		r.draining, r.drain = context.WithCancel(t.Context())
@@ -208,4 +210,65 @@ func TestStopsStreams(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Goal: large requests that no member takes cannot fill the memory of a relay, nor keep its room.
+// Method: a call whose second message is not taken, and others that come with as much.
+func TestLargeRequests(t *testing.T) {
+	large := make([]byte, 1<<20)
+	second := func(c *channel.Channel) {
+		for {
+			b, err := c.Recv(context.Background())
+			if err != nil || string(b) == "wait" {
+				return
+			}
+			_ = c.Send(context.Background(), b) // Recv says if it has ended
+		}
+	}
+	carried(t, second, func(t *testing.T, r *Relay) {
+		ask := func(first string) *asked {
+			a := r.ask(t.Context())
+			a.up <- []byte(first)
+			a.up <- large
+			synctest.Wait()
+			return a
+		}
+		stuck, crowded := ask("wait"), ask("wait")
+		if err := <-crowded.over; !errors.Is(err, errCrowded) {
+			t.Errorf("a large request without room ends with %v", err)
+		}
+		if err := <-stuck.over; !errors.Is(err, errUntaken) {
+			t.Errorf("a large request that is not taken ends with %v", err)
+		}
+		synctest.Wait()
+		well := ask("well")
+		<-well.down
+		if b := <-well.down; len(b) != len(large) {
+			t.Errorf("%d bytes come back", len(b))
+		}
+	})
+}
+
+// Goal: large answers that clients do not read cannot fill the memory of a relay.
+func TestLargeAnswers(t *testing.T) {
+	send := func(c *channel.Channel) {
+		for range 3 {
+			_ = c.Send(context.Background(), make([]byte, 1<<20)) // the test says if it does not come
+		}
+		c.End(&pb.RelayEnd{})
+	}
+	carried(t, send, func(t *testing.T, r *Relay) {
+		slow := r.ask(t.Context())
+		synctest.Wait() // one message is with the client, and one waits
+		crowded := r.ask(t.Context())
+		if err := <-crowded.over; status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a large answer without room ends with %v", err)
+		}
+		for range 3 {
+			<-slow.down
+		}
+		if err := <-slow.over; err != nil {
+			t.Errorf("a call whose client reads ends with %v", err)
+		}
+	})
 }

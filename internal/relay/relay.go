@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -43,6 +44,7 @@ type Relay struct {
 	members *members
 	count   *metrics
 	ready   chan struct{}
+	large   *semaphore.Weighted // bytes of large messages that wait in the relay
 	// draining ends when the relay takes no more calls, drained when those that it has are over.
 	draining, drained context.Context
 	drain, endAll     context.CancelFunc
@@ -60,7 +62,10 @@ func New(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{cfg: cfg, client: c, count: newMetrics(), ready: make(chan struct{})}
+	r := &Relay{
+		cfg: cfg, client: c, count: newMetrics(), ready: make(chan struct{}),
+		large: semaphore.NewWeighted(mostLarge),
+	}
 	r.members = newMembers(c, cfg.Logger, r.count)
 	r.draining, r.drain = context.WithCancel(context.Background())
 	r.drained, r.endAll = context.WithCancel(context.Background())

@@ -372,6 +372,44 @@ func TestSilentWhileSending(t *testing.T) {
 	all.Wait()
 }
 
+// Goal: a relay does not take clients that read large answers for clients that read nothing, and
+// leaves them their connections. Method: more answers at once than there is room for small ones.
+func TestLargeAnswersAtOnce(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	kv, ctx := inprocess.Etcd(t, m[0].Endpoint()), soon(t)
+	for i := range 10 {
+		if _, err := kv.Put(ctx, fmt.Sprint("k", i), string(make([]byte, 1<<20))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := &etcdserverpb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l")}
+	var calls []grpc.ClientStream
+	for range 5 {
+		s, err := dial(t, r.endpoint).NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
+			etcdserverpb.KV_Range_FullMethodName, grpc.MaxCallRecvMsgSize(1<<30))
+		if err == nil {
+			err = errors.Join(s.SendMsg(all), s.CloseSend())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls = append(calls, s)
+	}
+	for _, s := range calls {
+		if _, err := s.Header(); err != nil { // there is an answer, of which not all is read
+			t.Fatal(err)
+		}
+	}
+	for _, s := range calls {
+		got := new(etcdserverpb.RangeResponse)
+		if err := s.RecvMsg(got); err != nil || len(got.Kvs) != 10 {
+			t.Errorf("%d keys come, %v", len(got.Kvs), err)
+		}
+	}
+}
+
 func dial(t testing.TB, endpoint string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
