@@ -338,3 +338,81 @@ func TestAnswers(t *testing.T) {
 		}
 	})
 }
+
+// Goal: a relay that reads nothing cannot fill the memory of a member, whatever it sends that
+// needs no room. Method: frames that are answered with such, of which none is sent.
+func TestReadsNothing(t *testing.T) {
+	refuse := func(c *Channel, _ *pb.RelayCall) func() {
+		go c.End(&pb.RelayEnd{})
+		return nil
+	}
+	for name, frames := range map[string]func(i uint64) []*pb.RelayFrame{
+		"whether the member is there": func(uint64) []*pb.RelayFrame { return []*pb.RelayFrame{{}} },
+		"calls that end": func(i uint64) []*pb.RelayFrame {
+			return []*pb.RelayFrame{{Channel: i, Call: &pb.RelayCall{}}}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := New(nil, 1<<20, refuse)
+			for i := range uint64(2 * maxFree) {
+				err := l.take(frames(i + 1))
+				if i%1024 == 0 {
+					synctest.Wait()
+				}
+				if err == nil {
+					continue
+				}
+				if !errors.Is(err, errProtocol) || i < maxFree/2 {
+					t.Errorf("%s, %d times: %v", name, i, err)
+				}
+				return
+			}
+			t.Errorf("%s: %d frames wait", name, len(l.short))
+		})
+	}
+	// What was sent does not count.
+	l := New(nil, 1<<20, refuse)
+	for range 2 * maxFree / maxFrames {
+		for range maxFrames {
+			if err := l.take([]*pb.RelayFrame{{}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.next()
+	}
+}
+
+// Goal: the calls of a relay, and their headers, have a bound. One that is above it is refused, and
+// no other ends.
+func TestTooManyCalls(t *testing.T) {
+	accepted := 0
+	l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { accepted++; return nil })
+	take := func(id uint64, call *pb.RelayCall) []*pb.RelayFrame {
+		t.Helper()
+		frames := []*pb.RelayFrame{{Channel: id, Call: call}, {Channel: id, Whole: true}}
+		if err := l.take(frames); err != nil {
+			t.Fatal(err)
+		}
+		out, _ := l.next()
+		return out
+	}
+	refused := func(out []*pb.RelayFrame, id uint64) bool {
+		return len(out) == 1 && out[0].Channel == id &&
+			out[0].End.GetCode() == int32(codes.ResourceExhausted)
+	}
+	if !refused(take(1, &pb.RelayCall{Address: strings.Repeat("a", maxCall)}), 1) || accepted != 0 {
+		t.Error("a call with huge headers is accepted")
+	}
+	for i := range uint64(maxChannels) {
+		if out := take(i+2, &pb.RelayCall{}); len(out) != 0 {
+			t.Fatalf("call %d: %v", i, out)
+		}
+	}
+	if !refused(take(maxChannels+2, &pb.RelayCall{}), maxChannels+2) || accepted != maxChannels {
+		t.Errorf("%d calls are accepted", accepted)
+	}
+	over := []*pb.RelayFrame{{Channel: 2, End: &pb.RelayEnd{}}}
+	if err := l.take(over); err != nil || len(take(maxChannels+3, &pb.RelayCall{})) != 0 {
+		t.Errorf("after the end of another: %v", err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -25,6 +26,11 @@ const (
 	// by bytes.
 	maxFrames = 1024
 	maxBatch  = 128 << 10
+	// maxChannels bounds the channels of a link that accepts them, and maxCall the bytes of a call.
+	maxChannels = 1 << 18
+	maxCall     = 128 << 10
+	// maxFree bounds the frames without a piece, which need no room, that wait to be sent.
+	maxFree = 1 << 18
 )
 
 // ErrLost is wrapped by the errors of channels whose stream has ended.
@@ -57,6 +63,7 @@ type Link struct {
 	newest   uint64
 	short    []*pb.RelayFrame // to be sent, before those of long
 	long     []*pb.RelayFrame
+	free     int   // frames of both that need no room
 	finish   error // why it ends when all is sent; nil if it does not
 	why      error // it has ended; nil while it has not
 }
@@ -228,6 +235,12 @@ func (l *Link) take(frames []*pb.RelayFrame) error {
 				return fmt.Errorf("%w: channel %d is opened, and %d was", errProtocol, f.Channel, l.newest)
 			}
 			l.newest = f.Channel
+			if why := l.refusesLocked(f.Call); why != "" {
+				l.pushLocked(&pb.RelayFrame{Channel: f.Channel, End: &pb.RelayEnd{
+					Code: int32(codes.ResourceExhausted), Message: "leasehold: " + why,
+				}}, nil)
+				continue
+			}
 			c := l.addLocked(f.Channel)
 			c.cancel = l.accept(c, f.Call)
 		}
@@ -243,7 +256,21 @@ func (l *Link) take(frames []*pb.RelayFrame) error {
 			delete(l.channels, c.id)
 		}
 	}
+	if l.accept != nil && l.free > maxFree {
+		return fmt.Errorf("%w: it does not read, and %d frames wait", errProtocol, l.free)
+	}
 	return nil
+}
+
+// refusesLocked says why a call is not accepted, "" if it is.
+func (l *Link) refusesLocked(call *pb.RelayCall) string {
+	if len(l.channels) >= maxChannels {
+		return fmt.Sprintf("the relay has %d calls under way; use more relays", len(l.channels))
+	}
+	if n := proto.Size(call); n > maxCall {
+		return fmt.Sprintf("the headers of the call have %d bytes, and may have %d", n, maxCall)
+	}
+	return ""
 }
 
 func callAll(list []func()) {
@@ -261,6 +288,9 @@ func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 		l.long = append(l.long, f)
 	} else {
 		l.short = append(l.short, f)
+	}
+	if len(f.Piece) == 0 && !f.Whole {
+		l.free++
 	}
 	notify(l.wake)
 }
@@ -281,6 +311,9 @@ func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 				size += proto.Size(f.Call)
 			}
 			out = append(out, f)
+			if len(f.Piece) == 0 && !f.Whole {
+				l.free--
+			}
 			if c := l.channels[f.Channel]; c != nil && from == &l.long {
 				c.long--
 			}
