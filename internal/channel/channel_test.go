@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
 )
@@ -241,6 +242,9 @@ func TestEnds(t *testing.T) {
 		if err := at.Send(t.Context(), nil); !errors.Is(err, errOver) {
 			t.Errorf("it sends: %v", err)
 		}
+		if a, b := relay.Channels(), at.link.Channels(); a+b != 0 {
+			t.Errorf("%d and %d channels are left", a, b)
+		}
 		c := open(t, relay, "ended")
 		at = <-calls
 		send(t, at.Channel, make([]byte, window)) // a long one, behind which the end must stay
@@ -252,7 +256,73 @@ func TestEnds(t *testing.T) {
 		if _, err := c.Recv(t.Context()); err != io.EOF || c.Ended().GetMessage() != "why" {
 			t.Errorf("%v, %v", err, c.Ended())
 		}
+		if a, b := relay.Channels(), at.link.Channels(); a+b != 0 {
+			t.Errorf("%d and %d channels are left", a, b)
+		}
 	})
+}
+
+// Goal: a call that waits for room ends with its channel, and with the stream.
+func TestEndsWhileFull(t *testing.T) {
+	for name, end := range map[string]func(*Channel, *Link){
+		"channel":  func(c *Channel, _ *Link) { c.End(&pb.RelayEnd{}) },
+		"given up": func(c *Channel, _ *Link) { c.CloseSend() },
+		"stream":   func(_ *Channel, l *Link) { l.End(io.EOF) },
+	} {
+		joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
+			c := open(t, relay, "full")
+			<-calls
+			over := make(chan error, 1)
+			go func() { over <- c.Send(context.Background(), make([]byte, 2*window)) }()
+			synctest.Wait()
+			end(c, relay)
+			if err := <-over; !errors.Is(err, errOver) && !errors.Is(err, ErrLost) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+// Goal: a link that is to end sends first what it has.
+func TestFinish(t *testing.T) {
+	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
+		c := open(t, relay, "last")
+		at := <-calls
+		send(t, at.Channel, make([]byte, window))
+		at.End(&pb.RelayEnd{Message: "why"})
+		at.link.Finish(io.EOF)
+		wants(t, c, make([]byte, window))
+		if _, err := c.Recv(t.Context()); err != io.EOF || c.Ended().GetMessage() != "why" {
+			t.Errorf("%v, %v", err, c.Ended())
+		}
+		<-at.link.Done()
+	})
+}
+
+// Goal: no message of the stream is much larger than its bound, or the other end would not take it.
+// Method: as much waits as one has frames, in pieces and in calls.
+func TestBatches(t *testing.T) {
+	l := New(nil, 1<<20, nil)
+	for range 20 {
+		c, err := l.Open(&pb.RelayCall{Address: strings.Repeat("a", pieceSize)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, c, make([]byte, 3*pieceSize))
+	}
+	frames := 0
+	for {
+		list, _ := l.next()
+		if frames += len(list); len(list) == 0 {
+			break
+		}
+		if n := proto.Size(&pb.RelayRequest{Frames: list}); n > maxBatch+2*pieceSize {
+			t.Errorf("%d frames have %d bytes", len(list), n)
+		}
+	}
+	if frames != 20*4 {
+		t.Errorf("%d frames come", frames)
+	}
 }
 
 // Goal: when the stream ends, so do all calls of it, and each end knows that nobody has ended them.
