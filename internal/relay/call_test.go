@@ -7,12 +7,17 @@ import (
 	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/channel"
@@ -51,19 +56,24 @@ type asked struct {
 	up   chan []byte // closed when the client sends nothing more
 	down chan []byte
 	over chan error // how the call has ended
+	// header and trailer are those of the answer, once it is over.
+	header, trailer metadata.MD
 }
 
 // Context implements grpc.ServerStream.
 func (a *asked) Context() context.Context { return a.ctx }
 
 // SetHeader implements grpc.ServerStream.
-func (a *asked) SetHeader(metadata.MD) error { return nil }
+func (a *asked) SetHeader(md metadata.MD) error {
+	a.header = metadata.Join(a.header, md)
+	return nil
+}
 
 // SendHeader implements grpc.ServerStream.
 func (a *asked) SendHeader(metadata.MD) error { return nil }
 
 // SetTrailer implements grpc.ServerStream.
-func (a *asked) SetTrailer(metadata.MD) {}
+func (a *asked) SetTrailer(md metadata.MD) { a.trailer = md }
 
 // Method implements grpc.ServerTransportStream.
 func (a *asked) Method() string { return "/s/m" }
@@ -126,14 +136,20 @@ func (r *Relay) ask(ctx context.Context) *asked {
 // carried runs f with a relay of a member that serves calls by a function, in virtual time.
 func carried(t *testing.T, serve func(*channel.Channel), f func(*testing.T, *Relay)) {
 	t.Helper()
+	accept := func(c *channel.Channel, _ *pb.RelayCall) func() {
+		go serve(c)
+		return nil
+	}
+	carriedTo(t, accept, f)
+}
+
+// carriedTo is carried with a member that sees more of a call.
+func carriedTo(t *testing.T, accept channel.Accept, f func(*testing.T, *Relay)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		up, down := make(chan []*pb.RelayFrame, 1), make(chan []*pb.RelayFrame, 1)
 		end := make(chan struct{})
-		member := channel.New(pipe{down, up, end}, 1<<20,
-			func(c *channel.Channel, _ *pb.RelayCall) func() {
-				go serve(c)
-				return nil
-			})
+		member := channel.New(pipe{down, up, end}, 1<<20, accept)
 		w := &way{Link: channel.New(pipe{up, down, end}, 1<<20, nil)}
 		for _, l := range []*channel.Link{w.Link, member} {
 			go func() { _ = l.Run(t.Context()) }() // it ends with the stream
@@ -269,6 +285,80 @@ func TestLargeAnswers(t *testing.T) {
 		}
 		if err := <-slow.over; err != nil {
 			t.Errorf("a call whose client reads ends with %v", err)
+		}
+	})
+}
+
+// Goal: a member knows of a call what it would of one of a connection, but for what is of the
+// connection; and a client gets all of the answer: header, messages, trailer, and details of errors.
+func TestWhole(t *testing.T) {
+	var calls chan *pb.RelayCall
+	details := &statuspb.Status{Code: int32(codes.NotFound), Message: "why", Details: []*anypb.Any{{
+		TypeUrl: "x", Value: []byte("y"),
+	}}}
+	encoded, err := proto.Marshal(details)
+	if err != nil {
+		t.Fatal(err)
+	}
+	field := func(name, value string) []*pb.RelayHeaderField {
+		return []*pb.RelayHeaderField{{Name: name, Value: []byte(value)}}
+	}
+	accept := func(c *channel.Channel, call *pb.RelayCall) func() {
+		calls <- call
+		go func() {
+			c.SendHeader(&pb.RelayHeader{Headers: field("h", "1")})
+			_ = c.Send(context.Background(), []byte("a")) // the test says if it does not come
+			c.End(&pb.RelayEnd{
+				Code: details.Code, Message: "why", Details: encoded, Trailers: field("t-bin", "\xff"),
+			})
+		}()
+		return nil
+	}
+	carriedTo(t, accept, func(t *testing.T, r *Relay) {
+		calls = make(chan *pb.RelayCall, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		a := r.ask(metadata.NewIncomingContext(ctx, metadata.MD{
+			"token": {"1", "2"}, "x-bin": {"\xff"}, ":authority": {"a"}, "content-type": {"c"},
+			"grpc-accept-encoding": {"e"},
+		}))
+		got := make(map[string]string)
+		call := <-calls
+		for _, h := range call.Headers {
+			got[h.Name] += string(h.Value)
+		}
+		if len(got) != 2 || got["token"] != "12" || got["x-bin"] != "\xff" ||
+			call.Method != "/s/m" || call.TimeoutMs != 60_000 || call.Certificate != nil {
+			t.Errorf("the member sees %v", call)
+		}
+		err := <-a.over
+		if b := <-a.down; string(b) != "a" || !proto.Equal(status.Convert(err).Proto(), details) {
+			t.Errorf("the answer is %q, %v", b, err)
+		}
+		if a.header.Get("h")[0] != "1" || a.trailer.Get("t-bin")[0] != "\xff" {
+			t.Errorf("header %v, trailer %v", a.header, a.trailer)
+		}
+	})
+}
+
+// Goal: a member learns at once that a client has given a call up.
+func TestGivenUp(t *testing.T) {
+	var given chan struct{}
+	accept := func(*channel.Channel, *pb.RelayCall) func() { return func() { close(given) } }
+	carriedTo(t, accept, func(t *testing.T, r *Relay) {
+		given = make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		a := r.ask(ctx)
+		synctest.Wait()
+		cancel()
+		if err := <-a.over; status.Code(err) != codes.Canceled {
+			t.Error(err)
+		}
+		synctest.Wait()
+		select {
+		case <-given:
+		default:
+			t.Error("the member is not told")
 		}
 	})
 }
