@@ -7,15 +7,21 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/channel"
 )
 
 // wire is the stream of a relay, in memory, as the member has it. A message holds up the next one
@@ -25,6 +31,8 @@ type wire struct {
 	ctx  context.Context
 	up   chan *pb.RelayRequest
 	down chan *pb.RelayResponse
+	stop chan struct{}    // closed when the member stops
+	got  []*pb.RelayFrame // of the last message that came
 }
 
 // Context implements grpc.ServerStream.
@@ -53,23 +61,28 @@ func (w *wire) Recv() (*pb.RelayRequest, error) {
 	}
 }
 
-// next returns the next frame of a channel, nil if the stream has ended.
+// next returns the next frame of a channel, nil if the stream has ended. It drops those of others.
 func (w *wire) next(channel uint64) *pb.RelayFrame {
-	for m := range w.down {
-		for _, f := range m.Frames {
+	for {
+		for len(w.got) > 0 {
+			f := w.got[0]
+			w.got = w.got[1:]
 			if f.Channel == channel {
 				return f
 			}
 		}
+		m, ok := <-w.down
+		if !ok {
+			return nil
+		}
+		w.got = m.Frames
 	}
-	return nil
 }
 
 // open opens a channel.
-func (w *wire) open(id uint64, method string) {
-	w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{{
-		Channel: id, Call: &pb.RelayCall{Method: method},
-	}}}
+func (w *wire) open(id uint64, call *pb.RelayCall) {
+	call.Method = "/s/m"
+	w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{{Channel: id, Call: call}}}
 }
 
 // relayedTo runs f with a relay of a member whose calls are served by a function, in virtual time.
@@ -96,7 +109,11 @@ func relayedTo(
 			o.AccessChanged = func() <-chan struct{} { return nil }
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		w := &wire{ctx: ctx, up: make(chan *pb.RelayRequest), down: make(chan *pb.RelayResponse)}
+		w := &wire{
+			ctx: ctx, up: make(chan *pb.RelayRequest), down: make(chan *pb.RelayResponse),
+			stop: make(chan struct{}),
+		}
+		o.Stop = w.stop
 		ended := make(chan error, 1)
 		go func() {
 			ended <- (&service{calls: calls, o: o}).Relay(w)
@@ -115,7 +132,7 @@ func TestStrangeError(t *testing.T) {
 	serve := func(grpc.ServerStream) error { return status.Error(codes.NotFound, "no key \xff") }
 	relayedTo(t, Options{}, serve, func(t *testing.T, w *wire) {
 		for id := range uint64(2) {
-			w.open(id+1, "/s/m")
+			w.open(id+1, &pb.RelayCall{})
 			e := w.next(id + 1).GetEnd()
 			if codes.Code(e.GetCode()) != codes.NotFound || !strings.HasPrefix(e.GetMessage(), "no key ") {
 				t.Fatalf("the call ends with %v", e)
@@ -147,7 +164,7 @@ func TestRoleTakenUnread(t *testing.T) {
 		return nil
 	}
 	relayedTo(t, o, serve, func(t *testing.T, w *wire) {
-		w.open(1, "/s/m")
+		w.open(1, &pb.RelayCall{})
 		w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{{}}} // the answer is not read
 		synctest.Wait()
 		may = errTaken
@@ -167,6 +184,127 @@ func TestRoleTakenUnread(t *testing.T) {
 		synctest.Wait()
 		if began != 1 {
 			t.Error("a relay that may not be one makes calls")
+		}
+	})
+}
+
+// Goal: the answer of a call is whole: its header, also without a message, its trailer, and the
+// details of its error.
+func TestAnswer(t *testing.T) {
+	failed, err := status.New(codes.NotFound, "why").WithDetails(&pb.RelayHeader{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func(s grpc.ServerStream) error {
+		s.SetTrailer(metadata.Pairs("t", "2"))
+		if err := s.SetHeader(metadata.Pairs("h", "1")); err != nil {
+			return err
+		}
+		return failed.Err()
+	}
+	relayedTo(t, Options{}, serve, func(t *testing.T, w *wire) {
+		w.open(1, &pb.RelayCall{})
+		if h := w.next(1).GetHeader().GetHeaders(); len(h) != 1 || h[0].Name+string(h[0].Value) != "h1" {
+			t.Errorf("the header is %v", h)
+		}
+		e := w.next(1).GetEnd()
+		details := new(statuspb.Status)
+		if err := proto.Unmarshal(e.GetDetails(), details); err != nil || len(details.Details) != 1 {
+			t.Errorf("the details are %v, %v", details, err)
+		}
+		if x := e.GetTrailers(); len(x) != 1 || x[0].Name+string(x[0].Value) != "t2" {
+			t.Errorf("the trailer is %v", x)
+		}
+	})
+}
+
+// Goal: a call ends when its time is over, and when its client gives it up.
+func TestCallsEnd(t *testing.T) {
+	ended := 0
+	serve := func(s grpc.ServerStream) error {
+		<-s.Context().Done()
+		ended++
+		return status.FromContextError(s.Context().Err()).Err()
+	}
+	relayedTo(t, Options{}, serve, func(t *testing.T, w *wire) {
+		w.open(1, &pb.RelayCall{TimeoutMs: 1000})
+		if e := w.next(1).GetEnd(); codes.Code(e.GetCode()) != codes.DeadlineExceeded {
+			t.Errorf("a call whose time is over ends with %v", e)
+		}
+		w.open(2, &pb.RelayCall{})
+		w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{{Channel: 2, End: &pb.RelayEnd{}}}}
+		synctest.Wait()
+		if ended != 2 {
+			t.Error("a call that is given up goes on")
+		}
+		w.open(3, &pb.RelayCall{Certificate: []byte("x")})
+		if e := w.next(3).GetEnd(); codes.Code(e.GetCode()) != codes.InvalidArgument {
+			t.Errorf("a call with a certificate that is none ends with %v", e)
+		}
+	})
+}
+
+// Goal: a member that stops answers the calls that have begun, begins no others, and then ends the
+// stream.
+func TestStop(t *testing.T) {
+	var answer chan struct{}
+	serve := func(grpc.ServerStream) error {
+		<-answer
+		return nil
+	}
+	relayedTo(t, Options{}, serve, func(t *testing.T, w *wire) {
+		answer = make(chan struct{})
+		w.open(1, &pb.RelayCall{})
+		synctest.Wait()
+		close(w.stop)
+		synctest.Wait()
+		w.open(2, &pb.RelayCall{})
+		if e := w.next(2).GetEnd(); codes.Code(e.GetCode()) != codes.Unavailable {
+			t.Errorf("a call of a member that stops ends with %v", e)
+		}
+		close(answer)
+		if e := w.next(1).GetEnd(); e == nil || e.Code != 0 {
+			t.Errorf("a call that had begun ends with %v", e)
+		}
+		if f := w.next(3); f != nil {
+			t.Errorf("the stream goes on: %v", f)
+		}
+	})
+}
+
+// Goal: large answers that nobody reads keep neither their memory nor the room of others. Method:
+// two of which only one has room, one that is given up, and small ones, which need none.
+func TestLargeUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link, room := channel.New(nil, 1<<20, nil), semaphore.NewWeighted(3<<19)
+		send := func(ctx context.Context, bytes int) chan error {
+			c, err := link.Open(&pb.RelayCall{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &stream{ctx: ctx, codec: encoding.GetCodecV2("proto"), channel: c, large: room}
+			sent := make(chan error, 1)
+			go func() { sent <- s.SendMsg(&pb.PutRequest{Value: make([]byte, bytes)}) }()
+			synctest.Wait()
+			return sent
+		}
+		began := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second, third := send(t.Context(), 1<<20), send(t.Context(), 1<<20), send(ctx, 1<<20)
+		cancel()
+		if err := <-third; status.Code(err) != codes.Canceled {
+			t.Errorf("an answer that is given up: %v", err)
+		}
+		if err := <-send(t.Context(), 1000); err != nil {
+			t.Errorf("a small answer: %v", err)
+		}
+		for i, sent := range []chan error{first, second} {
+			if err := <-sent; !errors.Is(err, errUnread) {
+				t.Errorf("an answer that nobody reads: %v", err)
+			}
+			if d := time.Since(began); d != time.Duration(i+1)*(patience+time.Second) {
+				t.Errorf("answer %d ends after %v", i, d)
+			}
 		}
 	})
 }
