@@ -197,7 +197,7 @@ func TestStopsAfterAnswers(t *testing.T) {
 }
 
 // Goal: a stream is not over when the relay stops, which tells the client to go elsewhere; also one
-// whose client has asked for nothing yet.
+// whose client asks for nothing until then, or at all.
 func TestStopsStreams(t *testing.T) {
 	echo := func(c *channel.Channel) {
 		for {
@@ -209,20 +209,21 @@ func TestStopsStreams(t *testing.T) {
 			_ = c.Send(context.Background(), b) // Recv says if it has ended
 		}
 	}
-	for _, asks := range []bool{true, false} {
-		carried(t, echo, func(t *testing.T, r *Relay) {
-			a := r.ask(t.Context())
-			if asks {
-				a.up <- []byte("q")
-				<-a.down
-			}
+	for name, ask := range map[string]func(*Relay, *asked){
+		"before": func(r *Relay, a *asked) { a.up <- []byte("q"); <-a.down; r.drain() },
+		"after": func(r *Relay, a *asked) {
 			r.drain()
 			synctest.Wait()
-			if !asks {
-				r.endAll()
-			}
+			a.up <- []byte("q")
+			<-a.down
+		},
+		"never": func(r *Relay, _ *asked) { r.drain(); synctest.Wait(); r.endAll() },
+	} {
+		carried(t, echo, func(t *testing.T, r *Relay) {
+			a := r.ask(t.Context())
+			ask(r, a)
 			if err := <-a.over; !errors.Is(err, errStopping) {
-				t.Errorf("a stream that asks (%v) ends with %v", asks, status.Convert(err))
+				t.Errorf("a stream that asks %s ends with %v", name, err)
 			}
 		})
 	}
@@ -290,12 +291,13 @@ func TestLargeAnswers(t *testing.T) {
 }
 
 // Goal: a member knows of a call what it would of one of a connection, but for what is of the
-// connection; and a client gets all of the answer: header, messages, trailer, and details of errors.
+// connection; and a client gets all of the answer: header, messages, trailer, details of errors.
 func TestWhole(t *testing.T) {
 	var calls chan *pb.RelayCall
-	details := &statuspb.Status{Code: int32(codes.NotFound), Message: "why", Details: []*anypb.Any{{
-		TypeUrl: "x", Value: []byte("y"),
-	}}}
+	details := &statuspb.Status{
+		Code: int32(codes.NotFound), Message: "why",
+		Details: []*anypb.Any{{TypeUrl: "x", Value: []byte("y")}},
+	}
 	encoded, err := proto.Marshal(details)
 	if err != nil {
 		t.Fatal(err)

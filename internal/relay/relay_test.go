@@ -338,6 +338,18 @@ func TestStrangeMethod(t *testing.T) {
 	}
 }
 
+// Goal: a request that is larger than a relay takes is refused, and does not wait for ever.
+func TestTooLargeRequest(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	put := &etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, 4<<20)}
+	_, err := etcdserverpb.NewKVClient(dial(t, r.endpoint)).Put(soon(t), put)
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a request of 4 MiB: %v", err)
+	}
+}
+
 // Goal: a relay leaves a member that has fallen silent while the relay is sending to it. Method:
 // requests of which more come than a member that takes nothing has room for.
 func TestSilentWhileSending(t *testing.T) {
