@@ -299,16 +299,19 @@ func TestFinish(t *testing.T) {
 	})
 }
 
-// Goal: no message of the stream is much larger than its bound, or the other end would not take it.
-// Method: as much waits as one has frames, in pieces and in calls.
+// Goal: no message of the stream is so large that it waits for others at a member, or is not taken.
+// Method: as much waits as one has frames, in pieces, in calls, and in how calls have ended.
 func TestBatches(t *testing.T) {
 	l := New(nil, 1<<20, nil)
+	long := strings.Repeat("a", pieceSize/2)
 	for range 20 {
-		c, err := l.Open(&pb.RelayCall{Address: strings.Repeat("a", pieceSize)})
+		c, err := l.Open(&pb.RelayCall{Address: long})
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.SendHeader(&pb.RelayHeader{Headers: []*pb.RelayHeaderField{{Name: long}}})
 		send(t, c, make([]byte, 3*pieceSize))
+		c.End(&pb.RelayEnd{Message: long})
 	}
 	frames := 0
 	for {
@@ -316,11 +319,11 @@ func TestBatches(t *testing.T) {
 		if frames += len(list); len(list) == 0 {
 			break
 		}
-		if n := proto.Size(&pb.RelayRequest{Frames: list}); n > maxBatch+2*pieceSize {
+		if n := proto.Size(&pb.RelayRequest{Frames: list}); n >= 64<<10 {
 			t.Errorf("%d frames have %d bytes", len(list), n)
 		}
 	}
-	if frames != 20*4 {
+	if frames != 20*6 {
 		t.Errorf("%d frames come", frames)
 	}
 }
@@ -442,11 +445,9 @@ func TestReadsNothing(t *testing.T) {
 	}
 	// What was sent does not count.
 	l := New(nil, 1<<20, refuse)
-	for range 2 * maxFree / maxFrames {
-		for range maxFrames {
-			if err := l.take([]*pb.RelayFrame{{}}); err != nil {
-				t.Fatal(err)
-			}
+	for range 2 * maxFree {
+		if err := l.take([]*pb.RelayFrame{{}}); err != nil {
+			t.Fatal(err)
 		}
 		l.next()
 	}

@@ -22,10 +22,10 @@ const (
 	pieceSize = 16 << 10
 	// shortMessage is up to which size a message passes pieces of others.
 	shortMessage = 4 << 10
-	// maxFrames and maxBatch bound the frames of one message of the stream, by number and, about,
-	// by bytes.
-	maxFrames = 1024
-	maxBatch  = 128 << 10
+	// maxBatch bounds the frames of one message of the stream, but for the last, by bytes. So it has
+	// less than 64 KiB: a member lets larger ones wait while others leave large answers unread, and
+	// renewals would wait with them.
+	maxBatch = 40 << 10
 	// maxChannels bounds the channels of a link that accepts them, and maxCall the bytes of a call.
 	maxChannels = 1 << 18
 	maxCall     = 128 << 10
@@ -303,12 +303,12 @@ func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 	size := 0
 	for _, from := range []*[]*pb.RelayFrame{&l.short, &l.long} {
 		n := 0
-		for ; n < len(*from) && len(out) < maxFrames && size < maxBatch; n++ {
+		for ; n < len(*from) && size < maxBatch; n++ {
 			f := (*from)[n]
 			(*from)[n] = nil
 			size += len(f.Piece) + cost
-			if f.Call != nil {
-				size += proto.Size(f.Call)
+			if f.Call != nil || f.Header != nil || f.End != nil {
+				size += proto.Size(f)
 			}
 			out = append(out, f)
 			if len(f.Piece) == 0 && !f.Whole {
