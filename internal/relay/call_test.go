@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -363,4 +364,20 @@ func TestGivenUp(t *testing.T) {
 			t.Error("the member is not told")
 		}
 	})
+}
+
+// Goal: the log says once why a member takes no calls, and again when it is something else, or has
+// been well in between.
+func TestFailuresInLog(t *testing.T) {
+	var b strings.Builder
+	m := newMembers(nil, slog.New(slog.NewTextHandler(&b, nil)), newMetrics())
+	for _, why := range []error{io.EOF, io.EOF, errSilent, io.EOF, io.EOF} {
+		m.failed(t.Context(), "a", why)
+	}
+	m.failed(t.Context(), "b", io.EOF)
+	m.set(&way{})
+	m.failed(t.Context(), "b", io.EOF)
+	if n := strings.Count(b.String(), "takes no calls"); n != 5 {
+		t.Errorf("%d lines: %s", n, b.String())
+	}
 }

@@ -65,7 +65,8 @@ type members struct {
 	mu      sync.Mutex // guards what follows
 	now     *way       // nil for none
 	changed chan struct{}
-	why     error // why there is none
+	why     error  // why there is none
+	told    string // the last failure in the log; there are several a second
 }
 
 func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
@@ -136,6 +137,9 @@ func (m *members) lose(w *way, why error) {
 
 func (m *members) setLocked(w *way) {
 	m.now = w
+	if w != nil {
+		m.told = ""
+	}
 	close(m.changed)
 	m.changed = make(chan struct{})
 	m.changes(w != nil)
@@ -181,9 +185,12 @@ func (m *members) failed(ctx context.Context, endpoint string, err error) {
 	if status.Code(err) == codes.PermissionDenied {
 		err = fmt.Errorf("%w; the relay needs a login that has the role relay", err)
 	}
-	m.log.Warn("a member takes no calls from this relay", "endpoint", endpoint, "error", err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if why := endpoint + ": " + err.Error(); why != m.told {
+		m.told = why
+		m.log.Warn("a member takes no calls from this relay", "endpoint", endpoint, "error", err)
+	}
 	if m.now == nil {
 		m.why = err
 	}
