@@ -50,14 +50,14 @@ func newPrincipalMetrics(n *node, most int) *principalMetrics {
 // Describe implements prometheus.Collector.
 func (m *principalMetrics) Describe(to chan<- *prometheus.Desc) { to <- m.use; to <- m.refusals }
 
-// Collect implements prometheus.Collector. While the core does not answer, what it counts is left
-// out.
+// Collect implements prometheus.Collector. It asks this member alone, since a scrape is wanted most
+// while there is no leader. While the core does not answer, what it counts is left out.
 func (m *principalMetrics) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), useWait)
 	defer cancel()
 	ranked := make(chan *access.Ranking, 1) // made by the core, also after the time is over
 	most := m.most
-	if m.node.Inspect(ctx, func(*lease.Lessor) {
+	if m.node.InspectHere(ctx, func(*lease.Lessor, uint64) {
 		r := access.NewRanking(most)
 		m.node.replica.Machine().Rank(r)
 		ranked <- r
