@@ -128,10 +128,11 @@ func (r *replay) begin(ctx context.Context) error {
 		r.tell(fmt.Sprintf("%s is damaged: %v; trying the one before it", f.Name, err))
 	}
 	return fmt.Errorf("%w: the oldest backup of the whole state is of revision %d, at %s%s",
-		errMissing, fulls[0].Revision, timeText(fulls[0].Time), tried)
+		errMissing, fulls[0].Revision, TimeText(fulls[0].Time), tried)
 }
 
-func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+// TimeText writes a time as [ParseTime] takes it, with all that is known of it.
+func TimeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 // load reads a backup of the whole state.
 func (r *replay) load(ctx context.Context, f backup.Full) error {
@@ -233,7 +234,7 @@ func (r *replay) there() bool { return r.to.Revision > 0 && r.Revision >= r.to.R
 func (r *replay) stuck(damage error) error {
 	return fmt.Errorf("%w; what came after revision %d (%s) cannot be restored with this log; "+
 		"--to-revision %d restores what was before, and a later moment needs a later backup of the "+
-		"whole state (leasehold backup list)", damage, r.Revision, timeText(r.Time), r.Revision)
+		"whole state (leasehold backup list)", damage, r.Revision, TimeText(r.Time), r.Revision)
 }
 
 // atEnd judges that the copied log does not go on.
@@ -249,13 +250,13 @@ func (r *replay) atEnd() error {
 	case r.to.Revision > 0 && goesOn, !r.to.Time.IsZero() && goesOn:
 		return fmt.Errorf("%w: the copied log has a gap after revision %d (%s), and the moment is in "+
 			"it; leasehold backup list shows what can be restored", errMissing, r.Revision,
-			timeText(r.Time))
+			TimeText(r.Time))
 	case r.to.Revision > 0:
 		return fmt.Errorf("%w: the newest revision is %d (%s)", errMissing, r.Revision,
-			timeText(r.Time))
+			TimeText(r.Time))
 	case goesOn:
 		r.tell(fmt.Sprintf("the copied log has a gap after revision %d (%s); what was copied after "+
-			"that cannot be used", r.Revision, timeText(r.Time)))
+			"that cannot be used", r.Revision, TimeText(r.Time)))
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func writeBackups(w io.Writer, list *rewind.List) error {
 	var rows [][]string
 	for _, f := range list.Fulls {
 		rows = append(rows, []string{
-			momentText(f.Time), fmt.Sprint(f.Revision), momentText(f.ToTime),
+			rewind.TimeText(f.Time), fmt.Sprint(f.Revision), rewind.TimeText(f.ToTime),
 			fmt.Sprint(f.ToRevision), sizeText(f.Bytes), f.Name,
 		})
 	}
@@ -104,9 +104,6 @@ func writeBackups(w io.Writer, list *rewind.List) error {
 	return err
 }
 
-// momentText writes a time as --to-time takes it.
-func momentText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-
 func writeBackupsJSON(w io.Writer, list *rewind.List) error {
 	type full struct {
 		Name       string `json:"name"`
@@ -119,7 +116,7 @@ func writeBackupsJSON(w io.Writer, list *rewind.List) error {
 	fulls := []full{}
 	for _, f := range list.Fulls {
 		fulls = append(fulls, full{
-			f.Name, f.Bytes, f.Revision, momentText(f.Time), f.ToRevision, momentText(f.ToTime),
+			f.Name, f.Bytes, f.Revision, rewind.TimeText(f.Time), f.ToRevision, rewind.TimeText(f.ToTime),
 		})
 	}
 	return json.NewEncoder(w).Encode(struct {
@@ -202,7 +199,7 @@ up to it. Times are those of the member that copied the log, as exact as --backu
 			return notRestored(from.to, err, f.cfg)
 		}
 		fmt.Fprintf(w, "%s, and %d entries of the log after it: revision %d, %s\n", done.Full,
-			done.Entries, done.Revision, momentText(done.Time))
+			done.Entries, done.Revision, rewind.TimeText(done.Time))
 		tellRestored(w, from.to, f.cfg)
 		return nil
 	})
