@@ -11,9 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
-
-	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/holder"
 )
@@ -81,30 +78,6 @@ type Config struct {
 	Now func() time.Time
 
 	shared *shared
-}
-
-// shared is what a client knows for all its connections.
-type shared struct {
-	pin  pin
-	who  logins
-	ways ways
-}
-
-// open opens the stream of a connection for the client: it says who that is, and which cluster it
-// wants.
-func (s *shared) open(
-	ctx context.Context, conn grpc.ClientConnInterface,
-	open func(context.Context) (pb.StreamService_OpenClient, error),
-) (pb.StreamService_OpenClient, error) {
-	ctx, token, err := s.who.context(ctx, conn)
-	if err != nil {
-		return nil, err
-	}
-	stream, err := open(s.pin.context(ctx))
-	if err != nil {
-		return nil, err
-	}
-	return &known{&pinned{StreamService_OpenClient: stream, pin: &s.pin}, &s.who, token}, nil
 }
 
 // Client is a client of one cluster. Its methods may be called from any goroutine.

@@ -90,7 +90,7 @@ type directConnection struct {
 
 // Open implements connection.
 func (d *directConnection) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
-	s, err := d.cfg.shared.open(ctx, d, d.open)
+	s, err := d.cfg.shared.openStream(ctx, d, d.open)
 	if errors.Is(err, direct.ErrNotSpoken) {
 		return d.openGRPC(ctx)
 	}
@@ -114,7 +114,7 @@ func (d *directConnection) openGRPC(ctx context.Context) (pb.StreamService_OpenC
 	return s, nil
 }
 
-func (d *directConnection) open(ctx context.Context) (pb.StreamService_OpenClient, error) {
+func (d *directConnection) open(ctx context.Context) (grpc.ClientStream, error) {
 	if d.proxied() {
 		return nil, direct.ErrNotSpoken // gRPC knows how to go there
 	}
@@ -136,7 +136,7 @@ func (d *directConnection) open(ctx context.Context) (pb.StreamService_OpenClien
 	default:
 		return nil, err
 	}
-	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, nil
+	return s, nil
 }
 
 // proxied reports whether the environment says that connections are made by a proxy.

@@ -63,8 +63,8 @@ type grpcConnection struct {
 
 // Open implements connection.
 func (c grpcConnection) Open(ctx context.Context) (pb.StreamService_OpenClient, error) {
-	return c.shared.open(ctx, c.ClientConn,
-		func(ctx context.Context) (pb.StreamService_OpenClient, error) {
+	return c.shared.openStream(ctx, c.ClientConn,
+		func(ctx context.Context) (grpc.ClientStream, error) {
 			return pb.NewStreamServiceClient(c.ClientConn).Open(ctx)
 		})
 }
@@ -84,58 +84,10 @@ func (c *Client) DialMember(
 	for _, e := range m.endpoints {
 		if e.text == at.Endpoint {
 			conn, err := newConn(e, &m.cfg, append(options,
-				grpc.WithChainUnaryInterceptor(m.cfg.call()),
-				grpc.WithChainStreamInterceptor(m.cfg.open()))...)
+				grpc.WithChainUnaryInterceptor(m.cfg.shared.call()),
+				grpc.WithChainStreamInterceptor(m.cfg.shared.stream()))...)
 			return conn, at, err
 		}
 	}
 	return nil, at, errors.New("client: the member is at none of the endpoints")
-}
-
-// call returns what gives a call the login.
-func (c *Config) call() grpc.UnaryClientInterceptor {
-	return func(
-		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
-		next grpc.UnaryInvoker, options ...grpc.CallOption,
-	) error {
-		if method == methodLogin {
-			return next(ctx, method, req, reply, conn, options...)
-		}
-		ctx, token, err := c.shared.who.context(ctx, conn)
-		if err != nil {
-			return err
-		}
-		err = next(c.shared.pin.context(ctx), method, req, reply, conn, options...)
-		return c.shared.who.judge(token, err)
-	}
-}
-
-// open is call for streams.
-func (c *Config) open() grpc.StreamClientInterceptor {
-	return func(
-		ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string,
-		next grpc.Streamer, options ...grpc.CallOption,
-	) (grpc.ClientStream, error) {
-		ctx, token, err := c.shared.who.context(ctx, conn)
-		if err != nil {
-			return nil, err
-		}
-		s, err := next(c.shared.pin.context(ctx), d, conn, method, options...)
-		if err != nil {
-			return nil, err
-		}
-		return &judgedStream{s, &c.shared.who, token}, nil
-	}
-}
-
-// judgedStream is a stream whose end says whether the login counts.
-type judgedStream struct {
-	grpc.ClientStream
-	who   *logins
-	token string
-}
-
-// RecvMsg implements grpc.ClientStream.
-func (s *judgedStream) RecvMsg(m any) error {
-	return s.who.judge(s.token, s.ClientStream.RecvMsg(m))
 }

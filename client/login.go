@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // checkLogin refuses a client that would be two at once.
@@ -121,27 +119,6 @@ func (l *logins) refused(token string, why error) error {
 		return &plainError{text: text, err: errors.Join(ErrNotLoggedIn, why)}
 	}
 	return fmt.Errorf("%w: the token is refused: %w", ErrNotLoggedIn, plain(why))
-}
-
-// known is a stream of a client that has told who it is.
-type known struct {
-	pb.StreamService_OpenClient
-	who   *logins
-	token string
-}
-
-// Recv implements pb.StreamService_OpenClient.
-func (k *known) Recv() (*pb.ServerMessage, error) {
-	m, err := k.StreamService_OpenClient.Recv()
-	return m, k.who.judge(k.token, err)
-}
-
-// judge is refused for an error that says so, and returns others as they are.
-func (l *logins) judge(token string, err error) error {
-	if err != nil && status.Code(err) == codes.Unauthenticated {
-		return l.refused(token, err)
-	}
-	return err
 }
 
 // textOf returns a text field of a message, "" if there is none.

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc/metadata"
-
-	pb "leasehold.dev/api/leasehold/v1"
 )
 
 // keyCluster is the header in which a member says which cluster it is of, and a client which
@@ -61,28 +59,6 @@ func (p *pin) check(md metadata.MD) *OtherClusterError {
 		return &OtherClusterError{Want: want, Got: got}
 	}
 	return nil
-}
-
-// pinned is a stream that yields nothing of another cluster.
-type pinned struct {
-	pb.StreamService_OpenClient
-	pin     *pin
-	checked bool // of the receiver alone
-}
-
-// Recv implements pb.StreamService_OpenClient.
-func (p *pinned) Recv() (*pb.ServerMessage, error) {
-	m, err := p.StreamService_OpenClient.Recv()
-	if p.checked {
-		return m, err
-	}
-	p.checked = true
-	md, _ := p.Header() // it is there, or the stream has failed
-	if other := p.pin.check(md); other != nil {
-		other.refused = err != nil
-		return nil, other
-	}
-	return m, err
 }
 
 // ClusterID returns the ID of the client's cluster, 0 while it is not known: the configured

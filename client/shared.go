@@ -1,0 +1,107 @@
+package client
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// shared is what a client knows for all its connections: who it is, of which cluster, and how to
+// speak to whom.
+type shared struct {
+	pin  pin
+	who  logins
+	ways ways
+}
+
+// openStream opens the stream of leasehold.v1 as open does.
+func (s *shared) openStream(
+	ctx context.Context, conn grpc.ClientConnInterface,
+	begin func(context.Context) (grpc.ClientStream, error),
+) (pb.StreamService_OpenClient, error) {
+	stream, err := s.open(ctx, conn, begin)
+	if err != nil {
+		return nil, err
+	}
+	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: stream}, nil
+}
+
+// open opens a stream of a connection: it says who the client is, and which cluster it wants.
+func (s *shared) open(
+	ctx context.Context, conn grpc.ClientConnInterface,
+	begin func(context.Context) (grpc.ClientStream, error),
+) (grpc.ClientStream, error) {
+	ctx, token, err := s.who.context(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := begin(s.pin.context(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &judged{ClientStream: stream, shared: s, token: token}, nil
+}
+
+// judged is a stream that yields nothing of another cluster, and whose end says whether the login
+// counts.
+type judged struct {
+	grpc.ClientStream
+	shared  *shared
+	token   string
+	checked bool // of the receiver alone
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (j *judged) RecvMsg(m any) error {
+	err := j.ClientStream.RecvMsg(m)
+	if !j.checked {
+		j.checked = true
+		md, _ := j.Header() // it is there, or the stream has failed
+		if other := j.shared.pin.check(md); other != nil {
+			other.refused = err != nil
+			return other
+		}
+	}
+	return j.shared.who.judge(j.token, err)
+}
+
+// stream returns what does that for streams of any service.
+func (s *shared) stream() grpc.StreamClientInterceptor {
+	return func(
+		ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+		next grpc.Streamer, options ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		return s.open(ctx, conn, func(ctx context.Context) (grpc.ClientStream, error) {
+			return next(ctx, d, conn, method, options...)
+		})
+	}
+}
+
+// call returns what does the same for calls.
+func (s *shared) call() grpc.UnaryClientInterceptor {
+	return func(
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		next grpc.UnaryInvoker, options ...grpc.CallOption,
+	) error {
+		if method == methodLogin {
+			return next(ctx, method, req, reply, conn, options...)
+		}
+		ctx, token, err := s.who.context(ctx, conn)
+		if err != nil {
+			return err
+		}
+		return s.who.judge(token, next(s.pin.context(ctx), method, req, reply, conn, options...))
+	}
+}
+
+// judge is refused for an error that says so, and returns others as they are.
+func (l *logins) judge(token string, err error) error {
+	if status.Code(err) == codes.Unauthenticated {
+		return l.refused(token, err)
+	}
+	return err
+}
