@@ -63,6 +63,10 @@ func TestAccessible(t *testing.T) {
 	})
 	m.grant(map[string]any{"ttl_ms": 600_000, "name": strings.Repeat("w", 900)})
 	m.put("lock/"+hex(t, id), "", map[string]any{"lease": id})
+	m.put("q/item/000000000001-00-abcdefghij", "payload", nil)
+	m.put("q/claim/000000000001-00-abcdefghij", "worker <b>", map[string]any{"lease": id})
+	m.put("p/ids", `{"ids":["10.0.0.0/28"],"quarantine_ns":60000000000}`, nil)
+	m.node("n", "b", "", false)
 	p := open(t, m.url+"/ui/")
 	p.shows("healthy")
 	for _, dark := range []string{"light", "dark"} {
@@ -76,7 +80,8 @@ func TestAccessible(t *testing.T) {
 			for at, sign := range map[string]string{
 				"overview": "Members", "leases": hex(t, id), "events": "granted", "queues": "lock",
 				"keys": "svc/", "access": "Log in by password", "lease/" + hex(t, id): "at expiry",
-				"keys/c3ZjL2E/key": "mod revision",
+				"keys/c3ZjL2E/key": "mod revision", "groups/queue/cQ": "worker <b>",
+				"groups/nodes/bg": "down", "groups/pool/cA": "kept back",
 			} {
 				p.run(chromedp.Evaluate(`location.hash = "#/`+at+`"`, nil))
 				p.shows(sign)

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -71,10 +72,35 @@ func TestHostileNames(t *testing.T) {
 	p.click("th a", names[0])
 	p.shows("holds")
 	clean()
+	hostileGroups(m, names)
+	for i, kind := range []string{"members", "queue", "pool", "nodes"} {
+		p.group(kind, names[i])
+		p.until("its value", "[...document.querySelectorAll('main td, main dd')].some((e) => "+
+			"e.textContent.includes("+quote(names[i])+"))")
+		clean()
+	}
 	p.view("Keys")
 	p.click("ul.keys a", names[2])
 	p.value(names[2])
 	p.click("label", "JSON")
 	p.shows("This value is no JSON")
 	clean()
+}
+
+// hostileGroups makes a group of each kind whose name and values are each of the names.
+func hostileGroups(m *member, names []string) {
+	m.Helper()
+	for i, n := range names {
+		id := m.grant(map[string]any{"ttl_ms": 600_000, "owner": n})
+		m.put(fmt.Sprintf("%s/member <b>%d", n, i), n, map[string]any{"lease": id})
+		m.put(n+"/item/000000000001-00-abcdefghij", n, nil)
+		m.put(n+"/claim/000000000001-00-abcdefghij", n, map[string]any{"lease": id})
+		ids, err := json.Marshal(map[string]any{"ids": []string{n}})
+		if err != nil {
+			m.Fatal(err)
+		}
+		m.put(n+"/ids", string(ids), nil)
+		m.put(n+"/was/<b>", n, nil)
+		m.put(n+"/known/<b>", n, nil)
+	}
 }

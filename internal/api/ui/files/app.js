@@ -12,6 +12,7 @@ import { LeasesView } from "./view_leases.js";
 import { LeaseView } from "./view_lease.js";
 import { EventsView } from "./view_events.js";
 import { QueuesView } from "./view_queues.js";
+import { GroupsView } from "./view_groups.js";
 import { KeysView } from "./view_keys.js";
 import { AccessView } from "./view_access.js";
 
@@ -20,6 +21,7 @@ const tabs = [
   ["leases", "Leases", LeasesView],
   ["events", "Events", EventsView],
   ["queues", "Locks and elections", QueuesView],
+  ["groups", "Members, queues, pools, nodes", GroupsView],
   ["keys", "Keys", KeysView],
   ["access", "Access", AccessView],
 ];

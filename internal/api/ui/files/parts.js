@@ -67,6 +67,16 @@ export function Remaining({ lease, live }) {
     html` <span class="faint">asked ${span(age)} ago</span>`}`;
 }
 
+// Left is Remaining of a lease by its ID.
+export const Left = ({ lease, live }) => (live.leases.has(lease)
+  ? html`<${Remaining} lease=${live.leases.get(lease)} live=${live} />` : "not known");
+
+// Holder names who has a lease, as far as the page knows it.
+export function Holder({ lease, live }) {
+  const l = live.leases.get(lease);
+  return html`<${LeaseLink} id=${lease} /> ${l && html`<${Name} text=${l.owner || l.name} />`}`;
+}
+
 // State shows a state by a word and a mark.
 export const State = ({ state }) => html`<span class=${"state " + state}>${state}</span>`;
 
@@ -111,3 +121,10 @@ export function Rows({ label, head, count, row, seen, widths }) {
 export const Facts = ({ list }) => html`<dl class="facts">
   ${list.filter((x) => x).map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}
 </dl>`;
+
+// Table shows rows under a title. The first cell of a row names it.
+export const Table = ({ title, head, rows }) => html`<div class="wide" tabindex="0" role="region"
+  aria-label=${title}><table><caption>${title}</caption>
+  <thead><tr>${head.map((h) => html`<th scope="col">${h}</th>`)}</tr></thead>
+  <tbody>${rows.map(([first, ...cells]) => html`<tr><th scope="row">${first}</th>
+    ${cells.map((c) => html`<td>${c}</td>`)}</tr>`)}</tbody></table></div>`;

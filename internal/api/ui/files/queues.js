@@ -14,7 +14,7 @@ const reader = "r";
 
 // place returns the prefix of the queue in which a key is a ticket; null if it is none. Such a key
 // ends with the ID of its lease, and maybe a dot and a number.
-function place(key, lease) {
+export function place(key, lease) {
   const m = /^([^]*?)([0-9a-f]+)(?:\.[0-9]+)?$/.exec(key);
   if (!m || !lease || lease === "0") return null;
   const id = hexID(lease).replace(/^0+/, "");

@@ -1,41 +1,11 @@
 // Locks and elections: who holds what, and who waits.
 
 import { html, useRef, useState } from "./vendor/htm-preact.js";
-import { call } from "./api.js";
 import { now } from "./live.js";
-import {
-  LeaseLink, Name, Remaining, Trouble, useChanges, useEvery, usePolling,
-} from "./parts.js";
+import { Holder, Left, Name, Trouble, useChanges, useEvery, usePolling } from "./parts.js";
 import { parts, queuesOf } from "./queues.js";
-import { fromAddress, inAddress, number, prefixEnd, span, toBase64, utf8 } from "./text.js";
-
-const pageSize = 2000;
-
-// maxKeys bounds what one look goes through. A prefix leads to the rest.
-const maxKeys = 20_000;
-
-// read returns the keys with a prefix, and whether there are more.
-async function read(prefix, keysOnly, signal) {
-  const end = toBase64(prefixEnd(prefix));
-  const out = [];
-  let key = prefix.length ? prefix : new Uint8Array([0]);
-  for (;;) {
-    const r = await call("v1/store/range", {
-      key: toBase64(key), range_end: end, limit: pageSize, keys_only: keysOnly,
-    }, signal);
-    const kvs = r.kvs || [];
-    out.push(...kvs);
-    if (!r.more || kvs.length === 0 || out.length >= maxKeys) return { kvs: out, more: r.more };
-    const last = atob(kvs[kvs.length - 1].key) + "\0";
-    key = Uint8Array.from(last, (c) => c.charCodeAt(0));
-  }
-}
-
-// Holder names who has a lease, as far as the page knows it.
-function Holder({ lease, live }) {
-  const l = live.leases.get(lease);
-  return html`<${LeaseLink} id=${lease} /> ${l && html`<${Name} text=${l.owner || l.name} />`}`;
-}
+import { read } from "./read.js";
+import { fromAddress, inAddress, number, span, utf8 } from "./text.js";
 
 export function QueuesView({ live, rest }) {
   useChanges(live);
@@ -103,10 +73,7 @@ function Queue({ queue: q, live }) {
       for (const prefix of [q.prefix, q.name + "~"]) {
         for (const kv of (await read(utf8(prefix), false, signal)).kvs) got.set(kv.key, kv);
       }
-      const asked = now();
-      const ids = [...new Set(q.tickets.concat(q.candidates).map((t) => t.lease))].slice(0, 1000);
-      const r = await call("v1/leases/list", { ids }, signal);
-      for (const l of r.leases || []) live.learn(l, asked);
+      await live.ask(q.tickets.concat(q.candidates).map((t) => t.lease), signal);
       set({ values: got });
     } catch (why) {
       if (!signal.aborted) set((s) => ({ ...s, err: why }));
@@ -123,8 +90,7 @@ function Queue({ queue: q, live }) {
       <tbody>${parts(q, values).slice(0, 1000).map((t, i) => html`<tr key=${t.kv.key}>
         <td>${i + 1}</td><td>${t.role}${t.priority ? ", priority " + t.priority : ""}</td>
         <td><${Holder} lease=${t.lease} live=${live} /></td><td>${token(t.lease)}</td>
-        <td>${live.leases.has(t.lease)
-          ? html`<${Remaining} lease=${live.leases.get(t.lease)} live=${live} />` : "not known"}</td>
+        <td><${Left} lease=${t.lease} live=${live} /></td>
         <td>${t.kv.create_revision}</td><td><${Name} text=${t.value.slice(0, 200)} /></td>
       </tr>`)}</tbody></table></div>`;
 }
