@@ -52,6 +52,15 @@ func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 	}
 }
 
+// sure reports whether the asker is known to hold all leases of a batch.
+func (s *leases) sure(ctx context.Context, known *renewable, b *batch) (bool, error) {
+	a := s.asker(ctx)
+	if err := a.known(); err != nil || a.all() {
+		return true, err
+	}
+	return len(known.unknown(a, b.asks.IDs, b.asks.Tokens)) == 0, nil
+}
+
 // denied returns the places of those leases that the asker may not renew. Of the others it asks
 // the core in one piece, without the leader if it can: what a request says with a token holds as
 // long as the token does. The leader has the last word in any case, and knows tokens only.

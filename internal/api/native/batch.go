@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
@@ -15,12 +16,16 @@ import (
 type batch struct {
 	asks    replica.Renewals
 	header  *pb.Header
-	columns bool          // asked in columns, and so to be answered
-	done    chan struct{} // closed when all outcomes are known
+	columns bool // asked in columns, and so to be answered
+	// tell is called once, when all outcomes are known or the batch is cut, unless somebody waits
+	// by then. It may be nil if somebody does.
+	tell func()
 
-	mu   sync.Mutex // guards what follows
-	open int        // leases without an outcome
-	over bool       // no response will follow
+	mu   sync.Mutex    // guards what follows
+	late *time.Timer   // after which somebody waits; may be nil
+	done chan struct{} // closed when all outcomes are known, or the batch is cut; nil: nobody waits
+	open int           // leases without an outcome
+	over bool          // no response will follow
 	// together says that the leases with a TTL in asks are renewed, and told that this was
 	// in a response.
 	together, told bool
@@ -45,7 +50,7 @@ func newBatch(r *pb.RenewRequest, h *pb.Header) *batch {
 	n := len(r.Ids) + len(r.Leases)
 	b := &batch{
 		asks:   replica.Renewals{IDs: make([]lease.ID, n), TTLs: make([]lease.TTL, n)},
-		header: h, columns: len(r.Ids) > 0, done: make(chan struct{}), open: n,
+		header: h, columns: len(r.Ids) > 0, open: n,
 	}
 	b.asks.Owner = b
 	if len(r.Tokens)+len(r.Leases) > 0 {
@@ -111,7 +116,54 @@ func (b *batch) RenewedOne(place int, ttl lease.TTL, err error) {
 // settle notes that outcomes are known.
 func (b *batch) settle(n int) {
 	if b.open -= n; b.open == 0 {
+		b.finish()
+	}
+}
+
+// finish lets the answer be made: by what waits, or else by the owner.
+func (b *batch) finish() {
+	if b.late != nil {
+		b.late.Stop()
+	}
+	if b.done != nil {
 		close(b.done)
+	} else {
+		b.tell()
+	}
+}
+
+// wait returns a channel that is closed when there is nothing to wait for, nil if the owner was
+// told so already.
+func (b *batch) wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open > 0 && !b.over {
+		b.done = make(chan struct{})
+	}
+	return b.done
+}
+
+// waitAfter calls f after d if there is something to wait for then.
+func (b *batch) waitAfter(d time.Duration, f func(done <-chan struct{})) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open == 0 || b.over {
+		return
+	}
+	b.late = time.AfterFunc(d, func() {
+		if done := b.wait(); done != nil {
+			f(done)
+		}
+	})
+}
+
+// cut ends the waiting: what is not known yet will not be.
+func (b *batch) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open > 0 && !b.over {
+		b.over = true
+		b.finish()
 	}
 }
 

@@ -1,6 +1,9 @@
 package native
 
 import (
+	"bytes"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,6 +155,126 @@ func TestColumnsCancelled(t *testing.T) {
 	})
 }
 
+// requestGoroutines returns how many requests of streams have a goroutine.
+func requestGoroutines() int {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	return bytes.Count(stacks, []byte("native.(*stream).run.func1("))
+}
+
+// TestRenewalsTakeNoGoroutine: renewals over a stream have no goroutine while their outcomes may
+// come soon; after partly they have, unless they were answered. One that has to look up a name has
+// one at once.
+func TestRenewalsTakeNoGoroutine(t *testing.T) {
+	onStream(t, func(b *bench) {
+		list := make([]*pb.Request, 100)
+		for i := range list {
+			list[i] = &pb.Request{Id: uint64(i + 1), Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+				Leases: []*pb.LeaseRef{{Id: 1, Token: 1}},
+			}}}
+		}
+		b.send(list...)
+		if n := requestGoroutines(); n > 0 {
+			t.Errorf("%d goroutines for %d renewals", n, len(list))
+		}
+		for _, asks := range b.node.renewals[10:] {
+			keep(asks, 0)
+		}
+		if n := len(b.got()); n != 90 {
+			t.Errorf("%d of 90 were answered", n)
+		}
+		b.pass(partly)
+		if n := requestGoroutines(); n != 10 {
+			t.Errorf("%d goroutines for 10 renewals that take long", n)
+		}
+		for _, asks := range b.node.renewals[:10] {
+			keep(asks, 0)
+		}
+		if n := len(b.got()); n != 10 {
+			t.Errorf("%d of 10 were answered", n)
+		}
+		b.node.renewals = nil
+		b.send(&pb.Request{Id: 101, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+			Leases: []*pb.LeaseRef{{Name: "n", Token: 1}},
+		}}})
+		if n := requestGoroutines(); n != 1 || len(b.node.renewals) != 0 {
+			t.Errorf("%d goroutines wait for the lease of a name, %d renewals", n, len(b.node.renewals))
+		}
+	})
+}
+
+// TestHastyRenewal: a renewal whose time is over before others take long is answered within its
+// time; what was not known then is said to be unknown, though nobody leads.
+func TestHastyRenewal(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.send(&pb.Request{Id: 1, TimeoutMs: 10, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+			Leases: []*pb.LeaseRef{{Id: 11}, {Id: 12}},
+		}}})
+		b.node.renewals[0].Owner.(RenewedAll).RenewedOne(1, 0, lease.ErrNotFound)
+		b.pass(10 * time.Millisecond)
+		var results []*pb.RenewResult
+		list := b.got()
+		for _, r := range list {
+			results = append(results, r.GetRenew().GetResults()...)
+		}
+		if len(results) != 2 || !proto.Equal(results[0], notFound(12)) ||
+			!proto.Equal(results[1], unknown(11)) || list[len(list)-1].More {
+			t.Errorf("in time: %v", list)
+		}
+	})
+}
+
+// TestLostLeaseIsExplained: a stream says why a lease is gone also when that has to be looked up,
+// and tells others of the same message meanwhile.
+func TestLostLeaseIsExplained(t *testing.T) {
+	onStream(t, func(b *bench) {
+		renew := func(id uint64) *pb.Request {
+			return &pb.Request{Id: id, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+				Leases: []*pb.LeaseRef{{Id: int64(id), Token: 7}},
+			}}}
+		}
+		b.send(renew(1), renew(2))
+		b.node.renewals[0].Owner.(RenewedAll).RenewedOne(0, 0, lease.ErrNotFound)
+		keep(b.node.renewals[1], 0)
+		if r := b.only(); r.Id != 2 || len(r.GetRenew().GetResults()) != 1 {
+			t.Errorf("of the other lease: %v", r)
+		}
+		b.pass(partly) // this member cannot learn more
+		b.wantRenewed(false, &pb.RenewResponse{Results: []*pb.RenewResult{notFound(1)}})
+	})
+}
+
+// TestBatchEndsOnce: whatever comes at one time, the last outcome, the end of the wait for it, or
+// that nobody waits any more, a batch ends once.
+func TestBatchEndsOnce(t *testing.T) {
+	for i := range 500 {
+		b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
+		ends := make(chan string, 10)
+		b.tell = func() { ends <- "told" }
+		var all sync.WaitGroup
+		all.Go(func() {
+			b.waitAfter(time.Duration(i%10)*time.Microsecond, func(done <-chan struct{}) {
+				<-done
+				ends <- "waited"
+			})
+		})
+		all.Go(func() { b.RenewedOne(1, 5000, nil) })
+		if i%2 == 0 {
+			all.Go(b.cut)
+		}
+		b.RenewedOne(0, 5000, nil)
+		all.Wait()
+		<-ends
+		b.cut()
+		if len(ends) > 0 {
+			t.Fatalf("round %d: it ended again: %s", i, <-ends)
+		}
+		if got := b.end().GetResults(); len(got) != 2 {
+			t.Fatalf("round %d: %v", i, got)
+		}
+	}
+}
+
 // BenchmarkRenew answers renewals of 5,000 leases with a core that renews at once; an
 // operation is the renewal of one lease, from the request as it was decoded to the
 // response before it is encoded.
@@ -185,6 +308,7 @@ func BenchmarkRenew(b *testing.B) {
 // The last outcomes are left to the last response, which would have nothing to tell otherwise.
 func TestRestIsToldLast(t *testing.T) {
 	b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
+	b.wait()
 	if got := b.take(); got != nil {
 		t.Errorf("before any outcome: %v", got)
 	}

@@ -96,6 +96,7 @@ func TestRenewEnds(t *testing.T) {
 		t.Errorf("stopped: %v, %v", resp, err)
 	}
 	b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
+	b.wait()
 	b.RenewedOne(1, 0, replica.ErrNoLeader)
 	b.RenewedOne(0, 0, lease.ErrNotFound)
 	<-b.done

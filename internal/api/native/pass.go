@@ -131,6 +131,10 @@ func (t *stream) takeRenewals(
 		if q == nil || q.err != nil {
 			continue
 		}
+		if q.renewals != nil && t.goOn(q) {
+			from[i] = nil
+			continue
+		}
 		if m, ok := q.response.(*pb.RenewResponse); !ok || !stay.passes(q.id, m) {
 			continue
 		}

@@ -112,8 +112,10 @@ func TestUrgentOnesPassLargeAnswers(t *testing.T) {
 	x.Invalidated(drop(4, "a"))
 	s.grpc = &afterFirst{p, func() {
 		x.Invalidated(drop(5, strings.Repeat("b", maxUrgent)))
-		renewed := &request{stream: s, id: 2, response: &pb.RenewResponse{}}
-		renewed.over(nil)
+		asks := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}}}, nil)
+		renewed := &request{stream: s, id: 2, renewals: asks}
+		asks.tell = func() { renewed.over(nil) }
+		asks.RenewedOne(0, 900, nil)
 	}}
 	large := &pb.RangeResponse{Kvs: []*pb.KeyValue{{Value: make([]byte, maxMessage)}}}
 	read := func() *request { return &request{stream: s, id: 1, response: large, more: true} }

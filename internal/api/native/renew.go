@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/lease"
 )
@@ -54,9 +56,17 @@ func (s *leases) renew(
 		return nil, err
 	}
 	b.deny(denied, r)
+	done := b.wait()
 	if err := s.node.RenewAll(&b.asks); err != nil {
 		return nil, err
 	}
+	return s.gather(ctx, b, done, part), nil
+}
+
+// gather waits for a batch, until its context ends or the member stops.
+func (s *leases) gather(
+	ctx context.Context, b *batch, done <-chan struct{}, part func(*pb.RenewResponse),
+) *pb.RenewResponse {
 	var soon <-chan time.Time
 	if part != nil {
 		ticker := time.NewTicker(partly)
@@ -66,19 +76,84 @@ func (s *leases) renew(
 	for {
 		select {
 		case <-soon:
-			if known := b.take(); known != nil {
-				s.explain(ctx, b.lost)
-				part(known)
-			}
+			s.tellPart(ctx, b, part)
 			continue
-		case <-b.done:
+		case <-done:
 		case <-ctx.Done():
 		case <-s.o.Stop:
 		}
 		resp := b.end()
 		s.explain(ctx, b.lost)
-		return resp, nil
+		return resp
 	}
+}
+
+// tellPart tells what is known of a batch and was not told, unless that is nothing or all.
+func (s *leases) tellPart(ctx context.Context, b *batch, part func(*pb.RenewResponse)) {
+	if known := b.take(); known != nil {
+		s.explain(ctx, b.lost)
+		part(known)
+	}
+}
+
+// renew renews leases over a stream. While outcomes come soon, as nearly all do, that takes no
+// goroutine, no deadline and no second look at who asks: what a member spends on idle clients is
+// this.
+func (t *stream) renew(q *request, r *pb.RenewRequest) error {
+	if err := checkRenew(r); err != nil {
+		return err
+	}
+	b := newBatch(r, t.headerNow()) // as of before, see leases.renew
+	if b.open == 0 || slices.ContainsFunc(r.Leases, hasName) {
+		return t.renewSlowly(q, r)
+	}
+	sure, err := t.sure(t.ctx, t.rights.renewable, b)
+	switch {
+	case err != nil:
+		return err
+	case !sure:
+		return t.renewSlowly(q, r)
+	}
+	t.mu.Lock()
+	q.renewals, q.writes = b, true
+	t.mu.Unlock()
+	b.tell = func() { q.over(nil) }
+	if err := t.node.RenewAll(&b.asks); err != nil {
+		return err
+	}
+	b.waitAfter(min(partly, time.Until(q.until)-q.haste), func(done <-chan struct{}) {
+		t.run(q, func(ctx context.Context) (proto.Message, error) {
+			ctx, cancel := patient(ctx)
+			defer cancel()
+			t.tellPart(ctx, b, q.part)
+			return t.gather(ctx, b, done, q.part), nil
+		}, true)
+	})
+	return nil
+}
+
+// renewSlowly is renew on a goroutine.
+func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
+	t.run(q, func(ctx context.Context) (proto.Message, error) {
+		return t.leases.renew(ctx, r, t.rights.renewable, q.part)
+	}, true)
+	return nil
+}
+
+// renewed makes the answer of a renewal whose outcomes are known. It reports whether the answer
+// comes later: why leases are gone may have to be looked up.
+func (t *stream) renewed(q *request) (later bool) {
+	resp := q.renewals.end()
+	lost := q.renewals.lost
+	if len(lost) == 0 || !t.isOpen(q.id) {
+		q.response = resp
+		return false
+	}
+	t.run(q, func(ctx context.Context) (proto.Message, error) {
+		t.explain(ctx, lost)
+		return resp, nil
+	}, true)
+	return true
 }
 
 // identified returns references by ID to leases, some of which are named by their names: which
@@ -86,8 +161,7 @@ func (s *leases) renew(
 // a lease keeps its name until its end, and the renewal is by that lease's ID.
 // The ID is 0, of no lease, if no lease has the name, or another than that of the ID.
 func (s *leases) identified(ctx context.Context, refs []*pb.LeaseRef) ([]*pb.LeaseRef, error) {
-	named := func(r *pb.LeaseRef) bool { return r.Name != "" }
-	if !slices.ContainsFunc(refs, named) {
+	if !slices.ContainsFunc(refs, hasName) {
 		return refs, nil
 	}
 	out := make([]*pb.LeaseRef, len(refs))
@@ -108,6 +182,8 @@ func (s *leases) identified(ctx context.Context, refs []*pb.LeaseRef) ([]*pb.Lea
 	}
 	return out, nil
 }
+
+func hasName(r *pb.LeaseRef) bool { return r.Name != "" }
 
 // patient returns a context that ends when the call must be answered.
 func patient(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -27,9 +27,11 @@ type request struct {
 	feed   feed               // what serves it, if it has responses until it is cancelled
 	cancel context.CancelFunc // of the goroutine, if it has one
 	given  bool               // it was given up, so another answers it
-	counts bool               // as one of the stream's requests for events
-	long   bool               // its answer may be long: see calls.pages
-	share  *api.Share         // of which it has one, until it is answered; may be nil
+	// renewals are of a renewal that has no goroutine, or had none at first.
+	renewals *batch
+	counts   bool       // as one of the stream's requests for events
+	long     bool       // its answer may be long: see calls.pages
+	share    *api.Share // of which it has one, until it is answered; may be nil
 
 	// The outcome: either of the job, or the response itself.
 	result   fsm.Result
@@ -191,6 +193,8 @@ func (t *stream) entrust(q *request, r *pb.Request, n number) error {
 		return err
 	case *pb.Request_Events:
 		return t.follow(q, x.Events)
+	case *pb.Request_Renew:
+		return t.renew(q, x.Renew)
 	case *pb.Request_Cache:
 		t.serves(q, t.caches)
 		needs, err := t.cacheNeeds(t.ctx, x.Cache)
@@ -212,7 +216,7 @@ func (t *stream) spawn(q *request, r *pb.Request, n number) error {
 		t.run(q, call, false)
 		return nil
 	}
-	call := t.writeCall(q, r, n)
+	call := t.writeCall(r, n)
 	if call == nil {
 		return invalid("request %d says nothing to do", q.id)
 	}
@@ -257,6 +261,9 @@ func (t *stream) guarded(ctx context.Context, call rest) (_ proto.Message, err e
 
 // goOn runs what is left of a request's job, and reports whether there is anything.
 func (t *stream) goOn(q *request) bool {
+	if q.renewals != nil && q.response == nil && q.err == nil {
+		return t.renewed(q)
+	}
 	if q.job.rest == nil {
 		return false
 	}

@@ -269,6 +269,7 @@ func (t *stream) cancel(id uint64) {
 	var f feed
 	var stop context.CancelFunc
 	var given *request
+	var renewals *batch
 	switch q := t.open[id]; {
 	case q == nil || q.given:
 	case q.feed != nil:
@@ -278,6 +279,8 @@ func (t *stream) cancel(id uint64) {
 	case q.cancel != nil && q.wait == nil:
 		stop = q.cancel
 		t.followsLocked(q, false)
+	case q.renewals != nil:
+		renewals = q.renewals
 	default: // also one that may be about to wait, as what it was to do first is done
 		given = q.givenLocked()
 	}
@@ -287,6 +290,8 @@ func (t *stream) cancel(id uint64) {
 		f.end(id)
 	case stop != nil:
 		stop()
+	case renewals != nil:
+		renewals.cut()
 	case given != nil:
 		given.over(context.Canceled)
 	}

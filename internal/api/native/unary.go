@@ -27,12 +27,8 @@ func (t *stream) readCall(q *request, r *pb.Request) rest {
 
 // writeCall returns what does a request that may change something, as the call by itself does,
 // but once if it has a number; nil for other requests.
-func (t *stream) writeCall(q *request, r *pb.Request, n number) rest {
+func (t *stream) writeCall(r *pb.Request, n number) rest {
 	switch x := r.Body.(type) {
-	case *pb.Request_Renew:
-		return func(ctx context.Context) (proto.Message, error) {
-			return t.leases.renew(ctx, x.Renew, t.rights.renewable, q.part)
-		}
 	case *pb.Request_Revoke:
 		return callOnce(t.revokeOnce, x.Revoke, n)
 	case *pb.Request_ChangeTtl:
