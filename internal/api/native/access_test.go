@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/native/nativetest"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
@@ -81,10 +82,6 @@ func as(ctx context.Context, user string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "user", user)
 }
 
-// The principals of the matrix: nobody has not logged in, and none has no role. The owner may do
-// what the writer may, and the leases are its own. The other is another tenant.
-var principals = []string{"", "none", "reader", "writer", "owner", "other", "bound", "root"}
-
 // guarded returns a node with access control, whose keys and names are below "a/" for all but the
 // other. The owner has lease 1, without a name, and 2 of the name "a/2", which holds "a/"; and
 // lease 3 belongs to nobody. Their tokens are their IDs.
@@ -95,26 +92,8 @@ func guarded(t testing.TB) *fakeNode {
 	n.mustDo(t, "", &fsm.UserGrantRole{User: "root", Role: "root"})
 	n.mustDo(t, "", &fsm.Put{Key: "a/k", Value: []byte("v")})
 	n.mustDo(t, "", &fsm.AuthEnable{})
-	kinds := map[string][2]access.Kind{
-		"reader": {access.Read, access.See}, "writer": {access.ReadWrite, access.Hold},
-		"owner": {access.ReadWrite, access.Hold}, "other": {access.ReadWrite, access.Manage},
-	}
-	for _, user := range principals[1 : len(principals)-1] {
-		n.mustDo(t, "root", &fsm.UserAdd{Name: user, NoPassword: true})
-		kind, ok := kinds[user]
-		if !ok {
-			continue
-		}
-		n.mustDo(t, "root", &fsm.RoleAdd{Name: user})
-		n.mustDo(t, "root", &fsm.UserGrantRole{User: user, Role: user})
-		key, end := "a/", "a0"
-		if user == "other" {
-			key, end = "b/", "b0"
-		}
-		for _, k := range kind {
-			p := access.Permission{Kind: k, Key: key, End: end}
-			n.mustDo(t, "root", &fsm.RoleGrant{Role: user, Permission: p})
-		}
+	for _, c := range nativetest.Users() {
+		n.mustDo(t, "root", c)
 	}
 	for _, g := range []fsm.Grant{
 		{Terms: lease.Terms{ID: 1, Principal: "owner"}},
@@ -137,17 +116,4 @@ func (n *fakeNode) mustDo(t testing.TB, user string, c fsm.Command) {
 	if res, err := n.Propose(ctx, c); err != nil || res.Err != nil {
 		t.Fatalf("%T by %q: %v, %v", c, user, err, res.Err)
 	}
-}
-
-// mayBy says which principals may do what needs something, as the declarations mean it.
-var mayBy = map[string][]string{
-	"NEEDS_NOTHING":           principals,
-	"NEEDS_LOGIN":             principals[1:],
-	"NEEDS_LOGIN_AND_FILTERS": principals[1:],
-	"NEEDS_READ":              {"reader", "writer", "bound", "owner", "root"},
-	"NEEDS_WRITE":             {"writer", "bound", "owner", "root"},
-	"NEEDS_HOLD_NAME":         {"writer", "bound", "owner", "root"},
-	"NEEDS_HOLD_LEASE":        {"owner", "root"},
-	"NEEDS_SEE_LEASE":         {"reader", "writer", "bound", "owner", "root"},
-	"NEEDS_ROOT":              {"root"},
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api/native/nativetest"
 	"leasehold.dev/internal/fsm"
 )
 
@@ -145,7 +146,7 @@ func TestNobodyWritesNoLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := s.Recv()
-	if refused, err := refusedBy(nil, err); len(m.GetResponses()) == 0 && !refused {
+	if refused, err := nativetest.Refused(nil, err); len(m.GetResponses()) == 0 && !refused {
 		t.Errorf("the stream ends with %v", err)
 	}
 	if more := len(n.commands) - commands; more != 0 {

@@ -1,0 +1,378 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/etcd/etcdtest"
+	"leasehold.dev/internal/api/native/nativetest"
+	"leasehold.dev/internal/direct"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/wire"
+	"leasehold.dev/lease"
+)
+
+// tested is the member of a cluster that a matrix of rights is asked at, over its unix socket: one
+// that does not lead.
+type tested struct {
+	*running
+	conn   *grpc.ClientConn
+	web    *http.Client
+	tokens map[string]string // by user
+	made   lease.ID          // how many subjects there were
+}
+
+// newTested runs a cluster of three with users, who log in at the follower.
+func newTested(t *testing.T, commands []fsm.Command) *tested {
+	t.Helper()
+	configs := clusterConfigs(t, 3)
+	for i := range configs {
+		configs[i].Access.BcryptCost, configs[i].Access.MinPassword = cheap, 0
+	}
+	members := runAll(t, configs...)
+	_, others := leader(t, members)
+	m := &tested{running: others[0], tokens: make(map[string]string)}
+	socket := m.cfg.URLs.ListenClient[0].Path
+	m.conn = dial(t, socket, nil)
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	m.web = &http.Client{Transport: transport}
+	for _, c := range append(slices.Clone(commands), &fsm.AuthEnable{}) {
+		if add, ok := c.(*fsm.UserAdd); ok {
+			hash, err := m.node.HashPassword(t.Context(), add.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.tokens[add.Name], c = "", &fsm.UserAdd{Name: add.Name, Hash: hash}
+		}
+		if res, err := m.node.order(t.Context(), c); errors.Join(err, res.Err) != nil {
+			t.Fatal(err, res.Err)
+		}
+	}
+	for user := range m.tokens {
+		m.tokens[user] = m.token(t, user)
+	}
+	return m
+}
+
+// as returns the context of calls by a user, or by nobody.
+func (m *tested) as(ctx context.Context, user string) context.Context {
+	if user == "" {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "token", m.tokens[user])
+}
+
+// subject makes another lease of the owner, with a name, and a key.
+func (m *tested) subject(t *testing.T) nativetest.Subject {
+	t.Helper()
+	m.made++
+	of := nativetest.Subject{
+		Lease: &pb.LeaseRef{Id: int64(m.made)}, Below: fmt.Sprintf("a/%d/", m.made),
+		Secret: bytes.Repeat([]byte{2}, 32),
+	}
+	held := keyrange.Range{Key: of.Below, End: of.Below[:len(of.Below)-1] + "0"}
+	m.asRoot(t, &fsm.Grant{
+		Terms: lease.Terms{
+			ID: m.made, Principal: "owner", Name: of.Name(), TTL: 600_000,
+			Secret: sha256.Sum256(of.Secret),
+		},
+		Holds: []keyrange.Range{held},
+	})
+	m.asRoot(t, &fsm.Put{Key: string(of.Key()), Value: []byte("v")})
+	m.asRoot(t, &fsm.RoleGrant{
+		Role: "spare", Permission: access.Permission{Kind: access.See, Key: "a/", End: "a0"},
+	})
+	of.Lease.Token = uint64(m.state(t, of).token)
+	return of
+}
+
+// known is what the member knows by now.
+type known struct {
+	revision int64
+	access   uint64
+	token    lease.Token
+	terms    string // of the lease
+}
+
+func (m *tested) state(t *testing.T, of nativetest.Subject) known {
+	t.Helper()
+	var got lease.Info
+	if err := m.node.Inspect(t.Context(), func(l *lease.Lessor) {
+		got, _ = l.Lookup(lease.ID(of.Lease.Id))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	v := m.node.View()
+	return known{v.KV.Revision(), v.Access.Revision(), got.Token, fmt.Sprint(got.Terms)}
+}
+
+// A passage is how a request comes to the member. It reports whether it was refused.
+type passage func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error)
+
+// passages are all of them, but for sessions of others.
+var passages = map[string]passage{
+	"gRPC": func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error) {
+		return nativetest.Refused(r.Call(m.as(t.Context(), user), m.conn))
+	},
+	"gateway": byJSON,
+	"stream": func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error) {
+		ctx, cancel := context.WithCancel(m.as(t.Context(), user))
+		defer cancel()
+		s, err := pb.NewStreamServiceClient(m.conn).Open(ctx)
+		if err != nil {
+			return false, err
+		}
+		return nativetest.Refused(nativetest.Ask(s, saying(nil, r.Body)))
+	},
+	"resumed stream": func(
+		t *testing.T, m *tested, user string, r nativetest.Request,
+	) (bool, error) {
+		return nativetest.Refused(m.resumed(t, user, user, r))
+	},
+}
+
+// saying is a message of a stream with one request, which has a number if there is a session.
+func saying(of *pb.SessionRef, body proto.Message) *pb.ClientMessage {
+	r := nativetest.OnStream(body)
+	if r.Id = 1; of != nil {
+		r.Number = 1
+	}
+	return &pb.ClientMessage{Session: of, Requests: []*pb.Request{r}}
+}
+
+// byJSON makes a call through the gateway.
+func byJSON(t *testing.T, m *tested, user string, c nativetest.Request) (bool, error) {
+	body, err := protojson.Marshal(c.Body)
+	if err != nil {
+		return false, err
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+c.Path(),
+		bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if user != "" {
+		r.Header.Set("Authorization", m.tokens[user])
+	}
+	w, err := m.web.Do(r)
+	if err != nil {
+		return false, err
+	}
+	defer w.Body.Close() //nolint:errcheck // of a stream only the beginning is read
+	text, err := bufio.NewReader(w.Body).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return nativetest.RefusedJSON(w.StatusCode, text)
+}
+
+// direct opens a stream without HTTP/2, over the connection that it returns.
+func (m *tested) direct(
+	ctx context.Context, user string,
+) (pb.StreamService_OpenClient, net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "unix", m.cfg.URLs.ListenClient[0].Path)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := direct.Open(m.as(ctx, user), c, pb.StreamService_Open_FullMethodName, wire.Codec())
+	if err != nil {
+		return nil, nil, err
+	}
+	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, c, nil
+}
+
+// resumed has the first user open a session, breaks its connection, and has another user, or the
+// same, make a request within that session over another connection.
+func (m *tested) resumed(
+	t *testing.T, first, user string, r nativetest.Request,
+) (proto.Message, error) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s, line, err := m.direct(ctx, first)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := nativetest.Ask(s, saying(nil, &pb.SessionRequest{Nonce: uint64(m.made) + 7}))
+	if err != nil {
+		return nil, err
+	}
+	if err := line.Close(); err != nil {
+		return nil, err
+	}
+	if s, _, err = m.direct(ctx, user); err != nil {
+		return nil, err
+	}
+	return nativetest.Ask(s, saying(opened.(*pb.SessionResponse).Session, r.Body))
+}
+
+// T22, in a cluster. Goal: what a member is asked over its unix socket, and passes to the leader,
+// is decided as if it was alone, and so it is when a client goes on with a session on another
+// connection. Nobody does anything in the session of another. Method: all requests of the
+// descriptors, by each user and each way.
+func TestMatrixThroughFollower(t *testing.T) {
+	t.Parallel()
+	root := []fsm.Command{
+		&fsm.UserAdd{Name: "root"}, &fsm.UserGrantRole{User: "root", Role: "root"},
+	}
+	m := newTested(t, append(root, nativetest.Users()...))
+	all, err := nativetest.Requests(m.subject(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range all {
+		may, err := r.May()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for by, ask := range passages {
+			onStream := by == "stream" || by == "resumed stream"
+			if onStream && r.Field == nil || !onStream && r.Method == nil {
+				continue
+			}
+			t.Run(name+"/"+by, func(t *testing.T) {
+				m.refuses(t, name, may, ask)
+				m.allows(t, name, may, ask)
+			})
+		}
+		if r.Field != nil {
+			t.Run(name+"/session of another", func(t *testing.T) { m.keepsSessions(t, name, may) })
+		}
+	}
+}
+
+// request returns a request about something new, and what is known of that.
+func (m *tested) request(
+	t *testing.T, name string,
+) (nativetest.Request, nativetest.Subject, known) {
+	t.Helper()
+	of := m.subject(t)
+	all, err := nativetest.Requests(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[name], of, m.state(t, of)
+}
+
+// refuses has all that may not make a request make it. Nothing changes.
+func (m *tested) refuses(t *testing.T, name string, may []string, ask passage) {
+	t.Helper()
+	r, of, before := m.request(t, name)
+	for user := range m.users() {
+		if slices.Contains(may, user) {
+			continue
+		}
+		if refused, err := ask(t, m, user, r); !refused {
+			t.Errorf("%q is not refused: %v", user, err)
+		}
+	}
+	if after := m.state(t, of); after != before {
+		t.Errorf("what was refused has made %+v of %+v", after, before)
+	}
+}
+
+// allows has all that may make a request make it, each about something else.
+func (m *tested) allows(t *testing.T, name string, may []string, ask passage) {
+	t.Helper()
+	for user := range m.users() {
+		if !slices.Contains(may, user) {
+			continue
+		}
+		r, _, _ := m.request(t, name)
+		if refused, err := ask(t, m, user, r); refused || err != nil {
+			t.Errorf("%q may not: %v, %v", user, refused, err)
+		}
+	}
+}
+
+// keepsSessions has all users but the owner go on with a session of the owner. What they may read
+// they read; what has a number in the session is not done, not for root either.
+func (m *tested) keepsSessions(t *testing.T, name string, may []string) {
+	t.Helper()
+	r, of, before := m.request(t, name)
+	for user := range m.users() {
+		if user == "owner" {
+			continue
+		}
+		out, err := m.resumed(t, "owner", user, r)
+		missing := api.Detail(err).GetReason() == pb.Reason_REASON_SESSION_NOT_FOUND
+		if answer, ok := out.(*pb.RevokeResponse); ok {
+			missing = answer.Results[0].Reason == pb.Reason_REASON_SESSION_NOT_FOUND
+		}
+		refused, err := nativetest.Refused(out, err)
+		want := !slices.Contains(may, user)
+		if numbered[name] && !refused && !missing {
+			t.Errorf("%q is not refused: %v", user, err)
+		} else if !numbered[name] && refused != want {
+			t.Errorf("%q: refused %v, and should be %v: %v", user, refused, want, err)
+		}
+	}
+	if after := m.state(t, of); after != before {
+		t.Errorf("in a session of the owner others have made %+v of %+v", after, before)
+	}
+}
+
+// numbered are the requests that are done once within a session.
+var numbered = map[string]bool{
+	"GrantRequest": true, "RevokeRequest": true, "ChangeTTLRequest": true, "HandOverRequest": true,
+	"ResumeRequest": true, "AttachRequest": true, "DetachRequest": true, "PutRequest": true,
+	"DeleteRequest": true, "TxnRequest": true,
+}
+
+// users yields the principals that log in with a password, and nobody.
+func (m *tested) users() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, user := range nativetest.Principals {
+			if user != "bound" && !yield(user) {
+				return
+			}
+		}
+	}
+}
+
+// All calls of etcd's API, over the same socket, are for those that they are for.
+func TestEtcdMatrixThroughFollower(t *testing.T) {
+	t.Parallel()
+	m := newTested(t, slices.Concat([]fsm.Command{
+		&fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 600_000}},
+		&fsm.Grant{Terms: lease.Terms{ID: 2, TTL: 600_000}},
+	}, etcdtest.Keys(), etcdtest.Users()))
+	for _, c := range etcdtest.Calls() {
+		for _, user := range etcdtest.Callers {
+			before := m.node.View()
+			err := c.Do(m.as(t.Context(), user), m.conn)
+			if wrong := c.Judge(user, err); wrong != nil {
+				t.Error(wrong)
+			}
+			after := m.node.View()
+			if etcdtest.Denied(err) && (after.KV.Revision() != before.KV.Revision() ||
+				after.Access.Revision() != before.Access.Revision()) {
+				t.Errorf("%s %v by %q was refused and done", c.Method, c.Request, user)
+			}
+		}
+	}
+}
