@@ -297,6 +297,7 @@ func DefaultConfig() Config {
 			SnapshotCount:          10_000,
 			SnapshotCatchUpEntries: 5_000,
 			PreVote:                true,
+			CompareEvery:           10 * time.Minute,
 		},
 		Lease: Lease{
 			MinTTL:             100 * time.Millisecond,
@@ -443,6 +444,7 @@ func (c Config) checkNumbers() error {
 			"most %s; the unit of a bare number is milliseconds", r.ElectionTimeout, maxElectionTimeout)},
 		{c.Cluster.FoundersWait < 0, "--initial-founders-wait must not be negative"},
 		{c.Cluster.MaxLearners < 0, "--max-learners must not be negative"},
+		{r.CompareEvery < 0, "--corrupt-check-time must not be negative"},
 		{r.SnapshotCount == 0, "--snapshot-count must be at least 1"},
 		{c.GRPC.MaxConcurrentStreams == 0, "--max-concurrent-streams must be at least 1"},
 		{c.GRPC.KeepAliveMinTime < 0, "--grpc-keepalive-min-time must not be negative"},

@@ -29,6 +29,17 @@ type Raft struct {
 	// PreVote asks before it elects, so that a member that was cut off does not
 	// disturb the others when it is back. Default true.
 	PreVote bool
+	// CompareEvery is how often the members' states are compared. A member that differs from the
+	// majority stops. Default ten minutes; 0 for never.
+	CompareEvery time.Duration
+}
+
+// compareTicks is CompareEvery in ticks.
+func (r Raft) compareTicks() uint64 {
+	if r.CompareEvery == 0 {
+		return 0
+	}
+	return max(uint64(r.CompareEvery/r.Heartbeat), 1)
 }
 
 // silence says when members are taken for hung or cut off.

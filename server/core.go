@@ -201,6 +201,9 @@ func (c *core) end() error {
 	if a, ok := c.shell.Arrived.(*arrival); ok {
 		a.refuse(errStopped)
 	}
+	if errors.Is(c.shell.Err, replica.ErrDamaged) {
+		return c.damaged(c.shell.Err)
+	}
 	if err := otherRelease(c.shell.Err, c.peers.dir); errors.Is(err, ErrTooOld) ||
 		errors.Is(err, ErrForeign) {
 		return err
@@ -296,6 +299,10 @@ func (c *core) applied(out *replica.Output) {
 	if v.Access != old.Access {
 		c.accessNews.tell()
 	}
+	if out.Hash != nil {
+		c.hash(out.Hash)
+	}
+	c.logDamage(old, v)
 	if v.LeaseNews(old) {
 		c.news.tell()
 		c.logLeases(old, v)

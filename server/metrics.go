@@ -228,7 +228,7 @@ func (m *metrics) watchTrouble(n *node) {
 
 // raised is 1 if an alarm of a kind is raised, else 0.
 func raised(alarms []fsm.Alarm, kind fsm.AlarmKind) float64 {
-	if slices.ContainsFunc(alarms, func(a fsm.Alarm) bool { return a.Kind == kind }) {
+	if slices.ContainsFunc(alarms, func(a fsm.Alarm) bool { return a.Kind.Shown() == kind }) {
 		return 1
 	}
 	return 0

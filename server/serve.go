@@ -360,7 +360,7 @@ func (h health) Alarms() []string {
 		switch a.Kind {
 		case fsm.NoSpace:
 			names = append(names, "NOSPACE")
-		case fsm.Corrupt:
+		case fsm.Corrupt, fsm.Split: // a member that is Damaged is no reason to leave this one alone
 			names = append(names, "CORRUPT")
 		}
 	}

@@ -143,7 +143,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 			Strict: cfg.Cluster.StrictReconfigCheck, Stable: stableAfter,
 			MaxLearners: cfg.Cluster.MaxLearners, MaxLag: maxLearnerLag,
 		},
-		Logger: raftLogger{cfg.Logger},
+		CompareTicks: cfg.Raft.compareTicks(), Logger: raftLogger{cfg.Logger},
 	})
 	if err != nil {
 		return nil, err

@@ -56,6 +56,8 @@ type snapshotter struct {
 	relief backOff // of those that are written because the disk is full
 	retry  backOff // of those that are due
 	told   bool    // the log has it that they fail
+	// hashing says that the hash of the state is being computed.
+	hashing bool
 	// version is the cluster version of the newest snapshot, and index where that stands.
 	version atomic.Uint32
 	index   atomic.Uint64

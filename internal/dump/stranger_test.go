@@ -371,6 +371,7 @@ func (s *stranger) record(tag byte) map[string]any {
 	kinds := []string{
 		1: "header", "member", "alarm", "lease", "version", "trailer", "removed", "session",
 		"answer", "holds", "orphan", "access", "role", "user", "session user", "limits", "account",
+		"comparison",
 	}
 	switch tag {
 	case 1:
@@ -379,7 +380,9 @@ func (s *stranger) record(tag byte) map[string]any {
 		f.merge(s.member())
 	case 3:
 		f.set("member", s.id())
-		f.set("kind", []string{1: "NOSPACE", 2: "CORRUPT"}[s.byte()])
+		f.set("kind", []string{
+			1: "NOSPACE", "CORRUPT", "CORRUPT (member differs)", "CORRUPT (no majority)",
+		}[s.byte()])
 	case 4:
 		f.merge(s.lease())
 	case 5:
@@ -402,7 +405,16 @@ func (s *stranger) record(tag byte) map[string]any {
 		f.set("lease", s.lease())
 		f.set("ranges", s.ranges())
 	}
-	if tag >= 12 {
+	switch {
+	case tag == 18:
+		f.set("index", s.uv())
+		f.set("hashes", s.list(func() any {
+			h := fields{}
+			h.set("member", s.id())
+			h.set("hash", s.uv())
+			return map[string]any(h)
+		}))
+	case tag >= 12:
 		s.access(f, tag)
 	}
 	f["record"] = kinds[tag]

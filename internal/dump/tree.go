@@ -40,7 +40,10 @@ type field struct {
 
 // choices are the names of values that are numbers in the records.
 var choices = map[reflect.Type]map[int64]string{
-	reflect.TypeFor[fsm.AlarmKind](): {int64(fsm.NoSpace): "NOSPACE", int64(fsm.Corrupt): "CORRUPT"},
+	reflect.TypeFor[fsm.AlarmKind](): {
+		int64(fsm.NoSpace): "NOSPACE", int64(fsm.Corrupt): "CORRUPT",
+		int64(fsm.Damaged): "CORRUPT (member differs)", int64(fsm.Split): "CORRUPT (no majority)",
+	},
 	reflect.TypeFor[fsm.Relation](): {
 		int64(fsm.Equal): "=", int64(fsm.Greater): ">", int64(fsm.Less): "<", int64(fsm.NotEqual): "!=",
 	},

@@ -40,8 +40,8 @@ func OnBehalf(who access.Caller, c Command) Command {
 // asked reports whether a command of this kind may be that of a By.
 func (k kind) asked() bool {
 	switch k {
-	case kindBy, kindByRoles, kindExpire, kindCheckpoint, kindDropOrphans,
-		kindAddMember, kindRemoveMember, kindPromoteMember:
+	case kindBy, kindByRoles, kindExpire, kindCheckpoint, kindDropOrphans, kindHashState,
+		kindStateHash, kindAddMember, kindRemoveMember, kindPromoteMember:
 		return false
 	default:
 		return true

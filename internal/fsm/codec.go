@@ -180,6 +180,10 @@ func AppendCommand(b []byte, c Command) []byte {
 		return binary.BigEndian.AppendUint64(b, c.ID)
 	case *SetVersion:
 		return appendSetVersion(b, c)
+	case *HashState:
+		return b
+	case *StateHash:
+		return appendStateHash(b, c)
 	case *By:
 		return appendBy(b, c)
 	default:
@@ -235,7 +239,11 @@ func (d *decoder) internal(k kind) Command {
 		return d.dropOrphans()
 	case kindSetAlarm:
 		off := d.Flags("an alarm's change", alarmOff)&alarmOff != 0
-		return &SetAlarm{Off: off, Alarm: d.alarm()}
+		a := d.alarm()
+		if a.Kind.found() {
+			d.Fail("an alarm that nobody sets")
+		}
+		return &SetAlarm{Off: off, Alarm: a}
 	case kindSetMember:
 		return &SetMember{Member: d.member()}
 	case kindAddMember:
@@ -246,6 +254,10 @@ func (d *decoder) internal(k kind) Command {
 		return &PromoteMember{ID: d.Uint64()}
 	case kindSetVersion:
 		return d.setVersion()
+	case kindHashState:
+		return &HashState{}
+	case kindStateHash:
+		return d.stateHash()
 	default:
 		return d.next(k)
 	}

@@ -101,6 +101,7 @@ func samples() []Command {
 		&SetLimits{access.Holder{Kind: access.OfRole, Name: "r"}, []access.LimitChange{
 			{What: access.RequestBytes, Most: math.MaxInt64}, {What: access.Leases, Most: access.NoLimit},
 		}},
+		&HashState{}, &StateHash{Member: math.MaxUint64, Index: 5, Hash: math.MaxUint32},
 	}
 }
 

@@ -212,16 +212,34 @@ type Checkpoint struct {
 	Leases []lease.Checkpoint
 }
 
-// AlarmKind says what an alarm is about, numbered as in the etcd API.
+// AlarmKind says what an alarm is about. Those that a client can raise are numbered as in the etcd
+// API.
 type AlarmKind uint8
 
-// The kinds of alarm.
+// The kinds of alarm. Damaged and Split are found by comparing hashes of the state, and clients see
+// them as Corrupt.
 const (
 	NoSpace AlarmKind = 1
 	Corrupt AlarmKind = 2
+	// Damaged means that the member's state differs from that of the majority. It holds up nobody
+	// else.
+	Damaged AlarmKind = 3
+	// Split is nobody's alarm: states differ, and no majority of the voters says which are right.
+	Split AlarmKind = 4
 )
 
-func (k AlarmKind) known() bool { return k == NoSpace || k == Corrupt }
+func (k AlarmKind) known() bool { return NoSpace <= k && k <= Split }
+
+// found reports whether such an alarm is raised by the members' comparison only.
+func (k AlarmKind) found() bool { return k == Damaged || k == Split }
+
+// Shown is the kind that clients see.
+func (k AlarmKind) Shown() AlarmKind {
+	if k.found() {
+		return Corrupt
+	}
+	return k
+}
 
 // Alarm is one raised alarm.
 type Alarm struct {
@@ -309,8 +327,10 @@ const (
 	kindRoleRevoke
 	kindByRoles
 	kindSetLimits
+	kindHashState
+	kindStateHash
 
-	kindLast = kindSetLimits
+	kindLast = kindStateHash
 )
 
 func (*Put) kind() kind         { return kindPut }
@@ -335,7 +355,7 @@ func (*PromoteMember) kind() kind { return kindPromoteMember }
 // only, never on behalf of a client or of another member.
 func Internal(c Command) bool {
 	switch c.kind() {
-	case kindExpire, kindCheckpoint, kindDropOrphans:
+	case kindExpire, kindCheckpoint, kindDropOrphans, kindHashState:
 		return true
 	default:
 		return false

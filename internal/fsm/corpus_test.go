@@ -172,6 +172,7 @@ func bare() []Command {
 		&UserPassword{}, &UserGrantRole{}, &UserRevokeRole{}, &RoleAdd{}, &RoleDelete{},
 		&RoleGrant{}, &RoleRevoke{},
 		&By{Caller: access.Caller{Bound: &access.Bound{}}, Command: &Put{}}, &SetLimits{},
+		&HashState{}, &StateHash{},
 	}
 }
 
@@ -427,6 +428,8 @@ func everything(t testing.TB) *Machine {
 	mustApply(t, m, &By{root, &Put{Key: "g", Lease: 9}})
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 2, Kind: NoSpace}})
 	mustApply(t, m, &SetVersion{Version: 1, Hold: true})
+	mustApply(t, m, &HashState{})
+	mustApply(t, m, &StateHash{Member: 2, Index: m.index, Hash: math.MaxUint32})
 	delayed, _ := m.lessor.Lookup(full.Terms.ID)
 	if len(m.members) != 2 || len(m.removed) != 1 || len(m.alarms) != 1 || !delayed.Delayed ||
 		len(m.sessions.byID) != 3 || len(m.sessions.byID[s.ID].answers) != int(number)-1 ||

@@ -67,6 +67,7 @@ type meta struct {
 	access       *access.State // nil as long as there never were any users or roles
 	writers      keyWriters    // no part of the replicated state
 	accounts     accounts
+	comparison   comparison
 }
 
 // Stats counts what Apply has done since the Machine was made. It is no part
@@ -220,7 +221,7 @@ func (m *Machine) apply(c Command) Result {
 }
 
 func (m *Machine) carryOut(c Command) Result {
-	if len(m.alarms) > 0 && fromClient(c) && m.raised(Corrupt) {
+	if len(m.alarms) > 0 && fromClient(c) && m.differ() {
 		return Result{Err: ErrDiverged}
 	}
 	switch c := c.(type) {
@@ -252,6 +253,8 @@ func (m *Machine) carryOut(c Command) Result {
 		return Result{Err: m.applyMember(c)}
 	case *SetVersion:
 		return Result{Err: m.applyVersion(c)}
+	case *HashState, *StateHash:
+		return m.applyComparison(c)
 	default:
 		if c.kind().aboutAccess() {
 			return Result{Err: m.applyAccess(c)}
@@ -293,10 +296,14 @@ func (m *Machine) raised(k AlarmKind) bool {
 	return false
 }
 
+// differ reports whether somebody has found that the members' states do, and not whose is right.
+func (m *Machine) differ() bool { return m.raised(Corrupt) || m.raised(Split) }
+
 // fromClient reports whether c changes keys or leases because a client asks for it.
 func fromClient(c Command) bool {
 	switch c.(type) {
-	case *SetAlarm, *SetMember, *SetVersion, *Expire, *Checkpoint, *DropOrphans:
+	case *SetAlarm, *SetMember, *SetVersion, *Expire, *Checkpoint, *DropOrphans, *HashState,
+		*StateHash:
 		return false
 	default:
 		return !Membership(c)
@@ -304,7 +311,7 @@ func fromClient(c Command) bool {
 }
 
 func (m *Machine) applyAlarm(c *SetAlarm) Result {
-	_, raised := m.alarms[c.Alarm]
+	raised := m.showsAlarm(c.Alarm)
 	_, removed := m.removed[c.Alarm.Member]
 	switch {
 	case removed: // asked for before the removal; nobody would lift it
@@ -316,11 +323,24 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	case !raised:
 		return Result{Value: []Alarm(nil)}
 	default:
-		delete(m.alarms, c.Alarm)
+		maps.DeleteFunc(m.alarms, func(a Alarm, _ struct{}) bool { return a.shown() == c.Alarm })
 	}
 	m.metaChange()
 	return Result{Value: []Alarm{c.Alarm}}
 }
+
+// showsAlarm reports whether clients see an alarm as raised.
+func (m *Machine) showsAlarm(a Alarm) bool {
+	for other := range m.alarms {
+		if other.shown() == a {
+			return true
+		}
+	}
+	return false
+}
+
+// shown is the alarm as clients see it.
+func (a Alarm) shown() Alarm { return Alarm{a.Member, a.Kind.Shown()} }
 
 // maxStrangeAlarms is how many alarms there may be of members that are not there. etcd's API lets
 // a client raise one for any number, and every command looks at all alarms.

@@ -96,6 +96,7 @@ func (m *Machine) expelMember(id uint64) error {
 		return ErrLastVoter
 	}
 	delete(m.members, id)
+	delete(m.meta.comparison.hashes, id)
 	for a := range m.alarms {
 		if a.Member == id {
 			delete(m.alarms, a)

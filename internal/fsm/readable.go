@@ -23,7 +23,7 @@ func Readable(c Command) bool {
 	case *Txn:
 		return c.readable(maxTxnDepth)
 	case *SetAlarm:
-		return c.Alarm.Kind.known()
+		return c.Alarm.Kind.known() && !c.Alarm.Kind.found()
 	default:
 		return true
 	}

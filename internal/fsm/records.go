@@ -72,6 +72,10 @@ func (s *Scanner) body(d *decoder, tag byte) Record {
 		return Record{"removed", RemoveMember{ID: d.Uint64()}}
 	case tagAlarm:
 		return Record{"alarm", d.alarm()}
+	case tagComparison:
+		var c comparison
+		d.comparison(&c)
+		return Record{"comparison", c.told()}
 	case tagControl, tagRole, tagUser, tagLimits:
 		return accessRecord(d, tag)
 	case tagLease:

@@ -67,6 +67,7 @@ func Refound(
 	clear(m.members)
 	clear(m.removed)
 	clear(m.alarms)
+	m.meta.comparison = comparison{}
 	last := m.sessions.last
 	m.sessions = newSessions() // what their clients wait for was of another life
 	m.sessions.last = last

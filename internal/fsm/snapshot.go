@@ -1,13 +1,12 @@
 package fsm
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"hash/fnv"
 	"io"
 	"iter"
-	"slices"
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
@@ -38,8 +37,9 @@ const (
 	tagSessionUser // of the session before, if it is a user's
 	tagLimits      // after the users
 	tagAccount     // after the leases
+	tagComparison  // after the alarms, if there ever was one
 
-	tagLast = tagAccount
+	tagLast = tagComparison
 )
 
 // header is the first record of a snapshot.
@@ -82,6 +82,8 @@ type Image struct {
 	sessions sessionsImage
 	holds    Holds
 	accounts accountsImage
+	// comparison is what append wrote, empty if there was none.
+	comparison []byte
 }
 
 // Image returns the state as of the last applied entry.
@@ -92,6 +94,7 @@ func (m *Machine) Image() *Image {
 	return &Image{
 		View: m.View(), leases: m.lessor.View(), event: m.events.last,
 		sessions: m.sessions.image(), holds: m.AllHolds(), accounts: m.meta.accounts.image(),
+		comparison: m.meta.comparison.image(),
 	}
 }
 
@@ -117,6 +120,9 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 		e.record(tagAlarm, func(b []byte) []byte {
 			return appendAlarm(b, a)
 		})
+	}
+	if len(im.comparison) > 0 {
+		e.record(tagComparison, func(b []byte) []byte { return append(b, im.comparison...) })
 	}
 	accessRecords(v.Access, e.record)
 	for info := range im.leases.All() {
@@ -307,6 +313,8 @@ func (r *restorer) head() (lease.State, error) {
 			r.m.removed[r.d.Uint64()] = struct{}{}
 		case tagAlarm:
 			r.m.alarms[r.d.alarm()] = struct{}{}
+		case tagComparison:
+			r.d.comparison(&r.m.meta.comparison)
 		case tagLease:
 			state.Leases = append(state.Leases, r.d.info())
 		case tagControl, tagRole, tagUser, tagLimits:
@@ -402,8 +410,8 @@ func (r *restorer) stray(tag byte) {
 }
 
 // Hash returns a hash of the whole replicated state. Members that applied the
-// same entries have the same (S3). It walks everything, so it is for tests
-// and for checks that a person asks for.
+// same entries have the same (S3). Members of all releases must have the same in a cluster version,
+// since they compare it (HashState). It walks everything: that is not for the core's goroutine.
 func (im *Image) Hash() (uint32, error) {
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	kv, compacted, err := im.View.KV.Hash(0)
@@ -426,15 +434,8 @@ func (im *Image) Hash() (uint32, error) {
 		b = appendAlarm(b, a)
 	}
 	accessRecords(im.View.Access, func(_ byte, body func([]byte) []byte) { b = body(b) })
-	for _, info := range slices.SortedFunc(im.leases.All(), func(a, b lease.Info) int {
-		return cmp.Compare(a.ID, b.ID)
-	}) {
-		b = appendInfo(b, &info)
-		if len(b) >= chunkSize {
-			sum.Write(b)
-			b = b[:0]
-		}
-	}
+	b = append(b, im.comparison...)
+	b = binary.BigEndian.AppendUint64(b, im.hashLeases())
 	b = im.sessions.hash(sum, b)
 	for id, ranges := range im.holds.All() {
 		b = appendHold(b, id, ranges)
@@ -450,6 +451,20 @@ func (im *Image) Hash() (uint32, error) {
 	})
 	sum.Write(b)
 	return sum.Sum32(), nil
+}
+
+// hashLeases returns a hash of the leases. It is the sum of a hash of each, since their order is
+// not the same on all members, and to sort a million takes more memory than all of them.
+func (im *Image) hashLeases() (sum uint64) {
+	h := fnv.New64a()
+	var b []byte
+	for info := range im.leases.All() {
+		b = appendInfo(b[:0], &info)
+		h.Reset()
+		_, _ = h.Write(b) // a hash never fails
+		sum += h.Sum64()
+	}
+	return sum
 }
 
 // hash appends the sessions to b, and hands it to sum when it is large.

@@ -41,6 +41,10 @@ func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 	if change != nil {
 		r.applyChange(e, change, last)
 	}
+	if r.machine.HashedAt() == e.GetIndex() {
+		r.out.Hash = r.machine.Image()
+	}
+	r.stopIfDamaged()
 	changed := r.machine.TakeHolds()
 	if r.lead != nil {
 		r.lead.followHolds(changed)

@@ -52,6 +52,7 @@ type peer struct {
 	hung    bool // its process is stopped
 	stuck   bool // syncs do not end
 	removed bool
+	failed  error // why it has stopped by itself
 	was     role
 	told    []Invalidation // what its caches were told
 	slow    []SlowCache    // that are slow now
@@ -227,11 +228,22 @@ func (c *cluster) carry(p *peer, out Output) {
 	for _, m := range out.Send {
 		c.send(m)
 	}
+	if out.Failed != nil {
+		p.failed = out.Failed
+		c.kill(p)
+	}
+	if out.Hash != nil {
+		h, err := out.Hash.Hash()
+		c.check(err)
+		p.r.TellHash(out.Hash, h, nil)
+	}
 	if out.Restored {
 		c.note("%d: restored at %d", p.id, p.r.Machine().Index())
 	}
 	for _, q := range out.Proposals {
-		c.answer(q.Owner.(string), outcome(q))
+		if q.Owner != nil { // else nobody waits
+			c.answer(q.Owner.(string), outcome(q))
+		}
 	}
 	for _, q := range out.Reads {
 		text := "ok"

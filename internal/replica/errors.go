@@ -26,6 +26,9 @@ var (
 	// ErrImpossible means that a message of another member cannot be: it contradicts what
 	// is on this member's disk. The replica must not be used any more.
 	ErrImpossible = errors.New("replica: what another member says cannot be")
+	// ErrDamaged means that the majority of the voters has another state than this member. The
+	// replica must not be used any more.
+	ErrDamaged = errors.New("replica: the state of this member differs from that of the majority")
 )
 
 // These errors refuse a change of the membership that the cluster cannot afford

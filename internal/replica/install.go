@@ -48,6 +48,7 @@ func (r *Replica) install(s *raftpb.Snapshot) {
 	r.machine, r.lessor = m, m.Lessor()
 	r.raft.conf = s.GetMetadata().GetConfState()
 	r.out.Applied, r.out.Restored = true, true
+	r.stopIfDamaged()
 	for _, p := range own(r.inflight.swallow(m.Index())) {
 		r.out.refuse(p, ErrLeaderChanged)
 	}

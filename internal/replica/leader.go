@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"slices"
 
 	"leasehold.dev/internal/fsm"
@@ -27,9 +28,11 @@ type leadership struct {
 	parked parking
 	early  []*Renewals // batches that came before this member was primary
 	// raising says that a change of the cluster version was proposed and has no outcome yet.
-	raising  bool
-	inflight *inflight   // this member's entries in the log
-	slow     *slowCaches // as all members know them
+	raising bool
+	// compareAt is the tick from which the members' states are compared again.
+	compareAt uint64
+	inflight  *inflight   // this member's entries in the log
+	slow      *slowCaches // as all members know them
 }
 
 // newLeadership returns what a member begins to lead with. Confirm rounds with an ID up to
@@ -40,6 +43,7 @@ func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) 
 		rounds: confirm.After[round](lastRound), remotes: remotes{m: m}, inflight: log, slow: slow,
 	}
 	l.gate = gate{m: m, leases: leases{m, &l.expiry}}
+	l.compareAt = m.ticks + m.cfg.CompareTicks/10
 	return l
 }
 
@@ -122,6 +126,10 @@ func (l *leadership) takeOver(all unanswered) {
 func (l *leadership) propose(p *Proposal) {
 	if fsm.Internal(p.Command) {
 		l.refuse(p, ErrInternal)
+		return
+	}
+	if h, ok := p.Command.(*fsm.StateHash); ok && h.Member != cmp.Or(p.origin.Member, l.m.cfg.ID) {
+		l.refuse(p, ErrInternal) // nobody speaks for another
 		return
 	}
 	l.admit(p)
@@ -275,6 +283,17 @@ func (l *leadership) raiseVersion() {
 		l.raising = true
 		l.proposeOwn(c, internal{})
 	}
+}
+
+// compare asks for the hashes of all members' states when it is time for that: a while after this
+// leader has begun, and then after each Config.CompareTicks.
+func (l *leadership) compare() {
+	every := l.m.cfg.CompareTicks
+	if !l.m.primary || every == 0 || l.m.ticks < l.compareAt {
+		return
+	}
+	l.compareAt = l.m.ticks + every
+	l.proposeOwn(&fsm.HashState{}, internal{})
 }
 
 // openGates lets those commands and renewals go on that may. Commands are proposed, and applied, in

@@ -32,6 +32,7 @@ var refusals = map[string]struct {
 	"fsm.ErrUnreadable":  {stay: "it is refused before it is sent"},
 	"ErrMessage":         {stay: "it is about a message"},
 	"ErrImpossible":      {stay: "the member stops"},
+	"ErrDamaged":         {stay: "the member stops"},
 	"ErrBadTransferee":   {stay: "leadership is handed over by the leader itself"},
 }
 

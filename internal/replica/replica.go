@@ -46,6 +46,9 @@ type Config struct {
 	CommitDelay bool
 	// Membership says which changes of the membership are refused.
 	Membership Membership
+	// CompareTicks is after how many ticks a leader has the members' states compared, each time; 0
+	// for never.
+	CompareTicks uint64
 	// Logger receives the Raft library's log. Required: the library panics through it.
 	Logger raft.Logger
 }
@@ -108,6 +111,7 @@ func New(c Config) (*Replica, error) {
 	if c.Silence.Heartbeat > 0 && !c.NoPreVote {
 		r.silence = silence.New(c.Silence)
 	}
+	r.stopIfDamaged()
 	return r, nil
 }
 
@@ -149,6 +153,7 @@ func (r *Replica) Tick() {
 	r.slow.tick()
 	if r.lead != nil {
 		r.lead.raiseVersion()
+		r.lead.compare()
 	}
 	r.forgetLeft()
 	r.tickNext()

@@ -36,6 +36,9 @@ type Output struct {
 	// version that this release does not speak (or encoding.ErrOlder). Nothing of what cannot be
 	// applied is, nothing after it is, and the member is to stop.
 	Failed error
+	// Hash, if not nil, is a state of which the shell computes the hash beside its loop, and then
+	// calls TellHash.
+	Hash *fsm.Image
 	// Changes are the changes of the store, for watchers.
 	Changes []fsm.Change
 	// Applied says that the state moved on, so that a new view is to be published.

@@ -74,8 +74,7 @@ var ignored = []ignoredFlag{
 	{name: "distributed-tracing-service-name", def: "etcd", why: noTracing},
 	{name: "distributed-tracing-instance-id", why: noTracing},
 	{name: "distributed-tracing-sampling-rate", def: "0", why: noTracing},
-	{name: "corrupt-check-time", def: "0s", why: "state hashes are compared by other means"},
-	{name: "compact-hash-check-time", def: "1m", why: "state hashes are compared by other means"},
+	{name: "compact-hash-check-time", def: "1m", why: "--corrupt-check-time compares the state"},
 	{name: "compaction-batch-limit", def: "1000", why: "compaction does not hold up writers"},
 	{name: "compaction-sleep-interval", why: "compaction does not hold up writers"},
 	{

@@ -29,6 +29,9 @@ func (f *flags) addMember() {
 			"hangs or is cut off is noticed sooner, as soon as the network allows: mostly in 0.3 s.")
 	fs.BoolVar(&c.Raft.PreVote, "pre-vote", c.Raft.PreVote,
 		"Ask before an election, so that a member that was cut off disturbs nobody.")
+	fs.DurationVar(&c.Raft.CompareEvery, "corrupt-check-time", c.Raft.CompareEvery,
+		"How often the members compare hashes of their states; one that differs from the majority "+
+			"stops, and raises the CORRUPT alarm. 0 for never.")
 }
 
 func (f *flags) addCluster() {

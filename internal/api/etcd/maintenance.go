@@ -7,6 +7,7 @@ import (
 	"hash"
 	"hash/crc32"
 	"regexp"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -83,7 +84,11 @@ func (s *maintenanceService) alarms(
 func alarmMembers(alarms []fsm.Alarm, kind pb.AlarmType) []*pb.AlarmMember {
 	var out []*pb.AlarmMember
 	for _, a := range alarms {
-		if t := pb.AlarmType(a.Kind); kind == pb.AlarmType_NONE || kind == t {
+		t := pb.AlarmType(a.Kind.Shown())
+		twice := slices.ContainsFunc(out, func(o *pb.AlarmMember) bool {
+			return o.MemberID == a.Member && o.Alarm == t
+		})
+		if !twice && (kind == pb.AlarmType_NONE || kind == t) {
 			out = append(out, &pb.AlarmMember{MemberID: a.Member, Alarm: t})
 		}
 	}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/fsm"
+)
+
+// exitDamaged is the exit code of a member that is damaged: another start would end alike.
+const exitDamaged = 8
+
+// damagedError is how a member ends whose state differs from that of the majority of the voters,
+// also after each further start from the same data directory.
+type damagedError struct{ error }
+
+// ExitCode is the exit code that goes with the error.
+func (damagedError) ExitCode() int { return exitDamaged }
+
+// Unwrap returns the error itself.
+func (e damagedError) Unwrap() error { return e.error }
+
+// unwaited owns a command for which nobody waits.
+type unwaited struct{}
+
+func (unwaited) answered() {}
+
+// hash computes the hash of a state on a goroutine of its own, and tells it to the cluster. If it
+// is still at the one before, this one is left out.
+func (c *core) hash(image *fsm.Image) {
+	if c.snap.hashing {
+		return
+	}
+	c.snap.hashing = true
+	c.snap.wg.Go(func() {
+		begin := time.Now()
+		sum, err := image.Hash()
+		took := time.Since(begin)
+		c.inbox.task(func() {
+			if c.snap.hashing = false; err == nil {
+				c.replica.TellHash(image, sum, unwaited{})
+			}
+		})
+		c.log.Debug("computed the hash of the state", "index", image.View.Index,
+			"hash", fmt.Sprintf("%08x", sum), "took", took, "error", err)
+	})
+}
+
+// logDamage tells, at each member, what the comparison of the states has found.
+func (c *core) logDamage(old, v *fsm.View) {
+	if len(v.Alarms) == 0 {
+		return
+	}
+	for _, a := range v.Alarms {
+		switch {
+		case slices.Contains(old.Alarms, a):
+		case a.Kind == fsm.Damaged:
+			c.log.Error("the state of a member differs from that of the majority of the voters, and "+
+				"so it stops; replace it", "alarm", "CORRUPT", "member", fmt.Sprintf("%x", a.Member),
+				"to-replace", "move its data directory away, and start it with --join ADDRESS --replace")
+		case a.Kind == fsm.Split:
+			c.log.Error("the states of members differ, and no majority of the voters agrees: writes "+
+				"are refused; find out which member is right, and remove the others",
+				"alarm", "CORRUPT", "to-compare", "leasehold endpoint hashkv --cluster",
+				"to-remove", "leasehold member remove ID")
+		}
+	}
+}
+
+// damaged keeps what this member had in memory, too, and says what to do.
+func (c *core) damaged(err error) error {
+	image := c.replica.Machine().Image()
+	name := filepath.Join(c.peers.dir, fmt.Sprintf("damaged-%d.backup", image.View.Index))
+	kept := fmt.Sprintf("the state that it had in memory is in %s (compare leasehold snapshot dump "+
+		"with that of another member's backup)", name)
+	if err := c.keepEvidence(name, image); err != nil {
+		kept = fmt.Sprintf("the state that it had in memory could not be written: %v", err)
+	}
+	return damagedError{fmt.Errorf("server: %w. It has stopped, and its data in %s are as they were; "+
+		"%s. It will not run on these data again: move the directory away, and start the member "+
+		"with --join ADDRESS --replace, where ADDRESS is another member's",
+		err, c.peers.dir, kept)}
+}
+
+// keepEvidence writes the state to a file of a name, unless there is one already.
+func (c *core) keepEvidence(name string, image *fsm.Image) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	id, _ := c.disk.Identity()
+	sum := sha256.New()
+	err = backup.Write(context.Background(), io.MultiWriter(f, sum), id.Cluster, image.Encode)
+	_, err2 := f.Write(sum.Sum(nil))
+	return errors.Join(err, err2, f.Sync(), f.Close())
+}
