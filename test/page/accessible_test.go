@@ -79,7 +79,8 @@ func TestAccessible(t *testing.T) {
 			)
 			for at, sign := range map[string]string{
 				"overview": "Members", "leases": hex(t, id), "events": "granted", "queues": "lock",
-				"keys": "svc/", "access": "Log in by password", "lease/" + hex(t, id): "at expiry",
+				"caches": "Since this member began",
+				"keys":   "svc/", "access": "Log in by password", "lease/" + hex(t, id): "at expiry",
 				"keys/c3ZjL2E/key": "mod revision", "groups/queue/cQ": "worker <b>",
 				"groups/nodes/bg": "down", "groups/pool/cA": "kept back",
 			} {

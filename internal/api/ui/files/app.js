@@ -13,6 +13,7 @@ import { LeaseView } from "./view_lease.js";
 import { EventsView } from "./view_events.js";
 import { QueuesView } from "./view_queues.js";
 import { GroupsView } from "./view_groups.js";
+import { CachesView } from "./view_caches.js";
 import { KeysView } from "./view_keys.js";
 import { AccessView } from "./view_access.js";
 
@@ -22,6 +23,7 @@ const tabs = [
   ["events", "Events", EventsView],
   ["queues", "Locks and elections", QueuesView],
   ["groups", "Members, queues, pools, nodes", GroupsView],
+  ["caches", "Caches", CachesView],
   ["keys", "Keys", KeysView],
   ["access", "Access", AccessView],
 ];

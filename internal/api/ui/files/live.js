@@ -18,6 +18,7 @@ export const now = () => performance.now();
 
 export class Live {
   leases = new Map(); // by ID: a lease as the API tells it, with asked and heard
+  slow = new Map(); // caches for which a write waits, by lease: {lease, waited, at}
   log = [];
   seq = "0"; // of the last event
   state = "begins"; // "begins", "lists", "live", "lost" or "denied"
@@ -85,7 +86,10 @@ export class Live {
         if (fresh) this.#set("begins");
         const ask = { expiring_within_ms: expiringWithin };
         if (!fresh) Object.assign(ask, { after: this.seq, resume: true });
+        let first = true;
         for await (const m of stream("v1/leases/events", ask, signal)) {
+          if (first) this.slow.clear(); // the stream tells of those that are slow now
+          first = false;
           if (fresh) {
             // The events are followed first, and then the leases are listed: nothing is missed.
             fresh = false;
@@ -240,6 +244,12 @@ export class Live {
       case "KIND_RENEWED":
         if (known) known.hinted = e.kind === "KIND_EXPIRING";
         this.changed++;
+        break;
+      case "KIND_CACHE_SLOW":
+        this.slow.set(l.id, { lease: l, waited: Number(e.waited_ms || 0), at: now() });
+        break;
+      case "KIND_CACHE_SLOW_ENDED":
+        this.slow.delete(l.id);
         break;
       case "KIND_GRANTED":
       case "KIND_HANDED_OVER":

@@ -11,7 +11,7 @@ import { decimalID, fromBase64, hexID, inAddress, shown } from "./text.js";
 import { EventList } from "./view_events.js";
 
 // range writes a range that a cache may hold.
-function range(h) {
+export function range(h) {
   const from = shown(fromBase64(h.key));
   if (!h.range_end) return from;
   const end = fromBase64(h.range_end);
