@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Held is whose a lease is: what decides who may renew it.
+// Held is whose a lease is: what decides who may renew it, and who may be told of it.
 type Held struct {
 	ID    lease.ID
 	Found bool

@@ -41,17 +41,11 @@ func (a asker) sees(i *lease.Info) bool {
 	return a.By.CheckLease(a.Who, access.See, fsm.BelongsTo(i)) == nil
 }
 
-// looked is what decides who may be told of a lease.
-type looked struct {
-	of access.Lease
-	// keys are those of a lease without a name that belongs to nobody.
-	keys []string
-}
-
 // look looks at a lease, for an asker that may not be told everything.
-func (a asker) look(l *lease.Lessor, i *lease.Info) (of looked) {
-	if of.of = fsm.BelongsTo(i); of.of == (access.Lease{}) && a.By.Enabled() {
-		of.keys = l.Keys(i.ID)
+func (a asker) look(l *lease.Lessor, i *lease.Info) api.Held {
+	of := api.Held{ID: i.ID, Found: true, Of: fsm.BelongsTo(i), Token: i.Token}
+	if of.Of == (access.Lease{}) && a.By.Enabled() {
+		of.Keys = l.Keys(i.ID)
 	}
 	return of
 }
@@ -59,16 +53,16 @@ func (a asker) look(l *lease.Lessor, i *lease.Info) (of looked) {
 // looksAt says why the asker may not be told of a lease that it has named by a name, or with "" by
 // its ID. As in etcd, a lease without a name that belongs to nobody is told to callers that may
 // read all of its keys.
-func (a asker) looksAt(x looked, name string) error {
+func (a asker) looksAt(x api.Held, name string) error {
 	if name != "" {
-		return a.By.CheckNamed(a.Who, access.See, x.of)
+		return a.By.CheckNamed(a.Who, access.See, x.Of)
 	}
-	return a.touches(access.See, x.of, x.keys)
+	return a.touches(access.See, x)
 }
 
-// touches says why the asker may not hold, or see, a lease with these keys.
-func (a asker) touches(what access.Kind, of access.Lease, keys []string) error {
-	return a.MayTouch(what, of, a.EachKey(slices.Values(keys)))
+// touches says why the asker may not hold, or see, a lease.
+func (a asker) touches(what access.Kind, x api.Held) error {
+	return a.MayTouch(what, x.Of, a.EachKey(slices.Values(x.Keys)))
 }
 
 // looksFor says why the asker may not be told that nobody has a name.

@@ -127,5 +127,5 @@ func (a asker) renews(f *api.Held, name string) error {
 	case !f.Found:
 		return nil // the leader says that it is not there
 	}
-	return a.touches(access.Hold, f.Of, f.Keys)
+	return a.touches(access.Hold, *f)
 }

@@ -37,7 +37,7 @@ func (s *leases) Describe(
 			}
 			id = held.ID
 		}
-		var seen looked
+		var seen api.Held
 		a := s.asker(ctx)
 		var m *pb.Lease
 		other := false // another lease has the name by now
@@ -123,7 +123,7 @@ func (s *leases) CheckToken(
 		return nil, invalid("the token to check must be given")
 	}
 	var info lease.Info
-	var seen looked
+	var seen api.Held
 	found := false
 	a := s.asker(ctx) // until all is told: after an error the function below may still run
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
