@@ -98,10 +98,11 @@ var known = map[string]error{
 }
 
 // inside are errors that no call of the API can end with: they occur before there is an
-// API to answer on, in a restore, in what other members send, or for a longer look.
+// API to answer on, in a restore, in what other members send, for a longer look, or end the
+// member.
 var inside = map[string]bool{
 	"api.ErrUndecided":   true,
-	"fsm.ErrIncarnation": true, "replica.ErrImpossible": true,
+	"fsm.ErrIncarnation": true, "replica.ErrImpossible": true, "replica.ErrDamaged": true,
 	"fsm.ErrCorrupt": true, "fsm.ErrRevision": true, "replica.ErrMessage": true,
 }
 
