@@ -90,10 +90,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	if s.keeper != nil {
 		f.group.start(fail, func() error { s.keeper.Run(ctx); return nil })
 	}
-	s.cfg.Logger.Info("ready to serve client requests",
-		"name", s.cfg.Name, "version", version.Version,
-		"listen-client-urls", urlStrings(s.cfg.URLs.ListenClient),
-		"cluster", fmt.Sprintf("%x", s.node.cluster), "member", fmt.Sprintf("%x", s.node.member))
+	s.tellReady()
 	close(s.ready)
 	<-ctx.Done()
 	s.cfg.Logger.Info("stopping")
@@ -301,11 +298,27 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 			leaseholdgw.RegisterAccessServiceHandler,
 			leaseholdgw.RegisterStoreServiceHandler,
 		}
-		if s.cfg.HTTP.UI != uiOff { // a page that could ask nothing is of no use
+		if s.hasPage() {
 			o.UI = ui.New(s.cfg.HTTP.UI == uiReadOnly)
 		}
 	}
 	return o
+}
+
+// hasPage says whether there is a page for people: one that could ask nothing is of no use.
+func (s *Server) hasPage() bool { return s.cfg.HTTP.Gateway && s.cfg.HTTP.UI != uiOff }
+
+// tellReady says that the member serves, and where the page for people is.
+func (s *Server) tellReady() {
+	told := []any{
+		"name", s.cfg.Name, "version", version.Version,
+		"listen-client-urls", urlStrings(s.cfg.URLs.ListenClient),
+		"cluster", fmt.Sprintf("%x", s.node.cluster), "member", fmt.Sprintf("%x", s.node.member),
+	}
+	if urls := s.cfg.URLs.AdvertiseClient; s.hasPage() && len(urls) > 0 {
+		told = append(told, "page", urls[0].JoinPath("ui/").String())
+	}
+	s.cfg.Logger.Info("ready to serve client requests", told...)
 }
 
 // shutdown stops letting clients in, ends the streams, waits for what is under

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"log/slog"
+	"net/url"
 	"strings"
 	"testing"
 )
 
-// Goal: --ui says whether there is a page and what it offers. There is none on the port of metrics,
+// Goal: --ui says whether there is a page and what it offers, and
+// the log where it is. There is none on the port of metrics,
 // nor without the gateway, which it needs.
 func TestUI(t *testing.T) {
 	t.Parallel()
@@ -25,7 +28,14 @@ func TestUI(t *testing.T) {
 		metrics := conf.URLs.ListenClient[0]
 		metrics.Path += "m"
 		conf.URLs.ListenMetrics = append(conf.URLs.ListenMetrics, metrics)
+		var log lockedBuffer
+		conf.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		conf.URLs.AdvertiseClient = []url.URL{{Scheme: "http", Host: "leases.example:2379"}}
 		run(t, conf)
+		told := log.contains(" page=http://leases.example:2379/ui/\n")
+		if told != (c.code == 200) {
+			t.Errorf("--ui=%s, gateway %t: it said %s", c.ui, c.gateway, log.text())
+		}
 		code, text := getPage(t, conf.URLs.ListenClient[0].Path, "/ui/")
 		if code != c.code || !strings.Contains(text, c.want) {
 			t.Errorf("--ui=%s, gateway %t: %d %s", c.ui, c.gateway, code, text)

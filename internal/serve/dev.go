@@ -304,6 +304,8 @@ func (d *dev) explain(w io.Writer, dir string, configs []server.Config, relays [
 	}
 	fmt.Fprintf(w, `A cluster runs on this machine, until Ctrl-C. Members: %d. Data: %s (%s).%s
 
+To look at it in a browser: %s
+
 In another terminal:
 
   export LEASEHOLD_ENDPOINTS=%s
@@ -311,5 +313,6 @@ In another terminal:
   leasehold lease grant 10
   leasehold put greeting hello --lease=ID
   leasehold watch greeting
-`, len(configs), dir, kept, through, strings.Join(endpoints, ","))
+`, len(configs), dir, kept, through, configs[0].URLs.ListenClient[0].JoinPath("ui/"),
+		strings.Join(endpoints, ","))
 }

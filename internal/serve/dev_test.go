@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -56,6 +57,16 @@ func tryDev(t *testing.T, d dev, places int) {
 	n, err := r.Read(said)
 	if err != nil {
 		t.Fatalf("%v; %s", err, &stderr)
+	}
+	_, page, _ := strings.Cut(string(said[:n]), "in a browser: ")
+	page, _, _ = strings.Cut(page, "\n")
+	resp, err := http.Get(page)
+	if err != nil {
+		t.Fatalf("the page %q: %v", page, err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || !strings.HasSuffix(page, "/ui/") {
+		t.Errorf("the page %q answers %s", page, resp.Status)
 	}
 	_, list, ok := strings.Cut(string(said[:n]), "LEASEHOLD_ENDPOINTS=")
 	list, _, _ = strings.Cut(list, "\n")

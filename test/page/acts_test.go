@@ -87,9 +87,10 @@ func TestActs(t *testing.T) {
 	}
 }
 
-// Goal: with --ui=read-only the page shows, and offers no act.
+// Goal: with --ui=read-only the page shows, and offers no act. It also shows how old the newest
+// backup is, where backups are made.
 func TestReadOnly(t *testing.T) {
-	m := cluster(t, 1, "--ui=read-only")[0]
+	m := cluster(t, 1, "--ui=read-only", "--backup-to", t.TempDir())[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000})
 	m.put("a", "b", nil)
 	p := open(t, m.url+"/ui/#/leases")
@@ -114,4 +115,6 @@ func TestReadOnly(t *testing.T) {
 	p.click("ul.keys a", "a")
 	p.shows("mod revision")
 	none("Put", "Delete")
+	p.view("Overview")
+	p.until("the age of a backup", "/newest backup\\s+[\\d.]+ s old/.test(document.body.innerText)")
 }

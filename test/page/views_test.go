@@ -44,6 +44,7 @@ func TestViews(t *testing.T) {
 	p.until("rates from two readings", "document.body.innerText.includes('/s')")
 	p.until("three members", "document.querySelectorAll('tbody tr').length === 3")
 	p.until("a leader", "document.querySelector('tbody').innerText.includes('leader')")
+	p.shows("this member makes none")
 	p.picture("overview")
 
 	p.view("Leases")

@@ -81,6 +81,14 @@ function Rates({ found, before }) {
     <${Facts} list=${counters.map(([word, name]) => [word, rate(name)])} />`;
 }
 
+// backup says how old the newest backup of the whole state is. Only a member that is to make backups
+// knows it.
+function backup(metrics) {
+  const last = metrics.get("leasehold_backup_last_full_timestamp_seconds")?.[0].value;
+  if (last === undefined) return "this member makes none";
+  return last > 0 ? span(Date.now() - last * 1000) + " old" : "none yet";
+}
+
 export function Overview({ live }) {
   useChanges(live);
   const [{ found, before, err }, set] = useState({});
@@ -112,6 +120,7 @@ export function Overview({ live }) {
       ["state", size(sum(found.metrics, "leasehold_state_bytes")) + " of " +
         size(sum(found.metrics, "etcd_server_quota_backend_bytes"))],
       ["on disk", size(sum(found.metrics, "leasehold_disk_bytes"))],
+      ["newest backup", backup(found.metrics)],
       ["longest overdue lease", overdue > 0 ? span(overdue * 1000) : "none"],
       ["release", v.release ? v.release + ", cluster version " + v.cluster : "not known"],
     ]} />
