@@ -14,6 +14,7 @@ var foundSeeds = []struct {
 	{35, "L2: leases overdue after a refresh that nobody had noted (sim)"},
 	{59, "S2: of equal commands the wrong one was taken for missing (sim)"},
 	{19182, "L1: a session outlived its valid until, by another incarnation of its ID (sim, T28)"},
+	{526, "A1: a wait was let in by a certificate and judged by an older login (sim)"},
 	{20385, "L7: links stayed slow because a member was added before they healed (sim)"},
 }
 

@@ -62,10 +62,15 @@ func (c *client) guard(p *process) *api.Guard {
 		if c.user.User == "" || !by.Enabled() {
 			return access.Caller{}, nil
 		}
-		who := c.user
-		who.Revision = by.Revision()
-		return who, by
+		return c.certified(by), by
 	})
+}
+
+// certified is who the client is to a member by its certificate.
+func (c *client) certified(by *access.State) access.Caller {
+	who := c.user
+	who.Revision = by.Revision()
+	return who
 }
 
 // identify notes who asks, when a request is at a member.

@@ -138,6 +138,9 @@ func (x *ticket) begin(q *call, p *process, asOf int64) {
 		}
 		return
 	}
+	if by := p.view.Access; q.op.Kind == opRange && q.op.Caller.User != "" && by.Enabled() {
+		q.op.Caller = x.t.c.certified(by) // whom the guard has let in; a command was decided before
+	}
 	entry, news := p.queues.Wait(x.rec.Ask, asOf, x)
 	p.w.tracef("client %d: wait %d of %q at member %d: as of %d: %+v", x.t.c.id, x.rec.ID, x.rec.Key,
 		p.m.id, asOf, news)
