@@ -39,6 +39,9 @@ var panics = map[string][]string{
 	"snapshot restore rewinds tokens":       {"lease: corrupt state: last token"},
 	"entries applied again after a restart": {"is out of range [prevApplied("},
 	"a batch splits a revision":             {"watch: history does not move on"},
+	"an entry is written behind a change of the cluster version": {
+		"cannot be applied: fsm: corrupt encoding: its version is",
+	},
 }
 
 // seldom are the planted faults of which only one run in some hundreds shows anything, each with a
