@@ -3,13 +3,15 @@ package server
 import (
 	"log/slog"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 )
 
 // TestHealthyLifeWarnsOfNothing: members that found a cluster, join it, are stopped in order and
-// started again log no warning, and no error. On a machine that stands still for seconds they have
-// reason to, so there are three lives, and one without warnings is enough.
+// started again log no warning, and no error, and say how many connections they take. On a machine
+// that stands still for seconds they have reason to warn, so there are three lives, and one without
+// warnings is enough.
 func TestHealthyLifeWarnsOfNothing(t *testing.T) {
 	t.Parallel()
 	var warned string
@@ -33,6 +35,9 @@ func healthyLife(t *testing.T) string {
 		members[i].put(t, "k", "v")
 	}
 	for i := range logs {
+		if line := logs[i].line("ready to serve"); !strings.Contains(line, "max-connections=") {
+			t.Errorf("a member does not say how many connections it takes: %s", line)
+		}
 		for _, level := range []string{"level=WARN", "level=ERROR"} {
 			if line := logs[i].line(level); line != "" {
 				return configs[i].Name + ": " + line

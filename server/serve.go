@@ -313,6 +313,7 @@ func (s *Server) tellReady() {
 	told := []any{
 		"name", s.cfg.Name, "version", version.Version,
 		"listen-client-urls", urlStrings(s.cfg.URLs.ListenClient),
+		"max-connections", s.limits.clients.Most(),
 		"cluster", fmt.Sprintf("%x", s.node.cluster), "member", fmt.Sprintf("%x", s.node.member),
 	}
 	if urls := s.cfg.URLs.AdvertiseClient; s.hasPage() && len(urls) > 0 {

@@ -27,6 +27,7 @@ them one cell (one member, or three to seven) carries, and what runs out first. 
 are those of docs/benchmarks.md unless --bench names a file that "leasehold bench -o json"
 wrote on the machine in question.`,
 		Example: `  leasehold plan capacity --leases 1e6 --ttl 10s
+  leasehold plan capacity --leases 5e4 --connections 5e4 --tls --ttl 30s
   leasehold bench -o json > costs.json && leasehold plan capacity --bench costs.json`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.planned(s, args, func() (report, error) {
@@ -52,6 +53,10 @@ wrote on the machine in question.`,
 	fs.DurationVar(&v.TTL, "ttl", plan.DefaultTTL, "length of a lease")
 	fs.DurationVar(&v.Renew, "renew", 0, "time between two renewals (default: a third of the TTL)")
 	fs.Float64Var(&v.Keys, "keys", 1, "small keys on each lease")
+	fs.Float64Var(&v.Connections, "connections", 0,
+		"connections of clients that the leases are spread over; 0: do not count them")
+	fs.BoolVar(&v.TLS, "tls", false, "the connections are encrypted")
+	fs.Float64Var(&v.Files, "files", 65_536, "open files of each member (ulimit -n); 0: any number")
 	fs.IntVar(&v.Members, "members", 3, "members of a cell")
 	fs.Float64Var(&v.Cores, "cores", 2, "cores of each member")
 	fs.Float64Var(&memory, "memory", 8, "memory of each member, in GiB")

@@ -32,6 +32,9 @@ func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 	}
 }
 
+// Most returns how many connections there may be.
+func (l *Limit) Most() int { return l.most }
+
 // CloseStrangers makes each connection a stranger until a call of it is vouched for (Vouch). A
 // stranger is closed after so long, and before that if a new connection has no room: the oldest
 // of the host that has the most. So strangers keep out no client of another host. It is

@@ -24,6 +24,12 @@ type Costs struct {
 	// LeaseBytes is the resident memory of a lease at each member, KeyBytes what
 	// a small key on it adds.
 	LeaseBytes, KeyBytes float64
+	// ConnBytes is the resident memory of a connection with an open stream at the member that has
+	// it, ConnTLSBytes of one that is encrypted. ConnRenew is the CPU time of a message that renews
+	// the leases of one connection, which comes alone, and ConnRenewBytes what it takes on the wire
+	// besides RenewBytes.
+	ConnBytes, ConnTLSBytes, ConnRenewBytes float64
+	ConnRenew                               time.Duration
 	// LeaseState and KeyState are by how much they add to what the quota of a member is for,
 	// leasehold_state_bytes: that is counted, not measured.
 	LeaseState, KeyState float64
@@ -34,14 +40,15 @@ type Costs struct {
 }
 
 // DocumentedCosts are the figures of docs/benchmarks.md, taken on two cores that
-// the load generator shared, and with renewals packed on few connections: holders
-// with a connection each cost more. They are examples, not promises.
+// the load generator shared. They are examples, not promises.
 func DocumentedCosts(members int) Costs {
 	c := Costs{
 		Source: "docs/benchmarks.md, one member on two cores",
 		Renew:  3400 * time.Nanosecond, Grant: 48800 * time.Nanosecond, RenewBytes: 80,
 		LeaseBytes: 248, KeyBytes: 1257 - 248, LeaseState: 200, KeyState: 420,
-		Expiries: 130_000, Restart: 1200 * time.Millisecond,
+		ConnBytes: 41_000, ConnTLSBytes: 62_000, ConnRenewBytes: 210,
+		ConnRenew: 90 * time.Microsecond,
+		Expiries:  130_000, Restart: 1200 * time.Millisecond,
 	}
 	if members > 1 {
 		// The sum of three processes, taken as the leader's: it is the busiest.
@@ -58,10 +65,16 @@ type Site struct {
 	TTL, Renew time.Duration
 	// Keys is how many small keys each lease has.
 	Keys float64
-	// Members of a cell, and of each its Cores, Memory in bytes and Network in
-	// bytes a second.
+	// Connections is how many connections of clients the leases are spread over, all of them at the
+	// leader, and TLS whether they are encrypted. 0 does not count them: the leases are renewed by
+	// few clients.
+	Connections float64
+	TLS         bool
+	// Members of a cell, and of each its Cores, Memory in bytes, Network in
+	// bytes a second, and Files that it may have open; 0: any number.
 	Members                int
 	Cores, Memory, Network float64
+	Files                  float64
 	// Busy is the share of these that may be used: the rest is for bad days.
 	Busy float64
 	// Quota is how large the state may be, in bytes (--quota-backend-bytes); 0: any size.
@@ -72,6 +85,8 @@ func (s Site) check() error {
 	err := figures.Finite(
 		figures.Number("number of leases", s.Leases),
 		figures.Number("keys on a lease", s.Keys),
+		figures.Number("number of connections", s.Connections),
+		figures.Number("open files", s.Files),
 		figures.Number("cores", s.Cores),
 		figures.Number("memory", s.Memory),
 		figures.Number("network", s.Network),
@@ -130,15 +145,14 @@ type Result struct {
 	AllEnd, GrantAll, Restart time.Duration
 }
 
-// Size computes what a number of leases takes.
-func Size(s Site, c Costs) (Result, error) {
-	if err := s.check(); err != nil {
-		return Result{}, err
-	}
+func (c Costs) check() error {
 	err := figures.Finite(
 		figures.Number("bytes of a renewal", c.RenewBytes),
 		figures.Number("bytes of a lease", c.LeaseBytes),
 		figures.Number("bytes of a key", c.KeyBytes),
+		figures.Number("bytes of a connection", c.ConnBytes),
+		figures.Number("bytes of an encrypted connection", c.ConnTLSBytes),
+		figures.Number("bytes of a message", c.ConnRenewBytes),
 		figures.Number("state of a lease", c.LeaseState),
 		figures.Number("state of a key", c.KeyState),
 		figures.Number("expiries a second", c.Expiries),
@@ -146,26 +160,54 @@ func Size(s Site, c Costs) (Result, error) {
 	if err == nil {
 		err = figures.NotNegative(
 			figures.Duration("CPU time of a renewal", c.Renew),
+			figures.Duration("CPU time of a message", c.ConnRenew),
 			figures.Duration("CPU time of a grant", c.Grant),
 		)
 	}
-	if err != nil {
+	return err
+}
+
+// need is what each lease takes of something, and how much of it there is.
+type need struct {
+	name         string
+	cost, budget float64
+}
+
+// needs returns the CPU, the memory, the network, the quota and the files, in this order.
+func (s Site) needs(c Costs) []need {
+	rate := 1 / s.Renew.Seconds()
+	conns := s.Connections / s.Leases
+	conn := c.ConnBytes
+	if s.TLS {
+		conn = c.ConnTLSBytes
+	}
+	messages := min(conns, 1) // each with the leases of its connection, if that has any
+	return []need{
+		{
+			"CPU of the leader",
+			rate * (messages*c.ConnRenew.Seconds() + (1-messages)*c.Renew.Seconds()), s.Cores,
+		},
+		{"memory of a member", c.LeaseBytes + s.Keys*c.KeyBytes + conns*conn, s.Memory},
+		{"network of the leader", rate * (c.RenewBytes + messages*c.ConnRenewBytes), s.Network},
+		// All of these may be used.
+		{"quota", c.LeaseState + s.Keys*c.KeyState, s.Quota / s.Busy},
+		{"open files of the leader", conns, s.Files / s.Busy},
+	}
+}
+
+// Size computes what a number of leases takes.
+func Size(s Site, c Costs) (Result, error) {
+	if err := s.check(); err != nil {
+		return Result{}, err
+	}
+	if err := c.check(); err != nil {
 		return Result{}, err
 	}
 	s.Renew = plan.Holder{TTL: s.TTL, Renew: s.Renew}.Interval()
-	rate := 1 / s.Renew.Seconds()
-	each := []struct {
-		name         string
-		cost, budget float64
-	}{
-		{"CPU of the leader", rate * c.Renew.Seconds(), s.Cores},
-		{"memory of a member", c.LeaseBytes + s.Keys*c.KeyBytes, s.Memory},
-		{"network of the leader", rate * c.RenewBytes, s.Network},
-		{"quota", c.LeaseState + s.Keys*c.KeyState, s.Quota / s.Busy}, // all of it may be used
-	}
+	each := s.needs(c)
 	out := Result{
 		Site: s, Costs: c,
-		RenewalsASecond: s.Leases * rate, BytesASecond: s.Leases * each[2].cost,
+		RenewalsASecond: s.Leases / s.Renew.Seconds(), BytesASecond: s.Leases * each[2].cost,
 		Cores: s.Leases * each[0].cost, Memory: s.Leases * each[1].cost,
 		State: s.Leases * each[3].cost,
 	}
@@ -201,9 +243,8 @@ func (c Result) Explain() []string {
 		s.TTL,
 		figures.Round(s.Renew), figures.Count(c.RenewalsASecond), figures.Count(c.BytesASecond))}
 	first := c.Limits[0]
-	text := fmt.Sprintf("One cell of this size carries %s leases, with %.0f %% of it in use; then "+
-		"the %s is "+
-		"short", figures.Count(c.PerCell), 100*s.Busy, first.Name)
+	text := fmt.Sprintf("One cell of this size carries %s leases, with %.0f %% of it in use; what "+
+		"runs out first is the %s", figures.Count(c.PerCell), 100*s.Busy, first.Name)
 	if len(c.Limits) > 1 {
 		next := c.Limits[1]
 		text += fmt.Sprintf(", and with more of that the %s at %s", next.Name,
@@ -217,10 +258,16 @@ func (c Result) Explain() []string {
 				"lease: twice the length is half the renewals.", figures.Count(s.Leases),
 				figures.Count(c.Cells)))
 	}
-	return append(out, fmt.Sprintf("On a bad day: all leases of a cell gone, if all holders die, "+
+	out = append(out, fmt.Sprintf("On a bad day: all leases of a cell gone, if all holders die, "+
 		"%v after the "+
 		"first; all granted anew in %v; a member back after a restart in %v.",
-		figures.Round(c.AllEnd), figures.Round(c.GrantAll), figures.Round(c.Restart)),
-		"Figures: "+c.Costs.Source+". Not counted: memory and CPU of connections. Measure with "+
-			"leasehold bench.")
+		figures.Round(c.AllEnd), figures.Round(c.GrantAll), figures.Round(c.Restart)))
+	counted := ". Connections are not counted: say how many there are."
+	if s.Connections > 0 {
+		counted = "."
+		out = append(out, fmt.Sprintf("%s connections are all at the leader, at worst; each sends a "+
+			"message for its leases. Longer leases make them cheaper, and relays spare the members "+
+			"their memory and their files.", figures.Count(s.Connections)))
+	}
+	return append(out, "Figures: "+c.Costs.Source+counted+" Measure with leasehold bench.")
 }

@@ -37,3 +37,46 @@ func TestSize(t *testing.T) {
 		t.Errorf("far too many: %+v, %v", c, err)
 	}
 }
+
+// Goal: connections by hand. Method: a connection for each second lease, then more connections than
+// leases, of which only those with a lease send anything.
+func TestConnections(t *testing.T) {
+	site := Site{
+		Leases: 1000, TTL: 10 * s, Renew: 5 * s, Members: 1, Connections: 500,
+		Cores: 2, Memory: 8e9, Network: 125e6, Busy: 0.5, Files: 1000,
+	}
+	costs := Costs{
+		Renew: 10 * time.Microsecond, RenewBytes: 100, LeaseBytes: 300,
+		ConnBytes: 40_000, ConnTLSBytes: 60_000, ConnRenew: 90 * time.Microsecond, ConnRenewBytes: 200,
+	}
+	for _, tt := range []struct {
+		connections          float64
+		tls                  bool
+		cores, bytes, memory float64
+		carries              float64
+	}{
+		{0, false, 200 * 10e-6, 200 * 100, 300_000, 500_000},
+		{500, false, 200 * 50e-6, 200 * 200, 20.3e6, 2000},
+		{500, true, 200 * 50e-6, 200 * 200, 30.3e6, 2000},
+		{2000, false, 200 * 90e-6, 200 * 300, 80.3e6, 500},
+	} {
+		site.Connections, site.TLS = tt.connections, tt.tls
+		c, err := Size(site, costs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, pair := range map[string][2]float64{
+			"cores": {c.Cores, tt.cores}, "bytes a second": {c.BytesASecond, tt.bytes},
+			"memory": {c.Memory, tt.memory}, "leases of a cell": {c.PerCell, tt.carries},
+		} {
+			if math.Abs(pair[0]-pair[1]) > 1e-9*pair[1] {
+				t.Errorf("%g connections, TLS %t: %s: %g, want %g", tt.connections, tt.tls, what,
+					pair[0], pair[1])
+			}
+		}
+		files := c.Limits[0].Name == "open files of the leader"
+		if files != (tt.connections > 0) {
+			t.Errorf("%g connections: the first to run out is %s", tt.connections, c.Limits[0].Name)
+		}
+	}
+}
