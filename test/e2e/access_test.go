@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAccessInTenMinutes runs the commands of docs/access.md, "Ten minutes", as they stand, in an
+// empty directory: by init-access on one member, by hand on another. A comment behind a command
+// that is "Error: ..." or "OK" is what it prints.
+func TestAccessInTenMinutes(t *testing.T) {
+	t.Parallel()
+	ours(t)
+	text, err := os.ReadFile("../../docs/access.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "\n## Ten minutes\n")
+	section, _, _ := strings.Cut(after, "\n## ")
+	parts := strings.Split(section, "```")
+	if len(parts) != 7 {
+		t.Fatalf("the section has %d parts, want three blocks of commands", len(parts))
+	}
+	at := newShell(t)
+	at.runs(parts[1])
+	at.wants("leasehold put k v", "Error: etcdserver: user name is empty")
+	at = newShell(t)
+	at.runs(parts[3])
+	at.runs(parts[5])
+	at.wants("leasehold put k v", "OK")
+}
+
+// shell runs lines with a member of its own, in a directory with a program that makes a backup.
+type shell struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	s := &shell{t: t, dir: t.TempDir()}
+	bin := t.TempDir()
+	path, err := filepath.Abs(server.Path(t))
+	if err == nil {
+		err = os.Symlink(path, filepath.Join(bin, "leasehold"))
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.dir, "backup.sh"), []byte("#!/bin/sh\necho saved\n"), 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+s.dir,
+		"LEASEHOLD_ENDPOINTS="+startMember(t, "--bcrypt-cost=4").url)
+	return s
+}
+
+// runs runs each line of a block.
+func (s *shell) runs(block string) {
+	s.t.Helper()
+	for line := range strings.Lines(strings.TrimSpace(block)) {
+		command, comment, _ := strings.Cut(strings.TrimSpace(line), "  #")
+		s.wants(command, strings.TrimSpace(comment))
+	}
+}
+
+// wants runs a command, which prints what the comment says if that is "Error: ..." or "OK".
+func (s *shell) wants(command, comment string) {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), "sh", "-ec", command)
+	cmd.Dir, cmd.Env = s.dir, s.env
+	out, err := cmd.CombinedOutput()
+	fails := strings.HasPrefix(comment, "Error: ")
+	if fails != (err != nil) || (fails || comment == "OK") && !strings.Contains(string(out), comment) {
+		s.t.Errorf("%s  # %s\n%v: %s", command, comment, err, out)
+	}
+}
