@@ -30,7 +30,8 @@ func DevCommand() *cobra.Command {
 		Long: "Runs a cluster on this machine, all of it in one process, until Ctrl-C. Its data\n" +
 			"are in a temporary directory that is removed at the end, unless --data-dir is given.\n" +
 			"It is for trying things: one process that dies takes all members with it.",
-		Args: cobra.NoArgs,
+		Example: "  leasehold dev\n  leasehold dev --demo",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := d.check(); err != nil {
 				return err
@@ -50,6 +51,8 @@ func DevCommand() *cobra.Command {
 			"with 0 all are on ports that are free. Members talk to each other on the next port")
 	fs.IntVar(&d.relays, "relays", 0, "how many relays: the first on the hundredth port after\n"+
 		"--port, the others on the tenth port after it, and so on")
+	fs.BoolVar(&d.demo, "demo", false, "also run programs that elect, lock, queue and lend, and that "+
+		"die now and then:\nsomething to look at in the browser")
 	fs.StringVar(&d.dir, "data-dir", "", "where to keep the data (default: nowhere)")
 	fs.StringVar(&d.level, "log-level", "error", "debug, info, warn or error")
 	return c
@@ -60,6 +63,7 @@ type dev struct {
 	members, port int
 	relays        int
 	dir, level    string
+	demo          bool
 }
 
 func (d *dev) check() error {
@@ -111,7 +115,12 @@ func (d *dev) run(ctx context.Context, stdout, stderr io.Writer) error {
 		case <-ready:
 			relays, err := d.relayConfigs(configs, lg) // the members have their ports by now
 			if err == nil {
-				err = runRelays(ctx, relays, func() { d.explain(stdout, dir, configs, relays) })
+				err = runRelays(ctx, relays, func() {
+					endpoints := d.explain(stdout, dir, configs, relays)
+					if d.demo {
+						all.Go(func() { d.show(ctx, endpoints, lg, fail) })
+					}
+				})
 			}
 			if err != nil {
 				fail(err)
@@ -287,8 +296,22 @@ func freeURLs(n int, listen func() (net.Listener, error)) (out []url.URL, err er
 	return out, nil
 }
 
-// explain says what runs where, and what to do with it.
-func (d *dev) explain(w io.Writer, dir string, configs []server.Config, relays []relay.Config) {
+// show runs the programs of the demonstration.
+func (d *dev) show(
+	ctx context.Context, endpoints string, lg *slog.Logger, fail context.CancelCauseFunc,
+) {
+	exe, err := os.Executable()
+	if err != nil {
+		fail(err)
+		return
+	}
+	(&demo{exe: exe, endpoints: endpoints, log: lg}).run(ctx)
+}
+
+// explain says what runs where, and what to do with it, and returns where clients are to go.
+func (d *dev) explain(
+	w io.Writer, dir string, configs []server.Config, relays []relay.Config,
+) string {
 	endpoints, through := clientHosts(configs), ""
 	if len(relays) > 0 {
 		through = fmt.Sprintf(" Relays: %d, of the members at %s.", len(relays),
@@ -301,6 +324,9 @@ func (d *dev) explain(w io.Writer, dir string, configs []server.Config, relays [
 	kept := "kept"
 	if d.dir == "" {
 		kept = "removed at the end"
+	}
+	if d.demo {
+		through += " Programs elect, lock, queue and die."
 	}
 	fmt.Fprintf(w, `A cluster runs on this machine, until Ctrl-C. Members: %d. Data: %s (%s).%s
 
@@ -315,4 +341,5 @@ In another terminal:
   leasehold watch greeting
 `, len(configs), dir, kept, through, configs[0].URLs.ListenClient[0].JoinPath("ui/"),
 		strings.Join(endpoints, ","))
+	return strings.Join(endpoints, ",")
 }

@@ -1,0 +1,135 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// demo are programs that do with the cluster what those of users do. Each is a process of this
+// binary, so that it can die as programs do.
+type demo struct {
+	exe, endpoints string
+	log            *slog.Logger
+}
+
+// actor is a program of the demonstration, which is started again whenever it has ended.
+type actor struct {
+	args []string
+	// life is about how long it lives, and rest how long it is away then. Without a life it ends
+	// by itself. One in three dies without a word.
+	life, rest time.Duration
+}
+
+// for the programs that hold something for as long as they live.
+var forever = []string{"--", "sleep", "3600"}
+
+// actors returns the programs.
+func actors() (all []actor) {
+	add := func(life, rest time.Duration, args ...string) {
+		all = append(all, actor{args, life, rest})
+	}
+	for i := range 3 {
+		n := strconv.Itoa(i + 1)
+		add(40*time.Second, 3*time.Second, append([]string{
+			"run", "--elect", "demo/primary", "--ttl", "5s", "--id", "node-" + n, "--value", "node-" + n,
+		}, forever...)...)
+		add(time.Minute, 5*time.Second, append([]string{
+			"members", "register", "demo/workers", "worker-" + n, "--ttl", "5s", "--wait",
+			"--metadata", "10.0.0." + n + ":80",
+		}, forever...)...)
+		add(time.Minute, 2*time.Second, append([]string{
+			"pool", "acquire", "demo/ports", "--ttl", "5s", "--owner", "worker-" + n,
+		}, forever...)...)
+		add(0, time.Second, "run", "--lock", "demo/report", "--ttl", "5s", "--", "sleep", "2")
+	}
+	for _, name := range []string{"worker-1", "worker-2"} {
+		add(30*time.Second, time.Second, "queue", "work", "demo/jobs", "--ttl", "5s", "--worker", name,
+			"--", "sleep", "3")
+	}
+	add(0, 2*time.Second, "queue", "push", "demo/jobs", "a job")
+	return all
+}
+
+// run runs the programs until the context ends.
+func (d *demo) run(ctx context.Context) {
+	d.once(ctx, "pool", "create", "demo/ports", "--first", "8000", "--last", "8009")
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, a := range actors() {
+		all.Go(func() { d.play(ctx, a) })
+	}
+}
+
+// command returns a command of this binary at the cluster.
+func (d *demo) command(ctx context.Context, args []string) *exec.Cmd {
+	c := exec.CommandContext(ctx, d.exe, args...)
+	c.SysProcAttr = endWithUs()
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "LEASEHOLD_") { // such as a login, or another cluster
+			c.Env = append(c.Env, v)
+		}
+	}
+	c.Env = append(c.Env, "LEASEHOLD_ENDPOINTS="+d.endpoints)
+	return c
+}
+
+// once runs a command, and notes its failure.
+func (d *demo) once(ctx context.Context, args ...string) {
+	out, err := d.command(ctx, args).CombinedOutput()
+	if err != nil && ctx.Err() == nil {
+		d.log.Warn("a program of the demonstration has failed", "program", strings.Join(args, " "),
+			"error", err, "said", string(out))
+	}
+}
+
+// play starts a program again and again.
+func (d *demo) play(ctx context.Context, a actor) {
+	runtime.LockOSThread() // the programs end with the thread that has started them
+	defer runtime.UnlockOSThread()
+	for pause(ctx, about(a.rest)) {
+		if a.life == 0 {
+			d.once(ctx, a.args...)
+			continue
+		}
+		d.live(ctx, a)
+	}
+}
+
+// live lets a program live for a while.
+func (d *demo) live(ctx context.Context, a actor) {
+	life, end := context.WithTimeout(ctx, about(a.life))
+	defer end()
+	c := d.command(life, a.args)
+	if rand.IntN(3) > 0 {
+		c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+		c.WaitDelay = 2 * time.Second
+	}
+	err := c.Run()
+	if life.Err() == nil && err != nil {
+		d.log.Warn("a program of the demonstration has ended", "program", strings.Join(a.args, " "),
+			"error", err)
+	}
+}
+
+// about returns a time between a half and three halves of d.
+func about(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
+
+// pause waits, and reports whether the context goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
