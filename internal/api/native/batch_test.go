@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
@@ -242,6 +243,55 @@ func TestLostLeaseIsExplained(t *testing.T) {
 		b.pass(partly) // this member cannot learn more
 		b.wantRenewed(false, &pb.RenewResponse{Results: []*pb.RenewResult{notFound(1)}})
 	})
+}
+
+// TestRenewedAtOnce: a renewal whose answer was sent before the member has said that it took the
+// renewal is over: its request may be used again. The race detector sees the fault.
+func TestRenewedAtOnce(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.node.renewing = func(r *replica.Renewals) error {
+			go keep(r, 0)
+			<-time.After(time.Millisecond)
+			return nil
+		}
+		b.send(&pb.Request{Id: 1, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+			Leases: []*pb.LeaseRef{{Id: 1, Token: 1}},
+		}}})
+		b.pass(time.Millisecond)
+		b.wantRenewed(false, &pb.RenewResponse{Results: []*pb.RenewResult{{Id: 1, TtlMs: 900}}})
+	})
+}
+
+// TestRefusedRenewalCancelled: a renewal that was refused, and is cancelled before that was told,
+// has no second answer: its request may be that of a put by then.
+func TestRefusedRenewalCancelled(t *testing.T) {
+	s, p := passing(t)
+	n := s.node.(*stuckNode)
+	n.renewing = func(*replica.Renewals) error { return api.ErrTooManyRequests }
+	if err := s.take(&pb.ClientMessage{Requests: []*pb.Request{
+		{Id: 4, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}}}}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	refused := s.done
+	s.done = nil
+	s.cancel(4)
+	if _, err := s.sendAll(refused); err != nil {
+		t.Fatal(err)
+	}
+	r := (<-p.answers).Responses
+	if len(r) != 1 || r[0].Id != 4 || r[0].GetError() == nil {
+		t.Errorf("answered with %v", r)
+	}
+	if err := s.take(&pb.ClientMessage{Requests: []*pb.Request{putRequest(5, 0)}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.sendAll(s.done); err != nil {
+		t.Fatal(err)
+	}
+	for len(p.answers) > 0 {
+		t.Errorf("answered again with %v", <-p.answers)
+	}
 }
 
 // TestBatchEndsOnce: whatever comes at one time, the last outcome, the end of the wait for it, or

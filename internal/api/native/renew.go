@@ -114,14 +114,19 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	case !sure:
 		return t.renewSlowly(q, r)
 	}
+	soon := min(partly, time.Until(q.until)-q.haste)
 	t.mu.Lock()
 	q.renewals, q.writes = b, true
 	t.mu.Unlock()
 	b.tell = func() { q.over(nil) }
 	if err := t.node.RenewAll(&b.asks); err != nil {
+		t.mu.Lock()
+		q.renewals = nil // its answer is the error, and cancel does not cut what was not asked
+		t.mu.Unlock()
 		return err
 	}
-	b.waitAfter(min(partly, time.Until(q.until)-q.haste), func(done <-chan struct{}) {
+	// From here on q may be another request's, unless there is something to wait for.
+	b.waitAfter(soon, func(done <-chan struct{}) {
 		t.run(q, func(ctx context.Context) (proto.Message, error) {
 			ctx, cancel := patient(ctx)
 			defer cancel()

@@ -30,6 +30,7 @@ type stuckNode struct {
 	queues    *waitqueue.Queues
 	submitted []Submission
 	renewals  []*replica.Renewals
+	renewing  func(*replica.Renewals) error // does RenewAll, if it is not nil
 	fakeCaches
 	fakeLeader
 	viewCount
@@ -90,6 +91,9 @@ func (n *stuckNode) InspectLeases(
 }
 
 func (n *stuckNode) RenewAll(r *replica.Renewals) error {
+	if n.renewing != nil {
+		return n.renewing(r)
+	}
 	n.renewals = append(n.renewals, r)
 	return nil
 }
