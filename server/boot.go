@@ -96,12 +96,14 @@ func (b *booted) load(c Config, way transport.Way) error {
 // versions returns the cluster versions that the member speaks.
 func (c Config) versions() version.Range { return cmp.Or(c.Versions, version.Spoken) }
 
-// founders returns the members that found the cluster, in ID order.
+// founders returns the members that found the cluster, in ID order, with their URLs in an order
+// that does not depend on the flags: all begin with the same state.
 func founders(c Config) []fsm.Member {
 	var members []fsm.Member
 	for name, urls := range c.InitialMembers() {
 		members = append(members, fsm.Member{
-			ID: memberID(urls, c.Cluster.Token), Name: name, PeerURLs: urlStrings(urls),
+			ID: memberID(urls, c.Cluster.Token), Name: name,
+			PeerURLs: slices.Sorted(slices.Values(urlStrings(urls))),
 		})
 	}
 	sort.Slice(members, func(i, j int) bool { return members[i].ID < members[j].ID })

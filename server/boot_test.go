@@ -1,9 +1,11 @@
 package server
 
 import (
+	"net/url"
 	"testing"
 	"time"
 
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/lease"
 )
@@ -47,5 +49,27 @@ func TestLessorSettings(t *testing.T) {
 	want := lease.Config{CheckpointInterval: 7000, Untended: 40, SpreadRate: 3}
 	if got := machineConfig(c).Lease; got != want {
 		t.Errorf("the lessor is told %+v, want %+v", got, want)
+	}
+}
+
+// Founders begin with the same state, in whatever order each was told the URLs of one of them:
+// their IDs do not depend on it, and a member whose state differs has to stop.
+func TestFoundersBeginAlike(t *testing.T) {
+	one, other := url.URL{Scheme: "http", Host: "h:1"}, url.URL{Scheme: "http", Host: "h:2"}
+	var states [2]uint32
+	for i, urls := range [][]url.URL{{one, other}, {other, one}} {
+		c := DefaultConfig()
+		c.Cluster.Initial = map[string][]url.URL{"a": urls}
+		m := fsm.New(machineConfig(c))
+		for _, n := range founders(c) {
+			m.AddMember(n)
+		}
+		var err error
+		if states[i], err = m.Image().Hash(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if states[0] != states[1] {
+		t.Errorf("the hashes of their first states are %x", states)
 	}
 }
