@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/lease"
 )
@@ -75,4 +76,22 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("%x is %+v, and read again %+v, %v", b, r, again, err)
 		}
 	})
+}
+
+// A member that starts from a snapshot forgets no session that the others still know, also when the
+// quota has become too small for all of them since they were used last.
+func TestSnapshotKeepsSessionsUnderASmallerQuota(t *testing.T) {
+	m := New(Config{})
+	m.AddMember(Member{ID: 1})
+	for n := range uint64(3) {
+		s := mustApply(t, m, &By{access.Caller{User: "u"}, &OpenSession{Nonce: n}}).(Session)
+		mustApply(t, m, &Put{Key: "k", Value: make([]byte, 3000)})
+		mustApply(t, m, &By{access.Caller{User: "u"}, &Once{
+			Session: s, Number: 1, Command: &Put{Key: "k", PrevKV: true},
+		}})
+	}
+	mustApply(t, m, &SetMember{Member{ID: 1, Quota: MinQuota}})
+	if hash(t, m) != hash(t, restored(t, m)) {
+		t.Error("the states differ")
+	}
 }

@@ -85,12 +85,17 @@ func (l *sessions) open(nonce uint64) Session {
 
 // give makes a session, the one used last, that of a user.
 func (l *sessions) give(s *session, user string) {
-	s.user = user
-	s.bytes += int64(len(user))
-	l.bytes += int64(len(user))
+	l.sign(s, user)
 	for most := l.limits.within(l.quota).bytes; l.bytes > most && l.root.prev != s; {
 		l.remove(l.root.prev)
 	}
+}
+
+// sign says whose a session is.
+func (l *sessions) sign(s *session, user string) {
+	s.user = user
+	s.bytes += int64(len(user))
+	l.bytes += int64(len(user))
 }
 
 // add makes a session known, as the one used last.

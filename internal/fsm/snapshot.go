@@ -366,7 +366,7 @@ func (r *restorer) ofSession(tag byte) {
 			r.d.Fail("user of a session")
 			return
 		}
-		l.give(s, user)
+		l.sign(s, user) // and forgets no other: what there is was kept
 		return
 	}
 	a := r.d.answer()
