@@ -149,11 +149,12 @@ func (h Holds) copied() Holds {
 
 // shorten shortens the TTLs of leases that hold ranges for longer than any may now, and those
 // of orphans. None was granted since there is a bound; what is older must not hold up writes
-// for ever.
+// for ever. All others stay as they are at the members that need no snapshot: of a lease more may
+// remain than its TTL.
 func (h *holdings) shorten(leases []lease.Info) {
 	for i := range leases {
-		if l := &leases[i]; len(h.of[l.ID]) > 0 {
-			l.TTL, l.Remaining = min(l.TTL, MaxCacheTTL), min(l.Remaining, MaxCacheTTL)
+		if l := &leases[i]; len(h.of[l.ID]) > 0 && l.TTL > MaxCacheTTL {
+			l.TTL, l.Remaining = MaxCacheTTL, min(l.Remaining, MaxCacheTTL)
 		}
 	}
 	for token, o := range h.orphans {
