@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"hash/fnv"
 	"io"
 	"iter"
 
@@ -435,7 +434,12 @@ func (im *Image) Hash() (uint32, error) {
 	}
 	accessRecords(im.View.Access, func(_ byte, body func([]byte) []byte) { b = body(b) })
 	b = append(b, im.comparison...)
-	b = binary.BigEndian.AppendUint64(b, im.hashLeases())
+	for info := range im.leases.All() {
+		if b = appendInfo(b, &info); len(b) >= chunkSize {
+			sum.Write(b)
+			b = b[:0]
+		}
+	}
 	b = im.sessions.hash(sum, b)
 	for id, ranges := range im.holds.All() {
 		b = appendHold(b, id, ranges)
@@ -451,20 +455,6 @@ func (im *Image) Hash() (uint32, error) {
 	})
 	sum.Write(b)
 	return sum.Sum32(), nil
-}
-
-// hashLeases returns a hash of the leases. It is the sum of a hash of each, since their order is
-// not the same on all members, and to sort a million takes more memory than all of them.
-func (im *Image) hashLeases() (sum uint64) {
-	h := fnv.New64a()
-	var b []byte
-	for info := range im.leases.All() {
-		b = appendInfo(b[:0], &info)
-		h.Reset()
-		_, _ = h.Write(b) // a hash never fails
-		sum += h.Sum64()
-	}
-	return sum
 }
 
 // hash appends the sessions to b, and hands it to sum when it is large.
