@@ -297,7 +297,6 @@ func DefaultConfig() Config {
 			SnapshotCount:          10_000,
 			SnapshotCatchUpEntries: 5_000,
 			PreVote:                true,
-			CompareEvery:           10 * time.Minute,
 		},
 		Lease: Lease{
 			MinTTL:             100 * time.Millisecond,

@@ -30,7 +30,7 @@ type Raft struct {
 	// disturb the others when it is back. Default true.
 	PreVote bool
 	// CompareEvery is how often the members' states are compared. A member that differs from the
-	// majority stops. Default ten minutes; 0 for never.
+	// majority stops. Default 0: never.
 	CompareEvery time.Duration
 }
 
