@@ -90,12 +90,14 @@ func (c *core) damaged(err error) error {
 		err, c.peers.dir, kept)}
 }
 
-// keepEvidence writes the state to a file of a name, unless there is one already.
+// keepEvidence writes the state to a file of a name, unless there is one already. What was begun
+// and not ended has another name, and is written anew.
 func (c *core) keepEvidence(name string, image *fsm.Image) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, os.ErrExist) {
+	if _, err := os.Stat(name); err == nil {
 		return nil
 	}
+	part := name + ".part"
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -103,5 +105,8 @@ func (c *core) keepEvidence(name string, image *fsm.Image) error {
 	sum := sha256.New()
 	err = backup.Write(context.Background(), io.MultiWriter(f, sum), id.Cluster, image.Encode)
 	_, err2 := f.Write(sum.Sum(nil))
-	return errors.Join(err, err2, f.Sync(), f.Close())
+	if err := errors.Join(err, err2, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return os.Rename(part, name)
 }
