@@ -52,13 +52,15 @@ func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 	}
 }
 
-// sure reports whether the asker is known to hold all leases of a batch.
-func (s *leases) sure(ctx context.Context, known *renewable, b *batch) (bool, error) {
+// unsure returns the places of those leases of a batch that the asker is not known to hold.
+func (s *leases) unsure(
+	ctx context.Context, known *renewable, b *batch,
+) (places []int, err error) {
 	a := s.asker(ctx)
 	if err := a.known(); err != nil || a.all() {
-		return true, err
+		return nil, err
 	}
-	return len(known.unknown(a, b.asks.IDs, b.asks.Tokens)) == 0, nil
+	return known.unknown(a, b.asks.IDs, b.asks.Tokens), nil
 }
 
 // denied returns the places of those leases that the asker may not renew. Of the others it asks
@@ -67,15 +69,11 @@ func (s *leases) sure(ctx context.Context, known *renewable, b *batch) (bool, er
 func (s *leases) denied(
 	ctx context.Context, known *renewable, r *pb.RenewRequest, b *batch,
 ) (out map[int]bool, err error) {
-	a := s.asker(ctx)
-	if err := a.known(); err != nil || a.all() {
+	places, err := s.unsure(ctx, known, b)
+	if err != nil || len(places) == 0 {
 		return nil, err
 	}
 	tokens := b.asks.Tokens
-	places := known.unknown(a, b.asks.IDs, tokens)
-	if len(places) == 0 {
-		return nil, nil
-	}
 	found := make([]api.Held, len(places))
 	for i, at := range places {
 		found[i].ID = b.asks.IDs[at]
@@ -96,7 +94,7 @@ func (s *leases) denied(
 	if err != nil {
 		return nil, err // and found may still be written
 	}
-	a = s.asker(ctx) // whose users and roles are as new as the leases, or newer
+	a := s.asker(ctx) // whose users and roles are as new as the leases, or newer
 	if err := a.known(); err != nil {
 		return nil, err
 	}

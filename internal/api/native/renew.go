@@ -107,11 +107,11 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	if b.open == 0 || slices.ContainsFunc(r.Leases, hasName) {
 		return t.renewSlowly(q, r)
 	}
-	sure, err := t.sure(t.ctx, t.rights.renewable, b)
+	unsure, err := t.unsure(t.ctx, t.rights.renewable, b)
 	switch {
 	case err != nil:
 		return err
-	case !sure:
+	case len(unsure) > 0:
 		return t.renewSlowly(q, r)
 	}
 	soon := min(partly, time.Until(q.until)-q.haste)
