@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"leasehold.dev/internal/subprocess"
 )
 
 // passedOn are the signals that go to the command.
@@ -22,7 +24,7 @@ var passedOn = []os.Signal{
 // one had it, until leave is called; and has the kernel kill it when this process is gone,
 // if the kernel does such a thing: nobody would end it in time any more.
 func ownGroup(stdin io.Reader) (attr *syscall.SysProcAttr, leave func()) {
-	attr = endWithUs()
+	attr = subprocess.EndWithUs()
 	attr.Setpgid = true
 	f, ok := stdin.(*os.File)
 	if !ok {

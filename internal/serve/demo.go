@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"leasehold.dev/internal/subprocess"
 )
 
 // demo are programs that do with the cluster what those of users do. Each is a process of this
@@ -71,7 +73,7 @@ func (d *demo) run(ctx context.Context) {
 // command returns a command of this binary at the cluster.
 func (d *demo) command(ctx context.Context, args []string) *exec.Cmd {
 	c := exec.CommandContext(ctx, d.exe, args...)
-	c.SysProcAttr = endWithUs()
+	c.SysProcAttr = subprocess.EndWithUs()
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "LEASEHOLD_") { // such as a login, or another cluster
 			c.Env = append(c.Env, v)
@@ -94,12 +96,17 @@ func (d *demo) once(ctx context.Context, args ...string) {
 func (d *demo) play(ctx context.Context, a actor) {
 	runtime.LockOSThread() // the programs end with the thread that has started them
 	defer runtime.UnlockOSThread()
-	for pause(ctx, about(a.rest)) {
+	for {
+		select {
+		case <-time.After(about(a.rest)):
+		case <-ctx.Done():
+			return
+		}
 		if a.life == 0 {
 			d.once(ctx, a.args...)
-			continue
+		} else {
+			d.live(ctx, a)
 		}
-		d.live(ctx, a)
 	}
 }
 
@@ -121,15 +128,3 @@ func (d *demo) live(ctx context.Context, a actor) {
 
 // about returns a time between a half and three halves of d.
 func about(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
-
-// pause waits, and reports whether the context goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

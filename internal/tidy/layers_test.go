@@ -54,6 +54,7 @@ var house = [][]string{
 		"internal/audit",
 		"internal/settings", "internal/pebbleerrors",
 	},
+	{"internal/subprocess"},
 }
 
 // strangers lists what a package must not know although the row is lower. The
