@@ -3,15 +3,14 @@ package server
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/backup/target"
 	"leasehold.dev/internal/fsm"
 )
 
@@ -56,8 +55,8 @@ func (c *core) hash(image *fsm.Image) {
 
 // logDamage tells, at each member, what the comparison of the states has found.
 func (c *core) logDamage(old, v *fsm.View) {
-	if len(v.Alarms) == 0 {
-		return
+	if !c.began.current {
+		return // it may be old
 	}
 	for _, a := range v.Alarms {
 		switch {
@@ -78,9 +77,9 @@ func (c *core) logDamage(old, v *fsm.View) {
 // damaged keeps what this member had in memory, too, and says what to do.
 func (c *core) damaged(err error) error {
 	image := c.replica.Machine().Image()
-	name := filepath.Join(c.peers.dir, fmt.Sprintf("damaged-%d.backup", image.View.Index))
+	name := fmt.Sprintf("damaged-%d.backup", image.View.Index)
 	kept := fmt.Sprintf("the state that it had in memory is in %s (compare leasehold snapshot dump "+
-		"with that of another member's backup)", name)
+		"with that of another member's backup)", filepath.Join(c.peers.dir, name))
 	if err := c.keepEvidence(name, image); err != nil {
 		kept = fmt.Sprintf("the state that it had in memory could not be written: %v", err)
 	}
@@ -90,23 +89,20 @@ func (c *core) damaged(err error) error {
 		err, c.peers.dir, kept)}
 }
 
-// keepEvidence writes the state to a file of a name, unless there is one already. What was begun
-// and not ended has another name, and is written anew.
+// keepEvidence writes the state to a file of the data directory.
 func (c *core) keepEvidence(name string, image *fsm.Image) error {
-	if _, err := os.Stat(name); err == nil {
-		return nil
-	}
-	part := name + ".part"
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	dir, err := target.Open(c.peers.dir, target.Options{})
 	if err != nil {
 		return err
 	}
 	id, _ := c.disk.Identity()
-	sum := sha256.New()
-	err = backup.Write(context.Background(), io.MultiWriter(f, sum), id.Cluster, image.Encode)
-	_, err2 := f.Write(sum.Sum(nil))
-	if err := errors.Join(err, err2, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(part))
-	}
-	return os.Rename(part, name)
+	ctx := context.Background() // nothing else is left to do
+	return dir.Put(ctx, target.Content{Name: name, Write: func(w io.Writer) error {
+		sum := sha256.New()
+		err := backup.Write(ctx, io.MultiWriter(w, sum), id.Cluster, image.Encode)
+		if err == nil {
+			_, err = w.Write(sum.Sum(nil))
+		}
+		return err
+	}})
 }
