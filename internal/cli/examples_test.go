@@ -87,7 +87,7 @@ func TestExitCodesAreListed(t *testing.T) {
 	}
 	for _, code := range []int{
 		exitFailure, exitConnection, exitInput, exitFeature, exitInterrupted, exitBadArgs, exitTaken,
-		exitNoCore, exitLost, exitOwn, exitCannot, exitNoSuch, exitDegraded,
+		exitNoCore, exitLost, exitOwn, exitCannot, exitNoSuch, exitDegraded, exitFound,
 	} {
 		row := fmt.Sprintf(`(?m)^\|[^|]*\b%d\b[^|]*\||ends with .*\b%d for `, code, code)
 		if !regexp.MustCompile(row).Match(text) {

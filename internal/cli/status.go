@@ -70,6 +70,7 @@ type clusterState struct {
 	// failure is why a read that goes through the leader failed.
 	failure error
 	alarms  []string
+	alarmed map[string][]uint64 // by which members each is raised, 0 for none of them
 }
 
 // memberState is what was found out about a member.
@@ -86,6 +87,7 @@ type memberState struct {
 	Quota    int64  `json:"quota_bytes"`
 
 	url     string // of its pages, empty if the endpoint has no scheme
+	peers   []string
 	id      uint64
 	leader  uint64 // whom it takes for the leader
 	cluster uint64
@@ -112,7 +114,7 @@ func (a *app) lookAt(spec *clientv3.ConfigSpec) *clusterState {
 	for _, m := range list {
 		x := &memberState{
 			Name: m.GetName(), ID: fmt.Sprintf("%x", m.GetID()), id: m.GetID(), Role: "voter",
-			Error: "it has no client URL: it has not started yet",
+			Error: "it has no client URL: it has not started yet", peers: m.GetPeerURLs(),
 		}
 		if m.GetIsLearner() {
 			x.Role = "learner"
@@ -150,8 +152,11 @@ func (s *clusterState) ask(a *app, c *clientv3.Client) []*pb.Member {
 			if err != nil {
 				return err
 			}
+			s.alarmed = make(map[string][]uint64)
 			for _, m := range r.Alarms {
-				s.alarms = append(s.alarms, m.GetAlarm().String())
+				alarm := m.GetAlarm().String()
+				s.alarms = append(s.alarms, alarm)
+				s.alarmed[alarm] = append(s.alarmed[alarm], m.GetMemberID())
 			}
 			return nil
 		})

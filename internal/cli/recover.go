@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// exitFound is how recover ends if something is wrong that it has not put right.
+const exitFound = 9
+
+// What recover says in one word.
+const (
+	recoverNothing = "nothing to recover"
+	recoverFound   = "found"
+	recoverDone    = "done"
+)
+
+func (a *app) recoverCommand() *cobra.Command {
+	r := &recovery{app: a}
+	cmd := &cobra.Command{
+		Use:   "recover",
+		Short: "Finds out what disaster has happened, and puts it right with --yes",
+		Long: `Looks at the running cluster, and says what is wrong, what to check first, and what is to
+be done on which host. It changes nothing without --yes. With it, it does what can be done from
+here, and says what is left. What it knows: all certificates have expired, the quota is used up,
+a member or the majority does not answer, and the states of members differ.
+
+Exit codes: 0 nothing to recover, or all of it is done; 9 something is wrong, and not yet put
+right; 1 the look or the repair failed.`,
+		Example: "  leasehold recover --endpoints host1:2379,host2:2379,host3:2379\n" +
+			"  leasehold recover --endpoints host1:2379 --yes",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return r.run() },
+	}
+	cmd.Flags().BoolVar(&r.yes, "yes", false, "do what can be done from here")
+	return cmd
+}
+
+// recovery is one call of recover.
+type recovery struct {
+	*app
+	yes bool
+
+	spec    *clientv3.ConfigSpec
+	cluster *clusterState
+	expired []badCertificate
+	found   []*disaster
+}
+
+// disaster is one thing that is wrong.
+type disaster struct {
+	What  string   `json:"what"`
+	Facts []string `json:"facts"`
+	// Check is what to look at first: perhaps there is no disaster.
+	Check []string `json:"check_first"`
+	Steps []step   `json:"steps"`
+	Done  []string `json:"done"`
+
+	act func(*disaster) error // the steps that are ours; nil if there are none
+}
+
+// step is one thing to do.
+type step struct {
+	Where string `json:"where"` // on which host
+	Do    string `json:"do"`    // a command, or a sentence
+	Own   bool   `json:"own"`   // --yes does it
+}
+
+func newDisaster(what string, facts ...string) *disaster {
+	return &disaster{What: what, Facts: facts, Check: []string{}, Steps: []step{}, Done: []string{}}
+}
+
+// own adds a step that --yes does.
+func (d *disaster) own(format string, args ...any) {
+	d.Steps = append(d.Steps, step{"here", fmt.Sprintf(format, args...), true})
+}
+
+// on adds a step for a person, on a host.
+func (d *disaster) on(where, format string, args ...any) {
+	d.Steps = append(d.Steps, step{where, fmt.Sprintf(format, args...), false})
+}
+
+// first adds something to look at before anything is done.
+func (d *disaster) first(format string, args ...any) {
+	d.Check = append(d.Check, fmt.Sprintf(format, args...))
+}
+
+// did notes that a step is done.
+func (d *disaster) did(format string, args ...any) {
+	d.Done = append(d.Done, fmt.Sprintf(format, args...))
+}
+
+func (r *recovery) run() error {
+	spec, err := r.prepare()
+	if err != nil {
+		return err
+	}
+	r.spec = spec
+	if r.cluster, err = r.lookAtCluster(); err != nil {
+		return err
+	}
+	r.diagnose()
+	var failed error
+	open := len(r.found)
+	for _, d := range r.found {
+		if r.yes && d.act != nil && failed == nil {
+			if failed = d.act(d); failed == nil {
+				open--
+			}
+		}
+	}
+	verdict := recoverFound
+	switch {
+	case len(r.found) == 0:
+		verdict = recoverNothing
+	case open == 0:
+		verdict = recoverDone
+	}
+	if err := r.show(showRecovery(verdict, r.found)); err != nil {
+		return err
+	}
+	if failed == nil && open > 0 {
+		return &exitError{code: exitFound}
+	}
+	return failed
+}
+
+// diagnose says what is wrong.
+func (r *recovery) diagnose() {
+	r.found = []*disaster{}
+	if len(r.expired) > 0 {
+		// A member that cannot be asked for that reason is not called lost.
+		r.certificates()
+		return
+	}
+	if r.cluster.failure != nil {
+		r.unserved()
+		return
+	}
+	r.quota()
+	r.differing()
+	r.silent()
+}
+
+// endpointsOf are addresses of members that answer, as --join and --endpoints take them.
+func (r *recovery) endpointsOf() string {
+	var out []string
+	for _, x := range r.cluster.Members {
+		if x.Error == "" {
+			out = append(out, cmp.Or(x.url, x.Endpoint))
+		}
+	}
+	if len(out) == 0 {
+		return "ADDRESS"
+	}
+	return strings.Join(out, ",")
+}
+
+// rejoin is the command that starts a member anew, on an empty directory.
+func (r *recovery) rejoin(x *memberState) string {
+	clients := cmp.Or(x.url, "http://"+x.Endpoint)
+	peers := cmp.Or(strings.Join(x.peers, ","), "URL")
+	return fmt.Sprintf("leasehold serve --name %s --data-dir DIR --listen-client-urls %s "+
+		"--advertise-client-urls %s --listen-peer-urls %s --initial-advertise-peer-urls %s "+
+		"--join %s --replace", shellWord(x.Name), clients, clients, peers, peers, r.endpointsOf())
+}
+
+// shellWord is a word as a shell reads it.
+func shellWord(word string) string {
+	plain := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.ContainsRune("-_./:,=@%+", c)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(c rune) bool { return !plain(c) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+func showRecovery(verdict string, found []*disaster) answer {
+	lines := func(d *disaster) (out [][2]string) {
+		for _, f := range d.Facts {
+			out = append(out, [2]string{"found", f})
+		}
+		for _, c := range d.Check {
+			out = append(out, [2]string{"check first", c})
+		}
+		for _, s := range d.Steps {
+			where := "to do " + s.Where
+			if s.Own {
+				where += " (--yes does it)"
+			}
+			out = append(out, [2]string{where, s.Do})
+		}
+		for _, s := range d.Done {
+			out = append(out, [2]string{"done", s})
+		}
+		return out
+	}
+	return answer{json: struct {
+		Verdict   string      `json:"verdict"`
+		Disasters []*disaster `json:"disasters"`
+	}{verdict, found}, simple: func(p *page) {
+		p.printf("%s\n", verdict)
+		for _, d := range found {
+			p.printf("%s\n", d.What)
+			for _, l := range lines(d) {
+				p.printf("  %s: %s\n", l[0], harmless(l[1]))
+			}
+		}
+	}, fields: func(p *page) {
+		p.quoted("Verdict", verdict)
+		for _, d := range found {
+			p.quoted("Disaster", d.What)
+			for _, l := range lines(d) {
+				p.quoted(l[0], l[1])
+			}
+		}
+	}, table: func() (head []string, rows [][]string) {
+		for _, d := range found {
+			for _, l := range lines(d) {
+				rows = append(rows, []string{d.What, l[0], harmless(l[1])})
+			}
+		}
+		return []string{"disaster", "part", "text"}, rows
+	}}
+}
+
+// voters are the members with a vote, and of those the ones that answer.
+func (s *clusterState) voters() (all, answer []*memberState) {
+	all = slices.DeleteFunc(slices.Clone(s.Members), func(x *memberState) bool {
+		return x.Role == "learner"
+	})
+	answer = slices.DeleteFunc(slices.Clone(all), func(x *memberState) bool { return x.Error != "" })
+	return all, answer
+}

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// threeMembers is a cluster that serves.
+func threeMembers() *clusterState {
+	s := &clusterState{Cluster: "c", alarmed: map[string][]uint64{}}
+	for i, name := range []string{"m1", "m2", "m3"} {
+		s.Members = append(s.Members, &memberState{
+			Name: name, Role: "voter", id: uint64(i + 1), State: 800, Quota: 1000,
+			Endpoint: name + ":2379", url: "http://" + name + ":2379",
+			peers: []string{"http://" + name + ":2380"},
+		})
+	}
+	return s
+}
+
+// Goal: each disaster that a cluster shows is called by its name, and only what can be done safely
+// is done by --yes. Method: a cluster in which one thing is changed.
+func TestDiagnose(t *testing.T) {
+	refused := "dial tcp: connect: connection refused"
+	for name, x := range map[string]struct {
+		change func(*recovery)
+		want   []string // what is said, in this order, and " (--yes does it)" where that is so
+	}{
+		"well": {func(*recovery) {}, nil},
+		"quota": {func(r *recovery) {
+			r.cluster.alarmed["NOSPACE"] = []uint64{2}
+			r.cluster.Members[1].Quota = 900
+		}, []string{
+			"the quota is used up", "raised by m2 (m2:2379)", "has 800 B, and the smallest quota is 900 B",
+			"(--yes does it): leasehold compaction", "--quota-backend-bytes=1800",
+		}},
+		"one silent": {func(r *recovery) { r.cluster.Members[2].Error = refused }, []string{
+			"a member does not answer", "check first: m3 (m3:2379): its host answers",
+			"start it as always", "if its disk is lost: leasehold serve --name m3",
+			"--listen-peer-urls http://m3:2380", "--join http://m1:2379,http://m2:2379 --replace",
+		}},
+		"damaged": {func(r *recovery) {
+			r.cluster.Members[2].Error = refused
+			r.cluster.alarmed["CORRUPT"] = []uint64{3}
+		}, []string{
+			"the data of a member are damaged", "m3", "move the data directory away", "--replace",
+		}},
+		"split": {func(r *recovery) { r.cluster.alarmed["CORRUPT"] = []uint64{0} }, []string{
+			"the states of members differ", "snapshot save m1.backup --endpoints m1:2379",
+			"member remove ID",
+		}},
+		"majority": {func(r *recovery) {
+			r.cluster.failure = errors.New("no leader")
+			r.cluster.Members[1].Error = refused
+			r.cluster.Members[2].Error = "i/o timeout"
+		}, []string{
+			"the majority does not answer", "1 of 3 voters answer, and 2 are needed",
+			"m2 (m2:2379): its host answers", "m3 (m3:2379): i/o timeout; see whether its host runs",
+			"bring them back: with 1 more",
+		}},
+		"no leader": {func(r *recovery) {
+			r.cluster.failure = errors.New("no leader")
+			r.cluster.Members[1].Error = refused
+		}, []string{"the cluster does not serve, though a majority answers", "peer URLs"}},
+		"no answer": {func(r *recovery) {
+			r.cluster = &clusterState{failure: errors.New("deadline"), Members: []*memberState{
+				{Name: "m1:2379", Endpoint: "m1:2379", Role: "voter", Error: refused},
+			}}
+		}, []string{"no member answers", "check first: m1:2379: its host answers", "--endpoints"}},
+		"certificates": {func(r *recovery) {
+			r.cluster.failure = errors.New("deadline")
+			r.cluster.Members[1].Error = "expired"
+			r.expired = []badCertificate{
+				{text: "the certificate of m2:2379 has expired", address: "m2:2379", flags: "--cert-file"},
+				{text: "the certificate in f has expired", file: "f", authority: true},
+			}
+		}, []string{
+			"certificates have expired", "the clock of this machine", "put its certificate into each",
+			"the host of m2:2379: replace the files of --cert-file", "here: replace f,", "once more",
+		}},
+	} {
+		r := &recovery{app: new(app), cluster: threeMembers()}
+		x.change(r)
+		r.diagnose()
+		p := &page{}
+		showRecovery("", r.found).simple(p)
+		rest := p.String()
+		if len(r.found) > 1 || (len(r.found) == 0) != (len(x.want) == 0) {
+			t.Errorf("%s: %d disasters:\n%s", name, len(r.found), rest)
+		}
+		for _, w := range x.want {
+			_, after, ok := strings.Cut(rest, w)
+			if !ok {
+				t.Errorf("%s: %q is missing, or before what should come first:\n%s", name, w, p)
+				break
+			}
+			rest = after
+		}
+		for _, d := range r.found {
+			own := strings.Contains(p.String(), "(--yes does it)")
+			if own != (d.act != nil) || own != (name == "quota") {
+				t.Errorf("%s: it says that --yes does something: %v; it does: %v", name, own, d.act != nil)
+			}
+		}
+	}
+}
+
+// A name that a shell would not take as a word is quoted in commands.
+func TestShellWord(t *testing.T) {
+	for word, want := range map[string]string{
+		"m1": "m1", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'",
+		"http://[::1]:2379": "'http://[::1]:2379'", "/var/lib/x_1-2.d": "/var/lib/x_1-2.d",
+	} {
+		if got := shellWord(word); got != want {
+			t.Errorf("%q becomes %s, want %s", word, got, want)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"leasehold.dev/test/harness"
+)
+
+// recovers runs "leasehold recover" on the member. It must end with the code, and say all of want.
+func (m *member) recovers(code int, args []string, want ...string) {
+	m.t.Helper()
+	limits := []string{"recover", "--dial-timeout=1m", "--command-timeout=1m"} // of a busy machine
+	out, err := m.command(append(limits, args...)...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	}
+	for _, w := range want {
+		if !strings.Contains(out, w) {
+			m.t.Errorf("recover %q does not say %q:\n%s", args, w, out)
+		}
+	}
+	if got != code {
+		m.t.Errorf("recover %q ends with %d, want %d:\n%s", args, got, code, out)
+	}
+}
+
+// fill puts values until the quota is used up, the i-th under the key that is told.
+func (m *member) fill(key func(i int) string) {
+	m.t.Helper()
+	c := m.client()
+	for i := 0; ; i++ {
+		_, err := c.Put(m.t.Context(), key(i), strings.Repeat("v", 1000))
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			return
+		}
+		if err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+// Goal: recover makes room in a quota that history has used up, only with --yes; where keys have
+// used it up, it takes none away, and says what a person can do. Method: a member whose history
+// does not go by itself.
+func TestRecoverQuota(t *testing.T) {
+	t.Parallel()
+	ours(t)
+	m := startMember(t, "--quota-backend-bytes", "100000", "--auto-compaction-retention", "0")
+	m.recovers(0, nil, "nothing to recover")
+	m.fill(func(int) string { return "k" })
+	m.recovers(9, nil, "the quota is used up", "--quota-backend-bytes=200000")
+	c := m.client()
+	if _, err := c.Put(t.Context(), "k", "v"); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("recover has changed something without --yes: %v", err)
+	}
+	m.recovers(0, []string{"--yes"}, "done: compacted at revision", "done: lifted the alarm")
+	if r, err := c.Get(t.Context(), "k"); err != nil || len(r.Kvs) != 1 {
+		t.Errorf("the key: %v, %v", r, err)
+	}
+	if _, err := c.Put(t.Context(), "k", "v"); err != nil {
+		t.Errorf("after the recovery: %v", err)
+	}
+	m.fill(func(i int) string { return fmt.Sprint("k/", i) })
+	m.recovers(9, []string{"--yes"}, "done: compacted at revision", "the state still has")
+	if _, err := m.command("del", "k/", "--prefix"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.command("recover", "--yes"); err != nil { // the alarm may have gone meanwhile
+		t.Error(err)
+	}
+	m.recovers(0, nil, "nothing to recover")
+}
+
+// authority makes certificates.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir()}
+	a.issue("ca", time.Now().Add(time.Hour))
+	return a
+}
+
+// issue writes a certificate for loopback and its key in the place of those of before.
+func (a *authority) issue(name string, until time.Time) (cert, key string) {
+	a.t.Helper()
+	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: until.Add(-48 * time.Hour), NotAfter: until, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if a.cert == nil {
+		c.IsCA, a.cert, a.key = true, c, priv
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, &priv.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(priv)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	write := func(kind string, b []byte, file string) string {
+		path := filepath.Join(a.dir, name+file)
+		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b})
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+		return path
+	}
+	return write("CERTIFICATE", der, ".crt"), write("PRIVATE KEY", pkcs8, ".key")
+}
+
+// Goal: recover says which certificates have expired, of members and of the caller, and that a
+// member takes a new one without a restart is true. Method: a member whose certificate was
+// never valid at its time, with files that are then replaced.
+func TestRecoverCertificates(t *testing.T) {
+	t.Parallel()
+	ours(t)
+	a := newAuthority(t)
+	past, future := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	cert, key := a.issue("server", past)
+	m := newMember(t, "--cert-file", cert, "--key-file", key)
+	plain := m.url
+	m.url = strings.Replace(m.url, "http://", "https://", 1)
+	for i, arg := range m.args {
+		if arg == plain {
+			m.args[i] = m.url
+		}
+	}
+	m.launch()
+	ca := filepath.Join(a.dir, "ca.crt")
+	short := []string{"--command-timeout", "300ms"} // nobody answers in any time
+	flags := []string{"--cacert", ca}
+	harness.Eventually(t, "the member listens", func() error {
+		c, err := net.Dial("tcp", strings.TrimPrefix(m.url, "https://"))
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+	m.recovers(9, slices.Concat(flags, short), "certificates have expired",
+		"of "+strings.TrimPrefix(m.url, "https://")+" (CN=server) has expired at",
+		"replace the files of --cert-file and --key-file")
+	a.issue("server", future)
+	m.recovers(0, flags, "nothing to recover")
+	own, ownKey := a.issue("client", past)
+	flags = append(flags, "--cert", own, "--key", ownKey)
+	m.recovers(9, slices.Concat(flags, short), "the certificate in "+own+" (CN=client) has expired")
+	a.issue("client", future)
+	m.recovers(0, flags, "nothing to recover")
+}
