@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"leasehold.dev/internal/fault"
+	"leasehold.dev/internal/figures"
 	"leasehold.dev/internal/load"
 )
 
@@ -179,11 +180,11 @@ func benchReport(rep load.Report) report {
 		if v == 0 {
 			return "-"
 		}
-		return decimal(v)
+		return figures.Decimal(v)
 	}
 	for _, o := range rep.Operations {
 		costs = costs || o.CPU > 0
-		rate, cpu, bytes := decimal(o.Rate), optional(o.CPU), optional(o.Bytes)
+		rate, cpu, bytes := figures.Decimal(o.Rate), optional(o.CPU), optional(o.Bytes)
 		if o.Name == "expire" { // most of its time is waiting
 			rate, cpu, bytes = "-", "-", "-"
 		}

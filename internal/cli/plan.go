@@ -2,15 +2,13 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"math"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/draw"
 	"leasehold.dev/internal/figures"
+	"leasehold.dev/internal/reports"
 	"leasehold.dev/plan"
 )
 
@@ -45,42 +43,8 @@ func (a *app) planned(s *reportFlags, args []string, compute func() (report, err
 	return s.display(a, sh)
 }
 
-// holderFlags are the choice of a holder.
-type holderFlags struct{ h plan.Holder }
-
-func (f *holderFlags) register(cmd *cobra.Command, lease bool) {
-	fs := cmd.Flags()
-	if lease {
-		fs.DurationVar(&f.h.TTL, "ttl", plan.DefaultTTL, "length of the lease, L")
-		fs.DurationVar(&f.h.Renew, "renew", 0, "time between two renewals, T (default: a third of "+
-			"the TTL)")
-	}
-	fs.DurationVar(&f.h.RoundTrip, "rtt", plan.DefaultRoundTrip, "longest round trip of a request")
-	fs.DurationVar(&f.h.Retry, "retry", plan.DefaultRetry,
-		"how long after a renewal without an answer the next is sent")
-	fs.DurationVar(&f.h.Margin, "margin", 0, "what the holder takes off its own valid until")
-	fs.Float64Var(&f.h.Drift, "drift", plan.DefaultDrift,
-		"bound of the difference in rate of two clocks: 0.001 is a thousandth")
-}
-
-// holder is the choice; a --renew of 0 that was typed is no default.
-func (f *holderFlags) holder(cmd *cobra.Command) (plan.Holder, error) {
-	if cmd.Flags().Changed("renew") && f.h.Renew == 0 {
-		return f.h, &figures.InputError{
-			Field: "renewal interval", Problem: "is 0", Advice: "leave --renew out for a third of the TTL",
-		}
-	}
-	return f.h, nil
-}
-
-// issuers are the values of --issuer.
-var issuers = []string{"leasehold", "refreshing", "classic"}
-
 func (a *app) planOutage(s *reportFlags) *cobra.Command {
-	var f holderFlags
-	var kind string
-	var recovery time.Duration
-	var silent, healthy bool
+	var q reports.Outage
 	var check int
 	cmd := &cobra.Command{
 		Use:   "outage",
@@ -94,112 +58,30 @@ equations, and says whether any went beyond them.`,
   leasehold plan outage --ttl 5s --recovery 4s --healthy -o svg > outage.svg`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.planned(s, args, func() (report, error) {
-				h, err := f.holder(cmd)
+				if cmd.Flags().Changed("renew") && q.Holder.Renew == 0 {
+					return report{}, figures.Wrong("renewal interval",
+						"leave --renew out for a third of the TTL", "is 0")
+				}
+				r, err := q.Answer()
 				if err != nil {
 					return report{}, err
 				}
-				i, err := issuer(kind, h.TTL, recovery, silent)
-				if err != nil {
-					return report{}, err
-				}
-				o, err := plan.Bounds(h, i)
-				if err != nil {
-					return report{}, err
-				}
-				sh := outageReport(o, healthy)
+				sh, o := reportOf(r), r.Data.(plan.Outage)
+				sh.picture = func(w io.Writer, s draw.Style) error { return draw.Text(w, q.Story(o), s) }
 				return sh, a.checkOutage(&sh, o, check)
 			})
 		},
 	}
-	f.register(cmd, true)
 	fs := cmd.Flags()
-	fs.StringVar(&kind, "issuer", issuers[0],
-		"leasehold: this service; refreshing: gives all leases their full length after a failure,\n"+
-			"as etcd does; classic: remembers when each lease ends, as in the textbooks")
-	completeFlag(cmd, "issuer", issuers...)
-	fs.DurationVar(&recovery, "recovery", plan.RecoveryCutOff,
-		"how long the issuer grants nothing after a failure, D; this service needs 0.07s if a process\n"+
-			"dies and 2s if a machine is cut off")
-	fs.BoolVar(&silent, "silent", false,
-		"the holder falls silent with its connection open (stopped, cut off) instead of dying")
-	fs.BoolVar(&healthy, "healthy", false,
-		"draw a healthy holder while the issuer fails, not the death of a holder")
+	q.Flags(fs)
+	completeFlag(cmd, "issuer", reports.Issuers...)
 	fs.IntVar(&check, "check", 0, "play so many random timelines against the bounds")
 	return cmd
 }
 
-// issuer makes the issuer that --issuer names.
-func issuer(kind string, ttl, recovery time.Duration, silent bool) (plan.Issuer, error) {
-	switch kind {
-	case "leasehold":
-		i := plan.Leasehold(ttl, recovery)
-		if silent {
-			i = i.Silent()
-		}
-		return i, nil
-	case "refreshing":
-		return plan.RefreshingIssuer(recovery), nil
-	case "classic":
-		return plan.ClassicIssuer(recovery), nil
-	}
-	return plan.Issuer{}, badFeature("unknown issuer %q: choose leasehold, refreshing or classic",
-		kind)
-}
-
-func outageReport(o plan.Outage, healthy bool) report {
-	story := draw.WorstCase(o)
-	if healthy {
-		story = draw.HealthyHolder(o)
-	}
-	h := o.Holder
-	slack := short(o.Slack) + " to spare"
-	if o.HealthyLose() {
-		slack = short(-o.Slack) + " TOO LITTLE"
-	}
-	title := fmt.Sprintf("lease %v, renewed every %v, issuer away %v: at most %s without a holder",
-		h.TTL, short(h.Renew), o.Issuer.Recovery, short(o.Worst))
-	if healthy {
-		title = fmt.Sprintf("lease %v, renewed every %v, issuer away %v: a healthy holder has %s",
-			h.TTL, short(h.Renew), o.Issuer.Recovery, slack)
-	}
+// reportOf makes a report of what the answer to a question tells.
+func reportOf(r reports.Report) report {
 	return report{
-		figures: [][2]string{
-			{"lease, L", h.TTL.String()},
-			{"renewed every, T", short(h.Renew)},
-			{"issuer away, D", o.Issuer.Recovery.String()},
-			{"worst time without a holder (O3, O4)", short(o.Worst)},
-			{"the same while the issuer is well", short(o.Alone)},
-			{"typical (O5)", short(o.Typical)},
-			{"a dead holder is noticed after (O6)", short(o.NoticeFrom) + " to " + short(o.NoticeTo)},
-			{"the holder acts at most, from its sending (O1)", short(o.Valid)},
-			{"healthy holders, issuer failing (O7)", slack},
-			{"attempts to renew within a lease", fmt.Sprint(o.Attempts)},
-		},
-		sentences: o.Explain(),
-		picture:   func(w io.Writer, s draw.Style) error { return draw.Text(w, story, s) },
-		svg:       func(w io.Writer) error { return draw.TimelineSVG(w, title, story) },
-		data:      o,
+		figures: r.Figures, head: r.Head, rows: r.Rows, sentences: r.Sentences, svg: r.SVG, data: r.Data,
 	}
-}
-
-// short rounds a duration to what people read.
-func short(d time.Duration) string {
-	if d.Abs() >= 10*time.Second {
-		return d.Round(10 * time.Millisecond).String()
-	}
-	if d.Abs() >= 100*time.Millisecond {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(10 * time.Microsecond).String()
-}
-
-// percent prints a share, with three digits.
-func percent(v float64) string { return fmt.Sprintf("%.3g %%", 100*v) }
-
-// decimal prints three digits of a figure, and no exponent.
-func decimal(v float64) string {
-	if math.Abs(v) >= 1000 {
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.3g", v)
 }

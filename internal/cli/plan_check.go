@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"leasehold.dev/internal/figures"
 	"leasehold.dev/internal/outages"
 	"leasehold.dev/plan"
 )
@@ -36,7 +37,7 @@ func (a *app) checkOutage(sh *report, o plan.Outage, n int) error {
 	sh.sentences = append(sh.sentences, fmt.Sprintf("CHECKED with %d random timelines (seed %d): the "+
 		"longest time without a holder was %s, %.1f %% of the bound; %d of %d healthy holders "+
 		"stopped, %d "+
-		"lost their lease to another; %d times two held at once.", n, seed, short(t.Longest),
+		"lost their lease to another; %d times two held at once.", n, seed, figures.Short(t.Longest),
 		100*float64(t.Longest)/float64(o.Worst), t.Stopped, t.Healthy, t.Taken, t.Overlaps))
 	if t.Longest > o.Worst || t.Overlaps > 0 || t.Stopped > 0 && !o.HealthyLose() {
 		return fmt.Errorf("the simulation contradicts the bounds: %+v; please report it", t)

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/figures"
 	"leasehold.dev/internal/load"
+	"leasehold.dev/internal/reports"
 	"leasehold.dev/plan"
 	"leasehold.dev/plan/length"
 )
@@ -29,7 +30,6 @@ type lengthFlags struct {
 }
 
 func (a *app) planLength(s *reportFlags) *cobra.Command {
-	var f holderFlags
 	var l lengthFlags
 	w := &l.wish.Weather
 	cmd := &cobra.Command{
@@ -47,7 +47,6 @@ to 200 times a second. What is not given is assumed, and the answer says so.`,
   leasehold plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0.01`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.planned(s, args, func() (report, error) {
-				l.wish.Holder = f.h
 				if err := a.weather(&l, cmd.Flags().Changed("rtt")); err != nil {
 					return report{}, err
 				}
@@ -59,8 +58,8 @@ to 200 times a second. What is not given is assumed, and the answer says so.`,
 			})
 		},
 	}
-	f.register(cmd, false)
 	fs := cmd.Flags()
+	reports.HolderFlags(fs, &l.wish.Holder)
 	fs.StringVar(&l.rtt, "rtt-file", "", "`file` with the distribution of round trips")
 	fs.StringVar(&l.pauses, "pauses", "", "`file` with the distribution of pauses of a holder's "+
 		"process")
@@ -174,8 +173,8 @@ func (a *app) measureWeather(l *lengthFlags) error {
 		"%d pauses of this process, the longest %s. So short a time shows nothing that happens once "+
 		"a day: the pauses above count beside these.",
 		saw.Took.Round(time.Second), conn.endpoints[0], saw.Sent, saw.Lost,
-		short(saw.RoundTrip.Quantile(0.5)), short(saw.RoundTrip.Max()), saw.Pauses.Count(),
-		short(saw.Pauses.Max()))
+		figures.Short(saw.RoundTrip.Quantile(0.5)), figures.Short(saw.RoundTrip.Max()),
+		saw.Pauses.Count(), figures.Short(saw.Pauses.Max()))
 	if l.save == "" {
 		return nil
 	}
@@ -223,9 +222,9 @@ func lengthReport(c length.Choice, notes []string) report {
 			name = "> " + name
 		}
 		sh.rows = append(sh.rows, []string{
-			name, short(l.Holder.Renew), fmt.Sprint(l.Attempts),
+			name, figures.Short(l.Holder.Renew), fmt.Sprint(l.Attempts),
 			rare(l.LossesAYear), rare(l.ChanceAYear),
-			short(l.NoticeMean), decimal(l.RenewalsASecond * c.Wish.Leases),
+			figures.Short(l.NoticeMean), figures.Decimal(l.RenewalsASecond * c.Wish.Leases),
 		})
 	}
 	return sh
@@ -236,7 +235,7 @@ func rare(v float64) string {
 	if v < 1e-6 {
 		return "<1e-6"
 	}
-	return decimal(v)
+	return figures.Decimal(v)
 }
 
 // lengthChart is the losses against the length, for each renewal interval.
@@ -263,7 +262,7 @@ func lengthChart(c length.Choice) draw.Chart {
 	if c.OK {
 		chart.Marks = append(chart.Marks, draw.Mark{
 			X: c.Best.Holder.TTL.Seconds(), Name: fmt.Sprintf("take %v, renewed every %s",
-				c.Best.Holder.TTL, short(c.Best.Holder.Renew)),
+				c.Best.Holder.TTL, figures.Short(c.Best.Holder.Renew)),
 		})
 	}
 	return chart

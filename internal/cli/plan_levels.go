@@ -15,7 +15,7 @@ import (
 var levelNames = []string{"core's leader", "primary", "third", "fourth", "fifth"}
 
 func (a *app) planLevels(s *reportFlags) *cobra.Command {
-	var f holderFlags
+	var h plan.Holder
 	var ttls []time.Duration
 	var base time.Duration
 	var factor, part float64
@@ -37,7 +37,7 @@ makes each 2.5 times as long as the one above it.`,
 						Advice:  "give more than 0 and less than 1, such as 0.5",
 					}
 				}
-				holders, err := levelHolders(&f, ttls, part, func(h plan.Holder) ([]plan.Holder, error) {
+				holders, err := levelHolders(h, ttls, part, func(h plan.Holder) ([]plan.Holder, error) {
 					return levels.ThumbChain(h, factor, count)
 				})
 				if err != nil {
@@ -48,22 +48,22 @@ makes each 2.5 times as long as the one above it.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.DurationVar(&f.h.TTL, "core", plan.DefaultTTL, "length of the first lease")
+	fs.DurationVar(&h.TTL, "core", plan.DefaultTTL, "length of the first lease")
 	fs.IntVar(&count, "levels", 2, "number of levels, by the rule of thumb")
 	fs.Float64Var(&factor, "factor", levels.ThumbFactor, "the rule of thumb: times the level above")
 	fs.DurationSliceVar(&ttls, "ttls", nil, "length of each lease, instead of the rule of thumb")
 	fs.Lookup("ttls").DefValue = "" // none
 	fs.Float64Var(&part, "renew-share", 0.5, "when leases are renewed, as a share of their length")
 	fs.DurationVar(&base, "recovery", 0, "what the first level takes to elect, beside its lease")
-	fs.DurationVar(&f.h.RoundTrip, "rtt", 0, "longest round trip of a request")
-	fs.DurationVar(&f.h.Retry, "retry", 0, "time between attempts to renew")
-	fs.Float64Var(&f.h.Drift, "drift", 0, "bound of the difference in rate of two clocks")
+	fs.DurationVar(&h.RoundTrip, "rtt", 0, "longest round trip of a request")
+	fs.DurationVar(&h.Retry, "retry", 0, "time between attempts to renew")
+	fs.Float64Var(&h.Drift, "drift", 0, "bound of the difference in rate of two clocks")
 	return cmd
 }
 
 // levelHolders are the leases of --ttls, or those of the rule of thumb.
 func levelHolders(
-	f *holderFlags, ttls []time.Duration, part float64,
+	h plan.Holder, ttls []time.Duration, part float64,
 	thumb func(plan.Holder) ([]plan.Holder, error),
 ) ([]plan.Holder, error) {
 	renewed := func(h plan.Holder) plan.Holder {
@@ -71,11 +71,10 @@ func levelHolders(
 		return h
 	}
 	if len(ttls) == 0 {
-		return thumb(renewed(f.h))
+		return thumb(renewed(h))
 	}
 	var out []plan.Holder
 	for _, ttl := range ttls {
-		h := f.h
 		h.TTL = ttl
 		out = append(out, renewed(h))
 	}
@@ -118,11 +117,12 @@ func levelReport(base time.Duration, holders []plan.Holder) (report, error) {
 			if d == 0 {
 				return "-"
 			}
-			return short(d)
+			return figures.Short(d)
 		}
 		sh.rows = append(sh.rows, []string{
-			l.Name, l.Holder.TTL.String(), short(l.Holder.Renew), short(l.Recovery), asked(l.Needs),
-			asked(l.Thumb), short(l.Slack), short(l.Worst),
+			l.Name, l.Holder.TTL.String(), figures.Short(l.Holder.Renew),
+			figures.Short(l.Recovery), asked(l.Needs),
+			asked(l.Thumb), figures.Short(l.Slack), figures.Short(l.Worst),
 		})
 	}
 	return sh, nil

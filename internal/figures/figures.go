@@ -139,3 +139,25 @@ func Up(d time.Duration) time.Duration {
 	}
 	return (d + step - 1) / step * step
 }
+
+// Short rounds a duration to what people read.
+func Short(d time.Duration) string {
+	if d.Abs() >= 10*time.Second {
+		return d.Round(10 * time.Millisecond).String()
+	}
+	if d.Abs() >= 100*time.Millisecond {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(10 * time.Microsecond).String()
+}
+
+// Percent prints a share, with three digits.
+func Percent(v float64) string { return fmt.Sprintf("%.3g %%", 100*v) }
+
+// Decimal prints three digits of a figure, and no exponent.
+func Decimal(v float64) string {
+	if math.Abs(v) >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}

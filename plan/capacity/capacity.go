@@ -99,8 +99,8 @@ func (s Site) check() error {
 		return err
 	}
 	switch {
-	case s.Leases == 0:
-		return figures.Wrong("number of leases", "give 1 or more", "is 0")
+	case s.Leases < 1:
+		return figures.Wrong("number of leases", "give 1 or more", "is %v", s.Leases)
 	case s.Cores == 0:
 		return figures.Wrong("cores", "give the cores of one member", "is 0")
 	case s.Memory == 0:
