@@ -96,7 +96,7 @@ func HealthyHolder(o plan.Outage) Timeline {
 	valid := h.Renew + o.Valid
 	marks := []Instant{{0, grant}, {h.Renew, renewal}, {fails, renewal}}
 	again := back
-	if h.Retry >= h.TTL/100 { // more often than that is a blur
+	if h.Retry > 0 && h.Retry >= max(h.TTL, i.Recovery)/100 { // more often than that is a blur
 		for again = fails + h.Retry; again < back; again += h.Retry {
 			marks = append(marks, Instant{again, renewal})
 		}

@@ -43,6 +43,19 @@ func TestKeyboard(t *testing.T) {
 	p.tabTo("dialog button.act")
 	p.press(kb.Enter)
 	p.shows("The lease has ended")
+	p.tabTo("nav a[href='#/plan']")
+	p.press(kb.Enter)
+	p.tabTo("main nav a[href='#/plan/caches']")
+	p.press(kb.Enter)
+	reads := "document.querySelector('input[name=reads]').value === "
+	p.until("another question", reads+"'0.864'")
+	p.tabTo("input[type=range]")
+	p.press(kb.ArrowRight, kb.ArrowRight)
+	p.until("what the arrows slide to", reads+"'1.1' && "+
+		"document.querySelector('.answer').dataset.asked.includes('reads=1.1')")
+	p.tabTo("form.card button")
+	p.press(kb.Enter)
+	p.until("the first value", reads+"'0.864'")
 }
 
 // Goal: axe-core finds nothing in any view: light, dark, and as wide as a phone, where nothing
@@ -82,6 +95,7 @@ func TestAccessible(t *testing.T) {
 				"caches": "Since this member began",
 				"keys":   "svc/", "access": "Log in by password", "lease/" + hex(t, id): "at expiry",
 				"keys/c3ZjL2E/key": "mod revision", "groups/queue/cQ": "worker <b>",
+				"plan": "lease, L", "plan/caches": "recommended term", "plan/capacity": "what runs out",
 				"groups/nodes/bg": "down", "groups/pool/cA": "kept back",
 			} {
 				p.run(chromedp.Evaluate(`location.hash = "#/`+at+`"`, nil))

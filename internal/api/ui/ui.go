@@ -1,6 +1,7 @@
-// Package ui is the page for people at /ui/ of a client port. It serves files, and nothing else:
-// what the page shows and does goes through the JSON API of package web, as the user who is logged
-// in. So rights, the audit log and quotas hold for the page as for every other client.
+// Package ui is the page for people at /ui/ of a client port. It serves files, and computes what
+// package plan computes, which needs nothing of the cluster. All else that the page shows and does
+// goes through the JSON API of package web, as the user who is logged in. So rights, the audit log
+// and quotas hold for the page as for every other client.
 //
 // The files need no build. files/vendor has what others wrote, with its licences.
 package ui
@@ -110,6 +111,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, prefix)
 	if name == "" {
 		name = index
+	}
+	if kind, ok := strings.CutPrefix(name, plans); ok {
+		servePlan(w, r, kind)
+		return
 	}
 	f, ok := p.files[name]
 	if !ok {

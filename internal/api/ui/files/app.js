@@ -15,6 +15,7 @@ import { QueuesView } from "./view_queues.js";
 import { GroupsView } from "./view_groups.js";
 import { CachesView } from "./view_caches.js";
 import { KeysView } from "./view_keys.js";
+import { PlanView } from "./view_plan.js";
 import { AccessView } from "./view_access.js";
 
 const tabs = [
@@ -25,6 +26,7 @@ const tabs = [
   ["groups", "Members, queues, pools, nodes", GroupsView],
   ["caches", "Caches", CachesView],
   ["keys", "Keys", KeysView],
+  ["plan", "Plan", PlanView],
   ["access", "Access", AccessView],
 ];
 const views = new Map([...tabs.map(([path, , view]) => [path, view]), ["lease", LeaseView]]);

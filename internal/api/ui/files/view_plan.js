@@ -1,0 +1,119 @@
+// Plan: what "leasehold plan" computes, beginning with the numbers of this cluster. The member computes
+// and draws; it is asked for no right, because nothing of the cluster is in the answer.
+
+import { html, useEffect, useState } from "./vendor/htm-preact.js";
+import { call, get } from "./api.js";
+import { parse, sum } from "./health.js";
+import { Facts, Table, Trouble } from "./parts.js";
+
+const kinds = [
+  ["outage", "How long nobody holds when a holder dies"],
+  ["caches", "Whether leases on cached data pay"],
+  ["capacity", "What a number of leases takes"],
+];
+
+const digits = (v) => Number(v.toPrecision(2));
+// read returns the number of a text: the one that a slider was put to is known before the answer comes.
+const read = (text, i) => {
+  if (i.kind !== "duration") return Number(text);
+  return /^[\d.]+m?s$/.test(text) ? parseFloat(text) * (text.includes("ms") ? 1e-3 : 1) : i.number;
+};
+const time = (s) => (s < 1 ? digits(s * 1000) + "ms" : digits(s) + "s");
+
+// ours returns what is known of this cluster, by the names of the inputs.
+async function ours(live) {
+  const list = await call("v3/cluster/member/list", { linearizable: false }).catch(() => null);
+  const m = parse((await get("metrics")).text);
+  const ttls = [...live.leases.values()].map((l) => Number(l.ttl_ms)).sort((a, b) => a - b);
+  const ttl = ttls.length && { ttl: time(ttls[ttls.length >> 1] / 1000) };
+  const leases = sum(m, "leasehold_leases");
+  return {
+    outage: { ...ttl },
+    caches: { caches: sum(m, "leasehold_caches_open") },
+    capacity: {
+      ...ttl, leases, keys: leases && digits(sum(m, "leasehold_lease_attached_keys") / leases),
+      members: list?.members?.length, cores: sum(m, "go_sched_gomaxprocs_threads"),
+      files: sum(m, "process_max_fds"), quota: digits(sum(m, "etcd_server_quota_backend_bytes") / 2 ** 30),
+      tls: location.protocol === "https:",
+    },
+  };
+}
+
+// Field shows one input. Its slider goes from a hundredth of the first value to a hundred times that.
+function Field({ input: i, first, value, known, set }) {
+  const hint = "about-" + i.name;
+  const all = { "aria-describedby": hint, name: i.name };
+  let field = html`<input ...${all} value=${value} spellcheck="false" onInput=${(e) => set(e.target.value)} />`;
+  if (i.kind === "bool") {
+    field = html`<input ...${all} type="checkbox" checked=${value === "true"}
+      onChange=${(e) => set(String(e.target.checked))} />`;
+  } else if (i.choices) {
+    field = html`<select ...${all} value=${value} onChange=${(e) => set(e.target.value)}>
+      ${i.choices.map((c) => html`<option value=${c}>${c}</option>`)}</select>`;
+  }
+  const slides = first > 0 && i.kind !== "int";
+  const at = Math.round(20 * Math.log10(read(value, i) / first));
+  const to = (v) => (i.kind === "duration" ? time(v) : String(digits(v)));
+  return html`<div><label>${i.name}${known && " (of this cluster)"} ${field}</label>
+    ${slides && html`<input type="range" aria-label=${i.name + ", slider"} aria-valuetext=${value}
+      min="-40" max="40" value=${Math.max(-40, at || 0)}
+      onInput=${(e) => set(to(first * 10 ** (e.target.value / 20)))} />`}
+    <small id=${hint}>${i.usage}</small></div>`;
+}
+
+export function PlanView({ live, rest }) {
+  const kind = kinds.some(([k]) => k === rest) ? rest : "outage";
+  return html`<nav class="tools" aria-label="Questions">${kinds.map(([k, title]) => html`<a key=${k}
+      href=${"#/plan/" + k} aria-current=${k === kind ? "page" : null}>${title}</a>`)}</nav>
+    <${Plan} key=${kind} kind=${kind} live=${live} />`;
+}
+
+function Plan({ kind, live }) {
+  const [known, setKnown] = useState(null);
+  const [typed, setTyped] = useState({});
+  const [{ answer, query, err, first }, set] = useState({});
+  const begin = () => ours(live).then((all) => {
+    setKnown(Object.fromEntries(Object.entries(all[kind]).filter(([, v]) => v).map(([k, v]) => [k, String(v)])));
+    setTyped({});
+  }, (why) => set({ err: why }));
+  useEffect(() => {
+    begin();
+  }, []);
+  const asked = known && String(new URLSearchParams({ ...known, ...typed }));
+  useEffect(() => {
+    if (asked === null) return;
+    let over = false;
+    const t = setTimeout(async () => {
+      try {
+        const r = await get("ui/plan/" + kind + "?" + asked);
+        if (r.status !== 200) throw new Error(r.text.trim());
+        const got = JSON.parse(r.text);
+        if (!over) {
+          set((s) => ({
+            answer: got, query: asked, first: s.first || Object.fromEntries(got.inputs.map((i) => [i.name, i.number])),
+          }));
+        }
+      } catch (why) {
+        if (over) return;
+        set((s) => ({ ...s, err: why }));
+        if (!answer && asked) setKnown({}); // what this cluster has makes no sense there
+      }
+    }, 100);
+    return () => {
+      over = true;
+      clearTimeout(t);
+    };
+  }, [asked]);
+  if (!answer) return html`<${Trouble} err=${err} /><p>Asking the member.</p>`;
+  return html`<div class="logins">
+    <form class="card" onSubmit=${(e) => e.preventDefault()}>
+      ${answer.inputs.map((i) => html`<${Field} key=${i.name} input=${i} first=${first[i.name]}
+        value=${typed[i.name] ?? known[i.name] ?? i.value} known=${i.name in known && !(i.name in typed)}
+        set=${(v) => setTyped((s) => ({ ...s, [i.name]: v }))} />`)}
+      <button type="button" onClick=${begin}>Begin again with this cluster</button></form>
+    <div class="answer" data-asked=${query}><${Trouble} err=${err} />
+      ${answer.picture && html`<img src=${"plan/" + kind + ".svg?" + query} alt="These figures, drawn" />`}
+      <ul>${answer.sentences.map((s) => html`<li>${s}</li>`)}</ul>
+      <${Facts} list=${answer.figures} />
+      ${answer.rows && html`<${Table} title="Limits" head=${answer.head} rows=${answer.rows} />`}</div></div>`;
+}

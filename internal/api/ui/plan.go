@@ -1,0 +1,160 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"leasehold.dev/internal/figures"
+	"leasehold.dev/internal/reports"
+)
+
+// plans is the path below the page of what "leasehold plan" computes: plan/outage and its kind are
+// JSON, plan/outage.svg is its picture. What they take are the flags of the command, without its
+// dashes. They know nothing of the cluster and change nothing, so they need no right, as the
+// files of the page need none.
+const plans = "plan/"
+
+// These bound the inputs of a question, so that all that is computed of them is finite. Nobody
+// plans a lease of a year.
+const (
+	longest     = 24 * time.Hour
+	least, most = 1e-9, 1e12
+)
+
+// answer is a report as the page reads it, with the inputs that it was made of.
+type answer struct {
+	Inputs    []input     `json:"inputs"`
+	Figures   [][2]string `json:"figures"`
+	Head      []string    `json:"head"`
+	Rows      [][]string  `json:"rows"`
+	Sentences []string    `json:"sentences"`
+	Picture   bool        `json:"picture"`
+}
+
+// input is a flag: its value as text, and as a number if it is one, of seconds if it is a time.
+type input struct {
+	Name    string   `json:"name"`
+	Kind    string   `json:"kind"`
+	Usage   string   `json:"usage"`
+	Value   string   `json:"value"`
+	Number  float64  `json:"number"`
+	Choices []string `json:"choices,omitempty"`
+}
+
+// servePlan answers a question of the page.
+func servePlan(w http.ResponseWriter, r *http.Request, name string) {
+	name, picture := strings.CutSuffix(name, ".svg")
+	question := reports.Questions[name]
+	if question == nil {
+		http.Error(w, "The page computes outage, caches and capacity.", http.StatusNotFound)
+		return
+	}
+	text, err := planned(r.URL.RawQuery, question(), picture)
+	var wrong *figures.InputError
+	switch {
+	case errors.As(err, &wrong):
+		http.Error(w, wrong.Error(), http.StatusBadRequest)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if picture {
+		w.Header().Set("Content-Type", kinds[".svg"])
+	}
+	_, _ = w.Write(text) // a browser that is gone needs none
+}
+
+// planned computes one answer, or draws it.
+func planned(query string, q reports.Question, picture bool) ([]byte, error) {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	fs.SortFlags = false // as the command has them
+	q.Flags(fs)
+	if err := take(fs, query); err != nil {
+		return nil, err
+	}
+	report, err := q.Answer()
+	if err != nil {
+		return nil, err
+	}
+	if !picture {
+		return json.Marshal(answer{
+			Inputs: inputs(fs), Figures: report.Figures, Head: report.Head, Rows: report.Rows,
+			Sentences: report.Sentences, Picture: report.SVG != nil,
+		})
+	}
+	if report.SVG == nil {
+		return nil, figures.Wrong("picture", "ask for the figures", "does not exist")
+	}
+	var b bytes.Buffer
+	err = report.SVG(&b)
+	return b.Bytes(), err
+}
+
+// take sets the flags that a question names. The others keep their usual values.
+func take(fs *pflag.FlagSet, query string) error {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return figures.Wrong("query", "give name=value pairs with & between", "cannot be read: %v", err)
+	}
+	for name := range values {
+		if fs.Lookup(name) == nil {
+			return figures.Wrong("question", "leave it out", "has an input %q too many", name)
+		}
+	}
+	fs.VisitAll(func(f *pflag.Flag) {
+		if err != nil || !values.Has(f.Name) {
+			return
+		}
+		text := values.Get(f.Name)
+		ok := f.Value.Set(text) == nil
+		advice := "give true or false"
+		switch f.Value.Type() {
+		case "duration":
+			d, _ := fs.GetDuration(f.Name)
+			ok = ok && d >= 0 && d <= longest
+			advice = "give a time such as 10s, of 24 hours at most"
+		case "float64":
+			v, _ := fs.GetFloat64(f.Name)
+			ok = ok && (v == 0 || v >= least && v <= most)
+			advice = "give 0, or a number from 1e-9 to 1e12"
+		case "int":
+			advice = "give a whole number"
+		}
+		if !ok {
+			err = figures.Wrong("value of "+f.Name, advice, "is %q", text)
+		}
+	})
+	return err
+}
+
+// inputs lists the flags.
+func inputs(fs *pflag.FlagSet) []input {
+	var out []input
+	fs.VisitAll(func(f *pflag.Flag) {
+		in := input{Name: f.Name, Kind: f.Value.Type(), Usage: f.Usage, Value: f.Value.String()}
+		switch in.Kind {
+		case "duration":
+			d, _ := fs.GetDuration(f.Name) // its kind says that it is one
+			in.Number = d.Seconds()
+		case "float64":
+			in.Number, _ = fs.GetFloat64(f.Name)
+		case "int":
+			n, _ := fs.GetInt(f.Name)
+			in.Number = float64(n)
+		}
+		if f.Name == "issuer" {
+			in.Choices = reports.Issuers
+		}
+		out = append(out, in)
+	})
+	return out
+}

@@ -1,0 +1,215 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"leasehold.dev/internal/reports"
+)
+
+// Goal: the page is told what the command tells. Method: each question, as flags of the command and
+// as a query of the page, with values of its own and without any.
+func TestPlans(t *testing.T) {
+	p := New(true)
+	for line := range strings.Lines(`outage
+caches
+capacity
+outage --ttl=5s --renew=1s --rtt=30ms --retry=200ms --margin=10ms --drift=0.002 --silent=true
+outage --ttl=1m --recovery=4s
+outage --ttl=5s --healthy=true --issuer=classic
+caches --reads=20 --writes=0.1 --caches=50 --term=4s --propagation=1ms --processing=2ms
+caches --longest-wait=1m --skew=5ms
+capacity --leases=2e6 --ttl=20s --renew=5s --keys=2 --members=5 --cores=4 --memory=16
+capacity --network=10 --busy=0.25
+capacity --leases=5e4 --connections=5e4 --tls=true --files=1024 --quota=4
+`) {
+		name, flags, _ := strings.Cut(strings.TrimSpace(line), " ")
+		q := reports.Questions[name]()
+		fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
+		q.Flags(fs)
+		if err := fs.Parse(strings.Fields(flags)); err != nil {
+			t.Fatal(err)
+		}
+		want, err := q.Answer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := prefix + plans + name
+		query := "?" + strings.ReplaceAll(strings.ReplaceAll(flags, "--", ""), " ", "&")
+		w := ask(p, "GET", at+query)
+		var got answer
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s (%v)", line, w.Code, w.Body, err)
+		}
+		if fmt.Sprint(got.Figures, got.Head, got.Rows, got.Sentences) !=
+			fmt.Sprint(want.Figures, want.Head, want.Rows, want.Sentences) {
+			t.Errorf("%s: %+v, not %+v", line, got, want)
+		}
+		for _, in := range got.Inputs {
+			f := fs.Lookup(in.Name)
+			if f == nil || in.Value != f.Value.String() || in.Usage != f.Usage {
+				t.Errorf("%s: the input %+v is not that of the command", line, in)
+			}
+		}
+		if got.Picture != (want.SVG != nil) {
+			t.Errorf("%s: a picture: %t", line, got.Picture)
+		}
+		if want.SVG == nil {
+			continue
+		}
+		var svg bytes.Buffer
+		if err := want.SVG(&svg); err != nil {
+			t.Fatal(err)
+		}
+		w = ask(p, "GET", at+".svg"+query)
+		if w.Body.String() != svg.String() || w.Header().Get("Content-Type") != "image/svg+xml" {
+			t.Errorf("%s: another picture, of type %q", line, w.Header().Get("Content-Type"))
+		}
+	}
+}
+
+// Goal: the page can make fields and sliders of the inputs: it is told what kind each is, and the
+// numbers, in seconds if they are times.
+func TestPlanInputs(t *testing.T) {
+	list := make(map[string]input)
+	for at := range reports.Questions {
+		var got answer
+		w := ask(New(false), "GET", prefix+plans+at)
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		for _, in := range got.Inputs {
+			in.Usage = ""
+			list[at+" "+in.Name] = in
+		}
+	}
+	for _, want := range []input{
+		{Name: "outage drift", Kind: "float64", Value: "0.001", Number: 0.001},
+		{Name: "outage silent", Kind: "bool", Value: "false"},
+		{Name: "outage issuer", Kind: "string", Value: "leasehold", Choices: reports.Issuers},
+		{Name: "caches propagation", Kind: "duration", Value: "500µs", Number: 0.0005},
+		{Name: "capacity members", Kind: "int", Value: "3", Number: 3},
+	} {
+		got := list[want.Name]
+		_, want.Name, _ = strings.Cut(want.Name, " ")
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%+v, not %+v", got, want)
+		}
+	}
+}
+
+// Goal: a question that makes no sense is told why and what to do, and lets the browser do no more
+// than a file does.
+func TestBadPlans(t *testing.T) {
+	for query, want := range map[string]string{
+		"outage?ttl=soon":          "give a time such as 10s",
+		"outage?ttl=1h&renew=9h":   "renew at a third",
+		"outage?ttl=25h":           "24 hours at most",
+		"outage?ttl=-1s":           "give a time such as 10s",
+		"outage?drift=NaN":         "from 1e-9 to 1e12",
+		"outage?drift=1&ttl=10s":   "clock drift",
+		"outage?reads=1":           `"reads" too many`,
+		"outage?ttl=%zz":           "name=value pairs",
+		"outage?silent=perhaps":    "give true or false",
+		"outage?issuer=<b>":        "choose leasehold",
+		"caches?reads=0":           "nothing to cache",
+		"caches?caches=<b>":        "give 0, or a number",
+		"caches?writes=Inf":        "give 0, or a number",
+		"caches?writes=-1":         "give 0, or a number",
+		"caches?caches=0.5":        "give at least 1",
+		"capacity?members=2.5":     "give a whole number",
+		"capacity?members=9":       "give 1, or 3 to 7",
+		"capacity?leases=0":        "number of leases",
+		"capacity?leases=0.5":      "give 1 or more",
+		"capacity?busy=2":          "share in use",
+		"capacity.svg?leases=1000": "ask for the figures",
+	} {
+		w := ask(New(false), "GET", prefix+plans+query)
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) ||
+			!strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+	for _, at := range []string{"", "x", "outage/", "outage.svg.svg", ".svg"} {
+		if w := ask(New(false), "GET", prefix+plans+at); w.Code != http.StatusNotFound {
+			t.Errorf("%q: %d", at, w.Code)
+		}
+	}
+	if w := ask(New(false), "POST", prefix+plans+"outage"); w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", w.Code)
+	}
+}
+
+// Goal: no question makes a member work for long, fail, or draw something that is no picture,
+// however large or small its numbers are. Method: questions of extreme values.
+func TestExtremePlans(t *testing.T) {
+	values := map[string][]string{
+		"duration": {"0", "1ns", "1µs", "1ms", "7ms", "10s", "1h", "24h"},
+		"float64":  {"0", "5e-324", "1e-9", "0.5", "1", "3", "1e6", "1e12", "1.7e308"},
+		"int":      {"1", "3", "7"}, "bool": {"true", "false"}, "string": reports.Issuers,
+	}
+	p := New(false)
+	rnd := rand.New(rand.NewPCG(20, 26))
+	answered := make(map[string]int)
+	for range 1000 {
+		for name := range reports.Questions {
+			fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
+			reports.Questions[name]().Flags(fs)
+			query := url.Values{}
+			fs.VisitAll(func(f *pflag.Flag) {
+				if list := values[f.Value.Type()]; rnd.IntN(3) == 0 {
+					query.Set(f.Name, list[rnd.IntN(len(list))])
+				}
+			})
+			for _, at := range []string{name, name + ".svg"} {
+				w := ask(p, "GET", prefix+plans+at+"?"+query.Encode())
+				if w.Code == http.StatusBadRequest {
+					continue
+				}
+				answered[at]++
+				text := w.Body.String()
+				if w.Code != http.StatusOK || len(text) > 50_000 || strings.Contains(text, "NaN") ||
+					strings.Contains(text, "Inf") {
+					t.Fatalf("%s?%s: %d %.3000s", at, query.Encode(), w.Code, text)
+				}
+				if strings.HasSuffix(at, ".svg") {
+					isPicture(t, at+"?"+query.Encode(), w.Body)
+				}
+			}
+		}
+	}
+	for _, at := range []string{"outage", "outage.svg", "caches", "caches.svg", "capacity"} {
+		if answered[at] < 100 {
+			t.Errorf("only %d of %s were answered", answered[at], at)
+		}
+	}
+}
+
+// isPicture looks whether a text is SVG without anything that acts.
+func isPicture(t *testing.T, at string, text io.Reader) {
+	t.Helper()
+	for d := xml.NewDecoder(text); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", at, err)
+		}
+		e, _ := token.(xml.StartElement)
+		if e.Name.Local == "script" || e.Name.Local == "a" {
+			t.Errorf("%s: the picture has an element %s", at, e.Name.Local)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package page
+
+import "testing"
+
+// figure is the script that finds a figure of the answer by its name.
+func figure(name string) string {
+	return "[...document.querySelectorAll('.answer dt')].find((e) => e.textContent === " +
+		quote(name) + ").nextSibling.textContent"
+}
+
+// Goal: the page computes what "leasehold plan" does. It begins with the numbers of this cluster,
+// goes on with what is typed or slid, draws it, and tells what makes no sense.
+func TestPlan(t *testing.T) {
+	m := cluster(t, 3)[0]
+	for range 4 {
+		m.grant(map[string]any{"ttl_ms": 300_000})
+	}
+	m.grant(map[string]any{"ttl_ms": 60_000})
+	p := open(t, m.url+"/ui/#/leases")
+	p.counts(5)
+	p.view("Plan")
+	ttl := "document.querySelector('input[name=ttl]').value === "
+	p.until("the TTL of most leases here", ttl+"'300s'")
+	p.shows("ttl (of this cluster)")
+	p.until("what follows from it", figure("lease, L")+" === '5m0s'")
+	asked := "document.querySelector('.answer').dataset.asked"
+	drawn := "document.querySelector('.answer img').naturalWidth > 300"
+	p.until("a picture", drawn)
+	p.fill("input[name=ttl]", "4s")
+	p.until("what follows from another TTL", figure("lease, L")+" === '4s'")
+	p.fill("input[type=range][aria-label='ttl, slider']", "-20")
+	p.until("the TTL of the slider", ttl+"'30s'")
+	p.until("what follows from the slider", figure("lease, L")+" === '30s'")
+	p.until("another picture", drawn+" && "+asked+".includes('ttl=30s')")
+	p.fill("select", "classic")
+	p.until("another issuer", asked+".includes('issuer=classic')")
+	p.fill("input[name=renew]", "soon")
+	p.until("why that makes no sense",
+		"document.querySelector('[role=alert]').textContent.includes('give a time such as 10s')")
+	p.fill("input[name=renew]", "3s")
+	p.until("sense again", "!document.querySelector('[role=alert]') && "+
+		figure("renewed every, T")+" === '3s'")
+	p.picture("plan")
+	p.click("button", "Begin again with this cluster")
+	p.until("this cluster again", figure("lease, L")+" === '5m0s'")
+
+	p.click("main nav a", "What a number of leases takes")
+	p.until("this cluster's size", "['members=3', 'leases=5', 'quota=2', 'ttl=300s']"+
+		".every((x) => "+asked+".split('&').includes(x))")
+	p.until("what runs out", "[...document.querySelectorAll('.answer th')].some((e) => "+
+		"e.textContent === 'CPU of the leader')")
+	p.fill("input[name=leases]", "2e6")
+	p.until("many leases", figure("leases")+" === '2000000'")
+	p.click("main nav a", "Whether leases on cached data pay")
+	p.until("a picture of the load", drawn)
+}
