@@ -80,6 +80,11 @@ func TestAccessible(t *testing.T) {
 	m.put("q/claim/000000000001-00-abcdefghij", "worker <b>", map[string]any{"lease": id})
 	m.put("p/ids", `{"ids":["10.0.0.0/28"],"quarantine_ns":60000000000}`, nil)
 	m.node("n", "b", "", false)
+	m.call("/v3/auth/user/add", map[string]any{"name": "al", "password": "pass word"})
+	m.call("/v3/auth/role/add", map[string]any{"name": "reader"})
+	m.call("/v3/auth/role/grant", map[string]any{"name": "reader", "perm": map[string]any{
+		"permType": "READ", "key": b64("svc/"),
+	}})
 	p := open(t, m.url+"/ui/")
 	p.shows("healthy")
 	for _, dark := range []string{"light", "dark"} {
@@ -93,7 +98,7 @@ func TestAccessible(t *testing.T) {
 			for at, sign := range map[string]string{
 				"overview": "Members", "leases": hex(t, id), "events": "granted", "queues": "lock",
 				"caches": "Since this member began",
-				"keys":   "svc/", "access": "Log in by password", "lease/" + hex(t, id): "at expiry",
+				"keys":   "svc/", "access": "read: svc/", "lease/" + hex(t, id): "at expiry",
 				"keys/c3ZjL2E/key": "mod revision", "groups/queue/cQ": "worker <b>",
 				"plan": "lease, L", "plan/caches": "recommended term", "plan/capacity": "what runs out",
 				"groups/nodes/bg": "down", "groups/pool/cA": "kept back",

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -106,7 +107,6 @@ func TestViews(t *testing.T) {
 
 	p.view("Access")
 	p.shows("Access control is not enabled")
-	p.picture("access")
 }
 
 // Goal: a user sees what it may, and no more; a password that is wrong is told; a logout takes all
@@ -123,6 +123,9 @@ func TestLogin(t *testing.T) {
 		"permType": "READ", "key": b64("a/"), "range_end": b64("a0"),
 	}})
 	m.call("/v3/auth/user/grant", map[string]any{"user": "<b>al</b>", "role": "reader"})
+	m.call("/v1/access/names/grant", map[string]any{"permission": map[string]any{
+		"role": "reader", "kind": "KIND_SEE", "name": "jobs/", "prefix": true,
+	}})
 	m.put("a/key", "seen", nil)
 	m.put("b/key", "not seen", nil)
 	hidden := m.grant(map[string]any{"ttl_ms": 600_000, "name": "hidden"})
@@ -137,6 +140,13 @@ func TestLogin(t *testing.T) {
 	p.fill("input[name=password]", "pass word")
 	p.click("button", "Log in")
 	p.shows("[a/, a0)")
+	var others bool
+	p.eval(`document.querySelectorAll("main table").length > 1 ||
+		performance.getEntriesByType("resource").some((e) => /(user|role|names).list/.test(e.name))`,
+		&others)
+	if others {
+		t.Error("a user that is not root is shown others, or asks for them")
+	}
 	p.until("the user", `document.querySelector(".me").textContent === "<b>al</b>"`)
 	p.view("Leases")
 	p.counts(0)
@@ -166,6 +176,14 @@ func TestLogin(t *testing.T) {
 	p.fill("input[name=token]", token)
 	p.click("button", "Use it")
 	p.until("a login", `document.querySelector(".me").textContent === "by token"`)
+	rows := func(title string) string {
+		return fmt.Sprintf(`[...document.querySelectorAll("[aria-label='%s'] tbody tr")].map((r) =>
+			[...r.cells].map((c) => c.textContent.replace(/\s+/g, " ").trim()).join("|")).join()`, title)
+	}
+	p.until("all users", rows("Users")+` === "<b>al</b>|reader,root|root"`)
+	p.until("all roles", rows("Roles")+` ===
+		"reader|read: [a/, a0)|see: jobs/ and all that begin with it,root|everything|everything"`)
+	p.picture("access")
 	p.view("Leases")
 	p.shows(hex(t, hidden))
 }

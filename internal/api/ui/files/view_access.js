@@ -1,8 +1,8 @@
-// Access: who is logged in, and what it may do.
+// Access: who is logged in, and what it may do; all users and roles for those who may see them.
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { call, logIn, logOut, useToken, who } from "./api.js";
-import { Facts, Name, Trouble, usePolling } from "./parts.js";
+import { Facts, Name, Table, Trouble, usePolling } from "./parts.js";
 import { fromBase64, shown } from "./text.js";
 
 // keysOf writes the range of a permission on keys.
@@ -14,25 +14,59 @@ function keysOf(p) {
   return "[" + shown(from) + ", " + shown(end) + ")";
 }
 
-// rights finds out what a user may do, as far as that user may be told.
+const most = 200; // users, and roles, that are asked for
+
+// rights finds out what a user may do, and all users and roles, as far as that user may be told.
 async function rights(user) {
   const status = await call("v3/auth/status").catch(() => null);
-  const out = { enabled: status ? status.enabled === true : true, roles: null, names: null };
-  if (!out.enabled || !user) return out;
-  const r = await call("v3/auth/user/get", { name: user });
-  out.roles = [];
-  for (const role of r.roles || []) {
-    const got = await call("v3/auth/role/get", { role }).catch(() => null);
-    out.roles.push({ role, perm: got ? got.perm || [] : null });
+  const out = { enabled: status ? status.enabled === true : true, roles: null, names: null, users: null };
+  if (out.enabled && !who()) return out;
+  const quiet = (path, body) => call(path, body).catch(() => null);
+  let why = null;
+  const own = user && out.enabled ? await call("v3/auth/user/get", { name: user }).catch((err) => {
+    why = err;
+  }) : null;
+  let roles = own?.roles || [];
+  // Only root may see the rest. Another is not asked for it: each refusal is in the audit log.
+  if (!own || roles.includes("root")) {
+    const users = await quiet("v3/auth/user/list");
+    if (!users && why) throw why;
+    out.users = users && [];
+    for (const name of users?.users || []) {
+      if (out.users.length >= most) out.more = true;
+      else out.users.push({ name, roles: (await quiet("v3/auth/user/get", { name }))?.roles || [] });
+    }
+    out.names = (await quiet("v1/access/names/list"))?.permissions || null;
+    roles = (await quiet("v3/auth/role/list"))?.roles || roles;
   }
-  // Only root may be told the permissions on names.
-  const names = await call("v1/access/names/list").catch(() => null);
-  if (names) {
-    const own = new Set(r.roles || []);
-    out.names = (names.permissions || []).filter((p) => own.has(p.role));
+  out.more ||= roles.length > most;
+  out.roles = [];
+  for (const role of roles.slice(0, most)) {
+    const got = role === "root" ? {} : await quiet("v3/auth/role/get", { role });
+    out.roles.push({ role, perm: got && (got.perm || []) });
   }
   return out;
 }
+
+// Roles shows what roles may do with keys, and with names of leases if that was told.
+function Roles({ roles, names, title }) {
+  const keys = ({ role, perm }) => (role === "root" ? "everything" : !perm ? "not told"
+    : html`<ul>${perm.map((p) => html`<li>${(p.permType || "READ").toLowerCase()}:
+      ${" "}<${Name} text=${keysOf(p)} /></li>`)}</ul>`);
+  const leases = ({ role }) => role === "root" ? "everything" : html`<ul>${names.filter((p) => p.role === role).map((p) => html`<li>${
+    (p.kind || "").replace("KIND_", "").toLowerCase()}: <${Name} text=${p.name} />${
+    p.prefix ? " and all that begin with it" : ""}</li>`)}</ul>`;
+  return html`<${Table} title=${title} head=${["role", "keys"].concat(names ? "names of leases" : [])}
+    rows=${roles.map((r) => [html`<${Name} text=${r.role} />`, keys(r)].concat(names ? leases(r) : []))} />`;
+}
+
+// All shows the users and what they and the roles may do.
+const All = ({ found: { users, roles, names, more } }) => html`
+  ${users?.length > 0 && html`<${Table} title="Users" head=${["user", "roles"]} rows=${users.map((u) => [
+    html`<${Name} text=${u.name} />`, html`<${Name} text=${u.roles.join(", ")} />`])} />`}
+  ${roles?.length > 0 && html`<${Roles} roles=${roles} names=${names}
+    title=${users ? "Roles" : "What the roles of this user may do"} />`}
+  ${more && html`<p class="faint">These are the first ${most}: see leasehold user list and role list.</p>`}`;
 
 function Login() {
   const [err, fail] = useState(null);
@@ -73,26 +107,15 @@ export function AccessView() {
     } catch (why) {
       if (!signal.aborted) set({ err: why });
     }
-  }, 10_000);
-  if (!login) {
-    return html`${found && !found.enabled && html`<p>Access control is not enabled: everybody that
-      reaches this member may do everything.</p>`}<${Login} />`;
-  }
-  return html`
+  }, 30_000);
+  const open = found && !found.enabled && html`<p>Access control is not enabled: everybody that reaches this
+    member may do everything.</p>`;
+  if (!login) return html`${open}<${Login} />${found && html`<${All} found=${found} />`}`;
+  return html`${open}
     <${Facts} list=${[["user", html`<${Name} text=${login.user || "the one of the token"} />`]]} />
     <p>The login is kept in this tab, and goes with it.</p>
     <button onClick=${logOut}>Log out</button>
     <${Trouble} err=${err} />
-    ${found?.roles && html`<h2>What this user may do with keys</h2>
-      ${found.roles.length === 0 && html`<p>Nothing: it has no role.</p>`}
-      ${found.roles.map(({ role, perm }) => html`<h3 key=${role}>Role <${Name} text=${role} /></h3>
-        ${role === "root" ? html`<p>Everything.</p>`
-          : perm === null ? html`<p>It may not be told.</p>`
-            : html`<ul>${perm.map((p) => html`<li>${(p.permType || "READ").toLowerCase()}:
-              ${" "}<${Name} text=${keysOf(p)} /></li>`)}</ul>`}`)}`}
-    ${found?.names && html`<h2>What its roles may do with names of leases</h2>
-      ${found.names.length === 0 ? html`<p class="faint">no more than root may</p>` : html`<ul>
-        ${found.names.map((p) => html`<li>${(p.kind || "").replace("KIND_", "").toLowerCase()}:
-          ${" "}<${Name} text=${p.name} />${p.prefix ? " and all that begin with it" : ""}</li>`)}
-      </ul>`}`}`;
+    ${found?.enabled && found.roles.length === 0 && html`<p>It has no role, and may do nothing with keys.</p>`}
+    ${found && html`<${All} found=${found} />`}`;
 }
