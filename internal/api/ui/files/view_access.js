@@ -53,9 +53,9 @@ function Roles({ roles, names, title }) {
   const keys = ({ role, perm }) => (role === "root" ? "everything" : !perm ? "not told"
     : html`<ul>${perm.map((p) => html`<li>${(p.permType || "READ").toLowerCase()}:
       ${" "}<${Name} text=${keysOf(p)} /></li>`)}</ul>`);
-  const leases = ({ role }) => role === "root" ? "everything" : html`<ul>${names.filter((p) => p.role === role).map((p) => html`<li>${
-    (p.kind || "").replace("KIND_", "").toLowerCase()}: <${Name} text=${p.name} />${
-    p.prefix ? " and all that begin with it" : ""}</li>`)}</ul>`;
+  const leases = ({ role }) => (role === "root" ? "everything" : html`<ul>${names.filter((p) => p.role === role)
+    .map((p) => html`<li>${(p.kind || "").replace("KIND_", "").toLowerCase()}: <${Name} text=${p.name} />${
+      p.prefix ? " and all that begin with it" : ""}</li>`)}</ul>`);
   return html`<${Table} title=${title} head=${["role", "keys"].concat(names ? "names of leases" : [])}
     rows=${roles.map((r) => [html`<${Name} text=${r.role} />`, keys(r)].concat(names ? leases(r) : []))} />`;
 }
