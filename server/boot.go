@@ -234,11 +234,12 @@ func memberID(urls []url.URL, token string) uint64 {
 // clusterID is derived from the founders, who do not talk before they agree on it. One that
 // founds alone makes an ID that no other cluster has, so that nobody takes a cluster that it
 // founds later, after it has lost its disk, for this one. Founders that would begin with different
-// cluster versions, and so with different states, found different clusters.
+// states, because they were told different names of members or speak different cluster versions,
+// found different clusters.
 func (c Config) clusterID(members []fsm.Member, incarnation uint64) uint64 {
 	h := sha256.New()
 	for _, m := range members {
-		fmt.Fprintf(h, "%d\n", m.ID)
+		fmt.Fprintf(h, "%d %s\n", m.ID, m.Name)
 	}
 	if len(members) == 1 {
 		fmt.Fprintf(h, "incarnation %x\n", incarnation)

@@ -73,3 +73,18 @@ func TestFoundersBeginAlike(t *testing.T) {
 		t.Errorf("the hashes of their first states are %x", states)
 	}
 }
+
+// Founders that were told different names found different clusters: their states would differ.
+func TestFoundersOfOtherNames(t *testing.T) {
+	var ids [2]uint64
+	for i, name := range []string{"b", "other"} {
+		c := DefaultConfig()
+		c.Cluster.Initial = map[string][]url.URL{
+			"a": {{Scheme: "http", Host: "h:1"}}, name: {{Scheme: "http", Host: "h:2"}},
+		}
+		ids[i] = c.clusterID(founders(c), 0)
+	}
+	if ids[0] == ids[1] {
+		t.Errorf("both found cluster %x", ids[0])
+	}
+}

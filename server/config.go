@@ -297,6 +297,7 @@ func DefaultConfig() Config {
 			SnapshotCount:          10_000,
 			SnapshotCatchUpEntries: 5_000,
 			PreVote:                true,
+			CompareEvery:           time.Hour,
 		},
 		Lease: Lease{
 			MinTTL:             100 * time.Millisecond,

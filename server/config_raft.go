@@ -30,7 +30,7 @@ type Raft struct {
 	// disturb the others when it is back. Default true.
 	PreVote bool
 	// CompareEvery is how often the members' states are compared. A member that differs from the
-	// majority stops. Default 0: never.
+	// majority stops. Default an hour; 0 for never.
 	CompareEvery time.Duration
 }
 

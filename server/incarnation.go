@@ -302,8 +302,9 @@ func (p *peers) Claimed(cluster, by uint64) {
 	}
 	if p.news(cluster) {
 		p.log.Error("a member of another cluster takes this one for its own; one of them is at "+
-			"an address that was the other's", "cluster", fmt.Sprintf("%x", cluster),
-			"member", fmt.Sprintf("%x", by))
+			"an address that was the other's, or they were to found one cluster and were not told the "+
+			"same --initial-cluster: then start both anew, with the same names and URLs and with empty "+
+			"data directories", "cluster", fmt.Sprintf("%x", cluster), "member", fmt.Sprintf("%x", by))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -62,6 +63,7 @@ func (m *member) config(on *machine) server.Config {
 	for _, o := range m.w.members {
 		c.Cluster.Initial[o.name] = httpURL(peerAddr(o.name))
 	}
+	c.Raft.CompareEvery = 20 * time.Second // often, so that a healthy member taken for damaged shows
 	c.Logger = slog.New(m.w.logs(m.name))
 	c.Host, c.Versions = on.host(), m.speaks
 	return c

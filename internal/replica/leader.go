@@ -293,6 +293,9 @@ func (l *leadership) compare() {
 		return
 	}
 	l.compareAt = l.m.ticks + every
+	if len(l.m.machine.View().Members) < 2 {
+		return // there is nobody to compare with
+	}
 	l.proposeOwn(&fsm.HashState{}, internal{})
 }
 

@@ -31,7 +31,7 @@ func (f *flags) addMember() {
 		"Ask before an election, so that a member that was cut off disturbs nobody.")
 	fs.DurationVar(&c.Raft.CompareEvery, "corrupt-check-time", c.Raft.CompareEvery,
 		"How often the members compare hashes of their states; one that differs from the majority "+
-			"stops, and raises the CORRUPT alarm. 0 for never.")
+			"stops, and the CORRUPT alarm names it. 0 for never.")
 }
 
 func (f *flags) addCluster() {

@@ -129,7 +129,7 @@ var rare = []string{
 	"clearing entry lost with its leader",
 	"expiry lost with its leader", "member learned of its removal",
 	"checkpoint lost with its leader", "crash while a snapshot was written", "RemoveMember",
-	string(faultRemove), "expiry in flight at a leader change",
+	string(faultRemove), string(faultDamaged), "expiry in flight at a leader change",
 	"state shown while a wait queue was read", seenReady, seenRestarted,
 }
 
@@ -174,6 +174,7 @@ var counted = []string{
 	"renewal of a message answered by itself", "permit held", "wait resumed after a break",
 	"wait resumed at another member", "state shown while a wait queue was read",
 	"core held up in the middle of a step", "member taken for hung",
+	"state compared",
 }
 
 // String sums a campaign up.

@@ -65,7 +65,7 @@ func (f *facts) matchOps() {
 // than from clients.
 func operators(c fsm.Command) bool {
 	switch c.(type) {
-	case *fsm.SetMember, *fsm.SetAlarm, *fsm.SetVersion, *fsm.Compact:
+	case *fsm.SetMember, *fsm.SetAlarm, *fsm.SetVersion, *fsm.Compact, *fsm.StateHash:
 		return true
 	default:
 		return fsm.Membership(c) || ofNext(c)

@@ -20,6 +20,7 @@ const (
 	faultStuckDisk   faultKind = "stuck disk"       // a sync takes longer than an election timeout
 	faultFullDisk    faultKind = "full disk"        // appends wait for room
 	faultLostDisk    faultKind = "lost disk"        // a member is replaced by a new one
+	faultDamaged     faultKind = "damaged member"   // a member's state is not what it should be
 	faultAddMember   faultKind = "member added"     // the cluster grows
 	faultRemove      faultKind = "member removed"   // the cluster shrinks
 	faultTransfer    faultKind = "leader moved"     // an operator moves the leadership
@@ -42,6 +43,6 @@ var faultKinds = []faultKind{
 	faultPartition, faultOneWay, faultPartial, faultClog, faultLossy, faultSlowDisk,
 	faultStuckDisk, faultFullDisk, faultLostDisk, faultAddMember, faultRemove, faultTransfer,
 	faultForged, faultYield, faultClientCut, faultClientHalt, faultClientNew, faultSnapBreak,
-	faultStaleLeader, faultCongestion, faultReelected,
+	faultDamaged, faultStaleLeader, faultCongestion, faultReelected,
 	faultStutter, faultSwing,
 }

@@ -74,6 +74,9 @@ func (n *injector) start(w *world) {
 		if w.p.RestartAll > 0 {
 			w.at(w.p.RestartAll, n.restartAll)
 		}
+		if w.p.Compare.Damage > 0 {
+			w.at(w.p.Compare.Damage, n.damage)
+		}
 		return
 	}
 	n.next()

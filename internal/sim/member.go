@@ -23,6 +23,8 @@ type member struct {
 	gone bool
 	// fresh says that it has never started.
 	fresh bool
+	// damaged says that the hash of its state is wrong, and condemned that it has stopped for it.
+	damaged, condemned bool
 }
 
 // mail is what came in since the last step. Those calls that the core does not see yet are
@@ -69,7 +71,8 @@ type streams struct {
 // snaps is what a process does with snapshots.
 type snaps struct {
 	shell.Snapshots
-	open []func(bool) // the streams to it, each to be told how it ended
+	open    []func(bool) // the streams to it, each to be told how it ended
+	hashing bool         // a state is being hashed
 }
 
 // addMember makes a member, whose process does not run yet.
@@ -105,7 +108,8 @@ func (m *member) start() {
 		ElectionTicks: w.p.ElectionTicks, HeartbeatTicks: 1,
 		MaxBatch: 1 << 16, MaxExpire: 8, MaxUncommitted: w.p.Room, CommitDelay: true,
 		Logger: quiet{}, Silence: w.p.silence(),
-		Membership: replica.Membership{Strict: true, Stable: 1000, MaxLearners: 1, MaxLag: 100},
+		CompareTicks: w.p.Compare.Ticks,
+		Membership:   replica.Membership{Strict: true, Stable: 1000, MaxLearners: 1, MaxLag: 100},
 	}
 	if w.opt.Tamper != nil {
 		w.opt.Tamper(&c)

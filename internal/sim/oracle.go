@@ -87,6 +87,7 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 		}
 	}
 	o.followOrphans()
+	o.compared(out)
 	changes := o.machine.TakeChanges()
 	for i := range changes {
 		o.changes = append(o.changes, &changes[i])

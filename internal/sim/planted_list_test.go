@@ -1,7 +1,5 @@
 package sim
 
-import "slices"
-
 const (
 	lessorGo    = "lease/lessor.go"
 	trackerGo   = "lease/tracker.go"
@@ -65,11 +63,6 @@ var soonestRound = edit{
 	"func (q *Queue[T]) Soonest() *T {\n\tif q.current.id != 0 {\n" +
 		"\t\treturn &q.current.batch\n\t}\n\treturn &q.Next\n}\n\n// Begin begins a round if",
 }
-
-// plantedList is everything that is planted.
-var plantedList = slices.Concat(
-	plantedCore, plantedShell, plantedAgain, plantedLeases, plantedCaches, plantedWaits, plantedAccess,
-)
 
 // plantedCore is planted where it all began: clocks, expiry, the store, watches.
 var plantedCore = []planted{

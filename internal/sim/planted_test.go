@@ -85,6 +85,12 @@ type hunter struct {
 	tags string
 }
 
+// plantedList is everything that is planted.
+var plantedList = slices.Concat(
+	plantedCore, plantedShell, plantedAgain, plantedLeases, plantedCaches, plantedWaits, plantedAccess,
+	plantedCompare,
+)
+
 // hunters are all that look for faults. internal/bubble has whole members and clients, and in the
 // make-believe next release they are upgraded.
 var hunters = []hunter{

@@ -49,5 +49,6 @@ func (w *world) draw() Profile {
 		p.Weights[i] = max(0, r.IntN(12)-4)
 	}
 	p.Scenario = w.drawScenario(&p)
+	p.Compare = w.drawCompare(&p)
 	return p
 }

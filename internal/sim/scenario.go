@@ -43,11 +43,10 @@ type Scenario struct {
 	Users bool
 	// Adapt has members that hang or are cut off noticed by package silence.
 	Adapt bool
-	// Stutter is the mean time between two short pauses of a member, and Swing between two changes
-	// of how far a member is from the others. 0 for none.
-	Stutter, Swing Time
-	// Pause is the longest stutter, and Far the most that a swing makes the way longer.
-	Pause, Far Time
+	// Unsteady is how members stutter and links change.
+	Unsteady Unsteady
+	// Compare is how members compare their states.
+	Compare Compare
 	// Oversleep is whether a client that holds a lock or a role is often paused until the lease
 	// is over, and gives the lock back then.
 	Oversleep bool
@@ -94,12 +93,12 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	}
 	if r := w.source(0x51e4ce); r.IntN(2) == 0 {
 		out.Adapt = true
-		out.Pause, out.Far = 300*Millisecond, 50*Millisecond
+		out.Unsteady.Pause, out.Unsteady.Far = 300*Millisecond, 50*Millisecond
 		if r.IntN(2) == 0 && p.Faults > 0 {
-			out.Stutter = Time(1+r.IntN(5)) * Second
+			out.Unsteady.Stutter = Time(1+r.IntN(5)) * Second
 		}
 		if r.IntN(2) == 0 && p.Faults > 0 {
-			out.Swing = Time(2+r.IntN(8)) * Second
+			out.Unsteady.Swing = Time(2+r.IntN(8)) * Second
 		}
 	}
 	out.Versions = w.source(0x7e25).IntN(4) == 0

@@ -63,20 +63,29 @@ func (p *process) ask(id uint64) {
 	})
 }
 
+// Unsteady is how members stutter and links change.
+type Unsteady struct {
+	// Stutter is the mean time between two short pauses of a member, and Swing between two changes
+	// of how far a member is from the others. 0 for none.
+	Stutter, Swing Time
+	// Pause is the longest stutter, and Far the most that a swing makes the way longer.
+	Pause, Far Time
+}
+
 // shortStutter is the shortest stutter.
 const shortStutter = 50 * Millisecond
 
 // stutterOften lets a member stand still for a moment now and then, if the run's scenario has that.
 func (n *injector) stutterOften() {
-	if n.w.p.Stutter == 0 {
+	if n.w.p.Unsteady.Stutter == 0 {
 		return
 	}
-	n.w.after(Time(n.unsteady.ExpFloat64()*float64(n.w.p.Stutter)), func() {
+	n.w.after(Time(n.unsteady.ExpFloat64()*float64(n.w.p.Unsteady.Stutter)), func() {
 		if n.calm {
 			return
 		}
 		m := n.w.members[n.unsteady.IntN(len(n.w.members))]
-		d := shortStutter + Time(n.unsteady.Int64N(int64(n.w.p.Pause-shortStutter)))
+		d := shortStutter + Time(n.unsteady.Int64N(int64(n.w.p.Unsteady.Pause-shortStutter)))
 		if n.unsteady.IntN(2) == 0 && n.w.leader() != nil {
 			m = n.w.leader()
 		}
@@ -90,17 +99,17 @@ func (n *injector) stutterOften() {
 // swingOften changes the way between a member and all others now and then, if the run's scenario
 // has that.
 func (n *injector) swingOften() {
-	if n.w.p.Swing == 0 {
+	if n.w.p.Unsteady.Swing == 0 {
 		return
 	}
-	n.w.after(Time(n.unsteady.ExpFloat64()*float64(n.w.p.Swing)), func() {
+	n.w.after(Time(n.unsteady.ExpFloat64()*float64(n.w.p.Unsteady.Swing)), func() {
 		if n.calm {
 			return
 		}
 		w := n.w
 		m := w.members[n.unsteady.IntN(len(w.members))]
-		d := Time(n.unsteady.Int64N(int64(2 * w.p.Swing)))
-		farther := Time(n.unsteady.Int64N(int64(w.p.Far)))
+		d := Time(n.unsteady.Int64N(int64(2 * w.p.Unsteady.Swing)))
+		farther := Time(n.unsteady.Int64N(int64(w.p.Unsteady.Far)))
 		n.note(Fault{Kind: faultSwing, Member: m.id, Until: w.now + d})
 		others := slices.Clone(w.members)
 		move := func(by Time) {

@@ -33,7 +33,7 @@ func elections(h *History) int {
 // the limit of a member that has seen none. Longer ones are bridged once they have been seen.
 func TestNeedlessElections(t *testing.T) {
 	const end = 3 * Minute
-	often := Scenario{Stutter: Second, Swing: 2 * Second}
+	often := Scenario{Unsteady: Unsteady{Stutter: Second, Swing: 2 * Second}}
 	for _, c := range []struct {
 		name       string
 		pause, far Time
@@ -43,7 +43,7 @@ func TestNeedlessElections(t *testing.T) {
 		{"long", 600 * Millisecond, 50 * Millisecond, 5},
 		{"far", 300 * Millisecond, 250 * Millisecond, 3},
 	} {
-		often.Pause, often.Far = c.pause, c.far
+		often.Unsteady.Pause, often.Unsteady.Far = c.pause, c.far
 		for seed := range uint64(2) {
 			cryptotest.SetGlobalRandom(t, seed)
 			o := Try(Options{Seed: seed, Duration: end, Profile: unsteady(seed, end, often)})

@@ -125,6 +125,7 @@ func (p *process) do(do shell.Do) {
 	case shell.Work:
 		s.Work()
 		p.note(&s.Out)
+		p.hash(s.Out.Hash)
 	case shell.Send:
 		for _, m := range s.Out.Send {
 			p.w.send(p, m)
@@ -195,6 +196,10 @@ func (p *process) persisted(messages []*raftpb.Message) {
 
 // end is the process's last action.
 func (p *process) end() {
+	if errors.Is(p.s.Err, replica.ErrDamaged) {
+		p.stopDamaged()
+		return
+	}
 	if p.s.Err != nil {
 		panic(p.s.Err) // no disk is rolled back here, and members propose every entry
 	}

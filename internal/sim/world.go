@@ -199,6 +199,7 @@ func (w *world) finish() {
 		return
 	}
 	w.alive()
+	w.noneDamaged()
 	w.hash(0, w.oracle.machine)
 	for _, m := range w.members {
 		if m.proc != nil {
