@@ -2,14 +2,11 @@ package cli
 
 import (
 	"archive/tar"
-	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -53,8 +50,7 @@ What cannot be had stands in the file "missing.txt", and is no failure.`,
 			s := a.lookAt(spec)
 			s.judge()
 			b := &bundle{
-				pages: &http.Client{Transport: &http.Transport{TLSClientConfig: conf}},
-				limit: a.flags.commandTimeout, profile: profile, secure: conf != nil,
+				memberPages: newMemberPages(conf, a.flags.commandTimeout+profile), profile: profile,
 			}
 			b.gather(s)
 			if err := b.save(args[0]); err != nil {
@@ -72,18 +68,13 @@ What cannot be had stands in the file "missing.txt", and is no failure.`,
 
 // bundle is what is gathered.
 type bundle struct {
-	pages   *http.Client
-	limit   time.Duration // for a page
+	memberPages
 	profile time.Duration
-	secure  bool // of an endpoint that does not say so
 
 	mu      sync.Mutex // guards what follows
 	files   map[string][]byte
 	missing []string
 }
-
-// maxPage is how much of a page is taken.
-const maxPage = 64 << 20
 
 // gather asks all members at once.
 func (b *bundle) gather(s *clusterState) {
@@ -131,39 +122,10 @@ func (b *bundle) member(x *memberState) {
 			"cpu.pb.gz", fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds),
 		})
 	}
-	base := x.url
-	switch {
-	case base != "":
-	case b.secure:
-		base = "https://" + x.Endpoint
-	default:
-		base = "http://" + x.Endpoint
-	}
 	for _, p := range pages {
-		text, err := b.get(base + p.path)
+		text, err := b.get(x, p.path)
 		b.add(dirOf(x)+"/"+p.name, text, err)
 	}
-}
-
-// get gets a page. One that says that the member is not well is a page, too.
-func (b *bundle) get(url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), b.limit+b.profile)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := b.pages.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPage))
-	if err == nil && resp.StatusCode != http.StatusOK &&
-		resp.StatusCode != http.StatusServiceUnavailable {
-		return nil, fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(text))
-	}
-	return text, err
 }
 
 // add takes a file, or why there is none.

@@ -27,6 +27,17 @@ func (a *app) openNative() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	c, err := a.dialNative(spec)
+	if err != nil {
+		return nil, err
+	}
+	// Commands that give up say so themselves, and before this.
+	go a.tellOutages(c, a.flags.commandTimeout+time.Second)
+	return c, nil
+}
+
+// dialNative makes a client of leasehold.v1. Nothing is sent before the first call on it.
+func (a *app) dialNative(spec *clientv3.ConfigSpec) (*client.Client, error) {
 	secure, err := tlsOf(spec)
 	if err != nil {
 		return nil, err
@@ -48,8 +59,6 @@ func (a *app) openNative() (*client.Client, error) {
 	if err != nil {
 		return nil, withCode(exitConnection, err)
 	}
-	// Commands that give up say so themselves, and before this.
-	go a.tellOutages(c, a.flags.commandTimeout+time.Second)
 	return c, nil
 }
 

@@ -3,19 +3,12 @@ package cli
 import (
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"leasehold.dev/internal/table"
 )
 
-// readable is a text that others have chosen, as people may see it: as it is, or quoted if there
-// is anything in it that a terminal might obey, or not show.
-func readable(text string) string {
-	if strings.ContainsFunc(text, unprintable) || !utf8.ValidString(text) {
-		return strconv.Quote(text)
-	}
-	return text
-}
-
-func unprintable(r rune) bool { return !strconv.IsPrint(r) }
+// readable is a text that others have chosen, as people may see it.
+func readable(text string) string { return table.Readable(text) }
 
 // readableAll is readable for each text of a list.
 func readableAll(list []string) []string {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func TestNothingForTerminals(t *testing.T) {
 			var b bytes.Buffer
 			_ = p.print(&b, ans) // not all have all formats
 			if i := strings.IndexFunc(b.String(), func(r rune) bool {
-				return r != '\n' && r != '\t' && unprintable(r) || r == '\ufffd'
+				return r != '\n' && r != '\t' && !strconv.IsPrint(r) || r == '\ufffd'
 			}); i >= 0 {
 				t.Errorf("%s, %T: %q", name, p, b.String())
 			}

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,7 +55,11 @@ type tests struct{ *testing.M }
 
 func (t tests) Run() int {
 	harness.Parallel()
-	return t.M.Run()
+	code := t.M.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	return code
 }
 
 // Goal: every command prints what etcdctl prints, byte for byte, and exits with
@@ -111,6 +116,13 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// built is our server, made when a test first asks for it.
+var built struct {
+	sync.Once
+	dir, path string
+	err       error
+}
+
 // serverBinary returns the server to test against. A binary of ours needs the
 // word "serve" before its flags.
 func serverBinary(t *testing.T) []string {
@@ -121,11 +133,15 @@ func serverBinary(t *testing.T) []string {
 	if err := process.DependOnSources(); err != nil {
 		t.Fatal(err)
 	}
-	bin, err := process.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
+	built.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "leasehold-cli-"); built.err == nil {
+			built.path, built.err = process.Build(context.Background(), built.dir)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	return []string{bin, "serve"}
+	return []string{built.path, "serve"}
 }
 
 // member is one server of a script.

@@ -86,6 +86,7 @@ type memberState struct {
 	State    int64  `json:"state_bytes"`
 	Quota    int64  `json:"quota_bytes"`
 
+	took    time.Duration
 	url     string // of its pages, empty if the endpoint has no scheme
 	peers   []string
 	id      uint64
@@ -97,16 +98,22 @@ type memberState struct {
 
 // lookAt asks all members at once.
 func (a *app) lookAt(spec *clientv3.ConfigSpec) *clusterState {
+	l := a.newLookout(spec)
+	defer l.close()
+	return l.look()
+}
+
+// look asks all members at once.
+func (l *lookout) look() *clusterState {
 	s := &clusterState{Reasons: []string{}}
 	var list []*pb.Member
-	if c, err := a.dial(spec); err != nil {
+	if c, err := l.client(""); err != nil {
 		s.failure = err
 	} else {
-		defer c.Close()
-		list = s.ask(a, c)
+		list = s.ask(l.a, c)
 	}
 	if len(list) == 0 {
-		for _, ep := range spec.Endpoints {
+		for _, ep := range l.spec.Endpoints {
 			list = append(list, &pb.Member{Name: ep, ClientURLs: []string{ep}})
 		}
 	}
@@ -122,7 +129,7 @@ func (a *app) lookAt(spec *clientv3.ConfigSpec) *clusterState {
 		s.Members = append(s.Members, x)
 		wg.Go(func() {
 			for _, ep := range m.GetClientURLs() {
-				if x.ask(a, spec, ep); x.Error == "" {
+				if x.ask(l, ep); x.Error == "" {
 					return
 				}
 			}
@@ -176,12 +183,12 @@ func (s *clusterState) ask(a *app, c *clientv3.Client) []*pb.Member {
 }
 
 // ask asks one member at one of its endpoints.
-func (x *memberState) ask(a *app, spec *clientv3.ConfigSpec, ep string) {
+func (x *memberState) ask(l *lookout, ep string) {
 	host := strings.TrimPrefix(strings.TrimPrefix(ep, "http://"), "https://")
 	if x.Endpoint = host; host != ep {
 		x.url = ep
 	}
-	ctx, cancel := a.commandContext()
+	ctx, cancel := l.a.commandContext()
 	defer cancel()
 	// A client would try again until its time is up, and then not say why it failed.
 	if !strings.HasPrefix(ep, "unix") {
@@ -192,19 +199,19 @@ func (x *memberState) ask(a *app, spec *clientv3.ConfigSpec, ep string) {
 		}
 		_ = conn.Close() // it was for nothing else
 	}
-	c, err := a.dialOne(spec, ep)
+	c, err := l.client(ep)
 	if err != nil {
 		x.Error = readable(err.Error())
 		return
 	}
-	defer c.Close()
 	began := time.Now()
 	r, err := c.Status(ctx, ep)
 	if err != nil {
 		x.Error = readable(err.Error())
 		return
 	}
-	x.Error, x.Took = "", time.Since(began).Round(10*time.Microsecond).String()
+	x.took = time.Since(began).Round(10 * time.Microsecond)
+	x.Error, x.Took = "", x.took.String()
 	m := (*pb.StatusResponse)(r)
 	x.Version, x.State, x.Quota = m.GetVersion(), m.GetDbSizeInUse(), m.GetDbSizeQuota()
 	x.leader, x.applied, x.term = m.GetLeader(), m.GetRaftAppliedIndex(), m.GetRaftTerm()

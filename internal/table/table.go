@@ -6,8 +6,10 @@ package table
 
 import (
 	"io"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Write draws a table. In a heading an underscore is a space, and in a cell a line break begins
@@ -20,12 +22,12 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	widths := make([]int, len(head))
 	var lines [][]string // of the rows, cut where a cell has a line break
 	for i, t := range titles {
-		widths[i] = width(t)
+		widths[i] = Width(t)
 	}
 	for _, row := range rows {
 		for _, line := range split(row, len(head)) {
 			for i, cell := range line {
-				widths[i] = max(widths[i], width(cell))
+				widths[i] = max(widths[i], Width(cell))
 			}
 			lines = append(lines, line)
 		}
@@ -33,8 +35,8 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	var b strings.Builder
 	rule(&b, widths, "┌┬┐")
 	for i, t := range titles {
-		left := (widths[i] - width(t)) / 2
-		cell(&b, left, t, widths[i]-width(t)-left)
+		left := (widths[i] - Width(t)) / 2
+		cell(&b, left, t, widths[i]-Width(t)-left)
 	}
 	b.WriteString("│\n")
 	if len(lines) > 0 {
@@ -42,7 +44,7 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	}
 	for _, line := range lines {
 		for i, text := range line {
-			cell(&b, widths[i]-width(text), text, 0)
+			cell(&b, widths[i]-Width(text), text, 0)
 		}
 		b.WriteString("│\n")
 	}
@@ -87,8 +89,8 @@ func cell(b *strings.Builder, left int, text string, right int) {
 // wide has the scripts whose characters take two columns of a terminal.
 var wide = []*unicode.RangeTable{unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana}
 
-// width is how many columns of a terminal s takes.
-func width(s string) int {
+// Width is how many columns of a terminal s takes.
+func Width(s string) int {
 	n := 0
 	for _, r := range s {
 		switch {
@@ -105,3 +107,14 @@ func width(s string) int {
 }
 
 func isEmoji(r rune) bool { return r >= 0x1f300 && r <= 0x1faff }
+
+// Readable is a text that others have chosen, as people may see it: as it is, or quoted if there
+// is anything in it that a terminal might obey, or not show.
+func Readable(text string) string {
+	if strings.ContainsFunc(text, unprintable) || !utf8.ValidString(text) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+func unprintable(r rune) bool { return !strconv.IsPrint(r) }

@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// memberPages gets pages of members, such as /metrics.
+type memberPages struct {
+	client *http.Client
+	limit  time.Duration // for a page
+	secure bool          // of an endpoint that does not say so
+}
+
+func newMemberPages(secure *tls.Config, limit time.Duration) memberPages {
+	return memberPages{
+		client: &http.Client{Transport: &http.Transport{TLSClientConfig: secure}},
+		limit:  limit, secure: secure != nil,
+	}
+}
+
+// maxPage is how much of a page is taken.
+const maxPage = 64 << 20
+
+// get gets a page of a member. One that says that the member is not well is a page, too.
+func (p *memberPages) get(x *memberState, path string) ([]byte, error) {
+	base := x.url
+	switch {
+	case base != "":
+	case p.secure:
+		base = "https://" + x.Endpoint
+	default:
+		base = "http://" + x.Endpoint
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := p.client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPage))
+	if err == nil && resp.StatusCode != http.StatusOK &&
+		resp.StatusCode != http.StatusServiceUnavailable {
+		return nil, fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(text))
+	}
+	return text, err
+}
