@@ -265,8 +265,8 @@ func (a *app) addCommands(root *cobra.Command) {
 			strictFlags(a.membersCommand()), strictFlags(a.queueCommand()), strictFlags(a.poolCommand()),
 		},
 		groupCluster: {
-			a.statusCommand(), a.recoverCommand(), a.endpointCommand(), a.memberCommand(),
-			a.moveLeaderCommand(), a.contextCommand(),
+			a.statusCommand(), a.topCommand(), a.recoverCommand(), a.endpointCommand(),
+			a.memberCommand(), a.moveLeaderCommand(), a.contextCommand(),
 			a.authCommand(), a.initAccessCommand(), a.userCommand(), a.roleCommand(),
 		},
 		groupMaintenance: {

@@ -6,7 +6,15 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	terminal "golang.org/x/term"
 )
+
+// columns is the width of a terminal; ok is false for what is none.
+func columns(f *os.File) (n int, ok bool) {
+	n, _, err := terminal.GetSize(int(f.Fd()))
+	return n, err == nil
+}
 
 // A progressBar shows how much of a long command is done, on a terminal, and
 // nothing elsewhere. It is for one goroutine at a time.
