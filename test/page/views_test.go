@@ -46,6 +46,9 @@ func TestViews(t *testing.T) {
 	p.until("three members", "document.querySelectorAll('tbody tr').length === 3")
 	p.until("a leader", "document.querySelector('tbody').innerText.includes('leader')")
 	p.shows("this member makes none")
+	p.until("how fast the log is", "/^within [\\d.]+ m?s/.test([...document.querySelectorAll('dt')]."+
+		"find((e) => e.textContent === '99 of 100 syncs of the log').nextSibling.textContent)")
+	p.shows("none yet")
 	p.picture("overview")
 
 	p.view("Leases")
@@ -103,6 +106,19 @@ func TestViews(t *testing.T) {
 	p.shows("Before that the key was not there")
 	p.click("summary", "revision 2, version 1, 12 B")
 	p.shows(`{"port": 80}`)
+	p.until("what is other in the newer one", "document.querySelector('[aria-label=Difference]')."+
+		"textContent === "+quote("- {\n-   \"port\": 80\n- }\n+ newer"))
+	m.put("svc/jobs/nightly", `{"port": 81, "zone": "east"}`, map[string]any{"lease": first})
+	m.put("svc/jobs/nightly", `{"port": 80, "zone": "east"}`, map[string]any{"lease": first})
+	p.run(chromedp.Reload())
+	p.click("button", "Read older values")
+	p.click("summary", "revision 12, version 3, 28 B")
+	p.until("only the lines that differ", "document.querySelector('[aria-label=Difference]')."+
+		"textContent === "+quote(`  {
+-   "port": 81,
++   "port": 80,
+    "zone": "east"
+  }`))
 	p.picture("key")
 
 	p.view("Access")

@@ -34,6 +34,11 @@ export class Live {
   #waiting = false;
   #abort = null;
 
+  // upTo is the moment up to which the page stands behind what it counts: now, or when the member was lost.
+  upTo() {
+    return this.state === "lost" ? Math.min(this.since, now()) : now();
+  }
+
   // subscribe calls f after changes, at most once for each picture of the browser.
   subscribe(f) {
     this.#listeners.add(f);
@@ -190,8 +195,12 @@ export class Live {
       if (known.asked > asked) return;
     }
     const fresh = !known || known.token !== l.token;
+    // A lease that ends later than it was to end was renewed meanwhile, when it had all of its TTL.
+    const ends = asked + left(l);
+    const renewed = !fresh && ends > known.asked + left(known) + 200;
     this.leases.set(l.id, {
       ...l, asked, hex: known?.hex || hexID(l.id), heard: now(),
+      renewals: renewed ? [...(known.renewals || []), ends - l.ttl_ms].slice(-200) : known?.renewals,
       hinted: fresh ? false : known.hinted && left(l) < expiringWithin,
     });
     if (fresh) this.changed++;
@@ -282,14 +291,16 @@ export function remaining(l, at = now()) {
 
 // stateOf says how a lease was when the cluster was last asked: its holder renews it, or is silent
 // for more than half of the TTL, or it is about to expire, or it has expired and its lock delay
-// runs.
-export function stateOf(l) {
+// runs. One that was not renewed until the end of what was certain is in jeopardy: it was not told to
+// have ended, and no longer has to live.
+export function stateOf(l, at) {
   if (l.delayed) return "delayed";
+  const part = left(l) / Number(l.ttl_ms || 1);
+  if ((l.hinted || part <= 0.5) && l.asked + left(l) <= at) return "in jeopardy";
   if (l.hinted) return "expiring";
   if (!(l.asked >= 0)) return "alive";
-  const part = left(l) / Number(l.ttl_ms || 1);
   if (part <= 0.25) return "expiring";
   return part <= 0.5 ? "silent" : "alive";
 }
 
-export const states = ["alive", "silent", "expiring", "delayed"];
+export const states = ["alive", "silent", "expiring", "in jeopardy", "delayed"];

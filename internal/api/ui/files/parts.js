@@ -23,14 +23,22 @@ export function useEvery(ms) {
 }
 
 // usePolling calls f at once, and then again some time after each answer, while the view is seen.
-// f is given a signal that ends with the view.
+// f is given a signal that ends with the view. It returns why f failed the last time.
 export function usePolling(f, ms, needs = []) {
+  const [err, fail] = useState(null);
   useEffect(() => {
     const stopped = new AbortController();
     let timer = 0;
     const run = async () => {
-      if (!document.hidden) await f(stopped.signal);
-      if (!stopped.signal.aborted) timer = setTimeout(run, ms);
+      let why = null;
+      try {
+        if (!document.hidden) await f(stopped.signal);
+      } catch (e) {
+        why = e;
+      }
+      if (stopped.signal.aborted) return;
+      fail(why);
+      timer = setTimeout(run, ms);
     };
     run();
     return () => {
@@ -38,6 +46,7 @@ export function usePolling(f, ms, needs = []) {
       clearTimeout(timer);
     };
   }, needs);
+  return err;
 }
 
 // Name shows a text of a user: a key, a name, an owner. It has its own direction, and nothing in it
@@ -55,8 +64,7 @@ export const Trouble = ({ err }) =>
 // Remaining shows for how long a lease will certainly live on. It counts only while the page hears
 // from the cluster; otherwise it says what was known, and how old that is.
 export function Remaining({ lease, live }) {
-  const at = live.state === "lost" ? Math.min(live.since, now()) : now();
-  const { ms, age } = remaining(lease, at);
+  const { ms, age } = remaining(lease, live.upTo());
   if (age === null) return html`<span class="faint">asking</span>`;
   if (live.state === "lost") {
     return html`<span class="faint">was ${span(Number(lease.remaining_ms || 0))},

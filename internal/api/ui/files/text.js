@@ -106,6 +106,31 @@ export function size(n) {
   return (i ? n.toFixed(1) : n) + " " + units[i];
 }
 
+// changes compares the lines of two texts: "- " is before a line that went, "+ " before one that came.
+export function changes(before, after) {
+  const a = before.split("\n");
+  const b = after.split("\n");
+  if (a.length * b.length > 4e6) return "too long to be compared";
+  const same = Array.from({ length: a.length + 1 }, () => new Uint32Array(b.length + 1)); // lines of the rests
+  for (let i = a.length - 1; i >= 0; i--) {
+    for (let j = b.length - 1; j >= 0; j--) {
+      same[i][j] = a[i] === b[j] ? same[i + 1][j + 1] + 1 : Math.max(same[i + 1][j], same[i][j + 1]);
+    }
+  }
+  const out = [];
+  for (let i = 0, j = 0; i < a.length || j < b.length;) {
+    if (i < a.length && a[i] === b[j]) {
+      out.push("  " + b[j++]);
+      i++;
+    } else if (j === b.length || (i < a.length && same[i + 1][j] >= same[i][j + 1])) {
+      out.push("- " + a[i++]);
+    } else {
+      out.push("+ " + b[j++]);
+    }
+  }
+  return out.join("\n");
+}
+
 // prefixEnd returns the first key after all that begin with a prefix, in the API's form: a zero
 // byte is the end of all keys.
 export function prefixEnd(prefix) {

@@ -99,14 +99,10 @@ function Login() {
 
 export function AccessView() {
   const login = who();
-  const [{ found, err }, set] = useState({});
-  usePolling(async (signal) => {
-    try {
-      const got = await rights(login?.user);
-      if (!signal.aborted) set({ found: got });
-    } catch (why) {
-      if (!signal.aborted) set({ err: why });
-    }
+  const [found, set] = useState(null);
+  const err = usePolling(async (signal) => {
+    const got = await rights(login?.user);
+    if (!signal.aborted) set(got);
   }, 30_000);
   const open = found && !found.enabled && html`<p>Access control is not enabled: everybody that reaches this
     member may do everything.</p>`;

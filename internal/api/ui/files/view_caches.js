@@ -38,17 +38,13 @@ export function CachesView({ live }) {
   useChanges(live);
   useEvery(1000);
   const [search, setSearch] = useState("");
-  const [{ list, unknown, metrics, err }, set] = useState({});
-  usePolling(async (signal) => {
-    try {
-      const found = find(live, search);
-      await live.ask(found.list.slice(0, most), signal);
-      await live.ask(found.unknown, signal);
-      const text = (await get("metrics")).text;
-      if (!signal.aborted) set({ ...find(live, search), metrics: parse(text) });
-    } catch (why) {
-      if (!signal.aborted) set((s) => ({ ...s, err: why }));
-    }
+  const [{ list, unknown, metrics }, set] = useState({});
+  const err = usePolling(async (signal) => {
+    const found = find(live, search);
+    await live.ask(found.list.slice(0, most), signal);
+    await live.ask(found.unknown, signal);
+    const text = (await get("metrics")).text;
+    if (!signal.aborted) set({ ...find(live, search), metrics: parse(text) });
   }, 1500, [search]);
   const row = (id) => {
     const slow = live.slow.get(id);

@@ -43,22 +43,18 @@ export function GroupsView({ live, rest }) {
   useEvery(1000);
   const [prefix, setPrefix] = useState("");
   const [kind, setKind] = useState("");
-  const [{ all, more, at, err }, set] = useState({});
+  const [{ all, more, at }, set] = useState({});
   const seen = useRef(null); // by key and its create revision: when the page first saw it
-  usePolling(async (signal) => {
+  const err = usePolling(async (signal) => {
     const asked = now();
-    try {
-      const r = await read(utf8(prefix), true, signal);
-      const next = new Map();
-      for (const kv of r.kvs) {
-        const k = kv.key + kv.create_revision;
-        next.set(k, seen.current ? seen.current.get(k) ?? Date.now() : 0);
-      }
-      seen.current = next;
-      set({ all: groupsOf(r.kvs), more: r.more, at: asked });
-    } catch (why) {
-      if (!signal.aborted) set((s) => ({ ...s, err: why }));
+    const r = await read(utf8(prefix), true, signal);
+    const next = new Map();
+    for (const kv of r.kvs) {
+      const k = kv.key + kv.create_revision;
+      next.set(k, seen.current ? seen.current.get(k) ?? Date.now() : 0);
     }
+    seen.current = next;
+    set({ all: groupsOf(r.kvs), more: r.more, at: asked });
   }, 3000, [prefix]);
   // since says when something came, as far as the page knows: a key has no time of day.
   const since = (kv) => {
@@ -101,14 +97,10 @@ export function GroupsView({ live, rest }) {
 // the one after it.
 function usePage(look) {
   const [from, go] = useState("");
-  const [{ page, err }, set] = useState({});
-  usePolling(async (signal) => {
-    try {
-      const got = await look(from, signal);
-      if (!signal.aborted) set({ page: got });
-    } catch (why) {
-      if (!signal.aborted) set((s) => ({ ...s, err: why }));
-    }
+  const [page, set] = useState(null);
+  const err = usePolling(async (signal) => {
+    const got = await look(from, signal);
+    if (!signal.aborted) set(got);
   }, 2000, [from]);
   const turn = html`<${Trouble} err=${err} />${(from || page?.next) && html`<div class="tools">
     <button disabled=${!from} onClick=${() => go("")}>First page</button>

@@ -1,11 +1,11 @@
 // Keys: a tree by their prefixes, and one key with its history.
 
-import { html, useEffect, useState } from "./vendor/htm-preact.js";
+import { html, useEffect, useMemo, useState } from "./vendor/htm-preact.js";
 import { call } from "./api.js";
 import { deleteKey, newKey, putKey } from "./acts.js";
 import { Facts, LeaseLink, mayAct, Name, Trouble, usePolling } from "./parts.js";
 import {
-  decoded, fromAddress, fromBase64, hexDump, inAddress, prefixEnd, shown, size, toBase64, utf8,
+  changes, decoded, fromAddress, fromBase64, hexDump, inAddress, prefixEnd, shown, size, toBase64, utf8,
 } from "./text.js";
 
 const slash = 47;
@@ -109,10 +109,23 @@ function Level({ prefix }) {
     ${next && html`<button onClick=${() => load(next, list)}>More</button>`}`;
 }
 
+// lines shows a value as text, with its lines.
+const lines = (bytes) => shown(bytes).replaceAll("\\x0a", "\n").replaceAll("\\x09", "\t");
+
+// pretty is a value whose lines can be compared: JSON has one for each of its parts.
+function pretty(v) {
+  const bytes = fromBase64(v.value);
+  try {
+    return JSON.stringify(JSON.parse(decoded(bytes)), null, 2);
+  } catch {
+    return lines(bytes.subarray(0, 100_000));
+  }
+}
+
 // Value shows a value in one of three ways.
 function Value({ bytes }) {
   const [as, setAs] = useState("text");
-  let text = shown(bytes).replaceAll("\\x0a", "\n").replaceAll("\\x09", "\t");
+  let text = lines(bytes);
   if (as === "hex") text = hexDump(bytes.subarray(0, 65_536));
   if (as === "JSON") {
     try {
@@ -125,6 +138,17 @@ function Value({ bytes }) {
     ${["text", "JSON", "hex"].map((k) => html`<label key=${k}><input type="radio" name="as"
       value=${k} checked=${as === k} onChange=${() => setAs(k)} /> ${k}</label>`)}</fieldset>
     <pre tabindex="0" aria-label="Value" class="value">${text.slice(0, 300_000)}</pre>`;
+}
+
+// Old shows a value of the past, and what became of it.
+function Old({ v, newer }) {
+  const [open, set] = useState(false);
+  const other = useMemo(() => open && changes(pretty(v), pretty(newer)), [open, newer.mod_revision]);
+  return html`<details onToggle=${(e) => set(e.target.open)}>
+    <summary>revision ${v.mod_revision}, version ${v.version}, ${size(fromBase64(v.value).length)}</summary>
+    <pre tabindex="0" aria-label="Old value" class="value">${lines(fromBase64(v.value)).slice(0, 100_000)}</pre>
+    What is other in revision ${newer.mod_revision}:
+    <pre tabindex="0" aria-label="Difference" class="value">${other}</pre></details>`;
 }
 
 function Key({ bytes }) {
@@ -187,10 +211,7 @@ function Key({ bytes }) {
       <button class="act" onClick=${after(() => deleteKey(kv))}>Delete</button></div>`}
     <${Value} bytes=${value} />
     <h2>History</h2>
-    ${past.list.map((v) => html`<details key=${v.mod_revision}>
-      <summary>revision ${v.mod_revision}, version ${v.version}, ${size(fromBase64(v.value).length)}
-      </summary><pre tabindex="0" aria-label="Old value"
-        class="value">${shown(fromBase64(v.value)).slice(0, 100_000)}</pre></details>`)}
+    ${past.list.map((v, i) => html`<${Old} key=${v.mod_revision} v=${v} newer=${past.list[i - 1] || kv} />`)}
     ${past.end ? html`<p class="faint">${past.end}</p>`
       : html`<button onClick=${older}>Read older values</button>`}`;
 }

@@ -7,7 +7,7 @@ import { now, stateOf } from "./live.js";
 import {
   Facts, mayAct, Name, Remaining, State, Trouble, useChanges, useEvery, usePolling,
 } from "./parts.js";
-import { decimalID, fromBase64, hexID, inAddress, shown } from "./text.js";
+import { decimalID, fromBase64, hexID, inAddress, shown, span } from "./text.js";
 import { EventList } from "./view_events.js";
 
 // range writes a range that a cache may hold.
@@ -16,6 +16,23 @@ export function range(h) {
   if (!h.range_end) return from;
   const end = fromBase64(h.range_end);
   return "[" + from + ", " + (end.length === 1 && end[0] === 0 ? "the end" : shown(end)) + ")";
+}
+
+// Past shows when the lease was renewed and what was told of it, four TTLs back, and what is certain.
+function Past({ lease, events, live }) {
+  const at = live.upTo();
+  const ttl = Number(lease.ttl_ms || 1);
+  const place = (t) => Math.max(0, 80 + (20 * (t - at)) / ttl) + "%";
+  const seen = lease.renewals || [];
+  const told = events.filter((e) => e.at).map((e) => now() - Date.now() + e.at);
+  const marks = (list, of) => list.filter((t) => at - t < 4 * ttl).map((t) => html`<i class=${of}
+    style=${{ left: place(t) }}></i>`);
+  const ends = lease.asked + Number(lease.remaining_ms || 0);
+  return html`<div class="strip" role="img" aria-label="Renewals and events">${marks(seen, "")}${marks(told, "told")}
+      ${ends > at && html`<i class="left" style=${{ left: "80%", width: (20 * (ends - at)) / ttl + "%" }}></i>`}</div>
+    <p class="faint" data-renewals=${seen.length}>${seen.length} renewals were seen while this page asked
+      (blue)${seen.length > 0 && html`, the last ${span(at - seen.at(-1))} ago`}; events are red, the time left
+      is green. The strip begins four TTLs ago.</p>`;
 }
 
 export function LeaseView({ live, rest }) {
@@ -43,7 +60,9 @@ export function LeaseView({ live, rest }) {
   const back = html`<p><a href="#/leases">All leases</a></p>`;
   if (!id) return html`${back}<p>The address names no lease.</p>`;
   const events = live.log.filter((e) => e.lease?.id === id);
+  const known = live.leases.get(id);
   const past = html`<h2>What happened to it</h2>
+    ${known && html`<${Past} lease=${known} events=${events} live=${live} />`}
     <${EventList} list=${events} label="Events of this lease" />`;
   if (!lease) {
     return html`${back}<${Trouble} err=${err} />
@@ -61,7 +80,7 @@ export function LeaseView({ live, rest }) {
       ["name", html`<${Name} text=${lease.name} />`],
       ["owner", html`<${Name} text=${lease.owner} />`],
       ["user", html`<${Name} text=${lease.principal} />`],
-      ["state", ended ? "ended" : html`<${State} state=${stateOf(live.leases.get(id) || lease)} />`],
+      ["state", ended ? "ended" : html`<${State} state=${stateOf(known || lease, live.upTo())} />`],
       ["time left, at least", ended ? "nothing" : html`<${Remaining} lease=${lease} live=${live} />`],
       ["TTL", Number(lease.ttl_ms || 0) / 1000 + " s"],
       ["token", lease.token],

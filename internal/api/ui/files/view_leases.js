@@ -48,12 +48,12 @@ function usePicked(live, search, state, order) {
   const made = useRef({ at: -Infinity, cost: 0, list: [] });
   const m = made.current;
   const same = m.search === search && m.state === state && m.order === order;
-  if (same && (m.changed === live.changed || now() - m.at < 250 + 10 * m.cost)) return m.list;
+  if (same && (m.changed === live.changed && !state || now() - m.at < 250 + 10 * m.cost)) return m.list;
   const began = now();
   const match = matcher(search);
   const list = [];
   for (const l of live.leases.values()) {
-    if (match(l) && (!state || stateOf(l) === state)) list.push(l);
+    if (match(l) && (!state || stateOf(l, live.upTo()) === state)) list.push(l);
   }
   list.sort(orders[order]);
   made.current = {
@@ -62,7 +62,7 @@ function usePicked(live, search, state, order) {
   return list;
 }
 
-const widths = "9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) 6rem 14rem 6rem 5rem 4rem";
+const widths = "9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) 7rem 14rem 6rem 5rem 4rem";
 const head = ["ID", "name", "owner", "state", "time left, at least", "TTL", "token", "keys"];
 
 export function LeasesView({ live }) {
@@ -82,7 +82,7 @@ export function LeasesView({ live }) {
     const l = live.leases.get(list[i].id) || list[i];
     return [
       html`<${LeaseLink} id=${l.id} />`, html`<${Name} text=${l.name} />`,
-      html`<${Name} text=${l.owner} />`, html`<${State} state=${stateOf(l)} />`,
+      html`<${Name} text=${l.owner} />`, html`<${State} state=${stateOf(l, live.upTo())} />`,
       html`<${Remaining} lease=${l} live=${live} />`, Number(l.ttl_ms || 0) / 1000 + " s",
       l.token, l.key_count || "0",
     ];
@@ -100,7 +100,8 @@ export function LeasesView({ live }) {
     </div>
     <p class="faint" data-count=${list.length}>${number(list.length)} of
       ${" "}${number(live.leases.size)} leases. Silent: less than half of the TTL is left.
-      Expiring: less than a quarter, or nobody renews it in its last seconds. The state of rows
+      Expiring: less than a quarter, or nobody renews it in its last seconds. In jeopardy: all that was
+      certain has passed, and nobody said that it ended. The state of rows
       that are not seen is that of when they were.</p>
     <${Rows} label="Leases" head=${head} count=${list.length} row=${row} widths=${widths}
       seen=${(from, to) => {

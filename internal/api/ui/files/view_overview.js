@@ -4,7 +4,7 @@ import { html, useRef, useState } from "./vendor/htm-preact.js";
 import { call, get } from "./api.js";
 import { judge, parse, sum } from "./health.js";
 import { now } from "./live.js";
-import { Facts, Name, Trouble, useChanges, usePolling } from "./parts.js";
+import { Facts, Name, Table, Trouble, useChanges, usePolling } from "./parts.js";
 import { escaped, number, size, span } from "./text.js";
 
 // id writes a member's ID as the metrics do.
@@ -16,6 +16,7 @@ const counters = [
   ["renewals", "leasehold_lease_renewals_total"],
   ["expiries", "leasehold_leases_expired_total"],
   ["revokes", "leasehold_leases_revoked_total"],
+  ["syncs of the log", "leasehold_log_sync_duration_seconds_count"],
   ["log entries", "etcd_server_proposals_applied_total"],
 ];
 
@@ -54,18 +55,11 @@ function Members({ found }) {
     if (!peers.has(m.id)) return "not known";
     return peers.get(m.id) ? "connected" : "not connected";
   };
-  return html`<div class="wide" tabindex="0" role="region" aria-label="Members"><table>
-    <caption>Members</caption>
-    <thead><tr><th scope="col">name</th><th scope="col">ID</th><th scope="col">role</th>
-      <th scope="col">seen from here</th><th scope="col">entries behind</th>
-      <th scope="col">address</th></tr></thead>
-    <tbody>${found.members.map((m) => html`<tr key=${m.id}>
-      <th scope="row"><${Name} text=${m.name} /></th><td class="id">${m.id}</td>
-      <td>${role(m)}</td><td>${state(m)}</td>
-      <td>${lags.has(m.id) ? number(lags.get(m.id)) : ""}</td>
-      <td>${m.urls.map((u) => (/^https?:/.test(u)
-        ? html`<a key=${u} href=${new URL("ui/", u).href} rel="noreferrer">${u}</a> `
-        : html`<span key=${u}>${u}</span> `))}</td></tr>`)}</tbody></table></div>`;
+  return html`<${Table} title="Members"
+    head=${["name", "ID", "role", "seen from here", "entries behind", "address"]}
+    rows=${found.members.map((m) => [html`<${Name} text=${m.name} />`, html`<span class="id">${m.id}</span>`, role(m),
+      state(m), lags.has(m.id) ? number(lags.get(m.id)) : "", m.urls.map((u) => (/^https?:/.test(u)
+        ? html`<a href=${new URL("ui/", u).href} rel="noreferrer">${u}</a> ` : u + " "))])} />`;
 }
 
 // Rates shows what two readings of the metrics differ by.
@@ -81,6 +75,14 @@ function Rates({ found, before }) {
     <${Facts} list=${counters.map(([word, name]) => [word, rate(name)])} />`;
 }
 
+// mostly says how long 99 of 100 things of a histogram took, since the member began.
+function mostly(metrics, name) {
+  const all = sum(metrics, name + "_count");
+  if (all === 0) return "none yet";
+  const s = Number(metrics.get(name + "_bucket").find((b) => b.value >= 0.99 * all).labels.le);
+  return "within " + (s < 1 ? Number((s * 1000).toPrecision(3)) + " ms" : s ? span(s * 1000) : "minutes");
+}
+
 // backup says how old the newest backup of the whole state is. Only a member that is to make backups
 // knows it.
 function backup(metrics) {
@@ -91,17 +93,13 @@ function backup(metrics) {
 
 export function Overview({ live }) {
   useChanges(live);
-  const [{ found, before, err }, set] = useState({});
+  const [{ found, before }, set] = useState({});
   const last = useRef(null);
-  usePolling(async (signal) => {
-    try {
-      const got = await look();
-      if (signal.aborted) return;
-      set({ found: got, before: last.current });
-      last.current = got;
-    } catch (why) {
-      if (!signal.aborted) set((s) => ({ ...s, err: why }));
-    }
+  const err = usePolling(async (signal) => {
+    const got = await look();
+    if (signal.aborted) return;
+    set({ found: got, before: last.current });
+    last.current = got;
   }, 4000);
   if (!found) return html`<${Trouble} err=${err} /><p>Asking the member.</p>`;
   const v = found.version.leasehold || {};
@@ -121,6 +119,8 @@ export function Overview({ live }) {
         size(sum(found.metrics, "etcd_server_quota_backend_bytes"))],
       ["on disk", size(sum(found.metrics, "leasehold_disk_bytes"))],
       ["newest backup", backup(found.metrics)],
+      ["99 of 100 syncs of the log", mostly(found.metrics, "leasehold_log_sync_duration_seconds")],
+      ["99 of 100 expiries, late", mostly(found.metrics, "leasehold_lease_expiry_lateness_seconds")],
       ["longest overdue lease", overdue > 0 ? span(overdue * 1000) : "none"],
       ["release", v.release ? v.release + ", cluster version " + v.cluster : "not known"],
     ]} />

@@ -1,0 +1,89 @@
+package page
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// Goal: the page of a lease shows its renewals as far as it saw them, and when the cluster told of
+// it; a renewal is not missed because nothing was told of it.
+func TestRenewals(t *testing.T) {
+	m := cluster(t, 1)[0]
+	id := m.grant(map[string]any{"ttl_ms": 600_000, "name": "renewed"})
+	p := open(t, m.url+"/ui/#/lease/"+hex(t, id))
+	seen := func(n int) {
+		t.Helper()
+		p.until(fmt.Sprintf("%d renewals", n), fmt.Sprintf(
+			"document.querySelector('[data-renewals]').dataset.renewals === '%d' && "+
+				"document.querySelectorAll('.strip i:not([class=told]):not(.left)').length === %[1]d", n))
+	}
+	fallen := "Number(/(\\d+) s/.exec([...document.querySelectorAll('dt')].find((e) => " +
+		"e.textContent.startsWith('time left')).nextSibling.textContent)[1]) < 59"
+	seen(0)
+	for n := range 2 {
+		p.until("less time", fallen)
+		m.call("/v1/leases/renew", map[string]any{"leases": []any{map[string]any{"id": id}}})
+		seen(n + 1)
+	}
+	var green bool
+	p.eval("document.querySelector('.strip .left').getBoundingClientRect().width > 100", &green)
+	if !green {
+		t.Error("what is left is not drawn")
+	}
+	lease := m.call("/v1/leases/describe", map[string]any{"id": id})["lease"].(map[string]any)
+	m.call("/v1/leases/ttl", map[string]any{
+		"lease": map[string]any{"id": id, "token": lease["token"]}, "ttl_ms": 500_000,
+	})
+	p.until("the event", "document.querySelector('.strip .told')")
+	p.picture("lease")
+}
+
+// Goal: a lease of which all that was certain has passed, and of which nobody says that it ended,
+// is in jeopardy, and not as well as it was when the cluster was last asked. Method: two of three
+// members die, so nothing can end, and come back.
+func TestJeopardy(t *testing.T) {
+	all := cluster(t, 3)
+	m := all[0]
+	kept := m.grant(map[string]any{"ttl_ms": 600_000, "name": "kept"})
+	p := open(t, m.url+"/ui/#/leases")
+	p.counts(1)
+	id := m.grant(map[string]any{"ttl_ms": 10_000, "name": "alone"})
+	p.shows(hex(t, id))
+	state := fmt.Sprintf("[...document.querySelectorAll('.row')].find((r) => "+
+		"r.textContent.includes('%s')).querySelector('.state').textContent === ", hex(t, id))
+	p.until("that nobody renews it", state+"'silent' || "+state+"'expiring'")
+	for _, other := range all[1:] {
+		other.kill()
+	}
+	p.until("the jeopardy", state+"'in jeopardy'")
+	p.picture("jeopardy")
+	p.fill("select", "in jeopardy")
+	p.counts(1)
+	p.fill("select", "alive")
+	p.until("only the other", fmt.Sprintf("!document.body.innerText.includes('%s') && "+
+		"document.body.innerText.includes('%s')", hex(t, id), hex(t, kept)))
+	for _, other := range all[1:] {
+		other.start()
+	}
+	p.fill("select", "")
+	p.counts(1)
+	p.run(chromedp.Evaluate(`location.hash = "#/lease/`+hex(t, id)+`"`, nil))
+	p.shows("There is no such lease")
+
+	// One that is not on the screen, and was well when it was asked for, is not said to be
+	// otherwise.
+	var states string
+	p.eval(`import("./live.js").then((m) => [[900], [900, true], [400], [100], [0]].map(
+		([left, hinted]) => m.stateOf({ asked: 0, remaining_ms: left, ttl_ms: 1000, hinted }, 500)).
+		join())`, &states)
+	if states != "alive,expiring,in jeopardy,in jeopardy,in jeopardy" {
+		t.Errorf("states at 500: %s", states)
+	}
+	p.eval(`import("./live.js").then((m) => [900, 400].map((left) =>
+		m.stateOf({ asked: 0, remaining_ms: left, ttl_ms: 1000 }, 2000)).join())`, &states)
+	if states != "alive,in jeopardy" {
+		t.Errorf("states at 2000: %s", states)
+	}
+}
