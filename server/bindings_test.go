@@ -5,8 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -66,14 +64,14 @@ func newIssuer(t testing.TB) *issuertest.Issuer {
 
 var writers = jwt.MapClaims{"groups": []string{"readers", "writers"}}
 
-// svid returns a certificate with a SPIFFE ID, and perhaps a common name and names of hosts.
-func (c *certificates) svid(t testing.TB, id, name string, hosts ...string) tls.Certificate {
-	t.Helper()
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: hosts}
-	if id != "" {
-		template.URIs = []*url.URL{spiffeid.RequireFromString(id).URL()}
+// svid gives a certificate a SPIFFE ID, and perhaps a common name and names of hosts.
+func svid(id, name string, hosts ...string) func(*x509.Certificate) {
+	return func(c *x509.Certificate) {
+		c.Subject.CommonName, c.DNSNames = name, hosts
+		if id != "" {
+			c.URIs = []*url.URL{spiffeid.RequireFromString(id).URL()}
+		}
 	}
-	return c.sign(template)
 }
 
 // Goal: SANs of certificates and tokens of an issuer are who the file says, over gRPC; through the
@@ -87,19 +85,7 @@ func TestBoundCallers(t *testing.T) {
 	corp := newIssuer(t)
 	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), bindingsFor(corp))
 	certs := newCertificates(t)
-	own := certs.svid(t, "spiffe://admin/root", "root", "localhost", "a.example.org")
-	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, block := range map[string]*pem.Block{
-		certs.cert: {Type: "CERTIFICATE", Bytes: own.Certificate[0]},
-		certs.key:  {Type: "PRIVATE KEY", Bytes: key},
-	} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	certs.Issue("server", svid("spiffe://admin/root", "root", "localhost", "a.example.org"))
 	plain, secure := filepath.Join(dir, "s"), filepath.Join(dir, "t")
 	c.URLs.ListenClient = append(c.URLs.ListenClient, url.URL{Scheme: "unixs", Path: secure})
 	c.ClientTLS = TLS{
@@ -107,15 +93,15 @@ func TestBoundCallers(t *testing.T) {
 	}
 	r := run(t, c)
 	withUsers(t, r)
-	for name, cert := range map[string]tls.Certificate{
-		"svid":       certs.svid(t, "spiffe://prod/x", "root"),
-		"root":       certs.svid(t, "spiffe://admin/root", ""),
-		"stranger":   certs.svid(t, "spiffe://other/x", ""),
-		"alice":      certs.svid(t, "spiffe://other/x", "alice"),
-		"host":       certs.svid(t, "", "root", "a.example.org"),
-		"other host": certs.svid(t, "", "", "b.example.org"),
+	for name, with := range map[string]func(*x509.Certificate){
+		"svid":       svid("spiffe://prod/x", "root"),
+		"root":       svid("spiffe://admin/root", ""),
+		"stranger":   svid("spiffe://other/x", ""),
+		"alice":      svid("spiffe://other/x", "alice"),
+		"host":       svid("", "root", "a.example.org"),
+		"other host": svid("", "", "b.example.org"),
 	} {
-		certs.clients[name] = cert
+		certs.clients[name] = certs.Issue("client", with)
 	}
 	token := func(subject string, more jwt.MapClaims) string {
 		return corp.Token(t, "k", subject, more)

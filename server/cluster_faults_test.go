@@ -3,18 +3,9 @@ package server
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
-	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/test/certs"
 )
 
 // quiet is a logger for clients whose members come and go.
@@ -210,14 +202,22 @@ func TestPeerAutoTLS(t *testing.T) {
 	}
 }
 
+// peerTLS has a certificate of a name that an authority has signed.
+func peerTLS(a *certs.Authority, name string) TLS {
+	a.Issue(name)
+	return TLS{
+		CertFile: a.Path(name + ".pem"), KeyFile: a.Path(name + ".key"), TrustedCAFile: a.Path("ca.pem"),
+	}
+}
+
 // Members speak TLS with certificates from files, and let nobody in who shows none that their
 // authority has signed.
 func TestPeerTLSFiles(t *testing.T) {
 	t.Parallel()
 	configs := clusterConfigs(t, 3)
-	ca, foreign := newAuthority(t), newAuthority(t)
+	ca, foreign := certs.New(t), certs.New(t)
 	for i := range configs {
-		configs[i].PeerTLS = ca.issue(t, shortDir(t))
+		configs[i].PeerTLS = peerTLS(ca, configs[i].Name)
 		configs[i].PeerTLS.ClientCertAuth = true
 		configs[i].URLs.ListenPeer[0].Scheme = "unixs"
 		configs[i].URLs.AdvertisePeer[0].Scheme = "unixs"
@@ -227,7 +227,7 @@ func TestPeerTLSFiles(t *testing.T) {
 	}
 	var log lockedBuffer
 	configs[0].Logger = slog.New(slog.NewTextHandler(&log, nil))
-	configs[2].PeerTLS = foreign.issue(t, shortDir(t))
+	configs[2].PeerTLS = peerTLS(foreign, configs[2].Name)
 	stranger := begin(t, configs[2])
 	members := runAll(t, configs[:2]...)
 	members[0].put(t, "k", "v")
@@ -243,7 +243,7 @@ func TestPeerTLSFiles(t *testing.T) {
 	if err := stranger.stop(); err != nil {
 		t.Fatal(err)
 	}
-	configs[2].PeerTLS = ca.issue(t, shortDir(t))
+	configs[2].PeerTLS = peerTLS(ca, configs[2].Name)
 	third := begin(t, configs[2]).await(t)
 	if got := third.get(t, "k"); got != "v" {
 		t.Errorf("with the right certificate: %q", got)
@@ -272,71 +272,4 @@ func TestWrongPeerURL(t *testing.T) {
 	if got := third.get(t, "k"); got != "v" {
 		t.Errorf("through the member that was not reached: %q", got)
 	}
-}
-
-// authority signs certificates for peers.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-func newAuthority(t testing.TB) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return &authority{cert, key, text}
-}
-
-// issue writes a certificate, its key and the authority's certificate into dir.
-func (a *authority) issue(t testing.TB, dir string) TLS {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour),
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conf := TLS{
-		CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key"),
-		TrustedCAFile: filepath.Join(dir, "ca"),
-	}
-	for name, text := range map[string][]byte{
-		conf.CertFile:      pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		conf.KeyFile:       pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}),
-		conf.TrustedCAFile: a.pem,
-	} {
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return conf
 }

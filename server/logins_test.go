@@ -3,23 +3,15 @@ package server
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -32,6 +24,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/login"
+	"leasehold.dev/test/certs"
 )
 
 // cheap is the cost of hashes in tests.
@@ -89,91 +82,33 @@ func cheapConfig(dir string) Config {
 	return c
 }
 
-// certificates are files of an authority, of a server, and of clients by their common names.
+// certificates are an authority with files, of which one is a server's, and clients by their common
+// names.
 type certificates struct {
+	*certs.Authority
 	ca, cert, key string
-	pool          *x509.CertPool
 	clients       map[string]tls.Certificate
-	// sign returns a certificate of the authority.
-	sign func(*x509.Certificate) tls.Certificate
 }
 
 func newCertificates(t testing.TB, names ...string) *certificates {
 	t.Helper()
-	dir := t.TempDir()
-	c := &certificates{pool: x509.NewCertPool(), clients: make(map[string]tls.Certificate)}
-	ca, caKey := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true,
-		NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign,
-	}, newKey(t)
-	issue := func(name string, parent *x509.Certificate, sign *ecdsa.PrivateKey) tls.Certificate {
-		key, template := caKey, ca
-		if name != "ca" {
-			key = newKey(t)
-			template = &x509.Certificate{
-				SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
-				NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"},
-			}
-		}
-		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), sign)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	a := certs.New(t)
+	a.Issue("server")
+	c := &certificates{
+		Authority: a, ca: a.Path("ca.pem"), cert: a.Path("server.pem"), key: a.Path("server.key"),
+		clients: make(map[string]tls.Certificate),
 	}
-	file := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		b := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	own := issue("ca", ca, caKey)
-	server := issue("server", ca, caKey)
-	key, err := x509.MarshalPKCS8PrivateKey(server.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.ca = file("ca", "CERTIFICATE", own.Certificate[0])
-	c.cert = file("cert", "CERTIFICATE", server.Certificate[0])
-	c.key = file("key", "PRIVATE KEY", key)
-	parsed, err := x509.ParseCertificate(own.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.pool.AddCert(parsed)
 	for _, name := range names {
-		c.clients[name] = issue(name, ca, caKey)
-	}
-	c.sign = func(template *x509.Certificate) tls.Certificate {
-		template.SerialNumber, template.NotAfter = big.NewInt(3), time.Now().Add(time.Hour)
-		key := newKey(t)
-		der, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), caKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+		c.clients[name] = a.Issue("client", func(x *x509.Certificate) { x.Subject.CommonName = name })
 	}
 	return c
 }
 
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
 // config is that of a client with the certificate of name.
 func (c *certificates) config(name string, protocols ...string) *tls.Config {
-	return &tls.Config{
-		RootCAs: c.pool, ServerName: "localhost", NextProtos: protocols,
-		Certificates: []tls.Certificate{c.clients[name]},
-	}
+	conf := c.Client(c.clients[name])
+	conf.ServerName, conf.NextProtos = "localhost", protocols
+	return conf
 }
 
 // dial connects to a socket, with TLS if conf is not nil.

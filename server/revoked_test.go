@@ -1,42 +1,13 @@
 package server
 
 import (
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 )
-
-// revoke writes a list of revoked certificates of an authority of its own.
-func revoke(t *testing.T, file string, serials ...int64) {
-	t.Helper()
-	key := newKey(t)
-	list := &x509.RevocationList{
-		Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour),
-	}
-	for _, n := range serials {
-		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
-			x509.RevocationListEntry{SerialNumber: big.NewInt(n), RevocationTime: time.Now()})
-	}
-	der, err := x509.CreateRevocationList(rand.Reader, list, &x509.Certificate{
-		SubjectKeyId: []byte{1}, KeyUsage: x509.KeyUsageCRLSign,
-	}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der})
-	if err := os.WriteFile(file, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // A certificate that is revoked while the member runs is let in on none of its ports from then on:
 // CVE-2026-59818 of etcd, where one of two listeners did not look at the list.
@@ -45,8 +16,7 @@ func TestRevokedOnEveryPort(t *testing.T) {
 	certs := newCertificates(t, "alice")
 	dir := shortDir(t)
 	c := testConfig(dir)
-	crl := filepath.Join(dir, "crl")
-	revoke(t, crl)
+	crl := certs.Revoke("crl.pem")
 	socket := func(name string) []url.URL {
 		return []url.URL{{Scheme: "unixs", Path: filepath.Join(dir, name)}}
 	}
@@ -77,7 +47,7 @@ func TestRevokedOnEveryPort(t *testing.T) {
 			t.Errorf("%s: %v", u.Path, err)
 		}
 	}
-	revoke(t, crl, 7, 2)
+	certs.Revoke("crl.pem", certs.clients["alice"])
 	for _, u := range all {
 		if shakes(u) == nil {
 			t.Errorf("%s lets a revoked certificate in", u.Path)

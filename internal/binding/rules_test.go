@@ -2,20 +2,16 @@ package binding
 
 import (
 	"cmp"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"math/big"
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"leasehold.dev/internal/access"
+	"leasehold.dev/test/certs"
 )
 
 // certified returns what a certificate says after it was signed and parsed.
@@ -23,32 +19,21 @@ func certified(
 	t testing.TB, hosts []string, change func(*x509.Certificate), ids ...string,
 ) *Evidence {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: hosts,
-		KeyUsage: x509.KeyUsageDigitalSignature,
-	}
+	var uris []*url.URL
 	for _, id := range ids {
 		u, err := url.Parse(id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.URIs = append(c.URIs, u)
+		uris = append(uris, u)
 	}
-	if change != nil {
-		change(c)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := certs.New(t).Issue("x", func(c *x509.Certificate) {
+		c.Subject.CommonName, c.DNSNames, c.URIs = "", hosts, uris
+		if change != nil {
+			change(c)
+		}
+	})
+	parsed := pair.Leaf
 	e := OfCertificate(parsed)
 	// SPIFFE's own library reads the same ID, or none.
 	if id, err := x509svid.IDFromCert(parsed); change == nil && (err == nil) == e.spiffe.IsZero() ||

@@ -8,19 +8,20 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"leasehold.dev/internal/direct"
+	"leasehold.dev/test/certs"
 )
 
 // Goal: over TLS a client that offers the protocol without HTTP/2 gets it, and what its certificate
 // says is passed on; where that is not served it gets its next choice.
 func TestDirectOverTLS(t *testing.T) {
-	a := newAuthority(t)
-	opts := a.server()
-	opts.TrustedCAFile = a.path("ca.pem")
+	a := certs.New(t)
+	opts := serverOf(a)
+	opts.TrustedCAFile = a.Path("ca.pem")
 	conf, err := opts.Server()
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := a.client(a.issue("alice", "alice"))
+	client := a.Client(a.Issue("alice"))
 	client.NextProtos, client.ServerName = []string{"h2", direct.Protocol}, "localhost"
 	for _, served := range []bool{true, false} {
 		m, l := NewMux(MuxOptions{Direct: served}), newPipes()

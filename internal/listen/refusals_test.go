@@ -15,6 +15,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"leasehold.dev/test/certs"
 )
 
 // lines is a log whose lines a test takes.
@@ -32,14 +34,15 @@ func (l lines) Write(p []byte) (int, error) {
 // is told, too: it never sees a connection that just broke. Method: gRPC clients with each
 // fault, some of them more than once, since a reset that overtakes the reason is a race.
 func TestRefusedHandshakes(t *testing.T) {
-	a, stranger := newAuthority(t), newAuthority(t)
-	good := a.server()
-	good.TrustedCAFile = a.path("ca.pem")
-	a.uses = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	forServers := a.issue("for-servers", "for-servers")
-	a.issue("half", "half")
+	a, stranger := certs.New(t), certs.New(t)
+	good := serverOf(a)
+	good.TrustedCAFile = a.Path("ca.pem")
+	forServers := a.Issue("for-servers", func(c *x509.Certificate) {
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	})
+	a.Issue("half")
 	half := good
-	half.CertFile, half.KeyFile = a.path("half.pem"), a.path("half.key")
+	half.CertFile, half.KeyFile = a.Path("half.pem"), a.Path("half.key")
 	for name, c := range map[string]struct {
 		opts   TLS
 		client credentials.TransportCredentials
@@ -48,15 +51,15 @@ func TestRefusedHandshakes(t *testing.T) {
 		spoil  func() error
 	}{
 		"no certificate": {
-			good, credentials.NewTLS(a.client()), "certificate required",
+			good, credentials.NewTLS(a.Client()), "certificate required",
 			"didn't provide a certificate", nil,
 		},
 		"another authority": {
-			good, credentials.NewTLS(a.client(stranger.issue("x", "x"))),
+			good, credentials.NewTLS(a.Client(stranger.Issue("x"))),
 			"unknown certificate authority", "unknown authority", nil,
 		},
 		"wrong usage": {
-			good, credentials.NewTLS(a.client(forServers)), "bad certificate",
+			good, credentials.NewTLS(a.Client(forServers)), "bad certificate",
 			"incompatible key usage", nil,
 		},
 		"no TLS": {
@@ -64,8 +67,8 @@ func TestRefusedHandshakes(t *testing.T) {
 			"does not look like a TLS handshake", nil,
 		},
 		"half a file": {
-			half, credentials.NewTLS(a.client()), "internal error", "half.pem",
-			func() error { return os.Truncate(a.path("half.pem"), 100) },
+			half, credentials.NewTLS(a.Client()), "internal error", "half.pem",
+			func() error { return os.Truncate(a.Path("half.pem"), 100) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,11 +116,11 @@ func TestRefusalsAreBounded(t *testing.T) {
 // Goal: whom a listener and a dialer trust follows the file without a restart, and a session
 // that was begun with a certificate of before is not resumed.
 func TestTrustedCARotation(t *testing.T) {
-	before, after := newAuthority(t), newAuthority(t)
-	ca := before.write("trusted.pem", "CERTIFICATE", before.cert.Raw)
-	opts := before.server()
+	before, after := certs.New(t), certs.New(t)
+	ca := before.Write("trusted.pem", "CERTIFICATE", before.Cert.Raw)
+	opts := serverOf(before)
 	opts.TrustedCAFile = ca
-	old := before.client(before.issue("old", "old"))
+	old := before.Client(before.Issue("old"))
 	old.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	conf, err := opts.Server()
 	if err != nil {
@@ -131,20 +134,20 @@ func TestTrustedCARotation(t *testing.T) {
 	if who, err := p.call(t, credentials.NewTLS(old)); err != nil || who != "old" {
 		t.Fatalf("before: %q, %v", who, err)
 	}
-	if err := os.Rename(after.path("ca.pem"), ca); err != nil {
+	if err := os.Rename(after.Path("ca.pem"), ca); err != nil {
 		t.Fatal(err)
 	}
 	if who, err := p.call(t, credentials.NewTLS(old)); err == nil {
 		t.Errorf("after: %q is let in", who)
 	}
-	young := before.client(after.issue("new", "new"))
+	young := before.Client(after.Issue("new"))
 	if who, err := p.call(t, credentials.NewTLS(young)); who != "new" {
 		t.Errorf("after: %q, %v", who, err)
 	}
 	for name, c := range map[string]struct {
 		opts TLS
 		ok   bool
-	}{"old": {before.server(), false}, "new": {after.server(), true}} {
+	}{"old": {serverOf(before), false}, "new": {serverOf(after), true}} {
 		sc, err := c.opts.Server()
 		if err != nil {
 			t.Fatal(err)

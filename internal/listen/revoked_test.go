@@ -1,51 +1,31 @@
 package listen
 
 import (
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"math/big"
 	"os"
 	"strings"
 	"testing"
-	"time"
-)
 
-// revoke writes crl.pem with the certificate in it.
-func (a *authority) revoke(c tls.Certificate) string {
-	leaf, err := x509.ParseCertificate(c.Certificate[0])
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
-		Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour),
-		RevokedCertificateEntries: []x509.RevocationListEntry{
-			{SerialNumber: leaf.SerialNumber, RevocationTime: time.Now()},
-		},
-	}, a.cert, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return a.write("crl.pem", "X509 CRL", der)
-}
+	"leasehold.dev/test/certs"
+)
 
 // Goal: of several lists in a file each counts, and a file that is not lists to its end is refused.
 func TestRevokedByAnyList(t *testing.T) {
-	a := newAuthority(t)
-	options := a.server()
-	options.TrustedCAFile = a.path("ca.pem")
-	certs := map[string]tls.Certificate{}
+	a := certs.New(t)
+	options := serverOf(a)
+	options.TrustedCAFile = a.Path("ca.pem")
+	issued := map[string]tls.Certificate{}
 	var lists strings.Builder
 	for _, name := range []string{"alice", "bob"} {
-		certs[name] = a.issue(name, name)
-		data, err := os.ReadFile(a.revoke(certs[name]))
+		issued[name] = a.Issue(name)
+		data, err := os.ReadFile(a.Revoke("crl.pem", issued[name]))
 		if err != nil {
 			t.Fatal(err)
 		}
 		lists.Write(data)
 	}
-	certs["carol"] = a.issue("carol", "carol")
-	options.CRLFile = a.path("lists.pem")
+	issued["carol"] = a.Issue("carol")
+	options.CRLFile = a.Path("lists.pem")
 	write := func(text string) {
 		if err := os.WriteFile(options.CRLFile, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -57,8 +37,8 @@ func TestRevokedByAnyList(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, ok := range map[string]bool{"alice": false, "bob": false, "carol": true} {
-		client := a.client()
-		client.Certificates = []tls.Certificate{certs[name]}
+		client := a.Client()
+		client.Certificates = []tls.Certificate{issued[name]}
 		if _, err := handshake(t, conf, client); (err == nil) != ok {
 			t.Errorf("%s: %v, want ok %t", name, err, ok)
 		}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"leasehold.dev/test/certs"
 )
 
 // dial makes a handshake of two ends at host and returns the common names that
@@ -30,14 +32,14 @@ func dial(t *testing.T, host string, server, client TLS) (names [2]string, err e
 // Goal: both ends of a connection between members are held to the same files and
 // lists. Method: one handshake for each row; the listener has the options too.
 func TestClientVerifies(t *testing.T) {
-	a, stranger := newAuthority(t), newAuthority(t)
-	ca := a.path("ca.pem")
-	one := a.server() // server.pem, common name "server"
+	a, stranger := certs.New(t), certs.New(t)
+	ca := a.Path("ca.pem")
+	one := serverOf(a) // server.pem, common name "server"
 	one.TrustedCAFile = ca
-	a.issue("dialer", "dialer")
-	revoked := a.revoke(a.issue("gone", "gone"))
-	gone := TLS{CertFile: a.path("gone.pem"), KeyFile: a.path("gone.key"), TrustedCAFile: ca}
-	liar := stranger.server()
+	a.Issue("dialer")
+	revoked := a.Revoke("crl.pem", a.Issue("gone"))
+	gone := TLS{CertFile: a.Path("gone.pem"), KeyFile: a.Path("gone.key"), TrustedCAFile: ca}
+	liar := serverOf(stranger)
 	liar.TrustedCAFile = ca
 	with := func(change func(*TLS)) TLS {
 		c := one
@@ -52,7 +54,7 @@ func TestClientVerifies(t *testing.T) {
 	}{
 		"same certificate": {"localhost", one, one, "", "server"},
 		"own certificate to dial with": {"localhost", one, with(func(c *TLS) {
-			c.ClientCertFile, c.ClientKeyFile = a.path("dialer.pem"), a.path("dialer.key")
+			c.ClientCertFile, c.ClientKeyFile = a.Path("dialer.pem"), a.Path("dialer.key")
 		}), "", "dialer"},
 		"by address":             {"127.0.0.1", one, one, "", "server"},
 		"another host":           {"elsewhere.example", one, one, "not elsewhere.example", ""},
@@ -101,7 +103,7 @@ func TestClientSelfSigned(t *testing.T) {
 	if _, err := dial(t, "10.0.0.1", one, two); err != nil {
 		t.Error(err)
 	}
-	named := newAuthority(t).server()
+	named := serverOf(certs.New(t))
 	named.Auto = true
 	named, err := named.SelfSigned(t.TempDir(), nil)
 	if err != nil {
@@ -114,9 +116,9 @@ func TestClientSelfSigned(t *testing.T) {
 
 // Goal: a dialer's certificate is replaced without a restart.
 func TestClientRotation(t *testing.T) {
-	a := newAuthority(t)
-	opts := a.server()
-	opts.TrustedCAFile = a.path("ca.pem")
+	a := certs.New(t)
+	opts := serverOf(a)
+	opts.TrustedCAFile = a.Path("ca.pem")
 	sc, err := opts.Server()
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +130,7 @@ func TestClientRotation(t *testing.T) {
 	if got := meet(t, sc, cc, "localhost"); got.names != [2]string{"server", "server"} {
 		t.Errorf("before: %+v", got)
 	}
-	a.issue("server", "renewed")
+	a.Issue("server", named("renewed"))
 	if got := meet(t, sc, cc, "localhost"); got.names != [2]string{"renewed", "renewed"} {
 		t.Errorf("after: %+v", got)
 	}
@@ -136,14 +138,14 @@ func TestClientRotation(t *testing.T) {
 
 // Goal: a wrong setting or file of a dialer is told at the start.
 func TestClientErrors(t *testing.T) {
-	a := newAuthority(t)
-	good := a.server()
+	a := certs.New(t)
+	good := serverOf(a)
 	for want, change := range map[string]func(*TLS){
 		"needs a client key file": func(c *TLS) { c.ClientCertFile = c.CertFile },
 		"missing.pem": func(c *TLS) {
-			c.ClientCertFile, c.ClientKeyFile = a.path("missing.pem"), c.KeyFile
+			c.ClientCertFile, c.ClientKeyFile = a.Path("missing.pem"), c.KeyFile
 		},
-		"missing-ca.pem": func(c *TLS) { c.TrustedCAFile = a.path("missing-ca.pem") },
+		"missing-ca.pem": func(c *TLS) { c.TrustedCAFile = a.Path("missing-ca.pem") },
 		"missing-crl": func(c *TLS) {
 			c.ClientCertAuth, c.CRLFile = true, "missing-crl"
 		},

@@ -2,17 +2,11 @@ package listen
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -28,96 +22,19 @@ import (
 	pb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"leasehold.dev/test/certs"
 )
 
-// authority signs certificates for tests.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	next int64
-	uses []x509.ExtKeyUsage // of certificates to be issued; nil: those of members
+// serverOf returns the options of a server that an authority signed.
+func serverOf(a *certs.Authority) TLS {
+	a.Issue("server")
+	return TLS{CertFile: a.Path("server.pem"), KeyFile: a.Path("server.key")}
 }
 
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{t: t, dir: t.TempDir(), key: newKey(t), next: 1}
-	tmpl := a.template("ca")
-	tmpl.IsCA, tmpl.BasicConstraintsValid = true, true
-	tmpl.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	a.write("ca.pem", "CERTIFICATE", der)
-	return a
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func (a *authority) template(cn string) *x509.Certificate {
-	a.next++
-	uses := a.uses
-	if uses == nil {
-		uses = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	}
-	return &x509.Certificate{
-		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: cn},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: uses,
-		DNSNames:    []string{"localhost", cn + ".example"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-}
-
-// issue writes NAME.pem and NAME.key, and returns the pair.
-func (a *authority) issue(name, cn string) tls.Certificate {
-	key := newKey(a.t)
-	der, err := x509.CreateCertificate(rand.Reader, a.template(cn), a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.write(name+".pem", "CERTIFICATE", der)
-	a.write(name+".key", "EC PRIVATE KEY", keyDER)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-func (a *authority) write(name, kind string, der []byte) string {
-	path := filepath.Join(a.dir, name)
-	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-	return path
-}
-
-func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
-
-// server returns the options of a server that a signed.
-func (a *authority) server() TLS {
-	a.issue("server", "server")
-	return TLS{CertFile: a.path("server.pem"), KeyFile: a.path("server.key")}
-}
-
-// client returns the configuration of a client that trusts a.
-func (a *authority) client(certs ...tls.Certificate) *tls.Config {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return &tls.Config{RootCAs: pool, Certificates: certs}
+// named gives a certificate another common name.
+func named(name string) func(*x509.Certificate) {
+	return func(c *x509.Certificate) { c.Subject.CommonName = name }
 }
 
 // port is a served port: gRPC health checks and an HTTP page that tells its
@@ -230,33 +147,33 @@ func TestPlainPort(t *testing.T) {
 // HTTP clients of both versions; interceptors see client certificates on both
 // ways. Method: real clients of every kind against one port with mutual TLS.
 func TestTLSPort(t *testing.T) {
-	a := newAuthority(t)
-	opts := a.server()
-	opts.TrustedCAFile = a.path("ca.pem")
+	a := certs.New(t)
+	opts := serverOf(a)
+	opts.TrustedCAFile = a.Path("ca.pem")
 	conf, err := opts.Server()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := open(t, conf)
-	alice := a.issue("alice", "alice")
+	alice := a.Issue("alice")
 
-	if who, err := p.call(t, credentials.NewTLS(a.client(alice))); err != nil || who != "alice" {
+	if who, err := p.call(t, credentials.NewTLS(a.Client(alice))); err != nil || who != "alice" {
 		t.Errorf("gRPC that offers h2: %q, %v", who, err)
 	}
-	both := a.client(alice)
+	both := a.Client(alice)
 	both.NextProtos = []string{"h2", "http/1.1"}
 	if who, err := p.call(t, credentials.NewTLS(both)); err != nil || who != "alice by net/http" {
 		t.Errorf("gRPC that offers h2 and http/1.1: %q, %v", who, err)
 	}
 	for want, tr := range map[string]*http.Transport{
-		"HTTP/2.0": {TLSClientConfig: a.client(alice), ForceAttemptHTTP2: true},
-		"HTTP/1.1": {TLSClientConfig: a.client(alice)},
+		"HTTP/2.0": {TLSClientConfig: a.Client(alice), ForceAttemptHTTP2: true},
+		"HTTP/1.1": {TLSClientConfig: a.Client(alice)},
 	} {
 		if proto, err := p.get(t, "https", tr); err != nil || proto != want {
 			t.Errorf("page: %q, %v, want %s", proto, err, want)
 		}
 	}
-	if _, err := p.call(t, credentials.NewTLS(a.client())); err == nil {
+	if _, err := p.call(t, credentials.NewTLS(a.Client())); err == nil {
 		t.Error("a client without a certificate was let in")
 	}
 	if _, err := p.call(t, insecure.NewCredentials()); err == nil {
@@ -267,13 +184,13 @@ func TestTLSPort(t *testing.T) {
 // Goal: who is let in follows the files and lists. Method: one handshake for
 // each row.
 func TestClientCertificates(t *testing.T) {
-	a := newAuthority(t)
-	base := a.server()
-	alice, bob := a.issue("alice", "alice"), a.issue("bob", "bob")
-	other := newAuthority(t)
-	mallory := other.issue("mallory", "alice")
-	ca := a.path("ca.pem")
-	crl := a.revoke(bob)
+	a := certs.New(t)
+	base := serverOf(a)
+	alice, bob := a.Issue("alice"), a.Issue("bob")
+	other := certs.New(t)
+	mallory := other.Issue("mallory", named("alice"))
+	ca := a.Path("ca.pem")
+	crl := a.Revoke("crl.pem", bob)
 	onlyAlice, bobsHost := []string{"x", "alice"}, []string{"bob.example"}
 	for name, c := range map[string]struct {
 		opts TLS
@@ -299,7 +216,7 @@ func TestClientCertificates(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		client := a.client()
+		client := a.Client()
 		if c.cert != nil {
 			client.Certificates = []tls.Certificate{*c.cert}
 		}
@@ -337,17 +254,17 @@ func handshake(t *testing.T, server, client *tls.Config) (*x509.Certificate, err
 
 // Goal: a certificate is replaced without a restart.
 func TestCertificateRotation(t *testing.T) {
-	a := newAuthority(t)
-	conf, err := a.server().Server()
+	a := certs.New(t)
+	conf, err := serverOf(a).Server()
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := handshake(t, conf, a.client())
+	before, err := handshake(t, conf, a.Client())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.issue("server", "renewed")
-	after, err := handshake(t, conf, a.client())
+	a.Issue("server", named("renewed"))
+	after, err := handshake(t, conf, a.Client())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,15 +301,11 @@ func TestSelfSigned(t *testing.T) {
 	if again := make1(); again.SerialNumber.Cmp(first.SerialNumber) != 0 {
 		t.Error("a restart made another certificate")
 	}
-	expired := newAuthority(t)
-	expired.dir = dir
-	tmpl := expired.template("old")
-	tmpl.NotAfter = time.Now().Add(-time.Minute)
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &expired.key.PublicKey, expired.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	expired.write("cert.pem", "CERTIFICATE", der)
+	expired := certs.New(t, func(c *x509.Certificate) {
+		c.Subject.CommonName, c.NotAfter = "old", time.Now().Add(-time.Minute)
+	})
+	expired.Dir = dir
+	expired.Write("cert.pem", "CERTIFICATE", expired.Cert.Raw)
 	if again := make1(); again.Subject.CommonName == "old" || !time.Now().Before(again.NotAfter) {
 		t.Error("the expired certificate was kept")
 	}
@@ -404,24 +317,24 @@ func TestSelfSigned(t *testing.T) {
 
 // Goal: a wrong setting or file is told at the start, and says which it is.
 func TestTLSErrors(t *testing.T) {
-	a := newAuthority(t)
-	good := a.server()
+	a := certs.New(t)
+	good := serverOf(a)
 	with := func(change func(*TLS)) TLS {
 		c := good
 		change(&c)
 		return c
 	}
-	empty := a.write("empty.pem", "NOTHING", nil)
+	empty := a.Write("empty.pem", "NOTHING", nil)
 	for want, opts := range map[string]TLS{
 		"no certificate":   {},
 		"needs a key file": with(func(c *TLS) { c.KeyFile = "" }),
 		"other way round":  with(func(c *TLS) { c.CertFile = "" }),
-		"missing.pem":      with(func(c *TLS) { c.CertFile = a.path("missing.pem") }),
+		"missing.pem":      with(func(c *TLS) { c.CertFile = a.Path("missing.pem") }),
 		"private key does not": with(func(c *TLS) {
-			a.issue("x", "x")
-			c.KeyFile = a.path("x.key")
+			a.Issue("x")
+			c.KeyFile = a.Path("x.key")
 		}),
-		"missing-ca.pem": with(func(c *TLS) { c.TrustedCAFile = a.path("missing-ca.pem") }),
+		"missing-ca.pem": with(func(c *TLS) { c.TrustedCAFile = a.Path("missing-ca.pem") }),
 		"holds no PEM":   with(func(c *TLS) { c.TrustedCAFile = empty }),
 		"missing-crl": with(func(c *TLS) {
 			c.ClientCertAuth, c.CRLFile = true, "missing-crl"
@@ -446,8 +359,8 @@ func TestTLSErrors(t *testing.T) {
 
 // Goal: versions and suites, etcd's old names among them, reach the handshake.
 func TestTLSVersions(t *testing.T) {
-	a := newAuthority(t)
-	opts := a.server()
+	a := certs.New(t)
+	opts := serverOf(a)
 	opts.MaxVersion = "TLS1.2"
 	opts.CipherSuites = []string{
 		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
@@ -459,7 +372,7 @@ func TestTLSVersions(t *testing.T) {
 	if conf.CipherSuites[0] != tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 {
 		t.Errorf("suites %x", conf.CipherSuites)
 	}
-	client := a.client()
+	client := a.Client()
 	client.MinVersion = tls.VersionTLS13
 	if _, err := handshake(t, conf, client); err == nil {
 		t.Error("a TLS 1.3 client was let in")

@@ -2,12 +2,7 @@ package serve
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"net/url"
 	"os"
@@ -17,6 +12,7 @@ import (
 	"time"
 
 	"leasehold.dev/server"
+	"leasehold.dev/test/certs"
 )
 
 // TestDoctorJudges: each finding has the degree that its number deserves.
@@ -55,23 +51,9 @@ func TestDoctorJudges(t *testing.T) {
 // certFile writes a certificate that is valid between two instants from now.
 func certFile(t *testing.T, from, to time.Duration) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(to),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "cert")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return certs.New(t, func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(from), time.Now().Add(to)
+	}).Path("ca.pem")
 }
 
 // TestDoctorCertificates: files that cannot be used are faults, and those that end soon are told.
