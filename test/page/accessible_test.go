@@ -58,6 +58,35 @@ func TestKeyboard(t *testing.T) {
 	p.until("the first value", reads+"'0.864'")
 }
 
+// Goal: old values of a key and what differs between them, and the users and roles, can be reached
+// by the keyboard alone, too.
+func TestKeyboardTables(t *testing.T) {
+	m := cluster(t, 1)[0]
+	m.put("k", "old", nil)
+	m.put("k", "new", nil)
+	m.call("/v3/auth/user/add", map[string]any{"name": "al", "password": "pass word"})
+	p := open(t, m.url+"/ui/")
+	p.shows("healthy")
+	p.tabTo("nav a[href='#/keys']")
+	p.press(kb.Enter)
+	p.shows("revision 3")
+	p.tabTo("ul.keys a")
+	p.press(kb.Enter)
+	p.shows("History")
+	p.tabTo("h2 ~ button")
+	p.press(kb.Enter)
+	p.shows("Before that the key was not there")
+	p.tabTo("summary")
+	p.press(kb.Enter)
+	p.until("what differs",
+		"document.querySelector('[aria-label=Difference]').textContent === '- old\\n+ new'")
+	p.tabTo("[aria-label=Difference]")
+	p.tabTo("nav a[href='#/access']")
+	p.press(kb.Enter)
+	p.shows("Log in by password")
+	p.tabTo("[role=region][aria-label=Users]")
+}
+
 // Goal: axe-core finds nothing in any view: light, dark, and as wide as a phone, where nothing
 // makes the page wider than that.
 func TestAccessible(t *testing.T) {

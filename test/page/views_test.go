@@ -2,25 +2,10 @@ package page
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 )
-
-// picture leaves a picture of the page, if pictures are wanted.
-func (p *tab) picture(name string) {
-	p.Helper()
-	if *pictures == "" {
-		return
-	}
-	var b []byte
-	p.run(chromedp.CaptureScreenshot(&b))
-	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), b, 0o644); err != nil {
-		p.Fatal(err)
-	}
-}
 
 // Goal: each view shows what is there, and lets nothing of it out of place: the policy of the page
 // refuses nothing, and no script fails. Method: a cluster with some of everything.

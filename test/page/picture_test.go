@@ -1,0 +1,65 @@
+package page
+
+import (
+	"bytes"
+	"cmp"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// picture leaves a picture of the page, if pictures are wanted. Those in docs/img are some of them.
+func (p *tab) picture(name string) {
+	p.Helper()
+	if *pictures == "" {
+		return
+	}
+	var b []byte
+	p.run(chromedp.CaptureScreenshot(&b))
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), small(p.T, b), 0o644); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// small makes a PNG of a page smaller: it keeps the colours that most points have, and gives the
+// others, which are the edges of letters, the nearest of these.
+func small(t *testing.T, file []byte) []byte {
+	t.Helper()
+	from, err := png.Decode(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := from.Bounds()
+	count := make(map[color.Color]int)
+	for y := box.Min.Y; y < box.Max.Y; y++ {
+		for x := box.Min.X; x < box.Max.X; x++ {
+			count[from.At(x, y)]++
+		}
+	}
+	colors := slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int {
+		return cmp.Compare(count[b], count[a])
+	})
+	palette := color.Palette(colors[:min(len(colors), 64)])
+	nearest := make(map[color.Color]uint8)
+	for c := range count {
+		nearest[c] = uint8(palette.Index(c))
+	}
+	to := image.NewPaletted(box, palette)
+	for y := box.Min.Y; y < box.Max.Y; y++ {
+		for x := box.Min.X; x < box.Max.X; x++ {
+			to.SetColorIndex(x, y, nearest[from.At(x, y)])
+		}
+	}
+	var out bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, to); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
