@@ -47,7 +47,7 @@ type booted struct {
 // An empty directory becomes a founder's, or that of a member that joins;
 // way is how to reach the others.
 func boot(c Config, way transport.Way) (booted, error) {
-	if err := refuseHalfRestored(c.DataDir); err != nil {
+	if err := refuseUnusable(c.DataDir); err != nil {
 		return booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
 	}
 	disk, err := storage.Open(storage.Config{Dir: c.DataDir, FS: c.Host.Files(), Logger: c.Logger})
@@ -163,7 +163,7 @@ func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 // the ID of the cluster, say, is made here.
 func identify(disk *storage.Disk, c Config, members []fsm.Member, like storage.Identity) error {
 	like.Name, like.Incarnation = c.Name, newIncarnation()
-	like.Member = memberID(c.InitialMembers()[c.Name], c.Cluster.Token)
+	like.Member = cmp.Or(like.Member, memberID(c.InitialMembers()[c.Name], c.Cluster.Token))
 	like.Cluster = cmp.Or(like.Cluster, c.clusterID(members, like.Incarnation))
 	like.CreatedUnixMilli = time.Now().UnixMilli()
 	return disk.Bootstrap(like, confState(members))

@@ -17,8 +17,8 @@ import (
 // exitDamaged is the exit code of a member that is damaged: another start would end alike.
 const exitDamaged = 8
 
-// damagedError is how a member ends whose state differs from that of the majority of the voters,
-// also after each further start from the same data directory.
+// damagedError is how a member ends whose state differs from that of the majority of the voters, or
+// is older than what it had, also after each further start from the same data directory.
 type damagedError struct{ error }
 
 // ExitCode is the exit code that goes with the error.

@@ -25,7 +25,7 @@ func Found(c Config) (cluster, member uint64, err error) {
 			"--initial-cluster and --initial-cluster-state out, and let the others join it with "+
 			"--join", ErrConfig)
 	}
-	if err := refuseHalfRestored(c.DataDir); err != nil {
+	if err := refuseUnusable(c.DataDir); err != nil {
 		return 0, 0, err
 	}
 	disk, err := storage.Open(storage.Config{Dir: c.DataDir, FS: c.Host.Files(), Logger: c.Logger})

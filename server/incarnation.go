@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
 )
@@ -29,8 +32,15 @@ func lostData(dir string) error {
 		"its place", errLost, dir)
 }
 
-// rolledBack says what to do when another member knows more of this one's log than its disk.
+// rolledBack says what to do when another member knows more of this one's log than its disk. It
+// leaves a note, so that the member does not start again: under another leader, which does not
+// know what this one had, it would not be found out.
 func rolledBack(err error, dir string) error {
+	if errors.Is(err, replica.ErrImpossible) {
+		note := fmt.Sprintf("%s: %v\n", time.Now().UTC().Format(time.RFC3339), err)
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, storage.RolledBack), []byte(note), 0o600))
+		err = damagedError{err}
+	}
 	return fmt.Errorf("server: stopped, because another member contradicts this member's disk: "+
 		"an older state was put back onto it, it is a copy of another member's, or a stranger "+
 		"speaks on the peer URLs (give --peer-cert-file and the like to keep strangers out). "+

@@ -5,12 +5,14 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
 )
 
@@ -260,5 +262,12 @@ func TestRolledBack(t *testing.T) {
 	err := ends(t, old.cfg)
 	if !errors.Is(err, replica.ErrImpossible) || !strings.Contains(err.Error(), "--replace") {
 		t.Errorf("it ended with %v", err)
+	}
+	// No other member is there to contradict it.
+	_, err = New(testConfig(filepath.Dir(old.cfg.DataDir)))
+	var code interface{ ExitCode() int }
+	if !errors.Is(err, storage.ErrRolledBack) || !errors.As(err, &code) ||
+		code.ExitCode() != exitDamaged {
+		t.Errorf("after another start: %v", err)
 	}
 }

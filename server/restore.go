@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,15 +20,6 @@ import (
 // holds something.
 var ErrNotEmpty = errors.New("server: the data directory is not empty")
 
-// errHalfRestored means that a restore was cut off.
-var errHalfRestored = errors.New("server: a restore into this data directory was cut off; " +
-	"remove the directory and restore again")
-
-// restoring is the name of a file that lies in a data directory while a
-// backup is restored into it. What a killed restore leaves behind must not be
-// taken for a new member and served.
-const restoring = "RESTORING"
-
 // RestoreOptions change how a backup is restored.
 type RestoreOptions struct {
 	// SkipHash accepts a backup whose SHA-256 is missing or wrong. Its chunks
@@ -42,6 +34,11 @@ type RestoreOptions struct {
 	// backup whose cluster made no revision after it, or told nobody: watches of before
 	// wait for revisions that come a second time.
 	KeepRevision bool
+	// Removed are the IDs of members that were in the cluster before, and are told so when they
+	// come back: they stop, and make no second cluster. They look for Member, which is the ID that
+	// this member keeps; 0 for a new one.
+	Removed []uint64
+	Member  uint64
 }
 
 // revisions says what becomes of the revision of a backup.
@@ -93,8 +90,9 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err != nil {
 		return err
 	}
+	members[0].ID = cmp.Or(o.Member, members[0].ID)
 	now := time.Now()
-	f := fsm.Refounding{Members: members, Above: tokenAt(now)}
+	f := fsm.Refounding{Members: members, Removed: o.Removed, Above: tokenAt(now)}
 	if err := o.revisions(&f, now); err != nil {
 		return err
 	}
@@ -102,7 +100,9 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err != nil {
 		return err
 	}
-	id := storage.Identity{Cluster: cluster, Generation: m.Lessor().View().State().Generation}
+	id := storage.Identity{
+		Cluster: cluster, Member: members[0].ID, Generation: m.Lessor().View().State().Generation,
+	}
 	if err := refound(m, c, id); err != nil {
 		err = fmt.Errorf("restore into %q: %w", c.DataDir, err)
 		return errors.Join(err, undo(c.DataDir, existed))
@@ -132,8 +132,8 @@ func checkEmpty(dir string) (existed bool, err error) {
 		return false, err
 	}
 	for _, e := range entries {
-		if e.Name() == restoring {
-			return true, fmt.Errorf("%w: %s", errHalfRestored, dir)
+		if e.Name() == storage.Restoring {
+			return true, fmt.Errorf("%w: %s", storage.ErrHalfRestored, dir)
 		}
 	}
 	if len(entries) > 0 {
@@ -163,7 +163,7 @@ func refound(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return err
 	}
-	marker := filepath.Join(c.DataDir, restoring)
+	marker := filepath.Join(c.DataDir, storage.Restoring)
 	if err := os.WriteFile(marker, nil, 0o600); err != nil {
 		return err
 	}
@@ -188,6 +188,7 @@ func refound(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 
 func writeRefounded(disk *storage.Disk, m *fsm.Machine, c Config, id storage.Identity) error {
 	members := founders(c)
+	members[0].ID = id.Member
 	if err := identify(disk, c, members, id); err != nil {
 		return err
 	}
@@ -220,11 +221,16 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// refuseHalfRestored keeps a member from starting on what a restore that was
-// killed has left.
-func refuseHalfRestored(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, restoring)); err == nil {
-		return errHalfRestored
+// refuseUnusable keeps a member from starting on what a restore that was killed has left, or on an
+// older state than it had.
+func refuseUnusable(dir string) error {
+	err := storage.Unusable(dir)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("server: %w", err)
+	if errors.Is(err, storage.ErrRolledBack) {
+		return damagedError{err}
+	}
+	return err
 }

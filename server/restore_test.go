@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
 	"leasehold.dev/lease"
 )
@@ -294,15 +295,15 @@ func TestHalfRestoredDirectory(t *testing.T) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(c.DataDir, restoring), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(c.DataDir, storage.Restoring), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err := New(c)
-	if !errors.Is(err, errHalfRestored) || !strings.Contains(err.Error(), c.DataDir) {
+	if !errors.Is(err, storage.ErrHalfRestored) || !strings.Contains(err.Error(), c.DataDir) {
 		t.Errorf("start: %v", err)
 	}
 	err = Restore(bytes.NewReader(backupOf(t, machineWith(t, 0))), c, RestoreOptions{})
-	if !errors.Is(err, errHalfRestored) {
+	if !errors.Is(err, storage.ErrHalfRestored) {
 		t.Errorf("another restore: %v", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/rewind"
 )
 
 // exitFound is how recover ends if something is wrong that it has not put right.
@@ -25,29 +27,45 @@ func (a *app) recoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "Finds out what disaster has happened, and puts it right with --yes",
-		Long: `Looks at the running cluster, and says what is wrong, what to check first, and what is to
-be done on which host. It changes nothing without --yes. With it, it does what can be done from
-here, and says what is left. What it knows: all certificates have expired, the quota is used up,
-a member or the majority does not answer, and the states of members differ.
+		Long: `Looks at the running cluster, and with --data-dir at the data of the member of this
+host, which must not run. It says what is wrong, what to check first, and what is to be done on
+which host. It changes nothing without --yes. With it, it does what can be done from here, and
+says what is left. No data are removed: what is replaced is kept beside, under a name that says
+when.
+
+It knows expired certificates, a quota that is used up, a member that does not answer, whose disk
+is lost, whose data are damaged or rolled back to an older copy, and a majority that is lost for
+good. The members of the last have to be named (--lost): from here nobody can tell them from
+members that are only out of reach.
 
 Exit codes: 0 nothing to recover, or all of it is done; 9 something is wrong, and not yet put
 right; 1 the look or the repair failed.`,
 		Example: "  leasehold recover --endpoints host1:2379,host2:2379,host3:2379\n" +
-			"  leasehold recover --endpoints host1:2379 --yes",
+			"  leasehold recover --endpoints host1:2379 --data-dir /var/lib/leasehold --yes\n" +
+			"  leasehold recover --data-dir /var/lib/leasehold --lost b,c --yes",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return r.run() },
 	}
-	cmd.Flags().BoolVar(&r.yes, "yes", false, "do what can be done from here")
+	fs := cmd.Flags()
+	fs.BoolVar(&r.yes, "yes", false, "do what can be done from here")
+	fs.StringVar(&r.dataDir, "data-dir", "", "the data directory of the member of this host")
+	fs.StringVar(&r.member, "member", "", "name or ID of the member of this host, if its data "+
+		"do not say it, and several members do not answer")
+	fs.StringSliceVar(&r.lost, "lost", nil, "names or IDs of the members whose data are lost for good")
 	return cmd
 }
 
 // recovery is one call of recover.
 type recovery struct {
 	*app
-	yes bool
+	yes             bool
+	dataDir, member string
+	lost            []string
 
 	spec    *clientv3.ConfigSpec
+	dir     *rewind.Directory // nil without --data-dir
 	cluster *clusterState
+	own     *memberState // that of the directory, if it is told of already
 	expired []badCertificate
 	found   []*disaster
 }
@@ -101,10 +119,15 @@ func (r *recovery) run() error {
 		return err
 	}
 	r.spec = spec
+	if err := r.lookAtDirectory(); err != nil {
+		return err
+	}
 	if r.cluster, err = r.lookAtCluster(); err != nil {
 		return err
 	}
-	r.diagnose()
+	if err := r.diagnose(); err != nil {
+		return err
+	}
 	var failed error
 	open := len(r.found)
 	for _, d := range r.found {
@@ -130,21 +153,30 @@ func (r *recovery) run() error {
 	return failed
 }
 
-// diagnose says what is wrong.
-func (r *recovery) diagnose() {
+// diagnose says what is wrong. The error says that the flags ask for what must not be done.
+func (r *recovery) diagnose() error {
 	r.found = []*disaster{}
 	if len(r.expired) > 0 {
 		// A member that cannot be asked for that reason is not called lost.
 		r.certificates()
-		return
+		return nil
+	}
+	if r.cluster.failure == nil && len(r.lost) > 0 {
+		return badArgs("the cluster serves, so its majority is not lost: leave --lost out")
+	}
+	if r.dir != nil {
+		if told, err := r.ofDirectory(); told || err != nil {
+			return err
+		}
 	}
 	if r.cluster.failure != nil {
 		r.unserved()
-		return
+		return nil
 	}
 	r.quota()
 	r.differing()
 	r.silent()
+	return nil
 }
 
 // endpointsOf are addresses of members that answer, as --join and --endpoints take them.
@@ -163,11 +195,16 @@ func (r *recovery) endpointsOf() string {
 
 // rejoin is the command that starts a member anew, on an empty directory.
 func (r *recovery) rejoin(x *memberState) string {
-	clients := cmp.Or(x.url, "http://"+x.Endpoint)
+	return r.serve(x, "DIR") + " --join " + r.endpointsOf() + " --replace"
+}
+
+// serve is the command that starts a member.
+func (r *recovery) serve(x *memberState, dir string) string {
+	clients := cmp.Or(x.url, "URL")
 	peers := cmp.Or(strings.Join(x.peers, ","), "URL")
-	return fmt.Sprintf("leasehold serve --name %s --data-dir DIR --listen-client-urls %s "+
-		"--advertise-client-urls %s --listen-peer-urls %s --initial-advertise-peer-urls %s "+
-		"--join %s --replace", shellWord(x.Name), clients, clients, peers, peers, r.endpointsOf())
+	return fmt.Sprintf("leasehold serve --name %s --data-dir %s --listen-client-urls %s "+
+		"--advertise-client-urls %s --listen-peer-urls %s --initial-advertise-peer-urls %s",
+		shellWord(x.Name), shellWord(dir), clients, clients, peers, peers)
 }
 
 // shellWord is a word as a shell reads it.

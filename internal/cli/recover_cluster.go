@@ -4,18 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/rewind"
 )
 
 // lookAtCluster asks all members, and looks at their certificates. The error says that the cluster
 // does not take us for anybody who may ask.
 func (r *recovery) lookAtCluster() (*clusterState, error) {
-	s := r.lookAt(r.spec)
+	s := r.nobody()
+	if s == nil {
+		s = r.lookAt(r.spec)
+	}
 	s.judge()
 	for _, refusal := range []error{
 		rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
@@ -26,6 +33,40 @@ func (r *recovery) lookAtCluster() (*clusterState, error) {
 	}
 	r.expired = r.lookAtCertificates(s)
 	return s, nil
+}
+
+// nobody is the state of a cluster of which no endpoint takes a connection, which is found out at
+// once; nil if one does. A client would try until its time is up.
+func (r *recovery) nobody() *clusterState {
+	s := &clusterState{failure: errors.New("no endpoint takes a connection")}
+	var wg sync.WaitGroup
+	for _, ep := range r.spec.Endpoints {
+		scheme, host, found := strings.Cut(ep, "://")
+		if !found {
+			scheme, host = "", ep
+		}
+		if strings.HasPrefix(ep, "unix") {
+			return nil
+		}
+		x := &memberState{Name: ep, Endpoint: host, Role: "voter"}
+		if scheme != "" {
+			x.Name, x.url = host, ep
+		}
+		s.Members = append(s.Members, x)
+		wg.Go(func() {
+			c, err := net.DialTimeout("tcp", host, r.flags.dialTimeout)
+			if err != nil {
+				x.Error = readable(err.Error())
+				return
+			}
+			_ = c.Close() // nothing was said
+		})
+	}
+	wg.Wait()
+	if slices.ContainsFunc(s.Members, func(x *memberState) bool { return x.Error == "" }) {
+		return nil
+	}
+	return s
 }
 
 // certificates says what to do about those that are not valid.
@@ -101,6 +142,10 @@ func (r *recovery) unserved() {
 		r.found = append(r.found, d)
 	default:
 		r.found = append(r.found, r.majorityGone(len(answer), len(voters)))
+	}
+	if r.dir != nil && r.dir.Condition == rewind.Running {
+		r.found[len(r.found)-1].first("%s is in use by a member that runs: give its address with "+
+			"--endpoints; its own data are looked at when it is stopped", r.dir.Path)
 	}
 }
 
@@ -231,6 +276,9 @@ func (r *recovery) names(ids []uint64) string {
 func (r *recovery) differing() {
 	for _, id := range r.cluster.alarmed["CORRUPT"] {
 		i := slices.IndexFunc(r.cluster.Members, func(x *memberState) bool { return x.id == id })
+		if i >= 0 && r.cluster.Members[i] == r.own {
+			continue // of which the directory has told
+		}
 		if i >= 0 && r.cluster.Members[i].Error != "" {
 			x := r.cluster.Members[i]
 			d := newDisaster("the data of a member are damaged",
@@ -261,7 +309,7 @@ func (r *recovery) toReplace(d *disaster, x *memberState) {
 // silent says what to do about members that do not answer while the others serve.
 func (r *recovery) silent() {
 	for _, x := range r.cluster.Members {
-		if x.Error == "" || slices.Contains(r.cluster.alarmed["CORRUPT"], x.id) {
+		if x.Error == "" || x == r.own || slices.Contains(r.cluster.alarmed["CORRUPT"], x.id) {
 			continue
 		}
 		d := newDisaster("a member does not answer",

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -11,7 +12,7 @@ func threeMembers() *clusterState {
 	s := &clusterState{Cluster: "c", alarmed: map[string][]uint64{}}
 	for i, name := range []string{"m1", "m2", "m3"} {
 		s.Members = append(s.Members, &memberState{
-			Name: name, Role: "voter", id: uint64(i + 1), State: 800, Quota: 1000,
+			Name: name, Role: "voter", id: uint64(i + 1), ID: fmt.Sprint(i + 1), State: 800, Quota: 1000,
 			Endpoint: name + ":2379", url: "http://" + name + ":2379",
 			peers: []string{"http://" + name + ":2380"},
 		})
@@ -82,7 +83,9 @@ func TestDiagnose(t *testing.T) {
 	} {
 		r := &recovery{app: new(app), cluster: threeMembers()}
 		x.change(r)
-		r.diagnose()
+		if err := r.diagnose(); err != nil {
+			t.Fatal(err)
+		}
 		p := &page{}
 		showRecovery("", r.found).simple(p)
 		rest := p.String()

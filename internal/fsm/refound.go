@@ -23,6 +23,8 @@ const refoundEvents = 1 << 32
 type Refounding struct {
 	// Members are the founders of the new cluster, in place of the old members.
 	Members []Member
+	// Removed are the IDs of members that may come back, and are to be sent away.
+	Removed []uint64
 	// Above is a token that every later one is to exceed. If it is not above
 	// the tokens given out before, the next generation begins instead.
 	Above lease.Token
@@ -76,6 +78,11 @@ func Refound(
 	m.holds = holdings{}
 	for _, n := range f.Members {
 		m.AddMember(n)
+	}
+	for _, id := range f.Removed {
+		if _, member := m.members[id]; !member {
+			m.removed[id] = struct{}{}
+		}
 	}
 	if rev := m.store.Revision(); f.MarkCompacted && m.store.Compacted() < rev {
 		if err := m.store.Compact(rev); err != nil {

@@ -50,24 +50,40 @@ func (b *Backups) Restore(
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	var r Restored
+	err := found(c, o, func(w io.Writer) (err error) {
+		var m *fsm.Machine
+		var cluster uint64
+		if r, m, cluster, err = b.replay(ctx, to, tell); err != nil {
+			return err
+		}
+		return backup.Write(ctx, w, cluster, m.Image().Encode)
+	}, stop)
+	return r, err
+}
+
+// found makes a new data directory of what write writes, which is stopped when nobody reads any
+// more, and has ended then.
+func found(
+	c server.Config, o server.RestoreOptions, write func(io.Writer) error, stop func(),
+) error {
 	out, in := io.Pipe()
-	done := make(chan Restored, 1)
+	done := make(chan struct{})
 	go func() {
-		r, m, cluster, err := b.replay(ctx, to, tell)
+		defer close(done)
+		w := bufio.NewWriterSize(in, 1<<20)
+		err := write(w)
 		if err == nil {
-			w := bufio.NewWriterSize(in, 1<<20)
-			if err = backup.Write(ctx, w, cluster, m.Image().Encode); err == nil {
-				err = w.Flush()
-			}
+			err = w.Flush()
 		}
 		in.CloseWithError(err)
-		done <- r
 	}()
 	o.SkipHash = true // what was read has been checked
 	err := server.Restore(out, c, o)
 	stop()
 	_ = out.CloseWithError(io.ErrClosedPipe)
-	return <-done, err
+	<-done
+	return err
 }
 
 // replay makes the state of a moment.

@@ -1,5 +1,6 @@
 // Package rewind reads the backups that members make: it lists them, checks them, and makes a data
-// directory of the state of a moment. It needs no member that runs.
+// directory of the state of a moment. It finds out how the data directory of a member is, and makes
+// of that of a survivor the first one of a new cluster. It needs no member that runs.
 package rewind
 
 import (

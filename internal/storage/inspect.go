@@ -32,6 +32,9 @@ type LogEntry struct {
 	Data        []byte
 }
 
+// HardState is what the member has promised to Raft, and how far it knows the log as committed.
+type HardState struct{ Term, Vote, Commit uint64 }
+
 // Chunk is a piece of the newest snapshot.
 type Chunk struct {
 	Number uint32
@@ -217,7 +220,7 @@ func inspectSingle(key, rec []byte) (r Record) {
 		r.Kind = "hard state"
 		var h *raftpb.HardState
 		h, r.Err = decodeHardState(rec)
-		r.Value = struct{ Term, Vote, Commit uint64 }{h.GetTerm(), h.GetVote(), h.GetCommit()}
+		r.Value = HardState{h.GetTerm(), h.GetVote(), h.GetCommit()}
 	case string(keyIdentity):
 		r.Kind = "identity"
 		r.Value, r.Err = decodeIdentity(rec)

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold.dev/internal/rewind"
+)
+
+// sound is the directory of m1, one of three members that do not answer.
+func sound() *rewind.Directory {
+	d := &rewind.Directory{
+		Path: "/d", Condition: rewind.Sound, Cluster: 0xc, Member: 1, Name: "m1",
+		Revision: 17, Index: 9, Term: 2,
+	}
+	for i, name := range []string{"m1", "m2", "m3"} {
+		d.Members = append(d.Members, rewind.Member{
+			ID: uint64(i + 1), Name: name, PeerURLs: []string{"http://127.0.0.1:1"},
+			ClientURLs: []string{"http://127.0.0.1:1"},
+		})
+	}
+	return d
+}
+
+// Goal: of a data directory the right thing is said, and --yes does only what loses nothing that
+// others have, or what was asked for by name. Method: sound data, in which and around which one
+// thing is changed.
+func TestOfDirectory(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	down := func(r *recovery) {
+		r.cluster = &clusterState{failure: errors.New("nobody"), Members: r.cluster.Members[:1]}
+		r.cluster.Members[0].Error = "refused"
+	}
+	silent := func(c rewind.Condition) func(*recovery) {
+		return func(r *recovery) {
+			r.dir.Condition, r.dir.Why = c, errors.New("it is so")
+			r.cluster.Members[0].Error = "refused"
+		}
+	}
+	for name, x := range map[string]struct {
+		change func(*recovery)
+		want   []string
+		own    bool   // --yes does something
+		err    string // instead
+	}{
+		"serves, and does not run": {silent(rewind.Sound), []string{
+			"the member does not run", "up to revision 17", "start it as always",
+		}, false, ""},
+		"a copy": {func(*recovery) {}, []string{"another process runs as this member"}, false, ""},
+		"another cluster": {func(r *recovery) { r.dir.Cluster = 0xd }, []string{
+			"the data are of another cluster", "cluster d, and cluster c answers",
+		}, false, ""},
+		"removed": {func(r *recovery) { r.dir.Member = 7 }, []string{
+			"the member was removed", "mv /d /d.before-recovery-TIME",
+		}, true, ""},
+		"differs": {func(r *recovery) {
+			r.cluster.alarmed["CORRUPT"] = []uint64{1}
+			r.cluster.Members[0].Error = "refused"
+		}, []string{"the data of the member are damaged", "member remove", "mv /d"}, true, ""},
+		"damaged": {silent(rewind.Damaged), []string{
+			"the data of the member are damaged", "it is so", "leasehold member remove 1", "mv /d",
+			"--name m1 --data-dir /d", "--join http://m2:2379,http://m3:2379",
+		}, true, ""},
+		"rolled back": {silent(rewind.RolledBack), []string{"an older copy", "mv /d"}, true, ""},
+		"stateless":   {silent(rewind.Stateless), []string{"start it as always"}, false, ""},
+		"running":     {func(r *recovery) { r.dir.Condition = rewind.Running }, nil, false, ""},
+		"newer": {silent(rewind.Newer), []string{
+			"does not run on", "release that wrote",
+		}, false, ""},
+		"lost disk": {func(r *recovery) {
+			r.dir = &rewind.Directory{Path: "/d"}
+			r.cluster.Members[2].Error = "refused"
+		}, []string{
+			"the disk of the member is lost", "its disk is mounted", "member remove 3", "--name m3",
+		}, true, ""},
+		"lost disk of one of two": {func(r *recovery) {
+			r.dir = &rewind.Directory{Path: "/d"}
+			r.cluster.Members[1].Error, r.cluster.Members[2].Error = "refused", "refused"
+		}, nil, false, "name it with --member"},
+		"lost disk, named": {func(r *recovery) {
+			r.dir, r.member = &rewind.Directory{Path: "/d"}, "m2"
+			r.cluster.Members[1].Error = "refused"
+		}, []string{"the disk of the member is lost", "member remove 2"}, true, ""},
+		"a new one": {func(r *recovery) { r.dir = &rewind.Directory{Path: "/d"} }, nil, false, ""},
+		"nothing anywhere": {func(r *recovery) {
+			down(r)
+			r.dir = &rewind.Directory{Path: "/d"}
+		}, []string{"no data are left here", "/d has no data", "backup restore --from"}, false, ""},
+		"alone": {func(r *recovery) {
+			down(r)
+			r.dir.Members = r.dir.Members[:1]
+		}, []string{"the member does not run", "nothing is lost", "start it as always"}, false, ""},
+		"survivor": {down, []string{
+			"the majority is lost, or out of reach", "1 of 3 voters are there, and 2 are needed",
+			"up to revision 17 (entry 9 of term 2", "check first: m2, at http://127.0.0.1:1",
+			"check first: m3", "those of the highest term", "leasehold backup list",
+			"only if they are lost for good: leasehold recover --data-dir /d --lost NAME,NAME --yes",
+		}, false, ""},
+		"given up": {func(r *recovery) {
+			down(r)
+			r.lost = []string{"m2", "3"}
+		}, []string{"the majority is lost", "check first: m2", "mv /d", "cluster of m1 alone"}, true, ""},
+		"one given up": {func(r *recovery) {
+			down(r)
+			r.lost = []string{"m2"}
+		}, nil, false, "--lost names 1 of 3 voters"},
+		"a stranger given up": {func(r *recovery) {
+			down(r)
+			r.lost = []string{"m2", "m9"}
+		}, nil, false, "no other member of this name"},
+		"one that answers given up": {func(r *recovery) {
+			down(r)
+			r.lost = []string{"m2", "m3"}
+			r.dir.Members[2].PeerURLs = []string{"http://" + l.Addr().String()}
+		}, nil, false, "m3 answers at"},
+		"given up while it serves": {
+			func(r *recovery) { r.lost = []string{"m2"} }, nil, false, "its majority is not lost",
+		},
+		"with a majority": {func(r *recovery) {
+			down(r)
+			r.dir.Members[2].PeerURLs = []string{"http://" + l.Addr().String()}
+		}, []string{"the member does not run", "a majority is there"}, false, ""},
+		"half restored": {func(r *recovery) { r.dir.Condition = rewind.HalfRestored }, []string{
+			"a restore into the data directory was cut off", "mv /d /d.cut-off", "restore the backup",
+		}, false, ""},
+	} {
+		a := new(app)
+		a.flags.dialTimeout = 10 * time.Second
+		r := &recovery{app: a, cluster: threeMembers(), dir: sound()}
+		x.change(r)
+		err := r.diagnose()
+		p := &page{}
+		showRecovery("", r.found[:min(1, len(r.found))]).simple(p)
+		switch {
+		case x.err != "" || err != nil:
+			if x.err == "" || err == nil || !strings.Contains(err.Error(), x.err) {
+				t.Errorf("%s: %v, want %q", name, err, x.err)
+			}
+			continue
+		case (len(r.found) == 0) != (x.want == nil):
+			t.Errorf("%s: found %d:\n%s", name, len(r.found), p)
+			continue
+		}
+		rest := p.String()
+		for _, w := range x.want {
+			_, after, ok := strings.Cut(rest, w)
+			if !ok {
+				t.Errorf("%s: %q is missing, or before what should come first:\n%s", name, w, p)
+				break
+			}
+			rest = after
+		}
+		acts := len(r.found) > 0 && r.found[0].act != nil
+		if acts != x.own || acts != strings.Contains(p.String(), "(--yes does it)") {
+			t.Errorf("%s: --yes does something: %v, want %v:\n%s", name, acts, x.own, p)
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/harness"
+)
+
+// recovers runs "leasehold recover". It must end with the code, and say all of want.
+func recovers(t *testing.T, code int, args []string, want ...string) {
+	t.Helper()
+	limits := []string{"recover", "--command-timeout=3s"} // where nobody leads, it passes twice
+	out, err := exec.Command(server.Path(t), append(limits, args...)...).CombinedOutput()
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	}
+	for _, w := range want {
+		if !strings.Contains(string(out), w) {
+			t.Errorf("recover %q does not say %q:\n%s", args, w, out)
+		}
+	}
+	if got != code {
+		t.Fatalf("recover %q ends with %d, want %d:\n%s", args, got, code, out)
+	}
+}
+
+// joins makes the member one that joins the cluster of another.
+func (m *member) joins(other *member) {
+	m.configure("", "", "")
+	args := m.args[:0]
+	for i := 0; i < len(m.args); i++ {
+		if strings.HasPrefix(m.args[i], "--initial-cluster") {
+			i++ // and its value
+			continue
+		}
+		args = append(args, m.args[i])
+	}
+	m.args = append(args, "--join", other.url)
+}
+
+// has waits until a value can be read through the member, from its own state.
+func (m *member) has(key, value string) {
+	m.t.Helper()
+	r, err := m.admin.Get(soon(m.t), key)
+	if err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != value {
+		m.t.Errorf("through %s: %v, %v", m.name, r, err)
+	}
+}
+
+// kept wants the directory of before beside the one of now, and returns it.
+func (m *member) kept() string {
+	m.t.Helper()
+	found, err := filepath.Glob(m.data + ".before-recovery-*")
+	if err != nil || len(found) != 1 {
+		m.t.Fatalf("kept %q, %v", found, err)
+	}
+	return found[0]
+}
+
+// Goal: a majority that is lost for good is given up only by name and with --yes, never while it
+// may come back; then the cluster goes on with all that was acknowledged, and the lost members,
+// should they come back, do not go on beside it. Method: three members of which two go.
+func TestRecoverMajority(t *testing.T) {
+	t.Parallel()
+	if *foreignFlag {
+		t.Skip("a command of ours")
+	}
+	c := newCluster(t, 3)
+	rest, others := c.members[0], c.members[1:]
+	g, err := rest.admin.Grant(soon(t), 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rest.admin.Put(soon(t), "k", "v", clientv3.WithLease(g.ID)); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range others {
+		m.kill()
+	}
+	recovers(t, 9, []string{"--endpoints", rest.url}, "the majority does not answer",
+		"1 of 3 voters answer", "check first: m2", "check first: m3", "bring them back")
+	recovers(t, 9, []string{"--data-dir", rest.data, "--endpoints", rest.url, "--yes"},
+		"the majority does not answer", "is in use by a member that runs")
+	rest.kill()
+	here := []string{"--data-dir", rest.data}
+	recovers(t, 9, append(here, "--yes"), "the majority is lost, or out of reach",
+		"up to revision 2 ", "check first: m2, at", "--lost NAME,NAME")
+	lost := append(here, "--lost", "m2,m3", "--yes")
+	others[0].launch()
+	harness.Eventually(t, "m2 answers", func() error {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(others[0].peer, "http://"))
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+	recovers(t, 128, lost, "m2 answers at")
+	others[0].kill()
+	recovers(t, 128, append(here, "--lost", "m2", "--yes"), "the others are a majority")
+	recovers(t, 128, append(here, "--lost", "m2,m4", "--yes"), "no other member of this name")
+	recovers(t, 9, lost[:len(lost)-1], "(--yes does it)")
+	recovers(t, 0, lost, "done: made a cluster of one member")
+	if _, err := os.Stat(filepath.Join(rest.kept(), "ledger")); err != nil {
+		t.Errorf("the data of before: %v", err)
+	}
+	rest.launch()
+	rest.serves()
+	rest.has("k", "v")
+	if r, err := rest.admin.TimeToLive(soon(t), g.ID); err != nil || r.TTL <= 0 {
+		t.Errorf("the lease: %v, %v", r, err)
+	}
+	for _, m := range others {
+		m.launch()
+	}
+	for _, m := range others {
+		if err := m.wait(); err != nil || !m.wrote("removed from the cluster") {
+			t.Errorf("%s, which was given up, ends with %v\n%s", m.name, err, m.Tail())
+		}
+	}
+	recovers(t, 9, []string{"--data-dir", others[0].data, "--endpoints", rest.url}, "was removed")
+	recovers(t, 0, []string{"--data-dir", others[0].data, "--endpoints", rest.url, "--yes"})
+	others[0].joins(rest)
+	others[0].launch()
+	others[0].serves()
+	others[0].has("k", "v")
+}
+
+// Goal: a member whose data are lost, damaged or rolled back is found out, and gets what it had
+// from the others; nothing of what is left is destroyed. Method: one member of three is treated so,
+// one time after the other.
+func TestRecoverMember(t *testing.T) {
+	t.Parallel()
+	if *foreignFlag {
+		t.Skip("a command of ours")
+	}
+	c := newCluster(t, 3)
+	bad, first := c.members[2], c.members[0]
+	if _, err := first.admin.Put(soon(t), "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--endpoints", first.url + "," + c.members[1].url, "--data-dir", bad.data}
+	recovers(t, 0, flags, "nothing to recover")
+	for _, x := range []struct {
+		harm func(t *testing.T, c *cluster, m *member) (keeps string)
+		want string
+	}{
+		{loseDisk, "the disk of the member is lost"},
+		{damageLog, "the data of the member are damaged"},
+		{rollBack, "the data of the member are an older copy"},
+	} {
+		name := x.harm(t, c, bad)
+		var before []byte
+		if name != "" {
+			before, _ = os.ReadFile(filepath.Join(bad.data, name))
+		}
+		recovers(t, 9, flags, x.want, "(--yes does it): leasehold member remove", "--join")
+		recovers(t, 0, append(flags, "--yes"), "done: removed member")
+		if name != "" {
+			after, err := os.ReadFile(filepath.Join(bad.kept(), name))
+			if err != nil || len(before) == 0 || !bytes.Equal(before, after) {
+				t.Errorf("%s has %d bytes of %d, %v", name, len(after), len(before), err)
+			}
+			if err := os.RemoveAll(bad.kept()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bad.joins(first)
+		bad.launch()
+		bad.serves()
+		bad.has("k", "v")
+		recovers(t, 0, flags, "nothing to recover")
+	}
+}
+
+func loseDisk(_ *testing.T, _ *cluster, m *member) string {
+	m.kill()
+	m.wipe()
+	return ""
+}
+
+// damageLog changes a byte in the middle of the log.
+func damageLog(t *testing.T, _ *cluster, m *member) string {
+	t.Helper()
+	m.kill()
+	logs, err := filepath.Glob(filepath.Join(m.data, "db", "*.log"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("%q, %v", logs, err)
+	}
+	for _, name := range logs {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end := len(bytes.TrimRight(b, "\x00")); end > 0 {
+			b[end/2] ^= 0x55
+		}
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name, err := filepath.Rel(m.data, logs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// rollBack puts an older copy back, and sees the leader find it out. A leader that was elected
+// meanwhile does not know what the member had: then it is done again.
+func rollBack(t *testing.T, c *cluster, m *member) string {
+	t.Helper()
+	for !rolledBack(t, c, m) {
+	}
+	return "ledger"
+}
+
+func rolledBack(t *testing.T, c *cluster, m *member) (foundOut bool) {
+	t.Helper()
+	if err := m.end(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(m.data)); err != nil {
+		t.Fatal(err)
+	}
+	m.launch()
+	m.serves()
+	for range 20 {
+		c.writes(c.members[0])
+	}
+	m.serves() // it has them
+	m.kill()
+	m.wipe()
+	if err := os.CopyFS(m.data, os.DirFS(copied)); err != nil {
+		t.Fatal(err)
+	}
+	m.launch()
+	harness.Eventually(t, m.name+" ends or serves", func() error {
+		if m.Ended() {
+			foundOut = true
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := m.admin.Get(ctx, "k")
+		return err
+	})
+	if !foundOut {
+		return false
+	}
+	var exit *exec.ExitError
+	if err := m.wait(); !errors.As(err, &exit) || exit.ExitCode() != 8 {
+		t.Errorf("%s on an older copy ends with %v\n%s", m.name, err, m.Tail())
+	}
+	return true
+}
