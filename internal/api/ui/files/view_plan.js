@@ -25,7 +25,7 @@ async function ours(live) {
   const list = await call("v3/cluster/member/list", { linearizable: false }).catch(() => null);
   const m = parse((await get("metrics")).text);
   const ttls = [...live.leases.values()].map((l) => Number(l.ttl_ms)).sort((a, b) => a - b);
-  const ttl = ttls.length && { ttl: time(ttls[ttls.length >> 1] / 1000) };
+  const ttl = ttls.length && { ttl: ttls[ttls.length >> 1] / 1000 + "s" };
   const leases = sum(m, "leasehold_leases");
   return {
     outage: { ...ttl },
@@ -33,7 +33,7 @@ async function ours(live) {
     capacity: {
       ...ttl, leases, keys: leases && digits(sum(m, "leasehold_lease_attached_keys") / leases),
       members: list?.members?.length, cores: sum(m, "go_sched_gomaxprocs_threads"),
-      files: sum(m, "process_max_fds"), quota: digits(sum(m, "etcd_server_quota_backend_bytes") / 2 ** 30),
+      files: sum(m, "process_max_fds"), quota: +(sum(m, "etcd_server_quota_backend_bytes") / 2 ** 30).toFixed(2),
       tls: location.protocol === "https:",
     },
   };
