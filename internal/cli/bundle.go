@@ -3,6 +3,7 @@ package cli
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -52,7 +53,11 @@ What cannot be had stands in the file "missing.txt", and is no failure.`,
 			b := &bundle{
 				memberPages: newMemberPages(conf, a.flags.commandTimeout+profile), profile: profile,
 			}
+			told := a.tellWaiting(func(context.Context) string {
+				return fmt.Sprintf("Gathering from %d members", len(s.Members))
+			})
 			b.gather(s)
+			told()
 			if err := b.save(args[0]); err != nil {
 				return err
 			}

@@ -53,7 +53,8 @@ type app struct {
 	stopLogging func()    // ends what prepare began, nil before
 	dialError   dialError // that a connection met
 
-	mu sync.Mutex // guards Stdout and Stderr, so that answers do not mix
+	mu   sync.Mutex // guards Stdout and Stderr, so that answers do not mix, and line
+	line *waitLine  // nil while nothing is waited for
 }
 
 // The groups of the help text.
@@ -110,6 +111,7 @@ var rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 func (a *app) complain(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.clearLocked()
 	fmt.Fprint(a.Stderr, harmless(fmt.Sprintf(format, args...)))
 }
 
@@ -117,6 +119,7 @@ func (a *app) complain(format string, args ...any) {
 func (a *app) say(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.clearLocked()
 	fmt.Fprintf(a.Stdout, format, args...)
 }
 
@@ -124,6 +127,7 @@ func (a *app) say(format string, args ...any) {
 func (a *app) show(ans answer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.clearLocked()
 	return a.printer.print(a.Stdout, ans)
 }
 

@@ -94,9 +94,11 @@ func (a *app) campaign(c *clientv3.Client, name, proposal string) error {
 	e := concurrency.NewElection(s, name)
 	h := &holder{what: "the lead", session: s, key: e.Key, release: e.Resign}
 	h.lease = a.newEtcdLease(ctx, c, s.Lease())
+	told := a.tellWaiting(etcdTurn(c, name, s.Lease()).text)
 	err = h.take(ctx, a.flags.commandTimeout, func(ctx context.Context) error {
 		return e.Campaign(ctx, proposal)
 	})
+	told()
 	if err == nil {
 		err = a.lead(ctx, c, h, e)
 	}

@@ -117,7 +117,9 @@ func (a *app) stand(c *client.Client, name string, who lock.Candidate) error {
 		defer cancel()
 		_ = l.Revoke(ctx) // with what hangs on it; it would end by itself
 	}()
+	told := a.tellWaiting(nativeTurn(c, name, l.ID()).text)
 	lead, err := lock.NewElection(c, name).Campaign(ctx, lock.NewSession(c, l), who)
+	told()
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,9 @@ func (a *app) holdLock(c *clientv3.Client, name string, command []string, ttl in
 	m := concurrency.NewMutex(s, name)
 	h := &holder{what: "the lock", session: s, key: m.Key, release: m.Unlock}
 	h.lease = a.newEtcdLease(ctx, c, s.Lease())
+	told := a.tellWaiting(etcdTurn(c, name, s.Lease()).text)
 	err = h.take(ctx, a.flags.commandTimeout, m.Lock)
+	told()
 	if err == nil {
 		err = a.locked(ctx, c, h, m, command)
 	}

@@ -116,7 +116,11 @@ func (a *app) hold(name string, r pool.Request, p waitFlags, command []string) e
 	if err != nil {
 		return acquireError(ctx, err)
 	}
+	told := a.tellWaiting(func(context.Context) string {
+		return fmt.Sprintf("Waiting for an ID of %q: others have all of them", name)
+	})
 	l, err := ids.Acquire(ctx, r)
+	told()
 	if err != nil {
 		return acquireError(ctx, err, pool.ErrNoneFree)
 	}

@@ -30,10 +30,8 @@ const barEvery = 100 * time.Millisecond
 // newProgress makes a bar on the standard error, if that is a terminal.
 func (a *app) newProgress() *progressBar {
 	p := &progressBar{began: time.Now()}
-	if f, ok := a.Stderr.(*os.File); ok {
-		if _, ok := columns(f); ok {
-			p.w = f
-		}
+	if f, ok := a.errTerminal(); ok {
+		p.w = f
 	}
 	return p
 }
@@ -65,6 +63,6 @@ func barText(what string, done float64, took time.Duration) string {
 // end takes the bar away.
 func (p *progressBar) end() {
 	if p.w != nil {
-		fmt.Fprint(p.w, "\r\x1b[K")
+		fmt.Fprint(p.w, clearLine)
 	}
 }

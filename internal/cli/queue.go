@@ -260,7 +260,11 @@ func (a *app) claim(c *client.Client, name string, f *workFlags) (*queue.Item, e
 		defer done()
 		ctx = short
 	}
+	told := a.tellWaiting(func(context.Context) string {
+		return fmt.Sprintf("Waiting for an item of %q", name)
+	})
 	i, err := claim(ctx)
+	told()
 	switch {
 	case err != nil:
 		return nil, acquireError(ctx, err)

@@ -194,7 +194,10 @@ func (a *app) acquire(c *client.Client, f *runFlags) (post, *client.Lease, error
 	if err != nil {
 		return nil, nil, refused(ctx, err)
 	}
-	if f.wait == 0 && !f.try {
+	if !f.try {
+		defer a.tellWaiting(nativeTurn(c, f.lock+f.elect, l.ID()).text)()
+	}
+	if _, told := a.errTerminal(); f.wait == 0 && !f.try && !told {
 		defer time.AfterFunc(time.Second, func() {
 			a.complain("Waiting for %q, which another has\n", f.lock+f.elect)
 		}).Stop()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -75,7 +76,12 @@ func (a *app) saveSnapshot(path string) (version string, err error) {
 	}
 	ctx, cancel := a.patientContext()
 	defer cancel()
-	version, err = fetchSnapshot(ctx, c, f)
+	var saved countingWriter
+	told := a.tellWaiting(func(context.Context) string {
+		return "Saving the snapshot: " + siBytes(saved.n.Load()) + " so far"
+	})
+	version, err = fetchSnapshot(ctx, c, io.MultiWriter(f, &saved))
+	told()
 	if err != nil {
 		return "", err
 	}
@@ -89,6 +95,15 @@ func (a *app) saveSnapshot(path string) (version string, err error) {
 		return "", fmt.Errorf("could not rename %s to %s (%w)", part, path, err)
 	}
 	return version, nil
+}
+
+// countingWriter counts what is written to it.
+type countingWriter struct{ n atomic.Int64 }
+
+// Write implements io.Writer.
+func (c *countingWriter) Write(b []byte) (int, error) {
+	c.n.Add(int64(len(b)))
+	return len(b), nil
 }
 
 // createPart makes the file that is to be renamed to path when it is complete.

@@ -1,160 +1,22 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
 	"leasehold.dev/test/process"
 )
-
-// display is a pseudo-terminal, and what a program has written to it.
-type display struct {
-	t             *testing.T
-	keyboard, tty *os.File
-	before        unix.Termios
-
-	mu   sync.Mutex
-	text bytes.Buffer
-	news chan struct{}
-}
-
-func newDisplay(t *testing.T) *display {
-	t.Helper()
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { keyboard.Close() })
-	fd := int(keyboard.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tty.Close() })
-	d := &display{t: t, keyboard: keyboard, tty: tty, news: make(chan struct{}, 1)}
-	d.before = d.settings()
-	d.resize(80, 24)
-	go d.read()
-	return d
-}
-
-func (d *display) settings() unix.Termios {
-	d.t.Helper()
-	s, err := unix.IoctlGetTermios(int(d.tty.Fd()), unix.TCGETS)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return *s
-}
-
-func (d *display) resize(width, height uint16) {
-	d.t.Helper()
-	size := &unix.Winsize{Col: width, Row: height}
-	if err := unix.IoctlSetWinsize(int(d.keyboard.Fd()), unix.TIOCSWINSZ, size); err != nil {
-		d.t.Fatal(err)
-	}
-}
-
-func (d *display) read() {
-	for {
-		b := make([]byte, 4096)
-		n, err := d.keyboard.Read(b)
-		if err != nil {
-			return
-		}
-		d.mu.Lock()
-		d.text.Write(b[:n])
-		d.mu.Unlock()
-		select {
-		case d.news <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (d *display) press(keys string) {
-	d.t.Helper()
-	if _, err := d.keyboard.WriteString(keys); err != nil {
-		d.t.Fatal(err)
-	}
-}
-
-// await waits until all of some texts were written since the last call.
-func (d *display) await(texts ...string) string {
-	d.t.Helper()
-	late := time.After(patience)
-	for {
-		d.mu.Lock()
-		text := d.text.String()
-		missing := false
-		for _, want := range texts {
-			missing = missing || !strings.Contains(text, want)
-		}
-		if !missing {
-			d.text.Reset()
-		}
-		d.mu.Unlock()
-		if !missing {
-			return text
-		}
-		select {
-		case <-d.news:
-		case <-late:
-			d.t.Fatalf("the terminal never got all of %q, only %q", texts, text)
-		}
-	}
-}
-
-// start runs a command that has the terminal for its own.
-func (d *display) start(env []string, command ...string) *exec.Cmd {
-	d.t.Helper()
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = d.tty, d.tty, d.tty
-	cmd.Env = append(os.Environ(), append([]string{"TERM=xterm", "NO_COLOR="}, env...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		d.t.Fatal(err)
-	}
-	d.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return cmd
-}
-
-// ended checks that the command ends with a code, and that the terminal is as it was.
-func (d *display) ended(cmd *exec.Cmd, code int) {
-	d.t.Helper()
-	_ = cmd.Wait() // its code says how
-	if got := cmd.ProcessState.ExitCode(); got != code {
-		d.t.Errorf("ended with %d, want %d", got, code)
-	}
-	if now := d.settings(); now != d.before {
-		d.t.Errorf("left the terminal as %+v, want %+v", now, d.before)
-	}
-}
 
 // topServer starts a member that may be stopped and started again.
 type topServer struct {
@@ -163,6 +25,20 @@ type topServer struct {
 	addr, peer string
 	dir        string
 	running    *exec.Cmd
+}
+
+func newTopServer(t *testing.T) *topServer {
+	t.Helper()
+	binary := serverBinary(t)
+	if *serverFlag != "" {
+		t.Skip("the server is another one")
+	}
+	s := &topServer{
+		t: t, binary: binary, addr: process.MustFreeAddr(), peer: process.MustFreeAddr(),
+		dir: filepath.Join(t.TempDir(), "m1"),
+	}
+	s.start()
+	return s
 }
 
 func (s *topServer) start() {
@@ -198,15 +74,7 @@ func TestTopOnTerminal(t *testing.T) {
 		t.Skip("starts a server")
 	}
 	t.Parallel()
-	binary := serverBinary(t)
-	if *serverFlag != "" {
-		t.Skip("the server is another one")
-	}
-	s := &topServer{
-		t: t, binary: binary, addr: process.MustFreeAddr(), peer: process.MustFreeAddr(),
-		dir: filepath.Join(t.TempDir(), "m1"),
-	}
-	s.start()
+	s := newTopServer(t)
 	c, err := client.New(client.Config{Endpoints: []string{"http://" + s.addr}})
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +87,7 @@ func TestTopOnTerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	args := []string{binary[0], "top", "--endpoints", s.addr, "--interval=100ms"}
+	args := []string{s.binary[0], "top", "--endpoints", s.addr, "--interval=100ms"}
 
 	t.Run("keys", func(t *testing.T) {
 		d := newDisplay(t)
@@ -241,7 +109,7 @@ func TestTopOnTerminal(t *testing.T) {
 		s.stop()
 		d.await("No answer for ", "was 4d0")
 		s.start()
-		d.await("  4d0") // without "was"
+		d.await("alive" + strings.Repeat(" ", 13) + "4d0") // without "was"
 		d.press("q")
 		d.await(leaveScreen)
 		d.ended(cmd, 0)
@@ -269,7 +137,7 @@ func TestTopOnTerminal(t *testing.T) {
 	})
 	t.Run("error", func(t *testing.T) {
 		d := newDisplay(t)
-		cmd := d.start(nil, binary[0], "top", "--endpoints", stranger(t))
+		cmd := d.start(nil, s.binary[0], "top", "--endpoints", stranger(t))
 		d.await(enterScreen, leaveScreen, "Error: ")
 		d.ended(cmd, exitConnection)
 	})
@@ -288,4 +156,46 @@ func stranger(t *testing.T) string {
 	t.Cleanup(s.Stop)
 	go s.Serve(l)
 	return l.Addr().String()
+}
+
+// Goal: a command that waits on a terminal says for whom, and takes that away when its turn comes.
+func TestWaitingOnTerminal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
+	t.Parallel()
+	s := newTopServer(t)
+	c, err := client.New(client.Config{Endpoints: []string{"http://" + s.addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute, Owner: "host-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := lock.NewSession(c, l)
+	for name, command := range map[string]string{
+		"l1": "run --lock l1 -- true", "l2": "lock l2 true", "l3": "run --elect l3 -- true",
+		"l4": "elect l4 value",
+	} {
+		m, err := session.Mutex(name).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newDisplay(t)
+		cmd := d.start(nil, append([]string{s.binary[0], "--endpoints", s.addr},
+			strings.Fields(command)...)...)
+		d.await("Waiting for \"" + name + "\", which host-a has")
+		if err := m.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if name != "l4" {
+			d.await(clearLine)
+		} else {
+			d.await(clearLine, "value")
+			d.press("\x03")
+		}
+		d.ended(cmd, 0)
+	}
 }
