@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -71,6 +74,93 @@ func TestUpgrade(t *testing.T) {
 		u.goBack()
 		u.upgradeAll()
 	})
+}
+
+// TestUpgradeGuide runs the commands of docs/upgrade.md, block by block, while members are upgraded
+// and taken back between the blocks as the text says. "# healthy" behind a command is in what it
+// prints; versions behind endpoint status are waited for.
+func TestUpgradeGuide(t *testing.T) {
+	if !*upgradeFlag {
+		t.Skip("builds another release: -upgrade")
+	}
+	servers(t)
+	text, err := os.ReadFile("../../docs/upgrade.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(text), "```")
+	if len(parts) != 11 {
+		t.Fatalf("the guide has %d parts, want five blocks of commands", len(parts))
+	}
+	r := buildReleases(t)
+	list := make([]*member, 3)
+	for i := range list {
+		list[i] = newMember(t, fmt.Sprintf("m%d", i+1))
+		list[i].binary = r.first
+	}
+	u := &upgrade{cluster: startCluster(t, list), releases: r, rng: choices(t)}
+	stop := keep(t, u.cluster, 3, keeperTTL)
+	g := &guide{upgrade: u, binary: r.first, dir: t.TempDir()}
+	g.runs(parts[1])
+	u.replace(list[0], r.next)
+	g.runs(parts[3])
+	for _, m := range list[1:] {
+		u.replace(m, r.next)
+		g.runs(parts[5])
+	}
+	u.versions("0.1", "0.1.0")
+	g.binary = r.next
+	g.runs(parts[7])
+	u.versions("0.2", "0.2.0")
+	g.runs(parts[9])
+	for _, m := range list {
+		u.stored(m, "0.1.0")
+		u.replace(m, r.first)
+	}
+	u.versions("0.1", "0.1.0")
+	stop()
+}
+
+// guide runs the commands of a document against an upgrade.
+type guide struct {
+	*upgrade
+	binary, dir string
+}
+
+// runs runs the lines of a block. Each must succeed, in the end at least: a version takes a second
+// to be raised, and a member that has just come may not have heard of all.
+func (g *guide) runs(block string) {
+	g.t.Helper()
+	var all []string
+	for _, m := range g.members {
+		all = append(all, m.url)
+	}
+	for line := range strings.Lines(strings.TrimSpace(block)) {
+		command, comment, _ := strings.Cut(strings.TrimSpace(line), "  #")
+		command = strings.ReplaceAll(command, "host1:2379", all[0])
+		want := ""
+		for _, w := range []string{"healthy", "ENABLED", "STORAGE VERSION"} {
+			if strings.Contains(comment, w) {
+				want = w
+			}
+		}
+		if v := regexp.MustCompile(`\d+\.\d+\.\d+`).FindString(comment); v != "" {
+			want = v
+		}
+		harness.Eventually(g.t, command, func() error {
+			cmd := exec.CommandContext(g.t.Context(), g.binary, strings.Fields(command)[1:]...)
+			cmd.Dir = g.dir
+			cmd.Env = append(os.Environ(), "LEASEHOLD_ENDPOINTS="+strings.Join(all, ","))
+			out, err := cmd.CombinedOutput()
+			if err == nil && !strings.Contains(string(out), want) {
+				err = fmt.Errorf("it does not say %q", want)
+			}
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
+			}
+			return nil
+		})
+	}
 }
 
 // upgradeAll takes all members from the first release to the next.
