@@ -1,19 +1,11 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +13,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"leasehold.dev/test/certs"
 	"leasehold.dev/test/harness"
 )
 
@@ -91,54 +84,13 @@ func TestRecoverQuota(t *testing.T) {
 	m.recovers(0, nil, "nothing to recover")
 }
 
-// authority makes certificates.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	a.issue("ca", time.Now().Add(time.Hour))
-	return a
-}
-
-// issue writes a certificate for loopback and its key in the place of those of before.
-func (a *authority) issue(name string, until time.Time) (cert, key string) {
-	a.t.Helper()
-	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: until.Add(-48 * time.Hour), NotAfter: until, BasicConstraintsValid: true,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	if a.cert == nil {
-		c.IsCA, a.cert, a.key = true, c, priv
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, &priv.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(priv)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	write := func(kind string, b []byte, file string) string {
-		path := filepath.Join(a.dir, name+file)
-		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b})
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-		return path
-	}
-	return write("CERTIFICATE", der, ".crt"), write("PRIVATE KEY", pkcs8, ".key")
+// issue writes a certificate that is valid for two days until an instant, and its key, in the place
+// of those of before.
+func issue(a *certs.Authority, name string, until time.Time) (cert, key string) {
+	a.Issue(name, func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = until.Add(-48*time.Hour), until
+	})
+	return a.Path(name + ".pem"), a.Path(name + ".key")
 }
 
 // Goal: recover says which certificates have expired, of members and of the caller, and that a
@@ -147,9 +99,9 @@ func (a *authority) issue(name string, until time.Time) (cert, key string) {
 func TestRecoverCertificates(t *testing.T) {
 	t.Parallel()
 	ours(t)
-	a := newAuthority(t)
+	a := certs.New(t)
 	past, future := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	cert, key := a.issue("server", past)
+	cert, key := issue(a, "server", past)
 	m := newMember(t, "--cert-file", cert, "--key-file", key)
 	plain := m.url
 	m.url = strings.Replace(m.url, "http://", "https://", 1)
@@ -159,7 +111,7 @@ func TestRecoverCertificates(t *testing.T) {
 		}
 	}
 	m.launch()
-	ca := filepath.Join(a.dir, "ca.crt")
+	ca := a.Path("ca.pem")
 	short := []string{"--command-timeout", "300ms"} // nobody answers in any time
 	flags := []string{"--cacert", ca}
 	harness.Eventually(t, "the member listens", func() error {
@@ -172,11 +124,11 @@ func TestRecoverCertificates(t *testing.T) {
 	m.recovers(9, slices.Concat(flags, short), "certificates have expired",
 		"of "+strings.TrimPrefix(m.url, "https://")+" (CN=server) has expired at",
 		"replace the files of --cert-file and --key-file")
-	a.issue("server", future)
+	issue(a, "server", future)
 	m.recovers(0, flags, "nothing to recover")
-	own, ownKey := a.issue("client", past)
+	own, ownKey := issue(a, "client", past)
 	flags = append(flags, "--cert", own, "--key", ownKey)
 	m.recovers(9, slices.Concat(flags, short), "the certificate in "+own+" (CN=client) has expired")
-	a.issue("client", future)
+	issue(a, "client", future)
 	m.recovers(0, flags, "nothing to recover")
 }
