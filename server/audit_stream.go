@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/audit"
+	"leasehold.dev/internal/direct"
 
 	native "leasehold.dev/api/leasehold/v1"
 )
@@ -25,6 +26,9 @@ func (a *auditor) stream(
 	s := &auditedStream{
 		ServerStream: stream, audit: a, call: info.FullMethod, who: who, single: !info.IsClientStream,
 		ctx: context.WithValue(stream.Context(), auditedKey{}, who),
+	}
+	if a.log.Waits() {
+		s.ctx = direct.Unrested(s.ctx)
 	}
 	err := next(srv, s)
 	return s.ended(err)

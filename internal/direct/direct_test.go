@@ -51,6 +51,13 @@ type far struct {
 
 func serve(t *testing.T, o Options, handle grpc.StreamHandler) *far {
 	t.Helper()
+	l := bufconn.Listen(1 << 12)
+	return &far{l, t, serveOn(t, l, o, handle)}
+}
+
+// serveOn serves a handler until the test ends.
+func serveOn(t *testing.T, l net.Listener, o Options, handle grpc.StreamHandler) *Server {
+	t.Helper()
 	o.Credentials, o.Codec = insecure.NewCredentials(), bytesCodec{}
 	if o.MaxMessage == 0 {
 		o.MaxMessage = 1 << 24
@@ -58,27 +65,27 @@ func serve(t *testing.T, o Options, handle grpc.StreamHandler) *far {
 	if o.Patience == 0 {
 		o.Patience = time.Minute
 	}
-	f := &far{Listener: bufconn.Listen(1 << 12), t: t, server: NewServer(o)}
-	f.server.RegisterService(&grpc.ServiceDesc{
+	server := NewServer(o)
+	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "test.Echo",
 		Streams: []grpc.StreamDesc{{
 			StreamName: "Stream", Handler: handle, ServerStreams: true, ClientStreams: true,
 		}},
 	}, nil)
 	served := make(chan error, 1)
-	go func() { served <- f.server.Serve(f) }()
+	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {
-		_ = f.Close()
-		f.server.Stop()
-		f.server.GracefulStop()
+		_ = l.Close()
+		server.Stop()
+		server.GracefulStop()
 		if <-served == nil {
 			t.Error("Serve returned no error")
 		}
-		if n := len(f.server.conns); n > 0 {
+		if n := len(server.conns); n > 0 {
 			t.Errorf("%d connections are not forgotten", n)
 		}
 	})
-	return f
+	return server
 }
 
 // dial returns the client's end of a connection.

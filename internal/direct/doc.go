@@ -24,6 +24,10 @@
 // Goroutines: [Server.Serve] has the caller's, and one for each connection, in which the handler
 // of the stream runs. A client has none. Of each connection an end keeps 512 bytes to read into,
 // and more only while a message is read or written.
+//
+// A handler has mostly another goroutine that receives, and need not have it while the client says
+// little: see [Rest]. That takes a connection with a [Socket], and Linux. For all streams that rest
+// there are two goroutines, one that receives and one that sends, and none of them has a buffer.
 package direct
 
 import "time"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -37,12 +38,18 @@ var (
 	errLongLine = errors.New("direct: the first line is too long")
 )
 
+// bufferSize is what an end reads at once, unless it knows of a longer message.
+const bufferSize = 512
+
+// buffers are for readers that have something to read.
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
 // reader reads frames. Its buffer holds what comes at once with a frame's head, so that a small
 // message is read by one system call.
 type reader struct {
 	c    net.Conn
-	buf  [512]byte
-	r, w int // what is unread in the buffer
+	buf  *[bufferSize]byte // nil if nothing is in it
+	r, w int               // what is unread in the buffer
 	// most bounds the bytes of a message that is longer than the buffer; 0 does not.
 	most int
 	// hold is told of memory for a message that is longer than the buffer, before there is any. What
@@ -57,13 +64,62 @@ func (r *reader) fill(n int) error {
 	if r.w-r.r >= n {
 		return nil
 	}
+	r.makeRoom()
+	got, err := io.ReadAtLeast(r.c, r.buf[r.w:], n-r.w)
+	r.w += got
+	return err
+}
+
+// makeRoom lets the buffer end with room for more.
+func (r *reader) makeRoom() {
+	if r.buf == nil {
+		r.buf = buffers.Get().(*[bufferSize]byte)
+	}
 	if r.r > 0 {
 		r.w = copy(r.buf[:], r.buf[r.r:r.w])
 		r.r = 0
 	}
-	got, err := io.ReadAtLeast(r.c, r.buf[r.w:], n-r.w)
-	r.w += got
-	return err
+}
+
+// giveBack gives the buffer back if nothing is in it.
+func (r *reader) giveBack() {
+	if r.buf != nil && r.r == r.w {
+		buffers.Put(r.buf)
+		r.buf, r.r, r.w = nil, 0, 0
+	}
+}
+
+// coming is what comes next on a connection that is not waited for.
+type coming int
+
+const (
+	nothing coming = iota // yet
+	message               // a whole one, which is in the buffer
+	another               // what has to be waited for, or is no message
+)
+
+// next reads until it knows what comes next.
+func (r *reader) next() coming {
+	for {
+		if have := r.w - r.r; have >= headSize {
+			size := binary.BigEndian.Uint32(r.buf[r.r+1:])
+			switch {
+			case r.buf[r.r] != flagMessage || size > bufferSize-headSize:
+				return another
+			case have >= headSize+int(size):
+				return message
+			}
+		}
+		r.makeRoom()
+		n, err := r.c.Read(r.buf[r.w:])
+		r.w += n
+		switch {
+		case errors.Is(err, errWouldWait):
+			return nothing
+		case err != nil:
+			return another
+		}
+	}
 }
 
 // line reads until the end of a line, which it leaves out.
@@ -98,7 +154,7 @@ func (r *reader) head() (flags byte, size int, err error) {
 
 // body reads what a frame has. It is to be freed, before more is read.
 func (r *reader) body(size int) (mem.Buffer, error) {
-	if size <= len(r.buf) {
+	if size <= bufferSize {
 		if err := r.fill(size); err != nil {
 			return nil, err
 		}
@@ -122,7 +178,7 @@ func (r *reader) longBody(size int) (mem.Buffer, error) {
 		if err := r.enlarge(&b, &pool, next); err != nil {
 			return nil, err
 		}
-		if have == 0 {
+		if have == 0 && r.buf != nil {
 			have = copy(*b, r.buf[r.r:r.w])
 			r.r, r.w = 0, 0
 		}
@@ -168,7 +224,7 @@ func (r *reader) letGo() {
 
 // message reads a message of a frame whose head was read.
 func (r *reader) message(size int, codec encoding.CodecV2, m any) error {
-	if r.most > 0 && size > max(r.most, len(r.buf)) {
+	if r.most > 0 && size > max(r.most, bufferSize) {
 		return status.Errorf(codes.ResourceExhausted,
 			"leasehold: a message of %d bytes, and the server takes %d", size, r.most)
 	}

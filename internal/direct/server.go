@@ -54,6 +54,7 @@ type Server struct {
 	mu     sync.Mutex
 	closed bool
 	conns  map[net.Conn]bool // whether its stream has begun
+	poller *poller           // nil until a stream could rest
 }
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
@@ -132,10 +133,38 @@ func (s *Server) GracefulStop() {
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
+	s.stopPolling()
+}
+
+// poll returns the poller of all streams that rest, nil if there can be none.
+func (s *Server) poll() *poller {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.poller == nil {
+		s.poller, _ = newPoller() // without one each stream has its goroutines
+	}
+	return s.poller
+}
+
+// stopPolling ends the poller if no stream will come any more.
+func (s *Server) stopPolling() {
+	s.mu.Lock()
+	p := s.poller
+	if !s.closed || len(s.conns) > 0 {
+		p = nil
+	}
+	if p != nil {
+		s.poller = nil
+	}
+	s.mu.Unlock()
+	if p != nil {
+		p.close()
+	}
 }
 
 // Stop ends all connections at once.
 func (s *Server) Stop() {
+	defer s.stopPolling()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -152,6 +181,7 @@ func (s *Server) serve(raw net.Conn) {
 		delete(s.conns, raw)
 		s.mu.Unlock()
 		_ = raw.Close() // all is said
+		s.stopPolling()
 	}()
 	_ = raw.SetDeadline(time.Now().Add(s.o.Patience)) // if that fails, so does what follows
 	c, info, err := s.o.Credentials.ServerHandshake(raw)
@@ -160,6 +190,9 @@ func (s *Server) serve(raw net.Conn) {
 	}
 	defer c.Close() //nolint:errcheck // all is said
 	g := &serverStream{server: s, c: c, in: reader{c: c}}
+	if socket := socketOf(raw); socket != nil {
+		g.rest.stream, g.rest.socket = g, socket
+	}
 	handle, err := g.begin(info)
 	if err != nil && status.Code(err) == codes.Unknown || err == nil && !s.begin(raw) {
 		return // the connection, and not what the client wants
@@ -190,6 +223,9 @@ type serverStream struct {
 	header  head
 	trailer head
 	sent    bool // the header
+	rest    Rest // its socket is nil if it cannot rest
+	// ending guards the deadline for reading, which is past once the stream has ended.
+	ending sync.Mutex
 	// receiving is held while a message is received, and guards through.
 	receiving sync.Mutex
 	through   bool // no message follows from the client
@@ -227,8 +263,20 @@ func (g *serverStream) begin(info credentials.AuthInfo) (func(grpc.ServerStream)
 	ctx := peer.NewContext(context.Background(), &peer.Peer{
 		Addr: g.c.RemoteAddr(), LocalAddr: g.c.LocalAddr(), AuthInfo: info,
 	})
-	g.ctx, g.cancel = context.WithCancel(metadata.NewIncomingContext(ctx, md))
+	g.ctx, g.cancel = context.WithCancel(metadata.NewIncomingContext(g.withRest(ctx), md))
 	return handle, nil
+}
+
+// withRest returns a context that leads to the stream's Rest, if it can rest.
+func (g *serverStream) withRest(ctx context.Context) context.Context {
+	if g.rest.socket == nil {
+		return ctx
+	}
+	if g.rest.poller = g.server.poll(); g.rest.poller == nil {
+		return ctx
+	}
+	g.rest.socket.rest.Store(&g.rest)
+	return context.WithValue(ctx, restKey{}, &g.rest)
 }
 
 // silence sees to it that no message is received any more. What the client still sends is thrown
@@ -236,7 +284,12 @@ func (g *serverStream) begin(info credentials.AuthInfo) (func(grpc.ServerStream)
 // one.
 func (g *serverStream) silence() {
 	g.cancel()
+	g.ending.Lock()
 	_ = g.c.SetReadDeadline(past) // wakes a goroutine that receives
+	g.ending.Unlock()
+	if g.rest.poller != nil {
+		g.rest.close()
+	}
 	g.receiving.Lock()
 	defer g.receiving.Unlock() // nobody receives now, or later: the context has ended
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 
 	"google.golang.org/grpc/credentials"
+
+	"leasehold.dev/internal/direct"
 )
 
 // queue is the inner half of a listener: connections handed over by a Mux.
@@ -67,10 +69,28 @@ func (r *replay) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Socket returns what package direct can wait for.
+func (r *replay) Socket() net.Conn { return r.Conn }
+
 // secured is a TLS connection whose handshake is done.
 type secured struct {
 	net.Conn
+	under net.Conn
 	state tls.ConnectionState
+}
+
+// Socket returns what package direct can wait for.
+func (s *secured) Socket() net.Conn { return s.under }
+
+// waitable returns a connection that package direct can wait for, if c has a socket.
+func waitable(c net.Conn) net.Conn {
+	out := direct.NewSocket(c, socketOf(c))
+	if s, ok := out.(*direct.Socket); ok {
+		if l, ok := c.(*counted); ok {
+			l.tell(s.Closed)
+		}
+	}
+	return out
 }
 
 // Credentials returns the transport credentials for a grpc.Server behind a Mux.

@@ -85,7 +85,7 @@ func (l *Limit) admit(c *counted) bool {
 	l.mu.Unlock()
 	if leaves != nil {
 		l.refusals.tell(leaves, l.why)
-		_ = leaves.Conn.Close()
+		_ = leaves.shut()
 	}
 	return true
 }
@@ -157,7 +157,27 @@ type counted struct {
 	late  *time.Timer
 	host  string
 
-	gone bool // guarded by limit.mu
+	gone bool   // guarded by limit.mu
+	told func() // when it is closed; nil for nobody; guarded by limit.mu
+}
+
+// tell lets f be called when the connection is closed.
+func (c *counted) tell(f func()) {
+	c.limit.mu.Lock()
+	defer c.limit.mu.Unlock()
+	c.told = f
+}
+
+// shut closes the connection, which is counted or was.
+func (c *counted) shut() error {
+	err := c.Conn.Close()
+	c.limit.mu.Lock()
+	told := c.told
+	c.limit.mu.Unlock()
+	if told != nil {
+		told()
+	}
+	return err
 }
 
 // tooLate closes a connection that is a stranger still.
@@ -180,7 +200,7 @@ func (c *counted) RemoteAddr() net.Addr {
 
 // Close implements net.Conn.
 func (c *counted) Close() error {
-	err := c.Conn.Close()
+	err := c.shut()
 	c.limit.mu.Lock()
 	defer c.limit.mu.Unlock()
 	c.limit.forgetLocked(c)

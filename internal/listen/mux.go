@@ -196,14 +196,14 @@ func (m *Mux) route(c net.Conn) {
 		m.drop(c, "the connection said nothing that tells its protocol", err)
 		return
 	}
-	q := m.http
+	q, under := m.http, c
 	switch {
 	case bytes.Equal(start, preface):
 		q = m.grpc
 	case bytes.Equal(start, directly) && m.opts.Direct:
-		q = m.direct
+		q, under = m.direct, waitable(c)
 	}
-	m.give(q, c, &replay{Conn: c, head: head})
+	m.give(q, c, &replay{Conn: under, head: head})
 }
 
 // routeTLS decides by what the client offers in its hello. Streams without HTTP/2
@@ -213,6 +213,9 @@ func (m *Mux) route(c net.Conn) {
 // grpc.Server.ServeHTTP: slower, but right for the few gRPC clients that offer both.
 func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	o := &offer{Conn: c}
+	if m.opts.Direct {
+		o.Conn = waitable(c) // TLS keeps what it has
+	}
 	t, ok := m.handshake(o, conf)
 	if !ok {
 		return
@@ -220,7 +223,7 @@ func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	state := t.ConnectionState()
 	switch {
 	case state.NegotiatedProtocol == direct.Protocol:
-		m.give(m.direct, c, &secured{Conn: t, state: state})
+		m.give(m.direct, c, &secured{Conn: t, under: o.Conn, state: state})
 		return
 	case o.onlyH2:
 		m.give(m.grpc, c, &secured{Conn: t, state: state})

@@ -143,6 +143,13 @@ func (b *batch) wait() <-chan struct{} {
 	return b.done
 }
 
+// waits reports whether there is something to wait for.
+func (b *batch) waits() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open > 0 && !b.over
+}
+
 // waitAfter calls f after d if there is something to wait for then.
 func (b *batch) waitAfter(d time.Duration, f func(done <-chan struct{})) {
 	b.mu.Lock()

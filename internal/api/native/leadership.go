@@ -11,5 +11,7 @@ func (t *stream) tellLeader() (changed <-chan struct{}, err error) {
 	if leader, ok := t.node.View().Member(m.LeaderId); ok {
 		m.LeaderClientUrls = leader.ClientURLs
 	}
+	t.sending.Lock()
+	defer t.sending.Unlock()
 	return changed, t.grpc.Send(&pb.ServerMessage{Leadership: m})
 }

@@ -126,14 +126,19 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 		return err
 	}
 	// From here on q may be another request's, unless there is something to wait for.
-	b.waitAfter(soon, func(done <-chan struct{}) {
+	wait := func(done <-chan struct{}) {
 		t.run(q, func(ctx context.Context) (proto.Message, error) {
 			ctx, cancel := patient(ctx)
 			defer cancel()
 			t.tellPart(ctx, b, q.part)
 			return t.gather(ctx, b, done, q.part), nil
 		}, true)
-	})
+	}
+	if soon == partly && b.waits() {
+		t.lates.add(b, wait)
+	} else {
+		b.waitAfter(soon, wait)
+	}
 	return nil
 }
 

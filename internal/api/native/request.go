@@ -316,7 +316,7 @@ func (q *request) over(err error) {
 	t.done = append(t.done, q)
 	first := len(t.done) == 1
 	t.mu.Unlock()
-	if first {
+	if first && !t.rest.Later() {
 		notify(t.wake)
 	}
 }

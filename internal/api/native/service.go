@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -40,6 +41,8 @@ type Options struct {
 	// maxAnswer bounds a response over a stream: one for which gRPC has no room in a message
 	// would end the stream for all its requests.
 	maxAnswer int
+	// linger is how long a stream does not rest after a request that is no renewal.
+	linger time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -60,6 +63,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.maxAnswer <= 0 {
 		o.maxAnswer = math.MaxInt32 - 2*maxMessage
+	}
+	if o.linger <= 0 {
+		o.linger = usualLinger
 	}
 	if o.Guard == nil {
 		o.Guard = func(d grpc.ServiceDesc) *grpc.ServiceDesc { return &d }
@@ -85,6 +91,7 @@ type leases struct {
 	node   leaseNode
 	o      Options
 	causes causes
+	lates  lates
 }
 
 var _ pb.LeaseServiceServer = (*leases)(nil)

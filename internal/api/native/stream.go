@@ -2,8 +2,6 @@ package native
 
 import (
 	"context"
-	"errors"
-	"io"
 	"math"
 	"sync"
 	"time"
@@ -14,9 +12,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/listen"
-	"leasehold.dev/internal/wire"
+	"leasehold.dev/internal/direct"
 )
 
 const (
@@ -29,10 +25,6 @@ const (
 	// maxPages bounds the long answers of a stream that are made, or were and are not sent: a
 	// client that asks for thousands of lists, and reads none, must not fill the memory.
 	maxPages = 4
-	// maxResponses and maxMessage bound the responses of one message, by number and,
-	// about, by bytes.
-	maxResponses = 512
-	maxMessage   = 256 << 10
 	// maxSpare bounds the requests that a stream keeps to use them again.
 	maxSpare = 256
 )
@@ -72,7 +64,8 @@ func (s *streams) Open(g pb.StreamService_OpenServer) error {
 	defer t.caches.close()
 	defer t.finish()
 	defer cancel()
-	go t.receive()
+	t.rest = direct.RestOf(ctx)
+	go t.receive(nil)
 	return t.send()
 }
 
@@ -84,12 +77,12 @@ type stream struct {
 	watches *watches
 	caches  *caches
 	waits   *waits
-	telling       // belongs to send
-	calls   calls // requests with a goroutine
-	rights  rights
-	wake    chan struct{} // capacity 1: there is something for send
-	left    chan struct{} // capacity 1: a request was answered
-	taking                // belongs to receive
+	telling
+	calls  calls // requests with a goroutine
+	rights rights
+	wake   chan struct{} // capacity 1: there is something for send
+	left   chan struct{} // capacity 1: a request was answered
+	taking               // belongs to what receives: a goroutine, or the server while it rests
 
 	mu      sync.Mutex // guards what follows
 	open    map[uint64]*request
@@ -128,21 +121,13 @@ func newPages() chan struct{} {
 	return pages
 }
 
-// telling is what send knows of what it has to say.
-type telling struct {
-	feeds    []feed     // all of them; their order is of no importance
-	asked    int        // the feed that was asked last
-	answered []*request // nobody has them any more
-	ahead    int        // requests of this message that have no response yet
-	replies  []putReply // not used yet
-}
-
 // taking is memory that is used again for each message.
 type taking struct {
 	submissions []Submission
-	fresh       []*request // not used yet
-	free        int        // so many requests may be open, at least, besides those that are
-	greeted     bool       // a session was asked for
+	fresh       []*request   // not used yet
+	free        int          // so many requests may be open, at least, besides those that are
+	greeted     bool         // a session was asked for
+	rest        *direct.Rest // nil if the stream cannot rest; others may ask it, too
 }
 
 // finish waits for the goroutines of requests. The one that receives is not among them: it ends
@@ -154,24 +139,45 @@ func (t *stream) finish() {
 	t.calls.Wait()
 }
 
-// receive submits requests until the client, or the stream, ends.
-func (t *stream) receive() {
-	err := t.receiveAll()
+// receive submits requests, first those of m if it is not nil, until the client or the stream ends,
+// or the stream rests.
+func (t *stream) receive(m *pb.ClientMessage) {
+	rests, err := t.receiveAll(m)
+	if !rests {
+		t.through(err)
+	}
+}
+
+// through notes why nothing more is received.
+func (t *stream) through(err error) {
 	t.mu.Lock()
-	t.end = err
+	if t.end == nil {
+		t.end = err
+	}
 	t.mu.Unlock()
 	notify(t.wake)
 }
 
-func (t *stream) receiveAll() (err error) {
+func (t *stream) receiveAll(m *pb.ClientMessage) (rests bool, err error) {
 	defer t.o.Panics.End("stream", &err)
+	busy := time.Now()
 	for {
-		m, err := t.grpc.Recv()
-		if err == nil {
-			err = t.take(m)
+		if m != nil {
+			if !renews(m) {
+				busy = time.Now()
+			}
+			if err := t.take(m); err != nil {
+				return false, err
+			}
 		}
-		if err != nil {
-			return err
+		for wait := t.o.linger - time.Since(busy); !t.rest.Await(wait); {
+			if t.beginRest() {
+				return true, nil
+			}
+			wait = max(2*wait, t.o.linger) // something is open, perhaps for long
+		}
+		if m, err = t.grpc.Recv(); err != nil {
+			return false, err
 		}
 	}
 }
@@ -295,176 +301,6 @@ func (t *stream) cancel(id uint64) {
 	case given != nil:
 		given.over(context.Canceled)
 	}
-}
-
-// send sends until the stream ends: first who leads, so that the client need not ask for
-// anything to learn of it.
-func (t *stream) send() error {
-	changed := t.node.AccessChanged()
-	leader, err := t.tellLeader()
-	if err != nil {
-		return err
-	}
-	var batch []*request
-	for {
-		t.mu.Lock()
-		batch, t.done = t.done, batch[:0]
-		end, isDue := t.end, t.look.isDue
-		t.look.isDue = false
-		t.mu.Unlock()
-		more, err := t.sendAll(batch)
-		if err != nil {
-			return err
-		}
-		if over, err := t.over(end); over {
-			return err
-		}
-		if more {
-			notify(t.wake) // what was answered meanwhile comes before it
-		}
-		if isDue {
-			t.lookNow(time.Now())
-		}
-		select {
-		case <-t.wake:
-		case <-t.watches.hub.Ready():
-		case <-leader:
-			if leader, err = t.tellLeader(); err != nil {
-				return err
-			}
-		case <-changed:
-			changed = t.node.AccessChanged()
-			if err := t.review(); err != nil {
-				return err
-			}
-		case <-t.ctx.Done():
-			return context.Cause(t.ctx)
-		case <-t.o.Stop:
-			return api.Error(api.ErrStopped)
-		}
-	}
-}
-
-// over reports whether the stream has ended: the client sends nothing more, and has
-// the answers to all that it has asked.
-func (t *stream) over(end error) (bool, error) {
-	switch {
-	case end == nil:
-		return false, nil
-	case !errors.Is(end, io.EOF):
-		return true, end
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.open) == 0 && len(t.done) == 0, nil
-}
-
-// sendAll sends the outcomes of requests, and a message of what the feeds have to say: more
-// says that there may be more of that.
-func (t *stream) sendAll(batch []*request) (more bool, err error) {
-	defer t.release()
-	v := t.node.View()
-	m, size := &pb.ServerMessage{}, 0
-	for i, q := range batch {
-		batch[i] = nil
-		t.ahead = len(batch) - i
-		if q == nil || t.goOn(q) {
-			continue
-		}
-		if q.sent != nil {
-			defer notify(q.sent) // it was, or nobody waits for it any more
-		}
-		r := t.outcome(q, v)
-		if r == nil {
-			continue
-		}
-		if m.Responses == nil {
-			m.Responses = make([]*pb.Response, 0, min(len(batch)-i, maxResponses))
-		}
-		n := wire.ResponseSize(r)
-		if n > t.o.maxAnswer {
-			r, n = t.refuse(q, n), 0
-		}
-		m.Responses = append(m.Responses, r)
-		if size += n; size < maxMessage && len(m.Responses) < maxResponses {
-			continue
-		}
-		if err := t.sendOne(m, size, batch[i+1:]); err != nil {
-			return false, err
-		}
-		m, size = &pb.ServerMessage{}, 0
-	}
-	if size, more, err = t.tell(m, size); err != nil {
-		return false, err
-	}
-	if len(m.Responses) == 0 {
-		notify(t.left)
-		return false, nil
-	}
-	return more, t.sendOne(m, size, nil)
-}
-
-// sendOne sends a message of some size; rest is to be sent after it. That there is room for
-// requests is said first: to send may take long.
-func (t *stream) sendOne(m *pb.ServerMessage, size int, rest []*request) error {
-	notify(t.left)
-	if size >= largeMessage {
-		return t.sendLarge(m, size, rest)
-	}
-	listen.Ready(t.ctx, size) // it need not wait
-	return t.grpc.Send(m)
-}
-
-// outcome makes the response of a request, nil if it was answered before.
-func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
-	switch {
-	case q.wait != nil && q.err == nil:
-		return t.firstOutcome(q, v)
-	case q.more:
-		if !t.isOpen(q.id) {
-			return nil
-		}
-		return q.respond(v)
-	case !t.leave(q.id):
-		return nil
-	case q.wait != nil:
-		t.waits.drop(q.id)
-		return q.respond(v)
-	}
-	r := q.respond(v)
-	if q.cancel == nil {
-		t.answered = append(t.answered, q) // nobody else has it now
-	}
-	return r
-}
-
-// putReply returns an empty one. It gets memory for several, as far as they are needed.
-func (t *telling) putReply() *putReply {
-	if len(t.replies) == 0 {
-		t.replies = make([]putReply, min(max(t.ahead, 1), maxReplies))
-	}
-	r := &t.replies[0]
-	t.replies = t.replies[1:]
-	return r
-}
-
-// maxReplies bounds how many responses are in one piece of memory.
-const maxReplies = 16
-
-// release lets requests that were answered be used again.
-func (t *stream) release() {
-	if len(t.answered) == 0 {
-		return
-	}
-	for _, q := range t.answered {
-		*q = request{}
-	}
-	t.mu.Lock()
-	n := min(len(t.answered), maxSpare-len(t.spare))
-	t.spare = append(t.spare, t.answered[:n]...)
-	t.mu.Unlock()
-	clear(t.answered)
-	t.answered = t.answered[:0]
 }
 
 func (t *stream) isOpen(id uint64) bool {

@@ -1,0 +1,58 @@
+package native
+
+import (
+	"sync"
+	"time"
+)
+
+// lates are the renewals of all streams that are to be waited for if they take longer than partly.
+// Nearly none does, so that they share a timer: to begin and end one for each would cost more than
+// the renewal.
+type lates struct {
+	mu    sync.Mutex // guards what follows
+	list  []late     // in the order of their times
+	timer *time.Timer
+}
+
+// late is a batch of renewals that is to be waited for from a time on.
+type late struct {
+	batch *batch
+	at    time.Time
+	wait  func(done <-chan struct{})
+}
+
+// add lets wait be called after partly, if the batch has something to wait for then.
+func (l *lates) add(b *batch, wait func(done <-chan struct{})) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, late{b, time.Now().Add(partly), wait})
+	switch {
+	case len(l.list) > 1:
+	case l.timer == nil:
+		l.timer = time.AfterFunc(partly, l.look)
+	default:
+		l.timer.Reset(partly)
+	}
+}
+
+// look waits for what takes long by now.
+func (l *lates) look() {
+	now := time.Now()
+	l.mu.Lock()
+	n := 0
+	for n < len(l.list) && !l.list[n].at.After(now) {
+		n++
+	}
+	due := l.list[:n:n]
+	if l.list = l.list[n:]; len(l.list) > 0 {
+		l.timer.Reset(l.list[0].at.Sub(now))
+	} else {
+		l.list = nil
+	}
+	l.mu.Unlock()
+	for _, x := range due {
+		if done := x.batch.wait(); done != nil {
+			x.wait(done)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package native
+
+import (
+	"time"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/direct"
+)
+
+// A stream whose client only renews leases rests: its renewals are taken by a goroutine of all such
+// streams, and answered by another one.
+
+// usualLinger is for how long a stream has a goroutine that receives after each request that is no
+// renewal: a client that has asked for something may soon do so again.
+const usualLinger = time.Second
+
+// restful bounds the renewals of a stream that rests.
+const restful = 64
+
+var _ direct.Sleeper = (*stream)(nil)
+
+// renews reports whether a message has renewals only.
+func renews(m *pb.ClientMessage) bool {
+	for _, r := range m.Requests {
+		if _, ok := r.Body.(*pb.Request_Renew); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// beginRest begins a rest if nothing is open but renewals. Nothing may be on its way to the client
+// that may be large, or that has to wait.
+func (t *stream) beginRest() bool {
+	if !t.sending.TryLock() {
+		return false
+	}
+	defer t.sending.Unlock()
+	return t.restful() && t.rest.Begin(t)
+}
+
+// restful reports whether nothing is open but renewals that will have short answers, and not many.
+func (t *stream) restful() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.end != nil || t.closing || len(t.done) > 0 || len(t.open) > restful {
+		return false
+	}
+	for _, q := range t.open {
+		if q.renewals == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Next implements direct.Sleeper. What takes more than a moment has a goroutine.
+func (t *stream) Next(inline bool) {
+	if !inline {
+		t.receive(nil)
+		return
+	}
+	m, err := t.nextRenewals()
+	switch {
+	case err != nil:
+		t.rest.End()
+		t.through(err)
+	case m != nil:
+		t.rest.End()
+		go t.receive(m)
+	}
+}
+
+// nextRenewals takes a message of renewals. Another message it returns.
+func (t *stream) nextRenewals() (left *pb.ClientMessage, err error) {
+	defer t.o.Panics.End("stream", &err)
+	m, err := t.grpc.Recv()
+	if err != nil {
+		return nil, err
+	}
+	if !renews(m) || t.crowded() {
+		return m, nil
+	}
+	return nil, t.take(m)
+}
+
+// crowded reports whether too much waits for an answer.
+func (t *stream) crowded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.open) > restful
+}
+
+// Answer implements direct.Sleeper. What has to wait is for the goroutine of the stream.
+func (t *stream) Answer(inline bool) {
+	if !inline || !t.sending.TryLock() {
+		notify(t.wake)
+		return
+	}
+	defer t.sending.Unlock()
+	if err := t.sayInline(); err != nil {
+		t.through(err)
+	} else if t.rest.Full() {
+		notify(t.wake)
+	}
+}
+
+func (t *stream) sayInline() (err error) {
+	defer t.o.Panics.End("stream", &err)
+	_, err = t.sayNow() // the goroutine of the stream finds out whether that has ended
+	return err
+}

@@ -1,0 +1,220 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/wire"
+)
+
+const (
+	// maxResponses and maxMessage bound the responses of one message, by number and,
+	// about, by bytes.
+	maxResponses = 512
+	maxMessage   = 256 << 10
+)
+
+// telling is what is known of what is to be said.
+type telling struct {
+	sending  sync.Mutex // held while something is sent; guards what follows
+	batch    []*request // being answered
+	feeds    []feed     // all of them; their order is of no importance
+	asked    int        // the feed that was asked last
+	answered []*request // nobody has them any more
+	ahead    int        // requests of this message that have no response yet
+	replies  []putReply // not used yet
+}
+
+// send sends until the stream ends: first who leads, so that the client need not ask for
+// anything to learn of it.
+func (t *stream) send() error {
+	changed := t.node.AccessChanged()
+	leader, err := t.tellLeader()
+	if err != nil {
+		return err
+	}
+	for {
+		if over, err := t.say(); over || err != nil {
+			return err
+		}
+		select {
+		case <-t.wake:
+		case <-t.watches.hub.Ready():
+		case <-leader:
+			if leader, err = t.tellLeader(); err != nil {
+				return err
+			}
+		case <-changed:
+			changed = t.node.AccessChanged()
+			if err := t.review(); err != nil {
+				return err
+			}
+		case <-t.ctx.Done():
+			return context.Cause(t.ctx)
+		case <-t.o.Stop:
+			return api.Error(api.ErrStopped)
+		}
+	}
+}
+
+// say sends what there is to be said, and waits until it is on its way. It reports whether the
+// stream has ended.
+func (t *stream) say() (over bool, err error) {
+	t.sending.Lock()
+	defer t.sending.Unlock()
+	if over, err = t.sayNow(); over || err != nil {
+		return over, err
+	}
+	return false, t.rest.Drain()
+}
+
+func (t *stream) sayNow() (over bool, err error) {
+	t.mu.Lock()
+	t.batch, t.done = t.done, t.batch[:0]
+	end, isDue := t.end, t.look.isDue
+	t.look.isDue = false
+	t.mu.Unlock()
+	more, err := t.sendAll(t.batch)
+	if err != nil {
+		return false, err
+	}
+	if over, err := t.over(end); over {
+		return true, err
+	}
+	if more {
+		notify(t.wake) // what was answered meanwhile comes before it
+	}
+	if isDue {
+		t.lookNow(time.Now())
+	}
+	return false, nil
+}
+
+// over reports whether the stream has ended: the client sends nothing more, and has
+// the answers to all that it has asked.
+func (t *stream) over(end error) (bool, error) {
+	switch {
+	case end == nil:
+		return false, nil
+	case !errors.Is(end, io.EOF):
+		return true, end
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.open) == 0 && len(t.done) == 0, nil
+}
+
+// sendAll sends the outcomes of requests, and a message of what the feeds have to say: more
+// says that there may be more of that.
+func (t *stream) sendAll(batch []*request) (more bool, err error) {
+	defer t.release()
+	v := t.node.View()
+	m, size := &pb.ServerMessage{}, 0
+	for i, q := range batch {
+		batch[i] = nil
+		t.ahead = len(batch) - i
+		if q == nil || t.goOn(q) {
+			continue
+		}
+		if q.sent != nil {
+			defer notify(q.sent) // it was, or nobody waits for it any more
+		}
+		r := t.outcome(q, v)
+		if r == nil {
+			continue
+		}
+		if m.Responses == nil {
+			m.Responses = make([]*pb.Response, 0, min(len(batch)-i, maxResponses))
+		}
+		n := wire.ResponseSize(r)
+		if n > t.o.maxAnswer {
+			r, n = t.refuse(q, n), 0
+		}
+		m.Responses = append(m.Responses, r)
+		if size += n; size < maxMessage && len(m.Responses) < maxResponses {
+			continue
+		}
+		if err := t.sendOne(m, size, batch[i+1:]); err != nil {
+			return false, err
+		}
+		m, size = &pb.ServerMessage{}, 0
+	}
+	if size, more, err = t.tell(m, size); err != nil {
+		return false, err
+	}
+	if len(m.Responses) == 0 {
+		notify(t.left)
+		return false, nil
+	}
+	return more, t.sendOne(m, size, nil)
+}
+
+// sendOne sends a message of some size; rest is to be sent after it. That there is room for
+// requests is said first: to send may take long.
+func (t *stream) sendOne(m *pb.ServerMessage, size int, rest []*request) error {
+	notify(t.left)
+	if size >= largeMessage {
+		return t.sendLarge(m, size, rest)
+	}
+	listen.Ready(t.ctx, size) // it need not wait
+	return t.grpc.Send(m)
+}
+
+// outcome makes the response of a request, nil if it was answered before.
+func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
+	switch {
+	case q.wait != nil && q.err == nil:
+		return t.firstOutcome(q, v)
+	case q.more:
+		if !t.isOpen(q.id) {
+			return nil
+		}
+		return q.respond(v)
+	case !t.leave(q.id):
+		return nil
+	case q.wait != nil:
+		t.waits.drop(q.id)
+		return q.respond(v)
+	}
+	r := q.respond(v)
+	if q.cancel == nil {
+		t.answered = append(t.answered, q) // nobody else has it now
+	}
+	return r
+}
+
+// putReply returns an empty one. It gets memory for several, as far as they are needed.
+func (t *telling) putReply() *putReply {
+	if len(t.replies) == 0 {
+		t.replies = make([]putReply, min(max(t.ahead, 1), maxReplies))
+	}
+	r := &t.replies[0]
+	t.replies = t.replies[1:]
+	return r
+}
+
+// maxReplies bounds how many responses are in one piece of memory.
+const maxReplies = 16
+
+// release lets requests that were answered be used again.
+func (t *stream) release() {
+	if len(t.answered) == 0 {
+		return
+	}
+	for _, q := range t.answered {
+		*q = request{}
+	}
+	t.mu.Lock()
+	n := min(len(t.answered), maxSpare-len(t.spare))
+	t.spare = append(t.spare, t.answered[:n]...)
+	t.mu.Unlock()
+	clear(t.answered)
+	t.answered = t.answered[:0]
+}
