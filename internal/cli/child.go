@@ -41,7 +41,8 @@ type child struct {
 	signals chan os.Signal
 	// insistent says that who asks it to end for the second time wants that for certain.
 	insistent bool
-	leave     func() // gives back what startChild has taken of the terminal
+	waiting   *interrupt // of what was waited for before, nil for nothing
+	leave     func()     // gives back what startChild has taken of the terminal
 }
 
 // startChild starts a command, in a process group of its own where there is such a thing,
@@ -57,7 +58,9 @@ func (a *app) startFed(stdin io.Reader, command, env []string) (*child, error) {
 	cmd.Env = append(append([]string{}, a.Env...), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, a.Stdout, a.Stderr
 	cmd.WaitDelay = time.Second // what it has left behind may have its output open
-	c := &child{cmd: cmd, done: make(chan struct{}), signals: make(chan os.Signal, 16)}
+	c := &child{
+		cmd: cmd, done: make(chan struct{}), signals: make(chan os.Signal, 16), waiting: a.waiting,
+	}
 	cmd.SysProcAttr, c.leave = ownGroup(stdin)
 	started := make(chan error)
 	go c.run(started)
@@ -76,6 +79,9 @@ func (c *child) run(started chan<- error) {
 	defer stayOnThread()()
 	signal.Notify(c.signals, passedOn...)
 	defer signal.Stop(c.signals)
+	if c.waiting != nil {
+		c.waiting.passOn(c.signals)
+	}
 	err := c.cmd.Start()
 	started <- err
 	if err != nil {

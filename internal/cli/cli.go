@@ -53,6 +53,8 @@ type app struct {
 	stopLogging func()    // ends what prepare began, nil before
 	dialError   dialError // that a connection met
 
+	waiting *interrupt // of what a command waits for before it runs another; nil for nothing
+
 	mu   sync.Mutex // guards Stdout and Stderr, so that answers do not mix, and line
 	line *waitLine  // nil while nothing is waited for
 }

@@ -47,8 +47,9 @@ leasehold run holds the same locks, and ends its command before the lock can be 
 // holdLock takes the lock, and holds it while the command runs or, without
 // one, until the user interrupts.
 func (a *app) holdLock(c *clientv3.Client, name string, command []string, ttl int) error {
-	ctx, stop := untilSignal()
-	defer stop()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	defer a.interruptWaiting(cancel)()
 	go a.tellLost(c)
 	s, err := a.newSession(ctx, c, int64(ttl))
 	if err != nil {

@@ -67,7 +67,7 @@ func (a *app) register(group string, r members.Registration, command []string) e
 		return err
 	}
 	defer c.Close()
-	ctx, cancel := waitFlags{}.context()
+	ctx, cancel := a.waitContext(waitFlags{})
 	defer cancel()
 	if !r.Wait {
 		var done context.CancelFunc
@@ -78,7 +78,6 @@ func (a *app) register(group string, r members.Registration, command []string) e
 	if err != nil {
 		return acquireError(ctx, err, members.ErrExists)
 	}
-	cancel()
 	return a.runOrWait(heldLease{lease: m.Lease(), news: r.ID + " joined"}, command, m.Release)
 }
 

@@ -108,7 +108,7 @@ func (a *app) hold(name string, r pool.Request, p waitFlags, command []string) e
 		return err
 	}
 	defer c.Close()
-	ctx, cancel := p.context()
+	ctx, cancel := a.waitContext(p)
 	defer cancel()
 	short, done := context.WithTimeout(ctx, a.flags.commandTimeout)
 	defer done()
@@ -124,7 +124,6 @@ func (a *app) hold(name string, r pool.Request, p waitFlags, command []string) e
 	if err != nil {
 		return acquireError(ctx, err, pool.ErrNoneFree)
 	}
-	cancel()
 	return a.runOrWait(heldLease{
 		lease: l.Lease(), env: []string{"LEASEHOLD_POOL_ID=" + l.ID()}, news: l.ID(),
 	}, command, l.Release)

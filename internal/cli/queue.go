@@ -189,7 +189,7 @@ func (a *app) work(name string, f *workFlags, command []string) error {
 	defer c.Close()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	defer cancelBySignal(cancel)()
+	defer cancelBySignal(cancel).stop()
 	delay := f.delay
 	if delay == 0 {
 		delay = -1 // to Work 0 is the default
@@ -224,7 +224,9 @@ func (a *app) claimOne(name string, f *workFlags, command []string) error {
 		return err
 	}
 	defer c.Close()
-	i, err := a.claim(c, name, f)
+	ctx, cancel := a.waitContext(f.wait)
+	defer cancel()
+	i, err := a.claim(ctx, c, name, f)
 	if err != nil {
 		return err
 	}
@@ -249,9 +251,9 @@ func (a *app) claimOne(name string, f *workFlags, command []string) error {
 
 // claim waits for an item as the flags say. A command that does not wait for items does not wait
 // for a member either, for longer than a command may take.
-func (a *app) claim(c *client.Client, name string, f *workFlags) (*queue.Item, error) {
-	ctx, cancel := f.wait.context()
-	defer cancel()
+func (a *app) claim(
+	ctx context.Context, c *client.Client, name string, f *workFlags,
+) (*queue.Item, error) {
 	q := queue.New(c, name, f.cfg)
 	claim := q.Claim
 	if f.wait.try {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -143,7 +141,10 @@ func (a *app) runUnder(f *runFlags, command []string) error {
 		return err
 	}
 	defer c.Close()
-	p, l, err := a.acquire(c, f)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	defer a.interruptWaiting(cancel)()
+	p, l, err := a.acquire(ctx, c, f)
 	if err != nil {
 		return err
 	}
@@ -181,12 +182,10 @@ func cause(p post) error {
 	return errors.New("the lease could not be renewed in time")
 }
 
-// acquire waits for what the command is to be run under. A signal meanwhile ends the
-// waiting.
-func (a *app) acquire(c *client.Client, f *runFlags) (post, *client.Lease, error) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	defer cancelBySignal(cancel)()
+// acquire waits for what the command is to be run under.
+func (a *app) acquire(
+	ctx context.Context, c *client.Client, f *runFlags,
+) (post, *client.Lease, error) {
 	host, _ := os.Hostname() // it is for people
 	l, err := a.grantFor(ctx, c, client.Grant{TTL: f.ttl, Owner: host, Labels: map[string]string{
 		"command": "run",
@@ -263,31 +262,6 @@ func (f *runFlags) elected(
 	return e.Campaign(ctx, s, lock.Candidate{
 		ID: f.id, Value: []byte(f.value), Priority: f.priority,
 	})
-}
-
-// signalError says that a signal came while nothing was held yet.
-type signalError struct{ signal syscall.Signal }
-
-func (e *signalError) Error() string { return "interrupted: " + e.signal.String() }
-
-// cancelBySignal ends a context when a signal says that the process is to end.
-func cancelBySignal(cancel context.CancelCauseFunc) (stop func()) {
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	done := make(chan struct{})
-	go func() {
-		select {
-		case s := <-c:
-			n, _ := s.(syscall.Signal)
-			cancel(&signalError{n})
-			signal.Stop(c) // a second one ends the process as if nobody had listened
-		case <-done:
-		}
-	}()
-	return func() {
-		signal.Stop(c)
-		close(done)
-	}
 }
 
 // refused gives the error of who got nothing its exit code.

@@ -81,7 +81,7 @@ func (a *app) top(f *topFlags) error {
 	defer t.close()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	defer cancelBySignal(cancel)()
+	defer cancelBySignal(cancel).stop()
 	if f.once || !a.hasScreen() {
 		return t.once(ctx, f.rows)
 	}

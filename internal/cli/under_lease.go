@@ -64,10 +64,13 @@ func (a *app) runOrWait(h heldLease, command []string, end func(context.Context)
 		err = a.runUnderLease(h, command)
 	} else {
 		ctx, cancel := context.WithCancelCause(h.Context())
-		stop := cancelBySignal(cancel)
+		now := cancelBySignal(cancel)
+		if a.waiting != nil {
+			a.waiting.passOn(now.signals)
+		}
 		a.say("%s\n", h.news)
 		<-ctx.Done()
-		stop()
+		now.stop()
 		if why := h.lease.Err(); why != nil {
 			err = withCode(exitLost, why)
 		}

@@ -26,11 +26,11 @@ func (w waitFlags) check() error {
 	return nil
 }
 
-// context returns a context that ends when the waiting does, or a signal comes. Its end may
+// waitContext returns a context that ends when the waiting does, or a signal comes. Its end may
 // be called more than once.
-func (w waitFlags) context() (ctx context.Context, end func()) {
+func (a *app) waitContext(w waitFlags) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	stop := cancelBySignal(cancel)
+	stop := a.interruptWaiting(cancel)
 	timeout := context.CancelFunc(func() {})
 	if w.wait > 0 {
 		ctx, timeout = context.WithTimeoutCause(ctx, w.wait, errWaited)

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// signalError says that a signal came while nothing was held yet.
+type signalError struct{ signal syscall.Signal }
+
+func (e *signalError) Error() string { return "interrupted: " + e.signal.String() }
+
+// An interrupt ends a context when a signal says that the process is to end. A second signal ends
+// the process as if nobody had listened.
+type interrupt struct {
+	signals chan os.Signal // capacity 1
+	done    chan struct{}  // closed by stop
+	ended   chan struct{}  // closed when nothing more is taken
+	taken   os.Signal      // set before
+	once    sync.Once
+}
+
+// cancelBySignal returns an interrupt that ends a context, until it is stopped.
+func cancelBySignal(cancel context.CancelCauseFunc) *interrupt {
+	i := &interrupt{
+		signals: make(chan os.Signal, 1), done: make(chan struct{}), ended: make(chan struct{}),
+	}
+	signal.Notify(i.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		defer close(i.ended)
+		select {
+		case s := <-i.signals:
+			i.taken = s
+			n, _ := s.(syscall.Signal)
+			cancel(&signalError{n})
+			signal.Stop(i.signals)
+		case <-i.done:
+		}
+	}()
+	return i
+}
+
+// stop lets signals do again what they do when nobody listens. It may be called more than once.
+func (i *interrupt) stop() {
+	i.once.Do(func() {
+		signal.Stop(i.signals)
+		close(i.done)
+	})
+	<-i.ended
+}
+
+// passOn stops, and gives a signal that came meanwhile to another listener, which listens already,
+// and from whose channel nobody has received yet. So a signal that came too late to end the waiting
+// ends what was waited for.
+func (i *interrupt) passOn(to chan<- os.Signal) {
+	i.stop()
+	late := i.taken
+	select {
+	case late = <-i.signals:
+	default:
+	}
+	if late == nil || len(to) > 0 { // it has it itself
+		return
+	}
+	select {
+	case to <- late:
+	default:
+	}
+}
+
+// interruptWaiting is cancelBySignal for what a command waits for before it runs another, to which
+// startFed passes the signal on.
+func (a *app) interruptWaiting(cancel context.CancelCauseFunc) (stop func()) {
+	a.waiting = cancelBySignal(cancel)
+	return a.waiting.stop
+}
