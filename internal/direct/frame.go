@@ -114,6 +114,7 @@ func (r *reader) next() coming {
 		n, err := r.c.Read(r.buf[r.w:])
 		r.w += n
 		switch {
+		case n > 0: // TLS may return an error besides, and will again
 		case errors.Is(err, errWouldWait):
 			return nothing
 		case err != nil:

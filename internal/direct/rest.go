@@ -89,9 +89,13 @@ func (r *Rest) endLocked() {
 	}
 }
 
+// Rests reports whether the stream rests. Until that ends, what is sent does not wait, and must not
+// be long.
+func (r *Rest) Rests() bool { return r != nil && r.socket.resting.Load() }
+
 // Later lets the sleeper be called to answer, soon. It reports false if the stream does not rest.
 func (r *Rest) Later() bool {
-	if r == nil || !r.socket.resting.Load() {
+	if !r.Rests() {
 		return false
 	}
 	r.poller.answers.add(r)
@@ -139,17 +143,14 @@ func (r *Rest) takeLocked() {
 	}
 }
 
-// wake ends a rest, if there is one, and lets the stream learn why.
-func (r *Rest) wake() {
-	go func() { // the caller may be the one that is called inline
-		r.mu.Lock()
-		was, s := r.asleep, r.sleeper
+// Wake ends a rest, if there is one. It is for a caller that sends what may have to wait for room.
+func (r *Rest) Wake() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asleep {
 		r.endLocked()
-		r.mu.Unlock()
-		if was {
-			s.Next(false)
-		}
-	}()
+		go r.sleeper.Next(false)
+	}
 }
 
 // close ends all rest, as the stream ends.

@@ -277,3 +277,73 @@ func TestSocketKeeps(t *testing.T) {
 		}
 	}
 }
+
+// lastOne is a connection on which a message came, and then a part of what is none. TLS says both
+// at once.
+type lastOne struct {
+	net.Conn
+	text []byte
+}
+
+func (c *lastOne) Read(p []byte) (int, error) {
+	n := copy(p, c.text)
+	c.text = c.text[n:]
+	return n, errWouldWait
+}
+
+// TestMessageBeforeNothing: a message that is read together with the news that more has to be
+// waited for is not left until more comes.
+func TestMessageBeforeNothing(t *testing.T) {
+	var frame bytes.Buffer
+	data, _ := bytesCodec{}.Marshal(new([]byte("first")))
+	if err := writeFrame(&frame, flagMessage, data); err != nil {
+		t.Fatal(err)
+	}
+	r := reader{c: &lastOne{text: frame.Bytes()}}
+	if got := r.next(); got != message {
+		t.Errorf("%d comes, want a message", got)
+	}
+	r.r = r.w
+	if got := r.next(); got != nothing {
+		t.Errorf("then %d comes, want nothing", got)
+	}
+}
+
+// parting is a connection that takes long to close.
+type parting struct {
+	net.Conn
+	closes, closed chan struct{}
+}
+
+func (c *parting) Close() error {
+	close(c.closes)
+	<-c.closed
+	return c.Conn.Close()
+}
+
+// cutter ends each connection of which a long message comes.
+type cutter struct{}
+
+func (cutter) Receive(_ string, _ int, end func()) (func(), error) {
+	end()
+	return func() {}, nil
+}
+
+// TestNoRestAtTheEnd: a stream whose connection is about to be closed does not rest any more: TLS
+// may wait for a client that reads nothing, and what answers for it in the place of all would, too.
+func TestNoRestAtTheEnd(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	c := &parting{Conn: far, closes: make(chan struct{}), closed: make(chan struct{})}
+	defer close(c.closed)
+	g := &serverStream{server: NewServer(Options{Requests: cutter{}}), c: c}
+	if _, err := g.hold(1); err != nil {
+		t.Fatal(err)
+	}
+	<-c.closes
+	g.rest.mu.Lock()
+	defer g.rest.mu.Unlock()
+	if !g.rest.closed {
+		t.Error("the stream may begin to rest")
+	}
+}

@@ -287,9 +287,7 @@ func (g *serverStream) silence() {
 	g.ending.Lock()
 	_ = g.c.SetReadDeadline(past) // wakes a goroutine that receives
 	g.ending.Unlock()
-	if g.rest.poller != nil {
-		g.rest.close()
-	}
+	g.rest.close()
 	g.receiving.Lock()
 	defer g.receiving.Unlock() // nobody receives now, or later: the context has ended
 }
@@ -307,7 +305,10 @@ func (g *serverStream) end(err error) {
 
 // hold says that there is to be memory for a message that comes.
 func (g *serverStream) hold(bytes int) (func(), error) {
-	return g.server.o.Requests.Receive(g.c.RemoteAddr().String(), bytes, func() { go g.c.Close() })
+	return g.server.o.Requests.Receive(g.c.RemoteAddr().String(), bytes, func() {
+		g.rest.close() // while TLS waits until it has said goodbye, an answer to a new key would, too
+		go g.c.Close() //nolint:errcheck // nothing more is said
+	})
 }
 
 // Context implements grpc.ServerStream. It ends when the connection has failed, or the handler has

@@ -88,16 +88,13 @@ func (s *Socket) Read(p []byte) (int, error) {
 // Write implements net.Conn.
 func (s *Socket) Write(p []byte) (int, error) {
 	s.mu.Lock()
-	switch {
-	case s.draining || s.resting.Load():
+	if s.draining || s.resting.Load() {
 		defer s.mu.Unlock()
 		return s.writeLocked(p)
-	case len(s.left) == 0:
-		s.mu.Unlock()
-		return s.Conn.Write(p)
 	}
+	err := s.drainLocked()
 	s.mu.Unlock()
-	if err := s.drain(); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	return s.Conn.Write(p)
@@ -136,8 +133,13 @@ func (s *Socket) drain() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
-		return nil // it comes before what is written now
+		return nil // what is kept is written, and comes before what is written from now on
 	}
+	return s.drainLocked()
+}
+
+// drainLocked is drain, by the one that does it. Meanwhile others may keep more.
+func (s *Socket) drainLocked() error {
 	s.draining = true
 	defer func() { s.draining = false }()
 	for len(s.left) > 0 {
@@ -163,7 +165,7 @@ func (s *Socket) Close() error {
 // Closed tells a stream that rests that its connection was closed by other means than Close.
 func (s *Socket) Closed() {
 	if r := s.rest.Load(); r != nil {
-		r.wake()
+		go r.Wake() // the caller may be the one that is called inline
 	}
 }
 
