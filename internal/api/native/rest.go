@@ -3,6 +3,8 @@ package native
 import (
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/direct"
 )
@@ -98,15 +100,40 @@ func (t *stream) Answer(inline bool) {
 		return
 	}
 	defer t.sending.Unlock()
-	if err := t.sayInline(); err != nil {
-		t.through(err)
-	} else if t.rest.Full() {
+	if !t.rest.Full() {
+		if err := t.sayInline(); err != nil {
+			t.through(err)
+		}
+	}
+	if t.rest.Full() {
 		notify(t.wake)
 	}
 }
 
 func (t *stream) sayInline() (err error) {
 	defer t.o.Panics.End("stream", &err)
-	_, err = t.sayNow() // the goroutine of the stream finds out whether that has ended
+	_, err = t.sayNow(true) // the goroutine of the stream finds out whether that has ended
 	return err
+}
+
+// shortly bounds the bytes, about, of answers for which a stream goes on resting. For more there
+// may be no room at once.
+const shortly = 16 << 10
+
+// short reports whether the answers of requests are so short.
+func short(done []*request) bool {
+	const each = 24 // bytes of the outcome of a renewal
+	size := 0
+	for _, q := range done {
+		switch {
+		case q == nil:
+		case q.err != nil:
+			size += len(q.err.Error()) + fixedSize
+		case q.response != nil:
+			size += proto.Size(q.response)
+		case q.renewals != nil:
+			size += each * len(q.renewals.asks.IDs)
+		}
+	}
+	return size < shortly
 }

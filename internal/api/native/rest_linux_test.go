@@ -18,6 +18,17 @@ import (
 	"leasehold.dev/lease"
 )
 
+// tight is a listener whose connections have little room for what is written.
+type tight struct{ net.Listener }
+
+func (l tight) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		err = c.(*net.TCPConn).SetWriteBuffer(1 << 14)
+	}
+	return c, err
+}
+
 // overTCP opens a stream without HTTP/2 over a connection that has a socket.
 func overTCP(t *testing.T, n Node, user string) (pb.StreamService_OpenClient, *direct.Rest) {
 	t.Helper()
@@ -39,7 +50,7 @@ func overTCP(t *testing.T, n Node, user string) (pb.StreamService_OpenClient, *d
 	}
 	mux := listen.NewMux(listen.MuxOptions{Direct: true})
 	ended := make(chan error, 2)
-	go func() { ended <- mux.Serve(l, nil) }()
+	go func() { ended <- mux.Serve(tight{l}, nil) }()
 	go func() { ended <- server.Serve(mux.Direct()) }()
 	t.Cleanup(func() {
 		server.Stop()
@@ -50,6 +61,9 @@ func overTCP(t *testing.T, n Node, user string) (pb.StreamService_OpenClient, *d
 	})
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.(*net.TCPConn).SetReadBuffer(1 << 14); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(as(t.Context(), user))
@@ -139,5 +153,57 @@ func TestRenewalsAtRest(t *testing.T) {
 	n.mustDo(t, "root", &fsm.UserDelete{Name: "owner"})
 	if m, err := s.Recv(); err == nil {
 		t.Errorf("a caller that is no more is told %v", m)
+	}
+}
+
+// Goal: long answers come whole though the stream rests by then: there is no room for them at once,
+// and neither are they kept, nor does the server wait where it answers for all streams. Method:
+// renewals of many leases, whose outcomes come when the stream rests, and a client that reads
+// nothing before it was tried to tell them.
+func TestLongAnswersAtRest(t *testing.T) {
+	n := newNode()
+	n.held[1] = []func(lease.TTL){}
+	s, rest := overTCP(t, openNode{n}, "owner")
+	const renewals = 8
+	r := &pb.RenewRequest{Leases: make([]*pb.LeaseRef, maxBatch)}
+	for i := range r.Leases {
+		r.Leases[i] = &pb.LeaseRef{Id: 1}
+	}
+	for id := range renewals {
+		if err := s.Send(&pb.ClientMessage{Requests: []*pb.Request{
+			{Id: uint64(id + 1), Body: &pb.Request_Renew{Renew: r}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var held []func(lease.TTL)
+	for len(held) < renewals*maxBatch {
+		runtime.Gosched() // the test ends if they never come
+		n.mu.Lock()
+		held = n.held[1]
+		n.mu.Unlock()
+	}
+	for !rest.Later() {
+		runtime.Gosched()
+	}
+	for _, f := range held {
+		f(5000)
+	}
+	got := make(map[uint64]int)
+	for open := renewals; open > 0; {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range m.Responses {
+			if got[r.Id] += len(r.GetRenew().GetResults()); !r.More {
+				open--
+			}
+		}
+	}
+	for id, results := range got {
+		if results != maxBatch {
+			t.Errorf("renewal %d: %d results", id, results)
+		}
 	}
 }

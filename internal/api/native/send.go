@@ -69,18 +69,29 @@ func (t *stream) send() error {
 func (t *stream) say() (over bool, err error) {
 	t.sending.Lock()
 	defer t.sending.Unlock()
-	if over, err = t.sayNow(); over || err != nil {
+	if over, err = t.sayNow(false); over || err != nil {
 		return over, err
 	}
 	return false, t.rest.Drain()
 }
 
-func (t *stream) sayNow() (over bool, err error) {
+// sayNow is say that does not wait as long as the stream rests. That ends for what is long. Inline
+// it must not, so that is left to the goroutine of the stream.
+func (t *stream) sayNow(inline bool) (over bool, err error) {
 	t.mu.Lock()
+	long := t.rest.Rests() && !short(t.done)
+	if long && inline {
+		t.mu.Unlock()
+		notify(t.wake)
+		return false, nil
+	}
 	t.batch, t.done = t.done, t.batch[:0]
 	end, isDue := t.end, t.look.isDue
 	t.look.isDue = false
 	t.mu.Unlock()
+	if long {
+		t.rest.Wake()
+	}
 	more, err := t.sendAll(t.batch)
 	if err != nil {
 		return false, err
