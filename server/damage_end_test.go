@@ -1,0 +1,37 @@
+package server
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/shell"
+	"leasehold.dev/internal/storage"
+)
+
+// Goal: only what a message says of this member's own disk keeps it from starting again. An entry
+// that cannot be applied stops all members that have it: their data are as they were, for a release
+// that can. Method: the end of a core that has got one or the other.
+func TestNoteOfEnd(t *testing.T) {
+	t.Parallel()
+	for name, failed := range map[string]bool{"a message": false, "an entry": true} {
+		dir := t.TempDir()
+		c := &core{
+			shell: &shell.Shell{Err: replica.ErrImpossible},
+			peers: &peers{acquaintance: &acquaintance{dir: dir}},
+		}
+		if failed {
+			c.shell.Out.Failed = c.shell.Err
+		}
+		err := c.end()
+		var damaged damagedError
+		if !errors.Is(err, replica.ErrImpossible) || errors.As(err, &damaged) == failed {
+			t.Errorf("%s: it ends with %v", name, err)
+		}
+		if err := storage.Unusable(dir); errors.Is(err, storage.ErrRolledBack) == failed {
+			names, _ := os.ReadDir(dir)
+			t.Errorf("%s: it leaves %v, which means %v", name, names, err)
+		}
+	}
+}
