@@ -49,8 +49,8 @@ right; 1 the look or the repair failed.`,
 	fs := cmd.Flags()
 	fs.BoolVar(&r.yes, "yes", false, "do what can be done from here")
 	fs.StringVar(&r.dataDir, "data-dir", "", "the data directory of the member of this host")
-	fs.StringVar(&r.member, "member", "", "name or ID of the member of this host, if its data "+
-		"do not say it, and several members do not answer")
+	fs.StringVar(&r.member, "member", "", "name or ID of the member of this host, if its "+
+		"data do not say it")
 	fs.StringSliceVar(&r.lost, "lost", nil, "names or IDs of the members whose data are lost for good")
 	return cmd
 }

@@ -2,12 +2,9 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"path/filepath"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +24,11 @@ func (r *recovery) lookAtDirectory() (err error) {
 	}
 	if r.dir, err = rewind.Examine(r.dataDir); err != nil {
 		return err
+	}
+	id := fmt.Sprintf("%x", r.dir.Member)
+	if r.dir.Member != 0 && r.member != "" && r.member != r.dir.Name && r.member != id {
+		return badArgs("%s is the data directory of %s (member %s), and not of %s: leave --member out",
+			r.dir.Path, r.dir.Name, id, r.member)
 	}
 	var known []string
 	for _, m := range r.dir.Members {
@@ -57,6 +59,11 @@ func (r *recovery) ofDirectory() (told bool, err error) {
 	case rewind.HalfRestored:
 		r.found = append(r.found, r.halfRestored())
 		return !serves, nil
+	}
+	if serves && r.ofAnother() {
+		return false, nil
+	}
+	switch d.Condition {
 	case rewind.Sound:
 		if !serves {
 			x, err := r.survivor()
@@ -78,31 +85,47 @@ func (r *recovery) halfRestored() *disaster {
 	path := shellWord(r.dir.Path)
 	x := newDisaster("a restore into the data directory was cut off", r.dir.Path)
 	x.on("here", "mv %s %s.cut-off", path, path)
-	kept, _ := filepath.Glob(r.dir.Path + ".before-recovery-*") // the pattern is good
-	if len(kept) > 0 {
-		x.on("here", "mv %s %s, and call recover again", shellWord(slices.Max(kept)), path)
+	if kept := r.dir.Kept(); kept != "" {
+		x.on("here", "mv %s %s  # and call recover again", shellWord(kept), path)
 	} else {
 		x.on("here", "restore the backup again")
 	}
 	return x
 }
 
+// ofAnother reports whether the directory says that it is of another cluster than the one that
+// serves: nothing is then done to either.
+func (r *recovery) ofAnother() bool {
+	own := fmt.Sprintf("%x", r.dir.Cluster)
+	if r.dir.Cluster == 0 || own == r.cluster.Cluster {
+		return false
+	}
+	d := newDisaster("the data are of another cluster", fmt.Sprintf("%s is of cluster %s, and "+
+		"cluster %s answers", r.dir.Path, own, r.cluster.Cluster))
+	d.first("whether these are the right --endpoints, and the right --data-dir")
+	r.found = append(r.found, d)
+	return true
+}
+
 // memberOf returns the member that the directory belongs to, as the cluster knows it; nil if it
-// knows none. Data that do not say it are of the only member that does not answer.
+// knows none. Data that do not say it may be of the only member that does not answer.
 func (r *recovery) memberOf() (*memberState, error) {
 	var silent []*memberState
 	for _, x := range r.cluster.Members {
 		switch {
-		case r.dir.Member != 0 && x.id == r.dir.Member, r.member != "" && x.is(r.member):
+		case r.dir.Member != 0 && x.id == r.dir.Member,
+			r.dir.Member == 0 && r.member != "" && x.is(r.member):
 			return x, nil
 		case x.Error != "":
 			silent = append(silent, x)
 		}
 	}
 	switch {
+	case r.dir.Member != 0:
+		return nil, nil
 	case r.member != "":
 		return nil, badArgs("the cluster has no member %q", r.member)
-	case r.dir.Member != 0 || len(silent) == 0:
+	case len(silent) == 0:
 		return nil, nil
 	case len(silent) > 1:
 		return nil, badArgs("several members do not answer, and %s does not say which one it "+
@@ -117,14 +140,8 @@ func (x *memberState) is(name string) bool { return x.Name == name || x.ID == na
 // sound says what to do with sound data while the cluster serves.
 func (r *recovery) sound() {
 	x, _ := r.memberOf() // the data say whose they are
-	cluster := fmt.Sprintf("%x", r.dir.Cluster)
 	r.own = x
 	switch {
-	case cluster != r.cluster.Cluster:
-		d := newDisaster("the data are of another cluster", fmt.Sprintf("%s is of cluster %s, and "+
-			"cluster %s answers", r.dir.Path, cluster, r.cluster.Cluster))
-		d.first("whether these are the right --endpoints, and the right --data-dir")
-		r.found = append(r.found, d)
 	case x == nil:
 		d := newDisaster("the member was removed", fmt.Sprintf("%s is of member %x (%s), which the "+
 			"cluster has removed: its data are of no more use", r.dir.Path, r.dir.Member, r.dir.Name))
@@ -177,87 +194,6 @@ func (r *recovery) lostData() error {
 	return nil
 }
 
-// toReplaceHere says how the member of this host gets its data from the others; x is nil if the
-// cluster does not have it any more.
-func (r *recovery) toReplaceHere(x *memberState, what string, facts ...string) {
-	d := newDisaster(what, append(facts, "the cluster serves without it, and has all its data")...)
-	if r.dir.Condition == rewind.Empty {
-		d.first("whether %s is the right directory, and its disk is mounted", r.dir.Path)
-	}
-	if x != nil {
-		d.own("leasehold member remove %s  # a member that has lost its data needs a new ID", x.ID)
-	} else {
-		x = &memberState{Name: r.dir.Name}
-	}
-	if r.dir.Condition != rewind.Empty {
-		r.moveAway(d)
-	}
-	d.on("here, then", "%s --join %s  # with its other flags of before, but not --initial-cluster",
-		r.serve(x, r.dir.Path), r.endpointsOf())
-	d.act = r.replace
-	r.found = append(r.found, d)
-}
-
-func (r *recovery) moveAway(d *disaster) {
-	path := shellWord(r.dir.Path)
-	d.own("mv %s %s.before-recovery-TIME", path, path)
-}
-
-// replace removes the member of this host from the cluster, and moves its data away.
-func (r *recovery) replace(d *disaster) error {
-	if x := r.own; x != nil {
-		if at := r.answers(x.urls()); at != "" {
-			return fmt.Errorf("a process answers at %s, where %s should not run: stop it first", at,
-				nameOf(x))
-		}
-		c, err := r.dial(r.spec)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		ctx, cancel := r.patientContext()
-		defer cancel()
-		if _, err := c.MemberRemove(ctx, x.id); err != nil {
-			return fmt.Errorf("remove %s from the cluster: %w", nameOf(x), err)
-		}
-		d.did("removed member %s from the cluster", x.ID)
-	}
-	if r.dir.Condition == rewind.Empty {
-		return nil
-	}
-	kept, err := r.dir.MoveAway(time.Now())
-	if err == nil {
-		d.did("moved %s to %s", r.dir.Path, kept)
-	}
-	return err
-}
-
-// urls are all addresses of a member.
-func (x *memberState) urls() []string {
-	if x.url == "" {
-		return x.peers
-	}
-	return append(slices.Clone(x.peers), x.url)
-}
-
-// answers returns one of the addresses at which a process accepts a connection; empty if there is
-// none.
-func (r *recovery) answers(urls []string) (at string) {
-	ctx, cancel := context.WithTimeout(context.Background(), r.flags.dialTimeout)
-	defer cancel()
-	for _, text := range urls {
-		u, err := url.Parse(text)
-		if err != nil || u.Host == "" {
-			continue
-		}
-		if c, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host); err == nil {
-			_ = c.Close() // nothing was said
-			return u.Host
-		}
-	}
-	return ""
-}
-
 // allLost is what to say if the data of this host are of no use, and no others serve.
 func (r *recovery) allLost() *disaster {
 	why := r.dir.Path + " has no data"
@@ -266,6 +202,15 @@ func (r *recovery) allLost() *disaster {
 	}
 	d := newDisaster("no data are left here, and no majority answers", why,
 		readable(r.cluster.failure.Error()))
+	if kept := r.dir.Kept(); kept != "" && r.dir.Condition == rewind.Empty {
+		path, room := shellWord(r.dir.Path), ""
+		if _, err := os.Stat(r.dir.Path); err == nil {
+			room = "rmdir " + path + " && "
+		}
+		d.Facts = append(d.Facts, kept+" was moved away from there")
+		d.on("here", "%smv %s %s  # and call recover again", room, shellWord(kept), path)
+		return d
+	}
 	d.first("the other members (--endpoints): with a majority of them nothing is lost, and recover, " +
 		"called again, replaces this one")
 	d.on("each host with sound data", "leasehold recover --data-dir DIR  # says what can be done")
@@ -275,20 +220,26 @@ func (r *recovery) allLost() *disaster {
 	return d
 }
 
+// stateOf is what a data directory knows of a member.
+func stateOf(m rewind.Member) *memberState {
+	x := &memberState{
+		Name: m.Name, ID: fmt.Sprintf("%x", m.ID), id: m.ID, Role: "voter", peers: m.PeerURLs,
+	}
+	if m.Learner {
+		x.Role = "learner"
+	}
+	if len(m.ClientURLs) > 0 {
+		x.url = m.ClientURLs[0]
+	}
+	_, x.Endpoint, _ = strings.Cut(x.url, "://")
+	return x
+}
+
 // peersOf are the other members that the directory knows, and which of them answer.
 func (r *recovery) peersOf() (self *memberState, others []*memberState) {
 	var wg sync.WaitGroup
 	for _, m := range r.dir.Members {
-		x := &memberState{
-			Name: m.Name, ID: fmt.Sprintf("%x", m.ID), id: m.ID, Role: "voter", peers: m.PeerURLs,
-		}
-		if m.Learner {
-			x.Role = "learner"
-		}
-		if len(m.ClientURLs) > 0 {
-			x.url = m.ClientURLs[0]
-		}
-		_, x.Endpoint, _ = strings.Cut(x.url, "://")
+		x := stateOf(m)
 		if m.ID == r.dir.Member {
 			self = x
 			continue

@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +46,12 @@ func TestOfDirectory(t *testing.T) {
 			r.cluster.Members[0].Error = "refused"
 		}
 	}
+	cutOff := filepath.Join(t.TempDir(), "[d")
+	for _, behind := range []string{"", ".before-recovery-1", ".before-recovery-2"} {
+		if err := os.Mkdir(cutOff+behind, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, x := range map[string]struct {
 		change func(*recovery)
 		want   []string
@@ -57,6 +65,27 @@ func TestOfDirectory(t *testing.T) {
 		"another cluster": {func(r *recovery) { r.dir.Cluster = 0xd }, []string{
 			"the data are of another cluster", "cluster d, and cluster c answers",
 		}, false, ""},
+		"rolled back, of another cluster": {func(r *recovery) {
+			r.dir.Cluster = 0xd
+			silent(rewind.RolledBack)(r)
+		}, []string{"the data are of another cluster", "cluster d, and cluster c answers"}, false, ""},
+		"damaged, of nobody knows whom": {func(r *recovery) {
+			silent(rewind.Damaged)(r)
+			r.dir.Cluster, r.dir.Member, r.dir.Members = 0, 0, nil
+		}, []string{
+			"the data of the member are damaged", "which member's", "--member m1 --yes",
+		}, false, ""},
+		"damaged, of nobody that is missing": {func(r *recovery) {
+			silent(rewind.Damaged)(r)
+			r.dir.Cluster, r.dir.Member, r.cluster.Members[0].Error = 0, 0, ""
+		}, []string{"the data of the member are damaged", "which member's"}, false, ""},
+		"damaged, and removed before": {func(r *recovery) {
+			silent(rewind.Damaged)(r)
+			r.cluster.Members = r.cluster.Members[1:]
+		}, []string{
+			"the data of the member are damaged", "mv /d", "--name m1",
+			"--listen-client-urls http://127.0.0.1:1 ",
+		}, true, ""},
 		"removed": {func(r *recovery) { r.dir.Member = 7 }, []string{
 			"the member was removed", "mv /d /d.before-recovery-TIME",
 		}, true, ""},
@@ -78,8 +107,10 @@ func TestOfDirectory(t *testing.T) {
 			r.dir = &rewind.Directory{Path: "/d"}
 			r.cluster.Members[2].Error = "refused"
 		}, []string{
-			"the disk of the member is lost", "its disk is mounted", "member remove 3", "--name m3",
-		}, true, ""},
+			"the disk of the member is lost", "its disk is mounted", "which member's directory /d is",
+			"only if it is that of m3 (m3:2379): leasehold recover " +
+				"--endpoints http://m1:2379,http://m2:2379 --data-dir /d --member m3 --yes",
+		}, false, ""},
 		"lost disk of one of two": {func(r *recovery) {
 			r.dir = &rewind.Directory{Path: "/d"}
 			r.cluster.Members[1].Error, r.cluster.Members[2].Error = "refused", "refused"
@@ -93,6 +124,13 @@ func TestOfDirectory(t *testing.T) {
 			down(r)
 			r.dir = &rewind.Directory{Path: "/d"}
 		}, []string{"no data are left here", "/d has no data", "backup restore --from"}, false, ""},
+		"a recovery was cut off": {func(r *recovery) {
+			down(r)
+			r.dir = &rewind.Directory{Path: cutOff}
+		}, []string{
+			"no data are left here", "moved away from there",
+			": rmdir '" + cutOff + "' && mv '" + cutOff + ".before-recovery-2' '" + cutOff + "'  # and",
+		}, false, ""},
 		"alone": {func(r *recovery) {
 			down(r)
 			r.dir.Members = r.dir.Members[:1]

@@ -172,7 +172,7 @@ func (d *Directory) unusable() {
 
 // judge decides on the condition of a directory with a database.
 func (d *Directory) judge(wrong error) {
-	kept, _ := filepath.Glob(filepath.Join(d.Path, "damaged-*.backup"))
+	evidence := newest(d.Path, "damaged-", ".backup")
 	switch {
 	case errors.Is(wrong, storage.ErrVersion), errors.Is(wrong, encoding.ErrNewer):
 		d.Condition, d.Why = Newer, wrong
@@ -182,9 +182,9 @@ func (d *Directory) judge(wrong error) {
 		d.Condition = Empty
 	case d.machine == nil:
 		d.Condition, d.Why = Stateless, errors.New("the member has joined and received no state yet")
-	case len(kept) > 0:
+	case evidence != "":
 		d.Condition, d.Why = Damaged, fmt.Errorf("its state has differed from that of the majority: "+
-			"what it had then is in %s", kept[0])
+			"what it had then is in %s", evidence)
 	case d.commit > d.Index:
 		d.Condition, d.Why = Damaged, fmt.Errorf("entry %d was committed, but the log ends at %d",
 			d.commit, d.Index)

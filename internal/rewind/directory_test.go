@@ -26,6 +26,10 @@ func dataDir(t *testing.T) string {
 			ClientURLs: []string{"http://" + name + ":2379"},
 		})
 	}
+	a.machine.AddMember(fsm.Member{ID: 9, Name: "old"})
+	if r := a.machine.Apply(&fsm.RemoveMember{ID: 9}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
 	a.write(3)
 	dir := filepath.Join(t.TempDir(), "data")
 	disk, err := storage.Open(storage.Config{Dir: dir})
@@ -222,6 +226,19 @@ func TestRefound(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
+	if os.Geteuid() == 0 { // the member does not run as root, who repairs its data
+		if err := os.Chown(dir, 4321, 1234); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner := func(name string) any {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ownerOf(info)
+	}
+	whose := owner(dir)
 	before := files(t, dir)
 	d := examine(t, link)
 	names := func(d *Directory) (out []string) {
@@ -242,6 +259,11 @@ func TestRefound(t *testing.T) {
 	if want := d.Path + ".before-recovery-20260131T120000Z"; kept != want {
 		t.Errorf("it was kept as %s, want %s", kept, want)
 	}
+	for _, name := range []string{"", "ledger", "db", "db/LOCK"} {
+		if now := owner(filepath.Join(dir, name)); now != whose {
+			t.Errorf("%q is of %v, and the directory was of %v", name, now, whose)
+		}
+	}
 	after := files(t, kept)
 	if len(after) != len(before) || after["ledger"] != before["ledger"] {
 		t.Errorf("kept are %d files of %d", len(after), len(before))
@@ -255,7 +277,7 @@ func TestRefound(t *testing.T) {
 	if kv := v.KV.Get("k"); kv == nil || string(kv.Value) != "6+" {
 		t.Errorf("the key has %+v", kv)
 	}
-	if !slices.Equal(v.Removed, []uint64{2, 3}) || v.Members[0].PeerURLs[0] != "http://a:2380" {
+	if !slices.Equal(v.Removed, []uint64{2, 3, 9}) || v.Members[0].PeerURLs[0] != "http://a:2380" {
 		t.Errorf("removed are %v of %+v", v.Removed, v.Members)
 	}
 	disk, err := storage.Open(storage.Config{Dir: dir})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,10 +16,31 @@ import (
 	"leasehold.dev/server"
 )
 
+// before is what stands between the name of a directory that was moved away, and the time.
+const before = ".before-recovery-"
+
+// Kept returns the directory that was moved away last from the place of this one; empty if there
+// is none.
+func (d *Directory) Kept() string {
+	return newest(filepath.Dir(d.Path), filepath.Base(d.Path)+before, "")
+}
+
+// newest returns the last of the files in a directory whose names begin and end so; empty if there
+// is none.
+func newest(dir, begin, end string) (path string) {
+	names, _ := os.ReadDir(dir) // in the order of names; without one there is none
+	for _, n := range names {
+		if strings.HasPrefix(n.Name(), begin) && strings.HasSuffix(n.Name(), end) {
+			path = filepath.Join(dir, n.Name())
+		}
+	}
+	return path
+}
+
 // MoveAway renames the directory, so that nothing of it is lost, and returns its new name, which
 // says when that was.
 func (d *Directory) MoveAway(now time.Time) (string, error) {
-	name := d.Path + ".before-recovery-" + now.UTC().Format("20060102T150405Z")
+	name := d.Path + before + now.UTC().Format("20060102T150405Z")
 	if _, err := os.Lstat(name); err == nil {
 		return "", fmt.Errorf("%s is there already", name)
 	}
@@ -46,6 +68,8 @@ func (d *Directory) Refound(now time.Time) (kept string, err error) {
 	}
 	c, o := server.DefaultConfig(), server.RestoreOptions{Member: d.Member}
 	c.DataDir, c.Name = d.Path, d.Name
+	o.Removed = slices.Clone(d.machine.View().Removed) // they may come back, too
+	gone := len(o.Removed)
 	for _, m := range d.Members {
 		if m.ID != d.Member {
 			o.Removed = append(o.Removed, m.ID)
@@ -56,7 +80,7 @@ func (d *Directory) Refound(now time.Time) (kept string, err error) {
 			return "", fmt.Errorf("its peer URLs: %w", err)
 		}
 	}
-	if len(o.Removed) == len(d.Members) {
+	if len(o.Removed)-gone == len(d.Members) {
 		return "", fmt.Errorf("%s: its state does not name member %x: it was removed", d.Path, d.Member)
 	}
 	if kept, err = d.MoveAway(now); err != nil {
@@ -69,6 +93,10 @@ func (d *Directory) Refound(now time.Time) (kept string, err error) {
 	}, func() {})
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("make the new directory: %w", err), os.Rename(kept, d.Path))
+	}
+	if err := giveTo(d.Path, kept); err != nil {
+		return kept, fmt.Errorf("the new directory is made, and what was there is in %s; but give the "+
+			"new one to the owner of that yourself: %w", kept, err)
 	}
 	return kept, nil
 }

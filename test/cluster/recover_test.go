@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,6 +168,15 @@ func TestRecoverMember(t *testing.T) {
 		if name != "" {
 			before, _ = os.ReadFile(filepath.Join(bad.data, name))
 		}
+		other := append(slices.Clone(flags), "--member", first.name, "--yes")
+		if name == "ledger" {
+			recovers(t, 128, other, "is the data directory of "+bad.name)
+		} else { // what cannot be read does not say whose it is
+			recovers(t, 1, other, "a process answers at")
+			recovers(t, 9, append(slices.Clone(flags), "--yes"), x.want,
+				"only if it is that of "+bad.name)
+		}
+		flags := append(slices.Clone(flags), "--member", bad.name)
 		recovers(t, 9, flags, x.want, "(--yes does it): leasehold member remove", "--join")
 		recovers(t, 0, append(flags, "--yes"), "done: removed member")
 		if name != "" {

@@ -1,0 +1,29 @@
+//go:build unix
+
+package rewind
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// giveTo gives all of a directory to the owner of another: the member seldom runs as root, who
+// repairs its data.
+func giveTo(dir, like string) error {
+	info, err := os.Stat(like)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(owner.Uid) == os.Geteuid() {
+		return nil
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, int(owner.Uid), int(owner.Gid))
+	})
+}
