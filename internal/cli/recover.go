@@ -228,7 +228,11 @@ func showRecovery(verdict string, found []*disaster) answer {
 			out = append(out, [2]string{"check first", c})
 		}
 		for _, s := range d.Steps {
-			where := "to do " + s.Where
+			where := "to do "
+			if !strings.HasPrefix(s.Where, "here") {
+				where += "on "
+			}
+			where += s.Where
 			if s.Own {
 				where += " (--yes does it)"
 			}

@@ -78,7 +78,8 @@ func TestDiagnose(t *testing.T) {
 			}
 		}, []string{
 			"certificates have expired", "the clock of this machine", "put its certificate into each",
-			"the host of m2:2379: replace the files of --cert-file", "here: replace f,", "once more",
+			"to do on the host of m2:2379: replace the files of --cert-file", "to do here: replace f,",
+			"once more",
 		}},
 	} {
 		r := &recovery{app: new(app), cluster: threeMembers()}
