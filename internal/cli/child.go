@@ -77,7 +77,7 @@ func (a *app) startFed(stdin io.Reader, command, env []string) (*child, error) {
 // run starts the command and waits for its end.
 func (c *child) run(started chan<- error) {
 	defer stayOnThread()()
-	signal.Notify(c.signals, passedOn...)
+	signal.Notify(c.signals, heeded(passedOn...)...)
 	defer signal.Stop(c.signals)
 	if c.waiting != nil {
 		c.waiting.passOn(c.signals)

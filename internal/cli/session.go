@@ -4,21 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/signal"
-	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
-
-// untilSignal returns a context that ends when the user interrupts. A second time ends the process
-// as if nobody had listened.
-func untilSignal() (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
-}
 
 // newSession makes a session of a lease that it grants, and gives up when the context ends, as
 // the library's own grant does not, or when the cluster does not answer for as long as a command

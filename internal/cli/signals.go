@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -28,7 +29,7 @@ func cancelBySignal(cancel context.CancelCauseFunc) *interrupt {
 	i := &interrupt{
 		signals: make(chan os.Signal, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
-	signal.Notify(i.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(i.signals, heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)...)
 	go func() {
 		defer close(i.ended)
 		select {
@@ -41,6 +42,24 @@ func cancelBySignal(cancel context.CancelCauseFunc) *interrupt {
 		}
 	}()
 	return i
+}
+
+// heeded leaves out the end of the terminal if it is ignored, as under nohup: to listen to it would
+// end that, here and in the commands that are run.
+func heeded(signals ...os.Signal) []os.Signal {
+	return slices.DeleteFunc(slices.Clone(signals), func(s os.Signal) bool {
+		return s == syscall.SIGHUP && signal.Ignored(s)
+	})
+}
+
+// untilSignal returns a context that ends when the user interrupts.
+func untilSignal() (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	i := cancelBySignal(cancel)
+	return ctx, func() {
+		i.stop()
+		cancel(nil)
+	}
 }
 
 // stop lets signals do again what they do when nobody listens. It may be called more than once.

@@ -1,10 +1,11 @@
-//go:build linux || darwin
+//go:build linux
 
 package cli
 
 import (
 	"context"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,5 +52,20 @@ func TestSignalPassedOnOnce(t *testing.T) {
 	to <- syscall.SIGINT
 	if i.passOn(to); len(to) != 1 {
 		t.Errorf("%d signals", len(to))
+	}
+}
+
+// Goal: under nohup neither a command that waits nor one that is run is ended by the end of its
+// terminal. Method: to listen to a signal ends that it is ignored.
+func TestHangUpIgnored(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	_, end := untilSignal()
+	defer end()
+	c, _ := run(t, "echo ready; sleep 60")
+	c.kill()
+	<-c.done
+	if !signal.Ignored(syscall.SIGHUP) {
+		t.Error("SIGHUP is not ignored any more")
 	}
 }
