@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/figures"
 	"leasehold.dev/internal/load"
+	"leasehold.dev/internal/reports"
 )
 
 // benchFormats are the outputs of the command bench.
@@ -167,14 +168,13 @@ func (a *app) runBench(s *reportFlags, r *load.Remote, conns int) error {
 }
 
 func benchReport(rep load.Report) report {
-	sh := report{
-		figures: [][2]string{
+	sh := report{wire: rep, Report: reports.Report{
+		Figures: [][2]string{
 			{"endpoints", strings.Join(rep.Endpoints, ", ")},
 			{"callers", fmt.Sprint(rep.Callers)},
 		},
-		head: []string{"operation", "count", "rate/s", "p50 ms", "p99 ms", "max ms", "cpu us", "bytes"},
-		wire: rep,
-	}
+		Head: []string{"operation", "count", "rate/s", "p50 ms", "p99 ms", "max ms", "cpu us", "bytes"},
+	}}
 	costs := false
 	optional := func(v float64) string {
 		if v == 0 {
@@ -188,23 +188,23 @@ func benchReport(rep load.Report) report {
 		if o.Name == "expire" { // most of its time is waiting
 			rate, cpu, bytes = "-", "-", "-"
 		}
-		sh.rows = append(sh.rows, []string{
+		sh.Rows = append(sh.Rows, []string{
 			o.Name, fmt.Sprint(o.Count), rate, fmt.Sprintf("%.2f", o.P50),
 			fmt.Sprintf("%.2f", o.P99), fmt.Sprintf("%.2f", o.Max), cpu, bytes,
 		})
 	}
-	sh.sentences = append(sh.sentences,
+	sh.Sentences = append(sh.Sentences,
 		"Of expire the milliseconds are how late the end of a lease of 2 s was seen.")
 	if !costs {
-		sh.sentences = append(sh.sentences, "The servers' /metrics could not be read, so there is no "+
+		sh.Sentences = append(sh.Sentences, "The servers' /metrics could not be read, so there is no "+
 			"CPU time.")
 	}
 	if rep.LeaseBytes > 0 {
-		sh.sentences = append(sh.sentences, fmt.Sprintf("A lease took %.0f bytes of resident memory.",
+		sh.Sentences = append(sh.Sentences, fmt.Sprintf("A lease took %.0f bytes of resident memory.",
 			rep.LeaseBytes))
 	}
 	if rep.Left > 0 {
-		sh.sentences = append(sh.sentences, fmt.Sprintf("%d leases could not be revoked; they and "+
+		sh.Sentences = append(sh.Sentences, fmt.Sprintf("%d leases could not be revoked; they and "+
 			"their keys "+
 			"end by themselves within ten minutes.", rep.Left))
 	}

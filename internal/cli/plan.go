@@ -66,7 +66,7 @@ equations, and says whether any went beyond them.`,
 				if err != nil {
 					return report{}, err
 				}
-				sh, o := reportOf(r), r.Data.(plan.Outage)
+				sh, o := report{Report: r}, r.Data.(plan.Outage)
 				sh.picture = func(w io.Writer, s draw.Style) error { return draw.Text(w, q.Story(o), s) }
 				return sh, a.checkOutage(&sh, o, check)
 			})
@@ -77,11 +77,4 @@ equations, and says whether any went beyond them.`,
 	completeFlag(cmd, "issuer", reports.Issuers...)
 	fs.IntVar(&check, "check", 0, "play so many random timelines against the bounds")
 	return cmd
-}
-
-// reportOf makes a report of what the answer to a question tells.
-func reportOf(r reports.Report) report {
-	return report{
-		figures: r.Figures, head: r.Head, rows: r.Rows, sentences: r.Sentences, svg: r.SVG, data: r.Data,
-	}
 }

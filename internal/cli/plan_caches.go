@@ -32,7 +32,7 @@ servers bound the term: see --longest-wait.`,
 					return report{}, err
 				}
 				r, err := q.Answer()
-				return reportOf(r), err
+				return report{Report: r}, err
 			})
 		},
 	}

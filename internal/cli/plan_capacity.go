@@ -35,7 +35,7 @@ wrote on the machine in question.`,
 					return report{}, err
 				}
 				r, err := q.Answer()
-				return reportOf(r), err
+				return report{Report: r}, err
 			})
 		},
 	}

@@ -33,8 +33,8 @@ func (a *app) checkOutage(sh *report, o plan.Outage, n int) error {
 	if err != nil {
 		return err
 	}
-	sh.data = checkedOutage{o, seed, t}
-	sh.sentences = append(sh.sentences, fmt.Sprintf("CHECKED with %d random timelines (seed %d): the "+
+	sh.Data = checkedOutage{o, seed, t}
+	sh.Sentences = append(sh.Sentences, fmt.Sprintf("CHECKED with %d random timelines (seed %d): the "+
 		"longest time without a holder was %s, %.1f %% of the bound; %d of %d healthy holders "+
 		"stopped, %d "+
 		"lost their lease to another; %d times two held at once.", n, seed, figures.Short(t.Longest),

@@ -198,20 +198,20 @@ func fromLoad(h *load.Histogram) (length.Histogram, error) {
 }
 
 func lengthReport(c length.Choice, notes []string) report {
-	sh := report{
-		head: []string{
+	sh := report{Report: reports.Report{
+		Head: []string{
 			"lease", "renewed", "attempts", "losses/year", "chance/year", "dead one noticed",
 			"renewals/s",
 		},
-		sentences: append(c.Explain(), notes...),
-		svg:       func(w io.Writer) error { return lengthChart(c).SVG(w) },
-		data: struct {
+		Sentences: append(c.Explain(), notes...),
+		SVG:       func(w io.Writer) error { return lengthChart(c).SVG(w) },
+		Data: struct {
 			Best, Default length.Luck
 			Found         bool
 			All           []length.Luck
 			Notes         []string
 		}{c.Best, c.Default, c.OK, c.All, notes},
-	}
+	}}
 	for _, l := range c.All {
 		name := l.Holder.TTL.String()
 		best := c.OK && l.Holder == c.Best.Holder
@@ -221,7 +221,7 @@ func lengthReport(c length.Choice, notes []string) report {
 		if best {
 			name = "> " + name
 		}
-		sh.rows = append(sh.rows, []string{
+		sh.Rows = append(sh.Rows, []string{
 			name, figures.Short(l.Holder.Renew), fmt.Sprint(l.Attempts),
 			rare(l.LossesAYear), rare(l.ChanceAYear),
 			figures.Short(l.NoticeMean), figures.Decimal(l.RenewalsASecond * c.Wish.Leases),

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/figures"
+	"leasehold.dev/internal/reports"
 	"leasehold.dev/plan"
 	"leasehold.dev/plan/levels"
 )
@@ -102,16 +103,16 @@ func levelReport(base time.Duration, holders []plan.Holder) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	sh := report{
-		head: []string{
+	sh := report{Report: reports.Report{
+		Head: []string{
 			"level", "lease", "renewed", "above away", "needs", "rule of thumb", "to spare", "worst outage",
 		},
-		sentences: levels.Advice(chain, one),
-		data: struct {
+		Sentences: levels.Advice(chain, one),
+		Data: struct {
 			Levels []levels.Level
 			Single plan.Outage
 		}{chain, one},
-	}
+	}}
 	for _, l := range chain {
 		asked := func(d time.Duration) string {
 			if d == 0 {
@@ -119,7 +120,7 @@ func levelReport(base time.Duration, holders []plan.Holder) (report, error) {
 			}
 			return figures.Short(d)
 		}
-		sh.rows = append(sh.rows, []string{
+		sh.Rows = append(sh.Rows, []string{
 			l.Name, l.Holder.TTL.String(), figures.Short(l.Holder.Renew),
 			figures.Short(l.Recovery), asked(l.Needs),
 			asked(l.Thumb), figures.Short(l.Slack), figures.Short(l.Worst),

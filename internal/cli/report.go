@@ -16,19 +16,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/draw"
+	"leasehold.dev/internal/reports"
 )
 
 // A report is the answer of a command that computes or measures: figures, a table,
 // sentences and a picture, or the same as JSON or as SVG.
 type report struct {
-	figures   [][2]string // name and value
-	head      []string
-	rows      [][]string
-	sentences []string
-	picture   func(io.Writer, draw.Style) error // for a terminal, may be nil
-	svg       func(io.Writer) error             // may be nil
-	data      any                               // as JSON, by fieldsOf
-	wire      any                               // as JSON, as it is, instead of data
+	reports.Report                                   // its Data is told as JSON, by fieldsOf
+	picture        func(io.Writer, draw.Style) error // for a terminal, may be nil
+	wire           any                               // as JSON, as it is, instead of Data
 }
 
 // reportFormats are the values of --output.
@@ -74,7 +70,7 @@ func (s *reportFlags) display(a *app, sh report) error {
 	case "json", "yaml":
 		data := sh.wire
 		if data == nil {
-			data = fieldsOf(sh.data)
+			data = fieldsOf(sh.Data)
 		}
 		text, err := json.MarshalIndent(data, "", "  ")
 		if err != nil {
@@ -86,10 +82,10 @@ func (s *reportFlags) display(a *app, sh report) error {
 		_, err = a.Stdout.Write(append(text, '\n'))
 		return err
 	case "svg":
-		if sh.svg == nil {
+		if sh.SVG == nil {
 			return badFeature("there is no picture of this")
 		}
-		return sh.svg(a.Stdout)
+		return sh.SVG(a.Stdout)
 	}
 	style := s.style(a)
 	var out strings.Builder
@@ -127,26 +123,26 @@ func (sh report) text(w *strings.Builder, style draw.Style) error {
 			w.WriteByte('\n')
 		}
 	}
-	if len(sh.figures) > 0 {
+	if len(sh.Figures) > 0 {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, f := range sh.figures {
+		for _, f := range sh.Figures {
 			fmt.Fprintf(t, "%s\t%s\n", f[0], f[1])
 		}
 		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
-	if len(sh.rows) > 0 {
+	if len(sh.Rows) > 0 {
 		gap()
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		for _, row := range append([][]string{sh.head}, sh.rows...) {
+		for _, row := range append([][]string{sh.Head}, sh.Rows...) {
 			fmt.Fprintf(t, "%s\t\n", strings.Join(row, "\t"))
 		}
 		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
-	for i, text := range sh.sentences {
+	for i, text := range sh.Sentences {
 		if i == 0 {
 			gap()
 		}
