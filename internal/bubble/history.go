@@ -160,6 +160,7 @@ type belief struct {
 	by    *process
 	token uint64
 	err   func() error // nil while the program is sure
+	since int64        // the revision that put the key, if it is known
 
 	mu   sync.Mutex
 	over bool

@@ -35,8 +35,11 @@ func keep(p *process) error {
 		}
 		return err
 	}
-	b := &belief{by: p, err: l.Err}
-	p.w.h.attach(key, b)
+	b, err := p.believe(ctx, l, key)
+	if err != nil {
+		l.Close()
+		return err
+	}
 	held := b
 	if name != "" {
 		held = p.w.h.hold(name, p, uint64(l.Token()), l.Err)
@@ -49,6 +52,22 @@ func keep(p *process) error {
 		return nil
 	}
 	return l.Revoke(ctx)
+}
+
+// believe notes that a lease was granted with a key. A grant whose answer was lost may have been done
+// before: that lease has expired, and the client has granted it once more. So what is believed is of
+// the key as it is now.
+func (p *process) believe(ctx context.Context, l *client.Lease, key string) (*belief, error) {
+	kv, err := p.c.Get(ctx, key)
+	if err != nil && !errors.Is(err, client.ErrKeyNotFound) {
+		return nil, err
+	}
+	b := &belief{by: p, err: l.Err, since: kv.ModRevision}
+	p.w.h.attach(key, b)
+	if err != nil {
+		p.w.h.gone(key, store.Unknown, never)
+	}
+	return b, nil
 }
 
 // attach notes whose lease a key is attached to.
@@ -91,17 +110,21 @@ func observe(p *process) error {
 			return nil
 		}
 		for _, e := range u.Events {
-			p.w.h.gone(e.KV.Key, e.Why)
+			p.w.h.gone(e.KV.Key, e.Why, e.KV.ModRevision)
 		}
 	}
 }
 
-// gone notes that the lease of a key has ended.
-func (h *history) gone(key string, why store.Why) {
+// gone notes that a key has gone at a revision, with its lease.
+func (h *history) gone(key string, why store.Why, revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts[fmt.Sprint("lease gone: ", why)]++
-	if b := h.keys[key]; b != nil && b.sure() {
+	b := h.keys[key]
+	if b != nil && revision <= b.since {
+		return // with an earlier lease
+	}
+	if b != nil && b.sure() {
 		h.violateLocked("L1", "%s has gone (%v), and %s is sure of its lease", key, why, b.by.on.name)
 	}
 	delete(h.keys, key)
