@@ -54,9 +54,9 @@ func keep(p *process) error {
 	return l.Revoke(ctx)
 }
 
-// believe notes that a lease was granted with a key. A grant whose answer was lost may have been done
-// before: that lease has expired, and the client has granted it once more. So what is believed is of
-// the key as it is now.
+// believe notes that a lease was granted with a key. A grant whose answer was lost may have been
+// done before: that lease has expired, and the client has granted it once more. So what is believed
+// is of the key as it is now.
 func (p *process) believe(ctx context.Context, l *client.Lease, key string) (*belief, error) {
 	kv, err := p.c.Get(ctx, key)
 	if err != nil && !errors.Is(err, client.ErrKeyNotFound) {
