@@ -38,7 +38,7 @@ type node struct {
 	alarmed         atomic.Bool     // by this member, and not by a client, for want of room
 	short           chan struct{}   // capacity 1: a command was refused for want of room
 	stopped         <-chan struct{} // closed when the core has stopped
-	expelled        chan struct{}   // closed when others say that this member was removed
+	expelled        <-chan struct{} // of Server.expelled
 }
 
 var _ etcd.Node = (*node)(nil)

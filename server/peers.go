@@ -38,7 +38,7 @@ type peers struct {
 	core    *core
 	cluster uint64
 	member  uint64
-	removed context.CancelCauseFunc
+	removed context.CancelCauseFunc // ends Server.expelled
 	*acquaintance
 	log *slog.Logger
 	// known are those of whom this member was told when it joined, for as long
@@ -61,7 +61,7 @@ var _ transport.Handler = (*peers)(nil)
 func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 	p := &peers{
 		core: s.core, cluster: s.node.cluster, member: s.node.member,
-		log: s.cfg.Logger, known: known, removed: func(error) {},
+		log: s.cfg.Logger, known: known, removed: s.expel,
 		resends:      make(map[uint64]time.Duration),
 		versions:     s.cfg.versions(),
 		acquaintance: newAcquaintance(s),

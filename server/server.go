@@ -59,8 +59,10 @@ type Server struct {
 	keeper   *keeper.Keeper // nil if no backups are made
 	ready    chan struct{}
 	stopped  chan struct{}
+	// expelled ends, with the reason, when others say that this member must not go on.
+	expelled context.Context
+	expel    context.CancelCauseFunc
 	once     sync.Once
-	expel    sync.Once
 }
 
 // New opens the data directory, or founds a cluster in an empty one, and
@@ -93,9 +95,10 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.Join(err, disk.Close())
 	}
 	id, _ := disk.Identity()
+	s.expelled, s.expel = context.WithCancelCause(context.Background())
 	s.node = &node{
 		core: s.core, cluster: id.Cluster, member: id.Member,
-		short: make(chan struct{}, 1), stopped: s.stopped, expelled: make(chan struct{}),
+		short: make(chan struct{}, 1), stopped: s.stopped, expelled: s.expelled.Done(),
 	}
 	s.node.limits = api.NewLimiter(func() *access.State { return s.node.View().Access },
 		cfg.Access.MetricsPrincipals)
@@ -220,10 +223,7 @@ func (s *Server) Close() error {
 func (s *Server) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	s.peers.removed = func(err error) {
-		s.expel.Do(func() { close(s.node.expelled) })
-		fail(err)
-	}
+	defer context.AfterFunc(s.expelled, func() { fail(context.Cause(s.expelled)) })()
 	s.warnOfAddresses()
 	s.peers.update(s.node.View().Members)
 	defer s.peers.assemble(s.cfg.Cluster.FoundersWait)()
