@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"leasehold.dev/internal/settings"
 )
 
 // maxTypos is how many letters a name may be away from what was typed and
@@ -103,7 +105,7 @@ func nearest(typed string, names []string) string {
 	best, distance := "", maxTypos+1
 	slices.Sort(names)
 	for _, n := range names {
-		d := editDistance(strings.ToLower(typed), strings.ToLower(n))
+		d := settings.Distance(strings.ToLower(typed), strings.ToLower(n))
 		if len(typed) > maxTypos && strings.HasPrefix(n, typed) {
 			d = 1
 		}
@@ -113,25 +115,4 @@ func nearest(typed string, names []string) string {
 		}
 	}
 	return best
-}
-
-// editDistance counts the letters to insert, delete or replace to make b of a.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			replace := diagonal
-			if a[i-1] != b[j-1] {
-				replace++
-			}
-			diagonal = row[j]
-			row[j] = min(replace, row[j]+1, row[j-1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -111,6 +112,22 @@ func (d *disaster) first(format string, args ...any) {
 // did notes that a step is done.
 func (d *disaster) did(format string, args ...any) {
 	d.Done = append(d.Done, fmt.Sprintf(format, args...))
+}
+
+// withClient returns steps that need a client of the cluster.
+func (r *recovery) withClient(
+	do func(context.Context, *clientv3.Client, *disaster) error,
+) func(*disaster) error {
+	return func(d *disaster) error {
+		c, err := r.dial(r.spec)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		ctx, cancel := r.patientContext()
+		defer cancel()
+		return do(ctx, c, d)
+	}
 }
 
 func (r *recovery) run() error {

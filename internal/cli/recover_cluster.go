@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -54,12 +53,10 @@ func (r *recovery) nobody() *clusterState {
 		}
 		s.Members = append(s.Members, x)
 		wg.Go(func() {
-			c, err := net.DialTimeout("tcp", host, r.flags.dialTimeout)
+			err := connects(context.Background(), r.flags.dialTimeout, host)
 			if err != nil {
 				x.Error = readable(err.Error())
-				return
 			}
-			_ = c.Close() // nothing was said
 		})
 	}
 	wg.Wait()
@@ -194,7 +191,7 @@ func (r *recovery) quota() {
 		"lease does; watches that resume from before are told to begin anew")
 	d.own("leasehold alarm disarm  # when the state has seven eighths of the quota or less")
 	r.roomByHand(d, quota)
-	d.act = r.makeRoom
+	d.act = r.withClient(r.makeRoom)
 	r.found = append(r.found, d)
 }
 
@@ -207,14 +204,7 @@ func (r *recovery) roomByHand(d *disaster, quota int64) {
 }
 
 // makeRoom drops history, and lifts the alarm if that was enough.
-func (r *recovery) makeRoom(d *disaster) error {
-	c, err := r.dial(r.spec)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx, cancel := r.patientContext()
-	defer cancel()
+func (r *recovery) makeRoom(ctx context.Context, c *clientv3.Client, d *disaster) error {
 	got, err := c.Get(ctx, "health", clientv3.WithCountOnly())
 	if err != nil {
 		return fmt.Errorf("find out the revision: %w", err)

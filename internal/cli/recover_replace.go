@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/internal/rewind"
 )
@@ -68,7 +68,7 @@ func (r *recovery) replace(d *disaster) error {
 				nameOf(x))
 		}
 	}
-	if err := r.leave(d); err != nil || r.dir.Condition == rewind.Empty {
+	if err := r.withClient(r.leave)(d); err != nil || r.dir.Condition == rewind.Empty {
 		return err
 	}
 	kept, err := r.dir.MoveAway(time.Now())
@@ -80,14 +80,7 @@ func (r *recovery) replace(d *disaster) error {
 
 // leave sees to it that the cluster does not have the member any more. What was looked at may have
 // come from a member that lags.
-func (r *recovery) leave(d *disaster) error {
-	c, err := r.dial(r.spec)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx, cancel := r.patientContext()
-	defer cancel()
+func (r *recovery) leave(ctx context.Context, c *clientv3.Client, d *disaster) error {
 	id := r.dir.Member
 	if r.own != nil {
 		id = r.own.id
@@ -131,16 +124,10 @@ func (r *recovery) answers(urls []string) (at string) {
 	for _, text := range urls {
 		go func() {
 			u, err := url.Parse(text)
-			if err != nil || u.Host == "" {
+			if err != nil || u.Host == "" || connects(ctx, 0, u.Host) != nil {
 				found <- ""
 				return
 			}
-			c, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
-			if err != nil {
-				found <- ""
-				return
-			}
-			_ = c.Close() // nothing was said
 			found <- u.Host
 		}()
 	}

@@ -192,12 +192,10 @@ func (x *memberState) ask(l *lookout, ep string) {
 	defer cancel()
 	// A client would try again until its time is up, and then not say why it failed.
 	if !strings.HasPrefix(ep, "unix") {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
-		if err != nil {
+		if err := connects(ctx, 0, host); err != nil {
 			x.Error = readable(err.Error())
 			return
 		}
-		_ = conn.Close() // it was for nothing else
 	}
 	c, err := l.client(ep)
 	if err != nil {
@@ -226,6 +224,16 @@ func (x *memberState) ask(l *lookout, ep string) {
 	case x.leader == x.id:
 		x.Role = "leader"
 	}
+}
+
+// connects returns why no process takes a connection at a host and port, within a time if that is
+// not 0. Nothing is said on the connection.
+func connects(ctx context.Context, within time.Duration, host string) error {
+	c, err := (&net.Dialer{Timeout: within}).DialContext(ctx, "tcp", host)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err
 }
 
 const (

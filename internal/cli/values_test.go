@@ -117,31 +117,7 @@ func sumOf(writes ...string) bool {
 	return s.ok()
 }
 
-// Goal: hints for small slips only. Method: the distance against its recursive
-// definition, and a table of hints.
-func TestEditDistance(t *testing.T) {
-	words := []string{"", "a", "get", "gte", "put", "watch", "wacth", "lease", "release"}
-	for _, a := range words {
-		for _, b := range words {
-			if got, want := editDistance(a, b), slowDistance(a, b); got != want {
-				t.Errorf("editDistance(%q, %q) = %d, want %d", a, b, got, want)
-			}
-		}
-	}
-}
-
-func slowDistance(a, b string) int {
-	switch {
-	case a == "":
-		return len(b)
-	case b == "":
-		return len(a)
-	case a[0] == b[0]:
-		return slowDistance(a[1:], b[1:])
-	}
-	return 1 + min(slowDistance(a[1:], b), slowDistance(a, b[1:]), slowDistance(a[1:], b[1:]))
-}
-
+// Goal: hints for small slips only.
 func TestNearest(t *testing.T) {
 	names := strings.Fields("alarm compaction defrag del elect endpoint get lease lock put w")
 	for typed, want := range map[string]string{

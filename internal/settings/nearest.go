@@ -5,15 +5,15 @@ func Nearest(typed string, names []string) string {
 	best, least := "", max(len(typed)/3, 2)+1
 	for _, n := range names {
 		// A name of two letters is two typos away from anything.
-		if d := distance(typed, n); d < least && d < len(n) && d < len(typed) {
+		if d := Distance(typed, n); d < least && d < len(n) && d < len(typed) {
 			best, least = n, d
 		}
 	}
 	return best
 }
 
-// distance counts the letters to insert, delete or replace to make b of a.
-func distance(a, b string) int {
+// Distance counts the letters to insert, delete or replace to make b of a.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
