@@ -95,16 +95,6 @@ func (s *Set) Unknown(seq uint64, id lease.ID) {
 	}
 }
 
-// Broken says that no batch so far will be answered: the stream is gone.
-func (s *Set) Broken() {
-	clear(s.flights)
-	for _, l := range s.leases {
-		if l.asked != 0 {
-			s.again(l)
-		}
-	}
-}
-
 // answered finds the lease of a batch, and when that was sent.
 func (s *Set) answered(seq uint64, id lease.ID) (_ *held, sent instant, ok bool) {
 	f := s.flights[seq]

@@ -74,7 +74,6 @@ var commands = map[string]func(*Set, args) string{
 	"renewed": func(s *Set, a args) string { s.Renewed(a.seq(), a.id(), a.ttl()); return "" },
 	"gone":    func(s *Set, a args) string { s.Gone(a.seq(), a.id()); return "" },
 	"unknown": func(s *Set, a args) string { s.Unknown(a.seq(), a.id()); return "" },
-	"broken":  func(s *Set, _ args) string { s.Broken(); return "" },
 	"shorten": func(s *Set, a args) string { s.Shorten(a.id(), a.ttl()); return "" },
 	"refused": func(s *Set, a args) string { s.Refused(a.id(), a.ttl()); return "" },
 	"confirmed": func(s *Set, a args) string {

@@ -262,7 +262,6 @@ func TestTries(t *testing.T) {
 	for name, fail := range map[string]func(*Set, Batch){
 		"silence": func(*Set, Batch) {},
 		"error":   func(s *Set, b Batch) { s.Unknown(b.Seq, 1) },
-		"broken":  func(s *Set, _ Batch) { s.Broken() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(Config{}, 0)
@@ -343,8 +342,7 @@ func (m *model) step(t *testing.T) {
 		m.answer()
 	case 5:
 		if m.rng.IntN(20) == 0 {
-			m.s.Broken()
-			m.flying = nil
+			m.flying = nil // the answers are lost
 		}
 	}
 	m.compare(t)

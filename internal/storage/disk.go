@@ -369,29 +369,6 @@ func (d *Disk) sizes(dir string) (sum uint64) {
 	return sum
 }
 
-// Checkpoint writes a copy of everything as it is now into dir, which must not
-// exist and is made a data directory. Table files are shared by hard links
-// where the file system has them.
-func (d *Disk) Checkpoint(dir string) error {
-	if err := d.enter(); err != nil {
-		return err
-	}
-	defer d.life.RUnlock()
-	if _, err := d.fs.Stat(dir); err == nil {
-		return fmt.Errorf("storage: checkpoint: %s exists", dir)
-	}
-	err := mkdirDurable(d.fs, dir)
-	if err == nil {
-		err = d.run(func() error {
-			return d.db.Checkpoint(d.fs.PathJoin(dir, "db"), pebble.WithFlushedWAL())
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("checkpoint %s: %w", dir, classify(err))
-	}
-	return nil
-}
-
 // Close makes everything appended durable and closes the Disk. An open
 // SnapshotReader or SnapshotWriter becomes useless. After a failure it returns
 // that failure, having released the directory.

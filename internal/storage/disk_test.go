@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -402,38 +401,6 @@ func TestDiskBytes(t *testing.T) {
 	want := boundedFS{FS: cfg.FS}.size("data")
 	if got := d.Usage().DiskBytes; got != want || got < size {
 		t.Errorf("%d bytes on disk, want %d", got, want)
-	}
-}
-
-// TestCheckpoint: the copy is a data directory with the same contents.
-func TestCheckpoint(t *testing.T) {
-	cfg := testConfig(nil)
-	cfg.Dir = t.TempDir()
-	d := mustBootstrap(t, cfg)
-	if err := d.Append(entries(1, 20, 1), hardState(1, 1, 19), false); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeSnapshot(d, 5, 1, "a"); err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(t.TempDir(), "copy")
-	if err := d.Checkpoint(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Checkpoint(dir); err == nil {
-		t.Error("a checkpoint went over another")
-	}
-	defer mustClose(t, d)
-	want, wantSnap, err := observe(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Dir = dir
-	c := mustOpen(t, cfg)
-	defer mustClose(t, c)
-	got, gotSnap, err := observe(c)
-	if err != nil || !equalLog(got, want) || !slices.Equal(gotSnap.chunks, wantSnap.chunks) {
-		t.Errorf("got %v %v (%v), want %v %v", got, gotSnap, err, want, wantSnap)
 	}
 }
 
