@@ -74,8 +74,8 @@ func (s *State) CheckRoot(c Caller) error {
 	return nil
 }
 
-// Relay is the name of the role of relays, which pass on who asks: see [State.CheckRelay].
-const Relay = "relay"
+// relayRole is the name of the role of relays, which pass on who asks: see [State.CheckRelay].
+const relayRole = "relay"
 
 // CheckRelay decides whether the caller may pass on what others ask for, and who they are. The
 // errors are those of Check.
@@ -88,7 +88,7 @@ func (s *State) CheckRelay(c Caller) error {
 	switch {
 	case err != nil:
 		return err
-	case !isRoot(u) && !slices.Contains(u.Roles, Relay):
+	case !isRoot(u) && !slices.Contains(u.Roles, relayRole):
 		return ErrPermissionDenied
 	}
 	return nil

@@ -90,8 +90,8 @@ type LimitChange struct {
 	Most int64
 }
 
-// LimitBytes is about how much memory a limit takes.
-const LimitBytes = 64
+// limitBytes is about how much memory a limit takes.
+const limitBytes = 64
 
 // A LimitError refuses what would exceed a limit.
 type LimitError struct {
@@ -201,7 +201,7 @@ func (s *State) SetLimits(of Holder, list []LimitChange) (*State, error) {
 // setLimits sets the limits of a holder; none take no room.
 func (s *State) setLimits(of Holder, l Limits) {
 	old := s.limits[of]
-	s.bytes += int64(l.set()-old.set()) * LimitBytes
+	s.bytes += int64(l.set()-old.set()) * limitBytes
 	if l == (Limits{}) {
 		delete(s.limits, of)
 		return

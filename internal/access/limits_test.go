@@ -86,12 +86,12 @@ func TestLimitsEnd(t *testing.T) {
 	bytes, revision := l.Bytes(), l.Revision()
 	l.set(OfUser, "alice", 3)
 	l.set(OfRole, "small", 2)
-	if l.Bytes() != bytes+2*LimitBytes || l.Revision() != revision {
+	if l.Bytes() != bytes+2*limitBytes || l.Revision() != revision {
 		t.Errorf("%d bytes, revision %d, before %d and %d", l.Bytes(), l.Revision(), bytes, revision)
 	}
 	old := l.State
 	l.set(OfUser, "alice", 0)
-	if l.Bytes() != bytes+LimitBytes || old.Limits(Holder{OfUser, "alice"})[Leases] != 3 {
+	if l.Bytes() != bytes+limitBytes || old.Limits(Holder{OfUser, "alice"})[Leases] != 3 {
 		t.Errorf("%d bytes after %d; before there were %v", l.Bytes(), bytes,
 			old.Limits(Holder{OfUser, "alice"}))
 	}

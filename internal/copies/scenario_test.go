@@ -266,7 +266,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		return fmt.Sprintf("%s; open: %v", showTold(&told), s.set.Open())
 	},
 	"clear": func(s *scenario, _ args) string {
-		s.set.Clear()
+		s.set.clear()
 		return ""
 	},
 }

@@ -292,12 +292,12 @@ func (s *Set[V]) Open() bool { return s.term != 0 }
 // told of that. What is being read is dropped as well: nothing is kept from now on.
 func (s *Set[V]) Leave() Told {
 	t := Told{Term: s.owed.term, Seq: s.owed.seq, Open: s.term, Dropped: asRanges(s.holds)}
-	s.Clear()
+	s.clear()
 	return t
 }
 
-// Clear drops everything, because the lease has ended. The cache is not open any more.
-func (s *Set[V]) Clear() {
+// clear drops everything, because the lease has ended. The cache is not open any more.
+func (s *Set[V]) clear() {
 	for _, h := range s.holds {
 		s.drop(h)
 	}

@@ -148,7 +148,7 @@ func TestTerms(t *testing.T) {
 	want(t, "kept of the term before", s.Complete(late, Answer[pair]{Term: 4}), false)
 	want(t, "still there", shows(s, "b", "c", "d"), "11-")
 	reading := s.Begin(keyrange.Range{Key: "w"})
-	s.Clear()
+	s.clear()
 	s.Opened(5)
 	want(t, "kept after the end", s.Complete(reading, Answer[pair]{Term: 5}), false)
 	want(t, "nothing", shows(s, "b", "c", "d", "w"), "????")

@@ -164,8 +164,8 @@ func (m *Machine) Rank(r *access.Ranking) {
 	}
 }
 
-// Use returns how much of the state is a principal's.
-func (m *Machine) Use(principal string) Use {
+// use returns how much of the state is a principal's.
+func (m *Machine) use(principal string) Use {
 	if u := m.meta.accounts.byName[principal]; u != nil {
 		return *u
 	}

@@ -274,14 +274,14 @@ func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
 	if twin.Stats().Revoked > ended && !refreshed {
 		return
 	}
-	u := twin.Use(e.Principal)
+	u := twin.use(e.Principal)
 	got := map[access.Resource]int64{
 		access.Leases: u.Leases, access.LeaseKeys: u.LeaseKeys, access.Bytes: u.Bytes,
 	}[e.What]
 	if r.Err == nil && got <= e.Limit {
 		t.Fatalf("%#v was refused, %v, and makes it %d", Inner(c), e, got)
 	}
-	was := m.Use(e.Principal)
+	was := m.use(e.Principal)
 	had := map[access.Resource]int64{
 		access.Leases: was.Leases, access.LeaseKeys: was.LeaseKeys, access.Bytes: was.Bytes,
 	}[e.What]

@@ -43,7 +43,7 @@ func recount(m *Machine) (b Bytes) {
 		if info.KeepKeys {
 			b.Leases += keys * lease.KeepBytes
 		}
-		if ranges := m.holds.Of(info.ID); len(ranges) > 0 {
+		if ranges := m.holds.held(info.ID); len(ranges) > 0 {
 			b.Leases += info.Bytes() + holdBytes + int64(len(ranges))*rangeBytes + textBytes(ranges)
 		}
 	}

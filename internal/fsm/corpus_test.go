@@ -433,7 +433,7 @@ func everything(t testing.TB) *Machine {
 	delayed, _ := m.lessor.Lookup(full.Terms.ID)
 	if len(m.members) != 2 || len(m.removed) != 1 || len(m.alarms) != 1 || !delayed.Delayed ||
 		len(m.sessions.byID) != 3 || len(m.sessions.byID[s.ID].answers) != int(number)-1 ||
-		m.holds.Len() == 0 || len(m.holds.orphans) == 0 {
+		m.holds.len() == 0 || len(m.holds.orphans) == 0 {
 		t.Fatal("something is missing in the state")
 	}
 	return m

@@ -71,11 +71,11 @@ type Holds struct {
 	orphans map[lease.Token]Orphan
 }
 
-// Of returns what a lease holds. The caller must not change it.
-func (h Holds) Of(id lease.ID) []keyrange.Range { return h.of[id] }
+// held returns what a lease holds. The caller must not change it.
+func (h Holds) held(id lease.ID) []keyrange.Range { return h.of[id] }
 
-// Len returns how many leases hold anything.
-func (h Holds) Len() int { return len(h.of) }
+// len returns how many leases hold anything.
+func (h Holds) len() int { return len(h.of) }
 
 // All yields every lease that holds anything, in ID order, with what it holds.
 func (h Holds) All() iter.Seq2[lease.ID, []keyrange.Range] {
@@ -238,7 +238,7 @@ func (m *Machine) checkChange(c *ChangeTTL) (lease.ID, error) {
 	if c.MaxCacheTTL > 0 {
 		most = min(most, c.MaxCacheTTL)
 	}
-	return id, CheckHolds(m.holds.Of(id), c.TTL, most)
+	return id, CheckHolds(m.holds.held(id), c.TTL, most)
 }
 
 // room says whether so many ranges more, above 0, may be held by leases of an owner, and by all.
@@ -254,10 +254,10 @@ func (h *holdings) room(owner string, own, all int) error {
 
 // Holds returns what a lease holds now. The caller must not change it. Like the
 // Machine itself it is not safe for concurrent use: see AllHolds.
-func (m *Machine) Holds(id lease.ID) []keyrange.Range { return m.holds.Of(id) }
+func (m *Machine) Holds(id lease.ID) []keyrange.Range { return m.holds.held(id) }
 
 // HoldCount returns how many leases hold anything.
-func (m *Machine) HoldCount() int { return m.holds.Len() }
+func (m *Machine) HoldCount() int { return m.holds.len() }
 
 // CacheTTL returns for how long a write may have to wait for caches: see View.CacheTTL.
 func (m *Machine) CacheTTL() lease.TTL {

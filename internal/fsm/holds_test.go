@@ -69,8 +69,8 @@ func TestHoldsGoWithTheLease(t *testing.T) {
 				(o.Lease.Owner != "ann" || !slices.Equal(o.Ranges, []keyrange.Range{ab})) {
 				t.Errorf("orphan %v: %+v", orphaned, o)
 			}
-			if !slices.Equal(before.Of(1), []keyrange.Range{ab}) {
-				t.Errorf("a picture of before shows %v", before.Of(1))
+			if !slices.Equal(before.held(1), []keyrange.Range{ab}) {
+				t.Errorf("a picture of before shows %v", before.held(1))
 			}
 			if hash(t, m) != hash(t, restored(t, m)) {
 				t.Error("a snapshot does not keep it")
@@ -297,7 +297,7 @@ func TestPictureOfNoHolds(t *testing.T) {
 	mustApply(t, m, &Revoke{ID: 1})
 	im := m.Image()
 	mustApply(t, m, held(2, "", keyrange.Range{Key: "a"}))
-	if n := im.holds.Len(); n != 0 {
+	if n := im.holds.len(); n != 0 {
 		t.Errorf("the picture shows %d holds of later", n)
 	}
 }

@@ -112,7 +112,7 @@ func (m *Machine) exceeds(d demand) error {
 	if !own {
 		who = access.Caller{User: d.Principal}
 	}
-	has := m.Use(d.Principal)
+	has := m.use(d.Principal)
 	for _, x := range [...]struct {
 		what       access.Resource
 		has, wants int64

@@ -78,7 +78,7 @@ func TestRefreshAtTheLimit(t *testing.T) {
 			mustApply(t, m, as(m, "root", &UserGrantRole{"alice", "c"}))
 			mustApply(t, m, as(m, "alice", &Txn{Then: refresh(1, "a")}))
 			mustApply(t, m, as(m, "bob", &Txn{Then: refresh(2, "c")}))
-			has := m.Use("alice")
+			has := m.use("alice")
 			mustApply(t, m, as(m, "root", &SetLimits{
 				access.Holder{Kind: access.OfUser, Name: "alice"}, []access.LimitChange{
 					{What: access.Leases, Most: has.Leases}, {What: access.Bytes, Most: has.Bytes},
@@ -89,7 +89,7 @@ func TestRefreshAtTheLimit(t *testing.T) {
 			if errors.As(r.Err, &limit); tt.fits != (r.Err == nil) || !tt.fits && limit.Limit != 1 {
 				t.Errorf("%v", r.Err)
 			}
-			if got := m.Use("alice"); got.Leases > 1 {
+			if got := m.use("alice"); got.Leases > 1 {
 				t.Errorf("alice has %+v", got)
 			}
 		})

@@ -56,8 +56,8 @@ func (m *Machine) applyDropOrphans(c *DropOrphans) Result {
 	return Result{}
 }
 
-// Orphan returns the orphan of the lease that had a token.
-func (h Holds) Orphan(token lease.Token) (o Orphan, ok bool) {
+// orphanOf returns the orphan of the lease that had a token.
+func (h Holds) orphanOf(token lease.Token) (o Orphan, ok bool) {
 	o, ok = h.orphans[token]
 	return o, ok
 }
@@ -74,7 +74,7 @@ func (h Holds) Orphans() iter.Seq[Orphan] {
 }
 
 // Orphan is that of Holds, as of now. Like Holds it is not safe for concurrent use.
-func (m *Machine) Orphan(token lease.Token) (Orphan, bool) { return m.holds.Orphan(token) }
+func (m *Machine) Orphan(token lease.Token) (Orphan, bool) { return m.holds.orphanOf(token) }
 
 func appendOrphan(b []byte, o Orphan) []byte {
 	return encoding.AppendList(appendInfo(b, &o.Lease), o.Ranges, appendHeld)

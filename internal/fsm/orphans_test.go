@@ -32,7 +32,7 @@ func TestOrphanOutlivesLease(t *testing.T) {
 	if _, ok := m.lessor.Lookup(1); ok || m.store.Get("k") != nil {
 		t.Fatal("the lease is there")
 	}
-	if _, ok := picture.Orphan(first.Token); ok || len(picture.Of(1)) != 2 {
+	if _, ok := picture.orphanOf(first.Token); ok || len(picture.held(1)) != 2 {
 		t.Error("a picture of before has changed")
 	}
 	grant.Terms.TTL = 300

@@ -60,8 +60,8 @@ func New(c Config, now lease.Instant) *Set {
 	}
 }
 
-// Len returns how many leases are held, in jeopardy or not.
-func (s *Set) Len() int { return len(s.leases) }
+// len returns how many leases are held, in jeopardy or not.
+func (s *Set) len() int { return len(s.leases) }
 
 // Add takes a lease in, and returns its state: Ended if the answer to the grant came
 // too late to be of use. Otherwise it replaces a lease of the same ID.

@@ -34,7 +34,7 @@ func (t TLS) SelfSigned(dir string, hosts []string) (TLS, error) {
 		return t, err
 	}
 	if err := makeCert(t, hosts); err != nil {
-		return t, fmt.Errorf("%w: self-signed certificate: %w", ErrTLS, err)
+		return t, fmt.Errorf("%w: self-signed certificate: %w", errTLS, err)
 	}
 	return t, nil
 }
@@ -46,7 +46,7 @@ func stillValid(file string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("%w: self-signed certificate: %w", ErrTLS, err)
+		return false, fmt.Errorf("%w: self-signed certificate: %w", errTLS, err)
 	}
 	block, _ := pem.Decode(data)
 	if block == nil {

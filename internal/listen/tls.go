@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// ErrTLS is wrapped by every complaint about TLS files and settings.
-var ErrTLS = errors.New("listen: bad TLS configuration")
+// errTLS is wrapped by every complaint about TLS files and settings.
+var errTLS = errors.New("listen: bad TLS configuration")
 
 // TLS says how one end of a connection proves who it is, and whom it believes:
 // [TLS.Server] a listener, [TLS.Client] a member that dials another. The zero
@@ -70,17 +70,17 @@ func (t TLS) Asked() bool {
 func (t TLS) Validate() error {
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		return fmt.Errorf("%w: a certificate file needs a key file, and the other way round "+
-			"(certificate %q, key %q)", ErrTLS, t.CertFile, t.KeyFile)
+			"(certificate %q, key %q)", errTLS, t.CertFile, t.KeyFile)
 	}
 	if (t.ClientCertFile == "") != (t.ClientKeyFile == "") {
 		return fmt.Errorf("%w: a client certificate file needs a client key file, and the other "+
-			"way round (certificate %q, key %q)", ErrTLS, t.ClientCertFile, t.ClientKeyFile)
+			"way round (certificate %q, key %q)", errTLS, t.ClientCertFile, t.ClientKeyFile)
 	}
 	checked := len(t.AllowedCNs) > 0 || len(t.AllowedHostnames) > 0 || t.CRLFile != ""
 	if t.Enabled() && checked && t.TrustedCAFile == "" && !t.ClientCertAuth {
 		// Nobody would be asked for the certificate that is to be checked.
 		return fmt.Errorf("%w: allowed names and revocation lists need client certificates; "+
-			"set a trusted CA file", ErrTLS)
+			"set a trusted CA file", errTLS)
 	}
 	_, err := t.base()
 	return err
@@ -99,7 +99,7 @@ func (t TLS) base() (*tls.Config, error) {
 	}
 	if high != 0 && low > high {
 		return nil, fmt.Errorf("%w: lowest version %s is above highest %s",
-			ErrTLS, t.MinVersion, t.MaxVersion)
+			errTLS, t.MinVersion, t.MaxVersion)
 	}
 	suites, err := cipherSuites(t.CipherSuites)
 	if err != nil {
@@ -107,7 +107,7 @@ func (t TLS) base() (*tls.Config, error) {
 	}
 	if low == tls.VersionTLS13 && len(suites) > 0 {
 		return nil, fmt.Errorf("%w: cipher suites cannot be chosen when only TLS1.3 is allowed",
-			ErrTLS)
+			errTLS)
 	}
 	return &tls.Config{MinVersion: low, MaxVersion: high, CipherSuites: suites}, nil
 }
@@ -124,7 +124,7 @@ func (t TLS) Server() (*tls.Config, error) {
 	}
 	if t.CertFile == "" {
 		return nil, fmt.Errorf("%w: no certificate; give a certificate and a key file, "+
-			"or ask for a self-signed one", ErrTLS)
+			"or ask for a self-signed one", errTLS)
 	}
 	if _, err := keyPair(t.CertFile, t.KeyFile); err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (t TLS) trusting(
 func keyPair(cert, key string) (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("%w: certificate %s with key %s: %w", ErrTLS, cert, key, err)
+		return nil, fmt.Errorf("%w: certificate %s with key %s: %w", errTLS, cert, key, err)
 	}
 	return &pair, nil
 }
@@ -207,11 +207,11 @@ func (t TLS) verify(state tls.ConnectionState) error {
 func readPool(file string) (*x509.CertPool, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("%w: trusted CA: %w", ErrTLS, err)
+		return nil, fmt.Errorf("%w: trusted CA: %w", errTLS, err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("%w: trusted CA: %s holds no PEM certificate", ErrTLS, file)
+		return nil, fmt.Errorf("%w: trusted CA: %s holds no PEM certificate", errTLS, file)
 	}
 	return pool, nil
 }
@@ -220,7 +220,7 @@ func readPool(file string) (*x509.CertPool, error) {
 func readCRL(file string) (map[string]struct{}, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("%w: revocation list: %w", ErrTLS, err)
+		return nil, fmt.Errorf("%w: revocation list: %w", errTLS, err)
 	}
 	lists := [][]byte{data}
 	if block, rest := pem.Decode(data); block != nil {
@@ -230,14 +230,14 @@ func readCRL(file string) (map[string]struct{}, error) {
 		}
 		if len(bytes.TrimSpace(rest)) > 0 {
 			return nil, fmt.Errorf("%w: revocation list %s: what follows list %d is no PEM",
-				ErrTLS, file, len(lists))
+				errTLS, file, len(lists))
 		}
 	}
 	revoked := make(map[string]struct{})
 	for _, der := range lists {
 		list, err := x509.ParseRevocationList(der)
 		if err != nil {
-			return nil, fmt.Errorf("%w: revocation list %s: %w", ErrTLS, file, err)
+			return nil, fmt.Errorf("%w: revocation list %s: %w", errTLS, file, err)
 		}
 		for _, e := range list.RevokedCertificateEntries {
 			revoked[e.SerialNumber.String()] = struct{}{}
@@ -256,7 +256,7 @@ func version(s string) (uint16, error) {
 	case "TLS1.3":
 		return tls.VersionTLS13, nil
 	}
-	return 0, fmt.Errorf("%w: version %q is not one of TLS1.2, TLS1.3", ErrTLS, s)
+	return 0, fmt.Errorf("%w: version %q is not one of TLS1.2, TLS1.3", errTLS, s)
 }
 
 func cipherSuites(names []string) ([]uint16, error) {
@@ -274,7 +274,7 @@ func cipherSuites(names []string) ([]uint16, error) {
 		id, ok := known[name]
 		if !ok {
 			return nil, fmt.Errorf("%w: unknown cipher suite %q; names look like %s",
-				ErrTLS, name, tls.CipherSuites()[0].Name)
+				errTLS, name, tls.CipherSuites()[0].Name)
 		}
 		ids = append(ids, id)
 	}

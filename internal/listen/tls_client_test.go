@@ -153,7 +153,7 @@ func TestClientErrors(t *testing.T) {
 	} {
 		c := good
 		change(&c)
-		if _, err := c.Client(); !errors.Is(err, ErrTLS) || !strings.Contains(err.Error(), want) {
+		if _, err := c.Client(); !errors.Is(err, errTLS) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}

@@ -351,7 +351,7 @@ func TestTLSErrors(t *testing.T) {
 		}),
 	} {
 		_, err := opts.Server()
-		if !errors.Is(err, ErrTLS) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, errTLS) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}

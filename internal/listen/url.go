@@ -16,8 +16,8 @@ import (
 	"syscall"
 )
 
-// ErrURL is wrapped by every complaint about a URL.
-var ErrURL = errors.New("listen: bad URL")
+// errURL is wrapped by every complaint about a URL.
+var errURL = errors.New("listen: bad URL")
 
 // ParseURLs reads a comma-separated list of URLs. As in etcd the result is
 // sorted and holds no URL twice, so that two members given the same list in
@@ -47,7 +47,7 @@ func ParseURLs(s string) ([]url.URL, error) {
 func parseURL(s string) (url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil {
-		return url.URL{}, fmt.Errorf("%w: %q: %w", ErrURL, s, err)
+		return url.URL{}, fmt.Errorf("%w: %q: %w", errURL, s, err)
 	}
 	switch u.Scheme {
 	case "http", "https":
@@ -62,7 +62,7 @@ func parseURL(s string) (url.URL, error) {
 		err = fmt.Errorf("scheme %q is not one of http, https, unix, unixs", u.Scheme)
 	}
 	if err != nil {
-		return url.URL{}, fmt.Errorf("%w: %q: %w", ErrURL, s, err)
+		return url.URL{}, fmt.Errorf("%w: %q: %w", errURL, s, err)
 	}
 	return *u, nil
 }
@@ -97,7 +97,7 @@ func CheckBind(u url.URL) error {
 	}
 	if _, err := netip.ParseAddr(host); err != nil {
 		return fmt.Errorf("%w: %q: listen on an IP address (0.0.0.0 for all) or localhost, "+
-			"not on the name %q", ErrURL, u.String(), host)
+			"not on the name %q", errURL, u.String(), host)
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func CheckBind(u url.URL) error {
 func CheckAdvertise(u url.URL) error {
 	if u.Scheme != "unix" && u.Scheme != "unixs" && u.Hostname() == "" {
 		return fmt.Errorf("%w: %q: an advertised URL needs a host that others can reach",
-			ErrURL, u.String())
+			errURL, u.String())
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func TestParseURLs(t *testing.T) {
 	} {
 		got, err := ParseURLs(c.in)
 		if c.err != "" {
-			if !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), c.err) {
+			if !errors.Is(err, errURL) || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%q: error %v, want one with %q", c.in, err, c.err)
 			}
 			continue
@@ -71,7 +71,7 @@ func FuzzParseURLs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		us, err := ParseURLs(s)
 		if err != nil {
-			if !errors.Is(err, ErrURL) {
+			if !errors.Is(err, errURL) {
 				t.Fatalf("%q: error without its sentinel: %v", s, err)
 			}
 			return

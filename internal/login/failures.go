@@ -40,9 +40,9 @@ type Failures struct {
 	known     buckets // by user and address, of logins that succeeded
 }
 
-// NewFailures returns a Failures that lets so many logins in a row fail from an address; 0 is any
+// newFailures returns a Failures that lets so many logins in a row fail from an address; 0 is any
 // number.
-func NewFailures(most int) *Failures {
+func newFailures(most int) *Failures {
 	return &Failures{
 		most: most, now: time.Now,
 		users:     newBuckets(rate.Every(failuresPeriod/userFactor), most*userFactor),

@@ -184,7 +184,7 @@ func TestNoBoundOfFailures(t *testing.T) {
 
 // What is kept has a bound: of those used longest ago nothing is known any more.
 func TestFailuresAreForgotten(t *testing.T) {
-	f := NewFailures(1)
+	f := newFailures(1)
 	for i := range maxTracked + 10 {
 		f.note(fmt.Sprint("user", i), "a", true)
 		f.note(fmt.Sprint("user", i), fmt.Sprint("b", i), false)

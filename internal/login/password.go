@@ -65,7 +65,7 @@ func NewPasswords(o PasswordOptions) *Passwords {
 	return &Passwords{
 		cost:     o.Cost,
 		least:    o.Least,
-		failures: NewFailures(o.Failures),
+		failures: newFailures(o.Failures),
 
 		turns:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		waiting: make(chan struct{}, maxWaiting),

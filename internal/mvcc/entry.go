@@ -166,7 +166,7 @@ type chain struct {
 func (e *entry) chain() chain {
 	c := chain{last: e.newest.Load()} // first: olds then has everything before it
 	c.old = e.olds()
-	if n := len(c.old); n > 0 && !c.old[n-1].rev().Less(c.last.rev()) {
+	if n := len(c.old); n > 0 && !c.old[n-1].rev().less(c.last.rev()) {
 		c.last = nil
 	}
 	return c

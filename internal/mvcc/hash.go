@@ -21,8 +21,8 @@ type Record struct {
 	Tombstone bool
 }
 
-// Revision returns the place of the record in the history.
-func (r *Record) Revision() Revision { return Revision{r.ModRevision, r.Sub} }
+// revision returns the place of the record in the history.
+func (r *Record) revision() Revision { return Revision{r.ModRevision, r.Sub} }
 
 // Records yields everything that a compaction has not forgotten, in the order of the
 // revisions: what Restore makes the same store of. How far Scrub has come makes no difference.
@@ -47,7 +47,7 @@ func (v *View) kept() iter.Seq[*record] {
 			if rev.Main < v.compacted && r.tombstone() {
 				continue
 			}
-			for len(gone) > 0 && gone[0].Less(rev) {
+			for len(gone) > 0 && gone[0].less(rev) {
 				gone = gone[1:]
 			}
 			if len(gone) > 0 && gone[0] == rev {

@@ -46,7 +46,7 @@ type chunkRef struct {
 type directory = btree.BTreeG[chunkRef]
 
 func newHistory() history {
-	less := func(a, b chunkRef) bool { return a.first.Less(b.first) }
+	less := func(a, b chunkRef) bool { return a.first.less(b.first) }
 	return history{
 		dir:  btree.NewBTreeGOptions(less, btree.Options{Degree: treeDegree, NoLocks: true}),
 		tail: make([]*record, 0, chunkSize),
@@ -116,7 +116,7 @@ func (h *history) chunkOf(rev Revision) (c *chunk) {
 }
 
 func (h *history) inTail(rev Revision) bool {
-	return len(h.tail) > 0 && !rev.Less(h.tail[0].rev())
+	return len(h.tail) > 0 && !rev.less(h.tail[0].rev())
 }
 
 // place returns the index of the first record of recs at or after rev.
@@ -129,7 +129,7 @@ func place(recs []*record, rev Revision) int {
 			return int(guess)
 		}
 	}
-	return sort.Search(len(recs), func(i int) bool { return !recs[i].rev().Less(rev) })
+	return sort.Search(len(recs), func(i int) bool { return !recs[i].rev().less(rev) })
 }
 
 // find returns the record of that revision, nil if there is none.

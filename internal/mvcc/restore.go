@@ -22,8 +22,8 @@ func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error
 	keys := 0 // how many there are at most, so that the map need not grow
 	var last Revision
 	for rec := range records {
-		rev := rec.Revision()
-		if !last.Less(rev) || rev.Main > revision || rev.Sub < 0 || rev.Sub > 1<<31-1 {
+		rev := rec.revision()
+		if !last.less(rev) || rev.Main > revision || rev.Sub < 0 || rev.Sub > 1<<31-1 {
 			return nil, fmt.Errorf("mvcc: restore: record at %v after %v, revision %d",
 				rev, last, revision)
 		}

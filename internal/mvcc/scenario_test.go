@@ -114,7 +114,7 @@ func (r *runner) run(d *datadriven.TestData) error {
 		}
 		r.s = s
 	case "state":
-		r.printf("revision %d, compacted %d, %d keys\n", r.s.Revision(), r.s.Compacted(), r.s.Len())
+		r.printf("revision %d, compacted %d, %d keys\n", r.s.Revision(), r.s.Compacted(), r.s.len())
 	default:
 		return fmt.Errorf("unknown command %q", d.Cmd)
 	}

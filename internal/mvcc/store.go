@@ -38,8 +38,8 @@ type KeyValue struct {
 // the place of the change in it, from 0.
 type Revision struct{ Main, Sub int64 }
 
-// Less reports whether r is before o.
-func (r Revision) Less(o Revision) bool {
+// less reports whether r is before o.
+func (r Revision) less(o Revision) bool {
 	return r.Main < o.Main || (r.Main == o.Main && r.Sub < o.Sub)
 }
 
@@ -115,8 +115,8 @@ func (s *Store) Size() int64 {
 	return s.size
 }
 
-// Len returns the number of live keys.
-func (s *Store) Len() int { return s.live.Len() }
+// len returns the number of live keys.
+func (s *Store) len() int { return s.live.Len() }
 
 // Count returns the number of live keys in a range, which is given as for View.Range. It costs
 // little however many they are.
@@ -173,7 +173,7 @@ func (s *Store) Compact(rev int64) error {
 	}
 	// What was kept at the old compacted revision only for its events may go now, so the
 	// sweep looks at that revision once more.
-	if again := (Revision{Main: s.compacted}); again.Less(s.cursor) {
+	if again := (Revision{Main: s.compacted}); again.less(s.cursor) {
 		s.cursor = again
 	}
 	s.compacted, s.clearing.from = rev, ""

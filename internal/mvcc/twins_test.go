@@ -354,7 +354,7 @@ func (s *Store) checkInvariants(t testing.TB) {
 			if s.log.find(r.rev()) != r || r.Key != key {
 				t.Fatalf("key %q: version %v is not in the history", key, r.rev())
 			}
-			if i > 0 && !c.at(i-1).rev().Less(r.rev()) {
+			if i > 0 && !c.at(i-1).rev().less(r.rev()) {
 				t.Fatalf("key %q: version %v after %v", key, r.rev(), c.at(i-1).rev())
 			}
 		}

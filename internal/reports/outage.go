@@ -72,8 +72,8 @@ func (q *Outage) issuer() (plan.Issuer, error) {
 		"is %q", q.Kind)
 }
 
-// Bounds computes the answer.
-func (q *Outage) Bounds() (plan.Outage, error) {
+// bounds computes the answer.
+func (q *Outage) bounds() (plan.Outage, error) {
 	i, err := q.issuer()
 	if err != nil {
 		return plan.Outage{}, err
@@ -83,7 +83,7 @@ func (q *Outage) Bounds() (plan.Outage, error) {
 
 // Answer implements [Question].
 func (q *Outage) Answer() (Report, error) {
-	o, err := q.Bounds()
+	o, err := q.bounds()
 	if err != nil {
 		return Report{}, err
 	}

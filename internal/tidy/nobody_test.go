@@ -11,25 +11,15 @@ import (
 // forOthers says why names that no other package names are exported all the same. Without a name
 // it is about all of a package.
 var forOthers = map[string]string{
-	"internal/bubble": "its tests are what it is for",
-	"internal/sim":    "its tests are what it is for",
+	"internal/sim": "its tests are what it is for",
 
 	"internal/pebbleerrors":         "Pebble names it by its other name",
 	"internal/pebbleerrors/join":    "Pebble names it by its other name",
 	"internal/pebbleerrors/oserror": "Pebble names it by its other name",
 
-	"internal/access":           "access control is not enforced yet",
-	"internal/login":            "access control is not enforced yet",
-	"internal/api.CallerOf":     "access control is not enforced yet",
-	"internal/api.WithCaller":   "access control is not enforced yet",
-	"internal/api.WithIdentity": "access control is not enforced yet",
-
 	"internal/api.ErrDuplicateKey": "it has a code in the table of errors",
 	"internal/api.ErrTooDeep":      "it has a code in the table of errors",
 	"internal/fsm.ErrRevision":     "the table of errors says that it has no code",
-
-	"internal/listen.ErrTLS": "it is wrapped, for callers that tell apart what is wrong",
-	"internal/listen.ErrURL": "it is wrapped, for callers that tell apart what is wrong",
 }
 
 // forNobody returns the exported functions, variables and constants of internal packages that no
@@ -104,10 +94,17 @@ func typesOf(files []*source) map[string]bool {
 
 // TestNoNamesForNobody: what an internal package exports is for another one.
 func TestNoNamesForNobody(t *testing.T) {
+	needed := map[string]bool{}
 	for _, name := range forNobody(load(t)) {
 		dir := strings.TrimSuffix(name, path.Ext(name))
 		if forOthers[name] == "" && forOthers[dir] == "" {
 			t.Errorf("%s is exported, and no other package names it", name)
+		}
+		needed[name], needed[dir] = true, true
+	}
+	for name := range forOthers {
+		if !needed[name] {
+			t.Errorf("%s needs no reason to be exported any more: drop it from forOthers", name)
 		}
 	}
 }
