@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/api"
@@ -113,18 +111,10 @@ func (a *auditor) record(ctx context.Context, e *audit.Entry, err error) error {
 	return a.log.Record(e)
 }
 
-// traceOf returns the ID of the trace that a call is part of, by the header traceparent of W3C's
-// Trace Context, "" if there is none or if it is not one: it is the caller's, and proves nothing.
+// traceOf returns the ID of the trace that a call says that it is part of, "" for none.
 func traceOf(ctx context.Context) audit.Text {
-	const id, end = len("00-"), len("00-") + 32
-	for _, parent := range metadata.ValueFromIncomingContext(ctx, "traceparent") {
-		if len(parent) <= end || parent[2] != '-' || parent[end] != '-' {
-			continue
-		}
-		trace := parent[id:end]
-		if strings.Trim(trace, "0123456789abcdef") == "" && strings.Trim(trace, "0") != "" {
-			return audit.Text(trace)
-		}
+	if parent, ok := parentOf(ctx); ok {
+		return audit.Text(parent.Trace.String())
 	}
 	return ""
 }

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/trace/otlp"
 	"leasehold.dev/internal/version"
 )
 
@@ -59,6 +60,8 @@ type Config struct {
 	WatchProgressInterval time.Duration
 	// HTTP tunes the pages and the JSON gateway.
 	HTTP HTTP
+	// Trace says of which calls spans are made, and who gets them. Default: of none.
+	Trace otlp.Settings
 	// Logger takes the member's log. Default: nothing is logged.
 	Logger *slog.Logger
 	// Host is for tests of this module, which run members on machines of their own making.
@@ -311,6 +314,7 @@ func DefaultConfig() Config {
 		Backup:                keeper.DefaultSettings(),
 		WatchProgressInterval: 10 * time.Minute,
 		HTTP:                  HTTP{Gateway: true, UI: uiOn},
+		Trace:                 otlp.Defaults(),
 		Logger:                slog.New(slog.DiscardHandler),
 	}
 }
@@ -336,7 +340,7 @@ func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtu
 func (c Config) Validate() error {
 	for _, check := range []func() error{
 		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.Limits.check, c.checkCompaction,
-		c.Access.check, c.HTTP.check, c.Backup.Check,
+		c.Access.check, c.HTTP.check, c.Trace.Check, c.Backup.Check,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("%w: %w", ErrConfig, err)

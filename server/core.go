@@ -163,8 +163,9 @@ func (c *core) do(do shell.Do) {
 	case shell.Work:
 		begin := time.Now()
 		if s.Work(); s.Out.Applied {
-			c.metrics.apply.Observe(time.Since(begin).Seconds())
+			c.metrics.tracer.observe(c.metrics.apply, time.Since(begin))
 		}
+		c.metrics.tracer.worked(begin)
 	case shell.Send:
 		c.peers.send(s.Out.Send)
 	case shell.Ask:
@@ -175,6 +176,7 @@ func (c *core) do(do shell.Do) {
 		if a, ok := s.Arrived.(*arrival); ok {
 			c.writer.expect(a) // before the message that asks for it
 		}
+		c.metrics.tracer.appending(s.Out.Append)
 		c.writer.put(s.Out.Append)
 	case shell.Show:
 		c.applied(&s.Out)
@@ -322,6 +324,7 @@ func sameAddress(a, b fsm.Member) bool {
 func (c *core) follow(old *replica.Status, s replica.Status) {
 	c.status.put(&s)
 	c.metrics.follow(old, &s)
+	c.metrics.tracer.follow(&s)
 	c.logLeader(old, &s)
 	c.logRole(old, &s)
 }

@@ -50,6 +50,7 @@ type call struct {
 	read     replica.Read
 	done     chan struct{} // capacity 1
 	timer    *time.Timer
+	stages   *stages // nil for a call that is not traced
 }
 
 var calls = sync.Pool{New: func() any {
@@ -72,7 +73,11 @@ const maxHaste = 250 * time.Millisecond
 // wait returns when the core has answered, or the context, the request's time
 // or the member has ended. Only in the first case may the call be recycled. Shortly before the
 // context's deadline it returns if there is no leader, and says so.
-func (n *node) wait(ctx context.Context, c *call) error {
+func (n *node) wait(ctx context.Context, c *call) (err error) {
+	if c.stages != nil {
+		command := c.proposal.Command != nil
+		defer func() { c.stages.close(command, err != nil) }()
+	}
 	limit, caches := requestTimeout, lease.TTL(0)
 	if c.proposal.Command != nil {
 		limit, caches = n.patience()
@@ -153,7 +158,7 @@ func (n *node) Outage() string {
 }
 
 func (c *call) recycle() {
-	c.proposal, c.read = replica.Proposal{}, replica.Read{}
+	c.proposal, c.read, c.stages = replica.Proposal{}, replica.Read{}, nil
 	calls.Put(c)
 }
 
@@ -243,6 +248,7 @@ func (n *node) isExpelled() bool {
 func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	c := calls.Get().(*call)
 	c.proposal = replica.Proposal{Command: cmd, Owner: c}
+	c.stages = n.metrics.tracer.ask(ctx)
 	err := n.inbox.ask(func(m *mail) int { return len(m.Proposals) + 1 },
 		func(m *mail) { m.Proposals = append(m.Proposals, &c.proposal) })
 	if err != nil {
@@ -329,6 +335,7 @@ func (n *node) InspectLease(
 
 // read waits for the read of c.
 func (n *node) read(ctx context.Context, c *call) error {
+	c.stages = n.metrics.tracer.ask(ctx)
 	err := n.inbox.ask(func(m *mail) int { return len(m.Reads) + 1 },
 		func(m *mail) { m.Reads = append(m.Reads, &c.read) })
 	if err != nil {

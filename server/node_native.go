@@ -40,7 +40,7 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 	waiting := make([]*call, len(commands))
 	err := n.admit(asked...)
 	if err == nil {
-		err = n.leave(asked, waiting)
+		err = n.leave(ctx, asked, waiting)
 	}
 	if err != nil {
 		for i := range out {
@@ -63,10 +63,10 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 }
 
 // leave leaves commands in the inbox in one piece, all or none.
-func (n *node) leave(commands []fsm.Command, waiting []*call) error {
+func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*call) error {
 	for i, cmd := range commands {
 		c := calls.Get().(*call)
-		c.proposal = replica.Proposal{Command: cmd, Owner: c}
+		c.proposal, c.stages = replica.Proposal{Command: cmd, Owner: c}, n.metrics.tracer.ask(ctx)
 		waiting[i] = c
 	}
 	err := n.inbox.ask(

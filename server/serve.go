@@ -76,6 +76,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 		defer s.audit.close()
 		f.group.start(fail, func() error { s.audit.run(ctx, s.cfg.Logger); return nil })
 	}
+	defer s.core.metrics.tracer.start()() // until the last call has ended
 	defer f.shutdown()
 	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
 		return err
@@ -240,6 +241,9 @@ func (s *Server) interceptors() (
 ) {
 	unary = []grpc.UnaryServerInterceptor{s.rpcs.unary, s.node.ours, s.entrance.unary}
 	streams = []grpc.StreamServerInterceptor{s.rpcs.stream, s.node.oursToo, s.entrance.stream}
+	if t := s.core.metrics.tracer; t != nil {
+		unary = append([]grpc.UnaryServerInterceptor{t.unary}, unary...)
+	}
 	limits := limiting{s.node.limits}
 	if s.audit == nil {
 		return append(unary, s.node.logins.unary, limits.unary),
@@ -281,6 +285,7 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 			}
 		},
 		Gatherer:        s.core.metrics.registry,
+		Exemplars:       s.core.metrics.tracer != nil,
 		MaxRequestBytes: s.cfg.Limits.MaxRequestBytes,
 		GRPC:            requests.GRPC(f.grpc),
 		Requests:        requests,

@@ -102,15 +102,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.node.limits = api.NewLimiter(func() *access.State { return s.node.View().Access },
 		cfg.Access.MetricsPrincipals)
-	if s.node.logins, err = newLogins(cfg, s.node); err != nil {
-		s.core.commitDelay.close()
-		return nil, errors.Join(err, disk.Close())
-	}
-	if s.audit, err = newAuditor(cfg, s.node); err != nil {
-		s.core.commitDelay.close()
-		return nil, errors.Join(err, disk.Close())
-	}
-	if s.keeper, err = newKeeper(cfg, s.node); err != nil {
+	if err := s.equip(cfg); err != nil {
 		s.core.commitDelay.close()
 		return nil, errors.Join(err, disk.Close())
 	}
@@ -127,6 +119,21 @@ func New(cfg Config) (*Server, error) {
 	s.core.metrics.registry.MustRegister(s.rpcs, newCertMetrics(&cfg), backupMetrics{s.keeper})
 	s.core.metrics.watchPanics(s.panics)
 	return s, nil
+}
+
+// equip makes what the node has beside the core, and what looks on.
+func (s *Server) equip(cfg Config) (err error) {
+	if s.node.logins, err = newLogins(cfg, s.node); err != nil {
+		return err
+	}
+	if s.audit, err = newAuditor(cfg, s.node); err != nil {
+		return err
+	}
+	if s.core.metrics.tracer, err = newTracer(cfg, s.node); err != nil {
+		return err
+	}
+	s.keeper, err = newKeeper(cfg, s.node)
+	return err
 }
 
 func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error) {

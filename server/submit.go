@@ -15,7 +15,12 @@ import (
 type waiter interface{ answered() }
 
 // answered implements waiter.
-func (c *call) answered() { c.done <- struct{}{} }
+func (c *call) answered() {
+	if c.stages != nil {
+		c.stages.of(&c.proposal)
+	}
+	c.done <- struct{}{}
+}
 
 // submitted is a request that nobody's goroutine waits for.
 type submitted struct {

@@ -165,12 +165,15 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	if err == nil && x.Sync {
 		w.synced(time.Since(begin))
 	}
+	if err == nil {
+		w.metrics.tracer.wrote(x, begin)
+	}
 	return err
 }
 
 // synced notes how long a sync took.
 func (w *writer) synced(d time.Duration) {
-	w.metrics.sync.Observe(d.Seconds())
+	w.metrics.tracer.observe(w.metrics.sync, d)
 	usual := cmp.Or(w.usual.Load(), int64(d))
 	w.usual.Store(usual + (int64(d)-usual)/16)
 }

@@ -110,8 +110,11 @@ func (d *Directory) TakeSlow() []Slow {
 // waited notes how long a write has waited.
 func (d *Directory) waited(w *Write) {
 	d.stats.Waited++
-	d.waits = append(d.waits, lease.TTL(d.now-w.since))
+	d.waits = append(d.waits, w.Waited())
 }
+
+// Waited returns for how long a write has waited that is Ready now.
+func (w *Write) Waited() lease.TTL { return lease.TTL(w.of.now - w.since) }
 
 // TakeWaits returns for how long those writes had to wait that were Ready since the
 // last call.

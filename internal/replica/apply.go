@@ -156,7 +156,7 @@ func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
 				r.lead.outcome(p, true)
 			}
 		case p.origin.Member == 0:
-			p.Result = results[i]
+			p.Result, p.Index = results[i], r.machine.Index()
 			if r.lead != nil {
 				r.lead.queue.delay.Answered(r.now)
 			}

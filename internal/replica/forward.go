@@ -182,7 +182,7 @@ func (f *forwarder) applied(term uint64, g fsm.Group, results []fsm.Result) {
 	k := i // some may be missing: those of an earlier incarnation, and those nobody waits for
 	for ; k < len(f.sent) && f.sent[k].seq < end; k++ {
 		if p := f.sent[k].proposal; p != nil {
-			p.Result = results[f.sent[k].seq-first]
+			p.Result, p.Index = results[f.sent[k].seq-first], f.m.machine.Index()
 			f.m.out.Proposals = append(f.m.out.Proposals, p)
 		}
 	}

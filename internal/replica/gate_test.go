@@ -123,6 +123,8 @@ func TestRenewalWaitsForAck(t *testing.T) {
 	k.mustFill("c1")
 	c.pass(1000)
 	w := c.put(c.members[1], "c1", 0)
+	timed := &Proposal{Command: &fsm.Put{Key: "c1"}, Owner: "timed"}
+	c.members[1].r.Propose(timed)
 	c.renew(c.members[2], 1)
 	c.pass(1800)
 	if drop, n := k.told(); len(drop) != 1 {
@@ -142,6 +144,9 @@ func TestRenewalWaitsForAck(t *testing.T) {
 	if were := c.members[1].were; len(were) != 1 || were[0].Lease.Owner != "owner 1" ||
 		were[0].Waited != 1800 {
 		t.Errorf("it was slow: %+v", were)
+	}
+	if timed.Waited != 1800 || timed.Index == 0 {
+		t.Errorf("a write waited for %d, and is in entry %d", timed.Waited, timed.Index)
 	}
 }
 

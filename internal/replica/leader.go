@@ -309,7 +309,9 @@ func (l *leadership) openGates() {
 	l.gate.caches.Advance(l.m.now)
 	l.dropOrphans()
 	for _, w := range l.gate.caches.Ready() {
-		l.enqueue(w.Owner.(*Proposal))
+		p := w.Owner.(*Proposal)
+		p.Waited = w.Waited()
+		l.enqueue(p)
 	}
 	for _, id := range l.gate.caches.TakeAcknowledged() {
 		for _, n := range l.gate.parked.take(id) {

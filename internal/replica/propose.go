@@ -13,6 +13,10 @@ type Proposal struct {
 	Result  fsm.Result
 	// Err says why there is no result.
 	Err error
+	// Index is that of the entry in which it was applied, 0 if it was not, and Waited for how long
+	// it had to wait for caches before, as far as this member knows: if it led.
+	Index  uint64
+	Waited lease.TTL
 	// Owner is the caller's, to find what waits.
 	Owner any
 	// internal is not nil for the leader's own commands, which nobody waits for.

@@ -69,6 +69,7 @@ func newFlags() *flags {
 		{"Peer security", f.addPeerSecurity},
 		{"HTTP and metrics", f.addHTTP},
 		{"Logging", f.addLogging},
+		{"Traces", f.addTraces},
 		{"Other", f.addOther},
 	})
 	for _, i := range ignored {
@@ -166,6 +167,7 @@ func because(x *flag.Flag, err error) string {
 		kind = g.Get()
 	}
 	_, isDuration := kind.(time.Duration)
+	_, isFraction := kind.(float64)
 	why := err.Error()
 	switch {
 	case why != "parse error": // all that package flag says
@@ -173,6 +175,8 @@ func because(x *flag.Flag, err error) string {
 		why = "it is neither true nor false"
 	case isDuration:
 		why = "it is not a duration such as 10s"
+	case isFraction:
+		why = "it is not a number"
 	default:
 		why = "it is not a whole number"
 	}

@@ -15,7 +15,7 @@ type ignoredFlag struct {
 const (
 	noDiscovery = "members are named by --initial-cluster; there is no discovery"
 	noBolt      = "there is no bbolt database"
-	noTracing   = "there is no distributed tracing"
+	otherTraces = "--trace-endpoint and --trace-sample-rate send traces, over HTTP and not gRPC"
 	noRotation  = "the log is not rotated; give it to a program that does"
 	noOldFlag   = "etcd ignores it, too"
 )
@@ -69,11 +69,11 @@ var ignored = []ignoredFlag{
 	{name: "log-rotation-config-json", why: noRotation},
 	{name: "warning-unary-request-duration", def: "300ms", why: "the latency metrics show it"},
 	{name: "warning-apply-duration", def: "100ms", why: "the latency metrics show it"},
-	{name: "enable-distributed-tracing", def: "false", isBool: true, why: noTracing},
-	{name: "distributed-tracing-address", def: "localhost:4317", why: noTracing},
-	{name: "distributed-tracing-service-name", def: "etcd", why: noTracing},
-	{name: "distributed-tracing-instance-id", why: noTracing},
-	{name: "distributed-tracing-sampling-rate", def: "0", why: noTracing},
+	{name: "enable-distributed-tracing", def: "false", isBool: true, why: otherTraces},
+	{name: "distributed-tracing-address", def: "localhost:4317", why: otherTraces},
+	{name: "distributed-tracing-service-name", def: "etcd", why: otherTraces},
+	{name: "distributed-tracing-instance-id", why: otherTraces},
+	{name: "distributed-tracing-sampling-rate", def: "0", why: otherTraces},
 	{name: "compact-hash-check-time", def: "1m", why: "--corrupt-check-time compares the state"},
 	{name: "compaction-batch-limit", def: "1000", why: "compaction does not hold up writers"},
 	{name: "compaction-sleep-interval", why: "compaction does not hold up writers"},

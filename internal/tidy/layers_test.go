@@ -51,7 +51,7 @@ var house = [][]string{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
 		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "api",
 		"internal/fault", "internal/figures", "internal/login", "internal/table",
-		"internal/audit",
+		"internal/audit", "internal/trace",
 		"internal/settings", "internal/pebbleerrors",
 	},
 	{"internal/subprocess"},
@@ -107,6 +107,7 @@ var pure = map[string][]string{
 	"internal/shell":     {"go.etcd.io/raft/v3/raftpb"},
 	"internal/figures":   nil,
 	"internal/top":       nil,
+	"internal/trace":     {"google.golang.org/protobuf/encoding/protowire"},
 	"plan":               nil,
 
 	"internal/replica/confirm": nil,

@@ -51,7 +51,9 @@ func newGateway(ctx context.Context, o Options) (http.Handler, error) {
 		runtime.WithMetadata(func(ctx context.Context, r *http.Request) metadata.MD {
 			md, _ := metadata.FromOutgoingContext(ctx) // which the mux would replace
 			if trace := r.Header.Values("Traceparent"); len(trace) > 0 {
-				md = metadata.Join(md, metadata.MD{"traceparent": trace})
+				md = metadata.Join(md, metadata.MD{
+					"traceparent": trace, "tracestate": r.Header.Values("Tracestate"),
+				})
 			}
 			return md
 		}),
