@@ -48,6 +48,29 @@ func TestCheckpointOfAnotherLife(t *testing.T) {
 	}
 }
 
+// TestTakenBackIsOfItsKind: what takes back an expiry leaves a checkpoint of the lease alone that
+// is under way, and the other way round.
+func TestTakenBackIsOfItsKind(t *testing.T) {
+	l, info := silenced(t)
+	l.Reinstate([]Due{{ID: 1, Token: info.Token, Stamp: info.Stamp}})
+	l.Advance(1_020_000)
+	if due := l.Due(10); len(due) > 0 {
+		t.Errorf("due is %v while a checkpoint is under way", due)
+	}
+	silent := []Checkpoint{{ID: 1, Token: info.Token, Stamp: info.Stamp}}
+	l.Unreport(silent)
+	if due := l.Due(10); len(due) != 1 {
+		t.Errorf("due is %v after the checkpoint was dropped", due)
+	}
+	l.Unreport(silent)
+	if due := l.Due(10); len(due) > 0 {
+		t.Errorf("due is %v again while its expiry is under way", due)
+	}
+	if err := l.checkInvariants(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestClearDuringDelay: a renewal that comes too late, when the lease is over and its lock delay
 // runs, clears no checkpoint of the delay.
 func TestClearDuringDelay(t *testing.T) {
