@@ -61,6 +61,37 @@ func TestRevokeUnsure(t *testing.T) {
 	}
 }
 
+// TestRevokeOwn: a lease of this client that it revokes has ended for the program before anybody is
+// asked, by its ID as well: what rests on it, a cache for one, keeps no member waiting. Under
+// another token another life of the lease is meant.
+func TestRevokeOwn(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		for _, ref := range []func(*Lease) leases.Ref{
+			(*Lease).Ref,
+			func(l *Lease) leases.Ref { return leases.Ref{ID: l.ID()} },
+		} {
+			l := grant(t, c, Grant{})
+			asked := 0
+			f.set(func() {
+				f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+					if r.GetRevoke() != nil {
+						asked++
+						is(t, l, Ended, ErrRevoked)
+					}
+					return f.obey(s, r)
+				}
+			})
+			another := l.Ref()
+			another.Token++
+			c.keeper.giveUp(another, ErrRevoked)
+			is(t, l, OK, nil)
+			if err := c.Revoke(t.Context(), ref(l)); err != nil || asked != 1 {
+				t.Errorf("asked %d times: %v", asked, err)
+			}
+		}
+	})
+}
+
 // TestRevokeMany: more leases than members revoke in one call are revoked all the same, by several,
 // and one that was not there does not keep the others.
 func TestRevokeMany(t *testing.T) {

@@ -10,6 +10,21 @@ import (
 	"leasehold.dev/client/store"
 )
 
+// TestPrefix: the range of a prefix begins and ends where its keys do. The range of all keys begins
+// at the first key that there can be: an empty key would be none.
+func TestPrefix(t *testing.T) {
+	for prefix, want := range map[string]store.KeyRange{
+		"a/":       {Key: "a/", End: "a0"},
+		"a\xff":    {Key: "a\xff", End: "b"},
+		"\xff\xff": {Key: "\xff\xff", End: "\x00"},
+		"":         {Key: "\x00", End: "\x00"},
+	} {
+		if got := store.Prefix(prefix); got != want {
+			t.Errorf("the range of %q is %q, want %q", prefix, got, want)
+		}
+	}
+}
+
 // TestPutMessage: a put names its lease by the ID alone if nothing else is said of the lease.
 // With a name or a token it sends a reference, and no ID besides.
 func TestPutMessage(t *testing.T) {
