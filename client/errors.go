@@ -203,7 +203,8 @@ func (e *plainError) Error() string { return e.text }
 
 func (e *plainError) Unwrap() error { return e.err }
 
-// plain leaves out of an error which code it has and through how many hands it went.
+// plain leaves out of an error which code it has and through how many hands it went. It says what a
+// member with TLS answers to who comes without, which gRPC cannot read.
 func plain(err error) error {
 	if err == nil {
 		return nil
@@ -222,5 +223,8 @@ func plain(err error) error {
 	}
 	text = strings.TrimPrefix(text, "transport: ")
 	text = strings.TrimPrefix(text, "Error while dialing: ")
+	if strings.Contains(text, "looked like an HTTP/1.1 header") {
+		text += " (perhaps the port speaks TLS: use https://)"
+	}
 	return &plainError{text: text, err: err}
 }

@@ -37,6 +37,15 @@ func TestPlain(t *testing.T) {
 			"unknown service leasehold.v1.StreamService",
 		},
 		{codes.Unavailable, `connection error: desc = "cut`, `"cut`},
+		{
+			codes.Unavailable, // as of a port that speaks TLS: see listen.TestRefusedHandshakes
+			`connection error: desc = "error reading server preface: http2: failed reading the ` +
+				`frame payload: http2: frame too large, note that the frame header looked like an ` +
+				`HTTP/1.1 header"`,
+			"error reading server preface: http2: failed reading the frame payload: http2: frame " +
+				"too large, note that the frame header looked like an HTTP/1.1 header " +
+				"(perhaps the port speaks TLS: use https://)",
+		},
 	} {
 		for _, err := range []error{
 			status.Error(x.code, x.text),
