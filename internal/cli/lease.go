@@ -236,6 +236,11 @@ there are arguments.`,
 				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
 			) (answer, error) {
 				resp, err := c.KeepAliveOnce(ctx, id)
+				if errors.Is(err, context.DeadlineExceeded) {
+					short, cancel := a.commandContext() // of a stream etcd's library logs nothing
+					defer cancel()
+					a.learnDialError(short, c)
+				}
 				if err != nil {
 					return answer{}, withCode(exitConnection, err)
 				}

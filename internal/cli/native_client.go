@@ -129,9 +129,7 @@ func (a *app) tellLost(c *clientv3.Client) {
 		there := isReady(short, conn)
 		cancel()
 		if !there && ctx.Err() == nil {
-			// What is not put off until there is a connection fails with the reason.
-			_, err := nativeLeases(c).Describe(ctx, &pb.DescribeRequest{})
-			a.dialError.learn(fmt.Sprint(err))
+			a.learnDialError(ctx, c)
 			why := a.dialError.String()
 			if why != "" {
 				why = ": " + why
@@ -143,6 +141,13 @@ func (a *app) tellLost(c *clientv3.Client) {
 		}
 		conn.WaitForStateChange(ctx, connectivity.Ready)
 	}
+}
+
+// learnDialError learns why there is no connection: a call that is not put off until there is one
+// fails with the reason.
+func (a *app) learnDialError(ctx context.Context, c *clientv3.Client) {
+	_, err := nativeLeases(c).Describe(ctx, &pb.DescribeRequest{})
+	a.dialError.learn(fmt.Sprint(err))
 }
 
 // isReady waits until a connection can be used, and reports whether it can.
