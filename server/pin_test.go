@@ -1,0 +1,42 @@
+package server
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// TestClientOfAnotherCluster: a client of etcd's API that says which cluster it wants has nothing
+// to do with a member of another one, by calls and by streams. One that says nothing is served.
+func TestClientOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	m := run(t, testConfig(t.TempDir()))
+	for text, want := range map[string]codes.Code{
+		"":                                     codes.OK,
+		strconv.FormatUint(m.node.cluster, 16): codes.OK,
+		"0x" + strconv.FormatUint(m.node.cluster, 16): codes.OK,
+		strconv.FormatUint(m.node.cluster+1, 16):      codes.FailedPrecondition,
+		"no number":                                   codes.InvalidArgument,
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if text != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, keyCluster, text)
+		}
+		_, err := m.client.Put(ctx, "k"+text, "v")
+		if got := status.Code(err); got != want {
+			t.Errorf("put for cluster %q: %v, want %v", text, err, want)
+		}
+		if has := m.get(t, "k"+text) == "v"; has != (want == codes.OK) {
+			t.Errorf("for cluster %q the key was put: %v", text, has)
+		}
+		_, err = m.client.KeepAliveOnce(ctx, 1) // a lease that is not there
+		if got := status.Code(err); (got == want) != (want != codes.OK) {
+			t.Errorf("keep-alive for cluster %q: %v, want %v", text, err, want)
+		}
+		cancel()
+	}
+}
