@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -66,6 +67,13 @@ func TestFullDisk(t *testing.T) {
 	}}); err != nil {
 		t.Errorf("limits on a full disk: %v", err)
 	}
+	if full := m.measured(t, "leasehold_disk_full"); full[""] != 1 {
+		t.Errorf("full by the metric: %v", full)
+	}
+	st, err := m.client.Status(t.Context(), m.client.Endpoints()[0])
+	if err != nil || len(st.Errors) != 1 || !strings.Contains(st.Errors[0], "disk is full") {
+		t.Errorf("status on a full disk: %+v, %v", st, err)
+	}
 	gone, more := clientv3.OpDelete("a"), clientv3.OpPut("c", "v")
 	if _, err := m.client.Txn(t.Context()).Then(gone).Else(gone).Commit(); err != nil {
 		t.Errorf("a transaction that only deletes: %v", err)
@@ -82,7 +90,7 @@ func TestFullDisk(t *testing.T) {
 		_, err := m.client.Delete(t.Context(), "nothing")
 		return err != nil
 	})
-	_, err := m.client.Delete(t.Context(), "b")
+	_, err = m.client.Delete(t.Context(), "b")
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Errorf("a delete into the last room: %v", err)
 	}

@@ -220,6 +220,10 @@ func (m *metrics) watchTrouble(n *node) {
 			ConstLabels: prometheus.Labels{"alarm": name},
 		}, func() float64 { return raised(n.View().Alarms, kind) }))
 	}
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "leasehold", Name: "disk_full",
+		Help: "1 while this member refuses writes because its disk is full.",
+	}, func() float64 { return oneIf(n.writer.full.Load()) }))
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "copied_members_total",
 		Help: "Times that one of two processes with the identity of one member was refused, as " +
@@ -227,10 +231,15 @@ func (m *metrics) watchTrouble(n *node) {
 	}, func() float64 { return float64(n.peers.copied.Load()) }))
 }
 
-// raised is 1 if an alarm of a kind is raised, else 0.
-func raised(alarms []fsm.Alarm, kind fsm.AlarmKind) float64 {
-	if slices.ContainsFunc(alarms, func(a fsm.Alarm) bool { return a.Kind.Shown() == kind }) {
+// oneIf is 1 for yes, 0 for no.
+func oneIf(yes bool) float64 {
+	if yes {
 		return 1
 	}
 	return 0
+}
+
+// raised is 1 if an alarm of a kind is raised, else 0.
+func raised(alarms []fsm.Alarm, kind fsm.AlarmKind) float64 {
+	return oneIf(slices.ContainsFunc(alarms, func(a fsm.Alarm) bool { return a.Kind.Shown() == kind }))
 }

@@ -56,6 +56,7 @@ export function judge({ health, status, metrics, members }) {
   for (const { labels, value } of metrics.get("leasehold_alarm") || []) {
     if (value > 0) reasons.push("alarm: " + labels.alarm);
   }
+  if (sum(metrics, "leasehold_disk_full") > 0) reasons.push("this member's disk is full");
   const word = down ? "down" : reasons.length > 0 ? "degraded" : "healthy";
   return { word, reasons };
 }
