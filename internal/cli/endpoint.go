@@ -32,7 +32,7 @@ type health struct {
 	Error    string `json:"error,omitempty"`
 
 	cluster uint64 // 0 if it has not answered
-	stray   bool   // it is of another cluster than others
+	commits bool   // it can, and is unhealthy for another reason
 }
 
 func (a *app) endpointHealth(cluster *bool) *cobra.Command {
@@ -72,7 +72,7 @@ func (a *app) endpointHealth(cluster *bool) *cobra.Command {
 
 // prefix is what etcdctl says of everything that is wrong.
 func (h *health) prefix() string {
-	if h.stray {
+	if h.commits {
 		return ""
 	}
 	return "failed to commit proposal: "
@@ -85,7 +85,7 @@ func tellClustersApart(list []health) {
 	for i := range list {
 		h := &list[i]
 		if h.cluster != 0 && h.cluster != list[first].cluster && h.Error == "" {
-			h.Health, h.stray = false, true
+			h.Health, h.commits = false, true
 			h.Error = fmt.Sprintf("it belongs to cluster %x, and %s to cluster %x",
 				h.cluster, list[first].Endpoint, list[first].cluster)
 		}
@@ -106,8 +106,8 @@ func (a *app) checkAll(spec *clientv3.ConfigSpec, eps []string) []health {
 	return list
 }
 
-// check finds out whether an endpoint can read what a quorum agrees on, and
-// has no alarm.
+// check finds out whether an endpoint can read what a quorum agrees on, has
+// no alarm, and is well by its own account.
 func (a *app) check(spec *clientv3.ConfigSpec, ep string) health {
 	h := health{Endpoint: ep}
 	c, err := a.dialOne(spec, ep)
@@ -129,7 +129,13 @@ func (a *app) check(spec *clientv3.ConfigSpec, ep string) health {
 		h.Error = err.Error()
 		return h
 	}
-	h.Error = alarmsOf(ctx, c)
+	if h.Error = alarmsOf(ctx, c); h.Error == "" {
+		// One whose disk is full refuses writes, and no alarm says so.
+		if r, err := c.Status(ctx, ep); err == nil {
+			h.Error = strings.Join(unwell((*pb.StatusResponse)(r)), "; ")
+			h.commits = h.Error != ""
+		}
+	}
 	h.Health = h.Error == ""
 	return h
 }

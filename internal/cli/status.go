@@ -67,6 +67,8 @@ type clusterState struct {
 	Cluster string         `json:"cluster"` // its ID, empty if no member answers
 	Members []*memberState `json:"members"`
 
+	// others are those behind endpoints that were given and that no member of the list has.
+	others []*memberState
 	// failure is why a read that goes through the leader failed.
 	failure error
 	alarms  []string
@@ -88,6 +90,7 @@ type memberState struct {
 
 	took    time.Duration
 	url     string // of its pages, empty if the endpoint has no scheme
+	unwell  []string
 	peers   []string
 	id      uint64
 	leader  uint64 // whom it takes for the leader
@@ -103,7 +106,8 @@ func (a *app) lookAt(spec *clientv3.ConfigSpec) *clusterState {
 	return l.look()
 }
 
-// look asks all members at once.
+// look asks all members at once, and the endpoints that were given: clients that find another
+// cluster behind one of them find there a lock free that is held here.
 func (l *lookout) look() *clusterState {
 	s := &clusterState{Reasons: []string{}}
 	var list []*pb.Member
@@ -118,7 +122,11 @@ func (l *lookout) look() *clusterState {
 		}
 	}
 	var wg sync.WaitGroup
+	known := make(map[string]bool)
 	for _, m := range list {
+		for _, ep := range m.GetClientURLs() {
+			known[hostOf(ep)] = true
+		}
 		x := &memberState{
 			Name: m.GetName(), ID: fmt.Sprintf("%x", m.GetID()), id: m.GetID(), Role: "voter",
 			Error: "it has no client URL: it has not started yet", peers: m.GetPeerURLs(),
@@ -135,8 +143,20 @@ func (l *lookout) look() *clusterState {
 			}
 		})
 	}
+	for _, ep := range l.spec.Endpoints {
+		if !known[hostOf(ep)] {
+			x := &memberState{Name: ep}
+			s.others = append(s.others, x)
+			wg.Go(func() { x.ask(l, ep) })
+		}
+	}
 	wg.Wait()
 	return s
+}
+
+// hostOf returns an endpoint without its scheme.
+func hostOf(ep string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(ep, "http://"), "https://")
 }
 
 // ask asks the cluster as a whole: whether it serves, its alarms and its members.
@@ -184,7 +204,7 @@ func (s *clusterState) ask(a *app, c *clientv3.Client) []*pb.Member {
 
 // ask asks one member at one of its endpoints.
 func (x *memberState) ask(l *lookout, ep string) {
-	host := strings.TrimPrefix(strings.TrimPrefix(ep, "http://"), "https://")
+	host := hostOf(ep)
 	if x.Endpoint = host; host != ep {
 		x.url = ep
 	}
@@ -213,7 +233,7 @@ func (x *memberState) ask(l *lookout, ep string) {
 	m := (*pb.StatusResponse)(r)
 	x.Version, x.State, x.Quota = m.GetVersion(), m.GetDbSizeInUse(), m.GetDbSizeQuota()
 	x.leader, x.applied, x.term = m.GetLeader(), m.GetRaftAppliedIndex(), m.GetRaftTerm()
-	x.cluster = m.GetHeader().GetClusterId()
+	x.cluster, x.unwell = m.GetHeader().GetClusterId(), unwell(m)
 	if x.id == 0 {
 		x.id = m.GetHeader().GetMemberId()
 		x.ID = fmt.Sprintf("%x", x.id)
@@ -234,6 +254,14 @@ func connects(ctx context.Context, within time.Duration, host string) error {
 		_ = c.Close()
 	}
 	return err
+}
+
+// unwell returns why a member says that it is not well, but for alarms and the want of a leader,
+// which are seen elsewhere.
+func unwell(m *pb.StatusResponse) []string {
+	return slices.DeleteFunc(slices.Clone(m.GetErrors()), func(text string) bool {
+		return text == rpctypes.ErrNoLeader.Error() || strings.Contains(text, "alarm:")
+	})
 }
 
 const (
@@ -271,10 +299,17 @@ func (s *clusterState) judge() {
 			wrong("%s belongs to another cluster, %x", x.Name, x.cluster)
 		case x.leader == 0:
 			wrong("%s knows no leader", x.Name)
+		case len(x.unwell) > 0:
+			wrong("%s: %s", x.Name, readable(strings.Join(x.unwell, "; ")))
 		case x.Behind > lagEntries:
 			wrong("%s is %d entries behind", x.Name, x.Behind)
 		case x.Quota > 0 && float64(x.State) > fullPart*float64(x.Quota):
 			wrong("%s: the state takes %d%% of the quota", x.Name, x.State*100/x.Quota)
+		}
+	}
+	for _, x := range s.others { // one that does not answer may be anybody's
+		if x.Error == "" && s.Cluster != "" && fmt.Sprintf("%x", x.cluster) != s.Cluster {
+			wrong("%s belongs to another cluster, %x", x.Name, x.cluster)
 		}
 	}
 	for _, alarm := range s.alarms {

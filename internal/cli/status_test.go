@@ -4,6 +4,9 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // TestJudge: each thing that is wrong is told, and decides the verdict.
@@ -30,9 +33,21 @@ func TestJudge(t *testing.T) {
 			func(s *clusterState) { s.Members[0].leader = 0 }, "degraded",
 			[]string{"m1 knows no leader"},
 		},
+		"full disk": {
+			func(s *clusterState) { s.Members[1].unwell = []string{"the disk is full"} }, "degraded",
+			[]string{"m2: the disk is full"},
+		},
 		"another cluster": {
 			func(s *clusterState) { s.Members[1].cluster = 0xd }, "degraded",
 			[]string{"m2 belongs to another cluster, d"},
+		},
+		"endpoints of another cluster, of a member, and of nobody": {
+			func(s *clusterState) {
+				s.others = []*memberState{
+					{Name: "x", cluster: 0xd}, {Name: "y", cluster: 0xc}, {Name: "z", Error: "refused"},
+				}
+			}, "degraded",
+			[]string{"x belongs to another cluster, d"},
 		},
 		"nearly full": {
 			func(s *clusterState) { s.Members[0].State = 81 }, "degraded",
@@ -66,5 +81,14 @@ func TestJudge(t *testing.T) {
 		if s.judge(); s.Verdict != x.verdict || !slices.Equal(s.Reasons, x.reasons) {
 			t.Errorf("%s: %s %q, want %s %q", name, s.Verdict, s.Reasons, x.verdict, x.reasons)
 		}
+	}
+}
+
+// TestUnwell: what a member says of itself, and nothing that is found out otherwise.
+func TestUnwell(t *testing.T) {
+	alarm := (&pb.AlarmMember{MemberID: 7, Alarm: pb.AlarmType_NOSPACE}).String()
+	m := &pb.StatusResponse{Errors: []string{rpctypes.ErrNoLeader.Error(), alarm, "the disk is full"}}
+	if got := unwell(m); !slices.Equal(got, []string{"the disk is full"}) {
+		t.Errorf("unwell for %q", got)
 	}
 }

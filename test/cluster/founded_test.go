@@ -124,8 +124,9 @@ func TestFoundedOnce(t *testing.T) {
 		"--command-timeout", "2s", "run", "--lock", "l", "--try", "--", "true")
 	fails(t, []string{id, "belongs to cluster"}, "--endpoints", other.url, "--cluster-id", id,
 		"put", "k", "v")
-	fails(t, []string{id, other.url + " is unhealthy"}, "endpoint", "health",
-		"--endpoints", c.members[1].url+","+other.url)
+	both := c.members[1].url + "," + other.url
+	fails(t, []string{id, other.url + " is unhealthy"}, "endpoint", "health", "--endpoints", both)
+	fails(t, []string{"degraded", "belongs to another cluster"}, "status", "--endpoints", both)
 	out, err := command(t, "endpoint", "health", "--endpoints", strings.Join(urls[1:], ","))
 	if err != nil {
 		t.Errorf("%v: %s", err, out)
