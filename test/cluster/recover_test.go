@@ -15,6 +15,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/net/http2"
 
 	"leasehold.dev/test/harness"
 )
@@ -103,11 +104,7 @@ func TestRecoverMajority(t *testing.T) {
 	lost := append(here, "--lost", "m2,m3", "--yes")
 	others[0].launch()
 	harness.Eventually(t, "m2 answers", func() error {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(others[0].peer, "http://"))
-		if err == nil {
-			err = conn.Close()
-		}
-		return err
+		return greets(strings.TrimPrefix(others[0].peer, "http://"))
 	})
 	recovers(t, 128, lost, "m2 answers at")
 	others[0].kill()
@@ -277,4 +274,25 @@ func rolledBack(t *testing.T, c *cluster, m *member) (foundOut bool) {
 		t.Errorf("%s on an older copy ends with %v\n%s", m.name, err, m.Tail())
 	}
 	return true
+}
+
+// greets checks that a server of HTTP/2 answers. That it takes a connection would not do: at its
+// start a member tries its ports, and opens and closes them.
+func greets(addr string) error {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // all was read
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		return err
+	}
+	if err := http2.NewFramer(conn, conn).WriteSettings(); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err
 }
