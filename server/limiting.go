@@ -12,6 +12,8 @@ import (
 	native "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
 )
 
 // limiting refuses the calls of principals that have, or ask for, more than they may. It comes
@@ -98,6 +100,41 @@ func (s *limitedStream) RecvMsg(m any) error {
 		return limitError(s.call, err)
 	}
 	return nil
+}
+
+// mayExceed reports whether a command may be refused by a limit, since one of the same principal
+// was not long ago. Then a confirmed read decides it. In the log, what a tenant asks for over and
+// over again would have all others wait for the disk.
+func (n *node) mayExceed(cmd fsm.Command) bool {
+	by, ok := cmd.(*fsm.By)
+	if !ok || !n.limits.IsFull(by.Caller.User) {
+		return false
+	}
+	switch fsm.Inner(by).(type) {
+	case *fsm.Grant, *fsm.Put, *fsm.Txn:
+		return true
+	default:
+		return false
+	}
+}
+
+// decide returns the result of a command that needs no place in the log, if it needs none.
+func (n *node) decide(ctx context.Context, cmd fsm.Command) (res fsm.Result, done bool, err error) {
+	r := &replica.Repeat{Command: cmd, Limits: true}
+	if err := n.readRepeat(ctx, r); err != nil {
+		return fsm.Result{}, false, err
+	}
+	n.countRefusal(r.Result.Err)
+	return r.Result, n.decided(r), nil
+}
+
+// decided notes what came of a command of a principal that may have had too much, and reports
+// whether it needs no place in the log.
+func (n *node) decided(r *replica.Repeat) bool {
+	if !r.Done {
+		n.limits.HasRoom(r.Command.(*fsm.By).Caller.User)
+	}
+	return r.Done
 }
 
 // countRefusal counts a command that a limit has refused where it was applied.

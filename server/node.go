@@ -201,6 +201,11 @@ func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(cmd); err != nil {
 		return n.repeated(ctx, cmd, err)
 	}
+	if n.mayExceed(cmd) {
+		if res, done, err := n.decide(ctx, cmd); done || err != nil {
+			return res, err
+		}
+	}
 	res, err := n.propose(ctx, cmd)
 	n.countRefusal(res.Err)
 	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
@@ -220,12 +225,16 @@ func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fs
 		return fsm.Result{}, refusal
 	}
 	r := &replica.Repeat{Command: cmd}
-	c := calls.Get().(*call)
-	c.read = replica.Read{Repeat: r, Owner: c}
-	if err := n.read(ctx, c); err != nil {
+	if err := n.readRepeat(ctx, r); err != nil {
 		return fsm.Result{}, err
 	}
 	return told(r, refusal)
+}
+
+func (n *node) readRepeat(ctx context.Context, r *replica.Repeat) error {
+	c := calls.Get().(*call)
+	c.read = replica.Read{Repeat: r, Owner: c}
+	return n.read(ctx, c)
 }
 
 // told returns what came of a command that was refused if it was not done before.

@@ -36,8 +36,12 @@ func (s *submitted) answered() {
 	to, res, err := s.to, s.proposal.Result, s.proposal.Err
 	if s.proposal.Command == nil {
 		err = s.read.Err
-		if s.read.Repeat != nil && err == nil {
-			res, err = told(s.read.Repeat, s.refusal)
+		if r := s.read.Repeat; r != nil && err == nil {
+			if r.Limits && !s.among.node.decided(r) {
+				s.propose(r.Command)
+				return
+			}
+			res, err = told(r, s.refusal)
 		}
 		s.read, s.refusal = replica.Read{}, nil
 	} else {
@@ -50,6 +54,18 @@ func (s *submitted) answered() {
 	s.to = nil
 	s.among.letGo()
 	to.Answered(res, err)
+}
+
+// propose proposes a command of which a read has said that no limit refuses it.
+func (s *submitted) propose(cmd fsm.Command) {
+	s.read = replica.Read{}
+	s.proposal.Command, s.proposal.Owner = cmd, s
+	err := s.among.node.inbox.ask(func(m *mail) int { return len(m.Proposals) + 1 },
+		func(m *mail) { m.Proposals = append(m.Proposals, &s.proposal) })
+	if err != nil {
+		s.proposal.Err = err
+		s.answered()
+	}
 }
 
 // submission is what was submitted together. It is used again when all of it is answered,
@@ -80,9 +96,13 @@ func (b *submission) add(s native.Submission, refusal error) {
 	b.all = b.all[:len(b.all)+1]
 	w := &b.all[len(b.all)-1]
 	w.to, w.among = s.To, b
-	if refusal != nil {
+	limits := false // of what has no order
+	if _, ok := fsm.Inner(s.Command).(*fsm.Grant); ok && refusal == nil {
+		limits = b.node.mayExceed(s.Command)
+	}
+	if refusal != nil || limits {
 		w.refusal, w.read.Owner = refusal, w
-		w.read.Repeat = &replica.Repeat{Command: s.Command}
+		w.read.Repeat = &replica.Repeat{Command: s.Command, Limits: limits}
 		return
 	}
 	if s.Command != nil {

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -33,6 +34,11 @@ type Limiter struct {
 	// others.
 	refused map[string]*[access.Resources]uint64
 	names   int // how many of them are named
+	// full are principals that had as much of the replicated state as they may have when a command
+	// of theirs was decided last. Some are forgotten.
+	full map[string]struct{}
+	// anyFull says that full has some.
+	anyFull atomic.Bool
 }
 
 // shares is what a principal has at this member.
@@ -49,7 +55,7 @@ const minSweep = 4096
 func NewLimiter(by func() *access.State, names int) *Limiter {
 	return &Limiter{
 		by: by, of: make(map[string]*shares), sweep: minSweep, names: names,
-		refused: map[string]*[access.Resources]uint64{"": {}},
+		refused: map[string]*[access.Resources]uint64{"": {}}, full: make(map[string]struct{}),
 	}
 }
 
@@ -116,11 +122,39 @@ func (l *Limiter) give(principal string, what access.Resource, n int64) {
 	l.sharesLocked(principal).has[what] -= n
 }
 
-// Refused counts a refusal by a limit that somebody else found.
+// Refused counts a refusal by a limit of what is in the replicated state.
 func (l *Limiter) Refused(e *access.LimitError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refuseLocked(e.Principal, e.What)
+	if len(l.full) >= maxFull {
+		clear(l.full)
+	}
+	l.full[e.Principal] = struct{}{}
+	l.anyFull.Store(true)
+}
+
+// maxFull bounds how many principals are remembered to have reached a limit.
+const maxFull = 1024
+
+// IsFull reports whether the last command of a principal was refused by a limit of what is in the
+// replicated state: its next one is best decided without the log. It is cheap while there is none.
+func (l *Limiter) IsFull(principal string) bool {
+	if !l.anyFull.Load() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.full[principal]
+	return ok
+}
+
+// HasRoom forgets that a principal was refused.
+func (l *Limiter) HasRoom(principal string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.full, principal)
+	l.anyFull.Store(len(l.full) > 0)
 }
 
 // Admit counts a request of so many bytes, and refuses it if it is too large, or one too many. It

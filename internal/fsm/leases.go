@@ -8,7 +8,7 @@ import (
 )
 
 func (m *Machine) applyGrant(c *Grant) Result {
-	if err := m.room(c.growth(), m.grantDemand(c)); err != nil && !m.repeats(&c.Terms) {
+	if err := m.checkGrant(c); err != nil {
 		return Result{Err: err}
 	}
 	v, err := m.grant(c)
@@ -16,6 +16,14 @@ func (m *Machine) applyGrant(c *Grant) Result {
 		return Result{Err: err}
 	}
 	return Result{Value: v}
+}
+
+// checkGrant says why there is no room for a new lease, if the grant is to make one.
+func (m *Machine) checkGrant(c *Grant) error {
+	if err := m.room(c.growth(), m.grantDemand(c)); err != nil && !m.repeats(&c.Terms) {
+		return err
+	}
+	return nil
 }
 
 // held returns the lease that a grant would return because its request made it before.

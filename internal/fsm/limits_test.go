@@ -36,6 +36,9 @@ func TestRepetitionsAreNotLimited(t *testing.T) {
 		t.Errorf("uses %v, want %v", got, want)
 	}
 	another := &Grant{Terms: lease.Terms{ID: 2, TTL: 5000}}
+	if r := apply(t, m, as(m, "alice", &Once{Session{99}, 1, 0, another})); r.Err != ErrSessionNotFound { //nolint:errorlint
+		t.Errorf("another lease in a session that is not known: %v", r.Err)
+	}
 	for _, c := range []Command{another, &Txn{Then: []Op{{Grant: another}}}} {
 		limit := new(access.LimitError)
 		if r := apply(t, m, as(m, "alice", c)); !errors.As(r.Err, &limit) || limit.Used != 1 {

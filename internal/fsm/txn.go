@@ -11,13 +11,7 @@ import (
 )
 
 func (m *Machine) applyPut(c *Put) Result {
-	if m.lacks(m.growth(c)) {
-		return Result{Err: ErrNoSpace}
-	}
 	id, err := m.checkPut(c)
-	if err == nil && m.meta.access.Limited() {
-		err = m.exceeds(m.putDemand(c))
-	}
 	if err != nil {
 		return Result{Err: err}
 	}
@@ -47,6 +41,18 @@ func (m *Machine) applyDelete(c *DeleteRange) Result {
 
 // checkPut says on which lease a put is, 0 for none, or why it cannot be done.
 func (m *Machine) checkPut(c *Put) (lease.ID, error) {
+	if m.lacks(m.growth(c)) {
+		return 0, ErrNoSpace
+	}
+	id, err := m.attachment(c)
+	if err == nil && m.meta.access.Limited() {
+		err = m.exceeds(m.putDemand(c))
+	}
+	return id, err
+}
+
+// attachment says on which lease a put is, 0 for none, or why it cannot be.
+func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	if (c.IgnoreValue || c.IgnoreLease) && m.store.Get(c.Key) == nil {
 		return 0, ErrKeyNotFound
 	}

@@ -33,12 +33,14 @@ type Read struct {
 	filled []bool
 }
 
-// Repeat is a command that may have been done before.
+// Repeat is a command that may need no place in the log.
 type Repeat struct {
-	// Command is one that fsm.MayBeRepeated.
 	Command fsm.Command
-	Result  fsm.Result
-	Done    bool // there is a Result
+	// Limits asks as well whether a limit refuses the command now.
+	Limits bool
+	// Result is what came of it before, if it is one that fsm.MayBeRepeated, or its refusal.
+	Result fsm.Result
+	Done   bool // there is a Result
 }
 
 // Read asks for a confirm round that begins after this call.

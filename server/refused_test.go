@@ -1,0 +1,100 @@
+package server
+
+import (
+	"errors"
+	"testing"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// Goal: what a tenant that is at its limit asks for again and again does not stand in the log, so
+// that nobody else waits for it; and when it has room it gets what it asks for, at once. Method: a
+// user at its limit of leases asks for more, in calls and over a stream, one at a time and many at
+// once; the entries are counted. Then it revokes one.
+func TestRefusalsStayOutOfTheLog(t *testing.T) {
+	t.Parallel()
+	const tries = 100
+	r := run(t, cheapConfig(t.TempDir()))
+	withUsers(t, r)
+	ctx := r.tenant(t, "tenant", 2, 1)
+	who := api.CallerOf(ctx)
+	grant := func(id lease.ID) *fsm.Grant {
+		return &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 60_000}}
+	}
+	call := func(c fsm.Command) error {
+		res, err := r.node.Propose(ctx, c)
+		return errors.Join(err, res.Err)
+	}
+	submit := func(ids ...lease.ID) (out []error) {
+		to := make(answered, len(ids))
+		var list []native.Submission
+		for _, id := range ids {
+			list = append(list, native.Submission{Command: fsm.OnBehalf(who, grant(id)), To: to})
+		}
+		r.node.Submit(list)
+		for range ids {
+			out = append(out, <-to)
+		}
+		return out
+	}
+	refused := func(errs ...error) {
+		t.Helper()
+		for _, err := range errs {
+			limit := new(access.LimitError)
+			if !errors.As(err, &limit) || limit.Limit != 2 || limit.Used != 2 || limit.Asked != 1 {
+				t.Fatalf("beyond the limit: %v", err)
+			}
+		}
+	}
+	before := r.node.View().Index
+	many := make([]lease.ID, tries)
+	for i := range many {
+		many[i] = lease.ID(100 + i)
+		refused(call(grant(many[i])))
+		refused(submit(many[i])...)
+	}
+	refused(submit(many...)...)
+	if after := r.node.View().Index; after-before > tries/2 {
+		t.Errorf("%d entries of the log for %d refusals", after-before, 3*tries)
+	}
+	counts := r.node.limits.Refusals(access.Leases)
+	if n := counts["tenant"] + counts[""]; n != 3*tries+1 {
+		t.Errorf("%d refusals were counted", n)
+	}
+
+	for _, again := range []struct {
+		way        string
+		ends, gets lease.ID
+		grant      func() error
+	}{
+		{"a call", lease.ID(1000 * len(r.node.View().Access.Users())), 1, func() error {
+			return call(grant(1))
+		}},
+		{"a stream", 1, 2, func() error { return submit(2)[0] }},
+	} {
+		if err := call(&fsm.Revoke{ID: again.ends}); err != nil {
+			t.Fatal(err)
+		}
+		if err := again.grant(); err != nil {
+			t.Errorf("%s, with room again: %v", again.way, err)
+		}
+		if err := r.node.InspectLease(t.Context(), again.gets, func(
+			_ *lease.Lessor, _ lease.TTL, found bool,
+		) {
+			if !found {
+				t.Errorf("%s, with room again: it was granted, and is not there", again.way)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if r.node.limits.IsFull("tenant") {
+			t.Errorf("%s, with room again: each command of the tenant is looked at twice", again.way)
+		}
+		refused(call(grant(50)))
+		refused(submit(50)...)
+	}
+}
