@@ -36,7 +36,8 @@ func TestRepetitionsAreNotLimited(t *testing.T) {
 		t.Errorf("uses %v, want %v", got, want)
 	}
 	another := &Grant{Terms: lease.Terms{ID: 2, TTL: 5000}}
-	if r := apply(t, m, as(m, "alice", &Once{Session{99}, 1, 0, another})); r.Err != ErrSessionNotFound { //nolint:errorlint
+	unknown := &Once{Session{ID: 99}, 1, 0, another}
+	if r := apply(t, m, as(m, "alice", unknown)); !errors.Is(r.Err, ErrSessionNotFound) {
 		t.Errorf("another lease in a session that is not known: %v", r.Err)
 	}
 	for _, c := range []Command{another, &Txn{Then: []Op{{Grant: another}}}} {
