@@ -73,7 +73,7 @@ func sealed(body []byte) []byte {
 
 // read reads a backup as Restore does.
 func read(b []byte, o RestoreOptions) error {
-	_, _, err := readBackup(bytes.NewReader(b), DefaultConfig(), o, fsm.Refounding{})
+	_, _, err := readBackup(bytes.NewReader(b), DefaultConfig(), o, fsm.Restoration{})
 	return err
 }
 
@@ -210,7 +210,7 @@ func TestBackupThatCannotBeRead(t *testing.T) {
 	failing := errors.New("input/output error")
 	for _, at := range []int{0, 5, len(backupMagic), 100, len(good) - 100, len(good) - 5} {
 		r := &failAfter{bytes.NewReader(good[:at]), failing}
-		_, _, err := readBackup(r, DefaultConfig(), RestoreOptions{}, fsm.Refounding{})
+		_, _, err := readBackup(r, DefaultConfig(), RestoreOptions{}, fsm.Restoration{})
 		if !errors.Is(err, failing) || errors.Is(err, ErrBackup) {
 			t.Errorf("failing at %d: %v", at, err)
 		}

@@ -42,7 +42,7 @@ type RestoreOptions struct {
 }
 
 // revisions says what becomes of the revision of a backup.
-func (o *RestoreOptions) revisions(f *fsm.Refounding, now time.Time) error {
+func (o *RestoreOptions) revisions(f *fsm.Restoration, now time.Time) error {
 	f.BumpRevision, f.MarkCompacted = o.BumpRevision, !o.KeepRevision
 	switch {
 	case o.KeepRevision && o.BumpRevision != 0:
@@ -92,7 +92,7 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	}
 	members[0].ID = cmp.Or(o.Member, members[0].ID)
 	now := time.Now()
-	f := fsm.Refounding{Members: members, Removed: o.Removed, Above: tokenAt(now)}
+	f := fsm.Restoration{Members: members, Removed: o.Removed, Above: tokenAt(now)}
 	if err := o.revisions(&f, now); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	id := storage.Identity{
 		Cluster: cluster, Member: members[0].ID, Generation: m.Lessor().View().State().Generation,
 	}
-	if err := refound(m, c, id); err != nil {
+	if err := writeRestored(m, c, id); err != nil {
 		err = fmt.Errorf("restore into %q: %w", c.DataDir, err)
 		return errors.Join(err, undo(c.DataDir, existed))
 	}
@@ -145,21 +145,21 @@ func checkEmpty(dir string) (existed bool, err error) {
 // readBackup reads and checks all of a backup before anything is written.
 // It returns the state, and the ID of the cluster that made the backup.
 func readBackup(
-	r io.Reader, c Config, o RestoreOptions, f fsm.Refounding,
+	r io.Reader, c Config, o RestoreOptions, f fsm.Restoration,
 ) (*fsm.Machine, uint64, error) {
 	b, err := backup.NewReader(r)
 	if err != nil {
 		return nil, 0, err
 	}
-	m, err := fsm.Refound(machineConfig(c), f, b.Next)
+	m, err := fsm.RestoreBackup(machineConfig(c), f, b.Next)
 	if err != nil {
 		return nil, 0, asBackupError(err)
 	}
 	return m, b.Cluster(), b.Finish(!o.SkipHash)
 }
 
-// refound writes m as the first state of a new cluster, or of one that goes on under its ID.
-func refound(m *fsm.Machine, c Config, id storage.Identity) (err error) {
+// writeRestored writes m as the first state of a new cluster, or of one that goes on under its ID.
+func writeRestored(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func refound(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(writeRefounded(disk, m, c, id), disk.Close()); err != nil {
+	if err := errors.Join(fillRestored(disk, m, c, id), disk.Close()); err != nil {
 		return err
 	}
 	if err := os.Remove(marker); err != nil {
@@ -186,7 +186,7 @@ func refound(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 	return syncDir(c.DataDir)
 }
 
-func writeRefounded(disk *storage.Disk, m *fsm.Machine, c Config, id storage.Identity) error {
+func fillRestored(disk *storage.Disk, m *fsm.Machine, c Config, id storage.Identity) error {
 	members := founders(c)
 	members[0].ID = id.Member
 	if err := identify(disk, c, members, id); err != nil {

@@ -291,7 +291,7 @@ func (r *recovery) survivor() (*disaster, error) {
 			"--yes  # names them, and makes a new cluster of what is here", shellWord(r.dir.Path))
 		return d, nil
 	}
-	r.refoundSteps(d, self, others)
+	r.newClusterSteps(d, self, others)
 	return d, r.refuseLost(others, voters)
 }
 
@@ -309,8 +309,8 @@ func (r *recovery) beforeLoss(d *disaster, others []*memberState) {
 	d.first("the backups: leasehold backup list --from TARGET says whether they go further")
 }
 
-// refoundSteps says how the cluster begins anew with the data of this host.
-func (r *recovery) refoundSteps(d *disaster, self *memberState, others []*memberState) {
+// newClusterSteps says how the cluster begins anew with the data of this host.
+func (r *recovery) newClusterSteps(d *disaster, self *memberState, others []*memberState) {
 	r.moveAway(d)
 	d.own("make %s that of a cluster of %s alone, with all its keys and leases: later tokens and "+
 		"revisions are above all that can have been told, and the other members are removed",
@@ -320,7 +320,7 @@ func (r *recovery) refoundSteps(d *disaster, self *memberState, others []*member
 		d.on("the host of "+nameOf(x), "move the data directory away, and keep it; then %s --join %s",
 			r.serve(x, "DIR"), cmp.Or(self.url, self.Endpoint))
 	}
-	d.act = r.refound
+	d.act = r.forceNewCluster
 }
 
 // refuseLost says why members that are called lost must not be given up.
@@ -351,8 +351,8 @@ func (r *recovery) refuseLost(others []*memberState, voters int) error {
 	return nil
 }
 
-// refound makes the new cluster.
-func (r *recovery) refound(d *disaster) error {
+// forceNewCluster makes the new cluster.
+func (r *recovery) forceNewCluster(d *disaster) error {
 	now, err := rewind.Examine(r.dir.Path) // a member may have been started meanwhile
 	if err != nil {
 		return err
@@ -360,7 +360,7 @@ func (r *recovery) refound(d *disaster) error {
 	if now.Condition != rewind.Sound || now.Index != r.dir.Index {
 		return errors.New("the data directory has changed meanwhile: call recover again")
 	}
-	kept, err := now.Refound(time.Now())
+	kept, err := now.ForceNewCluster(time.Now())
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func TestDrawRestored(t *testing.T) {
 	if next := drawn(t, m, c)[0]; next != last+1 {
 		t.Errorf("token %d after %d", next, last)
 	}
-	m = mustRefound(t, m, Refounding{})
+	m = mustRestoreBackup(t, m, Restoration{})
 	if next := drawn(t, m, c)[0]; next>>tokenGenerationShift != 1 {
 		t.Errorf("token %#x after a restore from a backup", next)
 	}

@@ -106,7 +106,7 @@ func TestHoldsOfGrants(t *testing.T) {
 			t.Errorf("%d: %v, want %v", m.HoldCount(), got, want)
 		}
 	}
-	if other := mustRefound(t, m, Refounding{}); other.HoldCount() != 0 {
+	if other := mustRestoreBackup(t, m, Restoration{}); other.HoldCount() != 0 {
 		t.Error("caches of a life that was restored away go on")
 	}
 }
@@ -146,7 +146,7 @@ func TestCacheTTL(t *testing.T) {
 	if info.TTL != MaxCacheTTL {
 		t.Errorf("restored with a TTL of %d ms", info.TTL)
 	}
-	if info, _ = mustRefound(t, m, Refounding{}).lessor.Lookup(2); info.TTL != MaxCacheTTL+1 {
+	if info, _ = mustRestoreBackup(t, m, Restoration{}).lessor.Lookup(2); info.TTL != MaxCacheTTL+1 {
 		t.Errorf("restored without holds, with a TTL of %d ms", info.TTL)
 	}
 	mustApply(t, m, &Revoke{ID: 2})

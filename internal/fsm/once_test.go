@@ -246,11 +246,11 @@ func TestAnswersTooLarge(t *testing.T) {
 }
 
 // A backup that is restored has no sessions, and gives out none of their IDs.
-func TestRefoundDropsSessions(t *testing.T) {
+func TestRestoreBackupDropsSessions(t *testing.T) {
 	m := New(Config{})
 	s := open(t, m, 1)
 	apply(t, m, &Once{s, 1, 0, &Put{Key: "k"}})
-	m = mustRefound(t, m, Refounding{})
+	m = mustRestoreBackup(t, m, Restoration{})
 	if r := apply(t, m, &Once{s, 1, 0, &Put{Key: "k"}}); !errors.Is(r.Err, ErrSessionNotFound) {
 		t.Errorf("%+v", r)
 	}

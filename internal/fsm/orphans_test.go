@@ -56,7 +56,7 @@ func TestOrphanOutlivesLease(t *testing.T) {
 	if got := m.TakeHolds(); !slices.Equal(got, []Holding{{1, first.Token}}) || m.CacheTTL() != 300 {
 		t.Errorf("%v have changed, writes wait for %d ms", got, m.CacheTTL())
 	}
-	if m = mustRefound(t, m, Refounding{}); len(tokens(m)) > 0 || m.CacheTTL() != 0 {
+	if m = mustRestoreBackup(t, m, Restoration{}); len(tokens(m)) > 0 || m.CacheTTL() != 0 {
 		t.Error("orphans of a life that was restored away go on")
 	}
 }

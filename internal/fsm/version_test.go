@@ -190,11 +190,11 @@ func TestStateOfAnotherVersion(t *testing.T) {
 		!strings.Contains(err.Error(), "is 0.1, and this release speaks") {
 		t.Errorf("a release that is too new: %v", err)
 	}
-	refounded, err := load(Config{Versions: three},
+	restored, err := load(Config{Versions: three},
 		func(c Config, next func() ([]byte, bool, error)) (*Machine, error) {
-			return Refound(c, Refounding{}, next)
+			return RestoreBackup(c, Restoration{}, next)
 		})
-	if err != nil || refounded.Version().Number != 2 || refounded.Version().Held {
+	if err != nil || restored.Version().Number != 2 || restored.Version().Held {
 		t.Errorf("a backup: %v", err)
 	}
 	m.version.Number, m.cfg.Versions = 2, one

@@ -219,7 +219,7 @@ func changeByte(t *testing.T, dir string) {
 
 // Goal: a survivor tells all that its log has, committed or not, and becomes the only member of
 // its cluster with that; what it was stays. Method: the new directory is read again.
-func TestRefound(t *testing.T) {
+func TestForceNewCluster(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	link := filepath.Join(t.TempDir(), "link")
@@ -252,7 +252,7 @@ func TestRefound(t *testing.T) {
 		d.Members[2].PeerURLs[0] != "http://c:2380" || d.Members[2].ClientURLs[0] != "http://c:2379" {
 		t.Errorf("it tells %+v", d)
 	}
-	kept, err := d.Refound(time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
+	kept, err := d.ForceNewCluster(time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,24 +292,25 @@ func TestRefound(t *testing.T) {
 
 // Goal: what is not sound is no cluster, and a directory that cannot be made leaves that of before
 // where it was.
-func TestRefoundRefusals(t *testing.T) {
+func TestForceNewClusterRefusals(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	d := examine(t, dir)
 	d.Members[0].PeerURLs = []string{"nonsense"}
-	if _, err := d.Refound(time.Now()); err == nil || examine(t, dir).Condition != Sound {
+	if _, err := d.ForceNewCluster(time.Now()); err == nil || examine(t, dir).Condition != Sound {
 		t.Errorf("without a good peer URL: %v", err)
 	}
 	d = examine(t, dir)
 	d.Member = 9
-	if _, err := d.Refound(time.Now()); err == nil || !strings.Contains(err.Error(), "removed") {
+	_, err := d.ForceNewCluster(time.Now())
+	if err == nil || !strings.Contains(err.Error(), "removed") {
 		t.Errorf("a member that its state does not have: %v", err)
 	}
 	now := time.Now()
 	if err := os.Mkdir(dir+now.UTC().Format(".before-recovery-20060102T150405Z"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := examine(t, dir).Refound(now); err == nil ||
+	if _, err := examine(t, dir).ForceNewCluster(now); err == nil ||
 		!strings.Contains(err.Error(), "already") {
 		t.Errorf("over what was kept before: %v", err)
 	}
@@ -317,7 +318,7 @@ func TestRefoundRefusals(t *testing.T) {
 		t.Error("the directory has gone")
 	}
 	changeByte(t, dir)
-	if _, err := examine(t, dir).Refound(time.Now()); err == nil ||
+	if _, err := examine(t, dir).ForceNewCluster(time.Now()); err == nil ||
 		!strings.Contains(err.Error(), "not sound") {
 		t.Errorf("damaged: %v", err)
 	}

@@ -13,17 +13,17 @@ import (
 	"leasehold.dev/lease"
 )
 
-// refounded returns what f makes of a snapshot of m.
-func refounded(t testing.TB, m *Machine, f Refounding) (*Machine, error) {
+// fromBackup returns what f makes of a snapshot of m.
+func fromBackup(t testing.TB, m *Machine, f Restoration) (*Machine, error) {
 	t.Helper()
-	return refoundedAs(t, Config{}, m, f)
+	return fromBackupAs(t, Config{}, m, f)
 }
 
-// refoundedAs is refounded for members that are set up otherwise.
-func refoundedAs(t testing.TB, c Config, m *Machine, f Refounding) (*Machine, error) {
+// fromBackupAs is fromBackup for members that are set up otherwise.
+func fromBackupAs(t testing.TB, c Config, m *Machine, f Restoration) (*Machine, error) {
 	t.Helper()
 	all := chunks(t, m)
-	r, err := Refound(c, f, func() ([]byte, bool, error) {
+	r, err := RestoreBackup(c, f, func() ([]byte, bool, error) {
 		if len(all) == 0 {
 			return nil, false, nil
 		}
@@ -37,9 +37,9 @@ func refoundedAs(t testing.TB, c Config, m *Machine, f Refounding) (*Machine, er
 	return r, err
 }
 
-func mustRefound(t testing.TB, m *Machine, f Refounding) *Machine {
+func mustRestoreBackup(t testing.TB, m *Machine, f Restoration) *Machine {
 	t.Helper()
-	r, err := refounded(t, m, f)
+	r, err := fromBackup(t, m, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +64,10 @@ func full(t testing.TB) *Machine {
 
 // Keys, history and leases come over as they are; members are the new ones, and
 // the alarms of the old ones are gone.
-func TestRefoundKeepsTheState(t *testing.T) {
+func TestRestoreBackupKeepsTheState(t *testing.T) {
 	m := full(t)
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})
-	r := mustRefound(t, m, Refounding{Members: []Member{{ID: 7, Name: "new"}}})
+	r := mustRestoreBackup(t, m, Restoration{Members: []Member{{ID: 7, Name: "new"}}})
 	if r.Index() != m.Index() || r.View().Term != m.View().Term {
 		t.Errorf("index %d term %d, want %d and %d",
 			r.Index(), r.View().Term, m.Index(), m.View().Term)
@@ -101,7 +101,7 @@ func TestRefoundKeepsTheState(t *testing.T) {
 
 // T27, L5: whatever token the caller names, even none, later tokens are above all
 // that the snapshot knows of, and above the one named.
-func TestRefoundRaisesTokens(t *testing.T) {
+func TestRestoreBackupRaisesTokens(t *testing.T) {
 	m := full(t)
 	last := grant(t, m, 100)
 	for _, c := range []struct {
@@ -116,7 +116,7 @@ func TestRefoundRaisesTokens(t *testing.T) {
 		{"inside a generation", 9<<48 + 77, 9<<48 + 78},
 		{"the last generation", 1<<64 - 1<<20, 1<<64 - 1<<20 + 1},
 	} {
-		r := mustRefound(t, m, Refounding{Above: c.above})
+		r := mustRestoreBackup(t, m, Restoration{Above: c.above})
 		if got := grant(t, r, 200); got != c.want || got <= last || got <= c.above {
 			t.Errorf("%s: the next token is %#x, want %#x", c.name, got, c.want)
 		}
@@ -127,7 +127,7 @@ func TestRefoundRaisesTokens(t *testing.T) {
 }
 
 // Lives that begin with one snapshot do not share tokens, nor do their children.
-func TestTokensNeverRepeatAcrossRefounding(t *testing.T) {
+func TestTokensNeverRepeatAcrossRestores(t *testing.T) {
 	seen := make(map[lease.Token]string)
 	id := lease.ID(1000)
 	live := func(name string, m *Machine) *Machine {
@@ -142,19 +142,19 @@ func TestTokensNeverRepeatAcrossRefounding(t *testing.T) {
 		return m
 	}
 	first := full(t)
-	backup := mustRefound(t, first, Refounding{}) // any copy of it
+	backup := mustRestoreBackup(t, first, Restoration{}) // any copy of it
 	backup = restored(t, backup)
 	live("first", first)
-	b := live("second", mustRefound(t, backup, Refounding{Above: 5<<48 + 1<<20}))
-	live("third", mustRefound(t, backup, Refounding{Above: 5<<48 + 2<<20}))
-	live("child of the second", mustRefound(t, b, Refounding{Above: 5<<48 + 3<<20}))
-	live("with a clock behind", mustRefound(t, b, Refounding{Above: 1}))
-	live("a day later", mustRefound(t, backup, Refounding{Above: 7 << 48}))
+	b := live("second", mustRestoreBackup(t, backup, Restoration{Above: 5<<48 + 1<<20}))
+	live("third", mustRestoreBackup(t, backup, Restoration{Above: 5<<48 + 2<<20}))
+	live("child of the second", mustRestoreBackup(t, b, Restoration{Above: 5<<48 + 3<<20}))
+	live("with a clock behind", mustRestoreBackup(t, b, Restoration{Above: 1}))
+	live("a day later", mustRestoreBackup(t, backup, Restoration{Above: 7 << 48}))
 }
 
 // Events of leases go on far above all that can have been told after the backup: as many as there
 // were, or as tokens, whichever is more. So nobody resumes behind events of another life.
-func TestRefoundRaisesEvents(t *testing.T) {
+func TestRestoreBackupRaisesEvents(t *testing.T) {
 	few, many := New(Config{}), New(Config{})
 	draw := &Txn{}
 	for range 50 {
@@ -167,26 +167,26 @@ func TestRefoundRaisesEvents(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		m    *Machine
-		f    Refounding
+		f    Restoration
 		want uint64
 	}{
-		"tokens":     {few, Refounding{Above: 60}, 60},
-		"generation": {few, Refounding{}, 1 << 48},
-		"events":     {many, Refounding{Above: 31}, 60},
+		"tokens":     {few, Restoration{Above: 60}, 60},
+		"generation": {few, Restoration{}, 1 << 48},
+		"events":     {many, Restoration{Above: 31}, 60},
 	} {
-		r := mustRefound(t, c.m, c.f)
+		r := mustRestoreBackup(t, c.m, c.f)
 		grant(t, r, 99)
-		if got := r.View().LeaseEvents.Last(); got != c.want+refoundEvents+1 {
-			t.Errorf("%s: the first event is %d, want %d", name, got, c.want+refoundEvents+1)
+		if got := r.View().LeaseEvents.Last(); got != c.want+eventsGap+1 {
+			t.Errorf("%s: the first event is %d, want %d", name, got, c.want+eventsGap+1)
 		}
 	}
 }
 
 // The cluster version of a new cluster is the backup's, or the oldest that this release speaks.
-func TestRefoundRaisesTheVersion(t *testing.T) {
+func TestRestoreBackupRaisesTheVersion(t *testing.T) {
 	for oldest := range byte(2) {
 		c := Config{Versions: version.Range{Oldest: oldest + 1, Newest: 2}}
-		r, err := refoundedAs(t, c, New(Config{}), Refounding{})
+		r, err := fromBackupAs(t, c, New(Config{}), Restoration{})
 		if err != nil || r.Version().Number != oldest+1 {
 			t.Errorf("oldest %d: version %+v, %v", oldest+1, r.Version(), err)
 		}
@@ -194,11 +194,11 @@ func TestRefoundRaisesTheVersion(t *testing.T) {
 }
 
 // Members that were removed were of the old cluster: their IDs are free in the new one.
-func TestRefoundForgetsRemovedMembers(t *testing.T) {
+func TestRestoreBackupForgetsRemovedMembers(t *testing.T) {
 	m := full(t)
 	mustApply(t, m, &AddMember{Member{ID: 2, PeerURLs: []string{"x"}}})
 	mustApply(t, m, &RemoveMember{ID: 2})
-	r := mustRefound(t, m, Refounding{Members: []Member{{ID: 1}}})
+	r := mustRestoreBackup(t, m, Restoration{Members: []Member{{ID: 1}}})
 	if removed := r.View().Removed; len(removed) != 0 {
 		t.Errorf("removed are %v", removed)
 	}
@@ -206,32 +206,32 @@ func TestRefoundForgetsRemovedMembers(t *testing.T) {
 }
 
 // A revision is raised, and not beyond the last.
-func TestRefoundBumpIsInRange(t *testing.T) {
+func TestRestoreBackupBumpIsInRange(t *testing.T) {
 	m := full(t)
 	last := m.store.Revision()
 	for bump, want := range map[int64]error{
 		-1: ErrRevision, math.MaxInt64 - last + 1: ErrRevision, math.MaxInt64 - last: nil,
 	} {
-		if _, err := refounded(t, m, Refounding{BumpRevision: bump}); !errors.Is(err, want) {
+		if _, err := fromBackup(t, m, Restoration{BumpRevision: bump}); !errors.Is(err, want) {
 			t.Errorf("raised by %d: %v", bump, err)
 		}
 	}
 }
 
 // The last generation cannot be raised: an error, not tokens from the start.
-func TestRefoundAtTheLastGeneration(t *testing.T) {
-	m := mustRefound(t, full(t), Refounding{Above: math.MaxUint64 - 1})
-	if _, err := refounded(t, m, Refounding{Above: 1}); !errors.Is(err, ErrCorrupt) {
+func TestRestoreBackupAtTheLastGeneration(t *testing.T) {
+	m := mustRestoreBackup(t, full(t), Restoration{Above: math.MaxUint64 - 1})
+	if _, err := fromBackup(t, m, Restoration{Above: 1}); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("error %v", err)
 	}
 }
 
 // A raised revision leaves the data as it is, and what comes next is above;
 // marking it compacted makes the past unreadable.
-func TestRefoundBumpsTheRevision(t *testing.T) {
+func TestRestoreBackupBumpsTheRevision(t *testing.T) {
 	m := full(t)
 	before := m.View().KV.Revision()
-	r := mustRefound(t, m, Refounding{BumpRevision: 1_000_000})
+	r := mustRestoreBackup(t, m, Restoration{BumpRevision: 1_000_000})
 	if got := r.View().KV.Revision(); got != before+1_000_000 {
 		t.Errorf("revision %d", got)
 	}
@@ -244,13 +244,13 @@ func TestRefoundBumpsTheRevision(t *testing.T) {
 	}
 
 	for least, want := range map[int64]int64{before: before + 5, before + 90: before + 90} {
-		r = mustRefound(t, m, Refounding{BumpRevision: 5, MinRevision: least})
+		r = mustRestoreBackup(t, m, Restoration{BumpRevision: 5, MinRevision: least})
 		if got := r.View().KV.Revision(); got != want {
 			t.Errorf("at least %d: revision %d, want %d", least, got, want)
 		}
 	}
 
-	r = mustRefound(t, m, Refounding{BumpRevision: 10, MarkCompacted: true})
+	r = mustRestoreBackup(t, m, Restoration{BumpRevision: 10, MarkCompacted: true})
 	if got := r.View().KV.Compacted(); got != before+10 {
 		t.Errorf("compacted %d, want %d", got, before+10)
 	}
@@ -265,27 +265,27 @@ func TestRefoundBumpsTheRevision(t *testing.T) {
 		t.Error("restored to another state")
 	}
 	// Compacting where it is compacted already is no error.
-	r = mustRefound(t, r, Refounding{MarkCompacted: true})
+	r = mustRestoreBackup(t, r, Restoration{MarkCompacted: true})
 	if got := r.View().KV.Compacted(); got != before+10 {
 		t.Errorf("compacted %d, want %d", got, before+10)
 	}
 
 	for _, bump := range []int64{-1, math.MaxInt64} {
-		if _, err := refounded(t, m, Refounding{BumpRevision: bump}); !errors.Is(err, ErrRevision) {
+		if _, err := fromBackup(t, m, Restoration{BumpRevision: bump}); !errors.Is(err, ErrRevision) {
 			t.Errorf("raised by %d: error %v", bump, err)
 		}
 	}
 }
 
 // Raising the tokens must not hide that a lease has one that was never given out.
-func TestRefoundRefusesTokensFromTheFuture(t *testing.T) {
+func TestRestoreBackupRefusesTokensFromTheFuture(t *testing.T) {
 	all := bytes.Join(chunks(t, full(t)), nil)
 	d := &decoder{Decoder: snapshotFormat.Decoder(0, all[1:])}
 	h := d.header()
 	h.LastToken-- // of five leases the last has it
 	bad := appendHeader([]byte{tagHeader}, &h)
 	bad = append(bad, d.Rest()...)
-	_, err := Refound(Config{}, Refounding{Above: 1 << 50}, func() ([]byte, bool, error) {
+	_, err := RestoreBackup(Config{}, Restoration{Above: 1 << 50}, func() ([]byte, bool, error) {
 		chunk := bad
 		bad = nil
 		return chunk, chunk != nil, nil
@@ -296,11 +296,11 @@ func TestRefoundRefusesTokensFromTheFuture(t *testing.T) {
 }
 
 // A snapshot that ends early is refused here too.
-func TestRefoundRefusesPartOfASnapshot(t *testing.T) {
+func TestRestoreBackupRefusesPartOfASnapshot(t *testing.T) {
 	all := chunks(t, full(t))
 	all[0] = all[0][:len(all[0])-3]
 	given := false
-	_, err := Refound(Config{}, Refounding{}, func() ([]byte, bool, error) {
+	_, err := RestoreBackup(Config{}, Restoration{}, func() ([]byte, bool, error) {
 		first := !given
 		given = true
 		return all[0], first, nil

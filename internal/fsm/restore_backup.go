@@ -14,13 +14,13 @@ var ErrRevision = errors.New("fsm: revision out of range")
 // tokenGenerationShift is where in a token its generation begins.
 const tokenGenerationShift = 48
 
-// refoundEvents is by how much the number of the last lease event is raised:
+// eventsGap is by how much the number of the last lease event is raised:
 // more than there were after any backup was taken.
-const refoundEvents = 1 << 32
+const eventsGap = 1 << 32
 
-// Refounding says how the state of one cluster becomes the first state of
+// Restoration says how the state of one cluster becomes the first state of
 // another.
-type Refounding struct {
+type Restoration struct {
 	// Members are the founders of the new cluster, in place of the old members.
 	Members []Member
 	// Removed are the IDs of members that may come back, and are to be sent away.
@@ -37,12 +37,12 @@ type Refounding struct {
 	MarkCompacted bool
 }
 
-// Refound builds a Machine from a snapshot of another cluster, as [Restore]
+// RestoreBackup builds a Machine from a snapshot of another cluster, as [Restore]
 // does: the same keys, leases and history, with other members and with tokens
 // that never repeat one of the past (T27). The alarms of the old members are
 // gone. Index and term go on from the snapshot's.
-func Refound(
-	c Config, f Refounding, next func() (chunk []byte, ok bool, err error),
+func RestoreBackup(
+	c Config, f Restoration, next func() (chunk []byte, ok bool, err error),
 ) (*Machine, error) {
 	m, err := rebuild(c, next, func(r *restorer, s *lease.State) error {
 		// A release reads what all earlier ones wrote. The new cluster has none of their members.
@@ -60,7 +60,7 @@ func Refound(
 		}
 		// Nobody may resume behind events of the life before that are not in the
 		// backup, and be told of others under their numbers.
-		r.m.events.start(max(r.m.events.last, s.LastToken) + refoundEvents)
+		r.m.events.start(max(r.m.events.last, s.LastToken) + eventsGap)
 		return nil
 	})
 	if err != nil {
@@ -97,7 +97,7 @@ func Refound(
 // The generation alone, counted, would not do: two restores of one backup
 // would both get the next, and give out the same tokens to two lives of the
 // cluster. So the caller names a token that grows with time.
-func (f *Refounding) raise(s *lease.State) error {
+func (f *Restoration) raise(s *lease.State) error {
 	for i := range s.Leases {
 		if t := s.Leases[i].Token; uint64(t) > s.LastToken {
 			return fmt.Errorf("%w: lease %016x has token %#x, the last is %#x",

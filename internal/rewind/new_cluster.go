@@ -59,10 +59,10 @@ func syncParent(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Refound makes of a sound directory that of the first and only member of a new cluster, with the
-// whole state, as [server.Restore] does of a backup. The directory of before stays, under the name
-// that is returned. The other members of before are told that they were removed.
-func (d *Directory) Refound(now time.Time) (kept string, err error) {
+// ForceNewCluster makes of a sound directory that of the first and only member of a new cluster,
+// with the whole state, as [server.Restore] does of a backup. The directory of before stays, under
+// the name that is returned. The other members of before are told that they were removed.
+func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 	if d.Condition != Sound {
 		return "", fmt.Errorf("%s is not sound: %w", d.Path, d.Why)
 	}
