@@ -50,12 +50,12 @@ func (m *mux) race(
 	}()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	var hurry <-chan struct{} // says that somebody waits, if nobody did
+	var waits <-chan struct{} // says that somebody waits, if nobody did
 	for {
 		select {
 		case <-next.C:
-		case <-hurry:
-			hurry = nil
+		case <-waits:
+			waits = nil
 			next.Reset(m.cut(longestStagger, shortestStagger))
 			continue
 		case r := <-results:
@@ -81,7 +81,7 @@ func (m *mux) race(
 		})
 		stagger := m.cut(longestStagger, shortestStagger)
 		if d := m.leisure(leisurelyStagger); d > stagger {
-			stagger, hurry = d, m.wanted
+			stagger, waits = d, m.wanted
 		}
 		next.Reset(stagger)
 	}

@@ -35,7 +35,7 @@ func (w *World) readAll(ctx context.Context, p *process) error {
 				err = nil
 			}
 			o.got = string(kv.Value)
-			w.h.back(o, fateOf(err))
+			w.h.back(o, outcomeOf(err))
 			if err != nil {
 				return err
 			}

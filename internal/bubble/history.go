@@ -126,17 +126,17 @@ func (h *history) call(o *op) *op {
 	return o
 }
 
-// fate is what is known of an operation.
-type fate uint8
+// outcome is what is known of an operation.
+type outcome uint8
 
 const (
-	unknown fate = iota
+	unknown outcome = iota
 	done
 	failed // it did nothing and never will
 )
 
 // back notes how an operation ended.
-func (h *history) back(o *op, f fate) {
+func (h *history) back(o *op, f outcome) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turn++

@@ -24,7 +24,7 @@ func (p *process) register() string {
 	return fmt.Sprintf("%s%d/%d", registers, p.w.h.now()/epoch, p.intn(3))
 }
 
-func fateOf(err error) fate {
+func outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
 		return done
@@ -62,7 +62,7 @@ func storeKeys(p *process) error {
 		p.w.h.call(o)
 		_, err = p.c.Delete(ctx, store.Delete{Key: o.key})
 	}
-	p.w.h.back(o, fateOf(err))
+	p.w.h.back(o, outcomeOf(err))
 	return err
 }
 
@@ -138,7 +138,7 @@ func cached(p *process) error {
 		o := p.w.h.call(&op{by: p.on.name + "/cache", key: p.register()})
 		kv, _, err := c.Get(ctx, o.key)
 		o.got = string(kv.Value)
-		p.w.h.back(o, fateOf(err))
+		p.w.h.back(o, outcomeOf(err))
 		p.w.h.count("cached reads")
 		cancel()
 		p.sleep(time.Millisecond, p.w.pace/2)

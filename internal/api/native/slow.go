@@ -26,10 +26,10 @@ func (t *slowTold) changes(e *events) (out []*pb.LeaseEvent) {
 			Kind: kind, Lease: api.LeaseMessage(&c.Lease), WaitedMs: int64(max(0, now-c.Since)),
 		})
 	}
-	had := slowByLife(t.list)
-	has := slowByLife(s.List)
+	had := slowSet(t.list)
+	has := slowSet(s.List)
 	for i := range t.list {
-		if c := &t.list[i]; !has[lifeOf(c)] && e.may(&c.Lease) {
+		if c := &t.list[i]; !has[incarnationOf(c)] && e.may(&c.Lease) {
 			event(pb.LeaseEvent_KIND_CACHE_SLOW_ENDED, c)
 		}
 	}
@@ -40,25 +40,25 @@ func (t *slowTold) changes(e *events) (out []*pb.LeaseEvent) {
 			continue
 		}
 		t.list = append(t.list, *c)
-		if !had[lifeOf(c)] {
+		if !had[incarnationOf(c)] {
 			event(pb.LeaseEvent_KIND_CACHE_SLOW, c)
 		}
 	}
 	return out
 }
 
-// life names a lease in the hands of one holder.
-type life struct {
+// incarnation names a lease in the hands of one holder.
+type incarnation struct {
 	id    lease.ID
 	token lease.Token
 }
 
-func lifeOf(c *SlowCache) life { return life{c.Lease.ID, c.Lease.Token} }
+func incarnationOf(c *SlowCache) incarnation { return incarnation{c.Lease.ID, c.Lease.Token} }
 
-func slowByLife(list []SlowCache) map[life]bool {
-	out := make(map[life]bool, len(list))
+func slowSet(list []SlowCache) map[incarnation]bool {
+	out := make(map[incarnation]bool, len(list))
 	for i := range list {
-		out[lifeOf(&list[i])] = true
+		out[incarnationOf(&list[i])] = true
 	}
 	return out
 }

@@ -201,7 +201,7 @@ func (w *Queues) missing(a Ask, asOf int64) News {
 	case len(r.KVs) == 0 || !ticket.Is(a.Prefix, a.Key, r.KVs[0].Lease):
 		return News{State: None}
 	}
-	return fate(v, ticket.Ticket{Revision: r.KVs[0].CreateRevision, Key: a.Key}, asOf)
+	return whatBecame(v, ticket.Ticket{Revision: r.KVs[0].CreateRevision, Key: a.Key}, asOf)
 }
 
 // Ended tells what took a key that a revision has made; None if it is there as it was then.
@@ -214,12 +214,12 @@ func Ended(v *mvcc.View, key string, created int64) News {
 	if err != nil || len(r.KVs) == 0 || r.KVs[0].CreateRevision != created {
 		return News{State: Gone, Revision: v.Revision(), Created: created, Unknown: true} // long ago
 	}
-	return fate(v, ticket.Ticket{Revision: created, Key: key}, since)
+	return whatBecame(v, ticket.Ticket{Revision: created, Key: key}, since)
 }
 
-// fate tells what became of a key that is no ticket any more, and was one at a revision. If
+// whatBecame tells what became of a key that is no ticket any more, and was one at a revision. If
 // what came next is compacted, it is known all the same unless the key went before that.
-func fate(v *mvcc.View, t ticket.Ticket, since int64) News {
+func whatBecame(v *mvcc.View, t ticket.Ticket, since int64) News {
 	news := News{State: Gone, Revision: v.Revision(), Created: t.Revision}
 	if c := v.Compacted(); since+1 < c {
 		r, err := v.Range(t.Key, "", mvcc.RangeOptions{Revision: c})
