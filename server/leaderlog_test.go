@@ -25,6 +25,6 @@ func TestLeaderIsLogged(t *testing.T) {
 		}
 	}
 	eventually(t, "the log says that nobody leads", func() bool {
-		return logs[0].contains(`msg="no member leads`)
+		return logs[0].contains(`msg="no member leads at present"`)
 	})
 }

@@ -163,7 +163,8 @@ func TestJoinWithoutAddresses(t *testing.T) {
 }
 
 // Goal: a cluster whose members and clients speak TLS is joined by the same
-// command. Method: certificates that the members make themselves.
+// command, and one that comes without TLS says what it may lack. Method: certificates that the
+// members make themselves.
 func TestJoinTLS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a cluster")
@@ -175,6 +176,7 @@ func TestJoinTLS(t *testing.T) {
 		"--listen-peer-urls", "https://"+servers.MustFreeAddr())...).until("ready to serve")
 	run(t, "member", append(secure, "--join", addr,
 		"--data-dir", t.TempDir())...).until("became a voter")
+	run(t, "member", "--join", addr, "--data-dir", t.TempDir()).until("use https:// in --join")
 }
 
 // Goal: a member whose release does not speak the cluster's version is not added, and does not
