@@ -69,7 +69,7 @@ func BenchmarkCallers(b *testing.B) {
 		b.Fatal(err)
 	}
 	var sent atomic.Int64
-	c, err := start(Config{}, []endpoint{e}, func(e endpoint, c *Config) (connection, error) {
+	c, err := start(Config{}, []endpoint{e}, func(e endpoint, c *settings) (connection, error) {
 		conn, err := dialGRPC(e, c)
 		return counted{conn, &sent}, err
 	})

@@ -10,6 +10,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fault"
+	"leasehold.dev/internal/trace"
 )
 
 // kind says what may be done with a request that has no answer.
@@ -164,6 +165,7 @@ func (c *Client) attempt(
 	ctx context.Context, l *link, s *spec, r *pb.Request,
 ) (*pb.Response, error) {
 	if !s.tried {
+		r.Traceparent = c.traceParent(ctx)
 		n, err := c.check(r)
 		if err != nil {
 			return nil, err
@@ -206,11 +208,23 @@ func (c *Client) check(r *pb.Request) (n int, err error) {
 	return n, nil
 }
 
+// traceParent returns the header traceparent of a call, "" for none.
+func (c *Client) traceParent(ctx context.Context) string {
+	if c.parent == nil {
+		return ""
+	}
+	text := c.parent(ctx)
+	if _, ok := trace.Parse(text); !ok {
+		return "" // what is wrong with a trace must not fail a call
+	}
+	return text
+}
+
 // call returns the call of the next try.
 func (s *spec) call(r *pb.Request) *call {
 	q := &s.first
 	if s.tried {
-		q, r = &call{}, &pb.Request{Body: r.Body}
+		q, r = &call{}, &pb.Request{Body: r.Body, Traceparent: r.Traceparent}
 	}
 	s.tried = true
 	r.Number = s.number.n

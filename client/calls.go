@@ -163,9 +163,10 @@ func atMost(r *pb.Request) (n int, ok bool) {
 		if x.Put.LeaseRef.GetName() != "" {
 			return wire.RequestSize(r)
 		}
-		return fixedBytes + len(x.Put.Key) + len(x.Put.Value), true
+		return fixedBytes + len(r.Traceparent) + len(x.Put.Key) + len(x.Put.Value), true
 	case *pb.Request_ReadRange:
-		return fixedBytes + len(x.ReadRange.Key) + len(x.ReadRange.RangeEnd), true
+		key, end := x.ReadRange.Key, x.ReadRange.RangeEnd
+		return fixedBytes + len(r.Traceparent) + len(key) + len(end), true
 	default:
 		return wire.RequestSize(r)
 	}

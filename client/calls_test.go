@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -104,6 +105,7 @@ func TestAtMost(t *testing.T) {
 		{},
 	} {
 		r.Id, r.TimeoutMs, r.Number = math.MaxUint64, -1, math.MaxUint64
+		r.Traceparent = strings.Repeat("0", 55)
 		most, ok := atMost(r)
 		if n := proto.Size(r); !ok || n > most || most > n+fixedBytes {
 			t.Errorf("%T has %d bytes, at most %d", r.Body, n, most)

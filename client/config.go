@@ -76,7 +76,15 @@ type Config struct {
 	// Now, if set, is read in the place of time.Now where the validity of leases is told, for
 	// tests in which clocks go apart. It must take no lock that is held while somebody waits.
 	Now func() time.Time
+	// TraceParent, if set, returns the header traceparent (W3C Trace Context) of the trace that the
+	// context of a call is part of, or "". Members that make traces go on with it. It is called once
+	// for each call, by any goroutine; what is no such header is not sent.
+	TraceParent func(context.Context) string
+}
 
+// settings are what a client's connections need to know.
+type settings struct {
+	Config
 	shared *shared
 }
 
@@ -90,7 +98,8 @@ type Client struct {
 	endings  endings
 	tokens   tokens
 	grace    time.Duration
-	most     int // bytes of a request
+	most     int                          // bytes of a request
+	parent   func(context.Context) string // Config.TraceParent
 }
 
 // New returns a Client, and does not wait until it is connected. Close it when it is not
@@ -126,13 +135,15 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 		return nil, fmt.Errorf("client: RenewAfter %v is not between 0.01 and 0.5", c.RenewAfter)
 	}
 	c.defaults()
-	c.shared = &shared{who: logins{
+	all := settings{c, &shared{who: logins{
 		user: c.User, password: c.Password, fixed: c.Token, file: c.TokenFile,
-	}}
-	c.shared.pin.id.Store(c.ClusterID)
+	}}}
+	all.shared.pin.id.Store(c.ClusterID)
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	out := &Client{clock: newClock(c.Now), grace: c.Grace, most: c.MaxRequestBytes}
-	out.mux = newMux(c, list, dial)
+	out := &Client{
+		clock: newClock(c.Now), grace: c.Grace, most: c.MaxRequestBytes, parent: c.TraceParent,
+	}
+	out.mux = newMux(all, list, dial)
 	out.keeper = newKeeper(out.clock, out.mux, holder.Config{
 		Drift: c.Drift, Margin: ttlOf(c.Margin), RenewAfter: c.RenewAfter,
 	})

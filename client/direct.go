@@ -22,7 +22,7 @@ import (
 // dialDirect is the dialer of New. The stream has a connection of its own, without HTTP/2, which
 // costs the member a part of what one of gRPC does, unless something on the way there speaks
 // nothing else: then it is one of gRPC.
-func dialDirect(e endpoint, c *Config) (connection, error) {
+func dialDirect(e endpoint, c *settings) (connection, error) {
 	if c.GRPC || c.shared.ways.needsGRPC(&e) {
 		return dialGRPC(e, c)
 	}
@@ -84,7 +84,7 @@ func (w *ways) learn(e *endpoint, change func(*way)) {
 // directConnection is a connection of one stream.
 type directConnection struct {
 	endpoint endpoint
-	cfg      *Config
+	cfg      *settings
 	instead  connection // of gRPC; nil unless it takes the place
 }
 

@@ -72,7 +72,7 @@ func TestGRPCForNow(t *testing.T) {
 		m := serveWays(t, path, false, false, asked)
 		go http.Serve(m.HTTP(), http.NotFoundHandler()) //nolint:errcheck,gosec // until m ends
 		d := &directConnection{
-			endpoint: endpoint{target: "unix:" + path}, cfg: &Config{shared: new(shared)},
+			endpoint: endpoint{target: "unix:" + path}, cfg: &settings{shared: new(shared)},
 		}
 		ways := &d.cfg.shared.ways
 		ways.learn(&d.endpoint, func(w *way) { w.direct = before })
@@ -99,7 +99,7 @@ func TestLate(t *testing.T) {
 	}
 	defer l.Close()
 	d := &directConnection{
-		endpoint: endpoint{target: "unix:" + l.Addr().String()}, cfg: &Config{shared: new(shared)},
+		endpoint: endpoint{target: "unix:" + l.Addr().String()}, cfg: &settings{shared: new(shared)},
 	}
 	for cause, want := range map[error]int{context.Canceled: 0, context.DeadlineExceeded: 1} {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -226,7 +226,7 @@ func TestProxy(t *testing.T) {
 		"passthrough:///near.example:2379": false, "passthrough:///127.0.0.1:2379": false,
 		"unix:/run/leasehold": false,
 	} {
-		d := &directConnection{endpoint: endpoint{target: target}, cfg: new(Config)}
+		d := &directConnection{endpoint: endpoint{target: target}, cfg: new(settings)}
 		if got := d.proxied(); got != want {
 			t.Errorf("%s: %t, want %t", target, got, want)
 		}

@@ -34,7 +34,7 @@ type echo struct {
 func StartEcho(b *testing.B) (c *Client, together func(int), messages func() int64) {
 	b.Helper()
 	e := &echo{out: make(chan *pb.ServerMessage, 1000)}
-	c, err := start(Config{}, make([]endpoint, 1), func(endpoint, *Config) (connection, error) {
+	c, err := start(Config{}, make([]endpoint, 1), func(endpoint, *settings) (connection, error) {
 		return e, nil
 	})
 	if err != nil {

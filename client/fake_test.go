@@ -252,7 +252,7 @@ func inBubble(t *testing.T, n int, c Config, test func(*testing.T, *Client, *fak
 		for i := range list {
 			list[i].text = string(rune('a' + i))
 		}
-		client, err := start(c, list, func(e endpoint, _ *Config) (connection, error) {
+		client, err := start(c, list, func(e endpoint, _ *settings) (connection, error) {
 			return fakeConn{f, e.text}, nil
 		})
 		if err != nil {

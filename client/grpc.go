@@ -16,7 +16,7 @@ import (
 )
 
 // dialer makes a connection, which need not be there yet.
-type dialer func(endpoint, *Config) (connection, error)
+type dialer func(endpoint, *settings) (connection, error)
 
 // inFlight is how many bytes a member may send before this client has taken them in. A size
 // that is given also keeps gRPC from measuring how much fits: it sends a ping for nearly every
@@ -24,7 +24,7 @@ type dialer func(endpoint, *Config) (connection, error)
 const inFlight = 1 << 20
 
 // dialGRPC is a dialer of connections of gRPC.
-func dialGRPC(e endpoint, c *Config) (connection, error) {
+func dialGRPC(e endpoint, c *settings) (connection, error) {
 	conn, err := newConn(e, c)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func dialGRPC(e endpoint, c *Config) (connection, error) {
 	return grpcConnection{conn, c.shared}, nil
 }
 
-func newConn(e endpoint, c *Config, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+func newConn(e endpoint, c *settings, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if e.tls != nil {
 		creds = credentials.NewTLS(e.tls)

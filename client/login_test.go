@@ -187,7 +187,7 @@ func TestLoginRefusedAtOnce(t *testing.T) {
 		var taken atomic.Bool
 		var tries atomic.Int64
 		list := []endpoint{{text: "a"}, {text: "b"}}
-		c, err := start(Config{User: "bob"}, list, func(e endpoint, _ *Config) (connection, error) {
+		c, err := start(Config{User: "bob"}, list, func(e endpoint, _ *settings) (connection, error) {
 			return refusing{fakeConn{f, e.text}, &taken, &tries}, nil
 		})
 		if err != nil {

@@ -24,7 +24,7 @@ import (
 type mux struct {
 	endpoints []endpoint
 	dial      dialer
-	cfg       Config
+	cfg       settings
 	log       *slog.Logger
 	// left returns for how long the lease that ends first is valid; ok is false if there is
 	// none.
@@ -53,7 +53,7 @@ type follower interface {
 	end(why error)
 }
 
-func newMux(c Config, list []endpoint, dial dialer) *mux {
+func newMux(c settings, list []endpoint, dial dialer) *mux {
 	m := &mux{
 		endpoints: list, dial: dial, cfg: c, log: c.Logger,
 		changed: make(chan struct{}), followers: make(map[follower]struct{}),

@@ -52,7 +52,7 @@ func (c stormConn) Open(ctx context.Context) (pb.StreamService_OpenClient, error
 // connect makes a client with three members.
 func (s *storm) connect(t *testing.T) *Client {
 	list := []endpoint{{text: "a"}, {text: "b"}, {text: "c"}}
-	c, err := start(exact, list, func(e endpoint, _ *Config) (connection, error) {
+	c, err := start(exact, list, func(e endpoint, _ *settings) (connection, error) {
 		return stormConn{fakeConn{s.fake, e.text}, s}, nil
 	})
 	if err != nil {

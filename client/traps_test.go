@@ -15,7 +15,7 @@ import (
 // another returns a client of the same fake members, made now.
 func another(t *testing.T, c Config, f *fake) *Client {
 	t.Helper()
-	out, err := start(c, []endpoint{{text: "a"}}, func(endpoint, *Config) (connection, error) {
+	out, err := start(c, []endpoint{{text: "a"}}, func(endpoint, *settings) (connection, error) {
 		return fakeConn{f, "a"}, nil
 	})
 	if err != nil {
@@ -306,7 +306,7 @@ func (slowRefusal) Close() error { return nil }
 func TestWhyNotConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := start(Config{}, []endpoint{{text: "a"}},
-			func(endpoint, *Config) (connection, error) { return slowRefusal{}, nil })
+			func(endpoint, *settings) (connection, error) { return slowRefusal{}, nil })
 		if err != nil {
 			t.Fatal(err)
 		}

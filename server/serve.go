@@ -256,7 +256,7 @@ func (s *Server) interceptors() (
 
 // nativeOptions are those of leasehold.v1, beside etcd's.
 func (s *Server) nativeOptions(o etcd.Options) native.Options {
-	return native.Options{
+	out := native.Options{
 		ClusterID: s.node.cluster, MemberID: s.node.member,
 		MinTTL:          lease.TTL(s.cfg.Lease.MinTTL.Milliseconds()),
 		MaxCacheTTL:     lease.TTL(s.cfg.Lease.MaxCacheTTL.Milliseconds()),
@@ -267,6 +267,10 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		Panics:          o.Panics,
 		Stop:            o.Stop,
 	}
+	if t := s.core.metrics.tracer; t != nil {
+		out.Trace = t.request
+	}
+	return out
 }
 
 func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options {

@@ -28,12 +28,17 @@ type submitted struct {
 	read     replica.Read
 	refusal  error // of a command that may have been done before, which is what is read
 	to       native.Answered
+	stages   *stages // nil if no spans are made
 	among    *submission
 }
 
 // answered implements waiter.
 func (s *submitted) answered() {
 	to, res, err := s.to, s.proposal.Result, s.proposal.Err
+	if s.stages != nil {
+		s.stages.of(&s.proposal)
+		s.stages.close(s.proposal.Command != nil, false)
+	}
 	if s.proposal.Command == nil {
 		err = s.read.Err
 		if r := s.read.Repeat; r != nil && err == nil {
@@ -51,13 +56,16 @@ func (s *submitted) answered() {
 	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
 		s.among.node.runsShort()
 	}
-	s.to = nil
+	s.to, s.stages = nil, nil
 	s.among.letGo()
 	to.Answered(res, err)
 }
 
 // propose proposes a command of which a read has said that no limit refuses it.
 func (s *submitted) propose(cmd fsm.Command) {
+	if s.stages != nil {
+		s.stages = s.stages.call.ask()
+	}
 	s.read = replica.Read{}
 	s.proposal.Command, s.proposal.Owner = cmd, s
 	err := s.among.node.inbox.ask(func(m *mail) int { return len(m.Proposals) + 1 },
@@ -96,6 +104,9 @@ func (b *submission) add(s native.Submission, refusal error) {
 	b.all = b.all[:len(b.all)+1]
 	w := &b.all[len(b.all)-1]
 	w.to, w.among = s.To, b
+	if s.Trace != nil {
+		w.stages = s.Trace.(*tracedCall).ask()
+	}
 	limits := false // of what has no order
 	if _, ok := fsm.Inner(s.Command).(*fsm.Grant); ok && refusal == nil {
 		limits = b.node.mayExceed(s.Command)

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/trace"
 	"leasehold.dev/internal/trace/otlp"
 	"leasehold.dev/internal/version"
@@ -75,8 +77,8 @@ func (t *tracer) unary(
 	if call == nil {
 		return next(ctx, req)
 	}
-	resp, err := next(context.WithValue(ctx, tracedKey{}, call), req)
-	call.end(err)
+	resp, err := next(call.In(ctx), req)
+	call.End(err)
 	return resp, err
 }
 
@@ -89,23 +91,51 @@ func parentOf(ctx context.Context) (trace.Parent, bool) {
 	return trace.Parse(headers[0])
 }
 
-// begin returns nil for a call that is not sampled: its caller decides, or if that is part of no
-// trace, the rate.
-func (t *tracer) begin(ctx context.Context, method string) *tracedCall {
-	parent, ok := parentOf(ctx)
-	switch {
-	case ok && !parent.Sampled, !ok && !t.rate.Takes(rand.Uint64()):
-		return nil
-	case ok:
-		parent.State = trace.State(metadata.ValueFromIncomingContext(ctx, "tracestate"))
-	default:
-		parent.Trace = trace.NewID(rand.Uint64(), rand.Uint64())
+// takes reports whether a call is sampled. With a parent, which ok says that there is, its caller
+// decides, otherwise the rate; then the call begins a trace.
+func (t *tracer) takes(parent *trace.Parent, ok bool) bool {
+	if ok {
+		return parent.Sampled
 	}
-	return t.newCall(parent, strings.TrimPrefix(method, "/"))
+	if !t.rate.Takes(rand.Uint64()) {
+		return false
+	}
+	parent.Trace = trace.NewID(rand.Uint64(), rand.Uint64())
+	return true
 }
 
+// begin returns nil for a call that is not sampled.
+func (t *tracer) begin(ctx context.Context, method string) *tracedCall {
+	parent, ok := parentOf(ctx)
+	if !t.takes(&parent, ok) {
+		return nil
+	}
+	if ok {
+		parent.State = trace.State(metadata.ValueFromIncomingContext(ctx, "tracestate"))
+	}
+	return t.newCall(parent, method)
+}
+
+// request is begin for a request of a stream of leasehold.v1. Those that last as long as their
+// clients have no spans, and renewals, which never wait for the log.
+func (t *tracer) request(r *pb.Request) native.Traced {
+	switch r.Body.(type) {
+	case nil, *pb.Request_Cancel, *pb.Request_Renew, *pb.Request_Watch, *pb.Request_Events,
+		*pb.Request_Session, *pb.Request_Cache, *pb.Request_CacheAck:
+		return nil
+	}
+	parent, ok := trace.Parse(r.Traceparent)
+	if !t.takes(&parent, ok) {
+		return nil
+	}
+	name := string(r.ProtoReflect().WhichOneof(requestBody).Name())
+	return t.newCall(parent, pb.StreamService_Open_FullMethodName+"/"+name)
+}
+
+// newCall begins a call with a name such as /SERVICE/METHOD.
 func (t *tracer) newCall(parent trace.Parent, name string) *tracedCall {
 	now := time.Now()
+	name = strings.TrimPrefix(name, "/")
 	service, method, _ := strings.Cut(name, "/")
 	return &tracedCall{
 		tracer: t, begun: now.UnixNano(), epoch: int64(now.Sub(epoch)),
@@ -171,8 +201,13 @@ var faults = map[codes.Code]bool{
 	codes.Internal: true, codes.Unavailable: true, codes.DataLoss: true,
 }
 
-// end ends a call, and hands its spans over.
-func (c *tracedCall) end(err error) {
+// In implements native.Traced.
+func (c *tracedCall) In(ctx context.Context) context.Context {
+	return context.WithValue(ctx, tracedKey{}, c)
+}
+
+// End ends a call, and hands its spans over.
+func (c *tracedCall) End(err error) {
 	now := sinceEpoch()
 	code := status.Code(err)
 	c.mu.Lock()

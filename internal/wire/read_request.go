@@ -72,6 +72,7 @@ func (r *reader) request() *pb.Request {
 	var head struct {
 		id, number uint64
 		timeout    int64
+		trace      string
 	}
 	var m *pb.Request
 	for r.more(r.end) {
@@ -82,6 +83,8 @@ func (r *reader) request() *pb.Request {
 			head.timeout = r.int()
 		case 20<<3 | typeVarint:
 			head.number = r.varint()
+		case 25<<3 | typeBytes:
+			head.trace = r.text()
 		case 3<<3 | typeVarint:
 			if r.once(m == nil) {
 				m = &pb.Request{Body: &pb.Request_Cancel{Cancel: r.varint()}}
@@ -95,7 +98,7 @@ func (r *reader) request() *pb.Request {
 	if m == nil {
 		m = &pb.Request{}
 	}
-	m.Id, m.Number, m.TimeoutMs = head.id, head.number, head.timeout
+	m.Id, m.Number, m.TimeoutMs, m.Traceparent = head.id, head.number, head.timeout, head.trace
 	return m
 }
 

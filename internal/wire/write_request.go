@@ -25,6 +25,7 @@ func (w *writer) request(m *pb.Request) {
 	}
 	w.known(m)
 	begin := w.i
+	w.text(25, m.Traceparent)
 	w.number(20, m.Number)
 	end := w.i
 	switch x := m.Body.(type) {

@@ -616,7 +616,10 @@ type Request struct {
 	// The number of a request that changes something, within the message's session: from 1,
 	// rising; 0 for none. A revocation of several leases takes as many numbers, from this one
 	// on. Renewals have no number, and requests that only read ignore it.
-	Number        uint64 `protobuf:"varint,20,opt,name=number,proto3" json:"number,omitempty"`
+	Number uint64 `protobuf:"varint,20,opt,name=number,proto3" json:"number,omitempty"`
+	// The trace that the request is part of, as in a header traceparent of W3C's Trace Context.
+	// What is none is ignored.
+	Traceparent   string `protobuf:"bytes,25,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -866,6 +869,13 @@ func (x *Request) GetNumber() uint64 {
 		return x.Number
 	}
 	return 0
+}
+
+func (x *Request) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type isRequest_Body interface {
@@ -1432,7 +1442,7 @@ const file_leasehold_v1_stream_proto_rawDesc = "" +
 	"Leadership\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\x04R\bmemberId\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\x04R\bleaderId\x12,\n" +
-	"\x12leader_client_urls\x18\x03 \x03(\tR\x10leaderClientUrls\"\xd0\n" +
+	"\x12leader_client_urls\x18\x03 \x03(\tR\x10leaderClientUrls\"\xf2\n" +
 	"\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
@@ -1463,7 +1473,8 @@ const file_leasehold_v1_stream_proto_rawDesc = "" +
 	"\x06resume\x18\x16 \x01(\v2\x1b.leasehold.v1.ResumeRequestB\x04\x88\xb3\x19\aH\x00R\x06resume\x12;\n" +
 	"\x06attach\x18\x17 \x01(\v2\x1b.leasehold.v1.AttachRequestB\x04\x88\xb3\x19\x05H\x00R\x06attach\x12;\n" +
 	"\x06detach\x18\x18 \x01(\v2\x1b.leasehold.v1.DetachRequestB\x04\x88\xb3\x19\x04H\x00R\x06detach\x12\x16\n" +
-	"\x06number\x18\x14 \x01(\x04R\x06numberB\x06\n" +
+	"\x06number\x18\x14 \x01(\x04R\x06number\x12 \n" +
+	"\vtraceparent\x18\x19 \x01(\tR\vtraceparentB\x06\n" +
 	"\x04body\"\x9f\t\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +

@@ -69,6 +69,8 @@ type Submission struct {
 	Fill *replica.Fill
 	// To is told the outcome.
 	To Answered
+	// Trace is that of the request; nil for one of which no spans are made.
+	Trace Traced
 }
 
 // Answered receives the outcome of a Submission: that of Propose, or, of a confirm

@@ -18,8 +18,7 @@ import (
 type request struct {
 	stream *stream
 	id     uint64
-	haste  time.Duration // by which it is answered before until if there is no leader
-	until  time.Time
+	timeLimit
 	job    job
 	wait   *waitqueue.Ask     // what it waits for when its transaction is done; may be nil
 	made   int64              // by which revision the key was that it waits for, if it says so
@@ -32,6 +31,7 @@ type request struct {
 	counts   bool       // as one of the stream's requests for events
 	long     bool       // its answer may be long: see calls.pages
 	share    *api.Share // of which it has one, until it is answered; may be nil
+	trace    Traced     // nil if no spans are made of it
 
 	// The outcome: either of the job, or the response itself.
 	result   fsm.Result
@@ -41,6 +41,12 @@ type request struct {
 	sent     chan<- struct{} // capacity 1: gets a token when it was sent; may be nil
 }
 
+// timeLimit is how long a request may take.
+type timeLimit struct {
+	until time.Time
+	haste time.Duration // by which it is answered before until if there is no leader
+}
+
 func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 	q := t.unused()
 	limit := patience + time.Duration(t.node.View().CacheTTL)*time.Millisecond
@@ -48,6 +54,9 @@ func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 		limit = time.Duration(ms) * time.Millisecond
 	}
 	q.stream, q.id, q.until, q.haste = t, r.Id, now.Add(limit), min(limit/10, maxHaste)
+	if t.o.Trace != nil {
+		q.trace = t.o.Trace(r)
+	}
 	return q
 }
 
@@ -147,9 +156,10 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 			return
 		}
 		c := fsm.OnBehalf(who, q.job.command)
-		t.submissions = append(t.submissions, Submission{Command: c, To: q})
+		t.submissions = append(t.submissions, Submission{Command: c, To: q, Trace: q.trace})
 	case q.job.confirm:
-		t.submissions = append(t.submissions, Submission{Fill: t.fills(q.job.fill), To: q})
+		t.submissions = append(t.submissions,
+			Submission{Fill: t.fills(q.job.fill), To: q, Trace: q.trace})
 	case q.job.answer != nil:
 		q.Answered(fsm.Result{}, nil)
 	default:
@@ -226,7 +236,11 @@ func (t *stream) spawn(q *request, r *pb.Request, n number) error {
 
 // run answers a request by a call on a goroutine; writes says that it may change something.
 func (t *stream) run(q *request, call rest, writes bool) {
-	ctx, cancel := context.WithDeadline(t.ctx, q.until)
+	ctx := t.ctx
+	if q.trace != nil {
+		ctx = q.trace.In(ctx)
+	}
+	ctx, cancel := context.WithDeadline(ctx, q.until)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closing {
@@ -306,7 +320,7 @@ func (q *request) deliver(m proto.Message, sent chan<- struct{}) {
 // told.
 func (q *request) givenLocked() *request {
 	q.given = true
-	return &request{stream: q.stream, id: q.id, writes: q.writes, wait: q.wait}
+	return &request{stream: q.stream, id: q.id, writes: q.writes, wait: q.wait, trace: q.trace}
 }
 
 func (q *request) over(err error) {

@@ -141,6 +141,9 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 		if r == nil {
 			continue
 		}
+		if q.trace != nil {
+			q.trace.End(api.Error(q.err))
+		}
 		if m.Responses == nil {
 			m.Responses = make([]*pb.Response, 0, min(len(batch)-i, maxResponses))
 		}

@@ -35,6 +35,9 @@ type Options struct {
 	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
 	// Panics ends the calls that panic. Nil ends none: the process does.
 	Panics *listen.Panics
+	// Trace begins the trace of a request of a stream, nil for one of which no spans are made. Nil
+	// makes none of any.
+	Trace func(r *pb.Request) Traced
 	// Stop, when it is closed, ends all waits. Nil never ends them.
 	Stop <-chan struct{}
 
@@ -43,6 +46,14 @@ type Options struct {
 	maxAnswer int
 	// linger is how long a stream does not rest after a request that is no renewal.
 	linger time.Duration
+}
+
+// Traced is a request of which spans are made.
+type Traced interface {
+	// In returns the context of what is asked of the Node for the request.
+	In(ctx context.Context) context.Context
+	// End says that the request has its answer. Only the first time counts.
+	End(err error)
 }
 
 func (o Options) withDefaults() Options {
