@@ -240,6 +240,9 @@ func TestOdd(t *testing.T) {
 	if _, err := Codec().Marshal(bad); err == nil || !strings.Contains(err.Error(), "UTF-8") {
 		t.Errorf("a name that is no text was sent, or refused with: %v", err)
 	}
+	if read(block(1, block(25, 0xff)...), &pb.ClientMessage{}) == nil {
+		t.Error("a trace that is no text was taken")
+	}
 }
 
 // TestNil: parts that are not there are sent as empty ones.
