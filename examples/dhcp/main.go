@@ -170,6 +170,9 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.free(ctx, servers[1], silent.offer); err != nil {
 		return err
 	}
+	if left := time.Until(silent.until); left > 0 {
+		return fmt.Errorf("%s is free, and %s may use it for %v", silent.offer.address, silent.name, left)
+	}
 	return d.live(ctx, hosts[1:], 0)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"log"
 	"strings"
 	"testing"
@@ -24,5 +25,25 @@ func TestNiobe(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "answers nobody") {
 		t.Errorf("it says %q", out.String())
+	}
+}
+
+// A primary of an older configuration, which does not know that it is one, changes nothing on a
+// secondary, and gets no lease of it.
+func TestOldPrimary(t *testing.T) {
+	r := newReplica("b", &group{ttl: time.Minute})
+	old := config{Replicas: []string{"a", "b"}, revision: 1}
+	if err := errors.Join(r.renew(old, ""), r.take(old, "one")); err != nil {
+		t.Fatal(err)
+	}
+	r.adopt(config{Replicas: []string{"b"}, revision: 2})
+	if err := r.take(old, "two"); !errors.Is(err, errOld) {
+		t.Errorf("a value: %v", err)
+	}
+	if err := r.renew(old, "two"); !errors.Is(err, errOld) {
+		t.Errorf("a beacon: %v", err)
+	}
+	if value, err := r.read(); value != "one" || err != nil {
+		t.Errorf("%q, %v", value, err)
 	}
 }
