@@ -29,7 +29,10 @@ func TestLastAnswerCounts(t *testing.T) {
 func TestExpelled(t *testing.T) {
 	expelled := make(chan struct{})
 	close(expelled)
-	n := &node{core: &core{inbox: newInbox(), writer: &writer{}}, member: 7, expelled: expelled}
+	n := &node{
+		core:   &core{inbox: newInbox(), writer: &writer{}, metrics: &metrics{}},
+		member: 7, expelled: expelled,
+	}
 	n.view.Store(fsm.New(fsm.Config{}).View())
 	if _, err := n.Propose(t.Context(), &fsm.RemoveMember{ID: 7}); err != nil {
 		t.Errorf("the member's own removal: %v", err)
