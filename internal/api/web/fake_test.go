@@ -31,7 +31,10 @@ type fake struct {
 var header = &pb.ResponseHeader{ClusterId: 1 << 63, MemberId: 7, Revision: 3, RaftTerm: 2}
 
 // told has the metadata that the fake tells instead of an answer, by key.
-var told = map[string]string{"token": "authorization", "visit": "leasehold-visit"}
+var told = map[string]string{
+	"token": "authorization", "visit": "leasehold-visit",
+	"parent": "traceparent", "state": "tracestate",
+}
 
 func (*fake) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
 	if len(r.Key) == 0 {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,24 @@ var (
 	errTooSlow = errors.New("web: request body did not arrive in time")
 )
 
+// traceOf returns what headers say of the trace that a call is part of. What gRPC has no place for
+// in its headers is no such word, and would fail the call.
+func traceOf(h http.Header) metadata.MD {
+	md := metadata.MD{}
+	for _, name := range []string{"traceparent", "tracestate"} {
+		values := h.Values(name)
+		if len(values) > 0 && !slices.ContainsFunc(values, unprintable) {
+			md[name] = values
+		}
+	}
+	return md
+}
+
+// unprintable reports whether a text has bytes that no header of gRPC may have.
+func unprintable(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
 // newGateway returns the JSON gateway. Field names, numbers as strings and the
 // shape of errors and streams are etcd's.
 func newGateway(ctx context.Context, o Options) (http.Handler, error) {
@@ -50,12 +69,7 @@ func newGateway(ctx context.Context, o Options) (http.Handler, error) {
 		}),
 		runtime.WithMetadata(func(ctx context.Context, r *http.Request) metadata.MD {
 			md, _ := metadata.FromOutgoingContext(ctx) // which the mux would replace
-			if trace := r.Header.Values("Traceparent"); len(trace) > 0 {
-				md = metadata.Join(md, metadata.MD{
-					"traceparent": trace, "tracestate": r.Header.Values("Tracestate"),
-				})
-			}
-			return md
+			return metadata.Join(md, traceOf(r.Header))
 		}),
 		runtime.WithErrorHandler(func(ctx context.Context, mux *runtime.ServeMux,
 			m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error,

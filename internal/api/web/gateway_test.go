@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
@@ -136,6 +137,28 @@ func TestGatewayToken(t *testing.T) {
 	got := s.ask(t, "POST", "/v3/kv/put", `{"key":"dG9rZW4="}`, "Authorization", "secret")
 	if got.status != http.StatusUnauthorized || !strings.Contains(got.body, `"message":"secret"`) {
 		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// Goal: of which trace a call is part reaches the member; what no header of gRPC may have is left
+// out, and fails no call.
+func TestGatewayTrace(t *testing.T) {
+	s := start(t, nil)
+	for _, c := range []struct{ parent, state, wantParent, wantState string }{
+		{"00-1-2-01", "a=1", "00-1-2-01", "a=1"},
+		{"00-1-2-01", "a=\xe9", "00-1-2-01", ""},
+		{"00-\xe9-2-01", "a=1", "", "a=1"},
+		{"00-1\t2-01", "a=1\t,b=2", "", ""},
+	} {
+		for key, want := range map[string]string{"parent": c.wantParent, "state": c.wantState} {
+			body := `{"key":"` + base64.StdEncoding.EncodeToString([]byte(key)) + `"}`
+			got := s.ask(t, "POST", "/v3/kv/put", body, "Traceparent", c.parent, "Tracestate", c.state)
+			var said struct{ Message string }
+			if err := json.Unmarshal([]byte(got.body), &said); err != nil || said.Message != want ||
+				got.status != http.StatusUnauthorized {
+				t.Errorf("%q, %q: %d %s, want %q", c.parent, c.state, got.status, got.body, want)
+			}
+		}
 	}
 }
 
