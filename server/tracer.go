@@ -50,7 +50,7 @@ func newTracer(cfg Config, n *node) (*tracer, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: --trace-endpoint: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	n.metrics.registry.MustRegister(out.Collectors()...)
 	return &tracer{out: out, rate: trace.NewRate(c.SampleRate)}, nil

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -44,18 +45,25 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// target returns the URL that spans are posted to, for an endpoint.
+// target returns the URL that spans are posted to, for an endpoint. Errors tell no password.
 func target(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil:
-		return "", err
-	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return "", fmt.Errorf("%q is not of the form http://HOST:PORT or https://HOST:PORT", endpoint)
+		return "", errors.New("--trace-endpoint is not of the form http://HOST:PORT or https://HOST:PORT")
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "", !isPort(u.Port()):
+		return "", fmt.Errorf("--trace-endpoint: %q is not of the form http://HOST:PORT or "+
+			"https://HOST:PORT", u.Redacted())
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
-		return "", fmt.Errorf("%q has more than a host and a path", u.Redacted())
+		return "", fmt.Errorf("--trace-endpoint: %q has more than a host and a path", u.Redacted())
 	}
 	return u.JoinPath("v1/traces").String(), nil
+}
+
+// isPort reports whether a URL may have a port, "" for none.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || err == nil && n > 0
 }
 
 // Exporter sends spans. Its methods may be called from any goroutine.
@@ -111,7 +119,7 @@ func New(o Options) (*Exporter, error) {
 		e.dropped.WithLabelValues(reason)
 	}
 	if _, err := e.headers(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--trace-headers-file: %w", err)
 	}
 	return e, nil
 }

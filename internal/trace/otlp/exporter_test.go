@@ -292,7 +292,9 @@ func TestHangs(t *testing.T) {
 // says.
 func TestPartly(t *testing.T) {
 	t.Parallel()
-	for says, want := range map[uint64]counts{2: {sent: 1, refused: 2}, 1 << 40: {refused: 3}} {
+	for says, want := range map[uint64]counts{
+		2: {sent: 1, refused: 2}, 1 << 31: {refused: 3}, 1 << 40: {refused: 3},
+	} {
 		part := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), says)
 		body := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), part)
 		got, log := virtual(t, 3, time.Minute, func(*http.Request) (*http.Response, error) {
@@ -332,10 +334,14 @@ func TestBad(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", "localhost:4318", "ftp://x", "http://", "http://u:p@x", "http://x?a=b", "http://x#f",
-		"http://\x00",
+		"http://\x00", "127.0.0.1:4318", "http://[::1", "http://u:p%ss@x", "http://x:99999",
 	} {
-		if _, err := New(Options{Settings: Settings{Endpoint: text}}); err == nil {
+		_, err := New(Options{Settings: Settings{Endpoint: text}})
+		if err == nil {
 			t.Errorf("%q is taken by New", text)
+		} else if told := err.Error(); strings.Contains(told, "p%ss") ||
+			!strings.Contains(told, "http://HOST:PORT") && !strings.Contains(told, "a host and a path") {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 	for _, text := range []string{"http://x", "https://x:4318/path"} {
@@ -347,6 +353,8 @@ func TestBad(t *testing.T) {
 	o := Options{Settings: Settings{Endpoint: "http://x", HeadersFile: file}}
 	if _, err := New(o); err == nil {
 		t.Error("a file that is not there is taken")
+	} else if !strings.Contains(err.Error(), "--trace-headers-file") {
+		t.Errorf("a file that is not there: %v", err)
 	}
 	for _, text := range []string{"Name", ": x", "A B: x", "A: \x01"} {
 		if err := os.WriteFile(file, []byte("Good: 1\n"+text), 0o600); err != nil {

@@ -29,9 +29,9 @@ func (e *Exporter) send(ctx context.Context, batch []trace.Span, patience time.D
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		rejected, err := e.try(ctx, body)
 		if err == nil {
-			rejected.spans = min(rejected.spans, len(batch))
-			e.sent.Add(float64(len(batch) - rejected.spans))
-			e.drop(refused, rejected.spans)
+			no := int(min(rejected.spans, int64(len(batch))))
+			e.sent.Add(float64(len(batch) - no))
+			e.drop(refused, no)
 			return rejected.err()
 		}
 		if ctx.Err() != nil {
@@ -65,7 +65,7 @@ func (e *Exporter) send(ctx context.Context, batch []trace.Span, patience time.D
 
 // rejection is what a collector says of spans that it did not take of a batch that it took.
 type rejection struct {
-	spans int
+	spans int64 // not negative; it may be any
 	why   string
 }
 
@@ -120,7 +120,7 @@ func (e *Exporter) try(ctx context.Context, body []byte) (rejection, error) {
 		}
 	}
 	n, why := trace.Rejected(text)
-	return rejection{int(n), why}, nil
+	return rejection{n, why}, nil
 }
 
 // retryAfter reads a header Retry-After: seconds or a date.
