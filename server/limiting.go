@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -102,20 +103,26 @@ func (s *limitedStream) RecvMsg(m any) error {
 	return nil
 }
 
-// mayExceed reports whether a command may be refused by a limit, since one of the same principal
+// mayExceed reports whether a command may be refused by a limit, since one for the same principal
 // was not long ago. Then a confirmed read decides it. In the log, what a tenant asks for over and
 // over again would have all others wait for the disk.
-func (n *node) mayExceed(cmd fsm.Command) bool {
-	by, ok := cmd.(*fsm.By)
-	if !ok || !n.limits.IsFull(by.Caller.User) {
-		return false
-	}
-	switch fsm.Inner(by).(type) {
+func (n *node) mayExceed(c fsm.Command) bool {
+	switch fsm.Inner(c).(type) {
 	case *fsm.Grant, *fsm.Put, *fsm.Txn:
-		return true
+		by, ok := c.(*fsm.By)
+		return ok && n.limits.IsFull(countsFor(by))
 	default:
 		return false
 	}
+}
+
+// countsFor returns the principal that has what a command makes. Grants in a transaction may be for
+// others than its caller.
+func countsFor(by *fsm.By) string {
+	if g, ok := fsm.Inner(by).(*fsm.Grant); ok {
+		return cmp.Or(g.Terms.Principal, by.Caller.User)
+	}
+	return by.Caller.User
 }
 
 // decide returns the result of a command that needs no place in the log, if it needs none.
@@ -128,11 +135,11 @@ func (n *node) decide(ctx context.Context, cmd fsm.Command) (res fsm.Result, don
 	return r.Result, n.decided(r), nil
 }
 
-// decided notes what came of a command of a principal that may have had too much, and reports
+// decided notes what came of a command for a principal that may have had too much, and reports
 // whether it needs no place in the log.
 func (n *node) decided(r *replica.Repeat) bool {
 	if !r.Done {
-		n.limits.HasRoom(r.Command.(*fsm.By).Caller.User)
+		n.limits.HasRoom(countsFor(r.Command.(*fsm.By)))
 	}
 	return r.Done
 }

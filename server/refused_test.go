@@ -98,3 +98,44 @@ func TestRefusalsStayOutOfTheLog(t *testing.T) {
 		refused(submit(50)...)
 	}
 }
+
+// Goal: as TestRefusalsStayOutOfTheLog, of leases that somebody asks for on behalf of a tenant that
+// is at its limit, while it gets others for itself and for another tenant.
+func TestRefusalsOnBehalfStayOutOfTheLog(t *testing.T) {
+	t.Parallel()
+	const tries = 100
+	r := run(t, cheapConfig(t.TempDir()))
+	withUsers(t, r)
+	r.tenant(t, "tenant", 2, 1)
+	r.asRoot(t, &fsm.UserAdd{Name: "other", NoPassword: true})
+	root := access.Caller{User: "root", Revision: r.node.View().Access.Revision()}
+	ctx := api.WithCaller(t.Context(), root)
+	grant := func(id lease.ID, of string) *fsm.Grant {
+		return &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 60_000, Principal: of}}
+	}
+	before := r.node.View().Index
+	for i := range lease.ID(tries) {
+		to := make(answered, 1)
+		r.node.Submit([]native.Submission{{Command: fsm.OnBehalf(root, grant(1, "tenant")), To: to}})
+		res, err := r.node.Propose(ctx, grant(2, "tenant"))
+		for _, err := range []error{<-to, errors.Join(err, res.Err)} {
+			if limit := new(access.LimitError); !errors.As(err, &limit) || limit.Principal != "tenant" {
+				t.Fatalf("beyond the limit: %v", err)
+			}
+		}
+		for n, of := range []string{"", "other"} {
+			res, err := r.node.Propose(ctx, grant(100+2*i+lease.ID(n), of))
+			if err := errors.Join(err, res.Err); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if after := r.node.View().Index; after-before > 2*tries+tries/2 {
+		t.Errorf("%d entries of the log for %d grants and as many refusals", after-before, 2*tries)
+	}
+	for _, of := range []string{"root", "other"} {
+		if r.node.limits.IsFull(of) {
+			t.Errorf("commands of %q are looked at twice", of)
+		}
+	}
+}

@@ -35,7 +35,7 @@ type Limiter struct {
 	refused map[string]*[access.Resources]uint64
 	names   int // how many of them are named
 	// full are principals that had as much of the replicated state as they may have when a command
-	// of theirs was decided last. Some are forgotten.
+	// that counts for them was decided last. Some are forgotten.
 	full map[string]struct{}
 	// anyFull says that full has some.
 	anyFull atomic.Bool
@@ -127,18 +127,24 @@ func (l *Limiter) Refused(e *access.LimitError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refuseLocked(e.Principal, e.What)
-	if len(l.full) >= maxFull {
-		clear(l.full)
-	}
 	l.full[e.Principal] = struct{}{}
+	for other := range l.full {
+		if len(l.full) <= maxFull {
+			break
+		}
+		if other != e.Principal {
+			delete(l.full, other)
+		}
+	}
 	l.anyFull.Store(true)
 }
 
 // maxFull bounds how many principals are remembered to have reached a limit.
 const maxFull = 1024
 
-// IsFull reports whether the last command of a principal was refused by a limit of what is in the
-// replicated state: its next one is best decided without the log. It is cheap while there is none.
+// IsFull reports whether the last command that counts for a principal was refused by a limit of
+// what is in the replicated state: the next is best decided without the log. It is cheap while
+// there is none.
 func (l *Limiter) IsFull(principal string) bool {
 	if !l.anyFull.Load() {
 		return false

@@ -309,3 +309,34 @@ func TestRefusalsAreBounded(t *testing.T) {
 		t.Errorf("bytes %v, want %v", bytes, want)
 	}
 }
+
+// Goal: of principals that are full a bounded number is known, and one that is refused again makes
+// none of the others forgotten. Method: as many as there may be, again, and one more.
+func TestFullAreBounded(t *testing.T) {
+	l := NewLimiter(func() *access.State { return nil }, 0)
+	count := func() (n int) {
+		for i := range 2 * maxFull {
+			if l.IsFull(fmt.Sprint("u", i)) {
+				n++
+			}
+		}
+		return n
+	}
+	for range 2 {
+		for i := range maxFull {
+			l.Refused(&access.LimitError{Principal: fmt.Sprint("u", i), What: access.Leases})
+		}
+	}
+	if n := count(); n != maxFull {
+		t.Errorf("%d of %d are known", n, maxFull)
+	}
+	const more = "u2000"
+	l.Refused(&access.LimitError{Principal: more, What: access.Leases})
+	if n := count(); n != maxFull || !l.IsFull(more) {
+		t.Errorf("%d of %d are known, and the last one: %v", n, maxFull, l.IsFull(more))
+	}
+	l.HasRoom(more)
+	if n := count(); n != maxFull-1 || l.IsFull(more) {
+		t.Errorf("%d of %d are known, and one that has room: %v", n, maxFull-1, l.IsFull(more))
+	}
+}
