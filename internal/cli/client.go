@@ -241,6 +241,7 @@ func (a *app) askWithin(limit func() (context.Context, context.CancelFunc), do c
 		return err
 	}
 	defer c.Close()
+	go a.tellLost(c) // the limit may be none
 	ctx, cancel := limit()
 	defer cancel()
 	ans, err := do(ctx, c)

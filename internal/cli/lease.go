@@ -68,6 +68,7 @@ func (a *app) eachLease(
 		return err
 	}
 	defer c.Close()
+	go a.tellLost(c) // the limit may be none
 	var failed []error
 	for i, ref := range refs {
 		ctx, cancel := limit()
@@ -236,7 +237,7 @@ there are arguments.`,
 				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
 			) (answer, error) {
 				resp, err := c.KeepAliveOnce(ctx, id)
-				if errors.Is(err, context.DeadlineExceeded) {
+				if errors.Is(err, context.DeadlineExceeded) && isBroken(c) {
 					short, cancel := a.commandContext() // of a stream etcd's library logs nothing
 					defer cancel()
 					a.learnDialError(short, c)

@@ -150,6 +150,12 @@ func (a *app) learnDialError(ctx context.Context, c *clientv3.Client) {
 	a.dialError.learn(fmt.Sprint(err))
 }
 
+// isBroken reports whether no connection could be made. A member that has one and does not answer
+// would not say why either, and the time is up.
+func isBroken(c *clientv3.Client) bool {
+	return c.ActiveConnection().GetState() == connectivity.TransientFailure
+}
+
 // isReady waits until a connection can be used, and reports whether it can.
 func isReady(ctx context.Context, conn *grpc.ClientConn) bool {
 	for {

@@ -6,9 +6,11 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -115,5 +117,95 @@ func TestTellNoOutage(t *testing.T) {
 	a.tellOutages(c, patience)
 	if errs.Len() > 0 {
 		t.Errorf("complained %q", errs.String())
+	}
+}
+
+// shut is a listener that closes what it accepts, until it is open.
+type shut struct {
+	net.Listener
+	open atomic.Bool
+}
+
+func (l *shut) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil && !l.open.Load() {
+		_ = c.Close()
+	}
+	return c, err
+}
+
+// Goal: a command without a limit of time says that it waits for a member.
+func TestPatientCommandsTell(t *testing.T) {
+	for _, command := range []string{
+		"lease keep-alive --once 77", "lease timetolive 77", "user list", "user get ann --detail",
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := grpc.NewServer()
+			defer s.Stop()
+			member := &shut{Listener: l}
+			go func() { _ = s.Serve(member) }()
+			errs := &heard{news: make(chan struct{}, 10)}
+			a := &app{Process: Process{Stderr: errs, Stdout: &bytes.Buffer{}}}
+			root := a.root(nil)
+			root.SetArgs(append(strings.Fields(command), "--endpoints", l.Addr().String()))
+			a.flags.commandTimeout = 0 // one second passes all the same
+			ended := make(chan error)
+			go func() { ended <- root.Execute() }()
+			errs.await(t, "No member answers, trying on")
+			member.open.Store(true)
+			if err := <-ended; err == nil || !strings.Contains(err.Error(), "unknown service") {
+				t.Errorf("it ends with %v", err)
+			}
+		})
+	}
+}
+
+// silent is a member that takes calls and does not answer them.
+type silent struct {
+	etcdpb.UnimplementedLeaseServer
+	pb.UnimplementedLeaseServiceServer
+	ended     chan struct{}
+	described atomic.Bool
+}
+
+func (m *silent) LeaseKeepAlive(etcdpb.Lease_LeaseKeepAliveServer) error {
+	<-m.ended
+	return nil
+}
+
+func (m *silent) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeResponse, error) {
+	m.described.Store(true)
+	<-m.ended
+	return nil, nil
+}
+
+// Goal: a renewal that a member does not answer ends in its time: there is a connection, so nobody
+// is asked why there is none.
+func TestKeepAliveOnceOfSilentMember(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := silent{ended: make(chan struct{})}
+	s := grpc.NewServer()
+	etcdpb.RegisterLeaseServer(s, &m)
+	pb.RegisterLeaseServiceServer(s, &m)
+	go func() { _ = s.Serve(l) }()
+	code, _, _ := try(Process{Args: []string{
+		"lease", "keep-alive", "--once", "77", "--command-timeout", "1s", "--endpoints",
+		l.Addr().String(),
+	}})
+	close(m.ended)
+	s.Stop() // and all calls have ended
+	if code != exitConnection {
+		t.Errorf("it ends with %d, want %d", code, exitConnection)
+	}
+	if m.described.Load() {
+		t.Error("another call was made when the time was up")
 	}
 }

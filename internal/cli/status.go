@@ -31,8 +31,8 @@ func (a *app) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Tells in one word how the cluster is, and why",
 		Long: `Asks every member of the cluster, and says "healthy", "degraded" or "down" with
-the reasons: members that do not answer, lag, or know no leader, alarms, a quota
-that fills, releases that differ.
+the reasons: members that do not answer, lag, know no leader, or have a full disk,
+alarms, a quota that fills, releases that differ, endpoints of another cluster.
 
 Exit codes: 0 healthy; 7 degraded: it serves, and needs attention; 1 down: it
 does not serve, or cannot be asked.`,
@@ -145,6 +145,7 @@ func (l *lookout) look() *clusterState {
 	}
 	for _, ep := range l.spec.Endpoints {
 		if !known[hostOf(ep)] {
+			known[hostOf(ep)] = true
 			x := &memberState{Name: ep}
 			s.others = append(s.others, x)
 			wg.Go(func() { x.ask(l, ep) })

@@ -2,11 +2,16 @@ package cli
 
 import (
 	"errors"
+	"net"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/spf13/pflag"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
 // TestJudge: each thing that is wrong is told, and decides the verdict.
@@ -90,5 +95,29 @@ func TestUnwell(t *testing.T) {
 	m := &pb.StatusResponse{Errors: []string{rpctypes.ErrNoLeader.Error(), alarm, "the disk is full"}}
 	if got := unwell(m); !slices.Equal(got, []string{"the disk is full"}) {
 		t.Errorf("unwell for %q", got)
+	}
+}
+
+// TestEndpointGivenTwice: an endpoint that is of no member is asked once, however often and in
+// whichever form it was given.
+func TestEndpointGivenTwice(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	pb.RegisterClusterServer(s, &roster{cluster: 0xc, members: []uint64{1}})
+	go func() { _ = s.Serve(l) }()
+	defer s.Stop()
+	a := &app{}
+	a.flags.commandTimeout, a.flags.dialTimeout = time.Minute, time.Minute
+	a.flags.set = pflag.NewFlagSet("", pflag.ContinueOnError)
+	addr := l.Addr().String()
+	got := a.lookAt(&clientv3.ConfigSpec{
+		Endpoints: []string{addr, addr, "http://" + addr}, DialTimeout: time.Minute,
+		Secure: &clientv3.SecureConfig{InsecureTransport: true},
+	})
+	if len(got.Members) != 1 || len(got.others) != 1 {
+		t.Errorf("%d members and %d others, want one of each", len(got.Members), len(got.others))
 	}
 }

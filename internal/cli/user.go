@@ -110,6 +110,7 @@ func (a *app) userDetail(name string) error {
 		return err
 	}
 	defer c.Close()
+	go a.tellLost(c)
 	ctx, cancel := a.patientContext()
 	defer cancel()
 	user, err := c.UserGet(ctx, name)
