@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -44,6 +45,32 @@ func TestRepetitionsAreNotLimited(t *testing.T) {
 		limit := new(access.LimitError)
 		if r := apply(t, m, as(m, "alice", c)); !errors.As(r.Err, &limit) || limit.Used != 1 {
 			t.Errorf("another lease: %v", r.Err)
+		}
+	}
+}
+
+// A transaction that is too much work is no matter of limits: it has no whole plan to be validated.
+func TestTooMuchWorkAtTheLimit(t *testing.T) {
+	m := tenants(t)
+	mustApply(t, m, as(m, "root", &SetLimits{
+		access.Holder{Kind: access.OfUser, Name: "alice"},
+		[]access.LimitChange{{What: access.Leases, Most: 1}},
+	}))
+	mustApply(t, m, as(m, "alice", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
+	var fill Txn
+	for i := range 2000 {
+		fill.Then = append(fill.Then, Op{Put: &Put{Key: fmt.Sprint("a", i)}})
+	}
+	mustApply(t, m, as(m, "root", &fill))
+	another := []Op{{Txn: &Txn{}}, {Grant: &Grant{Terms: lease.Terms{ID: 2, TTL: 5000}}}}
+	all := slices.Repeat([]Op{{Range: &Range{Key: "a", End: "b"}}}, 600)
+	limit := new(access.LimitError)
+	for large, c := range map[bool]*Txn{
+		false: {Then: slices.Concat(all[:10], another)}, true: {Then: slices.Concat(all, another)},
+	} {
+		r := apply(t, m, as(m, "alice", c))
+		if errors.Is(r.Err, ErrTxnTooLarge) != large || errors.As(r.Err, &limit) == large {
+			t.Errorf("too much work %v: %v", large, r.Err)
 		}
 	}
 }

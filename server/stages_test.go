@@ -1,0 +1,78 @@
+package server
+
+import (
+	"testing"
+
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/trace"
+	"leasehold.dev/internal/trace/tracetest"
+)
+
+// A follower may learn of an entry and of its commit by one message, before it has the entry.
+// No stage begins before the one that it follows.
+func TestStagesInOneStep(t *testing.T) {
+	t.Parallel()
+	tr := &tracer{}
+	log := &tr.log
+	log.committed.note(5, span{10, 10})
+	log.appended.note(5, span{20, 20})
+	log.applied.note(5, span{15, 15})
+	c := tr.newCall(trace.Parent{Trace: trace.NewID(1, 1)}, "/s/m")
+	s := c.ask()
+	s.asked = 5
+	s.of(&replica.Proposal{Index: 5})
+	s.close(true, false)
+	const begin, appended = 5, 20
+	want := map[string]span{
+		"forward": {begin, appended}, "commit": {appended, appended}, "apply": {appended, appended},
+	}
+	if len(c.parts) != len(want) {
+		t.Errorf("%+v", c.parts)
+	}
+	for _, p := range c.parts {
+		w := want[p.Name]
+		if got := (span{p.Start, p.End}); got != (span{c.at(w.from), c.at(w.to)}) {
+			t.Errorf("%s is %v, want %v", p.Name, got, w)
+		}
+	}
+	if tr.latest.Load() != nil {
+		t.Error("a call that has its answer is an exemplar")
+	}
+}
+
+// Goal: a call has its spans once, whatever is told of it after its end, and not more than are
+// bounded. Method: two calls that are ended twice, one that was given up and is answered later, and
+// one with very many parts; the collector has them when the member has stopped.
+func TestCallEndsOnce(t *testing.T) {
+	t.Parallel()
+	c := &tracetest.Collector{}
+	r := run(t, traced(t, testConfig(shortDir(t)), c))
+	tr := r.core.metrics.tracer
+	for _, asks := range []int{1, 2 * maxParts} {
+		call := tr.newCall(trace.Parent{Trace: trace.NewID(0, uint64(asks))}, "/s/m")
+		for range asks {
+			s := call.ask()
+			s.answered = sinceEpoch()
+			s.close(false, false)
+		}
+		late := call.ask()
+		call.End(nil)
+		late.answered = sinceEpoch()
+		late.close(false, false)
+		call.End(nil)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	spans, err := c.Spans()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, s := range spans {
+		count[s.Name]++
+	}
+	if count["s/m"] != 2 || count["confirm"] != 1+maxParts || count["answer"] != 1 {
+		t.Errorf("%v", count)
+	}
+}
