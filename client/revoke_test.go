@@ -63,7 +63,7 @@ func TestRevokeUnsure(t *testing.T) {
 
 // TestRevokeOwn: a lease of this client that it revokes has ended for the program before anybody is
 // asked, by its ID as well: what rests on it, a cache for one, keeps no member waiting. Under
-// another token another life of the lease is meant.
+// another token another incarnation of the lease is meant.
 func TestRevokeOwn(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		for _, ref := range []func(*Lease) leases.Ref{

@@ -107,7 +107,7 @@ func (a *app) checkAll(spec *clientv3.ConfigSpec, eps []string) []health {
 }
 
 // check finds out whether an endpoint can read what a quorum agrees on, has
-// no alarm, and is well by its own account.
+// no alarm, and reports nothing to be wrong with itself.
 func (a *app) check(spec *clientv3.ConfigSpec, ep string) health {
 	h := health{Endpoint: ep}
 	c, err := a.dialOne(spec, ep)
@@ -132,7 +132,7 @@ func (a *app) check(spec *clientv3.ConfigSpec, ep string) health {
 	if h.Error = alarmsOf(ctx, c); h.Error == "" {
 		// One whose disk is full refuses writes, and no alarm says so.
 		if r, err := c.Status(ctx, ep); err == nil {
-			h.Error = strings.Join(unwell((*pb.StatusResponse)(r)), "; ")
+			h.Error = strings.Join(reportedBy((*pb.StatusResponse)(r)), "; ")
 			h.commits = h.Error != ""
 		}
 	}

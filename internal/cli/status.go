@@ -89,8 +89,8 @@ type memberState struct {
 	Quota    int64  `json:"quota_bytes"`
 
 	took    time.Duration
-	url     string // of its pages, empty if the endpoint has no scheme
-	unwell  []string
+	url     string   // of its pages, empty if the endpoint has no scheme
+	reports []string // what is wrong, as the member itself says
 	peers   []string
 	id      uint64
 	leader  uint64 // whom it takes for the leader
@@ -234,7 +234,7 @@ func (x *memberState) ask(l *lookout, ep string) {
 	m := (*pb.StatusResponse)(r)
 	x.Version, x.State, x.Quota = m.GetVersion(), m.GetDbSizeInUse(), m.GetDbSizeQuota()
 	x.leader, x.applied, x.term = m.GetLeader(), m.GetRaftAppliedIndex(), m.GetRaftTerm()
-	x.cluster, x.unwell = m.GetHeader().GetClusterId(), unwell(m)
+	x.cluster, x.reports = m.GetHeader().GetClusterId(), reportedBy(m)
 	if x.id == 0 {
 		x.id = m.GetHeader().GetMemberId()
 		x.ID = fmt.Sprintf("%x", x.id)
@@ -257,9 +257,9 @@ func connects(ctx context.Context, within time.Duration, host string) error {
 	return err
 }
 
-// unwell returns why a member says that it is not well, but for alarms and the want of a leader,
-// which are seen elsewhere.
-func unwell(m *pb.StatusResponse) []string {
+// reportedBy returns what a member reports to be wrong with itself, such as a full disk. Alarms and
+// that it knows no leader are left out: they are found out in other ways.
+func reportedBy(m *pb.StatusResponse) []string {
 	return slices.DeleteFunc(slices.Clone(m.GetErrors()), func(text string) bool {
 		return text == rpctypes.ErrNoLeader.Error() || strings.Contains(text, "alarm:")
 	})
@@ -300,8 +300,8 @@ func (s *clusterState) judge() {
 			wrong("%s belongs to another cluster, %x", x.Name, x.cluster)
 		case x.leader == 0:
 			wrong("%s knows no leader", x.Name)
-		case len(x.unwell) > 0:
-			wrong("%s: %s", x.Name, readable(strings.Join(x.unwell, "; ")))
+		case len(x.reports) > 0:
+			wrong("%s: %s", x.Name, readable(strings.Join(x.reports, "; ")))
 		case x.Behind > lagEntries:
 			wrong("%s is %d entries behind", x.Name, x.Behind)
 		case x.Quota > 0 && float64(x.State) > fullPart*float64(x.Quota):

@@ -39,7 +39,7 @@ func TestJudge(t *testing.T) {
 			[]string{"m1 knows no leader"},
 		},
 		"full disk": {
-			func(s *clusterState) { s.Members[1].unwell = []string{"the disk is full"} }, "degraded",
+			func(s *clusterState) { s.Members[1].reports = []string{"the disk is full"} }, "degraded",
 			[]string{"m2: the disk is full"},
 		},
 		"another cluster": {
@@ -89,12 +89,12 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestUnwell: what a member says of itself, and nothing that is found out otherwise.
-func TestUnwell(t *testing.T) {
+// TestReportedBy: what a member says of itself, and nothing that is found out otherwise.
+func TestReportedBy(t *testing.T) {
 	alarm := (&pb.AlarmMember{MemberID: 7, Alarm: pb.AlarmType_NOSPACE}).String()
 	m := &pb.StatusResponse{Errors: []string{rpctypes.ErrNoLeader.Error(), alarm, "the disk is full"}}
-	if got := unwell(m); !slices.Equal(got, []string{"the disk is full"}) {
-		t.Errorf("unwell for %q", got)
+	if got := reportedBy(m); !slices.Equal(got, []string{"the disk is full"}) {
+		t.Errorf("it reports %q", got)
 	}
 }
 
