@@ -128,3 +128,31 @@ func TestRoomButNotInTheInbox(t *testing.T) {
 type nobody struct{}
 
 func (nobody) answered() {}
+
+// Goal: puts and transactions that come over a stream keep their order, also if a limit may refuse
+// the first of them. Method: two to one key, while the core waits.
+func TestSubmissionsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	r := run(t, cheapConfig(shortDir(t)))
+	withUsers(t, r)
+	alice := access.Caller{User: "alice", Revision: r.node.View().Access.Revision()}
+	put := func(value string) *fsm.Put { return &fsm.Put{Key: "a", Value: []byte(value)} }
+	for _, first := range []fsm.Command{
+		put("first"), &fsm.Txn{Then: []fsm.Op{{Put: put("first")}}},
+	} {
+		hold, to := make(chan struct{}), make(answered, 2)
+		r.node.inbox.task(func() { <-hold })
+		r.node.limits.Refused(&access.LimitError{Principal: "alice"})
+		r.node.Submit([]native.Submission{{Command: fsm.OnBehalf(alice, first), To: to}})
+		r.node.limits.HasRoom("alice")
+		r.node.Submit([]native.Submission{{Command: fsm.OnBehalf(alice, put("second")), To: to}})
+		close(hold)
+		if err := errors.Join(<-to, <-to); err != nil {
+			t.Fatal(err)
+		}
+		kv := r.node.View().KV.Get("a")
+		if kv == nil || string(kv.Value) != "second" {
+			t.Errorf("%T, then a put: %v", first, kv)
+		}
+	}
+}
