@@ -105,8 +105,9 @@ func (s *spec) again(err error) bool {
 		s.unsure = s.unsure || s.kind != read
 		return true
 	default:
-		if s.kind == numbered && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNoSpace) {
-			s.unsure = false // it is the answer to all tries; these two may be of the last alone
+		if s.kind == numbered && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNoSpace) &&
+			!errors.Is(err, ErrLimitReached) {
+			s.unsure = false // it is the answer to all tries; these three may be of the last alone
 		}
 		return false
 	}

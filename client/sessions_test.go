@@ -114,6 +114,10 @@ func TestSentAgain(t *testing.T) {
 			first: unknown, then: says(pb.Reason_REASON_NO_SPACE),
 			want: []error{ErrNoSpace}, unsure: true,
 		},
+		"refused by a limit": {
+			first: unknown, then: says(pb.Reason_REASON_LIMIT_REACHED),
+			want: []error{ErrLimitReached}, unsure: true,
+		},
 		"forgotten": {
 			first: breaks, then: says(pb.Reason_REASON_SESSION_NOT_FOUND), unsure: true,
 		},

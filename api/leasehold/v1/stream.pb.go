@@ -140,10 +140,11 @@ func (x *SessionRef) GetNonce() uint64 {
 
 // SessionRequest opens a session. If the stream breaks before the answer to a write with a
 // number, the client may send the write again with the same number, on any stream and to
-// any member: it takes effect once, and the answer is that of the first time. The cluster
-// remembers the answers of a session until they are settled, and the sessions that were
-// used last. For a session that is forgotten the answer is REASON_SESSION_NOT_FOUND, and
-// nothing is done.
+// any member: it takes effect once, and the answer is that of the first time, but for
+// INVALID_ARGUMENT, REASON_NO_SPACE and REASON_LIMIT_REACHED: they may be of the last time
+// alone. The cluster remembers the answers of a session until they are settled, and the
+// sessions that were used last. For a session that is forgotten the answer is
+// REASON_SESSION_NOT_FOUND, and nothing is done.
 type SessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nonce         uint64                 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
