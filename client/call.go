@@ -211,10 +211,11 @@ func (c *Client) check(r *pb.Request) (n int, err error) {
 
 // traceParent returns the header traceparent of a call, "" for none.
 func (c *Client) traceParent(ctx context.Context) string {
-	if c.parent == nil {
+	parent := c.mux.cfg.TraceParent
+	if parent == nil {
 		return ""
 	}
-	text := c.parent(ctx)
+	text := parent(ctx)
 	if _, ok := trace.Parse(text); !ok {
 		return "" // what is wrong with a trace must not fail a call
 	}

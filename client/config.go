@@ -98,8 +98,7 @@ type Client struct {
 	endings  endings
 	tokens   tokens
 	grace    time.Duration
-	most     int                          // bytes of a request
-	parent   func(context.Context) string // Config.TraceParent
+	most     int // bytes of a request
 }
 
 // New returns a Client, and does not wait until it is connected. Close it when it is not
@@ -140,9 +139,7 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	}}}
 	all.shared.pin.id.Store(c.ClusterID)
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	out := &Client{
-		clock: newClock(c.Now), grace: c.Grace, most: c.MaxRequestBytes, parent: c.TraceParent,
-	}
+	out := &Client{clock: newClock(c.Now), grace: c.Grace, most: c.MaxRequestBytes}
 	out.mux = newMux(all, list, dial)
 	out.keeper = newKeeper(out.clock, out.mux, holder.Config{
 		Drift: c.Drift, Margin: ttlOf(c.Margin), RenewAfter: c.RenewAfter,
