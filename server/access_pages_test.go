@@ -22,6 +22,12 @@ import (
 // getPage gets a page over a socket, without a login. It returns the status, and what is on it.
 func getPage(t *testing.T, socket, path string) (int, string) {
 	t.Helper()
+	return getPageAs(t, "*/*", socket, path)
+}
+
+// getPageAs is getPage for a client that accepts a format.
+func getPageAs(t *testing.T, accept, socket, path string) (int, string) {
+	t.Helper()
 	client := &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -32,6 +38,7 @@ func getPage(t *testing.T, socket, path string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Header.Set("Accept", accept)
 	resp, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)

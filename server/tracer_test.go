@@ -358,27 +358,8 @@ func TestExemplars(t *testing.T) {
 
 func openMetrics(t *testing.T, socket string) string {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-		DisableKeepAlives: true,
-	}}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
-	resp, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read whole
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	_, text := getPageAs(t, "application/openmetrics-text; version=1.0.0", socket, "/metrics")
+	return text
 }
 
 // The time at which an index came is that of the first mark that has it, unless that is forgotten,
