@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -236,7 +237,7 @@ there are arguments.`,
 			return a.eachLease(args, a.patientContext, func(
 				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
 			) (answer, error) {
-				resp, err := c.KeepAliveOnce(ctx, id)
+				resp, err := renew(ctx, c, id)
 				if errors.Is(err, context.DeadlineExceeded) && isBroken(c) {
 					short, cancel := a.commandContext() // of a stream etcd's library logs nothing
 					defer cancel()
@@ -252,6 +253,19 @@ there are arguments.`,
 	cmd.Flags().BoolVar(&once, "once", false,
 		"Resets the keep-alive time to its original value and exits immediately")
 	return cmd
+}
+
+// renew renews a lease once. Of a stream that has ended before the request was sent etcd's library
+// says io.EOF, and not why it has ended: such a renewal is tried again.
+func renew(
+	ctx context.Context, c clientv3.Lease, id clientv3.LeaseID,
+) (*clientv3.LeaseKeepAliveResponse, error) {
+	for {
+		resp, err := c.KeepAliveOnce(ctx, id)
+		if !errors.Is(err, io.EOF) {
+			return resp, err
+		}
+	}
 }
 
 // keepAlive renews a lease until it ends or the process does.
