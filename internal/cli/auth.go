@@ -10,25 +10,20 @@ import (
 )
 
 func (a *app) authCommand() *cobra.Command {
-	return family("auth", "Enable or disable authentication",
-		a.authEnable(), a.authDisable(), a.authStatus(), a.authLimits())
+	cmd := family("auth", "Enable or disable authentication",
+		a.authEnable(), a.authDisable(), a.authLimits())
+	cmd.AddCommand(questions(a.ask, authQuestions)...)
+	return cmd
 }
 
-func (a *app) authStatus() *cobra.Command {
-	return &cobra.Command{
-		Use:   "status",
-		Short: "Returns authentication status",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 {
-				return badArgs("auth status command does not accept any arguments")
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.AuthStatus(ctx)
-				return showAuthStatus(resp), err
-			})
-		},
-	}
-}
+var authQuestions = []question{{
+	use: "status", short: "Returns authentication status",
+	refusal: "auth status command does not accept any arguments",
+	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+		resp, err := c.AuthStatus(ctx)
+		return showAuthStatus(resp), err
+	},
+}}
 
 func (a *app) authEnable() *cobra.Command {
 	return &cobra.Command{

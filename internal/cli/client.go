@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/srv"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -249,6 +250,33 @@ func (a *app) askWithin(limit func() (context.Context, context.CancelFunc), do c
 		return err
 	}
 	return a.show(ans)
+}
+
+// A question is a command that makes one call of its arguments, as they are, and has no flags.
+type question struct {
+	use, short string
+	args       int    // how many it takes
+	refusal    string // of another number of them
+	ask        func(ctx context.Context, c *clientv3.Client, args []string) (answer, error)
+}
+
+// questions makes commands of questions, which are asked by ask.
+func questions(ask func(call) error, list []question) (cmds []*cobra.Command) {
+	for _, q := range list {
+		cmds = append(cmds, &cobra.Command{
+			Use:   q.use,
+			Short: q.short,
+			RunE: func(_ *cobra.Command, args []string) error {
+				if len(args) != q.args {
+					return badArgs("%s", q.refusal)
+				}
+				return ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+					return q.ask(ctx, c, args)
+				})
+			},
+		})
+	}
+	return cmds
 }
 
 // everyEndpoint returns the endpoints that a command visits one by one: those

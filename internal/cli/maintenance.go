@@ -146,40 +146,24 @@ func (a *app) downgrade(name string, action clientv3.DowngradeAction, target str
 }
 
 func (a *app) alarmCommand() *cobra.Command {
-	return family("alarm", "List and disarm alarms", a.alarmDisarm(), a.alarmList())
+	return family("alarm", "List and disarm alarms", questions(a.ask, alarmQuestions)...)
 }
 
-func (a *app) alarmDisarm() *cobra.Command {
-	return &cobra.Command{
-		Use:   "disarm",
-		Short: "Disarms all alarms",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 {
-				return badArgs("alarm disarm command accepts no arguments")
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.AlarmDisarm(ctx, &clientv3.AlarmMember{})
-				return showAlarm(resp), err
-			})
-		},
-	}
-}
-
-func (a *app) alarmList() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "Lists all alarms",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 {
-				return badArgs("alarm list command accepts no arguments")
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.AlarmList(ctx)
-				return showAlarm(resp), err
-			})
-		},
-	}
-}
+var alarmQuestions = []question{{
+	use: "disarm", short: "Disarms all alarms",
+	refusal: "alarm disarm command accepts no arguments",
+	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+		resp, err := c.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+		return showAlarm(resp), err
+	},
+}, {
+	use: "list", short: "Lists all alarms",
+	refusal: "alarm list command accepts no arguments",
+	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+		resp, err := c.AlarmList(ctx)
+		return showAlarm(resp), err
+	},
+}}
 
 func showAlarm(resp *clientv3.AlarmResponse) answer {
 	r := (*pb.AlarmResponse)(resp)

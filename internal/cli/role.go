@@ -5,79 +5,47 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func (a *app) roleCommand() *cobra.Command {
-	return family("role", "Add, change and delete roles",
-		a.roleAdd(), a.roleDelete(), a.roleGet(), a.roleList(),
+	cmd := family("role", "Add, change and delete roles",
 		a.roleGrantPermission(), a.roleRevokePermission(),
 		a.roleGrantNames(), a.roleRevokeNames(), a.roleListNames(), a.roleLimits())
+	cmd.AddCommand(questions(a.askPatiently, roleQuestions)...)
+	return cmd
 }
 
-func (a *app) roleAdd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "add <role name>",
-		Short: "Adds a new role",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("role add command requires role name as its argument")
-			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.RoleAdd(ctx, args[0])
-				return showRoleAdd(args[0], resp), err
-			})
-		},
-	}
-}
-
-func (a *app) roleDelete() *cobra.Command {
-	return &cobra.Command{
-		Use:   "delete <role name>",
-		Short: "Deletes a role",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("role delete command requires role name as its argument")
-			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.RoleDelete(ctx, args[0])
-				return showRoleDelete(args[0], resp), err
-			})
-		},
-	}
-}
-
-func (a *app) roleGet() *cobra.Command {
-	return &cobra.Command{
-		Use:   "get <role name>",
-		Short: "Gets detailed information of a role",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("role get command requires role name as its argument")
-			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.RoleGet(ctx, args[0])
-				return showRoleGet(args[0], resp), err
-			})
-		},
-	}
-}
-
-func (a *app) roleList() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "Lists all roles",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 {
-				return badArgs("role list command requires no arguments")
-			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.RoleList(ctx)
-				return showRoleList(resp), err
-			})
-		},
-	}
-}
+var roleQuestions = []question{{
+	use: "add <role name>", short: "Adds a new role",
+	args: 1, refusal: "role add command requires role name as its argument",
+	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
+		resp, err := c.RoleAdd(ctx, args[0])
+		return showLine((*pb.AuthRoleAddResponse)(resp), "Role %s created", args[0]), err
+	},
+}, {
+	use: "delete <role name>", short: "Deletes a role",
+	args: 1, refusal: "role delete command requires role name as its argument",
+	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
+		resp, err := c.RoleDelete(ctx, args[0])
+		return showLine((*pb.AuthRoleDeleteResponse)(resp), "Role %s deleted", args[0]), err
+	},
+}, {
+	use: "get <role name>", short: "Gets detailed information of a role",
+	args: 1, refusal: "role get command requires role name as its argument",
+	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
+		resp, err := c.RoleGet(ctx, args[0])
+		return showRoleGet(args[0], resp), err
+	},
+}, {
+	use: "list", short: "Lists all roles",
+	refusal: "role list command requires no arguments",
+	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+		resp, err := c.RoleList(ctx)
+		return showRoleList(resp), err
+	},
+}}
 
 // permFlags say how the keys of a permission are meant.
 type permFlags struct{ prefix, fromKey bool }
@@ -133,7 +101,8 @@ func (a *app) roleGrantPermission() *cobra.Command {
 			}
 			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := c.RoleGrantPermission(ctx, args[0], key, end, perm)
-				return showRoleGrantPermission(args[0], resp), err
+				return showLine((*pb.AuthRoleGrantPermissionResponse)(resp),
+					"Role %s updated", args[0]), err
 			})
 		},
 	}

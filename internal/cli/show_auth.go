@@ -29,28 +29,6 @@ func showAuthStatus(resp *clientv3.AuthStatusResponse) answer {
 	}}
 }
 
-func showUserAdd(user string, r *clientv3.AuthUserAddResponse) answer {
-	return showLine((*pb.AuthUserAddResponse)(r), "User %s created", user)
-}
-
-func showUserDelete(user string, r *clientv3.AuthUserDeleteResponse) answer {
-	return showLine((*pb.AuthUserDeleteResponse)(r), "User %s deleted", user)
-}
-
-func showUserPasswd(r *clientv3.AuthUserChangePasswordResponse) answer {
-	return showLine((*pb.AuthUserChangePasswordResponse)(r), "Password updated")
-}
-
-func showUserGrantRole(user, role string, r *clientv3.AuthUserGrantRoleResponse) answer {
-	return showLine((*pb.AuthUserGrantRoleResponse)(r),
-		"Role %s is granted to user %s", role, user)
-}
-
-func showUserRevokeRole(user, role string, r *clientv3.AuthUserRevokeRoleResponse) answer {
-	return showLine((*pb.AuthUserRevokeRoleResponse)(r),
-		"Role %s is revoked from user %s", role, user)
-}
-
 func showUserGet(user string, resp *clientv3.AuthUserGetResponse) answer {
 	r := (*pb.AuthUserGetResponse)(resp)
 	return answer{json: r, proto: r, simple: func(p *page) {
@@ -69,18 +47,6 @@ func showUserList(resp *clientv3.AuthUserListResponse) answer {
 			p.printf("%s\n", readable(user))
 		}
 	}}
-}
-
-func showRoleAdd(role string, r *clientv3.AuthRoleAddResponse) answer {
-	return showLine((*pb.AuthRoleAddResponse)(r), "Role %s created", role)
-}
-
-func showRoleDelete(role string, r *clientv3.AuthRoleDeleteResponse) answer {
-	return showLine((*pb.AuthRoleDeleteResponse)(r), "Role %s deleted", role)
-}
-
-func showRoleGrantPermission(role string, r *clientv3.AuthRoleGrantPermissionResponse) answer {
-	return showLine((*pb.AuthRoleGrantPermissionResponse)(r), "Role %s updated", role)
 }
 
 // showRoleRevokePermission names the role and the key as the user did.

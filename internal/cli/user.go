@@ -6,14 +6,48 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func (a *app) userCommand() *cobra.Command {
-	return family("user", "Add, change and delete users",
-		a.userAdd(), a.userDelete(), a.userGet(), a.userList(), a.userPasswd(),
-		a.userGrantRole(), a.userRevokeRole(), a.userLimits())
+	cmd := family("user", "Add, change and delete users",
+		a.userAdd(), a.userGet(), a.userPasswd(), a.userLimits())
+	cmd.AddCommand(questions(a.askPatiently, userQuestions)...)
+	return cmd
 }
+
+var userQuestions = []question{{
+	use: "delete <user name>", short: "Deletes a user",
+	args: 1, refusal: "user delete command requires user name as its argument",
+	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
+		resp, err := c.UserDelete(ctx, args[0])
+		return showLine((*pb.AuthUserDeleteResponse)(resp), "User %s deleted", args[0]), err
+	},
+}, {
+	use: "list", short: "Lists all users",
+	refusal: "user list command requires no arguments",
+	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+		resp, err := c.UserList(ctx)
+		return showUserList(resp), err
+	},
+}, {
+	use: "grant-role <user name> <role name>", short: "Grants a role to a user",
+	args: 2, refusal: "user grant command requires user name and role name as its argument",
+	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
+		resp, err := c.UserGrantRole(ctx, args[0], args[1])
+		return showLine((*pb.AuthUserGrantRoleResponse)(resp),
+			"Role %s is granted to user %s", args[1], args[0]), err
+	},
+}, {
+	use: "revoke-role <user name> <role name>", short: "Revokes a role from a user",
+	args: 2, refusal: "user revoke-role requires user name and role name as its argument",
+	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
+		resp, err := c.UserRevokeRole(ctx, args[0], args[1])
+		return showLine((*pb.AuthUserRevokeRoleResponse)(resp),
+			"Role %s is revoked from user %s", args[1], args[0]), err
+	},
+}}
 
 func (a *app) userAdd() *cobra.Command {
 	var interactive, noPassword bool
@@ -38,7 +72,7 @@ func (a *app) userAdd() *cobra.Command {
 			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := c.UserAddWithOptions(ctx, user, password,
 					&clientv3.UserAddOptions{NoPassword: noPassword})
-				return showUserAdd(user, resp), err
+				return showLine((*pb.AuthUserAddResponse)(resp), "User %s created", user), err
 			})
 		},
 	}
@@ -62,22 +96,6 @@ func (a *app) userAndPassword(arg string, interactive bool) (string, string, err
 		return "", "", badArgs("empty user name is not allowed")
 	}
 	return user, password, nil
-}
-
-func (a *app) userDelete() *cobra.Command {
-	return &cobra.Command{
-		Use:   "delete <user name>",
-		Short: "Deletes a user",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("user delete command requires user name as its argument")
-			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.UserDelete(ctx, args[0])
-				return showUserDelete(args[0], resp), err
-			})
-		},
-	}
 }
 
 func (a *app) userGet() *cobra.Command {
@@ -131,22 +149,6 @@ func (a *app) userDetail(name string) error {
 	return nil
 }
 
-func (a *app) userList() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "Lists all users",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 {
-				return badArgs("user list command requires no arguments")
-			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.UserList(ctx)
-				return showUserList(resp), err
-			})
-		},
-	}
-}
-
 func (a *app) userPasswd() *cobra.Command {
 	var interactive bool
 	cmd := &cobra.Command{
@@ -162,47 +164,13 @@ func (a *app) userPasswd() *cobra.Command {
 			}
 			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := c.UserChangePassword(ctx, args[0], password)
-				return showUserPasswd(resp), err
+				return showLine((*pb.AuthUserChangePasswordResponse)(resp), "Password updated"), err
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&interactive, "interactive", true,
 		"Read password from interactive terminal instead of stdin")
 	return cmd
-}
-
-func (a *app) userGrantRole() *cobra.Command {
-	return &cobra.Command{
-		Use:   "grant-role <user name> <role name>",
-		Short: "Grants a role to a user",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return badArgs("user grant command requires user name and role name " +
-					"as its argument")
-			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.UserGrantRole(ctx, args[0], args[1])
-				return showUserGrantRole(args[0], args[1], resp), err
-			})
-		},
-	}
-}
-
-func (a *app) userRevokeRole() *cobra.Command {
-	return &cobra.Command{
-		Use:   "revoke-role <user name> <role name>",
-		Short: "Revokes a role from a user",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return badArgs("user revoke-role requires user name and role name " +
-					"as its argument")
-			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.UserRevokeRole(ctx, args[0], args[1])
-				return showUserRevokeRole(args[0], args[1], resp), err
-			})
-		},
-	}
 }
 
 // newPassword reads a password that is being set: a word of the standard
