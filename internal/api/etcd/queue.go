@@ -36,6 +36,10 @@ type queueNode interface {
 // prefix, each lease has one key, and the oldest key, by create revision, is at
 // the head. The keys are those of etcd's concurrency package, so that programs
 // which use that and programs which use the services exclude each other.
+//
+// So every key below the prefix counts, whatever its name and lease, as it does for those
+// programs. In a queue of package waitqueue only tickets do, and no key is in two queues: that
+// package cannot wait for these.
 type queue struct {
 	identity
 	node    queueNode
