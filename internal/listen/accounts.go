@@ -17,8 +17,9 @@ const (
 	maxUnread = 32 << 20 // bytes of answers that one connection may leave unread
 
 	// All of a member may leave so much unread: small messages of streams, and middling answers of
-	// connections that owe little; large answers of connections whose clients have not read much
-	// yet; and those of the others. What counts more than there is room counts as much as there is.
+	// connections that have little unread; large answers of connections whose clients have not
+	// read much yet; and those of the others. What counts more than there is room counts as much as
+	// there is.
 	roomSmall    = 32 << 20
 	roomNew      = 96 << 20
 	roomReaders  = 128 << 20
@@ -65,7 +66,7 @@ var (
 //
 // All accounts together have a bound, too. A large answer that does not fit waits, and while one
 // waits connections are closed whose clients have stopped to read. No client that goes on reading
-// is closed for others' sake. A client that has read large answers before waits in a line of its
+// is closed for others' sake. A client that has read large answers before waits in a queue of its
 // own, so that clients that come only to read nothing do not hold it up; of the others those go
 // first that ask for least. Small messages never wait. If there are too many connections are closed
 // at once: first the one that has left most of them unread for longest.
@@ -83,7 +84,7 @@ type Answers struct {
 	began    time.Time
 	beat     time.Duration // since then, when the clock was looked at last
 	beating  bool
-	accounts map[*account]struct{} // those that owe something, of connections that can be closed
+	accounts map[*account]struct{} // those with something unread, if they can be closed
 	visits   map[string]*visit     // requests of the JSON gateway under way
 	others   *account              // of calls whose connection is not known
 	rooms    [rooms]room
@@ -148,7 +149,7 @@ type account struct {
 	unread  atomic.Int64 // bytes, with those that are expected of answers in the making; under all.mu
 
 	// Guarded by all.mu.
-	owes     [rooms]int64  // the parts of unread
+	reserved [rooms]int64  // the parts of unread
 	begun    int64         // each unread byte times the millisecond since which it is unread
 	making   int           // answers in the making
 	expected int64         // bytes of the next of them
@@ -156,51 +157,53 @@ type account struct {
 	seenAt   time.Duration // or to have nothing to read
 	waiting  list.List     // of *waiter, in the order of their coming
 	waits    int64         // the costs of the calls among them
-	first    *waiter       // the one that is in a line; nil if none is
-	line     *room
-	place    *list.Element // in the line
+	first    *waiter       // the one that is in the queue of a room; nil if none is
+	room     *room
+	place    *list.Element // in the queue
 	closed   bool
 }
 
-// debt is what an answer counts until it is written, or is expected to count while it is made.
-type debt struct {
-	account *account
-	room    int
-	bytes   int64
-	since   time.Duration // by the clock of the Answers
-	making  bool
-	paid    bool // guarded by all.mu
+// reservation is what an answer counts until it is written. While it is made it is an estimate.
+type reservation struct {
+	account  *account
+	room     int
+	bytes    int64
+	since    time.Duration // by the clock of the Answers
+	making   bool
+	released bool // guarded by all.mu
 }
 
-// owe counts small messages until they are paid. Connections are closed if there is no room.
-func (a *account) owe(bytes int) *debt {
+// reserve counts small messages. Connections are closed if there is no room.
+func (a *account) reserve(bytes int) *reservation {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	return a.oweLocked(small, int64(bytes))
+	return a.reserveLocked(int64(bytes))
 }
 
-// oweLocked counts an answer that does not wait.
-func (a *account) oweLocked(at int, bytes int64) *debt {
-	d := a.chargeLocked(at, bytes)
-	for r := &a.all.rooms[at]; r.unread > r.most; {
-		worst, _ := a.all.worstLocked(at, 0)
+// reserveLocked is reserve with all.mu locked.
+func (a *account) reserveLocked(bytes int64) *reservation {
+	of := a.chargeLocked(small, bytes)
+	for r := &a.all.rooms[small]; r.unread > r.most; {
+		worst, _ := a.all.worstLocked(small, 0)
 		if worst == nil {
 			break
 		}
 		worst.cutLocked()
 	}
-	return d
+	return of
 }
 
 // chargeLocked counts an answer in a room.
-func (a *account) chargeLocked(at int, bytes int64) *debt {
-	d := &debt{account: a, room: at, bytes: min(bytes, a.all.rooms[at].most), since: a.all.nowLocked()}
-	if a.unread.Load() == 0 {
-		a.seen, a.seenAt = a.written.Load(), d.since
+func (a *account) chargeLocked(at int, bytes int64) *reservation {
+	r := &reservation{
+		account: a, room: at, bytes: min(bytes, a.all.rooms[at].most), since: a.all.nowLocked(),
 	}
-	a.begun += d.bytes * d.since.Milliseconds()
-	a.countLocked(at, d.bytes)
-	return d
+	if a.unread.Load() == 0 {
+		a.seen, a.seenAt = a.written.Load(), r.since
+	}
+	a.begun += r.bytes * r.since.Milliseconds()
+	a.countLocked(at, r.bytes)
+	return r
 }
 
 // countLocked counts bytes, or counts them no longer if they are negative.
@@ -210,7 +213,7 @@ func (a *account) countLocked(at int, bytes int64) {
 	}
 	a.all.unread.Add(bytes)
 	a.all.rooms[at].unread += bytes
-	a.owes[at] += bytes
+	a.reserved[at] += bytes
 	if a.unread.Add(bytes) == 0 {
 		delete(a.all.accounts, a)
 	} else if a.conn != nil {
@@ -219,30 +222,30 @@ func (a *account) countLocked(at int, bytes int64) {
 	}
 }
 
-// pay takes a debt off the account, once.
-func (d *debt) pay() {
-	if d == nil {
+// release takes a reservation off the account, once.
+func (r *reservation) release() {
+	if r == nil {
 		return
 	}
-	d.account.all.mu.Lock()
-	defer d.account.all.mu.Unlock()
-	if d.payLocked() {
-		d.account.lineUpLocked()
-		d.account.all.grantLocked()
+	r.account.all.mu.Lock()
+	defer r.account.all.mu.Unlock()
+	if r.releaseLocked() {
+		r.account.queueLocked()
+		r.account.all.grantLocked()
 	}
 }
 
-// payLocked reports whether that is news.
-func (d *debt) payLocked() bool {
-	if d == nil || d.paid {
+// releaseLocked reports whether that is news.
+func (r *reservation) releaseLocked() bool {
+	if r == nil || r.released {
 		return false
 	}
-	d.paid = true
-	if d.making {
-		d.account.making--
+	r.released = true
+	if r.making {
+		r.account.making--
 	}
-	d.account.begun -= d.bytes * d.since.Milliseconds()
-	d.account.countLocked(d.room, -d.bytes)
+	r.account.begun -= r.bytes * r.since.Milliseconds()
+	r.account.countLocked(r.room, -r.bytes)
 	return true
 }
 
@@ -255,11 +258,11 @@ func (a *account) close() {
 }
 
 func (a *account) closeLocked() {
-	for at, bytes := range a.owes {
+	for at, bytes := range a.reserved {
 		a.countLocked(at, -bytes)
 	}
 	a.closed = true
-	a.lineUpLocked()
+	a.queueLocked()
 }
 
 // cutLocked closes the connection because others need the room.

@@ -34,14 +34,14 @@ func (all *Answers) call(ctx context.Context) call {
 type call struct {
 	context.Context
 	account *account
-	request any     // of a unary call
-	visit   *visit  // nil unless it came through the JSON gateway
-	making  *debt   // nil unless it asked for room
-	unread  *unread // nil unless the message is counted already
-	held    bool    // it is, for the visit
-	small   int     // bytes of messages that are not counted yet
-	asked   *waiter // nil unless a large message of a stream has asked for room
-	known   bool    // the next message of the stream is known to be small
+	request any          // of a unary call
+	visit   *visit       // nil unless it came through the JSON gateway
+	making  *reservation // nil unless it asked for room
+	unread  *unread      // nil unless the message is counted already
+	held    bool         // it is, for the visit
+	small   int          // bytes of messages that are not counted yet
+	asked   *waiter      // nil unless a large message of a stream has asked for room
+	known   bool         // the next message of the stream is known to be small
 	message any
 }
 
@@ -70,7 +70,7 @@ func (all *Answers) Unary(
 ) (any, error) {
 	c := new(all.call(ctx))
 	c.request = req
-	defer func() { c.making.pay() }()
+	defer func() { c.making.release() }()
 	resp, err := next(c, req)
 	if err != nil {
 		return nil, err
@@ -87,25 +87,25 @@ func (c *call) count(bytes int) (err error) {
 	if c.visit != nil {
 		bytes *= jsonFactor
 	}
-	d := c.making
-	if c.making = nil; d == nil && bytes < smallAnswer {
+	r := c.making
+	if c.making = nil; r == nil && bytes < smallAnswer {
 		return nil
 	}
-	w := c.account.ask(&waiter{bytes: int64(bytes)}, d)
-	if d, err = c.account.awaitCall(c.Context, w, c.request); err != nil {
+	w := c.account.ask(&waiter{bytes: int64(bytes)}, r)
+	if r, err = c.account.awaitCall(c.Context, w, c.request); err != nil {
 		return err
 	}
-	c.hold(d)
+	c.hold(r)
 	return nil
 }
 
 // hold lets the message count until it is written, or its JSON is.
-func (c *call) hold(d *debt) {
+func (c *call) hold(r *reservation) {
 	if c.visit != nil {
-		c.visit.take(d)
+		c.visit.take(r)
 		c.held = true
 	} else {
-		c.unread = newUnread(d)
+		c.unread = newUnread(r)
 	}
 }
 
@@ -193,17 +193,17 @@ func (s *accountedStream) SendMsg(m any) error {
 	}
 	if w := c.asked; !c.known && w != nil {
 		c.asked = nil
-		d, err := c.account.await(c.Context, w, 0)
+		r, err := c.account.await(c.Context, w, 0)
 		if err != nil {
 			return err
 		}
-		c.hold(d)
+		c.hold(r)
 	}
 	c.known = false
 	c.message = m
 	err := s.ServerStream.SendMsg(c)
 	if c.unread != nil { // it was not encoded
-		c.unread.debt.pay()
+		c.unread.reserved.release()
 		c.unread = nil
 	}
 	return err
@@ -226,7 +226,7 @@ func (c countingCodec) Marshal(v any) (mem.BufferSlice, error) {
 	answer.unread = nil
 	switch {
 	case err != nil && u != nil:
-		u.debt.pay()
+		u.reserved.release()
 		return nil, err
 	case err != nil || answer.held:
 		answer.held = false
@@ -237,7 +237,7 @@ func (c countingCodec) Marshal(v any) (mem.BufferSlice, error) {
 		if answer.small < smallAnswer {
 			return data, nil
 		}
-		u = newUnread(answer.account.owe(answer.small))
+		u = newUnread(answer.account.reserve(answer.small))
 		answer.small = 0
 	}
 	return u.hold(data), nil
@@ -245,22 +245,22 @@ func (c countingCodec) Marshal(v any) (mem.BufferSlice, error) {
 
 // unread is an answer until it is written.
 type unread struct {
-	last mem.Buffer
-	debt *debt
+	last     mem.Buffer
+	reserved *reservation
 }
 
-// newUnread returns an answer whose debt is paid when it is written, or forgotten: gRPC forgets
-// a frame whose stream has just ended.
-func newUnread(d *debt) *unread {
-	u := &unread{debt: d}
-	runtime.AddCleanup(u, (*debt).pay, d)
+// newUnread returns an answer whose reservation is released when it is written, or forgotten: gRPC
+// forgets a frame whose stream has just ended.
+func newUnread(r *reservation) *unread {
+	u := &unread{reserved: r}
+	runtime.AddCleanup(u, (*reservation).release, r)
 	return u
 }
 
-// hold returns data, the last part of which pays when it is written.
+// hold returns data, the last part of which releases it when it is written.
 func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 	if len(data) == 0 {
-		u.debt.pay()
+		u.reserved.release()
 		return data
 	}
 	at := len(data) - 1
@@ -279,5 +279,5 @@ func (u *unread) Get(int) *[]byte { panic("listen: an answer is no pool") }
 // Put implements mem.BufferPool: gRPC has written the answer, or given it up.
 func (u *unread) Put(*[]byte) {
 	u.last.Free()
-	u.debt.pay()
+	u.reserved.release()
 }

@@ -282,9 +282,9 @@ func TestLargeAnswersAtOnce(t *testing.T) {
 // Goal: what gRPC has written or given up is given back once, and so is what it drops without a
 // word. Method: answers are encoded; one is freed, and collected later, and one is only collected,
 // as is one that was not encoded.
-func TestDebtIsPaidOnce(t *testing.T) {
+func TestReservationIsReleasedOnce(t *testing.T) {
 	all := newAnswers()
-	all.others.owe(5)
+	all.others.reserve(5)
 	encode := func() mem.BufferSlice {
 		c := &call{Context: t.Context(), account: all.others, message: make([]byte, megabyte)}
 		data, err := all.Codec(rawCodec{}).Marshal(c)
@@ -309,9 +309,9 @@ func TestDebtIsPaidOnce(t *testing.T) {
 		runtime.GC()
 		runtime.Gosched() // to what the collector started
 	}
-	d := all.others.owe(7)
-	d.pay()
-	d.pay()
+	d := all.others.reserve(7)
+	d.release()
+	d.release()
 	if n := all.unread.Load(); n != 5 {
 		t.Errorf("%d bytes are unread, want 5", n)
 	}
@@ -365,7 +365,7 @@ func TestGivenUpInLine(t *testing.T) {
 		if err := <-first; err == nil {
 			t.Error("a call that was given up entered")
 		}
-		turn.pay()
+		turn.release()
 		if err := <-second; err != nil {
 			t.Error(err)
 		}

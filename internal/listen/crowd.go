@@ -5,7 +5,7 @@ func (a *account) crowd(w *waiter, cost int64) {
 	all := a.all
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if w.debt != nil || a.closed {
+	if w.reserved != nil || a.closed {
 		return // it waits no more
 	}
 	all.crowds[a] = struct{}{}
@@ -41,7 +41,7 @@ func (a *account) refuseLocked() {
 			break
 		}
 	}
-	a.lineUpLocked()
+	a.queueLocked()
 	if a.all.crowded.Over(unreadPause) {
 		go a.tellCrowd(a.waiting.Len())
 	}

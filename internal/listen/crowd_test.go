@@ -82,14 +82,14 @@ func TestCallsThatWaitNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
 		a, b := newReader(all, 0), newWaits(all)
-		owes := a.account.owe(maxUnread)
+		full := a.account.reserve(maxUnread)
 		w := &waits{a, make(chan error, 10)}
 		w.call(t.Context(), 3, nil)
 		b.call(t.Context(), 2, nil)
 		if all.waits != 5*waitCost {
 			t.Errorf("%d bytes wait", all.waits)
 		}
-		owes.pay()
+		full.release()
 		synctest.Wait()
 		if n := len(w.refused); n != 3 || all.waits != 2*waitCost {
 			t.Errorf("%d calls have room, %d bytes wait", n, all.waits)

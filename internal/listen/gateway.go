@@ -33,9 +33,9 @@ type visit struct {
 	account *account
 
 	// Guarded by all.mu.
-	debts  []*debt // of answers of which JSON is made, in their order
-	stream bool
-	over   bool
+	reserved []*reservation // for answers of which JSON is made, in their order
+	stream   bool
+	over     bool
 }
 
 // visitKey is the metadata of a call that names its visit. The name is a secret: a client of gRPC
@@ -56,7 +56,7 @@ func (all *Answers) Handler(h http.Handler) http.Handler {
 			defer all.mu.Unlock()
 			delete(all.visits, name)
 			v.over = true
-			v.payLocked()
+			v.releaseLocked()
 		}()
 		ctx := metadata.AppendToOutgoingContext(r.Context(), visitKey, name)
 		h.ServeHTTP(&countedWriter{w, v}, r.WithContext(ctx))
@@ -74,23 +74,23 @@ func (all *Answers) visit(ctx context.Context) *visit {
 	return all.visits[names[0]]
 }
 
-// take takes over the debt of an answer.
-func (v *visit) take(d *debt) {
+// take takes over the reservation of an answer.
+func (v *visit) take(r *reservation) {
 	v.account.all.mu.Lock()
 	defer v.account.all.mu.Unlock()
-	v.debts = append(v.debts, d)
+	v.reserved = append(v.reserved, r)
 	if v.over {
-		v.payLocked()
+		v.releaseLocked()
 	}
 }
 
-// payLocked pays all debts.
-func (v *visit) payLocked() {
-	for _, d := range v.debts {
-		d.payLocked()
+// releaseLocked releases what is reserved.
+func (v *visit) releaseLocked() {
+	for _, r := range v.reserved {
+		r.releaseLocked()
 	}
-	v.debts = nil
-	v.account.lineUpLocked()
+	v.reserved = nil
+	v.account.queueLocked()
 	v.account.all.grantLocked()
 }
 
@@ -102,25 +102,25 @@ type countedWriter struct {
 
 // Write implements http.ResponseWriter.
 func (w *countedWriter) Write(p []byte) (int, error) {
-	defer w.visit.write(len(p)).pay()
+	defer w.visit.write(len(p)).release()
 	return w.ResponseWriter.Write(p)
 }
 
 // write counts bytes of JSON, in the place of the answer of which they are made. Of a stream only
 // large messages have been counted.
-func (v *visit) write(bytes int) *debt {
+func (v *visit) write(bytes int) *reservation {
 	v.account.all.mu.Lock()
 	defer v.account.all.mu.Unlock()
-	if len(v.debts) == 0 || v.stream && bytes < largeAnswer {
-		return v.account.oweLocked(small, int64(bytes))
+	if len(v.reserved) == 0 || v.stream && bytes < largeAnswer {
+		return v.account.reserveLocked(int64(bytes))
 	}
-	first := v.debts[0]
-	v.debts = v.debts[1:]
-	first.payLocked()
-	d := v.account.chargeLocked(first.room, int64(bytes))
-	v.account.lineUpLocked()
+	first := v.reserved[0]
+	v.reserved = v.reserved[1:]
+	first.releaseLocked()
+	r := v.account.chargeLocked(first.room, int64(bytes))
+	v.account.queueLocked()
 	v.account.all.grantLocked()
-	return d
+	return r
 }
 
 // Unwrap lets http.ResponseController reach the connection.

@@ -134,7 +134,7 @@ func TestIdleStreamHasNoTimer(t *testing.T) {
 			return s.looking
 		}
 		if looks() {
-			t.Error("a timer runs for a stream that owes nothing")
+			t.Error("a timer runs for a stream that has nothing unfinished")
 		}
 		f := framed{sender: s.sender}
 		head := []byte{0, 0, 16, byte(http2.FrameData), 0, 0, 0, 0, 1}

@@ -18,32 +18,32 @@ const (
 	rooms
 )
 
-// room is a part of what all may leave unread, and the line of the calls that wait for it.
+// room is a part of what all may leave unread, and the queue of the calls that wait for it.
 type room struct {
 	most   int64 // bytes
 	unread int64
-	line   list.List   // of *account, whose first call waits for this room; by their rank
+	queue  list.List   // of *account, whose first call waits for this room; by their rank
 	next   *time.Timer // looks for connections to close; nil if nobody waits for that
 }
 
 // waiter is a call, or a message of a stream, that waits for room.
 type waiter struct {
-	bytes   int64         // of its answer
-	making  bool          // the answer is not made yet; bytes is what is expected
-	made    bool          // it has waited for its connection before
-	debt    *debt         // nil if the connection was closed
-	place   *list.Element // among those of its account that wait; nil if it never did
-	granted chan struct{}
-	cost    int64 // of a call, while it is counted among those that wait
-	crowded bool  // it was refused because too many wait
+	bytes    int64         // of its answer
+	making   bool          // the answer is not made yet; bytes is what is expected
+	made     bool          // it has waited for its connection before
+	reserved *reservation  // nil if the connection was closed
+	place    *list.Element // among those of its account that wait; nil if it never did
+	granted  chan struct{}
+	cost     int64 // of a call, while it is counted among those that wait
+	crowded  bool  // it was refused because too many wait
 }
 
-// ask asks for room. It takes the place of the debt, if that is not nil.
-func (a *account) ask(w *waiter, of *debt) *waiter {
+// ask asks for room. It takes the place of the reservation, if that is not nil.
+func (a *account) ask(w *waiter, of *reservation) *waiter {
 	w.granted = make(chan struct{})
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	if w.made = of.payLocked(); w.made {
+	if w.made = of.releaseLocked(); w.made {
 		a.expected = min(max(w.bytes, leastExpected), mostExpected)
 	}
 	switch {
@@ -51,28 +51,28 @@ func (a *account) ask(w *waiter, of *debt) *waiter {
 		w.bytes = a.expected
 		w.place = a.waiting.PushBack(w)
 	case w.bytes < largeAnswer && w.bytes+a.unread.Load() <= largeAnswer && !a.closed:
-		w.debt = a.oweLocked(small, w.bytes)
+		w.reserved = a.reserveLocked(w.bytes)
 		close(w.granted)
 	case w.made:
 		w.place = a.waiting.PushFront(w)
 	default:
 		w.place = a.waiting.PushBack(w)
 	}
-	a.lineUpLocked()
+	a.queueLocked()
 	a.all.grantLocked()
 	return w
 }
 
-// enter waits for room for the answer to a call. It returns a debt for an answer of so many bytes,
-// or for one that is in the making if they are 0.
-func (a *account) enter(ctx context.Context, bytes int, request any) (*debt, error) {
+// enter waits for room for the answer to a call. It returns a reservation for an answer of so many
+// bytes, or for one that is in the making if they are 0.
+func (a *account) enter(ctx context.Context, bytes int, request any) (*reservation, error) {
 	w := a.ask(&waiter{bytes: int64(bytes), making: bytes == 0}, nil)
 	return a.awaitCall(ctx, w, request)
 }
 
 // awaitCall is await for a call. It counts while it waits, and has patience with a client that has
 // unread answers and reads nothing for so long at least.
-func (a *account) awaitCall(ctx context.Context, w *waiter, request any) (*debt, error) {
+func (a *account) awaitCall(ctx context.Context, w *waiter, request any) (*reservation, error) {
 	select {
 	case <-w.granted:
 	default:
@@ -81,10 +81,10 @@ func (a *account) awaitCall(ctx context.Context, w *waiter, request any) (*debt,
 	return a.await(ctx, w, unreadPatience)
 }
 
-// await waits until w has a debt, or will have none. Patience is for ever if it is 0.
+// await waits until w has a reservation, or will have none. Patience is for ever if it is 0.
 func (a *account) await(
 	ctx context.Context, w *waiter, patience time.Duration,
-) (_ *debt, err error) {
+) (_ *reservation, err error) {
 	select {
 	case <-w.granted:
 	default:
@@ -93,8 +93,8 @@ func (a *account) await(
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
 	switch {
-	case w.debt != nil:
-		return w.debt, nil
+	case w.reserved != nil:
+		return w.reserved, nil
 	case w.crowded:
 		err = errCrowd
 	}
@@ -109,7 +109,7 @@ func (a *account) giveUp(w *waiter) {
 	}
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	w.debt.payLocked()
+	w.reserved.releaseLocked()
 	a.forgetLocked(w)
 }
 
@@ -140,13 +140,13 @@ func (a *account) forgetLocked(w *waiter) {
 	if w.place != nil {
 		a.removeLocked(w) // if it is there still
 	}
-	a.lineUpLocked()
+	a.queueLocked()
 	a.all.grantLocked()
 }
 
-// lineUpLocked puts the account into the line for the room that its first call needs, if the
+// queueLocked puts the account into the queue for the room that its first call needs, if the
 // account has room for it.
-func (a *account) lineUpLocked() {
+func (a *account) queueLocked() {
 	for a.closed && a.waiting.Len() > 0 {
 		w := a.waiting.Front().Value.(*waiter)
 		a.removeLocked(w)
@@ -166,22 +166,22 @@ func (a *account) lineUpLocked() {
 	if w == nil {
 		return
 	}
-	a.first, a.line = w, &a.all.rooms[a.roomLocked(w)]
-	at := a.line.line.Back()
+	a.first, a.room = w, &a.all.rooms[a.roomLocked(w)]
+	at := a.room.queue.Back()
 	for at != nil && at.Value.(*account).rankLocked() > a.rankLocked() {
 		at = at.Prev()
 	}
 	if at == nil {
-		a.place = a.line.line.PushFront(a)
+		a.place = a.room.queue.PushFront(a)
 	} else {
-		a.place = a.line.line.InsertAfter(a, at)
+		a.place = a.room.queue.InsertAfter(a, at)
 	}
 }
 
 // roomLocked returns the room that a call needs. One has proven that it reads who has read as much
 // as it will have unread.
 func (a *account) roomLocked(w *waiter) int {
-	if a.owes[readers]+w.bytes <= min(a.written.Load()-unproven, maxUnread) {
+	if a.reserved[readers]+w.bytes <= min(a.written.Load()-unproven, maxUnread) {
 		return readers
 	}
 	return fresh
@@ -190,30 +190,30 @@ func (a *account) roomLocked(w *waiter) int {
 // rankLocked orders the calls that wait: readers as they come, of the others first the calls whose
 // answers are made, and then the smaller ones.
 func (a *account) rankLocked() int {
-	if a.first.made || a.line == &a.all.rooms[readers] {
+	if a.first.made || a.room == &a.all.rooms[readers] {
 		return 0
 	}
 	return bits.Len64(uint64(a.first.bytes))
 }
 
-// leaveLocked takes the account out of the line.
+// leaveLocked takes the account out of the queue.
 func (a *account) leaveLocked() {
 	if a.first == nil {
 		return
 	}
-	a.line.line.Remove(a.place)
-	if a.line.line.Len() == 0 && a.line.next != nil {
-		a.line.next.Stop()
-		a.line.next = nil
+	a.room.queue.Remove(a.place)
+	if a.room.queue.Len() == 0 && a.room.next != nil {
+		a.room.next.Stop()
+		a.room.next = nil
 	}
-	a.first, a.line, a.place = nil, nil, nil
+	a.first, a.room, a.place = nil, nil, nil
 }
 
 // grantLocked lets on those for whom there is room, one call of each account in turn.
 func (all *Answers) grantLocked() {
 	for at := range all.rooms {
-		for r := &all.rooms[at]; r.line.Len() > 0; {
-			a := r.line.Front().Value.(*account)
+		for r := &all.rooms[at]; r.queue.Len() > 0; {
+			a := r.queue.Front().Value.(*account)
 			w := a.first
 			if r.unread+min(w.bytes, r.most) > r.most {
 				if all.relieveLocked(at) {
@@ -223,12 +223,12 @@ func (all *Answers) grantLocked() {
 			}
 			a.leaveLocked()
 			a.removeLocked(w)
-			w.debt = a.chargeLocked(at, w.bytes)
-			if w.debt.making = w.making; w.making {
+			w.reserved = a.chargeLocked(at, w.bytes)
+			if w.reserved.making = w.making; w.making {
 				a.making++
 			}
 			close(w.granted)
-			a.lineUpLocked()
+			a.queueLocked()
 		}
 	}
 }
@@ -265,7 +265,7 @@ func (all *Answers) worstLocked(at int, idle time.Duration) (worst *account, soo
 	now, most := all.nowLocked(), -1.0
 	soon = stalledTime
 	for a := range all.accounts {
-		if a.owes[at] == 0 {
+		if a.reserved[at] == 0 {
 			continue
 		}
 		is := a.idleLocked(now)
@@ -273,7 +273,7 @@ func (all *Answers) worstLocked(at int, idle time.Duration) (worst *account, soo
 			soon = min(soon, idle-is)
 			continue
 		}
-		if cost := float64(a.owes[at]) * float64(is+1); cost > most {
+		if cost := float64(a.reserved[at]) * float64(is+1); cost > most {
 			worst, most = a, cost
 		}
 	}

@@ -28,14 +28,14 @@ func (r *reader) Close() error {
 	return nil
 }
 
-// newReader returns a connection whose client has not read much yet, and that owes bytes.
-func newReader(all *Answers, owes int) *reader {
+// newReader returns a connection whose client has not read much yet, and leaves bytes unread.
+func newReader(all *Answers, unread int) *reader {
 	r := &reader{}
 	r.account = all.conn(r).(*accounted).account
-	if owes > 0 {
+	if unread > 0 {
 		all.mu.Lock()
 		defer all.mu.Unlock()
-		r.account.chargeLocked(fresh, int64(owes))
+		r.account.chargeLocked(fresh, int64(unread))
 	}
 	return r
 }
@@ -65,10 +65,10 @@ func (r *reader) reads(t *testing.T) *reader {
 	return r
 }
 
-// newReaders returns connections that owe bytes each.
-func newReaders(all *Answers, n, owes int) (rs []*reader) {
+// newReaders returns connections that leave bytes unread each.
+func newReaders(all *Answers, n, unread int) (rs []*reader) {
 	for range n {
-		rs = append(rs, newReader(all, owes))
+		rs = append(rs, newReader(all, unread))
 	}
 	return rs
 }
@@ -92,14 +92,14 @@ func (r *reader) ask(t *testing.T) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	turn.pay()
+	turn.release()
 	return time.Since(began)
 }
 
 // Goal: whatever connections do that leave answers unread, one whose client has read before waits
 // for none of them, and another not for long; and those that have left most for longest make room.
 // Method: connections use up the room of clients that have not read, in some way; then one that
-// owes nothing asks for room and gives a large message.
+// has nothing unread asks for room and gives a large message.
 func TestStrangersDelayNobody(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -111,14 +111,14 @@ func TestStrangersDelayNobody(t *testing.T) {
 			cancel()
 			for range 200 {
 				if turn, err := rs[0].account.enter(ctx, 0, nil); err == nil {
-					turn.pay()
+					turn.release()
 				}
 			}
 		}},
 		{"they read small answers fast", func(_ *testing.T, rs []*reader) {
 			for _, r := range rs {
 				for range 100 {
-					r.account.owe(60 << 10).pay()
+					r.account.reserve(60 << 10).release()
 				}
 			}
 		}},
@@ -160,18 +160,18 @@ func TestStrangersDelayNobody(t *testing.T) {
 // Goal: small messages that are too many close the connection at once that has left most of them
 // unread for longest, and not one that has large answers; a closed connection is told so if it
 // asks. Method: the room is used up a byte at a time.
-func TestLongestDebtIsClosed(t *testing.T) {
+func TestLongestUnreadIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
 		large := newReader(all, maxUnread)
 		old, young := newReader(all, 0), newReader(all, 0)
-		old.account.owe(roomSmall / 2)
+		old.account.reserve(roomSmall / 2)
 		time.Sleep(time.Millisecond)
-		young.account.owe(roomSmall / 2)
+		young.account.reserve(roomSmall / 2)
 		if n := closed(old, young); n != 0 {
 			t.Errorf("%d are closed before there is too much", n)
 		}
-		young.account.owe(1)
+		young.account.reserve(1)
 		if closed(old) != 1 || closed(young, large) != 0 {
 			t.Errorf("closed: old %d, others %d", closed(old), closed(young, large))
 		}
@@ -224,8 +224,8 @@ func TestSmallestFirst(t *testing.T) {
 		}
 		made.account.ask(&waiter{bytes: 16 * megabyte}, made)
 		var order []int64
-		line := &all.rooms[fresh].line
-		for at := line.Front(); at != nil; at = at.Next() {
+		queue := &all.rooms[fresh].queue
+		for at := queue.Front(); at != nil; at = at.Next() {
 			order = append(order, at.Value.(*account).first.bytes/megabyte)
 		}
 		if want := []int64{16, 1, 8, 8}; !slices.Equal(order, want) {
@@ -254,7 +254,7 @@ func TestManyReaders(t *testing.T) {
 					r.account.written.Add(megabyte / 10)
 				}
 				checkAnswers(t, all)
-				d.pay()
+				d.release()
 			})
 		}
 		wg.Wait()
@@ -262,8 +262,8 @@ func TestManyReaders(t *testing.T) {
 			t.Errorf("%d were closed, %d bytes are unread", n, all.unread.Load())
 		}
 		for at := range all.rooms {
-			if r := &all.rooms[at]; r.unread != 0 || r.line.Len() > 0 || r.next != nil {
-				t.Errorf("room %d has %d bytes, %d wait", at, r.unread, r.line.Len())
+			if r := &all.rooms[at]; r.unread != 0 || r.queue.Len() > 0 || r.next != nil {
+				t.Errorf("room %d has %d bytes, %d wait", at, r.unread, r.queue.Len())
 			}
 		}
 	})
@@ -281,8 +281,8 @@ func TestAnswerLargerThanTheRoom(t *testing.T) {
 	})
 }
 
-// Goal: a connection that is held up by its own answers closes no other. Method: it owes as much
-// as it may, while slow connections use up the rest.
+// Goal: a connection that is held up by its own answers closes no other. Method: it leaves as much
+// unread as it may, while slow connections use up the rest.
 func TestOwnFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -316,8 +316,9 @@ func TestUnknownReadersLeaveRoom(t *testing.T) {
 	})
 }
 
-// Goal: nothing stays counted that is not owed, whatever happens at the same time. Method: many
-// connections owe, pay, ask for room and are closed, by themselves or because there is too much.
+// Goal: nothing stays counted that is not reserved, whatever happens at the same time. Method: many
+// connections reserve, release, ask for room and are closed, by themselves or because there is too
+// much.
 func TestNothingStaysCounted(t *testing.T) {
 	all := newAnswers()
 	gone, cancel := context.WithCancel(t.Context())
@@ -327,19 +328,19 @@ func TestNothingStaysCounted(t *testing.T) {
 		wg.Go(func() {
 			for range 50 {
 				r := newReader(all, 0)
-				var debts []*debt
+				var held []*reservation
 				for n := range 20 {
-					debts = append(debts, r.account.owe(megabyte*(1+i%7)))
+					held = append(held, r.account.reserve(megabyte*(1+i%7)))
 					checkAnswers(t, all)
 					if d, err := r.account.enter(gone, n%3*megabyte, nil); err == nil {
-						debts = append(debts, d)
+						held = append(held, d)
 					}
 				}
 				if i%2 == 0 {
 					r.account.close()
 				}
-				for _, d := range debts {
-					wg.Go(d.pay)
+				for _, d := range held {
+					wg.Go(d.release)
 				}
 			}
 		})
@@ -411,16 +412,16 @@ func checkAnswers(t *testing.T, all *Answers) {
 	t.Helper()
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	owes := all.others.owes
+	reserved := all.others.reserved
 	for a := range all.accounts {
 		if a.closed || a.unread.Load() <= 0 || a.making < 0 {
 			t.Errorf("%d bytes are unread, %d in the making; closed: %v", a.unread.Load(), a.making,
 				a.closed)
 		}
 		of := int64(0)
-		for at, bytes := range a.owes {
+		for at, bytes := range a.reserved {
 			of += bytes
-			owes[at] += bytes
+			reserved[at] += bytes
 		}
 		if of != a.unread.Load() {
 			t.Errorf("an account has %d bytes, the sum is %d", a.unread.Load(), of)
@@ -429,8 +430,8 @@ func checkAnswers(t *testing.T, all *Answers) {
 	sum := int64(0)
 	for at := range all.rooms {
 		r := &all.rooms[at]
-		if sum += r.unread; r.unread != owes[at] || r.unread > r.most {
-			t.Errorf("room %d has %d bytes, the sum is %d", at, r.unread, owes[at])
+		if sum += r.unread; r.unread != reserved[at] || r.unread > r.most {
+			t.Errorf("room %d has %d bytes, the sum is %d", at, r.unread, reserved[at])
 		}
 	}
 	if n := all.unread.Load(); n != sum || n > maxUnreadAll {

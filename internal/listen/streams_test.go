@@ -43,7 +43,7 @@ func (a *account) stream(t *testing.T) *accountedStream {
 func TestKeepAlivesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
-		full := all.others.owe(maxUnread)
+		full := all.others.reserve(maxUnread)
 		if err := all.others.send(t, largeAnswer-1); err != nil {
 			t.Error(err)
 		}
@@ -55,7 +55,7 @@ func TestKeepAlivesDoNotWait(t *testing.T) {
 			t.Errorf("a large message was sent: %v", err)
 		default:
 		}
-		full.pay()
+		full.release()
 		if err := <-sent; err != nil {
 			t.Error(err)
 		}
@@ -68,7 +68,7 @@ func TestSmallOnesPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
 		a := all.others
-		full := a.owe(maxUnread)
+		full := a.reserve(maxUnread)
 		s := a.stream(t)
 		announce := func(bytes int) <-chan struct{} { return Ready(s.Context(), bytes) }
 		if announce(largeAnswer) == nil {
@@ -83,7 +83,7 @@ func TestSmallOnesPass(t *testing.T) {
 			}
 		}
 		ready := announce(largeAnswer)
-		full.pay()
+		full.release()
 		<-ready
 		if announce(largeAnswer) != nil {
 			t.Error("it has room, and waits")
@@ -103,18 +103,18 @@ func TestStreamEndsWhileItWaits(t *testing.T) {
 	for _, granted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			all := newAnswers()
-			full := all.others.owe(maxUnread)
+			full := all.others.reserve(maxUnread)
 			err := all.Stream(nil, contextStream{ctx: t.Context()}, nil,
 				func(_ any, s grpc.ServerStream) error {
 					if Ready(s.Context(), megabyte) == nil {
 						t.Error("it need not wait")
 					}
 					if granted {
-						full.pay()
+						full.release()
 					}
 					return nil
 				})
-			full.pay()
+			full.release()
 			if n := all.unread.Load(); err != nil || n != 0 || all.others.waiting.Len() > 0 {
 				t.Errorf("%d bytes are unread, %d wait, %v", n, all.others.waiting.Len(), err)
 			}
@@ -129,8 +129,8 @@ type contextStream struct {
 
 func (s contextStream) Context() context.Context { return s.ctx }
 
-// Goal: the small messages of a stream are counted, but for the last few, and paid when they are
-// read. Method: streams have messages of 100 bytes that nobody reads for a while.
+// Goal: the small messages of a stream are counted, but for the last few, and released when
+// they are read. Method: streams have messages of 100 bytes that nobody reads for a while.
 func TestSmallMessagesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{size: 100, messages: 300}
