@@ -9,6 +9,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client/leases"
+	"leasehold.dev/internal/fault"
 )
 
 // Error is a fact that a program may want to know of: errors that calls return wrap one, so that
@@ -203,8 +204,7 @@ func (e *plainError) Error() string { return e.text }
 
 func (e *plainError) Unwrap() error { return e.err }
 
-// plain leaves out of an error which code it has and through how many hands it went. It says what a
-// member with TLS answers to who comes without, which gRPC cannot read.
+// plain leaves out of an error which code it has and through how many hands it went.
 func plain(err error) error {
 	if err == nil {
 		return nil
@@ -223,8 +223,5 @@ func plain(err error) error {
 	}
 	text = strings.TrimPrefix(text, "transport: ")
 	text = strings.TrimPrefix(text, "Error while dialing: ")
-	if strings.Contains(text, "looked like an HTTP/1.1 header") {
-		text += " (perhaps the port speaks TLS: use https://)"
-	}
-	return &plainError{text: text, err: err}
+	return &plainError{text: text + fault.TLSHint(text), err: err}
 }

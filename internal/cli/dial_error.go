@@ -7,6 +7,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/logutil"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"leasehold.dev/internal/fault"
 )
 
 // logger returns what etcd's client library logs to. Its warnings are of calls that failed:
@@ -82,8 +84,6 @@ func dialErrorIn(text string) (why string, found bool) {
 	_, why, found = strings.Cut(text, mark)
 	why = strings.TrimSuffix(why, `"`)
 	why = strings.TrimPrefix(why, "transport: ")
-	if strings.Contains(why, "looked like an HTTP/1.1 header") {
-		why += " (perhaps the port speaks TLS: use https://)" // our members say so in HTTP/1.1
-	}
-	return strings.TrimPrefix(why, "Error while dialing: "), found
+	why = strings.TrimPrefix(why, "Error while dialing: ")
+	return why + fault.TLSHint(why), found
 }

@@ -10,6 +10,10 @@ func TestDialErrorIn(t *testing.T) {
 		`rpc error: code = Unavailable desc = connection error: desc = "transport: Error while ` +
 			`dialing: refused"`: "refused",
 		"rpc error: code = Unavailable desc = etcdserver: request timed out": "",
+		`rpc error: code = Unavailable desc = connection error: desc = "transport: authentication ` +
+			`handshake failed: tls: first record does not look like a TLS handshake"`: "" +
+			"authentication handshake failed: tls: first record does not look like a TLS handshake " +
+			"(perhaps the port speaks no TLS: use http://)",
 	} {
 		if why, found := dialErrorIn(text); why != want || found != (want != "") {
 			t.Errorf("%q: %q, %t", text, why, found)

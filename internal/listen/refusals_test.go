@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"leasehold.dev/internal/fault"
 	"leasehold.dev/test/certs"
 )
 
@@ -92,6 +93,31 @@ func TestRefusedHandshakes(t *testing.T) {
 				t.Errorf("the log says %q, want %q", line, c.logged)
 			}
 		})
+	}
+}
+
+// Goal: a client that speaks TLS to a port that does not, or the other way round, can tell from the
+// error what to change. Method: gRPC clients, whose words these are.
+func TestTLSHints(t *testing.T) {
+	a := certs.New(t)
+	conf, err := serverOf(a).Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, x := range map[string]struct {
+		port   *tls.Config
+		client credentials.TransportCredentials
+	}{
+		" use https://)": {conf, insecure.NewCredentials()},
+		" use http://)":  {nil, credentials.NewTLS(a.Client())},
+	} {
+		_, err := openLogging(t, x.port, slog.New(slog.DiscardHandler)).call(t, x.client)
+		if err == nil || !strings.HasSuffix(fault.TLSHint(err.Error()), want) {
+			t.Errorf("of %v the hint is %q, want one with %q", err, fault.TLSHint(err.Error()), want)
+		}
+	}
+	if got := fault.TLSHint("connection refused"); got != "" {
+		t.Errorf("a hint %q where there is nothing to hint", got)
 	}
 }
 

@@ -176,7 +176,7 @@ func TestJoinTLS(t *testing.T) {
 		"--listen-peer-urls", "https://"+servers.MustFreeAddr())...).until("ready to serve")
 	run(t, "member", append(secure, "--join", addr,
 		"--data-dir", t.TempDir())...).until("became a voter")
-	run(t, "member", "--join", addr, "--data-dir", t.TempDir()).until("use https:// in --join")
+	run(t, "member", "--join", addr, "--data-dir", t.TempDir()).until("speaks TLS: use https://")
 }
 
 // Goal: a member whose release does not speak the cluster's version is not added, and does not

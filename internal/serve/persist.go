@@ -172,10 +172,7 @@ func (d dialed) Ours(ctx context.Context) error {
 		return fmt.Errorf("who answers there is no member of Leasehold, and an etcd cannot be "+
 			"joined: %s", status.Convert(err).Message())
 	case codes.Unavailable, codes.DeadlineExceeded:
-		if strings.Contains(err.Error(), "looked like an HTTP/1.1 header") {
-			return fmt.Errorf("%w (perhaps the port speaks TLS: use https:// in --join)", err)
-		}
-		return err
+		return fmt.Errorf("%w%s", err, fault.TLSHint(err.Error()))
 	default:
 		return nil // it refuses the request, and so knows it
 	}
