@@ -77,9 +77,9 @@ func (u users) Hash(user string) ([]byte, bool) {
 func (u users) Revision() uint64 { return u.Access.Revision() }
 
 // Key implements login.Users.
-func (u users) Key(member uint64) []byte {
+func (u users) Key(member uint64) string {
 	m, _ := u.Member(member)
-	return []byte(m.TokenKey)
+	return m.TokenKey
 }
 
 // LogIn implements etcd.Node.

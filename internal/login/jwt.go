@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -29,10 +30,14 @@ type jsonWebTokens struct {
 	ttl    time.Duration
 	now    func() time.Time
 	parser *jwt.Parser
+	times  *jwt.Validator // of a token's claims
+
+	mu   sync.Mutex // guards what follows
+	seen seen[claims]
 }
 
 func newJWT(options map[string]string, now func() time.Time) (*jsonWebTokens, error) {
-	j := &jsonWebTokens{ttl: defaultTTL, now: now}
+	j := &jsonWebTokens{ttl: defaultTTL, now: now, seen: newSeen[claims]()}
 	var public, private []byte
 	var err error
 	for name, value := range options {
@@ -65,8 +70,11 @@ func newJWT(options map[string]string, now func() time.Time) (*jsonWebTokens, er
 	}
 	// A token that names another method than ours, HS256 with the public key for its secret above
 	// all, is refused before a key is looked at.
-	j.parser = jwt.NewParser(jwt.WithValidMethods([]string{j.method.Alg()}),
-		jwt.WithExpirationRequired(), jwt.WithTimeFunc(now))
+	rules := []jwt.ParserOption{
+		jwt.WithValidMethods([]string{j.method.Alg()}), jwt.WithExpirationRequired(),
+		jwt.WithTimeFunc(now),
+	}
+	j.parser, j.times = jwt.NewParser(rules...), jwt.NewValidator(rules...)
 	return j, nil
 }
 
@@ -146,12 +154,33 @@ func (j *jsonWebTokens) Give(user string, u Users) (string, error) {
 
 // Check implements Provider.
 func (j *jsonWebTokens) Check(token string, _ Users) (Caller, error) {
-	var c claims
-	_, err := j.parser.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) {
-		return j.verify, nil
-	})
-	if err != nil || c.Username == "" || c.Revision == nil {
-		return Caller{}, ErrInvalid
+	c, ok := j.find(token)
+	if !ok {
+		_, err := j.parser.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) {
+			return j.verify, nil
+		})
+		if err != nil || c.Username == "" || c.Revision == nil {
+			return Caller{}, ErrInvalid
+		}
+		j.note(token, c)
 	}
 	return Caller{User: c.Username, Revision: *c.Revision, HasRevision: true}, nil
+}
+
+// find returns what a token says whose signature was good before, if it counts by the clock.
+func (j *jsonWebTokens) find(token string) (claims, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c := j.seen.find(token)
+	if c == nil || j.times.Validate(c) != nil {
+		return claims{}, false
+	}
+	return *c, true
+}
+
+// note remembers that the signature of a token is good, and forgets tokens that have ended.
+func (j *jsonWebTokens) note(token string, c claims) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.seen.note(token, c, func(other *claims) bool { return !other.ExpiresAt.After(j.now()) })
 }

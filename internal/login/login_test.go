@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +25,7 @@ import (
 // world is users, members and a clock.
 type world struct {
 	hashes   map[string][]byte
-	keys     map[uint64][]byte
+	keys     map[uint64]string
 	revision uint64
 	now      time.Time
 }
@@ -32,13 +33,13 @@ type world struct {
 func newWorld() *world {
 	return &world{
 		hashes: map[string][]byte{"bob": []byte("hash of bob"), "eve": []byte("hash of eve")},
-		keys:   make(map[uint64][]byte), revision: 7, now: time.Unix(1_800_000_000, 0),
+		keys:   make(map[uint64]string), revision: 7, now: time.Unix(1_800_000_000, 0),
 	}
 }
 
 func (w *world) Hash(user string) ([]byte, bool) { h, ok := w.hashes[user]; return h, ok }
 func (w *world) Revision() uint64                { return w.revision }
-func (w *world) Key(member uint64) []byte        { return w.keys[member] }
+func (w *world) Key(member uint64) string        { return w.keys[member] }
 
 // member starts a member with simple tokens of ten seconds, and tells the others its key.
 func (w *world) member(t *testing.T, id uint64) *simple {
@@ -56,7 +57,7 @@ func (w *world) member(t *testing.T, id uint64) *simple {
 // publish tells all members the key of one, if it has one that they do not know.
 func (w *world) publish(id uint64, p Provider) {
 	if key := p.Key(func() Users { return w }); key != nil {
-		w.keys[id] = key
+		w.keys[id] = string(key)
 	}
 }
 
@@ -177,8 +178,8 @@ func TestSimpleForged(t *testing.T) {
 	if again := give(t, p, "bob", w); again == token {
 		t.Error("two logins have the same token")
 	}
-	if len(p.seen) != 0 {
-		t.Errorf("%d forged tokens are remembered", len(p.seen))
+	if n := len(p.seen.at); n != 0 {
+		t.Errorf("%d forged tokens are remembered", n)
 	}
 	want(t, p, token, w, "bob")
 }
@@ -191,16 +192,16 @@ func TestSimpleBounded(t *testing.T) {
 	first := give(t, p, "bob", w)
 	want(t, p, first, w, "bob")
 	for i := range maxSeen {
-		p.note(use{token: [32]byte{byte(i), byte(i >> 8), byte(i >> 16), 1}})
+		p.note(fmt.Sprint(i), use{at: w.now})
 	}
-	if len(p.seen) != maxSeen || p.uses.Len() != maxSeen {
-		t.Errorf("%d of %d tokens are remembered", len(p.seen), maxSeen)
+	if n := len(p.seen.at); n != maxSeen || p.seen.uses.Len() != maxSeen {
+		t.Errorf("%d of %d tokens are remembered", n, maxSeen)
 	}
 	want(t, p, first, w, "bob")
 	w.now = w.now.Add(10 * time.Second)
-	p.note(use{token: [32]byte{1}})
-	if len(p.seen) != 1 || p.uses.Len() != 1 {
-		t.Errorf("%d tokens that have ended are remembered", len(p.seen)-1)
+	p.note("another", use{at: w.now})
+	if n := len(p.seen.at); n != 1 || p.seen.uses.Len() != 1 {
+		t.Errorf("%d tokens that have ended are remembered", n-1)
 	}
 }
 
@@ -378,5 +379,74 @@ func TestParse(t *testing.T) {
 	want(t, p, "x", newWorld(), "")
 	if _, err := p.Give("bob", newWorld()); !errors.Is(err, ErrNoTokens) {
 		t.Errorf("a token of a member that gives none: %v", err)
+	}
+}
+
+// TestJWTSeen checks a token that was seen before: it ends, and does not begin, by the clock, and
+// another one with the same claims and no signature is no token.
+func TestJWTSeen(t *testing.T) {
+	w, key := newWorld(), edKey(t)
+	_, priv := writeKeys(t, key)
+	p := w.parse(t, "jwt,priv-key="+priv+",sign-method=EdDSA,ttl=10s").(*jsonWebTokens)
+	token := give(t, p, "bob", w)
+	for range 2 {
+		want(t, p, token, w, "bob")
+		want(t, p, token[:len(token)-4]+"AAAA", w, "")
+	}
+	if n := len(p.seen.at); n != 1 {
+		t.Errorf("%d tokens are remembered", n)
+	}
+	w.now = w.now.Add(9 * time.Second)
+	want(t, p, token, w, "bob")
+	w.now = w.now.Add(time.Second)
+	want(t, p, token, w, "")
+	want(t, p, give(t, p, "eve", w), w, "eve")
+	if n := len(p.seen.at); n != 1 {
+		t.Errorf("%d tokens are remembered, one of them has ended", n)
+	}
+}
+
+// TestSeenByHash has two tokens with one hash: neither is taken for the other.
+func TestSeenByHash(t *testing.T) {
+	s := newSeen[string]()
+	never := func(*string) bool { return false }
+	s.note("a", "alice", never)
+	s.at[maphash.String(s.seed, "b")] = s.at[maphash.String(s.seed, "a")]
+	if who := s.find("b"); who != nil {
+		t.Errorf("the token of %s is taken for another", *who)
+	}
+	if who := s.find("a"); who == nil || *who != "alice" {
+		t.Error("a token is not found")
+	}
+}
+
+// BenchmarkCheck checks a token again and again, as a busy client has it done.
+func BenchmarkCheck(b *testing.B) {
+	w := newWorld()
+	key := filepath.Join(b.TempDir(), "secret")
+	if err := os.WriteFile(key, []byte("a secret of 32 bytes or more, so"), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	for kind, options := range map[string]Options{
+		"simple": {Token: "simple", TTL: time.Minute, Member: 1},
+		"jwt":    {Token: "jwt,sign-method=HS256,priv-key=" + key},
+	} {
+		b.Run(kind, func(b *testing.B) {
+			p, err := Parse(options)
+			if err != nil {
+				b.Fatal(err)
+			}
+			w.publish(1, p)
+			token, err := p.Give("bob", w)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := p.Check(token, w); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

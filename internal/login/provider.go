@@ -35,8 +35,8 @@ type Users interface {
 	Hash(user string) ([]byte, bool)
 	// Revision is that of the users and roles.
 	Revision() uint64
-	// Key returns the public key of a member's simple tokens, nil if it has none.
-	Key(member uint64) []byte
+	// Key returns the public key of a member's simple tokens, "" if it has none.
+	Key(member uint64) string
 }
 
 // Provider gives and checks tokens.

@@ -1,7 +1,7 @@
 package login
 
 import (
-	"container/list"
+	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
@@ -11,10 +11,6 @@ import (
 	"sync"
 	"time"
 )
-
-// maxSeen bounds the tokens of which a member remembers when they were used. Of more, those that
-// were used longest ago live only as long as if they had not been used.
-const maxSeen = 1 << 16
 
 // A simple token is, in base64: the member (8 bytes), the time of the login (8), the seal, random
 // bytes (16) so that no two logins have the same token, the user's name, and the signature of all
@@ -50,19 +46,18 @@ type simple struct {
 	key ed25519.PrivateKey
 	// used says that there are tokens of the key.
 	used bool
-	seen map[[sha256.Size]byte]*list.Element
-	// uses has a *use for each of seen, the last one first.
-	uses *list.List
+	// seen are tokens that were checked. Of more, those that were used longest ago live only as
+	// long as if they had not been used.
+	seen seen[use]
 }
 
 // use is a token that was checked.
 type use struct {
-	token  [sha256.Size]byte // hashed: where it is found tells nothing of another token
 	user   string
-	seal   [sealLen]byte
+	hash   []byte // of the password that the token is of
 	member uint64
-	key    [sha256.Size]byte // of the member, hashed
-	at     time.Time         // when it was used last
+	key    string    // of the member
+	at     time.Time // when the token was used last
 }
 
 func newSimple(o Options) (*simple, error) {
@@ -72,7 +67,7 @@ func newSimple(o Options) (*simple, error) {
 	}
 	return &simple{
 		ttl: o.TTL, now: o.Now, member: o.Member, key: key,
-		seen: make(map[[sha256.Size]byte]*list.Element), uses: list.New(),
+		seen: newSeen[use](),
 	}, nil
 }
 
@@ -82,8 +77,8 @@ func (s *simple) Key(now func() Users) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	public := s.key.Public().(ed25519.PublicKey)
-	switch known := now().Key(s.member); {
-	case public.Equal(ed25519.PublicKey(known)):
+	switch {
+	case string(public) == now().Key(s.member):
 		return nil
 	case s.used:
 		public, s.key, _ = ed25519.GenerateKey(rand.Reader) // never fails
@@ -119,19 +114,15 @@ func (s *simple) Give(user string, u Users) (string, error) {
 
 // Check implements Provider.
 func (s *simple) Check(token string, u Users) (Caller, error) {
-	sum := sha256.Sum256([]byte(token))
-	known, ok := s.find(sum)
-	if !ok {
-		if known, ok = s.open(token, u); !ok {
-			return Caller{}, ErrInvalid
-		}
-		known.token = sum
+	if user, ok := s.find(token, u); ok {
+		return Caller{User: user}, nil
 	}
-	if !known.counts(u) {
+	k, ok := s.open(token, u)
+	if !ok {
 		return Caller{}, ErrInvalid
 	}
-	s.note(known)
-	return Caller{User: known.user}, nil
+	s.note(token, k)
+	return Caller{User: k.user}, nil
 }
 
 // counts reports whether the user still has the password of the login, and the member that gave
@@ -139,14 +130,24 @@ func (s *simple) Check(token string, u Users) (Caller, error) {
 // disabled.
 func (k *use) counts(u Users) bool {
 	hash, ok := u.Hash(k.user)
-	if !ok || sha256.Sum256(u.Key(k.member)) != k.key {
-		return false
-	}
-	seal := sealOf(hash)
-	return subtle.ConstantTimeCompare(seal[:], k.seal[:]) == 1
+	return ok && bytes.Equal(hash, k.hash) && u.Key(k.member) == k.key
 }
 
-// open reads a token that this member has not seen.
+// find returns whose a token is that was used here, has not ended since, and still counts. Each
+// call passes here: it looks at the users as they are, and computes nothing.
+func (s *simple) find(token string, u Users) (user string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.seen.find(token)
+	now := s.now()
+	if k == nil || now.Sub(k.at) >= s.ttl || !k.counts(u) {
+		return "", false
+	}
+	k.at = now
+	return k.user, true
+}
+
+// open reads a token that this member has not seen, or that has ended or did not count then.
 func (s *simple) open(token string, u Users) (use, bool) {
 	b, err := encoding.DecodeString(token)
 	if err != nil || len(b) < shortest || len(b) > longest {
@@ -155,41 +156,25 @@ func (s *simple) open(token string, u Users) (use, bool) {
 	signed, signature := b[:len(b)-ed25519.SignatureSize], b[len(b)-ed25519.SignatureSize:]
 	k := use{
 		member: binary.BigEndian.Uint64(signed), user: string(signed[nameAt:]),
-		seal: [sealLen]byte(signed[sealAt:randomAt]),
 	}
-	key := u.Key(k.member)
-	if len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, signed, signature) {
+	k.key = u.Key(k.member)
+	if len(k.key) != ed25519.PublicKeySize ||
+		!ed25519.Verify(ed25519.PublicKey(k.key), signed, signature) {
 		return use{}, false
 	}
-	k.key = sha256.Sum256(key)
-	age := s.now().Sub(time.UnixMilli(int64(binary.BigEndian.Uint64(signed[8:]))))
+	hash, ok := u.Hash(k.user)
+	seal := sealOf(hash)
+	if !ok || subtle.ConstantTimeCompare(seal[:], signed[sealAt:randomAt]) != 1 {
+		return use{}, false
+	}
+	k.hash, k.at = hash, s.now()
+	age := k.at.Sub(time.UnixMilli(int64(binary.BigEndian.Uint64(signed[8:]))))
 	return k, age.Abs() < s.ttl
 }
 
-// find returns a token that was used here and has not ended since.
-func (s *simple) find(token [sha256.Size]byte) (use, bool) {
+// note remembers that a token was used, and forgets those that have ended.
+func (s *simple) note(token string, k use) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.seen[token]
-	if !ok || s.now().Sub(e.Value.(*use).at) >= s.ttl {
-		return use{}, false
-	}
-	return *e.Value.(*use), true
-}
-
-// note remembers that a token was used now, and forgets those that have ended or are too many.
-func (s *simple) note(k use) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k.at = s.now()
-	if e, ok := s.seen[k.token]; ok {
-		*e.Value.(*use) = k
-		s.uses.MoveToFront(e)
-	} else {
-		s.seen[k.token] = s.uses.PushFront(&k)
-	}
-	for e := s.uses.Back(); len(s.seen) > maxSeen || k.at.Sub(e.Value.(*use).at) >= s.ttl; {
-		delete(s.seen, s.uses.Remove(e).(*use).token)
-		e = s.uses.Back()
-	}
+	s.seen.note(token, k, func(other *use) bool { return k.at.Sub(other.at) >= s.ttl })
 }
