@@ -88,7 +88,7 @@ func (m *Machine) applyAccess(c Command) error {
 		return ErrNoSpace
 	}
 	s, err := changeAccess(m.meta.access, c)
-	if err != nil || s == m.meta.access {
+	if err != nil {
 		return err
 	}
 	if m.meta.access.Enabled() && !s.Enabled() {
@@ -101,10 +101,8 @@ func (m *Machine) applyAccess(c Command) error {
 // forgetTokens forgets the keys of the members' tokens: those that were given count no more.
 func (m *Machine) forgetTokens() {
 	for _, n := range m.members {
-		if n.TokenKey != "" {
-			n.TokenKey = ""
-			m.AddMember(n)
-		}
+		n.TokenKey = ""
+		m.AddMember(n)
 	}
 }
 
@@ -255,7 +253,6 @@ func (d *decoder) permission() access.Permission {
 	k := access.Kind(d.Byte())
 	if !k.Known() {
 		d.Unknown("a permission of kind", uint64(k))
-		k = 0
 	}
 	return access.Permission{Kind: k, Key: d.Text(), End: d.Text()}
 }
@@ -358,8 +355,8 @@ func (r *accessRead) state() (*access.State, error) {
 	}
 	s := access.New(r.control.Enabled, r.control.Revision, r.users, r.roles)
 	for _, l := range r.limits {
-		with, err := s.SetLimits(l.Of, l.List)
-		if err != nil || with == s {
+		with, _ := s.SetLimits(l.Of, l.List)
+		if with == s { // as with an error
 			return nil, fmt.Errorf("%w: limits of %q, which has none", ErrCorrupt, l.Of.Name)
 		}
 		s = with

@@ -65,23 +65,19 @@ func (u *Use) count(kv *mvcc.KeyValue, sign int64) {
 
 // wrote notes that the caller has put a pair in the place of prev, nil if there was none.
 func (a *accounts) wrote(prev, kv *mvcc.KeyValue) {
-	who := a.caller.User
-	if who == "" && a.keys.Len() == 0 {
-		return
-	}
 	old, _ := a.keys.Get(kv.Key)
 	if old != nil {
 		old.count(prev, -1)
 	}
-	switch {
-	case who == "" && old != nil:
-		a.keys.Delete(kv.Key)
+	switch who := a.caller.User; {
 	case who != "":
 		u := a.of(who)
 		u.count(kv, 1)
 		if u != old {
 			a.keys.Set(kv.Key, u)
 		}
+	case old != nil:
+		a.keys.Delete(kv.Key)
 	}
 	if old != nil {
 		a.leave(old)
@@ -90,9 +86,6 @@ func (a *accounts) wrote(prev, kv *mvcc.KeyValue) {
 
 // deleted notes that pairs are gone.
 func (a *accounts) deleted(kvs []*mvcc.KeyValue) {
-	if a.keys.Len() == 0 {
-		return
-	}
 	for _, kv := range kvs {
 		if u, ok := a.keys.Delete(kv.Key); ok {
 			u.count(kv, -1)
@@ -249,8 +242,7 @@ func (m *Machine) restoreAccount(r account) error {
 		}
 		a.charge(r.Principal, &info)
 	}
-	a.caller.User = r.Principal
-	defer func() { a.caller.User = "" }()
+	a.caller.User = r.Principal // each command sets it anew
 	for _, key := range r.Keys {
 		kv := m.store.Get(key)
 		if _, twice := a.keys.Get(key); kv == nil || twice {

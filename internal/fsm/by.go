@@ -62,7 +62,7 @@ func (d *decoder) by(k kind) Command {
 	if k == kindByRoles {
 		c.Caller.Bound = &access.Bound{Roles: encoding.List(&d.Decoder, d.Text)}
 	}
-	if asked := kind(d.Peek()); asked <= kindLast && !asked.asked() {
+	if !kind(d.Peek()).asked() {
 		d.Fail("a command that nobody asks for")
 		return nil
 	}
@@ -180,8 +180,8 @@ func (p *permission) put(c *Put) error {
 
 // lease needs to hold a lease to change what it has, to renew or to end it: see Asker.MayTouch.
 func (p *permission) lease(id lease.ID, name string) error {
-	of, ok := p.meant(id, name)
-	if !ok || of != (access.Lease{}) {
+	of, _ := p.meant(id, name)
+	if of != (access.Lease{}) {
 		return p.mine(of, name)
 	}
 	return Asker{p.access, p.who}.MayTouch(access.Hold, of, func(access.Kind) error {
@@ -249,10 +249,8 @@ func (p *permission) handOver(c *HandOver) error {
 	}
 	of, _ := p.meant(c.ID, c.Name)
 	to := access.Lease{Name: of.Name, Principal: c.Principal}
-	if c.Principal != of.Principal || c.Principal == p.who.User {
-		if err := p.access.CheckGrant(p.who, to); err != nil || c.Principal == p.who.User {
-			return err
-		}
+	if err := p.access.CheckGrant(p.who, to); err != nil || c.Principal == p.who.User {
+		return err
 	}
 	if !p.access.MayHold(c.Principal, of.Name) {
 		return access.ErrPermissionDenied

@@ -44,7 +44,6 @@ func (d *decoder) resource() access.Resource {
 	r := access.Resource(d.Byte())
 	if !r.Known() {
 		d.Unknown("a limit for resource", uint64(r))
-		r = 0
 	}
 	return r
 }

@@ -98,10 +98,9 @@ func (l *sessions) sign(s *session, user string) {
 	l.bytes += int64(len(user))
 }
 
-// add makes a session known, as the one used last.
+// add makes a new session known, as the one used last.
 func (l *sessions) add(s *session) {
 	l.byID[s.ID] = s
-	l.bytes += s.bytes
 	l.front(s)
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"iter"
 
 	"leasehold.dev/internal/encoding"
@@ -210,7 +209,7 @@ func rebuild(
 		return nil, err
 	}
 	m.store, err = mvcc.Restore(r.revision, r.compacted, r.all())
-	if r.err == nil && r.d.Err() != nil {
+	if r.err == nil {
 		r.err = r.d.Err()
 	}
 	if r.err != nil {
@@ -277,7 +276,7 @@ type restorer struct {
 // tag returns the next record's tag, fetching chunks as needed; 0 at the end.
 func (r *restorer) tag() byte {
 	for r.d.Len() == 0 {
-		if r.d.Err() != nil || r.err != nil {
+		if r.d.Err() != nil {
 			return 0
 		}
 		chunk, ok, err := r.next()
@@ -350,7 +349,6 @@ func (r *restorer) session() {
 	s := r.d.session()
 	if s.ID == 0 || s.ID > l.last || l.byID[s.ID] != nil {
 		r.d.Fail("session")
-		return
 	}
 	l.add(s)
 }
@@ -363,7 +361,6 @@ func (r *restorer) ofSession(tag byte) {
 		user := r.d.Text()
 		if s == &l.root || s.user != "" || user == "" || len(s.answers) > 0 {
 			r.d.Fail("user of a session")
-			return
 		}
 		l.sign(s, user) // and forgets no other: what there is was kept
 		return
@@ -372,7 +369,6 @@ func (r *restorer) ofSession(tag byte) {
 	if i, found := s.find(a.number); s == &l.root || found || i < len(s.answers) ||
 		a.number < s.settled {
 		r.d.Fail("answer of a session")
-		return
 	}
 	l.insert(s, a)
 }
@@ -412,63 +408,64 @@ func (r *restorer) stray(tag byte) {
 // same entries have the same (S3). Members of all releases must have the same in a cluster version,
 // since they compare it (HashState). It walks everything: that is not for the core's goroutine.
 func (im *Image) Hash() (uint32, error) {
-	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	kv, compacted, err := im.View.KV.Hash(0)
 	if err != nil {
 		return 0, err
 	}
-	var b []byte
-	b = binary.AppendUvarint(b, uint64(kv))
-	b = binary.AppendVarint(b, compacted)
-	b = binary.AppendVarint(b, im.View.KV.Revision())
-	b = binary.AppendUvarint(b, im.event)
-	b = appendVersion(append(b, im.View.Version.Number), im.View.Version)
+	h := hasher{table: crc32.MakeTable(crc32.Castagnoli)}
+	h.add(func(b []byte) []byte {
+		b = binary.AppendUvarint(b, uint64(kv))
+		b = binary.AppendVarint(b, compacted)
+		b = binary.AppendVarint(b, im.View.KV.Revision())
+		b = binary.AppendUvarint(b, im.event)
+		return appendVersion(append(b, im.View.Version.Number), im.View.Version)
+	})
 	for _, n := range im.View.Members {
-		b = appendMember(b, n)
+		h.add(func(b []byte) []byte { return appendMember(b, n) })
 	}
 	for _, id := range im.View.Removed {
-		b = binary.BigEndian.AppendUint64(b, id)
+		h.add(func(b []byte) []byte { return binary.BigEndian.AppendUint64(b, id) })
 	}
 	for _, a := range im.View.Alarms {
-		b = appendAlarm(b, a)
+		h.add(func(b []byte) []byte { return appendAlarm(b, a) })
 	}
-	accessRecords(im.View.Access, func(_ byte, body func([]byte) []byte) { b = body(b) })
-	b = append(b, im.comparison...)
+	accessRecords(im.View.Access, func(_ byte, body func([]byte) []byte) { h.add(body) })
+	h.add(func(b []byte) []byte { return append(b, im.comparison...) })
 	for info := range im.leases.All() {
-		if b = appendInfo(b, &info); len(b) >= chunkSize {
-			sum.Write(b)
-			b = b[:0]
-		}
+		h.add(func(b []byte) []byte { return appendInfo(b, &info) })
 	}
-	b = im.sessions.hash(sum, b)
+	im.sessions.hash(&h)
 	for id, ranges := range im.holds.All() {
-		b = appendHold(b, id, ranges)
+		h.add(func(b []byte) []byte { return appendHold(b, id, ranges) })
 	}
 	for o := range im.holds.Orphans() {
-		b = appendOrphan(b, o)
+		h.add(func(b []byte) []byte { return appendOrphan(b, o) })
 	}
 	im.accounts.each(func(r account) {
-		if b = appendAccount(b, r); len(b) >= chunkSize {
-			sum.Write(b)
-			b = b[:0]
-		}
+		h.add(func(b []byte) []byte { return appendAccount(b, r) })
 	})
-	sum.Write(b)
-	return sum.Sum32(), nil
+	return h.sum, nil
 }
 
-// hash appends the sessions to b, and hands it to sum when it is large.
-func (im *sessionsImage) hash(sum io.Writer, b []byte) []byte {
-	b = binary.AppendUvarint(b, im.last)
+// hasher hashes records, one after another.
+type hasher struct {
+	table *crc32.Table
+	sum   uint32
+	b     []byte // where a record is written
+}
+
+func (h *hasher) add(body func([]byte) []byte) {
+	h.b = body(h.b[:0])
+	h.sum = crc32.Update(h.sum, h.table, h.b)
+}
+
+func (im *sessionsImage) hash(h *hasher) {
+	h.add(func(b []byte) []byte { return binary.AppendUvarint(b, im.last) })
 	for i := range im.list {
 		s := &im.list[i]
-		b = encoding.AppendBytes(appendSession(b, s), s.user)
+		h.add(func(b []byte) []byte { return encoding.AppendBytes(appendSession(b, s), s.user) })
 		for k := range s.answers {
-			if b = appendAnswer(b, &s.answers[k]); len(b) >= chunkSize {
-				_, _ = sum.Write(b) // a hash never fails
-				b = b[:0]
-			}
+			h.add(func(b []byte) []byte { return appendAnswer(b, &s.answers[k]) })
 		}
 	}
-	return b
 }
