@@ -32,7 +32,9 @@ func TestAhead(t *testing.T) {
 			before, leases := hash(t, in), in.Leases().Len()
 			view := in.View()
 			for in.Ahead(c) {
-				parts++
+				if parts++; !in.Midway() {
+					t.Fatalf("seed %d: not midway", seed)
+				}
 				seen := in.View().KV.Revision() != view.KV.Revision() ||
 					in.Leases().Len() != leases || in.View().LeaseEvents.last != view.LeaseEvents.last
 				if seen || hash(t, in) != before || in.Index() != view.Index {
@@ -44,6 +46,9 @@ func TestAhead(t *testing.T) {
 			}
 			if got, want := apply(t, in, c), apply(t, at, c); !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d: %#v: %+v, at once %+v", seed, c, got, want)
+			}
+			if in.Midway() {
+				t.Fatalf("seed %d: midway after %#v", seed, c)
 			}
 			if got, want := in.TakeChanges(), at.TakeChanges(); !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d: %#v: changes %+v, at once %+v", seed, c, got, want)

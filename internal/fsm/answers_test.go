@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"bytes"
 	"errors"
 	"reflect"
 	"testing"
@@ -30,24 +29,7 @@ func TestAnswersTakeTheSameRestored(t *testing.T) {
 	} {
 		m.Apply(&Once{Session: s, Number: uint64(i + 1), Command: c})
 	}
-	var chunks [][]byte
-	if err := m.Image().Encode(func(b []byte) error {
-		chunks = append(chunks, bytes.Clone(b))
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	n, err := Restore(Config{}, func() ([]byte, bool, error) {
-		if len(chunks) == 0 {
-			return nil, false, nil
-		}
-		b := chunks[0]
-		chunks = chunks[1:]
-		return b, true, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := restored(t, m)
 	if m.sessions.bytes == 0 || m.sessions.bytes != n.sessions.bytes {
 		t.Errorf("answers take %d bytes, restored %d", m.sessions.bytes, n.sessions.bytes)
 	}

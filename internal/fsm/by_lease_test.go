@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -106,6 +107,9 @@ func TestPermitLeases(t *testing.T) {
 		"lease of a name": {
 			if_(Compare{Target: TargetLeaseName, Key: "k", Value: []byte("x/2")}), "alice bob carol",
 		},
+		"lease of a name of a key": {
+			if_(Compare{Target: TargetLeaseName, Key: "A", Value: []byte("x/2")}), "",
+		},
 		"whether it is here": {if_(Compare{Target: TargetLeaseAlive, Number: 1}), "alice bob carol dave"},
 	} {
 		for _, user := range []string{"alice", "bob", "carol", "dave", "root"} {
@@ -121,6 +125,39 @@ func TestPermitLeases(t *testing.T) {
 			if !errors.Is(r.Err, want) || (r.Err == nil) != (want == nil) {
 				t.Errorf("%s by %s: %v, not %v", name, user, r.Err, want)
 			}
+		}
+	}
+}
+
+// A refusal tells the name of a lease to who has named the lease by it, and to nobody else that may
+// not see it.
+func TestRefusalTellsName(t *testing.T) {
+	m := holders(t)
+	for _, c := range []struct {
+		c    Command
+		want bool
+	}{{&Revoke{Name: "x/2"}, true}, {&Revoke{ID: 2}, false}, {&Put{Key: "k", Lease: 2}, false}} {
+		r := apply(t, m, as(m, "dave", c.c))
+		if told := strings.Contains(fmt.Sprint(r.Err), "x/2"); told != c.want {
+			t.Errorf("%+v: %v", c.c, r.Err)
+		}
+	}
+}
+
+// A caller is told that a lease is not there, if it may know that.
+func TestNoLease(t *testing.T) {
+	m := holders(t)
+	for _, c := range []struct {
+		c    Command
+		want error
+	}{
+		{&Revoke{ID: 77}, lease.ErrNotFound},
+		{&ChangeTTL{ID: 77, TTL: 7}, lease.ErrNotFound},
+		{&Revoke{Name: "x/9"}, lease.ErrNotFound},
+		{&Revoke{Name: "y/9"}, access.ErrPermissionDenied},
+	} {
+		if r := apply(t, m, as(m, "alice", c.c)); !errors.Is(r.Err, c.want) {
+			t.Errorf("%+v: %v, not %v", c.c, r.Err, c.want)
 		}
 	}
 }

@@ -56,9 +56,12 @@ func TestPermit(t *testing.T) {
 		"put on no lease":      {&Put{Key: "a", Lease: 77}, lease.ErrNotFound, denied, lease.ErrNotFound},
 		"put on a lease":       {&Put{Key: "a", Lease: 2}, denied, denied, nil},
 		"put on a name":        {&Put{Key: "a", LeaseName: "n"}, denied, denied, nil},
-		"delete":               {&DeleteRange{Key: "a", End: "b"}, nil, denied, nil},
-		"delete all":           {&DeleteRange{Key: "a", End: "\x00"}, denied, denied, nil},
-		"delete, unread":       {&DeleteRange{Key: "c", End: "d"}, denied, nil, nil},
+		"put on a lease with what it was": {
+			&Put{Key: "a", PrevKV: true, Lease: 2}, denied, denied, nil,
+		},
+		"delete":         {&DeleteRange{Key: "a", End: "b"}, nil, denied, nil},
+		"delete all":     {&DeleteRange{Key: "a", End: "\x00"}, denied, denied, nil},
+		"delete, unread": {&DeleteRange{Key: "c", End: "d"}, denied, nil, nil},
 		"delete with what it was": {
 			&DeleteRange{Key: "c", End: "d", PrevKV: true}, denied, denied, nil,
 		},
@@ -94,6 +97,9 @@ func TestPermit(t *testing.T) {
 		"hold": {&Grant{
 			Terms: lease.Terms{ID: 9, TTL: 1}, Holds: []keyrange.Range{{Key: "c", End: "d"}},
 		}, nil, denied, nil},
+		"hold too much": {&Grant{
+			Terms: lease.Terms{ID: 9, TTL: 1}, Holds: []keyrange.Range{{Key: "c"}, {Key: "e"}},
+		}, denied, denied, nil},
 		"revoke":         {&Revoke{ID: 2}, denied, nil, nil},
 		"revoke an own":  {&Revoke{ID: 1}, nil, denied, nil},
 		"revoke a name":  {&Revoke{Name: "n"}, denied, denied, nil},
@@ -120,6 +126,12 @@ func TestPermit(t *testing.T) {
 				mustApply(t, m, as(m, "root", c))
 			}
 			cmd, before := Command(as(m, user, c.c)), m.View()
+			if c.c.kind().repeatable() {
+				numbered := m.denied(as(m, user, &Once{Command: c.c}))
+				if plain := m.denied(cmd); fmt.Sprint(numbered) != fmt.Sprint(plain) {
+					t.Errorf("%s by %q, with a number: %v, not %v", name, user, numbered, plain)
+				}
+			}
 			if user == "unwrapped" {
 				if cmd, want = c.c, empty; ofMembers(cmd) {
 					continue // for itself a member may
@@ -140,10 +152,22 @@ func TestPermit(t *testing.T) {
 	}
 }
 
+// What members give by themselves is done with access control as without.
+func TestMembersAskNobody(t *testing.T) {
+	m := tenants(t)
+	mustApply(t, m, as(m, "root", &Put{Key: "a"}))
+	for _, c := range []Command{
+		&Compact{Revision: 2}, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}}, &Expire{Term: 1},
+		&Checkpoint{Term: 1}, &DropOrphans{}, &AddMember{Member{ID: 1}}, &HashState{},
+	} {
+		mustApply(t, m, c)
+	}
+}
+
 // Goal: what a caller may write costs no step much. Method: a put on a lease of very many keys
 // weighs what is looked at, unless root asks, and a transaction looks at no more than it may.
 func TestPermitWeight(t *testing.T) {
-	const keys, leases = 16_000, 32
+	const keys, leases = applyWork / 32, 33
 	m := tenants(t)
 	for id := range lease.ID(leases) {
 		mustApply(t, m, as(m, "alice", &Grant{Terms: lease.Terms{ID: id + 1, TTL: 1000}}))
@@ -364,6 +388,9 @@ func TestAccessInSnapshots(t *testing.T) {
 	again := restored(t, m)
 	if got := again.View().Access; !reflect.DeepEqual(m.meta.access, got) {
 		t.Errorf("restored %+v", got)
+	}
+	if got := restored(t, New(Config{})).View().Access; got != nil {
+		t.Errorf("restored without users and roles %+v", got)
 	}
 	before, err := m.Image().Hash()
 	bytes := m.View().Bytes

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
@@ -72,6 +74,35 @@ func recount(m *Machine) (b Bytes) {
 		b.Access += r.Bytes()
 	}
 	return b
+}
+
+// TestSum: each part counts for the quota, once.
+func TestSum(t *testing.T) {
+	b := Bytes{Keys: 1, Leases: 10, Sessions: 100, Members: 1000, Access: 10_000}
+	if got := b.Sum(); got != 11_111 {
+		t.Errorf("sum %d", got)
+	}
+}
+
+// Goal: all releases count alike what answers and holds take: which sessions are forgotten, and
+// what finds room, depends on it. Method: the numbers as they are.
+func TestSizesStay(t *testing.T) {
+	var got []int64
+	for _, x := range resultThings()[:20] {
+		r := x.value.(Result)
+		got = append(got, resultSize(&r))
+	}
+	want := []int64{
+		256, 389, 256, 517, 352, 613, 456, 834, 834, 256, 256, 256, 256, 3707, // values
+		835, 256, 256, 256, 257, 257, // errors with data
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("answers take\n%v, want\n%v", got, want)
+	}
+	holds := []keyrange.Range{{Key: "a", End: "bc"}, {Key: "d"}}
+	if n := holdSize(&lease.Terms{ID: 1, Name: "n"}, holds); n != 1005 {
+		t.Errorf("a hold takes %d bytes", n)
+	}
 }
 
 // recordAlone is what one more version of a key takes, beside its value.

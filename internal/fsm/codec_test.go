@@ -364,25 +364,15 @@ func FuzzRestore(f *testing.F) {
 	f.Add(whole[:len(whole)/2])
 	f.Add(bytes.Join(chunks(f, everything(f)), nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := restoreBytes(data)
+		m, err := restoreChunks(Config{}, data)
 		if err != nil {
 			return
 		}
 		m.checkInvariants()
-		again, err := restoreBytes(bytes.Join(chunks(t, m), nil))
+		again, err := restoreChunks(Config{}, bytes.Join(chunks(t, m), nil))
 		if err != nil || hash(t, again) != hash(t, m) {
 			t.Fatalf("restored, and not again: %v", err)
 		}
-	})
-}
-
-// restoreBytes restores a snapshot that is one chunk.
-func restoreBytes(data []byte) (*Machine, error) {
-	given := false
-	return Restore(Config{}, func() ([]byte, bool, error) {
-		ok := !given
-		given = true
-		return data, ok && len(data) > 0, nil
 	})
 }
 

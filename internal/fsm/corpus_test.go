@@ -349,7 +349,7 @@ func TestNoBitIsIgnored(t *testing.T) {
 	whole := bytes.Join(chunks(t, everything(t)), nil)
 	newer := make([]byte, len(whole))
 	for b, at := range corpus.Flipped(whole) {
-		m, err := restoreBytes(b)
+		m, err := restoreChunks(Config{}, b)
 		if err == nil && bytes.Equal(bytes.Join(chunks(t, m), nil), whole) {
 			t.Errorf("snapshot: bit %d of byte %d is ignored", at[0], at[1])
 		}

@@ -379,18 +379,22 @@ func chunks(t testing.TB, m *Machine) [][]byte {
 	return all
 }
 
-// restored returns what a restart would make of m.
-func restored(t testing.TB, m *Machine) *Machine {
-	t.Helper()
-	chunks := chunks(t, m)
-	r, err := Restore(m.cfg, func() ([]byte, bool, error) {
+// restoreChunks restores a snapshot of these chunks.
+func restoreChunks(c Config, chunks ...[]byte) (*Machine, error) {
+	return Restore(c, func() ([]byte, bool, error) {
 		if len(chunks) == 0 {
 			return nil, false, nil
 		}
-		c := chunks[0]
+		chunk := chunks[0]
 		chunks = chunks[1:]
-		return c, true, nil
+		return chunk, true, nil
 	})
+}
+
+// restored returns what a restart would make of m.
+func restored(t testing.TB, m *Machine) *Machine {
+	t.Helper()
+	r, err := restoreChunks(m.cfg, chunks(t, m)...)
 	if err != nil {
 		t.Fatal(err)
 	}

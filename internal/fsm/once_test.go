@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -73,6 +74,10 @@ func TestOnce(t *testing.T) {
 	}
 	if apply(t, m, put(9, 2, "nine")); value(m, "k") != "nine" {
 		t.Errorf("the value is %s", value(m, "k"))
+	}
+	zero := &Once{Number: 1, Command: &Put{Key: "k"}}
+	if r := apply(t, New(Config{}), zero); !errors.Is(r.Err, ErrSessionNotFound) {
+		t.Errorf("in no session: %+v", r)
 	}
 	before := m.View().KV
 	for name, c := range map[string]Command{
@@ -204,6 +209,60 @@ func TestSessionsForgotten(t *testing.T) {
 	open(t, m, 5)
 	if m.sessions.use(a) != nil { // c and d were used later
 		t.Error("a restart has changed who is forgotten")
+	}
+}
+
+// What sessions may take follows from the quota, between what any cluster has room for and what is
+// enough for all.
+func TestSessionLimits(t *testing.T) {
+	for quota, want := range map[int64]sessionLimits{
+		0:        defaultSessionLimits,
+		1 << 40:  defaultSessionLimits,
+		8 << 20:  {sessions: 546, answers: 4096, bytes: 512 << 10, answer: 128 << 10},
+		MinQuota: {sessions: 16, answers: 4096, bytes: 4096, answer: 1024},
+	} {
+		if got := defaultSessionLimits.within(quota); got != want {
+			t.Errorf("quota %d: %+v, want %+v", quota, got, want)
+		}
+	}
+}
+
+// The names of users count: sessions are forgotten for them, but not the one that is opened.
+func TestSessionsOfLongNames(t *testing.T) {
+	m := New(Config{})
+	m.sessions.limits.bytes = 100
+	open := func(length int) Session {
+		by := access.Caller{User: strings.Repeat("u", length)}
+		return mustApply(t, m, &By{by, &OpenSession{Nonce: 1}}).(Session)
+	}
+	a, b := open(50), open(50)
+	if m.sessions.known(a) == nil || m.sessions.known(b) == nil {
+		t.Error("forgotten, and there was room")
+	}
+	c := open(1)
+	if m.sessions.known(a) != nil || m.sessions.known(b) == nil || m.sessions.known(c) == nil {
+		t.Error("not the one was forgotten that was used least recently")
+	}
+	l := newSessions()
+	l.limits.bytes = 100
+	s := l.open(1)
+	if l.give(l.byID[s.ID], strings.Repeat("u", 101)); l.known(s) == nil {
+		t.Error("a session has forgotten itself")
+	}
+}
+
+// An answer as large as may be is kept, and answers as large together as may be. One that no
+// snapshot can have is not.
+func TestAnswersThatFit(t *testing.T) {
+	l := newSessions()
+	l.limits.answer, l.limits.bytes = answerBytes, 2*answerBytes
+	a, b := l.known(l.open(1)), l.known(l.open(2))
+	l.keep(a, 1, Result{Revision: 5, Err: ErrKeyNotFound})
+	l.keep(b, 1, Result{Revision: 6, Err: errors.New("of a later release")})
+	for s, want := range map[*session]error{a: ErrKeyNotFound, b: ErrSessionNotFound} {
+		if r, ok := s.answer(1); !ok || r.Err != want { //nolint:errorlint // apply wraps none
+			t.Errorf("session %d has the answer %v, want %v", s.ID, r.Err, want)
+		}
 	}
 }
 
@@ -397,24 +456,20 @@ func TestSnapshotOfSessionsDamaged(t *testing.T) {
 		})},
 		"deep result": {sessionRecord(2, 0), record(tagAnswer, func(b []byte) []byte {
 			return append(append(b, 1, 2, refusalNone),
-				strings.Repeat(string([]byte{valueTxn, 1, 1}), 100)...)
+				strings.Repeat(string([]byte{valueTxn, 1, 1}), 100)+string([]byte{valueToken, 1})...)
 		})},
 	} {
-		// index, term, revision, compacted, tokens, events, sessions
-		b := append([]byte{tagHeader, 1}, 7, 1, 2, 0, 3, 0, 0, 2, 0, 0)
-		for _, r := range records {
-			b = r(b)
-		}
-		b = append(b, tagTrailer, byte(len(records)+1))
-		if _, err := Restore(Config{}, func() ([]byte, bool, error) {
-			out := b
-			b = nil
-			return out, out != nil, nil
-		}); !errors.Is(err, ErrCorrupt) && !strings.HasPrefix(name, "unknown") ||
-			errors.Is(err, encoding.ErrNewer) != strings.HasPrefix(name, "unknown") {
+		_, err := restoreRecords(records...)
+		unknown := strings.HasPrefix(name, "unknown")
+		if !errors.Is(err, ErrCorrupt) && !unknown || errors.Is(err, encoding.ErrNewer) != unknown {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// restoreRecords restores a snapshot of these records between a header and a trailer.
+func restoreRecords(records ...func([]byte) []byte) (*Machine, error) {
+	return restoreChunks(Config{}, snapshot(false, records...)...)
 }
 
 func record(tag byte, body func([]byte) []byte) func([]byte) []byte {

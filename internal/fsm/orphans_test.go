@@ -101,23 +101,7 @@ func TestBadOrphan(t *testing.T) {
 		"twice":          func() { m.holds.orphans[77] = o },
 	} {
 		spoil()
-		var chunks [][]byte
-		err := m.Image().Encode(func(b []byte) error {
-			chunks = append(chunks, slices.Clone(b))
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = Restore(Config{}, func() ([]byte, bool, error) {
-			if len(chunks) == 0 {
-				return nil, false, nil
-			}
-			b := chunks[0]
-			chunks = chunks[1:]
-			return b, true, nil
-		})
-		if !errors.Is(err, ErrCorrupt) {
+		if _, err := restoreChunks(Config{}, chunks(t, m)...); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
 		m.holds.orphans[o.Lease.Token] = o

@@ -91,11 +91,20 @@ func TestSilencesKept(t *testing.T) {
 		c := lease.Checkpoint{ID: 1, Token: token, Remaining: n}
 		apply(t, m, &Checkpoint{Term: m.term, Leases: []lease.Checkpoint{c}})
 	}
+	if at := m.silences.last(); at != 0 {
+		t.Errorf("the last of none is of entry %d", at)
+	}
 	silent(5)
+	if at := m.silences.last(); at != m.Index() {
+		t.Errorf("the last is of entry %d", at)
+	}
 	old := m.Index() - 1
 	m = restored(t, m)
 	if m.View().Silences.Since(old, func(*Silence) {}) {
 		t.Error("a restart keeps what was before it")
+	}
+	if at := m.silences.last(); at != m.Index() {
+		t.Errorf("after a restart the last is of entry %d", at)
 	}
 	if at, ok := m.Lessor().SilentUntil(1); !ok || at != 6 {
 		t.Errorf("after a restart: silent %v until %d", ok, at)

@@ -1,0 +1,77 @@
+package fsm
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/access"
+)
+
+// Goal: what a command about users and roles is said to need is what it takes, to the byte. Method:
+// the state before and after.
+func TestAccessGrowth(t *testing.T) {
+	m := New(Config{})
+	for _, c := range []Command{
+		&UserAdd{Name: "alice", Hash: []byte("hash")}, &RoleAdd{"reader"},
+		&UserGrantRole{"alice", "reader"},
+		&RoleGrant{"reader", access.Permission{Kind: access.Read, Key: "a", End: "b"}},
+	} {
+		before := m.View().Bytes.Access
+		mustApply(t, m, c)
+		if got, want := Growth(c), m.View().Bytes.Access-before; got != want {
+			t.Errorf("%T grows by %d, and is said to by %d", c, want, got)
+		}
+	}
+}
+
+// TestTakesRights: caches drop all they have before one of these commands is done, by whomever.
+func TestTakesRights(t *testing.T) {
+	takes := []kind{
+		kindAuthEnable, kindUserDelete, kindUserRevokeRole, kindRoleDelete, kindRoleGrant,
+		kindRoleRevoke,
+	}
+	for _, c := range bare() {
+		want := slices.Contains(takes, c.kind())
+		if TakesRights(c) != want || TakesRights(&By{Command: c}) != want {
+			t.Errorf("%T takes rights: %v", c, !want)
+		}
+	}
+}
+
+// Goal: a snapshot of users and roles that no member writes is refused. Method: records by hand.
+func TestRestoreBadAccess(t *testing.T) {
+	leases := []access.LimitChange{{What: access.Leases, Most: 9}}
+	for name, records := range map[string][]func([]byte) []byte{
+		"no revision": {controlRecord(0)},
+		"twice":       {controlRecord(1), controlRecord(1)},
+		"no control":  {limitsRecord("", leases)},
+		"limits of no user": {
+			controlRecord(1), limitsRecord("alice", leases),
+		},
+		"no limits": {controlRecord(1), limitsRecord("", nil)},
+	} {
+		if _, err := restoreRecords(records...); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	m, err := restoreRecords(controlRecord(1), limitsRecord("", leases))
+	if err != nil || !m.meta.access.Limited() {
+		t.Errorf("good records: %v", err)
+	}
+}
+
+func controlRecord(revision uint64) func([]byte) []byte {
+	return record(tagControl, func(b []byte) []byte {
+		return appendControl(b, control{true, revision})
+	})
+}
+
+// limitsRecord has limits of a user or, with "", of everybody.
+func limitsRecord(user string, list []access.LimitChange) func([]byte) []byte {
+	c := &SetLimits{List: list}
+	if user != "" {
+		c.Of = access.Holder{Kind: access.OfUser, Name: user}
+	}
+	return record(tagLimits, func(b []byte) []byte { return appendSetLimits(b, c) })
+}
