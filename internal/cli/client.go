@@ -174,9 +174,17 @@ func (a *app) auth() (*clientv3.AuthConfig, error) {
 	return &clientv3.AuthConfig{Username: user, Password: password}, nil
 }
 
-// dial makes a client. Nothing is sent before the first call on it.
+// dial makes a client. Nothing is sent before the first call on it. Why it had no connection is
+// printed when the command has failed.
 func (a *app) dial(spec *clientv3.ConfigSpec) (*clientv3.Client, error) {
-	lg, err := a.logger()
+	return a.dialTelling(spec, &a.dialError)
+}
+
+// dialTelling is dial, and why has the reason for which there was no connection.
+func (a *app) dialTelling(
+	spec *clientv3.ConfigSpec, why *dialError,
+) (*clientv3.Client, error) {
+	lg, err := a.logger(why)
 	if err != nil {
 		return nil, err
 	}
@@ -195,9 +203,14 @@ func (a *app) dial(spec *clientv3.ConfigSpec) (*clientv3.Client, error) {
 
 // dialOne makes a client that talks to one endpoint only.
 func (a *app) dialOne(spec *clientv3.ConfigSpec, endpoint string) (*clientv3.Client, error) {
+	return a.dial(only(spec, endpoint))
+}
+
+// only is a specification of one endpoint.
+func only(spec *clientv3.ConfigSpec, endpoint string) *clientv3.ConfigSpec {
 	one := spec.Clone()
 	one.Endpoints = []string{endpoint}
-	return a.dial(one)
+	return one
 }
 
 // open makes the client of a command.

@@ -12,13 +12,13 @@ import (
 )
 
 // logger returns what etcd's client library logs to. Its warnings are of calls that failed:
-// the command tells of those itself, so without --debug nothing is printed but, at the end,
-// why no connection was made, which the error of a call that ran out of time does not say.
-func (a *app) logger() (*zap.Logger, error) {
+// the command tells of those itself, so without --debug nothing is printed. Kept is only why no
+// connection was made, which the error of a call that ran out of time does not say.
+func (a *app) logger(why *dialError) (*zap.Logger, error) {
 	if a.flags.debug {
 		return logutil.CreateDefaultZapLogger(zap.InfoLevel)
 	}
-	return zap.New(&a.dialError), nil
+	return zap.New(why), nil
 }
 
 // dialError remembers why a connection could not be made: the last reason that was logged. It

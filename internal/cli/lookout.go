@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,39 +14,60 @@ type lookout struct {
 	a    *app
 	spec *clientv3.ConfigSpec
 
-	mu      sync.Mutex                  // guards clients
-	clients map[string]*clientv3.Client // by endpoint; that of the cluster has none
+	mu      sync.Mutex        // guards clients
+	clients map[string]*asker // by endpoint; that of the cluster has none
+}
+
+// asker is a client, and the reason for which it had no connection.
+type asker struct {
+	*clientv3.Client
+	why *dialError
 }
 
 func (a *app) newLookout(spec *clientv3.ConfigSpec) *lookout {
-	return &lookout{a: a, spec: spec, clients: make(map[string]*clientv3.Client)}
+	return &lookout{a: a, spec: spec, clients: make(map[string]*asker)}
 }
 
 // client returns the client of an endpoint, or that of the cluster for none.
-func (l *lookout) client(endpoint string) (*clientv3.Client, error) {
+func (l *lookout) client(endpoint string) (*asker, error) {
 	l.mu.Lock()
 	c := l.clients[endpoint]
 	l.mu.Unlock()
 	if c != nil {
 		return c, nil
 	}
-	var err error
-	if endpoint == "" {
-		c, err = l.a.dial(l.spec)
-	} else {
-		c, err = l.a.dialOne(l.spec, endpoint)
+	spec, why := l.spec, &l.a.dialError
+	if endpoint != "" {
+		spec, why = only(l.spec, endpoint), new(dialError)
 	}
+	made, err := l.a.dialTelling(spec, why)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if first := l.clients[endpoint]; first != nil { // two members say that they have one endpoint
-		_ = c.Close()
+		_ = made.Close()
 		return first, nil
 	}
+	c = &asker{made, why}
 	l.clients[endpoint] = c
 	return c, nil
+}
+
+// saysNothing is what is told of a process that takes connections, and answers no call on them.
+const saysNothing = "it takes connections, but answers no call"
+
+// failure says why a member did not answer that takes connections. The error of a call that ran out
+// of time does not say it.
+func (c *asker) failure(err error) string {
+	switch why := c.why.String(); {
+	case !errors.Is(err, context.DeadlineExceeded):
+		return readable(rpcPrefix.ReplaceAllString(err.Error(), ""))
+	case why != "":
+		return readable(why)
+	}
+	return saysNothing
 }
 
 // close ends what was made.

@@ -35,9 +35,9 @@ says what is left. No data are removed: what is replaced is kept beside, under a
 when.
 
 It knows expired certificates, a quota that is used up, a member that does not answer, whose disk
-is lost, whose data are damaged or rolled back to an older copy, and a majority that is lost for
-good. The members of the last have to be named (--lost): from here nobody can tell them from
-members that are only out of reach.
+is full or lost, whose data are damaged or rolled back to an older copy, or run twice, and a
+majority that is lost for good. The members of the last have to be named (--lost): from here nobody
+can tell them from members that are only out of reach. Endpoints of several clusters are refused.
 
 Exit codes: 0 nothing to recover, or all of it is done; 9 something is wrong, and not yet put
 right; 1 the look or the repair failed.`,
@@ -69,6 +69,7 @@ type recovery struct {
 	own     *memberState // that of the directory, if it is told of already
 	expired []badCertificate
 	found   []*disaster
+	notes   []string // what is no disaster, and worth to be known
 }
 
 // disaster is one thing that is wrong.
@@ -139,12 +140,16 @@ func (r *recovery) run() error {
 	if err := r.lookAtDirectory(); err != nil {
 		return err
 	}
+	if len(r.spec.Endpoints) == 0 {
+		return badArgs("--endpoints names none")
+	}
 	if r.cluster, err = r.lookAtCluster(); err != nil {
 		return err
 	}
 	if err := r.diagnose(); err != nil {
 		return err
 	}
+	r.note()
 	var failed error
 	open := len(r.found)
 	for _, d := range r.found {
@@ -161,7 +166,7 @@ func (r *recovery) run() error {
 	case open == 0:
 		verdict = recoverDone
 	}
-	if err := r.show(showRecovery(verdict, r.found)); err != nil {
+	if err := r.show(showRecovery(verdict, r.found, r.notes)); err != nil {
 		return err
 	}
 	if failed == nil && open > 0 {
@@ -178,6 +183,9 @@ func (r *recovery) diagnose() error {
 		r.certificates()
 		return nil
 	}
+	if r.mixed() {
+		return nil
+	}
 	if r.cluster.failure == nil && len(r.lost) > 0 {
 		return badArgs("the cluster serves, so its majority is not lost: leave --lost out")
 	}
@@ -188,12 +196,28 @@ func (r *recovery) diagnose() error {
 	}
 	if r.cluster.failure != nil {
 		r.unserved()
+		r.reported()
 		return nil
 	}
 	r.quota()
+	r.reported()
 	r.differing()
 	r.silent()
 	return nil
+}
+
+// note adds what status would say of a cluster of which there is nothing to recover, and which
+// endpoints nobody knows.
+func (r *recovery) note() {
+	if len(r.found) == 0 {
+		r.notes = append(r.notes, r.cluster.Reasons...)
+	}
+	for _, x := range r.cluster.others {
+		if x.Error != "" {
+			r.notes = append(r.notes, "no member of the cluster has the address "+nameOf(x)+
+				", and nobody answers there: "+x.Error)
+		}
+	}
 }
 
 // endpointsOf are addresses of members that answer, as --join and --endpoints take them.
@@ -236,54 +260,66 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-func showRecovery(verdict string, found []*disaster) answer {
-	lines := func(d *disaster) (out [][2]string) {
-		for _, f := range d.Facts {
-			out = append(out, [2]string{"found", f})
-		}
-		for _, c := range d.Check {
-			out = append(out, [2]string{"check first", c})
-		}
-		for _, s := range d.Steps {
-			where := "to do "
-			if !strings.HasPrefix(s.Where, "here") {
-				where += "on "
-			}
-			where += s.Where
-			if s.Own {
-				where += " (--yes does it)"
-			}
-			out = append(out, [2]string{where, s.Do})
-		}
-		for _, s := range d.Done {
-			out = append(out, [2]string{"done", s})
-		}
-		return out
+// lines are its parts, each with its text.
+func (d *disaster) lines() (out [][2]string) {
+	for _, f := range d.Facts {
+		out = append(out, [2]string{"found", f})
 	}
+	for _, c := range d.Check {
+		out = append(out, [2]string{"check first", c})
+	}
+	for _, s := range d.Steps {
+		where := "to do "
+		if !strings.HasPrefix(s.Where, "here") {
+			where += "on "
+		}
+		where += s.Where
+		if s.Own {
+			where += " (--yes does it)"
+		}
+		out = append(out, [2]string{where, s.Do})
+	}
+	for _, s := range d.Done {
+		out = append(out, [2]string{"done", s})
+	}
+	return out
+}
+
+func showRecovery(verdict string, found []*disaster, notes []string) answer {
 	return answer{json: struct {
 		Verdict   string      `json:"verdict"`
 		Disasters []*disaster `json:"disasters"`
-	}{verdict, found}, simple: func(p *page) {
+		Notes     []string    `json:"notes,omitempty"`
+	}{verdict, found, notes}, simple: func(p *page) {
 		p.printf("%s\n", verdict)
 		for _, d := range found {
 			p.printf("%s\n", d.What)
-			for _, l := range lines(d) {
+			for _, l := range d.lines() {
 				p.printf("  %s: %s\n", l[0], harmless(l[1]))
 			}
+		}
+		for _, n := range notes {
+			p.printf("note: %s\n", harmless(n))
 		}
 	}, fields: func(p *page) {
 		p.quoted("Verdict", verdict)
 		for _, d := range found {
 			p.quoted("Disaster", d.What)
-			for _, l := range lines(d) {
+			for _, l := range d.lines() {
 				p.quoted(l[0], l[1])
 			}
 		}
+		for _, n := range notes {
+			p.quoted("Note", n)
+		}
 	}, table: func() (head []string, rows [][]string) {
 		for _, d := range found {
-			for _, l := range lines(d) {
+			for _, l := range d.lines() {
 				rows = append(rows, []string{d.What, l[0], harmless(l[1])})
 			}
+		}
+		for _, n := range notes {
+			rows = append(rows, []string{"", "note", harmless(n)})
 		}
 		return []string{"disaster", "part", "text"}, rows
 	}}

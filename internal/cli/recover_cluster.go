@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/rewind"
 )
@@ -23,12 +25,14 @@ func (r *recovery) lookAtCluster() (*clusterState, error) {
 		s = r.lookAt(r.spec)
 	}
 	s.judge()
+	refused := grpcstatus.Code(s.failure) == codes.FailedPrecondition && r.flags.cluster != 0
 	for _, refusal := range []error{
 		rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
 	} {
-		if errors.Is(s.failure, refusal) {
-			return nil, fmt.Errorf("the cluster cannot be asked: %w", s.failure)
-		}
+		refused = refused || errors.Is(s.failure, refusal)
+	}
+	if refused {
+		return nil, fmt.Errorf("the cluster cannot be asked: %w", s.failure)
 	}
 	r.expired = r.lookAtCertificates(s)
 	return s, nil
@@ -106,6 +110,14 @@ func (d *disaster) sayWhy(x *memberState) {
 	case strings.Contains(x.Error, "refused"):
 		d.first("%s: its host answers, but no process does: see there what the member has said last, "+
 			"and start it; its data are probably there", nameOf(x))
+	case x.Error == saysNothing:
+		d.first("%s: a process takes connections, but answers no call: see there whether it is stopped "+
+			"or hangs (its disk, its memory), and what it has said last; it has lost nothing", nameOf(x))
+	case strings.Contains(x.Error, "handshake"):
+		d.first("%s: %s", nameOf(x), x.Error)
+	case strings.Contains(x.Error, "unknown service"):
+		d.first("%s: no port of a member for clients answers there, but perhaps that for other "+
+			"members: give a client URL with --endpoints", nameOf(x))
 	default:
 		d.first("%s: %s; see whether its host runs, and what is in the way (network, firewall, "+
 			"address): a member that is only out of reach has lost nothing", nameOf(x), x.Error)
@@ -114,7 +126,7 @@ func (d *disaster) sayWhy(x *memberState) {
 
 // nameOf names a member for people, with its address.
 func nameOf(x *memberState) string {
-	if x.Name == x.Endpoint || x.Endpoint == "" {
+	if x.Endpoint == "" || hostOf(x.Name) == x.Endpoint {
 		return readable(x.Name)
 	}
 	return readable(x.Name) + " (" + x.Endpoint + ")"
@@ -123,7 +135,7 @@ func nameOf(x *memberState) string {
 // unserved is what there is to say of a cluster that does not serve.
 func (r *recovery) unserved() {
 	voters, answer := r.cluster.voters()
-	why := readable(r.cluster.failure.Error())
+	why := readable(rpcPrefix.ReplaceAllString(r.cluster.failure.Error(), ""))
 	switch {
 	case r.cluster.Cluster == "":
 		d := newDisaster("no member answers", "at the endpoints: "+why)
@@ -141,8 +153,9 @@ func (r *recovery) unserved() {
 		r.found = append(r.found, r.majorityGone(len(answer), len(voters)))
 	}
 	if r.dir != nil && r.dir.Condition == rewind.Running {
-		r.found[len(r.found)-1].first("%s is in use by a member that runs: give its address with "+
-			"--endpoints; its own data are looked at when it is stopped", r.dir.Path)
+		d := r.found[len(r.found)-1]
+		d.Check = slices.Insert(d.Check, 0, r.dir.Path+" is in use by a member that runs: give its "+
+			"address with --endpoints; its own data are looked at when it is stopped")
 	}
 }
 
@@ -299,6 +312,14 @@ func (r *recovery) toReplace(d *disaster, x *memberState) {
 // silent says what to do about members that do not answer while the others serve.
 func (r *recovery) silent() {
 	for _, x := range r.cluster.Members {
+		if x.Error == "" && x.leader == 0 {
+			d := newDisaster("a member is cut off from the others",
+				nameOf(x)+" answers, and knows no leader, while the others serve")
+			d.first("from the host of %s the peer URLs of the others (leasehold member list), and its "+
+				"own from theirs: network, firewall, certificates; the log of the member says what fails",
+				nameOf(x))
+			r.found = append(r.found, d)
+		}
 		if x.Error == "" || x == r.own || slices.Contains(r.cluster.alarmed["CORRUPT"], x.id) {
 			continue
 		}

@@ -46,7 +46,7 @@ func (r *recovery) ofDirectory() (told bool, err error) {
 	d, serves := r.dir, r.cluster.failure == nil
 	switch d.Condition {
 	case rewind.Running:
-		return false, nil // the cluster tells how it is
+		return false, r.knowsMember(serves) // the cluster tells how it is
 	case rewind.Foreign, rewind.Newer:
 		x := newDisaster("this release does not run on the data directory", d.Path+": "+d.Why.Error())
 		if d.Condition == rewind.Newer {
@@ -78,6 +78,16 @@ func (r *recovery) ofDirectory() (told bool, err error) {
 	}
 	r.found = append(r.found, r.allLost())
 	return true, nil
+}
+
+// knowsMember refuses a name of which the cluster knows no member.
+func (r *recovery) knowsMember(serves bool) error {
+	if serves && r.member != "" && !slices.ContainsFunc(r.cluster.Members, func(x *memberState) bool {
+		return x.is(r.member)
+	}) {
+		return badArgs("the cluster has no member %q", r.member)
+	}
+	return nil
 }
 
 // halfRestored says how to go on after a restore that was cut off, ours perhaps.
@@ -124,7 +134,7 @@ func (r *recovery) memberOf() (*memberState, error) {
 	case r.dir.Member != 0:
 		return nil, nil
 	case r.member != "":
-		return nil, badArgs("the cluster has no member %q", r.member)
+		return nil, r.knowsMember(true)
 	case len(silent) == 0:
 		return nil, nil
 	case len(silent) > 1:
@@ -161,9 +171,20 @@ func (r *recovery) sound() {
 	default:
 		d := newDisaster("the member does not run", fmt.Sprintf("%s is sound, and has the data of %s up "+
 			"to revision %d: %s", r.dir.Path, nameOf(x), r.dir.Revision, x.Error))
+		r.room(d)
 		d.on("here", "start it as always: it gets from the others what it has missed")
 		r.found = append(r.found, d)
 	}
+}
+
+// room says what to do first if the disk of the data directory is full.
+func (r *recovery) room(d *disaster) {
+	if r.dir.Free >= r.dir.Reserve {
+		return
+	}
+	d.Facts = append(d.Facts, fmt.Sprintf("its disk has %s free: below %s the member refuses writes, "+
+		"and it does not start without any", siBytes(int64(r.dir.Free)), siBytes(int64(r.dir.Reserve))))
+	d.makeDiskRoom("here, first")
 }
 
 // lostData says what to do with a member whose data are lost or useless while the cluster serves.
@@ -180,7 +201,9 @@ func (r *recovery) lostData() error {
 	}[r.dir.Condition]
 	switch {
 	case r.dir.Condition == rewind.Empty && x == nil:
-		return nil // it is that of a member to be
+		r.notes = append(r.notes, r.dir.Path+" has no data, and all members answer: it is that of a "+
+			"member to be, or not the right --data-dir")
+		return nil
 	case r.dir.Condition == rewind.Stateless && x != nil:
 		d := newDisaster(what, r.dir.Why.Error())
 		d.on("here", "start it as always: it goes on to join")
@@ -275,6 +298,7 @@ func (r *recovery) survivor() (*disaster, error) {
 	if here > voters/2 {
 		d := newDisaster("the member does not run", fmt.Sprintf("%s is sound, up to revision %d, and "+
 			"with it a majority is there: nothing is lost", r.dir.Path, r.dir.Revision))
+		r.room(d)
 		d.on("here", "start it as always")
 		return d, r.refuseLost(others, voters)
 	}
@@ -285,6 +309,7 @@ func (r *recovery) survivor() (*disaster, error) {
 			"log)", r.dir.Path, self.Name, r.dir.Revision, r.dir.Index, r.dir.Term),
 		"what was acknowledged after that is not here: with a majority back it is there, and without "+
 			"one it is lost")
+	r.room(d)
 	r.beforeLoss(d, others)
 	if len(r.lost) == 0 {
 		d.on("here, only if they are lost for good", "leasehold recover --data-dir %s --lost NAME,NAME "+

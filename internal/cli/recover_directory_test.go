@@ -61,6 +61,16 @@ func TestOfDirectory(t *testing.T) {
 		"serves, and does not run": {silent(rewind.Sound), []string{
 			"the member does not run", "up to revision 17", "start it as always",
 		}, false, ""},
+		"no room to start": {func(r *recovery) {
+			silent(rewind.Sound)(r)
+			r.dir.Free, r.dir.Reserve = 0, 17_000_000
+		}, []string{
+			"the member does not run", "its disk has 0 B free: below 17 MB", "here, first: make room",
+			"start it as always",
+		}, false, ""},
+		"no member of this name": {func(r *recovery) {
+			r.dir, r.member = &rewind.Directory{Path: "/d", Condition: rewind.Running}, "m9"
+		}, nil, false, `no member "m9"`},
 		"a copy": {func(*recovery) {}, []string{"another process runs as this member"}, false, ""},
 		"another cluster": {func(r *recovery) { r.dir.Cluster = 0xd }, []string{
 			"the data are of another cluster", "cluster d, and cluster c answers",
@@ -175,7 +185,7 @@ func TestOfDirectory(t *testing.T) {
 		x.change(r)
 		err := r.diagnose()
 		p := &page{}
-		showRecovery("", r.found[:min(1, len(r.found))]).simple(p)
+		showRecovery("", r.found[:min(1, len(r.found))], nil).simple(p)
 		switch {
 		case x.err != "" || err != nil:
 			if x.err == "" || err == nil || !strings.Contains(err.Error(), x.err) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"leasehold.dev/internal/rewind"
 )
 
 // threeMembers is a cluster that serves.
@@ -13,6 +15,7 @@ func threeMembers() *clusterState {
 	for i, name := range []string{"m1", "m2", "m3"} {
 		s.Members = append(s.Members, &memberState{
 			Name: name, Role: "voter", id: uint64(i + 1), ID: fmt.Sprint(i + 1), State: 800, Quota: 1000,
+			leader: 1, cluster: 0xc,
 			Endpoint: name + ":2379", url: "http://" + name + ":2379",
 			peers: []string{"http://" + name + ":2380"},
 		})
@@ -40,6 +43,45 @@ func TestDiagnose(t *testing.T) {
 			"a member does not answer", "check first: m3 (m3:2379): its host answers",
 			"start it as always", "if its disk is lost: leasehold serve --name m3",
 			"--listen-peer-urls http://m3:2380", "--join http://m1:2379,http://m2:2379 --replace",
+		}},
+		"full disk": {func(r *recovery) {
+			r.cluster.Members[1].reports = []string{reportsFull + ": writes are refused"}
+		}, []string{
+			"the disk is full", "m2 (m2:2379): writes of clients are refused there; the others have room",
+			"this is not the quota", "without a restart", "to do on the host of m2 (m2:2379): make room",
+		}},
+		"all disks full": {func(r *recovery) {
+			for _, x := range r.cluster.Members {
+				x.reports = []string{reportsFull}
+			}
+		}, []string{
+			"m1 (m1:2379), m2 (m2:2379), m3 (m3:2379): writes", "no member takes writes",
+			"the host of m1", "the host of m2", "the host of m3",
+		}},
+		"copy": {func(r *recovery) {
+			r.cluster.Members[1].reports = []string{reportsCopy + " was refused"}
+		}, []string{"a copy of a data directory is being run", "m2 (m2:2379)", "the second process"}},
+		"something else reported": {func(r *recovery) {
+			r.cluster.Members[1].reports = []string{"it smokes"}
+		}, []string{"a member reports something", "m2 (m2:2379): it smokes"}},
+		"cut off": {func(r *recovery) { r.cluster.Members[1].leader = 0 }, []string{
+			"a member is cut off", "m2 (m2:2379) answers, and knows no leader", "peer URLs",
+		}},
+		"a member of two clusters": {func(r *recovery) {
+			r.cluster.Members[1].cluster = 0xd
+			r.cluster.alarmed["NOSPACE"] = []uint64{1}
+		}, []string{
+			"the endpoints are of 2 clusters", "cluster c: m1 (m1:2379), m3 (m3:2379)",
+			"cluster d: m2 (m2:2379)", "nothing is done",
+			"recover --endpoints m1:2379,m3:2379  # of cluster c", "--endpoints m2:2379  # of cluster d",
+			"it has founded a cluster of its own",
+		}},
+		"an endpoint of two clusters": {func(r *recovery) {
+			r.cluster.failure = errors.New("no leader")
+			r.cluster.others = []*memberState{{Name: "x:1", Endpoint: "x:1", cluster: 0xd}}
+		}, []string{"the endpoints are of 2 clusters", "cluster d: x:1", "--endpoints x:1  #"}},
+		"hangs": {func(r *recovery) { r.cluster.Members[2].Error = saysNothing }, []string{
+			"a member does not answer", "m3 (m3:2379): a process takes connections", "hangs",
 		}},
 		"damaged": {func(r *recovery) {
 			r.cluster.Members[2].Error = refused
@@ -88,7 +130,7 @@ func TestDiagnose(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := &page{}
-		showRecovery("", r.found).simple(p)
+		showRecovery("", r.found, nil).simple(p)
 		rest := p.String()
 		if len(r.found) > 1 || (len(r.found) == 0) != (len(x.want) == 0) {
 			t.Errorf("%s: %d disasters:\n%s", name, len(r.found), rest)
@@ -106,6 +148,28 @@ func TestDiagnose(t *testing.T) {
 			if own != (d.act != nil) || own != (name == "quota") {
 				t.Errorf("%s: it says that --yes does something: %v; it does: %v", name, own, d.act != nil)
 			}
+		}
+	}
+}
+
+// Goal: that there is nothing to recover is not all that is told of a cluster that is not well, or
+// was not asked at all of its endpoints.
+func TestRecoverNotes(t *testing.T) {
+	r := &recovery{app: new(app), cluster: threeMembers(), dir: &rewind.Directory{Path: "/d"}}
+	r.cluster.Reasons = []string{"m2 is 20000 entries behind"}
+	r.cluster.others = []*memberState{{Name: "http://x:1", Endpoint: "x:1", Error: "refused"}}
+	if err := r.diagnose(); err != nil || len(r.found) > 0 {
+		t.Fatalf("%v, %v", r.found, err)
+	}
+	r.note()
+	p := &page{}
+	showRecovery(recoverNothing, r.found, r.notes).simple(p)
+	for _, want := range []string{
+		"/d has no data, and all members answer", "m2 is 20000 entries behind",
+		"no member of the cluster has the address http://x:1, and nobody answers there: refused",
+	} {
+		if !strings.Contains(p.String(), "note: "+want) {
+			t.Errorf("%q is missing:\n%s", want, p)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func (l *lookout) look() *clusterState {
 	if c, err := l.client(""); err != nil {
 		s.failure = err
 	} else {
-		list = s.ask(l.a, c)
+		list = s.ask(l.a, c.Client)
 	}
 	if len(list) == 0 {
 		for _, ep := range l.spec.Endpoints {
@@ -226,7 +226,7 @@ func (x *memberState) ask(l *lookout, ep string) {
 	began := time.Now()
 	r, err := c.Status(ctx, ep)
 	if err != nil {
-		x.Error = readable(err.Error())
+		x.Error = c.failure(err)
 		return
 	}
 	x.took = time.Since(began).Round(10 * time.Microsecond)

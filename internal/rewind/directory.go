@@ -52,6 +52,9 @@ type Directory struct {
 	// Index and Term are those of the last entry of the log, and Revision what all of it makes.
 	Index, Term uint64
 	Revision    int64
+	// Free is how many bytes its disk has left, and Reserve below which of them the member refuses
+	// writes.
+	Free, Reserve uint64
 
 	machine *fsm.Machine
 	commit  uint64
@@ -80,6 +83,7 @@ func Examine(path string) (*Directory, error) {
 		path = real
 	}
 	d := &Directory{Path: path}
+	d.Free, d.Reserve, _ = storage.Room(path) // of a disk that does not say it nothing is known
 	if err := d.read(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -42,6 +42,18 @@ type space struct {
 	heavy   bool  // the ballast is there
 }
 
+// Room returns how many bytes are free on the disk of a data directory, and how many of them a
+// member keeps back: it refuses writes when fewer are left.
+func Room(dir string) (free, reserve uint64, err error) {
+	usage, err := vfs.Default.GetDiskUsage(dir)
+	return usage.AvailBytes, uint64(reserveOf(int64(min(usage.TotalBytes, math.MaxInt64)))), err
+}
+
+// reserveOf is the reserve of a disk of so many bytes.
+func reserveOf(total int64) int64 {
+	return min(max(total/20, minReserveBytes), defaultReserveBytes)
+}
+
 // newSpace sets the sizes that cfg leaves open by the size of the disk.
 func newSpace(cfg *Config) *space {
 	s := &space{
@@ -55,7 +67,7 @@ func newSpace(cfg *Config) *space {
 		total = int64(min(usage.TotalBytes, math.MaxInt64))
 	}
 	if cfg.ReserveBytes == 0 {
-		cfg.ReserveBytes = min(max(total/20, minReserveBytes), defaultReserveBytes)
+		cfg.ReserveBytes = reserveOf(total)
 	}
 	if cfg.BallastBytes == 0 {
 		cfg.BallastBytes = min(max(total/100, minBallastBytes), defaultBallastBytes)

@@ -205,6 +205,8 @@ func (m *member) tellsWhileFull(c *clientv3.Client) {
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, "NOSPACE") {
 		m.t.Errorf("/health on a full disk: %d %s", status, body)
 	}
+	m.recovers(9, []string{"--yes"}, "the disk is full", "no other member answers",
+		"this is not the quota", "make room on the disk")
 	if _, err := c.Delete(m.t.Context(), "no such key"); err != nil {
 		m.t.Errorf("a delete on a full disk: %v", err)
 	}
@@ -240,6 +242,8 @@ func (m *member) worksWhileFull(renewals <-chan *clientv3.LeaseKeepAliveResponse
 // says what it lacks and does so once it has it.
 func (m *member) startWhileFull(w *diskWriter, filler string) {
 	m.t.Helper()
+	m.recovers(9, []string{"--data-dir", m.data}, "the member does not run", "its disk has",
+		"here, first: make room")
 	m.launch()
 	served := false
 	c := http.Client{Timeout: patience / 6}

@@ -84,6 +84,29 @@ func TestRecoverQuota(t *testing.T) {
 	m.recovers(0, nil, "nothing to recover")
 }
 
+// Goal: recover does nothing if its endpoints are of two clusters, in whichever order, and says
+// which is of which; nothing either if --cluster-id means another one. Method: a cluster in which
+// --yes would change something, and one that is well.
+func TestRecoverTwoClusters(t *testing.T) {
+	t.Parallel()
+	ours(t)
+	full := startMember(t, "--quota-backend-bytes", "100000", "--auto-compaction-retention", "0")
+	other := startMember(t)
+	full.fill(func(int) string { return "k" })
+	for _, both := range []string{full.url + "," + other.url, other.url + "," + full.url} {
+		full.recovers(9, []string{"--yes", "--endpoints", both}, "the endpoints are of 2 clusters",
+			"--endpoints "+strings.TrimPrefix(full.url, "http://")+"  # of cluster",
+			"--endpoints "+strings.TrimPrefix(other.url, "http://")+"  # of cluster")
+	}
+	full.recovers(1, []string{"--yes", "--cluster-id", "1"}, "cannot be asked",
+		"the client wants cluster 1")
+	_, err := full.client().Put(t.Context(), "k", "v")
+	if !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("recover has changed something: %v", err)
+	}
+	full.recovers(0, []string{"--yes"}, "done: lifted the alarm")
+}
+
 // issue writes a certificate that is valid for two days until an instant, and its key, in the place
 // of those of before.
 func issue(a *certs.Authority, name string, until time.Time) (cert, key string) {
