@@ -1,8 +1,10 @@
 package storage
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -341,19 +343,41 @@ func TestStaleLedger(t *testing.T) {
 	}
 }
 
-// TestLedgerDamaged: a ledger of which one slot or both cannot be read keeps nobody
-// from opening.
+// TestLedgerDamaged: a ledger of which one slot or both cannot be read, or that is missing, keeps
+// nobody from opening. If nothing of it is left, the log says so.
 func TestLedgerDamaged(t *testing.T) {
-	for _, slots := range [][]int64{{0}, {1}, {0, 1}} {
+	for _, slots := range [][]int64{nil, {0}, {1}, {0, 1}} {
 		w := wrecks["new"](t, newCutFS())
 		mustClose(t, w.d)
 		for _, slot := range slots {
 			flip(t, w.fs, "data/ledger", slot*ledgerSlot+10)
 		}
-		d := mustOpen(t, testConfig(w.fs))
+		if slots == nil {
+			removeLedger(t, w.fs)
+		}
+		var log bytes.Buffer
+		c := testConfig(w.fs)
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		d := mustOpen(t, c)
 		if err := holds(d, w.synced); err != nil {
 			t.Errorf("slots %v: %v", slots, err)
 		}
 		mustClose(t, d)
+		said := strings.Contains(log.String(), "the end of the log cannot be checked")
+		if said != (len(slots) != 1) {
+			t.Errorf("slots %v: the log says so: %v\n%s", slots, said, &log)
+		}
+	}
+}
+
+// TestLedgerOfNewDatabase: one that is opened for the first time is not said to lack its ledger.
+func TestLedgerOfNewDatabase(t *testing.T) {
+	var log bytes.Buffer
+	c := testConfig(vfs.NewMem())
+	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	mustClose(t, mustOpen(t, c))
+	mustClose(t, mustOpen(t, c))
+	if strings.Contains(log.String(), "cannot be checked") {
+		t.Errorf("the log says: %s", &log)
 	}
 }

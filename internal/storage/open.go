@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -191,9 +192,15 @@ func (d *Disk) checkMarker() error {
 }
 
 // openLedger opens the ledger, and makes sure that what it says is there. A
-// ledger that is damaged says nothing, and the next one begins empty.
+// ledger that is damaged says nothing, and the next one begins empty. So does one that
+// is missing, though there is a database: it is made before that.
 func (d *Disk) openLedger() error {
-	l, err := openLedger(d.guard, d.fs.PathJoin(d.cfg.Dir, "ledger"))
+	name := d.fs.PathJoin(d.cfg.Dir, "ledger")
+	_, missing := d.fs.Stat(name)
+	l, err := openLedger(d.guard, name)
+	if err == nil && errors.Is(missing, fs.ErrNotExist) && d.hasFiles() {
+		err = fmt.Errorf("%w: the ledger is missing", ErrCorrupt)
+	}
 	if errors.Is(err, ErrCorrupt) {
 		d.logger.Warn("storage: the end of the log cannot be checked", "error", err.Error())
 		err = nil
@@ -206,6 +213,14 @@ func (d *Disk) openLedger() error {
 	}
 	d.guard.ledger = l
 	return nil
+}
+
+// hasFiles reports whether Pebble has written anything.
+func (d *Disk) hasFiles() bool {
+	names, _ := d.fs.List(d.dir) // without an answer the ledger is taken for new
+	return slices.ContainsFunc(names, func(n string) bool {
+		return strings.HasPrefix(n, "marker.manifest.")
+	})
 }
 
 func (d *Disk) openPebble() error {
