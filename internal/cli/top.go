@@ -39,7 +39,8 @@ their lag and how long their disks take to sync. Press ? for the keys.
 What is left of a lease is what the cluster said last, less the time since. While the
 cluster does not answer nothing is counted down, and the screen says since when.
 
-With --once, or if the standard output is no terminal, it prints one page and ends.
+With --once, or if the standard output is no terminal, it prints one page and ends. So it
+does with -o json or yaml, where the page is values for programs.
 NO_COLOR switches colours off.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return a.top(&f) },
@@ -82,7 +83,7 @@ func (a *app) top(f *topFlags) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	defer cancelBySignal(cancel).stop()
-	if f.once || !a.hasScreen() {
+	if f.once || a.flags.format != "simple" || !a.hasScreen() {
 		return t.once(ctx, f.rows)
 	}
 	s, err := a.openScreen()
@@ -114,7 +115,7 @@ func (a *app) newTop(f *topFlags) (*topRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.flags.format != "simple" {
+	if !slices.Contains([]string{"simple", "json", "yaml"}, a.flags.format) {
 		return nil, unsupported(a.flags.format)
 	}
 	secure, err := tlsOf(spec)
@@ -240,8 +241,9 @@ func (t *topRun) once(ctx context.Context, rows int) error {
 		}
 		if t.model.Complete() {
 			t.model.Tick(t.now())
-			t.a.say("%s", t.model.Page(t.a.pageWidth(), rows))
-			return nil
+			return t.a.show(answer{json: t.model.Summary(rows), simple: func(p *page) {
+				p.printf("%s", t.model.Page(t.a.pageWidth(), rows))
+			}})
 		}
 	}
 }

@@ -173,3 +173,55 @@ func (r readings) recent(id string, of func(*Figures) Histogram) Histogram {
 	}
 	return of(x)
 }
+
+// counters are those whose rates are shown, the near misses last: each with its name, and whether
+// each member counts for itself.
+var counters = []struct {
+	name   string
+	of     func(*Figures) float64
+	summed bool
+}{
+	{"granted", func(f *Figures) float64 { return f.Granted }, false},
+	{"renewed", renewed, true},
+	{"expired", func(f *Figures) float64 { return f.Expired }, false},
+	{"revoked", func(f *Figures) float64 { return f.Revoked }, false},
+	{"near misses", func(f *Figures) float64 { return f.NearMisses }, true},
+}
+
+// leases is how many there are, as the leader says; ok is false if it does not.
+func (r reading) leases() (n int, ok bool) {
+	for i := range r.Members {
+		if f := r.Members[i].Figures; f != nil && r.Members[i].Role == "leader" {
+			n, ok = int(f.Leases), true
+		}
+	}
+	return n, ok
+}
+
+// totals are figures of all members together.
+type totals struct {
+	sync    Histogram // of the slowest
+	late    Histogram
+	overdue time.Duration
+	lag     uint64
+	waits   float64
+}
+
+func (m *Model) totalsOf(look reading) (t totals) {
+	for i := range look.Members {
+		x := &look.Members[i]
+		t.lag = max(t.lag, x.Behind)
+		f := x.Figures
+		if f == nil {
+			continue
+		}
+		one := m.looks.recent(x.ID, func(f *Figures) Histogram { return f.Sync })
+		a, _ := one.most()
+		if b, ok := t.sync.most(); !ok || a > b {
+			t.sync = one
+		}
+		t.late = t.late.add(m.looks.recent(x.ID, func(f *Figures) Histogram { return f.Late }))
+		t.overdue, t.waits = max(t.overdue, f.Overdue), t.waits+f.CacheWaits
+	}
+	return t
+}

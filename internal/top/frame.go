@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"leasehold.dev/internal/table"
 )
@@ -105,55 +104,28 @@ func (m *Model) head() []Line {
 // rates is how much the cluster does.
 func (m *Model) rates(look reading) string {
 	text := "leases -"
-	for i := range look.Members {
-		if f := look.Members[i].Figures; f != nil && look.Members[i].Role == "leader" {
-			text = "leases " + number(int(f.Leases))
-		}
+	if n, ok := look.leases(); ok {
+		text = "leases " + number(n)
 	}
-	for _, x := range []struct {
-		name   string
-		of     func(*Figures) float64
-		summed bool
-	}{
-		{"granted", func(f *Figures) float64 { return f.Granted }, false},
-		{"renewed", renewed, true},
-		{"expired", func(f *Figures) float64 { return f.Expired }, false},
-		{"revoked", func(f *Figures) float64 { return f.Revoked }, false},
-	} {
-		text += "  " + x.name + " " + perSecond(m.looks.rate(x.of, x.summed))
+	for _, c := range counters[:len(counters)-1] {
+		text += "  " + c.name + " " + perSecond(m.looks.rate(c.of, c.summed))
 	}
 	return text
 }
 
 // figures is how well it does.
 func (m *Model) figures(look reading) string {
-	var sync, late Histogram
-	var overdue time.Duration
-	lag, waits := uint64(0), 0.0
-	for i := range look.Members {
-		x := &look.Members[i]
-		lag = max(lag, x.Behind)
-		f := x.Figures
-		if f == nil {
-			continue
-		}
-		one := m.looks.recent(x.ID, func(f *Figures) Histogram { return f.Sync })
-		a, _ := one.most()
-		if b, ok := sync.most(); !ok || a > b {
-			sync = one // of the slowest member
-		}
-		late = late.add(m.looks.recent(x.ID, func(f *Figures) Histogram { return f.Late }))
-		overdue, waits = max(overdue, f.Overdue), waits+f.CacheWaits
-	}
+	t := m.totalsOf(look)
 	past := "none"
-	if overdue > 0 {
-		past = short(overdue)
+	if t.overdue > 0 {
+		past = short(t.overdue)
 	}
-	misses := func(f *Figures) float64 { return f.NearMisses }
+	misses := counters[len(counters)-1]
 	text := fmt.Sprintf("log sync 99%% %s  late 99%% %s  overdue %s  lag %s  near misses %s",
-		sync.text(), late.text(), past, number(int(lag)), perSecond(m.looks.rate(misses, true)))
-	if waits > 0 {
-		text += "  writes wait for caches: " + number(int(waits))
+		t.sync.text(), t.late.text(), past, number(int(t.lag)),
+		perSecond(m.looks.rate(misses.of, misses.summed)))
+	if t.waits > 0 {
+		text += "  writes wait for caches: " + number(int(t.waits))
 	}
 	if age := m.now - look.at; age > 3*m.options.Interval+oldAnswer {
 		text += "  as of " + whole(age) + " ago"

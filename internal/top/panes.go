@@ -18,6 +18,7 @@ type row struct {
 	lease  lease.ID // that it is about, 0 for none
 	filter string   // the leases that it stands for, empty for none
 	cells  []string // nil for a lease, which has them made when it is seen
+	value  any      // for programs; nil for a lease and a member
 	style  Style
 }
 
@@ -313,6 +314,12 @@ func (m *Model) groupRow(name string, g *group) row {
 		table.Readable(cmp.Or(name, none)), number(g.leases), number(len(g.others)),
 		number(g.expiring), number(g.delayed),
 	}}
+	v := groupValue{Name: name, Leases: g.leases, Expiring: g.expiring, Delayed: g.delayed}
+	others := len(g.others)
+	if v.Owners = &others; m.pane == Owners {
+		v.Owners, v.Prefixes = nil, &others
+	}
+	r.value = v
 	if g.expiring > 0 {
 		r.style = Warning
 	}
@@ -332,6 +339,8 @@ func (m *Model) endRows() (rows []row) {
 	for _, e := range coming {
 		rows = append(rows, row{lease: e.ID, style: Warning, cells: []string{
 			m.left(e), "expiring", called(e.Name, e.ID), table.Readable(e.Owner),
+		}, value: eventValue{
+			What: "expiring", ID: hexID(e.ID), Name: e.Name, Owner: e.Owner, Left: m.leftValue(e.ID),
 		}})
 	}
 	match := matcher(m.filter)
@@ -348,6 +357,9 @@ func (m *Model) endRows() (rows []row) {
 		rows = append(rows, row{lease: v.Lease.ID, cells: []string{
 			whole(m.now-v.at) + " ago", what, called(v.Lease.Name, v.Lease.ID),
 			table.Readable(v.Lease.Owner),
+		}, value: eventValue{
+			What: v.Kind.String(), By: v.By, ID: hexID(v.Lease.ID), Name: v.Lease.Name,
+			Owner: v.Lease.Owner, Ago: millisOf(m.now - v.at),
 		}})
 	}
 	return rows

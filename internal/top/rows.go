@@ -41,8 +41,13 @@ func (m *Model) waitRows() (rows []row) {
 		r := row{cells: []string{
 			table.Readable(q.name), q.kind, "nobody", "", "", number(len(q.waiters)),
 		}}
+		v := waitValue{Queue: q.name, Kind: q.kind, Waiters: []string{}}
+		for _, w := range q.waiters {
+			v.Waiters = append(v.Waiters, hexID(w.lease))
+		}
 		if q.holder != nil {
 			r.lease = q.holder.lease
+			v.Holder, v.Left = hexID(r.lease), m.leftValue(r.lease)
 			r.cells[2] = m.who(r.lease)
 			if e := m.book.all[r.lease]; e != nil {
 				r.cells[3], r.style = m.left(e), styleOf(e)
@@ -51,6 +56,7 @@ func (m *Model) waitRows() (rows []row) {
 		if len(q.waiters) > 0 {
 			r.cells[4] = m.who(q.waiters[0].lease)
 		}
+		r.value = v
 		rows = append(rows, r)
 	}
 	return rows

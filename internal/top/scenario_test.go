@@ -1,6 +1,7 @@
 package top
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -202,6 +203,21 @@ func (s *scenario) frame(a args) string {
 	return b.String()
 }
 
+// values are the page for programs, without what is above the list if that is asked for.
+func (s *scenario) values(a args) string {
+	rows := 20
+	a.c.MaybeScanArgs(a.t, "rows", &rows)
+	text, err := json.Marshal(s.Summary(rows))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	all := string(text)
+	if a.c.HasArg("list") {
+		all = all[strings.Index(all, `"pane"`):]
+	}
+	return strings.NewReplacer(`],"`, "],\n\"", `},"`, "},\n\"", `},{`, "},\n{").Replace(all)
+}
+
 var commands = map[string]func(*scenario, args) string{
 	"at": func(s *scenario, a args) string {
 		s.Tick(spanOf(a.t, a.c.CmdArgs[0].Key))
@@ -251,7 +267,12 @@ var commands = map[string]func(*scenario, args) string{
 		a.c.MaybeScanArgs(a.t, "rows", &rows)
 		return s.Page(80, rows)
 	},
-	"event": (*scenario).event, "press": (*scenario).press, "type": (*scenario).typed,
+	"values": (*scenario).values,
+	"event":  (*scenario).event, "press": (*scenario).press, "type": (*scenario).typed,
+	"no-keys": func(s *scenario, a args) string {
+		s.NoKeys(a.text("why"))
+		return ""
+	},
 	"keys": (*scenario).keys, "frame": (*scenario).frame,
 }
 
