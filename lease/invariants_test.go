@@ -46,6 +46,7 @@ func (t *table) checkInvariants() error {
 	named := 0
 	live := 0
 	bytes := int64(0)
+	charged := 0
 	free := map[uint32]bool{}
 	for _, slot := range t.free {
 		if free[slot] {
@@ -55,8 +56,12 @@ func (t *table) checkInvariants() error {
 	}
 	for slot := range t.top {
 		r, x := t.record(slot), t.pages[slot>>pageBits].extra(slot)
+		account := t.pages[slot>>pageBits].account(slot)
+		if account != "" {
+			charged++
+		}
 		if r.id == 0 {
-			if *r != (record{}) || x != nil || !free[slot] {
+			if *r != (record{}) || x != nil || !free[slot] || account != "" {
 				return fmt.Errorf("free slot %d: %+v, %+v, listed %v", slot, *r, x, free[slot])
 			}
 			continue
@@ -81,6 +86,9 @@ func (t *table) checkInvariants() error {
 	if live != t.index.len || named != t.names.len {
 		return fmt.Errorf("%d leases, %d names; indexed %d, %d",
 			live, named, t.index.len, t.names.len)
+	}
+	if charged != t.charged {
+		return fmt.Errorf("%d leases are on accounts, counted are %d", charged, t.charged)
 	}
 	if bytes != t.bytes {
 		return fmt.Errorf("leases take %d bytes, counted are %d", bytes, t.bytes)

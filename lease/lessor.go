@@ -169,7 +169,10 @@ func (l *Lessor) anew(slot uint32) {
 
 // end removes a lease with its keys in one step (T5).
 func (l *Lessor) end(slot uint32) Ended {
-	e := Ended{Info: l.table.info(slot), Keys: l.keys.detachAll(slot), Gone: true}
+	e := Ended{
+		Info: l.table.info(slot), Keys: l.keys.detachAll(slot), Gone: true,
+		Account: l.table.pages[slot>>pageBits].account(slot),
+	}
 	if e.KeepKeys {
 		l.kept -= len(e.Keys)
 	}
@@ -248,6 +251,24 @@ func (l *Lessor) Lookup(id ID) (Info, bool) {
 		return Info{}, false
 	}
 	return l.table.info(slot), true
+}
+
+// Charge puts a lease on an account, "" for none, until it is put on another one or is gone. That
+// is a note for the caller, which also decides what it means: nothing here depends on it. A lease
+// that is not there is left out.
+func (l *Lessor) Charge(id ID, account string) {
+	if slot, ok := l.table.find(id); ok {
+		l.table.charge(slot, account)
+	}
+}
+
+// Account returns the account that a lease is on, "" for none.
+func (l *Lessor) Account(id ID) string {
+	slot, ok := l.table.find(id)
+	if !ok {
+		return ""
+	}
+	return l.table.pages[slot>>pageBits].account(slot)
 }
 
 // Standing returns the TTL and the token of a lease, unless it is Delayed. It is what Lookup

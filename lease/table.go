@@ -44,10 +44,12 @@ func (x *extra) some() rare {
 	return *x.rare
 }
 
-// page holds pageSize leases. extras is nil until one of them has any.
+// page holds pageSize leases. extras is nil until one of them has any, and accounts until one of
+// them is on one.
 type page struct {
-	records *[pageSize]record
-	extras  *[pageSize]*extra
+	records  *[pageSize]record
+	extras   *[pageSize]*extra
+	accounts *[pageSize]string
 	// epoch is the table's when the page was made or copied. If it is older, a
 	// View may hold the page, and it is copied before it is written.
 	epoch uint64
@@ -68,6 +70,7 @@ type table struct {
 	// changes counts the writes to pages, and may count more.
 	changes uint64
 	bytes   int64 // Invariant: the sum of Terms.Bytes
+	charged int   // Invariant: how many leases are on an account
 }
 
 // AttachBytes is about the memory that an attached key takes. KeepBytes counts besides if the
@@ -137,6 +140,10 @@ func (t *table) mutable(slot uint32) *page {
 			c.extras = new([pageSize]*extra)
 			*c.extras = *(*p).extras
 		}
+		if (*p).accounts != nil {
+			c.accounts = new([pageSize]string)
+			*c.accounts = *(*p).accounts
+		}
 		*p = c
 	}
 	return *p
@@ -189,6 +196,31 @@ func (p *page) extra(slot uint32) *extra {
 		return nil
 	}
 	return p.extras[slot&(pageSize-1)]
+}
+
+// account returns the account that the lease in a slot is on, "" for none.
+func (p *page) account(slot uint32) string {
+	if p.accounts == nil {
+		return ""
+	}
+	return p.accounts[slot&(pageSize-1)]
+}
+
+// charge puts the lease in a slot on an account, "" for none.
+func (t *table) charge(slot uint32, account string) {
+	p := t.mutable(slot)
+	if p.account(slot) != "" {
+		t.charged--
+	}
+	if account != "" {
+		t.charged++
+	} else if p.accounts == nil {
+		return
+	}
+	if p.accounts == nil {
+		p.accounts = new([pageSize]string)
+	}
+	p.accounts[slot&(pageSize-1)] = account
 }
 
 // info returns a copy of the lease in a slot.
@@ -264,6 +296,7 @@ func (x *extra) setRare(y rare) {
 // remove frees a slot.
 func (t *table) remove(slot uint32) {
 	t.bytes -= t.bytesOf(slot)
+	t.charge(slot, "")
 	p := t.mutable(slot)
 	t.leave(p.records[slot&(pageSize-1)].id)
 	if x := p.extra(slot); x != nil {

@@ -82,6 +82,8 @@ type Ended struct {
 	// Keep says that the keys stay (see Terms.KeepKeys). Without Keys it says
 	// nothing.
 	Keep bool
+	// Account is the account that a lease was on which has gone: see [Lessor.Charge].
+	Account string
 }
 
 // Due is the decision to expire one lease as it was when decided. A lease that

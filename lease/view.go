@@ -14,6 +14,8 @@ type View struct {
 	names names
 	len   int
 	state State
+	// charged is how many leases are on accounts.
+	charged int
 }
 
 // State is what a Lessor recovers from.
@@ -35,10 +37,11 @@ const generationShift = 48
 // View returns a picture of the leases as they are.
 func (l *Lessor) View() View {
 	v := View{
-		pages: slices.Clone(l.table.pages),
-		names: l.table.names.snapshot(),
-		len:   l.table.index.len,
-		state: State{LastToken: uint64(l.lastToken), Generation: l.generation},
+		pages:   slices.Clone(l.table.pages),
+		names:   l.table.names.snapshot(),
+		len:     l.table.index.len,
+		state:   State{LastToken: uint64(l.lastToken), Generation: l.generation},
+		charged: l.table.charged,
 	}
 	l.table.epoch++
 	return v
@@ -57,6 +60,22 @@ func (v View) All() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		for _, p := range inOrder(v.pages, v.len) {
 			if !yield(v.info(p.slot)) {
+				return
+			}
+		}
+	}
+}
+
+// Accounts yields the leases that are on an account, in ID order, with their accounts. These are no
+// part of what a Lessor recovers from: see [Lessor.Charge].
+func (v View) Accounts() iter.Seq2[ID, string] {
+	return func(yield func(ID, string) bool) {
+		if v.charged == 0 {
+			return
+		}
+		for _, p := range inOrder(v.pages, v.len) {
+			account := v.pages[p.slot>>pageBits].account(p.slot)
+			if account != "" && !yield(p.id, account) {
 				return
 			}
 		}

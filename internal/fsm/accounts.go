@@ -33,7 +33,8 @@ type accounts struct {
 	// Invariant: byName has the accounts of leases and keys, no others, and each counts its own.
 	byName map[string]*Use
 	keys   btree.Map[string, *Use]
-	leases btree.Map[lease.ID, *Use]
+	// leases has the accounts of leases.
+	leases *lease.Lessor
 }
 
 // of returns the account of a principal, which is about to have something.
@@ -112,27 +113,25 @@ func (a *accounts) charge(principal string, l *lease.Info) {
 	u := a.of(principal)
 	u.Leases++
 	u.Bytes += l.Bytes()
-	a.leases.Set(l.ID, u)
+	a.leases.Charge(l.ID, u.Principal)
 }
 
 // passed notes that a lease has another holder: another process, or another principal.
 func (a *accounts) passed(before, after *lease.Info) {
-	who := ""
-	if u, ok := a.leases.Get(before.ID); ok {
-		who = u.Principal
-	}
+	was := a.leases.Account(before.ID)
+	who := was
 	if after.Principal != before.Principal {
 		who = after.Principal
 	}
-	a.ended(before)
+	a.ended(before, was)
 	if who != "" {
 		a.charge(who, after)
 	}
 }
 
-// ended notes that a lease is gone.
-func (a *accounts) ended(l *lease.Info) {
-	if u, ok := a.leases.Delete(l.ID); ok {
+// ended notes that a lease of an account is gone.
+func (a *accounts) ended(l *lease.Info, account string) {
+	if u := a.byName[account]; u != nil {
 		u.Leases--
 		u.Bytes -= l.Bytes()
 		a.leave(u)
@@ -165,16 +164,11 @@ func (m *Machine) use(principal string) Use {
 	return Use{Principal: principal}
 }
 
-// accountsImage is an immutable picture of which account leases and keys are on. Of an account it
-// reads only the name.
-type accountsImage struct {
-	keys   *btree.Map[string, *Use]
-	leases *btree.Map[lease.ID, *Use]
-}
+// accountsImage is an immutable picture of which account keys are on. Of an account it reads only
+// the name.
+type accountsImage struct{ keys *btree.Map[string, *Use] }
 
-func (a *accounts) image() accountsImage {
-	return accountsImage{keys: a.keys.Copy(), leases: a.leases.Copy()}
-}
+func (a *accounts) image() accountsImage { return accountsImage{a.keys.Copy()} }
 
 // account is a record of a snapshot: some leases, or some keys, of a principal.
 type account struct {
@@ -203,26 +197,25 @@ func (d *decoder) account() account {
 // accountBytes is how large a record of an account gets, if it has several keys.
 const accountBytes = 16 << 10
 
-// each gives the records to write.
-func (im *accountsImage) each(write func(account)) {
+// each gives the records to write, of these leases and of keys.
+func (im *accountsImage) each(leases lease.View, write func(account)) {
 	var r account
 	size := 0
-	next := func(u *Use, n int) {
-		if u.Principal != r.Principal || size+n > accountBytes {
+	next := func(principal string, n int) {
+		if principal != r.Principal || size+n > accountBytes {
 			if r.Principal != "" {
 				write(r)
 			}
-			r, size = account{Principal: u.Principal}, 0
+			r, size = account{Principal: principal}, 0
 		}
 		size += n
 	}
-	im.leases.Scan(func(id lease.ID, u *Use) bool {
-		next(u, 8)
+	for id, principal := range leases.Accounts() {
+		next(principal, 8)
 		r.Leases = append(r.Leases, id)
-		return true
-	})
+	}
 	im.keys.Scan(func(key string, u *Use) bool {
-		next(u, len(key)+1)
+		next(u.Principal, len(key)+1)
 		r.Keys = append(r.Keys, key)
 		return true
 	})
@@ -237,7 +230,7 @@ func (m *Machine) restoreAccount(r account) error {
 	a := &m.meta.accounts
 	for _, id := range r.Leases {
 		info, ok := m.lessor.Lookup(id)
-		if _, twice := a.leases.Get(id); !ok || twice {
+		if !ok || a.leases.Account(id) != "" {
 			return badAccount(r, "lease %016x", id)
 		}
 		a.charge(r.Principal, &info)

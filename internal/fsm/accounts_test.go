@@ -309,8 +309,11 @@ func TestAccountsEnd(t *testing.T) {
 		mustApply(t, m, &By{eve, &Revoke{ID: 1}})
 		mustApply(t, m, &By{eve, &DeleteRange{Key: "a", End: "b"}})
 	}
-	if a := &m.meta.accounts; len(m.Uses()) != 0 || a.keys.Len()+a.leases.Len() != 0 {
-		t.Errorf("accounts are left: %v", m.Uses())
+	if n := m.meta.accounts.keys.Len(); len(m.Uses()) != 0 || n != 0 {
+		t.Errorf("accounts are left: %v, with %d keys", m.Uses(), n)
+	}
+	for id, account := range m.lessor.View().Accounts() {
+		t.Errorf("lease %d is left on the account of %s", id, account)
 	}
 }
 
@@ -381,7 +384,8 @@ func TestRestoreBadAccounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			twin := restored(t, m)
-			twin.meta.accounts = accounts{}
+			twin.meta.accounts = accounts{leases: twin.lessor}
+			twin.lessor.Charge(1, "")
 			err := error(nil)
 			for _, r := range records {
 				d := &decoder{Decoder: snapshotFormat.Decoder(1, appendAccount(nil, r))}
@@ -418,7 +422,7 @@ func TestAccountRecords(t *testing.T) {
 		want[kv.Key] = a.caller.User
 	}
 	im, got, records := a.image(), make(map[string]string), 0
-	im.each(func(r account) {
+	im.each(lease.View{}, func(r account) {
 		records++
 		if n := len(appendAccount(nil, r)); n > accountBytes+4096 && len(r.Keys) > 1 {
 			t.Errorf("a record of %d keys and %d bytes", len(r.Keys), n)
@@ -438,18 +442,23 @@ func TestAccountRecords(t *testing.T) {
 // Goal: records of accounts, of which the hash is made, are the same at every member. Method:
 // leases and keys that fill records exactly.
 func TestAccountRecordsAreFull(t *testing.T) {
-	var a accounts
-	a.caller.User = "u"
+	a := accounts{caller: access.Caller{User: "u"}, leases: lease.New(lease.Config{})}
 	const leases, keys = accountBytes / 8, accountBytes / 1024
 	for id := range lease.ID(leases) {
-		a.granted(&lease.Info{Terms: lease.Terms{ID: id + 1}})
+		info, err := a.leases.Grant(lease.Terms{ID: id + 1, TTL: 60_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.granted(&info)
 	}
 	for i := range keys + 1 {
 		a.wrote(nil, &mvcc.KeyValue{Key: fmt.Sprintf("%01023d", i)})
 	}
 	var got [][2]int
 	im := a.image()
-	im.each(func(r account) { got = append(got, [2]int{len(r.Leases), len(r.Keys)}) })
+	im.each(a.leases.View(), func(r account) {
+		got = append(got, [2]int{len(r.Leases), len(r.Keys)})
+	})
 	if want := [][2]int{{leases, 0}, {0, keys}, {0, 1}}; !slices.Equal(got, want) {
 		t.Errorf("records have %v leases and keys, want %v", got, want)
 	}

@@ -105,7 +105,7 @@ func (m *Machine) endEarly(id lease.ID) lease.Ended {
 		panic("fsm: revoke of a lease that was there: " + err.Error())
 	}
 	m.stats.Revoked++
-	m.meta.accounts.ended(&ended.Info)
+	m.meta.accounts.ended(&ended.Info, ended.Account)
 	m.holds.orphan(&ended.Info, until)
 	return ended
 }
@@ -210,7 +210,7 @@ func (m *Machine) expire(ended *lease.Ended) {
 	m.holds.set(&ended.Info, nil) // and no orphan: the holder has stopped
 	kind := LeaseExpired
 	if ended.Gone {
-		m.meta.accounts.ended(&ended.Info)
+		m.meta.accounts.ended(&ended.Info, ended.Account)
 	}
 	if ended.Gone && ended.Delayed {
 		kind = LeaseReleased

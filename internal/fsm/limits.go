@@ -94,9 +94,10 @@ func (m *Machine) grantDemand(c *Grant) demand {
 func (m *Machine) handOverDemand(before lease.Info, c *HandOver) demand {
 	to := c.successor(before)
 	d := demand{Principal: to.Principal, Bytes: handsOver(before, c)}
-	if u, ok := m.meta.accounts.leases.Get(before.ID); ok && to.Principal == before.Principal {
-		d.Principal = u.Principal
-	} else if !ok || u.Principal != to.Principal {
+	on := m.lessor.Account(before.ID)
+	if on != "" && to.Principal == before.Principal {
+		d.Principal = on
+	} else if on != to.Principal {
 		d.Leases, d.Bytes = 1, before.Bytes()+d.Bytes
 	}
 	return d

@@ -86,9 +86,10 @@ func New(c Config) *Machine {
 	if !c.Versions.Known() {
 		c.Versions = version.Spoken
 	}
+	lessor := lease.New(c.Lease)
 	return &Machine{
 		cfg:     c,
-		lessor:  lease.New(c.Lease),
+		lessor:  lessor,
 		store:   mvcc.New(),
 		members: make(map[uint64]Member),
 		removed: make(map[uint64]struct{}),
@@ -98,7 +99,7 @@ func New(c Config) *Machine {
 			recent: recent[LeaseEvent]{most: cmp.Or(c.LeaseEvents, defaultLeaseEvents)},
 		},
 		silences: Silences{recent: recent[Silence]{most: keptSilences}},
-		meta:     meta{changed: true},
+		meta:     meta{changed: true, accounts: accounts{leases: lessor}},
 		sessions: newSessions(),
 	}
 }

@@ -133,7 +133,7 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 	for o := range im.holds.Orphans() {
 		e.record(tagOrphan, func(b []byte) []byte { return appendOrphan(b, o) })
 	}
-	im.accounts.each(func(r account) {
+	im.accounts.each(im.leases, func(r account) {
 		e.record(tagAccount, func(b []byte) []byte { return appendAccount(b, r) })
 	})
 	for r := range v.KV.Records() {
@@ -441,7 +441,7 @@ func (im *Image) Hash() (uint32, error) {
 	for o := range im.holds.Orphans() {
 		h.add(func(b []byte) []byte { return appendOrphan(b, o) })
 	}
-	im.accounts.each(func(r account) {
+	im.accounts.each(im.leases, func(r account) {
 		h.add(func(b []byte) []byte { return appendAccount(b, r) })
 	})
 	return h.sum, nil

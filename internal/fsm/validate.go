@@ -174,11 +174,11 @@ func (v *validation) replace(id lease.ID, ends bool) {
 		v.replaced = make(map[lease.ID]bool)
 	}
 	v.replaced[id] = ends
-	switch u, ok := v.m.meta.accounts.leases.Get(id); {
-	case ok && ends:
-		v.demands.add(demand{Principal: u.Principal, Leases: -1, Bytes: -info.Bytes()})
-	case ok && ended:
-		v.demands.add(demand{Principal: u.Principal, Leases: 1, Bytes: info.Bytes()})
+	switch on := v.m.lessor.Account(id); {
+	case on != "" && ends:
+		v.demands.add(demand{Principal: on, Leases: -1, Bytes: -info.Bytes()})
+	case on != "" && ended:
+		v.demands.add(demand{Principal: on, Leases: 1, Bytes: info.Bytes()})
 	}
 }
 
