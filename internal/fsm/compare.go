@@ -75,28 +75,20 @@ func (m *Machine) judge(end bool) {
 		}
 	}
 	if len(votes) > 1 && (end || reported == voters) {
-		m.raise(Alarm{Kind: Split})
+		m.alarms[Alarm{Kind: Split}] = struct{}{}
+		m.metaChange()
 	}
 }
 
 // condemn raises the alarm of members that have another hash than the right one.
 func (m *Machine) condemn(right uint64) {
-	if _, split := m.alarms[Alarm{Kind: Split}]; split {
-		delete(m.alarms, Alarm{Kind: Split})
-		m.metaChange()
-	}
+	delete(m.alarms, Alarm{Kind: Split})
 	for id, h := range m.meta.comparison.hashes {
 		if h != right {
-			m.raise(Alarm{id, Damaged})
+			m.alarms[Alarm{id, Damaged}] = struct{}{}
 		}
 	}
-}
-
-func (m *Machine) raise(a Alarm) {
-	if _, raised := m.alarms[a]; !raised {
-		m.alarms[a] = struct{}{}
-		m.metaChange()
-	}
+	m.metaChange()
 }
 
 func appendStateHash(b []byte, c *StateHash) []byte {
@@ -143,7 +135,6 @@ func (d *decoder) comparison(c *comparison) {
 	index := d.Uvarint()
 	if index == 0 || c.index != 0 {
 		d.Fail("comparison of states")
-		return
 	}
 	*c = comparison{index: index, hashes: make(map[uint64]uint64)}
 	last := uint64(0)

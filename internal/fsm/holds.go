@@ -193,10 +193,8 @@ func (h *holdings) retime(id lease.ID, old, ttl lease.TTL) {
 	}
 }
 
-// recount counts all anew, because the leases were not known when their holds were set.
+// recount counts all that restore took, when the leases are known.
 func (h *holdings) recount(lookup func(lease.ID) (lease.Info, bool)) {
-	h.ranges, h.owned, h.bytes = 0, nil, 0
-	h.ttls.Clear()
 	for id, ranges := range h.of {
 		info, _ := lookup(id)
 		h.count(&info, len(ranges))

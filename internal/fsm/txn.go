@@ -58,7 +58,7 @@ func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	}
 	id, err := m.meant(c.Lease, c.LeaseName)
 	switch {
-	case err != nil || id == 0:
+	case id == 0: // it is on none, or err says why
 		return 0, err
 	case !m.hasToken(id, c.LeaseToken):
 		return 0, lease.ErrNotFound

@@ -92,10 +92,6 @@ func (p *permission) writeAll(id lease.ID) (denied string, err error) {
 // attached notes that a lease has another key.
 func (w *keyWriters) attached(id lease.ID, key string) {
 	for _, x := range w.of[id] {
-		if !x.may {
-			continue
-		}
-		x.who.Revision = w.by.Revision() // it is logged in, or will not get here
 		if w.by.Check(x.who, access.Write, keyrange.Range{Key: key}) != nil {
 			x.denied, x.may = key, false
 		}
