@@ -102,6 +102,12 @@ func samples() []Command {
 			{What: access.RequestBytes, Most: math.MaxInt64}, {What: access.Leases, Most: access.NoLimit},
 		}},
 		&HashState{}, &StateHash{Member: math.MaxUint64, Index: 5, Hash: math.MaxUint32},
+		&Txn{Then: []Op{
+			{Range: &Range{Options: mvcc.RangeOptions{MinModRevision: 1}}},
+			{Range: &Range{Options: mvcc.RangeOptions{MaxModRevision: 1}}},
+			{Range: &Range{Options: mvcc.RangeOptions{MinCreateRevision: 1}}},
+			{Range: &Range{Options: mvcc.RangeOptions{MaxCreateRevision: 1}}},
+		}},
 	}
 }
 
@@ -260,6 +266,14 @@ func TestDecodeDeepTxn(t *testing.T) {
 		deep = &Txn{Then: []Op{{Txn: deep}}}
 	}
 	if _, err := DecodeEntry(encode(deep)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("error %v", err)
+	}
+	// The same, but that nothing is left of the one that is too deep: no conditions, one
+	// operation; and no other branches.
+	b := append(AppendEntry(nil, 1), byte(kindTxn))
+	b = append(b, bytes.Repeat([]byte{0, 1, opTxn}, maxTxnDepth+1)...)
+	b = append(b, make([]byte, maxTxnDepth+1)...)
+	if _, err := DecodeEntry(b); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("error %v", err)
 	}
 }

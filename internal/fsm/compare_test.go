@@ -49,11 +49,13 @@ func TestComparison(t *testing.T) {
 		{"two of four are no majority", 4, 0, [][]uint64{{7, 7, 9, 9}}, []Alarm{split}},
 		{"two of five differ alike", 5, 0, [][]uint64{{7, 7, 9, 7, 9}}, []Alarm{damaged(3), damaged(5)}},
 		{"learners do not vote", 1, 2, [][]uint64{{7, 9, 9}}, []Alarm{damaged(2), damaged(3)}},
+		{"split no more", 2, 0, [][]uint64{{7, 9}, {7, 7}}, nil},
 		{"nobody else has told", 3, 0, [][]uint64{{9, 0, 0}, {9, 0, 0}}, nil},
 	} {
 		m := withMembers(c.voters, c.learners)
 		for _, round := range c.rounds {
 			told(t, m, round...)
+			m.View()
 		}
 		if got := m.View().Alarms; !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, and not %v", c.name, got, c.want)
@@ -77,6 +79,7 @@ func TestHashesThatDoNotCount(t *testing.T) {
 		mustApply(t, m, h)
 	}
 	mustApply(t, m, &StateHash{Member: 2, Index: m.HashedAt(), Hash: 7})
+	mustApply(t, m, &HashState{})
 	if got := m.View().Alarms; len(got) != 0 || m.IsDamaged(1) {
 		t.Errorf("alarms %v", got)
 	}

@@ -312,6 +312,7 @@ func TestSnapshotKeepsWhatRemains(t *testing.T) {
 	mustApply(t, m, &Checkpoint{Term: m.Term(), Leases: []lease.Checkpoint{
 		{ID: 1, Token: info.Token, Remaining: MaxCacheTTL + 1000},
 	}})
+	mustApply(t, m, &Grant{Terms: lease.Terms{ID: 2, TTL: 2 * MaxCacheTTL}}) // for no cache
 	if hash(t, m) != hash(t, restored(t, m)) {
 		t.Error("the states differ")
 	}

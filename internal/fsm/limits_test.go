@@ -94,7 +94,12 @@ func TestRefreshAtTheLimit(t *testing.T) {
 		"after its deletion": {
 			append([]Op{{Delete: &DeleteRange{Key: "a"}}}, refresh(11, "a")...), true,
 		},
-		"another key":             {refresh(11, "a1"), false},
+		"another key":              {refresh(11, "a1"), false},
+		"on the lease that it has": {on("a", 1), true},
+		"a key of nobody's lease":  {refresh(11, "a2"), false},
+		"twice, another's between": {
+			slices.Concat(refresh(11, "a"), on("c", 2), refresh(12, "a")), false,
+		},
 		"twice":                   {twice, false},
 		"a key of bob's":          {refresh(11, "c"), false},
 		"on a lease of another's": {append(refresh(11, "a"), refresh(12, "c")...), false},
@@ -106,6 +111,9 @@ func TestRefreshAtTheLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := tenants(t)
+			mustApply(t, m, as(m, "root", &AuthDisable{}))
+			mustApply(t, m, &Txn{Then: refresh(3, "a2")})
+			mustApply(t, m, &AuthEnable{})
 			mustApply(t, m, as(m, "root", &UserGrantRole{"alice", "c"}))
 			mustApply(t, m, as(m, "alice", &Txn{Then: refresh(1, "a")}))
 			mustApply(t, m, as(m, "bob", &Txn{Then: refresh(2, "c")}))

@@ -259,6 +259,7 @@ func TestCompare(t *testing.T) {
 		{Compare{Key: "x", Target: TargetVersion, Relation: Equal}, true},
 		{Compare{Key: "x", Target: TargetValue, Relation: NotEqual, Value: []byte("q")}, false},
 		{Compare{Key: "x", End: "z", Target: TargetCreate, Relation: Equal}, true},
+		{Compare{Key: "x", End: "z", Target: TargetCreate, Relation: Greater}, false},
 		{Compare{Key: "x", End: "z", Target: TargetValue, Relation: Equal}, false},
 	} {
 		r, err := ReadTxn(&Txn{Compare: []Compare{c.Compare}}, m.View().KV)
@@ -284,6 +285,11 @@ func TestPutIgnore(t *testing.T) {
 	r := mustApply(t, m, &Put{Key: "k", IgnoreValue: true, PrevKV: true}).(*PutResult)
 	if kv := m.View().KV.Get("k"); kv.Lease != 0 || string(kv.Value) != "w" || r.Prev.Lease != 1 {
 		t.Errorf("ignore value: %+v, before %+v", kv, r.Prev)
+	}
+	for _, c := range []Command{&Put{Key: "x", IgnoreValue: true}, &Put{Key: "x", IgnoreLease: true}} {
+		if r := apply(t, m, c); !errors.Is(r.Err, ErrKeyNotFound) {
+			t.Errorf("%+v: %+v", c, r)
+		}
 	}
 }
 
@@ -379,16 +385,21 @@ func chunks(t testing.TB, m *Machine) [][]byte {
 	return all
 }
 
-// restoreChunks restores a snapshot of these chunks.
-func restoreChunks(c Config, chunks ...[]byte) (*Machine, error) {
-	return Restore(c, func() ([]byte, bool, error) {
+// source gives chunks, one after another.
+func source(chunks ...[]byte) func() ([]byte, bool, error) {
+	return func() ([]byte, bool, error) {
 		if len(chunks) == 0 {
 			return nil, false, nil
 		}
 		chunk := chunks[0]
 		chunks = chunks[1:]
 		return chunk, true, nil
-	})
+	}
+}
+
+// restoreChunks restores a snapshot of these chunks.
+func restoreChunks(c Config, chunks ...[]byte) (*Machine, error) {
+	return Restore(c, source(chunks...))
 }
 
 // restored returns what a restart would make of m.

@@ -1,6 +1,10 @@
 package fsm
 
-import "testing"
+import (
+	"testing"
+
+	"leasehold.dev/lease"
+)
 
 // A view finds its members by ID, and only those.
 func TestViewMember(t *testing.T) {
@@ -18,5 +22,24 @@ func TestViewMember(t *testing.T) {
 	}
 	if _, ok := new(View).Member(1); ok {
 		t.Error("an empty view has a member")
+	}
+}
+
+// There is news of leases when one is granted, and when one falls silent; not of keys.
+func TestLeaseNews(t *testing.T) {
+	m := New(Config{})
+	token := grant(t, m, 1)
+	for _, c := range []struct {
+		c    Command
+		want bool
+	}{
+		{&Put{Key: "k"}, false}, {&Grant{Terms: lease.Terms{ID: 2, TTL: 5000}}, true},
+		{&Checkpoint{Term: 1, Leases: []lease.Checkpoint{{ID: 1, Token: token, Remaining: 5}}}, true},
+	} {
+		old := m.View()
+		mustApply(t, m, c.c)
+		if m.View().LeaseNews(old) != c.want || m.View().LeaseNews(m.View()) {
+			t.Errorf("%T: news %v", c.c, !c.want)
+		}
 	}
 }

@@ -1,0 +1,265 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// priced returns a state with three keys whose values have twice the bytes that are compared in the
+// time of a key, of which two are on lease 1.
+func priced(t *testing.T) *Machine {
+	m := New(Config{})
+	grant(t, m, 1)
+	for i, id := range []lease.ID{1, 1, 0} {
+		put := &Put{Key: fmt.Sprint("k", i), Lease: id, Value: make([]byte, 2*comparedBytes)}
+		mustApply(t, m, put)
+	}
+	return m
+}
+
+func ranged(o mvcc.RangeOptions) Op { return Op{Range: &Range{Key: "k", End: "l", Options: o}} }
+
+// Goal: all releases take the same transactions, since they are refused where they are applied.
+// Method: what each condition and operation costs, to the unit.
+func TestCosts(t *testing.T) {
+	m := priced(t)
+	put, remove := Op{Put: &Put{Key: "new"}}, Op{Delete: &DeleteRange{Key: "k", End: "l"}}
+	all := ranged(mvcc.RangeOptions{})
+	byValue := mvcc.RangeOptions{SortBy: mvcc.ByValue}
+	counted := mvcc.RangeOptions{SortBy: mvcc.ByValue, CountOnly: true}
+	times := byValue.Comparisons()
+	long := make([]byte, 3*comparedBytes)
+	if_ := func(list ...Compare) *Txn { return &Txn{Compare: list} }
+	then := func(ops ...Op) *Txn { return &Txn{Then: ops} }
+	for _, c := range []struct {
+		txn  *Txn
+		want int64
+	}{
+		{if_(Compare{Target: TargetLeaseAlive, Key: "k", End: "l"}), 1},
+		{if_(Compare{Target: TargetNameToken, Key: "k", End: "l"}), 1},
+		{if_(Compare{Target: TargetLeaseName, Key: "k", End: "l", Value: long}), 4},
+		{if_(Compare{Key: "k0"}), 1},
+		{if_(Compare{Key: "k", End: "l"}), 4},
+		{if_(Compare{Target: TargetValue, Key: "k0", Value: long}), 1 + 3},
+		{if_(Compare{Target: TargetValue, Key: "k", End: "l", Value: long}), 1 + 3 + 3*3},
+		{if_(Compare{Key: "k0", Number: 9}, Compare{Key: "k0"}), 1}, // the first decides
+		{then(put, Op{Draw: true}), 2},
+		{then(Op{Delete: &DeleteRange{Key: "k0"}}), 1},
+		{then(remove), 1 + 3*deleteWork},
+		{then(put, put, remove), 2 + 1 + 2 + 3*deleteWork}, // the puts may be in the range
+		{then(put, Op{Revoke: &Revoke{ID: 1}}), 1 + 1 + 1 + 2*deleteWork},
+		{then(Op{Range: &Range{Key: "k0"}}), 1},
+		{then(all), 4},
+		{then(put, all), 1 + 5},
+		{then(ranged(mvcc.RangeOptions{SortBy: mvcc.ByMod})), 1 + 3 + 3*times},
+		{then(ranged(counted)), 2}, // nobody sorts
+		{then(ranged(byValue)), 1 + 3 + 3 + (3+(3*(2+2*comparedBytes))/comparedBytes)*times},
+		{then(Op{Txn: then(put, put)}), 3},
+	} {
+		w := newWork(applyWork, m.store.Size())
+		w.applied = true
+		makePlan(c.txn, state{m.View().KV, m.lessor, w})
+		if got := applyWork - w.left; got != c.want {
+			t.Errorf("%+v, %+v cost %d, want %d", c.txn.Compare, c.txn.Then, got, c.want)
+		}
+	}
+	if w := newWork(5, 10); w.left != 5 || w.answer != 256<<20+20 || w.size != 10 {
+		t.Errorf("at first there is %+v", w)
+	}
+}
+
+// Goal: the same of the bytes of an answer. Method: what is left of some bytes after operations on
+// the keys a and b, of 10 and 20 bytes, as if the store had no more.
+func TestAnswerCosts(t *testing.T) {
+	m := New(Config{})
+	mustApply(t, m, &Put{Key: "a", Value: make([]byte, 9)})
+	mustApply(t, m, &Put{Key: "b", Value: make([]byte, 19)})
+	read := func(o mvcc.RangeOptions) Op { return Op{Range: &Range{Key: "a", End: "c", Options: o}} }
+	all, one := read(mvcc.RangeOptions{}), Op{Range: &Range{Key: "a"}}
+	least := read(mvcc.RangeOptions{SortBy: mvcc.ByMod, Descend: true, Limit: 1})
+	sorted := read(mvcc.RangeOptions{SortBy: mvcc.ByMod, Descend: true})
+	count := read(mvcc.RangeOptions{CountOnly: true})
+	put := func(n int) Op { return Op{Put: &Put{Key: "c", Value: make([]byte, n-1)}} }
+	for _, c := range []struct {
+		has, left int64
+		ops       []Op
+	}{
+		{60, 60, []Op{all, all}}, // no two ranges can have more: nobody looks
+		{59, 59 - 60, []Op{all, all}},
+		{69, 69 - 60, []Op{all, all, count}},
+		{30, 10, []Op{put(10), count, one, count}}, // the key may be the one that was put, too
+		{20, 0, []Op{one, one}},
+		{19, -1, []Op{one, one}},
+		{29, -1, []Op{all}},
+		{20, 0, []Op{least}},
+		{10, -20, []Op{sorted}},
+		{60, 60 - 40 - 40, []Op{all, put(10), all}},
+		{60, 60 - 45 - 45, []Op{all, put(10), put(5), all}},
+		{100, 100 - 3*20, []Op{one, put(10), put(5), one, one, count}},
+		{30, 30, []Op{all}},
+		{30, 30 - 40 - 40, []Op{all, put(10), all}},
+	} {
+		w := &work{left: 1000, answer: c.has, size: 30}
+		p := makePlan(&Txn{Then: c.ops}, state{m.View().KV, m.lessor, w})
+		if w.answer != c.left || (w.left < 0) != (c.left < 0) || len(p.ops) != len(c.ops) {
+			t.Errorf("of %d, %+v leave %d, want %d", c.has, c.ops, w.answer, c.left)
+		}
+	}
+}
+
+// Goal: a transaction that costs all there is, is done, and with one operation more it is not.
+// Method: one that is applied, and one that only reads.
+func TestCostsAllThereIs(t *testing.T) {
+	const keys = 999
+	m := New(Config{})
+	m.Begin(1, 1)
+	for i := range keys {
+		m.Apply(&Put{Key: fmt.Sprintf("k%03d", i)})
+	}
+	one := Op{Range: &Range{Key: "x"}}
+	range_ := ranged(mvcc.RangeOptions{})
+	reads := slices.Repeat([]Op{range_}, readWork/(keys+1))
+	for left := readWork + 2*keys - len(reads)*(keys+1); left > 0; left-- {
+		reads = append(reads, one)
+	}
+	for _, more := range [][]Op{nil, {one}, {range_}, {{Txn: &Txn{Compare: []Compare{{}}}}}} {
+		applied := append(slices.Repeat([]Op{range_}, applyWork/(keys+1)), more...)
+		if r := apply(t, m, &Txn{Then: applied}); (r.Err != nil) != (more != nil) {
+			t.Errorf("applied, with %+v more: %v", more, r.Err)
+		}
+		_, err := ReadTxn(&Txn{Then: append(reads, more...)}, m.View().KV)
+		if (err != nil) != (more != nil) {
+			t.Errorf("read, with %+v more: %v", more, err)
+		}
+	}
+}
+
+// TestWeights: what commands weigh: a batch of them takes no step of a member for long.
+func TestWeights(t *testing.T) {
+	m := priced(t)
+	mustApply(t, m, &DeleteRange{Key: "k2"})
+	mustApply(t, m, &UserAdd{Name: "u"})
+	none := &Put{Key: "x"}
+	past := Op{Range: &Range{Key: "a", End: "z", Options: mvcc.RangeOptions{Revision: 3}}}
+	sorted := mvcc.RangeOptions{SortBy: mvcc.ByMod, Limit: 2}
+	value := Compare{Key: "k", End: "l", Target: TargetValue, Value: make([]byte, 7*comparedBytes)}
+	in := func(ops ...Op) *Txn { return &Txn{Then: ops} }
+	const waiting = 80
+	for _, c := range []struct {
+		c    Command
+		want int
+	}{
+		{&Expire{Leases: []lease.Due{{ID: 1}, {ID: 2}}}, 1 + 2*2 + 2},
+		{&Checkpoint{Leases: make([]lease.Checkpoint, 3)}, 4},
+		{&Revoke{ID: 1}, 1 + 2 + waiting},
+		{&DeleteRange{Key: "k"}, 1},
+		{&DeleteRange{Key: "k", End: "l"}, 1 + 2 + waiting},
+		{&Compact{}, compactWeight},
+		{&RoleAdd{"r"}, 1 + 1 + waiting},
+		{&Grant{}, 1},
+		{&SetAlarm{}, 1},
+		{in(Op{Put: none}, Op{Draw: true}, Op{Grant: &Grant{}}), 4},
+		{in(Op{Delete: &DeleteRange{Key: "k", End: "l"}}), 1 + 1 + 2 + waiting},
+		{in(Op{Revoke: &Revoke{ID: 1}}), 1 + 1 + 2 + waiting},
+		{in(Op{Txn: in(Op{Put: none})}), 3},
+		{in(Op{Range: &Range{Key: "k"}}), 2},
+		{in(past), 2 + (2+waiting+m.store.Deleted())/keysLooked},
+		{in(ranged(sorted)), 2 + (2+waiting)*int(1+sorted.Comparisons())/keysLooked},
+		{&Txn{Compare: []Compare{value}}, 2 + (2+waiting)*8/keysLooked},
+	} {
+		if got := (weigher{m, waiting, true}).weigh(c.c); got != c.want {
+			t.Errorf("%T %+v weighs %d, want %d", c.c, c.c, got, c.want)
+		}
+	}
+	for unapplied, want := range []int{1, 1, 1, 1, 1, 1, 2} {
+		if got := (weigher{m, unapplied, false}).weigh(&Put{Lease: 1}); got != want {
+			t.Errorf("behind %d a put on a lease of two keys weighs %d, want %d", unapplied, got, want)
+		}
+	}
+}
+
+// TestOperations: conditions and operations are counted in all branches, nested or not.
+func TestOperations(t *testing.T) {
+	put := Op{Put: &Put{}}
+	c := &Txn{
+		Compare: make([]Compare, 2), Then: []Op{put, {Txn: &Txn{Compare: make([]Compare, 3)}}},
+		Else: []Op{put, {Txn: &Txn{Then: []Op{put, put}}}, put},
+	}
+	if n := c.Operations(); n != 2+2+3+3+2 {
+		t.Errorf("%d operations", n)
+	}
+}
+
+// TestReadOnly: what a View can answer needs no entry of the log.
+func TestReadOnly(t *testing.T) {
+	get := Op{Range: &Range{}}
+	nested := func(op Op) *Txn {
+		return &Txn{Then: []Op{get}, Else: []Op{get, {Txn: &Txn{Else: []Op{op}}}}}
+	}
+	for _, c := range []struct {
+		txn  *Txn
+		want bool
+	}{
+		{&Txn{}, true}, {&Txn{Then: []Op{get, get}}, true}, {nested(get), true},
+		{&Txn{Compare: []Compare{{Target: TargetLease}}}, true},
+		{&Txn{Compare: []Compare{{}, {Target: TargetLeaseAlive}}}, false},
+		{nested(Op{Put: &Put{}}), false}, {nested(Op{Draw: true}), false},
+		{nested(Op{Txn: &Txn{Compare: []Compare{{Target: TargetNameToken}}}}), false},
+	} {
+		if got := c.txn.ReadOnly(); got != c.want {
+			t.Errorf("%+v: %v", c.txn, got)
+		}
+	}
+}
+
+// Goal: a View answers a transaction as the machine does. Method: random ones that only read, also
+// of the past, which may be compacted, and of the future.
+func TestReadLikeApplied(t *testing.T) {
+	m := New(Config{})
+	for i := range 20 {
+		mustApply(t, m, &Put{Key: []string{"a", "a1", "aa", "c"}[i%4], Value: []byte{byte(i)}})
+	}
+	mustApply(t, m, &Compact{Revision: 10})
+	now := m.store.Revision()
+	revisions := []int64{0, 0, 0, 0, 1, 9, 10, 11, now, now + 1}
+	rng := rand.New(rand.NewPCG(8, 8))
+	var old func(*Txn)
+	old = func(c *Txn) {
+		for _, ops := range [...][]Op{c.Then, c.Else} {
+			for _, op := range ops {
+				if op.Range != nil && rng.IntN(4) == 0 {
+					op.Range.Options.Revision = revisions[rng.IntN(len(revisions))]
+				} else if op.Txn != nil {
+					old(op.Txn)
+				}
+			}
+		}
+	}
+	read, failed := 0, 0
+	for n := 0; read < 3000; n++ {
+		c := randomTree(rng, 3)
+		if !c.ReadOnly() {
+			continue
+		}
+		old(c)
+		read++
+		got, err := ReadTxn(c, m.View().KV)
+		r := apply(t, m, c)
+		if !errors.Is(err, r.Err) || err == nil && !reflect.DeepEqual(got, r.Value) {
+			t.Fatalf("transaction %d, %+v: %+v, %v, applied %+v, %v", n, c, got, err, r.Value, r.Err)
+		}
+		if err != nil {
+			failed++
+		}
+	}
+	if failed < 50 {
+		t.Errorf("%d of %d have failed: the test tells little", failed, read)
+	}
+}
