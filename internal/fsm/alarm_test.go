@@ -91,6 +91,7 @@ func TestAlarmsOfStrangers(t *testing.T) {
 	if r := apply(t, m, more); r.Err != ErrTooManyAlarms { //nolint:errorlint
 		t.Errorf("one more: %v", r.Err)
 	}
+	mustApply(t, m, &SetAlarm{Alarm: more.Alarm, Off: true})
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 100, Kind: Corrupt}})
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})
 	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 101, Kind: Corrupt}, Off: true})

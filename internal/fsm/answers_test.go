@@ -76,4 +76,7 @@ func TestSnapshotKeepsSessionsUnderASmallerQuota(t *testing.T) {
 	if hash(t, m) != hash(t, restored(t, m)) {
 		t.Error("the states differ")
 	}
+	if open(t, m, 9); len(m.sessions.byID) != 4 {
+		t.Errorf("a session of nobody has left %d", len(m.sessions.byID))
+	}
 }

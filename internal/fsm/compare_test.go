@@ -124,6 +124,13 @@ func TestRemovedAndDamaged(t *testing.T) {
 	if got := m.View().Alarms; len(got) != 0 {
 		t.Errorf("alarms %v", got)
 	}
+	m = withMembers(3, 0)
+	told(t, m, 9, 7)
+	mustApply(t, m, &RemoveMember{ID: 1})
+	mustApply(t, m, &StateHash{Member: 3, Index: m.HashedAt(), Hash: 7})
+	if got := m.View().Alarms; len(got) != 0 {
+		t.Errorf("alarms of a member that was removed before it was known to differ: %v", got)
+	}
 }
 
 // A comparison that is under way is part of the state: a member that gets a snapshot in the middle

@@ -207,10 +207,13 @@ func TestReadOnly(t *testing.T) {
 		txn  *Txn
 		want bool
 	}{
-		{&Txn{}, true}, {&Txn{Then: []Op{get, get}}, true}, {nested(get), true},
+		{&Txn{}, true},
+		{&Txn{Then: []Op{get, get}}, true},
+		{nested(get), true},
 		{&Txn{Compare: []Compare{{Target: TargetLease}}}, true},
 		{&Txn{Compare: []Compare{{}, {Target: TargetLeaseAlive}}}, false},
-		{nested(Op{Put: &Put{}}), false}, {nested(Op{Draw: true}), false},
+		{nested(Op{Put: &Put{}}), false},
+		{nested(Op{Draw: true}), false},
 		{nested(Op{Txn: &Txn{Compare: []Compare{{Target: TargetNameToken}}}}), false},
 	} {
 		if got := c.txn.ReadOnly(); got != c.want {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -315,5 +316,106 @@ func TestSnapshotKeepsWhatRemains(t *testing.T) {
 	mustApply(t, m, &Grant{Terms: lease.Terms{ID: 2, TTL: 2 * MaxCacheTTL}}) // for no cache
 	if hash(t, m) != hash(t, restored(t, m)) {
 		t.Error("the states differ")
+	}
+}
+
+// TestCheckHolds: what a lease may hold, to the byte; only one that holds something ends soon.
+func TestCheckHolds(t *testing.T) {
+	long := []keyrange.Range{{Key: strings.Repeat("k", maxHoldBytes-2), End: "l"}, {Key: "m"}}
+	for _, c := range []struct {
+		holds []keyrange.Range
+		ttl   lease.TTL
+		want  error
+	}{
+		{nil, 2 * MaxCacheTTL, nil},
+		{many(maxHolds), MaxCacheTTL, nil},
+		{long, 5000, nil},
+		{many(maxHolds + 1), 5000, ErrBadHolds},
+		{append(long, keyrange.Range{Key: "n"}), 5000, ErrBadHolds},
+		{[]keyrange.Range{{Key: "b", End: "a"}}, 5000, ErrBadHolds},
+	} {
+		if err := CheckHolds(c.holds, c.ttl, MaxCacheTTL); !errors.Is(err, c.want) {
+			t.Errorf("%d ranges for %d: %v, not %v", len(c.holds), c.ttl, err, c.want)
+		}
+	}
+	err := CheckHolds(many(1), 5001, 5000)
+	if got := new(CacheTTLError); !errors.As(err, &got) || *got != (CacheTTLError{5001, 5000}) {
+		t.Errorf("longer than may be: %v", err)
+	}
+}
+
+// A lease that holds something does not get a longer TTL than any may, whatever a server allows;
+// one that holds nothing does.
+func TestLongerTTL(t *testing.T) {
+	m := New(Config{})
+	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))
+	grant(t, m, 2)
+	change := func(id lease.ID, ttl, most lease.TTL) Command {
+		return &ChangeTTL{ID: id, Token: lease.Token(id), TTL: ttl, MaxCacheTTL: most}
+	}
+	for _, c := range []struct {
+		c    Command
+		fits bool
+	}{
+		{change(1, MaxCacheTTL, 0), true},
+		{change(1, MaxCacheTTL+1, 0), false},
+		{change(1, MaxCacheTTL+1, 2*MaxCacheTTL), false},
+		{change(1, 7001, 7000), false},
+		{change(1, 7000, 7000), true},
+		{change(2, 2*MaxCacheTTL, 7000), true},
+	} {
+		if r := apply(t, m, c.c); (r.Err == nil) != c.fits {
+			t.Errorf("%+v: %v", c.c, r.Err)
+		}
+	}
+}
+
+// Leases that hold something for longer than any may now do so for less when a state is restored,
+// and so do orphans.
+func TestShorten(t *testing.T) {
+	of := func(id lease.ID, ttl, remaining lease.TTL) lease.Info {
+		return lease.Info{Terms: lease.Terms{ID: id, TTL: ttl}, Remaining: remaining}
+	}
+	const most = MaxCacheTTL
+	h := holdings{}
+	h.Holds = h.copied()
+	for id := range lease.ID(4) {
+		h.of[id+1] = many(1)
+	}
+	h.orphans[7] = Orphan{Lease: of(7, 3*most, 0)}
+	h.orphans[8] = Orphan{Lease: of(8, 500, 0)}
+	leases := []lease.Info{
+		of(1, 2*most, 5), of(2, 2*most, 3*most), of(3, most, 2*most), of(4, 7, 8), of(5, 2*most, 5),
+	}
+	want := []lease.Info{
+		of(1, most, 5), of(2, most, most), of(3, most, 2*most), of(4, 7, 8), leases[4],
+	}
+	if h.shorten(leases); !reflect.DeepEqual(leases, want) {
+		t.Errorf("%+v, want %+v", leases, want)
+	}
+	if a, b := h.orphans[7].Lease.TTL, h.orphans[8].Lease.TTL; a != most || b != 500 {
+		t.Errorf("orphans for %d and %d", a, b)
+	}
+}
+
+// A reader of holds, or of orphans, stops when it has seen enough.
+func TestHoldsStop(t *testing.T) {
+	m := New(Config{})
+	for id := range lease.ID(4) {
+		mustApply(t, m, held(id+1, "", keyrange.Range{Key: "a"}))
+	}
+	mustApply(t, m, &Revoke{ID: 3})
+	mustApply(t, m, &Revoke{ID: 4})
+	for id := range m.AllHolds().All() {
+		if id == 1 {
+			break
+		}
+		t.Errorf("lease %d comes first", id)
+	}
+	for o := range m.AllHolds().Orphans() {
+		if o.Lease.ID == 3 {
+			break
+		}
+		t.Errorf("the orphan of lease %d comes first", o.Lease.ID)
 	}
 }

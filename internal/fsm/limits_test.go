@@ -41,7 +41,9 @@ func TestRepetitionsAreNotLimited(t *testing.T) {
 	if r := apply(t, m, as(m, "alice", unknown)); !errors.Is(r.Err, ErrSessionNotFound) {
 		t.Errorf("another lease in a session that is not known: %v", r.Err)
 	}
-	for _, c := range []Command{another, &Txn{Then: []Op{{Grant: another}}}} {
+	for _, c := range []Command{
+		another, &Txn{Then: []Op{{Grant: another}}}, &Once{session, 3, 0, another},
+	} {
 		limit := new(access.LimitError)
 		if r := apply(t, m, as(m, "alice", c)); !errors.As(r.Err, &limit) || limit.Used != 1 {
 			t.Errorf("another lease: %v", r.Err)
@@ -68,6 +70,13 @@ func TestTooMuchWorkAtTheLimit(t *testing.T) {
 	for large, c := range map[bool]*Txn{
 		false: {Then: slices.Concat(all[:10], another)}, true: {Then: slices.Concat(all, another)},
 	} {
+		if large { // by what it sorts, which costs those more that others wait for
+			sorted := Op{Range: &Range{Key: "a", End: "b", Options: mvcc.RangeOptions{SortBy: mvcc.ByMod}}}
+			r := apply(t, m, as(m, "alice", &Txn{Then: append(slices.Repeat([]Op{sorted}, 20), another...)}))
+			if !errors.Is(r.Err, ErrTxnTooLarge) {
+				t.Errorf("sorted too often: %v", r.Err)
+			}
+		}
 		r := apply(t, m, as(m, "alice", c))
 		if errors.Is(r.Err, ErrTxnTooLarge) != large || errors.As(r.Err, &limit) == large {
 			t.Errorf("too much work %v: %v", large, r.Err)
@@ -133,4 +142,78 @@ func TestRefreshAtTheLimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Goal: what somebody gets is counted before it is given as it is afterwards: to the byte. Method:
+// commands that are done with a limit of what they lead to, and refused with a byte less.
+func TestLimitsToTheByte(t *testing.T) {
+	for name, tt := range map[string]struct {
+		by string // who asks
+		of string // whose limit it is
+		c  Command
+	}{
+		"new":             {"alice", "alice", &Put{Key: "a1"}},
+		"longer":          {"alice", "alice", &Put{Key: "a", Value: make([]byte, 50)}},
+		"another's":       {"alice", "alice", &Put{Key: "c", Value: []byte("v")}},
+		"another's value": {"alice", "alice", &Put{Key: "c", IgnoreValue: true}},
+		"grant":           {"alice", "alice", &Grant{Terms: lease.Terms{ID: 9, TTL: 5000}}},
+		"in a transaction": {"alice", "alice", &Txn{Then: []Op{
+			{Put: &Put{Key: "a1"}}, {Put: &Put{Key: "a2"}},
+		}}},
+		"given":         {"root", "bob", &HandOver{ID: 1, Token: 1, Principal: "bob"}},
+		"given, longer": {"root", "bob", &HandOver{ID: 1, Token: 1, Owner: "long", Principal: "bob"}},
+		"longer owner":  {"root", "alice", &HandOver{ID: 1, Token: 1, Owner: "long"}},
+	} {
+		for less := range int64(2) {
+			m := tenants(t)
+			mustApply(t, m, as(m, "root", &UserGrantRole{"alice", "c"}))
+			mustApply(t, m, as(m, "alice", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
+			mustApply(t, m, as(m, "alice", &Put{Key: "a", Value: make([]byte, 20)}))
+			mustApply(t, m, as(m, "bob", &Put{Key: "c", Value: make([]byte, 30)}))
+			twin := restored(t, m)
+			mustApply(t, twin, as(m, tt.by, tt.c))
+			mustApply(t, m, as(m, "root", &SetLimits{
+				access.Holder{Kind: access.OfUser, Name: tt.of},
+				[]access.LimitChange{{What: access.Bytes, Most: twin.use(tt.of).Bytes - less}},
+			}))
+			limit := new(access.LimitError)
+			r := apply(t, m, as(m, tt.by, tt.c))
+			if errors.As(r.Err, &limit) != (less > 0) || r.Err != nil && less == 0 {
+				t.Errorf("%s, with %d bytes less: %v", name, less, r.Err)
+			}
+		}
+	}
+}
+
+// What a transaction frees makes no room in it, but where a lease ends that it replaces; what is
+// nobody's is not limited.
+func TestLimitsInTransactions(t *testing.T) {
+	m := tenants(t)
+	mustApply(t, m, as(m, "root", &AuthDisable{}))
+	mustApply(t, m, &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}})
+	mustApply(t, m, &AuthEnable{})
+	mustApply(t, m, as(m, "alice", &Put{Key: "a", Value: make([]byte, 500)}))
+	mustApply(t, m, as(m, "root", &UserGrantRole{"bob", "a"}))
+	mustApply(t, m, as(m, "bob", putBound("c", 2, 5000)))
+	for _, c := range []*SetLimits{
+		{access.Holder{}, []access.LimitChange{{What: access.Bytes, Most: 10}}},
+		{access.Holder{Kind: access.OfUser, Name: "alice"}, []access.LimitChange{
+			{What: access.Bytes, Most: m.use("alice").Bytes},
+		}},
+		{access.Holder{Kind: access.OfUser, Name: "bob"}, []access.LimitChange{
+			{What: access.Bytes, Most: access.NoLimit}, {What: access.Leases, Most: 1},
+		}},
+	} {
+		mustApply(t, m, as(m, "root", c))
+	}
+	limit := new(access.LimitError)
+	r := apply(t, m, as(m, "alice", &Txn{Then: []Op{{Put: &Put{Key: "a"}}, {Put: &Put{Key: "a1"}}}}))
+	if !errors.As(r.Err, &limit) {
+		t.Errorf("less, and more: %v", r.Err)
+	}
+	mustApply(t, m, as(m, "root", &HandOver{ID: 1, Token: 1, Owner: "a much longer one"}))
+	next := putBound("c", 3, 5000)
+	given := lease.Terms{ID: 4, TTL: 5000, Principal: "bob"}
+	next.Then = append(next.Then, Op{Grant: &Grant{Terms: given}})
+	mustApply(t, m, as(m, "root", next))
 }

@@ -354,9 +354,11 @@ func TestMembershipRefusals(t *testing.T) {
 // update does not speak of.
 func TestSetMemberKeeps(t *testing.T) {
 	m := New(Config{})
-	m.AddMember(Member{ID: 1, Name: "one", PeerURLs: []string{"p"}})
+	m.AddMember(Member{ID: 1, Name: "one", PeerURLs: []string{"p"}, Quota: 7 << 20})
 	mustApply(t, m, &SetMember{Member: Member{ID: 1, ClientURLs: []string{"c"}, Learner: true}})
-	want := Member{ID: 1, Name: "one", PeerURLs: []string{"p"}, ClientURLs: []string{"c"}}
+	want := Member{
+		ID: 1, Name: "one", PeerURLs: []string{"p"}, ClientURLs: []string{"c"}, Quota: 7 << 20,
+	}
 	if got := m.View().Members[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
 	}
@@ -449,5 +451,28 @@ func TestRestoreRefusesPartOfASnapshot(t *testing.T) {
 		if err == nil || name == "failing" && !errors.Is(err, failing) {
 			t.Errorf("%s: error %v", name, err)
 		}
+	}
+}
+
+// Watchers are told all changes, also of transactions for which no memory is used again.
+func TestChangesOfManyEvents(t *testing.T) {
+	m := New(Config{})
+	for _, n := range []int{1, mvcc.KeptEvents + 1, 2, 3 * mvcc.KeptEvents, mvcc.KeptEvents + 1} {
+		var c Txn
+		for i := range n {
+			c.Then = append(c.Then, Op{Put: &Put{Key: fmt.Sprint(i)}})
+		}
+		mustApply(t, m, &c)
+		mustApply(t, m, &Put{Key: "one more"})
+		changes := m.TakeChanges()
+		if len(changes) != 2 || len(changes[0].Events) != n || len(changes[1].Events) != 1 {
+			t.Fatalf("changes %+v, want %d and 1", changes, n)
+		}
+		for i, e := range changes[0].Events {
+			if e.KV.Key != fmt.Sprint(i) {
+				t.Errorf("event %d of %d is of %q", i, n, e.KV.Key)
+			}
+		}
+		m.ReuseChanges()
 	}
 }

@@ -456,7 +456,7 @@ func TestSnapshotOfSessionsDamaged(t *testing.T) {
 		})},
 		"deep result": {sessionRecord(2, 0), record(tagAnswer, func(b []byte) []byte {
 			return append(append(b, 1, 2, refusalNone),
-				strings.Repeat(string([]byte{valueTxn, 1, 1}), 100)+string([]byte{valueToken, 1})...)
+				strings.Repeat(string([]byte{valueTxn, 1, 1}), maxTxnDepth+1)+string(valueTxn)...)
 		})},
 	} {
 		_, err := restoreRecords(records...)

@@ -177,3 +177,64 @@ func TestReuseChanges(t *testing.T) {
 		t.Errorf("third %v", got)
 	}
 }
+
+// Goal: a Reader decodes the next entry in the memory of the last one. Method: entries with a
+// command of each kind for which it has memory, and where they are.
+func TestReaderUsesMemoryAgain(t *testing.T) {
+	put, compare := &Put{Key: "k"}, Compare{Key: "k"}
+	entry := encode(
+		put, put, &DeleteRange{Key: "k"}, &Grant{}, &Revoke{ID: 1}, &Once{Command: put},
+		&Txn{Compare: []Compare{compare}, Then: []Op{{Range: &Range{Key: "k"}}}},
+	)
+	var r Reader
+	where := func() (at []any) {
+		groups, err := r.Decode(entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range groups[0].Commands {
+			at = append(at, c)
+		}
+		txn := groups[0].Commands[6].(*Txn)
+		return append(at, &groups[0], &txn.Compare[0], &txn.Then[0], txn.Then[0].Range)
+	}
+	for range 3 { // there is room for all of them then
+		where()
+		r.Release()
+	}
+	first := where()
+	second := where() // which releases the first by itself
+	if len(r.groups) != 1 || len(r.commands) != 7 {
+		t.Errorf("%d groups, %d commands", len(r.groups), len(r.commands))
+	}
+	for i := range first {
+		if first[i] != second[i] {
+			t.Errorf("thing %d, a %T, is elsewhere", i, first[i])
+		}
+	}
+	if r.Version() != 1 {
+		t.Errorf("version %d", r.Version())
+	}
+	if r.Release(); r.Version() != 0 {
+		t.Errorf("version %d of what was let go", r.Version())
+	}
+}
+
+// A group may have nothing that is to be known of it, and with an error there are the commands that
+// stand before it.
+func TestGroupsAndErrors(t *testing.T) {
+	put := AppendCommand(nil, &Put{Key: "k"})
+	entry := slices.Concat(AppendEntry(nil, 1), put, AppendGroup(nil, Origin{}, 1), put, put)
+	groups, err := DecodeEntry(entry)
+	if err != nil || len(groups) != 3 || len(groups[0].Commands) != 1 || len(groups[1].Commands) != 1 {
+		t.Errorf("%+v, %v", groups, err)
+	}
+	groups, err = DecodeEntry(entry[:len(entry)-1])
+	if err == nil || len(groups) != 3 || len(groups[2].Commands) != 0 {
+		t.Errorf("%+v, %v", groups, err)
+	}
+	groups, err = DecodeEntry(slices.Concat(AppendEntry(nil, 1), put, put[:2]))
+	if err == nil || len(groups) != 1 || len(groups[0].Commands) != 1 {
+		t.Errorf("%+v, %v", groups, err)
+	}
+}

@@ -49,11 +49,8 @@ func (r *recent[T]) push(v T, size int64) (dropped []T) {
 }
 
 // last returns the last n things, or as many of the first of those as lie
-// together; nil if n is 0.
+// together.
 func (r *recent[T]) last(n int) []T {
-	if n == 0 {
-		return nil
-	}
 	chunk := r.tail
 	for i := len(r.full) - 1; n > len(chunk); i-- {
 		n -= len(chunk)

@@ -203,6 +203,21 @@ func TestRestoreBackupForgetsRemovedMembers(t *testing.T) {
 		t.Errorf("removed are %v", removed)
 	}
 	mustApply(t, r, &AddMember{Member{ID: 2, PeerURLs: []string{"x"}}})
+	r = mustRestoreBackup(t, m, Restoration{Members: []Member{{ID: 1}}, Removed: []uint64{1, 5, 3}})
+	if removed := r.View().Removed; !slices.Equal(removed, []uint64{3, 5}) {
+		t.Errorf("removed are %v", removed)
+	}
+}
+
+// A comparison of the old members says nothing of the new ones.
+func TestRestoreBackupComparesAnew(t *testing.T) {
+	m := full(t)
+	mustApply(t, m, &HashState{})
+	mustApply(t, m, &StateHash{Member: 1, Index: m.HashedAt(), Hash: 7})
+	r := mustRestoreBackup(t, m, Restoration{Members: []Member{{ID: 1}}})
+	if r.HashedAt() != 0 || len(r.meta.comparison.hashes) != 0 {
+		t.Errorf("comparison %+v", r.meta.comparison)
+	}
 }
 
 // A revision is raised, and not beyond the last.

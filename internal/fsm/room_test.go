@@ -30,6 +30,8 @@ func crowded(t *testing.T, alarm bool) (*Machine, Session) {
 		mustApply(t, m, &Grant{Terms: terms, Holds: []keyrange.Range{{Key: fmt.Sprint("h", id)}}})
 		mustApply(t, m, &Put{Key: fmt.Sprint("on", id), Lease: id})
 	}
+	mustApply(t, m, &Grant{Terms: lease.Terms{ID: 8, TTL: 5000, Name: "n8", LockDelay: 1000}})
+	expire(t, m, 8)
 	mustApply(t, m, &Put{Key: "long", Value: make([]byte, 1000)})
 	if alarm {
 		mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})
@@ -71,26 +73,30 @@ func TestNothingGrows(t *testing.T) {
 		command func(Session) Command
 		want    error
 	}{
-		"put":                        {plain(put), ErrNoSpace},
-		"put less than there is":     {plain(&Put{Key: "long"}), ErrNoSpace},
-		"keep the value":             {plain(&Put{Key: "long", IgnoreValue: true}), ErrNoSpace},
-		"attach":                     {plain(&Put{Key: "long", IgnoreValue: true, Lease: 1}), ErrNoSpace},
-		"put in a transaction":       {then(Op{Put: put}), ErrNoSpace},
-		"put in a nested one":        {then(Op{Txn: &Txn{Then: []Op{{Put: put}}}}), ErrNoSpace},
-		"put on no lease":            {then(Op{Put: &Put{Key: "k", Lease: 99}}), lease.ErrNotFound},
-		"put of the other branch":    {plain(&Txn{Else: []Op{{Put: put}}}), nil},
-		"put and delete more":        {then(Op{Delete: remove}, Op{Put: put}), ErrNoSpace},
-		"grant":                      {plain(fresh), ErrNoSpace},
-		"grant that is there":        {plain(granted("other", false)), ErrNoSpace},
-		"grant again":                {plain(granted("r", false)), nil},
-		"grant again and renew":      {plain(granted("r", true)), nil},
-		"grant in a transaction":     {then(Op{Grant: fresh}), ErrNoSpace},
-		"grant again in one":         {then(Op{Grant: granted("r", true)}), nil},
-		"revoke and grant":           {then(revoke, Op{Grant: granted("r", true)}), ErrNoSpace},
-		"hand over":                  {handOver(1, "other"), nil},
-		"hand over to less":          {handOver(1, ""), nil},
-		"hand over to more":          {handOver(1, "much longer"), ErrNoSpace},
-		"hand over without right":    {handOver(9, "much longer"), lease.ErrNotFound},
+		"put":                     {plain(put), ErrNoSpace},
+		"put less than there is":  {plain(&Put{Key: "long"}), ErrNoSpace},
+		"keep the value":          {plain(&Put{Key: "long", IgnoreValue: true}), ErrNoSpace},
+		"attach":                  {plain(&Put{Key: "long", IgnoreValue: true, Lease: 1}), ErrNoSpace},
+		"put in a transaction":    {then(Op{Put: put}), ErrNoSpace},
+		"put in a nested one":     {then(Op{Txn: &Txn{Then: []Op{{Put: put}}}}), ErrNoSpace},
+		"put on no lease":         {then(Op{Put: &Put{Key: "k", Lease: 99}}), lease.ErrNotFound},
+		"put of the other branch": {plain(&Txn{Else: []Op{{Put: put}}}), nil},
+		"put and delete more":     {then(Op{Delete: remove}, Op{Put: put}), ErrNoSpace},
+		"grant":                   {plain(fresh), ErrNoSpace},
+		"grant that is there":     {plain(granted("other", false)), ErrNoSpace},
+		"grant again":             {plain(granted("r", false)), nil},
+		"grant again and renew":   {plain(granted("r", true)), nil},
+		"grant in a transaction":  {then(Op{Grant: fresh}), ErrNoSpace},
+		"grant again in one":      {then(Op{Grant: granted("r", true)}), nil},
+		"revoke and grant":        {then(revoke, Op{Grant: granted("r", true)}), ErrNoSpace},
+		"hand over":               {handOver(1, "other"), nil},
+		"hand over to less":       {handOver(1, ""), nil},
+		"hand over to more":       {handOver(1, "much longer"), ErrNoSpace},
+		"hand over without right": {handOver(9, "much longer"), lease.ErrNotFound},
+		"hand over what is not":   {plain(&HandOver{ID: 9, Owner: "longer"}), lease.ErrNotFound},
+		"hand over what has ended": {
+			plain(&HandOver{ID: 8, Token: 7, Owner: "longer"}), lease.ErrNotFound,
+		},
 		"resume":                     {plain(&Resume{ID: 1, Secret: lease.Secret{1}}), nil},
 		"change the TTL":             {plain(&ChangeTTL{ID: 1, Token: 1, TTL: 6000}), nil},
 		"renew":                      {then(Op{Touch: &Touch{ID: 1}}), nil},
@@ -254,6 +260,105 @@ func TestSessionsLeaveRoom(t *testing.T) {
 			t.Errorf("sessions take %d of %d bytes", b.Sessions, quota)
 		} else if b.Sessions < quota/64 {
 			t.Errorf("sessions take %d bytes of %d: the test is of no use", b.Sessions, quota)
+		}
+	}
+}
+
+// Goal: a command that fits is done, and one byte less is too little. Method: commands, and what
+// they need to the byte, on states with a quota of just as much, and of a byte less.
+func TestRoomToTheByte(t *testing.T) {
+	const value = "twelve bytes"
+	on := int64(lease.AttachBytes + lease.KeepBytes)
+	again := mvcc.PutSize("key", nil) + mvcc.KeepSize + int64(len(value))
+	terms := lease.Terms{ID: 2, TTL: 5000, Name: "name"}
+	put := func(c Put) Command { return &c }
+	new_, other := Op{Put: &Put{Key: "new"}}, mvcc.PutSize("new", nil)
+	keep := Op{Put: &Put{Key: "key", IgnoreValue: true}}
+	bring := &Put{Key: "key", Value: []byte(value)}
+	for name, c := range map[string]struct {
+		c    Command
+		need int64
+	}{
+		"put":              {new_.Put, other},
+		"put on a lease":   {put(Put{Key: "new", Lease: 1}), other + on},
+		"keep a value":     {keep.Put, again},
+		"bring a value":    {bring, mvcc.PutSize("key", bring.Value)},
+		"keep nothing":     {&Txn{Then: []Op{new_, keep}}, other + again},
+		"grant":            {&Grant{Terms: terms}, terms.Bytes()},
+		"hand over":        {&HandOver{ID: 1, Token: 1, Owner: "somebody"}, 5},
+		"the other branch": {&Txn{Then: []Op{new_}, Else: []Op{new_, new_}}, other},
+	} {
+		for less := range int64(2) {
+			m := New(Config{})
+			m.AddMember(Member{ID: 1})
+			mustApply(t, m, &Grant{Terms: lease.Terms{ID: 1, TTL: 5000, Owner: "any"}})
+			mustApply(t, m, &Put{Key: "key", Value: []byte(value)})
+			mustApply(t, m, &SetMember{Member{ID: 1, Quota: m.bytes().Sum() + c.need - less}})
+			r := apply(t, m, c.c)
+			if errors.Is(r.Err, ErrNoSpace) != (less > 0) || r.Err != nil && less == 0 {
+				t.Errorf("%s, with %d bytes less: %v", name, less, r.Err)
+			}
+		}
+	}
+}
+
+// TestGrowth: what a transaction may need is that of the larger branch, nested ones included.
+func TestGrowth(t *testing.T) {
+	put := Op{Put: &Put{Key: "k", Value: []byte("v")}}
+	grant := Op{Grant: &Grant{Terms: lease.Terms{ID: 1, Name: "n"}}}
+	a, b := Growth(put.Put), Growth(grant.Grant)
+	if want := mvcc.PutSize("k", []byte("v")); a != want || b != grant.Grant.Terms.Bytes() {
+		t.Errorf("a put needs %d, a grant %d", a, b)
+	}
+	large := Op{Txn: &Txn{Then: []Op{put}, Else: []Op{put, put, grant, {Draw: true}}}}
+	for _, c := range []struct {
+		txn  Txn
+		want int64
+	}{
+		{Txn{Then: []Op{put, put}}, 2 * a},
+		{Txn{Else: []Op{put, grant}}, a + b},
+		{Txn{Then: []Op{put, large, grant}, Else: []Op{put}}, 3*a + 2*b},
+		{Txn{Then: []Op{{Delete: &DeleteRange{Key: "k"}}}}, 0},
+	} {
+		if got := Growth(&c.txn); got != c.want {
+			t.Errorf("%+v needs %d, want %d", c.txn, got, c.want)
+		}
+	}
+}
+
+// What is certain to be refused while the alarm for want of room is raised is no repetition, and
+// there is no other alarm that does it.
+func TestRefuses(t *testing.T) {
+	m := New(Config{})
+	grant, again := &Grant{}, &Grant{Terms: lease.Terms{RequestID: "r"}}
+	for _, kind := range []AlarmKind{0, Corrupt, NoSpace} {
+		if kind != 0 {
+			mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 9, Kind: kind}})
+		}
+		v := m.View()
+		if v.Full() != (kind == NoSpace) {
+			t.Errorf("alarm %d: full %v", kind, v.Full())
+		}
+		for c, want := range map[Command]bool{
+			&Put{}: true, &By{Command: &Put{}}: true, grant: true, again: false, &Txn{}: false,
+			&DeleteRange{}: false,
+		} {
+			if got := v.Refuses(c); got != (want && v.Full()) {
+				t.Errorf("alarm %d: %T is refused: %v", kind, c, got)
+			}
+		}
+	}
+}
+
+// The least of the quotas counts that members have told.
+func TestLeastQuota(t *testing.T) {
+	m := New(Config{})
+	for id, quota := range []int64{7, 0, 5, 9, 5, 6} {
+		m.AddMember(Member{ID: uint64(id), Quota: quota})
+	}
+	for range 100 { // the members come in any order
+		if got := m.leastQuota(); got != 5 {
+			t.Fatalf("quota %d", got)
 		}
 	}
 }

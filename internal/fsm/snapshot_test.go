@@ -94,6 +94,7 @@ func TestBadSnapshots(t *testing.T) {
 		"answers out of order": {
 			these(sessionRecord(1, 0), answerRecord(2), answerRecord(1)), "answer of a session",
 		},
+		"held twice":     {these(leaseRecord(&one), hold, hold), "holds of a lease"},
 		"no lease":       {these(hold), "is not alive"},
 		"a lease's end":  {these(leaseRecord(&delayed), hold), "is not alive"},
 		"a lease twice":  {these(leaseRecord(&one), leaseRecord(&one)), ""},

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"fmt"
 	"testing"
 
 	"leasehold.dev/lease"
@@ -33,13 +34,47 @@ func TestLeaseNews(t *testing.T) {
 		c    Command
 		want bool
 	}{
-		{&Put{Key: "k"}, false}, {&Grant{Terms: lease.Terms{ID: 2, TTL: 5000}}, true},
+		{&Put{Key: "k"}, false},
+		{&Grant{Terms: lease.Terms{ID: 2, TTL: 5000}}, true},
 		{&Checkpoint{Term: 1, Leases: []lease.Checkpoint{{ID: 1, Token: token, Remaining: 5}}}, true},
 	} {
 		old := m.View()
 		mustApply(t, m, c.c)
 		if m.View().LeaseNews(old) != c.want || m.View().LeaseNews(m.View()) {
 			t.Errorf("%T: news %v", c.c, !c.want)
+		}
+	}
+}
+
+// While nothing happens there is one View, and what has not changed is not made anew.
+func TestViewStays(t *testing.T) {
+	m := New(Config{})
+	m.AddMember(Member{ID: 1})
+	v := m.View()
+	if m.View() != v {
+		t.Error("another view of the same")
+	}
+	mustApply(t, m, &Put{Key: "k"})
+	if next := m.View(); next == v || &next.Members[0] != &v.Members[0] {
+		t.Error("the same view, or another list of members")
+	}
+}
+
+// Scrub says whether there is more to clean.
+func TestScrub(t *testing.T) {
+	m := New(Config{})
+	for range 2 {
+		for i := range 50 {
+			mustApply(t, m, &Put{Key: fmt.Sprint(i)})
+		}
+	}
+	mustApply(t, m, &Compact{Revision: m.store.Revision()})
+	if !m.Scrub(1) {
+		t.Error("all is clean")
+	}
+	for n := 0; m.Scrub(10); n++ {
+		if n > 100 {
+			t.Fatal("it never ends")
 		}
 	}
 }
