@@ -196,8 +196,8 @@ func TestT15(t *testing.T) {
 	})
 }
 
-// TestT28: renewals and revocations name the life of the lease that they are of, and what
-// comes late of an old life says nothing of the new one.
+// TestT28: renewals and revocations name the incarnation of the lease that they are of, and what
+// comes late of an old one says nothing of the new one.
 func TestT28(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		token := uint64(0)

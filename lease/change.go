@@ -86,7 +86,7 @@ func (l *Lessor) Resume(id ID, s Secret) (Info, error) {
 // equal takes the same time wherever two secrets differ, which is nobody's business.
 func (s Secret) equal(t Secret) bool { return subtle.ConstantTimeCompare(s[:], t[:]) == 1 }
 
-// succeed begins the next life of a lease, which does not count for bytes now, under a new
+// succeed begins the next incarnation of a lease, which does not count for bytes now, under a new
 // token. A grant that is repeated late must not find it, and give the new token to the old
 // holder.
 func (l *Lessor) succeed(slot uint32, x *extra) Info {

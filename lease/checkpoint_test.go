@@ -22,10 +22,10 @@ func silenced(t *testing.T) (*Lessor, Info) {
 	return l, info
 }
 
-// TestCheckpointOfAnotherLife: a checkpoint of an earlier life of the lease, or one that makes no
-// sense, says nothing of the one that is under way: the lease is not decided about before the
-// outcome of that is known.
-func TestCheckpointOfAnotherLife(t *testing.T) {
+// TestCheckpointOfAnotherIncarnation: a checkpoint of an earlier incarnation of the lease, or one
+// that makes no sense, says nothing of the one that is under way: the lease is not decided about
+// before the outcome of that is known.
+func TestCheckpointOfAnotherIncarnation(t *testing.T) {
 	for name, change := range map[string]func(*Checkpoint){
 		"another token":      func(c *Checkpoint) { c.Token-- },
 		"negative remaining": func(c *Checkpoint) { c.Remaining = -1 },

@@ -125,7 +125,7 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	}
 	r := l.table.record(slot)
 	if r.token != d.Token {
-		// Another life of the ID. If its end has been decided too, that is
+		// Another incarnation of the ID. If its end has been decided too, that is
 		// another decision, whose outcome is still open.
 		return Ended{}, false
 	}

@@ -214,7 +214,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// T27: tokens that are drawn are of one sequence with those of leases, in a later life of
+// T27: tokens that are drawn are of one sequence with those of leases, in a later generation of
 // the state and in the next generation too.
 func TestDrawToken(t *testing.T) {
 	l := New(Config{})

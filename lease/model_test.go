@@ -323,7 +323,7 @@ func (m *model) outcome(applied bool) {
 		m.apply(first)
 		return
 	}
-	// What is about another life of a lease is left alone.
+	// What is about another incarnation of a lease is left alone.
 	switch list := first.(type) {
 	case []Due:
 		for _, d := range list {

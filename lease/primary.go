@@ -59,7 +59,7 @@ func (l *Lessor) Recount() {
 // Renew gives a lease its full TTL anew from the current instant. The promise
 // may be told to the holder once a quorum has confirmed that this member still
 // leads, and see Renewal.Clear. The token is the one that the holder has, or 0
-// for any: a renewal of an earlier life of the ID renews nothing (T28). It returns
+// for any: a renewal of an earlier incarnation of the ID renews nothing (T28). It returns
 // ErrNotPrimary, ErrNotFound, also for a delayed lease, or ErrExpiring (T5).
 func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	if l.tracker == nil {
@@ -160,7 +160,7 @@ func (l *Lessor) Unreport(silent []Checkpoint) {
 	}
 }
 
-// reinstate looks at no stamp: within one life of a lease there is one proposal at a time,
+// reinstate looks at no stamp: within one incarnation of a lease there is one proposal at a time,
 // and it is still under way if the lease has changed since.
 func (l *Lessor) reinstate(id ID, token Token, f flags) {
 	if l.tracker == nil {

@@ -150,7 +150,7 @@ func (w *walk) apply(i int) {
 	}
 }
 
-// begun notes that a life of a lease has begun, with a promise if this is the
+// begun notes that an incarnation of a lease has begun, with a promise if this is the
 // leader. What the holder before may still count on is kept.
 func (w *walk) begun(i int, info Info, sent int64) {
 	p := w.leases[info.ID]

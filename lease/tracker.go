@@ -90,7 +90,7 @@ func (t *tracker) resume(slot uint32, expiry, quiet Instant) {
 	t.place(slot)
 }
 
-// restart begins to time the next life of a lease, or its lock delay. What was
+// restart begins to time the next incarnation of a lease, or its lock delay. What was
 // proposed about it before is void. Without a delay a promise to the holder
 // before may still run, and nothing is taken back from it.
 func (t *tracker) restart(slot uint32, delayed bool) {

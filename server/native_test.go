@@ -219,7 +219,7 @@ func (n nativeTest) grantKeys() {
 	}
 }
 
-// T28: with the token of an earlier life nothing can be done to the next one.
+// T28: with the token of an earlier incarnation nothing can be done to the next one.
 func (n nativeTest) tokens() {
 	old := n.grant(&pb.GrantRequest{Name: n.prefix}).Lease
 	n.revoke(old)

@@ -149,7 +149,7 @@ func TestTokensAfterRestore(t *testing.T) {
 			}
 			for earlier, other := range seen {
 				if other != name && earlier > token {
-					t.Errorf("L5: token %#x of life %s is below %#x of %s", token, name, earlier, other)
+					t.Errorf("L5: token %#x of generation %s is below %#x of %s", token, name, earlier, other)
 				}
 			}
 			seen[token] = name

@@ -52,7 +52,7 @@ type Registration struct {
 	// Lease, if set, is a lease of the program's to hang the member on, instead of one
 	// of its own. The program renews and revokes it.
 	Lease *client.Lease
-	// Wait waits until an earlier member of the same ID is gone, such as the life before
+	// Wait waits until an earlier member of the same ID is gone, such as the incarnation before
 	// of a process that was restarted. Otherwise that is ErrExists.
 	Wait bool
 }

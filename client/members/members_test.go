@@ -69,7 +69,7 @@ func TestGroup(t *testing.T) {
 	dead := register(t, g, members.Registration{ID: "b", TTL: time.Second})
 	expect("b joined ")
 	dead.Lease().Close()
-	// The next life of b waits until the cluster has given up the first.
+	// The next incarnation of b waits until the cluster has given up the first.
 	b := register(t, g, members.Registration{ID: "b", TTL: time.Minute, Wait: true})
 	expect("b failed ")
 	expect("b joined ")

@@ -61,7 +61,7 @@ type Config struct {
 	// Grace is for how long after its validity the node goes on asking for its lease; it is
 	// suspect to itself then. See [client.Grant].
 	Grace time.Duration
-	// Wait waits until the lease of an earlier life of the same ID has ended. Otherwise
+	// Wait waits until the lease of an earlier incarnation of the same ID has ended. Otherwise
 	// that is a [client.TakenError].
 	Wait bool
 }

@@ -73,8 +73,8 @@ func (b *broker) stop() {
 	b.done.Wait()
 }
 
-// session is one life of the broker: one lease, on which hang that it is there, and its place in
-// the election.
+// session is one incarnation of the broker: one lease, on which hang that it is there, and its
+// place in the election.
 func (b *broker) session(ctx context.Context) error {
 	l, err := b.c.Grant(ctx, client.Grant{TTL: b.demo.ttl, Owner: b.id})
 	if err != nil {

@@ -51,7 +51,7 @@ func TestCatalogue(t *testing.T) {
 }
 
 // The copied log goes on from piece to piece, of all members, and not over a gap or into
-// another life of the cluster.
+// another generation of the cluster.
 func TestReach(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -71,9 +71,9 @@ func TestReach(t *testing.T) {
 			[]Object{log(6, 1, 9, 1, 1), log(6, 1, 7, 1, 1), log(8, 1, 14, 1, 3), log(10, 1, 11, 1, 2)},
 			Place{14, 1},
 		},
-		{"another life", Place{5, 2}, []Object{log(6, 1, 8, 1, 1)}, Place{5, 2}},
+		{"another generation", Place{5, 2}, []Object{log(6, 1, 8, 1, 1)}, Place{5, 2}},
 		{
-			"one life of two",
+			"one generation of two",
 			Place{5, 3},
 			[]Object{log(6, 1, 80, 1, 1), log(6, 3, 8, 3, 5), log(9, 1, 90, 1, 1)},
 			Place{8, 3},
@@ -110,7 +110,7 @@ func TestExpired(t *testing.T) {
 		{Name: "mine"},
 		{Name: full(31, 1, 31).Name + PartSuffix},
 		log(1, 1, 9, 1, 9), log(10, 1, 20, 1, 19), log(15, 1, 25, 1, 25), log(26, 1, 40, 1, 40),
-		log(11, 9, 18, 9, 35), // of a life after the kept one
+		log(11, 9, 18, 9, 35), // of a generation after the kept one
 	})
 	for keep, want := range map[int][]Object{
 		4: nil, 3: nil,

@@ -160,12 +160,12 @@ type Opening struct {
 }
 
 // Origin says through which member something came, and when: of what came from one
-// life of one member, a higher number was sent later.
-type Origin struct{ Member, Life, Number uint64 }
+// incarnation of one member, a higher number was sent later.
+type Origin struct{ Member, Incarnation, Number uint64 }
 
 // before reports whether it is certain that o was sent before p, or is the same.
 func (o Origin) before(p Origin) bool {
-	return o.Member == p.Member && o.Life == p.Life && o.Number <= p.Number
+	return o.Member == p.Member && o.Incarnation == p.Incarnation && o.Number <= p.Number
 }
 
 // Open notes what a cache has. It reports false if there is no such cache: the lease

@@ -263,7 +263,7 @@ func TestEndAndAttachAny(t *testing.T) {
 // reading is believed, and only of this term.
 func TestOldWords(t *testing.T) {
 	d := opened(Limits{})
-	from := func(number uint64) Origin { return Origin{Member: 1, Life: 7, Number: number} }
+	from := func(number uint64) Origin { return Origin{Member: 1, Incarnation: 7, Number: number} }
 	b := []keyrange.Range{{Key: "b"}}
 	fill := func(number uint64) bool {
 		return d.Fill(Fill{ID: 1, Token: 1, Ranges: b, From: from(number)})
@@ -272,7 +272,7 @@ func TestOldWords(t *testing.T) {
 		t.Fatal("nothing may be cached")
 	}
 	for _, o := range []Origin{
-		from(4), {Member: 2, Life: 7, Number: 9}, {Member: 1, Life: 6, Number: 9},
+		from(4), {Member: 2, Incarnation: 7, Number: 9}, {Member: 1, Incarnation: 6, Number: 9},
 	} {
 		d.Ack(Ack{ID: 1, Token: 1, Open: 1, Dropped: b, From: o})
 	}

@@ -135,7 +135,9 @@ func (a args) ids(name string) (out []lease.ID) {
 
 func (a args) origin() Origin {
 	member := uint64(max(a.int("by"), 1))
-	return Origin{Member: member, Life: uint64(a.int("life")), Number: uint64(a.int("number"))}
+	return Origin{
+		Member: member, Incarnation: uint64(a.int("incarnation")), Number: uint64(a.int("number")),
+	}
 }
 
 func (a args) write() *Write {

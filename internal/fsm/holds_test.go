@@ -108,7 +108,7 @@ func TestHoldsOfGrants(t *testing.T) {
 		}
 	}
 	if other := mustRestoreBackup(t, m, Restoration{}); other.HoldCount() != 0 {
-		t.Error("caches of a life that was restored away go on")
+		t.Error("caches of a generation that was restored away go on")
 	}
 }
 

@@ -318,7 +318,7 @@ func TestCompareLeases(t *testing.T) {
 	}
 }
 
-// A life of a lease with everything in it, and what the history says of its keys,
+// An incarnation of a lease with everything in it, and what the history says of its keys,
 // before and after a restart.
 func TestLeaseEvents(t *testing.T) {
 	m := New(Config{})

@@ -159,7 +159,7 @@ func TestExpireIsFenced(t *testing.T) {
 	m.Apply(&Put{Key: "k", Lease: 1})
 	m.Apply(&Expire{Term: 2, Leases: []lease.Due{due}})
 	if value(m, "k") == "none" {
-		t.Fatal("the expiry of an earlier life of the lease ended the new one")
+		t.Fatal("the expiry of an earlier incarnation of the lease ended the new one")
 	}
 	info, _ = m.lessor.Lookup(1)
 	m.Apply(&Expire{Term: 2, Leases: []lease.Due{{ID: 1, Token: info.Token, Stamp: info.Stamp}}})

@@ -14,7 +14,7 @@ type Session struct {
 	// backup was restored.
 	ID uint64
 	// Nonce was drawn by the client: another client that was given the same ID, in another
-	// life of the cluster, has another.
+	// generation of the cluster, has another.
 	Nonce uint64
 }
 

@@ -57,7 +57,7 @@ func TestOrphanOutlivesLease(t *testing.T) {
 		t.Errorf("%v have changed, writes wait for %d ms", got, m.CacheTTL())
 	}
 	if m = mustRestoreBackup(t, m, Restoration{}); len(tokens(m)) > 0 || m.CacheTTL() != 0 {
-		t.Error("orphans of a life that was restored away go on")
+		t.Error("orphans of a generation that was restored away go on")
 	}
 }
 

@@ -159,7 +159,7 @@ func randomSecret(rng *rand.Rand) lease.Secret { return lease.Secret{byte(rng.In
 
 func randomToken(rng *rand.Rand) lease.Token { return lease.Token(max(0, rng.IntN(60)-20)) }
 
-// now makes most commands about the life of a lease that there is.
+// now makes most commands about the incarnation of a lease that there is.
 func now(rng *rand.Rand, m *Machine, c Command) {
 	token := func(id lease.ID, t *lease.Token) {
 		if info, ok := m.lessor.Lookup(id); ok && rng.IntN(4) > 0 {

@@ -58,7 +58,7 @@ func RestoreBackup(
 		if err := f.raise(s); err != nil {
 			return err
 		}
-		// Nobody may resume behind events of the life before that are not in the
+		// Nobody may resume behind events of the generation before that are not in the
 		// backup, and be told of others under their numbers.
 		r.m.events.start(max(r.m.events.last, s.LastToken) + eventsGap)
 		return nil
@@ -71,9 +71,9 @@ func RestoreBackup(
 	clear(m.alarms)
 	m.meta.comparison = comparison{}
 	last := m.sessions.last
-	m.sessions = newSessions() // what their clients wait for was of another life
+	m.sessions = newSessions() // what their clients wait for was of another generation
 	m.sessions.last = last
-	// What caches have is of a life whose last writes may be missing here, so nobody may
+	// What caches have is of a generation whose last writes may be missing here, so nobody may
 	// go on with it: a cache that is told that it holds nothing drops everything.
 	m.holds = holdings{}
 	for _, n := range f.Members {
@@ -95,7 +95,7 @@ func RestoreBackup(
 // raise moves the tokens up.
 //
 // The generation alone, counted, would not do: two restores of one backup
-// would both get the next, and give out the same tokens to two lives of the
+// would both get the next, and give out the same tokens to two generations of the
 // cluster. So the caller names a token that grows with time.
 func (f *Restoration) raise(s *lease.State) error {
 	for i := range s.Leases {

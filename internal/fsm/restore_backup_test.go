@@ -135,7 +135,7 @@ func TestTokensNeverRepeatAcrossRestores(t *testing.T) {
 			id++
 			token := grant(t, m, id)
 			if other := seen[token]; other != "" {
-				t.Errorf("T27: token %#x in life %s and in %s", token, other, name)
+				t.Errorf("T27: token %#x in generation %s and in %s", token, other, name)
 			}
 			seen[token] = name
 		}
@@ -153,7 +153,7 @@ func TestTokensNeverRepeatAcrossRestores(t *testing.T) {
 }
 
 // Events of leases go on far above all that can have been told after the backup: as many as there
-// were, or as tokens, whichever is more. So nobody resumes behind events of another life.
+// were, or as tokens, whichever is more. So nobody resumes behind events of another generation.
 func TestRestoreBackupRaisesEvents(t *testing.T) {
 	few, many := New(Config{}), New(Config{})
 	draw := &Txn{}

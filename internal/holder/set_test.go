@@ -116,7 +116,7 @@ func TestGone(t *testing.T) {
 	expect(t, s)
 }
 
-// TestT28: answers for one life of an ID say nothing about the next.
+// TestT28: answers for one incarnation of an ID say nothing about the next.
 func TestT28(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, Token: 7, TTL: ttl})

@@ -73,7 +73,7 @@ type State struct {
 // Held is a lease that was granted.
 type Held struct {
 	ID lease.ID
-	// Token goes with every renewal, so that none hits another life of the ID.
+	// Token goes with every renewal, so that none hits another incarnation of the ID.
 	Token lease.Token
 	TTL   lease.TTL
 	// Grace is for how long after its valid until the lease stays in jeopardy.

@@ -39,24 +39,24 @@ type link2 struct{ from, to uint64 }
 
 // peer is one member of a cluster.
 type peer struct {
-	id      uint64
-	r       *Replica
-	log     *raft.MemoryStorage
-	disk    image // the newest snapshot
-	appends []*raftpb.Message
-	inbox   []*Message
-	life    uint64
-	began   lease.Instant
-	entries int // with data, appended
-	down    bool
-	hung    bool // its process is stopped
-	stuck   bool // syncs do not end
-	removed bool
-	failed  error // why it has stopped by itself
-	was     role
-	told    []Invalidation // what its caches were told
-	slow    []SlowCache    // that are slow now
-	were    []SlowCache    // all that were, by the leader's word
+	id          uint64
+	r           *Replica
+	log         *raft.MemoryStorage
+	disk        image // the newest snapshot
+	appends     []*raftpb.Message
+	inbox       []*Message
+	incarnation uint64
+	began       lease.Instant
+	entries     int // with data, appended
+	down        bool
+	hung        bool // its process is stopped
+	stuck       bool // syncs do not end
+	removed     bool
+	failed      error // why it has stopped by itself
+	was         role
+	told        []Invalidation // what its caches were told
+	slow        []SlowCache    // that are slow now
+	were        []SlowCache    // all that were, by the leader's word
 }
 
 func newCluster(t testing.TB, voters ...uint64) *cluster {
@@ -100,17 +100,17 @@ func (c *cluster) join(id uint64) {
 	c.start(p)
 }
 
-// start begins a life of a member with what its disk has.
+// start begins an incarnation of a member with what its disk has.
 func (c *cluster) start(p *peer) {
 	c.t.Helper()
 	m := fsm.New(fsm.Config{})
 	if p.disk.meta != nil {
 		m = p.disk.decode(c.t)
 	}
-	p.life++
+	p.incarnation++
 	p.began = c.now
 	r, err := New(Config{
-		ID: p.id, FirstSeq: p.id*1_000_000 + p.life*10_000, Log: p.log, Machine: m,
+		ID: p.id, FirstSeq: p.id*1_000_000 + p.incarnation*10_000, Log: p.log, Machine: m,
 		ElectionTicks: 10, HeartbeatTicks: 1, MaxBatch: 1 << 20, MaxExpire: 4,
 		Membership: Membership{Strict: true, Stable: 500, MaxLearners: 1, MaxLag: 5},
 		Logger:     discard,
@@ -121,7 +121,7 @@ func (c *cluster) start(p *peer) {
 	p.r.Advance(c.now)
 }
 
-// kill ends a member's life: what was not synced is lost.
+// kill ends an incarnation of a member: what was not synced is lost.
 func (c *cluster) kill(p *peer) {
 	p.down, p.appends, p.inbox, p.stuck, p.told = true, nil, nil, false, nil
 	c.open = slices.DeleteFunc(c.open, func(name string) bool {

@@ -234,7 +234,7 @@ func (g *gate) ack(a *AckCache, from directory.Origin) {
 func (g *gate) openCache(o *OpenCache) {
 	from := directory.Origin{Member: g.m.cfg.ID}
 	if o.from != 0 {
-		from = directory.Origin{Member: o.from, Life: o.incarnation, Number: o.seq}
+		from = directory.Origin{Member: o.from, Incarnation: o.incarnation, Number: o.seq}
 	}
 	o.Term, o.Err = g.m.term, nil
 	if !g.caches.Open(directory.Opening{ID: o.ID, Token: o.Token, Has: o.Has, From: from}) {

@@ -100,7 +100,7 @@ func TestRelayAll(t *testing.T) {
 }
 
 // T15: a lease that is gone, one whose cache owes an acknowledgement (C1), one that has to be
-// cleared of its checkpoint (rule 6) and one of another life (T28) each go their own way,
+// cleared of its checkpoint (rule 6) and one of another incarnation (T28) each go their own way,
 // and delay no other of their batch; and each is answered once, however often messages arrive.
 func TestRelayAllMixed(t *testing.T) {
 	for _, twice := range []bool{false, true} {

@@ -160,7 +160,7 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 		q := &Read{from: from, round: f.Round, Leases: f.Queries, born: l.m.ticks}
 		for i := range f.Fills {
 			ok := l.gate.fill(&f.Fills[i],
-				directory.Origin{Member: from, Life: f.Base, Number: f.Round})
+				directory.Origin{Member: from, Incarnation: f.Base, Number: f.Round})
 			q.filled = append(q.filled, ok)
 		}
 		l.rounds.Next.reads = append(l.rounds.Next.reads, q)
@@ -171,7 +171,7 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 func (l *leadership) forwardedCaches(from uint64, f *Forward) {
 	for i := range f.Acks {
 		a := &f.Acks[i]
-		l.gate.ack(&a.AckCache, directory.Origin{Member: from, Life: f.Base, Number: a.Number})
+		l.gate.ack(&a.AckCache, directory.Origin{Member: from, Incarnation: f.Base, Number: a.Number})
 	}
 	for _, o := range f.Opens {
 		l.rounds.Next.opens = append(l.rounds.Next.opens, OpenCache{

@@ -94,7 +94,7 @@ func (c *cluster) answerTogether(out Output) {
 }
 
 // T15: what can be kept by one promise is answered together. What is gone (T7) or of
-// another life (T28), what is expiring (T5), and what has to be cleared of its checkpoint
+// another incarnation (T28), what is expiring (T5), and what has to be cleared of its checkpoint
 // (rule 6), each goes its own way and delays none.
 func TestRenewAllMixed(t *testing.T) {
 	const gone = "lease: not found"

@@ -100,8 +100,9 @@ func TestSlowCachesWithstandLoss(t *testing.T) {
 	c.wantSlow("none is any more", "")
 }
 
-// What is told of another life of a lease, or of one that is not there, is not told of this one.
-func TestSlowCacheOfAnotherLife(t *testing.T) {
+// What is told of another incarnation of a lease, or of one that is not there, is not told of this
+// one.
+func TestSlowCacheOfAnotherIncarnation(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 60_000)
 	r := c.members[2].r

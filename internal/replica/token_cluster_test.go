@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// T28: a renewal with the token of an earlier life of the ID is told that the lease is
+// T28: a renewal with the token of an earlier incarnation of the ID is told that the lease is
 // not found, through the leader and through a follower, and moves no expiry. One with the
 // right token, or with none, renews.
 func TestRenewWithToken(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A renewal that carries a token renews the life of the lease that has it, and
+// A renewal that carries a token renews the incarnation of the lease that has it, and
 // no other (T28). Every renewal is answered, also that of a lease whose lock
 // delay runs.
 func TestRenewByToken(t *testing.T) {
@@ -100,7 +100,7 @@ func (m *member) committed(c fsm.Command) {
 }
 
 // T28: what is left of a lease is told with the index of the state that it is of, or who
-// asked through another member would take an earlier life of it for the one.
+// asked through another member would take an earlier incarnation of it for the one.
 func TestLeftIsOfTheIndex(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)

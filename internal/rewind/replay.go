@@ -221,7 +221,7 @@ func (r *replay) follow(ctx context.Context) error {
 				continue
 			}
 			if term, ok := p.TermAt(r.at.Index); !ok || term != r.at.Term {
-				continue // of another life of the cluster
+				continue // of another generation of the cluster
 			}
 			done, err := r.piece(&p)
 			if err != nil || done {

@@ -177,11 +177,11 @@ func (f *facts) reigns() []reign {
 			delete(open, member)
 		}
 	}
-	life := f.h.Restarts
+	restarts := f.h.Restarts
 	for _, r := range f.h.Roles {
-		for len(life) > 0 && life[0].At <= r.At {
-			end(life[0].Member, life[0].At)
-			life = life[1:]
+		for len(restarts) > 0 && restarts[0].At <= r.At {
+			end(restarts[0].Member, restarts[0].At)
+			restarts = restarts[1:]
 		}
 		_, was := open[r.Member]
 		if was && (!r.Primary || r.Refresh || r.Promoted) {
@@ -193,8 +193,8 @@ func (f *facts) reigns() []reign {
 			out = append(out, reign{member: r.Member, from: r.At, to: f.h.End})
 		}
 	}
-	for ; len(life) > 0; life = life[1:] {
-		end(life[0].Member, life[0].At)
+	for ; len(restarts) > 0; restarts = restarts[1:] {
+		end(restarts[0].Member, restarts[0].At)
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 // promised nothing about the first (T28); without the second it did. Seed 60294 of commit
 // 0571f21 had a member that stood still, and then granted again what had expired
 // before it looked at the renewal.
-func TestRenewalOfNextLife(t *testing.T) {
+func TestRenewalOfNextIncarnation(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		b := newHand()
 		b.do(1, Second, Second+4*Millisecond, grant(7, 5000, ""))

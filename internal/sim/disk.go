@@ -36,14 +36,14 @@ func (s *snapshot) index() uint64 { return s.meta.GetIndex() }
 // what was written since the one before, from the oldest on, each write whole.
 type disk struct {
 	content
-	w     *world
-	p     *process // that writes
-	saver shell.Saver
-	queue []*raftpb.Message
-	todo  []shell.Saving // of those taken from the queue; the first is under way
-	busy  bool
-	life  int // of the process that writes
-	began Time
+	w           *world
+	p           *process // that writes
+	saver       shell.Saver
+	queue       []*raftpb.Message
+	todo        []shell.Saving // of those taken from the queue; the first is under way
+	busy        bool
+	incarnation int // of the process that writes
+	began       Time
 	// synced is what was there after the last sync, and loose what was written since; nil if
 	// nothing was.
 	synced *content
@@ -105,7 +105,7 @@ func (d *disk) work() {
 			d.write(x)
 		}
 		if x.Install != nil || x.Sync {
-			d.finish(max(w.now+50+w.exp(w.p.Sync)+d.slow, d.stuck), d.life)
+			d.finish(max(w.now+50+w.exp(w.p.Sync)+d.slow, d.stuck), d.incarnation)
 			return
 		}
 		d.todo = d.todo[1:]
@@ -115,13 +115,13 @@ func (d *disk) work() {
 }
 
 // finish is the end of what takes time.
-func (d *disk) finish(at Time, life int) {
+func (d *disk) finish(at Time, incarnation int) {
 	d.w.at(at, func() {
-		if d.life != life {
+		if d.incarnation != incarnation {
 			return
 		}
 		if d.stuck > d.w.now { // it got stuck on the way
-			d.finish(d.stuck, life)
+			d.finish(d.stuck, incarnation)
 			return
 		}
 		d.durable(&d.todo[0])
@@ -304,7 +304,7 @@ func (d *disk) flush() {
 
 // stop ends what the process did with the disk.
 func (d *disk) stop() {
-	d.life++
+	d.incarnation++
 	d.busy, d.queue, d.todo, d.synced, d.loose = false, nil, nil, nil, nil
 }
 

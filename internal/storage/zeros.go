@@ -46,7 +46,7 @@ var zeroBytes [maxZeroChunk]byte
 // log. It rests on this, which mu guards:
 //
 //   - No byte from frontier on that is also at or after claimed was ever written
-//     by Pebble, in this life of the file or, if it is recycled, in an earlier
+//     by Pebble, in this use of the file or, if it is recycled, in an earlier
 //     one. New files begin with a frontier of 0, recycled ones with what close
 //     kept.
 //   - Pebble raises claimed before it writes, and raises it over no chunk that

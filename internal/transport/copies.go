@@ -120,7 +120,7 @@ func (c *outbound) ping(copied bool) error {
 	defer cancel()
 	t := c.link.t
 	h := hello{
-		cluster: t.cfg.Cluster, from: t.cfg.Self, to: c.link.id, life: t.life(),
+		cluster: t.cfg.Cluster, from: t.cfg.Self, to: c.link.id, instance: t.instance(),
 		formats: t.cfg.Formats,
 	}
 	ask, answer := new(blob), new(blob)

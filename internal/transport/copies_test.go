@@ -69,7 +69,7 @@ func TestLateIsNoCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := hello{
-			cluster: 1, from: 2, to: 1, life: life{process: 1 << 40}, formats: Formats{1, 1},
+			cluster: 1, from: 2, to: 1, instance: instance{process: 1 << 40}, formats: Formats{1, 1},
 		}
 		stream, err := s.NewStream(h.context(context.Background(), nil), &messagesDesc,
 			"/"+serviceName+"/"+messagesDesc.StreamName)
@@ -119,7 +119,7 @@ func TestStrangersAlarm(t *testing.T) {
 	defer s.close()
 	h := hello{
 		cluster: 1, from: 2, to: 1, formats: Formats{1, 1},
-		life: life{process: 1 << 40, incarnation: 102},
+		instance: instance{process: 1 << 40, incarnation: 102},
 	}
 	alarm := func() {
 		t.Helper()

@@ -13,7 +13,7 @@ import (
 // Goal: what this release says where a stream begins, and in its frames, all later ones read, and
 // say alike. Method: the texts and frames are in a file, which does not change.
 func TestCorpus(t *testing.T) {
-	h := hello{cluster: 1 << 60, from: 2, to: 3, life: life{process: 4, incarnation: 5}}
+	h := hello{cluster: 1 << 60, from: 2, to: 3, instance: instance{process: 4, incarnation: 5}}
 	if got, err := parseHello(h.String()); err != nil || got != h {
 		t.Errorf("%q is read as %+v, %v", h.String(), got, err)
 	}
@@ -21,13 +21,13 @@ func TestCorpus(t *testing.T) {
 	if got, err := parseFormats(formats.wire()); err != nil || got != formats {
 		t.Errorf("%q is read as %v, %v", formats.wire(), got, err)
 	}
-	a := answer{life: life{process: 4, incarnation: 5}, format: 2}
+	a := answer{instance: instance{process: 4, incarnation: 5}, format: 2}
 	if got, ok := readAnswer(a.header()); !ok || got != a {
 		t.Errorf("%v is read as %+v", a.header(), got)
 	}
 	text := func(md metadata.MD, key string) []byte { return []byte(md.Get(key)[0]) }
 	out, _ := metadata.FromOutgoingContext(hello{
-		life: h.life, formats: formats, version: 1, decided: 300, mark: 1 << 40,
+		instance: h.instance, formats: formats, version: 1, decided: 300, mark: 1 << 40,
 	}.context(t.Context(), []string{"http://a:1"}))
 	records := []corpus.Record{
 		{Name: keyHello, Bytes: []byte(h.String())},
@@ -65,7 +65,7 @@ func TestNothingMoreIsSaid(t *testing.T) {
 		if err := h.readVersion(metadata.MD{keyVersion: {"1 300" + more}}); err == nil {
 			t.Errorf("a version with %q is read as %+v", more, h)
 		}
-		md := answer{life: life{process: 4, incarnation: 5}, format: 2}.header()
+		md := answer{instance: instance{process: 4, incarnation: 5}, format: 2}.header()
 		md.Set(keyFormat, "2"+more)
 		if a, ok := readAnswer(md); ok {
 			t.Errorf("an answer with %q is read as %+v", more, a)

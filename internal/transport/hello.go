@@ -46,7 +46,7 @@ const maxWords = 1 << 10
 // A hello says who opens a stream to whom.
 type hello struct {
 	cluster, from, to uint64
-	life              // of from
+	instance          // of from
 	formats           Formats
 	version           uint8 // the cluster's, as from knows it
 	decided           uint64
@@ -159,14 +159,14 @@ func parseHello(text string) (h hello, err error) {
 	return h, nil
 }
 
-// A life is what tells a member's process and its data directory from others that bear its ID.
-type life struct{ process, incarnation uint64 }
+// An instance is what tells a member's process and its data directory from others that bear its ID.
+type instance struct{ process, incarnation uint64 }
 
-func (t *Transport) life() life { return life{t.cfg.Process, t.cfg.Incarnation} }
+func (t *Transport) instance() instance { return instance{t.cfg.Process, t.cfg.Incarnation} }
 
 // An answer accepts a stream: it says by whom, and which format the stream has.
 type answer struct {
-	life
+	instance
 	format uint8
 }
 

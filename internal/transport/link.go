@@ -264,7 +264,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 func (t *Transport) greet(
 	ctx context.Context, s session, h hello, desc *grpc.StreamDesc,
 ) (grpc.ClientStream, answer, error) {
-	h.cluster, h.from, h.life, h.formats = t.cfg.Cluster, t.cfg.Self, t.life(), t.cfg.Formats
+	h.cluster, h.from, h.instance, h.formats = t.cfg.Cluster, t.cfg.Self, t.instance(), t.cfg.Formats
 	h.version, h.decided = t.cfg.Version()
 	t.mu.RLock()
 	own := t.own

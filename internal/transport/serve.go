@@ -43,7 +43,7 @@ func served(desc grpc.StreamDesc, serve func(*Transport, grpc.ServerStream) erro
 // An inbound is one stream of another member's messages.
 type inbound struct {
 	from uint64
-	life
+	instance
 	visitor Visitor
 	mark    uint64    // of its hello
 	urls    []url.URL // where it says that it listens
@@ -103,7 +103,7 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 		return say(stream, err)
 	}
 	in := &inbound{
-		from: h.from, life: h.life, visitor: h.visitor(), mark: h.mark,
+		from: h.from, instance: h.instance, visitor: h.visitor(), mark: h.mark,
 		urls: readURLs(stream.Context()), stream: stream, format: format,
 		done: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -115,7 +115,7 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 		defer close(in.done)
 		broken <- t.receive(in)
 	})
-	err = in.keepAlive(answer{t.life(), format}, broken)
+	err = in.keepAlive(answer{t.instance(), format}, broken)
 	t.leave(in)
 	return err
 }

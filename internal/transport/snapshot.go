@@ -103,7 +103,7 @@ func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 	if err != nil {
 		return say(stream, err)
 	}
-	if err := stream.SendHeader(answer{t.life(), format}.header()); err != nil {
+	if err := stream.SendHeader(answer{t.instance(), format}.header()); err != nil {
 		return err
 	}
 	next := func() ([]byte, error) {

@@ -178,8 +178,8 @@ type Transport struct {
 	// listed are the URLs of the others as Update said, and own those of this member.
 	listed map[uint64][]url.URL
 	own    []string
-	// lives are the others' incarnations as Update said.
-	lives map[uint64]uint64
+	// incarnations are the others' incarnations as Update said.
+	incarnations map[uint64]uint64
 	// links lead to all members that are listed, and to others that send to us and
 	// have said where they listen.
 	links map[uint64]*link
@@ -229,20 +229,20 @@ func (t *Transport) Update(peers []Peer) {
 		return
 	}
 	listed := make(map[uint64][]url.URL, len(peers))
-	lives := make(map[uint64]uint64, len(peers))
+	incarnations := make(map[uint64]uint64, len(peers))
 	for _, p := range peers {
 		switch {
 		case p.ID == t.cfg.Self:
 			t.own = urlTexts(p.URLs)
 		case listed[p.ID] == nil:
 			listed[p.ID] = append([]url.URL{}, p.URLs...)
-			lives[p.ID] = p.Incarnation
+			incarnations[p.ID] = p.Incarnation
 		}
 	}
-	if maps.EqualFunc(t.listed, listed, slices.Equal) && maps.Equal(t.lives, lives) {
+	if maps.EqualFunc(t.listed, listed, slices.Equal) && maps.Equal(t.incarnations, incarnations) {
 		return
 	}
-	t.listed, t.lives = listed, lives
+	t.listed, t.incarnations = listed, incarnations
 	t.relinkLocked()
 	t.wg.Go(t.admitAgain)
 }

@@ -15,13 +15,13 @@ import (
 // A note is what an agent writes down when it happens, a line of JSON in a file that outlives
 // it. All instants are of machineTime.
 type note struct {
-	Who  string        `json:"who"` // the agent and its life
+	Who  string        `json:"who"` // the agent and its incarnation
 	Verb string        `json:"verb"`
 	At   time.Duration `json:"at"`
 
 	// What it is about: a lock, an ID, an item; of a watch, which one.
 	What string `json:"what,omitzero"`
-	// Span numbers what is held, within a life.
+	// Span numbers what is held, within an incarnation.
 	Span int64 `json:"span,omitzero"`
 	// Mode is how it is held, or how it ended.
 	Mode string `json:"mode,omitzero"`

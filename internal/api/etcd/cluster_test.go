@@ -25,7 +25,7 @@ func (n *fakeNode) apply(t *testing.T, c fsm.Command) {
 }
 
 // Goal: members come and go, and every answer tells who is there then. Method:
-// one life of a second member, through the API.
+// one incarnation of a second member, through the API.
 func TestMembers(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})

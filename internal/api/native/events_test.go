@@ -379,7 +379,7 @@ func TestExpiringMissed(t *testing.T) {
 		n.checkpoint(t, 1, 0)
 		n.do(t, &fsm.Revoke{ID: 2})
 		n.do(t, &fsm.Revoke{ID: 3})
-		n.grants(t, lease.Terms{ID: 3, TTL: 60_000}) // another life of it
+		n.grants(t, lease.Terms{ID: 3, TTL: 60_000}) // another incarnation of it
 		n.checkpoint(t, 3, 500)
 		n.checkpoint(t, 5, 1500)
 		for range 5000 {

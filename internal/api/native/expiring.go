@@ -187,7 +187,7 @@ func (e *expiring) add(info *lease.Info, until lease.Instant) {
 	}
 	s := e.leases[info.ID]
 	if s != nil && s.info.Token != info.Token {
-		e.remove(s) // of another life
+		e.remove(s) // of another incarnation
 		s = nil
 	}
 	if s != nil {

@@ -126,7 +126,7 @@ func TestFullBeforeLog(t *testing.T) {
 func TestGap(t *testing.T) {
 	for name, gap := range map[string]func(w *world, a, b *member){
 		"cut": func(w *world, _, b *member) { w.raft.write(20, 2); b.cut(30) },
-		"another life": func(w *world, _, b *member) {
+		"another generation": func(w *world, _, b *member) {
 			w.raft.mu.Lock()
 			w.raft.terms = w.raft.terms[:18]
 			w.raft.mu.Unlock()
