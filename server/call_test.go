@@ -13,7 +13,7 @@ import (
 // answers it some time: that answer would be taken for the one to another request. One that was
 // answered before may be.
 func TestCallGivenUp(t *testing.T) {
-	n := &node{core: &core{inbox: newInbox(), writer: &writer{}, metrics: &metrics{}}}
+	n := &node{core: &core{inbox: newInbox(), writer: &writer{}}}
 	n.view.Store(&fsm.View{})
 	ctx, giveUp := context.WithCancel(t.Context())
 	giveUp()

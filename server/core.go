@@ -32,11 +32,11 @@ type core struct {
 	peers   *peers
 	inbox   *inbox
 	writer  *writer
-	news    *leaseNews
 	snap    *snapshotter
 	clock   *clock
 	log     *slog.Logger
 	metrics *metrics
+	tracer  *tracer // nil if no spans are made
 	waiting
 
 	machineConfig fsm.Config
@@ -56,8 +56,9 @@ type beginning struct {
 	current bool     // the state was as new as the cluster's: what changes now is news
 }
 
-// waiting has those that wait for keys: the wait queues follow the hub.
+// waiting has those that wait for keys and for news of leases: the wait queues follow the hub.
 type waiting struct {
+	news       *leaseNews
 	hub        *watch.Hub[*api.Event]
 	waitQueues *waitqueue.Queues
 	accessNews *accessNews
@@ -163,9 +164,9 @@ func (c *core) do(do shell.Do) {
 	case shell.Work:
 		begin := time.Now()
 		if s.Work(); s.Out.Applied {
-			c.metrics.tracer.observe(c.metrics.apply, time.Since(begin))
+			c.tracer.observe(c.metrics.apply, time.Since(begin))
 		}
-		c.metrics.tracer.worked(begin)
+		c.tracer.worked(begin)
 	case shell.Send:
 		c.peers.send(s.Out.Send)
 	case shell.Ask:
@@ -176,7 +177,7 @@ func (c *core) do(do shell.Do) {
 		if a, ok := s.Arrived.(*arrival); ok {
 			c.writer.expect(a) // before the message that asks for it
 		}
-		c.metrics.tracer.appending(s.Out.Append)
+		c.tracer.appending(s.Out.Append)
 		c.writer.put(s.Out.Append)
 	case shell.Show:
 		c.applied(&s.Out)
@@ -324,7 +325,7 @@ func sameAddress(a, b fsm.Member) bool {
 func (c *core) follow(old *replica.Status, s replica.Status) {
 	c.status.put(&s)
 	c.metrics.follow(old, &s)
-	c.metrics.tracer.follow(&s)
+	c.tracer.follow(&s)
 	c.logLeader(old, &s)
 	c.logRole(old, &s)
 }

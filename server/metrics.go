@@ -26,7 +26,6 @@ type metrics struct {
 	renewals *prometheus.CounterVec
 	caches   cacheMetrics
 	peers    *peerMetrics
-	tracer   *tracer // nil if no spans are made
 
 	leaders    atomic.Uint64 // stands under two names
 	promotions prometheus.Counter

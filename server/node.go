@@ -257,7 +257,7 @@ func (n *node) isExpelled() bool {
 func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	c := calls.Get().(*call)
 	c.proposal = replica.Proposal{Command: cmd, Owner: c}
-	c.stages = n.metrics.tracer.ask(ctx)
+	c.stages = n.tracer.ask(ctx)
 	err := n.inbox.ask(func(m *mail) int { return len(m.Proposals) + 1 },
 		func(m *mail) { m.Proposals = append(m.Proposals, &c.proposal) })
 	if err != nil {
@@ -344,7 +344,7 @@ func (n *node) InspectLease(
 
 // read waits for the read of c.
 func (n *node) read(ctx context.Context, c *call) error {
-	c.stages = n.metrics.tracer.ask(ctx)
+	c.stages = n.tracer.ask(ctx)
 	err := n.inbox.ask(func(m *mail) int { return len(m.Reads) + 1 },
 		func(m *mail) { m.Reads = append(m.Reads, &c.read) })
 	if err != nil {

@@ -66,7 +66,7 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*call) error {
 	for i, cmd := range commands {
 		c := calls.Get().(*call)
-		c.proposal, c.stages = replica.Proposal{Command: cmd, Owner: c}, n.metrics.tracer.ask(ctx)
+		c.proposal, c.stages = replica.Proposal{Command: cmd, Owner: c}, n.tracer.ask(ctx)
 		waiting[i] = c
 	}
 	err := n.inbox.ask(

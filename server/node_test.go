@@ -30,7 +30,7 @@ func TestExpelled(t *testing.T) {
 	expelled := make(chan struct{})
 	close(expelled)
 	n := &node{
-		core:   &core{inbox: newInbox(), writer: &writer{}, metrics: &metrics{}},
+		core:   &core{inbox: newInbox(), writer: &writer{}},
 		member: 7, expelled: expelled,
 	}
 	n.view.Store(fsm.New(fsm.Config{}).View())

@@ -76,7 +76,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 		defer s.audit.close()
 		f.group.start(fail, func() error { s.audit.run(ctx, s.cfg.Logger); return nil })
 	}
-	defer s.core.metrics.tracer.start()() // until the last call has ended
+	defer s.core.tracer.start()() // until the last call has ended
 	defer f.shutdown()
 	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
 		return err
@@ -241,7 +241,7 @@ func (s *Server) interceptors() (
 ) {
 	unary = []grpc.UnaryServerInterceptor{s.rpcs.unary, s.node.ours, s.entrance.unary}
 	streams = []grpc.StreamServerInterceptor{s.rpcs.stream, s.node.oursToo, s.entrance.stream}
-	if t := s.core.metrics.tracer; t != nil {
+	if t := s.core.tracer; t != nil {
 		unary = append([]grpc.UnaryServerInterceptor{t.unary}, unary...)
 	}
 	limits := limiting{s.node.limits}
@@ -267,7 +267,7 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		Panics:          o.Panics,
 		Stop:            o.Stop,
 	}
-	if t := s.core.metrics.tracer; t != nil {
+	if t := s.core.tracer; t != nil {
 		out.Trace = t.request
 	}
 	return out
@@ -289,7 +289,7 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 			}
 		},
 		Gatherer:        s.core.metrics.registry,
-		Exemplars:       s.core.metrics.tracer != nil,
+		Exemplars:       s.core.tracer != nil,
 		MaxRequestBytes: s.cfg.Limits.MaxRequestBytes,
 		GRPC:            requests.GRPC(f.grpc),
 		Requests:        requests,

@@ -129,9 +129,6 @@ func (s *Server) equip(cfg Config) (err error) {
 	if s.audit, err = newAuditor(cfg, s.node); err != nil {
 		return err
 	}
-	if s.core.metrics.tracer, err = newTracer(cfg, s.node); err != nil {
-		return err
-	}
 	s.keeper, err = newKeeper(cfg, s.node)
 	return err
 }
@@ -142,26 +139,17 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		return nil, err
 	}
 	id, _ := disk.Identity()
-	r, err := replica.New(replica.Config{
-		ID: id.Member, FirstSeq: rand.Uint64() >> 1, Log: disk, Machine: machine,
-		HeartbeatTicks: 1,
-		ElectionTicks:  int(cfg.Raft.ElectionTimeout / cfg.Raft.Heartbeat),
-		NoPreVote:      !cfg.Raft.PreVote,
-		Silence:        cfg.Raft.silence(),
-		MaxBatch:       maxBatchBytes, MaxExpire: maxExpireBatch, CommitDelay: true,
-		Membership: replica.Membership{
-			Strict: cfg.Cluster.StrictReconfigCheck, Stable: stableAfter,
-			MaxLearners: cfg.Cluster.MaxLearners, MaxLag: maxLearnerLag,
-		},
-		CompareTicks: cfg.Raft.compareTicks(), Logger: raftLogger{cfg.Logger},
-	})
+	tracer, err := newTracer(cfg, id)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newReplica(cfg, id.Member, disk, machine)
 	if err != nil {
 		return nil, err
 	}
 	c := &core{
 		replica: r, machineConfig: machineConfig(cfg), disk: disk,
-		inbox: newInbox(), clock: clock, log: cfg.Logger, metrics: newMetrics(),
-		news:     newLeaseNews(),
+		inbox: newInbox(), clock: clock, log: cfg.Logger, metrics: newMetrics(), tracer: tracer,
 		began:    beginning{voters: r.ConfState().GetVoters()},
 		election: cfg.Raft.ElectionTimeout,
 	}
@@ -172,7 +160,8 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	})
 	c.clock.start.Store(int64(c.shell.Epoch()))
 	c.view.Store(machine.View())
-	c.accessNews = newAccessNews()
+	c.metrics.registry.MustRegister(tracer.collectors()...)
+	c.news, c.accessNews = newLeaseNews(), newAccessNews()
 	c.status.put(new(r.Status()))
 	c.stats.Store(&stateStats{})
 	c.hub = watch.New(func() watch.History[*api.Event] {
@@ -180,7 +169,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	}, watch.Options{})
 	c.waitQueues = waitqueue.New(c.hub, func() *mvcc.View { return c.view.Load().KV })
 	c.writer = &writer{
-		disk: disk, log: cfg.Logger, metrics: c.metrics,
+		disk: disk, log: cfg.Logger, metrics: c.metrics, tracer: tracer,
 		persist: c.inbox.persisted, wake: make(chan struct{}, 1),
 	}
 	if c.commitDelay, err = newCommitDelay(cfg.Host, c.endDelay); err != nil {
@@ -195,6 +184,24 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	c.snap.Restored(machine.Index(), disk.SnapshotBytes())
 	c.snap.newest(machine.Version().Number, machine.Index())
 	return c, nil
+}
+
+func newReplica(
+	cfg Config, member uint64, disk *storage.Disk, machine *fsm.Machine,
+) (*replica.Replica, error) {
+	return replica.New(replica.Config{
+		ID: member, FirstSeq: rand.Uint64() >> 1, Log: disk, Machine: machine,
+		HeartbeatTicks: 1,
+		ElectionTicks:  int(cfg.Raft.ElectionTimeout / cfg.Raft.Heartbeat),
+		NoPreVote:      !cfg.Raft.PreVote,
+		Silence:        cfg.Raft.silence(),
+		MaxBatch:       maxBatchBytes, MaxExpire: maxExpireBatch, CommitDelay: true,
+		Membership: replica.Membership{
+			Strict: cfg.Cluster.StrictReconfigCheck, Stable: stableAfter,
+			MaxLearners: cfg.Cluster.MaxLearners, MaxLag: maxLearnerLag,
+		},
+		CompareTicks: cfg.Raft.compareTicks(), Logger: raftLogger{cfg.Logger},
+	})
 }
 
 // Run serves until ctx ends, and then stops gracefully: no new requests, those

@@ -47,7 +47,7 @@ func TestCallEndsOnce(t *testing.T) {
 	t.Parallel()
 	c := &tracetest.Collector{}
 	r := run(t, traced(t, testConfig(shortDir(t)), c))
-	tr := r.core.metrics.tracer
+	tr := r.core.tracer
 	for _, asks := range []int{1, 2 * maxParts} {
 		call := tr.newCall(trace.Parent{Trace: trace.NewID(0, uint64(asks))}, "/s/m")
 		for range asks {

@@ -71,7 +71,7 @@ func TestSubmissionsLeaveNothing(t *testing.T) {
 			r.node.limits.Refused(&access.LimitError{Principal: "tenant"})
 		}
 		b, to := r.node.newSubmission(1), make(answered, 1)
-		call := r.core.metrics.tracer.newCall(trace.Parent{Trace: trace.NewID(1, 1)}, "/s/m")
+		call := r.core.tracer.newCall(trace.Parent{Trace: trace.NewID(1, 1)}, "/s/m")
 		b.add(native.Submission{Command: c.cmd, To: to, Trace: call}, c.refusal)
 		if err := r.node.inbox.submit(b); err != nil {
 			t.Fatal(c.name, err)

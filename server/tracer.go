@@ -17,6 +17,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api/native"
+	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/trace"
 	"leasehold.dev/internal/trace/otlp"
 	"leasehold.dev/internal/version"
@@ -34,7 +35,7 @@ type tracer struct {
 }
 
 // newTracer returns nil if no spans are wanted.
-func newTracer(cfg Config, n *node) (*tracer, error) {
+func newTracer(cfg Config, id storage.Identity) (*tracer, error) {
 	c := cfg.Trace
 	if c.Endpoint == "" {
 		return nil, nil
@@ -44,16 +45,23 @@ func newTracer(cfg Config, n *node) (*tracer, error) {
 		Resource: []trace.Attribute{
 			{Key: "service.name", Value: c.ServiceName},
 			{Key: "service.version", Value: version.Version},
-			{Key: "service.instance.id", Value: fmt.Sprintf("%x", n.member)},
+			{Key: "service.instance.id", Value: fmt.Sprintf("%x", id.Member)},
 			{Key: "leasehold.member", Value: strings.ToValidUTF8(cfg.Name, "?")},
-			{Key: "leasehold.cluster", Value: fmt.Sprintf("%x", n.cluster)},
+			{Key: "leasehold.cluster", Value: fmt.Sprintf("%x", id.Cluster)},
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	n.metrics.registry.MustRegister(out.Collectors()...)
 	return &tracer{out: out, rate: trace.NewRate(c.SampleRate)}, nil
+}
+
+// collectors are its metrics.
+func (t *tracer) collectors() []prometheus.Collector {
+	if t == nil {
+		return nil
+	}
+	return t.out.Collectors()
 }
 
 // start begins to send spans. What it returns ends that, when the last ones are sent.

@@ -27,6 +27,7 @@ type writer struct {
 	disk    *storage.Disk
 	log     *slog.Logger
 	metrics *metrics
+	tracer  *tracer
 	persist func(*raftpb.Message) // called for each message that is durable and awaited
 	full    atomic.Bool           // the disk has no room for what clients write
 	wake    chan struct{}
@@ -166,14 +167,14 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 		w.synced(time.Since(begin))
 	}
 	if err == nil {
-		w.metrics.tracer.wrote(x, begin)
+		w.tracer.wrote(x, begin)
 	}
 	return err
 }
 
 // synced notes how long a sync took.
 func (w *writer) synced(d time.Duration) {
-	w.metrics.tracer.observe(w.metrics.sync, d)
+	w.tracer.observe(w.metrics.sync, d)
 	usual := cmp.Or(w.usual.Load(), int64(d))
 	w.usual.Store(usual + (int64(d)-usual)/16)
 }
