@@ -51,7 +51,10 @@ type ask[B, M any] struct {
 }
 
 // retry tries until an attempt succeeds, or fails in a way that will not change.
-func (c *Client) retry(ctx context.Context, s *spec, attempt func(*link) error) error {
+func (c *Client) retry(
+	ctx context.Context, s *spec, attempt func(*link) error,
+) (err error) {
+	defer func() { c.calls.of(err).Add(1) }()
 	var said error // by a member, to the last try that it has answered
 	for failures := 0; ; failures++ {
 		l, err := c.mux.get(ctx)

@@ -97,6 +97,7 @@ type Client struct {
 	sessions sessions
 	endings  endings
 	tokens   tokens
+	calls    callCounts
 	grace    time.Duration
 	most     int // bytes of a request
 }

@@ -64,6 +64,7 @@ func (m *mux) race(
 				return r.link, begun - 1, nil
 			}
 			if !errors.Is(r.err, errNotWanted) {
+				m.count.failed.Add(1)
 				m.log.Warn("cannot connect", "endpoint", m.endpoints[r.place].text, "why", r.err)
 			}
 			if open == 0 && begun == len(places) {

@@ -1,6 +1,6 @@
 // Package client is the Go client of Leasehold: leases that are kept alive, keys,
-// transactions and watches, over leasehold.v1. What is asked about keys is in package store, and
-// what is told of leases in package leases.
+// transactions and watches, over leasehold.v1. What is asked about keys is in package store,
+// what is told of leases in package leases, and what [Client.Metrics] counts in package metrics.
 //
 //	c, err := client.New(client.Config{Endpoints: []string{"10.0.0.1:2379", "10.0.0.2:2379"}})
 //	...

@@ -30,6 +30,7 @@ type keeper struct {
 	set    *holder.Set
 	// leases are those that have not ended. Invariant: each is in set.
 	leases map[lease.ID]*Lease
+	count  leaseCounts
 }
 
 func newKeeper(c *clock, m *mux, cfg holder.Config) *keeper {
@@ -87,6 +88,8 @@ func (k *keeper) due() (_ holder.Batch, next time.Duration, ok bool) {
 	defer k.mu.Unlock()
 	k.advanceLocked()
 	if b, ok := k.set.Due(maxRenewals); ok {
+		k.count.renewals += uint64(len(b.Leases))
+		k.count.repeated += uint64(b.Repeated)
 		return b, 0, true
 	}
 	at, ok := k.set.Next()
@@ -250,6 +253,7 @@ func errorOfState(s holder.State, lost *LostError) error {
 
 // becomeLocked gives a lease a state.
 func (l *Lease) becomeLocked(s holder.State, err error) {
+	l.keeper.countLocked(l.state, s, err)
 	l.state, l.err = s, err
 	if s.Status == holder.Ended {
 		l.ending.note(err)
@@ -328,6 +332,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	if l.err != nil {
 		l.cancel(fault.Canceled(l.err))
 	}
+	k.countLocked(holder.State{}, s, l.err)
 	k.leases[g.ID] = l
 	notify(k.wake)
 	return l, nil

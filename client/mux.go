@@ -35,6 +35,7 @@ type mux struct {
 	now    atomic.Pointer[link] // link, for goroutines that have not locked mu
 	calls  atomic.Int32         // that wait for a link
 	wanted chan struct{}        // capacity 1: there is another of them, or a follower
+	count  connectCounts
 
 	mu        sync.Mutex // guards what follows
 	link      *link      // nil while there is none
@@ -140,8 +141,10 @@ func (m *mux) run() {
 		l, others, err := m.connectAny(next)
 		failures += others
 		if w.missed(others, err); err == nil {
+			m.count.made.Add(1)
 			m.log.Info("connected", "endpoint", m.endpoints[l.place].text)
 			l, err = m.stay(l, s)
+			m.count.lost.Add(1)
 			m.log.Warn("no member", "endpoint", m.endpoints[l.place].text, "why", err)
 			next = l.place + 1
 			m.spread()
@@ -305,6 +308,7 @@ func (m *mux) stay(l *link, s *seeker) (*link, error) {
 			l.leave()
 			return l, err
 		}
+		m.count.moved.Add(1)
 		m.log.Info("moved", "endpoint", m.endpoints[next.place].text)
 		m.move(l, next)
 		l = next

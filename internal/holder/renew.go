@@ -51,6 +51,9 @@ func (s *Set) ask(l *held, b *Batch) {
 	if l.asked != 0 {
 		b.Waited = max(b.Waited, lease.TTL(s.now-l.tried))
 	}
+	if l.tries > 0 {
+		b.Repeated++
+	}
 	l.asked, l.tried = b.Seq, s.now
 	l.tries++
 	b.Leases = append(b.Leases, Ref{l.ID, l.Token})

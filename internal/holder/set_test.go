@@ -213,20 +213,26 @@ func TestShortenInDoubt(t *testing.T) {
 	}
 }
 
-// TestWaited: a batch says for how long its leases have waited for an earlier one.
+// TestWaited: a batch says for how long its leases have waited for an earlier one, and how many of
+// them were tried in vain.
 func TestWaited(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl})
 	b, _ := due(s, 3000)
-	if b.Waited != 0 {
-		t.Errorf("the first has waited %d", b.Waited)
+	if b.Waited != 0 || b.Repeated != 0 {
+		t.Errorf("the first is %+v", b)
 	}
-	if b, _ = due(s, 4500); b.Waited != 1500 {
-		t.Errorf("the second has waited %d, want 1500", b.Waited)
+	if b, _ = due(s, 4500); b.Waited != 1500 || b.Repeated != 1 {
+		t.Errorf("the second is %+v, want one that has waited 1500", b)
 	}
 	s.Unknown(b.Seq, 1)
-	if b, ok := due(s, 4900); !ok || b.Waited != 0 {
-		t.Errorf("after an answer it has waited %d, %v", b.Waited, ok)
+	b, ok := due(s, 4900)
+	if !ok || b.Waited != 0 || b.Repeated != 1 {
+		t.Errorf("after an answer it is %+v, %v", b, ok)
+	}
+	s.Renewed(b.Seq, 1, ttl)
+	if b, ok = due(s, 8000); !ok || b.Repeated != 0 {
+		t.Errorf("after it was renewed it is %+v, %v", b, ok)
 	}
 }
 

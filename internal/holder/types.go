@@ -99,6 +99,8 @@ type Batch struct {
 	// Waited is the longest time for which a lease of the batch has waited for the
 	// answer to an earlier one; 0 if none has. The stream may be broken.
 	Waited lease.TTL
+	// Repeated is how many of the leases were tried before and not renewed.
+	Repeated int
 }
 
 // Change is a lease whose state has changed.

@@ -129,7 +129,7 @@ func shown(files []*source, yields map[string][]string) map[string]bool {
 // of other packages.
 func unshown(files, others []*source) []string {
 	list, yields := types(files)
-	addResults(yields, files[0].ast.Name.Name, others)
+	addResults(yields, strings.TrimSuffix(files[0].ast.Name.Name, "_test"), others)
 	seen := shown(files, yields)
 	return slices.DeleteFunc(list, func(t string) bool { return seen[t] })
 }

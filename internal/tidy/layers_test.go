@@ -30,7 +30,7 @@ var house = [][]string{
 	},
 	{"client/internal/tries"},
 	{"client"},
-	{"client/internal/cachelink", "client/leases"},
+	{"client/internal/cachelink", "client/leases", "client/metrics"},
 	{"client/store"},
 	{"client/internal/message"},
 	{"internal/transport", "internal/host", "internal/channel"},

@@ -17,6 +17,7 @@ var ceilings = map[string]int{
 	"client/leases":  8,
 	"client/lock":    19,
 	"client/members": 10,
+	"client/metrics": 3,
 	"client/nodes":   11,
 	"client/pool":    11,
 	"client/queue":   10,
