@@ -93,8 +93,9 @@ func (d *disaster) makeDiskRoom(where string) {
 func (r *recovery) reported() {
 	r.fullDisks()
 	for _, x := range r.cluster.reporting(reportsCopy) {
-		d := newDisaster("a copy of a data directory is being run", "in the last ten minutes "+nameOf(x)+
-			" has refused another process that has its identity: of two data directories one is a copy")
+		d := newDisaster("a copy of a data directory is being run", nameOf(x)+" reports that another "+
+			"process with its identity was refused in the last ten minutes: of two data directories one "+
+			"is a copy")
 		d.first("the log of %s, and on which host a second one was started; it may be over: the process "+
 			"that was refused stops", nameOf(x))
 		d.on("the host of the second process", "see that it does not start again, and remove its data "+

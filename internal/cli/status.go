@@ -167,6 +167,18 @@ func (s *clusterState) ask(a *app, c *clientv3.Client) []*pb.Member {
 		defer cancel()
 		return do(ctx)
 	}
+	var list []*pb.Member
+	var wg sync.WaitGroup
+	// At the same time: where nobody answers, each takes all the time that there is.
+	wg.Go(func() {
+		_ = within(func(ctx context.Context) error { // without a list the endpoints are asked
+			r, err := c.MemberList(ctx, clientv3.WithSerializable())
+			if err == nil {
+				list = r.Members
+			}
+			return err
+		})
+	})
 	s.failure = within(func(ctx context.Context) error {
 		_, err := c.Get(ctx, "health")
 		if errors.Is(err, rpctypes.ErrPermissionDenied) {
@@ -192,14 +204,7 @@ func (s *clusterState) ask(a *app, c *clientv3.Client) []*pb.Member {
 			s.alarms = append(s.alarms, "the alarms cannot be listed: "+readable(err.Error()))
 		}
 	}
-	var list []*pb.Member
-	_ = within(func(ctx context.Context) error { // without a list the endpoints are asked
-		r, err := c.MemberList(ctx, clientv3.WithSerializable())
-		if err == nil {
-			list = r.Members
-		}
-		return err
-	})
+	wg.Wait()
 	return list
 }
 
