@@ -6,9 +6,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -343,8 +346,9 @@ func restoreBackup(
 	}
 	made := time.Since(begin)
 	c := startCluster(t, []*member{m})
-	t.Logf("restored in %v, with %v of CPU; a member served %v later", made, cpu,
-		time.Since(begin)-made)
+	started := time.Since(begin) - made
+	t.Logf("restored in %v, with %v of CPU; a member served %v later, with %v of CPU", made, cpu,
+		started, m.cpu())
 	all, err := c.members[0].admin.Get(t.Context(), "", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
@@ -361,6 +365,31 @@ func restoreBackup(
 	}
 	m.kill()
 	return r
+}
+
+// cpu is how much CPU time the member has taken since its start.
+func (m *member) cpu() time.Duration {
+	m.t.Helper()
+	r, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, m.url+"/metrics", http.NoBody)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "\nprocess_cpu_seconds_total ")
+	value, _, _ := strings.Cut(after, "\n")
+	seconds, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		m.t.Fatalf("its metrics do not tell its CPU time: %v", err)
+	}
+	return time.Duration(seconds * float64(time.Second))
 }
 
 // backupList is what "leasehold backup list" prints.
