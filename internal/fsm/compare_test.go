@@ -60,6 +60,9 @@ func TestComparison(t *testing.T) {
 		if got := m.View().Alarms; !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, and not %v", c.name, got, c.want)
 		}
+		if got, want := m.View().Bytes, recount(m); got != want {
+			t.Errorf("%s: %+v bytes, and not %+v", c.name, got, want)
+		}
 	}
 }
 

@@ -215,3 +215,12 @@ func TestVersionInHash(t *testing.T) {
 		t.Errorf("%x %x %x %v", a, b, c, err)
 	}
 }
+
+// The cluster version has all that its members can read from the log.
+func TestHas(t *testing.T) {
+	for _, c := range samples() {
+		if !Has(version.Newest, c) {
+			t.Errorf("%T %+v is of a newer version", c, c)
+		}
+	}
+}
