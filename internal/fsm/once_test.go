@@ -264,6 +264,9 @@ func TestAnswersThatFit(t *testing.T) {
 			t.Errorf("session %d has the answer %v, want %v", s.ID, r.Err, want)
 		}
 	}
+	if len(l.byID) != 2 {
+		t.Errorf("%d sessions, and there was room for two answers", len(l.byID))
+	}
 }
 
 // Of one session the lowest numbers are forgotten: they are refused, the others go on.

@@ -30,7 +30,7 @@ func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 		for d.Len() > 0 {
 			r := s.record(d)
 			s.records++
-			if !yield(r, d.Err()) || d.Err() != nil {
+			if !yield(r, d.Err()) {
 				return
 			}
 		}

@@ -55,6 +55,7 @@ func TestScanner(t *testing.T) {
 		"nothing":       {nil, "", "ends early"},
 		"no trailer":    {one[:2], "header session", "ends early"},
 		"no header":     {one[1:], "- -", "the header is not the first"},
+		"another alone": {one[1:2], "-", "the header is not the first"},
 		"two headers":   {[][]byte{one[0], one[0], one[2]}, "header - trailer", "is not the first"},
 		"after the end": {append(one[:3:3], one[1]), "header session trailer -", "follows the trailer"},
 		"miscounted":    {[][]byte{one[0], one[2]}, "header -", "counts 2 records, and there are 1"},

@@ -41,6 +41,9 @@ func TestRepeatable(t *testing.T) {
 			}
 		}
 	}
+	if c, ok := (&Grant{}).Repeatable().(*Grant); !ok || !c.Renew {
+		t.Errorf("without puts it is %+v", c)
+	}
 	of := func(c Command) any { return c.(*Txn).Compare }
 	alive := Compare{Target: TargetLeaseAlive, Relation: NotEqual, Number: 1}
 	free := Compare{Target: TargetNameToken, Key: "n"}

@@ -177,7 +177,7 @@ func (e *encoder) record(tag byte, body func([]byte) []byte) {
 }
 
 func (e *encoder) flush() error {
-	if e.err == nil && len(e.b) > 0 {
+	if len(e.b) > 0 {
 		e.err = e.write(e.b)
 		e.b = e.b[:0]
 	}
@@ -366,8 +366,7 @@ func (r *restorer) ofSession(tag byte) {
 		return
 	}
 	a := r.d.answer()
-	if i, found := s.find(a.number); s == &l.root || found || i < len(s.answers) ||
-		a.number < s.settled {
+	if i, _ := s.find(a.number); s == &l.root || i < len(s.answers) || a.number < s.settled {
 		r.d.Fail("answer of a session")
 	}
 	l.insert(s, a)

@@ -123,6 +123,8 @@ func TestBadSnapshots(t *testing.T) {
 	if _, err := restoreChunks(Config{}, good...); err != nil {
 		t.Fatal(err)
 	}
+	fell := slices.Clone(good[0])
+	fell[len(fell)-2] = versionFell
 	for name, c := range map[string]struct {
 		chunks [][]byte
 		says   string
@@ -130,6 +132,8 @@ func TestBadSnapshots(t *testing.T) {
 		"nothing":          {nil, "no header"},
 		"no header":        {good[1:], "no header"},
 		"half a header":    {[][]byte{good[0][:3]}, ""},
+		"a header's tag":   {[][]byte{{tagHeader}}, ""},
+		"fell, not held":   {append([][]byte{fell}, good[1:]...), "fell and is not held"},
 		"no trailer":       {good[:len(good)-1], "ends early"},
 		"no key":           {good[:len(good)-2], "ends early"},
 		"more at the end":  {append(slices.Clone(good[:7]), []byte{tagTrailer, 7, 0}), "ends early"},

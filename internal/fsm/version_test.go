@@ -223,4 +223,7 @@ func TestHas(t *testing.T) {
 			t.Errorf("%T %+v is of a newer version", c, c)
 		}
 	}
+	if _, err := DecodeEntry(encode(&SetVersion{})); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("no version: %v", err)
+	}
 }
