@@ -168,23 +168,32 @@ func (r *recovery) sound() {
 			"has %s open: one of two data directories is a copy", nameOf(x), r.dir.Path))
 		d.first("which process that is, and which directory it runs on: never start a second one")
 		r.found = append(r.found, d)
+	case r.dir.Unchecked != nil:
+		r.toReplaceHere(x, "the data of the member cannot be checked", fmt.Sprintf("%s: %v: it would "+
+			"start, but without what it has acknowledged last, if that went, too", r.dir.Path,
+			r.dir.Unchecked))
 	default:
 		d := newDisaster("the member does not run", fmt.Sprintf("%s is sound, and has the data of %s up "+
 			"to revision %d: %s", r.dir.Path, nameOf(x), r.dir.Revision, x.Error))
-		r.room(d)
+		r.doubts(d)
 		d.on("here", "start it as always: it gets from the others what it has missed")
 		r.found = append(r.found, d)
 	}
 }
 
-// room says what to do first if the disk of the data directory is full.
-func (r *recovery) room(d *disaster) {
-	if r.dir.Free >= r.dir.Reserve {
-		return
+// doubts says what may keep a directory that is sound from being of use: that its log cannot be
+// checked, or its disk is full.
+func (r *recovery) doubts(d *disaster) {
+	if r.dir.Unchecked != nil {
+		d.Facts = append(d.Facts, fmt.Sprintf("the end of its log cannot be checked (%v): what it has "+
+			"acknowledged last may be missing", r.dir.Unchecked))
 	}
-	d.Facts = append(d.Facts, fmt.Sprintf("its disk has %s free: below %s the member refuses writes, "+
-		"and it does not start without any", siBytes(int64(r.dir.Free)), siBytes(int64(r.dir.Reserve))))
-	d.makeDiskRoom("here, first")
+	if r.dir.Free < r.dir.Reserve {
+		d.Facts = append(d.Facts, fmt.Sprintf("its disk has %s free: below %s the member refuses "+
+			"writes, and it does not start without any", siBytes(int64(r.dir.Free)),
+			siBytes(int64(r.dir.Reserve))))
+		d.makeDiskRoom("here, first")
+	}
 }
 
 // lostData says what to do with a member whose data are lost or useless while the cluster serves.
@@ -298,7 +307,7 @@ func (r *recovery) survivor() (*disaster, error) {
 	if here > voters/2 {
 		d := newDisaster("the member does not run", fmt.Sprintf("%s is sound, up to revision %d, and "+
 			"with it a majority is there: nothing is lost", r.dir.Path, r.dir.Revision))
-		r.room(d)
+		r.doubts(d)
 		d.on("here", "start it as always")
 		return d, r.refuseLost(others, voters)
 	}
@@ -309,7 +318,7 @@ func (r *recovery) survivor() (*disaster, error) {
 			"log)", r.dir.Path, self.Name, r.dir.Revision, r.dir.Index, r.dir.Term),
 		"what was acknowledged after that is not here: with a majority back it is there, and without "+
 			"one it is lost")
-	r.room(d)
+	r.doubts(d)
 	r.beforeLoss(d, others)
 	if len(r.lost) == 0 {
 		d.on("here, only if they are lost for good", "leasehold recover --data-dir %s --lost NAME,NAME "+

@@ -52,6 +52,9 @@ type Directory struct {
 	// Index and Term are those of the last entry of the log, and Revision what all of it makes.
 	Index, Term uint64
 	Revision    int64
+	// Unchecked is why the end of the log cannot be checked: if the ledger is lost or damaged, what
+	// the member has acknowledged last may be missing. It starts all the same.
+	Unchecked error
 	// Free is how many bytes its disk has left, and Reserve below which of them the member refuses
 	// writes.
 	Free, Reserve uint64
@@ -206,6 +209,11 @@ func (d *Directory) take(records <-chan storage.Record) error {
 	for r := range records {
 		for more := true; more; { // a record that ends the snapshot comes after it
 			more = false
+			if r.Kind == "ledger" && (errors.Is(r.Err, fs.ErrNotExist) ||
+				errors.Is(r.Err, storage.ErrCorrupt)) {
+				d.Unchecked = r.Err
+				continue
+			}
 			if r.Err != nil {
 				return fmt.Errorf("%s: %w", r.Kind, r.Err)
 			}

@@ -117,11 +117,15 @@ func TestExamine(t *testing.T) {
 		want   Condition
 		why    string
 	}{
-		"sound":          {func(*testing.T, string) {}, Sound, ""},
-		"not there":      {empty, Empty, ""},
-		"half restored":  {write(storage.Restoring), HalfRestored, "cut off"},
-		"rolled back":    {write(storage.RolledBack), RolledBack, "older state"},
-		"with evidence":  {write("damaged-12.backup"), Damaged, "damaged-12.backup"},
+		"sound":         {func(*testing.T, string) {}, Sound, ""},
+		"not there":     {empty, Empty, ""},
+		"half restored": {write(storage.Restoring), HalfRestored, "cut off"},
+		"rolled back":   {write(storage.RolledBack), RolledBack, "older state"},
+		"with evidence": {write("damaged-12.backup"), Damaged, "damaged-12.backup"},
+		"without a ledger, as a member would start": {func(t *testing.T, dir string) {
+			t.Helper()
+			empty(t, filepath.Join(dir, "ledger"))
+		}, Sound, ""},
 		"without a log":  {removeLogs, Damaged, "log"},
 		"a changed byte": {changeByte, Damaged, ""},
 		"without a database": {func(t *testing.T, dir string) {
@@ -151,6 +155,9 @@ func TestExamine(t *testing.T) {
 			if d.Condition != x.want || (d.Why == nil) != (x.want == Empty || x.want == Sound) ||
 				d.Why != nil && !strings.Contains(d.Why.Error(), x.why) {
 				t.Errorf("it is %d, %v; want %d, %s", d.Condition, d.Why, x.want, x.why)
+			}
+			if lacks := strings.HasPrefix(name, "without a ledger"); (d.Unchecked != nil) != lacks {
+				t.Errorf("the end of its log cannot be checked: %v", d.Unchecked)
 			}
 			if name == "not there" {
 				return
