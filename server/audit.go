@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -19,6 +18,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/login"
 )
 
@@ -43,36 +43,15 @@ func newAuditor(cfg Config, n *node) (*auditor, error) {
 	return &auditor{log: log, level: auditLevel(slices.Index(audit.Levels, c.Level)), node: n}, nil
 }
 
-// audited is where it is noted who makes a call, once that is known.
-type audited struct {
-	of atomic.Pointer[context.Context]
-}
-
-// principal returns the name of who makes a call, empty for nobody.
-func (w *audited) principal() audit.Text {
-	if ctx := w.of.Load(); ctx != nil {
-		return audit.Text(api.CallerOf(*ctx).User)
-	}
-	return ""
-}
-
-type auditedKey struct{}
-
-// knownUnary is an interceptor that takes who makes a call.
-func knownUnary(
-	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
-	if who, ok := ctx.Value(auditedKey{}).(*audited); ok {
-		who.of.Store(&ctx)
-	}
-	return next(ctx, req)
-}
+// entries are for the records of calls that have one request.
+var entries = sync.Pool{New: func() any { return new(audit.Entry) }}
 
 // errNoAudit refuses what could not be recorded, and withholds the answer of what could not.
 var errNoAudit = status.Error(codes.Unavailable,
 	"leasehold: the audit log of this member cannot be written, and --audit-log-when-full is stop")
 
-// unary is a grpc.UnaryServerInterceptor.
+// unary is a grpc.UnaryServerInterceptor. It comes after the logins, which say who calls, and tell
+// refused of a call that they do not let in.
 func (a *auditor) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -80,28 +59,41 @@ func (a *auditor) unary(
 	if recorded && a.log.Ready() != nil {
 		return nil, errNoAudit
 	}
-	who := new(audited)
-	resp, err := next(context.WithValue(ctx, auditedKey{}, who), req)
+	resp, err := next(ctx, req)
 	if !recorded && !isDenied(err) {
 		return resp, err
 	}
-	e := entryOf(req)
-	e.Call, e.Principal = audit.Text(info.FullMethod), who.principal()
+	e := entries.Get().(*audit.Entry)
+	defer func() { e.Reset(); entries.Put(e) }()
+	fill(e, req)
+	e.Call, e.Principal = audit.Text(info.FullMethod), principalOf(ctx)
 	if r, ok := req.(*pb.AuthenticateRequest); ok {
 		e.Principal, e.Target = audit.Text(r.Name), ""
 	}
-	e.Revision = revisionOf(resp)
-	if a.record(ctx, e, err) != nil {
+	e.Revision, e.Address, e.Trace = revisionOf(resp), addressOf(ctx), traceOf(ctx)
+	if a.record(e, err) != nil {
 		return nil, errNoAudit
 	}
 	return resp, err
 }
 
+// refused records a call that the logins have not let in, because of err. It returns the error to
+// answer with. There is no req of a stream. A nil auditor records nothing.
+func (a *auditor) refused(ctx context.Context, req any, method string, err error) error {
+	if a == nil {
+		return err
+	}
+	e := entryOf(req)
+	e.Call, e.Address, e.Trace = audit.Text(method), addressOf(ctx), traceOf(ctx)
+	if a.record(e, err) != nil {
+		return errNoAudit
+	}
+	return err
+}
+
 // record writes an entry about a call that ended with err.
-func (a *auditor) record(ctx context.Context, e *audit.Entry, err error) error {
-	e.Time, e.Event, e.Address = time.Now(), "call", audit.Text(api.Address(ctx))
-	e.Trace = traceOf(ctx)
-	e.Outcome = audit.OK
+func (a *auditor) record(e *audit.Entry, err error) error {
+	e.Time, e.Event, e.Outcome = time.Now(), "call", audit.OK
 	if err != nil {
 		e.Outcome, e.Error = audit.Failed, audit.Text(status.Convert(err).Message())
 		if isDenied(err) {
@@ -109,6 +101,17 @@ func (a *auditor) record(ctx context.Context, e *audit.Entry, err error) error {
 		}
 	}
 	return a.log.Record(e)
+}
+
+// principalOf returns the name of who makes a call, empty for nobody.
+func principalOf(ctx context.Context) audit.Text { return audit.Text(api.CallerOf(ctx).User) }
+
+// addressOf returns where a call comes from. Of most calls the connection is near at hand.
+func addressOf(ctx context.Context) audit.Text {
+	if a := listen.TCPAddress(ctx); a != "" {
+		return audit.Text(a)
+	}
+	return audit.Text(api.Address(ctx))
 }
 
 // traceOf returns the ID of the trace that a call says that it is part of, "" for none.
@@ -186,7 +189,7 @@ func (a *auditor) recordLeases(at uint64) uint64 {
 			e := &events[i]
 			_ = a.log.Record(&audit.Entry{
 				Time: time.Now(), Event: "lease " + leaseWords[e.Kind], Seq: e.Seq,
-				Lease: leaseID(int64(e.Info.ID)), Name: audit.Text(e.Info.Name),
+				Lease: int64(e.Info.ID), Name: audit.Text(e.Info.Name),
 				Principal: audit.Text(e.Info.Principal), Owner: audit.Text(e.Info.Owner),
 				Detail: audit.Text(e.By), Revision: e.Revision,
 			})
@@ -194,15 +197,6 @@ func (a *auditor) recordLeases(at uint64) uint64 {
 		at = events[len(events)-1].Seq
 	}
 	return at
-}
-
-// leaseID is a lease as commands print it.
-func leaseID(id int64) audit.Text {
-	if id == 0 {
-		return ""
-	}
-	s := strconv.FormatUint(uint64(id), 16)
-	return audit.Text("0000000000000000"[len(s):] + s)
 }
 
 // close writes what is left, after the last call.

@@ -84,6 +84,12 @@ type (
 // entryOf returns what an entry says of a request.
 func entryOf(req any) *audit.Entry {
 	e := new(audit.Entry)
+	fill(e, req)
+	return e
+}
+
+// fill has an empty entry say what entries say of a request.
+func fill(e *audit.Entry, req any) {
 	addKeys(e, req)
 	addLease(e, req)
 	switch r := req.(type) {
@@ -128,7 +134,6 @@ func entryOf(req any) *audit.Entry {
 	case withName:
 		e.Target = audit.Text(r.GetName())
 	}
-	return e
 }
 
 // limitsOf says whose limits they are.
@@ -208,20 +213,20 @@ func addNativeOp(e *audit.Entry, op *native.Op) {
 func addLease(e *audit.Entry, req any) {
 	switch r := req.(type) {
 	case withLease:
-		e.Lease = leaseID(r.GetLease())
+		e.Lease = r.GetLease()
 	case withRef:
-		e.Lease, e.Name = leaseID(r.GetLease().GetId()), audit.Text(r.GetLease().GetName())
+		e.Lease, e.Name = r.GetLease().GetId(), audit.Text(r.GetLease().GetName())
 	case *native.RevokeRequest:
 		if refs := r.GetLeases(); len(refs) > 0 {
-			e.Lease, e.Name = leaseID(refs[0].GetId()), audit.Text(refs[0].GetName())
+			e.Lease, e.Name = refs[0].GetId(), audit.Text(refs[0].GetName())
 			if len(refs) > 1 {
 				e.Detail = audit.Text(fmt.Sprintf("and %d more leases", len(refs)-1))
 			}
 		}
 	case withOldID:
-		e.Lease = leaseID(r.GetID())
+		e.Lease = r.GetID()
 	case withID:
-		e.Lease = leaseID(r.GetId())
+		e.Lease = r.GetId()
 	}
 }
 

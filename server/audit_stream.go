@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/direct"
 
@@ -22,27 +23,16 @@ import (
 func (a *auditor) stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
 ) error {
-	who := new(audited)
 	s := &auditedStream{
-		ServerStream: stream, audit: a, call: info.FullMethod, who: who, single: !info.IsClientStream,
-		ctx: context.WithValue(stream.Context(), auditedKey{}, who),
+		ServerStream: stream, audit: a, call: info.FullMethod, single: !info.IsClientStream,
+		ctx: stream.Context(),
 	}
+	s.from, s.trace = audit.Text(api.Address(s.ctx)), traceOf(s.ctx)
 	if a.log.Waits() {
 		s.ctx = direct.Unrested(s.ctx)
 	}
 	err := next(srv, s)
 	return s.ended(err)
-}
-
-// knownStreams is an interceptor that takes who opens a stream.
-func knownStreams(
-	srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
-) error {
-	ctx := stream.Context()
-	if who, ok := ctx.Value(auditedKey{}).(*audited); ok {
-		who.of.Store(&ctx)
-	}
-	return next(srv, stream)
 }
 
 // auditedStream is a stream of which is recorded what is asked and answered on it.
@@ -51,8 +41,9 @@ type auditedStream struct {
 	ctx    context.Context
 	audit  *auditor
 	call   string
-	who    *audited
 	single bool // of one request
+	// from is where the stream comes from, trace what it was opened with.
+	from, trace audit.Text
 
 	mu    sync.Mutex // guards what follows
 	asked *audit.Entry
@@ -236,8 +227,8 @@ func (s *auditedStream) record(e *audit.Entry, err error) error {
 	if e.Call == "" {
 		e.Call = audit.Text(s.call)
 	}
-	e.Principal = s.who.principal()
-	if s.audit.record(s.ctx, e, err) != nil {
+	e.Principal, e.Address, e.Trace = principalOf(s.ctx), s.from, s.trace
+	if s.audit.record(e, err) != nil {
 		return errNoAudit
 	}
 	return nil

@@ -134,6 +134,10 @@ func TestAuditLog(t *testing.T) {
 			_ = put(t, conns[""], key, "token", token)
 		}
 		_ = putJSON(t, r.cfg.URLs.ListenClient[0].Path, nil, "w", "Authorization", alice)
+		if s, err := pb.NewMaintenanceClient(conns[""]).Snapshot(as(t, "forged"),
+			&pb.SnapshotRequest{}); err == nil {
+			_, _ = s.Recv()
+		}
 		watchKey(as(t, alice), t, conns[""], "v")
 		streamAsks(as(t, alice), t, conns[""])
 	})
@@ -145,6 +149,7 @@ func TestAuditLog(t *testing.T) {
 		"call alice KV/Put z-  denied":                 1,
 		"call  KV/Put y-  denied":                      1,
 		"call  KV/Put x-  denied":                      1,
+		"call  Maintenance/Snapshot  denied":           1,
 		"call alice KV/Put w-  denied":                 1,
 		"call alice Watch/Watch v-  denied":            1,
 		"call alice StreamService/Open/put a-  ok":     0,

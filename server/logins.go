@@ -225,8 +225,14 @@ func anybody(method string) bool {
 		strings.HasPrefix(method, "/grpc.")
 }
 
+// doors let calls in, and have those recorded that they do not let in.
+type doors struct {
+	*logins
+	audit *auditor // nil if there is no audit log
+}
+
 // unary is a grpc.UnaryServerInterceptor.
-func (l *logins) unary(
+func (l doors) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
 	if !l.node.View().Access.Enabled() || anybody(info.FullMethod) {
@@ -235,7 +241,7 @@ func (l *logins) unary(
 	c, err := l.caller(ctx)
 	switch {
 	case err != nil:
-		return nil, api.Error(err)
+		return nil, l.audit.refused(ctx, req, info.FullMethod, api.Error(err))
 	case c == (identified{}):
 	case waits(info.FullMethod):
 		s := l.stays(ctx, c)
@@ -255,7 +261,7 @@ func waits(method string) bool {
 }
 
 // stream is a grpc.StreamServerInterceptor.
-func (l *logins) stream(
+func (l doors) stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
 ) error {
 	if anybody(info.FullMethod) {
@@ -263,7 +269,7 @@ func (l *logins) stream(
 	}
 	s, err := l.open(stream.Context())
 	if err != nil && (!info.IsClientStream || errors.Is(err, access.ErrPermissionDenied)) {
-		return api.Error(err)
+		return l.audit.refused(stream.Context(), nil, info.FullMethod, api.Error(err))
 	}
 	if s == nil && err == nil {
 		return next(srv, stream)

@@ -76,7 +76,7 @@ func TestWhoWaits(t *testing.T) {
 		known := func(ctx context.Context) error {
 			return r.node.View().Access.CheckKnown(api.CallerOf(ctx))
 		}
-		_, err = r.node.logins.unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method},
+		_, err = doors{logins: r.node.logins}.unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method},
 			func(ctx context.Context, _ any) (any, error) {
 				r.asRoot(t, &fsm.RoleAdd{Name: method})
 				if err := known(ctx); err != nil {

@@ -244,14 +244,12 @@ func (s *Server) interceptors() (
 	if t := s.core.tracer; t != nil {
 		unary = append([]grpc.UnaryServerInterceptor{t.unary}, unary...)
 	}
-	limits := limiting{s.node.limits}
-	if s.audit == nil {
-		return append(unary, s.node.logins.unary, limits.unary),
-			append(streams, s.node.logins.stream, limits.stream)
+	in, limits := doors{s.node.logins, s.audit}, limiting{s.node.limits}
+	unary, streams = append(unary, in.unary), append(streams, in.stream)
+	if s.audit != nil {
+		unary, streams = append(unary, s.audit.unary), append(streams, s.audit.stream)
 	}
-	// Around the logins: those that fail are recorded, too.
-	return append(unary, s.audit.unary, s.node.logins.unary, knownUnary, limits.unary),
-		append(streams, s.audit.stream, s.node.logins.stream, knownStreams, limits.stream)
+	return append(unary, limits.unary), append(streams, limits.stream)
 }
 
 // nativeOptions are those of leasehold.v1, beside etcd's.

@@ -43,8 +43,9 @@ type Entry struct {
 	// Keys are keys, and ranges of keys. More says how many there were beyond them.
 	Keys []Range
 	More int
-	// Lease is its ID in hexadecimal, as commands print it, and Name its name.
-	Lease, Name Text
+	// Lease is the ID of a lease, which stands in the record as commands print it, and Name its name.
+	Lease int64
+	Name  Text
 	// Owner is what a lease says of its owner, which is no principal.
 	Owner Text
 	// Seq is the number of the event of a lease.
@@ -56,6 +57,12 @@ type Entry struct {
 
 // Range is a key or, with an end, a range of keys.
 type Range struct{ Key, End Text }
+
+// Reset makes the entry empty, to be used again.
+func (e *Entry) Reset() {
+	clear(e.Keys)
+	*e = Entry{Keys: e.Keys[:0]}
+}
 
 // AddKey adds a key, or a range of keys, unless there are many already.
 func (e *Entry) AddKey(key, end []byte) {
@@ -96,7 +103,7 @@ func (e *Entry) append(b []byte) []byte {
 		b = append(b, ']')
 	}
 	b = number(b, "more_keys", int64(e.More))
-	b = field(b, "lease", e.Lease)
+	b = lease(b, e.Lease)
 	b = field(b, "name", e.Name)
 	b = field(b, "owner", e.Owner)
 	b = number(b, "seq", int64(e.Seq))
@@ -111,6 +118,18 @@ func field(b []byte, name string, t Text) []byte {
 		return b
 	}
 	return t.append(append(append(append(b, `,"`...), name...), `":`...))
+}
+
+// lease appends the ID of a lease in hexadecimal, as commands print it.
+func lease(b []byte, id int64) []byte {
+	if id == 0 {
+		return b
+	}
+	b = append(b, `,"lease":"`...)
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, "0123456789abcdef"[uint64(id)>>shift&0xf])
+	}
+	return append(b, '"')
 }
 
 func number(b []byte, name string, n int64) []byte {

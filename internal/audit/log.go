@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +23,7 @@ const (
 	batchBytes = 64 << 10
 	batchTime  = 100 * time.Millisecond
 	maxWaiting = 16 << 20
+	maxSpare   = 4 * batchBytes // of the memory of a batch, that the next one takes
 )
 
 // Log writes records. Its methods may be called from several goroutines.
@@ -33,7 +33,8 @@ type Log struct {
 
 	mu     sync.Mutex // guards what follows; taken after write
 	next   *batch
-	broken bool // the last write failed
+	spare  []byte // of a batch that was written, for the next one
+	broken bool   // the last write failed
 
 	write sync.Mutex    // held by the writing goroutine; guards torn, and batches that are not next
 	torn  bool          // what was written last may be half a line
@@ -44,7 +45,7 @@ type Log struct {
 
 // batch is records that are written together.
 type batch struct {
-	text  bytes.Buffer
+	text  []byte
 	count int
 	done  bool
 	err   error // of the write
@@ -117,7 +118,7 @@ func (l *Log) Record(e *Entry) error {
 	line := e.append(memory[:0])
 	l.mu.Lock()
 	b := l.next
-	if b.text.Len()+len(line) > maxWaiting {
+	if len(b.text)+len(line) > maxWaiting {
 		l.mu.Unlock()
 		l.dropped.Inc()
 		if l.stop {
@@ -125,9 +126,9 @@ func (l *Log) Record(e *Entry) error {
 		}
 		return nil
 	}
-	b.text.Write(line)
+	b.text = append(b.text, line...)
 	b.count++
-	enough := b.text.Len() >= batchBytes
+	enough := len(b.text) >= batchBytes
 	l.mu.Unlock()
 	if l.stop {
 		return l.flush(b)
@@ -157,13 +158,14 @@ func (l *Log) flush(b *batch) error {
 		return b.err
 	}
 	l.mu.Lock()
-	l.next = new(batch)
-	l.mu.Unlock()
-	b.done = true
 	if b.count == 0 {
+		l.mu.Unlock()
 		return nil
 	}
-	text := b.text.Bytes()
+	l.next, l.spare = &batch{text: l.spare[:0]}, nil
+	l.mu.Unlock()
+	b.done = true
+	text := b.text
 	if l.torn {
 		text = append([]byte{'\n'}, text...)
 	}
@@ -171,7 +173,11 @@ func (l *Log) flush(b *batch) error {
 	l.torn = err != nil && (l.torn || n > 0)
 	l.mu.Lock()
 	l.broken = err != nil
+	if cap(b.text) <= maxSpare {
+		l.spare = b.text
+	}
 	l.mu.Unlock()
+	b.text = nil
 	if err != nil {
 		// Whole lines of it may be there: to count too many is the safe mistake.
 		l.dropped.Add(float64(b.count))

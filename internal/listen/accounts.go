@@ -109,7 +109,11 @@ func NewAnswers(log *slog.Logger) *Answers {
 }
 
 func (all *Answers) account(c net.Conn) *account {
-	return &account{all: all, conn: c, expected: mostExpected}
+	a := &account{all: all, conn: c, expected: mostExpected}
+	if c != nil && c.RemoteAddr().Network() == "tcp" {
+		a.from = c.RemoteAddr().String()
+	}
+	return a
 }
 
 // nowLocked returns for how long there have been Answers, but for the time in which the process was
@@ -145,6 +149,7 @@ func (all *Answers) beatLocked() {
 type account struct {
 	all     *Answers
 	conn    net.Conn     // nil if it is not known
+	from    string       // the address of its other end, if that is one of TCP
 	written atomic.Int64 // bytes that the kernel has taken
 	unread  atomic.Int64 // bytes, with those that are expected of answers in the making; under all.mu
 

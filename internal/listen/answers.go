@@ -24,7 +24,7 @@ func (all *Answers) call(ctx context.Context) call {
 		return call{Context: ctx, account: a}
 	}
 	if r, ok := lookup[remote](ctx); ok && r.account.all == all {
-		return call{Context: ctx, account: r.account}
+		return call{Context: ctx, account: r.account, from: r.account.from}
 	}
 	return call{Context: ctx, account: all.others}
 }
@@ -34,6 +34,7 @@ func (all *Answers) call(ctx context.Context) call {
 type call struct {
 	context.Context
 	account *account
+	from    string       // the account's, if the call came over its connection for sure
 	request any          // of a unary call
 	visit   *visit       // nil unless it came through the JSON gateway
 	making  *reservation // nil unless it asked for room
@@ -43,6 +44,16 @@ type call struct {
 	asked   *waiter      // nil unless a large message of a stream has asked for room
 	known   bool         // the next message of the stream is known to be small
 	message any
+}
+
+// TCPAddress returns the address of the other end of the connection of a unary call, "" if that is
+// none of TCP, or the call may have come through something else. It is a short way to what
+// peer.FromContext tells.
+func TCPAddress(ctx context.Context) string {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c.from
+	}
+	return ""
 }
 
 type callKey struct{}
