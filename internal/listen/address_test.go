@@ -17,7 +17,7 @@ type from struct {
 // RemoteAddr implements net.Conn.
 func (f from) RemoteAddr() net.Addr { return f.addr }
 
-// Goal: the address of a call is that of its own connection of TCP, and of no other: a relay and the
+// Goal: the address of a call is that of its own connection of TCP, and of no other: relays and the
 // gateway ask for others. Method: calls whose contexts lead to connections in each way.
 func TestTCPAddress(t *testing.T) {
 	all := newAnswers()
