@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -101,6 +102,15 @@ func (r *runner) run(d *datadriven.TestData) error {
 		r.printf("%d records kept\n", r.s.records())
 	case "events":
 		return r.events(r.view(o), w, o)
+	case "visits":
+		opts := rangeOptions(o)
+		r.printf("%d keys, %d comparisons each\n",
+			r.view(o).Visits(w[0], endOf(w[1]), opts), opts.Comparisons())
+	case "size":
+		r.printf("%d bytes\n", r.s.Size())
+	case "clear":
+		more := r.s.ClearDeleted(int(number(w[0])))
+		r.printf("%d deleted keys are known, more %v\n", r.s.Deleted(), more)
 	case "records":
 		for rec := range r.view(o).Records() {
 			r.printf("%d.%d ", rec.ModRevision, rec.Sub)
@@ -121,6 +131,23 @@ func (r *runner) run(d *datadriven.TestData) error {
 	return nil
 }
 
+// valueOf returns a value as it is written: 180*x for 180 times x.
+func valueOf(s string) []byte {
+	n, of, ok := strings.Cut(s, "*")
+	if !ok {
+		return []byte(s)
+	}
+	return bytes.Repeat([]byte(of), int(number(n)))
+}
+
+// written is the reverse of valueOf.
+func written(v []byte) string {
+	if len(v) < 100 {
+		return string(v)
+	}
+	return fmt.Sprintf("%d*%c", len(v), v[0])
+}
+
 // txn runs the lines of a transaction: put KEY VALUE [LEASE], del KEY [END], get KEY, and
 // range KEY END.
 func (r *runner) txn(input string) {
@@ -129,7 +156,7 @@ func (r *runner) txn(input string) {
 		f := append(strings.Fields(line), "", "", "")
 		switch f[0] {
 		case "put":
-			r.kv("  before: ", tx.Put(f[1], []byte(f[2]), number(f[3])))
+			r.kv("  before: ", tx.Put(f[1], valueOf(f[2]), number(f[3])))
 		case "del":
 			for _, kv := range tx.DeleteRange(f[1], endOf(f[2])) {
 				r.kv("  deleted: ", kv)
@@ -149,18 +176,22 @@ func (r *runner) txn(input string) {
 
 type rangeFunc func(key, end string, o RangeOptions) (RangeResult, error)
 
-func (r *runner) rangeKeys(fn rangeFunc, key, end string, o map[string]string) error {
+func rangeOptions(o map[string]string) RangeOptions {
 	sorts := map[string]SortBy{
 		"": None, "key": ByKey, "version": ByVersion, "create": ByCreate, "mod": ByMod,
 		"value": ByValue,
 	}
-	res, err := fn(key, end, RangeOptions{
+	return RangeOptions{
 		Revision: number(o["rev"]), Limit: number(o["limit"]),
 		MinModRevision: number(o["min-mod"]), MaxModRevision: number(o["max-mod"]),
 		MinCreateRevision: number(o["min-create"]), MaxCreateRevision: number(o["max-create"]),
 		SortBy: sorts[o["sort"]], Descend: o["order"] == "descend",
 		CountOnly: o["count"] == "only",
-	})
+	}
+}
+
+func (r *runner) rangeKeys(fn rangeFunc, key, end string, o map[string]string) error {
+	res, err := fn(key, end, rangeOptions(o))
 	if err != nil {
 		return err
 	}
@@ -177,7 +208,7 @@ func (r *runner) kv(prefix string, kv *KeyValue) {
 		return
 	}
 	r.printf("%s%s=%s created %d, modified %d, version %d", prefix,
-		kv.Key, kv.Value, kv.CreateRevision, kv.ModRevision, kv.Version)
+		kv.Key, written(kv.Value), kv.CreateRevision, kv.ModRevision, kv.Version)
 	if kv.Lease != 0 {
 		r.printf(", lease %d", kv.Lease)
 	}
