@@ -1,0 +1,162 @@
+package silence
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// world is a member that watches others, which speak, stutter, stop and come back at random.
+type world struct {
+	t      *testing.T
+	r      *rand.Rand
+	w      *Watch
+	now    lease.Instant
+	others []*other
+	fresh  lease.Instant // since when the watching member was not late
+	silent int           // how often a member was found silent
+}
+
+// other is a watched member.
+type other struct {
+	id     uint64
+	beat   lease.Instant // of its next heartbeat
+	answer lease.Instant // of its next answer; 0: it was not asked
+	asked  lease.Instant // when it was asked first since it was heard; 0: it was not
+	again  lease.Instant // when it was asked last
+	heard  lease.Instant
+	stops  lease.Instant // it says nothing before that
+	silent bool
+}
+
+// newWorld returns one with two others.
+func newWorld(t *testing.T, seed uint64) *world {
+	v := &world{
+		t: t, r: rand.New(rand.NewPCG(seed, 1)), w: New(Config{Heartbeat: 100, Most: 1000}), now: 1000,
+		fresh: 1000,
+	}
+	for id := range uint64(2) {
+		v.others = append(v.others, &other{id: id + 2, beat: v.now + 50, heard: v.now})
+	}
+	v.w.Advance(v.now)
+	v.w.Follow([]uint64{2, 3}, v.now)
+	v.look()
+	return v
+}
+
+// step goes to the next instant at which anything happens.
+func (v *world) step() {
+	at, ok := v.w.Next()
+	if !ok {
+		at = v.now + 1000 // all are lost
+	}
+	for _, o := range v.others {
+		at = min(at, o.next())
+	}
+	switch n := v.r.IntN(300); { // this member may be held up
+	case at > v.now && n == 0:
+		at += lease.Instant(v.r.IntN(3000))
+	case at > v.now && n < 20:
+		at += lease.Instant(v.r.IntN(tolerance))
+	}
+	if due, ok := v.w.Next(); ok && at-due > tolerance {
+		v.fresh = at
+		for _, o := range v.others {
+			o.heard, o.asked, o.silent = at, 0, false
+		}
+	}
+	v.now = max(v.now, at)
+	v.w.Advance(v.now)
+	for _, o := range v.others {
+		v.speak(o)
+	}
+	v.look()
+}
+
+// next is when it says something next.
+func (o *other) next() lease.Instant {
+	at := o.beat
+	if o.answer != 0 {
+		at = min(at, o.answer)
+	}
+	return max(at, o.stops)
+}
+
+// speak hears what a member has to say by now. Now and then it stops after that.
+func (v *world) speak(o *other) {
+	if o.next() > v.now {
+		return
+	}
+	if o.answer != 0 && o.answer <= v.now {
+		v.w.Answered(o.id, lease.TTL(v.now-o.asked), v.now)
+	} else {
+		v.w.Heard(o.id, v.now)
+	}
+	o.heard, o.asked, o.answer, o.silent = v.now, 0, 0, false
+	o.beat = v.now + 100 + lease.Instant(v.r.IntN(40))
+	if v.r.IntN(100) == 0 {
+		o.stops = v.now + lease.Instant(v.r.IntN(4000))
+	}
+}
+
+// look checks what a look says.
+func (v *world) look() {
+	news := v.w.Look(v.now)
+	for _, o := range v.others {
+		if slices.Contains(news.Ask, o.id) {
+			if o.asked == 0 {
+				o.asked = v.now
+			} else if v.now-o.again < 150 {
+				v.t.Fatalf("%d: member %d is asked again after %d", v.now, o.id, v.now-o.again)
+			}
+			o.again = v.now
+			o.answer = v.now + lease.Instant(1+v.r.IntN(leastWait-1))
+		}
+	}
+	for _, s := range news.Silent {
+		o := v.others[s.Member-2]
+		v.silent++
+		quiet := v.now - o.heard
+		switch {
+		case o.silent:
+			v.t.Fatalf("%d: member %d is silent again, and was not heard", v.now, o.id)
+		case lease.TTL(quiet) != s.Quiet || s.Quiet < s.Limit || s.Limit < 300 ||
+			s.Limit > max(1000, 150+2*s.RoundTrip):
+			v.t.Fatalf("%d: member %d was heard %d ago: %+v", v.now, o.id, quiet, s)
+		case o.asked == 0 || lease.TTL(v.now-o.asked) < max(leastWait, 2*s.RoundTrip):
+			v.t.Fatalf("%d: member %d had no time to answer: it was asked at %d", v.now, o.id, o.asked)
+		case o.stops <= o.heard+150:
+			v.t.Fatalf("%d: member %d speaks, and is silent: heard at %d", v.now, o.id, o.heard)
+		case o.heard < v.fresh && quiet < 300:
+			v.t.Fatalf("%d: member %d is silent because this member was late", v.now, o.id)
+		}
+		o.silent = true
+	}
+	for i, s := range v.w.States(v.now) {
+		if o := v.others[i]; !o.silent && s.Quiet > s.Limit+2*tolerance {
+			v.t.Fatalf("%d: member %d was heard at %d, and is not silent: %+v", v.now, o.id, o.heard, s)
+		}
+	}
+	if at, ok := v.w.Next(); ok && at <= v.now {
+		v.t.Fatalf("%d: the next look is at %d", v.now, at)
+	}
+}
+
+// Goal: in any order of heartbeats, answers, stops and delays of the member that watches, a member
+// that speaks is never silent, one that has stopped always is, within its limit, and none is before
+// it had the time to answer. Method: random worlds, checked at each look.
+func TestRandomWorlds(t *testing.T) {
+	silent := 0
+	for seed := range uint64(100) {
+		v := newWorld(t, seed)
+		for range 3000 {
+			v.step()
+		}
+		silent += v.silent
+	}
+	if silent == 0 {
+		t.Error("nobody was ever silent")
+	}
+}
