@@ -66,7 +66,10 @@ func (u *Use) count(kv *mvcc.KeyValue, sign int64) {
 
 // wrote notes that the caller has put a pair in the place of prev, nil if there was none.
 func (a *accounts) wrote(prev, kv *mvcc.KeyValue) {
-	old, _ := a.keys.Get(kv.Key)
+	var old *Use
+	if prev != nil { // else the key is new, and on no account
+		old, _ = a.keys.Get(kv.Key)
+	}
 	if old != nil {
 		old.count(prev, -1)
 	}
