@@ -3,6 +3,8 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"leasehold.dev/internal/access"
@@ -79,6 +81,13 @@ func TestMayTouch(t *testing.T) {
 		err := Asker{m.meta.access, as(m, c.user, nil).Caller}.MayTouch(c.what, c.of, no)
 		if (err == nil) != c.want || asked != c.asked {
 			t.Errorf("%s: %v, asked for %v", name, err, asked)
+		}
+	}
+	alice := Asker{m.meta.access, as(m, "alice", nil).Caller}
+	for keys, want := range map[string]bool{"": true, "a b": true, "A b": false, "a A": false} {
+		err := alice.EachKey(slices.Values(strings.Fields(keys)))(access.Write)
+		if (err == nil) != want {
+			t.Errorf("to write each of %q: %v", keys, err)
 		}
 	}
 }
