@@ -1,0 +1,275 @@
+package replica
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// newAsker returns an asker of a member that knows a leader, in an empty state.
+func newAsker() *asker {
+	machine := fsm.New(fsm.Config{})
+	return &asker{m: &local{
+		cfg: Config{ID: 1, ElectionTicks: 10, HeartbeatTicks: 1}, role: role{term: 3, leader: 2},
+		machine: machine, lessor: machine.Lessor(),
+	}}
+}
+
+// filled returns what the next message to the leader says.
+func (a *asker) filled() *Forward {
+	m := new(Forward)
+	a.fill(m, a.m.ticks)
+	return m
+}
+
+// told returns the IDs of leases whose renewals were answered, with the errors.
+func (a *asker) told() (ids []lease.ID, errs []error) {
+	for _, n := range a.m.out.Renewals {
+		ids, errs = append(ids, n.ID), append(errs, n.Err)
+	}
+	a.m.out.Renewals = nil
+	return ids, errs
+}
+
+func asksAbout(leases int, size int) *Read {
+	q := &Read{Leases: make([]lease.ID, leases)}
+	if size > 0 {
+		q.Fill = &Fill{Ranges: []keyrange.Range{{Key: strings.Repeat("k", size-8)}}}
+	}
+	return q
+}
+
+// A round asks about as many leases, and says as much of caches, as one message may: the reads that
+// find no room go with the next.
+func TestRoundsAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		reads []*Read
+		first int
+	}{
+		"few":             {[]*Read{asksAbout(1, 0), asksAbout(2, 9)}, 2},
+		"many leases":     {[]*Read{asksAbout(maxForwarded, 0), asksAbout(0, 0)}, 1},
+		"one lease less":  {[]*Read{asksAbout(maxForwarded-1, 0), asksAbout(1, 0), asksAbout(1, 0)}, 2},
+		"large fills":     {[]*Read{asksAbout(0, maxCacheBytes), asksAbout(0, 9)}, 1},
+		"a fill less":     {[]*Read{asksAbout(0, maxCacheBytes-1), asksAbout(0, 9), asksAbout(0, 9)}, 2},
+		"both, and a few": {[]*Read{asksAbout(9, maxCacheBytes), asksAbout(0, 0)}, 1},
+	} {
+		a := newAsker()
+		for _, q := range c.reads {
+			a.read(q)
+		}
+		a.filled()
+		if n := len(a.current.reads); n != c.first || len(a.reads) != len(c.reads)-n {
+			t.Errorf("%s: %d reads in the first round, want %d", name, n, c.first)
+		}
+	}
+}
+
+// What finds no room is refused at once, and not asked; acknowledgements and word of leases that
+// nobody keeps alive may be lost.
+func TestAsksAreRefused(t *testing.T) {
+	a := newAsker()
+	for range maxForwarded - 2 {
+		a.renew(Renewal{ID: 1})
+	}
+	two := &Renewals{IDs: []lease.ID{2, 3}, TTLs: make([]lease.TTL, 2)}
+	three := &Renewals{IDs: []lease.ID{4, 5, 6}, TTLs: make([]lease.TTL, 3)}
+	a.renewAll(three)
+	if ids, errs := a.told(); !slices.Equal(ids, []lease.ID{6}) || !errors.Is(errs[0], ErrOverloaded) {
+		t.Errorf("answered are %v, %v", ids, errs)
+	}
+	a.renewals = a.renewals[:maxForwarded-2]
+	if a.renewAll(two); len(a.batches.waiting) != 1 || !a.full() {
+		t.Errorf("a batch for which there is just room is taken apart")
+	}
+	a.renew(Renewal{ID: 7})
+	if ids, _ := a.told(); !slices.Equal(ids, []lease.ID{7}) || len(a.renewals) != maxForwarded-2 {
+		t.Errorf("answered are %v, %d are asked", ids, len(a.renewals))
+	}
+	a.openCache(OpenCache{ID: 8})
+	if o := a.m.out.Opened; len(o) != 1 || !errors.Is(o[0].Err, ErrOverloaded) || !a.caches.empty() {
+		t.Errorf("answered are %+v", o)
+	}
+	for range maxForwarded + 1 {
+		a.ack(AckCache{})
+		a.abandon([]lease.ID{1})
+	}
+	if n, k := len(a.caches.acks), len(a.abandoned); n != maxForwarded || k != maxForwarded {
+		t.Errorf("%d acknowledgements and %d leases wait", n, k)
+	}
+	a = newAsker()
+	a.m.leader = 0
+	if a.abandon([]lease.ID{1}); len(a.abandoned) != 0 {
+		t.Error("word for no leader waits")
+	}
+}
+
+// An asker is empty when nothing waits for the leader, nor for what it has answered.
+func TestAskerIsEmpty(t *testing.T) {
+	for name, wait := range map[string]func(*asker){
+		"nothing": func(*asker) {},
+		"read":    func(a *asker) { a.read(&Read{}) },
+		"asked":   func(a *asker) { a.read(&Read{}); a.filled() },
+		"renewal": func(a *asker) { a.renew(Renewal{}) },
+		"open":    func(a *asker) { a.renew(Renewal{}); a.filled(); a.current = nil },
+		"answered": func(a *asker) {
+			a.read(&Read{})
+			a.filled()
+			a.confirmed(&Reply{Round: a.last, Index: 9})
+		},
+		"batch": func(a *asker) {
+			a.renewAll(&Renewals{IDs: []lease.ID{1, 2}, TTLs: make([]lease.TTL, 2)})
+		},
+		"cache": func(a *asker) { a.openCache(OpenCache{}) },
+	} {
+		a := newAsker()
+		if wait(a); a.empty() != (name == "nothing") {
+			t.Errorf("%s: empty %v", name, a.empty())
+		}
+	}
+}
+
+// Another leader is asked all that the last one has not answered, once and in the old order; word
+// of leases that nobody keeps alive is not for it.
+func TestAskerTurnsToAnother(t *testing.T) {
+	a := newAsker()
+	first, second := &Read{}, &Read{}
+	a.read(first)
+	a.openCache(OpenCache{ID: 1})
+	for id := range lease.ID(3) {
+		a.renew(Renewal{ID: id + 1})
+	}
+	asked := a.filled().Renewals
+	a.renewed(&Reply{Renewed: []Renewed{{Seq: asked[1].Seq, TTL: 5}}})
+	a.read(second)
+	a.renew(Renewal{ID: 4})
+	a.openCache(OpenCache{ID: 2})
+	a.abandon([]lease.ID{9})
+	a.rewind()
+	m := a.filled()
+	var renewed, opened []lease.ID
+	for _, n := range m.Renewals {
+		renewed = append(renewed, n.ID)
+	}
+	for _, o := range m.Opens {
+		opened = append(opened, o.ID)
+	}
+	if !slices.Equal(a.current.reads, []*Read{first, second}) ||
+		!slices.Equal(opened, []lease.ID{1, 2}) ||
+		!slices.Equal(renewed, []lease.ID{1, 3, 4}) || len(m.Abandoned) != 0 {
+		t.Errorf("asked are %v, %v and %d reads", renewed, opened, len(a.current.reads))
+	}
+	all := a.take()
+	if !a.empty() || len(all.reads) != 2 || len(all.renewals) != 3 || len(all.opens) != 2 {
+		t.Errorf("taken are %+v", all)
+	}
+	b := newAsker()
+	if b.give(all); !reflect.DeepEqual(b.take(), all) {
+		t.Errorf("given back is something else than %+v", all)
+	}
+}
+
+// What seems lost is asked again: a round after two heartbeats, a renewal after an election
+// timeout, and what is answered not at all.
+func TestAskedAgain(t *testing.T) {
+	a := newAsker()
+	a.read(&Read{})
+	a.renew(Renewal{ID: 1})
+	a.renew(Renewal{ID: 2})
+	a.renew(Renewal{ID: 3})
+	a.openCache(OpenCache{ID: 4})
+	asked := a.filled()
+	a.renewed(&Reply{Renewed: []Renewed{{Seq: asked.Renewals[0].Seq, TTL: 5}}})
+	var rounds, renewals, opens []uint64
+	for a.m.ticks < 25 {
+		a.m.ticks++
+		m := new(Forward)
+		if a.again(m); m.Round == asked.Round {
+			rounds = append(rounds, a.m.ticks)
+		}
+		for _, n := range m.Renewals {
+			renewals = append(renewals, a.m.ticks, uint64(n.ID))
+		}
+		for range m.Opens {
+			opens = append(opens, a.m.ticks)
+		}
+	}
+	if !slices.Equal(rounds[:3], []uint64{2, 4, 6}) || len(rounds) != 12 {
+		t.Errorf("the round was asked again at %v", rounds)
+	}
+	if !slices.Equal(renewals, []uint64{10, 2, 10, 3, 20, 2, 20, 3}) {
+		t.Errorf("at these ticks these leases were asked for again: %v", renewals)
+	}
+	if !slices.Equal(opens, []uint64{10, 20}) {
+		t.Errorf("caches were opened again at %v", opens)
+	}
+}
+
+// No read or renewal waits for a leader longer than some election timeouts; a younger read asks
+// again in the next round.
+func TestAskerExpires(t *testing.T) {
+	a := newAsker()
+	old, young := &Read{}, &Read{born: 1}
+	a.read(old)
+	a.read(young)
+	a.renew(Renewal{ID: 1})
+	a.renew(Renewal{ID: 2, born: 1})
+	a.filled()
+	a.renew(Renewal{ID: 3})
+	a.renew(Renewal{ID: 4, born: 1})
+	a.m.ticks = uint64(patienceAsks*a.m.cfg.ElectionTicks) - 1
+	round := a.current
+	if a.expire(); a.current != round || len(a.m.out.Reads) != 0 {
+		t.Error("something is over too early")
+	}
+	a.m.ticks++
+	a.expire()
+	ids, errs := a.told()
+	if !slices.Equal(ids, []lease.ID{3, 1}) || !errors.Is(errs[0], ErrNoLeader) ||
+		!errors.Is(errs[1], ErrNoLeader) {
+		t.Errorf("answered are %v, %v", ids, errs)
+	}
+	if !slices.Equal(a.m.out.Reads, []*Read{old}) || !errors.Is(old.Err, ErrNoLeader) ||
+		a.current != nil || !slices.Equal(a.reads, []*Read{young}) {
+		t.Errorf("%d reads are answered, %d wait", len(a.m.out.Reads), len(a.reads))
+	}
+}
+
+// Only the answer to the round that was asked counts, if it answers all that was asked.
+func TestConfirmedRound(t *testing.T) {
+	read := &Read{Leases: []lease.ID{1, 2}, Fill: &Fill{}}
+	other := &Read{Leases: []lease.ID{3}, Fill: &Fill{}}
+	for name, c := range map[string]struct {
+		reply Reply
+		want  bool
+	}{
+		"whole":         {Reply{Left: make([]Left, 3), Filled: []bool{false, true}}, true},
+		"a lease less":  {Reply{Left: make([]Left, 2), Filled: []bool{true, true}}, false},
+		"a fill less":   {Reply{Left: make([]Left, 3), Filled: []bool{true}}, false},
+		"another round": {Reply{Round: 9, Left: make([]Left, 3), Filled: []bool{true, true}}, false},
+	} {
+		a := newAsker()
+		a.read(read)
+		a.read(other)
+		a.filled()
+		c.reply.Term, c.reply.Round = 3, c.reply.Round+a.last
+		read.Fill.Term, other.Fill.Term = 0, 0
+		if a.confirmed(&c.reply); (len(a.done) == 1) != c.want || (a.current == nil) != c.want {
+			t.Errorf("%s: %d rounds are done", name, len(a.done))
+		}
+		if c.want && (read.Fill.Term != 0 || other.Fill.Term != 3 || len(read.Left) != 2) {
+			t.Errorf("%s: %+v, %+v", name, read.Fill, other.Fill)
+		}
+	}
+	a := newAsker()
+	a.renew(Renewal{})
+	a.filled()
+	if a.confirmed(&Reply{Round: a.current.id}); len(a.done) != 0 || a.current != nil {
+		t.Errorf("of a round without reads %+v is done", a.done)
+	}
+}
