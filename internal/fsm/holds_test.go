@@ -419,3 +419,18 @@ func TestHoldsStop(t *testing.T) {
 		t.Errorf("the orphan of lease %d comes first", o.Lease.ID)
 	}
 }
+
+// A lease that is granted without ranges, and ends, has no news for the directory of caches.
+func TestNoHoldsNoNews(t *testing.T) {
+	m := New(Config{})
+	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))
+	m.TakeHolds()
+	grant(t, m, 2)
+	mustApply(t, m, &Revoke{ID: 2})
+	if got := m.TakeHolds(); len(got) != 0 {
+		t.Errorf("news of %v", got)
+	}
+	if n := m.Stats(); n != (Stats{Granted: 2, Revoked: 1}) {
+		t.Errorf("%+v", n)
+	}
+}

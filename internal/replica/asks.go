@@ -111,17 +111,14 @@ func (a *asker) rewind() {
 		a.reads = slices.Concat(a.current.reads, a.reads)
 		a.current = nil
 	}
-	if len(a.open) > 0 {
-		renewals := make([]Renewal, 0, len(a.open)+len(a.renewals))
-		for i := range a.open {
-			if !a.open[i].answered {
-				renewals = append(renewals, a.open[i].renewal)
-			}
+	var renewals []Renewal
+	for i := range a.open {
+		if !a.open[i].answered {
+			renewals = append(renewals, a.open[i].renewal)
 		}
-		a.renewals = append(renewals, a.renewals...)
-		a.open, a.over = nil, 0
 	}
-	a.renewals = append(a.renewals, a.batches.rewind()...)
+	a.open, a.over = nil, 0
+	a.renewals = slices.Concat(renewals, a.renewals, a.batches.rewind())
 	a.caches.rewind()
 }
 
@@ -272,9 +269,6 @@ func (a *asker) expire() {
 
 // renewed answers renewals, in one pass, since there may be very many.
 func (a *asker) renewed(m *Reply) {
-	if len(m.Renewed)+len(m.Batches) == 0 {
-		return
-	}
 	waiting := codeOf(errWaiting)
 	for _, n := range m.Renewed {
 		i, ok := a.find(n.Seq)
@@ -318,7 +312,7 @@ func (a *asker) answer(i int, ttl lease.TTL, err error) {
 // sweep forgets the renewals that are answered, once they are half of all: many others may have
 // to wait for long, and answers come in many replies.
 func (a *asker) sweep() {
-	if a.over > 0 && 2*a.over >= len(a.open) {
+	if 2*a.over >= len(a.open) {
 		a.open = slices.DeleteFunc(a.open, func(o asked) bool { return o.answered })
 		a.over = 0
 	}

@@ -273,3 +273,34 @@ func TestConfirmedRound(t *testing.T) {
 		t.Errorf("of a round without reads %+v is done", a.done)
 	}
 }
+
+// Renewals of a batch that were not promised together are asked for one by one among the others,
+// and are found by their numbers; one alone is no batch.
+func TestRestOfABatch(t *testing.T) {
+	a := newAsker()
+	a.renewAll(&Renewals{IDs: []lease.ID{1}, TTLs: make([]lease.TTL, 1)})
+	if len(a.renewals) != 1 || len(a.batches.waiting) != 0 {
+		t.Errorf("one renewal is asked for as a batch")
+	}
+	a.renewals = nil
+	a.renewAll(&Renewals{IDs: []lease.ID{1, 2, 3}, TTLs: make([]lease.TTL, 3)})
+	first := a.filled().Batches[0].First
+	a.current = nil
+	a.renew(Renewal{ID: 4})
+	a.renew(Renewal{ID: 5})
+	a.filled()
+	a.renewed(&Reply{Batches: []RenewedAll{{First: first, TTLs: []lease.TTL{0, 7, 0}}}})
+	var seqs []uint64
+	for _, o := range a.open {
+		seqs = append(seqs, o.seq-first)
+	}
+	if !slices.Equal(seqs, []uint64{0, 2, 3 + 1, 4 + 1}) { // the second round has a number, too
+		t.Errorf("open are %v", seqs)
+	}
+	a.renewed(&Reply{Renewed: []Renewed{{Seq: first + 2, TTL: 7}}})
+	// What was asked for as a batch once is answered as one, though it is none any more.
+	a.renewed(&Reply{Batches: []RenewedAll{{First: first, TTLs: []lease.TTL{8, 8, 8, 8}}}})
+	if ids, _ := a.told(); !slices.Equal(ids, []lease.ID{3, 1}) {
+		t.Errorf("answered are %v", ids)
+	}
+}

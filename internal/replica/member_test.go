@@ -44,6 +44,7 @@ func start(t testing.TB, voters ...uint64) *member {
 func startWith(t testing.TB, c fsm.Config, voters ...uint64) *member {
 	t.Helper()
 	log := raft.NewMemoryStorage()
+	m := &member{t: t, log: log, m: fsm.New(c)}
 	snap := &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
 		Index: new(uint64(1)), Term: new(uint64(1)),
 		ConfState: &raftpb.ConfState{Voters: append([]uint64{self}, voters...)},
@@ -56,18 +57,31 @@ func startWith(t testing.TB, c fsm.Config, voters ...uint64) *member {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f := fsm.New(c)
-	f.Begin(1, 1)
-	m := &member{t: t, log: log, m: f, renewals: make(map[lease.ID][]Renewal)}
+	m.begin()
+	return m
+}
+
+// restart returns the member after a crash, with what is in its log.
+func (m *member) restart() *member {
+	m.t.Helper()
+	again := &member{t: m.t, log: m.log, m: fsm.New(fsm.Config{})}
+	again.begin()
+	return again
+}
+
+// begin makes the replica of a member that has a log and an empty machine.
+func (m *member) begin() {
+	m.t.Helper()
+	m.renewals = make(map[lease.ID][]Renewal)
+	m.m.Begin(1, 1)
 	var err error
 	m.r, err = New(Config{
-		ID: self, Log: log, Machine: f, ElectionTicks: 10, HeartbeatTicks: 1,
+		ID: self, Log: m.log, Machine: m.m, ElectionTicks: 10, HeartbeatTicks: 1,
 		MaxBatch: 1 << 20, MaxExpire: 4, Logger: discard,
 	})
 	if err != nil {
-		t.Fatal(err)
+		m.t.Fatal(err)
 	}
-	return m
 }
 
 // lead returns a sole voter that leads and has applied its first entry.

@@ -285,21 +285,12 @@ func TestRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := fsm.New(fsm.Config{})
-	f.Begin(1, 1)
-	again := &member{t: t, log: m.log, m: f, renewals: make(map[lease.ID][]Renewal)}
-	again.r, err = New(Config{
-		ID: self, Log: m.log, Machine: f, ElectionTicks: 10, HeartbeatTicks: 1,
-		MaxBatch: 1 << 20, MaxExpire: 4, Logger: discard,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := m.restart()
 	if err := again.r.Campaign(); err != nil {
 		t.Fatal(err)
 	}
 	again.settle()
-	if h, err := f.Image().Hash(); err != nil || h != old {
+	if h, err := again.m.Image().Hash(); err != nil || h != old {
 		t.Errorf("hash %x, %v; want %x", h, err, old)
 	}
 	again.pass(3900)
@@ -309,6 +300,45 @@ func TestRestart(t *testing.T) {
 	again.pass(200)
 	if again.alive(1) {
 		t.Error("the lease lives on")
+	}
+}
+
+// Rule 5: a leader that has much to apply times leases when it has applied an entry of its own
+// term, and not before. What it tells in each step is what it has done.
+func TestPrimaryAfterOwnEntry(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 4000)
+	for range 3 { // each fills a step
+		m.do(&fsm.Compact{Revision: 1})
+	}
+	if err := m.log.SetHardState(&raftpb.HardState{
+		Term: new(uint64(7)), Vote: new(uint64(0)), Commit: new(uint64(1)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	again := m.restart()
+	if err := again.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	waited, index := 0, again.m.Index()
+	for s := again.r.Status(); !s.Primary; s = again.r.Status() {
+		if waited++; waited > 20 {
+			t.Fatal("it never times leases")
+		}
+		again.persist()
+		out := again.r.Take()
+		again.appends = append(again.appends, out.Append...)
+		if out.Applied != (again.m.Index() > index) || out.Hash != nil {
+			t.Errorf("applied %v, hash %v, after entry %d", out.Applied, out.Hash, index)
+		}
+		index = again.m.Index()
+		if s = again.r.Status(); s.Primary != (s.Leading && again.m.Term() == s.Term) {
+			t.Errorf("in term %d it times leases: %v, having applied term %d", s.Term, s.Primary,
+				again.m.Term())
+		}
+	}
+	if waited < 4 {
+		t.Errorf("only %d steps", waited)
 	}
 }
 
