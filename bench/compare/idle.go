@@ -46,6 +46,9 @@ func idleWorkloads() []Workload {
 			false, runIdleClients)
 	}
 	return append(list, Workload{
+		Name: "sessions-relays", Relays: true, Sheet: true, Once: true, Profiled: true,
+		Doc: "idle clients (-sessions) of two relays: what they cost the member", run: runIdleRelays,
+	}, Workload{
 		Name: "sessions-storm", Cluster: true, Once: true, run: runStorm,
 		Doc: "idle clients (-sessions) of Go, and kill -9 of the leader that has them",
 	})

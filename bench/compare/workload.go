@@ -37,6 +37,8 @@ type Workload struct {
 	Secure bool
 	// Profiled marks workloads that ask the server's own pages what it holds.
 	Profiled bool
+	// Relays marks workloads that need relays, which leasehold alone has.
+	Relays bool
 	// Everybody marks workloads that also meet servers which do not speak etcd's API.
 	Everybody bool
 
@@ -179,7 +181,8 @@ func clusterWorkloads() []Workload {
 // meets reports whether servers of target t, with so many members, can do what w asks.
 func (w Workload) meets(t Target, members int) bool {
 	switch {
-	case t.Ceiling && !w.Ceiling, w.Sessions > 0 && t.Open == nil:
+	case t.Ceiling && !w.Ceiling, w.Sessions > 0 && t.Open == nil,
+		w.Relays && t.Name != "leasehold":
 		return false
 	case t.Foreign != nil:
 		return w.Everybody || w.Sessions > 0 && !w.Granting && members == 1

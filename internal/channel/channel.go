@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -15,7 +17,7 @@ import (
 // errOver means that nobody waits for what a channel brings.
 var errOver = errors.New("the call is over")
 
-// Channel is one end of one call. One goroutine may send, and one receive.
+// Channel is one end of one call. One goroutine may receive at a time.
 type Channel struct {
 	link *Link
 	id   uint64
@@ -30,12 +32,16 @@ type Channel struct {
 	taken   int     // of it, what was taken
 	through bool    // no more will come
 	room    int     // for what is sent
-	long    int     // frames that wait in the link's long
+	queued  int     // frames that wait to be sent
+	long    int     // those of them in the link's long
 	header  *pb.RelayHeader
 	end     *pb.RelayEnd // of the other end
 	shut    bool         // nothing more is sent
 	over    bool         // the channel has ended
 	why     error        // with the link
+	idle    idle
+
+	sending sync.Mutex // held while a message is sent
 
 	buffer []byte // of a message of which not all has come; of who receives alone
 }
@@ -44,6 +50,7 @@ type Channel struct {
 type piece struct {
 	bytes []byte
 	whole bool
+	free  bool // it takes no room
 }
 
 // takeLocked takes a frame of this channel.
@@ -66,26 +73,28 @@ func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 				errProtocol, len(f.Piece), c.id, c.unspent)
 		}
 		c.unspent += n
-		c.pieces = append(c.pieces, piece{f.Piece, f.Whole})
+		c.pieces = append(c.pieces, piece{bytes: f.Piece, whole: f.Whole})
 	}
 	c.through = c.through || f.Through || f.End != nil
 	if f.End != nil {
 		c.end = f.End
 	}
-	notify(c.came)
+	c.tellLocked()
 	return nil
 }
 
 // endLocked notes that the channel has ended, and returns what is to be called for that.
 func (c *Channel) endLocked() (cancel func()) {
-	c.over, c.why = true, c.link.why
-	notify(c.came)
+	c.over, c.why, c.idle.renewing = true, c.link.why, nil
+	c.tellLocked()
 	notify(c.roomy)
 	return c.cancel
 }
 
 // Send sends a message, and waits until there is room for all of it.
 func (c *Channel) Send(ctx context.Context, message []byte) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
 	for {
 		n := min(len(message), pieceSize)
 		f := &pb.RelayFrame{Channel: c.id, Piece: message[:n:n], Whole: n == len(message)}
@@ -123,16 +132,21 @@ func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 	}
 }
 
-// CloseSend says that no more messages follow. Any goroutine may call it, and a message of which
-// not all was sent is never whole then.
+// CloseSend says that no more messages follow, once renewals in columns were answered. Any
+// goroutine may call it, and a message of which not all was sent is never whole then.
 func (c *Channel) CloseSend() {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	if !c.over && !c.shut {
-		c.shut = true
-		c.link.pushLocked(&pb.RelayFrame{Channel: c.id, Through: true}, c)
-		notify(c.roomy)
+	c.idle.closing = true
+	if !c.over && !c.shut && len(c.idle.renewing) == 0 {
+		c.shutLocked()
 	}
+}
+
+func (c *Channel) shutLocked() {
+	c.shut = true
+	c.link.pushLocked(&pb.RelayFrame{Channel: c.id, Through: true}, c)
+	notify(c.roomy)
 }
 
 // SendHeader sends the header of the answer.
@@ -141,6 +155,52 @@ func (c *Channel) SendHeader(h *pb.RelayHeader) {
 	defer c.link.mu.Unlock()
 	if !c.over {
 		c.link.pushLocked(&pb.RelayFrame{Channel: c.id, Header: h}, c)
+	}
+}
+
+// Await waits for so long at most, and reports whether there may be something to receive. Only who
+// receives may call it.
+func (c *Channel) Await(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for !c.hasNews() {
+		select {
+		case <-c.came: // perhaps of what was taken before
+		case <-t.C:
+			return false
+		}
+	}
+	return true
+}
+
+// hasNews reports whether there is something to receive, or will be no more.
+func (c *Channel) hasNews() bool {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	return c.hasNewsLocked()
+}
+
+func (c *Channel) hasNewsLocked() bool { return len(c.pieces) > 0 || c.through || c.over }
+
+// Rest calls receive, on a goroutine of its own, when there is something to receive: until then
+// nobody need wait for that. It reports false if there is something now. Only who receives may call
+// it.
+func (c *Channel) Rest(receive func()) bool {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if c.hasNewsLocked() {
+		return false
+	}
+	c.idle.receive = receive
+	return true
+}
+
+// tellLocked tells who receives that there is something, or will be no more.
+func (c *Channel) tellLocked() {
+	notify(c.came)
+	if f := c.idle.receive; f != nil {
+		c.idle.receive = nil
+		go f()
 	}
 }
 
@@ -208,7 +268,9 @@ func (c *Channel) received() (list []piece, err error) {
 		c.pieces = nil
 	}
 	for _, p := range list {
-		c.taken += len(p.bytes) + cost
+		if !p.free {
+			c.taken += len(p.bytes) + cost
+		}
 	}
 	// Not for each message, or there would be twice as many frames.
 	if c.taken >= window/2 && !c.over {
@@ -242,8 +304,8 @@ func (c *Channel) End(e *pb.RelayEnd) {
 		return
 	}
 	l.pushLocked(&pb.RelayFrame{Channel: c.id, End: e}, c)
-	c.over, c.pieces = true, nil
+	c.over, c.pieces, c.idle.renewing = true, nil, nil
 	delete(l.channels, c.id)
-	notify(c.came)
+	c.tellLocked()
 	notify(c.roomy)
 }

@@ -20,15 +20,15 @@ import (
 
 // pipe is one end of a stream in memory, which holds one message.
 type pipe struct {
-	out chan<- []*pb.RelayFrame
-	in  <-chan []*pb.RelayFrame
+	out chan<- *Message
+	in  <-chan *Message
 	end <-chan struct{}
 }
 
 // Send implements Stream.
-func (p pipe) Send(f []*pb.RelayFrame) error {
+func (p pipe) Send(m *Message) error {
 	select {
-	case p.out <- f:
+	case p.out <- m:
 		return nil
 	case <-p.end:
 		return io.EOF
@@ -36,10 +36,10 @@ func (p pipe) Send(f []*pb.RelayFrame) error {
 }
 
 // Recv implements Stream.
-func (p pipe) Recv() ([]*pb.RelayFrame, error) {
+func (p pipe) Recv() (*Message, error) {
 	select {
-	case f := <-p.in:
-		return f, nil
+	case m := <-p.in:
+		return m, nil
 	case <-p.end:
 		return nil, io.EOF
 	}
@@ -55,8 +55,16 @@ type served struct {
 // joined runs f with a relay's end of a link and the calls of the member's, in virtual time.
 func joined(t *testing.T, most int, f func(t *testing.T, relay *Link, calls <-chan served)) {
 	t.Helper()
+	joinedTo(t, most, nil, f)
+}
+
+// joinedTo is joined to a member that takes renewals in columns, if there is a renewer.
+func joinedTo(
+	t *testing.T, most int, r Renewer, f func(t *testing.T, relay *Link, calls <-chan served),
+) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		up, down := make(chan []*pb.RelayFrame, 1), make(chan []*pb.RelayFrame, 1)
+		up, down := make(chan *Message, 1), make(chan *Message, 1)
 		end := make(chan struct{})
 		calls := make(chan served, 16)
 		relay := New(pipe{up, down, end}, most, nil)
@@ -65,6 +73,7 @@ func joined(t *testing.T, most int, f func(t *testing.T, relay *Link, calls <-ch
 			calls <- served{c, call, ctx}
 			return cancel
 		})
+		member.TakeRenewals(r)
 		for _, l := range []*Link{relay, member} {
 			go func() { _ = l.Run(t.Context()) }() // it ends with the stream
 		}
@@ -208,9 +217,9 @@ func TestShortFirst(t *testing.T) {
 	send(t, long, make([]byte, 2*pieceSize))
 	send(t, long, []byte("after"))
 	send(t, short, []byte("renewal"))
-	frames, _ := l.next()
+	m, _, _ := l.next()
 	var order []string
-	for _, f := range frames {
+	for _, f := range m.Frames {
 		switch {
 		case f.Call != nil:
 			order = append(order, "open "+f.Call.Method)
@@ -223,8 +232,8 @@ func TestShortFirst(t *testing.T) {
 		t.Errorf("the order is %s, not %s", got, want)
 	}
 	send(t, long, []byte("short again"))
-	if frames, _ := l.next(); len(frames) != 1 || len(l.long) > 0 || long.long != 0 {
-		t.Errorf("%d frames; %d wait", len(frames), len(l.long))
+	if m, _, _ := l.next(); len(m.Frames) != 1 || len(l.long) > 0 || long.long != 0 {
+		t.Errorf("%d frames; %d wait", len(m.Frames), len(l.long))
 	}
 }
 
@@ -315,7 +324,8 @@ func TestBatches(t *testing.T) {
 	}
 	frames := 0
 	for {
-		list, _ := l.next()
+		m, _, _ := l.next()
+		list := m.Frames
 		if frames += len(list); len(list) == 0 {
 			break
 		}
@@ -385,11 +395,11 @@ func TestProtocol(t *testing.T) {
 		},
 	} {
 		l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
-		if err := l.take(frames); !errors.Is(err, errProtocol) {
+		if err := l.takeFrames(frames); !errors.Is(err, errProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
 		l = New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
-		if err := l.take(frames[:len(frames)-1]); err != nil {
+		if err := l.takeFrames(frames[:len(frames)-1]); err != nil {
 			t.Errorf("%s, before the last: %v", name, err)
 		}
 	}
@@ -428,7 +438,7 @@ func TestReadsNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := New(nil, 1<<20, refuse)
 			for i := range uint64(2 * maxFree) {
-				err := l.take(frames(i + 1))
+				err := l.takeFrames(frames(i + 1))
 				if i%1024 == 0 {
 					synctest.Wait()
 				}
@@ -446,7 +456,7 @@ func TestReadsNothing(t *testing.T) {
 	// What was sent does not count.
 	l := New(nil, 1<<20, refuse)
 	for range 2 * maxFree {
-		if err := l.take([]*pb.RelayFrame{{}}); err != nil {
+		if err := l.takeFrames([]*pb.RelayFrame{{}}); err != nil {
 			t.Fatal(err)
 		}
 		l.next()
@@ -461,11 +471,11 @@ func TestTooManyCalls(t *testing.T) {
 	take := func(id uint64, call *pb.RelayCall) []*pb.RelayFrame {
 		t.Helper()
 		frames := []*pb.RelayFrame{{Channel: id, Call: call}, {Channel: id, Whole: true}}
-		if err := l.take(frames); err != nil {
+		if err := l.takeFrames(frames); err != nil {
 			t.Fatal(err)
 		}
-		out, _ := l.next()
-		return out
+		m, _, _ := l.next()
+		return m.Frames
 	}
 	refused := func(out []*pb.RelayFrame, id uint64) bool {
 		return len(out) == 1 && out[0].Channel == id &&
@@ -483,7 +493,7 @@ func TestTooManyCalls(t *testing.T) {
 		t.Errorf("%d calls are accepted", accepted)
 	}
 	over := []*pb.RelayFrame{{Channel: 2, End: &pb.RelayEnd{}}}
-	if err := l.take(over); err != nil || len(take(maxChannels+3, &pb.RelayCall{})) != 0 {
+	if err := l.takeFrames(over); err != nil || len(take(maxChannels+3, &pb.RelayCall{})) != 0 {
 		t.Errorf("after the end of another: %v", err)
 	}
 }

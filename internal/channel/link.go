@@ -39,10 +39,21 @@ var ErrLost = errors.New("the way to the member is lost")
 // errProtocol is wrapped by what one end says of the other.
 var errProtocol = errors.New("the other end does not keep to the protocol of relays")
 
-// Stream is a stream of frames.
+// Message is one of the stream, from a relay or to it. What is in columns comes before the frames.
+type Message struct {
+	Frames   []*pb.RelayFrame
+	Renewals *pb.RelayRenewals  // from a relay
+	Renewed  []*pb.RelayRenewed // to a relay
+}
+
+func (m *Message) isEmpty() bool {
+	return len(m.Frames) == 0 && m.Renewals == nil && len(m.Renewed) == 0
+}
+
+// Stream is a stream of messages.
 type Stream interface {
-	Send([]*pb.RelayFrame) error
-	Recv() ([]*pb.RelayFrame, error)
+	Send(*Message) error
+	Recv() (*Message, error)
 }
 
 // Accept begins to serve a channel, and must not block. What it returns is called once, when
@@ -63,7 +74,8 @@ type Link struct {
 	newest   uint64
 	short    []*pb.RelayFrame // to be sent, before those of long
 	long     []*pb.RelayFrame
-	free     int   // frames of both that need no room
+	free     int // frames of both that need no room
+	columns  columns
 	finish   error // why it ends when all is sent; nil if it does not
 	why      error // it has ended; nil while it has not
 }
@@ -81,16 +93,23 @@ func New(s Stream, most int, accept Accept) *Link {
 // goroutine, which receives, ends with the stream, and so may outlive Run.
 func (l *Link) Run(ctx context.Context) error {
 	go l.receiveAll()
+	due := time.NewTimer(maxLinger)
+	defer due.Stop()
 	for {
-		frames, finish := l.next()
+		m, wait, finish := l.next()
 		switch {
-		case len(frames) > 0:
+		case !m.isEmpty():
 		case finish != nil:
 			l.End(finish)
 			return l.reason()
 		default:
+			if wait > 0 {
+				due.Reset(wait)
+			}
 			select {
 			case <-l.wake:
+				continue
+			case <-due.C:
 				continue
 			case <-l.done:
 				return l.reason()
@@ -99,7 +118,7 @@ func (l *Link) Run(ctx context.Context) error {
 				return l.reason()
 			}
 		}
-		if err := l.stream.Send(frames); err != nil {
+		if err := l.stream.Send(m); err != nil {
 			if errors.Is(err, io.EOF) { // who receives learns why
 				<-l.done
 			}
@@ -111,10 +130,10 @@ func (l *Link) Run(ctx context.Context) error {
 
 func (l *Link) receiveAll() {
 	for {
-		frames, err := l.stream.Recv()
+		m, err := l.stream.Recv()
 		if err == nil {
 			notify(l.heard)
-			err = l.take(frames)
+			err = l.take(m)
 		}
 		if err != nil {
 			l.End(err)
@@ -214,8 +233,20 @@ func (l *Link) addLocked(id uint64) *Channel {
 	return c
 }
 
-// take takes the frames of one message. An error ends the link.
-func (l *Link) take(frames []*pb.RelayFrame) error {
+// take takes a message. An error ends the link.
+func (l *Link) take(m *Message) error {
+	if err := l.renew(m.Renewals); err != nil {
+		return err
+	}
+	for _, r := range m.Renewed {
+		if err := l.renewed(r); err != nil {
+			return err
+		}
+	}
+	return l.takeFrames(m.Frames)
+}
+
+func (l *Link) takeFrames(frames []*pb.RelayFrame) error {
 	var cancels []func()
 	defer func() { callAll(cancels) }()
 	l.mu.Lock()
@@ -283,6 +314,9 @@ func callAll(list []func()) {
 
 // pushLocked takes a frame to be sent. One of a channel stays behind the pieces of that channel.
 func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
+	if c != nil {
+		c.queued++
+	}
 	if c != nil && (c.long > 0 || len(f.Piece) > shortMessage || len(f.Piece) > 0 && !f.Whole) {
 		c.long++
 		l.long = append(l.long, f)
@@ -295,11 +329,23 @@ func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 	notify(l.wake)
 }
 
-// next returns the frames of the next message, none if there is nothing to be sent; and why the
-// link ends then.
-func (l *Link) next() (out []*pb.RelayFrame, finish error) {
+// next returns the next message, empty if there is nothing to be sent. Then wait says when there
+// will be, if it is known and not 0, and finish why the link ends.
+func (l *Link) next() (m *Message, wait time.Duration, finish error) {
+	m = &Message{Renewed: l.takeAnswers()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	m.Frames = l.framesLocked()
+	if rows := l.columns.rows; rows != nil {
+		if wait = time.Until(l.columns.due); wait <= 0 || len(m.Frames) > 0 {
+			m.Renewals, l.columns.rows = rows, nil
+		}
+	}
+	return m, wait, l.finish
+}
+
+// framesLocked takes the frames of the next message.
+func (l *Link) framesLocked() (out []*pb.RelayFrame) {
 	size := 0
 	for _, from := range []*[]*pb.RelayFrame{&l.short, &l.long} {
 		n := 0
@@ -314,15 +360,18 @@ func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 			if len(f.Piece) == 0 && !f.Whole {
 				l.free--
 			}
-			if c := l.channels[f.Channel]; c != nil && from == &l.long {
-				c.long--
+			if c := l.channels[f.Channel]; c != nil {
+				c.queued--
+				if from == &l.long {
+					c.long--
+				}
 			}
 		}
 		if *from = (*from)[n:]; len(*from) == 0 {
 			*from = nil
 		}
 	}
-	return out, l.finish
+	return out
 }
 
 // notify puts a token into a channel of capacity 1 that may have one.

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -70,6 +71,7 @@ func (r *Relay) carry(_ any, s grpc.ServerStream) error {
 	defer cancel(nil)
 	p := &passage{
 		stream: s, channel: c, ctx: ctx, end: cancel, large: r.large, read: make(chan struct{}),
+		renews: method == pb.StreamService_Open_FullMethodName, renewals: r.count.renewals,
 	}
 	// A call that has begun has its answers. A stream is not over by itself.
 	defer context.AfterFunc(r.draining, p.stop)()
@@ -93,6 +95,8 @@ type passage struct {
 	stopping atomic.Bool         // the relay is
 	through  atomic.Bool         // the client sends nothing more
 	read     chan struct{}       // closed when nothing more is read
+	renews   bool                // renewals may come, which go in columns
+	renewals prometheus.Counter  // those that do
 }
 
 // stop lets the member end a stream that is not over by itself. The first message is sent before:
@@ -129,7 +133,7 @@ func (p *passage) up() {
 		case err != nil:
 			return // the context ends, too
 		}
-		if p.sendUp(m.bytes) != nil {
+		if !p.renew(m.bytes) && p.sendUp(m.bytes) != nil {
 			return // what comes down says why
 		}
 		p.sent.Store(true)

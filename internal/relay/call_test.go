@@ -24,17 +24,17 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// pipe is one end of a stream of frames in memory.
+// pipe is one end of a stream in memory.
 type pipe struct {
-	out chan<- []*pb.RelayFrame
-	in  <-chan []*pb.RelayFrame
+	out chan<- *channel.Message
+	in  <-chan *channel.Message
 	end <-chan struct{}
 }
 
 // Send implements channel.Stream.
-func (p pipe) Send(f []*pb.RelayFrame) error {
+func (p pipe) Send(m *channel.Message) error {
 	select {
-	case p.out <- f:
+	case p.out <- m:
 		return nil
 	case <-p.end:
 		return io.EOF
@@ -42,10 +42,10 @@ func (p pipe) Send(f []*pb.RelayFrame) error {
 }
 
 // Recv implements channel.Stream.
-func (p pipe) Recv() ([]*pb.RelayFrame, error) {
+func (p pipe) Recv() (*channel.Message, error) {
 	select {
-	case f := <-p.in:
-		return f, nil
+	case m := <-p.in:
+		return m, nil
 	case <-p.end:
 		return nil, io.EOF
 	}
@@ -148,7 +148,7 @@ func carried(t *testing.T, serve func(*channel.Channel), f func(*testing.T, *Rel
 func carriedTo(t *testing.T, accept channel.Accept, f func(*testing.T, *Relay)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		up, down := make(chan []*pb.RelayFrame, 1), make(chan []*pb.RelayFrame, 1)
+		up, down := make(chan *channel.Message, 1), make(chan *channel.Message, 1)
 		end := make(chan struct{})
 		member := channel.New(pipe{down, up, end}, 1<<20, accept)
 		w := &way{Link: channel.New(pipe{up, down, end}, 1<<20, nil)}

@@ -210,8 +210,9 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 	}
 	late := time.AfterFunc(connectTime, func() { cancel(errSilent) })
 	s, err := pb.NewRelayServiceClient(conn).Relay(open)
+	var first *pb.RelayResponse
 	if err == nil {
-		_, err = s.Recv() // that it is the relay of the member
+		first, err = s.Recv() // that it is the relay of the member
 	}
 	if !late.Stop() {
 		err = errSilent
@@ -220,7 +221,10 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 		end()
 		return nil, err
 	}
-	w := &way{channel.New(frames{s}, math.MaxInt32, nil), at.Endpoint, end}
+	w := &way{channel.New(messages{s}, math.MaxInt32, nil), at.Endpoint, end}
+	if first.TakesRenewals {
+		w.SendRenewals()
+	}
 	m.all.Go(func() {
 		defer end()
 		err := w.Run(open)
@@ -291,20 +295,24 @@ func backOff(failures int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// frames is the stream to a member.
-type frames struct {
+// messages is the stream to a member.
+type messages struct {
 	pb.RelayService_RelayClient
 }
 
 // Send implements channel.Stream.
-func (f frames) Send(list []*pb.RelayFrame) error {
-	return f.RelayService_RelayClient.Send(&pb.RelayRequest{Frames: list})
+func (s messages) Send(m *channel.Message) error {
+	return s.RelayService_RelayClient.Send(
+		&pb.RelayRequest{Frames: m.Frames, Renewals: m.Renewals})
 }
 
 // Recv implements channel.Stream.
-func (f frames) Recv() ([]*pb.RelayFrame, error) {
-	m, err := f.RelayService_RelayClient.Recv()
-	return m.GetFrames(), err
+func (s messages) Recv() (*channel.Message, error) {
+	m, err := s.RelayService_RelayClient.Recv()
+	if err != nil {
+		return nil, err
+	}
+	return &channel.Message{Frames: m.Frames, Renewed: m.Renewed}, nil
 }
 
 // there reports whether there is a way to a member.

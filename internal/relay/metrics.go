@@ -10,6 +10,7 @@ type metrics struct {
 	registry        *prometheus.Registry
 	open, connected prometheus.Gauge
 	calls, connects prometheus.Counter
+	renewals        prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -29,8 +30,10 @@ func newMetrics() *metrics {
 		connected: gauge("connected", "1 if there is a member to carry calls to, else 0."),
 		calls:     counter("calls_total", "Calls and streams of clients."),
 		connects:  counter("connects_total", "How often the relay has turned to a member."),
+		renewals: counter("renewals_total",
+			"Requests to renew leases that went to the member in columns."),
 	}
-	m.registry.MustRegister(m.open, m.connected, m.calls, m.connects,
+	m.registry.MustRegister(m.open, m.connected, m.calls, m.connects, m.renewals,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

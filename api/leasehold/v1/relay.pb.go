@@ -23,8 +23,10 @@ const (
 )
 
 type RelayRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Frames        []*RelayFrame          `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Frames []*RelayFrame          `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
+	// To be taken before the frames.
+	Renewals      *RelayRenewals `protobuf:"bytes,2,opt,name=renewals,proto3" json:"renewals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -66,9 +68,20 @@ func (x *RelayRequest) GetFrames() []*RelayFrame {
 	return nil
 }
 
+func (x *RelayRequest) GetRenewals() *RelayRenewals {
+	if x != nil {
+		return x.Renewals
+	}
+	return nil
+}
+
 type RelayResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Frames        []*RelayFrame          `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Frames []*RelayFrame          `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
+	// To be taken before the frames.
+	Renewed []*RelayRenewed `protobuf:"bytes,2,rep,name=renewed,proto3" json:"renewed,omitempty"`
+	// In the first message: the member takes renewals in columns.
+	TakesRenewals bool `protobuf:"varint,3,opt,name=takes_renewals,json=takesRenewals,proto3" json:"takes_renewals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -110,6 +123,197 @@ func (x *RelayResponse) GetFrames() []*RelayFrame {
 	return nil
 }
 
+func (x *RelayResponse) GetRenewed() []*RelayRenewed {
+	if x != nil {
+		return x.Renewed
+	}
+	return nil
+}
+
+func (x *RelayResponse) GetTakesRenewals() bool {
+	if x != nil {
+		return x.TakesRenewals
+	}
+	return false
+}
+
+// RelayRenewals are requests of clients to renew leases, each of which came over a stream of
+// StreamService in a message of its own, with the leases named by ids. They take no room.
+type RelayRenewals struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By place: the channel, the ID of the request, and how many leases it names. The last is empty
+	// if each names one.
+	Channels []uint64 `protobuf:"varint,1,rep,packed,name=channels,proto3" json:"channels,omitempty"`
+	Requests []uint64 `protobuf:"varint,2,rep,packed,name=requests,proto3" json:"requests,omitempty"`
+	Leases   []uint32 `protobuf:"varint,3,rep,packed,name=leases,proto3" json:"leases,omitempty"`
+	// The IDs of the leases of all requests, one after the other, and their tokens, 0 for any.
+	Ids           []int64  `protobuf:"fixed64,4,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Tokens        []uint64 `protobuf:"fixed64,5,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayRenewals) Reset() {
+	*x = RelayRenewals{}
+	mi := &file_leasehold_v1_relay_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayRenewals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayRenewals) ProtoMessage() {}
+
+func (x *RelayRenewals) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_relay_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayRenewals.ProtoReflect.Descriptor instead.
+func (*RelayRenewals) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RelayRenewals) GetChannels() []uint64 {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
+}
+
+func (x *RelayRenewals) GetRequests() []uint64 {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *RelayRenewals) GetLeases() []uint32 {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+func (x *RelayRenewals) GetIds() []int64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *RelayRenewals) GetTokens() []uint64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+// RelayRenewed says what became of RelayRenewals, or of a part of them.
+type RelayRenewed struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// As in RelayRenewals: those all of whose leases were renewed, and the TTL of each lease.
+	Channels []uint64 `protobuf:"varint,2,rep,packed,name=channels,proto3" json:"channels,omitempty"`
+	Requests []uint64 `protobuf:"varint,3,rep,packed,name=requests,proto3" json:"requests,omitempty"`
+	Leases   []uint32 `protobuf:"varint,4,rep,packed,name=leases,proto3" json:"leases,omitempty"`
+	TtlMs    []int64  `protobuf:"varint,5,rep,packed,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// Those of which more is to be said, or nothing is known yet. The relay sends the client's
+	// message, as any other.
+	UnansweredChannels []uint64 `protobuf:"varint,6,rep,packed,name=unanswered_channels,json=unansweredChannels,proto3" json:"unanswered_channels,omitempty"`
+	UnansweredRequests []uint64 `protobuf:"varint,7,rep,packed,name=unanswered_requests,json=unansweredRequests,proto3" json:"unanswered_requests,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *RelayRenewed) Reset() {
+	*x = RelayRenewed{}
+	mi := &file_leasehold_v1_relay_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayRenewed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayRenewed) ProtoMessage() {}
+
+func (x *RelayRenewed) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_relay_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayRenewed.ProtoReflect.Descriptor instead.
+func (*RelayRenewed) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RelayRenewed) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *RelayRenewed) GetChannels() []uint64 {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
+}
+
+func (x *RelayRenewed) GetRequests() []uint64 {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *RelayRenewed) GetLeases() []uint32 {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+func (x *RelayRenewed) GetTtlMs() []int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return nil
+}
+
+func (x *RelayRenewed) GetUnansweredChannels() []uint64 {
+	if x != nil {
+		return x.UnansweredChannels
+	}
+	return nil
+}
+
+func (x *RelayRenewed) GetUnansweredRequests() []uint64 {
+	if x != nil {
+		return x.UnansweredRequests
+	}
+	return nil
+}
+
 // RelayFrame is about one channel. The frames of a channel are in order; those of other
 // channels may come between them.
 type RelayFrame struct {
@@ -140,7 +344,7 @@ type RelayFrame struct {
 
 func (x *RelayFrame) Reset() {
 	*x = RelayFrame{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[2]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -152,7 +356,7 @@ func (x *RelayFrame) String() string {
 func (*RelayFrame) ProtoMessage() {}
 
 func (x *RelayFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[2]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -165,7 +369,7 @@ func (x *RelayFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayFrame.ProtoReflect.Descriptor instead.
 func (*RelayFrame) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{2}
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RelayFrame) GetChannel() uint64 {
@@ -242,7 +446,7 @@ type RelayCall struct {
 
 func (x *RelayCall) Reset() {
 	*x = RelayCall{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[3]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -254,7 +458,7 @@ func (x *RelayCall) String() string {
 func (*RelayCall) ProtoMessage() {}
 
 func (x *RelayCall) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[3]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -267,7 +471,7 @@ func (x *RelayCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayCall.ProtoReflect.Descriptor instead.
 func (*RelayCall) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{3}
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RelayCall) GetMethod() string {
@@ -315,7 +519,7 @@ type RelayHeaderField struct {
 
 func (x *RelayHeaderField) Reset() {
 	*x = RelayHeaderField{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[4]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +531,7 @@ func (x *RelayHeaderField) String() string {
 func (*RelayHeaderField) ProtoMessage() {}
 
 func (x *RelayHeaderField) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[4]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +544,7 @@ func (x *RelayHeaderField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayHeaderField.ProtoReflect.Descriptor instead.
 func (*RelayHeaderField) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{4}
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RelayHeaderField) GetName() string {
@@ -366,7 +570,7 @@ type RelayHeader struct {
 
 func (x *RelayHeader) Reset() {
 	*x = RelayHeader{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[5]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +582,7 @@ func (x *RelayHeader) String() string {
 func (*RelayHeader) ProtoMessage() {}
 
 func (x *RelayHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[5]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +595,7 @@ func (x *RelayHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayHeader.ProtoReflect.Descriptor instead.
 func (*RelayHeader) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{5}
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RelayHeader) GetHeaders() []*RelayHeaderField {
@@ -415,7 +619,7 @@ type RelayEnd struct {
 
 func (x *RelayEnd) Reset() {
 	*x = RelayEnd{}
-	mi := &file_leasehold_v1_relay_proto_msgTypes[6]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -427,7 +631,7 @@ func (x *RelayEnd) String() string {
 func (*RelayEnd) ProtoMessage() {}
 
 func (x *RelayEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_relay_proto_msgTypes[6]
+	mi := &file_leasehold_v1_relay_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -440,7 +644,7 @@ func (x *RelayEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayEnd.ProtoReflect.Descriptor instead.
 func (*RelayEnd) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{6}
+	return file_leasehold_v1_relay_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RelayEnd) GetCode() int32 {
@@ -475,11 +679,28 @@ var File_leasehold_v1_relay_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_relay_proto_rawDesc = "" +
 	"\n" +
-	"\x18leasehold/v1/relay.proto\x12\fleasehold.v1\x1a\x18leasehold/v1/needs.proto\"@\n" +
+	"\x18leasehold/v1/relay.proto\x12\fleasehold.v1\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\"y\n" +
 	"\fRelayRequest\x120\n" +
-	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\"A\n" +
+	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\x127\n" +
+	"\brenewals\x18\x02 \x01(\v2\x1b.leasehold.v1.RelayRenewalsR\brenewals\"\x9e\x01\n" +
 	"\rRelayResponse\x120\n" +
-	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\"\x8a\x02\n" +
+	"\x06frames\x18\x01 \x03(\v2\x18.leasehold.v1.RelayFrameR\x06frames\x124\n" +
+	"\arenewed\x18\x02 \x03(\v2\x1a.leasehold.v1.RelayRenewedR\arenewed\x12%\n" +
+	"\x0etakes_renewals\x18\x03 \x01(\bR\rtakesRenewals\"\x89\x01\n" +
+	"\rRelayRenewals\x12\x1a\n" +
+	"\bchannels\x18\x01 \x03(\x04R\bchannels\x12\x1a\n" +
+	"\brequests\x18\x02 \x03(\x04R\brequests\x12\x16\n" +
+	"\x06leases\x18\x03 \x03(\rR\x06leases\x12\x10\n" +
+	"\x03ids\x18\x04 \x03(\x10R\x03ids\x12\x16\n" +
+	"\x06tokens\x18\x05 \x03(\x06R\x06tokens\"\x85\x02\n" +
+	"\fRelayRenewed\x12,\n" +
+	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x1a\n" +
+	"\bchannels\x18\x02 \x03(\x04R\bchannels\x12\x1a\n" +
+	"\brequests\x18\x03 \x03(\x04R\brequests\x12\x16\n" +
+	"\x06leases\x18\x04 \x03(\rR\x06leases\x12\x15\n" +
+	"\x06ttl_ms\x18\x05 \x03(\x03R\x05ttlMs\x12/\n" +
+	"\x13unanswered_channels\x18\x06 \x03(\x04R\x12unansweredChannels\x12/\n" +
+	"\x13unanswered_requests\x18\a \x03(\x04R\x12unansweredRequests\"\x8a\x02\n" +
 	"\n" +
 	"RelayFrame\x12\x18\n" +
 	"\achannel\x18\x01 \x01(\x04R\achannel\x12+\n" +
@@ -523,34 +744,40 @@ func file_leasehold_v1_relay_proto_rawDescGZIP() []byte {
 }
 
 var (
-	file_leasehold_v1_relay_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+	file_leasehold_v1_relay_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 	file_leasehold_v1_relay_proto_goTypes  = []any{
 		(*RelayRequest)(nil),     // 0: leasehold.v1.RelayRequest
 		(*RelayResponse)(nil),    // 1: leasehold.v1.RelayResponse
-		(*RelayFrame)(nil),       // 2: leasehold.v1.RelayFrame
-		(*RelayCall)(nil),        // 3: leasehold.v1.RelayCall
-		(*RelayHeaderField)(nil), // 4: leasehold.v1.RelayHeaderField
-		(*RelayHeader)(nil),      // 5: leasehold.v1.RelayHeader
-		(*RelayEnd)(nil),         // 6: leasehold.v1.RelayEnd
+		(*RelayRenewals)(nil),    // 2: leasehold.v1.RelayRenewals
+		(*RelayRenewed)(nil),     // 3: leasehold.v1.RelayRenewed
+		(*RelayFrame)(nil),       // 4: leasehold.v1.RelayFrame
+		(*RelayCall)(nil),        // 5: leasehold.v1.RelayCall
+		(*RelayHeaderField)(nil), // 6: leasehold.v1.RelayHeaderField
+		(*RelayHeader)(nil),      // 7: leasehold.v1.RelayHeader
+		(*RelayEnd)(nil),         // 8: leasehold.v1.RelayEnd
+		(*Header)(nil),           // 9: leasehold.v1.Header
 	}
 )
 
 var file_leasehold_v1_relay_proto_depIdxs = []int32{
-	2, // 0: leasehold.v1.RelayRequest.frames:type_name -> leasehold.v1.RelayFrame
-	2, // 1: leasehold.v1.RelayResponse.frames:type_name -> leasehold.v1.RelayFrame
-	3, // 2: leasehold.v1.RelayFrame.call:type_name -> leasehold.v1.RelayCall
-	5, // 3: leasehold.v1.RelayFrame.header:type_name -> leasehold.v1.RelayHeader
-	6, // 4: leasehold.v1.RelayFrame.end:type_name -> leasehold.v1.RelayEnd
-	4, // 5: leasehold.v1.RelayCall.headers:type_name -> leasehold.v1.RelayHeaderField
-	4, // 6: leasehold.v1.RelayHeader.headers:type_name -> leasehold.v1.RelayHeaderField
-	4, // 7: leasehold.v1.RelayEnd.trailers:type_name -> leasehold.v1.RelayHeaderField
-	0, // 8: leasehold.v1.RelayService.Relay:input_type -> leasehold.v1.RelayRequest
-	1, // 9: leasehold.v1.RelayService.Relay:output_type -> leasehold.v1.RelayResponse
-	9, // [9:10] is the sub-list for method output_type
-	8, // [8:9] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	4,  // 0: leasehold.v1.RelayRequest.frames:type_name -> leasehold.v1.RelayFrame
+	2,  // 1: leasehold.v1.RelayRequest.renewals:type_name -> leasehold.v1.RelayRenewals
+	4,  // 2: leasehold.v1.RelayResponse.frames:type_name -> leasehold.v1.RelayFrame
+	3,  // 3: leasehold.v1.RelayResponse.renewed:type_name -> leasehold.v1.RelayRenewed
+	9,  // 4: leasehold.v1.RelayRenewed.header:type_name -> leasehold.v1.Header
+	5,  // 5: leasehold.v1.RelayFrame.call:type_name -> leasehold.v1.RelayCall
+	7,  // 6: leasehold.v1.RelayFrame.header:type_name -> leasehold.v1.RelayHeader
+	8,  // 7: leasehold.v1.RelayFrame.end:type_name -> leasehold.v1.RelayEnd
+	6,  // 8: leasehold.v1.RelayCall.headers:type_name -> leasehold.v1.RelayHeaderField
+	6,  // 9: leasehold.v1.RelayHeader.headers:type_name -> leasehold.v1.RelayHeaderField
+	6,  // 10: leasehold.v1.RelayEnd.trailers:type_name -> leasehold.v1.RelayHeaderField
+	0,  // 11: leasehold.v1.RelayService.Relay:input_type -> leasehold.v1.RelayRequest
+	1,  // 12: leasehold.v1.RelayService.Relay:output_type -> leasehold.v1.RelayResponse
+	12, // [12:13] is the sub-list for method output_type
+	11, // [11:12] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_v1_relay_proto_init() }
@@ -558,6 +785,7 @@ func file_leasehold_v1_relay_proto_init() {
 	if File_leasehold_v1_relay_proto != nil {
 		return
 	}
+	file_leasehold_v1_leases_proto_init()
 	file_leasehold_v1_needs_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -565,7 +793,7 @@ func file_leasehold_v1_relay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_v1_relay_proto_rawDesc), len(file_leasehold_v1_relay_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -10,7 +10,8 @@ import (
 )
 
 // A stream whose client only renews leases rests: its renewals are taken by a goroutine of all such
-// streams, and answered by another one.
+// streams, and answered by another one. One that a relay carries rests, too: its renewals come in
+// columns (columns.go), and what else comes ends the rest.
 
 // usualLinger is for how long a stream has a goroutine that receives after each request that is no
 // renewal: a client that has asked for something may soon do so again.
@@ -38,7 +39,21 @@ func (t *stream) beginRest() bool {
 		return false
 	}
 	defer t.sending.Unlock()
-	return t.restful() && t.rest.Begin(t)
+	if !t.restful() {
+		return false
+	}
+	if t.relay != nil {
+		return t.relay.Rest(func() { t.receive(nil) })
+	}
+	return t.rest.Begin(t)
+}
+
+// await waits for so long at most, and reports whether there may be something to receive.
+func (t *stream) await(d time.Duration) bool {
+	if t.relay != nil {
+		return t.relay.Await(d)
+	}
+	return t.rest.Await(d)
 }
 
 // restful reports whether nothing is open but renewals that will have short answers, and not many.

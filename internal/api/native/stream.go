@@ -12,6 +12,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/channel"
 	"leasehold.dev/internal/direct"
 )
 
@@ -65,6 +66,9 @@ func (s *streams) Open(g pb.StreamService_OpenServer) error {
 	defer t.finish()
 	defer cancel()
 	t.rest = direct.RestOf(ctx)
+	if t.relay = channel.Of(ctx); t.relay != nil {
+		t.relay.SetServer(t)
+	}
 	go t.receive(nil)
 	return t.send()
 }
@@ -124,10 +128,11 @@ func newPages() chan struct{} {
 // taking is memory that is used again for each message.
 type taking struct {
 	submissions []Submission
-	fresh       []*request   // not used yet
-	free        int          // so many requests may be open, at least, besides those that are
-	greeted     bool         // a session was asked for
-	rest        *direct.Rest // nil if the stream cannot rest; others may ask it, too
+	fresh       []*request       // not used yet
+	free        int              // so many requests may be open, at least, besides those that are
+	greeted     bool             // a session was asked for
+	rest        *direct.Rest     // nil if the stream cannot rest; others may ask it, too
+	relay       *channel.Channel // of the relay that carries the stream; nil for none
 }
 
 // finish waits for the goroutines of requests. The one that receives is not among them: it ends
@@ -170,7 +175,7 @@ func (t *stream) receiveAll(m *pb.ClientMessage) (rests bool, err error) {
 				return false, err
 			}
 		}
-		for wait := t.o.linger - time.Since(busy); !t.rest.Await(wait); {
+		for wait := t.o.linger - time.Since(busy); !t.await(wait); {
 			if t.beginRest() {
 				return true, nil
 			}
@@ -201,7 +206,7 @@ func (t *stream) take(m *pb.ClientMessage) error {
 		}
 		q := t.newRequest(now, r)
 		refusal := t.prepare(q, m, r)
-		if err := t.enter(q, now); err != nil {
+		if err := t.enter(q, r, now); err != nil {
 			return err
 		}
 		t.begin(q, m, r, refusal)
@@ -251,17 +256,18 @@ func (t *stream) room() bool {
 }
 
 // enter notes a request as open. A client that uses an ID again could not tell the
-// answers apart.
-func (t *stream) enter(q *request, now time.Time) error {
+// answers apart. A renewal may come late that a relay has sent in columns before.
+func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
+	_, renews := r.Body.(*pb.Request_Renew)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if q.id > math.MaxInt64 {
 		return invalid("request %d: an id must be below 1<<63", q.id)
 	}
-	if q.id <= t.last {
+	if q.id <= t.last && !(t.relay != nil && renews && t.open[q.id] == nil) {
 		return invalid("request %d comes after request %d: the ids must rise", q.id, t.last)
 	}
-	t.last = q.id
+	t.last = max(t.last, q.id)
 	t.open[q.id] = q
 	if q.job.command != nil || q.job.confirm {
 		t.lookLocked(now, now.Add(lookEvery))

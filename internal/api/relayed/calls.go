@@ -4,6 +4,9 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/channel"
 )
 
 // Calls is a gRPC server that knows how its methods are called, so that relays can.
@@ -44,4 +47,10 @@ func (c *Calls) hasService(name string) bool {
 	service, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
 	_, ok := c.GetServiceInfo()[service]
 	return ok
+}
+
+// renewer returns what takes the renewals of streams in columns, nil if there is none.
+func (c *Calls) renewer() channel.Renewer {
+	r, _ := c.methods[pb.StreamService_Open_FullMethodName].impl.(channel.Renewer)
+	return r
 }

@@ -63,12 +63,16 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 		return api.NativeError(err, api.ReadReason(err))
 	}
 	// So that the relay knows that it is one.
-	if err := g.Send(&pb.RelayResponse{}); err != nil {
+	renewer := s.calls.renewer()
+	if err := g.Send(&pb.RelayResponse{TakesRenewals: renewer != nil}); err != nil {
 		return err
 	}
 	r := &relay{service: s, ctx: ctx, large: semaphore.NewWeighted(mostLarge)}
 	r.unary, r.stream = r.chains()
-	r.link = channel.New(frames{g}, s.o.MaxMessage, r.accept)
+	r.link = channel.New(messages{g}, s.o.MaxMessage, r.accept)
+	if renewer != nil {
+		r.link.TakeRenewals(renewer)
+	}
 	defer r.wait()
 	defer r.link.End(context.Canceled)
 	go r.watch(changed, cancel)
@@ -83,18 +87,22 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 	}
 }
 
-// frames is the stream of a relay.
-type frames struct{ pb.RelayService_RelayServer }
+// messages is the stream of a relay.
+type messages struct{ pb.RelayService_RelayServer }
 
 // Send implements channel.Stream.
-func (f frames) Send(list []*pb.RelayFrame) error {
-	return f.RelayService_RelayServer.Send(&pb.RelayResponse{Frames: list})
+func (g messages) Send(m *channel.Message) error {
+	return g.RelayService_RelayServer.Send(
+		&pb.RelayResponse{Frames: m.Frames, Renewed: m.Renewed})
 }
 
 // Recv implements channel.Stream.
-func (f frames) Recv() ([]*pb.RelayFrame, error) {
-	m, err := f.RelayService_RelayServer.Recv()
-	return m.GetFrames(), err
+func (g messages) Recv() (*channel.Message, error) {
+	m, err := g.RelayService_RelayServer.Recv()
+	if err != nil {
+		return nil, err
+	}
+	return &channel.Message{Frames: m.Frames, Renewals: m.Renewals}, nil
 }
 
 // relay is one stream of a relay.
@@ -177,7 +185,7 @@ func (r *relay) serve(ctx context.Context, c *channel.Channel, call *pb.RelayCal
 		return
 	}
 	s := &stream{codec: r.o.Codec, channel: c, method: m.name, large: r.large}
-	s.ctx = grpc.NewContextWithServerTransportStream(ctx, transport{s})
+	s.ctx = grpc.NewContextWithServerTransportStream(c.Context(ctx), transport{s})
 	if m.unary != nil {
 		err = r.one(m, s)
 	} else {

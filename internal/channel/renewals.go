@@ -1,0 +1,341 @@
+package channel
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// Most of what idle clients send are renewals, each in a small message. Over a link they go in
+// columns: those of all channels of a moment in one message, which the member takes at once, and
+// wakes none of the streams that they came over. What a member does not answer at once is sent to
+// it as any other message, so that nothing but the usual is left to those streams.
+
+const (
+	// A renewal waits at a relay for others, for a hundredth of the shortest TTL that its channel was
+	// told of, but no longer than maxLinger. What else is sent takes it along.
+	lingerShare = 100
+	maxLinger   = 50 * time.Millisecond
+	// maxRows bounds the leases of one message of columns, and maxRenewals the requests of a channel
+	// that were sent so and have no answer, and the answers that nobody has taken.
+	maxRows     = 4096
+	maxRenewals = 64
+)
+
+// Renewal is a request of a channel to renew leases.
+type Renewal struct {
+	Channel *Channel
+	Request uint64
+	IDs     []int64
+	Tokens  []uint64 // one for each of IDs, 0 for any
+}
+
+// A Renewer takes renewals of many channels. It must not block. It calls answer once or more, each
+// renewal is in one of the answers, and what is given to answer is called once, soon.
+type Renewer interface {
+	RenewColumns(list []Renewal, answer func(func() *pb.RelayRenewed))
+}
+
+type contextKey struct{}
+
+// Context returns a context that knows the channel of its call.
+func (c *Channel) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, contextKey{}, c)
+}
+
+// Of returns the channel of the call whose context it is, nil if the call came without a relay.
+func Of(ctx context.Context) *Channel {
+	c, _ := ctx.Value(contextKey{}).(*Channel)
+	return c
+}
+
+// SetServer says what serves the channel's renewals.
+func (c *Channel) SetServer(s any) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	c.idle.server = s
+}
+
+// Server returns what SetServer has set, nil if nothing has.
+func (c *Channel) Server() any {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	return c.idle.server
+}
+
+// idle is what a channel has for a client that mostly renews.
+type idle struct {
+	// Of a relay.
+	renewing map[uint64][]byte // messages, by request, that went in columns and have no answer
+	shortest time.Duration     // TTL of a lease that was renewed in columns; 0 before the first
+	closing  bool              // nothing follows but those that have no answer
+	// Of a member.
+	server  any    // see SetServer
+	receive func() // see Rest; nil if somebody receives
+}
+
+// columns is what a link has of renewals.
+type columns struct {
+	takes   bool              // of a relay: the member takes them
+	rows    *pb.RelayRenewals // of a relay: to be sent
+	due     time.Time         // when they are
+	renewer Renewer           // of a member; nil if it takes none
+	answers []func() *pb.RelayRenewed
+	open    int // renewals of a relay whose answers were not sent
+}
+
+// SendRenewals lets a relay send renewals in columns.
+func (l *Link) SendRenewals() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.columns.takes = true
+}
+
+// TakeRenewals lets a member take renewals in columns. It is to be called before Run.
+func (l *Link) TakeRenewals(r Renewer) { l.columns.renewer = r }
+
+// Renew sends a message that is a renewal and nothing else, in columns. It reports false if the
+// message is to be sent as any other.
+func (c *Channel) Renew(message []byte, r Renewal) bool {
+	l := c.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !c.mayRenewLocked() {
+		return false
+	}
+	if _, twice := c.idle.renewing[r.Request]; twice {
+		return false
+	}
+	rows := l.columns.rows
+	if len(rows.GetIds())+len(r.IDs) > maxRows {
+		return false
+	}
+	due := time.Now().Add(min(c.idle.shortest/lingerShare, maxLinger))
+	if rows == nil || due.Before(l.columns.due) {
+		l.columns.due = due
+		notify(l.wake)
+	}
+	if rows == nil {
+		rows = &pb.RelayRenewals{}
+		l.columns.rows = rows
+	}
+	if c.idle.renewing == nil {
+		c.idle.renewing = make(map[uint64][]byte)
+	}
+	c.idle.renewing[r.Request] = message
+	rows.Leases = countOne(rows.Leases, len(rows.Channels), len(r.IDs))
+	rows.Channels = append(rows.Channels, c.id)
+	rows.Requests = append(rows.Requests, r.Request)
+	rows.Ids = append(rows.Ids, r.IDs...)
+	rows.Tokens = append(rows.Tokens, r.Tokens...)
+	return true
+}
+
+// mayRenewLocked reports whether a renewal may go in columns now: behind all that was sent, and not
+// beyond what the client reads.
+func (c *Channel) mayRenewLocked() bool {
+	return c.link.columns.takes && !c.over && !c.idle.closing && c.queued == 0 &&
+		len(c.idle.renewing)+len(c.pieces) < maxRenewals
+}
+
+// countOne adds a count to a column of counts, before which there are so many others. The column is
+// empty as long as all are 1.
+func countOne(list []uint32, before, n int) []uint32 {
+	if list == nil && n == 1 {
+		return nil
+	}
+	for len(list) < before {
+		list = append(list, 1)
+	}
+	return append(list, uint32(n))
+}
+
+// forEach calls f with each request of columns, and the leases that are its own. It reports false,
+// and may have called f for some, if there are not as many leases as the counts say.
+func forEach(counts []uint32, requests, leases int, f func(request, from, to int)) bool {
+	if counts != nil && len(counts) != requests {
+		return false
+	}
+	at := 0
+	for i := range requests {
+		n := 1
+		if counts != nil {
+			n = int(counts[i])
+		}
+		if n > leases-at {
+			return false
+		}
+		f(i, at, at+n)
+		at += n
+	}
+	return at == leases
+}
+
+// renew takes renewals of a relay. An error ends the link.
+func (l *Link) renew(r *pb.RelayRenewals) error {
+	if r == nil {
+		return nil
+	}
+	renewer := l.columns.renewer
+	if renewer == nil || len(r.Requests) != len(r.Channels) || len(r.Tokens) != len(r.Ids) {
+		return fmt.Errorf("%w: columns of renewals do not fit", errProtocol)
+	}
+	list := make([]Renewal, 0, len(r.Channels))
+	l.mu.Lock()
+	fits := forEach(r.Leases, len(r.Channels), len(r.Ids), func(i, from, to int) {
+		if c := l.channels[r.Channels[i]]; c != nil { // else it has ended here
+			list = append(list, Renewal{c, r.Requests[i], r.Ids[from:to:to], r.Tokens[from:to:to]})
+		}
+	})
+	l.columns.open += len(list)
+	open := l.columns.open
+	l.mu.Unlock()
+	switch {
+	case !fits:
+		return fmt.Errorf("%w: counts of renewals do not fit", errProtocol)
+	case open > maxFree:
+		return fmt.Errorf("%w: it does not read, and %d renewals wait", errProtocol, open)
+	}
+	renewer.RenewColumns(list, l.answer)
+	return nil
+}
+
+// answer takes what makes an answer to renewals.
+func (l *Link) answer(f func() *pb.RelayRenewed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.columns.answers = append(l.columns.answers, f)
+	notify(l.wake)
+}
+
+// takeAnswers makes the answers that are to be sent.
+func (l *Link) takeAnswers() (out []*pb.RelayRenewed) {
+	l.mu.Lock()
+	answers := l.columns.answers
+	l.columns.answers = nil
+	l.mu.Unlock()
+	if len(answers) == 0 {
+		return nil
+	}
+	n := 0
+	for _, f := range answers {
+		r := f()
+		n += len(r.Requests) + len(r.UnansweredRequests)
+		out = append(out, r)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.columns.open -= n
+	return out
+}
+
+// Renewed makes an answer to renewals. A TTL of 0, or less, is of a lease of which more is to be
+// said.
+func Renewed(h *pb.Header, list []Renewal, ttls []int64) *pb.RelayRenewed {
+	out := &pb.RelayRenewed{Header: h}
+	for _, r := range list {
+		n := len(r.IDs)
+		its := ttls[:n]
+		ttls = ttls[n:]
+		if !allRenewed(its) {
+			out.UnansweredChannels = append(out.UnansweredChannels, r.Channel.id)
+			out.UnansweredRequests = append(out.UnansweredRequests, r.Request)
+			continue
+		}
+		out.Leases = countOne(out.Leases, len(out.Channels), n)
+		out.Channels = append(out.Channels, r.Channel.id)
+		out.Requests = append(out.Requests, r.Request)
+		out.TtlMs = append(out.TtlMs, its...)
+	}
+	return out
+}
+
+func allRenewed(ttls []int64) bool {
+	for _, ttl := range ttls {
+		if ttl <= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// renewed takes what a member says of renewals. An error ends the link.
+func (l *Link) renewed(r *pb.RelayRenewed) error {
+	if len(r.Requests) != len(r.Channels) ||
+		len(r.UnansweredRequests) != len(r.UnansweredChannels) {
+		return fmt.Errorf("%w: columns of answers do not fit", errProtocol)
+	}
+	messages := make([][]byte, len(r.Channels))
+	shortest := make([]time.Duration, len(r.Channels))
+	fits := forEach(r.Leases, len(r.Channels), len(r.TtlMs), func(i, from, to int) {
+		messages[i] = renewedMessage(r.Header, r.Requests[i], r.TtlMs[from:to])
+		for _, ttl := range r.TtlMs[from:to] {
+			if d := milliseconds(ttl); shortest[i] == 0 || d < shortest[i] {
+				shortest[i] = d
+			}
+		}
+	})
+	if !fits {
+		return fmt.Errorf("%w: counts of answers do not fit", errProtocol)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, id := range r.Channels {
+		if c := l.channels[id]; c != nil && c.idle.renewing[r.Requests[i]] != nil {
+			c.pieces = append(c.pieces, piece{bytes: messages[i], whole: true, free: true})
+			c.tellLocked()
+			if ttl := shortest[i]; c.idle.shortest == 0 || ttl < c.idle.shortest {
+				c.idle.shortest = ttl
+			}
+			c.settleLocked(r.Requests[i])
+		}
+	}
+	for i, id := range r.UnansweredChannels {
+		c, request := l.channels[id], r.UnansweredRequests[i]
+		if c == nil {
+			continue
+		}
+		if message := c.idle.renewing[request]; message != nil {
+			c.idle.renewing[request] = nil // it is answered no more
+			go c.resend(request, message)
+		}
+	}
+	return nil
+}
+
+// renewedMessage is what a client hears of a renewal.
+func renewedMessage(h *pb.Header, request uint64, ttls []int64) []byte {
+	b, err := proto.Marshal(&pb.ServerMessage{Responses: []*pb.Response{{
+		Id: request, Body: &pb.Response_Renew{Renew: &pb.RenewResponse{Header: h, TtlMs: ttls}},
+	}}})
+	if err != nil {
+		panic(err) // numbers can always be encoded
+	}
+	return b
+}
+
+// resend sends a renewal that was not answered as any other message.
+func (c *Channel) resend(request uint64, message []byte) {
+	_ = c.Send(context.Background(), message) // an error means that the channel has ended
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	c.settleLocked(request)
+}
+
+// settleLocked notes that a renewal is on its way in columns no more. The end of what is sent
+// follows the last of them.
+func (c *Channel) settleLocked(request uint64) {
+	delete(c.idle.renewing, request)
+	if len(c.idle.renewing) == 0 && c.idle.closing && !c.shut && !c.over {
+		c.shutLocked()
+	}
+}
+
+func milliseconds(ms int64) time.Duration {
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+}

@@ -1,0 +1,152 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/relay"
+	"leasehold.dev/test/inprocess"
+)
+
+// session is a client that keeps one lease alive over a stream of its own.
+type session struct {
+	stream pb.StreamService_OpenClient
+	lease  *pb.Lease
+	last   uint64
+}
+
+// ask sends a request and returns the answer, which is the next.
+func (s *session) ask(t testing.TB, r *pb.Request) *pb.Response {
+	t.Helper()
+	s.last++
+	r.Id = s.last
+	if err := s.stream.Send(&pb.ClientMessage{Requests: []*pb.Request{r}}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := s.stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, resp := range m.Responses {
+			if resp.Id != r.Id {
+				t.Fatalf("the answer to %d is %v", r.Id, resp)
+			}
+			return resp
+		}
+	}
+}
+
+func (s *session) renew(t testing.TB) *pb.RenewResponse {
+	t.Helper()
+	return s.ask(t, &pb.Request{Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+		Ids: []int64{s.lease.Id}, Tokens: []uint64{s.lease.Token},
+	}}}).GetRenew()
+}
+
+// metric returns a number of the page of metrics.
+func (r *running) metric(t testing.TB, name string) (value string) {
+	t.Helper()
+	c := http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", strings.TrimPrefix(r.endpoint, "unix:"))
+		},
+		DisableKeepAlives: true,
+	}}
+	resp, err := c.Get("http://relay/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, value, _ = strings.Cut(string(text), "\n"+name+" ")
+	value, _, _ = strings.Cut(value, "\n")
+	return value
+}
+
+// Goal: renewals of many clients go to the member in columns, each client hears what it would hear
+// at a member, also that its lease is gone and why, and what else it asks for is done in between.
+func TestRenewalsThroughRelay(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	conn := dial(t, r.endpoint)
+	const sessions, renewals = 20, 5
+	var all []*session
+	for range sessions {
+		stream, err := pb.NewStreamServiceClient(conn).Open(soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &session{stream: stream}
+		s.lease = s.ask(t, &pb.Request{Body: &pb.Request_Grant{
+			Grant: &pb.GrantRequest{TtlMs: 60_000},
+		}}).GetGrant().GetLease()
+		all = append(all, s)
+	}
+	var wg sync.WaitGroup
+	for i, s := range all {
+		wg.Go(func() {
+			for k := range renewals {
+				got := s.renew(t)
+				if len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 || got.Header.GetClusterId() == 0 {
+					t.Errorf("renewal %d of session %d: %v", k, i, got)
+				}
+				put := s.ask(t, &pb.Request{Body: &pb.Request_Put{
+					Put: &pb.PutRequest{Key: fmt.Append(nil, "k", i), Lease: s.lease.Id},
+				}})
+				if put.GetPut() == nil {
+					t.Errorf("put %d of session %d: %v", k, i, put)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := r.metric(t, "leasehold_relay_renewals_total"); n != fmt.Sprint(sessions*renewals) {
+		t.Errorf("%s renewals went in columns", n)
+	}
+	first, second := all[0], all[1]
+	first.ask(t, &pb.Request{Body: &pb.Request_Revoke{Revoke: &pb.RevokeRequest{
+		Leases: []*pb.LeaseRef{{Id: second.lease.Id}},
+	}}})
+	gone := second.renew(t)
+	if len(gone.GetResults()) != 1 || gone.Results[0].Reason != pb.Reason_REASON_LEASE_NOT_FOUND ||
+		gone.Results[0].Cause != pb.LeaseEvent_KIND_REVOKED {
+		t.Errorf("of a lease that was revoked the client hears %v", gone)
+	}
+	if got := first.renew(t); len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 {
+		t.Errorf("another lease: %v", got)
+	}
+	// What has been asked when a client says no more is answered.
+	if err := first.stream.Send(&pb.ClientMessage{Requests: []*pb.Request{{
+		Id: 1000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{Ids: []int64{first.lease.Id}}},
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	answered := 0
+	for {
+		m, err := first.stream.Recv()
+		if err != nil {
+			if !errors.Is(err, io.EOF) || answered != 1 {
+				t.Errorf("at the end: %v, after %d answers", err, answered)
+			}
+			return
+		}
+		answered += len(m.Responses)
+	}
+}
