@@ -10,13 +10,14 @@
 //
 //	go run -C bench . -etcd /path/to/etcd -members 3
 //
-// and what access control costs with
+// where the ceiling stays one process: it has nothing to replicate. What access control costs is
+// told by
 //
-//	go run -C bench . -targets leasehold,leasehold-users -run '^(put/64|get/64|grant/64|keepalive)$'
+//	go run -C bench . -targets leasehold,leasehold-users -run '^(grant|put)/64$|^keepalive'
 //
-// where the ceiling stays one process: it has nothing to replicate. In leasehold-limits each user
-// has limits, too; in leasehold-at-leases and leasehold-at-rate one more user is refused a thousand
-// times a second, by its limit of leases and of requests a second.
+// In leasehold-limits each user has limits, too; in leasehold-at-leases and leasehold-at-rate one
+// more user is refused a thousand times a second, by its limit of leases and of requests a second.
+// In leasehold-audit there are no users, and all that changes anything is in the audit log.
 //
 // This is a module of its own, so that no user of leasehold has the clients of other servers among
 // its dependencies. Package compare has the workloads, and the program in sidebyside provokes
@@ -172,13 +173,13 @@ func (o *options) targets(ctx context.Context, dir string) error {
 	for name := range strings.SplitSeq(o.only, ",") {
 		t := compare.Target{Name: name}
 		switch name {
-		case "leasehold":
+		case "leasehold", "leasehold-audit":
 			path, err := o.build(ctx, dir)
 			if err != nil {
 				return err
 			}
 			t.Path, t.Args = path, strings.Fields(o.leaseholdArgs)
-			t.Open = compare.OpenLeasehold
+			t.Open, t.Audit = compare.OpenLeasehold, name == "leasehold-audit"
 		case "leasehold-users", "leasehold-limits", "leasehold-at-leases", "leasehold-at-rate":
 			path, err := o.build(ctx, dir)
 			if err != nil {

@@ -39,6 +39,8 @@ type Target struct {
 	Users int
 	// Tenant is what limits there are. It needs Users.
 	Tenant Tenant
+	// Audit says that members write the audit log, with all that changes anything.
+	Audit bool
 
 	secure bool // each member serves a second address, with TLS
 }
@@ -140,6 +142,10 @@ func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 	}
 	if t.Users > 0 {
 		list = append(list, "--bcrypt-cost", "4") // users are made faster
+	}
+	if t.Audit {
+		list = append(list, "--audit-log-level", "writes",
+			"--audit-log", filepath.Join(dir, memberName(i)+".audit"))
 	}
 	if t.secure {
 		both := client + ",https://" + ports[2*n+i]
