@@ -406,6 +406,33 @@ func TestJWTSeen(t *testing.T) {
 	}
 }
 
+// TestJWTEndsMeanwhile has a token end between the look at its times and its being remembered,
+// while no other is.
+func TestJWTEndsMeanwhile(t *testing.T) {
+	w, key := newWorld(), edKey(t)
+	_, priv := writeKeys(t, key)
+	token := give(t, w.parse(t, "jwt,priv-key="+priv+",sign-method=EdDSA,ttl=10s"), "bob", w)
+	start := w.now
+	for looks := range 3 {
+		ends := start.Add(10 * time.Second)
+		p, err := Parse(Options{
+			Token: "jwt,priv-key=" + priv + ",sign-method=EdDSA",
+			Now: func() time.Time {
+				if looks--; looks < 0 {
+					return ends
+				}
+				return start
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = p.Check(token, w) // may count, for it ends meanwhile
+		looks = 0
+		want(t, p, token, w, "")
+	}
+}
+
 // TestSeenByHash has two tokens with one hash: neither is taken for the other.
 func TestSeenByHash(t *testing.T) {
 	s := newSeen[string]()

@@ -45,7 +45,7 @@ func (s *seen[T]) find(token string) *T {
 }
 
 // note remembers what is known of a token, and forgets the tokens that were used longest ago as
-// long as they are too many, or are over.
+// long as they are too many, or are over. That may be this one, too.
 func (s *seen[T]) note(token string, known T, over func(*T) bool) {
 	hash := maphash.String(s.seed, token)
 	if e := s.at[hash]; e != nil { // the same or, hardly ever, one of the same hash
@@ -53,11 +53,12 @@ func (s *seen[T]) note(token string, known T, over func(*T) bool) {
 	}
 	// The token may be a piece of a much longer header.
 	s.at[hash] = s.uses.PushFront(&entry[T]{hash, strings.Clone(token), known})
-	for {
-		last := s.uses.Back().Value.(*entry[T])
+	for e := s.uses.Back(); e != nil; e = s.uses.Back() {
+		last := e.Value.(*entry[T])
 		if len(s.at) <= maxSeen && !over(&last.known) {
 			return
 		}
-		delete(s.at, s.uses.Remove(s.uses.Back()).(*entry[T]).hash)
+		s.uses.Remove(e)
+		delete(s.at, last.hash)
 	}
 }
