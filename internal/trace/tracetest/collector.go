@@ -25,11 +25,7 @@ type Span struct {
 	Scope, Release                 string
 }
 
-// isSame reports whether two are the same span.
-func (s Span) isSame(other Span) bool { return s.Trace == other.Trace && s.ID == other.ID }
-
-// Collector is an HTTP handler that takes spans. Its zero value takes all. A span that comes again
-// is no other one: OTLP sends once more what may not have been taken, as when a member stops.
+// Collector is an HTTP handler that takes spans. Its zero value takes all.
 type Collector struct {
 	// Before, if set, may answer a request, and then returns true.
 	Before func(w http.ResponseWriter, r *http.Request) (answered bool)
@@ -59,12 +55,7 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.err = errors.Join(c.err, err)
-	for _, s := range spans {
-		if !slices.ContainsFunc(c.spans, s.isSame) {
-			c.spans = append(c.spans, s)
-		}
-	}
+	c.spans, c.err = append(c.spans, spans...), errors.Join(c.err, err)
 	if c.come != nil {
 		close(c.come)
 		c.come = nil
