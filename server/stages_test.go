@@ -64,12 +64,8 @@ func TestCallEndsOnce(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	spans, err := c.Spans()
-	if err != nil {
-		t.Fatal(err)
-	}
 	count := map[string]int{}
-	for _, s := range spans {
+	for _, s := range collected(t, c) {
 		count[s.Name]++
 	}
 	if count["s/m"] != 2 || count["confirm"] != 1+maxParts || count["answer"] != 1 {
