@@ -6,8 +6,12 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// maxRenewed bounds the leases of a request that goes in columns.
-const maxRenewed = 64
+const (
+	// maxRenewed bounds the leases of a request that goes in columns, and maxMessage the bytes of its
+	// message, which can have fields that say nothing: the relay keeps it until it is answered.
+	maxRenewed = 64
+	maxMessage = 2 << 10
+)
 
 // renew sends a message in columns, if it is a renewal and nothing else.
 func (p *passage) renew(message []byte) bool {
@@ -34,8 +38,11 @@ const (
 
 // parseRenewal returns what a message of StreamService.Open asks to renew. It reports false if the
 // message says anything else: a field that is not known here may change what it means, so that the
-// member is to read it.
+// member is to read it. A large one is left to it, too.
 func parseRenewal(message []byte) (r channel.Renewal, ok bool) {
+	if len(message) > maxMessage {
+		return r, false
+	}
 	requests := 0
 	ok = eachField(message, func(n protowire.Number, _ uint64, request []byte) bool {
 		requests++

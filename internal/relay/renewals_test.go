@@ -1,10 +1,13 @@
 package relay
 
 import (
+	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -71,6 +74,32 @@ func TestParseRenewal(t *testing.T) {
 		if r, ok := parseRenewal(encoded(m)); ok {
 			t.Errorf("%s goes in columns as %v", name, r)
 		}
+	}
+}
+
+// Goal: the relay keeps what goes in columns until it is answered, so that it is never large. A
+// message may have any number of fields that say nothing.
+func TestLargeRenewal(t *testing.T) {
+	empty := bytes.Repeat([]byte{fieldIDs<<3 | 2, 0}, maxMessage/2)
+	for size := range len(empty) / 2 {
+		ids := append([]byte{fieldIDs<<3 | 2, 8, 1, 0, 0, 0, 0, 0, 0, 0}, empty[:2*size]...)
+		request := protowire.AppendBytes([]byte{fieldRenew<<3 | 2}, ids)
+		message := protowire.AppendBytes([]byte{fieldRequests<<3 | 2}, request)
+		if err := proto.Unmarshal(message, new(pb.ClientMessage)); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := parseRenewal(message); ok != (len(message) <= maxMessage) {
+			t.Fatalf("a message of %d bytes: %v", len(message), ok)
+		}
+	}
+	largest := renewal(math.MaxInt64, &pb.RenewRequest{
+		Ids: make([]int64, maxRenewed), Tokens: make([]uint64, maxRenewed),
+	})
+	largest.Requests[0].TimeoutMs = math.MaxInt64
+	if b, err := proto.Marshal(largest); err != nil {
+		t.Fatal(err)
+	} else if _, ok := parseRenewal(b); !ok {
+		t.Error("a renewal of as many leases as may be does not go in columns")
 	}
 }
 
