@@ -157,7 +157,7 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 		{ID: groupKeys, Title: "Keys:"},
 		{ID: groupWatch, Title: "Watch:"},
 		{ID: groupLocks, Title: "Locks and elections:"},
-		{ID: groupWork, Title: "Members, queues and pools:"},
+		{ID: groupWork, Title: "Groups, queues and pools:"},
 		{ID: groupCluster, Title: "Cluster:"},
 		{ID: groupMaintenance, Title: "Maintenance:"},
 		{ID: groupPlanning, Title: "Planning:"},
@@ -268,7 +268,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		groupWatch:  {a.watchCommand()},
 		groupLocks:  {a.lockCommand(), a.electCommand(), strictFlags(a.runCommand())},
 		groupWork: {
-			strictFlags(a.membersCommand()), strictFlags(a.queueCommand()), strictFlags(a.poolCommand()),
+			strictFlags(a.groupCommand()), strictFlags(a.queueCommand()), strictFlags(a.poolCommand()),
 		},
 		groupCluster: {
 			a.statusCommand(), a.topCommand(), a.recoverCommand(), a.endpointCommand(),

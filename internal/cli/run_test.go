@@ -73,16 +73,16 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"queue", "work", "q"}, exitBadArgs, "a command after --"},
 		{[]string{"pool", "acquire", "p", "--bogus", "--", "x"}, exitBadArgs, "--bogus"},
 		{[]string{"pool", "acquire"}, exitBadArgs, "takes a pool"},
-		{[]string{"members", "register", "g", "m", "--ttl", "x"}, exitBadArgs, "--ttl"},
-		{[]string{"members", "register", "g"}, exitBadArgs, "a group and an ID"},
+		{[]string{"group", "register", "g", "m", "--ttl", "x"}, exitBadArgs, "--ttl"},
+		{[]string{"group", "register", "g"}, exitBadArgs, "a group and an ID"},
 		{
 			append([]string{"queue", "push", "q", "x", "--cacert", "/no/such"}, away...),
 			exitBadArgs, "/no/such",
 		},
 		{append([]string{"queue", "push", "q", "x"}, away...), exitFailure, "unavailable"},
-		{append([]string{"members", "register", "g", "m"}, away...), exitNoCore, "unavailable"},
+		{append([]string{"group", "register", "g", "m"}, away...), exitNoCore, "unavailable"},
 		{append([]string{"pool", "acquire", "p"}, away...), exitNoCore, "unavailable"},
-		{append([]string{"members", "watch", "g"}, away...), exitConnection, "unavailable"},
+		{append([]string{"group", "watch", "g"}, away...), exitConnection, "unavailable"},
 		{append([]string{"lease", "watch"}, away...), exitConnection, "unavailable"},
 	} {
 		var out, errs strings.Builder

@@ -33,7 +33,7 @@ func TestDemo(t *testing.T) {
 		_, m.url, _ = strings.Cut(lines.Text(), "export LEASEHOLD_ENDPOINTS=")
 	}
 	for _, x := range []struct{ command, want string }{
-		{"members list demo/workers", "worker-3"},
+		{"group list demo/workers", "worker-3"},
 		{"pool list demo/ports", "3 of 10 held"},
 		{"queue list demo/jobs", "claimed"},
 		{"get demo/primary/ --prefix --print-value-only", "node-"},

@@ -14,12 +14,12 @@ import (
 	"leasehold.dev/client/members"
 )
 
-func (a *app) membersCommand() *cobra.Command {
-	return family("members", "Who is there: groups of programs, each alive by its lease",
-		a.membersRegister(), a.membersList(), a.membersWatch())
+func (a *app) groupCommand() *cobra.Command {
+	return family("group", "Who is there: groups of programs, each alive by its lease",
+		a.groupRegister(), a.groupList(), a.groupWatch())
 }
 
-func (a *app) membersRegister() *cobra.Command {
+func (a *app) groupRegister() *cobra.Command {
 	var r members.Registration
 	var metadata string
 	cmd := &cobra.Command{
@@ -31,11 +31,11 @@ this process dies the others see that the member failed when the TTL has passed.
 If the lease cannot be renewed a command is asked to end (SIGTERM) and killed before the others
 may see that the member failed. It finds LEASEHOLD_TOKEN and LEASEHOLD_LEASE in its
 environment. Exit codes are those of leasehold run; 122 says that there is a member of this ID.`,
-		Example: `  leasehold members register web host-1 --metadata 10.0.0.7:80 -- httpd -f`,
+		Example: `  leasehold group register web host-1 --metadata 10.0.0.7:80 -- httpd -f`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args, command := splitCommand(cmd, args)
 			if len(args) != 2 {
-				return badArgs("members register takes a group and an ID")
+				return badArgs("group register takes a group and an ID")
 			}
 			if err := cmp.Or(requireName("group", args[0]), checkTTL(r.TTL)); err != nil {
 				return err
@@ -81,13 +81,13 @@ func (a *app) register(group string, r members.Registration, command []string) e
 	return a.runOrWait(heldLease{lease: m.Lease(), news: r.ID + " joined"}, command, m.Release)
 }
 
-func (a *app) membersList() *cobra.Command {
+func (a *app) groupList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list <group>",
 		Short: "Lists the members of a group",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return badArgs("members list takes a group")
+				return badArgs("group list takes a group")
 			}
 			if err := requireName("group", args[0]); err != nil {
 				return err
@@ -100,7 +100,7 @@ func (a *app) membersList() *cobra.Command {
 	}
 }
 
-func (a *app) membersWatch() *cobra.Command {
+func (a *app) groupWatch() *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch <group>",
 		Short: "Tells who is in a group, and then who joins, changes and goes, and why",
@@ -111,7 +111,7 @@ func (a *app) membersWatch() *cobra.Command {
                                         gone     it went; why is not known any more`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return badArgs("members watch takes a group")
+				return badArgs("group watch takes a group")
 			}
 			if err := requireName("group", args[0]); err != nil {
 				return err
