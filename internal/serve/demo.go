@@ -44,7 +44,7 @@ func actors() (all []actor) {
 			"run", "--elect", "demo/primary", "--ttl", "5s", "--id", "node-" + n, "--value", "node-" + n,
 		}, forever...)...)
 		add(time.Minute, 5*time.Second, append([]string{
-			"members", "register", "demo/workers", "worker-" + n, "--ttl", "5s", "--wait",
+			"group", "register", "demo/workers", "worker-" + n, "--ttl", "5s", "--wait",
 			"--metadata", "10.0.0." + n + ":80",
 		}, forever...)...)
 		add(time.Minute, 2*time.Second, append([]string{

@@ -51,7 +51,7 @@ func TestWorkOverTLS(t *testing.T) {
 		{[]string{"queue", "claim", "q"}, "an item"},
 		{[]string{"pool", "create", "p", "a"}, "1 ID"},
 		{[]string{"pool", "acquire", "p", "--", "echo", "on loan"}, "on loan"},
-		{[]string{"members", "register", "g", "m", "--", "echo", "a member"}, "a member"},
+		{[]string{"group", "register", "g", "m", "--", "echo", "a member"}, "a member"},
 	} {
 		if out, err := ask(true, tt.args...); err != nil || !strings.Contains(out, tt.want) {
 			t.Errorf("%v: %q, %v", tt.args, out, err)

@@ -97,8 +97,8 @@ func quoteAll(list []string) string {
 
 // groups makes some of each kind of group, by the commands of the client.
 func groups(m *member) (leave func()) {
-	leave = m.holds("members", "register", "web", "host-1", "--metadata", "10.0.0.7:80")
-	m.holds("members", "register", "web", "host-2")
+	leave = m.holds("group", "register", "web", "host-1", "--metadata", "10.0.0.7:80")
+	m.holds("group", "register", "web", "host-2")
 	for _, payload := range []string{"first", "second"} {
 		m.client("queue", "push", "mail", payload)
 	}
@@ -140,7 +140,7 @@ func TestGroups(t *testing.T) {
 	p.row("Members", "host-1", "", "revision", "", "10.0.0.7:80")
 	p.row("Members", "host-2", "", "revision")
 	p.until("what is left", `/\d s/.test([...document.querySelectorAll("table")].at(-1).innerText)`)
-	m.holds("members", "register", "web", "host-3")
+	m.holds("group", "register", "web", "host-3")
 	p.until("since when a member is there that the page saw come",
 		`/host-3[^]*revision \d+, \d\d:\d\d:\d\d/.test(document.querySelector("main").innerText)`)
 	leave()
