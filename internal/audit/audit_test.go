@@ -283,3 +283,27 @@ func TestFile(t *testing.T) {
 		t.Error("a file that cannot be is opened")
 	}
 }
+
+// Goal: half a line, which a machine that failed has left in the file, costs no other record.
+// Method: open files that end in each way, and read the lines after a record.
+func TestFileEndsInsideLine(t *testing.T) {
+	for before, want := range map[string]int{
+		"": 1, "{}\n": 2, "{}\n{\"time": 3, "{": 2, "{}": 2,
+	} {
+		file := filepath.Join(t.TempDir(), "audit")
+		if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Open(Options{File: file, MaxMegabytes: 1, MaxFiles: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = errors.Join(l.Record(&Entry{Event: "call"}), l.Flush(),
+			l.Record(&Entry{Event: "call"}), l.Close())
+		data, _ := os.ReadFile(file)
+		lines := strings.Split(string(data), "\n")
+		if err != nil || len(lines) != want+2 || !json.Valid([]byte(lines[want-1])) {
+			t.Errorf("after %q: %q, %v", before, lines, err)
+		}
+	}
+}

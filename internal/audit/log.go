@@ -70,11 +70,29 @@ func Open(o Options) (*Log, error) {
 		if err := f.Close(); err != nil {
 			return nil, fmt.Errorf("audit: %w", err)
 		}
+		l.torn = endsInsideLine(o.File)
 		l.to = &lumberjack.Logger{
 			Filename: o.File, MaxSize: o.MaxMegabytes, MaxBackups: o.MaxFiles,
 		}
 	}
 	return l, nil
+}
+
+// endsInsideLine reports whether the last line of a file is not whole, as after a machine that
+// failed while it was written. One that cannot be read is taken for whole.
+func endsInsideLine(file string) bool {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	f, err := os.Open(filepath.Clean(file))
+	if err != nil {
+		return false
+	}
+	defer f.Close() // it was only read
+	var last [1]byte
+	_, err = f.ReadAt(last[:], info.Size()-1)
+	return err == nil && last[0] != '\n'
 }
 
 // unclosed is a stream of the process.
