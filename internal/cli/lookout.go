@@ -28,7 +28,8 @@ func (a *app) newLookout(spec *clientv3.ConfigSpec) *lookout {
 	return &lookout{a: a, spec: spec, clients: make(map[string]*asker)}
 }
 
-// client returns the client of an endpoint, or that of the cluster for none.
+// client returns the client of an endpoint, or that of the cluster for none. With an error, which a
+// client that logs in may have, it returns one that can only say why: see failure.
 func (l *lookout) client(endpoint string) (*asker, error) {
 	l.mu.Lock()
 	c := l.clients[endpoint]
@@ -42,7 +43,7 @@ func (l *lookout) client(endpoint string) (*asker, error) {
 	}
 	made, err := l.a.dialTelling(spec, why)
 	if err != nil {
-		return nil, err
+		return &asker{why: why}, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -225,7 +225,7 @@ func (x *memberState) ask(l *lookout, ep string) {
 	}
 	c, err := l.client(ep)
 	if err != nil {
-		x.Error = readable(err.Error())
+		x.Error = c.failure(err)
 		return
 	}
 	began := time.Now()

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Goal: a member that takes connections and answers nothing is told from one that is out of reach,
+// also by a client that has to log in first. Method: a port that nobody serves.
+func TestAnswersNoCall(t *testing.T) {
+	hangs, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hangs.Close()
+	at := hangs.Addr().String()
+	for name, auth := range map[string]*clientv3.AuthConfig{
+		"nobody": nil, "a user": {Username: "root", Password: "secret"},
+	} {
+		a := &app{}
+		a.flags.commandTimeout = time.Second
+		l := a.newLookout(&clientv3.ConfigSpec{
+			Endpoints: []string{at}, DialTimeout: 100 * time.Millisecond, Auth: auth,
+		})
+		var x memberState
+		x.ask(l, at)
+		l.close()
+		if x.Error != saysNothing {
+			t.Errorf("to %s: %s", name, x.Error)
+		}
+	}
+}
