@@ -313,11 +313,7 @@ func (s *clusterState) judge() {
 			wrong("%s: the state takes %d%% of the quota", x.Name, x.State*100/x.Quota)
 		}
 	}
-	for _, x := range s.others { // one that does not answer may be anybody's
-		if x.Error == "" && s.Cluster != "" && fmt.Sprintf("%x", x.cluster) != s.Cluster {
-			wrong("%s belongs to another cluster, %x", x.Name, x.cluster)
-		}
-	}
+	s.judgeOthers(wrong)
 	for _, alarm := range s.alarms {
 		wrong("alarm: %s", alarm)
 	}
@@ -331,6 +327,20 @@ func (s *clusterState) judge() {
 		s.Verdict = verdictDegraded
 	default:
 		s.Verdict = verdictHealthy
+	}
+}
+
+// judgeOthers says what is wrong with the endpoints that are of no member.
+func (s *clusterState) judgeOthers(wrong func(format string, args ...any)) {
+	for _, x := range s.others {
+		switch {
+		case x.Error != "" || s.Cluster == "": // it may be anybody's
+		case fmt.Sprintf("%x", x.cluster) != s.Cluster:
+			wrong("%s belongs to another cluster, %x", x.Name, x.cluster)
+		case !slices.ContainsFunc(s.Members, func(m *memberState) bool { return m.id == x.id }):
+			wrong("%s is member %x, which the cluster does not have: was it removed, or is it of a "+
+				"backup that was restored?", x.Name, x.id)
+		}
 	}
 }
 

@@ -54,6 +54,16 @@ func TestJudge(t *testing.T) {
 			}, "degraded",
 			[]string{"x belongs to another cluster, d"},
 		},
+		"an endpoint of a copy of the cluster, and another of a member": {
+			func(s *clusterState) {
+				s.others = []*memberState{
+					{Name: "x", cluster: 0xc, id: 0xe}, {Name: "y", cluster: 0xc, id: 2},
+				}
+				s.Members[1].id = 2
+			}, "degraded",
+			[]string{"x is member e, which the cluster does not have: was it removed, or is it of a " +
+				"backup that was restored?"},
+		},
 		"nearly full": {
 			func(s *clusterState) { s.Members[0].State = 81 }, "degraded",
 			[]string{"m1: the state takes 81% of the quota"},
