@@ -54,8 +54,8 @@ var examples = map[string]string{
 	"member promote":   "leasehold member promote 8211f1d0f64f3269",
 	"member remove":    "leasehold member remove 8211f1d0f64f3269",
 	"member update":    "leasehold member update 8211f1d0f64f3269 --peer-urls http://host3:2380",
-	"group list":     "leasehold group list web",
-	"group watch":    "leasehold group watch web",
+	"group list":       "leasehold group list web",
+	"group watch":      "leasehold group watch web",
 	"move-leader":      "leasehold move-leader 8211f1d0f64f3269",
 	"pool list":        "leasehold pool list ports",
 	"put": "leasehold put config/a 1\nleasehold put --lease worker-7 config/a 1\n" +
