@@ -131,7 +131,7 @@ func TestLateInColumns(t *testing.T) {
 		time.Sleep(partly - 1)
 		synctest.Wait()
 		c.wants(t, "too early", "renewed left")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		c.wants(t, "in time", "renewed 1:1000 2:2000 left 3")
 		n.held[3][0](3000)
