@@ -22,8 +22,8 @@ const (
 	pieceSize = 16 << 10
 	// shortMessage is up to which size a message passes pieces of others.
 	shortMessage = 4 << 10
-	// maxBatch bounds the frames of one message of the stream, but for the last, by bytes. So it has
-	// less than 64 KiB: a member lets larger ones wait while others leave large answers unread, and
+	// maxBatch bounds one message of the stream, but for its last frame, by bytes. So it has less
+	// than 64 KiB: a member lets larger ones wait while others leave large answers unread, and
 	// renewals would wait with them.
 	maxBatch = 40 << 10
 	// maxChannels bounds the channels of a link that accepts them, and maxCall the bytes of a call.
@@ -332,10 +332,11 @@ func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 // next returns the next message, empty if there is nothing to be sent. Then wait says when there
 // will be, if it is known and not 0, and finish why the link ends.
 func (l *Link) next() (m *Message, wait time.Duration, finish error) {
-	m = &Message{Renewed: l.takeAnswers()}
+	answers, size := l.takeAnswers()
+	m = &Message{Renewed: answers}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m.Frames = l.framesLocked()
+	m.Frames = l.framesLocked(size)
 	if rows := l.columns.rows; rows != nil {
 		if wait = time.Until(l.columns.due); wait <= 0 || len(m.Frames) > 0 {
 			m.Renewals, l.columns.rows = rows, nil
@@ -344,9 +345,8 @@ func (l *Link) next() (m *Message, wait time.Duration, finish error) {
 	return m, wait, l.finish
 }
 
-// framesLocked takes the frames of the next message.
-func (l *Link) framesLocked() (out []*pb.RelayFrame) {
-	size := 0
+// framesLocked takes the frames of the next message, which has so many bytes already.
+func (l *Link) framesLocked(size int) (out []*pb.RelayFrame) {
 	for _, from := range []*[]*pb.RelayFrame{&l.short, &l.long} {
 		n := 0
 		for ; n < len(*from) && size < maxBatch; n++ {

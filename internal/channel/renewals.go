@@ -21,10 +21,16 @@ const (
 	// told of, but no longer than maxLinger. What else is sent takes it along.
 	lingerShare = 100
 	maxLinger   = 50 * time.Millisecond
-	// maxRows bounds the leases of one message of columns, and maxRenewals the requests of a channel
-	// that were sent so and have no answer, and the answers that nobody has taken.
-	maxRows     = 4096
+	// maxRows bounds the leases of one message of columns; that is in the protocol. From manyRows on
+	// a message waits for no others, and has no answers to more renewals: it is to stay below 64 KiB
+	// (maxBatch).
+	maxRows  = 1024
+	manyRows = maxRows / 2
+	// maxRenewals bounds the requests of a channel that were sent so and have no answer, and the
+	// answers that nobody has taken.
 	maxRenewals = 64
+	// maxOpen bounds the leases of a relay whose renewals have no answer yet that was sent.
+	maxOpen = 1 << 19
 )
 
 // Renewal is a request of a channel to renew leases.
@@ -35,10 +41,19 @@ type Renewal struct {
 	Tokens  []uint64 // one for each of IDs, 0 for any
 }
 
-// A Renewer takes renewals of many channels. It must not block. It calls answer once or more, each
-// renewal is in one of the answers, and what is given to answer is called once, soon.
+// A Renewer takes renewals of many channels. It must not block. It calls answer once or more, with
+// a part of the list and what makes the answer to that, which is called once, soon. Each renewal is
+// in one of the parts.
 type Renewer interface {
-	RenewColumns(list []Renewal, answer func(func() *pb.RelayRenewed))
+	RenewColumns(list []Renewal, answer func(part []Renewal, f func() *pb.RelayRenewed))
+}
+
+// rowsOf returns how many leases there are.
+func rowsOf(list []Renewal) (n int) {
+	for _, r := range list {
+		n += len(r.IDs)
+	}
+	return n
 }
 
 type contextKey struct{}
@@ -85,8 +100,14 @@ type columns struct {
 	rows    *pb.RelayRenewals // of a relay: to be sent
 	due     time.Time         // when they are
 	renewer Renewer           // of a member; nil if it takes none
-	answers []func() *pb.RelayRenewed
-	open    int // renewals of a relay whose answers were not sent
+	answers []answer
+	open    int // leases of a relay whose answers were not sent
+}
+
+// answer is what makes an answer, to renewals of so many leases.
+type answer struct {
+	rows int
+	make func() *pb.RelayRenewed
 }
 
 // SendRenewals lets a relay send renewals in columns.
@@ -116,6 +137,9 @@ func (c *Channel) Renew(message []byte, r Renewal) bool {
 		return false
 	}
 	due := time.Now().Add(min(c.idle.shortest/lingerShare, maxLinger))
+	if len(rows.GetIds())+len(r.IDs) >= manyRows {
+		due = time.Now()
+	}
 	if rows == nil || due.Before(l.columns.due) {
 		l.columns.due = due
 		notify(l.wake)
@@ -156,7 +180,7 @@ func countOne(list []uint32, before, n int) []uint32 {
 }
 
 // forEach calls f with each request of columns, and the leases that are its own. It reports false,
-// and may have called f for some, if there are not as many leases as the counts say.
+// and may have called f for some, if one has none, or there are not as many as the counts say.
 func forEach(counts []uint32, requests, leases int, f func(request, from, to int)) bool {
 	if counts != nil && len(counts) != requests {
 		return false
@@ -167,7 +191,7 @@ func forEach(counts []uint32, requests, leases int, f func(request, from, to int
 		if counts != nil {
 			n = int(counts[i])
 		}
-		if n > leases-at {
+		if n == 0 || n > leases-at {
 			return false
 		}
 		f(i, at, at+n)
@@ -182,7 +206,8 @@ func (l *Link) renew(r *pb.RelayRenewals) error {
 		return nil
 	}
 	renewer := l.columns.renewer
-	if renewer == nil || len(r.Requests) != len(r.Channels) || len(r.Tokens) != len(r.Ids) {
+	if renewer == nil || len(r.Requests) != len(r.Channels) || len(r.Tokens) != len(r.Ids) ||
+		len(r.Ids) > maxRows {
 		return fmt.Errorf("%w: columns of renewals do not fit", errProtocol)
 	}
 	list := make([]Renewal, 0, len(r.Channels))
@@ -192,54 +217,57 @@ func (l *Link) renew(r *pb.RelayRenewals) error {
 			list = append(list, Renewal{c, r.Requests[i], r.Ids[from:to:to], r.Tokens[from:to:to]})
 		}
 	})
-	l.columns.open += len(list)
+	l.columns.open += rowsOf(list)
 	open := l.columns.open
 	l.mu.Unlock()
 	switch {
 	case !fits:
 		return fmt.Errorf("%w: counts of renewals do not fit", errProtocol)
-	case open > maxFree:
-		return fmt.Errorf("%w: it does not read, and %d renewals wait", errProtocol, open)
+	case open > maxOpen:
+		return fmt.Errorf("%w: it does not read, and renewals of %d leases wait", errProtocol, open)
 	}
 	renewer.RenewColumns(list, l.answer)
 	return nil
 }
 
 // answer takes what makes an answer to renewals.
-func (l *Link) answer(f func() *pb.RelayRenewed) {
+func (l *Link) answer(part []Renewal, f func() *pb.RelayRenewed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.columns.answers = append(l.columns.answers, f)
+	l.columns.answers = append(l.columns.answers, answer{rowsOf(part), f})
 	notify(l.wake)
 }
 
-// takeAnswers makes the answers that are to be sent.
-func (l *Link) takeAnswers() (out []*pb.RelayRenewed) {
-	l.mu.Lock()
-	answers := l.columns.answers
-	l.columns.answers = nil
-	l.mu.Unlock()
-	if len(answers) == 0 {
-		return nil
-	}
-	n := 0
-	for _, f := range answers {
-		r := f()
-		n += len(r.Requests) + len(r.UnansweredRequests)
+// takeAnswers makes the answers that are to be sent in one message, which have so many bytes.
+func (l *Link) takeAnswers() (out []*pb.RelayRenewed, size int) {
+	for _, a := range l.takeAnswered() {
+		r := a.make() // not locked, which comes after the lock of what makes it
+		size += proto.Size(r)
 		out = append(out, r)
 	}
+	return out, size
+}
+
+func (l *Link) takeAnswered() []answer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.columns.open -= n
-	return out
+	list, n, rows := l.columns.answers, 0, 0
+	for ; n < len(list) && rows < manyRows; n++ {
+		rows += list[n].rows
+	}
+	if l.columns.answers = list[n:]; len(l.columns.answers) == 0 {
+		l.columns.answers = nil
+	}
+	l.columns.open -= rows
+	return list[:n:n]
 }
 
 // Renewed makes an answer to renewals. A TTL of 0, or less, is of a lease of which more is to be
-// said.
+// said. Without TTLs that is so of all.
 func Renewed(h *pb.Header, list []Renewal, ttls []int64) *pb.RelayRenewed {
 	out := &pb.RelayRenewed{Header: h}
 	for _, r := range list {
-		n := len(r.IDs)
+		n := min(len(r.IDs), len(ttls))
 		its := ttls[:n]
 		ttls = ttls[n:]
 		if !allRenewed(its) {
@@ -256,6 +284,9 @@ func Renewed(h *pb.Header, list []Renewal, ttls []int64) *pb.RelayRenewed {
 }
 
 func allRenewed(ttls []int64) bool {
+	if len(ttls) == 0 {
+		return false
+	}
 	for _, ttl := range ttls {
 		if ttl <= 0 {
 			return false

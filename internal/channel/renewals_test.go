@@ -18,12 +18,16 @@ import (
 // asks collects the renewals that come in columns.
 type asks struct {
 	lists  chan []Renewal
-	answer func(func() *pb.RelayRenewed)
+	answer func([]Renewal, func() *pb.RelayRenewed)
 }
 
 // RenewColumns implements Renewer.
-func (a *asks) RenewColumns(list []Renewal, answer func(func() *pb.RelayRenewed)) {
-	a.answer = answer
+func (a *asks) RenewColumns(
+	list []Renewal, answer func(part []Renewal, f func() *pb.RelayRenewed),
+) {
+	if a.answer == nil { // it is the same for all of a link
+		a.answer = answer
+	}
 	a.lists <- list
 }
 
@@ -39,7 +43,7 @@ func (a *asks) answers(list []Renewal) {
 			ttls = append(ttls, ttl)
 		}
 	}
-	a.answer(func() *pb.RelayRenewed {
+	a.answer(list, func() *pb.RelayRenewed {
 		return Renewed(&pb.Header{Revision: 7}, list, ttls)
 	})
 }
@@ -262,93 +266,13 @@ func TestRenewalsAsOtherMessages(t *testing.T) {
 	rows := 0
 	for range maxRows {
 		c := open(t, l, "")
-		l.framesLocked()
+		l.framesLocked(0)
 		for i := uint64(1); i < maxRenewals && tryRenew(c, i, 2); i++ {
 			rows++
 		}
 	}
 	if m, _, _ := l.next(); rows != maxRows || len(m.Renewals.Ids) != maxRows {
 		t.Errorf("%d leases in a message", rows)
-	}
-}
-
-// Goal: columns that do not fit end the stream, as other faults of the protocol do, and nothing is
-// done. So does a relay that reads no answers.
-func TestColumnsFit(t *testing.T) {
-	a := &asks{lists: make(chan []Renewal, 1000)}
-	member := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
-	for name, r := range map[string]*pb.RelayRenewals{
-		"requests": {Channels: []uint64{1}, Ids: []int64{1}, Tokens: []uint64{1}},
-		"tokens":   {Channels: []uint64{1}, Requests: []uint64{1}, Ids: []int64{1}},
-		"ids": {
-			Channels: []uint64{1, 1}, Requests: []uint64{1, 2}, Ids: []int64{1}, Tokens: []uint64{1},
-		},
-		"more ids": {
-			Channels: []uint64{1}, Requests: []uint64{1}, Ids: []int64{1, 2}, Tokens: []uint64{1, 2},
-		},
-		"counts": {
-			Channels: []uint64{1}, Requests: []uint64{1}, Ids: []int64{1}, Tokens: []uint64{1},
-			Leases: []uint32{1, 1},
-		},
-		"a huge count": {
-			Channels: []uint64{1}, Requests: []uint64{1}, Ids: []int64{1}, Tokens: []uint64{1},
-			Leases: []uint32{1<<32 - 1},
-		},
-	} {
-		member.TakeRenewals(a)
-		if err := member.take(&Message{Renewals: r}); !errors.Is(err, errProtocol) {
-			t.Errorf("%s: %v", name, err)
-		}
-		member.TakeRenewals(nil)
-		if err := member.take(&Message{Renewals: r}); !errors.Is(err, errProtocol) {
-			t.Errorf("%s, at a member that takes none: %v", name, err)
-		}
-	}
-	if len(a.lists) != 0 {
-		t.Error("columns that do not fit are renewed")
-	}
-	relay := New(nil, 1<<20, nil)
-	for name, r := range map[string]*pb.RelayRenewed{
-		"requests":   {Channels: []uint64{1}, TtlMs: []int64{1}},
-		"ttls":       {Channels: []uint64{1}, Requests: []uint64{1}},
-		"unanswered": {UnansweredChannels: []uint64{1}},
-	} {
-		if err := relay.take(&Message{Renewed: []*pb.RelayRenewed{r}}); !errors.Is(err, errProtocol) {
-			t.Errorf("answer, %s: %v", name, err)
-		}
-	}
-}
-
-// Goal: a relay that reads nothing cannot fill the memory of a member with answers.
-func TestUnreadRenewals(t *testing.T) {
-	a := &asks{lists: make(chan []Renewal, 1)}
-	member := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
-	member.TakeRenewals(a)
-	if err := member.takeFrames([]*pb.RelayFrame{{Channel: 1, Call: &pb.RelayCall{}}}); err != nil {
-		t.Fatal(err)
-	}
-	r := &pb.RelayRenewals{}
-	for i := range uint64(1 << 10) {
-		r.Channels, r.Requests = append(r.Channels, 1), append(r.Requests, i)
-		r.Ids, r.Tokens = append(r.Ids, 2), append(r.Tokens, 1)
-	}
-	times := func(reads bool) int {
-		for i := range 2 * maxFree / len(r.Ids) {
-			if err := member.take(&Message{Renewals: r}); err != nil {
-				return i
-			}
-			a.answers(<-a.lists)
-			if reads {
-				member.next()
-			}
-		}
-		return -1
-	}
-	if n := times(true); n >= 0 {
-		t.Errorf("a relay that reads ends after %d messages", n)
-	}
-	if n := times(false); n != maxFree/len(r.Ids) {
-		t.Errorf("a relay that does not read ends after %d messages", n)
 	}
 }
 

@@ -138,7 +138,8 @@ func (x *RelayResponse) GetTakesRenewals() bool {
 }
 
 // RelayRenewals are requests of clients to renew leases, each of which came over a stream of
-// StreamService in a message of its own, with the leases named by ids. They take no room.
+// StreamService in a message of its own, with the leases named by ids: at least one each, and 1,024
+// in all at most. They take no room.
 type RelayRenewals struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By place: the channel, the ID of the request, and how many leases it names. The last is empty

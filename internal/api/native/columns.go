@@ -11,25 +11,22 @@ var _ channel.Renewer = (*streams)(nil)
 // RenewColumns implements channel.Renewer: it renews leases of many streams at once, and wakes none
 // of them. What is not known soon, or needs words, is left to the stream, to which the relay sends
 // it as any other message.
-func (s *streams) RenewColumns(
-	list []channel.Renewal, answer func(func() *pb.RelayRenewed),
-) {
+func (s *streams) RenewColumns(list []channel.Renewal, answer answerPart) {
 	left, err := s.renewColumns(list, answer)
 	if err != nil {
 		left = list
 	}
 	if len(left) > 0 {
-		n := 0
-		for _, r := range left {
-			n += len(r.IDs)
-		}
-		answer(func() *pb.RelayRenewed { return channel.Renewed(nil, left, make([]int64, n)) })
+		answer(left, func() *pb.RelayRenewed { return channel.Renewed(nil, left, nil) })
 	}
 }
 
+// answerPart takes what makes the answer to a part of the renewals.
+type answerPart = func(part []channel.Renewal, f func() *pb.RelayRenewed)
+
 // renewColumns returns those that it does not answer; all, if there is an error.
 func (s *streams) renewColumns(
-	list []channel.Renewal, answer func(func() *pb.RelayRenewed),
+	list []channel.Renewal, answer answerPart,
 ) (left []channel.Renewal, err error) {
 	defer s.o.Panics.End("renewals of a relay", &err)
 	var sure []channel.Renewal
@@ -47,7 +44,7 @@ func (s *streams) renewColumns(
 	}
 	b := newBatch(all, s.headerNow()) // as of before, see leases.renew
 	tell := func() {
-		answer(func() *pb.RelayRenewed {
+		answer(sure, func() *pb.RelayRenewed {
 			resp := b.end()
 			return channel.Renewed(resp.Header, sure, resp.TtlMs)
 		})

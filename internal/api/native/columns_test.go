@@ -66,7 +66,7 @@ func (c *columns) renew(channels []*channel.Channel, leases ...asked) {
 			IDs: []int64{int64(leases[i].ID)}, Tokens: []uint64{uint64(leases[i].Token)},
 		})
 	}
-	c.RenewColumns(list, func(f func() *pb.RelayRenewed) { c.answers <- f })
+	c.RenewColumns(list, func(_ []channel.Renewal, f func() *pb.RelayRenewed) { c.answers <- f })
 }
 
 // told says what the answers tell that have come.
