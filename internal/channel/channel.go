@@ -113,6 +113,7 @@ func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 		if !over && fits {
 			c.room -= len(f.Piece) + cost
 			c.link.pushLocked(f, c)
+			c.sentLocked()
 		}
 		why := c.why
 		c.link.mu.Unlock()

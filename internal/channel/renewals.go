@@ -17,10 +17,13 @@ import (
 // it as any other message, so that nothing but the usual is left to those streams.
 
 const (
-	// A renewal waits at a relay for others, for a hundredth of the shortest TTL that its channel was
-	// told of, but no longer than maxLinger. What else is sent takes it along.
+	// A renewal waits at a relay for others, for a hundredth of the TTL of its lease, but no longer
+	// than maxLinger. What else is sent takes it along. The TTL is that of the last answer to a
+	// renewal in columns, if the client has sent nothing else since: that could have changed it.
 	lingerShare = 100
 	maxLinger   = 50 * time.Millisecond
+	// maxTold bounds the leases of a channel whose TTLs are known for that.
+	maxTold = 256
 	// maxRows bounds the leases of one message of columns; that is in the protocol. From manyRows on
 	// a message waits for no others, and has no answers to more renewals: it is to stay below 64 KiB
 	// (maxBatch).
@@ -86,12 +89,20 @@ func (c *Channel) Server() any {
 // idle is what a channel has for a client that mostly renews.
 type idle struct {
 	// Of a relay.
-	renewing map[uint64][]byte // messages, by request, that went in columns and have no answer
-	shortest time.Duration     // TTL of a lease that was renewed in columns; 0 before the first
-	closing  bool              // nothing follows but those that have no answer
+	renewing map[uint64]inColumns // by request; those that have no answer
+	told     map[int64]time.Duration
+	others   uint64 // messages that did not go in columns
+	closing  bool   // nothing follows but those that have no answer
 	// Of a member.
 	server  any    // see SetServer
 	receive func() // see Rest; nil if somebody receives
+}
+
+// inColumns is a renewal that went in columns.
+type inColumns struct {
+	message []byte // nil if it is answered no more
+	ids     []int64
+	others  uint64 // messages of the channel that had gone otherwise
 }
 
 // columns is what a link has of renewals.
@@ -136,9 +147,9 @@ func (c *Channel) Renew(message []byte, r Renewal) bool {
 	if len(rows.GetIds())+len(r.IDs) > maxRows {
 		return false
 	}
-	due := time.Now().Add(min(c.idle.shortest/lingerShare, maxLinger))
-	if len(rows.GetIds())+len(r.IDs) >= manyRows {
-		due = time.Now()
+	due := time.Now()
+	if len(rows.GetIds())+len(r.IDs) < manyRows {
+		due = due.Add(c.lingerLocked(r.IDs))
 	}
 	if rows == nil || due.Before(l.columns.due) {
 		l.columns.due = due
@@ -149,15 +160,47 @@ func (c *Channel) Renew(message []byte, r Renewal) bool {
 		l.columns.rows = rows
 	}
 	if c.idle.renewing == nil {
-		c.idle.renewing = make(map[uint64][]byte)
+		c.idle.renewing = make(map[uint64]inColumns)
 	}
-	c.idle.renewing[r.Request] = message
+	c.idle.renewing[r.Request] = inColumns{message, r.IDs, c.idle.others}
 	rows.Leases = countOne(rows.Leases, len(rows.Channels), len(r.IDs))
 	rows.Channels = append(rows.Channels, c.id)
 	rows.Requests = append(rows.Requests, r.Request)
 	rows.Ids = append(rows.Ids, r.IDs...)
 	rows.Tokens = append(rows.Tokens, r.Tokens...)
 	return true
+}
+
+// lingerLocked returns for how long a renewal of leases may wait for others: not at all before all
+// of their TTLs are known.
+func (c *Channel) lingerLocked(ids []int64) time.Duration {
+	d := maxLinger
+	for _, id := range ids {
+		d = min(d, c.idle.told[id]/lingerShare)
+	}
+	return d
+}
+
+// learnLocked notes the TTLs of leases that were renewed.
+func (c *Channel) learnLocked(r inColumns, ttls []int64) {
+	if r.others != c.idle.others {
+		return // they may have changed
+	}
+	if c.idle.told == nil {
+		c.idle.told = make(map[int64]time.Duration)
+	}
+	for i := range min(len(ttls), len(r.ids)) {
+		if len(c.idle.told) >= maxTold {
+			clear(c.idle.told)
+		}
+		c.idle.told[r.ids[i]] = milliseconds(ttls[i])
+	}
+}
+
+// sentLocked notes that a message went otherwise than in columns.
+func (c *Channel) sentLocked() {
+	c.idle.others++
+	clear(c.idle.told)
 }
 
 // mayRenewLocked reports whether a renewal may go in columns now: behind all that was sent, and not
@@ -301,15 +344,10 @@ func (l *Link) renewed(r *pb.RelayRenewed) error {
 		len(r.UnansweredRequests) != len(r.UnansweredChannels) {
 		return fmt.Errorf("%w: columns of answers do not fit", errProtocol)
 	}
-	messages := make([][]byte, len(r.Channels))
-	shortest := make([]time.Duration, len(r.Channels))
+	messages, ttls := make([][]byte, len(r.Channels)), make([][]int64, len(r.Channels))
 	fits := forEach(r.Leases, len(r.Channels), len(r.TtlMs), func(i, from, to int) {
-		messages[i] = renewedMessage(r.Header, r.Requests[i], r.TtlMs[from:to])
-		for _, ttl := range r.TtlMs[from:to] {
-			if d := milliseconds(ttl); shortest[i] == 0 || d < shortest[i] {
-				shortest[i] = d
-			}
-		}
+		ttls[i] = r.TtlMs[from:to]
+		messages[i] = renewedMessage(r.Header, r.Requests[i], ttls[i])
 	})
 	if !fits {
 		return fmt.Errorf("%w: counts of answers do not fit", errProtocol)
@@ -317,26 +355,31 @@ func (l *Link) renewed(r *pb.RelayRenewed) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, id := range r.Channels {
-		if c := l.channels[id]; c != nil && c.idle.renewing[r.Requests[i]] != nil {
+		c, request := l.channels[id], r.Requests[i]
+		if asked := c.renewingLocked(request); asked.message != nil {
 			c.pieces = append(c.pieces, piece{bytes: messages[i], whole: true, free: true})
 			c.tellLocked()
-			if ttl := shortest[i]; c.idle.shortest == 0 || ttl < c.idle.shortest {
-				c.idle.shortest = ttl
-			}
-			c.settleLocked(r.Requests[i])
+			c.learnLocked(asked, ttls[i])
+			c.settleLocked(request)
 		}
 	}
 	for i, id := range r.UnansweredChannels {
 		c, request := l.channels[id], r.UnansweredRequests[i]
-		if c == nil {
-			continue
-		}
-		if message := c.idle.renewing[request]; message != nil {
-			c.idle.renewing[request] = nil // it is answered no more
-			go c.resend(request, message)
+		if asked := c.renewingLocked(request); asked.message != nil {
+			c.idle.renewing[request] = inColumns{} // it is answered no more
+			go c.resend(request, asked.message)
 		}
 	}
 	return nil
+}
+
+// renewingLocked returns a renewal that has no answer: without a message if there is none, or c is
+// nil.
+func (c *Channel) renewingLocked(request uint64) (r inColumns) {
+	if c != nil {
+		r = c.idle.renewing[request]
+	}
+	return r
 }
 
 // renewedMessage is what a client hears of a renewal.

@@ -177,27 +177,40 @@ func TestEndFollowsRenewals(t *testing.T) {
 	})
 }
 
-// Goal: a renewal waits for others a hundredth of its TTL, 50 ms at most, and not at all before the
-// TTL is known. What else is sent takes it along.
+// Goal: a renewal waits for others a hundredth of its lease's TTL, 50 ms at most, and not at all
+// before the TTL is known, also when another lease of the client is known. What else is sent takes
+// it along. After another message of the client a lease can be a new one, or have another TTL.
 func TestRenewalsWaitForOthers(t *testing.T) {
 	renewing(t, func(t *testing.T, relay *Link, calls <-chan served, a *asks) {
 		c, other := open(t, relay, "a"), open(t, relay, "b")
-		synctest.Wait()
+		at := (<-calls).Channel
+		const first, second = 100, 4 // leases, of which the TTL is as many seconds
 		for i, x := range []struct {
-			id   int64 // of which the TTL is as many seconds
-			want time.Duration
-			also bool // another message is sent
+			leases []int64
+			want   time.Duration
+			before bool // the client sends another message before
+			along  bool // another client sends a message
 		}{
-			{100, 0, false},
-			{4, maxLinger, false}, // of 100 seconds
-			{2, 40 * time.Millisecond, false},
-			{100, 20 * time.Millisecond, false},
-			{100, 0, true},
+			{leases: []int64{first}},
+			{leases: []int64{first}, want: maxLinger},
+			{leases: []int64{second}},
+			{leases: []int64{second}, want: 40 * time.Millisecond},
+			{leases: []int64{first}, want: maxLinger},
+			{leases: []int64{first, second}, want: 40 * time.Millisecond},
+			{leases: []int64{first, 6}},
+			{leases: []int64{first}, along: true},
+			{leases: []int64{first}, before: true},
+			{leases: []int64{second}},
+			{leases: []int64{second}, want: 40 * time.Millisecond},
 		} {
+			if x.before {
+				send(t, c, []byte("a"))
+				wants(t, at, []byte("a"))
+			}
 			began := time.Now()
-			renew(t, c, uint64(i+1), x.id)
+			renew(t, c, uint64(i+1), x.leases...)
 			synctest.Wait()
-			if x.also {
+			if x.along {
 				send(t, other, []byte("b"))
 			}
 			list := <-a.lists
@@ -205,19 +218,53 @@ func TestRenewalsWaitForOthers(t *testing.T) {
 				t.Errorf("renewal %d waits %v, not %v", i, took, x.want)
 			}
 			a.answers(list)
-			hears(t, c, uint64(i+1), 1000*x.id)
+			var ttls []int64
+			for _, id := range x.leases {
+				ttls = append(ttls, 1000*id)
+			}
+			hears(t, c, uint64(i+1), ttls...)
 		}
 		// One that is in a hurry takes those along that are not.
 		for i := range uint64(10) {
-			renew(t, other, i+1, 100)
-			renew(t, c, i+100, 100)
+			renew(t, other, i+1, first)
+			renew(t, c, i+100, int64(2*i+1000))
 			list := <-a.lists
 			if len(list) != 2 {
 				t.Errorf("%d renewals in a message", len(list))
 			}
 			a.answers(list)
-			hears(t, other, i+1, 100_000)
-			hears(t, c, i+100, 100_000)
+			hears(t, other, i+1, 1000*first)
+			hears(t, c, i+100, int64(2*i+1000)*1000)
+		}
+	})
+}
+
+// Goal: the TTL of an answer makes no renewal wait if the client has sent another message before
+// that answer came: it could have changed the TTL. A client with many leases costs no memory.
+func TestWhatLeasesAreKnown(t *testing.T) {
+	renewing(t, func(t *testing.T, relay *Link, calls <-chan served, a *asks) {
+		c := open(t, relay, "a")
+		at := (<-calls).Channel
+		began := time.Now()
+		renew(t, c, 1, 100)
+		list := <-a.lists
+		send(t, c, []byte("a"))
+		wants(t, at, []byte("a"))
+		a.answers(list)
+		hears(t, c, 1, 100_000)
+		renew(t, c, 2, 100)
+		a.answers(<-a.lists)
+		hears(t, c, 2, 100_000)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("a renewal waits %v", took)
+		}
+		for i := range int64(2 * maxTold) {
+			renew(t, c, uint64(3+i), 2*i+1000)
+			a.answers(<-a.lists)
+			hears(t, c, uint64(3+i), 1000*(2*i+1000))
+			if n := len(c.idle.told); n > maxTold {
+				t.Fatalf("%d leases are known", n)
+			}
 		}
 	})
 }
