@@ -76,6 +76,32 @@ func TestAuditStops(t *testing.T) {
 	}
 }
 
+// With stop a call is not told either that it is not let in, if that cannot be recorded.
+func TestAuditStopsWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	for whenFull, want := range map[string]codes.Code{
+		"stop": codes.Unavailable, "drop": codes.Unauthenticated,
+	} {
+		c := cheapConfig(shortDir(t))
+		c.Access.Audit.File, c.Access.Audit.WhenFull = "/dev/full", whenFull
+		r := run(t, c)
+		withUsers(t, r)
+		conn := dial(t, r.cfg.URLs.ListenClient[0].Path, nil)
+		forged := as(t, "forged")
+		_, err := pb.NewKVClient(conn).Range(forged, &pb.RangeRequest{Key: []byte("a")})
+		if status.Code(err) != want {
+			t.Errorf("%s: a read: %v, want %v", whenFull, err, want)
+		}
+		s, err := pb.NewMaintenanceClient(conn).Snapshot(forged, &pb.SnapshotRequest{})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		if status.Code(err) != want {
+			t.Errorf("%s: a stream: %v, want %v", whenFull, err, want)
+		}
+	}
+}
+
 // Goal: a stream does not rest if what it says is to be on the disk first: the goroutine that
 // answers for all streams that rest would wait for that.
 func TestAuditedStreamsThatWaitDoNotRest(t *testing.T) {
