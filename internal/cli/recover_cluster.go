@@ -113,6 +113,9 @@ func (d *disaster) sayWhy(x *memberState) {
 	case x.Error == saysNothing:
 		d.first("%s: a process takes connections, but answers no call: see there whether it is stopped "+
 			"or hangs (its disk, its memory), and what it has said last; it has lost nothing", nameOf(x))
+	case knowsNoLeader(x):
+		d.first("%s: it runs, and has lost nothing: without a majority nobody can log in, so it tells "+
+			"no more; bring the others back", nameOf(x))
 	case strings.Contains(x.Error, "handshake"):
 		d.first("%s: %s", nameOf(x), x.Error)
 	case strings.Contains(x.Error, "unknown service"):
@@ -123,6 +126,9 @@ func (d *disaster) sayWhy(x *memberState) {
 			"address): a member that is only out of reach has lost nothing", nameOf(x), x.Error)
 	}
 }
+
+// knowsNoLeader reports whether a member did not answer because a login needs a majority.
+func knowsNoLeader(x *memberState) bool { return strings.Contains(x.Error, "no leader") }
 
 // nameOf names a member for people, with its address.
 func nameOf(x *memberState) string {
@@ -138,7 +144,11 @@ func (r *recovery) unserved() {
 	why := readable(rpcPrefix.ReplaceAllString(r.cluster.failure.Error(), ""))
 	switch {
 	case r.cluster.Cluster == "":
-		d := newDisaster("no member answers", "at the endpoints: "+why)
+		what := "no member answers"
+		if slices.ContainsFunc(r.cluster.Members, knowsNoLeader) {
+			what = "the majority does not answer"
+		}
+		d := newDisaster(what, "at the endpoints: "+why)
 		for _, x := range r.cluster.Members {
 			d.sayWhy(x)
 		}
@@ -312,13 +322,14 @@ func (r *recovery) toReplace(d *disaster, x *memberState) {
 // silent says what to do about members that do not answer while the others serve.
 func (r *recovery) silent() {
 	for _, x := range r.cluster.Members {
-		if x.Error == "" && x.leader == 0 {
+		if x.Error == "" && x.leader == 0 || knowsNoLeader(x) {
 			d := newDisaster("a member is cut off from the others",
 				nameOf(x)+" answers, and knows no leader, while the others serve")
 			d.first("from the host of %s the peer URLs of the others (leasehold member list), and its "+
 				"own from theirs: network, firewall, certificates; the log of the member says what fails",
 				nameOf(x))
 			r.found = append(r.found, d)
+			continue
 		}
 		if x.Error == "" || x == r.own || slices.Contains(r.cluster.alarmed["CORRUPT"], x.id) {
 			continue

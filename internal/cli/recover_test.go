@@ -111,6 +111,20 @@ func TestDiagnose(t *testing.T) {
 				{Name: "m1:2379", Endpoint: "m1:2379", Role: "voter", Error: refused},
 			}}
 		}, []string{"no member answers", "check first: m1:2379: its host answers", "--endpoints"}},
+		"nobody can log in at one that is cut off": {func(r *recovery) {
+			r.cluster.Members[2].Error = "etcdserver: request timed out, no leader: member 3 knows of none"
+		}, []string{"a member is cut off from the others", "m3 (m3:2379) answers, and knows no leader"}},
+		"nobody can log in": {func(r *recovery) {
+			none := "etcdserver: request timed out, no leader: member 1 knows of none"
+			r.cluster = &clusterState{failure: errors.New(none), Members: []*memberState{
+				{Name: "m1:2379", Endpoint: "m1:2379", Role: "voter", Error: none},
+				{Name: "m2:2379", Endpoint: "m2:2379", Role: "voter", Error: refused},
+			}}
+		}, []string{
+			"the majority does not answer", "knows of none",
+			"m1:2379: it runs, and has lost nothing: without a majority nobody can log in",
+			"m2:2379: its host answers", "--endpoints",
+		}},
 		"certificates": {func(r *recovery) {
 			r.cluster.failure = errors.New("deadline")
 			r.cluster.Members[1].Error = "expired"
