@@ -1,15 +1,20 @@
 package relay_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/relay"
@@ -21,6 +26,19 @@ type session struct {
 	stream pb.StreamService_OpenClient
 	lease  *pb.Lease
 	last   uint64
+}
+
+func newSession(t testing.TB, conn *grpc.ClientConn) *session {
+	t.Helper()
+	stream, err := pb.NewStreamServiceClient(conn).Open(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{stream: stream}
+	s.lease = s.ask(t, &pb.Request{Body: &pb.Request_Grant{
+		Grant: &pb.GrantRequest{TtlMs: 60_000},
+	}}).GetGrant().GetLease()
+	return s
 }
 
 // ask sends a request and returns the answer, which is the next.
@@ -86,15 +104,7 @@ func TestRenewalsThroughRelay(t *testing.T) {
 	const sessions, renewals = 20, 5
 	var all []*session
 	for range sessions {
-		stream, err := pb.NewStreamServiceClient(conn).Open(soon(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := &session{stream: stream}
-		s.lease = s.ask(t, &pb.Request{Body: &pb.Request_Grant{
-			Grant: &pb.GrantRequest{TtlMs: 60_000},
-		}}).GetGrant().GetLease()
-		all = append(all, s)
+		all = append(all, newSession(t, conn))
 	}
 	var wg sync.WaitGroup
 	for i, s := range all {
@@ -148,5 +158,57 @@ func TestRenewalsThroughRelay(t *testing.T) {
 			return
 		}
 		answered += len(m.Responses)
+	}
+}
+
+// receiving returns how many streams that relays carry have a goroutine that receives.
+func receiving() (n int) {
+	stacks := make([]byte, 1<<24)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+		if bytes.Contains(stack, []byte("native.(*stream).receiveAll")) &&
+			bytes.Contains(stack, []byte("channel.(*Channel)")) {
+			n++
+		}
+	}
+	return n
+}
+
+// Goal: a stream behind a relay that does nothing, or renews, has no goroutine at the member that
+// receives; and has one again when something else comes. It is not parallel, as it counts the
+// goroutines of the process.
+func TestStreamsRestBehindRelay(t *testing.T) {
+	m := inprocess.Run(t, 1)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	conn := dial(t, r.endpoint)
+	all := []*session{newSession(t, conn), newSession(t, conn), newSession(t, conn)}
+	ctx := soon(t)
+	rest := func() {
+		t.Helper()
+		for n := receiving(); n > 0; n = receiving() {
+			select {
+			case <-time.After(10 * time.Millisecond): // nothing tells that a goroutine has ended
+			case <-ctx.Done():
+				t.Fatalf("%d streams receive, and nothing comes", n)
+			}
+		}
+	}
+	for range 2 {
+		for n := 1; n > 0; n = receiving() { // one that takes long at the member wakes its stream
+			rest()
+			for _, s := range all {
+				if got := s.renew(t); len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 {
+					t.Fatal(got)
+				}
+			}
+		}
+		for i, s := range all {
+			put := s.ask(t, &pb.Request{Body: &pb.Request_Put{
+				Put: &pb.PutRequest{Key: fmt.Append(nil, "k", i), Lease: s.lease.Id},
+			}})
+			if put.GetPut() == nil {
+				t.Errorf("put of session %d: %v", i, put)
+			}
+		}
 	}
 }

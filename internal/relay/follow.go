@@ -221,10 +221,7 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 		end()
 		return nil, err
 	}
-	w := &way{channel.New(messages{s}, math.MaxInt32, nil), at.Endpoint, end}
-	if first.TakesRenewals {
-		w.SendRenewals()
-	}
+	w := &way{linkOf(s, first), at.Endpoint, end}
 	m.all.Go(func() {
 		defer end()
 		err := w.Run(open)
@@ -234,6 +231,16 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 		m.lose(w, err)
 	})
 	return w, nil
+}
+
+// linkOf returns the relay's end of a stream, on which a member has sent the first message.
+// Renewals in columns would be lost at one that does not know them.
+func linkOf(s pb.RelayService_RelayClient, first *pb.RelayResponse) *channel.Link {
+	l := channel.New(messages{s}, math.MaxInt32, nil)
+	if first.TakesRenewals {
+		l.SendRenewals()
+	}
+	return l
 }
 
 // watch ends a way to a member that is silent, and one that is left when nobody needs it.

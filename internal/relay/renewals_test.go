@@ -3,14 +3,17 @@ package relay
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/channel"
 )
 
 func renewal(id uint64, r *pb.RenewRequest) *pb.ClientMessage {
@@ -100,6 +103,52 @@ func TestLargeRenewal(t *testing.T) {
 		t.Fatal(err)
 	} else if _, ok := parseRenewal(b); !ok {
 		t.Error("a renewal of as many leases as may be does not go in columns")
+	}
+}
+
+// unheard is a stream to a member that says nothing.
+type unheard struct {
+	pb.RelayService_RelayClient
+	sent chan *pb.RelayRequest
+	end  chan struct{}
+}
+
+// Send implements pb.RelayService_RelayClient.
+func (u unheard) Send(m *pb.RelayRequest) error {
+	u.sent <- m
+	return nil
+}
+
+// Recv implements pb.RelayService_RelayClient.
+func (u unheard) Recv() (*pb.RelayResponse, error) {
+	<-u.end
+	return nil, io.EOF
+}
+
+// Goal: renewals go in columns only to a member that has said that it takes them. One of an earlier
+// version would drop them, and the leases would end.
+func TestColumnsOnlyToWhoTakesThem(t *testing.T) {
+	for _, takes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			u := unheard{sent: make(chan *pb.RelayRequest, 10), end: make(chan struct{})}
+			l := linkOf(u, &pb.RelayResponse{TakesRenewals: takes})
+			go func() { _ = l.Run(t.Context()) }() // it ends with the stream
+			c, err := l.Open(&pb.RelayCall{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-u.sent
+			synctest.Wait()
+			r := channel.Renewal{Request: 1, IDs: []int64{1}, Tokens: []uint64{1}}
+			if got := c.Renew([]byte("r"), r); got != takes {
+				t.Errorf("renewed in columns: %v, and the member takes them: %v", got, takes)
+			}
+			synctest.Wait()
+			if takes != (len(u.sent) == 1) || takes && (<-u.sent).Renewals == nil {
+				t.Errorf("a member that takes them, %v, is sent something else", takes)
+			}
+			close(u.end)
+		})
 	}
 }
 
