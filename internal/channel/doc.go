@@ -6,5 +6,5 @@
 // the stream never waits, so what an end holds is bounded by its channels.
 //
 // Short messages pass long ones of other channels, so that a renewal does not wait for what
-// somebody else reads.
+// somebody else reads. Renewals of all channels go together, in columns (renewals.go).
 package channel

@@ -137,7 +137,7 @@ func (r reading) figures(id string) *Figures {
 // rate is how much a counter has risen a second between the last two readings that have it; ok is
 // false if it cannot be told. What every member counts is that of the one that has seen most, and
 // what each counts for itself the sum of all.
-func (r readings) rate(of func(*Figures) float64, summed bool) (float64, bool) {
+func (r readings) rate(c counter) (float64, bool) {
 	if len(r) < 2 {
 		return 0, false
 	}
@@ -145,11 +145,11 @@ func (r readings) rate(of func(*Figures) float64, summed bool) (float64, bool) {
 	total, found := 0.0, false
 	for i := range now.Members {
 		x, y := now.Members[i].Figures, before.figures(now.Members[i].ID)
-		if x == nil || y == nil || of(x) < of(y) { // it has not answered, or has begun anew
+		if x == nil || y == nil || c.of(x) < c.of(y) { // it has not answered, or has begun anew
 			continue
 		}
 		found = true
-		if d := of(x) - of(y); summed {
+		if d := c.of(x) - c.of(y); c.summed {
 			total += d
 		} else {
 			total = max(total, d)
@@ -174,19 +174,20 @@ func (r readings) recent(id string, of func(*Figures) Histogram) Histogram {
 	return of(x)
 }
 
-// counters are those whose rates are shown, the near misses last: each with its name, and whether
-// each member counts for itself.
-var counters = []struct {
+// counter is one whose rate is shown.
+type counter struct {
 	name   string
 	of     func(*Figures) float64
-	summed bool
-}{
-	{"granted", func(f *Figures) float64 { return f.Granted }, false},
-	{"renewed", renewed, true},
-	{"expired", func(f *Figures) float64 { return f.Expired }, false},
-	{"revoked", func(f *Figures) float64 { return f.Revoked }, false},
-	{"near misses", func(f *Figures) float64 { return f.NearMisses }, true},
+	summed bool // each member counts for itself
 }
+
+var (
+	granted    = counter{"granted", func(f *Figures) float64 { return f.Granted }, false}
+	renewed    = counter{"renewed", func(f *Figures) float64 { return f.Renewed }, true}
+	expired    = counter{"expired", func(f *Figures) float64 { return f.Expired }, false}
+	revoked    = counter{"revoked", func(f *Figures) float64 { return f.Revoked }, false}
+	nearMisses = counter{"near misses", func(f *Figures) float64 { return f.NearMisses }, true}
+)
 
 // leases is how many there are, as the leader says; ok is false if it does not.
 func (r reading) leases() (n int, ok bool) {

@@ -107,8 +107,8 @@ func (m *Model) rates(look reading) string {
 	if n, ok := look.leases(); ok {
 		text = "leases " + number(n)
 	}
-	for _, c := range counters[:len(counters)-1] {
-		text += "  " + c.name + " " + perSecond(m.looks.rate(c.of, c.summed))
+	for _, c := range []counter{granted, renewed, expired, revoked} {
+		text += "  " + c.name + " " + perSecond(m.looks.rate(c))
 	}
 	return text
 }
@@ -120,10 +120,9 @@ func (m *Model) figures(look reading) string {
 	if t.overdue > 0 {
 		past = short(t.overdue)
 	}
-	misses := counters[len(counters)-1]
-	text := fmt.Sprintf("log sync 99%% %s  late 99%% %s  overdue %s  lag %s  near misses %s",
-		t.sync.text(), t.late.text(), past, number(int(t.lag)),
-		perSecond(m.looks.rate(misses.of, misses.summed)))
+	text := fmt.Sprintf("log sync 99%% %s  late 99%% %s  overdue %s  lag %s  %s %s",
+		t.sync.text(), t.late.text(), past, number(int(t.lag)), nearMisses.name,
+		perSecond(m.looks.rate(nearMisses)))
 	if t.waits > 0 {
 		text += "  writes wait for caches: " + number(int(t.waits))
 	}

@@ -73,7 +73,7 @@ func (m *Model) memberRows() (rows []row) {
 		if f := x.Figures; f != nil {
 			sync := m.looks.recent(x.ID, func(f *Figures) Histogram { return f.Sync })
 			r.cells[4] = sync.text()
-			r.cells[5] = perSecond(m.looks.only(x.ID).rate(renewed, true))
+			r.cells[5] = perSecond(m.looks.only(x.ID).rate(renewed))
 		}
 		if x.Error != "" {
 			r.style = Alarm
@@ -86,8 +86,6 @@ func (m *Model) memberRows() (rows []row) {
 	}
 	return rows
 }
-
-func renewed(f *Figures) float64 { return f.Renewed }
 
 // only is the same with one member alone.
 func (r readings) only(id string) readings {

@@ -144,18 +144,17 @@ func (m *Model) memberSummary(x *Member) MemberSummary {
 	}
 	if x.Figures != nil {
 		out.LogSync = m.looks.recent(x.ID, func(f *Figures) Histogram { return f.Sync }).value()
-		out.Renewed = rateValue(m.looks.only(x.ID).rate(renewed, true))
+		out.Renewed = rateValue(m.looks.only(x.ID).rate(renewed))
 	}
 	return out
 }
 
 func (m *Model) ratesOf() Rates {
-	var out Rates
-	to := []**float64{&out.Granted, &out.Renewed, &out.Expired, &out.Revoked, &out.NearMisses}
-	for i, c := range counters {
-		*to[i] = rateValue(m.looks.rate(c.of, c.summed))
+	of := func(c counter) *float64 { return rateValue(m.looks.rate(c)) }
+	return Rates{
+		Granted: of(granted), Renewed: of(renewed), Expired: of(expired), Revoked: of(revoked),
+		NearMisses: of(nearMisses),
 	}
-	return out
 }
 
 func rateValue(rate float64, ok bool) *float64 {
