@@ -127,14 +127,17 @@ func TestRotations(t *testing.T) {
 	}
 	m.launch()
 	connect := func() *client.Client {
-		c, err := client.New(client.Config{Endpoints: []string{secure}, TLS: r.config()})
+		c, err := client.New(client.Config{
+			Endpoints: []string{secure}, TLS: r.config(),
+			// A member that has to wait for the machine is not left for it.
+			Silence: patience,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	ctx, stop := context.WithTimeout(t.Context(), patience)
-	defer stop()
+	ctx := t.Context()
 	loaded, end := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -145,7 +148,7 @@ func TestRotations(t *testing.T) {
 	for i := range clients {
 		c := connect()
 		defer c.Close()
-		l, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second})
+		l, err := c.Grant(ctx, client.Grant{TTL: patience}) // its renewals are patient, too
 		if err != nil {
 			t.Fatal(err, m.Tail())
 		}
@@ -172,7 +175,10 @@ func TestRotations(t *testing.T) {
 			r.issue(now)
 		}
 		c := connect()
-		if _, err := c.Put(ctx, store.Put{Key: "new"}); err != nil {
+		soon, cancel := context.WithTimeout(ctx, patience)
+		_, err := c.Put(soon, store.Put{Key: "new"})
+		cancel()
+		if err != nil {
 			t.Fatalf("after rotation %d a new client fails: %v", i, err)
 		}
 		if err := c.Close(); err != nil {
