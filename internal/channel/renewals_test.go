@@ -103,8 +103,8 @@ func hears(t *testing.T, c *Channel, request uint64, ttls ...int64) {
 }
 
 // Goal: renewals of several channels whose leases are known reach the member in one message, each
-// with its leases and tokens, and each client hears what became of its own. The streams of the calls
-// get nothing.
+// with its leases and tokens, and each client hears what became of its own. The streams of the
+// calls get nothing.
 func TestRenewalsGoInColumns(t *testing.T) {
 	renewing(t, func(t *testing.T, relay *Link, calls <-chan served, a *asks) {
 		one, two, three := open(t, relay, "one"), open(t, relay, "two"), open(t, relay, "three")
