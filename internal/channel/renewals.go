@@ -32,8 +32,10 @@ const (
 	// maxRenewals bounds the requests of a channel that were sent so and have no answer, and the
 	// answers that nobody has taken.
 	maxRenewals = 64
-	// maxOpen bounds the leases of a relay whose renewals have no answer yet that was sent.
-	maxOpen = 1 << 19
+	// maxOpen bounds the leases of a relay whose renewals have no answer yet that was sent. With
+	// manyOpen, none of them is to wait for long.
+	maxOpen  = 1 << 19
+	manyOpen = maxOpen / 2
 )
 
 // Renewal is a request of a channel to renew leases.
@@ -44,9 +46,9 @@ type Renewal struct {
 	Tokens  []uint64 // one for each of IDs, 0 for any
 }
 
-// A Renewer takes renewals of many channels. It must not block. It calls answer once or more, with
-// a part of the list and what makes the answer to that, which is called once, soon. Each renewal is
-// in one of the parts.
+// A Renewer takes renewals of many channels. It must not block. It calls answer once or more, now
+// or later, with a part of the list and what makes the answer to that, which is called once, soon.
+// Each renewal is in one of the parts.
 type Renewer interface {
 	RenewColumns(list []Renewal, answer func(part []Renewal, f func() *pb.RelayRenewed))
 }
@@ -70,6 +72,14 @@ func (c *Channel) Context(ctx context.Context) context.Context {
 func Of(ctx context.Context) *Channel {
 	c, _ := ctx.Value(contextKey{}).(*Channel)
 	return c
+}
+
+// Crowded reports whether the relay has renewals of so many leases without an answer that none is
+// to wait for long. A relay with more than twice as many is ended.
+func (c *Channel) Crowded() bool {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	return c.link.columns.open > manyOpen
 }
 
 // SetServer says what serves the channel's renewals.

@@ -11,6 +11,9 @@ const (
 	// message, which can have fields that say nothing: the relay keeps it until it is answered.
 	maxRenewed = 64
 	maxMessage = 2 << 10
+	// leastTimeout is the shortest time, in milliseconds, that a client may give a request that goes
+	// in columns, which have no place for it: a member waits that long in no case.
+	leastTimeout = 10_000
 )
 
 // renew sends a message in columns, if it is a renewal and nothing else.
@@ -59,7 +62,8 @@ func parseRequest(request []byte, r *channel.Renewal) bool {
 		switch {
 		case n == fieldID && b == nil:
 			r.Request = v
-		case n == fieldTimeout && b == nil: // a message that is not answered at once goes on with it
+		case n == fieldTimeout && b == nil:
+			return v == 0 || v >= leastTimeout
 		case n == fieldRenew && b != nil && r.IDs == nil:
 			return parseRenew(b, r)
 		default:

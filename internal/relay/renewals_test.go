@@ -40,7 +40,7 @@ func TestParseRenewal(t *testing.T) {
 	}
 	tokens := simple()
 	tokens.Requests[0].GetRenew().Tokens = []uint64{3, 4}
-	tokens.Requests[0].TimeoutMs = 5000
+	tokens.Requests[0].TimeoutMs = leastTimeout
 	r, ok = parseRenewal(encoded(tokens))
 	if !ok || r.Request != 7 || !slices.Equal(r.IDs, ids) || !slices.Equal(r.Tokens, []uint64{3, 4}) {
 		t.Errorf("with tokens: %v, %v", r, ok)
@@ -58,8 +58,9 @@ func TestParseRenewal(t *testing.T) {
 		"many": func(m *pb.ClientMessage) {
 			m.Requests[0].GetRenew().Ids = make([]int64, maxRenewed+1)
 		},
-		"few tokens": func(m *pb.ClientMessage) { m.Requests[0].GetRenew().Tokens = []uint64{1} },
-		"a number":   func(m *pb.ClientMessage) { m.Requests[0].Number = 1 },
+		"few tokens":   func(m *pb.ClientMessage) { m.Requests[0].GetRenew().Tokens = []uint64{1} },
+		"a short time": func(m *pb.ClientMessage) { m.Requests[0].TimeoutMs = leastTimeout - 1 },
+		"a number":     func(m *pb.ClientMessage) { m.Requests[0].Number = 1 },
 		"a put": func(m *pb.ClientMessage) {
 			m.Requests[0].Body = &pb.Request_Put{Put: &pb.PutRequest{}}
 		},

@@ -231,6 +231,24 @@ func (b *batch) respond() *pb.RenewResponse {
 	return resp
 }
 
+// ttlsLocked returns by place the TTL of each lease that was renewed, 0 for one that was not, and
+// -1 for one without an outcome. It is for a batch without responses.
+func (b *batch) ttlsLocked() []int64 {
+	out := make([]int64, len(b.asks.IDs))
+	for i := range out {
+		switch {
+		case b.together && b.asks.TTLs[i] != 0:
+			out[i] = int64(b.asks.TTLs[i])
+		case b.known == nil || !b.known[i]:
+			out[i] = -1
+		}
+	}
+	for _, o := range b.singles {
+		out[o.place] = int64(o.ttl)
+	}
+	return out
+}
+
 // results returns the results for outcomes, in the order of the request.
 func (b *batch) results(list []outcome) []*pb.RenewResult {
 	slices.SortFunc(list, func(x, y outcome) int { return cmp.Compare(x.place, y.place) })

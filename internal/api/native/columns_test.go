@@ -48,12 +48,17 @@ func (c *columns) open(t *testing.T, n Node, user string) *channel.Channel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ch.SetServer(&stream{
-		store: c.store, taking: taking{relay: ch}, open: make(map[uint64]*request),
+	ch.SetServer(c.serving(t, n, user))
+	return ch
+}
+
+// serving returns a stream of a user.
+func (c *columns) serving(t *testing.T, n Node, user string) *stream {
+	return &stream{
+		store: c.store, open: make(map[uint64]*request),
 		ctx:    api.WithIdentity(t.Context(), login{n, user}),
 		rights: rights{renewable: new(renewable)},
-	})
-	return ch
+	}
 }
 
 // renew renews leases, each by a request of the channel at its place, and says what is answered:
@@ -61,12 +66,30 @@ func (c *columns) open(t *testing.T, n Node, user string) *channel.Channel {
 func (c *columns) renew(channels []*channel.Channel, leases ...asked) {
 	var list []channel.Renewal
 	for i, ch := range channels {
-		list = append(list, channel.Renewal{
-			Channel: ch, Request: uint64(i + 1),
-			IDs: []int64{int64(leases[i].ID)}, Tokens: []uint64{uint64(leases[i].Token)},
-		})
+		list = append(list, renewalOf(ch, i, leases[i]))
 	}
+	c.take(list)
+}
+
+// renewLists is renew for one channel and requests of several leases.
+func (c *columns) renewLists(ch *channel.Channel, lists ...[]asked) {
+	var list []channel.Renewal
+	for i, leases := range lists {
+		list = append(list, renewalOf(ch, i, leases...))
+	}
+	c.take(list)
+}
+
+func (c *columns) take(list []channel.Renewal) {
 	c.RenewColumns(list, func(_ []channel.Renewal, f func() *pb.RelayRenewed) { c.answers <- f })
+}
+
+func renewalOf(ch *channel.Channel, place int, leases ...asked) channel.Renewal {
+	r := channel.Renewal{Channel: ch, Request: uint64(place + 1)}
+	for _, l := range leases {
+		r.IDs, r.Tokens = append(r.IDs, int64(l.ID)), append(r.Tokens, uint64(l.Token))
+	}
+	return r
 }
 
 // told says what the answers tell that have come.
@@ -115,28 +138,190 @@ func TestRenewManyStreams(t *testing.T) {
 	c.wants(t, "no stream", "renewed left 1")
 }
 
-// Goal: a lease whose renewal takes long does not hold up others, and is left to its stream.
+// lateColumns returns streams of a relay at a member that keeps the renewals of leases 2 to 4,
+// whose TTLs are as many seconds; lease 1 is renewed at once.
+func lateColumns(t *testing.T) (*columns, *fakeNode, *channel.Channel) {
+	t.Helper()
+	n := newNode()
+	c := newColumns(n, Options{})
+	for id := range lease.ID(4) {
+		grant(t, c.leases, &pb.GrantRequest{Id: int64(id) + 1, TtlMs: 1000 * (int64(id) + 1)})
+		if id > 0 {
+			n.held[id+1] = []func(lease.TTL){}
+		}
+	}
+	return c, n, c.open(t, n, "")
+}
+
+// Goal: a lease whose renewal takes long does not hold up others, whether they are in its message
+// or are known at another time, and is answered when it is known. Only a request of which a part is
+// known is left to its stream, which can tell of a part.
 func TestLateInColumns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode()
-		c := newColumns(n, Options{})
-		for id := range int64(3) {
-			grant(t, c.leases, &pb.GrantRequest{Id: id + 1, TtlMs: 1000 * (id + 1)})
-		}
-		n.held[2], n.held[3] = []func(lease.TTL){}, []func(lease.TTL){}
-		one := c.open(t, n, "")
-		c.renew([]*channel.Channel{one, one, one},
-			asked{ID: 1}, asked{ID: 2}, asked{ID: 3})
+		c, n, one := lateColumns(t)
+		c.renewLists(one, []asked{{ID: 1}}, []asked{{ID: 2}}, []asked{{ID: 3}},
+			[]asked{{ID: 1}, {ID: 4}}, []asked{{ID: 9}})
 		n.held[2][0](2000)
 		time.Sleep(partly - 1)
 		synctest.Wait()
 		c.wants(t, "too early", "renewed left")
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		c.wants(t, "in time", "renewed 1:1000 2:2000 left 3")
+		c.wants(t, "in time", "renewed 1:1000 2:2000 left 4 5")
+		n.held[4][0](4000)
+		time.Sleep(partly)
+		synctest.Wait()
+		c.wants(t, "of what was left", "renewed left")
+		n.held[3][0](3000)
+		c.wants(t, "when it is known", "renewed 3:3000 left")
+		time.Sleep(time.Minute)
+		c.wants(t, "too late", "renewed left")
+	})
+}
+
+// slowNode is a member whose confirm rounds take long.
+type slowNode struct {
+	*fakeNode
+	round time.Duration
+}
+
+// RenewAll implements Renewer.
+func (n slowNode) RenewAll(r *replica.Renewals) error {
+	time.AfterFunc(n.round, func() { _ = n.fakeNode.RenewAll(r) }) // it never fails
+	return nil
+}
+
+// Goal: if a confirm round takes long, so that nothing is known of a message, its renewals are
+// answered when it has ended, and none goes a second time. One that takes longer than the round
+// holds up the others no more than partly.
+func TestSlowRoundInColumns(t *testing.T) {
+	for _, round := range []time.Duration{partly + 1, 50 * time.Millisecond, keepUnknown - 1} {
+		for _, late := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				c, n, one := lateColumns(t)
+				c.node = slowNode{n, round}
+				delete(n.held, 2)
+				delete(n.held, 3)
+				all := []*channel.Channel{one, c.open(t, n, ""), one}
+				leases := []asked{{ID: 2}, {ID: 3}, {ID: 4}}
+				if !late {
+					all, leases = all[:2], leases[:2]
+				}
+				c.renew(all, leases...)
+				time.Sleep(round - 1)
+				synctest.Wait()
+				c.wants(t, "before the round has ended", "renewed left")
+				time.Sleep(time.Nanosecond)
+				if late {
+					time.Sleep(partly - 1)
+				}
+				synctest.Wait()
+				if late && round == keepUnknown-1 {
+					c.wants(t, "after the round, at the end of the time", "renewed 1:2000 2:3000 left 3")
+					return
+				}
+				c.wants(t, "after the round", "renewed 1:2000 2:3000 left")
+				if late {
+					n.held[4][0](4000)
+					c.wants(t, "when the last is known", "renewed 3:4000 left")
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				c.wants(t, "later", "renewed left")
+			})
+		}
+	}
+}
+
+// Goal: renewals of which nothing becomes known are left to their streams in time, which say so to
+// the client.
+func TestRoundWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, n, one := lateColumns(t)
+		all := []*channel.Channel{one, one}
+		c.renew(all, asked{ID: 2}, asked{ID: 3})
+		time.Sleep(keepUnknown - 1)
+		synctest.Wait()
+		c.wants(t, "in time", "renewed left")
+		time.Sleep(partly)
+		synctest.Wait()
+		c.wants(t, "without an end", "renewed left 1 2")
+		n.held[2][0](2000)
 		n.held[3][0](3000)
 		time.Sleep(time.Minute)
 		c.wants(t, "too late", "renewed left")
+	})
+}
+
+// ends are one end of a stream between a relay and a member.
+type ends struct {
+	in, out chan *channel.Message
+	over    <-chan struct{}
+}
+
+// Send implements channel.Stream.
+func (e ends) Send(m *channel.Message) error {
+	select {
+	case e.out <- m:
+		return nil
+	case <-e.over:
+		return io.EOF
+	}
+}
+
+// Recv implements channel.Stream.
+func (e ends) Recv() (*channel.Message, error) {
+	select {
+	case m := <-e.in:
+		return m, nil
+	case <-e.over:
+		return nil, io.EOF
+	}
+}
+
+// Goal: a confirm round that takes long ends no relay, however many leases its clients renew: from
+// some number on they are left to their streams soon. Method: leases that would be too many if they
+// were kept, in as many messages as they take.
+func TestManyLeasesInSlowRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		c := newColumns(slowNode{n, time.Hour}, Options{})
+		up, down := make(chan *channel.Message, 1), make(chan *channel.Message, 1)
+		relay := channel.New(ends{down, up, t.Context().Done()}, 1<<20, nil)
+		relay.SendRenewals()
+		member := channel.New(ends{up, down, t.Context().Done()}, 1<<20,
+			func(ch *channel.Channel, _ *pb.RelayCall) func() {
+				go ch.SetServer(c.serving(t, n, ""))
+				return nil
+			})
+		member.TakeRenewals(c)
+		for _, l := range []*channel.Link{relay, member} {
+			go func() { _ = l.Run(t.Context()) }() // it ends with the test
+		}
+		const calls, requests, each = 11, 50, 1000
+		for range calls {
+			ch, err := relay.Open(&pb.RelayCall{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for i := range uint64(requests) {
+				r := channel.Renewal{Request: i, IDs: make([]int64, each), Tokens: make([]uint64, each)}
+				if !ch.Renew(nil, r) {
+					t.Fatal("a renewal does not go in columns")
+				}
+				synctest.Wait()
+			}
+			time.Sleep(partly)
+		}
+		time.Sleep(time.Minute)
+		for _, l := range []*channel.Link{relay, member} {
+			select {
+			case <-l.Done():
+				t.Error("the relay was ended")
+			default:
+			}
+		}
 	})
 }
 

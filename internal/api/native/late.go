@@ -14,18 +14,22 @@ type lates struct {
 	timer *time.Timer
 }
 
-// late is a batch of renewals that is to be waited for from a time on.
+// late is a batch of renewals that is to be waited for, or looked at, at a time.
 type late struct {
+	at time.Time
+	// wait is called if the batch has something to wait for then.
 	batch *batch
-	at    time.Time
 	wait  func(done <-chan struct{})
+	// look, if it is not nil, is called instead.
+	look func()
 }
 
-// add lets wait be called after partly, if the batch has something to wait for then.
-func (l *lates) add(b *batch, wait func(done <-chan struct{})) {
+// add lets something be called after partly.
+func (l *lates) add(x late) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.list = append(l.list, late{b, time.Now().Add(partly), wait})
+	x.at = time.Now().Add(partly)
+	l.list = append(l.list, x)
 	switch {
 	case len(l.list) > 1:
 	case l.timer == nil:
@@ -51,7 +55,9 @@ func (l *lates) look() {
 	}
 	l.mu.Unlock()
 	for _, x := range due {
-		if done := x.batch.wait(); done != nil {
+		if x.look != nil {
+			x.look()
+		} else if done := x.batch.wait(); done != nil {
 			x.wait(done)
 		}
 	}

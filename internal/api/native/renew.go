@@ -135,7 +135,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 		}, true)
 	}
 	if soon == partly && b.waits() {
-		t.lates.add(b, wait)
+		t.lates.add(late{batch: b, wait: wait})
 	} else {
 		b.waitAfter(soon, wait)
 	}
