@@ -104,13 +104,13 @@ func TestRoomButNotInTheInbox(t *testing.T) {
 			}
 		})
 	}
-	hold, to := make(chan struct{}), make(answered, 1)
-	r.node.inbox.task(func() { <-hold })
+	to := make(answered, 1)
+	letGo := holdCore(r)
 	r.node.inbox.put(func(m *mail) {
 		m.Reads = append(m.Reads, &replica.Read{Inspect: fill, Owner: nobody{}})
 	})
 	r.node.Submit([]native.Submission{{Command: grant(3), To: to}})
-	close(hold)
+	letGo()
 	if err := r.node.Confirm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +122,14 @@ func TestRoomButNotInTheInbox(t *testing.T) {
 	default:
 		t.Error("the grant has no answer")
 	}
+}
+
+// holdCore has the core wait until it is let go. It takes at once then what came meanwhile.
+func holdCore(r *running) (letGo func()) {
+	held, hold := make(chan struct{}), make(chan struct{})
+	r.node.inbox.task(func() { close(held); <-hold })
+	<-held
+	return func() { close(hold) }
 }
 
 // nobody waits for a request.
@@ -140,13 +148,13 @@ func TestSubmissionsKeepTheirOrder(t *testing.T) {
 	for _, first := range []fsm.Command{
 		put("first"), &fsm.Txn{Then: []fsm.Op{{Put: put("first")}}},
 	} {
-		hold, to := make(chan struct{}), make(answered, 2)
-		r.node.inbox.task(func() { <-hold })
+		to := make(answered, 2)
+		letGo := holdCore(r)
 		r.node.limits.Refused(&access.LimitError{Principal: "alice"})
 		r.node.Submit([]native.Submission{{Command: fsm.OnBehalf(alice, first), To: to}})
 		r.node.limits.HasRoom("alice")
 		r.node.Submit([]native.Submission{{Command: fsm.OnBehalf(alice, put("second")), To: to}})
-		close(hold)
+		letGo()
 		if err := errors.Join(<-to, <-to); err != nil {
 			t.Fatal(err)
 		}
