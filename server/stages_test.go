@@ -42,12 +42,35 @@ func TestStagesInOneStep(t *testing.T) {
 
 // Goal: a call has its spans once, whatever is told of it after its end, and not more than are
 // bounded. Method: two calls that are ended twice, one that was given up and is answered later, and
-// one with very many parts; the collector has them when the member has stopped.
+// one with very many parts; the collector has them when the member has stopped. That sends them for
+// a second only, which may be too short on a busy machine: then they count as dropped, and there is
+// another try.
 func TestCallEndsOnce(t *testing.T) {
 	t.Parallel()
-	c := &tracetest.Collector{}
-	r := run(t, traced(t, testConfig(shortDir(t)), c))
-	tr := r.core.tracer
+	for range 10 {
+		c := &tracetest.Collector{}
+		r := run(t, traced(t, testConfig(shortDir(t)), c))
+		endTwice(r.core.tracer)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if droppedSpans(t, r) > 0 {
+			continue
+		}
+		count := map[string]int{}
+		for _, s := range collected(t, c) {
+			count[s.Name]++
+		}
+		if count["s/m"] != 2 || count["confirm"] != 1+maxParts || count["answer"] != 1 {
+			t.Errorf("%v", count)
+		}
+		return
+	}
+	t.Error("a member that stops does not send the spans that are left")
+}
+
+// endTwice has calls ended twice.
+func endTwice(tr *tracer) {
 	for _, asks := range []int{1, 2 * maxParts} {
 		call := tr.newCall(trace.Parent{Trace: trace.NewID(0, uint64(asks))}, "/s/m")
 		for range asks {
@@ -60,15 +83,5 @@ func TestCallEndsOnce(t *testing.T) {
 		late.answered = sinceEpoch()
 		late.close(false, false)
 		call.End(nil)
-	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
-	count := map[string]int{}
-	for _, s := range collected(t, c) {
-		count[s.Name]++
-	}
-	if count["s/m"] != 2 || count["confirm"] != 1+maxParts || count["answer"] != 1 {
-		t.Errorf("%v", count)
 	}
 }

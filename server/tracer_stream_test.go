@@ -53,6 +53,7 @@ func TestTraceOfStream(t *testing.T) {
 		if _, err := lh.Put(with(7, "00"), store.Put{Key: "k"}); err != nil {
 			t.Error(err)
 		}
+		awaitCalls(t, c, 6, "")
 		if err := errors.Join(lh.Close(), r.stop()); err != nil {
 			t.Error(err)
 		}

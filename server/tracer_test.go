@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -46,6 +45,11 @@ func collected(t *testing.T, c *tracetest.Collector) (list []tracetest.Span) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return once(all)
+}
+
+// once returns each of some spans once.
+func once(all []tracetest.Span) (list []tracetest.Span) {
 	type id struct{ trace, span string }
 	seen := map[id]bool{}
 	for _, s := range all {
@@ -55,6 +59,23 @@ func collected(t *testing.T, c *tracetest.Collector) (list []tracetest.Span) {
 		}
 	}
 	return list
+}
+
+// awaitCalls waits until so many calls whose names begin so have come, and with them their parts. A
+// member that stops sends what is left for a second only.
+func awaitCalls(t *testing.T, c *tracetest.Collector, calls int, name string) {
+	t.Helper()
+	if _, err := c.Wait(t.Context().Done(), func(all []tracetest.Span) bool {
+		n := 0
+		for _, s := range once(all) {
+			if s.Kind == 2 && strings.HasPrefix(s.Name, name) {
+				n++
+			}
+		}
+		return n >= calls
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // byTrace returns the spans of each trace, with the number of the trace: those of servers by their
@@ -115,7 +136,7 @@ func inOrder(t *testing.T, spans map[string]tracetest.Span, names ...string) {
 
 // Goal: a call that its caller samples gives spans with the right parents, over both APIs and JSON;
 // one that its caller does not sample, or whose header is none, gives none. Method: such calls,
-// and what the collector has after the member has stopped.
+// and what the collector has when these have come and the member has stopped.
 func TestTraceOfCalls(t *testing.T) {
 	t.Parallel()
 	c := &tracetest.Collector{}
@@ -166,6 +187,7 @@ func TestTraceOfCalls(t *testing.T) {
 	if _, err := kv.Put(with(10, "01"), &etcdpb.PutRequest{}); err == nil {
 		t.Fatal("an empty key is taken")
 	}
+	awaitCalls(t, c, 5, "")
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -220,6 +242,7 @@ func TestTraceThroughFollower(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
 		configs[i] = traced(t, configs[i], c)
+		configs[i].Raft.ElectionTimeout *= 3 // who leads is to lead until the end
 	}
 	members := runAll(t, configs...)
 	first, others := leader(t, members)
@@ -229,6 +252,7 @@ func TestTraceThroughFollower(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	awaitCalls(t, c, 2, "")
 	for _, m := range members {
 		if err := m.stop(); err != nil {
 			t.Fatal(err)
@@ -256,12 +280,14 @@ func TestTraceRate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	const call = "etcdserverpb.KV/Put"
+	awaitCalls(t, c, 1, call)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
 	puts := 0
 	for _, s := range collected(t, c) {
-		if s.Name == "etcdserverpb.KV/Put" {
+		if s.Name == call {
 			puts++
 			if s.Parent != "" || s.Resource["service.name"] != "leases" {
 				t.Errorf("%+v", s)
@@ -281,18 +307,12 @@ func TestTraceCollectorHangs(t *testing.T) {
 	defer close(hang)
 	for name, collector := range map[string]http.Handler{
 		"hangs":   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }),
-		"refuses": nil,
+		"is away": nil,
 	} {
 		cfg := testConfig(shortDir(t))
+		cfg.Trace.Endpoint = "http://127.0.0.1:1" // nobody listens there, nor does a test meanwhile
 		if collector != nil {
 			cfg = traced(t, cfg, collector)
-		} else {
-			l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg.Trace.Endpoint = "http://" + l.Addr().String()
-			_ = l.Close() // nobody listens there any more
 		}
 		cfg.Trace.SampleRate = 1
 		r := run(t, cfg)

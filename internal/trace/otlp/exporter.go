@@ -30,7 +30,7 @@ const (
 	timeout = 10 * time.Second
 	// patience bounds the tries for one batch.
 	patience = time.Minute
-	// lastPatience bounds all that is sent at the end.
+	// lastPatience bounds all that is sent at the end, but in some tests.
 	lastPatience = time.Second
 	// firstPause and maxPause are between two tries, unless the collector says.
 	firstPause, maxPause = time.Second, 15 * time.Second
@@ -72,6 +72,7 @@ type Exporter struct {
 	url    string
 	client *http.Client
 	wake   chan struct{} // capacity 1: there is a batch
+	last   time.Duration // bounds all that is sent at the end
 
 	sent    prometheus.Counter
 	dropped *prometheus.CounterVec
@@ -96,7 +97,7 @@ func New(o Options) (*Exporter, error) {
 		return nil, err
 	}
 	e := &Exporter{
-		o: o, url: to, wake: make(chan struct{}, 1),
+		o: o, url: to, wake: make(chan struct{}, 1), last: lastPatience,
 		client: &http.Client{
 			Transport: &http.Transport{
 				Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConns: 1,
@@ -169,9 +170,9 @@ func (e *Exporter) Run(ctx context.Context) {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastPatience)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.last)
 	defer cancel()
-	e.sendAll(last, lastPatience)
+	e.sendAll(last, e.last)
 	e.drop(unsent, len(e.take(maxQueued)))
 }
 
