@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,8 +164,9 @@ func TestExtremePlans(t *testing.T) {
 	p := New(false)
 	rnd := rand.New(rand.NewPCG(20, 26))
 	answered := make(map[string]int)
+	names := slices.Sorted(maps.Keys(reports.Questions)) // so that each run asks the same
 	for range 1000 {
-		for name := range reports.Questions {
+		for _, name := range names {
 			fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
 			reports.Questions[name]().Flags(fs)
 			query := url.Values{}
