@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -173,7 +174,7 @@ func (e *Exporter) Run(ctx context.Context) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.last)
 	defer cancel()
 	e.sendAll(last, e.last)
-	e.drop(unsent, len(e.take(maxQueued)))
+	e.drop(unsent, len(e.take(math.MaxInt)))
 }
 
 // sendAll sends what waits, until ctx ends. A batch that was not taken when ctx ends waits again.

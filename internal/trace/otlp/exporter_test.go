@@ -288,6 +288,30 @@ func TestHangs(t *testing.T) {
 	})
 }
 
+// Goal: all that is left at the end is counted, also what was being sent. Method: a collector that
+// never answers, and spans that fill the queue again when a batch was taken from it.
+func TestLeftAreCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := newExporter(t, Options{Settings: Settings{Endpoint: "http://collector"}})
+		e.client.Transport = transport(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); e.Run(ctx) }()
+		e.Add(spansOf(maxBatch)...)
+		synctest.Wait()
+		e.Add(spansOf(maxQueued)...)
+		cancel()
+		<-done
+		if got := countsOf(e); got != (counts{unsent: maxBatch + maxQueued}) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // Spans that the collector refuses in a batch that it takes are counted as such, however many it
 // says.
 func TestPartly(t *testing.T) {
