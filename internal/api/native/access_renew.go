@@ -28,9 +28,7 @@ func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (plac
 	if r != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.by != a.By || r.who != a.Who || len(r.of) > maxRenewable {
-			r.by, r.who, r.of = a.By, a.Who, make(map[lease.ID]lease.Token)
-		}
+		r.beLocked(a)
 	}
 	for i, id := range ids {
 		if r == nil || tokens == nil || tokens[i] == 0 || r.of[id] != tokens[i] {
@@ -38,6 +36,32 @@ func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (plac
 		}
 	}
 	return places
+}
+
+// beLocked forgets what was found of another caller, or by other users and roles.
+func (r *renewable) beLocked(a asker) {
+	if r.by != a.By || r.who != a.Who || len(r.of) > maxRenewable {
+		r.by, r.who, r.of = a.By, a.Who, make(map[lease.ID]lease.Token)
+	}
+}
+
+// complete reports whether all of some leases are known to be held. Then it puts the tokens under
+// which they are in the place of those that are 0: with these a renewal is of that lease, or of
+// none.
+func (r *renewable) complete(a asker, ids []int64, tokens []uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.beLocked(a)
+	for i, id := range ids {
+		known := uint64(r.of[lease.ID(id)])
+		if known == 0 || tokens[i] != 0 && tokens[i] != known {
+			return false
+		}
+	}
+	for i, id := range ids {
+		tokens[i] = uint64(r.of[lease.ID(id)])
+	}
+	return true
 }
 
 // add remembers a lease.

@@ -6,7 +6,6 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/channel"
-	"leasehold.dev/lease"
 )
 
 var _ channel.Renewer = (*streams)(nil)
@@ -64,20 +63,14 @@ func (s *streams) renewColumns(
 	return left, nil
 }
 
-// maySurelyRenew reports whether the caller is known to hold the leases.
+// maySurelyRenew reports whether the caller is known to hold the leases. If that is by tokens, the
+// renewal has them then.
 func (t *stream) maySurelyRenew(r channel.Renewal) bool {
 	a := t.asker(t.ctx)
 	if a.known() != nil {
 		return false
 	}
-	if a.all() {
-		return true
-	}
-	ids, tokens := make([]lease.ID, len(r.IDs)), make([]lease.Token, len(r.IDs))
-	for i := range ids {
-		ids[i], tokens[i] = lease.ID(r.IDs[i]), lease.Token(r.Tokens[i])
-	}
-	return len(t.rights.renewable.unknown(a, ids, tokens)) == 0
+	return a.all() || t.rights.renewable.complete(a, r.IDs, r.Tokens)
 }
 
 // columnBatch gathers the outcomes of the renewals that came in one message of columns.

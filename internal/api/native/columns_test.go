@@ -327,7 +327,8 @@ func TestManyLeasesInSlowRound(t *testing.T) {
 
 // Goal: a lease is renewed in columns only for a caller that is known to hold it, and no more once
 // users or roles have changed: then its stream asks again. Nobody is renewed for who has not
-// logged in.
+// logged in. That is so also of a renewal without a token: it is made with the one under which the
+// caller is known to hold the lease, so that it renews no lease that has become another's.
 func TestRightsInColumns(t *testing.T) {
 	n := guarded(t)
 	c := newColumns(n, Options{})
@@ -348,16 +349,23 @@ func TestRightsInColumns(t *testing.T) {
 	know()
 	c.renew(all, its, its, its)
 	c.wants(t, "once it is known", "renewed 1:5000 left 2 3")
-	c.renew([]*channel.Channel{owner}, asked{ID: 2})
-	c.wants(t, "without the token", "renewed left 1")
+	c.renew(all, asked{ID: 2}, asked{ID: 2}, asked{ID: 2})
+	c.wants(t, "without the token", "renewed 1:5000 left 2 3")
 	n.mustDo(t, "root", &fsm.RoleGrant{
 		Role: "reader", Permission: access.Permission{Kind: access.Read, Key: "b/k"},
 	})
 	c.renew(all, its, its, its)
 	c.wants(t, "after a change of roles", "renewed left 1 2 3")
+	c.renew([]*channel.Channel{owner}, asked{ID: 2})
+	c.wants(t, "without the token after a change of roles", "renewed left 1")
 	know()
 	c.renew(all, its, its, its)
 	c.wants(t, "once it is known again", "renewed 1:5000 left 2 3")
+	// The lease becomes another's, under its ID.
+	n.mustDo(t, "root", &fsm.Revoke{ID: 2})
+	n.mustDo(t, "root", &fsm.Grant{Terms: lease.Terms{ID: 2, TTL: 5000, Principal: "other"}})
+	c.renew([]*channel.Channel{owner, owner}, its, asked{ID: 2})
+	c.wants(t, "of another", "renewed left 1 2")
 }
 
 // panicking is a member that fails.
