@@ -4,8 +4,8 @@
 import { html } from "./vendor/htm-preact.js";
 import { call, Failure } from "./api.js";
 import { ask } from "./ask.js";
-import { Name } from "./parts.js";
-import { duration, escaped, fromBase64, hexID, shown, toBase64, utf8 } from "./text.js";
+import { named } from "./parts.js";
+import { duration, escaped, hexID, shown64, toBase64, utf8 } from "./text.js";
 
 const some = 8; // keys that a question names
 
@@ -58,7 +58,7 @@ const going = (l) => {
   if (n === 0) return html`<p>No keys go with it.</p>`;
   const list = (l.keys || []).slice(0, some);
   return html`<p>${n === 1 ? "1 key goes" : n + " keys go"} with it:</p>
-    <ul>${list.map((k) => html`<li><${Name} text=${shown(fromBase64(k))} /></li>`)}
+    <ul>${list.map((k) => html`<li>${named(shown64(k))}</li>`)}
     ${n > list.length && html`<li>and ${n - list.length} more</li>`}</ul>`;
 };
 
@@ -86,9 +86,9 @@ function told(reason) {
 export const revoke = (l) => ask({
   title: "Revoke lease " + hexID(l.id),
   text: html`<p>The lease ends now, whatever is left of its TTL. Its holder
-    ${" "}<${Name} text=${l.owner || "(it names no owner)"} /> learns it with its next renewal, and
+    ${" "}${named(l.owner || "(it names no owner)")} learns it with its next renewal, and
     may act on for so long.</p>
-    ${l.name && html`<p>Its name is free at once: <${Name} text=${l.name} /></p>`}
+    ${l.name && html`<p>Its name is free at once: ${named(l.name)}</p>`}
     <${() => going(l)} />`,
   verb: "Revoke",
   act: async () => {
@@ -130,7 +130,7 @@ async function txn(key, revision, op) {
 export const deleteKey = (kv) => ask({
   title: "Delete a key",
   text: html`<p>The key goes, unless it has changed since it was shown:</p>
-    <p><${Name} text=${shown(fromBase64(kv.key))} /></p>
+    <p>${named(shown64(kv.key))}</p>
     ${Number(kv.lease || 0) !== 0 && html`<p>It is on lease ${hexID(kv.lease)}. If it is a ticket
       of a lock or an election, its holder loses that at once.</p>`}`,
   verb: "Delete",
@@ -141,7 +141,7 @@ export const deleteKey = (kv) => ask({
 export const putKey = (kv, text) => ask({
   title: "Put another value",
   text: html`<p>The key gets this value, unless it has changed since it was shown. Its lease
-    stays.</p><p><${Name} text=${shown(fromBase64(kv.key))} /></p>`,
+    stays.</p><p>${named(shown64(kv.key))}</p>`,
   fields: [{ name: "value", label: "Value", kind: "lines", value: text }],
   verb: "Put",
   act: (f) => txn(kv.key, kv.mod_revision, {

@@ -3,10 +3,10 @@
 
 import { html, render, useEffect, useState } from "./vendor/htm-preact.js";
 import { call, who } from "./api.js";
-import { Live, now } from "./live.js";
+import { live, now } from "./live.js";
 import { Questions } from "./ask.js";
 import { span } from "./text.js";
-import { useChanges, useEvery } from "./parts.js";
+import { useChanges } from "./parts.js";
 import { Overview } from "./view_overview.js";
 import { LeasesView } from "./view_leases.js";
 import { LeaseView } from "./view_lease.js";
@@ -31,7 +31,6 @@ const tabs = [
 ];
 const views = new Map([...tabs.map(([path, , view]) => [path, view]), ["lease", LeaseView]]);
 
-const live = new Live();
 live.start();
 addEventListener("login", () => live.start());
 
@@ -66,8 +65,7 @@ function Elsewhere() {
 
 // Confirmed says in a line whether the cluster stands behind what is shown.
 function Confirmed() {
-  useChanges(live);
-  useEvery(1000);
+  useChanges();
   const age = span(now() - live.since);
   switch (live.state) {
     case "live":
@@ -128,7 +126,7 @@ function App() {
     <${Confirmed} />
     <main id="main" tabindex="-1">
       <h1>${name}</h1>
-      <${View} key=${at.view + (login?.token || "")} live=${live} rest=${at.rest} />
+      <${View} key=${at.view + (login?.token || "")} rest=${at.rest} />
     </main>
     <${Questions} />`;
 }

@@ -2,7 +2,7 @@
 // what was shown when it asked.
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
-import { Trouble } from "./parts.js";
+import { trouble } from "./parts.js";
 
 let put = () => {};
 
@@ -64,7 +64,7 @@ function Question({ question: q, close }) {
           : html`<input name=${f.name} type=${f.kind || "text"} value=${f.value || ""}
               autocomplete="off" spellcheck="false" />`}
         ${f.hint && html`<small>${f.hint}</small>`}</label>`)}
-      <${Trouble} err=${err} />
+      ${trouble(err)}
       <div class="buttons">
         <button type="button" onClick=${() => close(false)}>Cancel</button>
         <button type="submit" class="act" disabled=${busy}>${busy ? "Asking" : q.verb}</button>

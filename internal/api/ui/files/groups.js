@@ -9,8 +9,6 @@ const item = /^[0-9][0-9a-f]{11,}-\d\d-[a-z2-7]{10}$/;
 
 const part = /^([^]+)\/(item|claim|try|dead|held|was|up|known)$/;
 
-export const kinds = { members: "members", queue: "queue", pool: "pool", nodes: "nodes" };
-
 // groupsOf finds them, in the order of their names: {kind, name, kvs, counts}. kvs are the keys of
 // members. The keys come without values, and in order.
 export function groupsOf(kvs) {

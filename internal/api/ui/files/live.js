@@ -16,7 +16,7 @@ const pageSize = 1000;
 // now is the page's clock. It runs on while the machine's time of day is set.
 export const now = () => performance.now();
 
-export class Live {
+class Live {
   leases = new Map(); // by ID: a lease as the API tells it, with asked and heard
   slow = new Map(); // caches for which a write waits, by lease: {lease, waited, at}
   log = [];
@@ -206,22 +206,26 @@ export class Live {
     if (fresh) this.changed++;
   }
 
-  // ask asks for what is left of some leases, by their IDs, in one call.
+  // ask asks for what is left of some leases, by their IDs, in one call. One that the answer does not
+  // have has ended.
   async ask(ids, signal) {
     const asked = now();
-    const some = [...new Set(ids)].slice(0, pageSize);
-    if (some.length === 0) return;
-    const r = await call("v1/leases/list", { ids: some }, signal);
-    for (const l of r.leases || []) this.learn(l, asked);
+    const some = new Map([...new Set(ids)].slice(0, pageSize).map((id) => [id, this.leases.get(id)?.token]));
+    if (some.size === 0 || this.state === "denied") return;
+    const r = await call("v1/leases/list", { ids: [...some.keys()] }, signal);
+    for (const l of r.leases || []) {
+      this.learn(l, asked);
+      some.delete(l.id);
+    }
+    if (!r.next_page_token) for (const [id, token] of some) this.ended(id, token);
     this.tell();
   }
 
   // ended takes away a lease that an answer no longer has.
   ended(id, token) {
-    if (this.leases.get(id)?.token === token) {
-      this.#drop(id);
-      this.tell();
-    }
+    if (this.leases.get(id)?.token !== token) return;
+    this.#drop(id);
+    this.tell();
   }
 
   #drop(id) {
@@ -277,6 +281,8 @@ export class Live {
     this.changed++;
   }
 }
+
+export const live = new Live();
 
 const left = (l) => Number(l.remaining_ms || 0);
 

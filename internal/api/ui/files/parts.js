@@ -2,24 +2,23 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { escaped, hexID, span } from "./text.js";
-import { now, remaining } from "./live.js";
+import { live, now, remaining } from "./live.js";
 
 // mayAct says whether the page offers acts: serve --ui=read-only switches that off.
 export const mayAct = document.querySelector("meta[name=leasehold-acts]").content === "on";
 
-// useChanges draws a view again after changes.
-export function useChanges(live) {
-  const [, set] = useState(0);
-  useEffect(() => live.subscribe(() => set((n) => n + 1)), [live]);
-}
-
-// useEvery draws a view again from time to time, while it is seen.
-export function useEvery(ms) {
+// useChanges draws a view again after changes and, while it is seen, each second.
+export function useChanges() {
   const [, set] = useState(0);
   useEffect(() => {
-    const t = setInterval(() => document.hidden || set((n) => n + 1), ms);
-    return () => clearInterval(t);
-  }, [ms]);
+    const again = () => set((n) => n + 1);
+    const end = live.subscribe(again);
+    const t = setInterval(() => document.hidden || again(), 1000);
+    return () => {
+      end();
+      clearInterval(t);
+    };
+  }, []);
 }
 
 // usePolling calls f at once, and then again some time after each answer, while the view is seen.
@@ -49,25 +48,31 @@ export function usePolling(f, ms, needs = []) {
   return err;
 }
 
-// Name shows a text of a user: a key, a name, an owner. It has its own direction, and nothing in it
+// named shows a text of a user: a key, a name, an owner. It has its own direction, and nothing in it
 // is hidden.
-export const Name = ({ text }) => html`<bdi class="name">${escaped(text || "")}</bdi>`;
+export const named = (text) => html`<bdi class="name">${escaped(text || "")}</bdi>`;
 
-// LeaseLink leads to a lease.
-export const LeaseLink = ({ id }) =>
-  html`<a class="id" href=${"#/lease/" + hexID(id)}>${hexID(id)}</a>`;
+// leaseLink leads to a lease.
+export const leaseLink = (id) => html`<a class="id" href=${"#/lease/" + hexID(id)}>${hexID(id)}</a>`;
 
-// Trouble shows why something failed.
-export const Trouble = ({ err }) =>
-  err ? html`<p class="line warn" role="alert">${escaped(err.message)}</p>` : null;
+// holder names who has a lease, as far as the page knows it.
+export function holder(id) {
+  const l = live.leases.get(id);
+  return html`${leaseLink(id)} ${l && named(l.owner || l.name)}`;
+}
 
-// Remaining shows for how long a lease will certainly live on. It counts only while the page hears
+// trouble shows why something failed.
+export const trouble = (err) =>
+  err && html`<p class="line warn" role="alert">${escaped(err.message)}</p>`;
+
+// timeLeft shows for how long a lease will certainly live on. It counts only while the page hears
 // from the cluster; otherwise it says what was known, and how old that is.
-export function Remaining({ lease, live }) {
+export function timeLeft(lease) {
+  if (!lease) return "not known";
   const { ms, age } = remaining(lease, live.upTo());
   if (age === null) return html`<span class="faint">asking</span>`;
   if (live.state === "lost") {
-    return html`<span class="faint">was ${span(Number(lease.remaining_ms || 0))},
+    return html`<span class="faint">was ${span(lease.remaining_ms)},
       ${" "}${span(now() - lease.asked)} ago</span>`;
   }
   if (ms === null) return html`<span class="faint">not known</span>`;
@@ -75,18 +80,20 @@ export function Remaining({ lease, live }) {
     html` <span class="faint">asked ${span(age)} ago</span>`}`;
 }
 
-// Left is Remaining of a lease by its ID.
-export const Left = ({ lease, live }) => (live.leases.has(lease)
-  ? html`<${Remaining} lease=${live.leases.get(lease)} live=${live} />` : "not known");
+// left is timeLeft of a lease by its ID.
+export const left = (id) => timeLeft(live.leases.get(id));
 
-// Holder names who has a lease, as far as the page knows it.
-export function Holder({ lease, live }) {
-  const l = live.leases.get(lease);
-  return html`<${LeaseLink} id=${lease} /> ${l && html`<${Name} text=${l.owner || l.name} />`}`;
-}
+// stateMark shows a state by a word and a mark.
+export const stateMark = (state) => html`<span class=${"state " + state}>${state}</span>`;
 
-// State shows a state by a word and a mark.
-export const State = ({ state }) => html`<span class=${"state " + state}>${state}</span>`;
+// Search and Choice are fields that narrow down what is shown. list has the values of a choice, each
+// with a word for it.
+export const Search = ({ label, set, ...rest }) => html`<label>${label + " "}<input type="search"
+  spellcheck="false" ...${rest} onInput=${(e) => set(e.target.value)} /></label>`;
+
+export const Choice = ({ label, value, set, list }) => html`<label>${label + " "}<select value=${value}
+  onChange=${(e) => set(e.target.value)}>
+  ${list.map(([v, word]) => html`<option value=${v}>${word}</option>`)}</select></label>`;
 
 // Rows shows a long list: only the rows that are seen are in the page. row(i) gives the cells of a
 // row; seen(from, to) is told which rows are seen.

@@ -36,6 +36,9 @@ export function toBase64(bytes) {
 // utf8 returns the bytes of a text.
 export const utf8 = (s) => encoder.encode(s);
 
+// shown64 shows the bytes of the API's base64.
+export const shown64 = (s) => shown(fromBase64(s));
+
 // decoded returns the text that bytes are, null if they are none.
 export function decoded(bytes) {
   try {
@@ -86,6 +89,12 @@ export function span(ms) {
   if (s < 172_800) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
   return Math.floor(s / 86_400) + " d " + Math.floor((s % 86_400) / 3600) + " h";
 }
+
+// seconds writes a TTL, or what is left of it, as it was given.
+export const seconds = (ms) => Number(ms || 0) / 1000 + " s";
+
+// clock writes a time of day; "" if there is none.
+export const clock = (at) => (at ? new Date(at).toLocaleTimeString("en-GB") : "");
 
 // duration reads "10s", "500ms", "2m", "1h" or a number of seconds, and returns milliseconds; NaN
 // if it is none of these.

@@ -2,7 +2,7 @@
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { call, logIn, logOut, useToken, who } from "./api.js";
-import { Facts, Name, Table, Trouble, usePolling } from "./parts.js";
+import { Facts, named, Table, trouble, usePolling } from "./parts.js";
 import { fromBase64, shown } from "./text.js";
 
 // keysOf writes the range of a permission on keys.
@@ -52,18 +52,18 @@ async function rights(user) {
 function Roles({ roles, names, title }) {
   const keys = ({ role, perm }) => (role === "root" ? "everything" : !perm ? "not told"
     : html`<ul>${perm.map((p) => html`<li>${(p.permType || "READ").toLowerCase()}:
-      ${" "}<${Name} text=${keysOf(p)} /></li>`)}</ul>`);
+      ${" "}${named(keysOf(p))}</li>`)}</ul>`);
   const leases = ({ role }) => (role === "root" ? "everything" : html`<ul>${names.filter((p) => p.role === role)
-    .map((p) => html`<li>${(p.kind || "").replace("KIND_", "").toLowerCase()}: <${Name} text=${p.name} />${
+    .map((p) => html`<li>${(p.kind || "").replace("KIND_", "").toLowerCase()}: ${named(p.name)}${
       p.prefix ? " and all that begin with it" : ""}</li>`)}</ul>`);
   return html`<${Table} title=${title} head=${["role", "keys"].concat(names ? "names of leases" : [])}
-    rows=${roles.map((r) => [html`<${Name} text=${r.role} />`, keys(r)].concat(names ? leases(r) : []))} />`;
+    rows=${roles.map((r) => [named(r.role), keys(r)].concat(names ? leases(r) : []))} />`;
 }
 
 // All shows the users and what they and the roles may do.
 const All = ({ found: { users, roles, names, more } }) => html`
   ${users?.length > 0 && html`<${Table} title="Users" head=${["user", "roles"]} rows=${users.map((u) => [
-    html`<${Name} text=${u.name} />`, html`<${Name} text=${u.roles.join(", ")} />`])} />`}
+    named(u.name), named(u.roles.join(", "))])} />`}
   ${roles?.length > 0 && html`<${Roles} roles=${roles} names=${names}
     title=${users ? "Roles" : "What the roles of this user may do"} />`}
   ${more && html`<p class="faint">These are the first ${most}: see leasehold user list and role list.</p>`}`;
@@ -94,7 +94,7 @@ function Login() {
       <h2>Log in by token</h2>
       <label>Token <input name="token" type="password" autocomplete="off" required /></label>
       <p class="faint">A simple token, or one of an issuer that the cluster trusts.</p>
-      <button>Use it</button></form></div><${Trouble} err=${err} />`;
+      <button>Use it</button></form></div>${trouble(err)}`;
 }
 
 export function AccessView() {
@@ -108,10 +108,10 @@ export function AccessView() {
     member may do everything.</p>`;
   if (!login) return html`${open}<${Login} />${found && html`<${All} found=${found} />`}`;
   return html`${open}
-    <${Facts} list=${[["user", html`<${Name} text=${login.user || "the one of the token"} />`]]} />
+    <${Facts} list=${[["user", named(login.user || "the one of the token")]]} />
     <p>The login is kept in this tab, and goes with it.</p>
     <button onClick=${logOut}>Log out</button>
-    <${Trouble} err=${err} />
+    ${trouble(err)}
     ${found?.enabled && found.roles.length === 0 && html`<p>It has no role, and may do nothing with keys.</p>`}
     ${found && html`<${All} found=${found} />`}`;
 }

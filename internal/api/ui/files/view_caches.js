@@ -3,9 +3,9 @@
 import { html, useState } from "./vendor/htm-preact.js";
 import { get } from "./api.js";
 import { parse, sum } from "./health.js";
-import { now } from "./live.js";
-import { LeaseLink, Left, Name, Table, Trouble, useChanges, useEvery, usePolling } from "./parts.js";
-import { number, span } from "./text.js";
+import { live, now } from "./live.js";
+import { leaseLink, left, named, Search, Table, trouble, useChanges, usePolling } from "./parts.js";
+import { number, seconds, span } from "./text.js";
 import { range } from "./view_lease.js";
 import { matcher } from "./view_leases.js";
 
@@ -14,7 +14,7 @@ const some = 5; // ranges of one that are shown
 
 // find looks through the leases: those that hold ranges, slow ones first, and those of which the
 // page does not know yet what they hold, because it only heard an event of them.
-function find(live, search) {
+function find(search) {
   const match = matcher(search);
   const [list, unknown] = [[], []];
   // A write waits on for a cache whose lease was revoked: it may not know yet.
@@ -26,44 +26,41 @@ function find(live, search) {
   return { list, unknown };
 }
 
-// Slow says for how long writes have waited for a cache.
-function Slow({ slow, live }) {
+// waits says for how long writes have waited for a cache.
+function waits(slow) {
   if (!slow) return "";
   const until = live.state === "lost" ? live.since : now();
   return html`<span class="state down">slow: a write waits for
     ${" "}${span(slow.waited + until - slow.at)}</span>`;
 }
 
-export function CachesView({ live }) {
-  useChanges(live);
-  useEvery(1000);
+export function CachesView() {
+  useChanges();
   const [search, setSearch] = useState("");
   const [{ list, unknown, metrics }, set] = useState({});
   const err = usePolling(async (signal) => {
-    const found = find(live, search);
+    const found = find(search);
     await live.ask(found.list.slice(0, most), signal);
     await live.ask(found.unknown, signal);
     const text = (await get("metrics")).text;
-    if (!signal.aborted) set({ ...find(live, search), metrics: parse(text) });
+    if (!signal.aborted) set({ ...find(search), metrics: parse(text) });
   }, 1500, [search]);
   const row = (id) => {
     const slow = live.slow.get(id);
     const known = live.leases.get(id);
     const l = known || slow?.lease || {};
     const holds = l.holds || [];
-    return [html`<${LeaseLink} id=${id} /> <${Name} text=${l.owner || l.name} />`,
-      html`<${Slow} slow=${slow} live=${live} />`,
-      known ? html`<${Left} lease=${id} live=${live} />` : "it was revoked",
-      Number(l.ttl_ms || 0) / 1000 + " s",
-      html`${holds.slice(0, some).map((h) => html`<div><${Name} text=${range(h)} /></div>`)}
+    return [html`${leaseLink(id)} ${named(l.owner || l.name)}`, waits(slow),
+      known ? left(id) : "it was revoked", seconds(l.ttl_ms),
+      html`${holds.slice(0, some).map((h) => html`<div>${named(range(h))}</div>`)}
         ${holds.length > some && html`<div class="faint">and ${holds.length - some} more</div>`}`];
   };
   const counted = metrics?.get("leasehold_caches_slow_total") || [];
-  const waits = metrics && sum(metrics, "leasehold_cache_wait_seconds_count");
+  const waited = metrics && sum(metrics, "leasehold_cache_wait_seconds_count");
   return html`
-    <div class="tools" role="search"><label>Search <input type="search" value=${search} size="30"
-      spellcheck="false" placeholder="owner:service-1" onInput=${(e) => setSearch(e.target.value)} /></label></div>
-    <${Trouble} err=${err} />
+    <div class="tools" role="search"><${Search} label="Search" value=${search} set=${setSearch} size="30"
+      placeholder="owner:service-1" /></div>
+    ${trouble(err)}
     ${!list ? !err && html`<p>Asking.</p>` : html`
       <p class="faint" data-count=${list.length}>${number(list.length)}
         ${" "}${list.length === 1 ? "lease holds" : "leases hold"} ranges for a
@@ -74,9 +71,8 @@ export function CachesView({ live }) {
         head=${["lease and owner", "slow", "time left, at least", "TTL", "ranges that it may keep"]}
         rows=${list.slice(0, most).map(row)} />`}
       <h2>Since this member began</h2>
-      <p>Writes that waited for caches while it led: ${number(waits)}.
+      <p>Writes that waited for caches while it led: ${number(waited)}.
         ${counted.length === 0 && " No cache was slow."}</p>
       ${counted.length > 0 && html`<${Table} title="Slow caches, by owner" head=${["owner", "times"]}
-        rows=${counted.map(({ labels, value }) => [
-          html`<${Name} text=${labels.owner || "(no owner)"} />`, number(value)])} />`}`}`;
+        rows=${counted.map(({ labels, value }) => [named(labels.owner || "(no owner)"), number(value)])} />`}`}`;
 }

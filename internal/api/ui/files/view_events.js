@@ -1,8 +1,9 @@
 // Events: what happened to leases, and why.
 
 import { html, useMemo, useState } from "./vendor/htm-preact.js";
-import { LeaseLink, Name, Rows, useChanges } from "./parts.js";
-import { number } from "./text.js";
+import { live } from "./live.js";
+import { Choice, leaseLink, named, Rows, Search, useChanges } from "./parts.js";
+import { clock, number, seconds } from "./text.js";
 import { matcher } from "./view_leases.js";
 
 // words says in a word what kind an event is.
@@ -27,32 +28,29 @@ function why(e) {
     case "KIND_RELEASED":
       return "its lock delay has passed";
     case "KIND_EXPIRING":
-      return Number(e.lease?.remaining_ms || 0) / 1000 + " s were left";
+      return seconds(e.lease?.remaining_ms) + " were left";
     case "KIND_TTL_CHANGED":
-      return "to " + Number(e.lease?.ttl_ms || 0) / 1000 + " s";
+      return "to " + seconds(e.lease?.ttl_ms);
     case "KIND_CACHE_SLOW":
-      return "a write has waited " + Number(e.waited_ms || 0) / 1000 + " s for it";
+      return "a write has waited " + seconds(e.waited_ms) + " for it";
     default:
       return "";
   }
 }
 
-// Events have no time of day: the page knows only when it was told.
-const told = (e) => (e.at ? new Date(e.at).toLocaleTimeString("en-GB") : "before");
-
 const widths = "6rem 5rem 8rem 9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) minmax(10rem, 2fr) 5rem";
 const head = ["told at", "number", "what", "lease", "name", "owner", "why", "revision"];
 
-// EventList shows events, the newest first.
+// EventList shows events, the newest first. They have no time of day: the page knows when it was told.
 export function EventList({ list, label }) {
   if (list.length === 0) return html`<p class="faint">none that this page knows of</p>`;
   const row = (i) => {
     const e = list[list.length - 1 - i];
     const l = e.lease || {};
     return [
-      told(e), e.seq || "hint", words[e.kind] || e.kind, html`<${LeaseLink} id=${l.id} />`,
-      html`<${Name} text=${l.name} />`, html`<${Name} text=${l.owner} />`,
-      html`<${Name} text=${why(e)} />`, e.revision || "",
+      clock(e.at) || "before", e.seq || "hint", words[e.kind] || e.kind, leaseLink(l.id),
+      named(l.name), named(l.owner),
+      named(why(e)), e.revision || "",
     ];
   };
   return html`<${Rows} label=${label} head=${head} count=${list.length} row=${row}
@@ -69,8 +67,8 @@ function save(name, text) {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-export function EventsView({ live }) {
-  useChanges(live);
+export function EventsView() {
+  useChanges();
   const [kind, setKind] = useState("");
   const [search, setSearch] = useState("");
   const list = useMemo(() => {
@@ -82,12 +80,8 @@ export function EventsView({ live }) {
   }) + "\n").join("");
   return html`
     <div class="tools" role="search">
-      <label>What <select value=${kind} onChange=${(e) => setKind(e.target.value)}>
-        <option value="">all</option>
-        ${Object.entries(words).map(([k, w]) => html`<option value=${k}>${w}</option>`)}
-      </select></label>
-      <label>Search <input type="search" value=${search} size="30" spellcheck="false"
-        onInput=${(e) => setSearch(e.target.value)} /></label>
+      <${Choice} label="What" value=${kind} set=${setKind} list=${[["", "all"], ...Object.entries(words)]} />
+      <${Search} label="Search" value=${search} set=${setSearch} size="30" />
       <button onClick=${() => save("events.jsonl", lines())}>Save as JSON lines</button>
     </div>
     <p class="faint" data-count=${list.length}>${number(list.length)} of

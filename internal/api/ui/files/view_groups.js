@@ -2,13 +2,13 @@
 
 import { html, useRef, useState } from "./vendor/htm-preact.js";
 import { call } from "./api.js";
-import { groupsOf, kinds, poolOf } from "./groups.js";
-import { now } from "./live.js";
+import { groupsOf, poolOf } from "./groups.js";
+import { live, now } from "./live.js";
 import {
-  Facts, Holder, LeaseLink, Left, Name, Table, Trouble, useChanges, useEvery, usePolling,
+  Choice, Facts, holder, leaseLink, left, named, Search, stateMark, Table, trouble, useChanges, usePolling,
 } from "./parts.js";
 import { ask, oneOf, rangeOf, read } from "./read.js";
-import { decoded, fromAddress, fromBase64, inAddress, number, shown, span, utf8 } from "./text.js";
+import { clock, decoded, fromAddress, fromBase64, inAddress, number, shown, span, utf8 } from "./text.js";
 
 // A page of the things of one group. Each may have a value, so it is not long.
 const pageSize = 50;
@@ -21,8 +21,8 @@ const lastPart = (key) => key.slice(key.lastIndexOf("/") + 1);
 // below leaves out what belongs to another group, whose name is longer.
 const below = (kvs, prefix) => kvs.filter((kv) => !keyOf(kv).slice(prefix.length).includes("/"));
 
-// Value shows the beginning of a value.
-const Value = ({ kv }) => html`<${Name} text=${shown(fromBase64(kv?.value).slice(0, 200))} />`;
+// value shows the beginning of a value.
+const value = (kv) => named(shown(fromBase64(kv?.value).slice(0, 200)));
 
 function summary({ kind, kvs, counts: n }) {
   switch (kind) {
@@ -38,9 +38,8 @@ function summary({ kind, kvs, counts: n }) {
   }
 }
 
-export function GroupsView({ live, rest }) {
-  useChanges(live);
-  useEvery(1000);
+export function GroupsView({ rest }) {
+  useChanges();
   const [prefix, setPrefix] = useState("");
   const [kind, setKind] = useState("");
   const [{ all, more, at }, set] = useState({});
@@ -58,25 +57,21 @@ export function GroupsView({ live, rest }) {
   }, 3000, [prefix]);
   // since says when something came, as far as the page knows: a key has no time of day.
   const since = (kv) => {
-    const then = seen.current?.get(kv.key + kv.create_revision);
-    return "revision " + kv.create_revision +
-      (then ? ", " + new Date(then).toLocaleTimeString("en-GB") : "");
+    const at = clock(seen.current?.get(kv.key + kv.create_revision));
+    return "revision " + kv.create_revision + (at && ", " + at);
   };
   const list = all?.filter((g) => !kind || g.kind === kind);
   const [openKind, name] = rest.split("/");
   const open = name ? new TextDecoder().decode(fromAddress(name)) : null;
   const chosen = open === null ? null : all?.find((g) => g.kind === openKind && g.name === open);
-  const Detail = { members: Members, queue: Queue, pool: Pool, nodes: Nodes }[openKind];
+  const Detail = details[openKind];
   return html`
-    <div class="tools" role="search"><label>Keys that begin with${" "}
-      <input type="search" value=${prefix} spellcheck="false" onInput=${(e) => {
-        seen.current = null;
-        setPrefix(e.target.value);
-      }} /></label>
-      <label>Kind <select value=${kind} onChange=${(e) => setKind(e.target.value)}>
-        <option value="">all</option>
-        ${Object.keys(kinds).map((k) => html`<option value=${k}>${kinds[k]}</option>`)}</select></label></div>
-    <${Trouble} err=${err} />
+    <div class="tools" role="search"><${Search} label="Keys that begin with" value=${prefix} set=${(v) => {
+      seen.current = null;
+      setPrefix(v);
+    }} /><${Choice} label="Kind" value=${kind} set=${setKind}
+      list=${["", ...Object.keys(details)].map((k) => [k, k || "all"])} /></div>
+    ${trouble(err)}
     ${!list ? html`<p>Asking.</p>` : html`
       <p class="faint" data-count=${list.length}>${number(list.length)} found among the keys, as of
         ${" "}${span(now() - at)} ago.
@@ -86,11 +81,10 @@ export function GroupsView({ live, rest }) {
       <${Table} title="Members, queues, pools and nodes" head=${["name", "kind", "what is in it"]}
         rows=${list.slice(0, 1000).map((g) => [
           html`<a href=${"#/groups/" + g.kind + "/" + inAddress(utf8(g.name))}
-            aria-current=${g === chosen ? "true" : null}><${Name} text=${g.name} /></a>`,
-          kinds[g.kind], summary(g)])} />`}
-    ${open !== null && all && !chosen && html`<p>Nothing is in <${Name} text=${open} /> now.</p>`}
-    ${chosen && Detail && html`<${Detail} key=${openKind + " " + name} group=${chosen} live=${live}
-      since=${since} />`}`;
+            aria-current=${g === chosen ? "true" : null}>${named(g.name)}</a>`,
+          g.kind, summary(g)])} />`}
+    ${open !== null && all && !chosen && html`<p>Nothing is in ${named(open)} now.</p>`}
+    ${chosen && Detail && html`<${Detail} key=${openKind + " " + name} group=${chosen} since=${since} />`}`;
 }
 
 // usePage reads one page of a group again and again: look(from, signal) returns it, with next for
@@ -102,13 +96,13 @@ function usePage(look) {
     const got = await look(from, signal);
     if (!signal.aborted) set(got);
   }, 2000, [from]);
-  const turn = html`<${Trouble} err=${err} />${(from || page?.next) && html`<div class="tools">
+  const turn = html`${trouble(err)}${(from || page?.next) && html`<div class="tools">
     <button disabled=${!from} onClick=${() => go("")}>First page</button>
     <button disabled=${!page?.next} onClick=${() => go(page.next)}>Next page</button></div>`}`;
   return [page, page || err ? turn : html`<p>Asking.</p>`];
 }
 
-function Members({ group, live, since }) {
+function Members({ group, since }) {
   const latest = useRef(group);
   latest.current = group;
   const [page, turn] = usePage(async (from, signal) => {
@@ -121,23 +115,22 @@ function Members({ group, live, since }) {
       next: all.length > pageSize ? list[pageSize - 1].id : "",
     };
   });
-  return html`<h2>Members of <${Name} text=${group.name} /></h2>
+  return html`<h2>Members of ${named(group.name)}</h2>
     ${page && html`<${Table} title="Members"
       head=${["ID", "lease", "since", "time left, at least", "metadata"]}
-      rows=${page.list.map((kv) => [html`<${Name} text=${kv.id} />`,
-        html`<${Holder} lease=${kv.lease} live=${live} />`, since(kv),
-        html`<${Left} lease=${kv.lease} live=${live} />`, html`<${Value} kv=${kv} />`])} />`}${turn}`;
+      rows=${page.list.map((kv) => [named(kv.id), holder(kv.lease), since(kv), left(kv.lease), value(kv)])} />`}
+    ${turn}`;
 }
 
-function Queue({ group, live, since }) {
+function Queue({ group, since }) {
   const [dead, setDead] = useState(false);
-  return html`<h2>Queue <${Name} text=${group.name} /></h2>
+  return html`<h2>Queue ${named(group.name)}</h2>
     <div class="tools"><label><input type="checkbox" checked=${dead}
       onChange=${(e) => setDead(e.target.checked)} /> dead letters</label></div>
-    <${Items} key=${dead} base=${group.name + "/"} dead=${dead} live=${live} since=${since} />`;
+    <${Items} key=${dead} base=${group.name + "/"} dead=${dead} since=${since} />`;
 }
 
-function Items({ base, dead, live, since }) {
+function Items({ base, dead, since }) {
   const kind = base + (dead ? "dead/" : "item/");
   const [page, turn] = usePage(async (from, signal) => {
     const of = (prefix) => rangeOf(prefix, from && prefix + from, pageSize + 1);
@@ -160,21 +153,19 @@ function Items({ base, dead, live, since }) {
     return html`<p>${dead ? "There are no dead letters." : "No item waits, and none is claimed."}</p>${turn}`;
   }
   const id = (x) => html`<span class="id">${x.id}</span>`;
-  const payload = (x) => html`<${Value} kv=${x.kv} />`;
   if (dead) {
     return html`<${Table} title="Dead letters" head=${["item", "since", "payload"]}
-      rows=${page.list.map((x) => [id(x), since(x.kv), payload(x)])} />${turn}`;
+      rows=${page.list.map((x) => [id(x), since(x.kv), value(x.kv)])} />${turn}`;
   }
   return html`<${Table} title="Items, in the order in which they are worked on"
     head=${["item", "state", "by", "lease", "time left, at least", "since", "tries", "payload"]}
     rows=${page.list.map((x) => [
-      id(x), html`<span class=${"state " + x.state}>${x.state}</span>`, html`<${Value} kv=${x.c} />`,
-      x.c ? html`<${LeaseLink} id=${x.c.lease} />` : "",
-      x.c ? html`<${Left} lease=${x.c.lease} live=${live} />` : "", since(x.kv), x.tries, payload(x)])} />
+      id(x), stateMark(x.state), value(x.c), x.c ? leaseLink(x.c.lease) : "",
+      x.c ? left(x.c.lease) : "", since(x.kv), x.tries, value(x.kv)])} />
     ${turn}`;
 }
 
-function Pool({ group, live }) {
+function Pool({ group }) {
   const base = group.name + "/";
   const [page, turn] = usePage(async (from, signal) => {
     const asked = now();
@@ -197,31 +188,28 @@ function Pool({ group, live }) {
     };
   });
   if (page && !page.pool) {
-    return html`<h2><${Name} text=${group.name} /></h2><p>This is no pool: the value of its key
+    return html`<h2>${named(group.name)}</h2><p>This is no pool: the value of its key
       ids is not one that the client library wrote.</p>`;
   }
   const lent = group.counts.held || 0;
   const free = page?.pool.size - lent;
-  return html`<h2>Pool <${Name} text=${group.name} /></h2>
+  return html`<h2>Pool ${named(group.name)}</h2>
     ${page && html`<${Facts} list=${[
-      ["values", html`<${Name} text=${page.pool.text.slice(0, 2000)} />`],
+      ["values", named(page.pool.text.slice(0, 2000))],
       ["lent", number(lent)],
       ["free", free >= 0 ? number(free) : "not known"],
       page.pool.quarantine > 0 && ["kept back after a holder's death", span(page.pool.quarantine)],
     ]} />
     ${page.list.length === 0 ? html`<p>None is lent.</p>` : html`<${Table} title="Lent"
       head=${["value", "state", "to", "token", "time left, at least"]}
-      rows=${page.list.map((l) => [html`<${Name} text=${l.name.slice(base.length + 5)} />`,
-        l.delayed ? "kept back: its holder died" : "lent",
-        html`<${Holder} lease=${l.id} live=${live} />`, l.token,
-        html`<${Left} lease=${l.id} live=${live} />`])} />`}`}${turn}
+      rows=${page.list.map((l) => [named(l.name.slice(base.length + 5)),
+        l.delayed ? "kept back: its holder died" : "lent", holder(l.id), l.token, left(l.id)])} />`}`}${turn}
     ${past && past.list.length > 0 && html`<${Table} title="Free, and held before"
       head=${["value", "last held by"]}
-      rows=${past.list.map((kv) => [html`<${Name} text=${lastPart(keyOf(kv))} />`,
-        html`<${Value} kv=${kv} />`])} />`}${past && turnPast}`;
+      rows=${past.list.map((kv) => [named(lastPart(keyOf(kv))), value(kv)])} />`}${past && turnPast}`;
 }
 
-function Nodes({ group, live }) {
+function Nodes({ group }) {
   const base = group.name + "/";
   const [page, turn] = usePage(async (from, signal) => {
     const asked = now();
@@ -253,17 +241,17 @@ function Nodes({ group, live }) {
   const part = (n) => [
     page.primary?.owner === n.id && "primary", page.order === n.id && "ordered to be the next",
   ].filter(Boolean).join(", ");
-  return html`<h2>Nodes <${Name} text=${group.name} /></h2>
+  return html`<h2>Nodes ${named(group.name)}</h2>
     ${page && html`<${Facts} list=${[
-      ["primary", page.primary ? html`<${Name} text=${page.primary.owner} />` : "none"],
+      ["primary", page.primary ? named(page.primary.owner) : "none"],
       page.primary && ["token of the role", page.primary.token],
-      page.primary && ["the role's lease", html`<${Holder} lease=${page.primary.id} live=${live} />`],
-      page.primary && ["time left, at least", html`<${Left} lease=${page.primary.id} live=${live} />`],
+      page.primary && ["the role's lease", holder(page.primary.id)],
+      page.primary && ["time left, at least", left(page.primary.id)],
     ]} /><${Table} title="Nodes"
       head=${["ID", "state", "role", "lease", "token", "time left, at least", "metadata"]}
-      rows=${page.nodes.map((n) => [html`<${Name} text=${n.id} />`,
-        html`<span class=${"state " + state(n.lease)}>${state(n.lease)}</span>`, part(n),
-        n.lease ? html`<${Holder} lease=${n.lease.id} live=${live} />` : "", n.lease?.token || "",
-        n.lease ? html`<${Left} lease=${n.lease.id} live=${live} />` : "",
-        html`<${Value} kv=${n.kv} />`])} />`}${turn}`;
+      rows=${page.nodes.map((n) => [named(n.id), stateMark(state(n.lease)), part(n),
+        n.lease ? holder(n.lease.id) : "", n.lease?.token || "", n.lease ? left(n.lease.id) : "",
+        value(n.kv)])} />`}${turn}`;
 }
+
+const details = { members: Members, queue: Queue, pool: Pool, nodes: Nodes };

@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useState } from "./vendor/htm-preact.js";
 import { call } from "./api.js";
 import { deleteKey, newKey, putKey } from "./acts.js";
-import { Facts, LeaseLink, mayAct, Name, Trouble, usePolling } from "./parts.js";
+import { Facts, leaseLink, mayAct, named, trouble, usePolling } from "./parts.js";
 import {
   changes, decoded, fromAddress, fromBase64, hexDump, inAddress, prefixEnd, shown, size, toBase64, utf8,
 } from "./text.js";
@@ -60,7 +60,7 @@ function Path({ prefix }) {
     ${steps.map((p) => {
       const text = shown(p.slice(from));
       from = p.length;
-      return html` <a key=${inAddress(p)} href=${"#/keys/" + inAddress(p)}><${Name} text=${text} /></a>`;
+      return html` <a key=${inAddress(p)} href=${"#/keys/" + inAddress(p)}>${named(text)}</a>`;
     })}</nav>`;
 }
 
@@ -98,14 +98,14 @@ function Level({ prefix }) {
         if (await newKey(text ?? "")) load(prefix, []);
       }}>Put a new key</button>`}
       <button type="button" onClick=${() => load(prefix, [])}>Look again</button></form>
-    <${Trouble} err=${err} />
+    ${trouble(err)}
     ${!list ? !err && html`<p>Asking.</p>` : list.length === 0 ? html`<p>There are no keys here.</p>`
       : html`<ul class="keys" data-count=${list.length}>${list.map((e) => html`<li key=${inAddress(e.key)}>
         <a href=${"#/keys/" + inAddress(e.key) + (e.kv ? "/key" : "")}>
-          <${Name} text=${shown(e.key.slice(prefix.length)) || "(the prefix itself)"} /></a>
+          ${named(shown(e.key.slice(prefix.length)) || "(the prefix itself)")}</a>
         ${e.kv && html` <span class="faint">revision ${e.kv.mod_revision}${
           Number(e.kv.lease || 0) ? html`, on lease ` : ""}</span>${
-          Number(e.kv.lease || 0) ? html`<${LeaseLink} id=${e.kv.lease} />` : ""}`}</li>`)}</ul>`}
+          Number(e.kv.lease || 0) ? leaseLink(e.kv.lease) : ""}`}</li>`)}</ul>`}
     ${next && html`<button onClick=${() => load(next, list)}>More</button>`}`;
 }
 
@@ -186,7 +186,7 @@ function Key({ bytes }) {
   };
   const up = bytes.slice(0, bytes.lastIndexOf(slash, bytes.length - 2) + 1);
   if (!kv) {
-    return html`<${Path} prefix=${up} /><${Trouble} err=${err} />
+    return html`<${Path} prefix=${up} />${trouble(err)}
       <p>${gone ? "There is no such key." : err ? "" : "Asking."}</p>`;
   }
   const value = fromBase64(kv.value);
@@ -197,13 +197,13 @@ function Key({ bytes }) {
       await look();
     }
   };
-  return html`<${Path} prefix=${up} /><${Trouble} err=${err} />
+  return html`<${Path} prefix=${up} />${trouble(err)}
     ${gone && html`<p class="line warn" role="alert">The key has gone. This is what it was last.</p>`}
-    <h2><${Name} text=${shown(bytes)} /></h2>
+    <h2>${named(shown(bytes))}</h2>
     <${Facts} list=${[
       ["mod revision", kv.mod_revision], ["create revision", kv.create_revision],
       ["version", kv.version],
-      ["lease", Number(kv.lease || 0) ? html`<${LeaseLink} id=${kv.lease} />` : "none"],
+      ["lease", Number(kv.lease || 0) ? leaseLink(kv.lease) : "none"],
     ]} />
     ${mayAct && !gone && html`<div class="tools">
       ${text !== null && html`<button onClick=${after(() => putKey(kv, text))}>Put another

@@ -3,23 +3,21 @@
 import { html, useState } from "./vendor/htm-preact.js";
 import { call } from "./api.js";
 import { changeTTL, revoke } from "./acts.js";
-import { now, stateOf } from "./live.js";
-import {
-  Facts, mayAct, Name, Remaining, State, Trouble, useChanges, useEvery, usePolling,
-} from "./parts.js";
-import { decimalID, fromBase64, hexID, inAddress, shown, span } from "./text.js";
+import { live, now, stateOf } from "./live.js";
+import { Facts, mayAct, named, stateMark, timeLeft, trouble, useChanges, usePolling } from "./parts.js";
+import { decimalID, fromBase64, hexID, inAddress, seconds, shown, shown64, span } from "./text.js";
 import { EventList } from "./view_events.js";
 
 // range writes a range that a cache may hold.
 export function range(h) {
-  const from = shown(fromBase64(h.key));
+  const from = shown64(h.key);
   if (!h.range_end) return from;
   const end = fromBase64(h.range_end);
   return "[" + from + ", " + (end.length === 1 && end[0] === 0 ? "the end" : shown(end)) + ")";
 }
 
 // Past shows when the lease was renewed and what was told of it, four TTLs back, and what is certain.
-function Past({ lease, events, live }) {
+function Past({ lease, events }) {
   const at = live.upTo();
   const ttl = Number(lease.ttl_ms || 1);
   const place = (t) => Math.max(0, 80 + (20 * (t - at)) / ttl) + "%";
@@ -35,9 +33,8 @@ function Past({ lease, events, live }) {
       is green. The strip begins four TTLs ago.</p>`;
 }
 
-export function LeaseView({ live, rest }) {
-  useChanges(live);
-  useEvery(1000);
+export function LeaseView({ rest }) {
+  useChanges();
   const id = decimalID(rest);
   const [{ lease, err, ended }, set] = useState({});
   const look = async (signal) => {
@@ -62,29 +59,29 @@ export function LeaseView({ live, rest }) {
   const events = live.log.filter((e) => e.lease?.id === id);
   const known = live.leases.get(id);
   const past = html`<h2>What happened to it</h2>
-    ${known && html`<${Past} lease=${known} events=${events} live=${live} />`}
+    ${known && html`<${Past} lease=${known} events=${events} />`}
     <${EventList} list=${events} label="Events of this lease" />`;
   if (!lease) {
-    return html`${back}<${Trouble} err=${err} />
+    return html`${back}${trouble(err)}
       <p>${ended ? "There is no such lease: it has ended, or never was." : "Asking."}</p>${past}`;
   }
   const keys = lease.keys || [];
   const after = (act) => async () => {
     if (await act(lease)) await look();
   };
-  return html`${back}<${Trouble} err=${err} />
+  return html`${back}${trouble(err)}
     ${ended && html`<p class="line warn" role="alert">The lease has ended. This is what was last
       known of it.</p>`}
     <${Facts} list=${[
       ["ID", html`<span class="id">${hexID(lease.id)}</span>`],
-      ["name", html`<${Name} text=${lease.name} />`],
-      ["owner", html`<${Name} text=${lease.owner} />`],
-      ["user", html`<${Name} text=${lease.principal} />`],
-      ["state", ended ? "ended" : html`<${State} state=${stateOf(known || lease, live.upTo())} />`],
-      ["time left, at least", ended ? "nothing" : html`<${Remaining} lease=${lease} live=${live} />`],
-      ["TTL", Number(lease.ttl_ms || 0) / 1000 + " s"],
+      ["name", named(lease.name)],
+      ["owner", named(lease.owner)],
+      ["user", named(lease.principal)],
+      ["state", ended ? "ended" : stateMark(stateOf(known || lease, live.upTo()))],
+      ["time left, at least", ended ? "nothing" : timeLeft(lease)],
+      ["TTL", seconds(lease.ttl_ms)],
       ["token", lease.token],
-      ["lock delay", Number(lease.lock_delay_ms || 0) / 1000 + " s"],
+      ["lock delay", seconds(lease.lock_delay_ms)],
       ["at expiry", lease.at_expiry === "AT_EXPIRY_KEEP" ? "its keys stay" : "its keys go"],
       lease.bound && ["bound", "it ends with its key"],
     ]} />
@@ -94,13 +91,13 @@ export function LeaseView({ live, rest }) {
     <h2>Labels</h2>
     ${Object.keys(lease.labels || {}).length === 0 ? html`<p class="faint">none</p>` : html`<ul>
       ${Object.entries(lease.labels).sort().map(([k, v]) => html`<li key=${k}>
-        <${Name} text=${k} /> = <${Name} text=${v} /></li>`)}</ul>`}
+        ${named(k)} = ${named(v)}</li>`)}</ul>`}
     <h2>Keys (${lease.key_count || 0})</h2>
     ${keys.length === 0 ? html`<p class="faint">none</p>` : html`<ul class="keys">
       ${keys.slice(0, 500).map((k) => html`<li key=${k}><a href=${"#/keys/" +
-        inAddress(fromBase64(k)) + "/key"}><${Name} text=${shown(fromBase64(k))} /></a></li>`)}
+        inAddress(fromBase64(k)) + "/key"}>${named(shown64(k))}</a></li>`)}
       ${keys.length > 500 && html`<li>and ${keys.length - 500} more</li>`}</ul>`}
     ${(lease.holds || []).length > 0 && html`<h2>Ranges that its cache may keep</h2><ul>
-      ${lease.holds.map((h) => html`<li><${Name} text=${range(h)} /></li>`)}</ul>`}
+      ${lease.holds.map((h) => html`<li>${named(range(h))}</li>`)}</ul>`}
     ${past}`;
 }

@@ -1,13 +1,12 @@
 // Leases: all of them, to be searched. Only those that are seen are asked for again.
 
 import { html, useRef, useState } from "./vendor/htm-preact.js";
-import { call } from "./api.js";
 import { grant } from "./acts.js";
-import { now, stateOf, states } from "./live.js";
+import { live, now, stateOf, states } from "./live.js";
 import {
-  LeaseLink, mayAct, Name, Remaining, Rows, State, useChanges, useEvery, usePolling,
+  Choice, leaseLink, mayAct, named, Rows, Search, stateMark, timeLeft, useChanges, usePolling,
 } from "./parts.js";
-import { hexID, number } from "./text.js";
+import { hexID, number, seconds } from "./text.js";
 
 // matcher returns what a search means: words that must all be met. "name:", "owner:" and "user:"
 // look there from the beginning, "label:k=v" for a label, and a word alone anywhere, also in the
@@ -65,37 +64,33 @@ function usePicked(live, search, state, order) {
 const widths = "9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) 7rem 14rem 6rem 5rem 4rem";
 const head = ["ID", "name", "owner", "state", "time left, at least", "TTL", "token", "keys"];
 
-export function LeasesView({ live }) {
-  useChanges(live);
-  useEvery(1000);
+export function LeasesView() {
+  useChanges();
   const [search, setSearch] = useState("");
   const [state, setState] = useState("");
   const [order, setOrder] = useState("ID");
   const seen = useRef([]);
   const list = usePicked(live, search, state, order);
 
-  usePolling(async (signal) => {
-    await refresh(live, seen.current, signal);
-  }, 1000);
+  // What fails is told above all views, and by rows that say how old they are.
+  usePolling((signal) => live.ask(seen.current, signal), 1000);
 
   const row = (i) => {
     const l = live.leases.get(list[i].id) || list[i];
     return [
-      html`<${LeaseLink} id=${l.id} />`, html`<${Name} text=${l.name} />`,
-      html`<${Name} text=${l.owner} />`, html`<${State} state=${stateOf(l, live.upTo())} />`,
-      html`<${Remaining} lease=${l} live=${live} />`, Number(l.ttl_ms || 0) / 1000 + " s",
+      leaseLink(l.id), named(l.name),
+      named(l.owner), stateMark(stateOf(l, live.upTo())),
+      timeLeft(l), seconds(l.ttl_ms),
       l.token, l.key_count || "0",
     ];
   };
   return html`
     <div class="tools" role="search">
-      <label>Search <input type="search" value=${search} size="30" spellcheck="false"
-        placeholder="name:jobs/ owner:node-a label:zone=b" onInput=${(e) => setSearch(e.target.value)} /></label>
-      <label>State <select value=${state} onChange=${(e) => setState(e.target.value)}>
-        <option value="">all</option>${states.map((s) => html`<option value=${s}>${s}</option>`)}
-      </select></label>
-      <label>Order <select value=${order} onChange=${(e) => setOrder(e.target.value)}>
-        ${Object.keys(orders).map((o) => html`<option value=${o}>${o}</option>`)}</select></label>
+      <${Search} label="Search" value=${search} set=${setSearch} size="30"
+        placeholder="name:jobs/ owner:node-a label:zone=b" />
+      <${Choice} label="State" value=${state} set=${setState}
+        list=${[["", "all"], ...states.map((s) => [s, s])]} />
+      <${Choice} label="Order" value=${order} set=${setOrder} list=${Object.keys(orders).map((o) => [o, o])} />
       ${mayAct && html`<button onClick=${grant}>Grant a lease</button>`}
     </div>
     <p class="faint" data-count=${list.length}>${number(list.length)} of
@@ -105,27 +100,6 @@ export function LeasesView({ live }) {
       that are not seen is that of when they were.</p>
     <${Rows} label="Leases" head=${head} count=${list.length} row=${row} widths=${widths}
       seen=${(from, to) => {
-        seen.current = list.slice(from, to);
+        seen.current = list.slice(from, to).map((l) => l.id);
       }} />`;
-}
-
-// refresh asks for what is left of a few leases, in one call.
-async function refresh(live, list, signal) {
-  if (list.length === 0 || live.state === "denied") return;
-  const asked = now();
-  try {
-    const ids = list.map((l) => l.id);
-    const r = await call("v1/leases/list", { ids }, signal);
-    const there = new Set();
-    for (const l of r.leases || []) {
-      there.add(l.id);
-      live.learn(l, asked);
-    }
-    if (!r.next_page_token) {
-      for (const l of list) if (!there.has(l.id)) live.ended(l.id, l.token);
-    }
-    live.tell();
-  } catch {
-    // What is shown says how old it is.
-  }
 }

@@ -4,7 +4,7 @@ import { html, useRef, useState } from "./vendor/htm-preact.js";
 import { call, get } from "./api.js";
 import { judge, parse, sum } from "./health.js";
 import { now } from "./live.js";
-import { Facts, Name, Table, Trouble, useChanges, usePolling } from "./parts.js";
+import { Facts, named, Table, trouble, useChanges, usePolling } from "./parts.js";
 import { escaped, number, size, span } from "./text.js";
 
 // id writes a member's ID as the metrics do.
@@ -57,7 +57,7 @@ function Members({ found }) {
   };
   return html`<${Table} title="Members"
     head=${["name", "ID", "role", "seen from here", "entries behind", "address"]}
-    rows=${found.members.map((m) => [html`<${Name} text=${m.name} />`, html`<span class="id">${m.id}</span>`, role(m),
+    rows=${found.members.map((m) => [named(m.name), html`<span class="id">${m.id}</span>`, role(m),
       state(m), lags.has(m.id) ? number(lags.get(m.id)) : "", m.urls.map((u) => (/^https?:/.test(u)
         ? html`<a href=${new URL("ui/", u).href} rel="noreferrer">${u}</a> ` : u + " "))])} />`;
 }
@@ -91,8 +91,8 @@ function backup(metrics) {
   return last > 0 ? span(Date.now() - last * 1000) + " old" : "none yet";
 }
 
-export function Overview({ live }) {
-  useChanges(live);
+export function Overview() {
+  useChanges();
   const [{ found, before }, set] = useState({});
   const last = useRef(null);
   const err = usePolling(async (signal) => {
@@ -101,23 +101,23 @@ export function Overview({ live }) {
     set({ found: got, before: last.current });
     last.current = got;
   }, 4000);
-  if (!found) return html`<${Trouble} err=${err} /><p>Asking the member.</p>`;
+  if (!found) return html`${trouble(err)}<p>Asking the member.</p>`;
   const v = found.version.leasehold || {};
-  const overdue = sum(found.metrics, "leasehold_lease_overdue_seconds");
+  const of = (name) => sum(found.metrics, name);
+  const overdue = of("leasehold_lease_overdue_seconds");
   return html`
-    <${Trouble} err=${err} />
+    ${trouble(err)}
     <p class=${"verdict " + found.word} data-verdict=${found.word}>${found.word}${" "}
       <small>as of ${span(now() - found.at)} ago, as this member sees it</small></p>
     ${found.reasons.length > 0 && html`<ul class="reasons">
       ${found.reasons.map((r) => html`<li key=${r}>${escaped(r)}</li>`)}</ul>`}
     <${Facts} list=${[
-      ["live leases", number(sum(found.metrics, "leasehold_leases"))],
-      ["keys", number(sum(found.metrics, "etcd_debugging_mvcc_keys_total"))],
-      ["revision", number(sum(found.metrics, "leasehold_store_revision"))],
-      ["term", number(sum(found.metrics, "leasehold_raft_term"))],
-      ["state", size(sum(found.metrics, "leasehold_state_bytes")) + " of " +
-        size(sum(found.metrics, "etcd_server_quota_backend_bytes"))],
-      ["on disk", size(sum(found.metrics, "leasehold_disk_bytes"))],
+      ["live leases", number(of("leasehold_leases"))],
+      ["keys", number(of("etcd_debugging_mvcc_keys_total"))],
+      ["revision", number(of("leasehold_store_revision"))],
+      ["term", number(of("leasehold_raft_term"))],
+      ["state", size(of("leasehold_state_bytes")) + " of " + size(of("etcd_server_quota_backend_bytes"))],
+      ["on disk", size(of("leasehold_disk_bytes"))],
       ["newest backup", backup(found.metrics)],
       ["99 of 100 syncs of the log", mostly(found.metrics, "leasehold_log_sync_duration_seconds")],
       ["99 of 100 expiries, late", mostly(found.metrics, "leasehold_lease_expiry_lateness_seconds")],

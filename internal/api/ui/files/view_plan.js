@@ -4,7 +4,8 @@
 import { html, useEffect, useState } from "./vendor/htm-preact.js";
 import { call, get } from "./api.js";
 import { parse, sum } from "./health.js";
-import { Facts, Table, Trouble } from "./parts.js";
+import { live } from "./live.js";
+import { Facts, Table, trouble } from "./parts.js";
 
 const kinds = [
   ["outage", "How long nobody holds when a holder dies"],
@@ -21,7 +22,7 @@ const read = (text, i) => {
 const time = (s) => (s < 1 ? digits(s * 1000) + "ms" : digits(s) + "s");
 
 // ours returns what is known of this cluster, by the names of the inputs.
-async function ours(live) {
+async function ours() {
   const list = await call("v3/cluster/member/list", { linearizable: false }).catch(() => null);
   const m = parse((await get("metrics")).text);
   const ttls = [...live.leases.values()].map((l) => Number(l.ttl_ms)).sort((a, b) => a - b);
@@ -61,18 +62,18 @@ function Field({ input: i, first, value, known, set }) {
     <small id=${hint}>${i.usage}</small></div>`;
 }
 
-export function PlanView({ live, rest }) {
+export function PlanView({ rest }) {
   const kind = kinds.some(([k]) => k === rest) ? rest : "outage";
   return html`<nav class="tools" aria-label="Questions">${kinds.map(([k, title]) => html`<a key=${k}
       href=${"#/plan/" + k} aria-current=${k === kind ? "page" : null}>${title}</a>`)}</nav>
-    <${Plan} key=${kind} kind=${kind} live=${live} />`;
+    <${Plan} key=${kind} kind=${kind} />`;
 }
 
-function Plan({ kind, live }) {
+function Plan({ kind }) {
   const [known, setKnown] = useState(null);
   const [typed, setTyped] = useState({});
   const [{ answer, query, err, first }, set] = useState({});
-  const begin = () => ours(live).then((all) => {
+  const begin = () => ours().then((all) => {
     setKnown(Object.fromEntries(Object.entries(all[kind]).filter(([, v]) => v).map(([k, v]) => [k, String(v)])));
     setTyped({});
   }, (why) => set({ err: why }));
@@ -104,14 +105,14 @@ function Plan({ kind, live }) {
       clearTimeout(t);
     };
   }, [asked]);
-  if (!answer) return html`<${Trouble} err=${err} /><p>Asking the member.</p>`;
+  if (!answer) return html`${trouble(err)}<p>Asking the member.</p>`;
   return html`<div class="logins">
     <form class="card" onSubmit=${(e) => e.preventDefault()}>
       ${answer.inputs.map((i) => html`<${Field} key=${i.name} input=${i} first=${first[i.name]}
         value=${typed[i.name] ?? known[i.name] ?? i.value} known=${i.name in known && !(i.name in typed)}
         set=${(v) => setTyped((s) => ({ ...s, [i.name]: v }))} />`)}
       <button type="button" onClick=${begin}>Begin again with this cluster</button></form>
-    <div class="answer" data-asked=${query}><${Trouble} err=${err} />
+    <div class="answer" data-asked=${query}>${trouble(err)}
       ${answer.picture && html`<img src=${"plan/" + kind + ".svg?" + query} alt="These figures, drawn" />`}
       <ul>${answer.sentences.map((s) => html`<li>${s}</li>`)}</ul>
       <${Facts} list=${answer.figures} />

@@ -1,15 +1,14 @@
 // Locks and elections: who holds what, and who waits.
 
 import { html, useRef, useState } from "./vendor/htm-preact.js";
-import { now } from "./live.js";
-import { Holder, Left, Name, Table, Trouble, useChanges, useEvery, usePolling } from "./parts.js";
+import { live, now } from "./live.js";
+import { holder, left, named, Search, Table, trouble, useChanges, usePolling } from "./parts.js";
 import { parts, queuesOf } from "./queues.js";
 import { read } from "./read.js";
-import { fromAddress, inAddress, number, span, utf8 } from "./text.js";
+import { clock, fromAddress, inAddress, number, span, utf8 } from "./text.js";
 
-export function QueuesView({ live, rest }) {
-  useChanges(live);
-  useEvery(1000);
+export function QueuesView({ rest }) {
+  useChanges();
   const [prefix, setPrefix] = useState("");
   const [{ list, more, at }, set] = useState({});
   const held = useRef(new Map()); // by queue: the holder's key, and when the page first saw it
@@ -29,15 +28,12 @@ export function QueuesView({ live, rest }) {
   const open = rest ? new TextDecoder().decode(fromAddress(rest)) : null;
   const chosen = open === null ? null : list?.find((q) => q.name === open);
   const since = (q) => {
-    const seen = held.current.get(q.name);
-    return "revision " + q.holder.kv.create_revision +
-      (seen?.since ? ", " + new Date(seen.since).toLocaleTimeString("en-GB") : "");
+    const at = clock(held.current.get(q.name)?.since);
+    return "revision " + q.holder.kv.create_revision + (at && ", " + at);
   };
   return html`
-    <div class="tools" role="search"><label>Keys that begin with${" "}
-      <input type="search" value=${prefix} spellcheck="false"
-        onInput=${(e) => setPrefix(e.target.value)} /></label></div>
-    <${Trouble} err=${err} />
+    <div class="tools" role="search"><${Search} label="Keys that begin with" value=${prefix} set=${setPrefix} /></div>
+    ${trouble(err)}
     ${!list ? html`<p>Asking.</p>` : html`
       <p class="faint" data-count=${list.length}>${number(list.length)} wait queues,
         as of ${span(now() - at)} ago.
@@ -46,17 +42,17 @@ export function QueuesView({ live, rest }) {
         at which the holder took its place.</p>
       <${Table} title="Wait queues" head=${["name", "kind", "holder", "since", "waiting"]}
         rows=${list.slice(0, 1000).map((q) => [html`<a href=${"#/queues/" + inAddress(utf8(q.name))}
-          aria-current=${q === chosen ? "true" : null}><${Name} text=${q.name} /></a>`,
+          aria-current=${q === chosen ? "true" : null}>${named(q.name)}</a>`,
         q.candidates.length ? "election" : "lock",
-        q.holder ? html`<${Holder} lease=${q.holder.lease} live=${live} />` : "nobody",
+        q.holder ? holder(q.holder.lease) : "nobody",
         q.holder ? since(q) : "", number(q.waiters.length)])} />`}
-    ${open !== null && list && !chosen && html`<p>Nobody holds <${Name} text=${open} /> now, and
+    ${open !== null && list && !chosen && html`<p>Nobody holds ${named(open)} now, and
       nobody waits for it.</p>`}
-    ${chosen && html`<${Queue} key=${chosen.name} queue=${chosen} live=${live} />`}`;
+    ${chosen && html`<${Queue} key=${chosen.name} queue=${chosen} />`}`;
 }
 
 // Queue shows one queue: who holds, who waits, in order, with what they say.
-function Queue({ queue: q, live }) {
+function Queue({ queue: q }) {
   const [values, set] = useState(new Map());
   const err = usePolling(async (signal) => {
     const got = new Map();
@@ -66,14 +62,12 @@ function Queue({ queue: q, live }) {
     await live.ask(q.tickets.concat(q.candidates).map((t) => t.lease), signal);
     set(got);
   }, 2000, [q.name]);
-  const token = (id) => live.leases.get(id)?.token || "";
-  return html`<h2>In the queue of <${Name} text=${q.name} /></h2>
-    <${Trouble} err=${err} />
+  return html`<h2>In the queue of ${named(q.name)}</h2>
+    ${trouble(err)}
     <${Table} title="In the order in which they came"
       head=${["place", "what", "lease", "its token", "time left, at least", "since revision", "value"]}
       rows=${parts(q, values).slice(0, 1000).map((t, i) => [
         i + 1, t.role + (t.priority ? ", priority " + t.priority : ""),
-        html`<${Holder} lease=${t.lease} live=${live} />`, token(t.lease),
-        html`<${Left} lease=${t.lease} live=${live} />`, t.kv.create_revision,
-        html`<${Name} text=${t.value.slice(0, 200)} />`])} />`;
+        holder(t.lease), live.leases.get(t.lease)?.token || "", left(t.lease), t.kv.create_revision,
+        named(t.value.slice(0, 200))])} />`;
 }
