@@ -3,35 +3,29 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"leasehold.dev/internal/draw"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/figures"
 	"leasehold.dev/internal/load"
 	"leasehold.dev/internal/reports"
-	"leasehold.dev/plan"
 	"leasehold.dev/plan/length"
 )
 
-// lengthFlags are where the weather of plan length comes from.
+// lengthFlags are where round trips and pauses of plan length come from.
 type lengthFlags struct {
+	reports.Length
 	rtt, pauses string // files
 	measure     time.Duration
 	save        string
-	wish        length.Wish
-
-	notes []string // on where the figures come from
 }
 
 func (a *app) planLength(s *reportFlags) *cobra.Command {
 	var l lengthFlags
-	w := &l.wish.Weather
 	cmd := &cobra.Command{
 		Use:   "length",
 		Short: "How often healthy leases of each length are lost, and which length to take",
@@ -47,42 +41,31 @@ to 200 times a second. What is not given is assumed, and the answer says so.`,
   leasehold plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0.01`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.planned(s, args, func() (report, error) {
-				if err := a.weather(&l, cmd.Flags().Changed("rtt")); err != nil {
+				l.RoundTrip = cmd.Flags().Changed("rtt")
+				if err := a.weather(&l); err != nil {
 					return report{}, err
 				}
-				c, err := length.Choose(l.wish)
-				if err != nil {
-					return report{}, err
-				}
-				return lengthReport(c, l.notes), nil
+				r, err := l.Answer()
+				return report{Report: r}, err
 			})
 		},
 	}
 	fs := cmd.Flags()
-	reports.HolderFlags(fs, &l.wish.Holder)
+	l.Flags(fs)
 	fs.StringVar(&l.rtt, "rtt-file", "", "`file` with the distribution of round trips")
 	fs.StringVar(&l.pauses, "pauses", "", "`file` with the distribution of pauses of a holder's "+
 		"process")
-	fs.DurationVar(&w.PausesSeen, "pauses-seen", 30*24*time.Hour, "how long pauses were counted "+
-		"for that file")
+	fs.DurationVar(&l.Wish.Weather.PausesSeen, "pauses-seen", 30*24*time.Hour, "how long pauses "+
+		"were counted for that file")
 	fs.DurationVar(&l.measure, "measure", 0, "measure round trips, losses and pauses for so long")
 	fs.StringVar(&l.save, "save", "", "`file` to write the measured round trips to")
-	fs.Float64Var(&w.Loss, "loss", 0, "share of requests that have no answer")
-	fs.Float64Var(&w.FailuresAYear, "failures", 12, "failures of the issuer a year")
-	fs.DurationVar(&w.Recovery, "recovery", plan.RecoveryCutOff, "how long each lasts")
-	fs.Float64Var(&l.wish.LossesAYear, "losses", 0.1,
-		"how often a year a healthy holder may lose its lease: 0.1 is once in ten years")
-	fs.Float64Var(&l.wish.Leases, "leases", 1000, "how many leases there are, for the load")
-	fs.DurationSliceVar(&l.wish.TTLs, "ttls", nil, "lengths to choose from (default: 1s to 60s)")
-	rtt := fs.Lookup("rtt")
-	rtt.Usage += " (default: what 999 of 1000 do not exceed)"
-	rtt.DefValue, fs.Lookup("ttls").DefValue = "0s", "" // said in words
 	return cmd
 }
 
-// weather reads, measures or assumes what holders live in.
-func (a *app) weather(l *lengthFlags, given bool) error {
-	w := &l.wish.Weather
+// weather reads or measures round trips and pauses. Pauses that are not given are assumed, and
+// those that are measured count beside these.
+func (a *app) weather(l *lengthFlags) error {
+	w := &l.Wish.Weather
 	var err error
 	switch {
 	case l.rtt != "" && l.measure != 0:
@@ -94,9 +77,6 @@ func (a *app) weather(l *lengthFlags, given bool) error {
 			return err
 		}
 		l.note("Round trips: %s, %.0f of them.", l.rtt, w.RoundTrip.Count())
-	case l.measure == 0:
-		w.RoundTrip = length.AssumedRoundTrips()
-		l.note("Round trips are ASSUMED (one in a thousand takes 20 ms): give --rtt-file or --measure.")
 	}
 	if l.pauses != "" {
 		if w.Pauses, err = readHistogram(l.pauses); err != nil {
@@ -104,23 +84,16 @@ func (a *app) weather(l *lengthFlags, given bool) error {
 		}
 		l.note("Pauses: %s, seen in %v.", l.pauses, w.PausesSeen)
 	} else {
-		w.Pauses, w.PausesSeen = length.AssumedPauses()
-		l.note("Pauses are ASSUMED (1 s once a day, 3 s once a month): give --pauses of your machines.")
+		l.AssumePauses()
 	}
 	if l.measure != 0 {
-		if err := a.measureWeather(l); err != nil {
-			return err
-		}
-	}
-	if !given {
-		// A slow request is one in a thousand.
-		l.wish.Holder.RoundTrip = max(w.RoundTrip.Quantile(0.999), time.Millisecond)
+		return a.measureWeather(l)
 	}
 	return nil
 }
 
 func (l *lengthFlags) note(format string, args ...any) {
-	l.notes = append(l.notes, fmt.Sprintf(format, args...))
+	l.Notes = append(l.Notes, fmt.Sprintf(format, args...))
 }
 
 func readHistogram(name string) (length.Histogram, error) {
@@ -157,7 +130,7 @@ func (a *app) measureWeather(l *lengthFlags) error {
 	if err != nil {
 		return fault.Because(errors.New("measure at "+strings.Join(conn.endpoints, ", ")), err)
 	}
-	w := &l.wish.Weather
+	w := &l.Wish.Weather
 	if w.RoundTrip, err = fromLoad(&saw.RoundTrip); err != nil {
 		return err
 	}
@@ -195,75 +168,4 @@ func fromLoad(h *load.Histogram) (length.Histogram, error) {
 		bins = append(bins, length.Bin{Upper: upper, Count: float64(n)})
 	}
 	return length.NewHistogram(bins)
-}
-
-func lengthReport(c length.Choice, notes []string) report {
-	sh := report{Report: reports.Report{
-		Head: []string{
-			"lease", "renewed", "attempts", "losses/year", "chance/year", "dead one noticed",
-			"renewals/s",
-		},
-		Sentences: append(c.Explain(), notes...),
-		SVG:       func(w io.Writer) error { return lengthChart(c).SVG(w) },
-		Data: struct {
-			Best, Default length.Luck
-			Found         bool
-			All           []length.Luck
-			Notes         []string
-		}{c.Best, c.Default, c.OK, c.All, notes},
-	}}
-	for _, l := range c.All {
-		name := l.Holder.TTL.String()
-		best := c.OK && l.Holder == c.Best.Holder
-		if third := (plan.Holder{TTL: l.Holder.TTL}); !best && l.Holder.Renew != third.Interval() {
-			continue // JSON and the chart have them all
-		}
-		if best {
-			name = "> " + name
-		}
-		sh.Rows = append(sh.Rows, []string{
-			name, figures.Short(l.Holder.Renew), fmt.Sprint(l.Attempts),
-			rare(l.LossesAYear), rare(l.ChanceAYear),
-			figures.Short(l.NoticeMean), figures.Decimal(l.RenewalsASecond * c.Wish.Leases),
-		})
-	}
-	return sh
-}
-
-// rare prints a number that may be very small.
-func rare(v float64) string {
-	if v < 1e-6 {
-		return "<1e-6"
-	}
-	return figures.Decimal(v)
-}
-
-// lengthChart is the losses against the length, for each renewal interval.
-func lengthChart(c length.Choice) draw.Chart {
-	const floor = 1e-6 // once in a million years: beyond that the assumptions fail first
-	chart := draw.Chart{
-		Title: "How often a year a healthy holder loses its lease (1e-06: once in a million years)",
-		X:     "length of the lease, seconds", Y: "losses a year", LogX: true, LogY: true,
-		MinY: floor,
-	}
-	curves := map[string]int{}
-	for _, l := range c.All {
-		part := fmt.Sprintf("renewed at 1/%.0f", float64(l.Holder.TTL)/float64(l.Holder.Renew))
-		i, ok := curves[part]
-		if !ok {
-			i = len(chart.Curves)
-			curves[part] = i
-			chart.Curves = append(chart.Curves, draw.Curve{Name: part})
-		}
-		xy := [2]float64{l.Holder.TTL.Seconds(), max(l.LossesAYear, floor)}
-		chart.MaxY = max(chart.MaxY, 2*xy[1])
-		chart.Curves[i].XY = append(chart.Curves[i].XY, xy)
-	}
-	if c.OK {
-		chart.Marks = append(chart.Marks, draw.Mark{
-			X: c.Best.Holder.TTL.Seconds(), Name: fmt.Sprintf("take %v, renewed every %s",
-				c.Best.Holder.TTL, figures.Short(c.Best.Holder.Renew)),
-		})
-	}
-	return chart
 }

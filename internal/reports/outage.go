@@ -26,8 +26,8 @@ type Outage struct {
 	Silent, Healthy bool
 }
 
-// HolderFlags adds what there is to choose of a holder besides the length of its lease.
-func HolderFlags(fs *pflag.FlagSet, h *plan.Holder) {
+// holderFlags adds what there is to choose of a holder besides the length of its lease.
+func holderFlags(fs *pflag.FlagSet, h *plan.Holder) {
 	fs.DurationVar(&h.RoundTrip, "rtt", plan.DefaultRoundTrip, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", plan.DefaultRetry,
 		"how long after a renewal without an answer the next is sent")
@@ -41,7 +41,7 @@ func (q *Outage) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&q.Holder.TTL, "ttl", plan.DefaultTTL, "length of the lease, L")
 	fs.DurationVar(&q.Holder.Renew, "renew", 0,
 		"time between two renewals, T (default: a third of the TTL)")
-	HolderFlags(fs, &q.Holder)
+	holderFlags(fs, &q.Holder)
 	fs.StringVar(&q.Kind, "issuer", Issuers[0],
 		"leasehold: this service; refreshing: gives all leases their full length after a failure,\n"+
 			"as etcd does; classic: remembers when each lease ends, as in the textbooks")

@@ -19,6 +19,8 @@ type Question interface {
 
 // Questions makes the questions that need nothing but their flags, by the names of the commands.
 var Questions = map[string]func() Question{
+	"length":   func() Question { return new(Length) },
+	"levels":   func() Question { return new(Levels) },
 	"outage":   func() Question { return new(Outage) },
 	"caches":   func() Question { return new(Caches) },
 	"capacity": func() Question { return new(Capacity) },

@@ -146,17 +146,27 @@ type attemptsOf struct {
 }
 
 // allFail is the chance that no attempt from the instant first on is answered in
-// time (N3).
+// time (N3). Attempts that have the same chance, because the same bins are too slow
+// for them, count together: so it takes no longer if there are many.
 func (a attemptsOf) allFail(first time.Duration) float64 {
-	const most = 1000 // more attempts than that change nothing
+	left, retry := a.h.Valid()-first, a.h.Retry
+	if left <= 0 {
+		return 1
+	}
+	attempts := time.Duration(1)
+	if retry > 0 {
+		attempts = (left-1)/retry + 1
+	}
 	p := 1.0
-	valid := a.h.Valid()
-	for i := 0; i < most && p > 0; i++ {
-		at := first + time.Duration(i)*a.h.Retry
-		if at >= valid || i > 0 && a.h.Retry == 0 {
-			break
+	for attempts > 0 {
+		slow, from := a.w.RoundTrip.above(left)
+		same := attempts
+		if retry > 0 {
+			same = min((left-from)/retry+1, attempts)
 		}
-		p *= a.missed + (1-a.missed)*a.w.RoundTrip.Above(valid-at)
+		p *= math.Pow(a.missed+(1-a.missed)*slow, float64(same))
+		attempts -= same
+		left -= same * retry
 	}
 	return p
 }

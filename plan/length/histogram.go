@@ -124,9 +124,15 @@ func (h Histogram) Max() time.Duration {
 // Above is the share of durations that may be longer than d: a bin counts as
 // longer unless all of it is not.
 func (h Histogram) Above(d time.Duration) float64 {
+	share, _ := h.above(d)
+	return share
+}
+
+// above is Above, and the shortest time that has the same share.
+func (h Histogram) above(d time.Duration) (share float64, from time.Duration) {
 	n := h.Count()
 	if n == 0 {
-		return 0
+		return 0, 0
 	}
 	i, found := slices.BinarySearchFunc(h.bins, d, func(b Bin, d time.Duration) int {
 		return int(max(-1, min(1, b.Upper-d)))
@@ -135,9 +141,9 @@ func (h Histogram) Above(d time.Duration) float64 {
 		i++
 	}
 	if i == 0 {
-		return 1
+		return 1, 0
 	}
-	return (n - h.below[i-1]) / n
+	return (n - h.below[i-1]) / n, h.bins[i-1].Upper
 }
 
 // Quantile is the least upper edge that a share q of all does not exceed.

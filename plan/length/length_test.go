@@ -171,3 +171,43 @@ func TestHistogramRoundTrip(t *testing.T) {
 		t.Errorf("quantiles %v %v, max %v", h.Quantile(0.5), h.Quantile(1), h.Max())
 	}
 }
+
+// Goal: attempts that count together have the chance that they have one by one. Method: both, with
+// random holders and round trips.
+func TestAttemptsTogether(t *testing.T) {
+	rng := rand.New(rand.NewPCG(*seed, 3))
+	ms := func(most int64) time.Duration {
+		return time.Duration(rng.Int64N(most+1)) * time.Millisecond
+	}
+	between := 0
+	for range 20_000 {
+		var bins []Bin
+		for range rng.IntN(5) {
+			bins = append(bins, Bin{ms(300), float64(rng.IntN(4))})
+		}
+		rtt, err := NewHistogram(bins)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := attemptsOf{
+			plan.Holder{TTL: ms(2000), Retry: ms(50)}, Weather{RoundTrip: rtt}, rng.Float64(),
+		}
+		first := ms(1000)
+		want := 1.0
+		for at := first; at < a.h.Valid(); at += a.h.Retry {
+			want *= a.missed + (1-a.missed)*rtt.Above(a.h.Valid()-at)
+			if a.h.Retry == 0 || want == 0 {
+				break
+			}
+		}
+		if got := a.allFail(first); math.Abs(got-want) > 1e-12 {
+			t.Fatalf("%+v from %v on: %v, not %v", a, first, got, want)
+		}
+		if want > 0 && want < 1 {
+			between++
+		}
+	}
+	if between < 10_000 {
+		t.Errorf("only %d of them tell anything", between)
+	}
+}

@@ -129,7 +129,8 @@ func TestAccessible(t *testing.T) {
 				"caches": "Since this member began",
 				"keys":   "svc/", "access": "read: svc/", "lease/" + hex(t, id): "at expiry",
 				"keys/c3ZjL2E/key": "mod revision", "groups/queue/cQ": "worker <b>",
-				"plan": "lease, L", "plan/caches": "recommended term", "plan/capacity": "what runs out",
+				"plan": "lease, L", "plan/caches": "recommended term",
+				"plan/length": "TAKE a lease", "plan/levels": "core's leader", "plan/capacity": "what runs out",
 				"groups/nodes/bg": "down", "groups/pool/cA": "kept back",
 			} {
 				p.run(chromedp.Evaluate(`location.hash = "#/`+at+`"`, nil))

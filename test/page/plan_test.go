@@ -44,6 +44,29 @@ func TestPlan(t *testing.T) {
 	p.click("button", "Begin again with this cluster")
 	p.until("this cluster again", figure("lease, L")+" === '2m5s'")
 
+	p.click("main nav a", "Which length to take")
+	p.until("the number of leases here, and what to take", asked+" === 'leases=5' && "+
+		"/^TAKE a lease of 4s,/.test(document.querySelector('.answer li').textContent)")
+	p.row("Lengths, renewed at a third, and the one to take", "> 4s", "1s")
+	p.until("a picture of all lengths", drawn)
+	p.fill("input[name=ttls]", "20s,30s")
+	p.row("Lengths, renewed at a third, and the one to take", "> 20s")
+	p.picture("plan-length")
+	p.fill("input[name=ttls]", "20")
+	p.until("why that makes no sense",
+		"document.querySelector('[role=alert]').textContent.includes('give times such as 10s,25s')")
+	p.fill("input[name=ttls]", "")
+	p.row("Lengths, renewed at a third, and the one to take", "> 4s")
+
+	p.click("main nav a", "Leases that rest on each other")
+	p.row("Levels", "core's leader", "2m5s")
+	p.row("Levels", "primary", "5m12.5s")
+	p.until("no picture", "!document.querySelector('.answer img')")
+	p.fill("input[name=ttls]", "10s,12s,70s")
+	p.row("Levels", "third", "1m10s")
+	p.shows("TOO SHORT: the primary lease (12s)")
+	p.picture("plan-levels")
+
 	p.click("main nav a", "What a number of leases takes")
 	p.until("this cluster's size", "['members=3', 'leases=5', 'quota=2', 'ttl=125s']"+
 		".every((x) => "+asked+".split('&').includes(x))")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ const plans = "plan/"
 const (
 	longest     = 24 * time.Hour
 	least, most = 1e-9, 1e12
+	mostTimes   = 20 // of a list
 )
 
 // answer is a report as the page reads it, with the inputs that it was made of.
@@ -53,7 +55,7 @@ func servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	name, picture := strings.CutSuffix(name, ".svg")
 	question := reports.Questions[name]
 	if question == nil {
-		http.Error(w, "The page computes outage, caches and capacity.", http.StatusNotFound)
+		http.Error(w, "There is no such question.", http.StatusNotFound)
 		return
 	}
 	text, err := planned(r.URL.RawQuery, question(), picture)
@@ -115,13 +117,22 @@ func take(fs *pflag.FlagSet, query string) error {
 			return
 		}
 		text := values.Get(f.Name)
+		if _, list := f.Value.(pflag.SliceValue); list && text == "" {
+			return // as if it were not given
+		}
 		ok := f.Value.Set(text) == nil
 		advice := "give true or false"
 		switch f.Value.Type() {
 		case "duration":
 			d, _ := fs.GetDuration(f.Name)
-			ok = ok && d >= 0 && d <= longest
+			ok = ok && isTime(d)
 			advice = "give a time such as 10s, of 24 hours at most"
+		case "durationSlice":
+			all, _ := fs.GetDurationSlice(f.Name)
+			ok = ok && len(all) <= mostTimes && !slices.ContainsFunc(all, func(d time.Duration) bool {
+				return !isTime(d)
+			})
+			advice = "give times such as 10s,25s, of 24 hours at most, and no more than twenty"
 		case "float64":
 			v, _ := fs.GetFloat64(f.Name)
 			ok = ok && (v == 0 || v >= least && v <= most)
@@ -136,12 +147,17 @@ func take(fs *pflag.FlagSet, query string) error {
 	return err
 }
 
+// isTime reports whether a question may have a time.
+func isTime(d time.Duration) bool { return d >= 0 && d <= longest }
+
 // inputs lists the flags.
 func inputs(fs *pflag.FlagSet) []input {
 	var out []input
 	fs.VisitAll(func(f *pflag.Flag) {
 		in := input{Name: f.Name, Kind: f.Value.Type(), Usage: f.Usage, Value: f.Value.String()}
 		switch in.Kind {
+		case "durationSlice":
+			in.Value = strings.Trim(in.Value, "[]") // as a question has it
 		case "duration":
 			d, _ := fs.GetDuration(f.Name) // its kind says that it is one
 			in.Number = d.Seconds()

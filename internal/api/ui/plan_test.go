@@ -27,6 +27,12 @@ func TestPlans(t *testing.T) {
 	for line := range strings.Lines(`outage
 caches
 capacity
+length
+levels
+length --rtt=30ms --loss=0.01 --losses=1 --leases=5e4 --ttls=4s,10s,25s --failures=2 --recovery=1s
+length --losses=1e-9 --margin=1s
+levels --core=4s --levels=4 --factor=3 --renew-share=0.3 --rtt=10ms
+levels --ttls=10s,25s,70s --recovery=2s --drift=0.01 --retry=1s
 outage --ttl=5s --renew=1s --rtt=30ms --retry=200ms --margin=10ms --drift=0.002 --silent=true
 outage --ttl=1m --recovery=4s
 outage --ttl=5s --healthy=true --issuer=classic
@@ -60,7 +66,7 @@ capacity --leases=5e4 --connections=5e4 --tls=true --files=1024 --quota=4
 		}
 		for _, in := range got.Inputs {
 			f := fs.Lookup(in.Name)
-			if f == nil || in.Value != f.Value.String() || in.Usage != f.Usage {
+			if f == nil || in.Value != strings.Trim(f.Value.String(), "[]") || in.Usage != f.Usage {
 				t.Errorf("%s: the input %+v is not that of the command", line, in)
 			}
 		}
@@ -102,6 +108,7 @@ func TestPlanInputs(t *testing.T) {
 		{Name: "outage issuer", Kind: "string", Value: "leasehold", Choices: reports.Issuers},
 		{Name: "caches propagation", Kind: "duration", Value: "500µs", Number: 0.0005},
 		{Name: "capacity members", Kind: "int", Value: "3", Number: 3},
+		{Name: "levels ttls", Kind: "durationSlice"},
 	} {
 		got := list[want.Name]
 		_, want.Name, _ = strings.Cut(want.Name, " ")
@@ -115,27 +122,37 @@ func TestPlanInputs(t *testing.T) {
 // than a file does.
 func TestBadPlans(t *testing.T) {
 	for query, want := range map[string]string{
-		"outage?ttl=soon":          "give a time such as 10s",
-		"outage?ttl=1h&renew=9h":   "renew at a third",
-		"outage?ttl=25h":           "24 hours at most",
-		"outage?ttl=-1s":           "give a time such as 10s",
-		"outage?drift=NaN":         "from 1e-9 to 1e12",
-		"outage?drift=1&ttl=10s":   "clock drift",
-		"outage?reads=1":           `"reads" too many`,
-		"outage?ttl=%zz":           "name=value pairs",
-		"outage?silent=perhaps":    "give true or false",
-		"outage?issuer=<b>":        "choose leasehold",
-		"caches?reads=0":           "nothing to cache",
-		"caches?caches=<b>":        "give 0, or a number",
-		"caches?writes=Inf":        "give 0, or a number",
-		"caches?writes=-1":         "give 0, or a number",
-		"caches?caches=0.5":        "give at least 1",
-		"capacity?members=2.5":     "give a whole number",
-		"capacity?members=9":       "give 1, or 3 to 7",
-		"capacity?leases=0":        "number of leases",
-		"capacity?leases=0.5":      "give 1 or more",
-		"capacity?busy=2":          "share in use",
-		"capacity.svg?leases=1000": "ask for the figures",
+		"outage?ttl=soon":                            "give a time such as 10s",
+		"outage?ttl=1h&renew=9h":                     "renew at a third",
+		"outage?ttl=25h":                             "24 hours at most",
+		"outage?ttl=-1s":                             "give a time such as 10s",
+		"outage?drift=NaN":                           "from 1e-9 to 1e12",
+		"outage?drift=1&ttl=10s":                     "clock drift",
+		"outage?reads=1":                             `"reads" too many`,
+		"outage?ttl=%zz":                             "name=value pairs",
+		"outage?silent=perhaps":                      "give true or false",
+		"outage?issuer=<b>":                          "choose leasehold",
+		"caches?reads=0":                             "nothing to cache",
+		"caches?caches=<b>":                          "give 0, or a number",
+		"caches?writes=Inf":                          "give 0, or a number",
+		"caches?writes=-1":                           "give 0, or a number",
+		"caches?caches=0.5":                          "give at least 1",
+		"capacity?members=2.5":                       "give a whole number",
+		"capacity?members=9":                         "give 1, or 3 to 7",
+		"capacity?leases=0":                          "number of leases",
+		"capacity?leases=0.5":                        "give 1 or more",
+		"capacity?busy=2":                            "share in use",
+		"capacity.svg?leases=1000":                   "ask for the figures",
+		"levels.svg?levels=2":                        "ask for the figures",
+		"levels?levels=11":                           "give 1 to 10",
+		"levels?renew-share=1":                       "more than 0 and less than 1",
+		"levels?ttls=10s,soon":                       "give times such as 10s,25s",
+		"levels?ttls=10s,25h":                        "24 hours at most",
+		"length?ttls=-1s":                            "24 hours at most",
+		"length?ttls=1s" + strings.Repeat(",1s", 20): "no more than twenty",
+		"length?losses=0":                            "nothing is never lost",
+		"length?loss=1":                              "loss of requests",
+		"length?rtt-file=/etc/hosts":                 `"rtt-file" too many`,
 	} {
 		w := ask(New(false), "GET", prefix+plans+query)
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) ||
@@ -160,6 +177,7 @@ func TestExtremePlans(t *testing.T) {
 		"duration": {"0", "1ns", "1µs", "1ms", "7ms", "10s", "1h", "24h"},
 		"float64":  {"0", "5e-324", "1e-9", "0.5", "1", "3", "1e6", "1e12", "1.7e308"},
 		"int":      {"1", "3", "7"}, "bool": {"true", "false"}, "string": reports.Issuers,
+		"durationSlice": {"", "0", "1ns,1s", "10s,25s,70s", "24h", "1s,2s,3s,24h"},
 	}
 	p := New(false)
 	rnd := rand.New(rand.NewPCG(20, 26))
@@ -192,7 +210,9 @@ func TestExtremePlans(t *testing.T) {
 			}
 		}
 	}
-	for _, at := range []string{"outage", "outage.svg", "caches", "caches.svg", "capacity"} {
+	for _, at := range []string{
+		"outage", "outage.svg", "caches", "caches.svg", "capacity", "length", "length.svg", "levels",
+	} {
 		if answered[at] < 100 {
 			t.Errorf("only %d of %s were answered", answered[at], at)
 		}

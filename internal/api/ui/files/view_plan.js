@@ -7,10 +7,13 @@ import { parse, sum } from "./health.js";
 import { live } from "./live.js";
 import { Facts, Table, trouble } from "./parts.js";
 
+// Questions, what they are in words, and what the tables of their answers have.
 const kinds = [
   ["outage", "How long nobody holds when a holder dies"],
+  ["length", "Which length to take", "Lengths, renewed at a third, and the one to take"],
+  ["levels", "Leases that rest on each other", "Levels"],
   ["caches", "Whether leases on cached data pay"],
-  ["capacity", "What a number of leases takes"],
+  ["capacity", "What a number of leases takes", "Limits"],
 ];
 
 const digits = (v) => Number(v.toPrecision(2));
@@ -26,10 +29,12 @@ async function ours() {
   const list = await call("v3/cluster/member/list", { linearizable: false }).catch(() => null);
   const m = parse((await get("metrics")).text);
   const ttls = [...live.leases.values()].map((l) => Number(l.ttl_ms)).sort((a, b) => a - b);
-  const ttl = ttls.length && { ttl: ttls[ttls.length >> 1] / 1000 + "s" };
+  const ttl = ttls.length > 0 && { ttl: ttls[ttls.length >> 1] / 1000 + "s" };
   const leases = sum(m, "leasehold_leases");
   return {
     outage: { ...ttl },
+    length: { leases },
+    levels: { core: ttl.ttl },
     caches: { caches: sum(m, "leasehold_caches_open") },
     capacity: {
       ...ttl, leases, keys: leases && digits(sum(m, "leasehold_lease_attached_keys") / leases),
@@ -63,13 +68,13 @@ function Field({ input: i, first, value, known, set }) {
 }
 
 export function PlanView({ rest }) {
-  const kind = kinds.some(([k]) => k === rest) ? rest : "outage";
+  const [kind, , rows] = kinds.find(([k]) => k === rest) || kinds[0];
   return html`<nav class="tools" aria-label="Questions">${kinds.map(([k, title]) => html`<a key=${k}
       href=${"#/plan/" + k} aria-current=${k === kind ? "page" : null}>${title}</a>`)}</nav>
-    <${Plan} key=${kind} kind=${kind} />`;
+    <${Plan} key=${kind} kind=${kind} rows=${rows} />`;
 }
 
-function Plan({ kind }) {
+function Plan({ kind, rows }) {
   const [known, setKnown] = useState(null);
   const [typed, setTyped] = useState({});
   const [{ answer, query, err, first }, set] = useState({});
@@ -115,6 +120,6 @@ function Plan({ kind }) {
     <div class="answer" data-asked=${query}>${trouble(err)}
       ${answer.picture && html`<img src=${"plan/" + kind + ".svg?" + query} alt="These figures, drawn" />`}
       <ul>${answer.sentences.map((s) => html`<li>${s}</li>`)}</ul>
-      <${Facts} list=${answer.figures} />
-      ${answer.rows && html`<${Table} title="Limits" head=${answer.head} rows=${answer.rows} />`}</div></div>`;
+      ${answer.figures && html`<${Facts} list=${answer.figures} />`}
+      ${answer.rows && html`<${Table} title=${rows} head=${answer.head} rows=${answer.rows} />`}</div></div>`;
 }
