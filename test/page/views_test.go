@@ -110,6 +110,11 @@ func TestViews(t *testing.T) {
 	p.shows("Access control is not enabled")
 }
 
+// limit is a limit as the API has it.
+func limit(resource string, most int) map[string]any {
+	return map[string]any{"resource": "RESOURCE_" + resource, "most": fmt.Sprint(most)}
+}
+
 // Goal: a user sees what it may, and no more; a password that is wrong is told; a logout takes all
 // away. The login is kept in the tab only.
 func TestLogin(t *testing.T) {
@@ -127,6 +132,13 @@ func TestLogin(t *testing.T) {
 	m.call("/v1/access/names/grant", map[string]any{"permission": map[string]any{
 		"role": "reader", "kind": "KIND_SEE", "name": "jobs/", "prefix": true,
 	}})
+	for _, l := range []map[string]any{
+		{"limits": []any{limit("LEASES", 1000), limit("RATE", -1)}},
+		{"role": "reader", "limits": []any{limit("LEASE_KEYS", 5)}},
+		{"user": "<b>al</b>", "limits": []any{limit("BYTES", 2_000_000)}},
+	} {
+		m.call("/v1/access/limits/set", map[string]any{"limits": l})
+	}
 	m.put("a/key", "seen", nil)
 	m.put("b/key", "not seen", nil)
 	hidden := m.grant(map[string]any{"ttl_ms": 600_000, "name": "hidden"})
@@ -143,8 +155,8 @@ func TestLogin(t *testing.T) {
 	p.shows("[a/, a0)")
 	var others bool
 	p.eval(`document.querySelectorAll("main table").length > 1 ||
-		performance.getEntriesByType("resource").some((e) => /(user|role|names).list/.test(e.name))`,
-		&others)
+		performance.getEntriesByType("resource").some((e) =>
+			/(user|role|names|limits).list/.test(e.name))`, &others)
 	if others {
 		t.Error("a user that is not root is shown others, or asks for them")
 	}
@@ -184,6 +196,12 @@ func TestLogin(t *testing.T) {
 	p.until("all users", rows("Users")+` === "<b>al</b>|reader,root|root"`)
 	p.until("all roles", rows("Roles")+` ===
 		"reader|read: [a/, a0)|see: jobs/ and all that begin with it,root|everything|everything"`)
+	p.until("all limits", rows("Limits")+` === "everybody|leases|1,000,everybody|rate|no limit,`+
+		`role reader|lease keys|5,user <b>al</b>|bytes|2,000,000"`)
+	p.until("no use", `!document.querySelector("[aria-label='Who has how much']")`)
+	m.call("/v1/leases/grant", map[string]any{"ttl_ms": 600_000}, as(token))
+	p.run(chromedp.Reload())
+	p.until("what root has", `/^root\|1\|0\|[\d,]+$/.test(`+rows("Who has how much")+")")
 	p.picture("access")
 	p.view("Leases")
 	p.shows(hex(t, hidden))

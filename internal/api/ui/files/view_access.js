@@ -1,9 +1,12 @@
-// Access: who is logged in, and what it may do; all users and roles for those who may see them.
+// Access: who is logged in, and what it may do; all users, roles and limits for those who may see them.
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { call, logIn, logOut, useToken, who } from "./api.js";
 import { Facts, named, Table, trouble, usePolling } from "./parts.js";
-import { fromBase64, shown } from "./text.js";
+import { fromBase64, number, shown } from "./text.js";
+
+// word writes a constant of the API for people.
+const word = (constant) => (constant || "").replace(/^[A-Z]+_/, "").replaceAll("_", " ").toLowerCase();
 
 // keysOf writes the range of a permission on keys.
 function keysOf(p) {
@@ -16,7 +19,7 @@ function keysOf(p) {
 
 const most = 200; // users, and roles, that are asked for
 
-// rights finds out what a user may do, and all users and roles, as far as that user may be told.
+// rights finds out what a user may do, and all users, roles and limits, as far as that user may be told.
 async function rights(user) {
   const status = await call("v3/auth/status").catch(() => null);
   const out = { enabled: status ? status.enabled === true : true, roles: null, names: null, users: null };
@@ -36,10 +39,11 @@ async function rights(user) {
       if (out.users.length >= most) out.more = true;
       else out.users.push({ name, roles: (await quiet("v3/auth/user/get", { name }))?.roles || [] });
     }
+    out.limits = await quiet("v1/access/limits/list");
     out.names = (await quiet("v1/access/names/list"))?.permissions || null;
     roles = (await quiet("v3/auth/role/list"))?.roles || roles;
   }
-  out.more ||= roles.length > most;
+  out.more ||= roles.length > most || out.limits?.uses?.length > most;
   out.roles = [];
   for (const role of roles.slice(0, most)) {
     const got = role === "root" ? {} : await quiet("v3/auth/role/get", { role });
@@ -51,22 +55,35 @@ async function rights(user) {
 // Roles shows what roles may do with keys, and with names of leases if that was told.
 function Roles({ roles, names, title }) {
   const keys = ({ role, perm }) => (role === "root" ? "everything" : !perm ? "not told"
-    : html`<ul>${perm.map((p) => html`<li>${(p.permType || "READ").toLowerCase()}:
-      ${" "}${named(keysOf(p))}</li>`)}</ul>`);
-  const leases = ({ role }) => (role === "root" ? "everything" : html`<ul>${names.filter((p) => p.role === role)
-    .map((p) => html`<li>${(p.kind || "").replace("KIND_", "").toLowerCase()}: ${named(p.name)}${
+    : html`<ul>${perm.map((p) => html`<li>${word(p.permType || "READ")}: ${named(keysOf(p))}</li>`)}</ul>`);
+  const leases = ({ role }) => (role === "root" ? "everything" : html`<ul>
+    ${names.filter((p) => p.role === role).map((p) => html`<li>${word(p.kind)}: ${named(p.name)}${
       p.prefix ? " and all that begin with it" : ""}</li>`)}</ul>`);
   return html`<${Table} title=${title} head=${["role", "keys"].concat(names ? "names of leases" : [])}
     rows=${roles.map((r) => [named(r.role), keys(r)].concat(names ? leases(r) : []))} />`;
 }
 
-// All shows the users and what they and the roles may do.
-const All = ({ found: { users, roles, names, more } }) => html`
+// whose says to whom limits apply.
+const whose = (l) => (l.user ? html`user ${named(l.user)}` : l.role ? html`role ${named(l.role)}` : "everybody");
+
+// Limits shows how much principals may have, and what they have.
+function Limits({ limits = [], uses = [] }) {
+  const rows = limits.flatMap((l) => (l.limits || []).map((x) => [
+    whose(l), word(x.resource), x.most < 0 ? "no limit" : number(x.most)]));
+  return html`${rows.length > 0 && html`<${Table} title="Limits" head=${["of", "what", "most"]} rows=${rows} />`}
+    ${uses.length > 0 && html`<${Table} title="Who has how much"
+      head=${["who", "leases", "keys on leases", "bytes"]} rows=${uses.slice(0, most).map((u) => [
+        named(u.principal), number(u.leases), number(u.lease_keys), number(u.bytes)])} />`}`;
+}
+
+// All shows the users, what they and the roles may do, and what they have.
+const All = ({ found: { users, roles, names, limits, more } }) => html`
   ${users?.length > 0 && html`<${Table} title="Users" head=${["user", "roles"]} rows=${users.map((u) => [
     named(u.name), named(u.roles.join(", "))])} />`}
   ${roles?.length > 0 && html`<${Roles} roles=${roles} names=${names}
     title=${users ? "Roles" : "What the roles of this user may do"} />`}
-  ${more && html`<p class="faint">These are the first ${most}: see leasehold user list and role list.</p>`}`;
+  <${Limits} ...${limits} />
+  ${more && html`<p class="faint">The first ${most} of each: see leasehold user list, role list, auth limits.</p>`}`;
 
 function Login() {
   const [err, fail] = useState(null);
