@@ -44,7 +44,7 @@ type Config struct {
 	Access Access
 	// Limits bounds what clients may ask for.
 	Limits Limits
-	// GRPC tunes the gRPC connections.
+	// GRPC tunes the gRPC connections and calls.
 	GRPC GRPC
 	// Raft tunes elections and snapshots.
 	Raft Raft
@@ -190,7 +190,7 @@ type Limits struct {
 	MembersOfProcess int
 }
 
-// GRPC tunes the gRPC connections.
+// GRPC tunes the gRPC connections and calls.
 type GRPC struct {
 	// MaxConcurrentStreams is for one connection. Default 16,384.
 	MaxConcurrentStreams uint32
@@ -203,6 +203,9 @@ type GRPC struct {
 	// KeepAliveTimeout is how long a ping may stay unanswered before the
 	// connection is closed. 0: gRPC's own. Default 20 s.
 	KeepAliveTimeout time.Duration
+	// WarnAfter is how long a call may take before the log says what it waited for. 0: however
+	// long. Default 300 ms.
+	WarnAfter time.Duration
 }
 
 // CompactionMode says how [Compaction] counts.
@@ -292,6 +295,7 @@ func DefaultConfig() Config {
 			KeepAliveMinTime:     5 * time.Second,
 			KeepAliveInterval:    2 * time.Hour,
 			KeepAliveTimeout:     20 * time.Second,
+			WarnAfter:            300 * time.Millisecond,
 		},
 		Raft: Raft{
 			Heartbeat:              100 * time.Millisecond,
@@ -454,6 +458,7 @@ func (c Config) checkNumbers() error {
 		{c.GRPC.KeepAliveMinTime < 0, "--grpc-keepalive-min-time must not be negative"},
 		{c.GRPC.KeepAliveInterval < 0, "--grpc-keepalive-interval must not be negative"},
 		{c.GRPC.KeepAliveTimeout < 0, "--grpc-keepalive-timeout must not be negative"},
+		{c.GRPC.WarnAfter < 0, "--warning-unary-request-duration must not be negative"},
 		{c.Lease.MinTTL < time.Millisecond, "--lease-min-ttl must be at least 1 ms"},
 		{
 			c.Lease.MaxCacheTTL < c.Lease.MinTTL || c.Lease.MaxCacheTTL > longestCacheTTL,

@@ -36,7 +36,7 @@ type core struct {
 	clock   *clock
 	log     *slog.Logger
 	metrics *metrics
-	tracer  *tracer // nil if no spans are made
+	tracer  *tracer // may be nil
 	waiting
 
 	machineConfig fsm.Config
@@ -163,10 +163,12 @@ func (c *core) do(do shell.Do) {
 		c.refuse()
 	case shell.Work:
 		begin := time.Now()
-		if s.Work(); s.Out.Applied {
-			c.tracer.observe(c.metrics.apply, time.Since(begin))
+		s.Work()
+		took := time.Since(begin)
+		if s.Out.Applied {
+			c.tracer.observe(c.metrics.apply, took)
 		}
-		c.tracer.worked(begin)
+		c.tracer.worked(begin, took)
 	case shell.Send:
 		c.peers.send(s.Out.Send)
 	case shell.Ask:
@@ -262,11 +264,12 @@ func (c *core) answer(out *replica.Output) {
 	if out.SlowNews {
 		c.news.setSlow(c.replica.SlowCaches(), c.clock.now())
 	}
+	now := c.tracer.done()
 	for _, p := range out.Proposals {
-		p.Owner.(waiter).answered()
+		p.Owner.(waiter).answered(now)
 	}
 	for _, q := range out.Reads {
-		q.Owner.(waiter).answered()
+		q.Owner.(waiter).answered(now)
 	}
 	for _, r := range out.Together {
 		r.Owner.(native.RenewedAll).RenewedTogether()

@@ -30,7 +30,7 @@ func (e damagedError) Unwrap() error { return e.error }
 // unwaited owns a command for which nobody waits.
 type unwaited struct{}
 
-func (unwaited) answered() {}
+func (unwaited) answered(int64) {}
 
 // hash computes the hash of a state on a goroutine of its own, and tells it to the cluster. If it
 // is still at the one before, this one is left out.

@@ -50,7 +50,7 @@ type call struct {
 	read     replica.Read
 	done     chan struct{} // capacity 1
 	timer    *time.Timer
-	stages   *stages // nil for a call that is not traced
+	stages   stages
 }
 
 var calls = sync.Pool{New: func() any {
@@ -74,7 +74,7 @@ const maxHaste = 250 * time.Millisecond
 // or the member has ended. Only in the first case may the call be recycled. Shortly before the
 // context's deadline it returns if there is no leader, and says so.
 func (n *node) wait(ctx context.Context, c *call) (err error) {
-	if c.stages != nil {
+	if c.stages.call != nil {
 		command := c.proposal.Command != nil
 		defer func() { c.stages.close(command, err != nil) }()
 	}
@@ -158,7 +158,7 @@ func (n *node) Outage() string {
 }
 
 func (c *call) recycle() {
-	c.proposal, c.read, c.stages = replica.Proposal{}, replica.Read{}, nil
+	c.proposal, c.read, c.stages = replica.Proposal{}, replica.Read{}, stages{}
 	calls.Put(c)
 }
 

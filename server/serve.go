@@ -265,9 +265,10 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		Panics:          o.Panics,
 		Stop:            o.Stop,
 	}
-	if t := s.core.tracer; t != nil {
+	if t := s.core.tracer; t.sends() {
 		out.Trace = t.request
 	}
+	out.Slow = s.core.tracer.slowRequests()
 	return out
 }
 
@@ -287,7 +288,7 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 			}
 		},
 		Gatherer:        s.core.metrics.registry,
-		Exemplars:       s.core.tracer != nil,
+		Exemplars:       s.core.tracer.sends(),
 		MaxRequestBytes: s.cfg.Limits.MaxRequestBytes,
 		GRPC:            requests.GRPC(f.grpc),
 		Requests:        requests,

@@ -72,7 +72,7 @@ func (t *tracer) appending(messages []*raftpb.Message) {
 	if t == nil {
 		return
 	}
-	now := sinceEpoch()
+	now := t.log.worked.to // a moment ago
 	for _, m := range messages {
 		if n := len(m.GetEntries()); n > 0 {
 			t.log.appended.note(m.GetEntries()[n-1].GetIndex(), span{now, now})
@@ -80,8 +80,8 @@ func (t *tracer) appending(messages []*raftpb.Message) {
 	}
 }
 
-// wrote notes what the writer has written, from begin on, and perhaps synced.
-func (t *tracer) wrote(x *shell.Saving, begin time.Time) {
+// wrote notes what the writer has written, from begin on, and perhaps synced, and how long it took.
+func (t *tracer) wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	if t == nil {
 		return
 	}
@@ -90,16 +90,26 @@ func (t *tracer) wrote(x *shell.Saving, begin time.Time) {
 	}
 	if x.Sync {
 		t.log.mu.Lock()
-		t.log.synced.note(t.log.written, span{int64(begin.Sub(epoch)), sinceEpoch()})
+		from := int64(begin.Sub(epoch))
+		t.log.synced.note(t.log.written, span{from, from + int64(took)})
 		t.log.mu.Unlock()
 	}
 }
 
-// worked notes when the core began to work, and that it is done.
-func (t *tracer) worked(begin time.Time) {
+// worked notes when the core began to work, and how long it took.
+func (t *tracer) worked(begin time.Time, took time.Duration) {
 	if t != nil {
-		t.log.worked = span{int64(begin.Sub(epoch)), sinceEpoch()}
+		from := int64(begin.Sub(epoch))
+		t.log.worked = span{from, from + int64(took)}
 	}
+}
+
+// done is when the core's last work was done, since epoch, if somebody wants to know it.
+func (t *tracer) done() int64 {
+	if t == nil {
+		return 0
+	}
+	return t.log.worked.to
 }
 
 // follow notes what the work has brought about.
@@ -112,11 +122,12 @@ func (t *tracer) follow(s *replica.Status) {
 }
 
 // stages are the instants of what a request of the core has waited for, since epoch; 0 where that
-// is not known. The core sets all but asked.
+// is not known. The core sets all but call and asked.
 type stages struct {
-	call     *tracedCall
+	call     *tracedCall // nil if nothing is to be known of the call, or not yet
 	asked    int64
 	answered int64
+	known    bool // what follows, otherwise the core has answered fast
 	leads    bool
 	index    uint64 // of its entry
 	waited   int64  // for caches, in milliseconds
@@ -125,28 +136,41 @@ type stages struct {
 	synced                       span
 }
 
-// ask returns the stages of a request that is made of the core now, for a call; nil for a call that
-// is not traced.
-func (t *tracer) ask(ctx context.Context) *stages {
+// now is sinceEpoch, if somebody wants to know it.
+func (t *tracer) now() int64 {
 	if t == nil {
-		return nil
+		return 0
 	}
-	call, _ := ctx.Value(tracedKey{}).(*tracedCall)
-	return call.ask()
+	return sinceEpoch()
 }
 
-func (c *tracedCall) ask() *stages {
-	if c == nil {
-		return nil
+// ask returns the stages of a request that is made of the core now, for a call.
+func (t *tracer) ask(ctx context.Context) stages {
+	if t == nil {
+		return stages{}
 	}
-	c.tracer.latest.Store(c)
-	return &stages{call: c, asked: sinceEpoch()}
+	call, _ := ctx.Value(tracedKey{}).(*tracedCall)
+	if call == nil {
+		return stages{}
+	}
+	return call.ask(sinceEpoch())
+}
+
+func (c *tracedCall) ask(now int64) stages {
+	if c.spans != nil {
+		c.tracer.latest.Store(c)
+	}
+	return stages{call: c, asked: now}
 }
 
 // of notes that the core has answered a command, or a read, which has no index.
-func (s *stages) of(p *replica.Proposal) {
-	log := &s.call.tracer.log
-	s.answered, s.leads = sinceEpoch(), log.leads
+func (s *stages) of(p *replica.Proposal, now int64) {
+	t := s.call.tracer
+	s.answered, s.leads = now, t.log.leads
+	if s.known = s.call.spans != nil || t.slow.mayBe(now-s.asked); !s.known {
+		return
+	}
+	log := &t.log
 	if s.index, s.waited = p.Index, int64(p.Waited); s.index == 0 {
 		return
 	}
@@ -160,26 +184,38 @@ func (s *stages) of(p *replica.Proposal) {
 	log.mu.Unlock()
 }
 
-// close makes spans of the stages. The core must have answered, or else: if nobody waits for its
+// close tells the call of the stages. The core must have answered, or else: if nobody waits for its
 // answer any more, lost says so, and what the core may still set is not read.
 func (s *stages) close(command, lost bool) {
-	if s == nil {
+	c := s.call
+	if c == nil {
 		return
 	}
-	c := s.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tracer.latest.CompareAndSwap(c, nil)
+	if c.spans != nil {
+		c.tracer.latest.CompareAndSwap(c, nil)
+	}
+	if c.over {
+		return
+	}
+	if c.first == 0 {
+		c.first = s.asked
+	}
+	if lost {
+		now := sinceEpoch()
+		c.part(givenUp, s.asked, now)
+		c.asking += now - s.asked
+		return
+	}
+	c.last, c.leads = s.answered, s.leads
+	c.asking += s.answered - s.asked
 	switch {
-	case c.over:
-	case lost:
-		c.part("given up", s.asked, sinceEpoch())
+	case !s.known:
 	case !command:
-		c.last = s.answered
-		c.part("confirm", s.asked, s.answered, ofLeader(s.leads))
+		c.part(confirm, s.asked, s.answered, ofLeader(s.leads))
 	case s.index == 0:
-		c.last = s.answered
-		c.part("refused", s.asked, s.answered, ofLeader(s.leads))
+		c.part(refused, s.asked, s.answered, ofLeader(s.leads))
 	default:
 		c.last = s.applied
 		s.closeCommand(c)
@@ -187,19 +223,20 @@ func (s *stages) close(command, lost bool) {
 }
 
 func (s *stages) closeCommand(c *tracedCall) {
-	way := "forward"
+	way := forward
 	if s.leads {
-		way = "admission"
+		way = admission
 	}
 	more := []trace.Attribute{ofLeader(s.leads)}
 	if s.waited > 0 {
 		more = append(more, trace.Attribute{Key: "leasehold.cache_wait_ms", Value: s.waited})
+		c.add(cacheWait, s.waited*int64(time.Millisecond))
 	}
 	c.part(way, s.asked, s.appended, more...)
-	c.part("commit", s.appended, s.committed,
+	c.part(commit, s.appended, s.committed,
 		trace.Attribute{Key: "leasehold.index", Value: int64(s.index)})
-	c.part("log sync", s.synced.from, s.synced.to)
-	c.part("apply", s.committed, s.applied)
+	c.part(logSync, s.synced.from, s.synced.to)
+	c.part(apply, s.committed, s.applied)
 }
 
 func ofLeader(leads bool) trace.Attribute {

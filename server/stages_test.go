@@ -17,19 +17,19 @@ func TestStagesInOneStep(t *testing.T) {
 	log.committed.note(5, span{10, 10})
 	log.appended.note(5, span{20, 20})
 	log.applied.note(5, span{15, 15})
-	c := tr.newCall(trace.Parent{Trace: trace.NewID(1, 1)}, "/s/m")
-	s := c.ask()
+	c := tr.sampledCall(trace.Parent{Trace: trace.NewID(1, 1)}, "/s/m")
+	s := c.ask(1)
 	s.asked = 5
-	s.of(&replica.Proposal{Index: 5})
+	s.of(&replica.Proposal{Index: 5}, 30)
 	s.close(true, false)
 	const begin, appended = 5, 20
 	want := map[string]span{
 		"forward": {begin, appended}, "commit": {appended, appended}, "apply": {appended, appended},
 	}
-	if len(c.parts) != len(want) {
-		t.Errorf("%+v", c.parts)
+	if len(c.spans.parts) != len(want) {
+		t.Errorf("%+v", c.spans.parts)
 	}
-	for _, p := range c.parts {
+	for _, p := range c.spans.parts {
 		w := want[p.Name]
 		if got := (span{p.Start, p.End}); got != (span{c.at(w.from), c.at(w.to)}) {
 			t.Errorf("%s is %v, want %v", p.Name, got, w)
@@ -72,15 +72,15 @@ func TestCallEndsOnce(t *testing.T) {
 // endTwice has calls ended twice.
 func endTwice(tr *tracer) {
 	for _, asks := range []int{1, 2 * maxParts} {
-		call := tr.newCall(trace.Parent{Trace: trace.NewID(0, uint64(asks))}, "/s/m")
+		call := tr.sampledCall(trace.Parent{Trace: trace.NewID(0, uint64(asks))}, "/s/m")
 		for range asks {
-			s := call.ask()
-			s.answered = sinceEpoch()
+			s := call.ask(sinceEpoch())
+			s.of(&replica.Proposal{}, sinceEpoch())
 			s.close(false, false)
 		}
-		late := call.ask()
+		late := call.ask(sinceEpoch())
 		call.End(nil)
-		late.answered = sinceEpoch()
+		late.of(&replica.Proposal{}, sinceEpoch())
 		late.close(false, false)
 		call.End(nil)
 	}

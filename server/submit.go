@@ -11,13 +11,13 @@ import (
 )
 
 // waiter is the owner of a proposal or a read. The core calls answered, on its own goroutine,
-// when the outcome is there.
-type waiter interface{ answered() }
+// when the outcome is there, with the instant since epoch if that is of interest.
+type waiter interface{ answered(now int64) }
 
 // answered implements waiter.
-func (c *call) answered() {
-	if c.stages != nil {
-		c.stages.of(&c.proposal)
+func (c *call) answered(now int64) {
+	if c.stages.call != nil {
+		c.stages.of(&c.proposal, now)
 	}
 	c.done <- struct{}{}
 }
@@ -28,22 +28,19 @@ type submitted struct {
 	read     replica.Read
 	refusal  error // of a command that may have been done before, which is what is read
 	to       native.Answered
-	stages   *stages // nil if no spans are made
+	stages   stages
 	among    *submission
 }
 
 // answered implements waiter.
-func (s *submitted) answered() {
+func (s *submitted) answered(now int64) {
 	to, res, err := s.to, s.proposal.Result, s.proposal.Err
-	if s.stages != nil {
-		s.stages.of(&s.proposal)
-		s.stages.close(s.proposal.Command != nil, false)
-	}
+	s.closeStages(now)
 	if s.proposal.Command == nil {
 		err = s.read.Err
 		if r := s.read.Repeat; r != nil && err == nil {
 			if r.Limits && !s.among.node.decided(r) {
-				s.propose(r.Command)
+				s.propose(r.Command, now)
 				return
 			}
 			res, err = told(r, s.refusal)
@@ -56,15 +53,36 @@ func (s *submitted) answered() {
 	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
 		s.among.node.runsShort()
 	}
-	s.to, s.stages = nil, nil
+	s.to, s.stages = nil, stages{}
 	s.among.letGo()
 	to.Answered(res, err)
 }
 
+// closeStages tells the request what it has waited for, if that is of interest: of one that is not
+// traced, if it took long.
+func (s *submitted) closeStages(now int64) {
+	t, st := s.among.node.tracer, &s.stages
+	if st.call == nil {
+		if st.asked == 0 || !t.slow.mayBe(now-st.asked) {
+			return
+		}
+		late, ok := s.to.(native.Late)
+		if !ok {
+			return
+		}
+		st.call = t.newCall("", st.asked)
+		defer late.Late(st.call)
+	}
+	st.of(&s.proposal, now)
+	st.close(s.proposal.Command != nil, false)
+}
+
 // propose proposes a command of which a read has said that no limit refuses it.
-func (s *submitted) propose(cmd fsm.Command) {
-	if s.stages != nil {
-		s.stages = s.stages.call.ask()
+func (s *submitted) propose(cmd fsm.Command, now int64) {
+	if s.stages.call != nil {
+		s.stages = s.stages.call.ask(now)
+	} else {
+		s.stages.asked = now
 	}
 	s.read = replica.Read{}
 	s.proposal.Command, s.proposal.Owner = cmd, s
@@ -72,7 +90,7 @@ func (s *submitted) propose(cmd fsm.Command) {
 		func(m *mail) { m.Proposals = append(m.Proposals, &s.proposal) })
 	if err != nil {
 		s.proposal.Err = err
-		s.answered()
+		s.answered(now)
 	}
 }
 
@@ -82,6 +100,8 @@ type submission struct {
 	node *node
 	all  []submitted // its memory does not move
 	left int         // not answered
+
+	asked int64 // when, since epoch; 0 if that is of no interest
 }
 
 var submissions = sync.Pool{New: func() any { return new(submission) }}
@@ -104,8 +124,8 @@ func (b *submission) add(s native.Submission, refusal error) {
 	b.all = b.all[:len(b.all)+1]
 	w := &b.all[len(b.all)-1]
 	w.to, w.among = s.To, b
-	if s.Trace != nil {
-		w.stages = s.Trace.(*tracedCall).ask()
+	if w.stages.asked = b.asked; s.Trace != nil {
+		w.stages = s.Trace.(*tracedCall).ask(b.asked)
 	}
 	limits := false // of what has no order
 	if _, ok := fsm.Inner(s.Command).(*fsm.Grant); ok && refusal == nil {
@@ -138,6 +158,7 @@ func (n *node) Submit(list []native.Submission) {
 		return
 	}
 	b := n.newSubmission(len(list))
+	b.asked = n.tracer.now()
 	for _, s := range list {
 		if s.Command == nil {
 			b.add(s, nil)

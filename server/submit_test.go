@@ -71,7 +71,7 @@ func TestSubmissionsLeaveNothing(t *testing.T) {
 			r.node.limits.Refused(&access.LimitError{Principal: "tenant"})
 		}
 		b, to := r.node.newSubmission(1), make(answered, 1)
-		call := r.core.tracer.newCall(trace.Parent{Trace: trace.NewID(1, 1)}, "/s/m")
+		call := r.core.tracer.sampledCall(trace.Parent{Trace: trace.NewID(1, 1)}, "/s/m")
 		b.add(native.Submission{Command: c.cmd, To: to, Trace: call}, c.refusal)
 		if err := r.node.inbox.submit(b); err != nil {
 			t.Fatal(c.name, err)
@@ -135,7 +135,7 @@ func holdCore(r *running) (letGo func()) {
 // nobody waits for a request.
 type nobody struct{}
 
-func (nobody) answered() {}
+func (nobody) answered(int64) {}
 
 // Goal: puts and transactions that come over a stream keep their order, also if a limit may refuse
 // the first of them. Method: two to one key, while the core waits.

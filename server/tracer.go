@@ -23,22 +23,27 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// tracer makes spans of the calls that are sampled, after the fact: while they are under way only
-// instants are noted. Its methods do nothing if it is nil, which is so unless spans are wanted.
+// tracer makes spans of the calls that are sampled, and logs those that took long, after the fact:
+// while they are under way only instants are noted. Its methods do nothing if it is nil, which is
+// so if neither is wanted.
 type tracer struct {
-	out  *otlp.Exporter
+	out  *otlp.Exporter // nil if no spans are made
 	rate trace.Rate
+	slow *slowLog // nil if no call is slow
 	log  places
 	// latest is a call that waits for the core: the exemplar of what the core and the disk take
 	// meanwhile.
 	latest atomic.Pointer[tracedCall]
 }
 
-// newTracer returns nil if no spans are wanted.
+// newTracer returns nil if there is nothing to do.
 func newTracer(cfg Config, id storage.Identity) (*tracer, error) {
-	c := cfg.Trace
+	c, slow := cfg.Trace, newSlowLog(cfg.GRPC.WarnAfter, cfg.Logger)
 	if c.Endpoint == "" {
-		return nil, nil
+		if slow == nil {
+			return nil, nil
+		}
+		return &tracer{slow: slow}, nil
 	}
 	out, err := otlp.New(otlp.Options{
 		Settings: c, Logger: cfg.Logger, Release: version.Version,
@@ -53,26 +58,36 @@ func newTracer(cfg Config, id storage.Identity) (*tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return &tracer{out: out, rate: trace.NewRate(c.SampleRate)}, nil
+	return &tracer{out: out, rate: trace.NewRate(c.SampleRate), slow: slow}, nil
 }
+
+// sends reports whether spans are made.
+func (t *tracer) sends() bool { return t != nil && t.out != nil }
 
 // collectors are its metrics.
 func (t *tracer) collectors() []prometheus.Collector {
-	if t == nil {
+	if !t.sends() {
 		return nil
 	}
 	return t.out.Collectors()
 }
 
-// start begins to send spans. What it returns ends that, when the last ones are sent.
+// start begins to send spans. What it returns ends that, when the last ones are sent and all slow
+// calls are told of.
 func (t *tracer) start() (stop func()) {
 	if t == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { t.out.Run(ctx) })
-	return func() { cancel(); wg.Wait() }
+	if t.out != nil {
+		wg.Go(func() { t.out.Run(ctx) })
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+		t.slow.endWindow()
+	}
 }
 
 type tracedKey struct{}
@@ -112,20 +127,25 @@ func (t *tracer) takes(parent *trace.Parent, ok bool) bool {
 	return true
 }
 
-// begin returns nil for a call that is not sampled.
+// begin returns nil for a call that nothing is to be known of.
 func (t *tracer) begin(ctx context.Context, method string) *tracedCall {
-	parent, ok := parentOf(ctx)
-	if !t.takes(&parent, ok) {
+	if t.out != nil {
+		parent, ok := parentOf(ctx)
+		if t.takes(&parent, ok) {
+			if ok {
+				parent.State = trace.State(metadata.ValueFromIncomingContext(ctx, "tracestate"))
+			}
+			return t.sampledCall(parent, method)
+		}
+	}
+	if t.slow == nil {
 		return nil
 	}
-	if ok {
-		parent.State = trace.State(metadata.ValueFromIncomingContext(ctx, "tracestate"))
-	}
-	return t.newCall(parent, method)
+	return t.newCall(method, sinceEpoch())
 }
 
-// request is begin for a request of a stream of leasehold.v1. Those that last as long as their
-// clients have no spans, and renewals, which never wait for the log.
+// request begins the trace of a request of a stream of leasehold.v1, if it is sampled. Those that
+// last as long as their clients have no spans, and renewals, which never wait for the log.
 func (t *tracer) request(r *pb.Request) native.Traced {
 	switch r.Body.(type) {
 	case nil, *pb.Request_Cancel, *pb.Request_Renew, *pb.Request_Watch, *pb.Request_Events,
@@ -137,17 +157,23 @@ func (t *tracer) request(r *pb.Request) native.Traced {
 		return nil
 	}
 	name := string(r.ProtoReflect().WhichOneof(requestBody).Name())
-	return t.newCall(parent, pb.StreamService_Open_FullMethodName+"/"+name)
+	return t.sampledCall(parent, pb.StreamService_Open_FullMethodName+"/"+name)
 }
 
-// newCall begins a call with a name such as /SERVICE/METHOD.
-func (t *tracer) newCall(parent trace.Parent, name string) *tracedCall {
+// newCall begins a call with a name such as /SERVICE/METHOD, at an instant since epoch.
+func (t *tracer) newCall(name string, begun int64) *tracedCall {
+	return &tracedCall{tracer: t, name: strings.TrimPrefix(name, "/"), begun: begun}
+}
+
+// sampledCall begins a call of which spans are made.
+func (t *tracer) sampledCall(parent trace.Parent, name string) *tracedCall {
 	now := time.Now()
-	name = strings.TrimPrefix(name, "/")
+	c := t.newCall(name, int64(now.Sub(epoch)))
+	name = c.name
 	service, method, _ := strings.Cut(name, "/")
-	return &tracedCall{
-		tracer: t, begun: now.UnixNano(), epoch: int64(now.Sub(epoch)),
-		span: trace.Span{
+	c.spans = &spans{
+		begun: now.UnixNano(),
+		call: trace.Span{
 			Trace: parent.Trace, ID: trace.NewSpanID(rand.Uint64()), Parent: parent.Span,
 			State: parent.State, Name: name, Kind: trace.Server, Start: now.UnixNano(),
 			Attributes: []trace.Attribute{
@@ -157,6 +183,7 @@ func (t *tracer) newCall(parent trace.Parent, name string) *tracedCall {
 			},
 		},
 	}
+	return c
 }
 
 // observe observes a duration, with a call that waited meanwhile as the exemplar, if there is one.
@@ -164,44 +191,92 @@ func (t *tracer) observe(h prometheus.Histogram, d time.Duration) {
 	if t != nil {
 		if call := t.latest.Load(); call != nil {
 			h.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(),
-				prometheus.Labels{"trace_id": call.span.Trace.String()})
+				prometheus.Labels{"trace_id": call.spans.call.Trace.String()})
 			return
 		}
 	}
 	h.Observe(d.Seconds())
 }
 
-// tracedCall is a call of which spans are made.
+// tracedCall is a call of which spans are made, or of which it is told where its time went if it
+// takes long.
 type tracedCall struct {
 	tracer *tracer
-	begun  int64 // since 1970
-	epoch  int64 // the same since epoch, which no change of the clock moves
-	span   trace.Span
+	name   string // SERVICE/METHOD
+	begun  int64  // since epoch, which no change of the clock moves
+	spans  *spans // nil if none are made
 
-	mu    sync.Mutex // guards what follows
+	mu     sync.Mutex    // guards what follows
+	took   *[parts]int64 // nil if nothing is known
+	first  int64         // when the core was asked first, since epoch; 0 if it was not
+	last   int64         // when the core has answered last
+	asking int64         // for how long the core was asked
+	leads  bool          // this member, when the core answered last
+	over   bool
+}
+
+// part is what a call waited for.
+type part int
+
+// The parts. All but log sync, which is beside commit, come one after the other.
+const (
+	admission part = iota
+	cacheWait      // beside admission in spans, before it in the log
+	forward
+	commit
+	logSync
+	apply
+	confirm
+	refused
+	givenUp
+	answer
+	parts
+)
+
+// partNames are the names of spans. In the log they have "-ms" behind.
+var partNames = [parts]string{
+	"admission", "cache wait", "forward", "commit", "log sync", "apply", "confirm", "refused",
+	"given up", "answer",
+}
+
+// spans are those of a call.
+type spans struct {
+	begun int64 // the call, since 1970
+	call  trace.Span
 	parts []trace.Span
-	last  int64 // when the core has answered last, since epoch; 0 if it has not
-	over  bool
 }
 
 // maxParts bounds the spans of a call: one that asks the core very often tells of the beginning.
 const maxParts = 64
 
-// part adds a span of what a call waited for, from one instant since epoch to another, unless one
-// is not known.
-func (c *tracedCall) part(name string, from, to int64, more ...trace.Attribute) {
-	if from == 0 || to == 0 || len(c.parts) >= maxParts {
+// part notes what a call waited for, from one instant since epoch to another, unless one is not
+// known.
+func (c *tracedCall) part(p part, from, to int64, more ...trace.Attribute) {
+	if from == 0 || to == 0 {
 		return
 	}
-	c.parts = append(c.parts, trace.Span{
-		Trace: c.span.Trace, ID: trace.NewSpanID(rand.Uint64()), Parent: c.span.ID,
-		State: c.span.State, Name: name, Kind: trace.Internal,
+	c.add(p, to-from)
+	s := c.spans
+	if s == nil || len(s.parts) >= maxParts {
+		return
+	}
+	s.parts = append(s.parts, trace.Span{
+		Trace: s.call.Trace, ID: trace.NewSpanID(rand.Uint64()), Parent: s.call.ID,
+		State: s.call.State, Name: partNames[p], Kind: trace.Internal,
 		Start: c.at(from), End: c.at(max(from, to)), Attributes: more,
 	})
 }
 
+// add adds to the time of a part.
+func (c *tracedCall) add(p part, time int64) {
+	if c.took == nil {
+		c.took = new([parts]int64)
+	}
+	c.took[p] += max(time, 0)
+}
+
 // at returns an instant since epoch as one since 1970.
-func (c *tracedCall) at(instant int64) int64 { return c.begun + instant - c.epoch }
+func (c *tracedCall) at(instant int64) int64 { return c.spans.begun + instant - c.begun }
 
 // faults are the codes that mean that the server failed, and not its caller.
 var faults = map[codes.Code]bool{
@@ -214,20 +289,27 @@ func (c *tracedCall) In(ctx context.Context) context.Context {
 	return context.WithValue(ctx, tracedKey{}, c)
 }
 
-// End ends a call, and hands its spans over.
+// End ends a call, hands its spans over, and logs it if it took long.
 func (c *tracedCall) End(err error) {
 	now := sinceEpoch()
-	code := status.Code(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
 		return
 	}
 	c.over = true
+	if c.spans != nil || c.tracer.slow.isSlow(now-c.begun) {
+		c.part(answer, c.last, now)
+		c.tracer.slow.look(c, now, err)
+	}
+	s := c.spans
+	if s == nil {
+		return
+	}
+	code := status.Code(err)
 	c.tracer.latest.CompareAndSwap(c, nil)
-	c.part("answer", c.last, now)
-	c.span.End, c.span.Failed = c.at(now), faults[code]
-	c.span.Attributes = append(c.span.Attributes,
+	s.call.End, s.call.Failed = c.at(now), faults[code]
+	s.call.Attributes = append(s.call.Attributes,
 		trace.Attribute{Key: "rpc.grpc.status_code", Value: int64(code)})
-	c.tracer.out.Add(append(c.parts, c.span)...)
+	c.tracer.out.Add(append(s.parts, s.call)...)
 }

@@ -163,13 +163,15 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	if errors.Is(err, storage.ErrNoSpace) {
 		err = w.appendReserved(ctx, x)
 	}
-	if err == nil && x.Sync {
-		w.synced(time.Since(begin))
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		w.tracer.wrote(x, begin)
+	took := time.Since(begin)
+	if x.Sync {
+		w.synced(took)
 	}
-	return err
+	w.tracer.wrote(x, begin, took)
+	return nil
 }
 
 // synced notes how long a sync took.

@@ -67,7 +67,6 @@ var ignored = []ignoredFlag{
 	{name: "logger", def: "zap", why: "there is one logger"},
 	{name: "enable-log-rotation", def: "false", isBool: true, why: noRotation},
 	{name: "log-rotation-config-json", why: noRotation},
-	{name: "warning-unary-request-duration", def: "300ms", why: "the latency metrics show it"},
 	{name: "warning-apply-duration", def: "100ms", why: "the latency metrics show it"},
 	{name: "enable-distributed-tracing", def: "false", isBool: true, why: otherTraces},
 	{name: "distributed-tracing-address", def: "localhost:4317", why: otherTraces},

@@ -245,6 +245,9 @@ func (f *flags) addLog() {
 
 func (f *flags) addLogging() {
 	f.addLog()
+	f.fs.DurationVar(&f.cfg.GRPC.WarnAfter, "warning-unary-request-duration", f.cfg.GRPC.WarnAfter,
+		"A call, or a request of a stream of leasehold.v1, that takes longer is logged with what it "+
+			"waited for, a few in ten seconds. 0: none is.")
 	a, fs := &f.cfg.Access.Audit, f.fs
 	fs.StringVar(&a.File, "audit-log", "",
 		"Where to record who did what: a file, stdout or stderr. Default: nowhere.")

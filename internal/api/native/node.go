@@ -79,6 +79,12 @@ type Answered interface {
 	Answered(res fsm.Result, err error)
 }
 
+// Late is an Answered that is told, before it is answered, that its Submission took long though it
+// has no Trace. It must not block either.
+type Late interface {
+	Late(of Traced)
+}
+
 // LeaseWatchable tells of events of leases. They are in the View.
 type LeaseWatchable interface {
 	// OnLeaseNews has f called after the view has new events of leases, or silences, or other

@@ -19,6 +19,7 @@ type request struct {
 	stream *stream
 	id     uint64
 	timeLimit
+	timing
 	job    job
 	wait   *waitqueue.Ask     // what it waits for when its transaction is done; may be nil
 	made   int64              // by which revision the key was that it waits for, if it says so
@@ -31,7 +32,6 @@ type request struct {
 	counts   bool       // as one of the stream's requests for events
 	long     bool       // its answer may be long: see calls.pages
 	share    *api.Share // of which it has one, until it is answered; may be nil
-	trace    Traced     // nil if no spans are made of it
 
 	// The outcome: either of the job, or the response itself.
 	result   fsm.Result
@@ -56,6 +56,9 @@ func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 	q.stream, q.id, q.until, q.haste = t, r.Id, now.Add(limit), min(limit/10, maxHaste)
 	if t.o.Trace != nil {
 		q.trace = t.o.Trace(r)
+	}
+	if t.o.Slow.After > 0 {
+		q.begun, q.kind = now, kindOf(r)
 	}
 	return q
 }
@@ -236,17 +239,19 @@ func (t *stream) spawn(q *request, r *pb.Request, n number) error {
 
 // run answers a request by a call on a goroutine; writes says that it may change something.
 func (t *stream) run(q *request, call rest, writes bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closing {
+		return // and nobody is there to be answered
+	}
 	ctx := t.ctx
+	if q.trace == nil && q.kind != "" {
+		q.trace = t.o.Slow.Call(q.kind, q.begun, q.late)
+	}
 	if q.trace != nil {
 		ctx = q.trace.In(ctx)
 	}
 	ctx, cancel := context.WithDeadline(ctx, q.until)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closing {
-		cancel() // and nobody is there to be answered
-		return
-	}
 	q.cancel, q.writes = cancel, writes
 	pages := t.calls.pages
 	if q.long && pages == nil {
@@ -320,7 +325,10 @@ func (q *request) deliver(m proto.Message, sent chan<- struct{}) {
 // told.
 func (q *request) givenLocked() *request {
 	q.given = true
-	return &request{stream: q.stream, id: q.id, writes: q.writes, wait: q.wait, trace: q.trace}
+	return &request{
+		stream: q.stream, id: q.id, writes: q.writes, wait: q.wait,
+		timing: timing{trace: q.trace, kind: q.kind, begun: q.begun},
+	}
 }
 
 func (q *request) over(err error) {

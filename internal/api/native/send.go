@@ -128,6 +128,7 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 	defer t.release()
 	v := t.node.View()
 	m, size := &pb.ServerMessage{}, 0
+	now := t.o.Slow.now()
 	for i, q := range batch {
 		batch[i] = nil
 		t.ahead = len(batch) - i
@@ -141,9 +142,7 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 		if r == nil {
 			continue
 		}
-		if q.trace != nil {
-			q.trace.End(api.Error(q.err))
-		}
+		t.ended(q, now)
 		if m.Responses == nil {
 			m.Responses = make([]*pb.Response, 0, min(len(batch)-i, maxResponses))
 		}

@@ -38,6 +38,8 @@ type Options struct {
 	// Trace begins the trace of a request of a stream, nil for one of which no spans are made. Nil
 	// makes none of any.
 	Trace func(r *pb.Request) Traced
+	// Slow takes note of requests of a stream that take long.
+	Slow Slow
 	// Stop, when it is closed, ends all waits. Nil never ends them.
 	Stop <-chan struct{}
 
@@ -48,7 +50,16 @@ type Options struct {
 	linger time.Duration
 }
 
-// Traced is a request of which spans are made.
+// Slow says which requests take long. The zero value takes note of none.
+type Slow struct {
+	// After is how long a request may take.
+	After time.Duration
+	// Call returns what becomes of a request of a kind that has begun at an instant. If its
+	// Submission was told of as Late, late is that, otherwise nil.
+	Call func(kind string, begun time.Time, late Traced) Traced
+}
+
+// Traced is a request of which spans are made, or of which it is told where its time went.
 type Traced interface {
 	// In returns the context of what is asked of the Node for the request.
 	In(ctx context.Context) context.Context

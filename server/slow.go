@@ -1,0 +1,133 @@
+package server
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api/native"
+)
+
+const (
+	// slowLines bounds the lines about slow calls in a slowWindow: when all calls are slow, a line
+	// for each would help nobody, and cost more.
+	slowLines  = 10
+	slowWindow = 10 * time.Second
+)
+
+// slowLog logs calls that took long, with what they waited for. Its methods do nothing if it is
+// nil.
+type slowLog struct {
+	after int64 // nanoseconds
+	log   *slog.Logger
+
+	mu    sync.Mutex // guards what follows
+	most  int        // lines in a window
+	told  int        // in this window
+	left  int        // out, in this window
+	timer *time.Timer
+}
+
+// newSlowLog returns nil if no call is to be logged.
+func newSlowLog(after time.Duration, log *slog.Logger) *slowLog {
+	if after <= 0 {
+		return nil
+	}
+	return &slowLog{after: int64(after), log: log, most: slowLines}
+}
+
+// mayBe reports whether a call may be slow because it has waited once for so many nanoseconds. Some
+// calls ask the core more than once.
+func (s *slowLog) mayBe(waited int64) bool { return s != nil && waited >= s.after/8 }
+
+// isSlow reports whether a call is slow that took so many nanoseconds.
+func (s *slowLog) isSlow(took int64) bool { return s != nil && took >= s.after }
+
+// look logs a call that ends now, if it took long. The caller holds its lock.
+func (s *slowLog) look(c *tracedCall, now int64, err error) {
+	took, checks, waits := now-c.begun, c.first-c.begun, waits("/"+c.name)
+	if waits { // for other clients, which makes nothing slow
+		took = c.asking
+	}
+	if !s.isSlow(took) || !s.counts() {
+		return
+	}
+	fields := []any{"call", c.name, "took-ms", ms(took), "code", status.Code(err).String()}
+	if c.last != 0 {
+		fields = append(fields, "leader", c.leads)
+	}
+	if c.spans != nil {
+		fields = append(fields, "trace", c.spans.call.Trace.String())
+	}
+	if checks > 0 && !waits {
+		fields = append(fields, "checks-ms", ms(checks))
+	}
+	var all [parts]int64
+	if c.took != nil {
+		all = *c.took
+		all[admission] = max(all[admission]-all[cacheWait], 0)
+	}
+	for p, n := range all {
+		if n > 0 && !(waits && part(p) == answer) {
+			fields = append(fields, strings.ReplaceAll(partNames[p], " ", "-")+"-ms", ms(n))
+		}
+	}
+	s.log.Warn("a call took long", fields...)
+}
+
+// ms returns nanoseconds in milliseconds, with three digits.
+func ms(nanoseconds int64) float64 { return float64(nanoseconds/1000) / 1000 }
+
+// counts reports whether there is a line left for a slow call.
+func (s *slowLog) counts() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told >= s.most {
+		s.left++
+		return false
+	}
+	if s.told++; s.told == 1 {
+		s.timer = time.AfterFunc(slowWindow, s.endWindow)
+	}
+	return true
+}
+
+// endWindow says how many calls had no line.
+func (s *slowLog) endWindow() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	if s.left > 0 {
+		s.log.Warn("more calls took long than have a line in the log", "left-out", s.left)
+	}
+	s.told, s.left, s.timer = 0, 0, nil
+}
+
+// slowRequests are the same for requests of streams of leasehold.v1.
+func (t *tracer) slowRequests() native.Slow {
+	if t == nil || t.slow == nil {
+		return native.Slow{}
+	}
+	return native.Slow{After: time.Duration(t.slow.after), Call: func(
+		kind string, begun time.Time, late native.Traced,
+	) native.Traced {
+		c, ok := late.(*tracedCall)
+		if !ok {
+			c = t.newCall("", 0)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.name = strings.TrimPrefix(pb.StreamService_Open_FullMethodName, "/") + "/" + kind
+		c.begun = int64(begun.Sub(epoch))
+		return c
+	}}
+}
