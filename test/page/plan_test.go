@@ -13,25 +13,25 @@ func figure(name string) string {
 func TestPlan(t *testing.T) {
 	m := cluster(t, 3)[0]
 	for range 4 {
-		m.grant(map[string]any{"ttl_ms": 125_000})
+		m.grant(map[string]any{"ttl_ms": 1_250_000}) // nobody renews it
 	}
-	m.grant(map[string]any{"ttl_ms": 60_000})
+	m.grant(map[string]any{"ttl_ms": 600_000})
 	p := open(t, m.url+"/ui/#/leases")
 	p.counts(5)
 	p.view("Plan")
 	ttl := "document.querySelector('input[name=ttl]').value === "
-	p.until("the TTL of most leases here", ttl+"'125s'")
+	p.until("the TTL of most leases here", ttl+"'1250s'")
 	p.shows("ttl (of this cluster)")
-	p.until("what follows from it", figure("lease, L")+" === '2m5s'")
+	p.until("what follows from it", figure("lease, L")+" === '20m50s'")
 	asked := "document.querySelector('.answer').dataset.asked"
 	drawn := "document.querySelector('.answer img').naturalWidth > 300"
 	p.until("a picture", drawn)
 	p.fill("input[name=ttl]", "4s")
 	p.until("what follows from another TTL", figure("lease, L")+" === '4s'")
 	p.fill("input[type=range][aria-label='ttl, slider']", "-20")
-	p.until("the TTL of the slider", ttl+"'13s'")
-	p.until("what follows from the slider", figure("lease, L")+" === '13s'")
-	p.until("another picture", drawn+" && "+asked+".includes('ttl=13s')")
+	p.until("the TTL of the slider", ttl+"'130s'")
+	p.until("what follows from the slider", figure("lease, L")+" === '2m10s'")
+	p.until("another picture", drawn+" && "+asked+".includes('ttl=130s')")
 	p.fill("select", "classic")
 	p.until("another issuer", asked+".includes('issuer=classic')")
 	p.fill("input[name=renew]", "soon")
@@ -42,7 +42,7 @@ func TestPlan(t *testing.T) {
 		figure("renewed every, T")+" === '3s'")
 	p.picture("plan")
 	p.click("button", "Begin again with this cluster")
-	p.until("this cluster again", figure("lease, L")+" === '2m5s'")
+	p.until("this cluster again", figure("lease, L")+" === '20m50s'")
 
 	p.click("main nav a", "Which length to take")
 	p.until("the number of leases here, and what to take", asked+" === 'leases=5' && "+
@@ -68,7 +68,7 @@ func TestPlan(t *testing.T) {
 	p.picture("plan-levels")
 
 	p.click("main nav a", "What a number of leases takes")
-	p.until("this cluster's size", "['members=3', 'leases=5', 'quota=2', 'ttl=125s']"+
+	p.until("this cluster's size", "['members=3', 'leases=5', 'quota=2', 'ttl=1250s']"+
 		".every((x) => "+asked+".split('&').includes(x))")
 	p.until("what runs out", "[...document.querySelectorAll('.answer th')].some((e) => "+
 		"e.textContent === 'CPU of the leader')")
