@@ -140,10 +140,10 @@ func isDenied(err error) bool {
 		refusals[s.Message()]
 }
 
-// run writes records together, and records the events of leases, until ctx ends.
-func (a *auditor) run(ctx context.Context, log *slog.Logger) {
+// run writes records together, and records the events of leases after a number, until ctx ends.
+func (a *auditor) run(ctx context.Context, at uint64, log *slog.Logger) {
 	done := make(chan struct{})
-	go func() { defer close(done); a.followLeases(ctx) }()
+	go func() { defer close(done); a.followLeases(ctx, at) }()
 	a.log.Run(ctx, func(err error) {
 		log.Error("records are dropped from the audit log; see leasehold_audit_dropped_total",
 			"error", err)
@@ -151,11 +151,10 @@ func (a *auditor) run(ctx context.Context, log *slog.Logger) {
 	<-done
 }
 
-// followLeases records the events of leases until ctx ends. After a start those since the last
-// snapshot come again, with the numbers that they had.
-func (a *auditor) followLeases(ctx context.Context) {
+// followLeases records the events of leases after a number until ctx ends. After a start those
+// since the last snapshot come again, with the numbers that they had.
+func (a *auditor) followLeases(ctx context.Context, at uint64) {
 	news := make(chan struct{}, 1)
-	at := a.node.View().LeaseEvents.Last()
 	stop := a.node.OnLeaseNews(func() {
 		select {
 		case news <- struct{}{}:

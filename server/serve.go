@@ -74,7 +74,8 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	}
 	if s.audit != nil {
 		defer s.audit.close()
-		f.group.start(fail, func() error { s.audit.run(ctx, s.cfg.Logger); return nil })
+		at := s.node.View().LeaseEvents.Last() // before a client is let in
+		f.group.start(fail, func() error { s.audit.run(ctx, at, s.cfg.Logger); return nil })
 	}
 	defer s.core.tracer.start()() // until the last call has ended
 	defer f.shutdown()
