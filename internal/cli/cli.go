@@ -269,6 +269,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		groupLocks:  {a.lockCommand(), a.electCommand(), strictFlags(a.runCommand())},
 		groupWork: {
 			strictFlags(a.groupCommand()), strictFlags(a.queueCommand()), strictFlags(a.poolCommand()),
+			a.nodesCommand(),
 		},
 		groupCluster: {
 			a.statusCommand(), a.topCommand(), a.recoverCommand(), a.endpointCommand(),

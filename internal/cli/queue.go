@@ -19,7 +19,7 @@ import (
 func (a *app) queueCommand() *cobra.Command {
 	return family("queue", "A work queue: items come back when a worker dies",
 		a.queuePush(), a.queueClaim(), a.queueWork(), a.queueList(), a.queueDead(),
-		a.queueRequeue())
+		a.queueRequeue(), a.queueDiscard())
 }
 
 func (a *app) queuePush() *cobra.Command {
@@ -345,40 +345,53 @@ func (a *app) queueDead() *cobra.Command {
 }
 
 func (a *app) queueRequeue() *cobra.Command {
-	var all bool
-	cmd := &cobra.Command{
+	return a.deadCommand("requeued", (*queue.Queue).Requeue, &cobra.Command{
 		Use:   "requeue <queue> <id> ... | --all",
 		Short: "Puts dead letters back into the queue, as new items behind all others",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) < 1 || all != (len(args) == 1) {
-				return badArgs("queue requeue takes a queue, and IDs or --all")
-			}
-			if err := requireName("queue", args[0]); err != nil {
-				return err
-			}
-			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
-				q := queue.New(c, args[0], queue.Config{})
-				n, err := requeue(ctx, q, args[1:])
-				return answer{
-					simple: func(p *page) { p.printf("%d requeued\n", n) },
-					json: struct {
-						Requeued int `json:"requeued"`
-					}{n},
-				}, err
-			})
-		},
+	})
+}
+
+func (a *app) queueDiscard() *cobra.Command {
+	return a.deadCommand("discarded", (*queue.Queue).Discard, &cobra.Command{
+		Use:   "discard <queue> <id> ... | --all",
+		Short: "Deletes dead letters",
+	})
+}
+
+// A takeDead takes up to queue.MaxBatch dead letters out, and returns how many there were.
+type takeDead func(q *queue.Queue, ctx context.Context, ids ...string) (int, error)
+
+// deadCommand completes a command that takes dead letters out, and says what became of them.
+func (a *app) deadCommand(done string, take takeDead, cmd *cobra.Command) *cobra.Command {
+	var all bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) < 1 || all != (len(args) == 1) {
+			return badArgs("queue %s takes a queue, and IDs or --all", cmd.Name())
+		}
+		if err := requireName("queue", args[0]); err != nil {
+			return err
+		}
+		return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
+			n, err := takeFrom(ctx, queue.New(c, args[0], queue.Config{}), take, args[1:])
+			return answer{
+				simple: func(p *page) { p.printf("%d %s\n", n, done) },
+				json:   map[string]int{done: n},
+			}, err
+		})
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "All dead letters that there are")
 	return cmd
 }
 
-// requeue puts dead letters back, all of them if none are named.
-func requeue(ctx context.Context, q *queue.Queue, ids []string) (n int, err error) {
+// takeFrom takes dead letters out, all of them if none are named.
+func takeFrom(
+	ctx context.Context, q *queue.Queue, take takeDead, ids []string,
+) (n int, err error) {
 	if len(ids) > 0 {
 		for len(ids) > 0 {
 			batch := ids[:min(len(ids), queue.MaxBatch)]
 			ids = ids[len(batch):]
-			done, err := q.Requeue(ctx, batch...)
+			done, err := take(q, ctx, batch...)
 			n += done
 			if err != nil {
 				return n, err
@@ -395,7 +408,7 @@ func requeue(ctx context.Context, q *queue.Queue, ids []string) (n int, err erro
 		for _, i := range page {
 			ids, after = append(ids, i.ID), i.ID
 		}
-		done, err := q.Requeue(ctx, ids...)
+		done, err := take(q, ctx, ids...)
 		n += done
 		if err != nil {
 			return n, err
