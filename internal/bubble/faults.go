@@ -44,12 +44,15 @@ func (f *faults) later(d time.Duration, mend func()) {
 
 func (f *faults) member() *member { return f.w.members[f.rng.IntN(len(f.w.members))] }
 
+// kind is a kind of fault.
+type kind struct {
+	name string
+	do   func()
+}
+
 // one breaks one thing.
 func (f *faults) one() {
-	kinds := []struct {
-		name string
-		do   func()
-	}{
+	kinds := []kind{
 		{"crash", func() { f.crash(f.member()) }},
 		{"crash of the leader", func() { f.crash(f.w.leader()) }},
 		{"crash of all", f.crashAll},
@@ -65,8 +68,11 @@ func (f *faults) one() {
 		{"clock jump", f.jump},
 		{"death of a client", f.killClient},
 		{"isolated leader with clients", f.split},
-		{"client that hears late, then nobody", f.eclipse},
+		{"client that hears late, then nobody", func() { f.eclipse(f.w.someone(f.rng).on) }},
 		{"crash with late last words", f.ghost},
+	}
+	if len(f.w.relays) > 0 {
+		kinds = append(kinds, f.ofRelays()...)
 	}
 	k := kinds[f.rng.IntN(len(kinds))]
 	f.w.h.count("fault: " + k.name)
@@ -106,11 +112,14 @@ func (f *faults) crashAll() {
 	}
 }
 
-// ends draws the two ends of a way: members mostly, or a client and a member.
+// ends draws the two ends of a way: members mostly, or a client, a relay, or one of each.
 func (f *faults) ends() (a, b *machine) {
 	a, b = f.member().machine(), f.member().machine()
 	if f.rng.IntN(3) == 0 {
 		a = f.w.someone(f.rng).on
+	}
+	if len(f.w.relays) > 0 && f.rng.IntN(4) == 0 {
+		b = f.relay().machine()
 	}
 	if a == nil || b == nil || a == b {
 		return nil, nil
@@ -149,7 +158,7 @@ func (f *faults) isolate(a *machine) {
 	f.part([]*machine{a}, in, out)
 }
 
-// split parts the leader and some clients from all others, so that it can go on to answer
+// split parts the leader, some clients and relays from all others, so that it can go on to answer
 // these clients while another member is elected.
 func (f *faults) split() {
 	leader := f.w.leader().machine()
@@ -157,7 +166,7 @@ func (f *faults) split() {
 		return
 	}
 	side := []*machine{leader}
-	for _, on := range f.w.clientMachines() {
+	for _, on := range append(f.w.clientMachines(), f.w.relayMachines()...) {
 		if f.rng.IntN(2) == 0 {
 			side = append(side, on)
 		}
@@ -166,10 +175,13 @@ func (f *faults) split() {
 }
 
 // part cuts the ways between some machines and all others: into the side, and out of it.
-func (f *faults) part(side []*machine, in, out bool) {
+func (f *faults) part(side []*machine, in, out bool) { f.partFrom(side, f.w.machines(), in, out) }
+
+// partFrom is part for the ways between some machines and some others.
+func (f *faults) partFrom(side, others []*machine, in, out bool) {
 	var ways [][2]*machine
 	for _, a := range side {
-		for _, b := range f.w.machines() {
+		for _, b := range others {
 			if slices.Contains(side, b) {
 				continue
 			}
@@ -191,13 +203,15 @@ func (f *faults) part(side []*machine, in, out bool) {
 	})
 }
 
-// eclipse lets a client hear late what members answer, and then nothing: what it was promised
-// last is old when it hears of it.
-func (f *faults) eclipse() {
-	on := f.w.someone(f.rng).on
+// eclipse lets a client, or a relay, hear late what members and relays answer, and then nothing:
+// what it was promised last is old when it hears of it.
+func (f *faults) eclipse(on *machine) {
+	if on == nil {
+		return
+	}
 	late := &weather{delay: f.between(200*time.Millisecond, 2*time.Second)}
-	for _, m := range f.w.members {
-		if from := m.machine(); from != nil {
+	for _, from := range append(f.w.memberMachines(), f.w.relayMachines()...) {
+		if from != on {
 			f.w.net.set(from, on, late)
 		}
 	}

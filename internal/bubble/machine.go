@@ -14,12 +14,12 @@ import (
 	"leasehold.dev/internal/host"
 )
 
-// machine is what a member or a client runs on, until its process ends: what it is started on
-// again is another one of the same name.
+// machine is what a member, a relay or a client runs on, until its process ends: what it is started
+// on again is another one of the same name.
 type machine struct {
 	name string
 	net  *network
-	disk *disk // nil for a client's
+	disk *disk // nil for those of clients and relays
 	// find returns the machine that has an address now.
 	find func(at string) *machine
 
@@ -41,16 +41,19 @@ func newMachine(name string, n *network) *machine {
 	}
 }
 
-// host is the machine as a member has it.
+// host is the machine as a member has it, or a relay, which has no disk.
 func (m *machine) host() *host.Host {
-	return &host.Host{
+	h := &host.Host{
 		Boot: func() time.Duration { m.gate(); return m.clock() },
 		Listen: func(_ context.Context, u url.URL) (net.Listener, error) {
 			return m.net.listen(m, u.Host)
 		},
 		Dial: m.dial,
-		FS:   m.disk,
 	}
+	if m.disk != nil {
+		h.FS = m.disk
+	}
+	return h
 }
 
 func (m *machine) dial(ctx context.Context, _, at string) (net.Conn, error) {

@@ -45,8 +45,13 @@ func (m *member) become(speaks version.Range) {
 	m.speaks = speaks
 }
 
-// ip returns where a member is: m3 at 10.0.0.3.
-func ip(name string) string { return "10.0.0." + name[1:] }
+// ip returns where a member is, or a relay: m3 at 10.0.0.3, r1 at 10.0.1.1.
+func ip(name string) string {
+	if name[0] == 'r' {
+		return "10.0.1." + name[1:]
+	}
+	return "10.0.0." + name[1:]
+}
 
 func clientAddr(name string) string { return ip(name) + ":2379" }
 func peerAddr(name string) string   { return ip(name) + ":2380" }

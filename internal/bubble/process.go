@@ -45,10 +45,7 @@ func (w *World) begin(name string) (*process, error) {
 	p := &process{w: w, on: on, rng: rand.New(rand.NewPCG(seed, 3))}
 	on.setRate(1 + (p.float()-0.5)*driftBound)
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	var endpoints []string
-	for _, m := range w.members {
-		endpoints = append(endpoints, clientAddr(m.name))
-	}
+	endpoints := w.endpoints(p)
 	began := time.Now()
 	var err error
 	p.c, err = client.New(client.Config{

@@ -29,6 +29,7 @@ type World struct {
 	h       *history
 	net     *network
 	members []*member
+	relays  []*relayer
 	syncs   time.Duration // how long a sync takes, at most, when nothing is wrong
 	calm    time.Duration // between two faults, on average
 	pace    time.Duration // between two things that a program does, at most
@@ -61,6 +62,7 @@ func newWorld(o Options) *World {
 			w: w, name: fmt.Sprint("m", i+1), mem: vfs.NewCrashableMem(), speaks: before,
 		})
 	}
+	w.addRelays(rand.New(rand.NewPCG(o.Seed, 5)))
 	return w
 }
 
@@ -75,10 +77,12 @@ func (w *World) draw() *rand.Rand {
 func (w *World) find(at string) *machine {
 	host, _, _ := strings.Cut(at, ":")
 	for _, m := range w.members {
-		if ip(m.name) != host {
-			continue
+		if on := m.place(); ip(m.name) == host && on != nil {
+			return on
 		}
-		if on := m.place(); on != nil {
+	}
+	for _, r := range w.relays {
+		if on := r.place(); ip(r.name) == host && on != nil {
 			return on
 		}
 	}
@@ -92,13 +96,25 @@ func (w *World) find(at string) *machine {
 
 // machines returns all that run.
 func (w *World) machines() []*machine {
-	var all []*machine
+	return slices.Concat(w.memberMachines(), w.relayMachines(), w.clientMachines())
+}
+
+func (w *World) memberMachines() (all []*machine) {
 	for _, m := range w.members {
 		if on := m.machine(); on != nil {
 			all = append(all, on)
 		}
 	}
-	return append(all, w.clientMachines()...)
+	return all
+}
+
+func (w *World) relayMachines() (all []*machine) {
+	for _, r := range w.relays {
+		if on := r.machine(); on != nil {
+			all = append(all, on)
+		}
+	}
+	return all
 }
 
 func (w *World) clientMachines() (all []*machine) {
@@ -176,6 +192,11 @@ func (w *World) run() error {
 			return err
 		}
 	}
+	for _, r := range w.relays {
+		if err := r.start(); err != nil {
+			return err
+		}
+	}
 	w.roles = []func(*process){
 		hands(storeKeys, keep, locks, push, watch, observe),
 		hands(storeEtcd, storeKeys, cached, work, leave, keep),
@@ -187,7 +208,7 @@ func (w *World) run() error {
 			return err
 		}
 	}
-	auditor, err := w.begin("auditor")
+	auditor, err := w.begin(auditorName)
 	if err != nil {
 		return err
 	}
@@ -206,6 +227,9 @@ func (w *World) run() error {
 	}
 	w.audit(auditor)
 	auditor.end(false)
+	for _, r := range w.relays {
+		r.close()
+	}
 	for _, m := range w.members {
 		m.close()
 	}

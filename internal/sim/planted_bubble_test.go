@@ -4,6 +4,7 @@ const (
 	clientCallGo  = "client/call.go"
 	clientWatchGo = "client/watch.go"
 	versionGo     = "internal/fsm/version.go"
+	columnsGo     = "internal/channel/renewals.go"
 )
 
 // plantedBubble are faults that internal/bubble looks for: of what it runs and the simulator
@@ -32,6 +33,40 @@ var plantedBubble = []planted{
 			clientCallGo, "\t\ts.unsure = s.unsure || s.kind != read\n\t\treturn true\n",
 			"\t\ts.unsure, s.number = s.unsure || s.kind != read, number{}\n\t\treturn true\n",
 		},
+	}},
+	{"a relay answers a renewal by what it was told of the one before", "L1", []edit{
+		{columnsGo, "\trows.Leases = countOne(rows.Leases, len", `
+			var ttls []int64
+			for _, id := range r.IDs {
+				ttls = append(ttls, c.idle.told[id].Milliseconds())
+			}
+			if allRenewed(ttls) {
+				b := renewedMessage(&pb.Header{}, r.Request, ttls)
+				c.pieces = append(c.pieces, piece{bytes: b, whole: true, free: true})
+				c.tellLocked()
+				delete(c.idle.renewing, r.Request)
+			}
+			rows.Leases = countOne(rows.Leases, len`},
+		{columnsGo, "\tc.idle.others++\n\tclear(c.idle.told)\n", ""},
+		{columnsGo, "if r.others != c.idle.others {", "if false {"},
+	}},
+	{"a relay counts a renewal from when it hears of it", "L1", []edit{
+		{columnsGo, "type inColumns struct {\n", "type inColumns struct {\n\tat time.Time\n"},
+		{columnsGo, "inColumns{message, r.IDs,", "inColumns{time.Now(), message, r.IDs,"},
+		{columnsGo, "\t\t\tc.pieces = append(c.pieces, piece{bytes: messages[i],", `
+			for k := range ttls[i] {
+				ttls[i][k] += time.Since(asked.at).Milliseconds()
+			}
+			messages[i] = renewedMessage(r.Header, request, ttls[i])
+			c.pieces = append(c.pieces, piece{bytes: messages[i],`},
+	}},
+	{"a relay doubles the TTL of an answer", "L1", []edit{
+		{columnsGo, "\t\tttls[i] = r.TtlMs[from:to]\n", `
+			ttls[i] = r.TtlMs[from:to]
+			for k := range ttls[i] {
+				ttls[i][k] *= 2
+			}
+`},
 	}},
 }
 

@@ -1,0 +1,160 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"leasehold.dev/internal/relay"
+)
+
+// relayer is one relay, in one process after another. It has no disk, and no clock that matters.
+type relayer struct {
+	w    *World
+	name string
+
+	mu   sync.Mutex // guards what follows
+	on   *machine   // nil while it is down
+	last *machine
+	off  context.CancelFunc
+	end  chan struct{} // closed when Run of the last process has returned
+}
+
+// addRelays makes up to two relays, which the seed decides apart from all else.
+func (w *World) addRelays(rng *rand.Rand) {
+	for i := range rng.IntN(3) {
+		w.relays = append(w.relays, &relayer{w: w, name: fmt.Sprint("r", i+1)})
+	}
+}
+
+// auditorName is the name of the client that asks each member, and so goes by no relay.
+const auditorName = "auditor"
+
+// endpoints draws what a client is told: members, relays, or both.
+func (w *World) endpoints(p *process) (list []string) {
+	way := p.intn(4)
+	if len(w.relays) == 0 || way < 2 || p.on.name == auditorName {
+		for _, m := range w.members {
+			list = append(list, clientAddr(m.name))
+		}
+	}
+	if way > 0 && p.on.name != auditorName {
+		if len(w.relays) > 0 {
+			w.h.count("clients of relays")
+		}
+		for _, r := range w.relays {
+			list = append(list, clientAddr(r.name))
+		}
+	}
+	return list
+}
+
+// start starts the relay.
+func (r *relayer) start() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last != nil {
+		r.last.silent.Store(false)
+	}
+	on := newMachine(r.name, r.w.net)
+	on.find = r.w.find
+	cfg := relay.Config{
+		Listen: httpURL(clientAddr(r.name)), Host: on.host(), Logger: slog.New(r.w.logs(r.name)),
+	}
+	for _, m := range r.w.members {
+		cfg.Endpoints = append(cfg.Endpoints, clientAddr(m.name))
+	}
+	s, err := relay.New(cfg)
+	if err != nil {
+		return fmt.Errorf("start of %s: %w", r.name, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	end := make(chan struct{})
+	r.on, r.last, r.off, r.end = on, on, cancel, end
+	r.w.ended.Go(func() {
+		defer close(end)
+		if err := s.Run(ctx); err != nil && !on.isDead() {
+			r.w.h.violate("stop", "%s: %v", r.name, err)
+		}
+	})
+	return nil
+}
+
+// crash ends the process, wherever it is.
+func (r *relayer) crash(silent bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.on.kill(silent, nil)
+	r.off()
+	r.on = nil
+}
+
+// restart starts the relay again after a crash.
+func (r *relayer) restart() {
+	if err := r.start(); err != nil {
+		r.w.h.violate("start", "%v", err)
+	}
+}
+
+// close stops the relay as an operator does.
+func (r *relayer) close() {
+	if on := r.machine(); on != nil {
+		on.resume()
+	}
+	r.off()
+	<-r.end
+}
+
+// machine returns what the relay runs on, nil while it is down.
+func (r *relayer) machine() *machine {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.on
+}
+
+// place returns the machine that the relay runs on, or has run on last.
+func (r *relayer) place() *machine {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// ofRelays are the faults of relays.
+func (f *faults) ofRelays() []kind {
+	return []kind{
+		{"crash of a relay", f.crashRelay},
+		{"pause of a relay", func() { f.pause(f.relay().machine()) }},
+		{"isolated relay", func() { f.isolate(f.relay().machine()) }},
+		{"relay cut from clients or members", f.partRelay},
+		{"relay that hears late, then nobody", func() { f.eclipse(f.relay().machine()) }},
+	}
+}
+
+func (f *faults) relay() *relayer { return f.w.relays[f.rng.IntN(len(f.w.relays))] }
+
+// crashRelay ends a relay for a while.
+func (f *faults) crashRelay() {
+	r := f.relay()
+	if r.machine() == nil {
+		return
+	}
+	r.crash(f.rng.IntN(2) == 0)
+	f.later(f.between(time.Millisecond, 10*time.Second), r.restart)
+}
+
+// partRelay cuts a relay off from all members, or from all clients, so that those behind it reach
+// it and it reaches nobody, or the other way round.
+func (f *faults) partRelay() {
+	on := f.relay().machine()
+	if on == nil {
+		return
+	}
+	from := f.w.clientMachines()
+	if f.rng.IntN(2) == 0 {
+		from = f.w.memberMachines()
+	}
+	f.partFrom([]*machine{on}, from, true, true)
+}
