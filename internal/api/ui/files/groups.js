@@ -2,7 +2,7 @@
 // nodes of the Go client keep them (docs/work.md), found among keys.
 
 import { place } from "./queues.js";
-import { decoded, fromBase64 } from "./text.js";
+import { compared, decoded, fromBase64 } from "./text.js";
 
 // An item's ID, as the client makes it.
 const item = /^[0-9][0-9a-f]{11,}-\d\d-[a-z2-7]{10}$/;
@@ -49,7 +49,7 @@ export function groupsOf(kvs) {
     if (rest?.length) all.get(k).kvs = rest;
     else all.delete(k);
   }
-  const order = (a, b) => (a.name === b.name ? (a.kind < b.kind ? -1 : 1) : a.name < b.name ? -1 : 1);
+  const order = (a, b) => compared(a.name, b.name) || compared(a.kind, b.kind);
   // What was held is no pool without its IDs: a key that is called so may be anything.
   return [...all.values()].filter((g) => g.kind !== "pool" || g.counts.ids).sort(order);
 }

@@ -26,12 +26,13 @@ class Live {
   failure = null; // why it is lost, or denied
   listed = 0;
   missed = false; // some events were forgotten before the page could read them
-  changed = 0; // rises with every change of the leases
+  touched = new Set(); // IDs of leases that changed since a view of all of them looked
   logged = 0; // rises with every event
 
   #listeners = new Set();
   #gone = new Map(); // IDs and tokens of leases that ended while the page lists
   #waiting = false;
+  #told = 0; // when the listeners were told
   #abort = null;
 
   // upTo is the moment up to which the page stands behind what it counts: now, or when the member was lost.
@@ -39,7 +40,7 @@ class Live {
     return this.state === "lost" ? Math.min(this.since, now()) : now();
   }
 
-  // subscribe calls f after changes, at most once for each picture of the browser.
+  // subscribe calls f after changes, ten times a second at most.
   subscribe(f) {
     this.#listeners.add(f);
     return () => this.#listeners.delete(f);
@@ -51,21 +52,21 @@ class Live {
     this.#waiting = true;
     const go = () => {
       this.#waiting = false;
+      this.#told = now();
       for (const f of this.#listeners) f();
     };
     // A page that is not seen makes no pictures, and does not need to be up to date.
     if (document.hidden) setTimeout(go, 1000);
-    else requestAnimationFrame(go);
+    else setTimeout(() => requestAnimationFrame(go), this.#told + 100 - now());
   }
 
   // start begins anew, as after a login.
   start() {
     this.stop();
-    this.leases.clear();
+    for (const id of this.leases.keys()) this.#drop(id);
     this.log = [];
     this.seq = "0";
     this.missed = false;
-    this.changed++;
     this.#abort = new AbortController();
     this.#run(this.#abort.signal);
   }
@@ -142,7 +143,6 @@ class Live {
           if (this.#gone.get(l.id) !== l.token) this.learn(l, asked);
         }
         this.listed += (r.leases || []).length;
-        this.changed++;
         this.tell();
         token = r.next_page_token || "";
         if (token) continue;
@@ -203,7 +203,7 @@ class Live {
       renewals: renewed ? [...(known.renewals || []), ends - l.ttl_ms].slice(-200) : known?.renewals,
       hinted: fresh ? false : known.hinted && left(l) < expiringWithin,
     });
-    if (fresh) this.changed++;
+    if (fresh || renewed || !(known.asked >= 0)) this.touched.add(l.id);
   }
 
   // ask asks for what is left of some leases, by their IDs, in one call. One that the answer does not
@@ -232,7 +232,7 @@ class Live {
     const l = this.leases.get(id);
     if (l && this.leases.delete(id)) {
       this.#gone?.set(id, l.token);
-      this.changed++;
+      this.touched.add(id);
     }
   }
 
@@ -256,7 +256,6 @@ class Live {
       case "KIND_EXPIRING":
       case "KIND_RENEWED":
         if (known) known.hinted = e.kind === "KIND_EXPIRING";
-        this.changed++;
         break;
       case "KIND_CACHE_SLOW":
         this.slow.set(l.id, { lease: l, waited: Number(e.waited_ms || 0), at: now() });
@@ -278,7 +277,7 @@ class Live {
   // which may be long ago: it is to be asked for.
   #know(l) {
     this.leases.set(l.id, { ...l, asked: NaN, hex: hexID(l.id), heard: now() });
-    this.changed++;
+    this.touched.add(l.id);
   }
 }
 

@@ -1,7 +1,7 @@
 // Wait queues, as client/lock and etcd's package concurrency keep them: below a prefix each lease
 // has a key, named by its ID in hex, and the oldest key, by create revision, is the holder's.
 
-import { decoded, fromBase64, hexID, toBase64, utf8 } from "./text.js";
+import { compared, decoded, fromBase64, hexID, toBase64, utf8 } from "./text.js";
 
 // candidates is where those wait who want to lead: beside the election's own queue.
 const candidates = "~candidates/";
@@ -25,11 +25,8 @@ export function place(key, lease) {
   return /^0*$/.test(rest) ? m[1] : null;
 }
 
-const older = (a, b) => {
-  const x = BigInt(a.kv.create_revision || 0);
-  const y = BigInt(b.kv.create_revision || 0);
-  return x === y ? (a.kv.key < b.kv.key ? -1 : 1) : x < y ? -1 : 1;
-};
+const created = (t) => BigInt(t.kv.create_revision || 0);
+const older = (a, b) => compared(created(a), created(b)) || compared(a.kv.key, b.kv.key);
 
 // queuesOf finds the queues among keys: {name, prefix, tickets, candidates}, each list in order.
 // Candidates of an election stand in one list with its queue.
@@ -46,7 +43,7 @@ export function queuesOf(kvs) {
     if (!election) q.prefix = prefix;
     (election ? q.candidates : q.tickets).push({ kv, key, lease: kv.lease });
   }
-  const list = [...all.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+  const list = [...all.values()].sort((a, b) => compared(a.name, b.name));
   for (const q of list) {
     q.tickets.sort(older);
     q.candidates.sort(older);

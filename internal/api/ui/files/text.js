@@ -90,6 +90,9 @@ export function span(ms) {
   return Math.floor(s / 86_400) + " d " + Math.floor((s % 86_400) / 3600) + " h";
 }
 
+// compared orders numbers and texts.
+export const compared = (x, y) => (x < y ? -1 : x > y ? 1 : 0);
+
 // seconds writes a TTL, or what is left of it, as it was given.
 export const seconds = (ms) => Number(ms || 0) / 1000 + " s";
 

@@ -6,7 +6,7 @@ import { live, now, stateOf, states } from "./live.js";
 import {
   Choice, leaseLink, mayAct, named, Rows, Search, stateMark, timeLeft, useChanges, usePolling,
 } from "./parts.js";
-import { hexID, number, seconds } from "./text.js";
+import { compared, hexID, number, seconds } from "./text.js";
 
 // matcher returns what a search means: words that must all be met. "name:", "owner:" and "user:"
 // look there from the beginning, "label:k=v" for a label, and a word alone anywhere, also in the
@@ -32,32 +32,63 @@ export function matcher(text) {
   return (l) => words.every((w) => w(l));
 }
 
+const until = (l) => (l.asked >= 0 ? l.asked + Number(l.remaining_ms || 0) : Infinity);
+const byID = (a, b) => compared(a.hex, b.hex);
+
 const orders = {
-  ID: (a, b) => (a.hex < b.hex ? -1 : 1),
-  name: (a, b) => ((a.name || "\uffff") < (b.name || "\uffff") ? -1 : 1),
-  "least time left": (a, b) => until(a) - until(b),
+  ID: byID,
+  name: (a, b) => compared(a.name || "\uffff", b.name || "\uffff") || byID(a, b),
+  "least time left": (a, b) => compared(until(a), until(b)) || byID(a, b),
 };
 
-const until = (l) => (l.asked >= 0 ? l.asked + Number(l.remaining_ms || 0) : Infinity);
+// updated returns a list after some leases were touched: those that fit are at their places, and the
+// others are not looked at. where has the leases of the list, by ID. No two have the same place in
+// the order.
+export function updated(list, where, touched, leases, fits, order) {
+  const place = (l, all) => {
+    let [from, to] = [0, all.length];
+    while (from < to) {
+      const i = (from + to) >> 1;
+      if (order(all[i], l) < 0) from = i + 1;
+      else to = i;
+    }
+    return from;
+  };
+  // joined is a list cut at some places: between two parts of it stands what comes, or what stood
+  // there goes.
+  const joined = (all, some, comes) => {
+    const parts = [];
+    let from = 0;
+    for (const l of some.sort(order)) {
+      const at = place(l, all);
+      parts.push(all.slice(from, at), comes ? l : []);
+      from = comes ? at : at + 1;
+    }
+    return [].concat(...parts, all.slice(from));
+  };
+  const ids = [...touched];
+  const gone = ids.map((id) => where.get(id)).filter((l) => where.delete(l?.id));
+  const come = ids.map((id) => leases.get(id)).filter((l) => l && fits(l) && where.set(l.id, l));
+  return joined(joined(list, gone, false), come, true);
+}
 
-// usePicked returns the leases that are looked for, in order. To go through very many takes time:
-// the list is made again at once for another search, and otherwise seldom enough that it takes a
-// tenth of the browser's time at most.
-function usePicked(live, search, state, order) {
-  const made = useRef({ at: -Infinity, cost: 0, list: [] });
+// usePicked returns the leases that are looked for, in order. It goes through all of them for another
+// search, if very many changed, and to find those in a state, which changes as time passes; but seldom
+// enough that this takes a tenth of the browser's time at most.
+function usePicked(search, state, order) {
+  const made = useRef({});
   const m = made.current;
   const same = m.search === search && m.state === state && m.order === order;
-  if (same && (m.changed === live.changed && !state || now() - m.at < 250 + 10 * m.cost)) return m.list;
+  if (same && ((live.touched.size === 0 && !state) || now() - m.at < 250 + 10 * m.cost)) return m.list;
   const began = now();
   const match = matcher(search);
-  const list = [];
-  for (const l of live.leases.values()) {
-    if (match(l) && (!state || stateOf(l, live.upTo()) === state)) list.push(l);
-  }
-  list.sort(orders[order]);
-  made.current = {
-    at: now(), cost: now() - began, list, search, state, order, changed: live.changed,
-  };
+  const fits = (l) => match(l) && (!state || stateOf(l, live.upTo()) === state);
+  const some = same && !state && live.touched.size < 10_000;
+  const list = some ? updated(m.list, m.where, live.touched, live.leases, fits, orders[order])
+    : [...live.leases.values()].filter(fits).sort(orders[order]);
+  const where = some ? m.where : new Map(list.map((l) => [l.id, l]));
+  live.touched.clear();
+  made.current = { at: now(), cost: now() - began, list, where, search, state, order };
   return list;
 }
 
@@ -70,7 +101,7 @@ export function LeasesView() {
   const [state, setState] = useState("");
   const [order, setOrder] = useState("ID");
   const seen = useRef([]);
-  const list = usePicked(live, search, state, order);
+  const list = usePicked(search, state, order);
 
   // What fails is told above all views, and by rows that say how old they are.
   usePolling((signal) => live.ask(seen.current, signal), 1000);
