@@ -11,7 +11,7 @@ import (
 var _ channel.Renewer = (*streams)(nil)
 
 // keepUnknown is how long a renewal of a relay of which nothing is known waits here for the confirm
-// round. Then it is left to its stream, which answers before the client's patience ends.
+// round. Then it is left to its stream, which tells the client if the round does not end.
 const keepUnknown = time.Second
 
 // RenewColumns implements channel.Renewer: it renews leases of many streams at once, and wakes none
@@ -114,6 +114,9 @@ func (c *columnBatch) look() (again bool) {
 	}
 	c.unknown = c.open
 	list, ttls := c.takeLocked(false)
+	if len(list) == 0 { // it was of what is left to its stream already
+		return true
+	}
 	c.answer(list, func() *pb.RelayRenewed { return channel.Renewed(c.header, list, ttls) })
 	c.over = !slices.ContainsFunc(c.list, func(r channel.Renewal) bool { return !isAnswered(r) })
 	return !c.over
