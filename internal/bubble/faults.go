@@ -210,12 +210,16 @@ func (f *faults) eclipse(on *machine) {
 		return
 	}
 	late := &weather{delay: f.between(200*time.Millisecond, 2*time.Second)}
-	for _, from := range append(f.w.memberMachines(), f.w.relayMachines()...) {
-		if from != on {
-			f.w.net.set(from, on, late)
-		}
+	others := append(f.w.memberMachines(), f.w.relayMachines()...)
+	for _, from := range others {
+		f.w.net.set(from, on, late)
 	}
-	f.later(f.between(time.Second, 5*time.Second), func() { f.part([]*machine{on}, true, true) })
+	f.later(f.between(time.Second, 5*time.Second), func() {
+		for _, from := range others { // also those that are down now
+			f.w.net.set(from, on, nil)
+		}
+		f.part([]*machine{on}, true, true)
+	})
 }
 
 // ghost crashes a member whose last messages arrive when its next process speaks already.
