@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"leasehold.dev/test/certs"
+	"leasehold.dev/test/harness"
+	"leasehold.dev/test/process"
+)
+
+// guide runs the commands of a document as a shell does.
+type guide struct {
+	t           *testing.T
+	binary, dir string
+	env         []string
+	replace     *strings.Replacer // what the document names, by what there is
+}
+
+// A step is one command of a document, and what its comment says of it.
+type step struct {
+	command string
+	says    string // is in what it prints
+	code    int    // with which it ends
+}
+
+var (
+	version  = regexp.MustCompile(`\d+\.\d+\.\d+`)
+	endsWith = regexp.MustCompile(`: ends with (\d+)$`)
+)
+
+// steps returns the commands of a block. "# healthy" behind one is in what it prints, as are
+// versions behind endpoint status; ": ends with 9" is its exit code.
+func (g *guide) steps(block string) (list []step) {
+	g.t.Helper()
+	block = regexp.MustCompile(` *\\\n *`).ReplaceAllString(strings.TrimSpace(block), " ")
+	for line := range strings.Lines(block) {
+		command, comment, _ := strings.Cut(strings.TrimSpace(line), "  #")
+		s := step{command: g.replace.Replace(strings.TrimPrefix(command, "$ "))}
+		for _, w := range []string{"healthy", "ENABLED", "STORAGE VERSION"} {
+			if strings.Contains(comment, w) {
+				s.says = w
+			}
+		}
+		if v := version.FindString(comment); v != "" {
+			s.says = v
+		}
+		if m := endsWith.FindStringSubmatch(comment); m != nil {
+			s.code, _ = strconv.Atoi(m[1])
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// runs runs the commands of a block. Each must do what is said of it, in the end at least: a
+// version takes a second to be raised, and a member that has just come may not have heard of all.
+func (g *guide) runs(block string) {
+	g.t.Helper()
+	for _, s := range g.steps(block) {
+		g.run(s)
+	}
+}
+
+func (g *guide) run(s step) {
+	g.t.Helper()
+	harness.Eventually(g.t, s.command, func() error {
+		out, err := g.shell(s.command).CombinedOutput()
+		code := 0
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			code, err = exit.ExitCode(), nil
+		}
+		switch {
+		case err == nil && code != s.code:
+			err = fmt.Errorf("it ends with %d, not %d", code, s.code)
+		case err == nil && !strings.Contains(string(out), s.says):
+			err = fmt.Errorf("it does not say %q", s.says)
+		}
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
+}
+
+// shell is a command in which leasehold is the binary.
+func (g *guide) shell(command string) *exec.Cmd {
+	const call = `leasehold() { "$GUIDE_BINARY" "$@"; }; `
+	cmd := exec.CommandContext(g.t.Context(), "sh", "-c", call+command)
+	cmd.Dir = g.dir
+	cmd.Env = slices.Concat(os.Environ(), []string{"GUIDE_BINARY=" + g.binary}, g.env)
+	return cmd
+}
+
+// serves runs a command that serves until it is ended, and waits until it is ready.
+func (g *guide) serves(s step) {
+	g.t.Helper()
+	log := filepath.Join(g.t.TempDir(), "log")
+	// The shell becomes the member, so that it is what is ended.
+	command := strings.Replace(s.command, "leasehold", `exec "$GUIDE_BINARY"`, 1)
+	p, err := process.Start(g.shell(command), log, "")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	harness.Eventually(g.t, s.command, func() error {
+		text, err := os.ReadFile(log)
+		if err == nil && p.Ended() {
+			g.t.Fatalf("%s has ended: %v\n%s", s.command, p.Wait(), text)
+		}
+		if err == nil && !strings.Contains(string(text), "ready to serve") {
+			err = errors.New("it is not ready")
+		}
+		return err
+	})
+	if err := errors.Join(p.Signal(syscall.SIGTERM), p.Wait()); err != nil {
+		g.t.Errorf("%s: %v\n%s", s.command, err, p.Tail())
+	}
+}
+
+// notRun is what a document says before commands that cannot run on one machine.
+const notRun = "Not run by the test:"
+
+// blocks returns the blocks of a document that a test can run, and how many it says that it cannot.
+func blocks(t *testing.T, document string) (list []string, left int) {
+	t.Helper()
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(text), "```")
+	for i := 1; i < len(parts); i += 2 {
+		before := strings.TrimSpace(parts[i-1])
+		if last := before[strings.LastIndex(before, "\n")+1:]; strings.Contains(last, notRun) {
+			left++
+			continue
+		}
+		list = append(list, parts[i])
+	}
+	return list, left
+}
+
+// TestOperationsGuide runs the commands of docs/operations.md, but those of which it says that
+// they are not run: on a cluster of three, of which then one has stopped, on a configuration file,
+// and on the backups that the cluster has made.
+func TestOperationsGuide(t *testing.T) {
+	t.Parallel()
+	servers(t)
+	if *foreignFlag {
+		t.Skip("about leasehold's own commands")
+	}
+	list, left := blocks(t, "../../docs/operations.md")
+	if len(list) != 4 || left != 3 {
+		t.Fatalf("the document has %d blocks that run and %d that do not", len(list), left)
+	}
+	disasters, file, settings, restore := list[0], list[1], list[2], list[3]
+
+	target := filepath.Join(t.TempDir(), "target")
+	if err := os.Mkdir(target, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := startBackups(t, target, "--backup-schedule", "@every 2s", "--backup-log-interval", "100ms")
+	first, last := c.members[0], c.members[2]
+	g := &guide{t: t, binary: server.Path(t), dir: t.TempDir()}
+	names := []string{"/var/lib/leasehold", last.data}
+	for i, m := range c.members {
+		names = append(names, fmt.Sprintf("10.0.0.%d:2379", i+1), strings.TrimPrefix(m.url, "http://"))
+	}
+	g.replace = strings.NewReplacer(names...)
+	steps := g.steps(disasters)
+	if len(steps) != 2 {
+		t.Fatalf("%d steps in %s", len(steps), disasters)
+	}
+	g.run(steps[0])
+	if err := last.end(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	g.run(steps[1])
+
+	g.settings(file, settings)
+
+	harness.Eventually(t, "there is a backup of the whole state", func() error {
+		if len(listBackups(t, target).Fulls) == 0 {
+			return errors.New("none")
+		}
+		return nil
+	})
+	for _, m := range c.members[:2] {
+		m.kill()
+	}
+	g.replace = strings.NewReplacer("/mnt/backups", target,
+		"/var/lib/leasehold", filepath.Join(t.TempDir(), "restored"), "http://10.0.0.1:2380", first.peer)
+	g.runs(restore)
+}
+
+// settings runs the commands on a configuration file.
+func (g *guide) settings(file, commands string) {
+	g.t.Helper()
+	dir := g.t.TempDir()
+	ca := certs.New(g.t)
+	_ = ca.Issue("tls")
+	clients, peers := process.MustFreeAddr(), "http://"+process.MustFreeAddr()
+	g.replace = strings.NewReplacer("/etc/leasehold/tls/tls.crt", ca.Path("tls.pem"),
+		"/etc/leasehold/tls/tls.key", ca.Path("tls.key"), "/etc/leasehold", dir,
+		"/var/lib/leasehold", filepath.Join(dir, "data"), "10.0.0.1:2379", clients)
+	kind, text, _ := strings.Cut(file, "\n")
+	if kind != "yaml" {
+		g.t.Fatalf("no file, but %q", kind)
+	}
+	path := filepath.Join(dir, "leasehold.yaml")
+	if err := os.WriteFile(path, []byte(g.replace.Replace(text)), 0o600); err != nil {
+		g.t.Fatal(err)
+	}
+	g.env = []string{
+		"LEASEHOLD_LISTEN_PEER_URLS=" + peers, "LEASEHOLD_INITIAL_ADVERTISE_PEER_URLS=" + peers,
+		"LEASEHOLD_ADVERTISE_CLIENT_URLS=https://" + clients,
+	}
+	for _, s := range g.steps(commands) {
+		if strings.HasPrefix(s.command, "leasehold serve ") {
+			g.serves(s)
+		} else {
+			g.run(s)
+		}
+	}
+	g.env = nil
+}
