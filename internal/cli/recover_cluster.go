@@ -113,6 +113,8 @@ func (d *disaster) sayWhy(x *memberState) {
 	case x.Error == saysNothing:
 		d.first("%s: a process takes connections, but answers no call: see there whether it is stopped "+
 			"or hangs (its disk, its memory), and what it has said last; it has lost nothing", nameOf(x))
+		d.on("the host of "+nameOf(x), "first of all stop the process, by kill -9 if it does not end: "+
+			"what it has acknowledged is on its disk, and a second one could not open its data")
 	case knowsNoLeader(x):
 		d.first("%s: it runs, and has lost nothing: without a majority nobody can log in, so it tells "+
 			"no more; bring the others back", nameOf(x))

@@ -82,6 +82,7 @@ func TestDiagnose(t *testing.T) {
 		}, []string{"the endpoints are of 2 clusters", "cluster d: x:1", "--endpoints x:1  #"}},
 		"hangs": {func(r *recovery) { r.cluster.Members[2].Error = saysNothing }, []string{
 			"a member does not answer", "m3 (m3:2379): a process takes connections", "hangs",
+			"to do on the host of m3 (m3:2379): first of all stop the process",
 		}},
 		"damaged": {func(r *recovery) {
 			r.cluster.Members[2].Error = refused
