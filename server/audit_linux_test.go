@@ -15,6 +15,7 @@ import (
 	native "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/direct"
+	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/wire"
 )
@@ -114,7 +115,7 @@ func TestAuditedStreamsThatWaitDoNotRest(t *testing.T) {
 		}
 		server := direct.NewServer(direct.Options{
 			Credentials: insecure.NewCredentials(), Codec: wire.Codec(), Patience: time.Minute,
-			Interceptors: []grpc.StreamServerInterceptor{(&auditor{log: log}).stream},
+			Interceptors: []intercept.Stream{(&auditor{log: log}).stream},
 		})
 		rests := make(chan bool, 1)
 		server.RegisterService(&grpc.ServiceDesc{ServiceName: "test", Streams: []grpc.StreamDesc{{

@@ -15,14 +15,15 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/direct"
+	"leasehold.dev/internal/intercept"
 
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// stream is a grpc.StreamServerInterceptor.
+// stream is an intercept.Stream.
 func (a *auditor) stream(
-	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
-) error {
+	stream grpc.ServerStream, info *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
 	s := &auditedStream{
 		ServerStream: stream, audit: a, call: info.FullMethod, single: !info.IsClientStream,
 		ctx: stream.Context(),
@@ -31,8 +32,7 @@ func (a *auditor) stream(
 	if a.log.Waits() {
 		s.ctx = direct.Unrested(s.ctx)
 	}
-	err := next(srv, s)
-	return s.ended(err)
+	return s, s.ended, nil
 }
 
 // auditedStream is a stream of which is recorded what is asked and answered on it.

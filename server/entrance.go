@@ -7,6 +7,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/intercept"
 )
 
 // entrance holds up calls until a member can answer them. Its pages (health, metrics, version)
@@ -72,10 +74,7 @@ func (e *entrance) unary(
 }
 
 func (e *entrance) stream(
-	srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
-) error {
-	if err := e.pass(stream.Context()); err != nil {
-		return err
-	}
-	return next(srv, stream)
+	stream grpc.ServerStream, _ *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
+	return stream, nil, e.pass(stream.Context())
 }

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/replica"
 )
 
@@ -58,14 +59,13 @@ func limitError(method string, err error) error {
 
 // stream is a grpc.StreamServerInterceptor.
 func (l limiting) stream(
-	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
-) error {
+	stream grpc.ServerStream, info *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
 	s := &limitedStream{
 		ServerStream: stream, call: info.FullMethod,
 		ctx: api.WithLimiter(stream.Context(), l.Limiter),
 	}
 	share := api.ShareOf(s.ctx, access.Streams)
-	defer share.Close()
 	take := share.Take
 	switch info.FullMethod {
 	case native.StreamService_Open_FullMethodName, pb.Lease_LeaseKeepAlive_FullMethodName,
@@ -73,9 +73,13 @@ func (l limiting) stream(
 		take = share.TakeRenewing
 	}
 	if err := take(); err != nil {
-		return limitError(info.FullMethod, err)
+		share.Close()
+		return nil, nil, limitError(info.FullMethod, err)
 	}
-	return next(srv, s)
+	return s, func(err error) error {
+		share.Close()
+		return err
+	}, nil
 }
 
 // limitedStream is a stream of which the first request counts, if it has only that.

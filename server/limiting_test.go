@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -51,15 +52,12 @@ func (l limiting) open(ctx context.Context, method string, n int) (opened int, e
 		return 0, nil
 	}
 	info := &grpc.StreamServerInfo{FullMethod: method}
-	refusal := l.stream(nil, requests{ctx: ctx}, info, func(any, grpc.ServerStream) error {
-		opened, err = l.open(ctx, method, n-1)
-		opened++
-		return nil
-	})
-	if refusal != nil {
-		err = refusal
+	_, leave, err := l.stream(requests{ctx: ctx}, info)
+	if err != nil {
+		return 0, err
 	}
-	return opened, err
+	opened, err = l.open(ctx, method, n-1)
+	return opened + 1, errors.Join(err, leave(nil))
 }
 
 // Goal: of streams there are as many open as the limit; of those that carry renewals as many again,
@@ -96,9 +94,11 @@ func TestRenewalsAreNotLimited(t *testing.T) {
 	}
 	received := func(method string, m any) error {
 		info := &grpc.StreamServerInfo{FullMethod: method}
-		return l.stream(nil, requests{ctx: ctx}, info, func(_ any, s grpc.ServerStream) error {
-			return s.RecvMsg(m)
-		})
+		s, leave, err := l.stream(requests{ctx: ctx}, info)
+		if err != nil {
+			return err
+		}
+		return leave(s.RecvMsg(m))
 	}
 	put := &pb.PutRequest{Key: []byte("k")}
 	if err := unary(pb.KV_Put_FullMethodName, put); err != nil {

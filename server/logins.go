@@ -23,6 +23,7 @@ import (
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/binding"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/login"
 )
 
@@ -260,24 +261,28 @@ func waits(method string) bool {
 		method == v3electionpb.Election_Campaign_FullMethodName
 }
 
-// stream is a grpc.StreamServerInterceptor.
+// stream is an intercept.Stream.
 func (l doors) stream(
-	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
-) error {
+	stream grpc.ServerStream, info *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
 	if anybody(info.FullMethod) {
-		return next(srv, stream)
+		return stream, nil, nil
 	}
 	s, err := l.open(stream.Context())
 	if err != nil && (!info.IsClientStream || errors.Is(err, access.ErrPermissionDenied)) {
-		return l.audit.refused(stream.Context(), nil, info.FullMethod, api.Error(err))
+		return nil, nil, l.audit.refused(stream.Context(), nil, info.FullMethod, api.Error(err))
 	}
 	if s == nil && err == nil {
-		return next(srv, stream)
+		return stream, nil, nil
 	}
 	// A stream with more than one message is told at each of them: etcd's clients log in again
 	// when they are told so of a watch, and not when they are told so of its stream.
-	defer s.wakeAtEnd()()
-	return next(srv, &knownStream{stream, api.WithIdentity(stream.Context(), s)})
+	stop := s.wakeAtEnd()
+	known := &knownStream{stream, api.WithIdentity(stream.Context(), s)}
+	return known, func(err error) error {
+		stop()
+		return err
+	}, nil
 }
 
 // open returns who opens a stream: nil for nobody, who is nobody for as long as it is open. With an

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/intercept"
 )
 
 // keyCluster is the header in which a client of any API may say which cluster it wants, in
@@ -27,16 +29,13 @@ func (n *node) ours(
 
 // oursToo is ours for streams.
 func (n *node) oursToo(
-	srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
-) error {
+	stream grpc.ServerStream, _ *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
 	cluster := metadata.Pairs(keyCluster, strconv.FormatUint(n.cluster, 16))
 	if err := stream.SetHeader(cluster); err != nil {
-		return err
+		return nil, nil, err
 	}
-	if err := n.refuseOthers(stream.Context()); err != nil {
-		return err
-	}
-	return next(srv, stream)
+	return stream, nil, n.refuseOthers(stream.Context())
 }
 
 func (n *node) refuseOthers(ctx context.Context) error {

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/intercept"
 )
 
 // rpcMetrics counts calls by the names that go-grpc-prometheus made common and
@@ -64,10 +66,10 @@ func (m *rpcMetrics) unary(
 	return resp, err
 }
 
-// stream is a grpc.StreamServerInterceptor.
+// stream is an intercept.Stream.
 func (m *rpcMetrics) stream(
-	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
-) error {
+	stream grpc.ServerStream, info *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
 	kind := "server_stream"
 	if info.IsClientStream && info.IsServerStream {
 		kind = "bidi_stream"
@@ -76,9 +78,10 @@ func (m *rpcMetrics) stream(
 	}
 	s := m.of(info.FullMethod, kind)
 	s.started.Add(1)
-	err := next(srv, &countedStream{ServerStream: stream, stats: s})
-	s.done(err)
-	return err
+	return &countedStream{ServerStream: stream, stats: s}, func(err error) error {
+		s.done(err)
+		return err
+	}, nil
 }
 
 // countedStream counts the messages of a stream.

@@ -25,6 +25,7 @@ import (
 	"leasehold.dev/internal/api/web/leaseholdgw"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
@@ -238,10 +239,10 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 
 // interceptors returns what every call passes, outermost first.
 func (s *Server) interceptors() (
-	unary []grpc.UnaryServerInterceptor, streams []grpc.StreamServerInterceptor,
+	unary []grpc.UnaryServerInterceptor, streams []intercept.Stream,
 ) {
 	unary = []grpc.UnaryServerInterceptor{s.rpcs.unary, s.node.ours, s.entrance.unary}
-	streams = []grpc.StreamServerInterceptor{s.rpcs.stream, s.node.oursToo, s.entrance.stream}
+	streams = []intercept.Stream{s.rpcs.stream, s.node.oursToo, s.entrance.stream}
 	if t := s.core.tracer; t != nil {
 		unary = append([]grpc.UnaryServerInterceptor{t.unary}, unary...)
 	}
@@ -255,6 +256,7 @@ func (s *Server) interceptors() (
 
 // nativeOptions are those of leasehold.v1, beside etcd's.
 func (s *Server) nativeOptions(o etcd.Options) native.Options {
+	service, stream := etcd.Guard(s.node, o)
 	out := native.Options{
 		ClusterID: s.node.cluster, MemberID: s.node.member,
 		MinTTL:          lease.TTL(s.cfg.Lease.MinTTL.Milliseconds()),
@@ -262,7 +264,8 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		MaxKeys:         o.MaxKeys,
 		MaxRequestBytes: o.MaxRequestBytes,
 		MaxTxnOps:       o.MaxTxnOps,
-		Guard:           etcd.Guard(s.node, o),
+		Guard:           service,
+		GuardStream:     stream,
 		Panics:          o.Panics,
 		Stop:            o.Stop,
 	}

@@ -194,6 +194,17 @@ type bed struct {
 	near   *tls.Config
 	rested chan *sleepy // for the first time
 	again  chan *sleepy
+
+	mu  sync.Mutex // guards what follows
+	end func()     // closes the connection that has had a long message last
+}
+
+// Receive implements Requests.
+func (b *bed) Receive(_ string, _ int, end func()) (done func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.end = end
+	return func() {}, nil
 }
 
 func newBed(t *testing.T, encrypted bool) *bed {
@@ -212,7 +223,7 @@ func newBed(t *testing.T, encrypted bool) *bed {
 		b.l.conf.NextProtos = nil
 		b.near = &tls.Config{InsecureSkipVerify: true} // it is not about who it is
 	}
-	b.server = serveOn(t, b.l, Options{}, b.handler())
+	b.server = serveOn(t, b.l, Options{Requests: b}, b.handler())
 	return b
 }
 

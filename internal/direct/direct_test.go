@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+
+	"leasehold.dev/internal/intercept"
 )
 
 const echo = "/test.Echo/Stream"
@@ -166,16 +168,20 @@ func TestMessages(t *testing.T) {
 }
 
 // TestTold: a handler learns the client's metadata and address, and interceptors are called before
-// it in order; the client learns the server's header, and a refusal with all its details.
+// it in order, and after it the other way round. The client learns the server's header, and a
+// refusal with all its details.
 func TestTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string
-		by := func(name string) grpc.StreamServerInterceptor {
+		by := func(name string) intercept.Stream {
 			return func(
-				srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
-			) error {
+				s grpc.ServerStream, info *grpc.StreamServerInfo,
+			) (grpc.ServerStream, intercept.Leave, error) {
 				calls = append(calls, name+" "+info.FullMethod)
-				return next(srv, s)
+				return s, func(err error) error {
+					calls = append(calls, name+" "+status.Code(err).String())
+					return err
+				}, nil
 			}
 		}
 		refusal, err := status.New(codes.FailedPrecondition, "no: äöü\r\nx: y").WithDetails(
@@ -183,7 +189,7 @@ func TestTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := serve(t, Options{Interceptors: []grpc.StreamServerInterceptor{by("a"), by("b")}},
+		f := serve(t, Options{Interceptors: []intercept.Stream{by("a"), by("b")}},
 			func(_ any, s grpc.ServerStream) error {
 				md, _ := metadata.FromIncomingContext(s.Context())
 				p, ok := peer.FromContext(s.Context())
@@ -210,88 +216,11 @@ func TestTold(t *testing.T) {
 			s.Trailer().Get("last")[0] != "word" {
 			t.Errorf("header %v, trailer %v", header, s.Trailer())
 		}
-		want := []string{"a " + echo, "b " + echo, "[a b] [\n] true"}
+		want := []string{
+			"a " + echo, "b " + echo, "[a b] [\n] true", "b FailedPrecondition", "a FailedPrecondition",
+		}
 		if fmt.Sprint(calls) != fmt.Sprint(want) {
 			t.Errorf("called: %q", calls)
-		}
-	})
-}
-
-// TestBadServers: a client refuses a message before the header, and metadata that does not end the
-// stream after it; and closes the connection.
-func TestBadServers(t *testing.T) {
-	for name, said := range map[string]string{
-		"message first": "\x00\x00\x00\x00\x01x",
-		"two headers":   "\x80\x00\x00\x00\x00\x80\x00\x00\x00\x00",
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				near, far := pipe(t)
-				defer far.Close()
-				go func() {
-					_, _ = far.Read(make([]byte, 1000))
-					_, _ = far.Write([]byte(greeting + said))
-				}()
-				s, err := Open(t.Context(), near, echo, bytesCodec{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if m, err := recv(s); status.Code(err) != codes.InvalidArgument {
-					t.Errorf("%q, %v", m, err)
-				}
-				if _, err := io.ReadAll(far); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
-// pipe returns both ends of a connection.
-func pipe(t *testing.T) (near, far net.Conn) {
-	t.Helper()
-	l := bufconn.Listen(1 << 12)
-	dialed := make(chan struct{})
-	go func() {
-		near, _ = l.DialContext(t.Context())
-		close(dialed)
-	}()
-	far, err := l.Accept()
-	<-dialed
-	if err != nil || near == nil {
-		t.Fatal(err)
-	}
-	return near, far
-}
-
-// TestOtherProtocols: a client finds out that the other end speaks something else, or nothing.
-func TestOtherProtocols(t *testing.T) {
-	for name, answer := range map[string]string{
-		"HTTP/1.1": "HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP/2": "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
-		"end": "", "another version": "leasehold/2\n", "a part": "lease",
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				near, far := pipe(t)
-				go func() {
-					_, _ = far.Read(make([]byte, 1000))
-					_, _ = far.Write([]byte(answer))
-					_ = far.Close()
-				}()
-				if _, err := Open(t.Context(), near, echo, bytesCodec{}); !errors.Is(err, ErrNotSpoken) {
-					t.Errorf("%v", err)
-				}
-			})
-		})
-	}
-	synctest.Test(t, func(t *testing.T) {
-		near, far := pipe(t)
-		defer far.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := Open(ctx, near, echo, bytesCodec{})
-		if status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("of one that says nothing: %v", err)
 		}
 	})
 }

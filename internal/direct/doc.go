@@ -22,8 +22,9 @@
 // A connection that ends before that has failed.
 //
 // Goroutines: [Server.Serve] has the caller's, and one for each connection, in which the handler
-// of the stream runs. A client has none. Of each connection an end keeps 512 bytes to read into,
-// and more only while a message is read or written.
+// of the stream runs; that of an [intercept.Service] has none while it pauses. A client has none.
+// Of each connection an end keeps 512 bytes to read into, and more only while a message is read or
+// written.
 //
 // A handler has mostly another goroutine that receives, and need not have it while the client says
 // little: see [Rest]. That takes a connection with a [Socket], and Linux. For all streams that rest

@@ -153,6 +153,17 @@ func (r *Rest) Wake() {
 	}
 }
 
+// abandon ends all rest of a stream whose connection is about to be closed.
+func (r *Rest) abandon() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	if r.asleep {
+		r.endLocked()
+		go r.sleeper.Next(false) // learns that it is
+	}
+}
+
 // close ends all rest, as the stream ends.
 func (r *Rest) close() {
 	r.mu.Lock()

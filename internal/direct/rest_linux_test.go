@@ -54,6 +54,24 @@ func TestRests(t *testing.T) {
 	})
 }
 
+// TestClosedLate: a stream that is to be closed for want of memory ends, though its message has come
+// whole by then, and it rests again.
+func TestClosedLate(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		s, x := b.open(b.dial())
+		say(t, s, strings.Repeat("long", 1000))
+		<-b.again
+		b.mu.Lock()
+		end := b.end
+		b.mu.Unlock()
+		end()
+		<-x.g.Context().Done() // the test ends if it never is
+		if m, err := recv(s); err == nil {
+			t.Errorf("after the end: %q", m)
+		}
+	})
+}
+
 // TestRestsInPieces: a message that comes byte by byte is received once it is whole, and several
 // that come at once one after the other, more of them than are taken at once, too. Then a client
 // that sends no more ends the stream.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +17,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/intercept"
 )
 
 // Options say how streams are served.
@@ -26,8 +27,10 @@ type Options struct {
 	Credentials credentials.TransportCredentials
 	// Codec encodes and decodes messages.
 	Codec encoding.CodecV2
-	// Interceptors are called before a handler, outermost first.
-	Interceptors []grpc.StreamServerInterceptor
+	// Interceptors surround a handler, outermost first.
+	Interceptors []intercept.Stream
+	// Panics makes errors of the panics of handlers. Nil ends the process.
+	Panics intercept.Panics
 	// MaxMessage bounds the bytes of a message that a client sends.
 	MaxMessage int
 	// Requests bounds what is kept of messages that are not complete; nil bounds nothing.
@@ -48,7 +51,7 @@ type Requests interface {
 // registered once it serves.
 type Server struct {
 	o       Options
-	methods map[string]func(grpc.ServerStream) error
+	methods map[string]*intercept.Method
 	wg      sync.WaitGroup
 
 	mu     sync.Mutex
@@ -62,7 +65,7 @@ var _ grpc.ServiceRegistrar = (*Server)(nil)
 // NewServer returns a server without services.
 func NewServer(o Options) *Server {
 	return &Server{
-		o: o, methods: make(map[string]func(grpc.ServerStream) error),
+		o: o, methods: make(map[string]*intercept.Method),
 		conns: make(map[net.Conn]bool),
 	}
 }
@@ -75,15 +78,13 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, service any) {
 			continue
 		}
 		name := "/" + d.ServiceName + "/" + m.StreamName
-		info := &grpc.StreamServerInfo{FullMethod: name, IsClientStream: true, IsServerStream: true}
-		handle := m.Handler
-		for _, i := range slices.Backward(s.o.Interceptors) {
-			inner := handle
-			handle = func(service any, g grpc.ServerStream) error {
-				return i(service, g, info, inner)
-			}
+		s.methods[name] = &intercept.Method{
+			Info: &grpc.StreamServerInfo{
+				FullMethod: name, IsClientStream: true, IsServerStream: true,
+			},
+			Handler: m.Handler, Service: service, Panics: s.o.Panics,
+			Around: intercept.Chain(s.o.Interceptors...),
 		}
-		s.methods[name] = func(g grpc.ServerStream) error { return handle(service, g) }
 	}
 }
 
@@ -173,40 +174,47 @@ func (s *Server) Stop() {
 	}
 }
 
-// serve serves a connection until its stream has ended.
+// serve serves a connection until its stream has ended or pauses.
 func (s *Server) serve(raw net.Conn) {
-	defer s.wg.Done()
-	defer func() {
-		s.mu.Lock()
-		delete(s.conns, raw)
-		s.mu.Unlock()
-		_ = raw.Close() // all is said
-		s.stopPolling()
-	}()
 	_ = raw.SetDeadline(time.Now().Add(s.o.Patience)) // if that fails, so does what follows
 	c, info, err := s.o.Credentials.ServerHandshake(raw)
 	if err != nil {
+		s.leave(raw)
 		return
 	}
-	defer c.Close() //nolint:errcheck // all is said
-	g := &serverStream{server: s, c: c, in: reader{c: c}}
+	g := &serverStream{server: s, raw: raw, c: c, in: reader{c: c}}
 	if socket := socketOf(raw); socket != nil {
 		g.rest.stream, g.rest.socket = g, socket
 	}
-	handle, err := g.begin(info)
-	if err != nil && status.Code(err) == codes.Unknown || err == nil && !s.begin(raw) {
-		return // the connection, and not what the client wants
-	}
-	if err == nil {
+	m, err := g.begin(info)
+	switch {
+	case err != nil && status.Code(err) == codes.Unknown, err == nil && !s.begin(raw):
+		g.close() // the connection is to blame, and not what the client wants
+	case err != nil:
+		g.end(err)
+	default:
 		_ = raw.SetDeadline(time.Time{})
 		g.in.most = s.o.MaxMessage
 		if s.o.Requests != nil {
 			g.in.hold = g.hold
 		}
-		err = handle(g)
-		g.silence()
+		if g.call, err = m.Begin(g, func() { go g.serve() }); err != nil {
+			g.silence()
+			g.end(err)
+			return
+		}
+		g.serve()
 	}
-	g.end(err)
+}
+
+// leave forgets a connection, of which all is said.
+func (s *Server) leave(raw net.Conn) {
+	s.mu.Lock()
+	delete(s.conns, raw)
+	s.mu.Unlock()
+	_ = raw.Close()
+	s.stopPolling()
+	s.wg.Done()
 }
 
 // past is a deadline that wakes what waits for a connection.
@@ -216,7 +224,9 @@ var past = time.Unix(1, 0)
 // one send; what is told of headers is the business of the latter.
 type serverStream struct {
 	server  *Server
-	c       net.Conn
+	raw     net.Conn
+	c       net.Conn // over raw
+	call    *intercept.Call
 	in      reader
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -233,7 +243,7 @@ type serverStream struct {
 
 // begin greets the client, and reads what it wants. An error that has no code of gRPC is of the
 // connection.
-func (g *serverStream) begin(info credentials.AuthInfo) (func(grpc.ServerStream) error, error) {
+func (g *serverStream) begin(info credentials.AuthInfo) (*intercept.Method, error) {
 	line, err := g.in.line(maxMethod)
 	if err != nil {
 		return nil, err
@@ -256,15 +266,25 @@ func (g *serverStream) begin(info credentials.AuthInfo) (func(grpc.ServerStream)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	handle := g.server.methods[name]
-	if handle == nil {
+	method := g.server.methods[name]
+	if method == nil {
 		return nil, status.Errorf(codes.Unimplemented, "direct: no stream %q", name)
 	}
 	ctx := peer.NewContext(context.Background(), &peer.Peer{
 		Addr: g.c.RemoteAddr(), LocalAddr: g.c.LocalAddr(), AuthInfo: info,
 	})
 	g.ctx, g.cancel = context.WithCancel(metadata.NewIncomingContext(g.withRest(ctx), md))
-	return handle, nil
+	return method, nil
+}
+
+// serve serves the stream until it has ended or pauses.
+func (g *serverStream) serve() {
+	paused, err := g.call.Serve()
+	if paused {
+		return
+	}
+	g.silence()
+	g.end(err)
 }
 
 // withRest returns a context that leads to the stream's Rest, if it can rest.
@@ -292,8 +312,15 @@ func (g *serverStream) silence() {
 	defer g.receiving.Unlock() // nobody receives now, or later: the context has ended
 }
 
+// close closes the connection.
+func (g *serverStream) close() {
+	_ = g.c.Close()
+	g.server.leave(g.raw)
+}
+
 // end tells the client how the stream has ended, and waits for a moment until it has heard that.
 func (g *serverStream) end(err error) {
+	defer g.close()
 	_ = g.c.SetDeadline(time.Now().Add(farewellTime))
 	if g.SendHeader(nil) != nil {
 		return
@@ -306,7 +333,7 @@ func (g *serverStream) end(err error) {
 // hold says that there is to be memory for a message that comes.
 func (g *serverStream) hold(bytes int) (func(), error) {
 	return g.server.o.Requests.Receive(g.c.RemoteAddr().String(), bytes, func() {
-		g.rest.close() // while TLS waits until it has said goodbye, an answer to a new key would, too
+		g.rest.abandon() // while TLS waits until it has said goodbye, an answer to a new key would, too
 		go g.c.Close() //nolint:errcheck // nothing more is said
 	})
 }
@@ -330,7 +357,9 @@ func (g *serverStream) SendHeader(md metadata.MD) error {
 		return nil
 	}
 	g.sent = true
-	return g.sendHead(metadata.Join(g.header, md))
+	all := metadata.Join(g.header, md)
+	g.header = nil
+	return g.sendHead(all)
 }
 
 func (g *serverStream) sendHead(md head) error {

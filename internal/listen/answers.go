@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/intercept"
 )
 
 const (
@@ -131,10 +133,10 @@ func sizeOf(m any) int {
 	return 0
 }
 
-// Stream is a grpc.StreamServerInterceptor, to be the outermost.
+// Stream is an [intercept.Stream], to be the outermost.
 func (all *Answers) Stream(
-	srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
-) error {
+	s grpc.ServerStream, _ *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
 	c := all.call(s.Context())
 	if c.visit != nil {
 		all.mu.Lock()
@@ -143,8 +145,10 @@ func (all *Answers) Stream(
 	}
 	out := &accountedStream{ServerStream: s, call: c}
 	out.ctx = context.WithValue(c.Context, streamKey{}, out)
-	defer func() { out.call.account.giveUp(out.call.asked) }()
-	return next(srv, out)
+	return out, func(err error) error {
+		out.call.account.giveUp(out.call.asked)
+		return err
+	}, nil
 }
 
 type accountedStream struct {

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+
+	"leasehold.dev/internal/intercept"
 )
 
 const megabyte = 1 << 20
@@ -114,7 +116,8 @@ func (s *megabytes) listen(t *testing.T) (*pipes, *Answers) {
 	s.codec.encoded = new(atomic.Int64)
 	s.codec.current, s.codec.most = new(atomic.Int64), new(atomic.Int64)
 	gs := grpc.NewServer(grpc.Creds(Credentials(nil, all)), grpc.UnaryInterceptor(all.Unary),
-		grpc.StreamInterceptor(all.Stream), grpc.ForceServerCodecV2(all.Codec(s.codec)))
+		grpc.StreamInterceptor(intercept.Stream(all.Stream).Whole()),
+		grpc.ForceServerCodecV2(all.Codec(s.codec)))
 	gs.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "m", HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{MethodName: "Call", Handler: func(

@@ -104,16 +104,14 @@ func TestStreamEndsWhileItWaits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all := newAnswers()
 			full := all.others.reserve(maxUnread)
-			err := all.Stream(nil, contextStream{ctx: t.Context()}, nil,
-				func(_ any, s grpc.ServerStream) error {
-					if Ready(s.Context(), megabyte) == nil {
-						t.Error("it need not wait")
-					}
-					if granted {
-						full.release()
-					}
-					return nil
-				})
+			s, leave, err := all.Stream(contextStream{ctx: t.Context()}, nil)
+			if err != nil || Ready(s.Context(), megabyte) == nil {
+				t.Fatalf("it need not wait, or cannot: %v", err)
+			}
+			if granted {
+				full.release()
+			}
+			err = leave(nil)
 			full.release()
 			if n := all.unread.Load(); err != nil || n != 0 || all.others.waiting.Len() > 0 {
 				t.Errorf("%d bytes are unread, %d wait, %v", n, all.others.waiting.Len(), err)

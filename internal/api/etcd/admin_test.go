@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/version"
 )
 
@@ -208,7 +209,7 @@ func TestGuardRests(t *testing.T) {
 	g := &leaderGuard{node: n, interval: time.Hour}
 	ctx := metadata.NewIncomingContext(t.Context(),
 		metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader))
-	call := g.stream(func(any, grpc.ServerStream) error { return nil })
+	call := intercept.Stream(g.stream).Around(func(any, grpc.ServerStream) error { return nil })
 	for range 2 {
 		if err := call(nil, &guardedStream{ctx: ctx}); err != nil {
 			t.Fatal(err)

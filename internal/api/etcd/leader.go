@@ -9,6 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"leasehold.dev/internal/intercept"
 )
 
 // leaderPatience is how many looks in a row must find no leader before the
@@ -48,7 +50,7 @@ func (g *leaderGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	}
 	d.Streams = slices.Clone(d.Streams)
 	for i := range d.Streams {
-		d.Streams[i].Handler = g.stream(d.Streams[i].Handler)
+		d.Streams[i].Handler = intercept.Stream(g.stream).Around(d.Streams[i].Handler)
 	}
 	return &d
 }
@@ -89,18 +91,21 @@ func within(outer, inner grpc.UnaryServerInterceptor) grpc.UnaryServerIntercepto
 	}
 }
 
-func (g *leaderGuard) stream(next grpc.StreamHandler) grpc.StreamHandler {
-	return func(srv any, s grpc.ServerStream) error {
-		if !wanted(s.Context()) {
-			return next(srv, s)
-		}
-		ctx, cancel := context.WithCancelCause(s.Context())
-		defer cancel(nil)
-		guarded := &guardedStream{ServerStream: s, ctx: ctx, cancel: cancel}
-		g.add(guarded)
-		defer g.remove(guarded)
-		return next(srv, guarded)
+// stream is an intercept.Stream.
+func (g *leaderGuard) stream(
+	s grpc.ServerStream, _ *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
+	if !wanted(s.Context()) {
+		return s, nil, nil
 	}
+	ctx, cancel := context.WithCancelCause(s.Context())
+	guarded := &guardedStream{ServerStream: s, ctx: ctx, cancel: cancel}
+	g.add(guarded)
+	return guarded, func(err error) error {
+		g.remove(guarded)
+		cancel(nil)
+		return err
+	}, nil
 }
 
 func (g *leaderGuard) add(s *guardedStream) {

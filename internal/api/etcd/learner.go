@@ -7,6 +7,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+
+	"leasehold.dev/internal/intercept"
 )
 
 // learnerGuard refuses what etcd's learners do not serve. A learner of ours
@@ -35,7 +37,7 @@ func (g learnerGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	for i, s := range d.Streams {
 		// A snapshot is the one stream that a learner serves.
 		if d.ServiceName != pb.Maintenance_ServiceDesc.ServiceName || s.StreamName != "Snapshot" {
-			d.Streams[i].Handler = g.stream(s.Handler)
+			d.Streams[i].Handler = intercept.Stream(g.stream).Around(s.Handler)
 		}
 	}
 	return &d
@@ -68,11 +70,12 @@ func voterOnly(
 	return next(ctx, req)
 }
 
-func (g learnerGuard) stream(next grpc.StreamHandler) grpc.StreamHandler {
-	return func(srv any, s grpc.ServerStream) error {
-		if g.learning() {
-			return rpctypes.ErrGRPCNotSupportedForLearner
-		}
-		return next(srv, s)
+// stream is an intercept.Stream.
+func (g learnerGuard) stream(
+	s grpc.ServerStream, _ *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
+	if g.learning() {
+		return nil, nil, rpctypes.ErrGRPCNotSupportedForLearner
 	}
+	return s, nil, nil
 }

@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/relayed"
 	"leasehold.dev/internal/direct"
+	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/listen"
 )
 
@@ -47,7 +48,7 @@ type Options struct {
 	// Unary and Stream are called before the services, outermost first: metrics
 	// are counted there.
 	Unary  []grpc.UnaryServerInterceptor
-	Stream []grpc.StreamServerInterceptor
+	Stream []intercept.Stream
 	// Panics ends the calls that panic. Nil ends none: the process does.
 	Panics *listen.Panics
 	// Answers bounds what waits for clients to read it, of the connections that it was given
@@ -125,8 +126,8 @@ func ServerOptions(o Options) []grpc.ServerOption {
 		grpc.InitialConnWindowSize(1<<20),
 		grpc.ChainUnaryInterceptor(slices.Concat(
 			[]grpc.UnaryServerInterceptor{o.Answers.Unary}, unary)...),
-		grpc.ChainStreamInterceptor(slices.Concat(
-			[]grpc.StreamServerInterceptor{o.Answers.Stream}, streams)...),
+		grpc.ChainStreamInterceptor(append(intercept.Wholes(slices.Concat(
+			[]intercept.Stream{o.Answers.Stream}, streams)), o.Panics.Stream)...),
 	)
 }
 
@@ -134,7 +135,9 @@ func ServerOptions(o Options) []grpc.ServerOption {
 // are, but for the accounts of connections.
 func Relayed(o Options) relayed.Options {
 	o = o.withDefaults()
-	out := relayed.Options{Codec: o.codec(), MaxMessage: o.maxMessage(), Stop: o.Stop}
+	out := relayed.Options{
+		Codec: o.codec(), MaxMessage: o.maxMessage(), Panics: o.Panics, Stop: o.Stop,
+	}
 	out.Unary, out.Stream = o.interceptors()
 	return out
 }
@@ -144,12 +147,11 @@ func (o Options) codec() encoding.CodecV2 { return o.Panics.Codec(o.Codec) }
 // maxMessage bounds the messages that gRPC takes.
 func (o Options) maxMessage() int { return o.MaxRequestBytes + requestOverhead }
 
-// interceptors returns what is between a call and its service.
-func (o Options) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
+// interceptors returns what is between a call and its service, but what takes panics of streams.
+func (o Options) interceptors() ([]grpc.UnaryServerInterceptor, []intercept.Stream) {
 	return slices.Concat([]grpc.UnaryServerInterceptor{informUnary}, o.Unary,
 			[]grpc.UnaryServerInterceptor{o.Panics.Unary}),
-		slices.Concat([]grpc.StreamServerInterceptor{informStream}, o.Stream,
-			[]grpc.StreamServerInterceptor{o.Panics.Stream})
+		slices.Concat([]intercept.Stream{informStream}, o.Stream)
 }
 
 // DirectOptions are to streams without HTTP/2 what ServerOptions are to a gRPC server.
@@ -159,7 +161,8 @@ func DirectOptions(o Options) direct.Options {
 	return direct.Options{
 		Credentials:  listen.Credentials(nil, o.Answers),
 		Codec:        o.Answers.Codec(o.codec()),
-		Interceptors: append([]grpc.StreamServerInterceptor{o.Answers.Stream}, streams...),
+		Interceptors: append([]intercept.Stream{o.Answers.Stream}, streams...),
+		Panics:       o.Panics,
 		MaxMessage:   o.maxMessage(),
 		Requests:     o.Requests,
 	}
@@ -175,9 +178,9 @@ func informUnary(
 
 // informStream is informUnary for streams.
 func informStream(
-	srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
-) error {
-	return api.Inform(next(srv, s))
+	s grpc.ServerStream, _ *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
+	return s, api.Inform, nil
 }
 
 // until returns a context that ends with ctx or, with its cause, with stop.

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/api/etcd/etcdtest"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/intercept"
 )
 
 // loginAs is an Identity that has just logged in.
@@ -42,10 +43,10 @@ func trusting(n *fakeNode) Options {
 		) (any, error) {
 			return next(who(ctx), r)
 		}},
-		Stream: []grpc.StreamServerInterceptor{func(
-			srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
-		) error {
-			return next(srv, &guardedStream{ServerStream: s, ctx: who(s.Context())})
+		Stream: []intercept.Stream{func(
+			s grpc.ServerStream, _ *grpc.StreamServerInfo,
+		) (grpc.ServerStream, intercept.Leave, error) {
+			return &guardedStream{ServerStream: s, ctx: who(s.Context())}, nil, nil
 		}},
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/internal/intercept"
 )
 
 // Register adds all services, server reflection and the health service to a
@@ -23,7 +24,7 @@ func Register(s reflection.GRPCServer, n Node, o Options) {
 	hs := health.NewServer()
 	stop := stopping(o.Stop, hs.Shutdown)
 	q := queue{identity: id, node: n, maxKeys: o.MaxKeys, stop: stop}
-	guard := Guard(n, o)
+	guard, _ := Guard(n, o)
 
 	for _, svc := range []struct {
 		desc *grpc.ServiceDesc
@@ -53,12 +54,16 @@ func Register(s reflection.GRPCServer, n Node, o Options) {
 
 // Guard returns what Register puts before the methods of each service: calls that want
 // a leader are refused, and streams ended, when there is none, and a learner serves
-// little. It is for the services of other packages on the same server.
-func Guard(n Node, o Options) func(grpc.ServiceDesc) *grpc.ServiceDesc {
+// little. It is for the services of other packages on the same server. Stream is the same for the
+// streams of a service without it.
+func Guard(n Node, o Options) (
+	service func(grpc.ServiceDesc) *grpc.ServiceDesc, stream intercept.Stream,
+) {
 	st := n.Status()
 	g := &leaderGuard{node: n, interval: o.withDefaults().LeaderInterval}
 	learner := learnerGuard{identity: identity{st.ClusterID, st.MemberID}, node: n}
-	return func(d grpc.ServiceDesc) *grpc.ServiceDesc { return learner.guard(*g.guard(d)) }
+	service = func(d grpc.ServiceDesc) *grpc.ServiceDesc { return learner.guard(*g.guard(d)) }
+	return service, intercept.Chain(learner.stream, g.stream)
 }
 
 // streamWorkers is how many goroutines gRPC keeps for calls: one that was used

@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native/nativetest"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -46,16 +47,16 @@ func asCallers(n Node) []grpc.ServerOption {
 		) (any, error) {
 			return next(callerOf(ctx, n), r)
 		}),
-		grpc.StreamInterceptor(streamOf(n)),
+		grpc.StreamInterceptor(streamOf(n).Whole()),
 	}
 }
 
 // streamOf returns what makes the caller of a stream the user that its metadata names.
-func streamOf(n Node) grpc.StreamServerInterceptor {
+func streamOf(n Node) intercept.Stream {
 	return func(
-		srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
-	) error {
-		return next(srv, &calledBy{s, callerOf(s.Context(), n)})
+		s grpc.ServerStream, _ *grpc.StreamServerInfo,
+	) (grpc.ServerStream, intercept.Leave, error) {
+		return &calledBy{s, callerOf(s.Context(), n)}, nil, nil
 	}
 }
 

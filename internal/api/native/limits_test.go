@@ -84,7 +84,8 @@ func TestTimeForCaches(t *testing.T) {
 // more than one that does it once.
 func TestCancelsGather(t *testing.T) {
 	s := &stream{
-		store: &store{node: newNode()}, wake: make(chan struct{}, 1), open: make(map[uint64]*request),
+		store: &store{node: newNode()}, lasting: lasting{waker: newWaker(nil)},
+		open: make(map[uint64]*request),
 	}
 	s.open[1] = &request{stream: s, id: 1}
 	for range 1000 {

@@ -38,7 +38,7 @@ func (t *stream) lookIsDue() {
 	t.mu.Lock()
 	t.look.at, t.look.isDue = time.Time{}, true
 	t.mu.Unlock()
-	notify(t.wake)
+	t.waker.wake()
 }
 
 // lookForWatches sees to it that the stream looks when its watches need it.

@@ -23,6 +23,7 @@ import (
 	"leasehold.dev/internal/api/web/leaseholdgw"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/wire"
 	"leasehold.dev/lease"
@@ -62,7 +63,7 @@ func byDirect(t *testing.T, n Node, user string, c nativetest.Request) (bool, er
 	server := direct.NewServer(direct.Options{
 		Credentials: insecure.NewCredentials(), Codec: wire.Codec(), MaxMessage: 1 << 20,
 		Patience:     time.Minute,
-		Interceptors: []grpc.StreamServerInterceptor{streamOf(n)},
+		Interceptors: []intercept.Stream{streamOf(n)},
 	})
 	Register(server, n, Options{})
 	served := make(chan error, 1)

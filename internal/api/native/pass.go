@@ -52,7 +52,7 @@ func (t *stream) sendUrgent(
 		t.mu.Lock()
 		t.done = append(waits, t.done...)
 		t.mu.Unlock()
-		notify(t.wake)
+		t.waker.wake()
 	}()
 	for {
 		t.mu.Lock()
@@ -75,7 +75,7 @@ func (t *stream) sendUrgent(
 		select {
 		case <-ready:
 			return nil
-		case <-t.wake:
+		case <-t.waker.woken:
 		case <-t.ctx.Done():
 			return context.Cause(t.ctx)
 		case <-t.o.Stop:

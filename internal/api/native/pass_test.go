@@ -16,10 +16,10 @@ func passing(t *testing.T) (*stream, *pipe) {
 	s := &stream{
 		rights: rights{guard: newGuard(t.Context(), newNode())},
 		store:  &store{leases: service(n, Options{maxAnswer: maxTestAnswer}), node: n},
-		grpc:   p, ctx: p.ctx, wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
+		grpc:   p, ctx: p.ctx, lasting: lasting{waker: newWaker(nil)}, left: make(chan struct{}, 1),
 		open: map[uint64]*request{1: {}, 2: {}, 3: {}},
 	}
-	s.caches = newCaches(n, func() { notify(s.wake) })
+	s.caches = newCaches(n, s.waker.wake)
 	s.feeds = []feed{s.caches}
 	return s, p
 }

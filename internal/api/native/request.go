@@ -339,6 +339,6 @@ func (q *request) over(err error) {
 	first := len(t.done) == 1
 	t.mu.Unlock()
 	if first && !t.rest.Later() {
-		notify(t.wake)
+		t.waker.wake()
 	}
 }

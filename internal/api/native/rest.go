@@ -42,10 +42,24 @@ func (t *stream) beginRest() bool {
 	if !t.restful() {
 		return false
 	}
+	t.resting.Store(true)
+	begun := false
 	if t.relay != nil {
-		return t.relay.Rest(func() { t.receive(nil) })
+		begun = t.relay.Rest(func() { t.Next(false) })
+	} else {
+		begun = t.rest.Begin(t)
 	}
-	return t.rest.Begin(t)
+	if !begun {
+		t.resting.Store(false)
+	}
+	t.waker.wake() // what sends may pause now, or not yet
+	return begun
+}
+
+// endRest notes that the stream does not rest any more.
+func (t *stream) endRest() {
+	t.resting.Store(false)
+	t.waker.wake() // it may have paused
 }
 
 // await waits for so long at most, and reports whether there may be something to receive.
@@ -74,6 +88,7 @@ func (t *stream) restful() bool {
 // Next implements direct.Sleeper. What takes more than a moment has a goroutine.
 func (t *stream) Next(inline bool) {
 	if !inline {
+		t.endRest()
 		t.receive(nil)
 		return
 	}
@@ -81,9 +96,11 @@ func (t *stream) Next(inline bool) {
 	switch {
 	case err != nil:
 		t.rest.End()
+		t.endRest()
 		t.through(err)
 	case m != nil:
 		t.rest.End()
+		t.endRest()
 		go t.receive(m)
 	}
 }
@@ -111,7 +128,7 @@ func (t *stream) crowded() bool {
 // Answer implements direct.Sleeper. What has to wait is for the goroutine of the stream.
 func (t *stream) Answer(inline bool) {
 	if !inline || !t.sending.TryLock() {
-		notify(t.wake)
+		t.waker.wake()
 		return
 	}
 	defer t.sending.Unlock()
@@ -121,7 +138,7 @@ func (t *stream) Answer(inline bool) {
 		}
 	}
 	if t.rest.Full() {
-		notify(t.wake)
+		t.waker.wake()
 	}
 }
 

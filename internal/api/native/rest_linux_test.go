@@ -13,6 +13,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/wire"
 	"leasehold.dev/lease"
@@ -32,18 +33,42 @@ func (l tight) Accept() (net.Conn, error) {
 // overTCP opens a stream without HTTP/2 over a connection that has a socket.
 func overTCP(t *testing.T, n Node, user string) (pb.StreamService_OpenClient, *direct.Rest) {
 	t.Helper()
+	s, rest, _ := overTCPWith(t, n, user, Options{})
+	return s, rest
+}
+
+// registrar notes the service of streams.
+type registrar struct {
+	*direct.Server
+	streams *streams
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (r *registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
+	if s, ok := impl.(*streams); ok {
+		r.streams = s
+	}
+	r.Server.RegisterService(d, impl)
+}
+
+func overTCPWith(t *testing.T, n Node, user string, o Options) (
+	pb.StreamService_OpenClient, *direct.Rest, *streams,
+) {
+	t.Helper()
 	rests := make(chan *direct.Rest, 1)
 	server := direct.NewServer(direct.Options{
 		Credentials: insecure.NewCredentials(), Codec: wire.Codec(), MaxMessage: 1 << 20,
 		Patience: time.Minute,
-		Interceptors: []grpc.StreamServerInterceptor{streamOf(n), func(
-			srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
-		) error {
+		Interceptors: []intercept.Stream{streamOf(n), func(
+			s grpc.ServerStream, _ *grpc.StreamServerInfo,
+		) (grpc.ServerStream, intercept.Leave, error) {
 			rests <- direct.RestOf(s.Context())
-			return next(srv, s)
+			return s, nil, nil
 		}},
 	})
-	Register(server, n, Options{linger: time.Millisecond})
+	o.linger = time.Millisecond
+	r := &registrar{Server: server}
+	Register(r, n, o)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +97,8 @@ func overTCP(t *testing.T, n Node, user string) (pb.StreamService_OpenClient, *d
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, <-rests
+	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, <-rests,
+		r.streams
 }
 
 // TestRenewalsAtRest: a stream whose client only renews rests, and goes on resting while it renews,

@@ -54,8 +54,12 @@ type liveNode struct {
 	queues *waitqueue.Queues
 }
 
-func newLiveNode() *liveNode {
-	n := &liveNode{fakeNode: newNode()}
+func newLiveNode() *liveNode { return live(newNode()) }
+
+// live makes a live node of one whose watchers were not told so far.
+func live(f *fakeNode) *liveNode {
+	n := &liveNode{fakeNode: f}
+	n.machine.TakeChanges()
 	n.hub = watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(n.View().KV)
 	}, watch.Options{})

@@ -32,35 +32,57 @@ type telling struct {
 	replies  []putReply // not used yet
 }
 
-// send sends until the stream ends: first who leads, so that the client need not ask for
-// anything to learn of it.
-func (t *stream) send() error {
-	changed := t.node.AccessChanged()
-	leader, err := t.tellLeader()
-	if err != nil {
-		return err
+// Serve implements intercept.Session. It sends until the stream ends or pauses: first who leads, so
+// that the client need not ask for anything to learn of it.
+func (t *stream) Serve() (paused bool, err error) {
+	t.pauses.remove(t)
+	if t.leader == nil {
+		t.changed = t.node.AccessChanged()
+		if err := t.tellLeader(); err != nil {
+			return false, err
+		}
 	}
 	for {
+		if err := t.reviewIfChanged(); err != nil {
+			return false, err
+		}
 		if over, err := t.say(); over || err != nil {
-			return err
+			return false, err
 		}
-		select {
-		case <-t.wake:
-		case <-t.watches.hub.Ready():
-		case <-leader:
-			if leader, err = t.tellLeader(); err != nil {
-				return err
-			}
-		case <-changed:
-			changed = t.node.AccessChanged()
-			if err := t.review(); err != nil {
-				return err
-			}
-		case <-t.ctx.Done():
-			return context.Cause(t.ctx)
-		case <-t.o.Stop:
-			return api.Error(api.ErrStopped)
+		if t.pause() {
+			return true, nil
 		}
+		if err := t.waitForNews(); err != nil {
+			return false, err
+		}
+	}
+}
+
+// waitForNews waits until there may be something to be said. An error ends the stream.
+func (t *stream) waitForNews() error {
+	select {
+	case <-t.waker.woken:
+	case <-t.watches.hub.Ready():
+	case <-t.leader:
+		return t.tellLeader()
+	case <-t.changed: // for reviewIfChanged
+	case <-t.ctx.Done():
+		return context.Cause(t.ctx)
+	case <-t.o.Stop:
+		return api.Error(api.ErrStopped)
+	}
+	return nil
+}
+
+// reviewIfChanged reviews what the caller may be told if users or rights have changed. An error ends
+// the stream. It comes first, so that a caller who is refused is told so, and not what follows of it.
+func (t *stream) reviewIfChanged() error {
+	select {
+	case <-t.changed:
+		t.changed = t.node.AccessChanged()
+		return t.review()
+	default:
+		return nil
 	}
 }
 
@@ -82,7 +104,7 @@ func (t *stream) sayNow(inline bool) (over bool, err error) {
 	long := t.rest.Rests() && !short(t.done)
 	if long && inline {
 		t.mu.Unlock()
-		notify(t.wake)
+		t.waker.wake()
 		return false, nil
 	}
 	t.batch, t.done = t.done, t.batch[:0]
@@ -100,7 +122,7 @@ func (t *stream) sayNow(inline bool) (over bool, err error) {
 		return true, err
 	}
 	if more {
-		notify(t.wake) // what was answered meanwhile comes before it
+		t.waker.wake() // what was answered meanwhile comes before it
 	}
 	if isDue {
 		t.lookNow(time.Now())

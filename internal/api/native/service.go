@@ -11,6 +11,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/lease"
 )
@@ -33,6 +34,8 @@ type Options struct {
 	// Guard puts before the methods of a service what refuses calls of clients that
 	// want a leader, and calls to a learner; nil refuses none.
 	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
+	// GuardStream is Guard for the streams of StreamService. It is an intercept.Chain.
+	GuardStream intercept.Stream
 	// Panics ends the calls that panic. Nil ends none: the process does.
 	Panics *listen.Panics
 	// Trace begins the trace of a request of a stream, nil for one of which no spans are made. Nil
@@ -92,6 +95,9 @@ func (o Options) withDefaults() Options {
 	if o.Guard == nil {
 		o.Guard = func(d grpc.ServiceDesc) *grpc.ServiceDesc { return &d }
 	}
+	if o.GuardStream == nil {
+		o.GuardStream = intercept.Chain() // of nothing
+	}
 	return o
 }
 
@@ -103,7 +109,7 @@ func Register(s grpc.ServiceRegistrar, n Node, o Options) {
 	s.RegisterService(explained(o.Guard(pb.AccessService_ServiceDesc)), names{leases: svc})
 	keys := &store{leases: svc, node: n}
 	s.RegisterService(explained(o.Guard(pb.StoreService_ServiceDesc)), keys)
-	s.RegisterService(explained(o.Guard(pb.StreamService_ServiceDesc)), &streams{store: keys})
+	s.RegisterService(&pb.StreamService_ServiceDesc, &streams{store: keys})
 }
 
 // leases serves leasehold.v1.LeaseService. Its methods return errors as they come; those whose

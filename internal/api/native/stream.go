@@ -4,8 +4,10 @@ import (
 	"context"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -14,6 +16,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/channel"
 	"leasehold.dev/internal/direct"
+	"leasehold.dev/internal/intercept"
 )
 
 const (
@@ -34,57 +37,108 @@ const (
 type streams struct {
 	pb.UnsafeStreamServiceServer
 	*store
+	pauses pauses
 }
+
+var _ intercept.Service = (*streams)(nil)
 
 // Open implements pb.StreamServer. One goroutine receives and submits, this one sends
 // outcomes as they come, in any order. A request whose answer takes more than one step
 // has a goroutine of its own; puts, deletes, reads, transactions and most grants have none.
-func (s *streams) Open(g pb.StreamService_OpenServer) error {
+func (s *streams) Open(g pb.StreamService_OpenServer) (err error) {
+	t, err := s.begin(g, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = t.End(err) }()
+	_, err = t.Serve()
+	return err
+}
+
+// Begin implements intercept.Service. It is Open for a stream that pauses.
+func (s *streams) Begin(g grpc.ServerStream, resume func()) (intercept.Session, error) {
+	t, err := s.begin(typed(g), resume)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func typed(g grpc.ServerStream) pb.StreamService_OpenServer {
+	return &grpc.GenericServerStream[pb.ClientMessage, pb.ServerMessage]{ServerStream: g}
+}
+
+func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *stream, err error) {
+	var outer grpc.ServerStream = g
+	inner, leave, err := s.o.GuardStream(outer, nil)
+	if err != nil {
+		return nil, err
+	}
+	if inner != outer {
+		g = typed(inner)
+	}
 	ctx, cancel := context.WithCancel(g.Context())
-	defer cancel()
+	defer func() {
+		if begun == nil {
+			cancel()
+			err = leave(err)
+		}
+	}()
 	if err := s.asker(ctx).known(); err != nil {
-		return api.NativeError(err, api.ReadReason(err))
+		return nil, api.NativeError(err, api.ReadReason(err))
 	}
 	t := &stream{
 		store: s.store, grpc: g, ctx: ctx, watches: newWatches(s.store),
-		wake: make(chan struct{}, 1), left: make(chan struct{}, 1),
-		open: make(map[uint64]*request),
+		lasting: lasting{
+			cancelAll: cancel, unguard: leave, waker: newWaker(resume), pauses: &s.pauses,
+		},
+		left: make(chan struct{}, 1), open: make(map[uint64]*request),
 		rights: rights{
 			guard: newGuard(ctx, s.node), renewable: new(renewable), by: api.Caller(ctx),
 			watches: api.ShareOf(ctx, access.Watches), waits: api.ShareOf(ctx, access.Waiters),
 		},
 	}
-	t.caches = newCaches(s.node, func() { notify(t.wake) })
-	t.waits = newWaits(s.store, func() { notify(t.wake) })
+	t.caches = newCaches(s.node, t.waker.wake)
+	t.waits = newWaits(s.store, t.waker.wake)
 	t.feeds = []feed{t.waits, t.watches, t.caches}
+	t.rest = direct.RestOf(ctx)
+	if t.relay = channel.Of(ctx); t.relay != nil {
+		t.relay.SetServer(t)
+	}
+	// That the connection or the relay has ended, what receives and sends learn by themselves.
+	if _, ends := ctx.Deadline(); resume != nil && (ends || inner != outer) {
+		context.AfterFunc(ctx, t.waker.wake)
+	}
+	go t.receive(nil)
+	return t, nil
+}
+
+// End implements intercept.Session.
+func (t *stream) End(why error) (err error) {
+	defer func() { err = t.unguard(why) }()
 	defer t.rights.watches.Close()
 	defer t.rights.waits.Close()
 	defer t.stopLooking()
 	defer t.watches.hub.Close()
 	defer t.waits.close()
 	defer t.caches.close()
-	defer t.finish()
-	defer cancel()
-	t.rest = direct.RestOf(ctx)
-	if t.relay = channel.Of(ctx); t.relay != nil {
-		t.relay.SetServer(t)
-	}
-	go t.receive(nil)
-	return t.send()
+	t.cancelAll()
+	t.finish()
+	return nil
 }
 
 // stream is one open stream.
 type stream struct {
 	*store
-	grpc    pb.StreamService_OpenServer
-	ctx     context.Context // ends when Open returns
+	grpc pb.StreamService_OpenServer
+	ctx  context.Context // ends with the stream
+	lasting
 	watches *watches
 	caches  *caches
 	waits   *waits
 	telling
 	calls  calls // requests with a goroutine
 	rights rights
-	wake   chan struct{} // capacity 1: there is something for send
 	left   chan struct{} // capacity 1: a request was answered
 	taking               // belongs to what receives: a goroutine, or the server while it rests
 
@@ -96,6 +150,18 @@ type stream struct {
 	closing bool       // no request may have a goroutine any more
 	spare   []*request // empty, to be used again
 	look    look
+}
+
+// lasting is what a stream has from its beginning to its end.
+type lasting struct {
+	cancelAll context.CancelFunc // ends ctx
+	unguard   intercept.Leave
+	waker     *waker
+	pauses    *pauses
+	// leader and changed are closed when another member leads, and when users or rights have
+	// changed. They belong to what sends.
+	leader, changed <-chan struct{}
+	resting         atomic.Bool // nobody receives
 }
 
 // rights are what the caller of a stream may go on with.
@@ -160,7 +226,7 @@ func (t *stream) through(err error) {
 		t.end = err
 	}
 	t.mu.Unlock()
-	notify(t.wake)
+	t.waker.wake()
 }
 
 func (t *stream) receiveAll(m *pb.ClientMessage) (rests bool, err error) {

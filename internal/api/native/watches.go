@@ -45,10 +45,7 @@ type quiet struct {
 const leastQuiet = 100 * time.Millisecond
 
 func newWatches(s *store) *watches {
-	return &watches{
-		store: s, hub: s.node.Watches().NewStream(),
-		quiet: make(map[int64]*quiet), ahead: make(map[int64]*isAhead),
-	}
+	return &watches{store: s, hub: s.node.Watches().NewStream()}
 }
 
 // isAhead is a watch that begins at a revision for which this member is not ready. Another
@@ -79,6 +76,9 @@ func (w *watches) confirm(id, from int64) {
 	}
 	a := &isAhead{watches: w, id: id, from: from}
 	w.mu.Lock()
+	if w.ahead == nil {
+		w.ahead = make(map[int64]*isAhead)
+	}
 	w.ahead[id] = a
 	w.mu.Unlock()
 	w.store.node.Submit([]Submission{{To: a}})
@@ -200,6 +200,9 @@ func (w *watches) hush(id, ms int64) {
 	defer w.mu.Unlock()
 	every := time.Duration(min(ms, maxQuiet)) * time.Millisecond
 	q := &quiet{every: max(every, leastQuiet), last: time.Now()}
+	if w.quiet == nil {
+		w.quiet = make(map[int64]*quiet)
+	}
 	w.quiet[id] = q
 	w.soonLocked(q)
 }

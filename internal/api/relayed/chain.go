@@ -5,10 +5,12 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+
+	"leasehold.dev/internal/intercept"
 )
 
 // chains returns what the calls of a relay pass, each as one interceptor.
-func (r *relay) chains() (grpc.UnaryServerInterceptor, grpc.StreamServerInterceptor) {
+func (r *relay) chains() (grpc.UnaryServerInterceptor, intercept.Stream) {
 	one := func(
 		ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 	) (any, error) {
@@ -18,15 +20,12 @@ func (r *relay) chains() (grpc.UnaryServerInterceptor, grpc.StreamServerIntercep
 		return next(ctx, req)
 	}
 	many := func(
-		srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
-	) error {
-		if err := r.o.Speaks(r.ctx, s.Context()); err != nil {
-			return err
-		}
-		return next(srv, s)
+		s grpc.ServerStream, _ *grpc.StreamServerInfo,
+	) (grpc.ServerStream, intercept.Leave, error) {
+		return s, nil, r.o.Speaks(r.ctx, s.Context())
 	}
 	return unaries(append(slices.Clone(r.o.Unary), one)),
-		streams(append(slices.Clone(r.o.Stream), many))
+		intercept.Chain(append(slices.Clone(r.o.Stream), many)...)
 }
 
 // unaries makes one interceptor of many, of which the first is the outermost.
@@ -41,18 +40,5 @@ func unaries(list []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 			}
 		}
 		return next(ctx, req)
-	}
-}
-
-// streams is unaries for streams.
-func streams(list []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
-	return func(
-		srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
-	) error {
-		for _, outer := range slices.Backward(list) {
-			inner := next
-			next = func(srv any, s grpc.ServerStream) error { return outer(srv, s, info, inner) }
-		}
-		return next(srv, s)
 	}
 }

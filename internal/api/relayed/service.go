@@ -22,6 +22,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/channel"
+	"leasehold.dev/internal/intercept"
 )
 
 // Options say how calls are served.
@@ -31,7 +32,9 @@ type Options struct {
 	MaxMessage int
 	// Unary and Stream are what a call passes, outermost first.
 	Unary  []grpc.UnaryServerInterceptor
-	Stream []grpc.StreamServerInterceptor
+	Stream []intercept.Stream
+	// Panics makes errors of the panics of streams. Nil ends the process.
+	Panics intercept.Panics
 	// May says why the caller of a context may not be a relay, nil if it may. AccessChanged says
 	// when it is to be asked again.
 	May           func(context.Context) error
@@ -111,7 +114,7 @@ type relay struct {
 	ctx    context.Context // ends with the stream; of the relay, not of its clients
 	link   *channel.Link
 	unary  grpc.UnaryServerInterceptor
-	stream grpc.StreamServerInterceptor
+	stream intercept.Stream
 	large  *semaphore.Weighted
 
 	mu      sync.Mutex // guards what follows
@@ -162,39 +165,52 @@ func (r *relay) accept(c *channel.Channel, call *pb.RelayCall) (cancel func()) {
 		go c.End(endOf(api.Error(api.ErrStopped), nil)) // not here, where the link is locked
 		return cancel
 	}
-	r.calling.Go(func() {
-		defer cancel()
-		r.serve(ctx, c, call)
-	})
+	r.calling.Add(1)
+	s := &stream{codec: r.o.Codec, channel: c, large: r.large, done: func() {
+		cancel()
+		r.calling.Done()
+	}}
+	go r.serve(ctx, s, call)
 	return cancel
 }
 
 // maxTimeout bounds the time of a call.
 const maxTimeout = 1000 * time.Hour
 
-// serve serves a call.
-func (r *relay) serve(ctx context.Context, c *channel.Channel, call *pb.RelayCall) {
+// serve serves a call until it has ended or pauses.
+func (r *relay) serve(ctx context.Context, s *stream, call *pb.RelayCall) {
 	m, ok := r.calls.methods[call.Method]
 	if !ok {
-		c.End(endOf(r.unknown(call.Method), nil))
+		s.end(r.unknown(call.Method))
 		return
 	}
 	ctx, err := clientContext(ctx, call)
 	if err != nil {
-		c.End(endOf(err, nil))
+		s.end(err)
 		return
 	}
-	s := &stream{codec: r.o.Codec, channel: c, method: m.name, large: r.large}
-	s.ctx = grpc.NewContextWithServerTransportStream(c.Context(ctx), transport{s})
+	s.method = m.name
+	s.ctx = grpc.NewContextWithServerTransportStream(s.channel.Context(ctx), transport{s})
 	if m.unary != nil {
-		err = r.one(m, s)
-	} else {
-		err = r.stream(m.impl, s, &grpc.StreamServerInfo{
+		s.end(r.one(m, s))
+		return
+	}
+	if s.call, err = r.many(m).Begin(s, func() { go s.serve() }); err != nil {
+		s.end(err)
+		return
+	}
+	s.serve()
+}
+
+// many returns a method that streams, for this relay.
+func (r *relay) many(m method) *intercept.Method {
+	return &intercept.Method{
+		Info: &grpc.StreamServerInfo{
 			FullMethod: m.name, IsClientStream: m.stream.ClientStreams,
 			IsServerStream: m.stream.ServerStreams,
-		}, m.stream.Handler)
+		},
+		Handler: m.stream.Handler, Service: m.impl, Around: r.stream, Panics: r.o.Panics,
 	}
-	s.end(err)
 }
 
 // one serves a call of one request and one response.

@@ -18,6 +18,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/channel"
+	"leasehold.dev/internal/intercept"
 )
 
 const (
@@ -42,6 +43,8 @@ type stream struct {
 	channel *channel.Channel
 	method  string
 	large   *semaphore.Weighted // for bytes
+	done    func()              // is called when the call has ended
+	call    *intercept.Call     // nil for one of one request
 
 	mu      sync.Mutex // guards what follows
 	header  metadata.MD
@@ -136,8 +139,16 @@ func (s *stream) failed(err error) error {
 	return err
 }
 
+// serve serves the call until it has ended or pauses.
+func (s *stream) serve() {
+	if paused, err := s.call.Serve(); !paused {
+		s.end(err)
+	}
+}
+
 // end ends the channel as the call has ended.
 func (s *stream) end(err error) {
+	defer s.done()
 	s.mu.Lock()
 	unsent := !s.sent && len(s.header) > 0
 	s.mu.Unlock()

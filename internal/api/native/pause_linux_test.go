@@ -1,0 +1,208 @@
+package native
+
+import (
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/fsm"
+)
+
+// pausing is a client of one stream, which pauses whenever it can.
+type pausing struct {
+	*testing.T
+	pb.StreamService_OpenClient
+	server *streams
+	id     uint64
+}
+
+func pauseOverTCP(t *testing.T, n Node, o Options) *pausing {
+	t.Helper()
+	s, rest, server := overTCPWith(t, n, "owner", o)
+	if rest == nil {
+		t.Fatal("the stream cannot rest")
+	}
+	return &pausing{t, s, server, 0}
+}
+
+// ask sends a request, and returns its answer. What else comes before it is not looked at.
+func (p *pausing) ask(r *pb.Request) *pb.Response {
+	p.Helper()
+	p.id++
+	r.Id = p.id
+	if err := p.Send(&pb.ClientMessage{Requests: []*pb.Request{r}}); err != nil {
+		p.Fatal(err)
+	}
+	for {
+		for _, got := range p.recv().Responses {
+			switch {
+			case got.Id != p.id:
+			case got.GetError() != nil:
+				p.Fatalf("the answer to %d is %v", p.id, got)
+			default:
+				return got
+			}
+		}
+	}
+}
+
+func (p *pausing) recv() *pb.ServerMessage {
+	p.Helper()
+	m, err := p.Recv()
+	if err != nil {
+		p.Fatal(err)
+	}
+	return m
+}
+
+// pauses waits until the stream pauses.
+func (p *pausing) pauses() {
+	for !p.paused() {
+		runtime.Gosched() // the test ends if it never does
+	}
+}
+
+func (p *pausing) paused() bool {
+	all := &p.server.pauses
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for t := range all.streams {
+		t.waker.mu.Lock()
+		paused := t.waker.paused
+		t.waker.mu.Unlock()
+		if paused {
+			return true
+		}
+	}
+	return false
+}
+
+// count returns how often the stream is resumed from now on. It is called while it pauses.
+func (p *pausing) count() *atomic.Int64 {
+	all := &p.server.pauses
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	n := new(atomic.Int64)
+	for t := range all.streams {
+		t.waker.mu.Lock()
+		resume := t.waker.resume
+		t.waker.resume = func() {
+			n.Add(1)
+			resume()
+		}
+		t.waker.mu.Unlock()
+	}
+	return n
+}
+
+// gone waits until there are no streams.
+func (p *pausing) gone() {
+	for some := true; some; runtime.Gosched() { // the test ends if there always are
+		p.server.pauses.mu.Lock()
+		some = len(p.server.pauses.streams) > 0 || p.server.pauses.empty != nil
+		p.server.pauses.mu.Unlock()
+	}
+}
+
+func (p *pausing) renew() {
+	p.Helper()
+	r := p.ask(&pb.Request{Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+		Ids: []int64{2}, Tokens: []uint64{2},
+	}}})
+	if ttls := r.GetRenew().GetTtlMs(); len(ttls) != 1 || ttls[0] != 5000 {
+		p.Fatalf("%v", r)
+	}
+}
+
+// Goal: a stream that pauses is resumed by another leader, by other users or rights, and by a request
+// that is no renewal, and pauses again. Renewals do not resume it.
+func TestPauses(t *testing.T) {
+	n := live(guarded(t))
+	go func() { _ = n.hub.Run(t.Context()) }()
+	p := pauseOverTCP(t, n, Options{})
+	p.recv() // who leads
+	p.pauses()
+	resumed := p.count()
+	for leader := range uint64(3) {
+		p.pauses()
+		n.lead(leader + 1)
+		if m := p.recv(); m.Leadership.GetLeaderId() != leader+1 {
+			t.Fatalf("told %v of leader %d", m, leader+1)
+		}
+		p.pauses()
+		before := resumed.Load()
+		for range 20 {
+			p.renew()
+		}
+		if r := resumed.Load() - before; r > 1 { // the beginning of a rest may be told late
+			t.Errorf("20 renewals have resumed the stream %d times", r)
+		}
+		n.changeAccess()
+		p.pauses()
+		p.ask(&pb.Request{Body: &pb.Request_Put{Put: &pb.PutRequest{Key: key("a/k")}}})
+		p.pauses()
+	}
+}
+
+// Goal: a stream that pauses may ask for a watch, and be told by it. Method: nothing else happens
+// that could resume the stream. When the watch is given up it pauses again.
+func TestPausedStreamWatches(t *testing.T) {
+	n := live(guarded(t))
+	go func() { _ = n.hub.Run(t.Context()) }()
+	p := pauseOverTCP(t, n, Options{})
+	p.recv() // who leads
+	p.pauses()
+	p.ask(&pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("a/k")}}})
+	n.mustDo(t, "root", &fsm.Put{Key: "a/k", Value: []byte("new")})
+	for told := false; !told; {
+		for _, r := range p.recv().Responses {
+			told = told || len(r.GetWatch().GetEvents()) > 0
+		}
+	}
+	if err := p.Send(&pb.ClientMessage{Requests: []*pb.Request{
+		{Id: p.id + 1, Body: &pb.Request_Cancel{Cancel: p.id}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	p.id++
+	p.pauses()
+	p.renew()
+}
+
+// Goal: a stream that pauses ends, and leaves nothing, when its server stops, when its caller is no
+// user any more, and when its client sends nothing more. Method: nothing else happens that could
+// resume the stream.
+func TestPausedStreamsEnd(t *testing.T) {
+	for name, end := range map[string]struct {
+		by   func(p *pausing, n *fakeNode, stop chan struct{})
+		want string // of the error; empty for any
+	}{
+		"the server stops": {
+			func(_ *pausing, _ *fakeNode, stop chan struct{}) { close(stop) }, "stopped",
+		},
+		"the user is deleted": {func(_ *pausing, n *fakeNode, _ chan struct{}) {
+			n.mustDo(t, "root", &fsm.UserDelete{Name: "owner"})
+		}, ""},
+		"the client ends": {func(p *pausing, _ *fakeNode, _ chan struct{}) { _ = p.CloseSend() }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, stop := guarded(t), make(chan struct{})
+			p := pauseOverTCP(t, openNode{n}, Options{Stop: stop})
+			p.recv() // who leads
+			p.renew()
+			p.pauses()
+			end.by(p, n, stop)
+			switch _, err := p.Recv(); {
+			case err == nil:
+				t.Error("the stream goes on")
+			case end.want != "" && !strings.Contains(status.Convert(err).Message(), end.want):
+				t.Errorf("ended by %v", err)
+			}
+			p.gone()
+		})
+	}
+}
