@@ -54,8 +54,8 @@ func TestRests(t *testing.T) {
 	})
 }
 
-// TestClosedLate: a stream that is to be closed for want of memory ends, though its message has come
-// whole by then, and it rests again.
+// TestClosedLate: a stream that is to be closed for want of memory ends, though its message has
+// come whole by then, and it rests again.
 func TestClosedLate(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		s, x := b.open(b.dial())

@@ -334,7 +334,7 @@ func (g *serverStream) end(err error) {
 func (g *serverStream) hold(bytes int) (func(), error) {
 	return g.server.o.Requests.Receive(g.c.RemoteAddr().String(), bytes, func() {
 		g.rest.abandon() // while TLS waits until it has said goodbye, an answer to a new key would, too
-		go g.c.Close() //nolint:errcheck // nothing more is said
+		go g.c.Close()   //nolint:errcheck // nothing more is said
 	})
 }
 
