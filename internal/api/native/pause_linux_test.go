@@ -118,8 +118,8 @@ func (p *pausing) renew() {
 	}
 }
 
-// Goal: a stream that pauses is resumed by another leader, by other users or rights, and by a request
-// that is no renewal, and pauses again. Renewals do not resume it.
+// Goal: a stream that pauses is resumed by another leader, by other users or rights, and by a
+// request that is no renewal, and pauses again. Renewals do not resume it.
 func TestPauses(t *testing.T) {
 	n := live(guarded(t))
 	go func() { _ = n.hub.Run(t.Context()) }()

@@ -74,8 +74,8 @@ func (t *stream) waitForNews() error {
 	return nil
 }
 
-// reviewIfChanged reviews what the caller may be told if users or rights have changed. An error ends
-// the stream. It comes first, so that a caller who is refused is told so, and not what follows.
+// reviewIfChanged reviews what the caller may be told if users or rights have changed. An error
+// ends the stream. It comes first, so that a caller who is refused is told so, and not what follows.
 func (t *stream) reviewIfChanged() error {
 	select {
 	case <-t.changed:
