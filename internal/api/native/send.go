@@ -75,7 +75,7 @@ func (t *stream) waitForNews() error {
 }
 
 // reviewIfChanged reviews what the caller may be told if users or rights have changed. An error
-// ends the stream. It comes first, so that a caller who is refused is told so, and not what follows.
+// ends the stream. It comes first: a caller who is refused is told so, and not what follows of it.
 func (t *stream) reviewIfChanged() error {
 	select {
 	case <-t.changed:
