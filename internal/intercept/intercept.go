@@ -13,7 +13,7 @@ import (
 )
 
 // Stream is the first half of a [grpc.StreamServerInterceptor]. It returns the stream for what it
-// surrounds, and the second half, which may be nil. With an error nothing in it is called.
+// surrounds, and the second half, which may be nil. After an error what it surrounds is not called.
 type Stream func(
 	s grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (inner grpc.ServerStream, leave Leave, err error)
@@ -38,8 +38,7 @@ func (i Stream) Whole() grpc.StreamServerInterceptor {
 	}
 }
 
-// Around returns a handler that is surrounded. Its streams are told apart by nothing but their
-// contexts.
+// Around returns a handler that is surrounded. The two halves are given no StreamServerInfo.
 func (i Stream) Around(next grpc.StreamHandler) grpc.StreamHandler {
 	whole := i.Whole()
 	return func(srv any, s grpc.ServerStream) error { return whole(srv, s, nil, next) }

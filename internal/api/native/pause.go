@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A stream that rests, and has nothing to say, pauses: it has no goroutine that sends, either. What
-// has something for it resumes it.
+// A stream that rests, and has nothing to say, pauses: it has no goroutine that sends, either. It is
+// resumed by whatever wakes it.
 
 // waker wakes what sends for a stream.
 type waker struct {
@@ -21,7 +21,7 @@ type waker struct {
 
 func newWaker(resume func()) *waker { return &waker{resume: resume, woken: make(chan struct{}, 1)} }
 
-// wake tells what sends that there is something to be said, or to be looked at.
+// wake tells what sends that there is something to be said, or to be looked at. It does not block.
 func (w *waker) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
