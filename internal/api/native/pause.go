@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A stream that rests, and has nothing to say, pauses: it has no goroutine that sends, either. It is
-// resumed by whatever wakes it.
+// A stream that rests, and has nothing to say, pauses: it has no goroutine that sends, either. It
+// is resumed by whatever wakes it.
 
 // waker wakes what sends for a stream.
 type waker struct {
