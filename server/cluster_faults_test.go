@@ -118,23 +118,7 @@ func TestRestartOfAll(t *testing.T) {
 // without one for an election timeout, which is long here.
 func TestStopHandsOver(t *testing.T) {
 	t.Parallel()
-	configs := clusterConfigs(t, 3)
-	for i := range configs {
-		configs[i].Raft.Heartbeat = 100 * time.Millisecond
-		configs[i].Raft.ElectionTimeout = 50 * time.Second
-	}
-	s := begin(t, configs[0])
-	others := []*running{begin(t, configs[1]), begin(t, configs[2])}
-	var asked time.Time
-	eventually(t, "one leads without waiting for the election timeout", func() bool {
-		if time.Since(asked) > 2*time.Second { // one that is under way would begin anew
-			s.core.inbox.task(func() { _ = s.core.replica.Campaign() })
-			asked = time.Now()
-		}
-		return s.node.status.Load().Leading
-	})
-	members := []*running{s.await(t), others[0].await(t), others[1].await(t)}
-	first, others := leader(t, members)
+	first, others := runLed(t, clusterConfigs(t, 3)...)
 	others[0].put(t, "k", "v")
 	if err := first.stop(); err != nil {
 		t.Fatal(err)

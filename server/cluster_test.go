@@ -134,6 +134,30 @@ func leader(t testing.TB, members []*running) (first *running, others []*running
 	return first, others
 }
 
+// runLed runs members of which one leads until it stops: the election timeout is longer than any
+// pause of the machine, and the first does not wait for it.
+func runLed(t testing.TB, configs ...Config) (first *running, others []*running) {
+	t.Helper()
+	var members []*running
+	for _, c := range configs {
+		c.Raft.ElectionTimeout = 50 * time.Second
+		members = append(members, begin(t, c))
+	}
+	var asked time.Time
+	eventually(t, "one leads without waiting for the election timeout", func() bool {
+		if time.Since(asked) > 2*time.Second { // one that is under way would begin anew
+			core := members[0].core
+			core.inbox.task(func() { _ = core.replica.Campaign() })
+			asked = time.Now()
+		}
+		return members[0].node.status.Load().Leading
+	})
+	for _, m := range members {
+		m.await(t)
+	}
+	return leader(t, members)
+}
+
 // eventually waits until ok, looking again and again.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()

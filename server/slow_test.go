@@ -81,8 +81,7 @@ func TestSlowCalls(t *testing.T) {
 		configs[i] = allSlow(configs[i], &logs[i])
 		byName[configs[i].Name] = &logs[i]
 	}
-	members := runAll(t, configs...)
-	first, others := leader(t, members)
+	first, others := runLed(t, configs...) // who leads is to lead until the end
 	written := []string{"commit", "log-sync", "apply", "answer"}
 	for way, m := range map[string]*running{"admission": first, "forward": others[0]} {
 		log := byName[m.cfg.Name]

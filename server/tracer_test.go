@@ -242,10 +242,8 @@ func TestTraceThroughFollower(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
 		configs[i] = traced(t, configs[i], c)
-		configs[i].Raft.ElectionTimeout *= 3 // who leads is to lead until the end
 	}
-	members := runAll(t, configs...)
-	first, others := leader(t, members)
+	first, others := runLed(t, configs...) // who leads is to lead until the end
 	for n, m := range []*running{first, others[0]} {
 		conn := dial(t, m.cfg.URLs.ListenClient[0].Path, nil)
 		if err := put(t, conn, "k", "traceparent", parentNumber(n+1, "01")); err != nil {
@@ -253,7 +251,7 @@ func TestTraceThroughFollower(t *testing.T) {
 		}
 	}
 	awaitCalls(t, c, 2, "")
-	for _, m := range members {
+	for _, m := range append(others, first) {
 		if err := m.stop(); err != nil {
 			t.Fatal(err)
 		}
