@@ -3,6 +3,7 @@ package page
 import (
 	"testing"
 
+	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
 
@@ -84,6 +85,36 @@ func TestActs(t *testing.T) {
 	p.shows("The key has gone")
 	if _, there := m.get("cfg/a"); there {
 		t.Error("the key is still there")
+	}
+}
+
+// Goal: the question before a revocation says how many wait for what the lease holds: for a lock,
+// and to lead, in queues that it heads, and nowhere else.
+func TestRevokeWaiters(t *testing.T) {
+	m := cluster(t, 1)[0]
+	var ids []string
+	ticket := func(prefix string, who int) {
+		m.put(prefix+hex(t, ids[who]), "", map[string]any{"lease": ids[who]})
+	}
+	for who := range 3 {
+		ids = append(ids, m.grant(map[string]any{"ttl_ms": 600_000}))
+		ticket("locks/a/", who)
+		ticket("lead~candidates/", who)
+	}
+	ticket("lead/", 0)
+	ticket("locks/a/b/", 2)
+	ticket("locks/b/", 1)
+	ticket("locks/b/", 0)
+	p := open(t, m.url+"/ui/")
+	for who, want := range []string{
+		"holds: 4. The next in each queue gets its turn.", "holds: 1. The next", "holds: 0.",
+	} {
+		p.run(chromedp.Evaluate(`location.hash = "#/lease/`+hex(t, ids[who])+`"`, nil))
+		p.until("the lease", "document.querySelector('dd .id')?.textContent === "+quote(hex(t, ids[who])))
+		p.click("button", "Revoke")
+		p.shows("Waiters for what it " + want)
+		p.picture("revoke-waiters")
+		p.click("dialog button", "Cancel")
 	}
 }
 

@@ -59,8 +59,8 @@ func TestPlan(t *testing.T) {
 	p.row("Lengths, renewed at a third, and the one to take", "> 4s")
 
 	p.click("main nav a", "Leases that rest on each other")
-	p.row("Levels", "core's leader", "2m5s")
-	p.row("Levels", "primary", "5m12.5s")
+	p.row("Levels", "core's leader", "20m50s")
+	p.row("Levels", "primary", "52m5s")
 	p.until("no picture", "!document.querySelector('.answer img')")
 	p.fill("input[name=ttls]", "10s,12s,70s")
 	p.row("Levels", "third", "1m10s")

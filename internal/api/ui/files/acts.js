@@ -1,10 +1,12 @@
 // What the page can do. Each act says what will happen, and is bound to what was shown: a lease by
 // its token, a key by its mod revision. If that has changed, nothing is done.
 
-import { html } from "./vendor/htm-preact.js";
-import { call, Failure } from "./api.js";
+import { html, useEffect, useState } from "./vendor/htm-preact.js";
+import { call } from "./api.js";
 import { ask } from "./ask.js";
 import { named } from "./parts.js";
+import { queuesOf } from "./queues.js";
+import { read } from "./read.js";
 import { duration, escaped, hexID, shown64, toBase64, utf8 } from "./text.js";
 
 const some = 8; // keys that a question names
@@ -62,24 +64,38 @@ const going = (l) => {
     ${n > list.length && html`<li>and ${n - list.length} more</li>`}</ul>`;
 };
 
-// told turns the reason of one lease's result into an error.
-function told(reason) {
-  switch (reason) {
-    case undefined:
-    case "REASON_UNSPECIFIED":
-      return;
-    case "REASON_LEASE_NOT_FOUND":
-      refuse("Nothing was done: the lease has ended, or has another token than was shown.");
-      break;
-    case "REASON_PERMISSION_DENIED":
-      refuse("You may not do this. Nothing was done.");
-      break;
-    case "REASON_UNKNOWN_OUTCOME":
-      refuse("It is not known whether this was done. Look again before you repeat it.");
-      break;
-    default:
-      refuse("It was not done (" + reason.replace("REASON_", "").toLowerCase() + "). Try again.");
+// waiters counts those that wait for what a lease holds: for locks, and to lead.
+async function waiters(l) {
+  let n = 0;
+  for (const { name, prefix } of queuesOf((l.keys || []).map((key) => ({ key, lease: l.id })))) {
+    const kvs = [];
+    for (const p of [prefix, name + "~"]) kvs.push(...(await read(utf8(p), true)).kvs);
+    const q = queuesOf(kvs).find((found) => found.name === name);
+    if (q?.holder?.lease === l.id) n += q.waiters.length;
   }
+  return n;
+}
+
+// Waiters says who gets a turn when a lease ends.
+function Waiters({ lease }) {
+  const [n, set] = useState("asking");
+  useEffect(() => {
+    waiters(lease).then(set, () => set("not known"));
+  }, []);
+  return html`<p role="status">Waiters for what it holds: ${n}.${
+    n > 0 && " The next in each queue gets its turn."}</p>`;
+}
+
+const refusals = {
+  REASON_LEASE_NOT_FOUND: "Nothing was done: the lease has ended, or has another token than was shown.",
+  REASON_PERMISSION_DENIED: "You may not do this. Nothing was done.",
+  REASON_UNKNOWN_OUTCOME: "It is not known whether this was done. Look again before you repeat it.",
+};
+
+// told turns the reason of one lease's result into an error.
+function told(reason = "REASON_UNSPECIFIED") {
+  if (reason === "REASON_UNSPECIFIED") return;
+  refuse(refusals[reason] || "It was not done (" + reason.replace("REASON_", "").toLowerCase() + "). Try again.");
 }
 
 // revoke ends a lease that is shown.
@@ -89,7 +105,7 @@ export const revoke = (l) => ask({
     ${" "}${named(l.owner || "(it names no owner)")} learns it with its next renewal, and
     may act on for so long.</p>
     ${l.name && html`<p>Its name is free at once: ${named(l.name)}</p>`}
-    <${() => going(l)} />`,
+    ${going(l)}<${Waiters} lease=${l} />`,
   verb: "Revoke",
   act: async () => {
     const r = await call("v1/leases/revoke", { leases: [{ id: l.id, token: l.token }] });
@@ -119,11 +135,7 @@ async function txn(key, revision, op) {
     compare: [{ relation: "RELATION_EQUAL", key, mod_revision: String(revision) }],
     success: [op],
   });
-  if (!r.succeeded) {
-    throw new Failure(409, {
-      message: "Nothing was done: the key has changed since it was shown.",
-    });
-  }
+  if (!r.succeeded) refuse("Nothing was done: the key has changed since it was shown.");
 }
 
 // deleteKey deletes a key that is shown.

@@ -23,12 +23,10 @@ function keep(l) {
   globalThis.dispatchEvent(new Event("login"));
 }
 
-// Failure is an answer that is an error, or none at all: then lost is set.
-export class Failure extends Error {
+// Failure is an answer that is an error, or none at all.
+class Failure extends Error {
   constructor(status, body) {
     super(body?.message || "the member answered with status " + status);
-    this.status = status;
-    this.lost = status === 0 || status === 502 || status === 503 || status === 504;
     const detail = body?.details?.find((d) => d["@type"]?.endsWith("leasehold.v1.Error"));
     this.reason = detail?.reason || "";
     // etcd's API says 400 to a call without a login.

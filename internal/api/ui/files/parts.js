@@ -101,13 +101,13 @@ export function Rows({ label, head, count, row, seen, widths }) {
   const box = useRef(null);
   const [view, setView] = useState({ top: 0, height: 600, bar: 0 });
   const step = 32; // as style.css has it
-  useEffect(() => {
+  const look = () => {
     const el = box.current;
-    const look = () => setView({
-      top: el.scrollTop, height: el.clientHeight, bar: el.offsetWidth - el.clientWidth,
-    });
+    setView({ top: el.scrollTop, height: el.clientHeight, bar: el.offsetWidth - el.clientWidth });
+  };
+  useEffect(() => {
     const sizes = new ResizeObserver(look);
-    sizes.observe(el);
+    sizes.observe(box.current);
     look();
     return () => sizes.disconnect();
   }, []);
@@ -124,10 +124,7 @@ export function Rows({ label, head, count, row, seen, widths }) {
     <div role="rowgroup" class="head" style=${{ paddingRight: view.bar + "px" }}>
       <div role="row" class="row" aria-rowindex="1" style=${{ gridTemplateColumns: widths }}>
       ${head.map((h) => html`<span role="columnheader">${h}</span>`)}</div></div>
-    <div class="body" ref=${box} tabindex="0" role="rowgroup" aria-label=${label + ", rows"}
-      onScroll=${(e) => setView({
-        ...view, top: e.currentTarget.scrollTop, height: e.currentTarget.clientHeight,
-      })}>
+    <div class="body" ref=${box} tabindex="0" role="rowgroup" aria-label=${label + ", rows"} onScroll=${look}>
       <div class="all" role="presentation" style=${{ height: count * step + "px" }}>${rows}</div>
     </div></div>`;
 }

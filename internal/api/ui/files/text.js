@@ -8,12 +8,13 @@ const encoder = new TextEncoder();
 // direction, and spaces without a width.
 const odd = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
+const hex = (n, digits) => n.toString(16).padStart(digits, "0");
+
 // escaped shows odd characters by their numbers.
 export const escaped = (s) =>
   s.replace(odd, (c) => {
     const n = c.charCodeAt(0);
-    return n < 256 ? "\\x" + n.toString(16).padStart(2, "0")
-      : "\\u" + n.toString(16).padStart(4, "0");
+    return n < 256 ? "\\x" + hex(n, 2) : "\\u" + hex(n, 4);
   });
 
 // fromBase64 returns the bytes of the API's base64.
@@ -54,7 +55,7 @@ export function shown(bytes) {
   if (text !== null) return escaped(text);
   let out = "";
   for (const b of bytes) {
-    out += b >= 32 && b < 127 ? String.fromCharCode(b) : "\\x" + b.toString(16).padStart(2, "0");
+    out += b >= 32 && b < 127 ? String.fromCharCode(b) : "\\x" + hex(b, 2);
   }
   return out;
 }
@@ -64,15 +65,15 @@ export function hexDump(bytes) {
   const rows = [];
   for (let i = 0; i < bytes.length; i += 16) {
     const row = [...bytes.subarray(i, i + 16)];
-    const hex = row.map((b) => b.toString(16).padStart(2, "0")).join(" ");
+    const all = row.map((b) => hex(b, 2)).join(" ");
     const text = row.map((b) => (b >= 32 && b < 127 ? String.fromCharCode(b) : ".")).join("");
-    rows.push(i.toString(16).padStart(8, "0") + "  " + hex.padEnd(47) + "  " + text);
+    rows.push(hex(i, 8) + "  " + all.padEnd(47) + "  " + text);
   }
   return rows.join("\n");
 }
 
 // hexID writes a 64-bit ID as the command line does. The API has IDs as decimal texts.
-export const hexID = (id) => BigInt.asUintN(64, BigInt(id || 0)).toString(16).padStart(16, "0");
+export const hexID = (id) => hex(BigInt.asUintN(64, BigInt(id || 0)), 16);
 
 // decimalID reads what hexID wrote; "" if it is no such thing.
 export function decimalID(hex) {

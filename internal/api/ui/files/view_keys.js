@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useState } from "./vendor/htm-preact.js";
 import { call } from "./api.js";
 import { deleteKey, newKey, putKey } from "./acts.js";
-import { Facts, leaseLink, mayAct, named, trouble, usePolling } from "./parts.js";
+import { Facts, leaseLink, mayAct, named, Search, trouble, usePolling } from "./parts.js";
 import {
   changes, decoded, fromAddress, fromBase64, hexDump, inAddress, prefixEnd, shown, size, toBase64, utf8,
 } from "./text.js";
@@ -92,8 +92,7 @@ function Level({ prefix }) {
     <form class="tools" role="search" onSubmit=${(e) => {
       e.preventDefault();
       location.hash = "#/keys/" + inAddress(utf8(search));
-    }}><label>Go to a prefix <input type="search" value=${search} spellcheck="false"
-      onInput=${(e) => setSearch(e.target.value)} /></label><button>Go</button>
+    }}><${Search} label="Go to a prefix" value=${search} set=${setSearch} /><button>Go</button>
       ${mayAct && html`<button type="button" onClick=${async () => {
         if (await newKey(text ?? "")) load(prefix, []);
       }}>Put a new key</button>`}
@@ -112,11 +111,14 @@ function Level({ prefix }) {
 // lines shows a value as text, with its lines.
 const lines = (bytes) => shown(bytes).replaceAll("\\x0a", "\n").replaceAll("\\x09", "\t");
 
-// pretty is a value whose lines can be compared: JSON has one for each of its parts.
+// json writes a value as JSON with a line for each of its parts.
+const json = (bytes) => JSON.stringify(JSON.parse(decoded(bytes) ?? ""), null, 2);
+
+// pretty is a value whose lines can be compared.
 function pretty(v) {
   const bytes = fromBase64(v.value);
   try {
-    return JSON.stringify(JSON.parse(decoded(bytes)), null, 2);
+    return json(bytes);
   } catch {
     return lines(bytes.subarray(0, 100_000));
   }
@@ -129,7 +131,7 @@ function Value({ bytes }) {
   if (as === "hex") text = hexDump(bytes.subarray(0, 65_536));
   if (as === "JSON") {
     try {
-      text = JSON.stringify(JSON.parse(decoded(bytes) ?? ""), null, 2);
+      text = json(bytes);
     } catch {
       text = "This value is no JSON.";
     }

@@ -107,9 +107,9 @@ export function Overview() {
   const overdue = of("leasehold_lease_overdue_seconds");
   return html`
     ${trouble(err)}
-    <p class=${"verdict " + found.word} data-verdict=${found.word}>${found.word}${" "}
+    <p class=${"verdict " + found.word}>${found.word}${" "}
       <small>as of ${span(now() - found.at)} ago, as this member sees it</small></p>
-    ${found.reasons.length > 0 && html`<ul class="reasons">
+    ${found.reasons.length > 0 && html`<ul>
       ${found.reasons.map((r) => html`<li key=${r}>${escaped(r)}</li>`)}</ul>`}
     <${Facts} list=${[
       ["live leases", number(of("leasehold_leases"))],
