@@ -243,6 +243,9 @@ func addMore(root *cobra.Command, more []*cobra.Command) (theirs []*cobra.Comman
 		if m.GroupID == "" {
 			m.GroupID = groupServe
 		}
+		if m.HasSubCommands() && !m.Runnable() { // of an unknown one cobra would print the help
+			m.Args, m.RunE = cobra.ArbitraryArgs, unknownCommand
+		}
 		root.AddCommand(m)
 		theirs = append(theirs, m)
 	}

@@ -71,6 +71,28 @@ func TestMoreCommands(t *testing.T) {
 	}
 }
 
+// Goal: a command of another package that only holds others refuses a name that is none of them,
+// so that no script takes the help for the work; alone, it shows its help. Method: one with a
+// command.
+func TestMoreFamilies(t *testing.T) {
+	newConfig := func() *cobra.Command {
+		c := &cobra.Command{Use: "config <subcommand>"}
+		c.AddCommand(&cobra.Command{Use: "show", Run: func(*cobra.Command, []string) {}})
+		return c
+	}
+	code, out, stderr := try(Process{Args: []string{"config", "shew", "x"}}, newConfig())
+	if code != exitFailure || out != "" || !strings.Contains(stderr, `Did you mean "show"?`) {
+		t.Errorf("exit code %d: %s%s", code, out, stderr)
+	}
+	code, out, stderr = try(Process{Args: []string{"config"}}, newConfig())
+	if code != 0 || !strings.Contains(out, "Usage:") || stderr != "" {
+		t.Errorf("alone: exit code %d: %s%s", code, out, stderr)
+	}
+	if code, out, stderr = try(Process{Args: []string{"config", "show"}}, newConfig()); code != 0 {
+		t.Errorf("show: exit code %d: %s%s", code, out, stderr)
+	}
+}
+
 type codedError struct{}
 
 func (codedError) Error() string { return "cannot" }
