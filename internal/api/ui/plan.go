@@ -50,15 +50,21 @@ type input struct {
 	Choices []string `json:"choices,omitempty"`
 }
 
-// servePlan answers a question of the page.
-func servePlan(w http.ResponseWriter, r *http.Request, name string) {
+// servePlan answers a question of the page. As no right is needed, one is answered at a time: so
+// however many there are, the member has the other cores for its work.
+func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	name, picture := strings.CutSuffix(name, ".svg")
 	question := reports.Questions[name]
 	if question == nil {
 		http.Error(w, "There is no such question.", http.StatusNotFound)
 		return
 	}
-	text, err := planned(r.URL.RawQuery, question(), picture)
+	select {
+	case p.planning <- struct{}{}:
+	case <-r.Context().Done():
+		return // and nobody is there to be answered
+	}
+	text, err := p.planned(r.URL.RawQuery, question(), picture)
 	var wrong *figures.InputError
 	switch {
 	case errors.As(err, &wrong):
@@ -75,8 +81,9 @@ func servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	_, _ = w.Write(text) // a browser that is gone needs none
 }
 
-// planned computes one answer, or draws it.
-func planned(query string, q reports.Question, picture bool) ([]byte, error) {
+// planned computes one answer, or draws it. It empties planning, which the caller has filled.
+func (p *Page) planned(query string, q reports.Question, picture bool) ([]byte, error) {
+	defer func() { <-p.planning }()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.SortFlags = false // as the command has them
 	q.Flags(fs)

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -233,6 +235,28 @@ func isPicture(t *testing.T, at string, text io.Reader) {
 		e, _ := token.(xml.StartElement)
 		if e.Name.Local == "script" || e.Name.Local == "a" {
 			t.Errorf("%s: the picture has an element %s", at, e.Name.Local)
+		}
+	}
+}
+
+// Goal: one question is answered at a time, and none whose client has gone: a question needs no
+// right, and must not take all cores. Method: as if one were under way.
+func TestPlansOneAtATime(t *testing.T) {
+	p := New(false)
+	r := httptest.NewRequest("GET", prefix+plans+"outage", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.planning <- struct{}{}
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, r.WithContext(ctx))
+	if w.Body.Len() > 0 {
+		t.Errorf("answered though another is: %s", w.Body)
+	}
+	<-p.planning
+	for _, query := range []string{"outage", "outage?ttl=1h&renew=9h", "capacity.svg", "outage.svg"} {
+		ask(p, "GET", prefix+plans+query)
+		if len(p.planning) > 0 {
+			t.Fatalf("%s has not made room for the next", query)
 		}
 	}
 }

@@ -49,7 +49,10 @@ var kinds = map[string]string{
 }
 
 // Page serves the page. Its methods may be called from any goroutine.
-type Page struct{ files map[string]file }
+type Page struct {
+	files    map[string]file
+	planning chan struct{} // of capacity 1, filled while a plan is computed
+}
 
 // file is what a path answers.
 type file struct {
@@ -60,7 +63,7 @@ type file struct {
 // New returns the page. With readOnly it offers nothing that changes anything. That is no
 // protection: a user that has the right to change something can do so without the page.
 func New(readOnly bool) *Page {
-	p := &Page{files: make(map[string]file)}
+	p := &Page{files: make(map[string]file), planning: make(chan struct{}, 1)}
 	offers := "on"
 	if readOnly {
 		offers = "off"
@@ -113,7 +116,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		name = index
 	}
 	if kind, ok := strings.CutPrefix(name, plans); ok {
-		servePlan(w, r, kind)
+		p.servePlan(w, r, kind)
 		return
 	}
 	f, ok := p.files[name]
