@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,22 +38,31 @@ func overTCP(t *testing.T, n Node, user string) (pb.StreamService_OpenClient, *d
 	return s, rest
 }
 
-// registrar notes the service of streams.
+// registrar registers services. It notes that of streams, and counts how often streams are resumed.
 type registrar struct {
 	*direct.Server
-	streams *streams
+	*streams
+	resumed atomic.Int64
 }
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (r *registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 	if s, ok := impl.(*streams); ok {
-		r.streams = s
+		r.streams, impl = s, r
 	}
 	r.Server.RegisterService(d, impl)
 }
 
+// Begin implements intercept.Service.
+func (r *registrar) Begin(g grpc.ServerStream, resume func()) (intercept.Session, error) {
+	return r.streams.Begin(g, func() {
+		r.resumed.Add(1)
+		resume()
+	})
+}
+
 func overTCPWith(t *testing.T, n Node, user string, o Options) (
-	pb.StreamService_OpenClient, *direct.Rest, *streams,
+	pb.StreamService_OpenClient, *direct.Rest, *registrar,
 ) {
 	t.Helper()
 	rests := make(chan *direct.Rest, 1)
@@ -97,8 +107,7 @@ func overTCPWith(t *testing.T, n Node, user string, o Options) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, <-rests,
-		r.streams
+	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, <-rests, r
 }
 
 // TestRenewalsAtRest: a stream whose client only renews rests, and goes on resting while it renews,
