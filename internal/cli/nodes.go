@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,7 +94,8 @@ When the wait is over the order stands. It is void when the node goes down.`,
 			if len(args) != 2 {
 				return badArgs("nodes switch takes the name of a set of nodes, and the ID of a node")
 			}
-			if err := requireName("set of nodes", args[0]); err != nil {
+			err := cmp.Or(requireName("set of nodes", args[0]), requireName("node", args[1]))
+			if err != nil {
 				return err
 			}
 			if wait < 0 {
@@ -138,7 +140,11 @@ func (a *app) nodesForget() *cobra.Command {
 			if len(args) < 2 {
 				return badArgs("nodes forget takes the name of a set of nodes, and IDs of nodes")
 			}
-			if err := requireName("set of nodes", args[0]); err != nil {
+			err := requireName("set of nodes", args[0])
+			for _, id := range args[1:] {
+				err = cmp.Or(err, requireName("node", id))
+			}
+			if err != nil {
 				return err
 			}
 			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
