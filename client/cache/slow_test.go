@@ -18,7 +18,7 @@ func TestEvict(t *testing.T) {
 	cl := newCluster(t, 3)
 	line := cl[0].Line()
 	dead := open(t, connect(t, line.Endpoint()), "d/", cache.Options{
-		TTL: 8 * time.Second, MemoryOnly: true, Name: "reader/1", Owner: "host-1",
+		TTL: 16 * time.Second, MemoryOnly: true, Name: "reader/1", Owner: "host-1",
 	})
 	other := connect(t, cl.endpoints()...)
 	put(t, other, "d/a", "1")
