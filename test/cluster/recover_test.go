@@ -35,9 +35,6 @@ func recovers(t *testing.T, code int, args []string, want ...string) {
 func recoversServed(t *testing.T, running []*member, code int, args []string, want ...string) {
 	t.Helper()
 	for {
-		for _, m := range running {
-			m.serves()
-		}
 		term := terms(t, running)
 		err := tryRecover(t, patience.String(), code, args, want)
 		if err == nil {
@@ -50,9 +47,13 @@ func recoversServed(t *testing.T, running []*member, code int, args []string, wa
 	}
 }
 
-// terms is the sum of the terms of members: it grows with each election.
+// terms waits until members serve, and so until an election has ended that has to come because the
+// leader has left. It returns the sum of their terms, which grows with each election.
 func terms(t *testing.T, list []*member) (sum uint64) {
 	t.Helper()
+	for _, m := range list {
+		m.serves()
+	}
 	for _, m := range list {
 		harness.Eventually(t, m.name+" tells its term", func() error {
 			s, err := m.status()
