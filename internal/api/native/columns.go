@@ -56,10 +56,10 @@ func (s *streams) renewColumns(
 	var look func()
 	look = func() {
 		if c.look() {
-			s.lates.add(late{look: look})
+			s.lates.add(look)
 		}
 	}
-	s.lates.add(late{look: look})
+	s.lates.add(look)
 	return left, nil
 }
 

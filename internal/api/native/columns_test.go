@@ -370,6 +370,36 @@ func TestRightsInColumns(t *testing.T) {
 	c.wants(t, "of another", "renewed left 1 2")
 }
 
+// Goal: what a caller was found to hold counts no more when users or roles have changed, though the
+// caller is the same, nor for another caller. Method: one that the bindings know, whose login is the
+// same after a change.
+func TestRenewableForgets(t *testing.T) {
+	n := guarded(t)
+	who := login{n, "bound"}.Caller()
+	before := n.View().Access
+	n.mustDo(t, "root", &fsm.RoleDelete{Name: "writer"})
+	after := n.View().Access
+	ask := func(by *access.State, who access.Caller) asker {
+		return asker{fsm.Asker{By: by, Who: who}}
+	}
+	for name, x := range map[string]struct {
+		a    asker
+		want bool
+	}{
+		"the same caller":          {ask(before, who), true},
+		"after a change of roles":  {ask(after, who), false},
+		"another caller":           {ask(before, login{n, "owner"}.Caller()), false},
+		"another caller, after it": {ask(after, login{n, "owner"}.Caller()), false},
+	} {
+		r, tokens := new(renewable), []uint64{0}
+		r.complete(ask(before, who), nil, nil) // begins with this caller
+		r.add(ask(before, who), 2, 7)
+		if got := r.complete(x.a, []int64{2}, tokens); got != x.want || got != (tokens[0] == 7) {
+			t.Errorf("%s: %v, with token %d; want %v", name, got, tokens[0], x.want)
+		}
+	}
+}
+
 // panicking is a member that fails.
 type panicking struct{ *fakeNode }
 

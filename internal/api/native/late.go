@@ -14,22 +14,17 @@ type lates struct {
 	timer *time.Timer
 }
 
-// late is a batch of renewals that is to be waited for, or looked at, at a time.
+// late is called at a time, to look at renewals. It does not block.
 type late struct {
-	at time.Time
-	// wait is called if the batch has something to wait for then.
-	batch *batch
-	wait  func(done <-chan struct{})
-	// look, if it is not nil, is called instead.
+	at   time.Time
 	look func()
 }
 
-// add lets something be called after partly.
-func (l *lates) add(x late) {
+// add lets look be called after partly.
+func (l *lates) add(look func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	x.at = time.Now().Add(partly)
-	l.list = append(l.list, x)
+	l.list = append(l.list, late{time.Now().Add(partly), look})
 	switch {
 	case len(l.list) > 1:
 	case l.timer == nil:
@@ -55,10 +50,6 @@ func (l *lates) look() {
 	}
 	l.mu.Unlock()
 	for _, x := range due {
-		if x.look != nil {
-			x.look()
-		} else if done := x.batch.wait(); done != nil {
-			x.wait(done)
-		}
+		x.look()
 	}
 }

@@ -135,7 +135,11 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 		}, true)
 	}
 	if soon == partly && b.waits() {
-		t.lates.add(late{batch: b, wait: wait})
+		t.lates.add(func() {
+			if done := b.wait(); done != nil {
+				wait(done)
+			}
+		})
 	} else {
 		b.waitAfter(soon, wait)
 	}
