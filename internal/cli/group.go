@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -116,34 +115,23 @@ func (a *app) groupWatch() *cobra.Command {
 			if err := requireName("group", args[0]); err != nil {
 				return err
 			}
-			return a.watchMembers(args[0])
+			return a.watchNative(func(ctx context.Context, c *client.Client) error {
+				return a.watchMembers(ctx, members.New(c, args[0]))
+			})
 		},
 	}
 }
 
-func (a *app) watchMembers(group string) error {
-	c, err := a.openNative()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx, stop := untilSignal()
-	defer stop()
+func (a *app) watchMembers(ctx context.Context, g *members.Group) error {
 	begin, cancel := context.WithTimeout(ctx, a.flags.commandTimeout)
 	defer cancel()
-	w, err := members.New(c, group).Watch(begin)
-	switch {
-	case ctx.Err() != nil: // the user has seen enough
-		return nil
-	case err != nil:
+	w, err := g.Watch(begin)
+	if err != nil {
 		return withCode(exitConnection, err)
 	}
 	defer w.Close()
 	for {
 		list, err := w.Next(ctx)
-		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-			return nil
-		}
 		if err != nil {
 			return withCode(exitInterrupted, err)
 		}

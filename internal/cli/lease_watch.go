@@ -66,22 +66,17 @@ func (a *app) leaseWatch() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.watchLeases(o)
+			return a.watchNative(func(ctx context.Context, c *client.Client) error {
+				return a.watchLeases(ctx, c, o)
+			})
 		},
 	}
 	f.add(cmd)
 	return cmd
 }
 
-// watchLeases prints events until the user interrupts.
-func (a *app) watchLeases(o leases.Watch) error {
-	c, err := a.openNative()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx, stop := untilSignal()
-	defer stop()
+// watchLeases prints events.
+func (a *app) watchLeases(ctx context.Context, c *client.Client, o leases.Watch) error {
 	begin, cancel := context.WithTimeout(ctx, a.flags.commandTimeout)
 	defer cancel()
 	w, err := c.LeaseEvents(begin, o)
@@ -96,14 +91,10 @@ func (a *app) watchLeases(o leases.Watch) error {
 			}
 		}
 	}
-	switch {
-	case ctx.Err() != nil: // the user has seen enough
-		return nil
-	case errors.Is(err, client.ErrCompacted):
+	if errors.Is(err, client.ErrCompacted) {
 		return withCode(exitInterrupted, err)
-	default:
-		return withCode(exitConnection, err)
 	}
+	return withCode(exitConnection, err)
 }
 
 func showLeaseEvent(e *leases.Event) answer {

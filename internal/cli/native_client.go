@@ -198,3 +198,19 @@ func (a *app) callNative(do func(ctx context.Context, c *client.Client) (answer,
 	}
 	return a.show(ans)
 }
+
+// watchNative is callNative for what goes on until the user interrupts. That is no error: the user
+// has seen enough.
+func (a *app) watchNative(do func(ctx context.Context, c *client.Client) error) error {
+	c, err := a.openNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, stop := untilSignal()
+	defer stop()
+	if err := do(ctx, c); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -52,31 +51,19 @@ func (a *app) nodesWatch() *cobra.Command {
 			if err := requireName("set of nodes", args[0]); err != nil {
 				return err
 			}
-			return a.watchNodes(args[0])
+			return a.watchNative(func(ctx context.Context, c *client.Client) error {
+				w := nodes.New(c, args[0]).Watch()
+				for code := exitConnection; ; code = exitInterrupted {
+					v, err := w.Next(ctx)
+					if err != nil {
+						return withCode(code, err)
+					}
+					if err := a.show(showNodes(&v)); err != nil {
+						return err
+					}
+				}
+			})
 		},
-	}
-}
-
-func (a *app) watchNodes(name string) error {
-	c, err := a.openNative()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx, stop := untilSignal()
-	defer stop()
-	w := nodes.New(c, name).Watch()
-	for code := exitConnection; ; code = exitInterrupted {
-		v, err := w.Next(ctx)
-		if errors.Is(err, context.Canceled) && ctx.Err() != nil { // the user has seen enough
-			return nil
-		}
-		if err != nil {
-			return withCode(code, err)
-		}
-		if err := a.show(showNodes(&v)); err != nil {
-			return err
-		}
 	}
 }
 
