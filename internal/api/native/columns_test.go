@@ -371,8 +371,8 @@ func TestRightsInColumns(t *testing.T) {
 }
 
 // Goal: what a caller was found to hold counts no more when users or roles have changed, though the
-// caller is the same, nor for another caller. Method: one that the bindings know, whose login is the
-// same after a change.
+// caller is the same, nor for another caller. Method: one that the bindings know, whose login is
+// the same after a change.
 func TestRenewableForgets(t *testing.T) {
 	n := guarded(t)
 	who := login{n, "bound"}.Caller()
