@@ -6,7 +6,8 @@
 // It prints the tests that failed and one closing line, and ends with 1 if a
 // test failed that is not on the list, if a test never ended, or if nothing ran
 // at all. With -skip it prints instead the pattern that keeps a test binary
-// from running the excluded tests.
+// from running the excluded tests, with -lost the pattern of those that failed
+// only because the lines that they waited for never came.
 package main
 
 import (
@@ -14,15 +15,18 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 )
 
 func main() {
 	suite := flag.String("suite", "", "`name` of the suite, the first word of exclusions")
 	list := flag.String("exclusions", "", "`file` of tests that may fail, with reasons")
 	skip := flag.Bool("skip", false, "print a -test.skip pattern and stop")
+	lost := flag.Bool("lost", false, "print a -test.run pattern of the tests to run again, if any")
 	flag.Parse()
-	ok, err := run(*suite, *list, *skip)
+	ok, err := run(*suite, *list, *skip, *lost)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "verdict:", err)
 	}
@@ -31,7 +35,7 @@ func main() {
 	}
 }
 
-func run(suite, list string, skip bool) (ok bool, err error) {
+func run(suite, list string, skip, lost bool) (ok bool, err error) {
 	f, err := os.Open(list)
 	if err != nil {
 		return false, err
@@ -42,12 +46,16 @@ func run(suite, list string, skip bool) (ok bool, err error) {
 		return false, fmt.Errorf("%s: %w", list, err)
 	}
 	if skip {
-		fmt.Println(ex.pattern())
+		fmt.Println(pattern(slices.Collect(maps.Keys(ex))))
 		return true, nil
 	}
 	r, err := readLog(os.Stdin)
 	if err != nil {
 		return false, err
+	}
+	if lost {
+		fmt.Println(pattern(r.lostLines(ex)))
+		return true, nil
 	}
 	out := bufio.NewWriter(os.Stdout)
 	ok = r.judge(ex).write(out, suite)

@@ -76,13 +76,47 @@ e2e TestC another suite
 
 // TestPattern checks that the pattern names the tests and no longer names.
 func TestPattern(t *testing.T) {
-	ex := exclusions{"TestB/x.y": "r", "TestA": "r"}
 	const want = `^TestA$|^TestB$/^x\.y$`
-	if got := ex.pattern(); got != want {
+	if got := pattern([]string{"TestB/x.y", "TestA"}); got != want {
 		t.Errorf("pattern %s, want %s", got, want)
 	}
-	if got := (exclusions{}).pattern(); got != "" {
-		t.Errorf("no exclusions give the pattern %q", got)
+	if got := pattern(nil); got != "" {
+		t.Errorf("no tests give the pattern %q", got)
+	}
+}
+
+// TestLostLines: what is run again has failed by a line that never came, and nothing has failed
+// otherwise.
+func TestLostLines(t *testing.T) {
+	const (
+		passed = "=== RUN   TestP\n=== RUN   TestP/One\n--- PASS: TestP (0.1s)\n" +
+			"    --- PASS: TestP/One (0.1s)\n"
+		lost = "=== RUN   TestL\n [curl] context done before matching log found: context deadline " +
+			"exceeded\n--- FAIL: TestL (5.0s)\n"
+		below = "=== RUN   TestB\n=== RUN   TestB/One\n  context done before matching log found\n" +
+			"--- FAIL: TestB (5.0s)\n    --- FAIL: TestB/One (5.0s)\n"
+		wrong   = "=== RUN   TestW\n  not equal\n--- FAIL: TestW (0.1s)\n"
+		endless = "=== RUN   TestE\n  context done before matching log found\n"
+	)
+	third := strings.ReplaceAll(lost, "TestL", "TestT")
+	for _, c := range []struct{ log, again string }{
+		{passed, ""},
+		{passed + lost, "^TestL$"},
+		{passed + lost + passed + below, "^TestB$|^TestL$"},
+		{passed + lost + wrong, ""},
+		{passed + wrong + lost, ""},
+		{lost + below + third, ""},
+		{lost + endless, ""},
+		// Behind the first log comes that of what was run again.
+		{passed + lost + strings.ReplaceAll(passed, "TestP", "TestL"), ""},
+	} {
+		l, err := readLog(strings.NewReader(c.log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pattern(l.lostLines(nil)); got != c.again {
+			t.Errorf("to be run again: %q, want %q, of\n%s", got, c.again, c.log)
+		}
 	}
 }
 
