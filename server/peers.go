@@ -71,7 +71,7 @@ func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 		Incarnation: p.incarnation, Formats: transport.Formats(p.versions),
 		Version: p.clusterVersion, Way: way,
 		Handler: p, Logger: s.cfg.Logger, Panics: s.panics,
-		RoundTrip: p.answered,
+		RoundTrip: p.answered, Noted: p.noted,
 	})
 	return p
 }
@@ -144,6 +144,7 @@ func (p *peers) Receive(from uint64, data []byte) {
 		}
 		return
 	}
+	p.core.tracer.arrived(m)
 	p.core.inbox.putMessage(m)
 }
 

@@ -78,7 +78,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 		at := s.node.View().LeaseEvents.Last() // before a client is let in
 		f.group.start(fail, func() error { s.audit.run(ctx, at, s.cfg.Logger); return nil })
 	}
-	defer s.core.tracer.start()() // until the last call has ended
+	defer s.core.tracer.start(s.peers.Note)() // until the last call has ended
 	defer f.shutdown()
 	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
 		return err

@@ -124,7 +124,7 @@ func TestSlowCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
 		tr := &tracer{slow: newSlowLog(time.Nanosecond, slog.New(slog.NewTextHandler(&log, nil)))}
-		stop := tr.start()
+		stop := tr.start(nil)
 		call := func(n int) {
 			for range n {
 				tr.newCall("/s/m", sinceEpoch()-1000).End(nil)

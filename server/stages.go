@@ -19,6 +19,8 @@ type places struct {
 	appended, committed, applied place
 	worked                       span // the core's last work
 	leads                        bool
+	leader                       uint64
+	forwarded                    []tracedEntry // not applied yet, of other members' calls
 
 	written uint64 // the last index that was written; the writer's
 
@@ -48,6 +50,14 @@ func (p *place) note(index uint64, s span) {
 	}
 	p.marks[p.n%len(p.marks)] = mark{index, s}
 	p.n++
+}
+
+// last returns the newest index.
+func (p *place) last() uint64 {
+	if p.n == 0 {
+		return 0
+	}
+	return p.marks[(p.n-1)%len(p.marks)].index
 }
 
 // of returns when an index came, after some instant; zeros if that is not known. Where another
@@ -117,8 +127,28 @@ func (t *tracer) follow(s *replica.Status) {
 	if t != nil {
 		t.log.committed.note(s.Index, span{t.log.worked.from, t.log.worked.from})
 		t.log.applied.note(s.Applied, span{t.log.worked.to, t.log.worked.to})
-		t.log.leads = s.Leading
+		t.log.leads, t.log.leader = s.Leading, s.Leader
+		t.leadAgain()
 	}
+}
+
+// entryTimes is when an entry came where, since epoch; 0 where that is not known.
+type entryTimes struct {
+	appended, committed, applied int64
+	synced                       span
+}
+
+// times returns when an entry came where, after some instant. The core alone calls it.
+func (p *places) times(index uint64, after int64) (s entryTimes) {
+	s.appended = p.appended.of(index, after).to
+	if s.committed = p.committed.of(index, after).to; s.committed != 0 {
+		s.committed = max(s.committed, s.appended) // a message may bring an entry and say that it is
+	}
+	s.applied = p.applied.of(index, after).to
+	p.mu.Lock()
+	s.synced = p.synced.of(index, after)
+	p.mu.Unlock()
+	return s
 }
 
 // stages are the instants of what a request of the core has waited for, since epoch; 0 where that
@@ -131,9 +161,9 @@ type stages struct {
 	leads    bool
 	index    uint64 // of its entry
 	waited   int64  // for caches, in milliseconds
-
-	appended, committed, applied int64
-	synced                       span
+	entryTimes
+	// to is the leader if the command was forwarded, under a number.
+	to, number uint64
 }
 
 // now is sinceEpoch, if somebody wants to know it.
@@ -170,18 +200,10 @@ func (s *stages) of(p *replica.Proposal, now int64) {
 	if s.known = s.call.spans != nil || t.slow.mayBe(now-s.asked); !s.known {
 		return
 	}
-	log := &t.log
-	if s.index, s.waited = p.Index, int64(p.Waited); s.index == 0 {
-		return
+	if s.index, s.waited = p.Index, int64(p.Waited); s.index != 0 {
+		s.entryTimes = t.log.times(s.index, s.asked)
+		s.to, s.number = t.log.leader, p.Number
 	}
-	s.appended = log.appended.of(s.index, s.asked).to
-	if s.committed = log.committed.of(s.index, s.asked).to; s.committed != 0 {
-		s.committed = max(s.committed, s.appended) // a message may bring an entry and say that it is
-	}
-	s.applied = log.applied.of(s.index, s.asked).to
-	log.mu.Lock()
-	s.synced = log.synced.of(s.index, s.asked)
-	log.mu.Unlock()
 }
 
 // close tells the call of the stages. The core must have answered, or else: if nobody waits for its
@@ -237,6 +259,12 @@ func (s *stages) closeCommand(c *tracedCall) {
 		trace.Attribute{Key: "leasehold.index", Value: int64(s.index)})
 	c.part(logSync, s.synced.from, s.synced.to)
 	c.part(apply, s.committed, s.applied)
+	if c.spans != nil && s.number != 0 && s.to != 0 {
+		c.tracer.notes.add(tracedEntry{
+			member: s.to, trace: c.spans.call.Trace, parent: c.spans.call.ID, state: c.spans.call.State,
+			index: s.index, number: s.number,
+		})
+	}
 }
 
 func ofLeader(leads bool) trace.Attribute {

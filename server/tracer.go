@@ -31,6 +31,9 @@ type tracer struct {
 	rate trace.Rate
 	slow *slowLog // nil if no call is slow
 	log  places
+	// notes are for leaders, and arrivals are of what followers forward to this one.
+	notes    traceNotes
+	arrivals arrivals
 	// latest is a call that waits for the core: the exemplar of what the core and the disk take
 	// meanwhile.
 	latest atomic.Pointer[tracedCall]
@@ -58,7 +61,9 @@ func newTracer(cfg Config, id storage.Identity) (*tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return &tracer{out: out, rate: trace.NewRate(c.SampleRate), slow: slow}, nil
+	return &tracer{
+		out: out, rate: trace.NewRate(c.SampleRate), slow: slow, notes: newTraceNotes(),
+	}, nil
 }
 
 // sends reports whether spans are made.
@@ -72,9 +77,9 @@ func (t *tracer) collectors() []prometheus.Collector {
 	return t.out.Collectors()
 }
 
-// start begins to send spans. What it returns ends that, when the last ones are sent and all slow
-// calls are told of.
-func (t *tracer) start() (stop func()) {
+// start begins to send spans, and notes by send. What it returns ends that, when the last spans are
+// sent and all slow calls are told of.
+func (t *tracer) start(send sendNote) (stop func()) {
 	if t == nil {
 		return func() {}
 	}
@@ -82,6 +87,7 @@ func (t *tracer) start() (stop func()) {
 	var wg sync.WaitGroup
 	if t.out != nil {
 		wg.Go(func() { t.out.Run(ctx) })
+		wg.Go(func() { t.notes.run(ctx, send) })
 	}
 	return func() {
 		cancel()

@@ -183,6 +183,7 @@ func (f *forwarder) applied(term uint64, g fsm.Group, results []fsm.Result) {
 	for ; k < len(f.sent) && f.sent[k].seq < end; k++ {
 		if p := f.sent[k].proposal; p != nil {
 			p.Result, p.Index = results[f.sent[k].seq-first], f.m.machine.Index()
+			p.Number = f.sent[k].seq
 			f.m.out.Proposals = append(f.m.out.Proposals, p)
 		}
 	}

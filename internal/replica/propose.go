@@ -17,6 +17,8 @@ type Proposal struct {
 	// it had to wait for caches before, as far as this member knows: if it led.
 	Index  uint64
 	Waited lease.TTL
+	// Number is the one under which this member forwarded it to the leader, 0 if it did not.
+	Number uint64
 	// Owner is the caller's, to find what waits.
 	Owner any
 	// internal is not nil for the leader's own commands, which nobody waits for.

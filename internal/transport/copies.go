@@ -118,20 +118,43 @@ func (c *outbound) alive() bool { return c.ping(false) == nil }
 func (c *outbound) ping(copied bool) error {
 	ctx, cancel := context.WithTimeout(c.ctx, pingTimeout)
 	defer cancel()
+	ask := new(blob)
+	if copied {
+		ask.data = []byte{1}
+	}
+	answer, err := c.call(ctx, pingDesc.MethodName, ask)
+	if err == nil && string(answer.data) != strconv.FormatUint(c.process, 16) {
+		err = errors.New("transport: another process answers")
+	}
+	return err
+}
+
+// call calls a method of the process at the other end.
+func (c *outbound) call(ctx context.Context, method string, ask *blob) (*blob, error) {
 	t := c.link.t
 	h := hello{
 		cluster: t.cfg.Cluster, from: t.cfg.Self, to: c.link.id, instance: t.instance(),
 		formats: t.cfg.Formats,
 	}
-	ask, answer := new(blob), new(blob)
-	if copied {
-		ask.data = []byte{1}
+	return c.session.unary(h.context(ctx, nil), method, ask)
+}
+
+// called returns who calls this process by outbound.call, and what it asks.
+func (t *Transport) called(
+	ctx context.Context, decode func(any) error,
+) (h hello, ask *blob, err error) {
+	ask = new(blob)
+	if err := decode(ask); err != nil {
+		return h, nil, err
 	}
-	err := c.session.Invoke(h.context(ctx, nil), "/"+serviceName+"/"+pingDesc.MethodName, ask, answer)
-	if err == nil && string(answer.data) != strconv.FormatUint(c.process, 16) {
-		err = errors.New("transport: another process answers")
+	if err := t.proven(ctx); err != nil {
+		return h, nil, say(calledUnary{ctx}, err)
 	}
-	return err
+	h, err = readHello(ctx)
+	if err != nil || h.cluster != t.cfg.Cluster || h.to != t.cfg.Self {
+		return h, nil, errors.New("transport: the call is for another member")
+	}
+	return h, ask, nil
 }
 
 // servePing answers a ping with this process.
@@ -139,16 +162,9 @@ func servePing(
 	srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 ) (any, error) {
 	t := srv.(*Transport)
-	ask := new(blob)
-	if err := decode(ask); err != nil {
+	h, ask, err := t.called(ctx, decode)
+	if err != nil {
 		return nil, err
-	}
-	if err := t.proven(ctx); err != nil {
-		return nil, say(calledUnary{ctx}, err)
-	}
-	h, err := readHello(ctx)
-	if err != nil || h.cluster != t.cfg.Cluster || h.to != t.cfg.Self {
-		return nil, errors.New("transport: the ping is for another member")
 	}
 	if len(ask.data) > 0 && t.hears(ctx, h.from) {
 		t.cfg.Handler.Copied(t.cfg.Self)

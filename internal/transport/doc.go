@@ -29,6 +29,9 @@
 // changed can answer one that it does not know, or that has moved: see
 // [Transport.Update].
 //
+// Beside messages there are notes, which may be lost and which an older release does not take:
+// see [Transport.Note].
+//
 // What the transport does not do: it does not decide who is a member (the
 // handler's Admit does), does not listen (give [Transport.Serve] a listener, as
 // listen.Mux has one), and does not keep a message for later.

@@ -24,7 +24,7 @@ var (
 	service = grpc.ServiceDesc{
 		ServiceName: serviceName,
 		HandlerType: (*any)(nil),
-		Methods:     []grpc.MethodDesc{describeDesc, pingDesc, challengeDesc},
+		Methods:     []grpc.MethodDesc{describeDesc, pingDesc, challengeDesc, noteDesc},
 		Streams: []grpc.StreamDesc{
 			served(messagesDesc, (*Transport).serveMessages),
 			served(snapshotDesc, (*Transport).serveSnapshot),
