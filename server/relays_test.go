@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,9 +19,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/relay"
+	"leasehold.dev/internal/wire"
 )
 
 // withRelay makes a user who may be a relay and, as a trap, may write all that alice may.
@@ -132,6 +136,51 @@ func TestWhoCallsThroughRelay(t *testing.T) {
 			t.Errorf("%q puts alice's key by a stream", name)
 		}
 	}
+	// And by one without HTTP/2.
+	for name, x := range map[string]struct {
+		certificate, token, key string // "-" for a connection without TLS
+		want                    string
+	}{
+		"certificate":        {"alice", "", "a", ""},
+		"another's key":      {"alice", "", "c", "permission denied"},
+		"stranger":           {"stranger", "", "a", "permission denied"},
+		"root's certificate": {"root", "", "a", errNotForRoot.Error()},
+		"token":              {"-", alice, "a", ""},
+		"forged":             {"-", alice[1:], "a", "Unauthenticated"},
+		"nobody":             {"-", "", "a", "nobody has logged in"},
+	} {
+		socket, conf := plain, (*tls.Config)(nil)
+		if x.certificate != "-" {
+			socket, conf = secure, certs.config(x.certificate, direct.Protocol)
+		}
+		s, err := openDirectly(t, socket, conf, x.token)
+		if err == nil {
+			err = putOn(s, x.key)
+		}
+		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) {
+			t.Errorf("without HTTP/2, %s: %v, want %q", name, err, x.want)
+		}
+	}
+}
+
+// openDirectly opens a stream of leasehold.v1 without HTTP/2.
+func openDirectly(
+	t testing.TB, socket string, conf *tls.Config, token string,
+) (pb.StreamService_OpenClient, error) {
+	t.Helper()
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if conf != nil {
+		c = tls.Client(c, conf)
+	}
+	ctx := t.Context()
+	if token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "token", token)
+	}
+	s, err := direct.Open(ctx, c, pb.StreamService_Open_FullMethodName, wire.Codec())
+	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, err
 }
 
 // putByStream puts a key over a stream of leasehold.v1.
@@ -141,6 +190,10 @@ func putByStream(t testing.TB, conn *grpc.ClientConn, key string) error {
 	if err != nil {
 		return err
 	}
+	return putOn(s, key)
+}
+
+func putOn(s pb.StreamService_OpenClient, key string) error {
 	_ = s.Send(&pb.ClientMessage{Requests: []*pb.Request{{
 		Id: 1, Body: &pb.Request_Put{Put: &pb.PutRequest{Key: []byte(key)}},
 	}}}) // what is received says why

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -50,12 +51,27 @@ var (
 	errGaveUp   = errors.New("the client has given the call up")
 )
 
+// streams describes the service whose streams need no HTTP/2, as they are carried.
+func (r *Relay) streams() *grpc.ServiceDesc {
+	d := pb.StreamService_ServiceDesc
+	d.Streams = slices.Clone(d.Streams)
+	for i, s := range d.Streams {
+		method := "/" + d.ServiceName + "/" + s.StreamName
+		d.Streams[i].Handler = func(_ any, s grpc.ServerStream) error { return r.carryTo(method, s) }
+	}
+	return &d
+}
+
 // carry carries a call of any method to a member.
 func (r *Relay) carry(_ any, s grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(s)
+	return r.carryTo(method, s)
+}
+
+func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	r.count.calls.Inc()
 	r.count.open.Inc()
 	defer r.count.open.Dec()
-	method, _ := grpc.MethodFromServerStream(s)
 	if !utf8.ValidString(method) { // no member has one, and the protocol no room for it
 		return status.Errorf(codes.Unimplemented, "unknown method %+q", method)
 	}

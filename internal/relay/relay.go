@@ -20,6 +20,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/web"
+	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/version"
@@ -108,6 +109,7 @@ func (r *Relay) Run(ctx context.Context) error {
 type frontend struct {
 	mux     *listen.Mux
 	grpc    *grpc.Server
+	direct  *direct.Server // of streams without HTTP/2
 	http    *http.Server
 	metrics *http.Server
 	health  *health.Server
@@ -128,13 +130,17 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 		Requests: listen.NewRequests(max(r.cfg.MaxRequestBytes, 3<<19), r.cfg.Logger),
 	}
 	f := &frontend{
-		mux:    listen.NewMux(listen.MuxOptions{Logger: r.cfg.Logger}),
+		mux:    listen.NewMux(listen.MuxOptions{Direct: true, Logger: r.cfg.Logger}),
 		health: health.NewServer(), log: r.cfg.Logger,
 	}
 	f.grpc = grpc.NewServer(append(etcd.ServerOptions(o),
 		grpc.Creds(listen.Credentials(o.Requests, o.Answers)),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.UnknownServiceHandler(r.carry))...)
+	straight := etcd.DirectOptions(o)
+	straight.Patience = handshakeTime
+	f.direct = direct.NewServer(straight)
+	f.direct.RegisterService(r.streams(), nil)
 	grpc_health_v1.RegisterHealthServer(f.grpc, f.health)
 	r.members.changes = f.tell(r.count)
 	pages := web.Options{
@@ -153,6 +159,7 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 	f.http.ConnContext = o.Answers.ConnContext
 	f.metrics = web.NewServer(end, panics.Handler(web.NewStatus(pages)), r.cfg.Logger)
 	f.start(fail, func() error { return f.grpc.Serve(f.mux.GRPC()) })
+	f.start(fail, func() error { return f.direct.Serve(f.mux.Direct()) })
 	f.start(fail, func() error { return f.http.Serve(f.mux.HTTP()) })
 	for _, p := range ports {
 		f.start(fail, func() error { return f.accept(p, conf) })
@@ -245,8 +252,10 @@ func (f *frontend) shutdown(endAll func()) {
 	tooLate := time.AfterFunc(drainTime+stopTime, func() {
 		f.log.Warn("cutting off calls that did not end in time")
 		f.grpc.Stop()
+		f.direct.Stop()
 	})
 	defer tooLate.Stop()
+	f.serving.Go(f.direct.GracefulStop)
 	f.grpc.GracefulStop()
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()

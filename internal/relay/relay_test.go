@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -26,7 +27,9 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/relay"
+	"leasehold.dev/internal/wire"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/inprocess"
 )
@@ -335,6 +338,68 @@ func TestStrangeMethod(t *testing.T) {
 	}
 	if err := <-ended; !errors.Is(err, io.EOF) {
 		t.Errorf("the stream of another client ends with %v", err)
+	}
+}
+
+// Goal: a stream without HTTP/2 ends with a relay that stops, in words that send its client
+// elsewhere, and has answers before that. Method: a stream that has had an answer, one that has
+// sent nothing, and a connection that has only named one.
+func TestDirectStreams(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	ctx := soon(t)
+	connect := func() net.Conn {
+		c, err := net.Dial("unix", strings.TrimPrefix(r.endpoint, "unix:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	open := func(method string) grpc.ClientStream {
+		s, err := direct.Open(ctx, connect(), method, wire.Codec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	unknown := open("/leasehold.v1.LeaseService/Grant")
+	if err := unknown.RecvMsg(new(pb.ServerMessage)); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a method that is none of streams: %v", err)
+	}
+	const method = pb.StreamService_Open_FullMethodName
+	asked, silent := open(method), open(method)
+	begun := connect()
+	if _, err := fmt.Fprintf(begun, "%s %s\n", direct.Protocol, method); err != nil {
+		t.Fatal(err)
+	}
+	err := asked.SendMsg(&pb.ClientMessage{Requests: []*pb.Request{{
+		Id: 1, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{}},
+	}}})
+	answer := new(pb.ServerMessage)
+	for err == nil && len(answer.Responses) == 0 {
+		err = asked.RecvMsg(answer)
+	}
+	if err != nil || answer.Responses[0].GetRenew() == nil {
+		t.Fatalf("a request has the answer %v, %v", answer, err)
+	}
+	r.end(t)
+	for name, s := range map[string]grpc.ClientStream{"asked": asked, "silent": silent} {
+		var err error
+		for err == nil {
+			err = s.RecvMsg(new(pb.ServerMessage))
+		}
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("the stream that was %s ends with %v", name, err)
+		}
+	}
+	// Closed it is by now, and not when the client has taken too long to go on.
+	if err := begun.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(begun); err != nil {
+		t.Errorf("the connection without a stream ends with %v", err)
 	}
 }
 
