@@ -1,13 +1,11 @@
 // What the page can do. Each act says what will happen, and is bound to what was shown: a lease by
 // its token, a key by its mod revision. If that has changed, nothing is done.
 
-import { html, useEffect, useState } from "./vendor/htm-preact.js";
 import { call } from "./api.js";
 import { ask } from "./ask.js";
-import { named } from "./parts.js";
-import { queuesOf } from "./queues.js";
-import { read } from "./read.js";
-import { duration, escaped, hexID, shown64, toBase64, utf8 } from "./text.js";
+import { html, named, useEffect, useState } from "./parts.js";
+import { queuesOf, readQueue } from "./queues.js";
+import { base64, duration, escaped, hexID, onLease, shown64 } from "./text.js";
 
 const some = 8; // keys that a question names
 
@@ -67,11 +65,9 @@ const going = (l) => {
 // waiters counts those that wait for what a lease holds: for locks, and to lead.
 async function waiters(l) {
   let n = 0;
-  for (const { name, prefix } of queuesOf((l.keys || []).map((key) => ({ key, lease: l.id })))) {
-    const kvs = [];
-    for (const p of [prefix, name + "~"]) kvs.push(...(await read(utf8(p), true)).kvs);
-    const q = queuesOf(kvs).find((found) => found.name === name);
-    if (q?.holder?.lease === l.id) n += q.waiters.length;
+  for (const q of queuesOf((l.keys || []).map((key) => ({ key, lease: l.id })))) {
+    const { queue } = await readQueue(q, true);
+    if (queue?.holder?.lease === l.id) n += queue.waiters.length;
   }
   return n;
 }
@@ -143,7 +139,7 @@ export const deleteKey = (kv) => ask({
   title: "Delete a key",
   text: html`<p>The key goes, unless it has changed since it was shown:</p>
     <p>${named(shown64(kv.key))}</p>
-    ${Number(kv.lease || 0) !== 0 && html`<p>It is on lease ${hexID(kv.lease)}. If it is a ticket
+    ${onLease(kv) && html`<p>It is on lease ${hexID(kv.lease)}. If it is a ticket
       of a lock or an election, its holder loses that at once.</p>`}`,
   verb: "Delete",
   act: () => txn(kv.key, kv.mod_revision, { delete_range: { key: kv.key } }),
@@ -157,7 +153,7 @@ export const putKey = (kv, text) => ask({
   fields: [{ name: "value", label: "Value", kind: "lines", value: text }],
   verb: "Put",
   act: (f) => txn(kv.key, kv.mod_revision, {
-    put: { key: kv.key, value: toBase64(utf8(f.value)), ignore_lease: true },
+    put: { key: kv.key, value: base64(f.value), ignore_lease: true },
   }),
 });
 
@@ -172,7 +168,7 @@ export const newKey = (prefix) => ask({
   verb: "Put",
   act: (f) => {
     if (!f.key) refuse("The key must not be empty.");
-    const key = toBase64(utf8(f.key));
-    return txn(key, 0, { put: { key, value: toBase64(utf8(f.value)) } });
+    const key = base64(f.key);
+    return txn(key, 0, { put: { key, value: base64(f.value) } });
   },
 });

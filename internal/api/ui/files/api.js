@@ -1,6 +1,8 @@
 // The member's JSON API, as the user who is logged in. All addresses are relative to the page, so
 // that it works behind a prefix.
 
+import { decoded, fromAddress, memberID, object } from "./text.js";
+
 // root is where the API is: one step above /ui/.
 const root = new URL("../", document.baseURI);
 
@@ -55,14 +57,10 @@ async function ask(path, options) {
 // failure reads why a call failed. One that was made as another login says nothing of this one.
 async function failure(answer, made) {
   const text = await answer.text().catch(() => "");
-  let body = null;
-  try {
-    body = JSON.parse(text);
-  } catch {
-    // Not of the API: of a proxy, or of the guard before it, which says what to do.
-    if (answer.headers.get("Content-Type")?.startsWith("text/plain")) {
-      body = { message: text.slice(0, 300) };
-    }
+  let body = object(text);
+  // One that is not of the API is of a proxy, or of the guard before it, which says what to do.
+  if (!body && answer.headers.get("Content-Type")?.startsWith("text/plain")) {
+    body = { message: text.slice(0, 300) };
   }
   const f = new Failure(answer.status, body);
   if (f.anonymous && login && login === made) keep(null);
@@ -91,6 +89,17 @@ export async function get(path) {
   return { status: answer.status, text: await answer.text() };
 }
 
+// members asks for the members of the cluster, as this one knows them.
+export async function members() {
+  const r = await call("v3/cluster/member/list", { linearizable: false });
+  return (r.members || []).map((m) => ({
+    id: memberID(m.ID), name: m.name || "", urls: m.clientURLs || [], learner: m.isLearner,
+  }));
+}
+
+// quiet is what a call answers, null if it fails.
+export const quiet = (answer) => answer.catch(() => null);
+
 // statuses are those of HTTP for the codes by which a stream ends.
 const statuses = { 3: 400, 7: 403, 14: 503, 16: 401 };
 
@@ -102,24 +111,23 @@ export async function* stream(path, body, signal) {
   });
   if (!answer.ok) throw await failure(answer, made);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const broken = (err) => {
+    throw signal?.aborted ? err : new Failure(0, { message: "the stream broke off" });
+  };
   let rest = "";
-  for (;;) {
-    let part;
-    try {
-      part = await reader.read();
-    } catch (err) {
-      if (signal?.aborted) throw err;
-      throw new Failure(0, { message: "the stream broke off" });
+  try {
+    for (;;) {
+      const { done, value } = await reader.read().catch(broken);
+      if (done) return;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const { error, result } of lines.filter(Boolean).map((line) => JSON.parse(line))) {
+        if (error) throw new Failure(statuses[error.code] || 500, error);
+        yield result;
+      }
     }
-    if (part.done) return;
-    const lines = (rest + part.value).split("\n");
-    rest = lines.pop();
-    for (const line of lines) {
-      if (!line) continue;
-      const message = JSON.parse(line);
-      if (message.error) throw new Failure(statuses[message.error.code] || 500, message.error);
-      yield message.result;
-    }
+  } finally {
+    reader.cancel().catch(() => {}); // nobody reads on
   }
 }
 
@@ -131,18 +139,9 @@ export async function logIn(user, password) {
 
 // useToken logs in by a token that something else made. Who it is for is only for show.
 export function useToken(token) {
-  keep({ user: subject(token), token: token.trim() });
+  const claims = object(decoded(fromAddress(token.split(".")[1] || ""))) || {};
+  keep({ user: String(claims.username || claims.sub || ""), token: token.trim() });
 }
 
 // logOut forgets the login.
 export const logOut = () => keep(null);
-
-function subject(token) {
-  try {
-    const part = token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/");
-    const claims = JSON.parse(atob(part));
-    return String(claims.username || claims.sub || "");
-  } catch {
-    return ""; // a token that does not say it
-  }
-}

@@ -1,12 +1,11 @@
 // The frame of the page: which view is seen, who is logged in, and whether what is shown is
 // confirmed by the cluster.
 
-import { html, render, useEffect, useState } from "./vendor/htm-preact.js";
-import { call, who } from "./api.js";
+import { members, who } from "./api.js";
 import { live, now } from "./live.js";
 import { Questions } from "./ask.js";
 import { span } from "./text.js";
-import { useChanges } from "./parts.js";
+import { html, render, useChanges, useEffect, usePolling, useState } from "./parts.js";
 import { Overview } from "./view_overview.js";
 import { LeasesView } from "./view_leases.js";
 import { LeaseView } from "./view_lease.js";
@@ -34,18 +33,6 @@ const views = new Map([...tabs.map(([path, , view]) => [path, view]), ["lease", 
 live.start();
 addEventListener("login", () => live.start());
 
-// The addresses of all members, as the cluster tells them: for when this one is gone.
-let members = [];
-
-async function learnMembers() {
-  try {
-    const r = await call("v3/cluster/member/list", { linearizable: false });
-    members = (r.members || []).map((m) => ({ name: m.name || m.ID, urls: m.clientURLs || [] }));
-  } catch {
-    // What is known stays.
-  }
-}
-
 const place = () => {
   const [view, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   return { view: views.has(view) ? view : "overview", rest: rest.join("/") };
@@ -53,56 +40,37 @@ const place = () => {
 
 // Elsewhere has links to the pages of the other members. The browser lets this page call only the
 // member that it came from, so it cannot go there by itself.
-function Elsewhere() {
-  const others = members.flatMap((m) =>
+function Elsewhere({ known }) {
+  const others = known.flatMap((m) =>
     m.urls.filter((u) => /^https?:/.test(u) && new URL(u).host !== location.host)
-      .map((u) => ({ name: m.name, href: new URL("ui/" + location.hash, u).href })));
+      .map((u) => ({ name: m.name || m.id, href: new URL("ui/" + location.hash, u).href })));
   if (others.length === 0) return null;
-  return html`<span>Other members:${" "}
-    ${others.map((o) => html`<a key=${o.href} href=${o.href} rel="noreferrer"><bdi>${o.name}</bdi></a> `)}
-  </span>`;
+  return html`Other members:${others.map((o) => html` <a href=${o.href} rel="noreferrer"><bdi>${o.name}</bdi></a>`)}`;
 }
 
 // Confirmed says in a line whether the cluster stands behind what is shown.
-function Confirmed() {
+function Confirmed({ known }) {
   useChanges();
-  const age = span(now() - live.since);
-  switch (live.state) {
-    case "live":
-      return html`<p class="line" role="status" data-state="live">
-        Connected to <bdi>${location.host}</bdi>.</p>`;
-    case "lost":
-      return html`<p class="line warn" role="status" data-state="lost">
-        <strong>This member has been lost for ${age}. The page tries again.</strong>
-        ${" "}What is shown is what it said last. ${live.failure ? live.failure.message + ". " : ""}
-        <${Elsewhere} /></p>`;
-    case "denied":
-      return html`<p class="line warn" role="status" data-state="denied">
-        ${live.failure?.anonymous ? html`Log in: ` : html`${live.failure?.message}: `}
-        <a href="#/access">who am I?</a></p>`;
-    default:
-      return html`<p class="line" role="status" data-state=${live.state}>
-        Reading the leases, ${live.listed} so far.</p>`;
-  }
+  const { state, failure } = live;
+  const text = {
+    live: html`Connected to <bdi>${location.host}</bdi>.`,
+    lost: html`<strong>This member has been lost for ${span(now() - live.since)}. The page tries again.</strong>
+      ${" "}What is shown is what it said last. ${failure && failure.message + ". "}<${Elsewhere} known=${known} />`,
+    denied: html`${failure?.anonymous ? "Log in" : failure?.message}: <a href="#/access">who am I?</a>`,
+  }[state] || "Reading the leases, " + live.listed + " so far.";
+  const warn = state === "lost" || state === "denied";
+  return html`<p class=${"line" + (warn ? " warn" : "")} role="status" data-state=${state}>${text}</p>`;
 }
 
 function App() {
   const [at, go] = useState(place);
   const [login, setLogin] = useState(who);
   useEffect(() => {
-    const moved = () => go(place());
-    const changed = () => {
-      setLogin(who());
-      learnMembers();
-    };
-    addEventListener("hashchange", moved);
-    addEventListener("login", changed);
-    learnMembers();
-    return () => {
-      removeEventListener("hashchange", moved);
-      removeEventListener("login", changed);
-    };
+    addEventListener("hashchange", () => go(place()));
+    addEventListener("login", () => setLogin(who()));
   }, []);
+  // The addresses of all members are for when this one is gone: then those of the last answer stay.
+  const [known = []] = usePolling(async () => (live.state === "denied" ? [] : members()), 60_000, [login]);
   const tab = at.view === "lease" ? "leases" : at.view;
   const name = tabs.find(([path]) => path === tab)[1];
   useEffect(() => {
@@ -123,7 +91,7 @@ function App() {
       </nav>
       <a class="me" href="#/access">${login ? html`<bdi>${login.user || "by token"}</bdi>` : "not logged in"}</a>
     </header>
-    <${Confirmed} />
+    <${Confirmed} known=${known} />
     <main id="main" tabindex="-1">
       <h1>${name}</h1>
       <${View} key=${at.view + (login?.token || "")} rest=${at.rest} />

@@ -1,14 +1,14 @@
 // Questions before acts. Each act asks once, and says what will happen; what it does is bound to
 // what was shown when it asked.
 
-import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
-import { trouble } from "./parts.js";
+import { html, trouble, useEffect, useRef, useState } from "./parts.js";
 
 let put = () => {};
 
 // ask shows a question: {title, text, fields, verb, act}. text is what will happen. fields are
-// {name, label, value, kind, hint}. act(values) does it, and throws why it could not. ask is true
-// once it was done, and false if the user thought better of it.
+// {name, label, value, kind, hint, known}; known tells the browser what it may fill in. act(values)
+// does it, and throws why it could not. ask is true once it was done, and false if the user thought
+// better of it.
 export const ask = (question) => new Promise((done) => put({ ...question, done }));
 
 // Questions is where they are shown.
@@ -27,8 +27,6 @@ export function Questions() {
 function Question({ question: q, close }) {
   const box = useRef(null);
   const before = useRef(document.activeElement);
-  const [err, fail] = useState(null);
-  const [busy, work] = useState(false);
   useEffect(() => {
     const dialog = box.current;
     dialog.showModal();
@@ -37,37 +35,40 @@ function Question({ question: q, close }) {
       before.current?.focus?.();
     };
   }, []);
+  const cancel = (e) => {
+    e.preventDefault();
+    close(false);
+  };
+  return html`<dialog ref=${box} aria-labelledby="question" onCancel=${cancel}>
+    <${Form} fields=${q.fields} verb=${q.verb} cancel=${cancel} act=${async (values) => {
+      await q.act(values);
+      close(true);
+    }}><h2 id="question">${q.title}</h2><div class="what">${q.text}</div><//></dialog>`;
+}
+
+// Form asks for the values of fields, has act(values) done, and shows why it could not be.
+export function Form({ fields = [], verb, act, cancel, children, ...rest }) {
+  const [err, fail] = useState(null);
+  const [busy, work] = useState(false);
   const submit = async (e) => {
     e.preventDefault();
     if (busy) return;
     const values = Object.fromEntries(new FormData(e.currentTarget));
     work(true);
     fail(null);
-    try {
-      await q.act(values);
-      close(true);
-    } catch (why) {
-      fail(why);
-      work(false);
-    }
+    await act(values).catch(fail);
+    work(false);
   };
-  return html`<dialog ref=${box} aria-labelledby="question" onCancel=${(e) => {
-    e.preventDefault();
-    if (!busy) close(false);
-  }}>
-    <form method="dialog" onSubmit=${submit}>
-      <h2 id="question">${q.title}</h2>
-      <div class="what">${q.text}</div>
-      ${(q.fields || []).map((f) => html`<label key=${f.name}>${f.label}
-        ${f.kind === "lines"
-          ? html`<textarea name=${f.name} rows="4" spellcheck="false">${f.value || ""}</textarea>`
-          : html`<input name=${f.name} type=${f.kind || "text"} value=${f.value || ""}
-              autocomplete="off" spellcheck="false" />`}
-        ${f.hint && html`<small>${f.hint}</small>`}</label>`)}
-      ${trouble(err)}
-      <div class="buttons">
-        <button type="button" onClick=${() => close(false)}>Cancel</button>
-        <button type="submit" class="act" disabled=${busy}>${busy ? "Asking" : q.verb}</button>
-      </div>
-    </form></dialog>`;
+  return html`<form ...${rest} onSubmit=${submit}>${children}
+    ${fields.map((f) => html`<label key=${f.name}>${f.label}
+      ${f.kind === "lines"
+        ? html`<textarea name=${f.name} rows="4" spellcheck="false">${f.value || ""}</textarea>`
+        : html`<input name=${f.name} type=${f.kind || "text"} defaultValue=${f.value || ""}
+            autocomplete=${f.known || "off"} spellcheck="false" />`}
+      ${f.hint && html`<small>${f.hint}</small>`}</label>`)}
+    ${trouble(err)}
+    <div class="buttons">
+      ${cancel && html`<button type="button" onClick=${cancel}>Cancel</button>`}
+      <button class=${cancel && "act"} disabled=${busy}>${busy ? "Asking" : verb}</button>
+    </div></form>`;
 }

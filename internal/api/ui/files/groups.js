@@ -2,7 +2,7 @@
 // nodes of the Go client keep them (docs/work.md), found among keys.
 
 import { place } from "./queues.js";
-import { compared, decoded, fromBase64 } from "./text.js";
+import { compared, decoded, keyOf, object, onLease } from "./text.js";
 
 // An item's ID, as the client makes it.
 const item = /^[0-9][0-9a-f]{11,}-\d\d-[a-z2-7]{10}$/;
@@ -23,11 +23,11 @@ export function groupsOf(kvs) {
     counts[what] = (counts[what] || 0) + 1;
   };
   for (const kv of kvs) {
-    const key = decoded(fromBase64(kv.key));
-    const cut = key === null ? -1 : key.lastIndexOf("/");
+    const key = keyOf(kv);
+    const cut = key.lastIndexOf("/");
     if (cut < 1 || cut === key.length - 1) continue;
     const [above, id] = [key.slice(0, cut), key.slice(cut + 1)];
-    const leased = Boolean(kv.lease) && kv.lease !== "0";
+    const leased = onLease(kv);
     const [, name, of] = part.exec(above) || [];
     if (/^(item|claim|try|dead)$/.test(of) && item.test(id) && leased === (of === "claim")) {
       count("queue", name, of);
@@ -37,7 +37,7 @@ export function groupsOf(kvs) {
       count("pool", above, id);
     } else if ((of === "up" && leased) || (of === "known" && !leased)) {
       count("nodes", name, of);
-    } else if (leased && place(key, kv.lease) === null && !above.endsWith("!left")) {
+    } else if (leased && !place(kv) && !above.endsWith("!left")) {
       at("members", above).kvs.push({ ...kv, id });
     }
   }
@@ -68,17 +68,13 @@ function sizeOf(text) {
 // poolOf reads the value of a pool's IDs: {size, text, quarantine}, null if it is none. A size that
 // is not known is NaN.
 export function poolOf(bytes) {
-  try {
-    const spec = JSON.parse(decoded(bytes));
-    if (spec === null || typeof spec !== "object" || Array.isArray(spec)) return null;
-    const quarantine = Number(spec.quarantine_ns || 0) / 1e6;
-    if (!spec.ids) {
-      const [first, last] = [Number(spec.first || 0), Number(spec.last || 0)];
-      return { size: last - first + 1, text: first + " to " + last, quarantine };
-    }
-    const ids = spec.ids.map(String);
-    return { size: ids.reduce((n, id) => n + sizeOf(id), 0), text: ids.join(", "), quarantine };
-  } catch {
-    return null;
+  const spec = object(decoded(bytes));
+  if (!spec || !Array.isArray(spec.ids || [])) return null;
+  const quarantine = Number(spec.quarantine_ns || 0) / 1e6;
+  if (!spec.ids) {
+    const [first, last] = [Number(spec.first || 0), Number(spec.last || 0)];
+    return { size: last - first + 1, text: first + " to " + last, quarantine };
   }
+  const ids = spec.ids.map(String);
+  return { size: ids.reduce((n, id) => n + sizeOf(id), 0), text: ids.join(", "), quarantine };
 }

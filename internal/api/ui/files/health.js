@@ -1,12 +1,14 @@
 // How the cluster is, in one word, by the rules of "leasehold status". That command asks every
 // member; a page can ask only the one that it came from, and judges by what that one knows.
 
+import { get } from "./api.js";
+
 // lagEntries and fullPart are those of the command.
 const lagEntries = 10_000;
 const fullPart = 0.8;
 
-// parse reads the text of /metrics: by name, a list of {labels, value}.
-export function parse(text) {
+// parse reads the text of /metrics, and returns what gives a list of {labels, value} for a name.
+function parse(text) {
   const out = new Map();
   for (const line of text.split("\n")) {
     const m = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line);
@@ -18,12 +20,15 @@ export function parse(text) {
     if (!out.has(m[1])) out.set(m[1], []);
     out.get(m[1]).push({ labels, value: Number(m[3]) });
   }
-  return out;
+  return (name) => out.get(name) || [];
 }
+
+// metricsNow asks the member for its metrics.
+export const metricsNow = async () => parse((await get("metrics")).text);
 
 // sum adds up the values of one metric.
 export const sum = (metrics, name) =>
-  (metrics.get(name) || []).reduce((n, x) => n + x.value, 0);
+  metrics(name).reduce((n, x) => n + x.value, 0);
 
 // judge returns the word, and the reasons. What it takes: health, the answer of /health; status,
 // that of /v3/maintenance/status, or null; metrics; and members, a list of {id, name} in hex.
@@ -39,10 +44,10 @@ export function judge({ health, status, metrics, members }) {
     down = true;
     reasons.push("this member knows no leader");
   }
-  for (const { labels, value } of metrics.get("etcd_network_active_peers") || []) {
+  for (const { labels, value } of metrics("etcd_network_active_peers")) {
     if (value === 0) reasons.push(name(labels.Remote) + " is not connected to this member");
   }
-  for (const { labels, value } of metrics.get("leasehold_member_lag_entries") || []) {
+  for (const { labels, value } of metrics("leasehold_member_lag_entries")) {
     if (value > lagEntries) reasons.push(name(labels.member) + " is " + value + " entries behind");
   }
   const behind = sum(metrics, "etcd_server_proposals_committed_total") -
@@ -53,7 +58,7 @@ export function judge({ health, status, metrics, members }) {
   if (quota > 0 && state > fullPart * quota) {
     reasons.push("the state takes " + Math.floor((state * 100) / quota) + "% of the quota");
   }
-  for (const { labels, value } of metrics.get("leasehold_alarm") || []) {
+  for (const { labels, value } of metrics("leasehold_alarm")) {
     if (value > 0) reasons.push("alarm: " + labels.alarm);
   }
   if (sum(metrics, "leasehold_disk_full") > 0) reasons.push("this member's disk is full");

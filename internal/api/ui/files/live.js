@@ -101,7 +101,7 @@ class Live {
             fresh = false;
             this.seq = m.seq || "0";
             this.#set("lists");
-            this.#list(signal);
+            this.#listAll(signal);
             this.#history(this.seq, signal);
           } else if (this.state === "lost") {
             this.#set("live");
@@ -128,8 +128,17 @@ class Live {
     }
   }
 
-  // list reads all leases, page by page.
-  async #list(signal) {
+  // list asks for some leases, learns what the answer says, and returns them, and the page behind them.
+  async list(query, signal) {
+    const asked = now();
+    const r = await call("v1/leases/list", query, signal);
+    const leases = r.leases || [];
+    for (const l of leases) if (this.#gone?.get(l.id) !== l.token) this.learn(l, asked);
+    return { leases, next: r.next_page_token || "" };
+  }
+
+  // listAll reads all leases, page by page.
+  async #listAll(signal) {
     this.#gone = new Map();
     this.listed = 0;
     const seen = new Set();
@@ -137,14 +146,11 @@ class Live {
     while (!signal.aborted) {
       const asked = now();
       try {
-        const r = await call("v1/leases/list", { page_size: pageSize, page_token: token }, signal);
-        for (const l of r.leases || []) {
-          seen.add(l.id);
-          if (this.#gone.get(l.id) !== l.token) this.learn(l, asked);
-        }
-        this.listed += (r.leases || []).length;
+        const { leases, next } = await this.list({ page_size: pageSize, page_token: token }, signal);
+        for (const l of leases) seen.add(l.id);
+        this.listed += leases.length;
         this.tell();
-        token = r.next_page_token || "";
+        token = next;
         if (token) continue;
       } catch (err) {
         if (signal.aborted || err.anonymous || err.denied) return;
@@ -163,12 +169,10 @@ class Live {
     const old = [];
     const end = BigInt(until);
     if (end === 0n) return;
-    const stopped = new AbortController();
-    const both = AbortSignal.any([signal, stopped.signal]);
     for (const after of [0n, end > 1000n ? end - 1000n : 0n]) {
       try {
         const ask = { after: after.toString(), resume: true };
-        for await (const m of stream("v1/leases/events", ask, both)) {
+        for await (const m of stream("v1/leases/events", ask, signal)) {
           for (const e of m.events || []) {
             if (BigInt(e.seq || 0) <= end) old.push({ ...e, at: 0 });
           }
@@ -180,7 +184,6 @@ class Live {
         old.length = 0; // forgotten: a shorter history may not be
       }
     }
-    stopped.abort();
     this.log = old.concat(this.log).slice(-maxLog);
     this.logged++;
     this.tell();
@@ -209,15 +212,11 @@ class Live {
   // ask asks for what is left of some leases, by their IDs, in one call. One that the answer does not
   // have has ended.
   async ask(ids, signal) {
-    const asked = now();
     const some = new Map([...new Set(ids)].slice(0, pageSize).map((id) => [id, this.leases.get(id)?.token]));
     if (some.size === 0 || this.state === "denied") return;
-    const r = await call("v1/leases/list", { ids: [...some.keys()] }, signal);
-    for (const l of r.leases || []) {
-      this.learn(l, asked);
-      some.delete(l.id);
-    }
-    if (!r.next_page_token) for (const [id, token] of some) this.ended(id, token);
+    const { leases, next } = await this.list({ ids: [...some.keys()] }, signal);
+    for (const l of leases) some.delete(l.id);
+    if (!next) for (const [id, token] of some) this.ended(id, token);
     this.tell();
   }
 

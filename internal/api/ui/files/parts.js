@@ -1,8 +1,11 @@
-// What several views are made of.
+// What views are made of.
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
-import { escaped, hexID, span } from "./text.js";
+import { clock, escaped, fromBase64, hexID, shown, span } from "./text.js";
 import { live, now, remaining } from "./live.js";
+import { read } from "./read.js";
+
+export * from "./vendor/htm-preact.js";
 
 // mayAct says whether the page offers acts: serve --ui=read-only switches that off.
 export const mayAct = document.querySelector("meta[name=leasehold-acts]").content === "on";
@@ -22,48 +25,87 @@ export function useChanges() {
 }
 
 // usePolling calls f at once, and then again some time after each answer, while the view is seen.
-// f is given a signal that ends with the view. It returns why f failed the last time.
+// f is given a signal that ends with the view, and its last answer, if what it needs is the same. It
+// returns the last answer, why f failed the last time, and what calls f now.
 export function usePolling(f, ms, needs = []) {
-  const [err, fail] = useState(null);
+  const [last, set] = useState({});
+  const latest = useRef({});
+  latest.current.f = f;
   useEffect(() => {
     const stopped = new AbortController();
-    let timer = 0;
+    let [timer, runs, answer] = [0, 0];
     const run = async () => {
-      let why = null;
+      const mine = ++runs;
+      clearTimeout(timer);
+      let err = null;
       try {
-        if (!document.hidden) await f(stopped.signal);
-      } catch (e) {
-        why = e;
+        if (!document.hidden) answer = await latest.current.f(stopped.signal, answer);
+      } catch (why) {
+        err = why;
       }
-      if (stopped.signal.aborted) return;
-      fail(why);
+      if (stopped.signal.aborted || mine !== runs) return;
+      set((s) => ({ answer: answer ?? s.answer, err }));
       timer = setTimeout(run, ms);
     };
+    latest.current.run = run;
     run();
     return () => {
       stopped.abort();
       clearTimeout(timer);
     };
   }, needs);
-  return err;
+  return [last.answer, last.err, () => latest.current.run()];
+}
+
+// when writes a revision, and the time of day at which the page was told of it, if it was.
+export const when = (revision, at) => "revision " + revision + (at ? ", " + clock(at) : "");
+
+// useFound looks again and again for what programs keep among keys: find returns it, and dated the
+// keys of which a view says since when they are there.
+export function useFound(find, dated) {
+  const [prefix, setPrefix] = useState("");
+  const id = (kv) => kv.key + kv.create_revision;
+  const [{ list, more, at, seen } = {}, err] = usePolling(async (signal, last) => {
+    const asked = now();
+    const r = await read(prefix, true, signal);
+    const found = find(r.kvs);
+    const came = (kv) => (last ? last.seen.get(id(kv)) ?? Date.now() : 0);
+    return {
+      list: found, more: r.more, at: asked, seen: new Map(dated(found, r.kvs).map((kv) => [id(kv), came(kv)])),
+    };
+  }, 3000, [prefix]);
+  return {
+    list, err,
+    search: html`<${Search} label="Keys that begin with" value=${prefix} set=${setPrefix} />`,
+    age: list && "as of " + span(now() - at) + " ago." +
+      (more ? " There are more keys than the page looks through: give a prefix." : ""),
+    // A key has no time of day: it is known only of those that the page saw come.
+    since: (kv) => when(kv.create_revision, seen.get(id(kv))),
+  };
 }
 
 // named shows a text of a user: a key, a name, an owner. It has its own direction, and nothing in it
 // is hidden.
 export const named = (text) => html`<bdi class="name">${escaped(text || "")}</bdi>`;
 
+// value shows the beginning of a key's value.
+export const value = (kv) => named(shown(fromBase64(kv?.value).slice(0, 200)));
+
 // leaseLink leads to a lease.
 export const leaseLink = (id) => html`<a class="id" href=${"#/lease/" + hexID(id)}>${hexID(id)}</a>`;
 
-// holder names who has a lease, as far as the page knows it.
+// holder names who has a lease, or had it, as far as the page knows it.
 export function holder(id) {
-  const l = live.leases.get(id);
+  const l = live.leases.get(id) || live.log.findLast((e) => e.lease?.id === id)?.lease;
   return html`${leaseLink(id)} ${l && named(l.owner || l.name)}`;
 }
 
 // trouble shows why something failed.
 export const trouble = (err) =>
   err && html`<p class="line warn" role="alert">${escaped(err.message)}</p>`;
+
+// asking is what a view shows before the first answer.
+export const asking = (err) => trouble(err) || html`<p>Asking.</p>`;
 
 // timeLeft shows for how long a lease will certainly live on. It counts only while the page hears
 // from the cluster; otherwise it says what was known, and how old that is.

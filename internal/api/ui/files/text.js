@@ -18,24 +18,14 @@ export const escaped = (s) =>
   });
 
 // fromBase64 returns the bytes of the API's base64.
-export function fromBase64(s) {
-  const raw = atob(s || "");
-  const out = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i++) out[i] = raw.charCodeAt(i);
-  return out;
-}
+export const fromBase64 = (s) => Uint8Array.from(atob(s || ""), (c) => c.charCodeAt(0));
 
 // toBase64 is the way back.
-export function toBase64(bytes) {
-  let raw = "";
-  for (let i = 0; i < bytes.length; i += 8192) {
-    raw += String.fromCharCode(...bytes.subarray(i, i + 8192));
-  }
-  return btoa(raw);
-}
+export const toBase64 = (bytes) => btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join(""));
 
-// utf8 returns the bytes of a text.
-export const utf8 = (s) => encoder.encode(s);
+// utf8 returns the bytes of a text, and base64 the API's base64 of it.
+export const utf8 = (text) => encoder.encode(text);
+export const base64 = (text) => toBase64(utf8(text));
 
 // shown64 shows the bytes of the API's base64.
 export const shown64 = (s) => shown(fromBase64(s));
@@ -49,31 +39,54 @@ export function decoded(bytes) {
   }
 }
 
+// ascii returns bytes as characters, those that are none as other says.
+const ascii = (bytes, other) =>
+  Array.from(bytes, (b) => (b >= 32 && b < 127 ? String.fromCharCode(b) : other(b))).join("");
+
+// onLease says whether a key is on a lease.
+export const onLease = (kv) => Number(kv.lease || 0) !== 0;
+
+// keyOf returns the text that a key is, "" if it is none.
+export const keyOf = (kv) => decoded(fromBase64(kv.key)) ?? "";
+
+// object returns the JSON object that a text is, null if it is none.
+export function object(text) {
+  try {
+    const o = JSON.parse(text);
+    return typeof o === "object" && !Array.isArray(o) ? o : null;
+  } catch {
+    return null;
+  }
+}
+
 // shown shows bytes: as text if they are UTF-8, and byte by byte otherwise.
 export function shown(bytes) {
   const text = decoded(bytes);
-  if (text !== null) return escaped(text);
-  let out = "";
-  for (const b of bytes) {
-    out += b >= 32 && b < 127 ? String.fromCharCode(b) : "\\x" + hex(b, 2);
-  }
-  return out;
+  return text !== null ? escaped(text) : ascii(bytes, (b) => "\\x" + hex(b, 2));
+}
+
+// range writes a range of keys, as the API has it.
+export function range({ key, range_end: end }) {
+  const to = end === "AA==" ? "the end" : shown64(end);
+  return end ? "[" + shown64(key) + ", " + to + ")" : shown64(key);
 }
 
 // hexDump shows bytes as rows of sixteen.
 export function hexDump(bytes) {
   const rows = [];
   for (let i = 0; i < bytes.length; i += 16) {
-    const row = [...bytes.subarray(i, i + 16)];
-    const all = row.map((b) => hex(b, 2)).join(" ");
-    const text = row.map((b) => (b >= 32 && b < 127 ? String.fromCharCode(b) : ".")).join("");
-    rows.push(hex(i, 8) + "  " + all.padEnd(47) + "  " + text);
+    const row = bytes.subarray(i, i + 16);
+    const all = Array.from(row, (b) => hex(b, 2)).join(" ");
+    rows.push(hex(i, 8) + "  " + all.padEnd(47) + "  " + ascii(row, () => "."));
   }
   return rows.join("\n");
 }
 
 // hexID writes a 64-bit ID as the command line does. The API has IDs as decimal texts.
 export const hexID = (id) => hex(BigInt.asUintN(64, BigInt(id || 0)), 16);
+
+// memberID writes the ID of a member as the metrics do.
+export const memberID = (id) => BigInt(id || 0).toString(16);
 
 // decimalID reads what hexID wrote; "" if it is no such thing.
 export function decimalID(hex) {
@@ -124,7 +137,7 @@ export function changes(before, after) {
   const a = before.split("\n");
   const b = after.split("\n");
   if (a.length * b.length > 4e6) return "too long to be compared";
-  const same = Array.from({ length: a.length + 1 }, () => new Uint32Array(b.length + 1)); // lines of the rests
+  const same = Array.from([...a, ""], () => new Uint32Array(b.length + 1)); // lines of the rests
   for (let i = a.length - 1; i >= 0; i--) {
     for (let j = b.length - 1; j >= 0; j--) {
       same[i][j] = a[i] === b[j] ? same[i + 1][j + 1] + 1 : Math.max(same[i + 1][j], same[i][j + 1]);
@@ -147,19 +160,15 @@ export function changes(before, after) {
 // prefixEnd returns the first key after all that begin with a prefix, in the API's form: a zero
 // byte is the end of all keys.
 export function prefixEnd(prefix) {
-  for (let i = prefix.length - 1; i >= 0; i--) {
-    if (prefix[i] < 255) {
-      const end = prefix.slice(0, i + 1);
-      end[i]++;
-      return end;
-    }
-  }
-  return new Uint8Array([0]);
+  const last = prefix.findLastIndex((b) => b < 255);
+  const end = last < 0 ? new Uint8Array([255]) : prefix.slice(0, last + 1);
+  end[end.length - 1]++; // 255 becomes 0
+  return end;
 }
 
 // inAddress and fromAddress write bytes into the address of a view.
-export const inAddress = (bytes) =>
-  toBase64(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+export const inAddress = (base64) =>
+  base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 
 // fromAddress is the way back. What is no address of a key is the empty one.
 export function fromAddress(s) {

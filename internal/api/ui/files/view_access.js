@@ -1,30 +1,20 @@
 // Access: who is logged in, and what it may do; all users, roles and limits for those who may see them.
 
-import { html, useState } from "./vendor/htm-preact.js";
-import { call, logIn, logOut, useToken, who } from "./api.js";
-import { Facts, named, Table, trouble, usePolling } from "./parts.js";
-import { fromBase64, number, shown } from "./text.js";
+import { call, logIn, logOut, quiet, useToken, who } from "./api.js";
+import { Form } from "./ask.js";
+import { Facts, html, named, Table, trouble, usePolling } from "./parts.js";
+import { number, range } from "./text.js";
 
 // word writes a constant of the API for people.
 const word = (constant) => (constant || "").replace(/^[A-Z]+_/, "").replaceAll("_", " ").toLowerCase();
-
-// keysOf writes the range of a permission on keys.
-function keysOf(p) {
-  const from = fromBase64(p.key);
-  if (!p.range_end) return shown(from);
-  const end = fromBase64(p.range_end);
-  if (end.length === 1 && end[0] === 0) return "all from \"" + shown(from) + "\" on";
-  return "[" + shown(from) + ", " + shown(end) + ")";
-}
 
 const most = 200; // users, and roles, that are asked for
 
 // rights finds out what a user may do, and all users, roles and limits, as far as that user may be told.
 async function rights(user) {
-  const status = await call("v3/auth/status").catch(() => null);
-  const out = { enabled: status ? status.enabled === true : true, roles: null, names: null, users: null };
+  const status = await quiet(call("v3/auth/status"));
+  const out = { enabled: !status || status.enabled === true };
   if (out.enabled && !who()) return out;
-  const quiet = (path, body) => call(path, body).catch(() => null);
   let why = null;
   const own = user && out.enabled ? await call("v3/auth/user/get", { name: user }).catch((err) => {
     why = err;
@@ -32,21 +22,21 @@ async function rights(user) {
   let roles = own?.roles || [];
   // Only root may see the rest. Another is not asked for it: each refusal is in the audit log.
   if (!own || roles.includes("root")) {
-    const users = await quiet("v3/auth/user/list");
+    const users = await quiet(call("v3/auth/user/list"));
     if (!users && why) throw why;
     out.users = users && [];
     for (const name of users?.users || []) {
       if (out.users.length >= most) out.more = true;
-      else out.users.push({ name, roles: (await quiet("v3/auth/user/get", { name }))?.roles || [] });
+      else out.users.push({ name, roles: (await quiet(call("v3/auth/user/get", { name })))?.roles || [] });
     }
-    out.limits = await quiet("v1/access/limits/list");
-    out.names = (await quiet("v1/access/names/list"))?.permissions || null;
-    roles = (await quiet("v3/auth/role/list"))?.roles || roles;
+    out.limits = await quiet(call("v1/access/limits/list"));
+    out.names = (await quiet(call("v1/access/names/list")))?.permissions;
+    roles = (await quiet(call("v3/auth/role/list")))?.roles || roles;
   }
   out.more ||= roles.length > most || out.limits?.uses?.length > most;
   out.roles = [];
   for (const role of roles.slice(0, most)) {
-    const got = role === "root" ? {} : await quiet("v3/auth/role/get", { role });
+    const got = role === "root" ? {} : await quiet(call("v3/auth/role/get", { role }));
     out.roles.push({ role, perm: got && (got.perm || []) });
   }
   return out;
@@ -55,7 +45,7 @@ async function rights(user) {
 // Roles shows what roles may do with keys, and with names of leases if that was told.
 function Roles({ roles, names, title }) {
   const keys = ({ role, perm }) => (role === "root" ? "everything" : !perm ? "not told"
-    : html`<ul>${perm.map((p) => html`<li>${word(p.permType || "READ")}: ${named(keysOf(p))}</li>`)}</ul>`);
+    : html`<ul>${perm.map((p) => html`<li>${word(p.permType || "READ")}: ${named(range(p))}</li>`)}</ul>`);
   const leases = ({ role }) => (role === "root" ? "everything" : html`<ul>
     ${names.filter((p) => p.role === role).map((p) => html`<li>${word(p.kind)}: ${named(p.name)}${
       p.prefix ? " and all that begin with it" : ""}</li>`)}</ul>`);
@@ -85,42 +75,19 @@ const All = ({ found: { users, roles, names, limits, more } }) => html`
   <${Limits} ...${limits} />
   ${more && html`<p class="faint">The first ${most} of each: see leasehold user list, role list, auth limits.</p>`}`;
 
-function Login() {
-  const [err, fail] = useState(null);
-  const [busy, work] = useState(false);
-  const submit = (act) => async (e) => {
-    e.preventDefault();
-    const values = Object.fromEntries(new FormData(e.currentTarget));
-    fail(null);
-    work(true);
-    try {
-      await act(values);
-    } catch (why) {
-      fail(why);
-    }
-    work(false);
-  };
-  return html`<div class="logins">
-    <form class="card" onSubmit=${submit((v) => logIn(v.user, v.password))}>
-      <h2>Log in by password</h2>
-      <label>User <input name="user" autocomplete="username" spellcheck="false" required /></label>
-      <label>Password <input name="password" type="password" autocomplete="current-password"
-        required /></label>
-      <button disabled=${busy}>Log in</button></form>
-    <form class="card" onSubmit=${submit((v) => useToken(v.token))}>
-      <h2>Log in by token</h2>
-      <label>Token <input name="token" type="password" autocomplete="off" required /></label>
-      <p class="faint">A simple token, or one of an issuer that the cluster trusts.</p>
-      <button>Use it</button></form></div>${trouble(err)}`;
-}
+const Login = () => html`<div class="logins">
+  <${Form} class="card" verb="Log in" act=${(v) => logIn(v.user, v.password)} fields=${[
+    { name: "user", label: "User", known: "username" },
+    { name: "password", label: "Password", kind: "password", known: "current-password" },
+  ]}><h2>Log in by password</h2><//>
+  <${Form} class="card" verb="Use it" act=${async (v) => useToken(v.token)} fields=${[{
+    name: "token", label: "Token", kind: "password",
+    hint: "a simple token, or one of an issuer that the cluster trusts",
+  }]}><h2>Log in by token</h2><//></div>`;
 
 export function AccessView() {
   const login = who();
-  const [found, set] = useState(null);
-  const err = usePolling(async (signal) => {
-    const got = await rights(login?.user);
-    if (!signal.aborted) set(got);
-  }, 30_000);
+  const [found, err] = usePolling(() => rights(login?.user), 30_000);
   const open = found && !found.enabled && html`<p>Access control is not enabled: everybody that reaches this
     member may do everything.</p>`;
   if (!login) return html`${open}<${Login} />${found && html`<${All} found=${found} />`}`;

@@ -1,12 +1,11 @@
 // Caches: who may keep which ranges of keys in memory, and for which of them writes wait.
 
-import { html, useState } from "./vendor/htm-preact.js";
-import { get } from "./api.js";
-import { parse, sum } from "./health.js";
+import { metricsNow, sum } from "./health.js";
 import { live, now } from "./live.js";
-import { leaseLink, left, named, Search, Table, trouble, useChanges, usePolling } from "./parts.js";
-import { number, seconds, span } from "./text.js";
-import { range } from "./view_lease.js";
+import {
+  asking, html, leaseLink, left, named, Search, Table, trouble, useChanges, usePolling, useState,
+} from "./parts.js";
+import { number, range, seconds, span } from "./text.js";
 import { matcher } from "./view_leases.js";
 
 const most = 200; // caches that are shown
@@ -37,13 +36,12 @@ function waits(slow) {
 export function CachesView() {
   useChanges();
   const [search, setSearch] = useState("");
-  const [{ list, unknown, metrics }, set] = useState({});
-  const err = usePolling(async (signal) => {
+  const [{ list, unknown, metrics } = {}, err] = usePolling(async (signal) => {
     const found = find(search);
     await live.ask(found.list.slice(0, most), signal);
     await live.ask(found.unknown, signal);
-    const text = (await get("metrics")).text;
-    if (!signal.aborted) set({ ...find(search), metrics: parse(text) });
+    const known = await metricsNow();
+    return { ...find(search), metrics: known };
   }, 1500, [search]);
   const row = (id) => {
     const slow = live.slow.get(id);
@@ -55,13 +53,12 @@ export function CachesView() {
       html`${holds.slice(0, some).map((h) => html`<div>${named(range(h))}</div>`)}
         ${holds.length > some && html`<div class="faint">and ${holds.length - some} more</div>`}`];
   };
-  const counted = metrics?.get("leasehold_caches_slow_total") || [];
+  const counted = metrics?.("leasehold_caches_slow_total") || [];
   const waited = metrics && sum(metrics, "leasehold_cache_wait_seconds_count");
   return html`
     <div class="tools" role="search"><${Search} label="Search" value=${search} set=${setSearch} size="30"
       placeholder="owner:service-1" /></div>
-    ${trouble(err)}
-    ${!list ? !err && html`<p>Asking.</p>` : html`
+    ${!list ? asking(err) : html`${trouble(err)}
       <p class="faint" data-count=${list.length}>${number(list.length)}
         ${" "}${list.length === 1 ? "lease holds" : "leases hold"} ranges for a
         cache${list.length > most ? ", the first " + most + " are shown" : ""}. A write to a key in a

@@ -1,8 +1,7 @@
 // Events: what happened to leases, and why.
 
-import { html, useMemo, useState } from "./vendor/htm-preact.js";
 import { live } from "./live.js";
-import { Choice, leaseLink, named, Rows, Search, useChanges } from "./parts.js";
+import { Choice, html, leaseLink, named, Rows, Search, useChanges, useMemo, useState } from "./parts.js";
 import { clock, number, seconds } from "./text.js";
 import { matcher } from "./view_leases.js";
 

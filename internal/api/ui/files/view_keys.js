@@ -1,11 +1,12 @@
 // Keys: a tree by their prefixes, and one key with its history.
 
-import { html, useEffect, useMemo, useState } from "./vendor/htm-preact.js";
 import { call } from "./api.js";
 import { deleteKey, newKey, putKey } from "./acts.js";
-import { Facts, leaseLink, mayAct, named, Search, trouble, usePolling } from "./parts.js";
 import {
-  changes, decoded, fromAddress, fromBase64, hexDump, inAddress, prefixEnd, shown, size, toBase64, utf8,
+  asking, Facts, html, leaseLink, mayAct, named, Search, trouble, useEffect, useMemo, usePolling, useState,
+} from "./parts.js";
+import {
+  changes, decoded, fromAddress, fromBase64, hexDump, inAddress, onLease, prefixEnd, shown, size, toBase64, utf8,
 } from "./text.js";
 
 const slash = 47;
@@ -14,15 +15,14 @@ const most = 300; // entries of one level that are read at once
 
 // level reads the entries right below a prefix, from some key on: keys, and prefixes of several
 // keys. Each prefix costs one read, however many keys it has.
-async function level(prefix, from, signal) {
+async function level(prefix, from) {
   const end = prefixEnd(prefix);
   const out = [];
   let at = from.length ? from : new Uint8Array([0]);
   while (out.length < most) {
-    const r = await call("v1/store/range", {
+    const { kvs = [], more } = await call("v1/store/range", {
       key: toBase64(at), range_end: toBase64(end), limit: pageSize, keys_only: true,
-    }, signal);
-    const kvs = r.kvs || [];
+    });
     let jumped = false;
     for (const kv of kvs) {
       const key = fromBase64(kv.key);
@@ -38,16 +38,17 @@ async function level(prefix, from, signal) {
       }
     }
     if (!jumped) {
-      if (!r.more || kvs.length === 0) return { list: out, next: null };
-      const last = fromBase64(kvs[kvs.length - 1].key);
-      at = new Uint8Array(last.length + 1);
-      at.set(last);
+      if (!more || kvs.length === 0) return { list: out, next: null };
+      at = Uint8Array.of(...fromBase64(kvs.at(-1).key), 0);
     } else if (at.length === 1 && at[0] === 0) {
       return { list: out, next: null }; // the end of all keys
     }
   }
   return { list: out, next: at };
 }
+
+// link is the address of what begins with a prefix, or of a key.
+const link = (bytes, what = "") => "#/keys/" + inAddress(toBase64(bytes)) + what;
 
 // Path leads back up.
 function Path({ prefix }) {
@@ -60,7 +61,7 @@ function Path({ prefix }) {
     ${steps.map((p) => {
       const text = shown(p.slice(from));
       from = p.length;
-      return html` <a key=${inAddress(p)} href=${"#/keys/" + inAddress(p)}>${named(text)}</a>`;
+      return html` <a key=${link(p)} href=${link(p)}>${named(text)}</a>`;
     })}</nav>`;
 }
 
@@ -72,39 +73,30 @@ export function KeysView({ rest }) {
 }
 
 function Level({ prefix }) {
-  const [{ list, next, err }, set] = useState({});
   const [search, setSearch] = useState("");
-  const load = async (from, before, signal) => {
-    try {
-      const r = await level(prefix, from, signal);
-      set({ list: before.concat(r.list), next: r.next });
-    } catch (why) {
-      if (!signal?.aborted) set((s) => ({ ...s, err: why }));
-    }
-  };
+  const [{ list, next, err }, set] = useState({});
+  const load = (from, before) => level(prefix, from).then(
+    (r) => set({ list: before.concat(r.list), next: r.next }), (why) => set((s) => ({ ...s, err: why })));
   useEffect(() => {
-    const stopped = new AbortController();
-    load(prefix, [], stopped.signal);
-    return () => stopped.abort();
+    load(prefix, []);
   }, []);
   const text = decoded(prefix);
   return html`<${Path} prefix=${prefix} />
     <form class="tools" role="search" onSubmit=${(e) => {
       e.preventDefault();
-      location.hash = "#/keys/" + inAddress(utf8(search));
+      location.hash = link(utf8(search));
     }}><${Search} label="Go to a prefix" value=${search} set=${setSearch} /><button>Go</button>
       ${mayAct && html`<button type="button" onClick=${async () => {
         if (await newKey(text ?? "")) load(prefix, []);
       }}>Put a new key</button>`}
       <button type="button" onClick=${() => load(prefix, [])}>Look again</button></form>
-    ${trouble(err)}
-    ${!list ? !err && html`<p>Asking.</p>` : list.length === 0 ? html`<p>There are no keys here.</p>`
-      : html`<ul class="keys" data-count=${list.length}>${list.map((e) => html`<li key=${inAddress(e.key)}>
-        <a href=${"#/keys/" + inAddress(e.key) + (e.kv ? "/key" : "")}>
+    ${!list ? asking(err) : trouble(err)}
+    ${list?.length === 0 ? html`<p>There are no keys here.</p>`
+      : list && html`<ul class="keys" data-count=${list.length}>${list.map((e) => html`<li key=${link(e.key)}>
+        <a href=${link(e.key, e.kv ? "/key" : "")}>
           ${named(shown(e.key.slice(prefix.length)) || "(the prefix itself)")}</a>
-        ${e.kv && html` <span class="faint">revision ${e.kv.mod_revision}${
-          Number(e.kv.lease || 0) ? html`, on lease ` : ""}</span>${
-          Number(e.kv.lease || 0) ? leaseLink(e.kv.lease) : ""}`}</li>`)}</ul>`}
+        ${e.kv && html` <span class="faint">revision ${e.kv.mod_revision}${onLease(e.kv) && ", on lease "}</span>${
+          onLease(e.kv) && leaseLink(e.kv.lease)}`}</li>`)}</ul>`}
     ${next && html`<button onClick=${() => load(next, list)}>More</button>`}`;
 }
 
@@ -155,49 +147,36 @@ function Old({ v, newer }) {
 
 function Key({ bytes }) {
   const key = toBase64(bytes);
-  const [{ kv, gone, err }, set] = useState({});
+  const [{ kv, gone } = {}, err, look] = usePolling(async (signal, last) => {
+    const { kvs = [] } = await call("v1/store/range", { key }, signal);
+    return { kv: kvs[0] || last?.kv, gone: kvs.length === 0 };
+  }, 2000);
   const [past, setPast] = useState({ list: [], end: "" });
-  const look = async (signal) => {
-    try {
-      const r = await call("v1/store/range", { key }, signal);
-      const found = (r.kvs || [])[0];
-      set((s) => ({ kv: found || s.kv, gone: !found }));
-    } catch (why) {
-      if (!signal?.aborted) set((s) => ({ ...s, err: why }));
-    }
-  };
-  usePolling(look, 2000);
   // older reads the values before, one by one, until history is compacted.
   const older = async () => {
-    let { list } = past;
-    let revision = BigInt((list.length ? list[list.length - 1] : kv).mod_revision) - 1n;
+    let [{ list }, end] = [past, ""];
     try {
-      for (let i = 0; i < 10 && revision > 0n; i++) {
-        const r = await call("v1/store/range", { key, revision: revision.toString() });
-        const found = (r.kvs || [])[0];
-        if (!found) return setPast({ list, end: "Before that the key was not there." });
-        list = list.concat(found);
-        revision = BigInt(found.mod_revision) - 1n;
+      for (let i = 0; i < 10 && !end; i++) {
+        const revision = BigInt((list.at(-1) || kv).mod_revision) - 1n;
+        const { kvs = [] } = await call("v1/store/range", { key, revision: String(revision || 1n) });
+        list = list.concat(kvs);
+        if (kvs.length === 0) end = "Before that the key was not there.";
       }
-      setPast({ list, end: revision > 0n ? "" : "There is nothing before." });
     } catch (why) {
-      setPast({
-        list, end: why.reason === "REASON_COMPACTED" ? "What was before is compacted." : why.message,
-      });
+      end = why.reason === "REASON_COMPACTED" ? "What was before is compacted." : why.message;
     }
+    setPast({ list, end });
   };
   const up = bytes.slice(0, bytes.lastIndexOf(slash, bytes.length - 2) + 1);
   if (!kv) {
-    return html`<${Path} prefix=${up} />${trouble(err)}
-      <p>${gone ? "There is no such key." : err ? "" : "Asking."}</p>`;
+    return html`<${Path} prefix=${up} />${gone ? html`<p>There is no such key.</p>` : asking(err)}`;
   }
   const value = fromBase64(kv.value);
   const text = decoded(value);
   const after = (act) => async () => {
-    if (await act()) {
-      setPast({ list: [], end: "" });
-      await look();
-    }
+    if (!await act()) return;
+    setPast({ list: [], end: "" });
+    await look();
   };
   return html`<${Path} prefix=${up} />${trouble(err)}
     ${gone && html`<p class="line warn" role="alert">The key has gone. This is what it was last.</p>`}
@@ -205,7 +184,7 @@ function Key({ bytes }) {
     <${Facts} list=${[
       ["mod revision", kv.mod_revision], ["create revision", kv.create_revision],
       ["version", kv.version],
-      ["lease", Number(kv.lease || 0) ? leaseLink(kv.lease) : "none"],
+      ["lease", onLease(kv) ? leaseLink(kv.lease) : "none"],
     ]} />
     ${mayAct && !gone && html`<div class="tools">
       ${text !== null && html`<button onClick=${after(() => putKey(kv, text))}>Put another

@@ -1,20 +1,13 @@
 // One lease: all that the cluster knows of it.
 
-import { html, useState } from "./vendor/htm-preact.js";
 import { call } from "./api.js";
 import { changeTTL, revoke } from "./acts.js";
 import { live, now, stateOf } from "./live.js";
-import { Facts, mayAct, named, stateMark, timeLeft, trouble, useChanges, usePolling } from "./parts.js";
-import { decimalID, fromBase64, hexID, inAddress, seconds, shown, shown64, span } from "./text.js";
+import {
+  asking, Facts, html, mayAct, named, stateMark, timeLeft, trouble, useChanges, usePolling,
+} from "./parts.js";
+import { decimalID, hexID, inAddress, range, seconds, shown64, span } from "./text.js";
 import { EventList } from "./view_events.js";
-
-// range writes a range that a cache may hold.
-export function range(h) {
-  const from = shown64(h.key);
-  if (!h.range_end) return from;
-  const end = fromBase64(h.range_end);
-  return "[" + from + ", " + (end.length === 1 && end[0] === 0 ? "the end" : shown(end)) + ")";
-}
 
 // Past shows when the lease was renewed and what was told of it, four TTLs back, and what is certain.
 function Past({ lease, events }) {
@@ -36,23 +29,20 @@ function Past({ lease, events }) {
 export function LeaseView({ rest }) {
   useChanges();
   const id = decimalID(rest);
-  const [{ lease, err, ended }, set] = useState({});
-  const look = async (signal) => {
+  const [{ lease, ended } = {}, err, look] = usePolling(async (signal, last) => {
     if (!id) return;
     const asked = now();
     try {
       const r = await call("v1/leases/describe", { id, keys: true }, signal);
       live.learn(r.lease, asked);
       live.tell();
-      set({ lease: { ...r.lease, asked, heard: now() } });
+      return { lease: { ...r.lease, asked } };
     } catch (why) {
-      if (signal?.aborted) return;
-      const over = why.reason === "REASON_LEASE_NOT_FOUND";
-      if (over && live.leases.has(id)) live.ended(id, live.leases.get(id).token);
-      set((s) => ({ ...s, err: over ? null : why, ended: over }));
+      if (why.reason !== "REASON_LEASE_NOT_FOUND") throw why;
+      live.ended(id, live.leases.get(id)?.token);
+      return { ...last, ended: true };
     }
-  };
-  usePolling(look, 1000, [id]);
+  }, 1000, [id]);
 
   const back = html`<p><a href="#/leases">All leases</a></p>`;
   if (!id) return html`${back}<p>The address names no lease.</p>`;
@@ -62,8 +52,8 @@ export function LeaseView({ rest }) {
     ${known && html`<${Past} lease=${known} events=${events} />`}
     <${EventList} list=${events} label="Events of this lease" />`;
   if (!lease) {
-    return html`${back}${trouble(err)}
-      <p>${ended ? "There is no such lease: it has ended, or never was." : "Asking."}</p>${past}`;
+    return html`${back}
+      ${ended ? html`<p>There is no such lease: it has ended, or never was.</p>` : asking(err)}${past}`;
   }
   const keys = lease.keys || [];
   const after = (act) => async () => {
@@ -95,7 +85,7 @@ export function LeaseView({ rest }) {
     <h2>Keys (${lease.key_count || 0})</h2>
     ${keys.length === 0 ? html`<p class="faint">none</p>` : html`<ul class="keys">
       ${keys.slice(0, 500).map((k) => html`<li key=${k}><a href=${"#/keys/" +
-        inAddress(fromBase64(k)) + "/key"}>${named(shown64(k))}</a></li>`)}
+        inAddress(k) + "/key"}>${named(shown64(k))}</a></li>`)}
       ${keys.length > 500 && html`<li>and ${keys.length - 500} more</li>`}</ul>`}
     ${(lease.holds || []).length > 0 && html`<h2>Ranges that its cache may keep</h2><ul>
       ${lease.holds.map((h) => html`<li>${named(range(h))}</li>`)}</ul>`}

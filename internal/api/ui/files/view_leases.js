@@ -1,10 +1,10 @@
 // Leases: all of them, to be searched. Only those that are seen are asked for again.
 
-import { html, useRef, useState } from "./vendor/htm-preact.js";
 import { grant } from "./acts.js";
 import { live, now, stateOf, states } from "./live.js";
 import {
-  Choice, leaseLink, mayAct, named, Rows, Search, stateMark, timeLeft, useChanges, usePolling,
+  Choice, html, leaseLink, mayAct, named, Rows, Search, stateMark, timeLeft, useChanges, usePolling, useRef,
+  useState,
 } from "./parts.js";
 import { compared, hexID, number, seconds } from "./text.js";
 

@@ -1,14 +1,10 @@
 // Overview: how the cluster is, who is in it, and how much it does.
 
-import { html, useRef, useState } from "./vendor/htm-preact.js";
-import { call, get } from "./api.js";
-import { judge, parse, sum } from "./health.js";
+import { call, get, members, quiet } from "./api.js";
+import { judge, metricsNow, sum } from "./health.js";
 import { now } from "./live.js";
-import { Facts, named, Table, trouble, useChanges, usePolling } from "./parts.js";
-import { escaped, number, size, span } from "./text.js";
-
-// id writes a member's ID as the metrics do.
-const id = (n) => BigInt.asUintN(64, BigInt(n || 0)).toString(16);
+import { asking, Facts, html, named, Table, trouble, useChanges, usePolling } from "./parts.js";
+import { escaped, memberID, number, object, size, span } from "./text.js";
 
 // counters are those whose rates are shown.
 const counters = [
@@ -21,34 +17,23 @@ const counters = [
 ];
 
 async function look() {
-  const quiet = (p) => p.catch(() => null);
   const [health, metrics, version, status, list] = await Promise.all([
-    get("health"), get("metrics"), quiet(get("version")), quiet(call("v3/maintenance/status")),
-    quiet(call("v3/cluster/member/list", { linearizable: false })),
+    get("health"), metricsNow(), quiet(get("version")), quiet(call("v3/maintenance/status")), quiet(members()),
   ]);
-  const members = (list?.members || []).map((m) => ({
-    id: id(m.ID), name: m.name || "", urls: m.clientURLs || [], learner: m.isLearner,
-  }));
-  let told = { health: "false", reason: "/health answers with status " + health.status };
-  try {
-    told = JSON.parse(health.text);
-  } catch {
-    // Not the member's answer.
-  }
   const found = {
-    at: now(), health: told, metrics: parse(metrics.text), status, members,
-    version: JSON.parse(version?.text || "{}"),
+    at: now(), metrics, status, version: object(version?.text) || {},
+    health: object(health.text) || { health: "false", reason: "/health answers with status " + health.status },
+    members: list || [],
   };
   return { ...found, ...judge(found) };
 }
 
 function Members({ found }) {
-  const own = id(found.status?.header?.member_id);
-  const leader = id(found.status?.leader);
-  const peers = new Map((found.metrics.get("etcd_network_active_peers") || [])
-    .map(({ labels, value }) => [labels.Remote, value]));
-  const lags = new Map((found.metrics.get("leasehold_member_lag_entries") || [])
-    .map(({ labels, value }) => [labels.member, value]));
+  const own = memberID(found.status?.header?.member_id);
+  const leader = memberID(found.status?.leader);
+  const by = (label, name) => new Map(found.metrics(name).map((x) => [x.labels[label], x.value]));
+  const peers = by("Remote", "etcd_network_active_peers");
+  const lags = by("member", "leasehold_member_lag_entries");
   const role = (m) => (m.learner ? "learner" : m.id === leader ? "leader" : "voter");
   const state = (m) => {
     if (m.id === own) return "this one";
@@ -79,29 +64,23 @@ function Rates({ found, before }) {
 function mostly(metrics, name) {
   const all = sum(metrics, name + "_count");
   if (all === 0) return "none yet";
-  const s = Number(metrics.get(name + "_bucket").find((b) => b.value >= 0.99 * all).labels.le);
+  const s = Number(metrics(name + "_bucket").find((b) => b.value >= 0.99 * all).labels.le);
   return "within " + (s < 1 ? Number((s * 1000).toPrecision(3)) + " ms" : s ? span(s * 1000) : "minutes");
 }
 
 // backup says how old the newest backup of the whole state is. Only a member that is to make backups
 // knows it.
 function backup(metrics) {
-  const last = metrics.get("leasehold_backup_last_full_timestamp_seconds")?.[0].value;
+  const last = metrics("leasehold_backup_last_full_timestamp_seconds")[0]?.value;
   if (last === undefined) return "this member makes none";
   return last > 0 ? span(Date.now() - last * 1000) + " old" : "none yet";
 }
 
 export function Overview() {
   useChanges();
-  const [{ found, before }, set] = useState({});
-  const last = useRef(null);
-  const err = usePolling(async (signal) => {
-    const got = await look();
-    if (signal.aborted) return;
-    set({ found: got, before: last.current });
-    last.current = got;
-  }, 4000);
-  if (!found) return html`${trouble(err)}<p>Asking the member.</p>`;
+  const [{ found, before } = {}, err] = usePolling(async (_, last) => (
+    { found: await look(), before: last?.found }), 4000);
+  if (!found) return asking(err);
   const v = found.version.leasehold || {};
   const of = (name) => sum(found.metrics, name);
   const overdue = of("leasehold_lease_overdue_seconds");

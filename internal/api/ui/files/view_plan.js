@@ -1,11 +1,10 @@
 // Plan: what "leasehold plan" computes, beginning with the numbers of this cluster. The member computes
 // and draws; it is asked for no right, because nothing of the cluster is in the answer.
 
-import { html, useEffect, useState } from "./vendor/htm-preact.js";
-import { call, get } from "./api.js";
-import { parse, sum } from "./health.js";
+import { get, members, quiet } from "./api.js";
+import { metricsNow, sum } from "./health.js";
 import { live } from "./live.js";
-import { Facts, Table, trouble } from "./parts.js";
+import { asking, Facts, html, Table, trouble, useEffect, useState } from "./parts.js";
 
 // Questions, what they are in words, and what the tables of their answers have.
 const kinds = [
@@ -26,8 +25,8 @@ const time = (s) => (s < 1 ? digits(s * 1000) + "ms" : digits(s) + "s");
 
 // ours returns what is known of this cluster, by the names of the inputs.
 async function ours() {
-  const list = await call("v3/cluster/member/list", { linearizable: false }).catch(() => null);
-  const m = parse((await get("metrics")).text);
+  const list = await quiet(members());
+  const m = await metricsNow();
   const ttls = [...live.leases.values()].map((l) => Number(l.ttl_ms)).sort((a, b) => a - b);
   const ttl = ttls.length > 0 && { ttl: ttls[ttls.length >> 1] / 1000 + "s" };
   const leases = sum(m, "leasehold_leases");
@@ -38,7 +37,7 @@ async function ours() {
     caches: { caches: sum(m, "leasehold_caches_open") },
     capacity: {
       ...ttl, leases, keys: leases && digits(sum(m, "leasehold_lease_attached_keys") / leases),
-      members: list?.members?.length, cores: sum(m, "go_sched_gomaxprocs_threads"),
+      members: list?.length, cores: sum(m, "go_sched_gomaxprocs_threads"),
       files: sum(m, "process_max_fds"), quota: +(sum(m, "etcd_server_quota_backend_bytes") / 2 ** 30).toFixed(2),
       tls: location.protocol === "https:",
     },
@@ -48,14 +47,12 @@ async function ours() {
 // Field shows one input. Its slider goes from a hundredth of the first value to a hundred times that.
 function Field({ input: i, first, value, known, set }) {
   const hint = "about-" + i.name;
-  const all = { "aria-describedby": hint, name: i.name };
-  let field = html`<input ...${all} value=${value} spellcheck="false" onInput=${(e) => set(e.target.value)} />`;
-  if (i.kind === "bool") {
-    field = html`<input ...${all} type="checkbox" checked=${value === "true"}
-      onChange=${(e) => set(String(e.target.checked))} />`;
-  } else if (i.choices) {
-    field = html`<select ...${all} value=${value} onChange=${(e) => set(e.target.value)}>
-      ${i.choices.map((c) => html`<option value=${c}>${c}</option>`)}</select>`;
+  const put = ({ target: t }) => set(i.kind === "bool" ? String(t.checked) : t.value);
+  const all = { "aria-describedby": hint, name: i.name, value, onInput: put };
+  let field = html`<input ...${all} spellcheck="false" />`;
+  if (i.kind === "bool") field = html`<input ...${all} type="checkbox" checked=${value === "true"} />`;
+  if (i.choices) {
+    field = html`<select ...${all}>${i.choices.map((c) => html`<option value=${c}>${c}</option>`)}</select>`;
   }
   const slides = first > 0 && i.kind !== "int";
   const at = Math.round(20 * Math.log10(read(value, i) / first));
@@ -110,7 +107,7 @@ function Plan({ kind, rows }) {
       clearTimeout(t);
     };
   }, [asked]);
-  if (!answer) return html`${trouble(err)}<p>Asking the member.</p>`;
+  if (!answer) return asking(err);
   return html`<div class="logins">
     <form class="card" onSubmit=${(e) => e.preventDefault()}>
       ${answer.inputs.map((i) => html`<${Field} key=${i.name} input=${i} first=${first[i.name]}
