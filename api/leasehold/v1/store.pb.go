@@ -1844,8 +1844,9 @@ func (x *WatchRequest) GetProgressMs() int64 {
 type WatchResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Events of whole revisions, except for the last one if fragment is set. A response
-	// without events says that all changes up to header.revision have been told.
+	// Events of whole revisions, except for the last one if fragment is set. The
+	// first response says only that the watch has begun. A later one without events says that
+	// all changes up to header.revision have been told.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	// The last revision goes on in the next response.
 	Fragment      bool `protobuf:"varint,3,opt,name=fragment,proto3" json:"fragment,omitempty"`

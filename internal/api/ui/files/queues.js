@@ -52,11 +52,27 @@ export function queuesOf(kvs) {
   return list;
 }
 
-// readQueue reads one queue, undefined if nobody is in it, and the keys that it is made of.
+// readQueue reads one queue, undefined if nobody is in it; the keys that it is made of, and the
+// revision of that.
 export async function readQueue({ name, prefix }, keysOnly, signal) {
-  const { kvs } = await read(prefix, keysOnly, signal);
+  const { kvs, revision } = await read(prefix, keysOnly, signal);
   kvs.push(...(await read(name + "~", keysOnly, signal)).kvs);
-  return { queue: queuesOf(kvs).find((q) => q.name === name), kvs };
+  return { queue: queuesOf(kvs).find((q) => q.name === name), kvs, revision };
+}
+
+// departures says who left a queue up to a revision, the latest first: tickets with end, the revision
+// at which each went; why; its place in the queue then; and next, who had the first place from then on.
+// Readers and holders of a semaphore that left one after the other may all have held.
+export function departures(prefix, tickets, ended, revision) {
+  const gone = ended.filter((e) => e.prev_kv)
+    .map((e) => ({ ...e, kv: e.prev_kv, lease: e.prev_kv.lease, end: BigInt(e.kv.mod_revision) }))
+    .filter((t) => t.end <= revision && place(t.kv) === prefix);
+  const all = tickets.map((t) => ({ ...t, end: Infinity })).concat(gone).sort(older);
+  return gone.reverse().map((t) => {
+    const there = all.filter((o) => created(o) <= t.end && o.end > t.end);
+    const before = there.filter((o) => older(o, t) < 0).length;
+    return { ...t, place: before + 1, next: there[0] };
+  });
 }
 
 // parts says of each ticket of a queue what it is, given the keys with their values: a reader or

@@ -1,11 +1,19 @@
-// Locks and elections: who holds what, and who waits.
+// Locks and elections: who holds what, who waits, and who did before.
 
 import { live } from "./live.js";
 import {
-  asking, holder, html, left, named, Table, trouble, useChanges, useFound, usePolling,
+  asking, holder, html, left, named, Table, trouble, useChanges, useFound, usePolling, value, when,
 } from "./parts.js";
-import { parts, queuesOf, readQueue } from "./queues.js";
+import { departures, parts, queuesOf, readQueue } from "./queues.js";
+import { endings } from "./read.js";
 import { base64, decoded, fromAddress, inAddress, number } from "./text.js";
+
+const most = 100; // of those who left that are shown
+
+// words says why a ticket went.
+const words = {
+  WHY_DELETED: "it was released", WHY_EXPIRED: "its lease expired", WHY_REVOKED: "its lease was revoked",
+};
 
 export function QueuesView({ rest }) {
   useChanges();
@@ -28,16 +36,18 @@ export function QueuesView({ rest }) {
     ${open && list && html`<${Queue} key=${open} name=${open} prefix=${chosen?.prefix || open + "/"} />`}`;
 }
 
-// Queue shows one queue: who holds, who waits, in order, with what they say.
+// Queue shows one queue: who holds, who waits, in order, with what they say, and who left it.
 function Queue({ name, prefix }) {
-  const [found, err] = usePolling(async (signal) => {
-    const { queue, kvs } = await readQueue({ name, prefix }, false, signal);
+  const [found, err] = usePolling(async (signal, last) => {
+    const { queue, kvs, revision } = await readQueue({ name, prefix }, false, signal);
     const tickets = queue?.tickets || [];
     await live.ask((queue?.waiters || []).concat(tickets).map((t) => t.lease), signal);
-    return { queue, values: new Map(kvs.map((kv) => [kv.key, kv])) };
+    const ended = await endings(prefix, last?.ended, signal);
+    const past = departures(prefix, tickets, ended.list.slice(-most), revision);
+    return { queue, values: new Map(kvs.map((kv) => [kv.key, kv])), ended, past };
   }, 2000, [prefix]);
   if (!found) return asking(err);
-  const { queue, values } = found;
+  const { queue, values, ended, past } = found;
   return html`<h2>In the queue of ${named(name)}</h2>
     ${trouble(err)}
     ${!queue ? html`<p>Nobody holds it now, and nobody waits for it.</p>`
@@ -46,5 +56,10 @@ function Queue({ name, prefix }) {
       rows=${parts(queue, values).slice(0, 1000).map((t, i) => [
         i + 1, t.role + (t.priority ? ", priority " + t.priority : ""),
         holder(t.lease), live.leases.get(t.lease)?.token || "", left(t.lease), t.kv.create_revision,
-        named(t.value.slice(0, 200))])} />`}`;
+        named(t.value.slice(0, 200))])} />`}
+    ${past.length > 0 && html`<${Table} title="Who left it, the latest first"
+      head=${["at", "place", "lease", "since revision", "why", "then held by", "value"]}
+      rows=${past.map((t) => [when(t.end, t.at), t.place, holder(t.lease), t.kv.create_revision,
+        words[t.why], t.place > 1 ? "" : t.next ? holder(t.next.lease) : "nobody", value(t.kv)])} />`}
+    ${ended.from > 1 && html`<p class="faint">What was before revision ${ended.from} is compacted.</p>`}`;
 }
