@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/log"
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -101,6 +102,12 @@ func (p *tab) run(actions ...chromedp.Action) {
 	}
 }
 
+// front makes this tab the one that is seen. A page that is not seen asks for nothing.
+func (p *tab) front() {
+	p.Helper()
+	p.run(cdppage.BringToFront())
+}
+
 // eval returns the value of an expression, as JSON has it, in out.
 func (p *tab) eval(expression string, out any) {
 	p.Helper()
@@ -162,12 +169,29 @@ func (p *tab) view(title string) {
 	p.until("the view "+title, "document.querySelector('h1')?.textContent === "+quote(title))
 }
 
-// click clicks the element that a selector finds and that has a text.
-func (p *tab) click(selector, text string) {
+// find waits for the element that a selector finds and that has a text, and returns the script that
+// finds it.
+func (p *tab) find(selector, text string) string {
 	p.Helper()
 	find := fmt.Sprintf("[...document.querySelectorAll(%s)].find((e) => "+
 		"e.textContent.replace(/\\s+/g, ' ').trim() === %s)", quote(selector), quote(text))
 	p.until(fmt.Sprintf("%s with the text %q", selector, text), find)
+	return find
+}
+
+// follow clicks a link that leads away from the page, and waits until the browser is there.
+func (p *tab) follow(selector, text string) {
+	p.Helper()
+	find := p.find(selector, text)
+	if _, err := chromedp.RunResponse(p.ctx, chromedp.Evaluate(find+".click()", nil)); err != nil {
+		p.Fatalf("%s with the text %q leads nowhere: %v", selector, text, err)
+	}
+}
+
+// click clicks the element that a selector finds and that has a text.
+func (p *tab) click(selector, text string) {
+	p.Helper()
+	find := p.find(selector, text)
 	var done bool
 	p.eval(fmt.Sprintf("(() => { const e = %s; e?.click(); return Boolean(e); })()", find), &done)
 	if !done {

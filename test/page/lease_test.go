@@ -58,6 +58,7 @@ func TestJeopardy(t *testing.T) {
 		other.kill()
 	}
 	p.until("the jeopardy", state+"'in jeopardy'")
+	p.until("that nothing is certain", timeOf(t, id)+" === 'not known'")
 	p.picture("jeopardy")
 	p.fill("select", "in jeopardy")
 	p.counts(1)

@@ -1,6 +1,8 @@
 package page
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -32,6 +34,73 @@ func TestLostMember(t *testing.T) {
 	p.until("what is left", "!/was \\d/.test(document.body.innerText)")
 	elsewhere := open(t, other.url+"/ui/")
 	elsewhere.shows("healthy")
+}
+
+// leads says whether the member leads.
+func (m *member) leads() bool {
+	m.Helper()
+	status := m.call("/v3/maintenance/status", nil)
+	return status["leader"] == status["header"].(map[string]any)["member_id"]
+}
+
+// timeOf is the script that finds what is left of a lease, in the view of all.
+func timeOf(t *testing.T, id string) string {
+	t.Helper()
+	return fmt.Sprintf(`[...document.querySelectorAll(".rows .body [role=row]")].find((r) =>
+		r.innerText.includes(%s)).children[4].innerText`, quote(hex(t, id)))
+}
+
+// Goal: when the leader is killed, the page of another member goes on with the next leader, and
+// the page of the dead one links to a page that works. While nobody leads, the page says so, and
+// how old its answers are; when somebody leads, it goes on.
+func TestKilledLeader(t *testing.T) {
+	all := cluster(t, 3)
+	at := slices.IndexFunc(all, (*member).leads)
+	if at < 0 {
+		t.Fatal("nobody leads")
+	}
+	leader, next, third := all[at], all[(at+1)%3], all[(at+2)%3]
+	kept := leader.grant(map[string]any{"ttl_ms": 3_600_000, "name": "kept"})
+	of := open(t, leader.url+"/ui/#/leases")
+	of.shows(hex(t, kept))
+	of.until("what is left", "/59 min/.test(document.body.innerText)")
+	p := open(t, next.url+"/ui/")
+	leads := func(name string) string {
+		return `[...document.querySelectorAll("[aria-label=Members] tbody tr")].find((r) =>
+			r.cells[2].innerText === "leader").cells[0].innerText ` + name
+	}
+	p.until("the leader", leads("=== "+quote(leader.name())))
+
+	leader.kill()
+	p.until("the next leader", leads("!== "+quote(leader.name())))
+	p.shows(leader.name() + " is not connected to this member")
+	p.view("Leases")
+	late := next.grant(map[string]any{"ttl_ms": 3_600_000, "name": "late"})
+	p.shows(hex(t, late))
+	fresh := `document.querySelectorAll("main .body [role=row]").length === 2 &&
+		((text) => /59 min/.test(text) && !/ago|asking/.test(text))(
+			document.querySelector(".rows .body").innerText)`
+	p.until("what is left, as of now", fresh)
+
+	of.front()
+	of.until("that its member is lost", "document.querySelector('[data-state=lost]')")
+	of.until("that the time is of before", "/was 59 min.* ago/.test(document.body.innerText)")
+	of.follow("[data-state] a", next.name())
+	of.until("the page of another member, which goes on", "location.origin === "+quote(next.url)+
+		" && location.hash === '#/leases' && document.querySelector('[data-state=live]')")
+	of.shows(hex(t, late))
+
+	p.front()
+	third.kill()
+	p.until("how old the answers are", timeOf(t, kept)+".match(/^59 min .*asked .* ago$/)")
+	p.view("Overview")
+	p.until("that nobody leads", "/^down/.test(document.querySelector('.verdict').innerText)")
+	p.shows("this member knows no leader")
+	p.picture("no-leader")
+	leader.start()
+	p.until("that somebody leads", leads("!== ''"))
+	p.view("Leases")
+	p.until("what is left, as of now", fresh)
 }
 
 // Goal: behind a proxy that adds a prefix to all paths, the page works.

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,9 @@ func (m *member) start() {
 		<-done
 	})
 }
+
+// name is the one that the member has in the cluster.
+func (m *member) name() string { return m.args[slices.Index(m.args, "--name")+1] }
 
 // kill ends the process as a power failure does.
 func (m *member) kill() {
