@@ -42,7 +42,8 @@ function Queue({ name, prefix }) {
     const { queue, kvs, revision } = await readQueue({ name, prefix }, false, signal);
     const tickets = queue?.tickets || [];
     await live.ask((queue?.waiters || []).concat(tickets).map((t) => t.lease), signal);
-    const ended = await endings(prefix, last?.ended, signal);
+    // If no key has changed since, nobody has left.
+    const ended = last?.ended.next > revision ? last.ended : await endings(prefix, last?.ended, signal);
     const past = departures(prefix, tickets, ended.list.slice(-most), revision);
     return { queue, values: new Map(kvs.map((kv) => [kv.key, kv])), ended, past };
   }, 2000, [prefix]);
