@@ -18,7 +18,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/storage"
 )
 
 // shortDir is a directory whose name leaves room for a socket's.
@@ -398,6 +400,9 @@ func TestRemovedMemberStops(t *testing.T) {
 				}
 			case <-time.After(time.Minute):
 				t.Fatal("it goes on")
+			}
+			if got := storage.LastRun(gone.cfg.DataDir); got.Cause != cause.Removed {
+				t.Errorf("it leaves %+v", got)
 			}
 			others[0].put(t, "k", "v")
 			if got := others[1].get(t, "k"); got != "v" {

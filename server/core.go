@@ -214,8 +214,8 @@ func (c *core) end() error {
 		return err
 	}
 	if c.shell.Out.Failed != nil {
-		return fmt.Errorf("server: stopped, because of an entry that this release cannot apply, and no "+
-			"member of this release can; the data in %s are as they were: %w", c.peers.dir, c.shell.Err)
+		return fmt.Errorf("%w, and no member of this release can; the data in %s are as they were: %w",
+			errUnapplied, c.peers.dir, c.shell.Err)
 	}
 	return rolledBack(c.shell.Err, c.peers.dir)
 }

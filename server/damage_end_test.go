@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
@@ -15,6 +16,7 @@ import (
 // that can. Method: the end of a core that has got one or the other.
 func TestNoteOfEnd(t *testing.T) {
 	t.Parallel()
+	code := map[bool]cause.Code{false: cause.RolledBack, true: cause.NotApplicable}
 	for name, failed := range map[string]bool{"a message": false, "an entry": true} {
 		dir := t.TempDir()
 		c := &core{
@@ -26,7 +28,8 @@ func TestNoteOfEnd(t *testing.T) {
 		}
 		err := c.end()
 		var damaged damagedError
-		if !errors.Is(err, replica.ErrImpossible) || errors.As(err, &damaged) == failed {
+		if !errors.Is(err, replica.ErrImpossible) || errors.As(err, &damaged) == failed ||
+			causeOf(err) != code[failed] {
 			t.Errorf("%s: it ends with %v", name, err)
 		}
 		if err := storage.Unusable(dir); errors.Is(err, storage.ErrRolledBack) == failed {

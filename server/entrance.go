@@ -2,12 +2,13 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/intercept"
 )
 
@@ -38,12 +39,12 @@ func (e *entrance) closed() error {
 		return nil
 	default:
 	}
-	why := e.node.Outage()
+	code, why := cause.NoLeader, e.node.Outage()
 	if why == "" {
-		why = "it does not have the present state of the cluster yet"
+		code, why = cause.NoState, "it does not have the present state of the cluster yet"
 	}
-	return status.Errorf(codes.Unavailable, "leasehold: member %x is not ready to serve: %s",
-		e.node.member, why)
+	return api.NotReady(code, fmt.Sprintf("leasehold: member %x is not ready to serve: %s",
+		e.node.member, why))
 }
 
 // pass returns when a call is let in, or why it is not.

@@ -71,7 +71,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("full by the metric: %v", full)
 	}
 	st, err := m.client.Status(t.Context(), m.client.Endpoints()[0])
-	if err != nil || len(st.Errors) != 1 || !strings.Contains(st.Errors[0], "disk is full") {
+	if err != nil || len(st.Errors) != 1 || !strings.HasPrefix(st.Errors[0], "DISK_FULL: ") {
 		t.Errorf("status on a full disk: %+v, %v", st, err)
 	}
 	gone, more := clientv3.OpDelete("a"), clientv3.OpPut("c", "v")

@@ -24,6 +24,11 @@ import (
 // other data.
 var errLost = errors.New("server: the data of this member are not those that the cluster knows")
 
+// errContradicted is wrapped by what a member says that stops because of what another one says of
+// its log.
+var errContradicted = errors.New("server: stopped, because another member contradicts this " +
+	"member's disk")
+
 // lostData says what to do when the data of a member are lost.
 func lostData(dir string) error {
 	return fmt.Errorf("%w: without them it would deny what it has acknowledged. Start it with "+
@@ -41,11 +46,11 @@ func rolledBack(err error, dir string) error {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, storage.RolledBack), []byte(note), 0o600))
 		err = damagedError{err}
 	}
-	return fmt.Errorf("server: stopped, because another member contradicts this member's disk: "+
+	return fmt.Errorf("%w: "+
 		"an older state was put back onto it, it is a copy of another member's, or a stranger "+
 		"speaks on the peer URLs (give --peer-cert-file and the like to keep strangers out). "+
 		"If the disk is at fault, remove %s and start the member with --join ADDRESS --replace, "+
-		"where ADDRESS is another member's: %w", dir, err)
+		"where ADDRESS is another member's: %w", errContradicted, dir, err)
 }
 
 // errCopied is wrapped by what a member says that stops because another process has its identity.

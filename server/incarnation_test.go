@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
@@ -262,6 +263,9 @@ func TestRolledBack(t *testing.T) {
 	err := ends(t, old.cfg)
 	if !errors.Is(err, replica.ErrImpossible) || !strings.Contains(err.Error(), "--replace") {
 		t.Errorf("it ended with %v", err)
+	}
+	if got := storage.LastRun(old.cfg.DataDir); got.Cause != cause.RolledBack {
+		t.Errorf("it leaves %+v", got)
 	}
 	// No other member is there to contradict it.
 	_, err = New(testConfig(filepath.Dir(old.cfg.DataDir)))

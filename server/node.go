@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/version"
@@ -424,11 +425,12 @@ func (n *node) Status() etcd.Status {
 		StorageVersion: version.Semantic(n.storageVersion()), Learner: n.learner(),
 	}
 	if n.peers.copyRefused(time.Now()) {
-		out.Errors = append(out.Errors, "another process with the identity of this member was "+
-			"refused: a copy of its data directory is being run")
+		out.Errors = append(out.Errors, cause.CopiedData.Report("another process with the identity of "+
+			"this member was refused: a copy of its data directory is being run"))
 	}
 	if n.writer.full.Load() {
-		out.Errors = append(out.Errors, "the disk is full: writes are refused until there is room")
+		out.Errors = append(out.Errors,
+			cause.DiskFull.Report("the disk is full: writes are refused until there is room"))
 	}
 	return out
 }

@@ -26,6 +26,9 @@ var (
 	ErrForeign = errors.New("server: this release does not speak the version of the cluster")
 )
 
+// errUnapplied is wrapped by what a member says that stops at an entry of the log.
+var errUnapplied = errors.New("server: stopped, because of an entry that this release cannot apply")
+
 // otherRelease says what to do when err is about another release. Other errors it leaves as they
 // are.
 func otherRelease(err error, dir string) error {

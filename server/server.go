@@ -17,6 +17,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/backup/keeper"
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/mvcc"
@@ -83,6 +84,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	b, err := boot(cfg, way)
 	if err != nil {
+		logCause(cfg.Logger, err)
 		return nil, err
 	}
 	disk := b.disk
@@ -239,6 +241,7 @@ func (s *Server) run(ctx context.Context) error {
 	defer fail(nil)
 	defer context.AfterFunc(s.expelled, func() { fail(context.Cause(s.expelled)) })()
 	s.warnOfAddresses()
+	noteEnd := s.noteRun()
 	s.peers.update(s.node.View().Members)
 	defer s.peers.assemble(s.cfg.Cluster.FoundersWait)()
 	defer s.peers.forgive()()
@@ -272,13 +275,18 @@ func (s *Server) run(ctx context.Context) error {
 	s.node.logins.bindings.Close()
 	g.wg.Wait()
 	s.core.writer.abandon()
-	cause := context.Cause(ctx)
-	if errors.Is(cause, errRemoved) {
+	why := context.Cause(ctx)
+	if errors.Is(why, errRemoved) {
 		s.cfg.Logger.Warn("this member was removed from the cluster and will not serve again; "+
-			"its data directory is of no use any more", "data-dir", s.cfg.DataDir)
+			"its data directory is of no use any more", "data-dir", s.cfg.DataDir,
+			"cause", cause.Removed)
 	}
-	if err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, errRemoved) {
-		err = cause
+	if err == nil && !errors.Is(why, context.Canceled) {
+		err = why
+	}
+	noteEnd(err) // while nobody else has the directory
+	if errors.Is(err, errRemoved) {
+		err = nil
 	}
 	return errors.Join(err, s.core.disk.Close())
 }

@@ -14,12 +14,24 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
 
 // domain is whose the reasons are.
 const domain = "leasehold.dev"
+
+// causeKey is under which the metadata of an error have a code of package cause.
+const causeKey = "cause"
+
+// NotReady is why a member cannot answer calls yet.
+func NotReady(why cause.Code, text string) error {
+	return withDetails(status.New(codes.Unavailable, text), googleDetails(&pb.Error{
+		Reason: unavailable, Metadata: map[string]string{causeKey: string(why)},
+	})...)
+}
 
 // soon is when it is worth asking again after nobody led, or the queue was full: most leaders
 // are replaced in less, and a full queue is done in less.
@@ -48,8 +60,10 @@ func facts(err error) map[string]string {
 		return map[string]string{"ttl_ms": number(long.Got), "max_ttl_ms": number(long.Max)}
 	case errors.As(err, &keys):
 		return map[string]string{"lease": number(keys.ID), "limit": number(keys.Limit)}
-	case errors.As(err, &late) && late.Caches > 0:
-		return map[string]string{"cache_wait_ms": number(late.Caches)}
+	case errors.Is(err, replica.ErrNoLeader):
+		return map[string]string{causeKey: string(cause.NoLeader)}
+	case errors.As(err, &late):
+		return late.facts()
 	case errors.As(err, &holder):
 		return heldBy(&holder.Holder)
 	case errors.As(err, &name):
@@ -140,7 +154,7 @@ var informed = func() map[string]error {
 		w := &wire[i]
 		s := status.Convert(w.to)
 		if _, ok := all[s.Message()]; !ok {
-			e := &pb.Error{Reason: w.reason, RetryAfterMs: int64(w.retry)}
+			e := &pb.Error{Reason: w.reason, RetryAfterMs: int64(w.retry), Metadata: facts(w.from)}
 			all[s.Message()] = withDetails(s, googleDetails(e)...)
 		}
 	}

@@ -72,7 +72,17 @@ func TestFacts(t *testing.T) {
 		retry  int64
 	}{
 		{lease.ErrNotFound, "LEASE_NOT_FOUND", nil, 0},
-		{replica.ErrNoLeader, "UNAVAILABLE", nil, 100},
+		{replica.ErrNoLeader, "UNAVAILABLE", map[string]string{"cause": "NO_LEADER"}, 100},
+		{
+			fmt.Errorf("login: %w", replica.ErrNoLeader), "UNAVAILABLE",
+			map[string]string{"cause": "NO_LEADER"},
+			100,
+		},
+		{
+			&TimeoutError{Caches: 5, Outage: "no leader"}, "UNKNOWN_OUTCOME",
+			map[string]string{"cause": "NO_LEADER", "cache_wait_ms": "5"},
+			0,
+		},
 		{fmt.Errorf("put: %w", replica.ErrOverloaded), "UNAVAILABLE", nil, 100},
 		{ErrTooManyRequests, "UNAVAILABLE", nil, 100},
 		{

@@ -13,6 +13,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/login"
 	"leasehold.dev/internal/mvcc"
@@ -61,6 +62,18 @@ func (e *TimeoutError) why() string {
 	}
 	return fmt.Sprintf(", possibly while it waited up to %d ms for a cache that does not answer "+
 		"(leasehold lease watch tells which); it may still be done", e.Caches)
+}
+
+// facts are what the error says, for programs.
+func (e *TimeoutError) facts() map[string]string {
+	m := make(map[string]string)
+	if e.Caches > 0 {
+		m["cache_wait_ms"] = number(e.Caches)
+	}
+	if e.Outage != "" {
+		m[causeKey] = string(cause.NoLeader)
+	}
+	return m
 }
 
 // Unwrap returns ErrTimeout.

@@ -193,7 +193,7 @@ func (a *app) dialTelling(
 		return nil, withCode(exitBadArgs, err)
 	}
 	cfg.Logger = lg // or the library makes one of its own
-	cfg.DialOptions = a.flags.cluster.options()
+	cfg.DialOptions = append(a.flags.cluster.options(), why.watch())
 	c, err := clientv3.New(*cfg)
 	if err != nil {
 		return nil, withCode(exitConnection, err)

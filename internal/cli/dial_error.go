@@ -1,13 +1,19 @@
 package cli
 
 import (
+	"context"
 	"strings"
 	"sync"
 
 	"go.etcd.io/etcd/client/pkg/v3/logutil"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fault"
 )
 
@@ -22,10 +28,50 @@ func (a *app) logger(why *dialError) (*zap.Logger, error) {
 }
 
 // dialError remembers why a connection could not be made: the last reason that was logged. It
-// implements zapcore.Core.
+// implements zapcore.Core. Of the last call that failed it has the code of the cause, which the
+// library leaves out when it tries again until the time is up.
 type dialError struct {
 	mu   sync.Mutex
 	text string
+	code cause.Code
+}
+
+// cause returns the code of what was told last, empty if there was none.
+func (d *dialError) cause() cause.Code {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.code
+}
+
+// watch makes a client tell how each call of one answer ends.
+func (d *dialError) watch() grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		next grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		err := next(ctx, method, req, reply, cc, opts...)
+		if s := grpcstatus.Code(err); s == codes.DeadlineExceeded || s == codes.Canceled {
+			return err // nobody has answered
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.code = causeIn(err)
+		return err
+	})
+}
+
+// causeIn returns the code that a refusal has for its cause.
+func causeIn(err error) cause.Code {
+	s := grpcstatus.Convert(err)
+	for _, d := range s.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == "leasehold.dev" {
+			return cause.Code(info.Metadata["cause"])
+		}
+	}
+	if s.Code() == codes.Unimplemented {
+		return cause.NotAMember
+	}
+	return ""
 }
 
 // String returns the reason, empty if there is none.

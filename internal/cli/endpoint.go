@@ -132,7 +132,7 @@ func (a *app) check(spec *clientv3.ConfigSpec, ep string) health {
 	if h.Error = alarmsOf(ctx, c); h.Error == "" {
 		// One whose disk is full refuses writes, and no alarm says so.
 		if r, err := c.Status(ctx, ep); err == nil {
-			h.Error = strings.Join(reportedBy((*pb.StatusResponse)(r)), "; ")
+			h.Error = texts(reportedBy((*pb.StatusResponse)(r)))
 			h.commits = h.Error != ""
 		}
 	}

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/cause"
 )
 
 // lookout asks the members of a cluster how they are, maybe again and again. It keeps the clients
@@ -59,16 +62,18 @@ func (l *lookout) client(endpoint string) (*asker, error) {
 // saysNothing is what is told of a process that takes connections, and answers no call on them.
 const saysNothing = "it takes connections, but answers no call"
 
-// failure says why a member did not answer that takes connections. The error of a call that ran out
+// failed notes why a member did not answer that takes connections. The error of a call that ran out
 // of time does not say it.
-func (c *asker) failure(err error) string {
+func (x *memberState) failed(c *asker, err error) {
+	x.Cause = cmp.Or(c.why.cause(), cause.CallFailed)
 	switch why := c.why.String(); {
 	case !errors.Is(err, context.DeadlineExceeded):
-		return readable(rpcPrefix.ReplaceAllString(err.Error(), ""))
+		x.Error = readable(rpcPrefix.ReplaceAllString(err.Error(), ""))
 	case why != "":
-		return readable(why)
+		x.Error = readable(why)
+	default:
+		x.Cause, x.Error = cause.Hangs, saysNothing
 	}
-	return saysNothing
 }
 
 // close ends what was made.

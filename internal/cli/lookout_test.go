@@ -6,6 +6,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/cause"
 )
 
 // Goal: a member that takes connections and answers nothing is told from one that is out of reach,
@@ -28,8 +30,8 @@ func TestAnswersNoCall(t *testing.T) {
 		var x memberState
 		x.ask(l, at)
 		l.close()
-		if x.Error != saysNothing {
-			t.Errorf("to %s: %s", name, x.Error)
+		if x.Error != saysNothing || x.Cause != cause.Hangs {
+			t.Errorf("to %s: %s, %s", name, x.Cause, x.Error)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/rewind"
 )
 
@@ -37,7 +38,8 @@ when.
 It knows expired certificates, a quota that is used up, a member that does not answer, whose disk
 is full or lost, whose data are damaged or rolled back to an older copy, or run twice, and a
 majority that is lost for good. The members of the last have to be named (--lost): from here nobody
-can tell them from members that are only out of reach. Endpoints of several clusters are refused.
+can tell them from members that are only out of reach. Endpoints of several clusters are refused,
+and so is a directory on which a member of another cluster runs.
 
 Exit codes: 0 nothing to recover, or all of it is done; 9 something is wrong, and not yet put
 right; 1 the look or the repair failed.`,
@@ -74,8 +76,9 @@ type recovery struct {
 
 // disaster is one thing that is wrong.
 type disaster struct {
-	What  string   `json:"what"`
-	Facts []string `json:"facts"`
+	Cause cause.Code `json:"cause"`
+	What  string     `json:"what"`
+	Facts []string   `json:"facts"`
 	// Check is what to look at first: perhaps there is no disaster.
 	Check []string `json:"check_first"`
 	Steps []step   `json:"steps"`
@@ -91,8 +94,10 @@ type step struct {
 	Own   bool   `json:"own"`   // --yes does it
 }
 
-func newDisaster(what string, facts ...string) *disaster {
-	return &disaster{What: what, Facts: facts, Check: []string{}, Steps: []step{}, Done: []string{}}
+func newDisaster(code cause.Code, what string, facts ...string) *disaster {
+	return &disaster{
+		Cause: code, What: what, Facts: facts, Check: []string{}, Steps: []step{}, Done: []string{},
+	}
 }
 
 // own adds a step that --yes does.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/rewind"
 )
 
@@ -59,7 +60,7 @@ func (r *recovery) nobody() *clusterState {
 		wg.Go(func() {
 			err := connects(context.Background(), r.flags.dialTimeout, host)
 			if err != nil {
-				x.Error = readable(err.Error())
+				x.notConnected(err)
 			}
 		})
 	}
@@ -72,7 +73,7 @@ func (r *recovery) nobody() *clusterState {
 
 // certificates says what to do about those that are not valid.
 func (r *recovery) certificates() {
-	d := newDisaster("certificates have expired")
+	d := newDisaster(cause.CertificateExpired, "certificates have expired")
 	var own, authority bool
 	for _, c := range r.expired {
 		d.Facts = append(d.Facts, c.text)
@@ -106,21 +107,21 @@ func (r *recovery) certificates() {
 
 // sayWhy says what to look at because a member does not answer.
 func (d *disaster) sayWhy(x *memberState) {
-	switch {
-	case strings.Contains(x.Error, "refused"):
+	switch x.Cause {
+	case cause.Refused:
 		d.first("%s: its host answers, but no process does: see there what the member has said last, "+
 			"and start it; its data are probably there", nameOf(x))
-	case x.Error == saysNothing:
+	case cause.Hangs:
 		d.first("%s: a process takes connections, but answers no call: see there whether it is stopped "+
 			"or hangs (its disk, its memory), and what it has said last; it has lost nothing", nameOf(x))
 		d.on("the host of "+nameOf(x), "first of all stop the process, by kill -9 if it does not end: "+
 			"what it has acknowledged is on its disk, and a second one could not open its data")
-	case knowsNoLeader(x):
+	case cause.NoLeader:
 		d.first("%s: it runs, and has lost nothing: without a majority nobody can log in, so it tells "+
 			"no more; bring the others back", nameOf(x))
-	case strings.Contains(x.Error, "handshake"):
-		d.first("%s: %s", nameOf(x), x.Error)
-	case strings.Contains(x.Error, "unknown service"):
+	case cause.CallFailed:
+		d.first("%s: its host answers, but the call fails: %s", nameOf(x), x.Error)
+	case cause.NotAMember:
 		d.first("%s: no port of a member for clients answers there, but perhaps that for other "+
 			"members: give a client URL with --endpoints", nameOf(x))
 	default:
@@ -130,7 +131,7 @@ func (d *disaster) sayWhy(x *memberState) {
 }
 
 // knowsNoLeader reports whether a member did not answer because a login needs a majority.
-func knowsNoLeader(x *memberState) bool { return strings.Contains(x.Error, "no leader") }
+func knowsNoLeader(x *memberState) bool { return x.Cause == cause.NoLeader }
 
 // nameOf names a member for people, with its address.
 func nameOf(x *memberState) string {
@@ -146,18 +147,18 @@ func (r *recovery) unserved() {
 	why := readable(rpcPrefix.ReplaceAllString(r.cluster.failure.Error(), ""))
 	switch {
 	case r.cluster.Cluster == "":
-		what := "no member answers"
+		code, what := cause.NoAnswer, "no member answers"
 		if slices.ContainsFunc(r.cluster.Members, knowsNoLeader) {
-			what = "the majority does not answer"
+			code, what = cause.NoMajority, "the majority does not answer"
 		}
-		d := newDisaster(what, "at the endpoints: "+why)
+		d := newDisaster(code, what, "at the endpoints: "+why)
 		for _, x := range r.cluster.Members {
 			d.sayWhy(x)
 		}
 		d.first("whether these are the right endpoints (--endpoints)")
 		r.found = append(r.found, d)
 	case len(answer) > len(voters)/2:
-		d := newDisaster("the cluster does not serve, though a majority answers", why)
+		d := newDisaster(cause.NotServing, "the cluster does not serve, though a majority answers", why)
 		d.first("whether the members reach each other at their peer URLs (leasehold member list), " +
 			"and what their logs say")
 		r.found = append(r.found, d)
@@ -166,14 +167,14 @@ func (r *recovery) unserved() {
 	}
 	if r.dir != nil && r.dir.Condition == rewind.Running {
 		d := r.found[len(r.found)-1]
-		d.Check = slices.Insert(d.Check, 0, r.dir.Path+" is in use by a member that runs: give its "+
-			"address with --endpoints; its own data are looked at when it is stopped")
+		d.Check = slices.Insert(d.Check, 0, r.user()+": give its address with --endpoints; its own data "+
+			"are looked at when it is stopped")
 	}
 }
 
 // majorityGone is what to say if too few members answer.
 func (r *recovery) majorityGone(answer, voters int) *disaster {
-	d := newDisaster("the majority does not answer",
+	d := newDisaster(cause.NoMajority, "the majority does not answer",
 		fmt.Sprintf("%d of %d voters answer, and %d are needed: nothing is granted, renewed or "+
 			"expired, and holders stop by their own clocks", answer, voters, voters/2+1))
 	for _, x := range r.cluster.Members {
@@ -208,7 +209,7 @@ func (r *recovery) quota() {
 		return
 	}
 	state, quota := r.cluster.use()
-	d := newDisaster("the quota is used up",
+	d := newDisaster(cause.QuotaUsedUp, "the quota is used up",
 		"alarm NOSPACE, raised by "+r.names(raised)+": puts and grants are refused; reads, renewals, "+
 			"deletes and revokes go on",
 		fmt.Sprintf("the state has %s, and the smallest quota is %s", siBytes(state), siBytes(quota)))
@@ -296,14 +297,14 @@ func (r *recovery) differing() {
 		}
 		if i >= 0 && r.cluster.Members[i].Error != "" {
 			x := r.cluster.Members[i]
-			d := newDisaster("the data of a member are damaged",
+			d := newDisaster(cause.StatesDiffer, "the data of a member are damaged",
 				"alarm CORRUPT: the state of "+nameOf(x)+" differs from that of the majority, and so it "+
 					"has stopped (exit code 8); the cluster serves without it")
 			r.toReplace(d, x)
 			r.found = append(r.found, d)
 			continue
 		}
-		d := newDisaster("the states of members differ",
+		d := newDisaster(cause.Split, "the states of members differ",
 			"alarm CORRUPT, and no majority agrees, so nobody can tell which is right: writes are refused")
 		d.on("here", "leasehold endpoint hashkv --cluster  # which members agree")
 		for _, x := range r.cluster.Members {
@@ -325,7 +326,7 @@ func (r *recovery) toReplace(d *disaster, x *memberState) {
 func (r *recovery) silent() {
 	for _, x := range r.cluster.Members {
 		if x.Error == "" && x.leader == 0 || knowsNoLeader(x) {
-			d := newDisaster("a member is cut off from the others",
+			d := newDisaster(cause.NoLeader, "a member is cut off from the others",
 				nameOf(x)+" answers, and knows no leader, while the others serve")
 			d.first("from the host of %s the peer URLs of the others (leasehold member list), and its "+
 				"own from theirs: network, firewall, certificates; the log of the member says what fails",
@@ -336,7 +337,7 @@ func (r *recovery) silent() {
 		if x.Error == "" || x == r.own || slices.Contains(r.cluster.alarmed["CORRUPT"], x.id) {
 			continue
 		}
-		d := newDisaster("a member does not answer",
+		d := newDisaster(x.Cause, "a member does not answer",
 			nameOf(x)+" does not answer: "+x.Error+"; the cluster serves without it")
 		d.sayWhy(x)
 		d.on("the host of "+nameOf(x), "if its data are there: start it as always, and nothing is lost")

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/rewind"
 )
 
@@ -30,7 +31,10 @@ func (r *recovery) lookAtDirectory() (err error) {
 		return badArgs("%s is the data directory of %s (member %s), and not of %s: leave --member out",
 			r.dir.Path, r.dir.Name, id, r.member)
 	}
-	var known []string
+	known := r.dir.Run.ClientURLs
+	if r.dir.Condition != rewind.Running {
+		known = nil
+	}
 	for _, m := range r.dir.Members {
 		known = append(known, m.ClientURLs...)
 	}
@@ -46,10 +50,12 @@ func (r *recovery) ofDirectory() (told bool, err error) {
 	d, serves := r.dir, r.cluster.failure == nil
 	switch d.Condition {
 	case rewind.Running:
-		return false, r.knowsMember(serves) // the cluster tells how it is
+		return r.ofRunning(serves)
 	case rewind.Foreign, rewind.Newer:
-		x := newDisaster("this release does not run on the data directory", d.Path+": "+d.Why.Error())
+		x := newDisaster(cause.ForeignData, "this release does not run on the data directory",
+			d.Path+": "+d.Why.Error())
 		if d.Condition == rewind.Newer {
+			x.Cause = cause.TooOld
 			x.on("here", "start the member with the release that wrote them, or a later one")
 		} else {
 			x.on("here", "give the right --data-dir")
@@ -61,7 +67,7 @@ func (r *recovery) ofDirectory() (told bool, err error) {
 		return !serves, nil
 	}
 	if serves && r.ofAnother() {
-		return false, nil
+		return true, nil
 	}
 	switch d.Condition {
 	case rewind.Sound:
@@ -93,7 +99,7 @@ func (r *recovery) knowsMember(serves bool) error {
 // halfRestored says how to go on after a restore that was cut off, ours perhaps.
 func (r *recovery) halfRestored() *disaster {
 	path := shellWord(r.dir.Path)
-	x := newDisaster("a restore into the data directory was cut off", r.dir.Path)
+	x := newDisaster(cause.HalfRestored, "a restore into the data directory was cut off", r.dir.Path)
 	x.on("here", "mv %s %s.cut-off", path, path)
 	if kept := r.dir.Kept(); kept != "" {
 		x.on("here", "mv %s %s  # and call recover again", shellWord(kept), path)
@@ -110,8 +116,13 @@ func (r *recovery) ofAnother() bool {
 	if r.dir.Cluster == 0 || own == r.cluster.Cluster {
 		return false
 	}
-	d := newDisaster("the data are of another cluster", fmt.Sprintf("%s is of cluster %s, and "+
-		"cluster %s answers", r.dir.Path, own, r.cluster.Cluster))
+	d := newDisaster(cause.OtherCluster, "the data are of another cluster", fmt.Sprintf("%s is of "+
+		"cluster %s, and cluster %s answers: nothing is done to either", r.dir.Path, own,
+		r.cluster.Cluster))
+	if r.dir.Condition == rewind.Running {
+		d.What = "the data directory is in use by a member of another cluster"
+		d.Facts = append(d.Facts, r.user())
+	}
 	d.first("whether these are the right --endpoints, and the right --data-dir")
 	r.found = append(r.found, d)
 	return true
@@ -153,37 +164,39 @@ func (r *recovery) sound() {
 	r.own = x
 	switch {
 	case x == nil:
-		d := newDisaster("the member was removed", fmt.Sprintf("%s is of member %x (%s), which the "+
-			"cluster has removed: its data are of no more use", r.dir.Path, r.dir.Member, r.dir.Name))
+		d := newDisaster(cause.Removed, "the member was removed",
+			fmt.Sprintf("%s is of member %x (%s), which the cluster has removed: its data are of no "+
+				"more use", r.dir.Path, r.dir.Member, r.dir.Name))
 		r.moveAway(d)
 		d.on("here", "to be a member again: leasehold serve --join %s, and its other flags of before",
 			r.endpointsOf())
 		d.act = r.replace
 		r.found = append(r.found, d)
 	case slices.Contains(r.cluster.alarmed["CORRUPT"], x.id):
-		r.toReplaceHere(x, "the data of the member are damaged", "alarm CORRUPT: the state of "+
-			nameOf(x)+" differs from that of the majority")
+		r.toReplaceHere(x, cause.StatesDiffer, "the data of the member are damaged",
+			"alarm CORRUPT: the state of "+nameOf(x)+" differs from that of the majority")
 	case x.Error == "":
-		d := newDisaster("another process runs as this member", fmt.Sprintf("%s answers, and no process "+
-			"has %s open: one of two data directories is a copy", nameOf(x), r.dir.Path))
+		d := newDisaster(cause.CopiedData, "another process runs as this member",
+			fmt.Sprintf("%s answers, and no process has %s open: one of two data directories is a copy",
+				nameOf(x), r.dir.Path))
 		d.first("which process that is, and which directory it runs on: never start a second one")
 		r.found = append(r.found, d)
 	case r.dir.Unchecked != nil:
-		r.toReplaceHere(x, "the data of the member cannot be checked", fmt.Sprintf("%s: %v: it would "+
-			"start, but without what it has acknowledged last, if that went, too", r.dir.Path,
-			r.dir.Unchecked))
+		r.toReplaceHere(x, cause.Unchecked, "the data of the member cannot be checked",
+			fmt.Sprintf("%s: %v: it would start, but without what it has acknowledged last, if that "+
+				"went, too", r.dir.Path, r.dir.Unchecked))
 	default:
-		d := newDisaster("the member does not run", fmt.Sprintf("%s is sound, and has the data of %s up "+
-			"to revision %d: %s", r.dir.Path, nameOf(x), r.dir.Revision, x.Error))
-		r.doubts(d)
-		d.on("here", "start it as always: it gets from the others what it has missed")
-		r.found = append(r.found, d)
+		r.found = append(r.found, r.stopped(x))
 	}
 }
 
-// doubts says what may keep a directory that is sound from being of use: that its log cannot be
-// checked, or its disk is full.
+// doubts says what may keep a directory that is sound from being of use: why the member has
+// stopped, that its log cannot be checked, or its disk is full.
 func (r *recovery) doubts(d *disaster) {
+	if run := &r.dir.Run; run.Cause != "" {
+		d.Facts = append(d.Facts, fmt.Sprintf("it stopped at %s, %s: %s",
+			run.Stopped.Format(time.RFC3339), run.Cause, run.Text))
+	}
 	if r.dir.Unchecked != nil {
 		d.Facts = append(d.Facts, fmt.Sprintf("the end of its log cannot be checked (%v): what it has "+
 			"acknowledged last may be missing", r.dir.Unchecked))
@@ -203,10 +216,14 @@ func (r *recovery) lostData() error {
 		return err
 	}
 	r.own = x
-	what := map[rewind.Condition]string{
-		rewind.Empty: "the disk of the member is lost", rewind.Stateless: "the member has no state",
-		rewind.Damaged:    "the data of the member are damaged",
-		rewind.RolledBack: "the data of the member are an older copy",
+	is := map[rewind.Condition]struct {
+		code cause.Code
+		what string
+	}{
+		rewind.Empty:      {cause.DiskLost, "the disk of the member is lost"},
+		rewind.Stateless:  {cause.NoState, "the member has no state"},
+		rewind.Damaged:    {cause.Damaged, "the data of the member are damaged"},
+		rewind.RolledBack: {cause.RolledBack, "the data of the member are an older copy"},
 	}[r.dir.Condition]
 	switch {
 	case r.dir.Condition == rewind.Empty && x == nil:
@@ -214,14 +231,15 @@ func (r *recovery) lostData() error {
 			"member to be, or not the right --data-dir")
 		return nil
 	case r.dir.Condition == rewind.Stateless && x != nil:
-		d := newDisaster(what, r.dir.Why.Error())
+		d := newDisaster(is.code, is.what, r.dir.Why.Error())
 		d.on("here", "start it as always: it goes on to join")
 		r.found = append(r.found, d)
 		return nil
 	case r.dir.Condition == rewind.Empty:
-		r.toReplaceHere(x, what, r.dir.Path+" has no data, and "+nameOf(x)+" does not answer")
+		r.toReplaceHere(x, is.code, is.what, r.dir.Path+" has no data, and "+nameOf(x)+
+			" does not answer")
 	default:
-		r.toReplaceHere(x, what, fmt.Sprintf("%s: %v", r.dir.Path, r.dir.Why))
+		r.toReplaceHere(x, is.code, is.what, fmt.Sprintf("%s: %v", r.dir.Path, r.dir.Why))
 	}
 	return nil
 }
@@ -232,7 +250,7 @@ func (r *recovery) allLost() *disaster {
 	if r.dir.Why != nil {
 		why = fmt.Sprintf("%s: %v", r.dir.Path, r.dir.Why)
 	}
-	d := newDisaster("no data are left here, and no majority answers", why,
+	d := newDisaster(cause.NoData, "no data are left here, and no majority answers", why,
 		readable(r.cluster.failure.Error()))
 	if kept := r.dir.Kept(); kept != "" && r.dir.Condition == rewind.Empty {
 		path, room := shellWord(r.dir.Path), ""
@@ -291,7 +309,8 @@ func (r *recovery) peersOf() (self *memberState, others []*memberState) {
 func (r *recovery) survivor() (*disaster, error) {
 	self, others := r.peersOf()
 	if self == nil {
-		d := newDisaster("the member was removed", r.dir.Path+": its own state does not name it")
+		d := newDisaster(cause.Removed, "the member was removed",
+			r.dir.Path+": its own state does not name it")
 		d.on("each other host with data", "leasehold recover --data-dir DIR")
 		return d, nil
 	}
@@ -305,13 +324,14 @@ func (r *recovery) survivor() (*disaster, error) {
 		}
 	}
 	if here > voters/2 {
-		d := newDisaster("the member does not run", fmt.Sprintf("%s is sound, up to revision %d, and "+
-			"with it a majority is there: nothing is lost", r.dir.Path, r.dir.Revision))
+		d := newDisaster(cmp.Or(r.dir.Run.Cause, cause.NotRunning), "the member does not run",
+			fmt.Sprintf("%s is sound, up to revision %d, and "+
+				"with it a majority is there: nothing is lost", r.dir.Path, r.dir.Revision))
 		r.doubts(d)
 		d.on("here", "start it as always")
 		return d, r.refuseLost(others, voters)
 	}
-	d := newDisaster("the majority is lost, or out of reach",
+	d := newDisaster(cause.NoMajority, "the majority is lost, or out of reach",
 		fmt.Sprintf("with this member %d of %d voters are there, and %d are needed", here, voters,
 			voters/2+1),
 		fmt.Sprintf("%s is sound, and has the data of %s up to revision %d (entry %d of term %d of the "+

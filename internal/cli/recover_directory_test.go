@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/rewind"
 )
 
@@ -45,6 +46,10 @@ func TestOfDirectory(t *testing.T) {
 			r.dir.Condition, r.dir.Why = c, errors.New("it is so")
 			r.cluster.Members[0].Error = "refused"
 		}
+	}
+	running := func(r *recovery) {
+		r.dir.Condition = rewind.Running
+		r.dir.Run = rewind.Run{Cluster: "c", Member: "1", Name: "m1", Process: 42}
 	}
 	cutOff := filepath.Join(t.TempDir(), "[d")
 	for _, behind := range []string{"", ".before-recovery-1", ".before-recovery-2"} {
@@ -85,7 +90,54 @@ func TestOfDirectory(t *testing.T) {
 		}, nil, false, `no member "m9"`},
 		"a copy": {func(*recovery) {}, []string{"another process runs as this member"}, false, ""},
 		"another cluster": {func(r *recovery) { r.dir.Cluster = 0xd }, []string{
-			"the data are of another cluster", "cluster d, and cluster c answers",
+			"OTHER_CLUSTER", "the data are of another cluster", "cluster d, and cluster c answers",
+		}, false, ""},
+		"another cluster, with more that is wrong": {func(r *recovery) {
+			r.dir.Cluster = 0xd
+			r.cluster.alarmed["NOSPACE"] = []uint64{2}
+		}, []string{"OTHER_CLUSTER the data are of another cluster"}, false, ""},
+		"in use by another cluster": {func(r *recovery) {
+			running(r)
+			r.dir.Cluster = 0xd
+			r.cluster.alarmed["NOSPACE"] = []uint64{2}
+		}, []string{
+			"OTHER_CLUSTER the data directory is in use by a member of another cluster",
+			"/d is in use by a member that runs: m1 (member 1 of cluster c, process 42",
+			"whether these are the right --endpoints",
+		}, false, ""},
+		"in use by nobody's member": {func(r *recovery) {
+			running(r)
+			r.dir.Member = 9
+		}, []string{"REMOVED a member runs that the cluster does not have", "stop it"}, false, ""},
+		"in use, and given up": {func(r *recovery) {
+			down(r)
+			running(r)
+			r.lost = []string{"m2", "m3"}
+		}, nil, false, "/d is in use by a member that runs: m1"},
+		"was too old": {func(r *recovery) {
+			silent(rewind.Sound)(r)
+			r.dir.Run.Cause, r.dir.Run.Text = cause.TooOld, "what it said"
+		}, []string{
+			"TOO_OLD the member does not run", ", TOO_OLD: what it said", "with the release that the other",
+		}, false, ""},
+		"had other data": {func(r *recovery) {
+			silent(rewind.Sound)(r)
+			r.dir.Run.Cause = cause.LostData
+		}, []string{
+			"LOST_DATA the member does not run", "are in another directory", "move /d away", "--replace",
+		}, false, ""},
+		"was a copy": {func(r *recovery) {
+			silent(rewind.Sound)(r)
+			r.dir.Run.Cause = cause.CopiedData
+		}, []string{
+			"COPIED_DATA the member does not run", "which other process", "do not start it again",
+		}, false, ""},
+		"a disk that failed": {func(r *recovery) {
+			down(r)
+			r.dir.Members = r.dir.Members[:1]
+			r.dir.Run.Cause, r.dir.Run.Text = cause.DiskFailed, "EIO"
+		}, []string{
+			"DISK_FAILED the member does not run", ", DISK_FAILED: EIO", "start it as always",
 		}, false, ""},
 		"rolled back, of another cluster": {func(r *recovery) {
 			r.dir.Cluster = 0xd
@@ -208,7 +260,7 @@ func TestOfDirectory(t *testing.T) {
 			t.Errorf("%s: found %d:\n%s", name, len(r.found), p)
 			continue
 		}
-		rest := p.String()
+		rest := causesOf(r.found) + strings.TrimPrefix(p.String(), "\n")
 		for _, w := range x.want {
 			_, after, ok := strings.Cut(rest, w)
 			if !ok {

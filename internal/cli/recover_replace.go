@@ -11,13 +11,17 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/rewind"
 )
 
 // toReplaceHere says how the member of this host gets its data from the others; x is nil if the
 // cluster does not have it any more.
-func (r *recovery) toReplaceHere(x *memberState, what string, facts ...string) {
-	d := newDisaster(what, append(facts, "the cluster serves without it, and has all its data")...)
+func (r *recovery) toReplaceHere(
+	x *memberState, code cause.Code, what string, facts ...string,
+) {
+	d := newDisaster(code, what,
+		append(facts, "the cluster serves without it, and has all its data")...)
 	if r.dir.Condition == rewind.Empty {
 		d.first("whether %s is the right directory, and its disk is mounted", r.dir.Path)
 	}

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"leasehold.dev/internal/cause"
 )
 
 // mixed reports whether the endpoints, or the addresses of members, are of several clusters, and
@@ -19,7 +22,7 @@ func (r *recovery) mixed() bool {
 	if len(of) < 2 {
 		return false
 	}
-	d := newDisaster(fmt.Sprintf("the endpoints are of %d clusters", len(of)))
+	d := newDisaster(cause.TwoClusters, fmt.Sprintf("the endpoints are of %d clusters", len(of)))
 	for _, id := range slices.Sorted(maps.Keys(of)) {
 		var names, at []string
 		for _, x := range of[id] {
@@ -39,24 +42,16 @@ func (r *recovery) mixed() bool {
 	return true
 }
 
-// What members report of themselves, by the beginnings of its texts.
-const (
-	reportsFull = "the disk is full"
-	reportsCopy = "another process with the identity of this member"
-)
-
-// reporting are the members that report what begins so.
-func (s *clusterState) reporting(begin string) []*memberState {
+// reporting are the members that report a cause.
+func (s *clusterState) reporting(code cause.Code) []*memberState {
 	return slices.DeleteFunc(slices.Clone(s.Members), func(x *memberState) bool {
-		return !slices.ContainsFunc(x.reports, func(text string) bool {
-			return strings.HasPrefix(text, begin)
-		})
+		return !slices.ContainsFunc(x.reports, func(r selfReport) bool { return r.code == code })
 	})
 }
 
 // fullDisks says what to do if members refuse writes because their disks have no room.
 func (r *recovery) fullDisks() {
-	full := r.cluster.reporting(reportsFull)
+	full := r.cluster.reporting(cause.DiskFull)
 	if len(full) == 0 {
 		return
 	}
@@ -70,8 +65,8 @@ func (r *recovery) fullDisks() {
 	} else if len(r.cluster.Members) > 1 {
 		others = "no member takes writes"
 	}
-	d := newDisaster("the disk is full", strings.Join(names, ", ")+": writes of clients are refused "+
-		"there; "+others,
+	d := newDisaster(cause.DiskFull, "the disk is full",
+		strings.Join(names, ", ")+": writes of clients are refused there; "+others,
 		"nothing is lost: reads, renewals, ends of leases, deletes, revokes and compaction go on in "+
 			"the space that a member keeps back for them",
 		"this is not the quota, which bounds the state in memory: to raise it makes no room on a disk",
@@ -92,10 +87,10 @@ func (d *disaster) makeDiskRoom(where string) {
 // reported says what members report of themselves.
 func (r *recovery) reported() {
 	r.fullDisks()
-	for _, x := range r.cluster.reporting(reportsCopy) {
-		d := newDisaster("a copy of a data directory is being run", nameOf(x)+" reports that another "+
-			"process with its identity was refused in the last ten minutes: of two data directories one "+
-			"is a copy")
+	for _, x := range r.cluster.reporting(cause.CopiedData) {
+		d := newDisaster(cause.CopiedData, "a copy of a data directory is being run",
+			nameOf(x)+" reports that another process with its identity was refused in the last ten "+
+				"minutes: of two data directories one is a copy")
 		d.first("the log of %s, and on which host a second one was started; it may be over: the process "+
 			"that was refused stops", nameOf(x))
 		d.on("the host of the second process", "see that it does not start again, and remove its data "+
@@ -103,9 +98,10 @@ func (r *recovery) reported() {
 		r.found = append(r.found, d)
 	}
 	for _, x := range r.cluster.Members {
-		for _, text := range x.reports {
-			if !strings.HasPrefix(text, reportsFull) && !strings.HasPrefix(text, reportsCopy) {
-				r.found = append(r.found, newDisaster("a member reports something", nameOf(x)+": "+text))
+		for _, t := range x.reports {
+			if t.code != cause.DiskFull && t.code != cause.CopiedData {
+				r.found = append(r.found, newDisaster(cmp.Or(t.code, cause.Reported),
+					"a member reports something", nameOf(x)+": "+t.text))
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/rewind"
 )
 
@@ -23,10 +24,20 @@ func threeMembers() *clusterState {
 	return s
 }
 
+// fails makes a member one that does not answer. Nothing is decided by the text.
+func (x *memberState) fails(why cause.Code) { x.Error, x.Cause = "it is so", why }
+
+// causesOf are the codes of disasters.
+func causesOf(found []*disaster) (out string) {
+	for _, d := range found {
+		out += string(d.Cause) + " "
+	}
+	return out
+}
+
 // Goal: each disaster that a cluster shows is called by its name, and only what can be done safely
 // is done by --yes. Method: a cluster in which one thing is changed.
 func TestDiagnose(t *testing.T) {
-	refused := "dial tcp: connect: connection refused"
 	for name, x := range map[string]struct {
 		change func(*recovery)
 		want   []string // what is said, in this order, and " (--yes does it)" where that is so
@@ -36,42 +47,46 @@ func TestDiagnose(t *testing.T) {
 			r.cluster.alarmed["NOSPACE"] = []uint64{2}
 			r.cluster.Members[1].Quota = 900
 		}, []string{
-			"the quota is used up", "raised by m2 (m2:2379)", "has 800 B, and the smallest quota is 900 B",
+			"QUOTA_USED_UP", "the quota is used up", "raised by m2 (m2:2379)",
+			"has 800 B, and the smallest quota is 900 B",
 			"(--yes does it): leasehold compaction", "--quota-backend-bytes=1800",
 		}},
-		"one silent": {func(r *recovery) { r.cluster.Members[2].Error = refused }, []string{
-			"a member does not answer", "check first: m3 (m3:2379): its host answers",
+		"one silent": {func(r *recovery) { r.cluster.Members[2].fails(cause.Refused) }, []string{
+			"REFUSED", "a member does not answer", "check first: m3 (m3:2379): its host answers",
 			"start it as always", "if its disk is lost: leasehold serve --name m3",
 			"--listen-peer-urls http://m3:2380", "--join http://m1:2379,http://m2:2379 --replace",
 		}},
 		"full disk": {func(r *recovery) {
-			r.cluster.Members[1].reports = []string{reportsFull + ": writes are refused"}
+			r.cluster.Members[1].reports = []selfReport{{cause.DiskFull, "writes are refused"}}
 		}, []string{
-			"the disk is full", "m2 (m2:2379): writes of clients are refused there; the others have room",
+			"DISK_FULL", "the disk is full",
+			"m2 (m2:2379): writes of clients are refused there; the others have room",
 			"this is not the quota", "without a restart", "to do on the host of m2 (m2:2379): make room",
 		}},
 		"all disks full": {func(r *recovery) {
 			for _, x := range r.cluster.Members {
-				x.reports = []string{reportsFull}
+				x.reports = []selfReport{{cause.DiskFull, ""}}
 			}
 		}, []string{
 			"m1 (m1:2379), m2 (m2:2379), m3 (m3:2379): writes", "no member takes writes",
 			"the host of m1", "the host of m2", "the host of m3",
 		}},
 		"copy": {func(r *recovery) {
-			r.cluster.Members[1].reports = []string{reportsCopy + " was refused"}
-		}, []string{"a copy of a data directory is being run", "m2 (m2:2379)", "the second process"}},
+			r.cluster.Members[1].reports = []selfReport{{cause.CopiedData, "was refused"}}
+		}, []string{
+			"COPIED_DATA", "a copy of a data directory is being run", "m2 (m2:2379)", "the second process",
+		}},
 		"something else reported": {func(r *recovery) {
-			r.cluster.Members[1].reports = []string{"it smokes"}
-		}, []string{"a member reports something", "m2 (m2:2379): it smokes"}},
+			r.cluster.Members[1].reports = []selfReport{{"", "it smokes"}}
+		}, []string{"REPORTED", "a member reports something", "m2 (m2:2379): it smokes"}},
 		"cut off": {func(r *recovery) { r.cluster.Members[1].leader = 0 }, []string{
-			"a member is cut off", "m2 (m2:2379) answers, and knows no leader", "peer URLs",
+			"NO_LEADER", "a member is cut off", "m2 (m2:2379) answers, and knows no leader", "peer URLs",
 		}},
 		"a member of two clusters": {func(r *recovery) {
 			r.cluster.Members[1].cluster = 0xd
 			r.cluster.alarmed["NOSPACE"] = []uint64{1}
 		}, []string{
-			"the endpoints are of 2 clusters", "cluster c: m1 (m1:2379), m3 (m3:2379)",
+			"TWO_CLUSTERS", "the endpoints are of 2 clusters", "cluster c: m1 (m1:2379), m3 (m3:2379)",
 			"cluster d: m2 (m2:2379)", "nothing is done",
 			"recover --endpoints m1:2379,m3:2379  # of cluster c", "--endpoints m2:2379  # of cluster d",
 			"it has founded a cluster of its own",
@@ -80,61 +95,66 @@ func TestDiagnose(t *testing.T) {
 			r.cluster.failure = errors.New("no leader")
 			r.cluster.others = []*memberState{{Name: "x:1", Endpoint: "x:1", cluster: 0xd}}
 		}, []string{"the endpoints are of 2 clusters", "cluster d: x:1", "--endpoints x:1  #"}},
-		"hangs": {func(r *recovery) { r.cluster.Members[2].Error = saysNothing }, []string{
-			"a member does not answer", "m3 (m3:2379): a process takes connections", "hangs",
+		"hangs": {func(r *recovery) { r.cluster.Members[2].fails(cause.Hangs) }, []string{
+			"HANGS", "a member does not answer", "m3 (m3:2379): a process takes connections", "hangs",
 			"to do on the host of m3 (m3:2379): first of all stop the process",
 		}},
 		"damaged": {func(r *recovery) {
-			r.cluster.Members[2].Error = refused
+			r.cluster.Members[2].fails(cause.Refused)
 			r.cluster.alarmed["CORRUPT"] = []uint64{3}
 		}, []string{
-			"the data of a member are damaged", "m3", "move the data directory away", "--replace",
+			"STATES_DIFFER", "the data of a member are damaged", "m3",
+			"move the data directory away", "--replace",
 		}},
 		"split": {func(r *recovery) { r.cluster.alarmed["CORRUPT"] = []uint64{0} }, []string{
-			"the states of members differ", "snapshot save m1.backup --endpoints m1:2379",
+			"SPLIT", "the states of members differ", "snapshot save m1.backup --endpoints m1:2379",
 			"member remove ID",
 		}},
 		"majority": {func(r *recovery) {
 			r.cluster.failure = errors.New("no leader")
-			r.cluster.Members[1].Error = refused
-			r.cluster.Members[2].Error = "i/o timeout"
+			r.cluster.Members[1].fails(cause.Refused)
+			r.cluster.Members[2].fails(cause.Unreachable)
 		}, []string{
-			"the majority does not answer", "1 of 3 voters answer, and 2 are needed",
-			"m2 (m2:2379): its host answers", "m3 (m3:2379): i/o timeout; see whether its host runs",
+			"NO_MAJORITY", "the majority does not answer", "1 of 3 voters answer, and 2 are needed",
+			"m2 (m2:2379): its host answers", "m3 (m3:2379): it is so; see whether its host runs",
 			"bring them back: with 1 more",
 		}},
 		"no leader": {func(r *recovery) {
 			r.cluster.failure = errors.New("no leader")
-			r.cluster.Members[1].Error = refused
-		}, []string{"the cluster does not serve, though a majority answers", "peer URLs"}},
+			r.cluster.Members[1].fails(cause.Refused)
+		}, []string{"NOT_SERVING", "the cluster does not serve, though a majority answers", "peer URLs"}},
 		"no answer": {func(r *recovery) {
 			r.cluster = &clusterState{failure: errors.New("deadline"), Members: []*memberState{
-				{Name: "m1:2379", Endpoint: "m1:2379", Role: "voter", Error: refused},
-			}}
-		}, []string{"no member answers", "check first: m1:2379: its host answers", "--endpoints"}},
-		"nobody can log in at one that is cut off": {func(r *recovery) {
-			r.cluster.Members[2].Error = "etcdserver: request timed out, no leader: member 3 knows of none"
-		}, []string{"a member is cut off from the others", "m3 (m3:2379) answers, and knows no leader"}},
-		"nobody can log in": {func(r *recovery) {
-			none := "etcdserver: request timed out, no leader: member 1 knows of none"
-			r.cluster = &clusterState{failure: errors.New(none), Members: []*memberState{
-				{Name: "m1:2379", Endpoint: "m1:2379", Role: "voter", Error: none},
-				{Name: "m2:2379", Endpoint: "m2:2379", Role: "voter", Error: refused},
+				{Name: "m1:2379", Endpoint: "m1:2379", Role: "voter", Error: "it is so", Cause: cause.Refused},
 			}}
 		}, []string{
-			"the majority does not answer", "knows of none",
+			"NO_ANSWER", "no member answers", "check first: m1:2379: its host answers", "--endpoints",
+		}},
+		"nobody can log in at one that is cut off": {func(r *recovery) {
+			r.cluster.Members[2].fails(cause.NoLeader)
+		}, []string{
+			"NO_LEADER", "a member is cut off from the others", "m3 (m3:2379) answers, and knows no leader",
+		}},
+		"nobody can log in": {func(r *recovery) {
+			r.cluster = &clusterState{failure: errors.New("member 1 knows of none"), Members: []*memberState{
+				{Name: "m1:2379", Endpoint: "m1:2379", Role: "voter", Error: "it is so", Cause: cause.NoLeader},
+				{Name: "m2:2379", Endpoint: "m2:2379", Role: "voter", Error: "it is so", Cause: cause.Refused},
+			}}
+		}, []string{
+			"NO_MAJORITY", "the majority does not answer", "knows of none",
 			"m1:2379: it runs, and has lost nothing: without a majority nobody can log in",
 			"m2:2379: its host answers", "--endpoints",
 		}},
 		"certificates": {func(r *recovery) {
 			r.cluster.failure = errors.New("deadline")
-			r.cluster.Members[1].Error = "expired"
+			r.cluster.Members[1].fails(cause.CallFailed)
 			r.expired = []badCertificate{
 				{text: "the certificate of m2:2379 has expired", address: "m2:2379", flags: "--cert-file"},
 				{text: "the certificate in f has expired", file: "f", authority: true},
 			}
 		}, []string{
-			"certificates have expired", "the clock of this machine", "put its certificate into each",
+			"CERTIFICATE_EXPIRED", "certificates have expired", "the clock of this machine",
+			"put its certificate into each",
 			"to do on the host of m2:2379: replace the files of --cert-file", "to do here: replace f,",
 			"once more",
 		}},
@@ -146,7 +166,7 @@ func TestDiagnose(t *testing.T) {
 		}
 		p := &page{}
 		showRecovery("", r.found, nil).simple(p)
-		rest := p.String()
+		rest := causesOf(r.found) + p.String()
 		if len(r.found) > 1 || (len(r.found) == 0) != (len(x.want) == 0) {
 			t.Errorf("%s: %d disasters:\n%s", name, len(r.found), rest)
 		}

@@ -158,7 +158,7 @@ func (a *app) runUnder(f *runFlags, command []string) error {
 		return err
 	}
 	if ch.under(p, f.notice) {
-		return withCode(exitLost, fault.Because(errCommandEnded, cause(p)))
+		return withCode(exitLost, fault.Because(errCommandEnded, causeOf(p)))
 	}
 	return ch.exit()
 }
@@ -171,8 +171,8 @@ func giveUp(l *client.Lease) {
 	_ = l.Revoke(ctx)
 }
 
-// cause says why a command had to be ended.
-func cause(p post) error {
+// causeOf says why a command had to be ended.
+func causeOf(p post) error {
 	if p.Context().Err() != nil {
 		return context.Cause(p.Context())
 	}

@@ -14,6 +14,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/cause"
 )
 
 // What status says of a cluster in one word.
@@ -81,16 +83,18 @@ type memberState struct {
 	ID       string `json:"id"`
 	Endpoint string `json:"endpoint"`
 	Role     string `json:"role"` // leader, voter or learner
-	Error    string `json:"error,omitempty"`
-	Version  string `json:"version"`
-	Behind   uint64 `json:"behind"` // entries
-	Took     string `json:"took"`
-	State    int64  `json:"state_bytes"`
-	Quota    int64  `json:"quota_bytes"`
+	// Error is why it does not answer, and Cause the code of that.
+	Error   string     `json:"error,omitempty"`
+	Cause   cause.Code `json:"cause,omitempty"`
+	Version string     `json:"version"`
+	Behind  uint64     `json:"behind"` // entries
+	Took    string     `json:"took"`
+	State   int64      `json:"state_bytes"`
+	Quota   int64      `json:"quota_bytes"`
 
 	took    time.Duration
-	url     string   // of its pages, empty if the endpoint has no scheme
-	reports []string // what is wrong, as the member itself says
+	url     string       // of its pages, empty if the endpoint has no scheme
+	reports []selfReport // what is wrong, as the member itself says
 	peers   []string
 	id      uint64
 	leader  uint64 // whom it takes for the leader
@@ -129,7 +133,8 @@ func (l *lookout) look() *clusterState {
 		}
 		x := &memberState{
 			Name: m.GetName(), ID: fmt.Sprintf("%x", m.GetID()), id: m.GetID(), Role: "voter",
-			Error: "it has no client URL: it has not started yet", peers: m.GetPeerURLs(),
+			Error: "it has no client URL: it has not started yet", Cause: cause.NotStarted,
+			peers: m.GetPeerURLs(),
 		}
 		if m.GetIsLearner() {
 			x.Role = "learner"
@@ -219,23 +224,23 @@ func (x *memberState) ask(l *lookout, ep string) {
 	// A client would try again until its time is up, and then not say why it failed.
 	if !strings.HasPrefix(ep, "unix") {
 		if err := connects(ctx, 0, host); err != nil {
-			x.Error = readable(err.Error())
+			x.notConnected(err)
 			return
 		}
 	}
 	c, err := l.client(ep)
 	if err != nil {
-		x.Error = c.failure(err)
+		x.failed(c, err)
 		return
 	}
 	began := time.Now()
 	r, err := c.Status(ctx, ep)
 	if err != nil {
-		x.Error = c.failure(err)
+		x.failed(c, err)
 		return
 	}
 	x.took = time.Since(began).Round(10 * time.Microsecond)
-	x.Error, x.Took = "", x.took.String()
+	x.Error, x.Cause, x.Took = "", "", x.took.String()
 	m := (*pb.StatusResponse)(r)
 	x.Version, x.State, x.Quota = m.GetVersion(), m.GetDbSizeInUse(), m.GetDbSizeQuota()
 	x.leader, x.applied, x.term = m.GetLeader(), m.GetRaftAppliedIndex(), m.GetRaftTerm()
@@ -262,12 +267,40 @@ func connects(ctx context.Context, within time.Duration, host string) error {
 	return err
 }
 
-// reportedBy returns what a member reports to be wrong with itself, such as a full disk. Alarms and
-// that it knows no leader are left out: they are found out in other ways.
-func reportedBy(m *pb.StatusResponse) []string {
-	return slices.DeleteFunc(slices.Clone(m.GetErrors()), func(text string) bool {
-		return text == rpctypes.ErrNoLeader.Error() || strings.Contains(text, "alarm:")
-	})
+// notConnected notes why no process has taken a connection.
+func (x *memberState) notConnected(err error) {
+	x.Error, x.Cause = readable(err.Error()), cause.Unreachable
+	if errors.Is(err, connectionRefused) {
+		x.Cause = cause.Refused
+	}
+}
+
+// selfReport is what a member reports to be wrong with itself, such as a full disk.
+type selfReport struct {
+	code cause.Code
+	text string
+}
+
+// reportedBy returns what a member reports. Alarms and that it knows no leader are left out, which
+// members tell as an etcd does: they are found out in other ways.
+func reportedBy(m *pb.StatusResponse) (out []selfReport) {
+	for _, line := range m.GetErrors() {
+		code, text := cause.OfReport(line)
+		if code == "" && (line == rpctypes.ErrNoLeader.Error() || strings.Contains(line, "alarm:")) {
+			continue
+		}
+		out = append(out, selfReport{code, text})
+	}
+	return out
+}
+
+// texts are those of reports, for people.
+func texts(list []selfReport) string {
+	var out []string
+	for _, r := range list {
+		out = append(out, r.text)
+	}
+	return strings.Join(out, "; ")
 }
 
 const (
@@ -306,7 +339,7 @@ func (s *clusterState) judge() {
 		case x.leader == 0:
 			wrong("%s knows no leader", x.Name)
 		case len(x.reports) > 0:
-			wrong("%s: %s", x.Name, readable(strings.Join(x.reports, "; ")))
+			wrong("%s: %s", x.Name, readable(texts(x.reports)))
 		case x.Behind > lagEntries:
 			wrong("%s is %d entries behind", x.Name, x.Behind)
 		case x.Quota > 0 && float64(x.State) > fullPart*float64(x.Quota):

@@ -10,8 +10,10 @@ import (
 	"github.com/spf13/pflag"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"leasehold.dev/internal/cause"
 )
 
 // TestJudge: each thing that is wrong is told, and decides the verdict.
@@ -39,7 +41,8 @@ func TestJudge(t *testing.T) {
 			[]string{"m1 knows no leader"},
 		},
 		"full disk": {
-			func(s *clusterState) { s.Members[1].reports = []string{"the disk is full"} }, "degraded",
+			func(s *clusterState) { s.Members[1].reports = []selfReport{{"", "the disk is full"}} },
+			"degraded",
 			[]string{"m2: the disk is full"},
 		},
 		"another cluster": {
@@ -102,8 +105,11 @@ func TestJudge(t *testing.T) {
 // TestReportedBy: what a member says of itself, and nothing that is found out otherwise.
 func TestReportedBy(t *testing.T) {
 	alarm := (&pb.AlarmMember{MemberID: 7, Alarm: pb.AlarmType_NOSPACE}).String()
-	m := &pb.StatusResponse{Errors: []string{rpctypes.ErrNoLeader.Error(), alarm, "the disk is full"}}
-	if got := reportedBy(m); !slices.Equal(got, []string{"the disk is full"}) {
+	m := &pb.StatusResponse{Errors: []string{
+		rpctypes.ErrNoLeader.Error(), alarm, "DISK_FULL: no room: none", "no leader: so it says",
+	}}
+	want := []selfReport{{cause.DiskFull, "no room: none"}, {"", "no leader: so it says"}}
+	if got := reportedBy(m); !slices.Equal(got, want) {
 		t.Errorf("it reports %q", got)
 	}
 }

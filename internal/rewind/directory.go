@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/encoding"
@@ -39,12 +40,15 @@ const (
 	Damaged
 )
 
-// Directory is what is known of the data directory of a member that has stopped. What is not known
-// is zero.
+// Directory is what is known of the data directory of a member. What is not known is zero; of one
+// that a process has open that is all but what the run tells.
 type Directory struct {
 	Path      string
 	Condition Condition
 	Why       error // it is neither empty nor sound
+	// Run is that of the process which has it open, or the last one; all zero if there is no word of
+	// it.
+	Run Run
 
 	Cluster, Member uint64
 	Name            string
@@ -71,6 +75,18 @@ type Member struct {
 	Learner              bool
 }
 
+// Run is who has run on a data directory, and how that has ended.
+type Run = storage.Run
+
+// hex reads an ID as people see it; 0 if it is none.
+func hex(id string) uint64 {
+	n, err := strconv.ParseUint(id, 16, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // errEnough ends the reading of a directory.
 var errEnough = errors.New("nothing more is wanted")
 
@@ -87,8 +103,12 @@ func Examine(path string) (*Directory, error) {
 	}
 	d := &Directory{Path: path}
 	d.Free, d.Reserve, _ = storage.Room(path) // of a disk that does not say it nothing is known
+	d.Run = storage.LastRun(path)
 	if err := d.read(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if d.Condition == Running {
+		d.Cluster, d.Member, d.Name = hex(d.Run.Cluster), hex(d.Run.Member), d.Run.Name
 	}
 	if d.machine != nil {
 		v := d.machine.View()

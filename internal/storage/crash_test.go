@@ -198,7 +198,7 @@ func faulty(t *testing.T, seed uint64, f *fault) int64 {
 				w.d = d
 				return
 			}
-			if !errors.Is(err, ErrNoSpace) && !errors.Is(err, errFailed) {
+			if !errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrFailed) {
 				fatal("open: %v", err)
 			}
 			if d == nil && errors.Is(f.err, syscall.ENOSPC) != errors.Is(err, ErrNoSpace) {
@@ -217,7 +217,7 @@ func faulty(t *testing.T, seed uint64, f *fault) int64 {
 		if err == nil {
 			continue
 		}
-		if !errors.Is(err, errFailed) {
+		if !errors.Is(err, ErrFailed) {
 			fatal("step: %v", err)
 		}
 		if !errors.Is(err, f.err) || errors.Is(err, ErrNoSpace) {
@@ -246,7 +246,7 @@ func faulty(t *testing.T, seed uint64, f *fault) int64 {
 		}
 	}
 	f.healed.Store(true)
-	if err := w.d.Close(); err != nil && !errors.Is(err, errFailed) {
+	if err := w.d.Close(); err != nil && !errors.Is(err, ErrFailed) {
 		fatal("close: %v", err)
 	}
 	win := h.after(h.before())

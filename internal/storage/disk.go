@@ -118,7 +118,7 @@ func classify(err error) error {
 		return nil
 	}
 	known := []error{
-		ErrCorrupt, ErrVersion, ErrNoSpace, errFailed, errClosed, errGap,
+		ErrCorrupt, ErrVersion, ErrNoSpace, ErrFailed, errClosed, errGap,
 		raft.ErrCompacted, raft.ErrUnavailable,
 	}
 	for _, k := range known {
@@ -132,7 +132,7 @@ func classify(err error) error {
 	case isFull(err):
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
-	return fmt.Errorf("%w: %w", errFailed, err)
+	return fmt.Errorf("%w: %w", ErrFailed, err)
 }
 
 // enter begins a call. If it returns nil, the caller must release d.life.

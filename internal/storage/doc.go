@@ -24,6 +24,7 @@
 //	incoming/   table files of a snapshot that is being written
 //	ballast     bytes that mean nothing, given up when the disk is full
 //	ledger      how far each of Pebble's logs was synced
+//	run.json    who runs on it, or ran last; for people, and for recover
 //
 // # Records
 //

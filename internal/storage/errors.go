@@ -25,12 +25,12 @@ var (
 	// call can be repeated when there is room.
 	ErrNoSpace = errors.New("storage: no space left on disk")
 
-	// errFailed means that a write failed for good, and whether it is on disk is
+	// ErrFailed means that a write failed for good, and whether it is on disk is
 	// unknown, or that a read failed. After a write, every later call returns
-	// errFailed; the only ways on are Close and a new Open, which finds
+	// ErrFailed; the only ways on are Close and a new Open, which finds
 	// everything that was acknowledged. It is never ErrNoSpace at the same time:
 	// a disk that filled up under a write shows as syscall.ENOSPC in the chain.
-	errFailed = errors.New("storage: disk failed")
+	ErrFailed = errors.New("storage: disk failed")
 )
 
 // These errors report calls that do not fit the state of the Disk.

@@ -88,7 +88,7 @@ func (g *guard) err() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %w", errFailed, g.cause)
+	return fmt.Errorf("%w: %w", ErrFailed, g.cause)
 }
 
 // abandon stops all writing for good, waits until none is under way, and closes

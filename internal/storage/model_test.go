@@ -224,7 +224,7 @@ func (w *driver) step() error {
 func (w *driver) retry(f func() error) error {
 	for range 3 {
 		err := f()
-		if !errors.Is(err, ErrNoSpace) || errors.Is(err, errFailed) {
+		if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
 			return err
 		}
 		w.full()

@@ -44,10 +44,10 @@ func Open(cfg Config) (*Disk, error) {
 
 // explain adds the directory, and what a person can do.
 func explain(dir string, err error) error {
-	if errors.Is(err, errFailed) && isFull(err) {
+	if errors.Is(err, ErrFailed) && isFull(err) {
 		// Nothing was acknowledged yet, so here it is final for nobody.
 		err = fmt.Errorf("%w: %s", ErrNoSpace,
-			strings.TrimPrefix(err.Error(), errFailed.Error()+": "))
+			strings.TrimPrefix(err.Error(), ErrFailed.Error()+": "))
 	}
 	hint := ""
 	switch {

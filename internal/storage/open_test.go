@@ -67,7 +67,7 @@ func TestUnwritable(t *testing.T) {
 	if err := os.WriteFile(cfg.Dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantOpen(t, cfg, errFailed, cfg.Dir)
+	wantOpen(t, cfg, ErrFailed, cfg.Dir)
 	if _, err := Open(Config{}); err == nil {
 		t.Error("no directory was accepted")
 	}

@@ -65,7 +65,7 @@ func TestRefusesEarly(t *testing.T) {
 	room(1<<19 - 1)
 	d.space.look()
 	err := d.Append(entries(3, 5, 1), nil, true)
-	if !errors.Is(err, ErrNoSpace) || errors.Is(err, errFailed) {
+	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
 		t.Errorf("got %v, want ErrNoSpace alone", err)
 	}
 	if last, _ := d.LastIndex(); last != 2 || !d.Usage().Full {
@@ -78,7 +78,7 @@ func TestRefusesEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Write([]byte("x")); !errors.Is(err, ErrNoSpace) || errors.Is(err, errFailed) {
+	if err := w.Write([]byte("x")); !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
 		t.Errorf("snapshot: got %v, want ErrNoSpace alone", err)
 	}
 	w.Abort()
@@ -141,7 +141,7 @@ func TestReservedAtZero(t *testing.T) {
 	fs.others.Store(1 << 30)
 	d.space.look()
 	err := d.AppendReserved(entries(2, 3, 1), nil)
-	if !errors.Is(err, ErrNoSpace) || errors.Is(err, errFailed) {
+	if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
 		t.Errorf("with nothing left: got %v, want ErrNoSpace alone", err)
 	}
 	fs.others.Store(0)
@@ -260,7 +260,7 @@ func TestOwnLogFillsDisk(t *testing.T) {
 			err := d.Append([]*raftpb.Entry{
 				entry(next, 1, strings.Repeat("x", 10_000)),
 			}, hardState(1, 1, next), true)
-			if errors.Is(err, ErrNoSpace) && !errors.Is(err, errFailed) {
+			if errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrFailed) {
 				return
 			}
 			if err != nil {
@@ -319,7 +319,7 @@ func TestBallast(t *testing.T) {
 	}
 	for range 2 {
 		err := d.Append(entries(10, 11, 1), nil, true)
-		if !errors.Is(err, ErrNoSpace) || errors.Is(err, errFailed) {
+		if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
 			t.Errorf("got %v, want ErrNoSpace alone", err)
 		}
 	}
@@ -352,8 +352,8 @@ func TestFailed(t *testing.T) {
 	}
 	broken.Store(true)
 	err := d.Append(entries(5, 7, 1), nil, true)
-	if !errors.Is(err, errFailed) || !errors.Is(err, syscall.EIO) || errors.Is(err, ErrNoSpace) {
-		t.Errorf("got %v, want errFailed for EIO", err)
+	if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) || errors.Is(err, ErrNoSpace) {
+		t.Errorf("got %v, want ErrFailed for EIO", err)
 	}
 	if last, _ := d.LastIndex(); last != 4 {
 		t.Errorf("last index %d: the failed entries are visible", last)
@@ -366,11 +366,11 @@ func TestFailed(t *testing.T) {
 		"snapshot": func() error { return writeSnapshot(d, 2, 1) },
 		"read":     func() error { _, _, err := readSnapshot(d); return err },
 	} {
-		if err := f(); !errors.Is(err, errFailed) {
-			t.Errorf("%s: got %v, want errFailed", name, err)
+		if err := f(); !errors.Is(err, ErrFailed) {
+			t.Errorf("%s: got %v, want ErrFailed", name, err)
 		}
 	}
-	if err := d.Close(); !errors.Is(err, errFailed) {
+	if err := d.Close(); !errors.Is(err, ErrFailed) {
 		t.Errorf("close: %v", err)
 	}
 	d = mustOpen(t, cfg)

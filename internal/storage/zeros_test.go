@@ -375,7 +375,7 @@ func TestZerosFault(t *testing.T) {
 			synctest.Wait()
 			armed.Store(false)
 			err := l.g.err()
-			if failed := errors.Is(err, errFailed); failed != c.fail || failed && !errors.Is(err, c.err) {
+			if failed := errors.Is(err, ErrFailed); failed != c.fail || failed && !errors.Is(err, c.err) {
 				t.Errorf("kind %d, %v: %v", c.kind, c.err, err)
 			}
 			if !c.fail {

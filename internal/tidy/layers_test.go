@@ -52,7 +52,7 @@ var house = [][]string{
 		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "api",
 		"internal/fault", "internal/figures", "internal/login", "internal/table",
 		"internal/audit", "internal/trace",
-		"internal/settings", "internal/pebbleerrors", "internal/intercept",
+		"internal/settings", "internal/pebbleerrors", "internal/intercept", "internal/cause",
 	},
 	{"internal/subprocess"},
 }

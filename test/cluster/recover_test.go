@@ -182,6 +182,36 @@ func TestRecoverMajority(t *testing.T) {
 	others[0].has("k", "v")
 }
 
+// Goal: a directory on which a member runs is seen to be in use, and by which one, and nothing is
+// done to it, nor to a cluster that has nothing to do with it. Method: members that run, of two
+// clusters, and a directory of one with endpoints of the other.
+func TestRecoverInUse(t *testing.T) {
+	t.Parallel()
+	if *foreignFlag {
+		t.Skip("a command of ours")
+	}
+	c, alone := newCluster(t, 1), newCluster(t, 1)
+	m, other := c.members[0], alone.members[0]
+	used := fmt.Sprintf("is in use by a member that runs: %s (member ", other.name)
+	process := fmt.Sprintf(", process %d, since ", other.PID())
+	to := []string{"--endpoints", m.url, "--data-dir", other.data}
+	recoversServed(t, c.members, 9, append(slices.Clone(to), "--yes"), "the data directory is in use "+
+		"by a member of another cluster", used, process, "nothing is done to either")
+	recoversServed(t, c.members, 9, append(slices.Clone(to), "-o", "json"), `"cause":"OTHER_CLUSTER"`)
+	recoversServed(t, c.members, 128, append(slices.Clone(to), "--member", "m7"),
+		"is the data directory of "+other.name, "and not of m7")
+	// Its own cluster is asked without being named: where that is says the directory.
+	recoversServed(t, alone.members, 0, to[2:], "nothing to recover", "note: ", used, process)
+	recovers(t, 128, []string{
+		"--data-dir", other.data, "--endpoints", "127.0.0.1:1", "--lost", "m2",
+	}, used, "stop it before members are given up")
+	other.kill()
+	recoversServed(t, c.members, 9, append(slices.Clone(to), "--yes"),
+		"the data are of another cluster", "nothing is done to either")
+	other.launch()
+	other.serves()
+}
+
 // Goal: a member whose data are lost, damaged or rolled back is found out, and gets what it had
 // from the others; nothing of what is left is destroyed. Method: one member of three is treated so,
 // one time after the other.
@@ -200,10 +230,11 @@ func TestRecoverMember(t *testing.T) {
 	for _, x := range []struct {
 		harm func(t *testing.T, c *cluster, m *member) (keeps string)
 		want string
+		code string
 	}{
-		{loseDisk, "the disk of the member is lost"},
-		{damageLog, "the data of the member are damaged"},
-		{rollBack, "the data of the member are an older copy"},
+		{loseDisk, "the disk of the member is lost", "DISK_LOST"},
+		{damageLog, "the data of the member are damaged", "DAMAGED"},
+		{rollBack, "the data of the member are an older copy", "ROLLED_BACK"},
 	} {
 		name := x.harm(t, c, bad)
 		left := c.others(bad)
@@ -222,6 +253,7 @@ func TestRecoverMember(t *testing.T) {
 		flags := append(slices.Clone(flags), "--member", bad.name)
 		recoversServed(t, left, 9, flags, x.want, "(--yes does it): leasehold member remove",
 			"--join")
+		recoversServed(t, left, 9, append(slices.Clone(flags), "-o", "json"), `"cause":"`+x.code+`"`)
 		recoversServed(t, left, 0, append(flags, "--yes"), "done: removed member")
 		if name != "" {
 			after, err := os.ReadFile(filepath.Join(bad.kept(), name))
@@ -319,6 +351,9 @@ func rolledBack(t *testing.T, c *cluster, m *member) (foundOut bool) {
 	var exit *exec.ExitError
 	if err := m.wait(); !errors.As(err, &exit) || exit.ExitCode() != 8 {
 		t.Errorf("%s on an older copy ends with %v\n%s", m.name, err, m.Tail())
+	}
+	if !m.wrote(`"cause":"ROLLED_BACK"`) {
+		t.Errorf("%s does not log the code of why it ends\n%s", m.name, m.Tail())
 	}
 	return true
 }

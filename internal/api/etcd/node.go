@@ -105,6 +105,6 @@ type Status struct {
 	// Learner says that the member does not vote.
 	Learner bool
 	// Errors are the reasons why the member is not well, but for alarms and the
-	// want of a leader, which are seen elsewhere.
+	// want of a leader, which are seen elsewhere: each a report of package cause.
 	Errors []string
 }

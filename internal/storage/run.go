@@ -1,0 +1,47 @@
+package storage
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"time"
+
+	"leasehold.dev/internal/cause"
+)
+
+// runFile lies in a data directory, and says who runs on it, or has run on it last. Nothing that
+// members promise rests on it.
+const runFile = "run.json"
+
+// Run is one run of a member. What is open can be read by nobody else, so this is beside it.
+type Run struct {
+	Cluster    string   `json:"cluster"` // the IDs are in hexadecimal digits, as people see them
+	Member     string   `json:"member"`
+	Name       string   `json:"name"`
+	ClientURLs []string `json:"client_urls"`
+	Process    int      `json:"process"`
+	// Started and Stopped are in UTC. One that is killed leaves no word of its end.
+	Started time.Time `json:"started"`
+	Stopped time.Time `json:"stopped,omitzero"`
+	// Cause is why it has stopped, empty if it was asked to. Text is for people.
+	Cause cause.Code `json:"cause,omitempty"`
+	Text  string     `json:"text,omitempty"`
+}
+
+// SaveRun puts a run in the place of the one before.
+func SaveRun(dir string, r Run) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, runFile), append(text, '\n'), 0o600)
+}
+
+// LastRun returns the run that goes on, or the last one; all zero if there is no word of it.
+func LastRun(dir string) (r Run) {
+	text, err := os.ReadFile(filepath.Join(dir, runFile))
+	if err != nil || json.Unmarshal(text, &r) != nil {
+		return Run{}
+	}
+	return r
+}
