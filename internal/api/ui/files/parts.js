@@ -1,13 +1,11 @@
 // What views are made of.
 
-import { html } from "./template.js";
+import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { clock, escaped, fromBase64, hexID, shown, span } from "./text.js";
 import { live, now, remaining } from "./live.js";
 import { read } from "./read.js";
-import { useEffect, useRef, useState } from "./vendor/preact.js";
 
-export * from "./template.js";
-export * from "./vendor/preact.js";
+export * from "./vendor/htm-preact.js";
 
 // mayAct says whether the page offers acts: serve --ui=read-only switches that off.
 export const mayAct = document.querySelector("meta[name=leasehold-acts]").content === "on";
