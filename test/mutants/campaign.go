@@ -106,7 +106,8 @@ func (c *campaign) run(ctx context.Context, dirs []string) error {
 func (c *campaign) choose(all []Mutant) []int {
 	var chosen []int
 	for i, m := range all {
-		if i%c.parts == c.part && c.match.MatchString(m.Name) && !isEqual(c.known[m.Name]) {
+		wanted := c.match.MatchString(m.Name) || c.match.MatchString(m.Pos.Filename)
+		if i%c.parts == c.part && wanted && !isEqual(c.known[m.Name]) {
 			chosen = append(chosen, i+1)
 		}
 	}

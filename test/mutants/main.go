@@ -3,7 +3,7 @@
 //
 //	go run ./test/mutants lease internal/holder        all mutants of these packages
 //	go run ./test/mutants -part 3/90                   each 90th of all, beginning with the fourth
-//	go run ./test/mutants -only 'Advance' lease        those whose name matches
+//	go run ./test/mutants -only 'Advance' lease        those whose name, or file, matches
 //
 // All mutants are compiled into one binary for each package of tests, and switched on one at a
 // time (package mutant). A mutant is tried on the tests of its own package that reach it, and,
@@ -35,7 +35,7 @@ func main() {
 
 func run() error {
 	part := flag.String("part", "0/1", "only each nth mutant, beginning with the ith")
-	only := flag.String("only", "", "only mutants whose name matches this regular expression")
+	only := flag.String("only", "", "only mutants whose name or file matches this regular expression")
 	procs := flag.Int("procs", 2, "how many are tried at a time")
 	least := flag.Float64("least", 100, "how many per cent must die, or stand in known.txt")
 	limit := flag.Duration("limit", 0, "begin with no more mutants after so long; 0 for never")
