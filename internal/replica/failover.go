@@ -53,7 +53,7 @@ func (f *failover) due() bool {
 	if f.at == 0 || f.m.now < f.at {
 		return false
 	}
-	if f.m.leader != 0 || f.m.leading || f.tries >= campaignTries {
+	if f.m.leader != 0 || f.tries >= campaignTries {
 		f.at = 0
 		return false
 	}
@@ -61,9 +61,6 @@ func (f *failover) due() bool {
 	f.at = f.m.now + 2*stagger
 	return true
 }
-
-// stop plans no campaign.
-func (f *failover) stop() { f.at = 0 }
 
 // follow follows changes of the role: once anybody has raised the term, its
 // candidate gets the time to win.
@@ -87,7 +84,7 @@ func (r *Replica) Gone(member uint64) {
 
 // replace begins to ask for the place of a leader that is gone or silent, if the member is that.
 func (r *Replica) replace(member uint64) {
-	if member != r.leader || r.leading || !r.voter(r.cfg.ID) {
+	if member != r.leader || !r.voter(r.cfg.ID) {
 		return
 	}
 	r.forgetLeader()
@@ -102,13 +99,9 @@ func (r *Replica) forgetLeader() {
 
 // campaign asks to be elected in the place of a leader that is gone.
 func (r *Replica) campaign() {
-	if !r.failover.due() {
-		return
+	if r.failover.due() {
+		_ = r.Campaign() // which does nothing if this member has no vote any more
 	}
-	if err := r.Campaign(); err != nil {
-		r.failover.stop() // not a voter any more
-	}
-	r.drain()
 }
 
 // Connected says since when this member has had a connection to another one

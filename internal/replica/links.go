@@ -20,7 +20,7 @@ func (k *links) heard(member uint64) {
 	if !ok {
 		l.since = k.m.now
 	}
-	if tick := k.m.ticks + 1; !ok || l.last != tick {
+	if tick := k.m.ticks + 1; l.last != tick {
 		l.last = tick
 		k.note(member, l)
 	}

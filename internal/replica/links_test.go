@@ -24,12 +24,24 @@ func TestLinks(t *testing.T) {
 	want("a while after", true, true)
 	k.broken(2)
 	want("after a break", true, false)
-	k.connected(2, 900)
-	want("connected since before", true, true)
+	k.connected(2, 1001)
+	want("connected for less than long", true, false)
+	k.connected(2, 1000)
+	want("connected for long", true, true)
+	m.now = 1600
+	k.connected(2, 9000)
+	m.now = 2100
+	want("connected since then, by another clock", true, true)
+	m.ticks = 9
+	want("silent for long", true, true)
 	m.ticks = 10
 	want("silent for too long", false, false)
 	k.heard(2)
 	want("heard again", true, true)
 	k.gone(2)
+	k.broken(2)
 	want("when its process has ended", false, false)
+	if k.known(2) {
+		t.Error("a member is known though its process has ended")
+	}
 }

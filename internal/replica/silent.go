@@ -1,8 +1,6 @@
 package replica
 
 import (
-	"go.etcd.io/raft/v3/raftpb"
-
 	"leasehold.dev/internal/replica/silence"
 	"leasehold.dev/lease"
 )
@@ -12,18 +10,16 @@ import (
 // gives up. Neither touches what Raft's safety rests on, and PreVote keeps a leader that a majority
 // hears.
 
-// heard notes a message of a member. A leader that asks to be elected again leads no more: a
-// member that follows it need not wait until the election timeout lets it vote.
+// heard notes a message of a member. A leader that speaks of a later term, because it asks to be
+// elected again, leads no more: a member that follows it need not wait until the election timeout
+// lets it vote.
 func (r *Replica) heard(m *Message) {
 	r.links.heard(m.From)
 	if r.silence == nil {
 		return
 	}
 	r.silence.Heard(m.From, r.now)
-	if m.Raft == nil || m.From != r.leader || r.leading || m.Raft.GetTerm() <= r.term {
-		return
-	}
-	if t := m.Raft.GetType(); t == raftpb.MsgPreVote || t == raftpb.MsgVote {
+	if m.From == r.leader && m.Raft.GetTerm() > r.term {
 		r.forgetLeader()
 	}
 }
@@ -48,8 +44,7 @@ func (r *Replica) lookForSilent() {
 	if r.silence == nil {
 		return
 	}
-	r.scratch.members = r.expected(r.scratch.members[:0])
-	r.silence.Follow(r.scratch.members, r.now)
+	r.silence.Follow(r.expected(), r.now)
 	news := r.silence.Look(r.now)
 	r.out.Ask = append(r.out.Ask, news.Ask...)
 	for _, s := range news.Silent {
@@ -65,8 +60,9 @@ func (r *Replica) lookForSilent() {
 	r.drain()
 }
 
-// expected appends the members that should be heard: the leader, and at the leader all voters.
-func (r *Replica) expected(list []uint64) []uint64 {
+// expected returns the members that should be heard: the leader, and at the leader all voters.
+func (r *Replica) expected() []uint64 {
+	list := r.scratch.members[:0]
 	switch {
 	case r.leading:
 		for _, m := range r.machine.View().Members {
@@ -77,6 +73,7 @@ func (r *Replica) expected(list []uint64) []uint64 {
 	case r.leader != 0 && r.voter(r.cfg.ID):
 		list = append(list, r.leader)
 	}
+	r.scratch.members = list
 	return list
 }
 

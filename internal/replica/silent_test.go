@@ -1,11 +1,14 @@
 package replica
 
 import (
+	"slices"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica/silence"
+	"leasehold.dev/lease"
 )
 
 // askAround asks the processes that a member wants to be asked, and notes who is silent to it.
@@ -13,6 +16,10 @@ import (
 func (c *cluster) askAround(p *peer, out *Output) {
 	for _, id := range out.Ask {
 		other := c.members[id]
+		if other == nil || other == p {
+			c.t.Errorf("member %d asks member %d for an answer", p.id, id)
+			continue
+		}
 		there, back := link2{p.id, id}, link2{id, p.id}
 		if !other.down && !other.hung && !c.cut[there] && !c.cut[back] {
 			p.r.Answered(id, 1)
@@ -64,5 +71,48 @@ func TestFormerLeaderAsks(t *testing.T) {
 			t.Errorf("a question for term %d in term %d: the leader is still known: %v",
 				term, p.r.term, knows)
 		}
+	}
+}
+
+// A member that has left is not known any more, and the others are.
+func TestLeftMemberIsForgotten(t *testing.T) {
+	c := newCluster(t, 1, 2, 3)
+	c.silence = silence.Config{Heartbeat: 100, Most: 1000}
+	for _, id := range c.ids() {
+		c.start(c.members[id])
+	}
+	p := c.members[1]
+	c.check(p.r.Campaign())
+	c.pass(1500)
+	known := func() (ids []uint64) {
+		for _, s := range p.r.Silences() {
+			ids = append(ids, s.Member)
+		}
+		return ids
+	}
+	if got := known(); !slices.Equal(got, []uint64{2, 3}) {
+		t.Fatalf("known are %v", got)
+	}
+	c.want("remove", c.command(p, &fsm.RemoveMember{ID: 3}), "revision")
+	c.pass(500)
+	if got := known(); !slices.Equal(got, []uint64{2}) {
+		t.Errorf("known are %v", got)
+	}
+}
+
+// A follower is deserted by nobody: that it has lost its leader is another matter.
+func TestFollowerIsNotDeserted(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	r := c.members[2].r
+	r.silence = silence.New(silence.Config{Heartbeat: 1, Most: 1})
+	r.silence.Follow([]uint64{1}, 0)
+	for now := range lease.Instant(3) {
+		r.silence.Look(1000 * now)
+	}
+	if !r.silence.Lost(1) {
+		t.Fatal("the leader is not lost")
+	}
+	if r.deserted() {
+		t.Error("a follower is deserted")
 	}
 }

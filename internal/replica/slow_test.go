@@ -134,3 +134,49 @@ func TestLastCacheWasSlow(t *testing.T) {
 	c.run()
 	c.want("the write", w, "revision")
 }
+
+// Goal: the leader tells the others of slow caches after each election timeout while there are any,
+// and otherwise does not speak of them. Method: what is told is counted.
+func TestSlowCachesAreToldAgain(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[1], 1, 60_000)
+	k.mustFill("c1")
+	told := 0
+	c.lose = func(m *Message) bool {
+		if m.To == 3 && m.Reply != nil && m.Reply.AboutSlow {
+			told++
+		}
+		return false
+	}
+	if c.pass(3000); told != 0 {
+		t.Errorf("told of %d times before there are any", told)
+	}
+	w := c.put(c.members[1], "c1", 0)
+	for i := 0; i < 20 && told == 0; i++ {
+		c.pass(100)
+	}
+	c.want("the write", w, "")
+	if c.pass(5000); told != 1+5 {
+		t.Errorf("told of %d times", told)
+	}
+}
+
+// A member takes no cache for slow any more when the leader has not spoken of any for three
+// election timeouts, and says so once.
+func TestSlowCachesAreForgotten(t *testing.T) {
+	s := slowCaches{m: &local{cfg: Config{ElectionTicks: 10}}}
+	s.m.ticks = 100
+	if s.tick(); s.news {
+		t.Error("there is news though no cache was slow")
+	}
+	s.set([]SlowNotice{{ID: 1}})
+	s.news = false
+	s.m.ticks = 129
+	if s.tick(); len(s.list) != 1 || s.news {
+		t.Errorf("slow are %v, news %v", s.list, s.news)
+	}
+	s.m.ticks = 130
+	if s.tick(); len(s.list) != 0 || !s.news {
+		t.Errorf("slow are %v, news %v", s.list, s.news)
+	}
+}
