@@ -48,7 +48,7 @@ func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 	changed := r.machine.TakeHolds()
 	if r.lead != nil {
 		r.lead.followHolds(changed)
-		if r.leading && !r.primary && e.GetTerm() == r.term {
+		if !r.primary && e.GetTerm() == r.term {
 			r.lead.promote()
 		}
 	}
@@ -116,9 +116,8 @@ func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.R
 		}
 		switch {
 		case proposals != nil:
-			n := min(len(results), len(proposals))
-			r.answer(e.GetTerm(), proposals[:n], results)
-			proposals = proposals[n:]
+			r.answer(e.GetTerm(), proposals[:len(results)], results)
+			proposals = proposals[len(results):]
 		case g.Origin.Member == r.cfg.ID:
 			r.relay.commands.applied(e.GetTerm(), g, results)
 		}

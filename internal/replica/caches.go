@@ -81,11 +81,11 @@ func (r *Replica) OpenCache(o OpenCache) {
 // AckCache tells the leader what a cache has dropped. Of what came in together,
 // acknowledgements are given before reads, in the order in which they came.
 func (r *Replica) AckCache(a AckCache) {
-	if r.lead != nil {
-		r.lead.gate.ack(&a, directory.Origin{Member: r.cfg.ID})
+	if r.lead == nil {
+		r.relay.asks.ack(a)
 		return
 	}
-	r.relay.asks.ack(a)
+	r.lead.gate.ack(&a, directory.Origin{Member: r.cfg.ID})
 }
 
 // opened answers an OpenCache, when it is certain that this member leads.
@@ -147,6 +147,6 @@ func (m *local) cacheLease(id lease.ID, token lease.Token) (lease.Info, bool) {
 	if o, ok := m.machine.Orphan(token); ok {
 		return o.Lease, true
 	}
-	info, ok := m.lessor.Lookup(id)
-	return info, ok && info.Token == token
+	info, _ := m.lessor.Lookup(id)
+	return info, info.Token == token
 }

@@ -164,6 +164,9 @@ func (c *cluster) step(p *peer) (busy bool) {
 		c.deliver(p, m)
 	}
 	out := p.r.Take()
+	if p.r.restless() {
+		c.t.Errorf("member %d leaves work for the next step", p.id)
+	}
 	c.carry(p, out)
 	return busy || len(out.Send)+len(out.Append) > 0 || out.Applied
 }
@@ -241,6 +244,9 @@ func (c *cluster) carry(p *peer, out Output) {
 		c.note("%d: restored at %d", p.id, p.r.Machine().Index())
 	}
 	for _, q := range out.Proposals {
+		if q.origin.Member != 0 {
+			c.t.Errorf("member %d answers a command of member %d", p.id, q.origin.Member)
+		}
 		if q.Owner != nil { // else nobody waits
 			c.answer(q.Owner.(string), outcome(q))
 		}
@@ -432,8 +438,8 @@ func (c *cluster) connect(p *peer) {
 	}
 }
 
-// state describes every member's keys and leases, and checks that equal
-// indexes have equal states (S3).
+// state describes every member's keys and leases, and checks that equal indexes have equal states
+// (S3), and that Raft counts the votes of the voters that the state has.
 func (c *cluster) state() string {
 	c.t.Helper()
 	hashes := make(map[uint64]uint32) // by index
@@ -451,6 +457,18 @@ func (c *cluster) state() string {
 			c.t.Errorf("members differ at index %d", m.Index())
 		}
 		hashes[m.Index()] = h
+		var voters, learners []uint64
+		for _, n := range m.View().Members {
+			if n.Learner {
+				learners = append(learners, n.ID)
+			} else {
+				voters = append(voters, n.ID)
+			}
+		}
+		conf := p.r.ConfState()
+		if !slices.Equal(conf.GetVoters(), voters) || !slices.Equal(conf.GetLearners(), learners) {
+			c.t.Errorf("member %d has voters %v and learners %v, and Raft %v", id, voters, learners, conf)
+		}
 		fmt.Fprintf(&b, "%d:", id)
 		for kv := range m.View().KV.Ascend("", "\x00", 0) {
 			fmt.Fprintf(&b, " %s=%s", kv.Key, kv.Value)

@@ -10,7 +10,7 @@ import (
 // has found that its state differs from theirs. So what it has is left as evidence, and gives no
 // more wrong answers.
 func (r *Replica) stopIfDamaged() {
-	if r.out.Failed == nil && r.machine.IsDamaged(r.cfg.ID) {
+	if r.machine.IsDamaged(r.cfg.ID) {
 		r.out.Failed = fmt.Errorf("%w, as of entry %d", ErrDamaged, r.machine.Index())
 	}
 }

@@ -144,3 +144,16 @@ func TestSnapshotSaysDamaged(t *testing.T) {
 		t.Errorf("started anew it ended with %v", bad.failed)
 	}
 }
+
+// A hash of a state that is not the one which was asked for last is told to nobody.
+func TestHashOfAnotherStateIsNotTold(t *testing.T) {
+	_, leader := comparing(t, 1, 2)
+	of, before := leader.r.machine.Image(), leader.r.Status().Pending
+	if of.View.Index <= leader.r.machine.HashedAt() {
+		t.Fatal("the state is the one that was asked for")
+	}
+	leader.r.TellHash(of, 1, nil)
+	if n := leader.r.Status().Pending; n != before {
+		t.Errorf("%d commands are under way, and %d were before", n, before)
+	}
+}

@@ -3,7 +3,6 @@ package replica
 import (
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"go.etcd.io/raft/v3"
@@ -115,16 +114,13 @@ func (d *driver) ready() (now role, entries []*raftpb.Entry, done []raft.ReadSta
 		d.state = rd.SoftState.RaftState
 		now.leading = d.state == raft.StateLeader
 	}
-	if now.term > d.m.term && (d.state == raft.StateCandidate || now.leading) {
-		d.elections++ // a sole voter wins at once
+	if now.term > d.m.term && d.state == raft.StateCandidate {
+		d.elections++
 	}
 	for _, m := range rd.Messages {
-		if m.GetTo() == raft.LocalAppendThread {
-			entries = m.GetEntries()
-		}
 		d.route(m)
 	}
-	return now, entries, rd.ReadStates
+	return now, rd.Entries, rd.ReadStates
 }
 
 // route carries one of the library's messages to where it belongs.
@@ -179,27 +175,20 @@ func (d *driver) change(c *raftpb.ConfChangeV2) error {
 	return nil
 }
 
-// propose proposes an entry, or reports why the library did not take it.
-func (d *driver) propose(data []byte) error { return d.refusal(d.node.Propose(data)) }
-
-// proposeChange is propose for a change of the membership.
-func (d *driver) proposeChange(c *raftpb.ConfChangeV2) error {
-	return d.refusal(d.node.ProposeConfChange(c))
-}
-
-// refusal translates why the library took no proposal.
-func (d *driver) refusal(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, raft.ErrProposalDropped) && d.m.leading:
+// propose proposes an entry, or reports that the library has no room for it. It takes none either
+// while this leader hands over.
+func (d *driver) propose(data []byte) error {
+	if d.node.Propose(data) != nil {
 		return ErrOverloaded
-	default:
-		return ErrNoLeader
 	}
+	return nil
 }
 
-// confirm asks the quorum for a confirm round.
+// proposeChange is propose for a change of the membership. Whether the library took it is seen by
+// the entry that it appends, or does not.
+func (d *driver) proposeChange(c *raftpb.ConfChangeV2) { d.node.ProposeConfChange(c) }
+
+// confirm asks the quorum for a confirm round. Until that is done each heartbeat asks for it again.
 func (d *driver) confirm(id uint64) { d.node.ReadIndex(binary.BigEndian.AppendUint64(nil, id)) }
 
 // stepDown lets Raft's clock of this leader run ahead, until that finds that no majority has
@@ -213,8 +202,5 @@ func (d *driver) stepDown() {
 	}
 }
 
-// transferring reports whether this leader is handing over, and so takes
-// nothing in.
-func (d *driver) transferring() bool {
-	return d.m.leading && d.node.BasicStatus().LeadTransferee != raft.None
-}
+// transferring reports whether this member leads and is handing over, and so takes nothing in.
+func (d *driver) transferring() bool { return d.node.BasicStatus().LeadTransferee != raft.None }

@@ -95,8 +95,8 @@ func (h health) removesUnheard(c fsm.Command) bool {
 // affordPromote wants a learner that has what the leader has, but for a few
 // entries: else the cluster might wait for it to catch up.
 func (h health) affordPromote(id uint64) error {
-	n, ok := h.m.machine.View().Member(id)
-	if !ok || !n.Learner {
+	n, _ := h.m.machine.View().Member(id)
+	if !n.Learner {
 		return nil // apply says what is wrong
 	}
 	if n.Incarnation == 0 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
@@ -104,7 +105,11 @@ func TestSenselessMessages(t *testing.T) {
 		var err error
 		if c.m.GetType() == raftpb.MsgSnap {
 			m.m.Begin(c.m.GetSnapshot().GetMetadata().GetIndex(), 3)
-			_, err = m.r.Restore(c.m, m.m)
+			var taken bool
+			taken, err = m.r.Restore(c.m, m.m)
+			if taken || m.r.incoming != nil || m.r.raft.offered != 0 {
+				t.Errorf("%s: taken %v, and the next snapshot is waited for", c.words, taken)
+			}
 		} else {
 			err = m.r.Step(raftMessage(c.m))
 		}
@@ -148,7 +153,9 @@ func TestEntryThatCannotBeApplied(t *testing.T) {
 		"no entry":      {&raftpb.Entry{Data: append(bytes.Clone(put), 0)}, ErrImpossible},
 		"cut off":       {&raftpb.Entry{Data: put[:len(put)-1]}, ErrImpossible},
 		"no change":     {&raftpb.Entry{Data: []byte("no"), Type: change}, ErrImpossible},
+		"half a change": {&raftpb.Entry{Data: append(newChange(t), 7), Type: change}, ErrImpossible},
 		"no old change": {&raftpb.Entry{Data: []byte("no"), Type: old}, ErrImpossible},
+		"an old change": {&raftpb.Entry{Data: oldChange(t), Type: old}, ErrImpossible},
 		// This one leaves a joint configuration.
 		"a change of nothing": {&raftpb.Entry{Type: change}, ErrImpossible},
 		"another version":     {&raftpb.Entry{Data: next}, encoding.ErrNewer},
@@ -174,6 +181,25 @@ func TestEntryThatCannotBeApplied(t *testing.T) {
 			t.Errorf("%s: something of it was applied", name)
 		}
 	}
+}
+
+// newChange is a change of the membership as members write it.
+func newChange(t *testing.T) []byte {
+	add := &fsm.AddMember{Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true}}
+	data, err := proto.Marshal(confChange(&Proposal{Command: add}, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// oldChange is a change of the membership as members do not write it.
+func oldChange(t *testing.T) []byte {
+	data, err := proto.Marshal(&raftpb.ConfChange{NodeId: new(uint64(9))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // A command that no member could read from the log is refused, for every member that met the

@@ -36,7 +36,7 @@ func (f inflight) assign(entries []*raftpb.Entry, term uint64) {
 // overwritten by another leader's entries and are lost for certain: the terms in a log do not fall.
 func (f *inflight) take(index, term uint64) (found, lost []*Proposal) {
 	n := 0
-	for ; n < len(*f) && found == nil; n++ {
+	for ; n < len(*f); n++ {
 		b := &(*f)[n]
 		if b.index == index && b.term == term {
 			found = b.proposals

@@ -73,3 +73,22 @@ func TestInflightIndex(t *testing.T) {
 		t.Errorf("a change of the membership has number %d", n)
 	}
 }
+
+// An entry that Raft did not append is taken out, and no other.
+func TestUnassigned(t *testing.T) {
+	for _, c := range []struct {
+		list inflight
+		want bool
+		left int
+	}{
+		{nil, false, 0},
+		{inflight{{}}, true, 0},
+		{inflight{{index: 5}}, false, 1},
+		{inflight{{index: 5}, {}}, true, 1},
+	} {
+		f := c.list
+		if got := f.unassigned(); got != c.want || len(f) != c.left {
+			t.Errorf("of %v: %v, and %d are left", c.list, got, len(f))
+		}
+	}
+}

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -15,25 +16,24 @@ import (
 // snapshot the newest on disk, whole or not at all, in the place of that message
 // among the others. The state is replaced when that is durable (Persisted).
 func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, err error) {
-	if m.GetType() != raftpb.MsgSnap || m.GetSnapshot().GetMetadata().GetIndex() != machine.Index() {
-		return false, fmt.Errorf("%w: a %s at %d with the state at %d", ErrMessage, m.GetType(),
-			m.GetSnapshot().GetMetadata().GetIndex(), machine.Index())
+	index := m.GetSnapshot().GetMetadata().GetIndex()
+	if index != machine.Index() {
+		return false, fmt.Errorf("%w: a %s at %d with the state at %d", ErrMessage, m.GetType(), index,
+			machine.Index())
 	}
-	r.drain() // so that what comes next is this snapshot's doing
 	if r.incoming != nil {
 		return false, nil // one at a time
 	}
-	r.links.heard(m.GetFrom())
-	r.incoming, r.raft.offered = machine, machine.Index()
+	r.incoming, r.raft.offered = machine, index
 	before := len(r.out.Append)
 	if err := r.raft.step(m); err != nil {
 		r.incoming, r.raft.offered = nil, 0
 		return false, err
 	}
 	r.drain()
-	for _, a := range r.out.Append[before:] {
-		taken = taken || a.GetSnapshot().GetMetadata().GetIndex() == machine.Index()
-	}
+	taken = slices.ContainsFunc(r.out.Append[before:], func(a *raftpb.Message) bool {
+		return a.GetSnapshot().GetMetadata().GetIndex() == index
+	})
 	if !taken {
 		r.incoming, r.raft.offered = nil, 0
 	}

@@ -43,3 +43,46 @@ func TestCheckpointAfterInstall(t *testing.T) {
 		t.Errorf("silent: %v, until %d; it is %d", ok, until, c.now)
 	}
 }
+
+// Goal: a leader sends a member nothing while that gets a snapshot, then goes on behind it, and
+// begins with another snapshot if the first one has not arrived. Method: from the
+// snapshot on the leader's messages to a member that lags behind the log are lost, but for
+// heartbeats.
+func TestSnapshotSent(t *testing.T) {
+	for _, arrived := range []bool{true, false} {
+		c := caching(t)
+		l := c.members[1]
+		c.cut[link2{1, 3}] = true
+		c.want("put", c.put(l, "k", 0), "revision")
+		c.snapshot(l)
+		clear(c.cut)
+		var sent []raftpb.MessageType
+		c.lose = func(m *Message) bool {
+			typ := m.Raft.GetType()
+			if m.From != 1 || m.To != 3 || typ != raftpb.MsgSnap && typ != raftpb.MsgApp {
+				return false
+			}
+			if typ == raftpb.MsgSnap || len(sent) > 0 {
+				sent = append(sent, typ)
+			}
+			return len(sent) > 0
+		}
+		for i := 0; i < 50 && len(sent) == 0; i++ {
+			c.pass(100)
+		}
+		const before = 1
+		c.pass(500)
+		if len(sent) != before {
+			t.Fatalf("sent %v", sent)
+		}
+		l.r.SnapshotSent(3, arrived)
+		c.pass(200)
+		want := raftpb.MsgApp
+		if !arrived {
+			want = raftpb.MsgSnap
+		}
+		if len(sent) == before || sent[before] != want {
+			t.Errorf("sent %v after a snapshot that has arrived: %v", sent[before:], arrived)
+		}
+	}
+}

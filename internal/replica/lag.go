@@ -1,9 +1,6 @@
 package replica
 
 import (
-	"cmp"
-	"slices"
-
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
 )
@@ -24,6 +21,5 @@ func (r *Replica) Lags() []Lag {
 			out = append(out, Lag{id, r.raft.committed - min(p.Match, r.raft.committed)})
 		}
 	})
-	slices.SortFunc(out, func(a, b Lag) int { return cmp.Compare(a.Member, b.Member) })
 	return out
 }

@@ -51,3 +51,18 @@ func TestLags(t *testing.T) {
 		t.Errorf("a follower knows of %v", got)
 	}
 }
+
+// A member that has what is not committed yet is not behind.
+func TestLagsOfUncommitted(t *testing.T) {
+	c := newCluster(t, 1, 2, 3, 4, 5)
+	c.check(c.members[1].r.Campaign())
+	c.run()
+	for _, id := range []uint64{3, 4, 5} {
+		c.cut[link2{1, id}] = true
+	}
+	c.propose(c.members[1], &fsm.Put{Key: "k"}, "put")
+	c.run()
+	if got := c.members[1].r.Lags(); !slices.Equal(got, []Lag{{2, 0}, {3, 0}, {4, 0}, {5, 0}}) {
+		t.Errorf("behind are %v", got)
+	}
+}

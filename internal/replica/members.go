@@ -42,13 +42,11 @@ func (r *Replica) flushChange(l *leadership) {
 	}
 }
 
-// proposeChange proposes a change of the membership, and reports why Raft did not take it. Raft
-// puts an empty entry in its place while it believes that an earlier change is not applied, and it
-// believes that of one that it refused for want of room, too.
+// proposeChange proposes a change of the membership, and reports why Raft did not take it: it
+// appended no entry, for want of room, or an empty one. It does that while it believes that an
+// earlier change is not applied, and it believes that of one for which there was no room, too.
 func (r *Replica) proposeChange(p *Proposal) error {
-	if err := r.raft.proposeChange(confChange(p, r.machine.Version().Number)); err != nil {
-		return err
-	}
+	r.raft.proposeChange(confChange(p, r.machine.Version().Number))
 	r.inflight = append(r.inflight, batch{term: r.term, proposals: []*Proposal{p}})
 	r.drain()
 	if r.inflight.unassigned() {
@@ -92,15 +90,11 @@ func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{single}, Context: data}
 }
 
-// readChange decodes a change of the membership.
+// readChange decodes a change of the membership. One of Raft's older kind, which members do not
+// write, is read as a change of nothing, which cannot be.
 func readChange(e *raftpb.Entry) (*raftpb.ConfChangeV2, error) {
-	if e.GetType() == raftpb.EntryConfChangeV2 {
-		change := &raftpb.ConfChangeV2{}
-		return change, proto.Unmarshal(e.GetData(), change)
-	}
-	v1 := &raftpb.ConfChange{}
-	err := proto.Unmarshal(e.GetData(), v1)
-	return v1.AsV2(), err
+	change := &raftpb.ConfChangeV2{}
+	return change, proto.Unmarshal(e.GetData(), change)
 }
 
 // applyChange tells Raft of a change of the membership, if the state has taken it.

@@ -46,8 +46,8 @@ func (n *node) ReportSnapshot(id uint64, s raft.SnapshotStatus) {
 	n.touch().ReportSnapshot(id, s)
 }
 
-func (n *node) ProposeConfChange(c raftpb.ConfChangeI) error {
-	return n.touch().ProposeConfChange(c)
+func (n *node) ProposeConfChange(c raftpb.ConfChangeI) {
+	_ = n.touch().ProposeConfChange(c) // see driver.proposeChange
 }
 
 func (n *node) ApplyConfChange(c raftpb.ConfChangeI) *raftpb.ConfState {

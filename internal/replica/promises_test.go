@@ -135,6 +135,9 @@ func TestMembersOfASnapshot(t *testing.T) {
 	if got := p.r.ConfState().GetLearners(); !slices.Equal(got, []uint64{4}) {
 		t.Errorf("learners %v after a snapshot", got)
 	}
+	if p.r.raft.last != l.r.raft.last {
+		t.Errorf("the log ends at %d, and the leader's at %d", p.r.raft.last, l.r.raft.last)
+	}
 }
 
 // A snapshot whose state is not of the index that its message says is refused. One that is older
@@ -156,6 +159,11 @@ func TestSnapshotThatIsNotTaken(t *testing.T) {
 	taken, err := p.r.Restore(message(index+1), old.decode(t))
 	if taken || !errors.Is(err, ErrMessage) {
 		t.Errorf("of another index: taken %v, %v", taken, err)
+	}
+	other := message(index)
+	other.Type = raftpb.MsgApp.Enum()
+	if taken, err := p.r.Restore(other, old.decode(t)); taken || !errors.Is(err, ErrMessage) {
+		t.Errorf("of another type: taken %v, %v", taken, err)
 	}
 	for range 2 {
 		taken, err := p.r.Restore(message(index), old.decode(t))
@@ -206,6 +214,9 @@ func TestInflightWithoutIndex(t *testing.T) {
 // A cache that asks to be opened while nobody leads is told so after a while.
 func TestOpenCacheWithoutALeader(t *testing.T) {
 	m := start(t, 2)
+	for range patienceAsks * 10 {
+		m.r.Tick()
+	}
 	m.r.OpenCache(OpenCache{ID: 1, Token: 1, Owner: "o"})
 	var opened []OpenCache
 	for range patienceAsks * 10 {

@@ -112,6 +112,27 @@ func changeAlone(t *testing.T, origin fsm.Origin) {
 	}
 }
 
+// Goal: a change of the membership waits while one of the cluster version is in the log, as
+// commands do: of which version its entry may be is not known.
+func TestMemberWaitsForVersion(t *testing.T) {
+	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
+	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
+	m.r.Propose(hold)
+	m.take()
+	add := &Proposal{Command: &fsm.AddMember{
+		Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true},
+	}}
+	m.r.Propose(add)
+	m.take()
+	if n := len(m.r.lead.changes.waiting); n != 1 {
+		t.Fatalf("%d changes of the membership wait", n)
+	}
+	m.settle()
+	if hold.Result.Err != nil || add.Result.Err != nil || add.Err != nil || add.Index == 0 {
+		t.Errorf("%+v, %+v, %v", hold.Result, add.Result, add.Err)
+	}
+}
+
 // Goal: a member that does not speak the cluster version any more, when an entry has changed it,
 // says so and stops. Method: one that the others take for a later release.
 func TestVersionBeyondMember(t *testing.T) {
@@ -132,11 +153,12 @@ func TestRaftSpeaksFirstVersion(t *testing.T) {
 	m.settle()
 	m.r.send(&Message{To: 2, Raft: &raftpb.Message{Type: raftpb.MsgAppResp.Enum()}})
 	m.r.send(&Message{To: 2, Reply: &Reply{}})
+	m.r.send(&Message{To: 2, Version: 1, Forward: &Forward{}})
 	var got []byte
 	for _, sent := range m.r.Take().Send {
 		got = append(got, sent.AppendTo(nil)[0])
 	}
-	if string(got) != "\x01\x02" {
+	if string(got) != "\x01\x02\x01" {
 		t.Errorf("messages of versions %x in a cluster of version %d", got, m.m.Version().Number)
 	}
 }

@@ -38,7 +38,7 @@ func (d *driver) vet(m *raftpb.Message) error {
 		wrong = "it carries messages that never leave a member"
 	case t != raftpb.MsgApp && len(m.GetEntries()) > 0:
 		wrong = "it carries entries"
-	case t != raftpb.MsgSnap && m.Snapshot != nil && !raft.IsEmptySnap(m.GetSnapshot()):
+	case t != raftpb.MsgSnap && !raft.IsEmptySnap(m.GetSnapshot()):
 		wrong = "it carries a snapshot"
 	case m.GetLogTerm() > term:
 		wrong = fmt.Sprintf("the log has term %d, after the message's %d", m.GetLogTerm(), term)

@@ -157,8 +157,8 @@ var plantedCore = []planted{
 	{"promoted before an entry of the own term", "rule 5, T6", []edit{
 		{
 			applyGo,
-			"if r.leading && !r.primary && e.GetTerm() == r.term {",
-			"if r.leading && !r.primary {",
+			"if !r.primary && e.GetTerm() == r.term {",
+			"if !r.primary {",
 		},
 	}},
 

@@ -1,0 +1,121 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// commit gives a follower entries of its leader, member 2, which are committed already.
+func (m *member) commit(entries ...*raftpb.Entry) {
+	m.t.Helper()
+	last := m.r.raft.last
+	for i, e := range entries {
+		e.Term, e.Index = new(uint64(5)), new(last+uint64(i)+1)
+	}
+	before, err := m.log.Term(last)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if err := m.r.Step(raftMessage(&raftpb.Message{
+		Type: raftpb.MsgApp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
+		Term: new(uint64(5)), Index: &last, LogTerm: &before,
+		Commit: new(last + uint64(len(entries))), Entries: entries,
+	})); err != nil {
+		m.t.Fatal(err)
+	}
+	m.settle()
+}
+
+func putEntry(key string) []byte {
+	return fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.Put{Key: key})
+}
+
+// Nothing is applied after an entry that cannot be.
+func TestNothingAfterWhatCannotBeApplied(t *testing.T) {
+	m := start(t, 2)
+	m.commit(&raftpb.Entry{Data: putEntry("a")}, &raftpb.Entry{Data: []byte{0}},
+		&raftpb.Entry{Data: putEntry("b")})
+	if m.failed == nil || m.m.View().KV.Revision() != 2 {
+		t.Errorf("failed with %v at revision %d", m.failed, m.m.View().KV.Revision())
+	}
+}
+
+// An entry that the state has already, because a snapshot came in between, changes nothing.
+func TestEntryBeforeTheState(t *testing.T) {
+	m := start(t, 2)
+	m.commit(&raftpb.Entry{Data: putEntry("a")})
+	for index := range m.m.Index() {
+		e := &raftpb.Entry{Index: new(index + 1), Term: new(uint64(5)), Data: putEntry("b")}
+		if !m.r.apply(e) || m.m.View().KV.Revision() != 2 {
+			t.Errorf("entry %d makes revision %d", index+1, m.m.View().KV.Revision())
+		}
+	}
+}
+
+// What an older release would have to go on with is no fault of another member.
+func TestEntryOfAnOldVersion(t *testing.T) {
+	for _, old := range []bool{true, false} {
+		m, err := start(t, 2), encoding.ErrOlder
+		if !old {
+			err = encoding.ErrNewer
+		}
+		m.r.unreadable(&raftpb.Entry{}, fmt.Errorf("a version: %w", err))
+		m.take()
+		if !errors.Is(m.failed, err) || errors.Is(m.failed, ErrImpossible) {
+			t.Errorf("%v", m.failed)
+		}
+	}
+}
+
+// Goal: what another member's clients asked for is no answer to this one's. Method: a command that
+// another member has forwarded under the same number.
+func TestCommandOfAnotherOrigin(t *testing.T) {
+	m := start(t, 2)
+	m.commit(&raftpb.Entry{})
+	p := &Proposal{Command: &fsm.Put{Key: "k"}}
+	m.r.Propose(p)
+	m.settle()
+	for _, member := range []uint64{3, self} {
+		data := fsm.AppendEntry(nil, 1)
+		data = fsm.AppendGroup(data, fsm.Origin{Member: member, Seq: 1}, 1)
+		m.commit(&raftpb.Entry{Data: fsm.AppendCommand(data, p.Command)})
+		if answered := len(m.proposals) == 1; answered != (member == self) {
+			t.Errorf("forwarded by %d: answered %v", member, answered)
+		}
+	}
+}
+
+// What a leader decided, and a later one has committed, is applied by the first as by any other.
+func TestDecisionOfAnEarlierLeader(t *testing.T) {
+	c := caching(t)
+	p := c.members[1]
+	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 1000}}, "grant")
+	c.pass(1050) // until after its last checkpoint, which the end would wait for
+	for _, id := range []uint64{2, 3} {
+		c.cut[link2{id, 1}] = true
+	}
+	c.pass(300)
+	if !p.r.lead.expiry.expiring || len(p.r.inflight) == 0 {
+		t.Fatal("the end of the lease is not in the log")
+	}
+	c.leaderless(2, 3)
+	c.check(c.members[2].r.Campaign())
+	c.run()
+	clear(c.cut)
+	c.pass(500)
+	if p.r.leading || len(p.r.inflight) > 0 {
+		t.Errorf("leads %v, %d entries have no outcome", p.r.leading, len(p.r.inflight))
+	}
+	for _, id := range c.ids() {
+		if _, ok := c.members[id].r.lessor.Lookup(1); ok {
+			t.Errorf("the lease lives on at member %d", id)
+		}
+	}
+}

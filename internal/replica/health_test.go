@@ -1,0 +1,126 @@
+package replica
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+)
+
+// TestHealth: which changes of the membership a cluster can afford, by how many of its voters this
+// leader, member 1, hears.
+func TestHealth(t *testing.T) {
+	type ids = []uint64
+	learners, bad := ids{7, 8}, ErrUnhealthy
+	for name, c := range map[string]struct {
+		voters, stable, fresh []uint64 // fresh are heard, and not for long
+		lax                   bool
+		add, remove           error
+		unheard               bool // the one that is removed, member 2
+	}{
+		"alone":            {ids{1}, nil, nil, false, nil, nil, false},
+		"two of two":       {ids{1, 2}, ids{2}, nil, false, nil, nil, false},
+		"one of two":       {ids{1, 2}, nil, nil, false, bad, nil, true},
+		"one of two, lax":  {ids{1, 2}, nil, nil, true, nil, nil, false},
+		"three of three":   {ids{1, 2, 3}, ids{2, 3}, nil, false, nil, nil, false},
+		"two of three":     {ids{1, 2, 3}, ids{2}, nil, false, bad, bad, false},
+		"without the one":  {ids{1, 2, 3}, ids{3}, nil, false, bad, nil, true},
+		"lax":              {ids{1, 2, 3}, ids{2}, nil, true, nil, nil, false},
+		"not for long":     {ids{1, 2, 3}, ids{2}, ids{3}, false, bad, bad, false},
+		"the one is gone":  {ids{1, 2, 3}, nil, ids{3}, false, bad, nil, true},
+		"four of four":     {ids{1, 2, 3, 4}, ids{2, 3, 4}, nil, false, nil, nil, false},
+		"three of four":    {ids{1, 2, 3, 4}, ids{2, 3}, nil, false, nil, nil, false},
+		"two of four":      {ids{1, 2, 3, 4}, ids{2}, nil, false, bad, bad, false},
+		"not by learners":  {ids{1, 2, 3}, ids{2, 7, 8}, nil, false, bad, bad, false},
+		"only by learners": {ids{1, 2}, ids{7, 8}, nil, false, bad, nil, true},
+	} {
+		m := fsm.New(fsm.Config{})
+		m.Begin(1, 1)
+		for _, id := range slices.Concat(c.voters, learners) {
+			m.AddMember(fsm.Member{ID: id, Learner: slices.Contains(learners, id)})
+		}
+		l := &local{machine: m, cfg: Config{ID: 1, ElectionTicks: 10}}
+		l.cfg.Membership = Membership{Strict: !c.lax, Stable: 500, MaxLearners: 2}
+		l.now = 1000
+		links := &links{m: l}
+		for _, id := range slices.Concat(c.stable, c.fresh) {
+			links.heard(id)
+			links.connected(id, l.now-499)
+		}
+		for _, id := range c.stable {
+			links.connected(id, l.now-500)
+		}
+		h := health{m: l, links: links}
+		if err := h.affordAdd(false); !errors.Is(err, c.add) {
+			t.Errorf("%s: a voter is added: %v", name, err)
+		}
+		if err := h.affordAdd(true); !errors.Is(err, ErrTooManyLearners) {
+			t.Errorf("%s: a learner is added: %v", name, err)
+		}
+		if err := h.affordRemove(2); !errors.Is(err, c.remove) {
+			t.Errorf("%s: member 2 is removed: %v", name, err)
+		}
+		if err := h.affordRemove(7); err != nil {
+			t.Errorf("%s: a learner is removed: %v", name, err)
+		}
+		if got := h.removesUnheard(&fsm.RemoveMember{ID: 2}); got != c.unheard {
+			t.Errorf("%s: member 2 is not heard: %v", name, got)
+		}
+		if h.removesUnheard(&fsm.RemoveMember{ID: 9}) || h.removesUnheard(&fsm.AddMember{}) ||
+			h.removesUnheard(&fsm.RemoveMember{ID: 7}) && !slices.Contains(c.stable, 7) {
+			t.Errorf("%s: another change removes a voter that is not heard", name)
+		}
+	}
+}
+
+// A learner whose process has not said who it is cannot be promoted, though it has all of the log.
+func TestUnknownLearnerIsNotPromoted(t *testing.T) {
+	for incarnation, want := range map[uint64]string{0: ErrLearnerNotReady.Error(), 4: "revision"} {
+		c := caching(t)
+		c.pass(1000)
+		l, learner := c.members[1], fsm.Member{ID: 4, PeerURLs: []string{url(4)}, Learner: true}
+		learner.Incarnation = incarnation
+		c.want("a learner", c.command(l, &fsm.AddMember{Member: learner}), "revision")
+		c.join(4)
+		c.pass(500)
+		c.want("promote", c.command(l, &fsm.PromoteMember{ID: 4}), want)
+	}
+}
+
+// A learner is promoted if it is heard, gets the log as it grows, and lags behind by no more than
+// may be, whatever others have.
+func TestPromoteWhatKeepsUp(t *testing.T) {
+	notReady := ErrLearnerNotReady.Error()
+	for name, c := range map[string]struct {
+		puts   int // that it does not get
+		before func(l *Replica)
+		want   string
+	}{
+		"it has all":        {0, nil, "revision"},
+		"it lags a little":  {5, nil, "revision"},
+		"it lags":           {6, nil, notReady},
+		"it is gone":        {0, func(l *Replica) { l.links.gone(1) }, notReady},
+		"it is not reached": {0, func(l *Replica) { l.raft.node.ReportUnreachable(1) }, notReady},
+	} {
+		cl := newCluster(t, 2, 3, 4)
+		l := cl.members[2]
+		cl.check(l.r.Campaign())
+		cl.pass(1000)
+		learner := fsm.Member{ID: 1, PeerURLs: []string{url(1)}, Learner: true, Incarnation: 1}
+		cl.want("a learner", cl.command(l, &fsm.AddMember{Member: learner}), "revision")
+		cl.join(1)
+		cl.pass(500)
+		cl.cut[link2{2, 1}] = true
+		for range c.puts {
+			cl.want("put", cl.put(l, "k", 0), "revision")
+		}
+		if c.before != nil {
+			c.before(l.r)
+		}
+		if got := cl.command(l, &fsm.PromoteMember{ID: 1}); !strings.HasPrefix(got(), c.want) {
+			t.Errorf("%s: %q, want %q", name, got(), c.want)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// TestVetBounds: what is just as large as it may be passes, and what is larger does not.
+func TestVetBounds(t *testing.T) {
+	m := lead(t)
+	d := m.r.raft
+	term := m.r.term
+	for name, c := range map[string]struct {
+		change func(*raftpb.Message)
+		wrong  bool
+	}{
+		"a heartbeat":       {func(*raftpb.Message) {}, false},
+		"of an early term":  {func(m *raftpb.Message) { m.Term = new(term - 1) }, false},
+		"the highest term":  {func(m *raftpb.Message) { m.Term = new(term + maxTermJump) }, false},
+		"above it":          {func(m *raftpb.Message) { m.Term = new(term + maxTermJump + 1) }, true},
+		"the longest":       {func(m *raftpb.Message) { m.Context = make([]byte, maxContext) }, false},
+		"above that":        {func(m *raftpb.Message) { m.Context = make([]byte, maxContext+1) }, true},
+		"of nobody":         {func(m *raftpb.Message) { m.From = nil }, true},
+		"an empty snapshot": {func(m *raftpb.Message) { m.Snapshot = &raftpb.Snapshot{} }, false},
+		"an index": {func(m *raftpb.Message) {
+			m.Type, m.Index = raftpb.MsgHeartbeatResp.Enum(), new(d.last+1)
+		}, false},
+		"the last entry": {func(m *raftpb.Message) {
+			m.Type, m.Index = raftpb.MsgAppResp.Enum(), new(d.last)
+		}, false},
+		"the next": {func(m *raftpb.Message) {
+			m.Type, m.Index = raftpb.MsgAppResp.Enum(), new(d.last+1)
+		}, true},
+		"the next, in an early term": {func(m *raftpb.Message) {
+			m.Type, m.Index, m.Term = raftpb.MsgAppResp.Enum(), new(d.last+1), new(term-1)
+		}, false},
+		"the next, refused": {func(m *raftpb.Message) {
+			m.Type, m.Index, m.Reject = raftpb.MsgAppResp.Enum(), new(d.last+1), new(true)
+		}, false},
+		"after the last number": {func(m *raftpb.Message) {
+			m.Type, m.Index, m.LogTerm = raftpb.MsgApp.Enum(), new(uint64(math.MaxUint64)), &term
+			m.Entries = []*raftpb.Entry{{Term: &term}}
+		}, true},
+		"the first entry": {func(m *raftpb.Message) {
+			m.Type, m.Entries = raftpb.MsgApp.Enum(), []*raftpb.Entry{{Term: &term, Index: new(uint64(1))}}
+		}, false},
+		"the first entry, of no term": {func(m *raftpb.Message) {
+			m.Type, m.Entries = raftpb.MsgApp.Enum(), []*raftpb.Entry{{Index: new(uint64(1))}}
+		}, true},
+		"a snapshot of nothing": {func(m *raftpb.Message) {
+			m.Type = raftpb.MsgSnap.Enum()
+			m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+				Term: &term, ConfState: &raftpb.ConfState{Voters: []uint64{self}},
+			}}
+		}, true},
+	} {
+		msg := &raftpb.Message{
+			Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(self)),
+			Term: new(term),
+		}
+		c.change(msg)
+		if err := d.vet(msg); errors.Is(err, ErrMessage) != c.wrong || err == nil == c.wrong {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A follower has acknowledged nothing to itself: what it is said to have is of another's log.
+func TestFollowerVetsNoAcknowledgement(t *testing.T) {
+	m := start(t, 2)
+	if err := m.r.raft.vet(&raftpb.Message{
+		Type: raftpb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
+		Term: new(m.r.term), Index: new(m.r.raft.last + 1),
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPossibleChanges: a change that leaves no voter cannot be, nor one that Raft would make in two
+// steps, nor one of members that cannot be.
+func TestPossibleChanges(t *testing.T) {
+	voters := &raftpb.ConfState{Voters: []uint64{1, 2}}
+	twice := &raftpb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{1}}
+	remove := func(id uint64) *raftpb.ConfChangeV2 {
+		return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{
+			{NodeId: &id, Type: raftpb.ConfChangeRemoveNode.Enum()},
+		}}
+	}
+	joint := remove(2)
+	joint.Transition = raftpb.ConfChangeTransitionJointExplicit.Enum()
+	for name, c := range map[string]struct {
+		of     *raftpb.ConfState
+		change *raftpb.ConfChangeV2
+		can    bool
+	}{
+		"of two":            {voters, remove(2), true},
+		"of two, in steps":  {voters, joint, false},
+		"of one":            {&raftpb.ConfState{Voters: []uint64{1}}, remove(1), false},
+		"a learner as well": {twice, remove(2), false},
+	} {
+		d := &driver{conf: c.of}
+		if err := d.possible(c.change); (err == nil) != c.can {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// spoken is a logger that keeps what it would panic with.
+type spoken struct {
+	discerning
+	said string
+}
+
+func (s *spoken) Panicf(format string, v ...any) { s.said = fmt.Sprintf(format, v...) }
+
+// For what is no contradiction the library panics through the member's own logger.
+func TestOtherPanics(t *testing.T) {
+	log := &spoken{}
+	discerning{log}.Panicf("index %d", 7)
+	if log.said != "index 7" {
+		t.Errorf("said: %q", log.said)
+	}
+}
