@@ -117,9 +117,6 @@ func (l *leadership) release() {
 
 // left says how long leases will certainly live. Only a primary knows.
 func (m *local) left(ids []lease.ID) []Left {
-	if len(ids) == 0 {
-		return nil
-	}
 	out := make([]Left, len(ids))
 	for i, id := range ids {
 		if info, ok := m.lessor.Lookup(id); ok {

@@ -52,7 +52,8 @@ func (q *unanswered) unconfirmedBatch(b *Renewals) {
 		return // the member that relayed it will ask the next leader
 	}
 	if b.Kept == len(b.IDs) {
-		b.unpromise()
+		clear(b.TTLs)
+		b.Kept = 0
 		q.batches = append(q.batches, b)
 		return
 	}
@@ -125,9 +126,6 @@ func (r *relay) tick() {
 
 // answered takes an answer of the leader of the present term.
 func (r *relay) answered(reply *Reply) {
-	if reply.Term != r.commands.term {
-		return // it was asked in vain, or nothing
-	}
 	r.commands.reached(reply.Term, reply.Next)
 	r.commands.refused(reply.Refused)
 	r.asks.renewed(reply)

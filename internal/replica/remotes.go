@@ -151,7 +151,7 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 	}
 	for i := range f.Batches {
 		b := f.Batches[i].renewals(from)
-		b.born = max(l.m.ticks, 1)
+		b.born = l.m.ticks
 		l.renewAll(b)
 	}
 	l.abandon(f.Abandoned)

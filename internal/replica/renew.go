@@ -23,7 +23,7 @@ type Renewal struct {
 	Owner any
 	Place int
 
-	token lease.Token // of the lease that was renewed; 0 if it was not found
+	token lease.Token // of the lease that was renewed last; 0 if none was found
 	born  uint64      // the tick at which it came
 	// from is the member that relayed it, and seq its number there; 0 if it came
 	// from a client of this one.
@@ -61,12 +61,10 @@ func (l *leadership) renew(n Renewal) {
 		// the lease is gone, so wait for that (T5).
 		l.parked.add(n)
 		l.remotes.sayWaiting(&n)
-	case errors.Is(err, lease.ErrNotFound):
-		// "Not found" is said only by a member that certainly leads (T7).
-		n.token = 0
-		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
 	case err != nil:
-		l.answerRenewal(n, 0, err)
+		// Not found, for a primary's lessor has no other error. That is said only by a member that
+		// certainly leads (T7).
+		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
 	case renewed.Clear:
 		// The renewal of a checkpointed lease is acknowledged only after an entry that clears
 		// the checkpoint is applied, or a later leader would count from the checkpoint
@@ -167,11 +165,11 @@ func (p *parking) takeAll(now uint64) (all []Renewal) {
 // (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader dies next. It is
 // a hint: if it is lost on the way, that happens somewhat later.
 func (r *Replica) Abandon(ids []lease.ID) {
-	if r.lead != nil {
-		r.lead.abandon(ids)
+	if r.lead == nil {
+		r.relay.asks.abandon(ids)
 		return
 	}
-	r.relay.asks.abandon(ids)
+	r.lead.abandon(ids)
 }
 
 func (l *leadership) abandon(ids []lease.ID) {

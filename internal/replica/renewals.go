@@ -32,7 +32,7 @@ type Renewals struct {
 
 // RenewAll is Renew for many. They are the replica's until all are answered.
 func (r *Replica) RenewAll(b *Renewals) {
-	b.born = max(r.ticks, 1)
+	b.born = r.ticks
 	if r.lead != nil {
 		r.lead.renewAll(b)
 		return
@@ -64,16 +64,13 @@ func (l *leadership) renewAll(b *Renewals) {
 		b.TTLs[i], b.tokens[i] = renewed.TTL, renewed.Token
 		b.Kept++
 	}
-	if b.Kept > 0 {
-		l.rounds.Next.together = append(l.rounds.Next.together, b)
-	}
+	l.rounds.Next.together = append(l.rounds.Next.together, b)
 }
 
 // single returns one of the renewals, to go its own way.
 func (b *Renewals) single(i int) Renewal {
-	n := Renewal{ID: b.IDs[i], Owner: b.Owner, Place: i, born: b.born, from: b.from}
-	if b.from != 0 {
-		n.seq = b.first + uint64(i)
+	n := Renewal{
+		ID: b.IDs[i], Owner: b.Owner, Place: i, born: b.born, from: b.from, seq: b.first + uint64(i),
 	}
 	if b.Tokens != nil {
 		n.Token = b.Tokens[i]
@@ -102,19 +99,17 @@ func (l *leadership) settleAll(b *Renewals) {
 // lookAgain takes the second look at one of the leases. If it is not as it was, its
 // renewal goes its own way.
 func (l *leadership) lookAgain(b *Renewals, i int) {
-	ttl, token, ok := l.m.lessor.Standing(b.IDs[i])
-	if ok && token == b.tokens[i] {
+	ttl, token, _ := l.m.lessor.Standing(b.IDs[i])
+	if token == b.tokens[i] {
 		b.TTLs[i] = ttl
 		return
 	}
-	n := b.single(i)
-	n.token = b.tokens[i]
 	b.TTLs[i] = 0
 	b.Kept--
-	l.settle(n)
+	l.settle(b.single(i))
 }
 
-// split takes back all promises, and returns their renewals.
+// split returns the renewals of all promises, which go their own ways.
 func (b *Renewals) split() []Renewal {
 	out := make([]Renewal, 0, b.Kept)
 	for i, promised := range b.TTLs {
@@ -122,11 +117,5 @@ func (b *Renewals) split() []Renewal {
 			out = append(out, b.single(i))
 		}
 	}
-	b.unpromise()
 	return out
-}
-
-func (b *Renewals) unpromise() {
-	clear(b.TTLs)
-	b.Kept = 0
 }

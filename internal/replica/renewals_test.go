@@ -33,7 +33,7 @@ func (m *member) outcomes(b *Renewals) []string {
 				tell(place, fmt.Sprint("together ", ttl))
 			}
 		}
-		if kept != b.Kept || slices.Contains(m.together[i+1:], b) {
+		if kept != b.Kept || kept == 0 || slices.Contains(m.together[i+1:], b) {
 			m.t.Errorf("%d kept of %d, in %d answers", kept, b.Kept, len(m.together))
 		}
 	}
@@ -85,10 +85,15 @@ func nameOf(n *Renewal) string {
 
 func (c *cluster) answerTogether(out Output) {
 	for _, b := range out.Together {
+		kept := 0
 		for i, ttl := range b.TTLs {
 			if ttl > 0 {
 				c.answer(b.Owner.([]string)[i], fmt.Sprintf("ttl %d", ttl))
+				kept++
 			}
+		}
+		if kept != b.Kept || kept == 0 {
+			c.t.Errorf("%d kept where Kept says %d", kept, b.Kept)
 		}
 	}
 }
@@ -140,8 +145,8 @@ func TestRenewAllLooksAgain(t *testing.T) {
 	for id := range lease.ID(5) {
 		m.grant(id+1, 5000)
 	}
-	b := together(1, 2, 3, 4, 5)
-	b.Tokens = []lease.Token{0, m.token(2), 0, m.token(4), 0}
+	b := together(1, 2, 3, 4, 5, 99, 5)
+	b.Tokens = []lease.Token{0, m.token(2), 0, m.token(4), 0, 0, m.token(5) + 100}
 	for _, c := range []fsm.Command{
 		&fsm.Revoke{ID: 1}, &fsm.ChangeTTL{ID: 2, Token: m.token(2), TTL: 3000},
 		&fsm.HandOver{ID: 3, Token: m.token(3)}, &fsm.HandOver{ID: 4, Token: m.token(4)},
@@ -153,7 +158,19 @@ func TestRenewAllLooksAgain(t *testing.T) {
 	m.r.RenewAll(b)
 	m.settle()
 	m.wantOutcomes(b,
-		"lease: not found", "together 3000", "5000", "lease: not found", "together 5000")
+		"lease: not found", "together 3000", "5000", "lease: not found", "together 5000",
+		"lease: not found", "lease: not found")
+	b = together(3)
+	b.Owner = "none is left"
+	m.r.Propose(&Proposal{Command: &fsm.Revoke{ID: 3}})
+	m.take()
+	m.persist()
+	m.r.RenewAll(b)
+	m.settle()
+	m.wantOutcomes(b, "lease: not found")
+	if slices.Contains(m.together, b) {
+		t.Error("a batch of which nothing is kept was answered together")
+	}
 }
 
 // No promise is told before its confirm round is done, and those of a leader that is none

@@ -109,3 +109,32 @@ func TestOrphanWithoutRoom(t *testing.T) {
 		t.Errorf("%d orphans stay", n)
 	}
 }
+
+// Goal: a renewal whose checkpoint cannot be cleared for want of room has no outcome, and its
+// client learns that. Method: the log is full when the holder of a silent lease comes back.
+func TestClearingWithoutRoom(t *testing.T) {
+	m := cramped(t, 1<<20)
+	m.grant(1, 9000)
+	m.pass(4000)
+	if info, _ := m.m.Lessor().Lookup(1); info.Remaining == 0 {
+		t.Fatal("a silent lease has no checkpoint")
+	}
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}})
+	m.take()
+	p := &Proposal{Command: &fsm.Put{Key: "k"}}
+	m.r.Propose(p)
+	for range groupMax { // so many that they do not wait for the sync
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
+	}
+	m.r.Renew(Renewal{ID: 1})
+	if m.take(); !errors.Is(p.Err, ErrOverloaded) {
+		t.Errorf("a put without room: %v", p.Err)
+	}
+	if n := m.renewals[1]; len(n) != 1 || !errors.Is(n[0].Err, ErrOverloaded) {
+		t.Fatalf("renewals %+v", n)
+	}
+	m.settle()
+	if n := m.renew(1); n.Err != nil || n.TTL != 9000 {
+		t.Errorf("with room: %+v", n)
+	}
+}

@@ -116,3 +116,37 @@ func TestLeftIsOfTheIndex(t *testing.T) {
 		m.r.lead.remotes.of(2).reply = nil
 	}
 }
+
+// What is left of leases is known when the reader looks at the state.
+func TestLeftBeforeInspect(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 9000)
+	q := &Read{Leases: []lease.ID{1}}
+	q.Inspect = func(*lease.Lessor) {
+		if len(q.Left) != 1 || q.Left[0].TTL != 9000 {
+			t.Errorf("left is %v", q.Left)
+		}
+	}
+	m.r.Read(q)
+	if m.settle(); len(m.reads) != 1 || len(q.Left) != 1 {
+		t.Errorf("%d reads, left is %v", len(m.reads), q.Left)
+	}
+}
+
+// T7: a holder may know its lease before the leader has applied the grant, from a member that has
+// done so: it is not told then that there is no such lease.
+func TestRenewBeforeLeaderHasApplied(t *testing.T) {
+	m := lead(t)
+	token := m.m.Lessor().LastToken() + 1
+	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 9000}}})
+	m.take()
+	m.persist() // committed, and applied in the next step
+	m.r.Renew(Renewal{ID: 1, Token: token})
+	m.settle()
+	if n := m.renewals[1]; len(n) != 1 || n[0].Err != nil || n[0].TTL != 9000 {
+		t.Errorf("renewals %+v", n)
+	}
+	if got := m.token(1); got != token {
+		t.Fatalf("the lease has token %d, want %d", got, token)
+	}
+}

@@ -104,7 +104,7 @@ var plantedCore = []planted{
 	}},
 	{"not found is said without a confirm round", "T7", []edit{
 		{
-			renewGo, "n.token = 0\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
+			renewGo, "certainly leads (T7).\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
 			"l.answerRenewal(n, 0, lease.ErrNotFound)",
 		},
 	}},
@@ -123,7 +123,7 @@ var plantedCore = []planted{
 		},
 	}},
 	{"a relayed batch of renewals is answered under one number", "L1", []edit{
-		{renewalsGo, "n.seq = b.first + uint64(i)", "n.seq = b.first"},
+		{renewalsGo, "seq: b.first + uint64(i)", "seq: b.first"},
 	}},
 	{"a relayed batch of renewals is acknowledged without clearing", "rule 6", []edit{
 		{
