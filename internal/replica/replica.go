@@ -122,10 +122,7 @@ func (r *Replica) Machine() *fsm.Machine { return r.machine }
 // Campaign asks to be elected now rather than after the election timeout. A
 // sole voter calls it at start, since it has nobody to wait for.
 func (r *Replica) Campaign() error {
-	if err := r.raft.node.Campaign(); err != nil {
-		return fmt.Errorf("replica: campaign: %w", err)
-	}
-	return nil
+	return r.raft.node.Campaign()
 }
 
 // Advance moves the clock to now. It must be called with a fresh reading
@@ -144,11 +141,6 @@ func (r *Replica) Advance(now lease.Instant) {
 func (r *Replica) Tick() {
 	r.ticks++
 	r.raft.node.Tick()
-	if r.lead != nil {
-		if id, again := r.lead.rounds.Tick(2 * r.cfg.HeartbeatTicks); again {
-			r.raft.confirm(id)
-		}
-	}
 	r.relay.tick()
 	r.slow.tick()
 	if r.lead != nil {
@@ -190,7 +182,7 @@ func (r *Replica) stepForward(from uint64, f *Forward) {
 
 // stepReply takes the leader's answer.
 func (r *Replica) stepReply(from uint64, m *Reply) {
-	if r.leading || from != r.leader || m.Term != r.term {
+	if from != r.leader || m.Term != r.term {
 		return // of a leader that is none any more
 	}
 	if m.AboutSlow {
@@ -242,10 +234,7 @@ func (r *Replica) Next() (lease.Instant, bool) {
 	}
 	at, ok := r.failover.at, r.failover.at != 0
 	if r.lead != nil {
-		if !ok {
-			at, ok = r.lead.expiry.next()
-		}
-		at, ok = r.lead.gate.next(at, ok)
+		at, ok = r.lead.gate.next(r.lead.expiry.next())
 	}
 	if r.silence != nil {
 		if look, any := r.silence.Next(); any && (!ok || look < at) {
@@ -279,7 +268,7 @@ func (r *Replica) Status() Status {
 	}
 	if l := r.lead; l != nil {
 		out.Pending += len(l.queue.waiting)
-		out.Refreshing = r.primary && l.expiry.refresh
+		out.Refreshing = l.expiry.refresh
 		out.Overdue = max(l.expiry.overdue(), l.gate.singles.overdue(r.now))
 	}
 	return out

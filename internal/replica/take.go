@@ -121,9 +121,7 @@ func (r *Replica) drain() {
 			r.follow(now)
 		}
 		r.failover.follow(was)
-		if r.leading {
-			r.inflight.assign(entries, r.term)
-		}
+		r.inflight.assign(entries, r.term)
 		for i := range done {
 			if r.lead != nil {
 				r.lead.rounds.Confirmed(binary.BigEndian.Uint64(done[i].RequestCtx), done[i].Index)
@@ -136,15 +134,14 @@ func (r *Replica) drain() {
 // follow follows the changes of term and leadership. What this member has only while it leads ends
 // with the term, and begins with it.
 func (r *Replica) follow(now role) {
-	was := r.role
 	r.role = now
-	if was.leading && (!now.leading || now.term != was.term) {
+	if r.lead != nil {
 		r.resign()
 	}
-	if r.leading && r.lead == nil {
+	if r.leading {
 		r.lead = newLeadership(r.local, &r.inflight, &r.slow, r.lastRound)
 	}
-	if len(r.slow.list) > 0 && (now.term != was.term || now.leader != was.leader) {
+	if len(r.slow.list) > 0 {
 		r.slow.set(nil)
 	}
 }
@@ -161,14 +158,14 @@ func (r *Replica) resign() {
 func (r *Replica) dispatch() {
 	if r.lead != nil {
 		r.lead.takeOver(r.relay.take())
-		return
+	} else {
+		r.relay.send()
 	}
-	r.relay.send()
 }
 
 // confirm begins a confirm round, if anything waits for one and none is under way.
 func (r *Replica) confirm() {
-	if r.lead == nil || !r.primary {
+	if !r.primary {
 		return
 	}
 	if id, ok := r.lead.rounds.Begin(); ok {

@@ -25,7 +25,6 @@ type Queue[T Batch[T]] struct {
 	current round[T] // asked, not yet confirmed; its id is 0 if none is
 	done    []round[T]
 	last    uint64 // id of the last round begun
-	idle    int    // ticks since current was asked
 	spare   T      // empty, with the memory of a round that is over
 }
 
@@ -55,21 +54,8 @@ func (q *Queue[T]) Begin() (id uint64, ok bool) {
 	q.last++
 	q.current = round[T]{id: q.last, batch: q.Next}
 	var none T
-	q.Next, q.spare, q.idle = q.spare, none, 0
+	q.Next, q.spare = q.spare, none
 	return q.last, true
-}
-
-// Tick reports whether the quorum is to be asked again for a round, with its ID, because its
-// messages seem lost: it was asked that many ticks ago.
-func (q *Queue[T]) Tick(patience int) (id uint64, again bool) {
-	if q.current.id == 0 {
-		return 0, false
-	}
-	if q.idle++; q.idle < patience {
-		return 0, false
-	}
-	q.idle = 0
-	return q.current.id, true
 }
 
 // Confirmed says that a quorum has confirmed a round. What it serves may be answered from a state

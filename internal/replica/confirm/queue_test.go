@@ -70,32 +70,6 @@ func TestReleaseWaitsForIndex(t *testing.T) {
 	}
 }
 
-// A round is asked for again once per patience, as long as it is under way.
-func TestAsksAgain(t *testing.T) {
-	q := After[names](0)
-	if _, again := q.Tick(1); again {
-		t.Fatal("asks for no round")
-	}
-	q.Next = names{"a"}
-	id, _ := q.Begin()
-	var asked []int
-	for tick := 1; tick <= 6; tick++ {
-		if got, again := q.Tick(2); again {
-			if got != id {
-				t.Errorf("asks for round %d", got)
-			}
-			asked = append(asked, tick)
-		}
-	}
-	if !slices.Equal(asked, []int{2, 4, 6}) {
-		t.Errorf("asks at ticks %v", asked)
-	}
-	q.Confirmed(id, 1)
-	if _, again := q.Tick(1); again {
-		t.Error("asks for a round that is confirmed")
-	}
-}
-
 // At the end of a term all that waits comes back in its order, and the words of old rounds mean
 // nothing for later ones.
 func TestClose(t *testing.T) {

@@ -1,0 +1,247 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica/silence"
+	"leasehold.dev/lease"
+)
+
+// brokenLog is a log that cannot be read.
+type brokenLog struct {
+	*raft.MemoryStorage
+	state, end error
+	fails      int // at which question for the end, from 1 on
+	asked      int
+}
+
+func (l *brokenLog) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
+	h, c, err := l.MemoryStorage.InitialState()
+	return h, c, errors.Join(err, l.state)
+}
+
+func (l *brokenLog) LastIndex() (uint64, error) {
+	n, err := l.MemoryStorage.LastIndex()
+	if l.asked++; l.asked == l.fails {
+		err = errors.Join(err, l.end)
+	}
+	return n, err
+}
+
+// Goal: a log that cannot be read is an error. Method: it fails when the library is through with
+// it, since that panics.
+func TestNewFails(t *testing.T) {
+	m := start(t)
+	broken := errors.New("broken")
+	begin := func(log *brokenLog) (*Replica, error) {
+		cfg := m.r.cfg
+		cfg.Log = log
+		return New(cfg)
+	}
+	good := &brokenLog{MemoryStorage: m.log}
+	if _, err := begin(good); err != nil {
+		t.Fatal(err)
+	}
+	r, err := begin(&brokenLog{MemoryStorage: m.log, state: broken})
+	if r != nil || !errors.Is(err, broken) {
+		t.Errorf("without a state: %v", err)
+	}
+	r, err = begin(&brokenLog{MemoryStorage: m.log, end: broken, fails: good.asked})
+	if r != nil || !errors.Is(err, broken) {
+		t.Errorf("without an end: %v", err)
+	}
+}
+
+// The numbers of what is asked of another leader begin at 1: 0 means none.
+func TestFirstNumber(t *testing.T) {
+	if m := start(t, 2); m.r.relay.commands.next != 1 || m.r.relay.asks.last != 1 {
+		t.Errorf("commands begin at %d", m.r.relay.commands.next)
+	}
+}
+
+// S2: what was forwarded in another term is not taken: its member sends it again, and it would be
+// done twice.
+func TestForwardOfAnotherTerm(t *testing.T) {
+	m := lead(t)
+	term := m.r.Status().Term
+	for _, of := range []uint64{term - 1, term + 1, term} {
+		before := m.entries
+		if err := m.r.Step(&Message{Version: 1, From: 2, To: self, Forward: &Forward{
+			Term: of, First: 1, Base: 1, Commands: []fsm.Command{&fsm.Put{Key: "k"}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		if m.settle(); m.entries != before && of != term || m.entries == before && of == term {
+			t.Errorf("a forward of term %d in term %d: %d entries", of, term, m.entries-before)
+		}
+	}
+}
+
+// Only the leader of the term answers what it was asked.
+func TestReplyOfAnother(t *testing.T) {
+	c := caching(t)
+	p := c.members[2]
+	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}, "grant")
+	c.run()
+	c.cut[link2{2, 1}] = true
+	c.renew(p, 1)
+	c.run()
+	seq, term := p.r.relay.asks.open[0].seq, p.r.term
+	for _, m := range []struct {
+		from, term uint64
+		answers    bool
+	}{{3, term, false}, {1, term - 1, false}, {1, term + 1, false}, {1, term, true}} {
+		c.check(p.r.Step(&Message{Version: 1, From: m.from, To: 2, Reply: &Reply{
+			Term: m.term, Renewed: []Renewed{{Seq: seq, TTL: 5000}},
+			AboutSlow: true, Slow: []SlowNotice{{ID: 1}},
+		}}))
+		c.run()
+		answered := c.asks["2: renew 1"] != ""
+		if answered != m.answers || (len(p.r.slow.list) > 0) != m.answers {
+			t.Errorf("a reply of %d in term %d: answered %v", m.from, m.term, answered)
+		}
+	}
+}
+
+// watching begins a cluster, led by member 1, whose members watch each other.
+func watching(t *testing.T) *cluster {
+	t.Helper()
+	c := newCluster(t, 1, 2, 3)
+	c.silence = silence.Config{Heartbeat: 100, Most: 1000}
+	for _, id := range c.ids() {
+		c.start(c.members[id])
+	}
+	c.check(c.members[1].r.Campaign())
+	c.pass(1000)
+	return c
+}
+
+// TestNextLook: a member that watches others wakes up when one of them is to be asked, or before,
+// when a lease is due.
+func TestNextLook(t *testing.T) {
+	c := watching(t)
+	l := c.members[1].r
+	look, _ := l.silence.Next()
+	if at, ok := l.Next(); at != look || !ok || at <= c.now {
+		t.Errorf("without a lease: %d, %v; the look is at %d", at, ok, look)
+	}
+	for id, ttl := range []lease.TTL{60_000, 100} {
+		terms := lease.Terms{ID: lease.ID(id + 1), TTL: ttl}
+		c.want("a lease", c.command(c.members[1], &fsm.Grant{Terms: terms}), "revision")
+		due, _ := l.lead.expiry.next()
+		look, _ := l.silence.Next()
+		if at, ok := l.Next(); at != min(due, look) || !ok {
+			t.Errorf("a lease of %d: %d, %v; the look is at %d, and the lease due at %d", ttl, at, ok,
+				look, due)
+		}
+	}
+	cfg := start(t, 2).r.cfg
+	cfg.Silence = c.silence
+	alone, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, ok := alone.Next(); ok {
+		t.Errorf("nobody is to be heard: it wakes up at %d", at)
+	}
+}
+
+// A member that was held up itself learns nothing from what it has not heard meanwhile.
+func TestHeldUpMember(t *testing.T) {
+	for _, hung := range []bool{false, true} {
+		c := watching(t)
+		p := c.members[2]
+		c.cut[link2{1, 2}] = true
+		c.pass(200)
+		if p.hung = hung; !hung {
+			c.pass(200)
+		} else {
+			c.pass(400)
+		}
+		clear(c.cut)
+		p.hung = false
+		c.pass(200)
+		for _, s := range p.r.Silences() {
+			if s.Member == 1 && (s.Limit > 300) == hung {
+				t.Errorf("held up %v: another member may be silent for %d", hung, s.Limit)
+			}
+		}
+	}
+}
+
+// A member that does not lead delays no commands.
+func TestFollowerDelaysNothing(t *testing.T) {
+	m := start(t, 2)
+	if m.r.EndDelay(); m.r.Delayed() {
+		t.Error("a follower delays commands")
+	}
+}
+
+// A member that does not lead, or does not time leases yet, knows of no caches.
+func TestCacheStatsWithoutTheLead(t *testing.T) {
+	follower, early := start(t, 2), start(t)
+	if err := early.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	for early.take(); !early.r.Status().Leading; early.take() {
+		early.persist()
+	}
+	for _, m := range []*member{follower, early} {
+		if got := m.r.CacheStats(); got.Caches != 0 {
+			t.Errorf("caches %+v", got)
+		}
+	}
+}
+
+// T12: how long the lease that waits longest has been past its expiry is known while the entry that
+// ends it is being synced.
+func TestOverdueInTheLog(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 1000)
+	m.pass(900)
+	due, _ := m.m.Lessor().Expiry(1)
+	m.now += 150
+	m.r.Advance(m.now)
+	m.take()
+	m.now += 50
+	m.r.Advance(m.now)
+	if got := m.r.Status().Overdue; got != lease.TTL(m.now-due) {
+		t.Errorf("overdue for %d at %d, due at %d", got, m.now, due)
+	}
+}
+
+// Slow caches are forgotten by the ticks of a member that hears of no leader.
+func TestSlowCachesNeedALeader(t *testing.T) {
+	m := start(t, 2)
+	m.r.slow.set([]SlowNotice{{ID: 1}})
+	for range slowSilence * m.r.cfg.ElectionTicks {
+		m.r.Tick()
+		m.take()
+	}
+	if len(m.r.slow.list) > 0 {
+		t.Errorf("slow are %v", m.r.slow.list)
+	}
+}
+
+// How many elections a member has begun counts those that it has lost, and those of a sole voter,
+// which wins at once; not those of others.
+func TestElectionsAreCounted(t *testing.T) {
+	if n := lead(t).r.Status().Elections; n != 1 {
+		t.Errorf("a sole voter has begun %d", n)
+	}
+	c := caching(t)
+	c.lose = func(m *Message) bool { return m.Raft.GetType() == raftpb.MsgVote }
+	c.members[2].r.Gone(1)
+	c.members[3].r.Gone(1)
+	c.run()
+	for id, want := range map[uint64]uint64{1: 1, 2: 1, 3: 0} {
+		if s := c.members[id].r.Status(); s.Elections != want || s.Leading != (id == 1) {
+			t.Errorf("member %d has begun %d, and leads: %v", id, s.Elections, s.Leading)
+		}
+	}
+}
