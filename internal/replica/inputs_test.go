@@ -244,4 +244,12 @@ func TestElectionsAreCounted(t *testing.T) {
 			t.Errorf("member %d has begun %d, and leads: %v", id, s.Elections, s.Leading)
 		}
 	}
+	p := c.members[2]
+	c.check(p.r.Step(raftMessage(&raftpb.Message{ // which it answers, in the same term
+		Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2)),
+		Term: new(p.r.term - 1),
+	})))
+	if p.r.Take(); p.r.Status().Elections != 1 {
+		t.Errorf("a candidate has begun %d", p.r.Status().Elections)
+	}
 }

@@ -138,26 +138,22 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 	for i, c := range f.Commands {
 		if seq := f.First + uint64(i); seq == now.next {
 			now.next++
-			l.propose(&Proposal{
-				Command: c, origin: fsm.Origin{Member: from, Seq: seq}, born: l.m.ticks,
-			})
+			l.propose(&Proposal{Command: c, origin: fsm.Origin{Member: from, Seq: seq}})
 		}
 	}
 	if len(f.Commands) > 0 {
 		m.answer()
 	}
 	for _, a := range f.Renewals {
-		l.renew(Renewal{ID: a.ID, Token: a.Token, from: from, seq: a.Seq, born: l.m.ticks})
+		l.renew(Renewal{ID: a.ID, Token: a.Token, from: from, seq: a.Seq})
 	}
 	for i := range f.Batches {
-		b := f.Batches[i].renewals(from)
-		b.born = l.m.ticks
-		l.renewAll(b)
+		l.renewAll(f.Batches[i].renewals(from))
 	}
 	l.abandon(f.Abandoned)
 	l.forwardedCaches(from, f)
 	if f.Round != 0 {
-		q := &Read{from: from, round: f.Round, Leases: f.Queries, born: l.m.ticks}
+		q := &Read{from: from, round: f.Round, Leases: f.Queries}
 		for i := range f.Fills {
 			ok := l.gate.fill(&f.Fills[i],
 				directory.Origin{Member: from, Incarnation: f.Base, Number: f.Round})

@@ -134,7 +134,11 @@ func TestClearingWithoutRoom(t *testing.T) {
 		t.Fatalf("renewals %+v", n)
 	}
 	m.settle()
+	rounds := m.r.lead.rounds.Last()
 	if n := m.renew(1); n.Err != nil || n.TTL != 9000 {
 		t.Errorf("with room: %+v", n)
+	}
+	if m.r.lead.rounds.Last() != rounds {
+		t.Error("the entry that clears the checkpoint does not confirm the promise")
 	}
 }
