@@ -299,3 +299,21 @@ func TestCacheOpenedLate(t *testing.T) {
 		t.Errorf("opened %v, %v", n.opened, err)
 	}
 }
+
+// TestFirstFeedAfterTheEnd: what receives learns late that its stream has ended. What it begins
+// then is refused, also if it is the first: nobody would end it.
+func TestFirstFeedAfterTheEnd(t *testing.T) {
+	n := newNode()
+	s := &stream{
+		store: &store{leases: service(n, Options{}), node: n}, ctx: t.Context(),
+		lasting: lasting{waker: newWaker(nil)},
+	}
+	s.finish()
+	f := s.needFeeds()
+	if err := f.caches.begin(1, cacheRequest(1).GetCache()); err == nil || len(n.opened) != 0 {
+		t.Errorf("a cache: %v, opened %v", err, n.opened)
+	}
+	if err := f.watches.begin(2, &pb.WatchRequest{Key: []byte("k")}); err == nil {
+		t.Error("a watch has begun")
+	}
+}

@@ -70,7 +70,7 @@ func (t *stream) maySurelyRenew(r channel.Renewal) bool {
 	if a.known() != nil {
 		return false
 	}
-	return a.all() || t.rights.renewable.complete(a, r.IDs, r.Tokens)
+	return a.all() || t.renewable.complete(a, r.IDs, r.Tokens)
 }
 
 // columnBatch gathers the outcomes of the renewals that came in one message of columns.

@@ -56,8 +56,8 @@ func (c *columns) open(t *testing.T, n Node, user string) *channel.Channel {
 func (c *columns) serving(t *testing.T, n Node, user string) *stream {
 	return &stream{
 		store: c.store, open: make(map[uint64]*request),
-		ctx:    api.WithIdentity(t.Context(), login{n, user}),
-		rights: rights{renewable: new(renewable)},
+		ctx:       api.WithIdentity(t.Context(), login{n, user}),
+		renewable: new(renewable),
 	}
 }
 
@@ -344,7 +344,7 @@ func TestRightsInColumns(t *testing.T) {
 		t.Helper()
 		s := owner.Server().(*stream)
 		r := &pb.RenewRequest{Ids: []int64{2}, Tokens: []uint64{uint64(its.Token)}}
-		if _, err := s.leases.renew(s.ctx, r, s.rights.renewable, nil); err != nil {
+		if _, err := s.leases.renew(s.ctx, r, s.renewable, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/wire"
 )
@@ -23,6 +24,53 @@ type feed interface {
 	next() *pb.Response
 }
 
+// feeds are those of a stream, and what they share. Most streams do nothing but renew, so they are
+// made when one of them is needed first.
+type feeds struct {
+	watches *watches
+	caches  *caches
+	waits   *waits
+	guard   *api.Guard // of what is open at them
+	// mayWatch and mayWait are what the stream has of how many the caller may have.
+	mayWatch, mayWait *api.Share
+
+	// What follows belongs to what sends.
+	list  []feed // all of them; their order is of no importance
+	asked int    // the one that was asked last
+}
+
+// needFeeds returns the feeds. It is for what receives.
+func (t *stream) needFeeds() *feeds {
+	f := t.feeds.Load()
+	if f != nil {
+		return f
+	}
+	f = &feeds{
+		watches: newWatches(t.store), caches: newCaches(t.node, t.waker.wake),
+		waits: newWaits(t.store, t.waker.wake), guard: newGuard(t.ctx, t.node),
+		mayWatch: api.ShareOf(t.ctx, access.Watches), mayWait: api.ShareOf(t.ctx, access.Waiters),
+	}
+	f.list = []feed{f.waits, f.watches, f.caches}
+	t.mu.Lock()
+	t.feeds.Store(f)
+	closing := t.closing
+	t.mu.Unlock()
+	if closing {
+		f.close() // nobody else does
+	}
+	t.waker.wake() // what sends has not waited for them
+	return f
+}
+
+// close ends all that is open, as the stream ends, and what is begun later.
+func (f *feeds) close() {
+	f.caches.close()
+	f.waits.close()
+	f.watches.hub.Close()
+	f.mayWait.Close()
+	f.mayWatch.Close()
+}
+
 // serves notes which feed has a request.
 func (t *stream) serves(q *request, f feed) {
 	t.mu.Lock()
@@ -31,10 +79,10 @@ func (t *stream) serves(q *request, f feed) {
 }
 
 // next returns what some feed has to tell next. They take turns.
-func (t *stream) next() *pb.Response {
-	for range t.feeds {
-		t.asked = (t.asked + 1) % len(t.feeds)
-		if r := t.feeds[t.asked].next(); r != nil {
+func (f *feeds) next() *pb.Response {
+	for range f.list {
+		f.asked = (f.asked + 1) % len(f.list)
+		if r := f.list[f.asked].next(); r != nil {
 			return r
 		}
 	}
@@ -44,15 +92,16 @@ func (t *stream) next() *pb.Response {
 // tell adds to a message of some size what the feeds have to say. It returns the size, and whether
 // it added anything. It is only one message, so that no feed keeps answers waiting.
 func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool, err error) {
-	for size < maxMessage && len(m.Responses) < maxResponses {
-		r := t.next()
+	f := t.feeds.Load()
+	for f != nil && size < maxMessage && len(m.Responses) < maxResponses {
+		r := f.next()
 		if r == nil {
 			break
 		}
 		if err := t.review(); err != nil {
 			return size, told, err
 		}
-		if r.More && t.rights.guard.Refused(r.Id) || t.hasEnded(r) {
+		if r.More && f.guard.Refused(r.Id) || t.hasEnded(r) {
 			continue
 		}
 		m.Responses = append(m.Responses, r)
@@ -67,7 +116,14 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool, err erro
 // out of a feed knows what may be told of it. An error ends the stream: the caller has to log in
 // again.
 func (t *stream) review() error {
-	list, err := t.rights.guard.Review()
+	f := t.feeds.Load()
+	var list []api.Lost
+	var err error
+	if f != nil {
+		list, err = f.guard.Review()
+	} else {
+		err = t.asker(t.ctx).known()
+	}
 	if err != nil {
 		return api.NativeError(err, api.ReadReason(err))
 	}

@@ -33,10 +33,8 @@ func TestNothingIsToldOfARefusedRequest(t *testing.T) {
 	n := guarded(t)
 	ctx := api.WithIdentity(t.Context(), login{n, "reader"})
 	said := &saying{[]*pb.Response{{Id: 1, More: true}, {Id: 2, More: true}, {Id: 1, More: true}}}
-	s := &stream{
-		ctx: ctx, open: make(map[uint64]*request), rights: rights{guard: newGuard(ctx, n)},
-		telling: telling{feeds: []feed{said}},
-	}
+	s := &stream{ctx: ctx, open: make(map[uint64]*request)}
+	s.feeds.Store(&feeds{guard: newGuard(ctx, n), list: []feed{said}})
 	n.mustDo(t, "root", &fsm.RoleGrant{
 		Role: "reader", Permission: access.Permission{Kind: access.Read, Key: "b/k"},
 	})
@@ -44,7 +42,7 @@ func TestNothingIsToldOfARefusedRequest(t *testing.T) {
 		id := uint64(i + 1)
 		s.open[id] = &request{id: id, feed: said}
 		need := &api.Need{Reads: []keyrange.Range{{Key: k}}}
-		if err := s.rights.guard.Enter(id, need); err != nil {
+		if err := s.feeds.Load().guard.Enter(id, need); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -42,8 +42,8 @@ func (t *stream) lookIsDue() {
 }
 
 // lookForWatches sees to it that the stream looks when its watches need it.
-func (t *stream) lookForWatches(now time.Time) {
-	if at, ok := t.watches.nextLook(now); ok {
+func (t *stream) lookForWatches(w *watches, now time.Time) {
+	if at, ok := w.nextLook(now); ok {
 		t.mu.Lock()
 		t.lookLocked(now, at)
 		t.mu.Unlock()
@@ -62,8 +62,10 @@ func (t *stream) stopLooking() {
 // lookNow looks, and sees to it that the stream looks again if it has to.
 func (t *stream) lookNow(now time.Time) {
 	t.expire(now)
-	t.watches.tick(now)
-	t.lookForWatches(now)
+	if f := t.feeds.Load(); f != nil {
+		f.watches.tick(now)
+		t.lookForWatches(f.watches, now)
+	}
 }
 
 // expire answers the requests whose time is over, or will be so soon that the caller would not

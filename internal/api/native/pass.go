@@ -104,12 +104,16 @@ func (t *stream) takeUrgent(
 
 // cacheNews returns what caches are to be told now.
 func (t *stream) cacheNews() (news []*pb.Response) {
+	f := t.feeds.Load()
+	if f == nil {
+		return nil
+	}
 	for {
-		r := t.caches.next()
+		r := f.caches.next()
 		if r == nil {
 			return news
 		}
-		if !(r.More && t.rights.guard.Refused(r.Id)) && !t.hasEnded(r) {
+		if !(r.More && f.guard.Refused(r.Id)) && !t.hasEnded(r) {
 			news = append(news, shortened(r))
 		}
 	}

@@ -14,13 +14,14 @@ func passing(t *testing.T) (*stream, *pipe) {
 	p := &pipe{ctx: t.Context(), answers: make(chan *pb.ServerMessage, 10)}
 	n := newStuckNode()
 	s := &stream{
-		rights: rights{guard: newGuard(t.Context(), newNode())},
-		store:  &store{leases: service(n, Options{maxAnswer: maxTestAnswer}), node: n},
-		grpc:   p, ctx: p.ctx, lasting: lasting{waker: newWaker(nil)}, left: make(chan struct{}, 1),
+		store: &store{leases: service(n, Options{maxAnswer: maxTestAnswer}), node: n},
+		grpc:  p, ctx: p.ctx, lasting: lasting{waker: newWaker(nil)}, left: make(chan struct{}, 1),
 		open: map[uint64]*request{1: {}, 2: {}, 3: {}},
 	}
-	s.caches = newCaches(n, s.waker.wake)
-	s.feeds = []feed{s.caches}
+	c := newCaches(n, s.waker.wake)
+	s.feeds.Store(&feeds{
+		guard: newGuard(t.Context(), newNode()), caches: c, list: []feed{c},
+	})
 	return s, p
 }
 
@@ -60,10 +61,10 @@ func TestPartsKeepTheirOrder(t *testing.T) {
 // answers after it would have to wait.
 func TestNothingStays(t *testing.T) {
 	s, p := passing(t)
-	if err := s.caches.begin(3, cacheRequest(3).GetCache()); err != nil {
+	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {
 		t.Fatal(err)
 	}
-	x := s.caches.open[3]
+	x := s.feeds.Load().caches.open[3]
 	x.Opened(3, nil)
 	x.Invalidated(drop(4, strings.Repeat("a", largeMessage)))
 	if _, err := s.sendAll(nil); err != nil {
@@ -104,10 +105,10 @@ func (p *afterFirst) Send(m *pb.ServerMessage) error {
 // with a short and a long invalidation before them, and others after the first.
 func TestUrgentOnesPassLargeAnswers(t *testing.T) {
 	s, p := passing(t)
-	if err := s.caches.begin(3, cacheRequest(3).GetCache()); err != nil {
+	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {
 		t.Fatal(err)
 	}
-	x := s.caches.open[3]
+	x := s.feeds.Load().caches.open[3]
 	x.Opened(3, nil)
 	x.Invalidated(drop(4, "a"))
 	s.grpc = &afterFirst{p, func() {

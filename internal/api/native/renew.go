@@ -107,7 +107,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	if b.open == 0 || slices.ContainsFunc(r.Leases, hasName) {
 		return t.renewSlowly(q, r)
 	}
-	unsure, err := t.unsure(t.ctx, t.rights.renewable, b)
+	unsure, err := t.unsure(t.ctx, t.renewable, b)
 	switch {
 	case err != nil:
 		return err
@@ -149,7 +149,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 // renewSlowly is renew on a goroutine.
 func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 	t.run(q, func(ctx context.Context) (proto.Message, error) {
-		return t.leases.renew(ctx, r, t.rights.renewable, q.part)
+		return t.leases.renew(ctx, r, t.renewable, q.part)
 	}, true)
 	return nil
 }

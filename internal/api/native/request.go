@@ -131,10 +131,10 @@ func (t *stream) admit(q *request, r *pb.Request) error {
 			return nil
 		}
 	case *pb.Request_Watch:
-		take = t.rights.watches
+		take = t.needFeeds().mayWatch
 	case *pb.Request_Txn:
 		if x.Txn.GetWait() != nil {
-			take = t.rights.waits
+			take = t.needFeeds().mayWait
 		}
 	}
 	if err := api.Admit(t.ctx, func() int { return proto.Size(r) }); err != nil {
@@ -186,38 +186,43 @@ func (t *stream) somebody(who access.Caller) error {
 // not open on this stream. A caller that has one open was found to hold its lease. Another reader
 // could otherwise let writes wait for the cache of somebody else.
 func (t *stream) fills(f *replica.Fill) *replica.Fill {
-	if f == nil || !t.node.View().Access.Enabled() ||
-		t.caches.has(fsm.Holding{ID: f.ID, Token: f.Token}) {
+	if f == nil || !t.node.View().Access.Enabled() {
 		return f
 	}
-	return nil
+	its := t.feeds.Load()
+	if its == nil || !its.caches.has(fsm.Holding{ID: f.ID, Token: f.Token}) {
+		return nil
+	}
+	return f
 }
 
 // entrust gives a request to a feed, or a goroutine of its own.
 func (t *stream) entrust(q *request, r *pb.Request, n number) error {
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch:
-		t.serves(q, t.watches)
-		if err := t.rights.guard.Enter(q.id, watchNeeds(x.Watch)); err != nil {
+		f := t.needFeeds()
+		t.serves(q, f.watches)
+		if err := f.guard.Enter(q.id, watchNeeds(x.Watch)); err != nil {
 			return err
 		}
-		err := t.watches.begin(q.id, x.Watch)
-		t.lookForWatches(time.Now())
+		err := f.watches.begin(q.id, x.Watch)
+		t.lookForWatches(f.watches, time.Now())
 		return err
 	case *pb.Request_Events:
 		return t.follow(q, x.Events)
 	case *pb.Request_Renew:
 		return t.renew(q, x.Renew)
 	case *pb.Request_Cache:
-		t.serves(q, t.caches)
+		f := t.needFeeds()
+		t.serves(q, f.caches)
 		needs, err := t.cacheNeeds(t.ctx, x.Cache)
 		if err == nil {
-			err = t.rights.guard.Enter(q.id, needs)
+			err = f.guard.Enter(q.id, needs)
 		}
 		if err != nil {
 			return err
 		}
-		return t.caches.begin(q.id, x.Cache)
+		return f.caches.begin(q.id, x.Cache)
 	default:
 		return t.spawn(q, r, n)
 	}

@@ -25,8 +25,6 @@ const (
 type telling struct {
 	sending  sync.Mutex // held while something is sent; guards what follows
 	batch    []*request // being answered
-	feeds    []feed     // all of them; their order is of no importance
-	asked    int        // the feed that was asked last
 	answered []*request // nobody has them any more
 	ahead    int        // requests of this message that have no response yet
 	replies  []putReply // not used yet
@@ -60,9 +58,13 @@ func (t *stream) Serve() (paused bool, err error) {
 
 // waitForNews waits until there may be something to be said. An error ends the stream.
 func (t *stream) waitForNews() error {
+	var watched <-chan struct{}
+	if f := t.feeds.Load(); f != nil {
+		watched = f.watches.hub.Ready()
+	}
 	select {
 	case <-t.waker.woken:
-	case <-t.watches.hub.Ready():
+	case <-watched:
 	case <-t.leader:
 		return t.tellLeader()
 	case <-t.changed: // for reviewIfChanged
@@ -215,7 +217,7 @@ func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 	case !t.leave(q.id):
 		return nil
 	case q.wait != nil:
-		t.waits.drop(q.id)
+		t.feeds.Load().waits.drop(q.id)
 		return q.respond(v)
 	}
 	r := q.respond(v)

@@ -29,7 +29,7 @@ func (t *stream) refuse(q *request, size int) *pb.Response {
 		reason = pb.Reason_REASON_UNKNOWN_OUTCOME
 	}
 	if q.wait != nil && t.leave(q.id) {
-		t.waits.drop(q.id)
+		t.feeds.Load().waits.drop(q.id)
 	}
 	r := errorOf(fmt.Errorf("the answer has %d bytes, %d are the most: ask for less at a time",
 		size, t.o.maxAnswer), reason)

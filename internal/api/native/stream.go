@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/channel"
 	"leasehold.dev/internal/direct"
@@ -88,19 +87,13 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 		return nil, api.NativeError(err, api.ReadReason(err))
 	}
 	t := &stream{
-		store: s.store, grpc: g, ctx: ctx, watches: newWatches(s.store),
+		store: s.store, grpc: g, ctx: ctx,
 		lasting: lasting{
 			cancelAll: cancel, unguard: leave, waker: newWaker(resume), pauses: &s.pauses,
 		},
 		left: make(chan struct{}, 1), open: make(map[uint64]*request),
-		rights: rights{
-			guard: newGuard(ctx, s.node), renewable: new(renewable), by: api.Caller(ctx),
-			watches: api.ShareOf(ctx, access.Watches), waits: api.ShareOf(ctx, access.Waiters),
-		},
+		renewable: new(renewable), by: api.Caller(ctx),
 	}
-	t.caches = newCaches(s.node, t.waker.wake)
-	t.waits = newWaits(s.store, t.waker.wake)
-	t.feeds = []feed{t.waits, t.watches, t.caches}
 	t.rest = direct.RestOf(ctx)
 	if t.relay = channel.Of(ctx); t.relay != nil {
 		t.relay.SetServer(t)
@@ -116,14 +109,12 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 // End implements intercept.Session.
 func (t *stream) End(why error) (err error) {
 	defer func() { err = t.unguard(why) }()
-	defer t.rights.watches.Close()
-	defer t.rights.waits.Close()
 	defer t.stopLooking()
-	defer t.watches.hub.Close()
-	defer t.waits.close()
-	defer t.caches.close()
 	t.cancelAll()
 	t.finish()
+	if f := t.feeds.Load(); f != nil {
+		f.close()
+	}
 	return nil
 }
 
@@ -133,14 +124,13 @@ type stream struct {
 	grpc pb.StreamService_OpenServer
 	ctx  context.Context // ends with the stream
 	lasting
-	watches *watches
-	caches  *caches
-	waits   *waits
 	telling
-	calls  calls // requests with a goroutine
-	rights rights
-	left   chan struct{} // capacity 1: a request was answered
-	taking               // belongs to what receives: a goroutine, or the server while it rests
+	feeds     atomic.Pointer[feeds] // nil before one is needed
+	calls     calls                 // requests with a goroutine
+	renewable *renewable
+	by        string        // who asks, for people
+	left      chan struct{} // capacity 1: a request was answered
+	taking                  // belongs to what receives: a goroutine, or the server while it rests
 
 	mu      sync.Mutex // guards what follows
 	open    map[uint64]*request
@@ -162,15 +152,6 @@ type lasting struct {
 	// changed. They belong to what sends.
 	leader, changed <-chan struct{}
 	resting         atomic.Bool // nobody receives
-}
-
-// rights are what the caller of a stream may go on with.
-type rights struct {
-	guard     *api.Guard
-	renewable *renewable
-	by        string // who asks, for people
-	// watches and waits are what the stream has of how many the caller may have.
-	watches, waits *api.Share
 }
 
 // calls are the requests of a stream that have a goroutine each.
@@ -267,7 +248,9 @@ func (t *stream) take(m *pb.ClientMessage) error {
 			continue
 		}
 		if a, ok := r.Body.(*pb.Request_CacheAck); ok {
-			t.caches.ack(a.CacheAck)
+			if f := t.feeds.Load(); f != nil {
+				f.caches.ack(a.CacheAck)
+			}
 			continue
 		}
 		q := t.newRequest(now, r)
@@ -389,7 +372,7 @@ func (t *stream) leave(id uint64) (ok bool) {
 	q, ok := t.open[id]
 	delete(t.open, id)
 	if ok && q.feed != nil {
-		t.rights.guard.Leave(id)
+		t.feeds.Load().guard.Leave(id)
 	}
 	if ok {
 		q.share.Give()

@@ -214,7 +214,7 @@ func fillTicket(m *pb.Ticket, n *waitqueue.News) {
 
 // waitingJob is the job of a transaction over a stream, which may wait when it is done.
 func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
-	j, err := t.txnJob(t.ctx, r, t.rights.by)
+	j, err := t.txnJob(t.ctx, r, t.by)
 	if a := r.GetWait(); a != nil && err == nil {
 		if q.wait, err = askOf(a); err == nil {
 			a := t.asker(t.ctx)
@@ -273,14 +273,14 @@ func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 		return nil
 	}
 	r := q.respond(v)
-	m := r.GetTxn()
+	m, f := r.GetTxn(), t.feeds.Load() // there are some, see admit
 	switch {
-	case m.GetSucceeded() && t.rights.guard.Enter(q.id, waitNeeds(q.wait)) == nil:
-		if m.Ticket, r.More = t.waits.begin(q.id, q.wait, m.Header.Revision); r.More {
-			t.serves(q, t.waits)
+	case m.GetSucceeded() && f.guard.Enter(q.id, waitNeeds(q.wait)) == nil:
+		if m.Ticket, r.More = f.waits.begin(q.id, q.wait, m.Header.Revision); r.More {
+			t.serves(q, f.waits)
 			return r
 		}
-		t.rights.guard.Leave(q.id)
+		f.guard.Leave(q.id)
 	case m != nil && !m.Succeeded && q.made != 0:
 		news := waitqueue.Ended(v.KV, q.wait.Key, q.made)
 		m.Ticket = ticketOf(&news)
