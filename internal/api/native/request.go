@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -48,7 +49,7 @@ type timeLimit struct {
 }
 
 func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
-	q := t.unused()
+	q := requests.Get().(*request)
 	limit := patience + time.Duration(t.node.View().CacheTTL)*time.Millisecond
 	if ms := r.TimeoutMs; ms > 0 && ms < limit.Milliseconds() {
 		limit = time.Duration(ms) * time.Millisecond
@@ -63,22 +64,8 @@ func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 	return q
 }
 
-// unused returns an empty request.
-func (t *stream) unused() *request {
-	if len(t.fresh) == 0 {
-		t.mu.Lock()
-		t.fresh, t.spare = t.spare, t.fresh
-		t.mu.Unlock()
-	}
-	last := len(t.fresh) - 1
-	if last < 0 {
-		return new(request)
-	}
-	q := t.fresh[last]
-	t.fresh[last] = nil
-	t.fresh = t.fresh[:last]
-	return q
-}
+// requests are empty, to be used again by any stream.
+var requests = sync.Pool{New: func() any { return new(request) }}
 
 // prepare makes the job of a request that has one, and does nothing else. An error is its
 // answer.

@@ -242,16 +242,10 @@ const maxReplies = 16
 
 // release lets requests that were answered be used again.
 func (t *stream) release() {
-	if len(t.answered) == 0 {
-		return
-	}
 	for _, q := range t.answered {
 		*q = request{}
+		requests.Put(q)
 	}
-	t.mu.Lock()
-	n := min(len(t.answered), maxSpare-len(t.spare))
-	t.spare = append(t.spare, t.answered[:n]...)
-	t.mu.Unlock()
 	clear(t.answered)
 	t.answered = t.answered[:0]
 }

@@ -28,8 +28,6 @@ const (
 	// maxPages bounds the long answers of a stream that are made, or were and are not sent: a
 	// client that asks for thousands of lists, and reads none, must not fill the memory.
 	maxPages = 4
-	// maxSpare bounds the requests that a stream keeps to use them again.
-	maxSpare = 256
 )
 
 // streams serves leasehold.v1.StreamService.
@@ -138,7 +136,6 @@ type stream struct {
 	last    uint64     // the highest ID so far
 	end     error      // why nothing more is received; io.EOF if the client is through
 	closing bool       // no request may have a goroutine any more
-	spare   []*request // empty, to be used again
 	look    look
 }
 
@@ -175,7 +172,6 @@ func newPages() chan struct{} {
 // taking is memory that is used again for each message.
 type taking struct {
 	submissions []Submission
-	fresh       []*request       // not used yet
 	free        int              // so many requests may be open, at least, besides those that are
 	greeted     bool             // a session was asked for
 	rest        *direct.Rest     // nil if the stream cannot rest; others may ask it, too
