@@ -157,7 +157,7 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 		return invalid("a stream has at most %d requests for events", maxFollowing)
 	}
 	t.followsLocked(q, true)
-	ctx, cancel := context.WithCancel(t.ctx)
+	ctx, cancel := context.WithCancel(t.callsLocked())
 	q.cancel = cancel
 	t.calls.Go(func() {
 		defer cancel()

@@ -124,3 +124,22 @@ func TestFollowAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestEndWhileRequestsLast: a stream whose client breaks its rules ends, though a request has a
+// goroutine that would go on.
+func TestEndWhileRequestsLast(t *testing.T) {
+	onStream(t, func(b *bench) {
+		b.send(&pb.Request{Id: 1, Body: &pb.Request_Events{Events: &pb.EventsRequest{}}})
+		b.send(putRequest(1, 0))
+		synctest.Wait()
+		select {
+		case err := <-b.ended:
+			if !strings.Contains(err.Error(), "the ids must rise") {
+				t.Error(err)
+			}
+			b.ended <- nil
+		default:
+			t.Error("the stream goes on")
+		}
+	})
+}

@@ -236,7 +236,7 @@ func (t *stream) run(q *request, call rest, writes bool) {
 	if t.closing {
 		return // and nobody is there to be answered
 	}
-	ctx := t.ctx
+	ctx := t.callsLocked()
 	if q.trace == nil && q.kind != "" {
 		q.trace = t.o.Slow.Call(q.kind, q.begun, q.late)
 	}

@@ -74,10 +74,9 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 	if inner != outer {
 		g = typed(inner)
 	}
-	ctx, cancel := context.WithCancel(g.Context())
+	ctx := g.Context()
 	defer func() {
 		if begun == nil {
-			cancel()
 			err = leave(err)
 		}
 	}()
@@ -86,10 +85,8 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 	}
 	t := &stream{
 		store: s.store, grpc: g, ctx: ctx,
-		lasting: lasting{
-			cancelAll: cancel, unguard: leave, waker: newWaker(resume), pauses: &s.pauses,
-		},
-		left: make(chan struct{}, 1), open: make(map[uint64]*request),
+		lasting: lasting{unguard: leave, waker: newWaker(resume), pauses: &s.pauses},
+		left:    make(chan struct{}, 1), open: make(map[uint64]*request),
 		renewable: new(renewable), by: api.Caller(ctx),
 	}
 	t.rest = direct.RestOf(ctx)
@@ -108,7 +105,6 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 func (t *stream) End(why error) (err error) {
 	defer func() { err = t.unguard(why) }()
 	defer t.stopLooking()
-	t.cancelAll()
 	t.finish()
 	if f := t.feeds.Load(); f != nil {
 		f.close()
@@ -120,7 +116,7 @@ func (t *stream) End(why error) (err error) {
 type stream struct {
 	*store
 	grpc pb.StreamService_OpenServer
-	ctx  context.Context // ends with the stream
+	ctx  context.Context // ends when the call has, if not before
 	lasting
 	telling
 	feeds     atomic.Pointer[feeds] // nil before one is needed
@@ -141,10 +137,9 @@ type stream struct {
 
 // lasting is what a stream has from its beginning to its end.
 type lasting struct {
-	cancelAll context.CancelFunc // ends ctx
-	unguard   intercept.Leave
-	waker     *waker
-	pauses    *pauses
+	unguard intercept.Leave
+	waker   *waker
+	pauses  *pauses
 	// leader and changed are closed when another member leads, and when users or rights have
 	// changed. They belong to what sends.
 	leader, changed <-chan struct{}
@@ -154,10 +149,20 @@ type lasting struct {
 // calls are the requests of a stream that have a goroutine each.
 type calls struct {
 	sync.WaitGroup
-	// pages has a token for each long answer that may be made now; nil before the first. It and
-	// following, how many requests for events there are, are guarded by the stream's mu.
-	pages     chan struct{}
-	following int
+
+	// What follows is guarded by the stream's mu.
+	ctx       context.Context // of all of them; nil before the first, as end
+	end       context.CancelFunc
+	pages     chan struct{} // a token for each long answer that may be made now; nil before the first
+	following int           // requests for events
+}
+
+// callsLocked returns the context of the goroutines of requests, which ends before the call does.
+func (t *stream) callsLocked() context.Context {
+	if t.calls.ctx == nil {
+		t.calls.ctx, t.calls.end = context.WithCancel(t.ctx)
+	}
+	return t.calls.ctx
 }
 
 // newPages returns the tokens for all long answers that a stream may have.
@@ -178,11 +183,14 @@ type taking struct {
 	relay       *channel.Channel // of the relay that carries the stream; nil for none
 }
 
-// finish waits for the goroutines of requests. The one that receives is not among them: it ends
-// only when the call has, and may still be about to begin a request.
+// finish ends the goroutines of requests, and waits for them. The one that receives is not among
+// them: it ends only when the call has, and may still be about to begin a request.
 func (t *stream) finish() {
 	t.mu.Lock()
 	t.closing = true
+	if t.calls.end != nil {
+		t.calls.end()
+	}
 	t.mu.Unlock()
 	t.calls.Wait()
 }
