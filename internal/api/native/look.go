@@ -14,7 +14,7 @@ const lookEvery = 50 * time.Millisecond
 // told without an event. A stream that waits for nothing has no timer that runs: most streams do
 // nothing but renew a lease now and then.
 type look struct {
-	timer *time.Timer // nil before the first look
+	timer *time.Timer // nil if no look is to come
 	at    time.Time   // when it is; zero if none is to come
 	isDue bool        // it is now
 }
@@ -36,7 +36,7 @@ func (t *stream) lookLocked(now, at time.Time) {
 // lookIsDue lets send look.
 func (t *stream) lookIsDue() {
 	t.mu.Lock()
-	t.look.at, t.look.isDue = time.Time{}, true
+	t.look = look{isDue: true}
 	t.mu.Unlock()
 	t.waker.wake()
 }

@@ -13,10 +13,11 @@ import (
 // waker wakes what sends for a stream.
 type waker struct {
 	resume func() // begins a goroutine that sends; nil if a stream never pauses
-	woken  chan struct{}
 
-	mu     sync.Mutex // guards what follows
-	paused bool
+	mu sync.Mutex
+	// woken has capacity 1, and is nil while the stream has paused. It is changed under mu, but what
+	// sends may read it without: while there is such a goroutine, nobody else changes it.
+	woken chan struct{}
 }
 
 func newWaker(resume func()) *waker { return &waker{resume: resume, woken: make(chan struct{}, 1)} }
@@ -25,11 +26,11 @@ func newWaker(resume func()) *waker { return &waker{resume: resume, woken: make(
 func (w *waker) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.paused {
+	if w.woken != nil {
 		notify(w.woken)
 		return
 	}
-	w.paused = false
+	w.woken = make(chan struct{}, 1)
 	w.resume()
 }
 
@@ -38,8 +39,11 @@ func (w *waker) wake() {
 func (w *waker) pause() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.paused = len(w.woken) == 0
-	return w.paused
+	if len(w.woken) > 0 {
+		return false
+	}
+	w.woken = nil
+	return true
 }
 
 // pauses are the streams that pause. Of what each of them would wait for by itself, one goroutine

@@ -71,7 +71,7 @@ func (p *pausing) paused() bool {
 	defer all.mu.Unlock()
 	for t := range all.streams {
 		t.waker.mu.Lock()
-		paused := t.waker.paused
+		paused := t.waker.woken == nil
 		t.waker.mu.Unlock()
 		if paused {
 			return true
