@@ -68,7 +68,7 @@ func (r *Rest) Begin(s Sleeper) bool {
 		return false
 	}
 	r.sleeper, r.asleep = s, true
-	r.socket.in.dry, r.socket.in.eager = false, false
+	r.socket.dry, r.socket.eager = false, false
 	r.socket.resting.Store(true)
 	if r.poller.add(r) != nil {
 		r.endLocked()
@@ -120,8 +120,8 @@ func (r *Rest) readable(hangs bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.asleep {
-		r.socket.in.dry = false
-		r.socket.in.eager = r.socket.in.eager || hangs
+		r.socket.dry = false
+		r.socket.eager = r.socket.eager || hangs
 		r.takeLocked()
 	}
 }

@@ -20,12 +20,13 @@ type Socket struct {
 	resting atomic.Bool
 	rest    atomic.Pointer[Rest] // is told when the connection is closed; may be nil
 
-	in trial // belongs to what reads
+	// What follows belongs to what reads.
+	eager bool // a read has to go on until it would wait, or fails: the client may have hung up
+	dry   bool // a read would wait, or would have when it was tried
 
 	mu       sync.Mutex // guards what follows
-	out      trial
-	left     []byte // to be written before anything else
-	draining bool   // and somebody does
+	left     []byte     // to be written before anything else
+	draining bool       // and somebody does
 }
 
 // maxLeft bounds what is kept of one connection. A stream that rests sends a message that is not
@@ -34,14 +35,37 @@ const maxLeft = 64 << 10
 
 var errLeft = errors.New("direct: the client reads nothing of what it has asked for")
 
-// trial is a system call that does not wait. Its fields are there so that it takes no memory.
+// trial is a system call that does not wait.
 type trial struct {
-	do    func(fd uintptr) bool
-	p     []byte
-	n     int
-	err   error
-	eager bool // a read has to go on until it would wait, or fails: the client may have hung up
-	dry   bool // a read would wait, or would have when it was tried
+	p   []byte
+	n   int
+	err error
+
+	doRead, doWrite func(fd uintptr) bool // its read and write
+}
+
+// trials are not used now. So a call takes no memory, and nor does a connection that is idle.
+var trials = sync.Pool{New: func() any {
+	t := new(trial)
+	t.doRead, t.doWrite = t.read, t.write
+	return t
+}}
+
+// try reads, or writes, without waiting.
+func (s *Socket) try(p []byte, writes bool) (n int, err error) {
+	t := trials.Get().(*trial)
+	t.p = p
+	if writes {
+		err = s.raw.Write(t.doWrite)
+	} else {
+		err = s.raw.Read(t.doRead)
+	}
+	if err == nil {
+		n, err = t.n, t.err
+	}
+	t.p, t.err = nil, nil
+	trials.Put(t)
+	return n, err
 }
 
 // NewSocket returns a Socket for a connection whose file is raw. Without raw, and where no stream
@@ -50,9 +74,7 @@ func NewSocket(c net.Conn, raw syscall.RawConn) net.Conn {
 	if raw == nil || !canRest {
 		return c
 	}
-	s := &Socket{Conn: c, raw: raw}
-	s.in.do, s.out.do = s.in.read, s.out.write
-	return s
+	return &Socket{Conn: c, raw: raw}
 }
 
 // errWouldWait says that there is nothing to read yet. It is temporary, so that TLS can go on.
@@ -69,20 +91,16 @@ func (s *Socket) Read(p []byte) (int, error) {
 	switch {
 	case !s.resting.Load():
 		return s.Conn.Read(p)
-	case s.in.dry:
+	case s.dry:
 		return 0, errWouldWait
 	}
-	s.in.p = p
-	err := s.raw.Read(s.in.do)
-	s.in.p = nil
+	n, err := s.try(p, false)
 	if err == nil {
-		err = s.in.err
+		s.dry = !s.eager && n < len(p)
+	} else {
+		s.dry = errors.Is(err, errWouldWait)
 	}
-	if err != nil {
-		return 0, err
-	}
-	s.in.dry = !s.in.eager && s.in.n < len(p)
-	return s.in.n, nil
+	return n, err
 }
 
 // Write implements net.Conn.
@@ -103,16 +121,9 @@ func (s *Socket) Write(p []byte) (int, error) {
 // writeLocked writes what there is room for, and keeps what there is not.
 func (s *Socket) writeLocked(p []byte) (n int, err error) {
 	if !s.draining && len(s.left) == 0 {
-		s.out.p = p
-		err = s.raw.Write(s.out.do)
-		s.out.p = nil
-		if err == nil {
-			err = s.out.err
-		}
-		if err != nil {
+		if n, err = s.try(p, true); err != nil {
 			return 0, err
 		}
-		n = s.out.n
 	}
 	if len(s.left)+len(p)-n > maxLeft {
 		return n, errLeft

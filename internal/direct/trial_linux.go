@@ -18,7 +18,7 @@ func (t *trial) read(fd uintptr) bool {
 		t.err = io.EOF
 	}
 	if t.waits() {
-		t.err, t.dry = errWouldWait, true
+		t.err = errWouldWait
 	}
 	return true
 }
