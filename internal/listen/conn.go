@@ -76,7 +76,15 @@ func (r *replay) Socket() net.Conn { return r.Conn }
 type secured struct {
 	net.Conn
 	under net.Conn
-	state tls.ConnectionState
+	info  credentials.AuthInfo
+}
+
+// tlsInfo returns what is known of the other end of a connection.
+func tlsInfo(t *tls.Conn) credentials.AuthInfo {
+	return credentials.TLSInfo{
+		State:          t.ConnectionState(),
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+	}
 }
 
 // Socket returns what package direct can wait for.
@@ -124,10 +132,7 @@ func (p passOn) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, err
 	if !ok {
 		return c, plain{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
 	}
-	return c, credentials.TLSInfo{
-		State:          s.state,
-		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-	}, nil
+	return c, s.info, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials.

@@ -220,13 +220,12 @@ func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	if !ok {
 		return
 	}
-	state := t.ConnectionState()
 	switch {
-	case state.NegotiatedProtocol == direct.Protocol:
-		m.give(m.direct, c, &secured{Conn: t, under: o.Conn, state: state})
+	case t.ConnectionState().NegotiatedProtocol == direct.Protocol:
+		m.give(m.direct, c, &secured{Conn: t, under: o.Conn, info: tlsInfo(t)})
 		return
 	case o.onlyH2:
-		m.give(m.grpc, c, &secured{Conn: t, state: state})
+		m.give(m.grpc, c, &secured{Conn: t, info: tlsInfo(t)})
 		return
 	}
 	m.give(m.http, c, t)
