@@ -46,7 +46,7 @@ func DocumentedCosts(members int) Costs {
 		Source: "docs/benchmarks.md, one member on two cores",
 		Renew:  3400 * time.Nanosecond, Grant: 48800 * time.Nanosecond, RenewBytes: 80,
 		LeaseBytes: 248, KeyBytes: 1257 - 248, LeaseState: 200, KeyState: 420,
-		ConnBytes: 12_000, ConnTLSBytes: 23_000, ConnRenewBytes: 210,
+		ConnBytes: 9_000, ConnTLSBytes: 20_000, ConnRenewBytes: 210,
 		ConnRenew: 90 * time.Microsecond,
 		Expiries:  130_000, Restart: 1200 * time.Millisecond,
 	}
