@@ -19,8 +19,10 @@ func TestSlowCaches(t *testing.T) {
 	for i := range maxOwners + 10 {
 		info := lease.Info{Terms: lease.Terms{ID: 7, Owner: fmt.Sprint("host-", i)}}
 		m.observeCaches(&replica.Output{
-			Waits:    []lease.TTL{3},
-			WereSlow: []replica.SlowCache{{Lease: info, Waited: 1500}},
+			CacheWaits: replica.CacheWaits{
+				Waits:    []lease.TTL{3},
+				WereSlow: []replica.SlowCache{{Lease: info, Waited: 1500}},
+			},
 		}, log)
 	}
 	all, err := m.registry.Gather()

@@ -168,7 +168,8 @@ func (c *core) do(do shell.Do) {
 		if s.Out.Applied {
 			c.tracer.observe(c.metrics.apply, took)
 		}
-		c.tracer.worked(begin, took)
+		c.tracer.worked(begin, took, s.Now)
+		c.tracer.waited(s.Out.ForwardedWaits)
 	case shell.Send:
 		c.peers.send(s.Out.Send)
 	case shell.Ask:

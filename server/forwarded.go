@@ -195,6 +195,17 @@ func (t *tracer) arrived(m *replica.Message) {
 	t.arrivals.note(forwardMark{m.From, first, first + uint64(len(m.Forward.Commands)), sinceEpoch()})
 }
 
+// maxForwardedWaits is how many waits for caches a leader remembers of what others forward.
+const maxForwardedWaits = 256
+
+// waited notes how commands that others forwarded waited for caches.
+func (t *tracer) waited(list []replica.ForwardedWait) {
+	if len(list) > 0 && t.sends() {
+		all := append(t.log.waits, list...)
+		t.log.waits = append(all[:0], all[max(len(all)-maxForwardedWaits, 0):]...)
+	}
+}
+
 // leadAll makes the leader's spans of entries, as soon as they are applied. The core calls it.
 func (t *tracer) leadAll(list []tracedEntry) {
 	t.log.forwarded = append(t.log.forwarded, list[:min(len(list),
@@ -231,6 +242,11 @@ func (t *tracer) lead(e *tracedEntry) {
 	s := stages{asked: asked, leads: true, index: e.index, entryTimes: t.log.times(e.index, asked)}
 	if s.applied == 0 {
 		return
+	}
+	for i := range t.log.waits {
+		if w := &t.log.waits[i]; w.Member == e.member && w.Number == e.number {
+			s.wait, s.through = w.CacheWait, t.log.instant(w.Until)
+		}
 	}
 	now := time.Now()
 	begun := now.UnixNano() - int64(now.Sub(epoch)) + asked

@@ -170,6 +170,9 @@ func TestLeaderSpans(t *testing.T) {
 	leading := replica.Status{Leading: true, Leader: 1}
 	tr.follow(&leading)
 	tr.leadAll([]tracedEntry{entryNumber(5, 11), entryNumber(5, 15)})
+	tr.waited([]replica.ForwardedWait{{
+		Member: 7, Number: 11, CacheWait: replica.CacheWait{For: 8, Drops: 2, Last: 0xab},
+	}})
 	leading.Index, leading.Applied = 5, 5
 	apply(leading, first+10)
 	tr.leadAll([]tracedEntry{entryNumber(5, 13)})
@@ -183,9 +186,15 @@ func TestLeaderSpans(t *testing.T) {
 	all := map[string][]string{}
 	for _, s := range collected(t, c) {
 		all[s.Trace] = append(all[s.Trace], s.Name)
+		if s.Name == "cache wait" && (s.Attributes["leasehold.cache_drops"] != int64(2) ||
+			s.Attributes["leasehold.last_lease"] != "00000000000000ab") {
+			t.Errorf("%+v", s)
+		}
 	}
-	parts := []string{"admission", "commit", "apply", leaderSpan}
-	want := map[string][]string{trace.NewID(1, 13).String(): parts, trace.NewID(1, 11).String(): parts}
+	want := map[string][]string{
+		trace.NewID(1, 11).String(): {"admission", "cache wait", "commit", "apply", leaderSpan},
+		trace.NewID(1, 13).String(): {"admission", "commit", "apply", leaderSpan},
+	}
 	if !reflect.DeepEqual(all, want) {
 		t.Errorf("%v", all)
 	}

@@ -205,7 +205,8 @@ func TestSlowParts(t *testing.T) {
 	note(&tr.log.applied, 170)
 	call := tr.newCall("/s/m", begun)
 	s := call.ask(at(10))
-	s.of(&replica.Proposal{Index: 5, Waited: 60}, at(171))
+	tr.log.worked = span{begun, begun}
+	s.of(&replica.Proposal{Index: 5, Wait: replica.CacheWait{For: 60, Until: 70}}, at(171))
 	s.close(true, false)
 	s = call.ask(at(180))
 	s.of(&replica.Proposal{}, at(200))

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -11,16 +12,19 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/trace"
+	"leasehold.dev/lease"
 )
 
 // places note when indexes of the log came where. The core has all but synced, which the writer
 // of the log writes.
 type places struct {
 	appended, committed, applied place
-	worked                       span // the core's last work
+	worked                       span          // the core's last work
+	now                          lease.Instant // when that began
 	leads                        bool
 	leader                       uint64
-	forwarded                    []tracedEntry // not applied yet, of other members' calls
+	forwarded                    []tracedEntry           // not applied yet, of other members' calls
+	waits                        []replica.ForwardedWait // the newest ones
 
 	written uint64 // the last index that was written; the writer's
 
@@ -106,12 +110,17 @@ func (t *tracer) wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	}
 }
 
-// worked notes when the core began to work, and how long it took.
-func (t *tracer) worked(begin time.Time, took time.Duration) {
+// worked notes when the core began to work, also by the replica's clock, and how long it took.
+func (t *tracer) worked(begin time.Time, took time.Duration, now lease.Instant) {
 	if t != nil {
 		from := int64(begin.Sub(epoch))
-		t.log.worked = span{from, from + int64(took)}
+		t.log.worked, t.log.now = span{from, from + int64(took)}, now
 	}
+}
+
+// instant returns one of the replica's clock as one since epoch. The core alone calls it.
+func (p *places) instant(at lease.Instant) int64 {
+	return p.worked.from - int64(p.now-at)*int64(time.Millisecond)
 }
 
 // done is when the core's last work was done, since epoch, if somebody wants to know it.
@@ -160,7 +169,8 @@ type stages struct {
 	known    bool // what follows, otherwise the core has answered fast
 	leads    bool
 	index    uint64 // of its entry
-	waited   int64  // for caches, in milliseconds
+	wait     replica.CacheWait
+	through  int64 // until when it waited for caches
 	entryTimes
 	// to is the leader if the command was forwarded, under a number.
 	to, number uint64
@@ -200,8 +210,8 @@ func (s *stages) of(p *replica.Proposal, now int64) {
 	if s.known = s.call.spans != nil || t.slow.mayBe(now-s.asked); !s.known {
 		return
 	}
-	if s.index, s.waited = p.Index, int64(p.Waited); s.index != 0 {
-		s.entryTimes = t.log.times(s.index, s.asked)
+	if s.index, s.wait = p.Index, p.Wait; s.index != 0 {
+		s.entryTimes, s.through = t.log.times(s.index, s.asked), t.log.instant(p.Wait.Until)
 		s.to, s.number = t.log.leader, p.Number
 	}
 }
@@ -249,12 +259,10 @@ func (s *stages) closeCommand(c *tracedCall) {
 	if s.leads {
 		way = admission
 	}
-	more := []trace.Attribute{ofLeader(s.leads)}
-	if s.waited > 0 {
-		more = append(more, trace.Attribute{Key: "leasehold.cache_wait_ms", Value: s.waited})
-		c.add(cacheWait, s.waited*int64(time.Millisecond))
+	c.part(way, s.asked, s.appended, ofLeader(s.leads))
+	if s.wait.For > 0 {
+		s.closeWait(c)
 	}
-	c.part(way, s.asked, s.appended, more...)
 	c.part(commit, s.appended, s.committed,
 		trace.Attribute{Key: "leasehold.index", Value: int64(s.index)})
 	c.part(logSync, s.synced.from, s.synced.to)
@@ -265,6 +273,21 @@ func (s *stages) closeCommand(c *tracedCall) {
 			index: s.index, number: s.number,
 		})
 	}
+}
+
+// closeWait tells of a wait for caches. The replica's clock has milliseconds.
+func (s *stages) closeWait(c *tracedCall) {
+	more := []trace.Attribute{{Key: "leasehold.cache_drops", Value: int64(s.wait.Drops)}}
+	if s.wait.Last != 0 {
+		more = append(more, trace.Attribute{
+			Key: "leasehold.last_lease", Value: fmt.Sprintf("%016x", uint64(s.wait.Last)),
+		})
+	}
+	to := max(s.through, s.asked)
+	if s.appended != 0 {
+		to = min(to, s.appended)
+	}
+	c.part(cacheWait, s.asked, to, more...)
 }
 
 func ofLeader(leads bool) trace.Attribute {

@@ -320,7 +320,7 @@ func (d *Directory) acked(c *cache, seq uint64) {
 		d.stopped(c) // it was told to drop all, in one message
 	}
 	d.expect(c)
-	d.unblock(renewers)
+	d.unblock(c, renewers)
 }
 
 // free lets the writes go on that wait for some drops of a cache.
@@ -333,13 +333,14 @@ func (d *Directory) free(c *cache, drops []*drop) {
 	if c.waiting -= len(writes); c.waiting == 0 {
 		d.setLate(c, false)
 	}
-	d.unblock(writes)
+	d.unblock(c, writes)
 }
 
-// unblock takes one thing from each write that it waits for.
-func (d *Directory) unblock(writes []*Write) {
+// unblock takes from each write one thing of a cache that it waits for.
+func (d *Directory) unblock(c *cache, writes []*Write) {
 	for _, w := range writes {
 		w.blocked--
+		w.last = c.id
 		d.tryLeave(w)
 	}
 }

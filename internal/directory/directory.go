@@ -255,7 +255,7 @@ func (d *Directory) unlink(c *cache) {
 	}
 	renewers := c.renewers
 	c.renewers = nil
-	d.unblock(renewers)
+	d.unblock(c, renewers)
 }
 
 // find returns the cache of a lease under its token.

@@ -366,3 +366,23 @@ func TestLeaseGoesBeforeItsHold(t *testing.T) {
 		t.Error("the write waits for ever")
 	}
 }
+
+// A write knows for how many drops it has waited, and whose was the last; one that only renews, for
+// each cache that has to drop something.
+func TestDropsOfWrites(t *testing.T) {
+	d := opened(Limits{})
+	if !mayFill(d, "b", "c") {
+		t.Fatal("nothing may be cached")
+	}
+	two := waits(t, d, touches("b", "c"))
+	renews := waits(t, d, &Write{Renews: []lease.ID{1}})
+	if count, last := two.Drops(); count != 2 || last != 0 {
+		t.Errorf("it waits for %d drops, the last of %d", count, last)
+	}
+	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: d.Invalidations()[0].Seq, Open: 1})
+	for w, want := range map[*Write]int{two: 2, renews: 1, touches("d"): 0} {
+		if count, last := w.Drops(); count != want || last != lease.ID(min(want, 1)) {
+			t.Errorf("it has waited for %d drops, want %d, the last of %d", count, want, last)
+		}
+	}
+}

@@ -116,6 +116,10 @@ func (d *Directory) waited(w *Write) {
 // Waited returns for how long a write has waited that is Ready now.
 func (w *Write) Waited() lease.TTL { return lease.TTL(w.of.now - w.since) }
 
+// Drops returns how many drops of caches a write has waited for, one for each of its ranges that a
+// cache may have had; and the lease of the cache that was the last, 0 if there was none.
+func (w *Write) Drops() (count int, last lease.ID) { return w.drops, w.last }
+
 // TakeWaits returns for how long those writes had to wait that were Ready since the
 // last call.
 func (d *Directory) TakeWaits() []lease.TTL {

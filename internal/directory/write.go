@@ -36,6 +36,8 @@ type Write struct {
 	marked  map[keyrange.Range]struct{} // the same, if they are many
 	behind  int                         // writes before it that it waits for
 	blocked int                         // drops, of caches, that it waits for
+	drops   int                         // that it has waited for or does
+	last    lease.ID                    // whose cache let it go on last; 0 for none
 	next    []*Write
 	since   lease.Instant
 }
@@ -280,6 +282,7 @@ func (d *Directory) block(w *Write) {
 		if c := d.live[id]; c != nil && len(c.drops) > 0 {
 			c.renewers = append(c.renewers, w)
 			w.blocked++
+			w.drops++
 		}
 	}
 }
@@ -307,6 +310,7 @@ func (d *Directory) await(w *Write, c *cache, r keyrange.Range) {
 	x.writes = append(x.writes, w)
 	c.waiting++
 	w.blocked++
+	w.drops++
 	if c.waiting == 1 {
 		d.expect(c)
 	}

@@ -145,8 +145,8 @@ func TestRenewalWaitsForAck(t *testing.T) {
 		were[0].Waited != 1800 {
 		t.Errorf("it was slow: %+v", were)
 	}
-	if timed.Waited != 1800 || timed.Index == 0 {
-		t.Errorf("a write waited for %d, and is in entry %d", timed.Waited, timed.Index)
+	if w := timed.Wait; w != (CacheWait{1800, w.Until, 1, 1}) || w.Until == 0 || timed.Index == 0 {
+		t.Errorf("a write waited: %+v, and is in entry %d", w, timed.Index)
 	}
 }
 

@@ -13,10 +13,10 @@ type Proposal struct {
 	Result  fsm.Result
 	// Err says why there is no result.
 	Err error
-	// Index is that of the entry in which it was applied, 0 if it was not, and Waited for how long
-	// it had to wait for caches before, as far as this member knows: if it led.
-	Index  uint64
-	Waited lease.TTL
+	// Index is that of the entry in which it was applied, 0 if it was not, and Wait how it had to
+	// wait for caches before, as far as this member knows: if it led.
+	Index uint64
+	Wait  CacheWait
 	// Number is the one under which this member forwarded it to the leader, 0 if it did not.
 	Number uint64
 	// Owner is the caller's, to find what waits.
@@ -28,6 +28,23 @@ type Proposal struct {
 	born   uint64 // the tick at which it came
 	// write is what the gate knows of it, while that has to.
 	write *directory.Write
+}
+
+// CacheWait is how a command had to wait for caches. The zero value says that it had not to.
+type CacheWait struct {
+	For   lease.TTL
+	Until lease.Instant
+	// Drops is for how many drops of caches it waited: of a command that changes one key, for how
+	// many caches. Last is the lease of the cache that was the last, 0 if there was none.
+	Drops int
+	Last  lease.ID
+}
+
+// ForwardedWait is how a command had to wait for caches that another member has forwarded under a
+// number.
+type ForwardedWait struct {
+	Member, Number uint64
+	CacheWait
 }
 
 // internal is what the leader keeps of a command of its timers until the outcome is known.

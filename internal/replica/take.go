@@ -53,16 +53,23 @@ type Output struct {
 	// Invalidations are for caches that are open at this member. Those for others, that
 	// are not any more, mean nothing; they are told again where the caches are.
 	Invalidations []Invalidation
-	// Waits says of commands for how long they had to wait for caches, and WereSlow tells
-	// of caches that were waited for unusually long, and are not any more: the leader does.
-	Waits    []lease.TTL
-	WereSlow []SlowCache
+	CacheWaits
 	// SlowNews says, at any member, that other caches are slow now: see
 	// [Replica.SlowCaches]. It may be that none of what is told has changed.
 	SlowNews bool
 	// Late says, for each lease that ended by expiry, how long after its expiry
 	// that was applied.
 	Late []lease.TTL
+}
+
+// CacheWaits tell, at the leader, how commands had to wait for caches.
+type CacheWaits struct {
+	// Waits says for how long, and WereSlow tells of caches that were waited for unusually long, and
+	// are not any more.
+	Waits    []lease.TTL
+	WereSlow []SlowCache
+	// ForwardedWaits are of those commands that other members forwarded.
+	ForwardedWaits []ForwardedWait
 }
 
 // Take does all work that the inputs since the last call gave, and returns
