@@ -218,7 +218,7 @@ func (s *Server) tlsConfig() (*tls.Config, error) {
 
 func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 	unary, streams := s.interceptors()
-	return etcd.Options{
+	out := etcd.Options{
 		MaxRequestBytes:      int(s.cfg.Limits.MaxRequestBytes),
 		MaxTxnOps:            s.cfg.Limits.MaxTxnOps,
 		MaxKeys:              s.cfg.Lease.MaxKeys,
@@ -235,6 +235,10 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		Requests:             listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger),
 		Stop:                 stop,
 	}
+	if t := s.core.tracer; t.sends() {
+		out.Trace = t.streamed
+	}
+	return out
 }
 
 // interceptors returns what every call passes, outermost first.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/trace"
@@ -136,12 +137,8 @@ func (t *tracer) takes(parent *trace.Parent, ok bool) bool {
 // begin returns nil for a call that nothing is to be known of.
 func (t *tracer) begin(ctx context.Context, method string) *tracedCall {
 	if t.out != nil {
-		parent, ok := parentOf(ctx)
-		if t.takes(&parent, ok) {
-			if ok {
-				parent.State = trace.State(metadata.ValueFromIncomingContext(ctx, "tracestate"))
-			}
-			return t.sampledCall(parent, method)
+		if call := t.sample(ctx, method); call != nil {
+			return call
 		}
 	}
 	if t.slow == nil {
@@ -150,12 +147,32 @@ func (t *tracer) begin(ctx context.Context, method string) *tracedCall {
 	return t.newCall(method, sinceEpoch())
 }
 
-// request begins the trace of a request of a stream of leasehold.v1, if it is sampled. Those that
-// last as long as their clients have no spans, and renewals, which never wait for the log.
+// sample begins a call if it is sampled, by what the headers say, or by the rate.
+func (t *tracer) sample(ctx context.Context, name string) *tracedCall {
+	parent, ok := parentOf(ctx)
+	if !t.takes(&parent, ok) {
+		return nil
+	}
+	if ok {
+		parent.State = trace.State(metadata.ValueFromIncomingContext(ctx, "tracestate"))
+	}
+	return t.sampledCall(parent, name)
+}
+
+// streamed is sample for a part of a stream of etcd's API: a renewal, or the creation of a watch.
+func (t *tracer) streamed(ctx context.Context, name string) etcd.Traced {
+	if call := t.sample(ctx, name); call != nil {
+		return call
+	}
+	return nil
+}
+
+// request begins the trace of a request of a stream of leasehold.v1, if it is sampled. Of those
+// that last as long as their clients it is that of the beginning, but what follows leases has none,
+// nor has the session that a client begins a stream with, which no caller asks for.
 func (t *tracer) request(r *pb.Request) native.Traced {
 	switch r.Body.(type) {
-	case nil, *pb.Request_Cancel, *pb.Request_Renew, *pb.Request_Watch, *pb.Request_Events,
-		*pb.Request_Session, *pb.Request_Cache, *pb.Request_CacheAck:
+	case nil, *pb.Request_Cancel, *pb.Request_Events, *pb.Request_CacheAck, *pb.Request_Session:
 		return nil
 	}
 	parent, ok := trace.Parse(r.Traceparent)
@@ -227,7 +244,7 @@ type part int
 // The parts. All but log sync, which is beside commit, come one after the other.
 const (
 	admission part = iota
-	cacheWait      // beside admission in spans, before it in the log
+	cacheWait      // within admission in spans, before it in the log
 	forward
 	commit
 	logSync

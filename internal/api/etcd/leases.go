@@ -45,6 +45,7 @@ type leaseService struct {
 	node   leaseNode
 	stop   context.Context // ends when the service does
 	panics *listen.Panics
+	trace  func(context.Context, string) Traced
 }
 
 // LeaseGrant implements pb.LeaseServer.

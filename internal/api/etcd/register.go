@@ -34,11 +34,11 @@ func Register(s reflection.GRPCServer, n Node, o Options) {
 			identity: id, node: n, maxOps: o.MaxTxnOps, maxKeys: o.MaxKeys, maxBytes: o.MaxRequestBytes,
 		}},
 		{&etcdserverpb.Lease_ServiceDesc, &leaseService{
-			identity: id, node: n, stop: stop, panics: o.Panics,
+			identity: id, node: n, stop: stop, panics: o.Panics, trace: o.Trace,
 		}},
 		{&etcdserverpb.Watch_ServiceDesc, &watchService{
 			identity: id, node: n, maxBytes: o.MaxRequestBytes + requestOverhead,
-			interval: o.ProgressInterval, stop: stop, panics: o.Panics,
+			interval: o.ProgressInterval, stop: stop, panics: o.Panics, trace: o.Trace,
 		}},
 		{&etcdserverpb.Maintenance_ServiceDesc, &maintenanceService{identity: id, node: n}},
 		{&etcdserverpb.Cluster_ServiceDesc, &clusterService{identity: id, node: n}},

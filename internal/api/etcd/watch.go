@@ -36,6 +36,7 @@ type watchService struct {
 	interval time.Duration // between progress notifications
 	stop     context.Context
 	panics   *listen.Panics
+	trace    func(context.Context, string) Traced
 }
 
 // watcher is what a stream knows of one of its watchers. It is made by the
@@ -48,6 +49,7 @@ type watcher struct {
 
 	key, end string // as they are watched
 	denied   error  // why the caller may not go on; it is told at the end of the watch
+	trace    Traced // of its creation; nil if no spans are made
 }
 
 // Watch implements pb.WatchServer. One goroutine receives and passes what the
@@ -59,7 +61,8 @@ func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
 		hub:     s.node.Watches().NewStream(),
 		ended:   make(chan error, 1),
 		quiet:   make(map[int64]*watcher), watchers: make(map[int64]*watcher),
-		share: api.ShareOf(stream.Context(), access.Watches),
+		share:  api.ShareOf(stream.Context(), access.Watches),
+		traces: traces{trace: s.trace},
 	}
 	defer w.close()
 	go w.receive()
@@ -73,6 +76,7 @@ type watchStream struct {
 	hub     *watch.Stream[*api.Event]
 	ended   chan error // receives once, if receiving fails
 	share   *api.Share // of the watchers that the hub has
+	traces  traces     // belongs to receive
 
 	// What follows belongs to send.
 	watchers map[int64]*watcher // that the client knows of
@@ -127,16 +131,28 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) {
 	if r == nil {
 		return
 	}
-	if err := api.Admit(w.stream.Context(), func() int { return proto.Size(r) }); err != nil {
+	ctx := w.stream.Context()
+	trace := w.traces.begin(ctx, pb.Watch_Watch_FullMethodName+"/create")
+	if err := api.Admit(ctx, func() int { return proto.Size(r) }); err != nil {
+		ended(trace, err)
 		w.hub.Reject(errors.New(status.Convert(api.Error(err)).Message()))
 		return
 	}
+	if err := w.begin(ctx, r, trace); err != nil {
+		ended(trace, err)
+		w.hub.Reject(err)
+	}
+}
+
+// begin adds a watcher, or says why not.
+func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest, trace Traced) error {
+	t := &watcher{prev: r.PrevKv, fragment: r.Fragment, progress: r.ProgressNotify, trace: trace}
 	req := watch.Request{
 		ID:   r.WatchId,
 		Key:  string(r.Key),
 		End:  string(r.RangeEnd),
 		From: r.StartRevision,
-		Tag:  &watcher{prev: r.PrevKv, fragment: r.Fragment, progress: r.ProgressNotify},
+		Tag:  t,
 	}
 	if req.Key == "" {
 		req.Key = "\x00" // the smallest key there is
@@ -145,24 +161,21 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) {
 		req.NoPut = req.NoPut || f == pb.WatchCreateRequest_NOPUT
 		req.NoDelete = req.NoDelete || f == pb.WatchCreateRequest_NODELETE
 	}
-	t := req.Tag.(*watcher)
 	t.key, t.end = req.Key, req.End
-	if err := t.permit(w.stream.Context(), w.service.node.View()); err != nil {
-		w.hub.Reject(err)
-		return
+	if err := t.permit(ctx, w.service.node.View()); err != nil {
+		return err
 	}
 	if r.WatchId < 0 {
-		w.hub.Reject(errWatchID)
-		return
+		return errWatchID
 	}
 	if err := w.share.Take(); err != nil {
-		w.hub.Reject(err)
-		return
+		return err
 	}
-	if _, err := w.hub.Watch(req); err != nil {
+	_, err := w.hub.Watch(req)
+	if err != nil {
 		w.share.Give()
-		w.hub.Reject(err)
 	}
+	return err
 }
 
 // permit says why the caller may not watch what the watcher watches. An empty range is not watched
@@ -265,6 +278,9 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 	case watch.Created:
 		if b.Err == nil {
 			w.began(b)
+		}
+		if t, ok := b.Tag.(*watcher); ok {
+			defer ended(t.trace, b.Err)
 		}
 	case watch.Cancelled:
 		w.share.Give()

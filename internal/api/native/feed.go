@@ -101,6 +101,7 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool, err erro
 		if err := t.review(); err != nil {
 			return size, told, err
 		}
+		t.opened(r)
 		if r.More && f.guard.Refused(r.Id) || t.hasEnded(r) {
 			continue
 		}
@@ -136,6 +137,24 @@ func (t *stream) review() error {
 		}
 	}
 	return nil
+}
+
+// opened ends the trace of a request that lasts, if it has one: with the first of its responses.
+func (t *stream) opened(r *pb.Response) {
+	if t.o.Trace == nil {
+		return
+	}
+	t.mu.Lock()
+	q := t.open[r.Id]
+	t.mu.Unlock()
+	if q == nil || q.trace == nil {
+		return
+	}
+	err := error(nil)
+	if e := r.GetError(); e != nil {
+		err = api.MessageError(e)
+	}
+	q.trace.End(err)
 }
 
 // hasEnded reports whether what a feed tells is the end of a request that a cancel has ended
