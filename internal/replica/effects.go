@@ -62,7 +62,7 @@ func (e *effects) touch(key, end string) {
 // name before the command is applied. But it has another token and another secret, so a command
 // that gives one of these does nothing to it.
 func (e *effects) meant(id lease.ID, name string) lease.ID {
-	if id == 0 && name != "" {
+	if id == 0 {
 		info, _ := e.lessor.ByName(name)
 		return info.ID
 	}
@@ -71,11 +71,8 @@ func (e *effects) meant(id lease.ID, name string) lease.ID {
 
 func (e *effects) put(c *fsm.Put) {
 	e.touch(c.Key, "")
-	if c.Lease == 0 && c.LeaseName != "" {
-		e.w.AttachesAny = true
-		return
-	}
 	if c.Lease == 0 {
+		e.w.AttachesAny = e.w.AttachesAny || c.LeaseName != ""
 		return
 	}
 	e.w.Attaches = append(e.w.Attaches, c.Lease)

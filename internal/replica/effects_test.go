@@ -32,6 +32,11 @@ func TestEffects(t *testing.T) {
 	txn := func(ops ...fsm.Op) *fsm.Txn {
 		return &fsm.Txn{Then: append([]fsm.Op{{Grant: &fsm.Grant{Terms: repeated}}}, ops...)}
 	}
+	granting := func(request, name string, o fsm.Op) *fsm.Txn {
+		terms := lease.Terms{ID: 7, TTL: 5000, Name: name, RequestID: request}
+		return &fsm.Txn{Then: []fsm.Op{{Grant: &fsm.Grant{Terms: terms}}, o}}
+	}
+	last := m.m.Lessor().LastToken()
 	type write = directory.Write
 	for _, c := range []struct {
 		what string
@@ -96,6 +101,35 @@ func TestEffects(t *testing.T) {
 			Touches: []keyrange.Range{keyrange.All}, Ends: ids(7, 5),
 		}},
 		{"granted before, renewed", txn(fsm.Op{Touch: &fsm.Touch{ID: 7}}), write{Renews: ids(7, 5)}},
+		{"revoke by both", &fsm.Revoke{ID: 6, Name: "n"}, write{Ends: ids(6)}},
+		{"revoke by name under the last token", &fsm.Revoke{Name: "n", Token: last}, write{
+			Ends: ids(5),
+		}},
+		{"read", &fsm.Txn{Then: []fsm.Op{{Range: &fsm.Range{Key: "a"}}}}, write{}},
+		{"put by name, and another", &fsm.Txn{Then: []fsm.Op{
+			{Put: &fsm.Put{Key: "a", LeaseName: "n"}}, op("b", 0),
+		}}, write{Touches: key("a", "b"), AttachesAny: true}},
+		{"granted now, put", granting("", "n", op("a", 7)), write{
+			Touches: key("a"), Attaches: ids(7),
+		}},
+		{"granted before without a name, put", granting("r", "", op("a", 7)), write{
+			Touches: key("a"), Attaches: ids(7),
+		}},
+		{
+			"granted before under a free name, revoked",
+			granting("r", "free", fsm.Op{Revoke: &fsm.Revoke{ID: 7}}),
+			write{
+				Touches: []keyrange.Range{keyrange.All}, Ends: ids(7),
+			},
+		},
+		{
+			"granted before under a free name, renewed",
+			granting("r", "free", fsm.Op{Touch: &fsm.Touch{ID: 7}}),
+			write{Renews: ids(7)},
+		},
+		{"one of two granted before, put", txn(fsm.Op{Grant: &fsm.Grant{
+			Terms: lease.Terms{ID: 8, TTL: 5000, Name: "m", RequestID: "q"},
+		}}, op("a", 7)), write{Touches: key("a"), Attaches: ids(7), AttachesAny: true}},
 		{"another than that", txn(op("a", 6)), write{Touches: key("a"), Attaches: ids(6)}},
 	} {
 		got := writeOf(m.r.lessor, c.do)

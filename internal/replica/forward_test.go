@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
 )
 
 // newForwarder returns the forwarder of a member that follows member 1 in term 3.
@@ -67,7 +69,7 @@ func TestForwarderOutcomes(t *testing.T) {
 	f.applied(3, fsm.Group{
 		Origin: fsm.Origin{Member: 2, Seq: 99}, Commands: make([]fsm.Command, 2),
 	}, []fsm.Result{{Revision: 7}, {Revision: 8}})
-	if all[0].Result.Revision != 8 || f.received != 101 {
+	if all[0].Result.Revision != 8 || all[0].Number != 100 || f.received != 101 {
 		t.Errorf("%+v, the leader has all below %d", all[0], f.received)
 	}
 	f.refused([]Refusal{{Seq: 101, Code: codeOf(ErrOverloaded)}, {Seq: 7}})
@@ -91,5 +93,154 @@ func TestForwarderOutcomes(t *testing.T) {
 	want := []*Proposal{all[0], all[1], all[2], all[3]}
 	if !slices.Equal(f.m.out.Proposals, want) {
 		t.Errorf("%d answers", len(f.m.out.Proposals))
+	}
+}
+
+// TestForwarderBounds: a message has groupMax commands at most, and as many as begin within
+// MaxBatch bytes. So many do not wait for the leader's word about those before.
+func TestForwarderBounds(t *testing.T) {
+	f := newForwarder()
+	f.proposeKeys(make([]string, groupMax+1)...)
+	first, held := f.message(), f.message()
+	if f.fill(&first); len(first.Commands) != groupMax || len(f.queue) != 1 {
+		t.Errorf("%d commands, %d are left", len(first.Commands), len(f.queue))
+	}
+	f.proposeKeys(make([]string, groupMax-2)...)
+	if f.fill(&held); len(held.Commands) != 0 {
+		t.Errorf("%d commands do not wait", len(held.Commands))
+	}
+	f.proposeKeys("k")
+	if f.fill(&held); len(held.Commands) != groupMax {
+		t.Errorf("of %d commands %d do not wait", groupMax, len(held.Commands))
+	}
+	f = newForwarder()
+	f.proposeKeys("a", "b", "c")
+	var one Forward
+	one.add(f.queue[0].Command)
+	f.m.cfg.MaxBatch = 2 * len(one.body)
+	msg := f.message()
+	if f.fill(&msg); len(msg.Commands) != 2 {
+		t.Errorf("%d commands in two sizes", len(msg.Commands))
+	}
+	f.m.cfg.MaxBatch = len(one.body)
+	if f.resend(); len(f.m.out.Send[0].Forward.Commands) != 1 {
+		t.Errorf("%d commands are sent again in one size", len(f.m.out.Send[0].Forward.Commands))
+	}
+}
+
+// TestForwarderPatience: a command that was not sent is refused after patience, and one that was
+// has no outcome then. It may wait for caches where the leader of its term has it.
+func TestForwarderPatience(t *testing.T) {
+	const limit = patience * 10
+	for name, c := range map[string]struct {
+		now  role
+		sent bool
+		ttl  lease.TTL // of the caches
+		at   lease.Instant
+		born uint64 // when it is given up; 0 for not yet
+	}{
+		"not sent":              {role{term: 3}, false, 0, 0, limit},
+		"without a leader":      {role{term: 3}, true, 60_000, 0, limit},
+		"of an earlier term":    {role{term: 4, leader: 1}, true, 60_000, 0, limit},
+		"without caches":        {role{term: 3, leader: 1}, true, 0, 0, limit},
+		"waits for caches":      {role{term: 3, leader: 1}, true, 60_000, 59_999, 0},
+		"waited for the caches": {role{term: 3, leader: 1}, true, 60_000, 60_000, limit},
+	} {
+		f := newForwarder()
+		if c.ttl != 0 {
+			f.m.machine.Begin(1, 1)
+			f.m.machine.Apply(&fsm.Grant{
+				Terms: lease.Terms{ID: 1, TTL: c.ttl}, Holds: []keyrange.Range{keyrange.All},
+			})
+		}
+		p := f.proposeKeys("a")[0]
+		if c.sent {
+			msg := f.message()
+			f.fill(&msg)
+		}
+		f.m.role = c.now
+		f.m.now = c.at
+		for f.m.ticks = 1; f.m.ticks < 3*limit && p.Err == nil; f.m.ticks++ {
+			f.tick()
+		}
+		want := ErrLeaderChanged
+		if !c.sent {
+			want = ErrNoLeader
+		}
+		if given := f.m.ticks - 1; c.born == 0 && p.Err != nil || c.born != 0 &&
+			(given != c.born || !errors.Is(p.Err, want)) {
+			t.Errorf("%s: %v after %d ticks", name, p.Err, given)
+		}
+	}
+}
+
+// TestForwarderResends: what the leader of the term seems not to have is sent again each second
+// tick, to it alone, and not if it has all.
+func TestForwarderResends(t *testing.T) {
+	for name, c := range map[string]struct {
+		now  role
+		has  bool
+		want int
+	}{
+		"the leader":     {role{term: 3, leader: 1}, false, 2},
+		"it has all":     {role{term: 3, leader: 1}, true, 0},
+		"none":           {role{term: 3}, false, 0},
+		"of a new term":  {role{term: 4, leader: 1}, false, 0},
+		"this member is": {role{term: 3, leader: 2, leading: true}, false, 0},
+	} {
+		f := newForwarder()
+		f.proposeKeys("a", "b")
+		msg := f.message()
+		f.fill(&msg)
+		if c.has {
+			f.reached(3, 102)
+		}
+		f.m.role = c.now
+		for range 5 {
+			f.tick()
+		}
+		if n := len(f.m.out.Send); n != c.want {
+			t.Errorf("%s: %d messages", name, n)
+		}
+	}
+}
+
+// TestForwarderReached: the leader of the term tells how far it has come. Its word counts only if
+// it has come further, and not beyond what was sent.
+func TestForwarderReached(t *testing.T) {
+	f := newForwarder()
+	f.proposeKeys("a", "b")
+	msg := f.message()
+	f.fill(&msg)
+	f.tick()
+	for _, c := range []struct{ term, next, want uint64 }{
+		{2, 102, 100}, {3, 103, 100}, {3, 99, 100}, {3, 100, 100}, {3, 101, 101}, {3, 102, 102},
+	} {
+		before := f.idle
+		if f.reached(c.term, c.next); f.received != c.want {
+			t.Errorf("%+v: has all below %d", c, f.received)
+		}
+		if c.want == 100 && f.idle != before {
+			t.Errorf("%+v: is no news", c)
+		}
+	}
+}
+
+// TestForwarderRefusals: a refusal answers one command once. Those that are refused are forgotten
+// once they are half of all, and the others wait on.
+func TestForwarderRefusals(t *testing.T) {
+	f := newForwarder()
+	all := f.proposeKeys("a", "b", "c", "d")
+	msg := f.message()
+	f.fill(&msg)
+	f.reached(3, 104)
+	no := codeOf(ErrOverloaded)
+	f.refused([]Refusal{{100, no}, {100, no}})
+	if len(f.m.out.Proposals) != 1 || len(f.sent) != 4 {
+		t.Errorf("%d answers, %d are kept", len(f.m.out.Proposals), len(f.sent))
+	}
+	f.refused([]Refusal{{102, no}})
+	if len(f.m.out.Proposals) != 2 || len(f.sent) != 2 || all[1].Err != nil || all[3].Err != nil {
+		t.Errorf("%d answers, %d are kept", len(f.m.out.Proposals), len(f.sent))
 	}
 }
