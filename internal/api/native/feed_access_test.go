@@ -33,7 +33,9 @@ func TestNothingIsToldOfARefusedRequest(t *testing.T) {
 	n := guarded(t)
 	ctx := api.WithIdentity(t.Context(), login{n, "reader"})
 	said := &saying{[]*pb.Response{{Id: 1, More: true}, {Id: 2, More: true}, {Id: 1, More: true}}}
-	s := &stream{ctx: ctx, open: make(map[uint64]*request)}
+	s := &stream{
+		store: &store{leases: service(n, Options{})}, ctx: ctx, open: make(map[uint64]*request),
+	}
 	s.feeds.Store(&feeds{guard: newGuard(ctx, n), list: []feed{said}})
 	n.mustDo(t, "root", &fsm.RoleGrant{
 		Role: "reader", Permission: access.Permission{Kind: access.Read, Key: "b/k"},

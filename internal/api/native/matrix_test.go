@@ -59,7 +59,7 @@ func byStream(t *testing.T, n Node, user string, c nativetest.Request) (bool, er
 func byDirect(t *testing.T, n Node, user string, c nativetest.Request) (bool, error) {
 	ctx, cancel := context.WithCancel(as(t.Context(), user))
 	defer cancel()
-	l := bufconn.Listen(1 << 20)
+	l := bufconn.Listen(1 << 18)
 	server := direct.NewServer(direct.Options{
 		Credentials: insecure.NewCredentials(), Codec: wire.Codec(), MaxMessage: 1 << 20,
 		Patience:     time.Minute,

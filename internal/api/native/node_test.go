@@ -215,7 +215,7 @@ func serve(t *testing.T, n Node, o Options) pb.LeaseServiceClient {
 // connected is serve, and returns the connection.
 func connected(t *testing.T, n Node, o Options) *grpc.ClientConn {
 	t.Helper()
-	l := bufconn.Listen(1 << 20)
+	l := bufconn.Listen(1 << 18)
 	s := grpc.NewServer(asCallers(n)...)
 	o.ClusterID, o.MemberID = 0xc1, 0xa1
 	Register(s, n, o)
