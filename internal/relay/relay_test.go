@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -394,11 +395,11 @@ func TestDirectStreams(t *testing.T) {
 			t.Errorf("the stream that was %s ends with %v", name, err)
 		}
 	}
-	// Closed it is by now, and not when the client has taken too long to go on.
-	if err := begun.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	// It is closed by now, perhaps before the relay has read what it said, which resets it.
+	if err := begun.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadAll(begun); err != nil {
+	if _, err := io.ReadAll(begun); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the connection without a stream ends with %v", err)
 	}
 }
