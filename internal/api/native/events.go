@@ -26,11 +26,7 @@ const (
 
 // Events implements pb.LeasesServer.
 func (s *leases) Events(r *pb.EventsRequest, out pb.LeaseService_EventsServer) error {
-	err := s.events(out.Context(), r, out.Send)
-	if err == nil || api.Detail(err) != nil {
-		return err
-	}
-	return api.NativeError(err, api.ReadReason(err))
+	return s.ended(out.Context(), s.events(out.Context(), r, out.Send))
 }
 
 // events tells of events until the context, or the member, ends, or send returns an error.

@@ -2,11 +2,13 @@ package native
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
@@ -172,6 +174,28 @@ func explain(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 		return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) {
 			return inner(ctx, req, info, next)
 		})
+	}
+}
+
+// ended returns the status with which a stream of a context ends that has ended with err, and that
+// changes nothing. One that its client has ended is Canceled: it says nothing of this member.
+func (s *leases) ended(ctx context.Context, err error) error {
+	if err == nil || api.Detail(err) != nil {
+		return err
+	}
+	if errors.Is(context.Cause(ctx), context.Canceled) && !s.stopping() {
+		return status.FromContextError(context.Canceled).Err()
+	}
+	return api.NativeError(err, api.ReadReason(err))
+}
+
+// stopping reports whether the server stops. It may cancel calls then.
+func (s *leases) stopping() bool {
+	select {
+	case <-s.o.Stop:
+		return true
+	default:
+		return false
 	}
 }
 

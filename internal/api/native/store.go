@@ -240,11 +240,7 @@ func (s *store) txnJob(ctx context.Context, r *pb.TxnRequest, by string) (job, e
 
 // Watch implements pb.StoreServer.
 func (s *store) Watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.WatchResponse]) error {
-	err := s.watch(r, out)
-	if err == nil || api.Detail(err) != nil {
-		return err
-	}
-	return api.NativeError(err, api.ReadReason(err))
+	return s.ended(out.Context(), s.watch(r, out))
 }
 
 func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.WatchResponse]) error {

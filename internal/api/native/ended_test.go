@@ -1,0 +1,53 @@
+package native
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/replica"
+)
+
+// Goal: a stream is Canceled if its client has ended it, and only then: not if the member stops,
+// without a leader, or with a refusal that came first.
+func TestEnded(t *testing.T) {
+	stopped := make(chan struct{})
+	close(stopped)
+	refusal := api.NativeError(invalid("no"), api.Reason(invalid("no")))
+	for _, x := range []struct {
+		name string
+		why  error // the context's; nil if it goes on
+		err  error // the context's if nil
+		stop chan struct{}
+		want codes.Code
+	}{
+		{"client", context.Canceled, nil, nil, codes.Canceled},
+		{
+			"client, while sending", context.Canceled, status.Error(codes.Unavailable, "closed"), nil,
+			codes.Canceled,
+		},
+		{"client, after a refusal", context.Canceled, refusal, nil, codes.InvalidArgument},
+		{"member stops", nil, api.ErrStopped, stopped, codes.Unavailable},
+		{"member stops, and cancels", context.Canceled, nil, stopped, codes.Unavailable},
+		{"no leader", replica.ErrNoLeader, nil, nil, codes.Unavailable},
+		{"canceled within", nil, context.Canceled, nil, codes.Unavailable},
+		{"deadline", context.DeadlineExceeded, nil, nil, codes.Unavailable},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		if x.why != nil {
+			cancel(x.why)
+		}
+		err := x.err
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		got := service(newNode(), Options{Stop: x.stop}).ended(ctx, err)
+		if status.Code(got) != x.want {
+			t.Errorf("%s: %v, want %v", x.name, got, x.want)
+		}
+		cancel(nil)
+	}
+}
