@@ -188,7 +188,8 @@ func (d *driver) propose(data []byte) error {
 // the entry that it appends, or does not.
 func (d *driver) proposeChange(c *raftpb.ConfChangeV2) { d.node.ProposeConfChange(c) }
 
-// confirm asks the quorum for a confirm round. Until that is done each heartbeat asks for it again.
+// confirm asks the quorum for a confirm round. Until that is done each heartbeat asks for it again:
+// see askAgain for when there is none.
 func (d *driver) confirm(id uint64) { d.node.ReadIndex(binary.BigEndian.AppendUint64(nil, id)) }
 
 // stepDown lets Raft's clock of this leader run ahead, until that finds that no majority has

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
@@ -109,9 +110,22 @@ func (r *Replica) applyChange(e *raftpb.Entry, change *raftpb.ConfChangeV2, resu
 		r.unreadable(e, err)
 		return
 	}
+	r.askAgain()
 	for _, c := range change.GetChanges() {
 		if c.GetNodeId() == r.cfg.ID && c.GetType() == raftpb.ConfChangeRemoveNode {
 			r.out.Removed = true
 		}
+	}
+}
+
+// askAgain asks the quorum again for the confirm round that is under way, if this member leads. A
+// leader that has become the only voter hears of no answer any more: Raft takes none of a member
+// that was removed, and there may be no other that answers a heartbeat.
+func (r *Replica) askAgain() {
+	if r.lead == nil || r.raft.node.BasicStatus().RaftState != raft.StateLeader {
+		return
+	}
+	if id, ok := r.lead.rounds.Current(); ok {
+		r.raft.confirm(id)
 	}
 }

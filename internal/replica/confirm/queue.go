@@ -58,6 +58,9 @@ func (q *Queue[T]) Begin() (id uint64, ok bool) {
 	return q.last, true
 }
 
+// Current returns the ID of the round that is under way, if there is one.
+func (q *Queue[T]) Current() (id uint64, ok bool) { return q.current.id, q.current.id != 0 }
+
 // Confirmed says that a quorum has confirmed a round. What it serves may be answered from a state
 // of that index or later.
 func (q *Queue[T]) Confirmed(id, index uint64) {
