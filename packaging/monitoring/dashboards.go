@@ -37,7 +37,8 @@ var dashboards = []dashboard{
 			"{{grpc_method}}",
 		}}},
 		{"Calls that failed", "reqps", []query{{
-			`sum by (grpc_code) (rate(grpc_server_handled_total{JOB, grpc_code!="OK"}[$__rate_interval]))`,
+			`sum by (grpc_code) (rate(grpc_server_handled_total{JOB, grpc_code!~"OK|Canceled"}` +
+				`[$__rate_interval]))`,
 			"{{grpc_code}}",
 		}}},
 		{"State against its quota", "percentunit", []query{{

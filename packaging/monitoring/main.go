@@ -1,6 +1,8 @@
 // Command monitoring writes the dashboards of Grafana for Leasehold:
 //
 //	go run -C packaging ./monitoring -out monitoring/dashboards
+//
+// With -prometheus it draws them instead, with what that Prometheus knows; pictures.sh starts one.
 package main
 
 import (
@@ -9,15 +11,38 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
 )
 
 func main() {
-	out := flag.String("out", "dashboards", "the directory to write to")
+	out := flag.String("out", "dashboards", "the `directory` to write to")
+	var p pictures
+	flag.StringVar(&p.prometheus, "prometheus", "", "the `URL` of a Prometheus, to draw the dashboards")
+	flag.StringVar(&p.job, "job", "leasehold", "the job to draw")
+	flag.DurationVar(&p.last, "last", time.Minute, "the time to draw")
+	flag.StringVar(&p.interval, "interval", "10s", "the interval of rates")
+	empty := flag.String("empty", "^$", "a `regexp` of panels that need no line")
 	flag.Parse()
-	if err := write(*out); err != nil {
+	if err := run(*out, *empty, p); err != nil {
 		fmt.Fprintln(os.Stderr, "monitoring:", err)
 		os.Exit(1)
 	}
+}
+
+func run(out, empty string, p pictures) (err error) {
+	if p.prometheus == "" {
+		return write(out)
+	}
+	if p.empty, err = regexp.Compile(empty); err != nil {
+		return err
+	}
+	lacking, err := p.write(out)
+	if err == nil && len(lacking) > 0 {
+		err = fmt.Errorf("these panels have no line:\n  %s", strings.Join(lacking, "\n  "))
+	}
+	return err
 }
 
 func write(dir string) error {

@@ -1,0 +1,25 @@
+# What check.sh and pictures.sh have in common. $work is a directory that goes when they end.
+
+# Debian's package, not installed: its service would start.
+prometheus=$(command -v prometheus || true)
+promtool=$(command -v promtool || true)
+if [ -z "$promtool" ]; then
+  (
+    cd "$work"
+    apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }
+    dpkg -x prometheus_*.deb deb
+  ) >&2
+  prometheus=$work/deb/usr/bin/prometheus
+  promtool=$work/deb/usr/bin/promtool
+fi
+
+# port prints a port that nobody listens on.
+port() {
+  local p
+  for _ in $(seq 100); do
+    p=$((20000 + RANDOM % 12000))
+    (exec 3<>"/dev/tcp/127.0.0.1/$p") 2>/dev/null || { echo "$p"; return; }
+  done
+  echo "no free port" >&2
+  return 1
+}
