@@ -135,7 +135,9 @@ var label = regexp.MustCompile(`{{(\w+)}}`)
 
 // name is the legend with the line's labels.
 func (l line) name(legend string) string {
-	return label.ReplaceAllStringFunc(legend, func(s string) string { return l.Metric[strings.Trim(s, "{}")] })
+	return label.ReplaceAllStringFunc(legend, func(s string) string {
+		return l.Metric[strings.Trim(s, "{}")]
+	})
 }
 
 // xy leaves out what is no number, such as a quantile of nothing.
