@@ -19,7 +19,7 @@ import (
 func main() {
 	out := flag.String("out", "dashboards", "the `directory` to write to")
 	var p pictures
-	flag.StringVar(&p.prometheus, "prometheus", "", "the `URL` of a Prometheus, to draw the dashboards")
+	flag.StringVar(&p.prometheus, "prometheus", "", "the `URL` of a Prometheus: draw instead")
 	flag.StringVar(&p.job, "job", "leasehold", "the job to draw")
 	flag.DurationVar(&p.last, "last", time.Minute, "the time to draw")
 	flag.StringVar(&p.interval, "interval", "10s", "the interval of rates")
