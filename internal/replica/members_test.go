@@ -197,3 +197,31 @@ func TestAnswerOfAStranger(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// A change of the membership may be applied when Raft has just heard of another leader. The round
+// that is under way is this member's own then, and that leader is not asked for it.
+func TestNobodyElseIsAskedForARound(t *testing.T) {
+	c := newCluster(t, 1, 2, 3)
+	c.check(c.members[1].r.Campaign())
+	c.run()
+	m := c.members[1]
+	c.lose = func(*Message) bool { return true }
+	c.read(m, 0)
+	c.run()
+	if _, ok := m.r.lead.rounds.Current(); !ok {
+		t.Fatal("no round is under way")
+	}
+	c.check(m.r.Step(&Message{From: 2, To: 1, Raft: &raftpb.Message{
+		Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1)),
+		Term: new(m.r.term + 1), Commit: new(uint64(0)),
+	}}))
+	m.r.askAgain()
+	for _, out := range m.r.Take().Send {
+		if out.Raft.GetType() == raftpb.MsgReadIndex {
+			t.Errorf("member %d is asked for a round of member 1's", out.To)
+		}
+	}
+	if m.r.lead != nil {
+		t.Error("member 1 leads still")
+	}
+}
