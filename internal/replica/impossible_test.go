@@ -155,7 +155,9 @@ func TestEntryThatCannotBeApplied(t *testing.T) {
 		"no change":     {&raftpb.Entry{Data: []byte("no"), Type: change}, ErrImpossible},
 		"half a change": {&raftpb.Entry{Data: append(newChange(t), 7), Type: change}, ErrImpossible},
 		"no old change": {&raftpb.Entry{Data: []byte("no"), Type: old}, ErrImpossible},
-		"an old change": {&raftpb.Entry{Data: oldChange(t), Type: old}, ErrImpossible},
+		"an old change": {&raftpb.Entry{Data: oldChange(t, 0), Type: old}, ErrImpossible},
+		// Read as a new one, this has a transition that there is not.
+		"an old change with an ID": {&raftpb.Entry{Data: oldChange(t, 9), Type: old}, ErrImpossible},
 		// This one leaves a joint configuration.
 		"a change of nothing": {&raftpb.Entry{Type: change}, ErrImpossible},
 		"another version":     {&raftpb.Entry{Data: next}, encoding.ErrNewer},
@@ -194,8 +196,8 @@ func newChange(t *testing.T) []byte {
 }
 
 // oldChange is a change of the membership as members do not write it.
-func oldChange(t *testing.T) []byte {
-	data, err := proto.Marshal(&raftpb.ConfChange{NodeId: new(uint64(9))})
+func oldChange(t *testing.T, id uint64) []byte {
+	data, err := proto.Marshal(&raftpb.ConfChange{Id: &id, NodeId: new(uint64(9))})
 	if err != nil {
 		t.Fatal(err)
 	}

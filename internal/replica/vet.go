@@ -131,7 +131,7 @@ func (d *driver) possible(c *raftpb.ConfChangeV2) error {
 	if err != nil {
 		return err
 	}
-	if _, joint := c.EnterJoint(); joint || c.LeaveJoint() {
+	if c.GetTransition() != raftpb.ConfChangeTransitionAuto || len(c.GetChanges()) != 1 {
 		return errors.New("no member changes the membership in this way")
 	}
 	_, _, err = changer.Simple(c.GetChanges()...)
