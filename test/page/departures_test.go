@@ -23,9 +23,13 @@ func TestDepartures(t *testing.T) {
 	m := cluster(t, 1)[0]
 	ids := make(map[string]string)
 	key := func(owner string) string { return "locks/a/" + strings.TrimLeft(hex(t, ids[owner]), "0") }
+	// A lease and its key come together: the lease could end before a second call.
 	ticket := func(owner string, ttl int) {
-		ids[owner] = m.grant(map[string]any{"ttl_ms": ttl, "owner": owner})
-		m.put(key(owner), "of "+owner, map[string]any{"lease": ids[owner]})
+		ids[owner] = fmt.Sprint(100 + len(ids))
+		m.grant(map[string]any{
+			"id": ids[owner], "ttl_ms": ttl, "owner": owner,
+			"keys": []any{map[string]any{"key": b64(key(owner)), "value": b64("of " + owner)}},
+		})
 	}
 	release := func(owner string) {
 		m.call("/v1/store/delete", map[string]any{"key": b64(key(owner))})

@@ -102,7 +102,7 @@ func groups(m *member) (leave func()) {
 	for _, payload := range []string{"first", "second"} {
 		m.client("queue", "push", "mail", payload)
 	}
-	m.client("queue", "push", "mail", "later", "--delay", "1h")
+	m.client("queue", "push", "mail", "later", "--delay", "5h")
 	m.client("pool", "create", "ports", "10.0.0.10-10.0.0.19", "10.0.1.0/28", "one")
 	m.holds("pool", "acquire", "ports", "--owner", "host-1", "--want", "10.0.1.3")
 	m.node("db", "node-a", "A", true)
@@ -150,7 +150,7 @@ func TestGroups(t *testing.T) {
 	p.click("th a", "mail")
 	const items = "Items, in the order in which they are worked on"
 	p.row(items, "", "ready", "", "", "", "revision", "0", "first")
-	p.row(items, "", "delayed", "", "", "59 min", "revision", "0", "later")
+	p.row(items, "", "delayed", "", "", "4 h", "revision", "0", "later")
 	m.holds("queue", "claim", "mail", "--worker", "worker-1", "--", "sleep", "600")
 	p.row(items, "", "claimed", "worker-1", "", "", "revision", "1", "first")
 	p.picture("queue")

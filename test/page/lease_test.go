@@ -46,10 +46,11 @@ func TestRenewals(t *testing.T) {
 func TestJeopardy(t *testing.T) {
 	all := cluster(t, 3)
 	m := all[0]
-	kept := m.grant(map[string]any{"ttl_ms": 600_000, "name": "kept"})
+	kept := m.grant(map[string]any{"ttl_ms": 3_600_000, "name": "kept"})
 	p := open(t, m.url+"/ui/#/leases")
 	p.counts(1)
-	id := m.grant(map[string]any{"ttl_ms": 10_000, "name": "alone"})
+	// In half of it the page shows that nobody renews it, and in the rest the members die.
+	id := m.grant(map[string]any{"ttl_ms": 30_000, "name": "alone"})
 	p.shows(hex(t, id))
 	state := fmt.Sprintf("[...document.querySelectorAll('.row')].find((r) => "+
 		"r.textContent.includes('%s')).querySelector('.state').textContent === ", hex(t, id))
