@@ -37,7 +37,7 @@ func TestTraceThroughFollower(t *testing.T) {
 	}
 	puts(1, first)
 	n := 2
-	for puts(n, others[0]); !comes(t, c, leaderSpan); puts(n, others[0]) {
+	for puts(n, others[0]); !comes(t, c, leaderSpan, n); puts(n, others[0]) {
 		if n++; n > 10 { // what a member tells of traces may be lost
 			t.Fatal("the leader has no spans")
 		}
@@ -65,17 +65,18 @@ func TestTraceThroughFollower(t *testing.T) {
 	}
 }
 
-// comes reports whether a span with a name comes soon.
-func comes(t *testing.T, c *tracetest.Collector, name string) bool {
+// comes reports whether a span with a name comes soon, of the trace with a number.
+func comes(t *testing.T, c *tracetest.Collector, name string, n int) bool {
 	t.Helper()
+	there := func(all []tracetest.Span) bool {
+		return slices.ContainsFunc(all, func(s tracetest.Span) bool {
+			return s.Name == name && s.Trace == fmt.Sprintf("%032x", n)
+		})
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	all, err := c.Wait(ctx.Done(), func(all []tracetest.Span) bool { return named(all, name) })
-	return err == nil && named(all, name)
-}
-
-func named(all []tracetest.Span, name string) bool {
-	return slices.ContainsFunc(all, func(s tracetest.Span) bool { return s.Name == name })
+	all, err := c.Wait(ctx.Done(), there)
+	return err == nil && there(all)
 }
 
 // entryNumber returns an entry of a traced call, which a member has forwarded under a number.
