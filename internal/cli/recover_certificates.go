@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -61,7 +61,7 @@ func (r *recovery) lookAtCertificates(s *clusterState) []badCertificate {
 		})
 	}
 	wg.Wait()
-	slices.SortFunc(out, func(a, b badCertificate) int { return strings.Compare(a.text, b.text) })
+	sort.Slice(out, func(i, j int) bool { return out[i].text < out[j].text })
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sort"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -137,7 +138,7 @@ func (t *turn) text(ctx context.Context) string {
 	if err != nil || len(all) == 0 {
 		return fmt.Sprintf("Waiting for %q", t.name)
 	}
-	slices.SortFunc(all, func(a, b place) int { return a.Compare(b.Ticket) })
+	sort.Slice(all, func(i, j int) bool { return all[i].Before(all[j].Ticket) })
 	if all[0] != t.holder {
 		t.holder, t.since = all[0], time.Now()
 	}

@@ -2,6 +2,8 @@ package storage
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,13 +30,26 @@ type Run struct {
 	Text  string     `json:"text,omitempty"`
 }
 
-// SaveRun puts a run in the place of the one before.
+// SaveRun puts a run in the place of the one before. The end of a run has no place where its
+// beginning is gone: somebody is removing the directory.
 func SaveRun(dir string, r Run) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, runFile), append(text, '\n'), 0o600)
+	flags, ended := os.O_WRONLY|os.O_TRUNC, !r.Stopped.IsZero()
+	if !ended {
+		flags |= os.O_CREATE
+	}
+	f, err := os.OpenFile(filepath.Join(dir, runFile), flags, 0o600)
+	if ended && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	return errors.Join(err, f.Close())
 }
 
 // LastRun returns the run that goes on, or the last one; all zero if there is no word of it.
