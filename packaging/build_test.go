@@ -68,7 +68,8 @@ func TestReproducible(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"leasehold-linux-amd64", "leasehold-linux-amd64.cdx.json", "leasehold_1.2.3_amd64.deb",
+		"leasehold-linux-amd64", "leasehold-linux-amd64.cdx.json",
+		"leasehold-linux-amd64.licenses.txt", "leasehold_1.2.3_amd64.deb",
 		"leasehold_1.2.3_amd64.rpm", "leasehold_1.2.3_amd64.image.tar", "SHA256SUMS",
 		"man/leasehold-serve.1", "man/leasehold-lease-grant.1", "completions/bash",
 	} {
@@ -76,6 +77,7 @@ func TestReproducible(t *testing.T) {
 			t.Errorf("%s is not made", name)
 		}
 	}
+	licensed(t, filepath.Join(dir, "leasehold-linux-amd64"))
 	const most = 30_000_000
 	s, err := os.Stat(filepath.Join(dir, "leasehold_1.2.3_amd64.image.tar"))
 	if err != nil || s.Size() > most {

@@ -6,6 +6,8 @@ set -euo pipefail
 dist=$(realpath "$1")
 deb=$(ls "$dist"/leasehold_*_"$(dpkg --print-architecture)".deb)
 image=${deb%.deb}.image.tar
+licences=$dist/leasehold-linux-$(dpkg --print-architecture).licenses.txt
+at=usr/share/doc/leasehold/third-party-licenses.txt
 work=$(mktemp -d)
 chmod 755 "$work"
 pid=
@@ -64,6 +66,12 @@ leasehold config check /etc/leasehold/leasehold.yaml
 # page is read to its end: grep -q would break the pipe while tar still writes, and fail with it.
 dpkg-deb --fsys-tarfile "$deb" | tar -xO ./usr/share/man/man1/leasehold-serve.1 |
   grep 'config.*file' >/dev/null || fail "no manual page of serve"
+dpkg-deb --fsys-tarfile "$deb" | tar -xO "./$at" | cmp - "$licences" ||
+  fail "not the licences: $deb"
+# There is no rpm here. The header of the package has the name and the SHA-256 of each file.
+for text in "${at##*/}" "$(sha256sum < "$licences" | cut -d ' ' -f 1)"; do
+  grep -aqF "$text" "${deb%.deb}.rpm" || fail "not the licences: ${deb%.deb}.rpm"
+done
 bash -c '. /usr/share/bash-completion/completions/leasehold && complete -p leasehold' >/dev/null ||
   fail "the completion is not bash's"
 
@@ -101,6 +109,7 @@ userdel leasehold
 mkdir "$work/image" "$work/root" "$work/files"
 tar -xf "$image" -C "$work/image"
 for layer in "$work"/image/*.tar.gz; do tar -xzpf "$layer" -C "$work/files"; done
+cmp "$work/files/$at" "$licences" || fail "not the licences: $image"
 mount --bind "$work/files" "$work/root"
 mkdir "$work/data"
 chown 65532:65532 "$work/data"

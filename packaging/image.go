@@ -19,8 +19,8 @@ import (
 // is not root.
 const user = 65532
 
-// image writes a container image from nothing: the binary and a directory for the data. Docker,
-// Podman and containerd load the file as it is.
+// image writes a container image from nothing: the binary, the licences and a directory for the
+// data. Docker, Podman and containerd load the file as it is.
 func (b *build) image(t target) error {
 	layer, err := b.layer(t)
 	if err != nil {
@@ -63,28 +63,42 @@ func (b *build) image(t target) error {
 }
 
 func (b *build) layer(t target) (v1.Layer, error) {
-	binary, err := os.ReadFile(b.binary(t))
-	if err != nil {
-		return nil, err
-	}
 	var text bytes.Buffer
 	w := tar.NewWriter(&text)
-	for _, h := range []tar.Header{
-		{Name: "usr/", Mode: 0o755, Typeflag: tar.TypeDir},
-		{Name: "usr/bin/", Mode: 0o755, Typeflag: tar.TypeDir},
-		{Name: "usr/bin/leasehold", Mode: 0o755, Typeflag: tar.TypeReg, Size: int64(len(binary))},
-		{Name: "var/", Mode: 0o755, Typeflag: tar.TypeDir},
-		{Name: "var/lib/", Mode: 0o755, Typeflag: tar.TypeDir},
-		{Name: "var/lib/leasehold/", Mode: 0o700, Typeflag: tar.TypeDir, Uid: user, Gid: user},
+	for _, f := range []struct {
+		name, source string // a directory has no source
+		mode         int64
+		user         int
+	}{
+		{"usr/", "", 0o755, 0},
+		{"usr/bin/", "", 0o755, 0},
+		{"usr/bin/leasehold", b.binary(t), 0o755, 0},
+		{"usr/share/", "", 0o755, 0},
+		{"usr/share/doc/", "", 0o755, 0},
+		{docDir[1:] + "/", "", 0o755, 0},
+		{docDir[1:] + "/copyright", filepath.Join(b.root, "LICENSE"), 0o644, 0},
+		{docDir[1:] + "/" + licencesName, b.licencesFile(t), 0o644, 0},
+		{"var/", "", 0o755, 0},
+		{"var/lib/", "", 0o755, 0},
+		{"var/lib/leasehold/", "", 0o700, user},
 	} {
-		h.ModTime = b.when
-		if err := w.WriteHeader(&h); err != nil {
-			return nil, err
+		h := &tar.Header{
+			Name: f.name, Mode: f.mode, Typeflag: tar.TypeDir, Uid: f.user, Gid: f.user,
+			ModTime: b.when,
 		}
-		if h.Typeflag == tar.TypeReg {
-			if _, err := w.Write(binary); err != nil {
+		var data []byte
+		if f.source != "" {
+			var err error
+			if data, err = os.ReadFile(f.source); err != nil {
 				return nil, err
 			}
+			h.Typeflag, h.Size = tar.TypeReg, int64(len(data))
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(data); err != nil {
+			return nil, err
 		}
 	}
 	if err := w.Close(); err != nil {

@@ -12,6 +12,11 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
 
+const (
+	docDir       = "/usr/share/doc/leasehold"
+	licencesName = "third-party-licenses.txt"
+)
+
 func (b *build) content(source, at string, mode fs.FileMode) *files.Content {
 	return &files.Content{
 		Source: source, Destination: at,
@@ -28,7 +33,8 @@ func (b *build) packages(t target, docs files.Contents) error {
 			b.content(b.binary(t), "/usr/bin/leasehold", 0o755),
 			b.content("files/leasehold.service", "/usr/lib/systemd/system/leasehold.service", 0o644),
 			b.content("files/sysusers.conf", "/usr/lib/sysusers.d/leasehold.conf", 0o644),
-			b.content("../LICENSE", "/usr/share/doc/leasehold/copyright", 0o644),
+			b.content("../LICENSE", docDir+"/copyright", 0o644),
+			b.content(b.licencesFile(t), docDir+"/"+licencesName, 0o644),
 			b.content("monitoring/alerts.yaml", "/usr/share/leasehold/alerts.yaml", 0o644),
 			conf,
 		}
@@ -59,24 +65,29 @@ func (b *build) packages(t target, docs files.Contents) error {
 				Recommends: []string{"systemd"},
 			},
 		})
-		if err := nfpm.PrepareForPackager(info, format); err != nil {
-			return err
-		}
-		p, err := nfpm.Get(format)
-		if err != nil {
-			return err
-		}
-		name := fmt.Sprintf("leasehold_%s_%s.%s", b.version, t.arch, format)
-		f, err := os.Create(filepath.Join(b.out, name))
-		if err != nil {
-			return err
-		}
-		if err := p.Package(info, f); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		if err := f.Close(); err != nil {
+		if err := b.write(info, format); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// write writes a package to a file.
+func (b *build) write(info *nfpm.Info, format string) error {
+	if err := nfpm.PrepareForPackager(info, format); err != nil {
+		return err
+	}
+	p, err := nfpm.Get(format)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("leasehold_%s_%s.%s", b.version, info.Arch, format)
+	f, err := os.Create(filepath.Join(b.out, name))
+	if err != nil {
+		return err
+	}
+	if err := p.Package(info, f); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return f.Close()
 }

@@ -1,6 +1,6 @@
 // Command packaging builds what Leasehold is delivered as, with Go tools only: static binaries,
-// Debian and RPM packages, container images, manual pages, completions, and what was built of
-// what. Two runs on the same sources make the same bytes.
+// Debian and RPM packages, container images, manual pages, completions, the licences of what is in
+// the binaries, and what was built of what. Two runs on the same sources make the same bytes.
 //
 //	go run -C packaging . -version 0.1.0 -out /tmp/dist
 package main
@@ -77,7 +77,7 @@ func (b *build) run() error {
 		return err
 	}
 	for _, t := range b.targets {
-		steps := []func(target) error{b.compile, b.bill}
+		steps := []func(target) error{b.compile, b.bill, b.licences}
 		if t.os == "linux" {
 			steps = append(steps, func(t target) error { return b.packages(t, docs) }, b.image)
 		}
