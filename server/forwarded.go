@@ -102,12 +102,11 @@ func (n *traceNotes) take() (to uint64, list []tracedEntry) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for len(n.queue) > 0 && len(list) < noteBatch {
-		if e := n.queue[0]; len(list) == 0 {
-			to = e.member
-		} else if e.member != to {
+		e := n.queue[0]
+		if len(list) > 0 && e.member != to {
 			break
 		}
-		list, n.queue = append(list, n.queue[0]), n.queue[1:]
+		to, list, n.queue = e.member, append(list, e), n.queue[1:]
 	}
 	return to, list
 }

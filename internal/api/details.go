@@ -20,16 +20,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// domain is whose the reasons are.
-const domain = "leasehold.dev"
-
-// causeKey is under which the metadata of an error have a code of package cause.
-const causeKey = "cause"
-
 // NotReady is why a member cannot answer calls yet.
 func NotReady(why cause.Code, text string) error {
 	return withDetails(status.New(codes.Unavailable, text), googleDetails(&pb.Error{
-		Reason: unavailable, Metadata: map[string]string{causeKey: string(why)},
+		Reason: unavailable, Metadata: map[string]string{cause.Key: string(why)},
 	})...)
 }
 
@@ -61,7 +55,7 @@ func facts(err error) map[string]string {
 	case errors.As(err, &keys):
 		return map[string]string{"lease": number(keys.ID), "limit": number(keys.Limit)}
 	case errors.Is(err, replica.ErrNoLeader):
-		return map[string]string{causeKey: string(cause.NoLeader)}
+		return map[string]string{cause.Key: string(cause.NoLeader)}
 	case errors.As(err, &late):
 		return late.facts()
 	case errors.As(err, &holder):
@@ -122,7 +116,8 @@ func retryAfter(err error) lease.TTL {
 // googleDetails says what a message of ours does as programs for any service understand it.
 func googleDetails(e *pb.Error) []protoadapt.MessageV1 {
 	out := []protoadapt.MessageV1{&errdetails.ErrorInfo{
-		Reason: strings.TrimPrefix(e.Reason.String(), "REASON_"), Domain: domain, Metadata: e.Metadata,
+		Reason: strings.TrimPrefix(e.Reason.String(), "REASON_"), Domain: cause.Domain,
+		Metadata: e.Metadata,
 	}}
 	if e.RetryAfterMs > 0 {
 		wait := time.Duration(e.RetryAfterMs) * time.Millisecond

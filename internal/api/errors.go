@@ -71,7 +71,7 @@ func (e *TimeoutError) facts() map[string]string {
 		m["cache_wait_ms"] = number(e.Caches)
 	}
 	if e.Outage != "" {
-		m[causeKey] = string(cause.NoLeader)
+		m[cause.Key] = string(cause.NoLeader)
 	}
 	return m
 }

@@ -5,6 +5,13 @@ package cause
 
 import "strings"
 
+// A refusal has its code in google.rpc.ErrorInfo: those of this domain have it in their metadata,
+// under this key.
+const (
+	Domain = "leasehold.dev"
+	Key    = "cause"
+)
+
 // Code is one cause. The codes are an interface: none changes its meaning.
 type Code string
 

@@ -64,8 +64,8 @@ func (d *dialError) watch() grpc.DialOption {
 func causeIn(err error) cause.Code {
 	s := grpcstatus.Convert(err)
 	for _, d := range s.Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == "leasehold.dev" {
-			return cause.Code(info.Metadata["cause"])
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == cause.Domain {
+			return cause.Code(info.Metadata[cause.Key])
 		}
 	}
 	if s.Code() == codes.Unimplemented {

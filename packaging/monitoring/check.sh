@@ -5,17 +5,8 @@
 set -euo pipefail
 leasehold=$(realpath "$1")
 cd "$(dirname "$0")"
-work=$(mktemp -d)
-pids=()
-finish() {
-  for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
-  wait 2>/dev/null || true
-  rm -rf "$work"
-}
-trap finish EXIT
-fail() { echo "check.sh: $*" >&2; exit 1; }
-
 . ./prometheus.sh
+fail() { echo "check.sh: $*" >&2; exit 1; }
 
 "$promtool" check rules alerts.yaml
 "$promtool" test rules alerts_test.yaml

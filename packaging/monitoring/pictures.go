@@ -105,8 +105,8 @@ type line struct {
 
 func (p pictures) ask(expr string, end time.Time) ([]line, error) {
 	resp, err := http.PostForm(p.prometheus+"/api/v1/query_range", url.Values{
-		"query": {expr}, "start": {seconds(end.Add(-p.last))}, "end": {seconds(end)},
-		"step": {seconds(time.Unix(0, int64(p.last)/points))},
+		"query": {expr}, "start": {stamp(end.Add(-p.last))}, "end": {stamp(end)},
+		"step": {strconv.FormatFloat((p.last / points).Seconds(), 'f', 3, 64)},
 	})
 	if err != nil {
 		return nil, err
@@ -127,9 +127,7 @@ func (p pictures) ask(expr string, end time.Time) ([]line, error) {
 	return answer.Data.Result, nil
 }
 
-func seconds(t time.Time) string {
-	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
-}
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 var label = regexp.MustCompile(`{{(\w+)}}`)
 

@@ -5,14 +5,6 @@
 set -euo pipefail
 leasehold=$(realpath "$1") out=$(realpath "$2")
 cd "$(dirname "$0")"
-work=$(mktemp -d)
-pids=()
-finish() {
-  for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
-  wait 2>/dev/null || true
-  rm -rf "$work"
-}
-trap finish EXIT
 . ./prometheus.sh
 
 first=$(port) web=$(port)
@@ -33,7 +25,9 @@ go build -C ../.. -o "$work/configstore" ./examples/configstore
 "$work/configstore" -endpoints "127.0.0.1:$first" -readers 20 -changes 150 -pause 500ms \
   > "$work/caches.log" 2>&1 &
 pids+=($!)
-sleep 75
+sleep 50
+"$leasehold" --endpoints "127.0.0.1:$first" lease grant 5 > /dev/null # which ends: nobody renews it
+sleep 25
 # The cluster has no certificates, takes no snapshot in its first minute, and no call need fail.
 go run -C .. ./monitoring -prometheus "http://127.0.0.1:$web" -out "$out" \
   -empty 'certificate|Snapshot|failed'

@@ -1,4 +1,14 @@
-# What check.sh and pictures.sh have in common. $work is a directory that goes when they end.
+# What check.sh and pictures.sh have in common: $work, a directory, and the processes in $pids, which
+# go when they end, and a Prometheus.
+
+work=$(mktemp -d)
+pids=()
+finish() {
+  for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
+  wait 2>/dev/null || true
+  rm -rf "$work"
+}
+trap finish EXIT
 
 # Debian's package, not installed: its service would start.
 prometheus=$(command -v prometheus || true)
