@@ -237,19 +237,20 @@ var wrongPort = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.StatusNotFound)
 })
 
-// listenPeers opens the peer URLs, all or none, and serves them.
-func (s *Server) listenPeers(ctx context.Context, g *group, fail context.CancelCauseFunc) error {
+// listenPeers opens the peer URLs, all or none, and serves them until mux is closed.
+func (s *Server) listenPeers(
+	ctx context.Context, mux *listen.Mux, g *group, fail context.CancelCauseFunc,
+) error {
 	ports, err := s.openPorts(ctx, s.cfg.URLs.ListenPeer, s.peerTLS, usePeers)
 	if err != nil {
 		return fmt.Errorf("listen for other members: %w", err)
 	}
-	s.peerMux = listen.NewMux(listen.MuxOptions{Logger: s.cfg.Logger})
 	pages := &http.Server{Handler: wrongPort, ReadHeaderTimeout: handshakeTimeout}
-	g.start(fail, func() error { return closedIsFine(s.peers.Serve(s.peerMux.GRPC())) })
-	g.start(fail, func() error { return closedIsFine(pages.Serve(s.peerMux.HTTP())) })
+	g.start(fail, func() error { return closedIsFine(s.peers.Serve(mux.GRPC())) })
+	g.start(fail, func() error { return closedIsFine(pages.Serve(mux.HTTP())) })
 	for _, o := range ports {
 		l := s.limits.peers.Listener(o.Listener)
-		g.start(fail, func() error { return closedIsFine(s.peerMux.Serve(l, o.tls)) })
+		g.start(fail, func() error { return closedIsFine(mux.Serve(l, o.tls)) })
 	}
 	return nil
 }

@@ -52,7 +52,6 @@ type Server struct {
 	// entrance lets calls in once the member can answer them.
 	entrance *entrance
 	peerTLS  *tls.Config // of the peer listeners; nil for none
-	peerMux  *listen.Mux
 	limits   limits
 	rpcs     *rpcMetrics
 	panics   *listen.Panics
@@ -255,7 +254,8 @@ func (s *Server) run(ctx context.Context) error {
 	g.start(fail, func() error { defer close(s.stopped); return s.core.run(coreCtx) })
 	g.start(fail, func() error { _ = s.core.hub.Run(coreCtx); return nil })
 	g.start(fail, func() error { s.core.news.run(coreCtx); return nil })
-	err := s.listenPeers(ctx, &g, fail)
+	peerMux := listen.NewMux(listen.MuxOptions{Logger: s.cfg.Logger})
+	err := s.listenPeers(ctx, peerMux, &g, fail)
 	if err == nil {
 		err = s.lead()
 	}
@@ -266,9 +266,7 @@ func (s *Server) run(ctx context.Context) error {
 
 	stopCore()
 	<-s.stopped
-	if s.peerMux != nil {
-		_ = s.peerMux.Close()
-	}
+	_ = peerMux.Close()
 	s.peers.close()
 	s.core.snap.wg.Wait()
 	stopWriter()

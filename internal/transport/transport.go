@@ -79,6 +79,14 @@ type Visitor struct {
 // goroutines at once, never from inside a call to the transport. A method that
 // blocks holds up only what its comment says, and Close, which waits for all.
 type Handler interface {
+	Gatekeeper
+	Receiver
+	Impostors
+	Installer
+}
+
+// A Gatekeeper decides which members are let in, and learns where this one is not.
+type Gatekeeper interface {
 	// Admit says whether a member may send: nil, or ErrRemoved, ErrLost or one that wraps
 	// ErrVersion, or why not now (the other side will ask again). A member may be unknown here
 	// because it joined a moment ago. Asked when a stream begins and after each Update that
@@ -87,6 +95,15 @@ type Handler interface {
 	// Met says that another member has admitted this one, and as whom it answered; it
 	// is asked as Admit is, and ends the connection if it does not return nil.
 	Met(member, incarnation uint64) error
+	// Expelled says that another member will never let this one in again: its Admit said
+	// why, ErrRemoved, ErrLost or ErrVersion; or another process of this member is connected
+	// there and alive, ErrCopy. Once for each connection that was refused or ended so; dialing goes
+	// on, slowly.
+	Expelled(by uint64, why error)
+}
+
+// A Receiver gets messages, and learns which members they may not have reached.
+type Receiver interface {
 	// Receive gets one message. For each sender the calls are one after another,
 	// in the order of sending. To block is back-pressure: the sender's queue fills,
 	// then it drops. The handler may keep data.
@@ -100,17 +117,20 @@ type Handler interface {
 	// the dead process sent before may still be received after it; those of a new
 	// process come later.
 	Gone(member uint64)
-	// Expelled says that another member will never let this one in again: its Admit said
-	// why, ErrRemoved, ErrLost or ErrVersion; or another process of this member is connected
-	// there and alive, ErrCopy. Once for each connection that was refused or ended so; dialing goes
-	// on, slowly.
-	Expelled(by uint64, why error)
+}
+
+// Impostors is told of processes that go by the identity of another one.
+type Impostors interface {
 	// Copied says that two processes of a member are alive, one of which has been refused:
 	// its data directory was copied. The member may be this one, if another member says so.
 	Copied(member uint64)
 	// Claimed says that a member of another cluster takes this one for the member of its
 	// own cluster with the same ID.
 	Claimed(cluster, by uint64)
+}
+
+// An Installer takes the state of another member, and tells who the members are.
+type Installer interface {
 	// Snapshot receives one snapshot: header is the sender's, and next yields the
 	// chunks, which the handler may keep, until io.EOF; any other error means that
 	// the rest will not come. The error returned goes to the sender as remoteError;
