@@ -25,7 +25,7 @@ func TestAnswersNoCall(t *testing.T) {
 		a := &app{}
 		a.flags.commandTimeout = time.Second
 		l := a.newLookout(&clientv3.ConfigSpec{
-			Endpoints: []string{at}, DialTimeout: 100 * time.Millisecond, Auth: auth,
+			Endpoints: []string{at}, DialTimeout: time.Second, Auth: auth,
 		})
 		var x memberState
 		x.ask(l, at)

@@ -34,7 +34,8 @@ func TestEnded(t *testing.T) {
 		{"member stops, and cancels", context.Canceled, nil, stopped, codes.Unavailable},
 		{"no leader", replica.ErrNoLeader, nil, nil, codes.Unavailable},
 		{"canceled within", nil, context.Canceled, nil, codes.Unavailable},
-		{"deadline", context.DeadlineExceeded, nil, nil, codes.Unavailable},
+		{"client's deadline", context.DeadlineExceeded, nil, nil, codes.DeadlineExceeded},
+		{"member stops at a deadline", context.DeadlineExceeded, nil, stopped, codes.Unavailable},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		if x.why != nil {

@@ -2,12 +2,12 @@ package native
 
 import (
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -178,13 +178,15 @@ func explain(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 }
 
 // ended returns the status with which a stream of a context ends that has ended with err, and that
-// changes nothing. One that its client has ended is Canceled: it says nothing of this member.
+// changes nothing. One that its client has ended, or given so much time, says so, and nothing of
+// this member.
 func (s *leases) ended(ctx context.Context, err error) error {
 	if err == nil || api.Detail(err) != nil {
 		return err
 	}
-	if errors.Is(context.Cause(ctx), context.Canceled) && !s.stopping() {
-		return status.FromContextError(context.Canceled).Err()
+	why := status.FromContextError(context.Cause(ctx))
+	if c := why.Code(); (c == codes.Canceled || c == codes.DeadlineExceeded) && !s.stopping() {
+		return why.Err()
 	}
 	return api.NativeError(err, api.ReadReason(err))
 }
