@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	native "leasehold.dev/client"
+	"leasehold.dev/client/cache"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
@@ -57,14 +59,13 @@ func (r *relayed) launch() {
 	})
 }
 
-// kill ends the relay as a power cut would, and starts it again.
+// kill ends the relay as a power cut would.
 func (r *relayed) kill() {
 	r.t.Helper()
 	if err := r.Signal(syscall.SIGKILL); err != nil {
 		r.t.Fatal(err)
 	}
 	_ = r.Wait() // killed is the only outcome
-	r.launch()
 }
 
 // serves waits until the relay answers.
@@ -97,20 +98,29 @@ type relayLoad struct {
 	c      *native.Client
 	leases []*native.Lease
 	watch  *native.Watcher
+	cache  *cache.Cache
 	stop   context.CancelFunc
 	all    sync.WaitGroup
-	// puts were acknowledged, and of them seen were told of.
-	puts, seen atomic.Int64
+	// puts were acknowledged, and of them seen were told of. So often was the key read, from memory
+	// or from the cluster.
+	puts, seen, reads atomic.Int64
 }
 
-// loadRelays grants leases with a key each, and puts and watches one key.
-func loadRelays(t *testing.T, n int, endpoints ...string) *relayLoad {
+func nativeOf(t *testing.T, endpoints ...string) *native.Client {
 	t.Helper()
 	c, err := native.New(native.Config{Endpoints: endpoints})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// loadRelays grants leases with a key each, and puts, watches and reads one key, which a cache has,
+// too.
+func loadRelays(t *testing.T, n int, endpoints ...string) *relayLoad {
+	t.Helper()
+	c := nativeOf(t, endpoints...)
 	l := &relayLoad{c: c}
 	for i := range n {
 		held, err := c.Grant(soon(t), native.Grant{
@@ -125,16 +135,33 @@ func loadRelays(t *testing.T, n int, endpoints ...string) *relayLoad {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.cache, err = cache.Open(soon(t), nativeOf(t, endpoints...),
+		[]store.KeyRange{store.Key("counter")}, cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	l.stop, l.watch = cancel, w
+	put := func(n int) bool { // each once, or the watch would tell
+		_, err := c.Put(t.Context(), store.Put{Key: "counter", Value: fmt.Append(nil, n)})
+		if err != nil {
+			t.Errorf("put %d: %v", n, err)
+			return false
+		}
+		l.puts.Add(1)
+		return true
+	}
+	put(0)
 	l.all.Go(func() {
-		for n := 0; ctx.Err() == nil; n++ { // each once, or the watch would tell
-			_, err := c.Put(t.Context(), store.Put{Key: "counter", Value: fmt.Append(nil, n)})
-			if err != nil {
-				t.Errorf("put %d: %v", n, err)
-				return
-			}
-			l.puts.Add(1)
+		for n := 1; ctx.Err() == nil && put(n); n++ {
+		}
+	})
+	cached := func(ctx context.Context, key string) (store.KV, error) {
+		kv, _, err := l.cache.Get(ctx, key)
+		return kv, err
+	}
+	l.all.Go(func() { // by turns, so that memory is not read all the time
+		for ctx.Err() == nil && l.read(t, "the cluster", c.Get) && l.read(t, "the cache", cached) {
 		}
 	})
 	go func() {
@@ -153,9 +180,28 @@ func loadRelays(t *testing.T, n int, endpoints ...string) *relayLoad {
 	return l
 }
 
+// read reads the key that is put: never what is older than an acknowledged put.
+func (l *relayLoad) read(
+	t *testing.T, name string, get func(context.Context, string) (store.KV, error),
+) bool {
+	acked := l.puts.Load()
+	kv, err := get(t.Context(), "counter")
+	if err != nil {
+		t.Errorf("read %s: %v", name, err)
+		return false
+	}
+	if n, err := strconv.ParseInt(string(kv.Value), 10, 64); err != nil || n < acked-1 {
+		t.Errorf("%s had %q (%v) after put %d was acknowledged", name, kv.Value, err, acked-1)
+		return false
+	}
+	l.reads.Add(1)
+	return true
+}
+
 // TestRelayKilled kills relays in turns under load (-rounds). Goal: no lease is lost, no write is
-// lost or takes effect twice, no event is missed or told twice; programs of etcd go on; and when
-// both relays are gone no lease is valid that the cluster has ended (L1).
+// lost or takes effect twice, no event is missed or told twice, and no read is stale (C1); programs
+// of etcd go on; and no lease is valid that the cluster has ended (L1), be it of clients that go on
+// at the other relay or of one that has no other.
 func TestRelayKilled(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
@@ -174,8 +220,20 @@ func TestRelayKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range *roundsFlag {
-		relays[i%2].kill()
-		relays[i%2].serves()
+		r := relays[i%2]
+		alone := nativeOf(t, r.at)
+		held, err := alone.Grant(soon(t), native.Grant{
+			TTL: time.Second, Keys: []store.KV{{Key: fmt.Sprintf("alone/%d", i)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.kill()
+		neverLate(t, c, "alone/", []*native.Lease{held})
+		anyValid(t, c, "held/", load.leases)
+		_ = alone.Close() // nobody is there to be told
+		r.launch()
+		r.serves()
 		if _, ok := <-alive; !ok {
 			t.Fatal("a lease of etcd's client is lost")
 		}
@@ -189,7 +247,8 @@ func TestRelayKilled(t *testing.T) {
 		return nil
 	})
 	load.watch.Close()
-	t.Logf("%d kills, %d puts", *roundsFlag, load.puts.Load())
+	t.Logf("%d kills, %d puts, %d reads, %+v", *roundsFlag, load.puts.Load(), load.reads.Load(),
+		load.cache.Stats())
 	for i, l := range load.leases {
 		if l.Err() != nil || !l.Valid() {
 			t.Errorf("lease %d is lost: %v", i, l.Err())
@@ -198,31 +257,36 @@ func TestRelayKilled(t *testing.T) {
 	for _, r := range relays {
 		_ = r.Signal(syscall.SIGKILL)
 	}
-	neverLate(t, c, load.leases)
+	neverLate(t, c, "held/", load.leases)
 }
 
-// neverLate looks at keys until the validity of their leases has ended: they are there as long as
-// their holder may believe in them.
-func neverLate(t *testing.T, c *cluster, list []*native.Lease) {
+// neverLate looks at keys with a prefix until the validity of their leases has ended: they are
+// there as long as their holder may believe in them.
+func neverLate(t *testing.T, c *cluster, prefix string, list []*native.Lease) {
 	t.Helper()
-	for valid := true; valid; {
-		valid = false
-		r, err := c.members[0].admin.Get(soon(t), "held/", clientv3.WithPrefix(),
-			clientv3.WithKeysOnly())
-		if err != nil {
-			t.Fatal(err)
+	for anyValid(t, c, prefix, list) && !t.Failed() {
+	}
+}
+
+// anyValid looks once, and reports whether one is valid.
+func anyValid(t *testing.T, c *cluster, prefix string, list []*native.Lease) (valid bool) {
+	t.Helper()
+	r, err := c.members[0].admin.Get(soon(t), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := make(map[int64]bool)
+	for _, kv := range r.Kvs {
+		there[kv.Lease] = true
+	}
+	for _, l := range list {
+		if !l.Valid() {
+			continue
 		}
-		there := make(map[int64]bool)
-		for _, kv := range r.Kvs {
-			there[kv.Lease] = true
-		}
-		for _, l := range list {
-			if l.Valid() {
-				valid = true
-				if !there[int64(l.ID())] {
-					t.Errorf("lease %x is valid, and its key is gone", l.ID())
-				}
-			}
+		valid = true
+		if !there[int64(l.ID())] {
+			t.Errorf("lease %x is valid, and its key is gone", l.ID())
 		}
 	}
+	return valid
 }
