@@ -76,6 +76,8 @@ func parse() *options {
 	flag.IntVar(&p.Conns, "conns", 8, "connections of the load generator")
 	flag.IntVar(&p.Leases, "leases", 1_000_000, "leases in the memory and restart workloads")
 	flag.IntVar(&p.IdleSessions, "sessions", 4000, "clients in the workloads about idle sessions")
+	flag.IntVar(&p.Relays, "relays", 8, "relays in the workload about very many sessions")
+	flag.DurationVar(&p.TTL, "ttl", time.Minute, "TTL of the leases in that workload")
 	flag.DurationVar(&p.DrainCap, "cap", 40*time.Second, "longest wait for expired leases to go")
 	flag.IntVar(&p.Members, "members", 1, "members of each server: 1, or 3 to 7")
 	flag.StringVar(&o.through, "through", "",

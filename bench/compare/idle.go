@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// idleTTL is the TTL of an idle session's lease, idleEvery how often it is renewed.
-	idleTTL   = 10 * time.Second
-	idleEvery = idleTTL / 3
+	// idleTTL is the TTL of an idle session's lease where nothing else is asked for, and renewals how
+	// often a lease is renewed in its TTL.
+	idleTTL  = 10 * time.Second
+	renewals = 3
 	// idleOpeners is how many sessions are opened at a time.
 	idleOpeners = 32
 )
@@ -48,6 +49,10 @@ func idleWorkloads() []Workload {
 	return append(list, Workload{
 		Name: "sessions-relays", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "idle clients (-sessions) of two relays: what they cost the member", run: runIdleRelays,
+	}, Workload{
+		Name: "sessions-many", Relays: true, Sheet: true, Once: true, Profiled: true,
+		Doc: "sessions (-sessions) that share leases (-leases, -ttl), at relays (-relays) that are in " +
+			"this program", run: runManySessions,
 	}, Workload{
 		Name: "sessions-storm", Cluster: true, Once: true, run: runStorm,
 		Doc: "idle clients (-sessions) of Go, and kill -9 of the leader that has them",
@@ -107,7 +112,7 @@ func idling(kind func(Target) idleDialer) func(context.Context, *Env) (Result, e
 				return Result{}, err
 			}
 		}
-		return e.measureIdle(ctx, newIdleCrowd(e, kind(e.Server.Target)))
+		return e.measureIdle(ctx, idleTTL, newIdleCrowd(e, kind(e.Server.Target)))
 	}
 }
 
@@ -135,10 +140,11 @@ type idlers interface {
 	close()
 }
 
-// measureIdle opens sessions, lets them be, and tells what they cost the server.
-func (e *Env) measureIdle(ctx context.Context, all idlers) (Result, error) {
+// measureIdle opens sessions, whose leases have the TTL, lets them be, and tells what they cost the
+// server.
+func (e *Env) measureIdle(ctx context.Context, ttl time.Duration, all idlers) (Result, error) {
 	defer all.close()
-	alone, err := e.cpuFor(ctx, idleEvery)
+	alone, err := e.cpuFor(ctx, ttl/renewals)
 	if err != nil {
 		return Result{}, err
 	}
@@ -160,10 +166,10 @@ func (e *Env) measureIdle(ctx context.Context, all idlers) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if _, err := e.cpuFor(ctx, idleEvery); err != nil {
+	if _, err := e.cpuFor(ctx, ttl/renewals); err != nil {
 		return Result{}, err
 	}
-	idle, err := e.cpuFor(ctx, max(e.Duration, idleTTL))
+	idle, err := e.cpuFor(ctx, max(e.Duration, ttl))
 	if err != nil {
 		return Result{}, err
 	}
@@ -255,6 +261,7 @@ func pageFigure(ctx context.Context, page, name string) (float64, error) {
 type idleCrowd struct {
 	env  *Env
 	dial idleDialer
+	ttl  time.Duration
 
 	members []idleMember
 	all     sync.WaitGroup
@@ -270,7 +277,7 @@ type idleMember struct {
 }
 
 func newIdleCrowd(e *Env, dial idleDialer) *idleCrowd {
-	return &idleCrowd{env: e, dial: dial, members: make([]idleMember, e.IdleSessions)}
+	return &idleCrowd{env: e, dial: dial, ttl: idleTTL, members: make([]idleMember, e.IdleSessions)}
 }
 
 // open opens all.
@@ -300,9 +307,9 @@ func (c *idleCrowd) open(ctx context.Context) error {
 
 // live renews them in turn, evenly over the time, until ctx ends.
 func (c *idleCrowd) live(ctx context.Context) {
-	began := time.Now()
+	began, each := time.Now(), float64(c.ttl/renewals)/float64(len(c.members))
 	for i := 0; ; i++ {
-		at := began.Add(time.Duration(float64(i) / float64(len(c.members)) * float64(idleEvery)))
+		at := began.Add(time.Duration(float64(i) * each))
 		if time.Until(at) > time.Millisecond && sleepUntil(ctx, at) != nil || ctx.Err() != nil {
 			return
 		}

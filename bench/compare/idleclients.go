@@ -47,7 +47,7 @@ func newIdleClients(e *Env) *idleClients {
 func runIdleClients(ctx context.Context, e *Env) (Result, error) {
 	c := newIdleClients(e)
 	c.before = ownState()
-	r, err := e.measureIdle(ctx, c)
+	r, err := e.measureIdle(ctx, idleTTL, c)
 	r.More = append(r.More, Metric{"client: heap and stacks", c.each.memory, "bytes"},
 		Metric{"client: goroutines", c.each.goroutines, "goroutines"})
 	return r, err
@@ -170,7 +170,7 @@ func runStorm(ctx context.Context, e *Env) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if err := sleepUntil(ctx, time.Now().Add(idleEvery)); err != nil {
+	if err := sleepUntil(ctx, time.Now().Add(idleTTL/renewals)); err != nil {
 		return Result{}, err
 	}
 	killed := time.Now()

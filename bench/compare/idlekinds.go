@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -21,9 +22,16 @@ import (
 // ownSession is a session over the stream of leasehold.v1.
 type ownSession struct {
 	ownStream
-	id     int64
-	token  uint64
+	ttl    time.Duration
+	leases int // that it is to have
+	ids    []int64
+	tokens []uint64
 	number uint64
+}
+
+// newOwnSession returns one with one lease.
+func newOwnSession(s ownStream) *ownSession {
+	return &ownSession{ownStream: s, ttl: idleTTL, leases: 1}
 }
 
 // ownStream carries the messages of leasehold.v1.
@@ -50,7 +58,7 @@ func dialDirectIdle(ctx context.Context, addr string, conf *tls.Config) (idleCon
 	if err != nil {
 		return nil, err
 	}
-	return &ownSession{ownStream: &directStream{Conn: c}}, nil
+	return newOwnSession(&directStream{Conn: c}), nil
 }
 
 func (s *directStream) begin() error {
@@ -85,7 +93,7 @@ func dialOwnIdle(ctx context.Context, addr string, conf *tls.Config) (idleConn, 
 	if err != nil {
 		return nil, err
 	}
-	return &ownSession{ownStream: http2Stream{c}}, nil
+	return newOwnSession(http2Stream{c}), nil
 }
 
 func (s http2Stream) begin() error {
@@ -113,24 +121,29 @@ func (w *ownSession) open() error {
 	if err := w.begin(); err != nil {
 		return err
 	}
-	w.number++
-	err := w.send(&leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{{
-		Id: w.number, Body: &leaseholdv1.Request_Grant{
-			Grant: &leaseholdv1.GrantRequest{TtlMs: idleTTL.Milliseconds()},
-		},
-	}}})
-	if err != nil {
+	m := &leaseholdv1.ClientMessage{}
+	for range w.leases {
+		w.number++
+		m.Requests = append(m.Requests, &leaseholdv1.Request{
+			Id: w.number, Body: &leaseholdv1.Request_Grant{
+				Grant: &leaseholdv1.GrantRequest{TtlMs: w.ttl.Milliseconds()},
+			},
+		})
+	}
+	if err := w.send(m); err != nil {
 		return err
 	}
-	err = w.receive(func(m *leaseholdv1.ServerMessage) error {
-		if len(m.Responses) == 0 {
+	err := w.receive(func(m *leaseholdv1.ServerMessage) error {
+		for _, r := range m.Responses {
+			g := r.GetGrant().GetLease()
+			if g == nil {
+				return fmt.Errorf("bench: no lease: %v", m)
+			}
+			w.ids, w.tokens = append(w.ids, g.Id), append(w.tokens, g.Token)
+		}
+		if len(w.ids) < w.leases {
 			return nil
 		}
-		g := m.Responses[0].GetGrant().GetLease()
-		if g == nil {
-			return fmt.Errorf("bench: no lease: %v", m)
-		}
-		w.id, w.token = g.Id, g.Token
 		return errGranted
 	})
 	if !errors.Is(err, errGranted) {
@@ -144,7 +157,7 @@ func (w *ownSession) renew() error {
 	w.number++
 	return w.send(&leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{{
 		Id: w.number, Body: &leaseholdv1.Request_Renew{
-			Renew: &leaseholdv1.RenewRequest{Ids: []int64{w.id}, Tokens: []uint64{w.token}},
+			Renew: &leaseholdv1.RenewRequest{Ids: w.ids, Tokens: w.tokens},
 		},
 	}}})
 }
@@ -153,9 +166,9 @@ func (w *ownSession) renew() error {
 func (w *ownSession) follow(renewed func()) error {
 	return w.receive(func(m *leaseholdv1.ServerMessage) error {
 		for _, r := range m.Responses {
-			ttl := r.GetRenew().GetTtlMs()
-			if len(ttl) != 1 || ttl[0] <= 0 {
-				return fmt.Errorf("bench: lease %d was not renewed: %v", w.id, r)
+			ttls := r.GetRenew().GetTtlMs()
+			if len(ttls) != len(w.ids) || slices.Min(ttls) <= 0 {
+				return fmt.Errorf("bench: leases %d were not renewed: %v", w.ids, r)
 			}
 			renewed()
 		}

@@ -36,7 +36,7 @@ func runIdleRelays(ctx context.Context, e *Env) (_ Result, err error) {
 		return Result{}, err
 	}
 	crowd := &relayedCrowd{idlers: newIdleCrowd(e, spread), relays: all}
-	r, err := e.measureIdle(ctx, crowd)
+	r, err := e.measureIdle(ctx, idleTTL, crowd)
 	r.More = append(r.More, Metric{
 		"resident memory of one at its relay", (crowd.resident - before) / float64(e.IdleSessions),
 		"bytes",
@@ -57,9 +57,9 @@ func (c *relayedCrowd) check() (err error) {
 }
 
 // relays are processes.
-type relays []relay
+type relays []relayProcess
 
-type relay struct {
+type relayProcess struct {
 	addr string
 	pid  int
 	end  func() error
@@ -78,7 +78,7 @@ func (r relays) resident() (sum float64, err error) {
 }
 
 // startRelay starts a relay in front of the members.
-func (s *Server) startRelay(name string) (relay, error) {
+func (s *Server) startRelay(name string) (relayProcess, error) {
 	addr := process.MustFreeAddr()
 	var members []string
 	for _, m := range s.members {
@@ -88,12 +88,12 @@ func (s *Server) startRelay(name string) (relay, error) {
 		"--listen-client-urls", "http://"+addr, "--log-level", "error")
 	p, err := process.Start(cmd, filepath.Join(s.dir, name+".log"), "")
 	if err != nil {
-		return relay{}, err
+		return relayProcess{}, err
 	}
 	end := func() error {
 		err := p.Signal(syscall.SIGKILL)
 		<-p.Done()
 		return err
 	}
-	return relay{addr, cmd.Process.Pid, end}, nil
+	return relayProcess{addr, cmd.Process.Pid, end}, nil
 }

@@ -61,6 +61,10 @@ type Params struct {
 	Kills int
 	// IdleSessions is the size of the workloads about idle sessions.
 	IdleSessions int
+	// Relays and TTL are those of the workload about very many sessions: how many relays these have
+	// between them and the member, and the TTL of their leases.
+	Relays int
+	TTL    time.Duration
 }
 
 // An Env is what a workload runs in: one server and the way to it.
