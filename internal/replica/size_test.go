@@ -1,0 +1,87 @@
+package replica
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// Goal: Size is a bound, and a close one for a large message, whatever that has many of. Method: a
+// thousand of each, with the largest numbers that there are.
+func TestSizeOfMany(t *testing.T) {
+	const n, most = 1000, math.MaxUint64
+	key := strings.Repeat("k", 100)
+	long := []keyrange.Range{{Key: key, End: key}}
+	ack := NumberedAck{most, AckCache{
+		ID: -1, Token: most, Term: most, Seq: most, Open: most, Dropped: long,
+	}}
+	columns := AskAll{
+		First: most - n, IDs: slices.Repeat([]lease.ID{-1}, n),
+		Tokens: slices.Repeat([]lease.Token{most}, n),
+	}
+	for name, m := range map[string]*Message{
+		"a snapshot's context": {Raft: &raftpb.Message{Context: make([]byte, n)}},
+		"entries": {Raft: &raftpb.Message{Entries: slices.Repeat([]*raftpb.Entry{{
+			Term: new(uint64(most)), Index: new(uint64(most)), Data: []byte(key),
+		}}, n)}},
+		"renewals":  {Forward: &Forward{Renewals: slices.Repeat([]Ask{{most, -1, most}}, n)}},
+		"a batch":   {Forward: &Forward{Batches: []AskAll{columns}}},
+		"queries":   {Forward: &Forward{Queries: slices.Repeat([]lease.ID{-1}, n)}},
+		"abandoned": {Forward: &Forward{Abandoned: slices.Repeat([]lease.ID{-1}, n)}},
+		"acks":      {Forward: &Forward{Acks: slices.Repeat([]NumberedAck{ack}, n)}},
+		"fills": {Forward: &Forward{
+			Fills: slices.Repeat([]Fill{{ID: -1, Token: most, Ranges: long}}, n),
+		}},
+		"opens": {Forward: &Forward{
+			Opens: slices.Repeat([]NumberedOpen{{most, -1, most, long}}, n),
+		}},
+		"refusals": {Reply: &Reply{Refused: slices.Repeat([]Refusal{{most, 1}}, n)}},
+		"left":     {Reply: &Reply{Left: slices.Repeat([]Left{{math.MinInt64, true}}, n)}},
+		"renewed":  {Reply: &Reply{Renewed: slices.Repeat([]Renewed{{most, math.MinInt64, 1}}, n)}},
+		"outcomes of a batch": {Reply: &Reply{Batches: []RenewedAll{{
+			First: most - n, TTLs: slices.Repeat([]lease.TTL{math.MaxInt64}, n),
+		}}}},
+		"filled": {Reply: &Reply{Filled: slices.Repeat([]bool{true}, n)}},
+		"opened": {Reply: &Reply{Opened: slices.Repeat([]Opened{{most, 1}}, n)}},
+		"invalidations": {Reply: &Reply{Invalidations: slices.Repeat([]Invalidation{{
+			ID: -1, Token: most, Term: most, Seq: most, Drop: long,
+		}}, n)}},
+		"slow caches": {Reply: &Reply{
+			AboutSlow: true, Slow: slices.Repeat([]SlowNotice{{-1, most, math.MinInt64}}, n),
+		}},
+	} {
+		m.Version = 1
+		size := len(m.AppendTo(nil))
+		if got := m.Size(); got < size || got > fixedSize+2*size {
+			t.Errorf("%s: Size says %d of %d bytes", name, got, size)
+		}
+	}
+}
+
+// TestReasonsOfRefusal: what is not a message of Raft's, or has something behind one, is corrupt;
+// what a newer release wrote is not said to be that, wherever in a message it stands.
+func TestReasonsOfRefusal(t *testing.T) {
+	raw := messages()[0].AppendTo(nil)
+	if m, err := DecodeMessage(1, 2, append(raw, 0xff)); !errors.Is(err, ErrMessage) {
+		t.Errorf("%+v, %v", m, err)
+	}
+	commands := []byte{1, wireForward, forwardCommands, 1, 2, 3, 4, 1, 0xff}
+	batches := []byte{
+		1, wireForward, forwardBatches | forwardCommands, 1, 2, 3, 4,
+		1, 5, 1, 0, 0, 0, 0, 0, 0, 0, 7, 2, // a batch with unknown flags
+	}
+	for name, data := range map[string][]byte{"command": commands, "batch": batches} {
+		m, err := DecodeMessage(1, 2, data)
+		if errors.Is(err, ErrMessage) || !errors.Is(err, encoding.ErrNewer) {
+			t.Errorf("an unknown %s: %+v, %v", name, m, err)
+		}
+	}
+}
