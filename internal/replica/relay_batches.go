@@ -21,7 +21,7 @@ type batchRelay struct {
 }
 
 // askedAll is a batch that was asked for. Those of its renewals that were answered by
-// themselves have an answered in their place of TTLs, until the batch is closed.
+// themselves have an answered in their place of TTLs, as long as others may be answered together.
 type askedAll struct {
 	first uint64 // the number of the first renewal; the others follow
 	at    uint64 // the tick at which it was asked
@@ -86,7 +86,6 @@ func (o *askedAll) dissolve(one func(seq uint64, n Renewal)) {
 			one(o.first+uint64(place), o.batch.single(place))
 		}
 	}
-	clear(o.batch.TTLs)
 	o.left = 0
 }
 
@@ -142,9 +141,7 @@ func (c *batchRelay) renewed(out *output, n Renewed) {
 	}
 	out.renewed(o.batch.single(int(place)), n.TTL, n.Code.err())
 	o.batch.TTLs[place] = answered
-	if o.left--; o.left == 0 {
-		clear(o.batch.TTLs)
-	}
+	o.left--
 }
 
 func (c *batchRelay) find(first uint64) (int, bool) {

@@ -428,3 +428,36 @@ func TestRelayAllAnyhow(t *testing.T) {
 		})
 	}
 }
+
+// TestRelayAllOfPart: a batch that is answered together has no TTL for those of its leases that
+// were answered by themselves before.
+func TestRelayAllOfPart(t *testing.T) {
+	m := start(t, 2)
+	b := together(1, 2, 3)
+	m.r.RenewAll(b)
+	a := &m.r.relay.asks
+	var f Forward
+	a.fill(&f, m.r.ticks)
+	n := f.Batches[0].First
+	a.renewed(&Reply{Renewed: []Renewed{{Seq: n + 1, TTL: 5}}})
+	a.renewed(&Reply{Batches: []RenewedAll{{First: n, TTLs: []lease.TTL{7, 9, 8}}}})
+	m.take()
+	m.wantOutcomes(b, "together 7", "5", "together 8")
+	if want := []lease.TTL{7, 0, 8}; !slices.Equal(b.TTLs, want) || b.Kept != 2 {
+		t.Errorf("TTLs %v, %d kept", b.TTLs, b.Kept)
+	}
+}
+
+// TestRelayAllAgain: a batch without an answer is asked for lease by lease when it is time for
+// that, and not before.
+func TestRelayAllAgain(t *testing.T) {
+	var c batchRelay
+	c.add(together(1, 2))
+	c.fill(&Forward{}, 0, 5)
+	if c.again(14, 10); len(c.close()) != 0 || c.empty() {
+		t.Error("asked again too early")
+	}
+	if c.again(15, 10); len(c.close()) != 2 || !c.empty() {
+		t.Error("not asked again")
+	}
+}

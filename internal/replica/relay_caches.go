@@ -46,7 +46,7 @@ func (c *cacheRelay) fill(m *Forward, last, now uint64) (_ uint64, more bool) {
 		size += 40 + rangesSize(o.Has)
 	}
 	c.opens = rest(c.opens, n)
-	return last, len(c.acks)+len(c.opens) > 0 || size >= maxCacheBytes
+	return last, size >= maxCacheBytes // only then anything is left
 }
 
 // rest returns what is behind the first n of a list, nil if nothing is.
