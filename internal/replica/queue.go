@@ -132,7 +132,7 @@ func (q *queue) entry(unapplied int) (data []byte, of batch) {
 func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	body = q.spare.body[:0]
 	for next := list[0].origin; n < len(list) && list[n].origin == next &&
-		(n == 0 || len(body) < room) && l.takes(list[n]); next.Seq++ {
+		len(body) < room && l.takes(list[n]); next.Seq++ {
 		var ok bool
 		if body, ok = appendCommand(body, list[n].Command); !ok {
 			break

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/version"
 )
 
 // newQueue returns the queue of a leader that has applied nothing.
@@ -113,7 +114,11 @@ func TestQueueWeighs(t *testing.T) {
 		}
 		var got []int
 		for len(q.waiting) > 0 {
-			_, of := q.next()
+			data, of := q.next()
+			groups, err := fsm.DecodeEntry(data)
+			if len(groups) > len(of) || from != 0 && len(groups) != 1 {
+				t.Errorf("from %d: %d commands in %d groups, %v", from, len(of), len(groups), err)
+			}
 			got = append(got, len(of))
 			q.remove(len(of))
 		}
@@ -147,5 +152,163 @@ func TestQueueStopsAtVersion(t *testing.T) {
 	q.ended(fall, &log)
 	if !q.due(0) || q.ceiling != 0 {
 		t.Errorf("due %v, ceiling %d", q.due(0), q.ceiling)
+	}
+	log = inflight{{index: 1, term: 1, proposals: of}} // of an earlier term
+	if q.ended(fall, &log); !q.due(0) {
+		t.Error("waits for a change that another leader has in its log")
+	}
+	q.mustAdd(t, fall)
+	if q.ended(fall, &log); q.ceiling != 1 {
+		t.Errorf("ceiling %d, and a fall waits still", q.ceiling)
+	}
+}
+
+// TestQueueCountsWithTheLowestVersion: what waits behind changes of the cluster version is of the
+// lowest that any of them sets; one that raises it counts when it is applied.
+func TestQueueCountsWithTheLowestVersion(t *testing.T) {
+	two := version.Range{Oldest: 1, Newest: 2}
+	for _, x := range []struct {
+		now, want byte
+		changes   []byte
+	}{
+		{1, 1, nil},
+		{2, 2, nil},
+		{1, 1, []byte{2}},
+		{2, 1, []byte{1}},
+		{2, 1, []byte{1, 2}},
+		{2, 1, []byte{2, 1}},
+	} {
+		m := fsm.New(fsm.Config{Versions: two})
+		m.AddMember(fsm.Member{ID: 1, Versions: two})
+		if r := m.Apply(&fsm.SetVersion{Version: 2}); x.now == 2 && r.Err != nil {
+			t.Fatal(r.Err)
+		} else if x.now == 1 {
+			m = fsm.New(fsm.Config{Versions: two})
+		}
+		q := &queue{m: &local{cfg: Config{MaxBatch: 1 << 20}, machine: m}}
+		for _, v := range x.changes {
+			q.mustAdd(t, &Proposal{Command: &fsm.SetVersion{Version: v}})
+		}
+		if got := q.version(); got != x.want {
+			t.Errorf("version %d, changes to %v: %d holds behind them, want %d", x.now, x.changes, got,
+				x.want)
+		}
+	}
+}
+
+// TestQueueFillsEntries: an entry takes one more command as long as a byte of MaxBatch is left, and
+// groupMax commands at most, whichever member sent them. So many do not wait for a sync, either.
+func TestQueueFillsEntries(t *testing.T) {
+	for _, from := range []uint64{0, 7} {
+		q := newQueue(t)
+		for seq := range uint64(groupMax) {
+			if q.due(1) {
+				t.Fatalf("%d commands do not wait for a sync", seq)
+			}
+			q.mustAdd(t, &Proposal{
+				Command: &fsm.Put{Key: "k"}, origin: fsm.Origin{Member: from, Seq: seq},
+			})
+		}
+		if !q.due(1) {
+			t.Error("many commands wait for a sync")
+		}
+		q.mustAdd(t, &Proposal{Command: &fsm.Put{}, origin: fsm.Origin{Member: from, Seq: groupMax}})
+		if _, of := q.next(); len(of) != groupMax {
+			t.Errorf("from %d: %d commands in an entry", from, len(of))
+		}
+		of := q.waiting[:1]
+		data := fsm.AppendEntry(nil, 1)
+		if from != 0 {
+			data = fsm.AppendGroup(data, of[0].origin, 1)
+		}
+		one := len(data)
+		if from != 0 { // what is left is reckoned before the group begins
+			one = len(fsm.AppendEntry(nil, 1))
+		}
+		one += len(fsm.AppendCommand(nil, of[0].Command))
+		for more := range 2 {
+			q.m.cfg.MaxBatch = one + more
+			if _, of := q.next(); len(of) != 1+more {
+				t.Errorf("from %d, %d bytes left behind the first: %d commands", from, more, len(of))
+			}
+		}
+	}
+}
+
+// TestQueueWeighsToTheUnit: an entry is as heavy as a step may be, and a command that would make it
+// heavier by one waits; so does what works on a range and has one more key under way.
+func TestQueueWeighsToTheUnit(t *testing.T) {
+	for _, x := range []struct{ puts, unapplied, want int }{
+		{stepWeight - 2, 0, 2},
+		{stepWeight - 1, 0, 1},
+		{stepWeight/2 - 2, 1, 2},
+		{stepWeight/2 - 2, 2, 1},
+	} {
+		q := newQueue(t)
+		many := &fsm.Txn{Then: make([]fsm.Op, x.puts)}
+		for i := range many.Then {
+			many.Then[i].Put = &fsm.Put{Key: "k"}
+		}
+		one := fsm.Command(&fsm.Put{Key: "k"})
+		if x.unapplied > 0 {
+			one = &fsm.Revoke{ID: 1}
+		}
+		q.mustAdd(t, &Proposal{Command: many}, &Proposal{Command: one})
+		w := q.m.machine.Weight(many, x.unapplied)
+		if _, of := q.entry(x.unapplied); len(of.proposals) != x.want {
+			t.Errorf("%d puts, which weigh %d, and %d under way: %d commands", x.puts, w, x.unapplied,
+				len(of.proposals))
+		}
+	}
+}
+
+// TestLargestCommand: a command may have MaxCommand bytes, wherever it stands in an entry. A larger
+// one of another member, as a later release may let through, is refused when its turn has come.
+func TestLargestCommand(t *testing.T) {
+	put := &fsm.Put{Key: "k", Value: make([]byte, MaxCommand-100)}
+	put.Value = make([]byte, 2*MaxCommand-100-len(fsm.AppendCommand(nil, put)))
+	data, ok := appendCommand([]byte("before"), put)
+	if !ok || len(data) != len("before")+MaxCommand {
+		t.Errorf("one of %d bytes: %v", len(data), ok)
+	}
+	put.Value = append(put.Value, 0)
+	if _, ok := appendCommand([]byte("before"), put); ok {
+		t.Error("one with a byte more is taken")
+	}
+	q := newQueue(t)
+	for seq := range uint64(3) {
+		p := &Proposal{Command: &fsm.Put{Key: "k"}, origin: fsm.Origin{Member: 7, Seq: seq}}
+		if seq == 1 {
+			p.Command = put
+		}
+		q.mustAdd(t, p)
+	}
+	for i, want := range []int{1, 0, 1} {
+		_, of := q.next()
+		if len(of) != want {
+			t.Errorf("entry %d has %d commands", i, len(of))
+		}
+		q.remove(1)
+	}
+}
+
+// TestQueueDelays: commands are delayed only while the log is free, and some wait. How many are
+// likely to come is reckoned when it becomes free, not during a sync.
+func TestQueueDelays(t *testing.T) {
+	q := newQueue(t)
+	q.m.cfg.CommitDelay = true
+	q.delay.Proposed(1)
+	q.delay.Answered(0)
+	q.mustAdd(t, &Proposal{Command: &fsm.Put{Key: "a"}})
+	q.look(1)
+	q.mustAdd(t, &Proposal{Command: &fsm.Put{Key: "b"}})
+	if q.look(0); !q.delayed(0) || q.due(0) {
+		t.Error("two wait for no third")
+	}
+	if q.delayed(1) {
+		t.Error("delayed during a sync")
+	}
+	if q.remove(2); q.delayed(0) {
+		t.Error("nothing is delayed")
 	}
 }
