@@ -57,6 +57,7 @@ type peer struct {
 	told        []Invalidation // what its caches were told
 	slow        []SlowCache    // that are slow now
 	were        []SlowCache    // all that were, by the leader's word
+	waited      []ForwardedWait
 }
 
 func newCluster(t testing.TB, voters ...uint64) *cluster {
@@ -271,6 +272,7 @@ func (c *cluster) carry(p *peer, out Output) {
 	}
 	p.told = append(p.told, out.Invalidations...)
 	p.were = append(p.were, out.WereSlow...)
+	p.waited = append(p.waited, out.ForwardedWaits...)
 	if out.SlowNews {
 		p.slow = p.r.SlowCaches()
 	}
@@ -309,8 +311,8 @@ func outcome(q *Proposal) string {
 // send puts a message on its link, by way of its encoding.
 func (c *cluster) send(m *Message) {
 	c.t.Helper()
-	if m.From == m.To {
-		c.t.Errorf("member %d sends itself a message", m.From)
+	if m.From == m.To || m.To == 0 {
+		c.t.Errorf("member %d sends a message to %d", m.From, m.To)
 	}
 	data := m.AppendTo(nil)
 	if m.Raft.GetType() != raftpb.MsgSnap && len(data) > m.Size() {

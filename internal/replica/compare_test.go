@@ -110,8 +110,9 @@ func TestNobodyTellsAnothersHash(t *testing.T) {
 			reply := l.r.lead.remotes.of(c.from).reply
 			refused = reply != nil && len(reply.Refused) == 1
 		}
-		if refused != c.refused {
-			t.Errorf("%d: %T %+v: refused %v", c.from, c.command, c.command, refused)
+		admitted := len(l.r.lead.queue.waiting) > 0
+		if refused != c.refused || admitted == refused {
+			t.Errorf("%d: %T %+v: refused %v, admitted %v", c.from, c.command, c.command, refused, admitted)
 		}
 	}
 }
@@ -155,5 +156,48 @@ func TestHashOfAnotherStateIsNotTold(t *testing.T) {
 	leader.r.TellHash(of, 1, nil)
 	if n := leader.r.Status().Pending; n != before {
 		t.Errorf("%d commands are under way, and %d were before", n, before)
+	}
+}
+
+// TestCompareTicks: a leader asks for the hashes a tenth of Config.CompareTicks after it has begun,
+// and then after each of them; not before it is primary, and not without another member.
+func TestCompareTicks(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		others  bool
+		primary bool
+		want    []int
+	}{
+		{"with another member", true, true, []int{5, 55, 105}},
+		{"alone", false, true, nil},
+		{"not primary", true, false, nil},
+	} {
+		m := start(t)
+		m.r.cfg.CompareTicks = 50
+		m.m.AddMember(fsm.Member{ID: self})
+		if x.others {
+			m.m.AddMember(fsm.Member{ID: 2})
+		}
+		for range 3 { // the leader begins then
+			m.r.Tick()
+		}
+		if err := m.r.Campaign(); err != nil {
+			t.Fatal(err)
+		}
+		m.settle()
+		if !x.primary {
+			m.r.lead.demote()
+		}
+		var asked []int
+		for tick := range 120 {
+			m.r.Tick()
+			if len(m.r.lead.queue.waiting)+len(m.r.lead.gate.early) > 0 {
+				asked = append(asked, tick+1)
+			}
+			m.settle()
+		}
+		if !slices.Equal(asked, x.want) {
+			t.Errorf("%s: asked at the ticks %v, want %v", x.name, asked, x.want)
+		}
 	}
 }

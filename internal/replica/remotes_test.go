@@ -20,7 +20,7 @@ func TestRemotes(t *testing.T) {
 	r.renewed(&Renewal{from: 2, seq: 8}, 0, ErrOverloaded) // which is no outcome
 	r.renewed(&Renewal{from: 2, seq: 9}, 0, lease.ErrNotFound)
 	for round := range uint64(2) {
-		r.confirmed(&Read{from: 3, round: round + 1}, 40, nil)
+		r.confirmed(&Read{from: 3, round: round + 1, Leases: []lease.ID{1}}, 40, nil)
 	}
 	r.send()
 	r.send() // nothing more
@@ -34,7 +34,26 @@ func TestRemotes(t *testing.T) {
 	if m.out.Send[1].To != 2 || len(two.Renewed) != 2 || two.Renewed[0] != (Renewed{7, 900, 0}) {
 		t.Errorf("to 2: %+v", two)
 	}
+	if first.Index != 40 { // although only less is applied here
+		t.Errorf("the state may be read at %d", first.Index)
+	}
 	if m.out.Send[2].To != 3 || three.Round != 2 || three.Term != 5 || len(three.Refused) != 0 {
 		t.Errorf("the second to 3: %+v", three)
+	}
+}
+
+// TestForwardWithoutQuestion: what another member only tells the leader costs no confirm round, and
+// is not answered.
+func TestForwardWithoutQuestion(t *testing.T) {
+	c := caching(t)
+	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}, "grant")
+	c.run()
+	l := c.members[1].r
+	clear(c.sent)
+	before := l.lead.rounds.Last()
+	c.members[2].r.Abandon([]lease.ID{1})
+	c.run()
+	if c.sent["forward"] != 1 || c.sent["reply"] != 0 || l.lead.rounds.Last() != before {
+		t.Errorf("sent %v, round %d after %d", c.sent, l.lead.rounds.Last(), before)
 	}
 }

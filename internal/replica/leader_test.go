@@ -1,0 +1,183 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/internal/version"
+	"leasehold.dev/lease"
+)
+
+// TestExpiryOneEntryAtATime: the next leases expire in an entry that is made when the one before
+// has been applied, however long its sync takes (T13).
+func TestExpiryOneEntryAtATime(t *testing.T) {
+	m := lead(t) // MaxExpire is 4
+	for id := range lease.ID(12) {
+		m.grant(id+1, 1000)
+	}
+	m.now += 2000
+	m.r.Advance(m.now)
+	for range 3 {
+		m.take()
+	}
+	if n := len(m.r.lead.queue.waiting); n != 0 || len(m.r.inflight) != 1 {
+		t.Errorf("%d commands wait, %d entries are in the log", n, len(m.r.inflight))
+	}
+	if m.settle(); m.m.Lessor().Len() != 0 {
+		t.Errorf("%d leases are left", m.m.Lessor().Len())
+	}
+}
+
+// TestClearingIsNoCheckpoint: the entry that clears the checkpoint of one lease is not the one that
+// makes those of others: while that is under way there is no second one.
+func TestClearingIsNoCheckpoint(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 9000)
+	m.pass(4000)
+	m.grant(2, 9000)
+	m.r.Renew(Renewal{ID: 1})
+	m.take() // what clears the checkpoint of 1 is synced now
+	m.now += 4000
+	m.r.Advance(m.now)
+	m.take() // and that of 2 waits for it
+	e := &m.r.lead.expiry
+	if e.clearing != 1 || !e.checkpointing {
+		t.Fatalf("%d entries clear, checkpointing %v", e.clearing, e.checkpointing)
+	}
+	m.persist()
+	m.take()
+	if e.clearing != 0 || !e.checkpointing {
+		t.Errorf("then %d entries clear, checkpointing %v", e.clearing, e.checkpointing)
+	}
+	if m.settle(); e.checkpointing {
+		t.Error("the checkpoint never ends")
+	}
+}
+
+// TestRefreshEndsCheckpointAll: a leader that is about to stop is told so when it distrusts its
+// clock meanwhile. The leases have their full time again, and nothing of before is to be
+// replicated.
+func TestRefreshEndsCheckpointAll(t *testing.T) {
+	m := lead(t)
+	m.grant(1, 9000)
+	done := 0
+	m.r.CheckpointAll(func() { done++ })
+	m.r.Refresh()
+	if m.settle(); done != 1 {
+		t.Errorf("told %d times", done)
+	}
+}
+
+// TestVersionIsRaisedByPrimary: a leader that has not applied an entry of its own term does not
+// know the cluster version, and raises none.
+func TestVersionIsRaisedByPrimary(t *testing.T) {
+	two := version.Range{Oldest: 1, Newest: 2}
+	m := leadWith(t, two, two)
+	m.r.lead.demote()
+	m.r.Tick()
+	if n := len(m.r.lead.gate.early) + len(m.r.lead.queue.waiting); n != 0 {
+		t.Errorf("%d commands before it is primary", n)
+	}
+	m.r.lead.promote()
+	m.r.Tick()
+	if m.settle(); m.m.Version().Number != 2 {
+		t.Errorf("version %+v", m.m.Version())
+	}
+}
+
+// TestVersionWithoutRoom: a change of the cluster version for which the log had no room holds
+// nothing up, and counts for no command that comes later.
+func TestVersionWithoutRoom(t *testing.T) {
+	m := cramped(t, 1<<20)
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}})
+	m.take() // and its sync goes on
+	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
+	m.r.Propose(hold)
+	for range groupMax { // so many that they do not wait for the sync
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
+	}
+	m.take()
+	q := &m.r.lead.queue
+	if !errors.Is(hold.Err, ErrOverloaded) || q.versioning || q.ceiling != 0 {
+		t.Errorf("%v, and the queue counts with version %d", hold.Err, q.ceiling)
+	}
+	if m.settle(); m.do(&fsm.Put{Key: "k"}).Err != nil {
+		t.Error("a put with room fails")
+	}
+}
+
+// TestClosedLeadershipProposesNothing: a leader may lose the lead while it makes entries of its
+// queue. What waits there goes to the next leader, and not into the log as well.
+func TestClosedLeadershipProposesNothing(t *testing.T) {
+	m := lead(t)
+	put := &Proposal{Command: &fsm.Put{Key: "k"}}
+	add := &Proposal{Command: &fsm.AddMember{Member: fsm.Member{ID: 9}}}
+	m.r.Propose(put)
+	m.r.Propose(add)
+	l := m.r.lead
+	m.r.resign()
+	m.r.flush(l)
+	m.r.flushChange(l)
+	if len(m.r.inflight) != 0 || len(m.r.relay.commands.queue) != 2 {
+		t.Errorf("%d entries are in the log, %d commands wait for a leader", len(m.r.inflight),
+			len(m.r.relay.commands.queue))
+	}
+}
+
+// TestWaitsOfForwardedWrites: the leader tells how the writes that other members forwarded had to
+// wait for caches, each under its number there. Its own clients' writes say that themselves.
+func TestWaitsOfForwardedWrites(t *testing.T) {
+	c := caching(t)
+	k := c.hold(c.members[2], 1, 5000)
+	k.mustFill("c1")
+	forwarded := &Proposal{Command: &fsm.Put{Key: "c1"}, Owner: "forwarded"}
+	c.members[3].r.Propose(forwarded)
+	c.put(c.members[1], "c1", 0)
+	c.run()
+	c.pass(300)
+	k.ack("c1")
+	w := c.members[1].waited
+	if len(w) != 1 || w[0].Member != 3 || w[0].Number != forwarded.Number || w[0].For != 300 {
+		t.Errorf("%+v, and the write was forwarded as %d", w, forwarded.Number)
+	}
+}
+
+// TestOrphansAreDropped: an orphan goes as soon as it has nothing any more: when its revocation is
+// applied, if its cache never was open, and else when its time is over, though nobody waits for it.
+func TestOrphansAreDropped(t *testing.T) {
+	m := lead(t)
+	l, all := m.r.lead, []keyrange.Range{keyrange.All}
+	for id := range lease.ID(2) {
+		terms := lease.Terms{ID: id + 1, TTL: 9000}
+		if r := m.do(&fsm.Grant{Terms: terms, Holds: all}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	token := m.token(2)
+	m.r.OpenCache(OpenCache{ID: 2, Token: token})
+	m.settle()
+	m.r.AckCache(AckCache{ID: 2, Token: token, Open: m.r.term})
+	fill := &Fill{ID: 2, Token: token, Ranges: all}
+	m.r.Read(&Read{Fill: fill})
+	if m.settle(); fill.Term == 0 {
+		t.Fatal("the cache is not filled")
+	}
+	for id := range lease.ID(2) {
+		m.m.Apply(&fsm.Revoke{ID: id + 1})
+	}
+	l.followHolds(m.m.TakeHolds())
+	if n := len(l.queue.waiting); n != 1 {
+		t.Errorf("%d orphans go when their revocations are applied", n)
+	}
+	m.settle()
+	m.pass(8990)
+	if n := m.r.CacheStats().Caches; n != 1 {
+		t.Errorf("%d caches before the time is over", n)
+	}
+	m.pass(20)
+	if n := m.r.CacheStats().Caches; n != 0 {
+		t.Errorf("%d caches after it", n)
+	}
+}
