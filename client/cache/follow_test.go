@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/store"
@@ -102,4 +104,37 @@ func TestFollowerGrowsOld(t *testing.T) {
 		kv, _, err := f.Get(t.Context(), "f/a")
 		return err == nil && string(kv.Value) == "2"
 	})
+}
+
+// TestFollowerReadsAnew: a follower that was cut off until the history that it needs was compacted
+// reads its ranges again, so that it misses no change, and goes on.
+func TestFollowerReadsAnew(t *testing.T) {
+	t.Parallel()
+	cl := newCluster(t, 1)
+	line := cl[0].Line()
+	own, other, etcd := connect(t, line.Endpoint()), connect(t, cl.endpoints()...), cl.etcd(t)
+	put(t, other, "f/a", "1")
+	put(t, other, "f/b", "1")
+	f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/")},
+		cache.FollowOptions{MaxAge: time.Second, MemoryOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	line.SetFrozen(true)
+	put(t, other, "f/a", "2")
+	gone := must[*clientv3.DeleteResponse](t)(etcd.Delete(ask(t), "f/b"))
+	must[*clientv3.CompactResponse](t)(etcd.Compact(ask(t), gone.Header.Revision))
+	line.SetFrozen(false)
+	line.Break()
+	knows := func(want string) {
+		t.Helper()
+		eventually(t, "it knows "+want, func() bool {
+			r, err := f.Range(t.Context(), "f/", store.Prefix("f/").End)
+			return err == nil && len(r.KVs) == 1 && string(r.KVs[0].Value) == want
+		})
+	}
+	knows("2")
+	put(t, other, "f/a", "3")
+	knows("3")
 }

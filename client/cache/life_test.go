@@ -1,0 +1,261 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/copies"
+	"leasehold.dev/test/inprocess"
+)
+
+// TestCloseGivesUpAll: Close says that the cache has nothing before it revokes the lease. So no
+// write waits, even if the revocation fails. The caller learns of that, once.
+func TestCloseGivesUpAll(t *testing.T) {
+	t.Parallel()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	all := []store.KeyRange{store.Prefix("c/")}
+	x, err := Open(t.Context(), c, all, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := x.current.Load()
+	s := &spy{t: t, l: l, what: rangeOf("c/", store.Prefix("c/").End)}
+	l.mu.Lock()
+	s.Link, l.link = l.link, s
+	l.mu.Unlock()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := x.Close(over); !errors.Is(err, context.Canceled) {
+		t.Errorf("closed without a revocation, and %v", err)
+	}
+	if n := s.acks.Load(); n != 1 {
+		t.Errorf("%d acknowledgements that all is dropped", n)
+	}
+	for range 2 {
+		if err := x.Close(over); err != nil {
+			t.Errorf("closed again: %v", err)
+		}
+	}
+	if err := l.lease.Revoke(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestClosedCacheBeginsNothing: an incarnation that is there only when its cache has been closed is
+// given up, and its lease revoked.
+func TestClosedCacheBeginsNothing(t *testing.T) {
+	t.Parallel()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("c/")}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	late, err := x.begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.replace(late)
+	if x.current.Load() == late || x.Stats().Reopened != 0 {
+		t.Error("a closed cache has begun anew")
+	}
+	if late.lease.Err() == nil || late.notOpen() == nil {
+		t.Errorf("its lease: %v; open: %v", late.lease.Err(), late.notOpen())
+	}
+}
+
+// TestReopensUntilItCan: a cache that cannot begin anew tries again, with the reason, until it can,
+// and then no more. Method: its name is another's when it is asked for the first time.
+func TestReopensUntilItCan(t *testing.T) {
+	t.Parallel()
+	at := inprocess.Endpoints(inprocess.Run(t, 1))
+	c := inprocess.Connect(t, client.Config{}, at...)
+	other := inprocess.Connect(t, client.Config{}, at...)
+	var taken *client.Lease
+	var whys []error
+	reopen := func(why error) bool {
+		whys = append(whys, why)
+		switch len(whys) {
+		case 1:
+			l, err := other.Grant(t.Context(), client.Grant{TTL: time.Minute, Name: "mine"})
+			if err != nil {
+				t.Error(err)
+			}
+			taken = l
+		case 2:
+			if err := taken.Revoke(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		return true
+	}
+	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("c/")},
+		Options{Name: "mine", Reopen: reopen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(2) {
+		ref := x.Lease().Ref()
+		if err := other.Revoke(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		reopened(x, ref)
+		if got := x.Stats().Reopened; got != n+1 {
+			t.Errorf("begun anew %d times, want %d", got, n+1)
+		}
+	}
+	if err := x.Close(t.Context()); err != nil { // which waits for who asks
+		t.Fatal(err)
+	}
+	var lost []bool
+	for _, why := range whys {
+		lost = append(lost, errors.Is(why, client.ErrLost))
+	}
+	if !slices.Equal(lost, []bool{true, false, true}) {
+		t.Errorf("asked because of %v", whys)
+	}
+}
+
+// TestClosedClientReopensNothing: with its client a cache is over, and nobody is asked whether it
+// shall begin anew.
+func TestClosedClientReopensNothing(t *testing.T) {
+	t.Parallel()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	asked := 0
+	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("c/")},
+		Options{Reopen: func(error) bool { asked++; return false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	<-x.Lease().Context().Done()
+	_ = x.Close(t.Context()) // whose revocation cannot be asked for any more
+	err = x.Err()
+	if asked != 0 || !errors.Is(err, ErrEnded) || !errors.Is(err, client.ErrClosed) {
+		t.Errorf("asked %d times, %v", asked, err)
+	}
+}
+
+// TestPauses: a cache waits longer after each failure, up to five seconds, and not when it is
+// closed.
+func TestPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Cache{}
+		c.ctx, c.cancel = context.WithCancel(t.Context())
+		paused := func(failures int) time.Duration {
+			began := time.Now()
+			c.pause(failures)
+			return time.Since(began)
+		}
+		for failures, want := range map[int]time.Duration{
+			0: 50 * time.Millisecond, 1: 100 * time.Millisecond, 6: 3200 * time.Millisecond,
+			7: 5 * time.Second, 11: 5 * time.Second, 100: 5 * time.Second,
+		} {
+			if got := paused(failures); got != want {
+				t.Errorf("after %d failures: %v, want %v", failures, got, want)
+			}
+		}
+		c.cancel()
+		if got := paused(7); got != 0 {
+			t.Errorf("closed: %v", got)
+		}
+	})
+}
+
+// TestAgeByTheFasterClock: a machine that was suspended has a monotonic clock that stood still, and
+// a wall clock may have been set back. What is in memory is as old as the faster of the two says.
+func TestAgeByTheFasterClock(t *testing.T) {
+	n := time.Now()
+	for name, m := range map[string]moment{
+		"suspended": {at: n, wall: n.Add(-time.Hour).UnixNano()},
+		"set back":  {at: n.Add(-time.Hour), wall: n.UnixNano()},
+		"usual":     {at: n.Add(-time.Hour), wall: n.Add(-time.Hour).UnixNano()},
+	} {
+		if got := m.age(n); got != time.Hour {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestFollowOptions: a follower answers for five seconds if nobody says otherwise, and for half a
+// second at least. One that cannot read its ranges does not begin.
+func TestFollowOptions(t *testing.T) {
+	t.Parallel()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	all := []store.KeyRange{store.Prefix("f/")}
+	for asked, want := range map[time.Duration]time.Duration{
+		0: 5 * time.Second, time.Millisecond: 500 * time.Millisecond, time.Hour: time.Hour,
+	} {
+		f, err := Follow(t.Context(), c, all, FollowOptions{MaxAge: asked})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.o.MaxAge != want {
+			t.Errorf("%v became %v", asked, f.o.MaxAge)
+		}
+		f.Close()
+		if age, ok := f.Age(); ok {
+			t.Errorf("closed, and of age %v", age)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Follow(over, c, all, FollowOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("followed with %v", err)
+	}
+}
+
+// TestFollowerReadsMemory: what a follower knows it answers from memory: a key, that there is none
+// (any more), and a range that changes have cut into parts. With MemoryOnly a read fails of what is
+// not known, or too old, or not within its ranges.
+func TestFollowerReadsMemory(t *testing.T) {
+	ctx := t.Context()
+	f := &Follower{o: FollowOptions{MaxAge: time.Hour, MemoryOnly: true}, index: newIndex()}
+	f.parts = []*part{{what: rangeOf("a", "c")}}
+	f.set = copies.New(copies.Config[store.KV]{
+		Holds: rangesOf([]store.KeyRange{{Key: "a", End: "c"}}), MaxEntries: 100, MaxBytes: 1 << 20,
+		Key:     func(kv *store.KV) string { return kv.Key },
+		Size:    func(kv *store.KV) int { return len(kv.Key) + len(kv.Value) },
+		NewMark: func() copies.Mark { return new(mark) },
+		Mirror:  f.index,
+	})
+	f.set.Opened(1)
+	f.view.Store(f.set.View())
+	if _, _, err := f.Get(ctx, "a1"); !errors.Is(err, ErrStale) {
+		t.Errorf("before anything is read: %v", err)
+	}
+	f.keepLocked(f.parts[0].what, 5, []store.KV{{Key: "a1"}, {Key: "a2"}})
+	f.parts[0].told, f.parts[0].asOf = 5, now()
+	f.take(f.parts[0], &store.Update{Revision: 7, Events: []store.Event{
+		{KV: store.KV{Key: "a2", ModRevision: 6}, Delete: true},
+		{KV: store.KV{Key: "a3", ModRevision: 7, Value: []byte("3")}},
+	}})
+	for key, want := range map[string]string{"a1": "", "a3": "3"} {
+		if kv, ok, err := f.Get(ctx, key); !ok || err != nil || string(kv.Value) != want {
+			t.Errorf("%s: %+v, %v, %v", key, kv, ok, err)
+		}
+	}
+	for _, key := range []string{"a2", "a4"} {
+		if kv, ok, err := f.Get(ctx, key); ok || err != nil {
+			t.Errorf("%s: %+v, %v, %v", key, kv, ok, err)
+		}
+	}
+	if r, err := f.Range(ctx, "a", "c"); err != nil || len(r.KVs) != 2 {
+		t.Errorf("the range: %+v, %v", r, err)
+	}
+	if _, err := f.Range(ctx, "a", "d"); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("beyond the ranges: %v", err)
+	}
+	f.o.MaxAge = 0
+	if _, err := f.Range(ctx, "a", "c"); !errors.Is(err, ErrStale) {
+		t.Errorf("too old: %v", err)
+	}
+}
