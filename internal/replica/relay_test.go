@@ -74,3 +74,21 @@ func TestRelayAsksAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestRelayOpensAgain: an OpenCache without an answer is asked again, although nothing else waits.
+func TestRelayOpensAgain(t *testing.T) {
+	m := newForwarder().m
+	m.role = role{term: 3, leader: 1}
+	r := newRelay(m, 1)
+	r.asks.openCache(OpenCache{ID: 1})
+	if r.send(); len(m.out.Send) != 1 || m.out.Send[0].Forward.Round != 0 {
+		t.Fatalf("sent %v", m.out.Send)
+	}
+	for range m.cfg.ElectionTicks {
+		m.ticks++
+		r.tick()
+	}
+	if n := len(m.out.Send); n != 2 || len(m.out.Send[1].Forward.Opens) != 1 {
+		t.Errorf("%d messages are sent", n)
+	}
+}
