@@ -310,9 +310,7 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 		o.Conn = f.conn
 		o.Register = []web.RegisterFunc{
 			v3lockpb.RegisterLockHandler, v3electionpb.RegisterElectionHandler,
-			leaseholdgw.RegisterLeaseServiceHandler,
-			leaseholdgw.RegisterAccessServiceHandler,
-			leaseholdgw.RegisterStoreServiceHandler,
+			leaseholdgw.Register,
 		}
 		if s.hasPage() {
 			o.UI = ui.New(s.cfg.HTTP.UI == uiReadOnly)

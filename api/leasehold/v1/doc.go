@@ -5,10 +5,8 @@
 // and protobuf.
 package leaseholdv1
 
-// Needed on the PATH: protoc 3.21, protoc-gen-go 1.36.11, protoc-gen-go-grpc 1.6.2
-// and protoc-gen-grpc-gateway 2.33.0.
+// Needed on the PATH: protoc 3.21, protoc-gen-go 1.36.11 and protoc-gen-go-grpc 1.6.2.
 
 //go:generate go run ../../../internal/api/etcd/protodesc ../../leasehold.protoset
 //go:generate sh -c "cd ../.. && protoc @leasehold/v1/protoc.args && rm leasehold.protoset"
-//go:generate go generate ../../../internal/api/web/leaseholdgw
 //go:generate sh -c "go tool -modfile=../../../tools/go.mod gofumpt -w *.pb.go"

@@ -112,13 +112,8 @@ func byGateway(t *testing.T, n Node, user string, c nativetest.Request) (bool, e
 	mux := runtime.NewServeMux(runtime.WithMetadata(
 		func(context.Context, *http.Request) metadata.MD { return metadata.Pairs("user", user) },
 	))
-	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
-		leaseholdgw.RegisterLeaseServiceHandler, leaseholdgw.RegisterStoreServiceHandler,
-		leaseholdgw.RegisterAccessServiceHandler,
-	} {
-		if err := register(ctx, mux, conn); err != nil {
-			return false, err
-		}
+	if err := leaseholdgw.Register(ctx, mux, conn); err != nil {
+		return false, err
 	}
 	body, err := protojson.Marshal(c.Body)
 	if err != nil {

@@ -91,9 +91,7 @@ func TestGateway(t *testing.T) {
 // answers what gets through.
 func TestGatewayUnknownFields(t *testing.T) {
 	s := start(t, func(o *Options) {
-		o.Register = []RegisterFunc{
-			leaseholdgw.RegisterLeaseServiceHandler, leaseholdgw.RegisterStoreServiceHandler,
-		}
+		o.Register = []RegisterFunc{leaseholdgw.Register}
 	})
 	for _, c := range []struct {
 		path, body string
