@@ -271,6 +271,7 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		Guard:           service,
 		GuardStream:     stream,
 		Panics:          o.Panics,
+		Bindings:        s.node.logins.bindings,
 		Stop:            o.Stop,
 	}
 	if t := s.core.tracer; t.sends() {

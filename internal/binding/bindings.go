@@ -31,9 +31,10 @@ type Bindings struct {
 	cancel context.CancelFunc
 	group  sync.WaitGroup // of fetches
 
-	mu     sync.Mutex // guards what follows
-	text   []byte     // of the file, when it was read the last time
-	failed string     // why that was refused
+	mu     sync.Mutex // guards what follows, and changes of now
+	text   []byte     // of the file that counts
+	loaded time.Time  // when that was read
+	failed string     // why what was read since was refused
 }
 
 // rules are what was read at one time.
@@ -78,7 +79,7 @@ func Open(path string, o Options) (*Bindings, error) {
 		b.Close()
 		return nil, err
 	}
-	b.text = text
+	b.text, b.loaded = text, time.Now()
 	return b, nil
 }
 
@@ -154,7 +155,7 @@ func (b *Bindings) Reload() {
 		}
 		return
 	}
-	b.text, b.failed = text, ""
+	b.text, b.loaded, b.failed = text, time.Now(), ""
 	b.log.Info("the file of --auth-config was read again", "file", b.path,
 		"issuers", len(f.Issuers), "bindings", len(f.Bindings))
 	b.changed()

@@ -13,6 +13,7 @@
 //     again from time to time, and when a token names one that is not known, but so seldom that
 //     nobody can make a member a burden to the issuer. When they cannot be had, the last ones
 //     count.
+//   - [Bindings.Tell] says what counts now.
 //
 // What the caller may do is not its matter.
 //

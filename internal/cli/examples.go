@@ -11,6 +11,7 @@ import (
 var examples = map[string]string{
 	"alarm disarm":       "leasehold alarm disarm",
 	"alarm list":         "leasehold alarm list",
+	"auth bindings":      "leasehold auth bindings --cluster --user root",
 	"auth disable":       "leasehold auth disable --user root",
 	"auth enable":        "leasehold auth enable --user root",
 	"auth limits":        "leasehold auth limits --leases 1000 --rate 500\nleasehold auth limits",

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -180,18 +179,11 @@ func useRows(r *pb.ListLimitsResponse) (rows [][]string) {
 
 func showLimits(r *pb.ListLimitsResponse) answer {
 	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
-		w := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
-		for _, t := range [][][]string{
-			append([][]string{limitsHead}, limitRows(r)...),
-			append([][]string{usesHead}, useRows(r)...),
-		} {
-			if len(t) == 1 {
-				continue
-			}
-			for _, row := range t {
-				_, _ = w.Write([]byte(strings.Join(row, "\t") + "\n")) // into memory
-			}
-			_ = w.Flush()
+		if rows := limitRows(r); len(rows) > 0 {
+			p.aligned(append([][]string{limitsHead}, rows...)...)
+		}
+		if rows := useRows(r); len(rows) > 0 {
+			p.aligned(append([][]string{usesHead}, rows...)...)
 		}
 	}, table: func() ([]string, [][]string) { return limitsHead, limitRows(r) }}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
+	"text/tabwriter"
 
 	"google.golang.org/protobuf/proto"
 
@@ -141,6 +143,15 @@ type page struct {
 }
 
 func (p *page) printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }
+
+// aligned writes rows, the first of which may be a heading, with their columns under each other.
+func (p *page) aligned(rows ...[]string) {
+	w := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		_, _ = w.Write([]byte(strings.Join(row, "\t") + "\n")) // into memory
+	}
+	_ = w.Flush()
+}
 
 // field writes a line of the fields format.
 func (p *page) field(name string, value any) { p.printf("%q : %v\n", name, value) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -130,10 +129,6 @@ func showNames(r *pb.ListNamesResponse) answer {
 		rows = append(rows, nameRow(p))
 	}
 	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
-		w := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
-		for _, row := range append([][]string{namesHead}, rows...) {
-			_, _ = w.Write([]byte(strings.Join(row, "\t") + "\n")) // into memory
-		}
-		_ = w.Flush()
+		p.aligned(append([][]string{namesHead}, rows...)...)
 	}, table: func() ([]string, [][]string) { return namesHead, rows }}
 }

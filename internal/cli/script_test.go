@@ -31,7 +31,8 @@ import (
 //
 //	go test ./internal/cli -run TestScripts -server=etcd -client=etcdctl -update
 //
-// Scripts named own_* show what leasehold does differently, on purpose.
+// A file auth-NAME.yaml of a script is the --auth-config of the server of that name. Scripts named
+// own_* show what leasehold does differently, on purpose.
 var (
 	serverFlag = flag.String("server", "", "etcd-compatible server binary (default: leasehold)")
 	clientFlag = flag.String("client", "", "client to run instead of leasehold, e.g. etcdctl")
@@ -174,7 +175,11 @@ func startAll(env *testscript.Env, binary []string, all []member) error {
 			"--listen-client-urls=http://"+m.client, "--advertise-client-urls=http://"+m.client,
 			"--listen-peer-urls=http://"+m.peer, "--initial-advertise-peer-urls=http://"+m.peer,
 			"--initial-cluster="+strings.Join(cluster, ","))
+		if file := "auth-" + m.name + ".yaml"; exists(filepath.Join(env.WorkDir, file)) {
+			args = append(args, "--auth-config="+file)
+		}
 		cmd := exec.Command(binary[0], args...)
+		cmd.Dir = env.WorkDir
 		if !strings.HasPrefix(filepath.Base(env.WorkDir), "script-own_") {
 			cmd.Env = append(os.Environ(), "LEASEHOLD_MIN_PASSWORD_LENGTH=1") // as in etcd
 		}
@@ -197,6 +202,11 @@ func startAll(env *testscript.Env, binary []string, all []member) error {
 		}
 	}
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func untilReady(cmd *exec.Cmd, log io.Reader) error {
@@ -419,6 +429,9 @@ var varying = []struct{ re, with string }{
 	{`\nremaining +\S+`, "\nremaining LEFT"},
 	{`("Remaining" : |"remaining_ms":")\d+`, `${1}LEFT`},
 	{`[\d.]+ [kMG]?B\b`, `SIZE`},
+	{`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`, `DATE`},
+	{`"loaded_unix_ms":"\d+"`, `"loaded_unix_ms":"DATE"`},
+	{`(<M\d>) +`, `$1 `}, // an ID of a member may have 15 digits
 	{`\b\d+%`, `N%`},
 	{
 		`(true|false)([,│ ]+)(true|false)([,│ ]+)\d+([,│ ]+)\d+([,│ ]+)\d+`,

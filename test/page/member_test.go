@@ -211,6 +211,22 @@ func (m *member) call(path string, body map[string]any, who ...as) map[string]an
 	return out
 }
 
+// until calls the JSON API until its answer is as it should be.
+func (m *member) until(path string, who as, ok func(answer map[string]any) bool) {
+	m.Helper()
+	limit, end := context.WithTimeout(m.Context(), *patience)
+	defer end()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok(m.call(path, nil, who)) {
+		select {
+		case <-tick.C:
+		case <-limit.Done():
+			m.Fatalf("%s does not become what it should", path)
+		}
+	}
+}
+
 // grant grants a lease, and returns its ID, in decimal digits.
 func (m *member) grant(body map[string]any) string {
 	m.Helper()

@@ -2,6 +2,8 @@ package page
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -118,7 +120,9 @@ func limit(resource string, most int) map[string]any {
 // Goal: a user sees what it may, and no more; a password that is wrong is told; a logout takes all
 // away. The login is kept in the tab only.
 func TestLogin(t *testing.T) {
-	m := cluster(t, 1, "--bcrypt-cost", "4")[0]
+	file := filepath.Join(t.TempDir(), "auth.yaml")
+	bind(t, file, bindings)
+	m := cluster(t, 1, "--bcrypt-cost", "4", "--auth-config", file)[0]
 	for _, u := range []string{"root", "<b>al</b>"} {
 		m.call("/v3/auth/user/add", map[string]any{"name": u, "password": "pass word"})
 	}
@@ -156,7 +160,7 @@ func TestLogin(t *testing.T) {
 	var others bool
 	p.eval(`document.querySelectorAll("main table").length > 1 ||
 		performance.getEntriesByType("resource").some((e) =>
-			/(user|role|names|limits).list/.test(e.name))`, &others)
+			/(user|role|names|limits|bindings).list/.test(e.name))`, &others)
 	if others {
 		t.Error("a user that is not root is shown others, or asks for them")
 	}
@@ -202,7 +206,37 @@ func TestLogin(t *testing.T) {
 	m.call("/v1/leases/grant", map[string]any{"ttl_ms": 600_000}, as(token))
 	p.run(chromedp.Reload())
 	p.until("what root has", `/^root\|1\|0\|[\d,]+$/.test(`+rows("Who has how much")+")")
+	p.until("all bindings", rows("Bindings of this member")+` ===
+		"certificate of spiffe://example.org/i-x|user <b>al</b>,"+
+		"token of issuer corp, groups=a*|has reader, root"`)
+	p.until("all issuers", rows("Issuers")+` === "corp|http://127.0.0.1:1|leasehold, test|sub"`)
 	p.picture("access")
+	bind(t, file, "bindings: [{dns: a, usr: <i>x</i>}]")
+	m.until("/v1/access/bindings/list", as(token), func(r map[string]any) bool {
+		return r["refused"] != nil
+	})
+	p.run(chromedp.Reload())
+	p.shows(`is refused: --auth-config: ` + file + `:1: unknown setting "usr"`)
+	p.until("what counts", rows("Issuers")+` === "corp|http://127.0.0.1:1|leasehold, test|sub"`)
 	p.view("Leases")
 	p.shows(hex(t, hidden))
+}
+
+// bindings is a file of --auth-config. Nothing answers where the keys of the issuer should be.
+const bindings = `
+issuers: [{name: corp, url: "http://127.0.0.1:1", audiences: [leasehold, test]}]
+bindings:
+  - {spiffe: spiffe://example.org/i-x, user: <b>al</b>}
+  - {issuer: corp, claims: {groups: a*}, roles: [reader, root]}
+`
+
+// bind replaces a file of bindings.
+func bind(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
 }

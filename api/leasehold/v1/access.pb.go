@@ -905,6 +905,310 @@ func (x *ListNamesResponse) GetPermissions() []*NamePermission {
 	return nil
 }
 
+type ListBindingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListBindingsRequest) Reset() {
+	*x = ListBindingsRequest{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListBindingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListBindingsRequest) ProtoMessage() {}
+
+func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
+func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{14}
+}
+
+type ListBindingsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// The path that the member was given by --auth-config. Empty: none, and it binds nobody.
+	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	// The SHA-256, in hex, of the text that counts: the last one there that had no mistake. Members
+	// with the same digest bind alike, if the files that it names are the same, too.
+	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// When the member read it, in milliseconds since 1970.
+	LoadedUnixMs int64 `protobuf:"varint,4,opt,name=loaded_unix_ms,json=loadedUnixMs,proto3" json:"loaded_unix_ms,omitempty"`
+	// Why what is in the file now was refused. Empty: it counts.
+	Refused string `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Whether the common name of a certificate is a user where no binding fits.
+	CommonNames bool      `protobuf:"varint,6,opt,name=common_names,json=commonNames,proto3" json:"common_names,omitempty"`
+	Issuers     []*Issuer `protobuf:"bytes,7,rep,name=issuers,proto3" json:"issuers,omitempty"`
+	// In the order of the file, in which the first that fits and names a user decides.
+	Bindings      []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListBindingsResponse) Reset() {
+	*x = ListBindingsResponse{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListBindingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListBindingsResponse) ProtoMessage() {}
+
+func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
+func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListBindingsResponse) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *ListBindingsResponse) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *ListBindingsResponse) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *ListBindingsResponse) GetLoadedUnixMs() int64 {
+	if x != nil {
+		return x.LoadedUnixMs
+	}
+	return 0
+}
+
+func (x *ListBindingsResponse) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+func (x *ListBindingsResponse) GetCommonNames() bool {
+	if x != nil {
+		return x.CommonNames
+	}
+	return false
+}
+
+func (x *ListBindingsResponse) GetIssuers() []*Issuer {
+	if x != nil {
+		return x.Issuers
+	}
+	return nil
+}
+
+func (x *ListBindingsResponse) GetBindings() []*Binding {
+	if x != nil {
+		return x.Bindings
+	}
+	return nil
+}
+
+// Issuer is one whose tokens count.
+type Issuer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// As its tokens name it.
+	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	// A token must be for one of them.
+	Audiences []string `protobuf:"bytes,3,rep,name=audiences,proto3" json:"audiences,omitempty"`
+	// The claim that tells its subjects apart.
+	NameClaim     string `protobuf:"bytes,4,opt,name=name_claim,json=nameClaim,proto3" json:"name_claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Issuer) Reset() {
+	*x = Issuer{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Issuer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Issuer) ProtoMessage() {}
+
+func (x *Issuer) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Issuer.ProtoReflect.Descriptor instead.
+func (*Issuer) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Issuer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Issuer) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Issuer) GetAudiences() []string {
+	if x != nil {
+		return x.Audiences
+	}
+	return nil
+}
+
+func (x *Issuer) GetNameClaim() string {
+	if x != nil {
+		return x.NameClaim
+	}
+	return ""
+}
+
+// Binding says who callers are that fit it.
+type Binding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One of them is set: a SPIFFE ID, or what ends in "/*" for all below; the name of a host, or
+	// what begins with "*." for all of a domain; the name of an issuer.
+	Spiffe string `protobuf:"bytes,1,opt,name=spiffe,proto3" json:"spiffe,omitempty"`
+	Dns    string `protobuf:"bytes,2,opt,name=dns,proto3" json:"dns,omitempty"`
+	Issuer string `protobuf:"bytes,3,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	// What a token of the issuer must say, all of it. What ends in "*" is a beginning.
+	Claims map[string]string `protobuf:"bytes,4,rep,name=claims,proto3" json:"claims,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// One of them is set: the user that the callers are, or the roles that they have.
+	User          string   `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
+	Roles         []string `protobuf:"bytes,6,rep,name=roles,proto3" json:"roles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Binding) Reset() {
+	*x = Binding{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Binding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Binding) ProtoMessage() {}
+
+func (x *Binding) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Binding.ProtoReflect.Descriptor instead.
+func (*Binding) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Binding) GetSpiffe() string {
+	if x != nil {
+		return x.Spiffe
+	}
+	return ""
+}
+
+func (x *Binding) GetDns() string {
+	if x != nil {
+		return x.Dns
+	}
+	return ""
+}
+
+func (x *Binding) GetIssuer() string {
+	if x != nil {
+		return x.Issuer
+	}
+	return ""
+}
+
+func (x *Binding) GetClaims() map[string]string {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+func (x *Binding) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Binding) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
 var File_leasehold_v1_access_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_access_proto_rawDesc = "" +
@@ -970,7 +1274,33 @@ const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\x04role\x18\x01 \x01(\tR\x04role\"\x81\x01\n" +
 	"\x11ListNamesResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12>\n" +
-	"\vpermissions\x18\x02 \x03(\v2\x1c.leasehold.v1.NamePermissionR\vpermissions2\xe3\x04\n" +
+	"\vpermissions\x18\x02 \x03(\v2\x1c.leasehold.v1.NamePermissionR\vpermissions\"\x15\n" +
+	"\x13ListBindingsRequest\"\xb6\x02\n" +
+	"\x14ListBindingsResponse\x12,\n" +
+	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12\x16\n" +
+	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12$\n" +
+	"\x0eloaded_unix_ms\x18\x04 \x01(\x03R\floadedUnixMs\x12\x18\n" +
+	"\arefused\x18\x05 \x01(\tR\arefused\x12!\n" +
+	"\fcommon_names\x18\x06 \x01(\bR\vcommonNames\x12.\n" +
+	"\aissuers\x18\a \x03(\v2\x14.leasehold.v1.IssuerR\aissuers\x121\n" +
+	"\bbindings\x18\b \x03(\v2\x15.leasehold.v1.BindingR\bbindings\"k\n" +
+	"\x06Issuer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12\x1c\n" +
+	"\taudiences\x18\x03 \x03(\tR\taudiences\x12\x1d\n" +
+	"\n" +
+	"name_claim\x18\x04 \x01(\tR\tnameClaim\"\xeb\x01\n" +
+	"\aBinding\x12\x16\n" +
+	"\x06spiffe\x18\x01 \x01(\tR\x06spiffe\x12\x10\n" +
+	"\x03dns\x18\x02 \x01(\tR\x03dns\x12\x16\n" +
+	"\x06issuer\x18\x03 \x01(\tR\x06issuer\x129\n" +
+	"\x06claims\x18\x04 \x03(\v2!.leasehold.v1.Binding.ClaimsEntryR\x06claims\x12\x12\n" +
+	"\x04user\x18\x05 \x01(\tR\x04user\x12\x14\n" +
+	"\x05roles\x18\x06 \x03(\tR\x05roles\x1a9\n" +
+	"\vClaimsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xe3\x05\n" +
 	"\rAccessService\x12v\n" +
 	"\n" +
 	"GrantNames\x12\x1f.leasehold.v1.GrantNamesRequest\x1a .leasehold.v1.GrantNamesResponse\"%\x88\xb3\x19\n" +
@@ -983,7 +1313,9 @@ const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/access/limits/set\x12v\n" +
 	"\n" +
 	"ListLimits\x12\x1f.leasehold.v1.ListLimitsRequest\x1a .leasehold.v1.ListLimitsResponse\"%\x88\xb3\x19\n" +
-	"\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/access/limits/listB,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
+	"\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/access/limits/list\x12~\n" +
+	"\fListBindings\x12!.leasehold.v1.ListBindingsRequest\x1a\".leasehold.v1.ListBindingsResponse\"'\x88\xb3\x19\n" +
+	"\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/access/bindings/listB,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
 
 var (
 	file_leasehold_v1_access_proto_rawDescOnce sync.Once
@@ -999,25 +1331,30 @@ func file_leasehold_v1_access_proto_rawDescGZIP() []byte {
 
 var (
 	file_leasehold_v1_access_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-	file_leasehold_v1_access_proto_msgTypes  = make([]protoimpl.MessageInfo, 14)
+	file_leasehold_v1_access_proto_msgTypes  = make([]protoimpl.MessageInfo, 19)
 	file_leasehold_v1_access_proto_goTypes   = []any{
-		Limit_Resource(0),           // 0: leasehold.v1.Limit.Resource
-		NamePermission_Kind(0),      // 1: leasehold.v1.NamePermission.Kind
-		(*Limit)(nil),               // 2: leasehold.v1.Limit
-		(*Limits)(nil),              // 3: leasehold.v1.Limits
-		(*SetLimitsRequest)(nil),    // 4: leasehold.v1.SetLimitsRequest
-		(*SetLimitsResponse)(nil),   // 5: leasehold.v1.SetLimitsResponse
-		(*ListLimitsRequest)(nil),   // 6: leasehold.v1.ListLimitsRequest
-		(*ListLimitsResponse)(nil),  // 7: leasehold.v1.ListLimitsResponse
-		(*Use)(nil),                 // 8: leasehold.v1.Use
-		(*NamePermission)(nil),      // 9: leasehold.v1.NamePermission
-		(*GrantNamesRequest)(nil),   // 10: leasehold.v1.GrantNamesRequest
-		(*GrantNamesResponse)(nil),  // 11: leasehold.v1.GrantNamesResponse
-		(*RevokeNamesRequest)(nil),  // 12: leasehold.v1.RevokeNamesRequest
-		(*RevokeNamesResponse)(nil), // 13: leasehold.v1.RevokeNamesResponse
-		(*ListNamesRequest)(nil),    // 14: leasehold.v1.ListNamesRequest
-		(*ListNamesResponse)(nil),   // 15: leasehold.v1.ListNamesResponse
-		(*Header)(nil),              // 16: leasehold.v1.Header
+		Limit_Resource(0),            // 0: leasehold.v1.Limit.Resource
+		NamePermission_Kind(0),       // 1: leasehold.v1.NamePermission.Kind
+		(*Limit)(nil),                // 2: leasehold.v1.Limit
+		(*Limits)(nil),               // 3: leasehold.v1.Limits
+		(*SetLimitsRequest)(nil),     // 4: leasehold.v1.SetLimitsRequest
+		(*SetLimitsResponse)(nil),    // 5: leasehold.v1.SetLimitsResponse
+		(*ListLimitsRequest)(nil),    // 6: leasehold.v1.ListLimitsRequest
+		(*ListLimitsResponse)(nil),   // 7: leasehold.v1.ListLimitsResponse
+		(*Use)(nil),                  // 8: leasehold.v1.Use
+		(*NamePermission)(nil),       // 9: leasehold.v1.NamePermission
+		(*GrantNamesRequest)(nil),    // 10: leasehold.v1.GrantNamesRequest
+		(*GrantNamesResponse)(nil),   // 11: leasehold.v1.GrantNamesResponse
+		(*RevokeNamesRequest)(nil),   // 12: leasehold.v1.RevokeNamesRequest
+		(*RevokeNamesResponse)(nil),  // 13: leasehold.v1.RevokeNamesResponse
+		(*ListNamesRequest)(nil),     // 14: leasehold.v1.ListNamesRequest
+		(*ListNamesResponse)(nil),    // 15: leasehold.v1.ListNamesResponse
+		(*ListBindingsRequest)(nil),  // 16: leasehold.v1.ListBindingsRequest
+		(*ListBindingsResponse)(nil), // 17: leasehold.v1.ListBindingsResponse
+		(*Issuer)(nil),               // 18: leasehold.v1.Issuer
+		(*Binding)(nil),              // 19: leasehold.v1.Binding
+		nil,                          // 20: leasehold.v1.Binding.ClaimsEntry
+		(*Header)(nil),               // 21: leasehold.v1.Header
 	}
 )
 
@@ -1025,31 +1362,37 @@ var file_leasehold_v1_access_proto_depIdxs = []int32{
 	0,  // 0: leasehold.v1.Limit.resource:type_name -> leasehold.v1.Limit.Resource
 	2,  // 1: leasehold.v1.Limits.limits:type_name -> leasehold.v1.Limit
 	3,  // 2: leasehold.v1.SetLimitsRequest.limits:type_name -> leasehold.v1.Limits
-	16, // 3: leasehold.v1.SetLimitsResponse.header:type_name -> leasehold.v1.Header
-	16, // 4: leasehold.v1.ListLimitsResponse.header:type_name -> leasehold.v1.Header
+	21, // 3: leasehold.v1.SetLimitsResponse.header:type_name -> leasehold.v1.Header
+	21, // 4: leasehold.v1.ListLimitsResponse.header:type_name -> leasehold.v1.Header
 	3,  // 5: leasehold.v1.ListLimitsResponse.limits:type_name -> leasehold.v1.Limits
 	8,  // 6: leasehold.v1.ListLimitsResponse.uses:type_name -> leasehold.v1.Use
 	1,  // 7: leasehold.v1.NamePermission.kind:type_name -> leasehold.v1.NamePermission.Kind
 	9,  // 8: leasehold.v1.GrantNamesRequest.permission:type_name -> leasehold.v1.NamePermission
-	16, // 9: leasehold.v1.GrantNamesResponse.header:type_name -> leasehold.v1.Header
-	16, // 10: leasehold.v1.RevokeNamesResponse.header:type_name -> leasehold.v1.Header
-	16, // 11: leasehold.v1.ListNamesResponse.header:type_name -> leasehold.v1.Header
+	21, // 9: leasehold.v1.GrantNamesResponse.header:type_name -> leasehold.v1.Header
+	21, // 10: leasehold.v1.RevokeNamesResponse.header:type_name -> leasehold.v1.Header
+	21, // 11: leasehold.v1.ListNamesResponse.header:type_name -> leasehold.v1.Header
 	9,  // 12: leasehold.v1.ListNamesResponse.permissions:type_name -> leasehold.v1.NamePermission
-	10, // 13: leasehold.v1.AccessService.GrantNames:input_type -> leasehold.v1.GrantNamesRequest
-	12, // 14: leasehold.v1.AccessService.RevokeNames:input_type -> leasehold.v1.RevokeNamesRequest
-	14, // 15: leasehold.v1.AccessService.ListNames:input_type -> leasehold.v1.ListNamesRequest
-	4,  // 16: leasehold.v1.AccessService.SetLimits:input_type -> leasehold.v1.SetLimitsRequest
-	6,  // 17: leasehold.v1.AccessService.ListLimits:input_type -> leasehold.v1.ListLimitsRequest
-	11, // 18: leasehold.v1.AccessService.GrantNames:output_type -> leasehold.v1.GrantNamesResponse
-	13, // 19: leasehold.v1.AccessService.RevokeNames:output_type -> leasehold.v1.RevokeNamesResponse
-	15, // 20: leasehold.v1.AccessService.ListNames:output_type -> leasehold.v1.ListNamesResponse
-	5,  // 21: leasehold.v1.AccessService.SetLimits:output_type -> leasehold.v1.SetLimitsResponse
-	7,  // 22: leasehold.v1.AccessService.ListLimits:output_type -> leasehold.v1.ListLimitsResponse
-	18, // [18:23] is the sub-list for method output_type
-	13, // [13:18] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	21, // 13: leasehold.v1.ListBindingsResponse.header:type_name -> leasehold.v1.Header
+	18, // 14: leasehold.v1.ListBindingsResponse.issuers:type_name -> leasehold.v1.Issuer
+	19, // 15: leasehold.v1.ListBindingsResponse.bindings:type_name -> leasehold.v1.Binding
+	20, // 16: leasehold.v1.Binding.claims:type_name -> leasehold.v1.Binding.ClaimsEntry
+	10, // 17: leasehold.v1.AccessService.GrantNames:input_type -> leasehold.v1.GrantNamesRequest
+	12, // 18: leasehold.v1.AccessService.RevokeNames:input_type -> leasehold.v1.RevokeNamesRequest
+	14, // 19: leasehold.v1.AccessService.ListNames:input_type -> leasehold.v1.ListNamesRequest
+	4,  // 20: leasehold.v1.AccessService.SetLimits:input_type -> leasehold.v1.SetLimitsRequest
+	6,  // 21: leasehold.v1.AccessService.ListLimits:input_type -> leasehold.v1.ListLimitsRequest
+	16, // 22: leasehold.v1.AccessService.ListBindings:input_type -> leasehold.v1.ListBindingsRequest
+	11, // 23: leasehold.v1.AccessService.GrantNames:output_type -> leasehold.v1.GrantNamesResponse
+	13, // 24: leasehold.v1.AccessService.RevokeNames:output_type -> leasehold.v1.RevokeNamesResponse
+	15, // 25: leasehold.v1.AccessService.ListNames:output_type -> leasehold.v1.ListNamesResponse
+	5,  // 26: leasehold.v1.AccessService.SetLimits:output_type -> leasehold.v1.SetLimitsResponse
+	7,  // 27: leasehold.v1.AccessService.ListLimits:output_type -> leasehold.v1.ListLimitsResponse
+	17, // 28: leasehold.v1.AccessService.ListBindings:output_type -> leasehold.v1.ListBindingsResponse
+	23, // [23:29] is the sub-list for method output_type
+	17, // [17:23] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_v1_access_proto_init() }
@@ -1065,7 +1408,7 @@ func file_leasehold_v1_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_v1_access_proto_rawDesc), len(file_leasehold_v1_access_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -20,11 +20,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AccessService_GrantNames_FullMethodName  = "/leasehold.v1.AccessService/GrantNames"
-	AccessService_RevokeNames_FullMethodName = "/leasehold.v1.AccessService/RevokeNames"
-	AccessService_ListNames_FullMethodName   = "/leasehold.v1.AccessService/ListNames"
-	AccessService_SetLimits_FullMethodName   = "/leasehold.v1.AccessService/SetLimits"
-	AccessService_ListLimits_FullMethodName  = "/leasehold.v1.AccessService/ListLimits"
+	AccessService_GrantNames_FullMethodName   = "/leasehold.v1.AccessService/GrantNames"
+	AccessService_RevokeNames_FullMethodName  = "/leasehold.v1.AccessService/RevokeNames"
+	AccessService_ListNames_FullMethodName    = "/leasehold.v1.AccessService/ListNames"
+	AccessService_SetLimits_FullMethodName    = "/leasehold.v1.AccessService/SetLimits"
+	AccessService_ListLimits_FullMethodName   = "/leasehold.v1.AccessService/ListLimits"
+	AccessService_ListBindings_FullMethodName = "/leasehold.v1.AccessService/ListBindings"
 )
 
 // AccessServiceClient is the client API for AccessService service.
@@ -32,7 +33,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // AccessService changes what roles may do with names of leases, and how much principals may have.
-// Users, roles, and permissions on keys are changed by etcd's Auth service.
+// It tells the bindings of a member. Users, roles, and permissions on keys are changed by etcd's Auth service.
 type AccessServiceClient interface {
 	// GrantNames gives a role a permission on names, in place of the one that it has on the same.
 	GrantNames(ctx context.Context, in *GrantNamesRequest, opts ...grpc.CallOption) (*GrantNamesResponse, error)
@@ -44,6 +45,9 @@ type AccessServiceClient interface {
 	SetLimits(ctx context.Context, in *SetLimitsRequest, opts ...grpc.CallOption) (*SetLimitsResponse, error)
 	// ListLimits tells the limits that are set, and who has how much.
 	ListLimits(ctx context.Context, in *ListLimitsRequest, opts ...grpc.CallOption) (*ListLimitsResponse, error)
+	// ListBindings tells whom this member takes callers for that others have identified. Each member
+	// reads a file of its own: the member_id of the header says whose answer it is.
+	ListBindings(ctx context.Context, in *ListBindingsRequest, opts ...grpc.CallOption) (*ListBindingsResponse, error)
 }
 
 type accessServiceClient struct {
@@ -104,12 +108,22 @@ func (c *accessServiceClient) ListLimits(ctx context.Context, in *ListLimitsRequ
 	return out, nil
 }
 
+func (c *accessServiceClient) ListBindings(ctx context.Context, in *ListBindingsRequest, opts ...grpc.CallOption) (*ListBindingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListBindingsResponse)
+	err := c.cc.Invoke(ctx, AccessService_ListBindings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AccessServiceServer is the server API for AccessService service.
 // All implementations must embed UnimplementedAccessServiceServer
 // for forward compatibility.
 //
 // AccessService changes what roles may do with names of leases, and how much principals may have.
-// Users, roles, and permissions on keys are changed by etcd's Auth service.
+// It tells the bindings of a member. Users, roles, and permissions on keys are changed by etcd's Auth service.
 type AccessServiceServer interface {
 	// GrantNames gives a role a permission on names, in place of the one that it has on the same.
 	GrantNames(context.Context, *GrantNamesRequest) (*GrantNamesResponse, error)
@@ -121,6 +135,9 @@ type AccessServiceServer interface {
 	SetLimits(context.Context, *SetLimitsRequest) (*SetLimitsResponse, error)
 	// ListLimits tells the limits that are set, and who has how much.
 	ListLimits(context.Context, *ListLimitsRequest) (*ListLimitsResponse, error)
+	// ListBindings tells whom this member takes callers for that others have identified. Each member
+	// reads a file of its own: the member_id of the header says whose answer it is.
+	ListBindings(context.Context, *ListBindingsRequest) (*ListBindingsResponse, error)
 	mustEmbedUnimplementedAccessServiceServer()
 }
 
@@ -149,6 +166,10 @@ func (UnimplementedAccessServiceServer) SetLimits(context.Context, *SetLimitsReq
 
 func (UnimplementedAccessServiceServer) ListLimits(context.Context, *ListLimitsRequest) (*ListLimitsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListLimits not implemented")
+}
+
+func (UnimplementedAccessServiceServer) ListBindings(context.Context, *ListBindingsRequest) (*ListBindingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListBindings not implemented")
 }
 func (UnimplementedAccessServiceServer) mustEmbedUnimplementedAccessServiceServer() {}
 func (UnimplementedAccessServiceServer) testEmbeddedByValue()                       {}
@@ -261,6 +282,24 @@ func _AccessService_ListLimits_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AccessService_ListBindings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListBindingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServiceServer).ListBindings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AccessService_ListBindings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServiceServer).ListBindings(ctx, req.(*ListBindingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AccessService_ServiceDesc is the grpc.ServiceDesc for AccessService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -287,6 +326,10 @@ var AccessService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListLimits",
 			Handler:    _AccessService_ListLimits_Handler,
+		},
+		{
+			MethodName: "ListBindings",
+			Handler:    _AccessService_ListBindings_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -82,12 +82,8 @@ func (s names) RevokeNames(
 func (s names) ListNames(
 	ctx context.Context, r *pb.ListNamesRequest,
 ) (*pb.ListNamesResponse, error) {
-	if err := s.node.Inspect(ctx, nil); err != nil {
-		return nil, err
-	}
-	v := s.node.View()
-	a := askerOf(ctx, v)
-	if err := a.By.CheckRoot(a.Who); err != nil {
+	v, err := s.viewOfRoot(ctx)
+	if err != nil {
 		return nil, err
 	}
 	roles := v.Access.Roles()
@@ -102,6 +98,29 @@ func (s names) ListNames(
 		}
 		resp.Permissions = append(resp.Permissions, namePermissions(&role)...)
 	}
+	return resp, nil
+}
+
+// viewOfRoot returns the state of now, if the caller has the role root in it.
+func (s names) viewOfRoot(ctx context.Context) (*fsm.View, error) {
+	if err := s.node.Inspect(ctx, nil); err != nil {
+		return nil, err
+	}
+	v := s.node.View()
+	a := askerOf(ctx, v)
+	return v, a.By.CheckRoot(a.Who)
+}
+
+// ListBindings implements pb.AccessServiceServer.
+func (s names) ListBindings(
+	ctx context.Context, _ *pb.ListBindingsRequest,
+) (*pb.ListBindingsResponse, error) {
+	v, err := s.viewOfRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.ListBindingsResponse{Header: s.header(v, v.KV.Revision())}
+	s.o.Bindings.Tell(resp)
 	return resp, nil
 }
 

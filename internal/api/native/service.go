@@ -12,6 +12,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/binding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/listen"
@@ -45,6 +46,8 @@ type Options struct {
 	Trace func(r *pb.Request) Traced
 	// Slow takes note of requests of a stream that take long.
 	Slow Slow
+	// Bindings are those by which the member goes; nil for one that binds nobody.
+	Bindings *binding.Bindings
 	// Stop, when it is closed, ends all waits. Nil never ends them.
 	Stop <-chan struct{}
 
@@ -132,6 +135,7 @@ var reads = []string{
 	pb.LeaseService_CheckToken_FullMethodName,
 	pb.StoreService_Range_FullMethodName, pb.StoreService_Watch_FullMethodName,
 	pb.AccessService_ListNames_FullMethodName, pb.AccessService_ListLimits_FullMethodName,
+	pb.AccessService_ListBindings_FullMethodName,
 }
 
 // explained returns the service with each error made a status that explains it, those of

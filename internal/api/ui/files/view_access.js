@@ -1,4 +1,5 @@
-// Access: who is logged in, and what it may do; all users, roles and limits for those who may see them.
+// Access: who is logged in, and what it may do; all users, roles, limits, and the bindings of this
+// member, for those who may see them.
 
 import { call, logIn, logOut, quiet, useToken, who } from "./api.js";
 import { Form } from "./ask.js";
@@ -10,7 +11,7 @@ const word = (constant) => (constant || "").replace(/^[A-Z]+_/, "").replaceAll("
 
 const most = 200; // users, and roles, that are asked for
 
-// rights finds out what a user may do, and all users, roles and limits, as far as that user may be told.
+// rights finds out what a user may do, and what all others may, as far as that user may be told.
 async function rights(user) {
   const status = await quiet(call("v3/auth/status"));
   const out = { enabled: !status || status.enabled === true };
@@ -30,6 +31,7 @@ async function rights(user) {
       else out.users.push({ name, roles: (await quiet(call("v3/auth/user/get", { name })))?.roles || [] });
     }
     out.limits = await quiet(call("v1/access/limits/list"));
+    out.bindings = await quiet(call("v1/access/bindings/list"));
     out.names = (await quiet(call("v1/access/names/list")))?.permissions;
     roles = (await quiet(call("v3/auth/role/list")))?.roles || roles;
   }
@@ -66,13 +68,32 @@ function Limits({ limits = [], uses = [] }) {
         named(u.principal), number(u.leases), number(u.lease_keys), number(u.bytes)])} />`}`;
 }
 
+// which says which callers fit a binding.
+const which = ({ spiffe, dns, issuer, claims = {} }) => html`
+  ${issuer ? "token of issuer " : "certificate of "}${named(spiffe || dns || issuer)}
+  ${Object.entries(claims).map(([k, v]) => html`, ${named(k + "=" + v)}`)}`;
+
+// Bindings shows whom this member takes callers for that others have identified.
+function Bindings({ file, sha256, loaded_unix_ms: at, refused, common_names: names, issuers = [], bindings = [] }) {
+  if (!file) return null;
+  return html`<${Table} title="Bindings of this member" head=${["caller", "is"]} rows=${bindings.map((b) => [
+      which(b), b.user ? html`user ${named(b.user)}` : html`has ${named((b.roles || []).join(", "))}`])} />
+    <${Table} title="Issuers" head=${["issuer", "URL", "for", "name claim"]} rows=${issuers.map((i) => [
+      named(i.name), named(i.url), named((i.audiences || []).join(", ")), named(i.name_claim)])} />
+    ${refused && html`<p class="line warn" role="alert">What is in the file now is refused: ${named(refused)}</p>`}
+    <p class="faint">Of ${named(file)}, as read on ${new Date(Number(at)).toLocaleString("en-GB")}; its SHA-256
+      begins with ${sha256.slice(0, 12)}. Where no binding fits, the common name of a certificate is
+      ${names ? " a" : " no"} user. Each member has a file of its own: leasehold auth bindings --cluster compares them.</p>`;
+}
+
 // All shows the users, what they and the roles may do, and what they have.
-const All = ({ found: { users, roles, names, limits, more } }) => html`
+const All = ({ found: { users, roles, names, limits, bindings, more } }) => html`
   ${users?.length > 0 && html`<${Table} title="Users" head=${["user", "roles"]} rows=${users.map((u) => [
     named(u.name), named(u.roles.join(", "))])} />`}
   ${roles?.length > 0 && html`<${Roles} roles=${roles} names=${names}
     title=${users ? "Roles" : "What the roles of this user may do"} />`}
   <${Limits} ...${limits} />
+  <${Bindings} ...${bindings} />
   ${more && html`<p class="faint">The first ${most} of each: see leasehold user list, role list, auth limits.</p>`}`;
 
 const Login = () => html`<div class="logins">

@@ -1,0 +1,34 @@
+package binding
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// Tell writes in an answer what counts, and why what is in the file now does not. Secrets are none
+// of it: a file has none, and keys are public.
+func (b *Bindings) Tell(m *pb.ListBindingsResponse) {
+	if m.CommonNames = b.CommonNames(); b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sum, r := sha256.Sum256(b.text), b.now.Load()
+	m.File, m.Sha256, m.LoadedUnixMs = b.path, hex.EncodeToString(sum[:]), b.loaded.UnixMilli()
+	m.CommonNames, m.Refused = r.CommonNames, b.failed
+	for i := range r.Issuers {
+		s := &r.Issuers[i]
+		m.Issuers = append(m.Issuers, &pb.Issuer{
+			Name: s.Name, Url: s.URL, Audiences: s.Audiences, NameClaim: s.NameClaim,
+		})
+	}
+	for i := range r.Bindings {
+		x := &r.Bindings[i]
+		m.Bindings = append(m.Bindings, &pb.Binding{
+			Spiffe: x.SPIFFE, Dns: x.DNS, Issuer: x.Issuer, Claims: x.Claims,
+			User: x.User, Roles: x.Roles,
+		})
+	}
+}

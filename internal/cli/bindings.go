@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// boundAt is by which bindings the member at an endpoint goes.
+type boundAt struct {
+	Endpoint string                   `json:"endpoint"`
+	Bindings json.RawMessage          `json:"bindings"`
+	told     *pb.ListBindingsResponse // the same
+}
+
+func (a *app) authBindings() *cobra.Command {
+	var cluster bool
+	cmd := &cobra.Command{
+		Use:   "bindings [options]",
+		Short: "Lists whom members take callers for that others have identified",
+		Long: "Lists the issuers and bindings of --auth-config that count at each endpoint, and why " +
+			"what is in the file\nnow does not, if it does not. Each member reads a file of its own: " +
+			"the digests tell whether they are alike.",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 0 {
+				return badArgs("auth bindings command does not accept any arguments")
+			}
+			var list []boundAt
+			failure, err := a.eachEndpoint(cluster, "bindings",
+				func(ctx context.Context, c *clientv3.Client, ep string) error {
+					r, err := namesOf(c).ListBindings(ctx, &pb.ListBindingsRequest{})
+					if err != nil {
+						return nativeError(err)
+					}
+					list = append(list, boundAt{ep, protoJSON(r), r})
+					return nil
+				})
+			if err == nil && len(list) > 0 {
+				err = a.show(showBindings(list))
+			}
+			if err != nil {
+				return err
+			}
+			if !alike(list) {
+				a.complain("The members bind differently: replace the file on each of them\n")
+			}
+			if failure != nil {
+				return &exitError{exitConnection, nil}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&cluster, "cluster", false,
+		"use all endpoints from the cluster member list")
+	return cmd
+}
+
+// alike reports whether the same bindings count everywhere.
+func alike(list []boundAt) bool {
+	return !slices.ContainsFunc(list, func(b boundAt) bool {
+		return b.told.Sha256 != list[0].told.Sha256
+	})
+}
+
+var bindingsHead = []string{
+	"Endpoint", "Member", "File", "Digest", "Loaded", "Issuers", "Bindings", "Refused",
+}
+
+func bindingsRow(b boundAt) []string {
+	r := b.told
+	row := []string{b.Endpoint, fmt.Sprintf("%x", r.Header.GetMemberId()), "none"}
+	if r.File != "" {
+		row = append(row[:2], r.File, r.Sha256[:min(12, len(r.Sha256))],
+			time.UnixMilli(r.LoadedUnixMs).UTC().Format(time.RFC3339),
+			strconv.Itoa(len(r.Issuers)), strconv.Itoa(len(r.Bindings)), r.Refused)
+	}
+	return readableAll(row)
+}
+
+// ruleRows tell issuers and bindings, a row each.
+func ruleRows(r *pb.ListBindingsResponse) (rows [][]string) {
+	for _, s := range r.Issuers {
+		rows = append(rows, readableAll([]string{
+			"tokens of " + s.Url, "for " + strings.Join(s.Audiences, ", "),
+			"are of issuer " + s.Name + ", by " + s.NameClaim,
+		}))
+	}
+	for _, b := range r.Bindings {
+		who, is := b.Spiffe, "is user "+b.User
+		switch {
+		case b.Dns != "":
+			who = "dns:" + b.Dns
+		case b.Issuer != "":
+			who = b.Issuer + ":*"
+		}
+		if b.User == "" {
+			is = "has " + strings.Join(b.Roles, ", ")
+		}
+		var claims []string
+		for k, v := range b.Claims {
+			claims = append(claims, k+"="+v)
+		}
+		slices.Sort(claims)
+		rows = append(rows, readableAll([]string{who, strings.Join(claims, ", "), is}))
+	}
+	return rows
+}
+
+func showBindings(list []boundAt) answer {
+	var rows [][]string
+	for _, b := range list {
+		rows = append(rows, bindingsRow(b))
+	}
+	return answer{json: list, simple: func(p *page) {
+		p.aligned(append([][]string{bindingsHead}, rows...)...)
+		told := map[string]bool{"": true} // that of no file
+		for _, b := range list {
+			if sum := b.told.Sha256; !told[sum] {
+				told[sum] = true
+				p.printf("\nDigest %s\n", readable(sum))
+				p.aligned(ruleRows(b.told)...)
+			}
+		}
+	}, table: func() ([]string, [][]string) { return bindingsHead, rows }}
+}
