@@ -3,8 +3,7 @@ package fsm
 import (
 	"cmp"
 	"fmt"
-
-	"github.com/tidwall/btree"
+	"iter"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/encoding"
@@ -30,9 +29,9 @@ type accounts struct {
 	// caller is who asks for the command that is being applied: the zero value if access control is
 	// not enabled, or if a member does.
 	caller access.Caller
-	// Invariant: byName has the accounts of leases and keys, no others, and each counts its own.
+	// Invariant: byName has the accounts of leases and keys, no others, and each counts its own. The
+	// account of a key is that of the writer of its pair.
 	byName map[string]*Use
-	keys   btree.Map[string, *Use]
 	// leases has the accounts of leases.
 	leases *lease.Lessor
 }
@@ -64,44 +63,44 @@ func (u *Use) count(kv *mvcc.KeyValue, sign int64) {
 	}
 }
 
-// wrote notes that the caller has put a pair in the place of prev, nil if there was none.
+// writer returns for whom the caller is about to put a pair, nil for nobody.
+func (a *accounts) writer() *string {
+	if a.caller.User == "" {
+		return nil
+	}
+	return &a.of(a.caller.User).Principal
+}
+
+// wrote notes that a pair was put in the place of prev, nil if there was none.
 func (a *accounts) wrote(prev, kv *mvcc.KeyValue) {
-	var old *Use
-	if prev != nil { // else the key is new, and on no account
-		old, _ = a.keys.Get(kv.Key)
+	if kv.Writer() != nil {
+		a.of(*kv.Writer()).count(kv, 1)
 	}
-	if old != nil {
-		old.count(prev, -1)
+	if prev != nil {
+		a.lost(prev)
 	}
-	switch who := a.caller.User; {
-	case who != "":
-		u := a.of(who)
-		u.count(kv, 1)
-		if u != old {
-			a.keys.Set(kv.Key, u)
-		}
-	case old != nil:
-		a.keys.Delete(kv.Key)
-	}
-	if old != nil {
-		a.leave(old)
+}
+
+// lost notes that a pair is gone.
+func (a *accounts) lost(kv *mvcc.KeyValue) {
+	if kv.Writer() != nil {
+		u := a.byName[*kv.Writer()]
+		u.count(kv, -1)
+		a.leave(u)
 	}
 }
 
 // deleted notes that pairs are gone.
 func (a *accounts) deleted(kvs []*mvcc.KeyValue) {
 	for _, kv := range kvs {
-		if u, ok := a.keys.Delete(kv.Key); ok {
-			u.count(kv, -1)
-			a.leave(u)
-		}
+		a.lost(kv)
 	}
 }
 
 // freed notes that a pair stays, and is on no lease any more.
-func (a *accounts) freed(key string) {
-	if u, ok := a.keys.Get(key); ok {
-		u.LeaseKeys--
+func (a *accounts) freed(kv *mvcc.KeyValue) {
+	if kv.Writer() != nil {
+		a.byName[*kv.Writer()].LeaseKeys--
 	}
 }
 
@@ -167,12 +166,6 @@ func (m *Machine) use(principal string) Use {
 	return Use{Principal: principal}
 }
 
-// accountsImage is an immutable picture of which account keys are on. Of an account it reads only
-// the name.
-type accountsImage struct{ keys *btree.Map[string, *Use] }
-
-func (a *accounts) image() accountsImage { return accountsImage{a.keys.Copy()} }
-
 // account is a record of a snapshot: some leases, or some keys, of a principal.
 type account struct {
 	Principal string
@@ -200,8 +193,15 @@ func (d *decoder) account() account {
 // accountBytes is how large a record of an account gets, if it has several keys.
 const accountBytes = 16 << 10
 
-// each gives the records to write, of these leases and of keys.
-func (im *accountsImage) each(leases lease.View, write func(account)) {
+// eachAccount gives the records to write, none if there are no accounts.
+func (im *Image) eachAccount(write func(account)) {
+	if im.accounts {
+		accountRecords(im.leases, im.View.KV.Ascend("\x00", "\x00", 0), write)
+	}
+}
+
+// accountRecords gives the records of these leases and pairs.
+func accountRecords(leases lease.View, kvs iter.Seq[*mvcc.KeyValue], write func(account)) {
 	var r account
 	size := 0
 	next := func(principal string, n int) {
@@ -217,11 +217,12 @@ func (im *accountsImage) each(leases lease.View, write func(account)) {
 		next(principal, 8)
 		r.Leases = append(r.Leases, id)
 	}
-	im.keys.Scan(func(key string, u *Use) bool {
-		next(u.Principal, len(key)+1)
-		r.Keys = append(r.Keys, key)
-		return true
-	})
+	for kv := range kvs {
+		if kv.Writer() != nil {
+			next(*kv.Writer(), len(kv.Key)+1)
+			r.Keys = append(r.Keys, kv.Key)
+		}
+	}
 	if r.Principal != "" {
 		write(r)
 	}
@@ -238,12 +239,12 @@ func (m *Machine) restoreAccount(r account) error {
 		}
 		a.charge(r.Principal, &info)
 	}
-	a.caller.User = r.Principal // each command sets it anew
 	for _, key := range r.Keys {
 		kv := m.store.Get(key)
-		if _, twice := a.keys.Get(key); kv == nil || twice {
+		if kv == nil || kv.Writer() != nil {
 			return badAccount(r, "key %q", key)
 		}
+		m.store.SetWriter(key, &a.of(r.Principal).Principal)
 		a.wrote(nil, kv)
 	}
 	return nil

@@ -309,8 +309,8 @@ func TestAccountsEnd(t *testing.T) {
 		mustApply(t, m, &By{eve, &Revoke{ID: 1}})
 		mustApply(t, m, &By{eve, &DeleteRange{Key: "a", End: "b"}})
 	}
-	if n := m.meta.accounts.keys.Len(); len(m.Uses()) != 0 || n != 0 {
-		t.Errorf("accounts are left: %v, with %d keys", m.Uses(), n)
+	if len(m.Uses()) != 0 {
+		t.Errorf("accounts are left: %v", m.Uses())
 	}
 	for id, account := range m.lessor.View().Accounts() {
 		t.Errorf("lease %d is left on the account of %s", id, account)
@@ -386,6 +386,7 @@ func TestRestoreBadAccounts(t *testing.T) {
 			twin := restored(t, m)
 			twin.meta.accounts = accounts{leases: twin.lessor}
 			twin.lessor.Charge(1, "")
+			twin.store.SetWriter("k", nil)
 			err := error(nil)
 			for _, r := range records {
 				d := &decoder{Decoder: snapshotFormat.Decoder(1, appendAccount(nil, r))}
@@ -410,19 +411,21 @@ func TestRestoreBadAccounts(t *testing.T) {
 // Goal: a record of a snapshot stays small, however much a principal has. Method: long keys of two
 // principals by turns, and one that is longer than a record should be.
 func TestAccountRecords(t *testing.T) {
-	var a accounts
+	s := mvcc.New()
+	tx := s.Begin()
 	want := make(map[string]string)
 	for i := range 3000 {
-		a.caller.User = fmt.Sprint("u", i/1000)
-		kv := &mvcc.KeyValue{Key: fmt.Sprintf("%04d%0*d", i, 1+i%100, i), Version: 1}
+		who, key := fmt.Sprint("u", i/1000), fmt.Sprintf("%04d%0*d", i, 1+i%100, i)
 		if i == 1500 {
-			kv.Key += fmt.Sprintf("%050000d", 0)
+			key += fmt.Sprintf("%050000d", 0)
 		}
-		a.wrote(nil, kv)
-		want[kv.Key] = a.caller.User
+		tx.PutFor(&who, key, nil, 0)
+		tx.Put(key+" of nobody", nil, 0)
+		want[key] = who
 	}
-	im, got, records := a.image(), make(map[string]string), 0
-	im.each(lease.View{}, func(r account) {
+	tx.End()
+	got, records := make(map[string]string), 0
+	accountRecords(lease.View{}, s.View().Ascend("\x00", "\x00", 0), func(r account) {
 		records++
 		if n := len(appendAccount(nil, r)); n > accountBytes+4096 && len(r.Keys) > 1 {
 			t.Errorf("a record of %d keys and %d bytes", len(r.Keys), n)
@@ -442,7 +445,8 @@ func TestAccountRecords(t *testing.T) {
 // Goal: records of accounts, of which the hash is made, are the same at every member. Method:
 // leases and keys that fill records exactly.
 func TestAccountRecordsAreFull(t *testing.T) {
-	a := accounts{caller: access.Caller{User: "u"}, leases: lease.New(lease.Config{})}
+	who := "u"
+	a := accounts{caller: access.Caller{User: who}, leases: lease.New(lease.Config{})}
 	const leases, keys = accountBytes / 8, accountBytes / 1024
 	for id := range lease.ID(leases) {
 		info, err := a.leases.Grant(lease.Terms{ID: id + 1, TTL: 60_000})
@@ -451,12 +455,14 @@ func TestAccountRecordsAreFull(t *testing.T) {
 		}
 		a.granted(&info)
 	}
+	s := mvcc.New()
+	tx := s.Begin()
 	for i := range keys + 1 {
-		a.wrote(nil, &mvcc.KeyValue{Key: fmt.Sprintf("%01023d", i)})
+		tx.PutFor(&who, fmt.Sprintf("%01023d", i), nil, 0)
 	}
+	tx.End()
 	var got [][2]int
-	im := a.image()
-	im.each(a.leases.View(), func(r account) {
+	accountRecords(a.leases.View(), s.View().Ascend("\x00", "\x00", 0), func(r account) {
 		got = append(got, [2]int{len(r.Leases), len(r.Keys)})
 	})
 	if want := [][2]int{{leases, 0}, {0, keys}, {0, 1}}; !slices.Equal(got, want) {

@@ -47,6 +47,48 @@ func BenchmarkApplyPut(b *testing.B) {
 	}
 }
 
+// BenchmarkPutBy is a put of a new key, and then of the same again, on a lease with many keys: for
+// nobody, and for a user.
+func BenchmarkPutBy(b *testing.B) {
+	const leases, keys = 64, 64_000
+	for _, user := range []string{"", "alice"} {
+		b.Run("user="+user, func(b *testing.B) {
+			m := tenants(b)
+			by := func(c Command) Command { return as(m, user, c) }
+			if user == "" {
+				mustApply(b, m, as(m, "root", &AuthDisable{}))
+				by = func(c Command) Command { return c }
+			}
+			for id := range lease.ID(leases) {
+				mustApply(b, m, by(&Grant{Terms: lease.Terms{ID: id + 1, TTL: 60_000}}))
+			}
+			do := func(c Command) {
+				m.Begin(m.Index()+1, 1)
+				if r := m.Apply(c); r.Err != nil {
+					b.Fatal(r.Err)
+				}
+				m.TakeChanges()
+			}
+			var puts []Command
+			for i := range keys {
+				key := fmt.Sprintf("a/%04d/%04d", i%leases, i/leases)
+				c := by(&Put{Key: key, Value: make([]byte, 128), Lease: lease.ID(i%leases + 1)})
+				puts = append(puts, c, c)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				if i%len(puts) == 0 {
+					b.StopTimer()
+					do(by(&DeleteRange{Key: "a/", End: "a0"}))
+					b.StartTimer()
+				}
+				do(puts[i%len(puts)])
+			}
+		})
+	}
+}
+
 // BenchmarkOnce is a group of puts, from the command to the result, as they are and with
 // numbers. A snapshot is taken now and then.
 func BenchmarkOnce(b *testing.B) {

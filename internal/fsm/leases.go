@@ -239,8 +239,9 @@ func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) {
 // freeKeys puts the keys of a lease that is gone as they are, on no lease.
 func (m *Machine) freeKeys(t *mvcc.Txn, keys []string) {
 	for _, k := range keys {
-		t.Put(k, t.Get(k).Value, 0)
-		m.meta.accounts.freed(k)
+		kv := t.Get(k)
+		t.PutFor(kv.Writer(), k, kv.Value, 0)
+		m.meta.accounts.freed(kv)
 	}
 }
 

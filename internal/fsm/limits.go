@@ -75,7 +75,7 @@ func (m *Machine) putDemand(c *Put) demand {
 	if attached {
 		d.LeaseKeys = 1
 	}
-	if u, ok := a.keys.Get(c.Key); ok && u.Principal == d.Principal {
+	if prev != nil && prev.Writer() != nil && *prev.Writer() == d.Principal {
 		d.Bytes = max(0, d.Bytes-mvcc.PutSize(prev.Key, prev.Value))
 		if prev.Lease != 0 {
 			d.LeaseKeys = 0

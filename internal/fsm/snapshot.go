@@ -79,7 +79,7 @@ type Image struct {
 	event    uint64 // the last event of a lease
 	sessions sessionsImage
 	holds    Holds
-	accounts accountsImage
+	accounts bool // there are some
 	// comparison is what append wrote, empty if there was none.
 	comparison []byte
 }
@@ -91,7 +91,7 @@ func (m *Machine) Image() *Image {
 	}
 	return &Image{
 		View: m.View(), leases: m.lessor.View(), event: m.events.last,
-		sessions: m.sessions.image(), holds: m.AllHolds(), accounts: m.meta.accounts.image(),
+		sessions: m.sessions.image(), holds: m.AllHolds(), accounts: len(m.meta.accounts.byName) > 0,
 		comparison: m.meta.comparison.image(),
 	}
 }
@@ -133,7 +133,7 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 	for o := range im.holds.Orphans() {
 		e.record(tagOrphan, func(b []byte) []byte { return appendOrphan(b, o) })
 	}
-	im.accounts.each(im.leases, func(r account) {
+	im.eachAccount(func(r account) {
 		e.record(tagAccount, func(b []byte) []byte { return appendAccount(b, r) })
 	})
 	for r := range v.KV.Records() {
@@ -440,7 +440,7 @@ func (im *Image) Hash() (uint32, error) {
 	for o := range im.holds.Orphans() {
 		h.add(func(b []byte) []byte { return appendOrphan(b, o) })
 	}
-	im.accounts.each(im.leases, func(r account) {
+	im.eachAccount(func(r account) {
 		h.add(func(b []byte) []byte { return appendAccount(b, r) })
 	})
 	return h.sum, nil

@@ -85,7 +85,7 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 			}
 		}
 	}
-	prev := t.Put(c.Key, value, int64(id))
+	prev := t.PutFor(m.meta.accounts.writer(), c.Key, value, int64(id))
 	if prev != nil && prev.Lease != int64(id) && prev.Lease != 0 {
 		m.detach(prev)
 	}

@@ -29,20 +29,23 @@ func newRecord(value []byte) *record {
 	switch n := len(value); {
 	case n == 0 || n > ShortValue:
 		return &record{KeyValue: KeyValue{Value: value}}
-	case n <= 24:
-		r := &roomy[[24]byte]{}
+	case n <= 16:
+		r := &roomy[[16]byte]{}
 		return r.hold(value, r.room[:])
-	case n <= 40:
-		r := &roomy[[40]byte]{}
+	case n <= 32:
+		r := &roomy[[32]byte]{}
 		return r.hold(value, r.room[:])
-	case n <= 72:
-		r := &roomy[[72]byte]{}
+	case n <= 64:
+		r := &roomy[[64]byte]{}
 		return r.hold(value, r.room[:])
-	case n <= 104:
-		r := &roomy[[104]byte]{}
+	case n <= 96:
+		r := &roomy[[96]byte]{}
 		return r.hold(value, r.room[:])
-	case n <= 136:
-		r := &roomy[[136]byte]{}
+	case n <= 128:
+		r := &roomy[[128]byte]{}
+		return r.hold(value, r.room[:])
+	case n <= 160:
+		r := &roomy[[160]byte]{}
 		return r.hold(value, r.room[:])
 	default:
 		r := &roomy[[ShortValue]byte]{}

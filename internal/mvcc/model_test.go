@@ -42,7 +42,9 @@ func (t *modelTxn) event(del bool, kv, prev *KeyValue) {
 func (t *modelTxn) put(key string, value []byte, lease int64) *KeyValue {
 	rev := t.m.revision() + 1
 	prev := t.now[key]
-	kv := &KeyValue{key, value, lease, rev, rev, 1}
+	kv := &KeyValue{
+		Key: key, Value: value, Lease: lease, CreateRevision: rev, ModRevision: rev, Version: 1,
+	}
 	if prev != nil {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
 	}

@@ -43,6 +43,9 @@ func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error
 	return s, nil
 }
 
+// SetWriter says for whom the newest version of a key was put, in a store that was just restored.
+func (s *Store) SetWriter(key string, writer *string) { s.Get(key).writer = writer }
+
 // index makes the entries and the trees for the records in the history.
 func (s *Store) index(keys int) error {
 	s.entries = make(map[string]*entry, keys)

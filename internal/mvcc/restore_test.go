@@ -174,8 +174,8 @@ func TestHashEquality(t *testing.T) {
 // Goal: the hash covers every field. Method: stores that differ in one.
 func TestHashDiffers(t *testing.T) {
 	base := []Record{
-		{KeyValue: KeyValue{"a", []byte("1"), 1, 2, 3, 2}, Sub: 0},
-		{KeyValue: KeyValue{"b", []byte("2"), 1, 2, 3, 2}, Sub: 1},
+		{KeyValue: KeyValue{"a", []byte("1"), 1, 2, 3, 2, nil}, Sub: 0},
+		{KeyValue: KeyValue{"b", []byte("2"), 1, 2, 3, 2, nil}, Sub: 1},
 	}
 	hashes := make(map[uint32]string)
 	for name, change := range map[string]func(r *Record){

@@ -32,7 +32,13 @@ type KeyValue struct {
 
 	// Version counts the puts since the key was created, beginning with 1.
 	Version int64
+
+	writer *string // see Writer
 }
+
+// Writer returns for whom the pair was put, nil for nobody. It means nothing to the store. A store
+// that was restored does not know it: see SetWriter.
+func (kv *KeyValue) Writer() *string { return kv.writer }
 
 // Revision is the place of one change in the history: the revision of the transaction and
 // the place of the change in it, from 0.

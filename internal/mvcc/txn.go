@@ -101,13 +101,18 @@ func (t *Txn) begin(r *record) *record {
 	return r
 }
 
-// Put sets the value of the key and attaches it to the lease, 0 for none, instead of the one
+// Put is PutFor for nobody.
+func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
+	return t.PutFor(nil, key, value, lease)
+}
+
+// PutFor sets the value of the key and attaches it to the lease, 0 for none, instead of the one
 // it was attached to. It returns the version before, nil if there was none. The store keeps
 // the value, which the caller must not change any more, but of a short one a copy.
-func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
+func (t *Txn) PutFor(writer *string, key string, value []byte, lease int64) (prev *KeyValue) {
 	r := t.begin(newRecord(value))
 	s := t.s
-	r.Key, r.Lease = key, lease
+	r.Key, r.Lease, r.writer = key, lease, writer
 	r.CreateRevision, r.Version = r.ModRevision, 1
 
 	e := s.entries[key]
