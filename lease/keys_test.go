@@ -97,3 +97,20 @@ func TestEachKeyAfter(t *testing.T) {
 		}
 	}
 }
+
+// Goal: whose a lease is agrees with all that is known of it. Method: leases with and without a
+// name and a principal, and one that is not there.
+func TestWhose(t *testing.T) {
+	l := New(Config{})
+	for id, terms := range []Terms{{}, {Name: "n"}, {Principal: "p"}, {Name: "m", Principal: "q"}} {
+		terms.ID, terms.TTL = ID(id+1), 5000
+		mustGrant(t, l, terms)
+		name, principal, ok := l.Whose(terms.ID)
+		if name != terms.Name || principal != terms.Principal || !ok {
+			t.Errorf("lease %d: %q, %q, %v", terms.ID, name, principal, ok)
+		}
+	}
+	if name, principal, ok := l.Whose(9); name != "" || principal != "" || ok {
+		t.Errorf("none: %q, %q, %v", name, principal, ok)
+	}
+}

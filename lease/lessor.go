@@ -253,6 +253,18 @@ func (l *Lessor) Lookup(id ID) (Info, bool) {
 	return l.table.info(slot), true
 }
 
+// Whose returns the name and the principal of a lease. It costs less than Lookup.
+func (l *Lessor) Whose(id ID) (name, principal string, ok bool) {
+	slot, ok := l.table.find(id)
+	if !ok {
+		return "", "", false
+	}
+	if x := l.table.extra(slot); x != nil {
+		name, principal = x.name, x.principal
+	}
+	return name, principal, true
+}
+
 // Charge puts a lease on an account, "" for none, until it is put on another one or is gone. That
 // is a note for the caller, which also decides what it means: nothing here depends on it. A lease
 // that is not there is left out.

@@ -138,14 +138,18 @@ func (s *State) may(u *User, what Kind, of keyrange.Range) bool {
 	if isRoot(u) {
 		return true
 	}
-	if of.Empty() {
-		of.End = ""
-	}
-	roles := make([]*role, 0, len(u.Roles))
+	var few [8]*role
+	roles := few[:0]
 	for _, name := range u.Roles {
 		if r, ok := s.roles[name]; ok {
 			roles = append(roles, r)
 		}
+	}
+	if of.End == "" || of.Empty() {
+		return slices.ContainsFunc(roles, func(r *role) bool {
+			_, ok := reach(r.spans(what), of.Key)
+			return ok
+		})
 	}
 	return covered(roles, what, of.Span())
 }

@@ -25,6 +25,9 @@ type DeniedError struct {
 // OfLease returns an error of Check without the key that it is about, which is one of those of a
 // lease: the caller has named only the lease.
 func OfLease(err error) error {
+	if err == nil {
+		return nil
+	}
 	if d := new(DeniedError); errors.As(err, &d) {
 		return &DeniedError{User: d.User, Roles: d.Roles, What: d.What}
 	}

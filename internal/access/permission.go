@@ -1,6 +1,7 @@
 package access
 
 import (
+	"slices"
 	"sort"
 
 	"leasehold.dev/internal/keyrange"
@@ -75,20 +76,26 @@ type Role struct {
 // role is a Role, and what its permissions are together.
 type role struct {
 	Role
-	allowed map[Kind][]keyrange.Span // in order; no two touch
+	allowed [len(asked)][]keyrange.Span // of each kind in order; no two touch
 }
 
 // asked are the kinds that somebody may ask for.
 var asked = [...]Kind{Read, Write, See, Hold, Manage}
 
 func newRole(name string, permissions []Permission) *role {
-	r := &role{Role: Role{name, permissions}, allowed: make(map[Kind][]keyrange.Span, len(asked))}
-	for _, what := range asked {
-		if list := joined(permissions, what); len(list) > 0 {
-			r.allowed[what] = list
-		}
+	r := &role{Role: Role{name, permissions}}
+	for i, what := range asked {
+		r.allowed[i] = joined(permissions, what)
 	}
 	return r
+}
+
+// spans returns the keys or names with which the role allows something.
+func (r *role) spans(what Kind) []keyrange.Span {
+	if i := slices.Index(asked[:], what); i >= 0 {
+		return r.allowed[i]
+	}
+	return nil
 }
 
 // joined returns the keys or names with which permissions allow something, together.
@@ -117,7 +124,7 @@ func covered(roles []*role, what Kind, s keyrange.Span) bool {
 	for from := s.From; ; {
 		furthest, any := "", false
 		for _, r := range roles {
-			end, ok := reach(r.allowed[what], from)
+			end, ok := reach(r.spans(what), from)
 			switch {
 			case ok && any:
 				furthest = keyrange.Later(furthest, end)

@@ -215,14 +215,14 @@ func (p *permission) mine(of access.Lease, name string) error {
 // meant returns whose a lease is that a command names, not ok if it is not there. Then it may be
 // granted by the same transaction, and so be the caller's.
 func (p *permission) meant(id lease.ID, name string) (of access.Lease, ok bool) {
-	info, ok := p.lessor.Lookup(id)
 	if name != "" {
-		info, ok = p.lessor.ByName(name)
+		if info, ok := p.lessor.ByName(name); ok {
+			return BelongsTo(&info), true
+		}
+	} else if name, principal, ok := p.lessor.Whose(id); ok {
+		return access.Lease{Name: name, Principal: principal}, true
 	}
-	if !ok {
-		return access.Lease{Name: name, Principal: p.who.User}, false
-	}
-	return BelongsTo(&info), true
+	return access.Lease{Name: name, Principal: p.who.User}, false
 }
 
 // held needs to hold the lease. One that belongs to nobody, and has no name, is root's.

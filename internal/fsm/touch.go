@@ -28,21 +28,17 @@ type Asker struct {
 func (a Asker) MayTouch(
 	what access.Kind, of access.Lease, eachKey func(needs access.Kind) error,
 ) error {
-	if err := a.By.CheckKnown(a.Who); err != nil {
+	if of != (access.Lease{}) {
+		return a.By.CheckLease(a.Who, what, of)
+	}
+	if err := a.By.CheckKnown(a.Who); err != nil || a.By.IsRoot(a.Who) {
 		return err
 	}
 	needs := access.Write
 	if what == access.See {
 		needs = access.Read
 	}
-	switch {
-	case of != (access.Lease{}):
-		return a.By.CheckLease(a.Who, what, of)
-	case a.By.IsRoot(a.Who):
-		return nil
-	default:
-		return access.OfLease(eachKey(needs))
-	}
+	return access.OfLease(eachKey(needs))
 }
 
 // EachKey returns what says why a caller may not do something with one of some keys.
@@ -61,12 +57,20 @@ func (a Asker) EachKey(keys iter.Seq[string]) func(needs access.Kind) error {
 // is quick, and leaves undecided what needs a longer look: a lease that is not here, one with many
 // keys, and a caller for whom users or roles have changed since the renewal came.
 func (a Asker) MayRenew(l *lease.Lessor, id lease.ID) (decided bool, err error) {
-	info, ok := l.Lookup(id)
-	of := BelongsTo(&info)
-	if !ok || of == (access.Lease{}) && l.KeyCount(id) > fewKeys {
+	name, principal, ok := l.Whose(id)
+	of, keys := access.Lease{Name: name, Principal: principal}, 0
+	if of == (access.Lease{}) {
+		keys = l.KeyCount(id)
+	}
+	if !ok || keys > fewKeys {
 		return false, nil
 	}
-	err = a.MayTouch(access.Hold, of, a.EachKey(l.EachKey(id)))
+	err = a.MayTouch(access.Hold, of, func(needs access.Kind) error {
+		if keys == 0 { // as of most leases
+			return nil
+		}
+		return a.EachKey(l.EachKey(id))(needs)
+	})
 	if errors.Is(err, access.ErrOldRevision) {
 		return false, nil
 	}

@@ -26,7 +26,7 @@ var plantedAccess = []planted{
 		{touchGo, "\t\treturn a.By.CheckLease(a.Who, what, of)\n", "\t\treturn nil\n"},
 	}},
 	{"a lease of nobody is anybody's", "A1", []edit{
-		{touchGo, "\t\treturn access.OfLease(eachKey(needs))\n", "\t\t_ = needs\n\t\treturn nil\n"},
+		{touchGo, "\treturn access.OfLease(eachKey(needs))\n", "\t_ = needs\n\treturn nil\n"},
 	}},
 	{"a deletion is begun for those who may not do it", "A1", []edit{
 		{aheadGo, " || m.denied(c) != nil {", " {"},
