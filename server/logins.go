@@ -329,6 +329,8 @@ type streamUser struct {
 	byToken bool
 	hash    []byte
 	by      *binding.Evidence
+	// counted are users by which the login counted. They never change.
+	counted atomic.Pointer[access.State]
 	// boundTo is who by was the last time that was asked.
 	boundTo atomic.Pointer[binding.Principal]
 }
@@ -345,9 +347,11 @@ func (s *streamUser) Caller() access.Caller {
 		return s.bound(v)
 	}
 	counts := s.name != ""
-	if counts && s.byToken {
+	if counts && s.byToken && s.counted.Load() != v.Access {
 		u, ok := v.Access.User(s.name)
-		counts = ok && bytes.Equal(u.Hash, s.hash)
+		if counts = ok && bytes.Equal(u.Hash, s.hash); counts {
+			s.counted.Store(v.Access)
+		}
 	}
 	if !counts {
 		return ended

@@ -18,7 +18,7 @@ import (
 // is looked at here: leases that this member does not know, and those with many keys.
 type permits struct {
 	service *leaseService
-	who     *access.Caller // belongs to receive
+	known   knownHolder // belongs to receive
 	ctx     context.Context
 	cancel  context.CancelFunc
 	looks   sync.WaitGroup // the goroutine that looks
@@ -31,6 +31,14 @@ type permits struct {
 	until  map[lease.ID]time.Time
 	state  *access.State
 	looked access.Caller
+}
+
+// knownHolder is what was found out about a caller by some users and roles. These never change, so
+// it need not be asked for each renewal.
+type knownHolder struct {
+	by     *access.State // nil if there is none
+	who    access.Caller
+	holder *access.Caller // nil for one that may renew every lease
 }
 
 // permitTime is for how long a stream may renew a lease without another look at its many keys.
@@ -46,14 +54,20 @@ func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access
 		return nil, nil
 	}
 	who := api.CallerOf(ctx)
-	if err := v.Access.CheckKnown(who); err != nil || v.Access.IsRoot(who) || p.lookedAt(v, who, id) {
-		return nil, err
+	if p.known.by != v.Access || p.known.who != who {
+		if err := v.Access.CheckKnown(who); err != nil {
+			return nil, err
+		}
+		p.known = knownHolder{by: v.Access, who: who}
+		if !v.Access.IsRoot(who) {
+			holder := who // else who were on the heap for each renewal
+			p.known.holder = &holder
+		}
 	}
-	if p.who == nil || *p.who != who {
-		w := who
-		p.who = &w
+	if p.known.holder == nil || p.lookedAt(v, who, id) {
+		return nil, nil
 	}
-	return p.who, nil
+	return p.known.holder, nil
 }
 
 // lookedAt reports whether all keys of a lease were looked at a moment ago.
