@@ -63,6 +63,7 @@ func parse() *options {
 	flag.StringVar(&o.etcdArgs, "etcd-args", "", "`arguments` before the flags")
 	flag.StringVar(&o.only, "targets", "leasehold,etcd,ceiling", "which servers, in this order")
 	flag.IntVar(&o.users, "users", 1000, "users of leasehold-users, where access control is on")
+	flag.IntVar(&o.plan.Held, "held", 100_000, "leases of all users together, in principals-renew")
 	flag.StringVar(&o.match, "run", "", "only workloads that match this `regexp`")
 	flag.StringVar(&o.format, "o", "table", "output: table or json")
 	flag.BoolVar(&o.list, "list", false, "list the workloads and stop")
@@ -137,6 +138,7 @@ func run(ctx context.Context, o *options) error {
 	if err := o.targets(ctx, dir); err != nil {
 		return err
 	}
+	o.plan.Principals = o.users
 	if err := o.plan.Check(); err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ func runRenew(ctx context.Context, e *Env) (Result, error) {
 	err = m.during(e.Server, func() error {
 		b := batches{
 			stream: stream, leases: leases, hist: &m.hist, open: map[uint64]*renewing{},
+			size: renewBatch,
 		}
 		return b.run(time.Now().Add(e.Duration))
 	})
@@ -46,8 +47,11 @@ func runRenew(ctx context.Context, e *Env) (Result, error) {
 type batches struct {
 	stream leaseholdv1.StreamService_OpenClient
 	leases []int64
+	tokens []uint64 // of the leases, nil if the requests have none
+	size   int      // of a batch
 	hist   *load.Histogram
 
+	last uint64               // what was sent last
 	open map[uint64]*renewing // those that have no last answer, by ID
 }
 
@@ -67,16 +71,12 @@ func (b *batches) run(until time.Time) error {
 		next++
 	}
 	for len(b.open) > 0 {
-		m, err := b.stream.Recv()
+		done, err := b.receive()
 		if err != nil {
 			return err
 		}
-		for _, r := range m.Responses {
-			done, err := b.take(r)
-			switch {
-			case err != nil:
-				return err
-			case done && time.Now().Before(until):
+		for range done {
+			if time.Now().Before(until) {
 				if err := b.send(next); err != nil {
 					return err
 				}
@@ -87,13 +87,43 @@ func (b *batches) run(until time.Time) error {
 	return b.stream.CloseSend()
 }
 
+// settle returns when each batch has its last answer.
+func (b *batches) settle() error {
+	for len(b.open) > 0 {
+		if _, err := b.receive(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive takes a message in, and returns how many batches have their last answer with it.
+func (b *batches) receive() (done int, err error) {
+	m, err := b.stream.Recv()
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range m.Responses {
+		last, err := b.take(r)
+		if err != nil {
+			return 0, err
+		}
+		if last {
+			done++
+		}
+	}
+	return done, nil
+}
+
 func (b *batches) send(id uint64) error {
-	from := int(id) * renewBatch % len(b.leases)
-	b.open[id] = &renewing{time.Now(), renewBatch}
+	from := int(id) * b.size % len(b.leases)
+	r := &leaseholdv1.RenewRequest{Ids: b.leases[from:][:b.size]}
+	if b.tokens != nil {
+		r.Tokens = b.tokens[from:][:b.size]
+	}
+	b.last, b.open[id] = id, &renewing{time.Now(), b.size}
 	return b.stream.Send(&leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{{
-		Id: id, Body: &leaseholdv1.Request_Renew{
-			Renew: &leaseholdv1.RenewRequest{Ids: b.leases[from:][:renewBatch]},
-		},
+		Id: id, Body: &leaseholdv1.Request_Renew{Renew: r},
 	}}})
 }
 

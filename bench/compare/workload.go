@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"leasehold.dev/internal/load"
@@ -37,6 +38,8 @@ type Workload struct {
 	Secure bool
 	// Profiled marks workloads that ask the server's own pages what it holds.
 	Profiled bool
+	// Own marks workloads that speak leasehold.v1, on servers with users or without.
+	Own bool
 	// Relays marks workloads that need relays, which leasehold alone has.
 	Relays bool
 	// Everybody marks workloads that also meet servers which do not speak etcd's API.
@@ -65,6 +68,9 @@ type Params struct {
 	// between them and the member, and the TTL of their leases.
 	Relays int
 	TTL    time.Duration
+	// Principals is how many principals there are in the workloads about very many, and Held how
+	// many leases they have together.
+	Principals, Held int
 }
 
 // An Env is what a workload runs in: one server and the way to it.
@@ -160,6 +166,7 @@ func Workloads() []Workload {
 	)
 	list = append(list, sessionWorkloads()...)
 	list = append(list, cacheWorkloads()...)
+	list = append(list, principalWorkloads()...)
 	list = append(list, idleWorkloads()...)
 	return append(list, clusterWorkloads()...)
 }
@@ -186,6 +193,7 @@ func clusterWorkloads() []Workload {
 func (w Workload) meets(t Target, members int) bool {
 	switch {
 	case t.Ceiling && !w.Ceiling, w.Sessions > 0 && t.Open == nil,
+		w.Own && !strings.HasPrefix(t.Name, "leasehold"),
 		w.Relays && t.Name != "leasehold":
 		return false
 	case t.Foreign != nil:
