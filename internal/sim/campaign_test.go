@@ -22,6 +22,7 @@ var (
 	minutesFlag = flag.Float64("minutes", 0, "run seeds for so many real minutes")
 	procsFlag   = flag.Int("procs", 1, "how many processes share the seeds")
 	strideFlag  = flag.Uint64("stride", 1, "run every so many-th seed only")
+	usersFlag   = flag.Bool("users", false, "run only seeds with access control")
 	sumFlag     = flag.String("sum", "", "write what was counted to this file, and judge nothing")
 )
 
@@ -69,7 +70,9 @@ func campaign(t *testing.T) *Campaign {
 		if *minutesFlag > 0 && time.Since(start).Minutes() >= *minutesFlag {
 			break
 		}
-		trySeed(t, c, seed)
+		if !*usersFlag || hasUsers(seed) {
+			trySeed(t, c, seed)
+		}
 	}
 	c.Real = time.Since(start)
 	return c
@@ -141,7 +144,7 @@ func fanOut(t *testing.T) *Campaign {
 		args := []string{
 			"-test.run=^TestSim$", "-test.timeout=0", "-procs=1", "-sum=" + sum,
 			fmt.Sprintf("-from=%d", *fromFlag+uint64(i)), fmt.Sprintf("-stride=%d", *procsFlag),
-			fmt.Sprintf("-minutes=%g", *minutesFlag),
+			fmt.Sprintf("-minutes=%g", *minutesFlag), fmt.Sprintf("-users=%v", *usersFlag),
 			fmt.Sprintf("-seeds=%d", (seeds+*procsFlag-1-i)/(*procsFlag)),
 		}
 		cmd := exec.Command(os.Args[0], args...)

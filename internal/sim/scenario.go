@@ -1,5 +1,7 @@
 package sim
 
+import "math/rand/v2"
+
 // Scenario is what only a part of the runs has, each kind for itself: in all of them it
 // would hide more than it shows.
 type Scenario struct {
@@ -52,6 +54,9 @@ type Scenario struct {
 	Oversleep bool
 }
 
+// hasUsers reports whether access control is enabled in the run of a seed.
+func hasUsers(seed uint64) bool { return rand.New(rand.NewPCG(seed, 0xacce55)).IntN(6) == 0 }
+
 // drawScenario draws one for a profile, and fits that to it.
 func (w *world) drawScenario(p *Profile) Scenario {
 	out := Scenario{Codec: w.chance(3)}
@@ -88,7 +93,7 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	if r := w.source(0x4e1d0); r.IntN(3) == 0 {
 		out.HeldUp = 1000 + r.IntN(4000)
 	}
-	if out.Users = w.source(0xacce55).IntN(6) == 0; out.Users {
+	if out.Users = hasUsers(w.opt.Seed); out.Users {
 		p.Clients -= len(tenants)
 	}
 	if r := w.source(0x51e4ce); r.IntN(2) == 0 {
