@@ -17,8 +17,8 @@ import (
 
 // drain lets n leases with a key each end as nearly together as the API can
 // make them, by one last renewal of all, and measures how fast they go and what
-// a writer feels meanwhile.
-func drain(n int) func(context.Context, *Env) (Result, error) {
+// a writer feels meanwhile. With amongOthers there are caches and watchers of the keys.
+func drain(n int, amongOthers bool) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -34,6 +34,10 @@ func drain(n int) func(context.Context, *Env) (Result, error) {
 		var wg sync.WaitGroup
 		wg.Go(func() { followed = gone.Follow() })
 		d := &draining{env: e, gone: gone, ttl: ttl}
+		if amongOthers {
+			d.ttl += surroundTime
+			d.around = func() error { return e.surround(ctx, &wg, n) }
+		}
 		err = d.run(ctx, n)
 		cancel()
 		wg.Wait()
@@ -63,6 +67,8 @@ type draining struct {
 	env  *Env
 	gone *load.Deletions
 	ttl  int64 // seconds
+	// around is called when the leases have their keys, unless it is nil.
+	around func() error
 
 	sent []time.Time    // by lease: when its last renewal was sent
 	puts load.Histogram // a writer's latency meanwhile
@@ -83,6 +89,11 @@ func (d *draining) run(ctx context.Context, n int) error {
 	})
 	if err != nil {
 		return err
+	}
+	if d.around != nil {
+		if err := d.around(); err != nil {
+			return err
+		}
 	}
 	if d.sent, err = e.renewAll(ctx, leases); err != nil {
 		return err

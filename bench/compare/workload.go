@@ -148,13 +148,14 @@ func Workloads() []Workload {
 			Doc: "200 expiries a second, as a watcher sees them; latency is lateness",
 		},
 		Workload{
-			Name: "drain/20000", run: drain(20_000),
+			Name: "drain/20000", run: drain(20_000, false),
 			Doc: "20,000 leases with a key end together; latency is lateness",
 		},
 		Workload{
-			Name: "drain/100000", run: drain(100_000), Once: true,
+			Name: "drain/100000", run: drain(100_000, false), Once: true,
 			Doc: "100,000 leases with a key end together; latency is lateness",
 		},
+		drainAmongOthers(),
 		Workload{
 			Name: "memory", run: runMillion(false), Once: true,
 			Doc: "resident memory of very many leases (-leases), then kill -9 and restart",
