@@ -93,6 +93,7 @@ func TestKilledLeader(t *testing.T) {
 
 	p.front()
 	third.kill()
+	p.until("a line that nobody leads", "document.querySelector('[data-state=leaderless]')")
 	p.until("how old the answers are", timeOf(t, kept)+`.match(/^\d+ min .*asked .* ago$/)`)
 	p.view("Overview")
 	p.until("that nobody leads", "/^down/.test(document.querySelector('.verdict').innerText)")
@@ -102,6 +103,7 @@ func TestKilledLeader(t *testing.T) {
 	p.until("that somebody leads", leads("!== ''"))
 	p.view("Leases")
 	p.until("what is left, as of now", fresh)
+	p.until("a line that all is well", "document.querySelector('[data-state=live]')")
 }
 
 // Goal: behind a proxy that adds a prefix to all paths, the page works.

@@ -1,7 +1,7 @@
 // The frame of the page: which view is seen, who is logged in, and whether what is shown is
 // confirmed by the cluster.
 
-import { members, who } from "./api.js";
+import { call, members, who } from "./api.js";
 import { live, now } from "./live.js";
 import { Questions } from "./ask.js";
 import { span } from "./text.js";
@@ -51,14 +51,20 @@ function Elsewhere({ known }) {
 // Confirmed says in a line whether the cluster stands behind what is shown.
 function Confirmed({ known }) {
   useChanges();
-  const { state, failure } = live;
+  // The stream of events goes on while nobody leads: it only has nothing to tell.
+  const [led = true] = usePolling(async () => live.state !== "live" ||
+    Number((await call("v3/maintenance/status")).leader || 0) !== 0, 5000);
+  const { failure } = live;
+  const state = live.state === "live" && !led ? "leaderless" : live.state;
   const text = {
     live: html`Connected to <bdi>${location.host}</bdi>.`,
+    leaderless: html`<strong>Connected to <bdi>${location.host}</bdi>, which knows no leader.</strong>
+      ${" "}Until a member leads, nothing changes, and what is shown gets older.`,
     lost: html`<strong>This member has been lost for ${span(now() - live.since)}. The page tries again.</strong>
       ${" "}What is shown is what it said last. ${failure && failure.message + ". "}<${Elsewhere} known=${known} />`,
     denied: html`${failure?.anonymous ? "Log in" : failure?.message}: <a href="#/access">who am I?</a>`,
   }[state] || "Reading the leases, " + live.listed + " so far.";
-  const warn = state === "lost" || state === "denied";
+  const warn = ["leaderless", "lost", "denied"].includes(state);
   return html`<p class=${"line" + (warn ? " warn" : "")} role="status" data-state=${state}>${text}</p>`;
 }
 

@@ -83,7 +83,8 @@ function Bindings({ file, sha256, loaded_unix_ms: at, refused, common_names: nam
     ${refused && html`<p class="line warn" role="alert">What is in the file now is refused: ${named(refused)}</p>`}
     <p class="faint">Of ${named(file)}, as read on ${new Date(Number(at)).toLocaleString("en-GB")}; its SHA-256
       begins with ${sha256.slice(0, 12)}. Where no binding fits, the common name of a certificate is
-      ${names ? " a" : " no"} user. Each member has a file of its own: leasehold auth bindings --cluster compares them.</p>`;
+      ${names ? " a" : " no"} user. Each member has a file of its own: leasehold auth bindings --cluster
+      compares them.</p>`;
 }
 
 // All shows the users, what they and the roles may do, and what they have.
