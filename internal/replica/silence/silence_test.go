@@ -141,3 +141,66 @@ func TestNobody(t *testing.T) {
 		t.Errorf("after all have left: %+v", w.States(1))
 	}
 }
+
+// TestWorst: a measurement counts for memory at least, and for twice that at most, and the longest
+// of several counts.
+func TestWorst(t *testing.T) {
+	type note struct {
+		took lease.TTL
+		at   lease.Instant
+	}
+	type want struct {
+		at lease.Instant
+		is lease.TTL
+	}
+	for _, x := range []struct {
+		notes []note
+		wants []want
+	}{
+		{[]note{{10, 1000}, {5, 2000}, {3, 3000}}, []want{{3000, 10}}},
+		{[]note{{10, 0}, {1, memory}}, []want{
+			{2*memory - 1, 10}, {2 * memory, 1}, {3*memory - 1, 1}, {3 * memory, 0},
+		}},
+		{[]note{{10, 0}, {2, memory - 1}}, []want{{2*memory - 1, 10}, {2 * memory, 0}}},
+		{[]note{{10, 0}, {1, 2*memory - 1}}, []want{{2*memory - 1, 10}}},
+		{[]note{{10, 0}, {1, 2 * memory}}, []want{{2 * memory, 1}}},
+	} {
+		var w worst
+		for _, n := range x.notes {
+			w.note(n.took, n.at)
+		}
+		for _, want := range x.wants {
+			if got := w.at(want.at); got != want.is {
+				t.Errorf("%v: %d at %d, want %d", x.notes, got, want.at, want.is)
+			}
+		}
+	}
+}
+
+// TestFastHeartbeats: a member has a tenth of a second to answer, however fast heartbeats are, and
+// however fast it has answered before.
+func TestFastHeartbeats(t *testing.T) {
+	w := New(Config{Heartbeat: 40, Most: 1000})
+	w.Follow([]uint64{2}, 1)
+	w.Answered(2, 1, 1)
+	if got := w.States(1)[0].Limit; got != 60+leastWait {
+		t.Errorf("limit %d", got)
+	}
+}
+
+// TestLostIsFollowed: a leader has lost only members that it follows.
+func TestLostIsFollowed(t *testing.T) {
+	w := New(Config{Heartbeat: 100, Most: 1000})
+	w.Follow([]uint64{2}, 1)
+	w.Look(1)
+	for at, ok := w.Next(); ok; at, ok = w.Next() {
+		w.Advance(at)
+		w.Look(at)
+	}
+	if !w.Lost(2) {
+		t.Fatal("it is not lost")
+	}
+	if w.Follow(nil, 5000); w.Lost(2) {
+		t.Error("it is lost, and not followed")
+	}
+}
