@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"sync/atomic"
@@ -213,5 +214,38 @@ func TestWholeSpace(t *testing.T) {
 			}
 		}
 		over()
+	}
+}
+
+// TestRefusedWhileOpening: a program that opens a cache learns why the cluster does not take it. A
+// refusal that may pass is none: the cache is asked for again, until the program's patience ends.
+func TestRefusedWhileOpening(t *testing.T) {
+	t.Parallel()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, x := range []struct{ refused, want error }{
+		{client.ErrUnavailable, context.Canceled},
+		{client.ErrUnknownOutcome, context.Canceled},
+		{client.ErrNotLoggedIn, context.Canceled},
+		{client.ErrInvalid, client.ErrInvalid},
+	} {
+		l := newIncarnation(&Cache{client: c, o: Options{}.withDefaults()}, held)
+		ctx := t.Context()
+		if l.Refused(x.refused); x.want == context.Canceled {
+			ctx = over
+		}
+		if err := l.await(ctx); !errors.Is(err, x.want) {
+			t.Errorf("refused with %v: opened with %v", x.refused, err)
+		}
+		if err := l.notOpen(); !errors.Is(err, x.refused) {
+			t.Errorf("refused with %v: not open because of %v", x.refused, err)
+		}
+		l.leave() // although it has no link
 	}
 }
