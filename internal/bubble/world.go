@@ -198,10 +198,10 @@ func (w *World) run() error {
 		}
 	}
 	w.roles = []func(*process){
-		hands(storeKeys, keep, locks, push, watch, observe),
+		hands(storeKeys, keep, locks, push, watch, watch, observe),
 		hands(storeEtcd, storeKeys, cached, work, leave, keep),
 		hands(storeKeys, locks, lockEtcd, keepEtcd, push, work, cached),
-		hands(storeEtcd, lockEtcd, keep, watch, locks, work),
+		hands(storeEtcd, lockEtcd, keep, watch, watch, locks, work),
 	}
 	for i := range w.roles {
 		if err := w.join(i); err != nil {

@@ -205,9 +205,15 @@ func (c *Channel) tellLocked() {
 	}
 }
 
+// ErrOther is the error of RecvOr when there is something else.
+var ErrOther = errors.New("there is something else than a message")
+
 // Recv returns the next message. At the end of them the error is io.EOF; if the channel has ended
 // before, it says why.
-func (c *Channel) Recv(ctx context.Context) ([]byte, error) {
+func (c *Channel) Recv(ctx context.Context) ([]byte, error) { return c.RecvOr(ctx, nil) }
+
+// RecvOr is Recv that returns when it finds a token in other before a whole message.
+func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, error) {
 	for {
 		list, err := c.received()
 		for _, p := range list {
@@ -233,6 +239,8 @@ func (c *Channel) Recv(ctx context.Context) ([]byte, error) {
 		}
 		select {
 		case <-c.came:
+		case <-other:
+			return nil, ErrOther
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

@@ -79,7 +79,8 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	c, err := w.Open(callOf(s.Context(), method))
+	call := callOf(s.Context(), method)
+	c, err := w.Open(call)
 	if err != nil {
 		return lost(err)
 	}
@@ -88,6 +89,13 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	p := &passage{
 		stream: s, channel: c, ctx: ctx, end: cancel, large: r.large, read: make(chan struct{}),
 		renews: method == pb.StreamService_Open_FullMethodName, renewals: r.count.renewals,
+	}
+	if p.renews || method == pb.StoreService_Watch_FullMethodName {
+		p.watches = &watching{
+			merger: r.merger, way: w, call: call, ctx: ctx, fail: cancel, stream: p.renews,
+			wake: make(chan struct{}, 1),
+		}
+		defer p.watches.close()
 	}
 	// A call that has begun has its answers. A stream is not over by itself.
 	defer context.AfterFunc(r.draining, p.stop)()
@@ -113,6 +121,7 @@ type passage struct {
 	read     chan struct{}       // closed when nothing more is read
 	renews   bool                // renewals may come, which go in columns
 	renewals prometheus.Counter  // those that do
+	watches  *watching           // nil if none may come that can be merged
 }
 
 // stop lets the member end a stream that is not over by itself. The first message is sent before:
@@ -149,7 +158,7 @@ func (p *passage) up() {
 		case err != nil:
 			return // the context ends, too
 		}
-		if !p.renew(m.bytes) && p.sendUp(m.bytes) != nil {
+		if !p.renew(m.bytes) && p.sendUp(p.watches.up(m.bytes)) != nil {
 			return // what comes down says why
 		}
 		p.sent.Store(true)
@@ -174,13 +183,13 @@ func (p *passage) sendUp(b []byte) error {
 	return p.channel.Send(p.ctx, b)
 }
 
-func (p *passage) sendDown(b []byte) error {
-	release, err := p.hold(len(b))
+func (p *passage) sendDown(m *message) error {
+	release, err := p.hold(m.Size())
 	if err != nil {
 		return err
 	}
 	defer release()
-	return p.stream.SendMsg(&message{b})
+	return p.stream.SendMsg(m)
 }
 
 // hold takes the room of a message that waits for the other side, until it is released.
@@ -199,7 +208,7 @@ func (p *passage) hold(bytes int) (release func(), err error) {
 func (p *passage) down() error {
 	told := false
 	for {
-		b, err := p.channel.Recv(p.ctx)
+		b, err := p.channel.RecvOr(p.ctx, p.watches.news())
 		if h := p.channel.Header(); h != nil && !told {
 			told = true
 			if err := p.stream.SetHeader(fieldsOf(h.Headers)); err != nil {
@@ -209,7 +218,13 @@ func (p *passage) down() error {
 				err = p.stream.SendHeader(nil)
 			}
 		}
+		begun := p.watches.down(b)
+		if err := p.sendTold(); err != nil {
+			return p.giveUp(err)
+		}
 		switch {
+		case errors.Is(err, channel.ErrOther):
+			continue
 		case errors.Is(err, io.EOF):
 			if e := p.channel.Ended(); e != nil {
 				p.stream.SetTrailer(fieldsOf(e.Trailers))
@@ -221,10 +236,21 @@ func (p *passage) down() error {
 		case err != nil:
 			return p.giveUp(err)
 		}
-		if err := p.sendDown(b); err != nil {
+		if err := p.sendDown(&message{bytes: b}); err != nil {
 			return p.giveUp(err)
 		}
+		p.watches.join(begun)
 	}
+}
+
+// sendTold sends what is told of watches otherwise than by the channel.
+func (p *passage) sendTold() error {
+	for _, m := range p.watches.take() {
+		if err := p.sendDown(&m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // giveUp ends a call that nobody waits for.
@@ -284,11 +310,12 @@ func fieldsOf(list []*pb.RelayHeaderField) metadata.MD {
 	return md
 }
 
-// message is a message of any kind, as it was encoded.
-type message struct{ bytes []byte }
+// message is a message of any kind, as it was encoded: in two parts, of which others may have the
+// second, too.
+type message struct{ bytes, body []byte }
 
 // Size is for the account of what clients leave unread.
-func (m *message) Size() int { return len(m.bytes) }
+func (m *message) Size() int { return len(m.bytes) + len(m.body) }
 
 // codec takes messages as they are.
 type codec struct{ encoding.CodecV2 }
@@ -296,7 +323,11 @@ type codec struct{ encoding.CodecV2 }
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if m, ok := v.(*message); ok {
-		return mem.BufferSlice{mem.SliceBuffer(m.bytes)}, nil
+		out := mem.BufferSlice{mem.SliceBuffer(m.bytes)}
+		if len(m.body) > 0 {
+			out = append(out, mem.SliceBuffer(m.body))
+		}
+		return out, nil
 	}
 	return c.CodecV2.Marshal(v)
 }

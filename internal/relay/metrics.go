@@ -11,6 +11,7 @@ type metrics struct {
 	open, connected prometheus.Gauge
 	calls, connects prometheus.Counter
 	renewals        prometheus.Counter
+	watches, shared prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -32,8 +33,11 @@ func newMetrics() *metrics {
 		connects:  counter("connects_total", "How often the relay has turned to a member."),
 		renewals: counter("renewals_total",
 			"Requests to renew leases that went to the member in columns."),
+		watches: gauge("watches", "Open watches of clients over leasehold.v1 that can be merged."),
+		shared:  gauge("shared_watches", "Watches at the member that several of clients share."),
 	}
 	m.registry.MustRegister(m.open, m.connected, m.calls, m.connects, m.renewals,
+		m.watches, m.shared,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -46,6 +46,7 @@ type Relay struct {
 	count   *metrics
 	ready   chan struct{}
 	large   *semaphore.Weighted // bytes of large messages that wait in the relay
+	merger  *merger
 	// draining ends when the relay takes no more calls, drained when those that it has are over.
 	draining, drained context.Context
 	drain, endAll     context.CancelFunc
@@ -67,6 +68,7 @@ func New(cfg Config) (*Relay, error) {
 		cfg: cfg, client: c, count: newMetrics(), ready: make(chan struct{}),
 		large: semaphore.NewWeighted(mostLarge),
 	}
+	r.merger = newMerger(r.count)
 	r.members = newMembers(c, cfg.Logger, r.count)
 	r.draining, r.drain = context.WithCancel(context.Background())
 	r.drained, r.endAll = context.WithCancel(context.Background())

@@ -2,13 +2,18 @@ package relay_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/url"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/host"
@@ -54,45 +59,48 @@ func sent(b *testing.B, member *running, labels string) float64 {
 	return n
 }
 
-// BenchmarkEqualWatches measures what a member sends to a relay behind which a thousand clients
-// watch the same key, for each event: messages of its stream, messages of the watches in them, and
-// bytes. An event is the next put, when all have heard of the one before.
+// BenchmarkEqualWatches measures what a member sends to a relay behind which many clients watch the
+// same key, for each event: messages of its stream, messages of the watches in them, and bytes; and
+// the time of all processors, for member, relay and clients together. An event is the next put,
+// when all have heard of the one before. Alone are watches that differ in an option, so that they
+// are not merged.
 func BenchmarkEqualWatches(b *testing.B) {
-	const watches = 1000
+	for _, watches := range []int{1000, 10_000} {
+		for _, alone := range []bool{false, true} {
+			name := fmt.Sprintf("watches=%d/alone=%v", watches, alone)
+			b.Run(name, func(b *testing.B) { benchmarkWatches(b, watches, alone) })
+		}
+	}
+}
+
+func benchmarkWatches(b *testing.B, watches int, alone bool) {
 	m := inprocess.Run(b, 1)
 	member := &running{endpoint: m[0].Endpoint()}
 	var read atomic.Int64
 	r := start(b, relay.Config{Endpoints: inprocess.Endpoints(m), Host: counting(&read)})
-	conn := dial(b, r.endpoint)
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
+	before := heap()
 	heard := make(chan error, watches)
-	for range watches {
-		w, err := pb.NewStoreServiceClient(conn).Watch(ctx, &pb.WatchRequest{Key: []byte("k")})
-		if err != nil {
-			b.Fatal(err)
+	var conn *grpc.ClientConn
+	for i := range watches {
+		if i%1000 == 0 {
+			conn = dial(b, r.endpoint)
 		}
-		if _, err := w.Recv(); err != nil { // that it has begun
-			b.Fatal(err)
+		ask := &pb.WatchRequest{Key: []byte("k")}
+		if alone {
+			ask.ProgressMs = 3_600_000 - int64(i)
 		}
-		go func() {
-			for {
-				m, err := w.Recv()
-				if err != nil || len(m.Events) > 0 {
-					heard <- err
-				}
-				if err != nil {
-					return
-				}
-			}
-		}()
+		hear(b, ctx, conn, ask, heard)
 	}
+	each := float64(heap()-before) / float64(watches)
 	const (
 		service = `",grpc_service="leasehold.v1.`
 		ofRelay = `grpc_method="Relay` + service + `RelayService",grpc_type="bidi_stream"`
 		ofWatch = `grpc_method="Watch` + service + `StoreService",grpc_type="server_stream"`
 	)
 	messages, told, bytes := sent(b, member, ofRelay), sent(b, member, ofWatch), read.Load()
+	spent := processors(b)
 	b.ResetTimer()
 	for range b.N {
 		put := &pb.PutRequest{Key: []byte("k"), Value: []byte("v")}
@@ -107,7 +115,51 @@ func BenchmarkEqualWatches(b *testing.B) {
 	}
 	b.StopTimer()
 	n := float64(b.N)
+	b.ReportMetric(float64(processors(b)-spent)/n/1e6, "cpu-ms/event")
 	b.ReportMetric((sent(b, member, ofRelay)-messages)/n, "messages/event")
 	b.ReportMetric((sent(b, member, ofWatch)-told)/n, "told/event")
 	b.ReportMetric(float64(read.Load()-bytes)/n, "bytes/event")
+	b.ReportMetric(each, "heap-bytes/watch")
+}
+
+// hear begins a watch, and says of each event that it was heard.
+func hear(
+	b *testing.B, ctx context.Context, conn *grpc.ClientConn, ask *pb.WatchRequest,
+	heard chan<- error,
+) {
+	w, err := pb.NewStoreServiceClient(conn).Watch(ctx, ask)
+	if err == nil {
+		_, err = w.Recv() // that it has begun
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	go func() {
+		for {
+			m, err := w.Recv()
+			if err != nil || len(m.Events) > 0 {
+				heard <- err
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+}
+
+// heap returns the bytes of what is in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}
+
+// processors returns the time that this process has taken of them.
+func processors(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

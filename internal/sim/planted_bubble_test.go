@@ -5,6 +5,8 @@ const (
 	clientWatchGo = "client/watch.go"
 	versionGo     = "internal/fsm/version.go"
 	columnsGo     = "internal/channel/renewals.go"
+	mergeGo       = "internal/relay/merge.go"
+	watchingGo    = "internal/relay/watching.go"
 )
 
 // plantedBubble are faults that internal/bubble looks for: of what it runs and the simulator
@@ -67,6 +69,18 @@ var plantedBubble = []planted{
 				ttls[i][k] *= 2
 			}
 `},
+	}},
+	{"a watch that joins others in a relay misses what they were told last", "W1", []edit{
+		{mergeGo, "\t\tif !f.give(t) {\n\t\t\treturn false\n\t\t}\n\t}\n\tg.joined", `
+			f.at = max(f.at, t.revision)
+		}
+		g.joined`},
+	}},
+	{"a watch that joins others in a relay is told again", "W1", []edit{
+		{
+			watchingGo, "rest, err := t.after(f.at)\n\tif err",
+			"rest, err := t.bytes, error(nil)\n\tif err",
+		},
 	}},
 }
 

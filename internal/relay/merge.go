@@ -1,0 +1,326 @@
+package relay
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/channel"
+)
+
+// Watches of leasehold.v1 that are equal are merged. The first of them goes to the member as it is.
+// Each other one is asked of the member too, but to tell no events: the member answers it, decides
+// whether its client may have it, and ends it. Its events come from one more watch of the relay's
+// own, which all of them share. It is the same call by the same principal, so the member ends it
+// when that may not be told any more, before it tells anything more.
+//
+// Which revision a client has been told is known for each watch (follower.at). A watch joins the
+// shared one if that has, or still will, tell all that is missing; else it catches up by a call of
+// its own, and joins then. So does one whose client reads slowly, once it has read what waits.
+
+const (
+	// maxMerged bounds the bytes of requests for watches that are merged.
+	maxMerged = 4 << 10
+	// maxRecent bounds the bytes of what was told last, for those that join.
+	maxRecent = 64 << 10
+	// maxUnread bounds the bytes of events that wait in a call for its client.
+	maxUnread = 64 << 10
+	// catchUpEvery is how often, in milliseconds, a watch that catches up hears how far it is.
+	catchUpEvery = 100
+	// apartTime is how long equal watches are not merged if the member refuses another one.
+	apartTime = time.Minute
+	// againTime is how long after its end a shared watch is not opened again.
+	againTime = time.Second
+	// refusalTime is how long after a failure the member may take to say what it means.
+	refusalTime = time.Second
+)
+
+var errUntold = status.Error(codes.Unavailable, "leasehold: the member tells the relay no more of "+
+	"what is watched; go on with a new watch")
+
+// watchKey is what equal watches have in common.
+type watchKey struct {
+	way  *way
+	who  [sha256.Size]byte
+	what string
+}
+
+// merger knows the watches of all clients.
+type merger struct {
+	count *metrics
+
+	mu     sync.Mutex // guards what follows
+	groups map[watchKey]*group
+	apart  map[watchKey]time.Time // until when they are not merged
+}
+
+func newMerger(count *metrics) *merger {
+	return &merger{
+		count: count, groups: make(map[watchKey]*group), apart: make(map[watchKey]time.Time),
+	}
+}
+
+// group is watches that are equal.
+type group struct {
+	merger *merger
+	key    watchKey
+	call   *pb.RelayCall // of one of them; all are by the same principal
+	ask    *pb.WatchRequest
+	all    int // guarded by the merger's mu
+
+	mu      sync.Mutex // guards what follows; after the merger's
+	merged  int        // watches that have no events of their own
+	joined  map[*follower]struct{}
+	channel *channel.Channel // of the shared watch; nil for none
+	recent  []told           // what it has told last: all above the revision floor
+	bytes   int              // of recent
+	floor   int64
+	again   time.Time // not before may there be another one
+}
+
+// enter notes a watch, and says whether it is to be merged with others.
+func (m *merger) enter(f *follower, key watchKey, ask *pb.WatchRequest) {
+	m.count.watches.Inc()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.groups[key]
+	if g == nil {
+		g = &group{merger: m, key: key, ask: ask, joined: make(map[*follower]struct{})}
+		g.call = f.of.caller.call(f.of.call.Address)
+		m.groups[key] = g
+	}
+	f.group, f.merged = g, g.all > 0 && !m.isApartLocked(key)
+	g.all++
+	if f.merged {
+		g.mu.Lock()
+		g.merged++
+		g.mu.Unlock()
+	}
+}
+
+// leave notes that a watch has ended.
+func (m *merger) leave(f *follower) {
+	m.count.watches.Dec()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := f.group
+	if g.all--; g.all == 0 {
+		delete(m.groups, g.key)
+	}
+	if !f.merged {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.joined, f)
+	if g.merged--; g.merged == 0 && g.channel != nil {
+		g.channel.End(endOfOwn())
+		g.channel = nil
+		m.count.shared.Dec()
+	}
+}
+
+// isApartLocked reports whether watches are not to be merged.
+func (m *merger) isApartLocked(key watchKey) bool {
+	now := time.Now()
+	for k, until := range m.apart {
+		if now.After(until) {
+			delete(m.apart, k)
+		}
+	}
+	_, apart := m.apart[key]
+	return apart
+}
+
+// setApart notes that the member refuses more watches than those of the clients, by a limit.
+func (m *merger) setApart(key watchKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.apart[key] = time.Now().Add(apartTime)
+}
+
+// open opens a watch of the relay's own, from a revision on.
+func (g *group) open(from, progress int64) (*channel.Channel, error) {
+	ask := proto.CloneOf(g.ask)
+	ask.StartRevision, ask.ProgressMs = from, progress
+	b, err := proto.Marshal(ask)
+	if err != nil {
+		return nil, err
+	}
+	c, err := g.key.way.Open(g.call)
+	if err != nil {
+		return nil, err
+	}
+	_ = c.Send(context.Background(), b) // there is room; if it has ended, that comes
+	c.CloseSend()
+	return c, nil
+}
+
+func endOfOwn() *pb.RelayEnd {
+	return &pb.RelayEnd{Code: int32(codes.Canceled), Message: errGaveUp.Error()}
+}
+
+// join lets the shared watch tell a watch what it was not told yet. It reports false if that can
+// not tell all of it, or the client reads too slowly.
+func (g *group) join(f *follower) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f.isOver() {
+		return true
+	}
+	if g.channel == nil {
+		if time.Now().Before(g.again) {
+			return false
+		}
+		c, err := g.open(f.at+1, g.ask.ProgressMs)
+		if err != nil {
+			return false
+		}
+		g.channel, g.floor, g.recent, g.bytes = c, f.at, nil, 0
+		g.merger.count.shared.Inc()
+		go g.follow(c)
+	}
+	if f.at < g.floor {
+		return false
+	}
+	for _, t := range g.recent {
+		if !f.give(t) {
+			return false
+		}
+	}
+	g.joined[f] = struct{}{}
+	return true
+}
+
+// follow takes what a shared watch tells, until it ends.
+func (g *group) follow(c *channel.Channel) {
+	for began := false; ; began = true {
+		b, err := c.Recv(context.Background())
+		t, ok := parseTold(b)
+		if err != nil || !ok {
+			g.lose(c)
+			return
+		}
+		if began {
+			g.tell(c, t)
+		}
+	}
+}
+
+// tell tells all that have joined.
+func (g *group) tell(c *channel.Channel, t told) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.channel != c {
+		return
+	}
+	if t.fragment || len(t.bytes) > largeMessage {
+		// Each has it from the member, as far as there is room for it.
+		g.floor, g.recent, g.bytes = t.revision, nil, 0
+		g.dismissLocked()
+		return
+	}
+	g.recent = append(g.recent, t)
+	for g.bytes += len(t.bytes) + cost; g.bytes > maxRecent; {
+		g.bytes -= len(g.recent[0].bytes) + cost
+		g.floor = g.recent[0].revision
+		g.recent[0] = told{}
+		g.recent = g.recent[1:]
+	}
+	for f := range g.joined {
+		if !f.give(t) {
+			delete(g.joined, f)
+			go f.catchUp()
+		}
+	}
+}
+
+// cost is what a message takes of the memory besides its bytes, about.
+const cost = 64
+
+// dismissLocked lets all that have joined go on by themselves.
+func (g *group) dismissLocked() {
+	for f := range g.joined {
+		delete(g.joined, f)
+		go f.catchUp()
+	}
+}
+
+// lose notes that a shared watch has ended.
+func (g *group) lose(c *channel.Channel) {
+	g.mu.Lock()
+	ours := g.channel == c
+	if ours {
+		g.channel, g.again = nil, time.Now().Add(againTime)
+		g.merger.count.shared.Dec()
+		g.dismissLocked()
+	}
+	g.mu.Unlock()
+	if ours {
+		g.refused(c)
+	}
+}
+
+// refused notes that the member has ended a watch of the relay's own.
+func (g *group) refused(c *channel.Channel) {
+	c.End(endOfOwn())
+	if e := c.Ended(); e != nil && codes.Code(e.Code) == codes.ResourceExhausted {
+		g.merger.setApart(g.key)
+	}
+}
+
+// caller is what a member sees of who calls, without the address: it is the same principal, with
+// the same rights, whenever two are equal.
+type caller struct {
+	headers     []*pb.RelayHeaderField
+	certificate []byte
+	sum         [sha256.Size]byte
+}
+
+// plain are headers that say nothing of who calls.
+var plain = []string{"user-agent", "traceparent", "tracestate", "leasehold-cluster"}
+
+func callerOf(call *pb.RelayCall) *caller {
+	list := slices.DeleteFunc(slices.Clone(call.Headers), func(h *pb.RelayHeaderField) bool {
+		return slices.Contains(plain, h.Name)
+	})
+	slices.SortStableFunc(list, func(a, b *pb.RelayHeaderField) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	c := &caller{headers: list, certificate: call.Certificate}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(c.call(""))
+	if err != nil {
+		panic(err) // numbers and bytes can always be encoded
+	}
+	c.sum = sha256.Sum256(b)
+	return c
+}
+
+// call is a call of the caller, of a watch.
+func (c *caller) call(address string) *pb.RelayCall {
+	return &pb.RelayCall{
+		Method: pb.StoreService_Watch_FullMethodName, Headers: c.headers, Address: address,
+		Certificate: c.certificate,
+	}
+}
+
+// mergeable returns what a watch asks for, but for its beginning. It reports false if the watch is
+// not to be merged: one that is large, tells nothing, or has options that are not known here.
+func mergeable(r *pb.WatchRequest) (ask *pb.WatchRequest, what string, ok bool) {
+	if len(r.GetKey()) == 0 || r.StartRevision < 0 || r.NoPut && r.NoDelete ||
+		len(r.ProtoReflect().GetUnknown()) > 0 || proto.Size(r) > maxMerged {
+		return nil, "", false
+	}
+	ask = proto.CloneOf(r)
+	ask.StartRevision = 0
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(ask)
+	return ask, string(b), err == nil
+}

@@ -1,0 +1,355 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/relay"
+	"leasehold.dev/test/harness"
+	"leasehold.dev/test/inprocess"
+)
+
+// put puts a value and returns the revision.
+func put(t testing.TB, c *client.Client, key, value string) int64 {
+	t.Helper()
+	r, err := c.Put(soon(t), store.Put{Key: key, Value: []byte(value)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Revision
+}
+
+// number returns a gauge of the relay.
+func (r *running) number(t testing.TB, name string) int {
+	t.Helper()
+	n, err := strconv.Atoi(r.metric(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Goal: watches that are merged tell each event once and in order, from where they were asked to,
+// whenever they begin and end, also while much is written, in one revision or in many (W1). Method:
+// many watches of one key over streams and as calls, from now or from an earlier revision, each of
+// which is held against all that was written.
+func TestMergedWatches(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	writer := inprocess.Connect(t, client.Config{}, m[0].Endpoint())
+	first := put(t, writer, "k", "first")
+	var clients []*client.Client
+	for range 3 {
+		clients = append(clients, inprocess.Connect(t, client.Config{}, r.endpoint))
+	}
+	const rounds, watchers = 15, 12
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	var written sync.Map // revision to value
+	all.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			value := fmt.Sprint(n)
+			if n%50 == 49 {
+				value += string(bytes.Repeat([]byte("v"), 70<<10)) // too large to be shared
+			}
+			written.Store(put(t, writer, "k", value), value)
+		}
+	})
+	most := 0
+	var watching sync.WaitGroup
+	for i := range watchers {
+		watching.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 0))
+			for range rounds {
+				follow(t, clients[i%len(clients)], &written, rng, first)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { watching.Wait(); close(done) }()
+	for busy := true; busy; {
+		select {
+		case <-done:
+			busy = false
+		default:
+			most = max(most, r.number(t, "leasehold_relay_shared_watches"))
+		}
+	}
+	close(stop)
+	all.Wait()
+	if most == 0 {
+		t.Error("no watches were merged")
+	}
+	harness.Eventually(t, "the relay has no watches", func() error {
+		if n, s := r.number(t, "leasehold_relay_watches"),
+			r.number(t, "leasehold_relay_shared_watches"); n != 0 || s != 0 {
+			return fmt.Errorf("%d watches, %d shared", n, s)
+		}
+		return nil
+	})
+}
+
+// follow watches for some events, and holds them against what was written.
+func follow(t *testing.T, c *client.Client, written *sync.Map, rng *rand.Rand, first int64) {
+	ctx := soon(t)
+	ask := store.Watch{Key: "k"}
+	if rng.IntN(3) == 0 {
+		now, err := c.Get(ctx, "k")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		ask.From = max(first, now.ModRevision-rng.Int64N(300))
+	}
+	w, err := c.Watch(ctx, ask)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer w.Close()
+	last := ask.From - 1
+	for n := 0; n < 20+rng.IntN(200); {
+		u, err := w.Next(ctx)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, e := range u.Events {
+			n++
+			at := e.KV.ModRevision
+			if last > 0 && at != last+1 {
+				t.Errorf("from %d: revision %d comes after %d", ask.From, at, last)
+			}
+			if v, ok := written.Load(at); ok && v != string(e.KV.Value) {
+				t.Errorf("revision %d is told wrong", at)
+			}
+			last = at
+		}
+	}
+}
+
+// equalWatches opens watches of a key, each a call of its own, that have begun.
+func equalWatches(
+	t testing.TB, ctx context.Context, conn *grpc.ClientConn, key string, n int,
+) (list []pb.StoreService_WatchClient) {
+	t.Helper()
+	for range n {
+		w, err := pb.NewStoreServiceClient(conn).Watch(ctx, &pb.WatchRequest{Key: []byte(key)})
+		if err == nil {
+			_, err = w.Recv()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// Goal: a client that reads nothing holds up nobody, and is told all when it reads again: small
+// events, large ones, and revisions that come in fragments.
+func TestMergedSlowReader(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+	writer := inprocess.Connect(t, client.Config{}, m[0].Endpoint())
+	slow := dial(t, r.endpoint)
+	lazy := equalWatches(t, soon(t), slow, "k", 4) // in one connection, which is full soon
+	quick := equalWatches(t, soon(t), dial(t, r.endpoint), "k", 2)
+	const events = 400
+	var want []int64
+	for i := range events {
+		size := 2 << 10
+		if i%40 == 39 {
+			size = 300 << 10
+		}
+		at := put(t, writer, "k", string(bytes.Repeat([]byte("v"), size)))
+		want = append(want, at)
+		for _, w := range quick {
+			for got := int64(0); got < at; {
+				u, err := w.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range u.Events {
+					got = e.Kv.ModRevision
+				}
+			}
+		}
+	}
+	var reading sync.WaitGroup
+	for i, w := range lazy {
+		reading.Go(func() {
+			for n := 0; n < events; {
+				u, err := w.Recv()
+				if err != nil {
+					t.Errorf("watch %d after %d events: %v", i, n, err)
+					return
+				}
+				for _, e := range u.Events {
+					if n >= events || e.Kv.ModRevision != want[n] {
+						t.Errorf("watch %d: event %d is of revision %d", i, n, e.Kv.ModRevision)
+						return
+					}
+					n++
+				}
+			}
+		})
+	}
+	reading.Wait()
+}
+
+// users makes users who may read the key k, and enables access control. It returns the client of
+// root.
+func users(t *testing.T, m *inprocess.Member, names ...string) *clientv3.Client {
+	t.Helper()
+	ctx := soon(t)
+	open := inprocess.Etcd(t, m.Endpoint())
+	do := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(open.UserAdd(ctx, "root", "p"))
+	do(open.UserGrantRole(ctx, "root", "root"))
+	do(open.RoleAdd(ctx, "relay"))
+	for _, n := range append(names, "passer") {
+		do(open.UserAdd(ctx, n, "p"))
+		do(open.RoleAdd(ctx, n))
+		do(open.RoleGrantPermission(ctx, n, "k", "", clientv3.PermissionType(clientv3.PermReadWrite)))
+		do(open.UserGrantRole(ctx, n, n))
+	}
+	do(open.UserGrantRole(ctx, "passer", "relay"))
+	do(open.AuthEnable(ctx))
+	root, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{m.Endpoint()}, Username: "root", Password: "p",
+	})
+	do(root, err)
+	t.Cleanup(func() { _ = root.Close() })
+	return root
+}
+
+// as returns the context of calls by a user, who has logged in.
+func as(t *testing.T, conn *grpc.ClientConn, name string) context.Context {
+	t.Helper()
+	r, err := etcdserverpb.NewAuthClient(conn).Authenticate(soon(t),
+		&etcdserverpb.AuthenticateRequest{Name: name, Password: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return metadata.AppendToOutgoingContext(soon(t), "token", r.Token)
+}
+
+// Goal: watches are merged for the same principal only, and one that loses its right is told
+// nothing from then on but that, while others go on (A1).
+func TestMergedRights(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	root := users(t, m[0], "a", "b")
+	r := start(t, relay.Config{
+		Endpoints: inprocess.Endpoints(m), User: "passer", Password: "p",
+	})
+	conn := dial(t, r.endpoint)
+	a, b := as(t, conn, "a"), as(t, conn, "b")
+	of := map[string][]pb.StoreService_WatchClient{
+		"a": equalWatches(t, a, conn, "k", 3), "b": equalWatches(t, b, conn, "k", 3),
+	}
+	harness.Eventually(t, "two shared watches", func() error {
+		if n := r.number(t, "leasehold_relay_shared_watches"); n != 2 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	next := func(w pb.StoreService_WatchClient) (string, error) {
+		u, err := w.Recv()
+		if err != nil {
+			return "", err
+		}
+		return string(u.Events[0].Kv.Value), nil
+	}
+	ctx := soon(t)
+	for i, value := range []string{"both", "b only"} {
+		if i == 1 {
+			if _, err := root.RoleRevokePermission(ctx, "a", "k", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := root.Put(ctx, "k", value); err != nil {
+			t.Fatal(err)
+		}
+		for who, list := range of {
+			for _, w := range list {
+				got, err := next(w)
+				if denied := who == "a" && i == 1; denied {
+					if status.Code(err) != codes.PermissionDenied {
+						t.Errorf("%s is told %q, %v", who, got, err)
+					}
+				} else if got != value || err != nil {
+					t.Errorf("%s is told %q, %v", who, got, err)
+				}
+			}
+		}
+	}
+}
+
+// Goal: where a limit leaves no room for the watch that is shared, clients have those that the
+// limit allows, and hear of each event.
+func TestMergedLimit(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	root := users(t, m[0], "a")
+	r := start(t, relay.Config{
+		Endpoints: inprocess.Endpoints(m), User: "passer", Password: "p",
+	})
+	limits := &pb.Limits{User: "a", Limits: []*pb.Limit{
+		{Resource: pb.Limit_RESOURCE_WATCHES, Most: 2},
+	}}
+	if _, err := pb.NewAccessServiceClient(root.ActiveConnection()).SetLimits(soon(t),
+		&pb.SetLimitsRequest{Limits: limits}); err != nil {
+		t.Fatal(err)
+	}
+	conn := dial(t, r.endpoint)
+	token, _ := metadata.FromOutgoingContext(as(t, conn, "a"))
+	c := inprocess.Connect(t, client.Config{Token: token.Get("token")[0]}, r.endpoint)
+	var list []*client.Watcher
+	for range 2 {
+		w, err := c.Watch(soon(t), store.Watch{Key: "k"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Close)
+		list = append(list, w)
+	}
+	for i := range 3 {
+		at := put(t, c, "k", fmt.Sprint(i))
+		for _, w := range list {
+			u, err := w.Next(soon(t))
+			if err != nil || len(u.Events) != 1 || u.Events[0].KV.ModRevision != at {
+				t.Errorf("%v, %v", u, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package relay
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// told is a pb.WatchResponse, as it was encoded.
+type told struct {
+	bytes    []byte
+	revision int64 // up to which it tells all, if it is no fragment
+	first    int64 // of its events, 0 without any
+	fragment bool
+}
+
+// The numbers of fields, in stream.proto and store.proto.
+const (
+	fieldResponses = 1
+	fieldMore      = 2
+	fieldWatch     = 11 // of a request and of a response
+	fieldHeader    = 1
+	fieldEvents    = 2
+	fieldFragment  = 3
+)
+
+// parseTold reads what is to be known of a pb.WatchResponse. It reports false if that is none.
+func parseTold(b []byte) (t told, ok bool) {
+	t.bytes = b
+	ok = scan(b, func(n protowire.Number, v uint64, field []byte) bool {
+		switch {
+		case n == fieldHeader && field != nil:
+			var h pb.Header
+			if proto.Unmarshal(field, &h) != nil {
+				return false
+			}
+			t.revision = h.Revision
+		case n == fieldEvents && field != nil && t.first == 0:
+			var e pb.Event
+			if proto.Unmarshal(field, &e) != nil {
+				return false
+			}
+			t.first = e.Kv.GetModRevision()
+		case n == fieldFragment && field == nil:
+			t.fragment = v != 0
+		}
+		return true
+	})
+	return t, ok
+}
+
+// after returns what is left of it without the events up to a revision, nil if that is nothing.
+func (t told) after(revision int64) ([]byte, error) {
+	switch {
+	case t.revision <= revision:
+		return nil, nil
+	case t.first == 0 || t.first > revision:
+		return t.bytes, nil
+	}
+	m := new(pb.WatchResponse)
+	if err := proto.Unmarshal(t.bytes, m); err != nil {
+		return nil, err
+	}
+	m.Events = slices.DeleteFunc(m.Events, func(e *pb.Event) bool {
+		return e.Kv.GetModRevision() <= revision
+	})
+	if len(m.Events) == 0 {
+		return nil, nil
+	}
+	return proto.Marshal(m)
+}
+
+// head is what comes before a pb.WatchResponse of some size in a pb.ServerMessage, as a response to
+// a request.
+func head(request uint64, size int) []byte {
+	inner := protowire.AppendVarint([]byte{fieldID << 3}, request)
+	inner = append(inner, fieldMore<<3, 1, fieldWatch<<3|byte(protowire.BytesType))
+	inner = protowire.AppendVarint(inner, uint64(size))
+	outer := []byte{fieldResponses<<3 | byte(protowire.BytesType)}
+	return append(protowire.AppendVarint(outer, uint64(len(inner)+size)), inner...)
+}
+
+// response is what is to be known of a pb.Response.
+type response struct {
+	id    uint64
+	more  bool
+	watch []byte // nil if it is not of a watch
+}
+
+// parseResponses calls f with the responses of a pb.ServerMessage. It reports false if that is
+// none.
+func parseResponses(message []byte, f func(response)) bool {
+	return scan(message, func(n protowire.Number, _ uint64, b []byte) bool {
+		if n != fieldResponses || b == nil {
+			return true
+		}
+		var r response
+		ok := scan(b, func(n protowire.Number, v uint64, field []byte) bool {
+			switch {
+			case n == fieldID && field == nil:
+				r.id = v
+			case n == fieldMore && field == nil:
+				r.more = v != 0
+			case n == fieldWatch:
+				r.watch = field
+			}
+			return true
+		})
+		if ok {
+			f(r)
+		}
+		return ok
+	})
+}
+
+// hasWatches reports whether there are requests for watches in a pb.ClientMessage.
+func hasWatches(message []byte) (has bool) {
+	scan(message, func(n protowire.Number, _ uint64, request []byte) bool {
+		return n != fieldRequests || scan(request, func(n protowire.Number, _ uint64, _ []byte) bool {
+			has = has || n == fieldWatch
+			return !has
+		})
+	})
+	return has
+}
+
+// scan is eachField for messages that may have fields of any kind: f is called with those that are
+// numbers or bytes.
+func scan(b []byte, f func(n protowire.Number, v uint64, bytes []byte) bool) bool {
+	for len(b) > 0 {
+		_, kind, size := protowire.ConsumeField(b)
+		if size < 0 {
+			return false
+		}
+		known := kind == protowire.VarintType || kind == protowire.BytesType
+		if known && !eachField(b[:size], f) {
+			return false
+		}
+		b = b[size:]
+	}
+	return true
+}

@@ -1,0 +1,124 @@
+package relay
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// Goal: what the relay makes around a response of a watch is that response, to that request.
+func TestHead(t *testing.T) {
+	body, err := proto.Marshal(&pb.WatchResponse{Header: &pb.Header{Revision: 7}, Fragment: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []uint64{1, 127, 128, 1<<63 - 1} {
+		for _, b := range [][]byte{body, make([]byte, 300)} {
+			var seen []response
+			message := append(head(id, len(b)), b...)
+			ok := parseResponses(message, func(r response) { seen = append(seen, r) })
+			if !ok || len(seen) != 1 || seen[0].id != id || !seen[0].more ||
+				string(seen[0].watch) != string(b) {
+				t.Errorf("request %d: %v, %v", id, seen, ok)
+			}
+		}
+		m := new(pb.ServerMessage)
+		if err := proto.Unmarshal(append(head(id, len(body)), body...), m); err != nil {
+			t.Fatal(err)
+		}
+		want := &pb.ServerMessage{Responses: []*pb.Response{{
+			Id: id, More: true, Body: &pb.Response_Watch{Watch: &pb.WatchResponse{
+				Header: &pb.Header{Revision: 7}, Fragment: true,
+			}},
+		}}}
+		if !proto.Equal(m, want) {
+			t.Errorf("%v", m)
+		}
+	}
+}
+
+// Goal: watches are equal only if nothing but where they begin and where their clients are differs.
+// Method: what may not be ignored, one by one.
+func TestEqual(t *testing.T) {
+	watch := func() *pb.WatchRequest { return &pb.WatchRequest{Key: []byte("k"), ProgressMs: 5} }
+	_, same, _ := mergeable(watch())
+	from := watch()
+	from.StartRevision = 9
+	if _, what, ok := mergeable(from); !ok || what != same {
+		t.Error("where a watch begins makes it another")
+	}
+	for name, change := range map[string]func(*pb.WatchRequest){
+		"key":       func(r *pb.WatchRequest) { r.Key = []byte("l") },
+		"range":     func(r *pb.WatchRequest) { r.RangeEnd = []byte("l") },
+		"pairs":     func(r *pb.WatchRequest) { r.PrevKv = true },
+		"no puts":   func(r *pb.WatchRequest) { r.NoPut = true },
+		"no delete": func(r *pb.WatchRequest) { r.NoDelete = true },
+		"progress":  func(r *pb.WatchRequest) { r.ProgressMs = 6 },
+		"later":     func(r *pb.WatchRequest) { r.ProtoReflect().SetUnknown([]byte{0xf8, 0x07, 1}) },
+	} {
+		r := watch()
+		change(r)
+		if _, what, ok := mergeable(r); ok && what == same {
+			t.Errorf("%s: two watches are taken for equal", name)
+		}
+	}
+	fields := func(list ...string) (out []*pb.RelayHeaderField) {
+		for i := 0; i < len(list); i += 2 {
+			out = append(out, &pb.RelayHeaderField{Name: list[i], Value: []byte(list[i+1])})
+		}
+		return out
+	}
+	one := callerOf(&pb.RelayCall{Headers: fields("token", "a", "x", "1", "x", "2")})
+	if again := callerOf(&pb.RelayCall{
+		Headers: fields("x", "1", "user-agent", "u", "token", "a", "x", "2"), Address: "here",
+	}); again.sum != one.sum {
+		t.Error("one caller is taken for two")
+	}
+	for name, call := range map[string]*pb.RelayCall{
+		"another token": {Headers: fields("token", "b", "x", "1", "x", "2")},
+		"no token":      {Headers: fields("x", "1", "x", "2")},
+		"another order": {Headers: fields("token", "a", "x", "2", "x", "1")},
+		"a certificate": {Headers: fields("token", "a", "x", "1", "x", "2"), Certificate: []byte("c")},
+	} {
+		if callerOf(call).sum == one.sum {
+			t.Errorf("%s: two callers are taken for one", name)
+		}
+	}
+}
+
+// FuzzTold: whatever a member sends, what is read of it is what it says.
+func FuzzTold(f *testing.F) {
+	for _, m := range []*pb.WatchResponse{
+		{Header: &pb.Header{Revision: 3}},
+		{Header: &pb.Header{Revision: 9}, Events: []*pb.Event{
+			{Kv: &pb.KeyValue{Key: []byte("k"), ModRevision: 8}},
+			{Kv: &pb.KeyValue{Key: []byte("k"), ModRevision: 9}},
+		}},
+	} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, int64(8))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, at int64) {
+		told, ok := parseTold(b)
+		m := new(pb.WatchResponse)
+		if !ok || proto.Unmarshal(b, m) != nil || len(m.Events) == 0 {
+			return
+		}
+		rest, err := told.after(at)
+		if err != nil || rest == nil {
+			return
+		}
+		left := new(pb.WatchResponse)
+		if err := proto.Unmarshal(rest, left); err != nil {
+			t.Fatal(err)
+		}
+		if told.first > 0 && told.first <= at && len(left.Events) >= len(m.Events) {
+			t.Errorf("after %d there are %d events of %d", at, len(left.Events), len(m.Events))
+		}
+	})
+}

@@ -1,0 +1,344 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/channel"
+)
+
+// watching is the watches of one call, and what the shared ones tell of them.
+type watching struct {
+	merger *merger
+	way    *way
+	call   *pb.RelayCall
+	ctx    context.Context // of the call
+	fail   func(error)     // ends the call
+	stream bool            // of StreamService: there may be many, each with the ID of its request
+	wake   chan struct{}   // capacity 1: there is something to be sent
+
+	caller *caller // belongs to what comes up; nil before it is needed
+
+	mu    sync.Mutex // guards what follows; after that of a group
+	open  map[uint64]*follower
+	list  []message
+	bytes int           // of list
+	read  chan struct{} // closed when the list becomes empty; nil if nobody waits for that
+	over  bool
+}
+
+// follower is one watch of a client.
+type follower struct {
+	of     *watching
+	id     uint64
+	group  *group
+	merged bool
+	from   int64 // the revision that was asked for, 0 for none
+
+	// at is the revision up to which all was told. It belongs to what tells: the shared watch,
+	// guarded by the mu of the group, as long as the follower has joined that.
+	at int64
+
+	// What follows is guarded by the mu of what it is of.
+	begun, over bool
+	stop        context.CancelFunc // nil if it does not catch up
+}
+
+// up notes the watches that a client asks for in a message, and returns what is to be sent.
+func (w *watching) up(b []byte) []byte {
+	if w == nil {
+		return b
+	}
+	if !w.stream {
+		r := new(pb.WatchRequest)
+		if proto.Unmarshal(b, r) != nil || !w.begin(0, r) {
+			return b
+		}
+		return encoded(r, b)
+	}
+	if !hasWatches(b) {
+		return b
+	}
+	m, changed := new(pb.ClientMessage), false
+	if proto.Unmarshal(b, m) != nil {
+		return b
+	}
+	for _, r := range m.Requests {
+		if ask := r.GetWatch(); ask != nil && w.begin(r.Id, ask) {
+			changed = true
+		}
+	}
+	if !changed {
+		return b
+	}
+	return encoded(m, b)
+}
+
+func encoded(m proto.Message, old []byte) []byte {
+	if b, err := proto.Marshal(m); err == nil {
+		return b
+	}
+	return old // it came encoded, so this is not reached
+}
+
+// begin notes a watch. It reports true, and lets the member tell no events, if it is merged.
+func (w *watching) begin(id uint64, r *pb.WatchRequest) (merged bool) {
+	ask, what, ok := mergeable(r)
+	if !ok {
+		return false
+	}
+	if w.caller == nil {
+		w.caller = callerOf(w.call)
+	}
+	f := &follower{of: w, id: id, from: r.StartRevision}
+	w.merger.enter(f, watchKey{w.way, w.caller.sum, what}, ask)
+	if !w.add(f) {
+		w.merger.leave(f)
+		return false
+	}
+	if f.merged {
+		r.NoPut, r.NoDelete, r.ProgressMs = true, true, 0
+	}
+	return f.merged
+}
+
+// add reports false if the call is over, or has a watch with this ID: the member will say so.
+func (w *watching) add(f *follower) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over || w.open[f.id] != nil {
+		return false
+	}
+	if w.open == nil {
+		w.open = make(map[uint64]*follower)
+	}
+	w.open[f.id] = f
+	return true
+}
+
+// news returns what has a token when there is something to be sent.
+func (w *watching) news() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.wake
+}
+
+// down notes what a member tells of watches, before it is sent: those that have begun, which join
+// once it was sent.
+func (w *watching) down(b []byte) (begun []*follower) {
+	if w == nil || !w.has() {
+		return nil
+	}
+	if !w.stream {
+		return w.toldOf(response{more: true, watch: b}, nil)
+	}
+	parseResponses(b, func(r response) { begun = w.toldOf(r, begun) })
+	return begun
+}
+
+func (w *watching) has() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.open) > 0
+}
+
+func (w *watching) toldOf(r response, begun []*follower) []*follower {
+	w.mu.Lock()
+	f := w.open[r.id]
+	w.mu.Unlock()
+	switch {
+	case f == nil:
+	case !r.more:
+		w.end(f)
+	case f.merged && !f.begun && r.watch != nil:
+		if t, ok := parseTold(r.watch); ok {
+			f.begun, f.at = true, t.revision
+			if f.from > 0 {
+				f.at = f.from - 1
+			}
+			begun = append(begun, f)
+		}
+	}
+	return begun
+}
+
+// join lets watches be told.
+func (w *watching) join(begun []*follower) {
+	for _, f := range begun {
+		if !f.group.join(f) {
+			go f.catchUp()
+		}
+	}
+}
+
+// end notes that a watch has ended.
+func (w *watching) end(f *follower) {
+	w.mu.Lock()
+	delete(w.open, f.id)
+	f.over = true
+	stop := f.stop
+	w.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	w.merger.leave(f)
+}
+
+// close ends all watches.
+func (w *watching) close() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	w.over, w.list = true, nil
+	all := w.open
+	w.open = nil
+	w.mu.Unlock()
+	for _, f := range all {
+		w.end(f)
+	}
+}
+
+// take returns what is to be sent.
+func (w *watching) take() (list []message) {
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list, w.list, w.bytes = w.list, nil, 0
+	if w.read != nil {
+		close(w.read)
+		w.read = nil
+	}
+	return list
+}
+
+// put takes a message to be sent. It reports false if there are too many.
+func (f *follower) put(b []byte) bool {
+	w := f.of
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if f.over || w.over {
+		return true // nobody is to be told
+	}
+	if w.bytes > 0 && w.bytes+len(b)+cost > maxUnread {
+		return false
+	}
+	m := message{body: b}
+	if w.stream {
+		m.bytes = head(f.id, len(b))
+	}
+	w.bytes += len(b) + cost
+	w.list = append(w.list, m)
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// give tells the watch what is above the revision that it was told. It reports false if that has to
+// wait.
+func (f *follower) give(t told) bool {
+	rest, err := t.after(f.at)
+	if err != nil || rest != nil && !f.put(rest) {
+		return false
+	}
+	f.at = max(f.at, t.revision)
+	return true
+}
+
+func (f *follower) isOver() bool {
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	return f.over
+}
+
+// room waits until the client has read what waits for it.
+func (f *follower) room(ctx context.Context) {
+	w := f.of
+	w.mu.Lock()
+	if w.bytes == 0 {
+		w.mu.Unlock()
+		return
+	}
+	if w.read == nil {
+		w.read = make(chan struct{})
+	}
+	read := w.read
+	w.mu.Unlock()
+	select {
+	case <-read:
+	case <-ctx.Done():
+	}
+}
+
+// catchUp tells the watch what it was not told yet by a call of its own, until it can join.
+func (f *follower) catchUp() {
+	ctx, cancel := context.WithCancel(f.of.ctx)
+	defer cancel()
+	f.of.mu.Lock()
+	over := f.over || f.of.over
+	f.stop = cancel
+	f.of.mu.Unlock()
+	if over {
+		return
+	}
+	f.room(ctx)
+	if ctx.Err() != nil || f.group.join(f) {
+		return
+	}
+	err := f.tellAlone(ctx)
+	if err == nil || ctx.Err() != nil || errors.Is(err, channel.ErrLost) {
+		return
+	}
+	t := time.NewTimer(refusalTime)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		f.of.fail(errUntold)
+	case <-ctx.Done(): // the member has said what it means
+	}
+}
+
+// tellAlone tells the watch what another call tells, until it can join: nil.
+func (f *follower) tellAlone(ctx context.Context) error {
+	c, err := f.group.open(f.at+1, catchUpEvery)
+	if err != nil {
+		return err
+	}
+	defer c.End(endOfOwn())
+	for began := false; ; began = true {
+		b, err := c.Recv(ctx)
+		if err != nil {
+			f.group.refused(c)
+			return err
+		}
+		if !began {
+			continue
+		}
+		t, ok := parseTold(b)
+		rest, err := t.after(f.at)
+		if !ok || err != nil {
+			return errUntold
+		}
+		for rest != nil && t.first > 0 && !f.put(rest) {
+			if f.room(ctx); ctx.Err() != nil {
+				return nil
+			}
+		}
+		if t.fragment {
+			continue // not before the revision is whole
+		}
+		if f.at = max(f.at, t.revision); f.group.join(f) {
+			return nil
+		}
+	}
+}
