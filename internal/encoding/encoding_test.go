@@ -90,6 +90,7 @@ func TestFirstErrorSticks(t *testing.T) {
 	d := format.Decoder(1, []byte{1, 2, 3})
 	d.Fail("first")
 	d.Fail("second")
+	d.Unknown("third", 3)
 	if take(&d); d.Err().Error() != "test: corrupt: a test: first" || d.Err() != d.End() {
 		t.Errorf("error %v", d.Err())
 	}
