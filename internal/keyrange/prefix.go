@@ -3,9 +3,6 @@ package keyrange
 // OfPrefix returns the range of all keys that begin with a prefix. All keys begin with the empty
 // one.
 func OfPrefix(prefix string) Range {
-	if prefix == "" {
-		return All
-	}
 	end := []byte(prefix)
 	for i := len(end) - 1; i >= 0; i-- {
 		if end[i] < 0xff {

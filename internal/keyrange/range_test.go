@@ -118,8 +118,13 @@ func TestSpansKeyByKey(t *testing.T) {
 				left = append(left, k)
 			}
 		}
-		if got := spanKeys(Without(joined, o)...); !slices.Equal(got, left) {
+		before := slices.Clone(joined)
+		cut := Without(joined, o)
+		if got := spanKeys(cut...); !slices.Equal(got, left) {
 			t.Fatalf("%q without %q: has %q, want %q", joined, o, got, left)
+		}
+		if slices.ContainsFunc(cut, Span.Empty) || !slices.Equal(joined, before) {
+			t.Fatalf("%q without %q: %q, and the list is %q now", before, o, cut, joined)
 		}
 		var common []Span
 		for _, s := range joined {

@@ -2,38 +2,42 @@ package keyrange
 
 import (
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"testing"
 )
 
-// check returns the height of the subtree, and what is wrong with it.
-func (n *node[V]) check() (int, error) {
+// check returns the height of the subtree, the range in it that reaches furthest, and what is wrong
+// with it.
+func (n *node[V]) check() (height int, furthest Range, err error) {
 	if n == nil {
-		return 0, nil
+		return 0, furthest, nil
 	}
-	l, err := n.left.check()
-	if err != nil {
-		return 0, err
+	furthest = n.at
+	heights := [2]int{}
+	for i, child := range [...]*node[V]{n.left, n.right} {
+		h, r, err := child.check()
+		if err != nil {
+			return 0, r, err
+		}
+		if heights[i] = h; child != nil && r.outreaches(furthest) {
+			furthest = r
+		}
 	}
-	r, err := n.right.check()
-	if err != nil {
-		return 0, err
-	}
-	was := *n
-	n.refresh()
+	l, r := heights[0], heights[1]
 	switch {
 	case l-r > 1 || r-l > 1:
-		return 0, fmt.Errorf("%q leans: %d and %d", n.at, l, r)
-	case was.height != 1+max(l, r):
-		return 0, fmt.Errorf("%q has height %d, says %d", n.at, 1+max(l, r), was.height)
-	case was.reach.outreaches(n.reach), n.reach.outreaches(was.reach):
-		return 0, fmt.Errorf("%q reaches %q, says %q", n.at, n.reach, was.reach)
+		err = fmt.Errorf("%q leans: %d and %d", n.at, l, r)
+	case n.height != 1+max(l, r):
+		err = fmt.Errorf("%q has height %d, says %d", n.at, 1+max(l, r), n.height)
+	case furthest.outreaches(n.reach), n.reach.outreaches(furthest):
+		err = fmt.Errorf("%q reaches %q, says %q", n.at, furthest, n.reach)
 	case n.left != nil && n.left.at.Compare(n.at) >= 0,
 		n.right != nil && n.right.at.Compare(n.at) <= 0:
-		return 0, fmt.Errorf("%q is out of order", n.at)
+		err = fmt.Errorf("%q is out of order", n.at)
 	}
-	return n.height, nil
+	return n.height, furthest, err
 }
 
 // treeTwin drives a tree and a sorted slice with the same choices.
@@ -65,7 +69,7 @@ func treeTwin(pick func(int) int, steps int) error {
 			t.Remove(r)
 			twin = slices.Delete(twin, i, i+1)
 		}
-		if _, err := t.root.check(); err != nil {
+		if _, _, err := t.root.check(); err != nil {
 			return err
 		}
 		if err := sameAnswers(&t, twin, Range{key(), key()}); err != nil {
@@ -73,6 +77,18 @@ func treeTwin(pick func(int) int, steps int) error {
 		}
 	}
 	return nil
+}
+
+// first takes n values, and then wants no more: a sequence that goes on panics.
+func first(all iter.Seq[Range], n int) []Range {
+	out := make([]Range, 0, n)
+	for r := range all {
+		if len(out) == n {
+			break
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // sameAnswers asks a tree and its twin.
@@ -98,11 +114,11 @@ func sameAnswers(t *Tree[Range], twin []Range, q Range) error {
 	if got := t.Hits(q); got != (len(over) > 0) {
 		return fmt.Errorf("hits %q: %v, want %q", q, got, over)
 	}
-	for r := range t.Overlapping(q) { // who has had enough gets no more
-		if r != over[0] {
-			return fmt.Errorf("first that overlaps %q: %q, want %q", q, r, over[0])
-		}
-		break
+	if got := first(t.All(), len(twin)/2); !slices.Equal(got, twin[:len(twin)/2]) {
+		return fmt.Errorf("the first half is %q, want %q", got, twin[:len(twin)/2])
+	}
+	if got := first(t.Overlapping(q), len(over)/2); !slices.Equal(got, over[:len(over)/2]) {
+		return fmt.Errorf("the first half that overlaps %q: %q, want %q", q, got, over[:len(over)/2])
 	}
 	return nil
 }
