@@ -50,3 +50,44 @@ func TestOrder(t *testing.T) {
 		t.Errorf("the order is %v", list)
 	}
 }
+
+// keys are all texts of at most four of a few characters: those of IDs, and some that look
+// like them.
+func keys() []string {
+	all := []string{""}
+	for i := 0; i < len(all); i++ {
+		for _, c := range []string{"/", "7", "f", "g", "."} {
+			if len(all[i]) < 4 {
+				all = append(all, all[i]+c)
+			}
+		}
+	}
+	return all
+}
+
+// TestOneQueue: no key is in two queues, and a key alone tells the prefix of its queue. Method: all
+// short keys, with all their prefixes.
+func TestOneQueue(t *testing.T) {
+	tickets := 0
+	for _, key := range keys() {
+		var queues []string
+		for n := range len(key) + 1 {
+			if p := key[:n]; ticket.IsPrefix(p) && ticket.Is(p, key, 1) {
+				queues = append(queues, p)
+			}
+		}
+		want := ticket.Prefix(key)
+		switch {
+		case len(queues) > 1:
+			t.Errorf("%q is in the queues %q", key, queues)
+		case len(queues) == 1 && queues[0] != want:
+			t.Errorf("%q is in the queue %q, of the prefix %q", key, queues[0], want)
+		case len(queues) == 0 && want != "" && want != key:
+			t.Errorf("%q is in no queue, and that of %q has a key like it", key, want)
+		}
+		tickets += len(queues)
+	}
+	if tickets == 0 {
+		t.Error("no key is a ticket")
+	}
+}
