@@ -63,3 +63,37 @@ func TestDeniedIsShort(t *testing.T) {
 		t.Errorf("an error of %d bytes", len(err.Error()))
 	}
 }
+
+// A key that is as long as an error has room for is told whole, and what is longer ends with dots.
+func TestDeniedCutsOff(t *testing.T) {
+	for n, want := range map[int]string{
+		maxShown:     "needs read on " + strings.Repeat("k", maxShown) + ",",
+		maxShown + 1: "needs read on " + strings.Repeat("k", maxShown) + "...,",
+	} {
+		err := deniers().Check(caller("eve"), Read, keyrange.Range{Key: strings.Repeat("k", n)})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a key of %d bytes: %v", n, err)
+		}
+	}
+}
+
+// OfLease leaves other errors as they are, and no error.
+func TestOfLeaseOfOthers(t *testing.T) {
+	for _, err := range []error{nil, ErrUserEmpty, ErrOldRevision, ErrPermissionDenied} {
+		if got := OfLease(err); got != err {
+			t.Errorf("of %v: %v", err, got)
+		}
+	}
+}
+
+// Each kind has a word, by which people give permissions; a number that is none is told as one.
+func TestKindWords(t *testing.T) {
+	for k, want := range map[Kind]string{
+		Read: "read", Write: "write", ReadWrite: "readwrite", See: "see", Hold: "hold",
+		Manage: "manage", ReadWrite + 1: "kind 3", Manage + 1: "kind 19", See - 1: "kind 15",
+	} {
+		if k.String() != want || k.Known() == strings.HasPrefix(want, "kind") {
+			t.Errorf("kind %d: %s, known %v", uint8(k), k, k.Known())
+		}
+	}
+}

@@ -134,3 +134,28 @@ func TestBadLimits(t *testing.T) {
 		t.Errorf("holders %v, want %v", got, want)
 	}
 }
+
+// Goal: a refusal says of which limit, whose it is, and what is used, where that is the caller's
+// business. Method: a table.
+func TestLimitTexts(t *testing.T) {
+	for want, e := range map[string]LimitError{
+		"limit of leases is reached: alice may have 3, has 2 and asks for 2 more": {
+			"alice", Leases, 3, 2, 2,
+		},
+		"limit of keys on leases is reached: alice may have 3, has 0 and asks for 4 more": {
+			"alice", LeaseKeys, 3, 0, 4,
+		},
+		"limit of leases is reached: \"a b\" may have 3":                      {"a b", Leases, 3, -1, 1},
+		"limit of requests a second at one member is reached: bob may have 9": {"bob", Rate, 9, 9, 1},
+		"limit of bytes in one request is reached: bob may have 9, and this one has 10": {
+			"bob", RequestBytes, 9, 10, 0,
+		},
+	} {
+		if got := e.Error(); got != want {
+			t.Errorf("%+v: %s\nwant %s", e, got, want)
+		}
+	}
+	if got := Resource(Resources).String(); got != "resource 8" {
+		t.Errorf("a resource that is not known: %s", got)
+	}
+}

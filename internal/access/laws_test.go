@@ -1,0 +1,243 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/keyrange"
+)
+
+// A world is a caller with one permission, and a lease.
+type world struct {
+	root, bound bool
+	has         Kind // the permission, on all names that begin with n; Read is none
+	lease       Lease
+}
+
+// worlds are all that differ in what decides.
+func worlds() (all []world) {
+	for _, root := range []bool{false, true} {
+		for _, bound := range []bool{false, true} {
+			for _, has := range []Kind{Read, See, Hold, Manage} {
+				for _, name := range []string{"", "name", "other"} {
+					for _, principal := range []string{"", "me", "you"} {
+						all = append(all, world{root, bound, has, Lease{name, principal}})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// state returns the state of the world, and its caller.
+func (w world) state() (*State, Caller) {
+	roles := []string{"r"}
+	if w.root {
+		roles = append(roles, Root)
+	}
+	users := []User{{Name: "you"}}
+	me := Caller{User: "me", Revision: 1, Bound: &Bound{roles}}
+	if !w.bound {
+		users = append(users, User{Name: "me", Roles: roles})
+		me.Bound = nil
+	}
+	return New(true, 1, users, []Role{{"r", []Permission{{w.has, "n", "o"}}}}), me
+}
+
+// may is the rule of the permission: each kind has those before it in it.
+func (w world) may(what Kind) bool {
+	named := strings.HasPrefix(w.lease.Name, "n")
+	return w.root || named && w.has != Read && what <= w.has
+}
+
+// Goal: who may see a lease, hold it and be granted it is what the comments say, whether the caller
+// is a user or not. A refusal tells the name of the lease only to a caller that has said it, or may
+// see it. Method: all worlds, beside the rules in a line each.
+func TestLeasesByTheRules(t *testing.T) {
+	for _, w := range worlds() {
+		s, me := w.state()
+		name, own := w.lease.Name, w.lease.Principal == "me"
+		self := own || w.lease.Principal == "" // what is granted to nobody else
+		sees := own || w.may(See)
+		holds := w.root || own && name == "" || own && w.may(Hold) || !own && w.may(Manage)
+		granted := w.root || self && name == "" || self && w.may(Hold) || w.may(Manage)
+		for _, x := range []struct {
+			what      string
+			err       error
+			want      bool
+			saysNames bool
+		}{
+			{"see", s.CheckLease(me, See, w.lease), sees, sees},
+			{"hold", s.CheckLease(me, Hold, w.lease), holds, sees},
+			{"see, named", s.CheckNamed(me, See, w.lease), sees, true},
+			{"hold, named", s.CheckNamed(me, Hold, w.lease), holds, true},
+			{"grant", s.CheckGrant(me, w.lease), granted, true},
+		} {
+			if (x.err == nil) != x.want {
+				t.Errorf("%+v: %s: %v, allowed should be %v", w, x.what, x.err, x.want)
+			}
+			if x.err == nil {
+				continue
+			}
+			if !errors.Is(x.err, ErrPermissionDenied) {
+				t.Errorf("%+v: %s: %v", w, x.what, x.err)
+			}
+			told := x.err.Error()
+			if name == "" && x.what != "grant" && !strings.Contains(told, "is not yours") {
+				t.Errorf("%+v: %s: %v", w, x.what, x.err)
+			}
+			if says := strings.Contains(told, name); name != "" && says != x.saysNames {
+				t.Errorf("%+v: %s: %v: it tells the name: %v", w, x.what, x.err, says)
+			}
+		}
+		keeps := !w.bound && (w.root || name == "" || w.may(Hold))
+		if got := s.MayHold("me", name); got != keeps {
+			t.Errorf("%+v: may go on to hold it: %v", w, got)
+		}
+	}
+}
+
+// Goal: nobody is refused without access control, whatever is asked. Method: all worlds, and those
+// that have not logged in.
+func TestNothingIsRefusedWithoutAccessControl(t *testing.T) {
+	for _, w := range worlds() {
+		s, me := w.state()
+		for _, s := range []*State{nil, s.Disable()} {
+			for _, c := range []Caller{me, {}, {User: "me"}} {
+				err := errors.Join(
+					s.CheckLease(c, Hold, w.lease), s.CheckNamed(c, See, w.lease),
+					s.CheckGrant(c, w.lease), s.CheckRelay(c), s.CheckRoot(c),
+					s.Check(c, Write, keyrange.All))
+				if err != nil || !s.IsRoot(c) || !s.MayHold(c.User, w.lease.Name) ||
+					s.Limit(c, Leases) != 0 {
+					t.Errorf("%+v, %+v: %v, root %v", w, c, err, s.IsRoot(c))
+				}
+			}
+		}
+	}
+}
+
+// text is all that a state tells.
+func text(s *State) string {
+	var b strings.Builder
+	for _, name := range s.Users() {
+		fmt.Fprintf(&b, "%+v\n", userOf(s, name))
+	}
+	for _, name := range s.Roles() {
+		r, _ := s.Role(name)
+		fmt.Fprintf(&b, "%+v\n", r)
+	}
+	for _, of := range s.LimitHolders() {
+		l := s.Limits(of)
+		fmt.Fprintf(&b, "%+v %v\n", of, l.Changes())
+	}
+	fmt.Fprintf(&b, "%v %d %d\n", s.Enabled(), s.Revision(), s.Bytes())
+	return b.String()
+}
+
+// anyChange makes a change of which many are refused, since there are few names.
+func anyChange(r *rand.Rand, s *State) (*State, error) {
+	name := func() string { return []string{"", "root", "a", "b"}[r.IntN(4)] }
+	of := anyRange(r)
+	switch r.IntN(12) {
+	case 0:
+		return s.AddUser(name(), []byte("12"), r.IntN(2) == 0)
+	case 1:
+		return s.DeleteUser(name())
+	case 2:
+		return s.SetPassword(name(), make([]byte, r.IntN(3)))
+	case 3, 4:
+		return s.GrantRole(name(), name())
+	case 5:
+		return s.RevokeRole(name(), name())
+	case 6:
+		return s.AddRole(name())
+	case 7:
+		return s.DeleteRole(name())
+	case 8:
+		kinds := []Kind{Read, Write, ReadWrite, 3, See, Hold, Manage, Manage + 1}
+		return s.Grant(name(), Permission{kinds[r.IntN(len(kinds))], of.Key, of.End})
+	case 9:
+		return s.Revoke(name(), of)
+	case 10:
+		list := []LimitChange{{Resource(r.IntN(Resources + 1)), r.Int64N(4) - 2}}
+		return s.SetLimits(Holder{HolderKind(r.IntN(4)), name()}, list)
+	}
+	if r.IntN(2) == 0 {
+		return s.Disable(), nil
+	}
+	return s.Enable()
+}
+
+// Goal: a state never changes, what is refused leaves it as it is, and it is always in order: users
+// have roles that are there, in order; limits are for those that are there; the memory that it
+// counts is that of what there is; and while access control is enabled root can disable it. Method:
+// random changes of few names, each state looked at again after the changes that follow.
+func TestRandomChanges(t *testing.T) {
+	refused, changed := 0, 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		var s *State
+		for range 120 {
+			before, was := s, text(s)
+			after, err := anyChange(r, s)
+			switch {
+			case text(before) != was:
+				t.Fatalf("seed %d: the state was\n%s, and is\n%s", seed, was, text(before))
+			case err != nil && after != before:
+				t.Fatalf("seed %d: refused (%v), and yet another state", seed, err)
+			case err == nil && after != before && text(after) == was && after.Enabled():
+				t.Fatalf("seed %d: another state, and the same\n%s", seed, was)
+			case err != nil:
+				refused++
+			default:
+				changed++
+			}
+			s = after
+			inOrder(t, seed, s)
+		}
+	}
+	if refused < 1000 || changed < 1000 {
+		t.Errorf("%d refused, %d not: the test tells little", refused, changed)
+	}
+}
+
+// inOrder checks what holds for each state.
+func inOrder(t *testing.T, seed uint64, s *State) {
+	t.Helper()
+	again := remade(s)
+	for _, of := range s.LimitHolders() {
+		_, user := s.User(of.Name)
+		_, role := s.Role(of.Name)
+		if of.Kind == OfUser && !user || of.Kind == OfRole && !role {
+			t.Fatalf("seed %d: limits of %+v, which is not there", seed, of)
+		}
+		limits := s.Limits(of)
+		again, _ = again.SetLimits(of, limits.Changes())
+	}
+	if text(again) != text(s) {
+		t.Fatalf("seed %d: made again the state is\n%s, not\n%s", seed, text(again), text(s))
+	}
+	for _, name := range s.Users() {
+		u := userOf(s, name)
+		if !slices.IsSorted(u.Roles) || len(slices.Compact(slices.Clone(u.Roles))) != len(u.Roles) {
+			t.Fatalf("seed %d: %+v: roles out of order", seed, u)
+		}
+		for _, role := range u.Roles {
+			if _, ok := s.Role(role); !ok && role != Root {
+				t.Fatalf("seed %d: %+v has a role that is not there", seed, u)
+			}
+		}
+		if u.NoPassword && u.Hash != nil {
+			t.Fatalf("seed %d: %+v has a password", seed, u)
+		}
+	}
+	if s.Enabled() && !s.IsRoot(Caller{User: Root}) {
+		t.Fatalf("seed %d: nobody can disable access control\n%s", seed, text(s))
+	}
+}

@@ -1,0 +1,230 @@
+package access
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"leasehold.dev/internal/keyrange"
+)
+
+// TestScenarios runs the files of testdata: changes of users and roles, and who may do what then.
+// Rewrite the answers with -rewrite, and read the difference.
+//
+// A change is a line such as "add-user name=bob" (script.changes has them all). A range of keys is
+// a, the one key; a-b, those from a on that are before b; or a-, all from a on. "ask as=bob" asks
+// each line below it for that user; "with=reader,writer" says that it is no user, but somebody with
+// these roles. "since=3" is the revision in which the user logged in: the newest if it is not said.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &script{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			s.t, s.d = t, d
+			switch d.Cmd {
+			case "ask":
+				return s.questions()
+			case "show":
+				return s.show()
+			}
+			return s.change()
+		})
+	})
+}
+
+type script struct {
+	t     *testing.T
+	d     *datadriven.TestData
+	state *State
+}
+
+// arg returns an argument of the line, and "" if it is not there.
+func (s *script) arg(name string) (text string) {
+	s.d.MaybeScanArgs(s.t, name, &text)
+	return text
+}
+
+// keys reads a range.
+func keys(text string) keyrange.Range {
+	key, end, isRange := strings.Cut(strings.ReplaceAll(text, `\x00`, "\x00"), "-")
+	if isRange && end == "" {
+		end = keyrange.NoEnd
+	}
+	return keyrange.Range{Key: key, End: end}
+}
+
+// kinds are what a permission can be for, by their words.
+func kinds() map[string]Kind {
+	all := make(map[string]Kind)
+	for _, k := range []Kind{Read, Write, ReadWrite, See, Hold, Manage} {
+		all[k.String()] = k
+	}
+	return all
+}
+
+// change makes the change that a line is.
+func (s *script) change() string {
+	before := s.state
+	do, ok := s.changes()[s.d.Cmd]
+	if !ok {
+		s.d.Fatalf(s.t, "unknown command %s", s.d.Cmd)
+	}
+	after, err := do()
+	s.state = after
+	switch {
+	case err != nil:
+		return strings.TrimPrefix(err.Error(), "access: ") + "\n"
+	case after == before:
+		return "no change\n"
+	}
+	return fmt.Sprintf("revision %d\n", after.Revision())
+}
+
+func (s *script) changes() map[string]func() (*State, error) {
+	name, role, hash := s.arg("name"), s.arg("role"), []byte(s.arg("hash"))
+	of := keys(s.arg("of"))
+	return map[string]func() (*State, error){
+		"enable":       s.state.Enable,
+		"disable":      func() (*State, error) { return s.state.Disable(), nil },
+		"add-user":     func() (*State, error) { return s.state.AddUser(name, hash, len(hash) == 0) },
+		"delete-user":  func() (*State, error) { return s.state.DeleteUser(name) },
+		"set-password": func() (*State, error) { return s.state.SetPassword(name, hash) },
+		"give-role":    func() (*State, error) { return s.state.GrantRole(name, role) },
+		"take-role":    func() (*State, error) { return s.state.RevokeRole(name, role) },
+		"add-role":     func() (*State, error) { return s.state.AddRole(name) },
+		"delete-role":  func() (*State, error) { return s.state.DeleteRole(name) },
+		"permit": func() (*State, error) {
+			return s.state.Grant(role, Permission{kinds()[s.arg("to")], of.Key, of.End})
+		},
+		"forbid":       func() (*State, error) { return s.state.Revoke(role, of) },
+		"forbid-names": func() (*State, error) { return s.state.RevokeNames(role, of) },
+		"limit":        s.limit,
+	}
+}
+
+// limit sets limits: each line below is a resource and a number.
+func (s *script) limit() (*State, error) {
+	of := Holder{}
+	for kind, arg := range []string{"", "role", "user"} {
+		if arg != "" && s.d.HasArg(arg) {
+			of = Holder{HolderKind(kind), s.arg(arg)}
+		}
+	}
+	var list []LimitChange
+	for line := range strings.Lines(s.d.Input) {
+		var what string
+		var most int64
+		if _, err := fmt.Sscan(line, &what, &most); err != nil {
+			s.d.Fatalf(s.t, "%s: %v", line, err)
+		}
+		list = append(list, LimitChange{resource(what), most})
+	}
+	return s.state.SetLimits(of, list)
+}
+
+// resource returns the one with a name, or one that is not known.
+func resource(name string) Resource {
+	for r := range Resource(Resources) {
+		if r.String() == name {
+			return r
+		}
+	}
+	return Resource(Resources)
+}
+
+// questions asks each line for a caller.
+func (s *script) questions() string {
+	who := Caller{User: s.arg("as")}
+	for _, a := range s.d.CmdArgs {
+		if a.Key == "with" {
+			who.Bound = &Bound{a.Vals}
+		}
+	}
+	if who.User != "" || who.Bound != nil {
+		who.Revision = s.state.Revision()
+	}
+	s.d.MaybeScanArgs(s.t, "since", &who.Revision)
+	var b strings.Builder
+	for line := range strings.Lines(s.d.Input) {
+		line = strings.TrimSpace(line)
+		fmt.Fprintf(&b, "%s: %s\n", line, s.answer(who, strings.Fields(line)))
+	}
+	return b.String()
+}
+
+// answer says whether a caller may do what a line asks for, and why not.
+func (s *script) answer(who Caller, words []string) string {
+	args := make(map[string]string)
+	for _, w := range words[1:] {
+		k, v, _ := strings.Cut(w, "=")
+		args[k] = v
+	}
+	of := Lease{Name: args["name"], Principal: args["of"]}
+	switch words[0] {
+	case "read", "write":
+		return yes(s.state.Check(who, kinds()[words[0]], keys(words[1])))
+	case "anything":
+		return yes(s.state.CheckKnown(who))
+	case "administrate":
+		return yes(s.state.CheckRoot(who))
+	case "relay":
+		return yes(s.state.CheckRelay(who))
+	case "see", "hold": // a lease, known by its ID
+		return yes(s.state.CheckLease(who, kinds()[words[0]], of))
+	case "see-named", "hold-named": // a lease, known by its name
+		what, _, _ := strings.Cut(words[0], "-")
+		return yes(s.state.CheckNamed(who, kinds()[what], of))
+	case "grant":
+		return yes(s.state.CheckGrant(who, of))
+	case "keep": // what one has already
+		return fmt.Sprint(s.state.MayHold(who.User, of.Name))
+	case "role":
+		return fmt.Sprint(s.state.HasRole(who, words[1]))
+	case "limit":
+		return fmt.Sprint(s.state.Limit(who, resource(words[1])))
+	}
+	s.d.Fatalf(s.t, "unknown question %s", words[0])
+	return ""
+}
+
+func yes(err error) string {
+	if err != nil {
+		return strings.TrimPrefix(err.Error(), "access: ")
+	}
+	return "yes"
+}
+
+// show lists the users, the roles and the limits that are set.
+func (s *script) show() string {
+	var b strings.Builder
+	for _, name := range s.state.Users() {
+		u, _ := s.state.User(name)
+		fmt.Fprintf(&b, "user %s, %s, roles %q\n", name,
+			cmp.Or(string(u.Hash), "no password"), u.Roles)
+	}
+	for _, name := range s.state.Roles() {
+		r, _ := s.state.Role(name)
+		fmt.Fprintf(&b, "role %s\n", name)
+		for _, p := range r.Permissions {
+			fmt.Fprintf(&b, "- %v %q %q\n", p.Kind, p.Key, p.End)
+		}
+	}
+	for _, of := range s.state.LimitHolders() {
+		l := s.state.Limits(of)
+		kind := [...]string{"everybody", "each with the role", "the user"}[of.Kind]
+		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("limits of %s %s", kind, of.Name)))
+		for _, c := range l.Changes() {
+			fmt.Fprintf(&b, "- %v %d\n", c.What, c.Most)
+		}
+	}
+	if s.state.Len() != len(s.state.Users())+len(s.state.Roles()) {
+		s.t.Errorf("%d users and roles", s.state.Len())
+	}
+	if again := remade(s.state); !slices.Equal(again.Users(), s.state.Users()) {
+		s.t.Errorf("made again it has the users %q", again.Users())
+	}
+	return cmp.Or(b.String(), "nobody\n")
+}
