@@ -20,17 +20,24 @@ func (o Outage) Explain() []string {
 	out = append(out, fmt.Sprintf("The holder itself stops %v after it sent the last renewal that "+
 		"was acknowledged, before anybody else can hold.", figures.Round(o.Valid)))
 	if o.Noted() {
+		often := fmt.Sprintf("at a third, every %v", figures.Round(o.Holder.TTL/3))
+		if o.Holder.TTL/3+o.Holder.RoundTrip >= i.Checkpoint {
+			often = fmt.Sprintf("every %v", figures.Round(i.Checkpoint/2))
+		}
 		out = append(out,
 			fmt.Sprintf("SELDOM: %v between renewals is more than the %v after which "+
-				"this service notes silence, so each renewal costs a log entry: renew at a third, every %v.",
-				figures.Round(o.Holder.Renew), figures.Round(i.Checkpoint),
-				figures.Round(o.Holder.TTL/3)))
+				"this service notes silence, so each renewal costs a log entry: renew %s.",
+				figures.Round(o.Holder.Renew), figures.Round(i.Checkpoint), often))
 	}
-	if !o.HealthyLose() {
+	switch attempts := figures.Attempts(o.Attempts); {
+	case o.HealthyLose():
+	case o.Survivable < 0:
+		return append(out, fmt.Sprintf("Healthy holders outlive no failure of the issuer, however "+
+			"short: %s fit into a lease.", attempts))
+	default:
 		return append(out,
 			fmt.Sprintf("Healthy holders outlive a failure of the issuer: it may take "+
-				"up to %v, and %s fit into a lease.", figures.Round(o.Survivable),
-				figures.Attempts(o.Attempts)))
+				"up to %v, and %s fit into a lease.", figures.Round(o.Survivable), attempts))
 	}
 	worse := "lose their leases"
 	if i.Refreshes && !o.Noted() {

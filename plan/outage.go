@@ -72,7 +72,7 @@ func (h Holder) longest(d time.Duration) time.Duration { return figures.Scale(d,
 
 // Check returns an error if the choice makes no sense.
 func (h Holder) Check() error {
-	err := figures.NotNegative(
+	err := figures.Bounded(
 		figures.Duration("lease length", h.TTL),
 		figures.Duration("renewal interval", h.Renew),
 		figures.Duration("round trip", h.RoundTrip),
@@ -186,7 +186,7 @@ func (i Issuer) Silent() Issuer {
 }
 
 func (i Issuer) check() error {
-	return figures.NotNegative(
+	return figures.Bounded(
 		figures.Duration("recovery time of the issuer", i.Recovery),
 		figures.Duration("lateness of the issuer", i.Lateness),
 		figures.Duration("checkpoint after silence", i.Checkpoint),

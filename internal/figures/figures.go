@@ -45,11 +45,17 @@ type Quantity struct {
 // Duration is a duration with the words for it.
 func Duration(field string, value time.Duration) Quantity { return Quantity{field, value} }
 
-// NotNegative complains of the first quantity below zero.
-func NotNegative(list ...Quantity) error {
+// most bounds the durations that are given: sums of several fit into a Duration.
+const most = 10 * 365 * 24 * time.Hour
+
+// Bounded complains of the first quantity that is below zero or more than ten years.
+func Bounded(list ...Quantity) error {
 	for _, q := range list {
-		if q.value < 0 {
+		switch {
+		case q.value < 0:
 			return Wrong(q.field, "give 0 or more", "is negative (%v)", q.value)
+		case q.value > most:
+			return Wrong(q.field, "give at most ten years", "is %v", q.value)
 		}
 	}
 	return nil
@@ -97,30 +103,32 @@ func Round(d time.Duration) time.Duration {
 	return d.Round(10 * time.Microsecond)
 }
 
-// Scale multiplies a duration.
-func Scale(d time.Duration, f float64) time.Duration {
-	return time.Duration(math.Round(float64(d) * f))
-}
-
 // longest is what stands for all that is longer: a hundred years.
 const longest = 100 * 365 * 24 * time.Hour
+
+// Scale multiplies a duration. The longest one stands for what does not fit, by either sign.
+func Scale(d time.Duration, f float64) time.Duration {
+	if d == 0 {
+		return 0
+	}
+	v := math.Round(float64(d) * f)
+	return time.Duration(max(-float64(longest), min(v, float64(longest))))
+}
 
 // Seconds makes a duration, and the longest one of what does not fit.
 func Seconds(v float64) time.Duration {
 	return time.Duration(min(v*float64(time.Second), float64(longest)))
 }
 
-// Count prints a number with three digits, and without an exponent.
+// Count prints a number with three digits, and without an exponent unless it is below 0.0001.
 func Count(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 1e9:
-		return fmt.Sprintf("%.3g billion", v/1e9)
+		return Decimal(v/1e9) + " billion"
 	case a >= 1e6:
-		return fmt.Sprintf("%.3g million", v/1e6)
-	case a >= 1000:
-		return fmt.Sprintf("%.0f", v)
+		return Decimal(v/1e6) + " million"
 	}
-	return fmt.Sprintf("%.3g", v)
+	return Decimal(v)
 }
 
 // Attempts says how many attempts there are.
@@ -141,22 +149,15 @@ func Up(d time.Duration) time.Duration {
 }
 
 // Short rounds a duration to what people read.
-func Short(d time.Duration) string {
-	if d.Abs() >= 10*time.Second {
-		return d.Round(10 * time.Millisecond).String()
-	}
-	if d.Abs() >= 100*time.Millisecond {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(10 * time.Microsecond).String()
-}
+func Short(d time.Duration) string { return Round(d).String() }
 
-// Percent prints a share, with three digits.
-func Percent(v float64) string { return fmt.Sprintf("%.3g %%", 100*v) }
+// Percent prints a share, as Decimal does.
+func Percent(v float64) string { return Decimal(100*v) + " %" }
 
-// Decimal prints three digits of a figure, and no exponent.
+// Decimal prints three digits of a figure, and those before the point if there are more. There is
+// no exponent unless the figure is below 0.0001.
 func Decimal(v float64) string {
-	if math.Abs(v) >= 1000 {
+	if math.Abs(v) >= 999.5 {
 		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%.3g", v)

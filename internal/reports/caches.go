@@ -75,7 +75,7 @@ func alpha(c caches.Choice) string {
 	if math.IsInf(c.Benefit, 1) {
 		return "endless: nothing is written"
 	}
-	return fmt.Sprintf("%.3g", c.Benefit)
+	return figures.Decimal(c.Benefit)
 }
 
 // chart is the curve of load against term, beside what was measured.

@@ -41,7 +41,7 @@ func (s Sharing) check() error {
 	if err != nil {
 		return err
 	}
-	err = figures.NotNegative(
+	err = figures.Bounded(
 		figures.Duration("message time", s.Propagation),
 		figures.Duration("processing time", s.Processing),
 		figures.Duration("clock skew", s.Skew),
@@ -196,7 +196,8 @@ func (s Sharing) curve(end time.Duration) []Point {
 	const points = 120
 	out := []Point{s.at(0), s.at(s.lost())}
 	for i := range points + 1 {
-		t := s.lost() + max((end-s.lost())*time.Duration(i)/points, time.Microsecond)
+		step := figures.Scale(end-s.lost(), float64(i)/points)
+		t := s.lost() + max(step, time.Microsecond)
 		out = append(out, s.at(t))
 	}
 	return out
@@ -208,18 +209,22 @@ func (s Sharing) at(term time.Duration) Point { return Point{term, s.Load(term),
 func (c Choice) Explain() []string {
 	s := c.Sharing
 	if !c.Worth {
-		why := fmt.Sprintf("the benefit factor 2R/(SW) is %.3g, and each write asks %v caches for their "+
-			"approval", c.Benefit, s.Caches)
+		why := fmt.Sprintf("the benefit factor 2R/(SW) is %s, and each write asks %v caches for their "+
+			"approval", figures.Decimal(c.Benefit), s.Caches)
 		if c.Benefit > 1 || s.Caches <= 1 {
 			why = fmt.Sprintf("reads are so rare that no term up to %v pays", s.LongestWait)
+		}
+		if s.Effective(s.LongestWait) == 0 {
+			why = fmt.Sprintf("no term up to %v is more than the %v that a client cannot use",
+				s.LongestWait, figures.Short(s.lost()))
 		}
 		return []string{"DO NOT LEASE this datum: " + why + ". Read it from the server each time."}
 	}
 	out := []string{fmt.Sprintf("TAKE a term of %v: the client can use %v of it, and a read asks "+
 		"the server "+
-		"once in %.3g times.", figures.Round(c.Recommended),
+		"once in %s times.", figures.Round(c.Recommended),
 		figures.Round(s.Effective(c.Recommended)),
-		1+s.Reads*s.Effective(c.Recommended).Seconds())}
+		figures.Decimal(1+s.Reads*s.Effective(c.Recommended).Seconds()))}
 	if c.Capped {
 		out = append(out,
 			fmt.Sprintf("More would load the server less, but a write waits for a dead "+

@@ -158,10 +158,11 @@ func (c Costs) check() error {
 		figures.Number("expiries a second", c.Expiries),
 	)
 	if err == nil {
-		err = figures.NotNegative(
+		err = figures.Bounded(
 			figures.Duration("CPU time of a renewal", c.Renew),
 			figures.Duration("CPU time of a message", c.ConnRenew),
 			figures.Duration("CPU time of a grant", c.Grant),
+			figures.Duration("time of a restart", c.Restart),
 		)
 	}
 	return err

@@ -1,7 +1,6 @@
 package length
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -71,7 +70,7 @@ func (w Weather) check() error {
 	if err != nil {
 		return err
 	}
-	err = figures.NotNegative(
+	err = figures.Bounded(
 		figures.Duration("recovery time of the issuer", w.Recovery),
 		figures.Duration("time that pauses were counted", w.PausesSeen),
 	)
@@ -224,15 +223,15 @@ func (a attemptsOf) paused(d time.Duration) float64 {
 func often(aYear float64) string {
 	switch {
 	case aYear >= 365*24:
-		return fmt.Sprintf("%.3g times an hour", aYear/365/24)
+		return figures.Decimal(aYear/365/24) + " times an hour"
 	case aYear >= 2*365:
-		return fmt.Sprintf("%.3g times a day", aYear/365)
+		return figures.Decimal(aYear/365) + " times a day"
 	case aYear >= 2:
-		return fmt.Sprintf("%.3g times a year", aYear)
+		return figures.Decimal(aYear) + " times a year"
 	case aYear >= 0.5:
 		return "once a year"
 	case aYear < 1e-6:
 		return "less than once in a million years"
 	}
-	return fmt.Sprintf("once in %.3g years", 1/aYear)
+	return "once in " + figures.Decimal(1/aYear) + " years"
 }

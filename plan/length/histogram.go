@@ -33,7 +33,7 @@ func NewHistogram(bins []Bin) (Histogram, error) {
 	slices.SortStableFunc(h.bins, func(a, b Bin) int { return cmp.Compare(a.Upper, b.Upper) })
 	sum := 0.0
 	for _, b := range h.bins {
-		err := figures.NotNegative(
+		err := figures.Bounded(
 			figures.Duration("upper edge of a bin", b.Upper),
 		)
 		if err != nil {
@@ -63,7 +63,7 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 		left, right, ok := strings.Cut(line, ",")
 		upper, err := strconv.ParseFloat(strings.TrimSpace(left), 64)
 		count, err2 := strconv.ParseFloat(strings.TrimSpace(right), 64)
-		if !ok || err != nil || err2 != nil || upper > math.MaxInt64/1e6 {
+		if !ok || err != nil || err2 != nil || math.IsNaN(upper) || upper >= math.MaxInt64/1e6 {
 			return Histogram{}, figures.Wrong("histogram",
 				`write lines "upper_ms,count", such as "2.5,1800"`,
 				"has %q in line %d", line, n)

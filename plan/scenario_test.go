@@ -1,0 +1,294 @@
+package plan_test
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"leasehold.dev/internal/figures"
+	"leasehold.dev/plan"
+	"leasehold.dev/plan/caches"
+	"leasehold.dev/plan/capacity"
+	"leasehold.dev/plan/length"
+	"leasehold.dev/plan/levels"
+)
+
+// TestScenarios runs the files of testdata: choices, and what follows from them, in numbers and in
+// sentences. Rewrite that with -rewrite, and read the difference.
+//
+// The arguments of a line are fields of the structs that it is about: "outage ttl=10s renew=3s
+// recovery=6s" has two of plan.Holder and one of plan.Issuer. What is not there is 0.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			q := question{t, d}
+			commands := map[string]func() (string, error){
+				"outage": q.outage, "chain": q.chain, "cache": q.cache, "size": q.size,
+				"chance": q.chance, "choose": q.choose, "histogram": q.histogram,
+			}
+			answer, err := commands[d.Cmd]()
+			if err != nil {
+				return err.Error() + "\n"
+			}
+			return answer
+		})
+	})
+}
+
+type question struct {
+	t *testing.T
+	d *datadriven.TestData
+}
+
+// fill sets fields of structs by the arguments of the line.
+func (q question) fill(into ...any) {
+	for _, a := range q.d.CmdArgs {
+		for _, s := range into {
+			v := reflect.ValueOf(s).Elem()
+			for i := range v.NumField() {
+				if name := strings.ReplaceAll(a.Key, "-", ""); name != "ttls" &&
+					strings.EqualFold(v.Type().Field(i).Name, name) {
+					q.set(v.Field(i), strings.Join(a.Vals, ""))
+				}
+			}
+		}
+	}
+}
+
+func (q question) set(f reflect.Value, text string) {
+	switch p := f.Addr().Interface().(type) {
+	case *time.Duration:
+		d, err := time.ParseDuration(text)
+		q.check(err)
+		*p = d
+	case *float64:
+		n, err := strconv.ParseFloat(text, 64)
+		q.check(err)
+		*p = n
+	case *int:
+		n, err := strconv.Atoi(text)
+		q.check(err)
+		*p = n
+	case *bool: // is there
+		*p = true
+	case *length.Histogram: // is below the line
+	default:
+		q.d.Fatalf(q.t, "no field of type %v is set", f.Type())
+	}
+}
+
+func (q question) check(err error) {
+	if err != nil {
+		q.d.Fatalf(q.t, "%v", err)
+	}
+}
+
+// paragraph is lines of names and values, and sentences.
+func paragraph(sentences []string, pairs ...any) string {
+	var b strings.Builder
+	for i := 0; i < len(pairs); i += 2 {
+		fmt.Fprintf(&b, "%s: %v\n", pairs[i], pairs[i+1])
+	}
+	for _, s := range sentences {
+		fmt.Fprintf(&b, "- %s\n", s)
+	}
+	return b.String()
+}
+
+// outage is plan.Bounds, for the issuer that the line names.
+func (q question) outage() (string, error) {
+	var h plan.Holder
+	var i plan.Issuer
+	q.fill(&h, &i)
+	if kind := ""; q.d.HasArg("issuer") {
+		q.d.ScanArgs(q.t, "issuer", &kind)
+		i = map[string]plan.Issuer{
+			"classic":    plan.ClassicIssuer(i.Recovery),
+			"refreshing": plan.RefreshingIssuer(i.Recovery),
+			"leasehold":  plan.Leasehold(h.TTL, i.Recovery),
+			"silent":     plan.Leasehold(h.TTL, i.Recovery).Silent(),
+		}[kind]
+	}
+	o, err := plan.Bounds(h, i)
+	if err != nil {
+		return "", err
+	}
+	return paragraph(
+		o.Explain(), "worst", o.Worst, "alone", o.Alone, "typical", o.Typical,
+		"noticed", fmt.Sprint(o.NoticeFrom, " to ", o.NoticeTo), "valid", o.Valid,
+		"slack", o.Slack, "survivable", o.Survivable, "attempts", o.Attempts,
+		"shortest", o.ShortestTTL(),
+	), nil
+}
+
+// chain is levels.Chain: of a lease for each line below, or by the rule of thumb.
+func (q question) chain() (string, error) {
+	var h plan.Holder
+	var x struct {
+		Base   time.Duration
+		Factor float64
+		Levels int
+	}
+	q.fill(&h, &x)
+	var names []string
+	var holders []plan.Holder
+	for line := range strings.Lines(q.d.Input) {
+		words := strings.Fields(line)
+		l := h
+		q.set(reflect.ValueOf(&l.TTL).Elem(), words[1])
+		q.set(reflect.ValueOf(&l.Renew).Elem(), words[2])
+		names, holders = append(names, words[0]), append(holders, l)
+	}
+	if q.d.HasArg("factor") {
+		all, err := levels.ThumbChain(h, x.Factor, x.Levels)
+		if err != nil {
+			return "", err
+		}
+		holders = all
+		for i := range holders {
+			names = append(names, fmt.Sprint("level", i))
+		}
+	}
+	chain, err := levels.Chain(x.Base, names, holders)
+	if err != nil {
+		return "", err
+	}
+	text := ""
+	for _, l := range chain {
+		text += fmt.Sprintf("%s: lease %v renewed every %v, above away %v, needs %v, by the thumb %v, "+
+			"slack %v, worst %v\n", l.Name, l.Holder.TTL, l.Holder.Renew, l.Recovery, l.Needs, l.Thumb,
+			l.Slack, l.Worst)
+	}
+	one, err := plan.Bounds(plan.Holder{TTL: holders[0].TTL}, plan.Leasehold(holders[0].TTL, 2*s))
+	q.check(err)
+	return text + paragraph(levels.Advice(chain, one)), nil
+}
+
+// cache is caches.Choose.
+func (q question) cache() (string, error) {
+	var v caches.Sharing
+	q.fill(&v)
+	c, err := caches.Choose(v)
+	if err != nil {
+		return "", err
+	}
+	last := c.Curve[len(c.Curve)-1]
+	return paragraph(
+		c.Explain(), "benefit", figures.Decimal(c.Benefit), "worth", c.Worth,
+		"break even", figures.Short(c.BreakEven), "recommended", figures.Short(c.Recommended),
+		"effective", c.Effective, "load", figures.Percent(c.At.Load),
+		"delay", figures.Short(c.At.Delay), "approval", c.Approval, "worst write", c.WorstWrite,
+		"curve", fmt.Sprintf("%d terms to %v, where the load is %s", len(c.Curve),
+			figures.Short(last.Term), figures.Percent(last.Load)),
+	), nil
+}
+
+// size is capacity.Size, by round costs.
+func (q question) size() (string, error) {
+	v := capacity.Site{Members: 3, Cores: 2, Memory: 8e9, Network: 125e6, Busy: 0.5}
+	costs := capacity.Costs{
+		Source: "round numbers", Renew: 10 * time.Microsecond, Grant: 100 * time.Microsecond,
+		RenewBytes: 100, LeaseBytes: 300, KeyBytes: 700, ConnBytes: 10_000, ConnTLSBytes: 20_000,
+		ConnRenew: 90 * time.Microsecond, ConnRenewBytes: 200, LeaseState: 200, KeyState: 400,
+		Expiries: 100_000, Restart: 2 * s,
+	}
+	q.fill(&v, &costs)
+	r, err := capacity.Size(v, costs)
+	if err != nil {
+		return "", err
+	}
+	var limits []string
+	for _, l := range r.Limits {
+		limits = append(limits, fmt.Sprintf("%s %s (%s used)", l.Name, figures.Count(l.Leases),
+			figures.Percent(l.Used)))
+	}
+	return paragraph(
+		r.Explain(), "renewals", figures.Count(r.RenewalsASecond), "bytes",
+		figures.Count(r.BytesASecond), "cores", figures.Decimal(r.Cores), "memory",
+		figures.Count(r.Memory), "state", figures.Count(r.State), "limits",
+		strings.Join(limits, ", "), "cells", figures.Count(r.Cells), "all end", r.AllEnd, "grant all",
+		r.GrantAll, "restart", r.Restart,
+	), nil
+}
+
+// weather is what the line says of it. The histogram below the line is of pauses, or of round trips
+// if the line says trips.
+func (q question) weather(h *plan.Holder, into ...any) (length.Weather, error) {
+	var w length.Weather
+	q.fill(append(into, h, &w)...)
+	seen, err := length.ReadHistogram(strings.NewReader(q.d.Input))
+	switch {
+	case q.d.Input == "":
+		return w, nil
+	case q.d.HasArg("trips"):
+		w.RoundTrip = seen
+	default:
+		w.Pauses = seen
+	}
+	return w, err
+}
+
+// chance is length.Chance.
+func (q question) chance() (string, error) {
+	var h plan.Holder
+	w, err := q.weather(&h)
+	if err != nil {
+		return "", err
+	}
+	l, err := length.Chance(h, w)
+	if err != nil {
+		return "", err
+	}
+	return paragraph(
+		nil, "losses a year", figures.Decimal(l.LossesAYear), "chance", figures.Percent(l.ChanceAYear),
+		"by requests", figures.Decimal(l.ByRequests), "by pauses", figures.Decimal(l.ByPauses),
+		"by the issuer", figures.Decimal(l.ByIssuer), "notice",
+		fmt.Sprint(l.NoticeMean, ", at most ", l.Notice), "renewals a second",
+		figures.Decimal(l.RenewalsASecond), "attempts", l.Attempts,
+	), nil
+}
+
+// choose is length.Choose.
+func (q question) choose() (string, error) {
+	var h plan.Holder
+	var wish length.Wish
+	w, err := q.weather(&h, &wish)
+	if err != nil {
+		return "", err
+	}
+	wish.Holder, wish.Weather = h, w
+	for _, a := range q.d.CmdArgs {
+		if a.Key == "ttls" {
+			for _, text := range a.Vals {
+				d, err := time.ParseDuration(text)
+				q.check(err)
+				wish.TTLs = append(wish.TTLs, d)
+			}
+		}
+	}
+	c, err := length.Choose(wish)
+	if err != nil {
+		return "", err
+	}
+	return paragraph(c.Explain(), "pairs", len(c.All), "default",
+		figures.Decimal(c.Default.LossesAYear)), nil
+}
+
+// histogram is what was counted, as it is read.
+func (q question) histogram() (string, error) {
+	h, err := length.ReadHistogram(strings.NewReader(q.d.Input))
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	q.check(h.Write(&b))
+	return b.String() + paragraph(
+		nil, "count", h.Count(), "max", h.Max(), "half", h.Quantile(0.5), "all", h.Quantile(1),
+		"above 2ms", h.Above(2*time.Millisecond), "unseen", figures.Decimal(h.Unseen()),
+	), nil
+}
