@@ -24,8 +24,10 @@ import (
 // A command of the log is named as its type, and has the fields of that: "put key=a lease=1". Of a
 // transaction each operation is a line, "then put key=a", of the other branch "else ...", of a
 // transaction in the last place "then txn put key=a". "as=alice" says who asks, and "with=role"
-// that it is no user. The answer is the result, and what watchers
-// are told. After each command the state is restored from a snapshot, and must be the same.
+// that it is no user. "session=1 number=2" makes the command one that is done once, and "settled=1"
+// says which numbers are answered. A condition of a transaction is a line "if a", the key a is
+// there, or "if value a = x". The answer is the result, and what watchers are told. After each
+// command the state is restored from a snapshot, and must be the same.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		s := &scenario{m: New(Config{})}
@@ -63,6 +65,13 @@ func (s *scenario) run() string {
 		return b.String()
 	case "uses":
 		return s.uses()
+	case "version":
+		v := s.m.Version()
+		return fmt.Sprintf("version %d, held %v, fell %v", v.Number, v.Held, v.Fell)
+	case "holds":
+		return s.holds()
+	case "alarms":
+		return fmt.Sprint(s.m.View().Alarms)
 	case "promote":
 		s.m.lessor.Promote(lease.Instant(s.number("now", 0)), 0)
 		return "ok"
@@ -83,10 +92,33 @@ func (s *scenario) asked(c Command) Command {
 		who.Bound = &access.Bound{Roles: make([]string, 1)}
 		s.d.ScanArgs(s.t, "with", &who.Bound.Roles[0])
 	}
+	once := &Once{Session: Session{Nonce: 7}, Command: c}
+	if s.d.HasArg("session") {
+		s.d.ScanArgs(s.t, "session", &once.Session.ID)
+		s.d.MaybeScanArgs(s.t, "nonce", &once.Session.Nonce)
+		s.d.ScanArgs(s.t, "number", &once.Number)
+		s.d.MaybeScanArgs(s.t, "settled", &once.Settled)
+		c = once
+	}
 	if who.User == "" {
 		return c
 	}
 	return &By{who, c}
+}
+
+// about are the arguments that say how a command is asked for, and no fields of it.
+var about = []string{"as", "with", "session", "number", "settled"}
+
+// holds are the ranges that leases hold, and those that have outlived their lease.
+func (s *scenario) holds() string {
+	var b strings.Builder
+	for id, ranges := range s.m.holds.Holds.All() {
+		fmt.Fprintf(&b, "lease %d holds %q\n", id, ranges)
+	}
+	for o := range s.m.holds.Holds.Orphans() {
+		fmt.Fprintf(&b, "token %d of lease %d held %q\n", o.Lease.Token, o.Lease.ID, o.Ranges)
+	}
+	return cmp.Or(b.String(), "nothing is held")
 }
 
 // uses is how much of the state is whose.
@@ -133,7 +165,7 @@ func (s *scenario) command() Command {
 	}
 	var words []string
 	for _, a := range s.d.CmdArgs {
-		if a.Key == "as" || a.Key == "with" {
+		if slices.Contains(about, a.Key) || a.Key == "nonce" && s.d.HasArg("session") {
 			continue
 		}
 		words = append(words, a.String())
@@ -145,8 +177,8 @@ func (s *scenario) command() Command {
 func (s *scenario) operation(c *Txn, words []string) {
 	branch := &c.Then
 	switch words[0] {
-	case "if": // a key is there: without conditions the first branch is taken
-		c.Compare = append(c.Compare, Compare{Key: words[1], Relation: Greater})
+	case "if":
+		c.Compare = append(c.Compare, s.condition(words[1:]))
 		return
 	case "else":
 		branch = &c.Else
@@ -155,7 +187,11 @@ func (s *scenario) operation(c *Txn, words []string) {
 		if n := len(*branch); n == 0 || (*branch)[n-1].Txn == nil {
 			*branch = append(*branch, Op{Txn: &Txn{}})
 		}
-		s.operation((*branch)[len(*branch)-1].Txn, append([]string{"then"}, words[2:]...))
+		inner := words[2:]
+		if inner[0] != "if" {
+			inner = append([]string{"then"}, inner...)
+		}
+		s.operation((*branch)[len(*branch)-1].Txn, inner)
 		return
 	}
 	op := Op{Draw: words[1] == "draw"}
@@ -168,6 +204,31 @@ func (s *scenario) operation(c *Txn, words []string) {
 		}
 	}
 	*branch = append(*branch, op)
+}
+
+// condition reads a condition: a key, which is there if it has a version above 0, or what is looked
+// at, the key, a relation and a value.
+func (s *scenario) condition(words []string) Compare {
+	if len(words) == 1 {
+		return Compare{Key: words[0], Relation: Greater}
+	}
+	c := Compare{
+		Target: map[string]Target{
+			"version": TargetVersion, "create": TargetCreate, "mod": TargetMod, "value": TargetValue,
+			"lease": TargetLease, "alive": TargetLeaseAlive, "token": TargetNameToken,
+			"name": TargetLeaseName,
+		}[words[0]],
+		Relation: Relation(slices.Index([]string{"=", ">", "<", "!="}, words[2])),
+	}
+	c.Key, c.End, _ = strings.Cut(words[1], "-")
+	if c.Target.bytes() {
+		c.Value = []byte(words[3])
+		return c
+	}
+	n, err := strconv.ParseInt(words[3], 10, 64)
+	s.check(err)
+	c.Number = n
+	return c
 }
 
 // read makes a command, or an operation, of its name and its fields.
@@ -232,6 +293,12 @@ func (s *scenario) fill(f reflect.Value, text string) {
 		}
 	case *[]string:
 		*p = strings.Split(text, ",")
+	case *[]lease.Token:
+		for t := range strings.SplitSeq(text, ",") {
+			n, err := strconv.ParseUint(t, 10, 64)
+			s.check(err)
+			*p = append(*p, lease.Token(n))
+		}
 	case *lease.Secret:
 		copy(p[:], text)
 	default:
@@ -255,6 +322,9 @@ func (s *scenario) fill(f reflect.Value, text string) {
 // told is a result, and what watchers were told since the entry of an index.
 func (s *scenario) told(index uint64, r Result) string {
 	var b strings.Builder
+	if r.Repeated {
+		b.WriteString("again: ")
+	}
 	if r.Err != nil {
 		fmt.Fprintf(&b, "refused: %v\n", r.Err)
 	} else {
@@ -307,11 +377,13 @@ func showValue(v any) string {
 		}
 		return "put"
 	case *DeleteResult:
-		return fmt.Sprintf("deleted %d", v.Deleted)
+		return fmt.Sprintf("deleted %d%s", v.Deleted, showPairs(v.Prev))
 	case *RevokeResult:
 		return fmt.Sprintf("revoked, with %d keys", v.Deleted)
 	case *mvcc.RangeResult:
-		return fmt.Sprintf("found %d", v.Count)
+		return fmt.Sprintf("found %d%s", v.Count, showPairs(v.KVs))
+	case Session:
+		return fmt.Sprintf("session %d", v.ID)
 	case *TxnResult:
 		text := fmt.Sprintf("succeeded %v", v.Succeeded)
 		for _, r := range v.Responses {
@@ -321,4 +393,12 @@ func showValue(v any) string {
 	default:
 		return fmt.Sprintf("%v", v)
 	}
+}
+
+func showPairs(pairs []*mvcc.KeyValue) string {
+	text := ""
+	for i, kv := range pairs {
+		text += fmt.Sprintf("%s%s=%s", [...]string{": ", " "}[min(i, 1)], kv.Key, kv.Value)
+	}
+	return text
 }
