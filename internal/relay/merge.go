@@ -228,18 +228,26 @@ func (g *group) tell(c *channel.Channel, t told) {
 		g.dismissLocked()
 		return
 	}
+	g.keepLocked(t)
+	for f := range g.joined {
+		if !f.give(t) {
+			delete(g.joined, f)
+			go f.catchUp()
+		}
+	}
+}
+
+// keepLocked keeps events for those that join.
+func (g *group) keepLocked(t told) {
+	if t.first == 0 {
+		return
+	}
 	g.recent = append(g.recent, t)
 	for g.bytes += len(t.bytes) + cost; g.bytes > maxRecent; {
 		g.bytes -= len(g.recent[0].bytes) + cost
 		g.floor = g.recent[0].revision
 		g.recent[0] = told{}
 		g.recent = g.recent[1:]
-	}
-	for f := range g.joined {
-		if !f.give(t) {
-			delete(g.joined, f)
-			go f.catchUp()
-		}
 	}
 }
 

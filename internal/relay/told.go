@@ -53,9 +53,10 @@ func parseTold(b []byte) (t told, ok bool) {
 }
 
 // after returns what is left of it without the events up to a revision, nil if that is nothing.
+// That nothing has happened is worth telling again.
 func (t told) after(revision int64) ([]byte, error) {
 	switch {
-	case t.revision <= revision:
+	case t.revision < revision, t.revision == revision && t.first > 0:
 		return nil, nil
 	case t.first == 0 || t.first > revision:
 		return t.bytes, nil

@@ -248,7 +248,7 @@ func (f *follower) put(b []byte) bool {
 // wait.
 func (f *follower) give(t told) bool {
 	rest, err := t.after(f.at)
-	if err != nil || rest != nil && !f.put(rest) {
+	if err != nil || rest != nil && !f.put(rest) && t.first > 0 {
 		return false
 	}
 	f.at = max(f.at, t.revision)
