@@ -93,7 +93,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	if p.renews || method == pb.StoreService_Watch_FullMethodName {
 		p.watches = &watching{
 			merger: r.merger, way: w, call: call, ctx: ctx, fail: cancel, stream: p.renews,
-			wake: make(chan struct{}, 1),
+			wake: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
 		}
 		defer p.watches.close()
 	}

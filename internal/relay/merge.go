@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +42,18 @@ const (
 	againTime = time.Second
 	// refusalTime is how long after a failure the member may take to say what it means.
 	refusalTime = time.Second
+	// maxTurns bounds the watches of a call that catch up at once, and turnTime how long one does
+	// while others wait.
+	maxTurns = 4
+	turnTime = time.Second
+	// One that a limit refuses tries again, first after firstPause, then after twice as long, up to
+	// lastPause: others may have caught up by then.
+	firstPause = 50 * time.Millisecond
+	lastPause  = 800 * time.Millisecond
 )
+
+// errRefused means that a limit leaves no room for a watch that catches up.
+var errRefused = errors.New("a limit leaves no room")
 
 var errUntold = status.Error(codes.Unavailable, "leasehold: the member tells the relay no more of "+
 	"what is watched; go on with a new watch")
@@ -264,25 +276,29 @@ func (g *group) dismissLocked() {
 
 // lose notes that a shared watch has ended.
 func (g *group) lose(c *channel.Channel) {
+	wait := againTime
+	if g.refused(c) {
+		wait = apartTime // or those that share it would try for ever
+	}
 	g.mu.Lock()
-	ours := g.channel == c
-	if ours {
-		g.channel, g.again = nil, time.Now().Add(againTime)
+	defer g.mu.Unlock()
+	if g.channel == c {
+		g.channel, g.again = nil, time.Now().Add(wait)
 		g.merger.count.shared.Dec()
 		g.dismissLocked()
 	}
-	g.mu.Unlock()
-	if ours {
-		g.refused(c)
-	}
 }
 
-// refused notes that the member has ended a watch of the relay's own.
-func (g *group) refused(c *channel.Channel) {
+// refused notes that the member has ended a watch of the relay's own, and reports whether that was
+// for a limit.
+func (g *group) refused(c *channel.Channel) bool {
 	c.End(endOfOwn())
-	if e := c.Ended(); e != nil && codes.Code(e.Code) == codes.ResourceExhausted {
+	e := c.Ended()
+	full := e != nil && codes.Code(e.Code) == codes.ResourceExhausted
+	if full {
 		g.merger.setApart(g.key)
 	}
+	return full
 }
 
 // caller is what a member sees of who calls, without the address: it is the same principal, with

@@ -21,6 +21,7 @@ type watching struct {
 	fail   func(error)     // ends the call
 	stream bool            // of StreamService: there may be many, each with the ID of its request
 	wake   chan struct{}   // capacity 1: there is something to be sent
+	turns  chan struct{}   // a token for each watch that catches up now
 
 	caller *caller // belongs to what comes up; nil before it is needed
 
@@ -291,35 +292,63 @@ func (f *follower) catchUp() {
 	if over {
 		return
 	}
-	f.room(ctx)
-	if ctx.Err() != nil || f.group.join(f) {
-		return
-	}
-	err := f.tellAlone(ctx)
-	if err == nil || ctx.Err() != nil || errors.Is(err, channel.ErrLost) {
-		return
-	}
-	t := time.NewTimer(refusalTime)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		f.of.fail(errUntold)
-	case <-ctx.Done(): // the member has said what it means
+	for wait := firstPause; ; {
+		joined, err := f.turn(ctx)
+		switch {
+		case joined, ctx.Err() != nil, errors.Is(err, channel.ErrLost):
+			return
+		case err == nil:
+			wait = firstPause
+			continue // others have a turn
+		case !errors.Is(err, errRefused) || wait > lastPause:
+			f.failLate(ctx)
+			return
+		}
+		pause(ctx, wait)
+		wait *= 2
 	}
 }
 
-// tellAlone tells the watch what another call tells, until it can join: nil.
-func (f *follower) tellAlone(ctx context.Context) error {
+// failLate ends the call, unless the member soon says what it means.
+func (f *follower) failLate(ctx context.Context) {
+	if pause(ctx, refusalTime); ctx.Err() == nil {
+		f.of.fail(errUntold)
+	}
+}
+
+// turn lets the watch catch up for a while, once the client has read what waits and only few others
+// of it catch up. It reports true when the watch has joined or has ended.
+func (f *follower) turn(ctx context.Context) (joined bool, err error) {
+	select {
+	case f.of.turns <- struct{}{}:
+	case <-ctx.Done():
+		return false, nil
+	}
+	defer func() { <-f.of.turns }()
+	if f.room(ctx); ctx.Err() != nil {
+		return false, nil
+	}
+	if f.group.join(f) {
+		return true, nil
+	}
+	return f.tellAlone(ctx)
+}
+
+// tellAlone tells the watch what another call tells, until it can join, or its turn is over.
+func (f *follower) tellAlone(ctx context.Context) (joined bool, err error) {
+	until := time.Now().Add(turnTime)
 	c, err := f.group.open(f.at+1, catchUpEvery)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer c.End(endOfOwn())
 	for began := false; ; began = true {
 		b, err := c.Recv(ctx)
 		if err != nil {
-			f.group.refused(c)
-			return err
+			if f.group.refused(c) {
+				err = errRefused
+			}
+			return false, err
 		}
 		if !began {
 			continue
@@ -327,18 +356,19 @@ func (f *follower) tellAlone(ctx context.Context) error {
 		t, ok := parseTold(b)
 		rest, err := t.after(f.at)
 		if !ok || err != nil {
-			return errUntold
+			return false, errUntold
 		}
 		for rest != nil && t.first > 0 && !f.put(rest) {
 			if f.room(ctx); ctx.Err() != nil {
-				return nil
+				return false, nil
 			}
 		}
 		if t.fragment {
 			continue // not before the revision is whole
 		}
-		if f.at = max(f.at, t.revision); f.group.join(f) {
-			return nil
+		f.at = max(f.at, t.revision)
+		if joined = f.group.join(f); joined || time.Now().After(until) {
+			return joined, nil
 		}
 	}
 }
