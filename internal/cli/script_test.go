@@ -311,9 +311,13 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptEnv returns the variables of the script that clients look at.
+// scriptEnv returns the variables of the script that clients look at. A login is given up when the
+// dial timeout is over, of which a busy machine takes a lot.
 func scriptEnv(ts *testscript.TestScript) []string {
-	env := []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME")}
+	env := []string{
+		"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"),
+		"ETCDCTL_DIAL_TIMEOUT=" + patience.String(),
+	}
 	for _, name := range []string{
 		"ENDPOINTS", "WRITE_OUT", "HEX", "COMMAND_TIMEOUT", "WATCH_KEY", "WATCH_RANGE_END",
 	} {
