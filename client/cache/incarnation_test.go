@@ -240,6 +240,9 @@ func TestRefusedWhileOpening(t *testing.T) {
 		if l.Refused(x.refused); x.want == context.Canceled {
 			ctx = over
 		}
+		if l.known != (ctx != over) { // or await chooses by chance
+			t.Errorf("refused with %v: settled: %v", x.refused, l.known)
+		}
 		if err := l.await(ctx); !errors.Is(err, x.want) {
 			t.Errorf("refused with %v: opened with %v", x.refused, err)
 		}
