@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"weak"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -329,8 +330,9 @@ type streamUser struct {
 	byToken bool
 	hash    []byte
 	by      *binding.Evidence
-	// counted are users by which the login counted. They never change.
-	counted atomic.Pointer[access.State]
+	// counted are users by which the login counted. They never change, and a stream that is idle
+	// must not keep them in memory.
+	counted atomic.Pointer[weak.Pointer[access.State]]
 	// boundTo is who by was the last time that was asked.
 	boundTo atomic.Pointer[binding.Principal]
 }
@@ -347,16 +349,23 @@ func (s *streamUser) Caller() access.Caller {
 		return s.bound(v)
 	}
 	counts := s.name != ""
-	if counts && s.byToken && s.counted.Load() != v.Access {
+	if counts && s.byToken && !s.countedBy(v.Access) {
 		u, ok := v.Access.User(s.name)
 		if counts = ok && bytes.Equal(u.Hash, s.hash); counts {
-			s.counted.Store(v.Access)
+			by := weak.Make(v.Access)
+			s.counted.Store(&by)
 		}
 	}
 	if !counts {
 		return ended
 	}
 	return access.Caller{User: s.name, Revision: v.Access.Revision()}
+}
+
+// countedBy reports whether it is known that the login counts by some users.
+func (s *streamUser) countedBy(users *access.State) bool {
+	by := s.counted.Load()
+	return by != nil && by.Value() == users
 }
 
 // knownStream is a stream of which is known who has opened it.

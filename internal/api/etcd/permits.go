@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"weak"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
@@ -29,14 +30,14 @@ type permits struct {
 	looking bool       // a goroutine looks at them
 	// until is how long leases with many keys count as looked at, with state and for whom.
 	until  map[lease.ID]time.Time
-	state  *access.State
+	state  weak.Pointer[access.State]
 	looked access.Caller
 }
 
 // knownHolder is what was found out about a caller by some users and roles. These never change, so
-// it need not be asked for each renewal.
+// it need not be asked for each renewal. A stream that is idle must not keep them in memory.
 type knownHolder struct {
-	by     *access.State // nil if there is none
+	by     weak.Pointer[access.State]
 	who    access.Caller
 	holder *access.Caller // nil for one that may renew every lease
 }
@@ -54,11 +55,11 @@ func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access
 		return nil, nil
 	}
 	who := api.CallerOf(ctx)
-	if p.known.by != v.Access || p.known.who != who {
+	if p.known.by.Value() != v.Access || p.known.who != who {
 		if err := v.Access.CheckKnown(who); err != nil {
 			return nil, err
 		}
-		p.known = knownHolder{by: v.Access, who: who}
+		p.known = knownHolder{by: weak.Make(v.Access), who: who}
 		if !v.Access.IsRoot(who) {
 			holder := who // else who were on the heap for each renewal
 			p.known.holder = &holder
@@ -74,7 +75,7 @@ func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access
 func (p *permits) lookedAt(v *fsm.View, who access.Caller, id lease.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.until == nil || p.state != v.Access || p.looked != who {
+	if p.until == nil || p.state.Value() != v.Access || p.looked != who {
 		return false
 	}
 	until, ok := p.until[id]
@@ -182,8 +183,9 @@ func (p *permits) decide(a fsm.Asker, x *api.Held) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != a.By || p.looked != a.Who || len(p.until) >= maxPermits {
-		p.state, p.looked, p.until = a.By, a.Who, make(map[lease.ID]time.Time)
+	if p.state.Value() != a.By || p.looked != a.Who || len(p.until) >= maxPermits {
+		p.state, p.looked = weak.Make(a.By), a.Who
+		p.until = make(map[lease.ID]time.Time)
 	}
 	p.until[x.ID] = time.Now().Add(permitTime)
 	return nil

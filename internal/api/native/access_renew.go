@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"sync"
+	"weak"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
@@ -14,8 +15,8 @@ import (
 // stream asks once for each lease, and again when users or roles have changed. A lease has another
 // token when it is another's. A nil renewable remembers nothing. It is safe for concurrent use.
 type renewable struct {
-	mu  sync.Mutex // guards what follows
-	by  *access.State
+	mu  sync.Mutex                 // guards what follows
+	by  weak.Pointer[access.State] // a stream that is idle must not keep it in memory
 	who access.Caller
 	of  map[lease.ID]lease.Token
 }
@@ -40,8 +41,8 @@ func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (plac
 
 // beLocked forgets what was found of another caller, or by other users and roles.
 func (r *renewable) beLocked(a asker) {
-	if r.by != a.By || r.who != a.Who || len(r.of) > maxRenewable {
-		r.by, r.who, r.of = a.By, a.Who, make(map[lease.ID]lease.Token)
+	if r.by.Value() != a.By || r.who != a.Who || len(r.of) > maxRenewable {
+		r.by, r.who, r.of = weak.Make(a.By), a.Who, make(map[lease.ID]lease.Token)
 	}
 }
 
@@ -71,7 +72,7 @@ func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.by == a.By && r.who == a.Who {
+	if r.by.Value() == a.By && r.who == a.Who {
 		r.of[id] = token
 	}
 }
