@@ -52,7 +52,7 @@ func levelOf(req any) auditLevel {
 		*pb.StatusRequest, *pb.HashRequest, *pb.HashKVRequest,
 		*pb.AuthUserGetRequest, *pb.AuthUserListRequest, *pb.AuthRoleGetRequest,
 		*pb.AuthRoleListRequest, *native.ListNamesRequest, *native.ListLimitsRequest,
-		*native.ListBindingsRequest,
+		*native.ListBindingsRequest, *native.WhoAmIRequest,
 		*native.RangeRequest, *native.WatchRequest, *native.EventsRequest, *native.DescribeRequest,
 		*native.ListRequest, *native.CheckTokenRequest, *native.CacheRequest:
 		return auditReads

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	native "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/binding"
@@ -68,6 +69,22 @@ func (l *logins) issued(ctx context.Context, token string) (who identified, ours
 			"subject", e.Subject(), "caller", api.Caller(ctx))
 	})
 	return identified{}, true, access.ErrPermissionDenied
+}
+
+// evidence tells by what a caller is known that was let in, and whether a binding says who it is.
+func (l *logins) evidence(ctx context.Context) (by native.WhoAmIResponse_Evidence, bound bool) {
+	c, err := l.caller(ctx)
+	switch {
+	case err != nil || c.User == "":
+		return native.WhoAmIResponse_EVIDENCE_UNSPECIFIED, false
+	case token(ctx) == "":
+		by = native.WhoAmIResponse_EVIDENCE_CERTIFICATE
+	case c.by != nil:
+		by = native.WhoAmIResponse_EVIDENCE_ISSUER_TOKEN
+	default:
+		by = native.WhoAmIResponse_EVIDENCE_TOKEN
+	}
+	return by, c.by != nil
 }
 
 // bound is Caller for one whom the bindings know.

@@ -272,6 +272,7 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		GuardStream:     stream,
 		Panics:          o.Panics,
 		Bindings:        s.node.logins.bindings,
+		Evidence:        s.node.logins.evidence,
 		Stop:            o.Stop,
 	}
 	if t := s.core.tracer; t.sends() {

@@ -104,6 +104,15 @@ func (s *State) HasRole(c Caller, role string) bool {
 	return ok && slices.Contains(u.Roles, role)
 }
 
+// UserOf returns the user that the caller is, or one like it for a caller that is Bound, and
+// whether there is one. It does not ask when the caller logged in.
+func (s *State) UserOf(c Caller) (u User, ok bool) {
+	if found, ok := s.orEmpty().user(c); ok {
+		return *found, true
+	}
+	return User{}, false
+}
+
 // user returns the user that the caller is, or one like it for a caller that is Bound. No caller
 // that is Bound has the name of a user: it would be taken for that one wherever only names count.
 func (s *State) user(c Caller) (*User, bool) {

@@ -11,7 +11,7 @@ import (
 
 func (a *app) authCommand() *cobra.Command {
 	cmd := family("auth", "Enable or disable authentication",
-		a.authEnable(), a.authDisable(), a.authLimits(), a.authBindings())
+		a.authEnable(), a.authDisable(), a.authLimits(), a.authBindings(), a.authWhoAmI())
 	cmd.AddCommand(questions(a.ask, authQuestions)...)
 	return cmd
 }

@@ -16,6 +16,7 @@ var examples = map[string]string{
 	"auth enable":        "leasehold auth enable --user root",
 	"auth limits":        "leasehold auth limits --leases 1000 --rate 500\nleasehold auth limits",
 	"auth status":        "leasehold auth status -w json",
+	"auth whoami":        "leasehold auth whoami --user alice",
 	"compaction":         "leasehold compaction 1200\nleasehold compaction --physical 1200",
 	"context add":        "leasehold context add prod --endpoints a:2379,b:2379 --cacert ca.pem --use",
 	"context list":       "leasehold context list",

@@ -154,6 +154,115 @@ func (NamePermission_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{7, 0}
 }
 
+// Evidence is by what a member knows who calls.
+type WhoAmIResponse_Evidence int32
+
+const (
+	// Nothing: the caller has not logged in.
+	WhoAmIResponse_EVIDENCE_UNSPECIFIED WhoAmIResponse_Evidence = 0
+	// A token of the cluster: one given for a password, or signed with the key of --auth-token.
+	WhoAmIResponse_EVIDENCE_TOKEN WhoAmIResponse_Evidence = 1
+	// A token of an issuer of --auth-config.
+	WhoAmIResponse_EVIDENCE_ISSUER_TOKEN WhoAmIResponse_Evidence = 2
+	// The certificate of the connection.
+	WhoAmIResponse_EVIDENCE_CERTIFICATE WhoAmIResponse_Evidence = 3
+)
+
+// Enum value maps for WhoAmIResponse_Evidence.
+var (
+	WhoAmIResponse_Evidence_name = map[int32]string{
+		0: "EVIDENCE_UNSPECIFIED",
+		1: "EVIDENCE_TOKEN",
+		2: "EVIDENCE_ISSUER_TOKEN",
+		3: "EVIDENCE_CERTIFICATE",
+	}
+	WhoAmIResponse_Evidence_value = map[string]int32{
+		"EVIDENCE_UNSPECIFIED":  0,
+		"EVIDENCE_TOKEN":        1,
+		"EVIDENCE_ISSUER_TOKEN": 2,
+		"EVIDENCE_CERTIFICATE":  3,
+	}
+)
+
+func (x WhoAmIResponse_Evidence) Enum() *WhoAmIResponse_Evidence {
+	p := new(WhoAmIResponse_Evidence)
+	*p = x
+	return p
+}
+
+func (x WhoAmIResponse_Evidence) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WhoAmIResponse_Evidence) Descriptor() protoreflect.EnumDescriptor {
+	return file_leasehold_v1_access_proto_enumTypes[2].Descriptor()
+}
+
+func (WhoAmIResponse_Evidence) Type() protoreflect.EnumType {
+	return &file_leasehold_v1_access_proto_enumTypes[2]
+}
+
+func (x WhoAmIResponse_Evidence) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WhoAmIResponse_Evidence.Descriptor instead.
+func (WhoAmIResponse_Evidence) EnumDescriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{19, 0}
+}
+
+type KeyPermission_Kind int32
+
+const (
+	KeyPermission_KIND_UNSPECIFIED KeyPermission_Kind = 0
+	KeyPermission_KIND_READ        KeyPermission_Kind = 1
+	KeyPermission_KIND_WRITE       KeyPermission_Kind = 2
+	KeyPermission_KIND_READ_WRITE  KeyPermission_Kind = 3
+)
+
+// Enum value maps for KeyPermission_Kind.
+var (
+	KeyPermission_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_READ",
+		2: "KIND_WRITE",
+		3: "KIND_READ_WRITE",
+	}
+	KeyPermission_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_READ":        1,
+		"KIND_WRITE":       2,
+		"KIND_READ_WRITE":  3,
+	}
+)
+
+func (x KeyPermission_Kind) Enum() *KeyPermission_Kind {
+	p := new(KeyPermission_Kind)
+	*p = x
+	return p
+}
+
+func (x KeyPermission_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KeyPermission_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_leasehold_v1_access_proto_enumTypes[3].Descriptor()
+}
+
+func (KeyPermission_Kind) Type() protoreflect.EnumType {
+	return &file_leasehold_v1_access_proto_enumTypes[3]
+}
+
+func (x KeyPermission_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KeyPermission_Kind.Descriptor instead.
+func (KeyPermission_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{21, 0}
+}
+
 // Limit is how much of something a principal may have.
 type Limit struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1209,6 +1318,265 @@ func (x *Binding) GetRoles() []string {
 	return nil
 }
 
+type WhoAmIRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAmIRequest) Reset() {
+	*x = WhoAmIRequest{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIRequest) ProtoMessage() {}
+
+func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIRequest.ProtoReflect.Descriptor instead.
+func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{18}
+}
+
+type WhoAmIResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// Whether access control is enabled. While it is not, everybody may do everything, and nobody has
+	// a name: nothing but the header is set.
+	Enabled bool `protobuf:"varint,2,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	// The name by which leases belong to the caller. Empty: it has not logged in.
+	Principal string                  `protobuf:"bytes,3,opt,name=principal,proto3" json:"principal,omitempty"`
+	Evidence  WhoAmIResponse_Evidence `protobuf:"varint,4,opt,name=evidence,proto3,enum=leasehold.v1.WhoAmIResponse_Evidence" json:"evidence,omitempty"`
+	// Whether a binding of --auth-config says who the caller is.
+	Bound bool `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
+	// Whether it is a user. One that is neither bound to roles nor a user may do nothing.
+	User bool `protobuf:"varint,6,opt,name=user,proto3" json:"user,omitempty"`
+	// In order.
+	Roles         []*Role `protobuf:"bytes,7,rep,name=roles,proto3" json:"roles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAmIResponse) Reset() {
+	*x = WhoAmIResponse{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIResponse) ProtoMessage() {}
+
+func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
+func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *WhoAmIResponse) GetHeader() *Header {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *WhoAmIResponse) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetEvidence() WhoAmIResponse_Evidence {
+	if x != nil {
+		return x.Evidence
+	}
+	return WhoAmIResponse_EVIDENCE_UNSPECIFIED
+}
+
+func (x *WhoAmIResponse) GetBound() bool {
+	if x != nil {
+		return x.Bound
+	}
+	return false
+}
+
+func (x *WhoAmIResponse) GetUser() bool {
+	if x != nil {
+		return x.User
+	}
+	return false
+}
+
+func (x *WhoAmIResponse) GetRoles() []*Role {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+// Role is what a role permits. One that is not there permits nothing.
+type Role struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// In the order of keys. The role root permits all.
+	Keys []*KeyPermission `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	// In the order of names. The role root permits all.
+	Names         []*NamePermission `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Role) Reset() {
+	*x = Role{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Role) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Role) ProtoMessage() {}
+
+func (x *Role) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Role.ProtoReflect.Descriptor instead.
+func (*Role) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Role) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Role) GetKeys() []*KeyPermission {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Role) GetNames() []*NamePermission {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// KeyPermission is what a role may do with some keys.
+type KeyPermission struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  KeyPermission_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=leasehold.v1.KeyPermission_Kind" json:"kind,omitempty"`
+	// As in RangeRequest.
+	Key           []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	RangeEnd      []byte `protobuf:"bytes,3,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyPermission) Reset() {
+	*x = KeyPermission{}
+	mi := &file_leasehold_v1_access_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyPermission) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyPermission) ProtoMessage() {}
+
+func (x *KeyPermission) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_access_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyPermission.ProtoReflect.Descriptor instead.
+func (*KeyPermission) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *KeyPermission) GetKind() KeyPermission_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return KeyPermission_KIND_UNSPECIFIED
+}
+
+func (x *KeyPermission) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *KeyPermission) GetRangeEnd() []byte {
+	if x != nil {
+		return x.RangeEnd
+	}
+	return nil
+}
+
 var File_leasehold_v1_access_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_access_proto_rawDesc = "" +
@@ -1300,7 +1668,35 @@ const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\x05roles\x18\x06 \x03(\tR\x05roles\x1a9\n" +
 	"\vClaimsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xe3\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x0f\n" +
+	"\rWhoAmIRequest\"\xfc\x02\n" +
+	"\x0eWhoAmIResponse\x12,\n" +
+	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x18\n" +
+	"\aenabled\x18\x02 \x01(\bR\aenabled\x12\x1c\n" +
+	"\tprincipal\x18\x03 \x01(\tR\tprincipal\x12A\n" +
+	"\bevidence\x18\x04 \x01(\x0e2%.leasehold.v1.WhoAmIResponse.EvidenceR\bevidence\x12\x14\n" +
+	"\x05bound\x18\x05 \x01(\bR\x05bound\x12\x12\n" +
+	"\x04user\x18\x06 \x01(\bR\x04user\x12(\n" +
+	"\x05roles\x18\a \x03(\v2\x12.leasehold.v1.RoleR\x05roles\"m\n" +
+	"\bEvidence\x12\x18\n" +
+	"\x14EVIDENCE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eEVIDENCE_TOKEN\x10\x01\x12\x19\n" +
+	"\x15EVIDENCE_ISSUER_TOKEN\x10\x02\x12\x18\n" +
+	"\x14EVIDENCE_CERTIFICATE\x10\x03\"\x7f\n" +
+	"\x04Role\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
+	"\x04keys\x18\x02 \x03(\v2\x1b.leasehold.v1.KeyPermissionR\x04keys\x122\n" +
+	"\x05names\x18\x03 \x03(\v2\x1c.leasehold.v1.NamePermissionR\x05names\"\xc6\x01\n" +
+	"\rKeyPermission\x124\n" +
+	"\x04kind\x18\x01 \x01(\x0e2 .leasehold.v1.KeyPermission.KindR\x04kind\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1b\n" +
+	"\trange_end\x18\x03 \x01(\fR\brangeEnd\"P\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tKIND_READ\x10\x01\x12\x0e\n" +
+	"\n" +
+	"KIND_WRITE\x10\x02\x12\x13\n" +
+	"\x0fKIND_READ_WRITE\x10\x032\xca\x06\n" +
 	"\rAccessService\x12v\n" +
 	"\n" +
 	"GrantNames\x12\x1f.leasehold.v1.GrantNamesRequest\x1a .leasehold.v1.GrantNamesResponse\"%\x88\xb3\x19\n" +
@@ -1315,7 +1711,8 @@ const file_leasehold_v1_access_proto_rawDesc = "" +
 	"ListLimits\x12\x1f.leasehold.v1.ListLimitsRequest\x1a .leasehold.v1.ListLimitsResponse\"%\x88\xb3\x19\n" +
 	"\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/access/limits/list\x12~\n" +
 	"\fListBindings\x12!.leasehold.v1.ListBindingsRequest\x1a\".leasehold.v1.ListBindingsResponse\"'\x88\xb3\x19\n" +
-	"\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/access/bindings/listB,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
+	"\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/access/bindings/list\x12e\n" +
+	"\x06WhoAmI\x12\x1b.leasehold.v1.WhoAmIRequest\x1a\x1c.leasehold.v1.WhoAmIResponse\" \x88\xb3\x19\x01\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/access/whoamiB,Z*leasehold.dev/api/leasehold/v1;leaseholdv1b\x06proto3"
 
 var (
 	file_leasehold_v1_access_proto_rawDescOnce sync.Once
@@ -1330,69 +1727,83 @@ func file_leasehold_v1_access_proto_rawDescGZIP() []byte {
 }
 
 var (
-	file_leasehold_v1_access_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-	file_leasehold_v1_access_proto_msgTypes  = make([]protoimpl.MessageInfo, 19)
+	file_leasehold_v1_access_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+	file_leasehold_v1_access_proto_msgTypes  = make([]protoimpl.MessageInfo, 23)
 	file_leasehold_v1_access_proto_goTypes   = []any{
 		Limit_Resource(0),            // 0: leasehold.v1.Limit.Resource
 		NamePermission_Kind(0),       // 1: leasehold.v1.NamePermission.Kind
-		(*Limit)(nil),                // 2: leasehold.v1.Limit
-		(*Limits)(nil),               // 3: leasehold.v1.Limits
-		(*SetLimitsRequest)(nil),     // 4: leasehold.v1.SetLimitsRequest
-		(*SetLimitsResponse)(nil),    // 5: leasehold.v1.SetLimitsResponse
-		(*ListLimitsRequest)(nil),    // 6: leasehold.v1.ListLimitsRequest
-		(*ListLimitsResponse)(nil),   // 7: leasehold.v1.ListLimitsResponse
-		(*Use)(nil),                  // 8: leasehold.v1.Use
-		(*NamePermission)(nil),       // 9: leasehold.v1.NamePermission
-		(*GrantNamesRequest)(nil),    // 10: leasehold.v1.GrantNamesRequest
-		(*GrantNamesResponse)(nil),   // 11: leasehold.v1.GrantNamesResponse
-		(*RevokeNamesRequest)(nil),   // 12: leasehold.v1.RevokeNamesRequest
-		(*RevokeNamesResponse)(nil),  // 13: leasehold.v1.RevokeNamesResponse
-		(*ListNamesRequest)(nil),     // 14: leasehold.v1.ListNamesRequest
-		(*ListNamesResponse)(nil),    // 15: leasehold.v1.ListNamesResponse
-		(*ListBindingsRequest)(nil),  // 16: leasehold.v1.ListBindingsRequest
-		(*ListBindingsResponse)(nil), // 17: leasehold.v1.ListBindingsResponse
-		(*Issuer)(nil),               // 18: leasehold.v1.Issuer
-		(*Binding)(nil),              // 19: leasehold.v1.Binding
-		nil,                          // 20: leasehold.v1.Binding.ClaimsEntry
-		(*Header)(nil),               // 21: leasehold.v1.Header
+		WhoAmIResponse_Evidence(0),   // 2: leasehold.v1.WhoAmIResponse.Evidence
+		KeyPermission_Kind(0),        // 3: leasehold.v1.KeyPermission.Kind
+		(*Limit)(nil),                // 4: leasehold.v1.Limit
+		(*Limits)(nil),               // 5: leasehold.v1.Limits
+		(*SetLimitsRequest)(nil),     // 6: leasehold.v1.SetLimitsRequest
+		(*SetLimitsResponse)(nil),    // 7: leasehold.v1.SetLimitsResponse
+		(*ListLimitsRequest)(nil),    // 8: leasehold.v1.ListLimitsRequest
+		(*ListLimitsResponse)(nil),   // 9: leasehold.v1.ListLimitsResponse
+		(*Use)(nil),                  // 10: leasehold.v1.Use
+		(*NamePermission)(nil),       // 11: leasehold.v1.NamePermission
+		(*GrantNamesRequest)(nil),    // 12: leasehold.v1.GrantNamesRequest
+		(*GrantNamesResponse)(nil),   // 13: leasehold.v1.GrantNamesResponse
+		(*RevokeNamesRequest)(nil),   // 14: leasehold.v1.RevokeNamesRequest
+		(*RevokeNamesResponse)(nil),  // 15: leasehold.v1.RevokeNamesResponse
+		(*ListNamesRequest)(nil),     // 16: leasehold.v1.ListNamesRequest
+		(*ListNamesResponse)(nil),    // 17: leasehold.v1.ListNamesResponse
+		(*ListBindingsRequest)(nil),  // 18: leasehold.v1.ListBindingsRequest
+		(*ListBindingsResponse)(nil), // 19: leasehold.v1.ListBindingsResponse
+		(*Issuer)(nil),               // 20: leasehold.v1.Issuer
+		(*Binding)(nil),              // 21: leasehold.v1.Binding
+		(*WhoAmIRequest)(nil),        // 22: leasehold.v1.WhoAmIRequest
+		(*WhoAmIResponse)(nil),       // 23: leasehold.v1.WhoAmIResponse
+		(*Role)(nil),                 // 24: leasehold.v1.Role
+		(*KeyPermission)(nil),        // 25: leasehold.v1.KeyPermission
+		nil,                          // 26: leasehold.v1.Binding.ClaimsEntry
+		(*Header)(nil),               // 27: leasehold.v1.Header
 	}
 )
 
 var file_leasehold_v1_access_proto_depIdxs = []int32{
 	0,  // 0: leasehold.v1.Limit.resource:type_name -> leasehold.v1.Limit.Resource
-	2,  // 1: leasehold.v1.Limits.limits:type_name -> leasehold.v1.Limit
-	3,  // 2: leasehold.v1.SetLimitsRequest.limits:type_name -> leasehold.v1.Limits
-	21, // 3: leasehold.v1.SetLimitsResponse.header:type_name -> leasehold.v1.Header
-	21, // 4: leasehold.v1.ListLimitsResponse.header:type_name -> leasehold.v1.Header
-	3,  // 5: leasehold.v1.ListLimitsResponse.limits:type_name -> leasehold.v1.Limits
-	8,  // 6: leasehold.v1.ListLimitsResponse.uses:type_name -> leasehold.v1.Use
+	4,  // 1: leasehold.v1.Limits.limits:type_name -> leasehold.v1.Limit
+	5,  // 2: leasehold.v1.SetLimitsRequest.limits:type_name -> leasehold.v1.Limits
+	27, // 3: leasehold.v1.SetLimitsResponse.header:type_name -> leasehold.v1.Header
+	27, // 4: leasehold.v1.ListLimitsResponse.header:type_name -> leasehold.v1.Header
+	5,  // 5: leasehold.v1.ListLimitsResponse.limits:type_name -> leasehold.v1.Limits
+	10, // 6: leasehold.v1.ListLimitsResponse.uses:type_name -> leasehold.v1.Use
 	1,  // 7: leasehold.v1.NamePermission.kind:type_name -> leasehold.v1.NamePermission.Kind
-	9,  // 8: leasehold.v1.GrantNamesRequest.permission:type_name -> leasehold.v1.NamePermission
-	21, // 9: leasehold.v1.GrantNamesResponse.header:type_name -> leasehold.v1.Header
-	21, // 10: leasehold.v1.RevokeNamesResponse.header:type_name -> leasehold.v1.Header
-	21, // 11: leasehold.v1.ListNamesResponse.header:type_name -> leasehold.v1.Header
-	9,  // 12: leasehold.v1.ListNamesResponse.permissions:type_name -> leasehold.v1.NamePermission
-	21, // 13: leasehold.v1.ListBindingsResponse.header:type_name -> leasehold.v1.Header
-	18, // 14: leasehold.v1.ListBindingsResponse.issuers:type_name -> leasehold.v1.Issuer
-	19, // 15: leasehold.v1.ListBindingsResponse.bindings:type_name -> leasehold.v1.Binding
-	20, // 16: leasehold.v1.Binding.claims:type_name -> leasehold.v1.Binding.ClaimsEntry
-	10, // 17: leasehold.v1.AccessService.GrantNames:input_type -> leasehold.v1.GrantNamesRequest
-	12, // 18: leasehold.v1.AccessService.RevokeNames:input_type -> leasehold.v1.RevokeNamesRequest
-	14, // 19: leasehold.v1.AccessService.ListNames:input_type -> leasehold.v1.ListNamesRequest
-	4,  // 20: leasehold.v1.AccessService.SetLimits:input_type -> leasehold.v1.SetLimitsRequest
-	6,  // 21: leasehold.v1.AccessService.ListLimits:input_type -> leasehold.v1.ListLimitsRequest
-	16, // 22: leasehold.v1.AccessService.ListBindings:input_type -> leasehold.v1.ListBindingsRequest
-	11, // 23: leasehold.v1.AccessService.GrantNames:output_type -> leasehold.v1.GrantNamesResponse
-	13, // 24: leasehold.v1.AccessService.RevokeNames:output_type -> leasehold.v1.RevokeNamesResponse
-	15, // 25: leasehold.v1.AccessService.ListNames:output_type -> leasehold.v1.ListNamesResponse
-	5,  // 26: leasehold.v1.AccessService.SetLimits:output_type -> leasehold.v1.SetLimitsResponse
-	7,  // 27: leasehold.v1.AccessService.ListLimits:output_type -> leasehold.v1.ListLimitsResponse
-	17, // 28: leasehold.v1.AccessService.ListBindings:output_type -> leasehold.v1.ListBindingsResponse
-	23, // [23:29] is the sub-list for method output_type
-	17, // [17:23] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	11, // 8: leasehold.v1.GrantNamesRequest.permission:type_name -> leasehold.v1.NamePermission
+	27, // 9: leasehold.v1.GrantNamesResponse.header:type_name -> leasehold.v1.Header
+	27, // 10: leasehold.v1.RevokeNamesResponse.header:type_name -> leasehold.v1.Header
+	27, // 11: leasehold.v1.ListNamesResponse.header:type_name -> leasehold.v1.Header
+	11, // 12: leasehold.v1.ListNamesResponse.permissions:type_name -> leasehold.v1.NamePermission
+	27, // 13: leasehold.v1.ListBindingsResponse.header:type_name -> leasehold.v1.Header
+	20, // 14: leasehold.v1.ListBindingsResponse.issuers:type_name -> leasehold.v1.Issuer
+	21, // 15: leasehold.v1.ListBindingsResponse.bindings:type_name -> leasehold.v1.Binding
+	26, // 16: leasehold.v1.Binding.claims:type_name -> leasehold.v1.Binding.ClaimsEntry
+	27, // 17: leasehold.v1.WhoAmIResponse.header:type_name -> leasehold.v1.Header
+	2,  // 18: leasehold.v1.WhoAmIResponse.evidence:type_name -> leasehold.v1.WhoAmIResponse.Evidence
+	24, // 19: leasehold.v1.WhoAmIResponse.roles:type_name -> leasehold.v1.Role
+	25, // 20: leasehold.v1.Role.keys:type_name -> leasehold.v1.KeyPermission
+	11, // 21: leasehold.v1.Role.names:type_name -> leasehold.v1.NamePermission
+	3,  // 22: leasehold.v1.KeyPermission.kind:type_name -> leasehold.v1.KeyPermission.Kind
+	12, // 23: leasehold.v1.AccessService.GrantNames:input_type -> leasehold.v1.GrantNamesRequest
+	14, // 24: leasehold.v1.AccessService.RevokeNames:input_type -> leasehold.v1.RevokeNamesRequest
+	16, // 25: leasehold.v1.AccessService.ListNames:input_type -> leasehold.v1.ListNamesRequest
+	6,  // 26: leasehold.v1.AccessService.SetLimits:input_type -> leasehold.v1.SetLimitsRequest
+	8,  // 27: leasehold.v1.AccessService.ListLimits:input_type -> leasehold.v1.ListLimitsRequest
+	18, // 28: leasehold.v1.AccessService.ListBindings:input_type -> leasehold.v1.ListBindingsRequest
+	22, // 29: leasehold.v1.AccessService.WhoAmI:input_type -> leasehold.v1.WhoAmIRequest
+	13, // 30: leasehold.v1.AccessService.GrantNames:output_type -> leasehold.v1.GrantNamesResponse
+	15, // 31: leasehold.v1.AccessService.RevokeNames:output_type -> leasehold.v1.RevokeNamesResponse
+	17, // 32: leasehold.v1.AccessService.ListNames:output_type -> leasehold.v1.ListNamesResponse
+	7,  // 33: leasehold.v1.AccessService.SetLimits:output_type -> leasehold.v1.SetLimitsResponse
+	9,  // 34: leasehold.v1.AccessService.ListLimits:output_type -> leasehold.v1.ListLimitsResponse
+	19, // 35: leasehold.v1.AccessService.ListBindings:output_type -> leasehold.v1.ListBindingsResponse
+	23, // 36: leasehold.v1.AccessService.WhoAmI:output_type -> leasehold.v1.WhoAmIResponse
+	30, // [30:37] is the sub-list for method output_type
+	23, // [23:30] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_v1_access_proto_init() }
@@ -1407,8 +1818,8 @@ func file_leasehold_v1_access_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_v1_access_proto_rawDesc), len(file_leasehold_v1_access_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   19,
+			NumEnums:      4,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	AccessService_SetLimits_FullMethodName    = "/leasehold.v1.AccessService/SetLimits"
 	AccessService_ListLimits_FullMethodName   = "/leasehold.v1.AccessService/ListLimits"
 	AccessService_ListBindings_FullMethodName = "/leasehold.v1.AccessService/ListBindings"
+	AccessService_WhoAmI_FullMethodName       = "/leasehold.v1.AccessService/WhoAmI"
 )
 
 // AccessServiceClient is the client API for AccessService service.
@@ -33,7 +34,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // AccessService changes what roles may do with names of leases, and how much principals may have.
-// It tells the bindings of a member. Users, roles, and permissions on keys are changed by etcd's Auth service.
+// It tells the bindings of a member, and callers who they are. Users, roles, and permissions on keys are changed by etcd's Auth service.
 type AccessServiceClient interface {
 	// GrantNames gives a role a permission on names, in place of the one that it has on the same.
 	GrantNames(ctx context.Context, in *GrantNamesRequest, opts ...grpc.CallOption) (*GrantNamesResponse, error)
@@ -48,6 +49,9 @@ type AccessServiceClient interface {
 	// ListBindings tells whom this member takes callers for that others have identified. Each member
 	// reads a file of its own: the member_id of the header says whose answer it is.
 	ListBindings(ctx context.Context, in *ListBindingsRequest, opts ...grpc.CallOption) (*ListBindingsResponse, error)
+	// WhoAmI tells a caller who it is to this member, and what it may do. It tells nothing of others.
+	// A token that does not count is refused, as with every call.
+	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
 }
 
 type accessServiceClient struct {
@@ -118,12 +122,22 @@ func (c *accessServiceClient) ListBindings(ctx context.Context, in *ListBindings
 	return out, nil
 }
 
+func (c *accessServiceClient) WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WhoAmIResponse)
+	err := c.cc.Invoke(ctx, AccessService_WhoAmI_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AccessServiceServer is the server API for AccessService service.
 // All implementations must embed UnimplementedAccessServiceServer
 // for forward compatibility.
 //
 // AccessService changes what roles may do with names of leases, and how much principals may have.
-// It tells the bindings of a member. Users, roles, and permissions on keys are changed by etcd's Auth service.
+// It tells the bindings of a member, and callers who they are. Users, roles, and permissions on keys are changed by etcd's Auth service.
 type AccessServiceServer interface {
 	// GrantNames gives a role a permission on names, in place of the one that it has on the same.
 	GrantNames(context.Context, *GrantNamesRequest) (*GrantNamesResponse, error)
@@ -138,6 +152,9 @@ type AccessServiceServer interface {
 	// ListBindings tells whom this member takes callers for that others have identified. Each member
 	// reads a file of its own: the member_id of the header says whose answer it is.
 	ListBindings(context.Context, *ListBindingsRequest) (*ListBindingsResponse, error)
+	// WhoAmI tells a caller who it is to this member, and what it may do. It tells nothing of others.
+	// A token that does not count is refused, as with every call.
+	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
 	mustEmbedUnimplementedAccessServiceServer()
 }
 
@@ -170,6 +187,10 @@ func (UnimplementedAccessServiceServer) ListLimits(context.Context, *ListLimitsR
 
 func (UnimplementedAccessServiceServer) ListBindings(context.Context, *ListBindingsRequest) (*ListBindingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListBindings not implemented")
+}
+
+func (UnimplementedAccessServiceServer) WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WhoAmI not implemented")
 }
 func (UnimplementedAccessServiceServer) mustEmbedUnimplementedAccessServiceServer() {}
 func (UnimplementedAccessServiceServer) testEmbeddedByValue()                       {}
@@ -300,6 +321,24 @@ func _AccessService_ListBindings_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AccessService_WhoAmI_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WhoAmIRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServiceServer).WhoAmI(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AccessService_WhoAmI_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServiceServer).WhoAmI(ctx, req.(*WhoAmIRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AccessService_ServiceDesc is the grpc.ServiceDesc for AccessService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -330,6 +369,10 @@ var AccessService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListBindings",
 			Handler:    _AccessService_ListBindings_Handler,
+		},
+		{
+			MethodName: "WhoAmI",
+			Handler:    _AccessService_WhoAmI_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -48,6 +48,9 @@ type Options struct {
 	Slow Slow
 	// Bindings are those by which the member goes; nil for one that binds nobody.
 	Bindings *binding.Bindings
+	// Evidence tells by what the member knows who makes a call, and whether a binding says so; nil
+	// for a member that does not tell.
+	Evidence func(ctx context.Context) (by pb.WhoAmIResponse_Evidence, bound bool)
 	// Stop, when it is closed, ends all waits. Nil never ends them.
 	Stop <-chan struct{}
 
@@ -135,7 +138,7 @@ var reads = []string{
 	pb.LeaseService_CheckToken_FullMethodName,
 	pb.StoreService_Range_FullMethodName, pb.StoreService_Watch_FullMethodName,
 	pb.AccessService_ListNames_FullMethodName, pb.AccessService_ListLimits_FullMethodName,
-	pb.AccessService_ListBindings_FullMethodName,
+	pb.AccessService_ListBindings_FullMethodName, pb.AccessService_WhoAmI_FullMethodName,
 }
 
 // explained returns the service with each error made a status that explains it, those of

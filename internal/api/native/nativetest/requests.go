@@ -65,7 +65,7 @@ func (s Subject) samples() []proto.Message {
 		&pb.SetLimitsRequest{Limits: &pb.Limits{Role: "spare", Limits: []*pb.Limit{
 			{Resource: pb.Limit_RESOURCE_WATCHES, Most: 1000},
 		}}},
-		&pb.ListLimitsRequest{}, &pb.ListBindingsRequest{},
+		&pb.ListLimitsRequest{}, &pb.ListBindingsRequest{}, &pb.WhoAmIRequest{},
 	}
 }
 

@@ -137,10 +137,11 @@ export async function logIn(user, password) {
   keep({ user, token: r.token });
 }
 
-// useToken logs in by a token that something else made. Who it is for is only for show.
+// useToken logs in by a token that something else made. The name is only for show: that of an
+// issuer does not say whom it is bound to.
 export function useToken(token) {
   const claims = object(decoded(fromAddress(token.split(".")[1] || ""))) || {};
-  keep({ user: String(claims.username || claims.sub || ""), token: token.trim() });
+  keep({ user: String(claims.username || ""), token: token.trim() });
 }
 
 // logOut forgets the login.

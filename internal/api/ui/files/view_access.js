@@ -11,20 +11,15 @@ const word = (constant) => (constant || "").replace(/^[A-Z]+_/, "").replaceAll("
 
 const most = 200; // users, and roles, that are asked for
 
-// rights finds out what a user may do, and what all others may, as far as that user may be told.
-async function rights(user) {
-  const status = await quiet(call("v3/auth/status"));
-  const out = { enabled: !status || status.enabled === true };
-  if (out.enabled && !who()) return out;
-  let why = null;
-  const own = user && out.enabled ? await call("v3/auth/user/get", { name: user }).catch((err) => {
-    why = err;
-  }) : null;
-  let roles = own?.roles || [];
+// rights finds out who asks and what it may do, and what all others may, if it may be told.
+async function rights() {
+  const out = await call("v1/access/whoami");
+  const own = out.roles || [];
+  out.roles = own.map((r) => ({ role: r.name, perm: r.keys || [] }));
+  out.names = own.flatMap((r) => r.names || []);
   // Only root may see the rest. Another is not asked for it: each refusal is in the audit log.
-  if (!own || roles.includes("root")) {
+  if (!out.enabled || own.some((r) => r.name === "root")) {
     const users = await quiet(call("v3/auth/user/list"));
-    if (!users && why) throw why;
     out.users = users && [];
     for (const name of users?.users || []) {
       if (out.users.length >= most) out.more = true;
@@ -33,13 +28,13 @@ async function rights(user) {
     out.limits = await quiet(call("v1/access/limits/list"));
     out.bindings = await quiet(call("v1/access/bindings/list"));
     out.names = (await quiet(call("v1/access/names/list")))?.permissions;
-    roles = (await quiet(call("v3/auth/role/list")))?.roles || roles;
-  }
-  out.more ||= roles.length > most || out.limits?.uses?.length > most;
-  out.roles = [];
-  for (const role of roles.slice(0, most)) {
-    const got = role === "root" ? {} : await quiet(call("v3/auth/role/get", { role }));
-    out.roles.push({ role, perm: got && (got.perm || []) });
+    const roles = (await quiet(call("v3/auth/role/list")))?.roles || [];
+    out.more ||= roles.length > most || out.limits?.uses?.length > most;
+    out.roles = [];
+    for (const role of roles.slice(0, most)) {
+      const got = role === "root" ? {} : await quiet(call("v3/auth/role/get", { role }));
+      out.roles.push({ role, perm: got && (got.perm || []) });
+    }
   }
   return out;
 }
@@ -47,7 +42,7 @@ async function rights(user) {
 // Roles shows what roles may do with keys, and with names of leases if that was told.
 function Roles({ roles, names, title }) {
   const keys = ({ role, perm }) => (role === "root" ? "everything" : !perm ? "not told"
-    : html`<ul>${perm.map((p) => html`<li>${word(p.permType || "READ")}: ${named(range(p))}</li>`)}</ul>`);
+    : html`<ul>${perm.map((p) => html`<li>${word(p.kind || p.permType || "READ")}: ${named(range(p))}</li>`)}</ul>`);
   const leases = ({ role }) => (role === "root" ? "everything" : html`<ul>
     ${names.filter((p) => p.role === role).map((p) => html`<li>${word(p.kind)}: ${named(p.name)}${
       p.prefix ? " and all that begin with it" : ""}</li>`)}</ul>`);
@@ -92,7 +87,7 @@ const All = ({ found: { users, roles, names, limits, bindings, more } }) => html
   ${users?.length > 0 && html`<${Table} title="Users" head=${["user", "roles"]} rows=${users.map((u) => [
     named(u.name), named(u.roles.join(", "))])} />`}
   ${roles?.length > 0 && html`<${Roles} roles=${roles} names=${names}
-    title=${users ? "Roles" : "What the roles of this user may do"} />`}
+    title=${users ? "Roles" : "What your roles may do"} />`}
   <${Limits} ...${limits} />
   <${Bindings} ...${bindings} />
   ${more && html`<p class="faint">The first ${most} of each: see leasehold user list, role list, auth limits.</p>`}`;
@@ -107,14 +102,21 @@ const Login = () => html`<div class="logins">
     hint: "a simple token, or one of an issuer that the cluster trusts",
   }]}><h2>Log in by token</h2><//></div>`;
 
+// evidences say by what the member knows who asks.
+const evidences = { TOKEN: "token", ISSUER_TOKEN: "token of an issuer", CERTIFICATE: "certificate" };
+
+// known says by what a principal is known.
+const known = ({ evidence = "", bound, user }) => evidences[evidence.slice("EVIDENCE_".length)] +
+  (bound ? ", which is bound to " + (user ? "this user" : "roles") : user ? "" : ", and no user");
+
 export function AccessView() {
   const login = who();
-  const [found, err] = usePolling(() => rights(login?.user), 30_000);
+  const [found, err] = usePolling(rights, 30_000);
   const open = found && !found.enabled && html`<p>Access control is not enabled: everybody that reaches this
     member may do everything.</p>`;
   if (!login) return html`${open}<${Login} />${found && html`<${All} found=${found} />`}`;
   return html`${open}
-    <${Facts} list=${[["user", named(login.user || "the one of the token")]]} />
+    ${found?.principal && html`<${Facts} list=${[["you are", named(found.principal)], ["known by", known(found)]]} />`}
     <p>The login is kept in this tab, and goes with it.</p>
     <button onClick=${logOut}>Log out</button>
     ${trouble(err)}

@@ -1,0 +1,64 @@
+package native
+
+import (
+	"context"
+	"errors"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/keyrange"
+)
+
+// WhoAmI implements pb.AccessServiceServer. Everybody may ask, also who is no user: that is what a
+// caller wants to find out. Only a login that counts no more is refused, so that clients log in
+// again.
+func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIResponse, error) {
+	if err := s.node.Inspect(ctx, nil); err != nil {
+		return nil, err
+	}
+	v := s.node.View()
+	resp := &pb.WhoAmIResponse{Header: s.header(v, v.KV.Revision()), Enabled: v.Access.Enabled()}
+	a := askerOf(ctx, v)
+	if a.Who.User == "" {
+		return resp, nil
+	}
+	if err := a.known(); errors.Is(err, access.ErrOldRevision) {
+		return nil, err
+	}
+	u, ok := v.Access.UserOf(a.Who)
+	resp.Principal, resp.User = a.Who.User, ok && a.Who.Bound == nil
+	if s.o.Evidence != nil {
+		resp.Evidence, resp.Bound = s.o.Evidence(ctx)
+	}
+	for _, name := range u.Roles {
+		r, _ := v.Access.Role(name) // one that is not there permits nothing
+		r.Name = name
+		if name == access.Root { // which may do everything, whatever it was granted
+			r.Permissions = everything
+		}
+		resp.Roles = append(resp.Roles, &pb.Role{
+			Name: name, Keys: keyPermissions(&r), Names: namePermissions(&r),
+		})
+	}
+	return resp, nil
+}
+
+// everything is what the role root permits.
+var everything = []access.Permission{
+	{Kind: access.ReadWrite, End: keyrange.NoEnd},
+	{Kind: access.Manage, Key: anyName.Key, End: anyName.End},
+}
+
+var keyKinds = map[access.Kind]pb.KeyPermission_Kind{
+	access.Read: pb.KeyPermission_KIND_READ, access.Write: pb.KeyPermission_KIND_WRITE,
+	access.ReadWrite: pb.KeyPermission_KIND_READ_WRITE,
+}
+
+func keyPermissions(r *access.Role) (out []*pb.KeyPermission) {
+	for _, p := range r.Permissions {
+		if kind, ok := keyKinds[p.Kind]; ok {
+			out = append(out, &pb.KeyPermission{Kind: kind, Key: []byte(p.Key), RangeEnd: []byte(p.End)})
+		}
+	}
+	return out
+}
