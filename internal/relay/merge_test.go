@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -89,11 +90,13 @@ func TestMergedWatches(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { watching.Wait(); close(done) }()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
 	for busy := true; busy; {
 		select {
 		case <-done:
 			busy = false
-		default:
+		case <-look.C:
 			most = max(most, r.number(t, "leasehold_relay_shared_watches"))
 		}
 	}
