@@ -1,0 +1,190 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold.dev/client/store"
+	rule "leasehold.dev/internal/ticket"
+	"leasehold.dev/lease"
+)
+
+// keyOf returns the key of a lease in a queue, which a revision has made.
+func keyOf(prefix string, of lease.ID, created int64, value string) store.KV {
+	return store.KV{
+		Key: prefix + fmt.Sprintf("%016x", of), Value: []byte(value), Lease: of,
+		CreateRevision: created, ModRevision: created,
+	}
+}
+
+// TestQueueOrder: a ticket waits for those that were made before it, of one transaction for those
+// with smaller keys, and for no key that is on no lease or in another queue.
+func TestQueueOrder(t *testing.T) {
+	q := waitQueue{prefix: "q/"}
+	first, second, third := keyOf("q/", 9, 3, ""), keyOf("q/", 2, 4, ""), keyOf("q/", 5, 4, "")
+	own := keyOf("q/", 7, 5, "")
+	all := []store.KV{
+		keyOf("q/", 1, 8, ""), second, third, own, first,
+		{Key: "q/0000000000000003", CreateRevision: 1},
+		keyOf("q/other/", 4, 1, ""),
+	}
+	list, got := q.sort(all, own.Key)
+	if got == nil || got.Key != own.Key {
+		t.Fatalf("its own key: %v", got)
+	}
+	if len(list) != 4 {
+		t.Fatalf("%d tickets in the queue, want 4: %v", len(list), list)
+	}
+	ahead := before(list, ticketOf(got))
+	for i, want := range []store.KV{first, second, third} {
+		if len(ahead) != 3 || ahead[i].Key != want.Key {
+			t.Fatalf("before revision 5: %v", ahead)
+		}
+	}
+	if ahead := before(list, rule.Ticket{Revision: 9}); len(ahead) != 4 {
+		t.Errorf("before one that came last: %v", ahead)
+	}
+	if ahead := before(list, rule.Ticket{Revision: 1}); len(ahead) != 0 {
+		t.Errorf("before one that came first: %v", ahead)
+	}
+}
+
+// TestQueueFree: it is a ticket's turn while fewer are before it than there are permits. Keys with
+// which it may hold together, such as those of other readers, do not count.
+func TestQueueFree(t *testing.T) {
+	reader, writer := keyOf("q/", 1, 1, "r"), keyOf("q/", 2, 2, "w")
+	for _, c := range []struct {
+		name   string
+		q      waitQueue
+		before []store.KV
+		want   bool
+	}{
+		{"nobody before a mutex", waitQueue{}, nil, true},
+		{"one before a mutex", waitQueue{}, []store.KV{reader}, false},
+		{"reader behind a reader", waitQueue{beside: []byte("r")}, []store.KV{reader, reader}, true},
+		{"reader behind a writer", waitQueue{beside: []byte("r")}, []store.KV{reader, writer}, false},
+		{"second of two permits", waitQueue{permits: 2}, []store.KV{reader}, true},
+		{"third of two permits", waitQueue{permits: 2}, []store.KV{reader, writer}, false},
+	} {
+		if got := c.q.free(c.before); got != c.want {
+			t.Errorf("%s: its turn is %v", c.name, got)
+		}
+	}
+}
+
+// TestStandingOrder: a candidate that is preferred is before all others, then one with a higher
+// priority, then the one that came first. Candidates without an ID are not preferred by "".
+func TestStandingOrder(t *testing.T) {
+	put := func(s *standing, of lease.ID, created int64, value string) {
+		s.put(keyOf("e"+candidates, of, created, value))
+	}
+	s := &standing{name: "e", list: make(map[string]*stand)}
+	want := func(what string, of lease.ID) {
+		t.Helper()
+		if got := s.first(); got != of {
+			t.Errorf("%s: lease %v is first, want %v", what, got, of)
+		}
+	}
+	want("nobody stands", 0)
+	put(s, 1, 5, `{"id":"a"}`)
+	put(s, 2, 4, `{"id":"b"}`)
+	want("equal priorities", 2)
+	put(s, 3, 6, `{"id":"c","priority":1}`)
+	put(s, 4, 7, `{"id":"","priority":1}`)
+	want("a higher priority", 3)
+	s.put(store.KV{Key: "e" + preferred, Value: []byte("a")})
+	want("a preferred one", 1)
+	s.put(store.KV{Key: "e" + preferred})
+	want("nobody is preferred", 3)
+	put(s, 3, 6, `no candidate`) // an update that nobody understands changes nothing
+	want("after such an update", 3)
+	s.put(store.KV{Key: keyOf("e"+candidates, 3, 6, "").Key}) // it is on no lease any more
+	want("without its lease", 4)
+	if got := s.byID("a"); got == nil || got.lease != 1 {
+		t.Errorf("candidate a: %v", got)
+	}
+	put(s, 9, 3, `{"id":"a"}`)
+	if got := s.byID("a"); got == nil || got.lease != 9 {
+		t.Errorf("the first candidate a: %v", got)
+	}
+	if got := s.byID("nobody"); got != nil {
+		t.Errorf("candidate of no such ID: %v", got)
+	}
+}
+
+// TestObserverTakes: an observer is told of each new leader once, and of none that led only within
+// one revision: all events of a revision count before anything is told.
+func TestObserverTakes(t *testing.T) {
+	var told []LeaderInfo
+	o := &observer{
+		queue: waitQueue{prefix: "e/"}, keys: make(map[string]store.KV),
+		yield: func(l LeaderInfo, err error) bool {
+			told = append(told, l)
+			return err == nil && l.Lease != 7
+		},
+	}
+	take := func(events ...store.Event) error {
+		told = nil
+		return o.take(events)
+	}
+	gone := func(of lease.ID, at int64) store.Event {
+		kv := keyOf("e/", of, 0, "")
+		kv.ModRevision = at
+		return store.Event{Delete: true, KV: kv}
+	}
+	one, two := keyOf("e/", 1, 2, "one"), keyOf("e/", 2, 3, "two")
+	if err := take(store.Event{KV: one}, store.Event{KV: two}); err != nil || len(told) != 1 ||
+		told[0].Lease != 1 || told[0].Revision != 2 || told[0].Since != 2 {
+		t.Fatalf("of two candidates: %v, %v", told, err)
+	}
+	// The leader leaves and another candidate joins in one transaction.
+	if err := take(gone(1, 4), store.Event{KV: keyOf("e/", 3, 4, "three")}); err != nil ||
+		len(told) != 1 || told[0].Lease != 2 || string(told[0].Value) != "two" {
+		t.Fatalf("the second leads: %v, %v", told, err)
+	}
+	// All leave at once: nobody is told that the third has led in between.
+	if err := take(gone(2, 5), gone(3, 5)); err != nil || len(told) != 1 || !told[0].None() {
+		t.Fatalf("nobody leads: %v, %v", told, err)
+	}
+	if err := take(store.Event{KV: store.KV{Key: "e/x", ModRevision: 6}}); err != nil ||
+		len(told) != 0 {
+		t.Fatalf("a key that is no candidate's: %v, %v", told, err)
+	}
+	err := take(store.Event{KV: keyOf("e/", 7, 8, "")})
+	if !errors.Is(err, errEnough) || len(told) != 1 {
+		t.Fatalf("a program that wants no more: %v, %v", told, err)
+	}
+}
+
+// TestKeyInUse: while a ticket is being given up, however long that takes, the next one with its
+// key waits; a ticket that is not given up yet refuses it at once.
+func TestKeyInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSession(nil, nil)
+		if err := s.use(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.use(t.Context(), "k"); !errors.Is(err, ErrInUse) {
+			t.Errorf("a second ticket with the key: %v", err)
+		}
+		left := make(chan struct{})
+		s.giveUp("k", func() { <-left })
+		synctest.Wait()
+		impatient, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := s.use(impatient, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the key is in use before the ticket is given up: %v", err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			close(left)
+		}()
+		if err := s.use(t.Context(), "k"); err != nil {
+			t.Errorf("after the ticket was given up: %v", err)
+		}
+	})
+}
