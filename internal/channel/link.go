@@ -20,6 +20,8 @@ const (
 	window    = 64 << 10
 	cost      = 64
 	pieceSize = 16 << 10
+	// parts is in how many parts the time counts in which the other end must say something.
+	parts = 8
 	// shortMessage is up to which size a message passes pieces of others.
 	shortMessage = 4 << 10
 	// maxBatch bounds one message of the stream, but for its last frame, by bytes. So it has less
@@ -188,7 +190,8 @@ func (l *Link) Channels() int {
 }
 
 // Answers asks the other end whether it is there. It returns false if nothing comes within a time,
-// and the link has not ended. One goroutine may call it.
+// and the link has not ended. The time is counted in eight parts: a process that stood still, or
+// got no processor, has missed one or two of them. One goroutine may call it.
 func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	select {
 	case <-l.heard:
@@ -199,16 +202,20 @@ func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 		l.pushLocked(&pb.RelayFrame{}, nil)
 	}
 	l.mu.Unlock()
-	t := time.NewTimer(within)
+	t := time.NewTicker(within / parts)
 	defer t.Stop()
-	select {
-	case <-l.heard:
-	case <-l.done:
-	case <-ctx.Done():
-	case <-t.C:
-		return false
+	for range parts {
+		select {
+		case <-l.heard:
+			return true
+		case <-l.done:
+			return true
+		case <-ctx.Done():
+			return true
+		case <-t.C:
+		}
 	}
-	return true
+	return false
 }
 
 // Open opens a channel.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -30,8 +31,10 @@ import (
 const (
 	// maxMerged bounds the bytes of requests for watches that are merged.
 	maxMerged = 4 << 10
-	// maxRecent bounds the bytes of what was told last, for those that join.
-	maxRecent = 64 << 10
+	// maxRecent bounds the bytes of what was told last, for those that join, and maxAllRecent those
+	// of all shared watches.
+	maxRecent    = 64 << 10
+	maxAllRecent = 64 << 20
 	// maxUnread bounds the bytes of events that wait in a call for its client.
 	maxUnread = 64 << 10
 	// catchUpEvery is how often, in milliseconds, a watch that catches up hears how far it is.
@@ -47,7 +50,7 @@ const (
 	maxTurns = 4
 	turnTime = time.Second
 	// One that a limit refuses tries again, first after firstPause, then after twice as long, up to
-	// lastPause: others may have caught up by then.
+	// lastPause. While others of the principal catch up, it goes on to try.
 	firstPause = 50 * time.Millisecond
 	lastPause  = 800 * time.Millisecond
 )
@@ -67,17 +70,36 @@ type watchKey struct {
 
 // merger knows the watches of all clients.
 type merger struct {
-	count *metrics
+	count  *metrics
+	recent atomic.Int64 // bytes of recent, of all groups
 
-	mu     sync.Mutex // guards what follows
-	groups map[watchKey]*group
-	apart  map[watchKey]time.Time // until when they are not merged
+	mu       sync.Mutex // guards what follows
+	groups   map[watchKey]*group
+	apart    map[watchKey]time.Time    // until when they are not merged
+	catching map[[sha256.Size]byte]int // how many watches of a principal catch up
 }
 
 func newMerger(count *metrics) *merger {
 	return &merger{
 		count: count, groups: make(map[watchKey]*group), apart: make(map[watchKey]time.Time),
+		catching: make(map[[sha256.Size]byte]int),
 	}
+}
+
+// catchUp notes that so many more watches of a principal catch up.
+func (m *merger) catchUp(who [sha256.Size]byte, more int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.catching[who] += more; m.catching[who] == 0 {
+		delete(m.catching, who)
+	}
+}
+
+// catchesUp reports whether a watch of a principal catches up.
+func (m *merger) catchesUp(who [sha256.Size]byte) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.catching[who] > 0
 }
 
 // group is watches that are equal.
@@ -136,6 +158,7 @@ func (m *merger) leave(f *follower) {
 	if g.merged--; g.merged == 0 && g.channel != nil {
 		g.channel.End(endOfOwn())
 		g.channel = nil
+		g.forgetLocked(g.floor)
 		m.count.shared.Dec()
 	}
 }
@@ -196,7 +219,8 @@ func (g *group) join(f *follower) bool {
 		if err != nil {
 			return false
 		}
-		g.channel, g.floor, g.recent, g.bytes = c, f.at, nil, 0
+		g.channel = c
+		g.forgetLocked(f.at)
 		g.merger.count.shared.Inc()
 		go g.follow(c)
 	}
@@ -236,7 +260,7 @@ func (g *group) tell(c *channel.Channel, t told) {
 	}
 	if t.fragment || len(t.bytes) > largeMessage {
 		// Each has it from the member, as far as there is room for it.
-		g.floor, g.recent, g.bytes = t.revision, nil, 0
+		g.forgetLocked(t.revision)
 		g.dismissLocked()
 		return
 	}
@@ -255,12 +279,26 @@ func (g *group) keepLocked(t told) {
 		return
 	}
 	g.recent = append(g.recent, t)
-	for g.bytes += len(t.bytes) + cost; g.bytes > maxRecent; {
-		g.bytes -= len(g.recent[0].bytes) + cost
+	for g.countLocked(len(t.bytes) + cost); g.bytes > maxRecent; {
+		g.countLocked(-len(g.recent[0].bytes) - cost)
 		g.floor = g.recent[0].revision
 		g.recent[0] = told{}
 		g.recent = g.recent[1:]
 	}
+	if g.merger.recent.Load() > maxAllRecent {
+		g.forgetLocked(t.revision)
+	}
+}
+
+// forgetLocked keeps nothing of what was told up to a revision, which is all.
+func (g *group) forgetLocked(floor int64) {
+	g.countLocked(-g.bytes)
+	g.recent, g.floor = nil, floor
+}
+
+func (g *group) countLocked(more int) {
+	g.bytes += more
+	g.merger.recent.Add(int64(more))
 }
 
 // cost is what a message takes of the memory besides its bytes, about.
@@ -284,6 +322,7 @@ func (g *group) lose(c *channel.Channel) {
 	defer g.mu.Unlock()
 	if g.channel == c {
 		g.channel, g.again = nil, time.Now().Add(wait)
+		g.forgetLocked(g.floor)
 		g.merger.count.shared.Dec()
 		g.dismissLocked()
 	}

@@ -181,7 +181,7 @@ func TestMergedSlowReader(t *testing.T) {
 	slow := dial(t, r.endpoint)
 	lazy := equalWatches(t, soon(t), slow, "k", 4) // in one connection, which is full soon
 	quick := equalWatches(t, soon(t), dial(t, r.endpoint), "k", 2)
-	const events = 400
+	const events = 160
 	var want []int64
 	for i := range events {
 		size := 2 << 10

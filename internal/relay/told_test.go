@@ -122,3 +122,32 @@ func FuzzTold(f *testing.F) {
 		}
 	})
 }
+
+// Goal: what shared watches keep for those that join is bounded for all of them together. Method:
+// more of them than there is room for, each full; then they end.
+func TestRecentOfAll(t *testing.T) {
+	m := newMerger(newMetrics())
+	const groups = maxAllRecent/maxRecent + 100
+	var all []*group
+	for range groups {
+		g := &group{merger: m}
+		all = append(all, g)
+		for at := int64(1); at <= 3; at++ {
+			g.keepLocked(told{bytes: make([]byte, maxRecent/2-cost), revision: at, first: at})
+		}
+		if n := m.recent.Load(); n > maxAllRecent {
+			t.Fatalf("%d bytes are kept", n)
+		}
+	}
+	if first, last := all[0], all[groups-1]; len(first.recent) != 2 || first.floor != 1 ||
+		len(last.recent) != 0 || last.floor != 3 {
+		t.Errorf("the first keeps %d above %d, the last %d above %d", len(first.recent), first.floor,
+			len(last.recent), last.floor)
+	}
+	for _, g := range all {
+		g.forgetLocked(g.floor)
+	}
+	if n := m.recent.Load(); n != 0 {
+		t.Errorf("%d bytes are kept when all have ended", n)
+	}
+}

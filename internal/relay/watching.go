@@ -300,6 +300,8 @@ func (f *follower) catchUp() {
 		case err == nil:
 			wait = firstPause
 			continue // others have a turn
+		case errors.Is(err, errRefused) && f.group.merger.catchesUp(f.group.key.who):
+			wait = firstPause // others take the room, and will leave it
 		case !errors.Is(err, errRefused) || wait > lastPause:
 			f.failLate(ctx)
 			return
@@ -342,6 +344,7 @@ func (f *follower) tellAlone(ctx context.Context) (joined bool, err error) {
 		return false, err
 	}
 	defer c.End(endOfOwn())
+	m, who := f.group.merger, f.group.key.who
 	for began := false; ; began = true {
 		b, err := c.Recv(ctx)
 		if err != nil {
@@ -351,6 +354,8 @@ func (f *follower) tellAlone(ctx context.Context) (joined bool, err error) {
 			return false, err
 		}
 		if !began {
+			m.catchUp(who, 1)
+			defer m.catchUp(who, -1)
 			continue
 		}
 		t, ok := parseTold(b)
