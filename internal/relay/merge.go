@@ -39,7 +39,8 @@ const (
 	maxUnread = 64 << 10
 	// catchUpEvery is how often, in milliseconds, a watch that catches up hears how far it is.
 	catchUpEvery = 100
-	// apartTime is how long equal watches are not merged if the member refuses another one.
+	// apartTime is how long watches of a principal are not merged if a limit of it refuses another
+	// one.
 	apartTime = time.Minute
 	// againTime is how long after its end a shared watch is not opened again.
 	againTime = time.Second
@@ -61,10 +62,13 @@ var errRefused = errors.New("a limit leaves no room")
 var errUntold = status.Error(codes.Unavailable, "leasehold: the member tells the relay no more of "+
 	"what is watched; go on with a new watch")
 
+// principal stands for what a member sees of who calls: see caller.
+type principal [sha256.Size]byte
+
 // watchKey is what equal watches have in common.
 type watchKey struct {
 	way  *way
-	who  [sha256.Size]byte
+	who  principal
 	what string
 }
 
@@ -73,21 +77,23 @@ type merger struct {
 	count  *metrics
 	recent atomic.Int64 // bytes of recent, of all groups
 
-	mu       sync.Mutex // guards what follows
-	groups   map[watchKey]*group
-	apart    map[watchKey]time.Time    // until when they are not merged
-	catching map[[sha256.Size]byte]int // how many watches of a principal catch up
+	mu     sync.Mutex // guards what follows
+	groups map[watchKey]*group
+	// Of principals: until when their watches are not merged, and how many catch up.
+	apart    map[principal]time.Time
+	catching map[principal]int
 }
 
 func newMerger(count *metrics) *merger {
 	return &merger{
-		count: count, groups: make(map[watchKey]*group), apart: make(map[watchKey]time.Time),
-		catching: make(map[[sha256.Size]byte]int),
+		count: count, groups: make(map[watchKey]*group),
+		apart:    make(map[principal]time.Time),
+		catching: make(map[principal]int),
 	}
 }
 
 // catchUp notes that so many more watches of a principal catch up.
-func (m *merger) catchUp(who [sha256.Size]byte, more int) {
+func (m *merger) catchUp(who principal, more int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.catching[who] += more; m.catching[who] == 0 {
@@ -96,7 +102,7 @@ func (m *merger) catchUp(who [sha256.Size]byte, more int) {
 }
 
 // catchesUp reports whether a watch of a principal catches up.
-func (m *merger) catchesUp(who [sha256.Size]byte) bool {
+func (m *merger) catchesUp(who principal) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.catching[who] > 0
@@ -131,7 +137,7 @@ func (m *merger) enter(f *follower, key watchKey, ask *pb.WatchRequest) {
 		g.call = f.of.caller.call(f.of.call.Address)
 		m.groups[key] = g
 	}
-	f.group, f.merged = g, g.all > 0 && !m.isApartLocked(key)
+	f.group, f.merged = g, g.all > 0 && !m.isApartLocked(key.who)
 	g.all++
 	if f.merged {
 		g.mu.Lock()
@@ -163,23 +169,23 @@ func (m *merger) leave(f *follower) {
 	}
 }
 
-// isApartLocked reports whether watches are not to be merged.
-func (m *merger) isApartLocked(key watchKey) bool {
+// isApartLocked reports whether watches of a principal are not to be merged.
+func (m *merger) isApartLocked(who principal) bool {
 	now := time.Now()
 	for k, until := range m.apart {
 		if now.After(until) {
 			delete(m.apart, k)
 		}
 	}
-	_, apart := m.apart[key]
+	_, apart := m.apart[who]
 	return apart
 }
 
-// setApart notes that the member refuses more watches than those of the clients, by a limit.
-func (m *merger) setApart(key watchKey) {
+// setApart notes that a limit leaves a principal no more watches than those of its clients.
+func (m *merger) setApart(who principal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.apart[key] = time.Now().Add(apartTime)
+	m.apart[who] = time.Now().Add(apartTime)
 }
 
 // open opens a watch of the relay's own, from a revision on.
@@ -335,7 +341,7 @@ func (g *group) refused(c *channel.Channel) bool {
 	e := c.Ended()
 	full := e != nil && codes.Code(e.Code) == codes.ResourceExhausted
 	if full {
-		g.merger.setApart(g.key)
+		g.merger.setApart(g.key.who)
 	}
 	return full
 }
@@ -345,7 +351,7 @@ func (g *group) refused(c *channel.Channel) bool {
 type caller struct {
 	headers     []*pb.RelayHeaderField
 	certificate []byte
-	sum         [sha256.Size]byte
+	sum         principal
 }
 
 // plain are headers that say nothing of who calls.

@@ -45,17 +45,7 @@ func TestMergedProgress(t *testing.T) {
 func TestMergedLargeLimit(t *testing.T) {
 	t.Parallel()
 	m := inprocess.Run(t, 1)
-	root := users(t, m[0], "a")
-	r := start(t, relay.Config{
-		Endpoints: inprocess.Endpoints(m), User: "passer", Password: "p",
-	})
-	limits := &pb.Limits{User: "a", Limits: []*pb.Limit{
-		{Resource: pb.Limit_RESOURCE_WATCHES, Most: 8},
-	}}
-	if _, err := pb.NewAccessServiceClient(root.ActiveConnection()).SetLimits(soon(t),
-		&pb.SetLimitsRequest{Limits: limits}); err != nil {
-		t.Fatal(err)
-	}
+	r := limited(t, m, 8)
 	conn := dial(t, r.endpoint)
 	a := as(t, conn, "a")
 	token, _ := metadata.FromOutgoingContext(a)

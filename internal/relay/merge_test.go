@@ -318,22 +318,28 @@ func TestMergedRights(t *testing.T) {
 	}
 }
 
-// Goal: where a limit leaves no room for the watch that is shared, clients have those that the
-// limit allows, and hear of each event.
-func TestMergedLimit(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
+// limited runs a relay in front of members at which the user a may have so many watches.
+func limited(t *testing.T, m []*inprocess.Member, watches int64) *running {
+	t.Helper()
 	root := users(t, m[0], "a")
-	r := start(t, relay.Config{
-		Endpoints: inprocess.Endpoints(m), User: "passer", Password: "p",
-	})
 	limits := &pb.Limits{User: "a", Limits: []*pb.Limit{
-		{Resource: pb.Limit_RESOURCE_WATCHES, Most: 2},
+		{Resource: pb.Limit_RESOURCE_WATCHES, Most: watches},
 	}}
 	if _, err := pb.NewAccessServiceClient(root.ActiveConnection()).SetLimits(soon(t),
 		&pb.SetLimitsRequest{Limits: limits}); err != nil {
 		t.Fatal(err)
 	}
+	return start(t, relay.Config{
+		Endpoints: inprocess.Endpoints(m), User: "passer", Password: "p",
+	})
+}
+
+// Goal: where a limit leaves no room for the watch that is shared, clients have those that the
+// limit allows, and hear of each event.
+func TestMergedLimit(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	r := limited(t, m, 2)
 	conn := dial(t, r.endpoint)
 	token, _ := metadata.FromOutgoingContext(as(t, conn, "a"))
 	c := inprocess.Connect(t, client.Config{Token: token.Get("token")[0]}, r.endpoint)
