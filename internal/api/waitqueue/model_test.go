@@ -29,6 +29,7 @@ type model struct {
 	t       *testing.T
 	random  *rand.Rand
 	waiting map[*modelled]bool
+	left    []*modelled
 }
 
 // asks are the ways to wait.
@@ -87,8 +88,7 @@ func (m *model) step() {
 		}})
 	case 9:
 		for w := range m.waiting {
-			w.entry.Leave()
-			delete(m.waiting, w)
+			m.leave(w)
 			break
 		}
 	default:
@@ -138,10 +138,21 @@ func (m *model) check() {
 			m.t.Fatalf("%s, which waits for %+v: state %d, want %d", w.ask.Key, w.ask, w.state, want)
 		}
 		if w.state == Gone {
-			w.entry.Leave()
-			delete(m.waiting, w)
+			m.leave(w)
 		}
 	}
+	for _, w := range m.left {
+		if list := w.take(); len(list) > 0 {
+			m.t.Fatalf("%s was left and is told %+v", w.ask.Key, list)
+		}
+	}
+}
+
+func (m *model) leave(w *modelled) {
+	w.entry.Leave()
+	delete(m.waiting, w)
+	w.take() // what was told before
+	m.left = append(m.left, w)
 }
 
 // TestModel: random entering, leaving, revoking, detaching, changes of values, and gaps,

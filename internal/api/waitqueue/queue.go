@@ -120,7 +120,7 @@ func (q *queue) reread(v *mvcc.View, since int64) {
 			continue
 		}
 		if len(was.entries) > 0 {
-			q.end(was, whatBecame(v, was.Ticket, max(since, was.Revision)))
+			q.end(was, whatBecame(v, was.Ticket, since))
 		}
 	}
 	q.settle(v.Revision())

@@ -69,7 +69,6 @@ type Queues struct {
 	queues  map[string]*queue
 	reading map[string]chan struct{} // queues that are being read; closed when that is done
 	live    int64                    // all queues have the events up to it
-	gaps    int                      // how often events were missing
 	touched []*queue                 // scratch of follow
 	last    uint64                   // numbers the waiters
 
@@ -123,7 +122,7 @@ func (w *Queues) enter(a Ask, asOf int64, to Waiter) (*Entry, News) {
 	}
 	w.queues[a.Prefix] = q
 	q.enter(e)
-	return e, News{State: e.state, Revision: max(w.reached(q), asOf), Created: k.Revision}
+	return e, News{State: e.state, Revision: w.reached(q), Created: k.Revision}
 }
 
 // unlocked runs f without mu. A panic of f may be recovered from by the server of the call, and
@@ -168,7 +167,7 @@ const fewKeys = 256
 // readLocked reads a queue that has many keys, and does so with mu unlocked: nobody waits for that
 // but who enters the same queue. What was distributed meanwhile is made up for.
 func (w *Queues) readLocked(prefix string) *queue {
-	done, gaps := make(chan struct{}), w.gaps
+	done := make(chan struct{})
 	w.reading[prefix] = done
 	defer func() {
 		delete(w.reading, prefix)
@@ -181,7 +180,7 @@ func (w *Queues) readLocked(prefix string) *queue {
 			w.between()
 		}
 	})
-	if w.live > q.from && (w.gaps != gaps || !q.catchUp(w.view())) {
+	if w.live > q.from && !q.catchUp(w.view()) {
 		q = newQueue(prefix)
 		q.read(w.view(), math.MaxInt)
 	}
@@ -249,8 +248,7 @@ func (w *Queues) follow(events []*api.Event, revision int64, gap bool) {
 	defer w.mu.Unlock()
 	if gap {
 		w.rereadAll()
-		w.gaps++
-		w.live = max(w.live, revision)
+		w.live = revision
 		return
 	}
 	for i, e := range events {
@@ -266,7 +264,7 @@ func (w *Queues) follow(events []*api.Event, revision int64, gap bool) {
 			w.settle(e.Revision())
 		}
 	}
-	w.live = max(w.live, revision)
+	w.live = revision
 }
 
 // settle tells those whose turn came with a revision.

@@ -38,6 +38,14 @@ func newMember(backlog int) *member {
 // of the events. It returns the revision.
 func (m *member) apply(t testing.TB, c fsm.Command) int64 {
 	t.Helper()
+	revision, publish := m.ahead(t, c)
+	publish()
+	return revision
+}
+
+// ahead applies a command, and leaves it to the caller to let the hub learn of the events.
+func (m *member) ahead(t testing.TB, c fsm.Command) (revision int64, publish func()) {
+	t.Helper()
 	m.machine.Begin(m.machine.Index()+1, 1)
 	res := m.machine.Apply(c)
 	if res.Err != nil {
@@ -45,14 +53,16 @@ func (m *member) apply(t testing.TB, c fsm.Command) int64 {
 	}
 	v := m.machine.View()
 	m.view.Store(v)
-	for _, change := range m.machine.TakeChanges() {
-		events := make([]*api.Event, len(change.Events))
-		for i := range change.Events {
-			events[i] = api.NewEvent(&change.Events[i])
+	changes := m.machine.TakeChanges()
+	return v.KV.Revision(), func() {
+		for _, change := range changes {
+			events := make([]*api.Event, len(change.Events))
+			for i := range change.Events {
+				events[i] = api.NewEvent(&change.Events[i])
+			}
+			m.hub.Publish(change.Revision, events)
 		}
-		m.hub.Publish(change.Revision, events)
 	}
-	return v.KV.Revision()
 }
 
 func (m *member) grant(t testing.TB, list ...lease.ID) {

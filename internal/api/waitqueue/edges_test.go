@@ -1,0 +1,328 @@
+package waitqueue
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/lease"
+)
+
+// ask waits as a mutex does for the ticket of a lease, as of a revision.
+func (m *member) ask(id lease.ID, asOf int64, w Waiter) (*Entry, News) {
+	return m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, asOf, w)
+}
+
+// Goal: who has its turn is told which key went before, and as of the revision of that: not of
+// what came after it, and no key if none went. Method: several things are distributed at once.
+func TestAfter(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		act   func(*member) (revision int64)
+		after string
+	}{
+		{"a key behind goes later", func(m *member) int64 {
+			at := m.remove(t, keyOf(1))
+			m.remove(t, keyOf(3))
+			return at
+		}, keyOf(1)},
+		{"another is written as it was with it", func(m *member) int64 {
+			return m.apply(t, &fsm.Txn{Then: []fsm.Op{
+				{Delete: &fsm.DeleteRange{Key: keyOf(1)}},
+				{Put: &fsm.Put{Key: keyOf(3), Lease: 3, Value: []byte("w")}},
+			}})
+		}, keyOf(1)},
+		{"a value changes after one behind went", func(m *member) int64 {
+			m.remove(t, keyOf(3))
+			return m.put(t, keyOf(1), 1, "r")
+		}, ""},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			m := newMember(100)
+			m.grant(t, 1, 2, 3)
+			for id := lease.ID(1); id <= 3; id++ {
+				m.put(t, keyOf(id), id, "w")
+			}
+			two := &told{}
+			if _, n := m.queues.Wait(Ask{
+				Key: keyOf(2), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
+			}, m.view.Load().KV.Revision(), two); n.State != Waiting {
+				t.Fatalf("entered: %+v", n)
+			}
+			at := x.act(m)
+			m.hub.Distribute()
+			if n := two.want(t, Ready)[0]; n.After != x.after || n.Revision != at {
+				t.Errorf("told %+v, want the turn after %q at %d", n, x.after, at)
+			}
+		})
+	}
+}
+
+// Goal: who enters a queue that is followed disturbs nobody there: the one whose turn comes next
+// is still told after whom. Method: it enters as of a revision that is known, while the hub has an
+// event.
+func TestEnterBetween(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2, 3)
+	for id := lease.ID(1); id <= 3; id++ {
+		m.put(t, keyOf(id), id, "")
+	}
+	m.wait(t, 1, Ready)
+	_, two := m.wait(t, 2, Waiting)
+	known := m.put(t, "other", 0, "")
+	m.hub.Distribute()
+	m.remove(t, keyOf(1))
+	if _, n := m.ask(3, known, &told{}); n.State != Waiting {
+		t.Fatalf("entered: %+v", n)
+	}
+	m.hub.Distribute()
+	if n := two.want(t, Ready)[0]; n.After != keyOf(1) {
+		t.Errorf("told %+v", n)
+	}
+}
+
+// Goal: where a ticket stands is said as of a revision at which that was so. Method: it was another
+// one's turn at the revision that is asked for, in a queue that is followed and in one that is not.
+func TestRevisionOfAnswer(t *testing.T) {
+	for _, followed := range []bool{false, true} {
+		m := newMember(100)
+		m.hub.Want(1)
+		m.grant(t, 1, 2, 3)
+		for id := lease.ID(1); id <= 3; id++ {
+			m.put(t, keyOf(id), id, "")
+		}
+		asOf := m.view.Load().KV.Revision()
+		if followed {
+			m.wait(t, 3, Waiting)
+		}
+		gone := m.remove(t, keyOf(1))
+		if followed {
+			m.hub.Distribute()
+		}
+		if _, n := m.ask(2, asOf, &told{}); n.State != Ready || n.Revision != gone {
+			t.Errorf("followed %v: %+v, want the turn at %d", followed, n, gone)
+		}
+	}
+}
+
+// Goal: a ticket that this member has applied is found though the hub has not heard of it. Method:
+// the hub hears late.
+func TestBeforePublished(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2)
+	m.put(t, keyOf(1), 1, "")
+	m.wait(t, 1, Ready)
+	at, publish := m.ahead(t, &fsm.Put{Key: keyOf(2), Lease: 2})
+	two := &told{}
+	if _, n := m.ask(2, at, two); n.State != Waiting || n.Created != at {
+		t.Errorf("entered: %+v", n)
+	}
+	publish()
+	m.hub.Distribute()
+	two.want(t)
+	m.remove(t, keyOf(1))
+	m.hub.Distribute()
+	two.want(t, Ready)
+}
+
+// Goal: what a queue was read with does not happen to it again when it is distributed: who waits
+// with a key of today is not told the end of the one before. Method: keys go and come back, at last
+// in one revision, before anybody waits.
+func TestTakenOnce(t *testing.T) {
+	m := newMember(100)
+	m.hub.Want(1)
+	m.grant(t, 1, 2)
+	m.put(t, keyOf(1), 1, "")
+	m.put(t, keyOf(2), 2, "")
+	m.remove(t, keyOf(1))
+	m.put(t, keyOf(1), 1, "")
+	m.apply(t, &fsm.Txn{Then: []fsm.Op{
+		{Delete: &fsm.DeleteRange{Key: keyOf(2)}},
+		{Put: &fsm.Put{Key: keyOf(2), Lease: 2}},
+	}})
+	_, one := m.wait(t, 1, Ready)
+	_, two := m.wait(t, 2, Waiting)
+	m.hub.Distribute()
+	one.want(t)
+	two.want(t)
+}
+
+// manyInQueue returns a member with a queue that is read outside of the lock.
+func manyInQueue(t *testing.T) *member {
+	t.Helper()
+	m := newMember(1 << 16)
+	for id := lease.ID(1); id <= fewKeys+10; id++ {
+		m.grant(t, id)
+		m.put(t, keyOf(id), id, "")
+	}
+	return m
+}
+
+// TestTakenOnceOutside is TestTakenOnce for what happened while a queue was read, and is
+// distributed after that.
+func TestTakenOnceOutside(t *testing.T) {
+	m := manyInQueue(t)
+	m.queues.between = func() {
+		m.apply(t, &fsm.Revoke{ID: 1})
+		m.hub.Distribute()
+		m.remove(t, keyOf(2))
+		m.put(t, keyOf(2), 2, "")
+	}
+	at := m.view.Load().KV.Revision()
+	_, n := m.ask(3, at, &told{})
+	if now := m.view.Load().KV.Revision(); n.State != Ready || n.Revision != now {
+		t.Errorf("entered: %+v, want the turn at %d", n, now)
+	}
+	if _, n := m.ask(2, at, &told{}); n.State != Gone {
+		t.Errorf("as it was before: %+v", n)
+	}
+	_, two := m.wait(t, 2, Waiting)
+	m.hub.Distribute()
+	two.want(t)
+}
+
+// Goal: who enters a queue while another reads it waits for that, holds up nobody else, and does
+// not read it, too. Method: they enter from within the reading.
+func TestEnterWhileRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := manyInQueue(t)
+		at := m.view.Load().KV.Revision()
+		var all sync.WaitGroup
+		reads := 0
+		m.queues.between = func() {
+			if reads++; reads > 1 {
+				return
+			}
+			for id := lease.ID(2); id <= 4; id++ {
+				all.Go(func() {
+					if _, n := m.ask(id, at, &told{}); n.State != Waiting {
+						t.Errorf("ticket %d: %+v", id, n)
+					}
+				})
+			}
+			synctest.Wait()
+			m.grant(t, 1000)
+			m.queues.Wait(Ask{Key: "m/3e8", Prefix: "m/", Permits: 1}, m.put(t, "m/3e8", 1000, ""), &told{})
+		}
+		m.wait(t, 1, Ready)
+		all.Wait()
+		if s := m.queues.Stats(); s != (Stats{Queues: 2, Waiting: 5}) || reads != 1 {
+			t.Errorf("%+v after %d reads", s, reads)
+		}
+	})
+}
+
+// Goal: what took a key is told though it came back since, or had been written before that.
+// Method: all that happens before anybody asks.
+func TestFirstEnd(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2)
+	made := m.put(t, keyOf(1), 1, "")
+	m.put(t, keyOf(1), 1, "another value")
+	gone := m.apply(t, &fsm.Revoke{ID: 1})
+	m.put(t, keyOf(1), 2, "")
+	m.remove(t, keyOf(1))
+	if _, n := m.ask(1, made, &told{}); n.State != Gone || n.Why != fsm.Revoked || n.Lease != 1 ||
+		n.Revision != gone || n.Created != made {
+		t.Errorf("told %+v", n)
+	}
+}
+
+// Goal: what took a key is known as far as history reaches, though the queue was followed only up
+// to before that. Method: the key goes at the compacted revision, and after it.
+func TestCompactedAtTheEnd(t *testing.T) {
+	for _, between := range []int{0, 2} {
+		t.Run(fmt.Sprint(between), func(t *testing.T) {
+			m, _, two, _ := threeInQueue(t)
+			m.hub.Distribute()
+			at := int64(0)
+			for range between {
+				at = m.put(t, "other", 0, "")
+			}
+			gone := m.apply(t, &fsm.Revoke{ID: 2})
+			if between == 0 {
+				at = gone
+			}
+			m.apply(t, &fsm.Compact{Revision: at})
+			m.hub.Restore(m.view.Load().KV.Revision() + 1)
+			m.hub.Distribute()
+			if n := two.want(t, Gone)[0]; n.Unknown || n.Why != fsm.Revoked || n.Lease != 2 ||
+				n.Revision != gone {
+				t.Errorf("told %+v", n)
+			}
+		})
+	}
+}
+
+// Goal: what took a key is told for as long as it is known, and not what took a later one of the
+// same name. Method: a key that goes, comes back and goes, and compactions.
+func TestEnded(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2, 3)
+	first := m.put(t, keyOf(1), 1, "")
+	ended := func(created int64) News { return Ended(m.view.Load().KV, keyOf(1), created) }
+	if n := ended(first); n != (News{}) {
+		t.Errorf("it is there: %+v", n)
+	}
+	gone := m.apply(t, &fsm.Revoke{ID: 1})
+	want := News{State: Gone, Revision: gone, Created: first, Why: fsm.Revoked, Lease: 1}
+	if n := ended(first); n != want {
+		t.Errorf("it went: %+v, want %+v", n, want)
+	}
+	second := m.put(t, keyOf(1), 2, "")
+	if n := ended(first); n != want {
+		t.Errorf("another is there: %+v, want %+v", n, want)
+	}
+	m.apply(t, &fsm.Compact{Revision: second})
+	unknown := News{State: Gone, Revision: second, Created: first, Unknown: true}
+	if n := ended(first); n != unknown {
+		t.Errorf("it went before the compaction: %+v, want %+v", n, unknown)
+	}
+	other := m.put(t, "other", 0, "")
+	m.apply(t, &fsm.Compact{Revision: other})
+	gone = m.apply(t, &fsm.Revoke{ID: 2})
+	want = News{State: Gone, Revision: gone, Created: second, Why: fsm.Revoked, Lease: 2}
+	if n := ended(second); n != want {
+		t.Errorf("it went after the compaction: %+v, want %+v", n, want)
+	}
+	unknown.Revision = gone
+	if n := ended(first); n != unknown {
+		t.Errorf("the one before: %+v, want %+v", n, unknown)
+	}
+	third := m.put(t, keyOf(1), 3, "")
+	at := m.remove(t, keyOf(1))
+	if n := ended(third); n.State != Gone || n.Why != fsm.Deleted || n.Revision != at || n.Unknown {
+		t.Errorf("it was deleted: %+v", n)
+	}
+	m.apply(t, &fsm.Compact{Revision: at})
+	if n := ended(third); !n.Unknown {
+		t.Errorf("it went at the compaction: %+v", n)
+	}
+}
+
+// Goal: a queue in which somebody waits for long keeps nothing of waiters that waited in other
+// ways and have left. Method: many ways, one after the other.
+func TestLeaveForgets(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2)
+	m.put(t, keyOf(1), 1, "")
+	at := m.put(t, keyOf(2), 2, "")
+	stays, _ := m.wait(t, 1, Ready)
+	for i := range 20 {
+		for _, skips := range []bool{false, true} {
+			e, _ := m.queues.Wait(Ask{
+				Key: keyOf(2), Prefix: "l/", Permits: int64(i + 1), Skips: skips, Beside: fmt.Sprint(i),
+			}, at, &told{})
+			e.Leave()
+		}
+	}
+	if q := stays.queue; len(q.kinds) != 1 || len(q.kinds[0].ranks) != 1 {
+		t.Errorf("%d kinds are left, the first with %d ranks", len(q.kinds), len(q.kinds[0].ranks))
+	}
+	stays.Leave()
+	if m.hub.Wanted() {
+		t.Error("the hub keeps events for nobody")
+	}
+}
