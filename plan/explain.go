@@ -25,9 +25,9 @@ func (o Outage) Explain() []string {
 			often = fmt.Sprintf("every %v", figures.Round(i.Checkpoint/2))
 		}
 		out = append(out,
-			fmt.Sprintf("SELDOM: %v between renewals is more than the %v after which "+
-				"this service notes silence, so each renewal costs a log entry: renew %s.",
-				figures.Round(o.Holder.Renew), figures.Round(i.Checkpoint), often))
+			fmt.Sprintf("SELDOM: with its round trip a renewal may come %v after the one before, and "+
+				"this service notes silence after %v, so each renewal costs a log entry: renew %s.",
+				figures.Round(o.Holder.Renew+o.Holder.RoundTrip), figures.Round(i.Checkpoint), often))
 	}
 	switch attempts := figures.Attempts(o.Attempts); {
 	case o.HealthyLose():
@@ -46,8 +46,11 @@ func (o Outage) Explain() []string {
 	text := fmt.Sprintf("TOO SHORT: healthy holders %s when the issuer fails, %v too early, "+
 		"although nothing is wrong with them.", worse, figures.Round(-o.Slack))
 	if s := o.ShortestTTL(); s > 0 {
-		text += fmt.Sprintf(" Take a lease of at least %v, or an issuer that is back within %v.",
-			figures.Up(s), figures.Round(max(0, o.Survivable)))
+		text += fmt.Sprintf(" Take a lease of at least %v", figures.Up(s))
+		if o.Survivable > 0 {
+			text += fmt.Sprintf(", or an issuer that is back within %v", figures.Round(o.Survivable))
+		}
+		text += "."
 	}
 	return append(out, text)
 }

@@ -168,3 +168,10 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 }
+
+// Goal: no renewal fits into a lease that is shorter than its round trip.
+func TestNoAttempt(t *testing.T) {
+	if n := (plan.Holder{TTL: s, RoundTrip: 2 * s}).Attempts(); n != 0 {
+		t.Errorf("%d attempts", n)
+	}
+}

@@ -109,6 +109,7 @@ func TestProducts(t *testing.T) {
 		{figures.Scale(10*s, 0.999), 9990 * ms},
 		{figures.Scale(3, 0.5), 2},
 		{figures.Scale(0, 1e300), 0},
+		{figures.Scale(0, math.Inf(1)), 0},
 		{figures.Scale(s, 0), 0},
 		{figures.Scale(s, 1e300), 100 * year},
 		{figures.Scale(s, math.Inf(1)), 100 * year},

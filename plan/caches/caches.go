@@ -211,7 +211,7 @@ func (c Choice) Explain() []string {
 	if !c.Worth {
 		why := fmt.Sprintf("the benefit factor 2R/(SW) is %s, and each write asks %v caches for their "+
 			"approval", figures.Decimal(c.Benefit), s.Caches)
-		if c.Benefit > 1 || s.Caches <= 1 {
+		if c.Benefit > 1 {
 			why = fmt.Sprintf("reads are so rare that no term up to %v pays", s.LongestWait)
 		}
 		if s.Effective(s.LongestWait) == 0 {

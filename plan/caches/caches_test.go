@@ -43,3 +43,25 @@ func TestCacheFigures(t *testing.T) {
 		t.Errorf("with alpha %v leases do not pay: %v, %v", c.Benefit, c.Recommended, err)
 	}
 }
+
+// Goal: the formulas to the nanosecond. Method: round numbers, and one read for each half write.
+func TestExact(t *testing.T) {
+	if v := (Sharing{Caches: 1}).Benefit(); !math.IsInf(v, 1) {
+		t.Errorf("without writes the benefit is %v", v)
+	}
+	v := Sharing{Reads: 1, Caches: 1, Propagation: s, Processing: s}
+	if d := v.Delay(0); d != 6*s {
+		t.Errorf("without a lease a read waits %v", d)
+	}
+	c, err := Choose(Sharing{Reads: 1, Writes: 0.5, Caches: 2, Skew: s, Term: 20 * s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.BreakEven != 2*s {
+		t.Errorf("leases pay from %v on", c.BreakEven)
+	}
+	begins, last := c.Curve[2].Term, c.Curve[len(c.Curve)-1].Term
+	if begins != s+time.Microsecond || last != 60*s {
+		t.Errorf("the curve is of %v to %v, behind its step", begins, last)
+	}
+}

@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 )
@@ -78,5 +79,29 @@ func TestConnections(t *testing.T) {
 		if files != (tt.connections > 0) {
 			t.Errorf("%g connections: the first to run out is %s", tt.connections, c.Limits[0].Name)
 		}
+	}
+}
+
+// Goal: costs are those of one member or of more, and say so.
+func TestDocumentedCosts(t *testing.T) {
+	one, two, three := DocumentedCosts(1), DocumentedCosts(2), DocumentedCosts(3)
+	if !strings.Contains(one.Source, "one member") ||
+		!strings.Contains(three.Source, "three members") {
+		t.Errorf("costs of %q and of %q", one.Source, three.Source)
+	}
+	if two != three || three.Renew <= one.Renew || three.Grant <= one.Grant {
+		t.Errorf("one member: %+v\ntwo: %+v\nthree: %+v", one, two, three)
+	}
+}
+
+// Goal: where only one thing can run out, nothing is said of a second.
+func TestOneLimit(t *testing.T) {
+	site := Site{Leases: 1, TTL: s, Members: 1, Cores: 1, Memory: 1, Network: 1, Busy: 1}
+	c, err := Size(site, Costs{Renew: time.Microsecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(c.Explain(), "\n"); strings.Contains(text, "with more of that") {
+		t.Error(text)
 	}
 }

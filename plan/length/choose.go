@@ -5,6 +5,7 @@ package length
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"leasehold.dev/internal/figures"
@@ -21,7 +22,7 @@ type Wish struct {
 	LossesAYear float64
 	// Leases is how many there are, for the load.
 	Leases float64
-	// TTLs are the lengths to choose from; none means usual ones.
+	// TTLs are the lengths to choose from, in any order; none means usual ones.
 	TTLs []time.Duration
 }
 
@@ -47,7 +48,7 @@ type Choice struct {
 	// before its silence counts. OK is false if there is none.
 	Best Luck
 	OK   bool
-	// Default is 10 s, renewed at a third.
+	// Default is 10 s, renewed at a third; it is zero if that makes no sense.
 	Default Luck
 }
 
@@ -68,6 +69,7 @@ func Choose(w Wish) (Choice, error) {
 	if len(w.TTLs) == 0 {
 		w.TTLs = usualTTLs()
 	}
+	w.TTLs = slices.Sorted(slices.Values(w.TTLs))
 	c := Choice{Wish: w}
 	for _, ttl := range w.TTLs {
 		for _, part := range shares {
@@ -84,7 +86,7 @@ func Choose(w Wish) (Choice, error) {
 				return Choice{}, err
 			}
 			c.All = append(c.All, l)
-			if w.good(l) && (!c.OK || l.Holder.TTL < c.Best.Holder.TTL) {
+			if !c.OK && w.good(l) {
 				c.Best, c.OK = l, true
 			}
 		}
@@ -95,7 +97,9 @@ func Choose(w Wish) (Choice, error) {
 	}
 	h := w.Holder
 	h.TTL, h.Renew = plan.DefaultTTL, 0
-	c.Default, err = Chance(h, w.Weather)
+	if h.Check() == nil {
+		c.Default, err = Chance(h, w.Weather)
+	}
 	return c, err
 }
 
@@ -137,8 +141,11 @@ func (c Choice) Explain() []string {
 				often(l.LossesAYear), often(b.LossesAYear), figures.Count(w.Leases),
 				figures.Count((b.RenewalsASecond-l.RenewalsASecond)*w.Leases)))
 	}
-	return append(out, fmt.Sprintf("The default, %v renewed at a third, is lost %s.",
-		plan.DefaultTTL, often(c.Default.LossesAYear)))
+	if c.Default.Holder.TTL > 0 {
+		out = append(out, fmt.Sprintf("The default, %v renewed at a third, is lost %s.",
+			plan.DefaultTTL, often(c.Default.LossesAYear)))
+	}
+	return out
 }
 
 // spare says what the best has left when the issuer fails.
@@ -163,7 +170,8 @@ func (c Choice) tooShort(s Luck) string {
 			fmt.Sprintf(", but a failure of the issuer at the wrong moment (%v) stops it %v "+
 				"too early.", c.Wish.Weather.Recovery, figures.Round(-o.Slack))
 	}
-	return text + "."
+	return text + fmt.Sprintf(", but its silence is noted after %v, so each renewal may cost a log "+
+		"entry.", figures.Round(o.Issuer.Checkpoint))
 }
 
 // blame names the largest cause of losses, with its numbers.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -134,12 +135,7 @@ func (h Histogram) above(d time.Duration) (share float64, from time.Duration) {
 	if n == 0 {
 		return 0, 0
 	}
-	i, found := slices.BinarySearchFunc(h.bins, d, func(b Bin, d time.Duration) int {
-		return int(max(-1, min(1, b.Upper-d)))
-	})
-	for found && i < len(h.bins) && h.bins[i].Upper == d {
-		i++
-	}
+	i := sort.Search(len(h.bins), func(i int) bool { return h.bins[i].Upper > d })
 	if i == 0 {
 		return 1, 0
 	}

@@ -33,3 +33,10 @@ func TestLevels(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a chain whose levels have no names is refused.
+func TestNamesMissing(t *testing.T) {
+	if _, err := Chain(0, nil, []plan.Holder{{TTL: 10 * s}}); err == nil {
+		t.Error("it is taken")
+	}
+}
