@@ -83,12 +83,9 @@ func (h *history) append(r *record) {
 	}
 }
 
-// seal moves the tail into the directory. A snapshot may have its array, so that goes over
-// only if nobody will change it in place.
+// seal moves the tail, which is not empty, into the directory. A snapshot may have its array, so
+// that goes over only if nobody will change it in place.
 func (h *history) seal() {
-	if len(h.tail) == 0 {
-		return
-	}
 	first := h.tail[0].rev()
 	last, ok := h.dir.Max()
 	switch {
@@ -102,12 +99,9 @@ func (h *history) seal() {
 	h.tail = make([]*record, 0, chunkSize)
 }
 
-// chunkOf returns the only chunk of the directory that can have the revision, nil if there is
-// none: it is in the tail, or before all chunks.
+// chunkOf returns the only chunk of the directory that can have the revision, which is not in the
+// tail, and nil if it is before all chunks.
 func (h *history) chunkOf(rev Revision) (c *chunk) {
-	if h.inTail(rev) {
-		return nil
-	}
 	h.dir.Descend(chunkRef{first: rev}, func(ref chunkRef) bool {
 		c = ref.chunk
 		return false

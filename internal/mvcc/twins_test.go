@@ -337,8 +337,8 @@ func (s *Store) checkInvariants(t testing.TB) {
 	t.Helper()
 	versions, cleared := 0, 0
 	for key, e := range s.entries {
-		_, live := s.live.Get(item{key: key})
-		_, dead := s.dead.Get(item{key: key})
+		inLive, live := s.live.Get(item{key: key})
+		inDead, dead := s.dead.Get(item{key: key})
 		last := e.newest.Load()
 		gone := last.tombstone() && last.ModRevision < s.compacted
 		switch {
@@ -346,6 +346,8 @@ func (s *Store) checkInvariants(t testing.TB) {
 			cleared++
 		case live == dead || dead != last.tombstone() || gone && s.Cleared():
 			t.Fatalf("key %q: live %v, dead %v", key, live, dead)
+		case live && inLive.e != e, dead && inDead.e != e:
+			t.Fatalf("key %q: the tree has another entry, which nothing frees", key)
 		}
 		c := e.chain()
 		for i := range c.len() {
@@ -372,8 +374,11 @@ func (s *Store) checkInvariants(t testing.TB) {
 // compaction.
 func (s *Store) checkSize(t testing.TB) {
 	t.Helper()
-	size := int64(0)
-	records := slices.Collect(s.View().Records())
+	size, view := int64(0), s.View()
+	if view.Size() != s.Size() {
+		t.Fatalf("size %d, and of a view %d", s.Size(), view.Size())
+	}
+	records := slices.Collect(view.Records())
 	next := make(map[string]*Record)
 	for i := range slices.Backward(records) {
 		r := &records[i]

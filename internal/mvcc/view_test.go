@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -187,23 +188,33 @@ func TestSharing(t *testing.T) {
 	}
 }
 
-// Goal: what a caller does wrong with a transaction is found at once, not by corruption.
+// Goal: what a caller does wrong with a transaction is found at once, not by corruption, and said
+// in words.
 func TestMisuse(t *testing.T) {
+	ended := func(use func(tx *Txn)) func(s *Store) {
+		return func(s *Store) {
+			tx := s.Begin()
+			tx.End()
+			use(tx)
+		}
+	}
 	for name, fn := range map[string]func(s *Store){
 		"begin twice":     func(s *Store) { s.Begin(); s.Begin() },
 		"view inside":     func(s *Store) { s.Begin(); s.View() },
 		"compact inside":  func(s *Store) { s.Begin(); _ = s.Compact(1) },
 		"scrub inside":    func(s *Store) { s.Begin(); s.Scrub(1) },
-		"put after end":   func(s *Store) { tx := s.Begin(); tx.End(); tx.Put("a", nil, 0) },
-		"end twice":       func(s *Store) { tx := s.Begin(); tx.End(); tx.End() },
-		"get after end":   func(s *Store) { tx := s.Begin(); tx.End(); tx.Get("a") },
-		"del after end":   func(s *Store) { tx := s.Begin(); tx.End(); tx.deleteKeys(nil) },
-		"range after end": func(s *Store) { tx := s.Begin(); tx.End(); tx.DeleteRange("a", "b") },
-		"read after end": func(s *Store) {
-			tx := s.Begin()
-			tx.End()
-			_, _ = tx.Range("a", "b", RangeOptions{})
-		},
+		"put after end":   ended(func(tx *Txn) { tx.Put("a", nil, 0) }),
+		"end twice":       ended(func(tx *Txn) { tx.End() }),
+		"get after end":   ended(func(tx *Txn) { tx.Get("a") }),
+		"del after end":   ended(func(tx *Txn) { tx.deleteKeys(nil) }),
+		"range after end": ended(func(tx *Txn) { tx.DeleteRange("a", "b") }),
+		"read after end":  ended(func(tx *Txn) { _, _ = tx.Range("a", "b", RangeOptions{}) }),
+		"ascend after end": ended(func(tx *Txn) {
+			for range tx.Ascend("a", "b", 0) {
+				return
+			}
+		}),
+		"visits after end": ended(func(tx *Txn) { tx.Visits("a", "b", RangeOptions{}) }),
 		"ascend in the future": func(s *Store) {
 			for range s.View().Ascend("a", "b", 99) {
 				return
@@ -212,8 +223,9 @@ func TestMisuse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				if recover() == nil {
-					t.Fatal("no panic")
+				if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "mvcc: ") &&
+					!strings.HasPrefix(said, "read at 99") {
+					t.Fatalf("it says: %s", said)
 				}
 			}()
 			fn(New())

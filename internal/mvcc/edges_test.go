@@ -1,0 +1,216 @@
+package mvcc
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+)
+
+// filledWith returns a store with so many keys, each put so many times in revisions of its own.
+func filledWith(keys, versions int) *Store {
+	s := New()
+	for i := range keys {
+		for range versions {
+			put(s, fmt.Sprintf("k%05d", i), nil)
+		}
+	}
+	return s
+}
+
+// Goal: a deletion in parts deletes no more than it was asked for each time, the first keys first.
+func TestDeleteFirst(t *testing.T) {
+	s := filledWith(5, 1)
+	tx := s.Begin()
+	var parts []string
+	for {
+		kvs := tx.DeleteFirst("k", "l", 2)
+		if len(kvs) == 0 {
+			break
+		}
+		part := ""
+		for _, kv := range kvs {
+			part += kv.Key + " "
+		}
+		parts = append(parts, part)
+	}
+	tx.End()
+	if want := []string{"k00000 k00001 ", "k00002 k00003 ", "k00004 "}; !slices.Equal(parts, want) {
+		t.Errorf("deleted %q, want %q", parts, want)
+	}
+}
+
+// Goal: what a call of Scrub does is bounded by its budget, or a member would do nothing else for
+// long. Method: many records of which none can go, many keys with several versions, one after the
+// other or in turns, one key with very many, and many keys that are gone. Each call drops about as
+// many records as the budget says, and there are as many calls as that takes. A budget of one
+// record comes to an end, too.
+func TestScrubBudget(t *testing.T) {
+	const all, most = 6000, 100
+	for _, x := range []struct{ keys, versions, rounds int }{
+		{all, 1, 1}, {all / 20, 20, 1}, {all / 20, 1, 20}, {1, all, 1},
+	} {
+		for _, gone := range []bool{false, true} {
+			for _, budget := range []int{1, most} {
+				s := filledWith(x.keys, x.versions)
+				for range x.rounds - 1 {
+					for i := range x.keys {
+						put(s, fmt.Sprintf("k%05d", i), nil)
+					}
+				}
+				if gone {
+					tx := s.Begin()
+					tx.DeleteRange("k", "l")
+					tx.End()
+					put(s, "last", nil)
+				}
+				must(t, s.Compact(s.Revision()))
+				calls, left := 1, s.records()
+				for s.Scrub(budget) {
+					now := s.records()
+					if dropped := left - now; dropped > 2*budget+1 {
+						t.Fatalf("%+v, gone %v: %d records are dropped by a budget of %d", x, gone, dropped,
+							budget)
+					}
+					left = now
+					if calls++; calls > 8*all/budget {
+						t.Fatalf("%+v, gone %v: no end after %d calls", x, gone, calls)
+					}
+				}
+				if calls < all/budget/2 {
+					t.Errorf("%+v, gone %v: %d calls with a budget of %d", x, gone, calls, budget)
+				}
+				s.checkInvariants(t)
+			}
+		}
+	}
+}
+
+// Goal: keys that nobody can read any more are forgotten in steps, all of them, each once.
+func TestClearDeletedInSteps(t *testing.T) {
+	s := filledWith(10, 1)
+	tx := s.Begin()
+	tx.DeleteRange("k", "l")
+	tx.End()
+	put(s, "last", nil)
+	must(t, s.Compact(s.Revision()))
+	for _, left := range []int{7, 4, 1} {
+		if !s.ClearDeleted(3) || s.Deleted() != left {
+			t.Fatalf("%d keys are left, want %d", s.Deleted(), left)
+		}
+	}
+	if s.ClearDeleted(3) || s.Deleted() != 0 {
+		t.Errorf("%d keys are left at the end", s.Deleted())
+	}
+}
+
+// Goal: it is told whether the memory of the last compaction is free; of a restored store it is.
+func TestScrubbed(t *testing.T) {
+	s := filledWith(3, 2)
+	if !s.View().Scrubbed() {
+		t.Error("there was no compaction")
+	}
+	must(t, s.Compact(s.Revision()))
+	if s.View().Scrubbed() {
+		t.Error("nothing was freed yet")
+	}
+	for s.Scrub(1) {
+	}
+	v := s.View()
+	if !v.Scrubbed() {
+		t.Error("all is free")
+	}
+	back, err := Restore(v.Revision(), v.Compacted(), v.Records())
+	must(t, err)
+	if !back.View().Scrubbed() {
+		t.Error("a restored store has nothing to free")
+	}
+}
+
+// Goal: restored is what a store can have at its bounds: no record at all, and the last place that
+// a revision has. Refused are two tombstones of a key at the compacted revision with no put in
+// between, and of each key more than the last version before it.
+func TestRestoreBounds(t *testing.T) {
+	kv := func(key string, created, mod, version int64) KeyValue {
+		return KeyValue{Key: key, CreateRevision: created, ModRevision: mod, Version: version}
+	}
+	if _, err := Restore(1, 0, slices.Values([]Record(nil))); err != nil {
+		t.Errorf("an empty store: %v", err)
+	}
+	last := []Record{{KeyValue: kv("a", 2, 2, 1), Sub: math.MaxInt32}}
+	if s, err := Restore(2, 0, slices.Values(last)); err != nil || s.Get("a") == nil {
+		t.Errorf("the last place: %v", err)
+	}
+	for name, records := range map[string][]Record{
+		"deleted twice": {
+			{KeyValue: kv("a", 0, 4, 0), Tombstone: true},
+			{KeyValue: kv("a", 0, 4, 0), Sub: 1, Tombstone: true},
+		},
+		"again, but not created": {
+			{KeyValue: kv("a", 0, 4, 0), Tombstone: true}, {KeyValue: kv("a", 2, 4, 3), Sub: 1},
+		},
+		"two versions":           {{KeyValue: kv("a", 2, 2, 1)}, {KeyValue: kv("a", 2, 3, 2)}},
+		"version below 0":        {{KeyValue: kv("a", 2, 3, -1)}},
+		"not created":            {{KeyValue: kv("a", 0, 3, 2)}},
+		"created later":          {{KeyValue: kv("a", 4, 3, 2)}},
+		"first, but not created": {{KeyValue: kv("a", 2, 3, 1)}},
+	} {
+		if _, err := Restore(5, 4, slices.Values(records)); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// Goal: the bounds of how much a put takes are true, and no more than that.
+func TestPutSize(t *testing.T) {
+	for _, n := range []int{0, 1, ShortValue, ShortValue + 1} {
+		s, value := New(), bytes.Repeat([]byte("x"), n)
+		put(s, "key", value)
+		if got, want := s.Size(), PutSize("key", value); got != want {
+			t.Errorf("a new key with %d bytes takes %d, said are %d", n, got, want)
+		}
+		before := s.Size()
+		tx := s.Begin()
+		tx.Put("key", value, 7)
+		tx.End()
+		if got := s.Size() - before; got > KeepSize || n == ShortValue && got != KeepSize {
+			t.Errorf("a key that changes its lease, with %d bytes, takes %d, said are %d", n, got, KeepSize)
+		}
+	}
+}
+
+// Goal: the events of a large transaction are the caller's for ever.
+func TestEventsOfLargeTxn(t *testing.T) {
+	s := New()
+	tx := s.Begin()
+	for i := range KeptEvents + 1 {
+		tx.Put(fmt.Sprint(i), nil, 0)
+	}
+	_, events := tx.End()
+	want := slices.Clone(events)
+	put(s, "another", nil)
+	if !slices.EqualFunc(events, want, sameEvent) {
+		t.Error("the next transaction changes them")
+	}
+}
+
+// Goal: in a transaction, too, only a read of the past looks at what was deleted, and what was
+// written last is there.
+func TestVisitsInTxn(t *testing.T) {
+	s := filledWith(4, 1)
+	past := s.Revision()
+	deleted(s, "k00001")
+	tx := s.Begin()
+	defer tx.End()
+	for rev, want := range map[int64]int64{0: 3, past: 4} {
+		if got := tx.Visits("k", "l", RangeOptions{Revision: rev}); got != want {
+			t.Errorf("at %d: %d keys are visited, want %d", rev, got, want)
+		}
+	}
+	tx.Put("a", nil, 0)
+	tx.Put("b", nil, 0)
+	if kv := tx.Written(); kv.Key != "b" {
+		t.Errorf("written last: %s", kv.Key)
+	}
+}
