@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/etcd/v3electionpb"
@@ -22,7 +23,6 @@ import (
 	"leasehold.dev/internal/api/relayed"
 	"leasehold.dev/internal/api/ui"
 	"leasehold.dev/internal/api/web"
-	"leasehold.dev/internal/api/web/leaseholdgw"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/intercept"
@@ -310,9 +310,8 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 	}
 	if s.cfg.HTTP.Gateway {
 		o.Conn = f.conn
-		o.Register = []web.RegisterFunc{
-			v3lockpb.RegisterLockHandler, v3electionpb.RegisterElectionHandler,
-			leaseholdgw.Register,
+		o.Services = []protoreflect.FileDescriptor{
+			v3lockpb.File_v3lockpb_v3lock_proto, v3electionpb.File_v3electionpb_v3election_proto,
 		}
 		if s.hasPage() {
 			o.UI = ui.New(s.cfg.HTTP.UI == uiReadOnly)

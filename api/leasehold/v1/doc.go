@@ -1,7 +1,7 @@
 // Package leaseholdv1 is leasehold.v1, the service's own API, as gRPC's Go code.
 // Programs in Go will rather use package client; those in other languages generate
 // their code from the .proto files beside this one, whose paths begin in directory api. What
-// makes JSON of it is internal/api/web/leaseholdgw, so that a client needs nothing but gRPC
+// makes JSON of it is internal/api/web/transcoding, so that a client needs nothing but gRPC
 // and protobuf.
 package leaseholdv1
 

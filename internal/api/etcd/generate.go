@@ -2,8 +2,7 @@ package etcd
 
 // The services that etcd's api module leaves out are generated from our own
 // .proto files, against the descriptors of that module. Needed on the PATH:
-// protoc 3.21, protoc-gen-go 1.36.11, protoc-gen-go-grpc 1.6.2 and
-// protoc-gen-grpc-gateway 2.29.0.
+// protoc 3.21, protoc-gen-go 1.36.11 and protoc-gen-go-grpc 1.6.2.
 
 //go:generate go run ./protodesc etcd.protoset
 //go:generate protoc @protoc.args

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
@@ -81,9 +82,11 @@ func TestEtcdGateway(t *testing.T) {
 	}
 	theirs, conn := startEtcd(t)
 	h, err := New(t.Context(), Options{
-		CORS:     []string{"*"}, // etcd's default
-		Conn:     conn,
-		Register: []RegisterFunc{v3lockpb.RegisterLockHandler, v3electionpb.RegisterElectionHandler},
+		CORS: []string{"*"}, // etcd's default
+		Conn: conn,
+		Services: []protoreflect.FileDescriptor{
+			v3lockpb.File_v3lockpb_v3lock_proto, v3electionpb.File_v3electionpb_v3election_proto,
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

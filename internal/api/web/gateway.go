@@ -14,20 +14,24 @@ import (
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
-	"go.etcd.io/etcd/api/v3/etcdserverpb/gw"
-	"google.golang.org/grpc"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
+	leaseholdv1 "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api/web/transcoding"
 	"leasehold.dev/internal/listen"
 )
 
-// RegisterFunc adds the gateway handlers of one gRPC service. Those that
-// protoc-gen-grpc-gateway makes have this type.
-type RegisterFunc func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error
+// services has the services that the gateway always has: etcd's six and those of leasehold.v1.
+var services = []protoreflect.FileDescriptor{
+	etcdserverpb.File_rpc_proto, leaseholdv1.File_leasehold_v1_leases_proto,
+	leaseholdv1.File_leasehold_v1_store_proto, leaseholdv1.File_leasehold_v1_access_proto,
+}
 
 // These errors end a request before it reaches the member.
 var (
@@ -59,7 +63,7 @@ func unprintable(text string) bool {
 
 // newGateway returns the JSON gateway. Field names, numbers as strings and the
 // shape of errors and streams are etcd's.
-func newGateway(ctx context.Context, o Options) (http.Handler, error) {
+func newGateway(o Options) (http.Handler, error) {
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{
 			Marshaler: &marshaler{runtime.JSONPb{
@@ -80,15 +84,8 @@ func newGateway(ctx context.Context, o Options) (http.Handler, error) {
 			return status.Convert(cause(ctx, err))
 		}),
 	)
-	for _, register := range append([]RegisterFunc{
-		gw.RegisterKVHandler,
-		gw.RegisterWatchHandler,
-		gw.RegisterLeaseHandler,
-		gw.RegisterClusterHandler,
-		gw.RegisterMaintenanceHandler,
-		gw.RegisterAuthHandler,
-	}, o.Register...) {
-		if err := register(ctx, mux, o.Conn); err != nil {
+	for _, files := range [][]protoreflect.FileDescriptor{services, o.Services} {
+		if err := transcoding.Register(mux, o.Conn, files...); err != nil {
 			return nil, fmt.Errorf("web: gateway: %w", err)
 		}
 	}

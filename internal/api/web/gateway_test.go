@@ -19,7 +19,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"leasehold.dev/internal/api/web/leaseholdgw"
 	"leasehold.dev/internal/listen"
 )
 
@@ -90,9 +89,7 @@ func TestGateway(t *testing.T) {
 // it is; etcd's messages may have any. Method: a member that serves nothing of leasehold.v1
 // answers what gets through.
 func TestGatewayUnknownFields(t *testing.T) {
-	s := start(t, func(o *Options) {
-		o.Register = []RegisterFunc{leaseholdgw.Register}
-	})
+	s := start(t, nil)
 	for _, c := range []struct {
 		path, body string
 		status     int

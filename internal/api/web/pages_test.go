@@ -212,15 +212,16 @@ func TestForeignPages(t *testing.T) {
 }
 
 // Goal: what a browser sends for any page without asking first is no call of leasehold.v1, also
-// where no origin is told. To etcd's gateway curl sends a form, as ever.
+// where no origin is told; JSON comes to the call, which has no such field. To etcd's gateway curl
+// sends a form, as ever.
 func TestOursIsJSON(t *testing.T) {
 	s := start(t, func(*Options) {})
 	for _, c := range []struct {
 		path, kind string
 		status     int
 	}{
-		{"/v1/leases/grant", "application/json", 404},
-		{"/v1/leases/grant", "Application/JSON; charset=utf-8", 404},
+		{"/v1/leases/grant", "application/json", 400},
+		{"/v1/leases/grant", "Application/JSON; charset=utf-8", 400},
 		{"/v1/leases/grant", "", 415},
 		{"/v1/leases/grant", "text/plain", 415},
 		{"/v1/leases/grant", "text/plain; a=application/json", 415},

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"leasehold.dev/internal/listen"
 )
@@ -80,9 +81,9 @@ type Options struct {
 	Conn *grpc.ClientConn
 	// Bound bounds the answers of the gateway that its clients do not read. Nil: nothing does.
 	Bound func(http.Handler) http.Handler
-	// Register adds gateway handlers to those of etcd's six services: lock,
-	// election and those of leasehold.v1.
-	Register []RegisterFunc
+	// Services has the services of the gateway beside etcd's six and those of leasehold.v1:
+	// lock and election.
+	Services []protoreflect.FileDescriptor
 	// MaxRequestBytes is the largest gRPC request, in bytes. One JSON message may
 	// be twice that, because base64 and names make it longer. Default 1.5 MiB.
 	MaxRequestBytes int64
@@ -120,7 +121,7 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 	mux := http.NewServeMux()
 	o.addStatus(mux)
 	if o.Conn != nil {
-		g, err := newGateway(ctx, o)
+		g, err := newGateway(o)
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,181 @@
+// Package transcoding turns JSON over HTTP into calls of gRPC. It does what the code does that
+// protoc-gen-grpc-gateway makes, for all methods alike: what is special about each is in its
+// descriptor.
+package transcoding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+)
+
+// Register adds to mux a handler for each path that the files give to a method, which calls it
+// over conn. The files' packages are linked: their messages are made by them.
+func Register(
+	mux *runtime.ServeMux, conn grpc.ClientConnInterface, files ...protoreflect.FileDescriptor,
+) error {
+	for _, f := range files {
+		for i := range f.Services().Len() {
+			methods := f.Services().Get(i).Methods()
+			for j := range methods.Len() {
+				if err := register(mux, conn, methods.Get(j)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// method is one that is called.
+type method struct {
+	mux     *runtime.ServeMux
+	conn    grpc.ClientConnInterface
+	path    string // of HTTP
+	name    string // of gRPC
+	in, out protoreflect.MessageType
+	desc    grpc.StreamDesc
+}
+
+func register(
+	mux *runtime.ServeMux, conn grpc.ClientConnInterface, d protoreflect.MethodDescriptor,
+) error {
+	rule, _ := proto.GetExtension(d.Options(), annotations.E_Http).(*annotations.HttpRule)
+	if rule == nil {
+		return nil
+	}
+	in, err := protoregistry.GlobalTypes.FindMessageByName(d.Input().FullName())
+	if err != nil {
+		return err
+	}
+	out, err := protoregistry.GlobalTypes.FindMessageByName(d.Output().FullName())
+	if err != nil {
+		return err
+	}
+	for _, b := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
+		if b.GetPost() == "" || b.GetBody() != "*" || d.IsStreamingClient() && !d.IsStreamingServer() {
+			return fmt.Errorf("transcoding: %s is not posted with its request as the body", d.FullName())
+		}
+		m := &method{
+			mux: mux, conn: conn, path: b.GetPost(), in: in, out: out,
+			name: "/" + string(d.Parent().FullName()) + "/" + string(d.Name()),
+			desc: grpc.StreamDesc{
+				ClientStreams: d.IsStreamingClient(), ServerStreams: d.IsStreamingServer(),
+			},
+		}
+		if err := mux.HandlePath(http.MethodPost, m.path, m.serve); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve answers a request.
+func (m *method) serve(w http.ResponseWriter, r *http.Request, _ map[string]string) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	from, to := runtime.MarshalerForRequest(m.mux, r)
+	outgoing, err := runtime.AnnotateContext(ctx, m.mux, r, m.name,
+		runtime.WithHTTPPathPattern(m.path))
+	if err != nil {
+		runtime.HTTPError(ctx, m.mux, to, w, r, err)
+		return
+	}
+	var md runtime.ServerMetadata
+	options := m.mux.GetForwardResponseOptions()
+	if !m.desc.ServerStreams {
+		resp, err := m.call(outgoing, r, from, &md)
+		ctx = runtime.NewServerMetadataContext(outgoing, md)
+		if err != nil {
+			runtime.HTTPError(ctx, m.mux, to, w, r, err)
+			return
+		}
+		runtime.ForwardResponseMessage(ctx, m.mux, to, w, r, resp, options...)
+		return
+	}
+	s, err := m.open(outgoing, r, from)
+	if err == nil {
+		md.HeaderMD, err = s.Header()
+	}
+	ctx = runtime.NewServerMetadataContext(outgoing, md)
+	if err != nil {
+		runtime.HTTPError(ctx, m.mux, to, w, r, err)
+		return
+	}
+	runtime.ForwardResponseStream(ctx, m.mux, to, w, r, func() (proto.Message, error) {
+		resp := m.out.New().Interface()
+		return resp, s.RecvMsg(resp)
+	}, options...)
+}
+
+// call makes a call with one answer.
+func (m *method) call(
+	ctx context.Context, r *http.Request, by runtime.Marshaler, md *runtime.ServerMetadata,
+) (proto.Message, error) {
+	req, err := m.read(r, by)
+	if err != nil {
+		return nil, err
+	}
+	resp := m.out.New().Interface()
+	err = m.conn.Invoke(ctx, m.name, req, resp, grpc.StaticMethod(),
+		grpc.Header(&md.HeaderMD), grpc.Trailer(&md.TrailerMD))
+	return resp, err
+}
+
+// open makes a call with many answers, and sends what it asks.
+func (m *method) open(
+	ctx context.Context, r *http.Request, by runtime.Marshaler,
+) (grpc.ClientStream, error) {
+	if m.desc.ClientStreams {
+		s, err := m.conn.NewStream(ctx, &m.desc, m.name, grpc.StaticMethod())
+		if err == nil {
+			go m.feed(s, by.NewDecoder(r.Body))
+		}
+		return s, err
+	}
+	req, err := m.read(r, by)
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.conn.NewStream(ctx, &m.desc, m.name, grpc.StaticMethod())
+	if err == nil {
+		err = s.SendMsg(req)
+	}
+	if err == nil {
+		err = s.CloseSend()
+	}
+	return s, err
+}
+
+// read reads the one request to the end.
+func (m *method) read(r *http.Request, by runtime.Marshaler) (proto.Message, error) {
+	req := m.in.New().Interface()
+	if err := by.NewDecoder(r.Body).Decode(req); err != nil && !errors.Is(err, io.EOF) {
+		return nil, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	_, _ = io.Copy(io.Discard, r.Body) // what is wrong with the rest changes nothing
+	return req, nil
+}
+
+// feed sends requests as they come. What is wrong with one ends them all, and the stream knows
+// itself why it cannot take one.
+func (m *method) feed(s grpc.ClientStream, from runtime.Decoder) {
+	for {
+		req := m.in.New().Interface()
+		if from.Decode(req) != nil || s.SendMsg(req) != nil {
+			break
+		}
+	}
+	_ = s.CloseSend()
+}

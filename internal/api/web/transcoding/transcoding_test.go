@@ -1,0 +1,213 @@
+package transcoding
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/etcdserverpb/gw"
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// Goal: requests are called, and answered, as by the code that protoc-gen-grpc-gateway makes.
+// Method: each path of etcd's API, and what is near to them, is asked of both with good and bad
+// bodies. The server behind says in its answers what it was asked.
+func TestGenerated(t *testing.T) {
+	conn := connected(t)
+	ours, theirs := runtime.NewServeMux(), runtime.NewServeMux()
+	if err := Register(ours, conn, pb.File_rpc_proto); err != nil {
+		t.Fatal(err)
+	}
+	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
+		gw.RegisterKVHandler, gw.RegisterWatchHandler, gw.RegisterLeaseHandler,
+		gw.RegisterClusterHandler, gw.RegisterMaintenanceHandler, gw.RegisterAuthHandler,
+	} {
+		if err := register(t.Context(), theirs, conn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := 0
+	for path := range paths(pb.File_rpc_proto) {
+		for _, near := range []string{path, path + "/", path + "/x", path + ":x"} {
+			for _, body := range []string{
+				``, `{}`, `{"key":"YQ==","ID":"7","name":"a"}`, `{} {}`, `{"ID":7}{"ID":8}`,
+				`{"no":1}`, `{`, `[]`, `{} {`, `7`,
+			} {
+				for _, method := range []string{http.MethodPost, http.MethodGet} {
+					asked++
+					want := answer(theirs, method, near, body)
+					if got := answer(ours, method, near, body); got != want {
+						t.Errorf("%s %s %s:\n%s\ngenerated code:\n%s", method, near, body, got, want)
+					}
+				}
+			}
+		}
+	}
+	if asked < 3000 {
+		t.Errorf("asked %d times only", asked)
+	}
+}
+
+// Goal: a method that could not be called so is no path that fails; it is refused at once.
+func TestRegisterRefuses(t *testing.T) {
+	for _, rule := range []*annotations.HttpRule{
+		{Pattern: &annotations.HttpRule_Get{Get: "/a"}, Body: "*"},
+		{Pattern: &annotations.HttpRule_Post{Post: "/a"}},
+		{
+			Pattern: &annotations.HttpRule_Post{Post: "/a"}, Body: "*",
+			AdditionalBindings: []*annotations.HttpRule{
+				{Pattern: &annotations.HttpRule_Post{Post: "/b"}, Body: "key"},
+			},
+		},
+	} {
+		if err := Register(runtime.NewServeMux(), nil, fileWith(t, rule)); err == nil {
+			t.Errorf("%v is taken", rule)
+		}
+	}
+}
+
+// paths returns the paths of a file's methods.
+func paths(f protoreflect.FileDescriptor) map[string]bool {
+	all := make(map[string]bool)
+	for i := range f.Services().Len() {
+		methods := f.Services().Get(i).Methods()
+		for j := range methods.Len() {
+			rule := proto.GetExtension(methods.Get(j).Options(), annotations.E_Http)
+			r, _ := rule.(*annotations.HttpRule)
+			if r == nil {
+				continue
+			}
+			all[r.GetPost()] = true
+			for _, b := range r.GetAdditionalBindings() {
+				all[b.GetPost()] = true
+			}
+		}
+	}
+	return all
+}
+
+// fileWith returns a file with one method, which has the rule.
+func fileWith(t *testing.T, rule *annotations.HttpRule) protoreflect.FileDescriptor {
+	empty := emptypb.File_google_protobuf_empty_proto
+	options := &descriptorpb.MethodOptions{}
+	proto.SetExtension(options, annotations.E_Http, rule)
+	name := "." + string(empty.Messages().Get(0).FullName())
+	f, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
+		Name: proto.String("test.proto"), Syntax: proto.String("proto3"),
+		Dependency: []string{empty.Path()},
+		Service: []*descriptorpb.ServiceDescriptorProto{{
+			Name: proto.String("Service"),
+			Method: []*descriptorpb.MethodDescriptorProto{{
+				Name: proto.String("Do"), InputType: &name, OutputType: &name, Options: options,
+			}},
+		}},
+	}, protoregistry.GlobalFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// answer returns all of the answer to a request.
+func answer(h http.Handler, method, path, body string) string {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Authorization", "token")
+	r.Header.Set("X-Forwarded-For", "192.0.2.7")
+	r.Header.Set("Te", "trailers")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	var out bytes.Buffer
+	res := w.Result()
+	if err := res.Write(&out); err != nil {
+		return err.Error()
+	}
+	// protojson puts spaces or does not, as it likes.
+	return strings.ReplaceAll(fmt.Sprint(out.String(), res.Trailer), " ", "")
+}
+
+// plain is a codec that leaves messages as they are.
+type plain struct{}
+
+func (plain) Name() string { return "plain" }
+
+func (plain) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+
+func (plain) Unmarshal(data []byte, v any) error {
+	*v.(*[]byte) = bytes.Clone(data)
+	return nil
+}
+
+// connected returns a connection to a server of all methods, which gives an answer to each request
+// and fails those that have an "a".
+func connected(t *testing.T) *grpc.ClientConn {
+	s := grpc.NewServer(grpc.ForceServerCodec(plain{}), grpc.UnknownServiceHandler(serve))
+	l := bufconn.Listen(1 << 16)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	conn, err := grpc.NewClient("passthrough:///test",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return l.DialContext(ctx)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func serve(_ any, s grpc.ServerStream) error {
+	name, _ := grpc.MethodFromServerStream(s)
+	md, _ := metadata.FromIncomingContext(s.Context())
+	head := metadata.Pairs("called", name)
+	for _, key := range slices.Sorted(maps.Keys(md)) {
+		head.Append("got", key+"="+strings.Join(md[key], ","))
+	}
+	if err := s.SendHeader(head); err != nil {
+		return err
+	}
+	s.SetTrailer(metadata.Pairs("end", name))
+	for {
+		var req []byte
+		if err := s.RecvMsg(&req); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		resp := []byte{1<<3 | 2, 2, 3 << 3, byte(len(req))} // in the header of the answer, the revision
+		if err := s.SendMsg(&resp); err != nil {
+			return err
+		}
+		if strings.HasSuffix(name, "/Snapshot") {
+			if err := s.SendMsg(&resp); err != nil {
+				return err
+			}
+		}
+		if bytes.Contains(req, []byte("a")) {
+			return status.Error(codes.NotFound, string(req))
+		}
+	}
+}
