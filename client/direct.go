@@ -5,12 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/net/http/httpproxy"
 	"google.golang.org/grpc"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -145,8 +145,8 @@ func (d *directConnection) proxied() bool {
 	if !network || d.cfg.Dial != nil {
 		return false
 	}
-	by := httpproxy.FromEnvironment().ProxyFunc()
-	proxy, err := by(&url.URL{Scheme: "https", Host: address})
+	to := &url.URL{Scheme: "https", Host: address}
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: to}) // as gRPC asks
 	return proxy != nil || err != nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -217,10 +219,17 @@ func TestServerName(t *testing.T) {
 }
 
 // TestProxy: what the environment has a proxy for is left to gRPC, which goes there; the rest is
-// not.
+// not. Method: a process of its own, because what the environment says is read once in each.
 func TestProxy(t *testing.T) {
-	t.Setenv("HTTPS_PROXY", "http://proxy.example:3128")
-	t.Setenv("NO_PROXY", "near.example")
+	const proxy, none = "HTTPS_PROXY=http://proxy.example:3128", "NO_PROXY=near.example"
+	if os.Getenv("LEASEHOLD_TEST_PROXY") == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProxy$")
+		cmd.Env = append(os.Environ(), "LEASEHOLD_TEST_PROXY=1", proxy, none)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
 	for target, want := range map[string]bool{
 		"passthrough:///far.example:2379": true, "passthrough:///10.0.0.1:2379": true,
 		"passthrough:///near.example:2379": false, "passthrough:///127.0.0.1:2379": false,
