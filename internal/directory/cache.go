@@ -54,10 +54,12 @@ type orphanage struct {
 
 // sending is how a cache is told what is pending.
 type sending struct {
-	seq    uint64
-	sent   lease.Instant // when the last invalidation was
-	pause  lease.TTL     // from then to the next; 0: it is told at once
-	unsent bool          // it is among Directory.unsent
+	seq uint64
+	// answered is the number of the last invalidation that is acknowledged.
+	answered uint64
+	sent     lease.Instant // when the last invalidation was
+	pause    lease.TTL     // from then to the next; 0: it is told at once
+	unsent   bool          // it is among Directory.unsent
 	// resendAt is where it stands in Directory.resends, and lateSince where in Directory.late,
 	// 0 if it does not.
 	resendAt, lateSince lease.Instant
@@ -263,6 +265,7 @@ func (d *Directory) Ack(a Ack) {
 	d.heard(c, a.From.Member)
 	if a.Term == d.term {
 		d.acked(c, a.Seq)
+		defer d.workOff()
 	}
 	if a.Open != d.term {
 		return
@@ -278,71 +281,6 @@ func (d *Directory) Ack(a Ack) {
 	}
 	d.spans += c.has.len() - before
 	d.look(c)
-}
-
-// acked takes what invalidations up to seq named from what a cache has.
-func (d *Directory) acked(c *cache, seq uint64) {
-	n := 0
-	for n < len(c.drops) && c.drops[n].seq != 0 && c.drops[n].seq <= seq {
-		n++
-	}
-	if n == 0 {
-		return
-	}
-	if lease.TTL(d.now-c.drops[0].since) > d.limits.Slow {
-		d.slow(c)
-	}
-	done := c.drops[:n:n]
-	c.drops = c.drops[n:]
-	before := c.has.len()
-	for _, x := range done {
-		c.has.remove(x.what)
-		c.pending.Remove(x.what)
-		if !c.joined {
-			c.bytes -= bytesOf(x.what)
-		}
-	}
-	d.spans += c.has.len() - before
-	c.pause = 0
-	var renewers []*Write
-	if len(c.drops) == 0 {
-		renewers = c.renewers
-		c.clearDrops()
-		c.renewers = nil
-		d.acknowledged(c)
-	} else {
-		d.send(c)
-	}
-	d.free(c, done)
-	d.setLate(c, c.lateSince != 0 && len(c.drops) > 0 &&
-		lease.TTL(d.now-c.drops[0].since) >= d.limits.Slow)
-	if c.orphan {
-		d.stopped(c) // it was told to drop all, in one message
-	}
-	d.expect(c)
-	d.unblock(c, renewers)
-}
-
-// free lets the writes go on that wait for some drops of a cache.
-func (d *Directory) free(c *cache, drops []*drop) {
-	var writes []*Write
-	for _, x := range drops {
-		writes = append(writes, x.writes...)
-		x.writes = nil
-	}
-	if c.waiting -= len(writes); c.waiting == 0 {
-		d.setLate(c, false)
-	}
-	d.unblock(c, writes)
-}
-
-// unblock takes from each write one thing of a cache that it waits for.
-func (d *Directory) unblock(c *cache, writes []*Write) {
-	for _, w := range writes {
-		w.blocked--
-		w.last = c.id
-		d.tryLeave(w)
-	}
 }
 
 // over reports whether the lease of a cache has passed its expiry, so that nothing in

@@ -45,6 +45,9 @@ type Limits struct {
 	// many caches are looked at in one step because their time has come. The rest has its turn
 	// in the next.
 	Told, Over int
+	// Freed is how many acknowledged ranges are worked off in one step, and writes that waited for
+	// them; and Ending how many urgent writes are under way, so that others find room between them.
+	Freed, Ending int
 	// Slow is how late an acknowledgement is that is told of as Slow.
 	Slow lease.TTL
 }
@@ -56,6 +59,7 @@ func (l Limits) withDefaults() Limits {
 		Waiting: cmp.Or(l.Waiting, 16_384), Links: cmp.Or(l.Links, 131_072),
 		Work: cmp.Or(l.Work, 262_144), Slow: cmp.Or(l.Slow, 1000),
 		Told: cmp.Or(l.Told, 8192), Over: cmp.Or(l.Over, 8192),
+		Freed: cmp.Or(l.Freed, 1024), Ending: cmp.Or(l.Ending, 256),
 	}
 }
 
@@ -72,6 +76,7 @@ type Directory struct {
 	held  keyrange.Tree[*holders]
 	spans int // of all caches
 	pending
+	freeing
 	line
 
 	// settled is the number below which all admitted commands have their outcome, admitted
@@ -148,12 +153,14 @@ func (d *Directory) Advance(now lease.Instant) {
 	for _, c := range d.orphans.until(now, d.limits.Over) {
 		d.stopped(c)
 	}
+	d.workOff()
+	d.thin()
 }
 
 // Next returns an instant before which Advance has nothing to do. Renewals make it
 // only later.
 func (d *Directory) Next() (at lease.Instant, ok bool) {
-	if d.left {
+	if d.Behind() {
 		return d.now, true
 	}
 	at, ok = d.orphans.first()
@@ -246,6 +253,7 @@ func (d *Directory) Release(token lease.Token) {
 	d.free(c, c.drops)
 	d.expect(c)
 	d.orphans.put(c, &c.overAt, 0)
+	d.workOff()
 }
 
 // unlink takes a cache from its lease, which goes on without it or is gone.
@@ -255,7 +263,7 @@ func (d *Directory) unlink(c *cache) {
 	}
 	renewers := c.renewers
 	c.renewers = nil
-	d.unblock(c, renewers)
+	d.unblock(c.id, renewers)
 }
 
 // find returns the cache of a lease under its token.
@@ -340,7 +348,7 @@ func (d *Directory) Pending(id lease.ID) bool {
 
 // Idle reports whether there is nothing to do for a write, whatever it touches.
 func (d *Directory) Idle() bool {
-	return len(d.caches)+len(d.waiting)+len(d.ready) == 0
+	return len(d.caches)+len(d.waiting)+len(d.ready) == 0 && !d.Behind()
 }
 
 func inOrder(list []*cache) []*cache {

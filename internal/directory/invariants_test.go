@@ -78,6 +78,10 @@ func (d *Directory) checkInvariants() {
 		if w.state != waiting || w.behind < 0 || w.blocked < 0 {
 			panic(fmt.Sprintf("a write that waits: %+v", *w))
 		}
+		_, stuck := d.stuck.Get(w.number)
+		if w.behind+w.blocked == 0 && !stuck && !slices.Contains(d.crowd, w) {
+			panic(fmt.Sprintf("a write waits for nothing: %+v", *w))
+		}
 		if n := len(w.marks); n > manyMarks && len(w.marked) != n {
 			panic(fmt.Sprintf("%d of %d ranges are found", len(w.marked), n))
 		}
@@ -131,6 +135,9 @@ func (d *Directory) checkLine() {
 	first, _, any := d.stuck.Min()
 	if len(d.attachers) > 0 && (!any || d.attachers[0].number < first) {
 		panic("a write waits for one that is stuck no more")
+	}
+	if d.urgent < 0 {
+		panic(fmt.Sprintf("%d urgent writes are under way", d.urgent))
 	}
 	tails := slices.Collect(d.tails.All())
 	for _, w := range tails {

@@ -61,7 +61,7 @@ func admitted(t *testing.T, d *Directory, w *Write, now bool) *Write {
 func TestManyStuck(t *testing.T) {
 	const n = 300
 	s := &counted{}
-	d := holding(s, 0, Limits{})
+	d := holding(s, 0, Limits{Ending: 2 * n})
 	d.Hold(9999, 9999, []keyrange.Range{{Key: "held"}}, false)
 	var attaching []*Write
 	for range n {
@@ -88,7 +88,7 @@ func TestManyStuck(t *testing.T) {
 // by itself.
 func TestManyAttachers(t *testing.T) {
 	const n = 300
-	d := holding(&counted{}, 0, Limits{})
+	d := holding(&counted{}, 0, Limits{Ending: 2 * n})
 	d.Hold(9999, 9999, []keyrange.Range{{Key: "held"}}, false)
 	held := []keyrange.Range{{Key: "held"}}
 	first := admitted(t, d, &Write{Touches: held, AttachesAny: true}, true)
@@ -193,6 +193,124 @@ func TestManyAreOver(t *testing.T) {
 		}
 	}
 	d.checkInvariants()
+}
+
+// When very many writes wait for caches that acknowledge at one time, no more of that is worked off
+// in one step than it has room for, and the next step is at once. The writes go on in their order.
+func TestManyAreFreed(t *testing.T) {
+	const n, caches, most = 100, 3, 7
+	d := holding(&counted{}, caches, Limits{Freed: most})
+	var list []*Write
+	for i := range n {
+		w := &Write{Touches: []keyrange.Range{{Key: fmt.Sprintf("k%03d", i)}}}
+		list = append(list, admitted(t, d, w, false))
+	}
+	for _, i := range d.Invalidations() {
+		d.Ack(Ack{ID: i.ID, Token: i.Token, Term: 1, Seq: i.Seq, Open: 1})
+		d.Ack(Ack{ID: i.ID, Token: i.Token, Term: 1, Seq: i.Seq, Open: 1}) // once more
+	}
+	var went []*Write
+	for steps := 0; len(went) < n; steps++ {
+		ready := d.Ready()
+		if len(ready) > most || steps > 3*caches*n/most {
+			t.Fatalf("step %d: %d go on, after %d", steps, len(ready), len(went))
+		}
+		went = append(went, ready...)
+		if at, ok := d.Next(); d.Behind() != (len(went) < n) || d.Behind() && (!ok || at > d.now) {
+			t.Fatalf("%d went on, behind %v, the next step is at %d, %v", len(went), d.Behind(), at, ok)
+		}
+		d.checkInvariants()
+		d.NextStep()
+		d.Advance(d.now)
+	}
+	if !slices.Equal(went, list) {
+		t.Error("they go on in another order")
+	}
+	for _, w := range list {
+		d.Finish(w)
+	}
+	if s := d.Stats(); s.Owing != 0 || s.Waiting != 0 {
+		t.Errorf("at the end: %+v", s)
+	}
+}
+
+// The end of what many writes wait for is worked off in pieces, too, and although it is not there
+// any more; also what it had acknowledged before.
+func TestManyWaitForOne(t *testing.T) {
+	const n, most = 20, 7
+	for _, acknowledged := range []bool{false, true} {
+		d := holding(&counted{}, 1, Limits{Freed: most})
+		var list []*Write
+		for id := range n {
+			list = append(list, admitted(t, d, &Write{Touches: []keyrange.Range{
+				{Key: fmt.Sprint(id)},
+			}}, false))
+		}
+		if i := d.Invalidations(); acknowledged {
+			d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: i[0].Seq, Open: 1})
+			for _, w := range list {
+				d.Finish(w) // they are not to be done any more
+			}
+		}
+		d.Release(1)
+		went := 0
+		for steps := 0; !d.Idle(); steps++ {
+			ready := len(d.Ready())
+			if went += ready; ready > most || steps > n {
+				t.Fatalf("step %d: %d go on", steps, ready)
+			}
+			d.checkInvariants()
+			d.NextStep()
+			d.Advance(d.now)
+		}
+		if !acknowledged && went != n {
+			t.Errorf("%d of %d went on", went, n)
+		}
+		if at, ok := d.Next(); ok {
+			t.Errorf("nothing is left to do, and the next step is at %d", at)
+		}
+	}
+}
+
+// Of very many urgent writes no more are under way than there is room for, whatever became of those
+// that wait for it; others need no room.
+func TestUrgentAreFew(t *testing.T) {
+	const n, most = 40, 7
+	s := &counted{keys: []string{"k"}}
+	d := holding(s, 1, Limits{Ending: most})
+	var list []*Write
+	for id := range lease.ID(n) {
+		list = append(list, admitted(t, d, &Write{Ends: []lease.ID{id + 2}, Urgent: true}, false))
+	}
+	put := admitted(t, d, &Write{Touches: []keyrange.Range{{Key: "other"}}}, false)
+	for _, i := range d.Invalidations() {
+		d.Ack(Ack{ID: i.ID, Token: i.Token, Term: 1, Seq: i.Seq, Open: 1})
+	}
+	ready := d.Ready()
+	if !slices.Equal(ready, append(list[:most:most], put)) {
+		t.Fatalf("%d go on", len(ready))
+	}
+	d.Finish(put)
+	for _, w := range list[most : 2*most] { // which wait
+		d.Finish(w)
+	}
+	if d.HasReady() {
+		t.Fatal("there was no room")
+	}
+	for i, w := range slices.Concat(list[:most], list[2*most:n-most]) {
+		d.Finish(w)
+		ready := d.Ready()
+		if !slices.Equal(ready, list[2*most+i:][:1]) {
+			t.Fatalf("after %d: %d go on", i, len(ready))
+		}
+		d.checkInvariants()
+	}
+	for _, w := range list[n-most:] {
+		d.Finish(w)
+	}
+	if d.HasReady() || len(d.Waiting()) > 0 || len(d.crowd) > 0 {
+		t.Error("some are left")
+	}
 }
 
 // It takes no look at all keys of a lease to see that some cache holds one.

@@ -41,6 +41,7 @@ func (d *Directory) Orphan(o Orphan, wide bool) {
 		d.send(c)
 	}
 	d.expect(c)
+	d.workOff()
 }
 
 // Refresh gives every orphan its full TTL from now on, since the clock is not to be trusted to

@@ -102,6 +102,7 @@ func (w *walk) lead() {
 	limits := Limits{
 		Drops: 3 + w.rng.IntN(5), DropBytes: 4 + w.rng.IntN(20), Spans: 2 + w.rng.IntN(10),
 		Waiting: 30, Links: 10 + int(w.term%20), Told: 1 + int(w.term%4), Over: 1 + int(w.term%3),
+		Freed: 1 + int(w.term%5), Ending: 1 + int(w.term%2),
 	}
 	w.dir = New(w.term, w, limits)
 	for _, id := range slices.Sorted(maps.Keys(w.leases)) {
@@ -322,6 +323,9 @@ func (w *walk) step() {
 	if w.rng.IntN(3) == 0 {
 		w.tell()
 	}
+	if w.rng.IntN(2) == 0 {
+		w.dir.NextStep()
+	}
 	w.dir.checkInvariants()
 }
 
@@ -404,7 +408,10 @@ func TestWalk(t *testing.T) {
 			w.note("at the end: %+v", *x)
 		}
 		for end := w.now + 3*w.ttl; w.now < end; w.now++ {
-			w.dir.Advance(w.now)
+			for w.dir.Advance(w.now); w.dir.Behind(); w.dir.Advance(w.now) {
+				w.dir.NextStep()
+				w.dir.Invalidations()
+			}
 			w.expire()
 			w.drop()
 			for _, r := range w.dir.Ready() {

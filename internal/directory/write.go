@@ -75,6 +75,7 @@ type line struct {
 	stuck     btree.Map[uint64, *Write]
 	stuckAny  []*Write
 	attachers []*Write
+	crowding
 }
 
 // under is what concerns a lease and is under way.
@@ -160,8 +161,11 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 // else is to be admitted has to wait for the next, which NextStep begins.
 func (d *Directory) Spent() bool { return d.work >= d.limits.Work }
 
+// Work returns how much was looked at in this step.
+func (d *Directory) Work() int { return d.work }
+
 // NextStep says that a step is over.
-func (d *Directory) NextStep() { d.work = 0 }
+func (d *Directory) NextStep() { d.work, d.done = 0, 0 }
 
 // Concerns reports whether a write has anything to do with caches, or with a write
 // that has.
@@ -320,7 +324,7 @@ func (d *Directory) await(w *Write, c *cache, r keyrange.Range) {
 func (d *Directory) tryLeave(w *Write) {
 	for list := []*Write{w}; len(list) > 0; list = list[1:] {
 		w := list[0]
-		if w.state == waiting && w.behind == 0 && w.blocked == 0 && d.mayEnd(w) {
+		if w.state == waiting && w.behind == 0 && w.blocked == 0 && d.room(w) && d.mayEnd(w) {
 			d.leave(w)
 			d.ready = append(d.ready, w)
 			list = append(list, d.follow(w)...)
@@ -373,6 +377,9 @@ func (d *Directory) mayEnd(w *Write) bool {
 // leave notes that a write is under way.
 func (d *Directory) leave(w *Write) {
 	w.state = underway
+	if w.Urgent {
+		d.urgent++
+	}
 	delete(d.waiting, w)
 	d.unqueue(w)
 	for _, id := range w.Renews {
@@ -445,10 +452,14 @@ func (d *Directory) Finish(w *Write) {
 	for _, n := range slices.Concat(d.follow(w), d.passed(), inNumber(stuck)) {
 		d.tryLeave(n)
 	}
+	d.thin()
 }
 
 // settle takes back what leave noted, and returns the writes that were stuck because of it.
 func (d *Directory) settle(w *Write) (stuck []*Write) {
+	if w.Urgent {
+		d.urgent--
+	}
 	for _, id := range w.Renews {
 		d.change(id, func(u *under) { u.renewing-- })
 	}

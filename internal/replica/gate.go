@@ -3,7 +3,6 @@ package replica
 import (
 	"iter"
 	"math"
-	"slices"
 
 	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
@@ -88,8 +87,8 @@ const maxEarly = 1 << 18
 // ask reports whether a command may go on now. If not, it waits here, unless there is an error.
 func (g *gate) ask(p *Proposal) (now bool, err error) {
 	switch {
-	case g.caches == nil || len(g.early) > 0 || g.caches.Spent():
-		if len(g.early) >= maxEarly && p.internal == nil {
+	case g.caches == nil || p.internal == nil && (len(g.early) > 0 || g.caches.Spent()):
+		if len(g.early) >= maxEarly {
 			return false, ErrOverloaded
 		}
 		g.early = append(g.early, p)
@@ -160,9 +159,6 @@ func (g *gate) distrust() (back []*Proposal) {
 	if !g.singles.any() {
 		return nil
 	}
-	g.early = slices.DeleteFunc(g.early, func(p *Proposal) bool {
-		return p.internal != nil && p.internal.single != nil
-	})
 	return g.singles.unproposed()
 }
 
@@ -196,7 +192,7 @@ func (g *gate) orphaned(o fsm.Orphan, wide bool) {
 // next returns when there is something to do here, if that is before at.
 func (g *gate) next(at lease.Instant, ok bool) (lease.Instant, bool) {
 	switch {
-	case g.caches != nil && len(g.early) > 0:
+	case g.caches != nil && (len(g.early) > 0 || g.caches.Behind()):
 		return g.m.now, true
 	case g.caches == nil || g.leases.expiry.refresh:
 		return at, ok

@@ -125,3 +125,93 @@ func BenchmarkExpireSingly(b *testing.B) {
 	b.ReportMetric(float64(put.Microseconds())/float64(b.N)/puts, "us/put")
 	b.ReportMetric(float64(release.Milliseconds())/float64(b.N), "ms/release")
 }
+
+// Very many leases end at one time, with a key each, which some caches have. The caches acknowledge
+// at once, or some steps later, and a put is proposed in each step: how long the longest step
+// takes, how long a put waits, in time and in steps, and how long until the last lease is gone.
+func BenchmarkPutBesideExpiries(b *testing.B) {
+	for _, caches := range []int{8, 100} {
+		for _, late := range []int{1, 50} {
+			b.Run(fmt.Sprintf("caches=%d/late=%d", caches, late), func(b *testing.B) {
+				benchmarkPutBesideExpiries(b, caches, late)
+			})
+		}
+	}
+}
+
+func benchmarkPutBesideExpiries(b *testing.B, caches, late int) {
+	var step, wait, end time.Duration
+	steps := 0
+	for range b.N {
+		m := manyDue(b, 20_000, caches)
+		proposed, at := make(map[*Proposal]time.Duration), make(map[*Proposal]int)
+		var now time.Duration
+		told := make([][]Invalidation, late)
+		for n := 0; m.m.Lessor().Len() > caches || len(proposed) > 0; n++ {
+			acks := told[n%late]
+			began := time.Now()
+			if m.m.Lessor().Len() > caches {
+				p := &Proposal{Command: &fsm.Put{Key: "k"}}
+				m.r.Propose(p)
+				proposed[p], at[p] = now, n
+			}
+			for i := range acks {
+				t := &acks[i]
+				m.r.AckCache(AckCache{
+					ID: t.ID, Token: t.Token, Term: t.Term, Seq: t.Seq, Open: t.Term,
+				})
+			}
+			m.take()
+			m.m.View()
+			took := time.Since(began)
+			m.persist()
+			told[n%late], m.told = m.told, nil
+			step, now = max(step, took), now+took
+			for _, p := range m.proposals {
+				wait, steps = max(wait, now-proposed[p]), max(steps, n-at[p])
+				delete(proposed, p)
+			}
+			m.proposals = m.proposals[:0]
+		}
+		end += now
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(step.Microseconds())/1000, "ms/longest-step")
+	b.ReportMetric(float64(wait.Microseconds())/1000, "ms/longest-wait")
+	b.ReportMetric(float64(steps), "steps/longest-wait")
+	b.ReportMetric(float64(end.Milliseconds())/float64(b.N), "ms/all")
+}
+
+// manyDue returns a member that leads, with so many leases with a key each that are due, and caches
+// that have all of these keys.
+func manyDue(tb testing.TB, leases, caches int) *member {
+	m := lead(tb)
+	m.r.cfg.MaxExpire = 512
+	held := []keyrange.Range{{Key: "c/", End: "c0"}}
+	for i := range leases {
+		id := lease.ID(caches + 1 + i)
+		m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 1000}}})
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%08d", i), Lease: id}})
+	}
+	m.finish()
+	for i := range caches {
+		id := lease.ID(1 + i)
+		m.do(&fsm.Grant{Terms: lease.Terms{ID: id, TTL: 60_000}, Holds: held})
+		info, _ := m.m.Lessor().Lookup(id)
+		m.r.OpenCache(OpenCache{ID: id, Token: info.Token})
+		m.settle()
+		m.r.AckCache(AckCache{ID: id, Token: info.Token, Open: m.r.term})
+		for i := range leases {
+			f := Fill{ID: id, Token: info.Token, Ranges: []keyrange.Range{
+				{Key: fmt.Sprintf("c/%08d", i)},
+			}}
+			if !m.r.lead.gate.fill(&f, directory.Origin{Member: self}) {
+				tb.Fatal("the cache may not have the keys")
+			}
+		}
+	}
+	m.proposals = nil
+	m.now += 2000
+	m.r.Advance(m.now)
+	return m
+}

@@ -58,7 +58,7 @@ func TestManyCachesToLookAt(t *testing.T) {
 }
 
 // TestEarlyIsBounded: so many commands of clients wait before the gate, and no more; what the
-// leader itself decides always finds a place.
+// leader itself decides does not wait there.
 func TestEarlyIsBounded(t *testing.T) {
 	m := lead(t)
 	gate := &m.r.lead.gate
@@ -66,17 +66,76 @@ func TestEarlyIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		waiting int
 		p       *Proposal
+		now     bool
 		want    error
 	}{
-		{maxEarly - 1, client, nil},
-		{maxEarly, client, ErrOverloaded},
-		{maxEarly, own, nil},
-		{maxEarly + 9, own, nil},
+		{maxEarly - 1, client, false, nil},
+		{maxEarly, client, false, ErrOverloaded},
+		{maxEarly, own, true, nil},
 	} {
 		gate.early = make([]*Proposal, c.waiting)
 		now, err := gate.ask(c.p)
-		if kept := len(gate.early) > c.waiting; now || !errors.Is(err, c.want) || kept != (err == nil) {
+		kept := len(gate.early) > c.waiting
+		if now != c.now || !errors.Is(err, c.want) || kept != (err == nil && !now) {
 			t.Errorf("behind %d: %v, %v, kept %v", c.waiting, now, err, kept)
 		}
+	}
+}
+
+// L2: commands of clients for which so many caches have to be looked at that they wait for the next
+// step, and the next, do not put off the end of a lease.
+func TestExpiryBesideManyCommands(t *testing.T) {
+	const caches, puts, id = 300, 5000, 1000
+	m := lead(t)
+	m.grant(id, 2000)
+	m.do(&fsm.Put{Key: "c/k", Lease: id})
+	for n := range lease.ID(caches) {
+		m.do(&fsm.Grant{
+			Terms: lease.Terms{ID: n + 1, TTL: 60_000}, Holds: []keyrange.Range{{Key: "c/", End: "c0"}},
+		})
+	}
+	m.now += 2001
+	m.r.Advance(m.now)
+	for i := range puts {
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%d", i)}})
+	}
+	m.take()
+	m.persist()
+	m.take()
+	if early := len(m.r.lead.gate.early); m.alive(id) || early == 0 {
+		t.Errorf("alive %v, and %d commands wait", m.alive(id), early)
+	}
+}
+
+// Goal: however many leases end together that caches have keys of, a command of a client has its
+// outcome with the next entry, and no step does more than a part of it. Method: all caches
+// acknowledge at one time, late, and a put is proposed in each step.
+func TestManyExpireSingly(t *testing.T) {
+	const leases, caches, steps = 3000, 4, 40
+	m := manyDue(t, leases, caches)
+	left := leases
+	for n := 0; left > 0; n++ {
+		singles := m.r.lead.gate.singles.list.Len()
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
+		if n >= steps {
+			for _, n := range m.told {
+				m.r.AckCache(AckCache{
+					ID: n.ID, Token: n.Token, Term: n.Term, Seq: n.Seq, Open: n.Term,
+				})
+			}
+			m.told = nil
+		}
+		m.take()
+		if more := m.r.lead.gate.singles.list.Len() - singles; more > expiryWork/32/caches+1 {
+			t.Fatalf("step %d: %d more leases are about to expire", n, more)
+		}
+		now := m.m.Lessor().Len() - caches
+		if left-now > 256 || n > 10*steps {
+			t.Fatalf("step %d: %d leases ended, %d are left", n, left-now, now)
+		}
+		if left = now; len(m.proposals) != n {
+			t.Fatalf("step %d: %d puts have their outcome", n, len(m.proposals))
+		}
+		m.persist()
 	}
 }
