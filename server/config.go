@@ -229,38 +229,6 @@ type Compaction struct {
 	Revisions int64
 }
 
-// HTTP tunes the pages and the JSON gateway.
-type HTTP struct {
-	// Gateway serves the JSON gateway under /v3/. Default true.
-	Gateway bool
-	// UI says what the page for people under /ui/ offers, which needs the gateway: "off", there is
-	// none; "read-only", it shows, and offers nothing that changes something; or "on". That
-	// protects nothing: what a user may do, access control says. Default "on".
-	UI string
-	// Pprof serves /debug/pprof/. Default false.
-	Pprof bool
-	// CORS lists the origins, beside its own, whose pages browsers may let call this member; "*"
-	// is all. Default none, unlike in etcd: otherwise any page that is open in a browser which
-	// can reach the member could write to it.
-	CORS []string
-	// HostWhitelist lists the host names that plain HTTP requests may name, which stops DNS
-	// rebinding; "*" is all. Default none: all, but to a loopback address only addresses,
-	// localhost, and the hosts of AdvertiseClient.
-	HostWhitelist []string
-}
-
-// The values of HTTP.UI.
-const (
-	uiOff, uiReadOnly, uiOn = "off", "read-only", "on"
-)
-
-func (h *HTTP) check() error {
-	if !slices.Contains([]string{uiOff, uiReadOnly, uiOn}, h.UI) {
-		return fmt.Errorf("--ui %q is not one of off, read-only, on", h.UI)
-	}
-	return nil
-}
-
 // maxElectionTimeout is etcd's: beyond it a dead leader goes unnoticed for so
 // long that a mistaken unit is the likelier reason.
 const maxElectionTimeout = 50 * time.Second

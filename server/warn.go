@@ -80,9 +80,6 @@ func (s *Server) warnOfStrangers() {
 	if anybody {
 		lacks = append(lacks, "access control (leasehold init-access)")
 	}
-	if slices.Contains(s.cfg.HTTP.CORS, "*") {
-		lacks = append(lacks, "a list of web pages that may call it (--cors)")
-	}
 	if len(lacks) > 0 {
 		s.cfg.Logger.Warn("strangers can read or change what is in this member: set up what it lacks, "+
 			"or give --insecure if only those who may do so reach it", "lacks", lacks, "urls", open)

@@ -49,19 +49,16 @@ func TestWarnOfStrangers(t *testing.T) {
 		urls  string
 		tls   TLS
 		users *access.State
-		cors  []string
 		lacks string // in the one line; "" if there is none
 	}{
-		{"http://127.0.0.1:1,http://localhost:1,http://[::1]:1,unix:///s", TLS{}, nil, nil, ""},
-		{"http://127.0.0.1:1,http://0.0.0.0:2", TLS{}, nil, nil, "TLS access [http://0.0.0.0:2]"},
-		{"http://10.0.0.1:1", TLS{}, on, nil, "TLS [http://10.0.0.1:1]"},
-		{"https://10.0.0.1:1", alone, nil, nil, "access [https://10.0.0.1:1]"},
-		{"https://10.0.0.1:1", alone, on, nil, ""},
-		{"https://10.0.0.1:1", asking, nil, nil, ""},
-		{"https://10.0.0.1:1,http://10.0.0.1:2", asking, nil, nil, "TLS access [http://10.0.0.1:2]"},
-		{"https://10.0.0.1:1,http://10.0.0.1:2", asking, on, nil, "TLS [http://10.0.0.1:2]"},
-		{"http://127.0.0.1:1", TLS{}, on, []string{"*"}, "--cors []"},
-		{"http://127.0.0.1:1", TLS{}, on, []string{"https://a"}, ""},
+		{"http://127.0.0.1:1,http://localhost:1,http://[::1]:1,unix:///s", TLS{}, nil, ""},
+		{"http://127.0.0.1:1,http://0.0.0.0:2", TLS{}, nil, "TLS access [http://0.0.0.0:2]"},
+		{"http://10.0.0.1:1", TLS{}, on, "TLS [http://10.0.0.1:1]"},
+		{"https://10.0.0.1:1", alone, nil, "access [https://10.0.0.1:1]"},
+		{"https://10.0.0.1:1", alone, on, ""},
+		{"https://10.0.0.1:1", asking, nil, ""},
+		{"https://10.0.0.1:1,http://10.0.0.1:2", asking, nil, "TLS access [http://10.0.0.1:2]"},
+		{"https://10.0.0.1:1,http://10.0.0.1:2", asking, on, "TLS [http://10.0.0.1:2]"},
 	} {
 		urls, err := listen.ParseURLs(c.urls)
 		if err != nil {
@@ -69,14 +66,14 @@ func TestWarnOfStrangers(t *testing.T) {
 		}
 		m := &Server{node: &node{core: &core{}}}
 		m.node.core.view.Store(&fsm.View{Access: c.users})
-		m.cfg.URLs.ListenClientHTTP, m.cfg.ClientTLS, m.cfg.HTTP.CORS = urls, c.tls, c.cors
+		m.cfg.URLs.ListenClientHTTP, m.cfg.ClientTLS = urls, c.tls
 		var log lockedBuffer
 		m.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		m.warnOfStrangers()
 		if lines := log.count("\n"); c.lacks == "" && lines != 0 || c.lacks != "" && lines != 1 {
 			t.Errorf("%+v: %d lines: %s", c, lines, log.text())
 		}
-		for _, word := range []string{"TLS", "access", "--cors"} {
+		for _, word := range []string{"TLS", "access"} {
 			if log.contains(word) != strings.Contains(c.lacks, word) {
 				t.Errorf("%+v: whether it says %s: %s", c, word, log.text())
 			}

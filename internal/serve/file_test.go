@@ -71,7 +71,7 @@ func TestEtcdsFile(t *testing.T) {
 // default; and config show says which it was. Method: every one of these once.
 func TestPrecedence(t *testing.T) {
 	path := file(t, "name: file\ndata-dir: file\ninitial-cluster-token: file\nmax-learners: 7\n"+
-		"host-whitelist: &x\n- a\n- b\ncors: *x\n")
+		"cors: &x\n- http://a\n- http://b\nhost-whitelist: *x\n")
 	env := []string{
 		"LEASEHOLD_NAME=ours", "ETCD_NAME=etcds", "ETCD_DATA_DIR=etcds", "LEASEHOLD_CONFIG_FILE=" + path,
 		"ETCD_INITIAL_CLUSTER_TOKEN=etcds",
@@ -83,7 +83,7 @@ func TestPrecedence(t *testing.T) {
 	c := o.cfg
 	if c.Cluster.Token != "flag" || c.Name != "ours" || c.DataDir != "etcds" ||
 		c.Cluster.MaxLearners != 7 || c.Limits.MaxTxnOps != 128 ||
-		strings.Join(c.HTTP.HostWhitelist, "+") != "a+b" {
+		strings.Join(c.HTTP.HostWhitelist, "+") != "http://a+http://b" {
 		t.Errorf("%+v", c)
 	}
 	var out bytes.Buffer

@@ -215,7 +215,7 @@ func (f *flags) addHTTP() {
 		"--enable-grpc-gateway.")
 	fs.BoolVar(&c.HTTP.Pprof, "enable-pprof", c.HTTP.Pprof, "Serve profiles under /debug/pprof/.")
 	fs.Var(list{&c.HTTP.CORS}, "cors",
-		"Other origins whose pages may call the JSON gateway ('*': all).")
+		"Other origins (https://HOST[:PORT]) whose pages may call the JSON gateway. Default: none.")
 	fs.Var(list{&c.HTTP.HostWhitelist}, "host-whitelist",
 		"Hosts that unencrypted HTTP requests may name ('*': all). Default: all, but requests to a "+
 			"loopback address must name an address, localhost or an advertised host.")

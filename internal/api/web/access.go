@@ -91,20 +91,15 @@ func (o Options) isHost(host string, r *http.Request) bool {
 // list. Programs that are no browsers name no origin.
 func (o Options) mayCall(origin, host string) bool {
 	u, err := url.Parse(origin)
-	return origin == "" || slices.Contains(o.CORS, "*") || slices.Contains(o.CORS, origin) ||
-		err == nil && u.Host == host
+	return origin == "" || slices.Contains(o.CORS, origin) || err == nil && u.Host == host
 }
 
 func (o Options) addCORS(w http.ResponseWriter, r *http.Request) {
-	origin := "*"
-	if !slices.Contains(o.CORS, "*") {
-		origin = r.Header.Get("Origin")
-		w.Header().Add("Vary", "Origin")
-		if origin == "" || !slices.Contains(o.CORS, origin) {
-			return
-		}
+	h, origin := w.Header(), r.Header.Get("Origin")
+	h.Add("Vary", "Origin")
+	if origin == "" || !slices.Contains(o.CORS, origin) {
+		return
 	}
-	h := w.Header()
 	h.Add("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE")
 	h.Add("Access-Control-Allow-Origin", origin)
 	h.Add("Access-Control-Allow-Headers", "accept, content-type, authorization")

@@ -82,7 +82,6 @@ func TestEtcdGateway(t *testing.T) {
 	}
 	theirs, conn := startEtcd(t)
 	h, err := New(t.Context(), Options{
-		CORS: []string{"*"}, // etcd's default
 		Conn: conn,
 		Services: []protoreflect.FileDescriptor{
 			v3lockpb.File_v3lockpb_v3lock_proto, v3electionpb.File_v3electionpb_v3election_proto,
@@ -103,9 +102,7 @@ func TestEtcdGateway(t *testing.T) {
 			}
 			continue
 		}
-		for _, name := range []string{
-			"Content-Type", "Grpc-Metadata-Content-Type", "Access-Control-Allow-Origin",
-		} {
+		for _, name := range []string{"Content-Type", "Grpc-Metadata-Content-Type"} {
 			if a, b := got.header.Get(name), want.header.Get(name); a != b {
 				t.Errorf("%s %s: %s %q, etcd's %q", c.path, c.body, name, a, b)
 			}

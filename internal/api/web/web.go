@@ -98,7 +98,7 @@ type Options struct {
 	// Pprof serves /debug/pprof/.
 	Pprof bool
 	// CORS lists the origins, beside its own, whose pages browsers may let call this
-	// port. One "*": all.
+	// port.
 	CORS []string
 	// HostWhitelist lists the hosts that unencrypted requests may name. One "*": all. Empty: all,
 	// but to a loopback address only addresses, localhost, and Hosts.
