@@ -22,10 +22,11 @@ var (
 	ErrPermissionNotGranted = errors.New("access: the role does not have the permission")
 	// ErrPermissionNotGiven means that a permission to grant is missing.
 	ErrPermissionNotGiven = errors.New("access: no permission is given")
-	// ErrInvalidAuthMgmt means that root would lose what access control cannot do without, or that
-	// a permission is for no key.
+	// ErrInvalidAuthMgmt means that root would lose what access control cannot do without, that a
+	// permission is for no key, or that there is no such limit.
 	ErrInvalidAuthMgmt = errors.New("access: invalid change: root is needed while access control is " +
-		"enabled, and a permission is for a key or a range of keys")
+		"enabled, a permission is for a key or a range of keys, and a limit is for something known " +
+		"and not below -1")
 	// ErrNotEnabled means that somebody logs in while access control is not enabled.
 	ErrNotEnabled = errors.New("access: access control is not enabled")
 )

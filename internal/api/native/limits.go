@@ -65,25 +65,17 @@ func (s names) ListLimits(
 	if err != nil {
 		return nil, err
 	}
-	// Before the core counts anything; and once more by the state that is told.
-	early := s.asker(ctx)
-	if err := early.By.CheckRoot(early.Who); err != nil {
+	v, err := s.viewOfRoot(ctx, nil)
+	if err != nil {
 		return nil, err
 	}
 	// Made by the core, and not read if the call ends first.
 	found := make(chan []fsm.Use, 1)
 	wants := r.GetRole() == ""
-	if err := s.node.Inspect(ctx, func(*lease.Lessor) {
-		if wants {
-			found <- s.node.Uses()
+	if wants { // the core counts for root alone
+		if v, err = s.viewOfRoot(ctx, func(*lease.Lessor) { found <- s.node.Uses() }); err != nil {
+			return nil, err
 		}
-	}); err != nil {
-		return nil, err
-	}
-	v := s.node.View()
-	a := askerOf(ctx, v)
-	if err := a.By.CheckRoot(a.Who); err != nil {
-		return nil, err
 	}
 	resp := &pb.ListLimitsResponse{Header: s.header(v, v.KV.Revision())}
 	holders := v.Access.LimitHolders()

@@ -7,6 +7,7 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
 )
 
 // names serves leasehold.v1.AccessService. Its commands are root's, wherever they come from.
@@ -82,7 +83,7 @@ func (s names) RevokeNames(
 func (s names) ListNames(
 	ctx context.Context, r *pb.ListNamesRequest,
 ) (*pb.ListNamesResponse, error) {
-	v, err := s.viewOfRoot(ctx)
+	v, err := s.viewOfRoot(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -101,21 +102,32 @@ func (s names) ListNames(
 	return resp, nil
 }
 
-// viewOfRoot returns the state of now, if the caller has the role root in it.
-func (s names) viewOfRoot(ctx context.Context) (*fsm.View, error) {
-	if err := s.node.Inspect(ctx, nil); err != nil {
-		return nil, err
+// viewOfNow returns the state of now, and who asks in it. The core looks at leases first, if look
+// is not nil.
+func (s names) viewOfNow(
+	ctx context.Context, look func(*lease.Lessor),
+) (*fsm.View, asker, error) {
+	if err := s.node.Inspect(ctx, look); err != nil {
+		return nil, asker{}, err
 	}
 	v := s.node.View()
-	a := askerOf(ctx, v)
-	return v, a.By.CheckRoot(a.Who)
+	return v, askerOf(ctx, v), nil
+}
+
+// viewOfRoot is viewOfNow for callers that have the role root in that state.
+func (s names) viewOfRoot(ctx context.Context, look func(*lease.Lessor)) (*fsm.View, error) {
+	v, a, err := s.viewOfNow(ctx, look)
+	if err == nil {
+		err = a.By.CheckRoot(a.Who)
+	}
+	return v, err
 }
 
 // ListBindings implements pb.AccessServiceServer.
 func (s names) ListBindings(
 	ctx context.Context, _ *pb.ListBindingsRequest,
 ) (*pb.ListBindingsResponse, error) {
-	v, err := s.viewOfRoot(ctx)
+	v, err := s.viewOfRoot(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -13,12 +13,11 @@ import (
 // caller wants to find out. Only a login that counts no more is refused, so that clients log in
 // again.
 func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIResponse, error) {
-	if err := s.node.Inspect(ctx, nil); err != nil {
+	v, a, err := s.viewOfNow(ctx, nil)
+	if err != nil {
 		return nil, err
 	}
-	v := s.node.View()
 	resp := &pb.WhoAmIResponse{Header: s.header(v, v.KV.Revision()), Enabled: v.Access.Enabled()}
-	a := askerOf(ctx, v)
 	if a.Who.User == "" {
 		return resp, nil
 	}
