@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -35,14 +36,20 @@ import (
 // that does not lead.
 type tested struct {
 	*running
+	socket string // its own, or that of a relay in front of it
 	conn   *grpc.ClientConn
 	web    *http.Client
 	tokens map[string]string // by user
 	made   lease.ID          // how many subjects there were
+	relay  struct {
+		socket string
+		conn   *grpc.ClientConn
+	}
 }
 
-// newTested runs a cluster of three with users, who log in at the follower.
-func newTested(t *testing.T, commands []fsm.Command) *tested {
+// newTested runs a cluster of three with users, who log in at the follower, and a relay in front of
+// that. The relay may do more than it needs, what a role may.
+func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 	t.Helper()
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
@@ -51,16 +58,18 @@ func newTested(t *testing.T, commands []fsm.Command) *tested {
 	members := runAll(t, configs...)
 	_, others := leader(t, members)
 	m := &tested{running: others[0], tokens: make(map[string]string)}
-	socket := m.cfg.URLs.ListenClient[0].Path
-	m.conn = dial(t, socket, nil)
+	m.socket = m.cfg.URLs.ListenClient[0].Path
+	m.conn = dial(t, m.socket, nil)
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
+			return new(net.Dialer).DialContext(ctx, "unix", m.socket)
 		},
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	m.web = &http.Client{Transport: transport}
-	for _, c := range append(slices.Clone(commands), &fsm.AuthEnable{}) {
+	for _, c := range append(slices.Clone(commands), &fsm.UserAdd{Name: "relay"},
+		&fsm.RoleAdd{Name: "relay"}, &fsm.UserGrantRole{User: "relay", Role: "relay"},
+		&fsm.UserGrantRole{User: "relay", Role: role}, &fsm.AuthEnable{}) {
 		if add, ok := c.(*fsm.UserAdd); ok {
 			hash, err := m.node.HashPassword(t.Context(), add.Name)
 			if err != nil {
@@ -75,7 +84,16 @@ func newTested(t *testing.T, commands []fsm.Command) *tested {
 	for user := range m.tokens {
 		m.tokens[user] = m.token(t, user)
 	}
+	m.relay.socket, _ = relayOf(t, m.running, newCertificates(t))
+	m.relay.conn = dial(t, m.relay.socket, nil)
 	return m
+}
+
+// behind returns m as it is reached through the relay.
+func (m *tested) behind() *tested {
+	x := *m
+	x.socket, x.conn = m.relay.socket, m.relay.conn
+	return &x
 }
 
 // as returns the context of calls by a user, or by nobody.
@@ -133,26 +151,36 @@ func (m *tested) state(t *testing.T, of nativetest.Subject) known {
 // A passage is how a request comes to the member. It reports whether it was refused.
 type passage func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error)
 
-// passages are all of them, but for sessions of others.
+// passages are all of them, but for sessions of others. A relay has no gateway.
 var passages = map[string]passage{
-	"gRPC": func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error) {
-		return nativetest.Refused(r.Call(m.as(t.Context(), user), m.conn))
-	},
-	"gateway": byJSON,
-	"stream": func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error) {
-		ctx, cancel := context.WithCancel(m.as(t.Context(), user))
-		defer cancel()
-		s, err := pb.NewStreamServiceClient(m.conn).Open(ctx)
-		if err != nil {
-			return false, err
-		}
-		return nativetest.Refused(nativetest.Ask(s, saying(nil, r.Body)))
-	},
-	"resumed stream": func(
-		t *testing.T, m *tested, user string, r nativetest.Request,
-	) (bool, error) {
-		return nativetest.Refused(m.resumed(t, user, user, r))
-	},
+	"gRPC": byGRPC, "gateway": byJSON, "stream": byStream, "resumed stream": byResumed,
+	"gRPC through relay":           behindRelay(byGRPC),
+	"stream through relay":         behindRelay(byStream),
+	"resumed stream through relay": behindRelay(byResumed),
+}
+
+func byGRPC(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error) {
+	return nativetest.Refused(r.Call(m.as(t.Context(), user), m.conn))
+}
+
+func byStream(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error) {
+	ctx, cancel := context.WithCancel(m.as(t.Context(), user))
+	defer cancel()
+	s, err := pb.NewStreamServiceClient(m.conn).Open(ctx)
+	if err != nil {
+		return false, err
+	}
+	return nativetest.Refused(nativetest.Ask(s, saying(nil, r.Body)))
+}
+
+func byResumed(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error) {
+	return nativetest.Refused(m.resumed(t, user, user, r))
+}
+
+func behindRelay(by passage) passage {
+	return func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error) {
+		return by(t, m.behind(), user, r)
+	}
 }
 
 // saying is a message of a stream with one request, which has a number if there is a session.
@@ -195,7 +223,7 @@ func byJSON(t *testing.T, m *tested, user string, c nativetest.Request) (bool, e
 func (m *tested) direct(
 	ctx context.Context, user string,
 ) (pb.StreamService_OpenClient, net.Conn, error) {
-	c, err := new(net.Dialer).DialContext(ctx, "unix", m.cfg.URLs.ListenClient[0].Path)
+	c, err := new(net.Dialer).DialContext(ctx, "unix", m.socket)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -232,14 +260,14 @@ func (m *tested) resumed(
 
 // T22, in a cluster. Goal: what a member is asked over its unix socket, and passes to the leader,
 // is decided as if it was alone, and so it is when a client goes on with a session on another
-// connection. Nobody does anything in the session of another. Method: all requests of the
-// descriptors, by each user and each way.
+// connection, and when a relay passes it on. Nobody does anything in the session of another, nor by
+// the rights of a relay. Method: all requests of the descriptors, by each user and each way.
 func TestMatrixThroughFollower(t *testing.T) {
 	t.Parallel()
 	root := []fsm.Command{
 		&fsm.UserAdd{Name: "root"}, &fsm.UserGrantRole{User: "root", Role: "root"},
 	}
-	m := newTested(t, append(root, nativetest.Users()...))
+	m := newTested(t, "other", append(root, nativetest.Users()...))
 	all, err := nativetest.Requests(m.subject(t))
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +278,7 @@ func TestMatrixThroughFollower(t *testing.T) {
 			t.Fatal(err)
 		}
 		for by, ask := range passages {
-			onStream := by == "stream" || by == "resumed stream"
+			onStream := strings.Contains(by, "stream")
 			if onStream && r.Field == nil || !onStream && r.Method == nil {
 				continue
 			}
@@ -260,7 +288,10 @@ func TestMatrixThroughFollower(t *testing.T) {
 			})
 		}
 		if r.Field != nil {
-			t.Run(name+"/session of another", func(t *testing.T) { m.keepsSessions(t, name, may) })
+			t.Run(name+"/session of another", func(t *testing.T) { m.keepsSessions(t, name, may, m) })
+			t.Run(name+"/session of another through relay", func(t *testing.T) {
+				m.keepsSessions(t, name, may, m.behind())
+			})
 		}
 	}
 }
@@ -311,14 +342,14 @@ func (m *tested) allows(t *testing.T, name string, may []string, ask passage) {
 
 // keepsSessions has all users but the owner go on with a session of the owner. What they may read
 // they read; what has a number in the session is not done, not for root either.
-func (m *tested) keepsSessions(t *testing.T, name string, may []string) {
+func (m *tested) keepsSessions(t *testing.T, name string, may []string, by *tested) {
 	t.Helper()
 	r, of, before := m.request(t, name)
 	for user := range m.users() {
 		if user == "owner" {
 			continue
 		}
-		out, err := m.resumed(t, "owner", user, r)
+		out, err := by.resumed(t, "owner", user, r)
 		missing := api.Detail(err).GetReason() == pb.Reason_REASON_SESSION_NOT_FOUND
 		if answer, ok := out.(*pb.RevokeResponse); ok {
 			missing = answer.Results[0].Reason == pb.Reason_REASON_SESSION_NOT_FOUND
@@ -357,10 +388,32 @@ func (m *tested) users() iter.Seq[string] {
 // All calls of etcd's API, over the same socket, are for those that they are for.
 func TestEtcdMatrixThroughFollower(t *testing.T) {
 	t.Parallel()
-	m := newTested(t, slices.Concat([]fsm.Command{
+	m := newEtcdTested(t)
+	m.tryEtcd(t)
+}
+
+// So they are through a relay.
+func TestEtcdMatrixThroughRelay(t *testing.T) {
+	t.Parallel()
+	m := newEtcdTested(t)
+	m.behind().tryEtcd(t)
+}
+
+func newEtcdTested(t *testing.T) *tested {
+	t.Helper()
+	return newTested(t, "other", slices.Concat([]fsm.Command{
 		&fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 600_000}},
 		&fsm.Grant{Terms: lease.Terms{ID: 2, TTL: 600_000}},
-	}, etcdtest.Keys(), etcdtest.Users()))
+	}, etcdtest.Keys(), etcdtest.Users(), []fsm.Command{
+		&fsm.RoleGrant{Role: "other", Permission: access.Permission{
+			Kind: access.ReadWrite, Key: "c", End: keyrange.NoEnd,
+		}},
+	}))
+}
+
+// tryEtcd makes all calls of etcd's API by all callers.
+func (m *tested) tryEtcd(t *testing.T) {
+	t.Helper()
 	for _, c := range etcdtest.Calls() {
 		for _, user := range etcdtest.Callers {
 			before := m.node.View()
