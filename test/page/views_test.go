@@ -175,24 +175,15 @@ func TestLogin(t *testing.T) {
 	p.click("button", "Go")
 	p.click("ul.keys a", "key")
 	p.value("seen")
-	var kept string
-	p.eval("JSON.stringify([localStorage.length, document.cookie, sessionStorage.length])", &kept)
-	if kept != `[0,"",1]` {
-		t.Errorf("the browser keeps %s", kept)
-	}
+	p.kept(true)
 	p.view("Access")
 	p.click("button", "Log out")
 	p.until("nobody", `document.querySelector(".me").textContent === "not logged in"`)
-	p.eval("JSON.stringify([localStorage.length, document.cookie, sessionStorage.length])", &kept)
-	if kept != `[0,"",0]` {
-		t.Errorf("after the logout the browser keeps %s", kept)
-	}
+	p.kept(false)
 	token := m.call("/v3/auth/authenticate", map[string]any{
 		"name": "root", "password": "pass word",
 	})["token"].(string)
-	p.fill("input[name=token]", token)
-	p.click("button", "Use it")
-	p.until("a login", `document.querySelector(".me").textContent === "by token"`)
+	p.useToken(token, "root")
 	rows := func(title string) string {
 		return fmt.Sprintf(`[...document.querySelectorAll("[aria-label='%s'] tbody tr")].map((r) =>
 			[...r.cells].map((c) => c.textContent.replace(/\s+/g, " ").trim()).join("|")).join()`, title)

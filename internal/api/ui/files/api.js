@@ -1,7 +1,7 @@
 // The member's JSON API, as the user who is logged in. All addresses are relative to the page, so
 // that it works behind a prefix.
 
-import { decoded, fromAddress, memberID, object } from "./text.js";
+import { memberID, object } from "./text.js";
 
 // root is where the API is: one step above /ui/.
 const root = new URL("../", document.baseURI);
@@ -37,9 +37,9 @@ class Failure extends Error {
   }
 }
 
-const headers = () => {
+const headers = (as) => {
   const h = { "Content-Type": "application/json" };
-  if (login) h.Authorization = login.token;
+  if (as) h.Authorization = as.token;
   return h;
 };
 
@@ -68,11 +68,10 @@ async function failure(answer, made) {
 }
 
 // call asks once, and returns the answer.
-export async function call(path, body = {}, signal) {
+export async function call(path, body = {}, signal, made = login) {
   const late = AbortSignal.timeout(answersWithin);
-  const made = login;
   const answer = await ask(path, {
-    method: "POST", headers: headers(), body: JSON.stringify(body),
+    method: "POST", headers: headers(made), body: JSON.stringify(body),
     signal: signal ? AbortSignal.any([signal, late]) : late,
   });
   if (!answer.ok) throw await failure(answer, made);
@@ -107,7 +106,7 @@ const statuses = { 3: 400, 7: 403, 14: 503, 16: 401 };
 export async function* stream(path, body, signal) {
   const made = login;
   const answer = await ask(path, {
-    method: "POST", headers: headers(), body: JSON.stringify(body), signal,
+    method: "POST", headers: headers(made), body: JSON.stringify(body), signal,
   });
   if (!answer.ok) throw await failure(answer, made);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -137,11 +136,11 @@ export async function logIn(user, password) {
   keep({ user, token: r.token });
 }
 
-// useToken logs in by a token that something else made. The name is only for show: that of an
-// issuer does not say whom it is bound to.
-export function useToken(token) {
-  const claims = object(decoded(fromAddress(token.split(".")[1] || ""))) || {};
-  keep({ user: String(claims.username || ""), token: token.trim() });
+// useToken logs in by a token that something else made, if the member takes it.
+export async function useToken(text) {
+  const token = text.trim();
+  const { principal } = await call("v1/access/whoami", {}, undefined, { token });
+  keep({ user: principal, token });
 }
 
 // logOut forgets the login.

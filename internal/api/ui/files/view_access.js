@@ -97,7 +97,7 @@ const Login = () => html`<div class="logins">
     { name: "user", label: "User", known: "username" },
     { name: "password", label: "Password", kind: "password", known: "current-password" },
   ]}><h2>Log in by password</h2><//>
-  <${Form} class="card" verb="Use it" act=${async (v) => useToken(v.token)} fields=${[{
+  <${Form} class="card" verb="Use it" act=${(v) => useToken(v.token)} fields=${[{
     name: "token", label: "Token", kind: "password",
     hint: "a simple token, or one of an issuer that the cluster trusts",
   }]}><h2>Log in by token</h2><//></div>`;
