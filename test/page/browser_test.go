@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/log"
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -33,6 +35,8 @@ func startBrowser() {
 		chromedp.Flag("disable-gpu", true),
 		chromedp.WSURLReadTimeout(*patience),
 		chromedp.WindowSize(1280, 900),
+		chromedp.Flag("ignore-certificate-errors-spki-list", vouched.pin),
+		chromedp.Flag("host-resolver-rules", "MAP *.test 127.0.0.1"),
 	)
 	if *chromium != "" {
 		options = append(options, chromedp.ExecPath(*chromium))
@@ -94,6 +98,32 @@ func (p *tab) listen(event any) {
 	}
 }
 
+// complains waits until the browser says that something went wrong that was to go
+// wrong.
+func (p *tab) complains(of string) {
+	p.Helper()
+	limit, end := context.WithTimeout(p.ctx, *patience)
+	defer end()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		p.mu.Lock()
+		at := slices.IndexFunc(p.faults, func(f string) bool { return strings.Contains(f, of) })
+		if at >= 0 {
+			p.faults = slices.Delete(p.faults, at, at+1)
+		}
+		p.mu.Unlock()
+		if at >= 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit.Done():
+			p.Fatalf("the browser does not say: %s", of)
+		}
+	}
+}
+
 // run does actions.
 func (p *tab) run(actions ...chromedp.Action) {
 	p.Helper()
@@ -116,6 +146,15 @@ func (p *tab) eval(expression string, out any) {
 	}))
 }
 
+// noContext is the code by which the browser says that a document is no longer there, among others.
+const noContext = -32000
+
+// poll waits until a script is true.
+func (p *tab) poll(script string, ok *bool) error {
+	return chromedp.Run(p.ctx, chromedp.Poll(script, ok,
+		chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(*patience)))
+}
+
 // until waits until an expression is true. The browser is asked anew after each of its pictures, so
 // there is no time between that could be too short.
 func (p *tab) until(what, expression string) {
@@ -123,8 +162,11 @@ func (p *tab) until(what, expression string) {
 	var ok bool
 	// What is not there yet may have no properties yet.
 	script := "(() => { try { return Boolean(" + expression + "); } catch { return false; } })()"
-	err := chromedp.Run(p.ctx, chromedp.Poll(script, &ok,
-		chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(*patience)))
+	err := p.poll(script, &ok)
+	// A document that the browser leaves takes its context with it: then the next one is asked.
+	for gone := (*cdproto.Error)(nil); errors.As(err, &gone) && gone.Code == noContext; {
+		err = p.poll(script, &ok)
+	}
 	if err != nil {
 		text := ""
 		_ = chromedp.Run(p.ctx, chromedp.Evaluate("document.body.innerText.slice(0, 3000)", &text))

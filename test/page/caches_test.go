@@ -26,7 +26,7 @@ func (m *member) attempt(ctx context.Context, path, body string) {
 		return
 	}
 	r.Header.Set("Content-Type", "application/json")
-	if resp, err := http.DefaultClient.Do(r); err == nil {
+	if resp, err := vouched.client.Do(r); err == nil {
 		_ = resp.Body.Close()
 	}
 }

@@ -91,9 +91,9 @@ bindings:
   - {issuer: corp, claims: {sub: boss}, user: root}
 `
 
-// Goal: a token of an issuer that the cluster trusts is a login: of the user that it is bound to, or with
-// the roles of its bindings, and no longer than it is bound. One that is forged is refused, and so is one
-// that is bound to nothing; the page says so, and keeps neither.
+// Goal: a token of an issuer that the cluster trusts is a login: of the user that it is bound to,
+// or with the roles of its bindings, and no longer than it is bound. One that is forged is refused,
+// and so is one that is bound to nothing; the page says so, and keeps neither.
 func TestIssuerToken(t *testing.T) {
 	corp, file := newIssuer(t), filepath.Join(t.TempDir(), "auth.yaml")
 	alone := fmt.Sprintf(bound, corp.url)
@@ -105,7 +105,9 @@ func TestIssuerToken(t *testing.T) {
 	m.users(map[string]string{})
 	p := open(t, m.url+"/ui/#/access")
 	bob := corp.token("bob", map[string]any{"groups": []string{"readers", "writers"}})
-	for why, wrong := range map[string]string{"invalid auth token": bob + "x", "permission denied": corp.token("eve", nil)} {
+	for why, wrong := range map[string]string{
+		"invalid auth token": bob + "x", "permission denied": corp.token("eve", nil),
+	} {
 		p.fill("input[name=token]", wrong)
 		p.click("button", "Use it")
 		p.until("a refusal: "+why, "document.querySelector('form [role=alert]').textContent.includes("+

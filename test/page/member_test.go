@@ -54,6 +54,10 @@ func testMain(m *testing.M) int {
 			return 1
 		}
 	}
+	if err := vouch(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := m.Run()
 	if browser.end != nil {
 		browser.end()
@@ -89,6 +93,19 @@ func ports(t *testing.T, n int) []string {
 // cluster starts a cluster, and waits until it serves.
 func cluster(t *testing.T, n int, flags ...string) []*member {
 	t.Helper()
+	return clusterOf(t, "http", n, flags)
+}
+
+// secureCluster starts one that speaks TLS with its clients.
+func secureCluster(t *testing.T, n int, flags ...string) []*member {
+	t.Helper()
+	return clusterOf(t, "https", n, append([]string{
+		"--cert-file", vouched.cert, "--key-file", vouched.key,
+	}, flags...))
+}
+
+func clusterOf(t *testing.T, scheme string, n int, flags []string) []*member {
+	t.Helper()
 	at := ports(t, 2*n)
 	var initial []string
 	for i := range n {
@@ -96,7 +113,7 @@ func cluster(t *testing.T, n int, flags ...string) []*member {
 	}
 	var all []*member
 	for i := range n {
-		m := &member{T: t, url: "http://" + at[i]}
+		m := &member{T: t, url: scheme + "://" + at[i]}
 		m.args = append([]string{
 			"serve", "--name", fmt.Sprint("m", i+1), "--data-dir", t.TempDir(),
 			"--listen-client-urls", m.url, "--advertise-client-urls", m.url,
@@ -153,7 +170,7 @@ func (m *member) await() {
 		if err != nil {
 			m.Fatal(err)
 		}
-		if resp, err := http.DefaultClient.Do(r); err == nil {
+		if resp, err := vouched.client.Do(r); err == nil {
 			_ = resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
 				return
@@ -192,7 +209,7 @@ func (m *member) call(path string, body map[string]any, who ...as) map[string]an
 	for _, token := range who {
 		r.Header.Set("Authorization", string(token))
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := vouched.client.Do(r)
 	if err != nil {
 		m.Fatal(err)
 	}

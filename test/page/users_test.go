@@ -54,7 +54,8 @@ func (p *tab) fact(what, want string) {
 		quote(what)+").nextSibling.textContent === "+quote(want))
 }
 
-// kept fails the test if the browser keeps anything for the site of the page but a login of the tab.
+// kept fails the test if the browser keeps anything for the site of the page but a login of the
+// tab.
 func (p *tab) kept(login bool) {
 	p.Helper()
 	want := `[0,"",0]`
