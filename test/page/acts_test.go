@@ -40,6 +40,9 @@ func TestActs(t *testing.T) {
 	p.picture("revoke")
 	p.press(kb.Escape)
 	p.until("no question", "!document.querySelector('dialog')")
+	p.click("button", "Renew")
+	p.shows("The lease lives for 7200 s from now")
+	p.click("dialog button", "Cancel")
 	p.click("button", "Revoke")
 	p.shows("1 key goes with it")
 	m.call("/v1/leases/handover", map[string]any{
@@ -138,7 +141,7 @@ func TestReadOnly(t *testing.T) {
 			}
 		}
 	}
-	none("Revoke", "Change")
+	none("Revoke", "Change", "Renew")
 	p.view("Leases")
 	p.shows(hex(t, id))
 	none("Grant")

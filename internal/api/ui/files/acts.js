@@ -5,7 +5,7 @@ import { call } from "./api.js";
 import { ask } from "./ask.js";
 import { html, named, useEffect, useState } from "./parts.js";
 import { queuesOf, readQueue } from "./queues.js";
-import { base64, duration, escaped, hexID, onLease, shown64 } from "./text.js";
+import { base64, duration, escaped, hexID, onLease, seconds, shown64 } from "./text.js";
 
 const some = 8; // keys that a question names
 
@@ -105,6 +105,18 @@ export const revoke = (l) => ask({
   verb: "Revoke",
   act: async () => {
     const r = await call("v1/leases/revoke", { leases: [{ id: l.id, token: l.token }] });
+    told(r.results?.[0]?.reason);
+  },
+});
+
+// renew gives a lease that is shown all of its TTL again.
+export const renew = (l) => ask({
+  title: "Renew lease " + hexID(l.id),
+  text: "The lease lives for " + seconds(l.ttl_ms) + " from now, also if its holder is gone: so long others wait for " +
+    "what it holds.",
+  verb: "Renew",
+  act: async () => {
+    const r = await call("v1/leases/renew", { leases: [{ id: l.id, token: l.token }] });
     told(r.results?.[0]?.reason);
   },
 });

@@ -1,7 +1,7 @@
 // One lease: all that the cluster knows of it.
 
 import { call } from "./api.js";
-import { changeTTL, revoke } from "./acts.js";
+import { changeTTL, renew, revoke } from "./acts.js";
 import { live, now, stateOf } from "./live.js";
 import {
   asking, Facts, html, mayAct, named, stateMark, timeLeft, trouble, useChanges, usePolling,
@@ -76,6 +76,7 @@ export function LeaseView({ rest }) {
       lease.bound && ["bound", "it ends with its key"],
     ]} />
     ${mayAct && !ended && html`<div class="tools">
+      <button onClick=${after(renew)}>Renew</button>
       <button onClick=${after(changeTTL)}>Change the TTL</button>
       <button class="act" onClick=${after(revoke)}>Revoke</button></div>`}
     <h2>Labels</h2>
