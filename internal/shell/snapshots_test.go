@@ -30,7 +30,7 @@ func TestSnapshots(t *testing.T) {
 	}
 	s.Release(7)
 	s.Ended(1400, 0, false)
-	due(1500, 64<<20, true)
+	due(1500, snapshotLogBytes, true)
 	if keep := s.Begin(5, s.Tail); keep != 0 {
 		t.Errorf("the log goes up to %d", keep)
 	}
@@ -83,8 +83,8 @@ func TestSnapshotOfManyEntries(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfLongLog: a log that is long is reason enough, whatever the number of its entries:
-// longer than the last snapshot, and than what is always allowed.
+// TestSnapshotOfLongLog: a log that is long is reason enough, whatever the number of its entries,
+// unless it is small beside the last snapshot.
 func TestSnapshotOfLongLog(t *testing.T) {
 	for _, c := range []struct {
 		last, log uint64
@@ -92,8 +92,8 @@ func TestSnapshotOfLongLog(t *testing.T) {
 	}{
 		{last: 0, log: snapshotLogBytes - 1},
 		{last: 0, log: snapshotLogBytes, due: true},
-		{last: 1 << 30, log: 1<<30 - 1},
-		{last: 1 << 30, log: 1 << 30, due: true},
+		{last: 1 << 30, log: 1<<28 - 1},
+		{last: 1 << 30, log: 1 << 28, due: true},
 	} {
 		s := Snapshots{Count: 10_000}
 		s.Begin(1000, 0)
