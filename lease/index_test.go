@@ -194,3 +194,28 @@ func BenchmarkIndex(b *testing.B) {
 		}
 	})
 }
+
+// TestFindAgain: a lease that was found last is not found any more once it has ended, also when
+// another one is in its slot, and no lease has the ID 0.
+func TestFindAgain(t *testing.T) {
+	l := New(Config{})
+	finds := func(id ID, want bool) {
+		t.Helper()
+		if info, ok := l.Lookup(id); ok != want || ok && info.ID != id {
+			t.Errorf("lease %d: found %d, %v", id, info.ID, ok)
+		}
+	}
+	finds(0, false)
+	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
+	finds(1, true)
+	finds(2, false)
+	finds(1, true)
+	if _, err := l.Revoke(1); err != nil {
+		t.Fatal(err)
+	}
+	finds(1, false)
+	finds(0, false)
+	mustGrant(t, l, Terms{ID: 2, TTL: 1000})
+	finds(1, false)
+	finds(2, true)
+}

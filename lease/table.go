@@ -67,6 +67,7 @@ type table struct {
 	names names
 	free  []uint32
 	top   uint32
+	found uint32 // the slot that find has returned last; another lease may be there by now
 	// changes counts the writes to pages, and may count more.
 	changes uint64
 	bytes   int64 // Invariant: the sum of Terms.Bytes
@@ -263,6 +264,7 @@ func (t *table) insert(i Info) uint32 {
 	*r = record{
 		id: i.ID, ttl: i.TTL, token: i.Token, remaining: i.Remaining, stamp: i.Stamp,
 	}
+	t.found = slot
 	y := rare{
 		lockDelay: i.LockDelay, secret: i.Secret, keepKeys: i.KeepKeys, bound: i.Bound,
 	}

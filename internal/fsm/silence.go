@@ -65,13 +65,10 @@ func (m *Machine) applyCheckpoint(c *Checkpoint) Result {
 	if c.Term != m.term {
 		return Result{Err: ErrStale}
 	}
-	before := make([]bool, len(c.Leases))
 	for i := range c.Leases {
-		before[i] = m.isSilent(c.Leases[i].ID)
-	}
-	m.lessor.Checkpoint(c.Leases)
-	for i := range c.Leases {
-		m.checkpointed(&c.Leases[i], before[i])
+		before := m.isSilent(c.Leases[i].ID)
+		m.lessor.Checkpoint(c.Leases[i : i+1])
+		m.checkpointed(&c.Leases[i], before)
 	}
 	return Result{}
 }
