@@ -44,7 +44,7 @@ const (
 type logins struct {
 	user, password, fixed, file string // as in Config
 
-	mu    sync.Mutex // guards what follows; held during a login
+	mu    sync.Mutex // guards token
 	token string
 }
 
@@ -76,11 +76,14 @@ func readToken(file string) (string, error) {
 }
 
 // logIn returns the token of an earlier login or of a new one, none if the cluster has no users.
+// Two connections may log in at the same time: the member that one asks may hang, and the other is
+// tried for that very reason.
 func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (string, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.token != "" {
-		return l.token, nil
+	token := l.token
+	l.mu.Unlock()
+	if token != "" {
+		return token, nil
 	}
 	request := protowire.AppendTag(nil, 1, protowire.BytesType)
 	request = protowire.AppendString(request, l.user)
@@ -98,10 +101,13 @@ func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (stri
 	case err != nil:
 		return "", err
 	}
-	if l.token = textOf(response, 2); l.token == "" {
+	if token = textOf(response, 2); token == "" {
 		return "", fmt.Errorf("%w: no token came", ErrNotLoggedIn)
 	}
-	return l.token, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.token = token
+	return token, nil
 }
 
 // refused notes that a member does not take a token, and returns why the client cannot connect.

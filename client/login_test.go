@@ -87,6 +87,39 @@ func TestLogIn(t *testing.T) {
 	}
 }
 
+// hung is a connection to a member that answers nothing.
+type hung struct{ grpc.ClientConnInterface }
+
+func (hung) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Goal: a client with a login goes to another member while the login at one that hangs still waits.
+func TestLogInBesideHungMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &logins{user: "bob", password: "secret"}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		over := make(chan error, 1)
+		go func() {
+			_, _, err := l.context(ctx, hung{})
+			over <- err
+		}()
+		synctest.Wait()
+		if token := sent(t, l, new(authConn)); token != "token of bob" {
+			t.Errorf("token %q", token)
+		}
+		cancel()
+		if err := <-over; !errors.Is(err, context.Canceled) {
+			t.Errorf("the login at the member that hangs: %v", err)
+		}
+		if token := sent(t, l, new(authConn)); token != "token of bob" {
+			t.Errorf("token %q after that", token)
+		}
+	})
+}
+
 // TestLogInRefused tries what a cluster does not take, and one without users.
 func TestLogInRefused(t *testing.T) {
 	c := new(authConn)
