@@ -15,6 +15,7 @@ const searchLimit = 10 * time.Second
 func (h *history) check() []violation {
 	h.checkRegisters()
 	h.checkWatches()
+	h.checkRights()
 	slices.SortStableFunc(h.broken, func(a, b violation) int { return cmp.Compare(a.at, b.at) })
 	return h.broken
 }

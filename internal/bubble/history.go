@@ -21,6 +21,7 @@ type history struct {
 	held   map[string][]*belief
 	tokens map[string]uint64
 	keys   map[string]*belief // of leases, by the key attached
+	taken  map[string]taken   // by tenant
 	pushed map[string]bool    // items: true once they were worked on
 	broken []violation
 	counts map[string]int
@@ -40,7 +41,7 @@ func newHistory() *history {
 	return &history{
 		begun: time.Now(), events: make(map[int64]string), acks: make(map[int64]string),
 		held: make(map[string][]*belief), tokens: make(map[string]uint64),
-		keys: make(map[string]*belief), pushed: make(map[string]bool),
+		keys: make(map[string]*belief), pushed: make(map[string]bool), taken: make(map[string]taken),
 		counts: make(map[string]int),
 	}
 }

@@ -68,6 +68,7 @@ func (m *member) config(on *machine) server.Config {
 	for _, o := range m.w.members {
 		c.Cluster.Initial[o.name] = httpURL(peerAddr(o.name))
 	}
+	c.Access.BcryptCost = 4                // the least, for it takes real time
 	c.Raft.CompareEvery = 20 * time.Second // often, so that a healthy member taken for damaged shows
 	c.Logger = slog.New(m.w.logs(m.name))
 	c.Host, c.Versions = on.host(), m.speaks

@@ -27,6 +27,7 @@ const driftBound = 1e-3
 type process struct {
 	w    *World
 	on   *machine
+	user string
 	c    *client.Client
 	etcd *clientv3.Client
 	ctx  context.Context
@@ -37,19 +38,21 @@ type process struct {
 	rng *rand.Rand
 }
 
-// begin starts a client's process.
-func (w *World) begin(name string) (*process, error) {
+// begin starts a client's process, which logs in as a user if there are users.
+func (w *World) begin(name, user string) (*process, error) {
 	seed := w.draw().Uint64()
 	on := newMachine(name, w.net)
 	on.find = w.find
-	p := &process{w: w, on: on, rng: rand.New(rand.NewPCG(seed, 3))}
+	p := &process{w: w, on: on, user: user, rng: rand.New(rand.NewPCG(seed, 3))}
 	on.setRate(1 + (p.float()-0.5)*driftBound)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	endpoints := w.endpoints(p)
 	began := time.Now()
+	user, password := w.login(user)
 	var err error
 	p.c, err = client.New(client.Config{
 		Endpoints: endpoints, AnyMember: p.intn(3) == 0, Drift: driftBound,
+		User: user, Password: password,
 		Dial:   func(ctx context.Context, e string) (net.Conn, error) { return on.dial(ctx, "", e) },
 		Now:    func() time.Time { return began.Add(on.clock()) },
 		Logger: slog.New(w.logs(name)),
@@ -57,16 +60,21 @@ func (w *World) begin(name string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.etcd, err = clientv3.New(clientv3.Config{
-		Endpoints: endpoints, Logger: zap.NewNop(), DialKeepAliveTime: 3 * time.Second,
-		DialKeepAliveTimeout: 2 * time.Second,
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(
-			func(ctx context.Context, e string) (net.Conn, error) { return on.dial(ctx, "", e) })},
-	})
-	if err != nil {
-		return nil, errors.Join(err, p.c.Close())
+	for {
+		p.etcd, err = clientv3.New(clientv3.Config{
+			Endpoints: endpoints, Logger: zap.NewNop(), DialKeepAliveTime: 3 * time.Second,
+			DialKeepAliveTimeout: 2 * time.Second, Username: user, Password: password,
+			DialOptions: []grpc.DialOption{grpc.WithContextDialer(
+				func(ctx context.Context, e string) (net.Conn, error) { return on.dial(ctx, "", e) })},
+		})
+		switch {
+		case err == nil:
+			return p, nil
+		case user == "":
+			return nil, errors.Join(err, p.c.Close())
+		}
+		time.Sleep(time.Second) // it logs in at once, and no member may be there for that
 	}
-	return p, nil
 }
 
 // run runs a program, again and again until the process ends.
@@ -75,6 +83,7 @@ func (p *process) run(program func(*process) error) {
 		for p.ctx.Err() == nil {
 			if err := program(p); err != nil {
 				p.w.h.count("errors")
+				p.w.h.refuse(p, err)
 			}
 			p.sleep(10*time.Millisecond, p.w.pace)
 		}

@@ -64,6 +64,7 @@ func (r *relayer) start() error {
 	cfg := relay.Config{
 		Listen: httpURL(clientAddr(r.name)), Host: on.host(), Logger: slog.New(r.w.logs(r.name)),
 	}
+	cfg.User, cfg.Password = r.w.login(relayUser)
 	for _, m := range r.w.members {
 		cfg.Endpoints = append(cfg.Endpoints, clientAddr(m.name))
 	}

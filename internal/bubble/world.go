@@ -30,6 +30,7 @@ type World struct {
 	net     *network
 	members []*member
 	relays  []*relayer
+	users   bool          // access control is on
 	syncs   time.Duration // how long a sync takes, at most, when nothing is wrong
 	calm    time.Duration // between two faults, on average
 	pace    time.Duration // between two things that a program does, at most
@@ -52,6 +53,7 @@ func newWorld(o Options) *World {
 	w := &World{
 		opts: o, h: newHistory(), rng: rng, net: newNetwork(rand.New(rand.NewPCG(o.Seed, 2))),
 		others: make(map[string]*machine), heal: make(chan struct{}),
+		users: hasUsers(o.Seed),
 		syncs: time.Duration(rng.Int64N(int64(5 * time.Millisecond))),
 		calm:  time.Second + time.Duration(rng.Int64N(int64(20*time.Second))),
 		pace:  300*time.Millisecond + time.Duration(rng.Int64N(int64(5*time.Second))),
@@ -147,7 +149,7 @@ func (w *World) someone(rng *rand.Rand) *process {
 
 // join starts the process of a client with a role, or of one that follows another.
 func (w *World) join(place int) error {
-	p, err := w.begin(fmt.Sprint("c", place+1))
+	p, err := w.begin(fmt.Sprint("c", place+1), workerUser)
 	if err != nil {
 		return err
 	}
@@ -192,6 +194,9 @@ func (w *World) run() error {
 			return err
 		}
 	}
+	if err := w.addUsers(); err != nil {
+		return err
+	}
 	for _, r := range w.relays {
 		if err := r.start(); err != nil {
 			return err
@@ -208,12 +213,16 @@ func (w *World) run() error {
 			return err
 		}
 	}
-	auditor, err := w.begin(auditorName)
+	auditor, err := w.begin(auditorName, rootUser)
 	if err != nil {
 		return err
 	}
 	auditor.run(observe)
 	auditor.run(watch)
+	if w.users {
+		auditor.run(tenants)
+		auditor.run(tenants)
+	}
 	time.Sleep(10 * time.Second)
 	f := &faults{w: w, rng: w.draw(), up: upgrade{w: w, by: auditor, rng: w.draw()}}
 	f.run(time.Duration(w.opts.Minutes) * time.Minute)

@@ -76,6 +76,9 @@ var plantedBubble = []planted{
 		}
 		g.joined`},
 	}},
+	{"a watch goes on when the right to it is taken away", "A1", []edit{
+		{guardGo, "if by == g.by && who == g.who {", "if g.by != nil {"},
+	}},
 	{"a watch that joins others in a relay is told again", "W1", []edit{
 		{
 			watchingGo, "rest, err := t.after(f.at)\n\tif err",

@@ -1,0 +1,200 @@
+package bubble
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/store"
+)
+
+// In some runs access control is on. The clients then are a user who may do everything, and tenants
+// come and go: users who may read the registers until that right is taken from them.
+
+// The users of a run.
+const (
+	rootUser   = "root"
+	workerUser = "worker"
+	relayUser  = "relay"
+)
+
+// hasUsers decides by the seed, apart from all else, whether access control is on.
+func hasUsers(seed uint64) bool { return rand.New(rand.NewPCG(seed, 6)).IntN(3) == 0 }
+
+// login returns the password of a user, or no user and none without access control.
+func (w *World) login(user string) (name, password string) {
+	if !w.users {
+		return "", ""
+	}
+	return user, "password of " + user
+}
+
+// steps does one after the other until one fails.
+func steps(list ...func() error) error {
+	for _, step := range list {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addUsers turns access control on.
+func (w *World) addUsers() error {
+	if !w.users {
+		return nil
+	}
+	w.users = false                          // nobody logs in yet
+	p, err := w.begin(auditorName, rootUser) // relays do not run yet
+	w.users = true
+	if err != nil {
+		return err
+	}
+	defer p.end(false)
+	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+	defer cancel()
+	names := pb.NewAccessServiceClient(p.etcd.ActiveConnection())
+	return steps(
+		func() error { return w.addUser(ctx, p, rootUser) },
+		func() error { return w.addUser(ctx, p, relayUser) },
+		func() error { return w.addUser(ctx, p, workerUser) },
+		func() error {
+			all := store.KeyRange{Key: "\x00", End: "\x00"}
+			return p.permit(ctx, workerUser, all, int32(clientv3.PermReadWrite))
+		},
+		func() error {
+			_, err := names.GrantNames(ctx, &pb.GrantNamesRequest{Permission: &pb.NamePermission{
+				Role: workerUser, Prefix: true, Kind: pb.NamePermission_KIND_MANAGE,
+			}})
+			return err
+		},
+		func() error { _, err := p.etcd.AuthEnable(ctx); return err },
+	)
+}
+
+// addUser makes a user, and a role of the same name that it has.
+func (w *World) addUser(ctx context.Context, p *process, name string) error {
+	_, password := w.login(name)
+	return steps(
+		func() error { _, err := p.etcd.RoleAdd(ctx, name); return err },
+		func() error { _, err := p.etcd.UserAdd(ctx, name, password); return err },
+		func() error { _, err := p.etcd.UserGrantRole(ctx, name, name); return err },
+	)
+}
+
+// permit lets a role do something with keys.
+func (p *process) permit(
+	ctx context.Context, role string, keys store.KeyRange, to int32,
+) error {
+	may := clientv3.PermissionType(to)
+	_, err := p.etcd.RoleGrantPermission(ctx, role, keys.Key, keys.End, may)
+	return err
+}
+
+// tenants lets a user read the registers for a while and takes that right away. The user goes on
+// for a while, and is to be told nothing more.
+func tenants(p *process) error {
+	ctx, cancel := p.within(30 * time.Second)
+	defer cancel()
+	name := "tenant" + p.w.unique()
+	err := steps(
+		func() error { return p.w.addUser(ctx, p, name) },
+		func() error {
+			return p.permit(ctx, name, store.Prefix(registers), int32(clientv3.PermRead))
+		},
+	)
+	if err != nil {
+		return err
+	}
+	tenant, err := p.w.begin(name, name)
+	if err != nil {
+		return err
+	}
+	defer tenant.end(p.intn(2) == 0)
+	hands(watch, watch, storeKeys, storeEtcd, cached)(tenant)
+	p.sleep(time.Second, time.Minute)
+	if err := p.take(name); err != nil {
+		return err // it may have the right still
+	}
+	p.sleep(time.Second, 20*time.Second)
+	return nil
+}
+
+// take takes from a tenant what it may do, in one of the ways there are.
+func (p *process) take(name string) (err error) {
+	ctx, cancel := p.within(20 * time.Second)
+	defer cancel()
+	users := etcdserverpb.NewAuthClient(p.etcd.ActiveConnection())
+	all := store.Prefix(registers)
+	var r interface {
+		GetHeader() *etcdserverpb.ResponseHeader
+	}
+	switch p.intn(4) {
+	case 0:
+		r, err = users.RoleRevokePermission(ctx, &etcdserverpb.AuthRoleRevokePermissionRequest{
+			Role: name, Key: []byte(all.Key), RangeEnd: []byte(all.End),
+		})
+	case 1:
+		r, err = users.UserRevokeRole(ctx, &etcdserverpb.AuthUserRevokeRoleRequest{
+			Name: name, Role: name,
+		})
+	case 2:
+		r, err = users.RoleDelete(ctx, &etcdserverpb.AuthRoleDeleteRequest{Role: name})
+	default:
+		r, err = users.UserDelete(ctx, &etcdserverpb.AuthUserDeleteRequest{Name: name})
+	}
+	if err == nil {
+		p.w.h.take(name, r.GetHeader().GetRevision())
+	}
+	return err
+}
+
+// taken is when a right was taken away: before this.
+type taken struct {
+	revision int64 // of the store
+	turn     int64
+}
+
+// take notes that a client may read nothing any more.
+func (h *history) take(name string, revision int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turn++
+	h.taken[name] = taken{revision, h.turn}
+	h.counts["rights taken away"]++
+}
+
+// checkRights is A1: what a tenant has lost the right to is not told to it any more, and it never
+// changes anything.
+func (h *history) checkRights() {
+	for _, v := range h.views {
+		lost, ok := h.taken[v.by]
+		for at, text := range v.told {
+			if ok && at > lost.revision {
+				h.violate("A1", "the watch of %s was told %s at revision %d; its right ended at %d",
+					v.by, text, at, lost.revision)
+			}
+		}
+	}
+	for _, o := range h.ops {
+		who, _, _ := strings.Cut(o.by, "/")
+		if lost, ok := h.taken[who]; ok && o.done && (o.kind != opGet || o.call > lost.turn) {
+			h.violate("A1", "%s may not have done that; its right to read ended at revision %d: %v",
+				who, lost.revision, o)
+		}
+	}
+}
+
+// refuse notes that somebody was refused what it always may do.
+func (h *history) refuse(p *process, err error) {
+	if p.user == workerUser && errors.Is(err, client.ErrPermissionDenied) {
+		h.violate("A1", "%s was refused what it may do: %v", p.on.name, err)
+	}
+}
