@@ -65,6 +65,29 @@ func TestPendingIsNotFilled(t *testing.T) {
 	}
 }
 
+// C1: a cache that was told to drop all that it holds, in several ranges, may cache nothing before
+// all of its answer is worked off: a write waits for the first of the ranges, whichever it is to.
+func TestNothingIsFilledBesideAll(t *testing.T) {
+	d := New(1, until(9_000), Limits{Drops: 1, Freed: 1})
+	d.Advance(100)
+	d.Hold(1, 1, []keyrange.Range{{Key: "a", End: "b"}, {Key: "b", End: "c"}}, false)
+	d.Open(Opening{ID: 1, Token: 1, From: Origin{Member: 1}})
+	if !mayFill(d, "a1", "a2") {
+		t.Fatal("nothing may be cached")
+	}
+	waits(t, d, touches("a1"))
+	waits(t, d, touches("a2"))
+	told := d.Invalidations()
+	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: told[0].Seq, Open: 1})
+	if !mayFill(d, "a3") {
+		return
+	}
+	waits(t, d, touches("a3"))
+	if len(d.Invalidations()) == 0 {
+		t.Error("it was cached, and is written without telling the cache")
+	}
+}
+
 // C1: nothing of a hold may be cached before the commands have their outcome that were
 // admitted before it began, nor before those that end leases and were admitted meanwhile.
 func TestFence(t *testing.T) {

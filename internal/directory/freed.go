@@ -83,9 +83,11 @@ func (d *Directory) workOff() {
 }
 
 // answer takes what was acknowledged from what a cache has, so many drops of it at most, and
-// returns how many it were.
+// returns how many it were. Those that were joined are taken together: what is written meanwhile
+// waits for the first of them, which stands for all that is held.
 func (d *Directory) answer(c *cache, most int) (n int) {
-	for n < len(c.drops) && n < most && c.drops[n].seq != 0 && c.drops[n].seq <= c.answered {
+	for n < len(c.drops) && (n < most || c.joined) &&
+		c.drops[n].seq != 0 && c.drops[n].seq <= c.answered {
 		n++
 	}
 	done := c.drops[:n:n]

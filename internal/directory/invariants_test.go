@@ -58,6 +58,9 @@ func (d *Directory) checkInvariants() {
 			if !ok {
 				panic("a hold that is not found")
 			}
+			if _, pending := c.pending.Get(h); c.joined && !pending {
+				panic("everything is to be dropped, and something may be cached")
+			}
 			if got, _ := list.Get(token); got != c {
 				panic("a holder that is not found")
 			}
