@@ -129,7 +129,7 @@ func (c *Cache) ended(l *incarnation) {
 		if why = err; errors.Is(err, client.ErrClosed) {
 			return
 		}
-		c.pause(failures)
+		pause(c.ctx, failures, 50*time.Millisecond, 5*time.Second)
 	}
 }
 
@@ -148,13 +148,14 @@ func (c *Cache) replace(l *incarnation) {
 	}
 }
 
-// pause waits a little longer after each failure.
-func (c *Cache) pause(failures int) {
-	t := time.NewTimer(min(50*time.Millisecond<<min(failures, 10), 5*time.Second))
+// pause waits after a failure: at first for some time, then twice as long each time, and at most
+// for another. It waits no longer than the context.
+func pause(ctx context.Context, failures int, first, most time.Duration) {
+	t := time.NewTimer(min(first<<min(failures, 10), most))
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-c.ctx.Done():
+	case <-ctx.Done():
 	}
 }
 

@@ -215,13 +215,7 @@ func (f *Follower) follow(p *part) {
 		if f.ctx.Err() != nil || errors.Is(err, client.ErrClosed) {
 			return
 		}
-		t := time.NewTimer(min(10*time.Millisecond<<min(failures, 10), f.o.MaxAge/4))
-		select {
-		case <-t.C:
-		case <-f.ctx.Done():
-			t.Stop()
-			return
-		}
+		pause(f.ctx, failures, 10*time.Millisecond, f.o.MaxAge/4)
 		// What was not told is not known any more.
 		if err := f.load(f.ctx, p); err == nil {
 			failures = 0
@@ -285,15 +279,21 @@ func (f *Follower) ask() {
 		case <-f.ctx.Done():
 			return
 		}
-		a, told := asked{at: now()}, f.told()
-		ctx, cancel := context.WithTimeout(f.ctx, f.o.MaxAge)
-		r, err := f.client.Range(ctx, store.Range{Key: f.parts[0].what.Key, CountOnly: true})
-		cancel()
-		if err == nil {
-			a.revision = r.Revision
-			f.answered(a, told)
-		}
+		f.askOnce()
 	}
+}
+
+// askOnce asks which revision the cluster has. If it does not answer, nothing is learned.
+func (f *Follower) askOnce() {
+	a, told := asked{at: now()}, f.told()
+	ctx, cancel := context.WithTimeout(f.ctx, f.o.MaxAge)
+	defer cancel()
+	r, err := f.client.Range(ctx, store.Range{Key: f.parts[0].what.Key, CountOnly: true})
+	if err != nil {
+		return
+	}
+	a.revision = r.Revision
+	f.answered(a, told)
 }
 
 // told returns the latest revision that was told of any range.

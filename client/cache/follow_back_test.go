@@ -30,6 +30,9 @@ func TestFollowerOfAClusterThatWentBack(t *testing.T) {
 	if age, ok := f.Age(); ok || f.valid() || ended != 1 {
 		t.Fatalf("it has an age of %v, and %d watches ended", age, ended)
 	}
+	if len(f.asked) != 0 {
+		t.Errorf("%d answers from before count still", len(f.asked))
+	}
 	// News of the other range makes nothing of this one true again, nor does another answer.
 	f.take(f.parts[1], &store.Update{Revision: 50})
 	f.answered(asked{at: now(), revision: 101}, f.told())
@@ -72,6 +75,10 @@ func TestFollowerIsAsOldAsItsOldestRange(t *testing.T) {
 			f.take(young, &store.Update{Revision: 9})
 			f.take(old, &store.Update{Revision: 9})
 			want("both are told of an earlier one", 5)
+			f.take(young, &store.Update{Revision: 8})
+			if young.told != 9 {
+				t.Errorf("told of revision 8 after 9: known up to %d", young.told)
+			}
 		})
 	}
 }

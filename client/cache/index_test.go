@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -91,5 +92,50 @@ func BenchmarkFind(b *testing.B) {
 			b.Fatal("missing")
 		}
 		i++
+	}
+}
+
+// TestMark: a copy counts as used once for all uses since it was looked at.
+func TestMark(t *testing.T) {
+	m := new(mark)
+	for range 2 {
+		if m.Used() {
+			t.Fatal("used by nobody")
+		}
+		m.use()
+		m.use()
+		if !m.Used() {
+			t.Fatal("used, and nobody knows")
+		}
+	}
+}
+
+// TestIndexGrows: the chains stay short: of as many entries as there are chains twice, at most.
+func TestIndexGrows(t *testing.T) {
+	x := newIndex()
+	for i := range 5 * smallest {
+		x.Put(fmt.Sprint(i), new(store.KV), new(mark))
+		if n := len(x.table.Load().chains); x.n > 2*n {
+			t.Fatalf("%d entries in %d chains", x.n, n)
+		}
+	}
+}
+
+// TestIndexSameHash: two keys may have the same hash, and are two keys nevertheless.
+func TestIndexSameHash(t *testing.T) {
+	x := newIndex()
+	hash := maphash.String(x.seed, "a")
+	x.table.Load().chain(hash).Store(&entry{hash: hash, key: "other", mark: new(mark)})
+	x.n = 1
+	if e := x.find("a"); e != nil {
+		t.Errorf("found %q", e.key)
+	}
+	x.Delete("a")
+	if x.n != 1 {
+		t.Error("the other key was deleted")
+	}
+	x.Put("a", new(store.KV), new(mark))
+	if e := x.find("a"); x.n != 2 || e == nil || e.key != "a" {
+		t.Errorf("%d entries; found %+v", x.n, e)
 	}
 }

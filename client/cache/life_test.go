@@ -144,15 +144,13 @@ func TestClosedClientReopensNothing(t *testing.T) {
 	}
 }
 
-// TestPauses: a cache waits longer after each failure, up to five seconds, and not when it is
-// closed.
+// TestPauses: the pauses between tries double up to a bound, and end with the context.
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &Cache{}
-		c.ctx, c.cancel = context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
 		paused := func(failures int) time.Duration {
 			began := time.Now()
-			c.pause(failures)
+			pause(ctx, failures, 50*time.Millisecond, 5*time.Second)
 			return time.Since(began)
 		}
 		for failures, want := range map[int]time.Duration{
@@ -163,7 +161,7 @@ func TestPauses(t *testing.T) {
 				t.Errorf("after %d failures: %v, want %v", failures, got, want)
 			}
 		}
-		c.cancel()
+		cancel()
 		if got := paused(7); got != 0 {
 			t.Errorf("closed: %v", got)
 		}

@@ -1,0 +1,280 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
+)
+
+// reads opens a cache of r/, in which there are the keys r/a, r/b and r/c.
+func reads(t *testing.T, o Options) *Cache {
+	t.Helper()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	for _, key := range []string{"r/a", "r/b", "r/c", "x/a"} {
+		if _, err := c.Put(t.Context(), store.Put{Key: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("r/")}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.Close(context.Background()) })
+	return x
+}
+
+// TestFailedReads: a read that fails says so, is not tried again by itself, and leaves nothing
+// behind in memory.
+func TestFailedReads(t *testing.T) {
+	t.Parallel()
+	x := reads(t, Options{})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	fails := func(what, key, end string, fills uint64) {
+		t.Helper()
+		before := x.Stats().Fills
+		if _, err := x.Range(over, key, end); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: read with %v", what, err)
+		}
+		if got := x.Stats().Fills - before; got != fills {
+			t.Errorf("%s: %d reads of the cluster, want %d", what, got, fills)
+		}
+	}
+	end := store.Prefix("r/").End
+	fails("a range", "r/", end, 1)
+	fails("a key outside", "x/a", "", 1)
+	if _, ok, err := x.Get(t.Context(), "r/b"); !ok || err != nil {
+		t.Fatalf("a key: %v, %v", ok, err)
+	}
+	fails("a range of which a key is there", "r/", end, 2)
+	if r, err := x.Range(t.Context(), "r/", end); err != nil || len(r.KVs) != 3 {
+		t.Errorf("read %+v, %v", r, err)
+	}
+}
+
+// TestReadsOfAClosedLink: while the cluster does not know what a cache has, the cache reads from
+// the cluster and keeps nothing, or says that it holds nothing.
+func TestReadsOfAClosedLink(t *testing.T) {
+	t.Parallel()
+	for _, only := range []bool{false, true} {
+		x := reads(t, Options{MemoryOnly: only})
+		x.current.Load().Opening()
+		_, ok, err := x.Get(t.Context(), "r/a")
+		if ok == only || errors.Is(err, ErrNotHeld) != only {
+			t.Errorf("from memory only: %v: read %v, %v", only, ok, err)
+		}
+		if n := x.Stats().Entries; n != 0 {
+			t.Errorf("from memory only: %v: %d are kept", only, n)
+		}
+	}
+}
+
+// TestWaitsForAFlight: a read that waits for another one's is not served by one that failed, or
+// began before, and waits no longer than its own context.
+func TestWaitsForAFlight(t *testing.T) {
+	t.Parallel()
+	x := reads(t, Options{})
+	l, r := x.current.Load(), rangeOf("r/a", "")
+	set := func(f *flight) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.flights[r] = f
+	}
+	landed := make(chan struct{})
+	close(landed)
+	for _, f := range []struct {
+		name  string
+		err   error
+		since uint64
+		want  bool
+	}{
+		{"later", nil, 4, true},
+		{"earlier", nil, 5, false},
+		{"failed", client.ErrUnavailable, 4, false},
+	} {
+		set(&flight{number: 5, what: r, done: landed, err: f.err})
+		if _, ok, err := l.fetch(t.Context(), r, f.since); ok != f.want || err != nil {
+			t.Errorf("%s: %v, %v", f.name, ok, err)
+		}
+	}
+	set(&flight{number: 5, what: r, done: make(chan struct{})})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := x.Range(over, "r/a", ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("waited with %v", err)
+	}
+	l.mu.Lock()
+	delete(l.flights, r)
+	l.mu.Unlock()
+}
+
+// follows begins to follow r/, in which there is r/a, and stops what goes on for it by itself. The
+// test may do that by hand then.
+func follows(t *testing.T, o FollowOptions) (*Follower, *client.Client) {
+	t.Helper()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	for _, key := range []string{"r/a", "x/a"} {
+		if _, err := c.Put(t.Context(), store.Put{Key: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := Follow(t.Context(), c, []store.KeyRange{store.Prefix("r/")}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	f.ctx, f.cancel = context.WithCancel(t.Context())
+	t.Cleanup(f.cancel)
+	return f, c
+}
+
+// TestFollowerAsksTheCluster: what a follower does not know well enough it reads from the cluster,
+// unless it is not to.
+func TestFollowerAsksTheCluster(t *testing.T) {
+	t.Parallel()
+	f, _ := follows(t, FollowOptions{}) // it was closed: all is too old
+	for _, key := range []string{"r/a", "x/a"} {
+		if kv, ok, err := f.Get(t.Context(), key); !ok || err != nil || kv.Key != key {
+			t.Errorf("%s: %+v, %v, %v", key, kv, ok, err)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.Range(over, "x/a", ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("read with %v", err)
+	}
+}
+
+// TestFollowerIsTooOldAtMaxAge: what is as old as it may be is not young enough.
+func TestFollowerIsTooOldAtMaxAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &Follower{o: FollowOptions{MaxAge: time.Second}}
+		m := now()
+		f.fresh.Store(&m)
+		time.Sleep(time.Second - 1)
+		if !f.valid() {
+			t.Error("too old too early")
+		}
+		time.Sleep(1)
+		if f.valid() {
+			t.Error("not too old")
+		}
+	})
+}
+
+// TestFollowerLoads: what a follower has read anew its readers find at once, also in place of what
+// they found before.
+func TestFollowerLoads(t *testing.T) {
+	t.Parallel()
+	f, c := follows(t, FollowOptions{})
+	p := f.parts[0]
+	if _, err := c.Put(t.Context(), store.Put{Key: "r/b"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.load(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if kvs, _, _, known := f.view.Load().Range(p.what); !known || len(kvs) != 2 {
+		t.Errorf("readers find %+v, %v", kvs, known)
+	}
+}
+
+// TestFollowerWatches: a watch takes in what is told until its context ends, and says why it
+// ended. It does not begin for a range that the cluster has taken back.
+func TestFollowerWatches(t *testing.T) {
+	t.Parallel()
+	f, c := follows(t, FollowOptions{})
+	p := f.parts[0]
+	over := make(chan error, 1)
+	go func() { over <- f.watch(p) }()
+	if _, err := c.Put(t.Context(), store.Put{Key: "r/b"}); err != nil {
+		t.Fatal(err)
+	}
+	for seen := false; !seen; {
+		select {
+		case err := <-over:
+			t.Fatalf("the watch is over: %v", err)
+		case <-time.After(time.Millisecond):
+			kvs, _, known := f.join(p.what)
+			seen = known && len(kvs) == 2
+		}
+	}
+	f.cancel()
+	if err := <-over; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+	p.lost = true
+	if err := f.watch(p); !errors.Is(err, errWentBack) {
+		t.Errorf("a range that is lost: %v", err)
+	}
+}
+
+// TestFollowerOfAClosedClient: with its client a follower's watches are over, and that the cluster
+// does not answer means nothing for what it has.
+func TestFollowerOfAClosedClient(t *testing.T) {
+	t.Parallel()
+	f, c := follows(t, FollowOptions{})
+	c.Close()
+	f.follow(f.parts[0]) // returns
+	if err := f.watch(f.parts[0]); !errors.Is(err, client.ErrClosed) {
+		t.Errorf("watched with %v", err)
+	}
+	f.askOnce()
+	if p := f.parts[0]; p.lost || p.told == 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestFollowerReadsLostRangesAgain (T34): a range that is lost while it is watched is read again,
+// and counts then.
+func TestFollowerReadsLostRangesAgain(t *testing.T) {
+	t.Parallel()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	f, err := Follow(t.Context(), c, []store.KeyRange{store.Prefix("r/")}, FollowOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	await := func(what string, is func() bool) {
+		for is := is; ; <-time.After(time.Millisecond) {
+			f.mu.Lock()
+			ok := is()
+			f.mu.Unlock()
+			if ok {
+				return
+			}
+			if t.Context().Err() != nil {
+				t.Fatal(what)
+			}
+		}
+	}
+	await("it watches", func() bool { return f.parts[0].again != nil })
+	told := f.told()
+	f.answered(asked{at: now(), revision: told - 1}, told)
+	await("it is read again", func() bool { return !f.parts[0].lost })
+	if !f.valid() {
+		t.Error("it does not count")
+	}
+}
+
+// TestFollowerCloseWaits: nothing of a follower runs when Close has returned.
+func TestFollowerCloseWaits(t *testing.T) {
+	t.Parallel()
+	f, _ := follows(t, FollowOptions{})
+	done := false
+	f.all.Go(func() {
+		<-f.ctx.Done()
+		<-time.After(50 * time.Millisecond)
+		done = true
+	})
+	f.Close()
+	if !done {
+		t.Error("Close has returned before")
+	}
+}
