@@ -78,6 +78,7 @@ type campaign struct {
 	verbose     bool
 	known       map[string]string
 
+	began   time.Time
 	benches map[string]*bench
 
 	mu    sync.Mutex
@@ -96,6 +97,7 @@ func (c *campaign) run(ctx context.Context, dirs []string) error {
 			return fmt.Errorf("%s is not one of %s", d, strings.Join(all(), " "))
 		}
 	}
+	c.began = time.Now()
 	code, err := Load(dirs)
 	if err != nil {
 		return err
@@ -112,6 +114,10 @@ func (c *campaign) run(ctx context.Context, dirs []string) error {
 	c.tryAll(ctx, code.Mutants, chosen)
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if len(c.fates) == 0 && len(chosen) > 0 {
+		return fmt.Errorf("-limit %v: after %v, in which the tests ran without a mutant, no time is left",
+			c.limit, time.Since(c.began).Round(time.Second))
 	}
 	return c.report(code.Mutants, chosen)
 }
@@ -148,7 +154,7 @@ func (c *campaign) prepare(
 			if err != nil {
 				return err
 			}
-			if err := b.explore(ctx, work, c.procs); err != nil {
+			if err := b.explore(ctx, work, 2*c.procs); err != nil {
 				return err
 			}
 			c.benches[w.Dir] = b
@@ -180,9 +186,8 @@ func (c *campaign) tryAll(ctx context.Context, all []Mutant, chosen []int) {
 			}
 		})
 	}
-	began := time.Now()
 	for _, n := range chosen {
-		if ctx.Err() == nil && (c.limit == 0 || time.Since(began) < c.limit) {
+		if ctx.Err() == nil && (c.limit == 0 || time.Since(c.began) < c.limit) {
 			next <- n
 		}
 	}
