@@ -84,10 +84,7 @@ func (e *Election) Prefer(ctx context.Context, id string) error {
 	if err == nil {
 		_, err = e.client.Put(ctx, store.Put{Key: e.name + preferred, Value: []byte(id)})
 	}
-	if err != nil {
-		return fault.In("lock: prefer", e.name, err)
-	}
-	return nil
+	return fault.In("lock: prefer", e.name, err)
 }
 
 // Depose gives the lead to a candidate, which is preferred from then on, without asking the
@@ -101,10 +98,7 @@ func (e *Election) Depose(ctx context.Context, id string) error {
 	if err == nil {
 		err = e.depose(ctx, id)
 	}
-	if err != nil {
-		return fault.In("lock: depose the leader of", e.name, err)
-	}
-	return nil
+	return fault.In("lock: depose the leader of", e.name, err)
 }
 
 // Leading is the lead as it is held. Its methods may be called from any goroutine.
@@ -145,10 +139,7 @@ func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 	if err == nil && !r.Succeeded {
 		err = ErrLost
 	}
-	if err != nil {
-		return fault.In("lock: proclaim", l.election.name, err)
-	}
-	return nil
+	return fault.In("lock: proclaim", l.election.name, err)
 }
 
 // Release gives the lead up, as [Held.Release] does a lock.
@@ -159,10 +150,7 @@ func (l *Leading) Release(ctx context.Context) error { return l.held.Release(ctx
 // long as the context of l has not ended, an error leaves the lead as it was. ErrNoCandidate
 // says that there is no candidate of that ID, or that one of etcd's client is before it.
 func (l *Leading) HandOver(ctx context.Context, id string) error {
-	if err := l.handOver(ctx, id); err != nil {
-		return fault.In("lock: hand over", l.election.name, err)
-	}
-	return nil
+	return fault.In("lock: hand over", l.election.name, l.handOver(ctx, id))
 }
 
 func (l *Leading) handOver(ctx context.Context, id string) error {
