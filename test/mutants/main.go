@@ -38,7 +38,7 @@ func run() error {
 	only := flag.String("only", "", "only mutants whose name or file matches this regular expression")
 	procs := flag.Int("procs", 2, "how many are tried at a time")
 	least := flag.Float64("least", 100, "how many per cent must die, or stand in known.txt")
-	limit := flag.Duration("limit", 0, "begin with no more mutants so long after the start; 0 for never")
+	limit := flag.Duration("limit", 0, "begin no more mutants so long after the start; 0: never")
 	own := flag.Bool("own", false, "run only the tests of the mutant's own package")
 	verbose := flag.Bool("v", false, "tell of each mutant what became of it")
 	packages := flag.Bool("packages", false, "list the packages, and do nothing")
