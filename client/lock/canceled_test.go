@@ -69,7 +69,7 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// TestOneCandidateID: a candidate without an ID has that of its lease, by which it can be preferred.
+// TestOneCandidateID: a candidate without an ID has that of its lease, and can be preferred by it.
 func TestOneCandidateID(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 1)
