@@ -62,8 +62,8 @@ var plantedWaits = []planted{
 	}},
 	{"a key that went while events were missing is forgotten", "Q1", []edit{
 		{
-			queueGo, "\t\t\tq.end(was, whatBecame(v, was.Ticket, max(since, was.Revision)))\n",
-			"\t\t\t_ = whatBecame(v, was.Ticket, max(since, was.Revision))\n",
+			queueGo, "\t\t\tq.end(was, whatBecame(v, was.Ticket, since))\n",
+			"\t\t\t_ = whatBecame(v, was.Ticket, since)\n",
 		},
 	}},
 	{"every key that is gone is said to be deleted", "Q1", []edit{
