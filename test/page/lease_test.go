@@ -1,9 +1,11 @@
 package page
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -44,6 +46,33 @@ func TestRenewals(t *testing.T) {
 	})
 	p.until("the event", "document.querySelector('.strip .told')")
 	p.picture("lease")
+}
+
+// Goal: an answer that is late is not taken for a renewal, and does not hide one. Method: of the
+// page's calls every second one is sent late.
+func TestRenewalsBesideLateAnswers(t *testing.T) {
+	m := cluster(t, 1)[0]
+	id := m.grant(map[string]any{"ttl_ms": 600_000})
+	p := open(t, m.url+"/ui/#/lease/"+hex(t, id), chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := cdppage.AddScriptToEvaluateOnNewDocument(`window.answered = 0;
+			window.fetch = ((send) => {
+				let sent = 0;
+				return async (...what) => {
+					if (!String(what[0]).endsWith("leases/describe")) return send(...what);
+					if (sent++ % 2 === 0) await new Promise((done) => setTimeout(done, 700));
+					const answer = await send(...what);
+					window.answered++;
+					return answer;
+				};
+			})(window.fetch);`).Do(ctx)
+		return err
+	}))
+	seen := "document.querySelector('[data-renewals]').dataset.renewals"
+	for n := range 2 {
+		p.until("answers", fmt.Sprintf("%s === '%d' && window.answered >= %d", seen, n, 4*(n+1)))
+		m.call("/v1/leases/renew", map[string]any{"leases": []any{map[string]any{"id": id}}})
+		p.until("the renewal", fmt.Sprintf("%s === '%d'", seen, n+1))
+	}
 }
 
 // Goal: a lease of which all that was certain has passed, and of which nobody says that it ended,

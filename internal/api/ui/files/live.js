@@ -13,11 +13,14 @@ const maxLog = 20_000;
 
 const pageSize = 1000;
 
+// The clocks of the browser and of the member may run so much faster or slower than each other.
+const maxDrift = 0.01;
+
 // now is the page's clock. It runs on while the machine's time of day is set.
 export const now = () => performance.now();
 
 class Live {
-  leases = new Map(); // by ID: a lease as the API tells it, with asked and heard
+  leases = new Map(); // by ID: a lease as the API tells it, with asked, heard and latest
   slow = new Map(); // caches for which a write waits, by lease: {lease, waited, at}
   log = [];
   seq = "0"; // of the last event
@@ -189,8 +192,8 @@ class Live {
     this.tell();
   }
 
-  // learn takes what an answer says of a lease, and when that was asked for. An answer that is
-  // older than what is known changes nothing.
+  // learn takes what an answer that just came says of a lease, and when that was asked for. An answer
+  // that is older than what is known changes nothing.
   learn(l, asked) {
     const known = this.leases.get(l.id);
     if (known) {
@@ -198,11 +201,15 @@ class Live {
       if (known.asked > asked) return;
     }
     const fresh = !known || known.token !== l.token;
-    // A lease that ends later than it was to end was renewed meanwhile, when it had all of its TTL.
+    // What was left is as of some moment between the question and the answer. A lease that ends later
+    // than it could have ended by any answer before was renewed, when it had all of its TTL.
     const ends = asked + left(l);
-    const renewed = !fresh && ends > known.asked + left(known) + 200;
+    const latest = known?.latest + (asked - known?.asked) * maxDrift;
+    const renewed = !fresh && ends > latest + 200;
+    const heard = now();
     this.leases.set(l.id, {
-      ...l, asked, hex: known?.hex || hexID(l.id), heard: now(),
+      ...l, asked, hex: known?.hex || hexID(l.id), heard,
+      latest: fresh || renewed || !(latest >= 0) ? heard + left(l) : Math.min(latest, heard + left(l)),
       renewals: renewed ? [...(known.renewals || []), ends - l.ttl_ms].slice(-200) : known?.renewals,
       hinted: fresh ? false : known.hinted && left(l) < expiringWithin,
     });
