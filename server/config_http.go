@@ -3,7 +3,8 @@ package server
 import (
 	"fmt"
 	"slices"
-	"strings"
+
+	"leasehold.dev/internal/api/web"
 )
 
 // HTTP tunes the pages and the JSON gateway.
@@ -36,10 +37,10 @@ func (h *HTTP) check() error {
 		return fmt.Errorf("--ui %q is not one of off, read-only, on", h.UI)
 	}
 	for _, origin := range h.CORS {
-		scheme, host, ok := strings.Cut(origin, "://")
-		if !ok || scheme == "" || host == "" || strings.ContainsAny(host, "*/?#@") {
-			return fmt.Errorf("--cors %q: name each origin whose pages may call this member, such as "+
-				"https://admin.example.com or http://localhost:3000; there is no word for all", origin)
+		if !web.IsOrigin(origin) {
+			return fmt.Errorf("--cors %q: name each origin whose pages may call this member as "+
+				"browsers send it, such as https://admin.example.com or http://localhost:3000; "+
+				"there is no word for all", origin)
 		}
 	}
 	return nil

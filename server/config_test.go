@@ -164,14 +164,16 @@ func TestValidate(t *testing.T) {
 		{"--ui", func(c *Config) { c.HTTP.UI = "readonly" }},
 		{"", func(c *Config) { c.HTTP.UI = "read-only" }},
 		{
-			`--cors "*": name each origin whose pages may call this member, such as ` +
-				"https://admin.example.com or http://localhost:3000; there is no word for all",
+			`--cors "*": name each origin whose pages may call this member as browsers send it, such ` +
+				"as https://admin.example.com or http://localhost:3000; there is no word for all",
 			func(c *Config) { c.HTTP.CORS = []string{"*"} },
 		},
 		{`--cors "*"`, func(c *Config) { c.HTTP.CORS = []string{"https://a", "*"} }},
 		{`--cors "https://*.a"`, func(c *Config) { c.HTTP.CORS = []string{"https://*.a"} }},
 		{`--cors "null"`, func(c *Config) { c.HTTP.CORS = []string{"null"} }},
 		{`--cors "https://a/"`, func(c *Config) { c.HTTP.CORS = []string{"https://a/"} }},
+		{`--cors "https://A"`, func(c *Config) { c.HTTP.CORS = []string{"https://A"} }},
+		{`--cors "https://a:443"`, func(c *Config) { c.HTTP.CORS = []string{"https://a:443"} }},
 		{`--cors "a.example"`, func(c *Config) { c.HTTP.CORS = []string{"a.example"} }},
 		{"", func(c *Config) { c.HTTP.CORS = []string{"https://a.example", "http://[::1]:3000"} }},
 		{"--auto-compaction-mode", func(c *Config) { c.Compaction.Mode = "" }},

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 
 	"google.golang.org/grpc/codes"
 )
@@ -27,8 +28,11 @@ func (o Options) guard(next http.Handler) http.Handler {
 			if origin := r.Header.Get("Origin"); !o.mayCall(origin, r.Host) {
 				// Browsers send some requests of foreign pages without asking first.
 				o.Logger.Warn("refused a request of a page of another origin", "origin", origin)
-				http.Error(w, fmt.Sprintf("Pages of %q may not call this member. "+
-					"To let them, start it with --cors %q.", origin, origin), http.StatusForbidden)
+				text := fmt.Sprintf("Pages of %q may not call this member.", origin)
+				if IsOrigin(origin) {
+					text += fmt.Sprintf(" To let them, start it with --cors %q.", origin)
+				}
+				http.Error(w, text, http.StatusForbidden)
 				return
 			}
 		}
@@ -92,6 +96,22 @@ func (o Options) isHost(host string, r *http.Request) bool {
 func (o Options) mayCall(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return origin == "" || slices.Contains(o.CORS, origin) || err == nil && u.Host == host
+}
+
+// IsOrigin reports whether a text can be on the list of origins: it is SCHEME://HOST[:PORT] as
+// browsers send that, in lower case and without the scheme's own port. "null" cannot, which stands
+// for many pages, nor can a pattern.
+func IsOrigin(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Hostname() == "" || text != u.Scheme+"://"+u.Host {
+		return false
+	}
+	if port := u.Port(); port == "" && strings.HasSuffix(text, ":") ||
+		u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
+		return false
+	}
+	return strings.ToLower(text) == text && !strings.Contains(text, "*") &&
+		!strings.ContainsFunc(text, func(r rune) bool { return r > unicode.MaxASCII })
 }
 
 func (o Options) addCORS(w http.ResponseWriter, r *http.Request) {

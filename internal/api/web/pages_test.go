@@ -188,24 +188,44 @@ func TestGuardOfUI(t *testing.T) {
 //
 // CVE-2018-1098 of etcd: forged requests of other sites.
 func TestForeignPages(t *testing.T) {
+	const advice = "start it with --cors"
 	for _, c := range []struct {
 		cors   []string
 		origin string
 		status int
+		want   string
 	}{
-		{nil, "", 404},
-		{nil, "http://localhost:2379", 404}, // its own
-		{nil, "http://localhost:1", 403},
-		{nil, "https://evil.example", 403},
-		{nil, "null", 403},
-		{[]string{"https://a"}, "https://b", 403},
-		{[]string{"https://a"}, "https://a", 404},
+		{nil, "", 404, ""},
+		{nil, "http://localhost:2379", 404, ""}, // its own
+		{nil, "http://localhost:1", 403, advice},
+		{nil, "https://evil.example", 403, advice + ` "https://evil.example"`},
+		{nil, "null", 403, `Pages of "null" may not call this member.` + "\n"}, // what cannot be listed
+		{nil, "*", 403, "not call this member.\n"},
+		{[]string{"https://a"}, "https://b", 403, advice},
+		{[]string{"https://a"}, "https://a", 404, ""},
 	} {
 		s := start(t, func(o *Options) { o.CORS = c.cors })
 		got := s.ask(t, "POST", "/nothing", "{}", "Origin", c.origin, "Host", "localhost:2379",
 			"Content-Type", "text/plain")
-		if got.status != c.status {
+		if got.status != c.status || !strings.Contains(got.body, c.want) {
 			t.Errorf("%+v: %d %s", c, got.status, got.body)
+		}
+	}
+}
+
+// Goal: only what browsers send as an origin is one.
+func TestIsOrigin(t *testing.T) {
+	for text, want := range map[string]bool{
+		"https://a": true, "http://a.example:3000": true, "http://[::1]:3000": true,
+		"http://10.0.0.1": true, "http://a:443": true, "chrome-extension://abc": true,
+		"": false, "null": false, "*": false, "a.example": false, "https://": false, "https://:1": false,
+		"https://*.a": false, "https://a/": false, "https://a?b": false, "https://a#b": false,
+		"https://a@b": false, "https://a b": false, " https://a": false, "https://a:b": false,
+		"https://A": false, "HTTPS://a": false, "https://ä": false, "https://a.": true,
+		"https://a:443": false, "http://a:80": false, "https://a:": false, "file://": false,
+	} {
+		if IsOrigin(text) != want {
+			t.Errorf("%q: %v", text, !want)
 		}
 	}
 }
