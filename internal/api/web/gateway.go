@@ -78,7 +78,11 @@ func newGateway(o Options) (http.Handler, error) {
 		runtime.WithErrorHandler(func(ctx context.Context, mux *runtime.ServeMux,
 			m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error,
 		) {
-			runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, cause(r.Context(), err))
+			err = cause(r.Context(), err)
+			if errors.Is(context.Cause(r.Context()), errTooLarge) {
+				err = &runtime.HTTPStatusError{HTTPStatus: http.StatusRequestEntityTooLarge, Err: err}
+			}
+			runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, err)
 		}),
 		runtime.WithStreamErrorHandler(func(ctx context.Context, err error) *status.Status {
 			return status.Convert(cause(ctx, err))
@@ -237,13 +241,8 @@ func cause(ctx context.Context, err error) error {
 	switch {
 	case why == nil, errors.Is(why, context.Canceled), errors.Is(why, context.DeadlineExceeded):
 		return err
-	case errors.Is(why, errTooMany):
+	case errors.Is(why, errTooMany), errors.Is(why, errTooLarge):
 		return status.Error(codes.ResourceExhausted, why.Error())
-	case errors.Is(why, errTooLarge):
-		return &runtime.HTTPStatusError{
-			HTTPStatus: http.StatusRequestEntityTooLarge,
-			Err:        status.Error(codes.ResourceExhausted, why.Error()),
-		}
 	}
 	return status.Error(codes.InvalidArgument, why.Error())
 }

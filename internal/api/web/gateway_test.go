@@ -212,6 +212,34 @@ func TestGatewayTooLarge(t *testing.T) {
 	}
 }
 
+// Goal: a message of a stream that is too large is refused with the code of what it is. Method:
+// no more is sent than is read, so that the connection is not reset.
+func TestGatewayStreamTooLarge(t *testing.T) {
+	s := start(t, func(o *Options) { o.MaxRequestBytes = 1 })
+	const begun, limit = `{"more":"`, 2 + 64<<10
+	for _, path := range []string{"/v3/watch", "/v3/lease/keepalive"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\n"+
+			"Content-Length: 99999\r\n\r\n"+begun+strings.Repeat("A", limit-len(begun)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(got.Body)
+		_ = conn.Close()
+		if got.StatusCode != http.StatusTooManyRequests || !strings.Contains(string(text),
+			`{"error":{"code":8,"message":"web: request body is too large"}}`) {
+			t.Errorf("%s: %d %s", path, got.StatusCode, text)
+		}
+	}
+}
+
 // Goal: a client that promises a body and sends none, or half of it, holds
 // nothing for ever; one that sent it may wait as long as the member takes.
 func TestGatewayHalfOpen(t *testing.T) {
