@@ -46,7 +46,8 @@ type Limits struct {
 	// in the next.
 	Told, Over int
 	// Freed is how many acknowledged ranges are worked off in one step, and writes that waited for
-	// them; and Ending how many urgent writes are under way, so that others find room between them.
+	// them; and Ending how many urgent writes are under way, so that others find room between them:
+	// fewer if they end leases with many keys.
 	Freed, Ending int
 	// Slow is how late an acknowledgement is that is told of as Slow.
 	Slow lease.TTL

@@ -138,9 +138,14 @@ func (d *Directory) Behind() bool { return d.left || len(d.freed)+len(d.answers)
 // crowding is what keeps urgent writes from leaving all at once: what comes behind them in the log
 // would wait for all.
 type crowding struct {
-	urgent int      // under way
-	crowd  []*Write // wait for one of these to have its outcome, and for nothing else, in their order
+	urgent     int      // under way
+	endingKeys int      // keys of their leases, together
+	crowd      []*Write // wait for one of these to have its outcome, and for nothing else, in order
 }
+
+// keysEach is how many keys the leases have on average that urgent writes end, if as many of these
+// are under way as may be. Fewer are if they have more.
+const keysEach = 4
 
 // room reports whether a write may leave beside those that are under way. An urgent one that may
 // not waits in the crowd, unless it has been stuck: commands that attach keys went on before it
@@ -157,7 +162,9 @@ func (d *Directory) room(w *Write) bool {
 }
 
 // roomy reports whether one more urgent write may leave.
-func (d *Directory) roomy() bool { return d.urgent+d.stuck.Len() < d.limits.Ending }
+func (d *Directory) roomy() bool {
+	return d.urgent+d.stuck.Len() < d.limits.Ending && d.endingKeys < d.limits.Ending*keysEach
+}
 
 // thin lets those of the crowd leave for which there is room.
 func (d *Directory) thin() {

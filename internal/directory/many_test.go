@@ -313,6 +313,35 @@ func TestUrgentAreFew(t *testing.T) {
 	}
 }
 
+// Urgent writes that are under way have few keys together, whether caches have them or not, unless
+// one alone has more.
+func TestUrgentHaveFewKeys(t *testing.T) {
+	const n, most = 20, 2
+	for _, c := range []struct{ keys, together int }{{1, 2}, {4, 2}, {5, 2}, {8, 1}, {100, 1}} {
+		s := &counted{keys: slices.Repeat([]string{"k"}, c.keys)}
+		d := holding(s, 1, Limits{Ending: most})
+		for id := range lease.ID(n) {
+			admitted(t, d, &Write{Ends: []lease.ID{id + 2}, Urgent: true}, false)
+		}
+		for _, i := range d.Invalidations() {
+			d.Ack(Ack{ID: i.ID, Token: i.Token, Term: 1, Seq: i.Seq, Open: 1})
+		}
+		var underway []*Write
+		for left := n; left > 0; left-- {
+			underway = append(underway, d.Ready()...)
+			if len(underway) != min(c.together, left) {
+				t.Fatalf("%d keys each: %d are under way, %d are left", c.keys, len(underway), left)
+			}
+			d.checkInvariants()
+			d.Finish(underway[0])
+			underway = underway[1:]
+		}
+		if d.endingKeys != 0 {
+			t.Errorf("%d keys each: at the end %d are under way", c.keys, d.endingKeys)
+		}
+	}
+}
+
 // It takes no look at all keys of a lease to see that some cache holds one.
 func TestFirstKeyIsHeld(t *testing.T) {
 	s := &counted{keys: slices.Repeat([]string{"a"}, 1000)}

@@ -37,6 +37,7 @@ type Write struct {
 	behind  int                         // writes before it that it waits for
 	blocked int                         // drops, of caches, that it waits for
 	drops   int                         // that it has waited for or does
+	keys    int                         // of the leases that it ends, about, when it leaves
 	last    lease.ID                    // whose cache let it go on last; 0 for none
 	next    []*Write
 	since   lease.Instant
@@ -161,8 +162,13 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 // else is to be admitted has to wait for the next, which NextStep begins.
 func (d *Directory) Spent() bool { return d.work >= d.limits.Work }
 
-// Work returns how much was looked at in this step.
-func (d *Directory) Work() int { return d.work }
+// Apart does something, and returns how much was looked at for it. That does not count for Spent.
+func (d *Directory) Apart(do func()) (work int) {
+	before := d.work
+	do()
+	work, d.work = d.work-before, before
+	return work
+}
 
 // NextStep says that a step is over.
 func (d *Directory) NextStep() { d.work, d.done = 0, 0 }
@@ -364,6 +370,7 @@ func (d *Directory) mayEnd(w *Write) bool {
 		return false
 	}
 	d.stuck.Delete(w.number)
+	before := d.work
 	for _, id := range w.Ends {
 		for r := range d.heldKeys(id) {
 			if d.mark(w, r) {
@@ -371,6 +378,7 @@ func (d *Directory) mayEnd(w *Write) bool {
 			}
 		}
 	}
+	w.keys = d.work - before
 	return w.blocked == 0
 }
 
@@ -379,6 +387,7 @@ func (d *Directory) leave(w *Write) {
 	w.state = underway
 	if w.Urgent {
 		d.urgent++
+		d.endingKeys += w.keys
 	}
 	delete(d.waiting, w)
 	d.unqueue(w)
@@ -459,6 +468,7 @@ func (d *Directory) Finish(w *Write) {
 func (d *Directory) settle(w *Write) (stuck []*Write) {
 	if w.Urgent {
 		d.urgent--
+		d.endingKeys -= w.keys
 	}
 	for _, id := range w.Renews {
 		d.change(id, func(u *under) { u.renewing-- })

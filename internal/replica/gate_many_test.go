@@ -107,6 +107,39 @@ func TestExpiryBesideManyCommands(t *testing.T) {
 	}
 }
 
+// Leases whose end takes more looks at caches, each of them, than a step has for clients' commands
+// do not put these off when they wait for the next step.
+func TestCommandsBesideLargeExpiries(t *testing.T) {
+	const caches, leases, keys, puts = 300, 10, 1000, 2000 // 300,000 looks for a lease
+	m := lead(t)
+	m.r.cfg.MaxExpire = 512
+	for id := lease.ID(1001); id <= 1000+leases; id++ {
+		m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 1000}}})
+		for n := range keys {
+			m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%d/%d", id, n), Lease: id}})
+		}
+	}
+	m.finish()
+	for id := range lease.ID(caches) {
+		m.do(&fsm.Grant{
+			Terms: lease.Terms{ID: id + 1, TTL: 60_000}, Holds: []keyrange.Range{{Key: "c/", End: "c0"}},
+		})
+	}
+	m.now += 1001
+	m.r.Advance(m.now)
+	for range puts {
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "c/k"}})
+	}
+	for steps := 1; len(m.r.lead.gate.early) > 0; steps++ {
+		m.take()
+		if steps > 5 {
+			t.Fatalf("after %d steps %d commands wait, %d leases are left", steps,
+				len(m.r.lead.gate.early), m.m.Lessor().Len()-caches)
+		}
+		m.persist()
+	}
+}
+
 // Goal: however many leases end together that caches have keys of, a command of a client has its
 // outcome with the next entry, and no step does more than a part of it. Method: all caches
 // acknowledge at one time, late, and a put is proposed in each step.

@@ -232,17 +232,19 @@ func (l *leadership) expireSingly(due []lease.Due) (rest []lease.Due) {
 	if caches.Idle() {
 		return due
 	}
-	before := caches.Work()
+	work := 0
 	for i, d := range due {
-		if caches.Work()-before >= expiryWork {
+		if work >= expiryWork {
 			l.m.lessor.Reinstate(due[i:])
 			break
 		}
-		if p := l.gate.single(d); p != nil {
-			l.admit(p)
-		} else {
-			rest = append(rest, d)
-		}
+		work += caches.Apart(func() {
+			if p := l.gate.single(d); p != nil {
+				l.admit(p)
+			} else {
+				rest = append(rest, d)
+			}
+		})
 	}
 	return rest
 }
