@@ -382,3 +382,17 @@ func TestTLSVersions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A client that speaks nothing newer than TLS 1.1 is refused, whatever the flags say.
+func TestOldTLSIsRefused(t *testing.T) {
+	a := certs.New(t)
+	conf, err := serverOf(a).Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := a.Client()
+	client.MinVersion, client.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+	if _, err := handshake(t, conf, client); err == nil {
+		t.Error("a client of TLS 1.1 was let in")
+	}
+}
