@@ -156,7 +156,7 @@ func (p *process) take(name string) (err error) {
 	return err
 }
 
-// taken is when a right was taken away: before this.
+// taken is a moment at which the right to read the registers was gone.
 type taken struct {
 	revision int64 // of the store
 	turn     int64
