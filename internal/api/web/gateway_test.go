@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -212,30 +213,39 @@ func TestGatewayTooLarge(t *testing.T) {
 	}
 }
 
+// postPart sends the beginning of a body of some length, and returns the answer.
+func (s *site) postPart(
+	t *testing.T, path string, length int, part string,
+) (code int, text string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\n"+
+		"Content-Length: %d\r\n\r\n%s", path, length, part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := io.ReadAll(got.Body)
+	return got.StatusCode, string(b)
+}
+
 // Goal: a message of a stream that is too large is refused with the code of what it is. Method:
 // no more is sent than is read, so that the connection is not reset.
 func TestGatewayStreamTooLarge(t *testing.T) {
 	s := start(t, func(o *Options) { o.MaxRequestBytes = 1 })
 	const begun, limit = `{"more":"`, 2 + 64<<10
 	for _, path := range []string{"/v3/watch", "/v3/lease/keepalive"} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\n"+
-			"Content-Length: 99999\r\n\r\n"+begun+strings.Repeat("A", limit-len(begun)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, _ := io.ReadAll(got.Body)
-		_ = conn.Close()
-		if got.StatusCode != http.StatusTooManyRequests || !strings.Contains(string(text),
+		code, text := s.postPart(t, path, 99999, begun+strings.Repeat("A", limit-len(begun)))
+		if code != http.StatusTooManyRequests || !strings.Contains(text,
 			`{"error":{"code":8,"message":"web: request body is too large"}}`) {
-			t.Errorf("%s: %d %s", path, got.StatusCode, text)
+			t.Errorf("%s: %d %s", path, code, text)
 		}
 	}
 }
@@ -247,24 +257,10 @@ func TestGatewayHalfOpen(t *testing.T) {
 	for _, c := range []struct{ path, part string }{
 		{"/v3/kv/put", ""}, {"/v3/kv/put", "{"}, {"/v3/kv/put", `{"key":"YQ=="}`}, {"/v3/watch", "{"},
 	} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = io.WriteString(conn, "POST "+c.path+" HTTP/1.1\r\nHost: localhost\r\n"+
-			"Content-Length: 99\r\n\r\n"+c.part)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, _ := io.ReadAll(got.Body)
-		_ = conn.Close()
-		if got.StatusCode != http.StatusBadRequest ||
-			!strings.Contains(string(text), `{"code":3,"message":"web: request body did not`) {
-			t.Errorf("%v: %d %s", c, got.StatusCode, text)
+		code, text := s.postPart(t, c.path, 99, c.part)
+		if code != http.StatusBadRequest ||
+			!strings.Contains(text, `{"code":3,"message":"web: request body did not`) {
+			t.Errorf("%v: %d %s", c, code, text)
 		}
 	}
 	// Here what is sent must be there in time.
