@@ -10,7 +10,8 @@
 //
 //	go run -C bench . -etcd /path/to/etcd -members 3
 //
-// where the ceiling stays one process: it has nothing to replicate. What access control costs is
+// where the ceiling stays one process: it has nothing to replicate. Target synced is a ceiling
+// that writes each request to a file and syncs it before it answers. What access control costs is
 // told by
 //
 //	go run -C bench . -targets leasehold,leasehold-users -run '^(grant|put)/64$|^keepalive'
@@ -38,7 +39,6 @@ import (
 	"time"
 
 	"leasehold.dev/bench/compare"
-	"leasehold.dev/internal/load"
 	"leasehold.dev/test/process"
 )
 
@@ -48,7 +48,8 @@ type options struct {
 	only, match, format      string
 	through                  string
 	list                     bool
-	ceiling, holdCache       string
+	ceiling, ceilingLog      string
+	holdCache                string
 	curve                    string
 	users                    int
 	plan                     compare.Plan
@@ -68,6 +69,7 @@ func parse() *options {
 	flag.StringVar(&o.format, "o", "table", "output: table or json")
 	flag.BoolVar(&o.list, "list", false, "list the workloads and stop")
 	flag.StringVar(&o.ceiling, "serve-ceiling", "", "serve the ceiling on this `address` (internal)")
+	flag.StringVar(&o.ceilingLog, "ceiling-log", "", "`file` that the ceiling syncs (internal)")
 	flag.StringVar(&o.holdCache, "hold-cache", "", "have a key of this `address` (internal)")
 	flag.StringVar(&o.curve, "curve", "", "`file` to write the curve of cache-term to")
 	p := &o.plan
@@ -101,7 +103,7 @@ func main() {
 
 func run(ctx context.Context, o *options) error {
 	if o.ceiling != "" {
-		return load.ServeCeiling(ctx, o.ceiling)
+		return compare.ServeCeiling(ctx, o.ceiling, o.ceilingLog)
 	}
 	if o.holdCache != "" {
 		return compare.HoldCache(ctx, o.holdCache)
@@ -201,12 +203,12 @@ func (o *options) targets(ctx context.Context, dir string) error {
 			}
 			t.Path, t.Args = o.etcd, strings.Fields(o.etcdArgs)
 			t.Open = compare.OpenEtcd
-		case "ceiling":
+		case "ceiling", "synced":
 			self, err := os.Executable()
 			if err != nil {
 				return err
 			}
-			t.Path, t.Ceiling = self, true
+			t.Path, t.Ceiling, t.Synced = self, true, name == "synced"
 		case "zookeeper":
 			t = compare.ZooKeeper()
 		default:

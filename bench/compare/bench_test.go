@@ -24,8 +24,12 @@ import (
 // TestMain lets the test binary stand as the ceiling and as the process that holds a cache, as
 // compare does.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == "-serve-ceiling" {
-		fmt.Fprintln(os.Stderr, load.ServeCeiling(context.Background(), os.Args[2]))
+	if len(os.Args) >= 3 && os.Args[1] == "-serve-ceiling" {
+		log := ""
+		if len(os.Args) == 5 { // "-ceiling-log", and the file
+			log = os.Args[4]
+		}
+		fmt.Fprintln(os.Stderr, ServeCeiling(context.Background(), os.Args[2], log))
 		os.Exit(1)
 	}
 	if len(os.Args) == 3 && os.Args[1] == "-hold-cache" {
@@ -264,6 +268,8 @@ func TestAgainstCeiling(t *testing.T) {
 		Params: Params{Duration: 200 * time.Millisecond, Conns: 2, Members: 1},
 		Targets: []Target{{
 			Name: "ceiling", Path: self, Ceiling: true,
+		}, {
+			Name: "synced", Path: self, Ceiling: true, Synced: true,
 		}},
 		Rounds: 1, OnceRounds: 1,
 	}

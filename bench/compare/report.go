@@ -84,8 +84,14 @@ func writeRates(w io.Writer, series []*Series) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	others := []string{"etcd", "ceiling"}
-	if slices.ContainsFunc(series, func(s *Series) bool { return s.Target == "zookeeper" }) {
+	has := func(target string) bool {
+		return slices.ContainsFunc(series, func(s *Series) bool { return s.Target == target })
+	}
+	switch {
+	case has("zookeeper"):
 		others = []string{"etcd", "zookeeper"}
+	case has("synced"):
+		others = []string{"ceiling", "synced"}
 	}
 	fmt.Fprintf(t, "workload\tserver\trate/s\tp50/p99 ms\tcpu us\trss MiB\tx %s\tx %s\tmore\n",
 		others[0], others[1])

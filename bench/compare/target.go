@@ -16,7 +16,7 @@ import (
 
 // A Target is a kind of server that can be started.
 type Target struct {
-	// Name stands in reports: "leasehold", "etcd", "ceiling".
+	// Name stands in reports: "leasehold", "etcd", "ceiling", "synced".
 	Name string
 	// Path is the binary, Args what stands before the flags that Start adds.
 	Path string
@@ -25,6 +25,9 @@ type Target struct {
 	// process whatever the number of members, and workloads that need a store
 	// leave it out.
 	Ceiling bool
+	// Synced says that a ceiling writes what it is told to a file and syncs that, many requests
+	// at a time, before it answers: the least that a durable server does.
+	Synced bool
 	// Open opens a session of the server's own client. Nil means that there is none, and
 	// workloads of sessions leave the target out.
 	Open func(endpoints []string) (Session, error)
@@ -117,6 +120,9 @@ func memberName(i int) string { return fmt.Sprintf("m%d", i+1) }
 // the second for the other members, the last for clients with TLS.
 func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 	switch {
+	case t.Synced:
+		log := filepath.Join(dir, "log")
+		return []string{"-serve-ceiling", ports[i], "-ceiling-log", log}, nil
 	case t.Ceiling:
 		return []string{"-serve-ceiling", ports[i]}, nil
 	case t.Foreign != nil:

@@ -8,18 +8,22 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 )
 
 // ServeCeiling answers the calls of KV and Lease on addr at once, from nothing,
 // until ctx ends. It is stock grpc-go with stock options: what it reaches is
 // what the etcd API can reach there when the service behind it is free.
-func ServeCeiling(ctx context.Context, addr string) error {
+//
+// If store is not nil, each put, grant and revoke is answered when store has returned. Store is
+// called by many goroutines at once.
+func ServeCeiling(ctx context.Context, addr string, store func(request []byte) error) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
 	s := grpc.NewServer()
-	c := &ceiling{value: make([]byte, ValueSize)}
+	c := &ceiling{value: make([]byte, ValueSize), store: store}
 	pb.RegisterKVServer(s, c)
 	pb.RegisterLeaseServer(s, ceilingLease{c: c})
 	stop := context.AfterFunc(ctx, s.Stop)
@@ -31,7 +35,20 @@ func ServeCeiling(ctx context.Context, addr string) error {
 type ceiling struct {
 	pb.UnimplementedKVServer
 	value    []byte
+	store    func(request []byte) error // nil: nothing is stored
 	revision atomic.Int64
+}
+
+// keep stores a request, if this ceiling does.
+func (c *ceiling) keep(m proto.Message) error {
+	if c.store == nil {
+		return nil
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return c.store(b)
 }
 
 func (c *ceiling) header() *pb.ResponseHeader {
@@ -49,8 +66,8 @@ func (c *ceiling) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeRespons
 	return &pb.RangeResponse{Header: h, Kvs: []*mvccpb.KeyValue{kv}, Count: 1}, nil
 }
 
-func (c *ceiling) Put(context.Context, *pb.PutRequest) (*pb.PutResponse, error) {
-	return &pb.PutResponse{Header: c.header()}, nil
+func (c *ceiling) Put(_ context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	return &pb.PutResponse{Header: c.header()}, c.keep(r)
 }
 
 type ceilingLease struct {
@@ -66,13 +83,13 @@ func (s ceilingLease) LeaseGrant(
 	if id == 0 {
 		id = 0x694d9d3a3c4e0000 + h.Revision // as long on the wire as a real one
 	}
-	return &pb.LeaseGrantResponse{Header: h, ID: id, TTL: r.TTL}, nil
+	return &pb.LeaseGrantResponse{Header: h, ID: id, TTL: r.TTL}, s.c.keep(r)
 }
 
 func (s ceilingLease) LeaseRevoke(
-	context.Context, *pb.LeaseRevokeRequest,
+	_ context.Context, r *pb.LeaseRevokeRequest,
 ) (*pb.LeaseRevokeResponse, error) {
-	return &pb.LeaseRevokeResponse{Header: s.c.header()}, nil
+	return &pb.LeaseRevokeResponse{Header: s.c.header()}, s.c.keep(r)
 }
 
 func (s ceilingLease) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {

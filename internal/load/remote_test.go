@@ -24,7 +24,7 @@ func ceilingClient(t *testing.T, opts ...grpc.DialOption) *Client {
 	self := process.MustFreeAddr()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = ServeCeiling(ctx, self) }) // what it misses, the test finds
+	wg.Go(func() { _ = ServeCeiling(ctx, self, nil) }) // what it misses, the test finds
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))

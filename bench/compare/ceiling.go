@@ -1,0 +1,87 @@
+package compare
+
+import (
+	"context"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"leasehold.dev/internal/load"
+)
+
+// ServeCeiling serves the ceiling on an address until ctx ends. If log is not empty, every write
+// is synced in that file before it is answered.
+func ServeCeiling(ctx context.Context, addr, log string) error {
+	if log == "" {
+		return load.ServeCeiling(ctx, addr, nil)
+	}
+	l, err := createSyncedLog(log)
+	if err != nil {
+		return err
+	}
+	defer l.file.Close()
+	return load.ServeCeiling(ctx, addr, l.append)
+}
+
+// logSize is how large the file of a syncedLog is. It is written round and round.
+const logSize = 64 << 20
+
+// syncedLog is a file in which requests become durable. What comes in while the file is being
+// synced goes into the next sync, together. It has its full size and its blocks before the first
+// request, so that a sync writes data and no more.
+type syncedLog struct {
+	file vfs.File
+
+	mu      sync.Mutex
+	pending []byte
+	number  int // of the batch that pending is
+
+	turn   sync.Mutex // taken to write and sync
+	offset int64
+	synced int // the last batch that is
+}
+
+func createSyncedLog(path string) (*syncedLog, error) {
+	f, err := vfs.Default.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	zeros := make([]byte, 1<<20)
+	for range logSize / len(zeros) {
+		if _, err := f.Write(zeros); err != nil {
+			return nil, err
+		}
+	}
+	return &syncedLog{file: f, number: 1}, f.Sync()
+}
+
+// append returns when a request is durable. Any number of goroutines may call it.
+func (l *syncedLog) append(request []byte) error {
+	l.mu.Lock()
+	l.pending = append(l.pending, request...)
+	mine := l.number
+	l.mu.Unlock()
+
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	if l.synced >= mine {
+		return nil // with the batch of another
+	}
+	l.mu.Lock()
+	batch := l.pending
+	l.pending = nil
+	l.number++
+	l.mu.Unlock()
+	if l.offset+int64(len(batch)) > logSize {
+		l.offset = 0
+	}
+	if _, err := l.file.WriteAt(batch, l.offset); err != nil {
+		return err
+	}
+	if err := l.file.SyncData(); err != nil {
+		return err
+	}
+	l.offset += int64(len(batch))
+	l.synced = mine
+	return nil
+}
