@@ -15,70 +15,70 @@ import (
 	"leasehold.dev/internal/holder"
 )
 
-// Config is what a Client needs to know. Only Endpoints must be set.
+// Config configures a Client. Only Endpoints must be set.
 type Config struct {
-	// Endpoints are the members' client addresses: host:port, http://host:port,
-	// https://host:port or unix:/path. Name all of them: the client moves among these, and
-	// to no other address.
+	// Endpoints are the members' client addresses: host:port, http://host:port, https://host:port
+	// or unix:/path. Name all of them: the client uses no other address.
 	Endpoints []string
-	// ClusterID, if not 0, is the ID of the cluster: endpoints of another one are refused, see
-	// [OtherClusterError]. Else the cluster is that of the first member that answers, for as
-	// long as the client lives. `leasehold endpoint status -w fields` tells it.
+	// ClusterID, if not 0, is the ID of the cluster: the client refuses endpoints of another one,
+	// see [OtherClusterError]. If 0, the first member that answers decides the cluster, for the
+	// life of the client. `leasehold endpoint status -w fields` shows the ID.
 	ClusterID uint64
-	// TLS, if set, is used with every endpoint but those that say http.
+	// TLS, if set, is used with every endpoint except those that begin with http://.
 	TLS *tls.Config
-	// User and Password are of a user of a cluster that has users and roles. The client logs in
-	// where it connects, and again when its login does not count any more. Without them, and
-	// without a token, it is nobody, or who its certificate says. A cluster without users takes
+	// User and Password log in to a cluster that has users and roles. The client logs in when it
+	// connects, and again when its login is no longer valid. Without them, and without a token,
+	// the client has the identity of its certificate, or none. A cluster without users accepts
 	// every login.
 	User, Password string
-	// Token stands for a login in the place of User: one that a cluster or an issuer has given.
+	// Token, from the cluster or an issuer, takes the place of User and Password.
 	Token string
-	// TokenFile is a file with a token, which is read whenever the client connects, so that it
-	// may be replaced. Space around the token does not count.
+	// TokenFile is a file with a token. The client reads it whenever it connects, so the file may
+	// be replaced. Space around the token is ignored.
 	TokenFile string
-	// Logger takes note of changes of the member; nil means that nobody does.
+	// Logger logs changes of the member that the client talks to; nil for no log.
 	Logger *slog.Logger
-	// AnyMember lets the client stay with whichever member it has found. Otherwise it goes to
-	// the one that leads, where every request is a way through the network shorter, if that
-	// is among the Endpoints and can be reached. It is for programs that spread their load,
-	// of reads and watches above all, over the members.
+	// AnyMember lets the client stay with the first member that it reaches. By default the client
+	// moves to the leader, where each request takes one network hop less, if the leader is among
+	// the Endpoints and can be reached. Set it to spread load, above all reads and watches, over
+	// the members.
 	AnyMember bool
-	// Dial, if set, makes the connections: to the member with this endpoint, as it is among
-	// Endpoints. TLS goes over what it returns. It is called by any goroutine, and is to
+	// Dial, if set, makes the connections; endpoint is one of Endpoints, as written there. TLS
+	// runs over the connection that it returns. The client calls it from any goroutine. It must
 	// return when the context ends.
 	Dial func(ctx context.Context, endpoint string) (net.Conn, error)
-	// GRPC has the client speak gRPC alone. Otherwise its stream has a connection without HTTP/2,
-	// which costs less at both ends, and gRPC where something on the way there needs that.
+	// GRPC makes the client speak only gRPC. By default its stream is a connection without
+	// HTTP/2, which costs less at both ends; it falls back to gRPC where something on the way
+	// needs that.
 	GRPC bool
 	// DialTimeout bounds one try to connect to one member; 2 s if 0.
 	DialTimeout time.Duration
-	// Silence is for how long a member may say nothing while something is asked of it,
-	// before the client turns to the next; 3 s if 0. Leases do not wait for so long.
+	// Silence is how long a member may leave a request unanswered before the client turns to the
+	// next member; 3 s if 0. Renewals of leases do not wait that long.
 	Silence time.Duration
-	// Grace is the grace of leases that are granted without one of their own.
+	// Grace is the grace of leases whose Grant.Grace is 0.
 	Grace time.Duration
 	// Drift bounds the difference between the rates of this machine's clock and the
 	// members'; 1e-3 if 0, none if negative.
 	Drift float64
 	// RenewAfter is the share of its TTL after which a lease is renewed, from 0.01 to 0.5; a
-	// third if 0. Members replicate the silence of a lease after 0.4 of it: above that each renewal
-	// costs them an entry of the log. See leasehold plan outage --renew.
+	// third if 0. Members checkpoint a lease that was not renewed for 0.4 of its TTL, so above
+	// that each renewal costs them a log entry. See leasehold plan outage --renew.
 	RenewAfter float64
-	// Margin is taken off the validity of each lease besides, for what a program needs
-	// to stop, in whole milliseconds, rounded up; 5 ms if 0, none if negative.
+	// Margin also shortens the validity of each lease: it is the time that a program needs to
+	// stop, in whole milliseconds, rounded up; 5 ms if 0, none if negative.
 	Margin time.Duration
-	// MaxRequestBytes is the size of a request from which on the client refuses it; that of
-	// the members if they have the default, 1.5 MiB, if 0. Members end the whole stream
-	// for a request that is much larger than they take.
+	// MaxRequestBytes is the largest request that the client sends; 1.5 MiB, the members'
+	// default, if 0. Members end the whole stream for a request that is much larger than they
+	// take.
 	MaxRequestBytes int
 
-	// Now, if set, is read in the place of time.Now where the validity of leases is told, for
-	// tests in which clocks go apart. It must take no lock that is held while somebody waits.
+	// Now, if set, replaces time.Now for the validity of leases, for tests in which clocks
+	// differ. It must not take a lock that another goroutine holds while it waits.
 	Now func() time.Time
-	// TraceParent, if set, returns the header traceparent (W3C Trace Context) of the trace that the
-	// context of a call is part of, or "". Members that make traces go on with it. It is called once
-	// for each call, by any goroutine; what is no such header is not sent.
+	// TraceParent, if set, returns the traceparent header (W3C Trace Context) of the trace that
+	// the context of a call belongs to, or "". Members that trace continue that trace. The client
+	// calls it once for each call, from any goroutine, and does not send a malformed header.
 	TraceParent func(context.Context) string
 }
 
@@ -102,8 +102,7 @@ type Client struct {
 	most     int // bytes of a request
 }
 
-// New returns a Client, and does not wait until it is connected. Close it when it is not
-// needed any more.
+// New returns a Client. It does not wait for a connection. Close the Client after use.
 func New(c Config) (*Client, error) {
 	list := make([]endpoint, len(c.Endpoints))
 	for i, text := range c.Endpoints {
@@ -169,10 +168,10 @@ func (c *Config) defaults() {
 	}
 }
 
-// Close ends the client. Its leases are not kept alive any more and end for the program at
-// once, with [ErrClosed]; so do its watches and calls. It revokes nothing: a program that
-// wants to free its leases revokes them first. It returns when all of the client's goroutines
-// have ended.
+// Close ends the client. Its leases, watches and calls end for the program at once, with
+// [ErrClosed]. Close revokes nothing: the cluster keeps each lease until its TTL has passed, so a
+// program that wants to free its leases revokes them first. Close returns when all goroutines of
+// the client have ended.
 func (c *Client) Close() error {
 	c.keeper.close()
 	c.mux.close()

@@ -2,19 +2,18 @@ package client
 
 import "context"
 
-// Connection is what a client has to a member, for programs that want to tell people
-// or a readiness check. Nothing else needs it: every call waits for a member by
-// itself.
+// Connection is the client's connection to a member, for status displays and readiness checks.
+// Nothing else needs it: every call waits for a member by itself.
 type Connection struct {
-	// Endpoint is the member's, as it was configured.
+	// Endpoint is the endpoint of the member, as in Config.Endpoints.
 	Endpoint string
-	// Changed is closed when there may be another one, or none.
+	// Changed is closed when the client may have another connection, or none.
 	Changed <-chan struct{}
 }
 
-// Connection waits until there is a connection to a member. When ctx ends before, the error
-// wraps ErrUnavailable and says why the last try to connect has failed. It can be called at any
-// time by any number of goroutines.
+// Connection waits until the client is connected to a member. If ctx ends first, the error wraps
+// ErrUnavailable and says why the last try to connect failed. It may be called at any time, from
+// any goroutine.
 func (c *Client) Connection(ctx context.Context) (Connection, error) {
 	l, err := c.mux.get(ctx)
 	if err != nil {

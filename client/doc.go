@@ -1,6 +1,6 @@
-// Package client is the Go client of Leasehold: leases that are kept alive, keys,
-// transactions and watches, over leasehold.v1. What is asked about keys is in package store,
-// what is told of leases in package leases, and what [Client.Metrics] counts in package metrics.
+// Package client is the Go client of Leasehold: leases that are kept alive, keys, transactions
+// and watches, over leasehold.v1. Package store has the requests about keys, package leases what
+// the cluster tells of leases, and package metrics the numbers of [Client.Metrics].
 //
 //	c, err := client.New(client.Config{Endpoints: []string{"10.0.0.1:2379", "10.0.0.2:2379"}})
 //	...
@@ -11,55 +11,51 @@
 //	err = held.Revoke(ctx)
 //
 // [Client.Grant] grants a [Lease] and keeps it alive. [Client.Put], [Client.Get], [Client.Range],
-// [Client.Delete] and [Client.Txn] are for keys, [Client.Watch] tells how they change, and
-// [Client.LeaseEvents] what happens to leases. Locks and elections are in package lock, and there
-// are packages queue, pool, members, nodes and cache: a program that wants those hardly needs more
-// of this package than New. What rests on a lease in any of them is a [Hold].
+// [Client.Delete] and [Client.Txn] are for keys. [Client.Watch] tells how keys change, and
+// [Client.LeaseEvents] what happens to leases. Locks and elections are in package lock; see
+// packages queue, pool, members, nodes and cache, too. A program that uses those hardly needs
+// more of this package than New. Whatever rests on a lease in any of them is a [Hold].
 //
-// A Client talks to one member at a time, over one stream that carries everything: to the one
-// that leads, if it can be reached (see Config.AnyMember), and to another when that one does
-// not answer. Its methods may be called from any goroutine; what callers ask for meanwhile
-// travels together.
+// A Client talks to one member at a time, over one stream that carries everything. It prefers the
+// leader (see Config.AnyMember), and turns to another member when its own does not answer. Its
+// methods may be called from any goroutine; requests of concurrent callers travel together.
 //
 // # What is promised
 //
-// A [Lease] counts from the moment before the grant, or the renewal, that was acknowledged
-// was sent, less the drift of clocks and a margin. So it stops before the lease can go to
-// somebody else, whatever happens to the network, to the members or to this process, as
-// long as clocks run at about the same rate. The time that a machine was suspended
-// counts. All leases of a client are renewed in batches, by the client, until they are
-// revoked, closed or lost. A lease that has ended is never replaced by another: a program
-// that wants to go on asks for a new one, with a new token. After Revoke, Close or
-// HandOver was called no lease says that it is valid.
+// The client takes a [Lease] as valid from the moment just before it sent the grant or renewal
+// that was acknowledged, minus clock drift and a margin. So the lease stops being valid before
+// another holder can get it, whatever happens to the network, the members or this process, as
+// long as clocks run at about the same rate. Time in which the machine was suspended counts. The
+// client renews all its leases in batches, until they are revoked, closed or lost. It never
+// replaces a lease that has ended: a program that wants to go on asks for a new one, with a new
+// token. No lease says that it is valid after Revoke, Close or HandOver was called.
 //
-// A [Watcher] tells each change once, in order, and no revision in part, however often the
-// stream breaks; or it says that the changes are not known any more ([ErrCompacted]).
+// A [Watcher] tells each change once, in order, and each revision whole, however often the stream
+// breaks. If the cluster does not know the changes any more, it says so ([ErrCompacted]).
 //
-// A [LeaseWatcher] does the same for what happens to leases. Its notice of leases that will
-// end soon is advice alone.
+// A [LeaseWatcher] does the same for events of leases. Its notice of leases that will end soon is
+// only advice.
 //
-// Requests that may be repeated are repeated, until their context ends: reads, grants
-// (each has a request ID, and so makes one lease), renewals, revocations, all that was never
-// sent, and all of which the cluster said that nothing was done. Everything else that changes
-// something, from a put to a hand-over, has a number, by which it takes effect once however
-// often it is sent. If it was sent, and the context ends before there is an answer, or the
-// cluster has forgotten the client meanwhile, the error is [ErrUnknownOutcome]: it may have
-// taken effect, or may yet.
+// The client repeats requests until their context ends, if that is safe: reads, grants (each has
+// a request ID, and so makes one lease), renewals, revocations, requests that were never sent,
+// and requests of which the cluster said that nothing was done. Every other request that changes
+// something, from a put to a hand-over, has a number: the client repeats it as well, and it takes
+// effect once. The error is [ErrUnknownOutcome] if such a request was sent, and the context ends
+// before the answer comes or the cluster has forgotten the client. It may have taken effect, or
+// may yet.
 //
 // # What is not promised
 //
-// A process can be stopped at any time, between any two steps, for any time. So nothing
-// that a program asks here about a lease says that it is still valid when the program acts
-// on the answer. Where that matters let the resource refuse old fencing tokens
-// ([Lease.Token], [Client.CheckToken]), or write to the store by a transaction with a
-// condition on the lease ([store.LeaseAlive], [store.NameHeld]).
+// A process can be stopped between any two steps, for any time. So a lease that was valid when
+// the program asked may have ended when the program acts on the answer. Where that matters, let
+// the resource refuse old fencing tokens ([Lease.Token], [Client.CheckToken]), or write to the
+// store in a transaction with a condition on the lease ([store.LeaseAlive], [store.NameHeld]).
 //
-// [Lease.Context] is cancelled by a timer, and a timer of a process that was stopped is
-// late. [Lease.State] reads the clock.
+// A timer cancels [Lease.Context], and the timers of a process that was stopped are late.
+// [Lease.State] reads the clock.
 //
-// A call without a deadline waits for as long as no member answers it, unless what answers is
-// no member at all ([ErrNotLeasehold]), or all endpoints are members of other clusters
-// ([OtherClusterError]). A client whose members cannot be reached does not know when that will
-// change: its leases end by its own clock, and what to do then is the program's decision (see
-// Grant.Grace).
+// A call without a deadline waits until a member answers. It fails at once if the servers are not
+// members at all ([ErrNotLeasehold]), or all endpoints are members of other clusters
+// ([OtherClusterError]). While a client reaches no member, its leases end by its own clock. The
+// program decides what to do then (see Grant.Grace).
 package client

@@ -12,59 +12,59 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// Error is a fact that a program may want to know of: errors that calls return wrap one, so that
+// Error is a condition that a program may want to handle: calls return errors that wrap one, so
 // [errors.Is] finds it.
 type Error string
 
 // Error implements error.
 func (e Error) Error() string { return string(e) }
 
-// Is makes [ErrFutureRevision] an [ErrCompacted].
+// Is makes [ErrFutureRevision] match [ErrCompacted].
 func (e Error) Is(target error) bool {
 	return e == ErrFutureRevision && target == ErrCompacted //nolint:errorlint // the one value
 }
 
-// These errors are what the cluster answers.
+// These errors come from the cluster.
 const (
-	// ErrInvalid means that the request makes no sense as it is.
+	// ErrInvalid means that the request is malformed or contradicts itself.
 	ErrInvalid Error = "invalid request"
-	// ErrLeaseNotFound means that there is no such lease, or that the token is not its
-	// token any more, or the secret not its secret.
+	// ErrLeaseNotFound means that there is no such lease, or that the token or the secret is not
+	// the lease's.
 	ErrLeaseNotFound Error = "no such lease"
 	// ErrNameTaken means that a live lease has the name: see [TakenError].
 	ErrNameTaken Error = "name is taken"
-	// ErrIDTaken means that a live lease has the ID: see [TakenError]. Of a grant within a
-	// transaction it does not say which.
+	// ErrIDTaken means that a live lease has the ID: see [TakenError]. For a grant in a
+	// transaction it does not say which lease.
 	ErrIDTaken Error = "lease ID is taken"
 	// ErrKeyNotFound means that there is no such key.
 	ErrKeyNotFound Error = "no such key"
-	// ErrTooManyKeys means that the lease has as many keys as it may.
+	// ErrTooManyKeys means that the lease already has as many keys as it may have.
 	ErrTooManyKeys Error = "too many keys on the lease"
-	// ErrTooManyHolds means that the leases of the owner, or all leases, hold as many ranges
-	// as they may; the message says which, and what to do.
+	// ErrTooManyHolds means that the leases of the owner, or all leases together, hold as many
+	// ranges as they may; the message says which, and what to do.
 	ErrTooManyHolds Error = "too many ranges are held"
-	// ErrCompacted means that the revision asked for is not known any more.
+	// ErrCompacted means that the cluster no longer has the revision that was asked for.
 	ErrCompacted Error = "revision was compacted"
-	// ErrFutureRevision means that the revision asked for is still to come. A program that goes
-	// on from what it was told gets this error if a restore has taken the cluster back to an
-	// earlier state. It has to read again then, as after [ErrCompacted]: so errors.Is finds
-	// that, too.
+	// ErrFutureRevision means that the store has not reached the revision that was asked for. A
+	// program that continues from a revision that it was told gets this error after a restore has
+	// taken the cluster back to an earlier state. It must read again then, as after
+	// [ErrCompacted]; so errors.Is matches that, too.
 	ErrFutureRevision Error = "revision is still to come"
 	// ErrNoSpace means that the quota of the store is used up.
 	ErrNoSpace Error = "no space left in the store"
-	// ErrLimitReached means that the user has as much of something as it may; the message says of
-	// what, and how much it has.
+	// ErrLimitReached means that the user has reached one of its limits; the message says which,
+	// and how much it has.
 	ErrLimitReached Error = "a limit is reached"
-	// ErrPermissionDenied means that the user may not do it; the message says what it would need.
+	// ErrPermissionDenied means that the user lacks a permission; the message says which.
 	ErrPermissionDenied Error = "permission denied"
-	// ErrNotLoggedIn means that the cluster has users, and takes neither the name and password nor
-	// the token that the client has, or it has none. Calls return it at once, but the client tries
-	// on: they succeed again when the login does.
+	// ErrNotLoggedIn means that the cluster has users, and does not accept the client's password
+	// or token, or the client has none. Calls return it at once, but the client keeps trying to
+	// log in: calls succeed again when the login does.
 	ErrNotLoggedIn Error = "not logged in"
-	// ErrUnavailable means that nothing was done, as there was no member that could.
-	// Calls go on trying, so they return it only together with the end of their context. An
-	// error that is also [ErrUnknownOutcome] tells of the last try only: an earlier one may
-	// have taken effect, so a program asks for ErrUnknownOutcome first.
+	// ErrUnavailable means that no member could serve the request, and nothing was done. Calls
+	// keep trying, so they return it only together with the end of their context. If the error is
+	// also [ErrUnknownOutcome], this is true only of the last try: an earlier one may have taken
+	// effect. So check for ErrUnknownOutcome first.
 	ErrUnavailable Error = "unavailable"
 	// ErrUnknownOutcome means that the request may have taken effect, or may yet.
 	ErrUnknownOutcome Error = "the outcome is not known"
@@ -72,26 +72,24 @@ const (
 
 // These errors are the client's own.
 const (
-	// ErrNotLeasehold means that the servers are none of Leasehold's, or that something before
-	// them does not let leasehold.v1 pass: a plain etcd has the API of etcd alone. Nothing was
-	// done.
+	// ErrNotLeasehold means that the servers are not Leasehold members (etcd, for instance), or
+	// that a proxy in front of them does not let leasehold.v1 pass. Nothing was done.
 	ErrNotLeasehold Error = "no endpoint serves leasehold.v1"
 	// ErrClosed means that the client, the watch or the lease was closed.
 	ErrClosed Error = "closed"
 )
 
-// These errors say why a lease cannot be relied on: the causes of the end of its context,
-// and State.Err. After a [Client.Close] it is [ErrClosed].
+// These errors say why a lease is not valid: they are the causes of the end of its context, and
+// State.Err. After [Client.Close] the cause is [ErrClosed].
 const (
-	// ErrJeopardy means that no renewal was acknowledged in time, and that the lease is
-	// not known to be gone.
+	// ErrJeopardy means that no renewal was acknowledged in time. The lease may still live.
 	ErrJeopardy Error = "client: the lease is in jeopardy"
-	// ErrExpired means that no renewal was acknowledged in time, for good. The client's own
-	// clock says so: the cluster has not said what became of the lease.
+	// ErrExpired means that no renewal was acknowledged in time, and the client has given the
+	// lease up. The client decided this by its own clock: the cluster has not said what became of
+	// the lease.
 	ErrExpired Error = "client: the lease was not renewed in time, by the client's own clock: " +
 		"the cluster has not said what became of it"
-	// ErrLost means that the cluster said that the lease is gone: see [LostError], which says
-	// how it has ended.
+	// ErrLost means that the cluster said that the lease has ended: [LostError] says how.
 	ErrLost Error = "client: the lease is gone"
 	// ErrRevoked means that this client revoked the lease, or tried to.
 	ErrRevoked Error = "client: the lease was revoked"
@@ -121,12 +119,12 @@ var reasons = map[pb.Reason]error{
 	pb.Reason_REASON_LIMIT_REACHED:     ErrLimitReached,
 }
 
-// TakenError refuses a name or an ID that a live lease has. It wraps ErrNameTaken or
+// TakenError means that a live lease already has the name or the ID. It wraps ErrNameTaken or
 // ErrIDTaken.
 type TakenError struct {
-	// Holder is that lease. What remains of it is not told.
+	// Holder is that lease, without its remaining time.
 	Holder leases.Info
-	// Err says which of the two it is.
+	// Err is ErrNameTaken or ErrIDTaken.
 	Err error
 }
 

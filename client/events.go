@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LeaseWatcher is a stream of events that goes on until it is closed, whatever becomes of
-// members and streams. Next may be called from one goroutine at a time, Close from any.
+// LeaseWatcher is a stream of lease events. It lasts until it is closed and survives failures of
+// members and connections. Next may be called from one goroutine at a time, Close from any.
 type LeaseWatcher struct {
 	resumable
 	ask leases.Watch
@@ -35,9 +35,9 @@ type slowCache struct {
 	token lease.Token
 }
 
-// LeaseEvents follows what happens to leases. When it returns, the stream has begun: it
-// tells all from then on, or after the event asked for. If that is not known any more it
-// fails with [ErrCompacted]. The context is for the beginning; Close ends the stream.
+// LeaseEvents follows the events of leases. When it returns, the stream has begun: it tells all
+// events from then on, or after the event asked for. If the cluster does not know those any more,
+// it fails with [ErrCompacted]. The context bounds only the beginning; Close ends the stream.
 func (c *Client) LeaseEvents(ctx context.Context, ask leases.Watch) (*LeaseWatcher, error) {
 	ask.Labels = maps.Clone(ask.Labels)
 	w := &LeaseWatcher{ask: ask, after: ask.After}
@@ -57,9 +57,9 @@ func (c *Client) LeaseEvents(ctx context.Context, ask leases.Watch) (*LeaseWatch
 	return w, nil
 }
 
-// Next returns the next events, and waits until there are some. An error other than the
-// context's is the end of the stream: [ErrCompacted], if events that were not told are not
-// known any more, and the program lists the leases to find out; [ErrClosed], after Close.
+// Next waits for the next events and returns them. An error other than the context's ends the
+// stream. It is [ErrClosed] after Close, and [ErrCompacted] if the cluster no longer knows the
+// next events: then list the leases to learn the current state.
 func (w *LeaseWatcher) Next(ctx context.Context) (leases.Update, error) {
 	for {
 		w.mu.Lock()
@@ -89,8 +89,8 @@ func (w *LeaseWatcher) Next(ctx context.Context) (leases.Update, error) {
 	}
 }
 
-// Seq returns the number up to which Next has told all: a program that begins anew goes on
-// after it.
+// Seq returns the number of the last event up to which Next has told all: a program that starts
+// again continues after it.
 func (w *LeaseWatcher) Seq() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -69,10 +69,11 @@ func (c grpcConnection) Open(ctx context.Context) (pb.StreamService_OpenClient, 
 		})
 }
 
-// DialMember waits until the client is with a member, and makes a connection to the same one, for
-// calls that this package does not make, such as those of other services. They have the login of
-// the client, and a member of another cluster refuses them. The connection is the caller's to
-// close, and stays when the client turns to another member; what is returned with it says when.
+// DialMember waits until the client is connected to a member, and opens a second connection to
+// that member, for calls that this package does not have, such as those of other services. They
+// use the client's login, and a member of another cluster refuses them. The caller closes the
+// connection. It stays open when the client turns to another member; Connection.Changed tells
+// when.
 func (c *Client) DialMember(
 	ctx context.Context, options ...grpc.DialOption,
 ) (*grpc.ClientConn, Connection, error) {

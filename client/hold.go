@@ -17,11 +17,12 @@ type Hold interface {
 	// ValidUntil is when the program must stop, if no renewal succeeds before. It is past when
 	// Err is not nil.
 	ValidUntil() time.Time
-	// Context ends when the program must stop, before anybody else can hold. Its cause says why,
-	// and is [context.Canceled] too.
+	// Context ends when the program must stop, before another holder can begin. Its cause says
+	// why, and wraps [context.Canceled].
 	Context() context.Context
-	// Err is nil as long as the program holds, by the clock, and then the reason why it does not.
+	// Err is nil as long as the program holds it, by the clock, and then says why it does not.
 	Err() error
-	// Release gives up what is held. For the program it has ended at once, whatever the error is.
+	// Release gives up what is held. For the program the hold ends at once, even if Release
+	// fails.
 	Release(ctx context.Context) error
 }

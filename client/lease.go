@@ -13,12 +13,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LostError is ErrLost, and says how the lease has ended under the token that the client had.
+// LostError wraps ErrLost and says how the lease ended under the token that the client had.
 type LostError struct {
 	// Cause is [leases.Expired], [leases.Revoked], [leases.HandedOver] or
 	// [leases.Resumed]; 0 if the member that was asked does not know.
 	Cause leases.Kind
-	// By is who revoked the lease, as in [leases.Event], or the owner that has taken it over.
+	// By names the caller that revoked the lease, as in [leases.Event], or the owner that took it
+	// over.
 	By string
 }
 
@@ -39,16 +40,16 @@ func (e *LostError) Error() string {
 // Unwrap returns ErrLost.
 func (e *LostError) Unwrap() error { return ErrLost }
 
-// Status says how far a lease can be relied on.
+// Status says whether a lease is valid.
 type Status int
 
 // The states of a lease. From Jeopardy it may go back to OK; from Ended it never does.
 const (
 	// OK means that the lease is valid.
 	OK Status = iota + 1
-	// Jeopardy means that the lease is past its validity, and not known to be gone.
+	// Jeopardy means that the lease is no longer valid, but may still live.
 	Jeopardy
-	// Ended means that the lease is over for this program, for ever.
+	// Ended means that the lease has ended for this program, for ever.
 	Ended
 )
 
@@ -71,7 +72,7 @@ func (s Status) String() string {
 	}
 }
 
-// State is what is known of a lease at some moment.
+// State is the state of a lease at one moment, as the client knows it.
 type State struct {
 	Status Status
 	// ValidUntil is when the program must stop, if no renewal succeeds before.
@@ -113,11 +114,11 @@ func (l *Lease) Ref() leases.Ref { return leases.Ref{ID: l.info.ID, Token: l.inf
 // Info returns what the cluster told when the lease was granted.
 func (l *Lease) Info() leases.Info { return l.info }
 
-// Existed reports whether the lease is that of an earlier request with the same ID.
+// Existed reports whether an earlier request with the same request ID made the lease.
 func (l *Lease) Existed() bool { return l.exist }
 
-// Secret returns what another process needs to resume the lease: nil if it is not resumable,
-// or if the answer to the request that made it was lost.
+// Secret returns the secret by which another process can resume the lease. It is nil if the lease
+// is not resumable, or if the answer to the request that made it was lost.
 func (l *Lease) Secret() []byte { return l.secret }
 
 // State returns the state of the lease now. It reads the clock, so it is right even if the
@@ -134,8 +135,8 @@ func (l *Lease) State() State {
 	}
 }
 
-// Valid reports whether the lease is valid now, like State, and takes no lock and about as
-// long as it takes to read the clock. It is for programs that ask very often.
+// Valid reports whether the lease is valid now, like State. It takes no lock and costs about one
+// reading of the clock, for programs that ask very often.
 func (l *Lease) Valid() bool {
 	w := l.window.Load()
 	if w == nil {
@@ -147,21 +148,21 @@ func (l *Lease) Valid() bool {
 // Err returns nil as long as the lease is valid, and then why it is not.
 func (l *Lease) Err() error { return l.State().Err }
 
-// ValidUntil returns when the program must stop, if no renewal succeeds before. It is to
-// be compared with time.Now soon: it moves if the wall clock does.
+// ValidUntil returns when the program must stop, if no renewal succeeds before. Compare it with
+// time.Now soon: it moves if the wall clock is set.
 func (l *Lease) ValidUntil() time.Time { return l.State().ValidUntil }
 
-// Changed returns a channel that is closed at the next change of the state's Status.
-// Ask for the channel first, and then for the State.
+// Changed returns a channel that is closed when the Status of the lease next changes. Call
+// Changed first, then State.
 func (l *Lease) Changed() <-chan struct{} {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
 	return l.changed
 }
 
-// Context returns a context that is cancelled when the lease is not valid any more, before
-// the cluster may end it, and at once when the program gives the lease up. Its cause says
-// why. If the lease comes back from Jeopardy, Context returns another one from then on.
+// Context returns a context that is cancelled when the lease is no longer valid, before the
+// cluster may end the lease, and at once when the program gives the lease up. Its cause says why.
+// If the lease comes back from Jeopardy, Context returns a new context from then on.
 func (l *Lease) Context() context.Context {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -169,12 +170,12 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// Close stops keeping the lease alive, and leaves it to end by itself. For the program it
-// has ended at once, with [ErrClosed].
+// Close stops keeping the lease alive. For the program the lease ends at once, with [ErrClosed];
+// for the cluster it ends after its TTL.
 func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
 
-// Revoke ends the lease with its keys. For the program it has ended at once, with
-// [ErrRevoked], and whatever the error is. That the lease was gone already is none.
+// Revoke ends the lease and deletes its keys. For the program the lease ends at once, with
+// [ErrRevoked], even if Revoke fails. A lease that had already ended is not an error.
 func (l *Lease) Revoke(ctx context.Context) error {
 	l.ending.note(ErrRevoked)
 	err := l.client.Revoke(ctx, l.Ref())
@@ -184,15 +185,15 @@ func (l *Lease) Revoke(ctx context.Context) error {
 	return err
 }
 
-// HandOver gives the lease to another owner, with a new token and its TTL from the beginning: keep
-// it alive by [Client.Keep]. For this program the lease has ended before anything is sent, with
-// [ErrHandedOver], and whatever the error is.
+// HandOver gives the lease to another owner, with a new token and its full TTL; the new owner
+// keeps it alive by [Client.Keep]. For this program the lease ends before anything is sent, with
+// [ErrHandedOver], even if HandOver fails.
 func (l *Lease) HandOver(ctx context.Context, owner string) (*Granted, error) {
 	return l.handOver(ctx, owner, false)
 }
 
-// HandOverResumable is HandOver to another process, which takes the lease over by the Secret: see
-// [Client.Resume]. There is none if an earlier answer was lost.
+// HandOverResumable is like HandOver, but to another process, which takes the lease over by the
+// Secret: see [Client.Resume]. Secret is empty if the answer to an earlier try was lost.
 func (l *Lease) HandOverResumable(ctx context.Context, owner string) (*Granted, error) {
 	return l.handOver(ctx, owner, true)
 }
@@ -216,10 +217,11 @@ func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Gr
 	}), nil
 }
 
-// ChangeTTL gives the lease another TTL, which runs anew. If it is a shorter one, the
-// lease is valid only for so long from before this is sent, whatever the error is; after
-// [ErrUnknownOutcome] each renewal counts for no more, since it may take effect later. One
-// that is not above 0 is refused with [ErrInvalid] and changes nothing. One is done at a time.
+// ChangeTTL gives the lease another TTL, which starts from the beginning. A shorter TTL limits
+// the validity from the moment just before the request is sent, even if the call fails. After
+// [ErrUnknownOutcome] it limits each renewal as well, since the change may take effect later. A
+// TTL of 0 or less fails with [ErrInvalid] and changes nothing. Concurrent calls run one after
+// another.
 func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
 	if ttl <= 0 {
 		return fmt.Errorf("client: change ttl of lease %016x to %v: %w", l.info.ID, ttl, ErrInvalid)

@@ -18,40 +18,42 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Grant is what to grant. It is a [store.Op]; as one it has an ID (see [leases.NewID]) and no Keys.
+// Grant describes a lease to grant. It is a [store.Op]; in a transaction it needs an ID (see
+// [leases.NewID]) and has no Keys.
 type Grant struct {
-	// TTL is how long the lease lives after its grant, and after each renewal. It
-	// counts in whole milliseconds, and is rounded up.
+	// TTL is how long the lease lives after its grant, and after each renewal, in whole
+	// milliseconds, rounded up.
 	TTL time.Duration
-	// ID is the lease's; 0 lets the server choose.
+	// ID is the ID of the lease; 0 lets the server choose.
 	ID lease.ID
 	// Name is held by at most one live lease; empty for none.
 	Name, Owner string
 	Labels      map[string]string
-	// RequestID makes a repeated grant of the same owner return the lease that the first
-	// made, if it lives, and renew it. [Client.Grant] draws one if there is none.
+	// RequestID makes a grant idempotent: a repeated grant of the same owner returns the lease
+	// that the first one made, if it lives, and renews it. [Client.Grant] draws one if it is
+	// empty.
 	RequestID string
-	// LockDelay is how long the name and the keys stay after the lease has expired.
+	// LockDelay is how long the name and the keys stay taken after the lease has expired.
 	LockDelay time.Duration
-	// KeepKeys lets the keys stay, detached, when the lease expires.
+	// KeepKeys detaches the keys when the lease expires, instead of deleting them.
 	KeepKeys bool
-	// Keys are put together with the grant: of each its Key and Value, which must not be
-	// changed any more (see [store.Put]).
+	// Keys are put together with the grant. Only Key and Value are used; do not change a Value
+	// afterwards (see [store.Put]).
 	Keys []store.KV
 	// Resumable asks for a secret: see [Client.Resume].
 	Resumable bool
-	// Grace is for how long after its validity the client goes on asking for the lease,
-	// which is in [Jeopardy] then: it may be gone, and may be saved. 0 means Config.Grace,
-	// and less than 0 none.
+	// Grace is how long the client keeps trying to renew the lease after it stopped being valid.
+	// The lease is in [Jeopardy] then: it may have ended, or may be saved. 0 means Config.Grace,
+	// less than 0 none.
 	Grace time.Duration
 
 	holds []keyrange.Range // what the holder may cache as long as the lease is valid
 }
 
-// Granted is a lease as it was granted, which nobody keeps alive yet.
+// Granted is a lease as it was granted. No client keeps it alive yet.
 type Granted struct {
 	leases.Info
-	// Secret is set if the lease is resumable, and this request made it.
+	// Secret is set if the lease is resumable and this request made the lease.
 	Secret []byte
 	// Existed says that an earlier request with the same request ID made the lease.
 	Existed bool
@@ -63,9 +65,9 @@ type Granted struct {
 	over leases.Kind
 }
 
-// Grant grants a lease and keeps it alive until it is revoked, closed, handed over or
-// lost. If the name is taken it returns a [TakenError]. If the context ends first there may
-// be a lease; it then ends by itself after its TTL, as nobody keeps it alive.
+// Grant grants a lease and keeps it alive until it is revoked, closed, handed over or lost. If
+// the name is taken it returns a [TakenError]. If the context ends first, the cluster may still
+// grant the lease; it then ends after its TTL, as no client keeps it alive.
 func (c *Client) Grant(ctx context.Context, g Grant) (*Lease, error) {
 	granted, err := c.GrantOnly(ctx, g)
 	if err != nil {
@@ -91,13 +93,12 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 	return c.endings.follow(grantedOf(resp.GetGrant(), sent)), nil
 }
 
-// Keep keeps a lease alive that was granted by [Client.GrantOnly] or in a transaction, by this
-// client or another of the process, with a grace as that of a [Grant]. If too much time has
-// passed since, or nothing remains of the lease, it fails with [ErrExpired]; and with
-// [ErrRevoked], [ErrHandedOver] or [ErrLost] if that has become of a lease made of this Granted,
-// if the client that it was granted to has revoked it by a [leases.Ref], or if this one holds the
-// lease under a later token (the [LostError] says how it came by that). If it does not fail, an
-// older [Lease] of the same ID has ended.
+// Keep keeps a lease alive that this client, or another client of the process, has granted by
+// [Client.GrantOnly] or in a transaction. The grace is as in [Grant]. Keep fails with
+// [ErrExpired] if no time remains of the lease. It fails with [ErrRevoked], [ErrHandedOver] or
+// [ErrLost] if a Lease made from this Granted has ended so, if the granting client revoked it by
+// a [leases.Ref], or if this client holds the lease under a later token (the [LostError] says how
+// it got that). On success an older [Lease] of the same ID has ended.
 func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 	if grace == 0 {
 		grace = c.grace
@@ -105,9 +106,9 @@ func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 	return c.keeper.add(c, g, max(grace, 0))
 }
 
-// Resume makes this client the holder of a lease that was granted as resumable, and whose
-// secret it knows, and keeps it alive. The lease has a new token. The old token is worth
-// nothing, and its holder has lost the lease. The grace is as that of a [Grant].
+// Resume makes this client the holder of a resumable lease whose secret it knows, and keeps the
+// lease alive. The lease gets a new token. The old token is no longer valid, and its holder has
+// lost the lease. The grace is as in [Grant].
 func (c *Client) Resume(
 	ctx context.Context, ref leases.Ref, secret []byte, grace time.Duration,
 ) (*Lease, error) {
@@ -123,11 +124,11 @@ func (c *Client) Resume(
 	}, grace)
 }
 
-// Revoke ends leases, each with its keys. It tries to end every one, and its error joins all
-// the errors, [ErrLeaseNotFound] for a lease that was not there. Leases that this client
-// keeps alive end for the program before anything is sent. More than 10,000 are revoked by
-// several calls. It first asks which lease has a Name, so that no repetition ends a lease
-// that got the name later.
+// Revoke ends leases, each with its keys. It tries every lease and joins the errors; the error of
+// a lease that does not exist is [ErrLeaseNotFound]. Leases that this client keeps alive end for
+// the program before anything is sent. Revoke sends one request for each 10,000 leases. It first
+// asks which lease has a Name, so that a repeated request never ends a lease that got the name
+// later.
 func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
 	refs, failed := c.identified(ctx, refs)
 	for _, r := range refs {
@@ -228,13 +229,13 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 	return again
 }
 
-// Describe tells all about one lease but its keys, linearizably. The lease is named by its ID or
-// its Name; with a Token too, another lease of that name is not found.
+// Describe returns everything about one lease except its keys, linearizably. Name the lease by
+// its ID or its Name. If Token is set as well, only a lease with that token is found.
 func (c *Client) Describe(ctx context.Context, r leases.Ref) (leases.Info, error) {
 	return c.describe(ctx, r, false)
 }
 
-// DescribeKeys is Describe, with the keys that are attached to the lease.
+// DescribeKeys is like Describe, and also returns the keys that are attached to the lease.
 func (c *Client) DescribeKeys(ctx context.Context, r leases.Ref) (leases.Info, error) {
 	return c.describe(ctx, r, true)
 }
@@ -289,8 +290,7 @@ func listRequest(f leases.Filter, page string) *pb.ListRequest {
 	return r
 }
 
-// Attach moves keys, which must exist, to a lease, in one revision, and leaves their values
-// alone.
+// Attach moves keys to a lease, in one revision. The keys must exist and keep their values.
 func (c *Client) Attach(ctx context.Context, r leases.Ref, keys ...string) error {
 	s := &spec{op: fmt.Sprintf("attach to %s", r), kind: numbered}
 	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Attach{
@@ -299,8 +299,8 @@ func (c *Client) Attach(ctx context.Context, r leases.Ref, keys ...string) error
 	return err
 }
 
-// Detach takes keys off a lease, in one revision, and leaves their values alone. Keys
-// that are not the lease's are not found; with the zero Ref any lease will do.
+// Detach takes keys off a lease, in one revision. The keys keep their values. A key that is not
+// attached to this lease counts as not found; with the zero Ref, any lease will do.
 func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error {
 	req := &pb.DetachRequest{Keys: bytesOf(keys)}
 	if r != (leases.Ref{}) {
@@ -311,9 +311,9 @@ func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error
 	return err
 }
 
-// CheckToken says, linearizably, whether the Token is that of a live lease, which is named by
-// its ID or its Name. It also returns the lease's token, 0 if there is no such lease. It is
-// for a resource that cannot remember the highest token that it has seen.
+// CheckToken reports, linearizably, whether r.Token is the token of the live lease with r's ID or
+// Name. It also returns the lease's token, 0 if there is no such lease. It is for a resource that
+// cannot remember the highest token that it has seen.
 func (c *Client) CheckToken(
 	ctx context.Context, r leases.Ref,
 ) (valid bool, current lease.Token, err error) {

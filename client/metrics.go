@@ -41,8 +41,8 @@ type leaseCounts struct {
 	renewals, repeated, jeopardies, expired, lost uint64
 }
 
-// Metrics returns the numbers of the client, for programs that export them. They cost a call no
-// more than a counter, and this method no more with many leases than with few.
+// Metrics returns the numbers of the client, for programs that export them. Each call of the
+// client only adds to a counter, and the cost of Metrics does not grow with the number of leases.
 func (c *Client) Metrics() metrics.Snapshot {
 	m, n := &c.mux.count, &c.calls
 	s := metrics.Snapshot{

@@ -13,14 +13,14 @@ import (
 // one it wants. A member refuses a client that wants another.
 const keyCluster = "leasehold-cluster"
 
-// OtherClusterError means that an endpoint belongs to another cluster than the client. The
-// client has nothing to do with that endpoint, and tries the others. If all of them have said
-// so, calls fail at once.
+// OtherClusterError means that an endpoint belongs to another cluster than the client's. The
+// client ignores that endpoint and tries the others. If all endpoints belong to other clusters,
+// calls fail at once.
 type OtherClusterError struct {
 	// Want is the ID of the client's cluster: of [Config.ClusterID], or else of the cluster of
 	// the first member that has answered the client.
 	Want uint64
-	// Got is the endpoint's.
+	// Got is the ID of the endpoint's cluster.
 	Got uint64
 
 	refused bool // by the member, so nothing was done
@@ -61,6 +61,6 @@ func (p *pin) check(md metadata.MD) *OtherClusterError {
 	return nil
 }
 
-// ClusterID returns the ID of the client's cluster, 0 while it is not known: the configured
-// one, or that of the first member that has answered.
+// ClusterID returns the ID of the client's cluster: the configured one, or that of the first
+// member that answered. It is 0 while no member has.
 func (c *Client) ClusterID() uint64 { return c.mux.cfg.shared.pin.id.Load() }

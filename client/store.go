@@ -31,7 +31,7 @@ func (c *Client) Delete(ctx context.Context, d store.Delete) (store.DeleteResult
 	return deleteResult(r.GetDeleteRange()), err
 }
 
-// Range reads a key or a range, linearizably if not asked otherwise.
+// Range reads a key or a range, linearizably unless r.Serializable is set.
 func (c *Client) Range(ctx context.Context, r store.Range) (store.RangeResult, error) {
 	a := &ask[pb.Request_ReadRange, pb.RangeRequest]{
 		spec: spec{op: "range", on: r.Key, kind: read},

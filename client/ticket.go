@@ -12,12 +12,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// GoneError ends a [Ticket]: its key is gone, or on no lease any more. It wraps
+// GoneError ends a [Ticket]: its key was deleted, or is no longer attached to a lease. It wraps
 // [ErrKeyNotFound].
 type GoneError struct {
 	Key string
-	// Why and Lease say what took the key, and Revision by when. A key that is on no lease any
-	// more counts as [store.Deleted]; Why is [store.Unknown] if the cluster could not tell any more.
+	// Why and Lease say what deleted the key, and Revision by when. A key that still exists
+	// without a lease counts as [store.Deleted]. Why is [store.Unknown] if the cluster no longer
+	// knew.
 	Why      store.Why
 	Lease    lease.ID
 	Revision int64
@@ -34,8 +35,8 @@ func (e *GoneError) Error() string {
 // Unwrap returns ErrKeyNotFound.
 func (e *GoneError) Unwrap() error { return ErrKeyNotFound }
 
-// Ticket follows where a key stands in a wait queue until it is closed, whatever becomes of members
-// and streams. Its methods may be called from any goroutine.
+// Ticket follows the position of a key in a wait queue. It lasts until it is closed and survives
+// failures of members and connections. Its methods may be called from any goroutine.
 type Ticket struct {
 	resumable
 	client *Client
@@ -54,12 +55,11 @@ type Ticket struct {
 // lookEvery is how often a ticket is asked for that cannot be followed.
 const lookEvery = time.Second
 
-// Enter does a transaction and, if its conditions held, begins to wait for a turn: that of
-// a key which is there when the transaction has been done, put by it or before. One round trip
-// puts a key into a queue and says where it stands; of all that follows the member tells by a
-// message each.
+// Enter does a transaction and, if its conditions held, begins to wait for the turn of a key. The
+// key must exist after the transaction; the transaction may put it. So one round trip puts a key
+// into a wait queue and tells its position. The member sends a message for each later change.
 //
-// If the conditions did not hold there is no Ticket. Otherwise it has to be closed.
+// Enter returns no Ticket if the conditions did not hold. Otherwise the caller closes the Ticket.
 func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
 	if n := 2*len(a.Key) + len(a.Prefix) + len(a.Beside) + 2*fixedBytes; n > c.most {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: to ask again for its turn "+
@@ -111,8 +111,8 @@ func (w *Ticket) Revision() int64 {
 	return w.revision
 }
 
-// Ready returns a channel that is closed when the turn has come. It was the key's turn then;
-// whether its lease still counts is for the holder's own clock to say.
+// Ready returns a channel that is closed when the turn has come. It was the key's turn then.
+// Whether the lease is still valid, the holder learns from its own clock.
 func (w *Ticket) Ready() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,15 +133,15 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-// After returns the key whose going made it the turn; empty if that is not known.
+// After returns the key whose deletion made this key ready; empty if that is not known.
 func (w *Ticket) After() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.after
 }
 
-// Context returns a context that ends when the key is gone, and the cause is a [*GoneError]
-// then, and when the ticket is closed.
+// Context returns a context that ends when the key is gone (the cause is then a [*GoneError]),
+// and when the ticket is closed.
 func (w *Ticket) Context() context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,8 +161,8 @@ func (w *Ticket) Err() error {
 	return w.err
 }
 
-// Wait waits until the turn comes. It fails when the key goes, with a [*GoneError], and after
-// Close.
+// Wait waits until the key's turn comes. It fails with a [*GoneError] when the key is gone, and
+// after Close.
 func (w *Ticket) Wait(ctx context.Context) error {
 	if has, err := w.state(); err == nil && !has {
 		select {
@@ -188,10 +188,10 @@ func (w *Ticket) state() (has bool, err error) {
 	return w.has, w.err
 }
 
-// Close ends the waiting. The key stays.
+// Close stops waiting. It does not delete the key.
 func (w *Ticket) Close() { w.close() }
 
-// Leave ends the waiting and does a transaction, that deletes the key, by one message.
+// Leave stops waiting and does a transaction that deletes the key, in one message.
 func (w *Ticket) Leave(ctx context.Context, t store.Txn) (TxnResult, error) {
 	w.mux.exit(&w.resumable)
 	w.mu.Lock()

@@ -11,29 +11,28 @@ import (
 
 // TxnResult is what a Txn did.
 type TxnResult struct {
-	// Revision is that of the store, with the transaction.
+	// Revision is the revision of the store after the transaction.
 	Revision int64
 	// Succeeded says that the conditions held.
 	Succeeded bool
-	// Results has one for each operation that was done, in their order.
+	// Results has one result for each operation that was done, in order.
 	Results []Result
 }
 
-// Result is what one operation of a transaction did: the one field that belongs to it is
-// set.
+// Result is the result of one operation of a transaction: the field of that operation is set.
 type Result struct {
 	Put    *store.PutResult
 	Delete *store.DeleteResult
 	Range  *store.RangeResult
 	Txn    *TxnResult
-	// Grant is a lease that nobody keeps alive yet: see [Client.Keep]. A transaction does
-	// not tell what remains of a lease that a request ID found again, so one that was asked
-	// for with a request ID cannot be kept.
+	// Grant is a lease that no client keeps alive yet: see [Client.Keep]. A lease that was asked
+	// for with a request ID cannot be kept: it may be an older one, and a transaction does not
+	// tell its remaining time.
 	Grant *Granted
 	Renew *leases.Info
-	// Revoked is how many keys went with a lease.
+	// Revoked is how many keys were deleted with the lease.
 	Revoked int64
-	// Token is the one that was drawn.
+	// Token is the token that was drawn.
 	Token lease.Token
 }
 

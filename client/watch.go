@@ -28,8 +28,8 @@ const quiet = 10 * time.Second
 // errTooManyWatches is told at once: the stream has no room for one more.
 var errTooManyWatches = fmt.Errorf("%w: more than %d watches", ErrInvalid, maxWatches)
 
-// Watcher is a watch that goes on until it is closed, whatever becomes of members and
-// streams. Next may be called from one goroutine at a time, Close from any.
+// Watcher is a watch. It lasts until it is closed and survives failures of members and
+// connections. Next may be called from one goroutine at a time, Close from any.
 type Watcher struct {
 	resumable
 	ask store.Watch
@@ -42,9 +42,9 @@ type Watcher struct {
 	bytes  int // of their keys and values
 }
 
-// Watch begins a watch. When it returns, the watch is there: it tells all that happens from
-// then on, or from the revision asked for on. If that was compacted it fails with
-// [ErrCompacted]. The context is for the beginning; Close ends the watch.
+// Watch begins a watch. When it returns, the watch has begun: it tells all changes from then on,
+// or from the revision asked for. If that was compacted it fails with [ErrCompacted]. The context
+// bounds only the beginning; Close ends the watch.
 func (c *Client) Watch(ctx context.Context, ask store.Watch) (*Watcher, error) {
 	w, err := c.WatchFrom(ask)
 	if err != nil {
@@ -57,9 +57,9 @@ func (c *Client) Watch(ctx context.Context, ask store.Watch) (*Watcher, error) {
 	return w, nil
 }
 
-// WatchFrom is like [Client.Watch], but does not wait until the watch is there. It is for a
-// program that knows the revision from which it wants to be told; without a revision it is
-// not known from when on the watch tells. Next says what goes wrong.
+// WatchFrom is like [Client.Watch], but does not wait until the watch has begun. It is for a
+// program that knows the first revision that it wants. Without a revision the watch begins at
+// some later moment. Next returns the errors.
 func (c *Client) WatchFrom(ask store.Watch) (*Watcher, error) {
 	w := &Watcher{ask: ask, from: ask.From}
 	w.resumable = resumable{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
@@ -73,9 +73,9 @@ func (c *Client) WatchFrom(ask store.Watch) (*Watcher, error) {
 	return w, nil
 }
 
-// Next returns the next changes, and waits until there are some. An error other than the
-// context's is the end of the watch: [ErrCompacted], if changes that were not told are not
-// known any more; [ErrClosed], after Close.
+// Next waits for the next changes and returns them. An error other than the context's ends the
+// watch. It is [ErrClosed] after Close, and [ErrCompacted] if the cluster no longer has the next
+// changes.
 func (w *Watcher) Next(ctx context.Context) (store.Update, error) {
 	for {
 		w.mu.Lock()

@@ -1,6 +1,6 @@
-// Package leases has what the cluster tells of leases, and how a program names them: a [Ref], the
-// [Info] of a lease, a [Filter] for lists, and the [Event] that says what became of one. The
-// methods of a client.Client take and return these values:
+// Package leases has the values by which a program names leases and learns about them: a [Ref],
+// the [Info] of a lease, a [Filter] for lists, and the [Event] of a lease. The methods of a
+// client.Client take and return these values:
 //
 //	info, err := c.Describe(ctx, leases.Ref{Name: "primary"})
 //	for info, err := range c.List(ctx, leases.Filter{Owner: "host-1"}) {

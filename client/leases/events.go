@@ -7,21 +7,21 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Watch is which events of leases to watch: those of leases that meet all that is set.
+// Watch says which events to watch: those of leases that match every field that is set.
 type Watch struct {
-	// After is the number of the last event that is known already; 0 asks for what happens
+	// After is the number of the last event that the program knows already. 0 asks for events
 	// from now on, unless Resume is set.
 	After uint64
-	// Resume says that After is what a Seq was, also if that was 0: then there had been no
-	// event in the cluster, and the first is told.
+	// Resume says that After comes from a Seq, even if it is 0: the cluster had no event then,
+	// and the watch begins with the first.
 	Resume bool
-	// NamePrefix is how the lease's name begins, and Owner whose it is, or was before it
-	// was handed over.
+	// NamePrefix is a prefix of the lease's name. Owner is its owner, or its owner before it was
+	// handed over.
 	NamePrefix, Owner string
-	// Labels are those that the lease has, perhaps among others.
+	// Labels are labels that the lease must have; it may have others.
 	Labels map[string]string
-	// ExpiringWithin asks for notice, too, when a lease that nobody renews has no more than
-	// this left. It counts in whole milliseconds, and is rounded up.
+	// ExpiringWithin also asks for Expiring when a lease was not renewed and has at most this
+	// time left, in whole milliseconds, rounded up.
 	ExpiringWithin time.Duration
 }
 
@@ -31,22 +31,21 @@ type Kind int32
 // The kinds of events.
 const (
 	Granted = Kind(pb.LeaseEvent_KIND_GRANTED)
-	// Expired leaves the name and the keys until Released, if the lease has a
-	// lock delay.
+	// Expired: if the lease has a lock delay, its name and keys stay until Released.
 	Expired    = Kind(pb.LeaseEvent_KIND_EXPIRED)
 	Revoked    = Kind(pb.LeaseEvent_KIND_REVOKED)
 	HandedOver = Kind(pb.LeaseEvent_KIND_HANDED_OVER)
 	Resumed    = Kind(pb.LeaseEvent_KIND_RESUMED)
 	TTLChanged = Kind(pb.LeaseEvent_KIND_TTL_CHANGED)
 	Released   = Kind(pb.LeaseEvent_KIND_RELEASED)
-	// Expiring and Renewed are told only if that was asked for. They are advice:
-	// they may come late, twice, or not at all if the client moves between members.
+	// Expiring and Renewed are sent only on request. They are advice: they may come late, twice,
+	// or not at all if the client moves between members.
 	Expiring = Kind(pb.LeaseEvent_KIND_EXPIRING)
 	Renewed  = Kind(pb.LeaseEvent_KIND_RENEWED)
-	// CacheSlow says that a write waits for the lease's cache, since Waited, and
-	// CacheSlowEnded that no write waits any more. They are advice as well, and every
-	// watcher is told: a new watcher is first told which caches are slow then. If it is told
-	// that a cache is slow, it is told the end too, also if the client moves between members.
+	// CacheSlow says that a write waits for the lease's cache, since Waited, and CacheSlowEnded
+	// that no write waits any more. They are advice as well, and go to every watcher: a new
+	// watcher is first told which caches are slow now. A watcher that was told of a slow cache is
+	// told of the end too, also if the client moves between members.
 	CacheSlow      = Kind(pb.LeaseEvent_KIND_CACHE_SLOW)
 	CacheSlowEnded = Kind(pb.LeaseEvent_KIND_CACHE_SLOW_ENDED)
 )
@@ -83,24 +82,23 @@ func (k Kind) String() string {
 
 // Event is something that happened to a lease.
 type Event struct {
-	// Seq numbers the events of the cluster; 0 for Expiring, Renewed, CacheSlow
-	// and CacheSlowEnded.
+	// Seq is the number of the event; 0 for Expiring, Renewed, CacheSlow and CacheSlowEnded.
 	Seq  uint64
 	Kind Kind
-	// Lease is the lease as it was then, without its keys. Remaining is told by
-	// Expiring alone.
+	// Lease is the lease as it was then, without its keys. Only Expiring sets Remaining.
 	Lease Info
-	// By is who revoked it, or who owned it before it was handed over.
+	// By is the caller that revoked the lease, or its owner before it was handed over.
 	By string
-	// Revision is the store's when it happened.
+	// Revision is the revision of the store at the event.
 	Revision int64
-	// Waited is for how long a write had waited, with CacheSlow and CacheSlowEnded.
+	// Waited, with CacheSlow and CacheSlowEnded, is how long a write had waited.
 	Waited time.Duration
 }
 
-// Update is events in the order in which they happened.
+// Update has events in the order in which they happened.
 type Update struct {
-	// Seq is the number up to which all has been told: to go on after, elsewhere or later.
+	// Seq is the number of the last event up to which everything has been told. A later watch can
+	// continue after it.
 	Seq    uint64
 	Events []Event
 }

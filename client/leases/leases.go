@@ -11,14 +11,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Ref names a lease by its ID, by its Name, or by both: then one lease must have both.
-// Describe, Resume and CheckToken take one of the two.
+// Ref refers to a lease by its ID, its Name, or both (one lease must then have both). Describe,
+// Resume and CheckToken take either ID or Name.
 type Ref struct {
 	ID lease.ID
-	// Token, if it is not 0, is the one that the lease must have still.
+	// Token, if not 0, is the token that the lease must still have.
 	Token lease.Token
-	// Name stands for the lease that has it when the request is applied: without a Token for
-	// whichever that is then, also if it is not the one that the program has in mind.
+	// Name refers to the lease that has this name when the request is applied. Without a Token
+	// that may be another lease than the program expects.
 	Name string
 }
 
@@ -35,14 +35,14 @@ func (r Ref) Message() *pb.LeaseRef {
 	return &pb.LeaseRef{Id: int64(r.ID), Token: uint64(r.Token), Name: r.Name}
 }
 
-// Renew is the operation that starts the lease's TTL anew when the transaction is applied. The
-// client does not count on it: it renews the leases that it keeps alive itself. A reference
-// without an ID needs a Token: otherwise a holder could renew the lease of its successor, and take
-// that for its own.
+// Renew is the operation that starts the lease's TTL anew when the transaction is applied. It
+// does not change how long the client takes a lease as valid: the client renews the leases that
+// it keeps alive. A reference without an ID needs a Token: otherwise a holder could renew the
+// lease of its successor and take it for its own.
 func (r Ref) Renew() store.Op { return renewOp(r) }
 
-// Revoke is the operation that ends the lease, with its keys. The program must not rely on the
-// lease any more: it calls client.Lease.Close first if this client keeps the lease alive.
+// Revoke is the operation that ends the lease and deletes its keys. If this client keeps the
+// lease alive, call client.Lease.Close before: the program must not rely on the lease any more.
 func (r Ref) Revoke() store.Op { return revokeOp(r) }
 
 type (
@@ -56,7 +56,7 @@ func (r renewOp) Op() *pb.Op { return &pb.Op{Op: &pb.Op_Renew{Renew: Ref(r).Mess
 // Op implements [store.Op].
 func (r revokeOp) Op() *pb.Op { return &pb.Op{Op: &pb.Op_Revoke{Revoke: Ref(r).Message()}} }
 
-// NewID draws an ID for a lease whose ID must be known before it is granted.
+// NewID draws a random ID for a lease, for grants in transactions, which need one.
 func NewID() lease.ID {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -69,39 +69,40 @@ type Info struct {
 	// Token is the fencing token: it rises with every grant, hand-over and resume.
 	Token lease.Token
 	TTL   time.Duration
-	// Remaining is for how long it would certainly live on when the cluster said so.
-	// The holder of the lease asks client.Lease.State instead.
+	// Remaining is how long the lease would live at least, when the cluster answered. The holder
+	// of the lease uses client.Lease.State instead.
 	Remaining time.Duration
 	// Name is held by at most one live lease.
 	Name, Owner string
-	// Principal is the user that it belongs to, if it was granted under access control.
+	// Principal is the user that the lease belongs to, if it was granted under access control.
 	Principal string
 	Labels    map[string]string
 	LockDelay time.Duration
-	// KeepKeys says that its keys stay when it expires.
+	// KeepKeys says that its keys stay, detached, when the lease expires.
 	KeepKeys bool
-	// Delayed says that it has expired, and that its name and keys stay for its lock delay.
+	// Delayed says that the lease has expired, and that its name and keys stay for its lock
+	// delay.
 	Delayed bool
-	// Bound says that it was made by a Put with a TTL: it takes no other key, and ends
-	// when its key goes or moves.
+	// Bound says that a Put with a TTL made the lease: it takes no other key, and ends when its
+	// key is deleted or moves to another lease.
 	Bound bool
-	// Keys are those attached, if they were asked for.
+	// Keys are the attached keys, if they were asked for.
 	Keys []string
-	// KeyCount is how many there are; Describe and List tell it.
+	// KeyCount is the number of attached keys. Describe and List set it.
 	KeyCount int64
-	// Holds is what its holder may cache; Describe and List tell it.
+	// Holds are the ranges that the holder may cache. Describe and List set it.
 	Holds []store.KeyRange
 }
 
-// Filter says which leases to list: those that meet all that is set.
+// Filter says which leases to list: those that match every field that is set.
 type Filter struct {
-	// NamePrefix is how the name begins; then leases come in the order of their names,
-	// else in that of their IDs.
+	// NamePrefix is a prefix of the name. With it leases come in the order of their names,
+	// otherwise in the order of their IDs.
 	NamePrefix string
 	Owner      string
 	Labels     map[string]string
-	// IDs are those of the leases; empty for all. At most 1,000, and not together with NamePrefix.
-	// It costs what these leases cost, not what all do.
+	// IDs lists up to 1,000 leases by ID; empty for all. It excludes NamePrefix. The cost grows
+	// with the listed leases only, not with all leases.
 	IDs []lease.ID
 	// Keys asks for the keys, too.
 	Keys bool

@@ -1,6 +1,6 @@
-// Package metrics has the numbers of a client, for programs that export them to what watches over
-// them. It knows no monitoring system: [Snapshot.All] yields the numbers under the names that they
-// should have in any. The package's example exports them to Prometheus.
+// Package metrics has the numbers of a client, for programs that export them to a monitoring
+// system. It does not depend on any: [Snapshot.All] yields the numbers with their names. The
+// package's example exports them to Prometheus.
 //
 //	for n := range c.Metrics().All() {
 //		fmt.Println(n.Name, n.Value)
@@ -13,14 +13,15 @@ import (
 	"time"
 )
 
-// Outcome is how a call has ended.
+// Outcome is how a call ended.
 type Outcome string
 
 // The outcomes.
 const (
 	// OK: the cluster has done what it was asked.
 	OK Outcome = "ok"
-	// Refused: the answer is an error, such as client.ErrNameTaken, or that no endpoint will do.
+	// Refused: the cluster answered with an error, such as client.ErrNameTaken, or no endpoint is
+	// usable.
 	Refused Outcome = "refused"
 	// Unavailable: nothing was done, as no member could until the call's context ended.
 	Unavailable Outcome = "unavailable"
@@ -28,39 +29,38 @@ const (
 	Unknown Outcome = "unknown"
 	// TimedOut: the call's deadline has passed.
 	TimedOut Outcome = "timed_out"
-	// Canceled: the program has given the call up, or has closed the client.
+	// Canceled: the program cancelled the call, or closed the client.
 	Canceled Outcome = "canceled"
 )
 
 // outcomes are all outcomes, in order.
 var outcomes = []Outcome{OK, Refused, Unavailable, Unknown, TimedOut, Canceled}
 
-// Snapshot is the numbers of a client at a moment. What is counted is counted since the client was
-// made.
+// Snapshot has the numbers of a client at one moment. Counters begin when the client is made.
 type Snapshot struct {
-	// Connected says whether there is a connection to a member now.
+	// Connected says whether the client is connected to a member.
 	Connected bool
-	// Connects counts the connections of a client that had none, Disconnects those that broke or
-	// were left because the member was silent or refused everything, Moves the changes to the member
-	// that leads, and FailedConnects the tries of which no connection came.
+	// Connects counts connections made while the client had none. Disconnects counts connections
+	// that broke, or that the client left because the member was silent or refused everything.
+	// Moves counts changes to the leader, FailedConnects tries to connect that failed.
 	Connects, Disconnects, Moves, FailedConnects uint64
-	// Calls counts the calls that have ended, by their outcomes. Renewals of the client, watches and
-	// waiting for a turn are no calls.
+	// Calls counts ended calls by outcome. The client's renewals, watches and waiting tickets are
+	// not calls.
 	Calls map[Outcome]uint64
 
-	// Leases are those that the client keeps alive now, in jeopardy or not, and InJeopardy those of
-	// them that are past their validity.
+	// Leases is how many leases the client keeps alive now; InJeopardy is how many of them are in
+	// jeopardy: no longer valid, but perhaps still alive.
 	Leases, InJeopardy int
-	// Valid is for how long all of them are valid yet, if none is renewed: 0 if one is in jeopardy,
+	// Valid is how long all these leases stay valid if none is renewed; 0 if one is in jeopardy,
 	// or if there is none.
 	Valid time.Duration
-	// Renewals counts tries to renew a lease: those of a thousand leases in one message are a
-	// thousand. RepeatedRenewals counts those of them that were made because the try before was
-	// refused, could not be sent, or had no answer in time.
+	// Renewals counts tries to renew a lease; one message for a thousand leases counts a
+	// thousand. RepeatedRenewals counts those of them whose earlier try was refused, could not be
+	// sent, or had no answer in time.
 	Renewals, RepeatedRenewals uint64
-	// Jeopardies counts how often a lease was not renewed in time and came into jeopardy, Expired
-	// the leases that ended because they were not renewed in time, and Lost those of which the
-	// cluster has said that they are gone.
+	// Jeopardies counts how often a lease came into jeopardy, as it was not renewed in time.
+	// Expired counts leases that ended because they were not renewed in time, and Lost leases
+	// that ended because the cluster said that they are gone.
 	Jeopardies, Expired, Lost uint64
 }
 
@@ -70,17 +70,16 @@ type Number struct {
 	Name string
 	// Help says what the number is.
 	Help string
-	// Counter says that the number only grows. Otherwise it is a gauge.
+	// Counter says that the number is a counter, which only grows. Otherwise it is a gauge.
 	Counter bool
-	// Outcome, if it is not empty, is the value of the label "outcome": there is such a number for
-	// each outcome.
+	// Outcome, if not empty, is the value of the label "outcome": there is one number for each
+	// outcome.
 	Outcome Outcome
-	// Value is a number of things, or of seconds.
+	// Value is a count, or a time in seconds.
 	Value float64
 }
 
-// All yields the numbers in a fixed order. That of the validity is left out while there is no
-// lease.
+// All yields the numbers in a fixed order. It leaves Valid out while there is no lease.
 func (s Snapshot) All() iter.Seq[Number] {
 	connected := 0.0
 	if s.Connected {

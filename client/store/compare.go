@@ -6,14 +6,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Compare is a condition of a transaction. A [KeyRange] has methods that return one, and so have
-// [LeaseAlive] and [NameHeld]. The zero Compare is none.
+// Compare is a condition of a transaction. The methods of [KeyRange], and [LeaseAlive] and
+// [NameHeld], return one. The zero Compare is not a condition.
 type Compare struct{ m *pb.Compare }
 
-// Relation compares what is with what a condition names.
+// Relation is how a condition compares the state of a key with its own value.
 type Relation int32
 
-// The relations. A range is compared key by key: all must meet the condition.
+// The relations. In a range every key must meet the condition.
 const (
 	Equal    = Relation(pb.Compare_RELATION_EQUAL)
 	Greater  = Relation(pb.Compare_RELATION_GREATER)
@@ -21,7 +21,7 @@ const (
 	NotEqual = Relation(pb.Compare_RELATION_NOT_EQUAL)
 )
 
-// Missing says that there is no such key, or none in the range.
+// Missing is the condition that the key does not exist, or that the range is empty.
 func (r KeyRange) Missing() Compare { return r.Version(Equal, 0) }
 
 // Value compares the value of the key. The value must not be changed any more (see [Put]).
@@ -31,14 +31,14 @@ func (r KeyRange) Value(is Relation, value []byte) Compare {
 	return r.compare(is, &c.m)
 }
 
-// Version compares the version of the key, which is 0 if there is none.
+// Version compares the version of the key, 0 if there is no such key.
 func (r KeyRange) Version(is Relation, version int64) Compare {
 	c := &compared[pb.Compare_Version]{target: pb.Compare_Version{Version: version}}
 	c.m.Target = &c.target
 	return r.compare(is, &c.m)
 }
 
-// CreateRevision compares the revision that made the key, 0 if there is none.
+// CreateRevision compares the revision that made the key, 0 if there is no such key.
 func (r KeyRange) CreateRevision(is Relation, revision int64) Compare {
 	c := &compared[pb.Compare_CreateRevision]{
 		target: pb.Compare_CreateRevision{CreateRevision: revision},
@@ -47,21 +47,21 @@ func (r KeyRange) CreateRevision(is Relation, revision int64) Compare {
 	return r.compare(is, &c.m)
 }
 
-// ModRevision compares the last revision that changed the key, 0 if there is none.
+// ModRevision compares the last revision that changed the key, 0 if there is no such key.
 func (r KeyRange) ModRevision(is Relation, revision int64) Compare {
 	c := &compared[pb.Compare_ModRevision]{target: pb.Compare_ModRevision{ModRevision: revision}}
 	c.m.Target = &c.target
 	return r.compare(is, &c.m)
 }
 
-// Lease compares the lease that the key is attached to, 0 if it is to none.
+// Lease compares the lease that the key is attached to, 0 for none.
 func (r KeyRange) Lease(is Relation, id lease.ID) Compare {
 	c := &compared[pb.Compare_Lease]{target: pb.Compare_Lease{Lease: int64(id)}}
 	c.m.Target = &c.target
 	return r.compare(is, &c.m)
 }
 
-// LeaseAlive says that a lease lives.
+// LeaseAlive is the condition that a lease lives.
 func LeaseAlive(id lease.ID) Compare {
 	return Compare{&pb.Compare{
 		Relation: pb.Compare_RELATION_EQUAL,
@@ -69,8 +69,8 @@ func LeaseAlive(id lease.ID) Compare {
 	}}
 }
 
-// NameHeld says that a live lease holds a name, with this token: the condition of a write
-// that only the holder of a name may do.
+// NameHeld is the condition that a live lease with this token holds the name. Use it for a write
+// that only the holder of the name may do.
 func NameHeld(name string, t lease.Token) Compare {
 	return Compare{&pb.Compare{
 		Relation: pb.Compare_RELATION_EQUAL,
@@ -80,8 +80,8 @@ func NameHeld(name string, t lease.Token) Compare {
 	}}
 }
 
-// Not turns [LeaseAlive] and [NameHeld] into their opposite, and [Equal] into [NotEqual].
-// Greater and Less stay what they are.
+// Not negates [LeaseAlive], [NameHeld] and [Equal] (to [NotEqual]). It does not change [Greater]
+// and [Less].
 func (c Compare) Not() Compare {
 	m := c.Message()
 	out := &pb.Compare{Relation: m.Relation, Key: m.Key, RangeEnd: m.RangeEnd, Target: m.Target}

@@ -1,6 +1,5 @@
-// Package store has what a program asks the cluster about keys, and what it is told: what to put,
-// delete, read and watch, transactions with their conditions, and the results. The methods of a
-// client.Client take and return these values:
+// Package store has the requests about keys and their results: put, delete, read and watch, and
+// transactions with conditions. The methods of a client.Client take and return these values:
 //
 //	c.Put(ctx, store.Put{Key: "nodes/a", Value: []byte("10.0.0.1")})
 //	c.Range(ctx, store.Prefix("nodes/").Range())
@@ -9,6 +8,6 @@
 //		Then: []store.Op{store.Put{Key: "primary", Value: []byte("a"), Lease: id}},
 //	})
 //
-// A value can be used any number of times, by any goroutine, as long as nobody changes it. The
+// A value may be used any number of times, from any goroutine, as long as it is not changed. The
 // methods Fill, Message and Op make messages of leasehold.v1; package client calls them.
 package store

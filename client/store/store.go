@@ -10,43 +10,43 @@ import (
 type KV struct {
 	Key   string
 	Value []byte
-	// CreateRevision made the key, and ModRevision was the last one that changed it.
+	// CreateRevision is the revision that made the key, ModRevision the last one that changed it.
 	CreateRevision, ModRevision int64
-	// Version is how often the key was put since it was made.
+	// Version is how often the key was put since it was made, the first put included.
 	Version int64
-	// Lease is that which the key is attached to, 0 for none.
+	// Lease is the lease that the key is attached to, 0 for none.
 	Lease lease.ID
 }
 
 // Put sets a key. It is an [Op].
 type Put struct {
 	Key string
-	// Value must not be changed any more, not even when the put was given up: it is not
-	// copied, and may be on its way.
+	// Value is not copied. Do not change it afterwards, not even after the put was given up: the
+	// client may still be sending it.
 	Value []byte
-	// Lease is what to attach the key to, 0 for nothing.
+	// Lease is the lease to attach the key to, 0 for none.
 	Lease lease.ID
-	// LeaseName is the same by the lease's name: the lease that has it when the put is applied.
-	// Together with Lease one lease must have both.
+	// LeaseName names the lease instead: the lease that has this name when the put is applied. If
+	// Lease is set as well, one lease must have both.
 	LeaseName string
-	// LeaseToken, if it is not 0, is the token that the lease must have still.
+	// LeaseToken, if not 0, is the token that the lease must still have.
 	LeaseToken lease.Token
-	// PrevKV asks for the key as it was before.
+	// PrevKV asks for the key as it was before the put.
 	PrevKV bool
-	// KeepValue and KeepLease leave the one or the other as it is; the key must exist.
+	// KeepValue and KeepLease leave the value or the lease as it is; the key must exist.
 	KeepValue, KeepLease bool
-	// TTL, if it is not 0, ends the key unless it is put again before: not before so much
-	// time has passed since the call, rounded up to milliseconds. It is for keys that nobody
-	// wants to handle a lease for, so not together with a lease or KeepLease. The key is on a
-	// lease of its own, which KV.Lease tells and which goes when the key does.
+	// TTL, if not 0, deletes the key after this time, unless it is put again before. The time
+	// counts from the call at the earliest, rounded up to milliseconds. It is for keys for which
+	// a program does not want to handle a lease, so it excludes Lease, LeaseName and KeepLease.
+	// The key is on a lease of its own (see KV.Lease), which ends with the key.
 	TTL time.Duration
 }
 
 // PutResult is what a Put did.
 type PutResult struct {
-	// Revision is that of the store, with the put.
+	// Revision is the revision of the store after the put.
 	Revision int64
-	// Prev is nil if it was not asked for, or if there was no such key.
+	// Prev is the key before the put; nil if it was not asked for, or if there was no such key.
 	Prev *KV
 }
 
@@ -61,9 +61,9 @@ type Delete struct {
 
 // DeleteResult is what a Delete did.
 type DeleteResult struct {
-	// Revision is that of the store, with the deletion.
+	// Revision is the revision of the store after the deletion.
 	Revision int64
-	// Deleted is how many keys there were.
+	// Deleted is how many keys were deleted.
 	Deleted int64
 	Prev    []KV
 }
@@ -75,18 +75,18 @@ type Range struct {
 	End string
 	// Limit is the most keys to return, 0 for all.
 	Limit int64
-	// Revision is the one to read at, 0 for the newest.
+	// Revision is the revision to read at, 0 for the newest.
 	Revision int64
-	// Serializable reads what the member has, which may be old, and older than what
-	// another member told before.
+	// Serializable reads the state of the one member that answers. It may be old, and older than
+	// what another member has told before.
 	Serializable bool
-	// KeysOnly leaves the values out, CountOnly the keys, too.
+	// KeysOnly leaves the values out, CountOnly the keys as well.
 	KeysOnly, CountOnly bool
 }
 
 // RangeResult is what a Range found.
 type RangeResult struct {
-	// Revision is that of the store when it was read.
+	// Revision is the revision of the store at the read.
 	Revision int64
 	// KVs are in the order of their keys.
 	KVs []KV
@@ -96,8 +96,7 @@ type RangeResult struct {
 	Count int64
 }
 
-// KeyRange is a key or a range of keys. Its methods make the requests for it, and the conditions
-// of a transaction on it.
+// KeyRange is a key or a range of keys. Its methods make requests for it and conditions on it.
 type KeyRange struct {
 	Key string
 	// End is the first key behind the range; empty for the one key. See [Prefix].
@@ -107,7 +106,7 @@ type KeyRange struct {
 // Key is the range of one key.
 func Key(key string) KeyRange { return KeyRange{Key: key} }
 
-// Prefix is the range of all keys that begin with the prefix; of all keys, if it is empty.
+// Prefix is the range of all keys that begin with the prefix; of all keys if the prefix is empty.
 func Prefix(prefix string) KeyRange {
 	b := []byte(prefix)
 	for i := len(b) - 1; i >= 0; i-- {
@@ -122,11 +121,11 @@ func Prefix(prefix string) KeyRange {
 	return KeyRange{Key: prefix, End: "\x00"}
 }
 
-// Range reads the range: add to it what else is wanted.
+// Range returns the request to read the range. Set its other fields as needed.
 func (r KeyRange) Range() Range { return Range{Key: r.Key, End: r.End} }
 
-// Watch watches the range: add to it what else is wanted.
+// Watch returns the request to watch the range. Set its other fields as needed.
 func (r KeyRange) Watch() Watch { return Watch{Key: r.Key, End: r.End} }
 
-// Delete deletes the range.
+// Delete returns the request to delete the range.
 func (r KeyRange) Delete() Delete { return Delete{Key: r.Key, End: r.End} }

@@ -2,8 +2,8 @@ package store
 
 import pb "leasehold.dev/api/leasehold/v1"
 
-// Txn does one of two lists of operations, all of it in one revision or nothing. It is
-// an [Op], too.
+// Txn does one of two lists of operations: the whole list in one revision, or nothing. It is an
+// [Op], too.
 type Txn struct {
 	// If are the conditions. If all hold, Then is done, otherwise Else.
 	If         []Compare
@@ -11,28 +11,28 @@ type Txn struct {
 }
 
 // Op is an operation of a transaction: a [Put], [Delete], [Range], [Txn] or [DrawToken], a
-// client.Grant, or a pointer to one; or what the methods Renew and Revoke of a leases.Ref return.
+// client.Grant, or a pointer to one of these; or the result of Renew or Revoke of a leases.Ref.
 type Op interface {
 	// Op returns the operation as a message of leasehold.v1.
 	Op() *pb.Op
 }
 
-// DrawToken draws the next fencing token, of the same sequence as the tokens of leases: it is
-// larger than all that were given out before, never given out again, also after a restore
-// from a backup, and no lease has it. Nothing else changes, not even the revision.
+// DrawToken draws the next fencing token, from the same sequence as the tokens of leases. The
+// token is larger than every earlier one, no lease has it, and it is never given out again, not
+// even after a restore from a backup. Nothing else changes, not even the revision.
 type DrawToken struct{}
 
 // Wait says which key of a wait queue waits. The queue is the keys that are attached to a lease and
 // consist of the prefix and the ID of a lease in hexadecimal digits, with a dot and a number or
 // without. They are ordered by when they were made.
 type Wait struct {
-	// Key is one of the queue.
+	// Key is the key that waits, one of the queue's.
 	Key string
-	// Prefix ends in a character that is in no ID, such as a slash.
+	// Prefix is the prefix of the queue. It ends in a character that no ID has, such as a slash.
 	Prefix string
 	// Permits is how many keys may be ready at once: a key is ready when fewer than so many are
 	// before it; 0 means 1.
 	Permits int64
-	// Beside, if it is not nil, is the value of keys for which nobody waits.
+	// Beside, if not nil, is the value of keys that this key does not wait for.
 	Beside []byte
 }

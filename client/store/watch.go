@@ -8,34 +8,35 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Watch is what to watch.
+// Watch is a request to watch a key or a range.
 type Watch struct {
 	Key string
 	// End is the first key behind the range; empty for the one key. See [Prefix].
 	End string
-	// From is the first revision that is wanted; 0 for what comes from now on.
+	// From is the first revision to watch; 0 for changes from now on.
 	From int64
-	// PrevKV asks for the keys as they were before.
+	// PrevKV asks for the keys as they were before each change.
 	PrevKV bool
 	// NoPut and NoDelete leave events out.
 	NoPut, NoDelete bool
-	// Progress, if it is not 0, is about how often to be told up to which revision
-	// everything has been told, by an Update without events, also when nothing changes.
+	// Progress, if not 0, is about how often the watch sends a progress notification: an Update
+	// without events, which says up to which revision everything has been told.
 	Progress time.Duration
 }
 
-// Why says what deleted a key.
+// Why says why a key was deleted.
 type Why int32
 
-// The reasons for which keys go.
+// The reasons why keys are deleted.
 const (
-	// Deleted means that somebody's request deleted the key.
+	// Deleted means that a client's request deleted the key.
 	Deleted = Why(pb.Event_WHY_DELETED)
-	// Expired means that the key's lease was at the end of its time.
+	// Expired means that the key's lease expired.
 	Expired = Why(pb.Event_WHY_EXPIRED)
 	// Revoked means that the key's lease was revoked.
 	Revoked = Why(pb.Event_WHY_REVOKED)
-	// Unknown means that what deleted the key is not known any more. Only a client.GoneError says so.
+	// Unknown means that the cluster no longer knows why the key went. Only a client.GoneError
+	// has it.
 	Unknown = Why(pb.Event_WHY_UNKNOWN)
 )
 
@@ -57,20 +58,20 @@ func (w Why) String() string {
 
 // Event is a change of one key.
 type Event struct {
-	// Delete says that the key went; otherwise it was put.
+	// Delete says that the key was deleted; otherwise it was put.
 	Delete bool
-	// KV is the key as it is now. Of one that went it has Key and ModRevision alone.
+	// KV is the key after the change. For a deleted key it has only Key and ModRevision.
 	KV KV
-	// Prev is the key as it was before, if that was asked for, and is still known.
+	// Prev is the key before the change, if it was asked for and is not compacted.
 	Prev *KV
-	// Why and Lease say why a key went, and which lease took it along, if one did.
+	// Why and Lease say why a key was deleted, and with which lease, if with one.
 	Why   Why
 	Lease lease.ID
 }
 
-// Update is changes in the order in which they happened. A revision is never in part.
+// Update has changes in the order in which they happened. A revision is never split.
 type Update struct {
-	// Revision is that up to which all has been told.
+	// Revision is the revision up to which everything has been told.
 	Revision int64
 	Events   []Event
 }
