@@ -10,29 +10,8 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/queue"
-	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
-
-// through returns a client some of whose requests are answered in the place of the member: those
-// that match, the nth of them by the nth call of answer, which passes it on if it returns nil.
-func through(
-	t *testing.T, m *inprocess.Member, match func(*pb.Request) bool, answer func(n int) *pb.Response,
-) *client.Client {
-	t.Helper()
-	n := 0
-	b := &between{
-		instead: func(r *pb.Request) *pb.Response {
-			if !match(r) {
-				return nil
-			}
-			n++
-			return answer(n)
-		},
-		seen: func(*pb.Response) {},
-	}
-	return b.serve(t, m)
-}
 
 // Requests that tests answer.
 func claims(r *pb.Request) bool  { return has(r, (*pb.Op).GetGrant) }
@@ -50,23 +29,6 @@ func has[T any](r *pb.Request, of func(*pb.Op) *T) bool {
 	return false
 }
 
-// unsure answers the first two times such that the client does not know the outcome; do is called
-// before that.
-func unsure(do func()) func(n int) *pb.Response {
-	return func(n int) *pb.Response {
-		switch n {
-		case 1:
-			do()
-			return refusal(pb.Reason_REASON_UNKNOWN_OUTCOME)
-		case 2:
-			return refusal(pb.Reason_REASON_SESSION_NOT_FOUND)
-		}
-		return nil
-	}
-}
-
-func refused(int) *pb.Response { return refusal(pb.Reason_REASON_PERMISSION_DENIED) }
-
 // Goal: a dead letter that is taken out counts once, also if its going was not acknowledged, and
 // one that cannot be taken is an error. Method: answers are lost before and after it was done, or
 // refused.
@@ -80,10 +42,10 @@ func TestDeadLetterUnsure(t *testing.T) {
 		n      int
 		fails  bool
 	}{
-		"not done": {func(_, _ func()) answers { return unsure(func() {}) }, 1, false},
-		"done":     {func(_, take func()) answers { return unsure(take) }, 1, false},
+		"not done": {func(_, _ func()) answers { return rig.Unsure(func() {}) }, 1, false},
+		"done":     {func(_, take func()) answers { return rig.Unsure(take) }, 1, false},
 		"done late": {func(_, take func()) answers {
-			first := unsure(func() {})
+			first := rig.Unsure(func() {})
 			return func(n int) *pb.Response {
 				if n == 3 {
 					take()
@@ -91,8 +53,8 @@ func TestDeadLetterUnsure(t *testing.T) {
 				return first(n)
 			}
 		}, 1, false},
-		"refused":  {func(_, _ func()) answers { return refused }, 0, true},
-		"given up": {func(end, _ func()) answers { return unsure(end) }, 0, true},
+		"refused":  {func(_, _ func()) answers { return rig.Refused }, 0, true},
+		"given up": {func(end, _ func()) answers { return rig.Unsure(end) }, 0, true},
 	} {
 		q := queue.New(direct, name, queue.Config{MaxTries: 1, TTL: time.Minute})
 		push(t, q, "x")
@@ -101,7 +63,7 @@ func TestDeadLetterUnsure(t *testing.T) {
 		}
 		id := rig.Must[[]queue.Info](t)(q.Dead(ctx, "", 1))[0].ID
 		short, end := context.WithCancel(ctx)
-		c := through(t, r.Members[0], deletes, x.answer(end, func() {
+		c := rig.Through(t, r.Members[0], deletes, x.answer(end, func() {
 			rig.Must[int](t)(q.Requeue(ctx, id))
 		}))
 		n, err := queue.New(c, name, queue.Config{}).Requeue(short, id)
@@ -130,9 +92,9 @@ func TestDeadLetterBounds(t *testing.T) {
 	if n, err := q.Discard(ctx, make([]string, queue.MaxBatch)...); n != 0 || err != nil {
 		t.Errorf("as many as may be: %d, %v", n, err)
 	}
-	c := through(t, r.Members[0], reads, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], reads, func(n int) *pb.Response {
 		if n == 1 {
-			return refused(n)
+			return rig.Refused(n)
 		}
 		return nil
 	})
@@ -147,7 +109,7 @@ func TestStatsReads(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1)
 	ctx, cfg := rig.Soon(t), queue.Config{TTL: time.Minute}
-	c := through(t, r.Members[0], func(r *pb.Request) bool {
+	c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
 		for _, o := range r.GetTxn().GetSuccess() {
 			if g := o.GetReadRange(); g != nil && (!g.CountOnly || g.Revision == 0) {
 				t.Errorf("it reads %v", g)
@@ -162,7 +124,7 @@ func TestStatsReads(t *testing.T) {
 		t.Errorf("counted %+v", s)
 	}
 	for _, match := range []func(*pb.Request) bool{reads, pages} {
-		c := through(t, r.Members[0], match, refused)
+		c := rig.Through(t, r.Members[0], match, rig.Refused)
 		if s, err := queue.New(c, "q", queue.Config{}).Stats(ctx); err == nil {
 			t.Errorf("counted %+v, and could not read", s)
 		}
@@ -190,15 +152,15 @@ func TestPagesOfReady(t *testing.T) {
 	}{
 		"found": {func(int) *pb.Response { return nil }, 2, false},
 		"compacted": {func(int) *pb.Response {
-			return refusal(pb.Reason_REASON_COMPACTED)
+			return rig.Refusal(pb.Reason_REASON_COMPACTED)
 		}, 4, false},
-		"refused": {refused, 2, true},
+		"refused": {rig.Refused, 2, true},
 	} {
 		q := queue.New(direct, name, cfg)
 		many(t, q, time.Hour)
 		push(t, q, "ready")
 		read := 0
-		c := through(t, r.Members[0], pages, func(n int) *pb.Response {
+		c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response {
 			if read = n; n == 2 {
 				return x.second(n)
 			}
@@ -213,14 +175,14 @@ func TestPagesOfReady(t *testing.T) {
 		}
 	}
 	read := 0
-	c := through(t, r.Members[0], pages, func(n int) *pb.Response { read = n; return nil })
+	c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response { read = n; return nil })
 	q := queue.New(c, "none", cfg)
 	many(t, q, time.Hour)
 	if i, err := q.TryClaim(rig.Soon(t)); i != nil || err != nil || read != 2 {
 		t.Errorf("claimed %v, %v, after %d pages", i, err, read)
 	}
 	read = 0
-	c = through(t, r.Members[0], pages, func(n int) *pb.Response { read = n; return nil })
+	c = rig.Through(t, r.Members[0], pages, func(n int) *pb.Response { read = n; return nil })
 	q = queue.New(c, "many", cfg)
 	many(t, q, 0)
 	if claim(t, q); read != 1 {
@@ -236,7 +198,7 @@ func TestPushBetweenPages(t *testing.T) {
 	direct, cfg := r.Dial(client.Config{}), queue.Config{TTL: time.Minute}
 	q := queue.New(direct, "q", cfg)
 	many(t, q, time.Hour)
-	c := through(t, r.Members[0], pages, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response {
 		if n == 2 {
 			push(t, q, "just now")
 		}
@@ -254,17 +216,17 @@ func TestWaitingRefused(t *testing.T) {
 	r := rig.New(t, 1)
 	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	cfg := queue.Config{TTL: time.Minute}
-	c := through(t, r.Members[0], watches, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], watches, func(n int) *pb.Response {
 		if n == 1 {
 			push(t, queue.New(direct, "q", cfg), "x")
-			return refusal(pb.Reason_REASON_COMPACTED)
+			return rig.Refusal(pb.Reason_REASON_COMPACTED)
 		}
 		return nil
 	})
 	if i := claim(t, queue.New(c, "q", cfg)); string(i.Payload()) != "x" {
 		t.Errorf("claimed %q", i.Payload())
 	}
-	c = through(t, r.Members[0], watches, refused)
+	c = rig.Through(t, r.Members[0], watches, rig.Refused)
 	if i, err := queue.New(c, "q", cfg).Claim(ctx); err == nil {
 		t.Errorf("claimed %+v", i)
 	}
@@ -285,15 +247,15 @@ func TestWaitingEnds(t *testing.T) {
 	}{
 		"claimed": {nil, nil, false},
 		"compacted": {func(r *pb.Response) {
-			r.Body = refusal(pb.Reason_REASON_COMPACTED).Body
+			r.Body = rig.Refusal(pb.Reason_REASON_COMPACTED).Body
 		}, nil, false},
-		"refused":       {func(r *pb.Response) { r.Body = refused(1).Body }, nil, true},
-		"claim refused": {nil, refused, true},
+		"refused":       {func(r *pb.Response) { r.Body = rig.Refused(1).Body }, nil, true},
+		"claim refused": {nil, rig.Refused, true},
 	} {
 		watching, ended := make(chan struct{}, 10), make(chan struct{}, 10)
 		changed := false
-		b := &between{
-			instead: func(r *pb.Request) *pb.Response {
+		b := &rig.Between{
+			Instead: func(r *pb.Request) *pb.Response {
 				if r.GetCancel() != 0 {
 					ended <- struct{}{}
 				}
@@ -302,7 +264,7 @@ func TestWaitingEnds(t *testing.T) {
 				}
 				return nil
 			},
-			seen: func(r *pb.Response) {
+			Seen: func(r *pb.Response) {
 				switch w := r.GetWatch(); {
 				case w != nil && len(w.Events) == 0:
 					watching <- struct{}{}
@@ -312,7 +274,7 @@ func TestWaitingEnds(t *testing.T) {
 				}
 			},
 		}
-		q := queue.New(b.serve(t, r.Members[0]), name, cfg)
+		q := queue.New(b.Serve(t, r.Members[0]), name, cfg)
 		got := rig.Async(func() (*queue.Item, error) { return q.Claim(ctx) })
 		<-watching
 		push(t, queue.New(direct, name, cfg), "x")
@@ -333,7 +295,7 @@ func TestCrowd(t *testing.T) {
 	cfg := queue.Config{TTL: time.Minute}
 	other := queue.New(r.Dial(client.Config{}), "q", cfg)
 	racing := true
-	c := through(t, r.Members[0], claims, func(int) *pb.Response {
+	c := rig.Through(t, r.Members[0], claims, func(int) *pb.Response {
 		if racing {
 			claim(t, other)
 		}
@@ -367,7 +329,7 @@ func TestAckUnsure(t *testing.T) {
 	cfg := queue.Config{TTL: time.Minute}
 	for name, done := range map[string]bool{"lost": false, "done": true, "still ours": true} {
 		var i *queue.Item
-		c := through(t, r.Members[0], deletes, unsure(func() {
+		c := rig.Through(t, r.Members[0], deletes, rig.Unsure(func() {
 			if name == "still ours" {
 				return
 			}

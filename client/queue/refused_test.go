@@ -33,9 +33,9 @@ func TestPushUnsure(t *testing.T) {
 	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	puts := func(r *pb.Request) bool { return has(r, (*pb.Op).GetPut) }
 	for name, done := range map[string]bool{"not/done": false, "done": true} {
-		b := &between{seen: func(*pb.Response) {}}
+		b := &rig.Between{}
 		n := 0
-		b.instead = func(r *pb.Request) *pb.Response {
+		b.Instead = func(r *pb.Request) *pb.Response {
 			if !puts(r) {
 				return nil
 			}
@@ -47,9 +47,9 @@ func TestPushUnsure(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			return unsure(func() {})(n)
+			return rig.Unsure(func() {})(n)
 		}
-		c := b.serve(t, r.Members[0])
+		c := b.Serve(t, r.Members[0])
 		id, err := queue.New(c, name, queue.Config{}).Push(ctx, []byte("x"), 0)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -60,7 +60,7 @@ func TestPushUnsure(t *testing.T) {
 		}
 	}
 	for _, match := range []func(*pb.Request) bool{reads, puts} {
-		q := queue.New(through(t, r.Members[0], match, refused), "q", queue.Config{})
+		q := queue.New(rig.Through(t, r.Members[0], match, rig.Refused), "q", queue.Config{})
 		if id, err := q.Push(ctx, nil, 0); err == nil || id != "" {
 			t.Errorf("pushed %q, and it was refused", id)
 		}
@@ -78,7 +78,7 @@ func TestDelays(t *testing.T) {
 	r := rig.New(t, 1)
 	ctx := rig.Soon(t)
 	var ms []int64
-	c := through(t, r.Members[0], grants(func(ttl int64) { ms = append(ms, ttl) }), nil)
+	c := rig.Through(t, r.Members[0], grants(func(ttl int64) { ms = append(ms, ttl) }), nil)
 	q := queue.New(c, "q", queue.Config{TTL: time.Minute})
 	rig.Must[string](t)(q.Push(ctx, nil, 1))
 	if len(ms) != 1 || ms[0] != 100 {
@@ -142,7 +142,8 @@ func TestWorkTells(t *testing.T) {
 		push(t, queue.New(direct, name, cfg), "x")
 		short, end := context.WithCancel(ctx)
 		var told error
-		err := queue.New(through(t, r.Members[0], x.match, refused), name, cfg).Work(short, queue.Work{
+		c := rig.Through(t, r.Members[0], x.match, rig.Refused)
+		err := queue.New(c, name, cfg).Work(short, queue.Work{
 			Do: func(ctx context.Context, i *queue.Item) error { return x.do(ctx, end, i) },
 			Failed: func(_ *queue.Item, err error) {
 				told = err

@@ -19,15 +19,15 @@ func TestWaitingTakesFirst(t *testing.T) {
 	r := rig.New(t, 1)
 	ctx, cfg := rig.Soon(t), queue.Config{TTL: time.Minute}
 	watching := make(chan struct{}, 10)
-	b := &between{
-		instead: func(*pb.Request) *pb.Response { return nil },
-		seen: func(r *pb.Response) {
+	b := &rig.Between{
+		Instead: func(*pb.Request) *pb.Response { return nil },
+		Seen: func(r *pb.Response) {
 			if r.GetWatch() != nil {
 				watching <- struct{}{}
 			}
 		},
 	}
-	q := queue.New(b.serve(t, r.Members[0]), "q", cfg)
+	q := queue.New(b.Serve(t, r.Members[0]), "q", cfg)
 	got := rig.Async(func() (*queue.Item, error) { return q.Claim(ctx) })
 	<-watching
 	ids, err := queue.New(r.Dial(client.Config{}), "q", cfg).PushAll(
@@ -47,9 +47,9 @@ func TestClaimReleases(t *testing.T) {
 	r := rig.New(t, 1)
 	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	cfg := queue.Config{TTL: time.Hour}
-	b := &between{seen: func(*pb.Response) {}}
+	b := &rig.Between{}
 	n := 0
-	b.instead = func(r *pb.Request) *pb.Response {
+	b.Instead = func(r *pb.Request) *pb.Response {
 		if !claims(r) {
 			return nil
 		}
@@ -63,10 +63,10 @@ func TestClaimReleases(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		return unsure(func() {})(n)
+		return rig.Unsure(func() {})(n)
 	}
 	push(t, queue.New(direct, "q", cfg), "x")
-	if i := claim(t, queue.New(b.serve(t, r.Members[0]), "q", cfg)); string(i.Payload()) != "x" {
+	if i := claim(t, queue.New(b.Serve(t, r.Members[0]), "q", cfg)); string(i.Payload()) != "x" {
 		t.Errorf("claimed %q", i.Payload())
 	}
 }

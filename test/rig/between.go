@@ -1,0 +1,147 @@
+package rig
+
+import (
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/test/inprocess"
+)
+
+// Between stands between a client and a member, and answers some requests itself.
+type Between struct {
+	pb.UnimplementedStreamServiceServer
+	// Instead returns what to answer to a request, nil to pass it on. It is called by one
+	// goroutine.
+	Instead func(r *pb.Request) *pb.Response
+	// Seen, if set, is told of each response of the member, and may change it.
+	Seen func(r *pb.Response)
+
+	member *grpc.ClientConn
+}
+
+// Open implements pb.StreamServiceServer.
+func (b *Between) Open(s pb.StreamService_OpenServer) error {
+	to, err := pb.NewStreamServiceClient(b.member).Open(s.Context())
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex // for s.Send
+	var back sync.WaitGroup
+	defer back.Wait()
+	back.Go(func() {
+		for {
+			m, err := to.Recv()
+			if err != nil {
+				return
+			}
+			for _, r := range m.Responses {
+				if b.Seen != nil {
+					b.Seen(r)
+				}
+			}
+			mu.Lock()
+			_ = s.Send(m) // if that fails the other direction ends it
+			mu.Unlock()
+		}
+	})
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		var own []*pb.Response
+		pass := m.Requests[:0:0]
+		for _, r := range m.Requests {
+			if a := b.Instead(r); a != nil {
+				a.Id = r.Id
+				own = append(own, a)
+			} else {
+				pass = append(pass, r)
+			}
+		}
+		if len(own) > 0 {
+			mu.Lock()
+			_ = s.Send(&pb.ServerMessage{Responses: own})
+			mu.Unlock()
+		}
+		if m.Requests = pass; len(pass) > 0 {
+			if err := to.Send(m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Serve returns a client that goes through it to a member.
+func (b *Between) Serve(t testing.TB, m *inprocess.Member) *client.Client {
+	t.Helper()
+	var err error
+	b.member, err = grpc.NewClient(m.Endpoint(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(inprocess.Dir(t), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	pb.RegisterStreamServiceServer(s, b)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		_ = b.member.Close()
+		<-served
+	})
+	return inprocess.Connect(t, client.Config{}, "unix:"+socket)
+}
+
+// Through returns a client some of whose requests are answered in the place of the member: those
+// that match, the nth of them by the nth call of answer, which passes it on if it returns nil.
+func Through(
+	t testing.TB, m *inprocess.Member, match func(*pb.Request) bool,
+	answer func(n int) *pb.Response,
+) *client.Client {
+	t.Helper()
+	n := 0
+	b := &Between{Instead: func(r *pb.Request) *pb.Response {
+		if !match(r) {
+			return nil
+		}
+		n++
+		return answer(n)
+	}}
+	return b.Serve(t, m)
+}
+
+// Refusal is an answer that refuses.
+func Refusal(r pb.Reason) *pb.Response {
+	return &pb.Response{Body: &pb.Response_Error{Error: &pb.Error{Reason: r, Message: "so it is"}}}
+}
+
+// Refused refuses every request, for Through.
+func Refused(int) *pb.Response { return Refusal(pb.Reason_REASON_PERMISSION_DENIED) }
+
+// Unsure answers the first two times such that the client does not know the outcome, for Through;
+// do is called before that.
+func Unsure(do func()) func(n int) *pb.Response {
+	return func(n int) *pb.Response {
+		switch n {
+		case 1:
+			do()
+			return Refusal(pb.Reason_REASON_UNKNOWN_OUTCOME)
+		case 2:
+			return Refusal(pb.Reason_REASON_SESSION_NOT_FOUND)
+		}
+		return nil
+	}
+}
