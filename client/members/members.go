@@ -111,6 +111,8 @@ func (g *Group) Register(ctx context.Context, r Registration) (*Membership, erro
 		if m.own {
 			// Without a lease no try that is still under way does anything.
 			err = fault.Join(err, m.drop(ctx))
+		} else {
+			err = tries.Outcome(m.unsure, err)
 		}
 		return nil, fault.In("members: register", m.key, err)
 	}
@@ -258,7 +260,7 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 	if m.isOver() != nil {
 		return fault.In("members: update", m.key, ErrNotMember)
 	}
-	for p := (tries.Backoff{}); ; {
+	for p := (tries.Change{}); ; {
 		// The last change that is known is part of the condition, so of several tries
 		// one is done, and none after a later Update.
 		res, err := m.g.c.Txn(ctx, store.Txn{
@@ -269,9 +271,8 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 			Else: []store.Op{store.Range{Key: m.key}},
 		})
 		switch {
-		case tries.Unsure(ctx, err):
 		case err != nil:
-			return fault.In("members: update", m.key, err)
+			err = p.Again(ctx, err)
 		case res.Succeeded:
 			m.modified = res.Revision
 			return nil
@@ -284,8 +285,9 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 			if string(kvs[0].Value) == string(metadata) {
 				return nil // by a try whose answer was lost
 			}
+			err = tries.Outcome(p.Unsure, p.Wait(ctx))
 		}
-		if err := p.Wait(ctx); err != nil {
+		if err != nil {
 			return fault.In("members: update", m.key, err)
 		}
 	}
@@ -305,16 +307,13 @@ func (m *Membership) Release(ctx context.Context) error {
 	if m.unsure {
 		then = append(then, store.Put{Key: m.guard, Lease: m.lease.ID()})
 	}
-	for p := (tries.Backoff{}); ; {
+	for p := (tries.Change{}); ; {
 		// Twice does no harm. If the condition does not hold the member is gone already.
 		_, err := m.g.c.Txn(ctx, store.Txn{If: m.ours(), Then: then})
 		if err == nil {
 			break
 		}
-		if !tries.Unsure(ctx, err) {
-			return fault.In("members: leave", m.key, err)
-		}
-		if err := p.Wait(ctx); err != nil {
+		if err := p.Again(ctx, err); err != nil {
 			return fault.In("members: leave", m.key, err)
 		}
 	}

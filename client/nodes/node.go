@@ -114,15 +114,12 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 // joined notes for the issuer that there is such a node. If the process stops before that the
 // issuer knows the node as long as it is up, and forgets it then.
 func (s *Set) joined(ctx context.Context, n *Node, metadata []byte) (*Node, error) {
-	for p := (tries.Backoff{}); ; {
+	for p := (tries.Change{}); ; {
 		_, err := s.c.Put(ctx, store.Put{Key: s.known(n.id), Value: metadata})
 		if err == nil {
 			return n, nil
 		}
-		if tries.Unsure(ctx, err) {
-			err = p.Wait(ctx)
-		}
-		if err != nil {
+		if err := p.Again(ctx, err); err != nil {
 			return nil, fault.In("nodes: join", n.id, fault.Join(err, n.Release(ctx)))
 		}
 	}

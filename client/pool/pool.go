@@ -54,7 +54,7 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 	if err != nil {
 		return nil, fault.In("pool: create pool", name, err)
 	}
-	for w := (tries.Backoff{}); ; {
+	for w := (tries.Change{}); ; {
 		// Twice is as good as once.
 		r, err := c.Txn(ctx, store.Txn{
 			If:   []store.Compare{store.Key(p.spec()).Missing()},
@@ -62,16 +62,16 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 			Else: []store.Op{store.Range{Key: p.spec()}},
 		})
 		switch {
-		case err == nil && (r.Succeeded || string(r.Results[0].Range.KVs[0].Value) == string(value)):
+		case err != nil:
+			err = w.Again(ctx, err)
+		case r.Succeeded || string(r.Results[0].Range.KVs[0].Value) == string(value):
 			return p, nil
-		case err == nil:
+		default:
 			err = ErrExists
-		case tries.Unsure(ctx, err):
-			if err = w.Wait(ctx); err == nil {
-				continue
-			}
 		}
-		return nil, fault.In("pool: create pool", name, err)
+		if err != nil {
+			return nil, fault.In("pool: create pool", name, err)
+		}
 	}
 }
 

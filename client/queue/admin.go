@@ -192,28 +192,28 @@ func (q *Queue) takeFromDead(
 func (q *Queue) takeOneFromDead(
 	ctx context.Context, id string, then func(payload []byte) []store.Op,
 ) (ok bool, err error) {
-	tried := false
-	for p := (tries.Backoff{}); ; {
-		r, err := q.c.Range(ctx, store.Range{Key: q.dead(id)})
-		if err != nil {
-			return false, err
-		}
-		if len(r.KVs) == 0 {
-			return tried, nil
-		}
-		t, err := q.c.Txn(ctx, store.Txn{
-			If:   []store.Compare{store.Key(q.dead(id)).Missing().Not()},
-			Then: append(then(r.KVs[0].Value), store.Delete{Key: q.dead(id)}),
-		})
+	for p := (tries.Change{}); ; {
+		done, err := q.tryDead(ctx, id, then)
 		if err == nil {
-			return tried || t.Succeeded, nil
+			return done || p.Unsure, nil
 		}
-		if !tries.Unsure(ctx, err) {
-			return false, err
-		}
-		tried = true
-		if err := p.Wait(ctx); err != nil {
+		if err := p.Again(ctx, err); err != nil {
 			return false, err
 		}
 	}
+}
+
+// tryDead is one try of takeOneFromDead.
+func (q *Queue) tryDead(
+	ctx context.Context, id string, then func(payload []byte) []store.Op,
+) (done bool, err error) {
+	r, err := q.c.Range(ctx, store.Range{Key: q.dead(id)})
+	if err != nil || len(r.KVs) == 0 {
+		return false, err
+	}
+	t, err := q.c.Txn(ctx, store.Txn{
+		If:   []store.Compare{store.Key(q.dead(id)).Missing().Not()},
+		Then: append(then(r.KVs[0].Value), store.Delete{Key: q.dead(id)}),
+	})
+	return t.Succeeded, err
 }

@@ -242,12 +242,12 @@ func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]b
 // If the outcome is not known, the worker gives up what it may have, and tries again: if
 // nothing was done, nobody will say that the item is free.
 func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
-	for p := (tries.Backoff{}); ; {
+	for p := (tries.Change{}); ; {
 		i, err := q.tryOnce(ctx, id)
-		if !tries.Unsure(ctx, err) {
-			return i, err
+		if err == nil {
+			return i, nil
 		}
-		if err := p.Wait(ctx); err != nil {
+		if err := p.Again(ctx, err); err != nil {
 			return nil, err
 		}
 	}

@@ -140,17 +140,14 @@ func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err erro
 		Then: then,
 		Else: []store.Op{store.Range{Key: i.q.item(i.id), KeysOnly: true}},
 	}
-	for p := (tries.Backoff{}); ; {
+	for p := (tries.Change{}); ; {
 		r, err := i.q.c.Txn(ctx, t)
-		i.tried = i.tried || errors.Is(err, client.ErrUnknownOutcome)
-		switch {
-		case tries.Unsure(ctx, err):
-			if err := p.Wait(ctx); err != nil {
-				return false, fault.Because(client.ErrUnknownOutcome, err)
+		if err != nil {
+			i.tried = i.tried || errors.Is(err, client.ErrUnknownOutcome)
+			if err := p.Again(ctx, err); err != nil {
+				return false, err
 			}
 			continue
-		case err != nil:
-			return false, err
 		}
 		i.over = true
 		switch {

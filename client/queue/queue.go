@@ -185,17 +185,13 @@ func (q *Queue) PushAll(
 			t.Then = append(t.Then, store.Put{Key: q.claim(id), Lease: wait})
 		}
 	}
-	for p := (tries.Backoff{}); ; {
+	for p := (tries.Change{}); ; {
 		_, err := q.c.Txn(ctx, t)
-		if tries.Unsure(ctx, err) {
-			if err = p.Wait(ctx); err == nil {
-				continue
-			}
-			err = fault.Because(client.ErrUnknownOutcome, err)
+		if err == nil {
+			return ids, nil
 		}
-		if err != nil {
+		if err := p.Again(ctx, err); err != nil {
 			return nil, fault.In("queue: push to", q.prefix, err)
 		}
-		return ids, nil
 	}
 }

@@ -31,7 +31,6 @@ func TestPushUnsure(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1)
 	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	puts := func(r *pb.Request) bool { return has(r, (*pb.Op).GetPut) }
 	for name, done := range map[string]bool{"not/done": false, "done": true} {
 		b := &rig.Between{}
 		n := 0

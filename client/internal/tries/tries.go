@@ -65,6 +65,31 @@ func Unsure(ctx context.Context, err error) bool {
 	return errors.Is(err, client.ErrUnknownOutcome) && ctx.Err() == nil
 }
 
+// Change is the tries of one change.
+type Change struct {
+	Backoff
+	// Unsure says that a try may have been done, or may yet be.
+	Unsure bool
+}
+
+// Again waits for the next try after one that failed, or returns why there is none.
+func (c *Change) Again(ctx context.Context, err error) error {
+	if Unsure(ctx, err) {
+		c.Unsure = true
+		err = c.Wait(ctx)
+	}
+	return Outcome(c.Unsure, err)
+}
+
+// Outcome is the error with which a change ends. If a try may have been done, or may yet be, it is
+// also client.ErrUnknownOutcome, whatever became of the last one.
+func Outcome(unsure bool, err error) error {
+	if err == nil || !unsure || errors.Is(err, client.ErrUnknownOutcome) {
+		return err
+	}
+	return fault.Because(client.ErrUnknownOutcome, err)
+}
+
 // DefaultTTL is the TTL of leases for which the program names none.
 const DefaultTTL = 10 * time.Second
 

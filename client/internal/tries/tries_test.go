@@ -1,0 +1,41 @@
+package tries
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold.dev/client"
+)
+
+// TestChange: a change is tried again after a try of which nobody knows what became, and only
+// then. Once there was one, every error says so, also that of the wait.
+func TestChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		refused := client.ErrPermissionDenied
+		var c Change
+		if err := c.Again(ctx, refused); !errors.Is(err, refused) ||
+			errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("refused at once: %v", err)
+		}
+		if err := c.Again(ctx, client.ErrUnknownOutcome); err != nil || !c.Unsure {
+			t.Errorf("the outcome is not known: %v, unsure %v", err, c.Unsure)
+		}
+		if err := c.Again(ctx, refused); !errors.Is(err, refused) ||
+			!errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("refused then: %v", err)
+		}
+		time.AfterFunc(time.Millisecond, cancel) // waits are longer
+		if err := c.Again(ctx, client.ErrUnknownOutcome); !errors.Is(err, context.Canceled) ||
+			!errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("the context ends within the wait: %v", err)
+		}
+		if err := c.Again(ctx, client.ErrUnknownOutcome); !errors.Is(err, client.ErrUnknownOutcome) ||
+			errors.Is(err, context.Canceled) {
+			t.Errorf("the context had ended: %v", err)
+		}
+	})
+}
