@@ -1,46 +1,45 @@
-// Package lock decides who may act: mutexes, read/write locks, semaphores and elections, which
-// rest on leases.
+// Package lock has mutexes, read/write locks, semaphores and elections, which rest on leases.
 //
-// A [Session] is one lease and all that a program holds by it. The program grants the lease and
-// makes the session of it; when the lease ends, all that hangs on it ends, and none of it comes
-// back by itself. A program that wants to go on grants another lease and makes another session.
+// A [Session] is one lease and everything that the program holds by it. The program grants the
+// lease and makes a session on it. When the lease ends, all locks and leads of the session end,
+// and none comes back by itself. A program that wants to go on grants another lease and makes
+// another session.
 //
-// A [Mutex], [RWMutex] or [Semaphore] is held as a [Held], the lead of an [Election] as a
-// [Leading]; both are a [client.Hold]. [Lock] needs no session.
+// Locking a [Mutex], [RWMutex] or [Semaphore] returns a [Held], and leading an [Election] a
+// [Leading]; both are a [client.Hold]. The function [Lock] needs no session.
 //
-// What is promised of these:
+// What is promised:
 //
-//   - All wait in queues: below the prefix "name/" each lease has a key, named by its ID in
-//     hex, and the oldest key, by create revision, is that of the holder. That is the layout
-//     of etcd's package concurrency, so its Mutex and Election and ours exclude each other on
-//     one name, in whatever language the other program is.
-//   - No two have a Held or Leading of one name (or more of a semaphore than there are
-//     permits) whose Err is nil, as long as clocks run at about the same rate and nobody
-//     deletes keys or revokes leases of others.
-//   - The Context ends when it is over: when the lease is not valid any more, before the
-//     cluster may end it, or when somebody deletes the key, which is told within some
-//     milliseconds. A waiter is told the same. Nothing is held after a wait without another
-//     look at the lease, by the clock, and the member says of a key only as long as it is
-//     there that its turn has come.
-//   - Tokens are fencing tokens: larger than those of all who held the name before, and never
-//     repeated, also not after a restore from a backup. The Owner is a condition for
-//     transactions that only the holder may do.
-//   - Waiters are served in the order in which they came, except for priorities in elections.
-//     What is given up wakes those whose turn it is, and nobody else.
-//   - A session that gives up waiting, or does not know whether its request arrived, leaves
-//     no key behind for longer than it takes to reach the cluster, or than its lease lives.
-//   - Observe tells each change once, in order, and that nobody leads.
+//   - Each lock and election has a wait queue: below the prefix "name/" each lease has a key,
+//     named by its ID in hex. The holder has the key with the lowest create revision. That is the
+//     layout of etcd's package concurrency, so its Mutex and Election and ours exclude each other
+//     on one name, whatever language the other program is written in.
+//   - At most one Held or Leading of a name (of a semaphore, at most as many as it has permits)
+//     has a nil Err, as long as clocks run at about the same rate and no client deletes keys or
+//     revokes leases of others.
+//   - The Context ends when the hold ends: when the lease is no longer valid, before the cluster
+//     may end it; or when a client deletes the key, some milliseconds later. A waiter learns the
+//     same. After each wait the session checks by the clock that its lease is valid, and a member
+//     says that a key's turn has come only while the key exists.
+//   - Tokens are fencing tokens: larger than those of all earlier holders of the name, and never
+//     repeated, not even after a restore from a backup. Owner is a condition for transactions
+//     that only the holder may do.
+//   - Waiters are served in order of arrival, except for priorities in elections. A release wakes
+//     only the waiters whose turn it is.
+//   - A session that stops waiting, or does not know whether its request arrived, deletes its key
+//     as soon as it reaches the cluster. Otherwise the key ends with the lease.
+//   - Observe tells each change of the leader once, in order, also when there is no leader.
 //
 // What is not promised:
 //
-//   - A process can be stopped between looking at its lock and acting, for any time. No lock
-//     service can prevent that. Let the resource refuse smaller tokens than it has seen, or
-//     write to the store by a transaction with the condition Owner.
-//   - If somebody revokes a holder's lease, or deletes its key, the next one has the lock at
-//     once, and the holder is told at about the same time: for a moment both may believe that
-//     they hold it. Tokens tell them apart.
+//   - A process can be stopped for any time between checking its lock and acting. No lock service
+//     can prevent that. Let the resource refuse smaller tokens than it has seen, or write to the
+//     store in a transaction with the condition Owner.
+//   - If a client revokes the holder's lease, or deletes its key, the next waiter has the lock at
+//     once. The holder is told at about the same time: for a moment both may believe that they
+//     hold it. Tokens tell them apart.
 //   - Programs that use etcd's client do not know tokens and priorities. They have create
 //     revisions (see [Held.Revision]), which a restore with --bump-revision=0 takes back.
-//   - One client follows at most 1,536 watches and tickets together. Of a ticket beyond them it
-//     asks every second.
+//   - One client has at most 1,536 watches and tickets together on its stream. It polls each
+//     further ticket once a second.
 package lock

@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrNoCandidate means that there is no candidate of that ID, or that a candidate of etcd's
-// client would lead before it.
+// ErrNoCandidate means that no candidate has that ID, or that a candidate of etcd's client would
+// lead before it.
 var ErrNoCandidate = errors.New("lock: no such candidate who could be next")
 
 // Election makes one of several sessions the leader of a name. It and etcd's
@@ -34,25 +34,25 @@ type Election struct {
 	name   string
 }
 
-// Candidate is a session that wants to lead, as others see it.
+// Candidate describes a session that wants to lead.
 type Candidate struct {
-	// ID names the candidate for a hand-over; the lease's ID in hex if it is empty.
+	// ID names the candidate for a hand-over; if empty, the lease's ID in hex does.
 	ID string
-	// Value is what observers are told of the leader.
+	// Value is what observers learn about the leader, such as its address.
 	Value []byte
-	// Priority puts a candidate before all with a lower one, even if they came first.
+	// Priority puts a candidate before all candidates with a lower priority, even if they came
+	// first.
 	Priority int
 }
 
-// NewElection returns the election of a name. It does nothing yet.
+// NewElection returns the election of a name. It sends nothing.
 func NewElection(c *client.Client, name string) *Election { return &Election{c, name} }
 
 func (e *Election) check() error { return tries.CheckName("election", e.name) }
 
-// Campaign waits until a session leads. It returns at once when the session's lease ends
-// meanwhile, or somebody deletes a key by which it waits (T16, T17), and then the error says
-// so. If the context ends first, the candidacy is given up, by itself. ErrInUse says that the
-// session is the leader, or a candidate, already.
+// Campaign waits until a session leads. It fails at once if the session's lease ends meanwhile,
+// or a client deletes a key by which it waits (T16, T17). If the context ends first, Campaign
+// withdraws the candidacy. ErrInUse means that the session already leads, or is a candidate.
 func (e *Election) Campaign(ctx context.Context, s *Session, c Candidate) (*Leading, error) {
 	p, err := e.campaign(ctx, s, c)
 	if err != nil {
@@ -61,11 +61,11 @@ func (e *Election) Campaign(ctx context.Context, s *Session, c Candidate) (*Lead
 	return &Leading{election: e, held: &Held{ticket: p, name: e.name}}, nil
 }
 
-// Lead campaigns, runs f, and gives the lead up. The context that f has ends with the caller's,
-// and when the session does not lead any more: by the end of the lease's validity, before the
-// cluster may give the lead to another. f must return then. The error is that of the campaign, or
-// that of f and, if the lead was lost before the end, the reason. f may give the lead up, or hand
-// it over, itself, by that context.
+// Lead campaigns, runs f, and releases the lead. The context of f ends with the caller's, and
+// when the session no longer leads: at the latest when the lease stops being valid, before the
+// cluster may give the lead to another candidate. f must return then. Lead returns the error of
+// the campaign, or the error of f and, if the lead was lost before f returned, the reason. f may
+// itself release the lead or hand it over, with its context.
 func (e *Election) Lead(
 	ctx context.Context, s *Session, c Candidate,
 	f func(ctx context.Context, l *Leading) error,
@@ -77,8 +77,8 @@ func (e *Election) Lead(
 	return l.held.run(ctx, func(ctx context.Context, _ *Held) error { return f(ctx, l) })
 }
 
-// Prefer puts a candidate before all others, whatever their priorities, now and whenever it
-// is a candidate again. An empty ID takes that back.
+// Prefer puts a candidate before all others, whatever their priorities, now and whenever it is a
+// candidate again. An empty ID removes the preference.
 func (e *Election) Prefer(ctx context.Context, id string) error {
 	err := e.check()
 	if err == nil {
@@ -87,12 +87,11 @@ func (e *Election) Prefer(ctx context.Context, id string) error {
 	return fault.In("lock: prefer", e.name, err)
 }
 
-// Depose gives the lead to a candidate, which is preferred from then on, without asking the
-// leader: it waits until the candidate is next, and deletes the leader's key. The leader is
-// told so (ErrLost) at about the same time as the next one, not before: for a moment both may
-// believe that they lead. Tokens tell them apart. If the leader can be asked, let it give the
-// lead up, or call [Leading.HandOver], after [Election.Prefer]. ErrNoCandidate is as with
-// HandOver.
+// Depose gives the lead to a candidate without asking the leader: it prefers the candidate from
+// then on, waits until it is next, and deletes the leader's key. The old leader is told (ErrLost)
+// at about the same time as the new one: for a moment both may believe that they lead. Tokens
+// tell them apart. If the leader can be asked, call [Election.Prefer] and let it release the
+// lead, or call [Leading.HandOver]. ErrNoCandidate is as with HandOver.
 func (e *Election) Depose(ctx context.Context, id string) error {
 	err := e.check()
 	if err == nil {
@@ -101,7 +100,8 @@ func (e *Election) Depose(ctx context.Context, id string) error {
 	return fault.In("lock: depose the leader of", e.name, err)
 }
 
-// Leading is the lead as it is held. Its methods may be called from any goroutine.
+// Leading is the lead of an election, held by this program. Its methods may be called from any
+// goroutine.
 type Leading struct {
 	election *Election
 	held     *Held
@@ -110,18 +110,16 @@ type Leading struct {
 // Token returns the fencing token: see [Held.Token].
 func (l *Leading) Token() lease.Token { return l.held.Token() }
 
-// Key and Revision are the leader's key and the revision that made it, as etcd's clients know
-// them.
+// Key returns the leader's key, as etcd's clients know it.
 func (l *Leading) Key() string { return l.held.key }
 
-// Revision is told with Key.
+// Revision returns the create revision of the leader's key.
 func (l *Leading) Revision() int64 { return l.held.revision }
 
 // Owner returns the condition that the session still leads: see [Held.Owner].
 func (l *Leading) Owner() store.Compare { return l.held.Owner() }
 
-// Context returns a context that ends when the session does not lead any more: see
-// [Held.Context].
+// Context returns a context that ends when the session no longer leads: see [Held.Context].
 func (l *Leading) Context() context.Context { return l.held.Context() }
 
 // Err returns nil while the session leads, as far as this process knows: see [Held.Err].
@@ -130,7 +128,7 @@ func (l *Leading) Err() error { return l.held.Err() }
 // ValidUntil returns when the program must stop leading: see [Held.ValidUntil].
 func (l *Leading) ValidUntil() time.Time { return l.held.ValidUntil() }
 
-// Proclaim gives observers another value. ErrLost says that the session does not lead.
+// Proclaim changes the value that observers see. ErrLost means that the session does not lead.
 func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 	r, err := l.election.client.Txn(ctx, store.Txn{
 		If:   []store.Compare{l.Owner()},
@@ -142,13 +140,13 @@ func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 	return fault.In("lock: proclaim", l.election.name, err)
 }
 
-// Release gives the lead up, as [Held.Release] does a lock.
+// Release releases the lead, as [Held.Release] does a lock.
 func (l *Leading) Release(ctx context.Context) error { return l.held.Release(ctx) }
 
-// HandOver gives the lead to a candidate, which is preferred from then on: see
-// [Election.Prefer]. It waits until the candidate is next, and only then stops leading. As
-// long as the context of l has not ended, an error leaves the lead as it was. ErrNoCandidate
-// says that there is no candidate of that ID, or that one of etcd's client is before it.
+// HandOver gives the lead to a candidate, which is preferred from then on: see [Election.Prefer].
+// It waits until the candidate is next, and only then stops leading. If HandOver fails while l's
+// context has not ended, l still leads. ErrNoCandidate means that no candidate has that ID, or
+// that a candidate of etcd's client is before it.
 func (l *Leading) HandOver(ctx context.Context, id string) error {
 	return fault.In("lock: hand over", l.election.name, l.handOver(ctx, id))
 }

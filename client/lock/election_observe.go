@@ -12,23 +12,23 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LeaderInfo is who leads, as of a revision. The zero Key says that nobody does.
+// LeaderInfo describes the leader as of a revision. Without a leader Key is empty.
 type LeaderInfo struct {
-	// Key is the leader's key, Value what the leader proclaims, Lease its lease.
+	// Key is the leader's key, Value what it proclaims, Lease its lease.
 	Key   string
 	Value []byte
 	Lease lease.ID
 	// Since is the revision that made the key, which rises from leader to leader.
 	Since int64
-	// Revision is that of which this is told.
+	// Revision is the revision of the store at which this was so.
 	Revision int64
 }
 
-// None reports whether nobody leads.
+// None reports whether there is no leader.
 func (l LeaderInfo) None() bool { return l.Key == "" }
 
-// Leader tells who leads now, linearizably; LeaderInfo.None says that nobody does. The lead may
-// have gone to another when the answer arrives.
+// Leader returns the current leader, linearizably; LeaderInfo.None says that there is none. The
+// leader may have changed when the answer arrives.
 func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 	o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}}
 	if err := o.read(ctx, e.client); err != nil {
@@ -37,12 +37,11 @@ func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 	return o.leader(), nil
 }
 
-// Observe yields the leader of an election now, and then every change: of the leader, of what
-// it proclaims, and that there is none. It follows one ordered stream. So each leader that it
-// names did lead, by the store, at that revision, and none is left out or named again later
-// (T17). There is one exception: if the program falls so far behind that the cluster has
-// forgotten what happened meanwhile, it goes on with the present. It ends with the context,
-// and yields its cause.
+// Observe yields the current leader of an election, and then every change: another leader,
+// another value, no leader. It follows one ordered stream. So each leader that it yields did
+// lead, by the store, at that revision, and none is left out or repeated later (T17). There is
+// one exception: if the program falls so far behind that the cluster has compacted the changes,
+// Observe goes on with the current leader. It ends with the context, and yields its cause.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 	return func(yield func(LeaderInfo, error) bool) {
 		o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}, yield: yield}

@@ -14,17 +14,17 @@ import (
 )
 
 var (
-	// ErrLocked means that others have the lock, and that the caller did not want to wait
-	// for longer.
+	// ErrLocked means that another session holds the lock, and the time that the caller would
+	// wait is over.
 	ErrLocked = errors.New("lock: locked by another")
-	// ErrLost means that the key of the lock is gone although its holder has not given it
-	// up: somebody deleted it, or revoked the lease. Of an election it is the lead that is lost.
+	// ErrLost means that the holder lost the lock, or the lead: a client deleted its key, or
+	// revoked the lease.
 	ErrLost = errors.New("lock: lost")
-	// ErrReleased means that the holder has given the lock up, or the lead.
+	// ErrReleased means that the holder has released the lock, or the lead.
 	ErrReleased = errors.New("lock: given up")
 )
 
-// LockedError is ErrLocked, and says on which lease others have the lock.
+// LockedError wraps ErrLocked and names the lease that has the lock.
 type LockedError struct {
 	// Lease is the one that is first in the wait queue.
 	Lease lease.ID
@@ -46,27 +46,26 @@ type Held struct {
 	given atomic.Bool // Release was called
 }
 
-// Token returns the fencing token: larger than that of every earlier holder, ours or
-// etcd's, and never given out twice, also not after a restore from a backup. Programs
-// that use etcd's client do not see it; a resource that they write to, too, has to compare
-// create revisions (see Revision), which begin anew with a restore.
+// Token returns the fencing token. It is larger than the token of every earlier holder, ours or
+// etcd's, and never given out twice, not even after a restore from a backup. Programs that use
+// etcd's client do not see it. A resource that such programs write to as well must compare create
+// revisions (see Revision), which begin anew with a restore.
 func (h *Held) Token() lease.Token { return h.token }
 
-// Revision returns the create revision of the lock's key, which etcd's clients take for a
-// token. It rises from holder to holder, as long as the cluster is not restored from a backup.
+// Revision returns the create revision of the lock's key, which etcd's clients use as a token. It
+// rises from holder to holder, until the cluster is restored from a backup.
 func (h *Held) Revision() int64 { return h.revision }
 
-// Key returns the lock's key, which is there for as long as the lock is held.
+// Key returns the lock's key, which exists as long as the lock is held.
 func (h *Held) Key() string { return h.key }
 
-// Owner returns the condition that the lock is still held: put it into the If of every
+// Owner returns the condition that the lock is still held. Put it into the If of every
 // transaction that only the holder may do.
 func (h *Held) Owner() store.Compare { return h.owner() }
 
-// Context returns a context that ends when the lock does: before the cluster may end its
-// lease, when its key is gone (ErrLost), when it is released (ErrReleased). The cause says
-// why. It does not come back, even if the lease does from its jeopardy: then release the lock,
-// and lock again.
+// Context returns a context that ends when the lock ends: before the cluster may end its lease,
+// when its key is deleted (ErrLost), or when it is released (ErrReleased). The cause says why. If
+// the lease comes back from jeopardy, the lock does not: release it and lock again.
 func (h *Held) Context() context.Context { return h.context() }
 
 // Err returns nil while the lock is held, as far as this process knows, and then why it is not.
@@ -74,8 +73,8 @@ func (h *Held) Context() context.Context { return h.context() }
 // until just before.
 func (h *Held) Err() error { return h.check() }
 
-// ValidUntil returns when the program must stop, if no renewal of the lease succeeds before;
-// the zero time if the lock is not held any more.
+// ValidUntil returns when the program must stop, if no renewal of the lease succeeds before; the
+// zero time if the lock is no longer held.
 func (h *Held) ValidUntil() time.Time {
 	if h.Err() != nil {
 		return time.Time{}
@@ -83,10 +82,10 @@ func (h *Held) ValidUntil() time.Time {
 	return h.session.lease.ValidUntil()
 }
 
-// Release gives the lock up. For the program it has ended at once, whatever the error is. It
+// Release releases the lock. For the program the lock ends at once, even if Release fails. It
 // returns nil only if the lock was held up to this moment; otherwise ErrLost, or why the lease
 // ended, or ErrReleased if it was called before. If the context ends before the cluster has
-// answered, Release goes on by itself for as long as the lease lives.
+// answered, Release continues in the background as long as the lease lives.
 func (h *Held) Release(ctx context.Context) error {
 	if h.given.Swap(true) {
 		return fault.In("lock: release", h.name, ErrReleased)

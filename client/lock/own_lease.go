@@ -9,11 +9,11 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// Lock locks the mutex of a name without a session. It grants a lease for this lock alone,
-// with that TTL, which the client keeps alive as long as the lock is held, and no longer: the
-// lock never ends while the process and its client live and reach the cluster, and ends after the
-// TTL when they do not (T18). Release revokes the lease. A program that locks often makes a
-// session once, since a grant costs as much as a lock.
+// Lock locks the mutex of a name without a session. It grants a lease with this TTL for this lock
+// alone. The client keeps the lease alive as long as the lock is held: the lock never ends while
+// the process and its client live and reach the cluster, and ends after the TTL when they do not
+// (T18). Release revokes the lease. A program that locks often should make one session, since a
+// grant costs as much as a lock.
 func Lock(
 	ctx context.Context, c *client.Client, name string, ttl time.Duration,
 ) (*Held, error) {

@@ -6,13 +6,13 @@ import (
 )
 
 // RWMutex is a lock that any number of readers hold together, or one writer alone. All wait in
-// one wait queue, so neither starves: a reader waits for the writers that came before, and
-// readers that came between two writers hold together; a writer waits for all that came
-// before. A [Mutex] of the same name, ours or etcd's, is a writer. Its methods may be called
-// from any goroutine.
+// one queue, so neither side starves: a reader waits for the writers that came before it, a
+// writer for all that came before it. Readers that came between two writers hold together. A
+// [Mutex] of the same name, ours or etcd's, is a writer. Its methods may be called from any
+// goroutine.
 //
-// A session may have many reads at one time, but one write. A lock is not turned from
-// one kind into the other: a session that writes while it reads waits for itself.
+// A session may hold many read locks at one time, but one write lock. A read lock cannot become a
+// write lock: a session that calls Lock while it reads waits for itself.
 type RWMutex struct {
 	read, write waitQueue
 	name        string
@@ -21,7 +21,7 @@ type RWMutex struct {
 // reader is the value of a reader's key. What has another is a writer.
 const reader = "r"
 
-// RWMutex returns the read/write lock of a name. It does nothing yet.
+// RWMutex returns the read/write lock of a name. It sends nothing.
 func (s *Session) RWMutex(name string) *RWMutex {
 	write := waitQueue{session: s, prefix: name + "/"}
 	read := waitQueue{
@@ -33,8 +33,7 @@ func (s *Session) RWMutex(name string) *RWMutex {
 // Lock waits until the session alone holds the lock, as [Mutex.Lock] does.
 func (m *RWMutex) Lock(ctx context.Context) (*Held, error) { return m.write.lock(ctx, m.name) }
 
-// LockWithin is like Lock, but waits for other holders no longer than wait: see
-// [Mutex.LockWithin].
+// LockWithin is like Lock, but waits for other holders at most for wait: see [Mutex.LockWithin].
 func (m *RWMutex) LockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return m.write.lockWithin(ctx, m.name, wait)
 }
@@ -44,16 +43,15 @@ func (m *RWMutex) TryLock(ctx context.Context) (*Held, error) {
 	return m.write.tryLock(ctx, m.name)
 }
 
-// RLock waits until the session holds the lock, maybe with other readers.
+// RLock waits until the session holds the lock for reading, possibly with other readers.
 func (m *RWMutex) RLock(ctx context.Context) (*Held, error) { return m.read.lock(ctx, m.name) }
 
-// RLockWithin is like RLock, but waits for writers no longer than wait.
+// RLockWithin is like RLock, but waits for writers at most for wait.
 func (m *RWMutex) RLockWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return m.read.lockWithin(ctx, m.name, wait)
 }
 
-// TryRLock is like RLock, but does not wait for writers, neither for one that writes nor for
-// those that wait.
+// TryRLock is like RLock, but does not wait for writers that hold the lock or wait for it.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Held, error) {
 	return m.read.tryLock(ctx, m.name)
 }

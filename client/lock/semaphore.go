@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// Semaphore has a number of permits, and lets that many hold it at one time. It serves
-// waiters in the order in which they came. A session may hold several. Its methods may be
-// called from any goroutine.
+// Semaphore has a number of permits, which are held at the same time. It serves waiters in order
+// of arrival. A session may hold several permits. Its methods may be called from any goroutine.
 //
-// All users of a name must give the same number of permits; the cluster does not know it.
-// Give a semaphore a name that no mutex has.
+// All programs must give a name the same number of permits; the cluster does not check it. Do not
+// give a semaphore the name of a mutex.
 type Semaphore struct {
 	queue waitQueue
 	name  string
 }
 
-// Semaphore returns the semaphore of a name. It does nothing yet. It panics if there is
-// not at least one permit.
+// Semaphore returns the semaphore of a name. It sends nothing. It panics if permits is less than
+// 1.
 func (s *Session) Semaphore(name string, permits int) *Semaphore {
 	if permits < 1 {
 		panic("lock: a semaphore without permits")
@@ -29,7 +28,7 @@ func (s *Session) Semaphore(name string, permits int) *Semaphore {
 // is larger than those of all earlier holders, some of which may still hold another permit.
 func (s *Semaphore) Acquire(ctx context.Context) (*Held, error) { return s.queue.lock(ctx, s.name) }
 
-// AcquireWithin is like Acquire, but waits for other holders no longer than wait: see
+// AcquireWithin is like Acquire, but waits for other holders at most for wait: see
 // [Mutex.LockWithin].
 func (s *Semaphore) AcquireWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	return s.queue.lockWithin(ctx, s.name, wait)

@@ -10,15 +10,15 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// ErrInUse means that the session holds, or waits for, that name already. Nothing here is
+// ErrInUse means that the session already holds that name, or waits for it. Locks are not
 // reentrant: a program that needs two locks of one name makes two sessions.
 var ErrInUse = errors.New("lock: the session has this name in use")
 
-// Session is what of a client's lease the locks and candidacies of a program hang on. Its
-// methods may be called from any goroutine.
+// Session is a lease of a client with the locks and candidacies that rest on it. Its methods may
+// be called from any goroutine.
 //
-// It ends with the lease and is never replaced by another (T25). It does not end the lease:
-// the program that granted it revokes it, which gives up all that hangs on it in one step.
+// A session ends with its lease and is never replaced by another (T25). It does not end the
+// lease: the program that granted the lease revokes it, and that releases everything in one step.
 type Session struct {
 	client  *client.Client
 	lease   *client.Lease
@@ -34,8 +34,8 @@ type use struct {
 	over chan struct{}
 }
 
-// NewSession returns a session on a lease that the client keeps alive. Of one lease make
-// one session.
+// NewSession returns a session on a lease that the client keeps alive. Make only one session on a
+// lease.
 func NewSession(c *client.Client, l *client.Lease) *Session {
 	return &Session{client: c, lease: l, used: make(map[string]use)}
 }
