@@ -17,10 +17,10 @@ import (
 // Cache is a coherent cache of some ranges of keys. Its methods may be called from any
 // goroutine.
 //
-// A program's own writes through the same client make the cache drop its copies before they
-// are sent, so that they need not wait for it. Those through other clients, of the same
-// program too, are writes like any other's. An event of a watch is never newer than what the
-// cache answers afterwards, since the write was not done before the cache had dropped it.
+// Before a client sends a write, its own caches drop their copies, so that the write need not
+// wait for them. Writes through other clients, even of the same program, have to wait. A cache
+// never answers with an older value than a watch has already told: a write is done only after the
+// cache has dropped its copy.
 type Cache struct {
 	client  *client.Client
 	ranges  []store.KeyRange
@@ -39,7 +39,7 @@ type Cache struct {
 type counts struct{ fills, kept, invalidations, reopened atomic.Uint64 }
 
 // Open opens a cache of ranges of keys, at most 64: see [store.Prefix]. It returns when the
-// cluster knows of it. Close it when it is not needed any more, so that nobody waits for it.
+// cluster has registered the cache. Close the cache after use, so that no write waits for it.
 func Open(
 	ctx context.Context, c *client.Client, ranges []store.KeyRange, o Options,
 ) (*Cache, error) {
@@ -159,9 +159,9 @@ func pause(ctx context.Context, failures int, first, most time.Duration) {
 	}
 }
 
-// Close ends the cache, and revokes its lease, so that no write waits for it any more; if that
-// fails the lease ends by itself. What is read afterwards comes from the cluster, or with
-// Options.MemoryOnly from nowhere.
+// Close stops the cache and revokes its lease. Writes no longer wait for it; if the revocation
+// fails, they may until the lease expires. Later reads go to the cluster, or fail with
+// Options.MemoryOnly.
 func (c *Cache) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closed {
@@ -177,11 +177,11 @@ func (c *Cache) Close(ctx context.Context) error {
 	return l.lease.Revoke(ctx)
 }
 
-// Lease returns the lease of the cache. After its end it is the old one until the cache has
-// begun anew, if it does.
+// Lease returns the lease of the cache. After the lease has ended, it returns the ended one until
+// the cache has opened again.
 func (c *Cache) Lease() *client.Lease { return c.current.Load().lease }
 
-// Err returns nil as long as the cache may answer from memory, and then why it may not.
+// Err returns nil while the cache may answer from memory, otherwise why it may not.
 func (c *Cache) Err() error {
 	l := c.current.Load()
 	if err := l.lease.Err(); err != nil {

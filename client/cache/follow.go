@@ -15,24 +15,24 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// FollowOptions say how a follower works.
+// FollowOptions configure a Follower.
 type FollowOptions struct {
-	// MaxAge is how old what is read from memory may be; 5 s if 0, at least 500 ms.
+	// MaxAge is the greatest age of answers from memory; 5 s if 0, at least 500 ms.
 	MaxAge time.Duration
-	// MemoryOnly makes reads fail that cannot be answered from memory, with [ErrStale]
-	// or [ErrNotHeld]. Otherwise they go to the cluster.
+	// MemoryOnly makes reads that memory cannot answer fail with [ErrStale] or [ErrNotHeld]. By
+	// default they go to the cluster.
 	MemoryOnly bool
 }
 
-// Follower has all keys of some ranges in memory, which watches keep up to date: usually
-// within milliseconds. It is not coherent. What it answers from memory was so at some moment
-// of the last MaxAge, by its clock, and may be older than a write that was acknowledged
-// before the read. No write waits for it, it holds no lease, and a follower that is cut off
-// harms nobody: past MaxAge it does not answer from memory.
+// Follower has all keys of some ranges in memory. Watches keep them up to date, usually within
+// milliseconds. It is not coherent: an answer from memory was true at some moment of the last
+// MaxAge, by its clock, and may be older than a write that was acknowledged before the read. It
+// holds no lease, and no write waits for it. A follower that is cut off stops answering from
+// memory after MaxAge.
 //
-// What is read within one of the ranges is as of one revision. Reads of one follower may be
-// answered by the cluster now, and then by a memory that is a little older. Its methods may
-// be called from any goroutine.
+// A read within one of the ranges is as of one revision. A follower may answer one read from the
+// cluster and the next from its memory, which is a little older. Its methods may be called from
+// any goroutine.
 type Follower struct {
 	client *client.Client
 	o      FollowOptions
@@ -82,7 +82,7 @@ func (m moment) age(t time.Time) time.Duration {
 }
 
 // Follow begins to follow ranges of keys, which must not overlap. It returns when all of them
-// are there.
+// have been read.
 func Follow(
 	ctx context.Context, c *client.Client, ranges []store.KeyRange, o FollowOptions,
 ) (*Follower, error) {
@@ -123,14 +123,14 @@ func Follow(
 	return f, nil
 }
 
-// Close ends the follower. What is read afterwards is as if all that it has was too old.
+// Close ends the follower. Later reads behave as if its memory was too old.
 func (f *Follower) Close() {
 	f.cancel()
 	f.all.Wait()
 	f.fresh.Store(nil)
 }
 
-// Age returns how old what is in memory may be, at most; false if there is nothing.
+// Age returns the greatest age that the memory may have; false if the memory is empty.
 func (f *Follower) Age() (time.Duration, bool) {
 	m := f.fresh.Load()
 	if m == nil {

@@ -9,38 +9,39 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// ErrEnded means that the cache's lease has ended: it holds nothing any more.
+// ErrEnded means that the cache's lease has ended: the cache holds no ranges any more.
 var ErrEnded = errors.New("cache: the lease has ended")
 
-// ErrStale means that a follower does not know what there is well enough.
+// ErrStale means that what a follower has in memory is older than its MaxAge.
 var ErrStale = errors.New("cache: too old")
 
-// ErrNotHeld means that a cache which is not to ask the cluster has no right to answer: what
-// was asked is not within its ranges, or it is not open now.
+// ErrNotHeld means that a Cache or Follower with MemoryOnly cannot answer: the keys are not
+// within its ranges, or the Cache is not open now.
 var ErrNotHeld = errors.New("cache: not held")
 
-// Options say how a cache works. The zero Options are good ones.
+// Options configure a Cache. The zero Options are good defaults.
 type Options struct {
-	// TTL is that of the cache's lease; if 0, 5 s or what the servers allow, if that is less. It
-	// is the longest time for which a write waits if the program is cut off or stopped, and
-	// shorter ones cost more renewals. More than the servers allow (--lease-max-cache-ttl, 5 s
-	// by default) is refused, with a message that says how much that is.
+	// TTL is the TTL of the cache's lease; 5 s if 0, or less if the servers allow less. It is how
+	// long a write waits at most if the program is cut off or stopped. A shorter TTL costs more
+	// renewals. Open fails if TTL is more than the servers allow (--lease-max-cache-ttl, 5 s by
+	// default); the message says how much that is.
 	TTL time.Duration
-	// Name, Owner and Labels are those of the lease. The owner is named when the cache is
+	// Name, Owner and Labels are those of the lease. The server names the owner when the cache is
 	// slow to answer.
 	Name, Owner string
 	Labels      map[string]string
-	// MaxEntries and MaxBytes bound what is kept; 100,000 and 64 MiB if 0. What was not
-	// used for long goes first. A range that is larger is read and not kept.
+	// MaxEntries and MaxBytes bound the memory; 100,000 and 64 MiB if 0. Entries that were not
+	// used for a long time go first. A range that is larger is read but not kept.
 	MaxEntries, MaxBytes int
-	// MemoryOnly makes reads fail that need the cluster because the cache is not open, or
-	// has no right to what is asked: with [ErrEnded] or [ErrNotHeld]. Otherwise they go to
-	// the cluster. What is held and not there yet is read from the cluster in any case.
+	// MemoryOnly makes reads fail with [ErrEnded] or [ErrNotHeld] if the cache is not open, or
+	// does not hold the keys. By default they go to the cluster. Keys that are held but not yet
+	// read come from the cluster in any case.
 	MemoryOnly bool
-	// Reopen is asked when the lease has ended, and why, whether the cache shall begin anew,
-	// empty and with a new lease; nil always does. It is called on a goroutine of the cache.
+	// Reopen decides, after the lease has ended for the reason why, whether the cache opens
+	// again, empty and with a new lease; nil means always. It is called on a goroutine of the
+	// cache.
 	Reopen func(why error) bool
-	// Logger takes note of what is out of the ordinary; nil means that nobody does.
+	// Logger logs what is unusual; nil for no log.
 	Logger *slog.Logger
 }
 
@@ -57,18 +58,18 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Result is what there is in a range. Nobody may change it: others have the same.
+// Result is the content of a range. Do not change it: other callers share it.
 type Result struct {
 	// KVs are in the order of their keys.
 	KVs []store.KV
-	// Revision is one of the store at which the range was so. It has not changed since,
-	// until the read.
+	// Revision is a revision of the store at which the range had this content. From then until
+	// the read the range did not change.
 	Revision int64
 }
 
 // Reader reads keys: a [Cache] or a [Follower].
 type Reader interface {
-	// Get reads a key; ok says whether there is one. The value must not be changed.
+	// Get reads a key; ok says whether it exists. Do not change the value.
 	Get(ctx context.Context, key string) (kv store.KV, ok bool, err error)
 	// Range reads a range of keys; end is as in [store.Range].
 	Range(ctx context.Context, key, end string) (Result, error)
@@ -76,13 +77,13 @@ type Reader interface {
 
 // Stats are numbers of a cache since it was opened.
 type Stats struct {
-	// Entries and Bytes are kept now.
+	// Entries and Bytes are what is in memory now.
 	Entries, Bytes int
-	// Fills are reads that went to the cluster, Kept those of them that were kept.
-	// What is answered from memory is not counted: that would take longer than to answer.
+	// Fills counts reads that went to the cluster, Kept those of them that were kept. Reads from
+	// memory are not counted: counting would take longer than the read.
 	Fills, Kept uint64
-	// Invalidations are messages of the cluster that something is to be dropped.
+	// Invalidations counts the messages by which the cluster told the cache to drop something.
 	Invalidations uint64
-	// Reopened is how often the cache began anew.
+	// Reopened counts how often the cache opened again.
 	Reopened uint64
 }

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Get returns a key; ok says whether there is one. Its value must not be changed. From memory
-// it takes one reading of the clock and no lock.
+// Get returns a key; ok says whether it exists. Do not change the value. A read from memory takes
+// one reading of the clock and no lock.
 func (c *Cache) Get(ctx context.Context, key string) (kv store.KV, ok bool, err error) {
 	l := c.current.Load()
 	// First the copy and then the clock: the copy was there while the lease was valid.
@@ -30,8 +30,7 @@ func (c *Cache) Get(ctx context.Context, key string) (kv store.KV, ok bool, err 
 	return r.KVs[0], true, nil
 }
 
-// Range returns all keys of a range; end is as in [store.Range]. Nothing of the result may
-// be changed.
+// Range returns all keys of a range; end is as in [store.Range]. Do not change the result.
 func (c *Cache) Range(ctx context.Context, key, end string) (Result, error) {
 	r := rangeOf(key, end)
 	l := c.current.Load()

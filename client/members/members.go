@@ -18,14 +18,15 @@ import (
 )
 
 var (
-	// ErrExists means that a live member of the group has the ID.
+	// ErrExists means that a live member of the group already has the ID.
 	ErrExists = errors.New("members: the group has a member of this ID")
-	// ErrNotMember means that the registration is over: the member left, or its key went.
+	// ErrNotMember means that the registration has ended: the member left, or its key was
+	// deleted.
 	ErrNotMember = errors.New("members: not a member any more")
 )
 
-// Group is a set of members, each of which is there as long as its lease lives. A member
-// is the key NAME/ID, attached to that lease, so that any etcd client can read the list, too.
+// Group is a set of members. Each exists as long as its lease lives. A member is the key NAME/ID,
+// attached to that lease, so that any etcd client can read the list, too.
 //
 // Its methods may be called from any goroutine.
 type Group struct {
@@ -40,20 +41,20 @@ func (g *Group) check() error {
 	return tries.CheckName("group", strings.TrimSuffix(g.prefix, "/"))
 }
 
-// Registration says who is to be a member.
+// Registration describes a new member.
 type Registration struct {
-	// ID is unique among the live members of the group. It has no slash.
+	// ID is unique among the live members of the group. It must not contain a slash.
 	ID string
 	// Metadata is what the others learn about the member, such as its address.
 	Metadata []byte
-	// TTL is that of the member's lease: how long after its death it is still listed.
-	// 10 s if 0.
+	// TTL is the TTL of the member's lease: how long it is still listed after its death. 10 s if
+	// 0.
 	TTL time.Duration
-	// Lease, if set, is a lease of the program's to hang the member on, instead of one
-	// of its own. The program renews and revokes it.
+	// Lease, if set, is a lease of the program for the member's key. Otherwise Register grants
+	// one. The program renews and revokes its lease itself.
 	Lease *client.Lease
-	// Wait waits until an earlier member of the same ID is gone, such as the incarnation before
-	// of a process that was restarted. Otherwise that is ErrExists.
+	// Wait makes Register wait until an earlier member with the same ID has gone, such as the
+	// previous incarnation of a restarted process. Otherwise Register returns ErrExists.
 	Wait bool
 }
 
@@ -81,8 +82,8 @@ type Membership struct {
 	cancel       context.CancelCauseFunc
 }
 
-// Register makes this program a member of the group. The member is there until Release, or
-// until its lease ends; it is never registered again by itself (T25).
+// Register makes this program a member of the group, until Release or until the member's lease
+// ends. It is never registered again by itself (T25).
 func (g *Group) Register(ctx context.Context, r Registration) (*Membership, error) {
 	if err := g.check(); err != nil {
 		return nil, fault.In("members: register", r.ID, err)
@@ -194,10 +195,10 @@ func (m *Membership) ours() []store.Compare {
 // ID returns the member's ID.
 func (m *Membership) ID() string { return strings.TrimPrefix(m.key, m.g.prefix) }
 
-// Lease returns the lease that the member hangs on.
+// Lease returns the lease of the member.
 func (m *Membership) Lease() *client.Lease { return m.lease }
 
-// Token returns the fencing token of the lease. A member that comes back on a lease of its own
+// Token returns the fencing token of the lease. A member that registers again with a new lease
 // has a higher one.
 func (m *Membership) Token() lease.Token { return m.lease.Token() }
 
@@ -210,8 +211,8 @@ func (m *Membership) ValidUntil() time.Time {
 	return m.lease.ValidUntil()
 }
 
-// Context returns a context that ends before the others may see that the member failed, and with
-// Release. Its cause says why. See [client.Lease.Context].
+// Context returns a context that ends before the other members may see that this one failed, and
+// with Release. Its cause says why. See [client.Lease.Context].
 func (m *Membership) Context() context.Context {
 	now := m.lease.Context()
 	m.end.Lock()
@@ -227,7 +228,7 @@ func (m *Membership) Context() context.Context {
 }
 
 // Err returns nil as long as the lease is valid and the program has not called Release, and then
-// why it is no member: ErrNotMember after Release.
+// why the program is not a member: ErrNotMember after Release.
 func (m *Membership) Err() error {
 	if err := m.isOver(); err != nil {
 		return err
@@ -252,8 +253,8 @@ func (m *Membership) giveUp() {
 	}
 }
 
-// Update changes the metadata. After an error that is [client.ErrUnknownOutcome] it may be
-// changed, or may yet be.
+// Update changes the metadata. After [client.ErrUnknownOutcome] the metadata may have changed, or
+// may yet.
 func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -293,9 +294,9 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 	}
 }
 
-// Release ends the membership; the others see that the member left. For this program a lease of
-// the member's own has ended at once, whatever the error is; if the cluster cannot be
-// reached, the member fails, for the others, when its TTL has passed.
+// Release ends the membership; the others see that the member left. If Register granted the
+// lease, it ends for this program at once, even if Release fails. If the cluster cannot be
+// reached, the others see that the member failed when the TTL has passed.
 func (m *Membership) Release(ctx context.Context) error {
 	m.giveUp()
 	m.mu.Lock()
@@ -339,12 +340,12 @@ type Member struct {
 	Metadata []byte
 	// Lease is the lease that the member hangs on.
 	Lease lease.ID
-	// Joined is the revision at which it joined, Changed the last that changed its metadata.
+	// Joined is the revision at which it joined, Changed the last one that changed its metadata.
 	Joined, Changed int64
 }
 
-// List returns the members in the order of their IDs, linearizably, and the revision at
-// which they are that.
+// List returns the members in the order of their IDs, linearizably, and the revision of that
+// list.
 func (g *Group) List(ctx context.Context) (list []Member, revision int64, err error) {
 	if err := g.check(); err != nil {
 		return nil, 0, fault.In("members: list", "", err)

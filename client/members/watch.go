@@ -17,19 +17,19 @@ import (
 // Change says what happened to a member.
 type Change int
 
-// The changes. The last four are the ways to go.
+// The changes. The last four end a membership.
 const (
-	// Joined means that there is a new member.
+	// Joined means that the member is new.
 	Joined Change = iota + 1
 	// Updated means that its metadata changed.
 	Updated
-	// Left means that it left: somebody's request deleted it, as Leave does.
+	// Left means that a request deleted the member, as Membership.Release does.
 	Left
-	// Failed means that its lease expired: it died, or nobody heard of it.
+	// Failed means that its lease expired: the member died, or could not reach the cluster.
 	Failed
 	// Revoked means that its lease was revoked.
 	Revoked
-	// Gone means that it went while this program could not see why.
+	// Gone means that the member went, and this program could not see why.
 	Gone
 )
 
@@ -45,9 +45,9 @@ func (m Change) String() string {
 // Event is a change of one member.
 type Event struct {
 	Change Change
-	// Member is as it is now or, if it went, as it was last.
+	// Member is the member after the change or, if it went, as it was last.
 	Member Member
-	// Revision is when it happened; of Gone, when it was found out.
+	// Revision is the revision of the change; for Gone, the one at which it was noticed.
 	Revision int64
 }
 
@@ -63,10 +63,10 @@ type Watch struct {
 	pending []Event // to be told
 }
 
-// Watch begins to watch a group. Those that are members now are told as joined first, in
-// the order of their IDs; then each change once, in order. If changes are not known any more,
-// since the program was away for too long, the group is read anew and what is
-// different now is told: a member whose registration is another has gone, and one has joined.
+// Watch begins to watch a group. It first tells the current members as Joined, in the order of
+// their IDs; then each change once, in order. If the program was away for too long and changes
+// are compacted, the watch reads the group again and tells the differences. A member that has
+// registered again in between is told as gone, and then as joined.
 func (g *Group) Watch(ctx context.Context) (*Watch, error) {
 	w := &Watch{g: g, known: make(map[string]Member)}
 	if err := w.begin(ctx); err != nil {

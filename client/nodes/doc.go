@@ -1,20 +1,20 @@
-// Package nodes is the classical primary and its secondaries: one issuer of leases, the cluster,
-// and nodes whose heartbeats are renewals.
+// Package nodes elects one primary among a set of nodes and tells which nodes are alive. The
+// cluster issues the leases; the renewals of a node are its heartbeats.
 //
-// The issuer's side, [Set.List] and [Set.Watch], says which nodes are alive, suspect or down and
-// which is the primary. [Set.Switch] orders another primary. A [Node] knows until when it counts
-// as alive, and has a [Primacy] while it is the primary.
+// [Set.List] and [Set.Watch] tell which nodes are alive, suspect or down, and which is the
+// primary. [Set.Switch] orders another primary. A [Node] knows until when it counts as alive, and
+// has a [Primacy] while it is the primary.
 //
 // What is promised:
 //
-//   - No two nodes have a valid Primacy, as long as clocks run at about the same rate. A valid one
-//     is one whose Err is nil: see package client.
+//   - At most one node has a valid Primacy, as long as clocks run at about the same rate. A
+//     Primacy is valid while its Err is nil: see package client.
 //   - Tokens rise from primary to primary.
-//   - Wherever a process stops, its leases end after their TTL and take with them what was half
+//   - If a process stops at any point, its leases end after their TTL and remove what was half
 //     done. There is nothing to repair.
-//   - Nothing here starts a goroutine, but Node.Lead while it runs. Loops wait between tries, at
-//     random.
+//   - Only Node.Lead starts a goroutine, while it runs. Loops wait for random times between
+//     tries.
 //
-// What is not promised: that somebody who revokes the lease of a primary by hand does no harm. The
-// primary finds out at its next renewal; until then there may be two.
+// What is not promised: that revoking the lease of a primary by hand is safe. The primary finds
+// out at its next renewal; until then there may be two primaries.
 package nodes

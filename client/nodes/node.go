@@ -15,21 +15,20 @@ import (
 )
 
 var (
-	// ErrDown means that the node's lease has ended, or that there is no such node.
+	// ErrDown means that the node's lease has ended, or that the node does not exist.
 	ErrDown = errors.New("nodes: the node is down")
-	// ErrSwitched means that another node is to be the primary, on somebody's order.
+	// ErrSwitched means that Set.Switch has ordered another primary.
 	ErrSwitched = errors.New("nodes: another node is to be the primary")
 )
 
-// State says what is known of a node.
+// State is the state of a node.
 type State int
 
 // The states of a node.
 const (
 	// Alive means that the node's lease is valid and was renewed lately.
 	Alive State = iota + 1
-	// Suspect means that the lease lives, and that renewals stay away: more than one is
-	// late already.
+	// Suspect means that the lease lives but more than one renewal is late.
 	Suspect
 	// Down means that the lease has ended.
 	Down
@@ -49,25 +48,25 @@ func (s State) String() string {
 	}
 }
 
-// Config says who a node is.
+// Config describes a node that joins.
 type Config struct {
-	// ID is unique among the nodes. It has no slash.
+	// ID is unique among the nodes. It must not contain a slash.
 	ID string
-	// Metadata is what the issuer and the others learn, such as the node's address.
+	// Metadata is what others learn about the node, such as its address.
 	Metadata []byte
-	// TTL is that of the node's lease, and of the role's when the node is the primary:
-	// how long after a node's death another can take over. 10 s if 0.
+	// TTL is the TTL of the node's lease, and of the role's lease while the node is the primary:
+	// how long after a node's death another node can take over. 10 s if 0.
 	TTL time.Duration
-	// Grace is for how long after its validity the node goes on asking for its lease; it is
-	// suspect to itself then. See [client.Grant].
+	// Grace is how long the node keeps trying to renew its lease after it stopped being valid;
+	// State returns Suspect then. See [client.Grant].
 	Grace time.Duration
-	// Wait waits until the lease of an earlier incarnation of the same ID has ended. Otherwise
-	// that is a [client.TakenError].
+	// Wait makes Join wait until the lease of an earlier incarnation of the same ID has ended.
+	// Otherwise Join returns a [client.TakenError].
 	Wait bool
 }
 
-// Node is one of the nodes: its heartbeats are the renewals of its lease, and the cluster's
-// answers to them are what it knows of itself. Its methods may be called from any goroutine.
+// Node is one of the nodes. The renewals of its lease are its heartbeats, and from the answers it
+// knows whether it counts as alive. Its methods may be called from any goroutine.
 type Node struct {
 	s     *Set
 	id    string
@@ -75,8 +74,8 @@ type Node struct {
 	lease *client.Lease
 }
 
-// Join makes this program a node, which is there until Release, or until its lease ends: it never
-// joins again by itself (T25).
+// Join makes this program a node, until Release or until its lease ends. It never joins again by
+// itself (T25).
 func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 	if err := s.check(); err != nil {
 		return nil, fault.In("nodes: join", cfg.ID, err)
@@ -131,8 +130,8 @@ func (n *Node) ID() string { return n.id }
 // Lease returns the node's lease.
 func (n *Node) Lease() *client.Lease { return n.lease }
 
-// State returns what the node knows of itself: alive; suspect, if its lease is past its validity
-// and may be saved (see Config.Grace); or down, for ever.
+// State returns the node's own state: Alive; Suspect if its lease is no longer valid but may be
+// saved (see Config.Grace); or Down, for ever.
 func (n *Node) State() State {
 	switch n.lease.State().Status {
 	case client.OK:
@@ -150,21 +149,22 @@ func (n *Node) Token() lease.Token { return n.lease.Token() }
 // ValidUntil returns when the node counts as down, if no renewal succeeds before.
 func (n *Node) ValidUntil() time.Time { return n.lease.ValidUntil() }
 
-// Context returns a context that ends when the node's lease is not valid any more, before the
-// others may see the node as down. Its cause says why.
+// Context returns a context that ends when the node's lease is no longer valid, before others may
+// see the node as down. Its cause says why.
 func (n *Node) Context() context.Context { return n.lease.Context() }
 
 // Err returns nil as long as the node's lease is valid, and then why it is not. It reads the
 // clock.
 func (n *Node) Err() error { return n.lease.Err() }
 
-// Release ends the node's lease, so that it is down at once. A [Primacy] of it is over for the
-// program, too, and the role is free when that lease has ended: release that one before.
+// Release ends the node's lease, so that the node is down at once. If it has a [Primacy], that
+// ends for the program, too, but the role stays taken until its own lease has ended: release the
+// Primacy first.
 func (n *Node) Release(ctx context.Context) error { return n.lease.Revoke(ctx) }
 
-// Primacy is the role of the primary, held under a lease of its own. At no time do two nodes
-// see a valid one (L4): the role is given away only after the lease before has ended, and
-// every holder stops before that. Its methods may be called from any goroutine.
+// Primacy is the role of the primary, held under a lease of its own. Two nodes never have a valid
+// one at the same time (L4): a node gets the role only after the lease of the earlier holder has
+// ended, and every holder stops before that. Its methods may be called from any goroutine.
 type Primacy struct {
 	n      *Node
 	lease  *client.Lease
@@ -172,11 +172,11 @@ type Primacy struct {
 	cancel context.CancelFunc
 }
 
-// Primary waits until this node is the primary. It fails when the node's lease ends, and
-// is never late to tell so (T16, T17).
+// Primary waits until this node is the primary. It fails at once when the node's lease ends (T16,
+// T17).
 //
-// The role has a lease of its own, and not the node's, since fencing tokens must rise from one
-// primary to the next: the next node may have joined before this one.
+// The role has its own lease, not the node's, since fencing tokens must rise from one primary to
+// the next, and the next node may have joined before this one.
 func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	ctx, cancel := tries.Both(ctx, n.lease.Context())
 	defer cancel()
@@ -283,8 +283,8 @@ func (s *Set) forget(ctx context.Context, id lease.ID) error {
 	return err
 }
 
-// Context returns a context that is cancelled when this node must not be the primary any more:
-// before another can be, and when the node itself is down. Its cause says why.
+// Context returns a context that is cancelled when this node must stop being the primary: before
+// another node can be, and when this node is down. Its cause says why.
 func (p *Primacy) Context() context.Context { return p.ctx }
 
 // Err returns nil as long as this node is the primary, and then why it is not. It reads the
@@ -297,7 +297,7 @@ func (p *Primacy) Err() error {
 }
 
 // ValidUntil returns when this node must stop being the primary, if no renewal succeeds before:
-// of its own lease or of that of the role, whichever ends first.
+// when its own lease or that of the role ends, whichever is first.
 func (p *Primacy) ValidUntil() time.Time {
 	role, node := p.lease.ValidUntil(), p.n.lease.ValidUntil()
 	if node.Before(role) {
@@ -315,7 +315,7 @@ func (p *Primacy) Lease() *client.Lease { return p.lease }
 // Owner is the condition of a transaction that only this primary may do.
 func (p *Primacy) Owner() store.Compare { return store.NameHeld(p.n.s.role(), p.Token()) }
 
-// Release gives the role away. For this program it is over at once, whatever the error is.
+// Release gives up the role. For this program the role ends at once, even if Release fails.
 func (p *Primacy) Release(ctx context.Context) error {
 	ctx, cancel := tries.Outside(ctx, tries.Within[Primacy]{Of: p}, p.n.ttl)
 	defer cancel()
@@ -323,9 +323,8 @@ func (p *Primacy) Release(ctx context.Context) error {
 	return p.lease.Revoke(ctx)
 }
 
-// AwaitSwitch waits until another node is ordered to be the primary, by Nodes.Switch, and
-// returns nil then; the primary should finish what it does and resign. Or it returns why it
-// does not wait any longer.
+// AwaitSwitch waits until Set.Switch orders another primary, and returns nil then; the primary
+// should finish its work and resign. Otherwise it returns why it stopped waiting.
 func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 	ctx, cancel := tries.Both(ctx, p.ctx)
 	defer cancel()
@@ -345,9 +344,9 @@ func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 	}
 }
 
-// Lead waits until this node is the primary, calls lead, and resigns when it returns. The
-// context of lead ends when the role does, and when another node is ordered to be the
-// primary; its cause is ErrSwitched then. Lead returns what lead did.
+// Lead waits until this node is the primary, calls lead, and resigns when lead returns. The
+// context of lead ends when the role ends, and when another primary is ordered; its cause is
+// ErrSwitched then. Lead returns what lead returned.
 func (n *Node) Lead(
 	ctx context.Context, lead func(ctx context.Context, p *Primacy) error,
 ) (err error) {

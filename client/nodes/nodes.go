@@ -19,10 +19,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Set is a set of nodes of which one is the primary, as the issuer of their leases sees it. A
-// node is up as long as its lease NAME/up/ID lives, and the primary is the node that holds
-// the lease NAME/primary. What is told of them rests on these leases alone, and never on the
-// clocks of nodes.
+// Set is a set of nodes of which one is the primary, as the cluster sees them. A node is up as
+// long as its lease NAME/up/ID lives, and the primary is the node that holds the lease
+// NAME/primary. Only these leases decide, never the clocks of nodes.
 //
 // Its methods may be called from any goroutine.
 type Set struct {
@@ -53,30 +52,32 @@ func (s *Set) role() string           { return s.prefix + "primary" }
 // lease of that node.
 func (s *Set) order() string { return s.prefix + "order" }
 
-// Info is what the issuer knows of a node.
+// Info is what the cluster knows of a node.
 type Info struct {
 	ID       string
 	State    State
 	Metadata []byte
-	// Token is that of the node's lease, 0 if it is down. A node that comes back has another.
+	// Token is the token of the node's lease, 0 if the node is down. A node that joins again has
+	// another token.
 	Token lease.Token
-	// TTL is that of its lease, and Remaining what is certainly left of it; 0 if it is down.
+	// TTL is the TTL of the node's lease, Remaining the time that it has left at least; 0 if the
+	// node is down.
 	TTL, Remaining time.Duration
 }
 
-// View is what the issuer knows of all nodes.
+// View is what the cluster knows of all nodes.
 type View struct {
-	// Nodes has those that are up, and those that were and are not forgotten, in the order
+	// Nodes has the nodes that are up, and those that were up and are not forgotten, in the order
 	// of their IDs.
 	Nodes []Info
-	// Primary is the ID of the primary, empty if there is none, and Token that of the role.
+	// Primary is the ID of the primary, empty if there is none, and Token the token of the role.
 	Primary string
 	Token   lease.Token
 }
 
-// List tells what the issuer knows: the leases, linearizably, then the nodes that are known.
-// A node is suspect when less than half of its TTL remains, since a healthy one renews
-// when two thirds do. After a change of the leader every node counts as heard.
+// List returns what the cluster knows: it reads the leases, linearizably, then the known nodes. A
+// node is suspect when less than half of its TTL remains, since a healthy node renews when two
+// thirds remain. A new leader counts every node as just renewed.
 func (s *Set) List(ctx context.Context) (View, error) {
 	var v View
 	if err := s.check(); err != nil {
@@ -126,7 +127,7 @@ func (s *Set) List(ctx context.Context) (View, error) {
 	return v, nil
 }
 
-// Node returns what is known of one node; one that is not known is down.
+// Node returns what is known of one node. An unknown node is Down.
 func (v *View) Node(id string) Info {
 	for _, n := range v.Nodes {
 		if n.ID == id {
@@ -145,7 +146,7 @@ func (v *View) same(w *View) bool {
 		})
 }
 
-// Forget removes a node that is down from the list. One that is up stays in it.
+// Forget removes a node that is down from the list. A node that is up stays.
 func (s *Set) Forget(ctx context.Context, id string) error {
 	err := s.check()
 	if err == nil {
@@ -157,13 +158,13 @@ func (s *Set) Forget(ctx context.Context, id string) error {
 	return nil
 }
 
-// Switch makes a node the primary: it orders it, and waits until it is so. The primary of now
-// resigns when it learns of the order (see Node.Lead); if it is dead, or does not listen,
-// that takes until its lease has ended. Nothing is taken away from it before, so there are
-// never two. No other node takes the role meanwhile.
+// Switch makes a node the primary: it stores the order, and waits until the node is the primary.
+// The current primary resigns when it learns of the order (see Node.Lead). If it is dead, or does
+// not listen, the switch waits until its lease has ended. So there are never two primaries. No
+// other node takes the role meanwhile.
 //
-// If the node that was ordered goes down Switch returns ErrDown, and the order is void. If
-// the context ends the order stands.
+// If the ordered node goes down, Switch returns ErrDown, and the order is void. If the context
+// ends, the order stays.
 func (s *Set) Switch(ctx context.Context, id string) error {
 	for p := (tries.Backoff{}); ; {
 		done, err := s.orderSwitch(ctx, id)
@@ -242,20 +243,20 @@ func (s *Set) awaitMissing(ctx context.Context, key string) error {
 		store.Watch{Key: key, From: r.Revision + 1, NoPut: true}, tries.Gone)
 }
 
-// Watch tells how the nodes fare. Next may be called from one goroutine at a time.
+// Watch tells how the states of nodes change. Next may be called from one goroutine at a time.
 type Watch struct {
 	s     *Set
 	last  View
 	begun bool
 }
 
-// Watch begins to watch the nodes. It is a sequence of views: only the tokens, which rise,
-// show what came and went in between. A program that must miss nothing watches a group of
-// package members.
+// Watch begins to watch the nodes. It returns a sequence of views, which may skip changes; only a
+// risen token shows that a node went and came back in between. A program that must see every
+// change uses package members.
 func (s *Set) Watch() *Watch { return &Watch{s: s} }
 
-// Next returns the first view at once, and then the next that differs. It looks when a node
-// or the primary comes or goes, and a few times in each TTL for nodes that are suspect.
+// Next returns the first view at once, and then the next one that differs. It reads the state
+// when a node or the primary comes or goes, and a few times in each TTL to find suspect nodes.
 func (w *Watch) Next(ctx context.Context) (View, error) {
 	for {
 		v, err := w.s.List(ctx)

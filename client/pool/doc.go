@@ -2,15 +2,15 @@
 //
 // What is promised:
 //
-//   - No two programs have a valid [Loan] of one ID, as long as clocks run at about the same rate.
-//     A valid one is one whose Err is nil: see package client.
+//   - At most one program has a valid [Loan] of an ID, as long as clocks run at about the same
+//     rate. A Loan is valid while its Err is nil: see package client.
 //   - Tokens rise from holder to holder of an ID.
-//   - Wherever a process stops, its lease ends after the TTL, and the ID is free, at once or after
-//     the quarantine that the pool has. There is nothing to repair.
+//   - If a process stops at any point, its lease ends after the TTL, and the ID is free, at once
+//     or after the quarantine of the pool. There is nothing to repair.
 //
 // What is not promised:
 //
-//   - That an ID comes back to the owner that had it. It is tried.
-//   - That somebody who revokes the lease of a loan by hand does no harm. The holder finds out at
-//     its next renewal; until then there may be two.
+//   - That an owner gets the ID again that it had before. The pool tries.
+//   - That revoking the lease of a loan by hand is safe. The holder finds out at its next
+//     renewal; until then there may be two holders.
 package pool

@@ -22,17 +22,17 @@ import (
 var (
 	// ErrNotFound means that there is no pool of this name.
 	ErrNotFound = errors.New("pool: no such pool")
-	// ErrExists means that there is a pool of this name, with other IDs.
+	// ErrExists means that a pool of this name exists with other IDs or another quarantine.
 	ErrExists = errors.New("pool: the pool exists, and is another")
-	// ErrNoneFree means that every ID of the pool, or the one that was wanted, is held.
+	// ErrNoneFree means that all IDs of the pool are held, or the one that was wanted.
 	ErrNoneFree = errors.New("pool: none is free")
 )
 
 // Pool leases the IDs or addresses of a set, each to one holder at a time.
 //
-// The holder of the ID N holds the lease with the name POOL/held/N, so that no two can (L4),
-// and the key of the same name, by which others see it go. POOL/was/N says which owner held
-// it last; that is a preference and nothing rests on it.
+// The holder of the ID N holds the lease with the name POOL/held/N, so that there is only one
+// (L4), and the key of the same name, by which others see when the ID is free. POOL/was/N names
+// the last owner; it is only a preference.
 //
 // Its methods may be called from any goroutine.
 type Pool struct {
@@ -43,8 +43,8 @@ type Pool struct {
 	quarantine time.Duration
 }
 
-// Create makes a pool, which stays until somebody deletes its keys. If there is one with
-// the same IDs that is fine; otherwise it is ErrExists.
+// Create makes a pool, which stays until its keys are deleted. If the same pool exists already,
+// Create opens it; if another pool has the name, it returns ErrExists.
 func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, error) {
 	p, err := newPool(c, name, s)
 	if err != nil {
@@ -75,7 +75,7 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 	}
 }
 
-// Open returns a pool that was created.
+// Open returns a pool that exists.
 func Open(ctx context.Context, c *client.Client, name string) (*Pool, error) {
 	if err := tries.CheckName("pool", name); err != nil {
 		return nil, fault.In("pool: open pool", name, err)
@@ -125,16 +125,17 @@ func (p *Pool) Size() int { return len(p.ids) }
 
 // Request says what to acquire.
 type Request struct {
-	// Owner names the asking program, such as a host. It gets an ID that it had before, if one
+	// Owner names the program, for instance by its host. It gets an ID that it had before, if one
 	// is free.
 	Owner string
-	// Want is the one ID that will do; empty for any.
+	// Want is the ID to lease; empty for any.
 	Want string
-	// TTL is that of the lease: how long after the holder's death the ID is held. 10 s if 0.
+	// TTL is the TTL of the lease: how long the ID stays held after the holder's death. 10 s if
+	// 0.
 	TTL time.Duration
-	// Grace is the lease's: see [client.Grant].
+	// Grace is the grace of the lease: see [client.Grant].
 	Grace time.Duration
-	// Wait waits until an ID is free. Otherwise that is ErrNoneFree.
+	// Wait makes Acquire wait until an ID is free. Otherwise Acquire returns ErrNoneFree.
 	Wait bool
 }
 
@@ -146,8 +147,8 @@ type Loan struct {
 	lease *client.Lease
 }
 
-// Acquire leases an ID: the one that is wanted; or one that the owner had before, if it is free;
-// or one that nobody had; or one of those that nobody has had for the longest time.
+// Acquire leases an ID: r.Want if set; otherwise a free one that the owner had before, or one
+// that was never leased, or one that has been free the longest.
 func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 	if r.TTL == 0 {
 		r.TTL = tries.DefaultTTL
@@ -297,7 +298,7 @@ func (l *Loan) ID() string { return l.id }
 func (l *Loan) Lease() *client.Lease { return l.lease }
 
 // Context returns a context that is cancelled when the ID must not be used any more, before
-// anybody else can have it.
+// another program can have it.
 func (l *Loan) Context() context.Context { return l.lease.Context() }
 
 // Err returns nil as long as the ID may be used, and then why not. It reads the clock.
@@ -312,16 +313,16 @@ func (l *Loan) Token() lease.Token { return l.lease.Token() }
 // Owner is the condition of a transaction that only the holder of the ID may do.
 func (l *Loan) Owner() store.Compare { return store.NameHeld(l.p.held(l.id), l.Token()) }
 
-// Release gives the ID back. For this program it is over at once, whatever the error is.
+// Release gives the ID back. For this program the loan ends at once, even if Release fails.
 func (l *Loan) Release(ctx context.Context) error { return l.lease.Revoke(ctx) }
 
 // Entry is an ID that is held.
 type Entry struct {
 	ID, Owner string
 	Token     lease.Token
-	// Remaining is what is certainly left of the lease.
+	// Remaining is the time that the lease has left at least.
 	Remaining time.Duration
-	// Quarantined says that the lease has expired, and that the ID is nobody's for a while.
+	// Quarantined says that the lease has expired, and the ID cannot be leased for a while.
 	Quarantined bool
 }
 

@@ -14,16 +14,17 @@ import (
 // MaxIDs is how many IDs a pool may have.
 const MaxIDs = 1 << 16
 
-// Spec says which IDs a pool has: those of a list, or else the numbers from First to Last.
+// Spec says which IDs a pool has: those of IDs or, if it is empty, the numbers from First to
+// Last.
 type Spec struct {
-	// IDs may have ranges of IP addresses among them: "10.0.0.10-10.0.0.99" is all addresses
-	// from the first to the last, and "10.0.1.0/28" is all addresses of the prefix, the first
-	// and the last one too.
+	// IDs are the IDs. They may include ranges of IP addresses: "10.0.0.10-10.0.0.99" has all
+	// addresses from the first to the last, and "10.0.1.0/28" all addresses of the prefix, the
+	// first and the last included.
 	IDs   []string `json:"ids,omitempty"`
 	First int64    `json:"first,omitzero"`
 	Last  int64    `json:"last,omitzero"`
-	// Quarantine is for how long an ID is nobody's after its lease has expired; it is free
-	// at once when it is released.
+	// Quarantine is how long an ID stays unused after its lease has expired. A released ID is
+	// free at once.
 	Quarantine time.Duration `json:"quarantine_ns,omitzero"`
 }
 

@@ -10,18 +10,18 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// State says where an item of a queue is.
+// State is the state of an item.
 type State int
 
 // The states of an item.
 const (
-	// Ready means that it can be claimed.
+	// Ready means that the item can be claimed.
 	Ready State = iota + 1
-	// Claimed means that a worker has it.
+	// Claimed means that a worker has the item.
 	Claimed
-	// Delayed means that it can be claimed later.
+	// Delayed means that the item can be claimed later.
 	Delayed
-	// Dead means that it was tried too often, and is not tried again.
+	// Dead means that the item had all its tries, and is a dead letter.
 	Dead
 )
 
@@ -34,21 +34,22 @@ func (s State) String() string {
 	return names[s-1]
 }
 
-// Info is what is known of an item.
+// Info describes an item.
 type Info struct {
 	ID      string
 	State   State
 	Payload []byte
-	// Worker is the name of who has it, if it is claimed.
+	// Worker is the name of the worker that claimed the item.
 	Worker string
-	// Tries is how often it was claimed; 0 of a dead one.
+	// Tries is how often the item was claimed; 0 for a dead letter.
 	Tries int64
 }
 
 // Stats are counts of items.
 type Stats struct{ Ready, Claimed, Delayed, Dead int64 }
 
-// Stats counts the items, as of one revision. It reads the claims, and nothing of the rest.
+// Stats counts the items, as of one revision. It reads the claims, and only counts the other
+// keys.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
 	if err := q.check(); err != nil {
@@ -86,8 +87,8 @@ func after(id string, kind func(id string) string, limit int) store.Range {
 	return r
 }
 
-// List returns up to limit items that are not dead, in the order in which they are to be
-// worked on, from the one after an ID on, or from the first if that is empty.
+// List returns up to limit items that are not dead, in the order of work, beginning after id, or
+// with the first if id is empty.
 func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) {
 	if err := q.check(); err != nil {
 		return nil, fault.In("queue: list", q.prefix, err)
@@ -127,8 +128,8 @@ func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) 
 	return out, nil
 }
 
-// Dead returns up to limit dead letters, in the order of their IDs, from the one after an ID
-// on, or from the first if that is empty.
+// Dead returns up to limit dead letters in the order of their IDs, beginning after id, or with
+// the first if id is empty.
 func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]Info, error) {
 	if err := q.check(); err != nil {
 		return nil, fault.In("queue: list the dead of", q.prefix, err)
@@ -146,8 +147,8 @@ func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]Info, error) 
 	return out, nil
 }
 
-// Requeue puts up to MaxBatch dead letters back, behind all items there are, each as a new item
-// that was never tried, and returns how many there were.
+// Requeue turns up to MaxBatch dead letters into new items at the end of the queue, without
+// tries, and returns how many it requeued.
 func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	fresh, err := q.newIDs(ctx, len(ids))
 	if err != nil {
@@ -158,7 +159,7 @@ func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	})
 }
 
-// Discard deletes up to MaxBatch dead letters, and returns how many there were.
+// Discard deletes up to MaxBatch dead letters, and returns how many it deleted.
 func (q *Queue) Discard(ctx context.Context, ids ...string) (int, error) {
 	return q.takeFromDead(ctx, ids, func(int, []byte) []store.Op { return nil })
 }

@@ -24,8 +24,8 @@ const window = 16
 const maxCrowd = 6
 
 // Claim waits for an item and claims it: the first that is neither claimed nor delayed. A worker
-// that loses races to others tries for one of the first 2, 4 or up to 16, so an item may
-// be overtaken by as many.
+// that loses races to others tries one of the first 2, 4 or up to 16 items, so that many items
+// may overtake another.
 func (q *Queue) Claim(ctx context.Context) (*Item, error) {
 	for {
 		i, err := q.claimOne(ctx, true)
@@ -35,7 +35,7 @@ func (q *Queue) Claim(ctx context.Context) (*Item, error) {
 	}
 }
 
-// TryClaim is Claim for a worker that does not wait: it returns nil if there is no item now.
+// TryClaim is like Claim, but returns nil at once if there is no item to claim.
 func (q *Queue) TryClaim(ctx context.Context) (*Item, error) { return q.claimOne(ctx, false) }
 
 func (q *Queue) claimOne(ctx context.Context, wait bool) (*Item, error) {

@@ -30,14 +30,13 @@ type Item struct {
 	tried bool       // whether that was done is not known of an earlier try
 }
 
-// ID returns the item's ID, which no other item has, and which it keeps until it is
-// acknowledged or dead.
+// ID returns the item's ID, which is unique. The item keeps it until it is acknowledged or dead.
 func (i *Item) ID() string { return i.id }
 
-// Payload returns what was pushed. It must not be changed.
+// Payload returns the payload that was pushed. Do not change it.
 func (i *Item) Payload() []byte { return i.payload }
 
-// Tries returns how often the item was claimed, with this claim.
+// Tries returns how often the item was claimed, this claim included.
 func (i *Item) Tries() int64 { return i.tries }
 
 // Lease returns the lease of the claim, which the client keeps alive until Ack, Nack or Close.
@@ -46,8 +45,8 @@ func (i *Item) Lease() *client.Lease { return i.lease }
 // Token returns the fencing token of the claim: every later claim of the item has a higher one.
 func (i *Item) Token() lease.Token { return i.lease.Token() }
 
-// Context returns a context that is cancelled when the claim ends, before anybody else can
-// have the item.
+// Context returns a context that is cancelled when the claim ends, before another worker can have
+// the item.
 func (i *Item) Context() context.Context { return i.lease.Context() }
 
 // ValidUntil returns when the claim ends, if no renewal succeeds before.
@@ -56,29 +55,29 @@ func (i *Item) ValidUntil() time.Time { return i.lease.ValidUntil() }
 // Err returns nil as long as the claim is valid, and then why it is not. It reads the clock.
 func (i *Item) Err() error { return i.lease.Err() }
 
-// Release gives the item back, as [Item.Nack] without a delay.
+// Release gives the item back, like [Item.Nack] without a delay.
 func (i *Item) Release(ctx context.Context) error { return i.Nack(ctx, 0) }
 
-// Close lets the claim end by itself, after its TTL: nobody keeps it alive any more, and its
-// Context ends. It does nothing after Ack or Nack. A worker that may come to neither defers
-// this.
+// Close ends the Context of the claim and stops keeping it alive: the claim ends after its TTL.
+// After Ack or Nack it does nothing. Defer it in a worker that may call neither.
 func (i *Item) Close() { i.lease.Close() }
 
 // Owner is the condition of a transaction that only the holder of this claim may do. (Each claim
-// has a lease of its own, so that the lease lives says it all.)
+// has its own lease, so the condition is that the lease lives.)
 func (i *Item) Owner() store.Compare { return store.LeaseAlive(i.lease.ID()) }
 
-// Ack says that the item is done: it goes, and so does the claim. If the claim was lost before,
-// this changes nothing and returns ErrLost: somebody else may be at work, or be done.
+// Ack says that the item is done: it removes the item and the claim. If the claim was lost
+// before, Ack changes nothing and returns ErrLost: another worker may work on the item, or have
+// done it.
 //
-// Whatever the error is, nobody keeps the claim alive any more, so that the item comes back; and
-// until it does Ack and Nack may be called again.
+// After an error the client no longer keeps the claim alive, so that the item becomes claimable
+// again. Until then Ack and Nack may be called again.
 func (i *Item) Ack(ctx context.Context) error { return i.AckWith(ctx) }
 
-// AckWith is Ack together with what the program writes, in one transaction: both are done, or
-// none. This makes work whose effect is in the store exact, although items may be
-// worked on more than once. (After lost answers it also returns nil if the claim ended and
-// somebody else has done the item since.)
+// AckWith is Ack and the program's writes in one transaction: both are done, or neither. So work
+// whose effect is in the store takes effect once, although items may be worked on more than once.
+// (After lost answers it also returns nil if the claim ended and another worker has done the item
+// since.)
 func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 	then := []store.Op{
 		i.revoke(), store.Delete{Key: i.q.item(i.id)}, store.Delete{Key: i.q.try(i.id)},
@@ -93,9 +92,9 @@ func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 	return nil
 }
 
-// Nack gives the item back: it can be claimed again after the delay, or goes to the dead
-// letters, if it was tried as often as it may be. If the claim was lost, the item has come
-// back already, and Nack returns ErrLost.
+// Nack gives the item back: it can be claimed again after the delay, or becomes a dead letter if
+// it has had its last try. If the claim was lost, the item is claimable already, and Nack returns
+// ErrLost.
 func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	then := []store.Op{i.revoke()}
 	switch {
@@ -162,20 +161,21 @@ func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err erro
 
 // Work is how Queue.Work works.
 type Work struct {
-	// Do works on an item. Its context ends when the claim does, and with that of Work. If
-	// it returns nil the item is acknowledged, unless Do did that, else given back.
+	// Do works on an item. Its context ends when the claim ends, or the context of Work. If Do
+	// returns nil, Work acknowledges the item, unless Do did; otherwise Work gives it back.
 	Do func(ctx context.Context, i *Item) error
-	// Delay is that of items that are given back, which doubles with each try, up to a
+	// Delay is the delay of items that are given back. It doubles with each try, up to a
 	// hundredfold; 1 s if 0, none if negative.
 	Delay time.Duration
-	// Failed, if set, is told of items that were not done, and why.
+	// Failed, if set, is called with each item that was not done, and the reason.
 	Failed func(i *Item, err error)
 	// Idle, if set, makes Work return nil when there is nothing to claim.
 	Idle bool
 }
 
 // Work claims items and works on them, one after the other, until the context ends or a claim
-// fails, and returns why: client.ErrInvalid if there is no Do. Several goroutines may call it.
+// fails, and returns the reason; client.ErrInvalid if w.Do is nil. Several goroutines may call
+// it.
 func (q *Queue) Work(ctx context.Context, w Work) error {
 	if w.Do == nil {
 		return fault.In("queue: work on", q.prefix,

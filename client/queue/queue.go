@@ -18,38 +18,39 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// ErrLost means that the item is not this worker's any more: the lease of its claim has
-// ended, and others may work on it.
+// ErrLost means that this worker no longer has the item: the lease of its claim has ended, and
+// others may work on the item.
 var ErrLost = errors.New("queue: the claim was lost")
 
 // MaxBatch is how many items one call may push, requeue or discard.
 const MaxBatch = 50
 
-// Config says how a program uses a queue. All programs of a queue should say the same.
+// Config configures a Queue. All programs that use a queue should have the same settings.
 type Config struct {
-	// TTL is that of the leases of claims: how long after a worker's death its items come
-	// back. 10 s if 0.
+	// TTL is the TTL of the claims' leases: how long after a worker's death its items become
+	// claimable again. 10 s if 0.
 	TTL time.Duration
 	// MaxTries is how often an item is claimed before it goes to the dead letters; 20 if 0.
 	MaxTries int64
-	// MaxTime is for how long the client keeps a claim alive at most: the item of a worker that
-	// hangs comes back a TTL later. 0 is for as long as the program lives.
+	// MaxTime is how long the client keeps a claim alive at most. The item of a worker that hangs
+	// becomes claimable a TTL later. 0 means as long as the program lives.
 	MaxTime time.Duration
-	// Worker is the name under which claims are listed.
+	// Worker names this worker in lists of claims.
 	Worker string
 }
 
-// Queue is a work queue: items are claimed under a lease each, and come back when that ends.
+// Queue is a work queue. Each claim of an item has a lease; when the lease ends, the item can be
+// claimed again.
 //
-// An item with the ID O is the key NAME/item/O, from Push to Ack. It is claimed, or
-// delayed, while there is NAME/claim/O, which hangs on the lease of the claim, or on a lease
-// that nobody renews and that ends with the delay. So no program has to bring items back, and
-// no clock but the cluster's is read. NAME/try/O is put by each claim: its version is how
-// often the item was claimed. Dead letters are NAME/dead/O.
+// An item with the ID O is the key NAME/item/O, from Push to Ack. While the key NAME/claim/O
+// exists, the item is claimed or delayed. That key is on the lease of the claim, or on a lease
+// that is not renewed and ends with the delay. So no program has to bring items back, and only
+// the cluster's clock counts. Each claim puts NAME/try/O: its version is how often the item was
+// claimed. Dead letters are NAME/dead/O.
 //
-// O begins with a revision that the store had when Push was called. So an item that was pushed
-// after the Push of another returned comes behind it, without a counter that all
-// would have to write.
+// O begins with a revision that the store had when Push was called. So if one Push returned
+// before another began, its item comes first, without a counter that every Push would have to
+// write.
 //
 // Its methods may be called from any goroutine.
 type Queue struct {
@@ -141,8 +142,9 @@ func (q *Queue) room() string {
 // minDelay is the shortest delay: the shortest TTL that members grant by default.
 const minDelay = 100 * time.Millisecond
 
-// Push adds an item, which nobody can claim before the delay has passed, and returns its ID.
-// A delay takes at least as long as asked for, and 100 ms; longer if the leader changes.
+// Push adds an item and returns its ID. The item cannot be claimed before the delay has passed. A
+// delay other than 0 is at least 100 ms, and may take longer than asked for if the leader
+// changes.
 func (q *Queue) Push(ctx context.Context, payload []byte, delay time.Duration) (string, error) {
 	ids, err := q.PushAll(ctx, [][]byte{payload}, delay)
 	if err != nil {
@@ -151,12 +153,12 @@ func (q *Queue) Push(ctx context.Context, payload []byte, delay time.Duration) (
 	return ids[0], nil
 }
 
-// PushAll adds up to MaxBatch items, in their order: all of them or none.
+// PushAll adds up to MaxBatch items, in order: all of them or none.
 //
-// The client sees to it that a lost answer does not push twice. If the cluster has forgotten
-// the client meanwhile, the items are pushed again with the same IDs, which does nothing if
-// one of them is there; but if all were worked off by then, they are there once more. After
-// [client.ErrUnknownOutcome] the items may be there, or may yet be.
+// After a lost answer the client does not push twice. If the cluster has forgotten the client
+// meanwhile, PushAll pushes the items again with the same IDs. That does nothing if one of them
+// still exists, but adds them a second time if all were done by then. After
+// [client.ErrUnknownOutcome] the items may be in the queue, or may yet be.
 func (q *Queue) PushAll(
 	ctx context.Context, payloads [][]byte, delay time.Duration,
 ) ([]string, error) {
