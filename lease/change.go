@@ -11,10 +11,10 @@ func (l *Lessor) held(id ID, token Token) (slot uint32, ok bool) {
 // ChangeTTL gives a lease another TTL, which runs anew. It returns a *TTLError, or
 // ErrNotFound if there is no lease of that ID and token, or it is delayed.
 //
-// On a primary the lease ends no earlier than it would have. A later primary knows the new
-// TTL only. So only the holder may ask for this, and it is bound from the moment before it
-// sends: until it knows the outcome it counts every promise, earlier ones too, by the smaller
-// of the two TTLs, from the moment before it sent this or, if that was later, the renewal.
+// On the current primary the lease ends no earlier than before. A later primary knows only the
+// new TTL. So only the holder may ask for a change, and it must count with it from the moment
+// just before it sends: until it knows the outcome it takes the lease as valid only for the
+// smaller of the two TTLs, counted from just before it sent the change or a later renewal.
 func (l *Lessor) ChangeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	if err := l.checkTTL(ttl); err != nil {
 		return Info{}, err
@@ -27,8 +27,8 @@ func (l *Lessor) ChangeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	return l.touch(slot), nil
 }
 
-// Touch is a renewal through the log: every member knows of it, so nothing has to be
-// confirmed. Token 0 means the token of the lease, whichever it is. It returns ErrNotFound.
+// Touch is a renewal through the log. Every member applies it, so no confirm round is needed.
+// Token 0 means any token. It returns ErrNotFound.
 func (l *Lessor) Touch(id ID, token Token) (Info, error) {
 	slot, ok := l.alive(id)
 	if !ok || token != 0 && l.table.record(slot).token != token {
@@ -46,13 +46,13 @@ func (l *Lessor) touch(slot uint32) Info {
 	return l.table.info(slot)
 }
 
-// HandOver gives a lease, with its name and keys, to another owner. Of to only the Owner, the
-// Principal and the Secret count. The TTL runs anew, and the token and the secret are new: the old
-// ones are dead, and so is the request id. It returns ErrNotFound if there is no lease of that ID
-// and token, or it is delayed.
+// HandOver gives a lease, with its name and keys, to another owner. It uses only the Owner,
+// Principal and Secret of to. The TTL starts anew, and the lease gets a new token and secret: the
+// old ones and the request ID are no longer valid. It returns ErrNotFound if there is no lease of
+// that ID and token, or if it is delayed.
 //
-// The holder stops before it asks. If it does not learn the outcome, it may look the lease
-// up: if the lease still has its token, nothing has happened yet, and still may.
+// The holder must stop before it asks. If it does not learn the outcome, it may look the lease
+// up: if the lease still has the old token, the hand-over has not happened yet, but still may.
 func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	slot, ok := l.held(id, token)
 	if !ok {
@@ -67,13 +67,12 @@ func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	return l.succeed(slot, x), nil
 }
 
-// Resume gives a lease to another process of its owner, which knows the secret.
-// The TTL runs anew, and the token is new: the old one is dead, and so is the
-// request id. It returns ErrNotFound, also if the secret is wrong or the lease
-// has none.
+// Resume gives a lease to another process of its owner, which knows the secret. The TTL starts
+// anew, and the lease gets a new token: the old one and the request ID are no longer valid. It
+// returns ErrNotFound, also if the secret is wrong or the lease has none.
 //
-// The process that held the lease may go on until it learns of that, at its
-// next renewal: only the token tells the two apart.
+// The earlier process may go on until it learns of the change, at its next renewal: only the
+// token tells the two apart.
 func (l *Lessor) Resume(id ID, s Secret) (Info, error) {
 	slot, ok := l.alive(id)
 	if !ok || s == (Secret{}) || !s.equal(l.table.extra(slot).some().secret) {

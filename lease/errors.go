@@ -7,11 +7,11 @@ import (
 
 // These errors are facts about a lease. Test for them with [errors.Is].
 var (
-	// ErrNotFound means that the lease was never granted, has expired, or was
-	// revoked; or that it is another's now: the token, or the secret, is not its.
+	// ErrNotFound means that the lease was never granted, has expired, or was revoked; or that
+	// the token or the secret is not the lease's.
 	ErrNotFound = errors.New("lease: not found")
 
-	// ErrExists means that a lease, live or delayed, has the ID already.
+	// ErrExists means that a live or delayed lease already has the ID.
 	ErrExists = errors.New("lease: already exists")
 
 	// ErrBadID means an ID that is not above zero.
@@ -20,9 +20,9 @@ var (
 	// ErrBound means that the lease is bound to one key, and takes no other.
 	ErrBound = errors.New("lease: bound to another key")
 
-	// ErrExpiring means that the lease's end has been decided and its outcome
-	// is not known yet. The lease may still return to alive, so a caller that
-	// can wait may try again once the outcome is known.
+	// ErrExpiring means that the end of the lease is decided and the outcome is not known yet.
+	// The lease may become alive again, so a caller that can wait may try again when the outcome
+	// is known.
 	ErrExpiring = errors.New("lease: expiring")
 
 	// ErrNotPrimary means that this member does not time leases.
@@ -40,7 +40,7 @@ func (e *TTLError) Error() string {
 	return fmt.Sprintf("lease: ttl %d ms is not within %d and %d ms", e.Got, e.Min, e.Max)
 }
 
-// A NameError reports that a lease, live or delayed, holds the name asked for.
+// A NameError reports that a live or delayed lease already holds the name.
 type NameError struct {
 	Name   string
 	Holder Info
@@ -59,7 +59,7 @@ func (e *NameError) Error() string {
 	}
 }
 
-// A KeyLimitError reports that a lease has as many keys as it may.
+// A KeyLimitError reports that a lease already has as many keys as it may have.
 type KeyLimitError struct {
 	ID    ID
 	Limit int

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// First returns copies of the leases above an ID that are wanted, in ID order, but no more
-// than the first most of them: a page of a listing. It looks at the ID of every lease, which
-// for a million takes some milliseconds, and sorts none but those that it returns. A nil want
-// wants all; it is asked only of leases that would be among the first, and must not keep or
-// change what it is given.
+// First returns copies of the first leases above an ID for which want is true, in ID order and at
+// most most of them: a page of a list. It looks at the ID of every lease, which takes some
+// milliseconds for a million, and sorts only those that it returns. A nil want accepts all. First
+// calls want only with leases that would be on the page; want must not keep or change its
+// argument.
 func (v View) First(after ID, most int, want func(*Info) bool) []Info {
 	var first placedHeap
 	var candidate Info // here, so that not each is an allocation

@@ -112,8 +112,8 @@ func (a *attachments) detachAll(slot uint32) []string {
 // Attach attaches a key to a lease; a key that is attached to another moves. It
 // returns ErrNotFound, also for a delayed lease, ErrBound, or a *KeyLimitError.
 //
-// A lease whose end is decided takes keys still: the log orders the two, and
-// either the key goes with the lease or the lease is not found (T21).
+// A lease whose end is decided still takes keys. The log orders the two commands: either the key
+// is deleted with the lease, or the lease is not found (T21).
 func (l *Lessor) Attach(id ID, key string) error {
 	if err := l.CheckAttach(id, key); err != nil {
 		return err
@@ -141,9 +141,9 @@ func (l *Lessor) CheckAttach(id ID, key string) error {
 	}
 }
 
-// Reattach attaches a key that was attached before a Recover. Unlike Attach it takes keys of
-// delayed leases, and knows no limit: what was promised under another limit is kept. It
-// returns ErrNotFound.
+// Reattach attaches a key that was attached before a Recover. Unlike Attach it accepts delayed
+// leases and has no limit, since the keys may have been attached under another limit. It returns
+// ErrNotFound.
 func (l *Lessor) Reattach(id ID, key string) error {
 	slot, ok := l.table.find(id)
 	if !ok {
@@ -172,14 +172,14 @@ func (a *attachments) attachedTo(slot uint32, key string) bool {
 	return ok && a.entries.at(n).slot == slot
 }
 
-// Detach undoes Attach. A key that is not attached stays so.
+// Detach undoes Attach. It does nothing if the key is not attached.
 func (l *Lessor) Detach(key string) {
 	if slot, ok := l.keys.detach(key); ok && l.table.keeps(slot) {
 		l.kept--
 	}
 }
 
-// Loose reports whether a lease is bound and has no key, so that nothing needs it any more.
+// Loose reports whether a lease is bound and has no key any more, so that it should be revoked.
 func (l *Lessor) Loose(id ID) bool {
 	slot, ok := l.table.find(id)
 	return ok && l.table.bound(slot) && l.keys.lists.get(slot).count == 0
@@ -203,12 +203,12 @@ func (l *Lessor) Keys(id ID) []string {
 	return l.keys.keys(slot)
 }
 
-// EachKey yields the keys attached to a lease, the one that came last first, and copies none. The
-// Lessor must not change meanwhile.
+// EachKey yields the keys attached to a lease, the latest first, without copying them. The Lessor
+// must not change meanwhile.
 func (l *Lessor) EachKey(id ID) iter.Seq[string] { return l.EachKeyAfter(id, "") }
 
-// EachKeyAfter is EachKey for the keys that come after one, which is attached to the lease. With ""
-// it yields all.
+// EachKeyAfter is like EachKey, but begins after a key that is attached to the lease. With "" it
+// yields all keys.
 func (l *Lessor) EachKeyAfter(id ID, key string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		slot, ok := l.table.find(id)
@@ -227,8 +227,8 @@ func (l *Lessor) EachKeyAfter(id ID, key string) iter.Seq[string] {
 	}
 }
 
-// KeyCount returns how many keys are attached to a lease, 0 if there is no such
-// lease. It costs O(1), so that a batch of expiries can be bounded by it.
+// KeyCount returns how many keys are attached to a lease, 0 if there is no such lease. It costs
+// O(1), so a batch of expiries can be bounded by its keys.
 func (l *Lessor) KeyCount(id ID) int {
 	slot, ok := l.table.find(id)
 	if !ok {

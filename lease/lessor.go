@@ -28,7 +28,7 @@ type Lessor struct {
 	generation uint64
 }
 
-// New returns an empty Lessor, not primary, whose clock shows 0.
+// New returns an empty Lessor, as a follower, whose clock shows 0.
 func New(c Config) *Lessor {
 	return &Lessor{cfg: c.withDefaults(), table: newTable(0), keys: newAttachments()}
 }
@@ -37,9 +37,8 @@ func New(c Config) *Lessor {
 // ErrBadID, a *TTLError (also for a bad lock delay), ErrExists, or a *NameError.
 // A delayed lease keeps its ID and its name from others.
 //
-// A repeated request (a live lease of that ID or name has the same RequestID
-// and Owner) returns the lease that the first one created, whose countdown goes
-// on: see Remaining (T3).
+// For a repeated request (a live lease of that ID or name has the same RequestID and Owner) Grant
+// returns the lease that the first request created. Its countdown goes on: see Remaining (T3).
 func (l *Lessor) Grant(t Terms) (Info, error) {
 	if err := l.CheckTerms(&t); err != nil {
 		return Info{}, err
@@ -64,8 +63,8 @@ func (l *Lessor) Grant(t Terms) (Info, error) {
 	return l.table.info(slot), nil
 }
 
-// CheckTerms returns the error that Grant would return for these terms even if there were no
-// other lease.
+// CheckTerms returns the error that Grant would return for these terms if there were no other
+// lease.
 func (l *Lessor) CheckTerms(t *Terms) error {
 	if t.ID <= 0 {
 		return ErrBadID
@@ -102,8 +101,7 @@ func (l *Lessor) nextToken() Token {
 	return l.lastToken
 }
 
-// Revoke ends a lease at once, delayed or not, and its keys with it. It returns
-// ErrNotFound.
+// Revoke ends a lease at once, delayed or not, with its keys. It returns ErrNotFound.
 func (l *Lessor) Revoke(id ID) (Ended, error) {
 	slot, ok := l.find(id)
 	if !ok {
@@ -112,12 +110,12 @@ func (l *Lessor) Revoke(id ID) (Ended, error) {
 	return l.end(slot), nil
 }
 
-// Expire ends a lease as Due decided. It does nothing, and returns ok=false, if
-// the lease is not the one that was decided about: gone, granted again (T28), or
-// changed since. On a primary a lease that has changed is then alive again.
+// Expire ends a lease as Due decided. It does nothing, and returns ok=false, if the lease has
+// ended, was granted again (T28), or has changed since the decision. On a primary a changed lease
+// is then alive again.
 //
-// A lease with a lock delay is only over, then: it is Delayed, and a second
-// Expire, decided after the delay, ends it.
+// A lease with a lock delay becomes Delayed; a second Expire, decided after the delay, removes
+// it.
 func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	slot, ok := l.find(d.ID)
 	if !ok {
@@ -206,7 +204,7 @@ func (l *Lessor) alive(id ID) (slot uint32, ok bool) {
 	return slot, ok && !l.table.delayed(slot)
 }
 
-// Checkpoint sets or clears the checkpoints of leases. It skips a lease that is not there or
+// Checkpoint sets or clears the checkpoints of leases. It skips a lease that does not exist or
 // has another token. It does not set the checkpoint of a lease that has changed since it was
 // found silent. A set checkpoint starts this member's own countdown at its current instant.
 func (l *Lessor) Checkpoint(list []Checkpoint) {
@@ -265,16 +263,16 @@ func (l *Lessor) Whose(id ID) (name, principal string, ok bool) {
 	return name, principal, true
 }
 
-// Charge puts a lease on an account, "" for none, until it is put on another one or is gone. That
-// is a note for the caller, which also decides what it means: nothing here depends on it. A lease
-// that is not there is left out.
+// Charge charges a lease to an account, "" for none, until it is charged to another one or has
+// ended. This is only a note for the caller, which decides what it means. If there is no such
+// lease, Charge does nothing.
 func (l *Lessor) Charge(id ID, account string) {
 	if slot, ok := l.table.find(id); ok {
 		l.table.charge(slot, account)
 	}
 }
 
-// Account returns the account that a lease is on, "" for none.
+// Account returns the account that a lease is charged to, "" for none.
 func (l *Lessor) Account(id ID) string {
 	slot, ok := l.table.find(id)
 	if !ok {
@@ -283,8 +281,8 @@ func (l *Lessor) Account(id ID) string {
 	return l.table.pages[slot>>pageBits].account(slot)
 }
 
-// Standing returns the TTL and the token of a lease, unless it is Delayed. It is what Lookup
-// tells of them, without a copy of the rest.
+// Standing returns the TTL and the token of a lease, unless it is Delayed, without the copy that
+// Lookup makes.
 func (l *Lessor) Standing(id ID) (ttl TTL, token Token, ok bool) {
 	slot, ok := l.table.find(id)
 	if !ok || l.table.delayed(slot) {
@@ -294,8 +292,8 @@ func (l *Lessor) Standing(id ID) (ttl TTL, token Token, ok bool) {
 	return r.ttl, r.token, true
 }
 
-// Changes counts the replicated changes of leases, and may count more. While it stays the
-// same, Standing says the same of every lease.
+// Changes counts the replicated changes of leases, and possibly more. While it stays the same,
+// Standing returns the same for every lease.
 func (l *Lessor) Changes() uint64 { return l.table.changes }
 
 // ByName returns a copy of the lease that holds a name.
@@ -307,9 +305,9 @@ func (l *Lessor) ByName(name string) (Info, bool) {
 	return l.table.info(slot), true
 }
 
-// Named yields a copy of every lease whose name begins with the prefix, in the
-// order of the names. Those that end while the caller iterates are left out, if
-// their turn has not come. It costs a binary search and then only what it finds.
+// Named yields a copy of every lease whose name begins with the prefix, in the order of the
+// names. A lease that ends before its turn is left out. The cost is a binary search and the
+// leases that it yields.
 func (l *Lessor) Named(prefix string) iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		var found []nameEntry
@@ -325,13 +323,12 @@ func (l *Lessor) Named(prefix string) iter.Seq[Info] {
 	}
 }
 
-// Remaining returns how long a lease will certainly live if it is not renewed
-// or revoked, rounded down and never negative (T24); ok=false means that there
-// is no such lease. A lease whose end is decided has 0. For a delayed one it is
-// how long its name and keys will certainly stay. Only a primary really
-// knows: a follower tells its own countdown of a checkpointed lease, and the
-// full TTL of any other. It is no promise: a later primary that has applied the
-// checkpoint of a lease earlier ends it earlier, and only a renewal clears that.
+// Remaining returns how long a lease will live at least if it is neither renewed nor revoked,
+// rounded down and never negative (T24); ok=false means that there is no such lease. It is 0 for
+// a lease whose end is decided. For a delayed lease it is how long its name and keys will stay at
+// least. Only a primary knows this: a follower returns its own countdown of a checkpointed lease,
+// and the full TTL of any other. It is not a promise: a later primary that has applied the
+// checkpoint of a lease earlier ends it earlier; only a renewal clears the checkpoint.
 func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	slot, ok := l.find(id)
 	if !ok {
@@ -347,9 +344,9 @@ func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	return max(0, TTL(expiry-1-l.now)), true
 }
 
-// SilentUntil returns when a silent lease may end, by this member's countdown: one whose
-// holder was not heard for so long that its remaining time is checkpointed. ok=false means
-// that there is no such lease, or that it is not silent. It costs O(1).
+// SilentUntil returns when a silent lease, whose remaining time is checkpointed, may end by this
+// member's countdown. ok=false means that there is no such lease, or that it is not silent. It
+// costs O(1).
 func (l *Lessor) SilentUntil(id ID) (at Instant, ok bool) {
 	slot, ok := l.find(id)
 	if !ok || l.table.record(slot).remaining == 0 {
@@ -371,9 +368,9 @@ func (l *Lessor) counted(slot uint32) Instant {
 	return since.after(l.table.record(slot).remaining)
 }
 
-// Expiry returns the first instant at which a primary lets a lease end, also if that is
-// decided already: no promise to its holder reaches further. ok=false means that there
-// is no such lease, or this is a follower.
+// Expiry returns the first instant at which the primary may end a lease, also if the end is
+// decided already. No promise to the holder reaches beyond it. ok=false means that there is no
+// such lease, or this is a follower.
 func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
 	slot, ok := l.find(id)
 	if !ok || l.tracker == nil {
@@ -382,8 +379,8 @@ func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
 	return l.tracker.timings.at(slot).expiry, true
 }
 
-// Leases yields a copy of every lease, in ID order. Those that end while the
-// caller iterates are left out, if their turn has not come.
+// Leases yields a copy of every lease, in ID order. A lease that ends before its turn is left
+// out.
 func (l *Lessor) Leases() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		for _, p := range inOrder(l.table.pages, l.Len()) {
@@ -395,8 +392,8 @@ func (l *Lessor) Leases() iter.Seq[Info] {
 	}
 }
 
-// DrawToken gives out the next token, which no lease has: it is never given to one, nor
-// drawn again. Like Grant it is a replicated operation.
+// DrawToken returns the next token. No lease has it or gets it, and it is never drawn again. Like
+// Grant it is a replicated operation.
 func (l *Lessor) DrawToken() Token { return l.nextToken() }
 
 // LastToken returns the last token given out, to a lease or drawn. Every later token is

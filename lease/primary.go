@@ -17,19 +17,17 @@ func (l *Lessor) Advance(now Instant) {
 	}
 }
 
-// Promote makes this member the primary, which times leases from now on. Every
-// lease is given its full TTL, and extend in addition, because renewals were
-// not replicated. A checkpointed lease alone ends by this member's own
-// countdown, so that a silent lease ends however often the primary changes
-// (T9, L7). Nobody tends the others yet, so those that are not renewed soon are
-// silent (see Config.Untended): several changes in a row add up to no more than
-// one. Checkpointed leases are checkpointed again as soon, then after twice that
-// time, and so on: so they end even if all members restart again and again.
-// Where more than Config.SpreadRate leases would end within a second the rest
-// end later. It panics if now is before the previous Advance.
+// Promote makes this member the primary, which times leases from now on. Because renewals are not
+// replicated, every lease gets its full TTL, plus extend. Only a checkpointed lease ends by this
+// member's own countdown, so that a silent lease ends however often the primary changes (T9, L7).
+// The other leases are untended at first: those that are not renewed soon become silent (see
+// Config.Untended), so several changes in a row extend a lease no more than one. Checkpointed
+// leases are checkpointed again after the same time, then after twice that time, and so on: so
+// they end even if all members restart again and again. If more than Config.SpreadRate leases
+// would end within a second, the rest end later. It panics if now is before the previous Advance.
 //
-// It looks at no more than Config.AtOnce leases, and so does each Advance, until all are timed.
-// Their times count from now, whenever that is.
+// Promote looks at no more than Config.AtOnce leases, and so does each Advance, until all are
+// timed. Their times all count from now.
 func (l *Lessor) Promote(now Instant, extend TTL) {
 	l.Demote()
 	l.Advance(now)
@@ -40,13 +38,13 @@ func (l *Lessor) Promote(now Instant, extend TTL) {
 	l.tracker.promote(extend)
 }
 
-// Demote makes this member a follower, which does not time leases. What the
-// tracker knew is forgotten; the countdowns of checkpointed leases stay.
+// Demote makes this member a follower, which does not time leases. It forgets all expiries; the
+// countdowns of checkpointed leases go on.
 func (l *Lessor) Demote() { l.tracker = nil }
 
-// Recount begins the countdown of every checkpointed lease anew, from what remained when it was
-// checkpointed, because the clock is not to be trusted to have measured the time since. On a
-// primary that counts from the next Promote on.
+// Recount starts the countdown of every checkpointed lease anew, from its checkpoint, for when
+// the clock may not have measured the time since. On a primary it takes effect at the next
+// Promote.
 func (l *Lessor) Recount() {
 	for slot := range l.table.top {
 		if r := l.table.record(slot); r.remaining != 0 {
@@ -56,11 +54,11 @@ func (l *Lessor) Recount() {
 	}
 }
 
-// Renew gives a lease its full TTL anew from the current instant. The promise
-// may be told to the holder once a quorum has confirmed that this member still
-// leads, and see Renewal.Clear. The token is the one that the holder has, or 0
-// for any: a renewal of an earlier incarnation of the ID renews nothing (T28). It returns
-// ErrNotPrimary, ErrNotFound, also for a delayed lease, or ErrExpiring (T5).
+// Renew starts the full TTL of a lease anew at the current instant. The holder may be told only
+// after a quorum has confirmed that this member still leads; see Renewal.Clear, too. The token is
+// the holder's, or 0 for any: a renewal with the token of an earlier incarnation of the ID renews
+// nothing (T28). It returns ErrNotPrimary, ErrNotFound, also for a delayed lease, or ErrExpiring
+// (T5).
 func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	if l.tracker == nil {
 		return Renewal{}, ErrNotPrimary
@@ -85,11 +83,10 @@ func (l *Lessor) NearMisses() uint64 {
 // of them would keep the log busy when everybody waits for it.
 const maxUntended = 100_000
 
-// Abandon says that nobody tends a lease any more: the connection over which it
-// was kept alive has ended, say. It goes on living, but unless it is renewed
-// soon (Config.Untended) its remaining time is replicated, so that it ends on
-// time even if the primary changes. It does nothing on a follower, or if there is
-// no such lease.
+// Abandon marks a lease as untended: its holder's connection has ended, for instance. The lease
+// lives on, but unless it is renewed soon (Config.Untended) its remaining time is replicated, so
+// that it ends on time even if the primary changes. Abandon does nothing on a follower, or if
+// there is no such lease.
 func (l *Lessor) Abandon(id ID) {
 	if l.tracker == nil {
 		return
@@ -99,10 +96,9 @@ func (l *Lessor) Abandon(id ID) {
 	}
 }
 
-// Due decides to expire up to most leases that are past their expiry, ordered
-// by expiry and then ID. From now on they are expiring: see Expire and
-// Reinstate for how that ends. They may be fewer although more are due, as
-// long as Next returns now. It returns nothing on a follower.
+// Due decides to expire up to most leases that are past their expiry, ordered by expiry and then
+// ID. From now on they are expiring, until Expire or Reinstate. While Next returns now, more
+// leases may be due than Due returned. It returns nothing on a follower.
 func (l *Lessor) Due(most int) []Due {
 	if l.tracker == nil {
 		return nil
@@ -110,13 +106,13 @@ func (l *Lessor) Due(most int) []Due {
 	return l.tracker.decide(most)
 }
 
-// Silent returns the remaining time of up to most leases that have not been
-// renewed for 2/5 of their TTL, or Config.CheckpointInterval if that is shorter,
-// or Config.Untended if nobody tends them, ordered by ID, so that it can be
-// replicated. A lease that stays silent is returned again after each further 2/5 of its
-// TTL, but neither sooner than a second nor later than CheckpointInterval; more often
-// only for some time after a promotion. They may be fewer although there are more: see
-// MoreSilent. It returns nothing on a follower.
+// Silent returns the remaining time of up to most silent leases, ordered by ID, so that it can be
+// replicated. A lease is silent if it was not renewed for 2/5 of its TTL, or for
+// Config.CheckpointInterval if that is shorter, or for Config.Untended if it is untended. A lease
+// that stays silent is returned again after each further 2/5 of its TTL, but at the earliest
+// after a second and at the latest after CheckpointInterval; more often only for some time after
+// a promotion. Silent may return fewer leases than there are: see MoreSilent. It returns nothing
+// on a follower.
 func (l *Lessor) Silent(most int) []Checkpoint {
 	if l.tracker == nil {
 		return nil
@@ -127,9 +123,9 @@ func (l *Lessor) Silent(most int) []Checkpoint {
 // MoreSilent reports whether Silent has more to return. Next then returns now.
 func (l *Lessor) MoreSilent() bool { return l.tracker != nil && l.tracker.silents > 0 }
 
-// CheckpointAll makes Silent return every checkpointed lease again, with what remains of it
-// now: a primary that is about to stop leaves nothing to the next interval. It does nothing
-// on a follower.
+// CheckpointAll makes Silent return every checkpointed lease again, with its current remaining
+// time, so that a primary that is about to stop need not wait for the next interval. It does
+// nothing on a follower.
 func (l *Lessor) CheckpointAll() {
 	if l.tracker == nil {
 		return
@@ -141,19 +137,17 @@ func (l *Lessor) CheckpointAll() {
 	}
 }
 
-// Reinstate takes back what Due decided, because the command was dropped and never
-// will be applied. The caller must be certain of that, and not only impatient: a
-// lease that is alive again while its Expire is under way could be renewed and
-// expire all the same (T5). The leases are alive, and due again at once. One that
-// has another token by now is left alone: what is decided about it is another
-// decision, whose outcome is still open (T28).
+// Reinstate takes back decisions of Due whose command was dropped. The caller must be certain
+// that the command will never be applied: otherwise a lease could be renewed and still expire
+// (T5). The leases are alive again, and due again at once. A lease that has another token by now
+// is left alone: it may be under another decision, whose outcome is still open (T28).
 func (l *Lessor) Reinstate(due []Due) {
 	for i := range due {
 		l.reinstate(due[i].ID, due[i].Token, isExpiring)
 	}
 }
 
-// Unreport is Reinstate for what Silent returned: the leases are silent again.
+// Unreport is like Reinstate, for the result of Silent: the leases are silent again.
 func (l *Lessor) Unreport(silent []Checkpoint) {
 	for i := range silent {
 		l.reinstate(silent[i].ID, silent[i].Token, isPending)
@@ -171,10 +165,9 @@ func (l *Lessor) reinstate(id ID, token Token, f flags) {
 	}
 }
 
-// Next returns an instant before which neither Due nor Silent will have
-// anything that they do not have now, so that the caller may sleep until then.
-// Often there is nothing yet when it comes. ok=false means that only a command
-// can change that: there is no lease to wait for, or this is a follower.
+// Next returns an instant before which neither Due nor Silent will have anything new, so the
+// caller may sleep until then. Often there is still nothing at that instant. ok=false means that
+// only a command can change this: there is no lease to wait for, or this is a follower.
 func (l *Lessor) Next() (at Instant, ok bool) {
 	if l.tracker == nil {
 		return 0, false

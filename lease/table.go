@@ -74,9 +74,9 @@ type table struct {
 	charged int   // Invariant: how many leases are on an account
 }
 
-// AttachBytes is about the memory that an attached key takes. KeepBytes counts besides if the
-// lease keeps its keys: they take that much more when the lease has ended and they are stored
-// once more, on no lease.
+// AttachBytes is about the memory that an attached key takes. KeepBytes is added if the lease
+// keeps its keys: when the lease ends they are stored once more, without a lease, and take that
+// much more.
 const (
 	AttachBytes = 100
 	KeepBytes   = 200
@@ -91,7 +91,7 @@ const (
 	labelBytes = 100
 )
 
-// Bytes returns about how many bytes a lease of these terms takes, but for its keys.
+// Bytes returns about how many bytes a lease of these terms takes, without its keys.
 func (t *Terms) Bytes() int64 {
 	texts := len(t.Name) + len(t.Owner) + len(t.RequestID) + len(t.Principal)
 	n := leaseBytes + texts

@@ -2,7 +2,7 @@ package lease
 
 import "math"
 
-// ID names a lease. A live lease's ID is above zero.
+// ID identifies a lease. The ID of a live lease is above zero.
 type ID int64
 
 // TTL is a lifetime in milliseconds.
@@ -24,32 +24,31 @@ type Terms struct {
 	TTL TTL
 	// Name, if not empty, is held by at most one live lease.
 	Name string
-	// Owner is what the holder calls itself. It says nothing about what anybody may do.
+	// Owner is what the holder calls itself. It grants no permissions.
 	Owner string
-	// Principal, if not empty, is the user that the lease belongs to. The engine asks it only of
-	// a repeated request: those of two users are two.
+	// Principal, if not empty, is the user that the lease belongs to. The engine uses it only to
+	// recognize a repeated request, which has the same Principal.
 	Principal string
 	// RequestID, if not empty, tells a repeated request from a second one (T3).
 	RequestID string
 	// Labels are free for the owner's use.
 	Labels map[string]string
-	// LockDelay is how long, after the lease ended by expiry, its name and its keys
-	// stay as if it were there, so that work of the holder that is still on its
-	// way cannot meet that of the next. 0 means not at all.
+	// LockDelay is how long the name and the keys stay taken after the lease has expired, so that
+	// requests of the old holder that are still on their way cannot meet those of the next. 0
+	// means no delay.
 	LockDelay TTL
-	// KeepKeys says that the keys are detached when the lease expires, and
-	// stay. A revoke deletes them all the same.
+	// KeepKeys says that the keys are detached, and stay, when the lease expires. A revocation
+	// deletes them anyway.
 	KeepKeys bool
-	// Bound says that the lease is there for one key only. It takes no second one, and whatever
-	// detaches that key ends the lease, by Lessor.Loose and Lessor.Revoke.
+	// Bound says that the lease exists for one key only. It takes no second key. When that key is
+	// detached, the caller ends the lease by Lessor.Loose and Lessor.Revoke.
 	Bound bool
-	// Secret, if not zero, is what Lessor.Resume must show.
+	// Secret, if not zero, is the secret that Lessor.Resume requires.
 	Secret Secret
 }
 
-// Secret is the hash of what a process must know to take up a lease that was
-// granted to another. Zero means that nobody can. The engine draws and hashes
-// nothing: it compares what it is given.
+// Secret is the hash of the secret with which another process can resume a lease. Zero means that
+// no process can. The engine only compares hashes.
 type Secret [32]byte
 
 // Info is a copy of a lease's replicated record.
@@ -57,93 +56,89 @@ type Info struct {
 	Terms
 	// Token is the fencing token of this grant.
 	Token Token
-	// Remaining is the time left as last checkpointed; 0 means that the lease
-	// is not checkpointed. It does not count down: see [Lessor.Remaining].
+	// Remaining is the remaining time at the last checkpoint; 0 means that the lease is not
+	// checkpointed. It does not count down: see [Lessor.Remaining].
 	Remaining TTL
-	// Stamp is raised by every replicated change of the lease other than
-	// setting a checkpoint.
+	// Stamp grows with every replicated change of the lease, except when a checkpoint is set.
 	Stamp uint64
-	// Delayed says that the lease has expired and its lock delay runs: it is
-	// over, and only its name and its keys are still there. Remaining is then
-	// of the delay.
+	// Delayed says that the lease has expired and its lock delay runs: only its name and keys
+	// still exist. Remaining is then that of the delay.
 	Delayed bool
 }
 
-// Ended is what the end of a lease leaves to do.
+// Ended tells what remains to be done after the end of a lease.
 type Ended struct {
-	// Info is the lease as it is now or, if it is gone, as it was last.
+	// Info is the lease as it is now or, if it has ended, as it was last.
 	Info
-	// Gone says that the lease has gone. Otherwise its lock delay has begun, and there is
+	// Gone says that the lease was removed. Otherwise its lock delay has begun, and there is
 	// nothing to do yet.
 	Gone bool
-	// Keys are those that were attached, sorted. They are detached now, and the
-	// caller deletes them, unless Keep is set.
+	// Keys are the keys that were attached, sorted. They are detached now. The caller deletes
+	// them, unless Keep is set.
 	Keys []string
-	// Keep says that the keys stay (see Terms.KeepKeys). Without Keys it says
-	// nothing.
+	// Keep says that the keys stay (see Terms.KeepKeys). It has no meaning without Keys.
 	Keep bool
-	// Account is the account that a lease was on which has gone: see [Lessor.Charge].
+	// Account is the account of a lease that was removed: see [Lessor.Charge].
 	Account string
 }
 
-// Due is the decision to expire one lease as it was when decided. A lease that
-// has changed since has another Token or Stamp.
+// Due is the decision to expire a lease in its state at the decision. A lease that has changed
+// since has another Token or Stamp.
 type Due struct {
 	ID    ID
 	Token Token
 	Stamp uint64
-	// Late is how long before the decision the expiry was. It is for
-	// measurement: Expire does not look at it, and it need not be replicated.
+	// Late is how long after its expiry the end of the lease was decided. It is only for
+	// measurement: Expire ignores it, and it need not be replicated.
 	Late TTL
 }
 
-// Checkpoint replicates the remaining time of a silent lease. Remaining 0
-// clears the checkpoint, because the holder has been heard again.
+// Checkpoint replicates the remaining time of a silent lease. Remaining 0 clears the checkpoint,
+// because the holder has renewed again.
 type Checkpoint struct {
 	ID        ID
 	Token     Token
 	Remaining TTL
-	// Stamp is the lease's stamp when it was found silent. A checkpoint is not set if the lease
-	// has changed since, because its TTL may run anew. 0 means any stamp; clearing does not look
-	// at it.
+	// Stamp is the lease's stamp when it was found silent. If the lease has changed since, the
+	// checkpoint is not set, because the TTL may have started anew. 0 means any stamp; clearing
+	// ignores it.
 	Stamp uint64
 }
 
 // Renewal is the outcome of a successful Renew.
 type Renewal struct {
-	// TTL runs anew from the instant of the renewal.
+	// TTL is the TTL, which starts at the instant of the renewal.
 	TTL TTL
-	// Token is that of the lease that was renewed.
+	// Token is the token of the renewed lease.
 	Token Token
-	// Clear says that the lease is checkpointed, or will be once a proposed
-	// checkpoint is applied. Another primary would then end it by the old
-	// countdown, so the renewal may be acknowledged only after a clearing
-	// Checkpoint has been applied.
+	// Clear says that the lease is checkpointed, or will be when a proposed checkpoint is
+	// applied. Another primary would end it by the old countdown. So the renewal may be
+	// acknowledged only after a Checkpoint that clears has been applied.
 	Clear bool
 }
 
-// Config is what a Lessor needs to know. TTL bounds and MaxKeys are checked
-// when a command is applied, so every member must have the same.
+// Config configures a Lessor. TTL bounds and MaxKeys are checked when a command is applied, so
+// every member must have the same.
 type Config struct {
 	// MinTTL and MaxTTL bound the TTL of a grant. Zero means 1 ms and
 	// 9,000,000,000 s.
 	MinTTL, MaxTTL TTL
-	// CheckpointInterval bounds the silence that is not checkpointed, and the time
-	// from one checkpoint of a silent lease to the next: both are 2/5 of its TTL, the
-	// second at least a second. Zero means 5 minutes.
+	// CheckpointInterval bounds the silence before a checkpoint, and the time from one checkpoint
+	// of a silent lease to the next. Below this bound, both are 2/5 of the TTL, the second one at
+	// least a second. Zero means 5 minutes.
 	CheckpointInterval TTL
-	// Untended is how long a lease may go unrenewed, before that is checkpointed,
-	// while nobody tends it: after its grant, after Lessor.Abandon, and after a
-	// promotion. A renewal shows that somebody does. Zero means as long as any other.
+	// Untended is how long an untended lease may go unrenewed before it is checkpointed. A lease
+	// is untended after its grant, after Lessor.Abandon, and after a promotion, until its next
+	// renewal. Zero means as long as any other lease.
 	Untended TTL
 	// MaxKeys caps the keys attached to one lease. Zero means no cap.
 	MaxKeys int
-	// SpreadRate is how many leases may newly end within any one second after a
-	// promotion: a pile-up is spread, always to later. Zero means 100,000.
+	// SpreadRate is how many leases may newly end within one second after a promotion. If more
+	// would, the others end later. Zero means 100,000.
 	SpreadRate int
-	// AtOnce bounds how many leases Lessor.Advance looks at because their time has come, and how
-	// many Lessor.Promote, Lessor.Due and Lessor.Silent look at. Zero means 32,768, which take
-	// some milliseconds.
+	// AtOnce bounds how many leases one call of Lessor.Advance (those whose time has come),
+	// Lessor.Promote, Lessor.Due or Lessor.Silent looks at. Zero means 32,768, which take some
+	// milliseconds.
 	AtOnce int
 }
 

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// View is an immutable picture of the replicated part of a Lessor. Any
-// goroutine may read it while the Lessor goes on; it costs memory for the
-// leases that change while it is held.
+// View is an immutable picture of the replicated part of a Lessor. Any goroutine may read it
+// while the Lessor changes. It costs memory for the leases that change while the View is in use.
 type View struct {
 	pages []*page
 	names names
@@ -18,15 +17,15 @@ type View struct {
 	charged int
 }
 
-// State is what a Lessor recovers from.
+// State is the saved state from which a Lessor recovers.
 type State struct {
 	// Leases are the leases, in any order. View.State leaves it nil, because
 	// View.All yields them one by one.
 	Leases []Info
 	// LastToken is the last token given out.
 	LastToken uint64
-	// Generation is raised by every restore from a backup. So every later token is above those
-	// that were given out after the backup was taken (T27).
+	// Generation grows with every restore from a backup, so that later tokens are larger than
+	// those that were given out after the backup was taken (T27).
 	Generation uint64
 }
 
@@ -34,7 +33,7 @@ type State struct {
 // bits lasts 89 years at 100,000 grants a second.
 const generationShift = 48
 
-// View returns a picture of the leases as they are.
+// View returns an immutable picture of the current leases.
 func (l *Lessor) View() View {
 	v := View{
 		pages:   slices.Clone(l.table.pages),
@@ -50,12 +49,11 @@ func (l *Lessor) View() View {
 // Len returns the number of leases.
 func (v View) Len() int { return v.len }
 
-// State returns what, together with the leases that All yields, a Lessor
-// recovers from.
+// State returns the state without its leases, which All yields.
 func (v View) State() State { return v.state }
 
-// All yields a copy of every lease, in ID order, so that equal tables yield
-// equal sequences whatever their history. It sorts 16 bytes a lease first.
+// All yields a copy of every lease, in ID order, so that equal tables yield equal sequences. It
+// first sorts 16 bytes for each lease.
 func (v View) All() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		for _, p := range inOrder(v.pages, v.len) {
@@ -66,8 +64,8 @@ func (v View) All() iter.Seq[Info] {
 	}
 }
 
-// Accounts yields the leases that are on an account, in ID order, with their accounts. These are no
-// part of what a Lessor recovers from: see [Lessor.Charge].
+// Accounts yields the leases that are charged to an account, in ID order, with their accounts.
+// State does not include accounts: see [Lessor.Charge].
 func (v View) Accounts() iter.Seq2[ID, string] {
 	return func(yield func(ID, string) bool) {
 		if v.charged == 0 {
@@ -85,9 +83,8 @@ func (v View) Accounts() iter.Seq2[ID, string] {
 // info returns a copy of the lease in a slot.
 func (v View) info(slot uint32) Info { return v.pages[slot>>pageBits].info(slot) }
 
-// ByName returns a copy of the lease that holds a name. It costs a binary
-// search. There is no such thing for an ID: finding those in O(1) is the work
-// of a hash table, and a picture of that would be a copy of it.
+// ByName returns a copy of the lease that holds a name. It costs a binary search. A View has no
+// lookup by ID: that needs a hash table, which each View would have to copy.
 func (v View) ByName(name string) (Info, bool) {
 	slot, ok := v.names.find(name)
 	if !ok {
@@ -96,9 +93,8 @@ func (v View) ByName(name string) (Info, bool) {
 	return v.info(slot), true
 }
 
-// Named yields a copy of every lease whose name begins with the prefix, in the
-// order of the names. It costs a binary search
-// and then only what it yields.
+// Named yields a copy of every lease whose name begins with the prefix, in the order of the
+// names. The cost is a binary search and the leases that it yields.
 func (v View) Named(prefix string) iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		v.names.within(prefix, func(e nameEntry) bool {
@@ -107,10 +103,9 @@ func (v View) Named(prefix string) iter.Seq[Info] {
 	}
 }
 
-// Recover replaces everything but the clock by a saved state. The keys are
-// not part of it: see Reattach. A checkpointed lease counts from the next
-// promotion. It returns an error, and changes nothing, if the state contradicts
-// itself, and panics on a primary.
+// Recover replaces everything except the clock by a saved state, which has no keys: see Reattach.
+// The countdown of a checkpointed lease starts at the next promotion. It returns an error, and
+// changes nothing, if the state contradicts itself, and panics on a primary.
 func (l *Lessor) Recover(s State) error {
 	if l.tracker != nil {
 		panic("lease: recover while primary")
