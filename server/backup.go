@@ -10,32 +10,33 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// ErrBackup means that a file is not a whole backup of this service.
+// ErrBackup means that a file is not a complete backup of this service.
 var ErrBackup = backup.ErrNotWhole
 
-// BackupInfo is what a backup holds.
+// BackupInfo describes a backup.
 type BackupInfo struct {
 	// Version is the format's, "leasehold 1".
 	Version string
-	// Cluster is the ID of the cluster that the backup is of, and Members how many it had.
+	// Cluster is the ID of the backup's cluster, and Members its number of members.
 	Cluster uint64
 	Members int
-	// ClusterVersion is what all members understood, and so the version of the records.
+	// ClusterVersion is the cluster version at the time of the backup, and so the version of its
+	// records.
 	ClusterVersion string
-	// Revision is the newest; Compacted the oldest that can be read, 0 if nothing
+	// Revision is the newest revision, Compacted the oldest one that can be read; 0 if nothing
 	// was ever compacted.
 	Revision, Compacted int64
-	// Keys and Leases count what lives, history not included.
+	// Keys and Leases count the live keys and leases, without history.
 	Keys, Leases int
 	// Bytes is the length of the backup without the SHA-256.
 	Bytes int64
-	// Hash is of the whole state. Two backups with the same hash hold the same.
+	// Hash is the hash of the whole state. Two backups with the same hash have the same state.
 	Hash uint32
 }
 
-// BackupStatus reads a backup to its end and tells what it holds. All is checked as
-// [Restore] does, also the SHA-256 at the end; what is not a whole backup is an [ErrBackup].
-// It takes as much memory as the state.
+// BackupStatus reads a backup to its end and tells what it has. It makes the same checks as
+// [Restore], also of the SHA-256 at the end, and returns [ErrBackup] if the backup is not
+// complete. It takes as much memory as the state.
 func BackupStatus(r io.Reader) (BackupInfo, error) {
 	b, err := backup.NewReader(r)
 	if err != nil {

@@ -18,68 +18,68 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// ErrConfig is wrapped by every complaint of [Config.Validate].
+// ErrConfig is wrapped by every error of [Config.Validate].
 var ErrConfig = errors.New("server: bad configuration")
 
-// Config is everything a member is told. It is complete and is not changed
-// after [New] got it; begin with [DefaultConfig] and set what differs. All
-// parts are values or are only read, so a Config may be shared.
+// Config is the whole configuration of a member. Begin with [DefaultConfig] and set what differs.
+// Do not change it after [New]. It is only read, so several members may share it.
 type Config struct {
 	// Name is the member's name, for people. Default "default".
 	Name string
 	// DataDir is the directory of the log and the snapshots; it is created if
 	// need be. One process may use it at a time. Default "NAME.leasehold".
 	DataDir string
-	// URLs is where the member listens, and what it tells others.
+	// URLs says where the member listens, and which URLs it advertises.
 	URLs URLs
-	// Cluster says which cluster this is. It matters at the first start only.
+	// Cluster says which cluster the member belongs to. It counts only at the first start.
 	Cluster Cluster
 	// ClientTLS and PeerTLS are used by https and unixs URLs. Default: none.
 	ClientTLS TLS
 	PeerTLS   TLS
-	// PeerTokenFile holds a long random secret that all members of the cluster have: only those
-	// that know it are let in by others. Default: none.
+	// PeerTokenFile has a long random secret that all members of the cluster share. A member
+	// accepts connections only from members that know it. Default: none.
 	PeerTokenFile string
 	// Access says how users log in once access control is enabled, and whether it must be.
 	Access Access
-	// Limits bounds what clients may ask for.
+	// Limits bounds the requests of clients.
 	Limits Limits
-	// GRPC tunes the gRPC connections and calls.
+	// GRPC configures the gRPC connections and calls.
 	GRPC GRPC
-	// Raft tunes elections and snapshots.
+	// Raft configures elections and snapshots.
 	Raft Raft
-	// Lease tunes leases.
+	// Lease configures leases.
 	Lease Lease
-	// Compaction says when old revisions are dropped. Default: after an hour, but
-	// the newest 10,000 are kept.
+	// Compaction says when old revisions are dropped. Default: after an hour, except the newest
+	// 10,000.
 	Compaction Compaction
-	// Backup says where backups are kept, and when they are made. Default: nowhere.
+	// Backup says where backups are kept, and when they are made. Default: no backups.
 	Backup keeper.Settings
-	// WatchProgressInterval is how often a quiet watch that asked for it is told
-	// the current revision. Default 10 minutes.
+	// WatchProgressInterval is how often a quiet watch gets a progress notification, if it asked
+	// for them. Default 10 minutes.
 	WatchProgressInterval time.Duration
-	// HTTP tunes the pages and the JSON gateway.
+	// HTTP configures the pages and the JSON gateway.
 	HTTP HTTP
-	// Trace says of which calls spans are made, and who gets them. Default: of none.
+	// Trace says for which calls the member makes spans, and where it sends them. Default: no
+	// spans.
 	Trace otlp.Settings
-	// Logger takes the member's log. Default: nothing is logged.
+	// Logger gets the member's log. Default: no log.
 	Logger *slog.Logger
-	// Host is for tests of this module, which run members on machines of their own making.
-	// Default: this machine.
+	// Host is for tests of this module, which run members on simulated machines. Default: this
+	// machine.
 	Host *host.Host
-	// Versions are for them, too: the cluster versions that the member speaks. Default: those of
-	// this release.
+	// Versions is for such tests, too: the cluster versions that the member speaks. Default:
+	// those of this release.
 	Versions version.Range
 }
 
-// URLs is where a member listens, and what it tells others. Every list is
-// sorted and free of duplicates when it comes from the command line.
+// URLs says where a member listens, and which URLs it advertises. Lists from the command line are
+// sorted and have no duplicates.
 type URLs struct {
-	// ListenClient is for gRPC and HTTP. Schemes http, https, unix, unixs; hosts
-	// are IP addresses or localhost. Default http://localhost:2379.
+	// ListenClient is for gRPC and HTTP. Its schemes are http, https, unix and unixs, its hosts
+	// IP addresses or localhost. Default http://localhost:2379.
 	ListenClient []url.URL
-	// ListenClientHTTP, when not empty, is for HTTP only. ListenClient goes on to
-	// serve both. Default empty.
+	// ListenClientHTTP, if not empty, is for HTTP only. ListenClient still serves both. Default
+	// empty.
 	ListenClientHTTP []url.URL
 	// AdvertiseClient is how clients reach this member. Default
 	// http://localhost:2379.
@@ -89,8 +89,8 @@ type URLs struct {
 	// AdvertisePeer is how other members reach this one. Default
 	// http://localhost:2380.
 	AdvertisePeer []url.URL
-	// ListenMetrics is for /metrics and the health pages only. Default empty:
-	// they are on ListenClient, where they always are, alone.
+	// ListenMetrics is an additional place for /metrics and the health pages only. They are
+	// always on ListenClient, too. Default empty.
 	ListenMetrics []url.URL
 }
 
@@ -103,14 +103,14 @@ const (
 	ExistingCluster ClusterState = "existing"
 )
 
-// Cluster says which cluster a member belongs to, at its first start. Later
-// starts read it from DataDir.
+// Cluster says which cluster a member belongs to. It counts at the first start; later starts read
+// it from DataDir.
 type Cluster struct {
-	// Initial maps the name of each member to its peer URLs. Default nil: this
-	// member alone; see [Config.InitialMembers].
+	// Initial maps the name of each member to its peer URLs. Default nil: only this member; see
+	// [Config.InitialMembers].
 	Initial map[string][]url.URL
-	// Token goes into the cluster's id, so that members of two clusters that were
-	// given the same URLs do not mix. Default "etcd-cluster", as in etcd.
+	// Token goes into the cluster's ID, so that members of two clusters with the same URLs do not
+	// mix. Default "etcd-cluster", as in etcd.
 	Token string
 	// State is NewCluster or ExistingCluster. Default NewCluster.
 	State ClusterState
@@ -121,34 +121,33 @@ type Cluster struct {
 	// StrictReconfigCheck refuses membership changes that would lose the quorum.
 	// Default true.
 	StrictReconfigCheck bool
-	// MaxLearners is how many learners a cluster may have at a time; 0: any number.
-	// It is asked of the leader when one is added. Default 1.
+	// MaxLearners is how many learners a cluster may have at a time; 0: any number. The leader's
+	// value counts when a learner is added. Default 1.
 	MaxLearners int
 }
 
-// TLS says how a member proves who it is and whom it lets in. The zero value
+// TLS configures the member's certificates and which certificates it accepts. The zero value
 // means no TLS.
 type TLS struct {
 	// CertFile and KeyFile are PEM files, read again at every handshake.
 	CertFile string
 	KeyFile  string
-	// ClientCertFile and ClientKeyFile, when set, are shown instead to members that
-	// this one dials. They matter for PeerTLS only.
+	// ClientCertFile and ClientKeyFile, if set, are used instead for connections to other
+	// members. They count only in PeerTLS.
 	ClientCertFile string
 	ClientKeyFile  string
-	// TrustedCAFile is a PEM bundle, read again at every handshake. When set, or when
-	// ClientCertAuth is, a client must show a certificate that the bundle (else the system's)
-	// vouches for.
+	// TrustedCAFile is a PEM bundle, read again at every handshake. If it or ClientCertAuth is
+	// set, a client must have a certificate that the bundle verifies, or the system's if it is
+	// not set.
 	TrustedCAFile  string
 	ClientCertAuth bool
 	// CRLFile has revocation lists, one in DER or any number in PEM. It is read again at every
 	// handshake.
 	CRLFile string
-	// AllowedHostnames and AllowedCNs, when not empty, say which certificates are let in.
+	// AllowedHostnames and AllowedCNs, if not empty, say which certificates are accepted.
 	AllowedHostnames []string
 	AllowedCNs       []string
-	// Auto makes a self-signed certificate, kept in DataDir, when CertFile and
-	// KeyFile are empty.
+	// Auto makes a self-signed certificate, kept in DataDir, if CertFile and KeyFile are empty.
 	Auto bool
 	// CipherSuites are names as in package crypto/tls. Default: Go's choice.
 	CipherSuites []string
@@ -173,16 +172,16 @@ func (t TLS) listen() listen.TLS {
 	}
 }
 
-// Limits bounds what clients may ask for.
+// Limits bounds the requests of clients.
 type Limits struct {
-	// MaxRequestBytes is the largest request, in bytes. Default 1.5 MiB. What it may be, at
-	// most, follows from what members send each other, and from MaxTxnOps: see Validate.
+	// MaxRequestBytes is the largest request, in bytes. Default 1.5 MiB. Its upper bound depends
+	// on the size of messages between members and on MaxTxnOps: see Validate.
 	MaxRequestBytes int64
 	// MaxTxnOps is how many operations a branch of a transaction may have.
 	// Default 128.
 	MaxTxnOps int
-	// QuotaBackendBytes is how large the state may grow, in bytes, at least 32 KiB: what would
-	// exceed it is refused. The smallest of the members' quotas counts. Negative: no limit.
+	// QuotaBackendBytes is how large the state may grow, in bytes, at least 32 KiB: requests that
+	// would exceed it are refused. The smallest quota of all members counts. Negative: no limit.
 	// Default 2 GiB.
 	QuotaBackendBytes int64
 	// MembersOfProcess is how many members share the files that the process may open.
@@ -190,21 +189,21 @@ type Limits struct {
 	MembersOfProcess int
 }
 
-// GRPC tunes the gRPC connections and calls.
+// GRPC configures the gRPC connections and calls.
 type GRPC struct {
 	// MaxConcurrentStreams is for one connection. Default 16,384.
 	MaxConcurrentStreams uint32
 	// KeepAliveMinTime is how long a client must wait between pings; one that
 	// pings more often is disconnected. Default 5 s.
 	KeepAliveMinTime time.Duration
-	// KeepAliveInterval is how long a connection may be silent before the server
-	// pings it. 0: never. Default 2 h.
+	// KeepAliveInterval is how long a connection may be silent before the server pings it. 0: no
+	// pings. Default 2 h.
 	KeepAliveInterval time.Duration
 	// KeepAliveTimeout is how long a ping may stay unanswered before the
 	// connection is closed. 0: gRPC's own. Default 20 s.
 	KeepAliveTimeout time.Duration
-	// WarnAfter is how long a call may take before the log says what it waited for. 0: however
-	// long. Default 300 ms.
+	// WarnAfter is how long a call may take before the log says what it waited for. 0: no
+	// warnings. Default 300 ms.
 	WarnAfter time.Duration
 }
 
@@ -217,12 +216,12 @@ const (
 	RevisionCompaction CompactionMode = "revision"
 )
 
-// Compaction says how much history is kept. 0 in the field that belongs to the mode keeps
-// all. Otherwise history also goes earlier when the quota is about to be used up.
+// Compaction says how much history is kept. 0 in the field of the mode keeps all. Otherwise,
+// history is also dropped when the quota is almost used up.
 type Compaction struct {
 	// Mode is PeriodicCompaction or RevisionCompaction. Default periodic.
 	Mode CompactionMode
-	// Period is the age up to which revisions are kept. Default an hour.
+	// Period is how long revisions are kept. Default an hour.
 	Period time.Duration
 	// Revisions is how many revisions are kept; in periodic mode at least, however old they
 	// are. Default 10,000.
@@ -236,7 +235,7 @@ const maxElectionTimeout = 50 * time.Second
 // longestCacheTTL is what every member keeps to when it applies a grant, whatever it is told.
 const longestCacheTTL = time.Duration(fsm.MaxCacheTTL) * time.Millisecond
 
-// DefaultConfig returns the configuration of a member alone on this machine.
+// DefaultConfig returns the configuration of a single member on this machine.
 func DefaultConfig() Config {
 	client := []url.URL{{Scheme: "http", Host: "localhost:2379"}}
 	peer := []url.URL{{Scheme: "http", Host: "localhost:2380"}}
@@ -291,8 +290,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// InitialMembers returns Cluster.Initial, or, if that is empty, this member
-// with the URLs it advertises to peers.
+// InitialMembers returns Cluster.Initial or, if that is empty, this member with the URLs that it
+// advertises to peers.
 func (c Config) InitialMembers() map[string][]url.URL {
 	if len(c.Cluster.Initial) > 0 {
 		return c.Cluster.Initial
@@ -300,15 +299,14 @@ func (c Config) InitialMembers() map[string][]url.URL {
 	return map[string][]url.URL{c.Name: c.URLs.AdvertisePeer}
 }
 
-// ClientAutoTLSDir and PeerAutoTLSDir are where self-signed certificates are
-// kept.
+// ClientAutoTLSDir is the directory of the self-signed certificate for clients.
 func (c Config) ClientAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtures", "client") }
 
-// PeerAutoTLSDir is ClientAutoTLSDir for the peer listener.
+// PeerAutoTLSDir is the directory of the self-signed certificate for peers.
 func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtures", "peer") }
 
-// Validate reports the first thing that is wrong, and what to do about it. It
-// does no I/O: missing files and busy ports are found by [New] and Run.
+// Validate returns an error for the first wrong setting, with what to do. It does no I/O: [New]
+// and Run find missing files and busy ports.
 func (c Config) Validate() error {
 	for _, check := range []func() error{
 		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.Limits.check, c.checkCompaction,
@@ -370,9 +368,9 @@ func (c Config) checkURLs() error {
 	return nil
 }
 
-// CheckBootstrap reports why this member cannot be started for the first time:
-// it must find itself in the initial cluster. It is no part of Validate because
-// a member that has data ignores the initial cluster, which may be out of date.
+// CheckBootstrap returns an error if this member cannot be started for the first time: it must be
+// one of the initial cluster. Validate does not check this, because a member with data ignores
+// the initial cluster, which may be out of date.
 func (c Config) CheckBootstrap() error {
 	members := c.InitialMembers()
 	urls, ok := members[c.Name]

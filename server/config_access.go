@@ -14,27 +14,26 @@ type Access struct {
 	// Token is the kind of tokens that stand for a login, as in etcd: "simple",
 	// "jwt,OPTION=VALUE,...", or empty for none. Default "simple".
 	Token string
-	// TokenTTL is how long a simple token counts after its last use. Default 5 minutes.
+	// TokenTTL is how long a simple token is valid after its last use. Default 5 minutes.
 	TokenTTL time.Duration
-	// BindingsFile has rules that say who callers are that were identified elsewhere: by the SANs of
-	// their certificates, or by tokens of other issuers. It is read again when it changes. Default:
-	// none.
+	// BindingsFile has rules that map external identities to users: the SANs of client
+	// certificates, and tokens of other issuers. It is read again when it changes. Default: none.
 	BindingsFile string
-	// BcryptCost is that of the hashes of new passwords, 4 to 31. Default 10.
+	// BcryptCost is the bcrypt cost of the hashes of new passwords, 4 to 31. Default 10.
 	BcryptCost int
-	// MinPassword is how many characters a new password needs. Default 8; in etcd any will do.
+	// MinPassword is how many characters a new password needs. Default 8; etcd has no minimum.
 	MinPassword int
-	// MaxFailedLogins is how many logins may fail in a row from one address; then one in five
-	// seconds. Ten times as many may fail of one user, at all addresses where it has not logged
-	// in before. 0: any number. Default 10.
+	// MaxFailedLogins is how many logins may fail in a row from one address; after that the
+	// address may try once in five seconds. One user may fail ten times as often, from all
+	// addresses together where it has not logged in before. 0: no limit. Default 10.
 	MaxFailedLogins int
-	// MetricsPrincipals is how many principals each metric of what they have names, at most 1,000.
-	// Everybody who reaches the metrics reads the names. Default 0.
+	// MetricsPrincipals is how many principals each metric about principals names, at most 1,000.
+	// Every client that reaches the metrics can read the names. Default 0.
 	MetricsPrincipals int
-	// Audit is the log of who did what. Default: there is none.
+	// Audit configures the audit log. Default: none.
 	Audit audit.Options
-	// Insecure says that strangers cannot reach the member, so that it does not warn of what they
-	// could do to it. Nothing else changes.
+	// Insecure says that only trusted clients can reach the member. It only turns off the
+	// warnings about an open member.
 	Insecure bool
 }
 

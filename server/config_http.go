@@ -7,23 +7,23 @@ import (
 	"leasehold.dev/internal/api/web"
 )
 
-// HTTP tunes the pages and the JSON gateway.
+// HTTP configures the pages and the JSON gateway.
 type HTTP struct {
 	// Gateway serves the JSON gateway under /v3/. Default true.
 	Gateway bool
-	// UI says what the page for people under /ui/ offers, which needs the gateway: "off", there is
-	// none; "read-only", it shows, and offers nothing that changes something; or "on". That
-	// protects nothing: what a user may do, access control says. Default "on".
+	// UI configures the page for people under /ui/, which needs the gateway: "off", no page;
+	// "read-only", a page without controls that change something; or "on". It is not a
+	// protection: access control decides what a user may do. Default "on".
 	UI string
 	// Pprof serves /debug/pprof/. Default false.
 	Pprof bool
-	// CORS lists the origins, beside its own, whose pages browsers may let call this member, each
-	// as SCHEME://HOST[:PORT]. Default none, and never all, unlike in etcd: any page that is open
-	// in a browser which can reach the member could write to it.
+	// CORS lists the other origins whose pages may call this member from a browser, each as
+	// SCHEME://HOST[:PORT]. Default none. Unlike in etcd it cannot be all: then any page that is
+	// open in a browser which can reach the member could write to it.
 	CORS []string
-	// HostWhitelist lists the host names that plain HTTP requests may name, which stops DNS
-	// rebinding; "*" is all. Default none: all, but to a loopback address only addresses,
-	// localhost, and the hosts of AdvertiseClient.
+	// HostWhitelist lists the host names that plain HTTP requests may have in Host, against DNS
+	// rebinding; "*" is all. Default none: all names, but at a loopback address only IP
+	// addresses, localhost and the hosts of AdvertiseClient.
 	HostWhitelist []string
 }
 

@@ -7,27 +7,27 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Raft tunes elections and snapshots.
+// Raft configures elections and snapshots.
 type Raft struct {
-	// Heartbeat is how often a leader shows itself, and the length of a tick.
+	// Heartbeat is the time between two heartbeats of the leader, and the length of a tick.
 	// Default 100 ms.
 	Heartbeat time.Duration
 	// ElectionTimeout is how long a follower waits for a leader; at least five
 	// heartbeats, at most 50 s. Default 1 s.
 	ElectionTimeout time.Duration
-	// Adaptive has a member that hangs or is cut off noticed sooner than by the election
-	// timeout, as soon as the measured round trips and pauses allow: after three heartbeats on
-	// a good network. It needs PreVote. Default true; serve sets it to false if it is told
-	// Heartbeat or ElectionTimeout, which then mean what they mean in etcd.
+	// Adaptive lets members notice a leader that hangs or is cut off before the election timeout,
+	// as soon as the measured round trips and pauses allow: after three heartbeats on a good
+	// network. It needs PreVote. Default true; serve sets it to false if the flags for Heartbeat
+	// or ElectionTimeout are given, which then mean the same as in etcd.
 	Adaptive bool
 	// SnapshotCount is how many log entries are applied between two snapshots.
 	// Default 10,000.
 	SnapshotCount uint64
-	// SnapshotCatchUpEntries is how many entries before a snapshot are kept for
-	// members that lag. Default 5,000.
+	// SnapshotCatchUpEntries is how many entries before a snapshot are kept for members that lag
+	// behind. Default 5,000.
 	SnapshotCatchUpEntries uint64
-	// PreVote asks before it elects, so that a member that was cut off does not
-	// disturb the others when it is back. Default true.
+	// PreVote makes a member ask the others before an election (Raft's pre-vote), so that a
+	// member that was cut off does not disturb them when it is back. Default true.
 	PreVote bool
 	// CompareEvery is how often the members' states are compared. A member that differs from the
 	// majority stops. Default an hour; 0 for never.

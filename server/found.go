@@ -12,10 +12,10 @@ import (
 // errFounded means that a data directory belongs to a cluster already.
 var errFounded = errors.New("server: the data directory belongs to a cluster already")
 
-// Found makes an empty data directory that of the first member of a new cluster, and returns
-// the IDs of both. It does not start the member. It is for operators who start members in a
-// way that founds nothing, so that a lost disk does not make a second cluster. It completes a
-// founding that was cut short.
+// Found founds a cluster in an empty data directory, which becomes that of its first member, and
+// returns the IDs of cluster and member. It does not start the member. Use it where members are
+// started so that they never found a cluster, and a lost disk cannot make a second one. It
+// completes a founding that was interrupted.
 func Found(c Config) (cluster, member uint64, err error) {
 	if err := c.Validate(); err != nil {
 		return 0, 0, err
@@ -56,8 +56,8 @@ func halfFounded(disk *storage.Disk) (bool, error) {
 	return len(conf.GetVoters()) > 0, err // one that joins knows of none yet
 }
 
-// HalfFounded returns an error that says what to do if the founding of a cluster in a data
-// directory was cut short. It is for members that found no cluster.
+// HalfFounded returns an error if the founding of a cluster in a data directory was interrupted;
+// the error says what to do. It is for members that do not found a cluster.
 func HalfFounded(disk *storage.Disk) error {
 	half, err := halfFounded(disk)
 	if err == nil && half {

@@ -86,9 +86,9 @@ func describe(c Config, way transport.Way) (description, error) {
 		errors.Join(failures...))
 }
 
-// Reach returns nil if at least one of the members answers at its peer URLs, and is of the
-// cluster: from there a member with this configuration can join it. It asks all at once. The error
-// is an ErrForeign if this release does not speak the cluster's version.
+// Reach returns nil if at least one of the members answers at its peer URLs and belongs to the
+// cluster: a member with this configuration can then join. It asks all members at once. The error
+// is ErrForeign if this release does not speak the cluster's version.
 func Reach(c Config, members map[string][]url.URL, cluster uint64) error {
 	_, way, err := peerWay(c)
 	if err != nil {

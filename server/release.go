@@ -15,12 +15,12 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// These errors mean that a member needs another release. [New] and [Server.Run] return them.
-// Nothing of what this release does not know was acted on, the data are as they were, and
-// starting the member again changes nothing.
+// These errors mean that a member needs another release. [New] and [Server.Run] return them. The
+// data are unchanged: this release ignored what it does not know. Starting the member again does
+// not help.
 var (
-	// ErrTooOld means that this release is too old for the member: a newer one has written
-	// something into its data or into the cluster's log that this one cannot read.
+	// ErrTooOld means that this release is too old for the member: a newer release has written
+	// something into its data or the cluster's log that this one cannot read.
 	ErrTooOld = errors.New("server: this release is too old for the data of this member")
 	// ErrForeign means that this release does not speak the version of the member's cluster.
 	ErrForeign = errors.New("server: this release does not speak the version of the cluster")

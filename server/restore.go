@@ -16,27 +16,26 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrNotEmpty means that a backup was to be restored into a directory that
-// holds something.
+// ErrNotEmpty means that the directory into which a backup should be restored is not empty.
 var ErrNotEmpty = errors.New("server: the data directory is not empty")
 
 // RestoreOptions change how a backup is restored.
 type RestoreOptions struct {
-	// SkipHash accepts a backup whose SHA-256 is missing or wrong. Its chunks
-	// have checksums of their own, which are checked all the same.
+	// SkipHash accepts a backup whose SHA-256 is missing or wrong. The checksums of its chunks
+	// are checked anyway.
 	SkipHash bool
-	// BumpRevision is added to the revision of the backup. It has to be more than all
-	// revisions after the backup. 0 raises the revision beyond all that the old cluster can
-	// have told, whatever became of it after the backup (T34). History up to the new revision is
-	// marked compacted, so that watches of before are told to begin anew.
+	// BumpRevision is added to the revision of the backup. It must be more than the number of
+	// revisions after the backup. 0 raises the revision beyond all that the old cluster can have
+	// told, whatever it did after the backup (T34). History up to the new revision is marked
+	// compacted, so that older watches are told to begin anew.
 	BumpRevision int64
-	// KeepRevision goes on with the revision and the history of the backup. It is for a
-	// backup whose cluster made no revision after it, or told nobody: watches of before
-	// wait for revisions that come a second time.
+	// KeepRevision continues with the revision and the history of the backup. Use it only if the
+	// cluster made no revision after the backup, or told none to a client: otherwise older
+	// watches wait for revisions that are used a second time.
 	KeepRevision bool
-	// Removed are the IDs of members that were in the cluster before, and are told so when they
-	// come back: they stop, and make no second cluster. They look for Member, which is the ID that
-	// this member keeps; 0 for a new one.
+	// Removed are the IDs of earlier members that no longer belong to the cluster. If such a
+	// member comes back, it is told so and stops, instead of making a second cluster. It looks
+	// for Member, which is the ID that this member keeps; 0 for a new ID.
 	Removed []uint64
 	Member  uint64
 }
@@ -63,16 +62,16 @@ const defaultBump = 1_000_000_000
 // programs that keep numbers as floating point lose digits, until the year 2255.
 func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 
-// Restore makes a new data directory, c.DataDir, from a backup. The directory
-// must not exist or must be empty, else the error is [ErrNotEmpty]; what is not
-// a whole backup is an [ErrBackup], and leaves nothing behind.
+// Restore makes a new data directory, c.DataDir, from a backup. The directory must be empty or
+// not exist, otherwise the error is [ErrNotEmpty]. If the backup is not complete the error is
+// [ErrBackup], and Restore leaves nothing behind.
 //
-// The member is the founder of a new cluster, with ids made from c as at any
-// first start. Keys and leases are those of the backup; a lease begins
-// its full TTL, or what was left of it when last checkpointed, when the member
-// starts to serve. Revisions (T34) and fencing tokens (T27) go on above all that can have
-// been given out before, whatever was done with the backup, as long as the wall clock is
-// not behind that of earlier restores. History below is compacted.
+// The member is the founder of a new cluster, with IDs made from c as at any first start. Keys
+// and leases are those of the backup. When the member starts to serve, each lease begins its full
+// TTL, or its remaining time at the last checkpoint. Revisions (T34) and fencing tokens (T27)
+// continue above all that may have been given out before, however often the backup was restored,
+// as long as the wall clock is not behind that of earlier restores. The history before is
+// compacted.
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.Validate(); err != nil {
 		return err

@@ -43,7 +43,7 @@ const (
 	maxLearnerLag = 1000
 )
 
-// Server is one member. New makes it, Run runs it, once.
+// Server is one member. New makes it, and Run runs it once.
 type Server struct {
 	cfg   Config
 	core  *core
@@ -65,10 +65,9 @@ type Server struct {
 	once     sync.Once
 }
 
-// New opens the data directory, or founds a cluster in an empty one, and
-// loads the state. It fails if the configuration is bad, if another process
-// has the directory, or if what is in it is damaged; the error says what to
-// do. Call Run, or Close to let go of the directory.
+// New opens the data directory, or founds a cluster in an empty one, and loads the state. It
+// fails if the configuration is bad, another process uses the directory, or its data are damaged;
+// the error says what to do. Then call Run, or Close to release the directory.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -205,9 +204,9 @@ func newReplica(
 	})
 }
 
-// Run serves until ctx ends, and then stops gracefully: no new requests, those
-// under way are finished or told, the log is synced. It returns nil after a
-// stop that ctx asked for. Only the first call does anything.
+// Run serves until ctx ends, and then stops gracefully: it takes no new requests, finishes those
+// under way or answers them with an error, and syncs the log. It then returns nil. Only the first
+// call does anything.
 func (s *Server) Run(ctx context.Context) error {
 	err := errors.New("server: Run was called before")
 	s.once.Do(func() { err = s.run(ctx) })
@@ -217,11 +216,11 @@ func (s *Server) Run(ctx context.Context) error {
 // Ready returns a channel that is closed when the member begins to serve.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Reload reads again at once what may change while the member runs, and is read again anyway when
-// it has changed: the file of Access.BindingsFile.
+// Reload reads Access.BindingsFile again at once. The member also does so by itself when the file
+// has changed.
 func (s *Server) Reload() { s.node.logins.bindings.Reload() }
 
-// Close lets go of the data directory of a Server that was never run.
+// Close releases the data directory of a Server that was never run.
 func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
@@ -457,6 +456,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Endpoint returns the URL under which clients on this machine reach the
-// member, for programs that embed it.
+// Endpoint returns the URL by which clients on this machine reach the member, for programs that
+// embed it.
 func (s *Server) Endpoint() url.URL { return s.cfg.URLs.AdvertiseClient[0] }
