@@ -32,30 +32,35 @@ func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 	if err != nil {
 		return err
 	}
-	err = d.commit(true, func(b *pebble.Batch) error {
-		if err := b.Set(keyIdentity, encodeIdentity(id), nil); err != nil {
-			return err
-		}
-		return b.Set(keyConf, rec, nil)
-	})
+	err = d.commit(true, set(keyIdentity, encodeIdentity(id)), set(keyConf, rec))
 	if err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.identity, d.bootstrapped = id, true
-	if conf != nil {
-		d.conf = proto.CloneOf(conf)
-	}
+	d.conf = proto.CloneOf(conf)
 	return nil
 }
 
-// commit fills a batch and writes it. The caller holds d.write.
-func (d *Disk) commit(sync bool, fill func(b *pebble.Batch) error) error {
+// An operation is a part of a batch.
+type operation func(b *pebble.Batch) error
+
+func set(key, value []byte) operation {
+	return func(b *pebble.Batch) error { return b.Set(key, value, nil) }
+}
+
+func deleteRange(from, to []byte) operation {
+	return func(b *pebble.Batch) error { return b.DeleteRange(from, to, nil) }
+}
+
+// commit writes all operations as one atomic step. The caller holds d.write.
+func (d *Disk) commit(sync bool, all ...operation) error {
 	b := d.db.NewBatch()
-	if err := fill(b); err != nil {
-		ignoreClose(b)
-		return err
+	for _, o := range all {
+		if err := o(b); err != nil { // which a batch without an index never returns
+			return err
+		}
 	}
 	opts := pebble.NoSync
 	if sync {
@@ -244,12 +249,8 @@ func (d *Disk) compact(index uint64) error {
 		return err
 	}
 	mark := position{index: index, term: term}
-	err = d.commit(false, func(b *pebble.Batch) error {
-		if err := b.DeleteRange(entryKey(first), entryKey(index+1), nil); err != nil {
-			return err
-		}
-		return b.Set(keyMark, encodeMark(mark), nil)
-	})
+	err = d.commit(false,
+		deleteRange(entryKey(first), entryKey(index+1)), set(keyMark, encodeMark(mark)))
 	if err != nil {
 		return err
 	}
@@ -274,12 +275,7 @@ func (d *Disk) reclaim() {
 // dropLog makes the log empty, beginning after p, durably. The caller holds
 // d.write, or is Open.
 func (d *Disk) dropLog(p position) error {
-	err := d.commit(true, func(b *pebble.Batch) error {
-		if err := b.DeleteRange(keyEntries, keyEntriesEnd, nil); err != nil {
-			return err
-		}
-		return b.Set(keyMark, encodeMark(p), nil)
-	})
+	err := d.commit(true, deleteRange(keyEntries, keyEntriesEnd), set(keyMark, encodeMark(p)))
 	if err != nil {
 		return fmt.Errorf("drop the log before %d: %w", p.index, err)
 	}

@@ -173,9 +173,6 @@ func (d *Disk) confLocked() *raftpb.ConfState {
 	if d.snap.index > 0 {
 		conf = d.snap.conf
 	}
-	if conf == nil {
-		return raftpb.EnsureConfState(nil)
-	}
 	return raftpb.EnsureConfState(proto.CloneOf(conf))
 }
 
@@ -391,7 +388,9 @@ func (d *Disk) drop() error {
 	err := d.guard.err()
 	if err == nil && d.db != nil {
 		err = d.run(func() error {
-			return errors.Join(d.db.Close(), d.guard.ledger.sync())
+			err := d.db.Close()
+			d.guard.ledger.sync()
+			return err
 		})
 	}
 	d.guard.abandon()

@@ -134,13 +134,18 @@ func (g *guard) do(op, name string, retry bool, f func() error) error {
 		time.Sleep(spaceInterval) // Pebble tries again at once
 		return err
 	}
+	g.blame(op, name, err)
+	g.writing.RUnlock()
+	park()
+	return nil
+}
+
+// blame makes the guard failed by what was done to a file, if it is not already.
+func (g *guard) blame(op, name string, err error) {
 	if path := (*fs.PathError)(nil); !errors.As(err, &path) {
 		err = fmt.Errorf("%s %s: %w", op, name, err)
 	}
 	g.fail(err)
-	g.writing.RUnlock()
-	park()
-	return nil
 }
 
 // survivable reports whether Pebble handles the error by itself: a table file
@@ -185,9 +190,10 @@ func (g *guard) opening(op, name string, f func() (vfs.File, error)) (vfs.File, 
 
 // Create implements vfs.FS.
 func (g *guard) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := errors.Join(g.settle(name), g.strike(name)); err != nil {
+	if err := g.settle(name); err != nil {
 		return nil, err
 	}
+	g.strike(name)
 	f, err := g.opening("create", name, func() (vfs.File, error) { return g.FS.Create(name, c) })
 	if err != nil || !isLog(name) {
 		return f, err
@@ -209,14 +215,13 @@ func (g *guard) OpenReadWrite(
 func (g *guard) ReuseForWrite(
 	oldname, newname string, c vfs.DiskWriteCategory,
 ) (vfs.File, error) {
-	if err := errors.Join(g.strike(oldname), g.strike(newname)); err != nil {
-		return nil, err
-	}
+	g.strike(oldname)
+	g.strike(newname)
 	f, err := g.opening("reuse", newname, func() (vfs.File, error) {
 		return g.FS.ReuseForWrite(oldname, newname, c)
 	})
-	if err != nil || !isLog(newname) {
-		return f, err
+	if err != nil {
+		return nil, err
 	}
 	if end, ok := g.forget(oldname); ok {
 		f.(*guardFile).zeros = newZeros(g, newname, end)
@@ -234,11 +239,10 @@ func (g *guard) forget(name string) (end int64, ok bool) {
 }
 
 // strike makes the ledger forget a file that will not be what it was.
-func (g *guard) strike(name string) error {
-	if g.ledger == nil {
-		return nil
+func (g *guard) strike(name string) {
+	if g.ledger != nil {
+		g.ledger.strike(name)
 	}
-	return g.ledger.strike(name)
 }
 
 // Open implements vfs.FS.
@@ -277,9 +281,10 @@ func (g *guard) Link(oldname, newname string) error {
 // Remove implements vfs.FS. Its errors go back: a file that should be gone is
 // removed by the next Open.
 func (g *guard) Remove(name string) error {
-	if err := errors.Join(g.settle(name), g.strike(name)); err != nil {
+	if err := g.settle(name); err != nil {
 		return err
 	}
+	g.strike(name)
 	g.forget(name)
 	return g.harmless(func() error { return g.FS.Remove(name) })
 }
@@ -299,11 +304,7 @@ func (g *guard) settle(name string) error {
 	if !strings.HasPrefix(g.PathBase(name), "marker.") {
 		return nil
 	}
-	dir, err := g.OpenDir(g.PathDir(name))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return syncDir(g, g.PathDir(name))
 }
 
 // Lock implements vfs.FS. It locks nothing: Disk holds the lock itself, so that

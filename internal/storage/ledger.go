@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -65,38 +64,18 @@ type ledgerLine struct {
 	end  int64
 }
 
-// openLedger opens the ledger, or makes an empty one. The guard must be strict.
+// openLedger opens the ledger, or makes an empty one, durably. The guard must be strict.
 func openLedger(g *guard, name string) (*ledger, error) {
-	l := &ledger{guard: g, name: name}
 	f, err := g.FS.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
-	if errors.Is(err, fs.ErrNotExist) {
-		return l, l.create()
-	}
 	if err != nil {
 		return nil, err
 	}
-	l.file = f
 	g.track(f, name)
+	if err := syncDir(g, g.PathDir(name)); err != nil {
+		return nil, err
+	}
+	l := &ledger{guard: g, name: name, file: f}
 	return l, l.load()
-}
-
-func (l *ledger) create() error {
-	f, err := l.guard.Create(l.name, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(make([]byte, 2*ledgerSlot)); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	l.file = f.(*guardFile).File
-	dir, err := l.guard.OpenDir(l.guard.PathDir(l.name))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // load reads the newest slot that can be read. Slots of zeros are those of a
@@ -194,27 +173,26 @@ func (l *ledger) settle() {
 	l.mu.Lock()
 	l.due = false
 	l.mu.Unlock()
-	if err := l.guard.aside(l.file.SyncData); err != nil && !errors.Is(err, errDown) {
-		l.guard.fail(fmt.Errorf("sync %s: %w", l.name, err))
+	if err := l.guard.aside(l.file.SyncData); err != nil {
+		l.guard.blame("sync", l.name, err)
 	}
 }
 
-// sync makes durable what the ledger says.
-func (l *ledger) sync() error {
-	return l.guard.do("sync", l.name, false, l.file.SyncData)
-}
+// sync makes durable what the ledger says. It does not come back if that fails.
+func (l *ledger) sync() { _ = l.guard.do("sync", l.name, false, l.file.SyncData) }
 
-// strike forgets a file, durably, before it is removed or written anew.
-func (l *ledger) strike(path string) error {
+// strike forgets a file, durably, before it is removed or written anew. It does not come back if
+// that fails.
+func (l *ledger) strike(path string) {
 	l.mu.Lock()
 	name, before := l.guard.PathBase(path), len(l.lines)
 	l.lines = slices.DeleteFunc(l.lines, func(line ledgerLine) bool { return line.name == name })
 	if len(l.lines) == before {
 		l.mu.Unlock()
-		return nil
+		return
 	}
 	l.writeLocked()
 	l.writeLocked()
 	l.mu.Unlock()
-	return l.sync()
+	l.sync()
 }

@@ -137,7 +137,7 @@ func (f *logFile) scan(block []byte, end int64) (at int, more bool) {
 // beyond bad, where b begins.
 func (f *logFile) promised(b []byte, bad int64) bool {
 	for i := range b {
-		if n, synced := f.chunk(b[i:]); n > 0 && synced > bad {
+		if _, synced := f.chunk(b[i:]); synced > bad {
 			return true
 		}
 	}

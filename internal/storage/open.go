@@ -144,15 +144,20 @@ func mkdirDurable(fsys vfs.FS, dir string) error {
 		return err
 	}
 	for _, p := range parents {
-		f, err := fsys.OpenDir(p)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		if err := syncDir(fsys, p); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// syncDir makes durable which files a directory has.
+func syncDir(fsys vfs.FS, name string) error {
+	dir, err := fsys.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func (d *Disk) takeLock() error {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // Peers is what a member remembers of the others by itself, beside the replicated
@@ -44,10 +42,7 @@ func (d *Disk) SavePeers(p Peers) error {
 	defer d.life.RUnlock()
 	d.write.Lock()
 	defer d.write.Unlock()
-	err := d.commit(true, func(b *pebble.Batch) error {
-		return b.Set(keyPeers, encodePeers(p), nil)
-	})
-	if err != nil {
+	if err := d.commit(true, set(keyPeers, encodePeers(p))); err != nil {
 		return fmt.Errorf("save what is known of the other members: %w", err)
 	}
 	d.mu.Lock()

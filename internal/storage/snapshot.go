@@ -67,9 +67,7 @@ func (d *Disk) NewSnapshot(meta SnapshotMeta) (*SnapshotWriter, error) {
 	d.writing = true
 	w := &SnapshotWriter{d: d}
 	w.manifest.position = position{index: meta.Index, term: meta.Term}
-	if meta.ConfState != nil {
-		w.manifest.conf = proto.CloneOf(meta.ConfState)
-	}
+	w.manifest.conf = proto.CloneOf(meta.ConfState)
 	return w, nil
 }
 
@@ -330,14 +328,12 @@ func newest(it *pebble.Iterator) (manifest, error) {
 // Meta returns the snapshot's position and size.
 func (r *SnapshotReader) Meta() SnapshotInfo {
 	m := r.manifest
-	info := SnapshotInfo{
-		SnapshotMeta: SnapshotMeta{Index: m.index, Term: m.term},
-		Chunks:       m.chunks, Bytes: m.bytes,
+	return SnapshotInfo{
+		SnapshotMeta: SnapshotMeta{
+			Index: m.index, Term: m.term, ConfState: proto.CloneOf(m.conf),
+		},
+		Chunks: m.chunks, Bytes: m.bytes,
 	}
-	if m.conf != nil {
-		info.ConfState = proto.CloneOf(m.conf)
-	}
-	return info
 }
 
 // Next returns the next chunk, valid until the next call, or io.EOF after the

@@ -2,8 +2,6 @@ package storage
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"math"
 	"strings"
 	"sync"
@@ -244,11 +242,8 @@ func (z *zeros) piece(f vfs.File) bool {
 
 // check reports whether err is nil, and fails the guard if it is the disk's.
 func (z *zeros) check(err error) bool {
-	if err != nil && !errors.Is(err, errDown) {
-		if path := (*fs.PathError)(nil); !errors.As(err, &path) {
-			err = fmt.Errorf("write zeros to %s: %w", z.name, err)
-		}
-		z.guard.fail(err)
+	if err != nil {
+		z.guard.blame("write zeros to", z.name, err)
 	}
 	return err == nil
 }

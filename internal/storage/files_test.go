@@ -1,0 +1,90 @@
+package storage
+
+import (
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"leasehold.dev/test/crashfs"
+)
+
+// A toldFS is a file system in memory that writes down which mutations reach it, and fails some.
+type toldFS struct {
+	vfs.FS
+	mem *crashfs.FS
+
+	mu   sync.Mutex
+	fail func(op errorfs.Op) error // nil: none
+	told []errorfs.Op
+}
+
+func newToldFS() *toldFS {
+	f := &toldFS{mem: crashfs.New()}
+	f.FS = errorfs.Wrap(f.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.told = append(f.told, op)
+		if f.fail == nil {
+			return nil
+		}
+		return f.fail(op)
+	}))
+	return f
+}
+
+// failAll makes all that comes fail, or go well, and forgets what came before.
+func (f *toldFS) failAll(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.told, f.fail = nil, func(errorfs.Op) error { return err }
+}
+
+// count tells how many mutations of a kind came.
+func (f *toldFS) count(kind errorfs.OpKind) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, op := range f.told {
+		if op.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// A countedFS counts the files that are open.
+type countedFS struct {
+	vfs.FS
+	opened, open int
+}
+
+func (c *countedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := c.FS.Open(name, opts...)
+	return c.count(f), err
+}
+
+func (c *countedFS) OpenReadWrite(
+	name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption,
+) (vfs.File, error) {
+	f, err := c.FS.OpenReadWrite(name, category, opts...)
+	return c.count(f), err
+}
+
+func (c *countedFS) count(f vfs.File) vfs.File {
+	if f == nil {
+		return nil
+	}
+	c.opened++
+	c.open++
+	return countedFile{f, c}
+}
+
+type countedFile struct {
+	vfs.File
+	fs *countedFS
+}
+
+func (f countedFile) Close() error {
+	f.fs.open--
+	return f.File.Close()
+}
