@@ -161,11 +161,7 @@ func (d *Disk) Identity() (Identity, bool) {
 func (d *Disk) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	conf := d.confLocked()
-	if d.hard == nil {
-		return nil, conf, nil
-	}
-	return proto.CloneOf(d.hard), conf, nil
+	return proto.CloneOf(d.hard), d.confLocked(), nil
 }
 
 func (d *Disk) confLocked() *raftpb.ConfState {
@@ -234,11 +230,8 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	}
 	defer d.life.RUnlock()
 	var entries []*raftpb.Entry
-	err := d.run(func() error {
-		read, err := d.readEntries(lo, min(hi, tailFirst), maxSize)
-		if err == nil {
-			entries = read
-		}
+	err := d.run(func() (err error) {
+		entries, err = d.readEntries(lo, min(hi, tailFirst), maxSize)
 		return err
 	})
 	if errors.Is(err, errMissing) {
@@ -354,10 +347,7 @@ func (d *Disk) Usage() Usage {
 // sizes adds up the files in a directory. Pebble's own count leaves out the log that
 // is being written. What is removed meanwhile does not count.
 func (d *Disk) sizes(dir string) (sum uint64) {
-	names, err := d.fs.List(dir)
-	if err != nil {
-		return 0
-	}
+	names, _ := d.fs.List(dir) // there may be none yet
 	for _, name := range names {
 		if info, err := d.fs.Stat(d.fs.PathJoin(dir, name)); err == nil && !info.IsDir() {
 			sum += uint64(info.Size())
@@ -385,8 +375,8 @@ func (d *Disk) Close() error {
 // drop closes Pebble, or lets go of it if it failed. Afterwards the directory
 // can be opened again.
 func (d *Disk) drop() error {
-	err := d.guard.err()
-	if err == nil && d.db != nil {
+	var err error
+	if d.db != nil {
 		err = d.run(func() error {
 			err := d.db.Close()
 			d.guard.ledger.sync()

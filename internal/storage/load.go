@@ -107,14 +107,14 @@ func (d *Disk) loadLog() error {
 	return it.Error()
 }
 
-// raised returns the hard state of a member that has a snapshot at s.
+// raised returns the hard state of a member that has a snapshot at s; without one, s is zero.
 //
 // A received snapshot is on disk before the hard state that goes with it, and a
 // crash may come between. Everything in a snapshot is committed, and a member
 // that has it has seen its term; having stored no vote of that term, it has cast
 // none.
 func raised(hs *raftpb.HardState, s position) *raftpb.HardState {
-	if s.index == 0 || hs.GetCommit() >= s.index {
+	if hs.GetCommit() >= s.index {
 		return hs
 	}
 	up := &raftpb.HardState{
@@ -144,7 +144,7 @@ func (d *Disk) normalize() error {
 // repair finishes what a crash may have left half done: dropping the log after a
 // snapshot that is not a prefix of it.
 func (d *Disk) repair() error {
-	if !d.bootstrapped || d.log.has(d.snap.position) {
+	if d.log.has(d.snap.position) {
 		return nil
 	}
 	return d.dropLog(d.snap.position)

@@ -90,7 +90,6 @@ func prepare(cfg Config) (*Disk, error) {
 	}
 	d.readers, d.write = map[*SnapshotReader]struct{}{}, make(turn, 1)
 	d.log.tailMax = cfg.TailBytes
-	d.log.reset(position{})
 	if err := checkForeign(cfg); err != nil {
 		return nil, err
 	}
@@ -286,7 +285,6 @@ func (d *Disk) options(cache *pebble.Cache) *pebble.Options {
 		EventListener:              d.events(),
 	}
 	compress(o)
-	o.EnsureDefaults()
 	return o
 }
 
@@ -299,7 +297,7 @@ func compress(o *pebble.Options) {
 }
 
 func (d *Disk) events() *pebble.EventListener {
-	l := &pebble.EventListener{
+	return &pebble.EventListener{
 		BackgroundError: func(err error) {
 			d.logger.Warn("storage: background work failed", "error", err.Error())
 		},
@@ -311,8 +309,6 @@ func (d *Disk) events() *pebble.EventListener {
 			d.logger.Warn("storage: writes are stalled", "reason", info.Reason)
 		},
 	}
-	l.EnsureDefaults(nil)
-	return l
 }
 
 // A pebbleLogger sends what Pebble says to the Disk's logger.
