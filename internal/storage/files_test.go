@@ -1,7 +1,10 @@
 package storage
 
 import (
+	"errors"
 	"sync"
+	"syscall"
+	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -87,4 +90,43 @@ type countedFile struct {
 func (f countedFile) Close() error {
 	f.fs.open--
 	return f.File.Close()
+}
+
+// A shortFile takes two bytes of its first write, and is full.
+type shortFile struct {
+	vfs.File
+	wrote bool
+}
+
+func (f *shortFile) Write(p []byte) (int, error) {
+	if f.wrote {
+		return f.File.Write(p)
+	}
+	f.wrote = true
+	n, err := f.File.Write(p[:2])
+	return n, errors.Join(err, syscall.ENOSPC)
+}
+
+func (f *shortFile) WriteAt(p []byte, off int64) (int, error) {
+	if f.wrote {
+		return f.File.WriteAt(p, off)
+	}
+	f.wrote = true
+	n, err := f.File.WriteAt(p[:2], off)
+	return n, errors.Join(err, syscall.ENOSPC)
+}
+
+// SyncTo syncs all of the file.
+func (f *shortFile) SyncTo(int64) (bool, error) { return true, f.File.Sync() }
+
+// Close finds the disk full.
+func (f *shortFile) Close() error { return errors.Join(f.File.Close(), syscall.ENOSPC) }
+
+func mustCreate(t *testing.T, fs vfs.FS, name string) vfs.File {
+	t.Helper()
+	f, err := fs.Create(name, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }

@@ -258,46 +258,27 @@ func TestGuardWrites(t *testing.T) {
 	if got := string(contents(t, told.mem, "2.x")); got != "abcdghij" {
 		t.Errorf("the file is %q", got)
 	}
-}
-
-// A shortFile takes two bytes of its first write, and is full.
-type shortFile struct {
-	vfs.File
-	wrote bool
-}
-
-func (f *shortFile) Write(p []byte) (int, error) {
-	if f.wrote {
-		return f.File.Write(p)
+	if full, err := f.SyncTo(3); !full || err != nil {
+		t.Errorf("synced to 3: all of it: %v, %v", full, err)
 	}
-	f.wrote = true
-	n, err := f.File.Write(p[:2])
-	return n, errors.Join(err, syscall.ENOSPC)
-}
-
-func (f *shortFile) WriteAt(p []byte, off int64) (int, error) {
-	if f.wrote {
-		return f.File.WriteAt(p, off)
-	}
-	f.wrote = true
-	n, err := f.File.WriteAt(p[:2], off)
-	return n, errors.Join(err, syscall.ENOSPC)
-}
-
-func mustCreate(t *testing.T, fs vfs.FS, name string) vfs.File {
-	t.Helper()
-	f, err := fs.Create(name, "")
-	if err != nil {
+	log := mustCreate(t, g, "3.log")
+	if _, err := log.WriteAt([]byte("abcd"), 10); err != nil {
 		t.Fatal(err)
 	}
-	return f
+	if z := log.(*guardFile).zeros; z.claimed != 14 {
+		t.Errorf("zeros may come behind %d, and 14 bytes are written", z.claimed)
+	}
 }
 
 // TestGuardAbandon: after abandon all files are closed, those that are opened later as well, and to
 // close one again is no error.
 func TestGuardAbandon(t *testing.T) {
 	g := newGuard(reservingFS{FS: vfs.NewMem()}, func() bool { return false })
-	f := mustCreate(t, g, "1.x")
+	before, f := mustCreate(t, g, "2.x"), mustCreate(t, g, "1.x")
+	mustClose(t, before)
+	if _, err := before.Stat(); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("a file that was closed is open: %v", err)
+	}
 	g.abandon()
 	late, err := g.Open("1.x")
 	if err != nil {
@@ -309,6 +290,13 @@ func TestGuardAbandon(t *testing.T) {
 		}
 		mustClose(t, f)
 	}
+	synctest.Test(t, func(t *testing.T) { // there is a pause
+		g := newGuard(vfs.NewMem(), func() bool { return false })
+		f := g.track(&shortFile{File: mustCreate(t, g, "3.sst")}, "3.sst")
+		if err := f.Close(); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("a table file that does not fit is closed: %v", err)
+		}
+	})
 }
 
 // TestGuardAbandonWaits: abandon comes back when the file that zeros are written to is closed too.
@@ -463,7 +451,15 @@ func TestGuardReserves(t *testing.T) {
 		if n := told.count(errorfs.OpFilePreallocate); n != want {
 			t.Errorf("%s: reserved by Pebble %d times, want %d", name, n, want)
 		}
+		if z := f.(*guardFile).zeros; want == 0 && z.limit != 1<<20 {
+			t.Errorf("zeros are written up to %d", z.limit)
+		}
 		g.abandon()
+	}
+	g := newGuard(vfs.NewMem(), nil)
+	f := g.track(&reservedFile{File: mustCreate(t, g.FS, "3.sst")}, "3.sst")
+	if err := f.Preallocate(0, 1<<20); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -164,6 +164,11 @@ func TestLedgerFull(t *testing.T) {
 	}
 	told, l := newLedger(t)
 	l.note("1.log", 10)
+	write(t, told.mem.MemFS, "ledger", 2*ledgerSlot-1, []byte{0})
+	l, err = openLedger(newGuard(told, func() bool { return false }), "ledger")
+	if err != nil || len(l.lines) != 1 {
+		t.Errorf("of a ledger of full length: %v, %v", l.lines, err)
+	}
 	write(t, told.mem.MemFS, "ledger", ledgerSlot, []byte{0xff, 0xff})
 	_, err = openLedger(newGuard(told, func() bool { return false }), "ledger")
 	if !errors.Is(err, ErrCorrupt) {

@@ -165,8 +165,8 @@ func TestOpenMemory(t *testing.T) {
 	mustClose(t, d)
 }
 
-// TestMakeDirectories: what stands in the way of a durable directory is told, and where not even the
-// root is found, that is no endless way up.
+// TestMakeDirectories: what stands in the way of a durable directory is told, and where not even
+// the root is found, that is no endless way up.
 func TestMakeDirectories(t *testing.T) {
 	for _, kind := range []errorfs.OpKind{
 		errorfs.OpMkdirAll, errorfs.OpOpenDir, errorfs.OpFileSync,
@@ -235,8 +235,8 @@ func TestPebbleGivesUp(t *testing.T) {
 	}
 }
 
-// TestRaised: a snapshot raises commit and term of the hard state, never lowers them, and leaves the
-// vote of a term that stays.
+// TestRaised: a snapshot raises commit and term of the hard state, never lowers them, and leaves
+// the vote of a term that stays.
 func TestRaised(t *testing.T) {
 	for _, c := range []struct {
 		hs   *raftpb.HardState

@@ -17,8 +17,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// TestMembership: the members are those of the newest snapshot, or of Bootstrap if there is none, for
-// the start and for Raft's view of the snapshot, also after a restart. What is returned is a copy.
+// TestMembership: the members are those of the newest snapshot, or of Bootstrap if there is none,
+// for the start and for Raft's view of the snapshot, also after a restart. What is returned is a copy.
 func TestMembership(t *testing.T) {
 	cfg := testConfig(vfs.NewMem())
 	d := mustBootstrap(t, cfg)
@@ -67,8 +67,8 @@ func TestMembership(t *testing.T) {
 	mustClose(t, d)
 }
 
-// TestEntriesBounds: reads of the log end where they were told to, by index and by size, whether the
-// entries are in memory or not. One that is lost, or is not what was written, is damage.
+// TestEntriesBounds: reads of the log end where they were told to, by index and by size, whether
+// the entries are in memory or not. One that is lost, or is not what was written, is damage.
 func TestEntriesBounds(t *testing.T) {
 	for _, tail := range []int64{1, 1 << 20} {
 		cfg := testConfig(vfs.NewMem())
