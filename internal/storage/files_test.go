@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -58,7 +59,12 @@ func (f *toldFS) count(kind errorfs.OpKind) (n int) {
 // A countedFS counts the files that are open.
 type countedFS struct {
 	vfs.FS
-	opened, open int
+	opened, open atomic.Int64
+}
+
+func (c *countedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := c.FS.Create(name, category)
+	return c.count(f), err
 }
 
 func (c *countedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -77,8 +83,8 @@ func (c *countedFS) count(f vfs.File) vfs.File {
 	if f == nil {
 		return nil
 	}
-	c.opened++
-	c.open++
+	c.opened.Add(1)
+	c.open.Add(1)
 	return countedFile{f, c}
 }
 
@@ -88,7 +94,7 @@ type countedFile struct {
 }
 
 func (f countedFile) Close() error {
-	f.fs.open--
+	f.fs.open.Add(-1)
 	return f.File.Close()
 }
 

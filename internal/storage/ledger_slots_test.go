@@ -134,10 +134,10 @@ func TestLedgerFails(t *testing.T) {
 	}
 	fs := &countedFS{FS: vfs.NewMem()}
 	g := newGuard(fs, func() bool { return false })
-	if _, err := openLedger(g, "ledger"); err != nil || fs.open != 1 {
-		t.Errorf("%d files are open, %v", fs.open, err)
+	if _, err := openLedger(g, "ledger"); err != nil || fs.open.Load() != 1 {
+		t.Errorf("%d files are open, %v", fs.open.Load(), err)
 	}
-	if g.abandon(); fs.open != 0 {
+	if g.abandon(); fs.open.Load() != 0 {
 		t.Error("the ledger is open after the guard was abandoned")
 	}
 }

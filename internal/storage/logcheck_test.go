@@ -275,7 +275,7 @@ func TestListedFiles(t *testing.T) {
 			t.Errorf("%v: %v, want %q", c.known, err, c.words)
 		}
 	}
-	if mem.open > 0 || mem.opened != 3 {
-		t.Errorf("%d files were opened, %d are open", mem.opened, mem.open)
+	if mem.open.Load() > 0 || mem.opened.Load() != 5 {
+		t.Errorf("%d files were opened, %d are open", mem.opened.Load(), mem.open.Load())
 	}
 }

@@ -88,7 +88,7 @@ func (w *SnapshotWriter) Write(chunk []byte) error {
 	if !w.d.space.admitReserved(len(chunk)) {
 		return w.fail(ErrNoSpace)
 	}
-	if w.table != nil && w.size >= tableBytes {
+	if w.size >= tableBytes {
 		if err := w.finishTable(); err != nil {
 			return w.fail(err)
 		}
@@ -350,16 +350,11 @@ func (r *SnapshotReader) Next() ([]byte, error) {
 		return nil, r.err
 	}
 	chunk, err := r.nextLocked()
-	if err != nil {
-		r.err = err
-	}
+	r.err = err
 	return chunk, err
 }
 
 func (r *SnapshotReader) nextLocked() ([]byte, error) {
-	if r.it == nil {
-		return nil, errClosed
-	}
 	if r.count == r.manifest.chunks {
 		return nil, r.finishLocked()
 	}

@@ -105,11 +105,11 @@ func TestZerosFile(t *testing.T) {
 			l.write(zeroLogBytes / 10)
 			synctest.Wait()
 		}
-		if fs.opened != 1 || fs.open != 1 {
-			t.Errorf("%d files were opened, %d are open", fs.opened, fs.open)
+		if fs.opened.Load() != 1 || fs.open.Load() != 1 {
+			t.Errorf("%d files were opened, %d are open", fs.opened.Load(), fs.open.Load())
 		}
 		mustClose(t, l.f)
-		if fs.open != 0 {
+		if fs.open.Load() != 0 {
 			t.Error("the file of the zeros is open after the log was closed")
 		}
 	})
