@@ -83,8 +83,8 @@ func TestOpenFaults(t *testing.T) {
 	}
 }
 
-// TestOpenReads: whichever read of the tables fails, Open or the reader says so, and what is not read
-// is not taken for missing.
+// TestOpenReads: whichever read of the tables fails, Open or the reader says so, and what is not
+// read is not taken for missing.
 func TestOpenReads(t *testing.T) {
 	var left atomic.Int64
 	left.Store(1 << 40)

@@ -18,7 +18,8 @@ import (
 )
 
 // TestMembership: the members are those of the newest snapshot, or of Bootstrap if there is none,
-// for the start and for Raft's view of the snapshot, also after a restart. What is returned is a copy.
+// for the start and for Raft's view of the snapshot, also after a restart. What is returned is
+// a copy.
 func TestMembership(t *testing.T) {
 	cfg := testConfig(vfs.NewMem())
 	d := mustBootstrap(t, cfg)

@@ -105,8 +105,8 @@ func snapshotInParts(t *testing.T, d *Disk, meta SnapshotMeta) error {
 	return w.Commit()
 }
 
-// TestSnapshotTables: a table is ended when it is large enough, not before, and what is in several is
-// one snapshot. Tables are not compressed. The chunks have a number of four bytes.
+// TestSnapshotTables: a table is ended when it is large enough, not before, and what is in several
+// is one snapshot. Tables are not compressed. The chunks have a number of four bytes.
 func TestSnapshotTables(t *testing.T) {
 	d := mustBootstrap(t, testConfig(vfs.NewMem()))
 	defer mustClose(t, d)
