@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"sync"
@@ -126,7 +127,7 @@ func (s *space) admitLast(n int) bool {
 		s.measureLocked(time.Now())
 		s.pending += int64(n)
 	}
-	return s.ballastBytes > 0 && !s.heavy && s.leftLocked() >= uint64(s.ballastBytes)/4+uint64(n)
+	return s.ballastBytes > 0 && s.leftLocked() >= uint64(s.ballastBytes)/4
 }
 
 // admitReserved is admit for n bytes that may use half of the reserve: of a
@@ -256,8 +257,5 @@ func (s *space) writeBallast() error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err2 := f.Close(); err == nil {
-		err = err2
-	}
-	return err
+	return errors.Join(err, f.Close())
 }
