@@ -8,6 +8,6 @@
 // and a decision holds for exactly the revision of the state that it was made with. Package fsm
 // keeps the newest state and makes the changes, one after another, on each member alike.
 //
-// The package does not know passwords (only their hashes, which it does not look into), tokens,
-// connections or requests.
+// The package does not know tokens, connections or requests. Of passwords it has only the hashes,
+// which it does not examine.
 package access

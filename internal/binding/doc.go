@@ -1,21 +1,21 @@
-// Package binding tells who a caller is that was identified outside: by the SANs of its
-// certificate (a SPIFFE ID, or names of hosts), or by the claims of a token of an issuer that is
-// none of ours (JWT, OpenID Connect). The file of --auth-config holds the issuers, and the rules
-// that bind what such evidence says to a user or to roles.
+// Package binding maps external identities to users and roles: the SANs of a certificate (a
+// SPIFFE ID, or host names), and the claims of a token of another issuer (JWT, OpenID Connect).
+// The file of --auth-config has the issuers, and the rules that bind such evidence to a user or
+// to roles.
 //
-//   - [Open] reads the file. It is read strictly, and refused as a whole if anything in it is
-//     wrong. [Bindings.Run] reads it again when it has changed: with a mistake in it, what was
-//     read before stays.
-//   - [OfCertificate] and [Bindings.Token] make [Evidence] of what a caller shows, once it is
-//     verified. [Bindings.Who] says who that is by the rules of now. A stream that stays open
-//     asks again.
+//   - [Open] reads the file strictly, and refuses all of it if anything in it is wrong.
+//     [Bindings.Run] reads it again when it has changed; if the new file has a mistake, the old
+//     content stays.
+//   - [OfCertificate] and [Bindings.Token] make [Evidence] of a verified certificate or token.
+//     [Bindings.Who] returns its identity by the current rules. A stream that stays open asks
+//     again.
 //   - The keys of an issuer come from its discovery document, a URL or a file. They are fetched
-//     again from time to time, and when a token names one that is not known, but so seldom that
-//     nobody can make a member a burden to the issuer. When they cannot be had, the last ones
+//     again from time to time, and when a token names an unknown key, but so seldom that no
+//     client can make a member a burden to the issuer. If they cannot be fetched, the last ones
 //     count.
-//   - [Bindings.Tell] says what counts now.
+//   - [Bindings.Tell] describes the current rules.
 //
-// What the caller may do is not its matter.
+// The package does not decide what the caller may do.
 //
 // All types are safe for concurrent use.
 package binding

@@ -1,4 +1,4 @@
-// Package bubble runs whole clusters as they ship, with whole clients, in a bubble of
-// testing/synctest: in one process, in virtual time, on machines that it makes itself, with
-// networks, disks and clocks that fail. docs/bubble.md tells how.
+// Package bubble runs real clusters and real clients in a bubble of testing/synctest: in one
+// process and in virtual time, on simulated machines whose networks, disks and clocks fail.
+// docs/bubble.md tells how.
 package bubble

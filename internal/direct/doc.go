@@ -1,9 +1,10 @@
 // Package direct carries the messages of one gRPC stream over a connection of its own, without
 // HTTP/2. It has both ends.
 //
-// HTTP/2 shares a connection between many calls, at a cost: windows, buffers, and three goroutines
-// for each connection. A client of leasehold.v1 has one stream, on which it does everything, so it
-// shares nothing. What such a client costs while it is idle decides how many a member can have.
+// HTTP/2 shares a connection between many calls, at a cost: windows, buffers, and three
+// goroutines for each connection. A client of leasehold.v1 does everything on one stream, so it
+// needs no sharing. The cost of such a client while it is idle decides how many clients a member
+// can have.
 //
 // The client begins with a line:
 //
@@ -26,9 +27,10 @@
 // Of each connection an end keeps 512 bytes to read into, and more only while a message is read or
 // written.
 //
-// A handler has mostly another goroutine that receives, and need not have it while the client says
-// little: see [Rest]. That takes a connection with a [Socket], and Linux. For all streams that rest
-// there are two goroutines, one that receives and one that sends, and none of them has a buffer.
+// A handler usually has a second goroutine that receives, but does not need it while the client
+// sends little: see [Rest]. That takes a connection with a [Socket], and Linux. For all streams
+// that rest there are two goroutines, one that receives and one that sends, and none of them has
+// a buffer.
 package direct
 
 import "time"

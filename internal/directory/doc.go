@@ -1,17 +1,17 @@
-// Package directory knows, at the leader of a term, which caches may have which
-// keys, and says whom a write has to wait for (docs/coherence.md).
+// Package directory knows, at the leader of a term, which caches may have which keys, and says
+// for which caches a write must wait (docs/coherence.md).
 //
-// A lease holds ranges, in the replicated state; its holder's cache may have keys
-// that lie within. What a cache has of them only the leader knows, so a new leader
-// takes each cache for wide: it may have all that its lease holds, until it has said
-// what it has and that it knows this leader.
+// A lease holds ranges, in the replicated state; the cache of its holder may have keys within
+// them. Only the leader knows which keys a cache has. So a new leader takes each cache for wide,
+// as if it had everything that its lease holds, until the cache has said what it has and that it
+// knows this leader.
 //
-// A write that touches what a cache may have waits until the cache has acknowledged
-// that it dropped it, or its lease has passed its expiry. From when the write came
-// until its outcome is known what it touches is pending: nobody may cache it.
+// A write to keys that a cache may have waits until the cache has acknowledged that it dropped
+// them, or its lease has passed its expiry. From the arrival of the write until its outcome is
+// known, its keys are pending: no cache may keep them.
 //
-// A lease that is revoked, or gets another holder, does so at once. What it held is an orphan
-// then: its cache is told to drop everything, and writes wait for it as before.
+// A lease is revoked, or gets another holder, at once. What it held becomes an orphan: its cache
+// is told to drop everything, and writes wait for it as before.
 //
 // Why that keeps C1, a cached read is never older than a write that was acknowledged
 // before it began: a copy is used only while its lease has not passed its expiry, by

@@ -1,4 +1,4 @@
-// Package draw makes pictures of what package plan computes: timelines as text for
-// a terminal and as SVG, curves as SVG. It draws what it is given, computes nothing,
-// and the same input gives the same bytes. All functions may be called concurrently.
+// Package draw makes pictures of the results of package plan: timelines as text for a terminal
+// and as SVG, curves as SVG. It only draws its input, and the same input gives the same bytes.
+// All functions may be called concurrently.
 package draw

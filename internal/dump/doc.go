@@ -1,7 +1,7 @@
-// Package dump prints the records of backups and of data directories, each record as it stands
-// there, for people and as JSON. What docs/formats.md says of a record and what is printed of it
-// have the same names: those of the fields of the structs that the records are decoded into.
+// Package dump prints the records of backups and of data directories as they are, for people and
+// as JSON. docs/formats.md and the output use the same names: those of the fields of the structs
+// into which the records are decoded.
 //
-// One record is printed after another, so a dump takes as much memory as the largest record. What
-// cannot be read is told in its place, and what is sound after it is printed all the same.
+// It prints one record after another, so a dump takes as much memory as the largest record. For a
+// record that it cannot read it prints an error in its place, and goes on with the next one.
 package dump

@@ -1,14 +1,13 @@
-// Package listen opens the doors of a member: it turns etcd-style URLs (http,
-// https, unix, unixs) into listeners, TLS files into a [tls.Config], and one
-// port into two protocols.
+// Package listen makes the listeners of a member: it turns etcd-style URLs (http, https, unix,
+// unixs) into listeners and TLS files into a [tls.Config], and serves two protocols on one port.
 //
-// A client port speaks gRPC and HTTP at once. [Mux] looks at the first bytes of
-// a plain connection, or at what a TLS client offered, and hands the connection
-// to one of two listeners: [Mux.GRPC] for a grpc.Server, [Mux.HTTP] for an
-// http.Server. The gRPC server must be built with [Credentials], which passes
-// on what the TLS handshake, already made here, found out about the client.
+// A client port speaks gRPC and HTTP at once. [Mux] looks at the first bytes of a plain
+// connection, or at what a TLS client offered, and hands the connection to one of two listeners:
+// [Mux.GRPC] for a grpc.Server, [Mux.HTTP] for an http.Server. The gRPC server must be built with
+// [Credentials], which passes on what the TLS handshake, made here before, has verified about the
+// client.
 //
-// The package knows nothing of what is served.
+// The package does not know what is served.
 //
 // # Answers that clients do not read
 //

@@ -2,10 +2,10 @@
 // change has a revision, and the store can be read as it was at any revision since the last
 // compaction.
 //
-// A [Store] belongs to one goroutine. What it gives to others is a [View], an immutable value
-// that costs O(1) to take: readers, watchers and the snapshot writer work on one for as long
-// as they like, while the owner goes on writing. Nothing that happens to the store later, not
-// even a compaction, changes what a View says.
+// A [Store] belongs to one goroutine. Other goroutines get a [View], an immutable value that
+// costs O(1) to take: readers, watchers and the snapshot writer use one as long as they like,
+// while the owner goes on writing. Later changes of the store, even a compaction, do not change a
+// View.
 //
 // How it is done. Every version of a key is an immutable record. Two structures find them:
 //
@@ -24,5 +24,5 @@
 // record out of an entry or a chunk that a view may see: it puts new ones in their place, and
 // the old ones go when the last view goes.
 //
-// The package knows no disk, no network and no clock, and starts no goroutine.
+// The package uses no disk, network or clock, and starts no goroutine.
 package mvcc

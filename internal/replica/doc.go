@@ -1,32 +1,32 @@
 // Package replica is one member's part in the consensus: it drives the Raft
 // library and applies its log to the state machine.
 //
-// A Replica is a machine of inputs and outputs. Clock readings, ticks,
-// messages, proposals, reads and renewals go in; what to save, what to send,
-// what was answered and what changed comes out of Take. It starts no
-// goroutine, reads no clock and does no I/O, so that the same code runs under
-// a real member's loop and, in virtual time, under a simulator.
+// A Replica is a machine of inputs and outputs. Its inputs are clock readings, ticks, messages,
+// proposals, reads and renewals; Take returns what to save, what to send, what was answered and
+// what changed. It starts no goroutine, reads no clock and does no I/O, so that the same code
+// runs under a real member's loop and, in virtual time, under a simulator.
 //
 // # Parts
 //
-// [Replica.Take] joins parts that do not know each other. Each takes values, and returns values or
-// appends to the output:
+// [Replica.Take] joins parts that do not know each other. Each part takes values, and returns
+// values or appends to the output:
 //
-//   - The driver (driver.go, vet.go, backlog.go) drives the Raft library. What goes in is vetted;
-//     what is committed waits until a step has time for it.
-//   - inflight has this member's entries in the log, until the log says what became of them.
-//   - The relay (relay.go, forward.go, asks.go) has what clients of this member ask of another
-//     leader: commands by number; renewals, reads and caches by round.
-//   - links and failover: how each member is heard; when to campaign in the place of a dead leader.
+//   - The driver (driver.go, vet.go, backlog.go) drives the Raft library. It vets the inputs;
+//     committed entries wait until a step has time for them.
+//   - inflight has this member's entries in the log, until their outcome is known.
+//   - The relay (relay.go, forward.go, asks.go) has the requests of this member's clients to
+//     another leader: commands by number; renewals, reads and caches by round.
+//   - links and failover: how well each member is reached; when to campaign after the leader's
+//     death.
 //
 // Only while this member leads there is a leadership (leader.go), which has
 //
-//   - the gate (gate.go, effects.go, single.go), which holds back what changes something that
-//     caches may have (package directory);
+//   - the gate (gate.go, effects.go, single.go), which delays changes of keys that caches may
+//     have (package directory);
 //   - the queue (queue.go, package delay): admitted commands, the commit delay, and the entries
 //     made of them;
-//   - confirm rounds (read.go, package confirm): reads and promises wait for a quorum's word that
-//     began after them;
+//   - confirm rounds (read.go, package confirm): reads and promises wait for a quorum's
+//     confirmation that began after them;
 //   - renewals (renew.go, renewals.go): promises to holders, one by one or as a batch;
 //   - the expirer (expire.go): which leases expire in the next entry, and whose remaining time is
 //     replicated;
@@ -39,11 +39,10 @@
 //
 // # What leaves, and when
 //
-// A proposal is answered when its entry has been applied here. Everything
-// that is said without an entry (a read, a renewal) leaves only after a
-// confirm round: a quorum has confirmed, after the promise was made, that this
-// member still leads, and the state is as new as that round. One round serves
-// all that wait. A sole voter is its own quorum, by the same path.
+// A proposal is answered when its entry has been applied here. An answer without an entry (to a
+// read or renewal) leaves only after a confirm round: a quorum has confirmed, after the promise
+// was made, that this member still leads, and the state is as new as that round. One round serves
+// all waiting answers. A single voter is its own quorum, by the same path.
 //
 // # Leases
 //
@@ -54,14 +53,13 @@
 //
 // # Caches
 //
-// A command that touches what a cache may have waits at the gate of the leader
-// until package directory says that nobody has it any more.
+// A command that changes keys which a cache may have waits at the leader's gate until package
+// directory says that no cache has them any more.
 //
 // # Contract
 //
-// One goroutine owns a Replica. After every input, or several, it calls Take and
-// carries out what it is given: an append is saved and synced before its answers
-// leave, messages may be lost, and a client that is answered may read at once, so the new
-// view is published first. What waits for the disk, the network or a reader is not
-// the replica's affair.
+// One goroutine owns a Replica. After one or more inputs it calls Take and carries out the
+// output: it saves and syncs an append before its answers leave, and publishes the new view
+// before it answers clients, because they may read at once. Messages may be lost. The replica
+// does not care what waits for the disk, the network or a reader.
 package replica

@@ -1,7 +1,7 @@
-// Package settings reads files of settings. They are YAML, and are read strictly: a name that is
-// not known, a name that comes twice and a value of another type are errors, which tell the line
-// and, of a name, the one that was probably meant.
+// Package settings reads YAML files of settings strictly: an unknown name, a name that comes
+// twice and a value of another type are errors. The error tells the line and, for an unknown
+// name, the one that was probably meant.
 //
-// All errors begin with the line between colons, if that is known, so that the name of the file
-// stands well before them: ":7: unknown setting ...".
+// All errors begin with the line between colons, if it is known, so that the caller can put the
+// name of the file before them: ":7: unknown setting ...".
 package settings

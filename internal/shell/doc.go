@@ -1,9 +1,8 @@
-// Package shell is what a member does around its replica, as a machine of inputs and
-// outputs: in which order it takes what came in, reads the clock, lets the replica work,
-// saves, sends, shows the new state, and answers. Package server runs it with goroutines,
-// sockets and a disk; package sim runs the same machine in virtual time, where a process may
-// stand still or die between any two actions. Saver is the same for the member's disk, and
-// Snapshots says when a snapshot is written.
+// Package shell is the order of a member's work around its replica, as a machine of inputs and
+// outputs: take the inputs, read the clock, let the replica work, save, send, publish the new
+// state, answer. Package server runs it with goroutines, sockets and a disk; package sim runs the
+// same machine in virtual time, where a process may pause or die between any two actions. Saver
+// is the same for the member's disk, and Snapshots says when to write a snapshot.
 //
 // None of them reads a clock, starts a goroutine or performs I/O. Each belongs to one goroutine.
 package shell

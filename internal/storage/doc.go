@@ -16,7 +16,7 @@
 // while the log writer waits. A snapshot of the member's own state can be
 // committed at any time.
 //
-// Nothing here knows what an entry or a snapshot chunk means.
+// The package does not know what an entry or a snapshot chunk means.
 //
 // # Files
 //
@@ -50,27 +50,24 @@
 //
 // # The end of the log
 //
-// Pebble takes the first record of its newest log that it cannot read for the
-// log's end: a write that a crash has torn looks like that. A flipped bit or a lost
-// sector further up looks the same, and a log that was removed looks like one that
-// never was. Either way acknowledged entries, or a vote, would vanish in silence.
-// Pebble reads its manifest in the same way.
+// Pebble treats the first unreadable record of its newest log as the end of the log, because a
+// torn write of a crash looks like that. But a flipped bit or a lost sector further up looks the
+// same, and a removed log looks as if it had never existed. Acknowledged entries, or a vote,
+// would be lost without an error. Pebble reads its manifest in the same way.
 //
-// So the guard keeps a ledger (see ledger.go): after each sync, and before anybody
-// is told of it, it writes down how far the file was synced. Open reads all of
-// these files up to there before Pebble does, and returns ErrCorrupt if a log is
-// missing or one byte is not what was written. What comes after is Pebble's to
-// judge, so a torn write does no harm.
+// So the guard keeps a ledger (see ledger.go): after each sync, and before the sync is reported,
+// it notes how far the file was synced. Open reads all of these files up to there before Pebble
+// does, and returns ErrCorrupt if a log is missing or one byte is not what was written. Pebble
+// decides about the bytes after that, so a torn write does no harm.
 //
-// The ledger is synced a second later, since a second sync with each append would
-// halve the rate. The kernel has it at once, so the death of the process costs
-// nothing. Only after a power cut, and only for what was synced in the last second
-// before it, Open has less to go by: each chunk of the log says up to where the
-// log was synced before it, so damage is noticed if a later chunk in the same
-// block still can be read, but not in the last one. Other ways were weaker or
-// dearer. A repetition of each record's end in the next one does not help where
-// there is no next one, which is where a power cut tears. The commit index in
-// the hard state lags by an append, and is in the same log.
+// The ledger is synced a second later, since a second sync with each append would halve the rate.
+// The kernel has it at once, so the death of the process costs nothing. Only after a power cut,
+// and only for what was synced in the last second before it, Open has less to go by: each chunk
+// of the log says up to where the log was synced before it, so damage is noticed if a later chunk
+// in the same block still can be read, but not in the last one. Other ways were weaker or cost
+// more. Repeating each record's end in the next record does not help at the last record, which is
+// where a power cut tears. The commit index in the hard state lags by an append, and is in the
+// same log.
 //
 // # Failure
 //

@@ -1,2 +1,2 @@
-// Package subprocess is for programs that this process starts, and that are not to outlive it.
+// Package subprocess starts programs that must not outlive this process.
 package subprocess

@@ -1,11 +1,10 @@
-// Package watch knows which watchers wait for which keys, and hands every watcher the events
-// it asked for: history first, then live events, each once and in order.
+// Package watch delivers to every watcher the events that it asked for: history first, then live
+// events, each once and in order.
 //
-// A Hub stands between one writer and many streams. The writer calls Publish
-// after it has made a new view of the store current; Publish only appends to a
-// bounded backlog, so its cost does not depend on who watches. One goroutine,
-// the caller's, in Run, matches the backlog against the watchers and puts the
-// events into their queues. Each stream is drained by the goroutine that
+// A Hub stands between one writer and many streams. The writer calls Publish after it has made a
+// new view of the store current; Publish only appends to a bounded backlog, so its cost does not
+// depend on the watchers. One goroutine, the caller's, in Run, matches the backlog against the
+// watchers and puts the events into their queues. Each stream is drained by the goroutine that
 // serves its client, with Poll or Next.
 //
 // # History first, without polling
@@ -27,7 +26,7 @@
 //
 // # Contract
 //
-// Events are shared by all watchers they match, and must not change after
-// Publish. A revision is always handed out whole, in one batch. The package
-// knows nothing of Raft, of gRPC or of how the store keeps its history.
+// Events are shared by all watchers they match, and must not change after Publish. A revision is
+// always handed out whole, in one batch. The package does not know Raft, gRPC or how the store
+// keeps its history.
 package watch

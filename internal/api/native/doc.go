@@ -1,10 +1,9 @@
-// Package native serves leasehold.v1, the service's own API. It checks requests,
-// makes commands and questions of them, and tells the outcome; every error has a
-// leaseholdv1.Error in its details, whose reason comes from the one table in
-// package api.
+// Package native serves leasehold.v1, the service's own API. It checks requests, turns them into
+// commands and reads, and returns the outcome. Every error has a leaseholdv1.Error in its
+// details, whose reason comes from the one table in package api.
 //
-// It draws what is random: the IDs of leases for which the client named none, and
-// their secrets, of which only the hash goes further. It keeps nothing between two
-// calls. A stream is one call, and may last as long as its client: its requests, watches,
-// caches and turns (stream.go, feed.go) are told of as their outcomes come, and end with it.
+// It draws the random values: lease IDs if the client names none, and secrets, of which only the
+// hash goes to the replica. It keeps no state between two calls. A stream is one call, which may
+// last as long as its client. The stream sends the outcomes of its requests, watches, caches and
+// tickets (stream.go, feed.go) as they come, and all of these end with it.
 package native

@@ -1,13 +1,13 @@
-// Package waitqueue tells the waiters in wait queues of their turns.
+// Package waitqueue tells the waiters in wait queues when their turn comes.
 //
-// A wait queue (package ticket) is followed for as long as somebody waits in it. Its tickets
-// are read once, from a view, and then follow the events that the watch hub distributes, on
-// the hub's goroutine. So the goroutine that applies pays nothing, and the next waiter is
-// found in O(log n) when a ticket goes, however many wait. A waiter is told what happened,
-// and reads nothing.
+// The package follows a wait queue (package ticket) while it has a waiter. It reads the queue's
+// tickets once, from a view, and then updates them from the events that the watch hub
+// distributes, on the hub's goroutine. So the goroutine that applies commands does no work for
+// it. When a ticket goes, the next waiter is found in O(log n). A waiter is told what happened,
+// and need not read anything.
 //
-// What is told was true as of a revision that this member has applied: all tickets before
-// the waiter's that count were gone, and its own was there. It may be told late: by a
-// member that is behind, or cut off. When events are missing, because there were too many
-// or a snapshot took the place of the state, the queues are read again.
+// What a waiter is told was true at a revision that this member has applied: all tickets before
+// its own that count were gone, and its own existed. It may be told late, by a member that lags
+// or is cut off. If events are missing, because there were too many or a snapshot replaced the
+// state, the package reads the queues again.
 package waitqueue

@@ -1,13 +1,14 @@
 // Package keeper makes the backups of a cluster while it runs: backups of the whole state by a
 // schedule, and a copy of the log that is never more than a moment behind.
 //
-// All members have a Keeper, and that of the leader works. Only what is committed is copied, so the
-// copies of two members that both believe to lead have the same entries, and the next leader goes
-// on where it finds the end of the copy. If its log does not begin there any more, it says so, and
-// makes a backup of the whole state at once.
+// All members have a Keeper, but only the leader's works. It copies only committed entries, so
+// the copies of two members that both believe they lead have the same entries, and the next
+// leader continues at the end of the copy. If its log no longer reaches back to that end, it says
+// so, and makes a backup of the whole state at once.
 //
-// Nothing here is waited for: a member reads its log and its state from beside, and a target that
-// is slow or dead costs warnings, counts, and a little of the log that is kept for it.
+// The member never waits for a backup: the Keeper reads the log and the state on its own
+// goroutines. A target that is slow or dead costs warnings, counts, and a little of the log that
+// is kept for it.
 package keeper
 
 import (
