@@ -1,15 +1,15 @@
 // Package plan computes what follows from the length of a lease: how long a name can be without a
 // holder, and whether healthy holders outlive a failure of the issuer.
 //
-// Package length below it chooses a length by how often healthy holders lose their leases, package
-// levels is about leases that rest on each other, package caches about leases on cached data, and
-// package capacity about what it all costs.
+// Package length chooses a length by how often healthy holders lose their leases, package levels
+// is about leases that rest on each other, package caches about leases on cached data, and
+// package capacity about the cost of leases.
 //
-// Every function is a function of its arguments. A time.Duration is used as a value; nothing here
-// reads a clock, waits, or draws a random number of its own. All functions may be called
-// concurrently. Arguments that make no sense are an error that says what to do instead.
+// The result of every function depends only on its arguments. A time.Duration is used as a value;
+// the package reads no clock, does not wait, and draws no random numbers. All functions may be
+// called concurrently. Wrong arguments are an error that says what to do instead.
 //
-// The letters of the literature, and what they are called here:
+// The letters of the literature, and their names here:
 //
 //	L  Holder.TTL, the length of the lease
 //	T  Holder.Renew, the time between two renewals

@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/internal/figures"
 )
 
-// Explain tells the outage in sentences with the numbers of the choice.
+// Explain describes the outage in sentences, with its numbers.
 func (o Outage) Explain() []string {
 	i := o.Issuer
 	out := []string{

@@ -22,8 +22,8 @@ const (
 	// RecoveryCutOff is how long this service is without a leader when the
 	// leader's machine is gone: two election timeouts of 1 s.
 	RecoveryCutOff = 2 * time.Second
-	// RecoveryKilled is the same when only the leader's process died: the
-	// longest of 100 kills, in round numbers.
+	// RecoveryKilled is the same when only the leader's process died: the longest of 100 kills,
+	// rounded.
 	RecoveryKilled = 70 * time.Millisecond
 
 	// untended is how long after its last renewal this service checkpoints a
@@ -36,19 +36,18 @@ const (
 	longestSilence = time.Minute
 )
 
-// A Holder is the choice of who holds a lease.
+// A Holder has the settings of the holder of a lease.
 type Holder struct {
 	// TTL is the length of the lease, L.
 	TTL time.Duration
 	// Renew is the time between the sending of two renewals, T. 0 is a third of
 	// the TTL.
 	Renew time.Duration
-	// RoundTrip is the longest round trip of a request, whichever way of it is
-	// the slow one.
+	// RoundTrip is the longest round trip of a request, whichever direction is slow.
 	RoundTrip time.Duration
-	// Retry is how long after a renewal without an answer the next is sent.
+	// Retry is how long after a renewal without an answer the holder sends the next.
 	Retry time.Duration
-	// Margin is what the holder takes off its own valid until.
+	// Margin is the time by which the holder shortens its own valid until.
 	Margin time.Duration
 	// Drift bounds the difference in rate of the clocks of holder and issuer, as
 	// a share: 0.001 is a thousandth.
@@ -63,14 +62,14 @@ func (h Holder) Interval() time.Duration {
 	return h.TTL / 3
 }
 
-// Valid is how long after it sent a renewal that was acknowledged the holder may
-// act (O1): L(1 - drift) - margin. Its valid until is that much after the sending.
+// Valid is how long the holder may act after it sent a renewal that was acknowledged (O1): L(1 -
+// drift) - margin. Its valid until is that much after the sending.
 func (h Holder) Valid() time.Duration { return figures.Scale(h.TTL, 1-h.Drift) - h.Margin }
 
 // longest is how long a lease of d can last by another clock (O2): d/(1 - drift).
 func (h Holder) longest(d time.Duration) time.Duration { return figures.Scale(d, 1/(1-h.Drift)) }
 
-// Check returns an error if the choice makes no sense.
+// Check returns an error if the settings are wrong.
 func (h Holder) Check() error {
 	err := figures.Bounded(
 		figures.Duration("lease length", h.TTL),
@@ -126,27 +125,26 @@ func (h Holder) Attempts() int {
 	return 1 + int(spare/h.Retry)
 }
 
-// An Issuer is who grants the leases: a core that fails and recovers.
+// An Issuer grants the leases: a core that fails and recovers.
 type Issuer struct {
-	// Recovery is D: how long after a failure nothing is granted, renewed or
-	// ended. Between two failures is more than a lease and a recovery.
+	// Recovery is D: how long after a failure the issuer grants, renews and ends nothing. The
+	// time between two failures is more than a lease and a recovery.
 	Recovery time.Duration
-	// Lateness is how long after it is due the issuer may take to end a lease.
+	// Lateness is how long after the expiry of a lease the issuer may take to end it.
 	Lateness time.Duration
 	// Refreshes says that a recovered issuer gives every lease its full length
 	// again, because renewals are not in its log; otherwise it remembers when
 	// each lease ends.
 	Refreshes bool
-	// Checkpoint is how long after its last renewal an issuer that refreshes
-	// notes, for good, when a lease ends. 0 is never.
+	// Checkpoint is how long after the last renewal of a lease an issuer that refreshes stores
+	// when the lease ends. 0 is never.
 	Checkpoint time.Duration
-	// Untended is the same after the connection of a dead holder has ended. 0 is
-	// an issuer that does not look at connections, or a holder that falls silent
-	// with its connection open.
+	// Untended is the same after the connection of a dead holder has ended. 0 is for an issuer
+	// that ignores connections, or a holder that falls silent with its connection open.
 	Untended time.Duration
 }
 
-// Silence is how long the issuer may forget that a holder is dead; ttl bounds it.
+// Silence is how much of a dead holder's silence the issuer may forget at a failure; at most ttl.
 func (i Issuer) Silence(ttl time.Duration) time.Duration {
 	d := ttl
 	if i.Checkpoint > 0 {
@@ -158,12 +156,12 @@ func (i Issuer) Silence(ttl time.Duration) time.Duration {
 	return d
 }
 
-// ClassicIssuer is the core of the textbooks: it forgets nothing, is never late,
-// and is back recovery after it failed.
+// ClassicIssuer is the core of the textbooks: it forgets nothing, is never late, and serves again
+// when recovery has passed after a failure.
 func ClassicIssuer(recovery time.Duration) Issuer { return Issuer{Recovery: recovery} }
 
-// RefreshingIssuer gives all leases their full length after each failure and
-// keeps no note of silence, as etcd does without checkpoints.
+// RefreshingIssuer gives all leases their full length after each failure, and does not store
+// silence, like etcd without checkpoints.
 func RefreshingIssuer(recovery time.Duration) Issuer {
 	return Issuer{Recovery: recovery, Refreshes: true}
 }
@@ -194,7 +192,7 @@ func (i Issuer) check() error {
 	)
 }
 
-// An Outage is what follows for the time without a holder.
+// An Outage has the times without a holder that follow from a Holder and an Issuer.
 type Outage struct {
 	Holder Holder
 	Issuer Issuer
@@ -206,23 +204,21 @@ type Outage struct {
 	Alone time.Duration
 	// Typical is the mean without a failure of the issuer (O5).
 	Typical time.Duration
-	// NoticeFrom and NoticeTo are when the issuer ends the lease of a dead
-	// holder, after its death (O6).
+	// NoticeFrom and NoticeTo are the shortest and longest time from the death of a holder until
+	// the issuer ends its lease (O6).
 	NoticeFrom, NoticeTo time.Duration
 	// Valid is the holder's own time, from the sending of a renewal (O1).
 	Valid time.Duration
-	// Slack is what is left of the holder's validity when the issuer fails as it
-	// would have taken a renewal (O7). Below zero, healthy holders stop although
-	// nothing is wrong with them, that much too early.
+	// Slack is what is left of the holder's validity if the issuer fails just when it would have
+	// accepted a renewal (O7). Below zero, healthy holders stop that much too early.
 	Slack time.Duration
-	// Survivable is the longest recovery that costs no healthy holder its
-	// validity.
+	// Survivable is the longest recovery in which no healthy holder loses its validity.
 	Survivable time.Duration
 	// Attempts is how many renewals can be tried within one lease.
 	Attempts int
 }
 
-// Bounds computes the outages of a choice.
+// Bounds computes the outages of a holder and an issuer.
 func Bounds(h Holder, i Issuer) (Outage, error) {
 	if err := h.Check(); err != nil {
 		return Outage{}, err
@@ -257,15 +253,15 @@ func Bounds(h Holder, i Issuer) (Outage, error) {
 	return o, nil
 }
 
-// Noted says whether healthy holders renew so seldom that their silence is
-// checkpointed between renewals: each renewal then costs the issuer a log entry,
-// and a failure of the issuer does not refresh the lease.
+// Noted reports whether healthy holders renew so seldom that their silence is checkpointed
+// between renewals: each renewal then costs the issuer a log entry, and a failure of the issuer
+// does not refresh the lease.
 func (o Outage) Noted() bool {
 	c := o.Issuer.Checkpoint
 	return c > 0 && o.Holder.Renew+o.Holder.RoundTrip >= c
 }
 
-// HealthyLose says whether a failure of the issuer makes healthy holders stop.
+// HealthyLose reports whether a failure of the issuer makes healthy holders stop.
 func (o Outage) HealthyLose() bool { return o.Slack < 0 }
 
 // ShortestTTL is the shortest lease, renewed at the same share of its length,

@@ -125,7 +125,7 @@ type Point struct {
 	Delay time.Duration
 }
 
-// A Choice is what follows for cached data.
+// A Choice has the computed terms and costs of leases on cached data.
 type Choice struct {
 	Sharing Sharing
 	// Benefit is alpha. Worth says whether leases pay at all, from a term above
@@ -137,8 +137,8 @@ type Choice struct {
 	// without leases (G7), at most LongestWait; 0 if leases do not pay.
 	Recommended time.Duration
 	Capped      bool
-	// At is the term that was asked for, or the recommended one, and Effective
-	// what a client has of it.
+	// At is the term that was asked for, or the recommended one. Effective is the part of it that
+	// a client can use.
 	At        Point
 	Effective time.Duration
 	// Limit is the load with an endless term.
@@ -153,7 +153,7 @@ type Choice struct {
 // tenth is R t_c at which extensions are a tenth: 1/(1 + 9).
 const tenth = 9
 
-// Choose computes what leases do for cached data.
+// Choose computes the benefit and costs of leases on cached data.
 func Choose(s Sharing) (Choice, error) {
 	if s.LongestWait == 0 {
 		s.LongestWait = time.Minute
@@ -205,7 +205,7 @@ func (s Sharing) curve(end time.Duration) []Point {
 
 func (s Sharing) at(term time.Duration) Point { return Point{term, s.Load(term), s.Delay(term)} }
 
-// Explain tells it in sentences.
+// Explain describes the choice in sentences.
 func (c Choice) Explain() []string {
 	s := c.Sharing
 	if !c.Worth {

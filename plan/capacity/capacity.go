@@ -1,4 +1,5 @@
-// Package capacity computes what a number of leases takes of the members, and what runs out first.
+// Package capacity computes the load of a number of leases on the members, and which resource
+// runs out first.
 package capacity
 
 import (
@@ -12,7 +13,7 @@ import (
 	"leasehold.dev/plan"
 )
 
-// Costs are what a server spends on leases, as leasehold bench measures it.
+// Costs are the costs of leases at a server, as leasehold bench measures them.
 type Costs struct {
 	// Source says where the figures come from.
 	Source string
@@ -58,7 +59,7 @@ func DocumentedCosts(members int) Costs {
 	return c
 }
 
-// A Site is how many leases there are to be, and on what.
+// A Site is the number of leases, and the machines for them.
 type Site struct {
 	// Leases is how many; each is renewed every Renew, or a third of TTL.
 	Leases     float64
@@ -75,7 +76,7 @@ type Site struct {
 	Members                int
 	Cores, Memory, Network float64
 	Files                  float64
-	// Busy is the share of these that may be used: the rest is for bad days.
+	// Busy is the share of these that may be used; the rest is a reserve.
 	Busy float64
 	// Quota is how large the state may be, in bytes (--quota-backend-bytes); 0: any size.
 	Quota float64
@@ -116,16 +117,16 @@ func (s Site) check() error {
 	return nil
 }
 
-// A Limit is how many leases one thing carries.
+// A Limit says how many leases one resource can carry.
 type Limit struct {
-	// Name says what runs out.
+	// Name names the resource.
 	Name string
 	// Leases is how many one cell carries before it does; Used is the share of
 	// the allowance that the asked number takes.
 	Leases, Used float64
 }
 
-// A Result is what a number of leases takes.
+// A Result is the load of a number of leases.
 type Result struct {
 	Site  Site
 	Costs Costs
@@ -135,7 +136,7 @@ type Result struct {
 	RenewalsASecond, BytesASecond, Cores, Memory float64
 	// State is how large the state is, of which the quota is a bound.
 	State float64
-	// Limits are what runs out, first the first.
+	// Limits are the limits of the resources, the one that runs out first at the front.
 	Limits []Limit
 	// PerCell is how many leases a cell of these members carries, Cells how many
 	// cells the asked number needs.
@@ -196,7 +197,7 @@ func (s Site) needs(c Costs) []need {
 	}
 }
 
-// Size computes what a number of leases takes.
+// Size computes the load of a number of leases.
 func Size(s Site, c Costs) (Result, error) {
 	if err := s.check(); err != nil {
 		return Result{}, err
@@ -235,7 +236,7 @@ func Size(s Site, c Costs) (Result, error) {
 	return out, nil
 }
 
-// Explain tells it in sentences.
+// Explain describes the result in sentences.
 func (c Result) Explain() []string {
 	s := c.Site
 	out := []string{fmt.Sprintf("%s leases of %v, renewed every %v, are %s renewals and %s bytes "+

@@ -8,30 +8,30 @@ import (
 	"leasehold.dev/plan"
 )
 
-// Year is the year that chances are counted for: 365 days.
+// Year is the length of a year in this package: 365 days.
 const Year = 365 * 24 * time.Hour
 
-// Weather is what holders live in: the network, the pauses of their processes,
-// and the failures of the issuer.
+// Weather is the conditions of the holders: the network, the pauses of their processes, and the
+// failures of the issuer.
 type Weather struct {
 	// RoundTrip is the distribution of one request's round trip; Loss is the
 	// share of requests without an answer, beyond it.
 	RoundTrip Histogram
 	Loss      float64
-	// Pauses is the distribution of pauses: of the process (collector, swap,
-	// a machine that is moved) or of its network as a whole, in which all
-	// requests are lost together. PausesSeen is how long was looked.
+	// Pauses is the distribution of pauses: of the process (collector, swap, a machine that is
+	// moved) or of its network as a whole, in which all requests are lost together. PausesSeen is
+	// how long they were measured.
 	Pauses     Histogram
 	PausesSeen time.Duration
-	// FailuresAYear is how often the issuer fails, Recovery how long it is away
-	// each time.
+	// FailuresAYear is how often the issuer fails in a year, Recovery how long each failure
+	// lasts.
 	FailuresAYear float64
 	Recovery      time.Duration
 }
 
-// AssumedPauses are pauses of a virtual machine in a month, for users that have not
-// measured theirs: an assumption, not a measurement. Most are of a hundred
-// milliseconds; the machine stands still for 1 s once a day, for 3 s once a month.
+// AssumedPauses are pauses of a virtual machine in a month, for users that have not measured
+// theirs: an assumption, not a measurement. Most last a hundred milliseconds; one a day lasts 1
+// s, one a month 3 s.
 func AssumedPauses() (pauses Histogram, seen time.Duration) {
 	h, err := NewHistogram([]Bin{
 		{100 * time.Millisecond, 2000},
@@ -84,7 +84,8 @@ func (w Weather) check() error {
 	return nil
 }
 
-// Luck is what becomes of a healthy holder with one choice.
+// Luck says how often a healthy holder with these settings loses its lease, and what the settings
+// cost.
 type Luck struct {
 	Holder plan.Holder
 	// LossesAYear is how often a healthy holder's validity ends, on average (N1);
@@ -93,8 +94,8 @@ type Luck struct {
 	// Of LossesAYear: by requests that are lost or slow one by one, by pauses,
 	// and by failures of the issuer.
 	ByRequests, ByPauses, ByIssuer float64
-	// Notice is how long a dead holder is held for alive at the longest, without
-	// messages and lateness: L; on average L - T/2.
+	// Notice is how long a dead holder still counts as alive at most, without messages and
+	// lateness: L. NoticeMean is the mean: L - T/2.
 	Notice, NoticeMean time.Duration
 	// RenewalsASecond is the load of one lease.
 	RenewalsASecond float64
@@ -102,10 +103,10 @@ type Luck struct {
 	Attempts int
 }
 
-// Chance computes how often a healthy holder loses its lease. Requests are taken
-// to fail independently of each other; what fails together belongs to the pauses,
-// which begin at any moment with the same chance. A measured distribution knows
-// nothing of what it did not see: that share (Histogram.Unseen) counts as lost.
+// Chance computes how often a healthy holder loses its lease. It assumes that requests fail
+// independently of each other. Requests that fail together belong to the pauses, which begin at
+// any moment with the same probability. A measured distribution cannot know what was too rare to
+// be measured: that share (Histogram.Unseen) counts as lost.
 func Chance(h plan.Holder, w Weather) (Luck, error) {
 	if err := h.Check(); err != nil {
 		return Luck{}, err

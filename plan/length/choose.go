@@ -1,4 +1,4 @@
-// Package length computes how often a healthy holder loses its lease by bad luck, and chooses the
+// Package length computes how often a healthy holder loses its lease by chance, and chooses the
 // shortest lease that is lost seldom enough.
 package length
 
@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/plan"
 )
 
-// Wish says what a lease is to do.
+// Wish says what is required of a lease.
 type Wish struct {
 	// Holder has the round trip, retry, margin and drift; its TTL and Renew are
 	// chosen.
@@ -20,7 +20,7 @@ type Wish struct {
 	Weather Weather
 	// LossesAYear is how often a healthy holder may lose its lease.
 	LossesAYear float64
-	// Leases is how many there are, for the load.
+	// Leases is the number of leases, for the load.
 	Leases float64
 	// TTLs are the lengths to choose from, in any order; none means usual ones.
 	TTLs []time.Duration
@@ -37,22 +37,22 @@ func usualTTLs() []time.Duration {
 	return out
 }
 
-// A Choice is every pair that was looked at, and the one to take.
+// A Choice has every pair of TTL and renewal interval that was computed, and the best one.
 type Choice struct {
 	Wish Wish
-	// All are the pairs by TTL and then by share of it, from long intervals to
-	// short ones. Pairs that make no sense are left out.
+	// All has the luck of each pair of TTL and renewal interval, by TTL, and then from long
+	// intervals to short ones. It leaves out pairs that are impossible.
 	All []Luck
-	// Best is the shortest lease, and of those with the least load, that loses
-	// at most LossesAYear, outlives a recovery of the issuer, and is renewed
-	// before its silence counts. OK is false if there is none.
+	// Best is the shortest lease, with the least load among equals, that is lost at most
+	// LossesAYear times, outlives a recovery of the issuer, and is renewed before its silence is
+	// checkpointed. OK is false if there is none.
 	Best Luck
 	OK   bool
-	// Default is 10 s, renewed at a third; it is zero if that makes no sense.
+	// Default is the luck of 10 s, renewed at a third; it is zero if that is impossible.
 	Default Luck
 }
 
-// Choose looks at every pair and picks one.
+// Choose computes every pair of TTL and renewal interval, and chooses the best one.
 func Choose(w Wish) (Choice, error) {
 	err := figures.Finite(
 		figures.Number("losses a year", w.LossesAYear),
@@ -110,8 +110,7 @@ func (w Wish) good(l Luck) bool {
 	return err == nil && l.LossesAYear <= w.LossesAYear && !o.HealthyLose() && !o.Noted()
 }
 
-// Explain says in sentences what to take, what would be too short, and what too
-// long.
+// Explain says in sentences which lease to choose, which would be too short, and which too long.
 func (c Choice) Explain() []string {
 	w := c.Wish
 	if !c.OK {

@@ -15,14 +15,14 @@ import (
 	"leasehold.dev/internal/figures"
 )
 
-// A Bin counts durations: so many of at most Upper, and above the bin before it.
+// A Bin counts durations of at most Upper that are longer than the Upper of the bin before.
 type Bin struct {
 	Upper time.Duration
 	Count float64
 }
 
-// A Histogram is what was measured of a duration. The zero value is empty: it
-// says that the thing never takes any time.
+// A Histogram has the measured durations of something. The zero value is empty: the thing takes
+// no time.
 type Histogram struct {
 	bins  []Bin     // in order of Upper
 	below []float64 // how many are in the bins up to this one
@@ -122,8 +122,8 @@ func (h Histogram) Max() time.Duration {
 	return 0
 }
 
-// Above is the share of durations that may be longer than d: a bin counts as
-// longer unless all of it is not.
+// Above is the share of durations that may be longer than d: a bin counts as longer unless its
+// Upper is at most d.
 func (h Histogram) Above(d time.Duration) float64 {
 	share, _ := h.above(d)
 	return share
@@ -142,7 +142,7 @@ func (h Histogram) above(d time.Duration) (share float64, from time.Duration) {
 	return (n - h.below[i-1]) / n, h.bins[i-1].Upper
 }
 
-// Quantile is the least upper edge that a share q of all does not exceed.
+// Quantile is the smallest upper edge that at least a share q of all durations does not exceed.
 func (h Histogram) Quantile(q float64) time.Duration {
 	for i, b := range h.bins {
 		if b.Count > 0 && h.below[i] >= q*h.Count() {

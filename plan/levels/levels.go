@@ -20,11 +20,11 @@ type Level struct {
 	// Name says whose lease it is.
 	Name   string
 	Holder plan.Holder
-	// Recovery is how long the level above may be without a holder: the worst
-	// outage there, or what it took before there was a lease.
+	// Recovery is how long the level above may be without a holder: its worst outage, or the base
+	// of the chain for the first level.
 	Recovery time.Duration
-	// Needs is the shortest lease that outlives that (O8), 0 if none does at this
-	// renewal interval. Thumb is what the rule of thumb asks for.
+	// Needs is the shortest lease that outlives that (O8), 0 if none does at this renewal
+	// interval. Thumb is the length by the rule of thumb.
 	Needs, Thumb time.Duration
 	// Slack is below zero if healthy holders of this level stop when the level
 	// above fails over (O7).
@@ -33,8 +33,8 @@ type Level struct {
 	Worst time.Duration
 }
 
-// Chain computes leases that rest on each other, the first one on something that
-// is back base after a failure. Every level is a textbook issuer for the next.
+// Chain computes leases that rest on each other. The first one rests on something that recovers
+// within base after a failure. Every level is a textbook issuer for the next.
 func Chain(base time.Duration, names []string, holders []plan.Holder) ([]Level, error) {
 	if len(names) != len(holders) || len(holders) == 0 {
 		return nil, figures.Wrong("chain", "give a lease for each level, at least one",
@@ -83,8 +83,8 @@ func ThumbChain(of plan.Holder, factor float64, n int) ([]plan.Holder, error) {
 	return out, nil
 }
 
-// Advice tells what a chain means in sentences. one is the outage of a single
-// lease of the first level's length granted by this service.
+// Advice explains a chain in sentences. one is the outage of a single lease of the first level's
+// length granted by this service.
 func Advice(chain []Level, one plan.Outage) []string {
 	var out []string
 	for _, l := range chain {
