@@ -23,8 +23,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// core owns the replica and the shell around it: one goroutine that does what the shell says
-// is next. All other goroutines reach the replica through its inbox.
+// core owns the replica and the shell around it: one goroutine does the actions that the shell
+// returns. All other goroutines reach the replica through the core's inbox.
 type core struct {
 	replica *replica.Replica
 	shell   *shell.Shell
@@ -50,13 +50,14 @@ type core struct {
 	stats  atomic.Pointer[stateStats]
 }
 
-// beginning is what a member knew when it began, and whether it knows more.
+// beginning is what a member knew when it started, and whether it has caught up since.
 type beginning struct {
 	voters  []uint64 // of the snapshot that it started from
 	current bool     // the state was as new as the cluster's: what changes now is news
 }
 
-// waiting has those that wait for keys and for news of leases: the wait queues follow the hub.
+// waiting has the watchers of keys and the followers of lease events. The wait queues follow the
+// hub.
 type waiting struct {
 	news       *leaseNews
 	hub        *watch.Hub[*api.Event]
@@ -64,11 +65,12 @@ type waiting struct {
 	accessNews *accessNews
 }
 
-// next is when the core does again what it does not do often.
+// next has the next times of the core's rare tasks.
 type next struct {
 	count lease.Instant // the caches
-	tell  lease.Instant // of a message that makes no sense
-	// leaderless is when to warn that nobody leads, 0 if somebody does or that is told.
+	tell  lease.Instant // to log a malformed message
+	// leaderless is when to warn that there is no leader, 0 if there is one or the log says so
+	// already.
 	leaderless lease.Instant
 }
 
@@ -99,7 +101,7 @@ func (c *core) publishStats(now lease.Instant) {
 	c.stats.Store(s)
 }
 
-// countEvery is how often the caches are counted, since that is a look at each.
+// countEvery is how often the caches are counted; counting looks at each.
 const countEvery = 1000 * lease.Instant(1)
 
 // run is the core's loop. It returns nil when ctx ends, and errRemoved when the
@@ -126,8 +128,8 @@ func (c *core) run(ctx context.Context) error {
 	}
 }
 
-// step does one round of work and returns how long the core may sleep, or why this member goes
-// on no more, errRemoved for one. Package shell has the order.
+// step does one round of work and returns how long the core may sleep, or why this member stops,
+// for instance errRemoved. Package shell has the order.
 func (c *core) step() (time.Duration, error) {
 	for {
 		switch do := c.shell.Next(); do {
@@ -199,7 +201,7 @@ func (c *core) do(do shell.Do) {
 	}
 }
 
-// end is the core's last action. A snapshot that was taken and not saved is of no use.
+// end is the core's last action. It drops a snapshot that was received but not saved.
 func (c *core) end() error {
 	if c.shell.Err == nil {
 		return errRemoved
@@ -221,7 +223,7 @@ func (c *core) end() error {
 	return rolledBack(c.shell.Err, c.peers.dir)
 }
 
-// lookAround is done once a heartbeat.
+// lookAround runs once a heartbeat.
 func (c *core) lookAround() {
 	now := c.shell.Now
 	stuck, full := c.writer.stuck(c.election), c.writer.full.Load()
@@ -238,7 +240,7 @@ func (c *core) lookAround() {
 	c.publishStats(now)
 }
 
-// refuse tells what the replica did not take.
+// refuse reports the inputs that the replica did not take.
 func (c *core) refuse() {
 	for _, m := range c.shell.Refused {
 		if from := fmt.Sprintf("%x", m.From); errors.Is(m.Err, replica.ErrMessage) &&
@@ -256,7 +258,7 @@ func (c *core) refuse() {
 	}
 }
 
-// answer answers everybody whose request is done.
+// answer answers all requests that are done.
 func (c *core) answer(out *replica.Output) {
 	c.metrics.observe(out)
 	c.logRenewals(out)
@@ -342,8 +344,8 @@ func (c *core) logLeaderless() {
 	}
 }
 
-// logSilent tells of members that are taken for hung or cut off. At a follower that is the leader,
-// for whose place it asks now.
+// logSilent logs members that seem to hang or to be cut off. At a follower that is the leader,
+// which it now tries to replace.
 func (c *core) logSilent(out *replica.Output) {
 	for _, s := range out.Silent {
 		c.metrics.silences.Inc()
@@ -352,7 +354,7 @@ func (c *core) logSilent(out *replica.Output) {
 	}
 }
 
-// logLeader tells who leads when that has changed, and when nobody does any more.
+// logLeader logs changes of the leader, and that there is none any more.
 func (c *core) logLeader(old, s *replica.Status) {
 	switch {
 	case s.Leader == old.Leader:
@@ -368,11 +370,11 @@ func (c *core) logLeader(old, s *replica.Status) {
 	}
 }
 
-// endDelay says that commands have waited long enough for others.
+// endDelay reports that the commit delay is over.
 func (c *core) endDelay() { c.inbox.put(func(box *mail) { box.DelayOver = true }) }
 
-// stop answers everybody who still waits in the inbox. Those whose commands
-// are in the log learn of the stop through node.stopped.
+// stop answers all requests that still wait in the inbox. Callers whose commands are in the log
+// learn of the stop through node.stopped.
 func (c *core) stop() {
 	m := c.inbox.close()
 	for _, a := range m.Arrivals {

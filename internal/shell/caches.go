@@ -8,18 +8,17 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// Cache is where a coherent cache that is open at this member is told what it has to drop.
+// Cache receives the messages to a coherent cache that is open at this member.
 type Cache interface {
 	// Opened is the outcome of an OpenCache.
 	Opened(term uint64, err error)
-	// Invalidated says what the cache has to drop.
+	// Invalidated says what the cache must drop.
 	Invalidated(i *replica.Invalidation)
-	// Reopen says that there is a new leader, who has to know what the cache has.
+	// Reopen says that there is a new leader, which must learn what the cache has.
 	Reopen(term uint64)
 }
 
-// CacheMail is something that a cache says: what is opened, what is acknowledged, or that it
-// is closed.
+// CacheMail is a message of a cache: it opens, acknowledges, or closes.
 type CacheMail struct {
 	From   Cache
 	Of     fsm.Holding
@@ -28,19 +27,19 @@ type CacheMail struct {
 	Closed bool
 }
 
-// caches are those that are open at this member, by their leases and tokens: that of an orphan
-// is open beside that of a later lease of the same ID. A cache is open in one place: where it
-// was opened last.
+// caches has the caches that are open at this member, by lease and token: the cache of an orphan
+// may be open beside that of a later lease with the same ID. A cache is open in one place: where
+// it was opened last.
 type caches map[fsm.Holding]*cache
 
 type cache struct {
 	to Cache
-	// term is that in which the leader knows of the cache; 0 while it is being opened.
+	// term is the term in which the leader knows the cache; 0 while it is being opened.
 	term uint64
 }
 
-// says takes what a cache says. What comes from where the cache was opened before
-// means nothing any more: it may be older than what has come from elsewhere.
+// says takes a message of a cache. A message from the place where the cache was opened before is
+// ignored: it may be older than messages from the new place.
 func (c caches) says(r *replica.Replica, m *CacheMail) {
 	switch x := c[m.Of]; {
 	case m.Open != nil:
@@ -55,7 +54,7 @@ func (c caches) says(r *replica.Replica, m *CacheMail) {
 	}
 }
 
-// tell passes on what the leader says.
+// tell passes on the messages of the leader.
 func (c caches) tell(out *replica.Output) {
 	for _, o := range out.Opened {
 		to := o.Owner.(Cache)

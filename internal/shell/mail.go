@@ -8,8 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Mail is what came in for a member since its last step. Each list is in the order in which
-// its items came.
+// Mail has the inputs of a member since its last step. Each list is in order of arrival.
 type Mail struct {
 	Messages  []*replica.Message // of other members
 	Proposals []*replica.Proposal
@@ -19,12 +18,12 @@ type Mail struct {
 	Abandoned []lease.ID
 	Caches    []CacheMail
 	Persisted []*raftpb.Message // messages of replica.Output.Append that are durable
-	Tasks     []func()          // what else is to be done with the replica
+	Tasks     []func()          // other work with the replica
 	Arrivals  []Arrival
-	DelayOver bool // commands have waited long enough for others
+	DelayOver bool // the commit delay is over
 }
 
-// Arrival is a snapshot of another member that is here and not yet the newest.
+// Arrival is a snapshot that has arrived from another member and is not yet the newest.
 type Arrival struct {
 	Message *raftpb.Message
 	Machine *fsm.Machine // the state that was built from it
@@ -56,7 +55,8 @@ type Refusal struct {
 	Err  error
 }
 
-// Declined is a snapshot that the replica did not take. Err is nil if it has no use for it.
+// Declined is a snapshot that the replica did not take. Err is nil if the replica does not need
+// it.
 type Declined struct {
 	Owner any
 	Err   error

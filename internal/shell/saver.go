@@ -6,33 +6,32 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Saver is the order in which a member saves the messages of replica.Output.Append: what is
-// written, when it is synced, and when a message is said to be durable. The zero value is that
-// of a process that has saved nothing. It belongs to one goroutine, that of the disk.
+// Saver is the order in which a member saves the messages of replica.Output.Append: what it
+// writes, when it syncs, and when it reports a message as durable. The zero value has saved
+// nothing. It belongs to one goroutine, that of the disk.
 type Saver struct {
 	lazy     *raftpb.HardState // a hard state that may wait for the next sync
-	written  []*raftpb.Message // not yet said to be durable
+	written  []*raftpb.Message // not yet reported as durable
 	unsynced bool              // something was written since the last sync
 	term     uint64            // those of the hard state that was written last
 	vote     uint64
 }
 
-// Saving is one thing to do with the disk. It has one of three kinds.
+// Saving is one action of the disk, of three kinds.
 type Saving struct {
-	// Install, if not nil, asks for a snapshot, which has arrived: make it the newest,
-	// durably.
+	// Install, if not nil, asks for a snapshot that has arrived: make it the newest one, durably.
 	Install *raftpb.Message
-	// Saved, if not empty, are durable now: say so. The memory is the Saver's.
+	// Saved, if not empty, are durable now: report it. The Saver owns the memory.
 	Saved []*raftpb.Message
-	// Otherwise write Entries, and State if that is not nil; with Sync wait then until this and
-	// all that was written before is durable.
+	// Otherwise write Entries, and State if it is not nil. If Sync is set, then wait until this
+	// and everything written before is durable.
 	Entries []*raftpb.Entry
 	State   *raftpb.HardState
 	Sync    bool
 }
 
-// Awaited reports whether anybody waits until a message is durable. Where that is nobody, it
-// need not be (replica.Output.Append).
+// Awaited reports whether a message must become durable because something waits for it
+// (replica.Output.Append).
 func Awaited(m *raftpb.Message) bool {
 	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 || asksForSnapshot(m)
 }
@@ -41,13 +40,13 @@ func asksForSnapshot(m *raftpb.Message) bool {
 	return m.GetSnapshot().GetMetadata().GetIndex() != 0
 }
 
-// Save yields what is to be done to save messages, in order, with one sync at the end. A follower
-// that was sent many small messages while its disk was busy catches up so. A caller that stops
-// before the end must not use the Saver again.
+// Save yields the actions that save messages, in order, with one sync at the end. So a follower
+// catches up after many small messages came while its disk was busy. A caller that stops before
+// the end must not use the Saver again.
 //
-// A message that carries a commit index only need not be durable: losing that costs nothing, so
-// it waits for the next write. The responses of such a message, as of one that tells a follower
-// of a commit, wait for what was written before, and for nothing else.
+// A message with only a commit index need not be durable: losing it costs nothing, so it waits
+// for the next write. The responses of such a message, for instance one that tells a follower of
+// a commit, wait only for what was written before.
 func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 	return func(yield func(Saving) bool) {
 		for i, m := range batch {
@@ -66,11 +65,11 @@ func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 	}
 }
 
-// Left returns the hard state that is not written, nil for none.
+// Left returns the hard state that is not yet written, nil for none.
 func (s *Saver) Left() *raftpb.HardState { return s.lazy }
 
-// needed reports whether a message carries what must be durable: entries, or what its responses
-// promise although it is no entry, a snapshot or a term or a vote other than those written last.
+// needed reports whether a message must become durable: it has entries, or its responses promise
+// a snapshot, or a term or vote other than those written last.
 func (s *Saver) needed(m *raftpb.Message) bool {
 	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 &&
 		(asksForSnapshot(m) || m.Term != nil && m.GetTerm() != s.term ||
@@ -86,7 +85,7 @@ func (s *Saver) write(entries []*raftpb.Entry, sync bool, yield func(Saving) boo
 	return yield(x)
 }
 
-// settle syncs what was written and is not synced, and says what is durable then.
+// settle syncs what was written but not synced, and reports what is durable then.
 func (s *Saver) settle(yield func(Saving) bool) bool {
 	if s.unsynced && !s.write(nil, true, yield) {
 		return false

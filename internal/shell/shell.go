@@ -8,22 +8,22 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Do is what the driver of a Shell does next.
+// Do is the next action of a Shell's driver.
 type Do int
 
-// The actions of a step. A driver does each when [Shell.Next] returns it. Those that have
-// nothing to do in a step are left out, but for the ones marked "always".
+// The actions of a step. A driver does each when [Shell.Next] returns it. An action without work
+// in a step is left out, unless it is marked "always".
 const (
-	// TakeMail: take all that came in, into Mail. Always.
+	// TakeMail: take all inputs that have come, into Mail. Always.
 	TakeMail Do = iota
 	// ReadClock: read the clocks, and call Read. Always, and after the mail was taken, so
 	// that nothing in it is newer than the reading: a renewal counts from then.
 	ReadClock
-	// Advance: say that every lease gets its full time again, because of Jumped or Stalled.
+	// Advance: log that every lease gets its full time again, because of Jumped or Stalled.
 	Advance
 	// LookAround: a heartbeat has passed; call Beat.
 	LookAround
-	// Feed: say what was Refused, and that Declined is of no use.
+	// Feed: report what was Refused, and that Declined is not needed.
 	Feed
 	// Work: call Work, which may take a while. Always.
 	Work
@@ -36,9 +36,9 @@ const (
 	// Save: save Out.Append in order, without waiting for it. If Arrived is not nil, it is
 	// the owner of the snapshot that one of the messages asks for.
 	Save
-	// Show: make View the one that everybody reads.
+	// Show: make View the view that all goroutines read.
 	Show
-	// Follow: say that the replica's status was Before and is Status.
+	// Follow: report that the replica's status was Before and is now Status.
 	Follow
 	// Publish: tell watchers of Out.Changes, which the view shows already.
 	Publish
@@ -49,10 +49,10 @@ const (
 	TellCaches
 	// End: stop for good, because of Err, or if that is nil because the member was removed.
 	End
-	// Delay: see to it that Mail.DelayOver is set after a while if Delayed, and not any more if
-	// not. Always.
+	// Delay: if Delayed, have Mail.DelayOver set after the commit delay; otherwise stop that.
+	// Always.
 	Delay
-	// Shrink: make View the one that everybody reads; it is the same but for the size.
+	// Shrink: make View the view that all goroutines read; only its size differs.
 	Shrink
 	// Sleep: wait for mail, or for Wait. Always.
 	Sleep
@@ -69,22 +69,22 @@ var order = [...]Do{
 // microseconds' worth.
 const scrubBudget = 256
 
-// yieldEvery is how many election timeouts pass, at least, from one attempt to
-// hand over to the next: if every disk is full, nobody gains by more.
+// yieldEvery is how many election timeouts pass at least between two attempts to hand over: more
+// would not help if every disk is full.
 const yieldEvery = 10
 
-// Config is what a Shell is made of.
+// Config has the parts of a Shell.
 type Config struct {
 	Replica *replica.Replica
-	// Start is what the clocks show now: the shell's instants begin here.
+	// Start is the current reading of the clocks: the shell's instants begin here.
 	Start Reading
 	// Heartbeat is the length of Raft's tick, Election the shortest election timeout, both
 	// in milliseconds.
 	Heartbeat, Election lease.TTL
 }
 
-// Shell is one member's: see the package's comment. The exported fields are the driver's to
-// read when Next has returned an action that names them; Mail is the driver's to set.
+// Shell is the shell of one member: see the package's comment. The driver reads the exported
+// fields when Next has returned an action that names them, and sets Mail.
 type Shell struct {
 	Mail Mail
 	Now  lease.Instant // of the last reading
@@ -108,7 +108,7 @@ type Shell struct {
 	at     int  // the place of the next action in order
 }
 
-// pace is when a member does what it does at intervals or after a while.
+// pace has the times of a member's periodic and delayed work.
 type pace struct {
 	heartbeat, election lease.Instant
 	next                lease.Instant // of Raft's ticks
@@ -125,8 +125,8 @@ func New(c Config) *Shell {
 	}
 }
 
-// Next returns what the driver is to do next. What it returned before must be done. After
-// Sleep a new step begins; after End there is no more to do.
+// Next returns the driver's next action. The action before must be done. After Sleep a new step
+// begins; End is the last action.
 func (s *Shell) Next() Do {
 	for {
 		if s.Err != nil {
@@ -140,7 +140,8 @@ func (s *Shell) Next() Do {
 	}
 }
 
-// begin does the shell's own part of an action, and reports whether the driver has one.
+// begin does the shell's own part of an action, and reports whether the driver has a part as
+// well.
 func (s *Shell) begin(do Do) bool {
 	switch do {
 	case Advance:
@@ -181,16 +182,16 @@ func (s *Shell) begin(do Do) bool {
 	return true
 }
 
-// Read takes what the clocks show.
+// Read takes a reading of the clocks.
 func (s *Shell) Read(r Reading) { s.Now, s.Jumped = s.clock.read(r) }
 
 // Epoch returns the boot time at which the instants begin. Read may change it.
 func (s *Shell) Epoch() lease.Instant { return s.clock.start.Boot }
 
-// advance moves the replica's clock. A member that stood still for as long as it takes the
-// others to elect a new leader was stopped, or starved; holders could not renew meanwhile,
-// through no fault of theirs (T1), so they get their full time again, as after a sleep. After
-// that nobody knows how much time has passed: silent leases then get again what remained of them.
+// advance moves the replica's clock. A member that did nothing for as long as an election takes
+// was stopped or starved. Holders could not renew meanwhile, through no fault of theirs (T1), so
+// leases get their full time again, as after a sleep. After a sleep it is unknown how much time
+// has passed: then silent leases get their remaining time again.
 func (s *Shell) advance() bool {
 	s.r.Advance(s.Now)
 	s.Stalled = s.Now-s.pace.last > s.pace.election
@@ -205,18 +206,17 @@ func (s *Shell) advance() bool {
 	return false
 }
 
-// Around is what a member sees when it looks around.
+// Around is what a member sees at a heartbeat.
 type Around struct {
-	// Assembled says that Raft may tick: the member does not wait for others to begin.
+	// Assembled says that Raft may tick: the member does not wait for other members to start.
 	Assembled bool
-	// DiskStuck says that the member's disk takes no log entries.
+	// DiskStuck says that the member's disk does not accept log entries.
 	DiskStuck bool
 }
 
-// Beat is called once a heartbeat. It reports whether the leadership is being handed over
-// because this member's disk takes no log entries: a leader applies nothing that its own
-// disk does not have, so it would keep everybody waiting (T1). If nobody else can lead, it
-// stays.
+// Beat is called once a heartbeat. It reports whether the leadership is being handed over because
+// this member's disk does not accept log entries: a leader applies only what is on its own disk,
+// so all clients would wait (T1). If no other member can lead, it stays leader.
 func (s *Shell) Beat(a Around) (yields bool) {
 	s.pace.next = s.Now + s.pace.heartbeat
 	s.dirty = true
@@ -230,7 +230,7 @@ func (s *Shell) Beat(a Around) (yields bool) {
 	return s.r.Yield()
 }
 
-// feed gives the replica what came in. Err is set if the replica is of no use any more.
+// feed gives the inputs to the replica. Err is set if the replica cannot go on.
 func (s *Shell) feed() bool {
 	m := &s.Mail
 	s.Refused, s.Declined = s.Refused[:0], s.Declined[:0]
@@ -290,7 +290,8 @@ func (s *Shell) Work() {
 	s.Err = s.Out.Failed
 }
 
-// TellCaches tells caches that are open at this member what the leader says, and who leads.
+// TellCaches passes the leader's messages to the caches that are open at this member, and tells
+// them who leads.
 func (s *Shell) TellCaches() {
 	s.caches.tell(&s.Out)
 	s.caches.follow(&s.Status)
@@ -299,7 +300,7 @@ func (s *Shell) TellCaches() {
 // OpenCaches returns how many caches are open at this member.
 func (s *Shell) OpenCaches() int { return len(s.caches) }
 
-// scrub cleans up after a compaction, and reports whether all is clean that was not.
+// scrub cleans up after a compaction, and reports whether it has just finished.
 func (s *Shell) scrub() bool {
 	if !s.dirty {
 		return false
@@ -311,7 +312,7 @@ func (s *Shell) scrub() bool {
 	return true
 }
 
-// sleep returns how long there is nothing to do without mail.
+// sleep returns how long the member may wait for mail.
 func (s *Shell) sleep() lease.TTL {
 	if s.dirty {
 		return 0

@@ -1,17 +1,19 @@
 package shell
 
-// A snapshot is due when the log since the last one is long, in entries or in bytes, and as the
-// state grows not small beside it: writing a large state for a short log would cost more disk than
-// it saves at a restart. To apply a part of the log takes about as long as to load as many bytes of
-// a snapshot: after a kill a restart takes a quarter longer than after a stop, or half a second.
+// A snapshot is due when the log since the last one is long, in entries or bytes, and not small
+// compared with the last snapshot: writing a large state for a short log would cost more disk
+// than it saves at a restart. Applying a part of the log takes about as long as loading as many
+// bytes of a snapshot: after a kill a restart takes a quarter longer than after a stop, or half a
+// second.
 const (
 	snapshotLogBytes   = 16 << 20 // long, if it has not Count entries
 	snapshotLogPart    = 4        // small, if it is less than this part of the last snapshot
 	snapshotCheckEvery = 256      // entries between two looks
 )
 
-// Snapshots says when a member writes a snapshot of its own state, and which log it keeps then.
-// There is one at a time. It belongs to the core's goroutine, and begins with Restored.
+// Snapshots says when a member writes a snapshot of its own state, and which part of the log it
+// keeps then. It writes one at a time. It belongs to the core's goroutine, and begins with
+// Restored.
 type Snapshots struct {
 	Count uint64 // entries between two snapshots
 	Tail  uint64 // entries kept before the snapshot, for members that lag
@@ -22,12 +24,13 @@ type Snapshots struct {
 	sending      map[uint64]uint64 // index of the state that is sent to a member
 }
 
-// Restored says that a snapshot of so many bytes, which was not written just now, is the newest.
+// Restored says that a snapshot of so many bytes is the newest, which this Snapshots has not
+// written.
 func (s *Snapshots) Restored(index, bytes uint64) {
 	s.last, s.looked, s.lastBytes = index, index, bytes
 }
 
-// Due reports whether one of the state at index is to be written now that it has moved on.
+// Due reports whether to write a snapshot of the state at index, which has just been reached.
 func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {
 	if s.writing || index-s.looked < min(snapshotCheckEvery, s.Count) {
 		return false
@@ -38,11 +41,11 @@ func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {
 	return long && log >= s.lastBytes/snapshotLogPart
 }
 
-// Writing reports whether one is being written.
+// Writing reports whether a snapshot is being written.
 func (s *Snapshots) Writing() bool { return s.writing }
 
-// Begin says that one of the state at index is being written. It returns the index up to which
-// the log may be dropped then, if tail entries before the snapshot are kept.
+// Begin says that a snapshot of the state at index is being written. It returns the index up to
+// which the log may be dropped then, if tail entries before the snapshot are kept.
 func (s *Snapshots) Begin(index, tail uint64) (keep uint64) {
 	s.writing = true
 	keep = index - min(index, tail)
@@ -52,7 +55,7 @@ func (s *Snapshots) Begin(index, tail uint64) (keep uint64) {
 	return keep
 }
 
-// Ended says that what Begin began has ended, and whether it is the newest now.
+// Ended says that the snapshot of Begin is finished, and whether it is the newest now.
 func (s *Snapshots) Ended(index, bytes uint64, newest bool) {
 	if s.writing = false; newest {
 		s.last, s.lastBytes = index, bytes
