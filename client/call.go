@@ -13,36 +13,36 @@ import (
 	"leasehold.dev/internal/trace"
 )
 
-// kind says what may be done with a request that has no answer.
+// kind says how to repeat a request that has no answer.
 type kind uint8
 
 const (
-	numbered kind = iota // it changes something, and its number sees to it that it does so once
-	repeated             // it changes something, but twice is as good as once
+	numbered kind = iota // it changes something, and its number makes it take effect once
+	repeated             // it changes something, but may be repeated
 	read                 // it changes nothing
-	renewal              // package holder sees to it
-	watching             // its Watcher sees to it
+	renewal              // package holder repeats it
+	watching             // its Watcher begins it again
 )
 
-// spec is what there is to know of a request besides what it asks.
+// spec is what the client knows of a request besides its message.
 type spec struct {
 	op   string // for errors
-	on   string // what it is done to, quoted behind op in errors, if it is not empty
+	on   string // the name or key, quoted behind op in errors if not empty
 	kind kind
-	// unsure says that an earlier try may have taken effect, tried that there was one.
+	// unsure says that an earlier try may have taken effect, tried that there was an earlier try.
 	unsure, tried bool
-	// number is that of a numbered request, as soon as it has one.
+	// number is the number of a numbered request, as soon as it has one.
 	number number
 	// begins is the ticket that the request begins to wait for, ends the one that it ends
 	// waiting for; nil for none.
 	begins, ends *Ticket
-	// first is the call of the first try, which mostly is the only one, and has the request
-	// itself. Others have copies: a link that was left may be sending it still.
+	// first is the call of the first try, which usually is the only one, and has the request
+	// itself. Later tries have copies: an old link may still be sending the first.
 	first call
 }
 
-// ask is a request and what there is to know of it, in one piece, as requests are made often: M
-// is what it asks, and B what that is wrapped in.
+// ask is a request and its spec in one allocation, as requests are made often: M is its message,
+// and B the wrapper of the message.
 type ask[B, M any] struct {
 	spec
 	request pb.Request
@@ -86,7 +86,7 @@ func (c *Client) retry(
 	}
 }
 
-// again reports whether to try again after an error, and takes note of what it means.
+// again reports whether to try again after an error, and notes what the error means.
 func (s *spec) again(err error) bool {
 	var broken *linkError
 	sent := errors.As(err, &broken) && broken.sent
@@ -101,8 +101,8 @@ func (s *spec) again(err error) bool {
 	case errors.Is(err, ErrUnavailable), broken != nil && !sent:
 		return true
 	case broken == nil && errors.Is(err, ErrNotLoggedIn):
-		// Users or roles have changed before it was applied, and nothing was done. If the login does
-		// not count any more, the stream ends, and what comes of the next one is the answer.
+		// Users or roles changed before the request was applied, and nothing was done. If the
+		// login is no longer valid, the stream ends, and the next stream decides the answer.
 		return true
 	case errors.Is(err, ErrUnknownOutcome), sent:
 		s.unsure = s.unsure || s.kind != read
@@ -116,7 +116,7 @@ func (s *spec) again(err error) bool {
 	}
 }
 
-// fail makes the error of a call of the last one and, if there is any, of the one before.
+// fail makes the error of a call from the last error and, if there is one, the error before.
 func (s *spec) fail(err, before error) error {
 	if before != nil && !errors.Is(before, err) {
 		err = fmt.Errorf("%w (%w)", err, before)
@@ -130,7 +130,7 @@ func (s *spec) fail(err, before error) error {
 // errOver marks the error of an attempt that ended because the context did.
 var errOver = errors.New("given up")
 
-// overBy is errOver with the cause of the context's end, which is all that it tells.
+// overBy is errOver with the cause of the context's end, which is its whole text.
 func overBy(ctx context.Context) error { return &over{fault.Cause(ctx)} }
 
 type over struct{ cause error }
@@ -151,7 +151,8 @@ func (c *Client) do(
 	return resp, err
 }
 
-// timed is do for a request after which a TTL runs; sent is before the try that was answered.
+// timed is do for a request that starts a TTL; sent is the moment before the try that was
+// answered.
 func (c *Client) timed(
 	ctx context.Context, s *spec, r *pb.Request,
 ) (resp *pb.Response, sent moment, err error) {
@@ -198,8 +199,8 @@ func (c *Client) attempt(
 	return c.await(ctx, l, q)
 }
 
-// check returns at least the bytes of a request, and an error for one with which the stream would
-// end for everybody.
+// check returns at least the bytes of a request, and an error if the request would end the stream
+// for all callers.
 func (c *Client) check(r *pb.Request) (n int, err error) {
 	n, ok := atMost(r)
 	switch {
@@ -220,7 +221,7 @@ func (c *Client) traceParent(ctx context.Context) string {
 	}
 	text := parent(ctx)
 	if _, ok := trace.Parse(text); !ok {
-		return "" // what is wrong with a trace must not fail a call
+		return "" // a bad trace header must not fail a call
 	}
 	return text
 }
@@ -237,7 +238,7 @@ func (s *spec) call(r *pb.Request) *call {
 	return q
 }
 
-// await submits a call that has one answer, or of which that is the first, and waits for it.
+// await submits a call and waits for its only or first answer.
 func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, error) {
 	q.answered = c.tokens.get()
 	if err := l.submit(q); err != nil {
@@ -245,7 +246,7 @@ func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, err
 	}
 	select {
 	case <-q.answered:
-		c.tokens.put(q.answered) // a call has one token, so nobody has the channel any more
+		c.tokens.put(q.answered) // a call has one token, so the channel is free now
 		r, err := q.response, q.err
 		q.response = nil // the call may stay open
 		if e := r.GetError(); e != nil {
@@ -258,8 +259,8 @@ func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, err
 	}
 }
 
-// tokens are channels of capacity 1 that are empty, and that nobody else has. Each client has
-// its own: those of a test belong to its time.
+// tokens are empty channels of capacity 1 that are not in use. Each client has its own: those of
+// a test belong to its virtual time.
 type tokens struct{ pool sync.Pool }
 
 func (t *tokens) get() chan struct{} {

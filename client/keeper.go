@@ -99,8 +99,8 @@ func (k *keeper) due() (_ holder.Batch, next time.Duration, ok bool) {
 	return holder.Batch{}, max(0, k.clock.until(at)), false
 }
 
-// left returns for how long the lease that ends first is valid or, if it is in jeopardy, may
-// yet be saved; ok is false if there is none.
+// left returns how long the lease that ends first stays valid or, if it is in jeopardy, may still
+// be saved; ok is false if there is no lease.
 func (k *keeper) left() (_ time.Duration, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -112,7 +112,7 @@ func (k *keeper) left() (_ time.Duration, ok bool) {
 	return max(0, k.clock.until(at)), true
 }
 
-// send sends a batch. The member is left if it has said nothing since the batch before.
+// send sends a batch. It leaves the member if that has answered nothing since the batch before.
 func (k *keeper) send(b holder.Batch) {
 	l := k.mux.current()
 	if l == nil {
@@ -154,8 +154,8 @@ func (k *keeper) judge(l *link, ttl time.Duration) {
 	}
 }
 
-// answered takes what was answered to a batch; nil if nothing was, or will be. It returns the
-// shortest TTL of the leases that were not renewed now, 0 if there is none.
+// answered takes the answer to a batch, nil if there will be none. It returns the shortest TTL of
+// the leases that were refused now, 0 if there is none.
 func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -215,8 +215,8 @@ func (k *keeper) advanceLocked() {
 	k.changedLocked(nil)
 }
 
-// changedLocked tells the leases what has changed, and those that the cluster has just said to be
-// gone, why.
+// changedLocked tells the leases their changes, and tells leases that the cluster has just
+// declared gone why they are.
 func (k *keeper) changedLocked(lost map[lease.ID]*LostError) {
 	for _, ch := range k.set.Changes() {
 		l := k.leases[ch.ID]
@@ -268,7 +268,7 @@ func (l *Lease) becomeLocked(s holder.State, err error) {
 	l.changed = make(chan struct{})
 }
 
-// openLocked sets until when a lease is valid for Lease.Valid, if anybody asks that.
+// openLocked sets until when a lease is valid for Lease.Valid, if the program uses that.
 func (k *keeper) openLocked(l *Lease) {
 	switch {
 	case !l.asked:
@@ -290,7 +290,7 @@ func (k *keeper) ask(l *Lease) *window {
 	return l.window.Load()
 }
 
-// add takes a lease in.
+// add begins to keep a lease alive.
 func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -24,8 +24,8 @@ const (
 	// about, by bytes.
 	maxRequests = 512
 	maxMessage  = 256 << 10
-	// drainTime is how long answers are awaited from a member that the client has left, and
-	// handOverTime how long all of them are from one that it has left for the leader.
+	// drainTime is how long the client waits for answers of a member that it has left, and
+	// handOverTime how long if it has left the member for the leader.
 	drainTime    = 7 * time.Second
 	handOverTime = 250 * time.Millisecond
 )
@@ -40,15 +40,15 @@ type connection interface {
 	Close() error
 }
 
-// link is a stream to one member. Two goroutines drive it: one sends what has gathered,
-// one receives.
+// link is a stream to one member. Two goroutines drive it: one sends queued requests, one
+// receives.
 type link struct {
 	place  int // of the endpoint
 	conn   connection
 	stream pb.StreamService_OpenClient
 	ctx    context.Context
 	cancel context.CancelFunc
-	told   []answer      // of deliver alone, which uses it again
+	told   []answer      // only deliver's, which uses it again
 	wake   chan struct{} // capacity 1: there is something to send
 	bad    chan struct{} // capacity 1: the member refuses everything
 	news   chan struct{} // capacity 1: the member has said who leads
@@ -59,12 +59,12 @@ type link struct {
 	open openCalls
 	load load
 	last uint64
-	why  error // why nothing is taken any more
+	why  error // why no calls are taken any more
 	pulse
 	lead leadership // what the member has said of it last
 }
 
-// outbox is what was not sent yet.
+// outbox has the requests that were not sent yet.
 type outbox struct {
 	urgent fifo // renewals
 	queue  fifo
@@ -74,9 +74,9 @@ type outbox struct {
 	answered, asking atomic.Int32
 }
 
-// pulse is what there is to judge a member by.
+// pulse is what the client judges a member by.
 type pulse struct {
-	asked    time.Time // when something was asked after which nothing was heard
+	asked    time.Time // when the first request without any later answer was sent
 	heard    time.Time
 	useful   bool      // it has given an answer that is not a refusal
 	refusing time.Time // when the member began to refuse everything
@@ -113,10 +113,10 @@ func (l *link) run() {
 		l.deliver(m.Responses)
 	}
 	sender.Wait()
-	_ = l.conn.Close() // nobody could do anything about it
+	_ = l.conn.Close() // there is nothing to do about it
 }
 
-// submit takes a call in, to be sent soon. An error means that it never will be.
+// submit queues a call, to be sent soon. An error means that it will never be sent.
 func (l *link) submit(c *call) error {
 	if c.size == 0 { // of those that are asked for often it is known
 		c.size = int32(min(proto.Size(c.request), maxMessage))
@@ -136,9 +136,9 @@ func (l *link) submit(c *call) error {
 	return nil
 }
 
-// note takes a request in that has no answer. It goes before calls that were submitted
-// already, but perhaps renewals, and is lost with the link. It must not have more bytes than a
-// request may.
+// note queues a request that has no answer. It goes before calls that were submitted already,
+// except perhaps renewals, and is lost with the link. It must not be larger than a request may
+// be.
 func (l *link) note(r *pb.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,8 +234,8 @@ func (l *link) take() *pb.ClientMessage {
 	return m
 }
 
-// addNotesLocked adds notes until they are half of a message, so that there is room for
-// renewals, and returns about how many bytes they take.
+// addNotesLocked adds notes up to half of a message, so that there is room for renewals, and
+// returns about how many bytes they take.
 func (l *link) addNotesLocked(m *pb.ClientMessage) (size int) {
 	n := 0
 	for ; n < len(l.notes) && size < maxMessage/2 && n < maxRequests/2; n++ {
@@ -256,8 +256,8 @@ func (l *link) addLocked(m *pb.ClientMessage, r *pb.Request) {
 	m.Requests = append(m.Requests, r)
 }
 
-// next takes the next call out that may be sent, in a message for a session if it is not nil.
-// But for renewals, no call goes before notes.
+// next removes and returns the next call that may be sent, in a message for a session if it is
+// not nil. Only renewals go before notes.
 func (l *link) next(of *pb.SessionRef) *call {
 	for {
 		from := &l.urgent
@@ -278,7 +278,7 @@ func (l *link) next(of *pb.SessionRef) *call {
 	}
 }
 
-// count notes that a call is open, or no more.
+// count notes that a call is open, or no longer.
 func (l *link) count(c *call, n int) {
 	switch c.kind {
 	case watching:
@@ -342,11 +342,11 @@ func (l *link) deliver(list []*pb.Response) {
 	l.told = l.told[:0]
 }
 
-// refusals is for how long a member may refuse everything before the client leaves it.
+// refusals is how long a member may refuse everything before the client leaves it.
 const refusals = 250 * time.Millisecond
 
-// refusalOf reports whether a response says that the member can do nothing now. Of renewals
-// it is that none succeeded.
+// refusalOf reports whether a response says that the member can do nothing now. For renewals that
+// means that none succeeded.
 func refusalOf(r *pb.Response) bool {
 	if slices.ContainsFunc(r.GetRenew().GetTtlMs(), func(ttl int64) bool { return ttl > 0 }) {
 		return false
@@ -372,7 +372,7 @@ func (l *link) judge(refuses bool) {
 	}
 }
 
-// refusal returns for how long the member has refused everything.
+// refusal returns how long the member has refused everything.
 func (l *link) refusal() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -382,7 +382,7 @@ func (l *link) refusal() time.Duration {
 	return time.Since(l.refusing)
 }
 
-// silence returns for how long the member has said nothing although it was asked.
+// silence returns how long the member has left requests without any answer.
 func (l *link) silence() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -406,16 +406,16 @@ func (l *link) wasUseful() bool {
 	return l.useful
 }
 
-// end ends the link: what is open has no answer.
+// end ends the link: open calls get no answer.
 func (l *link) end(why error) {
 	l.cancel()
 	l.fail(why, func(*call) bool { return true })
 	close(l.ended)
 }
 
-// handOver gives the link up for one to the leader. What was not sent, reads and watches go
-// there. The rest is most likely about to be answered, so that is awaited for a moment:
-// to send it again would be as good and cost more.
+// handOver gives the link up for one to the leader. Unsent calls, reads and watches go there. The
+// other calls will most likely be answered soon, so the link waits a moment for them: to send
+// them again would cost more.
 func (l *link) handOver() {
 	l.fail(errMoved, func(c *call) bool { return c.kind == read || c.kind == watching })
 	l.mu.Lock()
@@ -426,8 +426,8 @@ func (l *link) handOver() {
 	}
 }
 
-// leave gives the link up for another. What was not sent, and what may be repeated, goes
-// there; the answers to the rest are awaited for a while.
+// leave gives the link up for another. Unsent calls, and those that may be repeated, go there;
+// the link waits a while for the other answers.
 func (l *link) leave() {
 	l.fail(errMoved, func(c *call) bool {
 		return c.kind == read || c.kind == numbered || c.kind == watching
@@ -440,7 +440,7 @@ func (l *link) leave() {
 	}
 }
 
-// leftLocked ends a link that was left, and of which nothing is awaited any more.
+// leftLocked ends a link that was left and has no open calls any more.
 func (l *link) leftLocked() bool {
 	if l.why == nil || l.open.len() > 0 {
 		return false
@@ -449,8 +449,7 @@ func (l *link) leftLocked() bool {
 	return true
 }
 
-// fail takes no more calls, and gives up those that were not sent, and the open ones
-// that match.
+// fail makes the link take no more calls, and gives up unsent calls and the open ones that match.
 func (l *link) fail(why error, match func(*call) bool) {
 	var answers []answer
 	l.mu.Lock()

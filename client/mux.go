@@ -20,21 +20,21 @@ import (
 )
 
 // mux keeps a link to one member at a time: to the leader, if it can be reached. One goroutine
-// finds members and looks after the link.
+// finds members and watches the link.
 type mux struct {
 	endpoints []endpoint
 	dial      dialer
 	cfg       settings
 	log       *slog.Logger
-	// left returns for how long the lease that ends first is valid; ok is false if there is
-	// none.
+	// left returns how long the lease that ends first stays valid; ok is false if there is no
+	// lease.
 	left   func() (_ time.Duration, ok bool)
 	ctx    context.Context // ends with close
 	cancel context.CancelCauseFunc
 	all    sync.WaitGroup
 	now    atomic.Pointer[link] // link, for goroutines that have not locked mu
 	calls  atomic.Int32         // that wait for a link
-	wanted chan struct{}        // capacity 1: there is another of them, or a follower
+	wanted chan struct{}        // capacity 1: one more call waits, or a follower came
 	count  connectCounts
 
 	mu        sync.Mutex // guards what follows
@@ -46,11 +46,11 @@ type mux struct {
 	followers map[follower]struct{}
 }
 
-// follower is a request that goes on until it is closed, whatever becomes of links.
+// follower is a request that lasts until it is closed and moves from link to link.
 type follower interface {
-	// begin begins it on a link, if it is on none.
+	// begin begins the request on a link, unless it is on one.
 	begin(l *link)
-	// end ends it.
+	// end ends the request.
 	end(why error)
 }
 
@@ -68,7 +68,7 @@ func newMux(c settings, list []endpoint, dial dialer) *mux {
 // start begins to look for a member.
 func (m *mux) start() { m.all.Go(m.run) }
 
-// close ends everything, and waits until it has ended.
+// close ends the link and all followers, and waits until they have ended.
 func (m *mux) close() {
 	m.cancel(ErrClosed)
 	m.mu.Lock()
@@ -165,17 +165,17 @@ func (m *mux) run() {
 	}
 }
 
-// loginPause is how long a client waits whose name and password were refused: members look at them
-// at some cost, and at few that are wrong.
+// loginPause is how long a client waits after its name and password were refused: checking them
+// costs members CPU time, and members check only a few wrong ones.
 const loginPause = 5 * time.Second
 
-// mostSpread bounds for how long a client waits that nobody waits for.
+// mostSpread bounds how long a client without waiting callers waits before it connects.
 const mostSpread = 3 * time.Second
 
-// spread waits, for a client that lost its link and has nothing to do but to renew leases, a part
-// of the time that they have left, at random. All the clients of a member that dies lose it at
-// once, and if they came to the others at once, none would be served in time. It ends when a call,
-// a watch or a cache wants a link.
+// spread waits for a random part of the time that the leases have left, if the client lost its
+// link and only has leases to renew. When a member dies, all its clients lose their links at
+// once, and if all came to the other members at once, none would be served in time. The wait ends
+// when a call, a watch or a cache needs a link.
 func (m *mux) spread() {
 	d := m.leisure(mostSpread)
 	if d <= 0 {
@@ -194,8 +194,8 @@ func (m *mux) spread() {
 	}
 }
 
-// leisure is for how long the client can do without the link that it lacks, but no longer than
-// most: not at all if it has no leases, or watches, or a call waits.
+// leisure is how long the client can do without a link, at most for most. It is 0 if the client
+// has no leases, or has watches, or if a call waits.
 func (m *mux) leisure(most time.Duration) time.Duration {
 	left, ok := m.left()
 	if !ok {
@@ -213,16 +213,17 @@ func (m *mux) leisure(most time.Duration) time.Duration {
 // leastPause bounds how often a client whose leases are about to end tries to connect.
 const leastPause = 20 * time.Millisecond
 
-// words are what servers have said of themselves since one has served.
+// words are what servers have said about themselves since one last served the client.
 type words struct {
-	foreign error // of one that is none of ours; nil if there is none
+	foreign error // of a server that is not Leasehold's; nil for none
 	// elsewhere are the endpoints of other clusters, and other is what the last of them said.
 	elsewhere map[int]bool
 	other     error
 	login     error // why the login was refused last; nil if it was not
 }
 
-// missed notes that endpoints could not be reached. They may come back as ours.
+// missed notes that endpoints could not be reached. They may come back as members of the client's
+// cluster.
 func (w *words) missed(others int, err error) {
 	if w.login = nil; errors.Is(err, ErrNotLoggedIn) {
 		w.login = err
@@ -253,9 +254,9 @@ func (w *words) said(l *link, why error) {
 	}
 }
 
-// unfit returns why none of so many endpoints will do, nil if one may. An endpoint of another
-// cluster will not become ours; but as long as one may be of ours, the client waits for that
-// one.
+// unfit returns why none of the endpoints is usable, nil if one may be. An endpoint of another
+// cluster will stay so; but as long as one endpoint may be of the client's cluster, the client
+// waits for it.
 func (w *words) unfit(round, endpoints int) error {
 	switch {
 	case len(w.elsewhere) == endpoints:
@@ -285,8 +286,8 @@ func (m *mux) toldLocked() {
 	m.changed = make(chan struct{})
 }
 
-// lack returns why no endpoint will do, nil if that is not known, and before it what is
-// closed when that may have changed.
+// lack returns why no endpoint is usable, nil if one may be, and before it what is closed when
+// that may have changed.
 func (m *mux) lack() (changed <-chan struct{}, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -296,8 +297,8 @@ func (m *mux) lack() (changed <-chan struct{}, why error) {
 	return m.changed, why
 }
 
-// stay keeps a link, and from then on one to the leader if that can be reached, until the one
-// that it has has ended, or is to be left. It returns that one, and why.
+// stay keeps a link, and moves to one to the leader if the leader can be reached, until the
+// current link has ended or must be left. It returns that link, and why.
 func (m *mux) stay(l *link, s *seeker) (*link, error) {
 	defer s.halt()
 	m.set(l)
@@ -354,8 +355,8 @@ func (m *mux) linkLocked(l *link) {
 	m.now.Store(l)
 }
 
-// lose says that there is no link any more. If the last one was of use, what was known before
-// of the endpoints says nothing now.
+// lose notes that there is no link any more. If the last link was useful, it forgets what was
+// known of the endpoints.
 func (m *mux) lose(l *link) {
 	useful := l.wasUseful()
 	m.mu.Lock()
@@ -367,8 +368,8 @@ func (m *mux) lose(l *link) {
 	m.toldLocked()
 }
 
-// move goes from one link to another. There is one at any time, so nothing that is asked for
-// meanwhile fails.
+// move goes from one link to another. There is a link at any time, so calls do not fail
+// meanwhile.
 func (m *mux) move(from, to *link) {
 	m.mu.Lock()
 	m.linkLocked(to)
@@ -388,8 +389,8 @@ func (m *mux) lead(l *link) {
 	}
 }
 
-// watch returns when the link has ended, or is to be left, and why; or when there is a link to
-// the leader.
+// watch returns when the link has ended or must be left, and why; or when there is a link to the
+// leader.
 func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 	look := time.NewTicker(max(m.cfg.Silence/4, time.Millisecond))
 	defer look.Stop()
@@ -424,8 +425,8 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 	}
 }
 
-// newProbe asks whether a member can still serve reads: a client that only watches
-// would not find out that it cannot.
+// newProbe asks whether a member can still serve reads: a client that only watches would
+// otherwise not notice that the member cannot.
 func newProbe() *call {
 	return &call{
 		kind: read, done: func(*pb.Response, error) {},

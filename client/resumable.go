@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// resumable is a request with responses until it is closed, which is begun again wherever it
-// left off, whatever becomes of members and streams.
+// resumable is a request with responses until it is closed. It begins again where it left off
+// when a member or stream fails.
 type resumable struct {
 	mux *mux
 	of  resumption
@@ -29,7 +29,7 @@ type resumable struct {
 	err   error // why nothing more comes
 }
 
-// resumption is what a resumable request asks for, from where it left off, and what takes the
+// resumption makes the next request of a resumable, from where it left off, and takes the
 // answers. Its methods are called with mu held.
 type resumption interface {
 	// requestLocked makes the request that goes on from here.
@@ -171,7 +171,7 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 	}
 }
 
-// passes reports whether the reason of a refusal will pass: see spec.again.
+// passes reports whether a refusal is temporary: see spec.again.
 func passes(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknownOutcome) ||
 		errors.Is(err, ErrNotLoggedIn)
@@ -195,7 +195,7 @@ func (w *resumable) again() {
 	}
 }
 
-// tooMuchLocked leaves what comes next with the cluster, until the program has caught up.
+// tooMuchLocked stops the responses, which stay with the cluster until the program has caught up.
 func (w *resumable) tooMuchLocked() {
 	w.full = true
 	w.stopLocked()
