@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Config is what a Machine needs to know from the start.
+// Config configures a Machine.
 type Config struct {
 	// Lease must be the same for every member of a cluster, since apply depends
 	// on it.
@@ -58,7 +58,7 @@ type Machine struct {
 	sessions *sessions
 }
 
-// meta is users and roles, and what follows from the members and the alarms.
+// meta has users and roles, and what follows from the members and the alarms.
 type meta struct {
 	// changed says that members, alarms, users, roles or the version differ from those in view.
 	changed bool
@@ -70,8 +70,8 @@ type meta struct {
 	comparison   comparison
 }
 
-// Stats counts what Apply has done since the Machine was made. It is no part
-// of the replicated state.
+// Stats counts what Apply has done since the Machine was made. It is not part of the replicated
+// state.
 type Stats struct{ Granted, Revoked, Expired, Checkpointed uint64 }
 
 // Change is the events of one revision, in order.
@@ -104,10 +104,10 @@ func New(c Config) *Machine {
 	}
 }
 
-// Leases returns a picture of the leases as of the last applied entry, which any
-// goroutine may read. It is no part of a View, of which there is one for every
-// batch of entries: the first change of each page of 256 leases after a picture
-// copies the page. So take one when somebody asks.
+// Leases returns an immutable picture of the leases as of the last applied entry, which any
+// goroutine may read. It is not part of a View, since there is a View for every batch of entries
+// and a picture is not free: the first change of each page of 256 leases after a picture copies
+// the page. So take one only on request.
 func (m *Machine) Leases() lease.View {
 	if m.ahead != nil {
 		return m.ahead.before.leases
@@ -167,8 +167,7 @@ func (m *Machine) TakeChanges() []Change {
 	return c
 }
 
-// ReuseChanges says that nobody uses what TakeChanges returned last any more, nor the events
-// in it.
+// ReuseChanges says that the last result of TakeChanges, with its events, is no longer in use.
 func (m *Machine) ReuseChanges() {
 	if len(m.changed.changes) == 0 {
 		m.changed = changed{emptied(m.taken.changes), emptied(m.taken.events)}
@@ -176,15 +175,14 @@ func (m *Machine) ReuseChanges() {
 	m.taken = changed{}
 }
 
-// changed is the changes since they were taken last.
+// changed has the changes since the last TakeChanges.
 type changed struct {
 	changes []Change
 	events  []mvcc.Event // those of the changes, but for some of the first
 }
 
-// Begin says that the entry (index, term) is applied next, or was, if it
-// carries no commands. Entries at or below Index are refused with false: apply
-// is idempotent by index (T11).
+// Begin says that the entry (index, term) is applied next, or counts as applied if it has no
+// commands. Entries at or below Index are refused with false: apply is idempotent by index (T11).
 func (m *Machine) Begin(index, term uint64) bool {
 	if index <= m.index {
 		return false
@@ -281,7 +279,7 @@ func (m *Machine) end(t *mvcc.Txn) {
 	c.changes = append(c.changes, Change{Revision: rev, Events: c.events[first:n:n]})
 }
 
-// metaChange notes that members or alarms are others than they were.
+// metaChange notes that members or alarms have changed.
 func (m *Machine) metaChange() {
 	m.meta.changed, m.meta.bytes, m.meta.quota = true, m.clusterBytes(), m.leastQuota()
 	m.sessions.quota = m.meta.quota
@@ -297,10 +295,11 @@ func (m *Machine) raised(k AlarmKind) bool {
 	return false
 }
 
-// differ reports whether somebody has found that the members' states do, and not whose is right.
+// differ reports whether a comparison has found that the members' states differ, and not which is
+// right.
 func (m *Machine) differ() bool { return m.raised(Corrupt) || m.raised(Split) }
 
-// fromClient reports whether c changes keys or leases because a client asks for it.
+// fromClient reports whether c is a client's change of keys or leases.
 func fromClient(c Command) bool {
 	switch c.(type) {
 	case *SetAlarm, *SetMember, *SetVersion, *Expire, *Checkpoint, *DropOrphans, *HashState,
@@ -343,12 +342,12 @@ func (m *Machine) showsAlarm(a Alarm) bool {
 // shown is the alarm as clients see it.
 func (a Alarm) shown() Alarm { return Alarm{a.Member, a.Kind.Shown()} }
 
-// maxStrangeAlarms is how many alarms there may be of members that are not there. etcd's API lets
-// a client raise one for any number, and every command looks at all alarms.
+// maxStrangeAlarms is how many alarms of unknown members there may be. etcd's API lets a client
+// raise an alarm for any member ID, and every command looks at all alarms.
 const maxStrangeAlarms = 64
 
-// strangeAlarms returns how many alarms there are of members that are not there, if this one is
-// not either.
+// strangeAlarms returns how many alarms of unknown members there are, if this member is unknown
+// as well.
 func (m *Machine) strangeAlarms(member uint64) (n int) {
 	if _, ok := m.members[member]; ok {
 		return 0
