@@ -53,6 +53,20 @@ func TestUnsynced(t *testing.T) {
 	}
 }
 
+// TestFlushFails: a flush during which the disk fails says so.
+func TestFlushFails(t *testing.T) {
+	told := newToldFS()
+	d := mustBootstrap(t, testConfig(told))
+	if err := d.Append(entries(1, 2, 1), nil, false); err != nil {
+		t.Fatal(err)
+	}
+	told.failAll(syscall.EIO)
+	if err := d.Flush(); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("got %v, want ErrFailed for EIO", err)
+	}
+	_ = d.Close()
+}
+
 // TestHardStateStays: an append that has no hard state, or an empty one, leaves what is there, in
 // memory and on disk: it may be a vote.
 func TestHardStateStays(t *testing.T) {

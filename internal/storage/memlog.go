@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"slices"
 
 	"go.etcd.io/raft/v3"
@@ -18,9 +19,9 @@ const markBytes = 64 << 10
 // Invariant: first <= tailFirst <= last+1, and tail[head:] holds exactly the
 // entries tailFirst..last.
 type memlog struct {
-	prev  position // the position before the first entry
-	last  uint64   // prev.index if the log is empty
-	terms []position
+	prev  position   // the position before the first entry
+	last  uint64     // prev.index if the log is empty
+	terms []position // where each run of one term begins; the first at prev, or before
 
 	tail      []*raftpb.Entry
 	head      int
@@ -139,51 +140,35 @@ func (l *memlog) pack() {
 
 // compact makes p, which is in the log, the position before the first entry.
 func (l *memlog) compact(p position) {
-	for l.tailFirst <= p.index && l.head < len(l.tail) {
+	for l.tailFirst <= p.index {
 		l.dropFront()
 	}
 	l.pack()
-	l.tailFirst = max(l.tailFirst, p.index+1)
 	l.prev = p
-	if i := l.run(p.index); i > 0 {
-		l.terms = slices.Delete(l.terms, 0, i)
-	}
-	l.terms[0].index = p.index
-	if i := l.mark(p.index); i > 0 {
-		l.marks = slices.Delete(l.marks, 0, i)
-	}
+	l.terms = slices.Delete(l.terms, 0, l.run(p.index))
+	l.marks = slices.Delete(l.marks, 0, l.mark(p.index))
 }
 
-// run returns the number of the term run that index belongs to.
+// run returns the number of the term run that index, which is not before prev, belongs to.
 func (l *memlog) run(index uint64) int {
 	i, found := slices.BinarySearchFunc(l.terms, index, func(p position, x uint64) int {
-		return compare(p.index, x)
+		return cmp.Compare(p.index, x)
 	})
 	if !found {
 		i--
 	}
-	return max(i, 0)
+	return i
 }
 
-// mark returns the number of the last size mark at or before index.
+// mark returns the number of the last size mark at or before index, or of the first.
 func (l *memlog) mark(index uint64) int {
 	i, found := slices.BinarySearchFunc(l.marks, index, func(m sizeMark, x uint64) int {
-		return compare(m.index, x)
+		return cmp.Compare(m.index, x)
 	})
 	if !found {
 		i--
 	}
 	return max(i, 0)
-}
-
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // term returns the term of entry i, as raft.Storage asks for it.

@@ -127,3 +127,99 @@ func TestMemlogLetsGo(t *testing.T) {
 		}
 	}
 }
+
+// TestMemlogSizes: the size of the log is known exactly while it is in memory, and guessed in
+// proportion where entries that are not in memory were replaced. It is remembered in steps, and a
+// term once, however long the log is.
+func TestMemlogSizes(t *testing.T) {
+	const size = markBytes / 4
+	e := func(index uint64) []*raftpb.Entry {
+		e := entry(index, 1, strings.Repeat("x", size))
+		return []*raftpb.Entry{entry(index, 1, string(e.Data[:size-9]))}
+	}
+	fill := func(tail int64, last uint64) *memlog {
+		l := &memlog{tailMax: tail}
+		l.reset(position{})
+		for i := range last {
+			l.append(e(i + 1))
+		}
+		return l
+	}
+	if got := entrySize(e(1)[0]); got != size {
+		t.Fatalf("an entry of %d bytes", got)
+	}
+	for _, tail := range []int64{1 << 30, size} {
+		l := fill(tail, 20)
+		want := []sizeMark{
+			{0, 0}, {4, markBytes}, {8, 2 * markBytes}, {12, 3 * markBytes}, {16, 4 * markBytes},
+			{20, 5 * markBytes},
+		}
+		if !slices.Equal(l.marks, want) || len(l.terms) != 2 {
+			t.Errorf("marks %v, terms %v", l.marks, l.terms)
+		}
+		for index, want := range map[uint64]uint64{
+			0: 5 * markBytes, 3: 5 * markBytes, 4: 4 * markBytes, 7: 4 * markBytes, 19: markBytes,
+			20: 0, 21: 0,
+		} {
+			if got := l.bytesAfter(index); got != want {
+				t.Errorf("after %d: %d bytes, want %d", index, got, want)
+			}
+		}
+		if l.truncate(15); l.bytes != 14*size || l.last != 14 {
+			t.Errorf("tail %d, cut at 15: %d bytes, want %d", tail, l.bytes, 14*size)
+		}
+		if l.append(e(15)); l.bytesAfter(15) != 0 {
+			t.Errorf("after the last: %d bytes", l.bytesAfter(15))
+		}
+		if l.compact(position{9, 1}); len(l.marks) != 2 || l.bytesAfter(0) != 7*size {
+			t.Errorf("compacted: marks %v, %d bytes", l.marks, l.bytesAfter(0))
+		}
+	}
+	if l := fill(3*size, 20); l.tailFirst != 18 || len(l.tail)-l.head != 3 {
+		t.Errorf("of three entries in memory the first is %d", l.tailFirst)
+	} else if l.truncate(18); l.bytes != 17*size || len(l.tail) != l.head {
+		t.Errorf("cut where memory begins: %d bytes", l.bytes)
+	}
+	if got := between(sizeMark{10, 100}, sizeMark{20, 200}, 13); got != 130 {
+		t.Errorf("three tenths of the way from 100 to 200: %d", got)
+	}
+	if got := entrySize(&raftpb.Entry{}); got != 0 {
+		t.Errorf("an empty entry is %d bytes", got)
+	}
+}
+
+// TestMemlogTail: as much is kept in memory as was asked for, the newest entry always, what comes
+// after a compaction too, and the array does not grow with the log.
+func TestMemlogTail(t *testing.T) {
+	l := memlog{tailMax: 10}
+	l.reset(position{})
+	for i := range uint64(1000) {
+		l.append([]*raftpb.Entry{entry(i+1, 1, "more than ten bytes")})
+		if l.tailFirst != i+1 || len(l.tail)-l.head != 1 {
+			t.Fatalf("entry %d: %d are in memory", i+1, len(l.tail)-l.head)
+		}
+	}
+	if cap(l.tail) > 16 {
+		t.Errorf("an array of %d for one entry", cap(l.tail))
+	}
+	l = memlog{tailMax: 1 << 20}
+	l.reset(position{})
+	l.append(entries(1, 21, 1))
+	l.compact(position{5, 1})
+	if l.tailFirst != 6 || l.head != 5 {
+		t.Errorf("after 5 was compacted memory begins at %d", l.tailFirst)
+	}
+	l.truncate(15)
+	for i, e := range l.tail[:cap(l.tail)] {
+		if (e != nil) != (i >= 5 && i < 14) {
+			t.Errorf("slot %d: %v", i, e)
+		}
+	}
+	if l.has(position{99, 0}) || !l.has(position{5, 1}) || l.has(position{5, 2}) {
+		t.Error("what the log has")
+	}
+	l.compact(position{12, 1})
+	if l.head != 0 {
+		t.Errorf("the array begins with %d slots that nobody uses", l.head)
+	}
+}

@@ -198,10 +198,14 @@ func TestCorruptSnapshot(t *testing.T) {
 		mustClose(t, d)
 		tamper(t, cfg, change)
 		d = mustOpen(t, cfg)
-		if _, _, err := readSnapshot(d); !errors.Is(err, ErrCorrupt) ||
+		_, chunks, err := readTwice(t, d)
+		if !errors.Is(err, ErrCorrupt) ||
 			!strings.Contains(err.Error(), "snapshot at 10") ||
 			strings.HasPrefix(name, "missing") && !strings.Contains(err.Error(), " is missing") {
 			t.Errorf("%s: %v", name, err)
+		}
+		if (name == "changed" || name == "moved") && len(chunks) != 1 {
+			t.Errorf("%s: %d chunks were read before that was seen", name, len(chunks))
 		}
 		mustClose(t, d)
 	}

@@ -26,7 +26,7 @@ func TestSnapshotFaults(t *testing.T) {
 		left.Store(1 << 40)
 		cfg := testConfig(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpRemove &&
-				strings.HasPrefix(op.Path, "data/incoming") && left.Add(-1) < 0 {
+				strings.HasPrefix(op.Path, "data/incoming") && left.Add(-1) == -1 {
 				return cause
 			}
 			return nil
@@ -85,12 +85,15 @@ func snapshotInParts(t *testing.T, d *Disk, meta SnapshotMeta) error {
 	}
 	for _, chunk := range []string{"a", strings.Repeat("b", 100_000), "c"} {
 		w.size += tableBytes - 1
-		if err = w.Write([]byte(chunk)); err != nil {
+		if err = w.Write([]byte(chunk)); err != nil || w.err != nil {
 			break
 		}
 	}
-	if err == nil {
+	if err == nil && w.err == nil {
 		err = w.Finish()
+	}
+	if err == nil && w.err != nil {
+		t.Errorf("it is not told that %v", w.err)
 	}
 	if err != nil {
 		for name, again := range map[string]error{
@@ -164,7 +167,7 @@ func TestSnapshotReads(t *testing.T) {
 	var left atomic.Int64
 	left.Store(1 << 40)
 	cfg := testConfig(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") && left.Add(-1) < 0 {
+		if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") && left.Add(-1) == -1 {
 			return syscall.EIO
 		}
 		return nil
@@ -219,7 +222,12 @@ func readTwice(t *testing.T, d *Disk) (info SnapshotInfo, chunks []string, err e
 	if _, again := r.Next(); again == nil || again.Error() != err.Error() {
 		t.Errorf("after %v: %v", err, again)
 	}
-	_ = r.Close() // says again what could not be read
+	if again := r.Close(); errors.Is(err, syscall.EIO) && !errors.Is(again, syscall.EIO) {
+		t.Errorf("after %v Close says %v", err, again)
+	}
+	if _, open := d.readers[r]; open {
+		t.Error("a reader that is closed is kept in mind")
+	}
 	if _, again := r.Next(); !errors.Is(again, errClosed) {
 		t.Errorf("after Close: %v", again)
 	}

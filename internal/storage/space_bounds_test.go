@@ -89,11 +89,16 @@ func TestSpaceAsks(t *testing.T) {
 		if !m.admit(1<<20) || !m.admitReserved(1<<20) || m.asked() != 0 {
 			t.Error("asked without a reserve")
 		}
-		if !m.roomToFree() {
+		if m.reserve = -1; !m.roomToFree() {
 			t.Error("no room to free without a reserve")
 		}
-		m.told = nil
-		m.relieve()
+		m.reserve = 0
+		m.told, m.free = nil, 7
+		time.Sleep(spaceInterval - 1)
+		if m.relieve(); m.space.free.Load() != 7 {
+			t.Error("what is free is not known after the disk was found full")
+		}
+		m.free = 1 << 30
 		if m.asked() != 1 || m.admit(-1) || m.asked() != 0 {
 			t.Error("after the disk was found full it was asked again at once, or something admitted")
 		}
@@ -189,6 +194,9 @@ func TestSpaceLast(t *testing.T) {
 	}
 	if m.set(reserve / 2); !m.admitLast(0) || !m.heavy || !m.roomToFree() {
 		t.Error("the ballast went while there was room")
+	}
+	if m.set(0); !m.roomToFree() {
+		t.Error("no room to free, and the ballast is there")
 	}
 	if m.set(ballast/4 + 10); !m.admitLast(10) || m.heavy || m.pending != 10 || m.asked() == 0 {
 		t.Errorf("the ballast is not used, or %d bytes count", m.pending)
