@@ -109,8 +109,8 @@ func (s *spec) again(err error) bool {
 		return true
 	default:
 		if s.kind == numbered && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNoSpace) &&
-			!errors.Is(err, ErrLimitReached) {
-			s.unsure = false // it is the answer to all tries; these three may be of the last alone
+			!errors.Is(err, ErrLimitReached) && !errors.Is(err, ErrPermissionDenied) {
+			s.unsure = false // it is the answer to all tries; these four may be of the last alone
 		}
 		return false
 	}

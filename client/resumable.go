@@ -151,8 +151,8 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 		w.leftLocked() // the next link begins it again, if there is none yet
 		return
 	}
-	if r.GetError() != nil {
-		w.refusedLocked(errorOf(r.GetError()))
+	if e := refusedAs(r); e != nil {
+		w.refusedLocked(errorOf(e))
 		return
 	}
 	first := w.fresh
@@ -169,6 +169,15 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 	default:
 		w.refusedLocked(ErrUnavailable)
 	}
+}
+
+// refusedAs returns why a request was refused, or why the wait of a request that was done was
+// refused. It returns nil if neither was.
+func refusedAs(r *pb.Response) *pb.Error {
+	if e := r.GetTxn().GetWaitRefused(); e != nil {
+		return e
+	}
+	return r.GetError()
 }
 
 // passes reports whether a refusal is temporary: see spec.again.

@@ -118,6 +118,10 @@ func TestSentAgain(t *testing.T) {
 			first: unknown, then: says(pb.Reason_REASON_LIMIT_REACHED),
 			want: []error{ErrLimitReached}, unsure: true,
 		},
+		"denied": { // the first may have been done before the right was taken away
+			first: unknown, then: says(pb.Reason_REASON_PERMISSION_DENIED),
+			want: []error{ErrPermissionDenied}, unsure: true,
+		},
 		"forgotten": {
 			first: breaks, then: says(pb.Reason_REASON_SESSION_NOT_FOUND), unsure: true,
 		},

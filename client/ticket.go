@@ -60,6 +60,8 @@ const lookEvery = time.Second
 // into a wait queue and tells its position. The member sends a message for each later change.
 //
 // Enter returns no Ticket if the conditions did not hold. Otherwise the caller closes the Ticket.
+// With an error and a result that has succeeded, the transaction was done, and there is no Ticket: a
+// user that has lost the right to read the queue meanwhile gets [ErrPermissionDenied].
 func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
 	if n := 2*len(a.Key) + len(a.Prefix) + len(a.Beside) + 2*fixedBytes; n > c.most {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: to ask again for its turn "+
@@ -82,19 +84,17 @@ func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResul
 	r, err := c.do(ctx, &q.spec, &q.request)
 	out := txnResult(r.GetTxn(), sent)
 	c.endings.followAll(out.Results)
-	switch {
+	switch m := r.GetTxn(); {
 	case err != nil:
-	case !r.GetTxn().GetSucceeded():
-		w.Close()
-		return out, nil, nil
-	case r.GetTxn().GetTicket() == nil:
+	case m.GetWaitRefused() != nil:
+		err = fault.In("client: enter", a.Key, errorOf(m.WaitRefused))
+	case m.GetSucceeded() && m.Ticket != nil:
+		return out, w, nil
+	case m.GetSucceeded():
 		err = fmt.Errorf("client: enter %q: %w: it is not in the queue", a.Key, ErrInvalid)
 	}
-	if err != nil {
-		w.Close()
-		return TxnResult{}, nil, err
-	}
-	return out, w, nil
+	w.Close()
+	return out, nil, err
 }
 
 func newTicket(c *Client, a store.Wait) *Ticket {

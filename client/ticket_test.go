@@ -146,6 +146,35 @@ func TestTicketAtOnce(t *testing.T) {
 	})
 }
 
+// TestWaitRefused: a transaction that was done, and whose key its user may not follow, has its
+// result and the reason. A ticket that is asked for again and is refused so ends with it.
+func TestWaitRefused(t *testing.T) {
+	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
+		withSession(t, c, f)
+		state := pb.Ticket_STATE_WAITING
+		f.queueOf(&state)
+		w := enter(t, c)
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if r.GetTxn().GetWait() == nil {
+					return f.obey(s, r)
+				}
+				answer := waitAnswer(r.Id, pb.Ticket_STATE_GONE)
+				answer.GetTxn().Ticket = nil
+				answer.GetTxn().WaitRefused = &pb.Error{Reason: pb.Reason_REASON_PERMISSION_DENIED}
+				return []*pb.Response{answer}
+			}
+		})
+		close(f.last().cut)
+		want(t, w.Wait(t.Context()), ErrPermissionDenied)
+		w.Close()
+		r, w, err := c.Enter(t.Context(), store.Txn{}, store.Wait{Key: "l/1", Prefix: "l/"})
+		if want(t, err, ErrPermissionDenied); w != nil || !r.Succeeded || r.Revision != 9 {
+			t.Errorf("%v, %+v", w, r)
+		}
+	})
+}
+
 // TestTicketLeave: the end of the waiting and the transaction go in one message, and close the
 // ticket, also if another member has to be asked.
 func TestTicketLeave(t *testing.T) {

@@ -76,13 +76,14 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 		return nil, err
 	}
 	for {
-		p, err := q.try(ctx, key, idle)
+		p, made, err := q.try(ctx, key, idle)
 		switch {
 		case err == nil:
 			return p, nil
 		case errors.Is(err, errBusy):
 			idle = false
 			continue
+		case made: // and the session may not learn when its turn comes
 		case !errors.Is(err, client.ErrUnknownOutcome):
 			s.unuse(key)
 			return nil, err
@@ -101,12 +102,14 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 // for.
 var errBusy = errors.New("lock: not the only one")
 
-// try takes a ticket in the queue, once.
+// try takes a ticket in the queue, once. With made and an error there is no ticket, but its key.
 //
 // The token is drawn in the transaction that makes the key. So tokens rise as the create
 // revisions do, by which the queue is ordered, but unlike these also across a restore from a
 // backup, whatever became of the session's lease in it.
-func (q *waitQueue) try(ctx context.Context, key string, idle bool) (*ticket, error) {
+func (q *waitQueue) try(
+	ctx context.Context, key string, idle bool,
+) (_ *ticket, made bool, err error) {
 	s, all := q.session, q.all()
 	t := store.Txn{
 		If: []store.Compare{store.Key(key).Missing()},
@@ -123,11 +126,11 @@ func (q *waitQueue) try(ctx context.Context, key string, idle bool) (*ticket, er
 	})
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, r.Succeeded, err
 	case !r.Succeeded:
-		return nil, q.refusal(r.Results[0].Range.KVs, key)
+		return nil, false, q.refusal(r.Results[0].Range.KVs, key)
 	}
-	return q.take(key, r, told), nil
+	return q.take(key, r, told), true, nil
 }
 
 // refusal is why no ticket was taken in a queue that has these keys.

@@ -120,6 +120,11 @@ func (w *writer) txnResponse(m *pb.TxnResponse) {
 		return
 	}
 	w.known(m)
+	if m.WaitRefused != nil {
+		end := w.i
+		w.standard(m.WaitRefused)
+		w.close(5, end)
+	}
 	if m.Ticket != nil {
 		end := w.i
 		w.ticket(m.Ticket)

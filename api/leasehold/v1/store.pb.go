@@ -1602,7 +1602,10 @@ type TxnResponse struct {
 	// create revision, and that key is gone, it is STATE_GONE, and tells what took the key if
 	// that is known. Later responses to the request have only the header and this: at most
 	// one says that the turn has come, and the last one that the key is gone.
-	Ticket        *Ticket `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Ticket *Ticket `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	// Why nothing is told of the key of a Wait, although the conditions held and the transaction
+	// was done: the caller has lost the right to read the queue meanwhile.
+	WaitRefused   *Error `protobuf:"bytes,5,opt,name=wait_refused,json=waitRefused,proto3" json:"wait_refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1661,6 +1664,13 @@ func (x *TxnResponse) GetResponses() []*OpResponse {
 func (x *TxnResponse) GetTicket() *Ticket {
 	if x != nil {
 		return x.Ticket
+	}
+	return nil
+}
+
+func (x *TxnResponse) GetWaitRefused() *Error {
+	if x != nil {
+		return x.WaitRefused
 	}
 	return nil
 }
@@ -2095,12 +2105,13 @@ const file_leasehold_v1_store_proto_rawDesc = "" +
 	"\x06prefix\x18\x02 \x01(\fR\x06prefix\x12\x18\n" +
 	"\apermits\x18\x03 \x01(\x03R\apermits\x12\x1b\n" +
 	"\x06beside\x18\x04 \x01(\fH\x00R\x06beside\x88\x01\x01B\t\n" +
-	"\a_beside\"\xbf\x01\n" +
+	"\a_beside\"\xf7\x01\n" +
 	"\vTxnResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\bR\tsucceeded\x126\n" +
 	"\tresponses\x18\x03 \x03(\v2\x18.leasehold.v1.OpResponseR\tresponses\x12,\n" +
-	"\x06ticket\x18\x04 \x01(\v2\x14.leasehold.v1.TicketR\x06ticket\"\x8e\x02\n" +
+	"\x06ticket\x18\x04 \x01(\v2\x14.leasehold.v1.TicketR\x06ticket\x126\n" +
+	"\fwait_refused\x18\x05 \x01(\v2\x13.leasehold.v1.ErrorR\vwaitRefused\"\x8e\x02\n" +
 	"\x06Ticket\x120\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1a.leasehold.v1.Ticket.StateR\x05state\x12'\n" +
 	"\x0fcreate_revision\x18\x02 \x01(\x03R\x0ecreateRevision\x12\x14\n" +
@@ -2193,6 +2204,7 @@ var (
 		(*GrantRequest)(nil),     // 25: leasehold.v1.GrantRequest
 		(*GrantResponse)(nil),    // 26: leasehold.v1.GrantResponse
 		(*Lease)(nil),            // 27: leasehold.v1.Lease
+		(*Error)(nil),            // 28: leasehold.v1.Error
 	}
 )
 
@@ -2228,29 +2240,30 @@ var file_leasehold_v1_store_proto_depIdxs = []int32{
 	24, // 28: leasehold.v1.TxnResponse.header:type_name -> leasehold.v1.Header
 	15, // 29: leasehold.v1.TxnResponse.responses:type_name -> leasehold.v1.OpResponse
 	19, // 30: leasehold.v1.TxnResponse.ticket:type_name -> leasehold.v1.Ticket
-	1,  // 31: leasehold.v1.Ticket.state:type_name -> leasehold.v1.Ticket.State
-	3,  // 32: leasehold.v1.Ticket.why:type_name -> leasehold.v1.Event.Why
-	24, // 33: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
-	22, // 34: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
-	2,  // 35: leasehold.v1.Event.kind:type_name -> leasehold.v1.Event.Kind
-	4,  // 36: leasehold.v1.Event.kv:type_name -> leasehold.v1.KeyValue
-	4,  // 37: leasehold.v1.Event.prev_kv:type_name -> leasehold.v1.KeyValue
-	3,  // 38: leasehold.v1.Event.why:type_name -> leasehold.v1.Event.Why
-	5,  // 39: leasehold.v1.StoreService.Put:input_type -> leasehold.v1.PutRequest
-	7,  // 40: leasehold.v1.StoreService.Delete:input_type -> leasehold.v1.DeleteRequest
-	9,  // 41: leasehold.v1.StoreService.Range:input_type -> leasehold.v1.RangeRequest
-	16, // 42: leasehold.v1.StoreService.Txn:input_type -> leasehold.v1.TxnRequest
-	20, // 43: leasehold.v1.StoreService.Watch:input_type -> leasehold.v1.WatchRequest
-	6,  // 44: leasehold.v1.StoreService.Put:output_type -> leasehold.v1.PutResponse
-	8,  // 45: leasehold.v1.StoreService.Delete:output_type -> leasehold.v1.DeleteResponse
-	10, // 46: leasehold.v1.StoreService.Range:output_type -> leasehold.v1.RangeResponse
-	18, // 47: leasehold.v1.StoreService.Txn:output_type -> leasehold.v1.TxnResponse
-	21, // 48: leasehold.v1.StoreService.Watch:output_type -> leasehold.v1.WatchResponse
-	44, // [44:49] is the sub-list for method output_type
-	39, // [39:44] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	28, // 31: leasehold.v1.TxnResponse.wait_refused:type_name -> leasehold.v1.Error
+	1,  // 32: leasehold.v1.Ticket.state:type_name -> leasehold.v1.Ticket.State
+	3,  // 33: leasehold.v1.Ticket.why:type_name -> leasehold.v1.Event.Why
+	24, // 34: leasehold.v1.WatchResponse.header:type_name -> leasehold.v1.Header
+	22, // 35: leasehold.v1.WatchResponse.events:type_name -> leasehold.v1.Event
+	2,  // 36: leasehold.v1.Event.kind:type_name -> leasehold.v1.Event.Kind
+	4,  // 37: leasehold.v1.Event.kv:type_name -> leasehold.v1.KeyValue
+	4,  // 38: leasehold.v1.Event.prev_kv:type_name -> leasehold.v1.KeyValue
+	3,  // 39: leasehold.v1.Event.why:type_name -> leasehold.v1.Event.Why
+	5,  // 40: leasehold.v1.StoreService.Put:input_type -> leasehold.v1.PutRequest
+	7,  // 41: leasehold.v1.StoreService.Delete:input_type -> leasehold.v1.DeleteRequest
+	9,  // 42: leasehold.v1.StoreService.Range:input_type -> leasehold.v1.RangeRequest
+	16, // 43: leasehold.v1.StoreService.Txn:input_type -> leasehold.v1.TxnRequest
+	20, // 44: leasehold.v1.StoreService.Watch:input_type -> leasehold.v1.WatchRequest
+	6,  // 45: leasehold.v1.StoreService.Put:output_type -> leasehold.v1.PutResponse
+	8,  // 46: leasehold.v1.StoreService.Delete:output_type -> leasehold.v1.DeleteResponse
+	10, // 47: leasehold.v1.StoreService.Range:output_type -> leasehold.v1.RangeResponse
+	18, // 48: leasehold.v1.StoreService.Txn:output_type -> leasehold.v1.TxnResponse
+	21, // 49: leasehold.v1.StoreService.Watch:output_type -> leasehold.v1.WatchResponse
+	45, // [45:50] is the sub-list for method output_type
+	40, // [40:45] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_v1_store_proto_init() }

@@ -63,6 +63,56 @@ func TestRightTakenAway(t *testing.T) {
 	}, 4)
 }
 
+// takingNode is a node at which the owner loses its role when a transaction was done, and before
+// that is answered.
+type takingNode struct {
+	openNode
+	t *testing.T
+}
+
+// Submit implements Node.
+func (n takingNode) Submit(list []Submission) {
+	n.openNode.Submit(list)
+	if len(list) > 0 {
+		n.mustDo(n.t, "root", &fsm.UserRevokeRole{User: "owner", Role: "owner"})
+	}
+}
+
+// Goal: a caller who has lost the right to a queue by the time that its wait begins is told what
+// its transaction has done, and that the wait is denied; nothing else of the queue. Method: a
+// transaction puts a key into a queue, and its user loses the role between this and the wait.
+func TestRightTakenBeforeTheWait(t *testing.T) {
+	n := guarded(t)
+	s, err := pb.NewStreamServiceClient(connected(t, takingNode{openNode{n}, t}, Options{})).
+		Open(as(t.Context(), "owner"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&pb.ClientMessage{Requests: []*pb.Request{
+		{Id: 1, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
+			Success: []*pb.Op{{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: key("a/q/2"), Lease: 2}}}},
+			Wait:    &pb.Wait{Key: key("a/q/2"), Prefix: key("a/q/")},
+		}}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Responses) == 0 {
+			continue
+		}
+		r, made := m.Responses[0], m.Responses[0].GetTxn()
+		denied := made.GetWaitRefused().GetReason() == pb.Reason_REASON_PERMISSION_DENIED
+		if len(m.Responses) > 1 || r.More || !made.GetSucceeded() || !denied || made.Ticket != nil {
+			t.Errorf("told %v", m.Responses)
+		}
+		return
+	}
+}
+
 // fillingNode is a node whose leader lets every read be cached that asks for it, in term 9.
 type fillingNode struct{ openNode }
 

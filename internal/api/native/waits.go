@@ -275,7 +275,11 @@ func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 	r := q.respond(v)
 	m, f := r.GetTxn(), t.feeds.Load() // there are some, see admit
 	switch {
-	case m.GetSucceeded() && f.guard.Enter(q.id, waitNeeds(q.wait)) == nil:
+	case m.GetSucceeded():
+		if err := f.guard.Enter(q.id, waitNeeds(q.wait)); err != nil {
+			m.WaitRefused = api.ErrorMessage(err, api.ReadReason(err))
+			break
+		}
 		if m.Ticket, r.More = f.waits.begin(q.id, q.wait, m.Header.Revision); r.More {
 			t.serves(q, f.waits)
 			return r

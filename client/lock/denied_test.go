@@ -1,0 +1,38 @@
+package lock_test
+
+import (
+	"errors"
+	"testing"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/test/rig"
+)
+
+// Goal: who has entered a queue, and loses the right to read it before the wait begins, is told
+// that it is denied, and leaves no key for which others would wait as long as its lease lives.
+// Method: a member whose answers are changed so.
+func TestWaitDenied(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	b := &rig.Between{Seen: func(r *pb.Response) {
+		if m := r.GetTxn(); m.GetTicket() != nil {
+			m.WaitRefused = &pb.Error{Reason: pb.Reason_REASON_PERMISSION_DENIED}
+			m.Ticket, r.More = nil, false
+		}
+	}}
+	s := session(t, b.Serve(t, members[0]))
+	ctx := rig.Soon(t)
+	if _, err := s.Mutex("denied").Lock(ctx); !errors.Is(err, client.ErrPermissionDenied) {
+		t.Errorf("lock: %v", err)
+	}
+	rig.Keys(t, direct, "denied/", 0)
+	election := lock.NewElection(direct, "denied")
+	_, err := election.Campaign(ctx, s, lock.Candidate{ID: "a"})
+	if !errors.Is(err, client.ErrPermissionDenied) {
+		t.Errorf("campaign: %v", err)
+	}
+	rig.Keys(t, direct, "denied~candidates/", 0)
+}
