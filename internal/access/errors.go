@@ -22,14 +22,34 @@ var (
 	ErrPermissionNotGranted = errors.New("access: the role does not have the permission")
 	// ErrPermissionNotGiven means that a permission to grant is missing.
 	ErrPermissionNotGiven = errors.New("access: no permission is given")
-	// ErrInvalidAuthMgmt means that root would lose what access control cannot do without, that a
-	// permission is for no key, or that there is no such limit.
-	ErrInvalidAuthMgmt = errors.New("access: invalid change: root is needed while access control is " +
-		"enabled, a permission is for a key or a range of keys, and a limit is for something known " +
-		"and not below -1")
+	// ErrInvalidAuthMgmt means that a change makes no sense, whatever users and roles there are, or
+	// takes from root what access control cannot do without. Errors that wrap it say which.
+	ErrInvalidAuthMgmt = errors.New("access: invalid change")
 	// ErrNotEnabled means that somebody logs in while access control is not enabled.
 	ErrNotEnabled = errors.New("access: access control is not enabled")
 )
+
+// change is ErrInvalidAuthMgmt, and says why.
+type change string
+
+const (
+	rootDeleted  change = "the user root is needed while access control is enabled"
+	rootRevoked  change = "the user root needs the role root while access control is enabled"
+	roleDeleted  change = "the role root is needed while access control is enabled"
+	noKey        change = "the permission is for no key, and for no name"
+	emptyRange   change = "the range of the permission is empty"
+	unknownKind  change = "there is no permission of this kind"
+	namedDefault change = "the limits of everybody have no name"
+	unknownOwner change = "limits are of everybody, of a user or of a role"
+	unknownLimit change = "there is no limit of this kind"
+	belowNone    change = "a limit must not be below -1, which means none"
+)
+
+// Error implements error.
+func (c change) Error() string { return ErrInvalidAuthMgmt.Error() + ": " + string(c) }
+
+// Unwrap returns ErrInvalidAuthMgmt.
+func (change) Unwrap() error { return ErrInvalidAuthMgmt }
 
 // These errors are refusals of what callers ask for.
 var (

@@ -179,13 +179,18 @@ func (s *State) SetLimits(of Holder, list []LimitChange) (*State, error) {
 		return s, ErrUserNotFound
 	case of.Kind == OfRole && !role:
 		return s, ErrRoleNotFound
-	case !of.Kind.Known() || of.Kind == Default && of.Name != "":
-		return s, ErrInvalidAuthMgmt
+	case !of.Kind.Known():
+		return s, unknownOwner
+	case of.Kind == Default && of.Name != "":
+		return s, namedDefault
 	}
 	limits := s.Limits(of)
 	for _, l := range list {
-		if !l.What.Known() || l.Most < NoLimit {
-			return s, ErrInvalidAuthMgmt
+		switch {
+		case !l.What.Known():
+			return s, unknownLimit
+		case l.Most < NoLimit:
+			return s, belowNone
 		}
 		limits[l.What] = l.Most
 	}

@@ -115,11 +115,11 @@ func TestBadLimits(t *testing.T) {
 	}{
 		"no user":           {Holder{OfUser, "eve"}, nil, ErrUserNotFound},
 		"no role":           {Holder{OfRole, "eve"}, nil, ErrRoleNotFound},
-		"a named default":   {Holder{Default, "alice"}, nil, ErrInvalidAuthMgmt},
-		"an unknown kind":   {Holder{OfUser + 1, "alice"}, nil, ErrInvalidAuthMgmt},
-		"no such resource":  {Holder{}, []LimitChange{{Resource(Resources), 1}}, ErrInvalidAuthMgmt},
-		"below no limit":    {Holder{}, []LimitChange{{Leases, -2}}, ErrInvalidAuthMgmt},
-		"one of two is bad": {Holder{}, []LimitChange{{Leases, 1}, {Bytes, -2}}, ErrInvalidAuthMgmt},
+		"a named default":   {Holder{Default, "alice"}, nil, namedDefault},
+		"an unknown kind":   {Holder{OfUser + 1, "alice"}, nil, unknownOwner},
+		"no such resource":  {Holder{}, []LimitChange{{Resource(Resources), 1}}, unknownLimit},
+		"below no limit":    {Holder{}, []LimitChange{{Leases, -2}}, belowNone},
+		"one of two is bad": {Holder{}, []LimitChange{{Leases, 1}, {Bytes, -2}}, belowNone},
 	} {
 		s, err := l.SetLimits(x.of, x.list)
 		if !errors.Is(err, x.want) || s != l.State || len(s.LimitHolders()) > 0 {

@@ -209,7 +209,7 @@ func (s *State) AddUser(name string, hash []byte, noPassword bool) (*State, erro
 // control is enabled and the user is root.
 func (s *State) DeleteUser(name string) (*State, error) {
 	if s.Enabled() && name == Root {
-		return s, ErrInvalidAuthMgmt
+		return s, rootDeleted
 	}
 	if _, ok := s.User(name); !ok {
 		return s, ErrUserNotFound
@@ -259,7 +259,7 @@ func (s *State) GrantRole(name, role string) (*State, error) {
 // ErrInvalidAuthMgmt if access control is enabled and both are root.
 func (s *State) RevokeRole(name, role string) (*State, error) {
 	if s.Enabled() && name == Root && role == Root {
-		return s, ErrInvalidAuthMgmt
+		return s, rootRevoked
 	}
 	u, ok := s.User(name)
 	if !ok {
@@ -297,7 +297,7 @@ func (s *State) AddRole(name string) (*State, error) {
 // ErrInvalidAuthMgmt if access control is enabled and the role is root.
 func (s *State) DeleteRole(name string) (*State, error) {
 	if s.Enabled() && name == Root {
-		return s, ErrInvalidAuthMgmt
+		return s, roleDeleted
 	}
 	if _, ok := s.Role(name); !ok {
 		return s, ErrRoleNotFound
@@ -319,8 +319,13 @@ func (s *State) DeleteRole(name string) (*State, error) {
 // with ErrInvalidAuthMgmt if no key or name lies in the range, and with ErrRoleNotFound. It is no
 // change if the role has just this permission.
 func (s *State) Grant(name string, p Permission) (*State, error) {
-	if p.Key == "" || !p.Kind.Known() || p.Range().Empty() {
-		return s, ErrInvalidAuthMgmt
+	switch {
+	case p.Key == "":
+		return s, noKey
+	case !p.Kind.Known():
+		return s, unknownKind
+	case p.Range().Empty():
+		return s, emptyRange
 	}
 	r, ok := s.Role(name)
 	if !ok {

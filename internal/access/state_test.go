@@ -56,9 +56,9 @@ func TestChanges(t *testing.T) {
 		{"again", paired((*State).GrantRole, "root", "root"), nil, 3},
 		{"enable", (*State).Enable, nil, 3},
 		{"enable again", (*State).Enable, nil, 3},
-		{"root stays", named((*State).DeleteUser, "root"), ErrInvalidAuthMgmt, 3},
-		{"with its role", paired((*State).RevokeRole, "root", "root"), ErrInvalidAuthMgmt, 3},
-		{"which stays", named((*State).DeleteRole, "root"), ErrInvalidAuthMgmt, 3},
+		{"root stays", named((*State).DeleteUser, "root"), rootDeleted, 3},
+		{"with its role", paired((*State).RevokeRole, "root", "root"), rootRevoked, 3},
+		{"which stays", named((*State).DeleteRole, "root"), roleDeleted, 3},
 		{"no such user", named((*State).DeleteUser, "bob"), ErrUserNotFound, 3},
 		{"add bob", add("bob", true), nil, 4},
 		{"nor role", named((*State).DeleteRole, "r"), ErrRoleNotFound, 4},
@@ -70,9 +70,9 @@ func TestChanges(t *testing.T) {
 		{"now it is", paired((*State).GrantRole, "bob", "r"), nil, 6},
 		{"it allows nothing", paired((*State).Revoke, "r", k), ErrPermissionNotGranted, 6},
 		{"which role", paired((*State).Grant, "q", Permission{Key: "k"}), ErrRoleNotFound, 6},
-		{"no key", paired((*State).Grant, "r", Permission{}), ErrInvalidAuthMgmt, 6},
-		{"none", paired((*State).Grant, "r", Permission{Read, "b", "a"}), ErrInvalidAuthMgmt, 6},
-		{"no kind", paired((*State).Grant, "r", Permission{3, "k", ""}), ErrInvalidAuthMgmt, 6},
+		{"no key", paired((*State).Grant, "r", Permission{}), noKey, 6},
+		{"none", paired((*State).Grant, "r", Permission{Read, "b", "a"}), emptyRange, 6},
+		{"no kind", paired((*State).Grant, "r", Permission{3, "k", ""}), unknownKind, 6},
 		{"and from which", paired((*State).Revoke, "q", k), ErrRoleNotFound, 6},
 		{"to read", paired((*State).Grant, "r", Permission{Read, "k", ""}), nil, 7},
 		{"as it may", paired((*State).Grant, "r", Permission{Read, "k", ""}), nil, 7},
@@ -88,6 +88,9 @@ func TestChanges(t *testing.T) {
 		after, err := c.do(s)
 		if !errors.Is(err, c.err) || (c.err == nil) != (err == nil) {
 			t.Errorf("%s: error %v, not %v", c.name, err, c.err)
+		}
+		if why := change(""); errors.As(err, &why) && !errors.Is(err, ErrInvalidAuthMgmt) {
+			t.Errorf("%s: %v is no invalid change", c.name, err)
 		}
 		if after.Revision() != c.revision {
 			t.Errorf("%s: revision %d, not %d", c.name, after.Revision(), c.revision)
