@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -121,6 +122,82 @@ func TestTellNoOutage(t *testing.T) {
 	if errs.Len() > 0 {
 		t.Errorf("complained %q", errs.String())
 	}
+}
+
+// denies takes streams and denies all that is read.
+type denies struct {
+	pb.UnimplementedStreamServiceServer
+	asked chan struct{}
+}
+
+func (d denies) Open(s pb.StreamService_OpenServer) error {
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		for _, r := range m.Requests {
+			if err := s.Send(&pb.ServerMessage{Responses: []*pb.Response{{
+				Id: r.Id, Body: &pb.Response_Error{Error: &pb.Error{
+					Reason: pb.Reason_REASON_PERMISSION_DENIED,
+				}},
+			}}}); err != nil {
+				return err
+			}
+			d.asked <- struct{}{}
+		}
+	}
+}
+
+// pipes is a listener in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error { close(p); return nil }
+func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// Goal: a cluster that denies what a user may not read does answer. Method: a user who may read
+// nothing holds something for long.
+func TestDeniedIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, asked, l := grpc.NewServer(), make(chan struct{}), make(pipes)
+		pb.RegisterStreamServiceServer(s, denies{asked: asked})
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		c, err := client.New(client.Config{
+			Endpoints: []string{"http://a.member:1"},
+			Dial: func(context.Context, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				l <- theirs
+				return ours, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var errs bytes.Buffer
+		a := &app{Process: Process{Stderr: &errs}}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			a.tellOutages(c, patience)
+		}()
+		for range 3 {
+			<-asked
+		}
+		_ = c.Close()
+		<-ended
+		s.Stop()
+		<-served
+		if errs.Len() > 0 {
+			t.Errorf("complained %q", errs.String())
+		}
+	})
 }
 
 // shut is a listener that closes what it accepts, until it is open.
