@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -295,14 +296,16 @@ func randomTree(rng *rand.Rand, depth int) *Txn {
 	return c
 }
 
+var treesFlag = flag.Int("trees", 1_000_000, "random transactions of TestConjunction")
+
 // Goal: a transaction is allowed exactly if all its parts are, nested or not and in both branches.
 // Method: random trees against a model. CVE-2026-33343 of etcd, where nested ones were not decided.
 func TestConjunction(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(17, 17))
-	allowed, trees := 0, 1_000_000
+	allowed, trees := 0, *treesFlag
 	if testing.Short() {
-		trees = 20_000
+		trees = min(trees, 20_000)
 	}
 	for n := range trees {
 		c := as(m, "alice", randomTree(rng, 4))

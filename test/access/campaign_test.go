@@ -1,0 +1,70 @@
+package access
+
+import (
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/test/inprocess"
+)
+
+// Goal: who leads, who waits as the next, and who waits behind that is told so in the revision in
+// which the right to the election is taken away. Method: three sessions of alice campaign through
+// one member, and alice loses her role.
+func TestCampaignTakenAway(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.each(t, func(t *testing.T, m *inprocess.Member) {
+		ctx := ask(t)
+		alice := as(t, "alice", m)
+		name := "alice/" + m.Name()
+		e := lock.NewElection(alice, name)
+		session := func() *lock.Session {
+			l, err := alice.Grant(ctx, client.Grant{TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lock.NewSession(alice, l)
+		}
+		leading, err := e.Campaign(ctx, session(), lock.Candidate{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 2)
+		for range 2 {
+			s := session()
+			go func() {
+				_, err := e.Campaign(ctx, s, lock.Candidate{})
+				ended <- err
+			}()
+		}
+		c.rootSees(t, name+"/", 2) // the leader and the next
+		c.rootSees(t, name+"~candidates/", 2)
+		c.take(t, "alice")
+		for range 2 {
+			wantDenied(t, "campaign", <-ended)
+		}
+		<-leading.Context().Done()
+		wantDenied(t, "lead", leading.Err())
+	})
+}
+
+// rootSees waits until so many keys have a prefix.
+func (c *cluster) rootSees(t *testing.T, prefix string, n int64) {
+	t.Helper()
+	ctx := ask(t)
+	changes := c.root.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	for range changes {
+		r, err := c.root.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Count == n {
+			return
+		}
+	}
+	t.Fatalf("there are never %d keys with %s", n, prefix)
+}

@@ -1,0 +1,114 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/test/inprocess"
+)
+
+// Goal: logins, however many, hold up no renewal. Method: more logins at a time than may wait for
+// their turn, with a costly hash, from before the first renewal to behind the last, through both
+// APIs.
+func TestLoginStorm(t *testing.T) {
+	t.Parallel()
+	ctx := ask(t)
+	cfg := inprocess.Config(inprocess.Dir(t), "m")
+	cfg.Access.BcryptCost = 10
+	m := inprocess.Start(t, cfg)
+	m.Await()
+	open := inprocess.Etcd(t, m.Endpoint())
+	_, err := open.UserAdd(ctx, "root", "root")
+	if err == nil {
+		_, err = open.UserGrantRole(ctx, "root", "root")
+	}
+	if err == nil {
+		_, err = open.AuthEnable(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := as(t, "root", m).Grant(ctx, client.Grant{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(m.Endpoint(), // it logs in only when it is told to
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	login, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx, asRoot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, "token", login.Token)
+	etcds, err := etcdserverpb.NewLeaseClient(conn).LeaseKeepAlive(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, ref := pb.NewLeaseServiceClient(conn), &pb.LeaseRef{Id: int64(held.ID())}
+	busy, end := storm(t, conn, 1100)
+	defer end()
+	full := func() {
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			t.Fatal("any number of logins may wait")
+		}
+	}
+	full()
+	for range 20 {
+		if err := etcds.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: ref.Id}); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := etcds.Recv(); err != nil || r.TTL != 60 {
+			t.Fatalf("etcd's renewal: %v, %v", r, err)
+		}
+		r, err := ours.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{ref}})
+		if err != nil || r.Results[0].TtlMs == 0 || held.Err() != nil {
+			t.Fatalf("our renewal: %v, %v, %v", r, err, held.Err())
+		}
+	}
+	full()
+}
+
+// storm keeps so many logins under way until the end. A value comes from busy when one was refused
+// as too many wait, after it was asked for.
+func storm(t *testing.T, conn *grpc.ClientConn, n int) (busy <-chan struct{}, end func()) {
+	t.Helper()
+	refused := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	auth := etcdserverpb.NewAuthClient(conn)
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				_, err := auth.Authenticate(ctx, asRoot())
+				if errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests) {
+					select {
+					case refused <- struct{}{}:
+					case <-time.After(time.Millisecond):
+					case <-ctx.Done():
+					}
+				}
+			}
+		})
+	}
+	return refused, func() { cancel(); all.Wait() }
+}
+
+func asRoot() *etcdserverpb.AuthenticateRequest {
+	return &etcdserverpb.AuthenticateRequest{Name: "root", Password: "root"}
+}
