@@ -112,13 +112,16 @@ func (c *certificates) config(name string, protocols ...string) *tls.Config {
 }
 
 // dial connects to a socket, with TLS if conf is not nil.
-func dial(t testing.TB, socket string, conf *tls.Config) *grpc.ClientConn {
+func dial(
+	t testing.TB, socket string, conf *tls.Config, more ...grpc.DialOption,
+) *grpc.ClientConn {
 	t.Helper()
 	creds := insecure.NewCredentials()
 	if conf != nil {
 		creds = credentials.NewTLS(conf)
 	}
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(creds))
+	more = append(more, grpc.WithTransportCredentials(creds))
+	conn, err := grpc.NewClient("unix:"+socket, more...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,9 @@ type tested struct {
 	web    *http.Client
 	tokens map[string]string // by user
 	made   lease.ID          // how many subjects there were
-	relay  struct {
+	// secrets looks at what gRPC tells.
+	secrets *secrets
+	relay   struct {
 		socket string
 		conn   *grpc.ClientConn
 	}
@@ -57,9 +59,11 @@ func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 	}
 	members := runAll(t, configs...)
 	_, others := leader(t, members)
-	m := &tested{running: others[0], tokens: make(map[string]string)}
+	m := &tested{running: others[0], tokens: make(map[string]string), secrets: &secrets{t: t}}
 	m.socket = m.cfg.URLs.ListenClient[0].Path
-	m.conn = dial(t, m.socket, nil)
+	looks := grpc.WithStatsHandler(m.secrets)
+	t.Cleanup(m.secrets.wereLookedFor)
+	m.conn = dial(t, m.socket, nil, looks)
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", m.socket)
@@ -75,6 +79,7 @@ func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 			if err != nil {
 				t.Fatal(err)
 			}
+			m.secrets.add("the hash of a password", hash)
 			m.tokens[add.Name], c = "", &fsm.UserAdd{Name: add.Name, Hash: hash}
 		}
 		if res, err := m.node.order(t.Context(), c); errors.Join(err, res.Err) != nil {
@@ -83,9 +88,10 @@ func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 	}
 	for user := range m.tokens {
 		m.tokens[user] = m.token(t, user)
+		m.secrets.add("a token", []byte(m.tokens[user]))
 	}
 	m.relay.socket, _ = relayOf(t, m.running, newCertificates(t))
-	m.relay.conn = dial(t, m.relay.socket, nil)
+	m.relay.conn = dial(t, m.relay.socket, nil, looks)
 	return m
 }
 
@@ -112,11 +118,14 @@ func (m *tested) subject(t *testing.T) nativetest.Subject {
 		Lease: &pb.LeaseRef{Id: int64(m.made)}, Below: fmt.Sprintf("a/%d/", m.made),
 		Secret: bytes.Repeat([]byte{2}, 32),
 	}
+	hash := sha256.Sum256(of.Secret)
+	m.secrets.add("the secret of a lease", of.Secret)
+	m.secrets.add("the hash of a secret", hash[:])
 	held := keyrange.Range{Key: of.Below, End: of.Below[:len(of.Below)-1] + "0"}
 	m.asRoot(t, &fsm.Grant{
 		Terms: lease.Terms{
 			ID: m.made, Principal: "owner", Name: of.Name(), TTL: 600_000,
-			Secret: sha256.Sum256(of.Secret),
+			Secret: hash,
 		},
 		Holds: []keyrange.Range{held},
 	})
