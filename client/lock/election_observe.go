@@ -117,7 +117,8 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 // take takes events, and tells the outcome of each revision.
 func (o *observer) take(events []store.Event) error {
 	for i, e := range events {
-		if !e.Delete && rule.Is(o.queue.prefix, e.KV.Key, int64(e.KV.Lease)) {
+		// One that went is on no lease.
+		if rule.Is(o.queue.prefix, e.KV.Key, int64(e.KV.Lease)) {
 			o.keys[e.KV.Key] = e.KV
 		} else {
 			delete(o.keys, e.KV.Key)
@@ -149,7 +150,7 @@ func (o *observer) tell() error {
 func (o *observer) leader() LeaderInfo {
 	l := LeaderInfo{Revision: o.revision}
 	for _, kv := range o.keys {
-		if l.None() || kv.CreateRevision < l.Since {
+		if l.None() || ticketOf(&kv).Before(rule.Ticket{Revision: l.Since, Key: l.Key}) {
 			l.Key, l.Value, l.Lease, l.Since = kv.Key, kv.Value, kv.Lease, kv.CreateRevision
 		}
 	}

@@ -132,8 +132,7 @@ func TestObserverTakes(t *testing.T) {
 		return o.take(events)
 	}
 	gone := func(of lease.ID, at int64) store.Event {
-		kv := keyOf("e/", of, 0, "")
-		kv.ModRevision = at
+		kv := store.KV{Key: keyOf("e/", of, 0, "").Key, ModRevision: at}
 		return store.Event{Delete: true, KV: kv}
 	}
 	one, two := keyOf("e/", 1, 2, "one"), keyOf("e/", 2, 3, "two")
@@ -157,6 +156,18 @@ func TestObserverTakes(t *testing.T) {
 	err := take(store.Event{KV: keyOf("e/", 7, 8, "")})
 	if !errors.Is(err, errEnough) || len(told) != 1 {
 		t.Fatalf("a program that wants no more: %v, %v", told, err)
+	}
+}
+
+// TestLeaderOfOneRevision: of two candidates whose keys one transaction made, the one with the
+// smaller key leads, as in the wait queue, whoever looks.
+func TestLeaderOfOneRevision(t *testing.T) {
+	small, large, late := keyOf("e/", 2, 5, ""), keyOf("e/", 3, 5, ""), keyOf("e/", 1, 6, "")
+	o := &observer{keys: map[string]store.KV{small.Key: small, large.Key: large, late.Key: late}}
+	for range 100 { // the order of a map differs
+		if l := o.leader(); l.Lease != 2 {
+			t.Fatalf("lease %v leads, want 2", l.Lease)
+		}
 	}
 }
 
