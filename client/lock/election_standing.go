@@ -63,19 +63,16 @@ func (s *standing) read(ctx context.Context) error {
 	return err
 }
 
-// put takes note of a key. What is no candidate's, is none.
+// put takes note of a key. What is no candidate's is none: a key that went, for one, has no lease
+// and no value.
 func (s *standing) put(kv store.KV) {
-	if kv.Key == s.name+preferred {
+	c := &stand{lease: kv.Lease, since: kv.CreateRevision}
+	switch {
+	case kv.Key == s.name+preferred:
 		s.preferred = string(kv.Value)
-		return
-	}
-	if !rule.Is(s.name+candidates, kv.Key, int64(kv.Lease)) {
+	case !rule.Is(s.name+candidates, kv.Key, int64(kv.Lease)):
 		delete(s.list, kv.Key)
-		return
-	}
-	c := &stand{}
-	if json.Unmarshal(kv.Value, c) == nil {
-		c.lease, c.since = kv.Lease, kv.CreateRevision
+	case json.Unmarshal(kv.Value, c) == nil:
 		s.list[kv.Key] = c
 	}
 }
@@ -90,14 +87,7 @@ func (s *standing) next(ctx context.Context) error {
 		return s.read(ctx)
 	}
 	for _, e := range u.Events {
-		switch {
-		case !e.Delete:
-			s.put(e.KV)
-		case e.KV.Key == s.name+preferred:
-			s.preferred = ""
-		default:
-			delete(s.list, e.KV.Key)
-		}
+		s.put(e.KV)
 	}
 	return err
 }

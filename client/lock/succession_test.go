@@ -1,0 +1,211 @@
+package lock_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
+	"leasehold.dev/test/rig"
+)
+
+// readsFrom and watchesFrom are requests that read and watch a key, or the range that begins there.
+func readsFrom(key string) func(*pb.Request) bool {
+	return func(r *pb.Request) bool { return string(r.GetReadRange().GetKey()) == key }
+}
+
+func watchesFrom(key string) func(*pb.Request) bool {
+	return func(r *pb.Request) bool { return string(r.GetWatch().GetKey()) == key }
+}
+
+func puts(key string) func(*pb.Request) bool {
+	return func(r *pb.Request) bool { return string(r.GetPut().GetKey()) == key }
+}
+
+// standIn is a candidate by its keys alone: it does nothing of itself.
+type standIn struct {
+	t     *testing.T
+	c     *client.Client
+	name  string
+	lease *client.Lease
+}
+
+func newStandIn(t *testing.T, c *client.Client, name string) standIn {
+	l, err := c.Grant(rig.Soon(t), client.Grant{TTL: time.Minute})
+	return standIn{t, c, name, rig.Must[*client.Lease](t)(l, err)}
+}
+
+func (s standIn) key(kind string) string {
+	return fmt.Sprintf("%s%s%x", s.name, kind, int64(s.lease.ID()))
+}
+
+func (s standIn) put(kind, value string) {
+	if _, err := s.c.Put(rig.Soon(s.t), store.Put{
+		Key: s.key(kind), Value: []byte(value), Lease: s.lease.ID(),
+	}); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// stands makes it a candidate, queues puts it behind the leader.
+func (s standIn) stands() { s.put("~candidates/", `{"id":"heir"}`) }
+func (s standIn) queues() { s.put("/", "") }
+func (s standIn) leaves() { s.remove(s.key("~candidates/")) }
+func (s standIn) steps()  { s.remove(s.key("/")) }
+
+func (s standIn) remove(key string) {
+	if _, err := s.c.Delete(rig.Soon(s.t), store.Delete{Key: key}); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// scene is an election with a leader and an heir that stands and does not wait behind it yet, and
+// another session that stands nowhere.
+type scene struct {
+	now         *lock.Leading
+	heir, other standIn
+}
+
+// A turn is what happens while the lead is given to the heir.
+type turn struct {
+	name   string
+	before func(s *scene) // nil for nothing
+	// do comes before the nth of some requests, which is refused unless do returns true.
+	at   func(s *scene, election string) func(*pb.Request) bool
+	n    int
+	do   func(s *scene) (pass bool)
+	want error // of the call
+	lost bool  // the leader leads no more
+}
+
+func queue(_ *scene, election string) func(*pb.Request) bool { return readsFrom(election + "/") }
+func list(_ *scene, election string) func(*pb.Request) bool  { return readsFrom(election + "~") }
+func news(_ *scene, election string) func(*pb.Request) bool  { return watchesFrom(election + "/") }
+func choice(_ *scene, election string) func(*pb.Request) bool {
+	return puts(election + "~preferred")
+}
+func next(s *scene, _ string) func(*pb.Request) bool { return readsFrom(s.other.key("/")) }
+
+func refuse(*scene) bool { return false }
+
+// then does all of them, and lets the request pass.
+func then(steps ...func(s *scene)) func(*scene) bool {
+	return func(s *scene) bool {
+		for _, f := range steps {
+			f(s)
+		}
+		return true
+	}
+}
+
+func heirQueues(s *scene)  { s.heir.queues() }
+func heirLeaves(s *scene)  { s.heir.leaves() }
+func otherQueues(s *scene) { s.other.queues() }
+func otherSteps(s *scene)  { s.other.steps() }
+func deposed(s *scene)     { s.heir.remove(s.now.Key()) }
+
+// play gives the lead to the heir by a hand-over, or else by deposing the leader.
+func (x *turn) play(t *testing.T, members cluster, direct *client.Client, handOver bool) {
+	t.Helper()
+	name := strings.ReplaceAll(x.name, " ", "-")
+	s := &scene{heir: newStandIn(t, direct, name), other: newStandIn(t, direct, name)}
+	var armed atomic.Bool
+	at := x.at(s, name)
+	c := rig.Through(t, members[0], func(r *pb.Request) bool { return armed.Load() && at(r) },
+		func(n int) *pb.Response {
+			if n == x.n && !x.do(s) {
+				return rig.Refused(n)
+			}
+			return nil
+		})
+	s.now = leader(t, c, name, lock.Candidate{})
+	s.heir.stands()
+	if x.before != nil {
+		x.before(s)
+	}
+	armed.Store(true)
+	give := lock.NewElection(c, name).Depose
+	if handOver {
+		give = s.now.HandOver
+	}
+	err := give(rig.Soon(t), "heir")
+	if !errors.Is(err, x.want) || x.want == nil && err != nil {
+		t.Errorf("%s: %v, want %v", x.name, err, x.want)
+	}
+	if leads := s.now.Err() == nil; x.want != nil && !x.lost && !leads {
+		t.Errorf("%s: it leads no more: %v", x.name, s.now.Err())
+	}
+}
+
+// TestHandOverTurns: whatever happens to the leader, the heir and the others during a hand-over, it
+// ends with the lead given to the heir, or with an error and, if it was not lost, the lead as it
+// was.
+func TestHandOverTurns(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	denied := client.ErrPermissionDenied
+	for _, x := range []turn{
+		{"the heir comes late", nil, news, 1, then(heirQueues), nil, true},
+		{"one of etcd's goes", otherQueues, next, 1, then(otherSteps, heirQueues), nil, true},
+		{
+			"one of etcd's comes again", otherQueues, next, 1,
+			then(otherSteps, heirQueues, otherQueues), nil, true,
+		},
+		{"nobody is left", nil, queue, 1, then(deposed), lock.ErrLost, true},
+		{"another leads", otherQueues, queue, 1, then(deposed), lock.ErrLost, true},
+		{"lost at the end", heirQueues, list, 2, then(deposed), lock.ErrLost, true},
+		{"the heir gives up", nil, queue, 1, then(heirLeaves), lock.ErrNoCandidate, false},
+		{"one of etcd's is next", nil, queue, 1, then(otherQueues), lock.ErrNoCandidate, false},
+		{"candidates refused", heirQueues, list, 1, refuse, denied, false},
+		{"choice refused", heirQueues, choice, 1, refuse, denied, false},
+		{"queue refused", heirQueues, queue, 1, refuse, denied, false},
+		{"candidates refused later", heirQueues, list, 2, refuse, denied, false},
+		{"news refused", nil, news, 1, refuse, denied, false},
+	} {
+		x.play(t, members, direct, true)
+	}
+}
+
+// TestDeposeTurns: whatever happens to the leader and the heir while a leader is deposed, it ends
+// when the heir leads, or with an error.
+func TestDeposeTurns(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	denied := client.ErrPermissionDenied
+	for _, x := range []turn{
+		{"nobody leads at first", deposed, news, 1, then(heirQueues), nil, true},
+		{
+			"another comes to lead", nil, queue, 2,
+			then(deposed, otherQueues, heirQueues), nil, true,
+		},
+		{"the heir comes to lead", nil, queue, 2, then(deposed, heirQueues), nil, true},
+		{
+			"the heir leads and stands no more", nil, list, 2,
+			then(deposed, heirQueues, heirLeaves), nil, true,
+		},
+		{"the heir gives up", nil, list, 2, then(heirLeaves), lock.ErrNoCandidate, false},
+		{
+			"the heir gives up and nobody leads", nil, list, 2, then(heirLeaves, deposed),
+			lock.ErrNoCandidate, true,
+		},
+		{"leader refused", heirQueues, queue, 1, refuse, denied, false},
+		{"queue refused", heirQueues, queue, 2, refuse, denied, false},
+		{"choice refused", heirQueues, choice, 1, refuse, denied, false},
+		{"news refused", nil, news, 1, refuse, denied, false},
+		{"news refused while nobody leads", deposed, news, 1, refuse, denied, true},
+	} {
+		x.play(t, members, direct, false)
+	}
+	err := lock.NewElection(direct, "nobody").Depose(rig.Soon(t), "heir")
+	if !errors.Is(err, lock.ErrNoCandidate) {
+		t.Errorf("nobody leads and nobody stands: %v", err)
+	}
+}

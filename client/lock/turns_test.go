@@ -1,0 +1,373 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
+	"leasehold.dev/test/rig"
+)
+
+// enters and leaves are transactions that put, and delete, a key in the queue of a name.
+func enters(name string) func(*pb.Request) bool {
+	return func(r *pb.Request) bool {
+		for _, o := range r.GetTxn().GetSuccess() {
+			if strings.HasPrefix(string(o.GetPut().GetKey()), name+"/") {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func leaves(name string) func(*pb.Request) bool {
+	return func(r *pb.Request) bool {
+		for _, o := range r.GetTxn().GetSuccess() {
+			if strings.HasPrefix(string(o.GetDeleteRange().GetKey()), name+"/") {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// first does something before the first of some requests, and answers it.
+func first(do func(), answer *pb.Response) func(n int) *pb.Response {
+	return func(n int) *pb.Response {
+		if n > 1 {
+			return nil
+		}
+		do()
+		return answer
+	}
+}
+
+func nothing() {}
+
+// TestOutranked: a candidate that waits behind the leader and is not the first any more steps back,
+// or leads if it is too late for that; what it may not do it tells.
+func TestOutranked(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	denied := rig.Refused(1)
+	reads := func(name string) func(*pb.Request) bool { return readsFrom(name + "/") }
+	for name, x := range map[string]struct {
+		at     func(name string) func(*pb.Request) bool
+		answer func(depose func()) func(n int) *pb.Response
+		want   error
+	}{
+		"leader goes": {reads, func(depose func()) func(int) *pb.Response {
+			return first(depose, nil)
+		}, nil},
+		"leader goes late": {leaves, func(depose func()) func(int) *pb.Response {
+			return first(depose, nil)
+		}, nil},
+		"look refused": {reads, func(func()) func(int) *pb.Response {
+			return first(nothing, denied)
+		}, client.ErrPermissionDenied},
+		"step refused": {leaves, func(func()) func(int) *pb.Response {
+			return first(nothing, denied)
+		}, client.ErrPermissionDenied},
+		"step unknown": {leaves, func(func()) func(int) *pb.Response {
+			return rig.Unsure(nothing)
+		}, client.ErrUnknownOutcome},
+	} {
+		name = strings.ReplaceAll(name, " ", "-")
+		now := leader(t, direct, name, lock.Candidate{})
+		other := newStandIn(t, direct, name)
+		c := rig.Through(t, members[0], x.at(name), x.answer(func() { other.remove(now.Key()) }))
+		s := session(t, c)
+		got := rig.Async(func() (*lock.Leading, error) {
+			return lock.NewElection(c, name).Campaign(rig.Soon(t), s, lock.Candidate{})
+		})
+		rig.Keys(t, direct, name+"/", 2)
+		other.put("~candidates/", `{"id":"other","priority":1}`)
+		a := <-got
+		if !errors.Is(a.Err, x.want) || x.want == nil && a.Err != nil {
+			t.Errorf("%s: %v, want %v", name, a.Err, x.want)
+		}
+		if x.want != nil {
+			rig.Keys(t, direct, name+"/", 1) // what it gives up goes
+		}
+	}
+}
+
+// TestCampaignTold: a candidate that may not follow the others, or may not wait behind the leader,
+// tells so; and one whose key somebody deletes.
+func TestCampaignTold(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	for name, at := range map[string]func(*pb.Request) bool{
+		"list": readsFrom("list~"), "news": watchesFrom("news~"), "queue": enters("queue"),
+	} {
+		leader(t, direct, name, lock.Candidate{})
+		other := newStandIn(t, direct, name)
+		if name != "queue" {
+			other.put("~candidates/", `{"id":"other","priority":1}`)
+		}
+		c := rig.Through(t, members[0], at, first(nothing, rig.Refused(1)))
+		_, err := lock.NewElection(c, name).Campaign(rig.Soon(t), session(t, c), lock.Candidate{})
+		if !errors.Is(err, client.ErrPermissionDenied) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	leader(t, direct, "deleted", lock.Candidate{})
+	s, waits := stand(t, direct, "deleted", lock.Candidate{})
+	rig.Keys(t, direct, "deleted/", 2)
+	rig.Must[store.DeleteResult](t)(direct.Delete(rig.Soon(t), store.Delete{
+		Key: fmt.Sprintf("deleted~candidates/%x", int64(s.Lease().ID())),
+	}))
+	if a := <-waits; !errors.Is(a.Err, lock.ErrLost) {
+		t.Errorf("its candidacy was deleted: %v", a.Err)
+	}
+}
+
+// TestObserveTurns: a change that comes just when an observer begins to watch is told, also if
+// history was forgotten by then; a watch that is refused is an error; and nobody is told more
+// than the program wants.
+func TestObserveTurns(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct, ctx := members.connect(t), rig.Soon(t)
+	for name, answer := range map[string]*pb.Response{
+		"at-once": nil, "forgotten": rig.Refusal(pb.Reason_REASON_COMPACTED),
+	} {
+		s := newStandIn(t, direct, name)
+		c := rig.Through(t, members[0], watchesFrom(name+"/"), first(s.queues, answer))
+		none := true
+		for l, err := range lock.NewElection(c, name).Observe(ctx) {
+			if err != nil || l.None() != none {
+				t.Fatalf("%s: %+v, %v", name, l, err)
+			}
+			if !none {
+				break
+			}
+			none = false
+		}
+	}
+	c := rig.Through(t, members[0], watchesFrom("refused/"), first(nothing, rig.Refused(1)))
+	var last error
+	for _, err := range lock.NewElection(c, "refused").Observe(ctx) {
+		last = err
+	}
+	if !errors.Is(last, client.ErrPermissionDenied) {
+		t.Errorf("its watch is refused: %v", last)
+	}
+	for range lock.NewElection(direct, "enough").Observe(ctx) {
+		break
+	}
+}
+
+// TestLastLook: a session that does not want to wait for longer looks once more. It has the lock if
+// that is free by then, as soon as the member says so; and it tells that its key is gone.
+func TestLastLook(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	for name, x := range map[string]struct {
+		do   func(held *lock.Held, own standIn)
+		want error
+	}{
+		"free": {func(held *lock.Held, _ standIn) {
+			if err := held.Release(rig.Soon(t)); err != nil {
+				t.Error(err)
+			}
+		}, nil},
+		"gone":   {func(_ *lock.Held, own standIn) { own.steps() }, lock.ErrLost},
+		"again":  {func(_ *lock.Held, own standIn) { own.steps(); own.queues() }, lock.ErrLost},
+		"locked": {func(*lock.Held, standIn) {}, lock.ErrLocked},
+	} {
+		held := rig.Must[*lock.Held](t)(session(t, direct).Mutex(name).Lock(rig.Soon(t)))
+		var s *lock.Session
+		c := rig.Through(t, members[0], readsFrom(name+"/"), first(func() {
+			x.do(held, standIn{t, direct, name, s.Lease()})
+		}, nil))
+		s = session(t, c)
+		if _, err := s.Mutex(name).LockWithin(rig.Soon(t), 1); !errors.Is(err, x.want) ||
+			x.want == nil && err != nil {
+			t.Errorf("%s: %v, want %v", name, err, x.want)
+		}
+	}
+}
+
+// TestNotToldYet: a lock that is free by what was read, and of which the member has not said that
+// its turn has come, is not held. Method: what is read leaves the holder out, and its key goes.
+func TestNotToldYet(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
+	c := rig.Through(t, members[0], readsFrom("m/"), func(int) *pb.Response {
+		kvs := rig.Keys(t, direct, "m/", 2)
+		own := kvs[0]
+		if kvs[1].CreateRevision > own.CreateRevision {
+			own = kvs[1]
+		}
+		newStandIn(t, direct, "m").remove(own.Key)
+		return &pb.Response{Body: &pb.Response_ReadRange{ReadRange: &pb.RangeResponse{
+			Header: &pb.Header{}, Count: 1, Kvs: []*pb.KeyValue{{
+				Key: []byte(own.Key), Lease: int64(own.Lease), CreateRevision: own.CreateRevision,
+			}},
+		}}}
+	})
+	h, err := session(t, c).Mutex("m").LockWithin(rig.Soon(t), 1)
+	if !errors.Is(err, lock.ErrLost) {
+		t.Errorf("it holds %v, %v", h, err)
+	}
+}
+
+// TestLastPermit: a session that finds a permit free, and loses the race for it, does not hold it.
+func TestLastPermit(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct, ctx := members.connect(t), rig.Soon(t)
+	acquire := func() {
+		if _, err := session(t, direct).Semaphore("s", 2).Acquire(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	acquire()
+	c := rig.Through(t, members[0], enters("s"), func(n int) *pb.Response {
+		if n == 2 { // at the first it was told that one permit is free
+			acquire()
+		}
+		return nil
+	})
+	if h, err := session(t, c).Semaphore("s", 2).TryAcquire(ctx); !errors.Is(err, lock.ErrLocked) {
+		t.Errorf("a third holds it: %v, %v", h, err)
+	}
+}
+
+// TestLockUnknown: a lock of which nobody knows whether the first try took it is taken by the next.
+// One of which nobody knows whether it was given up counts as that if its key is gone.
+func TestLockUnknown(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct, ctx := members.connect(t), rig.Soon(t)
+	for name, done := range map[string]bool{"done": true, "not": false} {
+		var s *lock.Session
+		c := rig.Through(t, members[0], enters(name), rig.Unsure(func() {
+			if done {
+				standIn{t, direct, name, s.Lease()}.queues()
+			}
+		}))
+		s = session(t, c)
+		held := rig.Must[*lock.Held](t)(s.Mutex(name).Lock(ctx))
+		if !holds(t, direct, held) {
+			t.Errorf("%s: it is not held", name)
+		}
+	}
+	var held *lock.Held
+	c := rig.Through(t, members[0], leaves("left"), rig.Unsure(func() {
+		newStandIn(t, direct, "left").remove(held.Key())
+	}))
+	held = rig.Must[*lock.Held](t)(session(t, c).Mutex("left").Lock(ctx))
+	if err := held.Release(ctx); err != nil {
+		t.Errorf("given up at the second try: %v", err)
+	}
+}
+
+// TestReleaseTooLate: a lock whose key is deleted just when it is given up was lost before.
+func TestReleaseTooLate(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct, ctx := members.connect(t), rig.Soon(t)
+	var held *lock.Held
+	c := rig.Through(t, members[0], leaves("m"), first(func() {
+		newStandIn(t, direct, "m").remove(held.Key())
+	}, nil))
+	held = rig.Must[*lock.Held](t)(session(t, c).Mutex("m").Lock(ctx))
+	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("given up: %v", err)
+	}
+}
+
+// TestGoesOnCleaning: the key of who waited in vain goes, though it is refused twice that it does.
+func TestGoesOnCleaning(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
+	c := rig.Through(t, members[0], leaves("m"), func(n int) *pb.Response {
+		if n <= 2 {
+			return rig.Refused(n)
+		}
+		return nil
+	})
+	if _, err := session(t, c).Mutex("m").LockWithin(rig.Soon(t), 1); !errors.Is(
+		err, lock.ErrLocked,
+	) {
+		t.Errorf("it waits in vain: %v", err)
+	}
+	rig.Keys(t, direct, "m/", 1)
+}
+
+// TestDiscardedLater: the lease of a lock without a session that could not be had is revoked, also
+// if the caller's context ends meanwhile.
+func TestDiscardedLater(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	const ttl = 10 * time.Minute
+	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
+	ctx, cancel := context.WithCancel(rig.Soon(t))
+	revoked := make(chan struct{})
+	c := rig.Through(t, members[0], func(r *pb.Request) bool { return r.GetRevoke() != nil },
+		func(n int) *pb.Response {
+			if n == 1 {
+				cancel()
+				return rig.Refusal(pb.Reason_REASON_UNAVAILABLE)
+			}
+			close(revoked)
+			return nil
+		})
+	if _, err := lock.TryLock(ctx, c, "m", ttl); !errors.Is(err, lock.ErrLocked) {
+		t.Errorf("a second holds it: %v", err)
+	}
+	select {
+	case <-revoked:
+	case <-rig.Soon(t).Done():
+		t.Error("its lease is not revoked")
+	}
+}
+
+// TestDoEnds: a lock under which something runs is given up also if that panics; what runs may give
+// it up itself, and its error is the call's; and the context that it had ends with it.
+func TestDoEnds(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	c, ctx := members.connect(t), rig.Soon(t)
+	m := session(t, c).Mutex("do")
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is lost")
+			}
+		}()
+		_ = m.Do(ctx, func(context.Context, *lock.Held) error { panic("no") })
+	}()
+	rig.Keys(t, c, "do/", 0)
+	mine := errors.New("mine")
+	err := m.Do(ctx, func(ctx context.Context, held *lock.Held) error {
+		return errors.Join(mine, held.Release(ctx))
+	})
+	if !errors.Is(err, mine) {
+		t.Errorf("after its own release: %v", err)
+	}
+	var during context.Context
+	if err := m.Do(ctx, func(ctx context.Context, _ *lock.Held) error {
+		during = ctx
+		return nil
+	}); err != nil || during.Err() == nil {
+		t.Errorf("at the end: %v, its context %v", err, during.Err())
+	}
+}
