@@ -1,0 +1,96 @@
+package lock_test
+
+import (
+	"maps"
+	"sync"
+	"testing"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/test/rig"
+)
+
+// openWatches are the watches of a client that it has not ended.
+type openWatches struct {
+	t *testing.T
+
+	mu   sync.Mutex // guards what follows
+	keys map[uint64]string
+	news chan struct{} // has a token when there was a request
+}
+
+func (o *openWatches) take(r *pb.Request) *pb.Response {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if w := r.GetWatch(); w != nil {
+		o.keys[r.Id] = string(w.Key)
+	}
+	delete(o.keys, r.GetCancel())
+	select {
+	case o.news <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (o *openWatches) left() map[uint64]string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.keys)
+}
+
+// none waits until there are none.
+func (o *openWatches) none(after string) {
+	o.t.Helper()
+	over := rig.Soon(o.t).Done()
+	for len(o.left()) > 0 {
+		select {
+		case <-o.news:
+		case <-over:
+			o.t.Fatalf("after %s: %v are watched", after, o.left())
+		}
+	}
+}
+
+// TestNoWatchLeft: what follows others while it goes on ends its watches when it is over.
+func TestNoWatchLeft(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct, ctx := members.connect(t), rig.Soon(t)
+	o := &openWatches{t: t, keys: make(map[uint64]string), news: make(chan struct{}, 1)}
+	heir := newStandIn(t, direct, "e")
+	late := false
+	b := &rig.Between{Instead: func(r *pb.Request) *pb.Response {
+		if late && watchesFrom("e/")(r) {
+			late = false
+			heir.queues()
+		}
+		return o.take(r)
+	}}
+	c := b.Serve(t, members[0])
+	e := lock.NewElection(c, "e")
+	now := leader(t, c, "e", lock.Candidate{})
+	o.none("a campaign")
+	for l := range e.Observe(ctx) {
+		if len(l.Value) > 0 {
+			break
+		}
+		if err := now.Proclaim(ctx, []byte("news")); err != nil {
+			t.Error(err)
+		}
+	}
+	o.none("a look at who leads")
+	heir.stands()
+	late = true
+	if err := now.HandOver(ctx, "heir"); err != nil {
+		t.Fatal(err)
+	}
+	o.none("a hand-over")
+	other := newStandIn(t, direct, "e")
+	other.put("~candidates/", `{"id":"other"}`)
+	other.queues()
+	if err := e.Depose(ctx, "other"); err != nil {
+		t.Fatal(err)
+	}
+	o.none("deposing")
+}
