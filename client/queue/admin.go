@@ -209,7 +209,7 @@ func (q *Queue) tryDead(
 	ctx context.Context, id string, then func(payload []byte) []store.Op,
 ) (done bool, err error) {
 	r, err := q.c.Range(ctx, store.Range{Key: q.dead(id)})
-	if err != nil || len(r.KVs) == 0 {
+	if len(r.KVs) == 0 { // or it was not read
 		return false, err
 	}
 	t, err := q.c.Txn(ctx, store.Txn{
