@@ -358,7 +358,12 @@ func TestDoEnds(t *testing.T) {
 	rig.Keys(t, c, "do/", 0)
 	mine := errors.New("mine")
 	err := m.Do(ctx, func(ctx context.Context, held *lock.Held) error {
-		return errors.Join(mine, held.Release(ctx))
+		first, second := held.Context(), held.Context()
+		err := held.Release(ctx)
+		if first.Err() == nil || second.Err() == nil {
+			t.Errorf("given up, its contexts: %v, %v", first.Err(), second.Err())
+		}
+		return errors.Join(mine, err)
 	})
 	if !errors.Is(err, mine) {
 		t.Errorf("after its own release: %v", err)
