@@ -100,7 +100,7 @@ func ExampleView() {
 	state := view.State()
 	for info := range view.All() {
 		fmt.Println(info.ID, info.TTL)
-		state.Leases = append(state.Leases, info)
+		state.Add(&info)
 	}
 
 	other := lease.New(lease.Config{})

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/maphash"
 	"math/bits"
 	"slices"
@@ -111,18 +112,65 @@ func (t *table) seek(id ID) (b *bucket, at uint64, ok bool) {
 	b = t.index.bucket(hash)
 	for at = hash % bucketSize; ; at = (at + together) % bucketSize {
 		tags := b.eight(at)
-		empty := zeros(tags)
-		// Those with its tag that come before the first empty place.
-		found := zeros(tags^lows*uint64(tag(hash))) & (empty&-empty - 1)
-		for ; found != 0; found &= found - 1 {
+		for found := matches(tags, tag(hash)); found != 0; found &= found - 1 {
 			if i := place(at, found); t.record(b.slots[i]-1).id == id {
 				return b, i, true
 			}
 		}
-		if empty != 0 {
+		if empty := zeros(tags); empty != 0 {
 			return b, place(at, empty), false
 		}
 	}
+}
+
+// lookup is a lease that is looked for, because a key names it.
+type lookup struct {
+	id  ID
+	key string
+
+	hash   uint64
+	bucket *bucket
+	tags   uint64 // the first that seek looks at
+	entry  uint32 // slot + 1, 0: not found
+}
+
+// findAll finds many leases. It does each step for all before the next one: so the processor
+// fetches from memory what it needs for several leases at a time.
+func (t *table) findAll(some []lookup) {
+	t.fetch(some)
+	for i := range some {
+		s := &some[i]
+		s.entry = 0
+		if found := matches(s.tags, tag(s.hash)); found != 0 {
+			s.entry = s.bucket.slots[place(s.hash%bucketSize, found)]
+		}
+	}
+	for i := range some {
+		s := &some[i]
+		if s.entry != 0 && t.record(s.entry-1).id == s.id {
+			continue
+		}
+		s.entry = 0
+		if b, at, ok := t.seek(s.id); ok {
+			s.entry = b.slots[at]
+		}
+	}
+}
+
+// fetch does the first step of findAll.
+func (t *table) fetch(some []lookup) {
+	for i := range some {
+		s := &some[i]
+		s.hash = t.index.hash(s.id)
+		s.bucket = t.index.bucket(s.hash)
+		s.tags = s.bucket.eight(s.hash % bucketSize)
+	}
+}
+
+// matches finds a tag in the eight that come before the first empty place.
+func matches(tags uint64, tag uint8) uint64 {
+	empty := zeros(tags)
+	return zeros(tags^lows*uint64(tag)) & (empty&-empty - 1)
 }
 
 // enter adds a lease, which is in its slot already, to the index.
@@ -134,6 +182,28 @@ func (t *table) enter(id ID, slot uint32) {
 	}
 	x.bucket(hash).add(hash, slot+1)
 	x.len++
+}
+
+// enterAll makes the index of a table whose slots below top all have a lease. Two with the same ID
+// are an error.
+func (t *table) enterAll() error {
+	t.index = newIndex(int(t.top))
+	var some [64]lookup
+	for from := uint32(0); from < t.top; from += uint32(len(some)) {
+		part := some[:min(uint32(len(some)), t.top-from)]
+		for i := range part {
+			part[i].id = t.record(from + uint32(i)).id
+		}
+		t.fetch(part)
+		for i := range part {
+			id := part[i].id
+			if _, _, ok := t.seek(id); ok {
+				return fmt.Errorf("%w: two leases %d", ErrCorrupt, id)
+			}
+			t.enter(id, from+uint32(i))
+		}
+	}
+	return nil
 }
 
 func (b *bucket) add(hash uint64, entry uint32) {

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 )
@@ -141,15 +142,36 @@ func (l *Lessor) CheckAttach(id ID, key string) error {
 	}
 }
 
-// Reattach attaches a key that was attached before a Recover. Unlike Attach it accepts delayed
-// leases and has no limit, since the keys may have been attached under another limit. It returns
-// ErrNotFound.
-func (l *Lessor) Reattach(id ID, key string) error {
-	slot, ok := l.table.find(id)
-	if !ok {
-		return ErrNotFound
+// Reattach attaches keys that were attached before a Recover, about n of them. Unlike Attach it
+// accepts delayed leases and has no limit, since the keys may have been attached under another
+// limit. It stops at the first key whose lease is not found, and returns ErrNotFound.
+func (l *Lessor) Reattach(n int, keys iter.Seq2[ID, string]) error {
+	if len(l.keys.owner) == 0 {
+		l.keys.owner = make(map[string]uint32, n)
 	}
-	l.move(slot, key)
+	var some [64]lookup
+	have := 0
+	for id, key := range keys {
+		some[have].id, some[have].key = id, key
+		if have++; have == len(some) {
+			have = 0
+			if err := l.reattach(some[:]); err != nil {
+				return err
+			}
+		}
+	}
+	return l.reattach(some[:have])
+}
+
+func (l *Lessor) reattach(some []lookup) error {
+	l.table.findAll(some)
+	for i := range some {
+		s := &some[i]
+		if s.entry == 0 {
+			return fmt.Errorf("%w: key %q names lease %016x", ErrNotFound, s.key, s.id)
+		}
+		l.move(s.entry-1, s.key)
+	}
 	return nil
 }
 

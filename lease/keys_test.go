@@ -3,6 +3,9 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -54,7 +57,8 @@ func TestKeysOfNoLease(t *testing.T) {
 	if n := l.KeyCount(2); n != 0 {
 		t.Errorf("lease 2, which is not there, has %d keys", n)
 	}
-	if err := l.Reattach(2, "key"); !errors.Is(err, ErrNotFound) || l.LeaseOf("key") != 1 {
+	err := l.Reattach(1, maps.All(map[ID]string{2: "key"}))
+	if !errors.Is(err, ErrNotFound) || l.LeaseOf("key") != 1 {
 		t.Errorf("a key for a lease that is not there: %v, and it is on %d", err, l.LeaseOf("key"))
 	}
 }
@@ -112,5 +116,56 @@ func TestWhose(t *testing.T) {
 	}
 	if name, principal, ok := l.Whose(9); name != "" || principal != "" || ok {
 		t.Errorf("none: %q, %q, %v", name, principal, ok)
+	}
+}
+
+// TestReattach: all keys of many leases are attached again, whatever their number and their order,
+// and none after one whose lease is not there.
+func TestReattach(t *testing.T) {
+	for _, n := range []int{0, 1, 63, 64, 65, 128, 20_000} {
+		ids := rand.New(rand.NewPCG(1, uint64(n))).Perm(n)
+		recovered := func() *Lessor {
+			l := New(Config{})
+			s := State{LastToken: uint64(n)}
+			for i := range n {
+				s.Add(&Info{Terms: Terms{ID: ID(i*i + 1), TTL: 1000}, Token: Token(i + 1)})
+			}
+			if err := l.Recover(s); err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		keys := func(missing int) iter.Seq2[ID, string] {
+			return func(yield func(ID, string) bool) {
+				for k, i := range ids {
+					id := ID(i*i + 1)
+					if k == missing {
+						id = -1
+					}
+					if !yield(id, fmt.Sprint(i)) {
+						return
+					}
+				}
+			}
+		}
+		l := recovered()
+		if err := l.Reattach(n, keys(n)); err != nil || l.Attached() != n {
+			t.Fatalf("%d keys: %v, %d are attached", n, err, l.Attached())
+		}
+		for i := range n {
+			if id := l.LeaseOf(fmt.Sprint(i)); id != ID(i*i+1) {
+				t.Fatalf("%d keys: key %d is on lease %d", n, i, id)
+			}
+		}
+		for _, missing := range []int{0, n / 2, n - 1} {
+			if n == 0 {
+				break
+			}
+			l := recovered()
+			err := l.Reattach(n, keys(missing))
+			if !errors.Is(err, ErrNotFound) || l.Attached() != missing {
+				t.Errorf("key %d of %d has no lease: %v, %d are attached", missing, n, err, l.Attached())
+			}
+		}
 	}
 }

@@ -367,10 +367,16 @@ func (m *model) restore() {
 	if err := f.Recover(state); err != nil {
 		m.failf("recover: %w", err)
 	}
-	for _, k := range slices.Sorted(maps.Keys(m.twin.owner)) {
-		if err := f.Reattach(m.twin.owner[k], k); err != nil {
-			m.failf("attach after recovery: %w", err)
+	keys := slices.Sorted(maps.Keys(m.twin.owner))
+	err := f.Reattach(len(keys), func(yield func(ID, string) bool) {
+		for _, k := range keys {
+			if !yield(m.twin.owner[k], k) {
+				return
+			}
 		}
+	})
+	if err != nil {
+		m.failf("attach after recovery: %w", err)
 	}
 	f.Advance(m.follower.now)
 	m.follower = f

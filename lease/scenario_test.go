@@ -362,7 +362,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		}
 		for info := range from.Leases() {
 			for _, k := range from.Keys(info.ID) {
-				if err := l.Reattach(info.ID, k); err != nil {
+				if err := l.Reattach(0, maps.All(map[ID]string{info.ID: k})); err != nil {
 					a.d.Fatalf(a.t, "attach %s: %v", k, err)
 				}
 			}

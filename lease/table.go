@@ -250,6 +250,14 @@ func (t *table) info(slot uint32) Info { return t.pages[slot>>pageBits].info(slo
 
 // insert puts a lease into a free slot. Its ID and name must not be there yet.
 func (t *table) insert(i Info) uint32 {
+	slot := t.store(i)
+	t.found = slot
+	t.enter(i.ID, slot)
+	return slot
+}
+
+// store is insert, but for the index.
+func (t *table) store(i Info) uint32 {
 	slot := t.top
 	if n := len(t.free); n > 0 {
 		slot = t.free[n-1]
@@ -264,7 +272,6 @@ func (t *table) insert(i Info) uint32 {
 	*r = record{
 		id: i.ID, ttl: i.TTL, token: i.Token, remaining: i.Remaining, stamp: i.Stamp,
 	}
-	t.found = slot
 	y := rare{
 		lockDelay: i.LockDelay, secret: i.Secret, keepKeys: i.KeepKeys, bound: i.Bound,
 	}
@@ -280,7 +287,6 @@ func (t *table) insert(i Info) uint32 {
 		x.setRare(y)
 	}
 	t.bytes += i.Bytes()
-	t.enter(i.ID, slot)
 	if i.Name != "" {
 		t.names.add(i.Name, slot, t.epoch)
 	}

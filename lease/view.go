@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 )
@@ -20,13 +19,15 @@ type View struct {
 // State is the saved state from which a Lessor recovers.
 type State struct {
 	// Leases are the leases, in any order. View.State leaves it nil, because
-	// View.All yields them one by one.
+	// View.All yields them one by one, and Add takes them so.
 	Leases []Info
 	// LastToken is the last token given out.
 	LastToken uint64
 	// Generation grows with every restore from a backup, so that later tokens are larger than
 	// those that were given out after the backup was taken (T27).
 	Generation uint64
+
+	added added
 }
 
 // generationShift is where in a token the generation begins. A counter of 48
@@ -101,55 +102,4 @@ func (v View) Named(prefix string) iter.Seq[Info] {
 			return yield(v.info(e.slot))
 		})
 	}
-}
-
-// Recover replaces everything except the clock by a saved state, which has no keys: see Reattach.
-// The countdown of a checkpointed lease starts at the next promotion. It returns an error, and
-// changes nothing, if the state contradicts itself, and panics on a primary.
-func (l *Lessor) Recover(s State) error {
-	if l.tracker != nil {
-		panic("lease: recover while primary")
-	}
-	last := Token(s.LastToken)
-	if s.Generation >= 1<<(64-generationShift) || uint64(last>>generationShift) > s.Generation {
-		return fmt.Errorf("%w: last token %#x of generation %d", ErrCorrupt, last, s.Generation)
-	}
-	t := newTable(len(s.Leases))
-	for i := range s.Leases {
-		info := &s.Leases[i]
-		if err := t.plausible(info, last); err != nil {
-			return err
-		}
-		t.insert(*info)
-	}
-	t.changes += l.table.changes
-	l.table, l.keys, l.kept, l.countdown = t, newAttachments(), 0, paged[Instant]{}
-	l.counting = 0
-	l.generation = s.Generation
-	l.lastToken = max(last, Token(s.Generation<<generationShift))
-	return nil
-}
-
-// plausible says what is wrong with a lease that is to join t.
-func (t *table) plausible(i *Info, last Token) error {
-	switch {
-	case i.ID <= 0:
-		return fmt.Errorf("%w: id %d", ErrCorrupt, i.ID)
-	case i.TTL <= 0 || i.Remaining < 0:
-		return fmt.Errorf("%w: lease %016x has ttl %d and %d remaining",
-			ErrCorrupt, i.ID, i.TTL, i.Remaining)
-	case i.LockDelay < 0 || i.Delayed && i.LockDelay == 0:
-		return fmt.Errorf("%w: lease %016x has a lock delay of %d, delayed %v",
-			ErrCorrupt, i.ID, i.LockDelay, i.Delayed)
-	case i.Token == 0 || i.Token > last:
-		return fmt.Errorf("%w: lease %016x has token %#x, the last is %#x",
-			ErrCorrupt, i.ID, i.Token, last)
-	}
-	if _, ok := t.find(i.ID); ok {
-		return fmt.Errorf("%w: two leases %d", ErrCorrupt, i.ID)
-	}
-	if _, ok := t.names.find(i.Name); ok {
-		return fmt.Errorf("%w: two leases named %q", ErrCorrupt, i.Name)
-	}
-	return nil
 }

@@ -151,11 +151,9 @@ func (h Holds) copied() Holds {
 // of orphans. None was granted since there is a bound; what is older must not hold up writes
 // for ever. All others stay as they are at the members that need no snapshot: of a lease more may
 // remain than its TTL.
-func (h *holdings) shorten(leases []lease.Info) {
-	for i := range leases {
-		if l := &leases[i]; len(h.of[l.ID]) > 0 && l.TTL > MaxCacheTTL {
-			l.TTL, l.Remaining = MaxCacheTTL, min(l.Remaining, MaxCacheTTL)
-		}
+func (h *holdings) shorten(s *lease.State) {
+	for id := range h.of {
+		s.Shorten(id, MaxCacheTTL)
 	}
 	for token, o := range h.orphans {
 		o.Lease.TTL = min(o.Lease.TTL, MaxCacheTTL)

@@ -374,7 +374,8 @@ func TestLongerTTL(t *testing.T) {
 // and so do orphans.
 func TestShorten(t *testing.T) {
 	of := func(id lease.ID, ttl, remaining lease.TTL) lease.Info {
-		return lease.Info{Terms: lease.Terms{ID: id, TTL: ttl}, Remaining: remaining}
+		terms := lease.Terms{ID: id, TTL: ttl}
+		return lease.Info{Terms: terms, Token: lease.Token(id), Remaining: remaining}
 	}
 	const most = MaxCacheTTL
 	h := holdings{}
@@ -390,8 +391,17 @@ func TestShorten(t *testing.T) {
 	want := []lease.Info{
 		of(1, most, 5), of(2, most, most), of(3, most, 2*most), of(4, 7, 8), leases[4],
 	}
-	if h.shorten(leases); !reflect.DeepEqual(leases, want) {
-		t.Errorf("%+v, want %+v", leases, want)
+	state := lease.State{LastToken: 5}
+	for i := range leases {
+		state.Add(&leases[i])
+	}
+	h.shorten(&state)
+	l := lease.New(lease.Config{})
+	if err := l.Recover(state); err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Collect(l.Leases()); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 	if a, b := h.orphans[7].Lease.TTL, h.orphans[8].Lease.TTL; a != most || b != 500 {
 		t.Errorf("orphans for %d and %d", a, b)

@@ -98,11 +98,8 @@ func RestoreBackup(
 // would both get the next, and give out the same tokens to two generations of the
 // cluster. So the caller names a token that grows with time.
 func (f *Restoration) raise(s *lease.State) error {
-	for i := range s.Leases {
-		if t := s.Leases[i].Token; uint64(t) > s.LastToken {
-			return fmt.Errorf("%w: lease %016x has token %#x, the last is %#x",
-				ErrCorrupt, s.Leases[i].ID, t, s.LastToken)
-		}
+	if err := s.CheckTokens(); err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if uint64(f.Above) > s.LastToken {
 		s.LastToken, s.Generation = uint64(f.Above), uint64(f.Above>>tokenGenerationShift)

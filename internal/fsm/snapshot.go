@@ -189,7 +189,7 @@ func (e *encoder) flush() error {
 // with: see [Machine.Foreign].
 func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine, error) {
 	return rebuild(c, next, func(r *restorer, s *lease.State) error {
-		r.m.holds.shorten(s.Leases)
+		r.m.holds.shorten(s)
 		return r.m.Foreign()
 	})
 }
@@ -232,7 +232,7 @@ func rebuild(
 			return nil, fmt.Errorf("%w: holds of lease %016x, which is not alive", ErrCorrupt, id)
 		}
 	}
-	if err := m.reattach(); err != nil {
+	if err := m.reattach(min(r.attached, m.store.Count("\x00", "\x00"))); err != nil {
 		return nil, err
 	}
 	for _, a := range r.accounts {
@@ -243,16 +243,18 @@ func rebuild(
 	return m, nil
 }
 
-// reattach rebuilds the attachments, which a snapshot does not hold: a key
+// reattach rebuilds the attachments of about n keys, which a snapshot does not hold: a key
 // is attached to the lease in its newest record.
-func (m *Machine) reattach() error {
-	for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
-		if kv.Lease == 0 {
-			continue
+func (m *Machine) reattach(n int) error {
+	err := m.lessor.Reattach(n, func(yield func(lease.ID, string) bool) {
+		for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
+			if kv.Lease != 0 && !yield(lease.ID(kv.Lease), kv.Key) {
+				return
+			}
 		}
-		if err := m.lessor.Reattach(lease.ID(kv.Lease), kv.Key); err != nil {
-			return fmt.Errorf("%w: key %q names lease %016x: %w", ErrCorrupt, kv.Key, kv.Lease, err)
-		}
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return nil
 }
@@ -267,6 +269,7 @@ type restorer struct {
 	records   uint64
 	revision  int64
 	compacted int64
+	attached  int // records of keys that were on a lease
 	access    accessRead
 	accounts  []account
 	pending   byte // tag that head has read and all must handle
@@ -314,7 +317,8 @@ func (r *restorer) head() (lease.State, error) {
 		case tagComparison:
 			r.d.comparison(&r.m.meta.comparison)
 		case tagLease:
-			state.Leases = append(state.Leases, r.d.info())
+			info := r.d.info()
+			state.Add(&info)
 		case tagControl, tagRole, tagUser, tagLimits:
 			r.access.take(t, r.d)
 		case tagSession:
@@ -378,6 +382,9 @@ func (r *restorer) all() iter.Seq[mvcc.Record] {
 			switch t {
 			case tagRecord:
 				rec := r.d.record()
+				if rec.Lease != 0 {
+					r.attached++
+				}
 				if r.d.Err() != nil || !yield(rec) {
 					return
 				}

@@ -430,7 +430,7 @@ var plantedCore = []planted{
 		{saverGo, "i == len(batch)-1", "i < 0"},
 	}},
 	{"snapshot restore drops attachments", "L6, S3", []edit{
-		{fsmSnapGo, "\t\tif kv.Lease == 0 {\n", "\t\tif true {\n"},
+		{fsmSnapGo, "if kv.Lease != 0 && !yield(", "if kv.Lease < 0 && !yield("},
 	}},
 	{"snapshot restore drops checkpoints", "L7, S3", []edit{
 		{

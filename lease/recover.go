@@ -1,0 +1,115 @@
+package lease
+
+import "fmt"
+
+// Recover replaces everything but the clock by a saved state. The keys are
+// not part of it: see Reattach. A checkpointed lease counts from the next
+// promotion. It returns an error, and changes nothing, if the state contradicts
+// itself, and panics on a primary. It takes what State.Add has added, so that
+// the state is of no more use then.
+func (l *Lessor) Recover(s State) error {
+	if l.tracker != nil {
+		panic("lease: recover while primary")
+	}
+	last := Token(s.LastToken)
+	if s.Generation >= 1<<(64-generationShift) || uint64(last>>generationShift) > s.Generation {
+		return fmt.Errorf("%w: last token %#x of generation %d", ErrCorrupt, last, s.Generation)
+	}
+	for i := range s.Leases {
+		s.Add(&s.Leases[i])
+	}
+	if err := s.CheckTokens(); err != nil {
+		return err
+	}
+	t := s.added.complete()
+	if s.added.err != nil {
+		return s.added.err
+	}
+	t.changes += l.table.changes
+	l.table, l.keys, l.kept, l.countdown = t, newAttachments(), 0, paged[Instant]{}
+	l.counting = 0
+	l.generation = s.Generation
+	l.lastToken = max(last, Token(s.Generation<<generationShift))
+	return nil
+}
+
+// added is the leases of a State that are not in its list.
+type added struct {
+	// table has no index before complete has made it. It is nil if none was added.
+	table *table
+	// newest is the largest token of a lease, and its the lease.
+	newest Token
+	its    ID
+	err    error // why the first lease that was not added could not be
+}
+
+// Add adds a lease to those of Leases, so that a million of them need not be in memory twice. If
+// there can be none such, Recover says so.
+func (s *State) Add(i *Info) {
+	a := &s.added
+	if a.table == nil {
+		a.table = newTable(0)
+	}
+	if a.err != nil {
+		return
+	}
+	if a.err = a.table.plausible(i); a.err != nil {
+		return
+	}
+	if i.Token > a.newest {
+		a.newest, a.its = i.Token, i.ID
+	}
+	a.table.store(*i)
+}
+
+// complete returns the table, with its index. To make that at the end takes half as long as to have
+// it grow.
+func (a *added) complete() *table {
+	if a.table == nil {
+		a.table = newTable(0)
+	}
+	if a.err == nil && a.table.index.len != int(a.table.top) {
+		a.err = a.table.enterAll()
+	}
+	return a.table
+}
+
+// Shorten has a lease, if it was added, last no longer than a TTL.
+func (s *State) Shorten(id ID, most TTL) {
+	t := s.added.complete()
+	slot, ok := t.find(id)
+	if !ok || t.record(slot).ttl <= most {
+		return
+	}
+	r := t.change(slot)
+	r.ttl, r.remaining = most, min(r.remaining, most)
+}
+
+// CheckTokens returns an error if a lease that was added has a token above the last.
+func (s *State) CheckTokens() error {
+	if a := &s.added; uint64(a.newest) > s.LastToken {
+		return fmt.Errorf("%w: lease %016x has token %#x, the last is %#x",
+			ErrCorrupt, a.its, a.newest, s.LastToken)
+	}
+	return nil
+}
+
+// plausible says what is wrong with a lease that is to join t, unless it is there already.
+func (t *table) plausible(i *Info) error {
+	switch {
+	case i.ID <= 0:
+		return fmt.Errorf("%w: id %d", ErrCorrupt, i.ID)
+	case i.TTL <= 0 || i.Remaining < 0:
+		return fmt.Errorf("%w: lease %016x has ttl %d and %d remaining",
+			ErrCorrupt, i.ID, i.TTL, i.Remaining)
+	case i.LockDelay < 0 || i.Delayed && i.LockDelay == 0:
+		return fmt.Errorf("%w: lease %016x has a lock delay of %d, delayed %v",
+			ErrCorrupt, i.ID, i.LockDelay, i.Delayed)
+	case i.Token == 0:
+		return fmt.Errorf("%w: lease %016x has no token", ErrCorrupt, i.ID)
+	}
+	if _, ok := t.names.find(i.Name); ok {
+		return fmt.Errorf("%w: two leases named %q", ErrCorrupt, i.Name)
+	}
+	return nil
+}
