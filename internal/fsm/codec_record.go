@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/keyrange"
@@ -285,7 +286,9 @@ func (d *decoder) record() mvcc.Record {
 		r.Lease = int64(d.id())
 	}
 	if !r.Tombstone {
-		r.Value = d.Bytes()
+		if r.Value = d.View(); len(r.Value) > mvcc.ShortValue {
+			r.Value = slices.Clone(r.Value) // of a short one the store makes a copy
+		}
 		r.CreateRevision, r.Version = d.Varint(), d.Varint()
 	}
 	return r

@@ -22,8 +22,9 @@ type Scanner struct {
 	ended   bool // the trailer was there
 }
 
-// Records yields the records of the next chunk. An error is yielded last, in the place of what
-// cannot be decoded. The next chunk can be read all the same, unless the header could not.
+// Records yields the records of the next chunk; values may be parts of it. An error is yielded
+// last, in the place of what cannot be decoded. The next chunk can be read all the same, unless the
+// header could not.
 func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		d := &decoder{Decoder: snapshotFormat.Decoder(s.version, chunk)}

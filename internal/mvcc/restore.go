@@ -10,8 +10,9 @@ import (
 )
 
 // Restore makes the store whose view gave these records, with its revision and its compacted
-// revision. It takes the keys and values over. Records that no store can have, or in another
-// order, are an error: what a snapshot says is checked as far as it can be told.
+// revision. It keeps the keys and values, but of short values a copy. Records that no store can
+// have, or in another order, are an error: what a snapshot says is checked as far as it can be
+// told.
 func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error) {
 	if revision < 1 || compacted < 0 || compacted > revision {
 		return nil, fmt.Errorf("mvcc: restore: revision %d, compacted %d", revision, compacted)
@@ -35,12 +36,20 @@ func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error
 			keys++
 		}
 		last = rev
-		s.log.append(&record{KeyValue: rec.KeyValue, sub: int32(rec.Sub)})
+		s.log.append(restored(&rec))
 	}
 	if err := s.index(keys); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+func restored(rec *Record) *record {
+	r := newRecord(rec.Value)
+	value := r.Value
+	r.KeyValue, r.sub = rec.KeyValue, int32(rec.Sub)
+	r.Value = value
+	return r
 }
 
 // SetWriter says for whom the newest version of a key was put, in a store that was just restored.
