@@ -150,6 +150,7 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 			return err
 		}
 	}
+	loadGC()
 	s, err := server.New(cfg)
 	if err != nil {
 		return err
@@ -158,7 +159,8 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 		again := s.Reload
 		r.member.Store(&again)
 	}
-	tuneGC() // not before the state is loaded: that is all growth and no garbage
+	tuneGC()
+	go giveBack(ctx)
 	go notify(ctx, s.Ready(), r)
 	if j != nil {
 		joining := make(chan struct{})

@@ -1,10 +1,12 @@
 package serve
 
 import (
+	"context"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"time"
 )
 
 // The garbage that may pile up before a collection: half of what lives, but
@@ -15,9 +17,23 @@ const (
 	// smallestHeap is the heap that Go starts from. To go below it here would
 	// raise Go's own minimum, which is as many percent of it.
 	smallestHeap = 4 << 20
+
+	// loadingPercent is for the time in which the state is loaded: nearly all of that stays.
+	loadingPercent = 400
 )
 
-// tuneGC sets how often the collector runs, unless the user did by GOGC.
+// userTunes reports whether the user says by GOGC how often the collector runs.
+func userTunes() bool { return os.Getenv("GOGC") != "" }
+
+// loadGC has the collector run seldom until tuneGC, unless the user tunes it.
+func loadGC() {
+	if !userTunes() {
+		debug.SetGCPercent(loadingPercent)
+	}
+}
+
+// tuneGC sets how often the collector runs, unless the user does. It is called when the state is
+// loaded.
 //
 // The state of a member is its live heap. Go's default lets a process grow to
 // twice that; half as much again is enough, because most garbage is requests,
@@ -26,20 +42,23 @@ const (
 // below 128 MiB the percentage is raised until it makes smallestSlack. Above,
 // it never changes again, so nothing is paid for this.
 func tuneGC() {
-	if os.Getenv("GOGC") != "" {
+	if userTunes() {
 		return
 	}
 	var atCycle func(int)
-	last := usualPercent
+	// What is loaded counts as alive, though no collection has seen it. So that takes place when
+	// there is garbage, and not now.
+	heap := readHeap()
+	last := percentTo(heap.objects*uint64(100+gcPercent(heap.objects))/100, heap.live)
 	debug.SetGCPercent(last)
 	atCycle = func(int) {
-		if p := gcPercent(liveBytes()); differs(p, last) {
+		if p := gcPercent(readHeap().live); differs(p, last) {
 			last = p
 			debug.SetGCPercent(p)
 		}
 		watchCycle(atCycle)
 	}
-	atCycle(0)
+	watchCycle(atCycle)
 }
 
 // watchCycle calls f in the cleanup goroutine after the next collection.
@@ -53,14 +72,94 @@ func gcPercent(live uint64) int {
 	return int(max(usualPercent, smallestSlack*100/max(live, smallestHeap)))
 }
 
+// percentTo returns the percentage with which a heap of live bytes grows to goal.
+func percentTo(goal, live uint64) int {
+	live = max(live, smallestHeap)
+	return int(max(usualPercent, (max(goal, live)-live)*100/live))
+}
+
 // differs reports whether going from b to a is worth stopping the world for.
 func differs(a, b int) bool { return a*10 > b*11 || a*10 < b*9 }
 
-func liveBytes() uint64 {
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(sample)
-	if sample[0].Value.Kind() != metrics.KindUint64 {
+// A process rests if it has allocated at most restingBytes in each of the last restingSeconds.
+const (
+	restingBytes   = 1 << 20
+	restingSeconds = 3
+	// worthIt is the least that is given back.
+	worthIt = 16 << 20
+)
+
+// giveBack gives memory that is of no use back to the system while the process rests, until ctx
+// ends, unless the user tunes the collector. A collection costs least then, and without one the
+// process would stay as large as its last load has made it.
+func giveBack(ctx context.Context) {
+	if userTunes() {
+		return
+	}
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for r := (rest{}); ; {
+		select {
+		case <-second.C:
+		case <-ctx.Done():
+			return
+		}
+		if r.second(readHeap()) {
+			debug.FreeOSMemory()
+			r.given(readHeap())
+		}
+	}
+}
+
+// rest says when memory is to be given back.
+type rest struct {
+	allocated uint64 // a second ago
+	seconds   int    // at rest
+	// left is what stayed resident the last time. Where free memory lies in small pieces that is
+	// more than the live heap, and would be again.
+	left uint64
+}
+
+// second is called once a second. It reports whether memory is to be given back.
+func (r *rest) second(h heap) bool {
+	quiet := h.allocated-r.allocated <= restingBytes
+	r.allocated = h.allocated
+	if !quiet {
+		r.seconds = 0
+		return false
+	}
+	r.seconds++
+	return r.seconds >= restingSeconds && h.resident >= max(r.left, h.live)+max(h.live/8, worthIt)
+}
+
+// given says that memory was given back.
+func (r *rest) given(h heap) { *r = rest{allocated: h.allocated, left: h.resident} }
+
+// heap is what the heap has in bytes.
+type heap struct {
+	live      uint64 // found alive by the last collection
+	objects   uint64 // all that is there, dead or alive
+	resident  uint64 // objects, and what is kept for more of them
+	allocated uint64 // ever
+}
+
+func readHeap() heap {
+	s := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/gc/heap/allocs:bytes"},
+	}
+	metrics.Read(s)
+	h := heap{live: bytesOf(s[0]), objects: bytesOf(s[1]), allocated: bytesOf(s[4])}
+	h.resident = h.objects + bytesOf(s[2]) + bytesOf(s[3])
+	return h
+}
+
+func bytesOf(s metrics.Sample) uint64 {
+	if s.Value.Kind() != metrics.KindUint64 {
 		return 0
 	}
-	return sample[0].Value.Uint64()
+	return s.Value.Uint64()
 }

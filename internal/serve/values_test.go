@@ -149,3 +149,54 @@ func TestGCPercent(t *testing.T) {
 		t.Error("differs is wrong")
 	}
 }
+
+// TestPercentTo: the first collection after the state is loaded takes place when the heap has
+// grown as far as it may, though the collection before has seen less of it.
+func TestPercentTo(t *testing.T) {
+	for _, c := range []struct {
+		goal, live uint64
+		want       int
+	}{
+		{goal: 900 << 20, live: 300 << 20, want: 200},
+		{goal: 900 << 20, live: 600 << 20, want: 50},
+		{goal: 900 << 20, live: 890 << 20, want: 50},
+		{goal: 100 << 20, live: 890 << 20, want: 50},
+		{goal: 68 << 20, live: 0, want: 1600},
+	} {
+		if got := percentTo(c.goal, c.live); got != c.want {
+			t.Errorf("%d MiB, %d alive: %d%%, want %d%%", c.goal>>20, c.live>>20, got, c.want)
+		}
+	}
+}
+
+// TestRest: memory is given back after three seconds with hardly any allocation, if there is
+// enough of it, and once: what could not be given back is no reason to try again.
+func TestRest(t *testing.T) {
+	const mb = 1 << 20
+	var r rest
+	h := heap{live: 400 * mb, resident: 600 * mb}
+	seconds := func(want bool, allocated ...uint64) {
+		t.Helper()
+		for i, a := range allocated {
+			h.allocated += a
+			got := r.second(h)
+			if last := i == len(allocated)-1; got != (want && last) {
+				t.Fatalf("after %d seconds: %v", i+1, got)
+			}
+		}
+	}
+	seconds(false, 50*mb, mb, mb, 2*mb, 0, mb)
+	seconds(true, 0)
+	h.resident = 460 * mb
+	r.given(h)
+	seconds(false, 0, 0, 0, 0, 0)
+	h.resident += 50*mb - 1
+	seconds(false, 0)
+	h.resident++
+	seconds(true, 0)
+	r = rest{}
+	h = heap{live: mb, resident: 17*mb - 1}
+	seconds(false, 0, 0, 0, 0)
+	h.resident++
+	seconds(true, 0)
+}
