@@ -202,18 +202,20 @@ class Live {
     }
     const fresh = !known || known.token !== l.token;
     // What was left is as of some moment between the question and the answer. A lease that ends later
-    // than it could have ended by any answer before was renewed, when it had all of its TTL.
+    // than it could have ended by any answer before was renewed, when it had all of its TTL. An event
+    // tells of no such end.
     const ends = asked + left(l);
-    const latest = known?.latest + (asked - known?.asked) * maxDrift;
-    const renewed = !fresh && ends > latest + 200;
+    const answered = !fresh && known.asked >= 0;
+    const latest = answered ? known.latest + (asked - known.asked) * maxDrift : Infinity;
+    const renewed = ends > latest + 200;
     const heard = now();
     this.leases.set(l.id, {
       ...l, asked, hex: known?.hex || hexID(l.id), heard,
-      latest: fresh || renewed || !(latest >= 0) ? heard + left(l) : Math.min(latest, heard + left(l)),
+      latest: renewed ? heard + left(l) : Math.min(latest, heard + left(l)),
       renewals: renewed ? [...(known.renewals || []), ends - l.ttl_ms].slice(-200) : known?.renewals,
       hinted: fresh ? false : known.hinted && left(l) < expiringWithin,
     });
-    if (fresh || renewed || !(known.asked >= 0)) this.touched.add(l.id);
+    if (renewed || !answered) this.touched.add(l.id);
   }
 
   // ask asks for what is left of some leases, by their IDs, in one call. One that the answer does not
