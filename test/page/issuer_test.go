@@ -92,8 +92,8 @@ bindings:
 `
 
 // Goal: a token of an issuer that the cluster trusts is a login: of the user that it is bound to,
-// or with the roles of its bindings, and no longer than it is bound. One that is forged is refused,
-// and so is one that is bound to nothing; the page says so, and keeps neither.
+// or with the roles of its bindings, and is forgotten when it is bound no more. One that is forged
+// is refused, and so is one that is bound to nothing; the page says so, and keeps neither.
 func TestIssuerToken(t *testing.T) {
 	corp, file := newIssuer(t), filepath.Join(t.TempDir(), "auth.yaml")
 	alone := fmt.Sprintf(bound, corp.url)
@@ -132,8 +132,8 @@ func TestIssuerToken(t *testing.T) {
 
 	bind(t, file, alone)
 	p.until("that it is bound no more", "document.querySelector('[data-state=denied]')")
-	p.view("Access")
-	p.click("button", "Log out")
+	p.loggedOut()
+	p.kept(false)
 	p.useToken(corp.token("boss", nil), "root")
 	p.fact("you are", "root")
 	p.fact("known by", "token of an issuer, which is bound to this user")

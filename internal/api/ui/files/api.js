@@ -54,7 +54,14 @@ async function ask(path, options) {
   }
 }
 
-// failure reads why a call failed. One that was made as another login says nothing of this one.
+// refused forgets a login that the cluster does not know any more. A call that was made as another
+// login says nothing of this one.
+function refused(f, made) {
+  if (f.anonymous && login && login === made) keep(null);
+  return f;
+}
+
+// failure reads why a call failed.
 async function failure(answer, made) {
   const text = await answer.text().catch(() => "");
   let body = object(text);
@@ -62,9 +69,7 @@ async function failure(answer, made) {
   if (!body && answer.headers.get("Content-Type")?.startsWith("text/plain")) {
     body = { message: text.slice(0, 300) };
   }
-  const f = new Failure(answer.status, body);
-  if (f.anonymous && login && login === made) keep(null);
-  return f;
+  return refused(new Failure(answer.status, body), made);
 }
 
 // call asks once, and returns the answer.
@@ -121,7 +126,7 @@ export async function* stream(path, body, signal) {
       const lines = (rest + value).split("\n");
       rest = lines.pop();
       for (const { error, result } of lines.filter(Boolean).map((line) => JSON.parse(line))) {
-        if (error) throw new Failure(statuses[error.code] || 500, error);
+        if (error) throw refused(new Failure(statuses[error.code] || 500, error), made);
         yield result;
       }
     }
