@@ -284,7 +284,7 @@ func DefaultConfig() Config {
 		Compaction:            Compaction{Mode: PeriodicCompaction, Period: time.Hour, Revisions: 10_000},
 		Backup:                keeper.DefaultSettings(),
 		WatchProgressInterval: 10 * time.Minute,
-		HTTP:                  HTTP{Gateway: true, UI: uiOn},
+		HTTP:                  defaultHTTP(),
 		Trace:                 otlp.Defaults(),
 		Logger:                slog.New(slog.DiscardHandler),
 	}

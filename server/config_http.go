@@ -1,11 +1,6 @@
 package server
 
-import (
-	"fmt"
-	"slices"
-
-	"leasehold.dev/internal/api/web"
-)
+import "leasehold.dev/internal/api/web"
 
 // HTTP configures the pages and the JSON gateway.
 type HTTP struct {
@@ -27,21 +22,19 @@ type HTTP struct {
 	HostWhitelist []string
 }
 
-// The values of HTTP.UI.
-const (
-	uiOff, uiReadOnly, uiOn = "off", "read-only", "on"
-)
+func defaultHTTP() HTTP {
+	s := web.DefaultSettings()
+	return HTTP{Gateway: s.Gateway, UI: s.UI}
+}
+
+// settings returns what a relay is told, too.
+func (h *HTTP) settings() web.Settings {
+	return web.Settings{
+		Gateway: h.Gateway, UI: h.UI, CORS: h.CORS, HostWhitelist: h.HostWhitelist,
+	}
+}
 
 func (h *HTTP) check() error {
-	if !slices.Contains([]string{uiOff, uiReadOnly, uiOn}, h.UI) {
-		return fmt.Errorf("--ui %q is not one of off, read-only, on", h.UI)
-	}
-	for _, origin := range h.CORS {
-		if !web.IsOrigin(origin) {
-			return fmt.Errorf("--cors %q: name each origin whose pages may call this member as "+
-				"browsers send it, such as https://admin.example.com or http://localhost:3000; "+
-				"there is no word for all", origin)
-		}
-	}
-	return nil
+	s := h.settings()
+	return s.Check()
 }

@@ -164,7 +164,7 @@ func TestValidate(t *testing.T) {
 		{"--ui", func(c *Config) { c.HTTP.UI = "readonly" }},
 		{"", func(c *Config) { c.HTTP.UI = "read-only" }},
 		{
-			`--cors "*": name each origin whose pages may call this member as browsers send it, such ` +
+			`--cors "*": name each origin whose pages may call this server as browsers send it, such ` +
 				"as https://admin.example.com or http://localhost:3000; there is no word for all",
 			func(c *Config) { c.HTTP.CORS = []string{"*"} },
 		},

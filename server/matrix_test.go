@@ -46,6 +46,7 @@ type tested struct {
 	relay   struct {
 		socket string
 		conn   *grpc.ClientConn
+		web    *http.Client
 	}
 }
 
@@ -64,13 +65,7 @@ func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 	looks := grpc.WithStatsHandler(m.secrets)
 	t.Cleanup(m.secrets.wereLookedFor)
 	m.conn = dial(t, m.socket, nil, looks)
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", m.socket)
-		},
-	}
-	t.Cleanup(transport.CloseIdleConnections)
-	m.web = &http.Client{Transport: transport}
+	m.web = webClient(t, m.socket)
 	for _, c := range append(slices.Clone(commands), &fsm.UserAdd{Name: "relay"},
 		&fsm.RoleAdd{Name: "relay"}, &fsm.UserGrantRole{User: "relay", Role: "relay"},
 		&fsm.UserGrantRole{User: "relay", Role: role}, &fsm.AuthEnable{}) {
@@ -92,13 +87,25 @@ func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 	}
 	m.relay.socket, _ = relayOf(t, m.running, newCertificates(t))
 	m.relay.conn = dial(t, m.relay.socket, nil, looks)
+	m.relay.web = webClient(t, m.relay.socket)
 	return m
+}
+
+// webClient returns a client of HTTP over a socket.
+func webClient(t *testing.T, socket string) *http.Client {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
 }
 
 // behind returns m as it is reached through the relay.
 func (m *tested) behind() *tested {
 	x := *m
-	x.socket, x.conn = m.relay.socket, m.relay.conn
+	x.socket, x.conn, x.web = m.relay.socket, m.relay.conn, m.relay.web
 	return &x
 }
 
@@ -160,10 +167,11 @@ func (m *tested) state(t *testing.T, of nativetest.Subject) known {
 // A passage is how a request comes to the member. It reports whether it was refused.
 type passage func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error)
 
-// passages are all of them, but for sessions of others. A relay has no gateway.
+// passages are all of them, but for sessions of others.
 var passages = map[string]passage{
 	"gRPC": byGRPC, "gateway": byJSON, "stream": byStream, "resumed stream": byResumed,
 	"gRPC through relay":           behindRelay(byGRPC),
+	"gateway through relay":        behindRelay(byJSON),
 	"stream through relay":         behindRelay(byStream),
 	"resumed stream through relay": behindRelay(byResumed),
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
@@ -49,7 +50,7 @@ func relayOf(t testing.TB, r *running, certs *certificates) (plain, secure strin
 	plain, secure = filepath.Join(dir, "s"), filepath.Join(dir, "t")
 	x, err := relay.New(relay.Config{
 		Endpoints: []string{"unix:" + r.cfg.URLs.ListenClient[0].Path},
-		User:      "relay", Password: "relay",
+		User:      "relay", Password: "relay", HTTP: web.DefaultSettings(),
 		Listen: []url.URL{{Scheme: "unix", Path: plain}, {Scheme: "unixs", Path: secure}},
 		ListenTLS: listen.TLS{
 			CertFile: certs.cert, KeyFile: certs.key, TrustedCAFile: certs.ca, ClientCertAuth: true,
@@ -77,12 +78,15 @@ func relayOf(t testing.TB, r *running, certs *certificates) (plain, secure strin
 
 // Goal: who comes through a relay may do what it may do itself, and never what the relay may: with
 // a token, with a certificate, and with neither. Of a certificate of root's a relay cannot convince
-// a member. Method: the same calls as to a member (TestWhoCalls), by a relay that may do more.
+// a member. Through its gateway only a token counts, and no certificate: not the client's, nor the
+// relay's own, which names alice. Method: the same calls as to a member (TestWhoCalls), by a relay
+// that may do more.
 func TestWhoCallsThroughRelay(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
 	c := cheapConfig(dir)
 	certs := newCertificates(t, "alice", "root", "stranger", "")
+	certs.Issue("server", svid("", "alice", "localhost"))
 	c.URLs.ListenClient = append(c.URLs.ListenClient,
 		url.URL{Scheme: "unixs", Path: filepath.Join(dir, "t")})
 	c.ClientTLS = TLS{
@@ -99,18 +103,20 @@ func TestWhoCallsThroughRelay(t *testing.T) {
 		certificate   string // "-" for a connection without TLS
 		header, value string
 		own, other    error // of a key of alice's, and of another
+		gateway       error // of a key of alice's
 	}{
-		"nobody":              {"-", "", "", empty, empty},
-		"token":               {"-", "token", alice, nil, denied},
-		"bearer":              {"-", "authorization", "Bearer " + alice, nil, denied},
-		"root":                {"-", "authorization", root, nil, nil},
-		"forged":              {"-", "authorization", alice[1:], invalid, invalid},
-		"certificate":         {"alice", "", "", nil, denied},
-		"certificate, token":  {"alice", "authorization", root, nil, nil},
-		"certificate, forged": {"alice", "authorization", "x", invalid, invalid},
-		"stranger":            {"stranger", "", "", denied, denied},
-		"no name":             {"", "", "", empty, empty},
-		"root's certificate":  {"root", "", "", errNotForRoot, errNotForRoot},
+		"nobody":              {"-", "", "", empty, empty, empty},
+		"token":               {"-", "token", alice, nil, denied, empty},
+		"bearer":              {"-", "authorization", "Bearer " + alice, nil, denied, nil},
+		"root":                {"-", "authorization", root, nil, nil, nil},
+		"forged":              {"-", "authorization", alice[1:], invalid, invalid, invalid},
+		"certificate":         {"alice", "", "", nil, denied, empty},
+		"certificate, token":  {"alice", "authorization", root, nil, nil, nil},
+		"certificate, forged": {"alice", "authorization", "x", invalid, invalid, invalid},
+		"stranger":            {"stranger", "", "", denied, denied, empty},
+		"stranger, token":     {"stranger", "authorization", alice, nil, denied, nil},
+		"no name":             {"", "", "", empty, empty, empty},
+		"root's certificate":  {"root", "", "", errNotForRoot, errNotForRoot, empty},
 	} {
 		for _, protocols := range [][]string{{"h2"}, {"h2", "http/1.1"}} {
 			socket, conf := plain, (*tls.Config)(nil)
@@ -124,6 +130,16 @@ func TestWhoCallsThroughRelay(t *testing.T) {
 				if !errors.Is(err, want) && !same {
 					t.Errorf("%s, offering %v, of %s: %v, not %v", name, protocols, key, err, want)
 				}
+			}
+			want := ""
+			if x.gateway != nil {
+				want = x.gateway.Error()
+			}
+			if conf != nil {
+				conf.NextProtos = []string{"http/1.1"}
+			}
+			if got := putJSON(t, socket, conf, "a", x.header, x.value); got != want {
+				t.Errorf("%s, through the gateway: %q, not %q", name, got, want)
 			}
 		}
 	}

@@ -14,11 +14,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"leasehold.dev/internal/api/etcd"
-	"leasehold.dev/internal/api/etcd/v3electionpb"
-	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/relayed"
 	"leasehold.dev/internal/api/ui"
@@ -310,18 +307,18 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 	}
 	if s.cfg.HTTP.Gateway {
 		o.Conn = f.conn
-		o.Services = []protoreflect.FileDescriptor{
-			v3lockpb.File_v3lockpb_v3lock_proto, v3electionpb.File_v3electionpb_v3election_proto,
-		}
-		if s.hasPage() {
-			o.UI = ui.New(s.cfg.HTTP.UI == uiReadOnly)
-		}
+	}
+	if s.hasPage() {
+		o.UI = ui.New(ui.Offer{ReadOnly: s.cfg.HTTP.UI == web.UIReadOnly})
 	}
 	return o
 }
 
-// hasPage says whether there is a page for people: one that could ask nothing is of no use.
-func (s *Server) hasPage() bool { return s.cfg.HTTP.Gateway && s.cfg.HTTP.UI != uiOff }
+// hasPage says whether there is a page for people.
+func (s *Server) hasPage() bool {
+	settings := s.cfg.HTTP.settings()
+	return settings.HasPage()
+}
 
 // tellReady says that the member serves, and where the page for people is.
 func (s *Server) tellReady() {

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"leasehold.dev/internal/api/web"
 )
 
 // Goal: --ui says whether there is a page and what it offers, and
@@ -18,10 +20,10 @@ func TestUI(t *testing.T) {
 		code    int
 		want    string
 	}{
-		{uiOn, true, 200, `name="leasehold-acts" content="on"`},
-		{uiReadOnly, true, 200, `name="leasehold-acts" content="off"`},
-		{uiOff, true, 404, "Not Found"},
-		{uiOn, false, 404, "Not Found"},
+		{web.UIOn, true, 200, `name="leasehold-acts" content="on"`},
+		{web.UIReadOnly, true, 200, `name="leasehold-acts" content="off"`},
+		{web.UIOff, true, 404, "Not Found"},
+		{web.UIOn, false, 404, "Not Found"},
 	} {
 		conf := cheapConfig(shortDir(t))
 		conf.HTTP.UI, conf.HTTP.Gateway = c.ui, c.gateway

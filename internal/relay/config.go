@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"leasehold.dev/client"
+	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
 )
@@ -27,6 +28,8 @@ type Config struct {
 	ListenTLS listen.TLS
 	// MaxRequestBytes is the largest request: that of the members.
 	MaxRequestBytes int
+	// HTTP is the gateway and the page. The zero value has neither.
+	HTTP web.Settings
 	// Logger takes the relay's log. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Host is for tests of this module. Default: this machine.
@@ -61,6 +64,9 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("--client-crl-file is given, but who comes to %s shows no certificate; "+
 				"make that https://, or leave it out", u.String())
 		}
+	}
+	if err := c.HTTP.Check(); err != nil {
+		return err
 	}
 	return c.ListenTLS.Validate()
 }

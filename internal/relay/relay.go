@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/internal/api/etcd"
+	"leasehold.dev/internal/api/ui"
 	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/host"
@@ -91,8 +94,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	var following sync.WaitGroup
 	following.Go(func() { r.members.run(follow) })
 	if _, err := r.members.wait(ctx); err == nil {
-		r.cfg.Logger.Info("ready to serve client requests", "version", version.Version,
-			"listen-client-urls", urlStrings(r.cfg.Listen))
+		r.tellReady()
 		close(r.ready)
 	}
 	<-ctx.Done()
@@ -107,6 +109,17 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
+// tellReady says that the relay serves, and where the page for people is.
+func (r *Relay) tellReady() {
+	told := []any{
+		"version", version.Version, "listen-client-urls", urlStrings(r.cfg.Listen),
+	}
+	if at := r.cfg.Listen[0]; r.cfg.HTTP.HasPage() && strings.HasPrefix(at.Scheme, "http") {
+		told = append(told, "page", at.JoinPath("ui/").String())
+	}
+	r.cfg.Logger.Info("ready to serve client requests", told...)
+}
+
 // frontend is everything that listens.
 type frontend struct {
 	mux     *listen.Mux
@@ -115,6 +128,8 @@ type frontend struct {
 	http    *http.Server
 	metrics *http.Server
 	health  *health.Server
+	inside  *grpc.ClientConn   // by which the gateway calls
+	endHTTP context.CancelFunc // ends the HTTP requests under way
 	serving sync.WaitGroup
 	log     *slog.Logger
 }
@@ -131,9 +146,14 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 		Answers:  listen.NewAnswers(r.cfg.Logger),
 		Requests: listen.NewRequests(max(r.cfg.MaxRequestBytes, 3<<19), r.cfg.Logger),
 	}
+	loop, inside, err := web.Loopback()
+	if err != nil {
+		return nil, errors.Join(err, closeAll(ports))
+	}
+	httpCtx, endHTTP := context.WithCancel(context.WithoutCancel(ctx))
 	f := &frontend{
 		mux:    listen.NewMux(listen.MuxOptions{Direct: true, Logger: r.cfg.Logger}),
-		health: health.NewServer(), log: r.cfg.Logger,
+		health: health.NewServer(), log: r.cfg.Logger, inside: inside, endHTTP: endHTTP,
 	}
 	f.grpc = grpc.NewServer(append(etcd.ServerOptions(o),
 		grpc.Creds(listen.Credentials(o.Requests, o.Answers)),
@@ -145,21 +165,16 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 	f.direct.RegisterService(r.streams(), nil)
 	grpc_health_v1.RegisterHealthServer(f.grpc, f.health)
 	r.members.changes = f.tell(r.count)
-	pages := web.Options{
-		Health: state{r}, Gatherer: r.count.registry, Logger: r.cfg.Logger,
-		GRPC: o.Requests.GRPC(f.grpc), Requests: o.Requests,
-		Versions: func() web.Versions {
-			return web.Versions{Leasehold: web.Leasehold{Release: version.Version}}
-		},
-	}
-	end := context.WithoutCancel(ctx)
-	handler, err := web.New(end, pages)
+	pages := r.webOptions(f, o)
+	handler, err := web.New(httpCtx, pages)
 	if err != nil {
-		return nil, errors.Join(err, closeAll(ports))
+		endHTTP()
+		return nil, errors.Join(err, inside.Close(), closeAll(ports))
 	}
-	f.http = web.NewServer(end, panics.Handler(handler), r.cfg.Logger)
+	f.http = web.NewServer(httpCtx, panics.Handler(handler), r.cfg.Logger)
 	f.http.ConnContext = o.Answers.ConnContext
-	f.metrics = web.NewServer(end, panics.Handler(web.NewStatus(pages)), r.cfg.Logger)
+	f.metrics = web.NewServer(httpCtx, panics.Handler(web.NewStatus(pages)), r.cfg.Logger)
+	f.start(fail, func() error { return f.grpc.Serve(listen.Inside(loop)) })
 	f.start(fail, func() error { return f.grpc.Serve(f.mux.GRPC()) })
 	f.start(fail, func() error { return f.direct.Serve(f.mux.Direct()) })
 	f.start(fail, func() error { return f.http.Serve(f.mux.HTTP()) })
@@ -167,6 +182,29 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 		f.start(fail, func() error { return f.accept(p, conf) })
 	}
 	return f, nil
+}
+
+// webOptions are those of the gateway, the page and the pages of health.
+func (r *Relay) webOptions(f *frontend, api etcd.Options) web.Options {
+	o := web.Options{
+		Health: state{r}, Gatherer: r.count.registry, Logger: r.cfg.Logger,
+		GRPC: api.Requests.GRPC(f.grpc), Requests: api.Requests, Bound: api.Answers.Handler,
+		MaxRequestBytes: int64(r.cfg.MaxRequestBytes),
+		CORS:            r.cfg.HTTP.CORS, HostWhitelist: r.cfg.HTTP.HostWhitelist,
+		Versions: func() web.Versions {
+			return web.Versions{Leasehold: web.Leasehold{Release: version.Version, Relay: true}}
+		},
+	}
+	for _, u := range slices.Concat(r.cfg.Listen, r.cfg.ListenMetrics) {
+		o.Hosts = append(o.Hosts, strings.ToLower(u.Hostname()))
+	}
+	if r.cfg.HTTP.Gateway {
+		o.Conn = f.inside
+	}
+	if r.cfg.HTTP.HasPage() {
+		o.UI = ui.New(ui.Offer{ReadOnly: r.cfg.HTTP.UI == web.UIReadOnly, Relay: true})
+	}
+	return o
 }
 
 // tell returns what notes whether there is a member.
@@ -258,7 +296,8 @@ func (f *frontend) shutdown(endAll func()) {
 	})
 	defer tooLate.Stop()
 	f.serving.Go(f.direct.GracefulStop)
-	f.grpc.GracefulStop()
+	f.grpc.GracefulStop() // the calls of the gateway end, too
+	f.endHTTP()
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	for _, h := range []*http.Server{f.http, f.metrics} {
@@ -266,6 +305,7 @@ func (f *frontend) shutdown(endAll func()) {
 			_ = h.Close() // the time is up
 		}
 	}
+	_ = f.inside.Close()
 	_ = f.mux.Close()
 	f.serving.Wait()
 }

@@ -57,20 +57,7 @@ func start(t testing.TB, cfg relay.Config) *running {
 	t.Helper()
 	path := filepath.Join(inprocess.Dir(t), "r")
 	cfg.Listen = []url.URL{{Scheme: "unix", Path: path}}
-	r, err := relay.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	out := &running{"unix:" + path, cancel, make(chan error, 1)}
-	go func() { out.done <- r.Run(ctx) }()
-	t.Cleanup(func() { out.end(t) })
-	select {
-	case <-r.Ready():
-	case <-time.After(time.Minute):
-		t.Fatal("the relay does not serve")
-	}
-	return out
+	return run(t, cfg, "unix:"+path)
 }
 
 func soon(t testing.TB) context.Context {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/relay"
 	"leasehold.dev/server"
 )
@@ -146,7 +147,7 @@ func (d *dev) relayConfigs(
 	}
 	for i, at := range places {
 		all = append(all, relay.Config{
-			Endpoints: clientHosts(members), Listen: []url.URL{at},
+			Endpoints: clientHosts(members), Listen: []url.URL{at}, HTTP: web.DefaultSettings(),
 			Logger: lg.With("name", "r"+strconv.Itoa(i+1)),
 		})
 	}

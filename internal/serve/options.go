@@ -2,6 +2,7 @@ package serve
 
 import (
 	"math"
+	"net/url"
 	"strconv"
 )
 
@@ -207,18 +208,29 @@ func (f *flags) addPeerSecurity() {
 
 func (f *flags) addHTTP() {
 	c, fs := &f.cfg, f.fs
-	fs.Var(urls{&c.URLs.ListenMetrics}, "listen-metrics-urls",
+	f.addMetrics(&c.URLs.ListenMetrics)
+	h := &c.HTTP
+	f.addGateway(&h.Gateway, &h.UI, &h.CORS, &h.HostWhitelist)
+	fs.BoolVar(&h.Pprof, "enable-pprof", h.Pprof, "Serve profiles under /debug/pprof/.")
+}
+
+// addMetrics adds the flag of the port of metrics, which members and relays have.
+func (f *flags) addMetrics(at *[]url.URL) {
+	f.fs.Var(urls{at}, "listen-metrics-urls",
 		"Where to serve /metrics and the health pages, besides the client URLs.")
-	fs.BoolVar(&c.HTTP.Gateway, "enable-grpc-gateway", c.HTTP.Gateway, "Serve JSON under /v3/.")
-	fs.StringVar(&c.HTTP.UI, "ui", c.HTTP.UI, "The page for people under /ui/: "+
+}
+
+// addGateway adds the flags of the gateway and the page, which members and relays have.
+func (f *flags) addGateway(gateway *bool, ui *string, cors, hosts *[]string) {
+	f.fs.BoolVar(gateway, "enable-grpc-gateway", *gateway, "Serve JSON under /v3/ and /v1/.")
+	f.fs.StringVar(ui, "ui", *ui, "The page for people under /ui/: "+
 		"'on'; 'read-only', which offers nothing that changes something; or 'off'. It needs "+
 		"--enable-grpc-gateway.")
-	fs.BoolVar(&c.HTTP.Pprof, "enable-pprof", c.HTTP.Pprof, "Serve profiles under /debug/pprof/.")
-	fs.Var(list{&c.HTTP.CORS}, "cors",
+	f.fs.Var(list{cors}, "cors",
 		"Other origins (https://HOST[:PORT]) whose pages may call the JSON gateway. Default: none.")
-	fs.Var(list{&c.HTTP.HostWhitelist}, "host-whitelist",
+	f.fs.Var(list{hosts}, "host-whitelist",
 		"Hosts that unencrypted HTTP requests may name ('*': all). Default: all, but requests to a "+
-			"loopback address must name an address, localhost or an advertised host.")
+			"loopback address must name an address, localhost or a host of the client URLs.")
 }
 
 func (f *flags) addTraces() {

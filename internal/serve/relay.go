@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/relay"
 )
@@ -67,6 +68,7 @@ func newRelayFlags() *relayFlags {
 	f.addSections([]addSection{
 		{"Members", f.addMembers},
 		{"Clients", f.addClients},
+		{"HTTP and metrics", f.addRelayHTTP},
 		{"Logging", f.addLog},
 	})
 	return f
@@ -92,8 +94,6 @@ func (f *relayFlags) addMembers() {
 func (f *relayFlags) addClients() {
 	c, t, fs := &f.relay, &f.relay.ListenTLS, f.fs
 	fs.Var(urls{&c.Listen}, "listen-client-urls", "Where to listen for clients.")
-	fs.Var(urls{&c.ListenMetrics}, "listen-metrics-urls",
-		"Where to serve /metrics and the health pages, besides the client URLs.")
 	fs.StringVar(&t.CertFile, "cert-file", "", "The certificate shown to clients (PEM).")
 	fs.StringVar(&t.KeyFile, "key-file", "", "The certificate's key (PEM).")
 	fs.StringVar(&t.TrustedCAFile, "trusted-ca-file", "",
@@ -112,6 +112,13 @@ func (f *relayFlags) addClients() {
 	c.MaxRequestBytes = 3 << 19
 	fs.IntVar(&c.MaxRequestBytes, "max-request-bytes", c.MaxRequestBytes,
 		"The largest request, in bytes: that of the members.")
+}
+
+func (f *relayFlags) addRelayHTTP() {
+	f.addMetrics(&f.relay.ListenMetrics)
+	h := &f.relay.HTTP
+	*h = web.DefaultSettings()
+	f.addGateway(&h.Gateway, &h.UI, &h.CORS, &h.HostWhitelist)
 }
 
 // help writes all flags.

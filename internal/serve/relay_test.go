@@ -43,6 +43,9 @@ func TestRelayRefusals(t *testing.T) {
 		"+ --user=u --password-file=/no/such/file":       "--password-file",
 		"+ --listen-client-urls=https://127.0.0.1:1":     "--cert-file and --key-file",
 		"+ --max-request-bytes=-1":                       "--max-request-bytes",
+		"+ --ui=all":                                     `--ui "all" is not one of off, read-only, on`,
+		"+ --ui=":                                        `--ui ""`,
+		"+ --cors=*":                                     `--cors "*": name each origin`,
 		"+ --insecure-skip-tls-verify":                   "none of --endpoints is https://",
 		"+ --endpoints=https://a:1 --cacert=/no/such/ca": "/no/such/ca",
 	} {
@@ -69,8 +72,17 @@ func TestRelayFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Join(cfg.Endpoints, " ") != "a:1 b:2" || len(cfg.Listen) != 2 || cfg.TLS != nil ||
-		cfg.User != "r" || cfg.Password != "secret" || len(cfg.ListenMetrics) != 1 {
+		cfg.User != "r" || cfg.Password != "secret" || len(cfg.ListenMetrics) != 1 ||
+		!cfg.HTTP.Gateway || cfg.HTTP.UI != "on" {
 		t.Errorf("%+v", cfg)
+	}
+	cfg, _, err = relayRun([]string{"LEASEHOLD_UI=read-only"}, "--endpoints=a:1",
+		"--listen-client-urls=http://127.0.0.1:1", "--cors=https://a,http://b:1",
+		"--host-whitelist=c,d", "--enable-grpc-gateway=false")
+	if err != nil || cfg.HTTP.Gateway || cfg.HTTP.UI != "read-only" ||
+		strings.Join(cfg.HTTP.CORS, " ") != "https://a http://b:1" ||
+		strings.Join(cfg.HTTP.HostWhitelist, " ") != "c d" {
+		t.Errorf("%+v, %v", cfg.HTTP, err)
 	}
 	cfg, _, err = relayRun(nil, "--endpoints=https://a:1", "--listen-client-urls=http://127.0.0.1:1",
 		"--insecure-skip-tls-verify")

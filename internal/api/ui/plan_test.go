@@ -25,7 +25,7 @@ import (
 // Goal: the page is told what the command tells. Method: each question, as flags of the command and
 // as a query of the page, with values of its own and without any.
 func TestPlans(t *testing.T) {
-	p := New(true)
+	p := New(Offer{ReadOnly: true})
 	for line := range strings.Lines(`outage
 caches
 capacity
@@ -95,7 +95,7 @@ func TestPlanInputs(t *testing.T) {
 	list := make(map[string]input)
 	for at := range reports.Questions {
 		var got answer
-		w := ask(New(false), "GET", prefix+plans+at)
+		w := ask(New(Offer{}), "GET", prefix+plans+at)
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}
@@ -156,18 +156,18 @@ func TestBadPlans(t *testing.T) {
 		"length?loss=1":                              "loss of requests",
 		"length?rtt-file=/etc/hosts":                 `"rtt-file" too many`,
 	} {
-		w := ask(New(false), "GET", prefix+plans+query)
+		w := ask(New(Offer{}), "GET", prefix+plans+query)
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) ||
 			!strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
 	}
 	for _, at := range []string{"", "x", "outage/", "outage.svg.svg", ".svg"} {
-		if w := ask(New(false), "GET", prefix+plans+at); w.Code != http.StatusNotFound {
+		if w := ask(New(Offer{}), "GET", prefix+plans+at); w.Code != http.StatusNotFound {
 			t.Errorf("%q: %d", at, w.Code)
 		}
 	}
-	if w := ask(New(false), "POST", prefix+plans+"outage"); w.Code != http.StatusMethodNotAllowed {
+	if w := ask(New(Offer{}), "POST", prefix+plans+"outage"); w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", w.Code)
 	}
 }
@@ -181,7 +181,7 @@ func TestExtremePlans(t *testing.T) {
 		"int":      {"1", "3", "7"}, "bool": {"true", "false"}, "string": reports.Issuers,
 		"durationSlice": {"", "0", "1ns,1s", "10s,25s,70s", "24h", "1s,2s,3s,24h"},
 	}
-	p := New(false)
+	p := New(Offer{})
 	rnd := rand.New(rand.NewPCG(20, 26))
 	answered := make(map[string]int)
 	names := slices.Sorted(maps.Keys(reports.Questions)) // so that each run asks the same
@@ -242,7 +242,7 @@ func isPicture(t *testing.T, at string, text io.Reader) {
 // Goal: one question is answered at a time, and none whose client has gone: a question needs no
 // right, and must not take all cores. Method: as if one were under way.
 func TestPlansOneAtATime(t *testing.T) {
-	p := New(false)
+	p := New(Offer{})
 	r := httptest.NewRequest("GET", prefix+plans+"outage", nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -28,8 +28,12 @@ const prefix = "/ui/"
 // index is what the path of the page itself answers.
 const index = "index.html"
 
-// acts stands in the index for what the page offers: "on" or "off".
-const acts = "{{acts}}"
+// These stand in the index for what the page offers, "on" or "off", and for what serves it,
+// "member" or "relay".
+const (
+	acts   = "{{acts}}"
+	server = "{{server}}"
+)
 
 // policy is what a browser may do for the page: load files of this member, and call it. No text of
 // the cluster can become a script, a style, a form or a frame, even if a module is careless with
@@ -60,14 +64,26 @@ type file struct {
 	text      []byte
 }
 
-// New returns the page. With readOnly it offers nothing that changes anything. That is no
-// protection: a user that has the right to change something can do so without the page.
-func New(readOnly bool) *Page {
+// Offer says what the page is to be.
+type Offer struct {
+	// ReadOnly offers nothing that changes anything. That is no protection: a user that has the
+	// right to change something can do so without the page.
+	ReadOnly bool
+	// Relay is the page of a relay, which knows nothing of how the cluster is.
+	Relay bool
+}
+
+// New returns the page.
+func New(o Offer) *Page {
 	p := &Page{files: make(map[string]file), planning: make(chan struct{}, 1)}
-	offers := "on"
-	if readOnly {
-		offers = "off"
+	words := []string{acts, "on", server, "member"}
+	if o.ReadOnly {
+		words[1] = "off"
 	}
+	if o.Relay {
+		words[3] = "relay"
+	}
+	fill := strings.NewReplacer(words...)
 	err := fs.WalkDir(files, "files", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -77,7 +93,7 @@ func New(readOnly bool) *Page {
 			return err
 		}
 		if path.Base(name) == index {
-			text = bytes.ReplaceAll(text, []byte(acts), []byte(offers))
+			text = []byte(fill.Replace(string(text)))
 		}
 		kind, ok := kinds[path.Ext(name)]
 		if !ok {

@@ -23,7 +23,7 @@ func ask(p *Page, method, path string, headers ...string) *httptest.ResponseReco
 // Goal: every file says what a browser may do with it, and so does every refusal. A type that a
 // browser would have to guess is none.
 func TestHeaders(t *testing.T) {
-	p := New(false)
+	p := New(Offer{})
 	paths := []string{prefix, "/ui", prefix + "nothing", prefix + "../ui.go"}
 	for name := range p.files {
 		paths = append(paths, prefix+name)
@@ -89,7 +89,7 @@ func TestPolicy(t *testing.T) {
 func own(t *testing.T) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
-	for name, f := range New(false).files {
+	for name, f := range New(Offer{}).files {
 		if !strings.HasPrefix(name, "vendor/") {
 			out[name] = string(f.text)
 		}
@@ -124,7 +124,7 @@ func TestNothingInline(t *testing.T) {
 
 // Goal: what a module or the index names is there, so that no file is missed only in a browser.
 func TestReferences(t *testing.T) {
-	p := New(false)
+	p := New(Offer{})
 	refs := regexp.MustCompile(`(?:from|src=|href=) ?"(\.?/?[\w./-]+\.(?:js|css|svg))"`)
 	found := 0
 	for name, text := range own(t) {
@@ -144,7 +144,7 @@ func TestReferences(t *testing.T) {
 // texts of licences are served for people.
 func TestSizes(t *testing.T) {
 	total := 0
-	for name, f := range New(false).files {
+	for name, f := range New(Offer{}).files {
 		if path.Ext(name) != ".txt" {
 			total += len(f.text)
 		}
@@ -166,7 +166,7 @@ func TestSizes(t *testing.T) {
 
 // Goal: what others wrote comes with its licence.
 func TestLicences(t *testing.T) {
-	p := New(false)
+	p := New(Offer{})
 	for name, want := range map[string]string{
 		"vendor/LICENSE-htm.txt": "Apache License", "vendor/LICENSE-preact.txt": "MIT License",
 	} {
@@ -178,7 +178,7 @@ func TestLicences(t *testing.T) {
 
 // Goal: a browser that has a file is not sent it again, and gets the file of another release.
 func TestCache(t *testing.T) {
-	on, off := New(false), New(true)
+	on, off := New(Offer{}), New(Offer{ReadOnly: true})
 	tag := ask(on, "GET", prefix).Header().Get("ETag")
 	if tag == "" {
 		t.Fatal("the index has no tag")
@@ -192,12 +192,19 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// Goal: the index says whether acts are offered, and says nothing else of the member.
-func TestActs(t *testing.T) {
-	for readOnly, want := range map[bool]string{false: `content="on"`, true: `content="off"`} {
-		text := ask(New(readOnly), "GET", prefix).Body.String()
-		if !strings.Contains(text, `name="leasehold-acts" `+want) || strings.Contains(text, "{{") {
-			t.Errorf("read-only %t: %s", readOnly, text)
+// Goal: the index says whether acts are offered, and whether a relay serves it, and nothing else.
+func TestOffer(t *testing.T) {
+	for o, want := range map[Offer][2]string{
+		{}:                            {"on", "member"},
+		{ReadOnly: true}:              {"off", "member"},
+		{Relay: true}:                 {"on", "relay"},
+		{ReadOnly: true, Relay: true}: {"off", "relay"},
+	} {
+		text := ask(New(o), "GET", prefix).Body.String()
+		if !strings.Contains(text, `name="leasehold-acts" content="`+want[0]+`"`) ||
+			!strings.Contains(text, `name="leasehold-server" content="`+want[1]+`"`) ||
+			strings.Contains(text, "{{") {
+			t.Errorf("%+v: %s", o, text)
 		}
 	}
 }
@@ -205,7 +212,7 @@ func TestActs(t *testing.T) {
 // Goal: behind a proxy that adds a prefix to all paths, the page without the slash leads to the
 // page.
 func TestRedirect(t *testing.T) {
-	w := ask(New(false), "GET", "/ui")
+	w := ask(New(Offer{}), "GET", "/ui")
 	if w.Code != http.StatusPermanentRedirect || w.Header().Get("Location") != "ui/" {
 		t.Errorf("%d to %q", w.Code, w.Header().Get("Location"))
 	}

@@ -28,8 +28,8 @@ func (o Options) guard(next http.Handler) http.Handler {
 			if origin := r.Header.Get("Origin"); !o.mayCall(origin, r.Host) {
 				// Browsers send some requests of foreign pages without asking first.
 				o.Logger.Warn("refused a request of a page of another origin", "origin", origin)
-				text := fmt.Sprintf("Pages of %q may not call this member.", origin)
-				if IsOrigin(origin) {
+				text := fmt.Sprintf("Pages of %q may not call this server.", origin)
+				if isOrigin(origin) {
 					text += fmt.Sprintf(" To let them, start it with --cors %q.", origin)
 				}
 				http.Error(w, text, http.StatusForbidden)
@@ -58,7 +58,7 @@ func isJSON(r *http.Request) bool {
 	return err == nil && kind == "application/json"
 }
 
-// hosts refuses requests that name a host which is not this member: those of a page of another site
+// hosts refuses requests that name a host which is not this server: those of a page of another site
 // whose name was made to resolve to this machine (DNS rebinding, CVE-2018-5702). TLS needs no such
 // check, since no certificate is for such a name.
 func (o Options) hosts(next http.Handler) http.Handler {
@@ -66,7 +66,7 @@ func (o Options) hosts(next http.Handler) http.Handler {
 		if host := hostName(r.Host); r.TLS == nil && !o.isHost(host, r) {
 			o.Logger.Warn("refused a request for a host that is not on the list", "host", host)
 			http.Error(w, fmt.Sprintf("The Host header names %q, which is not on the list. "+
-				"Use https, or start the member with --host-whitelist %q.", host, host),
+				"Use https, or start the server with --host-whitelist %q.", host, host),
 				http.StatusMisdirectedRequest)
 			return
 		}
@@ -75,7 +75,7 @@ func (o Options) hosts(next http.Handler) http.Handler {
 }
 
 // isHost reports whether a request may name a host. Without a list, what came to a loopback address
-// must name an address, localhost, or a name of this member: no machine but this one can have meant
+// must name an address, localhost, or a name of this server: no machine but this one can have meant
 // another, and a browser of this machine is the one that is misled.
 func (o Options) isHost(host string, r *http.Request) bool {
 	if len(o.HostWhitelist) > 0 {
@@ -98,10 +98,10 @@ func (o Options) mayCall(origin, host string) bool {
 	return origin == "" || slices.Contains(o.CORS, origin) || err == nil && u.Host == host
 }
 
-// IsOrigin reports whether a text can be on the list of origins: it is SCHEME://HOST[:PORT] as
+// isOrigin reports whether a text can be on the list of origins: it is SCHEME://HOST[:PORT] as
 // browsers send that, in lower case and without the scheme's own port. "null" cannot, which stands
 // for many pages, nor can a pattern.
-func IsOrigin(text string) bool {
+func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" || u.Hostname() == "" || text != u.Scheme+"://"+u.Host {
 		return false

@@ -15,10 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"leasehold.dev/internal/api/etcd/v3electionpb"
-	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/test/process"
 )
 
@@ -81,12 +78,7 @@ func TestEtcdGateway(t *testing.T) {
 		t.Skip("needs -etcd")
 	}
 	theirs, conn := startEtcd(t)
-	h, err := New(t.Context(), Options{
-		Conn: conn,
-		Services: []protoreflect.FileDescriptor{
-			v3lockpb.File_v3lockpb_v3lock_proto, v3electionpb.File_v3electionpb_v3election_proto,
-		},
-	})
+	h, err := New(t.Context(), Options{Conn: conn})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,13 +23,17 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	leaseholdv1 "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api/etcd/v3electionpb"
+	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/api/web/transcoding"
 	"leasehold.dev/internal/listen"
 )
 
-// services has the services that the gateway always has: etcd's six and those of leasehold.v1.
+// services has the services of the gateway: etcd's, lock and election among them, and those of
+// leasehold.v1.
 var services = []protoreflect.FileDescriptor{
-	etcdserverpb.File_rpc_proto, leaseholdv1.File_leasehold_v1_leases_proto,
+	etcdserverpb.File_rpc_proto, v3lockpb.File_v3lockpb_v3lock_proto,
+	v3electionpb.File_v3electionpb_v3election_proto, leaseholdv1.File_leasehold_v1_leases_proto,
 	leaseholdv1.File_leasehold_v1_store_proto, leaseholdv1.File_leasehold_v1_access_proto,
 }
 
@@ -88,10 +92,8 @@ func newGateway(o Options) (http.Handler, error) {
 			return status.Convert(cause(ctx, err))
 		}),
 	)
-	for _, files := range [][]protoreflect.FileDescriptor{services, o.Services} {
-		if err := transcoding.Register(mux, o.Conn, files...); err != nil {
-			return nil, fmt.Errorf("web: gateway: %w", err)
-		}
+	if err := transcoding.Register(mux, o.Conn, services...); err != nil {
+		return nil, fmt.Errorf("web: gateway: %w", err)
 	}
 	return &gateway{
 		mux: mux, limit: 2*o.MaxRequestBytes + 64<<10, patience: o.bodyTimeout, requests: o.Requests,

@@ -199,8 +199,8 @@ func TestForeignPages(t *testing.T) {
 		{nil, "http://localhost:2379", 404, ""}, // its own
 		{nil, "http://localhost:1", 403, advice},
 		{nil, "https://evil.example", 403, advice + ` "https://evil.example"`},
-		{nil, "null", 403, `Pages of "null" may not call this member.` + "\n"}, // what cannot be listed
-		{nil, "*", 403, "not call this member.\n"},
+		{nil, "null", 403, `Pages of "null" may not call this server.` + "\n"}, // what cannot be listed
+		{nil, "*", 403, "not call this server.\n"},
 		{[]string{"https://a"}, "https://b", 403, advice},
 		{[]string{"https://a"}, "https://a", 404, ""},
 	} {
@@ -224,7 +224,7 @@ func TestIsOrigin(t *testing.T) {
 		"https://A": false, "HTTPS://a": false, "https://ä": false, "https://a.": true,
 		"https://a:443": false, "http://a:80": false, "https://a:": false, "file://": false,
 	} {
-		if IsOrigin(text) != want {
+		if isOrigin(text) != want {
 			t.Errorf("%q: %v", text, !want)
 		}
 	}

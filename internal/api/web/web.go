@@ -21,7 +21,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"leasehold.dev/internal/listen"
 )
@@ -59,6 +58,8 @@ type Leasehold struct {
 	Held bool `json:"held,omitempty"`
 	// Speaks is the cluster versions that the server speaks.
 	Speaks string `json:"speaks"`
+	// Relay says that the server is a relay, of which all above but Release is not known.
+	Relay bool `json:"relay,omitempty"`
 	// WaitsFor are the members that keep the cluster's version from rising: others speak a newer
 	// one.
 	WaitsFor []string `json:"waitsFor,omitempty"`
@@ -81,9 +82,6 @@ type Options struct {
 	Conn *grpc.ClientConn
 	// Bound bounds the answers of the gateway that its clients do not read. Nil: nothing does.
 	Bound func(http.Handler) http.Handler
-	// Services has the services of the gateway beside etcd's six and those of leasehold.v1:
-	// lock and election.
-	Services []protoreflect.FileDescriptor
 	// MaxRequestBytes is the largest gRPC request, in bytes. One JSON message may
 	// be twice that, because base64 and names make it longer. Default 1.5 MiB.
 	MaxRequestBytes int64
@@ -103,7 +101,7 @@ type Options struct {
 	// HostWhitelist lists the hosts that unencrypted requests may name. One "*": all. Empty: all,
 	// but to a loopback address only addresses, localhost, and Hosts.
 	HostWhitelist []string
-	// Hosts are the names under which this member is reached, in lower case.
+	// Hosts are the names under which this server is reached, in lower case.
 	Hosts []string
 	// Logger is told of failed checks. Default: none.
 	Logger *slog.Logger

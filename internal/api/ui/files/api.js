@@ -1,10 +1,14 @@
-// The member's JSON API, as the user who is logged in. All addresses are relative to the page, so
+// The JSON API of the member or the relay, as the user who is logged in. All addresses are relative to the page, so
 // that it works behind a prefix.
 
 import { memberID, object } from "./text.js";
 
 // root is where the API is: one step above /ui/.
 const root = new URL("../", document.baseURI);
+
+// server says what the page came from and asks: "member", or "relay", which asks a member.
+export const server = document.querySelector("meta[name=leasehold-server]").content;
+export const relay = server === "relay";
 
 // answersWithin is how long a call may take. It is above what the server needs to say that it does
 // not know.
@@ -28,7 +32,7 @@ function keep(l) {
 // Failure is an answer that is an error, or none at all.
 class Failure extends Error {
   constructor(status, body) {
-    super(body?.message || "the member answered with status " + status);
+    super(body?.message || `the ${server} answered with status ${status}`);
     const detail = body?.details?.find((d) => d["@type"]?.endsWith("leasehold.v1.Error"));
     this.reason = detail?.reason || "";
     // etcd's API says 400 to a call without a login.
@@ -50,7 +54,7 @@ async function ask(path, options) {
     });
   } catch (err) {
     if (options.signal?.aborted && err.name === "AbortError") throw err;
-    throw new Failure(0, { message: "the member does not answer" });
+    throw new Failure(0, { message: `the ${server} does not answer` });
   }
 }
 

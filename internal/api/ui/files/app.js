@@ -1,7 +1,7 @@
 // The frame of the page: which view is seen, who is logged in, and whether what is shown is
 // confirmed by the cluster.
 
-import { call, members, who } from "./api.js";
+import { call, members, relay, who } from "./api.js";
 import { live, now } from "./live.js";
 import { Questions } from "./ask.js";
 import { span } from "./text.js";
@@ -39,13 +39,14 @@ const place = () => {
 };
 
 // Elsewhere has links to the pages of the other members. The browser lets this page call only the
-// member that it came from, so it cannot go there by itself.
+// member or the relay that it came from, so it cannot go there by itself.
 function Elsewhere({ known }) {
   const others = known.flatMap((m) =>
     m.urls.filter((u) => /^https?:/.test(u) && new URL(u).host !== location.host)
       .map((u) => ({ name: m.name || m.id, href: new URL("ui/" + location.hash, u).href })));
   if (others.length === 0) return null;
-  return html`Other members:${others.map((o) => html` <a href=${o.href} rel="noreferrer"><bdi>${o.name}</bdi></a>`)}`;
+  return html`${relay ? "Members" : "Other members"}:
+    ${others.map((o) => html` <a href=${o.href} rel="noreferrer"><bdi>${o.name}</bdi></a>`)}`;
 }
 
 // Confirmed says in a line whether the cluster stands behind what is shown.
@@ -56,11 +57,14 @@ function Confirmed({ known }) {
     Number((await call("v3/maintenance/status")).leader || 0) !== 0, 5000);
   const { failure } = live;
   const state = live.state === "live" && !led ? "leaderless" : live.state;
+  const here = html`${relay && "a relay, "}<bdi>${location.host}</bdi>`;
   const text = {
-    live: html`Connected to <bdi>${location.host}</bdi>.`,
-    leaderless: html`<strong>Connected to <bdi>${location.host}</bdi>, which knows no leader.</strong>
+    live: html`Connected to ${here}.`,
+    leaderless: html`<strong>Connected to ${here}${relay ? ". The member behind it" : ", which"}
+      ${" "}knows no leader.</strong>
       ${" "}Until a member leads, nothing changes, and what is shown gets older.`,
-    lost: html`<strong>This member has been lost for ${span(now() - live.since)}. The page tries again.</strong>
+    lost: html`<strong>This ${relay ? "relay, or the member behind it," : "member"} has been lost for
+      ${" "}${span(now() - live.since)}. The page tries again.</strong>
       ${" "}What is shown is what it said last. ${failure && failure.message + ". "}<${Elsewhere} known=${known} />`,
     denied: html`${failure?.anonymous ? "Log in" : failure?.message}: <a href="#/access">who am I?</a>`,
   }[state] || "Reading the leases, " + live.listed + " so far.";

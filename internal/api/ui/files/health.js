@@ -1,7 +1,8 @@
 // How the cluster is, in one word, by the rules of "leasehold status". That command asks every
-// member; a page can ask only the one that it came from, and judges by what that one knows.
+// member; a page can ask only the one that it came from, or that its relay goes to, and judges by what
+// that one knows.
 
-import { get } from "./api.js";
+import { get, relay, server } from "./api.js";
 
 // lagEntries and fullPart are those of the command.
 const lagEntries = 10_000;
@@ -23,7 +24,10 @@ function parse(text) {
   return (name) => out.get(name) || [];
 }
 
-// metricsNow asks the member for its metrics.
+// asked names the member whose word this is.
+export const asked = relay ? "the member behind this relay" : "this member";
+
+// metricsNow asks the member, or the relay, for its metrics.
 export const metricsNow = async () => parse((await get("metrics")).text);
 
 // sum adds up the values of one metric.
@@ -31,18 +35,20 @@ export const sum = (metrics, name) =>
   metrics(name).reduce((n, x) => n + x.value, 0);
 
 // judge returns the word, and the reasons. What it takes: health, the answer of /health; status,
-// that of /v3/maintenance/status, or null; metrics; and members, a list of {id, name} in hex.
+// that of /v3/maintenance/status, or null; metrics; and members, a list of {id, name} in hex. The
+// metrics of a relay say nothing of the cluster. It goes by the status, of which nobody is told without
+// a login.
 export function judge({ health, status, metrics, members }) {
   const reasons = [];
   const name = (id) => members.find((m) => m.id === id)?.name || id;
   let down = false;
   if (health.health !== "true" && !/^ALARM/.test(health.reason || "")) {
     down = true;
-    reasons.push("it does not serve: " + (health.reason || "the member does not say why"));
+    reasons.push("it does not serve: " + (health.reason || `the ${server} does not say why`));
   }
-  if (sum(metrics, "etcd_server_has_leader") === 0) {
+  if (relay ? status && Number(status.leader || 0) === 0 : sum(metrics, "etcd_server_has_leader") === 0) {
     down = true;
-    reasons.push("this member knows no leader");
+    reasons.push(asked + " knows no leader");
   }
   for (const { labels, value } of metrics("etcd_network_active_peers")) {
     if (value === 0) reasons.push(name(labels.Remote) + " is not connected to this member");
@@ -50,9 +56,9 @@ export function judge({ health, status, metrics, members }) {
   for (const { labels, value } of metrics("leasehold_member_lag_entries")) {
     if (value > lagEntries) reasons.push(name(labels.member) + " is " + value + " entries behind");
   }
-  const behind = sum(metrics, "etcd_server_proposals_committed_total") -
-    sum(metrics, "etcd_server_proposals_applied_total");
-  if (behind > lagEntries) reasons.push("this member is " + behind + " entries behind");
+  const behind = relay ? Number(status?.raftIndex || 0) - Number(status?.raftAppliedIndex || 0)
+    : sum(metrics, "etcd_server_proposals_committed_total") - sum(metrics, "etcd_server_proposals_applied_total");
+  if (behind > lagEntries) reasons.push(asked + " is " + behind + " entries behind");
   const quota = Number(status?.dbSizeQuota || 0);
   const state = Number(status?.dbSizeInUse || 0);
   if (quota > 0 && state > fullPart * quota) {
@@ -62,6 +68,8 @@ export function judge({ health, status, metrics, members }) {
     if (value > 0) reasons.push("alarm: " + labels.alarm);
   }
   if (sum(metrics, "leasehold_disk_full") > 0) reasons.push("this member's disk is full");
-  const word = down ? "down" : reasons.length > 0 ? "degraded" : "healthy";
+  if (relay) for (const [, alarm] of String(status?.errors).matchAll(/alarm:(\w+)/g)) reasons.push("alarm: " + alarm);
+  const word = down ? "down" : reasons.length > 0 ? "degraded" : relay && !status ? "unknown" : "healthy";
+  if (word === "unknown") reasons.push(`calls come through; ${asked} tells how it is to those who are logged in`);
   return { word, reasons };
 }

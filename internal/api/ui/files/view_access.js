@@ -1,8 +1,9 @@
 // Access: who is logged in, and what it may do; all users, roles, limits, and the bindings of this
 // member, for those who may see them.
 
-import { call, logIn, logOut, quiet, useToken, who } from "./api.js";
+import { call, logIn, logOut, quiet, server, useToken, who } from "./api.js";
 import { Form } from "./ask.js";
+import { asked } from "./health.js";
 import { Facts, html, named, Table, trouble, usePolling } from "./parts.js";
 import { number, range } from "./text.js";
 
@@ -71,7 +72,7 @@ const which = ({ spiffe, dns, issuer, claims = {} }) => html`
 // Bindings shows whom this member takes callers for that others have identified.
 function Bindings({ file, sha256, loaded_unix_ms: at, refused, common_names: names, issuers = [], bindings = [] }) {
   if (!file) return null;
-  return html`<${Table} title="Bindings of this member" head=${["caller", "is"]} rows=${bindings.map((b) => [
+  return html`<${Table} title=${"Bindings of " + asked} head=${["caller", "is"]} rows=${bindings.map((b) => [
       which(b), b.user ? html`user ${named(b.user)}` : html`has ${named((b.roles || []).join(", "))}`])} />
     <${Table} title="Issuers" head=${["issuer", "URL", "for", "name claim"]} rows=${issuers.map((i) => [
       named(i.name), named(i.url), named((i.audiences || []).join(", ")), named(i.name_claim)])} />
@@ -113,7 +114,7 @@ export function AccessView() {
   const login = who();
   const [found, err] = usePolling(rights, 30_000);
   const open = found && !found.enabled && html`<p>Access control is not enabled: everybody that reaches this
-    member may do everything.</p>`;
+    ${" "}${server} may do everything.</p>`;
   if (!login) return html`${open}<${Login} />${found && html`<${All} found=${found} />`}`;
   return html`${open}
     ${found?.principal && html`<${Facts} list=${[["you are", named(found.principal)], ["known by", known(found)]]} />`}

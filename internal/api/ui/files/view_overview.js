@@ -1,13 +1,16 @@
 // Overview: how the cluster is, who is in it, and how much it does.
 
-import { call, get, members, quiet } from "./api.js";
-import { judge, metricsNow, sum } from "./health.js";
-import { now } from "./live.js";
+import { call, get, members, quiet, relay, server } from "./api.js";
+import { asked, judge, metricsNow, sum } from "./health.js";
+import { live, now } from "./live.js";
 import { asking, Facts, html, named, Table, trouble, useChanges, usePolling } from "./parts.js";
 import { escaped, memberID, number, object, size, span } from "./text.js";
 
 // counters are those whose rates are shown.
-const counters = [
+const counters = relay ? [
+  ["calls and streams", "leasehold_relay_calls_total"],
+  ["renewals in columns", "leasehold_relay_renewals_total"],
+] : [
   ["grants", "leasehold_leases_granted_total"],
   ["renewals", "leasehold_lease_renewals_total"],
   ["expiries", "leasehold_leases_expired_total"],
@@ -36,12 +39,13 @@ function Members({ found }) {
   const lags = by("member", "leasehold_member_lag_entries");
   const role = (m) => (m.learner ? "learner" : m.id === leader ? "leader" : "voter");
   const state = (m) => {
+    if (relay) return m.id === own ? "calls go to it" : "";
     if (m.id === own) return "this one";
     if (!peers.has(m.id)) return "not known";
     return peers.get(m.id) ? "connected" : "not connected";
   };
   return html`<${Table} title="Members"
-    head=${["name", "ID", "role", "seen from here", "entries behind", "address"]}
+    head=${["name", "ID", "role", relay ? "this relay's" : "seen from here", "entries behind", "address"]}
     rows=${found.members.map((m) => [named(m.name), html`<span class="id">${m.id}</span>`, role(m),
       state(m), lags.has(m.id) ? number(lags.get(m.id)) : "", m.urls.map((u) => (/^https?:/.test(u)
         ? html`<a href=${new URL("ui/", u).href} rel="noreferrer">${u}</a> ` : u + " "))])} />`;
@@ -56,7 +60,7 @@ function Rates({ found, before }) {
     // A counter that falls is that of a process that was started again.
     return n < 0 ? "not known" : (n / seconds).toFixed(1) + " /s";
   };
-  return html`<h2>Rates of this member</h2>
+  return html`<h2>Rates of this ${server}</h2>
     <${Facts} list=${counters.map(([word, name]) => [word, rate(name)])} />`;
 }
 
@@ -76,32 +80,55 @@ function backup(metrics) {
   return last > 0 ? span(Date.now() - last * 1000) + " old" : "none yet";
 }
 
+// figures are those of a member: what its metrics say.
+function figures({ metrics }) {
+  const of = (name) => sum(metrics, name);
+  const overdue = of("leasehold_lease_overdue_seconds");
+  return [
+    ["live leases", number(of("leasehold_leases"))],
+    ["keys", number(of("etcd_debugging_mvcc_keys_total"))],
+    ["revision", number(of("leasehold_store_revision"))],
+    ["term", number(of("leasehold_raft_term"))],
+    ["state", size(of("leasehold_state_bytes")) + " of " + size(of("etcd_server_quota_backend_bytes"))],
+    ["on disk", size(of("leasehold_disk_bytes"))],
+    ["newest backup", backup(metrics)],
+    ["99 of 100 syncs of the log", mostly(metrics, "leasehold_log_sync_duration_seconds")],
+    ["99 of 100 expiries, late", mostly(metrics, "leasehold_lease_expiry_lateness_seconds")],
+    ["longest overdue lease", overdue > 0 ? span(overdue * 1000) : "none"],
+  ];
+}
+
+// relayed are those of a relay: what the member behind it tells a user, and what it carries itself.
+const relayed = ({ metrics, status }) => [
+  ["live leases that you may see", live.state === "live" ? number(live.leases.size) : "not known"],
+  ...(status ? [
+    ["revision", number(status.header.revision)],
+    ["term", number(status.raftTerm)],
+    ["state", size(status.dbSizeInUse) + " of " + size(status.dbSizeQuota)],
+  ] : []),
+  ["calls and streams under way", number(sum(metrics, "leasehold_relay_open_calls"))],
+  ["watches that can be merged", number(sum(metrics, "leasehold_relay_watches"))],
+  ["watches at the member that several share", number(sum(metrics, "leasehold_relay_shared_watches"))],
+];
+
 export function Overview() {
   useChanges();
   const [{ found, before } = {}, err] = usePolling(async (_, last) => (
     { found: await look(), before: last?.found }), 4000);
   if (!found) return asking(err);
   const v = found.version.leasehold || {};
-  const of = (name) => sum(found.metrics, name);
-  const overdue = of("leasehold_lease_overdue_seconds");
   return html`
     ${trouble(err)}
     <p class=${"verdict " + found.word}>${found.word}${" "}
-      <small>as of ${span(now() - found.at)} ago, as this member sees it</small></p>
+      <small>as of ${span(now() - found.at)} ago, as ${asked} sees it</small></p>
     ${found.reasons.length > 0 && html`<ul>
       ${found.reasons.map((r) => html`<li key=${r}>${escaped(r)}</li>`)}</ul>`}
+    ${relay && html`<p>This is a relay. It passes on what a member says, and keeps nothing. Members count more than it
+      knows, such as how long syncs take, how late expiries are and how old the newest backup is: see their pages.</p>`}
     <${Facts} list=${[
-      ["live leases", number(of("leasehold_leases"))],
-      ["keys", number(of("etcd_debugging_mvcc_keys_total"))],
-      ["revision", number(of("leasehold_store_revision"))],
-      ["term", number(of("leasehold_raft_term"))],
-      ["state", size(of("leasehold_state_bytes")) + " of " + size(of("etcd_server_quota_backend_bytes"))],
-      ["on disk", size(of("leasehold_disk_bytes"))],
-      ["newest backup", backup(found.metrics)],
-      ["99 of 100 syncs of the log", mostly(found.metrics, "leasehold_log_sync_duration_seconds")],
-      ["99 of 100 expiries, late", mostly(found.metrics, "leasehold_lease_expiry_lateness_seconds")],
-      ["longest overdue lease", overdue > 0 ? span(overdue * 1000) : "none"],
-      ["release", v.release ? v.release + ", cluster version " + v.cluster : "not known"],
+      ...(relay ? relayed(found) : figures(found)),
+      ["release", v.release ? v.release + (relay ? ", of this relay" : ", cluster version " + v.cluster)
+        : "not known"],
     ]} />
     <${Members} found=${found} />
     <${Rates} found=${found} before=${before} />`;

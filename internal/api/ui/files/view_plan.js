@@ -1,7 +1,7 @@
 // Plan: what "leasehold plan" computes, beginning with the numbers of this cluster. The member computes
 // and draws; it is asked for no right, because nothing of the cluster is in the answer.
 
-import { get, members, quiet } from "./api.js";
+import { call, get, members, quiet, relay } from "./api.js";
 import { metricsNow, sum } from "./health.js";
 import { live } from "./live.js";
 import { asking, Facts, html, Table, trouble, useEffect, useState } from "./parts.js";
@@ -23,23 +23,39 @@ const read = (text, i) => {
 };
 const time = (s) => (s < 1 ? digits(s * 1000) + "ms" : digits(s) + "s");
 
+// sizes returns how large this cluster is, and the machine of this member. A relay knows nothing of the
+// machines of members, and of leases what it is told.
+async function sizes() {
+  if (!relay) {
+    const m = await metricsNow();
+    return {
+      leases: sum(m, "leasehold_leases"), keys: sum(m, "leasehold_lease_attached_keys"),
+      caches: sum(m, "leasehold_caches_open"), quota: sum(m, "etcd_server_quota_backend_bytes"),
+      cores: sum(m, "go_sched_gomaxprocs_threads"), files: sum(m, "process_max_fds"),
+    };
+  }
+  const list = [...live.leases.values()];
+  const status = await quiet(call("v3/maintenance/status"));
+  return {
+    leases: list.length, keys: list.reduce((n, l) => n + Number(l.key_count || 0), 0),
+    caches: list.filter((l) => l.holds?.length).length, quota: Number(status?.dbSizeQuota || 0),
+  };
+}
+
 // ours returns what is known of this cluster, by the names of the inputs.
 async function ours() {
   const list = await quiet(members());
-  const m = await metricsNow();
+  const { leases, keys, caches, quota, cores, files } = await sizes();
   const ttls = [...live.leases.values()].map((l) => Number(l.ttl_ms)).sort((a, b) => a - b);
   const ttl = ttls.length > 0 && { ttl: ttls[ttls.length >> 1] / 1000 + "s" };
-  const leases = sum(m, "leasehold_leases");
   return {
     outage: { ...ttl },
     length: { leases },
     levels: { core: ttl.ttl },
-    caches: { caches: sum(m, "leasehold_caches_open") },
+    caches: { caches },
     capacity: {
-      ...ttl, leases, keys: leases && digits(sum(m, "leasehold_lease_attached_keys") / leases),
-      members: list?.length, cores: sum(m, "go_sched_gomaxprocs_threads"),
-      files: sum(m, "process_max_fds"), quota: +(sum(m, "etcd_server_quota_backend_bytes") / 2 ** 30).toFixed(2),
-      tls: location.protocol === "https:",
+      ...ttl, leases, keys: leases && digits(keys / leases), members: list?.length, cores, files,
+      quota: +(quota / 2 ** 30).toFixed(2), tls: location.protocol === "https:",
     },
   };
 }
