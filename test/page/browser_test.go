@@ -28,7 +28,10 @@ var browser struct {
 }
 
 // startBrowser starts the browser, once.
-func startBrowser() {
+func startBrowser() { browser.ctx, browser.end, browser.err = newBrowser() }
+
+// newBrowser starts a browser. What it returns besides an error ends it.
+func newBrowser(more ...chromedp.ExecAllocatorOption) (context.Context, context.CancelFunc, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.NoSandbox, // the tests may be root's, in a container
 		chromedp.Flag("disable-dev-shm-usage", true),
@@ -41,10 +44,9 @@ func startBrowser() {
 	if *chromium != "" {
 		options = append(options, chromedp.ExecPath(*chromium))
 	}
-	ctx, endAll := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, endAll := chromedp.NewExecAllocator(context.Background(), append(options, more...)...)
 	ctx, end := chromedp.NewContext(ctx)
-	browser.ctx, browser.end = ctx, func() { end(); endAll() }
-	browser.err = chromedp.Run(ctx)
+	return ctx, func() { end(); endAll() }, chromedp.Run(ctx)
 }
 
 // tab is a page of a browser. What goes wrong in it fails the test.
@@ -63,7 +65,13 @@ func open(t *testing.T, url string, before ...chromedp.Action) *tab {
 	if browser.err != nil {
 		t.Fatalf("the browser does not start: %v", browser.err)
 	}
-	ctx, end := chromedp.NewContext(browser.ctx)
+	return openIn(t, browser.ctx, url, before...)
+}
+
+// openIn is open in some browser.
+func openIn(t *testing.T, in context.Context, url string, before ...chromedp.Action) *tab {
+	t.Helper()
+	ctx, end := chromedp.NewContext(in)
 	ctx, late := context.WithTimeout(ctx, 4*(*patience))
 	p := &tab{T: t, ctx: ctx}
 	t.Cleanup(func() {

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"math/big"
@@ -18,7 +19,8 @@ import (
 )
 
 // vouched is the one certificate of members that speak TLS, which vouches for itself: the files
-// that have it and its key, what tells the browser to take it, and a client that takes it.
+// that have it and its key, what tells the browser to take it, and a client that takes it, and shows
+// it where a certificate is demanded.
 var vouched struct {
 	cert, key, pin string
 	client         *http.Client
@@ -31,10 +33,11 @@ func vouch(dir string) error {
 		return err
 	}
 	of := &x509.Certificate{
-		SerialNumber: big.NewInt(1), BasicConstraintsValid: true, IsCA: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "alice"},
+		BasicConstraintsValid: true, IsCA: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, of, of, key.Public(), key)
@@ -63,7 +66,7 @@ func vouch(dir string) error {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(cert)
 	vouched.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
-		RootCAs: pool,
+		RootCAs: pool, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 	}}}
 	return nil
 }

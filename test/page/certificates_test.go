@@ -1,0 +1,211 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// demanding starts a cluster and a relay that let nobody in without a certificate: that of all
+// members, which the tests show when they call and which names alice, or another one.
+func demanding(t *testing.T, other string) (m, relay *member) {
+	t.Helper()
+	trusted := filepath.Join(t.TempDir(), "trusted.pem")
+	own, err := os.ReadFile(vouched.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(trusted, append(own, other...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	demands := []string{"--client-cert-auth", "--trusted-ca-file", trusted}
+	all := secureCluster(t, 1, append([]string{"--bcrypt-cost", "4"}, demands...)...)
+	m = all[0]
+	m.call("/v3/auth/role/add", map[string]any{"name": "relay"})
+	m.users(map[string]string{"alice": "root", "relay": "relay"})
+	secret := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(secret, []byte(password), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return m, relayOf(t, all, append([]string{
+		"--cacert", vouched.cert, "--cert", vouched.cert, "--key", vouched.key,
+		"--user", "relay", "--password-file", secret,
+		"--cert-file", vouched.cert, "--key-file", vouched.key,
+	}, demands...)...)
+}
+
+// files returns the files that a file of the page names.
+func files(text string) (out []string) {
+	for _, m := range regexp.MustCompile(`(?:src|href|from)[= ]"(?:\./)?([\w./-]+\.\w+)"`).
+		FindAllStringSubmatch(text, -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// Goal: at a member and at a relay that let nobody in without a certificate, whoever shows one gets
+// the page, each of its files, and answers of the API; the certificate is no login. Without one
+// there is nothing. Method: what a browser asks for, by a client of HTTP.
+func TestCertificateDemanded(t *testing.T) {
+	m, relay := demanding(t, "")
+	for _, at := range []*member{m, relay} {
+		get := func(path string) string {
+			resp, err := vouched.client.Get(at.url + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close() //nolint:errcheck // read whole
+			text, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s %v", path, resp.Status, err)
+			}
+			return string(text)
+		}
+		asked := map[string]bool{"index.html": true}
+		for list := files(get("/ui/")); len(list) > 0; list = list[1:] {
+			if name := list[0]; !asked[name] {
+				asked[name] = true
+				list = append(list, files(get("/ui/"+name))...)
+			}
+		}
+		if len(asked) < 15 {
+			t.Errorf("only %d files were found", len(asked))
+		}
+		if who := at.call("/v1/access/whoami", nil)["principal"]; who != nil {
+			t.Errorf("a certificate is a login, of %v", who)
+		}
+		token := as(at.call("/v3/auth/authenticate",
+			map[string]any{"name": "root", "password": password})["token"].(string))
+		if who := at.call("/v1/access/whoami", nil, token)["principal"]; who != "root" {
+			t.Errorf("the token is that of %v", who)
+		}
+		stranger := vouched.client.Transport.(*http.Transport).Clone()
+		stranger.TLSClientConfig.Certificates = nil
+		if resp, err := (&http.Client{Transport: stranger}).Get(at.url + "/ui/"); err == nil {
+			_ = resp.Body.Close()
+			t.Errorf("without a certificate: %s", resp.Status)
+		}
+	}
+}
+
+// ownCertificate makes a certificate with a name in the store of a browser of a home directory, and
+// returns it.
+func ownCertificate(t *testing.T, home, name string) string {
+	t.Helper()
+	store := filepath.Join(home, ".pki", "nssdb")
+	noise := filepath.Join(home, "noise")
+	if err := os.MkdirAll(store, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(noise, []byte(strings.Repeat(name+t.TempDir(), 20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out []byte
+	for _, args := range [][]string{
+		{"-N", "--empty-password"},
+		{
+			"-S", "-x", "-n", name, "-s", "CN=" + name, "-t", "u,u,u", "-k", "ec", "-q", "nistp256",
+			"-z", noise, "-v", "1",
+		},
+		{"-L", "-n", name, "-a"},
+	} {
+		var told bytes.Buffer
+		cmd := exec.Command("certutil", append([]string{"-d", "sql:" + store}, args...)...)
+		cmd.Stderr = &told
+		var err error
+		if out, err = cmd.Output(); err != nil {
+			t.Fatalf("certutil %v: %v %s", args, err, &told)
+		}
+	}
+	return string(out)
+}
+
+// choosing is the script that runs Chromium with a policy, which the rest of the machine does not
+// see.
+const choosing = `#!/bin/sh
+exec unshare --user --map-root-user --mount sh -c '
+  mount -t tmpfs none /etc/chromium && mkdir -p /etc/chromium/policies/managed &&
+  cp "$0" /etc/chromium/policies/managed/ && exec "$@"' %s %s "$@"
+`
+
+// browserOf starts a browser with a home directory of its own, which shows the certificate that it
+// has to any site that demands one.
+func browserOf(t *testing.T, home string) context.Context {
+	t.Helper()
+	policy, script := filepath.Join(home, "policy.json"), filepath.Join(home, "browser")
+	text, err := json.Marshal(map[string]any{
+		"AutoSelectCertificateForUrls": []string{`{"pattern":"https://127.0.0.1","filter":{}}`},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(policy, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := *chromium
+	if path == "" {
+		path = "chromium"
+	}
+	run := fmt.Sprintf(choosing, policy, path)
+	if err := os.WriteFile(script, []byte(run), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end, err := newBrowser(chromedp.ExecPath(script), chromedp.Env("HOME="+home))
+	t.Cleanup(end)
+	if err != nil {
+		t.Fatalf("the browser does not start: %v", err)
+	}
+	return ctx
+}
+
+// Goal: in a browser that shows a certificate where one is demanded, the page of a member and that
+// of a relay work: they follow the stream of events and act. The certificate, of a root, is no
+// login. A browser without a certificate gets nothing. Method: Chromium, with a certificate in its
+// store and a policy that chooses it.
+func TestBrowserCertificate(t *testing.T) {
+	for _, needed := range []string{"certutil", "unshare", "chromium"} {
+		if _, err := exec.LookPath(needed); err != nil {
+			t.Skip("needs ", needed)
+		}
+	}
+	if out, err := exec.Command("unshare", "--user", "--map-root-user", "--mount", "mount", "-t",
+		"tmpfs", "none", "/etc/chromium").CombinedOutput(); err != nil {
+		t.Skipf("no policy can be set for one browser alone: %v %s", err, out)
+	}
+	home := t.TempDir()
+	m, relay := demanding(t, ownCertificate(t, home, "alice"))
+	ctx := browserOf(t, home)
+	for _, at := range []*member{m, relay} {
+		p := openIn(t, ctx, at.url+"/ui/#/leases")
+		p.shows("Log in")
+		p.loggedOut()
+		p.logIn("alice")
+		p.fact("known by", "token")
+		p.view("Leases")
+		p.until("the stream", "document.querySelector('[data-state=live]')")
+		p.click("button", "Grant a lease")
+		p.click("dialog button", "Grant")
+		p.shows("at expiry")
+	}
+	browser.once.Do(startBrowser)
+	if browser.err != nil {
+		t.Fatalf("the browser does not start: %v", browser.err)
+	}
+	stranger, end := chromedp.NewContext(browser.ctx)
+	defer end()
+	err := chromedp.Run(stranger, chromedp.Navigate(m.url+"/ui/"))
+	if err == nil || !strings.Contains(err.Error(), "ERR_BAD_SSL_CLIENT_AUTH_CERT") {
+		t.Errorf("without a certificate: %v", err)
+	}
+}
