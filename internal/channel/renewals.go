@@ -21,7 +21,7 @@ const (
 	// than maxLinger. What else is sent takes it along. The TTL is that of the last answer to a
 	// renewal in columns, if the client has sent nothing else since: that could have changed it.
 	lingerShare = 100
-	maxLinger   = 50 * time.Millisecond
+	maxLinger   = 150 * time.Millisecond
 	// maxTold bounds the leases of a channel whose TTLs are known for that.
 	maxTold = 256
 	// maxRows bounds the leases of one message of columns; that is in the protocol. From manyRows on

@@ -191,7 +191,7 @@ func TestEndFollowsRenewals(t *testing.T) {
 	})
 }
 
-// Goal: a renewal waits for others a hundredth of its lease's TTL, 50 ms at most, and not at all
+// Goal: a renewal waits for others a hundredth of its lease's TTL, 150 ms at most, and not at all
 // before the TTL is known, also when another lease of the client is known. What else is sent takes
 // it along. After another message of the client a lease can be a new one, or have another TTL.
 func TestRenewalsWaitForOthers(t *testing.T) {
