@@ -60,8 +60,8 @@ const lookEvery = time.Second
 // into a wait queue and tells its position. The member sends a message for each later change.
 //
 // Enter returns no Ticket if the conditions did not hold. Otherwise the caller closes the Ticket.
-// With an error and a result that has succeeded, the transaction was done, and there is no Ticket: a
-// user that has lost the right to read the queue meanwhile gets [ErrPermissionDenied].
+// With an error and a result that has succeeded, the transaction was done, and there is no
+// Ticket: a user that has lost the right to read the queue meanwhile gets [ErrPermissionDenied].
 func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
 	if n := 2*len(a.Key) + len(a.Prefix) + len(a.Beside) + 2*fixedBytes; n > c.most {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: to ask again for its turn "+

@@ -160,7 +160,7 @@ func TestObserverTakes(t *testing.T) {
 }
 
 // TestLeaderOfOneRevision: of two candidates whose keys one transaction made, the one with the
-// smaller key leads, as in the wait queue, whoever looks.
+// smaller key leads for all observers, as in the wait queue.
 func TestLeaderOfOneRevision(t *testing.T) {
 	small, large, late := keyOf("e/", 2, 5, ""), keyOf("e/", 3, 5, ""), keyOf("e/", 1, 6, "")
 	o := &observer{keys: map[string]store.KV{small.Key: small, large.Key: large, late.Key: late}}

@@ -14,8 +14,8 @@ import (
 // holders returns a state with access control in which alice may hold the names [x/, x0), bob may
 // see them, carol may manage them, and dave has no role. Alice has the leases 1, without a name,
 // and 2, of the name x/2. Lease 3, without a name, belongs to nobody. Bob has 4 of the name y/4,
-// which only root may hold; and 5 has the name x/5 and belongs to nobody, as 6 does. Lease 1 has the
-// key k1, and lease 6 the key k6. All but dave may write.
+// which only root may hold; and 5 has the name x/5 and belongs to nobody, as 6 does. Lease 1 has
+// the key k1, and lease 6 the key k6. All but dave may write.
 func holders(t testing.TB) *Machine {
 	t.Helper()
 	m := New(Config{})
@@ -102,7 +102,8 @@ func TestPermitLeases(t *testing.T) {
 		"move on a name":          {&Put{Key: "k6", IgnoreValue: true, LeaseName: "x/2"}, "alice carol"},
 		"move without the name":   {&Put{Key: "k6", IgnoreValue: true, Lease: 4}, ""},
 		"move in it":              {in(Op{Put: &Put{Key: "k6", IgnoreValue: true, Lease: 1}}), "alice"},
-		"move off":                {&Put{Key: "k1", IgnoreValue: true}, "alice bob carol"}, // the key decides
+		// Off a lease, and onto a lease of nobody, the right to the key decides.
+		"move off":                {&Put{Key: "k1", IgnoreValue: true}, "alice bob carol"},
 		"move alice's":            {&Put{Key: "k1", IgnoreValue: true, Lease: 3}, "alice bob carol"},
 		"revoke in it":            {in(Op{Revoke: &Revoke{ID: 1}}), "alice"},
 		"grant in it":             {in(Op{Grant: grant("x/9", "alice").(*Grant)}), "alice carol"},

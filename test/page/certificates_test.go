@@ -54,7 +54,7 @@ func files(text string) (out []string) {
 	return out
 }
 
-// Goal: at a member and at a relay that let nobody in without a certificate, whoever shows one gets
+// Goal: at a member and at a relay that let nobody in without a certificate, a client that shows one gets
 // the page, each of its files, and answers of the API; the certificate is no login. Without one
 // there is nothing. Method: what a browser asks for, by a client of HTTP.
 func TestCertificateDemanded(t *testing.T) {

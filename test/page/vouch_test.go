@@ -19,8 +19,8 @@ import (
 )
 
 // vouched is the one certificate of members that speak TLS, which vouches for itself: the files
-// that have it and its key, what tells the browser to take it, and a client that takes it, and shows
-// it where a certificate is demanded.
+// that have it and its key, what tells the browser to take it, and a client that takes it, and
+// shows it where a certificate is demanded.
 var vouched struct {
 	cert, key, pin string
 	client         *http.Client
