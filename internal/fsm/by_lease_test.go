@@ -103,10 +103,10 @@ func TestPermitLeases(t *testing.T) {
 		"move without the name":   {&Put{Key: "k6", IgnoreValue: true, Lease: 4}, ""},
 		"move in it":              {in(Op{Put: &Put{Key: "k6", IgnoreValue: true, Lease: 1}}), "alice"},
 		// Off a lease, and onto a lease of nobody, the right to the key decides.
-		"move off":                {&Put{Key: "k1", IgnoreValue: true}, "alice bob carol"},
-		"move alice's":            {&Put{Key: "k1", IgnoreValue: true, Lease: 3}, "alice bob carol"},
-		"revoke in it":            {in(Op{Revoke: &Revoke{ID: 1}}), "alice"},
-		"grant in it":             {in(Op{Grant: grant("x/9", "alice").(*Grant)}), "alice carol"},
+		"move off":     {&Put{Key: "k1", IgnoreValue: true}, "alice bob carol"},
+		"move alice's": {&Put{Key: "k1", IgnoreValue: true, Lease: 3}, "alice bob carol"},
+		"revoke in it": {in(Op{Revoke: &Revoke{ID: 1}}), "alice"},
+		"grant in it":  {in(Op{Grant: grant("x/9", "alice").(*Grant)}), "alice carol"},
 		"token": {
 			if_(Compare{Target: TargetNameToken, Key: "x/2", Number: 2}), "alice bob carol",
 		},

@@ -54,9 +54,9 @@ func files(text string) (out []string) {
 	return out
 }
 
-// Goal: at a member and at a relay that let nobody in without a certificate, a client that shows one gets
-// the page, each of its files, and answers of the API; the certificate is no login. Without one
-// there is nothing. Method: what a browser asks for, by a client of HTTP.
+// Goal: at a member and at a relay that let nobody in without a certificate, a client that shows
+// one gets the page, each of its files, and answers of the API; the certificate is no login.
+// Without one there is nothing. Method: what a browser asks for, by a client of HTTP.
 func TestCertificateDemanded(t *testing.T) {
 	m, relay := demanding(t, "")
 	for _, at := range []*member{m, relay} {
