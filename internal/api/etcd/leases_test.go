@@ -39,7 +39,10 @@ func TestLeaseGrant(t *testing.T) {
 			"T24 overflow", &pb.LeaseGrantRequest{ID: 5, TTL: 1<<63 - 1}, 0,
 			rpctypes.ErrGRPCLeaseTTLTooLarge,
 		},
-		{"T11 negative id", &pb.LeaseGrantRequest{ID: -1, TTL: 10}, 0, errLeaseID},
+		{
+			"T11 negative id", &pb.LeaseGrantRequest{ID: -1, TTL: 10}, 0,
+			status.Error(codes.InvalidArgument, "etcdserver: lease ID is negative"),
+		},
 		{"taken", &pb.LeaseGrantRequest{ID: 77, TTL: 10}, 0, rpctypes.ErrGRPCLeaseExist},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
