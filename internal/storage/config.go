@@ -10,7 +10,7 @@ import (
 const (
 	// defaultTailBytes is the size of the log kept in memory when
 	// Config.TailBytes is zero.
-	defaultTailBytes = 64 << 20
+	defaultTailBytes = 8 << 20
 
 	// defaultCacheBytes is the size of Pebble's block cache when
 	// Config.CacheBytes is zero. It is small because nothing hot is read from
