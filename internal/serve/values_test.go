@@ -185,12 +185,12 @@ func TestRest(t *testing.T) {
 			}
 		}
 	}
-	seconds(false, 50*mb, mb, mb, 2*mb, 0, mb)
+	seconds(false, 50*mb, 4*mb, mb, 5*mb, 0, mb)
 	seconds(true, 0)
 	h.resident = 460 * mb
 	r.given(h)
 	seconds(false, 0, 0, 0, 0, 0)
-	h.resident += 50*mb - 1
+	h.resident += 100*mb - 1
 	seconds(false, 0)
 	h.resident++
 	seconds(true, 0)
