@@ -2,11 +2,10 @@ package lease
 
 import "fmt"
 
-// Recover replaces everything but the clock by a saved state. The keys are
-// not part of it: see Reattach. A checkpointed lease counts from the next
-// promotion. It returns an error, and changes nothing, if the state contradicts
-// itself, and panics on a primary. It takes what State.Add has added, so that
-// the state is of no more use then.
+// Recover replaces everything except the clock by a saved state, which has no keys: see Reattach.
+// The countdown of a checkpointed lease starts at the next promotion. It returns an error, and
+// changes nothing, if the state contradicts itself, and panics on a primary. The Lessor takes over
+// the leases that State.Add added, so the caller must not use the state again.
 func (l *Lessor) Recover(s State) error {
 	if l.tracker != nil {
 		panic("lease: recover while primary")
@@ -33,18 +32,18 @@ func (l *Lessor) Recover(s State) error {
 	return nil
 }
 
-// added is the leases of a State that are not in its list.
+// added has the leases of a State that are not in its list.
 type added struct {
-	// table has no index before complete has made it. It is nil if none was added.
+	// table is nil if no lease was added. It has no index until complete makes one.
 	table *table
-	// newest is the largest token of a lease, and its the lease.
+	// newest is the largest token of a lease, and its is the ID of that lease.
 	newest Token
 	its    ID
-	err    error // why the first lease that was not added could not be
+	err    error // why the first lease that could not be added was refused
 }
 
-// Add adds a lease to those of Leases, so that a million of them need not be in memory twice. If
-// there can be none such, Recover says so.
+// Add adds a lease to the state. Unlike a list in Leases, it keeps a million leases in memory only
+// once. If the lease contradicts the others, Recover returns the error.
 func (s *State) Add(i *Info) {
 	a := &s.added
 	if a.table == nil {
@@ -62,8 +61,8 @@ func (s *State) Add(i *Info) {
 	a.table.store(*i)
 }
 
-// complete returns the table, with its index. To make that at the end takes half as long as to have
-// it grow.
+// complete returns the table with its index. Making the index at the end takes half as long as
+// growing it lease by lease.
 func (a *added) complete() *table {
 	if a.table == nil {
 		a.table = newTable(0)
@@ -74,7 +73,7 @@ func (a *added) complete() *table {
 	return a.table
 }
 
-// Shorten has a lease, if it was added, last no longer than a TTL.
+// Shorten bounds the TTL of a lease that was added. It does nothing if there is no such lease.
 func (s *State) Shorten(id ID, most TTL) {
 	t := s.added.complete()
 	slot, ok := t.find(id)
@@ -94,7 +93,8 @@ func (s *State) CheckTokens() error {
 	return nil
 }
 
-// plausible says what is wrong with a lease that is to join t, unless it is there already.
+// plausible says what is wrong with a lease that is to be added to t. It does not look for another
+// lease with the same ID.
 func (t *table) plausible(i *Info) error {
 	switch {
 	case i.ID <= 0:

@@ -19,7 +19,7 @@ type View struct {
 // State is the saved state from which a Lessor recovers.
 type State struct {
 	// Leases are the leases, in any order. View.State leaves it nil, because
-	// View.All yields them one by one, and Add takes them so.
+	// View.All yields them one by one, for Add.
 	Leases []Info
 	// LastToken is the last token given out.
 	LastToken uint64

@@ -151,7 +151,11 @@ func TestMemlogSizes(t *testing.T) {
 	for _, tail := range []int64{1 << 30, size} {
 		l := fill(tail, 20)
 		want := []sizeMark{
-			{0, 0}, {4, markBytes}, {8, 2 * markBytes}, {12, 3 * markBytes}, {16, 4 * markBytes},
+			{0, 0},
+			{4, markBytes},
+			{8, 2 * markBytes},
+			{12, 3 * markBytes},
+			{16, 4 * markBytes},
 			{20, 5 * markBytes},
 		}
 		if !slices.Equal(l.marks, want) || len(l.terms) != 2 {

@@ -76,7 +76,7 @@ func TestSpaceAsks(t *testing.T) {
 			if time.Sleep(spaceInterval - 1); !m.admit(1) || m.asked() != 0 {
 				t.Errorf("reserve %d: asked too soon", reserve)
 			}
-			if time.Sleep(1); !m.admit(1) || m.asked() != 1 {
+			if time.Sleep(time.Nanosecond); !m.admit(1) || m.asked() != 1 {
 				t.Errorf("reserve %d: not asked after a while", reserve)
 			}
 			m.set(0)
@@ -119,8 +119,13 @@ func TestSpaceBounds(t *testing.T) {
 			free uint64
 			full bool
 		}{
-			{math.MaxUint64, false}, {reserve, false}, {reserve - 1, true}, {reserve - 2, true},
-			{back - 1, true}, {back, false}, {back, false},
+			{math.MaxUint64, false},
+			{reserve, false},
+			{reserve - 1, true},
+			{reserve - 2, true},
+			{back - 1, true},
+			{back, false},
+			{back, false},
 		}
 		if !has {
 			m.full.Store(true)
