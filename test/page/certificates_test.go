@@ -205,7 +205,8 @@ func TestBrowserCertificate(t *testing.T) {
 	stranger, end := chromedp.NewContext(browser.ctx)
 	defer end()
 	err := chromedp.Run(stranger, chromedp.Navigate(m.url+"/ui/"))
-	if err == nil || !strings.Contains(err.Error(), "ERR_BAD_SSL_CLIENT_AUTH_CERT") {
+	// The browser may notice that the connection is closed before it reads the alert.
+	if err == nil || !strings.Contains(err.Error(), "net::ERR_") {
 		t.Errorf("without a certificate: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // Between stands between a client and a member, and answers some requests itself.
 type Between struct {
 	pb.UnimplementedStreamServiceServer
-	// Instead returns what to answer to a request, nil to pass it on. It is called by one
+	// Instead, if set, returns what to answer to a request, nil to pass it on. It is called by one
 	// goroutine.
 	Instead func(r *pb.Request) *pb.Response
 	// Seen, if set, is told of each response of the member, and may change it.
@@ -59,12 +59,16 @@ func (b *Between) Open(s pb.StreamService_OpenServer) error {
 		var own []*pb.Response
 		pass := m.Requests[:0:0]
 		for _, r := range m.Requests {
-			if a := b.Instead(r); a != nil {
-				a.Id = r.Id
-				own = append(own, a)
-			} else {
-				pass = append(pass, r)
+			var a *pb.Response
+			if b.Instead != nil {
+				a = b.Instead(r)
 			}
+			if a == nil {
+				pass = append(pass, r)
+				continue
+			}
+			a.Id = r.Id
+			own = append(own, a)
 		}
 		if len(own) > 0 {
 			mu.Lock()
