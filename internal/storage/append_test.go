@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -217,7 +216,7 @@ func TestCompactBeforeDrop(t *testing.T) {
 // TestReclaim: on a full disk, and only there, a compaction takes the time to hand the space back.
 // If that fails it is said, and the log is compacted all the same.
 func TestReclaim(t *testing.T) {
-	var log bytes.Buffer
+	var log lockedBuffer
 	var broken atomic.Bool
 	cfg := testConfig(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if broken.Load() && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {
@@ -243,7 +242,7 @@ func TestReclaim(t *testing.T) {
 			t.Errorf("full %v: it was flushed: %v", full, flushed)
 		}
 	}
-	if log.Len() > 0 {
+	if log.String() != "" {
 		t.Errorf("the log says: %s", &log)
 	}
 	broken.Store(true)

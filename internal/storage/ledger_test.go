@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -355,7 +354,7 @@ func TestLedgerDamaged(t *testing.T) {
 		if slots == nil {
 			removeLedger(t, w.fs)
 		}
-		var log bytes.Buffer
+		var log lockedBuffer
 		c := testConfig(w.fs)
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		d := mustOpen(t, c)
@@ -372,7 +371,7 @@ func TestLedgerDamaged(t *testing.T) {
 
 // TestLedgerOfNewDatabase: one that is opened for the first time is not said to lack its ledger.
 func TestLedgerOfNewDatabase(t *testing.T) {
-	var log bytes.Buffer
+	var log lockedBuffer
 	c := testConfig(vfs.NewMem())
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	mustClose(t, mustOpen(t, c))

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -215,7 +214,7 @@ func TestMarkerOfTables(t *testing.T) {
 // TestPebbleGivesUp: where Pebble would end the process, it is held still, and the Disk has failed
 // with its words. The log says from where.
 func TestPebbleGivesUp(t *testing.T) {
-	var log bytes.Buffer
+	var log lockedBuffer
 	cfg := testConfig(vfs.NewMem())
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	d := mustBootstrap(t, cfg)

@@ -72,10 +72,22 @@ type takingNode struct {
 
 // Submit implements Node.
 func (n takingNode) Submit(list []Submission) {
-	n.openNode.Submit(list)
-	if len(list) > 0 {
-		n.mustDo(n.t, "root", &fsm.UserRevokeRole{User: "owner", Role: "owner"})
+	for i := range list {
+		list[i].To = takenFirst{n, list[i].To}
 	}
+	n.openNode.Submit(list)
+}
+
+// takenFirst takes the role away before it passes an answer on.
+type takenFirst struct {
+	n  takingNode
+	to Answered
+}
+
+// Answered implements Answered.
+func (x takenFirst) Answered(res fsm.Result, err error) {
+	x.n.mustDo(x.n.t, "root", &fsm.UserRevokeRole{User: "owner", Role: "owner"})
+	x.to.Answered(res, err)
 }
 
 // Goal: a caller who has lost the right to a queue by the time that its wait begins is told what
