@@ -161,12 +161,13 @@ func (s *space) leftLocked() uint64 {
 	return s.free.Load() - min(uint64(s.pending), s.free.Load())
 }
 
-// refreshLocked counts n bytes, and measures if it is time.
+// refreshLocked counts n bytes that are about to be written, and measures if it is time.
 func (s *space) refreshLocked(n int) {
 	s.pending += int64(n)
 	now := time.Now()
 	if s.pending >= min(spaceBytes, s.reserve/8) || now.Sub(s.checked) >= spaceInterval {
 		s.measureLocked(now)
+		s.pending = int64(n)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestSpaceAsks(t *testing.T) {
 			if m.admit(bytes - 1); m.asked() != 0 {
 				t.Errorf("reserve %d: asked too early", reserve)
 			}
-			if m.admit(1); m.asked() != 1 || m.pending != 0 {
+			if m.admit(1); m.asked() != 1 || m.pending != 1 {
 				t.Errorf("reserve %d: not asked after %d bytes", reserve, bytes)
 			}
 			if time.Sleep(spaceInterval - 1); !m.admit(1) || m.asked() != 0 {
@@ -82,6 +82,12 @@ func TestSpaceAsks(t *testing.T) {
 			m.set(0)
 			if m.admit(10) || m.admit(20) || m.pending != 0 {
 				t.Errorf("reserve %d: %d bytes count that were refused", reserve, m.pending)
+			}
+			m.told = nil
+			time.Sleep(spaceInterval)
+			if m.admit(10) || m.asked() != 1 || m.pending != 0 {
+				t.Errorf("reserve %d: %d bytes count that were refused after a look",
+					reserve, m.pending)
 			}
 		}
 		m := newMetered(t, 0, -1)
@@ -196,6 +202,12 @@ func TestSpaceLast(t *testing.T) {
 	m := newMetered(t, reserve, ballast)
 	if m.set(reserve/2 + 10); !m.admitReserved(10) || m.admitReserved(1) || m.pending != 11 {
 		t.Errorf("half of the reserve: %d bytes count", m.pending)
+	}
+	if m.set(reserve - 1); m.admit(reserve/8) || !m.admitReserved(1) {
+		t.Error("what was refused after a look takes the reserve")
+	}
+	if m.set(reserve/2 + 99); m.admitReserved(reserve / 8) {
+		t.Error("what is admitted after a look does not count")
 	}
 	if m.set(reserve / 2); !m.admitLast(0) || !m.heavy || !m.roomToFree() {
 		t.Error("the ballast went while there was room")
