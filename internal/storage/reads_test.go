@@ -124,6 +124,10 @@ func TestEntriesBounds(t *testing.T) {
 			if strings.HasPrefix(name, "lost") && !strings.Contains(err.Error(), "entries from 3") {
 				t.Errorf("%s: %v", name, err)
 			}
+			es, err = d.Entries(3, 10, 2*size)
+			if name == "lost in between" && (!errors.Is(err, ErrCorrupt) || es != nil) {
+				t.Errorf("%s, and the size ends the read: %v, %v", name, es, err)
+			}
 			if err := d.Append(entries(4, 10, 1), nil, true); err != nil { // as it was
 				t.Fatal(err)
 			}
