@@ -53,8 +53,9 @@ type Config struct {
 	GRPC bool
 	// DialTimeout bounds one try to connect to one member; 2 s if 0.
 	DialTimeout time.Duration
-	// Silence is how long a member may leave a request unanswered before the client turns to the
-	// next member; 3 s if 0. Renewals of leases do not wait that long. After a quarter of it the
+	// Silence is how long a member may say nothing at all, while a request waits for its answer,
+	// before the client turns to the next member; 3 s if 0. Renewals of leases do not wait that
+	// long. After a quarter of it the
 	// client looks for another member. A relay may hold a renewal back for 150 ms, so a client
 	// of relays needs a second or more.
 	Silence time.Duration
