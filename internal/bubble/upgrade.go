@@ -20,6 +20,7 @@ type upgrade struct {
 	rng   *rand.Rand
 	stage int  // how often they have gone: next to this release if it is even, else back
 	hold  bool // the version is to be held while that lasts
+	freed bool // its hold may be over: whether its end was done is not known
 	asked bool // a downgrade of this stage has been asked for
 }
 
@@ -55,7 +56,7 @@ func (u *upgrade) forth(f *faults) {
 		return s.StorageVersion == version.Semantic(version.Oldest) && !s.DowngradeInfo.Enabled
 	}):
 	case first:
-		u.hold, u.asked = len(old) > 1 && u.rng.IntN(2) == 0, false
+		u.hold, u.asked, u.freed = len(old) > 1 && u.rng.IntN(2) == 0, false, false
 		f.replace(old[u.rng.IntN(len(old))], version.Spoken)
 	case u.hold && !u.asked:
 		u.asked = u.downgrade(clientv3.DowngradeEnable)
@@ -63,10 +64,10 @@ func (u *upgrade) forth(f *faults) {
 		f.replace(old[u.rng.IntN(len(old))], version.Spoken)
 	case u.hold:
 		time.Sleep(3 * time.Second) // in which it would rise
-		if u.any(version.Newest) {
+		if !u.freed && u.any(version.Newest) {
 			u.w.h.violate("V1", "the cluster version has risen although it is held")
 		}
-		u.hold = !u.downgrade(clientv3.DowngradeCancel)
+		u.freed, u.hold = true, !u.downgrade(clientv3.DowngradeCancel)
 	case u.stored(version.Newest):
 		u.next("all members have the new version")
 	}
