@@ -55,9 +55,8 @@ type Config struct {
 	DialTimeout time.Duration
 	// Silence is how long a member may say nothing at all, while a request waits for its answer,
 	// before the client turns to the next member; 3 s if 0. Renewals of leases do not wait that
-	// long. After a quarter of it the
-	// client looks for another member. A relay may hold a renewal back for 150 ms, so a client
-	// of relays needs a second or more.
+	// long. After a quarter of it the client looks for another member. A relay may hold a
+	// renewal back for 150 ms, so a client of relays needs a second or more.
 	Silence time.Duration
 	// Grace is the grace of leases whose Grant.Grace is 0.
 	Grace time.Duration

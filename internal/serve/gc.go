@@ -116,9 +116,9 @@ func giveBack(ctx context.Context) {
 type rest struct {
 	allocated uint64 // a second ago
 	seconds   int    // at rest
-	// left is what stayed resident the last time. Where free memory lies in small pieces that is
-	// more than the live heap, and would be again.
-	left uint64
+	// over is by how much more than the live heap stayed resident the last time: where free memory
+	// lies in small pieces it would again.
+	over uint64
 }
 
 // second is called once a second. It reports whether memory is to be given back.
@@ -130,11 +130,13 @@ func (r *rest) second(h heap) bool {
 		return false
 	}
 	r.seconds++
-	return r.seconds >= restingSeconds && h.resident >= max(r.left, h.live)+max(h.live/4, worthIt)
+	return r.seconds >= restingSeconds && h.resident >= h.live+r.over+max(h.live/4, worthIt)
 }
 
 // given says that memory was given back.
-func (r *rest) given(h heap) { *r = rest{allocated: h.allocated, left: h.resident} }
+func (r *rest) given(h heap) {
+	*r = rest{allocated: h.allocated, over: h.resident - min(h.live, h.resident)}
+}
 
 // heap is what the heap has in bytes.
 type heap struct {

@@ -194,6 +194,13 @@ func TestRest(t *testing.T) {
 	seconds(false, 0)
 	h.resident++
 	seconds(true, 0)
+	r.given(h)
+	h.live = 100 * mb // most of the state was removed
+	seconds(true, 0, 0, 0)
+	h.resident = 110 * mb
+	r.given(h)
+	h.resident += 16 * mb
+	seconds(true, 0, 0, 0)
 	r = rest{}
 	h = heap{live: mb, resident: 17*mb - 1}
 	seconds(false, 0, 0, 0, 0)
