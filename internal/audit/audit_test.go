@@ -307,3 +307,81 @@ func TestFileEndsInsideLine(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a file that is full is rotated, so many old ones are kept, and every record is a whole line
+// in one of them. Method: more records than three files hold, at most two old ones kept, and all.
+func TestRotation(t *testing.T) {
+	const perBatch, batches = 1000, 24 // of about 0.15 MB
+	for _, keep := range []int{0, 2} {
+		dir := t.TempDir()
+		l, err := Open(Options{File: filepath.Join(dir, "audit"), MaxMegabytes: 1, MaxFiles: keep})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range batches {
+			for range perBatch {
+				_ = l.Record(&Entry{Event: "call", Call: Text(strings.Repeat("x", 100))})
+			}
+			if err := l.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		lines, files := wholeLines(t, dir)
+		if keep == 0 && (files < 3 || lines != perBatch*batches) {
+			t.Errorf("all kept: %d files with %d lines", files, lines)
+		}
+		// The library removes old files by itself some time later.
+		for ; keep > 0 && files != keep+1 && t.Context().Err() == nil; _, files = wholeLines(t, dir) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// wholeLines counts the lines of all files of a directory, each of which must be a record.
+func wholeLines(t *testing.T, dir string) (lines, files int) {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it was one too many
+		}
+		if err != nil || len(data) > 1<<20 {
+			t.Fatalf("%s: %d bytes, %v", f.Name(), len(data), err)
+		}
+		files++
+		for line := range bytes.Lines(data) {
+			if !json.Valid(line) {
+				t.Fatalf("%s has %q", f.Name(), line)
+			}
+			lines++
+		}
+	}
+	return lines, files
+}
+
+// Goal: records that wait for a slow disk are not lost because together they are larger than a file
+// may be. Method: 3 MB of them, and files of 1 MB.
+func TestMoreWaitsThanAFileHolds(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Open(Options{File: filepath.Join(dir, "audit"), MaxMegabytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 20_000
+	for range n {
+		_ = l.Record(&Entry{Event: "call", Call: Text(strings.Repeat("x", 100))})
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if lines, files := wholeLines(t, dir); lines != n || files < 3 {
+		t.Errorf("%d lines in %d files", lines, files)
+	}
+}

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -71,9 +72,9 @@ func Open(o Options) (*Log, error) {
 			return nil, fmt.Errorf("audit: %w", err)
 		}
 		l.torn = endsInsideLine(o.File)
-		l.to = &lumberjack.Logger{
+		l.to = &rotated{lumberjack.Logger{
 			Filename: o.File, MaxSize: o.MaxMegabytes, MaxBackups: o.MaxFiles,
-		}
+		}}
 	}
 	return l, nil
 }
@@ -93,6 +94,27 @@ func endsInsideLine(file string) bool {
 	var last [1]byte
 	_, err = f.ReadAt(last[:], info.Size()-1)
 	return err == nil && last[0] != '\n'
+}
+
+// rotated is a file that takes more at once than it may hold: lumberjack refuses that. It names old
+// files by the millisecond, and of two with one name only the later stays: so what is large waits.
+type rotated struct{ lumberjack.Logger }
+
+// Write writes whole lines that are no longer together than a file may be. No record is.
+func (r *rotated) Write(text []byte) (n int, err error) {
+	for most := max(r.MaxSize, 1) << 20; err == nil && n < len(text); {
+		part := text[n:min(len(text), n+most)]
+		if n+len(part) < len(text) {
+			part = part[:bytes.LastIndexByte(part, '\n')+1]
+		}
+		if len(part) > batchBytes {
+			time.Sleep(time.Millisecond)
+		}
+		var k int
+		k, err = r.Logger.Write(part)
+		n += k
+	}
+	return n, err
 }
 
 // unclosed is a stream of the process.
