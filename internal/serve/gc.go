@@ -86,8 +86,11 @@ func differs(a, b int) bool { return a*10 > b*11 || a*10 < b*9 }
 const (
 	restingBytes   = 4 << 20
 	restingSeconds = 3
-	// worthIt is the least that is given back.
-	worthIt = 16 << 20
+	// worthIt is the least that is given back, mostAtOnce the most that is at once. Until that is
+	// done no collection can begin or end, and a member must not stand still for long. Go's
+	// scavenger gives back more little by little, and not quite as much.
+	worthIt    = 16 << 20
+	mostAtOnce = 256 << 20
 )
 
 // giveBack gives memory that is of no use back to the system while the process rests, until ctx
@@ -105,10 +108,16 @@ func giveBack(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if r.second(readHeap()) {
-			debug.FreeOSMemory()
-			r.given(readHeap())
+		h := readHeap()
+		if !r.second(h) {
+			continue
 		}
+		if h.resident-h.live <= mostAtOnce {
+			debug.FreeOSMemory()
+		} else {
+			runtime.GC()
+		}
+		r.given(readHeap())
 	}
 }
 

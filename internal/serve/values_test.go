@@ -199,7 +199,7 @@ func TestRest(t *testing.T) {
 	seconds(true, 0, 0, 0)
 	h.resident = 110 * mb
 	r.given(h)
-	h.resident += 16 * mb
+	h.resident += 25 * mb
 	seconds(true, 0, 0, 0)
 	r = rest{}
 	h = heap{live: mb, resident: 17*mb - 1}
