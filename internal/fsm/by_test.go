@@ -354,7 +354,7 @@ func TestSessionOfAnother(t *testing.T) {
 func TestNobodyAsks(t *testing.T) {
 	for _, c := range []Command{
 		&Expire{}, &Checkpoint{}, &DropOrphans{}, &AddMember{}, &RemoveMember{}, &PromoteMember{},
-		&By{Command: &Put{}}, &Once{Command: &By{Command: &Put{}}},
+		&HashState{}, &StateHash{}, &By{Command: &Put{}}, &Once{Command: &By{Command: &Put{}}},
 	} {
 		by := &By{Command: c}
 		if Readable(by) {
