@@ -11,7 +11,7 @@ import (
 )
 
 // settle is how long a server may tidy up before its memory is read.
-const settle = 3 * time.Second
+const settle = 10 * time.Second
 
 // runMillion grants very many leases, reads the server's memory, kills it and
 // waits until it serves again. The rate is of grants (and puts).
