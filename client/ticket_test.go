@@ -59,6 +59,18 @@ func enter(t *testing.T, c *Client) *Ticket {
 	return w
 }
 
+// answerWaits lets the fake answer transactions that wait so, and do all else.
+func (f *fake) answerWaits(answer func(r *pb.Request) *pb.Response) {
+	f.set(func() {
+		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+			if r.GetTxn().GetWait() == nil {
+				return f.obey(s, r)
+			}
+			return []*pb.Response{answer(r)}
+		}
+	})
+}
+
 func gone(t *testing.T, err error) *GoneError {
 	t.Helper()
 	var g *GoneError
@@ -154,16 +166,11 @@ func TestWaitRefused(t *testing.T) {
 		state := pb.Ticket_STATE_WAITING
 		f.queueOf(&state)
 		w := enter(t, c)
-		f.set(func() {
-			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-				if r.GetTxn().GetWait() == nil {
-					return f.obey(s, r)
-				}
-				answer := waitAnswer(r.Id, pb.Ticket_STATE_GONE)
-				answer.GetTxn().Ticket = nil
-				answer.GetTxn().WaitRefused = &pb.Error{Reason: pb.Reason_REASON_PERMISSION_DENIED}
-				return []*pb.Response{answer}
-			}
+		f.answerWaits(func(r *pb.Request) *pb.Response {
+			answer := waitAnswer(r.Id, pb.Ticket_STATE_GONE)
+			answer.GetTxn().Ticket = nil
+			answer.GetTxn().WaitRefused = &pb.Error{Reason: pb.Reason_REASON_PERMISSION_DENIED}
+			return answer
 		})
 		close(f.last().cut)
 		want(t, w.Wait(t.Context()), ErrPermissionDenied)
@@ -462,14 +469,9 @@ func TestGoneUnseen(t *testing.T) {
 		state := pb.Ticket_STATE_WAITING
 		f.queueOf(&state)
 		w := enter(t, c)
-		f.set(func() {
-			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-				if r.GetTxn().GetWait() == nil {
-					return f.obey(s, r)
-				}
-				m := &pb.TxnResponse{Header: &pb.Header{Revision: 10}}
-				return []*pb.Response{{Id: r.Id, Body: &pb.Response_Txn{Txn: m}}}
-			}
+		f.answerWaits(func(r *pb.Request) *pb.Response {
+			m := &pb.TxnResponse{Header: &pb.Header{Revision: 10}}
+			return &pb.Response{Id: r.Id, Body: &pb.Response_Txn{Txn: m}}
 		})
 		close(f.last().cut)
 		if g := gone(t, w.Wait(t.Context())); g.Why != store.Unknown || g.Revision != 10 {
