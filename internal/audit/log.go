@@ -100,12 +100,15 @@ func endsInsideLine(file string) bool {
 // files by the millisecond, and of two with one name only the later stays: so what is large waits.
 type rotated struct{ lumberjack.Logger }
 
-// Write writes whole lines that are no longer together than a file may be. No record is.
+// Write writes whole lines that are no longer together than a file may be. No record is longer;
+// if one were, two files would have a part of it each.
 func (r *rotated) Write(text []byte) (n int, err error) {
 	for most := max(r.MaxSize, 1) << 20; err == nil && n < len(text); {
 		part := text[n:min(len(text), n+most)]
 		if n+len(part) < len(text) {
-			part = part[:bytes.LastIndexByte(part, '\n')+1]
+			if at := bytes.LastIndexByte(part, '\n'); at >= 0 {
+				part = part[:at+1]
+			}
 		}
 		if len(part) > batchBytes {
 			time.Sleep(time.Millisecond)
