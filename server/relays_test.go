@@ -97,51 +97,12 @@ func TestWhoCallsThroughRelay(t *testing.T) {
 	withRelay(t, r)
 	plain, secure := relayOf(t, r, certs)
 	alice, root := r.token(t, "alice"), r.token(t, "root")
-	empty, denied, invalid := rpctypes.ErrUserEmpty, rpctypes.ErrPermissionDenied,
-		rpctypes.ErrInvalidAuthToken
-	for name, x := range map[string]struct {
-		certificate   string // "-" for a connection without TLS
-		header, value string
-		own, other    error // of a key of alice's, and of another
-		gateway       error // of a key of alice's
-	}{
-		"nobody":              {"-", "", "", empty, empty, empty},
-		"token":               {"-", "token", alice, nil, denied, empty},
-		"bearer":              {"-", "authorization", "Bearer " + alice, nil, denied, nil},
-		"root":                {"-", "authorization", root, nil, nil, nil},
-		"forged":              {"-", "authorization", alice[1:], invalid, invalid, invalid},
-		"certificate":         {"alice", "", "", nil, denied, empty},
-		"certificate, token":  {"alice", "authorization", root, nil, nil, nil},
-		"certificate, forged": {"alice", "authorization", "x", invalid, invalid, invalid},
-		"stranger":            {"stranger", "", "", denied, denied, empty},
-		"stranger, token":     {"stranger", "authorization", alice, nil, denied, nil},
-		"no name":             {"", "", "", empty, empty, empty},
-		"root's certificate":  {"root", "", "", errNotForRoot, errNotForRoot, empty},
-	} {
-		for _, protocols := range [][]string{{"h2"}, {"h2", "http/1.1"}} {
-			socket, conf := plain, (*tls.Config)(nil)
-			if x.certificate != "-" {
-				socket, conf = secure, certs.config(x.certificate, protocols...)
-			}
-			conn := dial(t, socket, conf)
-			for key, want := range map[string]error{"a": x.own, "c": x.other} {
-				err := put(t, conn, key, x.header, x.value)
-				same := status.Convert(err).Message() == status.Convert(want).Message()
-				if !errors.Is(err, want) && !same {
-					t.Errorf("%s, offering %v, of %s: %v, not %v", name, protocols, key, err, want)
-				}
-			}
-			want := ""
-			if x.gateway != nil {
-				want = x.gateway.Error()
-			}
-			if conf != nil {
-				conf.NextProtos = []string{"http/1.1"}
-			}
-			if got := putJSON(t, socket, conf, "a", x.header, x.value); got != want {
-				t.Errorf("%s, through the gateway: %q, not %q", name, got, want)
-			}
-		}
+	all := callers(alice, root)
+	all["root's certificate"] = caller{
+		certificate: "root", own: errNotForRoot, other: errNotForRoot, gateway: rpctypes.ErrUserEmpty,
+	}
+	for name, x := range all {
+		x.check(t, name, certs, plain, secure)
 	}
 	// The same over a stream, which has a login for as long as it lasts.
 	if err := putByStream(t, dial(t, secure, certs.config("alice")), "a"); err != nil {
