@@ -114,6 +114,7 @@ func decodeLedger(rec []byte) (seq uint64, lines []ledgerLine, err error) {
 	for len(r.b) > 0 {
 		lines = append(lines, ledgerLine{name: string(r.bytes()), end: int64(r.uvarint())})
 	}
+	slices.Reverse(lines) // encodeLocked begins with the newest
 	return seq, lines, r.end("ledger")
 }
 

@@ -37,6 +37,20 @@ func TestNewLedger(t *testing.T) {
 	}
 }
 
+// TestLedgerOrder: a ledger that is read keeps its files in order, the oldest first, for it is the
+// oldest that go if there are too many for a slot.
+func TestLedgerOrder(t *testing.T) {
+	told, l := newLedger(t)
+	want := []ledgerLine{{"1.log", 10}, {"MANIFEST-2", 20}, {"3.log", 30}}
+	for _, line := range want {
+		l.note(line.name, line.end)
+	}
+	again, err := openLedger(newGuard(told, func() bool { return false }), "ledger")
+	if err != nil || !slices.Equal(again.lines, want) {
+		t.Errorf("it says %v, %v, want %v", again.lines, err, want)
+	}
+}
+
 // newLedger returns an empty ledger on a told file system.
 func newLedger(t *testing.T) (*toldFS, *ledger) {
 	t.Helper()
@@ -154,7 +168,6 @@ func TestLedgerFull(t *testing.T) {
 		t.Errorf("500 lines are %d bytes, of %d", len(b), ledgerSlot)
 	}
 	_, lines, err := decodeLedger(b[2:])
-	slices.Reverse(lines)
 	if err != nil || !slices.Equal(lines, l.lines[500-len(lines):]) || len(lines) < 200 {
 		t.Errorf("%d lines, %v", len(lines), err)
 	}
