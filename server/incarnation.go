@@ -43,14 +43,23 @@ func lostData(dir string) error {
 func rolledBack(err error, dir string) error {
 	if errors.Is(err, replica.ErrImpossible) {
 		note := fmt.Sprintf("%s: %v\n", time.Now().UTC().Format(time.RFC3339), err)
-		err = errors.Join(err, os.WriteFile(filepath.Join(dir, storage.RolledBack), []byte(note), 0o600))
-		err = damagedError{err}
+		err = damagedError{errors.Join(err, leaveNote(dir, storage.RolledBack, note))}
 	}
 	return fmt.Errorf("%w: "+
 		"an older state was put back onto it, it is a copy of another member's, or a stranger "+
 		"speaks on the peer URLs (give --peer-cert-file and the like to keep strangers out). "+
 		"If the disk is at fault, remove %s and start the member with --join ADDRESS --replace, "+
 		"where ADDRESS is another member's: %w", errContradicted, dir, err)
+}
+
+// leaveNote writes a file into a data directory, durably.
+func leaveNote(dir, name, text string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close(), syncDir(dir))
 }
 
 // errCopied is wrapped by what a member says that stops because another process has its identity.
