@@ -36,7 +36,8 @@ class Failure extends Error {
     const detail = body?.details?.find((d) => d["@type"]?.endsWith("leasehold.v1.Error"));
     this.reason = detail?.reason || "";
     // etcd's API says 400 to a call without a login.
-    this.anonymous = status === 401 || /user name is empty|invalid auth token/.test(this.message);
+    const nameless = /user name is empty|invalid auth token/;
+    this.anonymous = status === 401 || status === 400 && nameless.test(this.message);
     this.denied = status === 403;
   }
 }
