@@ -166,10 +166,9 @@ func (n *Node) Release(ctx context.Context) error { return n.lease.Revoke(ctx) }
 // one at the same time (L4): a node gets the role only after the lease of the earlier holder has
 // ended, and every holder stops before that. Its methods may be called from any goroutine.
 type Primacy struct {
-	n      *Node
-	lease  *client.Lease
-	ctx    context.Context
-	cancel context.CancelFunc
+	n     *Node
+	lease *client.Lease
+	ctx   context.Context
 }
 
 // Primary waits until this node is the primary. It fails at once when the node's lease ends (T16,
@@ -182,16 +181,16 @@ func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	defer cancel()
 	for p := (tries.Backoff{}); ; {
 		l, err := n.tryPrimary(ctx)
-		switch {
-		case err != nil:
+		if l != nil {
+			return n.primacy(l), nil
+		}
+		if err == nil {
+			err = p.Wait(ctx)
+		}
+		if err != nil {
 			if cause := n.lease.Err(); cause != nil {
 				err = fault.Because(ErrDown, cause)
 			}
-			return nil, fault.In("nodes: primary", n.s.role(), err)
-		case l != nil:
-			return n.primacy(l), nil
-		}
-		if err := p.Wait(ctx); err != nil {
 			return nil, fault.In("nodes: primary", n.s.role(), err)
 		}
 	}
@@ -201,14 +200,12 @@ func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 // is not kept alive any more: a program that does not resign must not keep the role from
 // the others for ever.
 func (n *Node) primacy(l *client.Lease) *Primacy {
-	p := &Primacy{n: n, lease: l}
 	ctx, cancel := tries.Both(l.Context(), n.lease.Context())
-	stop := context.AfterFunc(n.lease.Context(), l.Close)
-	p.ctx, p.cancel = ctx, func() {
-		stop()
+	context.AfterFunc(ctx, func() {
+		l.Close()
 		cancel()
-	}
-	return p
+	})
+	return &Primacy{n, l, ctx}
 }
 
 // tryPrimary waits until the role seems to be free for this node, and tries to take it. It
@@ -261,17 +258,17 @@ func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 	})
 	switch {
 	case tries.Unsure(ctx, err):
-		return nil, n.s.forget(ctx, id)
+		return nil, tries.Outcome(true, n.s.forget(ctx, id))
 	case errors.Is(err, client.ErrNameTaken): // by somebody who took the key away
 		return nil, nil
-	case err != nil || !r.Succeeded:
+	case !r.Succeeded: // nor with an error
 		return nil, err
 	}
 	l, err := n.s.c.Keep(r.Results[0].Grant, -1)
-	if errors.Is(err, client.ErrExpired) { // the answer was so long on its way
+	if err != nil { // the answer was so long on its way
 		return nil, n.s.forget(ctx, id)
 	}
-	return l, err
+	return l, nil
 }
 
 // forget revokes a lease that nobody holds, if there is one.
@@ -290,10 +287,10 @@ func (p *Primacy) Context() context.Context { return p.ctx }
 // Err returns nil as long as this node is the primary, and then why it is not. It reads the
 // clock, so it is right even if the process was stopped until just before.
 func (p *Primacy) Err() error {
-	if err := p.lease.Err(); err != nil {
+	if err := p.n.lease.Err(); err != nil {
 		return err
 	}
-	return p.n.lease.Err()
+	return p.lease.Err()
 }
 
 // ValidUntil returns when this node must stop being the primary, if no renewal succeeds before:
@@ -319,7 +316,6 @@ func (p *Primacy) Owner() store.Compare { return store.NameHeld(p.n.s.role(), p.
 func (p *Primacy) Release(ctx context.Context) error {
 	ctx, cancel := tries.Outside(ctx, tries.Within[Primacy]{Of: p}, p.n.ttl)
 	defer cancel()
-	p.cancel()
 	return p.lease.Revoke(ctx)
 }
 
@@ -360,9 +356,12 @@ func (n *Node) Lead(
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		if p.AwaitSwitch(inner) == nil {
-			end(fault.Canceled(ErrSwitched))
+		w := tries.Backoff{}
+		err := p.AwaitSwitch(inner)
+		for err != nil && w.Wait(inner) == nil { // a refusal must not make it deaf
+			err = p.AwaitSwitch(inner)
 		}
+		end(fault.Canceled(ErrSwitched)) // or it has ended already
 	}()
 	defer func() { // also if lead panics
 		end(context.Canceled)

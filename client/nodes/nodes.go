@@ -1,11 +1,11 @@
 package nodes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -75,56 +75,54 @@ type View struct {
 	Token   lease.Token
 }
 
-// List returns what the cluster knows: it reads the leases, linearizably, then the known nodes. A
-// node is suspect when less than half of its TTL remains, since a healthy node renews when two
-// thirds remain. A new leader counts every node as just renewed.
+// List returns what the cluster knows: it reads the keys of the nodes and then the leases, both
+// linearizably. A node that comes between the two is not listed yet. A node is suspect when less
+// than half of its TTL remains, since a healthy node renews when two thirds remain. A new leader
+// counts every node as just renewed.
 func (s *Set) List(ctx context.Context) (View, error) {
-	var v View
 	if err := s.check(); err != nil {
-		return v, fault.In("nodes: list", "", err)
+		return View{}, fault.In("nodes: list", "", err)
 	}
-	known, _, err := tries.ReadAll(ctx, s.c, store.Prefix(s.known("")).Range())
+	kvs, _, err := tries.ReadAll(ctx, s.c, store.Prefix(s.prefix).Range())
 	if err != nil {
-		return v, fault.In("nodes: list", s.prefix, err)
+		return View{}, fault.In("nodes: list", s.prefix, err)
 	}
-	nodes := make(map[string]*Info)
-	for _, kv := range known {
-		id := strings.TrimPrefix(kv.Key, s.known(""))
-		if !tries.ValidID(id) {
-			continue // of nodes whose name begins like this
+	nodes, up := make(map[string]*Info), make(map[lease.ID]*Info)
+	for _, kv := range kvs { // those that are up come last
+		if id, ok := idOf(kv.Key, s.known); ok {
+			nodes[id] = &Info{ID: id, State: Down, Metadata: kv.Value}
 		}
-		nodes[id] = &Info{ID: id, State: Down, Metadata: kv.Value}
+		if id, ok := idOf(kv.Key, s.up); ok {
+			nodes[id] = &Info{ID: id, State: Down, Metadata: kv.Value}
+			up[kv.Lease] = nodes[id]
+		}
 	}
+	var v View
 	for l, err := range s.c.List(ctx, leases.Filter{NamePrefix: s.prefix}) {
 		if err != nil {
-			return v, fault.In("nodes: list", s.prefix, err)
-		}
-		if l.Delayed {
-			continue
+			return View{}, fault.In("nodes: list", s.prefix, err)
 		}
 		if l.Name == s.role() {
 			v.Primary, v.Token = l.Owner, l.Token
-			continue
 		}
-		id, ok := strings.CutPrefix(l.Name, s.up(""))
-		if !ok || !tries.ValidID(id) {
-			continue
-		}
-		n := nodes[id]
-		if n == nil {
-			n = &Info{ID: id}
-			nodes[id] = n
-		}
-		n.State, n.Token, n.TTL, n.Remaining = Alive, l.Token, l.TTL, l.Remaining
-		if l.Remaining < l.TTL/2 {
-			n.State = Suspect
+		if n := up[l.ID]; n != nil {
+			n.State, n.Token, n.TTL, n.Remaining = Alive, l.Token, l.TTL, l.Remaining
+			if l.Remaining < l.TTL/2 {
+				n.State = Suspect
+			}
 		}
 	}
-	for _, n := range nodes {
-		v.Nodes = append(v.Nodes, *n)
+	for _, id := range slices.Sorted(maps.Keys(nodes)) {
+		v.Nodes = append(v.Nodes, *nodes[id])
 	}
-	slices.SortFunc(v.Nodes, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
 	return v, nil
+}
+
+// idOf returns the ID of the node of which a key of one kind is; false if it is another key, such
+// as one of nodes whose name begins with this one's.
+func idOf(key string, kind func(id string) string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(key, kind(""))
+	return id, ok && tries.ValidID(id)
 }
 
 // Node returns what is known of one node. An unknown node is Down.
@@ -166,13 +164,15 @@ func (s *Set) Forget(ctx context.Context, id string) error {
 // If the ordered node goes down, Switch returns ErrDown, and the order is void. If the context
 // ends, the order stays.
 func (s *Set) Switch(ctx context.Context, id string) error {
-	for p := (tries.Backoff{}); ; {
+	for p := (tries.Change{}); ; {
 		done, err := s.orderSwitch(ctx, id)
-		if err == nil && done {
+		switch {
+		case done:
 			return nil
-		}
-		if err == nil || tries.Unsure(ctx, err) {
-			err = p.Wait(ctx)
+		case err == nil:
+			err = tries.Outcome(p.Unsure, p.Wait(ctx))
+		case !errors.Is(err, ErrDown): // then there is no order, whatever became of a try
+			err = p.Again(ctx, err)
 		}
 		if err != nil {
 			return fault.In(fmt.Sprintf("nodes: switch %q to", s.role()), id, err)
@@ -261,7 +261,7 @@ func (w *Watch) Next(ctx context.Context) (View, error) {
 	for {
 		v, err := w.s.List(ctx)
 		if err != nil {
-			return v, err
+			return View{}, err
 		}
 		if !w.begun || !v.same(&w.last) {
 			w.last, w.begun = v, true

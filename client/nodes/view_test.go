@@ -1,0 +1,43 @@
+package nodes
+
+import (
+	"testing"
+	"time"
+)
+
+// Goal: a view is another if anything in it is but what remains of leases.
+func TestViewsDiffer(t *testing.T) {
+	t.Parallel()
+	view := func() *View {
+		return &View{
+			Nodes: []Info{
+				{ID: "a", State: Alive, Metadata: []byte("1"), Token: 7, TTL: time.Minute, Remaining: 1},
+				{ID: "b", State: Down},
+			},
+			Primary: "a", Token: 8,
+		}
+	}
+	for name, x := range map[string]struct {
+		change func(v *View)
+		same   bool
+	}{
+		"nothing":   {func(*View) {}, true},
+		"remaining": {func(v *View) { v.Nodes[0].Remaining++ }, true},
+		"primary":   {func(v *View) { v.Primary = "b" }, false},
+		"role":      {func(v *View) { v.Token++ }, false},
+		"fewer":     {func(v *View) { v.Nodes = v.Nodes[:1] }, false},
+		"id":        {func(v *View) { v.Nodes[1].ID = "c" }, false},
+		"state":     {func(v *View) { v.Nodes[0].State = Suspect }, false},
+		"token":     {func(v *View) { v.Nodes[0].Token++ }, false},
+		"ttl":       {func(v *View) { v.Nodes[0].TTL++ }, false},
+		"metadata":  {func(v *View) { v.Nodes[0].Metadata = nil }, false},
+	} {
+		v := view()
+		if x.change(v); v.same(view()) != x.same {
+			t.Errorf("%s: the same: %v", name, !x.same)
+		}
+	}
+	if b := view().Node("b"); b.ID != "b" || b.State != Down {
+		t.Errorf("found %+v", b)
+	}
+}
