@@ -50,10 +50,7 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 	if err != nil {
 		return nil, fault.In("pool: create pool", name, err)
 	}
-	value, err := json.Marshal(s)
-	if err != nil {
-		return nil, fault.In("pool: create pool", name, err)
-	}
+	value, _ := json.Marshal(s) // texts and numbers have no error
 	for w := (tries.Change{}); ; {
 		// Twice is as good as once.
 		r, err := c.Txn(ctx, store.Txn{
@@ -166,7 +163,7 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 		}
 		for _, id := range free {
 			l, err := p.take(ctx, id, &r)
-			if l != nil || err != nil && !errors.Is(err, client.ErrNameTaken) {
+			if !errors.Is(err, client.ErrNameTaken) {
 				return l, err
 			}
 		}
@@ -175,9 +172,9 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 			if !r.Wait {
 				return fail(p.taken(ctx, r.Want))
 			}
+			keys := p.wanted(r.Want)
 			err := tries.AwaitEvent(ctx, p.c, store.Watch{
-				Key: p.held(r.Want), End: store.Prefix(p.held(r.Want)).End,
-				From: revision + 1, NoPut: true,
+				Key: keys.Key, End: keys.End, From: revision + 1, NoPut: true,
 			}, tries.Gone)
 			if err != nil {
 				return fail(err)
@@ -225,18 +222,25 @@ func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 		// Nobody is there to use it.
 		free, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer done()
-		return nil, fault.Join(err, loan.Release(free))
+		return nil, fault.In("pool: acquire", id, fault.Join(err, loan.Release(free)))
 	}
 	return loan, nil
 }
 
+// wanted is the range of the keys that are there while what is wanted is held: one ID, or any if
+// that is empty.
+func (p *Pool) wanted(id string) store.Range {
+	r := store.Prefix(p.held("")).Range()
+	if id != "" {
+		r = store.Range{Key: p.held(id)}
+	}
+	r.KeysOnly = true
+	return r
+}
+
 // free returns some IDs that are free, the best first, as of a revision.
 func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, err error) {
-	ask := store.Range{Key: p.held(""), End: store.Prefix(p.held("")).End, KeysOnly: true}
-	if r.Want != "" {
-		ask = store.Range{Key: p.held(r.Want), KeysOnly: true}
-	}
-	kvs, rev, err := tries.ReadAll(ctx, p.c, ask)
+	kvs, rev, err := tries.ReadAll(ctx, p.c, p.wanted(r.Want))
 	if err != nil {
 		return nil, 0, err
 	}

@@ -109,6 +109,7 @@ func TestPoolSpec(t *testing.T) {
 		{IDs: []string{"a", "a"}},
 		{IDs: []string{"a/b"}},
 		{IDs: []string{""}},
+		{IDs: []string{"\xff"}}, // would not be kept as it is
 	} {
 		if _, err := pool.Create(ctx, c, "bad", s); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("%+v: %v", s, err)

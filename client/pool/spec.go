@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
@@ -53,7 +54,7 @@ func (s *Spec) all() ([]string, error) {
 			list = []string{text}
 		}
 		for _, id := range list {
-			if !tries.ValidID(id) || seen[id] {
+			if !tries.ValidID(id) || !utf8.ValidString(id) || seen[id] {
 				return nil, fmt.Errorf("%w: %q is no ID, or is there twice", client.ErrInvalid, id)
 			}
 			seen[id] = true
