@@ -111,7 +111,7 @@ func (g *Group) Register(ctx context.Context, r Registration) (*Membership, erro
 	if err := m.register(ctx, &r); err != nil {
 		if m.own {
 			// Without a lease no try that is still under way does anything.
-			err = fault.Join(err, m.drop(ctx))
+			err = fault.Join(err, m.lease.Revoke(ctx))
 		} else {
 			err = tries.Outcome(m.unsure, err)
 		}
@@ -219,6 +219,9 @@ func (m *Membership) Context() context.Context {
 	defer m.end.Unlock()
 	if m.ofLease != now { // the lease may have come back from jeopardy
 		m.ofLease = now
+		if m.over != nil { // it has ended with that, and not with the lease
+			now = context.WithoutCancel(now)
+		}
 		m.ctx, m.cancel = context.WithCancelCause(now)
 		if m.over != nil {
 			m.cancel(m.over)
@@ -322,16 +325,7 @@ func (m *Membership) Release(ctx context.Context) error {
 		return nil
 	}
 	// If the process stops here, a lease without keys ends after its TTL.
-	return m.drop(ctx)
-}
-
-// drop revokes a lease of the member's own.
-func (m *Membership) drop(ctx context.Context) error {
-	err := m.g.c.Revoke(ctx, leases.Ref{ID: m.lease.ID(), Token: m.lease.Token()})
-	if errors.Is(err, client.ErrLeaseNotFound) {
-		return nil
-	}
-	return err
+	return m.lease.Revoke(ctx)
 }
 
 // Member is a member of a group as of some revision.
