@@ -167,16 +167,14 @@ func (i *inspection) span(db *pebble.DB, from, to []byte) error {
 	}
 	defer ignoreClose(it)
 	for it.First(); it.Valid(); it.Next() {
-		rec, err := it.ValueAndErr()
-		if err != nil {
-			return err
-		}
-		r := inspect(it.Key(), rec)
-		if err := i.tell(r); err != nil {
+		if err := i.tell(inspect(it.Key(), it.Value())); err != nil {
 			return err
 		}
 	}
-	return it.Error()
+	if err := it.Error(); err != nil { // the other ranges may be sound
+		return i.tell(Record{Kind: "database", Err: classify(err)})
+	}
+	return nil
 }
 
 // inspect decodes one record of the database.
@@ -190,11 +188,8 @@ func inspect(key, rec []byte) (r Record) {
 		return Record{Kind: "entry", Value: LogEntry{
 			e.GetIndex(), e.GetTerm(), e.GetType(), e.GetData(),
 		}}
-	case bytes.HasPrefix(key, keyChunks):
+	case bytes.HasPrefix(key, keyChunks) && len(key) == chunkKeyLen:
 		p, err := open(rec, chunkVersion, key)
-		if err == nil && len(key) != chunkKeyLen {
-			err = fmt.Errorf("%w: key %x", ErrCorrupt, key)
-		}
 		if err != nil {
 			return Record{Kind: "chunk", Err: err}
 		}
