@@ -175,9 +175,7 @@ func decodeEntry(rec, key []byte) (*raftpb.Entry, error) {
 	}{term: term, index: index, typ: typ}
 	e := &box.entry
 	e.Term, e.Index, e.Type = &box.term, &box.index, &box.typ
-	if len(r.b) > 0 {
-		e.Data = append([]byte(nil), r.b...)
-	}
+	e.Data = append([]byte(nil), r.b...) // nil if there is none
 	return e, nil
 }
 
@@ -277,9 +275,6 @@ func decodeConf(rec []byte) (*raftpb.ConfState, error) {
 }
 
 func marshalConf(b []byte, conf *raftpb.ConfState) ([]byte, error) {
-	if conf == nil {
-		return b, nil
-	}
 	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, conf)
 	if err != nil {
 		return nil, fmt.Errorf("encode membership: %w", err)
@@ -337,7 +332,7 @@ func decodeManifest(rec []byte) (manifest, error) {
 }
 
 // A reader takes fields off the front of b. After the first that is missing, bad
-// is set and all are zero.
+// is set, b is empty and all are zero.
 type reader struct {
 	b   []byte
 	bad bool
@@ -345,27 +340,23 @@ type reader struct {
 
 func (r *reader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.b)
-	if n <= 0 || r.bad {
-		r.bad, r.b = true, nil
+	if n <= 0 {
+		r.fail()
 		return 0
 	}
 	r.b = r.b[n:]
 	return v
 }
 
+// varint is binary.Varint: the sign is the lowest bit.
 func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 || r.bad {
-		r.bad, r.b = true, nil
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
+	v := r.uvarint()
+	return int64(v>>1) ^ -int64(v&1)
 }
 
 func (r *reader) uint32() uint32 {
-	if len(r.b) < 4 || r.bad {
-		r.bad, r.b = true, nil
+	if len(r.b) < 4 {
+		r.fail()
 		return 0
 	}
 	v := binary.LittleEndian.Uint32(r.b)
@@ -375,14 +366,16 @@ func (r *reader) uint32() uint32 {
 
 func (r *reader) bytes() []byte {
 	n := r.uvarint()
-	if r.bad || n > uint64(len(r.b)) {
-		r.bad, r.b = true, nil
+	if n > uint64(len(r.b)) {
+		r.fail()
 		return nil
 	}
 	v := r.b[:n]
 	r.b = r.b[n:]
 	return v
 }
+
+func (r *reader) fail() { r.b, r.bad = nil, true }
 
 // end returns an error unless everything was there and nothing is left.
 func (r *reader) end(what string) error {

@@ -113,6 +113,10 @@ func TestEveryBit(t *testing.T) {
 			_, err := decodeMark(b)
 			return err
 		}},
+		"peers": {encodePeers(Peers{Incarnations: map[uint64]uint64{1: 2}}), func(b []byte) error {
+			_, err := decodePeers(b)
+			return err
+		}},
 		"conf":     {conf, func(b []byte) error { _, err := decodeConf(b); return err }},
 		"manifest": {man, func(b []byte) error { _, err := decodeManifest(b); return err }},
 	} {
@@ -168,6 +172,12 @@ func TestShortPayload(t *testing.T) {
 			_, err := decodeIdentity(b)
 			return err
 		}, false},
+		"peers": {encodePeers(Peers{
+			Incarnations: map[uint64]uint64{1: large, large: 1},
+		}), keyPeers, func(b []byte) error {
+			_, err := decodePeers(b)
+			return err
+		}, false},
 		"mark": {encodeMark(position{large, large}), keyMark, func(b []byte) error {
 			_, err := decodeMark(b)
 			return err
@@ -188,6 +198,11 @@ func TestShortPayload(t *testing.T) {
 			t.Errorf("%s: a byte too many: %v", name, err)
 		}
 	}
+	_, err = decodeConf(record(confVersion, keyConf, []byte{8}))
+	_, err2 := decodePeers(record(peersVersion, keyPeers, []byte{4, 0})) // a bit without a meaning
+	if !errors.Is(err, ErrCorrupt) || !errors.Is(err2, ErrCorrupt) {
+		t.Errorf("a membership and peers of nonsense: %v, %v", err, err2)
+	}
 	for _, p := range [][]byte{nil, {0}, {0, 0x80}, {0, 0x80, 0x80}, {9, 1}} {
 		if _, err := decodeEntry(record(entryVersion, entryKey(5), p), entryKey(5)); !errors.Is(
 			err, ErrCorrupt,
@@ -205,14 +220,38 @@ func TestRecordOfAnotherKey(t *testing.T) {
 	}
 }
 
+// TestKeys: keys are as docs/formats.md has them, and no other key is one of an entry.
+func TestKeys(t *testing.T) {
+	for _, c := range []struct {
+		got  []byte
+		want string
+	}{
+		{entryKey(0x0102030405060708), "l\x01\x02\x03\x04\x05\x06\x07\x08"},
+		{
+			chunkKey(0x0102030405060708, 0x090a0b0c),
+			"s\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c",
+		},
+	} {
+		if string(c.got) != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+	for _, key := range []string{"l", "l1234567", "l123456789", "m12345678"} {
+		if i, err := parseEntryKey([]byte(key)); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%q is of entry %d: %v", key, i, err)
+		}
+	}
+}
+
 // TestNewerVersion: a sound record of a later version is ErrVersion, not damage.
 func TestNewerVersion(t *testing.T) {
 	rec := record(hardStateVersion+1, keyHard, []byte("whatever it will be"))
 	if _, err := decodeHardState(rec); !errors.Is(err, ErrVersion) {
 		t.Errorf("got %v, want ErrVersion", err)
 	}
-	rec = record(0, keyHard, []byte("none"))
-	if _, err := decodeHardState(rec); !errors.Is(err, ErrCorrupt) {
+	rec = record(0, keyHard, []byte{1, 2, 3})
+	_, err := decodeHardState(rec)
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "version 0") {
 		t.Errorf("version 0: got %v, want ErrCorrupt", err)
 	}
 }

@@ -37,6 +37,13 @@ func newToldFS() *toldFS {
 	return f
 }
 
+// failOn makes those fail for which fail returns an error; nil is none.
+func (f *toldFS) failOn(fail func(op errorfs.Op) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
+}
+
 // failAll makes all that comes fail, or go well, and forgets what came before.
 func (f *toldFS) failAll(err error) {
 	f.mu.Lock()

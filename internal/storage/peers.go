@@ -76,7 +76,7 @@ func decodePeers(rec []byte) (Peers, error) {
 	r := reader{b: b}
 	bits := r.uvarint()
 	if bits > 3 {
-		r.bad = true
+		r.fail()
 	}
 	p := Peers{
 		Assembled: bits&1 != 0, Claimed: bits&2 != 0, Incarnations: make(map[uint64]uint64),

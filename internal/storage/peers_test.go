@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"maps"
 	"reflect"
 	"testing"
 )
@@ -23,14 +24,19 @@ func TestPeers(t *testing.T) {
 		if err := d.SavePeers(want); err != nil {
 			t.Fatal(err)
 		}
-		want.Incarnations[9] = 9 // what was saved is a copy
-		delete(want.Incarnations, 9)
+		kept := want
+		kept.Incarnations = maps.Clone(want.Incarnations)
+		want.Incarnations[9] = 9 // what was saved is a copy, and so is what is told
+		d.Peers().Incarnations[8] = 8
+		if got := d.Peers(); !reflect.DeepEqual(got, kept) {
+			t.Errorf("it knows %+v, not %+v, before a restart", got, kept)
+		}
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
 		d = mustOpen(t, Config{Dir: dir})
-		if got := d.Peers(); !reflect.DeepEqual(got, want) {
-			t.Errorf("it knows %+v, not %+v", got, want)
+		if got := d.Peers(); !reflect.DeepEqual(got, kept) {
+			t.Errorf("it knows %+v, not %+v", got, kept)
 		}
 		if id, _ := d.Identity(); id.Incarnation != 1<<63 {
 			t.Errorf("its incarnation is %x", id.Incarnation)

@@ -54,8 +54,8 @@ func SaveRun(dir string, r Run) error {
 
 // LastRun returns the run that goes on, or the last one; all zero if there is no word of it.
 func LastRun(dir string) (r Run) {
-	text, err := os.ReadFile(filepath.Join(dir, runFile))
-	if err != nil || json.Unmarshal(text, &r) != nil {
+	text, _ := os.ReadFile(filepath.Join(dir, runFile)) // without a file, nothing: no JSON either
+	if json.Unmarshal(text, &r) != nil {
 		return Run{}
 	}
 	return r

@@ -142,11 +142,10 @@ func (w *SnapshotWriter) set(key, value []byte) error {
 // tableOptions are those of the tables that Pebble itself would write to the
 // last level.
 func tableOptions() sstable.WriterOptions {
-	const bottom = 6
-	o := &pebble.Options{}
-	compress(o)
-	o.EnsureDefaults()
-	return o.MakeWriterOptions(bottom, formatMajor.MaxTableFormat())
+	return sstable.WriterOptions{
+		TableFormat: formatMajor.MaxTableFormat(), WritingToLowestLevel: true,
+		Compression: sstable.NoCompression, // see compress
+	}
 }
 
 // finishTable completes and syncs the open table.

@@ -135,6 +135,7 @@ func TestSnapshotTables(t *testing.T) {
 	w.size = tableBytes - half
 	add(1)
 	add(2)
+	add(2)
 	info, err := d.fs.Stat(w.paths[0])
 	if err != nil || info.Size() < 3*half {
 		t.Errorf("the first table: %v, %v", info, err)
@@ -142,7 +143,7 @@ func TestSnapshotTables(t *testing.T) {
 	if err := w.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if info, chunks, err := readSnapshot(d); err != nil || info.Chunks != 4 || info.Bytes != 4*half ||
+	if info, chunks, err := readSnapshot(d); err != nil || info.Chunks != 5 || info.Bytes != 5*half ||
 		!slices.Equal(chunks, want) {
 		t.Errorf("%+v, %d chunks, %v", info, len(chunks), err)
 	}
@@ -253,5 +254,38 @@ func TestAbortCloses(t *testing.T) {
 	}
 	if w.Abort(); fs.open.Load() != before {
 		t.Errorf("%d files more are open after Abort", fs.open.Load()-before)
+	}
+}
+
+// TestSnapshotEndFails: a snapshot that could not be ended, or that a Disk was closed before, is
+// not the newest one, and it is said.
+func TestSnapshotEndFails(t *testing.T) {
+	told := newToldFS()
+	d := mustBootstrap(t, testConfig(told))
+	begin := func() *SnapshotWriter {
+		w, err := d.NewSnapshot(SnapshotMeta{Index: 1, Term: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	w := begin()
+	told.failOn(func(op errorfs.Op) error {
+		if strings.Contains(op.Path, "incoming") {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if err := w.Commit(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("without a table: %v", err)
+	}
+	told.failOn(nil)
+	w = begin()
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, d)
+	if err := w.Commit(); !errors.Is(err, errClosed) {
+		t.Errorf("after Close: %v", err)
 	}
 }
