@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -186,6 +187,9 @@ func TestAppend(t *testing.T) {
 		}
 	}
 	appendOK(entries(8, 14, 1), nil, true) // 8 to 10 are compacted
+	if _, _, err := d.db.Get(entryKey(9)); !errors.Is(err, pebble.ErrNotFound) {
+		t.Errorf("a compacted entry is written again: %v", err)
+	}
 	if term, err := d.Term(10); term != 1 || err != nil {
 		t.Errorf("term before the log: %d, %v", term, err)
 	}

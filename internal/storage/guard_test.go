@@ -175,6 +175,10 @@ func TestGuardFails(t *testing.T) {
 		if !parks(t, func() { _ = c.do(g, "1.x", f) }) {
 			t.Errorf("%s: comes back from a guard that has failed", c.name)
 		}
+		if !g.writing.TryLock() {
+			t.Fatalf("%s: abandon would wait for what is parked", c.name)
+		}
+		g.writing.Unlock()
 	}
 	if err := g.aside(func() error { return os.ErrInvalid }); !errors.Is(err, errDown) {
 		t.Errorf("aside: %v", err)

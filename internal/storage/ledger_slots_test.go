@@ -68,9 +68,10 @@ func newLedger(t *testing.T) (*toldFS, *ledger) {
 func TestLedgerForgets(t *testing.T) {
 	for _, slot := range []int64{0, 1} {
 		told, l := newLedger(t)
-		l.note("1.log", 10)
+		l.note("2.log", 10)
 		l.note("2.log", 20)
 		l.note("2.log", 19) // less than is known
+		l.note("1.log", 10)
 		l.strike("1.log")
 		told.failAll(nil)
 		l.strike("3.log")
@@ -83,6 +84,54 @@ func TestLedgerForgets(t *testing.T) {
 		if want := []ledgerLine{{"2.log", 20}}; err != nil || !slices.Equal(again.lines, want) {
 			t.Errorf("without slot %d: %v, %v, want %v", slot, again.lines, err, want)
 		}
+	}
+}
+
+// TestLedgerStruck: before Pebble makes a file anew, removes it or gives it another name, the
+// ledger has forgotten it, and is not locked while that becomes durable.
+func TestLedgerStruck(t *testing.T) {
+	for name, change := range map[string]func(g *guard) error{
+		"create": func(g *guard) error { _, err := g.Create("1.log", ""); return err },
+		"remove": func(g *guard) error { return g.Remove("1.log") },
+		"reuse":  func(g *guard) error { _, err := g.ReuseForWrite("1.log", "2.log", ""); return err },
+		"onto":   func(g *guard) error { _, err := g.ReuseForWrite("3.log", "1.log", ""); return err },
+	} {
+		synctest.Test(t, func(t *testing.T) { // in which the ledger is not synced by the clock
+			told, l := newLedger(t)
+			mustClose(t, mustCreate(t, told, "1.log"))
+			mustClose(t, mustCreate(t, told, "3.log"))
+			l.note("1.log", 10)
+			l.guard.ledger = l
+			told.failOn(func(op errorfs.Op) error {
+				switch op.Kind {
+				case errorfs.OpFileSyncData:
+					if !l.mu.TryLock() {
+						t.Errorf("%s: the ledger is locked over a sync", name)
+						return nil
+					}
+					l.mu.Unlock()
+				case errorfs.OpCreate, errorfs.OpRemove, errorfs.OpReuseForWrite:
+					if len(l.lines) > 0 {
+						t.Errorf("%s: the ledger has %v", name, l.lines)
+					}
+				}
+				return nil
+			})
+			if err := change(l.guard); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+// TestLedgerClosed: what the ledger says is durable when the Disk is closed.
+func TestLedgerClosed(t *testing.T) {
+	fs := newCutFS()
+	d := mustBootstrap(t, testConfig(fs))
+	mustClose(t, d)
+	cut := fs.CrashClone(vfs.CrashCloneCfg{})
+	if string(contents(t, cut, "data/ledger")) != string(contents(t, fs, "data/ledger")) {
+		t.Error("a power cut takes something from the ledger of a Disk that was closed")
 	}
 }
 

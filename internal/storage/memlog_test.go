@@ -175,8 +175,9 @@ func TestMemlogSizes(t *testing.T) {
 		if l.append(e(15)); l.bytesAfter(15) != 0 {
 			t.Errorf("after the last: %d bytes", l.bytesAfter(15))
 		}
-		if l.compact(position{9, 1}); len(l.marks) != 2 || l.bytesAfter(0) != 7*size {
-			t.Errorf("compacted: marks %v, %d bytes", l.marks, l.bytesAfter(0))
+		l.compact(position{9, 1})
+		if len(l.marks) != 2 || len(l.terms) != 1 || l.bytesAfter(0) != 7*size {
+			t.Errorf("compacted: marks %v, terms %v, %d bytes", l.marks, l.terms, l.bytesAfter(0))
 		}
 	}
 	if l := fill(3*size, 20); l.tailFirst != 18 || len(l.tail)-l.head != 3 {
@@ -187,8 +188,39 @@ func TestMemlogSizes(t *testing.T) {
 	if got := between(sizeMark{10, 100}, sizeMark{20, 200}, 13); got != 130 {
 		t.Errorf("three tenths of the way from 100 to 200: %d", got)
 	}
+	if got := between(sizeMark{10, 100}, sizeMark{20, 200}, 20); got != 200 {
+		t.Errorf("all of the way from 100 to 200: %d", got)
+	}
 	if got := entrySize(&raftpb.Entry{}); got != 0 {
 		t.Errorf("an empty entry is %d bytes", got)
+	}
+}
+
+// TestMemlogSizesDiffer: what is left of a log is measured where memory begins, and guessed from
+// the nearest sizes that are remembered, though its entries are not of one size.
+func TestMemlogSizesDiffer(t *testing.T) {
+	const quarter = markBytes / 4
+	for _, c := range []struct {
+		cut   uint64
+		sizes []int
+		want  int
+	}{
+		{3, []int{100, 9000, 100}, 9100},
+		{2, []int{quarter, quarter, quarter, quarter, 9 * markBytes}, quarter},
+	} {
+		l := memlog{tailMax: 1}
+		l.reset(position{})
+		for i, n := range c.sizes {
+			e := entry(uint64(i+1), 1, "")
+			e.Data = make([]byte, n)
+			for entrySize(e) > n {
+				e.Data = e.Data[1:]
+			}
+			l.append([]*raftpb.Entry{e})
+		}
+		if l.truncate(c.cut); l.bytes != uint64(c.want) {
+			t.Errorf("%v cut at %d: %d bytes, want %d", c.sizes, c.cut, l.bytes, c.want)
+		}
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 // wantOpen opens and expects one kind of error, with these words in its text.
@@ -153,6 +155,7 @@ func TestCorrupt(t *testing.T) {
 		{"lost identity", del(keyIdentity), ErrCorrupt, "no identity"},
 		{"membership", set(keyConf, make([]byte, 9)), ErrCorrupt, "bootstrap membership"},
 		{"mark", set(keyMark, make([]byte, 9)), ErrCorrupt, "compaction mark"},
+		{"peers", set(keyPeers, make([]byte, 9)), ErrCorrupt, "other members"},
 		{"mark ahead", set(keyMark, encodeMark(position{15, 1})), ErrCorrupt, "begins after"},
 		{"manifest", set(keyManifest, make([]byte, 9)), ErrCorrupt, "snapshot manifest"},
 		{"newer", set(keyHard, record(9, keyHard, nil)), ErrVersion, "version 9"},
@@ -170,6 +173,31 @@ func TestCorrupt(t *testing.T) {
 			tamper(t, cfg, c.change)
 			wantOpen(t, cfg, c.want, c.word, "data")
 		})
+	}
+}
+
+// TestOpenUnread: a database that cannot be read is taken neither for an empty one nor for a
+// damaged one.
+func TestOpenUnread(t *testing.T) {
+	for _, c := range []struct {
+		kind errorfs.OpKind
+		name string
+	}{{errorfs.OpFileReadAt, ".sst"}, {errorfs.OpOpen, "OPTIONS-"}} {
+		told := newToldFS()
+		d := mustOpen(t, testConfig(told))
+		if err := errors.Join(d.db.Set([]byte("a"), nil, pebble.Sync), d.db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, d)
+		told.failOn(func(op errorfs.Op) error {
+			if op.Kind == c.kind && strings.Contains(op.Path, c.name) {
+				return syscall.EIO
+			}
+			return nil
+		})
+		if _, err := Open(testConfig(told)); !errors.Is(err, ErrFailed) || errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s on a disk that cannot be read: %v", c.name, err)
+		}
 	}
 }
 

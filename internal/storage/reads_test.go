@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 )
@@ -134,6 +135,31 @@ func TestEntriesBounds(t *testing.T) {
 			mustClose(t, d)
 		}
 	}
+}
+
+// TestEntriesUnread: that the disk cannot read entries is said, and nothing is returned.
+func TestEntriesUnread(t *testing.T) {
+	told := newToldFS()
+	cfg := testConfig(told)
+	cfg.TailBytes = 1
+	d := mustBootstrap(t, cfg)
+	if err := errors.Join(d.Append(entries(1, 10, 1), nil, true), d.db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	told.failOn(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileReadAt {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if es, err := d.Entries(1, 5, 1<<20); len(es) > 0 || !errors.Is(err, syscall.EIO) {
+		t.Errorf("from a disk that cannot be read: %v, %v", es, err)
+	}
+	told.failOn(nil)
+	if es, err := d.Entries(1, 5, 1<<20); len(es) != 4 || err != nil {
+		t.Errorf("from a disk that can be read again: %v, %v", es, err)
+	}
+	mustClose(t, d)
 }
 
 // calls are all that may be asked of a Disk.
