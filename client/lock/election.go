@@ -267,9 +267,7 @@ func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 			Then: []store.Op{store.Delete{Key: p.key}},
 		})
 		switch {
-		case errors.Is(err, client.ErrUnknownOutcome):
-			return false, err // the one that abandons the ticket finds out
-		case err != nil:
+		case err != nil: // if nobody knows the outcome, that is found out by abandoning the ticket
 			return false, err
 		case r.Succeeded:
 			p.end(errOutranked)

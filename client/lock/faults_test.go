@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
@@ -78,6 +79,37 @@ func TestLostAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	rig.Keys(t, direct, "lost/", 0)
+}
+
+// TestUnknownIsTold: an unlock of which one try may have been done, or may yet be, ends with an
+// error that says so, although the next one was refused; so does the deposition of a leader.
+func TestUnknownIsTold(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	ctx := rig.Soon(t)
+	direct := members.connect(t)
+	for name, call := range map[string]func(c *client.Client) error{
+		"unlock": func(c *client.Client) error {
+			return rig.Must[*lock.Held](t)(session(t, c).Mutex("unlock").Lock(ctx)).Release(ctx)
+		},
+		"depose": func(c *client.Client) error {
+			leader(t, direct, "depose", lock.Candidate{ID: "a"})
+			stand(t, direct, "depose", lock.Candidate{ID: "b"})
+			return lock.NewElection(c, "depose").Depose(ctx, "b")
+		},
+	} {
+		c := rig.Through(t, members[0], leaves(name), func(n int) *pb.Response {
+			if n == 3 {
+				return rig.Refused(n)
+			}
+			return rig.Unsure(nothing)(n)
+		})
+		err := call(c)
+		if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrPermissionDenied) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	rig.Keys(t, direct, "unlock/", 0) // it goes on by itself
 }
 
 // TestUnlockUnreachable: an unlock that does not reach the cluster in time is done later.

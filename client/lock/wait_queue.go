@@ -185,8 +185,8 @@ func (k ownKey) remove(
 		switch {
 		case err == nil:
 			return r.Succeeded || unsure, nil
-		case !errors.Is(err, client.ErrUnknownOutcome) || ctx.Err() != nil:
-			return false, err
+		case !tries.Unsure(ctx, err):
+			return false, tries.Outcome(unsure, err)
 		}
 	}
 }
