@@ -288,11 +288,8 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 	}
 	q.crowd.Store(max(q.crowd.Load()-1, 0))
 	held, err := q.c.Keep(r.Results[0].Grant, -1)
-	if errors.Is(err, client.ErrExpired) { // the answer was so long on its way; it will be told
+	if err != nil { // the answer was so long on its way; it will be told
 		return nil, q.release(ctx, leases.Ref{ID: l})
-	}
-	if err != nil {
-		return nil, err
 	}
 	i := &Item{q: q, id: id, lease: held, payload: r.Results[3].Range.KVs[0].Value, tries: 1}
 	if prev := r.Results[2].Put.Prev; prev != nil {
