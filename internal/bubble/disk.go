@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"leasehold.dev/test/crashfs"
 )
 
 // disk is a file system in memory whose syncs take time, and that loses what was not synced.
 type disk struct {
 	vfs.FS
-	mem *vfs.MemFS
+	mem *crashfs.FS
 	on  *machine
 
 	// slow is how long a sync of Pebble's log takes, at most. It is 0 while the member starts and
@@ -28,7 +30,7 @@ type disk struct {
 
 const diskBytes = 256 << 20
 
-func newDisk(mem *vfs.MemFS, on *machine, rng *rand.Rand) *disk {
+func newDisk(mem *crashfs.FS, on *machine, rng *rand.Rand) *disk {
 	return &disk{FS: mem, mem: mem, on: on, rng: rng, rush: make(chan struct{})}
 }
 

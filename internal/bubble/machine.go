@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"leasehold.dev/internal/host"
+	"leasehold.dev/test/crashfs"
 )
 
 // machine is what a member, a relay or a client runs on, until its process ends: what it is started
@@ -140,14 +141,14 @@ func (m *machine) isDead() bool {
 
 // kill ends the process: from now on nothing that it does reaches anybody. It returns what is
 // left on its disk: what was synced, and some of what was not.
-func (m *machine) kill(silent bool, rng *rand.Rand) *vfs.MemFS {
+func (m *machine) kill(silent bool, rng *rand.Rand) *crashfs.FS {
 	close(m.dead)
 	m.silent.Store(silent)
 	m.net.sever(m)
 	if m.disk == nil {
 		return nil
 	}
-	return m.disk.mem.CrashClone(vfs.CrashCloneCfg{
+	return &crashfs.FS{MemFS: m.disk.mem.CrashClone(vfs.CrashCloneCfg{
 		UnsyncedDataPercent: []int{0, 20, 80}[rng.IntN(3)], RNG: rng,
-	})
+	})}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
+	"leasehold.dev/test/crashfs"
 )
 
 // member is one member, in one process after another.
@@ -23,7 +25,7 @@ type member struct {
 	mu   sync.Mutex // guards what follows
 	on   *machine   // nil while it is down
 	last *machine
-	mem  *vfs.MemFS    // what the disk of a process that is down has
+	mem  *crashfs.FS   // what the disk of a process that is down has
 	end  chan struct{} // closed when Run of the last process has returned
 	off  context.CancelFunc
 	srv  *server.Server
@@ -86,9 +88,10 @@ func (m *member) start() error {
 	rng := m.w.draw()
 	on.find, on.disk = m.w.find, newDisk(m.mem, on, rng)
 	on.setRate(1 + (rng.Float64()-0.5)*driftBound)
+	found := m.mem.CrashClone(vfs.CrashCloneCfg{})
 	s, err := server.New(m.config(on))
 	if err != nil {
-		return fmt.Errorf("start of %s: %w", m.name, err)
+		return fmt.Errorf("start of %s: %w (%s)", m.name, err, preserve(found, "/"+m.name))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan struct{})
@@ -108,6 +111,19 @@ func (m *member) start() error {
 		}
 	})
 	return nil
+}
+
+// preserve copies what a process that could not start has found on its disk to where it can be
+// looked at, and says where.
+func preserve(found vfs.FS, from string) string {
+	to, err := os.MkdirTemp("", "bubble")
+	if err == nil {
+		_, err = vfs.Clone(found, vfs.Default, from, to)
+	}
+	if err != nil {
+		return fmt.Sprintf("what it found is lost: %v", err)
+	}
+	return "what it found is in " + to
 }
 
 // crash ends the process, wherever it is.

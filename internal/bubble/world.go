@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"leasehold.dev/test/crashfs"
 )
 
 // Options says what a run is.
@@ -61,7 +61,7 @@ func newWorld(o Options) *World {
 	n := []int{1, 3, 3, 3, 3, 5}[rng.IntN(6)]
 	for i := range n {
 		w.members = append(w.members, &member{
-			w: w, name: fmt.Sprint("m", i+1), mem: vfs.NewCrashableMem(), speaks: before,
+			w: w, name: fmt.Sprint("m", i+1), mem: crashfs.New(), speaks: before,
 		})
 	}
 	w.addRelays(rand.New(rand.NewPCG(o.Seed, 5)))

@@ -49,7 +49,7 @@ var house = [][]string{
 	{"internal/direct"},
 	{
 		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
-		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "api",
+		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "test/crashfs", "api",
 		"internal/fault", "internal/figures", "internal/login", "internal/table",
 		"internal/audit", "internal/trace",
 		"internal/settings", "internal/pebbleerrors", "internal/intercept", "internal/cause",
