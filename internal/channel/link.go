@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 
@@ -191,7 +192,9 @@ func (l *Link) Channels() int {
 
 // Answers asks the other end whether it is there. It returns false if nothing comes within a time,
 // and the link has not ended. The time is counted in eight parts: a process that stood still, or
-// got no processor, has missed one or two of them. One goroutine may call it.
+// got no processor, has missed one or two of them. After each, all goroutines that are ready have a
+// turn: the scheduler lets the one that waited for a timer go before them, and among ten thousand
+// that have something to do is the one that brings the answer. One goroutine may call it.
 func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	select {
 	case <-l.heard:
@@ -202,7 +205,8 @@ func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 		l.pushLocked(&pb.RelayFrame{}, nil)
 	}
 	l.mu.Unlock()
-	t := time.NewTicker(within / parts)
+	part := within / parts
+	t := time.NewTimer(part)
 	defer t.Stop()
 	for range parts {
 		select {
@@ -213,6 +217,8 @@ func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 		case <-ctx.Done():
 			return true
 		case <-t.C:
+			runtime.Gosched()
+			t.Reset(part)
 		}
 	}
 	return false
