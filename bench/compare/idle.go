@@ -46,6 +46,7 @@ func idleWorkloads() []Workload {
 		add("sessions-client", "the same through the server's Go client: what it costs its program",
 			false, runIdleClients)
 	}
+	list = append(list, followWorkloads()...)
 	return append(list, Workload{
 		Name: "sessions-relays", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "idle clients (-sessions) of two relays: what they cost the member", run: runIdleRelays,
@@ -319,10 +320,18 @@ func (c *idleCrowd) live(ctx context.Context) {
 	}
 }
 
-// check says if any was lost.
-func (c *idleCrowd) check() error {
+// complete returns an error if any was lost.
+func (c *idleCrowd) complete() error {
 	if n := c.lost.Load(); n > 0 {
 		return fmt.Errorf("bench: %d idle sessions have ended; the first: %w", n, *c.why.Load())
+	}
+	return nil
+}
+
+// check implements idlers.
+func (c *idleCrowd) check() error {
+	if err := c.complete(); err != nil {
+		return err
 	}
 	for i := range c.members {
 		if m := &c.members[i]; m.told.Load() < 1 {

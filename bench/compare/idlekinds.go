@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -24,9 +25,13 @@ type ownSession struct {
 	ownStream
 	ttl    time.Duration
 	leases int // that it is to have
+	holds  []*leaseholdv1.KeyRange
+	term   uint64 // of its cache
 	ids    []int64
 	tokens []uint64
-	number uint64
+
+	mu     sync.Mutex // held while sending
+	number uint64     // of the last request
 }
 
 // newOwnSession returns one with one lease.
@@ -126,7 +131,7 @@ func (w *ownSession) open() error {
 		w.number++
 		m.Requests = append(m.Requests, &leaseholdv1.Request{
 			Id: w.number, Body: &leaseholdv1.Request_Grant{
-				Grant: &leaseholdv1.GrantRequest{TtlMs: w.ttl.Milliseconds()},
+				Grant: &leaseholdv1.GrantRequest{TtlMs: w.ttl.Milliseconds(), Holds: w.holds},
 			},
 		})
 	}
@@ -153,13 +158,46 @@ func (w *ownSession) open() error {
 }
 
 // renew implements idleConn.
-func (w *ownSession) renew() error {
+func (w *ownSession) renew() error { return w.request(w.renewal()) }
+
+func (w *ownSession) renewal() *leaseholdv1.Request {
+	return &leaseholdv1.Request{Body: &leaseholdv1.Request_Renew{
+		Renew: &leaseholdv1.RenewRequest{Ids: w.ids, Tokens: w.tokens},
+	}}
+}
+
+// request sends a request with the next number.
+func (w *ownSession) request(r *leaseholdv1.Request) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.number++
-	return w.send(&leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{{
-		Id: w.number, Body: &leaseholdv1.Request_Renew{
-			Renew: &leaseholdv1.RenewRequest{Ids: w.ids, Tokens: w.tokens},
-		},
-	}}})
+	r.Id = w.number
+	return w.send(&leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{r}})
+}
+
+var errAnswered = errors.New("answered")
+
+// ask sends a request and returns its first response.
+func (w *ownSession) ask(r *leaseholdv1.Request) (got *leaseholdv1.Response, err error) {
+	if err := w.request(r); err != nil {
+		return nil, err
+	}
+	err = w.receive(func(m *leaseholdv1.ServerMessage) error {
+		for _, got = range m.Responses {
+			if got.Id != r.Id {
+				continue
+			}
+			if e := got.GetError(); e != nil {
+				return fmt.Errorf("bench: %v", e)
+			}
+			return errAnswered
+		}
+		return nil
+	})
+	if !errors.Is(err, errAnswered) {
+		return nil, err
+	}
+	return got, nil
 }
 
 // follow implements idleConn.

@@ -5,11 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/test/bufconn"
@@ -37,7 +37,7 @@ const (
 // manySessions are sessions of relays in this process. Together they have the leases (-leases).
 type manySessions struct {
 	*idleCrowd
-	relays []*memoryRelay
+	relays memoryRelays
 
 	more []Metric
 }
@@ -50,27 +50,16 @@ func runManySessions(ctx context.Context, e *Env) (_ Result, err error) {
 	// The garbage of so many goroutines, collected by them, would keep the relays from their work.
 	defer debug.SetGCPercent(debug.SetGCPercent(manyGC))
 	m := &manySessions{}
-	defer func() {
-		for _, r := range m.relays {
-			err = errors.Join(err, r.stop())
-		}
-	}()
-	for range e.Relays {
-		r, err := e.startMemoryRelay(ctx)
-		if err != nil {
-			return Result{}, err
-		}
-		m.relays = append(m.relays, r)
+	defer func() { err = errors.Join(err, m.relays.stop()) }()
+	if m.relays, err = e.startMemoryRelays(ctx); err != nil {
+		return Result{}, err
 	}
-	var turn atomic.Int64
 	connect := func(ctx context.Context, _ string, _ *tls.Config) (idleConn, error) {
-		c, err := m.relays[int(turn.Add(1))%len(m.relays)].memory.DialContext(ctx)
-		if err != nil {
-			return nil, err
+		s, err := m.relays.dial(ctx)
+		if err == nil {
+			s.ttl, s.leases = e.TTL, e.Leases/e.IdleSessions
 		}
-		s := newOwnSession(&directStream{Conn: c})
-		s.ttl, s.leases = e.TTL, e.Leases/e.IdleSessions
-		return s, nil
+		return s, err
 	}
 	m.idleCrowd = newIdleCrowd(e, connect)
 	m.ttl = e.TTL
@@ -83,7 +72,7 @@ func runManySessions(ctx context.Context, e *Env) (_ Result, err error) {
 // and compares the ways to it.
 func (m *manySessions) check() error {
 	ctx := context.Background()
-	before, err := m.messages(ctx)
+	before, err := m.env.relayMessages(ctx, "received")
 	if err != nil {
 		return err
 	}
@@ -92,7 +81,7 @@ func (m *manySessions) check() error {
 	if err != nil {
 		return err
 	}
-	after, err := m.messages(ctx)
+	after, err := m.env.relayMessages(ctx, "received")
 	if err != nil {
 		return err
 	}
@@ -130,11 +119,42 @@ func (m *manySessions) compareWays(ctx context.Context) error {
 	return nil
 }
 
-// messages returns how many have come to the member from relays.
-func (m *manySessions) messages(ctx context.Context) (float64, error) {
-	return pageFigure(ctx, "http://"+m.env.Server.members[0].endpoint+"/metrics",
-		`grpc_server_msg_received_total{grpc_method="Relay",`+
+// relayMessages returns how many the member has sent to relays, or received from them.
+func (e *Env) relayMessages(ctx context.Context, way string) (float64, error) {
+	return pageFigure(ctx, "http://"+e.Server.members[0].endpoint+"/metrics",
+		"grpc_server_msg_"+way+`_total{grpc_method="Relay",`+
 			`grpc_service="leasehold.v1.RelayService",grpc_type="bidi_stream"} `)
+}
+
+// memoryRelays are relays in this process.
+type memoryRelays []*memoryRelay
+
+// startMemoryRelays starts as many as there are to be (-relays).
+func (e *Env) startMemoryRelays(ctx context.Context) (list memoryRelays, err error) {
+	for range e.Relays {
+		r, err := e.startMemoryRelay(ctx)
+		if err != nil {
+			return list, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// dial connects a session to one of them.
+func (l memoryRelays) dial(ctx context.Context) (*ownSession, error) {
+	c, err := l[rand.IntN(len(l))].memory.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newOwnSession(&directStream{Conn: c}), nil
+}
+
+func (l memoryRelays) stop() (err error) {
+	for _, r := range l {
+		err = errors.Join(err, r.stop())
+	}
+	return err
 }
 
 // memoryRelay is a relay in this process.
@@ -202,37 +222,20 @@ func (t *timed) open(ctx context.Context, ttl time.Duration) error {
 // measure makes a put and then a renewal, which no relay lets wait for others: the put could have
 // changed the TTL.
 func (t *timed) measure() error {
-	t.number++
-	put := &leaseholdv1.ClientMessage{Requests: []*leaseholdv1.Request{{
-		Id: t.number, Body: &leaseholdv1.Request_Put{
-			Put: &leaseholdv1.PutRequest{Key: []byte(t.name), Value: make([]byte, load.ValueSize)},
-		},
-	}}}
-	err := t.time(&t.puts, func() error { return t.send(put) })
-	return errors.Join(err, t.time(&t.renewals, t.renew))
+	err := t.time(&t.puts, putRequest(t.name))
+	return errors.Join(err, t.time(&t.renewals, t.renewal()))
 }
 
-var errAnswered = errors.New("answered")
+func putRequest(key string) *leaseholdv1.Request {
+	return &leaseholdv1.Request{Body: &leaseholdv1.Request_Put{
+		Put: &leaseholdv1.PutRequest{Key: []byte(key), Value: make([]byte, load.ValueSize)},
+	}}
+}
 
 // time notes how long a request takes.
-func (t *timed) time(h *load.Histogram, ask func() error) error {
+func (t *timed) time(h *load.Histogram, r *leaseholdv1.Request) error {
 	began := time.Now()
-	if err := ask(); err != nil {
-		return err
-	}
-	err := t.receive(func(m *leaseholdv1.ServerMessage) error {
-		for _, r := range m.Responses {
-			if r.Id != t.number {
-				continue
-			}
-			if e := r.GetError(); e != nil {
-				return fmt.Errorf("bench: %v", e)
-			}
-			return errAnswered
-		}
-		return nil
-	})
-	if !errors.Is(err, errAnswered) {
+	if _, err := t.ask(r); err != nil {
 		return err
 	}
 	h.Add(time.Since(began))
