@@ -1,6 +1,10 @@
 package copies
 
-import "leasehold.dev/internal/keyrange"
+import (
+	"slices"
+
+	"leasehold.dev/internal/keyrange"
+)
 
 // gapsMost is how many gaps a range may have to be read gap by gap, and not as one.
 const gapsMost = 16
@@ -41,7 +45,7 @@ func (s *Set[V]) join(pieces []*Piece[V]) {
 		revision = max(revision, p.revision)
 		s.remove(p)
 		if len(p.values) == 0 {
-			s.unmirror(p, p.Span)
+			s.unmirrorAll(p)
 		}
 	}
 	whole := keyrange.Span{From: pieces[0].From, To: pieces[len(pieces)-1].To}
@@ -61,10 +65,15 @@ func (s *Set[V]) newPiece(what keyrange.Span, values []V, revision int64) *Piece
 
 // weigh sets how many bytes a piece takes.
 func (s *Set[V]) weigh(p *Piece[V]) {
-	p.bytes = len(p.From) + len(p.To) + overhead
-	for i := range p.values {
-		p.bytes += s.cfg.Size(&p.values[i]) + overhead
+	p.bytes = len(p.From) + len(p.To) + overhead + s.sizeOf(p.values)
+}
+
+// sizeOf returns how many bytes values take.
+func (s *Set[V]) sizeOf(values []V) (bytes int) {
+	for i := range values {
+		bytes += s.cfg.Size(&values[i]) + overhead
 	}
+	return bytes
 }
 
 func (p *Piece[V]) entries() int { return max(1, len(p.values)) }
@@ -72,6 +81,11 @@ func (p *Piece[V]) entries() int { return max(1, len(p.values)) }
 // add takes a piece in, as the last to go.
 func (s *Set[V]) add(p *Piece[V]) {
 	s.view = s.view.with(p)
+	s.enter(p)
+}
+
+// enter is add without the view.
+func (s *Set[V]) enter(p *Piece[V]) {
 	at := &place[V]{prev: s.order.prev, next: &s.order, piece: p}
 	at.prev.next, at.next.prev, p.at = at, at, at
 	s.entries += p.entries()
@@ -81,6 +95,11 @@ func (s *Set[V]) add(p *Piece[V]) {
 // remove takes a piece out, and leaves the mirror alone.
 func (s *Set[V]) remove(p *Piece[V]) {
 	s.view = s.view.less(p)
+	s.leave(p)
+}
+
+// leave is remove without the view.
+func (s *Set[V]) leave(p *Piece[V]) {
 	p.at.prev.next, p.at.next.prev = p.at.next, p.at.prev
 	s.entries -= p.entries()
 	s.bytes -= p.bytes
@@ -100,43 +119,142 @@ func (s *Set[V]) mirrorAll(p *Piece[V]) {
 	}
 }
 
-// cut takes a span out of all pieces that overlap it, and returns what it has taken. What
-// is left of the pieces stays.
-func (s *Set[V]) cut(what keyrange.Span) []keyrange.Span {
-	var gone []keyrange.Span
-	for _, p := range s.view.overlapping(what) {
-		part := p.Common(what)
-		gone = append(gone, part)
-		s.remove(p)
-		s.unmirror(p, part)
-		for _, rest := range keyrange.Without([]keyrange.Span{p.Span}, what) {
-			s.add(s.part(p, rest))
+// cut takes spans, which are in order and apart, out of all pieces that overlap them, and returns
+// what it has taken. What is left of the pieces stays. Very many keys may change at one time, so
+// each row and each piece that they touch is made anew once, and not for each of them.
+func (s *Set[V]) cut(list []keyrange.Span) (gone []keyrange.Span) {
+	rows := make([][]*Piece[V], 0, len(s.view.rows)+1)
+	for _, row := range s.view.rows {
+		list = from(list, row[0].From)
+		if n := len(row); len(list) == 0 || !row[n-1].reaches(list[0].From) {
+			rows = append(rows, row)
+			continue
 		}
+		line := make([]*Piece[V], 0, len(row)+1)
+		for _, p := range row {
+			list = from(list, p.From)
+			n := 0
+			for n < len(list) && list[n].Overlaps(p.Span) {
+				n++
+			}
+			if n == 0 {
+				line = append(line, p)
+				continue
+			}
+			parts, taken := s.carve(p, list[:n])
+			line, gone = append(line, parts...), append(gone, taken...)
+		}
+		rows = append(rows, split(line)...)
 	}
+	s.view = &View[V]{rows: rows, key: s.view.key}
 	return gone
 }
 
-// part is a part of a piece.
-func (s *Set[V]) part(p *Piece[V], what keyrange.Span) *Piece[V] {
-	out := &Piece[V]{
-		Span: what, values: s.view.within(p, what), revision: p.revision, mark: p.mark,
+// split makes rows of pieces, about equally long.
+func split[V any](line []*Piece[V]) (rows [][]*Piece[V]) {
+	if len(line) == 0 {
+		return nil
 	}
-	s.weigh(out)
-	return out
+	n := (len(line) + rowMost - 1) / rowMost
+	for row := range slices.Chunk(line, (len(line)+n-1)/n) {
+		rows = append(rows, row)
+	}
+	return rows
 }
 
-// unmirror takes what lies in a span out of the mirror.
-func (s *Set[V]) unmirror(p *Piece[V], what keyrange.Span) {
-	if s.cfg.Mirror == nil {
-		return
+// from returns the spans of a list in order that do not end before a key.
+func from(list []keyrange.Span, key string) []keyrange.Span {
+	for len(list) > 0 && list[0].To != "" && list[0].To <= key {
+		list = list[1:]
 	}
-	if len(p.values) == 0 && p.Single() {
+	return list
+}
+
+// reaches reports whether a piece does not end before a key.
+func (p *Piece[V]) reaches(key string) bool { return p.To == "" || key < p.To }
+
+// carve cuts spans out of a piece that overlaps all of them. It returns what is left, which takes
+// the piece's place except in the view, and what it has taken.
+func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gone []keyrange.Span) {
+	if len(p.values) == 0 {
+		s.unmirrorAll(p)
+	}
+	rest, values := p.Span, p.values
+	bytes := p.bytes - len(p.From) - len(p.To) - overhead // of values
+	add := func(to string, n int) {
+		left = append(left, &Piece[V]{
+			Span: keyrange.Span{From: rest.From, To: to}, values: values[:n:n],
+			revision: p.revision, mark: p.mark,
+		})
+	}
+	whole := true // the end of p is left
+	for _, what := range list {
+		part := p.Common(what)
+		gone = append(gone, part)
+		i, found := s.view.search(values, part.From)
+		if rest.From < part.From {
+			add(part.From, i)
+		}
+		n := 0
+		if found && part.Single() {
+			n = 1
+		} else if part.To == p.To {
+			n = len(values) - i
+		} else if !part.Single() {
+			n, _ = s.view.search(values[i:], part.To)
+		}
+		bytes -= s.unmirror(values[i : i+n])
+		rest.From, values, whole = part.To, values[i+n:], part.To != p.To
+	}
+	if whole {
+		add(p.To, len(values))
+	}
+	s.leave(p)
+	s.weighAll(left, bytes)
+	for _, x := range left {
+		s.enter(x)
+	}
+	return left, gone
+}
+
+// weighAll weighs pieces whose values take so many bytes together: all but the one with the most
+// values, which may be very many, by looking at their values.
+func (s *Set[V]) weighAll(list []*Piece[V], bytes int) {
+	var most *Piece[V]
+	for _, p := range list {
+		if most == nil || len(p.values) > len(most.values) {
+			most = p
+		}
+	}
+	for _, p := range list {
+		p.bytes = len(p.From) + len(p.To) + overhead
+		if p != most {
+			n := s.sizeOf(p.values)
+			p.bytes += n
+			bytes -= n
+		}
+	}
+	if most != nil {
+		most.bytes += bytes
+	}
+}
+
+// unmirror takes values out of the mirror, and returns how many bytes they take.
+func (s *Set[V]) unmirror(values []V) (bytes int) {
+	for i := range values {
+		if s.cfg.Mirror != nil {
+			s.cfg.Mirror.Delete(s.cfg.Key(&values[i]))
+		}
+	}
+	return s.sizeOf(values)
+}
+
+// unmirrorAll takes a piece out of the mirror.
+func (s *Set[V]) unmirrorAll(p *Piece[V]) {
+	if len(p.values) == 0 && p.Single() && s.cfg.Mirror != nil {
 		s.cfg.Mirror.Delete(p.From)
 	}
-	gone := s.view.within(p, what)
-	for i := range gone {
-		s.cfg.Mirror.Delete(s.cfg.Key(&gone[i]))
-	}
+	s.unmirror(p.values)
 }
 
 // makeRoom gives up copies until the rest is within the bounds: the oldest, except that
@@ -151,7 +269,7 @@ func (s *Set[V]) makeRoom() {
 			s.add(p)
 			continue
 		}
-		s.unmirror(p, p.Span)
+		s.unmirrorAll(p)
 		s.give(p.Span)
 	}
 }

@@ -128,7 +128,7 @@ func (s *Set[V]) Complete(f *Fill, a Answer[V]) bool {
 		s.give(f.what)
 		return false
 	}
-	s.cut(f.what)
+	s.cut([]keyrange.Span{f.what})
 	s.add(p)
 	s.mirrorAll(p)
 	s.makeRoom()
@@ -151,9 +151,7 @@ func (s *Set[V]) Cancel(f *Fill) {
 // Invalidate drops what an invalidation names, and no more. It is acknowledged by what Told
 // returns.
 func (s *Set[V]) Invalidate(term, seq uint64, drop []keyrange.Range) {
-	for _, r := range drop {
-		s.drop(r.Span())
-	}
+	s.drop(drop)
 	if term > s.owed.term || term == s.owed.term && seq > s.owed.seq {
 		s.owed = notice{term, seq}
 	}
@@ -161,20 +159,27 @@ func (s *Set[V]) Invalidate(term, seq uint64, drop []keyrange.Range) {
 
 // Drop drops copies by the cache's own decision: before a write of its own is sent.
 func (s *Set[V]) Drop(ranges ...keyrange.Range) {
-	for _, r := range ranges {
-		for _, gone := range s.drop(r.Span()) {
-			s.give(gone)
-		}
+	for _, gone := range s.drop(ranges) {
+		s.give(gone)
 	}
 }
 
-// drop drops a span, and sees to it that what is being read of it is not kept. It returns
+// drop drops ranges, and sees to it that what is being read of them is not kept. It returns
 // what there was.
-func (s *Set[V]) drop(what keyrange.Span) []keyrange.Span {
-	for _, f := range s.fills {
-		f.spoiled = f.spoiled || f.what.Overlaps(what)
+func (s *Set[V]) drop(ranges []keyrange.Range) []keyrange.Span {
+	list := make([]keyrange.Span, len(ranges))
+	for i, r := range ranges {
+		list[i] = r.Span()
 	}
-	gone := s.cut(what)
+	return s.dropAll(keyrange.Join(list))
+}
+
+// dropAll is drop for spans in order that are apart.
+func (s *Set[V]) dropAll(list []keyrange.Span) []keyrange.Span {
+	for _, f := range s.fills {
+		f.spoiled = f.spoiled || slices.ContainsFunc(list, f.what.Overlaps)
+	}
+	gone := s.cut(list)
 	s.makeRoom() // two halves may count for more than the whole
 	return gone
 }
@@ -298,9 +303,7 @@ func (s *Set[V]) Leave() Told {
 
 // clear drops everything, because the lease has ended. The cache is not open any more.
 func (s *Set[V]) clear() {
-	for _, h := range s.holds {
-		s.drop(h)
-	}
+	s.dropAll(s.holds)
 	s.term, s.owed, s.given, s.news = 0, notice{}, nil, false
 }
 

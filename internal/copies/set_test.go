@@ -293,9 +293,10 @@ func (w *world) step() {
 	case 5:
 		w.told()
 	case 6:
-		what := w.anyRange()
+		what, other := w.anyRange(), w.anyRange()
 		w.forget(what)
-		w.set.Drop(what)
+		w.forget(other)
+		w.set.Drop(what, other)
 	case 7:
 		w.read(w.anyRange())
 	}
@@ -350,13 +351,19 @@ func (w *world) made() {
 	}
 }
 
-// write begins a write, which is done when the leader believes that nobody has the key.
+// write begins some writes, which are done when the leader believes that nobody has the keys.
 func (w *world) write() {
-	what := keyrange.Range{Key: string(letters[w.r.IntN(len(letters))])}
-	w.seq++
-	w.wait = append(w.wait, notified{w.seq, what.Key})
-	w.set.Invalidate(1, w.seq, []keyrange.Range{what})
-	w.forget(what)
+	var drop []keyrange.Range
+	for range 1 + w.r.IntN(3) {
+		what := keyrange.Range{Key: string(letters[w.r.IntN(len(letters))])}
+		w.seq++
+		w.wait = append(w.wait, notified{w.seq, what.Key})
+		drop = append(drop, what)
+	}
+	w.set.Invalidate(1, w.seq, drop)
+	for _, what := range drop {
+		w.forget(what)
+	}
 }
 
 func (w *world) forget(what keyrange.Range) {

@@ -155,13 +155,7 @@ func (v *View[V]) with(p *Piece[V]) *View[V] {
 	old := v.rows[row]
 	line := make([]*Piece[V], 0, len(old)+1)
 	line = append(append(append(line, old[:col+1]...), p), old[col+1:]...)
-	if len(line) <= rowMost {
-		out.rows[row] = line
-		return out
-	}
-	half := len(line) / 2
-	out.rows[row] = line[half:]
-	out.rows = slices.Insert(out.rows, row, line[:half:half])
+	out.rows = slices.Replace(out.rows, row, row+1, split(line)...)
 	return out
 }
 

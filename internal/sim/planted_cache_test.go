@@ -26,8 +26,8 @@ var plantedCaches = []planted{
 	{"acknowledgement before drop", "C1", []edit{
 		{copiesGo, "\tgiven []keyrange.Span //", "\tlate  []keyrange.Range\n\tgiven []keyrange.Span //"},
 		{
-			copiesGo, "drop []keyrange.Range) {\n\tfor",
-			"drop []keyrange.Range) {\n\tdrop, s.late = s.late, drop\n\tfor",
+			copiesGo, "drop []keyrange.Range) {\n\ts.drop",
+			"drop []keyrange.Range) {\n\tdrop, s.late = s.late, drop\n\ts.drop",
 		},
 	}},
 	{"expiry does not pass the gate", "C1, T20", []edit{
@@ -48,7 +48,7 @@ var plantedCaches = []planted{
 		{dirCacheGo, " || d.marks.Hits(r)", ""},
 	}},
 	{"what is being read outlives an invalidation", "C1", []edit{
-		{copiesGo, "f.spoiled = f.spoiled || f.what.Overlaps(what)", "_ = f"},
+		{copiesGo, "f.spoiled = f.spoiled || slices.ContainsFunc(list, f.what.Overlaps)", "_ = f"},
 	}},
 	{"transactions are gated by the branch for true", "C1, T20", []edit{
 		{
