@@ -206,8 +206,15 @@ func (b *bench) run(ctx context.Context, n int, tests []test) Fate {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*took+5*time.Second)
 	defer cancel()
+	// What a test that is killed leaves behind goes with the directory; its name is short, because
+	// that of a socket in it has a bound.
+	temp, err := os.MkdirTemp("", "m")
+	if err != nil {
+		return Lived // nothing has noticed it
+	}
+	defer os.RemoveAll(temp)
 	cmd := b.command(ctx, b.args(names)...)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", mutant.Active, n))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", mutant.Active, n), "TMPDIR="+temp)
 	switch err := cmd.Run(); {
 	case err == nil:
 		return Lived
