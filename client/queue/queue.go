@@ -104,10 +104,11 @@ func from(id string, kind func(id string) string) store.Range {
 	return store.Range{Key: kind(max(id, firstID)), End: kind(afterIDs)}
 }
 
-// idOf returns the ID of which a key of one kind is; false if it is another queue's key.
+// idOf returns the ID of which a key of one kind is; false if it is one of another kind, or
+// another queue's. What is left of that has a slash.
 func idOf(key string, kind func(id string) string) (id string, ok bool) {
-	id, ok = strings.CutPrefix(key, kind(""))
-	return id, ok && tries.ValidID(id)
+	id = strings.TrimPrefix(key, kind(""))
+	return id, tries.ValidID(id)
 }
 
 // newIDs returns IDs that come after those of all items that are pushed already.
