@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,38 +54,94 @@ func TestMetadata(t *testing.T) {
 	expect("b is down", "b down old")
 }
 
-// Goal: a node that finds the name of a lease taken tries again, after pauses, and is told what
-// ends them, also that it is down. Method: the name is refused again and again.
+// Goal: a node is suspect if less than half of its TTL is left, and not at half of it. Method: what
+// is left is changed on the way.
+func TestSuspect(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	ctx := rig.Soon(t)
+	var left atomic.Int64
+	b := &rig.Between{Seen: func(r *pb.Response) {
+		for _, l := range r.GetList().GetLeases() {
+			l.RemainingMs = left.Load()
+		}
+	}}
+	s := nodes.New(b.Serve(t, r.Members[0]), "n")
+	join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
+	for ms, want := range map[int64]nodes.State{
+		60_000: nodes.Alive, 30_000: nodes.Alive, 29_999: nodes.Suspect,
+	} {
+		left.Store(ms)
+		v := rig.Must[nodes.View](t)(s.List(ctx))
+		n := v.Node("n")
+		if n.State != want || n.Remaining.Milliseconds() != ms || n.TTL != time.Minute {
+			t.Errorf("%d ms are left: %+v", ms, n)
+		}
+	}
+}
+
+// Goal: what is refused for now is tried again, after pauses, and the caller is told what ends
+// them, also that its node is down. Method: it is refused again and again.
 func TestPauses(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1)
-	ctx, cancel := context.WithCancel(rig.Soon(t))
-	defer cancel()
-	var n *nodes.Node
-	var began time.Time
-	taken := func(end func()) func(n int) *pb.Response {
-		return func(n int) *pb.Response {
-			switch n {
-			case 1:
-				began = time.Now()
-			case 8: // it waits for a quarter of a second then, at least
-				if d := time.Since(began); d < 300*time.Millisecond {
-					t.Errorf("it is tried again and again within %v", d)
+	ctx := rig.Soon(t)
+	taken := func() *pb.Response { return rig.Refusal(pb.Reason_REASON_NAME_TAKEN) }
+	for name, x := range map[string]struct {
+		match  func(*pb.Request) bool
+		answer func() *pb.Response
+		call   func(ctx context.Context, s *nodes.Set, n *nodes.Node) error
+		why    error
+	}{
+		"primary": {takes, taken, func(_ context.Context, _ *nodes.Set, n *nodes.Node) error {
+			_, err := n.Primary(ctx)
+			return err
+		}, nodes.ErrDown},
+		"join": {grants, taken, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
+			_, err := s.Join(short, nodes.Config{ID: "m", Wait: true})
+			return err
+		}, context.Canceled},
+		"switch": {orders, func() *pb.Response { // something has changed in between
+			return &pb.Response{Body: &pb.Response_Txn{Txn: &pb.TxnResponse{}}}
+		}, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
+			return s.Switch(short, "n")
+		}, context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			short, cancel := context.WithCancel(ctx)
+			defer cancel()
+			begin := make(chan struct{})
+			var n *nodes.Node
+			var began time.Time
+			c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
+				select {
+				case <-begin:
+					return x.match(r)
+				default:
+					return false
 				}
-				time.AfterFunc(10*time.Millisecond, end)
+			}, func(tries int) *pb.Response {
+				switch tries {
+				case 1:
+					began = time.Now()
+				case 8: // it waits for a quarter of a second then, at least
+					if d := time.Since(began); d < 300*time.Millisecond {
+						t.Errorf("it is tried again and again within %v", d)
+					}
+					time.AfterFunc(10*time.Millisecond, func() {
+						n.Lease().Close()
+						cancel()
+					})
+				}
+				return x.answer()
+			})
+			s := nodes.New(c, name)
+			n = join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
+			close(begin)
+			if err := x.call(short, s, n); !errors.Is(err, x.why) {
+				t.Error(err)
 			}
-			return rig.Refusal(pb.Reason_REASON_NAME_TAKEN)
-		}
-	}
-	c := rig.Through(t, r.Members[0], takes, taken(func() { n.Lease().Close() }))
-	n = join(t, nodes.New(c, "n"), nodes.Config{ID: "n", TTL: time.Minute})
-	if p, err := n.Primary(ctx); !errors.Is(err, nodes.ErrDown) || !errors.Is(err, client.ErrClosed) {
-		t.Errorf("primary %+v, %v", p, err)
-	}
-	c = rig.Through(t, r.Members[0], grants, taken(cancel))
-	n, err := nodes.New(c, "m").Join(ctx, nodes.Config{ID: "n", Wait: true})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("joined %+v, %v", n, err)
+		})
 	}
 }
 
@@ -285,79 +342,24 @@ func TestPrimacyEnds(t *testing.T) {
 	}
 }
 
-// Goal: a primary is to give up its role if another is ordered, and not if it is itself.
-func TestOrderedItself(t *testing.T) {
+// Goal: views end with the first error, and with the program's interest.
+func TestViewsEnd(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	waits := make(chan struct{}, 10)
-	b := &rig.Between{Seen: func(r *pb.Response) {
-		if w := r.GetWatch(); w != nil && len(w.Events) == 0 {
-			waits <- struct{}{}
+	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	n := 0
+	for v, err := range nodes.New(c, "n").Watch().Views(over) {
+		if n++; !errors.Is(err, context.Canceled) || len(v.Nodes) > 0 {
+			t.Errorf("told %+v, %v", v, err)
 		}
-	}}
-	n := join(t, nodes.New(b.Serve(t, r.Members[0]), "n"), nodes.Config{ID: "n", TTL: time.Minute})
-	p := rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
-	order := func(id string) {
-		if _, err := direct.Put(ctx, store.Put{Key: "n/order", Value: []byte(id)}); err != nil {
-			t.Fatal(err)
+		if n == 3 {
+			break
 		}
 	}
-	order("n")
-	told := rig.Async(func() (any, error) { return nil, p.AwaitSwitch(ctx) })
-	for range 2 {
-		select {
-		case a := <-told:
-			t.Fatalf("ordered itself: told %v", a.Err)
-		case <-waits:
-		}
-		order("n")
-	}
-	order("other")
-	if a := <-told; a.Err != nil {
-		t.Error(a.Err)
-	}
-}
-
-// Goal: a primary that leads hears of an order although it could not listen for a while, and no
-// earlier; who does not wait for the end of its context is not kept. Method: it may not read.
-func TestLeadListens(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	ordered := make(chan struct{})
-	c := rig.Through(t, r.Members[0], reads, func(n int) *pb.Response {
-		switch n {
-		case 1, 2:
-			return rig.Refused(n)
-		case 3:
-			_, err := direct.Put(ctx, store.Put{Key: "n/order", Value: []byte("other")})
-			if err != nil {
-				t.Error(err)
-			}
-			close(ordered)
-		}
-		return nil
-	})
-	n := join(t, nodes.New(c, "n"), nodes.Config{ID: "n", TTL: time.Minute})
-	err := n.Lead(ctx, func(ctx context.Context, _ *nodes.Primacy) error {
-		<-ctx.Done()
-		select {
-		case <-ordered:
-			return context.Cause(ctx)
-		default:
-			return errors.New("nothing was ordered")
-		}
-	})
-	if !errors.Is(err, nodes.ErrSwitched) {
-		t.Errorf("led until %v", err)
-	}
-	n = join(t, nodes.New(direct, "m"), nodes.Config{ID: "n", TTL: time.Minute})
-	for range 5 {
-		err := n.Lead(ctx, func(context.Context, *nodes.Primacy) error { return nil })
-		if err != nil {
-			t.Errorf("did nothing: %v", err)
-		}
+	if n != 1 {
+		t.Errorf("told %d times", n)
 	}
 }
 

@@ -119,10 +119,10 @@ func (s *Set) List(ctx context.Context) (View, error) {
 }
 
 // idOf returns the ID of the node of which a key of one kind is; false if it is another key, such
-// as one of nodes whose name begins with this one's.
+// as one of nodes whose name begins with this one's. What is left of that has a slash.
 func idOf(key string, kind func(id string) string) (id string, ok bool) {
-	id, ok = strings.CutPrefix(key, kind(""))
-	return id, ok && tries.ValidID(id)
+	id = strings.TrimPrefix(key, kind(""))
+	return id, tries.ValidID(id)
 }
 
 // Node returns what is known of one node. An unknown node is Down.
@@ -150,10 +150,7 @@ func (s *Set) Forget(ctx context.Context, id string) error {
 	if err == nil {
 		_, err = s.c.Delete(ctx, store.Delete{Key: s.known(id)})
 	}
-	if err != nil {
-		return fault.In("nodes: forget", id, err)
-	}
-	return nil
+	return fault.In("nodes: forget", id, err)
 }
 
 // Switch makes a node the primary: it stores the order, and waits until the node is the primary.
@@ -180,8 +177,8 @@ func (s *Set) Switch(ctx context.Context, id string) error {
 	}
 }
 
-// orderSwitch puts the order, if it is not there, and waits for something to change. It
-// may be done again at any time: the order is the same.
+// orderSwitch puts the order or, if it is there, waits for something to change. It may be done
+// again at any time: the order is the same.
 func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error) {
 	if err := s.check(); err != nil {
 		return false, err
@@ -194,7 +191,6 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 	}
 	up, held := r.Results[0].Range.KVs, r.Results[1].Range.KVs
 	ordered := r.Results[2].Range.KVs
-	revision := r.Revision
 	switch {
 	case len(held) > 0 && string(held[0].Value) == id:
 		return true, nil
@@ -204,7 +200,7 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 		// The order hangs on the node's lease: it cannot outlive the node that is to follow
 		// it. It is not put once the node is the primary, which would be an order for
 		// nobody.
-		r, err = s.c.Txn(ctx, store.Txn{
+		_, err := s.c.Txn(ctx, store.Txn{
 			If: []store.Compare{
 				store.Key(s.up(id)).Lease(store.Equal, up[0].Lease),
 				compareHolder(s.role(), held),
@@ -213,13 +209,10 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 				store.Put{Key: s.order(), Value: []byte(id), Lease: up[0].Lease},
 			},
 		})
-		if err != nil || !r.Succeeded {
-			return false, err
-		}
-		revision = r.Revision
+		return false, err
 	}
 	return false, tries.AwaitEvent(ctx, s.c, store.Watch{
-		Key: s.prefix, End: store.Prefix(s.prefix).End, From: revision + 1,
+		Key: s.prefix, End: store.Prefix(s.prefix).End, From: r.Revision + 1,
 	}, func(e *store.Event) bool {
 		return e.KV.Key == s.role() || e.KV.Key == s.up(id) || e.KV.Key == s.order() && !e.Delete
 	})
@@ -236,7 +229,7 @@ func compareHolder(role string, held []store.KV) store.Compare {
 // awaitMissing waits until there is no such key.
 func (s *Set) awaitMissing(ctx context.Context, key string) error {
 	r, err := s.c.Range(ctx, store.Range{Key: key, KeysOnly: true})
-	if err != nil || len(r.KVs) == 0 {
+	if len(r.KVs) == 0 { // or it was not read
 		return err
 	}
 	return tries.AwaitEvent(ctx, s.c,
@@ -288,15 +281,20 @@ func (w *Watch) Views(ctx context.Context) iter.Seq2[View, error] {
 // errLook is the end of a wait that nothing else ended.
 var errLook = errors.New("nodes: time to look again")
 
-// wait waits until there may be something to see.
-func (w *Watch) wait(ctx context.Context) error {
+// pause is how long a watch waits for something to see, at least: a part of the shortest TTL.
+func (v *View) pause() time.Duration {
 	every := tries.DefaultTTL
-	for _, n := range w.last.Nodes {
+	for _, n := range v.Nodes {
 		if n.State != Down {
 			every = min(every, n.TTL)
 		}
 	}
-	every = max(every/12, 20*time.Millisecond)
+	return max(every/12, 20*time.Millisecond)
+}
+
+// wait waits until there may be something to see.
+func (w *Watch) wait(ctx context.Context) error {
+	every := w.last.pause()
 	short, cancel := context.WithTimeoutCause(ctx, every+rand.N(every), errLook)
 	defer cancel()
 	// What happens between the view and the watch is seen when the time is up.

@@ -184,6 +184,24 @@ func TestUnknownIsTold(t *testing.T) {
 	}
 }
 
+// Goal: an order that hung on the lease of a node that is down is void, whatever became of it.
+// Method: the node leaves while nobody knows.
+func TestOrderVoid(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	ctx := rig.Soon(t)
+	n := join(t, nodes.New(r.Dial(client.Config{}), "n"), nodes.Config{ID: "n", TTL: time.Minute})
+	c := rig.Through(t, r.Members[0], orders, rig.Unsure(func() {
+		if err := n.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	}))
+	err := nodes.New(c, "n").Switch(ctx, "n")
+	if !errors.Is(err, nodes.ErrDown) || errors.Is(err, client.ErrUnknownOutcome) {
+		t.Error(err)
+	}
+}
+
 // Goal: a change of which nobody knows whether it was done is done, and the role is taken in the
 // end. Method: it was done, or was not; then the cluster has forgotten the client.
 func TestUnsure(t *testing.T) {

@@ -41,3 +41,24 @@ func TestViewsDiffer(t *testing.T) {
 		t.Errorf("found %+v", b)
 	}
 }
+
+// Goal: a watch looks again a few times in the shortest TTL of a node that is up, but not all the
+// time.
+func TestPauseOfWatch(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	for _, x := range []struct {
+		nodes []Info
+		want  time.Duration
+	}{
+		{nil, 10 * s / 12},
+		{[]Info{{State: Alive, TTL: 60 * s}}, 10 * s / 12},
+		{[]Info{{State: Alive, TTL: 6 * s}, {State: Suspect, TTL: 3 * s}, {State: Down}}, s / 4},
+		{[]Info{{State: Suspect, TTL: 3 * s}, {State: Alive, TTL: 6 * s}}, s / 4},
+		{[]Info{{State: Alive, TTL: s / 10}}, s / 50},
+	} {
+		if got := (&View{Nodes: x.nodes}).pause(); got != x.want {
+			t.Errorf("%+v: %v, want %v", x.nodes, got, x.want)
+		}
+	}
+}
