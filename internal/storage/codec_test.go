@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
@@ -200,8 +201,9 @@ func TestShortPayload(t *testing.T) {
 	}
 	_, err = decodeConf(record(confVersion, keyConf, []byte{8}))
 	_, err2 := decodePeers(record(peersVersion, keyPeers, []byte{4, 0})) // a bit without a meaning
-	if !errors.Is(err, ErrCorrupt) || !errors.Is(err2, ErrCorrupt) {
-		t.Errorf("a membership and peers of nonsense: %v, %v", err, err2)
+	_, err3 := decodePeers(record(peersVersion, keyPeers, binary.AppendUvarint([]byte{0}, large)))
+	if !errors.Is(err, ErrCorrupt) || !errors.Is(err2, ErrCorrupt) || !errors.Is(err3, ErrCorrupt) {
+		t.Errorf("a membership and peers of nonsense: %v, %v, %v", err, err2, err3)
 	}
 	for _, p := range [][]byte{nil, {0}, {0, 0x80}, {0, 0x80, 0x80}, {9, 1}} {
 		if _, err := decodeEntry(record(entryVersion, entryKey(5), p), entryKey(5)); !errors.Is(

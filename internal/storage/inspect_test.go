@@ -185,7 +185,9 @@ func TestInspect(t *testing.T) {
 // Goal: an error of visit's ends the inspection at once, and comes back. Method: at each record.
 func TestInspectStopped(t *testing.T) {
 	stop, want := errors.New("stop"), Wanted{Chunks: true}
-	for _, damage := range []func(t *testing.T, mem *vfs.MemFS){damageTable, damageMarker} {
+	for _, damage := range []func(t *testing.T, mem *vfs.MemFS){
+		damageTable, damageMarker, damageLog,
+	} {
 		mem := vfs.NewMem()
 		full(t, testConfig(mem))
 		damage(t, mem)
@@ -201,6 +203,15 @@ func TestInspectStopped(t *testing.T) {
 			if !errors.Is(err, stop) || calls != at {
 				t.Errorf("stopped at %d: %d calls, %v", at, calls, err)
 			}
+		}
+	}
+}
+
+func damageLog(t *testing.T, mem *vfs.MemFS) {
+	t.Helper()
+	for path := range all(t, mem, "data/db", map[string]string{}) {
+		if isLog(path) {
+			flip(t, mem, path, 20)
 		}
 	}
 }
@@ -245,13 +256,7 @@ func TestInspectDamaged(t *testing.T) {
 			"ledger {",
 		},
 		"log": {
-			func(t *testing.T, mem *vfs.MemFS) {
-				for path := range all(t, mem, "data/db", map[string]string{}) {
-					if isLog(path) {
-						flip(t, mem, path, 20)
-					}
-				}
-			},
+			damageLog,
 			[]string{"ledger {", "database" + corrupt, "snapshot {"},
 			"entry",
 		},

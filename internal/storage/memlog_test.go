@@ -196,6 +196,16 @@ func TestMemlogSizes(t *testing.T) {
 	}
 }
 
+// sized is an entry of n bytes.
+func sized(index uint64, n int) []*raftpb.Entry {
+	e := entry(index, 1, "")
+	e.Data = make([]byte, n)
+	for entrySize(e) > n {
+		e.Data = e.Data[1:]
+	}
+	return []*raftpb.Entry{e}
+}
+
 // TestMemlogSizesDiffer: what is left of a log is measured where memory begins, and guessed from
 // the nearest sizes that are remembered, though its entries are not of one size.
 func TestMemlogSizesDiffer(t *testing.T) {
@@ -211,16 +221,16 @@ func TestMemlogSizesDiffer(t *testing.T) {
 		l := memlog{tailMax: 1}
 		l.reset(position{})
 		for i, n := range c.sizes {
-			e := entry(uint64(i+1), 1, "")
-			e.Data = make([]byte, n)
-			for entrySize(e) > n {
-				e.Data = e.Data[1:]
-			}
-			l.append([]*raftpb.Entry{e})
+			l.append(sized(uint64(i+1), n))
 		}
 		if l.truncate(c.cut); l.bytes != uint64(c.want) {
 			t.Errorf("%v cut at %d: %d bytes, want %d", c.sizes, c.cut, l.bytes, c.want)
 		}
+	}
+	l := memlog{tailMax: 1}
+	l.reset(position{})
+	if l.append(sized(1, markBytes-1)); len(l.marks) != 1 {
+		t.Errorf("a size is remembered too early: %v", l.marks)
 	}
 }
 

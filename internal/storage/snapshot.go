@@ -162,14 +162,7 @@ func (w *SnapshotWriter) Finish() error {
 		return err
 	}
 	defer w.d.life.RUnlock()
-	if w.finished {
-		return nil
-	}
-	w.finished = true
-	if err := w.finish(); err != nil {
-		return w.fail(err)
-	}
-	return nil
+	return w.finish()
 }
 
 // Commit makes the snapshot the newest one, atomically and durably, and removes
@@ -187,13 +180,13 @@ func (w *SnapshotWriter) Commit() error {
 }
 
 func (w *SnapshotWriter) commit() error {
-	if err := w.Finish(); err != nil {
-		return err
-	}
 	if err := w.enter(); err != nil {
 		return err
 	}
 	defer w.d.life.RUnlock()
+	if err := w.finish(); err != nil {
+		return err
+	}
 	span := pebble.KeyRange{Start: keyChunks, End: keyChunksEnd}
 	err := w.d.run(func() error {
 		_, err := w.d.db.IngestAndExcise(context.Background(), w.paths, nil, nil, span)
@@ -209,16 +202,23 @@ func (w *SnapshotWriter) commit() error {
 	return nil
 }
 
-// finish writes the manifest as the last key of the last table.
+// finish writes the manifest as the last key of the last table, once.
 func (w *SnapshotWriter) finish() error {
+	if w.finished {
+		return nil
+	}
+	w.finished = true
 	rec, err := encodeManifest(w.manifest)
+	if err == nil {
+		err = w.set(keyManifest, rec)
+	}
+	if err == nil {
+		err = w.finishTable()
+	}
 	if err != nil {
-		return err
+		return w.fail(err)
 	}
-	if err := w.set(keyManifest, rec); err != nil {
-		return err
-	}
-	return w.finishTable()
+	return nil
 }
 
 // adopt takes note of a snapshot that is on disk.
@@ -318,9 +318,7 @@ func newest(it *pebble.Iterator) (manifest, error) {
 		return manifest{}, errNoSnapshot
 	}
 	m, err := decodeManifest(it.Value())
-	if err == nil {
-		it.First()
-	}
+	it.First()
 	return m, err
 }
 
@@ -367,11 +365,7 @@ func (r *SnapshotReader) nextLocked() ([]byte, error) {
 		}
 		return nil, r.corruptLocked("chunk %d is missing", r.count)
 	}
-	value, err := r.it.ValueAndErr()
-	if err != nil {
-		return nil, classify(err)
-	}
-	chunk, err := open(value, chunkVersion, key)
+	chunk, err := open(r.it.Value(), chunkVersion, key)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot at %d: %w", r.manifest.index, err)
 	}

@@ -257,13 +257,13 @@ func TestAbortCloses(t *testing.T) {
 	}
 }
 
-// TestSnapshotEndFails: a snapshot that could not be ended, or that a Disk was closed before, is
-// not the newest one, and it is said.
-func TestSnapshotEndFails(t *testing.T) {
+// TestSnapshotSaid: it is said of a snapshot that it could not be ended, that the Disk was closed
+// before, or that what describes it cannot be read.
+func TestSnapshotSaid(t *testing.T) {
 	told := newToldFS()
 	d := mustBootstrap(t, testConfig(told))
 	begin := func() *SnapshotWriter {
-		w, err := d.NewSnapshot(SnapshotMeta{Index: 1, Term: 1})
+		w, err := d.NewSnapshot(SnapshotMeta{Index: 2, Term: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,6 +278,32 @@ func TestSnapshotEndFails(t *testing.T) {
 	})
 	if err := w.Commit(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("without a table: %v", err)
+	}
+	told.failOn(nil)
+	if err := writeSnapshot(d, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.db.Set(keyManifest, []byte("x"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.OpenSnapshot(); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("without a manifest that can be read: %v", err)
+	}
+	w = begin()
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	told.failOn(func(op errorfs.Op) error {
+		switch {
+		case op.Kind == errorfs.OpLink:
+			return syscall.EXDEV
+		case op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst"):
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	if err := w.Commit(); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("without room for the table: %v", err)
 	}
 	told.failOn(nil)
 	w = begin()

@@ -100,7 +100,7 @@ func TestSpaceAsks(t *testing.T) {
 		}
 		m.reserve = 0
 		m.told, m.free = nil, 7
-		time.Sleep(spaceInterval - 1)
+		time.Sleep(spaceInterval)
 		if m.relieve(); m.space.free.Load() != 7 {
 			t.Error("what is free is not known after the disk was found full")
 		}
@@ -173,6 +173,12 @@ func TestSpaceBounds(t *testing.T) {
 	m.err = nil
 	if m.set(1 << 20); !m.full.Load() {
 		t.Error("the ballast cannot be made, and it is not full")
+	}
+	m = newMetered(t, reserve, ballast)
+	m.dropLocked()
+	m.err = syscall.ENOSYS
+	if m.set(1); m.full.Load() || m.heavy {
+		t.Error("nobody can tell, and it was not full: the ballast is made again, or it is full")
 	}
 }
 

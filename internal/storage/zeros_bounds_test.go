@@ -99,13 +99,13 @@ func TestZerosReserve(t *testing.T) {
 // TestZerosFile: the file of zeros is opened once, and closed with the log.
 func TestZerosFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fs := &countedFS{FS: reservingFS{FS: vfs.NewMem()}}
-		l := newZeroLog(t, fs, "1.log")
+		fs := &countedFS{FS: vfs.NewMem()}
+		l := newZeroLog(t, reservingFS{FS: fs}, "1.log")
 		for range 3 {
 			l.write(zeroLogBytes / 10)
 			synctest.Wait()
 		}
-		if fs.opened.Load() != 1 || fs.open.Load() != 1 {
+		if fs.opened.Load() != 2 || fs.open.Load() != 2 { // the log, and its zeros
 			t.Errorf("%d files were opened, %d are open", fs.opened.Load(), fs.open.Load())
 		}
 		mustClose(t, l.f)
