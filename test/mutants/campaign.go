@@ -56,8 +56,9 @@ var finished = []string{
 	"internal/access", "internal/api/waitqueue", "internal/copies", "internal/encoding",
 	"internal/figures", "internal/fsm", "internal/holder", "internal/keyrange", "internal/mvcc",
 	"internal/replica", "internal/replica/confirm", "internal/replica/delay",
-	"internal/replica/silence", "internal/shell", "internal/ticket", "internal/watch", "lease",
-	"plan", "plan/caches", "plan/capacity", "plan/length", "plan/levels",
+	"internal/replica/silence", "internal/shell", "internal/storage", "internal/ticket",
+	"internal/watch", "lease", "plan", "plan/caches", "plan/capacity", "plan/length",
+	"plan/levels",
 }
 
 // all lists the packages that are changed.
