@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -185,8 +186,10 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 		return nil, fmt.Errorf("open the snapshot: %w", err)
 	}
 	defer r.Close()
+	next, stop := ahead(r.Next)
+	defer stop()
 	m, err := fsm.Restore(c, func() ([]byte, bool, error) {
-		chunk, err := r.Next()
+		chunk, err := next()
 		if errors.Is(err, io.EOF) {
 			return nil, false, nil
 		}
@@ -202,10 +205,44 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 	return m, nil
 }
 
+// ahead reads in another goroutine, until stop, one chunk ahead of what next returns. A chunk is
+// there until the next one is, as what read returns.
+func ahead(read func() ([]byte, error)) (next func() ([]byte, error), stop func()) {
+	type result struct {
+		chunk []byte
+		err   error
+	}
+	results, done := make(chan result), make(chan struct{})
+	wait := beside(func() {
+		var room [2][]byte
+		for i := 0; ; i = 1 - i {
+			chunk, err := read()
+			room[i] = append(room[i][:0], chunk...)
+			select {
+			case results <- result{room[i], err}:
+			case <-done:
+				return
+			}
+		}
+	})
+	next = func() ([]byte, error) {
+		r := <-results
+		return r.chunk, r.err
+	}
+	return next, func() { close(done); wait() }
+}
+
+// beside runs f in a goroutine, and returns what waits for its end.
+func beside(f func()) (wait func()) {
+	var wg sync.WaitGroup
+	wg.Go(f)
+	return wg.Wait
+}
+
 // machineConfig says nothing of the shortest TTL, and of the most keys: apply would
 // depend on it, and members may be told different ones. The API checks them.
 func machineConfig(c Config) fsm.Config {
-	return fsm.Config{Versions: c.versions(), Lease: lease.Config{
+	return fsm.Config{Versions: c.versions(), Beside: beside, Lease: lease.Config{
 		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),
 		Untended:           lease.TTL(c.Lease.Untended.Milliseconds()),
 		SpreadRate:         c.Lease.SpreadRate,

@@ -23,6 +23,8 @@ type Config struct {
 	AheadKeys int
 	// Versions are the cluster versions that this member speaks. Zero means those of this release.
 	Versions version.Range
+	// Beside runs f beside the caller and returns what waits for its end. Restore is faster with it.
+	Beside func(f func()) (wait func())
 }
 
 // Machine is the replicated state. It is not safe for concurrent use.

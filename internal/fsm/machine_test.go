@@ -399,11 +399,6 @@ func source(chunks ...[]byte) func() ([]byte, bool, error) {
 	}
 }
 
-// restoreChunks restores a snapshot of these chunks.
-func restoreChunks(c Config, chunks ...[]byte) (*Machine, error) {
-	return Restore(c, source(chunks...))
-}
-
 // restored returns what a restart would make of m.
 func restored(t testing.TB, m *Machine) *Machine {
 	t.Helper()

@@ -208,21 +208,8 @@ func rebuild(
 	if err := change(r, &state); err != nil {
 		return nil, err
 	}
-	m.store, err = mvcc.Restore(r.revision, r.compacted, r.all())
-	if r.err == nil {
-		r.err = r.d.Err()
-	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	if !r.done {
-		return nil, fmt.Errorf("%w: snapshot ends early", ErrCorrupt)
-	}
-	if err := m.lessor.Recover(state); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	if err := r.tables(state); err != nil {
+		return nil, err
 	}
 	m.metaChange() // the restorer has set what it read
 	m.silences.dropped = m.index
@@ -232,9 +219,6 @@ func rebuild(
 			return nil, fmt.Errorf("%w: holds of lease %016x, which is not alive", ErrCorrupt, id)
 		}
 	}
-	if err := m.reattach(min(r.attached, m.store.Count("\x00", "\x00"))); err != nil {
-		return nil, err
-	}
 	for _, a := range r.accounts {
 		if err := m.restoreAccount(a); err != nil {
 			return nil, err
@@ -243,11 +227,47 @@ func rebuild(
 	return m, nil
 }
 
-// reattach rebuilds the attachments of about n keys, which a snapshot does not hold: a key
+// tables makes the lessor and the store. What they need not know of each other may be done at a
+// time.
+func (r *restorer) tables(state lease.State) error {
+	m := r.m
+	var recovered error
+	wait := m.beside(func() { recovered = m.lessor.Recover(state) })
+	loaded, err := mvcc.Load(r.revision, r.compacted, r.all())
+	wait()
+	if r.err == nil {
+		r.err = r.d.Err()
+	}
+	switch {
+	case r.err != nil:
+		return r.err
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case !r.done:
+		return fmt.Errorf("%w: snapshot ends early", ErrCorrupt)
+	case recovered != nil:
+		return fmt.Errorf("%w: %w", ErrCorrupt, recovered)
+	}
+	wait = m.beside(func() { m.store = loaded.Sort() })
+	err = m.reattach(r.attached, loaded)
+	wait()
+	return err
+}
+
+// beside runs f beside the caller, if that is possible, and returns what waits for its end.
+func (m *Machine) beside(f func()) (wait func()) {
+	if m.cfg.Beside != nil {
+		return m.cfg.Beside(f)
+	}
+	f()
+	return func() {}
+}
+
+// reattach rebuilds the attachments of at most n keys, which a snapshot does not hold: a key
 // is attached to the lease in its newest record.
-func (m *Machine) reattach(n int) error {
-	err := m.lessor.Reattach(n, func(yield func(lease.ID, string) bool) {
-		for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
+func (m *Machine) reattach(n int, loaded *mvcc.Loaded) error {
+	err := m.lessor.Reattach(min(n, loaded.Len()), func(yield func(lease.ID, string) bool) {
+		for kv := range loaded.Newest() {
 			if kv.Lease != 0 && !yield(lease.ID(kv.Lease), kv.Key) {
 				return
 			}

@@ -14,6 +14,21 @@ import (
 // have, or in another order, are an error: what a snapshot says is checked as far as it can be
 // told.
 func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error) {
+	l, err := Load(revision, compacted, records)
+	if err != nil {
+		return nil, err
+	}
+	return l.Sort(), nil
+}
+
+// Loaded is a store that has everything but the order of its keys.
+type Loaded struct {
+	store *Store
+	made  []*entry // in this order, in which they also lie in memory
+}
+
+// Load is Restore without its last step, Sort.
+func Load(revision, compacted int64, records iter.Seq[Record]) (*Loaded, error) {
 	if revision < 1 || compacted < 0 || compacted > revision {
 		return nil, fmt.Errorf("mvcc: restore: revision %d, compacted %d", revision, compacted)
 	}
@@ -38,10 +53,11 @@ func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error
 		last = rev
 		s.log.append(restored(&rec))
 	}
-	if err := s.index(keys); err != nil {
+	made, err := s.index(keys)
+	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return &Loaded{s, made}, nil
 }
 
 func restored(rec *Record) *record {
@@ -55,10 +71,10 @@ func restored(rec *Record) *record {
 // SetWriter says for whom the newest version of a key was put, in a store that was just restored.
 func (s *Store) SetWriter(key string, writer *string) { s.Get(key).writer = writer }
 
-// index makes the entries and the trees for the records in the history.
-func (s *Store) index(keys int) error {
+// index makes the entries for the records in the history.
+func (s *Store) index(keys int) (made []*entry, err error) {
 	s.entries = make(map[string]*entry, keys)
-	made := make([]*entry, 0, keys)
+	made = make([]*entry, 0, keys)
 	for r := range s.log.from(Revision{}) {
 		var before *record
 		e := s.entries[r.Key]
@@ -67,7 +83,7 @@ func (s *Store) index(keys int) error {
 			r.Key = before.Key
 		}
 		if err := s.valid(r, before); err != nil {
-			return fmt.Errorf("mvcc: restore: record at %v: %w", r.rev(), err)
+			return nil, fmt.Errorf("mvcc: restore: record at %v: %w", r.rev(), err)
 		}
 		if before.kv() != nil {
 			r.prevMain, r.prevSub = before.ModRevision, before.sub
@@ -80,8 +96,7 @@ func (s *Store) index(keys int) error {
 		e.push(r)
 		s.sized(r, before)
 	}
-	s.plant(made)
-	return nil
+	return made, nil
 }
 
 // valid says what is wrong with a record that comes after another one of its key, or after
@@ -120,9 +135,23 @@ func (s *Store) valid(r, before *record) error {
 	return nil
 }
 
-// plant builds the trees from the entries, which come in the order in which they were made:
-// in that order they lie in memory.
-func (s *Store) plant(entries []*entry) {
+// Len returns the number of keys, among them those that were deleted and are still known.
+func (l *Loaded) Len() int { return len(l.made) }
+
+// Newest yields the newest version of each key that is live.
+func (l *Loaded) Newest() iter.Seq[*KeyValue] {
+	return func(yield func(*KeyValue) bool) {
+		for _, e := range l.made {
+			if kv := e.newest.Load().kv(); kv != nil && !yield(kv) {
+				return
+			}
+		}
+	}
+}
+
+// Sort makes the trees of the store. Another goroutine may use Newest meanwhile.
+func (l *Loaded) Sort() *Store {
+	s, entries := l.store, l.made
 	items := make([]item, len(entries))
 	dead := make([]bool, len(entries))
 	order := make([]place8, len(entries))
@@ -138,6 +167,7 @@ func (s *Store) plant(entries []*entry) {
 			s.live.Load(items[o.i])
 		}
 	}
+	return s
 }
 
 // place8 stands for an item while it is sorted: its index, and eight bytes of its key as a
