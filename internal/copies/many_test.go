@@ -48,6 +48,17 @@ func TestManyTogether(t *testing.T) {
 	}
 }
 
+// What has no end is dropped to its end, and gone from the index.
+func TestWithoutEnd(t *testing.T) {
+	held := keyrange.Range{Key: "b", End: keyrange.NoEnd}
+	s, x := newSet(Config[pair]{Holds: []keyrange.Range{held}})
+	s.Opened(1)
+	want(t, "kept", fill(s, held, "b=1", "c=2", "d=3"), true)
+	s.Invalidate(1, 1, []keyrange.Range{{Key: "c", End: keyrange.NoEnd}})
+	want(t, "keys", shows(s, "b", "c", "d", "e"), "1???")
+	want(t, "index", len(x.found), 1)
+}
+
 // checkMany checks that a Set has just those keys, and its invariants.
 func checkMany(t *testing.T, s *Set[pair], x *index, all []pair, has map[string]bool) {
 	t.Helper()
