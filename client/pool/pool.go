@@ -249,7 +249,7 @@ func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, e
 		held[strings.TrimPrefix(kv.Key, p.held(""))] = true
 	}
 	switch {
-	case r.Want != "" && held[r.Want]:
+	case held[r.Want]:
 		return nil, rev, nil
 	case r.Want != "":
 		return []string{r.Want}, rev, nil

@@ -62,7 +62,7 @@ func TestPool(t *testing.T) {
 	}
 	_, err := p.Acquire(ctx, pool.Request{Want: had})
 	if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, a.Lease().ID()) ||
-		!strings.Contains(err.Error(), `of "a"`) {
+		!strings.Contains(err.Error(), `of "a" has`) {
 		t.Errorf("one that is held: %v", err)
 	}
 	if _, err := p.Acquire(ctx, pool.Request{Want: "6"}); !errors.Is(err, client.ErrInvalid) {
@@ -106,6 +106,7 @@ func TestPoolSpec(t *testing.T) {
 		{First: 2, Last: 1},
 		{Last: pool.MaxIDs},
 		{First: -1 << 63, Last: 1<<63 - 1},
+		{First: 1<<63 - 1, Last: -1 << 63},
 		{IDs: []string{"a", "a"}},
 		{IDs: []string{"a/b"}},
 		{IDs: []string{""}},
@@ -130,7 +131,8 @@ func TestPoolSpec(t *testing.T) {
 		t.Errorf("one in quarantine: %v", err)
 	}
 	_, err := p.Acquire(ctx, pool.Request{Want: "10.0.0.2"})
-	if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, dies.Lease().ID()) {
+	if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, dies.Lease().ID()) ||
+		!strings.Contains(err.Error(), "expired") {
 		t.Errorf("that which is in quarantine: %v", err)
 	}
 }

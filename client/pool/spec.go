@@ -90,7 +90,7 @@ func addresses(text string) ([]string, error) {
 		}
 	}
 	var out []string
-	for a := first; a.IsValid() && (prefix.Contains(a) || !prefix.IsValid()); a = a.Next() {
+	for a := first; prefix.Contains(a) || !prefix.IsValid(); a = a.Next() {
 		if len(out) == MaxIDs {
 			return nil, tooMany(text)
 		}

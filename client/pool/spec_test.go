@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"leasehold.dev/client"
@@ -22,10 +23,10 @@ func TestPoolAddresses(t *testing.T) {
 		{[]string{"fe80::fffe-fe80::1:0"}, []string{"fe80::fffe", "fe80::ffff", "fe80::1:0"}},
 		{[]string{"10.0.0.1-10.0.0.1"}, []string{"10.0.0.1"}},
 		{[]string{"rack-7", "10.0.0.1-b"}, []string{"rack-7", "10.0.0.1-b"}},
-		{[]string{"10.0.0.2-10.0.0.1"}, nil},
-		{[]string{"10.0.0.1-::1"}, nil},
+		{[]string{"a-10.0.0.1"}, []string{"a-10.0.0.1"}},
 		{[]string{"10.0.0.0/30", "10.0.0.2"}, nil},
 		{[]string{"fe80::/64"}, nil},
+		{[]string{"fe80::-fe80::1:0:0"}, nil},
 		{[]string{"10.0.0.0/16", "10.1.0.0"}, nil},
 		{[]string{"10.0.0.0/33"}, nil},
 	} {
@@ -36,6 +37,17 @@ func TestPoolAddresses(t *testing.T) {
 		if err == nil && !slices.Equal(got, c.want) {
 			t.Errorf("%v: %v, want %v", c.ids, got, c.want)
 		}
+	}
+	for _, text := range []string{
+		"10.0.0.2-10.0.0.1", "255.255.255.255-0.0.0.0", "10.0.0.1-::1", "fe80::1%a-fe80::2%b",
+	} {
+		_, err := (&Spec{IDs: []string{text}}).all()
+		if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "one kind") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if ids, err := (&Spec{First: 1, Last: MaxIDs}).all(); err != nil || len(ids) != MaxIDs {
+		t.Errorf("there are %d numbers: %v", len(ids), err)
 	}
 	whole, err := (&Spec{IDs: []string{"10.0.0.0/16"}}).all()
 	if err != nil || len(whole) != MaxIDs {
