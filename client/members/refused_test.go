@@ -137,6 +137,81 @@ func TestRegisterPauses(t *testing.T) {
 	}
 }
 
+// Goal: a registration of which nobody knows whether it was done is done once, or tells who has the
+// ID. Method: it was done, or another came first; then the cluster has forgotten the client.
+func TestRegisterUnsure(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+	for name, done := range map[string]bool{"done": true, "another": false} {
+		var l *client.Lease
+		c := rig.Through(t, r.Members[0], changes, rig.Unsure(func() {
+			if !done {
+				register(t, members.New(direct, name), members.Registration{ID: "a", TTL: time.Minute})
+				return
+			}
+			_, err := direct.Put(ctx, store.Put{
+				Key: name + "/a", Value: []byte("1"), Lease: l.ID(),
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}))
+		l = rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
+		m, err := members.New(c, name).Register(ctx, members.Registration{
+			ID: "a", Metadata: []byte("1"), Lease: l,
+		})
+		if !done {
+			if !errors.Is(err, members.ErrExists) || !errors.Is(err, client.ErrUnknownOutcome) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err == nil {
+			err = m.Update(ctx, []byte("2"))
+		}
+		if kvs := rig.Keys(t, direct, name+"/", 1); string(kvs[0].Value) != "2" {
+			t.Errorf("%s: the metadata are %q", name, kvs[0].Value)
+		}
+		if err == nil {
+			err = m.Release(ctx)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		rig.Keys(t, direct, name+"/", 0)
+	}
+}
+
+// Goal: each update is one request, and there is none after Release, even if that failed.
+func TestUpdateAfterRelease(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	ctx := rig.Soon(t)
+	var sent atomic.Int32
+	c := rig.Through(t, r.Members[0], changes, func(n int) *pb.Response {
+		if sent.Store(int32(n)); n == 4 {
+			return rig.Refused(n)
+		}
+		return nil
+	})
+	m := register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
+	for _, value := range []string{"1", "2"} {
+		if err := m.Update(ctx, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Release(ctx); !errors.Is(err, client.ErrPermissionDenied) {
+		t.Errorf("released: %v", err)
+	}
+	if err := m.Update(ctx, []byte("3")); !errors.Is(err, members.ErrNotMember) {
+		t.Errorf("updated then: %v", err)
+	}
+	if n := sent.Load(); n != 4 {
+		t.Errorf("%d requests were sent", n)
+	}
+}
+
 // Goal: a membership ends for the program with Release or with its lease, and its context says
 // why, whether or not somebody asked before.
 func TestMembershipEnds(t *testing.T) {
@@ -178,6 +253,9 @@ func TestMembershipEnds(t *testing.T) {
 		t.Errorf("the lease of the program: %v", shared.Err())
 	}
 	m := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
+	if ttl := m.Lease().Info().TTL; ttl != time.Minute {
+		t.Errorf("a TTL of %v", ttl)
+	}
 	m.Lease().Close()
 	<-m.Context().Done()
 	cause := context.Cause(m.Context())
