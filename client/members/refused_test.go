@@ -180,6 +180,10 @@ func TestRegisterUnsure(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		rig.Keys(t, direct, name+"/", 0)
+		// No try that is still under way makes it a member again.
+		if guard := rig.Keys(t, direct, name+"!left/", 1)[0]; guard.Lease != l.ID() {
+			t.Errorf("%s: the guard is on lease %x", name, guard.Lease)
+		}
 	}
 }
 
@@ -209,6 +213,39 @@ func TestUpdateAfterRelease(t *testing.T) {
 	}
 	if n := sent.Load(); n != 4 {
 		t.Errorf("%d requests were sent", n)
+	}
+}
+
+// Goal: Release ends the membership at once, though an update is under way. Method: the update is
+// not answered before that.
+func TestReleaseDuringUpdate(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	ctx := rig.Soon(t)
+	under, answer := make(chan struct{}), make(chan struct{})
+	c := rig.Through(t, r.Members[0], changes, func(n int) *pb.Response {
+		if n == 2 {
+			close(under)
+			<-answer
+		}
+		return nil
+	})
+	m := register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
+	over := m.Context()
+	updated := rig.Async(func() (any, error) { return nil, m.Update(ctx, nil) })
+	<-under
+	released := rig.Async(func() (any, error) { return nil, m.Release(ctx) })
+	select {
+	case <-over.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("it waits for the update")
+	}
+	close(answer)
+	if a := <-updated; a.Err != nil {
+		t.Error(a.Err)
+	}
+	if a := <-released; a.Err != nil {
+		t.Error(a.Err)
 	}
 }
 
@@ -249,6 +286,7 @@ func TestMembershipEnds(t *testing.T) {
 			}
 		}
 	}
+	rig.Keys(t, c, "g!left/", 0)
 	if shared.Err() != nil {
 		t.Errorf("the lease of the program: %v", shared.Err())
 	}
