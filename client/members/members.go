@@ -363,5 +363,5 @@ func (g *Group) member(kv *store.KV) (_ Member, ok bool) {
 	return Member{
 		ID: id, Metadata: kv.Value, Lease: kv.Lease,
 		Joined: kv.CreateRevision, Changed: kv.ModRevision,
-	}, id != "" && !strings.Contains(id, "/")
+	}, tries.ValidID(id)
 }
