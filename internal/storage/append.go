@@ -273,8 +273,13 @@ func (d *Disk) reclaim() {
 }
 
 // dropLog makes the log empty, beginning after p, durably. The caller holds
-// d.write, or is Open.
+// d.write, or is Open. What is committed stays: a snapshot that is not in the log, and ends before
+// that, is not of this log.
 func (d *Disk) dropLog(p position) error {
+	if c := d.hard.GetCommit(); p.index < c {
+		return fmt.Errorf("%w: the snapshot at %d does not fit the log, of which %d was committed",
+			ErrCorrupt, p.index, c)
+	}
 	err := d.commit(true, deleteRange(keyEntries, keyEntriesEnd), set(keyMark, encodeMark(p)))
 	if err != nil {
 		return fmt.Errorf("drop the log before %d: %w", p.index, err)

@@ -280,7 +280,15 @@ func TestFailsWhileWaiting(t *testing.T) {
 		}
 		begun := inUse
 		if name == "snapshot" {
-			begun = func(d *Disk) bool { return d.Usage().SnapshotIndex == 30 }
+			begun = func(d *Disk) bool {
+				rec, closer, err := d.db.Get(keyManifest)
+				if err != nil {
+					return false
+				}
+				defer ignoreClose(closer)
+				m, err := decodeManifest(rec)
+				return err == nil && m.index == 30
+			}
 		}
 		wantFailure(t, name, d, call, begun)
 		hs, _, _ := d.InitialState()

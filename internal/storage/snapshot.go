@@ -221,8 +221,11 @@ func (w *SnapshotWriter) finish() error {
 	return nil
 }
 
-// adopt takes note of a snapshot that is on disk.
+// adopt takes note of a snapshot that is on disk. Nothing is appended meanwhile, or it could go
+// with the log.
 func (d *Disk) adopt(m manifest) error {
+	d.write.Lock()
+	defer d.write.Unlock()
 	d.mu.Lock()
 	d.snap = m
 	d.hard = raised(d.hard, m.position)
@@ -231,8 +234,6 @@ func (d *Disk) adopt(m manifest) error {
 	if keep {
 		return nil
 	}
-	d.write.Lock()
-	defer d.write.Unlock()
 	return d.dropLog(m.position)
 }
 

@@ -315,3 +315,25 @@ func TestSnapshotSaid(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 }
+
+// TestSnapshotOfAnotherLog: a snapshot that is not in the log, and ends before what was committed,
+// is of another log. It does not take the log with it, not at the next start either.
+func TestSnapshotOfAnotherLog(t *testing.T) {
+	cfg := testConfig(vfs.NewMem())
+	d := mustBootstrap(t, cfg)
+	if err := d.Append(entries(1, 10, 1), hardState(1, 1, 8), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeSnapshot(d, 7, 2, "state"); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("it is taken: %v", err)
+	}
+	if last, err := d.LastIndex(); last != 9 || err != nil {
+		t.Errorf("the log ends at %d, %v", last, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(cfg); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("the member starts: %v", err)
+	}
+}
