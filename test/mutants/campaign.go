@@ -57,8 +57,8 @@ var finished = []string{
 	"internal/figures", "internal/fsm", "internal/holder", "internal/keyrange", "internal/mvcc",
 	"internal/replica", "internal/replica/confirm", "internal/replica/delay",
 	"internal/replica/silence", "internal/shell", "internal/storage", "internal/ticket",
-	"internal/watch", "lease", "plan", "plan/caches", "plan/capacity", "plan/length",
-	"plan/levels",
+	"internal/watch", "internal/wheel", "lease", "plan", "plan/caches", "plan/capacity",
+	"plan/length", "plan/levels",
 }
 
 // all lists the packages that are changed.
