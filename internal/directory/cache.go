@@ -366,8 +366,8 @@ func (d *Directory) toldNow() (due []*cache) {
 	if d.left = len(d.unsent) > 0; !d.left {
 		d.unsent = nil
 	}
-	for _, c := range d.resends.until(d.now, max(d.limits.Told-ranges, 0)) {
-		if ranges < d.limits.Told && d.unacked[c.token] == c && d.due(c) {
+	for _, c := range d.resends.until(d.now, d.limits.Told-ranges) {
+		if ranges < d.limits.Told {
 			due = append(due, c)
 			ranges += len(c.drops)
 		}
@@ -375,14 +375,11 @@ func (d *Directory) toldNow() (due []*cache) {
 	return due
 }
 
-// due reports whether a cache is to be told now what is pending.
+// due reports whether a cache that is among Directory.unsent is told now: something that it was not
+// told is pending, or its pause was ended.
 func (d *Directory) due(c *cache) bool {
 	if len(c.routes) == 0 {
 		return false // nobody knows where it is: it will open anew
 	}
-	if c.drops[0].seq == 0 || lease.TTL(d.now-c.sent) >= c.pause {
-		return true
-	}
-	fresh := c.drops[len(c.drops)-1].seq == 0
-	return fresh && len(c.drops) <= windowMost
+	return c.drops[0].seq == 0 || lease.TTL(d.now-c.sent) >= c.pause || len(c.drops) <= windowMost
 }

@@ -155,7 +155,6 @@ func (d *Directory) Advance(now lease.Instant) {
 		d.stopped(c)
 	}
 	d.workOff()
-	d.thin()
 }
 
 // Next returns an instant before which Advance has nothing to do. Renewals make it
@@ -298,7 +297,7 @@ func (d *Directory) Settled(below uint64) {
 	n := 0
 	for ; n < len(d.fenced) && d.fenced[n].untracked < d.settled; n++ {
 		c := d.fenced[n]
-		c.fence = max(c.untracked, d.ending)
+		c.fence = d.ending
 		d.fenced[n] = nil // it may be held no more
 	}
 	if d.fenced = d.fenced[n:]; len(d.fenced) == 0 {

@@ -83,8 +83,8 @@ func (d *Directory) workOff() {
 }
 
 // answer takes what was acknowledged from what a cache has, so many drops of it at most, and
-// returns how many it were. Those that were joined are taken together: what is written meanwhile
-// waits for the first of them, which stands for all that is held.
+// returns how many it were. Those that were joined are taken together, as they were sent: what is
+// written meanwhile waits for the first of them, which stands for all that is held.
 func (d *Directory) answer(c *cache, most int) (n int) {
 	for n < len(c.drops) && (n < most || c.joined) &&
 		c.drops[n].seq != 0 && c.drops[n].seq <= c.answered {
@@ -96,14 +96,11 @@ func (d *Directory) answer(c *cache, most int) (n int) {
 	for _, x := range done {
 		c.has.remove(x.what)
 		c.pending.Remove(x.what)
-		if !c.joined {
-			c.bytes -= bytesOf(x.what)
-		}
+		c.bytes -= bytesOf(x.what)
 	}
 	d.spans += c.has.len() - before
 	d.free(c, done)
-	d.setLate(c, c.lateSince != 0 && len(c.drops) > 0 &&
-		lease.TTL(d.now-c.drops[0].since) >= d.limits.Slow)
+	d.setLate(c, c.lateSince != 0 && lease.TTL(d.now-c.drops[0].since) >= d.limits.Slow)
 	var renewers []*Write
 	switch {
 	case len(c.drops) == 0:
@@ -115,7 +112,7 @@ func (d *Directory) answer(c *cache, most int) (n int) {
 		c.pause = 0
 		d.send(c)
 	}
-	if c.orphan && !c.hasAnswered() {
+	if c.orphan {
 		d.stopped(c) // it was told to drop all, in one message
 	}
 	d.expect(c)

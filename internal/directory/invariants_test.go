@@ -50,6 +50,10 @@ func (d *Directory) checkInvariants() {
 			c.stopped && (!c.orphan || c.wide || c.has.len()+len(c.drops) > 0) {
 			panic(fmt.Sprintf("cache %d is an orphan: %+v", token, c.orphanage))
 		}
+		if n := len(c.drops); c.orphan && n > 0 && !c.joined ||
+			c.joined && c.drops[0].seq != c.drops[n-1].seq {
+			panic(fmt.Sprintf("cache %d is not told to drop everything, in one message", token))
+		}
 		if len(c.drops) > 0 && len(c.routes) > 0 && !c.unsent && c.resendAt == 0 {
 			panic(fmt.Sprintf("cache %d has %d drops pending, and nobody tells it", token, len(c.drops)))
 		}
@@ -73,6 +77,7 @@ func (d *Directory) checkInvariants() {
 		return true
 	})
 	d.checkCounts()
+	d.checkSending()
 	if total != d.spans {
 		panic(fmt.Sprintf("%d spans, counted are %d", total, d.spans))
 	}
@@ -121,6 +126,23 @@ func (d *Directory) checkCounts() {
 	}
 }
 
+// checkSending panics if a cache is to be told at once twice, or again although it owes nothing.
+func (d *Directory) checkSending() {
+	named := make(map[*cache]bool)
+	for _, c := range d.unsent {
+		if named[c] {
+			panic(fmt.Sprintf("cache %d is to be told twice", c.token))
+		}
+		named[c] = true
+	}
+	d.resends.entries.Scan(func(e appointment) bool {
+		if d.unacked[e.c.token] != e.c || len(e.c.routes) == 0 {
+			panic(fmt.Sprintf("cache %d is to be told again, and owes nothing", e.c.token))
+		}
+		return true
+	})
+}
+
 // checkLine panics unless every write that waits for commands that attach keys is found when the
 // last of these has its outcome, and none that waits for it is forgotten.
 func (d *Directory) checkLine() {
@@ -135,6 +157,17 @@ func (d *Directory) checkLine() {
 		}
 		return true
 	})
+	for id, u := range d.leases {
+		if len(u.stuck) > 0 && u.attaching == 0 {
+			panic(fmt.Sprintf("writes are stuck, and nothing attaches keys to lease %d", id))
+		}
+	}
+	if len(d.stuckAny) > 0 && d.attachingAny == 0 {
+		panic("writes are stuck, and nothing attaches keys to any lease")
+	}
+	if len(d.crowd) > 0 && d.roomy() {
+		panic("urgent writes wait for room, and there is some")
+	}
 	first, _, any := d.stuck.Min()
 	if len(d.attachers) > 0 && (!any || d.attachers[0].number < first) {
 		panic("a write waits for one that is stuck no more")

@@ -271,7 +271,7 @@ func (d *Directory) queue(w *Write) bool {
 		// ever.
 		behind(d.leases[id].some().ending)
 	}
-	if w.AttachesAny && d.stuck.Len() > 0 { // likewise
+	if w.AttachesAny { // likewise; if none is stuck, passed lets it go on at once
 		d.attachers = append(d.attachers, w)
 		w.behind++
 	}
