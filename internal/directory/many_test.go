@@ -84,6 +84,43 @@ func TestManyStuck(t *testing.T) {
 	d.checkInvariants()
 }
 
+// Writes that are stuck are not looked at before all is done that they wait for; and nothing is
+// kept of a lease of which nothing is under way.
+func TestStuckStay(t *testing.T) {
+	const n = 300
+	held := []keyrange.Range{{Key: "held"}}
+	for _, attach := range []Write{{AttachesAny: true}, {Attaches: []lease.ID{1}}} {
+		d := holding(&counted{}, 0, Limits{Ending: 2 * n})
+		d.Hold(9999, 9999, held, false)
+		var attaching, ending []*Write
+		for range n {
+			w := attach
+			w.Touches = held
+			attaching = append(attaching, admitted(t, d, &w, true))
+		}
+		for range n {
+			w := &Write{Ends: []lease.ID{1}, Urgent: true}
+			ending = append(ending, admitted(t, d, w, false))
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for _, w := range attaching[1:] {
+			d.Finish(w)
+		}
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > n*n {
+			t.Errorf("%d bytes for %d commands that have their outcome", took, n-1)
+		}
+		for _, w := range slices.Concat(attaching[:1], ending) {
+			d.Finish(w)
+			d.checkInvariants()
+		}
+		if len(d.leases) > 0 {
+			t.Errorf("something is under way of %d leases", len(d.leases))
+		}
+	}
+}
+
 // Commands that may attach keys to any lease wait for those that are stuck together, not for each
 // by itself.
 func TestManyAttachers(t *testing.T) {
@@ -124,7 +161,10 @@ func TestManyLinks(t *testing.T) {
 		admitted(t, d, &Write{Touches: []keyrange.Range{key}}, false)
 	}
 	for range n {
-		switch _, err := d.Admit(&Write{Touches: []keyrange.Range{{Key: "k", End: "l"}}}); {
+		now, err := d.Admit(&Write{Touches: []keyrange.Range{{Key: "k", End: "l"}}})
+		switch {
+		case now:
+			t.Fatal("one goes on before those in front of it")
 		case err == nil:
 			waits++
 		case errors.Is(err, errFull):
@@ -317,7 +357,7 @@ func TestUrgentAreFew(t *testing.T) {
 // one alone has more.
 func TestUrgentHaveFewKeys(t *testing.T) {
 	const n, most = 20, 2
-	for _, c := range []struct{ keys, together int }{{1, 2}, {4, 2}, {5, 2}, {8, 1}, {100, 1}} {
+	for _, c := range []struct{ keys, together int }{{1, 2}, {4, 2}, {7, 2}, {8, 1}, {100, 1}} {
 		s := &counted{keys: slices.Repeat([]string{"k"}, c.keys)}
 		d := holding(s, 1, Limits{Ending: most})
 		for id := range lease.ID(n) {
@@ -339,6 +379,26 @@ func TestUrgentHaveFewKeys(t *testing.T) {
 		if d.endingKeys != 0 {
 			t.Errorf("%d keys each: at the end %d are under way", c.keys, d.endingKeys)
 		}
+	}
+}
+
+// A step has looked at enough when it has looked at as much as it may; what is done apart is told,
+// and does not count.
+func TestSpent(t *testing.T) {
+	s := &counted{keys: slices.Repeat([]string{"a"}, 5)}
+	d := holding(s, 0, Limits{Work: 10})
+	look := func() { d.holdsKey(1) } // nobody holds them, so it looks at all
+	if got := d.Apart(func() { look(); look() }); got != 10 || d.Spent() {
+		t.Errorf("apart it has looked at %d, and has enough: %v", got, d.Spent())
+	}
+	if look(); d.Spent() {
+		t.Error("it has enough too early")
+	}
+	if look(); !d.Spent() {
+		t.Error("it has not enough")
+	}
+	if d.NextStep(); d.Spent() {
+		t.Error("the next step has nothing to look at")
 	}
 }
 
