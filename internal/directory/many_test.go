@@ -400,6 +400,11 @@ func TestSpent(t *testing.T) {
 	if d.NextStep(); d.Spent() {
 		t.Error("the next step has nothing to look at")
 	}
+	const caches = 3 // have the key, and are to drop it
+	d = holding(s, caches, Limits{})
+	if got := d.Apart(func() { admitted(t, d, touches("k"), false) }); got != caches*(1+dropWork) {
+		t.Errorf("a write has looked at %d", got)
+	}
 }
 
 // It takes no look at all keys of a lease to see that some cache holds one.
