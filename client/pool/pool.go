@@ -249,9 +249,10 @@ func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, e
 		held[strings.TrimPrefix(kv.Key, p.held(""))] = true
 	}
 	switch {
+	case r.Want == "": // there may be such a key, too
 	case held[r.Want]:
 		return nil, rev, nil
-	case r.Want != "":
+	default:
 		return []string{r.Want}, rev, nil
 	}
 	notes, _, err := tries.ReadAll(ctx, p.c, store.Prefix(p.was("")).Range())

@@ -38,6 +38,10 @@ func TestPool(t *testing.T) {
 		err, pool.ErrExists) {
 		t.Errorf("another pool: %v", err)
 	}
+	// A key of no ID, which somebody else put there, is in nobody's way.
+	if _, err := c.Put(ctx, store.Put{Key: "p/held/"}); err != nil {
+		t.Fatal(err)
+	}
 	p := rig.Must[*pool.Pool](t)(pool.Open(ctx, c, "p"))
 	if p.Size() != 3 {
 		t.Errorf("size %d", p.Size())
