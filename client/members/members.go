@@ -109,13 +109,14 @@ func (g *Group) Register(ctx context.Context, r Registration) (*Membership, erro
 		m.lease, m.own = l, true
 	}
 	if err := m.register(ctx, &r); err != nil {
+		unsure := m.unsure
 		if m.own {
 			// Without a lease no try that is still under way does anything.
-			err = fault.Join(err, m.lease.Revoke(ctx))
-		} else {
-			err = tries.Outcome(m.unsure, err)
+			kept := m.lease.Revoke(ctx)
+			unsure = unsure && kept != nil
+			err = fault.Join(err, kept)
 		}
-		return nil, fault.In("members: register", m.key, err)
+		return nil, fault.In("members: register", m.key, tries.Outcome(unsure, err))
 	}
 	return m, nil
 }
@@ -214,9 +215,9 @@ func (m *Membership) ValidUntil() time.Time {
 // Context returns a context that ends before the other members may see that this one failed, and
 // with Release. Its cause says why. See [client.Lease.Context].
 func (m *Membership) Context() context.Context {
-	now := m.lease.Context()
 	m.end.Lock()
 	defer m.end.Unlock()
+	now := m.lease.Context()
 	if m.ofLease != now { // the lease may have come back from jeopardy
 		m.ofLease = now
 		if m.over != nil { // it has ended with that, and not with the lease
@@ -302,11 +303,11 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 // reached, the others see that the member failed when the TTL has passed.
 func (m *Membership) Release(ctx context.Context) error {
 	m.giveUp()
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.own {
 		m.lease.Close()
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	then := []store.Op{store.Delete{Key: m.key}}
 	if m.unsure {
 		then = append(then, store.Put{Key: m.guard, Lease: m.lease.ID()})

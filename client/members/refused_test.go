@@ -187,6 +187,37 @@ func TestRegisterUnsure(t *testing.T) {
 	}
 }
 
+// Goal: a registration that failed and may have been done says so, unless the lease that it would
+// hang on is gone. Method: a try may have been done and the next is refused, or the first; and the
+// revocation, or not.
+func TestRegisterFails(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	ctx := rig.Soon(t)
+	for name, x := range map[string]struct {
+		refused []int
+		unsure  bool
+	}{
+		"gone": {[]int{3}, false}, "kept": {[]int{3, 4}, true}, "not done": {[]int{1, 2}, false},
+	} {
+		unsure := rig.Unsure(func() {})
+		c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
+			return changes(r) || revokes(r)
+		}, func(n int) *pb.Response {
+			if slices.Contains(x.refused, n) {
+				return rig.Refused(n)
+			}
+			return unsure(n)
+		})
+		_, err := members.New(c, name).Register(ctx, members.Registration{ID: "a"})
+		if !errors.Is(err, client.ErrPermissionDenied) ||
+			errors.Is(err, client.ErrUnknownOutcome) != x.unsure ||
+			strings.Contains(err.Error(), "revoke") != (len(x.refused) == 2) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // Goal: each update is one request, and there is none after Release, even if that failed.
 func TestUpdateAfterRelease(t *testing.T) {
 	t.Parallel()
@@ -233,14 +264,16 @@ func TestReleaseDuringUpdate(t *testing.T) {
 		return nil
 	})
 	m := register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
-	over := m.Context()
+	over, ofLease := m.Context(), m.Lease().Context()
 	updated := rig.Async(func() (any, error) { return nil, m.Update(ctx, nil) })
 	<-under
 	released := rig.Async(func() (any, error) { return nil, m.Release(ctx) })
-	select {
-	case <-over.Done():
-	case <-time.After(20 * time.Second):
-		t.Error("it waits for the update")
+	for what, over := range map[string]context.Context{"membership": over, "lease": ofLease} {
+		select {
+		case <-over.Done():
+		case <-time.After(20 * time.Second):
+			t.Errorf("the %s waits for the update", what)
+		}
 	}
 	close(answer)
 	if a := <-updated; a.Err != nil {
