@@ -76,9 +76,9 @@ type View struct {
 }
 
 // List returns what the cluster knows: it reads the keys of the nodes and then the leases, both
-// linearizably. A node that comes between the two is not listed yet. A node is suspect when less
-// than half of its TTL remains, since a healthy node renews when two thirds remain. A new leader
-// counts every node as just renewed.
+// linearizably. A node that comes between the two is listed as it was before: as down, or not at
+// all. A node is suspect when less than half of its TTL remains, since a healthy node renews when
+// two thirds remain. A new leader counts every node as just renewed.
 func (s *Set) List(ctx context.Context) (View, error) {
 	if err := s.check(); err != nil {
 		return View{}, fault.In("nodes: list", "", err)
