@@ -3,12 +3,14 @@ package members_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/members"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/rig"
 )
 
@@ -118,6 +120,68 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 	w.Close()
 	<-ended
+}
+
+// Goal: a watch tells nothing of keys that are no members: of the empty ID, and of a group whose
+// name begins with this one's; nor of a member that goes of which it has not heard, as one that a
+// restore has brought back. Method: it is told of another key when that one comes.
+func TestWatchOthers(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+	b := &rig.Between{Seen: func(r *pb.Response) {
+		for _, e := range r.GetWatch().GetEvents() {
+			if string(e.Kv.Key) == "g/a" && e.Kind == pb.Event_KIND_PUT {
+				e.Kv.Key = []byte("g/")
+			}
+		}
+	}}
+	w := rig.Must[*members.Watch](t)(members.New(b.Serve(t, r.Members[0]), "g").Watch(ctx))
+	defer w.Close()
+	g := members.New(direct, "g")
+	register(t, members.New(direct, "g/h"), members.Registration{ID: "a", TTL: time.Minute})
+	a := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
+	if err := a.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	register(t, g, members.Registration{ID: "b", TTL: time.Minute})
+	if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "b joined " {
+		t.Errorf("told %q", got)
+	}
+}
+
+// Goal: a watch that begins anew leaves nothing behind, so that the client has room for others.
+// Method: history is forgotten; the program begins watches before and after, until it may not.
+func TestWatchRoom(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	ctx, lost := rig.Soon(t), new(atomic.Bool)
+	b := &rig.Between{Seen: func(r *pb.Response) {
+		if w := r.GetWatch(); w != nil && len(w.Events) > 0 && lost.CompareAndSwap(false, true) {
+			r.Body = rig.Refusal(pb.Reason_REASON_COMPACTED).Body
+		}
+	}}
+	c := b.Serve(t, r.Members[0])
+	g := members.New(c, "g")
+	w := rig.Must[*members.Watch](t)(g.Watch(ctx))
+	defer w.Close()
+	room := func() (n int) {
+		for ; ; n++ {
+			other, err := c.WatchFrom(store.Watch{Key: "other"})
+			if err != nil {
+				return n
+			}
+			defer other.Close()
+		}
+	}
+	before := room()
+	register(t, g, members.Registration{ID: "a", TTL: time.Minute})
+	if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a joined " || !lost.Load() {
+		t.Errorf("told %q", got)
+	}
+	if after := room(); after != before {
+		t.Errorf("there is room for %d watches, and was for %d", after, before)
+	}
 }
 
 // Goal: a program that stops to read the events goes on with the next one; the last that it reads
