@@ -8,6 +8,30 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
+// BenchmarkRefill drops a key of 100,000 that were read one by one, and reads it again.
+func BenchmarkRefill(b *testing.B) {
+	const keys = 100_000
+	s, _ := newSet(Config[pair]{
+		Holds: []keyrange.Range{{Key: "k", End: "l"}}, MaxEntries: keys, MaxBytes: 1 << 30,
+	})
+	s.Opened(1)
+	all := make([]pair, keys)
+	read := func(i int) {
+		s.Complete(s.Begin(keyrange.Range{Key: all[i].key}), Answer[pair]{
+			Term: 1, Values: all[i : i+1],
+		})
+	}
+	for i, n := range rand.New(rand.NewPCG(1, 1)).Perm(keys) {
+		all[i] = pair{fmt.Sprintf("k%05d", n), "value"}
+		read(i)
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n = (n + 1) % keys {
+		s.Invalidate(1, 1, []keyrange.Range{{Key: all[n].key}})
+		read(n)
+	}
+}
+
 // BenchmarkInvalidate drops keys of 20,000 that were read in one piece, or one by one, so many by
 // one invalidation. A run is of one key.
 func BenchmarkInvalidate(b *testing.B) {

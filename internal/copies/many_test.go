@@ -57,6 +57,22 @@ func TestWithoutEnd(t *testing.T) {
 	s.Invalidate(1, 1, []keyrange.Range{{Key: "c", End: keyrange.NoEnd}})
 	want(t, "keys", shows(s, "b", "c", "d", "e"), "1???")
 	want(t, "index", len(x.found), 1)
+	fill(s, keyrange.Range{Key: "d"}, "d=3")
+	fill(s, keyrange.Range{Key: "f"}, "f=5")
+	s.Invalidate(1, 2, []keyrange.Range{{Key: "bb", End: keyrange.NoEnd}})
+	want(t, "keys of several pieces", shows(s, "b", "bb", "d", "f"), "1???")
+}
+
+// What is not there costs nothing to drop, and readers keep the view: before what was read, between
+// two pieces of it, and behind it.
+func TestNothingToDrop(t *testing.T) {
+	s, _ := newSet(Config[pair]{Holds: []keyrange.Range{all}})
+	s.Opened(1)
+	fill(s, keyrange.Range{Key: "c"}, "c=1")
+	fill(s, keyrange.Range{Key: "e"}, "e=1")
+	before := s.View()
+	s.Invalidate(1, 1, []keyrange.Range{{Key: "b"}, {Key: "d"}, {Key: "f"}})
+	want(t, "the view stays", s.View() == before, true)
 }
 
 // checkMany checks that a Set has just those keys, and its invariants.

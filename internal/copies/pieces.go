@@ -2,6 +2,7 @@ package copies
 
 import (
 	"slices"
+	"sort"
 
 	"leasehold.dev/internal/keyrange"
 )
@@ -121,33 +122,58 @@ func (s *Set[V]) mirrorAll(p *Piece[V]) {
 
 // cut takes spans, which are in order and apart, out of all pieces that overlap them, and returns
 // what it has taken. What is left of the pieces stays. Very many keys may change at one time, so
-// each row and each piece that they touch is made anew once, and not for each of them.
+// each row and each piece that they touch is made anew once, and not for each of them. It looks at
+// no others: there may be a hundred thousand pieces, and one key that changes.
 func (s *Set[V]) cut(list []keyrange.Span) (gone []keyrange.Span) {
-	rows := make([][]*Piece[V], 0, len(s.view.rows)+1)
-	for _, row := range s.view.rows {
-		list = from(list, row[0].From)
-		if n := len(row); len(list) == 0 || !row[n-1].reaches(list[0].From) {
-			rows = append(rows, row)
+	var rows [][]*Piece[V]
+	old, done := s.view.rows, 0 // so many of old are in rows
+	for at := 0; len(list) > 0; at++ {
+		at += sort.Search(len(old)-at, func(i int) bool {
+			row := old[at+i]
+			return row[len(row)-1].reaches(list[0].From)
+		})
+		if at == len(old) {
+			break
+		}
+		line, taken, rest := s.cutRow(old[at], list)
+		if len(taken) > 0 {
+			rows = slices.Grow(rows, len(old)-done+1)
+			rows = append(append(rows, old[done:at]...), split(line)...)
+			gone, done = append(gone, taken...), at+1
+		}
+		list = rest
+	}
+	if done > 0 {
+		s.view = &View[V]{rows: append(rows, old[done:]...), key: s.view.key}
+	}
+	return gone
+}
+
+// cutRow is cut for one row. It returns what is left of the row, and the spans that may lie behind
+// it.
+func (s *Set[V]) cutRow(
+	row []*Piece[V], list []keyrange.Span,
+) (line []*Piece[V], gone, rest []keyrange.Span) {
+	line = make([]*Piece[V], 0, len(row)+1)
+	for len(list) > 0 {
+		next := sort.Search(len(row), func(i int) bool { return row[i].reaches(list[0].From) })
+		line, row = append(line, row[:next]...), row[next:]
+		if len(row) == 0 {
+			break
+		}
+		p, n := row[0], 0
+		for n < len(list) && list[n].Overlaps(p.Span) {
+			n++
+		}
+		if n == 0 {
+			list = from(list, p.From)
 			continue
 		}
-		line := make([]*Piece[V], 0, len(row)+1)
-		for _, p := range row {
-			list = from(list, p.From)
-			n := 0
-			for n < len(list) && list[n].Overlaps(p.Span) {
-				n++
-			}
-			if n == 0 {
-				line = append(line, p)
-				continue
-			}
-			parts, taken := s.carve(p, list[:n])
-			line, gone = append(line, parts...), append(gone, taken...)
-		}
-		rows = append(rows, split(line)...)
+		parts, taken := s.carve(p, list[:n])
+		line, gone = append(line, parts...), append(gone, taken...)
+		row, list = row[1:], from(list, p.To)
 	}
-	s.view = &View[V]{rows: rows, key: s.view.key}
-	return gone
+	return append(line, row...), gone, list
 }
 
 // split makes rows of pieces, about equally long.
