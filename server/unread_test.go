@@ -119,7 +119,11 @@ func TestUrgentOnesPass(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := len(s.next().GetReadRange().GetKvs()[0].GetValue()); n != len(value) {
-		t.Errorf("a value of %d bytes", n)
+	m := s.next()
+	for m.GetReadRange() == nil { // on a slow machine the cache is told again
+		m = s.next()
+	}
+	if kvs := m.GetReadRange().GetKvs(); len(kvs) != 1 || len(kvs[0].GetValue()) != len(value) {
+		t.Errorf("the large value is read as %d pairs", len(kvs))
 	}
 }
