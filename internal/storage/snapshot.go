@@ -170,7 +170,9 @@ func (w *SnapshotWriter) Finish() error {
 // is so if the snapshot came from the leader, the log is dropped and begins
 // after the snapshot, and the hard state's commit and term rise to it. After an
 // error the writer is aborted and the newest snapshot is still the old one,
-// unless the disk has failed for good; then it is one of the two.
+// unless the disk has failed for good; then it is one of the two. ErrCorrupt means
+// that the snapshot does not fit the log: then it is in place, and the next Open
+// says the same.
 func (w *SnapshotWriter) Commit() error {
 	err := w.commit()
 	if err != nil {
