@@ -88,7 +88,9 @@ func (m *member) start() error {
 	rng := m.w.draw()
 	on.find, on.disk = m.w.find, newDisk(m.mem, on, rng)
 	on.setRate(1 + (rng.Float64()-0.5)*driftBound)
-	found := m.mem.CrashClone(vfs.CrashCloneCfg{})
+	found := m.mem.CrashClone(vfs.CrashCloneCfg{
+		UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1)),
+	})
 	s, err := server.New(m.config(on))
 	if err != nil {
 		return fmt.Errorf("start of %s: %w (%s)", m.name, err, preserve(found, "/"+m.name))
