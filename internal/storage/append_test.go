@@ -217,12 +217,16 @@ func TestCompactBeforeDrop(t *testing.T) {
 // If that fails it is said, and the log is compacted all the same.
 func TestReclaim(t *testing.T) {
 	var log lockedBuffer
-	var broken atomic.Bool
+	var broken atomic.Pointer[Disk] // once its log is compacted to 7; Pebble may be at work before
 	cfg := testConfig(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if broken.Load() && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {
-			return syscall.EIO
+		d := broken.Load()
+		if d == nil || op.Kind != errorfs.OpCreate || !strings.HasSuffix(op.Path, ".sst") {
+			return nil
 		}
-		return nil
+		if first, _ := d.FirstIndex(); first != 8 {
+			return nil
+		}
+		return syscall.EIO
 	})))
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	d := mustBootstrap(t, cfg)
@@ -245,7 +249,7 @@ func TestReclaim(t *testing.T) {
 	if log.String() != "" {
 		t.Errorf("the log says: %s", &log)
 	}
-	broken.Store(true)
+	broken.Store(d)
 	if err := d.Compact(7); err != nil {
 		t.Error(err)
 	}
