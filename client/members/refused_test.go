@@ -17,12 +17,6 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Requests that tests answer.
-func grants(r *pb.Request) bool    { return r.GetGrant() != nil }
-func changes(r *pb.Request) bool   { return r.GetTxn() != nil }
-func revokes(r *pb.Request) bool   { return r.GetRevoke() != nil }
-func reads(r *pb.Request) bool     { return r.GetReadRange() != nil }
-func watches(r *pb.Request) bool   { return r.GetWatch() != nil }
 func describes(r *pb.Request) bool { return r.GetDescribe() != nil }
 
 // Goal: what the cluster refuses is an error, and no call goes on without it. What Register made is
@@ -35,37 +29,37 @@ func TestRefused(t *testing.T) {
 		match func(*pb.Request) bool
 		call  func(t *testing.T, g *members.Group) error
 	}{
-		"register, the lease": {grants, func(_ *testing.T, g *members.Group) error {
+		"register, the lease": {rig.Grants, func(_ *testing.T, g *members.Group) error {
 			_, err := g.Register(ctx, members.Registration{ID: "a"})
 			return err
 		}},
-		"register": {changes, func(t *testing.T, g *members.Group) error {
+		"register": {rig.Txns, func(t *testing.T, g *members.Group) error {
 			_, err := g.Register(ctx, members.Registration{ID: "a"})
 			for l, err := range direct.List(ctx, leases.Filter{Owner: "a"}) {
 				t.Errorf("there is %+v, %v", l, err)
 			}
 			return err
 		}},
-		"register, which waits": {watches, func(t *testing.T, g *members.Group) error {
+		"register, which waits": {rig.Watches, func(t *testing.T, g *members.Group) error {
 			register(t, g, members.Registration{ID: "b", TTL: time.Minute})
 			_, err := g.Register(ctx, members.Registration{ID: "b", Wait: true})
 			return err
 		}},
-		"release, the lease": {revokes, func(t *testing.T, g *members.Group) error {
+		"release, the lease": {rig.Revokes, func(t *testing.T, g *members.Group) error {
 			return register(t, g, members.Registration{ID: "c", TTL: time.Minute}).Release(ctx)
 		}},
-		"list": {reads, func(_ *testing.T, g *members.Group) error {
+		"list": {rig.Reads, func(_ *testing.T, g *members.Group) error {
 			list, revision, err := g.List(ctx)
 			if list != nil || revision != 0 {
 				t.Errorf("listed %v", list)
 			}
 			return err
 		}},
-		"watch, the list": {reads, func(_ *testing.T, g *members.Group) error {
+		"watch, the list": {rig.Reads, func(_ *testing.T, g *members.Group) error {
 			_, err := g.Watch(ctx)
 			return err
 		}},
-		"watch": {watches, func(_ *testing.T, g *members.Group) error {
+		"watch": {rig.Watches, func(_ *testing.T, g *members.Group) error {
 			_, err := g.Watch(ctx)
 			return err
 		}},
@@ -111,7 +105,7 @@ func TestRegisterPauses(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(rig.Soon(t))
 	defer cancel()
-	c := rig.Through(t, r.Members[0], changes, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
 		if n > 3 {
 			return nil
 		}
@@ -119,7 +113,7 @@ func TestRegisterPauses(t *testing.T) {
 	})
 	register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
 	var began time.Time
-	c = rig.Through(t, r.Members[0], changes, func(n int) *pb.Response {
+	c = rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
 		switch n {
 		case 1:
 			began = time.Now()
@@ -145,7 +139,7 @@ func TestRegisterUnsure(t *testing.T) {
 	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	for name, done := range map[string]bool{"done": true, "another": false} {
 		var l *client.Lease
-		c := rig.Through(t, r.Members[0], changes, rig.Unsure(func() {
+		c := rig.Through(t, r.Members[0], rig.Txns, rig.Unsure(func() {
 			if !done {
 				register(t, members.New(direct, name), members.Registration{ID: "a", TTL: time.Minute})
 				return
@@ -202,7 +196,7 @@ func TestRegisterFails(t *testing.T) {
 	} {
 		unsure := rig.Unsure(func() {})
 		c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
-			return changes(r) || revokes(r)
+			return rig.Txns(r) || rig.Revokes(r)
 		}, func(n int) *pb.Response {
 			if slices.Contains(x.refused, n) {
 				return rig.Refused(n)
@@ -224,7 +218,7 @@ func TestUpdateAfterRelease(t *testing.T) {
 	r := rig.New(t, 1)
 	ctx := rig.Soon(t)
 	var sent atomic.Int32
-	c := rig.Through(t, r.Members[0], changes, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
 		if sent.Store(int32(n)); n == 4 {
 			return rig.Refused(n)
 		}
@@ -254,7 +248,7 @@ func TestReleaseDuringUpdate(t *testing.T) {
 	r := rig.New(t, 1)
 	ctx := rig.Soon(t)
 	under, answer := make(chan struct{}), make(chan struct{})
-	c := rig.Through(t, r.Members[0], changes, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
 		if n == 2 {
 			close(under)
 		}
@@ -344,7 +338,7 @@ func TestReleaseEndsFirst(t *testing.T) {
 	ctx := rig.Soon(t)
 	var made atomic.Pointer[members.Membership]
 	b := &rig.Between{Instead: func(r *pb.Request) *pb.Response {
-		if m := made.Load(); m != nil && changes(r) && m.Lease().Err() == nil {
+		if m := made.Load(); m != nil && rig.Txns(r) && m.Lease().Err() == nil {
 			t.Error("the lease is kept alive")
 		}
 		return nil

@@ -23,7 +23,7 @@ func TestWatchBegins(t *testing.T) {
 	g := members.New(direct, "g")
 	a := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
 	register(t, g, members.Registration{ID: "stays", TTL: time.Minute})
-	c := rig.Through(t, r.Members[0], watches, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], rig.Watches, func(n int) *pb.Response {
 		switch n {
 		case 1:
 			if err := a.Release(ctx); err != nil {
@@ -51,7 +51,7 @@ func TestWatchGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(rig.Soon(t))
 	defer cancel()
 	var began time.Time
-	c := rig.Through(t, r.Members[0], watches, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], rig.Watches, func(n int) *pb.Response {
 		switch n {
 		case 1:
 			began = time.Now()
@@ -82,7 +82,7 @@ func TestWatchGoesOn(t *testing.T) {
 			if r.GetCancel() != 0 {
 				ended <- struct{}{}
 			}
-			if reads(r) {
+			if rig.Reads(r) {
 				if looks++; looks == 2 {
 					return rig.Refused(1)
 				}

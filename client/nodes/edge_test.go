@@ -97,7 +97,7 @@ func TestPauses(t *testing.T) {
 			_, err := n.Primary(ctx)
 			return err
 		}, nodes.ErrDown},
-		"join": {grants, taken, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
+		"join": {rig.Grants, taken, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
 			_, err := s.Join(short, nodes.Config{ID: "m", Wait: true})
 			return err
 		}, context.Canceled},
@@ -233,7 +233,7 @@ func TestTakenTooLate(t *testing.T) {
 		late := true
 		b := &rig.Between{
 			Instead: func(r *pb.Request) *pb.Response {
-				if fails && revokes(r) {
+				if fails && rig.Revokes(r) {
 					return rig.Refused(1)
 				}
 				return nil

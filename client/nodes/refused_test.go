@@ -12,24 +12,9 @@ import (
 )
 
 // Requests that tests answer.
-func puts(r *pb.Request) bool    { return r.GetPut() != nil }
-func reads(r *pb.Request) bool   { return r.GetReadRange() != nil }
-func lists(r *pb.Request) bool   { return r.GetList() != nil }
-func watches(r *pb.Request) bool { return r.GetWatch() != nil }
-func looks(r *pb.Request) bool   { return has(r, (*pb.Op).GetReadRange) }
-func orders(r *pb.Request) bool  { return has(r, (*pb.Op).GetPut) && !takes(r) }
-func revokes(r *pb.Request) bool { return r.GetRevoke() != nil }
-func grants(r *pb.Request) bool  { return r.GetGrant() != nil }
-func takes(r *pb.Request) bool   { return has(r, (*pb.Op).GetGrant) }
-
-func has[T any](r *pb.Request, of func(*pb.Op) *T) bool {
-	for _, o := range r.GetTxn().GetSuccess() {
-		if of(o) != nil {
-			return true
-		}
-	}
-	return false
-}
+func looks(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetReadRange) }
+func orders(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetPut) && !takes(r) }
+func takes(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetGrant) }
 
 // Goal: what the cluster refuses is an error, and no call goes on without it. A node that could not
 // be noted is not up. Method: each request of each call is refused.
@@ -52,44 +37,44 @@ func TestRefused(t *testing.T) {
 		match func(*pb.Request) bool
 		call  call
 	}{
-		"join": {puts, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+		"join": {rig.Puts, func(t *testing.T, s *nodes.Set, c *client.Client) error {
 			_, err := s.Join(ctx, nodes.Config{ID: "n", TTL: time.Minute})
 			rig.Keys(t, direct, "join/", 0)
 			return err
 		}},
-		"join, the lease": {grants, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
+		"join, the lease": {rig.Grants, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
 			_, err := s.Join(ctx, nodes.Config{ID: "n", Wait: true})
 			return err
 		}},
-		"release a node": {revokes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+		"release a node": {rig.Revokes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
 			return join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Release(ctx)
 		}},
-		"release a role": {revokes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+		"release a role": {rig.Revokes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
 			return others(t, s).Release(ctx)
 		}},
-		"join, which looks": {reads, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+		"join, which looks": {rig.Reads, func(t *testing.T, s *nodes.Set, c *client.Client) error {
 			join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
 			_, err := s.Join(ctx, nodes.Config{ID: "n", Wait: true})
 			return err
 		}},
-		"join, which waits": {watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+		"join, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
 			join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
 			_, err := s.Join(ctx, nodes.Config{ID: "n", Wait: true})
 			return err
 		}},
 		"primary, which looks": {looks, primary},
 		"primary, which takes": {takes, primary},
-		"primary, which waits": {watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+		"primary, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
 			others(t, s)
 			return primary(t, s, c)
 		}},
 		"lead": {takes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
 			return join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Lead(ctx, nil)
 		}},
-		"await switch, which looks": {reads, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+		"await, which looks": {rig.Reads, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
 			return others(t, s).AwaitSwitch(ctx)
 		}},
-		"await switch, which waits": {watches, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+		"await, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
 			return others(t, s).AwaitSwitch(ctx)
 		}},
 		"switch, which looks": {looks, switches},
@@ -97,18 +82,18 @@ func TestRefused(t *testing.T) {
 			join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
 			return switches(t, s, c)
 		}},
-		"switch, which waits": {watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+		"switch, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
 			join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
 			return switches(t, s, c)
 		}},
-		"list, the keys": {reads, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
+		"list, the keys": {rig.Reads, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
 			v, err := s.List(ctx)
 			if len(v.Nodes) > 0 {
 				t.Errorf("listed %+v", v)
 			}
 			return err
 		}},
-		"list, the leases": {lists, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+		"list, the leases": {rig.Lists, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
 			others(t, s)
 			v, err := s.Watch().Next(ctx)
 			if len(v.Nodes) > 0 {
@@ -116,7 +101,7 @@ func TestRefused(t *testing.T) {
 			}
 			return err
 		}},
-		"watch": {watches, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
+		"watch": {rig.Watches, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
 			w := s.Watch()
 			rig.Must[nodes.View](t)(w.Next(ctx))
 			_, err := w.Next(ctx)
@@ -156,7 +141,7 @@ func TestUnknownIsTold(t *testing.T) {
 		match func(*pb.Request) bool
 		call  func(t *testing.T, s *nodes.Set) error
 	}{
-		"join": {puts, func(_ *testing.T, s *nodes.Set) error {
+		"join": {rig.Puts, func(_ *testing.T, s *nodes.Set) error {
 			_, err := s.Join(ctx, nodes.Config{ID: "n", TTL: time.Minute})
 			return err
 		}},
@@ -166,7 +151,7 @@ func TestUnknownIsTold(t *testing.T) {
 		}},
 		// The role may be taken, and is given back, which is refused.
 		"primary": {
-			func(r *pb.Request) bool { return takes(r) || revokes(r) },
+			func(r *pb.Request) bool { return takes(r) || rig.Revokes(r) },
 			func(t *testing.T, s *nodes.Set) error {
 				_, err := join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Primary(ctx)
 				return err
@@ -209,7 +194,7 @@ func TestUnsure(t *testing.T) {
 	r := rig.New(t, 1)
 	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	for name, match := range map[string]func(*pb.Request) bool{
-		"join": puts, "primary": takes, "switch": orders,
+		"join": rig.Puts, "primary": takes, "switch": orders,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := rig.Through(t, r.Members[0], match, rig.Unsure(func() {}))

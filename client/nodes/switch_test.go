@@ -55,7 +55,7 @@ func TestLeadListens(t *testing.T) {
 	r := rig.New(t, 1)
 	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	ordered := make(chan struct{})
-	c := rig.Through(t, r.Members[0], reads, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], rig.Reads, func(n int) *pb.Response {
 		switch n {
 		case 1, 2:
 			return rig.Refused(n)
@@ -112,7 +112,7 @@ func TestSwitchOrders(t *testing.T) {
 			if orders(r) {
 				given.Add(1)
 			}
-			if watches(r) {
+			if rig.Watches(r) {
 				looks.Add(1)
 			}
 			return nil

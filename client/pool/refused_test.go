@@ -17,13 +17,6 @@ import (
 )
 
 // Requests that tests answer.
-func creates(r *pb.Request) bool { return r.GetTxn() != nil }
-func reads(r *pb.Request) bool   { return r.GetReadRange() != nil }
-func lists(r *pb.Request) bool   { return r.GetList() != nil }
-func watches(r *pb.Request) bool { return r.GetWatch() != nil }
-func grants(r *pb.Request) bool  { return r.GetGrant() != nil }
-func revokes(r *pb.Request) bool { return r.GetRevoke() != nil }
-func notes(r *pb.Request) bool   { return r.GetPut() != nil }
 
 var one = pool.Spec{First: 1, Last: 1}
 
@@ -38,35 +31,35 @@ func TestRefused(t *testing.T) {
 		nth   int
 		call  func(c *client.Client, p *pool.Pool) error
 	}{
-		"create": {creates, 1, func(c *client.Client, _ *pool.Pool) error {
+		"create": {rig.Txns, 1, func(c *client.Client, _ *pool.Pool) error {
 			_, err := pool.Create(ctx, c, "create", one)
 			return err
 		}},
-		"open": {reads, 1, func(c *client.Client, _ *pool.Pool) error {
+		"open": {rig.Reads, 1, func(c *client.Client, _ *pool.Pool) error {
 			_, err := pool.Open(ctx, c, "open")
 			return err
 		}},
-		"acquire, what is held": {reads, 2, func(_ *client.Client, p *pool.Pool) error {
+		"acquire, what is held": {rig.Reads, 2, func(_ *client.Client, p *pool.Pool) error {
 			_, err := p.Acquire(ctx, pool.Request{})
 			return err
 		}},
-		"acquire, who had what": {reads, 3, func(_ *client.Client, p *pool.Pool) error {
+		"acquire, who had what": {rig.Reads, 3, func(_ *client.Client, p *pool.Pool) error {
 			_, err := p.Acquire(ctx, pool.Request{})
 			return err
 		}},
-		"acquire, the lease": {grants, 1, func(_ *client.Client, p *pool.Pool) error {
+		"acquire, the lease": {rig.Grants, 1, func(_ *client.Client, p *pool.Pool) error {
 			_, err := p.Acquire(ctx, pool.Request{})
 			return err
 		}},
-		"acquire, which waits": {watches, 1, func(_ *client.Client, p *pool.Pool) error {
+		"acquire, which waits": {rig.Watches, 1, func(_ *client.Client, p *pool.Pool) error {
 			acquire(t, p, pool.Request{TTL: time.Minute})
 			_, err := p.Acquire(ctx, pool.Request{Wait: true})
 			return err
 		}},
-		"release": {revokes, 1, func(_ *client.Client, p *pool.Pool) error {
+		"release": {rig.Revokes, 1, func(_ *client.Client, p *pool.Pool) error {
 			return acquire(t, p, pool.Request{TTL: time.Minute}).Release(ctx)
 		}},
-		"list": {lists, 1, func(_ *client.Client, p *pool.Pool) error {
+		"list": {rig.Lists, 1, func(_ *client.Client, p *pool.Pool) error {
 			_, err := p.List(ctx)
 			return err
 		}},
@@ -99,12 +92,12 @@ func TestCreateUnsure(t *testing.T) {
 		"not done": func() {},
 		"done":     func() { rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, "done", one)) },
 	} {
-		c := rig.Through(t, r.Members[0], creates, rig.Unsure(do))
+		c := rig.Through(t, r.Members[0], rig.Txns, rig.Unsure(do))
 		p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, name, one))
 		acquire(t, p, pool.Request{})
 		rig.Must[*pool.Pool](t)(pool.Open(ctx, direct, name))
 	}
-	c := rig.Through(t, r.Members[0], creates, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
 		if a := rig.Unsure(func() {})(n); a != nil {
 			return a
 		}
@@ -138,7 +131,7 @@ func TestOthersAreQuicker(t *testing.T) {
 	r := rig.New(t, 1)
 	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	tries := 0
-	c := rig.Through(t, r.Members[0], grants, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], rig.Grants, func(n int) *pb.Response {
 		if tries = n; n <= 8 {
 			return rig.Refusal(pb.Reason_REASON_NAME_TAKEN)
 		}
@@ -151,7 +144,7 @@ func TestOthersAreQuicker(t *testing.T) {
 	}
 	// A caller that gives up between two tries is told so.
 	short, end := context.WithCancel(ctx)
-	c = rig.Through(t, r.Members[0], grants, func(n int) *pb.Response {
+	c = rig.Through(t, r.Members[0], rig.Grants, func(n int) *pb.Response {
 		if n == 80 { // it waits for a quarter of a second then, at least
 			time.AfterFunc(10*time.Millisecond, end)
 		}
@@ -177,7 +170,7 @@ func TestWaits(t *testing.T) {
 		waits, looks := make(chan struct{}, 10), new(atomic.Int32)
 		b := &rig.Between{
 			Instead: func(r *pb.Request) *pb.Response {
-				if reads(r) {
+				if rig.Reads(r) {
 					looks.Add(1)
 				}
 				all := len(r.GetReadRange().GetRangeEnd()) > 0 || len(r.GetWatch().GetRangeEnd()) > 0
@@ -243,7 +236,7 @@ func TestNotNoted(t *testing.T) {
 	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	for name, gone := range map[string]bool{"stays": false, "gone": true} {
 		short, end := context.WithCancel(ctx)
-		c := rig.Through(t, r.Members[0], notes, func(n int) *pb.Response {
+		c := rig.Through(t, r.Members[0], rig.Puts, func(n int) *pb.Response {
 			if gone {
 				end()
 			}

@@ -14,20 +14,9 @@ import (
 )
 
 // Requests that tests answer.
-func claims(r *pb.Request) bool  { return has(r, (*pb.Op).GetGrant) }
-func deletes(r *pb.Request) bool { return has(r, (*pb.Op).GetDeleteRange) }
-func pages(r *pb.Request) bool   { return has(r, (*pb.Op).GetReadRange) && !claims(r) }
-func reads(r *pb.Request) bool   { return r.GetReadRange() != nil }
-func watches(r *pb.Request) bool { return r.GetWatch() != nil }
-
-func has[T any](r *pb.Request, of func(*pb.Op) *T) bool {
-	for _, o := range r.GetTxn().GetSuccess() {
-		if of(o) != nil {
-			return true
-		}
-	}
-	return false
-}
+func claims(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetGrant) }
+func deletes(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetDeleteRange) }
+func pages(r *pb.Request) bool   { return rig.Does(r, (*pb.Op).GetReadRange) && !claims(r) }
 
 // Goal: a dead letter that is taken out counts once, also if its going was not acknowledged, and
 // one that cannot be taken is an error. Method: answers are lost before and after it was done, or
@@ -92,7 +81,7 @@ func TestDeadLetterBounds(t *testing.T) {
 	if n, err := q.Discard(ctx, make([]string, queue.MaxBatch)...); n != 0 || err != nil {
 		t.Errorf("as many as may be: %d, %v", n, err)
 	}
-	c := rig.Through(t, r.Members[0], reads, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], rig.Reads, func(n int) *pb.Response {
 		if n == 1 {
 			return rig.Refused(n)
 		}
@@ -123,7 +112,7 @@ func TestStatsReads(t *testing.T) {
 	if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != (queue.Stats{Ready: 1, Claimed: 1}) {
 		t.Errorf("counted %+v", s)
 	}
-	for _, match := range []func(*pb.Request) bool{reads, pages} {
+	for _, match := range []func(*pb.Request) bool{rig.Reads, pages} {
 		c := rig.Through(t, r.Members[0], match, rig.Refused)
 		if s, err := queue.New(c, "q", queue.Config{}).Stats(ctx); err == nil {
 			t.Errorf("counted %+v, and could not read", s)
@@ -216,7 +205,7 @@ func TestWaitingRefused(t *testing.T) {
 	r := rig.New(t, 1)
 	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	cfg := queue.Config{TTL: time.Minute}
-	c := rig.Through(t, r.Members[0], watches, func(n int) *pb.Response {
+	c := rig.Through(t, r.Members[0], rig.Watches, func(n int) *pb.Response {
 		if n == 1 {
 			push(t, queue.New(direct, "q", cfg), "x")
 			return rig.Refusal(pb.Reason_REASON_COMPACTED)
@@ -226,7 +215,7 @@ func TestWaitingRefused(t *testing.T) {
 	if i := claim(t, queue.New(c, "q", cfg)); string(i.Payload()) != "x" {
 		t.Errorf("claimed %q", i.Payload())
 	}
-	c = rig.Through(t, r.Members[0], watches, rig.Refused)
+	c = rig.Through(t, r.Members[0], rig.Watches, rig.Refused)
 	if i, err := queue.New(c, "q", cfg).Claim(ctx); err == nil {
 		t.Errorf("claimed %+v", i)
 	}

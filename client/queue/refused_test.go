@@ -58,7 +58,7 @@ func TestPushUnsure(t *testing.T) {
 			t.Errorf("%s: pushed %q, %d times", name, kv.Value, kv.Version)
 		}
 	}
-	for _, match := range []func(*pb.Request) bool{reads, puts} {
+	for _, match := range []func(*pb.Request) bool{rig.Reads, puts} {
 		q := queue.New(rig.Through(t, r.Members[0], match, rig.Refused), "q", queue.Config{})
 		if id, err := q.Push(ctx, nil, 0); err == nil || id != "" {
 			t.Errorf("pushed %q, and it was refused", id)
@@ -130,10 +130,10 @@ func TestWorkTells(t *testing.T) {
 		ready int64
 	}{
 		"ack refused": {deletes, func(context.Context, func(), *queue.Item) error { return nil }, 0},
-		"failed after an ack": {watches, func(ctx context.Context, _ func(), i *queue.Item) error {
+		"failed after an ack": {rig.Watches, func(ctx context.Context, _ func(), i *queue.Item) error {
 			return errors.Join(fault, i.Ack(ctx))
 		}, 0},
-		"context ended": {watches, func(_ context.Context, end func(), _ *queue.Item) error {
+		"context ended": {rig.Watches, func(_ context.Context, end func(), _ *queue.Item) error {
 			end()
 			return fault
 		}, 1},

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-func puts(r *pb.Request) bool { return has(r, (*pb.Op).GetPut) }
+func puts(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetPut) }
 
 // unsureThenRefused answers so that nobody knows what became of the first try, and refuses the
 // second.
@@ -110,13 +110,12 @@ func TestClaimAnsweredLate(t *testing.T) {
 	r := rig.New(t, 1)
 	direct := r.Dial(client.Config{})
 	cfg := queue.Config{TTL: 100 * time.Millisecond}
-	revokes := func(r *pb.Request) bool { return r.GetRevoke() != nil }
 	for name, x := range map[string]struct {
 		refused func(*pb.Request) bool
 		fails   bool
 	}{
-		"revoked":     {watches, false},
-		"not revoked": {revokes, true},
+		"revoked":     {rig.Watches, false},
+		"not revoked": {rig.Revokes, true},
 	} {
 		push(t, queue.New(direct, name, cfg), "x")
 		i, err := queue.New(late(t, r, cfg.TTL, x.refused), name, cfg).Claim(rig.Soon(t))

@@ -3,6 +3,7 @@ package rig
 import (
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -125,6 +126,35 @@ func Through(
 		return answer(n)
 	}}
 	return b.Serve(t, m)
+}
+
+// Grants matches grants of leases.
+func Grants(r *pb.Request) bool { return r.GetGrant() != nil }
+
+// Revokes matches revokes of leases.
+func Revokes(r *pb.Request) bool { return r.GetRevoke() != nil }
+
+// Lists matches lists of leases.
+func Lists(r *pb.Request) bool { return r.GetList() != nil }
+
+// Reads matches reads of ranges.
+func Reads(r *pb.Request) bool { return r.GetReadRange() != nil }
+
+// Puts matches puts.
+func Puts(r *pb.Request) bool { return r.GetPut() != nil }
+
+// Txns matches transactions.
+func Txns(r *pb.Request) bool { return r.GetTxn() != nil }
+
+// Watches matches watches that begin.
+func Watches(r *pb.Request) bool { return r.GetWatch() != nil }
+
+// Does reports whether a request is a transaction that does something if it succeeds, as
+// (*pb.Op).GetGrant.
+func Does[T any](r *pb.Request, something func(*pb.Op) *T) bool {
+	return slices.ContainsFunc(r.GetTxn().GetSuccess(), func(o *pb.Op) bool {
+		return something(o) != nil
+	})
 }
 
 // Refusal is an answer that refuses.
