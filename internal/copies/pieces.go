@@ -66,8 +66,11 @@ func (s *Set[V]) newPiece(what keyrange.Span, values []V, revision int64) *Piece
 
 // weigh sets how many bytes a piece takes.
 func (s *Set[V]) weigh(p *Piece[V]) {
-	p.bytes = len(p.From) + len(p.To) + overhead + s.sizeOf(p.values)
+	p.bytes = p.empty() + s.sizeOf(p.values)
 }
+
+// empty returns how many bytes a piece takes besides its values.
+func (p *Piece[V]) empty() int { return len(p.From) + len(p.To) + overhead }
 
 // sizeOf returns how many bytes values take.
 func (s *Set[V]) sizeOf(values []V) (bytes int) {
@@ -206,14 +209,14 @@ func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gon
 		s.unmirrorAll(p)
 	}
 	rest, values := p.Span, p.values
-	bytes := p.bytes - len(p.From) - len(p.To) - overhead // of values
+	bytes := p.bytes - p.empty()
 	add := func(to string, n int) {
 		left = append(left, &Piece[V]{
 			Span: keyrange.Span{From: rest.From, To: to}, values: values[:n:n],
 			revision: p.revision, mark: p.mark,
 		})
 	}
-	whole := true // the end of p is left
+	end := true // it is left
 	for _, what := range list {
 		part := p.Common(what)
 		gone = append(gone, part)
@@ -230,9 +233,9 @@ func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gon
 			n, _ = s.view.search(values[i:], part.To)
 		}
 		bytes -= s.unmirror(values[i : i+n])
-		rest.From, values, whole = part.To, values[i+n:], part.To != p.To
+		rest.From, values, end = part.To, values[i+n:], part.To != p.To
 	}
-	if whole {
+	if end {
 		add(p.To, len(values))
 	}
 	s.leave(p)
@@ -253,7 +256,7 @@ func (s *Set[V]) weighAll(list []*Piece[V], bytes int) {
 		}
 	}
 	for _, p := range list {
-		p.bytes = len(p.From) + len(p.To) + overhead
+		p.bytes = p.empty()
 		if p != most {
 			n := s.sizeOf(p.values)
 			p.bytes += n
