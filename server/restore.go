@@ -162,15 +162,12 @@ func writeRestored(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return err
 	}
-	marker := filepath.Join(c.DataDir, storage.Restoring)
-	if err := os.WriteFile(marker, nil, 0o600); err != nil {
+	if err := leaveNote(c.DataDir, storage.Restoring, ""); err != nil {
 		return err
 	}
 	// The directory itself may be new too, and a crash must not lose its name.
-	for _, dir := range []string{c.DataDir, filepath.Dir(c.DataDir)} {
-		if err := syncDir(dir); err != nil {
-			return err
-		}
+	if err := syncDir(filepath.Dir(c.DataDir)); err != nil {
+		return err
 	}
 	disk, err := storage.Open(storage.Config{Dir: c.DataDir, Logger: c.Logger})
 	if err != nil {
@@ -179,7 +176,7 @@ func writeRestored(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 	if err := errors.Join(fillRestored(disk, m, c, id), disk.Close()); err != nil {
 		return err
 	}
-	if err := os.Remove(marker); err != nil {
+	if err := os.Remove(filepath.Join(c.DataDir, storage.Restoring)); err != nil {
 		return err
 	}
 	return syncDir(c.DataDir)
