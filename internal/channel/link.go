@@ -192,8 +192,8 @@ func (l *Link) Channels() int {
 
 // Answers asks the other end whether it is there. It returns false if nothing comes within a time,
 // and the link has not ended. The time is counted in eight parts: a process that stood still, or
-// got no processor, has missed one or two of them. After each, all goroutines that are ready have a
-// turn: the scheduler lets the one that waited for a timer go before them, and among ten thousand
+// got no processor, has missed one or two of them. After each, goroutines that are ready are let go
+// first: the scheduler takes the one that waited for a timer before them, and among ten thousand
 // that have something to do is the one that brings the answer. One goroutine may call it.
 func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	select {
