@@ -23,7 +23,8 @@ type Config struct {
 	AheadKeys int
 	// Versions are the cluster versions that this member speaks. Zero means those of this release.
 	Versions version.Range
-	// Beside runs f beside the caller and returns what waits for its end. Restore is faster with it.
+	// Beside runs f beside the caller and returns what waits for its end. This package starts no
+	// goroutine: without it, Restore does one thing after another.
 	Beside func(f func()) (wait func())
 }
 
