@@ -102,7 +102,6 @@ func Follow(
 		Mirror:  f.index,
 	})
 	f.set.Opened(1)
-	f.view.Store(f.set.View())
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	for _, r := range ranges {
 		p := &part{what: rangeOf(r.Key, r.End)}
