@@ -18,15 +18,21 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// fakeLink is a link that only notes what it is told.
+// fakeLink is a link that only notes what it is told, and says when it is closed.
 type fakeLink struct {
 	cachelink.Link
-	acks []cachelink.Ack
+	acks   []cachelink.Ack
+	closed chan struct{}
 }
 
 func (f *fakeLink) Ack(a cachelink.Ack) { f.acks = append(f.acks, a) }
 
-func (f *fakeLink) Close() {}
+func (f *fakeLink) Close() {
+	select {
+	case f.closed <- struct{}{}:
+	default:
+	}
+}
 
 // setHooks replaces hooks until the test ends. The test must not be parallel to others.
 func setHooks(t *testing.T, change func()) {
@@ -226,6 +232,41 @@ func TestWhatAnIncarnationTells(t *testing.T) {
 	l.Opened(8)
 	if len(link.acks) != 1 || link.acks[0].Open != 8 || l.notOpen() == nil {
 		t.Errorf("opened after its end: told %+v, open: %v", link.acks, l.notOpen())
+	}
+}
+
+// TestOpenedBeforeItsLink: a cache that the cluster has opened before the link is there says so
+// when it is. The link of a cache that was left goes on for a TTL, as writes may wait for it, and
+// no longer.
+func TestOpenedBeforeItsLink(t *testing.T) {
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	link := &fakeLink{closed: make(chan struct{}, 1)}
+	setHooks(t, func() {
+		hooks.Open = func(
+			_ *client.Client, _ *client.Lease, to cachelink.Events,
+		) (cachelink.Link, error) {
+			to.Opened(7)
+			return link, nil
+		}
+	})
+	began := time.Now()
+	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("n/")}, Options{
+		TTL: time.Second, Reopen: func(error) bool { return false },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(link.acks) != 1 || link.acks[0].Open != 7 {
+		t.Errorf("opened in term 7: told %+v", link.acks)
+	}
+	_ = x.Close(t.Context()) // it may have ended before
+	select {
+	case <-link.closed:
+	case <-time.After(time.Minute):
+		t.Error("the link is not closed")
+	}
+	if d := time.Since(began); d < time.Second {
+		t.Errorf("the link is closed after %v", d)
 	}
 }
 

@@ -75,6 +75,8 @@ func TestFollowerIsAsOldAsItsOldestRange(t *testing.T) {
 			f.take(young, &store.Update{Revision: 9})
 			f.take(old, &store.Update{Revision: 9})
 			want("both are told of an earlier one", 5)
+			f.answered(asked{at: at(6), revision: 9}, 9)
+			want("what is answered is known by then", 6)
 			f.take(young, &store.Update{Revision: 8})
 			if young.told != 9 {
 				t.Errorf("told of revision 8 after 9: known up to %d", young.told)

@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -76,6 +77,11 @@ func (s *spy) Ack(a cachelink.Ack) {
 		if e := s.l.index.find(s.what.Key + "a"); e != nil {
 			s.t.Errorf("%+v is acknowledged, while readers of the key find %+v", a, e.kv)
 		}
+		for _, r := range a.Dropped {
+			if kvs, _, _, known := s.l.view.Load().Range(r); known {
+				s.t.Errorf("it tells that it has dropped %q, while readers find %+v", r, kvs)
+			}
+		}
 	}
 	s.Link.Ack(a)
 }
@@ -95,9 +101,7 @@ func TestGoneBeforeAcknowledged(t *testing.T) {
 	}
 	l := x.current.Load()
 	s := &spy{t: t, l: l, what: rangeOf("g/", store.Prefix("g/").End)}
-	l.mu.Lock()
-	s.Link, l.link = l.link, s
-	l.mu.Unlock()
+	s.Link = setLink(l, s)
 	put := func(by *client.Client) func() error {
 		return func() error {
 			_, err := by.Put(ctx, store.Put{Key: "g/a", Value: []byte("1")})
@@ -128,6 +132,29 @@ func TestGoneBeforeAcknowledged(t *testing.T) {
 			t.Errorf("%s: nothing was acknowledged", drop.name)
 		}
 	}
+}
+
+// TestEvictedBeforeTold: what a cache has given up to make room nobody reads from it any more when
+// it says so (C1). Method: a cache of one key reads others until it tells.
+func TestEvictedBeforeTold(t *testing.T) {
+	t.Parallel()
+	x := reads(t, Options{MaxEntries: 1})
+	l := x.current.Load()
+	s := &spy{t: t, l: l, what: rangeOf("r/", store.Prefix("r/").End)}
+	s.Link = setLink(l, s)
+	for i := 0; s.acks.Load() == 0; i++ {
+		if _, _, err := x.Get(t.Context(), fmt.Sprint("r/", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// setLink gives an incarnation another link, and returns the old one.
+func setLink(l *incarnation, link cachelink.Link) (old cachelink.Link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old, l.link = l.link, link
+	return old
 }
 
 // TestEndedWhileOpening: who opens a cache learns that its lease has ended meanwhile, and does

@@ -26,9 +26,7 @@ func TestCloseGivesUpAll(t *testing.T) {
 	}
 	l := x.current.Load()
 	s := &spy{t: t, l: l, what: rangeOf("c/", store.Prefix("c/").End)}
-	l.mu.Lock()
-	s.Link, l.link = l.link, s
-	l.mu.Unlock()
+	s.Link = setLink(l, s)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := x.Close(over); !errors.Is(err, context.Canceled) {

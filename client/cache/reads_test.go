@@ -7,9 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/rig"
 )
 
 // reads opens a cache of r/, in which there are the keys r/a, r/b and r/c.
@@ -21,6 +23,7 @@ func reads(t *testing.T, o Options) *Cache {
 			t.Fatal(err)
 		}
 	}
+	o.TTL = 10 * time.Minute
 	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("r/")}, o)
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +59,16 @@ func TestFailedReads(t *testing.T) {
 	if r, err := x.Range(t.Context(), "r/", end); err != nil || len(r.KVs) != 3 {
 		t.Errorf("read %+v, %v", r, err)
 	}
+	if _, _, _, known := x.current.Load().view.Load().Range(rangeOf("r/", end)); !known {
+		t.Error("readers do not find what was read in parts")
+	}
+	// While a read is under way the cache tells of nothing there that it has dropped it.
+	if _, err := x.client.Put(t.Context(), store.Put{Key: "r/a"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := x.Stats().Invalidations; n != 0 {
+		t.Errorf("the cluster had to ask %d times for what a read that failed wanted", n)
+	}
 }
 
 // TestReadsOfAClosedLink: while the cluster does not know what a cache has, the cache reads from
@@ -71,6 +84,64 @@ func TestReadsOfAClosedLink(t *testing.T) {
 		}
 		if n := x.Stats().Entries; n != 0 {
 			t.Errorf("from memory only: %v: %d are kept", only, n)
+		}
+	}
+}
+
+// keep reads a key until it is kept: the leader may be busy still with a write.
+func keep(t *testing.T, x *Cache, key string) {
+	t.Helper()
+	for before := x.Stats().Kept; x.Stats().Kept == before; {
+		if _, _, err := x.Get(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestReadsWhatCannotBeKept: while nothing can be kept a key is read once, and a range of which a
+// part is there twice at most: first what is missing, and then all of it. The cluster is told of
+// none of these reads that they are for a cache.
+func TestReadsWhatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	x := reads(t, Options{})
+	keep(t, x, "r/b")
+	l := x.current.Load()
+	l.Opening()
+	link := setLink(l, &fakeLink{}) // which cannot fill
+	defer setLink(l, link)
+	for end, want := range map[string]uint64{"": 1, store.Prefix("r/").End: 3} {
+		before := x.Stats().Fills
+		if _, err := x.Range(t.Context(), "r/", end); err != nil {
+			t.Fatal(err)
+		}
+		if got := x.Stats().Fills - before; got != want {
+			t.Errorf("up to %q: %d reads of the cluster, want %d", end, got, want)
+		}
+	}
+}
+
+// TestUsedStays: of what a cache has, that goes first which nobody has used since it was read.
+func TestUsedStays(t *testing.T) {
+	t.Parallel()
+	for name, use := range map[string]func(x *Cache) error{
+		"a key": func(x *Cache) error {
+			_, _, err := x.Get(t.Context(), "r/a")
+			return err
+		},
+		"a range": func(x *Cache) error {
+			_, err := x.Range(t.Context(), "r/a", "")
+			return err
+		},
+	} {
+		x := reads(t, Options{MaxEntries: 2})
+		keep(t, x, "r/a")
+		keep(t, x, "r/b")
+		if err := use(x); err != nil {
+			t.Fatal(err)
+		}
+		keep(t, x, "r/c")
+		if x := x.current.Load().index; x.find("r/a") == nil || x.find("r/b") != nil {
+			t.Errorf("%s: what was used is gone, or what was not is there", name)
 		}
 	}
 }
@@ -116,15 +187,20 @@ func TestWaitsForAFlight(t *testing.T) {
 
 // follows begins to follow r/, in which there is r/a, and stops what goes on for it by itself. The
 // test may do that by hand then.
-func follows(t *testing.T, o FollowOptions) (*Follower, *client.Client) {
+func follows(t *testing.T) (*Follower, *client.Client) {
 	t.Helper()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	return followsAt(t, inprocess.Run(t, 1))
+}
+
+func followsAt(t *testing.T, at []*inprocess.Member) (*Follower, *client.Client) {
+	t.Helper()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(at)...)
 	for _, key := range []string{"r/a", "x/a"} {
 		if _, err := c.Put(t.Context(), store.Put{Key: key}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f, err := Follow(t.Context(), c, []store.KeyRange{store.Prefix("r/")}, o)
+	f, err := Follow(t.Context(), c, []store.KeyRange{store.Prefix("r/")}, FollowOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +214,7 @@ func follows(t *testing.T, o FollowOptions) (*Follower, *client.Client) {
 // unless it is not to.
 func TestFollowerAsksTheCluster(t *testing.T) {
 	t.Parallel()
-	f, _ := follows(t, FollowOptions{}) // it was closed: all is too old
+	f, _ := follows(t) // it was closed: all is too old
 	for _, key := range []string{"r/a", "x/a"} {
 		if kv, ok, err := f.Get(t.Context(), key); !ok || err != nil || kv.Key != key {
 			t.Errorf("%s: %+v, %v, %v", key, kv, ok, err)
@@ -172,7 +248,7 @@ func TestFollowerIsTooOldAtMaxAge(t *testing.T) {
 // they found before.
 func TestFollowerLoads(t *testing.T) {
 	t.Parallel()
-	f, c := follows(t, FollowOptions{})
+	f, c := follows(t)
 	p := f.parts[0]
 	if _, err := c.Put(t.Context(), store.Put{Key: "r/b"}); err != nil {
 		t.Fatal(err)
@@ -185,11 +261,15 @@ func TestFollowerLoads(t *testing.T) {
 	}
 }
 
-// TestFollowerWatches: a watch takes in what is told until its context ends, and says why it
-// ended. It does not begin for a range that the cluster has taken back.
+// TestFollowerWatches: a watch takes in what is told until its context ends, says why it ended, and
+// is over. It does not begin for a range that the cluster has taken back.
 func TestFollowerWatches(t *testing.T) {
 	t.Parallel()
-	f, c := follows(t, FollowOptions{})
+	m := inprocess.Run(t, 1)
+	f, c := followsAt(t, m)
+	ended := make(chan struct{}, 10)
+	f.client = rig.Through(t, m[0], func(r *pb.Request) bool { return r.GetCancel() != 0 },
+		func(int) *pb.Response { ended <- struct{}{}; return nil })
 	p := f.parts[0]
 	over := make(chan error, 1)
 	go func() { over <- f.watch(p) }()
@@ -209,9 +289,32 @@ func TestFollowerWatches(t *testing.T) {
 	if err := <-over; !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
 	}
+	<-ended // at the member, too
 	p.lost = true
 	if err := f.watch(p); !errors.Is(err, errWentBack) {
 		t.Errorf("a range that is lost: %v", err)
+	}
+}
+
+// TestFollowerPauses: a follower that can neither watch nor read tries again after pauses, which
+// become longer.
+func TestFollowerPauses(t *testing.T) {
+	t.Parallel()
+	m := inprocess.Run(t, 1)
+	f, _ := followsAt(t, m)
+	watches := 0
+	f.client = rig.Through(t, m[0], func(r *pb.Request) bool {
+		if rig.Watches(r) {
+			if watches++; watches == 4 {
+				f.cancel()
+			}
+		}
+		return rig.Watches(r) || rig.Reads(r)
+	}, rig.Refused)
+	began := time.Now()
+	f.follow(f.parts[0])
+	if d := time.Since(began); d < 70*time.Millisecond {
+		t.Errorf("the fourth try is after %v", d)
 	}
 }
 
@@ -219,7 +322,7 @@ func TestFollowerWatches(t *testing.T) {
 // does not answer means nothing for what it has.
 func TestFollowerOfAClosedClient(t *testing.T) {
 	t.Parallel()
-	f, c := follows(t, FollowOptions{})
+	f, c := follows(t)
 	c.Close()
 	f.follow(f.parts[0]) // returns
 	if err := f.watch(f.parts[0]); !errors.Is(err, client.ErrClosed) {
@@ -266,7 +369,7 @@ func TestFollowerReadsLostRangesAgain(t *testing.T) {
 // TestFollowerCloseWaits: nothing of a follower runs when Close has returned.
 func TestFollowerCloseWaits(t *testing.T) {
 	t.Parallel()
-	f, _ := follows(t, FollowOptions{})
+	f, _ := follows(t)
 	done := false
 	f.all.Go(func() {
 		<-f.ctx.Done()
