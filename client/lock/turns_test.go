@@ -61,29 +61,33 @@ func TestOutranked(t *testing.T) {
 	reads := func(name string) func(*pb.Request) bool { return readsFrom(name + "/") }
 	for name, x := range map[string]struct {
 		at     func(name string) func(*pb.Request) bool
-		answer func(depose func()) func(n int) *pb.Response
+		answer func(name string, depose func()) func(n int) *pb.Response
 		want   error
 	}{
-		"leader goes": {reads, func(depose func()) func(int) *pb.Response {
+		"leader goes": {reads, func(_ string, depose func()) func(int) *pb.Response {
 			return first(depose, nil)
 		}, nil},
-		"leader goes late": {leaves, func(depose func()) func(int) *pb.Response {
+		"leader goes late": {leaves, func(_ string, depose func()) func(int) *pb.Response {
 			return first(depose, nil)
 		}, nil},
-		"look refused": {reads, func(func()) func(int) *pb.Response {
+		"leader goes untold": {reads, func(name string, _ func()) func(int) *pb.Response {
+			return goneAfterALook(t, direct, name)
+		}, lock.ErrLost},
+		"look refused": {reads, func(string, func()) func(int) *pb.Response {
 			return first(nothing, denied)
 		}, client.ErrPermissionDenied},
-		"step refused": {leaves, func(func()) func(int) *pb.Response {
+		"step refused": {leaves, func(string, func()) func(int) *pb.Response {
 			return first(nothing, denied)
 		}, client.ErrPermissionDenied},
-		"step unknown": {leaves, func(func()) func(int) *pb.Response {
+		"step unknown": {leaves, func(string, func()) func(int) *pb.Response {
 			return rig.Unsure(nothing)
 		}, client.ErrUnknownOutcome},
 	} {
 		name = strings.ReplaceAll(name, " ", "-")
 		now := leader(t, direct, name, lock.Candidate{})
 		other := newStandIn(t, direct, name)
-		c := rig.Through(t, members[0], x.at(name), x.answer(func() { other.remove(now.Key()) }))
+		answer := x.answer(name, func() { other.remove(now.Key()) })
+		c := rig.Through(t, members[0], x.at(name), answer)
 		s := session(t, c)
 		got := rig.Async(func() (*lock.Leading, error) {
 			return lock.NewElection(c, name).Campaign(rig.Soon(t), s, lock.Candidate{})
@@ -199,26 +203,32 @@ func TestLastLook(t *testing.T) {
 	}
 }
 
-// TestNotToldYet: a lock that is free by what was read, and of which the member has not said that
-// its turn has come, is not held. Method: what is read leaves the holder out, and its key goes.
-func TestNotToldYet(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
-	c := rig.Through(t, members[0], readsFrom("m/"), func(int) *pb.Response {
-		kvs := rig.Keys(t, direct, "m/", 2)
+// goneAfterALook answers who looks at a queue, in which it is the second, that it is first, and
+// deletes its key.
+func goneAfterALook(t *testing.T, c *client.Client, name string) func(int) *pb.Response {
+	return func(int) *pb.Response {
+		kvs := rig.Keys(t, c, name+"/", 2)
 		own := kvs[0]
 		if kvs[1].CreateRevision > own.CreateRevision {
 			own = kvs[1]
 		}
-		newStandIn(t, direct, "m").remove(own.Key)
+		newStandIn(t, c, name).remove(own.Key)
 		return &pb.Response{Body: &pb.Response_ReadRange{ReadRange: &pb.RangeResponse{
 			Header: &pb.Header{}, Count: 1, Kvs: []*pb.KeyValue{{
 				Key: []byte(own.Key), Lease: int64(own.Lease), CreateRevision: own.CreateRevision,
 			}},
 		}}}
-	})
+	}
+}
+
+// TestNotToldYet: a lock that is free by what was read, and of which the member has not said that
+// its turn has come, is not held. Method: the session's key is deleted as it looks.
+func TestNotToldYet(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
+	c := rig.Through(t, members[0], readsFrom("m/"), goneAfterALook(t, direct, "m"))
 	h, err := session(t, c).Mutex("m").LockWithin(rig.Soon(t), 1)
 	if !errors.Is(err, lock.ErrLost) {
 		t.Errorf("it holds %v, %v", h, err)
