@@ -212,11 +212,8 @@ func (r *run) win(ctx context.Context) (*ticket, error) {
 		err = r.waitAsFirst(ctx, p)
 		if errors.Is(err, errOutranked) {
 			var left bool
-			if left, err = p.stepBack(ctx); err == nil && left {
+			if left, err = p.stepBack(ctx); left {
 				continue
-			}
-			if err == nil {
-				err = p.wait(ctx) // it was too late for that: it leads
 			}
 		}
 		if err != nil {
@@ -232,24 +229,17 @@ var errOutranked = errors.New("lock: outranked")
 
 // waitAsFirst waits for the lead as long as no other candidate is before this one.
 func (r *run) waitAsFirst(ctx context.Context, p *ticket) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
+	return either(ctx, p.wait, func(ctx context.Context) error {
 		err := r.standing.await(ctx, r.queue.session.lease.ID(), false)
 		if err == nil {
 			err = errOutranked
 		}
-		stop(err)
-	}()
-	err := p.wait(ctx)
-	stop(nil)
-	<-over
-	return err
+		return err
+	})
 }
 
-// stepBack gives the ticket up if there is another one before it. So nobody sees a
-// candidate at the head that does not lead.
+// stepBack gives the ticket up if there is another one before it; otherwise it is too late for
+// that, and the ticket's turn. So nobody sees a candidate at the head that does not lead.
 func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 	for {
 		before, err := p.look(ctx)
@@ -257,7 +247,7 @@ func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 			return false, err
 		}
 		if len(before) == 0 {
-			return false, nil
+			return false, p.wait(ctx)
 		}
 		first := before[0]
 		r, err := p.session.client.Txn(ctx, store.Txn{

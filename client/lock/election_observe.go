@@ -45,13 +45,12 @@ func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 	return func(yield func(LeaderInfo, error) bool) {
 		o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}, yield: yield}
-		for {
-			if err := o.follow(ctx, e.client); err != nil && !errors.Is(err, errEnough) {
-				yield(LeaderInfo{}, fault.In("lock: observe", e.name, err))
-				return
-			} else if err != nil {
-				return
-			}
+		var err error
+		for err == nil { // again if the changes were forgotten
+			err = o.follow(ctx, e.client)
+		}
+		if !errors.Is(err, errEnough) {
+			yield(LeaderInfo{}, fault.In("lock: observe", e.name, err))
 		}
 	}
 }

@@ -93,8 +93,9 @@ func (s *standing) next(ctx context.Context) error {
 }
 
 // await waits until the candidate of a lease is the first, or until another is.
+// Nobody is the first before it has read.
 func (s *standing) await(ctx context.Context, own lease.ID, first bool) error {
-	for s.watch == nil || (s.first() == own) != first {
+	for (s.first() == own) != first {
 		if err := s.next(ctx); err != nil {
 			return err
 		}
