@@ -12,12 +12,15 @@ import (
 )
 
 // Goal: an empty name, which mostly is a variable that is not set, is refused by everything
-// that has a name.
+// that has a name, before anything is sent. Method: the client is closed.
 func TestEmptyName(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1)
 	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	s := lock.NewSession(c, rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute})))
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
 	e := lock.NewElection(c, "")
 	observe := func(ctx context.Context) (*lock.LeaderInfo, error) {
 		for l, err := range e.Observe(ctx) {

@@ -162,6 +162,7 @@ func TestHandOverTurns(t *testing.T) {
 		{"another leads", otherQueues, queue, 1, then(deposed), lock.ErrLost, true},
 		{"lost at the end", heirQueues, list, 2, then(deposed), lock.ErrLost, true},
 		{"the heir gives up", nil, queue, 1, then(heirLeaves), lock.ErrNoCandidate, false},
+		{"the heir gives up late", nil, news, 1, then(heirLeaves), lock.ErrNoCandidate, false},
 		{"one of etcd's is next", nil, queue, 1, then(otherQueues), lock.ErrNoCandidate, false},
 		{"candidates refused", heirQueues, list, 1, refuse, denied, false},
 		{"choice refused", heirQueues, choice, 1, refuse, denied, false},

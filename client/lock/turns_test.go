@@ -124,14 +124,62 @@ func TestCampaignTold(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	leader(t, direct, "later", lock.Candidate{})
+	b := &rig.Between{Seen: func(r *pb.Response) {
+		if len(r.GetWatch().GetEvents()) > 0 {
+			r.Body, r.More = rig.Refused(1).Body, false
+		}
+	}}
+	c := b.Serve(t, members[0])
+	s := session(t, c)
+	waits := rig.Async(func() (*lock.Leading, error) {
+		return lock.NewElection(c, "later").Campaign(rig.Soon(t), s, lock.Candidate{})
+	})
+	rig.Keys(t, direct, "later/", 2)
+	newStandIn(t, direct, "later").stands()
+	if a := <-waits; !errors.Is(a.Err, client.ErrPermissionDenied) {
+		t.Errorf("it may not follow the others any more: %v", a.Err)
+	}
 	leader(t, direct, "deleted", lock.Candidate{})
-	s, waits := stand(t, direct, "deleted", lock.Candidate{})
+	s, waits = stand(t, direct, "deleted", lock.Candidate{})
 	rig.Keys(t, direct, "deleted/", 2)
 	rig.Must[store.DeleteResult](t)(direct.Delete(rig.Soon(t), store.Delete{
 		Key: fmt.Sprintf("deleted~candidates/%x", int64(s.Lease().ID())),
 	}))
 	if a := <-waits; !errors.Is(a.Err, lock.ErrLost) {
 		t.Errorf("its candidacy was deleted: %v", a.Err)
+	}
+}
+
+// TestCampaignForgotten: a candidate that waits until it is the first looks again how the others
+// stand if what became of them was forgotten; if it may not, it tells so.
+func TestCampaignForgotten(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct := members.connect(t)
+	for name, x := range map[string]struct {
+		look *pb.Response
+		want error
+	}{"looks": {nil, nil}, "may-not": {rig.Refused(1), client.ErrPermissionDenied}} {
+		other := newStandIn(t, direct, name)
+		other.put("~candidates/", `{"id":"other","priority":1}`)
+		follows := func(r *pb.Request) bool {
+			return readsFrom(name+"~")(r) || watchesFrom(name+"~")(r)
+		}
+		c := rig.Through(t, members[0], follows, func(n int) *pb.Response {
+			switch n {
+			case 2: // the watch behind the first look
+				other.leaves()
+				return rig.Refusal(pb.Reason_REASON_COMPACTED)
+			case 3:
+				return x.look
+			}
+			return nil
+		})
+		_, err := lock.NewElection(c, name).Campaign(rig.Soon(t), session(t, c), lock.Candidate{})
+		if !errors.Is(err, x.want) || x.want == nil && err != nil {
+			t.Errorf("%s: %v, want %v", name, err, x.want)
+		}
 	}
 }
 
@@ -156,6 +204,9 @@ func TestObserveTurns(t *testing.T) {
 				break
 			}
 			none = false
+		}
+		if none {
+			t.Errorf("%s: it ended before anybody led", name)
 		}
 	}
 	c := rig.Through(t, members[0], watchesFrom("refused/"), first(nothing, rig.Refused(1)))

@@ -1,12 +1,15 @@
 package lock_test
 
 import (
+	"errors"
 	"maps"
 	"sync"
 	"testing"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 	"leasehold.dev/test/rig"
 )
 
@@ -93,4 +96,41 @@ func TestNoWatchLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.none("deposing")
+}
+
+// TestNoRoomToWatch: what follows others, and has no room for a watch on the client's stream, tells
+// so, and changes nothing.
+func TestNoRoomToWatch(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct, c, ctx := members.connect(t), members.connect(t), rig.Soon(t)
+	s, e := session(t, c), lock.NewElection(c, "e")
+	leads := leader(t, direct, "e", lock.Candidate{})
+	newStandIn(t, direct, "e").stands()
+	var last *client.Watcher
+	for {
+		w, err := c.WatchFrom(store.Watch{Key: "other", From: 1})
+		if err != nil {
+			break
+		}
+		last = w
+	}
+	var observed error
+	for _, err := range e.Observe(ctx) {
+		observed = err
+	}
+	_, campaign := e.Campaign(ctx, s, lock.Candidate{})
+	depose := e.Depose(ctx, "heir")
+	last.Close()
+	for name, err := range map[string]error{
+		"observe": observed, "campaign": campaign, "depose": depose,
+		"depose with room for the candidates": e.Depose(ctx, "heir"),
+	} {
+		if !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if leads.Err() != nil {
+		t.Errorf("it leads no more: %v", leads.Err())
+	}
 }
