@@ -94,8 +94,7 @@ func (e *Election) depose(ctx context.Context, id string) error {
 			_, err = ownKey{now.Key, own}.remove(ctx, e.client.Txn)
 		case errors.Is(err, ErrLost):
 			err = nil // somebody else leads now, perhaps the candidate
-		case errors.Is(err, ErrNoCandidate):
-			// It stands no more: it has given up, or it leads.
+		default: // it may stand no more because it leads
 			if last, look := e.Leader(ctx); look == nil && last.Lease == heir {
 				return nil
 			}
@@ -107,7 +106,6 @@ func (e *Election) depose(ctx context.Context, id string) error {
 // either waits for the first of two to return, and for the end of the other.
 func either(ctx context.Context, a, b func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	done := make(chan error)
 	for _, f := range []func(context.Context) error{a, b} {
 		go func() { done <- f(ctx) }()
