@@ -7,8 +7,10 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/copies"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/rig"
 )
 
 // TestHitTakesNoLock: what is in memory is read, also that a key is missing, while
@@ -135,6 +137,35 @@ func TestPastItsEnd(t *testing.T) {
 	l.mu.Unlock()
 	line.SetFrozen(false)
 	_ = x.Close(ctx)
+}
+
+// TestEndsWithinARead: what a reader finds in memory is no answer if the lease has ended meanwhile
+// (C1). Method: it ends while the reader waits for the lock, mostly; the cluster has no key.
+func TestEndsWithinARead(t *testing.T) {
+	t.Parallel()
+	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &Cache{client: c, o: Options{}.withDefaults(), ranges: []store.KeyRange{{Key: "h/a"}}}
+	l, what := newIncarnation(x, held), rangeOf("h/a", "")
+	x.current.Store(l)
+	l.Opened(7)
+	if !l.set.Complete(l.set.Begin(what), copies.Answer[store.KV]{
+		Term: 7, Values: []store.KV{{Key: "h/a"}},
+	}) {
+		t.Fatal("it is not kept")
+	}
+	l.Opening()
+	l.mu.Lock()
+	read := rig.Async(func() (Result, error) { return x.Range(t.Context(), "h/a", "") })
+	<-time.After(20 * time.Millisecond)
+	held.Close()
+	l.mu.Unlock()
+	if a := <-read; a.Err != nil || len(a.Value.KVs) != 0 {
+		t.Errorf("read %+v, %v", a.Value, a.Err)
+	}
 }
 
 // TestOldFlight: who begins to read while another's read is under way does not take the result of

@@ -120,7 +120,8 @@ func TestReadsWhatCannotBeKept(t *testing.T) {
 	}
 }
 
-// TestUsedStays: of what a cache has, that goes first which nobody has used since it was read.
+// TestUsedStays: of what a cache has, that goes first which nobody has used since it was read. What
+// is larger than all that it may have is not kept.
 func TestUsedStays(t *testing.T) {
 	t.Parallel()
 	for name, use := range map[string]func(x *Cache) error{
@@ -134,6 +135,12 @@ func TestUsedStays(t *testing.T) {
 		},
 	} {
 		x := reads(t, Options{MaxEntries: 2})
+		if _, err := x.Range(t.Context(), "r/", store.Prefix("r/").End); err != nil {
+			t.Fatal(err)
+		}
+		if n := x.Stats().Kept; n != 0 {
+			t.Errorf("%d kept of what is too large", n)
+		}
 		keep(t, x, "r/a")
 		keep(t, x, "r/b")
 		if err := use(x); err != nil {
@@ -174,15 +181,22 @@ func TestWaitsForAFlight(t *testing.T) {
 			t.Errorf("%s: %v, %v", f.name, ok, err)
 		}
 	}
-	set(&flight{number: 5, what: r, done: make(chan struct{})})
+	f := &flight{number: 0, what: r, done: make(chan struct{})} // as if there were no such key
+	set(f)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := x.Range(over, "r/a", ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("waited with %v", err)
 	}
+	read := rig.Async(func() (Result, error) { return x.Range(t.Context(), "r/a", "") })
+	<-time.After(20 * time.Millisecond) // it waits, mostly
 	l.mu.Lock()
 	delete(l.flights, r)
 	l.mu.Unlock()
+	close(f.done)
+	if a := <-read; a.Err != nil || len(a.Value.KVs) != 1 {
+		t.Errorf("after an earlier flight: read %+v, %v", a.Value, a.Err)
+	}
 }
 
 // follows begins to follow r/, in which there is r/a, and stops what goes on for it by itself. The
