@@ -284,9 +284,14 @@ func TestCrowd(t *testing.T) {
 	cfg := queue.Config{TTL: time.Minute}
 	other := queue.New(r.Dial(client.Config{}), "q", cfg)
 	racing := true
-	c := rig.Through(t, r.Members[0], claims, func(int) *pb.Response {
+	c := rig.Through(t, r.Members[0], claims, func(n int) *pb.Response {
 		if racing {
-			claim(t, other)
+			i := claim(t, other)
+			if n == 2 { // then not even the item is there
+				if err := i.Ack(rig.Soon(t)); err != nil {
+					t.Error(err)
+				}
+			}
 		}
 		return nil
 	})
@@ -339,6 +344,38 @@ func TestAckUnsure(t *testing.T) {
 		if err := i.Release(ctx); !errors.Is(err, queue.ErrLost) {
 			t.Errorf("%s: released: %v", name, err)
 		}
+	}
+}
+
+// Goal: an Ack that failed, and of which one try may have been done, can be called again, and tells
+// then that the item is done. Method: it is done while the first answer is lost, and the next try
+// is refused.
+func TestAckAgain(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+	cfg := queue.Config{TTL: time.Minute}
+	var i *queue.Item
+	c := rig.Through(t, r.Members[0], deletes, func(n int) *pb.Response {
+		if n == 3 {
+			return rig.Refused(n)
+		}
+		return rig.Unsure(func() {
+			if err := direct.Revoke(ctx, i.Lease().Ref()); err != nil {
+				t.Error(err)
+			}
+			if err := claim(t, queue.New(direct, "q", cfg)).Ack(ctx); err != nil {
+				t.Error(err)
+			}
+		})(n)
+	})
+	push(t, queue.New(direct, "q", cfg), "x")
+	i = claim(t, queue.New(c, "q", cfg))
+	if err := i.Ack(ctx); !errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("refused after a lost answer: %v", err)
+	}
+	if err := i.Ack(ctx); err != nil {
+		t.Errorf("called again: %v", err)
 	}
 }
 

@@ -35,3 +35,20 @@ func TestDelayAfterTries(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a worker that is alone does not hold back, and others do at random, for the longer the more
+// there seem to be.
+func TestShyness(t *testing.T) {
+	var q Queue
+	const ms = time.Millisecond
+	for crowd, most := range map[int32]time.Duration{0: 0, 1: 2 * ms, maxCrowd: 64 * ms} {
+		q.crowd.Store(crowd)
+		var longest time.Duration
+		for range 1000 {
+			longest = max(longest, q.shyness())
+		}
+		if longest < most/2 || longest > most {
+			t.Errorf("with a crowd of %d it waits for up to %v, want %v", crowd, longest, most)
+		}
+	}
+}

@@ -8,7 +8,9 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/client/queue"
+	"leasehold.dev/lease"
 	"leasehold.dev/test/rig"
 )
 
@@ -77,10 +79,10 @@ func TestClaimRefused(t *testing.T) {
 	}
 }
 
-// late returns a client whose first claim is answered only when its lease, of that TTL, has ended
-// for the client. Requests that match are refused.
+// late returns a client whose first claim is answered when wait, which has the claim's lease,
+// returns. Requests that match are refused.
 func late(
-	t *testing.T, r *rig.Rig, ttl time.Duration, match func(*pb.Request) bool,
+	t *testing.T, r *rig.Rig, match func(*pb.Request) bool, wait func(lease.ID),
 ) *client.Client {
 	t.Helper()
 	answered := false
@@ -93,9 +95,9 @@ func late(
 		},
 		Seen: func(r *pb.Response) {
 			for _, res := range r.GetTxn().GetResponses() {
-				if res.GetGrant() != nil && !answered {
+				if g := res.GetGrant(); g != nil && !answered {
 					answered = true
-					<-time.After(ttl)
+					wait(lease.ID(g.GetLease().GetId()))
 				}
 			}
 		},
@@ -108,17 +110,24 @@ func late(
 func TestClaimAnsweredLate(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1)
-	direct := r.Dial(client.Config{})
+	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 	cfg := queue.Config{TTL: 100 * time.Millisecond}
 	for name, x := range map[string]struct {
 		refused func(*pb.Request) bool
 		fails   bool
 	}{
 		"revoked":     {rig.Watches, false},
+		"not there":   {rig.Watches, false},
 		"not revoked": {rig.Revokes, true},
 	} {
 		push(t, queue.New(direct, name, cfg), "x")
-		i, err := queue.New(late(t, r, cfg.TTL, x.refused), name, cfg).Claim(rig.Soon(t))
+		c := late(t, r, x.refused, func(id lease.ID) {
+			<-time.After(cfg.TTL)
+			if name == "not there" {
+				_ = direct.Revoke(ctx, leases.Ref{ID: id}) // or it has ended
+			}
+		})
+		i, err := queue.New(c, name, cfg).Claim(ctx)
 		if (err != nil) != x.fails || err == nil && i.Tries() < 2 {
 			t.Errorf("%s: claimed %+v, %v", name, i, err)
 		}

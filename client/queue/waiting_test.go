@@ -1,6 +1,8 @@
 package queue_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,12 +14,25 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: of items that come together a worker that waits alone takes the first. Method: as many as
-// may come together, so that another is taken by chance only.
+// looks counts the contexts that are made of it.
+type looks struct {
+	context.Context
+	n atomic.Int64
+}
+
+// Deadline implements context.Context.
+func (l *looks) Deadline() (time.Time, bool) {
+	l.n.Add(1)
+	return l.Context.Deadline()
+}
+
+// Goal: a worker that waits alone rests until there are items, and of those that come together
+// takes the first. Method: each look at what has come needs a context; and as many items as may
+// come together, so that another is taken by chance only.
 func TestWaitingTakesFirst(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, 1)
-	ctx, cfg := rig.Soon(t), queue.Config{TTL: time.Minute}
+	ctx, cfg := &looks{Context: rig.Soon(t)}, queue.Config{TTL: time.Minute}
 	watching := make(chan struct{}, 10)
 	b := &rig.Between{
 		Instead: func(*pb.Request) *pb.Response { return nil },
@@ -30,6 +45,10 @@ func TestWaitingTakesFirst(t *testing.T) {
 	q := queue.New(b.Serve(t, r.Members[0]), "q", cfg)
 	got := rig.Async(func() (*queue.Item, error) { return q.Claim(ctx) })
 	<-watching
+	<-time.After(20 * time.Millisecond)
+	if n := ctx.n.Load(); n > 100 {
+		t.Errorf("it looks, and looks again: %d times", n)
+	}
 	ids, err := queue.New(r.Dial(client.Config{}), "q", cfg).PushAll(
 		ctx, make([][]byte, queue.MaxBatch), 0)
 	if err != nil {
