@@ -18,6 +18,14 @@ func claims(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetGrant) }
 func deletes(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetDeleteRange) }
 func pages(r *pb.Request) bool   { return rig.Does(r, (*pb.Op).GetReadRange) && !claims(r) }
 
+// refusedOnce refuses the first of some requests.
+func refusedOnce(n int) *pb.Response {
+	if n == 1 {
+		return rig.Refused(n)
+	}
+	return nil
+}
+
 // Goal: a dead letter that is taken out counts once, also if its going was not acknowledged, and
 // one that cannot be taken is an error. Method: answers are lost before and after it was done, or
 // refused.
@@ -81,12 +89,7 @@ func TestDeadLetterBounds(t *testing.T) {
 	if n, err := q.Discard(ctx, make([]string, queue.MaxBatch)...); n != 0 || err != nil {
 		t.Errorf("as many as may be: %d, %v", n, err)
 	}
-	c := rig.Through(t, r.Members[0], rig.Reads, func(n int) *pb.Response {
-		if n == 1 {
-			return rig.Refused(n)
-		}
-		return nil
-	})
+	c := rig.Through(t, r.Members[0], rig.Reads, refusedOnce)
 	if _, err := queue.New(c, "q", queue.Config{}).Requeue(ctx, "0a"); err == nil {
 		t.Error("requeued without new IDs")
 	}
@@ -239,17 +242,18 @@ func TestWaitingEnds(t *testing.T) {
 			r.Body = rig.Refusal(pb.Reason_REASON_COMPACTED).Body
 		}, nil, false},
 		"refused":       {func(r *pb.Response) { r.Body = rig.Refused(1).Body }, nil, true},
-		"claim refused": {nil, rig.Refused, true},
+		"claim refused": {nil, refusedOnce, true},
 	} {
 		watching, ended := make(chan struct{}, 10), make(chan struct{}, 10)
-		changed := false
+		changed, tried := false, 0
 		b := &rig.Between{
 			Instead: func(r *pb.Request) *pb.Response {
 				if r.GetCancel() != 0 {
 					ended <- struct{}{}
 				}
 				if claims(r) && x.claim != nil {
-					return x.claim(1)
+					tried++
+					return x.claim(tried)
 				}
 				return nil
 			},

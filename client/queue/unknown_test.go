@@ -67,12 +67,7 @@ func TestClaimRefused(t *testing.T) {
 	r := rig.New(t, 1)
 	cfg := queue.Config{TTL: time.Minute}
 	push(t, queue.New(r.Dial(client.Config{}), "q", cfg), "x")
-	c := rig.Through(t, r.Members[0], claims, func(n int) *pb.Response {
-		if n == 1 {
-			return rig.Refused(n)
-		}
-		return nil
-	})
+	c := rig.Through(t, r.Members[0], claims, refusedOnce)
 	i, err := queue.New(c, "q", cfg).Claim(rig.Soon(t))
 	if !errors.Is(err, client.ErrPermissionDenied) {
 		t.Errorf("claimed %+v, %v", i, err)
