@@ -102,8 +102,6 @@ func (h *Held) Release(ctx context.Context) error {
 		err = before
 	case err == nil && !was:
 		err = ErrLost
-	case err == nil:
-		return nil
 	}
 	return fault.In("lock: release", h.name, err)
 }
@@ -112,14 +110,8 @@ func (h *Held) Release(ctx context.Context) error {
 func (h *Held) run(ctx context.Context, f func(context.Context, *Held) error) error {
 	during, cancel := context.WithCancelCause(ctx)
 	held := h.Context()
-	stop := context.AfterFunc(held, func() { cancel(fault.Cause(held)) })
-	defer func() { // also if f panics
-		stop()
-		cancel(nil)
-		if !h.given.Load() {
-			_ = h.releaseLate(ctx)
-		}
-	}()
+	context.AfterFunc(held, func() { cancel(fault.Cause(held)) })
+	defer func() { _ = h.releaseLate(ctx) }() // if f panics; otherwise that was done
 	err := f(context.WithValue(during, tries.Within[Held]{Of: h}, ctx), h)
 	if h.given.Load() {
 		return err // f knows how that went

@@ -48,10 +48,10 @@ func alone(
 	return held, nil
 }
 
-// discard revokes the lease of a session that was made for one thing alone. If the context
-// ends before, the revocation goes on by itself for as long as the lease would live.
+// discard revokes the lease of a session that was made for one thing alone. If that fails, because
+// the context ends for one, it goes on by itself for as long as the lease would live.
 func (s *Session) discard(ctx context.Context) {
-	if s.lease.Revoke(ctx) == nil || ctx.Err() == nil {
+	if s.lease.Revoke(ctx) == nil {
 		return
 	}
 	go func() {

@@ -223,29 +223,32 @@ func TestObserveTurns(t *testing.T) {
 }
 
 // TestLastLook: a session that does not want to wait for longer looks once more. It has the lock if
-// that is free by then, as soon as the member says so; and it tells that its key is gone.
+// that is free by then, as soon as the member says so; and it tells that its key is gone, or that
+// it has not got the lock, although it may not look who has it.
 func TestLastLook(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 1)
 	direct := members.connect(t)
 	for name, x := range map[string]struct {
-		do   func(held *lock.Held, own standIn)
-		want error
+		do     func(held *lock.Held, own standIn)
+		answer *pb.Response
+		want   error
 	}{
 		"free": {func(held *lock.Held, _ standIn) {
 			if err := held.Release(rig.Soon(t)); err != nil {
 				t.Error(err)
 			}
-		}, nil},
-		"gone":   {func(_ *lock.Held, own standIn) { own.steps() }, lock.ErrLost},
-		"again":  {func(_ *lock.Held, own standIn) { own.steps(); own.queues() }, lock.ErrLost},
-		"locked": {func(*lock.Held, standIn) {}, lock.ErrLocked},
+		}, nil, nil},
+		"gone":    {func(_ *lock.Held, own standIn) { own.steps() }, nil, lock.ErrLost},
+		"again":   {func(_ *lock.Held, own standIn) { own.steps(); own.queues() }, nil, lock.ErrLost},
+		"locked":  {func(*lock.Held, standIn) {}, nil, lock.ErrLocked},
+		"may not": {func(*lock.Held, standIn) {}, rig.Refused(1), lock.ErrLocked},
 	} {
 		held := rig.Must[*lock.Held](t)(session(t, direct).Mutex(name).Lock(rig.Soon(t)))
 		var s *lock.Session
 		c := rig.Through(t, members[0], readsFrom(name+"/"), first(func() {
 			x.do(held, standIn{t, direct, name, s.Lease()})
-		}, nil))
+		}, x.answer))
 		s = session(t, c)
 		if _, err := s.Mutex(name).LockWithin(rig.Soon(t), 1); !errors.Is(err, x.want) ||
 			x.want == nil && err != nil {
@@ -284,6 +287,26 @@ func TestNotToldYet(t *testing.T) {
 	if !errors.Is(err, lock.ErrLost) {
 		t.Errorf("it holds %v, %v", h, err)
 	}
+}
+
+// TestEndedMeanwhile: a session whose lease ends just as it has entered the queue is told that, not
+// that another holds the lock.
+func TestEndedMeanwhile(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct, ctx := members.connect(t), rig.Soon(t)
+	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
+	var s *lock.Session
+	b := &rig.Between{Seen: func(r *pb.Response) {
+		if r.GetTxn().GetTicket() != nil {
+			s.Lease().Close()
+		}
+	}}
+	s = session(t, b.Serve(t, members[0]))
+	if _, err := s.Mutex("m").TryLate(ctx); !errors.Is(err, client.ErrClosed) {
+		t.Errorf("it tells %v", err)
+	}
+	rig.Keys(t, direct, "m/", 1)
 }
 
 // TestLastPermit: a session that finds a permit free, and loses the race for it, does not hold it.
@@ -433,7 +456,11 @@ func TestDoEnds(t *testing.T) {
 	if err := m.Do(ctx, func(ctx context.Context, _ *lock.Held) error {
 		during = ctx
 		return nil
-	}); err != nil || during.Err() == nil {
-		t.Errorf("at the end: %v, its context %v", err, during.Err())
+	}); err != nil {
+		t.Errorf("at the end: %v", err)
+	}
+	<-during.Done()
+	if err := context.Cause(during); !errors.Is(err, lock.ErrReleased) {
+		t.Errorf("its context: %v", err)
 	}
 }
