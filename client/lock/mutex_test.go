@@ -216,6 +216,9 @@ func deleted(t *testing.T, c *client.Client) {
 	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("the unlock: %v", err)
 	}
+	if err := held.Release(ctx); !errors.Is(err, lock.ErrReleased) {
+		t.Errorf("unlocked again: %v", err)
+	}
 }
 
 // waiterLosesLease: a waiter is told at once that somebody revoked its lease.

@@ -174,6 +174,21 @@ func TestHandOverTurns(t *testing.T) {
 	}
 }
 
+// TestHandOverForgotten: a hand-over looks again who is next if what changed in the queue was
+// forgotten.
+func TestHandOverForgotten(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	heir := newStandIn(t, members.connect(t), "e")
+	c := rig.Through(t, members[0], watchesFrom("e/"), first(
+		heir.queues, rig.Refusal(pb.Reason_REASON_COMPACTED)))
+	now := leader(t, c, "e", lock.Candidate{})
+	heir.stands()
+	if err := now.HandOver(rig.Soon(t), "heir"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDeposeTurns: whatever happens to the leader and the heir while a leader is deposed, it ends
 // when the heir leads, or with an error.
 func TestDeposeTurns(t *testing.T) {
