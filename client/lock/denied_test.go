@@ -36,3 +36,31 @@ func TestWaitDenied(t *testing.T) {
 	}
 	rig.Keys(t, direct, "denied~candidates/", 0)
 }
+
+// TestDeniedLater: who waits, and loses the right to read the queue, is told that it is denied, and
+// its key goes.
+func TestDeniedLater(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct, ctx := members.connect(t), rig.Soon(t)
+	held := rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
+	enters := make(chan struct{})
+	b := &rig.Between{Seen: func(r *pb.Response) {
+		switch r.GetTxn().GetTicket().GetState() {
+		case pb.Ticket_STATE_WAITING:
+			close(enters)
+		case pb.Ticket_STATE_READY:
+			r.Body, r.More = rig.Refused(1).Body, false
+		}
+	}}
+	s := session(t, b.Serve(t, members[0]))
+	waits := rig.Async(func() (*lock.Held, error) { return s.Mutex("m").Lock(ctx) })
+	<-enters
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-waits; !errors.Is(a.Err, client.ErrPermissionDenied) {
+		t.Errorf("it waits in vain: %v", a.Err)
+	}
+	rig.Keys(t, direct, "m/", 0)
+}

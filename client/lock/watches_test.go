@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"sync"
@@ -98,6 +99,17 @@ func TestNoWatchLeft(t *testing.T) {
 	o.none("deposing")
 }
 
+// fill takes all the room that a client's stream has for watches and tickets.
+func fill(c *client.Client) (room []*client.Watcher) {
+	for {
+		w, err := c.WatchFrom(store.Watch{Key: "other", From: 1})
+		if err != nil {
+			return room
+		}
+		room = append(room, w)
+	}
+}
+
 // TestNoRoomToWatch: what follows others, and has no room for a watch on the client's stream, tells
 // so, and changes nothing.
 func TestNoRoomToWatch(t *testing.T) {
@@ -107,21 +119,14 @@ func TestNoRoomToWatch(t *testing.T) {
 	s, e := session(t, c), lock.NewElection(c, "e")
 	leads := leader(t, direct, "e", lock.Candidate{})
 	newStandIn(t, direct, "e").stands()
-	var last *client.Watcher
-	for {
-		w, err := c.WatchFrom(store.Watch{Key: "other", From: 1})
-		if err != nil {
-			break
-		}
-		last = w
-	}
+	room := fill(c)
 	var observed error
 	for _, err := range e.Observe(ctx) {
 		observed = err
 	}
 	_, campaign := e.Campaign(ctx, s, lock.Candidate{})
 	depose := e.Depose(ctx, "heir")
-	last.Close()
+	room[0].Close()
 	for name, err := range map[string]error{
 		"observe": observed, "campaign": campaign, "depose": depose,
 		"depose with room for the candidates": e.Depose(ctx, "heir"),
@@ -132,5 +137,38 @@ func TestNoRoomToWatch(t *testing.T) {
 	}
 	if leads.Err() != nil {
 		t.Errorf("it leads no more: %v", leads.Err())
+	}
+}
+
+// TestRoomGivenBack: a ticket at which a session waited in vain, or stepped back, takes no room
+// from the others of the client.
+func TestRoomGivenBack(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	direct, c, ctx := members.connect(t), members.connect(t), rig.Soon(t)
+	s := session(t, c)
+	room := fill(c)
+	for _, w := range room {
+		w.Close()
+	}
+	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
+	if _, err := s.Mutex("m").LockWithin(ctx, 1); !errors.Is(err, lock.ErrLocked) {
+		t.Errorf("a second holds it: %v", err)
+	}
+	leader(t, direct, "e", lock.Candidate{})
+	brief, cancel := context.WithCancel(ctx)
+	waits := rig.Async(func() (*lock.Leading, error) {
+		return lock.NewElection(c, "e").Campaign(brief, s, lock.Candidate{})
+	})
+	rig.Keys(t, direct, "e/", 2)
+	other := newStandIn(t, direct, "e")
+	other.put("~candidates/", `{"id":"other","priority":1}`)
+	rig.Keys(t, direct, "e/", 1)
+	other.leaves()
+	rig.Keys(t, direct, "e/", 2)
+	cancel()
+	<-waits
+	if again := fill(c); len(again) != len(room) {
+		t.Errorf("there is room for %d watches, and was for %d", len(again), len(room))
 	}
 }
