@@ -180,7 +180,7 @@ func (e *Election) campaign(ctx context.Context, s *Session, c Candidate) (*tick
 	if err != nil {
 		return nil, err
 	}
-	defer func() { waiting.abandon(ErrReleased) }()
+	defer waiting.abandon()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	there := waiting.context()
@@ -217,7 +217,7 @@ func (r *run) win(ctx context.Context) (*ticket, error) {
 			}
 		}
 		if err != nil {
-			p.abandon(err)
+			p.abandon()
 			return nil, err
 		}
 		return p, nil
@@ -260,7 +260,7 @@ func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 		case err != nil: // if nobody knows the outcome, that is found out by abandoning the ticket
 			return false, err
 		case r.Succeeded:
-			p.end(errOutranked)
+			p.told.Close()
 			p.session.unuse(p.key)
 			return true, nil
 		}

@@ -186,7 +186,7 @@ func (p *ticket) hold(name string, err error) (*Held, error) {
 		return &Held{ticket: p, name: name}, nil
 	}
 	if p != nil {
-		p.abandon(err)
+		p.abandon()
 	}
 	return nil, fault.In("lock: acquire", name, err)
 }

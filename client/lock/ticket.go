@@ -28,7 +28,6 @@ type ticket struct {
 	// nil until somebody asks.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	unbind func() bool // ends what ends ctx with the key
 }
 
 // take begins a ticket whose key was just made.
@@ -68,12 +67,11 @@ func (t *ticket) context() context.Context {
 	}
 	if err := t.overLocked(); err != nil {
 		t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(t.during))
-		t.unbind = func() bool { return true }
 		t.cancel(fault.Canceled(err))
 		return t.ctx
 	}
 	t.ctx, t.cancel = context.WithCancelCause(t.during)
-	t.unbind = context.AfterFunc(t.told.Context(), func() { t.cancel(fault.Canceled(t.lost())) })
+	context.AfterFunc(t.told.Context(), func() { t.cancel(fault.Canceled(t.lost())) })
 	return t.ctx
 }
 
@@ -171,8 +169,8 @@ func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
 }
 
 // abandon gives up a ticket that was waited at in vain; nobody waits for that.
-func (t *ticket) abandon(why error) {
-	t.end(why)
+func (t *ticket) abandon() {
+	t.told.Close()
 	t.session.giveUp(t.key, func() { t.session.clean(t.self()) })
 }
 
@@ -185,15 +183,8 @@ func (t *ticket) stop(why error) {
 		t.why = why
 	}
 	if t.ctx != nil {
-		t.unbind()
 		t.cancel(fault.Canceled(t.why))
 	}
-}
-
-// end ends all that goes on for the ticket.
-func (t *ticket) end(why error) {
-	t.stop(why)
-	t.told.Close()
 }
 
 // self is the ticket's key, if it is its own.
