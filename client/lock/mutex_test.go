@@ -129,9 +129,8 @@ func again(t *testing.T, c *client.Client) {
 	s := session(t, c)
 	m := s.Mutex("again")
 	held := rig.Must[*lock.Held](t)(m.Lock(ctx))
-	for _, other := range []*lock.Mutex{
-		m, s.Mutex("again"), lock.NewSession(c, s.Lease()).Mutex("again"),
-	} {
+	twin := lock.NewSession(c, s.Lease()).Mutex("again") // the second time after it has given up
+	for _, other := range []*lock.Mutex{m, s.Mutex("again"), twin, twin} {
 		if _, err := other.Lock(ctx); !errors.Is(err, lock.ErrInUse) {
 			t.Errorf("locked twice: %v", err)
 		}

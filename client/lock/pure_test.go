@@ -65,6 +65,7 @@ func TestQueueFree(t *testing.T) {
 	}{
 		{"nobody before a mutex", waitQueue{}, nil, true},
 		{"one before a mutex", waitQueue{}, []store.KV{reader}, false},
+		{"mutex before a mutex", waitQueue{}, []store.KV{keyOf("q/", 1, 1, "")}, false},
 		{"reader behind a reader", waitQueue{beside: []byte("r")}, []store.KV{reader, reader}, true},
 		{"reader behind a writer", waitQueue{beside: []byte("r")}, []store.KV{reader, writer}, false},
 		{"second of two permits", waitQueue{permits: 2}, []store.KV{reader}, true},

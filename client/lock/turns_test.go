@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
@@ -331,6 +331,27 @@ func TestLastPermit(t *testing.T) {
 	}
 }
 
+// TestAsksOnce: a session that holds a lock does not ask for it again, and one that tries to have
+// it asks once, and takes no ticket.
+func TestAsksOnce(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	var asked atomic.Int64
+	c, ctx := rig.Through(t, members[0], enters("m"), func(n int) *pb.Response {
+		asked.Store(int64(n))
+		return nil
+	}), rig.Soon(t)
+	m := session(t, c).Mutex("m")
+	rig.Must[*lock.Held](t)(m.Lock(ctx))
+	if _, err := m.Lock(ctx); !errors.Is(err, lock.ErrInUse) || asked.Load() != 1 {
+		t.Errorf("locked twice: %v, by %d requests", err, asked.Load())
+	}
+	_, err := session(t, c).Mutex("m").TryLock(ctx)
+	if !errors.Is(err, lock.ErrLocked) || asked.Load() != 2 {
+		t.Errorf("tried: %v, after %d requests", err, asked.Load())
+	}
+}
+
 // TestLockUnknown: a lock of which nobody knows whether the first try took it is taken by the next.
 // One of which nobody knows whether it was given up counts as that if its key is gone.
 func TestLockUnknown(t *testing.T) {
@@ -372,55 +393,6 @@ func TestReleaseTooLate(t *testing.T) {
 	held = rig.Must[*lock.Held](t)(session(t, c).Mutex("m").Lock(ctx))
 	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("given up: %v", err)
-	}
-}
-
-// TestGoesOnCleaning: the key of who waited in vain goes, though it is refused twice that it does.
-func TestGoesOnCleaning(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
-	c := rig.Through(t, members[0], leaves("m"), func(n int) *pb.Response {
-		if n <= 2 {
-			return rig.Refused(n)
-		}
-		return nil
-	})
-	if _, err := session(t, c).Mutex("m").LockWithin(rig.Soon(t), 1); !errors.Is(
-		err, lock.ErrLocked,
-	) {
-		t.Errorf("it waits in vain: %v", err)
-	}
-	rig.Keys(t, direct, "m/", 1)
-}
-
-// TestDiscardedLater: the lease of a lock without a session that could not be had is revoked, also
-// if the caller's context ends meanwhile.
-func TestDiscardedLater(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	const ttl = 10 * time.Minute
-	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
-	ctx, cancel := context.WithCancel(rig.Soon(t))
-	revoked := make(chan struct{})
-	c := rig.Through(t, members[0], func(r *pb.Request) bool { return r.GetRevoke() != nil },
-		func(n int) *pb.Response {
-			if n == 1 {
-				cancel()
-				return rig.Refusal(pb.Reason_REASON_UNAVAILABLE)
-			}
-			close(revoked)
-			return nil
-		})
-	if _, err := lock.TryLock(ctx, c, "m", ttl); !errors.Is(err, lock.ErrLocked) {
-		t.Errorf("a second holds it: %v", err)
-	}
-	select {
-	case <-revoked:
-	case <-rig.Soon(t).Done():
-		t.Error("its lease is not revoked")
 	}
 }
 

@@ -87,7 +87,7 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 		case !errors.Is(err, client.ErrUnknownOutcome):
 			s.unuse(key)
 			return nil, err
-		case ctx.Err() == nil && s.lease.Err() == nil:
+		default:
 			// Whether the key was made is found out by giving up what there may be.
 			if _, err = s.any(key).remove(ctx, s.client.Txn); err == nil {
 				continue
@@ -153,12 +153,11 @@ func (q *waitQueue) locked(before []store.KV) error {
 
 // key is that of the session's ticket in the queue, or of the next one.
 func (q *waitQueue) key() string {
-	b := append(make([]byte, 0, len(q.prefix)+40), q.prefix...)
-	b = strconv.AppendInt(b, int64(q.session.lease.ID()), 16)
+	key := q.prefix + strconv.FormatInt(int64(q.session.lease.ID()), 16)
 	if q.many {
-		b = strconv.AppendInt(append(b, '.'), q.session.tickets.Add(1), 10)
+		key += "." + strconv.FormatInt(q.session.tickets.Add(1), 10)
 	}
-	return string(b)
+	return key
 }
 
 // any is a key of the session, whichever revision made it.
@@ -193,16 +192,11 @@ func (k ownKey) remove(
 
 // clean deletes a key. It tries for as long as the lease may live, which would take it along.
 func (s *Session) clean(k ownKey) {
-	for p := (tries.Backoff{}); ; {
+	for p := (tries.Backoff{}); ; _ = p.Wait(context.Background()) { // it may be refused at once
 		ctx, cancel := context.WithTimeout(context.Background(), s.lease.Info().TTL)
 		_, err := k.remove(ctx, s.client.Txn)
-		over := err == nil || errors.Is(err, client.ErrClosed) ||
-			s.lease.State().Status == client.Ended
-		if !over {
-			_ = p.Wait(ctx) // it may have been refused at once
-		}
 		cancel()
-		if over {
+		if err == nil || s.lease.State().Status == client.Ended {
 			return
 		}
 	}
