@@ -50,6 +50,7 @@ type options struct {
 	list                     bool
 	ceiling, ceilingLog      string
 	holdCache                string
+	spin                     int
 	curve                    string
 	users                    int
 	plan                     compare.Plan
@@ -71,6 +72,7 @@ func parse() *options {
 	flag.StringVar(&o.ceiling, "serve-ceiling", "", "serve the ceiling on this `address` (internal)")
 	flag.StringVar(&o.ceilingLog, "ceiling-log", "", "`file` that the ceiling syncs (internal)")
 	flag.StringVar(&o.holdCache, "hold-cache", "", "have a key of this `address` (internal)")
+	flag.IntVar(&o.spin, "spin", 0, "keep so many `cores` busy (internal)")
 	flag.StringVar(&o.curve, "curve", "", "`file` to write the curve of cache-term to")
 	p := &o.plan
 	flag.DurationVar(&p.Duration, "t", 5*time.Second, "measured `time` of an open-ended workload")
@@ -107,6 +109,9 @@ func run(ctx context.Context, o *options) error {
 	}
 	if o.holdCache != "" {
 		return compare.HoldCache(ctx, o.holdCache)
+	}
+	if o.spin > 0 {
+		return compare.Spin(ctx, o.spin)
 	}
 	match, err := regexp.Compile(o.match)
 	if err != nil {

@@ -119,13 +119,19 @@ func (d *draining) watchThemGo(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
+	return d.env.putSteadily(ctx, int((d.env.DrainCap+time.Second)/putEvery), &d.puts)
+}
+
+// putEvery is the time from one put of a steady writer to the next.
+const putEvery = time.Millisecond
+
+// putSteadily puts n times, or until ctx ends, to keys that do not end.
+func (e *Env) putSteadily(ctx context.Context, n int, h *load.Histogram) error {
 	value := make([]byte, load.ValueSize)
-	const every = time.Millisecond
-	most := int((d.env.DrainCap + time.Second) / every)
-	return openLoop(ctx, most, every, &d.puts, func(ctx context.Context, c, i int) error {
+	return openLoop(ctx, n, putEvery, h, func(ctx context.Context, c, i int) error {
 		r := &pb.PutRequest{Key: endingKey(i)[1:], Value: value}
-		// A put in flight when the last lease goes is still measured.
-		err := d.env.put(context.WithoutCancel(ctx), c, r)
+		// A put in flight when ctx ends is still measured.
+		err := e.put(context.WithoutCancel(ctx), c, r)
 		if overloaded(err) {
 			return nil // overload is an answer, and its latency counts
 		}

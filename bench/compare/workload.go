@@ -156,6 +156,7 @@ func Workloads() []Workload {
 			Doc: "100,000 leases with a key end together; latency is lateness",
 		},
 		drainAmongOthers(),
+		putsBesideSpinners(0), putsBesideSpinners(1), putsBesideSpinners(2),
 		Workload{
 			Name: "memory", run: runMillion(false), Once: true,
 			Doc: "resident memory of very many leases (-leases), then kill -9 and restart",
