@@ -55,6 +55,7 @@ type followers struct {
 	pending atomic.Int64  // sessions that are to hear of the current event
 	all     chan struct{} // capacity 1: they have
 	turn    atomic.Int64  // the lease whose turn it is
+	puts    sample
 	more    figures
 }
 
@@ -161,6 +162,9 @@ func (f *followers) check() error {
 	events := float64(len(took))
 	f.more.add("events", events, "events")
 	f.more = append(f.more, took.metrics("until all have heard")...)
+	if len(f.puts) > 0 {
+		f.more = append(f.more, f.puts.metrics("put")...)
+	}
 	each := func(before, after float64) float64 {
 		return (after - before) / events / float64(f.env.Relays)
 	}
@@ -214,8 +218,10 @@ func (f *followers) event(t *timed) (time.Duration, error) {
 	}
 }
 
-func putFollowed(_ *followers, t *timed) error {
+func putFollowed(f *followers, t *timed) error {
+	began := time.Now()
 	_, err := t.ask(putRequest(followed + "key"))
+	f.puts = append(f.puts, time.Since(began))
 	return err
 }
 
@@ -300,10 +306,18 @@ var caches = followKind{
 		case len(c.GetDrop()) == 0:
 			return nil
 		default:
-			return errors.Join(s.acknowledge(c.Seq), s.request(s.cached()))
+			return s.acknowledge(c.Seq)
 		}
 	},
-	cause: putFollowed,
+	// While the put waits, a copy that is read may not be kept: all read when it is answered.
+	cause: func(f *followers, t *timed) error {
+		err := putFollowed(f, t)
+		for i := range f.members {
+			s := f.members[i].conn.(follower)
+			err = errors.Join(err, s.request(s.cached()))
+		}
+		return err
+	},
 }
 
 func (w *ownSession) lease() *leaseholdv1.LeaseRef {
