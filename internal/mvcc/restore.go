@@ -177,9 +177,9 @@ type place8 struct {
 	i      int
 }
 
-// sortByKey sorts items whose keys agree in the first known bytes, eight bytes at a time: to
-// compare a million strings all over the memory, twenty times each, is what would take the
-// longest in Restore.
+// sortByKey sorts items whose keys agree in the first known bytes, with zeros for those that a
+// short key lacks. It compares eight bytes at a time: to compare a million strings all over the
+// memory, twenty times each, is what would take the longest in Restore.
 func sortByKey(items []item, order []place8, known int) {
 	if len(order) < 2 {
 		return
@@ -187,24 +187,26 @@ func sortByKey(items []item, order []place8, known int) {
 	common := items[order[0].i].key
 	shortest := len(common)
 	for _, o := range order {
-		n, key := known, items[o.i].key
+		key := items[o.i].key
+		n := min(known, len(key))
 		for n < len(common) && n < len(key) && common[n] == key[n] {
 			n++
 		}
-		common = common[:n]
+		common = common[:min(n, len(common))]
 		shortest = min(shortest, len(key))
 	}
-	known = len(common)
-	if shortest < known+8 {
+	if shortest < known {
 		// The bytes that a short key lacks cannot be told from zeros.
 		slices.SortFunc(order, func(a, b place8) int {
 			return strings.Compare(items[a.i].key, items[b.i].key)
 		})
 		return
 	}
+	known = len(common)
 	for k := range order {
-		key := items[order[k].i].key[known : known+8]
-		order[k].prefix = binary.BigEndian.Uint64([]byte(key))
+		var b [8]byte
+		copy(b[:], items[order[k].i].key[known:])
+		order[k].prefix = binary.BigEndian.Uint64(b[:])
 	}
 	slices.SortFunc(order, func(a, b place8) int { return cmp.Compare(a.prefix, b.prefix) })
 	for len(order) > 0 {
