@@ -235,6 +235,7 @@ func (c *core) lookAround() {
 	}
 	c.snap.relieve(c, full)
 	c.snap.follow(c)
+	c.snap.rest(c)
 	c.logLeaderless()
 	c.peers.connected(now)
 	c.publishStats(now)

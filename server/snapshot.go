@@ -113,6 +113,14 @@ func (s *snapshotter) applied(c *core) {
 	s.follow(c)
 }
 
+// rest is called by the core once a heartbeat.
+func (s *snapshotter) rest(c *core) {
+	now, index := c.shell.Now, c.replica.Machine().Index()
+	if s.DueAtRest(now, index, s.disk.LogBytes) && s.retry.due(now) {
+		s.begin(c, s.Tail)
+	}
+}
+
 // relieve is called by the core once a heartbeat. While the disk is full, a snapshot lets go of
 // the log before it.
 func (s *snapshotter) relieve(c *core, full bool) {

@@ -53,6 +53,17 @@ func TestSnapshotsThatFail(t *testing.T) {
 	}
 }
 
+// TestSnapshotAtRest: a member that has nothing to do writes a snapshot for a log that is not
+// long, so that the next start need not apply it.
+func TestSnapshotAtRest(t *testing.T) {
+	t.Parallel()
+	m := run(t, testConfig(t.TempDir()))
+	m.put(t, "k", strings.Repeat("v", 1<<20))
+	eventually(t, "a snapshot of all is written", func() bool {
+		return m.core.disk.Usage().SnapshotIndex == m.core.view.Load().Index
+	})
+}
+
 // TestReliefAfterRoom: a disk that is full again after it had room does not wait for a pause that
 // was for its state of before.
 func TestReliefAfterRoom(t *testing.T) {

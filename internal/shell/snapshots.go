@@ -1,14 +1,24 @@
 package shell
 
+import "leasehold.dev/lease"
+
 // A snapshot is due when the log since the last one is long, in entries or bytes, and not small
 // compared with the last snapshot: writing a large state for a short log would cost more disk
 // than it saves at a restart. Applying a part of the log takes about as long as loading as many
 // bytes of a snapshot: after a kill a restart takes a quarter longer than after a stop, or half a
 // second.
+//
+// A member at rest writes one for a shorter log too: the disk has nothing else to do, and the next
+// restart has less. One a minute at most, so that little bursts do not each write a large state.
 const (
 	snapshotLogBytes   = 16 << 20 // long, if it has not Count entries
 	snapshotLogPart    = 4        // small, if it is less than this part of the last snapshot
 	snapshotCheckEvery = 256      // entries between two looks
+
+	restAfter    = 5_000   // ms without an entry
+	restEvery    = 60_000  // ms between two snapshots at rest
+	restLogBytes = 1 << 20 // long, for a member at rest
+	restLogPart  = 64      // small, for a member at rest
 )
 
 // Snapshots says when a member writes a snapshot of its own state, and which part of the log it
@@ -22,6 +32,10 @@ type Snapshots struct {
 	lastBytes    uint64
 	writing      bool
 	sending      map[uint64]uint64 // index of the state that is sent to a member
+
+	seen     uint64        // the index of the last call of DueAtRest
+	since    lease.Instant // when that was new
+	nextRest lease.Instant // no snapshot at rest before
 }
 
 // Restored says that a snapshot of so many bytes is the newest, which this Snapshots has not
@@ -39,6 +53,22 @@ func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {
 	log := logBytes()
 	long := index-s.last >= s.Count || log >= snapshotLogBytes
 	return long && log >= s.lastBytes/snapshotLogPart
+}
+
+// DueAtRest reports whether to write a snapshot of the state at index because nothing has been
+// applied for a while, and counts it as written. It is called from time to time.
+func (s *Snapshots) DueAtRest(now lease.Instant, index uint64, logBytes func() uint64) bool {
+	if index != s.seen {
+		s.seen, s.since = index, now
+	}
+	if s.writing || index == s.last || now < s.since+restAfter || now < s.nextRest {
+		return false
+	}
+	if log := logBytes(); log < max(restLogBytes, s.lastBytes/restLogPart) {
+		return false
+	}
+	s.nextRest = now + restEvery
+	return true
 }
 
 // Writing reports whether a snapshot is being written.

@@ -1,6 +1,10 @@
 package shell
 
-import "testing"
+import (
+	"testing"
+
+	"leasehold.dev/lease"
+)
 
 // TestSnapshots: a snapshot is due when there are enough entries since the last one, and the log
 // is not small beside that, or when the log is long. There is one at a time. The log that a
@@ -135,4 +139,36 @@ func TestSnapshotsBeingSent(t *testing.T) {
 	keeps(800)
 	s.Release(8)
 	keeps(900)
+}
+
+// TestSnapshotAtRest: where no entry comes for a while, a shorter log is enough for a snapshot,
+// though not a small one, and not twice a minute.
+func TestSnapshotAtRest(t *testing.T) {
+	const mib = 1 << 20
+	s := Snapshots{Count: 10_000, Tail: 10}
+	s.Restored(1000, 128*mib)
+	due := func(now lease.Instant, index, log uint64, want bool) {
+		t.Helper()
+		if s.DueAtRest(now, index, func() uint64 { return log }) != want {
+			t.Errorf("after %d ms at %d with a log of %d bytes: %v", now, index, log, !want)
+		}
+	}
+	due(100, 1000, 2*mib, false)
+	due(6_000, 1000, 2*mib, false) // nothing has come since the last one
+	due(6_100, 1100, 2*mib, false)
+	due(11_000, 1101, 2*mib, false) // it has just moved on
+	due(15_999, 1101, 2*mib, false)
+	due(16_000, 1101, 2*mib-1, false)
+	due(16_000, 1101, 2*mib, true)
+	s.Begin(1101, 0)
+	due(80_000, 1101, 2*mib, false)
+	s.Ended(1101, mib, true)
+	due(80_000, 1102, 2*mib, false)
+	due(85_000, 1102, mib-1, false)
+	due(85_000, 1102, mib, true)
+	s.Begin(1102, 0)
+	s.Ended(1102, mib, true)
+	due(86_000, 1103, mib, false)
+	due(144_999, 1103, mib, false) // a minute after that
+	due(145_000, 1103, mib, true)
 }
