@@ -395,3 +395,16 @@ func TestSortByKey(t *testing.T) {
 		}
 	}
 }
+
+// TestSortShortKey: a key that ends where another goes on with zeros comes before it, whichever
+// comes first.
+func TestSortShortKey(t *testing.T) {
+	short, long := item{key: "k"}, item{key: "k" + strings.Repeat("\x00", 9)}
+	for _, items := range [][]item{{short, long}, {long, short}} {
+		order := []place8{{i: 0}, {i: 1}}
+		sortByKey(items, order, 0)
+		if first := items[order[0].i].key; first != short.key {
+			t.Errorf("%q is first", first)
+		}
+	}
+}
