@@ -97,7 +97,7 @@ type Client struct {
 	keeper   *keeper
 	caches   caches
 	sessions sessions
-	endings  endings
+	endings  *endings // apart, for what it has the runtime do must not keep the Client
 	tokens   tokens
 	calls    callCounts
 	grace    time.Duration
@@ -141,7 +141,9 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	}}}
 	all.shared.pin.id.Store(c.ClusterID)
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	out := &Client{clock: newClock(c.Now), grace: c.Grace, most: c.MaxRequestBytes}
+	out := &Client{
+		clock: newClock(c.Now), endings: new(endings), grace: c.Grace, most: c.MaxRequestBytes,
+	}
 	out.mux = newMux(all, list, dial)
 	out.keeper = newKeeper(out.clock, out.mux, holder.Config{
 		Drift: c.Drift, Margin: ttlOf(c.Margin), RenewAfter: c.RenewAfter,

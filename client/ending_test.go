@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
@@ -59,4 +61,36 @@ func TestT21(t *testing.T) {
 			t.Errorf("%s: %d keys of %d are left", name, len(r.KVs), puts)
 		}
 	}
+}
+
+// TestClosedClientGoes: a client that is closed takes no memory when the program lets go of it,
+// though a part of the program that the client knows has a lease.
+func TestClosedClientGoes(t *testing.T) {
+	t.Parallel()
+	members := newCluster(t, 1)
+	gone := make(chan struct{})
+	func() {
+		var part struct {
+			slog.Handler
+			has *client.Lease
+		}
+		part.Handler = slog.DiscardHandler
+		c := must[*client.Client](t)(client.New(client.Config{
+			Endpoints: []string{members[0].Line.Endpoint()}, Logger: slog.New(&part),
+		}))
+		part.has = must[*client.Lease](t)(c.Grant(ask(t), client.Grant{TTL: time.Minute}))
+		runtime.AddCleanup(c, func(gone chan struct{}) { close(gone) }, gone)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); runtime.Gosched() {
+		runtime.GC()
+		select {
+		case <-gone:
+			return
+		default:
+		}
+	}
+	t.Error("it is still in memory")
 }
