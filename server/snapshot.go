@@ -115,8 +115,7 @@ func (s *snapshotter) applied(c *core) {
 
 // rest is called by the core once a heartbeat.
 func (s *snapshotter) rest(c *core) {
-	now, index := c.shell.Now, c.replica.Machine().Index()
-	if s.DueAtRest(now, index, s.disk.LogBytes) && s.retry.due(now) {
+	if s.DueAtRest(c.shell.Now, s.disk.LogBytes) && s.retry.due(c.shell.Now) {
 		s.begin(c, s.Tail)
 	}
 }

@@ -53,8 +53,8 @@ func TestSnapshotsThatFail(t *testing.T) {
 	}
 }
 
-// TestSnapshotAtRest: a member that has nothing to do writes a snapshot for a log that is not
-// long, so that the next start need not apply it.
+// TestSnapshotAtRest: a member that has nothing to do writes a snapshot though its log is not long,
+// so that the next start need not apply that.
 func TestSnapshotAtRest(t *testing.T) {
 	t.Parallel()
 	m := run(t, testConfig(t.TempDir()))

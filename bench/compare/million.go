@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// settle is how long a server may tidy up before its memory is read.
-const settle = 10 * time.Second
+// settle is how long a server may tidy up before its memory is read and it is killed.
+const settle = 30 * time.Second
 
 // runMillion grants very many leases, reads the server's memory, kills it and
 // waits until it serves again. The rate is of grants (and puts).

@@ -8,14 +8,15 @@ import "leasehold.dev/lease"
 // bytes of a snapshot: after a kill a restart takes a quarter longer than after a stop, or half a
 // second.
 //
-// A member at rest writes one for a shorter log too: the disk has nothing else to do, and the next
-// restart has less. One a minute at most, so that little bursts do not each write a large state.
+// A member at rest, whose log hardly grows, writes one for a shorter log too: the disk has nothing
+// else to do, and the next restart has less. One a minute at most, so that little bursts do not
+// each write a large state.
 const (
 	snapshotLogBytes   = 16 << 20 // long, if it has not Count entries
 	snapshotLogPart    = 4        // small, if it is less than this part of the last snapshot
 	snapshotCheckEvery = 256      // entries between two looks
 
-	restAfter    = 5_000   // ms without an entry
+	restLook     = 5_000   // ms between two looks at the log
 	restEvery    = 60_000  // ms between two snapshots at rest
 	restLogBytes = 1 << 20 // long, for a member at rest
 	restLogPart  = 64      // small, for a member at rest
@@ -33,8 +34,8 @@ type Snapshots struct {
 	writing      bool
 	sending      map[uint64]uint64 // index of the state that is sent to a member
 
-	seen     uint64        // the index of the last call of DueAtRest
-	since    lease.Instant // when that was new
+	rested   uint64        // how long the log was at the last look of DueAtRest
+	nextLook lease.Instant // of DueAtRest
 	nextRest lease.Instant // no snapshot at rest before
 }
 
@@ -55,16 +56,19 @@ func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {
 	return long && log >= s.lastBytes/snapshotLogPart
 }
 
-// DueAtRest reports whether to write a snapshot of the state at index because nothing has been
-// applied for a while, and counts it as written. It is called from time to time.
-func (s *Snapshots) DueAtRest(now lease.Instant, index uint64, logBytes func() uint64) bool {
-	if index != s.seen {
-		s.seen, s.since = index, now
-	}
-	if s.writing || index == s.last || now < s.since+restAfter || now < s.nextRest {
+// DueAtRest reports whether to write a snapshot because the log has hardly grown since the last
+// look, and counts it as written. It is called from time to time.
+func (s *Snapshots) DueAtRest(now lease.Instant, logBytes func() uint64) bool {
+	if s.writing || now < s.nextLook {
 		return false
 	}
-	if log := logBytes(); log < max(restLogBytes, s.lastBytes/restLogPart) {
+	log, before := logBytes(), s.rested
+	s.rested, s.nextLook = log, now+restLook
+	if before > log {
+		before = 0 // there was a snapshot
+	}
+	least := max(restLogBytes, s.lastBytes/restLogPart)
+	if log < least || log-before >= least || now < s.nextRest {
 		return false
 	}
 	s.nextRest = now + restEvery
