@@ -64,11 +64,9 @@ func (s *Snapshots) DueAtRest(now lease.Instant, logBytes func() uint64) bool {
 	}
 	log, before := logBytes(), s.rested
 	s.rested, s.nextLook = log, now+restLook
-	if before > log {
-		before = 0 // there was a snapshot
-	}
 	least := max(restLogBytes, s.lastBytes/restLogPart)
-	if log < least || log-before >= least || now < s.nextRest {
+	still := before <= log && log < before+least // it is shorter after a snapshot
+	if !still || log < least || now < s.nextRest {
 		return false
 	}
 	s.nextRest = now + restEvery

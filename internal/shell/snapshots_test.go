@@ -162,7 +162,10 @@ func TestSnapshotAtRest(t *testing.T) {
 	s.Ended(1101, mib, true)
 	due(80_000, mib, false) // as long as that came since the snapshot
 	due(85_000, mib, true)
-	due(144_999, mib, false) // a minute after that
-	due(149_999, mib-1, false)
-	due(154_999, mib, true)
+	due(140_000, mib, false) // a minute after that
+	due(145_000, mib, true)
+	due(204_999, mib, false)
+	due(210_000, mib-1, false)
+	due(215_000, mib-1, false)
+	due(220_000, mib, true)
 }
