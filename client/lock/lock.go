@@ -169,12 +169,17 @@ func (p *ticket) ready(ctx context.Context) error {
 	if err := p.check(); err != nil || come {
 		return err
 	}
+	ctx, stop := tries.Both(ctx, p.during)
+	defer stop()
 	switch before, err := p.look(ctx); {
 	case err == nil && len(before) == 0:
 		return p.wait(ctx) // the member is about to say that it is its turn
 	case err == nil:
 		return p.locked(before)
 	case errors.Is(err, ErrLost):
+		return err
+	}
+	if err := p.over(); err != nil {
 		return err
 	}
 	return ErrLocked

@@ -49,9 +49,10 @@ func alone(
 }
 
 // discard revokes the lease of a session that was made for one thing alone. If that fails, because
-// the context ends for one, it goes on by itself for as long as the lease would live.
+// the context ends for one, it goes on by itself for as long as the lease would live. Nobody waits
+// for a revocation if the lease has ended already: there may be no answer.
 func (s *Session) discard(ctx context.Context) {
-	if s.lease.Revoke(ctx) == nil {
+	if s.err() == nil && s.lease.Revoke(ctx) == nil {
 		return
 	}
 	go func() {

@@ -72,6 +72,8 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	if err := s.err(); err != nil {
 		return nil, err
 	}
+	ctx, stop := tries.Both(ctx, s.lease.Context()) // there may be no answer as long as it lives
+	defer stop()
 	if err := s.use(ctx, key); err != nil {
 		return nil, err
 	}

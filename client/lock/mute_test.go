@@ -1,0 +1,81 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/test/rig"
+)
+
+// waiting answers a request to enter a queue that another is before, and no other.
+func waiting(r *pb.Request) *pb.Response {
+	if r.GetTxn().GetWait() == nil {
+		return nil
+	}
+	return &pb.Response{More: true, Body: &pb.Response_Txn{Txn: &pb.TxnResponse{
+		Header: &pb.Header{Revision: 9}, Succeeded: true,
+		Responses: []*pb.OpResponse{
+			{Response: &pb.OpResponse_Put{Put: &pb.PutResponse{Header: &pb.Header{}}}},
+			{Response: &pb.OpResponse_DrawToken{DrawToken: 2}},
+		},
+		Ticket: &pb.Ticket{State: pb.Ticket_STATE_WAITING, CreateRevision: 9},
+	}}}
+}
+
+// TestEndsUnanswered: a session that nobody answers is told when its lease ends by the clock,
+// although the caller would wait for longer, whichever request has no answer (T16, T17).
+func TestEndsUnanswered(t *testing.T) {
+	const ttl = 10 * time.Second
+	for name, call := range map[string]func(
+		context.Context, *client.Client, *lock.Session,
+	) error{
+		"lock": func(ctx context.Context, _ *client.Client, s *lock.Session) error {
+			_, err := s.Mutex("m").Lock(ctx)
+			return err
+		},
+		"within": func(ctx context.Context, _ *client.Client, s *lock.Session) error {
+			_, err := s.Mutex("m").LockWithin(ctx, ttl/2)
+			return err
+		},
+		"try": func(ctx context.Context, _ *client.Client, s *lock.Session) error {
+			_, err := s.Mutex("m").TryLock(ctx)
+			return err
+		},
+		"read": func(ctx context.Context, _ *client.Client, s *lock.Session) error {
+			_, err := s.RWMutex("m").RLock(ctx)
+			return err
+		},
+		"acquire": func(ctx context.Context, _ *client.Client, s *lock.Session) error {
+			_, err := s.Semaphore("m", 2).Acquire(ctx)
+			return err
+		},
+		"alone": func(ctx context.Context, c *client.Client, _ *lock.Session) error {
+			_, err := lock.Lock(ctx, c, "m", ttl)
+			return err
+		},
+		"campaign": func(ctx context.Context, c *client.Client, s *lock.Session) error {
+			_, err := lock.NewElection(c, "m").Campaign(ctx, s, lock.Candidate{})
+			return err
+		},
+	} {
+		for at, answer := range map[string]func(*pb.Request) *pb.Response{
+			"enters": rig.Unanswered, "waits": waiting,
+		} {
+			rig.Mute(t, answer, func(t *testing.T, c *client.Client) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: ttl}))
+				began := time.Now()
+				err := call(ctx, c, lock.NewSession(c, l))
+				if !errors.Is(err, client.ErrExpired) || time.Since(began) > ttl {
+					t.Errorf("%s as it %s: %v after %v", name, at, err, time.Since(began))
+				}
+			})
+		}
+	}
+}
