@@ -129,7 +129,11 @@ func (g *Group) Register(ctx context.Context, r Registration) (*Membership, erro
 // lease lives on, as one that is shared does. Therefore each try has the condition that the
 // member's guard is missing; Release puts it, together with the deletion, if there may be such
 // a try.
+//
+// A program whose lease ends meanwhile is told at once (T16).
 func (m *Membership) register(ctx context.Context, r *Registration) error {
+	ctx, cancel := tries.Both(ctx, m.lease.Context())
+	defer cancel()
 	put := store.Txn{
 		If:   []store.Compare{store.Key(m.key).Missing(), store.Key(m.guard).Missing()},
 		Then: []store.Op{store.Put{Key: m.key, Value: r.Metadata, Lease: m.lease.ID()}},
@@ -176,11 +180,8 @@ func (m *Membership) ownerOf(ctx context.Context, id lease.ID) string {
 	return fmt.Sprintf(" of owner %q", info.Owner)
 }
 
-// await waits until the key is gone, or the lease has ended (T16: a waiter is told at once
-// that its own lease has gone).
+// await waits until the key is gone.
 func (m *Membership) await(ctx context.Context, revision int64) error {
-	ctx, cancel := tries.Both(ctx, m.lease.Context())
-	defer cancel()
 	return tries.AwaitEvent(ctx, m.g.c,
 		store.Watch{Key: m.key, From: revision + 1, NoPut: true}, tries.Gone)
 }

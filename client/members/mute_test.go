@@ -1,0 +1,26 @@
+package members_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/members"
+	"leasehold.dev/test/rig"
+)
+
+// TestEndsUnanswered: a member whose registration has no answer is told when its lease ends by the
+// clock, although the caller would wait for longer (T16).
+func TestEndsUnanswered(t *testing.T) {
+	rig.Mute(t, rig.Unanswered, func(t *testing.T, c *client.Client) {
+		const ttl = 10 * time.Second
+		ctx := rig.Soon(t)
+		l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: ttl}))
+		began := time.Now()
+		_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "a", Lease: l})
+		if !errors.Is(err, client.ErrExpired) || time.Since(began) > ttl {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
