@@ -235,7 +235,9 @@ func (c *core) lookAround() {
 	}
 	c.snap.relieve(c, full)
 	c.snap.follow(c)
-	c.snap.rest(c)
+	if !full { // else relieve writes them, which keeps less of the log
+		c.snap.rest(c)
+	}
 	c.logLeaderless()
 	c.peers.connected(now)
 	c.publishStats(now)

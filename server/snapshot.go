@@ -107,15 +107,16 @@ func (n *node) storageVersion() byte {
 
 // applied is called by the core when the state has moved on.
 func (s *snapshotter) applied(c *core) {
+	s.follow(c) // first, for it may have to drop more of the log
 	if s.Due(c.replica.Machine().Index(), s.disk.LogBytes) && s.retry.due(c.shell.Now) {
 		s.begin(c, s.Tail)
 	}
-	s.follow(c)
 }
 
-// rest is called by the core once a heartbeat.
+// rest is called by the core once a heartbeat while the disk has room.
 func (s *snapshotter) rest(c *core) {
-	if s.DueAtRest(c.shell.Now, s.disk.LogBytes) && s.retry.due(c.shell.Now) {
+	now, index := c.shell.Now, c.replica.Machine().Index()
+	if s.DueAtRest(now, index, s.disk.LogBytes) && s.retry.due(now) {
 		s.begin(c, s.Tail)
 	}
 }

@@ -131,3 +131,31 @@ func TestSnapshotOfLowerVersion(t *testing.T) {
 		t.Errorf("the snapshot is at %d, and the log begins at %d", at, first)
 	}
 }
+
+// TestLowerVersionGoesFirst: the log of a version before goes also if a snapshot that would keep it
+// is due at the same time.
+func TestLowerVersionGoesFirst(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(shortDir(t))
+	cfg.Raft.SnapshotCount = 1
+	m := run(t, cfg)
+	var before uint64
+	eventually(t, "no snapshot is being written", func() bool {
+		done := make(chan bool, 1)
+		m.core.inbox.task(func() {
+			s := m.core.snap
+			if before = m.core.view.Load().Index; !s.Writing() {
+				s.version.Store(uint32(version.Oldest) + 1)
+			}
+			done <- !s.Writing()
+		})
+		return <-done
+	})
+	m.put(t, "k", strings.Repeat("v", 1<<16)) // a log that is not short beside the state
+	eventually(t, "a snapshot of the present version", func() bool {
+		return m.node.storageVersion() == version.Oldest
+	})
+	if first, err := m.core.disk.FirstIndex(); err != nil || first <= before {
+		t.Errorf("the log begins at %d, not after %d: %v", first, before, err)
+	}
+}

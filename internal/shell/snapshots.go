@@ -9,15 +9,16 @@ import "leasehold.dev/lease"
 // second.
 //
 // A member at rest, whose log hardly grows, writes one for a shorter log too: the disk has nothing
-// else to do, and the next restart has less. One a minute at most, so that little bursts do not
-// each write a large state.
+// else to do, and the next restart has less. One a minute at most, and a large one less often: a
+// log that grows slowly may do so for ever.
 const (
 	snapshotLogBytes   = 16 << 20 // long, if it has not Count entries
 	snapshotLogPart    = 4        // small, if it is less than this part of the last snapshot
 	snapshotCheckEvery = 256      // entries between two looks
 
 	restLook     = 5_000   // ms between two looks at the log
-	restEvery    = 60_000  // ms between two snapshots at rest
+	restEvery    = 60_000  // ms between two snapshots at rest, at least
+	restRate     = 128     // bytes of such snapshots in a ms, on average
 	restLogBytes = 1 << 20 // long, for a member at rest
 	restLogPart  = 64      // small, for a member at rest
 )
@@ -34,7 +35,7 @@ type Snapshots struct {
 	writing      bool
 	sending      map[uint64]uint64 // index of the state that is sent to a member
 
-	rested   uint64        // how long the log was at the last look of DueAtRest
+	rested   uint64        // how long the log was at DueAtRest's last look since the last snapshot
 	nextLook lease.Instant // of DueAtRest
 	nextRest lease.Instant // no snapshot at rest before
 }
@@ -42,7 +43,7 @@ type Snapshots struct {
 // Restored says that a snapshot of so many bytes is the newest, which this Snapshots has not
 // written.
 func (s *Snapshots) Restored(index, bytes uint64) {
-	s.last, s.looked, s.lastBytes = index, index, bytes
+	s.last, s.looked, s.lastBytes, s.rested = index, index, bytes, 0
 }
 
 // Due reports whether to write a snapshot of the state at index, which has just been reached.
@@ -56,20 +57,20 @@ func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {
 	return long && log >= s.lastBytes/snapshotLogPart
 }
 
-// DueAtRest reports whether to write a snapshot because the log has hardly grown since the last
-// look, and counts it as written. It is called from time to time.
-func (s *Snapshots) DueAtRest(now lease.Instant, logBytes func() uint64) bool {
-	if s.writing || now < s.nextLook {
+// DueAtRest reports whether to write a snapshot of the state at index because the log has hardly
+// grown since the last look, and counts it as written. It is called from time to time.
+func (s *Snapshots) DueAtRest(now lease.Instant, index uint64, logBytes func() uint64) bool {
+	if s.writing || index == s.last || now < s.nextLook {
 		return false
 	}
-	log, before := logBytes(), s.rested
+	log := logBytes()
+	grown := log - min(s.rested, log) // less, if another leader has replaced the end of the log
 	s.rested, s.nextLook = log, now+restLook
 	least := max(restLogBytes, s.lastBytes/restLogPart)
-	still := before <= log && log < before+least // it is shorter after a snapshot
-	if !still || log < least || now < s.nextRest {
+	if log < least || grown >= least || now < s.nextRest {
 		return false
 	}
-	s.nextRest = now + restEvery
+	s.nextRest = now + max(restEvery, lease.Instant(s.lastBytes/restRate))
 	return true
 }
 
@@ -90,7 +91,7 @@ func (s *Snapshots) Begin(index, tail uint64) (keep uint64) {
 // Ended says that the snapshot of Begin is finished, and whether it is the newest now.
 func (s *Snapshots) Ended(index, bytes uint64, newest bool) {
 	if s.writing = false; newest {
-		s.last, s.lastBytes = index, bytes
+		s.last, s.lastBytes, s.rested = index, bytes, 0
 	}
 }
 

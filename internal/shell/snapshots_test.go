@@ -147,25 +147,47 @@ func TestSnapshotAtRest(t *testing.T) {
 	const mib = 1 << 20
 	s := Snapshots{Count: 10_000, Tail: 10}
 	s.Restored(1000, 128*mib)
-	due := func(now lease.Instant, log uint64, want bool) {
+	due := func(now lease.Instant, index, log uint64, want bool) {
 		t.Helper()
-		if s.DueAtRest(now, func() uint64 { return log }) != want {
-			t.Errorf("after %d ms with a log of %d bytes: %v", now, log, !want)
+		if s.DueAtRest(now, index, func() uint64 { return log }) != want {
+			t.Errorf("after %d ms at %d with a log of %d bytes: %v", now, index, log, !want)
 		}
 	}
-	due(1_000, 2*mib, false) // it may still grow
-	due(5_999, 2*mib, false) // too soon to look
-	due(6_000, 4*mib, false) // it does
-	due(11_000, 6*mib-1, true)
+	due(1_000, 1100, 2*mib, false) // it may still grow
+	due(5_999, 1100, 2*mib, false) // too soon to look
+	due(6_000, 1100, 4*mib, false) // it does
+	due(11_000, 1101, 6*mib-1, true)
 	s.Begin(1101, 0)
-	due(80_000, 9*mib, false) // one is being written
+	due(80_000, 1102, 9*mib, false) // one is being written
 	s.Ended(1101, mib, true)
-	due(80_000, mib, false) // as long as that came since the snapshot
-	due(85_000, mib, true)
-	due(140_000, mib, false) // a minute after that
-	due(145_000, mib, true)
-	due(204_999, mib, false)
-	due(210_000, mib-1, false)
-	due(215_000, mib-1, false)
-	due(220_000, mib, true)
+	due(80_000, 1102, 9*mib, false)    // as much came since the snapshot, though it was as long before
+	due(1_059_575, 1102, 9*mib, false) // too soon after a large one
+	due(1_064_575, 1101, 9*mib, false) // nothing is applied since the last one
+	due(1_064_575, 1102, 9*mib, true)
+	s.Begin(1102, 0)
+	s.Ended(1102, mib, true)
+	due(1_100_000, 1103, mib, false) // it may still grow
+	due(1_124_574, 1103, mib, false) // not yet a minute
+	due(1_129_574, 1103, mib-1, false)
+	due(1_134_574, 1103, mib, true)
+}
+
+// TestSnapshotsOfLargeState: a member whose log grows slowly, but all the time, writes a large
+// state seldom.
+func TestSnapshotsOfLargeState(t *testing.T) {
+	const mib, hour = 1 << 20, 3_600_000
+	s := Snapshots{Count: 10_000}
+	s.Restored(1, 1024*mib)
+	written := 0
+	log := uint64(0)
+	for now, index := lease.Instant(0), uint64(2); now < 24*hour; now, index = now+1000, index+1 {
+		if log += mib / 2; s.DueAtRest(now, index, func() uint64 { return log }) {
+			s.Begin(index, 0)
+			s.Ended(index, 1024*mib, true)
+			written, log = written+1, 0
+		}
+	}
+	if written == 0 || written > 11 {
+		t.Errorf("it was written %d times in a day", written)
+	}
 }
