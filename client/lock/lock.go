@@ -176,10 +176,7 @@ func (p *ticket) ready(ctx context.Context) error {
 		return p.wait(ctx) // the member is about to say that it is its turn
 	case err == nil:
 		return p.locked(before)
-	case errors.Is(err, ErrLost):
-		return err
-	}
-	if err := p.over(); err != nil {
+	case errors.Is(err, ErrLost), p.during.Err() != nil:
 		return err
 	}
 	return ErrLocked

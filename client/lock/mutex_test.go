@@ -344,7 +344,7 @@ func TestTryLate(t *testing.T) {
 	first := session(t, c)
 	held := rig.Must[*lock.Held](t)(first.Mutex("late").Lock(ctx))
 	m := session(t, c).Mutex("late")
-	if _, err := m.TryLate(ctx); !errors.Is(err, lock.ErrLocked) ||
+	if _, err := m.TryLate(ctx, nothing); !errors.Is(err, lock.ErrLocked) ||
 		!rig.Blames(err, first.Lease().ID()) {
 		t.Errorf("the second: %v", err)
 	}
@@ -352,7 +352,7 @@ func TestTryLate(t *testing.T) {
 	if err := held.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	held = rig.Must[*lock.Held](t)(m.TryLate(ctx))
+	held = rig.Must[*lock.Held](t)(m.TryLate(ctx, nothing))
 	if err := held.Release(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -293,20 +293,13 @@ func TestNotToldYet(t *testing.T) {
 // that another holds the lock.
 func TestEndedMeanwhile(t *testing.T) {
 	t.Parallel()
-	members := newCluster(t, 1)
-	direct, ctx := members.connect(t), rig.Soon(t)
-	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
-	var s *lock.Session
-	b := &rig.Between{Seen: func(r *pb.Response) {
-		if r.GetTxn().GetTicket() != nil {
-			s.Lease().Close()
-		}
-	}}
-	s = session(t, b.Serve(t, members[0]))
-	if _, err := s.Mutex("m").TryLate(ctx); !errors.Is(err, client.ErrClosed) {
+	c, ctx := newCluster(t, 1).connect(t), rig.Soon(t)
+	rig.Must[*lock.Held](t)(session(t, c).Mutex("m").Lock(ctx))
+	s := session(t, c)
+	if _, err := s.Mutex("m").TryLate(ctx, s.Lease().Close); !errors.Is(err, client.ErrClosed) {
 		t.Errorf("it tells %v", err)
 	}
-	rig.Keys(t, direct, "m/", 1)
+	rig.Keys(t, c, "m/", 1)
 }
 
 // TestLastPermit: a session that finds a permit free, and loses the race for it, does not hold it.
