@@ -31,6 +31,7 @@ type cacheLink struct {
 	last  uint64     // the term in which the cache was opened last
 	tries int        // that were refused, in a row
 	timer *time.Timer
+	late  *time.Timer // of CloseAfter
 	over  bool
 }
 
@@ -71,11 +72,23 @@ func (k *cacheLink) Close() {
 	k.end(ErrClosed)
 }
 
+// CloseAfter implements cachelink.Link.
+func (k *cacheLink) CloseAfter(d time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.over {
+		k.late = time.AfterFunc(d, k.Close)
+	}
+}
+
 // end implements follower.
 func (k *cacheLink) end(error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.over = true
+	if k.late != nil {
+		k.late.Stop()
+	}
 	k.stopLocked()
 }
 

@@ -27,6 +27,8 @@ type fakeLink struct {
 
 func (f *fakeLink) Ack(a cachelink.Ack) { f.acks = append(f.acks, a) }
 
+func (f *fakeLink) CloseAfter(d time.Duration) { time.AfterFunc(d, f.Close) }
+
 func (f *fakeLink) Close() {
 	select {
 	case f.closed <- struct{}{}:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/cachelink"
@@ -89,12 +88,14 @@ func (l *incarnation) await(ctx context.Context) error {
 // asks it to drop it goes on to acknowledge for as long as writes may wait for that: a TTL.
 func (l *incarnation) leave() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	told := l.set.Leave()
+	told, link := l.set.Leave(), l.link
 	l.publishLocked()
-	if l.link != nil {
+	if link != nil {
 		l.ackLocked(told)
-		time.AfterFunc(l.lease.Info().TTL, l.link.Close)
+	}
+	l.mu.Unlock()
+	if link != nil { // not with mu held, which the link asks for in Opening
+		link.CloseAfter(l.lease.Info().TTL)
 	}
 }
 

@@ -4,6 +4,7 @@ package cachelink
 
 import (
 	"context"
+	"time"
 
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
@@ -54,6 +55,8 @@ type Link interface {
 	Fill(ctx context.Context, r keyrange.Range) (_ store.RangeResult, term uint64, _ error)
 	// Close ends it.
 	Close()
+	// CloseAfter is Close after d, unless the client is closed before: it keeps nothing then.
+	CloseAfter(d time.Duration)
 }
 
 // Hooks are the calls. The parameters stand for types of package client, which imports this one.
