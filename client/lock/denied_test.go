@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -45,10 +46,11 @@ func TestDeniedLater(t *testing.T) {
 	direct, ctx := members.connect(t), rig.Soon(t)
 	held := rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
 	enters := make(chan struct{})
+	entered := sync.OnceFunc(func() { close(enters) }) // it is told again on a new stream
 	b := &rig.Between{Seen: func(r *pb.Response) {
 		switch r.GetTxn().GetTicket().GetState() {
 		case pb.Ticket_STATE_WAITING:
-			close(enters)
+			entered()
 		case pb.Ticket_STATE_READY:
 			r.Body, r.More = rig.Refused(1).Body, false
 		}
