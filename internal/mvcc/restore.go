@@ -159,7 +159,7 @@ func (l *Loaded) Sort() *Store {
 		r := e.newest.Load()
 		items[i], dead[i], order[i].i = item{r.Key, e}, r.tombstone(), i
 	}
-	sortByKey(items, order, 0)
+	sortByKey(items, order, 0, sortLevels)
 	for _, o := range order {
 		if dead[o.i] {
 			s.dead.Load(items[o.i])
@@ -177,15 +177,25 @@ type place8 struct {
 	i      int
 }
 
+// sortLevels is how often sortByKey compares eight bytes more. Each time it reads all keys, and a
+// client that writes keys could make it go on to the end of the longest.
+const sortLevels = 4
+
 // sortByKey sorts items whose keys agree in the first known bytes, with zeros for those that a
 // short key lacks. It compares eight bytes at a time: to compare a million strings all over the
-// memory, twenty times each, is what would take the longest in Restore.
-func sortByKey(items []item, order []place8, known int) {
+// memory, twenty times each, is what would take the longest in Restore. Keys that agree after so
+// many levels, or differ in the zeros only, are compared as strings.
+func sortByKey(items []item, order []place8, known, levels int) {
 	if len(order) < 2 {
 		return
 	}
+	if levels == 0 {
+		slices.SortFunc(order, func(a, b place8) int {
+			return strings.Compare(items[a.i].key, items[b.i].key)
+		})
+		return
+	}
 	common := items[order[0].i].key
-	shortest := len(common)
 	for _, o := range order {
 		key := items[o.i].key
 		n := min(known, len(key))
@@ -193,14 +203,6 @@ func sortByKey(items []item, order []place8, known int) {
 			n++
 		}
 		common = common[:min(n, len(common))]
-		shortest = min(shortest, len(key))
-	}
-	if shortest < known {
-		// The bytes that a short key lacks cannot be told from zeros.
-		slices.SortFunc(order, func(a, b place8) int {
-			return strings.Compare(items[a.i].key, items[b.i].key)
-		})
-		return
 	}
 	known = len(common)
 	for k := range order {
@@ -214,7 +216,7 @@ func sortByKey(items []item, order []place8, known int) {
 		for n < len(order) && order[n].prefix == order[0].prefix {
 			n++
 		}
-		sortByKey(items, order[:n], known+8)
+		sortByKey(items, order[:n], known+8, levels-1)
 		order = order[n:]
 	}
 }

@@ -387,7 +387,7 @@ func TestSortByKey(t *testing.T) {
 			order = append(order, place8{i: len(items)})
 			items = append(items, item{key: key})
 		}
-		sortByKey(items, order, 0)
+		sortByKey(items, order, 0, sortLevels)
 		for i := 1; i < len(order); i++ {
 			if items[order[i-1].i].key >= items[order[i].i].key {
 				t.Fatalf("%q before %q", items[order[i-1].i].key, items[order[i].i].key)
@@ -402,9 +402,28 @@ func TestSortShortKey(t *testing.T) {
 	short, long := item{key: "k"}, item{key: "k" + strings.Repeat("\x00", 9)}
 	for _, items := range [][]item{{short, long}, {long, short}} {
 		order := []place8{{i: 0}, {i: 1}}
-		sortByKey(items, order, 0)
+		sortByKey(items, order, 0, sortLevels)
 		if first := items[order[0].i].key; first != short.key {
 			t.Errorf("%q is first", first)
+		}
+	}
+}
+
+// TestSortDeep: keys that part anew every eight bytes, which would take as many passes over all of
+// them, are in order too, whichever of them are in the last pass.
+func TestSortDeep(t *testing.T) {
+	var items []item
+	var order []place8
+	for depth := range 2 * sortLevels {
+		for _, end := range []string{"z", "b", "aa", "a"} {
+			order = append(order, place8{i: len(items)})
+			items = append(items, item{key: strings.Repeat("mmmmmmmm", depth) + end + "mmmmmmmm"})
+		}
+	}
+	sortByKey(items, order, 0, sortLevels)
+	for i := 1; i < len(order); i++ {
+		if items[order[i-1].i].key >= items[order[i].i].key {
+			t.Fatalf("%q before %q", items[order[i-1].i].key, items[order[i].i].key)
 		}
 	}
 }
