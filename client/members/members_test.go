@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/members"
 	"leasehold.dev/test/rig"
@@ -122,6 +123,25 @@ func TestGroupSharedLease(t *testing.T) {
 	if !errors.Is(err, client.ErrRevoked) && !errors.Is(err, client.ErrLeaseNotFound) {
 		t.Errorf("the waiter was told %v", err)
 	}
+}
+
+// TestWaitsForTheNextChange: who waits for another's place gets it though the other leaves by the
+// very next change, before the watch for that begins.
+func TestWaitsForTheNextChange(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, 1)
+	ctx := rig.Soon(t)
+	g := members.New(r.Dial(client.Config{}), "g")
+	a := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
+	c := rig.Through(t, r.Members[0], rig.Watches, func(n int) *pb.Response {
+		if n == 1 {
+			if err := a.Release(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	})
+	register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute, Wait: true})
 }
 
 // Goal: a watch that was away while revisions were compacted tells what is different, no join
