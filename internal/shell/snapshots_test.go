@@ -158,7 +158,7 @@ func TestSnapshotAtRest(t *testing.T) {
 	due(6_000, 1100, 4*mib, false) // it does
 	due(11_000, 1101, 6*mib-1, true)
 	s.Begin(1101, 0)
-	due(80_000, 1102, 9*mib, false) // one is being written
+	due(2_000_000, 1102, 6*mib, false) // one is being written
 	s.Ended(1101, mib, true)
 	due(80_000, 1102, 9*mib, false)    // as much came since the snapshot, though it was as long before
 	due(1_059_575, 1102, 9*mib, false) // too soon after a large one
@@ -167,9 +167,14 @@ func TestSnapshotAtRest(t *testing.T) {
 	s.Begin(1102, 0)
 	s.Ended(1102, mib, true)
 	due(1_100_000, 1103, mib, false) // it may still grow
-	due(1_124_574, 1103, mib, false) // not yet a minute
-	due(1_129_574, 1103, mib-1, false)
-	due(1_134_574, 1103, mib, true)
+	due(1_105_000, 1103, mib, false)
+	due(1_124_575, 1103, mib, true) // after a minute
+	s.Begin(1103, 0)
+	s.Ended(1103, mib, true)
+	due(1_200_000, 1104, mib-1, false)
+	due(1_205_000, 1104, mib-1, false) // too small
+	due(1_210_000, 1104, 9*mib, false)
+	due(1_215_000, 1104, 3*mib, true) // its end was replaced
 }
 
 // TestSnapshotsOfLargeState: a member whose log grows slowly, but all the time, writes a large
