@@ -54,15 +54,16 @@ func TestDiscardedLater(t *testing.T) {
 	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
 	ctx, cancel := context.WithCancel(rig.Soon(t))
 	revoked := make(chan struct{})
-	c := rig.Through(t, members[0], func(r *pb.Request) bool { return r.GetRevoke() != nil },
-		func(n int) *pb.Response {
-			if n == 1 {
-				cancel()
-				return rig.Refusal(pb.Reason_REASON_UNAVAILABLE)
-			}
+	c := rig.Through(t, members[0], rig.Revokes, func(n int) *pb.Response {
+		switch n {
+		case 1:
+			cancel()
+			return rig.Refusal(pb.Reason_REASON_UNAVAILABLE)
+		case 2:
 			close(revoked)
-			return nil
-		})
+		}
+		return nil
+	})
 	if _, err := lock.TryLock(ctx, c, "m", ttl); !errors.Is(err, lock.ErrLocked) {
 		t.Errorf("a second holds it: %v", err)
 	}
