@@ -4,9 +4,8 @@ import "leasehold.dev/lease"
 
 // A snapshot is due when the log since the last one is long, in entries or bytes, and not small
 // compared with the last snapshot: writing a large state for a short log would cost more disk
-// than it saves at a restart. Applying a part of the log takes about as long as loading as many
-// bytes of a snapshot: after a kill a restart takes a quarter longer than after a stop, or half a
-// second.
+// than it saves at a restart. To apply the log costs about four times as much for a key as to load
+// it from a snapshot: after a kill a restart may take twice as long as after a stop.
 //
 // A member at rest, whose log hardly grows, writes one for a shorter log too: the disk has nothing
 // else to do, and the next restart has less. One a minute at most, and a large one less often: a
