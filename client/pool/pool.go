@@ -77,7 +77,7 @@ func Open(ctx context.Context, c *client.Client, name string) (*Pool, error) {
 	if err := tries.CheckName("pool", name); err != nil {
 		return nil, fault.In("pool: open pool", name, err)
 	}
-	kv, err := c.Get(ctx, name+"/ids")
+	kv, err := c.Get(ctx, name+"/"+specID)
 	if errors.Is(err, client.ErrKeyNotFound) {
 		err = ErrNotFound
 	}
@@ -113,7 +113,7 @@ func newPool(c *client.Client, name string, s Spec) (*Pool, error) {
 	return p, nil
 }
 
-func (p *Pool) spec() string          { return p.prefix + "ids" }
+func (p *Pool) spec() string          { return p.prefix + specID }
 func (p *Pool) held(id string) string { return p.prefix + "held/" + id }
 func (p *Pool) was(id string) string  { return p.prefix + "was/" + id }
 

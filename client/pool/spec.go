@@ -15,12 +15,15 @@ import (
 // MaxIDs is how many IDs a pool may have.
 const MaxIDs = 1 << 16
 
+// specID is the last part of the key that has a pool's Spec.
+const specID = "ids"
+
 // Spec says which IDs a pool has: those of IDs or, if it is empty, the numbers from First to
 // Last.
 type Spec struct {
 	// IDs are the IDs. They may include ranges of IP addresses: "10.0.0.10-10.0.0.99" has all
 	// addresses from the first to the last, and "10.0.1.0/28" all addresses of the prefix, the
-	// first and the last included.
+	// first and the last included. "ids" cannot be an ID.
 	IDs   []string `json:"ids,omitempty"`
 	First int64    `json:"first,omitzero"`
 	Last  int64    `json:"last,omitzero"`
@@ -54,6 +57,10 @@ func (s *Spec) all() ([]string, error) {
 			list = []string{text}
 		}
 		for _, id := range list {
+			if id == specID { // POOL/held/ids would be its holder's key
+				return nil, fmt.Errorf("%w: %q cannot be an ID: another pool may have its key",
+					client.ErrInvalid, id)
+			}
 			if !tries.ValidID(id) || !utf8.ValidString(id) || seen[id] {
 				return nil, fmt.Errorf("%w: %q is no ID, or is there twice", client.ErrInvalid, id)
 			}

@@ -29,6 +29,7 @@ func TestPoolAddresses(t *testing.T) {
 		{[]string{"fe80::-fe80::1:0:0"}, nil},
 		{[]string{"10.0.0.0/16", "10.1.0.0"}, nil},
 		{[]string{"10.0.0.0/33"}, nil},
+		{[]string{"id", "ids"}, nil}, // whose holder's key would be that of the pool's Spec NAME/held
 	} {
 		got, err := (&Spec{IDs: c.ids}).all()
 		if (err != nil) != (c.want == nil) || err != nil && !errors.Is(err, client.ErrInvalid) {
