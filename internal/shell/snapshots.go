@@ -57,7 +57,8 @@ func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {
 }
 
 // DueAtRest reports whether to write a snapshot of the state at index because the log has hardly
-// grown since the last look, and counts it as written. It is called from time to time.
+// grown since the last look, and counts it as written, unless Ended says that it was not. It is
+// called from time to time.
 func (s *Snapshots) DueAtRest(now lease.Instant, index uint64, logBytes func() uint64) bool {
 	if s.writing || index == s.last || now < s.nextLook {
 		return false
@@ -91,6 +92,8 @@ func (s *Snapshots) Begin(index, tail uint64) (keep uint64) {
 func (s *Snapshots) Ended(index, bytes uint64, newest bool) {
 	if s.writing = false; newest {
 		s.last, s.lastBytes, s.rested = index, bytes, 0
+	} else {
+		s.nextRest = 0
 	}
 }
 
