@@ -116,6 +116,9 @@ func (s *snapshotter) applied(c *core) {
 // rest is called by the core once a heartbeat while the disk has room.
 func (s *snapshotter) rest(c *core) {
 	now, index := c.shell.Now, c.replica.Machine().Index()
+	if now < s.retry.next {
+		return // before DueAtRest would count one that is not begun
+	}
 	if s.DueAtRest(now, index, s.disk.LogBytes) && s.retry.due(now) {
 		s.begin(c, s.Tail)
 	}
