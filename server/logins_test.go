@@ -286,7 +286,7 @@ func TestTokenCounts(t *testing.T) {
 		configs[i].Access.BcryptCost, configs[i].Access.MinPassword = cheap, 0
 	}
 	members := runAll(t, configs...)
-	withUsers(t, members[0])
+	withUsersAtAll(t, members) // a member asks for no token until it knows of access control
 	counts := func(m *running, token string, want error) {
 		t.Helper()
 		conn := dial(t, m.cfg.URLs.ListenClient[0].Path, nil)
