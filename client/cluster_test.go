@@ -52,6 +52,12 @@ func connect(t testing.TB, c client.Config, list ...*member) *client.Client {
 	return inprocess.Connect(t, c)
 }
 
+// steadyTTL is of leases that live through a fault, although the machine stands still for seconds
+// besides. A client of steady renews them every two seconds, so that tests need not wait long.
+const steadyTTL = 12 * time.Second
+
+var steady = client.Config{RenewAfter: 1. / 6}
+
 // ask returns a context that bounds a test.
 func ask(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -64,7 +64,7 @@ func TestLeaseEventsFaults(t *testing.T) {
 	}
 
 	near := follow(leases.Watch{Owner: "ann", ExpiringWithin: time.Hour})
-	kept, left := grant("kept", 6*time.Second), grant("left", 2*time.Second)
+	kept, left := grant("kept", 12*time.Second), grant("left", 2*time.Second)
 	left.Close()
 	renewed(t, kept)
 	for ended := false; !ended; {

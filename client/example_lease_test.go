@@ -20,7 +20,7 @@ func ExampleLease() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
-	held, err := c.Grant(ctx, client.Grant{TTL: 5 * time.Second, Grace: time.Second})
+	held, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second, Grace: time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

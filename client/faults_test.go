@@ -47,9 +47,9 @@ func (f *follower) run(ctx context.Context) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	members := newCluster(t, 3)
-	c := connect(t, client.Config{}, members...)
+	c := connect(t, steady, members...)
 	ctx := ask(t)
-	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: 6 * time.Second, Name: "n"}))
+	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: steadyTTL, Name: "n"}))
 	w := must[*client.Watcher](t)(c.Watch(ctx, store.Watch{Key: "k"}))
 	f := &follower{t: t, w: w, seen: make(chan int64, 1000)}
 	go f.run(ctx)

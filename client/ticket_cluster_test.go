@@ -96,7 +96,7 @@ func TestTicketExpires(t *testing.T) {
 	for i := range 3 {
 		ttl := time.Minute
 		if i == 1 {
-			ttl = time.Second
+			ttl = 4 * time.Second
 		}
 		g := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: ttl})) // nobody renews it
 		key := "expires/" + hexOf(g.ID)

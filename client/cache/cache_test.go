@@ -27,7 +27,7 @@ func TestCoherent(t *testing.T) {
 	}
 	etcd, own := cl.etcd(t), connect(t, cl.endpoints()...)
 	leased := must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(ask(t), 60)).ID
-	expires := must[*client.Lease](t)(own.Grant(ask(t), client.Grant{TTL: 4 * time.Second}))
+	expires := must[*client.Lease](t)(own.Grant(ask(t), client.Grant{TTL: 9 * time.Second}))
 	for _, s := range []struct {
 		what string
 		do   func(context.Context) error
@@ -217,6 +217,7 @@ func deadCache(t *testing.T, ttl time.Duration) (inTime bool) {
 	line.SetFrozen(true)
 	written := make(chan time.Time, 1)
 	go func() {
+		defer close(written) // if it fails
 		put(t, other, "d/a", "2")
 		written <- time.Now()
 	}()
@@ -313,31 +314,32 @@ func TestLeaderChange(t *testing.T) {
 	}
 }
 
-// moveLeader makes another member lead.
+// moveLeader makes another member lead. It does so again if the members do not agree yet who does.
 func moveLeader(t testing.TB, etcd *clientv3.Client) {
 	t.Helper()
 	ctx := ask(t)
 	list := must[*clientv3.MemberListResponse](t)(etcd.MemberList(ctx)).Members
-	var leader uint64
-	at := make(map[uint64]string)
-	for _, m := range list {
-		s := must[*clientv3.StatusResponse](t)(etcd.Status(ctx, m.ClientURLs[0]))
-		leader, at[m.ID] = s.Leader, m.ClientURLs[0]
-	}
-	for id := range at {
-		if id == leader {
-			continue
+	eventually(t, "another member leads", func() bool {
+		var leader uint64
+		at := make(map[uint64]string)
+		for _, m := range list {
+			s := must[*clientv3.StatusResponse](t)(etcd.Status(ctx, m.ClientURLs[0]))
+			leader, at[m.ID] = s.Leader, m.ClientURLs[0]
 		}
-		to, err := clientv3.New(clientv3.Config{Endpoints: []string{at[leader]}})
-		if err != nil {
-			t.Fatal(err)
+		if leader == 0 {
+			return false
 		}
+		to := must[*clientv3.Client](t)(clientv3.New(clientv3.Config{
+			Endpoints: []string{at[leader]},
+		}))
 		defer to.Close()
-		if _, err := to.MoveLeader(ctx, id); err != nil {
-			t.Fatal(err)
+		delete(at, leader)
+		for id := range at {
+			_, err := to.MoveLeader(ctx, id)
+			return err == nil
 		}
-		return
-	}
+		return false
+	})
 }
 
 // TestEnd: when its lease ends a cache has nothing, says so, and begins anew with another lease,

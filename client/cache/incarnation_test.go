@@ -22,10 +22,10 @@ import (
 func TestOldLifeGoes(t *testing.T) {
 	t.Parallel()
 	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	c := inprocess.Connect(t, client.Config{}, at...)
+	c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to learn of it soon
 	other := inprocess.Connect(t, client.Config{}, at...)
 	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("o/")}, Options{
-		TTL: 3 * time.Second,
+		TTL: 30 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -185,11 +185,11 @@ func TestEndedWhileOpening(t *testing.T) {
 func TestCallersOwn(t *testing.T) {
 	t.Parallel()
 	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	c := inprocess.Connect(t, client.Config{}, at...)
+	c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to learn of it soon
 	other := inprocess.Connect(t, client.Config{}, at...)
 	ranges, labels := []store.KeyRange{store.Prefix("a/")}, map[string]string{"a": "1"}
 	x, err := Open(t.Context(), c, ranges, Options{
-		TTL: 3 * time.Second, Labels: labels,
+		TTL: 30 * time.Second, Labels: labels,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -38,6 +38,7 @@ func TestEvict(t *testing.T) {
 	line.SetFrozen(true)
 	written := make(chan time.Time, 1)
 	go func() {
+		defer close(written) // if it fails
 		put(t, other, "d/a", "2")
 		written <- time.Now()
 	}()

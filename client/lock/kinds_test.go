@@ -135,7 +135,7 @@ func TestT18LockWithoutSession(t *testing.T) {
 	members := newCluster(t, 1)
 	ctx := rig.Soon(t)
 	c, other := members.connect(t), members.connect(t)
-	const ttl = 3 * time.Second // two thirds of which the machine may stand still
+	const ttl = 9 * time.Second // two thirds of which the machine may stand still
 	held := rig.Must[*lock.Held](t)(lock.Lock(ctx, c, "alone", ttl))
 	if _, err := lock.TryLock(ctx, other, "alone", ttl); !errors.Is(err, lock.ErrLocked) {
 		t.Fatalf("the second: %v", err)
@@ -147,7 +147,7 @@ func TestT18LockWithoutSession(t *testing.T) {
 		t.Fatalf("two have it: %+v", got)
 	case <-held.Context().Done():
 		t.Fatalf("it ended: %v", held.Err())
-	case <-time.After(2 * ttl):
+	case <-time.After(ttl * 5 / 4):
 	}
 	if err := held.Release(ctx); err != nil {
 		t.Fatal(err)

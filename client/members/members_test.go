@@ -67,7 +67,7 @@ func TestGroup(t *testing.T) {
 	if err := a.Update(ctx, nil); !errors.Is(err, members.ErrNotMember) || a.Err() == nil {
 		t.Errorf("update after leave: %v, %v", err, a.Err())
 	}
-	dead := register(t, g, members.Registration{ID: "b", TTL: time.Second})
+	dead := register(t, g, members.Registration{ID: "b", TTL: 4 * time.Second})
 	expect("b joined ")
 	dead.Lease().Close()
 	// The next incarnation of b waits until the cluster has given up the first.

@@ -45,7 +45,7 @@ func TestNodes(t *testing.T) {
 	s := nodes.New(c, "n")
 	mute := r.Dial(client.Config{})
 	a := join(t, nodes.New(mute, "n"), nodes.Config{
-		ID: "a", TTL: 5 * time.Second, Metadata: []byte("host-a"),
+		ID: "a", TTL: 10 * time.Second, Metadata: []byte("host-a"),
 	})
 	b := join(t, s, nodes.Config{ID: "b", TTL: time.Minute})
 	join(t, s, nodes.Config{ID: "c", TTL: time.Minute})

@@ -57,7 +57,7 @@ func TestPool(t *testing.T) {
 	}
 	// Somebody new gets the one that nobody had; a gets its own.
 	d := acquire(t, p, pool.Request{Owner: "d", TTL: time.Minute})
-	a = acquire(t, p, pool.Request{Owner: "a", TTL: 4 * time.Second})
+	a = acquire(t, p, pool.Request{Owner: "a", TTL: 8 * time.Second})
 	if d.ID() == had || a.ID() != had || a.Token() <= token {
 		t.Errorf("d has %s, a %s after %s, token %d after %d", d.ID(), a.ID(), had, a.Token(), token)
 	}
@@ -123,7 +123,7 @@ func TestPoolSpec(t *testing.T) {
 	p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", pool.Spec{
 		IDs: []string{"10.0.0.1", "10.0.0.2"}, Quarantine: time.Hour,
 	}))
-	dies := acquire(t, p, pool.Request{Want: "10.0.0.2", TTL: 2 * time.Second})
+	dies := acquire(t, p, pool.Request{Want: "10.0.0.2", TTL: 4 * time.Second})
 	rig.Must[*pool.Loan](t)(p.Acquire(ctx, pool.Request{}))
 	dies.Lease().Close()
 	for !rig.Must[[]pool.Entry](t)(p.List(ctx))[1].Quarantined {
