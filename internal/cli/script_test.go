@@ -97,6 +97,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ADDR", members[0].client)
 			env.Setenv("PEER", members[0].peer)
 			env.Setenv("ETCDCTL_ENDPOINTS", strings.Join(all, ","))
+			env.Setenv("ETCDCTL_COMMAND_TIMEOUT", (patience / 2).String()) // of a busy machine
 			env.Values[sessionKey{}] = said
 			return nil
 		},

@@ -26,7 +26,9 @@ func command(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, server.Path(t), args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, server.Path(t), args...)
+	cmd.Env = harness.Environ()
+	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
@@ -86,8 +88,10 @@ func TestFoundedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := fmt.Sprintf("%x", r.Header.ClusterId)
-	holder, err := process.Start(exec.Command(server.Path(t), "--endpoints", all, "--cluster-id", id,
-		"run", "--lock", "l", "--", "sleep", "600"), first.log+".holder", "")
+	run := exec.Command(server.Path(t), "--endpoints", all, "--cluster-id", id,
+		"run", "--lock", "l", "--", "sleep", "600")
+	run.Env = harness.Environ()
+	holder, err := process.Start(run, first.log+".holder", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +125,7 @@ func TestFoundedOnce(t *testing.T) {
 	other.launch()
 	other.serves()
 	fails(t, []string{id, "belongs to cluster"}, "--endpoints", other.url, "--cluster-id", id,
-		"--command-timeout", "2s", "run", "--lock", "l", "--try", "--", "true")
+		"run", "--lock", "l", "--try", "--", "true")
 	fails(t, []string{id, "belongs to cluster"}, "--endpoints", other.url, "--cluster-id", id,
 		"put", "k", "v")
 	both := c.members[1].url + "," + other.url

@@ -67,7 +67,7 @@ func terms(t *testing.T, list []*member) (sum uint64) {
 // tryRecover runs "leasehold recover", and says what is wrong with how it ends, or what it says.
 func tryRecover(t *testing.T, within string, code int, args, want []string) error {
 	t.Helper()
-	limits := []string{"recover", "--command-timeout=" + within}
+	limits := []string{"recover", "--dial-timeout=" + patience.String(), "--command-timeout=" + within}
 	out, err := exec.Command(server.Path(t), append(limits, args...)...).CombinedOutput()
 	got := 0
 	var exit *exec.ExitError

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"leasehold.dev/test/harness"
 )
 
 // TestAccessInTenMinutes runs the commands of docs/access.md, "Ten minutes", as they stand, in an
@@ -54,7 +56,7 @@ func newShell(t *testing.T) *shell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+s.dir,
+	s.env = harness.Environ("PATH="+bin+":"+os.Getenv("PATH"), "HOME="+s.dir,
 		"LEASEHOLD_ENDPOINTS="+startMember(t, "--bcrypt-cost=4").url)
 	return s
 }

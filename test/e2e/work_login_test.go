@@ -81,7 +81,7 @@ func (g *guarded) run(args ...string) (string, error) {
 
 func (g *guarded) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(g.t.Context(), server.Path(g.t), args...)
-	cmd.Env = append(append(os.Environ(), "LEASEHOLD_ENDPOINTS="+g.url), g.env...)
+	cmd.Env = append(harness.Environ("LEASEHOLD_ENDPOINTS="+g.url), g.env...)
 	return cmd
 }
 
@@ -151,7 +151,8 @@ func TestWorkWithCertificate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	g.login(file, "alice-password")
 	g.works("LEASEHOLD_TOKEN_FILE=" + file)
-	if out, err := g.run("run", "--lock", "app/l", "--", "echo", "never"); err == nil {
+	never := []string{"run", "--command-timeout", "1s", "--lock", "app/l", "--", "echo", "never"}
+	if out, err := g.run(never...); err == nil {
 		t.Errorf("nobody: %q", out)
 	}
 }

@@ -24,7 +24,7 @@ func TestWorkOverTLS(t *testing.T) {
 	}
 	m.launch()
 	ask := func(trusted bool, args ...string) (string, error) {
-		flags := []string{"--endpoints", secure, "--command-timeout", (patience / 6).String()}
+		flags := []string{"--endpoints", secure, "--command-timeout", (patience / 12).String()}
 		if trusted {
 			flags = append(flags, "--cacert", filepath.Join(m.data, "fixtures/client/cert.pem"))
 		}
