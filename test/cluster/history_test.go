@@ -148,7 +148,7 @@ const expirer = 99
 
 // linearizable judges a history, and returns what is wrong with it.
 func linearizable(ops []porcupine.Operation, first int64, j journal) error {
-	const limit = 20 * time.Second
+	const limit = patience / 2 // of which a search takes next to nothing, mostly
 	m := newModel(first, j)
 	all := complete(ops, j)
 	result, info := porcupine.CheckOperationsVerbose(m, all, limit)

@@ -29,8 +29,10 @@ type keeper struct {
 	until   time.Duration // the holder's validity, from before the send
 	renewed int
 	slowest time.Duration // longest time between two renewals
+	stalled time.Duration // as the meter told before the last renewal that was answered
 	early   []error       // the lease or its key went while the holder was valid
 	lost    error         // the lease went since no renewal was answered in time
+	stood   error         // the same, when the machine stood still
 }
 
 // keep starts a keeper for each member, each beginning with another, that keep
@@ -70,6 +72,9 @@ func (k *keeper) report(t *testing.T) {
 	for _, err := range k.early {
 		t.Errorf("%s (L1): %v", k.name, err)
 	}
+	if k.stood != nil {
+		t.Logf("%s lost its lease: %v", k.name, k.stood)
+	}
 	switch {
 	case k.lost == nil:
 	case *foreignFlag:
@@ -86,12 +91,12 @@ func (k *keeper) key() string { return fmt.Sprintf("held/%x", k.lease) }
 func (k *keeper) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	sent := now()
+	before, sent := stalled(), now()
 	g, err := k.clients[0].Grant(ctx, int64(k.ttl/time.Second))
 	if err != nil {
 		return err
 	}
-	k.lease, k.until = int64(g.ID), sent+k.ttl
+	k.lease, k.until, k.stalled = int64(g.ID), sent+k.ttl, before
 	_, err = k.clients[0].Put(ctx, k.key(), "held", clientv3.WithLease(g.ID))
 	return err
 }
@@ -110,7 +115,7 @@ func (k *keeper) hold(ctx context.Context) {
 		if s == nil {
 			s = openRenewals(ctx, k.clients[at%len(k.clients)])
 		}
-		sent := now()
+		before, sent := stalled(), now()
 		err := s.renew(k.lease, k.ttl/5)
 		switch {
 		case ctx.Err() != nil:
@@ -131,7 +136,7 @@ func (k *keeper) hold(ctx context.Context) {
 			continue
 		}
 		k.mu.Lock()
-		k.until = sent + k.ttl
+		k.until, k.stalled = sent+k.ttl, before
 		k.renewed++
 		k.slowest = max(k.slowest, now()-last)
 		k.mu.Unlock()
@@ -143,13 +148,19 @@ func (k *keeper) hold(ctx context.Context) {
 	}
 }
 
-// gone records that the service said so.
+// gone records that the service said so. A machine that stood still for the time of a renewal
+// may have kept the holder, or a member, from it.
 func (k *keeper) gone(last time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if at := now(); at <= k.until {
+	at, stood := now(), stalled()-k.stalled
+	switch {
+	case at <= k.until:
 		k.early = append(k.early, fmt.Errorf("gone at %v, valid until %v", at, k.until))
-	} else {
+	case stood >= k.ttl/5:
+		k.stood = fmt.Errorf("gone at %v, last renewal answered at %v: the machine stood still for %v",
+			at, last, stood)
+	default:
 		k.lost = fmt.Errorf("gone at %v, last renewal answered at %v", at, last)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -148,9 +147,7 @@ func sameHash(t *testing.T, c *cluster) {
 	var first uint32
 	for i, m := range c.members {
 		m.serves() // and so it has applied the revision
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		r, err := m.admin.HashKV(ctx, m.url, revision)
-		cancel()
+		r, err := m.admin.HashKV(soon(t), m.url, revision)
 		if err != nil {
 			t.Errorf("hash of %s: %v", m.name, err)
 			continue
