@@ -59,7 +59,7 @@ func TestLockOfLostSession(t *testing.T) {
 	t.Parallel()
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
-	lost := session(t, c, 2)
+	lost := session(t, c, 10) // most of which the machine may stand still
 	held := concurrency.NewMutex(lost, "lost")
 	if err := held.Lock(ctx); err != nil {
 		t.Fatal(err)

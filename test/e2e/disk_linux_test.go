@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -39,21 +40,26 @@ func smallDisk(t *testing.T, bytes int) string {
 // fillUp takes all the room that is left on a disk but rest bytes.
 func fillUp(t *testing.T, path string, rest uint64) {
 	t.Helper()
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(filepath.Dir(path), &st); err != nil {
-		t.Fatal(err)
-	}
-	free := st.Bavail * uint64(st.Bsize)
-	if free <= rest {
-		return
-	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(free-rest)); err != nil {
-		t.Fatal(err)
+	for again := true; again; {
+		var st syscall.Statfs_t
+		if err := syscall.Statfs(filepath.Dir(path), &st); err != nil {
+			t.Fatal(err)
+		}
+		free := st.Bavail * uint64(st.Bsize)
+		if free <= rest {
+			return
+		}
+		err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(free-rest))
+		// The member may take of it in between, and a signal of the runtime may come.
+		again = errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINTR)
+		if err != nil && !again {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -257,8 +263,11 @@ func (m *member) startWhileFull(w *diskWriter, filler string) {
 		if err != nil {
 			return err
 		}
-		served = r.StatusCode == http.StatusOK
-		return r.Body.Close()
+		_ = r.Body.Close() // it has no more to say
+		if served = r.StatusCode == http.StatusOK; !served {
+			return errors.New(r.Status)
+		}
+		return nil
 	})
 	if served {
 		m.t.Log("it starts on a full disk")

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -52,7 +53,9 @@ func TestMoreConnectionsThanFiles(t *testing.T) {
 	if _, err := m.client().Put(t.Context(), "after", "1"); err != nil {
 		t.Errorf("%v\n%s", err, m.Tail())
 	}
-	if out := m.Tail(); !strings.Contains(out, "there are 100 connections already") {
-		t.Errorf("the log does not tell of the refusals:\n%s", out)
+	// All of it: a slow machine has much to tell after that.
+	out, err := os.ReadFile(m.log)
+	if err != nil || !strings.Contains(string(out), "there are 100 connections already") {
+		t.Errorf("the log does not tell of the refusals: %v\n%s", err, m.Tail())
 	}
 }
