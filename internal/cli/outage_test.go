@@ -271,11 +271,12 @@ func TestRenewTellsWhyStreamsEnd(t *testing.T) {
 type silent struct {
 	etcdpb.UnimplementedLeaseServer
 	pb.UnimplementedLeaseServiceServer
-	ended     chan struct{}
-	described atomic.Bool
+	ended            chan struct{}
+	asked, described atomic.Bool
 }
 
 func (m *silent) LeaseKeepAlive(etcdpb.Lease_LeaseKeepAliveServer) error {
+	m.asked.Store(true)
 	<-m.ended
 	return nil
 }
@@ -298,10 +299,14 @@ func TestKeepAliveOnceOfSilentMember(t *testing.T) {
 	etcdpb.RegisterLeaseServer(s, &m)
 	pb.RegisterLeaseServiceServer(s, &m)
 	go func() { _ = s.Serve(l) }()
-	code, _, _ := try(Process{Args: []string{
-		"lease", "keep-alive", "--once", "77", "--command-timeout", "1s", "--endpoints",
-		l.Addr().String(),
-	}})
+	code := 0
+	for !m.asked.Load() { // else the machine stood still for the whole time
+		m.described.Store(false)
+		code, _, _ = try(Process{Args: []string{
+			"lease", "keep-alive", "--once", "77", "--command-timeout", "1s", "--endpoints",
+			l.Addr().String(),
+		}})
+	}
 	close(m.ended)
 	s.Stop() // and all calls have ended
 	if code != exitConnection {
