@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -75,19 +76,25 @@ type member struct {
 	log  *bytes.Buffer
 }
 
-// ports returns addresses of this machine that are free.
-func ports(t *testing.T, n int) []string {
+// lastPort is the last that a test has tried to have. It is below those that the kernel gives to
+// outgoing connections: one of these could have the port of a member that is down, or just starts.
+var lastPort = 10_000 + rand.IntN(10_000)
+
+// ports returns addresses of this machine that are free, and that no test was given before.
+func ports(t *testing.T, n int) (out []string) {
 	t.Helper()
-	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for range 1000 {
+		lastPort++
+		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", lastPort)); err == nil {
+			_ = l.Close() // nothing was written
+			out = append(out, l.Addr().String())
 		}
-		defer l.Close() //nolint:errcheck // nothing was written
-		out = append(out, l.Addr().String())
+		if len(out) == n {
+			return out
+		}
 	}
-	return out
+	t.Fatal("no port is free")
+	return nil
 }
 
 // cluster starts a cluster, and waits until it serves.
