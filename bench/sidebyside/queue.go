@@ -55,13 +55,14 @@ func entered(ctx context.Context, c *clientv3.Client, name string, n int64) erro
 	}
 }
 
-// pair grants a lease that lasts and one of 3 seconds.
+// pair grants a lease that lasts and one that is soon over, but not before a busy machine has in
+// the queue what is to be there.
 func pair(ctx context.Context, c *clientv3.Client) (long, short clientv3.LeaseID, err error) {
 	l, err := c.Grant(ctx, 60)
 	if err != nil {
 		return 0, 0, err
 	}
-	s, err := c.Grant(ctx, 3)
+	s, err := c.Grant(ctx, 8)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -82,7 +83,7 @@ func told(o <-chan outcome, from time.Time) (seen string, late bool) {
 	}
 }
 
-// deadWaiter (T16): one holds a lock, another waits for it with a lease of 3
+// deadWaiter (T16): one holds a lock, another waits for it with a lease of 8
 // seconds that nobody renews. Is the waiter told when its lease has gone? Once
 // with the server's Lock, once with the library's Mutex, which waits in the client
 // and so is the same with any server: it is reported, and not judged.
@@ -147,7 +148,7 @@ func libraryWaiter(
 	return o, entered(ctx, c, "m", 2)
 }
 
-// deadWinner (T17): one leads, another campaigns with a lease of 3 seconds that
+// deadWinner (T17): one leads, another campaigns with a lease of 8 seconds that
 // nobody renews. A second after that lease has gone, the leader resigns. Is the
 // other told that it leads?
 func deadWinner(ctx context.Context, c *cluster, _ trial) (result, error) {
