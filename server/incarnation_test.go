@@ -233,12 +233,9 @@ func TestStrangerExpelsNobody(t *testing.T) {
 // by the leader, and says what has happened instead of a stack.
 func TestRolledBack(t *testing.T) {
 	t.Parallel()
-	configs := clusterConfigs(t, 3)
-	for i := range configs {
-		configs[i].Raft.ElectionTimeout *= 5 // another leader would not know what it had
-	}
-	members := runAll(t, configs...)
-	old := members[2]
+	// Another leader would not know what it had.
+	first, others := runLed(t, clusterConfigs(t, 3)...)
+	old := others[1]
 	if err := old.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +245,7 @@ func TestRolledBack(t *testing.T) {
 	}
 	again := begin(t, old.cfg).await(t)
 	for range 50 {
-		members[0].put(t, "k", "v")
+		first.put(t, "k", "v")
 	}
 	if got := again.get(t, "k"); got != "v" {
 		t.Fatal(got)

@@ -118,7 +118,7 @@ func TestSnapshotsAreResent(t *testing.T) {
 		})
 		c.Host = withFiles(t, errorfs.Wrap(vfs.NewMem(), inject))
 	}
-	_, others := leader(t, runAll(t, configs...))
+	first, others := leader(t, runAll(t, configs...))
 	late, stays := others[0], others[1]
 	if err := late.stop(); err != nil {
 		t.Fatal(err)
@@ -126,10 +126,7 @@ func TestSnapshotsAreResent(t *testing.T) {
 	for i := range 100 {
 		stays.put(t, fmt.Sprint("k", i), "v")
 	}
-	eventually(t, "the log is dropped", func() bool {
-		n, err := stays.core.disk.FirstIndex()
-		return err == nil && n > 60
-	})
+	awaitDropped(t, first, stays)
 	full[late.cfg.Name].Store(true)
 	began := time.Now()
 	back := begin(t, late.cfg)
