@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -27,8 +26,7 @@ func TestPagesWithoutMajority(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	alone := begin(t, configs[0])
 	socket := configs[0].URLs.ListenClient[0].Path
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
+	ctx := t.Context()
 	const why = "no leader: member %x knows of none and has no connection to m"
 	eventually(t, "the port is open", func() bool {
 		conn, err := net.Dial("unix", socket)

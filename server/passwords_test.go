@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
@@ -55,6 +56,23 @@ func TestShortPasswordIsRefused(t *testing.T) {
 // says it has. The error says what to do, and the metric tells of it.
 func TestFailedLoginsAreLimited(t *testing.T) {
 	t.Parallel()
+	for range 5 {
+		wrong, took := failedLogins(t)
+		if took >= 5*time.Second { // when one more may be tried
+			continue
+		}
+		for _, text := range wrong {
+			t.Error(text)
+		}
+		return
+	}
+	t.Error("this machine is too slow")
+}
+
+// failedLogins fails to log in at a member, and returns what is wrong with the answers, and how
+// long it took.
+func failedLogins(t *testing.T) (wrong []string, took time.Duration) {
+	t.Helper()
 	c := cheapConfig(shortDir(t))
 	c.Access.MaxFailedLogins = 4
 	r := run(t, c)
@@ -87,25 +105,29 @@ func TestFailedLoginsAreLimited(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode
 	}
+	complain := func(text string, args ...any) { wrong = append(wrong, fmt.Sprintf(text, args...)) }
+	began := time.Now()
 	for range 2 {
 		if err := grpc("alice", "x"); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("over gRPC: %v", err)
+			complain("over gRPC: %v", err)
 		}
 	}
 	for i, want := range []int{400, 400, 429, 429} {
 		if got := viaJSON(fmt.Sprintf("10.0.0.%d", i)); got != want {
-			t.Errorf("over JSON, the %d. time: %d", i+1, got)
+			complain("over JSON, the %d. time: %d", i+1, got)
 		}
 	}
 	err := grpc("alice", "alice")
+	took = time.Since(began)
 	if status.Code(err) != codes.ResourceExhausted ||
 		!strings.Contains(err.Error(), "too many logins failed") {
-		t.Errorf("the right password: %v", err)
+		complain("the right password: %v", err)
 	}
 	counted := r.measured(t, "leasehold_logins_total")
 	for outcome, want := range map[string]float64{"refused": 4, "limited": 3, "accepted": 0} {
 		if counted[outcome] != want {
-			t.Errorf("%s: %v, want %v", outcome, counted[outcome], want)
+			complain("%s: %v, want %v", outcome, counted[outcome], want)
 		}
 	}
+	return wrong, took
 }

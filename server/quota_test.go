@@ -67,7 +67,7 @@ func fillers(s fsm.Session) map[string]func(i int) fsm.Command {
 		},
 		"holds of caches": func(i int) fsm.Command {
 			g := grant(i, lease.Terms{Owner: fmt.Sprint(i)})
-			g.Terms.TTL = 5000
+			g.Terms.TTL = 30_000 // the first must not end before the last is granted
 			for k := range 60 {
 				g.Holds = append(g.Holds, keyrange.Range{Key: fmt.Sprint(text(100), i, k)})
 			}

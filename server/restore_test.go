@@ -29,7 +29,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	r := run(t, testConfig(t.TempDir()))
 	ctx := t.Context()
-	l, err := r.client.Grant(ctx, 600)
+	l, err := r.client.Grant(ctx, 6000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("history %v, %v\nwant %v", history, err, old.Kvs)
 	}
 	ttl, err := r.client.TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys())
-	if err != nil || ttl.TTL < 590 || ttl.GrantedTTL != 600 || len(ttl.Keys) != 19 {
+	if err != nil || ttl.TTL < 5900 || ttl.GrantedTTL != 6000 || len(ttl.Keys) != 19 {
 		t.Errorf("lease %+v, %v", ttl, err)
 	}
 	if _, err := r.client.Revoke(ctx, l.ID); err != nil {

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -49,6 +51,27 @@ func TestStreamEndsInMetrics(t *testing.T) {
 			t.Errorf("%s: ended by code as %v, want %v", way.name, after, before)
 		}
 	}
+	for range 5 {
+		wrong, cut := endsByStop(t)
+		if cut { // on a machine that stands still: such streams are canceled
+			continue
+		}
+		for _, text := range wrong {
+			t.Error(text)
+		}
+		return
+	}
+	t.Error("streams were cut off at each of five stops")
+}
+
+// endsByStop stops a member while streams are open, and returns what is wrong with how they are
+// counted, and whether some were cut off.
+func endsByStop(t *testing.T) (wrong []string, cut bool) {
+	t.Helper()
+	var log lockedBuffer
+	c := testConfig(shortDir(t))
+	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	r := run(t, c)
 	for _, way := range ways {
 		way.begin(t.Context(), t, r)
 	}
@@ -61,9 +84,11 @@ func TestStreamEndsInMetrics(t *testing.T) {
 	}
 	for method, n := range canceled {
 		if got := endings(r, method); got[codes.Canceled] != n || got[codes.Unavailable] == 0 {
-			t.Errorf("%s: ended by code as %v, of which the clients %d", method, got, n)
+			wrong = append(wrong,
+				fmt.Sprintf("%s: ended by code as %v, of which the clients %d", method, got, n))
 		}
 	}
+	return wrong, log.contains(cutOff)
 }
 
 // endings are how many streams of a method have ended, by code.

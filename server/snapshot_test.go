@@ -37,8 +37,8 @@ func TestSnapshotsThatFail(t *testing.T) {
 	var log lockedBuffer
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	m := run(t, c)
-	broken.Store(true)
 	begin := time.Now()
+	broken.Store(true)
 	for i := range 200 {
 		m.put(t, fmt.Sprint("k", i), "v")
 	}
