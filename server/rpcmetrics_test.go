@@ -1,10 +1,6 @@
 package server
 
 import (
-	"io"
-	"net"
-	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,15 +13,6 @@ import (
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	c := testConfig(t.TempDir())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := url.URL{Scheme: "http", Host: l.Addr().String()}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c.URLs.ListenClient, c.URLs.AdvertiseClient = []url.URL{u}, []url.URL{u}
 	r := run(t, c)
 	lease, err := r.client.Grant(t.Context(), 60)
 	if err != nil {
@@ -39,16 +26,8 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal("an empty key was accepted")
 	}
 	page := func() string {
-		resp, err := http.Get(u.String() + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(body)
+		_, text := getPage(t, c.URLs.ListenClient[0].Path, "/metrics")
+		return text
 	}
 	want := []string{
 		`grpc_server_handled_total{grpc_code="OK",grpc_method="Put",` +
