@@ -97,7 +97,7 @@ func heardFrom(stream grpc.ClientStream) *markedError {
 // shows that it lives. Method: a late stream is the last that was noted, and is broken off.
 func TestLateIsPassedOver(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
-	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL(t)}}})
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL()}}})
 	b.Update([]Peer{a.peer(1)})
 	b.insist(a, "I am the new one")
 	if err := a.link(2).saw(1<<40, 0); err != nil {

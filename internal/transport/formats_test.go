@@ -37,7 +37,7 @@ func TestFormats(t *testing.T) {
 				if c.want == 0 {
 					words := "this one speaks " + to.cfg.Formats.String()
 					until(t, words, func() bool { return from.log.count(words) > 0 })
-					err := from.SendSnapshot(t.Context(), to.cfg.Self, nil, chunks(1, 1))
+					err := from.sendSnapshotTo(t.Context(), to.cfg.Self, nil, chunks(1, 1))
 					if !errors.Is(err, errFormats) {
 						t.Errorf("snapshot: %v", err)
 					}
@@ -48,7 +48,7 @@ func TestFormats(t *testing.T) {
 					t.Errorf("format %d, want %d", got, c.want)
 				}
 				to.recorder.snapshot = allOf
-				err := from.SendSnapshot(t.Context(), to.cfg.Self, []byte("header"), chunks(3, 9))
+				err := from.sendSnapshotTo(t.Context(), to.cfg.Self, []byte("header"), chunks(3, 9))
 				if err != nil {
 					t.Errorf("snapshot: %v", err)
 				}
@@ -71,7 +71,7 @@ func TestForeignVersion(t *testing.T) {
 	if v := b.visitor.Load(); *v != want {
 		t.Errorf("the visitor is %+v", v)
 	}
-	if err := a.SendSnapshot(t.Context(), 2, nil, chunks(1, 1)); !errors.Is(err, ErrVersion) {
+	if err := a.sendSnapshot(t.Context(), nil, chunks(1, 1)); !errors.Is(err, ErrVersion) {
 		t.Errorf("snapshot: %v", err)
 	}
 }

@@ -11,7 +11,7 @@ func TestAnswerToStranger(t *testing.T) {
 	noLeaks(t)
 	leader, away := start(t, 4, options{}), start(t, 1, options{})
 	leader.Update([]Peer{leader.peer(4), away.peer(1)})
-	away.Update([]Peer{away.peer(1), {ID: 2, URLs: []url.URL{closedURL(t)}}})
+	away.Update([]Peer{away.peer(1), {ID: 2, URLs: []url.URL{closedURL()}}})
 	leader.meet(away, "who are you")
 	away.meet(leader, "one of you")
 	since, _ := away.Since(4)
@@ -31,7 +31,7 @@ func TestAnswerToStranger(t *testing.T) {
 func TestAnswerToMoved(t *testing.T) {
 	moved, away := start(t, 4, options{}), start(t, 1, options{})
 	moved.Update([]Peer{moved.peer(4), away.peer(1)})
-	away.Update([]Peer{away.peer(1), {ID: 4, URLs: []url.URL{closedURL(t)}}})
+	away.Update([]Peer{away.peer(1), {ID: 4, URLs: []url.URL{closedURL()}}})
 	moved.meet(away, "I am here now")
 	away.meet(moved, "I see")
 	never(t, "gone", away.gone)

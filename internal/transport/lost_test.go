@@ -25,7 +25,7 @@ func TestLost(t *testing.T) {
 	if want(t, a.lost) != 2 {
 		t.Fatal("wrong member")
 	}
-	if err := a.SendSnapshot(t.Context(), 2, nil, chunks(1, 1)); !errors.Is(err, ErrLost) {
+	if err := a.sendSnapshot(t.Context(), nil, chunks(1, 1)); !errors.Is(err, ErrLost) {
 		t.Errorf("snapshot: %v", err)
 	}
 	if len(a.removed) > 0 {

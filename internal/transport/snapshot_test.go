@@ -40,13 +40,20 @@ func collect(m *member, verdict error) <-chan result {
 	return results
 }
 
-// sendSnapshot is SendSnapshot to member 2, again if this machine stands still for as long as
-// a connection may take.
+// sendSnapshot is SendSnapshot to member 2.
 func (m *member) sendSnapshot(
 	ctx context.Context, header []byte, next func() ([]byte, error),
 ) error {
+	return m.sendSnapshotTo(ctx, 2, header, next)
+}
+
+// sendSnapshotTo is SendSnapshot, again if this machine stands still for as long as a connection
+// may take.
+func (m *member) sendSnapshotTo(
+	ctx context.Context, to uint64, header []byte, next func() ([]byte, error),
+) error {
 	for {
-		err := m.SendSnapshot(ctx, 2, header, next)
+		err := m.SendSnapshot(ctx, to, header, next)
 		var dial *net.OpError
 		if !errors.As(err, &dial) || dial.Op != "dial" || !dial.Timeout() {
 			return err
@@ -152,7 +159,7 @@ func TestSnapshotBreaks(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			n := 0
-			err := a.SendSnapshot(ctx, 2, []byte("h"), func() ([]byte, error) {
+			err := a.sendSnapshot(ctx, []byte("h"), func() ([]byte, error) {
 				if n++; n == 3 {
 					want(t, started)
 					if err := c.act(a, b, f, cancel); err != nil {

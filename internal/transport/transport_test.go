@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/test/process"
 )
 
 // Goal: what is sent arrives in the order of sending, whole, from small to large,
@@ -77,7 +78,7 @@ func (m modest) AppendTo(b []byte) []byte { return append(b, m...) }
 func TestIdle(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	a.Send(2, bytesMessage("to a stranger"))
-	nowhere := closedURL(t)
+	nowhere := closedURL()
 	a.Update([]Peer{{ID: 2, URLs: []url.URL{nowhere}}})
 	for i := range idleLimits.count + 1 {
 		a.Send(2, bytesMessage(fmt.Sprint(i)))
@@ -90,7 +91,7 @@ func TestIdle(t *testing.T) {
 	_ = b.mux.Close()
 	l, err := listen.Listen(t.Context(), nowhere)
 	if err != nil {
-		t.Skipf("the port was taken meanwhile: %v", err)
+		t.Fatal(err)
 	}
 	b.open(l, nil)
 	for i := range idleLimits.count {
@@ -101,16 +102,8 @@ func TestIdle(t *testing.T) {
 	never(t, "gone before it was there", a.gone)
 }
 
-// closedURL is one that refuses.
-func closedURL(t *testing.T) url.URL {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	return url.URL{Scheme: "http", Host: l.Addr().String()}
-}
+// closedURL is one that refuses, and at which nobody else comes to listen.
+func closedURL() url.URL { return url.URL{Scheme: "http", Host: process.MustFreeAddr()} }
 
 // Goal: a member that stops is found gone, once, both through TCP and through a
 // socket file; when a new process of it starts, messages flow again, and that it
@@ -122,7 +115,7 @@ func TestGoneAndBack(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for _, u := range []url.URL{
-		{Scheme: "http", Host: "127.0.0.1:0"},
+		closedURL(), // which nobody takes in between
 		{Scheme: "unix", Path: filepath.Join(dir, "b")},
 	} {
 		t.Run(u.Scheme, func(t *testing.T) {
@@ -241,7 +234,7 @@ func TestSilenceIsNotGone(t *testing.T) {
 func TestSeveralURLs(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	f := forward(t, b.url.Host)
-	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL(t), f.url}}})
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL(), f.url}}})
 	a.meet(b, "one")
 	f.stall()
 	f.cut()
@@ -267,7 +260,7 @@ func TestRemoved(t *testing.T) {
 	if want(t, a.removed) != 2 { // at the next attempt
 		t.Fatal("wrong member")
 	}
-	err := a.SendSnapshot(t.Context(), 2, nil, chunks(1, 1))
+	err := a.sendSnapshot(t.Context(), nil, chunks(1, 1))
 	if !errors.Is(err, ErrRemoved) {
 		t.Errorf("snapshot: %v", err)
 	}
@@ -453,7 +446,7 @@ func TestDescribe(t *testing.T) {
 	if _, err := Describe(ctx, f.url, Way{}); err == nil {
 		t.Error("an answer from nowhere")
 	}
-	if _, err := Describe(t.Context(), closedURL(t), Way{}); err == nil {
+	if _, err := Describe(t.Context(), closedURL(), Way{}); err == nil {
 		t.Error("an answer from a closed port")
 	}
 }
@@ -463,7 +456,7 @@ func TestDescribe(t *testing.T) {
 func TestClose(t *testing.T) {
 	noLeaks(t)
 	a, b := pair(t, options{})
-	a.Update([]Peer{b.peer(2), {ID: 3, URLs: []url.URL{closedURL(t)}}})
+	a.Update([]Peer{b.peer(2), {ID: 3, URLs: []url.URL{closedURL()}}})
 	for range 100 {
 		a.Send(2, bytesMessage("x"))
 		a.Send(3, bytesMessage("x"))
