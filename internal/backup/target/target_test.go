@@ -24,6 +24,7 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"leasehold.dev/internal/backup"
+	"leasehold.dev/test/process"
 )
 
 const (
@@ -275,8 +276,7 @@ func TestRefusals(t *testing.T) {
 		}
 		return x
 	}
-	nobody := httptest.NewServer(nil)
-	nobody.Close()
+	nobody := "http://" + process.MustFreeAddr()
 	file := filepath.Join(t.TempDir(), "credentials")
 	if err := os.WriteFile(file, []byte("[other]\naws_access_key_id=x\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -291,7 +291,7 @@ func TestRefusals(t *testing.T) {
 		{open("s3://b"+at, Options{CredentialsFile: file}), `no aws_access_key_id`},
 		{open("s3://b"+at, Options{CredentialsFile: file + "x"}), "no such file"},
 		{open("s3://c"+at, Options{Getenv: env(testID, testSecret)}), "no such bucket"},
-		{open("s3://b?endpoint="+nobody.URL, Options{Getenv: env(testID, testSecret)}), "refused"},
+		{open("s3://b?endpoint="+nobody, Options{Getenv: env(testID, testSecret)}), "refused"},
 		{open(file, Options{}), "not a directory"},
 		{open(file+"x", Options{}), "there is no directory"},
 	} {
