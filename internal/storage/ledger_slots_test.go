@@ -67,23 +67,25 @@ func newLedger(t *testing.T) (*toldFS, *ledger) {
 // nothing is written.
 func TestLedgerForgets(t *testing.T) {
 	for _, slot := range []int64{0, 1} {
-		told, l := newLedger(t)
-		l.note("2.log", 10)
-		l.note("2.log", 20)
-		l.note("2.log", 19) // less than is known
-		l.note("1.log", 10)
-		l.strike("1.log")
-		told.failAll(nil)
-		l.strike("3.log")
-		if len(told.told) > 0 {
-			t.Errorf("to forget what was not known: %v", told.told)
-		}
-		cut := told.mem.CrashClone(vfs.CrashCloneCfg{})
-		flip(t, cut, "ledger", slot*ledgerSlot+10)
-		again, err := openLedger(newGuard(cut, func() bool { return false }), "ledger")
-		if want := []ledgerLine{{"2.log", 20}}; err != nil || !slices.Equal(again.lines, want) {
-			t.Errorf("without slot %d: %v, %v, want %v", slot, again.lines, err, want)
-		}
+		synctest.Test(t, func(t *testing.T) { // in which the ledger is not synced by the clock
+			told, l := newLedger(t)
+			l.note("2.log", 10)
+			l.note("2.log", 20)
+			l.note("2.log", 19) // less than is known
+			l.note("1.log", 10)
+			l.strike("1.log")
+			told.failAll(nil)
+			l.strike("3.log")
+			if len(told.told) > 0 {
+				t.Errorf("to forget what was not known: %v", told.told)
+			}
+			cut := told.mem.CrashClone(vfs.CrashCloneCfg{})
+			flip(t, cut, "ledger", slot*ledgerSlot+10)
+			again, err := openLedger(newGuard(cut, func() bool { return false }), "ledger")
+			if want := []ledgerLine{{"2.log", 20}}; err != nil || !slices.Equal(again.lines, want) {
+				t.Errorf("without slot %d: %v, %v, want %v", slot, again.lines, err, want)
+			}
+		})
 	}
 }
 

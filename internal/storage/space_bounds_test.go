@@ -204,47 +204,49 @@ func TestSpaceUnknown(t *testing.T) {
 // quarter. What frees space may not use the last quarter of the first half, nor of the other
 // more than three eighths.
 func TestSpaceLast(t *testing.T) {
-	const reserve, ballast = 800, 160
-	m := newMetered(t, reserve, ballast)
-	if m.set(reserve/2 + 10); !m.admitReserved(10) || m.admitReserved(1) || m.pending != 11 {
-		t.Errorf("half of the reserve: %d bytes count", m.pending)
-	}
-	if m.set(reserve - 1); m.admit(reserve/8) || !m.admitReserved(1) {
-		t.Error("what was refused after a look takes the reserve")
-	}
-	if m.set(reserve/2 + 99); m.admitReserved(reserve / 8) {
-		t.Error("what is admitted after a look does not count")
-	}
-	if m.set(reserve / 2); !m.admitLast(0) || !m.heavy || !m.roomToFree() {
-		t.Error("the ballast went while there was room")
-	}
-	if m.set(0); !m.roomToFree() {
-		t.Error("no room to free, and the ballast is there")
-	}
-	if m.set(ballast/4 + 10); !m.admitLast(10) || m.heavy || m.pending != 10 || m.asked() == 0 {
-		t.Errorf("the ballast is not used, or %d bytes count", m.pending)
-	}
-	if m.admitLast(1) {
-		t.Error("the end of the ballast is used")
-	}
-	for free, want := range map[uint64]bool{
-		ballast*5/8 - 1: false, ballast * 5 / 8: true, reserve * 3 / 4: true,
-	} {
-		if m.set(free); m.roomToFree() != want {
-			t.Errorf("%d bytes free: room to free is %v", free, !want)
+	synctest.Test(t, func(t *testing.T) { // in which it is never time to look again
+		const reserve, ballast = 800, 160
+		m := newMetered(t, reserve, ballast)
+		if m.set(reserve/2 + 10); !m.admitReserved(10) || m.admitReserved(1) || m.pending != 11 {
+			t.Errorf("half of the reserve: %d bytes count", m.pending)
 		}
-	}
-	m = newMetered(t, reserve, -1)
-	m.set(reserve/2 - 1)
-	if m.admitLast(0) || m.roomToFree() || m.relieve() || m.text.Len() == 0 {
-		t.Error("there is no ballast, and it is used")
-	}
-	if m.set(reserve * 3 / 4); !m.roomToFree() {
-		t.Error("without a ballast: no room to free")
-	}
-	if m.says("ballast") > 0 {
-		t.Errorf("without a ballast the log says %s", &m.text)
-	}
+		if m.set(reserve - 1); m.admit(reserve/8) || !m.admitReserved(1) {
+			t.Error("what was refused after a look takes the reserve")
+		}
+		if m.set(reserve/2 + 99); m.admitReserved(reserve / 8) {
+			t.Error("what is admitted after a look does not count")
+		}
+		if m.set(reserve / 2); !m.admitLast(0) || !m.heavy || !m.roomToFree() {
+			t.Error("the ballast went while there was room")
+		}
+		if m.set(0); !m.roomToFree() {
+			t.Error("no room to free, and the ballast is there")
+		}
+		if m.set(ballast/4 + 10); !m.admitLast(10) || m.heavy || m.pending != 10 || m.asked() == 0 {
+			t.Errorf("the ballast is not used, or %d bytes count", m.pending)
+		}
+		if m.admitLast(1) {
+			t.Error("the end of the ballast is used")
+		}
+		for free, want := range map[uint64]bool{
+			ballast*5/8 - 1: false, ballast * 5 / 8: true, reserve * 3 / 4: true,
+		} {
+			if m.set(free); m.roomToFree() != want {
+				t.Errorf("%d bytes free: room to free is %v", free, !want)
+			}
+		}
+		m = newMetered(t, reserve, -1)
+		m.set(reserve/2 - 1)
+		if m.admitLast(0) || m.roomToFree() || m.relieve() || m.text.Len() == 0 {
+			t.Error("there is no ballast, and it is used")
+		}
+		if m.set(reserve * 3 / 4); !m.roomToFree() {
+			t.Error("without a ballast: no room to free")
+		}
+		if m.says("ballast") > 0 {
+			t.Errorf("without a ballast the log says %s", &m.text)
+		}
+	})
 }
 
 // TestBallastFile: the ballast is written, all of it, and synced, once. What cannot be written does
