@@ -46,7 +46,7 @@ func TestRemote(t *testing.T) {
 	var told []string
 	r := &Remote{
 		Client: ceilingClient(t, grpc.WithStatsHandler(traffic)), Endpoints: []string{"here"},
-		Only: []string{"grant", "put", "read", "renew"}, Duration: 10 * time.Second, Count: 640,
+		Only: []string{"grant", "put", "read", "renew"}, Duration: 10 * time.Minute, Count: 640,
 		Callers: 16, Traffic: traffic,
 		Usage: func(context.Context) (Usage, error) {
 			cpu += 64 * time.Millisecond

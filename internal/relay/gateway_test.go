@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -328,6 +329,23 @@ func TestGatewaySettings(t *testing.T) {
 func TestGatewayStops(t *testing.T) {
 	t.Parallel()
 	m := inprocess.Run(t, 1)
+	var log string
+	for range 5 {
+		var wrong []string
+		if wrong, log = stopGateway(t, m); strings.Contains(log, "cutting off") {
+			continue // seconds may pass on a machine that stands still
+		}
+		for _, text := range wrong {
+			t.Error(text)
+		}
+		return
+	}
+	t.Error("each of five relays cuts streams off:", log)
+}
+
+// stopGateway stops a relay with streams, and returns what is wrong with their ends, and its log.
+func stopGateway(t *testing.T, m []*inprocess.Member) (wrong []string, said string) {
+	t.Helper()
 	var log buffer
 	s := serveHTTP(t, relay.Config{
 		Endpoints: inprocess.Endpoints(m), HTTP: web.DefaultSettings(),
@@ -347,12 +365,10 @@ func TestGatewayStops(t *testing.T) {
 	for _, lines := range streams {
 		text, err := io.ReadAll(lines)
 		if err != nil || len(text) > 0 && !bytes.Contains(text, []byte("the relay stops")) {
-			t.Errorf("a stream ends with %q, %v", text, err)
+			wrong = append(wrong, fmt.Sprintf("a stream ends with %q, %v", text, err))
 		}
 	}
-	if strings.Contains(log.text(), "cutting off") {
-		t.Error(log.text())
-	}
+	return wrong, log.text()
 }
 
 // buffer is a buffer that several may use.

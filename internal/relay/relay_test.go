@@ -61,7 +61,7 @@ func start(t testing.TB, cfg relay.Config) *running {
 }
 
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -75,7 +75,7 @@ func TestClientThroughRelay(t *testing.T) {
 	a := inprocess.Connect(t, client.Config{}, r.endpoint)
 	b := inprocess.Connect(t, client.Config{}, r.endpoint)
 	ctx := soon(t)
-	l, err := a.Grant(ctx, client.Grant{TTL: 5 * time.Second, Name: "n"})
+	l, err := a.Grant(ctx, client.Grant{TTL: 12 * time.Second, Name: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestRelayStops(t *testing.T) {
 	first, second := start(t, cfg), start(t, cfg)
 	ctx := soon(t)
 	c := inprocess.Connect(t, client.Config{}, first.endpoint, second.endpoint)
-	l, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second})
+	l, err := c.Grant(ctx, client.Grant{TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestMemberStops(t *testing.T) {
 	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
 	c := inprocess.Connect(t, client.Config{}, r.endpoint)
 	ctx := soon(t)
-	l, err := c.Grant(ctx, client.Grant{TTL: 20 * time.Second})
+	l, err := c.Grant(ctx, client.Grant{TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,8 @@ func TestRelayPromisesNothing(t *testing.T) {
 	r := start(t, relay.Config{Endpoints: []string{line.Endpoint()}})
 	c := inprocess.Connect(t, client.Config{}, r.endpoint)
 	ctx := soon(t)
-	l, err := c.Grant(ctx, client.Grant{TTL: 5 * time.Second})
+	const ttl = 10 * time.Second
+	l, err := c.Grant(ctx, client.Grant{TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +239,7 @@ func TestRelayPromisesNothing(t *testing.T) {
 	defer line.SetFrozen(false)
 	<-l.Context().Done()
 	// What was asked before the member fell silent may have been answered.
-	if end := l.ValidUntil(); end.After(frozen.Add(5 * time.Second)) {
+	if end := l.ValidUntil(); end.After(frozen.Add(ttl)) {
 		t.Errorf("the lease was valid until %v after the member was last heard", end.Sub(frozen))
 	}
 }

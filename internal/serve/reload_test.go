@@ -103,7 +103,7 @@ func TestHangup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.SetReadDeadline(time.Now().Add(time.Minute)); err != nil { // rather than for ever
+	if err := l.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil { // rather than for ever
 		t.Fatal(err)
 	}
 	t.Setenv("NOTIFY_SOCKET", socket)
