@@ -391,7 +391,7 @@ func TestJWTSeen(t *testing.T) {
 	token := give(t, p, "bob", w)
 	for range 2 {
 		want(t, p, token, w, "bob")
-		want(t, p, token[:len(token)-4]+"AAAA", w, "")
+		want(t, p, token[:len(token)-12]+"AAAAAAAAAAAA", w, "")
 	}
 	if n := len(p.seen.at); n != 1 {
 		t.Errorf("%d tokens are remembered", n)
