@@ -101,6 +101,33 @@ func BenchmarkRenew(b *testing.B) {
 	})
 }
 
+// BenchmarkRenewMany is BenchmarkRenew in batches, of leases that are fetched first.
+func BenchmarkRenewMany(b *testing.B) {
+	for _, size := range []int{1, 8, 1000} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+			const n = 1_000_000
+			l, ids := filled(b, n)
+			r := rand.New(rand.NewPCG(2, 6))
+			r.Shuffle(n, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+			now, i, fetched := l.now, 0, 0
+			for b.Loop() {
+				if i == fetched {
+					at := i % n
+					taken, _ := l.Fetch(ids[at:min(at+size-i%size, n)])
+					fetched += taken
+				}
+				if _, err := l.Renew(ids[i%n], 0); err != nil {
+					b.Fatal(err)
+				}
+				if i++; i%(n/20_000) == 0 { // each lease every 20 s
+					now++
+					l.Advance(now)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkGrant grants a lease and revokes another, so that the number stays.
 func BenchmarkGrant(b *testing.B) {
 	eachSize(b, func(b *testing.B, n int) {

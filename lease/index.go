@@ -123,10 +123,10 @@ func (t *table) seek(id ID) (b *bucket, at uint64, ok bool) {
 	}
 }
 
-// lookup is a lease that is looked for, because a key names it.
+// lookup is a lease that is looked for.
 type lookup struct {
 	id  ID
-	key string
+	key string // that names it, if one does
 
 	hash   uint64
 	bucket *bucket

@@ -83,3 +83,37 @@ func TestNearMisses(t *testing.T) {
 		t.Errorf("%d near misses of a follower", got)
 	}
 }
+
+// TestFetch: of the leases that were fetched the one that ends last is seen, and of many some are
+// left for the next time.
+func TestFetch(t *testing.T) {
+	l := New(Config{})
+	mustGrant(t, l, Terms{ID: 7, TTL: 5000})
+	if n, at := l.Fetch([]ID{7}); n != 1 || at != 0 {
+		t.Errorf("on a follower of %d one ends at %d", n, at)
+	}
+	l.Promote(10, 0)
+	ids := []ID{7, 0}
+	for id := range ID(98) {
+		ids = append(ids, 1000-id)
+		mustGrant(t, l, Terms{ID: 1000 - id, TTL: 1000 + TTL(id)})
+	}
+	for _, c := range []struct {
+		ids  []ID
+		n    int
+		want Instant
+	}{
+		{ids, 64, 5011},
+		{ids[1:], 64, 1011 + 62},
+		{ids[1:65], 64, 1011 + 62},
+		{ids[1:64], 63, 1011 + 61},
+		{ids[1:3], 2, 1011},
+		{ids[1:2], 1, 0},
+		{nil, 0, 0},
+	} {
+		if n, at := l.Fetch(c.ids); n != c.n || at != c.want {
+			t.Errorf("of %d of %d the last one ends at %d, want %d of %d",
+				n, len(c.ids), at, c.want, c.n)
+		}
+	}
+}
