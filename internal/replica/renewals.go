@@ -48,7 +48,12 @@ func (l *leadership) renewAll(b *Renewals) {
 	}
 	b.tokens, b.changes = make([]lease.Token, len(b.IDs)), l.m.lessor.Changes()
 	var token lease.Token
+	fetched := 0
 	for i, id := range b.IDs {
+		if i == fetched {
+			n, _ := l.m.lessor.Fetch(b.IDs[i:])
+			fetched += n
+		}
 		if b.Tokens != nil {
 			token = b.Tokens[i]
 		}
