@@ -318,7 +318,10 @@ func (l *Link) takeAnswered() []answer {
 // Renewed makes an answer to renewals. A TTL of 0, or less, is of a lease of which more is to be
 // said. Without TTLs that is so of all.
 func Renewed(h *pb.Header, list []Renewal, ttls []int64) *pb.RelayRenewed {
-	out := &pb.RelayRenewed{Header: h}
+	out := &pb.RelayRenewed{
+		Header: h, Channels: make([]uint64, 0, len(list)), Requests: make([]uint64, 0, len(list)),
+		TtlMs: make([]int64, 0, len(ttls)),
+	}
 	for _, r := range list {
 		n := min(len(r.IDs), len(ttls))
 		its := ttls[:n]
