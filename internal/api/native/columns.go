@@ -35,8 +35,12 @@ func (s *streams) renewColumns(
 	list []channel.Renewal, answer answerPart,
 ) (left []channel.Renewal, err error) {
 	defer s.o.Panics.End("renewals of a relay", &err)
-	c := &columnBatch{answer: answer}
-	all := &pb.RenewRequest{}
+	rows := 0
+	for _, r := range list {
+		rows += len(r.IDs)
+	}
+	c := &columnBatch{answer: answer, list: make([]channel.Renewal, 0, len(list))}
+	all := &pb.RenewRequest{Ids: make([]int64, 0, rows), Tokens: make([]uint64, 0, rows)}
 	for _, r := range list {
 		if t, ok := r.Channel.Server().(*stream); !ok || !t.maySurelyRenew(r) {
 			left = append(left, r)
@@ -129,6 +133,7 @@ func isAnswered(r channel.Renewal) bool { return r.Channel == nil }
 // TTL of each of their leases: 0, or less, of one that was not renewed.
 func (c *columnBatch) takeLocked(all bool) (list []channel.Renewal, ttls []int64) {
 	outcomes := c.ttlsLocked()
+	list, ttls = make([]channel.Renewal, 0, len(c.list)), make([]int64, 0, len(outcomes))
 	for i, r := range c.list {
 		its := outcomes[:len(r.IDs)]
 		outcomes = outcomes[len(r.IDs):]
