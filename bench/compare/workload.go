@@ -157,15 +157,8 @@ func Workloads() []Workload {
 		},
 		drainAmongOthers(),
 		putsBesideSpinners(0), putsBesideSpinners(1), putsBesideSpinners(2),
-		Workload{
-			Name: "memory", run: runMillion(false), Once: true,
-			Doc: "resident memory of very many leases (-leases), then kill -9 and restart",
-		},
-		Workload{
-			Name: "memory-keys", run: runMillion(true), Once: true,
-			Doc: "the same, with a key on each lease",
-		},
 	)
+	list = append(list, memoryWorkloads()...)
 	list = append(list, sessionWorkloads()...)
 	list = append(list, cacheWorkloads()...)
 	list = append(list, principalWorkloads()...)
