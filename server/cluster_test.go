@@ -347,12 +347,16 @@ func TestJoin(t *testing.T) {
 		t.Errorf("a member that nobody has added: %v", err)
 	}
 	peerURL := joins.URLs.AdvertisePeer[0].String()
-	// The one that the new member asks first.
-	added, err := members[0].client.MemberAddAsLearner(t.Context(), []string{peerURL})
+	view := &members[0].core.view
+	behind := view.Load()
+	added, err := members[1].client.MemberAddAsLearner(t.Context(), []string{peerURL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(joins) // and is stopped before it has any state
+	catchUp(t, members[0])
+	newest := view.Swap(behind) // the one that is asked first has not heard of it
+	s, err := New(joins)        // and is stopped before it has any state
+	view.CompareAndSwap(behind, newest)
 	if err != nil {
 		t.Fatal(err)
 	}

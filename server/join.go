@@ -59,24 +59,34 @@ func (b *booted) join(c Config, way transport.Way, id storage.Identity) error {
 	return b.disk.SavePeers(known)
 }
 
-// describe asks the other initial members, one after another, who the members
-// are.
+// describe asks the other initial members, one after another, who the members are, until one knows
+// this member: another one may not have heard yet that it was added.
 func describe(c Config, way transport.Way) (description, error) {
-	if _, ok := c.InitialMembers()[c.Name]; !ok {
+	self, ok := c.InitialMembers()[c.Name]
+	if !ok {
 		return description{}, c.CheckBootstrap()
 	}
 	var failures []error
+	var others *description // without this member
 	for name, urls := range sortedMembers(c.InitialMembers()) {
 		if name == c.Name {
 			continue
 		}
 		for _, u := range urls {
 			d, err := describeOne(u, way)
-			if err == nil {
+			if err != nil {
+				failures = append(failures, fmt.Errorf("member %s at %s: %w", name, u.String(), err))
+				continue
+			}
+			if _, err := d.find(self); err == nil {
 				return d, nil
 			}
-			failures = append(failures, fmt.Errorf("member %s at %s: %w", name, u.String(), err))
+			others = &d
+			break
 		}
+	}
+	if others != nil {
+		return *others, nil
 	}
 	if len(failures) == 0 {
 		return description{}, fmt.Errorf("%w: --initial-cluster names no other member to ask; "+
