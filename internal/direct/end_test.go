@@ -299,9 +299,9 @@ func TestServerEnds(t *testing.T) {
 		if _, err := recv(s); status.Convert(err).Message() != "enough" {
 			t.Errorf("the handler returned, and the client learned %v", err)
 		}
-		s = f.open(t.Context())
+		second := f.open(t.Context())
 		f.server.Stop()
-		if _, err := recv(s); status.Code(err) != codes.Unavailable {
+		if _, err := recv(second); status.Code(err) != codes.Unavailable {
 			t.Errorf("the server stopped, and the client learned %v", err)
 		}
 	})
