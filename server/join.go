@@ -23,7 +23,7 @@ const describeTimeout = 3 * time.Second
 // snapshot that the leader will send. A directory that got this far before keeps
 // its identity.
 func (b *booted) join(c Config, way transport.Way, id storage.Identity) error {
-	d, err := describe(c, way)
+	d, err := describe(c, way, id)
 	if err != nil {
 		return fmt.Errorf("join a cluster: %w", err)
 	}
@@ -60,14 +60,15 @@ func (b *booted) join(c Config, way transport.Way, id storage.Identity) error {
 }
 
 // describe asks the other initial members, one after another, who the members are, until one knows
-// this member: another one may not have heard yet that it was added.
-func describe(c Config, way transport.Way) (description, error) {
+// this member: another one may not have heard yet that it was added, or know the one before it at
+// these URLs.
+func describe(c Config, way transport.Way, id storage.Identity) (description, error) {
 	self, ok := c.InitialMembers()[c.Name]
 	if !ok {
 		return description{}, c.CheckBootstrap()
 	}
 	var failures []error
-	var others *description // without this member
+	var without *description // this member
 	for name, urls := range sortedMembers(c.InitialMembers()) {
 		if name == c.Name {
 			continue
@@ -78,15 +79,16 @@ func describe(c Config, way transport.Way) (description, error) {
 				failures = append(failures, fmt.Errorf("member %s at %s: %w", name, u.String(), err))
 				continue
 			}
-			if _, err := d.find(self); err == nil {
+			m, err := d.find(self)
+			if err == nil && (m.Incarnation == 0 || m.Incarnation == id.Incarnation) {
 				return d, nil
 			}
-			others = &d
+			without = &d
 			break
 		}
 	}
-	if others != nil {
-		return *others, nil
+	if without != nil {
+		return *without, nil
 	}
 	if len(failures) == 0 {
 		return description{}, fmt.Errorf("%w: --initial-cluster names no other member to ask; "+
