@@ -64,6 +64,30 @@ func TestSnapshotAtRest(t *testing.T) {
 	})
 }
 
+// TestRestInAPause: a snapshot at rest whose time comes while attempts pause is written after the
+// pause, and not a minute later.
+func TestRestInAPause(t *testing.T) {
+	t.Parallel()
+	m := run(t, testConfig(t.TempDir()))
+	m.put(t, "k", strings.Repeat("v", 1<<20))
+	writing := make(chan [4]bool)
+	m.core.inbox.task(func() {
+		c, now := m.core, m.core.shell.Now
+		c.snap.retry.next = now + 100_000
+		var out [4]bool
+		for i, after := range []lease.Instant{50_000, 56_000, 101_000, 107_000} {
+			c.shell.Now = now + after
+			c.snap.rest(c)
+			out[i] = c.snap.Writing()
+		}
+		c.shell.Now = now
+		writing <- out
+	})
+	if got := <-writing; got[1] || !got[3] {
+		t.Errorf("it is being written: %v", got)
+	}
+}
+
 // TestReliefAfterRoom: a disk that is full again after it had room does not wait for a pause that
 // was for its state of before.
 func TestReliefAfterRoom(t *testing.T) {
