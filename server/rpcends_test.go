@@ -51,9 +51,10 @@ func TestStreamEndsInMetrics(t *testing.T) {
 			t.Errorf("%s: ended by code as %v, want %v", way.name, after, before)
 		}
 	}
-	for range 5 {
+	for range 2 {
 		wrong, cut := endsByStop(t)
 		if cut { // on a machine that stands still: such streams are canceled
+			t.Log("streams were cut off")
 			continue
 		}
 		for _, text := range wrong {
@@ -61,7 +62,7 @@ func TestStreamEndsInMetrics(t *testing.T) {
 		}
 		return
 	}
-	t.Error("streams were cut off at each of five stops")
+	t.Error("streams were cut off at both stops")
 }
 
 // endsByStop stops a member while streams are open, and returns what is wrong with how they are

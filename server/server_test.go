@@ -136,12 +136,13 @@ func TestSecondMemberIsRefused(t *testing.T) {
 func TestStopEndsStreams(t *testing.T) {
 	t.Parallel()
 	var log string
-	for range 5 { // three seconds may pass on a machine that stands still
+	for range 2 { // three seconds may pass once on a machine that stands still
 		if log = stopWithStreams(t); !strings.Contains(log, cutOff) {
 			return
 		}
+		t.Logf("streams were cut off:\n%s", log)
 	}
-	t.Errorf("streams were cut off at each of five stops:\n%s", log)
+	t.Error("streams were cut off at both stops")
 }
 
 // stopWithStreams returns the log of a member that is stopped while clients listen.
