@@ -330,17 +330,18 @@ func TestGatewayStops(t *testing.T) {
 	t.Parallel()
 	m := inprocess.Run(t, 1)
 	var log string
-	for range 5 {
+	for range 2 {
 		var wrong []string
 		if wrong, log = stopGateway(t, m); strings.Contains(log, "cutting off") {
-			continue // seconds may pass on a machine that stands still
+			t.Log("streams were cut off:", log)
+			continue // seconds may pass once on a machine that stands still
 		}
 		for _, text := range wrong {
 			t.Error(text)
 		}
 		return
 	}
-	t.Error("each of five relays cuts streams off:", log)
+	t.Error("both relays cut streams off:", log)
 }
 
 // stopGateway stops a relay with streams, and returns what is wrong with their ends, and its log.
