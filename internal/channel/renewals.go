@@ -318,8 +318,9 @@ func (l *Link) takeAnswered() []answer {
 // Renewed makes an answer to renewals. A TTL of 0, or less, is of a lease of which more is to be
 // said. Without TTLs that is so of all.
 func Renewed(h *pb.Header, list []Renewal, ttls []int64) *pb.RelayRenewed {
+	most := min(len(list), len(ttls)) // of those that have all they asked for
 	out := &pb.RelayRenewed{
-		Header: h, Channels: make([]uint64, 0, len(list)), Requests: make([]uint64, 0, len(list)),
+		Header: h, Channels: make([]uint64, 0, most), Requests: make([]uint64, 0, most),
 		TtlMs: make([]int64, 0, len(ttls)),
 	}
 	for _, r := range list {

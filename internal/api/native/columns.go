@@ -133,7 +133,9 @@ func isAnswered(r channel.Renewal) bool { return r.Channel == nil }
 // TTL of each of their leases: 0, or less, of one that was not renewed.
 func (c *columnBatch) takeLocked(all bool) (list []channel.Renewal, ttls []int64) {
 	outcomes := c.ttlsLocked()
-	list, ttls = make([]channel.Renewal, 0, len(c.list)), make([]int64, 0, len(outcomes))
+	if all { // else it may be few, which wait to be sent
+		list, ttls = make([]channel.Renewal, 0, len(c.list)), make([]int64, 0, len(outcomes))
+	}
 	for i, r := range c.list {
 		its := outcomes[:len(r.IDs)]
 		outcomes = outcomes[len(r.IDs):]
