@@ -300,7 +300,10 @@ func TestKeepAliveOnceOfSilentMember(t *testing.T) {
 	pb.RegisterLeaseServiceServer(s, &m)
 	go func() { _ = s.Serve(l) }()
 	code := 0
-	for !m.asked.Load() { // else the machine stood still for the whole time
+	for range 5 {
+		if m.asked.Load() { // else the machine stood still for the whole time
+			break
+		}
 		m.described.Store(false)
 		code, _, _ = try(Process{Args: []string{
 			"lease", "keep-alive", "--once", "77", "--command-timeout", "1s", "--endpoints",
@@ -309,6 +312,9 @@ func TestKeepAliveOnceOfSilentMember(t *testing.T) {
 	}
 	close(m.ended)
 	s.Stop() // and all calls have ended
+	if !m.asked.Load() {
+		t.Error("the member was never asked")
+	}
 	if code != exitConnection {
 		t.Errorf("it ends with %d, want %d", code, exitConnection)
 	}
