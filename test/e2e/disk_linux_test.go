@@ -45,7 +45,7 @@ func fillUp(t *testing.T, path string, rest uint64) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for again := true; again; {
+	for range 1000 {
 		var st syscall.Statfs_t
 		if err := syscall.Statfs(filepath.Dir(path), &st); err != nil {
 			t.Fatal(err)
@@ -56,11 +56,14 @@ func fillUp(t *testing.T, path string, rest uint64) {
 		}
 		err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(free-rest))
 		// The member may take of it in between, and a signal of the runtime may come.
-		again = errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINTR)
-		if err != nil && !again {
+		switch again := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINTR); {
+		case err == nil:
+			return
+		case !again:
 			t.Fatal(err)
 		}
 	}
+	t.Fatal("the disk never has as much room as it says")
 }
 
 // diskWriter puts large values and remembers which were acknowledged.
