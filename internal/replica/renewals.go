@@ -50,7 +50,7 @@ func (l *leadership) renewAll(b *Renewals) {
 	var token lease.Token
 	fetched := 0
 	for i, id := range b.IDs {
-		if i == fetched {
+		if i == fetched && len(b.IDs) > 1 { // one alone would be looked for twice
 			n, _ := l.m.lessor.Fetch(b.IDs[i:])
 			fetched += n
 		}
