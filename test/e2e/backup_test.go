@@ -32,7 +32,7 @@ func TestBackup(t *testing.T) {
 	ours(t)
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
-	lease, err := c.Grant(ctx, 600)
+	lease, err := c.Grant(ctx, 6000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("restored %v, %v", got, err)
 	}
 	ttl, err := c.TimeToLive(ctx, lease.ID, clientv3.WithAttachedKeys())
-	if err != nil || ttl.GrantedTTL != 600 || ttl.TTL < 500 || len(ttl.Keys) != 20 {
+	if err != nil || ttl.GrantedTTL != 6000 || ttl.TTL < 5900 || len(ttl.Keys) != 20 {
 		t.Errorf("restored lease %+v, %v", ttl, err)
 	}
 	if p, err := c.Put(ctx, "after", "w"); err != nil || p.Header.Revision != raised+1 {
