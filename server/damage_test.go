@@ -11,6 +11,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/replica"
@@ -107,9 +108,13 @@ func servesWithout(t *testing.T, members []*running, damaged uint64) {
 			t.Errorf("probes take the member out for %v", got)
 		}
 	}
-	if _, err := members[0].client.MemberRemove(t.Context(), damaged); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "the damaged member is removed", func() bool {
+		_, err := members[0].client.MemberRemove(t.Context(), damaged)
+		if err != nil && !errors.Is(err, rpctypes.ErrUnhealthy) { // the other was not heard just now
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	if list, err := members[0].client.AlarmList(t.Context()); err != nil || len(list.Alarms) != 0 {
 		t.Errorf("alarms %v, %v", list, err)
 	}

@@ -59,14 +59,14 @@ func (h health) affordAdd(learner bool) error {
 	return nil
 }
 
-// affordRemove wants a quorum of the remaining members to be connected: for a
-// while, if a member is removed that takes part itself (etcd's rule).
+// affordRemove wants a quorum of the remaining members to be connected: for a while, if a member is
+// removed that takes part itself (etcd's rule). One that is damaged does not: it stops by itself.
 func (h health) affordRemove(id uint64) error {
 	if !h.m.cfg.Membership.Strict || !h.m.voter(id) {
 		return nil
 	}
 	counts := h.links.active
-	if h.links.active(id) {
+	if h.links.active(id) && !h.m.machine.IsDamaged(id) {
 		counts = func(n uint64) bool { return h.links.stable(n) }
 	}
 	voters, connected := 0, 0

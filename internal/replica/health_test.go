@@ -75,6 +75,34 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// A damaged member may be removed though the others have not been heard for long: it takes part in
+// nothing any more.
+func TestDamagedMemberMayBeRemoved(t *testing.T) {
+	l := &local{machine: fsm.New(fsm.Config{}), cfg: Config{ID: 1, ElectionTicks: 10}}
+	l.cfg.Membership = Membership{Strict: true, Stable: 500}
+	l.machine.Begin(1, 1)
+	links := &links{m: l}
+	h := health{m: l, links: links}
+	for id := range uint64(3) {
+		l.machine.AddMember(fsm.Member{ID: id + 1})
+		links.heard(id + 1)
+	}
+	if err := h.affordRemove(3); !errors.Is(err, ErrUnhealthy) {
+		t.Errorf("a member that takes part is removed: %v", err)
+	}
+	l.machine.Apply(&fsm.HashState{})
+	for id, hash := range []uint64{7, 7, 8} {
+		at := l.machine.HashedAt()
+		l.machine.Apply(&fsm.StateHash{Member: uint64(id) + 1, Index: at, Hash: hash})
+	}
+	if err := h.affordRemove(3); err != nil {
+		t.Errorf("a damaged member is removed: %v", err)
+	}
+	if err := h.affordRemove(2); !errors.Is(err, ErrUnhealthy) {
+		t.Errorf("a sound one is removed while another is damaged: %v", err)
+	}
+}
+
 // A learner whose process has not said who it is cannot be promoted, though it has all of the log.
 func TestUnknownLearnerIsNotPromoted(t *testing.T) {
 	for incarnation, want := range map[uint64]string{0: ErrLearnerNotReady.Error(), 4: "revision"} {

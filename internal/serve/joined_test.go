@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"leasehold.dev/server"
+	"leasehold.dev/test/harness"
 	servers "leasehold.dev/test/process"
 )
 
@@ -116,9 +118,13 @@ func TestJoinProcesses(t *testing.T) {
 		t.Fatalf("voters %v, %d learners", voters, learners)
 	}
 
-	if _, err := c.MemberRemove(ctx, voters[two.peer]); err != nil {
-		t.Fatal(err)
-	}
+	harness.Eventually(t, "the member is removed", func() error {
+		_, err := c.MemberRemove(ctx, voters[two.peer])
+		if err != nil && !errors.Is(err, rpctypes.ErrUnhealthy) { // a link was cut for a moment
+			t.Fatal(err)
+		}
+		return err
+	})
 	p.until("removed from the cluster")
 	if code := p.exit(); code != 0 {
 		t.Errorf("a member that was removed ended with %d", code)
