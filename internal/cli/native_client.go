@@ -31,8 +31,7 @@ func (a *app) openNative() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Commands that give up say so themselves, and before this.
-	go a.tellOutages(c, a.flags.commandTimeout+time.Second)
+	go a.tellOutages(c, a.flags.commandTimeout)
 	return c, nil
 }
 
@@ -69,14 +68,20 @@ func (a *app) openStrict() (*client.Client, error) {
 	return c, withCode(exitBadArgs, err)
 }
 
-// tellOutages tells the user when there has been no member for longer than patience, or no
-// answer of the cluster, since nobody leads it, and when there is one again, until the client is
-// closed: a command that waits for ever would otherwise do so without a word.
+// lastWord is how long a command may take to give up after its limit of time, before the user is
+// told that it tries on. It is timed on its own, for the process may have stood still until then.
+const lastWord = time.Second
+
+// tellOutages tells the user when there has been no member for longer than patience, the limit of
+// time of a command, or no answer of the cluster, since nobody leads it, and when there is one
+// again, until the client is closed: a command that waits for ever would otherwise do so without a
+// word.
 func (a *app) tellOutages(c *client.Client, patience time.Duration) {
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		now, err := c.Connection(ctx)
-		cancel()
+		now, err := connectionWithin(patience, c)
+		if errors.Is(err, client.ErrUnavailable) {
+			now, err = connectionWithin(lastWord, c)
+		}
 		if err != nil && !errors.Is(err, client.ErrUnavailable) {
 			return // the command ends with it
 		}
@@ -89,8 +94,15 @@ func (a *app) tellOutages(c *client.Client, patience time.Duration) {
 		if err != nil {
 			return
 		}
-		a.tellSilence(c, now.Changed, patience)
+		a.tellSilence(c, now.Changed, patience+lastWord)
 	}
+}
+
+// connectionWithin is c.Connection, for so long at most.
+func connectionWithin(limit time.Duration, c *client.Client) (client.Connection, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return c.Connection(ctx)
 }
 
 // tellSilence is tellOutages for as long as there is a connection. A member that can be reached
@@ -128,9 +140,7 @@ func (a *app) tellSilence(c *client.Client, changed <-chan struct{}, patience ti
 func (a *app) tellLost(c *clientv3.Client) {
 	conn, ctx := c.ActiveConnection(), c.Ctx()
 	for ctx.Err() == nil {
-		short, cancel := context.WithTimeout(ctx, a.flags.commandTimeout+time.Second)
-		there := isReady(short, conn)
-		cancel()
+		there := readyWithin(ctx, a.flags.commandTimeout, conn) || readyWithin(ctx, lastWord, conn)
 		if !there && ctx.Err() == nil {
 			a.learnDialError(ctx, c)
 			why := a.dialError.String()
@@ -157,6 +167,13 @@ func (a *app) learnDialError(ctx context.Context, c *clientv3.Client) {
 // would not say why either, and the time is up.
 func isBroken(c *clientv3.Client) bool {
 	return c.ActiveConnection().GetState() == connectivity.TransientFailure
+}
+
+// readyWithin is isReady, for so long at most.
+func readyWithin(ctx context.Context, limit time.Duration, conn *grpc.ClientConn) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return isReady(ctx, conn)
 }
 
 // isReady waits until a connection can be used, and reports whether it can.
