@@ -396,6 +396,10 @@ var plantedCore = []planted{
 	}},
 	{"results of another leader's entry", "S1", []edit{
 		{inflightGo, "if b.index == index && b.term == term {", "if b.index == index {"},
+		{
+			inflightGo, "if b.term >= term && (b.index == 0 || b.index > index) {",
+			"if b.index == 0 || b.index > index {",
+		},
 	}},
 	{"numbers of an earlier incarnation", "S1", []edit{
 		{replicaGo, "first := max(c.FirstSeq, 1)", "first := min(c.FirstSeq, 1)"},
