@@ -372,12 +372,12 @@ func TestGroupRandom(t *testing.T) {
 	if n := int64(went[members.Revoked]); n > revoked.Load() {
 		t.Errorf("%d were revoked, of %d", n, revoked.Load())
 	}
-	n, want := 0, ids*rounds
+	n, came := 0, int(left.Load()+failed.Load()+revoked.Load())
 	for _, of := range went {
 		n += of
 	}
-	if n > want || n < want-ids {
-		t.Errorf("%d went, want %d less those that are there", n, want)
+	if n > ids*rounds || n < came-ids { // some end while they join
+		t.Errorf("%d went, want %d less those that are there", n, came)
 	}
 	if err := end.Release(ctx); err != nil {
 		t.Error(err)
