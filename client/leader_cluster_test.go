@@ -48,12 +48,19 @@ func atLeader(ctx context.Context, t *testing.T, members ...*member) (leads *mem
 func moveLeader(ctx context.Context, t *testing.T, from, to *member) {
 	t.Helper()
 	s, err := to.etcd(t).Status(ctx, to.Member.Endpoint())
-	if err == nil {
-		_, err = from.etcd(t).MoveLeader(ctx, s.Header.MemberId)
-	}
-	if err != nil && !errors.Is(err, rpctypes.ErrNotLeader) {
+	if err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the leadership moves", func() bool {
+		_, err := from.etcd(t).MoveLeader(ctx, s.Header.MemberId)
+		if errors.Is(err, rpctypes.ErrTimeout) { // who is to lead did not keep up just then
+			return false
+		}
+		if err != nil && !errors.Is(err, rpctypes.ErrNotLeader) {
+			t.Fatal(err)
+		}
+		return true
+	})
 }
 
 // without returns the members but one.
