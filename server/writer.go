@@ -59,7 +59,6 @@ func (w *writer) expect(a *arrival) {
 func (w *writer) abandon() {
 	if w.arrival != nil {
 		w.arrival.refuse(errStopped)
-		w.arrival = nil
 	}
 }
 
@@ -132,9 +131,6 @@ func (w *writer) take(spare []*raftpb.Message) []*raftpb.Message {
 
 // writeAll saves what has gathered, as shell.Saver says.
 func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
-	if len(batch) == 0 {
-		return nil
-	}
 	w.began.Store(sinceEpoch())
 	defer w.began.Store(0)
 	for x := range w.order.Save(batch) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	dto "github.com/prometheus/client_model/go"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
@@ -148,6 +150,286 @@ func TestWriterLooks(t *testing.T) {
 			if told := slices.Contains(health{n: n}.Alarms(), "NOSPACE"); told != full {
 				t.Errorf("full %v: told on the health page: %v", full, told)
 			}
+		}
+	})
+}
+
+// newWriter returns a writer to a disk in memory on which so many bytes are free, and what makes
+// others free. It is for a bubble: the disk is asked again after a while.
+func newWriter(t *testing.T, log *lockedBuffer) (w *writer, first uint64, free func(uint64)) {
+	t.Helper()
+	mem := vfs.NewMem()
+	free = func(n uint64) {
+		mem.TestingSetDiskUsage(vfs.DiskUsage{TotalBytes: 1 << 30, AvailBytes: n})
+	}
+	free(1 << 30)
+	disk, err := storage.Open(storage.Config{Dir: "data", FS: mem, ReserveBytes: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := disk.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	conf := &raftpb.ConfState{Voters: []uint64{1}}
+	if err := disk.Bootstrap(storage.Identity{Cluster: 1, Member: 1}, conf); err != nil {
+		t.Fatal(err)
+	}
+	last, err := disk.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &writer{
+		disk: disk, log: slog.New(slog.NewTextHandler(log, nil)), metrics: newMetrics(),
+		wake: make(chan struct{}, 1), persist: func(*raftpb.Message) {},
+	}, last + 1, free
+}
+
+// awaited is a message with an entry and a response.
+func awaited(index uint64) *raftpb.Message {
+	return &raftpb.Message{
+		Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(index - 1),
+		Entries:   []*raftpb.Entry{{Term: new(uint64(1)), Index: &index}},
+		Responses: []*raftpb.Message{{}},
+	}
+}
+
+// TestWriterRuns: what is awaited is written at once, the rest with the next write, and all of it
+// before the writer ends. Nobody is told twice.
+func TestWriterRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		w, first, _ := newWriter(t, &log)
+		said := 0
+		w.persist = func(*raftpb.Message) { said++ }
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.run(ctx) }()
+		is := func(when string, last, commit uint64, told int) {
+			t.Helper()
+			at, err := w.disk.LastIndex()
+			hard, _, stateErr := w.disk.InitialState()
+			if err != nil || stateErr != nil {
+				t.Fatal(err, stateErr)
+			}
+			if at != last || hard.GetCommit() != commit || said != told {
+				t.Errorf("%s: the log ends at %d, commit index %d, told %d times; want %d, %d, %d",
+					when, at, hard.GetCommit(), said, last, commit, told)
+			}
+		}
+		state := func(commit uint64) []*raftpb.Message {
+			return []*raftpb.Message{{
+				Term: new(uint64(1)), Vote: new(uint64(1)), Commit: &commit,
+			}}
+		}
+		w.put(nil)
+		w.put([]*raftpb.Message{awaited(first)})
+		synctest.Wait()
+		is("an entry", first, first-1, 1)
+		w.put(state(first))
+		synctest.Wait()
+		if len(w.queue) != 1 {
+			t.Error("a commit index alone has woken the writer")
+		}
+		is("a commit index", first, first-1, 1)
+		w.put([]*raftpb.Message{awaited(first + 1)})
+		w.put([]*raftpb.Message{awaited(first + 2)})
+		synctest.Wait()
+		is("more entries", first+2, first+1, 3)
+		if w.began.Load() != 0 || w.full.Load() || log.text() != "" {
+			t.Errorf("a write is under way, or the disk is full; the log has %q", log.text())
+		}
+		var syncs dto.Metric
+		if err := w.metrics.sync.Write(&syncs); err != nil {
+			t.Fatal(err)
+		}
+		if n := syncs.GetHistogram().GetSampleCount(); n != 2 { // of three writes
+			t.Errorf("%d syncs were measured", n)
+		}
+		w.put(state(first + 2))
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		is("the end", first+2, first+2, 3)
+	})
+}
+
+// TestWriterLooksByItself: a writer with nothing to write finds out that the disk is full, and that
+// it has room again, and tells the log each once.
+func TestWriterLooksByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		w, _, free := newWriter(t, &log)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.run(ctx) }()
+		for _, full := range []bool{false, true, false} {
+			free(map[bool]uint64{true: 1 << 20, false: 1 << 30}[full])
+			time.Sleep(5 * diskRetry) // fake time
+			if w.full.Load() != full {
+				t.Errorf("full: %v, want %v", !full, full)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if log.count("the disk is full") != 1 || log.count("the disk has room again") != 1 {
+			t.Errorf("the log has\n%s", log.text())
+		}
+	})
+}
+
+// TestWriterWaitsForRoom: what is in the log already waits until the disk has room for it, or the
+// member stops, or the disk fails. Meanwhile the disk is full, and the write takes long.
+func TestWriterWaitsForRoom(t *testing.T) {
+	for _, ends := range []string{"there is room", "the member stops", "the disk fails"} {
+		synctest.Test(t, func(t *testing.T) {
+			w, first, free := newWriter(t, new(lockedBuffer))
+			free(0)
+			time.Sleep(time.Second) // fake time: the disk is asked again
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error)
+			go func() { ended <- w.writeAll(ctx, []*raftpb.Message{awaited(first)}) }()
+			time.Sleep(10 * time.Second) // fake time
+			const limit = 10 * time.Second
+			if !w.full.Load() || !w.stuck(limit-1) || w.stuck(limit) {
+				t.Errorf("full %v, stuck for less than 10 s %v, for more %v", w.full.Load(),
+					w.stuck(limit-1), w.stuck(limit))
+			}
+			switch ends {
+			case "there is room":
+				free(1 << 30)
+			case "the member stops":
+				cancel()
+			case "the disk fails":
+				if err := w.disk.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			err := <-ended
+			if errors.Is(err, storage.ErrNoSpace) != (ends == "the member stops") ||
+				(err == nil) != (ends == "there is room") {
+				t.Errorf("%s: the write ends with %v", ends, err)
+			}
+		})
+	}
+}
+
+// TestWriterKnowsItsSyncs: how long a sync usually takes is that of the first, and follows the
+// others slowly.
+func TestWriterKnowsItsSyncs(t *testing.T) {
+	w := &writer{metrics: newMetrics()}
+	for _, c := range []struct{ took, want time.Duration }{
+		{1600, 1600}, {3200, 1700}, {100, 1600}, {1600, 1600},
+	} {
+		if w.synced(c.took); w.typical() != c.want {
+			t.Errorf("after a sync of %v: %v, want %v", c.took, w.typical(), c.want)
+		}
+	}
+}
+
+// TestIdleWriterIsNotStuck: a writer is stuck by the write that is under way, of which there may be
+// none.
+func TestIdleWriterIsNotStuck(t *testing.T) {
+	if new(writer).stuck(0) {
+		t.Error("no write is under way, and the writer is stuck")
+	}
+}
+
+// TestWriterEndsWithAllWritten: what comes while the last is written is written, too.
+func TestWriterEndsWithAllWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, next, _ := newWriter(t, new(lockedBuffer))
+		last := next + 30
+		w.persist = func(*raftpb.Message) {
+			if next < last {
+				next++
+				w.put([]*raftpb.Message{awaited(next)})
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.put([]*raftpb.Message{awaited(next)})
+		if err := w.run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := w.disk.LastIndex(); at != last || err != nil {
+			t.Errorf("the log ends at %d, not at %d: %v", at, last, err)
+		}
+	})
+}
+
+// TestWriterFailsAtItsEnd: a disk that fails with the last write is told of.
+func TestWriterFailsAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _, _ := newWriter(t, new(lockedBuffer))
+		if err := w.disk.Close(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := w.run(ctx); err == nil {
+			t.Error("nothing is told")
+		}
+	})
+}
+
+// TestWriterInstalls: a message installs the snapshot that has arrived for it, once, and its sender
+// learns what became of it. A snapshot that cannot be installed, or has not arrived, ends the
+// writer: the log would go on behind what is not there.
+func TestWriterInstalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		w, _, _ := newWriter(t, &log)
+		w.abandon() // of none
+		const installed = "installed a snapshot"
+		// install is for the snapshot at an index, if one arrives there, which may be broken.
+		install := func(index uint64, arrives, broken bool) (told, ends error) {
+			meta := &raftpb.SnapshotMetadata{
+				Index: &index, Term: new(uint64(2)), ConfState: &raftpb.ConfState{Voters: []uint64{1}},
+			}
+			done := make(chan error, 1)
+			if arrives {
+				to, err := w.disk.NewSnapshot(storage.SnapshotMeta{
+					Index: index, Term: 2, ConfState: meta.ConfState,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if broken {
+					to.Abort()
+				}
+				w.expect(&arrival{writer: to, done: done})
+			}
+			w.put([]*raftpb.Message{{
+				Snapshot: &raftpb.Snapshot{Metadata: meta}, Responses: []*raftpb.Message{{}},
+			}})
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if ends = w.run(ctx); arrives {
+				told = <-done
+			}
+			return told, ends
+		}
+		if told, ends := install(100, true, false); told != nil || ends != nil {
+			t.Errorf("its sender is told %v, and the writer ends with %v", told, ends)
+		}
+		if at := w.disk.Usage().SnapshotIndex; at != 100 || log.count(installed) != 1 {
+			t.Errorf("the newest is at %d, and the log has %q", at, log.text())
+		}
+		if told, ends := install(200, true, true); told == nil || !errors.Is(ends, told) {
+			t.Errorf("of a broken one its sender is told %v, and the writer ends with %v", told, ends)
+		}
+		_, ends := install(300, false, false)
+		if ends == nil || !strings.Contains(ends.Error(), "no snapshot at index 300 has arrived") {
+			t.Errorf("without a snapshot the writer ends with %v", ends)
+		}
+		if log.count(installed) != 1 {
+			t.Errorf("the log has %q", log.text())
 		}
 	})
 }
