@@ -31,23 +31,35 @@ func TestClockOfAll(t *testing.T) {
 }
 
 // TestClocksAreReadTogether: a goroutine that waits for a processor between two clocks does not
-// make them part. One that always waits returns all the same.
+// make them part, and one that does not wait reads them once. One that always waits returns all
+// the same.
 func TestClocksAreReadTogether(t *testing.T) {
 	t.Parallel()
-	for _, waits := range []int{0, 1, 9, 1000} {
+	for _, c := range []struct {
+		waits int           // how often it waits
+		each  lease.Instant // so long
+		tries int
+	}{
+		{0, 0, 1},
+		{1, 300, 2},
+		{9, 300, 10},
+		{1000, 300, 10},
+		{1, together, 2},
+		{1, together - 1, 1},
+	} {
 		var now lease.Instant
 		tries := 0
-		c := clock{mono: func() lease.Instant { return now }}
-		c.boot = func() lease.Instant {
+		read := clock{mono: func() lease.Instant { return now }}
+		read.boot = func() lease.Instant {
 			at := now
-			if tries++; tries <= waits {
-				now += 300
+			if tries++; tries <= c.waits {
+				now += c.each
 			}
 			return at
 		}
-		r := c.read()
-		if apart := r.Mono != r.Boot; apart != (waits == 1000) {
-			t.Errorf("with %d waits, after %d tries: %+v", waits, tries, r)
+		r := read.read()
+		if apart := r.Mono - r.Boot; tries != c.tries || apart >= together != (c.waits == 1000) {
+			t.Errorf("%d waits of %d ms: after %d tries %+v", c.waits, c.each, tries, r)
 		}
 	}
 }
