@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 )
@@ -181,5 +182,26 @@ func TestLowerVersionGoesFirst(t *testing.T) {
 	})
 	if first, err := m.core.disk.FirstIndex(); err != nil || first <= before {
 		t.Errorf("the log begins at %d, not after %d: %v", first, before, err)
+	}
+}
+
+// TestSettled: the newest snapshot is of the cluster version if it has its number, and stands where
+// that was decided or behind.
+func TestSettled(t *testing.T) {
+	var s snapshotter
+	s.newest(3, 100)
+	for _, c := range []struct {
+		fsm.ClusterVersion
+		want bool
+	}{
+		{fsm.ClusterVersion{Number: 3, Decided: 99}, true},
+		{fsm.ClusterVersion{Number: 3, Decided: 100}, true},
+		{fsm.ClusterVersion{Number: 3, Decided: 101}, false},
+		{fsm.ClusterVersion{Number: 2, Decided: 99}, false},
+		{fsm.ClusterVersion{Number: 4, Decided: 99}, false},
+	} {
+		if got := s.settled(c.ClusterVersion); got != c.want {
+			t.Errorf("%+v is settled: %v", c.ClusterVersion, got)
+		}
 	}
 }
