@@ -105,7 +105,7 @@ var plantedCore = []planted{
 	{"not found is said without a confirm round", "T7", []edit{
 		{
 			renewGo, "certainly leads (T7).\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
-			"l.answerRenewal(n, 0, lease.ErrNotFound)",
+			"says so (T7).\n\t\tl.answerRenewal(n, 0, lease.ErrNotFound)",
 		},
 	}},
 	{"a lost leader answers what waits", "rule 4", []edit{

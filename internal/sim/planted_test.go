@@ -3,9 +3,11 @@ package sim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"go/format"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
 	"os/exec"
@@ -141,12 +143,31 @@ func mutate(edits []edit) (map[string]string, error) {
 		if n := strings.Count(files[e.file], e.old); n != 1 {
 			return nil, fmt.Errorf("%s has %d times:\n%s", e.file, n, e.old)
 		}
+		at := strings.Index(files[e.file], e.old)
 		files[e.file] = strings.Replace(files[e.file], e.old, e.new, 1)
-		if _, err := format.Source([]byte(files[e.file])); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.file, err)
+		if err := isCode(files[e.file], at, at+len(e.new)); err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", e.file, e.new, err)
 		}
 	}
 	return files, nil
+}
+
+// isCode says why a source is not Go, or why what it has from one place to another changes nothing.
+func isCode(source string, from, to int) error {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, "", source, parser.ParseComments)
+	if err != nil {
+		return err
+	}
+	for _, g := range file.Comments {
+		for _, c := range g.List {
+			at := files.Position(c.Pos()).Offset
+			if from < to && at <= from && to <= at+len(c.Text) {
+				return errors.New("it is in a comment")
+			}
+		}
+	}
+	return nil
 }
 
 // root is the module's directory, from that of this package.
