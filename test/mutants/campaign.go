@@ -74,8 +74,9 @@ type campaign struct {
 	match       *regexp.Regexp
 	part, parts int
 	procs       int
-	own         bool    // no other witnesses
-	least       float64 // per cent that must die, of packages that are not finished
+	own         bool           // no other witnesses
+	tests       *regexp.Regexp // those of the package itself that are run
+	least       float64        // per cent that must die, of packages that are not finished
 	limit       time.Duration
 	verbose     bool
 	known       map[string]string
@@ -169,7 +170,7 @@ func (c *campaign) prepare(
 
 // witnesses are those of a package, its own tests first.
 func (c *campaign) witnesses(dir string) []Witness {
-	own := []Witness{{Dir: dir}}
+	own := []Witness{{Dir: dir, Tests: c.tests}}
 	if c.own {
 		return own
 	}

@@ -4,6 +4,7 @@
 //	go run ./test/mutants lease internal/holder        all mutants of these packages
 //	go run ./test/mutants -part 3/90                   each 90th of all, beginning with the fourth
 //	go run ./test/mutants -only 'Advance' lease        those whose name, or file, matches
+//	go run ./test/mutants -only writer.go -run 'Writer' server   ..., on few of the tests
 //
 // All mutants are compiled into one binary for each package of tests, and switched on one at a
 // time (package mutant). A mutant is tried on the tests of its own package that reach it, and,
@@ -40,6 +41,8 @@ func run() error {
 	least := flag.Float64("least", 100, "how many per cent must die, or stand in known.txt")
 	limit := flag.Duration("limit", 0, "begin no more mutants so long after the start; 0: never")
 	own := flag.Bool("own", false, "run only the tests of the mutant's own package")
+	tests := flag.String("run", "", "run only those of its tests whose name matches this regular "+
+		"expression, as -own: more live than do with all")
 	verbose := flag.Bool("v", false, "tell of each mutant what became of it")
 	packages := flag.Bool("packages", false, "list the packages, and do nothing")
 	flag.Parse()
@@ -51,8 +54,13 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
+	looks, err := regexp.Compile(*tests)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
 	c := campaign{
-		match: match, procs: *procs, own: *own, verbose: *verbose, least: *least, limit: *limit,
+		match: match, procs: *procs, own: *own || *tests != "", tests: looks, verbose: *verbose,
+		least: *least, limit: *limit,
 	}
 	if _, err := fmt.Sscanf(*part, "%d/%d", &c.part, &c.parts); err != nil || c.parts < 1 {
 		return fmt.Errorf("-part %s: want two numbers such as 0/10", *part)

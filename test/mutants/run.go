@@ -27,6 +27,8 @@ type Witness struct {
 	// Args are for the test binary. If there are none, the tests are looked at one by one, and of
 	// each mutant only those are run that reach it.
 	Args []string
+	// Tests matches those that are looked at, if there are no Args; nil is for all.
+	Tests *regexp.Regexp
 }
 
 // A bench is a witness's binary, and what was learned of it without any mutant.
@@ -64,7 +66,9 @@ func (b *bench) explore(ctx context.Context, dir string, procs int) error {
 		if err != nil {
 			return fmt.Errorf("list the tests of %s: %w", b.Dir, err)
 		}
-		names = strings.Fields(string(out))
+		names = slices.DeleteFunc(strings.Fields(string(out)), func(name string) bool {
+			return b.Tests != nil && !b.Tests.MatchString(name)
+		})
 	}
 	b.tests = make([]test, len(names))
 	errs := make([]error, len(names))
