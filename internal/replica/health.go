@@ -15,6 +15,17 @@ type health struct {
 	raft  *node
 }
 
+// active reports whether a member takes part: it is heard, and is not about to stop because it is
+// damaged.
+func (h health) active(id uint64) bool {
+	return h.links.active(id) && !h.m.machine.IsDamaged(id)
+}
+
+// stable reports whether a member that takes part has been heard for a while.
+func (h health) stable(id uint64) bool {
+	return h.links.stable(id) && !h.m.machine.IsDamaged(id)
+}
+
 // affordable reports why the cluster cannot afford a change now. Only the
 // leader can tell, since it alone knows who is connected.
 func (h health) affordable(c fsm.Command) error {
@@ -45,7 +56,7 @@ func (h health) affordAdd(learner bool) error {
 			learners++
 		default:
 			voters++
-			if h.links.stable(n.ID) {
+			if h.stable(n.ID) {
 				connected++
 			}
 		}
@@ -60,14 +71,14 @@ func (h health) affordAdd(learner bool) error {
 }
 
 // affordRemove wants a quorum of the remaining members to be connected: for a while, if a member is
-// removed that takes part itself (etcd's rule). One that is damaged does not: it stops by itself.
+// removed that takes part itself (etcd's rule).
 func (h health) affordRemove(id uint64) error {
 	if !h.m.cfg.Membership.Strict || !h.m.voter(id) {
 		return nil
 	}
-	counts := h.links.active
-	if h.links.active(id) && !h.m.machine.IsDamaged(id) {
-		counts = func(n uint64) bool { return h.links.stable(n) }
+	counts := h.active
+	if h.active(id) {
+		counts = h.stable
 	}
 	voters, connected := 0, 0
 	for _, n := range h.m.machine.View().Members {
@@ -107,7 +118,7 @@ func (h health) affordPromote(id uint64) error {
 	replicating := false
 	h.raft.WithProgress(func(n uint64, _ raft.ProgressType, p tracker.Progress) {
 		if n == id {
-			match, replicating = p.Match, h.links.active(id) && p.State == tracker.StateReplicate
+			match, replicating = p.Match, h.active(id) && p.State == tracker.StateReplicate
 		}
 	})
 	if !replicating || match+h.m.cfg.Membership.MaxLag < h.m.machine.Index() {

@@ -75,9 +75,9 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A damaged member may be removed though the others have not been heard for long: it takes part in
-// nothing any more.
-func TestDamagedMemberMayBeRemoved(t *testing.T) {
+// A damaged member stops by itself: it may be removed though the others have not been heard for
+// long, if they are heard, and counts for nothing while another one is removed or added.
+func TestDamagedMemberTakesNoPart(t *testing.T) {
 	l := &local{machine: fsm.New(fsm.Config{}), cfg: Config{ID: 1, ElectionTicks: 10}}
 	l.cfg.Membership = Membership{Strict: true, Stable: 500}
 	l.machine.Begin(1, 1)
@@ -87,20 +87,24 @@ func TestDamagedMemberMayBeRemoved(t *testing.T) {
 		l.machine.AddMember(fsm.Member{ID: id + 1})
 		links.heard(id + 1)
 	}
-	if err := h.affordRemove(3); !errors.Is(err, ErrUnhealthy) {
-		t.Errorf("a member that takes part is removed: %v", err)
+	want := func(when string, what error, want error) {
+		t.Helper()
+		if !errors.Is(what, want) {
+			t.Errorf("%s: %v, want %v", when, what, want)
+		}
 	}
+	want("3 is removed", h.affordRemove(3), ErrUnhealthy)
 	l.machine.Apply(&fsm.HashState{})
 	for id, hash := range []uint64{7, 7, 8} {
 		at := l.machine.HashedAt()
 		l.machine.Apply(&fsm.StateHash{Member: uint64(id) + 1, Index: at, Hash: hash})
 	}
-	if err := h.affordRemove(3); err != nil {
-		t.Errorf("a damaged member is removed: %v", err)
-	}
-	if err := h.affordRemove(2); !errors.Is(err, ErrUnhealthy) {
-		t.Errorf("a sound one is removed while another is damaged: %v", err)
-	}
+	want("3 is removed, damaged", h.affordRemove(3), nil)
+	l.now = 1000 // all have been heard for long
+	want("2 is removed while 3 is damaged", h.affordRemove(2), ErrUnhealthy)
+	want("4 is added while 3 is damaged", h.affordAdd(false), ErrUnhealthy)
+	links.gone(2)
+	want("3 is removed, damaged, and 2 is gone", h.affordRemove(3), ErrUnhealthy)
 }
 
 // A learner whose process has not said who it is cannot be promoted, though it has all of the log.
