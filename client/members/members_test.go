@@ -362,8 +362,8 @@ func TestGroupRandom(t *testing.T) {
 	if err != nil || t.Failed() {
 		t.Fatal(err)
 	}
-	t.Logf("%d left, %d failed, %d revoked, %v; %d there", left.Load(), failed.Load(),
-		revoked.Load(), rolls["far"].went, len(list))
+	t.Logf("%d left, %d failed, %d revoked, %d did not join, %v; %d there", left.Load(),
+		failed.Load(), revoked.Load(), ended.Load(), rolls["far"].went, len(list))
 	// On a machine that stands still for seconds a member fails before it leaves, or a watch that
 	// is not cut off loses its connection; no member goes twice, or for a reason that is not its own.
 	went := rolls["near"].went
