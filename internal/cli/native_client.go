@@ -73,9 +73,9 @@ func (a *app) openStrict() (*client.Client, error) {
 const lastWord = time.Second
 
 // tellOutages tells the user when there has been no member for longer than patience, the limit of
-// time of a command, or no answer of the cluster, since nobody leads it, and when there is one
-// again, until the client is closed: a command that waits for ever would otherwise do so without a
-// word.
+// time of a command, and lastWord, or no answer of the cluster, since nobody leads it, and when
+// there is one again, until the client is closed: a command that waits for ever would otherwise do
+// so without a word.
 func (a *app) tellOutages(c *client.Client, patience time.Duration) {
 	for {
 		now, err := connectionWithin(patience, c)

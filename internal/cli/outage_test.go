@@ -124,6 +124,37 @@ func TestTellNoOutage(t *testing.T) {
 	}
 }
 
+// Goal: a command that gives up after its limit of time, and takes a moment for that, does not say
+// that it tries on.
+func TestTellAfterLastWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := client.New(client.Config{
+			Endpoints: []string{"http://a.member:1"},
+			Dial: func(context.Context, string) (net.Conn, error) {
+				return nil, &net.DNSError{Err: "away for the test"}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		errs := &heard{news: make(chan struct{})}
+		a := &app{Process: Process{Stderr: errs}}
+		ended, began := make(chan struct{}), time.Now()
+		go func() {
+			defer close(ended)
+			a.tellOutages(c, patience)
+		}()
+		errs.await(t, "away for the test")
+		if after := time.Since(began); after != patience+lastWord {
+			t.Errorf("told after %v, not %v", after, patience+lastWord)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
 // denies takes streams and denies all that is read.
 type denies struct {
 	pb.UnimplementedStreamServiceServer
