@@ -176,8 +176,8 @@ func startAll(env *testscript.Env, binary []string, all []member) error {
 			"--listen-client-urls=http://"+m.client, "--advertise-client-urls=http://"+m.client,
 			"--listen-peer-urls=http://"+m.peer, "--initial-advertise-peer-urls=http://"+m.peer,
 			"--initial-cluster="+strings.Join(cluster, ","))
-		if len(all) > 1 { // an election, or a link that is cut for a moment, would show
-			args = append(args, "--election-timeout=4000", "--strict-reconfig-check=false")
+		if len(all) > 1 { // an election would show
+			args = append(args, "--election-timeout=4000")
 		}
 		if file := "auth-" + m.name + ".yaml"; exists(filepath.Join(env.WorkDir, file)) {
 			args = append(args, "--auth-config="+file)
