@@ -4,7 +4,7 @@
 //	go run ./test/mutants lease internal/holder        all mutants of these packages
 //	go run ./test/mutants -part 3/90                   each 90th of all, beginning with the fourth
 //	go run ./test/mutants -only 'Advance' lease        those whose name, or file, matches
-//	go run ./test/mutants -only writer.go -run 'Writer' server   ..., on few of the tests
+//	go run ./test/mutants -only writer.go -run 'Writer' server   ..., by a few of the tests
 //
 // All mutants are compiled into one binary for each package of tests, and switched on one at a
 // time (package mutant). A mutant is tried on the tests of its own package that reach it, and,
@@ -41,8 +41,8 @@ func run() error {
 	least := flag.Float64("least", 100, "how many per cent must die, or stand in known.txt")
 	limit := flag.Duration("limit", 0, "begin no more mutants so long after the start; 0: never")
 	own := flag.Bool("own", false, "run only the tests of the mutant's own package")
-	tests := flag.String("run", "", "run only those of its tests whose name matches this regular "+
-		"expression, as -own: more live than do with all")
+	names := flag.String("run", "", "run only those tests of the mutant's own package whose name "+
+		"matches this regular expression: more mutants live than with all")
 	verbose := flag.Bool("v", false, "tell of each mutant what became of it")
 	packages := flag.Bool("packages", false, "list the packages, and do nothing")
 	flag.Parse()
@@ -54,12 +54,12 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	looks, err := regexp.Compile(*tests)
+	tests, err := regexp.Compile(*names)
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
 	}
 	c := campaign{
-		match: match, procs: *procs, own: *own || *tests != "", tests: looks, verbose: *verbose,
+		match: match, procs: *procs, own: *own || *names != "", tests: tests, verbose: *verbose,
 		least: *least, limit: *limit,
 	}
 	if _, err := fmt.Sscanf(*part, "%d/%d", &c.part, &c.parts); err != nil || c.parts < 1 {
