@@ -1,0 +1,39 @@
+// Package tier sorts tests by how long they take and what they need.
+//
+//	tier             runs in                  may use                          retried
+//	unmarked         go test ./...            virtual time, memory             never
+//	RealTime         go test ./...            processes, sockets, disks        up to twice, by .ci/run
+//	Campaign         .ci/campaign             minutes, random faults           never
+//
+// An unmarked test passes on any machine, however busy. Only a handful of smoke tests are
+// marked RealTime; everything else that needs real processes or real seconds is marked Campaign.
+package tier
+
+import (
+	"os"
+	"testing"
+)
+
+// Attribute is the key of the test attribute that RealTime sets. The value is "real-time".
+const Attribute = "tier"
+
+// Variable is the environment variable that enables the campaign tier.
+const Variable = "LEASEHOLD_CAMPAIGN"
+
+// RealTime marks a test that runs real processes or waits for real time. Package rerun retries such
+// a test if it fails. Call it first, and from the top-level test.
+func RealTime(t testing.TB) {
+	t.Helper()
+	t.Attr(Attribute, "real-time")
+}
+
+// Campaign skips the test unless the campaign tier is enabled. Call it first.
+func Campaign(t testing.TB) {
+	t.Helper()
+	if !InCampaign() {
+		t.Skip("runs in .ci/campaign only; set " + Variable + "=1 to run it here")
+	}
+}
+
+// InCampaign reports whether the campaign tier is enabled, for tests that search further then.
+func InCampaign() bool { return os.Getenv(Variable) != "" }
