@@ -96,23 +96,32 @@ isolated() {
 
 # run_go_suite NAME DEFAULT-SELECTION LONG-TESTS
 run_go_suite() {
-  local name=$1 run=${selection:-$2} skip= lost
+  local name=$1 run=${selection:-$2} skip=
   [ -n "$all" ] || skip=$("$work/verdict" -skip -suite "$name" -exclusions "$exclusions")
   [ -n "$long$selection" ] || skip=${skip:+$skip|}^\($3\)$
   local args=(-test.v -test.timeout "$timeout" -test.run "$run" -bin-dir "$work/bin")
   [ -z "$skip" ] || args+=(-test.skip "$skip")
   say "suite $name: $name.test -test.run '$run'"
   run_tests "$name" "${args[@]}"
-  # The harness loses a program's last lines now and then (see verdict). A test that failed by
-  # that has to pass ten times in a row.
-  lost=$("$work/verdict" -lost -suite "$name" -exclusions "$exclusions" < "$work/$name.log")
-  if [ -n "$lost" ]; then
-    say "suite $name: a line never came; ten times more: $lost"
-    cp "$work/$name.log" "$cache/$name.lost.log"
-    run_tests "$name" -test.v -test.timeout "$timeout" -test.run "$lost" -test.count 10 \
-      -test.failfast -bin-dir "$work/bin"
-  fi
+  retry "$name"
   judge "$name"
+}
+
+# retry NAME runs each of a few failed tests again, alone, up to twice.
+retry() {
+  local name=$1 failed test n
+  failed=$("$work/verdict" -failed -suite "$name" -exclusions "$exclusions" < "$work/$name.log")
+  for test in $failed; do
+    cp "$work/$name.log" "$cache/$name.retried.log"
+    for n in 1 2; do
+      say "suite $name: retrying $test ($n of 2)"
+      run_tests "$name" -test.v -test.timeout "$timeout" -test.run "^$test\$" -bin-dir "$work/bin"
+      "$work/verdict" -failed -suite "$name" -exclusions "$exclusions" < "$work/$name.log" |
+        grep -qx "$test" && continue
+      echo "FLAKY: $name.$test ($n of $((n + 1)) runs failed)"
+      break
+    done
+  done
 }
 
 # run_tests NAME FLAG... adds what the suite's test binary prints to the suite's log.

@@ -14,8 +14,11 @@ import (
 	"testing"
 )
 
-// Attribute is the key of the test attribute that RealTime sets. The value is "real-time".
-const Attribute = "tier"
+// RealTime sets this attribute of the test, which go test -json reports.
+const (
+	Attribute     = "tier"
+	RealTimeValue = "real-time"
+)
 
 // Variable is the environment variable that enables the campaign tier.
 const Variable = "LEASEHOLD_CAMPAIGN"
@@ -24,7 +27,7 @@ const Variable = "LEASEHOLD_CAMPAIGN"
 // a test if it fails. Call it first, and from the top-level test.
 func RealTime(t testing.TB) {
 	t.Helper()
-	t.Attr(Attribute, "real-time")
+	t.Attr(Attribute, RealTimeValue)
 }
 
 // Campaign skips the test unless the campaign tier is enabled. Call it first.

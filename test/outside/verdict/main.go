@@ -24,9 +24,9 @@ func main() {
 	suite := flag.String("suite", "", "`name` of the suite, the first word of exclusions")
 	list := flag.String("exclusions", "", "`file` of tests that may fail, with reasons")
 	skip := flag.Bool("skip", false, "print a -test.skip pattern and stop")
-	lost := flag.Bool("lost", false, "print a -test.run pattern of the tests to run again, if any")
+	failed := flag.Bool("failed", false, "print the names of the tests to retry, one a line, and stop")
 	flag.Parse()
-	ok, err := run(*suite, *list, *skip, *lost)
+	ok, err := run(*suite, *list, *skip, *failed)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "verdict:", err)
 	}
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-func run(suite, list string, skip, lost bool) (ok bool, err error) {
+func run(suite, list string, skip, failed bool) (ok bool, err error) {
 	f, err := os.Open(list)
 	if err != nil {
 		return false, err
@@ -53,8 +53,10 @@ func run(suite, list string, skip, lost bool) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if lost {
-		fmt.Println(pattern(r.lostLines(ex)))
+	if failed {
+		for _, name := range r.retryable(ex) {
+			fmt.Println(name)
+		}
 		return true, nil
 	}
 	out := bufio.NewWriter(os.Stdout)

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -85,37 +86,32 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// TestLostLines: what is run again has failed by a line that never came, and nothing has failed
-// otherwise.
-func TestLostLines(t *testing.T) {
-	const (
-		passed = "=== RUN   TestP\n=== RUN   TestP/One\n--- PASS: TestP (0.1s)\n" +
-			"    --- PASS: TestP/One (0.1s)\n"
-		lost = "=== RUN   TestL\n [curl] context done before matching log found: context deadline " +
-			"exceeded\n--- FAIL: TestL (5.0s)\n"
-		below = "=== RUN   TestB\n=== RUN   TestB/One\n  context done before matching log found\n" +
-			"--- FAIL: TestB (5.0s)\n    --- FAIL: TestB/One (5.0s)\n"
-		wrong   = "=== RUN   TestW\n  not equal\n--- FAIL: TestW (0.1s)\n"
-		endless = "=== RUN   TestE\n  context done before matching log found\n"
-	)
-	third := strings.ReplaceAll(lost, "TestL", "TestT")
-	for _, c := range []struct{ log, again string }{
-		{passed, ""},
-		{passed + lost, "^TestL$"},
-		{passed + lost + passed + below, "^TestB$|^TestL$"},
-		{passed + lost + wrong, ""},
-		{passed + wrong + lost, ""},
-		{lost + below + third, ""},
-		{lost + endless, ""},
-		// Behind the first log comes that of what was run again.
-		{passed + lost + strings.ReplaceAll(passed, "TestP", "TestL"), ""},
+// TestRetryable checks that a few failed tests are retried, and that the outcome of a retry replaces
+// the first one.
+func TestRetryable(t *testing.T) {
+	failed := func(name string) string {
+		return "=== RUN   " + name + "\n--- FAIL: " + name + " (5.0s)\n"
+	}
+	passed := func(name string) string {
+		return "=== RUN   " + name + "\n--- PASS: " + name + " (5.0s)\n"
+	}
+	for _, c := range []struct {
+		log  string
+		want []string
+	}{
+		{passed("TestA"), nil},
+		{passed("TestA") + failed("TestB") + failed("TestX"), []string{"TestB"}},
+		{failed("TestA") + passed("TestB") + passed("TestA"), nil},
+		{failed("TestA") + failed("TestB") + failed("TestC"), []string{"TestA", "TestB", "TestC"}},
+		{failed("TestA") + failed("TestB") + failed("TestC") + failed("TestD"), nil},
+		{failed("TestA") + "=== RUN   TestEndless\n", nil},
 	} {
 		l, err := readLog(strings.NewReader(c.log))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := pattern(l.lostLines(nil)); got != c.again {
-			t.Errorf("to be run again: %q, want %q, of\n%s", got, c.again, c.log)
+		if got := l.retryable(exclusions{"TestX": "excluded"}); !slices.Equal(got, c.want) {
+			t.Errorf("got %q, want %q, for the log\n%s", got, c.want, c.log)
 		}
 	}
 }

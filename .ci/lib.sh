@@ -1,0 +1,47 @@
+# Shared by .ci/run and .ci/campaign, which source it from the top of the repository.
+
+export GOFLAGS=-mod=readonly
+tool() { go tool -modfile=tools/go.mod "$@"; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=()
+
+# run prints a command, runs it, and remembers a failure. Its output is also kept in $work/output.txt.
+run() {
+  local began=$SECONDS code=0
+  printf '\n+ %s\n' "$*"
+  "$@" 2>&1 | tee -a "$work/output.txt"
+  code=${PIPESTATUS[0]}
+  printf '  (%ds)\n' $((SECONDS - began))
+  [ "$code" = 0 ] || failed+=("$*")
+  return "$code"
+}
+
+# space shows the free disk space, and empties Go's build cache if there is too little: members on a
+# full disk refuse writes, and their tests fail.
+space() {
+  local cache free least=$((16 << 20))
+  cache=$(go env GOCACHE)
+  mkdir -p "$cache"
+  free=$(df --output=avail "$cache" | tail -1)
+  [ "$free" -ge $least ] || go clean -cache
+  df -h "$cache" "$work"
+}
+
+# debian installs the Debian packages that provide missing commands: debian COMMAND PACKAGE...
+debian() {
+  command -v "$1" >/dev/null && return
+  shift
+  apt-get update -qq &&
+    env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
+# page runs the browser tests of the page: page [flags of the test binary].
+page() {
+  debian chromium chromium libnss3-tools || return
+  go -C test/page test -vet=off -count 1 -timeout 30m -v . -browser -pictures "$(mktemp -d -p "$work")" "$@"
+}
+
+# seed is what random steps begin with. It differs from day to day.
+seed=$((10#$(date +%j)))
