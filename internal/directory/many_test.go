@@ -13,7 +13,7 @@ import (
 )
 
 // The tests of this file count what is looked at when there are very many of something, which
-// clients can bring about. Time is not asserted: BenchmarkFlat of internal/sim shows it.
+// clients can bring about. Time is not asserted: BenchmarkFlat of test/sim shows it.
 
 // counted is a State in which each lease has some keys. It counts who asks for them, and how
 // many it hands out.

@@ -12,7 +12,7 @@ import (
 
 // BenchmarkFlat shows what a command costs in a member's backlog, in nanoseconds, where 1,000 and
 // where 100,000 are in it: those that were committed at once, and those that wait for a leader. The
-// other operations are in BenchmarkFlat of internal/sim.
+// other operations are in BenchmarkFlat of test/sim.
 func BenchmarkFlat(b *testing.B) {
 	const few, many = 1_000, 100_000
 	for _, c := range []struct {

@@ -19,7 +19,7 @@ var clientNeeds = []string{
 // serversOwn are packages of ours that a program gets with the client only by mistake.
 var serversOwn = []string{
 	"server", "internal/api", "internal/fsm", "internal/mvcc", "internal/replica", "internal/storage",
-	"internal/transport", "internal/listen", "internal/cli", "internal/serve", "internal/sim",
+	"internal/transport", "internal/listen", "internal/cli", "internal/serve", "test",
 }
 
 // TestClientIsLight finds what a program that uses the client has to carry besides gRPC and

@@ -26,8 +26,8 @@ var planted = []struct {
 	{"upwards", "lease/a.go", importing("lease", "leasehold.dev/internal/fsm"), []string{"layers"}},
 	{"sibling", "internal/mvcc/a.go", importing("mvcc", "leasehold.dev/lease"), []string{"layers"}},
 	{"downwards", "internal/fsm/a.go", importing("fsm", "leasehold.dev/lease"), nil},
-	{"child", "internal/sim/a.go", importing("sim", "leasehold.dev/internal/sim/disk"), nil},
-	{"parent", "internal/sim/disk/a.go", importing("disk", "leasehold.dev/internal/sim"), nil},
+	{"child", "internal/load/a.go", importing("load", "leasehold.dev/internal/load/mix"), nil},
+	{"parent", "internal/load/mix/a.go", importing("mix", "leasehold.dev/internal/load"), nil},
 	{"messages", "client/a.go", importing("client", "leasehold.dev/internal/api/native/leasepb"), nil},
 	{"stranger", "client/a.go", importing("client", "leasehold.dev/internal/fsm"), []string{"layers"}},
 	{
@@ -58,6 +58,12 @@ var planted = []struct {
 	{
 		"black box", "test/e2e/a_test.go",
 		importing("e2e", "leasehold.dev/internal/fsm"),
+		[]string{"layers"},
+	},
+	{"white box", "test/sim/a.go", importing("sim", "leasehold.dev/internal/fsm"), nil},
+	{
+		"white box in the product", "internal/cli/a.go",
+		importing("cli", "leasehold.dev/test/sim"),
 		[]string{"layers"},
 	},
 	{

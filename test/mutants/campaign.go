@@ -66,7 +66,7 @@ func all() []string { return slices.Sorted(maps.Keys(witnesses)) }
 
 // simulator runs a few seeds.
 var simulator = Witness{
-	Dir: "internal/sim", Args: []string{"-test.run", "^TestSim$", "-seeds", "30", "-procs", "1"},
+	Dir: "test/sim", Args: []string{"-test.run", "^TestSim$", "-seeds", "30", "-procs", "1"},
 }
 
 // A campaign tries mutants.

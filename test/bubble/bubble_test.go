@@ -72,16 +72,16 @@ func report(t *testing.T, seed uint64) {
 		}
 	}
 	if len(broken) > 0 {
-		t.Errorf("reproduce: go test ./internal/bubble -run TestBubble -seed=%d -minutes=%d", seed,
+		t.Errorf("reproduce: go test ./test/bubble -run TestBubble -seed=%d -minutes=%d", seed,
 			*minutesFlag)
 	}
 }
 
-// TestHunt runs seeds until one breaks a promise. TestPlanted of internal/sim runs it in a
+// TestHunt runs seeds until one breaks a promise. TestPlanted of test/sim runs it in a
 // binary that has a fault.
 func TestHunt(t *testing.T) {
 	if *huntFlag == "" {
-		t.Skip("for TestPlanted of internal/sim")
+		t.Skip("for TestPlanted of test/sim")
 	}
 	*minutesFlag = huntMinutes
 	f := map[string]any{"id": ""}

@@ -9,7 +9,7 @@ const (
 	watchingGo    = "internal/relay/watching.go"
 )
 
-// plantedBubble are faults that internal/bubble looks for: of what it runs and the simulator
+// plantedBubble are faults that test/bubble looks for: of what it runs and the simulator
 // does not, and some that both find.
 var plantedBubble = []planted{
 	{"a member says that it has saved before it has synced", "S2", []edit{
@@ -87,7 +87,7 @@ var plantedBubble = []planted{
 	}},
 }
 
-// plantedUpgrade are faults that internal/bubble looks for in the make-believe next release, while
+// plantedUpgrade are faults that test/bubble looks for in the make-believe next release, while
 // members go to it, and back.
 var plantedUpgrade = []planted{
 	{"the cluster version rises before all members speak it", "V1", []edit{

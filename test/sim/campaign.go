@@ -46,7 +46,7 @@ func (o *Trial) String() string {
 	for _, v := range o.Violations {
 		fmt.Fprintf(&b, "%v %s: %s\n", v.At, v.ID, v.What)
 	}
-	fmt.Fprintf(&b, "reproduce: go test ./internal/sim -run 'TestSim$' -seed=%d\n", o.Seed)
+	fmt.Fprintf(&b, "reproduce: go test ./test/sim -run 'TestSim$' -seed=%d\n", o.Seed)
 	return b.String()
 }
 

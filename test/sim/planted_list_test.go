@@ -36,12 +36,12 @@ const (
 	holderSet   = "internal/holder/set.go"
 	holderRenew = "internal/holder/renew.go"
 	changeGo    = "lease/change.go"
-	sessionGo   = "internal/sim/session.go"
-	namesGo     = "internal/sim/names.go"
-	locksGo     = "internal/sim/locks.go"
+	sessionGo   = "test/sim/session.go"
+	namesGo     = "test/sim/names.go"
+	locksGo     = "test/sim/locks.go"
 	saverGo     = "internal/shell/saver.go"
 
-	simWatcherGo = "internal/sim/watcher.go"
+	simWatcherGo = "test/sim/watcher.go"
 )
 
 // oldLeadersExpiry are the walls before the fence of terms: a leader that loses

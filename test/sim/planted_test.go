@@ -97,7 +97,7 @@ var plantedList = slices.Concat(
 	plantedCompare,
 )
 
-// hunters are all that look for faults. internal/bubble has whole members and clients, and in the
+// hunters are all that look for faults. test/bubble has whole members and clients, and in the
 // make-believe next release they are upgraded.
 var hunters = []hunter{
 	{".", plantedList, ""},
