@@ -9,12 +9,14 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/tier"
 )
 
 // Goal: who leads, who waits as the next, and who waits behind that is told so in the revision in
 // which the right to the election is taken away. Method: three sessions of alice campaign through
 // one member, and alice loses her role.
 func TestCampaignTakenAway(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.each(t, func(t *testing.T, m *inprocess.Member) {

@@ -18,6 +18,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/tier"
 )
 
 // limit sets limits of a user until the test ends.
@@ -75,6 +76,7 @@ func wantLimit(t *testing.T, what string, err error, text string) {
 // notices. Method: alice is at her limits, through the leader and through a follower; then she
 // makes room. Bob does the same without a limit.
 func TestLimitsOfState(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.each(t, func(t *testing.T, m *inprocess.Member) {
@@ -130,6 +132,7 @@ func TestLimitsOfState(t *testing.T) {
 // Goal: what a user may have open at one member is bounded, and ends with what was open. Method:
 // watches and waits for a lock, by both APIs.
 func TestLimitsOfMember(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.each(t, func(t *testing.T, m *inprocess.Member) {
@@ -194,6 +197,7 @@ func freed(t *testing.T, try func() error) {
 // Method: alice asks for several things at once until she is refused, and renews by both APIs each
 // time; then she asks for too much at once.
 func TestLimitsOfRequests(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.each(t, func(t *testing.T, m *inprocess.Member) {

@@ -16,12 +16,14 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/tier"
 )
 
 // Goal: logins, however many, hold up no renewal. Method: more logins at a time than may wait for
 // their turn, with a costly hash, from before the first renewal to behind the last, through both
 // APIs.
 func TestLoginStorm(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ctx := ask(t)
 	cfg := inprocess.Config(inprocess.Dir(t), "m")

@@ -13,12 +13,14 @@ import (
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/tier"
 )
 
 // Goal: what is open ends in the revision in which the right to it is taken away, through every
 // member: nothing that happens after is told, and a cache answers nothing from memory as soon as
 // the change is acknowledged. Method: alice has one of each open, and loses her role.
 func TestRightsTakenAway(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.rootPuts(t, "alice/key", "1")
@@ -95,6 +97,7 @@ func cacheOf(t *testing.T, c *client.Client) *cache.Cache {
 // right comes back, without what happened meanwhile. Method: carol, who may also see what is
 // bob's, loses the role for what is alice's and gets it back.
 func TestEventsAreFiltered(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t)
 	may := nameOf("carol2", "bob/", pb.NamePermission_KIND_SEE)
@@ -154,6 +157,7 @@ func TestEventsAreFiltered(t *testing.T) {
 // role taken, a key put, and the line mended. CVE-2026-59739 of ZooKeeper, where watches that a
 // client set again after a reconnect were not decided.
 func TestResumedWatchIsRefused(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.each(t, func(t *testing.T, m *inprocess.Member) {
@@ -177,6 +181,7 @@ func TestResumedWatchIsRefused(t *testing.T) {
 // a user gets another password, and a client with the new one goes on; then the user is deleted.
 // What would be tried again would never end.
 func TestLoginEnds(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.each(t, func(t *testing.T, m *inprocess.Member) {
@@ -215,6 +220,7 @@ func TestLoginEnds(t *testing.T) {
 
 // Goal: a client without a login is told so at once, and that nothing was done.
 func TestNobody(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.each(t, func(t *testing.T, m *inprocess.Member) {
@@ -241,6 +247,7 @@ func TestNobody(t *testing.T) {
 // Goal: a client that has a login goes on when access control is enabled, with its lease and its
 // watch, and one that has none ends. Method: both are connected before.
 func TestEnabledUnderWay(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m, root := alone(t)
 	ctx := ask(t)

@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/client/queue"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/tier"
 )
 
 // Goal: with access control on, all that programs do with the Go client works for a user within its
@@ -22,6 +23,7 @@ import (
 // Method: through the leader and a follower, as alice and as bob. CVE-2024-23944 of ZooKeeper,
 // where watches showed paths of others.
 func TestTenants(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.each(t, func(t *testing.T, m *inprocess.Member) {

@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/tier"
 )
 
 // alone runs one member with access control: root alone, whose tokens are signed and count for a
@@ -53,6 +54,7 @@ func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 // its user's as before; and one that nobody renews ends, as no member needs a token for that (etcd
 // #13975, #14616). Method: a token of that time is refused to other clients in the end.
 func TestT23TokenExpires(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m, root := alone(t)
 	ctx := ask(t)

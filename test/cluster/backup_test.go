@@ -22,6 +22,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // acked is what a writer was told: the revision of each value that it wrote, in order.
@@ -35,8 +36,8 @@ type acked struct {
 // killed at once under load, and the newest state and that of a revision are restored; that of a
 // time as well with -long. Each is a state that the cluster had, by what the writers were told.
 func TestBackups(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
-	servers(t)
 	if *foreignFlag {
 		t.Skip("about leasehold's own backups")
 	}
@@ -124,7 +125,7 @@ var leasesFlag = flag.Int("leases", 0, "leases in TestLostAndRestored (default: 
 // until there is one that serves again, with many leases and with the flags that are the default.
 // The newest backup of the whole state has at least half of the leases, and the log the others.
 func TestLostAndRestored(t *testing.T) {
-	servers(t)
+	tier.Campaign(t)
 	if *leasesFlag == 0 {
 		t.Skip("run it with -leases")
 	}

@@ -25,6 +25,7 @@ import (
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // cachedKeys is how many keys TestCaches writes and reads, and cachedPrefix is before them.
@@ -201,6 +202,7 @@ func keyName(i int) string { return fmt.Sprintf("%s%02d", cachedPrefix, i) }
 // them (etcd's client), and kills and stops readers and members all the time. No read sees
 // anything older than what was acknowledged before it began (C1, T20).
 func TestCaches(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	if *foreignFlag {
 		t.Skip("the server has no caches")
@@ -230,6 +232,7 @@ func TestCaches(t *testing.T) {
 // TestFollowersAreStale is TestCaches with what is fed by a watch: if the test saw nothing
 // stale there, it would see nothing anywhere.
 func TestFollowersAreStale(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	if *foreignFlag {
 		t.Skip("the server has no streams")

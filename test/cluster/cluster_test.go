@@ -25,7 +25,6 @@ type cluster struct {
 // newCluster starts n members on loopback and waits until each serves.
 func newCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	servers(t)
 	list := make([]*member, n)
 	for i := range list {
 		list[i] = newMember(t, fmt.Sprintf("m%d", i+1))

@@ -11,6 +11,7 @@ import (
 	leasehold "leasehold.dev/client"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // counter counts by writing one key, without any condition: each write raises the key's
@@ -54,6 +55,7 @@ func (c *counter) counted() int {
 // again. What was under way is sent again by the client, perhaps to another member, and
 // each write must take effect once, with the one answer that belongs to it.
 func TestCount(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	if *foreignFlag {
 		t.Skip("it has another API")

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 const (
@@ -96,6 +97,7 @@ func buried(t *testing.T, c *cluster, list []deadLease) (late time.Duration) {
 // meanwhile, and looks when the leases are gone: within TTL + 0.5 s + the time
 // without a leader.
 func TestDead(t *testing.T) {
+	tier.Campaign(t)
 	c := newCluster(t, 3)
 	for _, x := range []struct {
 		name    string
@@ -159,6 +161,7 @@ func changeFiveTimes(_ *testing.T, c *cluster) (leaderless time.Duration) {
 // lost. The time to the first write is logged; how fast it must be is for the
 // benchmarks.
 func TestKills(t *testing.T) {
+	tier.Campaign(t)
 	c := newCluster(t, 3)
 	stop := []func(){keep(t, c, 3, keeperTTL)}
 	if !*foreignFlag {

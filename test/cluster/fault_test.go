@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // A fault disturbs the cluster for a while and sets it right again. No fault
@@ -73,6 +74,7 @@ func between(rng *rand.Rand, low, high int) time.Duration {
 // TestLongStop stops the leader for a minute: longer than any lease lives that
 // it knew. When it goes on it must not end a lease by its own clock (T1, T4).
 func TestLongStop(t *testing.T) {
+	tier.Campaign(t)
 	if !*longFlag {
 		t.Skip("takes more than a minute: -long")
 	}
@@ -138,11 +140,13 @@ func (c *cluster) partition(away time.Duration, directions [][2]int) {
 // TestFaults has clients at work while processes are killed and stopped, and
 // judges all that they saw: S1, S2, L1, L3, L4, L6, W1.
 func TestFaults(t *testing.T) {
+	tier.Campaign(t)
 	underFaults(t, newCluster(t, 3), processFaults)
 }
 
 // TestPartitions does so while links are cut, in both directions or in one.
 func TestPartitions(t *testing.T) {
+	tier.Campaign(t)
 	underFaults(t, newNetCluster(t, 3), linkFaults)
 }
 

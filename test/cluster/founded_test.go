@@ -10,6 +10,7 @@ import (
 
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // flags are the member's without those that say which cluster it is in.
@@ -51,8 +52,8 @@ func fails(t *testing.T, words []string, args ...string) {
 // directory. Goal: a lock that is held is handed out by none of them, clients that know the
 // cluster's ID have nothing to do with another cluster, and the health check shows one.
 func TestFoundedOnce(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
-	servers(t)
 	if *foreignFlag {
 		t.Skip("the commands are leasehold's")
 	}

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/test/certs"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // guide runs the commands of a document as a shell does.
@@ -153,8 +154,8 @@ func blocks(t *testing.T, document string) (list []string, left int) {
 // they are not run: on a cluster of three, of which then one has stopped, on a configuration file,
 // and on the backups that the cluster has made.
 func TestOperationsGuide(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
-	servers(t)
 	if *foreignFlag {
 		t.Skip("about leasehold's own commands")
 	}

@@ -33,7 +33,6 @@ const netnsDir = "/var/run/netns/"
 // waits until each serves.
 func newNetCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	servers(t)
 	l := newLinks(t, n)
 	list := make([]*member, n)
 	for i := range list {

@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // log returns all that the member wrote.
@@ -27,6 +28,7 @@ func (m *member) refusesToServe() {
 // first loses its disk, the second its power. Goal: the first, with an empty directory, and the
 // third do not make a cluster that has never heard of the write, and the first can be replaced.
 func TestLostFounder(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t, 3)
 	first, second, third := c.members[0], c.members[1], c.members[2]
@@ -70,6 +72,7 @@ func TestLostFounder(t *testing.T) {
 // TestTwoLostFounders: two of three founders lose their disks. Goal: they do not found another
 // cluster while the third remembers this one, and what it has can be read.
 func TestTwoLostFounders(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t, 3)
 	if _, err := c.members[0].admin.Put(soon(t), "k", "v"); err != nil {

@@ -46,15 +46,6 @@ func TestMain(m *testing.M) {
 	os.Exit(server.Main(m))
 }
 
-// servers skips a test that starts processes when only the quick ones are asked
-// for.
-func servers(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("starts a cluster")
-	}
-}
-
 // choices returns a random source that -seed repeats.
 func choices(t *testing.T) *rand.Rand {
 	t.Helper()

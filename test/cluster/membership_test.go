@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // soon is a context for calls that need nothing but a healthy cluster.
@@ -127,6 +128,7 @@ func (c *cluster) agrees() {
 // TestMembership adds, promotes, removes and replaces members while leases are
 // kept alive, which must survive it all.
 func TestMembership(t *testing.T) {
+	tier.Campaign(t)
 	c := newCluster(t, 3)
 	stop := keep(t, c, 2, keeperTTL)
 	c.agrees()
@@ -254,6 +256,7 @@ func (c *cluster) list() []*pb.Member {
 // TestQuorumIsKept refuses to remove one of the two members that are left of
 // three, and takes away the one that is dead.
 func TestQuorumIsKept(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t, 3)
 	dead := c.followers()[0]
@@ -283,6 +286,7 @@ func TestQuorumIsKept(t *testing.T) {
 // TestRestarts ends one member and starts it again, then all: what was written
 // stays, and leases keep their keys.
 func TestRestarts(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t, 3)
 	g, err := c.members[0].admin.Grant(soon(t), 600)

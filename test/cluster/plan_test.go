@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/plan"
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 var planFlag = flag.Int("plan", 0, "rounds of TestPlan, half a minute each (default: skip it)")
@@ -105,6 +106,7 @@ func takeOver(t *testing.T, c *cluster, key string, through []*member) time.Dura
 //
 //	go test ./test/cluster -run TestPlan -plan 1 -v
 func TestPlan(t *testing.T) {
+	tier.Campaign(t)
 	if *planFlag == 0 {
 		t.Skip("takes half a minute a round: -plan 1")
 	}

@@ -25,6 +25,7 @@ import (
 	"leasehold.dev/client/queue"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // A stage is where agents act: what TestRecipes has beside the cluster.
@@ -282,6 +283,7 @@ func left(j journal) error {
 // dead after all their tries, and by no worker that had lost its claim; and in the end everything
 // goes on, and nothing is left.
 func TestRecipes(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	if *foreignFlag {
 		t.Skip("about what leasehold promises")
@@ -291,6 +293,7 @@ func TestRecipes(t *testing.T) {
 
 // TestRecipesApart does so while links are cut.
 func TestRecipesApart(t *testing.T) {
+	tier.Campaign(t)
 	if *foreignFlag {
 		t.Skip("about what leasehold promises")
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // recovers runs "leasehold recover". It must end with the code, and say all of want.
@@ -122,6 +123,7 @@ func (m *member) kept() string {
 // may come back; then the cluster goes on with all that was acknowledged, and the lost members,
 // should they come back, do not go on beside it. Method: three members of which two go.
 func TestRecoverMajority(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	if *foreignFlag {
 		t.Skip("a command of ours")
@@ -186,6 +188,7 @@ func TestRecoverMajority(t *testing.T) {
 // done to it, nor to a cluster that has nothing to do with it. Method: members that run, of two
 // clusters, and a directory of one with endpoints of the other.
 func TestRecoverInUse(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	if *foreignFlag {
 		t.Skip("a command of ours")
@@ -216,6 +219,7 @@ func TestRecoverInUse(t *testing.T) {
 // from the others; nothing of what is left is destroyed. Method: one member of three is treated so,
 // one time after the other.
 func TestRecoverMember(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	if *foreignFlag {
 		t.Skip("a command of ours")

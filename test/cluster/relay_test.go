@@ -20,6 +20,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // relayed is a relay in a process of its own.
@@ -208,6 +209,7 @@ func (l *relayLoad) read(
 // of etcd go on; and no lease is valid that the cluster has ended (L1), be it of clients that go on
 // at the other relay or of one that has no other.
 func TestRelayKilled(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t, 1)
 	relays := []*relayed{newRelay(t, c, "r1"), newRelay(t, c, "r2")}

@@ -8,11 +8,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"leasehold.dev/test/tier"
 )
 
 // TestEveryMember makes each kind of call through each member, and reads what it
 // did through the same member at once.
 func TestEveryMember(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	c := newCluster(t, 3)
 	for _, m := range c.members {

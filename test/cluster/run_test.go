@@ -18,6 +18,7 @@ import (
 
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // workEnv names the variable that makes this binary a worker instead of a test: its
@@ -132,6 +133,7 @@ func (r *runner) pid() int {
 // lock without fencing lets through (rule 2: a process may be stopped between looking
 // and acting).
 func TestRun(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	if *foreignFlag {
 		t.Skip("the binary has no command run")

@@ -18,6 +18,7 @@ import (
 
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // releases are this release and two make-believe ones after it: the next one speaks the versions of
@@ -55,10 +56,10 @@ type upgrade struct {
 // a release that does not speak the cluster's version end with exit code 6 whenever they are
 // started, and go on with their data when the right release is.
 func TestUpgrade(t *testing.T) {
+	tier.Campaign(t)
 	if !*upgradeFlag {
 		t.Skip("builds two more releases and takes minutes: -upgrade")
 	}
-	servers(t)
 	r := buildReleases(t)
 	list := make([]*member, 3)
 	for i := range list {
@@ -77,10 +78,10 @@ func TestUpgrade(t *testing.T) {
 // TestUpgradeGuide runs the commands of docs/upgrade.md, block by block, while members are upgraded
 // and taken back between the blocks as the text says.
 func TestUpgradeGuide(t *testing.T) {
+	tier.Campaign(t)
 	if !*upgradeFlag {
 		t.Skip("builds another release: -upgrade")
 	}
-	servers(t)
 	parts, left := blocks(t, "../../docs/upgrade.md")
 	if len(parts) != 5 || left != 0 {
 		t.Fatalf("the guide has %d blocks that run and %d that do not, want five", len(parts), left)

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // TestAccessInTenMinutes runs the commands of docs/access.md, "Ten minutes", as they stand, in an
 // empty directory: by init-access on one member, by hand on another. A comment behind a command
 // that is "Error: ..." or "OK" is what it prints.
 func TestAccessInTenMinutes(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	text, err := os.ReadFile("../../docs/access.md")

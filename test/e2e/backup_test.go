@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // command runs a command of the binary on the member, and returns what it said.
@@ -28,6 +29,7 @@ func (m *member) command(args ...string) (string, error) {
 // TestBackup saves, looks at and restores a backup with the command line, and runs
 // a member on what was restored.
 func TestBackup(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	m := startMember(t)
@@ -107,6 +109,7 @@ func TestBackup(t *testing.T) {
 // TestBackupRefusals: what is no whole backup is refused in words, and without a
 // directory that could be taken for a restored one.
 func TestBackupRefusals(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	m := startMember(t)

@@ -12,10 +12,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // TestKeys does what every program does with keys, through clientv3.
 func TestKeys(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ctx, c := t.Context(), startMember(t).client()
 	first, err := c.Put(ctx, "a", "1")
@@ -72,6 +74,7 @@ func get(t *testing.T, c *clientv3.Client, key string, opts ...clientv3.OpOption
 
 // TestErrors: what clients recognise by value must come as that value.
 func TestErrors(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ctx, c := t.Context(), startMember(t).client()
 	for i := range 5 {
@@ -135,6 +138,7 @@ func TestErrors(t *testing.T) {
 
 // TestWatch follows keys live and from the past, and meets compaction.
 func TestWatch(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ctx, c := t.Context(), startMember(t).client()
 	live := c.Watch(clientv3.WithRequireLeader(ctx), "w/", clientv3.WithPrefix(),
@@ -193,6 +197,7 @@ func events(t *testing.T, w clientv3.WatchChan, n int) string {
 // TestLeaseEnds grants 8 seconds, attaches foo, renews for a while, stops, and
 // sees the key go: not before its time, and not long after.
 func TestLeaseEnds(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ctx, c := t.Context(), startMember(t).client()
 	const ttl = 8 * time.Second
@@ -239,6 +244,7 @@ func TestLeaseEnds(t *testing.T) {
 // TestClientSurvivesRestart kills the member under a client with a watch and a
 // lease: the watch goes on from where it was (W1), the lease is still there.
 func TestClientSurvivesRestart(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()

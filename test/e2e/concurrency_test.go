@@ -9,6 +9,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"leasehold.dev/test/tier"
 )
 
 func session(t *testing.T, c *clientv3.Client, ttl int) *concurrency.Session {
@@ -22,6 +24,7 @@ func session(t *testing.T, c *clientv3.Client, ttl int) *concurrency.Session {
 
 // TestMutex lets ten sessions want one lock, five times each (L4).
 func TestMutex(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
@@ -56,6 +59,7 @@ func TestMutex(t *testing.T) {
 // TestLockOfLostSession: a lock is free when the session of its holder ends,
 // here because nobody renews it.
 func TestLockOfLostSession(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
@@ -90,6 +94,7 @@ func closed(c <-chan struct{}) <-chan bool {
 
 // TestElection hands a role over, watched by an observer.
 func TestElection(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
@@ -127,6 +132,7 @@ func TestElection(t *testing.T) {
 
 // TestSTM adds to one counter from many transactions.
 func TestSTM(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	c := m.client()

@@ -16,6 +16,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/tier"
 )
 
 // crashTTL is long enough that no lease ends by itself.
@@ -29,6 +31,7 @@ const idsPerWriter = 1_000_000
 // acknowledged: nothing may be lost, and nothing come back. Of the one operation
 // that each writer had in flight, either outcome is right, as a whole.
 func TestCrash(t *testing.T) {
+	tier.Campaign(t)
 	seed := *seedFlag
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
@@ -58,6 +61,7 @@ func TestCrash(t *testing.T) {
 // TestCrashCheckNotices takes the data away between kill and restart: the check
 // of TestCrash must see it, of every kind of thing.
 func TestCrashCheckNotices(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	list := []*writer{newWriter(0, rand.New(rand.NewPCG(1, 1)))}

@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // TestDemo: the programs of a demonstration elect, lock, join, borrow and work at their cluster,
 // and are gone when the demonstration is.
 func TestDemo(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	cmd := exec.CommandContext(t.Context(), server.Path(t), "dev", "--demo", "--port", "0")

@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // smallDisk mounts a file system of so many bytes for the time of the test.
@@ -131,6 +132,7 @@ func (w *diskWriter) check(c *clientv3.Client) {
 // pages and renewals go on; room brings the writes back; and a kill in the middle
 // of it loses nothing.
 func TestFullDisk(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	disk := smallDisk(t, 96<<20)

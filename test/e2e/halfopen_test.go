@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // metric returns the value of a metric without labels.
@@ -36,6 +37,7 @@ func (m *member) metric(name string) float64 {
 // what they must, are let go of within the time for a handshake; the others do not
 // notice, and nothing is left of them.
 func TestHalfOpenConnections(t *testing.T) {
+	tier.Campaign(t)
 	ours(t) // etcd keeps them
 	t.Parallel()
 	m := startMember(t)

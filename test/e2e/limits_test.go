@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/test/tier"
 )
 
 // A limit is a request at or beyond the border of what is allowed. Its answer was
@@ -162,6 +164,7 @@ const (
 
 // TestLimits sends the requests over gRPC.
 func TestLimits(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	conn, err := grpc.NewClient("passthrough:///"+strings.TrimPrefix(m.url, "http://"),
@@ -224,6 +227,7 @@ var spaces = regexp.MustCompile(`[\s\x{a0}]+`)
 
 // TestJSONLimits sends requests through the gateway.
 func TestJSONLimits(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	if status, body := fetch(t, http.MethodPost, m.url+"/v3/lease/grant",

@@ -12,12 +12,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // TestManyLeasesOfOneClient: one client has very many leases on one connection,
 // renews them all over one stream, and dies. The others are served while they
 // all end, and none is left.
 func TestManyLeasesOfOneClient(t *testing.T) {
+	tier.Campaign(t)
 	leases, ttl := 20_000, 5*time.Second
 	if *longFlag {
 		leases, ttl = 200_000, 30*time.Second

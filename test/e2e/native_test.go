@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/test/tier"
 )
 
 // leases returns a client of leasehold.v1.
@@ -27,6 +28,7 @@ func (m *member) leases() pb.LeaseServiceClient {
 // name, owner, labels, token, lock delay, what becomes of its keys, and its secret; the
 // request that made it is still known, and the next token is larger (T3, L5).
 func TestNativeLeaseSurvivesKill(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	m := startMember(t)

@@ -16,11 +16,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // TestSecondProcess refuses a second process on one data directory, at once and
 // in words, and the first does not notice.
 func TestSecondProcess(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	m := startMember(t)
@@ -44,6 +46,7 @@ func TestSecondProcess(t *testing.T) {
 // TestGracefulStop: SIGTERM ends open streams, none has to be cut off, the
 // process ends with 0, and everything is there the next time.
 func TestGracefulStop(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	ctx, c := t.Context(), m.client()
@@ -73,6 +76,7 @@ func TestGracefulStop(t *testing.T) {
 
 // TestRefusals: what cannot be served ends with an error in words that lead on.
 func TestRefusals(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	m := startMember(t)
@@ -140,6 +144,7 @@ func TestRefusals(t *testing.T) {
 
 // TestVersion: scripts that look for etcd's version find it.
 func TestVersion(t *testing.T) {
+	tier.Campaign(t)
 	args := append(strings.Fields(*serveFlag), "--version")
 	out, err := exec.CommandContext(t.Context(), server.Path(t), args...).CombinedOutput()
 	if err != nil || !regexp.MustCompile(`(?m)^etcd Version: 3\.7\.\d+`).Match(out) {
@@ -149,6 +154,7 @@ func TestVersion(t *testing.T) {
 
 // TestPages asks for the pages that stand beside the API on the one port.
 func TestPages(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	for path, want := range map[string]string{
@@ -168,6 +174,7 @@ func TestPages(t *testing.T) {
 // TestGateway puts, reads and grants in JSON: keys in base64, numbers of 64 bits
 // as strings out and as either in.
 func TestGateway(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	for _, c := range []struct {

@@ -15,6 +15,7 @@ import (
 
 	"leasehold.dev/test/certs"
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // recovers runs "leasehold recover" on the member. It must end with the code, and say all of want.
@@ -56,6 +57,7 @@ func (m *member) fill(key func(i int) string) {
 // used it up, it takes none away, and says what a person can do. Method: a member whose history
 // does not go by itself.
 func TestRecoverQuota(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	m := startMember(t, "--quota-backend-bytes", "100000", "--auto-compaction-retention", "0")
@@ -86,6 +88,7 @@ func TestRecoverQuota(t *testing.T) {
 // which is of which; nothing either if --cluster-id means another one. Method: a cluster in which
 // --yes would change something, and one that is well.
 func TestRecoverTwoClusters(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	full := startMember(t, "--quota-backend-bytes", "100000", "--auto-compaction-retention", "0")
@@ -118,6 +121,7 @@ func issue(a *certs.Authority, name string, until time.Time) (cert, key string) 
 // member takes a new one without a restart is true. Method: a member whose certificate was
 // never valid at its time, with files that are then replaced.
 func TestRecoverCertificates(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	a := certs.New(t)

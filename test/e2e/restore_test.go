@@ -21,6 +21,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // A witness is a program that was there before a restore, with one of everything that goes
@@ -122,6 +123,7 @@ func (w *witness) beginsAgain(ctx context.Context) {
 // TestWitnessesOfARestore (T34): programs that were told of revisions which a restored
 // backup does not have notice it, read again and go on. None waits for a future that was.
 func TestWitnessesOfARestore(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	for _, c := range []struct {
@@ -200,6 +202,7 @@ func witnessRestore(t *testing.T, args []string, etcd bool) {
 // TestRestoreElsewhere follows the steps of docs/operations.md after a cluster is lost for good:
 // the newest backup becomes a member with another address, and two others join it.
 func TestRestoreElsewhere(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	lost := startMember(t)
@@ -228,6 +231,7 @@ func TestRestoreElsewhere(t *testing.T) {
 // stored one counts. A member that would join it waits, says why, and leaves no learner
 // behind. It joins when the address has been changed as the first one said.
 func TestRestoreWithoutAddresses(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	lost := startMember(t)

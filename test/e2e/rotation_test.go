@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/certs"
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // rotated are the files of a member and of its clients, which change while they run.
@@ -109,6 +110,7 @@ func (r *rotated) config() *tls.Config {
 // rotations under load, each tenth of the authority, too: the sessions that are open stay open and
 // lose neither a lease nor a write, and with each rotation a new client connects.
 func TestRotations(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	const rotations, clients = 100, 4

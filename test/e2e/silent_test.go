@@ -8,11 +8,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // A lease that nobody renews goes on to its end when the only member is killed late in the
 // lease's life: what remained is checkpointed again every two fifths of the TTL.
 func TestKilledWithSilentLease(t *testing.T) {
+	tier.Campaign(t)
 	ours(t)
 	t.Parallel()
 	m := startMember(t)
@@ -27,6 +29,7 @@ func TestKilledWithSilentLease(t *testing.T) {
 
 // At an orderly stop nothing is left to the next checkpoint.
 func TestStoppedWithSilentLease(t *testing.T) {
+	tier.Campaign(t)
 	ours(t)
 	t.Parallel()
 	m := startMember(t, "--election-timeout=10000") // as long as it waits for its disk in the end

@@ -10,12 +10,14 @@ import (
 	"golang.org/x/net/http2"
 
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // TestMoreConnectionsThanFiles: a process that may open 300 files meets 700 connections that
 // say nothing. It keeps files for itself: it goes on to write, says in its log what happens,
 // and takes new clients when the connections have gone.
 func TestMoreConnectionsThanFiles(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	m := newMember(t)

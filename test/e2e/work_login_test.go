@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/test/certs"
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // guarded is a member with access control: alice may do everything with keys and names below
@@ -126,6 +127,7 @@ func (g *guarded) works(env ...string) {
 // Goal: the commands that hold leases log in by a certificate, and by the token of a file. Method:
 // a member with TLS, to which alice shows a certificate of her name, or one of nobody and a token.
 func TestWorkWithCertificate(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	a := certs.New(t)
@@ -161,6 +163,7 @@ func TestWorkWithCertificate(t *testing.T) {
 // Method: run holds a lock; alice gets another password, which ends her tokens and streams at once,
 // and a token of that is written into the file. Then the lease is still renewed.
 func TestTokenFileIsReadAgain(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	g := guard(t, startMember(t, "--bcrypt-cost=4"), nil)

@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/tier"
 )
 
 // Goal: the commands that hold leases take the flags about TLS. Method: a member with a
 // certificate of its own making, which only --cacert makes known.
 func TestWorkOverTLS(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	ours(t)
 	m := newMember(t, "--auto-tls")

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"leasehold.dev/test/tier"
 )
 
 // child makes this binary the process that a test starts.
@@ -41,6 +43,7 @@ func command(t *testing.T, what string) *exec.Cmd {
 // What a process writes is in its log, behind what was there; its end is seen, and how it
 // came.
 func TestProcess(t *testing.T) {
+	tier.RealTime(t)
 	log := filepath.Join(t.TempDir(), "log")
 	var none *Process
 	if !none.Ended() {
@@ -81,6 +84,7 @@ func TestProcess(t *testing.T) {
 
 // A log that is long is shown from its end; one that is not there says so.
 func TestTail(t *testing.T) {
+	tier.RealTime(t)
 	log := filepath.Join(t.TempDir(), "log")
 	if got := Tail(log); !strings.Contains(got, log) {
 		t.Errorf("no log: %q", got)
@@ -95,6 +99,7 @@ func TestTail(t *testing.T) {
 
 // No address is given twice, and each can be listened on.
 func TestMustFreeAddr(t *testing.T) {
+	tier.RealTime(t)
 	seen := map[string]bool{}
 	for range 2 * blockSize {
 		addr := MustFreeAddr()
@@ -116,6 +121,7 @@ func TestMustFreeAddr(t *testing.T) {
 
 // What go test must see is found from the directory of a package.
 func TestDependOnSources(t *testing.T) {
+	tier.RealTime(t)
 	if err := DependOnSources(); err != nil {
 		t.Error(err)
 	}
