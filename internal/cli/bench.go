@@ -144,7 +144,7 @@ func (a *app) runBench(s *reportFlags, r *load.Remote, conns int) error {
 		return err
 	}
 	defer l.close()
-	ctx, stop := untilSignal()
+	ctx, stop := a.untilSignal()
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the cleaning up
 	bar := a.newProgress()

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"syscall"
 	"time"
 )
@@ -39,6 +38,7 @@ type child struct {
 	done    chan struct{} // closed when it has ended
 	err     error         // how, set before
 	signals chan os.Signal
+	notify  func(chan<- os.Signal, ...os.Signal) (stop func())
 	// insistent says that who asks it to end for the second time wants that for certain.
 	insistent bool
 	waiting   *interrupt // of what was waited for before, nil for nothing
@@ -60,6 +60,7 @@ func (a *app) startFed(stdin io.Reader, command, env []string) (*child, error) {
 	cmd.WaitDelay = time.Second // what it has left behind may have its output open
 	c := &child{
 		cmd: cmd, done: make(chan struct{}), signals: make(chan os.Signal, 16), waiting: a.waiting,
+		notify: a.notify,
 	}
 	cmd.SysProcAttr, c.leave = ownGroup(stdin)
 	started := make(chan error)
@@ -77,8 +78,7 @@ func (a *app) startFed(stdin io.Reader, command, env []string) (*child, error) {
 // run starts the command and waits for its end.
 func (c *child) run(started chan<- error) {
 	defer stayOnThread()()
-	signal.Notify(c.signals, heeded(passedOn...)...)
-	defer signal.Stop(c.signals)
+	defer c.notify(c.signals, passedOn...)()
 	if c.waiting != nil {
 		c.waiting.passOn(c.signals)
 	}

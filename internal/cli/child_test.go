@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"leasehold.dev/test/tier"
 )
 
 // term is a tenure that a test decides about.
@@ -75,6 +77,7 @@ func run(t *testing.T, script string, env ...string) (*child, *output) {
 // Goal: the exit code is that of the command, as a shell would tell it, and it sees its
 // environment.
 func TestChildExit(t *testing.T) {
+	tier.RealTime(t)
 	for script, want := range map[string]int{
 		"echo ready":                             0,
 		"echo ready; exit 7":                     7,
@@ -113,6 +116,7 @@ func TestChildCannotStart(t *testing.T) {
 
 // Goal: a signal that comes here goes to the command.
 func TestChildSignalPassedOn(t *testing.T) {
+	tier.Campaign(t)
 	c, _ := run(t, "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done")
 	c.signals <- syscall.SIGUSR1
 	if c.under(lasting(), notice{}) {
@@ -125,6 +129,7 @@ func TestChildSignalPassedOn(t *testing.T) {
 
 // Goal: a command is asked to end before the end of its tenure, and has ended by then.
 func TestChildAskedToEnd(t *testing.T) {
+	tier.Campaign(t)
 	c, _ := run(t, "trap 'echo bye; exit 6' TERM; echo ready; while :; do sleep 0.05; done")
 	d := lasting()
 	if !c.under(d, notice{term: 2 * time.Hour}) {
@@ -138,6 +143,7 @@ func TestChildAskedToEnd(t *testing.T) {
 // Goal: a command that does not end when it is asked to is killed, also if it is stopped,
 // and what it has started with it.
 func TestChildKilled(t *testing.T) {
+	tier.Campaign(t)
 	for _, script := range []string{
 		"trap '' TERM; echo ready; while :; do sleep 0.05; done",
 		"trap '' TERM; echo ready; kill -STOP $$; exit 0",
@@ -163,6 +169,7 @@ func TestChildKilled(t *testing.T) {
 
 // Goal: when the tenure ends before its time the command is killed at once.
 func TestChildKilledAtOnce(t *testing.T) {
+	tier.Campaign(t)
 	c, _ := run(t, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

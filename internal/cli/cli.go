@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"regexp"
 	"strings"
 	"sync"
@@ -19,6 +21,15 @@ type Process struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+
+	// Context, if not nil, stops the command when it ends, as SIGKILL stops a process.
+	Context context.Context
+	// Notify relays signals to a channel until stop is called; nil means those of the operating
+	// system.
+	Notify func(to chan<- os.Signal, signals ...os.Signal) (stop func())
+	// Shared means that other commands run in the same process: gRPC's log, of which there is
+	// one in a process, is left alone.
+	Shared bool
 }
 
 // OS is the process that this program runs as.
@@ -40,6 +51,23 @@ func (p *Process) getenv(name string) string {
 		}
 	}
 	return ""
+}
+
+// context returns the context of calls that have no deadline of their own.
+func (p *Process) context() context.Context {
+	if p.Context == nil {
+		return context.Background()
+	}
+	return p.Context
+}
+
+// notify relays signals to a channel until stop is called.
+func (p *Process) notify(to chan<- os.Signal, signals ...os.Signal) (stop func()) {
+	if p.Notify != nil {
+		return p.Notify(to, signals...)
+	}
+	signal.Notify(to, heeded(signals...)...)
+	return func() { signal.Stop(to) }
 }
 
 // app is one run of the command line.
@@ -77,8 +105,7 @@ const (
 // and do not take the flags of the client commands. One that has the name of a
 // family of ours, such as snapshot, adds its subcommands to that family.
 func Main(p Process, more ...*cobra.Command) int {
-	// Shortened commands ("compact", "lease time") are in the fingers of etcdctl's users.
-	cobra.EnablePrefixMatching = true
+	allowPrefixes()
 	a := &app{Process: p}
 	root := a.root(more)
 	root.SetArgs(p.Args)
@@ -98,6 +125,9 @@ func Main(p Process, more ...*cobra.Command) int {
 	}
 	return exitCode(err)
 }
+
+// allowPrefixes accepts shortened commands ("compact", "lease time"), which etcdctl's users type.
+var allowPrefixes = sync.OnceFunc(func() { cobra.EnablePrefixMatching = true })
 
 // Commands returns the whole command line, for programs that describe it: those that write its
 // manual and what shells complete.

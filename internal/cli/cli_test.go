@@ -156,7 +156,7 @@ func TestEnvironment(t *testing.T) {
 func TestDebugHidesPasswords(t *testing.T) {
 	_, _, stderr := try(Process{Args: []string{
 		"--debug", "--user=u", "--password=sesame", "get", "x", "--command-timeout=1ms",
-		"--endpoints=127.0.0.1:1",
+		"--dial-timeout=1ms", "--endpoints=127.0.0.1:1",
 	}})
 	if strings.Contains(stderr, "sesame") || !strings.Contains(stderr, "LEASEHOLD_PASSWORD=***") {
 		t.Errorf("printed %s", stderr)

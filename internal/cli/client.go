@@ -51,6 +51,9 @@ func (a *app) prepare() (*clientv3.ConfigSpec, error) {
 // startLogging sets up what gRPC logs. Its warnings are left out unless asked
 // for: a connection that comes and goes is not news to a user.
 func (a *app) startLogging() {
+	if a.Shared {
+		return
+	}
 	log := grpcLog()
 	a.stopLogging = func() { log.setErrors(nil) }
 	if !a.flags.debug {
@@ -224,7 +227,7 @@ func (a *app) open() (*clientv3.Client, error) {
 
 // commandContext bounds one short call.
 func (a *app) commandContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), a.flags.commandTimeout)
+	return context.WithTimeout(a.context(), a.flags.commandTimeout)
 }
 
 // patientContext bounds a call that may rightly take long: there is no limit
@@ -233,7 +236,7 @@ func (a *app) patientContext() (context.Context, context.CancelFunc) {
 	if a.flags.set.Changed("command-timeout") {
 		return a.commandContext()
 	}
-	return context.WithCancel(context.Background())
+	return context.WithCancel(a.context())
 }
 
 // A call asks the cluster something.

@@ -62,7 +62,7 @@ const electTTL = 60
 
 // observe prints every leader of an election until the user interrupts.
 func (a *app) observe(c *clientv3.Client, name string) error {
-	ctx, stop := untilSignal()
+	ctx, stop := a.untilSignal()
 	defer stop()
 	go a.tellLost(c)
 	s, err := a.newSession(ctx, c, electTTL)
@@ -84,7 +84,7 @@ func (a *app) observe(c *clientv3.Client, name string) error {
 
 // campaign waits to be elected, and leads until the user interrupts.
 func (a *app) campaign(c *clientv3.Client, name, proposal string) error {
-	ctx, stop := untilSignal()
+	ctx, stop := a.untilSignal()
 	defer stop()
 	go a.tellLost(c)
 	s, err := a.newSession(ctx, c, electTTL)
@@ -113,7 +113,7 @@ func (a *app) campaign(c *clientv3.Client, name, proposal string) error {
 func (a *app) lead(
 	ctx context.Context, c *clientv3.Client, h *holder, e *concurrency.Election,
 ) error {
-	during, end := h.hold(c, e.Header().GetRevision())
+	during, end := h.hold(a.context(), c, e.Header().GetRevision())
 	defer end()
 	key, err := c.Get(ctx, e.Key())
 	if err != nil {

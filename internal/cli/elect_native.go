@@ -103,7 +103,7 @@ func (a *app) electNative(f *electFlags, args []string) error {
 // stand waits to be elected, as one of Leasehold's candidates, and leads until the user
 // interrupts.
 func (a *app) stand(c *client.Client, name string, who lock.Candidate) error {
-	ctx, stop := untilSignal()
+	ctx, stop := a.untilSignal()
 	defer stop()
 	host, _ := os.Hostname() // it is for people
 	l, err := a.grantFor(ctx, c, client.Grant{

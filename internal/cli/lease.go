@@ -284,7 +284,7 @@ func (a *app) keepAlive(ref *pb.LeaseRef) error {
 	go a.tellLost(c)
 	var l *etcdLease
 	for lives := true; lives; {
-		renewals, err := c.KeepAlive(context.Background(), id)
+		renewals, err := c.KeepAlive(a.context(), id)
 		if err != nil {
 			return withCode(exitConnection, err)
 		}

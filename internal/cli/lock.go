@@ -47,7 +47,7 @@ leasehold run holds the same locks, and ends its command before the lock can be 
 // holdLock takes the lock, and holds it while the command runs or, without
 // one, until the user interrupts.
 func (a *app) holdLock(c *clientv3.Client, name string, command []string, ttl int) error {
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(a.context())
 	defer cancel(nil)
 	defer a.interruptWaiting(cancel)()
 	go a.tellLost(c)
@@ -75,7 +75,7 @@ func (a *app) holdLock(c *clientv3.Client, name string, command []string, ttl in
 func (a *app) locked(
 	ctx context.Context, c *clientv3.Client, h *holder, m *concurrency.Mutex, command []string,
 ) error {
-	during, end := h.hold(c, m.Header().GetRevision())
+	during, end := h.hold(a.context(), c, m.Header().GetRevision())
 	defer end()
 	if len(command) > 0 {
 		return a.runLocked(during, m, command)

@@ -20,6 +20,7 @@ import (
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/tier"
 )
 
 // said is what a command has printed.
@@ -119,6 +120,7 @@ func unhurried(args []string) []string {
 // Goal: who holds something and loses it says so at once, has ended its command by then, and has
 // an exit code that tells. Method: the key is deleted; and the lease is revoked.
 func TestHolderLoses(t *testing.T) {
+	tier.RealTime(t)
 	t.Parallel()
 	m := inprocess.Run(t, 1)[0]
 	c := inprocess.Connect(t, client.Config{}, m.Endpoint())
@@ -153,6 +155,7 @@ func TestHolderLoses(t *testing.T) {
 // Goal: who renews a lease is told how it has ended, also if it has been handed over meanwhile:
 // who renews it by its ID or its name goes on with it then.
 func TestKeepAliveTellsCause(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := inprocess.Run(t, 1)[0]
 	c := inprocess.Connect(t, client.Config{}, m.Endpoint())
@@ -186,6 +189,7 @@ func TestKeepAliveTellsCause(t *testing.T) {
 
 // Goal: the same for who cannot reach any member.
 func TestHolderCutOff(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	m := inprocess.Run(t, 1)[0]
 	for name, args := range holders {
@@ -205,6 +209,7 @@ func TestHolderCutOff(t *testing.T) {
 
 // Goal: who is interrupted again ends, although no member can be reached and a command ignores it.
 func TestInterruptedTwice(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	for name, args := range holders {
 		line := inprocess.Run(t, 1)[0].Line() // what they leave lasts long

@@ -8,11 +8,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/internal/cause"
+	"leasehold.dev/test/tier"
 )
 
 // Goal: a member that takes connections and answers nothing is told from one that is out of reach,
 // also by a client that has to log in first. Method: a port that nobody serves.
 func TestAnswersNoCall(t *testing.T) {
+	tier.Campaign(t)
 	hangs, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

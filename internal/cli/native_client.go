@@ -87,7 +87,7 @@ func (a *app) tellOutages(c *client.Client, patience time.Duration) {
 		}
 		if err != nil {
 			a.complain("No member answers, trying on: %s\n", fault.Reason(err))
-			if now, err = c.Connection(context.Background()); err == nil {
+			if now, err = c.Connection(a.context()); err == nil {
 				a.complain("Connected to %s\n", now.Endpoint)
 			}
 		}
@@ -227,7 +227,7 @@ func (a *app) watchNative(do func(ctx context.Context, c *client.Client) error) 
 		return err
 	}
 	defer c.Close()
-	ctx, stop := untilSignal()
+	ctx, stop := a.untilSignal()
 	defer stop()
 	if err := do(ctx, c); err != nil && ctx.Err() == nil {
 		return err

@@ -19,6 +19,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
+	"leasehold.dev/test/tier"
 )
 
 // heard is a standard error that says when something was written to it.
@@ -321,6 +322,7 @@ func (m *silent) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeRes
 // Goal: a renewal that a member does not answer ends in its time: there is a connection, so nobody
 // is asked why there is none.
 func TestKeepAliveOnceOfSilentMember(t *testing.T) {
+	tier.Campaign(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

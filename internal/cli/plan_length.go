@@ -120,7 +120,7 @@ func (a *app) measureWeather(l *lengthFlags) error {
 		return err
 	}
 	defer conn.close()
-	ctx, stop := untilSignal()
+	ctx, stop := a.untilSignal()
 	defer stop()
 	bar := a.newProgress()
 	saw, err := load.Watchful(ctx, conn.client, l.measure, func(done float64) {

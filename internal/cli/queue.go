@@ -187,9 +187,9 @@ func (a *app) work(name string, f *workFlags, command []string) error {
 		return err
 	}
 	defer c.Close()
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(a.context())
 	defer cancel(nil)
-	defer cancelBySignal(cancel).stop()
+	defer a.cancelBySignal(cancel).stop()
 	delay := f.delay
 	if delay == 0 {
 		delay = -1 // to Work 0 is the default

@@ -141,7 +141,7 @@ func (a *app) runUnder(f *runFlags, command []string) error {
 		return err
 	}
 	defer c.Close()
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(a.context())
 	defer cancel(nil)
 	defer a.interruptWaiting(cancel)()
 	p, l, err := a.acquire(ctx, c, f)

@@ -12,22 +12,27 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"leasehold.dev/internal/serve"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
-// The scripts in testdata/script run against a server of their own each, and those
-// named three_* against a cluster of three. Their transcripts were recorded with
-// the real etcdctl 3.7.3 and etcd 3.7.3:
+// The scripts in testdata/script run against a server of their own each; scripts named three_*
+// run against a cluster of three, in the campaign only. Servers and commands run in the process of
+// the test, except for ctl -process, and exec. The transcripts were recorded with the real
+// etcdctl 3.7.3 and etcd 3.7.3:
 //
 //	go test ./internal/cli -run TestScripts -server=etcd -client=etcdctl -update
 //
@@ -66,11 +71,11 @@ func (t tests) Run() int {
 // Goal: every command prints what etcdctl prints, byte for byte, and exits with
 // the same code. Method: transcripts of whole sessions, recorded with etcdctl.
 func TestScripts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a server for every script")
-	}
 	t.Parallel()
-	server := serverBinary(t)
+	var server []string // in this process
+	if *serverFlag != "" || tier.InCampaign() {
+		server = serverBinary(t)
+	}
 	client := "leasehold"
 	if *clientFlag != "" {
 		client = *clientFlag
@@ -80,8 +85,14 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			members := newMembers(env)
-			if err := startAll(env, server, members); err != nil {
-				return err
+			start := startAll
+			if *serverFlag == "" && len(members) == 1 {
+				start = startHere
+			}
+			if len(members) == 1 || server != nil { // else the script is skipped
+				if err := start(env, server, members); err != nil {
+					return err
+				}
 			}
 			var all []string
 			said := &session{grabbed: map[string]string{}}
@@ -107,6 +118,8 @@ func TestScripts(t *testing.T) {
 				return *clientFlag == "", nil
 			case "etcd":
 				return *serverFlag != "", nil
+			case "campaign":
+				return tier.InCampaign(), nil
 			}
 			return false, errors.New("no such condition")
 		},
@@ -171,11 +184,8 @@ func startAll(env *testscript.Env, binary []string, all []member) error {
 	}
 	failed := make(chan error, len(all))
 	for _, m := range all {
-		args := append(binary[1:len(binary):len(binary)],
-			"--name="+m.name, "--data-dir="+filepath.Join(env.WorkDir, m.name),
-			"--listen-client-urls=http://"+m.client, "--advertise-client-urls=http://"+m.client,
-			"--listen-peer-urls=http://"+m.peer, "--initial-advertise-peer-urls=http://"+m.peer,
-			"--initial-cluster="+strings.Join(cluster, ","))
+		args := slices.Concat(binary[1:], m.flags(env),
+			[]string{"--initial-cluster=" + strings.Join(cluster, ",")})
 		if len(all) > 1 { // an election would show
 			args = append(args, "--election-timeout=4000")
 		}
@@ -206,6 +216,46 @@ func startAll(env *testscript.Env, binary []string, all []member) error {
 		}
 	}
 	return nil
+}
+
+// startHere starts the only member of a script in this process.
+func startHere(env *testscript.Env, _ []string, all []member) error {
+	m := all[0]
+	c := serve.Command()
+	args := append(m.flags(env), "--initial-cluster="+m.name+"=http://"+m.peer, "--bcrypt-cost=4")
+	if !strings.HasPrefix(filepath.Base(env.WorkDir), "script-own_") {
+		args = append(args, "--min-password-length=1") // as in etcd
+	}
+	c.SetArgs(args)
+	ctx, stop := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	log := bufio.NewScanner(r)
+	c.SetErr(w)
+	ended := make(chan error, 1)
+	go func() {
+		err := c.ExecuteContext(ctx)
+		ended <- err
+		w.CloseWithError(err)
+	}()
+	env.Defer(func() { stop(); <-ended })
+	var said strings.Builder
+	for log.Scan() {
+		fmt.Fprintln(&said, log.Text())
+		if strings.Contains(log.Text(), "ready to serve client requests") {
+			go io.Copy(io.Discard, r)
+			return nil
+		}
+	}
+	return fmt.Errorf("the server did not start: %w\n%s", log.Err(), said.String())
+}
+
+// flags returns the flags of a member that do not depend on the others.
+func (m *member) flags(env *testscript.Env) []string {
+	return []string{
+		"--name=" + m.name, "--data-dir=" + filepath.Join(env.WorkDir, m.name),
+		"--listen-client-urls=http://" + m.client, "--advertise-client-urls=http://" + m.client,
+		"--listen-peer-urls=http://" + m.peer, "--initial-advertise-peer-urls=http://" + m.peer,
+	}
 }
 
 func exists(path string) bool {
@@ -242,11 +292,12 @@ func sessionOf(ts *testscript.TestScript) *session {
 
 // cmdCtl runs the client and adds what it prints to the transcript.
 //
-//	ctl [-in file] [-hold] [-until regexp] [-mute] args...
+//	ctl [-in file] [-hold] [-until regexp] [-mute] [-process] args...
 //
 // -in feeds a file of the script to the standard input, -hold leaves that open
 // at its end, -until interrupts the client once its output matches, -mute keeps
-// output whose order is random out of the transcript.
+// output whose order is random out of the transcript. -process runs a client of
+// ours in a process of its own: one that names files relative to its directory.
 func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("the transcript tells the exit code; do not negate ctl")
@@ -256,45 +307,43 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	hold := fs.Bool("hold", false, "")
 	until := fs.String("until", "", "")
 	mute := fs.Bool("mute", false, "")
+	apart := fs.Bool("process", false, "")
 	ts.Check(fs.Parse(args))
+	stdin, feed, err := os.Pipe()
+	ts.Check(err)
+	defer stdin.Close()
+	defer feed.Close()
+	var stdout, stderr capture
+	c := &command{
+		args: fs.Args(), env: scriptEnv(ts), stdin: stdin, stdout: &stdout, stderr: &stderr,
+	}
+	if *until != "" {
+		stdout.on = regexp.MustCompile(*until)
+	}
+	if *in != "" {
+		input := ts.ReadFile(*in)
+		_, _ = io.WriteString(feed, input) // shorter than the pipe's buffer
+	}
+	if !*hold {
+		feed.Close()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	path := ts.Getenv("CTL")
-	if !strings.Contains(path, "/") {
-		var err error
-		path, err = lookPath(ts.Getenv("PATH"), path)
+	var exit string // empty for success
+	if *apart || *clientFlag != "" {
+		exit, err = c.apart(ctx, ts)
 		ts.Check(err)
+	} else {
+		exit = c.here(ctx)
 	}
-	cmd := exec.CommandContext(ctx, path, fs.Args()...)
-	cmd.Dir = ts.Getenv("WORK")
-	cmd.Env = scriptEnv(ts)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if *until != "" {
-		cmd.Stdout = &trigger{to: &stdout, on: regexp.MustCompile(*until), do: func() {
-			_ = cmd.Process.Signal(os.Interrupt)
-		}}
-	}
-	input := ""
-	if *in != "" {
-		input = ts.ReadFile(*in)
-	}
-	stdin, err := cmd.StdinPipe()
-	ts.Check(err)
-	ts.Check(cmd.Start())
-	_, _ = io.WriteString(stdin, input) // a client that does not read it is fine
-	if !*hold {
-		stdin.Close()
-	}
-	err = cmd.Wait()
 	if ctx.Err() != nil {
 		ts.Fatalf("%q did not end; it printed\n%s%s", fs.Args(), stdout.String(), stderr.String())
 	}
 	s := sessionOf(ts)
 	s.last = stdout.String()
 	if *mute {
-		if err != nil {
-			ts.Fatalf("%q: %v; it printed\n%s%s", fs.Args(), err, stdout.String(), stderr.String())
+		if exit != "" {
+			ts.Fatalf("%q: %s; it printed\n%s%s", fs.Args(), exit, stdout.String(), stderr.String())
 		}
 		return
 	}
@@ -307,12 +356,97 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 			fmt.Fprintf(&s.text, "2> %s", line)
 		}
 	}
+	if exit != "" {
+		fmt.Fprintf(&s.text, "[%s]\n", exit)
+	}
+}
+
+// command is one run of the client.
+type command struct {
+	args, env      []string
+	stdin          *os.File
+	stdout, stderr *capture
+}
+
+// apart runs the command in a process of its own, and returns how that has failed.
+func (c *command) apart(ctx context.Context, ts *testscript.TestScript) (string, error) {
+	path := ts.Getenv("CTL")
+	if !strings.Contains(path, "/") {
+		var err error
+		if path, err = lookPath(ts.Getenv("PATH"), path); err != nil {
+			return "", err
+		}
+	}
+	cmd := exec.CommandContext(ctx, path, c.args...)
+	cmd.Dir, cmd.Env = ts.Getenv("WORK"), c.env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
+	c.stdout.do = func() bool { _ = cmd.Process.Signal(os.Interrupt); return false }
+	err := cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		fmt.Fprintf(&s.text, "[%s]\n", exit)
-	} else {
-		ts.Check(err)
+		return exit.String(), nil
 	}
+	return "", err
+}
+
+// here runs the command in this process, and returns how one of its own would have failed.
+func (c *command) here(ctx context.Context) string {
+	ctx, kill := context.WithCancel(ctx)
+	defer kill()
+	var s listeners
+	var killed atomic.Bool
+	c.stdout.do = func() bool {
+		if s.interrupt() {
+			return false
+		}
+		killed.Store(true)
+		c.stderr.close()
+		kill()
+		return true
+	}
+	code := Main(Process{
+		Args: c.args, Env: c.env, Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr,
+		Context: ctx, Notify: s.notify, Shared: true,
+	})
+	c.stdout.close()
+	c.stderr.close()
+	switch {
+	case killed.Load():
+		return "signal: interrupt"
+	case code != 0:
+		return fmt.Sprintf("exit status %d", code)
+	}
+	return ""
+}
+
+// listeners are the channels to which a command in this process relays signals.
+type listeners struct {
+	mu  sync.Mutex
+	all []chan<- os.Signal
+}
+
+func (l *listeners) notify(to chan<- os.Signal, _ ...os.Signal) (stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, to)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.all = slices.DeleteFunc(l.all, func(c chan<- os.Signal) bool { return c == to })
+	}
+}
+
+// interrupt sends SIGINT to the listeners, and reports whether there are any.
+func (l *listeners) interrupt() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, to := range l.all {
+		select {
+		case to <- os.Interrupt:
+		default:
+		}
+	}
+	return len(l.all) > 0
 }
 
 // scriptEnv returns the variables of the script that clients look at. A login is given up when the
@@ -356,21 +490,42 @@ func quoteAll(args []string) []string {
 	return out
 }
 
-// trigger is a buffer that does something once when it matches.
-type trigger struct {
-	to   *bytes.Buffer // not embedded: io.Copy would bypass Write by its ReadFrom
-	on   *regexp.Regexp
-	do   func()
-	done bool
+// capture keeps what a command prints until it has ended, and calls do once when that matches on.
+type capture struct {
+	on *regexp.Regexp // nil for never
+	do func() (over bool)
+
+	mu   sync.Mutex // guards what follows
+	text bytes.Buffer
+	done bool // do was called
+	over bool
 }
 
-func (t *trigger) Write(p []byte) (int, error) {
-	n, err := t.to.Write(p)
-	if !t.done && t.on.Match(t.to.Bytes()) {
-		t.done = true
-		t.do()
+func (o *capture) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.over {
+		return 0, io.ErrClosedPipe
+	}
+	n, err := o.text.Write(p)
+	if o.on != nil && !o.done && o.on.Match(o.text.Bytes()) {
+		o.done = true
+		o.over = o.do()
 	}
 	return n, err
+}
+
+// close drops what is written from now on.
+func (o *capture) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.over = true
+}
+
+func (o *capture) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // cmdGrab takes something that differs from run to run out of the last output,

@@ -65,8 +65,10 @@ func (h *holder) lost(why string) error {
 // hold returns a context that ends, and why, when it is held no more. The library says when the
 // lease has ended, by its clock or by the cluster's word; a watch of the key says it earlier if
 // somebody revokes the lease, or deletes the key.
-func (h *holder) hold(c *clientv3.Client, revision int64) (context.Context, context.CancelFunc) {
-	ctx, end := context.WithCancelCause(context.Background())
+func (h *holder) hold(
+	ctx context.Context, c *clientv3.Client, revision int64,
+) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
 	changes := c.Watch(ctx, h.key(), clientv3.WithRev(revision+1), clientv3.WithFilterPut())
 	go func() {
 		defer end(nil)

@@ -14,9 +14,10 @@ type signalError struct{ signal syscall.Signal }
 
 func (e *signalError) Error() string { return "interrupted: " + e.signal.String() }
 
-// An interrupt ends a context when a signal says that the process is to end. A second signal ends
-// the process as if nobody had listened.
+// An interrupt ends a context at the first signal to terminate. A second signal has its default
+// action.
 type interrupt struct {
+	mute    func()         // stops the signals
 	signals chan os.Signal // capacity 1
 	done    chan struct{}  // closed by stop
 	ended   chan struct{}  // closed when nothing more is taken
@@ -25,11 +26,11 @@ type interrupt struct {
 }
 
 // cancelBySignal returns an interrupt that ends a context, until it is stopped.
-func cancelBySignal(cancel context.CancelCauseFunc) *interrupt {
+func (a *app) cancelBySignal(cancel context.CancelCauseFunc) *interrupt {
 	i := &interrupt{
 		signals: make(chan os.Signal, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
-	signal.Notify(i.signals, heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)...)
+	i.mute = a.notify(i.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		defer close(i.ended)
 		select {
@@ -37,7 +38,7 @@ func cancelBySignal(cancel context.CancelCauseFunc) *interrupt {
 			i.taken = s
 			n, _ := s.(syscall.Signal)
 			cancel(&signalError{n})
-			signal.Stop(i.signals)
+			i.mute()
 		case <-i.done:
 		}
 	}()
@@ -53,9 +54,9 @@ func heeded(signals ...os.Signal) []os.Signal {
 }
 
 // untilSignal returns a context that ends when the user interrupts.
-func untilSignal() (ctx context.Context, end func()) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	i := cancelBySignal(cancel)
+func (a *app) untilSignal() (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(a.context())
+	i := a.cancelBySignal(cancel)
 	return ctx, func() {
 		i.stop()
 		cancel(nil)
@@ -65,7 +66,7 @@ func untilSignal() (ctx context.Context, end func()) {
 // stop lets signals do again what they do when nobody listens. It may be called more than once.
 func (i *interrupt) stop() {
 	i.once.Do(func() {
-		signal.Stop(i.signals)
+		i.mute()
 		close(i.done)
 	})
 	<-i.ended
@@ -93,6 +94,6 @@ func (i *interrupt) passOn(to chan<- os.Signal) {
 // interruptWaiting is cancelBySignal for what a command waits for before it runs another, to which
 // startFed passes the signal on.
 func (a *app) interruptWaiting(cancel context.CancelCauseFunc) (stop func()) {
-	a.waiting = cancelBySignal(cancel)
+	a.waiting = a.cancelBySignal(cancel)
 	return a.waiting.stop
 }

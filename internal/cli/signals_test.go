@@ -9,12 +9,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"leasehold.dev/test/tier"
 )
 
 // Goal: a signal that comes as a command gets what it waits for is not lost: it ends what the
 // command then runs. Method: what was waited for is there, and the signal was taken by what
 // interrupts the waiting, or waits in its channel.
 func TestSignalAtTheEndOfWaiting(t *testing.T) {
+	tier.Campaign(t)
 	for name, taken := range map[string]bool{"taken": true, "waiting": false} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
@@ -45,7 +48,7 @@ func TestSignalAtTheEndOfWaiting(t *testing.T) {
 func TestSignalPassedOnOnce(t *testing.T) {
 	_, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	i := cancelBySignal(cancel)
+	i := new(app).cancelBySignal(cancel)
 	i.stop()
 	i.signals <- syscall.SIGINT
 	to := make(chan os.Signal, 16)
@@ -58,9 +61,10 @@ func TestSignalPassedOnOnce(t *testing.T) {
 // Goal: under nohup neither a command that waits nor one that is run is ended by the end of its
 // terminal. Method: to listen to a signal ends that it is ignored.
 func TestHangUpIgnored(t *testing.T) {
+	tier.Campaign(t)
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
-	_, end := untilSignal()
+	_, end := new(app).untilSignal()
 	defer end()
 	c, _ := run(t, "echo ready; sleep 60")
 	c.kill()

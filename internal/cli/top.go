@@ -80,9 +80,9 @@ func (a *app) top(f *topFlags) error {
 		return err
 	}
 	defer t.close()
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(a.context())
 	defer cancel(nil)
-	defer cancelBySignal(cancel).stop()
+	defer a.cancelBySignal(cancel).stop()
 	if f.once || a.flags.format != "simple" || !a.hasScreen() {
 		return t.once(ctx, f.rows)
 	}

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // topServer starts a member that may be stopped and started again.
@@ -29,6 +30,7 @@ type topServer struct {
 
 func newTopServer(t *testing.T) *topServer {
 	t.Helper()
+	tier.Campaign(t)
 	binary := serverBinary(t)
 	if *serverFlag != "" {
 		t.Skip("the server is another one")

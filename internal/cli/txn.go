@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,7 +52,7 @@ func (a *app) runTxn(interactive bool) error {
 		}
 	}
 	in := bufio.NewReader(a.Stdin)
-	txn := c.Txn(context.Background())
+	txn := c.Txn(a.context())
 	prompt("compares:")
 	conditions, err := readPart(in, parseCompare)
 	if err != nil {

@@ -64,7 +64,7 @@ func (a *app) runOrWait(h heldLease, command []string, end func(context.Context)
 		err = a.runUnderLease(h, command)
 	} else {
 		ctx, cancel := context.WithCancelCause(h.Context())
-		now := cancelBySignal(cancel)
+		now := a.cancelBySignal(cancel)
 		if a.waiting != nil {
 			a.waiting.passOn(now.signals)
 		}

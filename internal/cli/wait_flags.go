@@ -29,7 +29,7 @@ func (w waitFlags) check() error {
 // waitContext returns a context that ends when the waiting does, or a signal comes. Its end may
 // be called more than once.
 func (a *app) waitContext(w waitFlags) (ctx context.Context, end func()) {
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(a.context())
 	stop := a.interruptWaiting(cancel)
 	timeout := context.CancelFunc(func() {})
 	if w.wait > 0 {

@@ -86,7 +86,7 @@ func (a *app) watch(f watchFlags, w watchArgs) error {
 		return withCode(exitBadArgs, err)
 	}
 	go a.tellLost(c)
-	ctx := clientv3.WithRequireLeader(context.Background())
+	ctx := clientv3.WithRequireLeader(a.context())
 	if err := a.follow(c, c.Watch(ctx, w.keys[0], opts...), w.exec); err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (a *app) watchLine(
 		a.complain("Invalid command: %s (watch and progress supported)\n", line)
 		return nil
 	}
-	ctx := clientv3.WithRequireLeader(context.Background())
+	ctx := clientv3.WithRequireLeader(a.context())
 	switch words[0] {
 	case "progress":
 		return c.RequestProgress(ctx)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -53,7 +52,7 @@ func (a *app) watchWhy(f watchFlags, w watchArgs) error {
 		return watchEnded(err)
 	}
 	for {
-		u, err := watcher.Next(context.Background())
+		u, err := watcher.Next(a.context())
 		if err != nil {
 			return watchEnded(err)
 		}
@@ -88,7 +87,7 @@ func (a *app) tellWhy(u store.Update, command []string) error {
 		if e.Lease != 0 {
 			env = append(env, fmt.Sprintf("LEASEHOLD_WATCH_LEASE=%016x", int64(e.Lease)))
 		}
-		if err := a.runForEvent(context.Background(), command, env); err != nil {
+		if err := a.runForEvent(a.context(), command, env); err != nil {
 			return err
 		}
 	}
