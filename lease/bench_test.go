@@ -67,7 +67,7 @@ func BenchmarkMemory(b *testing.B) {
 
 // TestMemory keeps a plain lease small.
 func TestMemory(t *testing.T) {
-	const n, most = 200_000, 105
+	const n, most = 100_000, 105
 	before := heapInUse()
 	l, ids := filled(t, n)
 	got := float64(heapInUse()-before)/n - 8

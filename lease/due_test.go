@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"leasehold.dev/test/tier"
 )
 
 // TestDueQueue compares the queue with a slice that is sorted for each pop,
 // over random pushes and pops with few and with many leases an instant.
 func TestDueQueue(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(tier.Budget(6, 20)) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		var q dueQueue
 		var want []dueEntry

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"testing/quick"
+
+	"leasehold.dev/test/tier"
 )
 
 // model runs a primary, a follower and the twin on the same commands. The
@@ -443,10 +445,6 @@ func runModel(choose func(int) int, steps int) error {
 // TestTwin compares a primary and its follower with the slow twin over random
 // sequences of everything that can be done, and the two with each other (S3).
 func TestTwin(t *testing.T) {
-	count := 100
-	if testing.Short() {
-		count = 10
-	}
 	err := quick.Check(func(seed uint64) bool {
 		r := rand.New(rand.NewPCG(seed, 2))
 		if err := runModel(r.IntN, 400); err != nil {
@@ -454,7 +452,7 @@ func TestTwin(t *testing.T) {
 			return false
 		}
 		return true
-	}, &quick.Config{MaxCount: count})
+	}, &quick.Config{MaxCount: tier.Budget(20, 100)})
 	if err != nil {
 		t.Error(err)
 	}

@@ -198,7 +198,7 @@ func (a *app) acquire(
 	}
 	if _, told := a.errTerminal(); f.wait == 0 && !f.try && !told {
 		defer time.AfterFunc(time.Second, func() {
-			a.complain("Waiting for %q, which another has\n", f.lock+f.elect)
+			a.complain("Waiting for %q\n", f.lock+f.elect)
 		}).Stop()
 	}
 	p, err := f.wins(ctx, c, lock.NewSession(c, l))

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -12,20 +10,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"leasehold.dev/internal/serve"
 	"leasehold.dev/test/harness"
-	"leasehold.dev/test/process"
 	"leasehold.dev/test/tier"
 )
 
@@ -131,152 +124,6 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// built is our server, made when a test first asks for it.
-var built struct {
-	sync.Once
-	dir, path string
-	err       error
-}
-
-// serverBinary returns the server to test against. A binary of ours needs the
-// word "serve" before its flags.
-func serverBinary(t *testing.T) []string {
-	t.Helper()
-	if *serverFlag != "" {
-		return []string{*serverFlag}
-	}
-	if err := process.DependOnSources(); err != nil {
-		t.Fatal(err)
-	}
-	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "leasehold-cli-"); built.err == nil {
-			built.path, built.err = process.Build(context.Background(), built.dir)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return []string{built.path, "serve"}
-}
-
-// member is one server of a script.
-type member struct{ name, client, peer string }
-
-// newMembers returns the servers that a script wants.
-func newMembers(env *testscript.Env) []member {
-	n := 1
-	if strings.HasPrefix(filepath.Base(env.WorkDir), "script-three_") {
-		n = 3
-	}
-	var all []member
-	for i := range n {
-		name := fmt.Sprintf("m%d", i+1)
-		all = append(all, member{name, process.MustFreeAddr(), process.MustFreeAddr()})
-	}
-	return all
-}
-
-// startAll starts the servers of one script, and waits until they serve.
-func startAll(env *testscript.Env, binary []string, all []member) error {
-	var cluster []string
-	for _, m := range all {
-		cluster = append(cluster, m.name+"=http://"+m.peer)
-	}
-	failed := make(chan error, len(all))
-	for _, m := range all {
-		args := slices.Concat(binary[1:], m.flags(env),
-			[]string{"--initial-cluster=" + strings.Join(cluster, ",")})
-		if len(all) > 1 { // an election would show
-			args = append(args, "--election-timeout=4000")
-		}
-		if file := "auth-" + m.name + ".yaml"; exists(filepath.Join(env.WorkDir, file)) {
-			args = append(args, "--auth-config="+file)
-		}
-		cmd := exec.Command(binary[0], args...)
-		cmd.Dir = env.WorkDir
-		if !strings.HasPrefix(filepath.Base(env.WorkDir), "script-own_") {
-			cmd.Env = append(os.Environ(), "LEASEHOLD_MIN_PASSWORD_LENGTH=1") // as in etcd
-		}
-		log, err := cmd.StderrPipe()
-		if err != nil {
-			return err
-		}
-		if err := cmd.Start(); err != nil {
-			return err
-		}
-		env.Defer(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		})
-		go func() { failed <- untilReady(cmd, log) }()
-	}
-	for range all {
-		if err := <-failed; err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startHere starts the only member of a script in this process.
-func startHere(env *testscript.Env, _ []string, all []member) error {
-	m := all[0]
-	c := serve.Command()
-	args := append(m.flags(env), "--initial-cluster="+m.name+"=http://"+m.peer, "--bcrypt-cost=4")
-	if !strings.HasPrefix(filepath.Base(env.WorkDir), "script-own_") {
-		args = append(args, "--min-password-length=1") // as in etcd
-	}
-	c.SetArgs(args)
-	ctx, stop := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	log := bufio.NewScanner(r)
-	c.SetErr(w)
-	ended := make(chan error, 1)
-	go func() {
-		err := c.ExecuteContext(ctx)
-		ended <- err
-		w.CloseWithError(err)
-	}()
-	env.Defer(func() { stop(); <-ended })
-	var said strings.Builder
-	for log.Scan() {
-		fmt.Fprintln(&said, log.Text())
-		if strings.Contains(log.Text(), "ready to serve client requests") {
-			go io.Copy(io.Discard, r)
-			return nil
-		}
-	}
-	return fmt.Errorf("the server did not start: %w\n%s", log.Err(), said.String())
-}
-
-// flags returns the flags of a member that do not depend on the others.
-func (m *member) flags(env *testscript.Env) []string {
-	return []string{
-		"--name=" + m.name, "--data-dir=" + filepath.Join(env.WorkDir, m.name),
-		"--listen-client-urls=http://" + m.client, "--advertise-client-urls=http://" + m.client,
-		"--listen-peer-urls=http://" + m.peer, "--initial-advertise-peer-urls=http://" + m.peer,
-	}
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-func untilReady(cmd *exec.Cmd, log io.Reader) error {
-	deadline := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-	defer deadline.Stop()
-	var said bytes.Buffer
-	lines := bufio.NewScanner(io.TeeReader(log, &said))
-	for lines.Scan() {
-		if strings.Contains(lines.Text(), "ready to serve client requests") {
-			go io.Copy(io.Discard, log)
-			return nil
-		}
-	}
-	return fmt.Errorf("the server did not start:\n%s", said.String())
-}
-
 // session is what a script has seen so far.
 type session struct {
 	text    strings.Builder   // the transcript
@@ -352,101 +199,14 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 		// The client library's log, which etcdctl lets through, and what we say instead of it.
 		theirs := *clientFlag != "" && strings.HasPrefix(line, `{"level":`)
 		ours := !strings.Contains(ts.Name(), "own_") && strings.HasPrefix(line, "Cause: ")
-		if !theirs && !ours {
+		slow := strings.HasPrefix(line, "Waiting for ") // for more than a second
+		if !theirs && !ours && !slow {
 			fmt.Fprintf(&s.text, "2> %s", line)
 		}
 	}
 	if exit != "" {
 		fmt.Fprintf(&s.text, "[%s]\n", exit)
 	}
-}
-
-// command is one run of the client.
-type command struct {
-	args, env      []string
-	stdin          *os.File
-	stdout, stderr *capture
-}
-
-// apart runs the command in a process of its own, and returns how that has failed.
-func (c *command) apart(ctx context.Context, ts *testscript.TestScript) (string, error) {
-	path := ts.Getenv("CTL")
-	if !strings.Contains(path, "/") {
-		var err error
-		if path, err = lookPath(ts.Getenv("PATH"), path); err != nil {
-			return "", err
-		}
-	}
-	cmd := exec.CommandContext(ctx, path, c.args...)
-	cmd.Dir, cmd.Env = ts.Getenv("WORK"), c.env
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
-	c.stdout.do = func() bool { _ = cmd.Process.Signal(os.Interrupt); return false }
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return exit.String(), nil
-	}
-	return "", err
-}
-
-// here runs the command in this process, and returns how one of its own would have failed.
-func (c *command) here(ctx context.Context) string {
-	ctx, kill := context.WithCancel(ctx)
-	defer kill()
-	var s listeners
-	var killed atomic.Bool
-	c.stdout.do = func() bool {
-		if s.interrupt() {
-			return false
-		}
-		killed.Store(true)
-		c.stderr.close()
-		kill()
-		return true
-	}
-	code := Main(Process{
-		Args: c.args, Env: c.env, Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr,
-		Context: ctx, Notify: s.notify, Shared: true,
-	})
-	c.stdout.close()
-	c.stderr.close()
-	switch {
-	case killed.Load():
-		return "signal: interrupt"
-	case code != 0:
-		return fmt.Sprintf("exit status %d", code)
-	}
-	return ""
-}
-
-// listeners are the channels to which a command in this process relays signals.
-type listeners struct {
-	mu  sync.Mutex
-	all []chan<- os.Signal
-}
-
-func (l *listeners) notify(to chan<- os.Signal, _ ...os.Signal) (stop func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all = append(l.all, to)
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.all = slices.DeleteFunc(l.all, func(c chan<- os.Signal) bool { return c == to })
-	}
-}
-
-// interrupt sends SIGINT to the listeners, and reports whether there are any.
-func (l *listeners) interrupt() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, to := range l.all {
-		select {
-		case to <- os.Interrupt:
-		default:
-		}
-	}
-	return len(l.all) > 0
 }
 
 // scriptEnv returns the variables of the script that clients look at. A login is given up when the
@@ -488,44 +248,6 @@ func quoteAll(args []string) []string {
 		out = append(out, a)
 	}
 	return out
-}
-
-// capture keeps what a command prints until it has ended, and calls do once when that matches on.
-type capture struct {
-	on *regexp.Regexp // nil for never
-	do func() (over bool)
-
-	mu   sync.Mutex // guards what follows
-	text bytes.Buffer
-	done bool // do was called
-	over bool
-}
-
-func (o *capture) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.over {
-		return 0, io.ErrClosedPipe
-	}
-	n, err := o.text.Write(p)
-	if o.on != nil && !o.done && o.on.Match(o.text.Bytes()) {
-		o.done = true
-		o.over = o.do()
-	}
-	return n, err
-}
-
-// close drops what is written from now on.
-func (o *capture) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.over = true
-}
-
-func (o *capture) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // cmdGrab takes something that differs from run to run out of the last output,

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/test/tier"
 )
 
 // toyKeys are all the keys that the toys know: with and without zero bytes behind,
@@ -58,7 +59,7 @@ func TestSpansAll(t *testing.T) {
 // A set of ranges has the keys that a set of keys has, whatever is added and
 // removed.
 func TestSpansTwin(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(tier.Budget(40, 200)) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var s spans
 		twin := make(map[string]bool)

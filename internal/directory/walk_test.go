@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"flag"
 	"fmt"
 	"iter"
 	"maps"
@@ -11,6 +10,7 @@ import (
 
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/tier"
 )
 
 // walk is a whole service as simple as can be, with a Directory in it: a store of
@@ -388,13 +388,11 @@ func (w *walk) check() error {
 	return nil
 }
 
-var walks = flag.Uint64("walks", 400, "how many walks TestWalk goes")
-
 // C1, T20: whatever is lost, late or repeated, and whichever member leads, no cache whose lease is
 // valid has anything but what the store has; and when the network is well again every
 // write goes on by the end of the leases of caches that do not answer.
 func TestWalk(t *testing.T) {
-	seeds := *walks
+	seeds := uint64(tier.Budget(40, 400))
 	reads, waits := 0, 0
 	for seed := range seeds {
 		w := newWalk(seed)

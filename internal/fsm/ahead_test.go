@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/tier"
 )
 
 // Goal: a member that does a deletion ahead ends up as one that does it at once, and until its
@@ -16,7 +17,7 @@ import (
 // after each part.
 func TestAhead(t *testing.T) {
 	parts := 0
-	for seed := range uint64(20) {
+	for seed := range uint64(tier.Budget(8, 20)) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		at, in := New(Config{}), New(Config{AheadKeys: 1})
 		session := open(t, at, 5)
@@ -63,7 +64,7 @@ func TestAhead(t *testing.T) {
 			}
 		}
 	}
-	if parts < 150 {
+	if parts < 50 {
 		t.Errorf("only %d parts were done ahead", parts)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 	"leasehold.dev/plan/capacity"
+	"leasehold.dev/test/tier"
 )
 
 func heapInUse() int64 {
@@ -113,7 +114,7 @@ func ways() map[string]func(n int) []Command {
 // The state takes no more memory than it says, and than the allocator wastes, an eighth, in
 // whatever way clients make it large.
 func TestMemory(t *testing.T) {
-	const n = 12_000
+	n := tier.Budget(3000, 12_000)
 	for name, way := range ways() {
 		t.Run(name, func(t *testing.T) {
 			m := New(Config{LeaseEvents: 8})
@@ -147,7 +148,7 @@ func TestMemory(t *testing.T) {
 			m.holds.changed = nil
 			says := m.View().Bytes.Sum() - empty
 			takes := heapInUse() - before
-			t.Logf("%s: %d bytes each, says %d: %.2f", name, takes/n, says/n,
+			t.Logf("%s: %d bytes each, says %d: %.2f", name, takes/int64(n), says/int64(n),
 				float64(takes)/float64(says))
 			if takes > says+says/8 {
 				t.Errorf("takes %d bytes, says %d", takes, says)

@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/tier"
 )
 
 // checkSessions panics unless what is counted of the sessions is what is there.
@@ -353,7 +354,7 @@ func TestSessionsImageStays(t *testing.T) {
 // each was done once, and all copies have one answer; on every member, also on one that is
 // restored from a snapshot in the middle (S3).
 func TestOnceRandom(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(tier.Budget(15, 40)) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		cfg := Config{Lease: lease.Config{MaxKeys: rng.IntN(4)}}
 		a, b, plain := New(cfg), New(cfg), New(cfg)

@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/tier"
 )
 
 // randomCommand draws a command over few keys and leases, so that they meet.
@@ -184,7 +185,7 @@ func now(rng *rand.Rand, m *Machine, c Command) {
 // also when one is restored from the other's snapshot in the middle, scrubs at
 // other times, and times leases, which the other does not.
 func TestSameCommandsSameState(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(tier.Budget(20, 60)) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		cfg := Config{Lease: lease.Config{MaxKeys: rng.IntN(4)}}
 		a, b := New(cfg), New(cfg)

@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/tier"
 )
 
 // crowded returns a state with leases and keys, and a session for which number 1 was done, in
@@ -152,7 +153,7 @@ func TestNothingGrows(t *testing.T) {
 // moves up and down.
 func TestQuotaIsKept(t *testing.T) {
 	refused, done := 0, 0
-	for seed := range uint64(40) {
+	for seed := range uint64(tier.Budget(15, 40)) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		a, b := small(New(Config{})), small(New(Config{}))
 		for _, m := range []*Machine{a, b} {
@@ -196,7 +197,7 @@ func TestQuotaIsKept(t *testing.T) {
 			}
 		}
 	}
-	if refused < 500 || done < 500 {
+	if refused < 150 || done < 150 {
 		t.Errorf("%d commands were refused, %d let the state grow: too few", refused, done)
 	}
 }
@@ -248,11 +249,11 @@ func TestKeptKeysTakeNoMore(t *testing.T) {
 // Goal: what sessions of clients that are gone have left never keeps a state full. Method: under
 // each quota, as many sessions and answers as there may be.
 func TestSessionsLeaveRoom(t *testing.T) {
-	for _, quota := range []int64{MinQuota, 100_000, 1 << 20, 16 << 20} {
+	for _, quota := range []int64{MinQuota, 100_000, 1 << 20, 16 << 20}[:tier.Budget(3, 4)] {
 		m := New(Config{})
 		m.AddMember(Member{ID: 1, Quota: quota})
 		mustApply(t, m, &Put{Key: "k", Value: []byte(strings.Repeat("v", 200))})
-		for i := range uint64(20_000) {
+		for i := range uint64(tier.Budget(5000, 20_000)) {
 			s := open(t, m, i)
 			mustApply(t, m, &Once{s, 1, 0, &Txn{Then: []Op{{Range: &Range{Key: "k"}}}}})
 		}

@@ -47,7 +47,7 @@ func TestDeleteFirst(t *testing.T) {
 // many records as the budget says, and there are as many calls as that takes. A budget of one
 // record comes to an end, too.
 func TestScrubBudget(t *testing.T) {
-	const all, most = 6000, 100
+	const all, most = 1000, 100
 	for _, x := range []struct{ keys, versions, rounds int }{
 		{all, 1, 1}, {all / 20, 20, 1}, {all / 20, 1, 20}, {1, all, 1},
 	} {

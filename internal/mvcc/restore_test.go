@@ -315,7 +315,7 @@ func TestScrubKeepsUp(t *testing.T) {
 // Goal: the same with very many changes in each step. Method: a compaction whenever the one before
 // is cleaned up. What is written until then must not become more and more.
 func TestScrubOfManyKeepsUp(t *testing.T) {
-	const steps, perStep = 60, 20_000
+	const steps, perStep = 15, 20_000
 	s, cleaned := New(), 0
 	for range steps {
 		for i := range perStep / 100 {

@@ -8,6 +8,8 @@ import (
 	"math/rand"
 	"slices"
 	"testing"
+
+	"leasehold.dev/test/tier"
 )
 
 // modelKeys are few, so that they meet often, and awkward: prefixes of each other, the ends
@@ -429,14 +431,10 @@ func (s *Store) checkSize(t testing.TB) {
 // never change. Method: random operations on the store and on the model; after each, random
 // reads of the newest view and of views taken long ago must agree.
 func TestModel(t *testing.T) {
-	seeds, steps := 24, 400
-	if testing.Short() {
-		seeds = 3
-	}
-	for seed := range seeds {
+	for seed := range tier.Budget(4, 24) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			w := &twins{t: t, src: rand.New(rand.NewSource(int64(seed))), s: New(), m: newModel()}
-			w.run(steps)
+			w.run(400)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package tidy
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -9,9 +10,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // module is the path under which the packages of this repository are imported.
@@ -72,72 +77,87 @@ func parse(name string, text []byte) (*source, error) {
 	return &source{path: name, text: text, fset: fset, ast: f, generated: generated}, nil
 }
 
-// root finds the directory of the module's go.mod.
+// root returns the directory of the module's go.mod.
 func root(t *testing.T) string {
 	t.Helper()
-	dir, err := os.Getwd()
+	dir, err := findRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
 	for {
-		if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil {
-			if strings.HasPrefix(string(text), "module "+module+"\n") {
-				return dir
-			}
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(text), "module "+module+"\n") {
+			return dir, nil
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			t.Fatalf("no go.mod of %s above the working directory", module)
+			return "", fmt.Errorf("no go.mod of %s above the working directory", module)
 		}
 		dir = parent
 	}
 }
 
-// load reads every Go file of the repository that a person wrote, those of the modules
-// inside it as well. What is in testdata is left out.
+// load returns every Go file of the repository that a person wrote, including those of modules
+// inside it, but not testdata. Files are read and parsed once for all tests, which must not change
+// them.
 func load(t *testing.T) []*source {
 	t.Helper()
-	top := root(t)
-	var out []*source
-	err := filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
+	files, err := loadOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+var loadOnce = sync.OnceValues(func() ([]*source, error) {
+	top, err := findRoot()
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	err = filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
 			return err
-		}
-		if d.IsDir() {
-			if p != top && skipDir(d.Name()) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if !strings.HasSuffix(p, ".go") {
-			return nil
-		}
-		text, err := os.ReadFile(p)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(top, p)
-		if err != nil {
-			return err
-		}
-		s, err := parse(filepath.ToSlash(rel), text)
-		if err != nil {
-			t.Errorf("%v", err)
-			return nil
-		}
-		if !s.generated {
-			out = append(out, s)
+		case d.IsDir() && p != top && skipDir(d.Name()):
+			return fs.SkipDir
+		case !d.IsDir() && strings.HasSuffix(p, ".go"):
+			paths = append(paths, p)
 		}
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	if len(out) == 0 {
-		t.Fatal("no Go files found")
+	all := make([]*source, len(paths))
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, p := range paths {
+		g.Go(func() (err error) {
+			text, err := os.ReadFile(p)
+			if err == nil {
+				all[i], err = parse(filepath.ToSlash(strings.TrimPrefix(p, top+"/")), text)
+			}
+			return err
+		})
 	}
-	return out
-}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(s *source) bool { return s.generated })
+	if len(all) == 0 {
+		return nil, errors.New("no Go files found")
+	}
+	return all, nil
+})
 
 func skipDir(name string) bool {
 	return name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") ||

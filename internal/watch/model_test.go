@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"leasehold.dev/test/tier"
 )
 
 // pupil is what a client knows of one of its watchers.
@@ -310,7 +312,7 @@ func (m *model) run(o Options, steps int) error {
 // and left unread, in any order, every watcher sees the truth, or an error that
 // names a compaction beyond the place where it was.
 func TestModel(t *testing.T) {
-	for seed := range uint64(1500) {
+	for seed := range uint64(tier.Budget(300, 1500)) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		m := &model{pick: rng.IntN}
 		o := tight

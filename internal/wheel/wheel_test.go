@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"testing/quick"
+
+	"leasehold.dev/test/tier"
 )
 
 // all bounds no Advance.
@@ -247,7 +249,7 @@ func TestTwin(t *testing.T) {
 			t.Error(err)
 		}
 		return err == nil
-	}, &quick.Config{MaxCount: 300})
+	}, &quick.Config{MaxCount: tier.Budget(60, 300)})
 	if err != nil {
 		t.Error(err)
 	}

@@ -1,9 +1,9 @@
 // Package tier sorts tests by how long they take and what they need.
 //
-//	tier             runs in                  may use                          retried
-//	unmarked         go test ./...            virtual time, memory             never
-//	RealTime         go test ./...            processes, sockets, disks        up to twice, by .ci/run
-//	Campaign         .ci/campaign             minutes, random faults           never
+//	tier       runs in         may use                     retried
+//	unmarked   go test ./...   virtual time, memory        never
+//	RealTime   go test ./...   processes, sockets, disks   up to twice, by .ci/run
+//	Campaign   .ci/campaign    minutes, random faults      never
 //
 // An unmarked test passes on any machine, however busy. Only a handful of smoke tests are
 // marked RealTime; everything else that needs real processes or real seconds is marked Campaign.
@@ -36,6 +36,14 @@ func Campaign(t testing.TB) {
 	if !InCampaign() {
 		t.Skip("runs in .ci/campaign only; set " + Variable + "=1 to run it here")
 	}
+}
+
+// Budget returns how much a random or exhaustive test does: more in the campaign tier.
+func Budget(usual, campaign int) int {
+	if InCampaign() {
+		return campaign
+	}
+	return usual
 }
 
 // InCampaign reports whether the campaign tier is enabled, for tests that search further then.
