@@ -168,6 +168,7 @@ func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 	who := api.CallerOf(ctx)
 	err := n.somebody(ctx, who)
 	if fsm.Membership(cmd) {
+		// Apply decides; but a leader hands over before it is removed, so ask before that as well.
 		err = n.confirmed(ctx, func(s *access.State) error { return s.CheckRoot(who) })
 	}
 	if err != nil {
@@ -212,7 +213,7 @@ func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
 		n.raiseNoSpace(ctx)
 	}
-	if r, ok := cmd.(*fsm.RemoveMember); ok && r.ID == n.member && n.isExpelled() {
+	if r, ok := fsm.Inner(cmd).(*fsm.RemoveMember); ok && r.ID == n.member && n.isExpelled() {
 		// Nobody sends it the entry any more; but that others say so is the answer.
 		return fsm.Result{Revision: n.View().KV.Revision()}, nil
 	}

@@ -12,8 +12,8 @@ import (
 // By is a command on behalf of a caller. If access control is enabled when it is applied, it is
 // done only if the caller may do it then: else the result is access.ErrUserEmpty for a caller that
 // has not logged in, access.ErrOldRevision for one that has to log in again, and
-// access.ErrPermissionDenied. What members do by themselves is no By; a client's command that is
-// none counts as that of a caller that has not logged in.
+// access.ErrPermissionDenied. Commands that members issue themselves are never wrapped in By; a
+// client's command without By counts as an anonymous caller's.
 type By struct {
 	Caller  access.Caller
 	Command Command
@@ -27,9 +27,8 @@ func (c *By) kind() kind {
 	return kindBy
 }
 
-// OnBehalf returns a command on behalf of a caller, a By. A change of who the members are is no By:
-// its proposer has to decide. Nor is what counts as that of a caller that has not logged in
-// in any case.
+// OnBehalf returns a command on behalf of a caller: a By, unless the command counts as an anonymous
+// caller's anyway, or clients cannot ask for it.
 func OnBehalf(who access.Caller, c Command) Command {
 	if !c.kind().asked() || who == (access.Caller{}) && !ofMembers(c) {
 		return c
@@ -41,7 +40,7 @@ func OnBehalf(who access.Caller, c Command) Command {
 func (k kind) asked() bool {
 	switch k {
 	case kindBy, kindByRoles, kindExpire, kindCheckpoint, kindDropOrphans, kindHashState,
-		kindStateHash, kindAddMember, kindRemoveMember, kindPromoteMember:
+		kindStateHash:
 		return false
 	default:
 		return true
@@ -94,8 +93,11 @@ func (m *Machine) denied(c Command) error {
 	}
 }
 
-// ofMembers reports whether members give a command by themselves.
-func ofMembers(c Command) bool { _, compacts := c.(*Compact); return compacts || !fromClient(c) }
+// ofMembers reports whether members issue such commands themselves.
+func ofMembers(c Command) bool {
+	_, compacts := c.(*Compact)
+	return compacts || !fromClient(c) && !Membership(c)
+}
 
 // permit says why a caller may not do a command now, nil if it may. The rules are those of etcd,
 // but that a lease is granted only to callers that have logged in. For leases with a name or a

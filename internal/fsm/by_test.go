@@ -110,6 +110,9 @@ func TestPermit(t *testing.T) {
 		"compact":        {&Compact{Revision: 2}, denied, denied, nil},
 		"alarm":          {&SetAlarm{Alarm: Alarm{Kind: NoSpace}}, denied, denied, nil},
 		"member":         {&SetMember{Member{ID: 1}}, denied, denied, ErrMemberNotFound},
+		"add a member":   {&AddMember{Member{ID: 1}}, denied, denied, nil},
+		"remove one":     {&RemoveMember{ID: 1}, denied, denied, ErrMemberNotFound},
+		"promote one":    {&PromoteMember{ID: 1}, denied, denied, ErrMemberNotFound},
 		"version":        {&SetVersion{Version: 1}, denied, denied, ErrNoDowngrade},
 		"user":           {&UserAdd{Name: "x"}, denied, denied, nil},
 		"off":            {&AuthDisable{}, denied, denied, nil},
@@ -159,7 +162,7 @@ func TestMembersAskNobody(t *testing.T) {
 	mustApply(t, m, as(m, "root", &Put{Key: "a"}))
 	for _, c := range []Command{
 		&Compact{Revision: 2}, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}}, &Expire{Term: 1},
-		&Checkpoint{Term: 1}, &DropOrphans{}, &AddMember{Member{ID: 1}}, &HashState{},
+		&Checkpoint{Term: 1}, &DropOrphans{}, &HashState{},
 	} {
 		mustApply(t, m, c)
 	}
@@ -348,12 +351,29 @@ func TestSessionOfAnother(t *testing.T) {
 	}
 }
 
+// A change of the membership is decided where it is applied, like every other command of a client:
+// the log names its caller, and without one it counts as anonymous.
+func TestMembershipNamesItsCaller(t *testing.T) {
+	for _, c := range []Command{&AddMember{Member{ID: 1}}, &RemoveMember{ID: 1}, &PromoteMember{ID: 1}} {
+		by := OnBehalf(access.Caller{User: "u", Revision: 7}, c)
+		if _, ok := by.(*By); !ok || !Membership(by) || !Readable(by) {
+			t.Errorf("%T becomes %T, membership %v, readable %v", c, by, Membership(by), Readable(by))
+		}
+		groups, err := DecodeEntry(encode(by))
+		if err != nil || !reflect.DeepEqual(groups[0].Commands[0], by) {
+			t.Errorf("%T is read as %+v, %v", c, groups, err)
+		}
+		if r := apply(t, tenants(t), c); !errors.Is(r.Err, access.ErrUserEmpty) {
+			t.Errorf("%T without a caller: %v", c, r.Err)
+		}
+	}
+}
+
 // What nobody may ask for is in no By that a member reads or proposes. CVE-2026-79993 of ZooKeeper,
 // where a deletion that the server gives by itself was not decided when a client gave it.
 func TestNobodyAsks(t *testing.T) {
 	for _, c := range []Command{
-		&Expire{}, &Checkpoint{}, &DropOrphans{}, &AddMember{}, &RemoveMember{}, &PromoteMember{},
-		&HashState{}, &StateHash{}, &By{Command: &Put{}}, &Once{Command: &By{Command: &Put{}}},
+		&Expire{}, &Checkpoint{}, &DropOrphans{}, &HashState{}, &StateHash{}, &By{Command: &Put{}}, &Once{Command: &By{Command: &Put{}}},
 	} {
 		by := &By{Command: c}
 		if Readable(by) {

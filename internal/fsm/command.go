@@ -365,7 +365,7 @@ func Internal(c Command) bool {
 // Membership reports whether c changes who is in the Raft group. Such a command
 // is proposed alone, as a change of Raft's configuration.
 func Membership(c Command) bool {
-	switch c.kind() {
+	switch Inner(c).kind() {
 	case kindAddMember, kindRemoveMember, kindPromoteMember:
 		return true
 	default:

@@ -2,9 +2,8 @@ package fsm
 
 import "slices"
 
-// applyMember applies a command about a member. Whether the caller may propose
-// it, and whether the cluster can afford it, was asked before (the replica's admission);
-// here stands only what every member must see alike.
+// applyMember applies a command about a member. The leader has checked before that the cluster can
+// afford it; here is only what every member decides alike.
 func (m *Machine) applyMember(c Command) error {
 	switch c := c.(type) {
 	case *SetMember:

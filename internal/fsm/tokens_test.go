@@ -42,9 +42,8 @@ func TestTokenKeys(t *testing.T) {
 	}
 }
 
-// What nobody may do but a member by itself is always a By when a client asks for it, and a change
-// of who the members are never is: see OnBehalf. Nor is what a member tells of its state, for which
-// no client can ask.
+// A client's command that members also issue themselves is always wrapped in By. StateHash never
+// is: no client can ask for it.
 func TestOnBehalf(t *testing.T) {
 	for _, c := range samples() {
 		if _, by := c.(*By); by || Internal(c) {
@@ -54,7 +53,7 @@ func TestOnBehalf(t *testing.T) {
 		for _, who := range []access.Caller{{}, {User: "u", Revision: 1}, {Revision: 1}} {
 			got := OnBehalf(who, c)
 			by, wrapped := got.(*By)
-			want := !told && !Membership(c) && (who != access.Caller{} || ofMembers(c))
+			want := !told && (who != access.Caller{} || ofMembers(c))
 			if wrapped != want || wrapped && (by.Caller != who || by.Command != c) ||
 				!wrapped && got != c {
 				t.Errorf("%T by %+v is %T", c, who, got)

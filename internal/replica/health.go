@@ -32,7 +32,7 @@ func (h health) affordable(c fsm.Command) error {
 	if !fsm.Has(h.m.machine.Version().Number, c) {
 		return ErrVersion
 	}
-	switch c := c.(type) {
+	switch c := fsm.Inner(c).(type) {
 	case *fsm.AddMember:
 		return h.affordAdd(c.Member.Learner)
 	case *fsm.RemoveMember:
@@ -99,7 +99,7 @@ func (h health) affordRemove(id uint64) error {
 // removesUnheard reports whether c removes a voter that this leader has not heard. It is down
 // if it has had the time to be heard.
 func (h health) removesUnheard(c fsm.Command) bool {
-	remove, ok := c.(*fsm.RemoveMember)
+	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && h.m.cfg.Membership.Strict && h.m.voter(remove.ID) && !h.links.active(remove.ID)
 }
 

@@ -61,7 +61,7 @@ func (r *Replica) proposeChange(p *Proposal) error {
 // leave behind a member that does not know that the entry is committed, and that
 // cannot win an election among the two of them.
 func (r *Replica) leavesFirst(c fsm.Command) bool {
-	remove, ok := c.(*fsm.RemoveMember)
+	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && remove.ID == r.cfg.ID && r.Yield()
 }
 
@@ -74,7 +74,7 @@ func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	}
 	data = fsm.AppendCommand(data, p.Command)
 	single := &raftpb.ConfChangeSingle{}
-	switch c := p.Command.(type) {
+	switch c := fsm.Inner(p.Command).(type) {
 	case *fsm.AddMember:
 		single.NodeId = &c.Member.ID
 		single.Type = raftpb.ConfChangeAddNode.Enum()

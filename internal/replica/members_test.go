@@ -3,11 +3,14 @@ package replica
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 )
 
@@ -122,6 +125,48 @@ func TestChangeBeforePrimary(t *testing.T) {
 	m.settle()
 	if add.Err != nil || add.Result.Err != nil || add.Index == 0 {
 		t.Errorf("%v, %+v, at entry %d", add.Err, add.Result, add.Index)
+	}
+}
+
+// Goal: a change of the membership counts by the rights at its place in the log. Method: while a
+// change waits behind another, its caller loses the role root.
+func TestChangeAfterRightWasTaken(t *testing.T) {
+	m := lead(t)
+	for _, c := range []fsm.Command{
+		&fsm.UserAdd{Name: "root", NoPassword: true}, &fsm.UserGrantRole{User: "root", Role: "root"},
+		&fsm.UserAdd{Name: "ops", NoPassword: true}, &fsm.UserGrantRole{User: "ops", Role: "root"},
+		&fsm.AuthEnable{},
+	} {
+		m.do(c)
+	}
+	by := func(user string, c fsm.Command) *Proposal {
+		return &Proposal{Command: fsm.OnBehalf(access.Caller{User: user}, c)}
+	}
+	add := func(id uint64) *Proposal {
+		return by("ops", &fsm.AddMember{Member: fsm.Member{
+			ID: id, PeerURLs: []string{fmt.Sprint("http://", id)}, Learner: true,
+		}})
+	}
+	first, second := add(8), add(9)
+	m.r.Propose(first)
+	m.take()
+	m.r.Propose(by("root", &fsm.UserRevokeRole{User: "ops", Role: "root"}))
+	m.r.Propose(second)
+	m.settle()
+	if first.Result.Err != nil || first.Index == 0 {
+		t.Fatalf("before: %+v", first)
+	}
+	if second.Index == 0 || !errors.Is(second.Result.Err, access.ErrPermissionDenied) {
+		t.Errorf("after: %v, %v", second.Err, second.Result.Err)
+	}
+	if _, known := m.m.View().Member(9); known || slices.Contains(m.r.raft.conf.GetLearners(), 9) {
+		t.Errorf("member 9 was added: %v", m.r.raft.conf)
+	}
+	third := by("root", &fsm.RemoveMember{ID: 8})
+	m.r.Propose(third)
+	m.settle()
+	if third.Result.Err != nil || third.Index == 0 || len(m.r.raft.conf.GetLearners()) != 0 {
+		t.Errorf("the next change: %v, %v, %v", third.Err, third.Result.Err, m.r.raft.conf)
 	}
 }
 
