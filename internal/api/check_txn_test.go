@@ -7,6 +7,36 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
+// A key is written once, also if a range of keys is deleted that has no end (etcd #22445).
+func TestKeyWrittenTwice(t *testing.T) {
+	put := func(key string) fsm.Op { return fsm.Op{Put: &fsm.Put{Key: key}} }
+	del := func(key, end string) fsm.Op { return fsm.Op{Delete: &fsm.DeleteRange{Key: key, End: end}} }
+	nested := func(ops ...fsm.Op) fsm.Op { return fsm.Op{Txn: &fsm.Txn{Else: ops}} }
+	for name, c := range map[string]struct {
+		ops  []fsm.Op
+		want error
+	}{
+		"in a range without end":        {[]fsm.Op{del("a", "\x00"), put("k")}, ErrDuplicateKey},
+		"at its beginning":              {[]fsm.Op{put("k"), del("k", "\x00")}, ErrDuplicateKey},
+		"before it":                     {[]fsm.Op{del("l", "\x00"), put("k")}, nil},
+		"in all keys":                   {[]fsm.Op{del("", "\x00"), put("k")}, ErrDuplicateKey},
+		"in one of two":                 {[]fsm.Op{del("z", "\x00"), del("a", "b"), put("ab")}, ErrDuplicateKey},
+		"between the two":               {[]fsm.Op{del("z", "\x00"), del("a", "b"), put("k")}, nil},
+		"nested, after the range":       {[]fsm.Op{del("a", "\x00"), nested(put("k"))}, ErrDuplicateKey},
+		"nested range":                  {[]fsm.Op{nested(del("a", "\x00")), put("k")}, ErrDuplicateKey},
+		"in an empty range":             {[]fsm.Op{del("z", "a"), put("k")}, nil},
+		"one key":                       {[]fsm.Op{del("k", ""), put("k")}, ErrDuplicateKey},
+		"one key, and the one after it": {[]fsm.Op{del("k", ""), put("k\x00")}, nil},
+		"twice":                         {[]fsm.Op{put("k"), put("k")}, ErrDuplicateKey},
+	} {
+		for branch, txn := range []*fsm.Txn{{Then: c.ops}, {Else: c.ops}} {
+			if err := CheckTxn(txn, 128); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+				t.Errorf("%s, branch %d: %v", name, branch, err)
+			}
+		}
+	}
+}
+
 // TestTxnOperations: the operations of all that is nested in a transaction are bounded together,
 // so that it cannot be large at each level. Three full lists are not too large.
 func TestTxnOperations(t *testing.T) {

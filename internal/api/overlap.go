@@ -3,9 +3,10 @@ package api
 import (
 	"errors"
 	"slices"
-	"strings"
+	"sort"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
 )
 
 // ErrDuplicateKey means that a transaction may write one key twice.
@@ -26,15 +27,16 @@ const (
 // and deletes.
 type writes struct {
 	puts map[string]struct{}
-	dels spans
+	dels []keyrange.Span // as keyrange.Join returns them
 }
 
 // CheckTxn refuses a transaction that the log would not take: with ErrTooDeep, and with
 // fsm.ErrTxnTooLarge one that has too many operations in all, if most is how many each list of
 // them may have. With ErrDuplicateKey it refuses a transaction that may write one key twice.
-// The rules are etcd's: a key is put once; it is not both put and deleted, at one level
-// or between a level and what is nested before it; the two branches of a nested
-// transaction may write the same keys, since only one of them runs.
+// A key is put once; it is not both put and deleted, at one level or between a level and what is
+// nested before it; the two branches of a nested transaction may write the same keys, since only
+// one of them runs. These are etcd's rules, except that etcd ignores deletes without an end (etcd
+// #22445): then a put after one of them silently replaces what the transaction has just deleted.
 func CheckTxn(t *fsm.Txn, most int) error {
 	if t.TooDeep() {
 		return ErrTooDeep
@@ -75,10 +77,10 @@ func overlaps(ops []fsm.Op) (writes, error) {
 	w := writes{puts: make(map[string]struct{})}
 	for i := range ops {
 		if d := ops[i].Delete; d != nil {
-			w.dels = append(w.dels, deleted(d))
+			w.dels = append(w.dels, keyrange.Range{Key: d.Key, End: d.End}.Span())
 		}
 	}
-	w.dels = merged(w.dels)
+	w.dels = keyrange.Join(w.dels)
 	for i := range ops {
 		if t := ops[i].Txn; t != nil {
 			if err := w.nest(t); err != nil {
@@ -97,11 +99,17 @@ func overlaps(ops []fsm.Op) (writes, error) {
 }
 
 func (w *writes) put(key string) error {
-	if _, ok := w.puts[key]; ok || w.dels.contain(key) {
+	if _, ok := w.puts[key]; ok || w.deletes(key) {
 		return ErrDuplicateKey
 	}
 	w.puts[key] = struct{}{}
 	return nil
+}
+
+// deletes reports whether a key is deleted.
+func (w *writes) deletes(key string) bool {
+	after := sort.Search(len(w.dels), func(i int) bool { return w.dels[i].From > key })
+	return after > 0 && w.dels[after-1].Has(key)
 }
 
 // nest adds the writes of a nested transaction.
@@ -128,46 +136,7 @@ func (w *writes) nest(t *fsm.Txn) error {
 		}
 	}
 	if len(then.dels)+len(other.dels) > 0 {
-		w.dels = merged(slices.Concat(w.dels, then.dels, other.dels))
+		w.dels = keyrange.Join(slices.Concat(w.dels, then.dels, other.dels))
 	}
 	return nil
-}
-
-// span is the keys of [begin, end).
-type span struct{ begin, end string }
-
-// spans are disjoint and in order.
-type spans []span
-
-// deleted is the span of a delete. One to the end of all keys is, as in etcd,
-// no obstacle to a put in the same transaction: its end, "\x00", is before
-// its beginning.
-func deleted(d *fsm.DeleteRange) span {
-	if d.End == "" {
-		return span{d.Key, d.Key + "\x00"}
-	}
-	return span{d.Key, d.End}
-}
-
-// contain reports whether a span contains key.
-func (s spans) contain(key string) bool {
-	i, ok := slices.BinarySearchFunc(s, key, func(x span, key string) int {
-		return strings.Compare(x.begin, key)
-	})
-	return ok || i > 0 && key < s[i-1].end
-}
-
-// merged puts spans into the form that contain needs. It changes s.
-func merged(s spans) spans {
-	s = slices.DeleteFunc(s, func(x span) bool { return x.end <= x.begin })
-	slices.SortFunc(s, func(a, b span) int { return strings.Compare(a.begin, b.begin) })
-	out := s[:0]
-	for _, x := range s {
-		if n := len(out); n > 0 && x.begin <= out[n-1].end {
-			out[n-1].end = max(out[n-1].end, x.end)
-			continue
-		}
-		out = append(out, x)
-	}
-	return out
 }

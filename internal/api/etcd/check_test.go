@@ -108,14 +108,14 @@ func checkOverlaps(r *pb.TxnRequest) error { return api.Error(api.CheckTxn(txnCo
 // slowOverlaps is checkOverlaps by its definition, without merged spans.
 type slowOverlaps struct {
 	puts map[string]bool
-	dels [][2]string // [begin, end)
+	dels [][2]string // [begin, end), where the end "\x00" is none
 }
 
 func slow(ops []*pb.RequestOp) (*slowOverlaps, bool) {
 	s := &slowOverlaps{puts: make(map[string]bool)}
 	put := func(key string) bool {
 		for _, d := range s.dels {
-			if d[0] <= key && key < d[1] {
+			if d[0] <= key && (d[1] == "\x00" || key < d[1]) {
 				return false
 			}
 		}
