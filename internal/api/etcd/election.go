@@ -112,7 +112,7 @@ func (s *electionService) Leader(
 	}
 	var first *mvcc.KeyValue
 	for kv := range v.KV.Ascend(prefix, prefixEnd(prefix), 0) {
-		if first == nil || kv.CreateRevision < first.CreateRevision {
+		if first == nil || older(kv, first) {
 			first = kv
 		}
 	}

@@ -96,7 +96,7 @@ func (o *observer) apply(events []*api.Event) error {
 func (o *observer) tell(revision int64) error {
 	var first *mvcc.KeyValue
 	for _, kv := range o.keys {
-		if first == nil || kv.CreateRevision < first.CreateRevision {
+		if first == nil || older(kv, first) {
 			first = kv
 		}
 	}

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ type queueNode interface {
 
 // queue is the waiting line that locks and elections are made of: below a
 // prefix, each lease has one key, and the oldest key, by create revision, is at
-// the head. The keys are those of etcd's concurrency package, so that programs
+// the head; of keys that one transaction created, the smallest. The keys are those of etcd's concurrency package, so that programs
 // which use that and programs which use the services exclude each other.
 //
 // So every key below the prefix counts, whatever its name and lease, as it does for those
@@ -45,6 +46,11 @@ type queue struct {
 	node    queueNode
 	maxKeys int             // of one lease
 	stop    context.Context // ends when the service does
+}
+
+// older reports whether a is before b in a queue.
+func older(a, b *mvcc.KeyValue) bool {
+	return cmp.Or(cmp.Compare(a.CreateRevision, b.CreateRevision), cmp.Compare(a.Key, b.Key)) < 0
 }
 
 // ticket is a place in a queue.
@@ -164,8 +170,7 @@ func (q *queue) ahead(
 	}
 	var before *mvcc.KeyValue
 	for kv := range v.KV.Ascend(t.prefix, prefixEnd(t.prefix), 0) {
-		if kv.CreateRevision < t.revision &&
-			(before == nil || kv.CreateRevision > before.CreateRevision) {
+		if older(kv, own) && (before == nil || older(before, kv)) {
 			before = kv
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"leasehold.dev/internal/api/etcd/v3electionpb"
+	"leasehold.dev/internal/fsm"
 )
 
 // TestLockOtherKeys: a key below the prefix is before a lock also if it is on no lease, or if its
@@ -31,5 +34,47 @@ func TestLockOtherKeys(t *testing.T) {
 	a := <-got
 	if a.err != nil || string(a.resp.Key) != "l/1" || a.resp.Header.Revision < gone {
 		t.Errorf("it got %v; the last key before it went at revision %d", a, gone)
+	}
+}
+
+// Two keys that one transaction creates have one create revision; the smaller key is first (etcd
+// #18163). Observers are told that leader alone, whatever else changes, and only that candidate's
+// Campaign returns.
+func TestEqualCreateRevisions(t *testing.T) {
+	n := newNode(t)
+	c := serve(t, n, Options{})
+	n.grant(t, 0x21, 100_000)
+	n.grant(t, 0x22, 100_000)
+	n.apply(t, &fsm.Txn{Then: []fsm.Op{
+		{Put: &fsm.Put{Key: "e/22", Value: []byte("two"), Lease: 0x22}},
+		{Put: &fsm.Put{Key: "e/21", Value: []byte("one"), Lease: 0x21}},
+	}})
+	seen := make([]v3electionpb.Election_ObserveClient, 8)
+	for i := range seen {
+		seen[i] = observe(t, c, "e")
+		if r, err := seen[i].Recv(); err != nil || string(r.Kv.Key) != "e/21" {
+			t.Fatalf("observer %d is told %v, %v", i, r, err)
+		}
+	}
+	if r, err := c.election.Leader(ctx10(t), &v3electionpb.LeaderRequest{Name: []byte("e")}); err != nil ||
+		string(r.Kv.Key) != "e/21" {
+		t.Errorf("the leader is %v, %v", r, err)
+	}
+	for i := range 20 {
+		n.apply(t, &fsm.Put{Key: "e/other", Value: []byte{byte(i)}})
+	}
+	if a := <-campaign(ctx10(t), c, 0x21, "one"); a.err != nil {
+		t.Error("the first candidate:", a.err)
+	}
+	second := campaign(ctx10(t), c, 0x22, "two")
+	n.apply(t, &fsm.Revoke{ID: 0x21})
+	gone := n.View().KV.Revision()
+	if a := <-second; a.err != nil || a.resp.Header.Revision < gone {
+		t.Errorf("the second leads with %v; the first resigned at revision %d", a, gone)
+	}
+	for i, s := range seen {
+		if r, err := s.Recv(); err != nil || string(r.Kv.Key) != "e/22" {
+			t.Errorf("observer %d is then told %v, %v", i, r, err)
+		}
 	}
 }
