@@ -91,7 +91,7 @@ func (l *logins) evidence(ctx context.Context) (by native.WhoAmIResponse_Evidenc
 func (s *streamUser) bound(v *fsm.View) access.Caller {
 	p, ok := s.logins.bindings.Who(s.by)
 	if !ok || p.Name != s.name {
-		return ended
+		return access.InvalidLogin
 	}
 	if known := s.boundTo.Load(); known != nil && known.Equal(p) {
 		p = *known // so that a caller that stays the same is the same

@@ -347,7 +347,7 @@ func TestBoundStreamEnds(t *testing.T) {
 		default:
 			t.Error("nothing is told at the end of the token")
 		}
-		if got := called.Caller(); got != ended {
+		if got := called.Caller(); got != access.InvalidLogin {
 			t.Errorf("after the end of its token a stream is of %+v", got)
 		}
 	})

@@ -339,9 +339,6 @@ type streamUser struct {
 
 var _ api.Identity = (*streamUser)(nil)
 
-// ended is an old login: who calls has to log in again.
-var ended = access.Caller{Revision: 1}
-
 // Caller implements api.Identity.
 func (s *streamUser) Caller() access.Caller {
 	v := s.logins.node.View()
@@ -357,7 +354,7 @@ func (s *streamUser) Caller() access.Caller {
 		}
 	}
 	if !counts {
-		return ended
+		return access.InvalidLogin
 	}
 	return access.Caller{User: s.name, Revision: v.Access.Revision()}
 }

@@ -418,12 +418,12 @@ func TestStreamUser(t *testing.T) {
 		}
 	}
 	may(alice, nil)
-	may(forged, access.ErrOldRevision)
+	may(forged, access.ErrInvalidLogin)
 	if s := open(""); s != nil {
 		t.Errorf("nobody is %+v", s)
 	}
 	r.asRoot(t, &fsm.UserPassword{Name: "alice", Hash: []byte("other")})
-	may(alice, access.ErrOldRevision)
+	may(alice, access.ErrInvalidLogin)
 	r.asRoot(t, &fsm.UserDelete{Name: "alice"})
-	may(alice, access.ErrOldRevision)
+	may(alice, access.ErrInvalidLogin)
 }

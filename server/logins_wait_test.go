@@ -85,7 +85,7 @@ func TestWhoWaits(t *testing.T) {
 				r.asRoot(t, &fsm.UserPassword{Name: "alice", Hash: []byte("x")})
 				return nil, known(ctx)
 			})
-		if !errors.Is(err, access.ErrOldRevision) {
+		if !errors.Is(err, access.ErrInvalidLogin) {
 			t.Errorf("%s: another password: %v", method, err)
 		}
 	}

@@ -6,7 +6,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Caller is who asks for something. The zero value is somebody who has not logged in.
+// Caller is who asks for something. The zero value is an anonymous caller, and InvalidLogin one
+// whose login is invalid.
 type Caller struct {
 	// User is the name of a user or, of a caller that is Bound, of a principal that is none.
 	User string
@@ -15,6 +16,10 @@ type Caller struct {
 	// Bound is nil for a user.
 	Bound *Bound
 }
+
+// InvalidLogin is a caller whose login is invalid, or has ended. What it asks for is refused with
+// ErrInvalidLogin.
+var InvalidLogin = Caller{Revision: 1}
 
 // Bound is what is known of a caller that is not a user, but was identified by somebody outside:
 // a certificate, or a token of another issuer. It is never changed, so a caller that is the same
@@ -25,10 +30,10 @@ type Bound struct {
 }
 
 // Check decides whether the caller may read, or write, all keys of a range. Of an empty range it
-// must be allowed to read, or write, the first key. Nil means yes. The error is ErrUserEmpty if
-// nobody has logged in, ErrOldRevision if users or roles have changed since, so that the caller has
-// to log in again, and else a DeniedError, or plainly ErrPermissionDenied for a user that is not
-// there.
+// must be allowed to read, or write, the first key. Nil means yes. The error is ErrUserEmpty for an
+// anonymous caller; ErrInvalidLogin or, if users or roles have changed since, ErrOldRevision for
+// one that has to log in again; and else a DeniedError, or plainly ErrPermissionDenied for a user
+// that does not exist.
 func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -129,6 +134,9 @@ func (s *State) user(c Caller) (*User, bool) {
 func (s *State) loggedIn(c Caller) (*User, error) {
 	if c.Revision == 0 {
 		return nil, ErrUserEmpty
+	}
+	if c == InvalidLogin {
+		return nil, ErrInvalidLogin
 	}
 	if c.Revision < s.revision {
 		return nil, ErrOldRevision

@@ -58,4 +58,6 @@ var (
 	// ErrOldRevision means that users or roles have changed since the caller logged in: log in
 	// again.
 	ErrOldRevision = errors.New("access: users or roles have changed since the log-in")
+	// ErrInvalidLogin means that the caller has shown a login that is invalid, or has ended.
+	ErrInvalidLogin = errors.New("access: the login is invalid or has ended")
 )

@@ -16,11 +16,13 @@ func TestKeyWrittenTwice(t *testing.T) {
 		ops  []fsm.Op
 		want error
 	}{
-		"in a range without end":        {[]fsm.Op{del("a", "\x00"), put("k")}, ErrDuplicateKey},
-		"at its beginning":              {[]fsm.Op{put("k"), del("k", "\x00")}, ErrDuplicateKey},
-		"before it":                     {[]fsm.Op{del("l", "\x00"), put("k")}, nil},
-		"in all keys":                   {[]fsm.Op{del("", "\x00"), put("k")}, ErrDuplicateKey},
-		"in one of two":                 {[]fsm.Op{del("z", "\x00"), del("a", "b"), put("ab")}, ErrDuplicateKey},
+		"in a range without end": {[]fsm.Op{del("a", "\x00"), put("k")}, ErrDuplicateKey},
+		"at its beginning":       {[]fsm.Op{put("k"), del("k", "\x00")}, ErrDuplicateKey},
+		"before it":              {[]fsm.Op{del("l", "\x00"), put("k")}, nil},
+		"in all keys":            {[]fsm.Op{del("", "\x00"), put("k")}, ErrDuplicateKey},
+		"in one of two": {
+			[]fsm.Op{del("z", "\x00"), del("a", "b"), put("ab")}, ErrDuplicateKey,
+		},
 		"between the two":               {[]fsm.Op{del("z", "\x00"), del("a", "b"), put("k")}, nil},
 		"nested, after the range":       {[]fsm.Op{del("a", "\x00"), nested(put("k"))}, ErrDuplicateKey},
 		"nested range":                  {[]fsm.Op{nested(del("a", "\x00")), put("k")}, ErrDuplicateKey},

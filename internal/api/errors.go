@@ -148,6 +148,7 @@ var wire = []struct {
 
 	{from: access.ErrPermissionDenied, to: rpctypes.ErrGRPCPermissionDenied, reason: denied},
 	{from: access.ErrOldRevision, to: rpctypes.ErrGRPCAuthOldRevision, reason: loggedOut},
+	{from: access.ErrInvalidLogin, to: rpctypes.ErrGRPCInvalidAuthToken, reason: loggedOut},
 	{from: access.ErrUserEmpty, to: rpctypes.ErrGRPCUserEmpty, reason: loggedOut},
 	{from: access.ErrUserExists, to: rpctypes.ErrGRPCUserAlreadyExist, reason: invalid},
 	{from: access.ErrUserNotFound, to: rpctypes.ErrGRPCUserNotFound, reason: denied},
@@ -168,7 +169,7 @@ var wire = []struct {
 	{from: access.ErrInvalidAuthMgmt, to: rpctypes.ErrGRPCInvalidAuthMgmt, reason: invalid},
 	{from: access.ErrNotEnabled, to: rpctypes.ErrGRPCAuthNotEnabled, reason: invalid},
 
-	{from: login.ErrInvalid, to: rpctypes.ErrGRPCInvalidAuthToken, reason: invalid},
+	{from: login.ErrInvalid, to: rpctypes.ErrGRPCInvalidAuthToken, reason: loggedOut},
 	{from: login.ErrRefused, to: rpctypes.ErrGRPCAuthFailed, reason: invalid},
 	{
 		from: login.ErrPasswordTooLong, reason: invalid,

@@ -66,6 +66,7 @@ var known = map[string]error{
 	"access.ErrInvalidAuthMgmt":      access.ErrInvalidAuthMgmt,
 	"access.ErrNotEnabled":           access.ErrNotEnabled,
 	"access.ErrPermissionDenied":     access.ErrPermissionDenied,
+	"access.ErrInvalidLogin":         access.ErrInvalidLogin,
 	"access.ErrOldRevision":          access.ErrOldRevision,
 	"api.TimeoutError":               &TimeoutError{Caches: 5000},
 	"fsm.CacheTTLError":              &fsm.CacheTTLError{Got: 2, Max: 1},

@@ -354,7 +354,9 @@ func TestSessionOfAnother(t *testing.T) {
 // A change of the membership is decided where it is applied, like every other command of a client:
 // the log names its caller, and without one it counts as anonymous.
 func TestMembershipNamesItsCaller(t *testing.T) {
-	for _, c := range []Command{&AddMember{Member{ID: 1}}, &RemoveMember{ID: 1}, &PromoteMember{ID: 1}} {
+	for _, c := range []Command{
+		&AddMember{Member{ID: 1}}, &RemoveMember{ID: 1}, &PromoteMember{ID: 1},
+	} {
 		by := OnBehalf(access.Caller{User: "u", Revision: 7}, c)
 		if _, ok := by.(*By); !ok || !Membership(by) || !Readable(by) {
 			t.Errorf("%T becomes %T, membership %v, readable %v", c, by, Membership(by), Readable(by))
@@ -373,7 +375,8 @@ func TestMembershipNamesItsCaller(t *testing.T) {
 // where a deletion that the server gives by itself was not decided when a client gave it.
 func TestNobodyAsks(t *testing.T) {
 	for _, c := range []Command{
-		&Expire{}, &Checkpoint{}, &DropOrphans{}, &HashState{}, &StateHash{}, &By{Command: &Put{}}, &Once{Command: &By{Command: &Put{}}},
+		&Expire{}, &Checkpoint{}, &DropOrphans{}, &HashState{}, &StateHash{},
+		&By{Command: &Put{}}, &Once{Command: &By{Command: &Put{}}},
 	} {
 		by := &By{Command: c}
 		if Readable(by) {

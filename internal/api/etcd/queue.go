@@ -35,8 +35,9 @@ type queueNode interface {
 
 // queue is the waiting line that locks and elections are made of: below a
 // prefix, each lease has one key, and the oldest key, by create revision, is at
-// the head; of keys that one transaction created, the smallest. The keys are those of etcd's concurrency package, so that programs
-// which use that and programs which use the services exclude each other.
+// the head; of keys that one transaction created, the smallest. The keys are those
+// of etcd's concurrency package, so that programs which use that and programs
+// which use the services exclude each other.
 //
 // So every key below the prefix counts, whatever its name and lease, as it does for those
 // programs. In a queue of package waitqueue only tickets do, and no key is in two queues: that

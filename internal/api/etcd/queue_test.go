@@ -56,9 +56,9 @@ func TestEqualCreateRevisions(t *testing.T) {
 			t.Fatalf("observer %d is told %v, %v", i, r, err)
 		}
 	}
-	if r, err := c.election.Leader(ctx10(t), &v3electionpb.LeaderRequest{Name: []byte("e")}); err != nil ||
-		string(r.Kv.Key) != "e/21" {
-		t.Errorf("the leader is %v, %v", r, err)
+	lead, err := c.election.Leader(ctx10(t), &v3electionpb.LeaderRequest{Name: []byte("e")})
+	if err != nil || string(lead.Kv.Key) != "e/21" {
+		t.Errorf("the leader is %v, %v", lead, err)
 	}
 	for i := range 20 {
 		n.apply(t, &fsm.Put{Key: "e/other", Value: []byte{byte(i)}})
