@@ -187,10 +187,7 @@ func AppendCommand(b []byte, c Command) []byte {
 	case *By:
 		return appendBy(b, c)
 	default:
-		if c.kind().aboutAccess() {
-			return appendAccess(b, c)
-		}
-		return appendNext(b, c)
+		return appendAccess(b, c)
 	}
 }
 
@@ -259,6 +256,7 @@ func (d *decoder) internal(k kind) Command {
 	case kindStateHash:
 		return d.stateHash()
 	default:
-		return d.next(k)
+		d.Unknown("a command of kind", uint64(k))
+		return nil
 	}
 }

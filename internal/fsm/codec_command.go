@@ -107,8 +107,7 @@ const (
 )
 
 func appendDelete(b []byte, c *DeleteRange) []byte {
-	b = append(b, encoding.Flag(c.PrevKV, deletePrevKV)|encoding.Flag(c.End != "", deleteEnd)|
-		c.nextDelete.flags())
+	b = append(b, encoding.Flag(c.PrevKV, deletePrevKV)|encoding.Flag(c.End != "", deleteEnd))
 	b = encoding.AppendBytes(b, c.Key)
 	if c.End != "" {
 		b = encoding.AppendBytes(b, c.End)
@@ -117,9 +116,8 @@ func appendDelete(b []byte, c *DeleteRange) []byte {
 }
 
 func (d *decoder) deleteRange() *DeleteRange {
-	f, next := d.deleteFlags(deletePrevKV | deleteEnd)
+	f := d.Flags("a deletion", deletePrevKV|deleteEnd)
 	c := d.room().deletes.one()
-	c.nextDelete = next
 	c.PrevKV = f&deletePrevKV != 0
 	c.Key = d.Text()
 	if f&deleteEnd != 0 {

@@ -40,8 +40,7 @@ type Put struct {
 // DeleteRange deletes the keys of [Key, End), by etcd's convention for End:
 // "" is the one key, "\x00" is everything from Key on.
 type DeleteRange struct {
-	nextDelete // first, where nothing takes no room
-	Key, End   string
+	Key, End string
 	// PrevKV asks for the deleted pairs in the result.
 	PrevKV bool
 }

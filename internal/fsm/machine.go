@@ -258,10 +258,7 @@ func (m *Machine) carryOut(c Command) Result {
 	case *HashState, *StateHash:
 		return m.applyComparison(c)
 	default:
-		if c.kind().aboutAccess() {
-			return Result{Err: m.applyAccess(c)}
-		}
-		return m.applyNext(c)
+		return Result{Err: m.applyAccess(c)}
 	}
 }
 

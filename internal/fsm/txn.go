@@ -104,7 +104,6 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 // deleteRange deletes what is left of a range.
 func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange, r *DeleteResult) {
 	m.deleteFirst(t, c, math.MaxInt, r)
-	m.deletedNext(c.nextDelete)
 }
 
 // deleteFirst deletes the first keys of a range, so many at most.

@@ -36,7 +36,6 @@ type ClusterVersion struct {
 	// Decided is the index of the entry that said so. Of two members that differ, the one with
 	// the greater index knows better.
 	Decided uint64
-	next    nextState
 }
 
 // SetVersion changes the cluster version. The leader raises it, to one that all members speak.
@@ -68,27 +67,25 @@ func (d *decoder) setVersion() *SetVersion {
 const (
 	versionHeld byte = 1 << iota
 	versionFell      // and held
-
-	versionFlags = versionHeld | versionFell
 )
 
-// appendDecided appends what of the cluster version is not said by the version of the snapshot,
-// which is the same number, with more flags.
-func appendDecided(b []byte, v ClusterVersion, more byte) []byte {
+// appendVersion appends the cluster version without its number, which is the version of the
+// snapshot.
+func appendVersion(b []byte, v ClusterVersion) []byte {
 	flags := encoding.Flag(v.Held, versionHeld) | encoding.Flag(v.Fell, versionFell)
-	return binary.AppendUvarint(append(b, flags|more), v.Decided)
+	return binary.AppendUvarint(append(b, flags), v.Decided)
 }
 
-func (d *decoder) decided(known byte) (v ClusterVersion, flags byte) {
-	flags = d.Flags("the cluster version", known)
-	v = ClusterVersion{
+func (d *decoder) clusterVersion() ClusterVersion {
+	flags := d.Flags("the cluster version", versionHeld|versionFell)
+	v := ClusterVersion{
 		Number: d.Version(), Held: flags&versionHeld != 0, Fell: flags&versionFell != 0,
 		Decided: d.Uvarint(),
 	}
 	if v.Fell && !v.Held {
 		d.Fail("a cluster version that fell and is not held")
 	}
-	return v, flags
+	return v
 }
 
 // Version returns the cluster version.

@@ -200,6 +200,10 @@ func TestStateOfAnotherVersion(t *testing.T) {
 	if err != nil || restored.Version().Number != 2 || restored.Version().Held {
 		t.Errorf("a backup: %v", err)
 	}
+	whole[0][1]++ // behind the tag of the header
+	if _, err := load(Config{Versions: two}, Restore); !errors.Is(err, encoding.ErrNewer) {
+		t.Errorf("a snapshot of a later version: %v", err)
+	}
 	m.version.Number, m.cfg.Versions = 2, one
 	if err := m.Foreign(); !errors.Is(err, encoding.ErrNewer) {
 		t.Errorf("a release that is too old: %v", err)

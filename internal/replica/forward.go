@@ -90,11 +90,11 @@ func (f *forwarder) fill(msg *Forward) {
 	n := 0
 	known := f.m.machine.Term() == f.term // what the leader understands
 	for n < len(f.queue) && n < groupMax && len(msg.body) < f.m.cfg.MaxBatch &&
-		(known || fsm.Has(f.version, f.queue[n].Command)) {
+		(known || has(f.version, f.queue[n].Command)) {
 		p := f.queue[n]
 		n++
 		switch {
-		case !fsm.Has(f.version, p.Command):
+		case !has(f.version, p.Command):
 			f.m.out.refuse(p, ErrVersion)
 		case !msg.add(p.Command):
 			f.m.out.refuse(p, ErrTooLarge)

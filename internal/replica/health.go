@@ -29,7 +29,7 @@ func (h health) stable(id uint64) bool {
 // affordable reports why the cluster cannot afford a change now. Only the
 // leader can tell, since it alone knows who is connected.
 func (h health) affordable(c fsm.Command) error {
-	if !fsm.Has(h.m.machine.Version().Number, c) {
+	if !has(h.m.machine.Version().Number, c) {
 		return ErrVersion
 	}
 	switch c := fsm.Inner(c).(type) {

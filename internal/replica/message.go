@@ -29,7 +29,6 @@ type Message struct {
 	Raft    *raftpb.Message
 	Forward *Forward
 	Reply   *Reply
-	nextMessage
 }
 
 // Forward carries to the leader what clients asked of another member: all that
@@ -162,7 +161,7 @@ func (m *Message) AppendTo(b []byte) []byte {
 	case m.Forward != nil:
 		return m.Forward.append(append(b, wireForward), m.Version)
 	default:
-		return m.append(b)
+		return m.Reply.append(append(b, wireReply))
 	}
 }
 
@@ -183,7 +182,7 @@ func (m *Message) Size() int {
 		size += m.Forward.cachesSize() + m.Forward.batchesSize()
 		size += len(m.Forward.encoded())
 	default:
-		size += m.size()
+		size += m.Reply.size()
 	}
 	return size
 }
@@ -216,7 +215,7 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	case wireReply:
 		m.Reply = decodeReply(&d)
 	default:
-		m.decode(&d, kind)
+		d.Unknown("kind", uint64(kind))
 	}
 	if err := d.End(); err != nil {
 		return nil, err

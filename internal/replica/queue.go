@@ -30,7 +30,7 @@ type memory struct {
 
 // add puts a command at the end, unless the cluster version that holds there does not have it.
 func (q *queue) add(p *Proposal) error {
-	if !fsm.Has(q.version(), p.Command) {
+	if !has(q.version(), p.Command) {
 		return ErrVersion
 	}
 	if set, ok := fsm.Inner(p.Command).(*fsm.SetVersion); ok {

@@ -148,7 +148,6 @@ func (r *Replica) Tick() {
 		r.lead.compare()
 	}
 	r.forgetLeft()
-	r.tickNext()
 }
 
 // Step takes a message from another member. After an [ErrImpossible] the replica must not be
@@ -161,8 +160,6 @@ func (r *Replica) Step(m *Message) error {
 		return nil
 	case m.Reply != nil:
 		r.stepReply(m.From, m.Reply)
-		return nil
-	case r.stepNext(m):
 		return nil
 	}
 	if t := m.Raft.GetType(); !fromOutside(t) {

@@ -1,5 +1,7 @@
 package replica
 
+import "leasehold.dev/internal/fsm"
+
 // The cluster version says what this member may write. A leader that has a change of it in the log
 // proposes nothing before that is applied, so no entry behind the change can be of the version
 // before it. A new leader proposes nothing either before it has applied all that is in its log. The
@@ -10,6 +12,9 @@ package replica
 // never catches up, and what its clients ask, or they wait in vain. So Raft's messages are of the
 // first version, which they have not changed since then: entries in them have versions of their
 // own. And what is asked and answered in a term is, until an entry of that term is applied here.
+
+// has reports whether a cluster version has a command. Tests replace it by that of a later release.
+var has = fsm.Has
 
 // firstVersion is the version that all releases read.
 const firstVersion = 1

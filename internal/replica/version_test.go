@@ -250,3 +250,68 @@ func TestForwardsOfWhoMissedTheFall(t *testing.T) {
 		t.Errorf("then %v in versions %x", put, v)
 	}
 }
+
+// later returns a command that only cluster version 2 has, as a later release would know it.
+func later(t *testing.T) *Proposal {
+	t.Helper()
+	p := &Proposal{Command: &fsm.Put{Key: "later"}}
+	has = func(v byte, c fsm.Command) bool { return v >= 2 || c != p.Command }
+	t.Cleanup(func() { has = fsm.Has })
+	return p
+}
+
+// TestLeaderRefusesCommandOfLaterVersion: a leader accepts a command of the cluster version, and
+// refuses it behind a change to an earlier one, even before that change is applied.
+func TestLeaderRefusesCommandOfLaterVersion(t *testing.T) {
+	two := version.Range{Oldest: 1, Newest: 2}
+	m := leadWith(t, two, two)
+	m.r.Tick()
+	m.settle()
+	p := later(t)
+	m.r.Propose(p)
+	if p.Err != nil || len(m.r.lead.queue.waiting) != 1 {
+		t.Errorf("in version %+v: %v", m.m.Version(), p.Err)
+	}
+	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}})
+	m.r.Propose(p)
+	if !errors.Is(p.Err, ErrVersion) || len(m.r.lead.queue.waiting) != 2 {
+		t.Errorf("behind a change to version 1: %v", p.Err)
+	}
+}
+
+// TestForwardOfLaterVersion: a member that missed that the cluster version fell does not forward a
+// command of the later version until it has applied an entry of the leader's term. Then it forwards
+// or refuses it, or gives up if none comes. Other commands are forwarded at once.
+func TestForwardOfLaterVersion(t *testing.T) {
+	fell := fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.SetVersion{Version: 1, Hold: true})
+	for name, c := range map[string]struct {
+		then [][]byte // the leader's entries
+		want error
+	}{
+		"the version stands": {[][]byte{nil}, nil},
+		"the version fell":   {[][]byte{fell, nil}, ErrVersion},
+		"no entry comes":     {nil, ErrNoLeader},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := late(t)
+			put, p := &Proposal{Command: &fsm.Put{Key: "k"}}, later(t)
+			m.r.Propose(put)
+			m.r.Propose(p)
+			if v, last := m.forwarded(); v != "\x01" || last != put.Command {
+				t.Errorf("first %T in versions %x", last, v)
+			}
+			m.r.relay.commands.reached(6, m.r.relay.commands.next) // the leader has the put
+			m.hear(6, 2, 5, c.then...)
+			if c.then == nil {
+				for range 10 * patience {
+					m.r.Tick()
+				}
+				m.settle()
+			}
+			sent := len(m.r.relay.commands.sent) > 1
+			if !errors.Is(p.Err, c.want) || sent != (c.want == nil) || m.failed != nil {
+				t.Errorf("%v, sent %v, %v", p.Err, sent, m.failed)
+			}
+		})
+	}
+}

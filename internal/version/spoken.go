@@ -1,5 +1,3 @@
-//go:build !next
-
 package version
 
 // Oldest and Newest are the cluster versions that this release speaks.

@@ -13,8 +13,7 @@
 //   - Decoders take new kinds, flags and fields only if the version of the bytes has them
 //     (Decoder.Version), however deep in a transaction they are. A leader proposes no command
 //     that a decoder of the cluster version does not take (fsm.Has). The corpora "_unknown" fail
-//     if a decoder of version 1 takes more than it did. The code behind "//go:build next" is an
-//     example.
+//     if a decoder of version 1 takes more than it did.
 //   - A new code of a refusal goes only to members of a cluster that has the version.
 //   - Where SetVersion is applied, decide what becomes of the new state when the version falls
 //     again: it goes, or the fall is refused.

@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"leasehold.dev/internal/version"
 )
 
 // faults breaks things until a time, and then mends all. What is broken, when and for how long
@@ -13,7 +11,6 @@ import (
 type faults struct {
 	w   *World
 	rng *rand.Rand
-	up  upgrade
 }
 
 func (f *faults) between(least, most time.Duration) time.Duration {
@@ -25,7 +22,6 @@ func (f *faults) run(until time.Duration) {
 	for f.w.h.now() < until {
 		time.Sleep(f.between(500*time.Millisecond, 2*f.w.calm))
 		f.one()
-		f.up.step(f)
 	}
 }
 
@@ -90,17 +86,6 @@ func (f *faults) crash(m *member) {
 	}
 	m.crash(f.rng.IntN(2) == 0, f.rng)
 	f.later(f.between(time.Millisecond, 10*time.Second), m.restart)
-}
-
-// replace ends a member's process, whose next one is of another release; if none runs, the next one
-// is.
-func (f *faults) replace(m *member, speaks version.Range) {
-	f.w.say("%s is to speak %v", m.name, speaks)
-	m.become(speaks)
-	if m.machine() != nil {
-		m.crash(f.rng.IntN(2) == 0, f.rng)
-		f.later(f.between(time.Millisecond, 5*time.Second), m.restart)
-	}
 }
 
 func (f *faults) crashAll() {

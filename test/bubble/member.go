@@ -12,7 +12,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
 	"leasehold.dev/test/crashfs"
 )
@@ -29,22 +28,6 @@ type member struct {
 	end  chan struct{} // closed when Run of the last process has returned
 	off  context.CancelFunc
 	srv  *server.Server
-	// speaks is the cluster versions of its next process.
-	speaks version.Range
-}
-
-// release returns the cluster versions that the member speaks, or will when it is back.
-func (m *member) release() version.Range {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.speaks
-}
-
-// become makes the next process of the member another release's.
-func (m *member) become(speaks version.Range) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.speaks = speaks
 }
 
 // ip returns where a member is, or a relay: m3 at 10.0.0.3, r1 at 10.0.1.1.
@@ -73,7 +56,7 @@ func (m *member) config(on *machine) server.Config {
 	c.Access.BcryptCost = 4                // the least, for it takes real time
 	c.Raft.CompareEvery = 20 * time.Second // often, so that a healthy member taken for damaged shows
 	c.Logger = slog.New(m.w.logs(m.name))
-	c.Host, c.Versions = on.host(), m.speaks
+	c.Host = on.host()
 	return c
 }
 

@@ -61,7 +61,7 @@ func newWorld(o Options) *World {
 	n := []int{1, 3, 3, 3, 3, 5}[rng.IntN(6)]
 	for i := range n {
 		w.members = append(w.members, &member{
-			w: w, name: fmt.Sprint("m", i+1), mem: crashfs.New(), speaks: before,
+			w: w, name: fmt.Sprint("m", i+1), mem: crashfs.New(),
 		})
 	}
 	w.addRelays(rand.New(rand.NewPCG(o.Seed, 5)))
@@ -224,10 +224,9 @@ func (w *World) run() error {
 		auditor.run(tenants)
 	}
 	time.Sleep(10 * time.Second)
-	f := &faults{w: w, rng: w.draw(), up: upgrade{w: w, by: auditor, rng: w.draw()}}
+	f := &faults{w: w, rng: w.draw()}
 	f.run(time.Duration(w.opts.Minutes) * time.Minute)
 	close(w.heal)
-	f.up.finish(f)
 	w.mends.Wait()
 	w.say("all faults are over")
 	time.Sleep(time.Minute)

@@ -10,14 +10,10 @@
 // nodes and that are killed and stopped, too. What each had, by its own account, is compared with
 // what the others had, and with all that happened in the store.
 //
-// TestUpgrade takes a cluster from this release to a make-believe next one (build tag next), back
-// and there again.
-//
 //	go test ./test/cluster                     builds ./cmd/leasehold and tests it
 //	go test ./test/cluster -run Faults -rounds 50 -seed 7 -v
 //	go test ./test/cluster -run Recipes -rounds 40 -v
 //	go test ./test/cluster -run Kills -kills 100 -v
-//	go test ./test/cluster -run Upgrade -upgrade -v
 //	go test ./test/cluster -long -timeout 1h
 //	go test ./test/cluster -server /path/to/etcd -serve "" -foreign
 //

@@ -16,7 +16,6 @@ var (
 	foreignFlag = flag.Bool("foreign", false, "the binary is not leasehold")
 	roundsFlag  = flag.Int("rounds", 3, "faults in each of the fault tests")
 	killsFlag   = flag.Int("kills", 5, "leaders killed in TestKills")
-	upgradeFlag = flag.Bool("upgrade", false, "build make-believe releases for TestUpgrade")
 	longFlag    = flag.Bool("long", false, "run at full size what is small by default")
 	seedFlag    = flag.Uint64("seed", 0, "seed of the choices (default: from the clock)")
 )

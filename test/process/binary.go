@@ -13,7 +13,7 @@ import (
 // Build makes a leasehold binary in dir, from the sources of the module that the
 // working directory is in, or, if that is another, from those that its go.mod names.
 // It returns the path of the binary.
-func Build(ctx context.Context, dir string, tags ...string) (string, error) {
+func Build(ctx context.Context, dir string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dir, "leasehold"))
 	if err != nil {
 		return "", err
@@ -22,8 +22,7 @@ func Build(ctx context.Context, dir string, tags ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", strings.Join(tags, ","), "-o", path,
-		"./cmd/leasehold")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/leasehold")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build leasehold: %w\n%s", err, out)

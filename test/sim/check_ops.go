@@ -68,7 +68,7 @@ func operators(c fsm.Command) bool {
 	case *fsm.SetMember, *fsm.SetAlarm, *fsm.SetVersion, *fsm.Compact, *fsm.StateHash:
 		return true
 	default:
-		return fsm.Membership(c) || ofNext(c)
+		return fsm.Membership(c)
 	}
 }
 

@@ -12,9 +12,6 @@ import (
 
 // compare holds the state machine's result of one command against the model's.
 func (f *facts) compare(e *Entry, c fsm.Command, got *fsm.Result, want *modelResult) {
-	if ofNext(c) {
-		return
-	}
 	switch c.(type) {
 	case *fsm.AddMember, *fsm.RemoveMember, *fsm.PromoteMember, *fsm.SetMember, *fsm.SetVersion:
 		return // the model knows of no members, and no versions

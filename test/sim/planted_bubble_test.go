@@ -3,7 +3,6 @@ package sim
 const (
 	clientCallGo  = "client/call.go"
 	clientWatchGo = "client/watch.go"
-	versionGo     = "internal/fsm/version.go"
 	columnsGo     = "internal/channel/renewals.go"
 	mergeGo       = "internal/relay/merge.go"
 	watchingGo    = "internal/relay/watching.go"
@@ -84,18 +83,5 @@ var plantedBubble = []planted{
 			watchingGo, "rest, err := t.after(f.at)\n\tif err",
 			"rest, err := t.bytes, error(nil)\n\tif err",
 		},
-	}},
-}
-
-// plantedUpgrade are faults that test/bubble looks for in the make-believe next release, while
-// members go to it, and back.
-var plantedUpgrade = []planted{
-	{"the cluster version rises before all members speak it", "V1", []edit{
-		{versionGo, "case !r.Known():\n\t\t\treturn nil", "case !r.Known():"},
-		{versionGo, "Newest: min(common.Newest, r.Newest)", "Newest: max(common.Newest, r.Newest)"},
-		{versionGo, "!n.Versions.Has(c.Version) || rises", "false || rises"},
-	}},
-	{"a member that is back does not say which versions it speaks", "V1", []edit{
-		{"server/server.go", "self.Versions == s.cfg.versions() &&", ""},
 	}},
 }

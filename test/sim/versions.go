@@ -13,15 +13,14 @@ import (
 // This file has the cluster version: which member speaks which, and a client that holds it and lets
 // it go.
 
-// speaks is what a member says that it speaks. In the make-believe next release (-tags next) all
-// speak its version, so the cluster goes up to that and back again and again. This release knows
-// one version only: there one member says that it is of the next release, so the version can be
-// held and let go, and is never raised, because the others are not.
+// speaks is the range of cluster versions that a member announces. One member claims to be of a
+// later release, so that the version can be held and let go. It is never raised, because the other
+// members do not speak a later one.
 func (w *world) speaks(id uint64) version.Range {
 	switch {
 	case !w.p.Versions:
 		return version.Range{}
-	case version.Newest == version.Oldest && id == 2:
+	case id == 2:
 		return version.Range{Oldest: version.Oldest, Newest: version.Newest + 1}
 	default:
 		return version.Spoken
@@ -37,8 +36,7 @@ func (t *thread) announce(id uint64) {
 	})
 }
 
-// versionOperator holds the cluster version at the oldest now and then, which is a downgrade if
-// it is a newer one, and lets it go again.
+// versionOperator holds the cluster version now and then, and lets it go again.
 func (t *thread) versionOperator() {
 	w := t.c.w
 	for {
@@ -85,10 +83,6 @@ func (w *world) settled() {
 			w.oracle.machine.Version().Number, c.Version))
 	}
 }
-
-// ofNext reports whether a command is of the make-believe next release, of which the model knows
-// nothing. Leaders propose it, and clients do not.
-func ofNext(c fsm.Command) bool { return !fsm.Has(version.Oldest, c) }
 
 // versions is what is known of the cluster version from the log alone.
 type versions struct {
