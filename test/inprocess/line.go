@@ -1,6 +1,7 @@
 package inprocess
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 // it would if the member was stopped; to the member the program looks stopped.
 type Line struct {
 	front, back string
+	dial        func(ctx context.Context, at string) (net.Conn, error)
 	all         sync.WaitGroup
 	frozen      atomic.Bool
 	deaf        atomic.Bool
@@ -27,12 +29,9 @@ func (m *Member) Line() *Line {
 	m.t.Helper()
 	l := &Line{
 		front: fmt.Sprint(m.socket(), m.lines.Add(1)), back: m.socket(),
-		conns: make(map[net.Conn]struct{}),
+		dial: Dialer(m.t), conns: make(map[net.Conn]struct{}),
 	}
-	listener, err := net.Listen("unix", l.front)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	listener := Listen(m.t, l.front)
 	l.all.Go(func() {
 		for {
 			c, err := listener.Accept()
@@ -92,7 +91,7 @@ func (l *Line) Busy() bool {
 // serve passes a connection on until one of its ends closes.
 func (l *Line) serve(in net.Conn) {
 	defer in.Close()
-	out, err := net.Dial("unix", l.back)
+	out, err := l.dial(context.Background(), l.back)
 	if err != nil {
 		return
 	}

@@ -1,6 +1,6 @@
 // Package inprocess runs the members of a cluster within the process of a test, and lines to
 // them which the test can cut, freeze, or make lose what a member says. What a test has begun
-// ends with it.
+// ends with it. In a Bubble all of that happens in virtual time.
 //
 // The functions fail the test by themselves, and so are called from its own goroutine; the
 // methods of a Line may be called from any.
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"leasehold.dev/client"
 	"leasehold.dev/server"
@@ -53,9 +54,13 @@ func Run(t testing.TB, n int) []*Member {
 	return list
 }
 
-// Dir returns a directory with a short name, for a socket's has a bound.
+// Dir returns a directory with a short name, for a socket's has a bound. In a bubble it is in
+// memory.
 func Dir(t testing.TB) string {
 	t.Helper()
+	if n := networkOf(t); n != nil { // all members have one disk
+		return fmt.Sprint("/", n.dirs.Add(1))
+	}
 	dir, err := os.MkdirTemp("", "lh")
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +90,9 @@ func Config(dir, name string) server.Config {
 // Start starts a member, and does not wait for it.
 func Start(t testing.TB, c server.Config) *Member {
 	t.Helper()
+	if n := networkOf(t); n != nil {
+		c.Host = n.host()
+	}
 	m := &Member{t: t, cfg: c}
 	m.Start()
 	return m
@@ -147,6 +155,9 @@ func Endpoints[E interface{ Endpoint() string }](list []E) []string {
 func Connect(t testing.TB, c client.Config, endpoints ...string) *client.Client {
 	t.Helper()
 	c.Endpoints = append(c.Endpoints, endpoints...)
+	if n := networkOf(t); n != nil && c.Dial == nil {
+		c.Dial = n.dial
+	}
 	out, err := client.New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +173,11 @@ func Connect(t testing.TB, c client.Config, endpoints ...string) *client.Client 
 // Etcd returns a client of etcd's.
 func Etcd(t testing.TB, endpoints ...string) *clientv3.Client {
 	t.Helper()
-	out, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: time.Minute})
+	c := clientv3.Config{Endpoints: endpoints, DialTimeout: time.Minute}
+	if n := networkOf(t); n != nil {
+		c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(n.dial))
+	}
+	out, err := clientv3.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package rig
 
 import (
-	"net"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -89,16 +88,13 @@ func (b *Between) Serve(t testing.TB, m *inprocess.Member) *client.Client {
 	t.Helper()
 	var err error
 	b.member, err = grpc.NewClient(m.Endpoint(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(inprocess.Dialer(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(inprocess.Dir(t), "s")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer()
+	l, s := inprocess.Listen(t, socket), grpc.NewServer()
 	pb.RegisterStreamServiceServer(s, b)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
