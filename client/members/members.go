@@ -69,10 +69,11 @@ type Membership struct {
 	// be under way: see register.
 	guard string
 
-	mu       sync.Mutex // held while something is sent; guards what follows
-	created  int64      // the revision that made the key
-	modified int64      // the last that changed it, as far as is known
-	unsure   bool       // an answer was lost while it was registered
+	// busy has an element while Update or Release runs; it guards what follows.
+	busy     chan struct{}
+	created  int64 // the revision that made the key
+	modified int64 // the last that changed it, as far as is known
+	unsure   bool  // an answer was lost while it was registered
 
 	end sync.Mutex // guards what follows
 	// over is not nil once the program has called Release.
@@ -95,6 +96,7 @@ func (g *Group) Register(ctx context.Context, r Registration) (*Membership, erro
 	m := &Membership{
 		g: g, key: g.prefix + r.ID, lease: r.Lease,
 		guard: strings.TrimSuffix(g.prefix, "/") + "!left/" + rand.Text(),
+		busy:  make(chan struct{}, 1),
 	}
 	if m.lease == nil {
 		if r.TTL == 0 {
@@ -258,11 +260,23 @@ func (m *Membership) giveUp() {
 	}
 }
 
+// begin waits until no other Update or Release runs.
+func (m *Membership) begin(ctx context.Context) error {
+	select {
+	case m.busy <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fault.Cause(ctx)
+	}
+}
+
 // Update changes the metadata. After [client.ErrUnknownOutcome] the metadata may have changed, or
 // may yet.
 func (m *Membership) Update(ctx context.Context, metadata []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	if err := m.begin(ctx); err != nil {
+		return fault.In("members: update", m.key, err)
+	}
+	defer func() { <-m.busy }()
 	if m.isOver() != nil {
 		return fault.In("members: update", m.key, ErrNotMember)
 	}
@@ -307,8 +321,10 @@ func (m *Membership) Release(ctx context.Context) error {
 	if m.own {
 		m.lease.Close()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	if err := m.begin(ctx); err != nil {
+		return fault.In("members: leave", m.key, err)
+	}
+	defer func() { <-m.busy }()
 	then := []store.Op{store.Delete{Key: m.key}}
 	if m.unsure {
 		then = append(then, store.Put{Key: m.guard, Lease: m.lease.ID()})
