@@ -67,15 +67,16 @@ func ask(t testing.TB) context.Context {
 
 // TestCluster: leases, keys, transactions and watches, with three members.
 func TestCluster(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	c := connect(t, client.Config{}, members...)
-	for name, test := range map[string]func(*testing.T, *client.Client){
-		"store": storeKeys, "leases": leasesOf, "tokens": tokens, "why": why, "many": many,
-		"list": list, "bound": bound, "named": named,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, c) })
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		c := connect(t, client.Config{}, members...)
+		for name, test := range map[string]func(*testing.T, *client.Client){
+			"store": storeKeys, "leases": leasesOf, "tokens": tokens, "why": why, "many": many,
+			"list": list, "bound": bound, "named": named,
+		} {
+			inprocess.Case(t, name, func(t *testing.T) { test(t, c) })
+		}
+	})
 }
 
 func must[T any](t *testing.T) func(T, error) T {

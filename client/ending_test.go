@@ -11,62 +11,63 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
 // TestT21: a put on a lease that is about to end, by its time or by a revocation, is refused,
 // or its key goes with the lease.
 func TestT21(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx := ask(t)
-	c, other := connect(t, client.Config{}, members...), connect(t, client.Config{}, members...)
-	for name, end := range map[string]func(context.Context, *client.Granted) error{
-		"expired": func(ctx context.Context, g *client.Granted) error {
-			for {
-				_, err := other.Describe(ctx, leases.Ref{ID: g.ID})
-				switch {
-				case errors.Is(err, client.ErrLeaseNotFound):
-					return nil
-				case err != nil:
-					return err
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := ask(t)
+		c, other := connect(t, client.Config{}, members...), connect(t, client.Config{}, members...)
+		for name, end := range map[string]func(context.Context, *client.Granted) error{
+			"expired": func(ctx context.Context, g *client.Granted) error {
+				for {
+					_, err := other.Describe(ctx, leases.Ref{ID: g.ID})
+					switch {
+					case errors.Is(err, client.ErrLeaseNotFound):
+						return nil
+					case err != nil:
+						return err
+					}
 				}
+			},
+			"revoked": func(ctx context.Context, g *client.Granted) error {
+				return other.Revoke(ctx, leases.Ref{ID: g.ID, Token: g.Token})
+			},
+		} {
+			ttl := time.Minute
+			if name == "expired" {
+				ttl = 100 * time.Millisecond
 			}
-		},
-		"revoked": func(ctx context.Context, g *client.Granted) error {
-			return other.Revoke(ctx, leases.Ref{ID: g.ID, Token: g.Token})
-		},
-	} {
-		ttl := time.Minute
-		if name == "expired" {
-			ttl = 100 * time.Millisecond
+			g := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: ttl}))
+			ended := make(chan error, 1)
+			go func() { ended <- end(ctx, g) }()
+			var err error
+			puts := 0
+			for last := false; err == nil && !last; puts++ {
+				last = len(ended) > 0 // so the lease is gone before this put
+				_, err = c.Put(ctx, store.Put{Key: fmt.Sprint(name, "/", puts), Lease: g.ID})
+			}
+			if !errors.Is(err, client.ErrLeaseNotFound) {
+				t.Errorf("%s: after %d puts: %v", name, puts, err)
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			r := must[store.RangeResult](t)(c.Range(ctx, store.Range{Key: name + "/", End: name + "0"}))
+			if len(r.KVs) != 0 {
+				t.Errorf("%s: %d keys of %d are left", name, len(r.KVs), puts)
+			}
 		}
-		g := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: ttl}))
-		ended := make(chan error, 1)
-		go func() { ended <- end(ctx, g) }()
-		var err error
-		puts := 0
-		for last := false; err == nil && !last; puts++ {
-			last = len(ended) > 0 // so the lease is gone before this put
-			_, err = c.Put(ctx, store.Put{Key: fmt.Sprint(name, "/", puts), Lease: g.ID})
-		}
-		if !errors.Is(err, client.ErrLeaseNotFound) {
-			t.Errorf("%s: after %d puts: %v", name, puts, err)
-		}
-		if err := <-ended; err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		r := must[store.RangeResult](t)(c.Range(ctx, store.Range{Key: name + "/", End: name + "0"}))
-		if len(r.KVs) != 0 {
-			t.Errorf("%s: %d keys of %d are left", name, len(r.KVs), puts)
-		}
-	}
+	})
 }
 
 // TestClosedClientGoes: a client that is closed takes no memory when the program lets go of it,
 // though a part of the program that the client knows has a lease.
 func TestClosedClientGoes(t *testing.T) {
-	t.Parallel()
 	members := newCluster(t, 1)
 	var freed func()
 	func() {

@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 )
 
 // follower is a program whose watch must see each version of one key, once and in order.
@@ -45,114 +46,116 @@ func (f *follower) run(ctx context.Context) {
 // SIGSTOP, cut off, and shut down. Leases live on, writes go on, and a watch loses nothing
 // and repeats nothing.
 func TestFaults(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	c := connect(t, steady, members...)
-	ctx := ask(t)
-	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: steadyTTL, Name: "n"}))
-	w := must[*client.Watcher](t)(c.Watch(ctx, store.Watch{Key: "k"}))
-	f := &follower{t: t, w: w, seen: make(chan int64, 1000)}
-	go f.run(ctx)
-	// write writes, and waits for the event.
-	write := func() {
-		if _, err := c.Put(ctx, store.Put{Key: "k", Lease: l.ID()}); err != nil {
-			t.Fatal(err)
-		}
-		kv := must[store.KV](t)(c.Get(ctx, "k"))
-		for v := range f.seen {
-			if v == kv.Version {
-				return
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		c := connect(t, steady, members...)
+		ctx := ask(t)
+		l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: steadyTTL, Name: "n"}))
+		w := must[*client.Watcher](t)(c.Watch(ctx, store.Watch{Key: "k"}))
+		f := &follower{t: t, w: w, seen: make(chan int64, 1000)}
+		go f.run(ctx)
+		// write writes, and waits for the event.
+		write := func() {
+			if _, err := c.Put(ctx, store.Put{Key: "k", Lease: l.ID()}); err != nil {
+				t.Fatal(err)
 			}
-		}
-		t.Fatal("the watch has ended")
-	}
-	for i, fault := range []struct {
-		name       string
-		harm, heal func(*member)
-	}{
-		{
-			"stopped",
-			func(m *member) { m.SetFrozen(true) },
-			func(m *member) { m.SetFrozen(false) },
-		},
-		{
-			"cut off",
-			func(m *member) { m.SetCut(true) },
-			func(m *member) { m.SetCut(false) },
-		},
-		{
-			"shut down",
-			func(m *member) { m.End() },
-			func(m *member) { m.Start(); m.Await() },
-		},
-	} {
-		write()
-		var m *member
-		eventually(t, "the client is with one member", func() bool {
-			n := 0
-			for _, x := range members {
-				if x.Busy() {
-					m = x
-					n++
+			kv := must[store.KV](t)(c.Get(ctx, "k"))
+			for v := range f.seen {
+				if v == kv.Version {
+					return
 				}
 			}
-			return n == 1
-		})
-		fault.harm(m)
-		write()
-		renewed(t, l)
-		if m.Busy() && i > 0 {
-			t.Errorf("%s: still connected to %s", fault.name, m.Name())
+			t.Fatal("the watch has ended")
 		}
-		fault.heal(m)
-	}
-	w.Close()
-	for v := range f.seen {
-		t.Errorf("one more event, of version %d", v)
-	}
-	if err := l.Revoke(ctx); err != nil {
-		t.Error(err)
-	}
+		for i, fault := range []struct {
+			name       string
+			harm, heal func(*member)
+		}{
+			{
+				"stopped",
+				func(m *member) { m.SetFrozen(true) },
+				func(m *member) { m.SetFrozen(false) },
+			},
+			{
+				"cut off",
+				func(m *member) { m.SetCut(true) },
+				func(m *member) { m.SetCut(false) },
+			},
+			{
+				"shut down",
+				func(m *member) { m.End() },
+				func(m *member) { m.Start(); m.Await() },
+			},
+		} {
+			write()
+			var m *member
+			eventually(t, "the client is with one member", func() bool {
+				n := 0
+				for _, x := range members {
+					if x.Busy() {
+						m = x
+						n++
+					}
+				}
+				return n == 1
+			})
+			fault.harm(m)
+			write()
+			renewed(t, l)
+			if m.Busy() && i > 0 {
+				t.Errorf("%s: still connected to %s", fault.name, m.Name())
+			}
+			fault.heal(m)
+		}
+		w.Close()
+		for v := range f.seen {
+			t.Errorf("one more event, of version %d", v)
+		}
+		if err := l.Revoke(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestCount: a thousand writes without a condition, each of which raises a version, while again
 // and again an answer is lost with its stream, and members are shut down: each write takes
 // effect once, and has the answer that belongs to it.
 func TestCount(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	c := connect(t, client.Config{}, members...)
-	ctx := ask(t)
-	const workers, each = 8, 125
-	found := make(chan int64, workers)
-	for range workers {
-		go func() {
-			for range each {
-				r, err := c.Txn(ctx, store.Txn{Then: []store.Op{store.Put{Key: "k", PrevKV: true}}})
-				if err != nil {
-					t.Error(err)
-					found <- -1
-					return
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		c := connect(t, client.Config{}, members...)
+		ctx := ask(t)
+		const workers, each = 8, 125
+		found := make(chan int64, workers)
+		for range workers {
+			go func() {
+				for range each {
+					r, err := c.Txn(ctx, store.Txn{Then: []store.Op{store.Put{Key: "k", PrevKV: true}}})
+					if err != nil {
+						t.Error(err)
+						found <- -1
+						return
+					}
+					found <- versionOf(r.Results[0].Put.Prev)
 				}
-				found <- versionOf(r.Results[0].Put.Prev)
+			}()
+		}
+		seen := make(map[int64]bool)
+		for n := range workers * each {
+			v := <-found
+			if v < 0 {
+				return
 			}
-		}()
-	}
-	seen := make(map[int64]bool)
-	for n := range workers * each {
-		v := <-found
-		if v < 0 {
-			return
+			if seen[v] {
+				t.Errorf("two writes found version %d", v)
+			}
+			seen[v] = true
+			harass(members, n, 300)
 		}
-		if seen[v] {
-			t.Errorf("two writes found version %d", v)
+		if kv := must[store.KV](t)(c.Get(ctx, "k")); kv.Version != workers*each {
+			t.Errorf("version %d after %d writes", kv.Version, workers*each)
 		}
-		seen[v] = true
-		harass(members, n, 300)
-	}
-	if kv := must[store.KV](t)(c.Get(ctx, "k")); kv.Version != workers*each {
-		t.Errorf("version %d after %d writes", kv.Version, workers*each)
-	}
+	})
 }
 
 // harass is called after each of many calls, and sees to it that of some the answer is lost
@@ -175,49 +178,50 @@ func harass(members []*member, n, every int) {
 // a key raises its version once, while answers are lost and members shut down; so each took
 // effect once, and has the answer that belongs to it.
 func TestCountLeases(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	c := connect(t, client.Config{}, members...)
-	ctx := ask(t)
-	const each = 100
-	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Resumable: true}))
-	other := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: time.Hour}))
-	must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k"}))
-	id, given, done := l.ID(), uint64(other.Token), make(chan error, 2*each)
-	go func() {
-		for range each {
-			held, err := next(ctx, c, l)
-			if given++; err == nil && uint64(held.Token()) != given {
-				err = fmt.Errorf("token %d, not %d", held.Token(), given)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		c := connect(t, client.Config{}, members...)
+		ctx := ask(t)
+		const each = 100
+		l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Resumable: true}))
+		other := must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: time.Hour}))
+		must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k"}))
+		id, given, done := l.ID(), uint64(other.Token), make(chan error, 2*each)
+		go func() {
+			for range each {
+				held, err := next(ctx, c, l)
+				if given++; err == nil && uint64(held.Token()) != given {
+					err = fmt.Errorf("token %d, not %d", held.Token(), given)
+				}
+				if done <- err; err != nil {
+					return
+				}
+				l = held
 			}
-			if done <- err; err != nil {
-				return
+		}()
+		go func() {
+			for i := range each {
+				call := c.Attach
+				if i%2 > 0 {
+					call = c.Detach
+				}
+				done <- call(ctx, leases.Ref{ID: other.ID, Token: other.Token}, "k")
 			}
-			l = held
-		}
-	}()
-	go func() {
-		for i := range each {
-			call := c.Attach
-			if i%2 > 0 {
-				call = c.Detach
+		}()
+		for n := range 2 * each {
+			if err := <-done; err != nil {
+				t.Fatal(err)
 			}
-			done <- call(ctx, leases.Ref{ID: other.ID, Token: other.Token}, "k")
+			harass(members, n, 100)
 		}
-	}()
-	for n := range 2 * each {
-		if err := <-done; err != nil {
-			t.Fatal(err)
+		if kv := must[store.KV](t)(c.Get(ctx, "k")); kv.Version != 1+each || kv.Lease != 0 {
+			t.Errorf("lease %d, version %d after %d calls", kv.Lease, kv.Version, each)
 		}
-		harass(members, n, 100)
-	}
-	if kv := must[store.KV](t)(c.Get(ctx, "k")); kv.Version != 1+each || kv.Lease != 0 {
-		t.Errorf("lease %d, version %d after %d calls", kv.Lease, kv.Version, each)
-	}
-	if got := must[leases.Info](t)(c.Describe(ctx, leases.Ref{ID: id})); uint64(
-		got.Token) != given {
-		t.Errorf("token %d after %d", got.Token, given)
-	}
+		if got := must[leases.Info](t)(c.Describe(ctx, leases.Ref{ID: id})); uint64(
+			got.Token) != given {
+			t.Errorf("token %d after %d", got.Token, given)
+		}
+	})
 }
 
 // next makes the client the next holder of its own lease: by its secret, or, if that was lost
@@ -244,49 +248,50 @@ func versionOf(kv *store.KV) int64 {
 // TestConcurrentHolders: of many clients that want one name one has it at a time, each with a
 // higher token. A holder tells twice of itself, and nobody may come in between.
 func TestConcurrentHolders(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	ctx := ask(t)
-	const clients, rounds = 4, 5
-	type turn struct {
-		who   int
-		token uint64
-	}
-	turns := make(chan turn)
-	for i := range clients {
-		c := connect(t, client.Config{}, members...)
-		go func() {
-			for range rounds {
-				l := take(ctx, t, c, fmt.Sprint(i))
-				if l == nil {
-					break
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		ctx := ask(t)
+		const clients, rounds = 4, 5
+		type turn struct {
+			who   int
+			token uint64
+		}
+		turns := make(chan turn)
+		for i := range clients {
+			c := connect(t, client.Config{}, members...)
+			go func() {
+				for range rounds {
+					l := take(ctx, t, c, fmt.Sprint(i))
+					if l == nil {
+						break
+					}
+					turns <- turn{i, uint64(l.Token())}
+					turns <- turn{i, uint64(l.Token())}
+					if err := l.Revoke(ctx); err != nil {
+						t.Error(err)
+					}
 				}
-				turns <- turn{i, uint64(l.Token())}
-				turns <- turn{i, uint64(l.Token())}
-				if err := l.Revoke(ctx); err != nil {
-					t.Error(err)
-				}
+				turns <- turn{who: -1}
+			}()
+		}
+		last := uint64(0)
+		for done := 0; done < clients; {
+			a := <-turns
+			if a.who < 0 {
+				done++
+				continue
 			}
-			turns <- turn{who: -1}
-		}()
-	}
-	last := uint64(0)
-	for done := 0; done < clients; {
-		a := <-turns
-		if a.who < 0 {
-			done++
-			continue
+			b := <-turns
+			for b.who < 0 {
+				done++
+				b = <-turns
+			}
+			if b != a || a.token <= last {
+				t.Errorf("%+v and %+v hold the name, after token %d", a, b, last)
+			}
+			last = a.token
 		}
-		b := <-turns
-		for b.who < 0 {
-			done++
-			b = <-turns
-		}
-		if b != a || a.token <= last {
-			t.Errorf("%+v and %+v hold the name, after token %d", a, b, last)
-		}
-		last = a.token
-	}
+	})
 }
 
 // take grants the name to a client, when nobody has it any more.

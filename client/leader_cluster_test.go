@@ -77,113 +77,116 @@ func without(list []*member, not *member) (out []*member) {
 // while it moves, and while answers are lost, takes effect once; leases are valid throughout,
 // and a watch loses and repeats nothing.
 func TestLeader(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	c := connect(t, steady, members...)
-	ctx := ask(t)
-	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: steadyTTL}))
-	w := must[*client.Watcher](t)(c.Watch(ctx, store.Watch{Key: "k"}))
-	f := &follower{t: t, w: w, seen: make(chan int64, 100_000)}
-	go f.run(ctx)
-	const workers = 8
-	stop, counts := make(chan struct{}), make(chan int64, workers)
-	for range workers {
-		go func() {
-			n := int64(0)
-			defer func() { counts <- n }()
-			for ; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		c := connect(t, steady, members...)
+		ctx := ask(t)
+		l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: steadyTTL}))
+		w := must[*client.Watcher](t)(c.Watch(ctx, store.Watch{Key: "k"}))
+		f := &follower{t: t, w: w, seen: make(chan int64, 100_000)}
+		go f.run(ctx)
+		const workers = 8
+		stop, counts := make(chan struct{}), make(chan int64, workers)
+		for range workers {
+			go func() {
+				n := int64(0)
+				defer func() { counts <- n }()
+				for ; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if _, err := c.Put(ctx, store.Put{Key: "k"}); err != nil {
+						t.Error(err)
+						return
+					}
 				}
-				if _, err := c.Put(ctx, store.Put{Key: "k"}); err != nil {
-					t.Error(err)
-					return
-				}
+			}()
+		}
+		for i := range 6 {
+			from := atLeader(ctx, t, members...)
+			if i%2 == 1 {
+				from.Lose(1)
 			}
-		}()
-	}
-	for i := range 6 {
-		from := atLeader(ctx, t, members...)
-		if i%2 == 1 {
-			from.Lose(1)
+			moveLeader(ctx, t, from, without(members, from)[i%2])
 		}
-		moveLeader(ctx, t, from, without(members, from)[i%2])
-	}
-	atLeader(ctx, t, members...)
-	close(stop)
-	total := int64(0)
-	for range workers {
-		total += <-counts
-	}
-	if kv := must[store.KV](t)(c.Get(ctx, "k")); kv.Version != total {
-		t.Errorf("version %d after %d puts", kv.Version, total)
-	}
-	for v := range f.seen {
-		if v == total {
-			break
+		atLeader(ctx, t, members...)
+		close(stop)
+		total := int64(0)
+		for range workers {
+			total += <-counts
 		}
-	}
-	w.Close()
-	if err := l.Err(); err != nil {
-		t.Error(err)
-	}
-	renewed(t, l)
+		if kv := must[store.KV](t)(c.Get(ctx, "k")); kv.Version != total {
+			t.Errorf("version %d after %d puts", kv.Version, total)
+		}
+		for v := range f.seen {
+			if v == total {
+				break
+			}
+		}
+		w.Close()
+		if err := l.Err(); err != nil {
+			t.Error(err)
+		}
+		renewed(t, l)
+	})
 }
 
 // TestLeaderShutDown: when the leader is gone the client goes on at once, and to the next one
 // when there is one; also when it alone cannot reach the leader, or is not to.
 func TestLeaderShutDown(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	c := connect(t, steady, members...)
-	ctx := ask(t)
-	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: steadyTTL}))
-	put := func() {
-		t.Helper()
-		must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k", Lease: l.ID()}))
-	}
-	first := atLeader(ctx, t, members...)
-	first.End()
-	put()
-	second := atLeader(ctx, t, without(members, first)...)
-	first.Start()
-	first.Await()
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		c := connect(t, steady, members...)
+		ctx := ask(t)
+		l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: steadyTTL}))
+		put := func() {
+			t.Helper()
+			must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k", Lease: l.ID()}))
+		}
+		first := atLeader(ctx, t, members...)
+		first.End()
+		put()
+		second := atLeader(ctx, t, without(members, first)...)
+		first.Start()
+		first.Await()
 
-	second.SetCut(true) // before this client alone
-	put()
-	renewed(t, l)
-	eventually(t, "it is with another member", func() bool {
-		return first.Busy() || without(without(members, first), second)[0].Busy()
+		second.SetCut(true) // before this client alone
+		put()
+		renewed(t, l)
+		eventually(t, "it is with another member", func() bool {
+			return first.Busy() || without(without(members, first), second)[0].Busy()
+		})
+		second.SetCut(false)
+		eventually(t, "it is with the leader again", second.Busy)
+		put()
+		renewed(t, l)
 	})
-	second.SetCut(false)
-	eventually(t, "it is with the leader again", second.Busy)
-	put()
-	renewed(t, l)
 }
 
 // TestLeaderElsewhere: a client that does not know the leader, or is to stay where it is, goes
 // on with the member that it has.
 func TestLeaderElsewhere(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	ctx := ask(t)
-	var leads *member
-	eventually(t, "somebody leads", func() bool {
-		leads = leaderOf(ctx, t, members...)
-		return leads != nil
-	})
-	others := without(members, leads)
-	partly := connect(t, client.Config{}, others...)
-	stays := inprocess.Connect(t, client.Config{AnyMember: true}, others[0].Member.Endpoint(),
-		others[0].Line.Endpoint())
-	for range 100 {
-		for _, c := range []*client.Client{partly, stays} {
-			must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k"}))
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		ctx := ask(t)
+		var leads *member
+		eventually(t, "somebody leads", func() bool {
+			leads = leaderOf(ctx, t, members...)
+			return leads != nil
+		})
+		others := without(members, leads)
+		partly := connect(t, client.Config{}, others...)
+		stays := inprocess.Connect(t, client.Config{AnyMember: true}, others[0].Member.Endpoint(),
+			others[0].Line.Endpoint())
+		for range 100 {
+			for _, c := range []*client.Client{partly, stays} {
+				must[store.PutResult](t)(c.Put(ctx, store.Put{Key: "k"}))
+			}
 		}
-	}
-	if leads.Busy() || !others[0].Busy() && !others[1].Busy() {
-		t.Error("it is with the leader")
-	}
+		if leads.Busy() || !others[0].Busy() && !others[1].Busy() {
+			t.Error("it is with the leader")
+		}
+	})
 }

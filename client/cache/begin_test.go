@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"leasehold.dev/client"
@@ -46,113 +45,117 @@ func setHooks(t *testing.T, change func()) {
 // TestNothingIsLeftOfAFailedBeginning: a cache that is granted its lease but cannot be opened
 // revokes it, and says nothing of that in the log, unless the revocation fails.
 func TestNothingIsLeftOfAFailedBeginning(t *testing.T) {
-	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	other := inprocess.Connect(t, client.Config{}, at...)
-	broken := errors.New("broken")
-	for _, x := range []struct {
-		name   string
-		end    func(c *client.Client, cancel func()) (cachelink.Link, error)
-		want   error
-		logged bool
-	}{
-		{"no link", func(*client.Client, func()) (cachelink.Link, error) {
-			return nil, broken
-		}, broken, false},
-		{"no patience", func(_ *client.Client, cancel func()) (cachelink.Link, error) {
-			cancel()
-			return &fakeLink{}, nil
-		}, context.Canceled, false},
-		{"no client", func(c *client.Client, _ func()) (cachelink.Link, error) {
-			c.Close()
-			return nil, broken
-		}, broken, true},
-	} {
-		t.Run(x.name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var held *client.Lease
-			setHooks(t, func() {
-				hooks.Open = func(
-					c *client.Client, l *client.Lease, _ cachelink.Events,
-				) (cachelink.Link, error) {
-					held = l
-					return x.end(c, cancel)
+	inprocess.Bubble(t, func(t *testing.T) {
+		at := inprocess.Endpoints(inprocess.Run(t, 1))
+		other := inprocess.Connect(t, client.Config{}, at...)
+		broken := errors.New("broken")
+		for _, x := range []struct {
+			name   string
+			end    func(c *client.Client, cancel func()) (cachelink.Link, error)
+			want   error
+			logged bool
+		}{
+			{"no link", func(*client.Client, func()) (cachelink.Link, error) {
+				return nil, broken
+			}, broken, false},
+			{"no patience", func(_ *client.Client, cancel func()) (cachelink.Link, error) {
+				cancel()
+				return &fakeLink{}, nil
+			}, context.Canceled, false},
+			{"no client", func(c *client.Client, _ func()) (cachelink.Link, error) {
+				c.Close()
+				return nil, broken
+			}, broken, true},
+		} {
+			inprocess.Case(t, x.name, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var held *client.Lease
+				setHooks(t, func() {
+					hooks.Open = func(
+						c *client.Client, l *client.Lease, _ cachelink.Events,
+					) (cachelink.Link, error) {
+						held = l
+						return x.end(c, cancel)
+					}
+				})
+				var log bytes.Buffer
+				c := inprocess.Connect(t, client.Config{}, at...)
+				_, err := Open(ctx, c, []store.KeyRange{store.Prefix("n/")},
+					Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				if !errors.Is(err, x.want) {
+					t.Errorf("opened with %v", err)
+				}
+				if x.logged != (log.Len() > 0) {
+					t.Errorf("logged %q", log.String())
+				}
+				_, err = other.Describe(t.Context(), leases.Ref{ID: held.ID()})
+				if x.logged != (err == nil) {
+					t.Errorf("its lease: %v", err)
 				}
 			})
-			var log bytes.Buffer
-			c := inprocess.Connect(t, client.Config{}, at...)
-			_, err := Open(ctx, c, []store.KeyRange{store.Prefix("n/")},
-				Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			if !errors.Is(err, x.want) {
-				t.Errorf("opened with %v", err)
-			}
-			if x.logged != (log.Len() > 0) {
-				t.Errorf("logged %q", log.String())
-			}
-			_, err = other.Describe(t.Context(), leases.Ref{ID: held.ID()})
-			if x.logged != (err == nil) {
-				t.Errorf("its lease: %v", err)
-			}
-		})
-	}
+		}
+	})
 }
 
 // TestNoRanges: a cache of nothing is refused without a call of the cluster.
 func TestNoRanges(t *testing.T) {
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	if _, err := Open(over, c, nil, Options{}); !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("opened with %v", err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		if _, err := Open(over, c, nil, Options{}); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("opened with %v", err)
+		}
+	})
 }
 
 // TestClientClosedMeanwhile: a cache that cannot begin anew because its client was closed asks
 // nobody again.
 func TestClientClosedMeanwhile(t *testing.T) {
-	t.Parallel()
-	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	c := inprocess.Connect(t, client.Config{}, at...)
-	other := inprocess.Connect(t, client.Config{}, at...)
-	asked := 0
-	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("m/")},
-		Options{Reopen: func(error) bool {
-			asked++
-			c.Close()
-			return asked == 1
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Revoke(t.Context(), x.Lease().Ref()); err != nil {
-		t.Fatal(err)
-	}
-	x.all.Wait()
-	if asked != 1 {
-		t.Errorf("asked %d times", asked)
-	}
-	_ = x.Close(t.Context()) // whose lease is gone
+	inprocess.Bubble(t, func(t *testing.T) {
+		at := inprocess.Endpoints(inprocess.Run(t, 1))
+		c := inprocess.Connect(t, client.Config{}, at...)
+		other := inprocess.Connect(t, client.Config{}, at...)
+		asked := 0
+		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("m/")},
+			Options{Reopen: func(error) bool {
+				asked++
+				c.Close()
+				return asked == 1
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Revoke(t.Context(), x.Lease().Ref()); err != nil {
+			t.Fatal(err)
+		}
+		x.all.Wait()
+		if asked != 1 {
+			t.Errorf("asked %d times", asked)
+		}
+		_ = x.Close(t.Context()) // whose lease is gone
+	})
 }
 
 // TestPausesBetweenBeginnings: a cache that cannot begin anew asks again after pauses.
 func TestPausesBetweenBeginnings(t *testing.T) {
-	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	c := inprocess.Connect(t, client.Config{}, at...)
-	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := held.Revoke(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	setHooks(t, func() {
-		hooks.Grant = func(
-			context.Context, *client.Client, client.Grant, []keyrange.Range,
-		) (*client.Lease, error) {
-			return nil, client.ErrUnavailable
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	synctest.Test(t, func(t *testing.T) {
+		if err := held.Revoke(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		setHooks(t, func() {
+			hooks.Grant = func(
+				context.Context, *client.Client, client.Grant, []keyrange.Range,
+			) (*client.Lease, error) {
+				return nil, client.ErrUnavailable
+			}
+		})
 		var at []time.Duration
 		began := time.Now()
 		x := &Cache{o: Options{Reopen: func(error) bool {
@@ -172,110 +175,113 @@ func TestPausesBetweenBeginnings(t *testing.T) {
 // TestCloseWaitsForTheProgram: nothing of a cache runs when Close has returned, not even the
 // program's Reopen.
 func TestCloseWaitsForTheProgram(t *testing.T) {
-	t.Parallel()
-	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	c := inprocess.Connect(t, client.Config{}, at...)
-	other := inprocess.Connect(t, client.Config{}, at...)
-	var x *Cache
-	asked, done := make(chan struct{}), false
-	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("w/")},
-		Options{Reopen: func(error) bool {
-			close(asked)
-			<-x.ctx.Done()
-			<-time.After(50 * time.Millisecond)
-			done = true
-			return false
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Revoke(t.Context(), x.Lease().Ref()); err != nil {
-		t.Fatal(err)
-	}
-	<-asked
-	_ = x.Close(t.Context()) // whose lease is gone
-	if !done {
-		t.Error("Close has returned before")
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		at := inprocess.Endpoints(inprocess.Run(t, 1))
+		c := inprocess.Connect(t, client.Config{}, at...)
+		other := inprocess.Connect(t, client.Config{}, at...)
+		var x *Cache
+		asked, done := make(chan struct{}), false
+		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("w/")},
+			Options{Reopen: func(error) bool {
+				close(asked)
+				<-x.ctx.Done()
+				<-time.After(50 * time.Millisecond)
+				done = true
+				return false
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Revoke(t.Context(), x.Lease().Ref()); err != nil {
+			t.Fatal(err)
+		}
+		<-asked
+		_ = x.Close(t.Context()) // whose lease is gone
+		if !done {
+			t.Error("Close has returned before")
+		}
+	})
 }
 
 // TestWhatAnIncarnationTells: it acknowledges that it was opened, once, and tells nothing if there
 // is nothing to tell. Before it has a link it tells nothing; past its lease's end it only tells
 // the leader that it was heard, and has nothing.
 func TestWhatAnIncarnationTells(t *testing.T) {
-	t.Parallel()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := &Cache{client: c, o: Options{}.withDefaults(), ranges: []store.KeyRange{{Key: "a"}}}
-	l, link := newIncarnation(x, held), &fakeLink{}
-	l.Opened(6) // there is no link yet
-	l.link = link
-	l.Refused(client.ErrUnavailable)
-	l.Opening()
-	l.Opened(7)
-	if n := len(link.acks); n != 1 || link.acks[0].Open != 7 {
-		t.Errorf("opened in term 7: told %+v", link.acks)
-	}
-	l.mu.Lock()
-	l.tellLocked(true)
-	l.mu.Unlock()
-	if n := len(link.acks); n != 1 {
-		t.Errorf("told again: %+v", link.acks)
-	}
-	l.Opening()
-	if err := l.notOpen(); !errors.Is(err, ErrNotHeld) || errors.Is(err, client.ErrUnavailable) {
-		t.Errorf("not open after it was refused, and opened: %v", err)
-	}
-	held.Close()
-	link.acks = nil
-	l.Opened(8)
-	if len(link.acks) != 1 || link.acks[0].Open != 8 || l.notOpen() == nil {
-		t.Errorf("opened after its end: told %+v, open: %v", link.acks, l.notOpen())
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &Cache{client: c, o: Options{}.withDefaults(), ranges: []store.KeyRange{{Key: "a"}}}
+		l, link := newIncarnation(x, held), &fakeLink{}
+		l.Opened(6) // there is no link yet
+		l.link = link
+		l.Refused(client.ErrUnavailable)
+		l.Opening()
+		l.Opened(7)
+		if n := len(link.acks); n != 1 || link.acks[0].Open != 7 {
+			t.Errorf("opened in term 7: told %+v", link.acks)
+		}
+		l.mu.Lock()
+		l.tellLocked(true)
+		l.mu.Unlock()
+		if n := len(link.acks); n != 1 {
+			t.Errorf("told again: %+v", link.acks)
+		}
+		l.Opening()
+		if err := l.notOpen(); !errors.Is(err, ErrNotHeld) || errors.Is(err, client.ErrUnavailable) {
+			t.Errorf("not open after it was refused, and opened: %v", err)
+		}
+		held.Close()
+		link.acks = nil
+		l.Opened(8)
+		if len(link.acks) != 1 || link.acks[0].Open != 8 || l.notOpen() == nil {
+			t.Errorf("opened after its end: told %+v, open: %v", link.acks, l.notOpen())
+		}
+	})
 }
 
 // TestOpenedBeforeItsLink: a cache that the cluster has opened before the link is there says so
 // when it is. The link of a cache that was left goes on for a TTL, as writes may wait for it, and
 // no longer.
 func TestOpenedBeforeItsLink(t *testing.T) {
-	const ttl = 3 * time.Second // longer than a busy machine lets anything wait
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	link := &fakeLink{closed: make(chan struct{}, 1)}
-	setHooks(t, func() {
-		hooks.Open = func(
-			_ *client.Client, _ *client.Lease, to cachelink.Events,
-		) (cachelink.Link, error) {
-			to.Opened(7)
-			return link, nil
+	inprocess.Bubble(t, func(t *testing.T) {
+		const ttl = 3 * time.Second // longer than a busy machine lets anything wait
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		link := &fakeLink{closed: make(chan struct{}, 1)}
+		setHooks(t, func() {
+			hooks.Open = func(
+				_ *client.Client, _ *client.Lease, to cachelink.Events,
+			) (cachelink.Link, error) {
+				to.Opened(7)
+				return link, nil
+			}
+		})
+		began := time.Now()
+		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("n/")}, Options{
+			TTL: ttl, Reopen: func(error) bool { return false },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(link.acks) != 1 || link.acks[0].Open != 7 {
+			t.Errorf("opened in term 7: told %+v", link.acks)
+		}
+		_ = x.Close(t.Context()) // it may have ended before
+		select {
+		case <-link.closed:
+		case <-time.After(time.Minute):
+			t.Error("the link is not closed")
+		}
+		if d := time.Since(began); d < ttl {
+			t.Errorf("the link is closed after %v", d)
 		}
 	})
-	began := time.Now()
-	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("n/")}, Options{
-		TTL: ttl, Reopen: func(error) bool { return false },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(link.acks) != 1 || link.acks[0].Open != 7 {
-		t.Errorf("opened in term 7: told %+v", link.acks)
-	}
-	_ = x.Close(t.Context()) // it may have ended before
-	select {
-	case <-link.closed:
-	case <-time.After(time.Minute):
-		t.Error("the link is not closed")
-	}
-	if d := time.Since(began); d < ttl {
-		t.Errorf("the link is closed after %v", d)
-	}
 }
 
 // TestUsualOptions: what a program sets stays, and what it leaves open is set.
 func TestUsualOptions(t *testing.T) {
-	t.Parallel()
 	logger := slog.New(slog.DiscardHandler)
 	o := Options{MaxEntries: 1, MaxBytes: 2, Logger: logger}.withDefaults()
 	if o.MaxEntries != 1 || o.MaxBytes != 2 || o.Logger != logger {
@@ -289,7 +295,6 @@ func TestUsualOptions(t *testing.T) {
 
 // TestRangeOf: a range from the empty key on begins at the first key; the empty key alone stays.
 func TestRangeOf(t *testing.T) {
-	t.Parallel()
 	for in, want := range map[keyrange.Range]keyrange.Range{
 		{}:                   {},
 		{End: "b"}:           {Key: "\x00", End: "b"},

@@ -35,35 +35,36 @@ func (l *journal) String() string {
 // TestLongKeys: a cache that drops more than one message has room for tells it, all of it, and
 // the stream goes on for everybody: the next write of another client finds nobody to wait for.
 func TestLongKeys(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	var log journal
-	mine := inprocess.Connect(t, client.Config{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	}, cl.endpoints()...)
-	c, other := open(t, mine, "k/", cache.Options{TTL: time.Minute}), connect(t, cl.endpoints()...)
-	key := func(i int) string { return fmt.Sprintf("k/%0*d", 16<<10, i) }
-	const n = 200
-	for i := range n {
-		put(t, other, key(i), "v")
-	}
-	eventually(t, "the cache has all keys", func() bool {
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		var log journal
+		mine := inprocess.Connect(t, client.Config{
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		}, cl.endpoints()...)
+		c, other := open(t, mine, "k/", cache.Options{TTL: time.Minute}), connect(t, cl.endpoints()...)
+		key := func(i int) string { return fmt.Sprintf("k/%0*d", 16<<10, i) }
+		const n = 200
 		for i := range n {
-			value(t, c, key(i))
+			put(t, other, key(i), "v")
 		}
-		return c.Stats().Entries == n
+		eventually(t, "the cache has all keys", func() bool {
+			for i := range n {
+				value(t, c, key(i))
+			}
+			return c.Stats().Entries == n
+		})
+		before := c.Stats().Invalidations
+		p := store.Prefix("k/")
+		must[store.DeleteResult](t)(mine.Delete(ask(t), store.Delete{Key: p.Key, End: p.End}))
+		for i := range n {
+			put(t, other, key(i), "w")
+		}
+		if got := value(t, c, key(n-1)); got != "w" {
+			t.Errorf("the cache says %q", got)
+		}
+		s := c.Stats()
+		if s.Reopened != 0 || s.Invalidations != before || strings.Contains(log.String(), "no member") {
+			t.Errorf("stats %+v, log %.1000s", s, log.String())
+		}
 	})
-	before := c.Stats().Invalidations
-	p := store.Prefix("k/")
-	must[store.DeleteResult](t)(mine.Delete(ask(t), store.Delete{Key: p.Key, End: p.End}))
-	for i := range n {
-		put(t, other, key(i), "w")
-	}
-	if got := value(t, c, key(n-1)); got != "w" {
-		t.Errorf("the cache says %q", got)
-	}
-	s := c.Stats()
-	if s.Reopened != 0 || s.Invalidations != before || strings.Contains(log.String(), "no member") {
-		t.Errorf("stats %+v, log %.1000s", s, log.String())
-	}
 }

@@ -14,304 +14,300 @@ import (
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/inprocess"
 )
 
 // TestCoherent: a write is seen by every cache as soon as it is acknowledged, whichever client
 // writes, by whatever request and through whatever API (C1, T20).
 func TestCoherent(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 3)
-	var caches []*cache.Cache
-	for _, e := range cl.endpoints() { // one at each member
-		caches = append(caches, open(t, connect(t, e), "c/", cache.Options{}))
-	}
-	etcd, own := cl.etcd(t), connect(t, cl.endpoints()...)
-	leased := must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(ask(t), 60)).ID
-	expires := must[*client.Lease](t)(own.Grant(ask(t), client.Grant{TTL: 9 * time.Second}))
-	for _, s := range []struct {
-		what string
-		do   func(context.Context) error
-		want string // of the keys a, b, c, d, e
-	}{
-		{"put", func(ctx context.Context) error {
-			_, err := etcd.Put(ctx, "c/a", "1")
-			return err
-		}, "1----"},
-		{"put again", func(ctx context.Context) error {
-			_, err := etcd.Put(ctx, "c/a", "2")
-			return err
-		}, "2----"},
-		{"txn that succeeds", func(ctx context.Context) error {
-			_, err := etcd.Txn(ctx).Then(clientv3.OpPut("c/b", "3"), clientv3.OpPut("c/c", "4")).Commit()
-			return err
-		}, "234--"},
-		{"txn that does not", func(ctx context.Context) error {
-			_, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.Value("c/a"), "=", "x")).
-				Else(clientv3.OpDelete("c/b"), clientv3.OpTxn(nil,
-					[]clientv3.Op{clientv3.OpPut("c/d", "5")}, nil)).Commit()
-			return err
-		}, "2-45-"},
-		{"delete range", func(ctx context.Context) error {
-			_, err := etcd.Delete(ctx, "c/b", clientv3.WithRange("c/d"))
-			return err
-		}, "2--5-"},
-		{"put with a lease", func(ctx context.Context) error {
-			_, err := etcd.Put(ctx, "c/e", "6", clientv3.WithLease(leased))
-			return err
-		}, "2--56"},
-		{"revoke", func(ctx context.Context) error {
-			_, err := etcd.Revoke(ctx, leased)
-			return err
-		}, "2--5-"},
-		{"attach", func(ctx context.Context) error {
-			return own.Attach(ctx, expires.Ref(), "c/a", "c/d")
-		}, "2--5-"},
-		{"expiry", func(ctx context.Context) error {
-			expires.Close()
-			for {
-				r, err := own.Range(ctx, store.Range{Key: "c/a"})
-				if err != nil || r.Count == 0 {
-					return err
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 3)
+		var caches []*cache.Cache
+		for _, e := range cl.endpoints() { // one at each member
+			caches = append(caches, open(t, connect(t, e), "c/", cache.Options{}))
+		}
+		etcd, own := cl.etcd(t), connect(t, cl.endpoints()...)
+		leased := must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(ask(t), 60)).ID
+		expires := must[*client.Lease](t)(own.Grant(ask(t), client.Grant{TTL: 9 * time.Second}))
+		for _, s := range []struct {
+			what string
+			do   func(context.Context) error
+			want string // of the keys a, b, c, d, e
+		}{
+			{"put", func(ctx context.Context) error {
+				_, err := etcd.Put(ctx, "c/a", "1")
+				return err
+			}, "1----"},
+			{"put again", func(ctx context.Context) error {
+				_, err := etcd.Put(ctx, "c/a", "2")
+				return err
+			}, "2----"},
+			{"txn that succeeds", func(ctx context.Context) error {
+				_, err := etcd.Txn(ctx).Then(clientv3.OpPut("c/b", "3"), clientv3.OpPut("c/c", "4")).Commit()
+				return err
+			}, "234--"},
+			{"txn that does not", func(ctx context.Context) error {
+				_, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.Value("c/a"), "=", "x")).
+					Else(clientv3.OpDelete("c/b"), clientv3.OpTxn(nil,
+						[]clientv3.Op{clientv3.OpPut("c/d", "5")}, nil)).Commit()
+				return err
+			}, "2-45-"},
+			{"delete range", func(ctx context.Context) error {
+				_, err := etcd.Delete(ctx, "c/b", clientv3.WithRange("c/d"))
+				return err
+			}, "2--5-"},
+			{"put with a lease", func(ctx context.Context) error {
+				_, err := etcd.Put(ctx, "c/e", "6", clientv3.WithLease(leased))
+				return err
+			}, "2--56"},
+			{"revoke", func(ctx context.Context) error {
+				_, err := etcd.Revoke(ctx, leased)
+				return err
+			}, "2--5-"},
+			{"attach", func(ctx context.Context) error {
+				return own.Attach(ctx, expires.Ref(), "c/a", "c/d")
+			}, "2--5-"},
+			{"expiry", func(ctx context.Context) error {
+				expires.Close()
+				for {
+					r, err := own.Range(ctx, store.Range{Key: "c/a"})
+					if err != nil || r.Count == 0 {
+						return err
+					}
+				}
+			}, "-----"},
+			{"own put", func(ctx context.Context) error {
+				_, err := own.Put(ctx, store.Put{Key: "c/c", Value: []byte("7")})
+				return err
+			}, "--7--"},
+			{"own delete of all", func(ctx context.Context) error {
+				_, err := own.Delete(ctx, store.Delete{Key: "\x00", End: "\x00"})
+				return err
+			}, "-----"},
+		} {
+			if err := s.do(ask(t)); err != nil {
+				t.Fatalf("%s: %v", s.what, err)
+			}
+			for i, c := range caches {
+				got, all := "", ""
+				for _, k := range "abcde" {
+					got += value(t, c, "c/"+string(k))
+				}
+				for i, k := range "abcde" {
+					if s.want[i] != '-' {
+						all += fmt.Sprintf("%c%c ", k, s.want[i])
+					}
+				}
+				if listed := values(t, c, "c/"); got != s.want || listed != all {
+					t.Errorf("%s: cache %d says %q, %q; want %q", s.what, i, got, listed, s.want)
 				}
 			}
-		}, "-----"},
-		{"own put", func(ctx context.Context) error {
-			_, err := own.Put(ctx, store.Put{Key: "c/c", Value: []byte("7")})
-			return err
-		}, "--7--"},
-		{"own delete of all", func(ctx context.Context) error {
-			_, err := own.Delete(ctx, store.Delete{Key: "\x00", End: "\x00"})
-			return err
-		}, "-----"},
-	} {
-		if err := s.do(ask(t)); err != nil {
-			t.Fatalf("%s: %v", s.what, err)
 		}
 		for i, c := range caches {
-			got, all := "", ""
-			for _, k := range "abcde" {
-				got += value(t, c, "c/"+string(k))
+			s := c.Stats()
+			for range 100 {
+				value(t, c, "c/a")
+				values(t, c, "c/")
 			}
-			for i, k := range "abcde" {
-				if s.want[i] != '-' {
-					all += fmt.Sprintf("%c%c ", k, s.want[i])
-				}
-			}
-			if listed := values(t, c, "c/"); got != s.want || listed != all {
-				t.Errorf("%s: cache %d says %q, %q; want %q", s.what, i, got, listed, s.want)
+			if again := c.Stats(); again.Fills != s.Fills || s.Kept == 0 {
+				t.Errorf("cache %d: %+v and then %+v", i, s, again)
 			}
 		}
-	}
-	for i, c := range caches {
-		s := c.Stats()
-		for range 100 {
-			value(t, c, "c/a")
-			values(t, c, "c/")
-		}
-		if again := c.Stats(); again.Fills != s.Fills || s.Kept == 0 {
-			t.Errorf("cache %d: %+v and then %+v", i, s, again)
-		}
-	}
+	})
 }
 
 // TestOneWriteOneFill: after a write to one key of a range that was read, one key is read.
 func TestOneWriteOneFill(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
-	for i := range 100 {
-		put(t, other, fmt.Sprintf("k/%02d", i), "1")
-	}
-	c := open(t, own, "k/", cache.Options{})
-	first := values(t, c, "k/")
-	put(t, other, "k/50", "2")
-	for range 10 {
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
 		for i := range 100 {
-			value(t, c, fmt.Sprintf("k/%02d", i))
+			put(t, other, fmt.Sprintf("k/%02d", i), "1")
 		}
-		if got := values(t, c, "k/"); len(got) != len(first) || got == first {
-			t.Fatalf("all: %q", got)
+		c := open(t, own, "k/", cache.Options{})
+		first := values(t, c, "k/")
+		put(t, other, "k/50", "2")
+		for range 10 {
+			for i := range 100 {
+				value(t, c, fmt.Sprintf("k/%02d", i))
+			}
+			if got := values(t, c, "k/"); len(got) != len(first) || got == first {
+				t.Fatalf("all: %q", got)
+			}
 		}
-	}
-	if s := c.Stats(); s.Fills != 2 || s.Kept != 2 || s.Entries != 100 || s.Invalidations != 1 {
-		t.Errorf("%+v", s)
-	}
+		if s := c.Stats(); s.Fills != 2 || s.Kept != 2 || s.Entries != 100 || s.Invalidations != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
 }
 
 // TestOwnWrites: a write through the cache's own client does not wait for the cache: it has
 // dropped its copy already, and says so before the write.
 func TestOwnWrites(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	own := connect(t, cl.endpoints()...)
-	c := open(t, own, "o/", cache.Options{})
-	for i := range 20 {
-		want := fmt.Sprint(i)
-		put(t, own, "o/a", want)
-		if got := value(t, c, "o/a"); got != want {
-			t.Fatalf("%q after a put of %q", got, want)
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		own := connect(t, cl.endpoints()...)
+		c := open(t, own, "o/", cache.Options{})
+		for i := range 20 {
+			want := fmt.Sprint(i)
+			put(t, own, "o/a", want)
+			if got := value(t, c, "o/a"); got != want {
+				t.Fatalf("%q after a put of %q", got, want)
+			}
+			must[client.TxnResult](t)(own.Txn(ask(t), store.Txn{
+				Then: []store.Op{store.Delete{Key: "o/a"}, store.Put{Key: "o/b"}},
+			}))
+			if got := values(t, c, "o/"); got != "b " {
+				t.Fatalf("%q after a transaction", got)
+			}
 		}
-		must[client.TxnResult](t)(own.Txn(ask(t), store.Txn{
-			Then: []store.Op{store.Delete{Key: "o/a"}, store.Put{Key: "o/b"}},
-		}))
-		if got := values(t, c, "o/"); got != "b " {
-			t.Fatalf("%q after a transaction", got)
+		if s := c.Stats(); s.Invalidations != 0 {
+			t.Errorf("the cluster had to ask %d times", s.Invalidations)
 		}
-	}
-	if s := c.Stats(); s.Invalidations != 0 {
-		t.Errorf("the cluster had to ask %d times", s.Invalidations)
-	}
+	})
 }
 
 // TestWatchIsNeverNewer: a client that has seen an event finds nothing older in its cache (T20).
 func TestWatchIsNeverNewer(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 3)
-	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
-	c := open(t, own, "w/", cache.Options{})
-	w := must[*client.Watcher](t)(own.Watch(ask(t), store.Watch{Key: "w/a"}))
-	defer w.Close()
-	const n = 200
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for i := range n {
-			put(t, other, "w/a", fmt.Sprint(i))
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 3)
+		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
+		c := open(t, own, "w/", cache.Options{})
+		w := must[*client.Watcher](t)(own.Watch(ask(t), store.Watch{Key: "w/a"}))
+		defer w.Close()
+		const n = 200
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			for i := range n {
+				put(t, other, "w/a", fmt.Sprint(i))
+			}
+		})
+		for seen := 0; seen < n; {
+			u := must[store.Update](t)(w.Next(ask(t)))
+			seen += len(u.Events)
+			kv, ok, err := c.Get(ask(t), "w/a")
+			if err != nil || !ok || kv.ModRevision < u.Revision {
+				t.Fatalf("%+v, %v, %v after an event of revision %d", kv, ok, err, u.Revision)
+			}
 		}
+		writer.Wait()
 	})
-	for seen := 0; seen < n; {
-		u := must[store.Update](t)(w.Next(ask(t)))
-		seen += len(u.Events)
-		kv, ok, err := c.Get(ask(t), "w/a")
-		if err != nil || !ok || kv.ModRevision < u.Revision {
-			t.Fatalf("%+v, %v, %v after an event of revision %d", kv, ok, err, u.Revision)
-		}
-	}
-	writer.Wait()
 }
 
 // TestDeadCache: a cache that does not answer delays a write by what is left of its lease, and
-// nothing else; and it stops to answer from memory before the write is done (T2). What goes on
-// meanwhile has to be done before the lease ends: if it is not, a machine that is too slow may
-// be the reason, and longer leases tell.
+// nothing else; and it stops to answer from memory before the write is done (T2).
 func TestDeadCache(t *testing.T) {
-	t.Parallel()
-	for ttl := 8 * time.Second; !deadCache(t, ttl); ttl *= 2 {
-		if ttl > 30*time.Second {
-			t.Fatalf("what nobody has cached has waited for a cache with a lease of %v", ttl)
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 3)
+		line := cl[0].Line()
+		dead := open(t, connect(t, line.Endpoint()), "d/", cache.Options{
+			TTL: 8 * time.Second, MemoryOnly: true,
+		})
+		alive := open(t, connect(t, cl.endpoints()...), "d/", cache.Options{})
+		other := connect(t, cl.endpoints()...)
+		put(t, other, "d/a", "1")
+		put(t, other, "d/b", "1")
+		keeps(t, dead, "d/a")
+		keeps(t, alive, "d/a")
+		line.SetFrozen(true)
+		written := make(chan time.Time, 1)
+		go func() {
+			defer close(written) // if it fails
+			put(t, other, "d/a", "2")
+			written <- time.Now()
+		}()
+		eventually(t, "the cache that lives has been told", func() bool {
+			return alive.Stats().Invalidations > 0
+		})
+		for range 5 { // what nobody has cached goes on, and so does reading
+			put(t, other, "d/b", "2")
+			put(t, other, "other", "2")
 		}
-	}
-}
-
-// deadCache reports whether what goes on meanwhile was done before the cache's lease ended.
-func deadCache(t *testing.T, ttl time.Duration) (inTime bool) {
-	t.Helper()
-	cl := newCluster(t, 3)
-	line := cl[0].Line()
-	dead := open(t, connect(t, line.Endpoint()), "d/", cache.Options{TTL: ttl, MemoryOnly: true})
-	alive := open(t, connect(t, cl.endpoints()...), "d/", cache.Options{})
-	other := connect(t, cl.endpoints()...)
-	put(t, other, "d/a", "1")
-	put(t, other, "d/b", "1")
-	keeps(t, dead, "d/a")
-	keeps(t, alive, "d/a")
-	line.SetFrozen(true)
-	written := make(chan time.Time, 1)
-	go func() {
-		defer close(written) // if it fails
-		put(t, other, "d/a", "2")
-		written <- time.Now()
-	}()
-	eventually(t, "the cache that lives has been told", func() bool {
-		return alive.Stats().Invalidations > 0
-	})
-	for range 5 { // what nobody has cached goes on, and so does reading
-		put(t, other, "d/b", "2")
-		put(t, other, "other", "2")
-	}
-	got := value(t, alive, "d/a")
-	until := dead.Lease().ValidUntil()
-	if inTime = time.Now().Before(until); inTime && got != "1" {
-		t.Errorf("read %q while the write waits", got)
-	}
-	eventually(t, "the cache answers nothing any more", func() bool {
-		kv, ok, err := dead.Get(t.Context(), "d/a")
-		if err == nil && (!ok || string(kv.Value) != "1") {
-			t.Fatalf("the cache says %q, %v", kv.Value, ok)
+		got, until := value(t, alive, "d/a"), dead.Lease().ValidUntil()
+		if !time.Now().Before(until) || got != "1" {
+			t.Errorf("read %q at %v, while the write waits until %v", got, time.Now(), until)
 		}
-		return errors.Is(err, cache.ErrEnded)
+		eventually(t, "the cache answers nothing any more", func() bool {
+			kv, ok, err := dead.Get(t.Context(), "d/a")
+			if err == nil && (!ok || string(kv.Value) != "1") {
+				t.Fatalf("the cache says %q, %v", kv.Value, ok)
+			}
+			return errors.Is(err, cache.ErrEnded)
+		})
+		if at := <-written; at.Before(until) {
+			t.Errorf("written %v before the cache has ended", until.Sub(at))
+		}
+		if got := value(t, alive, "d/a"); got != "2" {
+			t.Errorf("read %q after the write", got)
+		}
+		if err := dead.Err(); !errors.Is(err, cache.ErrEnded) || dead.Stats().Entries != 0 {
+			t.Errorf("the cache says %v, and has %+v", err, dead.Stats())
+		}
+		put(t, other, "d/a", "3") // does not wait for anything any more
 	})
-	if at := <-written; at.Before(until) {
-		t.Errorf("written %v before the cache has ended", until.Sub(at))
-	}
-	if got := value(t, alive, "d/a"); got != "2" {
-		t.Errorf("read %q after the write", got)
-	}
-	if err := dead.Err(); !errors.Is(err, cache.ErrEnded) || dead.Stats().Entries != 0 {
-		t.Errorf("the cache says %v, and has %+v", err, dead.Stats())
-	}
-	put(t, other, "d/a", "3") // does not wait for anything any more
-	return inTime
 }
 
 // TestStreamCut: a cache whose stream breaks opens it again and keeps what it has.
 func TestStreamCut(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	line := cl[0].Line()
-	c := open(t, connect(t, line.Endpoint()), "s/", cache.Options{})
-	other := connect(t, cl.endpoints()...)
-	put(t, other, "s/a", "1")
-	put(t, other, "s/b", "1")
-	for i := range 5 {
-		value(t, c, "s/a")
-		value(t, c, "s/b")
-		before := c.Stats()
-		line.Break()
-		put(t, other, "s/a", fmt.Sprint(i)) // waits until it is open again
-		if got := value(t, c, "s/a") + value(t, c, "s/b"); got != fmt.Sprint(i)+"1" {
-			t.Fatalf("read %q", got)
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		line := cl[0].Line()
+		c := open(t, connect(t, line.Endpoint()), "s/", cache.Options{})
+		other := connect(t, cl.endpoints()...)
+		put(t, other, "s/a", "1")
+		put(t, other, "s/b", "1")
+		for i := range 5 {
+			value(t, c, "s/a")
+			value(t, c, "s/b")
+			before := c.Stats()
+			line.Break()
+			put(t, other, "s/a", fmt.Sprint(i)) // waits until it is open again
+			if got := value(t, c, "s/a") + value(t, c, "s/b"); got != fmt.Sprint(i)+"1" {
+				t.Fatalf("read %q", got)
+			}
+			if s := c.Stats(); s.Fills > before.Fills+1 {
+				t.Errorf("%d reads after the stream broke", s.Fills-before.Fills)
+			}
 		}
-		if s := c.Stats(); s.Fills > before.Fills+1 {
-			t.Errorf("%d reads after the stream broke", s.Fills-before.Fills)
-		}
-	}
+	})
 }
 
 // TestLeaderChange: a cache keeps what it has when another member leads, and is told what
 // happens then.
 func TestLeaderChange(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 3)
-	etcd, other := cl.etcd(t), connect(t, cl.endpoints()...)
-	var caches []*cache.Cache
-	for _, e := range cl.endpoints() {
-		caches = append(caches, open(t, connect(t, e), "l/", cache.Options{}))
-	}
-	put(t, other, "l/a", "0")
-	put(t, other, "l/b", "0")
-	for round := range 4 {
-		var fills uint64
-		for _, c := range caches {
-			values(t, c, "l/")
-			fills += c.Stats().Fills
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 3)
+		etcd, other := cl.etcd(t), connect(t, cl.endpoints()...)
+		var caches []*cache.Cache
+		for _, e := range cl.endpoints() {
+			caches = append(caches, open(t, connect(t, e), "l/", cache.Options{}))
 		}
-		moveLeader(t, etcd)
-		for i, c := range caches {
-			if got := value(t, c, "l/b"); got != "0" {
-				t.Errorf("cache %d: %q", i, got)
+		put(t, other, "l/a", "0")
+		put(t, other, "l/b", "0")
+		for round := range 4 {
+			var fills uint64
+			for _, c := range caches {
+				values(t, c, "l/")
+				fills += c.Stats().Fills
+			}
+			moveLeader(t, etcd)
+			for i, c := range caches {
+				if got := value(t, c, "l/b"); got != "0" {
+					t.Errorf("cache %d: %q", i, got)
+				}
+			}
+			put(t, other, "l/a", fmt.Sprint(round))
+			for i, c := range caches {
+				if got, want := values(t, c, "l/"), fmt.Sprintf("a%d b0 ", round); got != want {
+					t.Errorf("cache %d: %q, want %q", i, got, want)
+				}
+				fills -= c.Stats().Fills
+			}
+			if n := -int64(fills); n < int64(len(caches)) {
+				t.Errorf("%d reads after a write", n)
 			}
 		}
-		put(t, other, "l/a", fmt.Sprint(round))
-		for i, c := range caches {
-			if got, want := values(t, c, "l/"), fmt.Sprintf("a%d b0 ", round); got != want {
-				t.Errorf("cache %d: %q, want %q", i, got, want)
-			}
-			fills -= c.Stats().Fills
-		}
-		if n := -int64(fills); n < int64(len(caches)) {
-			t.Errorf("%d reads after a write", n)
-		}
-	}
+	})
 }
 
 // moveLeader makes another member lead. It does so again if the members do not agree yet who does.
@@ -329,10 +325,7 @@ func moveLeader(t testing.TB, etcd *clientv3.Client) {
 		if leader == 0 {
 			return false
 		}
-		to := must[*clientv3.Client](t)(clientv3.New(clientv3.Config{
-			Endpoints: []string{at[leader]},
-		}))
-		defer to.Close()
+		to := inprocess.Etcd(t, at[leader])
 		delete(at, leader)
 		for id := range at {
 			_, err := to.MoveLeader(ctx, id)
@@ -345,129 +338,133 @@ func moveLeader(t testing.TB, etcd *clientv3.Client) {
 // TestEnd: when its lease ends a cache has nothing, says so, and begins anew with another lease,
 // unless the program does not want that (T25).
 func TestEnd(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
-	put(t, other, "e/a", "1")
-	asked := make(chan error, 10)
-	never := func(error) bool { return false }
-	plain := open(t, own, "e/", cache.Options{Reopen: never})
-	strict := open(t, own, "e/", cache.Options{MemoryOnly: true, Reopen: never})
-	usual := open(t, own, "e/", cache.Options{})
-	again := open(t, own, "e/", cache.Options{Reopen: func(why error) bool {
-		asked <- why
-		return true
-	}})
-	old := make(map[lease.ID]bool)
-	for _, c := range []*cache.Cache{plain, strict, usual, again} {
-		value(t, c, "e/a")
-		old[c.Lease().ID()] = true
-		if err := other.Revoke(ask(t), c.Lease().Ref()); err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
+		put(t, other, "e/a", "1")
+		asked := make(chan error, 10)
+		never := func(error) bool { return false }
+		plain := open(t, own, "e/", cache.Options{Reopen: never})
+		strict := open(t, own, "e/", cache.Options{MemoryOnly: true, Reopen: never})
+		usual := open(t, own, "e/", cache.Options{})
+		again := open(t, own, "e/", cache.Options{Reopen: func(why error) bool {
+			asked <- why
+			return true
+		}})
+		old := make(map[lease.ID]bool)
+		for _, c := range []*cache.Cache{plain, strict, usual, again} {
+			value(t, c, "e/a")
+			old[c.Lease().ID()] = true
+			if err := other.Revoke(ask(t), c.Lease().Ref()); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	put(t, other, "e/a", "2") // does not wait for them
-	for _, c := range []*cache.Cache{plain, strict, usual, again} {
-		l := c.Lease()
-		if old[l.ID()] {
-			<-l.Context().Done()
+		put(t, other, "e/a", "2") // does not wait for them
+		for _, c := range []*cache.Cache{plain, strict, usual, again} {
+			l := c.Lease()
+			if old[l.ID()] {
+				<-l.Context().Done()
+			}
 		}
-	}
-	eventually(t, "both are empty", func() bool {
-		return plain.Stats().Entries+strict.Stats().Entries == 0
-	})
-	if err := plain.Err(); !errors.Is(err, cache.ErrEnded) {
-		t.Errorf("it says %v", err)
-	}
-	if got := value(t, plain, "e/a"); got != "2" || plain.Stats().Entries != 0 {
-		t.Errorf("read %q; %+v", got, plain.Stats())
-	}
-	if _, _, err := strict.Get(ask(t), "e/a"); !errors.Is(err, cache.ErrEnded) {
-		t.Errorf("read with %v", err)
-	}
-	for _, c := range []*cache.Cache{usual, again} {
-		eventually(t, "it begins anew", func() bool {
-			return c.Err() == nil && !old[c.Lease().ID()]
+		eventually(t, "both are empty", func() bool {
+			return plain.Stats().Entries+strict.Stats().Entries == 0
 		})
-	}
-	if why := <-asked; !errors.Is(why, client.ErrLost) {
-		t.Errorf("it was asked for %v", why)
-	}
-	if got := value(t, again, "e/a"); got != "2" || again.Stats().Entries != 1 ||
-		old[again.Lease().ID()] {
-		t.Errorf("read %q; %+v", got, again.Stats())
-	}
+		if err := plain.Err(); !errors.Is(err, cache.ErrEnded) {
+			t.Errorf("it says %v", err)
+		}
+		if got := value(t, plain, "e/a"); got != "2" || plain.Stats().Entries != 0 {
+			t.Errorf("read %q; %+v", got, plain.Stats())
+		}
+		if _, _, err := strict.Get(ask(t), "e/a"); !errors.Is(err, cache.ErrEnded) {
+			t.Errorf("read with %v", err)
+		}
+		for _, c := range []*cache.Cache{usual, again} {
+			eventually(t, "it begins anew", func() bool {
+				return c.Err() == nil && !old[c.Lease().ID()]
+			})
+		}
+		if why := <-asked; !errors.Is(why, client.ErrLost) {
+			t.Errorf("it was asked for %v", why)
+		}
+		if got := value(t, again, "e/a"); got != "2" || again.Stats().Entries != 1 ||
+			old[again.Lease().ID()] {
+			t.Errorf("read %q; %+v", got, again.Stats())
+		}
+	})
 }
 
 // TestBounds: a cache keeps no more than it may, and gives up what it drops.
 func TestBounds(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
-	c := open(t, own, "b/", cache.Options{MaxEntries: 10})
-	for i := range 600 {
-		value(t, c, fmt.Sprint("b/", i))
-	}
-	if s := c.Stats(); s.Entries != 10 || s.Kept != 600 {
-		t.Errorf("%+v", s)
-	}
-	before := c.Stats()
-	for i := range 200 { // given up: what was told goes in one piece
-		put(t, other, fmt.Sprint("b/", i), "1")
-	}
-	if n := c.Stats().Invalidations - before.Invalidations; n != 0 {
-		t.Errorf("%d writes have asked the cache for what it has given up", n)
-	}
-	p := store.Prefix("b/")
-	r := must[cache.Result](t)(c.Range(ask(t), p.Key, p.End))
-	if s := c.Stats(); len(r.KVs) != 200 || s.Entries > 10 {
-		t.Errorf("read %d; %+v", len(r.KVs), s)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
+		c := open(t, own, "b/", cache.Options{MaxEntries: 10})
+		for i := range 600 {
+			value(t, c, fmt.Sprint("b/", i))
+		}
+		if s := c.Stats(); s.Entries != 10 || s.Kept != 600 {
+			t.Errorf("%+v", s)
+		}
+		before := c.Stats()
+		for i := range 200 { // given up: what was told goes in one piece
+			put(t, other, fmt.Sprint("b/", i), "1")
+		}
+		if n := c.Stats().Invalidations - before.Invalidations; n != 0 {
+			t.Errorf("%d writes have asked the cache for what it has given up", n)
+		}
+		p := store.Prefix("b/")
+		r := must[cache.Result](t)(c.Range(ask(t), p.Key, p.End))
+		if s := c.Stats(); len(r.KVs) != 200 || s.Entries > 10 {
+			t.Errorf("read %d; %+v", len(r.KVs), s)
+		}
+	})
 }
 
 // TestOneFlight: who wants the same at the same time is served by one read, or by two.
 func TestOneFlight(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	c := open(t, connect(t, cl.endpoints()...), "f/", cache.Options{})
-	var all sync.WaitGroup
-	for range 100 {
-		all.Go(func() { value(t, c, "f/a") })
-	}
-	all.Wait()
-	if s := c.Stats(); s.Fills > 2 {
-		t.Errorf("%+v", s)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		c := open(t, connect(t, cl.endpoints()...), "f/", cache.Options{})
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { value(t, c, "f/a") })
+		}
+		all.Wait()
+		if s := c.Stats(); s.Fills > 2 {
+			t.Errorf("%+v", s)
+		}
+	})
 }
 
 // TestNotHeld: what is not within its ranges a cache reads from the cluster, if it may.
 func TestNotHeld(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	own := connect(t, cl.endpoints()...)
-	put(t, own, "n/a", "1")
-	c := open(t, own, "m/", cache.Options{})
-	if got := value(t, c, "n/a") + values(t, c, "n/"); got != "1a1 " || c.Stats().Kept != 0 {
-		t.Errorf("read %q; %+v", got, c.Stats())
-	}
-	strict := open(t, own, "m/", cache.Options{MemoryOnly: true})
-	if _, _, err := strict.Get(ask(t), "n/a"); !errors.Is(err, cache.ErrNotHeld) {
-		t.Errorf("read with %v", err)
-	}
-	if got := value(t, strict, "m/a"); got != "-" {
-		t.Errorf("read %q", got)
-	}
-	if err := strict.Close(ask(t)); err != nil {
-		t.Error(err)
-	}
-	if _, _, err := strict.Get(ask(t), "m/a"); !errors.Is(err, cache.ErrEnded) {
-		t.Errorf("read after the end with %v", err)
-	}
-	bad := []store.KeyRange{{Key: "b", End: "a"}}
-	if _, err := cache.Open(ask(t), own, bad, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("opened with %v", err)
-	}
-	if _, err := cache.Open(ask(t), own, nil, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("opened with %v", err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		own := connect(t, cl.endpoints()...)
+		put(t, own, "n/a", "1")
+		c := open(t, own, "m/", cache.Options{})
+		if got := value(t, c, "n/a") + values(t, c, "n/"); got != "1a1 " || c.Stats().Kept != 0 {
+			t.Errorf("read %q; %+v", got, c.Stats())
+		}
+		strict := open(t, own, "m/", cache.Options{MemoryOnly: true})
+		if _, _, err := strict.Get(ask(t), "n/a"); !errors.Is(err, cache.ErrNotHeld) {
+			t.Errorf("read with %v", err)
+		}
+		if got := value(t, strict, "m/a"); got != "-" {
+			t.Errorf("read %q", got)
+		}
+		if err := strict.Close(ask(t)); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := strict.Get(ask(t), "m/a"); !errors.Is(err, cache.ErrEnded) {
+			t.Errorf("read after the end with %v", err)
+		}
+		bad := []store.KeyRange{{Key: "b", End: "a"}}
+		if _, err := cache.Open(ask(t), own, bad, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("opened with %v", err)
+		}
+		if _, err := cache.Open(ask(t), own, nil, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("opened with %v", err)
+		}
+	})
 }

@@ -11,130 +11,134 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 )
 
 // TestFollower: what changes is in memory soon, in whole revisions, and no write waits.
 func TestFollower(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 3)
-	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
-	put(t, other, "f/a", "1")
-	put(t, other, "g/a", "1")
-	f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/"), store.Prefix("g/")},
-		cache.FollowOptions{MaxAge: time.Minute, MemoryOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if got := value(t, f, "f/a") + value(t, f, "f/b") + values(t, f, "g/"); got != "1-a1 " {
-		t.Fatalf("read %q", got)
-	}
-	for i := range 20 {
-		v := []byte(fmt.Sprint(i))
-		must[client.TxnResult](t)(other.Txn(ask(t), store.Txn{Then: []store.Op{
-			store.Put{Key: "f/b", Value: v},
-			store.Put{Key: "f/c", Value: v},
-			store.Delete{Key: "f/a"},
-			store.Put{Key: "g/b", Value: v},
-		}}))
-		want := fmt.Sprintf("b%d c%d ", i, i)
-		eventually(t, "the change is there", func() bool {
-			got := values(t, f, "f/")
-			if half := got != want && i > 0 && got != fmt.Sprintf("b%d c%d ", i-1, i-1); half {
-				t.Fatalf("half of a change: %q", got)
-			}
-			return got == want
-		})
-		if got := value(t, f, "f/a") + value(t, f, "f/b"); got != "-"+string(v) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 3)
+		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
+		put(t, other, "f/a", "1")
+		put(t, other, "g/a", "1")
+		f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/"), store.Prefix("g/")},
+			cache.FollowOptions{MaxAge: time.Minute, MemoryOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if got := value(t, f, "f/a") + value(t, f, "f/b") + values(t, f, "g/"); got != "1-a1 " {
 			t.Fatalf("read %q", got)
 		}
-	}
-	if _, _, err := f.Get(ask(t), "h/a"); !errors.Is(err, cache.ErrNotHeld) {
-		t.Errorf("read with %v", err)
-	}
-	f.Close()
-	if _, _, err := f.Get(ask(t), "f/b"); !errors.Is(err, cache.ErrStale) {
-		t.Errorf("read with %v after Close", err)
-	}
-	if age, ok := f.Age(); ok {
-		t.Errorf("what it has is %v old after Close", age)
-	}
-	bad := []store.KeyRange{{Key: "b", End: "a"}}
-	for _, list := range [][]store.KeyRange{nil, bad} {
-		_, err := cache.Follow(ask(t), own, list, cache.FollowOptions{})
-		if !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("followed with %v", err)
+		for i := range 20 {
+			v := []byte(fmt.Sprint(i))
+			must[client.TxnResult](t)(other.Txn(ask(t), store.Txn{Then: []store.Op{
+				store.Put{Key: "f/b", Value: v},
+				store.Put{Key: "f/c", Value: v},
+				store.Delete{Key: "f/a"},
+				store.Put{Key: "g/b", Value: v},
+			}}))
+			want := fmt.Sprintf("b%d c%d ", i, i)
+			eventually(t, "the change is there", func() bool {
+				got := values(t, f, "f/")
+				if half := got != want && i > 0 && got != fmt.Sprintf("b%d c%d ", i-1, i-1); half {
+					t.Fatalf("half of a change: %q", got)
+				}
+				return got == want
+			})
+			if got := value(t, f, "f/a") + value(t, f, "f/b"); got != "-"+string(v) {
+				t.Fatalf("read %q", got)
+			}
 		}
-	}
+		if _, _, err := f.Get(ask(t), "h/a"); !errors.Is(err, cache.ErrNotHeld) {
+			t.Errorf("read with %v", err)
+		}
+		f.Close()
+		if _, _, err := f.Get(ask(t), "f/b"); !errors.Is(err, cache.ErrStale) {
+			t.Errorf("read with %v after Close", err)
+		}
+		if age, ok := f.Age(); ok {
+			t.Errorf("what it has is %v old after Close", age)
+		}
+		bad := []store.KeyRange{{Key: "b", End: "a"}}
+		for _, list := range [][]store.KeyRange{nil, bad} {
+			_, err := cache.Follow(ask(t), own, list, cache.FollowOptions{})
+			if !errors.Is(err, client.ErrInvalid) {
+				t.Errorf("followed with %v", err)
+			}
+		}
+	})
 }
 
 // TestFollowerGrowsOld: a follower that hears nothing does not answer from memory for longer
 // than it may, and does again when it hears something.
 func TestFollowerGrowsOld(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	line := cl[0].Line()
-	own, other := connect(t, line.Endpoint()), connect(t, cl.endpoints()...)
-	put(t, other, "f/a", "1")
-	f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/")},
-		cache.FollowOptions{MaxAge: time.Second, MemoryOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var before time.Duration
-	eventually(t, "it becomes younger though nothing changes", func() bool {
-		age, ok := f.Age()
-		younger := ok && age < before
-		before = age
-		return younger
-	})
-	line.SetFrozen(true)
-	put(t, other, "f/a", "2") // waits for nobody
-	eventually(t, "it answers nothing any more", func() bool {
-		kv, _, err := f.Get(t.Context(), "f/a")
-		if err == nil && string(kv.Value) != "1" {
-			t.Fatalf("read %q", kv.Value)
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		line := cl[0].Line()
+		own, other := connect(t, line.Endpoint()), connect(t, cl.endpoints()...)
+		put(t, other, "f/a", "1")
+		f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/")},
+			cache.FollowOptions{MaxAge: time.Second, MemoryOnly: true})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return errors.Is(err, cache.ErrStale)
-	})
-	line.SetFrozen(false)
-	line.Break()
-	eventually(t, "it knows the change", func() bool {
-		kv, _, err := f.Get(t.Context(), "f/a")
-		return err == nil && string(kv.Value) == "2"
+		defer f.Close()
+		var before time.Duration
+		eventually(t, "it becomes younger though nothing changes", func() bool {
+			age, ok := f.Age()
+			younger := ok && age < before
+			before = age
+			return younger
+		})
+		line.SetFrozen(true)
+		put(t, other, "f/a", "2") // waits for nobody
+		eventually(t, "it answers nothing any more", func() bool {
+			kv, _, err := f.Get(t.Context(), "f/a")
+			if err == nil && string(kv.Value) != "1" {
+				t.Fatalf("read %q", kv.Value)
+			}
+			return errors.Is(err, cache.ErrStale)
+		})
+		line.SetFrozen(false)
+		line.Break()
+		eventually(t, "it knows the change", func() bool {
+			kv, _, err := f.Get(t.Context(), "f/a")
+			return err == nil && string(kv.Value) == "2"
+		})
 	})
 }
 
 // TestFollowerReadsAnew: a follower that was cut off until the history that it needs was compacted
 // reads its ranges again, so that it misses no change, and goes on.
 func TestFollowerReadsAnew(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	line := cl[0].Line()
-	own, other, etcd := connect(t, line.Endpoint()), connect(t, cl.endpoints()...), cl.etcd(t)
-	put(t, other, "f/a", "1")
-	put(t, other, "f/b", "1")
-	f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/")},
-		cache.FollowOptions{MaxAge: time.Second, MemoryOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	line.SetFrozen(true)
-	put(t, other, "f/a", "2")
-	gone := must[*clientv3.DeleteResponse](t)(etcd.Delete(ask(t), "f/b"))
-	must[*clientv3.CompactResponse](t)(etcd.Compact(ask(t), gone.Header.Revision))
-	line.SetFrozen(false)
-	line.Break()
-	knows := func(want string) {
-		t.Helper()
-		eventually(t, "it knows "+want, func() bool {
-			r, err := f.Range(t.Context(), "f/", store.Prefix("f/").End)
-			return err == nil && len(r.KVs) == 1 && string(r.KVs[0].Value) == want
-		})
-	}
-	knows("2")
-	put(t, other, "f/a", "3")
-	knows("3")
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		line := cl[0].Line()
+		own, other, etcd := connect(t, line.Endpoint()), connect(t, cl.endpoints()...), cl.etcd(t)
+		put(t, other, "f/a", "1")
+		put(t, other, "f/b", "1")
+		f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/")},
+			cache.FollowOptions{MaxAge: time.Second, MemoryOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		line.SetFrozen(true)
+		put(t, other, "f/a", "2")
+		gone := must[*clientv3.DeleteResponse](t)(etcd.Delete(ask(t), "f/b"))
+		must[*clientv3.CompactResponse](t)(etcd.Compact(ask(t), gone.Header.Revision))
+		line.SetFrozen(false)
+		line.Break()
+		knows := func(want string) {
+			t.Helper()
+			eventually(t, "it knows "+want, func() bool {
+				r, err := f.Range(t.Context(), "f/", store.Prefix("f/").End)
+				return err == nil && len(r.KVs) == 1 && string(r.KVs[0].Value) == want
+			})
+		}
+		knows("2")
+		put(t, other, "f/a", "3")
+		knows("3")
+	})
 }

@@ -13,7 +13,6 @@ import (
 // TestClosedCacheGoes: a cache takes no memory once its client is closed, however long its TTL
 // is, and whether it was closed first.
 func TestClosedCacheGoes(t *testing.T) {
-	t.Parallel()
 	cl := newCluster(t, 1)
 	for _, first := range []bool{true, false} {
 		var freed func()

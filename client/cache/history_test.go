@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 )
 
 // operation is a read, or a write, of a register.
@@ -79,64 +80,65 @@ func (r *recorder) do(who int, o operation, f func() (string, error)) error {
 // TestHistory: cached reads, and writes by others, are linearizable while leaders change and
 // streams break (C1).
 func TestHistory(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 3)
-	const writers, writes, keys = 3, 120, 3
-	r := &recorder{begin: time.Now()}
-	key := func(i int) string { return fmt.Sprint("h/", i%keys) }
-	ctx := ask(t)
-	var readers, writing sync.WaitGroup
-	stop, kick := make(chan struct{}), make(chan struct{}, 1)
-	for i, m := range cl {
-		l := m.Line()
-		c := open(t, connect(t, l.Endpoint(), cl.endpoints()[(i+1)%3]), "h/", cache.Options{})
-		readers.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-kick:
-				case <-stop:
-					return
-				}
-				if n%50 == 49 {
-					l.Break()
-				}
-				for k := range 2 * keys {
-					readOnce(ctx, t, r, readOf{who: i, cache: c, key: key(k)})
-				}
-			}
-		})
-	}
-	for i := range writers {
-		w := connect(t, cl.endpoints()...)
-		writing.Go(func() {
-			for n := range writes {
-				o := operation{key: key(n + i), write: true, value: fmt.Sprint(i, ".", n)}
-				if n%10 == 9 {
-					o.value = ""
-				}
-				err := r.do(10+i, o, func() (string, error) { return "", writeOnce(ctx, w, o) })
-				if err != nil {
-					t.Errorf("write: %v", err)
-				}
-				for range 2 {
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 3)
+		const writers, writes, keys = 3, 120, 3
+		r := &recorder{begin: time.Now()}
+		key := func(i int) string { return fmt.Sprint("h/", i%keys) }
+		ctx := ask(t)
+		var readers, writing sync.WaitGroup
+		stop, kick := make(chan struct{}), make(chan struct{}, 1)
+		for i, m := range cl {
+			l := m.Line()
+			c := open(t, connect(t, l.Endpoint(), cl.endpoints()[(i+1)%3]), "h/", cache.Options{})
+			readers.Go(func() {
+				for n := 0; ; n++ {
 					select {
-					case kick <- struct{}{}:
-					default:
+					case <-kick:
+					case <-stop:
+						return
+					}
+					if n%50 == 49 {
+						l.Break()
+					}
+					for k := range 2 * keys {
+						readOnce(ctx, t, r, readOf{who: i, cache: c, key: key(k)})
 					}
 				}
-				if i == 0 && n%30 == 29 {
-					moveLeader(t, cl.etcd(t))
+			})
+		}
+		for i := range writers {
+			w := connect(t, cl.endpoints()...)
+			writing.Go(func() {
+				for n := range writes {
+					o := operation{key: key(n + i), write: true, value: fmt.Sprint(i, ".", n)}
+					if n%10 == 9 {
+						o.value = ""
+					}
+					err := r.do(10+i, o, func() (string, error) { return "", writeOnce(ctx, w, o) })
+					if err != nil {
+						t.Errorf("write: %v", err)
+					}
+					for range 2 {
+						select {
+						case kick <- struct{}{}:
+						default:
+						}
+					}
+					if i == 0 && n%30 == 29 {
+						moveLeader(t, cl.etcd(t))
+					}
 				}
-			}
-		})
-	}
-	writing.Wait()
-	close(stop)
-	readers.Wait()
-	if got := porcupine.CheckOperationsTimeout(registers, r.all, time.Minute); got != porcupine.Ok {
-		t.Errorf("%d operations: %v", len(r.all), got)
-	}
-	t.Logf("%d operations", len(r.all))
+			})
+		}
+		writing.Wait()
+		close(stop)
+		readers.Wait()
+		if got := porcupine.CheckOperationsTimeout(registers, r.all, time.Minute); got != porcupine.Ok {
+			t.Errorf("%d operations: %v", len(r.all), got)
+		}
+		t.Logf("%d operations", len(r.all))
+	})
 }
 
 type readOf struct {

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,132 +18,132 @@ import (
 // goroutines that change the cache are stopped with the lock in their hands; and nothing is
 // allocated.
 func TestHitTakesNoLock(t *testing.T) {
-	ctx := t.Context()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	all := store.Prefix("h/")
-	x, err := Open(ctx, c, []store.KeyRange{all}, Options{TTL: 10 * time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = x.Close(ctx) }()
-	if _, err := c.Put(ctx, store.Put{Key: "h/a", Value: []byte("1")}); err != nil {
-		t.Fatal(err)
-	}
-	for { // until it is kept: the leader may be busy still with the put
-		if _, err := x.Range(ctx, all.Key, all.End); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		ctx := t.Context()
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		all := store.Prefix("h/")
+		x, err := Open(ctx, c, []store.KeyRange{all}, Options{TTL: 10 * time.Minute})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if x.Stats().Kept > 0 {
-			break
+		defer func() { _ = x.Close(ctx) }()
+		if _, err := c.Put(ctx, store.Put{Key: "h/a", Value: []byte("1")}); err != nil {
+			t.Fatal(err)
 		}
-	}
-	for key, there := range map[string]bool{"h/a": true, "h/b": false} {
-		if _, ok, err := x.Get(ctx, key); ok != there || err != nil {
-			t.Fatalf("%q: %v, %v", key, ok, err)
+		for { // until it is kept: the leader may be busy still with the put
+			if _, err := x.Range(ctx, all.Key, all.End); err != nil {
+				t.Fatal(err)
+			}
+			if x.Stats().Kept > 0 {
+				break
+			}
 		}
-	}
-	l := x.current.Load()
-	fills := x.Stats().Fills
-	l.mu.Lock()
-	x.mu.Lock()
-	for what, read := range map[string]func() bool{
-		"key": func() bool {
-			kv, ok, err := x.Get(ctx, "h/a")
-			return ok && err == nil && string(kv.Value) == "1"
-		},
-		"missing key": func() bool {
-			_, ok, err := x.Get(ctx, "h/b")
-			return !ok && err == nil
-		},
-		"range": func() bool {
-			r, err := x.Range(ctx, all.Key, all.End)
-			return len(r.KVs) == 1 && err == nil
-		},
-	} {
-		ok := true
-		if n := testing.AllocsPerRun(1000, func() { ok = ok && read() }); n != 0 || !ok {
-			t.Errorf("%s: %v allocations, read %v", what, n, ok)
+		for key, there := range map[string]bool{"h/a": true, "h/b": false} {
+			if _, ok, err := x.Get(ctx, key); ok != there || err != nil {
+				t.Fatalf("%q: %v, %v", key, ok, err)
+			}
 		}
-	}
-	x.mu.Unlock()
-	l.mu.Unlock()
-	if s := x.Stats(); s.Fills != fills {
-		t.Errorf("%d reads went to the cluster", s.Fills-fills)
-	}
+		l := x.current.Load()
+		fills := x.Stats().Fills
+		l.mu.Lock()
+		x.mu.Lock()
+		for what, read := range map[string]func() bool{
+			"key": func() bool {
+				kv, ok, err := x.Get(ctx, "h/a")
+				return ok && err == nil && string(kv.Value) == "1"
+			},
+			"missing key": func() bool {
+				_, ok, err := x.Get(ctx, "h/b")
+				return !ok && err == nil
+			},
+			"range": func() bool {
+				r, err := x.Range(ctx, all.Key, all.End)
+				return len(r.KVs) == 1 && err == nil
+			},
+		} {
+			ok := true
+			if n := testing.AllocsPerRun(1000, func() { ok = ok && read() }); n != 0 || !ok {
+				t.Errorf("%s: %v allocations, read %v", what, n, ok)
+			}
+		}
+		x.mu.Unlock()
+		l.mu.Unlock()
+		if s := x.Stats(); s.Fills != fills {
+			t.Errorf("%d reads went to the cluster", s.Fills-fills)
+		}
+	})
 }
 
 // TestOpenedAnewAtOnce: a cache that is being opened anew, because another member leads, when
 // its user looks, counts as open all the same; and so it is soon.
 func TestOpenedAnewAtOnce(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	x, err := Open(ctx, c, []store.KeyRange{store.Prefix("h/")}, Options{TTL: 10 * time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = x.Close(ctx) }()
-	l := x.current.Load()
-	l.Opening()
-	if err := l.await(ctx); err != nil {
-		t.Errorf("it fails: %v", err)
-	}
-	if err := x.Err(); !errors.Is(err, ErrNotHeld) {
-		t.Errorf("it is not open, and says %v", err)
-	}
-}
-
-// TestPastItsEnd: past its valid until nothing is answered from memory, also if nobody has come
-// yet to clear it: the process was stopped until just now, say (T2, C1).
-func TestPastItsEnd(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	line := inprocess.Run(t, 1)[0].Line()
-	// A grace is not for caches: another leader may have let a write pass meanwhile.
-	c := inprocess.Connect(t, client.Config{Grace: time.Hour}, line.Endpoint())
-	all := store.Prefix("h/")
-	x, err := Open(ctx, c, []store.KeyRange{all}, Options{TTL: 3 * time.Second, MemoryOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Put(ctx, store.Put{Key: "h/a"}); err != nil {
-		t.Fatal(err)
-	}
-	l := x.current.Load()
-	for l.index.find("h/a") == nil {
-		if _, err := x.Range(ctx, all.Key, all.End); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		ctx := t.Context()
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		x, err := Open(ctx, c, []store.KeyRange{store.Prefix("h/")}, Options{TTL: 10 * time.Minute})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	line.SetFrozen(true)
-	l.mu.Lock() // a goroutine that wants to clear it waits
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for l.lease.Valid() {
-		<-look.C
-	}
-	_, _, _, known := l.view.Load().Range(keyrange.Range(all))
-	if !known || l.index.find("h/a") == nil {
-		t.Error("the copies are not there any more")
-	}
-	if _, _, err := x.Get(ctx, "h/a"); !errors.Is(err, ErrEnded) {
-		t.Errorf("a key was read with %v", err)
-	}
-	if _, err := x.Range(ctx, all.Key, all.End); !errors.Is(err, ErrEnded) {
-		t.Errorf("a range was read with %v", err)
-	}
-	if status := l.lease.State().Status; status == client.Jeopardy {
-		t.Error("the lease may be saved still")
-	}
-	l.mu.Unlock()
-	line.SetFrozen(false)
-	_ = x.Close(ctx)
+		defer func() { _ = x.Close(ctx) }()
+		l := x.current.Load()
+		l.Opening()
+		if err := l.await(ctx); err != nil {
+			t.Errorf("it fails: %v", err)
+		}
+		if err := x.Err(); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("it is not open, and says %v", err)
+		}
+	})
+}
+
+// TestPastItsEnd: past the lease's validity nothing is answered from memory, even before the cache
+// is cleared, as after a pause of the process (T2, C1).
+func TestPastItsEnd(t *testing.T) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		ctx := t.Context()
+		var ahead atomic.Int64
+		// A grace is not for caches: another leader may have let a write pass meanwhile.
+		c := inprocess.Connect(t, client.Config{
+			Grace: time.Hour,
+			Now:   func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		all := store.Prefix("h/")
+		x, err := Open(ctx, c, []store.KeyRange{all}, Options{TTL: 3 * time.Second, MemoryOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Put(ctx, store.Put{Key: "h/a"}); err != nil {
+			t.Fatal(err)
+		}
+		l := x.current.Load()
+		for l.index.find("h/a") == nil {
+			if _, err := x.Range(ctx, all.Key, all.End); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.mu.Lock() // so that the cache is not cleared
+		ahead.Store(int64(3 * time.Second))
+		_, _, _, known := l.view.Load().Range(keyrange.Range(all))
+		if !known || l.index.find("h/a") == nil {
+			t.Error("the copies are not there any more")
+		}
+		if _, _, err := x.Get(ctx, "h/a"); !errors.Is(err, ErrEnded) {
+			t.Errorf("a key was read with %v", err)
+		}
+		if _, err := x.Range(ctx, all.Key, all.End); !errors.Is(err, ErrEnded) {
+			t.Errorf("a range was read with %v", err)
+		}
+		if status := l.lease.State().Status; status == client.Jeopardy {
+			t.Error("the lease may be saved still")
+		}
+		l.mu.Unlock()
+		_ = x.Close(ctx)
+	})
 }
 
 // TestEndsWithinARead: what a reader finds in memory is no answer if the lease has ended meanwhile
 // (C1). Method: it ends while the reader waits for the lock, mostly; the cluster has no key.
 func TestEndsWithinARead(t *testing.T) {
-	t.Parallel()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
 	if err != nil {

@@ -20,36 +20,37 @@ import (
 
 // TestOldLifeGoes: nothing keeps what a cache had before it began anew.
 func TestOldLifeGoes(t *testing.T) {
-	t.Parallel()
-	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to learn of it soon
-	other := inprocess.Connect(t, client.Config{}, at...)
-	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("o/")}, Options{
-		TTL: 30 * time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer x.Close(t.Context())
-	var old []weak.Pointer[incarnation]
-	for range 5 {
-		old = append(old, weak.Make(x.current.Load()))
-		ref := x.Lease().Ref()
-		if err := other.Revoke(t.Context(), ref); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		at := inprocess.Endpoints(inprocess.Run(t, 1))
+		c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to learn of it soon
+		other := inprocess.Connect(t, client.Config{}, at...)
+		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("o/")}, Options{
+			TTL: 30 * time.Second,
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
-		reopened(x, ref)
-	}
-	late := time.After(time.Minute)
-	for i, l := range old {
-		for runtime.GC(); l.Value() != nil; runtime.GC() { // what ends it may be at work
-			select {
-			case <-time.After(50 * time.Millisecond):
-			case <-late:
-				t.Fatalf("incarnation %d is still there", i)
+		defer x.Close(t.Context())
+		var old []weak.Pointer[incarnation]
+		for range 5 {
+			old = append(old, weak.Make(x.current.Load()))
+			ref := x.Lease().Ref()
+			if err := other.Revoke(t.Context(), ref); err != nil {
+				t.Fatal(err)
+			}
+			reopened(x, ref)
+		}
+		late := time.After(time.Minute)
+		for i, l := range old {
+			for runtime.GC(); l.Value() != nil; runtime.GC() { // what ends it may be at work
+				select {
+				case <-time.After(50 * time.Millisecond):
+				case <-late:
+					t.Fatalf("incarnation %d is still there", i)
+				}
 			}
 		}
-	}
+	})
 }
 
 // reopened waits until a cache has another lease.
@@ -90,63 +91,65 @@ func (s *spy) Ack(a cachelink.Ack) {
 // neither the key nor the range (C1). Method: a link that looks, and whatever makes a cache drop:
 // the write of another client, one of its own client, and its end.
 func TestGoneBeforeAcknowledged(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	c := inprocess.Connect(t, client.Config{}, at...)
-	other := inprocess.Connect(t, client.Config{}, at...)
-	x, err := Open(ctx, c, []store.KeyRange{store.Prefix("g/")}, Options{TTL: 10 * time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := x.current.Load()
-	s := &spy{t: t, l: l, what: rangeOf("g/", store.Prefix("g/").End)}
-	s.Link = setLink(l, s)
-	put := func(by *client.Client) func() error {
-		return func() error {
-			_, err := by.Put(ctx, store.Put{Key: "g/a", Value: []byte("1")})
-			return err
-		}
-	}
-	for _, drop := range []struct {
-		name string
-		do   func() error
-	}{
-		{"another's write", put(other)},
-		{"its own", put(c)},
-		{"its end", func() error { return x.Close(ctx) }},
-	} {
-		for { // until it is kept
-			if _, err := x.Range(ctx, s.what.Key, s.what.End); err != nil {
-				t.Fatal(err)
-			}
-			if _, _, _, known := l.view.Load().Range(s.what); known {
-				break
-			}
-		}
-		before := s.acks.Load()
-		if err := drop.do(); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		ctx := t.Context()
+		at := inprocess.Endpoints(inprocess.Run(t, 1))
+		c := inprocess.Connect(t, client.Config{}, at...)
+		other := inprocess.Connect(t, client.Config{}, at...)
+		x, err := Open(ctx, c, []store.KeyRange{store.Prefix("g/")}, Options{TTL: 10 * time.Minute})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if s.acks.Load() == before {
-			t.Errorf("%s: nothing was acknowledged", drop.name)
+		l := x.current.Load()
+		s := &spy{t: t, l: l, what: rangeOf("g/", store.Prefix("g/").End)}
+		s.Link = setLink(l, s)
+		put := func(by *client.Client) func() error {
+			return func() error {
+				_, err := by.Put(ctx, store.Put{Key: "g/a", Value: []byte("1")})
+				return err
+			}
 		}
-	}
+		for _, drop := range []struct {
+			name string
+			do   func() error
+		}{
+			{"another's write", put(other)},
+			{"its own", put(c)},
+			{"its end", func() error { return x.Close(ctx) }},
+		} {
+			for { // until it is kept
+				if _, err := x.Range(ctx, s.what.Key, s.what.End); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, _, known := l.view.Load().Range(s.what); known {
+					break
+				}
+			}
+			before := s.acks.Load()
+			if err := drop.do(); err != nil {
+				t.Fatal(err)
+			}
+			if s.acks.Load() == before {
+				t.Errorf("%s: nothing was acknowledged", drop.name)
+			}
+		}
+	})
 }
 
 // TestEvictedBeforeTold: what a cache has given up to make room nobody reads from it any more when
 // it says so (C1). Method: a cache of one key reads others until it tells.
 func TestEvictedBeforeTold(t *testing.T) {
-	t.Parallel()
-	x := reads(t, Options{MaxEntries: 1})
-	l := x.current.Load()
-	s := &spy{t: t, l: l, what: rangeOf("r/", store.Prefix("r/").End)}
-	s.Link = setLink(l, s)
-	for i := 0; s.acks.Load() == 0; i++ {
-		if _, _, err := x.Get(t.Context(), fmt.Sprint("r/", i)); err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		x := reads(t, Options{MaxEntries: 1})
+		l := x.current.Load()
+		s := &spy{t: t, l: l, what: rangeOf("r/", store.Prefix("r/").End)}
+		s.Link = setLink(l, s)
+		for i := 0; s.acks.Load() == 0; i++ {
+			if _, _, err := x.Get(t.Context(), fmt.Sprint("r/", i)); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
+	})
 }
 
 // setLink gives an incarnation another link, and returns the old one.
@@ -160,122 +163,126 @@ func setLink(l *incarnation, link cachelink.Link) (old cachelink.Link) {
 // TestEndedWhileOpening: who opens a cache learns that its lease has ended meanwhile, and does
 // not wait for ever.
 func TestEndedWhileOpening(t *testing.T) {
-	t.Parallel()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newIncarnation(&Cache{client: c, o: Options{}.withDefaults()}, held)
-	held.Close()
-	l.Opened(1) // as the cluster says it
-	over := make(chan error, 1)
-	go func() { over <- l.await(t.Context()) }()
-	select {
-	case err := <-over:
-		if !errors.Is(err, ErrEnded) || !errors.Is(err, client.ErrClosed) {
-			t.Errorf("opened with %v", err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
 		}
-	case <-time.After(time.Minute):
-		t.Error("it waits")
-	}
+		l := newIncarnation(&Cache{client: c, o: Options{}.withDefaults()}, held)
+		held.Close()
+		l.Opened(1) // as the cluster says it
+		over := make(chan error, 1)
+		go func() { over <- l.await(t.Context()) }()
+		select {
+		case err := <-over:
+			if !errors.Is(err, ErrEnded) || !errors.Is(err, client.ErrClosed) {
+				t.Errorf("opened with %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("it waits")
+		}
+	})
 }
 
 // TestCallersOwn: what a caller does with its arguments after Open changes nothing.
 func TestCallersOwn(t *testing.T) {
-	t.Parallel()
-	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to learn of it soon
-	other := inprocess.Connect(t, client.Config{}, at...)
-	ranges, labels := []store.KeyRange{store.Prefix("a/")}, map[string]string{"a": "1"}
-	x, err := Open(t.Context(), c, ranges, Options{
-		TTL: 30 * time.Second, Labels: labels,
+	inprocess.Bubble(t, func(t *testing.T) {
+		at := inprocess.Endpoints(inprocess.Run(t, 1))
+		c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to learn of it soon
+		other := inprocess.Connect(t, client.Config{}, at...)
+		ranges, labels := []store.KeyRange{store.Prefix("a/")}, map[string]string{"a": "1"}
+		x, err := Open(t.Context(), c, ranges, Options{
+			TTL: 30 * time.Second, Labels: labels,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close(t.Context())
+		ranges[0], labels["a"] = store.Prefix("b/"), "2"
+		ref := x.Lease().Ref()
+		if err := other.Revoke(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		reopened(x, ref)
+		i, err := other.Describe(t.Context(), leases.Ref{ID: x.Lease().ID()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i.Holds[0] != store.Prefix("a/") || i.Labels["a"] != "1" {
+			t.Errorf("it holds %v with labels %v", i.Holds, i.Labels)
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer x.Close(t.Context())
-	ranges[0], labels["a"] = store.Prefix("b/"), "2"
-	ref := x.Lease().Ref()
-	if err := other.Revoke(t.Context(), ref); err != nil {
-		t.Fatal(err)
-	}
-	reopened(x, ref)
-	i, err := other.Describe(t.Context(), leases.Ref{ID: x.Lease().ID()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if i.Holds[0] != store.Prefix("a/") || i.Labels["a"] != "1" {
-		t.Errorf("it holds %v with labels %v", i.Holds, i.Labels)
-	}
 }
 
 // TestWholeSpace: the range of all keys may begin at the empty key.
 func TestWholeSpace(t *testing.T) {
-	t.Parallel()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	if _, err := c.Put(t.Context(), store.Put{Key: "\x00"}); err != nil {
-		t.Fatal(err)
-	}
-	end := store.Prefix("").End
-	for name, open := range map[string]func([]store.KeyRange) (Reader, func(), error){
-		"cache": func(all []store.KeyRange) (Reader, func(), error) {
-			x, err := Open(t.Context(), c, all, Options{MemoryOnly: true})
-			return x, func() { _ = x.Close(t.Context()) }, err
-		},
-		"follower": func(all []store.KeyRange) (Reader, func(), error) {
-			f, err := Follow(t.Context(), c, all, FollowOptions{MaxAge: time.Second})
-			return f, f.Close, err
-		},
-	} {
-		r, over, err := open([]store.KeyRange{{End: end}})
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		if _, err := c.Put(t.Context(), store.Put{Key: "\x00"}); err != nil {
+			t.Fatal(err)
 		}
-		if got, err := r.Range(t.Context(), "", end); err != nil || len(got.KVs) != 1 {
-			t.Errorf("%s: read %+v, %v", name, got, err)
-		}
-		if f, ok := r.(*Follower); ok { // it learns that what it has is not old
-			for first := f.fresh.Load(); *f.fresh.Load() == *first; {
-				<-time.After(5 * time.Millisecond)
+		end := store.Prefix("").End
+		for name, open := range map[string]func([]store.KeyRange) (Reader, func(), error){
+			"cache": func(all []store.KeyRange) (Reader, func(), error) {
+				x, err := Open(t.Context(), c, all, Options{MemoryOnly: true})
+				return x, func() { _ = x.Close(t.Context()) }, err
+			},
+			"follower": func(all []store.KeyRange) (Reader, func(), error) {
+				f, err := Follow(t.Context(), c, all, FollowOptions{MaxAge: time.Second})
+				return f, f.Close, err
+			},
+		} {
+			r, over, err := open([]store.KeyRange{{End: end}})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
 			}
+			if got, err := r.Range(t.Context(), "", end); err != nil || len(got.KVs) != 1 {
+				t.Errorf("%s: read %+v, %v", name, got, err)
+			}
+			if f, ok := r.(*Follower); ok { // it learns that what it has is not old
+				for first := f.fresh.Load(); *f.fresh.Load() == *first; {
+					<-time.After(5 * time.Millisecond)
+				}
+			}
+			over()
 		}
-		over()
-	}
+	})
 }
 
 // TestRefusedWhileOpening: a program that opens a cache learns why the cluster does not take it. A
 // refusal that may pass is none: the cache is asked for again, until the program's patience ends.
 func TestRefusedWhileOpening(t *testing.T) {
-	t.Parallel()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Close()
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, x := range []struct{ refused, want error }{
-		{client.ErrUnavailable, context.Canceled},
-		{client.ErrUnknownOutcome, context.Canceled},
-		{client.ErrNotLoggedIn, context.Canceled},
-		{client.ErrInvalid, client.ErrInvalid},
-	} {
-		l := newIncarnation(&Cache{client: c, o: Options{}.withDefaults()}, held)
-		ctx := t.Context()
-		if l.Refused(x.refused); x.want == context.Canceled {
-			ctx = over
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if l.known != (ctx != over) { // or await chooses by chance
-			t.Errorf("refused with %v: settled: %v", x.refused, l.known)
+		defer held.Close()
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, x := range []struct{ refused, want error }{
+			{client.ErrUnavailable, context.Canceled},
+			{client.ErrUnknownOutcome, context.Canceled},
+			{client.ErrNotLoggedIn, context.Canceled},
+			{client.ErrInvalid, client.ErrInvalid},
+		} {
+			l := newIncarnation(&Cache{client: c, o: Options{}.withDefaults()}, held)
+			ctx := t.Context()
+			if l.Refused(x.refused); x.want == context.Canceled {
+				ctx = over
+			}
+			if l.known != (ctx != over) { // or await chooses by chance
+				t.Errorf("refused with %v: settled: %v", x.refused, l.known)
+			}
+			if err := l.await(ctx); !errors.Is(err, x.want) {
+				t.Errorf("refused with %v: opened with %v", x.refused, err)
+			}
+			if err := l.notOpen(); !errors.Is(err, x.refused) {
+				t.Errorf("refused with %v: not open because of %v", x.refused, err)
+			}
+			l.leave() // although it has no link
 		}
-		if err := l.await(ctx); !errors.Is(err, x.want) {
-			t.Errorf("refused with %v: opened with %v", x.refused, err)
-		}
-		if err := l.notOpen(); !errors.Is(err, x.refused) {
-			t.Errorf("refused with %v: not open because of %v", x.refused, err)
-		}
-		l.leave() // although it has no link
-	}
+	})
 }

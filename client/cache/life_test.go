@@ -17,129 +17,133 @@ import (
 // TestCloseGivesUpAll: Close says that the cache has nothing before it revokes the lease. So no
 // write waits, even if the revocation fails. The caller learns of that, once.
 func TestCloseGivesUpAll(t *testing.T) {
-	t.Parallel()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	all := []store.KeyRange{store.Prefix("c/")}
-	x, err := Open(t.Context(), c, all, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := x.current.Load()
-	s := &spy{t: t, l: l, what: rangeOf("c/", store.Prefix("c/").End)}
-	s.Link = setLink(l, s)
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := x.Close(over); !errors.Is(err, context.Canceled) {
-		t.Errorf("closed without a revocation, and %v", err)
-	}
-	if n := s.acks.Load(); n != 1 {
-		t.Errorf("%d acknowledgements that all is dropped", n)
-	}
-	for range 2 {
-		if err := x.Close(over); err != nil {
-			t.Errorf("closed again: %v", err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		all := []store.KeyRange{store.Prefix("c/")}
+		x, err := Open(t.Context(), c, all, Options{})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := l.lease.Revoke(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+		l := x.current.Load()
+		s := &spy{t: t, l: l, what: rangeOf("c/", store.Prefix("c/").End)}
+		s.Link = setLink(l, s)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := x.Close(over); !errors.Is(err, context.Canceled) {
+			t.Errorf("closed without a revocation, and %v", err)
+		}
+		if n := s.acks.Load(); n != 1 {
+			t.Errorf("%d acknowledgements that all is dropped", n)
+		}
+		for range 2 {
+			if err := x.Close(over); err != nil {
+				t.Errorf("closed again: %v", err)
+			}
+		}
+		if err := l.lease.Revoke(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // TestClosedCacheBeginsNothing: an incarnation that is there only when its cache has been closed is
 // given up, and its lease revoked.
 func TestClosedCacheBeginsNothing(t *testing.T) {
-	t.Parallel()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("c/")}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := x.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	late, err := x.begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	x.replace(late)
-	if x.current.Load() == late || x.Stats().Reopened != 0 {
-		t.Error("a closed cache has begun anew")
-	}
-	if late.lease.Err() == nil || late.notOpen() == nil {
-		t.Errorf("its lease: %v; open: %v", late.lease.Err(), late.notOpen())
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("c/")}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		late, err := x.begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.replace(late)
+		if x.current.Load() == late || x.Stats().Reopened != 0 {
+			t.Error("a closed cache has begun anew")
+		}
+		if late.lease.Err() == nil || late.notOpen() == nil {
+			t.Errorf("its lease: %v; open: %v", late.lease.Err(), late.notOpen())
+		}
+	})
 }
 
 // TestReopensUntilItCan: a cache that cannot begin anew tries again, with the reason, until it can,
 // and then no more. Method: its name is another's when it is asked for the first time.
 func TestReopensUntilItCan(t *testing.T) {
-	t.Parallel()
-	at := inprocess.Endpoints(inprocess.Run(t, 1))
-	c := inprocess.Connect(t, client.Config{}, at...)
-	other := inprocess.Connect(t, client.Config{}, at...)
-	var taken *client.Lease
-	var whys []error
-	reopen := func(why error) bool {
-		whys = append(whys, why)
-		switch len(whys) {
-		case 1:
-			l, err := other.Grant(t.Context(), client.Grant{TTL: time.Minute, Name: "mine"})
-			if err != nil {
-				t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		at := inprocess.Endpoints(inprocess.Run(t, 1))
+		c := inprocess.Connect(t, client.Config{}, at...)
+		other := inprocess.Connect(t, client.Config{}, at...)
+		var taken *client.Lease
+		var whys []error
+		reopen := func(why error) bool {
+			whys = append(whys, why)
+			switch len(whys) {
+			case 1:
+				l, err := other.Grant(t.Context(), client.Grant{TTL: time.Minute, Name: "mine"})
+				if err != nil {
+					t.Error(err)
+				}
+				taken = l
+			case 2:
+				if err := taken.Revoke(t.Context()); err != nil {
+					t.Error(err)
+				}
 			}
-			taken = l
-		case 2:
-			if err := taken.Revoke(t.Context()); err != nil {
-				t.Error(err)
-			}
+			return true
 		}
-		return true
-	}
-	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("c/")},
-		Options{Name: "mine", Reopen: reopen})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range uint64(2) {
-		ref := x.Lease().Ref()
-		if err := other.Revoke(t.Context(), ref); err != nil {
+		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("c/")},
+			Options{Name: "mine", Reopen: reopen})
+		if err != nil {
 			t.Fatal(err)
 		}
-		reopened(x, ref)
-		if got := x.Stats().Reopened; got != n+1 {
-			t.Errorf("begun anew %d times, want %d", got, n+1)
+		for n := range uint64(2) {
+			ref := x.Lease().Ref()
+			if err := other.Revoke(t.Context(), ref); err != nil {
+				t.Fatal(err)
+			}
+			reopened(x, ref)
+			if got := x.Stats().Reopened; got != n+1 {
+				t.Errorf("begun anew %d times, want %d", got, n+1)
+			}
 		}
-	}
-	if err := x.Close(t.Context()); err != nil { // which waits for who asks
-		t.Fatal(err)
-	}
-	var lost []bool
-	for _, why := range whys {
-		lost = append(lost, errors.Is(why, client.ErrLost))
-	}
-	if !slices.Equal(lost, []bool{true, false, true}) {
-		t.Errorf("asked because of %v", whys)
-	}
+		if err := x.Close(t.Context()); err != nil { // which waits for who asks
+			t.Fatal(err)
+		}
+		var lost []bool
+		for _, why := range whys {
+			lost = append(lost, errors.Is(why, client.ErrLost))
+		}
+		if !slices.Equal(lost, []bool{true, false, true}) {
+			t.Errorf("asked because of %v", whys)
+		}
+	})
 }
 
 // TestClosedClientReopensNothing: with its client a cache is over, and nobody is asked whether it
 // shall begin anew.
 func TestClosedClientReopensNothing(t *testing.T) {
-	t.Parallel()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	asked := 0
-	x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("c/")},
-		Options{Reopen: func(error) bool { asked++; return false }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-	<-x.Lease().Context().Done()
-	_ = x.Close(t.Context()) // whose revocation cannot be asked for any more
-	err = x.Err()
-	if asked != 0 || !errors.Is(err, ErrEnded) || !errors.Is(err, client.ErrClosed) {
-		t.Errorf("asked %d times, %v", asked, err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		asked := 0
+		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("c/")},
+			Options{Reopen: func(error) bool { asked++; return false }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		<-x.Lease().Context().Done()
+		_ = x.Close(t.Context()) // whose revocation cannot be asked for any more
+		err = x.Err()
+		if asked != 0 || !errors.Is(err, ErrEnded) || !errors.Is(err, client.ErrClosed) {
+			t.Errorf("asked %d times, %v", asked, err)
+		}
+	})
 }
 
 // TestPauses: the pauses between tries double up to a bound, and end with the context.
@@ -184,29 +188,30 @@ func TestAgeByTheFasterClock(t *testing.T) {
 // TestFollowOptions: a follower answers for five seconds if nobody says otherwise, and for half a
 // second at least. One that cannot read its ranges does not begin.
 func TestFollowOptions(t *testing.T) {
-	t.Parallel()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	all := []store.KeyRange{store.Prefix("f/")}
-	for asked, want := range map[time.Duration]time.Duration{
-		0: 5 * time.Second, time.Millisecond: 500 * time.Millisecond, time.Hour: time.Hour,
-	} {
-		f, err := Follow(t.Context(), c, all, FollowOptions{MaxAge: asked})
-		if err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		all := []store.KeyRange{store.Prefix("f/")}
+		for asked, want := range map[time.Duration]time.Duration{
+			0: 5 * time.Second, time.Millisecond: 500 * time.Millisecond, time.Hour: time.Hour,
+		} {
+			f, err := Follow(t.Context(), c, all, FollowOptions{MaxAge: asked})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.o.MaxAge != want {
+				t.Errorf("%v became %v", asked, f.o.MaxAge)
+			}
+			f.Close()
+			if age, ok := f.Age(); ok {
+				t.Errorf("closed, and of age %v", age)
+			}
 		}
-		if f.o.MaxAge != want {
-			t.Errorf("%v became %v", asked, f.o.MaxAge)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := Follow(over, c, all, FollowOptions{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("followed with %v", err)
 		}
-		f.Close()
-		if age, ok := f.Age(); ok {
-			t.Errorf("closed, and of age %v", age)
-		}
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := Follow(over, c, all, FollowOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("followed with %v", err)
-	}
+	})
 }
 
 // TestFollowerReadsMemory: what a follower knows it answers from memory: a key, that there is none

@@ -18,87 +18,91 @@ import (
 // TestMaxCacheTTL: a cache that leaves its TTL open gets what the server allows, and one that
 // asks for more is told how much that is.
 func TestMaxCacheTTL(t *testing.T) {
-	for _, c := range []struct{ most, usual time.Duration }{
-		{2 * time.Second, 2 * time.Second}, {time.Minute, 5 * time.Second},
-	} {
-		cfg := inprocess.Config(inprocess.Dir(t), "m")
-		cfg.Lease.MaxCacheTTL = c.most
-		m := inprocess.Start(t, cfg)
-		m.Await()
-		to := connect(t, m.Endpoint())
-		keys := []store.KeyRange{store.Prefix("h/")}
-		usual := must[*cache.Cache](t)(cache.Open(ask(t), to, keys, cache.Options{}))
-		if ttl := usual.Lease().Info().TTL; ttl != c.usual {
-			t.Errorf("of at most %v: a TTL of %v, want %v", c.most, ttl, c.usual)
+	inprocess.Bubble(t, func(t *testing.T) {
+		for _, c := range []struct{ most, usual time.Duration }{
+			{2 * time.Second, 2 * time.Second}, {time.Minute, 5 * time.Second},
+		} {
+			cfg := inprocess.Config(inprocess.Dir(t), "m")
+			cfg.Lease.MaxCacheTTL = c.most
+			m := inprocess.Start(t, cfg)
+			m.Await()
+			to := connect(t, m.Endpoint())
+			keys := []store.KeyRange{store.Prefix("h/")}
+			usual := must[*cache.Cache](t)(cache.Open(ask(t), to, keys, cache.Options{}))
+			if ttl := usual.Lease().Info().TTL; ttl != c.usual {
+				t.Errorf("of at most %v: a TTL of %v, want %v", c.most, ttl, c.usual)
+			}
+			if err := usual.Close(ask(t)); err != nil {
+				t.Error(err)
+			}
+			_, err := cache.Open(ask(t), to, keys, cache.Options{TTL: c.most + time.Second})
+			want := fmt.Sprintf("at most %d ms", c.most.Milliseconds())
+			if !errors.Is(err, client.ErrInvalid) || !strings.Contains(fmt.Sprint(err), want) ||
+				!strings.Contains(fmt.Sprint(err), "--lease-max-cache-ttl") {
+				t.Errorf("a TTL beyond %v: %v", c.most, err)
+			}
 		}
-		if err := usual.Close(ask(t)); err != nil {
-			t.Error(err)
-		}
-		_, err := cache.Open(ask(t), to, keys, cache.Options{TTL: c.most + time.Second})
-		want := fmt.Sprintf("at most %d ms", c.most.Milliseconds())
-		if !errors.Is(err, client.ErrInvalid) || !strings.Contains(fmt.Sprint(err), want) ||
-			!strings.Contains(fmt.Sprint(err), "--lease-max-cache-ttl") {
-			t.Errorf("a TTL beyond %v: %v", c.most, err)
-		}
-	}
+	})
 }
 
 // TestTooManyHolds: an owner that holds as much as it may is told so at once, whichever way it
 // opens one more cache, and keeps nobody else from opening one. What it closes it has again.
 func TestTooManyHolds(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	c := connect(t, cl.endpoints()...)
-	var left []store.KeyRange
-	var holds []keyrange.Range
-	for i := range 64 {
-		left = append(left, store.Prefix(fmt.Sprintf("h/%d/", i)))
-		holds = append(holds, keyrange.Range(left[i]))
-	}
-	grant := client.Grant{TTL: 10 * time.Minute, Owner: "greedy"}
-	first := must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, grant, holds))
-	for range 10_000/64 - 1 {
-		_ = must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, grant, holds))
-	}
-	_, err := cache.Open(ask(t), c, left, cache.Options{Owner: "greedy"})
-	if !errors.Is(err, client.ErrTooManyHolds) {
-		t.Errorf("one too many: %v", err)
-	}
-	open(t, c, "h/", cache.Options{Owner: "another"})
-	open(t, c, "h/", cache.Options{})
-	if err := c.Revoke(ask(t), leases.Ref{ID: first.ID()}); err != nil {
-		t.Fatal(err)
-	}
-	mine := must[*cache.Cache](t)(cache.Open(ask(t), c, left, cache.Options{Owner: "greedy"}))
-	if err := mine.Close(ask(t)); err != nil {
-		t.Error(err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		c := connect(t, cl.endpoints()...)
+		var left []store.KeyRange
+		var holds []keyrange.Range
+		for i := range 64 {
+			left = append(left, store.Prefix(fmt.Sprintf("h/%d/", i)))
+			holds = append(holds, keyrange.Range(left[i]))
+		}
+		grant := client.Grant{TTL: 10 * time.Minute, Owner: "greedy"}
+		first := must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, grant, holds))
+		for range 10_000/64 - 1 {
+			_ = must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, grant, holds))
+		}
+		_, err := cache.Open(ask(t), c, left, cache.Options{Owner: "greedy"})
+		if !errors.Is(err, client.ErrTooManyHolds) {
+			t.Errorf("one too many: %v", err)
+		}
+		open(t, c, "h/", cache.Options{Owner: "another"})
+		open(t, c, "h/", cache.Options{})
+		if err := c.Revoke(ask(t), leases.Ref{ID: first.ID()}); err != nil {
+			t.Fatal(err)
+		}
+		mine := must[*cache.Cache](t)(cache.Open(ask(t), c, left, cache.Options{Owner: "greedy"}))
+		if err := mine.Close(ask(t)); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestRevokedByItself: a program that revokes the lease of its own cache, or lets go of it, waits
 // for nobody, and no write waits for the cache then.
 func TestRevokedByItself(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 1)
-	own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
-	for name, end := range map[string]func(l *client.Lease) error{
-		"revoked": func(l *client.Lease) error { return own.Revoke(ask(t), l.Ref()) },
-		"by its ID": func(l *client.Lease) error {
-			return own.Revoke(ask(t), leases.Ref{ID: l.ID()})
-		},
-		"let go": func(l *client.Lease) error { l.Close(); return nil },
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := open(t, own, "r/", cache.Options{TTL: 10 * time.Minute})
-			put(t, other, "r/a", "1")
-			keeps(t, c, "r/a")
-			if err := end(c.Lease()); err != nil {
-				t.Error(err)
-			}
-			put(t, other, "r/a", "2")
-			if got := value(t, c, "r/a"); got != "2" {
-				t.Errorf("read %q", got)
-			}
-		})
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 1)
+		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
+		for name, end := range map[string]func(l *client.Lease) error{
+			"revoked": func(l *client.Lease) error { return own.Revoke(ask(t), l.Ref()) },
+			"by its ID": func(l *client.Lease) error {
+				return own.Revoke(ask(t), leases.Ref{ID: l.ID()})
+			},
+			"let go": func(l *client.Lease) error { l.Close(); return nil },
+		} {
+			inprocess.Case(t, name, func(t *testing.T) {
+				c := open(t, own, "r/", cache.Options{TTL: 10 * time.Minute})
+				put(t, other, "r/a", "1")
+				keeps(t, c, "r/a")
+				if err := end(c.Lease()); err != nil {
+					t.Error(err)
+				}
+				put(t, other, "r/a", "2")
+				if got := value(t, c, "r/a"); got != "2" {
+					t.Errorf("read %q", got)
+				}
+			})
+		}
+	})
 }

@@ -35,57 +35,59 @@ func reads(t *testing.T, o Options) *Cache {
 // TestFailedReads: a read that fails says so, is not tried again by itself, and leaves nothing
 // behind in memory.
 func TestFailedReads(t *testing.T) {
-	t.Parallel()
-	x := reads(t, Options{})
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	fails := func(what, key, end string, fills uint64) {
-		t.Helper()
-		before := x.Stats().Fills
-		if _, err := x.Range(over, key, end); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: read with %v", what, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		x := reads(t, Options{})
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		fails := func(what, key, end string, fills uint64) {
+			t.Helper()
+			before := x.Stats().Fills
+			if _, err := x.Range(over, key, end); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: read with %v", what, err)
+			}
+			if got := x.Stats().Fills - before; got != fills {
+				t.Errorf("%s: %d reads of the cluster, want %d", what, got, fills)
+			}
 		}
-		if got := x.Stats().Fills - before; got != fills {
-			t.Errorf("%s: %d reads of the cluster, want %d", what, got, fills)
+		end := store.Prefix("r/").End
+		fails("a range", "r/", end, 1)
+		fails("a key outside", "x/a", "", 1)
+		if _, ok, err := x.Get(t.Context(), "r/b"); !ok || err != nil {
+			t.Fatalf("a key: %v, %v", ok, err)
 		}
-	}
-	end := store.Prefix("r/").End
-	fails("a range", "r/", end, 1)
-	fails("a key outside", "x/a", "", 1)
-	if _, ok, err := x.Get(t.Context(), "r/b"); !ok || err != nil {
-		t.Fatalf("a key: %v, %v", ok, err)
-	}
-	fails("a range of which a key is there", "r/", end, 2)
-	if r, err := x.Range(t.Context(), "r/", end); err != nil || len(r.KVs) != 3 {
-		t.Errorf("read %+v, %v", r, err)
-	}
-	if _, _, _, known := x.current.Load().view.Load().Range(rangeOf("r/", end)); !known {
-		t.Error("readers do not find what was read in parts")
-	}
-	// While a read is under way the cache tells of nothing there that it has dropped it.
-	if _, err := x.client.Put(t.Context(), store.Put{Key: "r/a"}); err != nil {
-		t.Fatal(err)
-	}
-	if n := x.Stats().Invalidations; n != 0 {
-		t.Errorf("the cluster had to ask %d times for what a read that failed wanted", n)
-	}
+		fails("a range of which a key is there", "r/", end, 2)
+		if r, err := x.Range(t.Context(), "r/", end); err != nil || len(r.KVs) != 3 {
+			t.Errorf("read %+v, %v", r, err)
+		}
+		if _, _, _, known := x.current.Load().view.Load().Range(rangeOf("r/", end)); !known {
+			t.Error("readers do not find what was read in parts")
+		}
+		// While a read is under way the cache tells of nothing there that it has dropped it.
+		if _, err := x.client.Put(t.Context(), store.Put{Key: "r/a"}); err != nil {
+			t.Fatal(err)
+		}
+		if n := x.Stats().Invalidations; n != 0 {
+			t.Errorf("the cluster had to ask %d times for what a read that failed wanted", n)
+		}
+	})
 }
 
 // TestReadsOfAClosedLink: while the cluster does not know what a cache has, the cache reads from
 // the cluster and keeps nothing, or says that it holds nothing.
 func TestReadsOfAClosedLink(t *testing.T) {
-	t.Parallel()
-	for _, only := range []bool{false, true} {
-		x := reads(t, Options{MemoryOnly: only})
-		x.current.Load().Opening()
-		_, ok, err := x.Get(t.Context(), "r/a")
-		if ok == only || errors.Is(err, ErrNotHeld) != only {
-			t.Errorf("from memory only: %v: read %v, %v", only, ok, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		for _, only := range []bool{false, true} {
+			x := reads(t, Options{MemoryOnly: only})
+			x.current.Load().Opening()
+			_, ok, err := x.Get(t.Context(), "r/a")
+			if ok == only || errors.Is(err, ErrNotHeld) != only {
+				t.Errorf("from memory only: %v: read %v, %v", only, ok, err)
+			}
+			if n := x.Stats().Entries; n != 0 {
+				t.Errorf("from memory only: %v: %d are kept", only, n)
+			}
 		}
-		if n := x.Stats().Entries; n != 0 {
-			t.Errorf("from memory only: %v: %d are kept", only, n)
-		}
-	}
+	})
 }
 
 // keep reads a key until it is kept: the leader may be busy still with a write.
@@ -102,101 +104,104 @@ func keep(t *testing.T, x *Cache, key string) {
 // part is there twice at most: first what is missing, and then all of it. The cluster is told of
 // none of these reads that they are for a cache.
 func TestReadsWhatCannotBeKept(t *testing.T) {
-	t.Parallel()
-	x := reads(t, Options{})
-	keep(t, x, "r/b")
-	l := x.current.Load()
-	l.Opening()
-	link := setLink(l, &fakeLink{}) // which cannot fill
-	defer setLink(l, link)
-	for end, want := range map[string]uint64{"": 1, store.Prefix("r/").End: 3} {
-		before := x.Stats().Fills
-		if _, err := x.Range(t.Context(), "r/", end); err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		x := reads(t, Options{})
+		keep(t, x, "r/b")
+		l := x.current.Load()
+		l.Opening()
+		link := setLink(l, &fakeLink{}) // which cannot fill
+		defer setLink(l, link)
+		for end, want := range map[string]uint64{"": 1, store.Prefix("r/").End: 3} {
+			before := x.Stats().Fills
+			if _, err := x.Range(t.Context(), "r/", end); err != nil {
+				t.Fatal(err)
+			}
+			if got := x.Stats().Fills - before; got != want {
+				t.Errorf("up to %q: %d reads of the cluster, want %d", end, got, want)
+			}
 		}
-		if got := x.Stats().Fills - before; got != want {
-			t.Errorf("up to %q: %d reads of the cluster, want %d", end, got, want)
-		}
-	}
+	})
 }
 
 // TestUsedStays: of what a cache has, that goes first which nobody has used since it was read. What
 // is larger than all that it may have is not kept.
 func TestUsedStays(t *testing.T) {
-	t.Parallel()
-	for name, use := range map[string]func(x *Cache) error{
-		"a key": func(x *Cache) error {
-			_, _, err := x.Get(t.Context(), "r/a")
-			return err
-		},
-		"a range": func(x *Cache) error {
-			_, err := x.Range(t.Context(), "r/a", "")
-			return err
-		},
-	} {
-		x := reads(t, Options{MaxEntries: 2})
-		if _, err := x.Range(t.Context(), "r/", store.Prefix("r/").End); err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		for name, use := range map[string]func(x *Cache) error{
+			"a key": func(x *Cache) error {
+				_, _, err := x.Get(t.Context(), "r/a")
+				return err
+			},
+			"a range": func(x *Cache) error {
+				_, err := x.Range(t.Context(), "r/a", "")
+				return err
+			},
+		} {
+			x := reads(t, Options{MaxEntries: 2})
+			if _, err := x.Range(t.Context(), "r/", store.Prefix("r/").End); err != nil {
+				t.Fatal(err)
+			}
+			if n := x.Stats().Kept; n != 0 {
+				t.Errorf("%d kept of what is too large", n)
+			}
+			keep(t, x, "r/a")
+			keep(t, x, "r/b")
+			if err := use(x); err != nil {
+				t.Fatal(err)
+			}
+			keep(t, x, "r/c")
+			if x := x.current.Load().index; x.find("r/a") == nil || x.find("r/b") != nil {
+				t.Errorf("%s: what was used is gone, or what was not is there", name)
+			}
 		}
-		if n := x.Stats().Kept; n != 0 {
-			t.Errorf("%d kept of what is too large", n)
-		}
-		keep(t, x, "r/a")
-		keep(t, x, "r/b")
-		if err := use(x); err != nil {
-			t.Fatal(err)
-		}
-		keep(t, x, "r/c")
-		if x := x.current.Load().index; x.find("r/a") == nil || x.find("r/b") != nil {
-			t.Errorf("%s: what was used is gone, or what was not is there", name)
-		}
-	}
+	})
 }
 
 // TestWaitsForAFlight: a read that waits for another one's is not served by one that failed, or
 // began before, and waits no longer than its own context.
 func TestWaitsForAFlight(t *testing.T) {
-	t.Parallel()
-	x := reads(t, Options{})
-	l, r := x.current.Load(), rangeOf("r/a", "")
-	set := func(f *flight) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.flights[r] = f
-	}
-	landed := make(chan struct{})
-	close(landed)
-	for _, f := range []struct {
-		name  string
-		err   error
-		since uint64
-		want  bool
-	}{
-		{"later", nil, 4, true},
-		{"earlier", nil, 5, false},
-		{"failed", client.ErrUnavailable, 4, false},
-	} {
-		set(&flight{number: 5, what: r, done: landed, err: f.err})
-		if _, ok, err := l.fetch(t.Context(), r, f.since); ok != f.want || err != nil {
-			t.Errorf("%s: %v, %v", f.name, ok, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		x := reads(t, Options{})
+		l, r := x.current.Load(), rangeOf("r/a", "")
+		set := func(f *flight) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.flights[r] = f
 		}
-	}
-	f := &flight{number: 0, what: r, done: make(chan struct{})} // as if there were no such key
-	set(f)
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := x.Range(over, "r/a", ""); !errors.Is(err, context.Canceled) {
-		t.Errorf("waited with %v", err)
-	}
-	read := rig.Async(func() (Result, error) { return x.Range(t.Context(), "r/a", "") })
-	<-time.After(20 * time.Millisecond) // it waits, mostly
-	l.mu.Lock()
-	delete(l.flights, r)
-	l.mu.Unlock()
-	close(f.done)
-	if a := <-read; a.Err != nil || len(a.Value.KVs) != 1 {
-		t.Errorf("after an earlier flight: read %+v, %v", a.Value, a.Err)
-	}
+		landed := make(chan struct{})
+		close(landed)
+		for _, f := range []struct {
+			name  string
+			err   error
+			since uint64
+			want  bool
+		}{
+			{"later", nil, 4, true},
+			{"earlier", nil, 5, false},
+			{"failed", client.ErrUnavailable, 4, false},
+		} {
+			set(&flight{number: 5, what: r, done: landed, err: f.err})
+			if _, ok, err := l.fetch(t.Context(), r, f.since); ok != f.want || err != nil {
+				t.Errorf("%s: %v, %v", f.name, ok, err)
+			}
+		}
+		f := &flight{number: 0, what: r, done: make(chan struct{})} // as if there were no such key
+		set(f)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := x.Range(over, "r/a", ""); !errors.Is(err, context.Canceled) {
+			t.Errorf("waited with %v", err)
+		}
+		read := rig.Async(func() (Result, error) { return x.Range(t.Context(), "r/a", "") })
+		synctest.Wait() // it waits
+		l.mu.Lock()
+		delete(l.flights, r)
+		l.mu.Unlock()
+		close(f.done)
+		if a := <-read; a.Err != nil || len(a.Value.KVs) != 1 {
+			t.Errorf("after an earlier flight: read %+v, %v", a.Value, a.Err)
+		}
+	})
 }
 
 // follows begins to follow r/, in which there is r/a, and stops what goes on for it by itself. The
@@ -227,18 +232,19 @@ func followsAt(t *testing.T, at []*inprocess.Member) (*Follower, *client.Client)
 // TestFollowerAsksTheCluster: what a follower does not know well enough it reads from the cluster,
 // unless it is not to.
 func TestFollowerAsksTheCluster(t *testing.T) {
-	t.Parallel()
-	f, _ := follows(t) // it was closed: all is too old
-	for _, key := range []string{"r/a", "x/a"} {
-		if kv, ok, err := f.Get(t.Context(), key); !ok || err != nil || kv.Key != key {
-			t.Errorf("%s: %+v, %v, %v", key, kv, ok, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		f, _ := follows(t) // it was closed: all is too old
+		for _, key := range []string{"r/a", "x/a"} {
+			if kv, ok, err := f.Get(t.Context(), key); !ok || err != nil || kv.Key != key {
+				t.Errorf("%s: %+v, %v, %v", key, kv, ok, err)
+			}
 		}
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := f.Range(over, "x/a", ""); !errors.Is(err, context.Canceled) {
-		t.Errorf("read with %v", err)
-	}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := f.Range(over, "x/a", ""); !errors.Is(err, context.Canceled) {
+			t.Errorf("read with %v", err)
+		}
+	})
 }
 
 // TestFollowerIsTooOldAtMaxAge: what is as old as it may be is not young enough.
@@ -261,137 +267,143 @@ func TestFollowerIsTooOldAtMaxAge(t *testing.T) {
 // TestFollowerLoads: what a follower has read anew its readers find at once, also in place of what
 // they found before.
 func TestFollowerLoads(t *testing.T) {
-	t.Parallel()
-	f, c := follows(t)
-	p := f.parts[0]
-	if _, err := c.Put(t.Context(), store.Put{Key: "r/b"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.load(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	if kvs, _, _, known := f.view.Load().Range(p.what); !known || len(kvs) != 2 {
-		t.Errorf("readers find %+v, %v", kvs, known)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		f, c := follows(t)
+		p := f.parts[0]
+		if _, err := c.Put(t.Context(), store.Put{Key: "r/b"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.load(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if kvs, _, _, known := f.view.Load().Range(p.what); !known || len(kvs) != 2 {
+			t.Errorf("readers find %+v, %v", kvs, known)
+		}
+	})
 }
 
 // TestFollowerWatches: a watch takes in what is told until its context ends, says why it ended, and
 // is over. It does not begin for a range that the cluster has taken back.
 func TestFollowerWatches(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	f, c := followsAt(t, m)
-	ended := make(chan struct{}, 10)
-	f.client = rig.Through(t, m[0], func(r *pb.Request) bool { return r.GetCancel() != 0 },
-		func(int) *pb.Response { ended <- struct{}{}; return nil })
-	p := f.parts[0]
-	over := make(chan error, 1)
-	go func() { over <- f.watch(p) }()
-	if _, err := c.Put(t.Context(), store.Put{Key: "r/b"}); err != nil {
-		t.Fatal(err)
-	}
-	for seen := false; !seen; {
-		select {
-		case err := <-over:
-			t.Fatalf("the watch is over: %v", err)
-		case <-time.After(time.Millisecond):
-			kvs, _, known := f.join(p.what)
-			seen = known && len(kvs) == 2
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		f, c := followsAt(t, m)
+		ended := make(chan struct{}, 10)
+		f.client = rig.Through(t, m[0], func(r *pb.Request) bool { return r.GetCancel() != 0 },
+			func(int) *pb.Response { ended <- struct{}{}; return nil })
+		p := f.parts[0]
+		over := make(chan error, 1)
+		go func() { over <- f.watch(p) }()
+		if _, err := c.Put(t.Context(), store.Put{Key: "r/b"}); err != nil {
+			t.Fatal(err)
 		}
-	}
-	f.cancel()
-	if err := <-over; !errors.Is(err, context.Canceled) {
-		t.Errorf("ended with %v", err)
-	}
-	<-ended // at the member, too
-	p.lost = true
-	if err := f.watch(p); !errors.Is(err, errWentBack) {
-		t.Errorf("a range that is lost: %v", err)
-	}
+		for seen := false; !seen; {
+			select {
+			case err := <-over:
+				t.Fatalf("the watch is over: %v", err)
+			case <-time.After(time.Millisecond):
+				kvs, _, known := f.join(p.what)
+				seen = known && len(kvs) == 2
+			}
+		}
+		f.cancel()
+		if err := <-over; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+		<-ended // at the member, too
+		p.lost = true
+		if err := f.watch(p); !errors.Is(err, errWentBack) {
+			t.Errorf("a range that is lost: %v", err)
+		}
+	})
 }
 
 // TestFollowerPauses: a follower that can neither watch nor read tries again after pauses, which
 // become longer.
 func TestFollowerPauses(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	f, _ := followsAt(t, m)
-	watches := 0
-	f.client = rig.Through(t, m[0], func(r *pb.Request) bool {
-		if rig.Watches(r) {
-			if watches++; watches == 4 {
-				f.cancel()
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		f, _ := followsAt(t, m)
+		watches := 0
+		f.client = rig.Through(t, m[0], func(r *pb.Request) bool {
+			if rig.Watches(r) {
+				if watches++; watches == 4 {
+					f.cancel()
+				}
 			}
+			return rig.Watches(r) || rig.Reads(r)
+		}, rig.Refused)
+		began := time.Now()
+		f.follow(f.parts[0])
+		if d := time.Since(began); d < 70*time.Millisecond {
+			t.Errorf("the fourth try is after %v", d)
 		}
-		return rig.Watches(r) || rig.Reads(r)
-	}, rig.Refused)
-	began := time.Now()
-	f.follow(f.parts[0])
-	if d := time.Since(began); d < 70*time.Millisecond {
-		t.Errorf("the fourth try is after %v", d)
-	}
+	})
 }
 
 // TestFollowerOfAClosedClient: with its client a follower's watches are over, and that the cluster
 // does not answer means nothing for what it has.
 func TestFollowerOfAClosedClient(t *testing.T) {
-	t.Parallel()
-	f, c := follows(t)
-	c.Close()
-	f.follow(f.parts[0]) // returns
-	if err := f.watch(f.parts[0]); !errors.Is(err, client.ErrClosed) {
-		t.Errorf("watched with %v", err)
-	}
-	f.askOnce()
-	if p := f.parts[0]; p.lost || p.told == 0 {
-		t.Errorf("%+v", p)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		f, c := follows(t)
+		c.Close()
+		f.follow(f.parts[0]) // returns
+		if err := f.watch(f.parts[0]); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("watched with %v", err)
+		}
+		f.askOnce()
+		if p := f.parts[0]; p.lost || p.told == 0 {
+			t.Errorf("%+v", p)
+		}
+	})
 }
 
 // TestFollowerReadsLostRangesAgain (T34): a range that is lost while it is watched is read again,
 // and counts then.
 func TestFollowerReadsLostRangesAgain(t *testing.T) {
-	t.Parallel()
-	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-	f, err := Follow(t.Context(), c, []store.KeyRange{store.Prefix("r/")}, FollowOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	await := func(what string, is func() bool) {
-		for is := is; ; <-time.After(time.Millisecond) {
-			f.mu.Lock()
-			ok := is()
-			f.mu.Unlock()
-			if ok {
-				return
-			}
-			if t.Context().Err() != nil {
-				t.Fatal(what)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
+		f, err := Follow(t.Context(), c, []store.KeyRange{store.Prefix("r/")}, FollowOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		await := func(what string, is func() bool) {
+			for is := is; ; <-time.After(time.Millisecond) {
+				f.mu.Lock()
+				ok := is()
+				f.mu.Unlock()
+				if ok {
+					return
+				}
+				if t.Context().Err() != nil {
+					t.Fatal(what)
+				}
 			}
 		}
-	}
-	await("it watches", func() bool { return f.parts[0].again != nil })
-	told := f.told()
-	f.answered(asked{at: now(), revision: told - 1}, told)
-	await("it is read again", func() bool { return !f.parts[0].lost })
-	if !f.valid() {
-		t.Error("it does not count")
-	}
+		await("it watches", func() bool { return f.parts[0].again != nil })
+		told := f.told()
+		f.answered(asked{at: now(), revision: told - 1}, told)
+		await("it is read again", func() bool { return !f.parts[0].lost })
+		if !f.valid() {
+			t.Error("it does not count")
+		}
+	})
 }
 
 // TestFollowerCloseWaits: nothing of a follower runs when Close has returned.
 func TestFollowerCloseWaits(t *testing.T) {
-	t.Parallel()
-	f, _ := follows(t)
-	done := false
-	f.all.Go(func() {
-		<-f.ctx.Done()
-		<-time.After(50 * time.Millisecond)
-		done = true
+	inprocess.Bubble(t, func(t *testing.T) {
+		f, _ := follows(t)
+		done := false
+		f.all.Go(func() {
+			<-f.ctx.Done()
+			<-time.After(50 * time.Millisecond)
+			done = true
+		})
+		f.Close()
+		if !done {
+			t.Error("Close has returned before")
+		}
 	})
-	f.Close()
-	if !done {
-		t.Error("Close has returned before")
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/test/inprocess"
 )
 
 // frozen is a cache whose program stands still: it says what it has when it is opened, and
@@ -53,58 +54,59 @@ func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 // and the lease is gone. A write to what the cache has waits for it all the same (C1), whichever
 // member leads then, after a restart too; and it goes on when the cache has answered.
 func TestRevokeNeedsNobody(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		members int
-		change  func(t *testing.T, cl cluster)
-	}{
-		"one leader": {1, func(*testing.T, cluster) {}},
-		"restart": {1, func(_ *testing.T, cl cluster) {
-			cl[0].End()
-			cl[0].Start()
-			cl[0].Await()
-		}},
-		"another leader": {3, func(t *testing.T, cl cluster) { moveLeader(t, cl.etcd(t)) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cl := newCluster(t, tt.members)
-			f := &frozen{opened: make(chan uint64, 64), told: make(chan cachelink.Notice, 1024)}
-			held, link := f.hasKey(t, connect(t, cl.endpoints()...), "f/a")
-			other := connect(t, cl.endpoints()...)
-			if err := other.Revoke(ask(t), held.Ref()); err != nil {
-				t.Fatal(err)
-			}
-			_, err := other.Describe(ask(t), leases.Ref{ID: held.ID()})
-			if !errors.Is(err, client.ErrLeaseNotFound) {
-				t.Errorf("the lease is described: %v", err)
-			}
-			tt.change(t, cl)
-			events := must[*client.LeaseWatcher](t)(
-				other.LeaseEvents(ask(t), leases.Watch{Owner: "host-1"}))
-			t.Cleanup(events.Close)
-			written := make(chan struct{})
-			go func() {
-				defer close(written)
-				put(t, connect(t, cl.endpoints()...), "f/a", "2")
-			}()
-			for slow := false; !slow; { // then the write waits
-				for _, e := range must[leases.Update](t)(events.Next(ask(t))).Events {
-					slow = slow || e.Kind == leases.CacheSlow && e.Lease.ID == held.ID()
+	inprocess.Bubble(t, func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			members int
+			change  func(t *testing.T, cl cluster)
+		}{
+			"one leader": {1, func(*testing.T, cluster) {}},
+			"restart": {1, func(_ *testing.T, cl cluster) {
+				cl[0].End()
+				cl[0].Start()
+				cl[0].Await()
+			}},
+			"another leader": {3, func(t *testing.T, cl cluster) { moveLeader(t, cl.etcd(t)) }},
+		} {
+			inprocess.Case(t, name, func(t *testing.T) {
+				cl := newCluster(t, tt.members)
+				f := &frozen{opened: make(chan uint64, 64), told: make(chan cachelink.Notice, 1024)}
+				held, link := f.hasKey(t, connect(t, cl.endpoints()...), "f/a")
+				other := connect(t, cl.endpoints()...)
+				if err := other.Revoke(ask(t), held.Ref()); err != nil {
+					t.Fatal(err)
 				}
-			}
-			select {
-			case <-written:
-				t.Error("the write has not waited")
-			default:
-			}
-			for done := false; !done; {
+				_, err := other.Describe(ask(t), leases.Ref{ID: held.ID()})
+				if !errors.Is(err, client.ErrLeaseNotFound) {
+					t.Errorf("the lease is described: %v", err)
+				}
+				tt.change(t, cl)
+				events := must[*client.LeaseWatcher](t)(
+					other.LeaseEvents(ask(t), leases.Watch{Owner: "host-1"}))
+				t.Cleanup(events.Close)
+				written := make(chan struct{})
+				go func() {
+					defer close(written)
+					put(t, connect(t, cl.endpoints()...), "f/a", "2")
+				}()
+				for slow := false; !slow; { // then the write waits
+					for _, e := range must[leases.Update](t)(events.Next(ask(t))).Events {
+						slow = slow || e.Kind == leases.CacheSlow && e.Lease.ID == held.ID()
+					}
+				}
 				select {
-				case n := <-f.told:
-					link.Ack(cachelink.Ack{Term: n.Term, Seq: n.Seq})
 				case <-written:
-					done = true
+					t.Error("the write has not waited")
+				default:
 				}
-			}
-		})
-	}
+				for done := false; !done; {
+					select {
+					case n := <-f.told:
+						link.Ack(cachelink.Ack{Term: n.Term, Seq: n.Seq})
+					case <-written:
+						done = true
+					}
+				}
+			})
+		}
+	})
 }

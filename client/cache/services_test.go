@@ -12,63 +12,66 @@ import (
 	"leasehold.dev/client/cache"
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/test/inprocess"
 )
 
 // TestServicesOfEtcd: what etcd's lock and election services write, which know nothing of
 // caches either, is seen by every cache as soon as it is acknowledged (C1, T20).
 func TestServicesOfEtcd(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 3)
-	var caches []*cache.Cache
-	for _, e := range cl.endpoints() {
-		caches = append(caches, open(t, connect(t, e), "s/", cache.Options{}))
-	}
-	etcd := cl.etcd(t)
-	conn, err := grpc.NewClient(cl[1].Endpoint(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	locks, elections := v3lockpb.NewLockClient(conn), v3electionpb.NewElectionClient(conn)
-	id := int64(must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(ask(t), 60)).ID)
-	seen := func(what, want string) {
-		t.Helper()
-		for i, c := range caches {
-			for range 2 { // the second is from memory, unless the leader was busy still
-				got := strings.ReplaceAll(values(t, c, "s/"), fmt.Sprintf("%x", id), "ID")
-				if got != want {
-					t.Errorf("%s: cache %d says %q, want %q", what, i, got, want)
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 3)
+		var caches []*cache.Cache
+		for _, e := range cl.endpoints() {
+			caches = append(caches, open(t, connect(t, e), "s/", cache.Options{}))
+		}
+		etcd := cl.etcd(t)
+		conn, err := grpc.NewClient(cl[1].Endpoint(),
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(inprocess.Dialer(t)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		locks, elections := v3lockpb.NewLockClient(conn), v3electionpb.NewElectionClient(conn)
+		id := int64(must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(ask(t), 60)).ID)
+		seen := func(what, want string) {
+			t.Helper()
+			for i, c := range caches {
+				for range 2 { // the second is from memory, unless the leader was busy still
+					got := strings.ReplaceAll(values(t, c, "s/"), fmt.Sprintf("%x", id), "ID")
+					if got != want {
+						t.Errorf("%s: cache %d says %q, want %q", what, i, got, want)
+					}
 				}
 			}
 		}
-	}
-	seen("nothing", "")
-	held, err := locks.Lock(ask(t), &v3lockpb.LockRequest{Name: []byte("s/l"), Lease: id})
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen("locked", "l/ID ")
-	if _, err := locks.Unlock(ask(t), &v3lockpb.UnlockRequest{Key: held.Key}); err != nil {
-		t.Fatal(err)
-	}
-	seen("unlocked", "")
-	won, err := elections.Campaign(ask(t), &v3electionpb.CampaignRequest{
-		Name: []byte("s/e"), Lease: id, Value: []byte("1"),
+		seen("nothing", "")
+		held, err := locks.Lock(ask(t), &v3lockpb.LockRequest{Name: []byte("s/l"), Lease: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen("locked", "l/ID ")
+		if _, err := locks.Unlock(ask(t), &v3lockpb.UnlockRequest{Key: held.Key}); err != nil {
+			t.Fatal(err)
+		}
+		seen("unlocked", "")
+		won, err := elections.Campaign(ask(t), &v3electionpb.CampaignRequest{
+			Name: []byte("s/e"), Lease: id, Value: []byte("1"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen("elected", "e/ID1 ")
+		if _, err := elections.Proclaim(ask(t), &v3electionpb.ProclaimRequest{
+			Leader: won.Leader, Value: []byte("2"),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		seen("proclaimed", "e/ID2 ")
+		resign := &v3electionpb.ResignRequest{Leader: won.Leader}
+		if _, err := elections.Resign(ask(t), resign); err != nil {
+			t.Fatal(err)
+		}
+		seen("resigned", "")
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen("elected", "e/ID1 ")
-	if _, err := elections.Proclaim(ask(t), &v3electionpb.ProclaimRequest{
-		Leader: won.Leader, Value: []byte("2"),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	seen("proclaimed", "e/ID2 ")
-	resign := &v3electionpb.ResignRequest{Leader: won.Leader}
-	if _, err := elections.Resign(ask(t), resign); err != nil {
-		t.Fatal(err)
-	}
-	seen("resigned", "")
 }

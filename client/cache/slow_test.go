@@ -8,82 +8,84 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/leases"
+	"leasehold.dev/test/inprocess"
 )
 
 // TestEvict: who follows the events of leases, at whatever member, learns of the cache that a
 // write waits for, with its owner, while it waits, and ends it by revoking its lease: the write
 // goes on when the cache has ended by its own clock, and the next one does not wait.
 func TestEvict(t *testing.T) {
-	t.Parallel()
-	cl := newCluster(t, 3)
-	line := cl[0].Line()
-	dead := open(t, connect(t, line.Endpoint()), "d/", cache.Options{
-		TTL: 16 * time.Second, MemoryOnly: true, Name: "reader/1", Owner: "host-1",
-	})
-	other := connect(t, cl.endpoints()...)
-	put(t, other, "d/a", "1")
-	keeps(t, dead, "d/a")
-	var all []*follower
-	follow := func(at string) *follower {
-		w := must[*client.LeaseWatcher](t)(connect(t, at).LeaseEvents(ask(t), leases.Watch{
-			NamePrefix: "reader/",
-		}))
-		t.Cleanup(w.Close)
-		all = append(all, &follower{t: t, w: w})
-		return all[len(all)-1]
-	}
-	for _, at := range cl.endpoints() {
-		follow(at)
-	}
-	line.SetFrozen(true)
-	written := make(chan time.Time, 1)
-	go func() {
-		defer close(written) // if it fails
-		put(t, other, "d/a", "2")
-		written <- time.Now()
-	}()
-	var slow leases.Event
-	isSlow := func(f *follower) {
-		t.Helper()
-		// A member that was behind tells that the cache's lease was granted. Another leader begins to
-		// count anew: the cache is not slow then, until it is again.
-		for slow = f.next(); slow.Kind == leases.Granted || slow.Kind == leases.CacheSlowEnded; {
-			slow = f.next()
+	inprocess.Bubble(t, func(t *testing.T) {
+		cl := newCluster(t, 3)
+		line := cl[0].Line()
+		dead := open(t, connect(t, line.Endpoint()), "d/", cache.Options{
+			TTL: 16 * time.Second, MemoryOnly: true, Name: "reader/1", Owner: "host-1",
+		})
+		other := connect(t, cl.endpoints()...)
+		put(t, other, "d/a", "1")
+		keeps(t, dead, "d/a")
+		var all []*follower
+		follow := func(at string) *follower {
+			w := must[*client.LeaseWatcher](t)(connect(t, at).LeaseEvents(ask(t), leases.Watch{
+				NamePrefix: "reader/",
+			}))
+			t.Cleanup(w.Close)
+			all = append(all, &follower{t: t, w: w})
+			return all[len(all)-1]
 		}
-		if slow.Kind != leases.CacheSlow || slow.Lease.Owner != "host-1" || slow.Seq != 0 ||
-			slow.Waited < time.Second || slow.Lease.ID != dead.Lease().ID() {
-			t.Errorf("told %+v", slow)
+		for _, at := range cl.endpoints() {
+			follow(at)
 		}
-	}
-	for _, f := range all {
-		isSlow(f)
-	}
-	for _, at := range cl.endpoints() {
-		isSlow(follow(at)) // who begins now is told, too
-	}
-	until := dead.Lease().ValidUntil()
-	err := other.Revoke(ask(t), leases.Ref{ID: slow.Lease.ID})
-	if err != nil && !errors.Is(err, client.ErrLeaseNotFound) { // it may expire just then
-		t.Fatal(err)
-	}
-	if at := <-written; at.Before(until) {
-		t.Errorf("written %v before the cache has ended", until.Sub(at))
-	}
-	put(t, other, "d/a", "3") // does not wait for anything any more
-	for _, f := range all {
-		for slow, ended := true, false; slow || !ended; {
-			switch e := f.next(); {
-			case e.Kind == leases.CacheSlow && !slow && !ended: // after an election
-				slow = true
-			case e.Kind == leases.CacheSlowEnded && slow:
-				slow = false
-			case (e.Kind == leases.Revoked || e.Kind == leases.Expired) && !ended:
-				ended = true
-			default:
-				t.Fatalf("slow: %v, ended: %v, and told %+v", slow, ended, e)
+		line.SetFrozen(true)
+		written := make(chan time.Time, 1)
+		go func() {
+			defer close(written) // if it fails
+			put(t, other, "d/a", "2")
+			written <- time.Now()
+		}()
+		var slow leases.Event
+		isSlow := func(f *follower) {
+			t.Helper()
+			// A member that was behind tells that the cache's lease was granted. Another leader begins to
+			// count anew: the cache is not slow then, until it is again.
+			for slow = f.next(); slow.Kind == leases.Granted || slow.Kind == leases.CacheSlowEnded; {
+				slow = f.next()
+			}
+			if slow.Kind != leases.CacheSlow || slow.Lease.Owner != "host-1" || slow.Seq != 0 ||
+				slow.Waited < time.Second || slow.Lease.ID != dead.Lease().ID() {
+				t.Errorf("told %+v", slow)
 			}
 		}
-	}
+		for _, f := range all {
+			isSlow(f)
+		}
+		for _, at := range cl.endpoints() {
+			isSlow(follow(at)) // who begins now is told, too
+		}
+		until := dead.Lease().ValidUntil()
+		err := other.Revoke(ask(t), leases.Ref{ID: slow.Lease.ID})
+		if err != nil && !errors.Is(err, client.ErrLeaseNotFound) { // it may expire just then
+			t.Fatal(err)
+		}
+		if at := <-written; at.Before(until) {
+			t.Errorf("written %v before the cache has ended", until.Sub(at))
+		}
+		put(t, other, "d/a", "3") // does not wait for anything any more
+		for _, f := range all {
+			for slow, ended := true, false; slow || !ended; {
+				switch e := f.next(); {
+				case e.Kind == leases.CacheSlow && !slow && !ended: // after an election
+					slow = true
+				case e.Kind == leases.CacheSlowEnded && slow:
+					slow = false
+				case (e.Kind == leases.Revoked || e.Kind == leases.Expired) && !ended:
+					ended = true
+				default:
+					t.Fatalf("slow: %v, ended: %v, and told %+v", slow, ended, e)
+				}
+			}
+		}
+	})
 }
 
 // follower follows the events of leases, one by one.

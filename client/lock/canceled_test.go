@@ -8,82 +8,85 @@ import (
 	"time"
 
 	"leasehold.dev/client/lock"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
 // TestCanceled: each call whose context has ended says so, runs nothing of the program's, and
 // leaves the lead and the lock of others as they were.
 func TestCanceled(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	c := members.connect(t)
-	e := lock.NewElection(c, "canceled")
-	l := leader(t, c, "canceled", lock.Candidate{ID: "a"})
-	s := session(t, c)
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	for name, call := range map[string]func() error{
-		"lead": func() error {
-			return e.Lead(over, s, lock.Candidate{}, func(context.Context, *lock.Leading) error {
-				t.Error("it leads")
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		c := members.connect(t)
+		e := lock.NewElection(c, "canceled")
+		l := leader(t, c, "canceled", lock.Candidate{ID: "a"})
+		s := session(t, c)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for name, call := range map[string]func() error{
+			"lead": func() error {
+				return e.Lead(over, s, lock.Candidate{}, func(context.Context, *lock.Leading) error {
+					t.Error("it leads")
+					return nil
+				})
+			},
+			"prefer":   func() error { return e.Prefer(over, "a") },
+			"depose":   func() error { return e.Depose(over, "a") },
+			"leader":   func() error { _, err := e.Leader(over); return err },
+			"proclaim": func() error { return l.Proclaim(over, nil) },
+			"handOver": func() error { return l.HandOver(over, "a") },
+			"observe": func() error {
+				for _, err := range e.Observe(over) {
+					return err
+				}
 				return nil
-			})
-		},
-		"prefer":   func() error { return e.Prefer(over, "a") },
-		"depose":   func() error { return e.Depose(over, "a") },
-		"leader":   func() error { _, err := e.Leader(over); return err },
-		"proclaim": func() error { return l.Proclaim(over, nil) },
-		"handOver": func() error { return l.HandOver(over, "a") },
-		"observe": func() error {
-			for _, err := range e.Observe(over) {
-				return err
+			},
+			"do": func() error {
+				return s.Mutex("canceled").Do(over, func(context.Context, *lock.Held) error {
+					t.Error("it holds the lock")
+					return nil
+				})
+			},
+			"try":      func() error { _, err := s.Mutex("try").TryLock(over); return err },
+			"within":   func() error { _, err := s.Mutex("within").LockWithin(over, 1); return err },
+			"lock":     func() error { _, err := lock.Lock(over, c, "own", time.Minute); return err },
+			"try lock": func() error { _, err := lock.TryLock(over, c, "own", time.Minute); return err },
+		} {
+			if err := call(); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
 			}
-			return nil
-		},
-		"do": func() error {
-			return s.Mutex("canceled").Do(over, func(context.Context, *lock.Held) error {
-				t.Error("it holds the lock")
-				return nil
-			})
-		},
-		"try":      func() error { _, err := s.Mutex("try").TryLock(over); return err },
-		"within":   func() error { _, err := s.Mutex("within").LockWithin(over, 1); return err },
-		"lock":     func() error { _, err := lock.Lock(over, c, "own", time.Minute); return err },
-		"try lock": func() error { _, err := lock.TryLock(over, c, "own", time.Minute); return err },
-	} {
-		if err := call(); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", name, err)
 		}
-	}
-	if l.Err() != nil || l.ValidUntil().IsZero() {
-		t.Errorf("it leads until %v, %v", l.ValidUntil(), l.Err())
-	}
-	if err := l.Release(rig.Soon(t)); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Release(rig.Soon(t)); !errors.Is(err, lock.ErrReleased) || l.Err() == nil {
-		t.Errorf("given up again: %v, %v", err, l.Err())
-	}
-	if until := l.ValidUntil(); !until.IsZero() {
-		t.Errorf("given up, it leads until %v", until)
-	}
+		if l.Err() != nil || l.ValidUntil().IsZero() {
+			t.Errorf("it leads until %v, %v", l.ValidUntil(), l.Err())
+		}
+		if err := l.Release(rig.Soon(t)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Release(rig.Soon(t)); !errors.Is(err, lock.ErrReleased) || l.Err() == nil {
+			t.Errorf("given up again: %v, %v", err, l.Err())
+		}
+		if until := l.ValidUntil(); !until.IsZero() {
+			t.Errorf("given up, it leads until %v", until)
+		}
+	})
 }
 
 // TestOneCandidateID: a candidate without an ID has that of its lease, and can be preferred by it.
 func TestOneCandidateID(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	c := members.connect(t)
-	first := leader(t, c, "ids", lock.Candidate{})
-	_, other := stand(t, c, "ids", lock.Candidate{Priority: 1})
-	s, heir := stand(t, c, "ids", lock.Candidate{})
-	if err := first.HandOver(rig.Soon(t), fmt.Sprintf("%x", int64(s.Lease().ID()))); err != nil {
-		t.Fatal(err)
-	}
-	next := wins(t, heir)
-	loses(t, other)
-	if err := next.Release(rig.Soon(t)); err != nil {
-		t.Fatal(err)
-	}
-	wins(t, other)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		c := members.connect(t)
+		first := leader(t, c, "ids", lock.Candidate{})
+		_, other := stand(t, c, "ids", lock.Candidate{Priority: 1})
+		s, heir := stand(t, c, "ids", lock.Candidate{})
+		if err := first.HandOver(rig.Soon(t), fmt.Sprintf("%x", int64(s.Lease().ID()))); err != nil {
+			t.Fatal(err)
+		}
+		next := wins(t, heir)
+		loses(t, other)
+		if err := next.Release(rig.Soon(t)); err != nil {
+			t.Fatal(err)
+		}
+		wins(t, other)
+	})
 }

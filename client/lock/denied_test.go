@@ -8,6 +8,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -15,54 +16,56 @@ import (
 // that it is denied, and leaves no key for which others would wait as long as its lease lives.
 // Method: a member whose answers are changed so.
 func TestWaitDenied(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	b := &rig.Between{Seen: func(r *pb.Response) {
-		if m := r.GetTxn(); m.GetTicket() != nil {
-			m.WaitRefused = &pb.Error{Reason: pb.Reason_REASON_PERMISSION_DENIED}
-			m.Ticket, r.More = nil, false
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct := members.connect(t)
+		b := &rig.Between{Seen: func(r *pb.Response) {
+			if m := r.GetTxn(); m.GetTicket() != nil {
+				m.WaitRefused = &pb.Error{Reason: pb.Reason_REASON_PERMISSION_DENIED}
+				m.Ticket, r.More = nil, false
+			}
+		}}
+		s := session(t, b.Serve(t, members[0]))
+		ctx := rig.Soon(t)
+		if _, err := s.Mutex("denied").Lock(ctx); !errors.Is(err, client.ErrPermissionDenied) {
+			t.Errorf("lock: %v", err)
 		}
-	}}
-	s := session(t, b.Serve(t, members[0]))
-	ctx := rig.Soon(t)
-	if _, err := s.Mutex("denied").Lock(ctx); !errors.Is(err, client.ErrPermissionDenied) {
-		t.Errorf("lock: %v", err)
-	}
-	rig.Keys(t, direct, "denied/", 0)
-	election := lock.NewElection(direct, "denied")
-	_, err := election.Campaign(ctx, s, lock.Candidate{ID: "a"})
-	if !errors.Is(err, client.ErrPermissionDenied) {
-		t.Errorf("campaign: %v", err)
-	}
-	rig.Keys(t, direct, "denied~candidates/", 0)
+		rig.Keys(t, direct, "denied/", 0)
+		election := lock.NewElection(direct, "denied")
+		_, err := election.Campaign(ctx, s, lock.Candidate{ID: "a"})
+		if !errors.Is(err, client.ErrPermissionDenied) {
+			t.Errorf("campaign: %v", err)
+		}
+		rig.Keys(t, direct, "denied~candidates/", 0)
+	})
 }
 
 // TestDeniedLater: who waits, and loses the right to read the queue, is told that it is denied, and
 // its key goes.
 func TestDeniedLater(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct, ctx := members.connect(t), rig.Soon(t)
-	held := rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
-	enters := make(chan struct{})
-	entered := sync.OnceFunc(func() { close(enters) }) // it is told again on a new stream
-	b := &rig.Between{Seen: func(r *pb.Response) {
-		switch r.GetTxn().GetTicket().GetState() {
-		case pb.Ticket_STATE_WAITING:
-			entered()
-		case pb.Ticket_STATE_READY:
-			r.Body, r.More = rig.Refused(1).Body, false
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct, ctx := members.connect(t), rig.Soon(t)
+		held := rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
+		enters := make(chan struct{})
+		entered := sync.OnceFunc(func() { close(enters) }) // it is told again on a new stream
+		b := &rig.Between{Seen: func(r *pb.Response) {
+			switch r.GetTxn().GetTicket().GetState() {
+			case pb.Ticket_STATE_WAITING:
+				entered()
+			case pb.Ticket_STATE_READY:
+				r.Body, r.More = rig.Refused(1).Body, false
+			}
+		}}
+		s := session(t, b.Serve(t, members[0]))
+		waits := rig.Async(func() (*lock.Held, error) { return s.Mutex("m").Lock(ctx) })
+		<-enters
+		if err := held.Release(ctx); err != nil {
+			t.Fatal(err)
 		}
-	}}
-	s := session(t, b.Serve(t, members[0]))
-	waits := rig.Async(func() (*lock.Held, error) { return s.Mutex("m").Lock(ctx) })
-	<-enters
-	if err := held.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if a := <-waits; !errors.Is(a.Err, client.ErrPermissionDenied) {
-		t.Errorf("it waits in vain: %v", a.Err)
-	}
-	rig.Keys(t, direct, "m/", 0)
+		if a := <-waits; !errors.Is(a.Err, client.ErrPermissionDenied) {
+			t.Errorf("it waits in vain: %v", a.Err)
+		}
+		rig.Keys(t, direct, "m/", 0)
+	})
 }

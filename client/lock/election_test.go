@@ -14,21 +14,23 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
 // TestElection: with three members, what an election does.
 func TestElection(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	c := members.connect(t)
-	for name, test := range map[string]func(*testing.T, *client.Client){
-		"one at a time": oneLeader, "priority": priority, "hand over": handOver,
-		"T17 lease": candidateLosesLease, "T17 observe": observe, "lead": lead,
-		"leaves": candidateLeaves, "prefer": prefer, "depose": depose,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, c) })
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		c := members.connect(t)
+		for name, test := range map[string]func(*testing.T, *client.Client){
+			"one at a time": oneLeader, "priority": priority, "hand over": handOver,
+			"T17 lease": candidateLosesLease, "T17 observe": observe, "lead": lead,
+			"leaves": candidateLeaves, "prefer": prefer, "depose": depose,
+		} {
+			inprocess.Case(t, name, func(t *testing.T) { test(t, c) })
+		}
+	})
 }
 
 // stand campaigns in the background, and returns when the candidacy is known.
@@ -355,48 +357,49 @@ func observe(t *testing.T, c *client.Client) {
 // TestElectionWithEtcd: etcd's concurrency.Election and ours exclude each other on one name;
 // each sees the other's leader, and the one that came first is served first.
 func TestElectionWithEtcd(t *testing.T) {
-	t.Parallel()
-	all := newCluster(t, 1)
-	ctx := rig.Soon(t)
-	c, e := all.connect(t), all.etcd(t)
-	s := rig.Must[*concurrency.Session](t)(concurrency.NewSession(e))
-	t.Cleanup(func() { _ = s.Close() })
-	theirs := concurrency.NewElection(s, "both")
-	ours := leader(t, c, "both", lock.Candidate{ID: "ours", Value: []byte("ours")})
-	for range 3 {
-		waits := rig.Async(func() (struct{}, error) {
-			return struct{}{}, theirs.Campaign(ctx, "theirs")
-		})
-		rig.Keys(t, c, "both/", 2)
-		r, err := theirs.Leader(ctx)
-		if err != nil || string(r.Kvs[0].Value) != "ours" {
-			t.Fatalf("they see %v, %v", r, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		all := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		c, e := all.connect(t), all.etcd(t)
+		s := rig.Must[*concurrency.Session](t)(concurrency.NewSession(e))
+		t.Cleanup(func() { _ = s.Close() })
+		theirs := concurrency.NewElection(s, "both")
+		ours := leader(t, c, "both", lock.Candidate{ID: "ours", Value: []byte("ours")})
+		for range 3 {
+			waits := rig.Async(func() (struct{}, error) {
+				return struct{}{}, theirs.Campaign(ctx, "theirs")
+			})
+			rig.Keys(t, c, "both/", 2)
+			r, err := theirs.Leader(ctx)
+			if err != nil || string(r.Kvs[0].Value) != "ours" {
+				t.Fatalf("they see %v, %v", r, err)
+			}
+			_, next := stand(t, c, "both", lock.Candidate{
+				ID: "next", Priority: 9, Value: []byte("ours"),
+			})
+			rig.Keys(t, c, "both/", 3)
+			if err := ours.HandOver(ctx, "next"); !errors.Is(err, lock.ErrNoCandidate) {
+				t.Fatalf("a hand-over past one of theirs: %v", err)
+			}
+			if err := ours.Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if a := <-waits; a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			l := rig.Must[lock.LeaderInfo](t)(lock.NewElection(c, "both").Leader(ctx))
+			if string(l.Value) != "theirs" {
+				t.Fatalf("we see %+v", l)
+			}
+			loses(t, next)
+			if err := theirs.Resign(ctx); err != nil {
+				t.Fatal(err)
+			}
+			later := wins(t, next)
+			if later.Token() <= ours.Token() {
+				t.Fatalf("token %d after %d", later.Token(), ours.Token())
+			}
+			ours = later
 		}
-		_, next := stand(t, c, "both", lock.Candidate{
-			ID: "next", Priority: 9, Value: []byte("ours"),
-		})
-		rig.Keys(t, c, "both/", 3)
-		if err := ours.HandOver(ctx, "next"); !errors.Is(err, lock.ErrNoCandidate) {
-			t.Fatalf("a hand-over past one of theirs: %v", err)
-		}
-		if err := ours.Release(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if a := <-waits; a.Err != nil {
-			t.Fatal(a.Err)
-		}
-		l := rig.Must[lock.LeaderInfo](t)(lock.NewElection(c, "both").Leader(ctx))
-		if string(l.Value) != "theirs" {
-			t.Fatalf("we see %+v", l)
-		}
-		loses(t, next)
-		if err := theirs.Resign(ctx); err != nil {
-			t.Fatal(err)
-		}
-		later := wins(t, next)
-		if later.Token() <= ours.Token() {
-			t.Fatalf("token %d after %d", later.Token(), ours.Token())
-		}
-		ours = later
-	}
+	})
 }

@@ -42,135 +42,139 @@ func setCut(list []*inprocess.Line, cut bool) {
 // TestLostAnswers: a session that does not learn whether its key was made, or deleted, leaves
 // none behind, and can use the name again.
 func TestLostAnswers(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx := rig.Soon(t)
-	direct := members.connect(t)
-	c, list := members.wires(t)
-	m := session(t, c).Mutex("lost")
-	held := rig.Must[*lock.Held](t)(m.Lock(ctx)) // the client has asked all it needs for writes
-	if err := held.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		direct := members.connect(t)
+		c, list := members.wires(t)
+		m := session(t, c).Mutex("lost")
+		held := rig.Must[*lock.Held](t)(m.Lock(ctx)) // the client has asked all it needs for writes
+		if err := held.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
 
-	setDeaf(list, true)
-	brief, cancel := context.WithCancel(ctx)
-	entering := rig.Async(func() (*lock.Held, error) { return m.Lock(brief) })
-	rig.Keys(t, direct, "lost/", 1) // but it does not know
-	cancel()
-	if a := <-entering; !errors.Is(a.Err, context.Canceled) {
-		t.Fatalf("the first: %+v", a)
-	}
-	setDeaf(list, false)
-	rig.Keys(t, direct, "lost/", 0)
+		setDeaf(list, true)
+		brief, cancel := context.WithCancel(ctx)
+		entering := rig.Async(func() (*lock.Held, error) { return m.Lock(brief) })
+		rig.Keys(t, direct, "lost/", 1) // but it does not know
+		cancel()
+		if a := <-entering; !errors.Is(a.Err, context.Canceled) {
+			t.Fatalf("the first: %+v", a)
+		}
+		setDeaf(list, false)
+		rig.Keys(t, direct, "lost/", 0)
 
-	held = rig.Must[*lock.Held](t)(m.Lock(ctx))
-	setDeaf(list, true)
-	brief, cancel = context.WithCancel(ctx)
-	leaving := rig.Async(func() (struct{}, error) { return struct{}{}, held.Release(brief) })
-	rig.Keys(t, direct, "lost/", 0)
-	cancel()
-	if a := <-leaving; !errors.Is(a.Err, context.Canceled) || held.Err() == nil {
-		t.Fatalf("the unlock: %v, %v", a.Err, held.Err())
-	}
-	setDeaf(list, false)
-	held = rig.Must[*lock.Held](t)(m.Lock(ctx))
-	if err := held.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	rig.Keys(t, direct, "lost/", 0)
+		held = rig.Must[*lock.Held](t)(m.Lock(ctx))
+		setDeaf(list, true)
+		brief, cancel = context.WithCancel(ctx)
+		leaving := rig.Async(func() (struct{}, error) { return struct{}{}, held.Release(brief) })
+		rig.Keys(t, direct, "lost/", 0)
+		cancel()
+		if a := <-leaving; !errors.Is(a.Err, context.Canceled) || held.Err() == nil {
+			t.Fatalf("the unlock: %v, %v", a.Err, held.Err())
+		}
+		setDeaf(list, false)
+		held = rig.Must[*lock.Held](t)(m.Lock(ctx))
+		if err := held.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		rig.Keys(t, direct, "lost/", 0)
+	})
 }
 
 // TestUnknownIsTold: an unlock of which one try may have been done, or may yet be, ends with an
 // error that says so, although the next one was refused; so does the deposition of a leader.
 func TestUnknownIsTold(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx := rig.Soon(t)
-	direct := members.connect(t)
-	for name, call := range map[string]func(c *client.Client) error{
-		"unlock": func(c *client.Client) error {
-			return rig.Must[*lock.Held](t)(session(t, c).Mutex("unlock").Lock(ctx)).Release(ctx)
-		},
-		"depose": func(c *client.Client) error {
-			leader(t, direct, "depose", lock.Candidate{ID: "a"})
-			stand(t, direct, "depose", lock.Candidate{ID: "b"})
-			return lock.NewElection(c, "depose").Depose(ctx, "b")
-		},
-	} {
-		c := rig.Through(t, members[0], leaves(name), func(n int) *pb.Response {
-			if n == 3 {
-				return rig.Refused(n)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		direct := members.connect(t)
+		for name, call := range map[string]func(c *client.Client) error{
+			"unlock": func(c *client.Client) error {
+				return rig.Must[*lock.Held](t)(session(t, c).Mutex("unlock").Lock(ctx)).Release(ctx)
+			},
+			"depose": func(c *client.Client) error {
+				leader(t, direct, "depose", lock.Candidate{ID: "a"})
+				stand(t, direct, "depose", lock.Candidate{ID: "b"})
+				return lock.NewElection(c, "depose").Depose(ctx, "b")
+			},
+		} {
+			c := rig.Through(t, members[0], leaves(name), func(n int) *pb.Response {
+				if n == 3 {
+					return rig.Refused(n)
+				}
+				return rig.Unsure(nothing)(n)
+			})
+			err := call(c)
+			if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrPermissionDenied) {
+				t.Errorf("%s: %v", name, err)
 			}
-			return rig.Unsure(nothing)(n)
-		})
-		err := call(c)
-		if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrPermissionDenied) {
-			t.Errorf("%s: %v", name, err)
 		}
-	}
-	rig.Keys(t, direct, "unlock/", 0) // it goes on by itself
+		rig.Keys(t, direct, "unlock/", 0) // it goes on by itself
+	})
 }
 
 // TestUnlockUnreachable: an unlock that does not reach the cluster in time is done later.
 func TestUnlockUnreachable(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx := rig.Soon(t)
-	direct := members.connect(t)
-	c, list := members.wires(t)
-	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("far").Lock(ctx))
-	setCut(list, true)
-	brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	if err := held.Release(brief); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal(err)
-	}
-	rig.Keys(t, direct, "far/", 1)
-	setCut(list, false)
-	rig.Keys(t, direct, "far/", 0)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		direct := members.connect(t)
+		c, list := members.wires(t)
+		held := rig.Must[*lock.Held](t)(session(t, c).Mutex("far").Lock(ctx))
+		setCut(list, true)
+		brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		if err := held.Release(brief); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		rig.Keys(t, direct, "far/", 1)
+		setCut(list, false)
+		rig.Keys(t, direct, "far/", 0)
+	})
 }
 
 // TestCompacted: a waiter, and a holder, learns what happened while it was away, although
 // the cluster has forgotten it.
 func TestCompacted(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx := rig.Soon(t)
-	direct, e := members.connect(t), members.etcd(t)
-	c, list := members.wires(t)
-	other := rig.Must[*lock.Held](t)(session(t, direct).Mutex("gone").Lock(ctx))
-	m := session(t, c).Mutex("gone")
-	waiting := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
-	rig.Keys(t, direct, "gone/", 2)
-	forget := func(change func()) {
-		t.Helper()
-		setCut(list, true)
-		change()
-		r := rig.Must[store.PutResult](t)(direct.Put(ctx, store.Put{Key: "later"}))
-		if _, err := e.Compact(ctx, r.Revision); err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		direct, e := members.connect(t), members.etcd(t)
+		c, list := members.wires(t)
+		other := rig.Must[*lock.Held](t)(session(t, direct).Mutex("gone").Lock(ctx))
+		m := session(t, c).Mutex("gone")
+		waiting := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
+		rig.Keys(t, direct, "gone/", 2)
+		forget := func(change func()) {
+			t.Helper()
+			setCut(list, true)
+			change()
+			r := rig.Must[store.PutResult](t)(direct.Put(ctx, store.Put{Key: "later"}))
+			if _, err := e.Compact(ctx, r.Revision); err != nil {
+				t.Fatal(err)
+			}
+			setCut(list, false)
 		}
-		setCut(list, false)
-	}
-	forget(func() {
-		if err := other.Release(ctx); err != nil {
-			t.Fatal(err)
+		forget(func() {
+			if err := other.Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+		})
+		a := <-waiting
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		forget(func() {}) // the holder's key is still there
+		if !holds(t, direct, a.Value) || a.Value.Err() != nil {
+			t.Fatalf("it is over: %v", a.Value.Err())
+		}
+		forget(func() {
+			rig.Must[store.DeleteResult](t)(direct.Delete(ctx, store.Delete{Key: a.Value.Key()}))
+		})
+		<-a.Value.Context().Done()
+		if !errors.Is(a.Value.Err(), lock.ErrLost) {
+			t.Errorf("the holder: %v", a.Value.Err())
 		}
 	})
-	a := <-waiting
-	if a.Err != nil {
-		t.Fatal(a.Err)
-	}
-	forget(func() {}) // the holder's key is still there
-	if !holds(t, direct, a.Value) || a.Value.Err() != nil {
-		t.Fatalf("it is over: %v", a.Value.Err())
-	}
-	forget(func() {
-		rig.Must[store.DeleteResult](t)(direct.Delete(ctx, store.Delete{Key: a.Value.Key()}))
-	})
-	<-a.Value.Context().Done()
-	if !errors.Is(a.Value.Err(), lock.ErrLost) {
-		t.Errorf("the holder: %v", a.Value.Err())
-	}
 }

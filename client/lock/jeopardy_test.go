@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -15,39 +16,40 @@ import (
 // comes back, whether or not somebody has asked for its context before. Method: the client is cut
 // off, and another one keeps the lease alive.
 func TestNotBackFromJeopardy(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx, e := rig.Soon(t), members.etcd(t)
-	c, list := members.wires(t)
-	const ttl = 2 * time.Second
-	l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: ttl, Grace: time.Minute}))
-	s := lock.NewSession(c, l)
-	plain := rig.Must[*lock.Held](t)(s.Mutex("plain").Lock(ctx))
-	asked := rig.Must[*lock.Held](t)(s.Mutex("asked").Lock(ctx))
-	if asked.Context().Err() != nil {
-		t.Fatal(asked.Err())
-	}
-	await := func(is client.Status) {
-		for l.State().Status == is {
-			if _, err := e.KeepAliveOnce(ctx, clientv3.LeaseID(l.ID())); err != nil {
-				t.Skipf("the machine stood still for the whole TTL: %v", err)
-			}
-			select {
-			case <-l.Changed():
-			case <-time.After(ttl / 10):
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx, e := rig.Soon(t), members.etcd(t)
+		c, list := members.wires(t)
+		const ttl = 2 * time.Second
+		l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: ttl, Grace: time.Minute}))
+		s := lock.NewSession(c, l)
+		plain := rig.Must[*lock.Held](t)(s.Mutex("plain").Lock(ctx))
+		asked := rig.Must[*lock.Held](t)(s.Mutex("asked").Lock(ctx))
+		if asked.Context().Err() != nil {
+			t.Fatal(asked.Err())
+		}
+		await := func(is client.Status) {
+			for l.State().Status == is {
+				if _, err := e.KeepAliveOnce(ctx, clientv3.LeaseID(l.ID())); err != nil {
+					t.Skipf("the machine stood still for the whole TTL: %v", err)
+				}
+				select {
+				case <-l.Changed():
+				case <-time.After(ttl / 10):
+				}
 			}
 		}
-	}
-	setCut(list, true)
-	await(client.OK)
-	setCut(list, false)
-	await(client.Jeopardy)
-	if l.Err() != nil {
-		t.Skipf("the lease has not come back: %v", l.Err())
-	}
-	for _, h := range []*lock.Held{plain, asked} {
-		if h.Err() == nil || h.Context().Err() == nil || !h.ValidUntil().IsZero() {
-			t.Errorf("%s came back: %v, until %v", h.Key(), h.Err(), h.ValidUntil())
+		setCut(list, true)
+		await(client.OK)
+		setCut(list, false)
+		await(client.Jeopardy)
+		if l.Err() != nil {
+			t.Skipf("the lease has not come back: %v", l.Err())
 		}
-	}
+		for _, h := range []*lock.Held{plain, asked} {
+			if h.Err() == nil || h.Context().Err() == nil || !h.ValidUntil().IsZero() {
+				t.Errorf("%s came back: %v, until %v", h.Key(), h.Err(), h.ValidUntil())
+			}
+		}
+	})
 }

@@ -10,188 +10,193 @@ import (
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
 // TestRWMutex: readers hold together, writers alone, and all in the order in which they came.
 func TestRWMutex(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx := rig.Soon(t)
-	c := members.connect(t)
-	a, b := session(t, c).RWMutex("rw"), session(t, c).RWMutex("rw")
-	take := rig.Must[*lock.Held](t)
-	unlock := func(list ...*lock.Held) {
-		t.Helper()
-		for _, h := range list {
-			if err := h.Release(ctx); err != nil {
-				t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		c := members.connect(t)
+		a, b := session(t, c).RWMutex("rw"), session(t, c).RWMutex("rw")
+		take := rig.Must[*lock.Held](t)
+		unlock := func(list ...*lock.Held) {
+			t.Helper()
+			for _, h := range list {
+				if err := h.Release(ctx); err != nil {
+					t.Error(err)
+				}
 			}
 		}
-	}
-	first, second := take(a.RLock(ctx)), take(b.RLock(ctx))
-	third := take(a.TryRLock(ctx)) // of the same session
-	if _, err := b.TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
-		t.Errorf("a writer beside readers: %v", err)
-	}
-	rig.Keys(t, c, "rw/", 3)
-	write := rig.Async(func() (*lock.Held, error) { return b.Lock(ctx) })
-	rig.Keys(t, c, "rw/", 4)
-	if _, err := a.TryRLock(ctx); !errors.Is(err, lock.ErrLocked) {
-		t.Errorf("a reader overtakes a writer: %v", err)
-	}
-	var reads []<-chan rig.Answer[*lock.Held]
-	for i := range 3 {
-		reads = append(reads, rig.Async(func() (*lock.Held, error) { return a.RLock(ctx) }))
-		rig.Keys(t, c, "rw/", 5+i)
-	}
-	mutex := rig.Async(func() (*lock.Held, error) {
-		return session(t, c).Mutex("rw").Lock(ctx)
-	})
-	rig.Keys(t, c, "rw/", 8)
-	late := rig.Async(func() (*lock.Held, error) { return b.RLockWithin(ctx, time.Minute) })
-	rig.Keys(t, c, "rw/", 9)
-	unlock(second, first, third)
-	w := <-write
-	if w.Err != nil {
-		t.Fatal(w.Err)
-	}
-	unlock(w.Value)
-	var together []*lock.Held
-	for _, r := range reads {
-		got := <-r
-		if got.Err != nil || got.Value.Token() <= w.Value.Token() {
-			t.Fatalf("a reader after the writer: %+v", got)
+		first, second := take(a.RLock(ctx)), take(b.RLock(ctx))
+		third := take(a.TryRLock(ctx)) // of the same session
+		if _, err := b.TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
+			t.Errorf("a writer beside readers: %v", err)
 		}
-		together = append(together, got.Value)
-	}
-	rig.Keys(t, c, "rw/", 5)
-	if _, err := b.RLockWithin(ctx, time.Millisecond); !errors.Is(err, lock.ErrLocked) {
-		t.Errorf("a reader overtakes a mutex: %v", err)
-	}
-	unlock(together...)
-	m := <-mutex
-	if m.Err != nil {
-		t.Fatal(m.Err)
-	}
-	unlock(m.Value)
-	if l := <-late; l.Err != nil {
-		t.Fatal(l.Err)
-	}
+		rig.Keys(t, c, "rw/", 3)
+		write := rig.Async(func() (*lock.Held, error) { return b.Lock(ctx) })
+		rig.Keys(t, c, "rw/", 4)
+		if _, err := a.TryRLock(ctx); !errors.Is(err, lock.ErrLocked) {
+			t.Errorf("a reader overtakes a writer: %v", err)
+		}
+		var reads []<-chan rig.Answer[*lock.Held]
+		for i := range 3 {
+			reads = append(reads, rig.Async(func() (*lock.Held, error) { return a.RLock(ctx) }))
+			rig.Keys(t, c, "rw/", 5+i)
+		}
+		mutex := rig.Async(func() (*lock.Held, error) {
+			return session(t, c).Mutex("rw").Lock(ctx)
+		})
+		rig.Keys(t, c, "rw/", 8)
+		late := rig.Async(func() (*lock.Held, error) { return b.RLockWithin(ctx, time.Minute) })
+		rig.Keys(t, c, "rw/", 9)
+		unlock(second, first, third)
+		w := <-write
+		if w.Err != nil {
+			t.Fatal(w.Err)
+		}
+		unlock(w.Value)
+		var together []*lock.Held
+		for _, r := range reads {
+			got := <-r
+			if got.Err != nil || got.Value.Token() <= w.Value.Token() {
+				t.Fatalf("a reader after the writer: %+v", got)
+			}
+			together = append(together, got.Value)
+		}
+		rig.Keys(t, c, "rw/", 5)
+		if _, err := b.RLockWithin(ctx, time.Millisecond); !errors.Is(err, lock.ErrLocked) {
+			t.Errorf("a reader overtakes a mutex: %v", err)
+		}
+		unlock(together...)
+		m := <-mutex
+		if m.Err != nil {
+			t.Fatal(m.Err)
+		}
+		unlock(m.Value)
+		if l := <-late; l.Err != nil {
+			t.Fatal(l.Err)
+		}
+	})
 }
 
 // TestSemaphore: as many hold it as there are permits, in the order in which they came, and
 // who gives up waiting frees none.
 func TestSemaphore(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx := rig.Soon(t)
-	c := members.connect(t)
-	a := session(t, c).Semaphore("sem", 2)
-	b := session(t, c).Semaphore("sem", 2)
-	first, second := rig.Must[*lock.Held](t)(a.Acquire(ctx)), rig.Must[*lock.Held](t)(a.Acquire(ctx))
-	if _, err := b.TryAcquire(ctx); !errors.Is(err, lock.ErrLocked) {
-		t.Errorf("the third: %v", err)
-	}
-	if _, err := b.AcquireWithin(ctx, time.Millisecond); !errors.Is(err, lock.ErrLocked) {
-		t.Errorf("the third, who waits: %v", err)
-	}
-	rig.Keys(t, c, "sem/", 2)
-	brief, cancel := context.WithCancel(ctx)
-	third := rig.Async(func() (*lock.Held, error) { return b.Acquire(brief) })
-	rig.Keys(t, c, "sem/", 3)
-	fourth := rig.Async(func() (*lock.Held, error) { return b.Acquire(ctx) })
-	rig.Keys(t, c, "sem/", 4)
-	limited := rig.Async(func() (*lock.Held, error) { return b.AcquireWithin(brief, time.Hour) })
-	rig.Keys(t, c, "sem/", 5)
-	cancel()
-	for _, w := range []<-chan rig.Answer[*lock.Held]{third, limited} {
-		if got := <-w; !errors.Is(got.Err, context.Canceled) || errors.Is(got.Err, lock.ErrLocked) {
-			t.Errorf("who gave up: %v", got.Err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		c := members.connect(t)
+		a := session(t, c).Semaphore("sem", 2)
+		b := session(t, c).Semaphore("sem", 2)
+		first, second := rig.Must[*lock.Held](t)(a.Acquire(ctx)), rig.Must[*lock.Held](t)(a.Acquire(ctx))
+		if _, err := b.TryAcquire(ctx); !errors.Is(err, lock.ErrLocked) {
+			t.Errorf("the third: %v", err)
 		}
-	}
-	rig.Keys(t, c, "sem/", 3)
-	select {
-	case got := <-fourth:
-		t.Fatalf("three have two permits: %+v", got)
-	default:
-	}
-	if err := first.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	got := <-fourth
-	if got.Err != nil || got.Value.Token() <= second.Token() {
-		t.Fatalf("the fourth: %+v", got)
-	}
-	if !holds(t, c, second) || !holds(t, c, got.Value) || holds(t, c, first) {
-		t.Error("the wrong two hold it")
-	}
+		if _, err := b.AcquireWithin(ctx, time.Millisecond); !errors.Is(err, lock.ErrLocked) {
+			t.Errorf("the third, who waits: %v", err)
+		}
+		rig.Keys(t, c, "sem/", 2)
+		brief, cancel := context.WithCancel(ctx)
+		third := rig.Async(func() (*lock.Held, error) { return b.Acquire(brief) })
+		rig.Keys(t, c, "sem/", 3)
+		fourth := rig.Async(func() (*lock.Held, error) { return b.Acquire(ctx) })
+		rig.Keys(t, c, "sem/", 4)
+		limited := rig.Async(func() (*lock.Held, error) { return b.AcquireWithin(brief, time.Hour) })
+		rig.Keys(t, c, "sem/", 5)
+		cancel()
+		for _, w := range []<-chan rig.Answer[*lock.Held]{third, limited} {
+			if got := <-w; !errors.Is(got.Err, context.Canceled) || errors.Is(got.Err, lock.ErrLocked) {
+				t.Errorf("who gave up: %v", got.Err)
+			}
+		}
+		rig.Keys(t, c, "sem/", 3)
+		select {
+		case got := <-fourth:
+			t.Fatalf("three have two permits: %+v", got)
+		default:
+		}
+		if err := first.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		got := <-fourth
+		if got.Err != nil || got.Value.Token() <= second.Token() {
+			t.Fatalf("the fourth: %+v", got)
+		}
+		if !holds(t, c, second) || !holds(t, c, got.Value) || holds(t, c, first) {
+			t.Error("the wrong two hold it")
+		}
+	})
 }
 
 // TestT18LockWithoutSession: a lock without a session lasts as long as it is held, not for the
 // TTL of a lease that nobody keeps alive, and leaves nothing behind.
 func TestT18LockWithoutSession(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx := rig.Soon(t)
-	c, other := members.connect(t), members.connect(t)
-	const ttl = 9 * time.Second // two thirds of which the machine may stand still
-	held := rig.Must[*lock.Held](t)(lock.Lock(ctx, c, "alone", ttl))
-	if _, err := lock.TryLock(ctx, other, "alone", ttl); !errors.Is(err, lock.ErrLocked) {
-		t.Fatalf("the second: %v", err)
-	}
-	next := rig.Async(func() (*lock.Held, error) { return lock.Lock(ctx, other, "alone", ttl) })
-	rig.Keys(t, c, "alone/", 2)
-	select {
-	case got := <-next:
-		t.Fatalf("two have it: %+v", got)
-	case <-held.Context().Done():
-		t.Fatalf("it ended: %v", held.Err())
-	case <-time.After(ttl * 5 / 4):
-	}
-	if err := held.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	got := <-next
-	if got.Err != nil || got.Value.Token() <= held.Token() {
-		t.Fatalf("the next: %+v", got)
-	}
-	if err := got.Value.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	for l, err := range c.List(ctx, leases.Filter{}) {
-		t.Errorf("left behind: %+v, %v", l, err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		c, other := members.connect(t), members.connect(t)
+		const ttl = 9 * time.Second // two thirds of which the machine may stand still
+		held := rig.Must[*lock.Held](t)(lock.Lock(ctx, c, "alone", ttl))
+		if _, err := lock.TryLock(ctx, other, "alone", ttl); !errors.Is(err, lock.ErrLocked) {
+			t.Fatalf("the second: %v", err)
+		}
+		next := rig.Async(func() (*lock.Held, error) { return lock.Lock(ctx, other, "alone", ttl) })
+		rig.Keys(t, c, "alone/", 2)
+		select {
+		case got := <-next:
+			t.Fatalf("two have it: %+v", got)
+		case <-held.Context().Done():
+			t.Fatalf("it ended: %v", held.Err())
+		case <-time.After(ttl * 5 / 4):
+		}
+		if err := held.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		got := <-next
+		if got.Err != nil || got.Value.Token() <= held.Token() {
+			t.Fatalf("the next: %+v", got)
+		}
+		if err := got.Value.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for l, err := range c.List(ctx, leases.Filter{}) {
+			t.Errorf("left behind: %+v, %v", l, err)
+		}
+	})
 }
 
 // TestDo: what runs under a lock is told that the lock is over, and so is its caller.
 func TestDo(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx := rig.Soon(t)
-	c := members.connect(t)
-	s := session(t, c)
-	m := s.Mutex("do")
-	mine := errors.New("mine")
-	err := m.Do(ctx, func(ctx context.Context, held *lock.Held) error {
-		if !holds(t, c, held) || ctx.Err() != nil {
-			t.Error("it is not held")
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		c := members.connect(t)
+		s := session(t, c)
+		m := s.Mutex("do")
+		mine := errors.New("mine")
+		err := m.Do(ctx, func(ctx context.Context, held *lock.Held) error {
+			if !holds(t, c, held) || ctx.Err() != nil {
+				t.Error("it is not held")
+			}
+			return mine
+		})
+		if !errors.Is(err, mine) || errors.Is(err, lock.ErrLost) {
+			t.Errorf("after a failure: %v", err)
 		}
-		return mine
+		err = m.Do(ctx, func(during context.Context, held *lock.Held) error {
+			rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: held.Key()}))
+			<-during.Done()
+			return context.Cause(during)
+		})
+		if !errors.Is(err, lock.ErrLost) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("after a loss: %v", err)
+		}
+		if err := m.Do(ctx, func(context.Context, *lock.Held) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		rig.Keys(t, c, "do/", 0)
 	})
-	if !errors.Is(err, mine) || errors.Is(err, lock.ErrLost) {
-		t.Errorf("after a failure: %v", err)
-	}
-	err = m.Do(ctx, func(during context.Context, held *lock.Held) error {
-		rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: held.Key()}))
-		<-during.Done()
-		return context.Cause(during)
-	})
-	if !errors.Is(err, lock.ErrLost) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("after a loss: %v", err)
-	}
-	if err := m.Do(ctx, func(context.Context, *lock.Held) error { return nil }); err != nil {
-		t.Error(err)
-	}
-	rig.Keys(t, c, "do/", 0)
 }

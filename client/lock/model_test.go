@@ -160,27 +160,28 @@ func (c *competitor) write(ctx context.Context, h *lock.Held) error {
 // cut and who give up at random moments. No two believe at one time that they hold it, tokens
 // rise, what holders write is in the order of their tokens, and nothing stays behind.
 func TestModel(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	ctx := rig.Soon(t)
-	r := &record{t: t, in: make(map[*lock.Held]struct{})}
-	var all sync.WaitGroup
-	var failed atomic.Bool
-	seed := rand.Uint64()
-	for i := range 6 {
-		c := &competitor{record: r, random: rand.New(rand.NewPCG(seed, uint64(i)))}
-		c.client, c.wires = members.wires(t)
-		all.Go(func() {
-			if err := c.run(ctx); err != nil && !failed.Swap(true) {
-				t.Errorf("%d: %v", i, err)
-			}
-		})
-	}
-	all.Wait()
-	if t.Failed() {
-		t.Logf("seed %d", seed)
-		return
-	}
-	rig.Keys(t, members.connect(t), "model/", 0)
-	t.Logf("%d had it", r.count)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		ctx := rig.Soon(t)
+		r := &record{t: t, in: make(map[*lock.Held]struct{})}
+		var all sync.WaitGroup
+		var failed atomic.Bool
+		seed := rand.Uint64()
+		for i := range 6 {
+			c := &competitor{record: r, random: rand.New(rand.NewPCG(seed, uint64(i)))}
+			c.client, c.wires = members.wires(t)
+			all.Go(func() {
+				if err := c.run(ctx); err != nil && !failed.Swap(true) {
+					t.Errorf("%d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+			return
+		}
+		rig.Keys(t, members.connect(t), "model/", 0)
+		t.Logf("%d had it", r.count)
+	})
 }

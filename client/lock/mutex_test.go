@@ -16,17 +16,18 @@ import (
 
 // TestMutex: with three members, what the mutex does.
 func TestMutex(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 3)
-	c := members.connect(t)
-	for name, test := range map[string]func(*testing.T, *client.Client){
-		"order": inOrder, "try": try, "within": within, "again": again, "cancelled": cancelled,
-		"names": names, "deleted": deleted, "T16 waiter": waiterLosesLease,
-		"T16 T28 unlock": lateUnlock, "T25": leaseEnds, "owner": owner,
-		"key, then lease": keyThenLease,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, c) })
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 3)
+		c := members.connect(t)
+		for name, test := range map[string]func(*testing.T, *client.Client){
+			"order": inOrder, "try": try, "within": within, "again": again, "cancelled": cancelled,
+			"names": names, "deleted": deleted, "T16 waiter": waiterLosesLease,
+			"T16 T28 unlock": lateUnlock, "T25": leaseEnds, "owner": owner,
+			"key, then lease": keyThenLease,
+		} {
+			inprocess.Case(t, name, func(t *testing.T) { test(t, c) })
+		}
+	})
 }
 
 // inOrder: waiters have the lock one after the other, in the order in which they came,
@@ -321,39 +322,41 @@ func owner(t *testing.T, c *client.Client) {
 // TestLockAndClock: a lock is not held any more as soon as the clock says that its lease is not
 // valid, although nothing has run since that could have said so, as after a pause (T16).
 func TestLockAndClock(t *testing.T) {
-	t.Parallel()
-	var ahead atomic.Int64
-	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	c := inprocess.Connect(t, client.Config{Now: now}, inprocess.Endpoints(newCluster(t, 1))...)
-	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("clock").Lock(rig.Soon(t)))
-	if err := held.Err(); err != nil {
-		t.Fatal(err)
-	}
-	ahead.Store(int64(time.Hour))
-	if err := held.Err(); !errors.Is(err, client.ErrExpired) {
-		t.Errorf("the holder, an hour later: %v", err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		c := inprocess.Connect(t, client.Config{Now: now}, inprocess.Endpoints(newCluster(t, 1))...)
+		held := rig.Must[*lock.Held](t)(session(t, c).Mutex("clock").Lock(rig.Soon(t)))
+		if err := held.Err(); err != nil {
+			t.Fatal(err)
+		}
+		ahead.Store(int64(time.Hour))
+		if err := held.Err(); !errors.Is(err, client.ErrExpired) {
+			t.Errorf("the holder, an hour later: %v", err)
+		}
+	})
 }
 
 // TestTryLate: a caller that loses a race for a lock that was free when it looked does not
 // have it, and leaves no ticket behind.
 func TestTryLate(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, 1).connect(t)
-	ctx := rig.Soon(t)
-	first := session(t, c)
-	held := rig.Must[*lock.Held](t)(first.Mutex("late").Lock(ctx))
-	m := session(t, c).Mutex("late")
-	if _, err := m.TryLate(ctx, nothing); !errors.Is(err, lock.ErrLocked) ||
-		!rig.Blames(err, first.Lease().ID()) {
-		t.Errorf("the second: %v", err)
-	}
-	rig.Keys(t, c, "late/", 1)
-	if err := held.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	held = rig.Must[*lock.Held](t)(m.TryLate(ctx, nothing))
-	if err := held.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCluster(t, 1).connect(t)
+		ctx := rig.Soon(t)
+		first := session(t, c)
+		held := rig.Must[*lock.Held](t)(first.Mutex("late").Lock(ctx))
+		m := session(t, c).Mutex("late")
+		if _, err := m.TryLate(ctx, nothing); !errors.Is(err, lock.ErrLocked) ||
+			!rig.Blames(err, first.Lease().ID()) {
+			t.Errorf("the second: %v", err)
+		}
+		rig.Keys(t, c, "late/", 1)
+		if err := held.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		held = rig.Must[*lock.Held](t)(m.TryLate(ctx, nothing))
+		if err := held.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

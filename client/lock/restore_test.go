@@ -56,27 +56,28 @@ func TestT27TokensAfterRestore(t *testing.T) {
 // TestT19AfterTheEnd: nothing is said to be held once a call that ends it has returned, and
 // the state has a reason to read.
 func TestT19AfterTheEnd(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	ctx := rig.Soon(t)
-	c := members.connect(t)
-	for name, end := range map[string]func(*client.Lease) error{
-		"revoke": func(l *client.Lease) error { return l.Revoke(ctx) },
-		"close":  func(l *client.Lease) error { l.Close(); return nil },
-	} {
-		s := session(t, c)
-		held := rig.Must[*lock.Held](t)(s.Mutex("t19/" + name).Lock(ctx))
-		lead := rig.Must[*lock.Leading](t)(
-			lock.NewElection(c, "t19/"+name+"/e").Campaign(ctx, s, lock.Candidate{}))
-		if err := end(s.Lease()); err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		c := members.connect(t)
+		for name, end := range map[string]func(*client.Lease) error{
+			"revoke": func(l *client.Lease) error { return l.Revoke(ctx) },
+			"close":  func(l *client.Lease) error { l.Close(); return nil },
+		} {
+			s := session(t, c)
+			held := rig.Must[*lock.Held](t)(s.Mutex("t19/" + name).Lock(ctx))
+			lead := rig.Must[*lock.Leading](t)(
+				lock.NewElection(c, "t19/"+name+"/e").Campaign(ctx, s, lock.Candidate{}))
+			if err := end(s.Lease()); err != nil {
+				t.Fatal(err)
+			}
+			if held.Err() == nil || lead.Err() == nil ||
+				held.Context().Err() == nil || lead.Context().Err() == nil {
+				t.Errorf("after %s: %v, %v", name, held.Err(), lead.Err())
+			}
+			if h, err := s.Mutex("t19/other").TryLock(ctx); err == nil {
+				t.Errorf("after %s it locks: %v", name, h.Token())
+			}
 		}
-		if held.Err() == nil || lead.Err() == nil ||
-			held.Context().Err() == nil || lead.Context().Err() == nil {
-			t.Errorf("after %s: %v, %v", name, held.Err(), lead.Err())
-		}
-		if h, err := s.Mutex("t19/other").TryLock(ctx); err == nil {
-			t.Errorf("after %s it locks: %v", name, h.Token())
-		}
-	}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -147,81 +148,84 @@ func (x *turn) play(t *testing.T, members cluster, direct *client.Client, handOv
 // ends with the lead given to the heir, or with an error and, if it was not lost, the lead as it
 // was.
 func TestHandOverTurns(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	denied := client.ErrPermissionDenied
-	for _, x := range []turn{
-		{"the heir comes late", nil, news, 1, then(heirQueues), nil, true},
-		{"one of etcd's goes", otherQueues, next, 1, then(otherSteps, heirQueues), nil, true},
-		{
-			"one of etcd's comes again", otherQueues, next, 1,
-			then(otherSteps, heirQueues, otherQueues), nil, true,
-		},
-		{"nobody is left", nil, queue, 1, then(deposed), lock.ErrLost, true},
-		{"another leads", otherQueues, queue, 1, then(deposed), lock.ErrLost, true},
-		{"lost at the end", heirQueues, list, 2, then(deposed), lock.ErrLost, true},
-		{"the heir gives up", nil, queue, 1, then(heirLeaves), lock.ErrNoCandidate, false},
-		{"the heir gives up late", nil, news, 1, then(heirLeaves), lock.ErrNoCandidate, false},
-		{"one of etcd's is next", nil, queue, 1, then(otherQueues), lock.ErrNoCandidate, false},
-		{"candidates refused", heirQueues, list, 1, refuse, denied, false},
-		{"choice refused", heirQueues, choice, 1, refuse, denied, false},
-		{"queue refused", heirQueues, queue, 1, refuse, denied, false},
-		{"candidates refused later", heirQueues, list, 2, refuse, denied, false},
-		{"news refused", nil, news, 1, refuse, denied, false},
-	} {
-		x.play(t, members, direct, true)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct := members.connect(t)
+		denied := client.ErrPermissionDenied
+		for _, x := range []turn{
+			{"the heir comes late", nil, news, 1, then(heirQueues), nil, true},
+			{"one of etcd's goes", otherQueues, next, 1, then(otherSteps, heirQueues), nil, true},
+			{
+				"one of etcd's comes again", otherQueues, next, 1,
+				then(otherSteps, heirQueues, otherQueues), nil, true,
+			},
+			{"nobody is left", nil, queue, 1, then(deposed), lock.ErrLost, true},
+			{"another leads", otherQueues, queue, 1, then(deposed), lock.ErrLost, true},
+			{"lost at the end", heirQueues, list, 2, then(deposed), lock.ErrLost, true},
+			{"the heir gives up", nil, queue, 1, then(heirLeaves), lock.ErrNoCandidate, false},
+			{"the heir gives up late", nil, news, 1, then(heirLeaves), lock.ErrNoCandidate, false},
+			{"one of etcd's is next", nil, queue, 1, then(otherQueues), lock.ErrNoCandidate, false},
+			{"candidates refused", heirQueues, list, 1, refuse, denied, false},
+			{"choice refused", heirQueues, choice, 1, refuse, denied, false},
+			{"queue refused", heirQueues, queue, 1, refuse, denied, false},
+			{"candidates refused later", heirQueues, list, 2, refuse, denied, false},
+			{"news refused", nil, news, 1, refuse, denied, false},
+		} {
+			x.play(t, members, direct, true)
+		}
+	})
 }
 
 // TestHandOverForgotten: a hand-over looks again who is next if what changed in the queue was
 // forgotten.
 func TestHandOverForgotten(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	heir := newStandIn(t, members.connect(t), "e")
-	c := rig.Through(t, members[0], watchesFrom("e/"), first(
-		heir.queues, rig.Refusal(pb.Reason_REASON_COMPACTED)))
-	now := leader(t, c, "e", lock.Candidate{})
-	heir.stands()
-	if err := now.HandOver(rig.Soon(t), "heir"); err != nil {
-		t.Error(err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		heir := newStandIn(t, members.connect(t), "e")
+		c := rig.Through(t, members[0], watchesFrom("e/"), first(
+			heir.queues, rig.Refusal(pb.Reason_REASON_COMPACTED)))
+		now := leader(t, c, "e", lock.Candidate{})
+		heir.stands()
+		if err := now.HandOver(rig.Soon(t), "heir"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestDeposeTurns: whatever happens to the leader and the heir while a leader is deposed, it ends
 // when the heir leads, or with an error.
 func TestDeposeTurns(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	denied := client.ErrPermissionDenied
-	for _, x := range []turn{
-		{"nobody leads at first", deposed, news, 1, then(heirQueues), nil, true},
-		{
-			"another comes to lead", nil, queue, 2,
-			then(deposed, otherQueues, heirQueues), nil, true,
-		},
-		{"the heir comes to lead", nil, queue, 2, then(deposed, heirQueues), nil, true},
-		{
-			"the heir leads and stands no more", nil, list, 2,
-			then(deposed, heirQueues, heirLeaves), nil, true,
-		},
-		{"the heir gives up", nil, list, 2, then(heirLeaves), lock.ErrNoCandidate, false},
-		{
-			"the heir gives up and nobody leads", nil, list, 2, then(heirLeaves, deposed),
-			lock.ErrNoCandidate, true,
-		},
-		{"leader refused", heirQueues, queue, 1, refuse, denied, false},
-		{"queue refused", heirQueues, queue, 2, refuse, denied, false},
-		{"choice refused", heirQueues, choice, 1, refuse, denied, false},
-		{"news refused", nil, news, 1, refuse, denied, false},
-		{"news refused while nobody leads", deposed, news, 1, refuse, denied, true},
-	} {
-		x.play(t, members, direct, false)
-	}
-	err := lock.NewElection(direct, "nobody").Depose(rig.Soon(t), "heir")
-	if !errors.Is(err, lock.ErrNoCandidate) {
-		t.Errorf("nobody leads and nobody stands: %v", err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct := members.connect(t)
+		denied := client.ErrPermissionDenied
+		for _, x := range []turn{
+			{"nobody leads at first", deposed, news, 1, then(heirQueues), nil, true},
+			{
+				"another comes to lead", nil, queue, 2,
+				then(deposed, otherQueues, heirQueues), nil, true,
+			},
+			{"the heir comes to lead", nil, queue, 2, then(deposed, heirQueues), nil, true},
+			{
+				"the heir leads and stands no more", nil, list, 2,
+				then(deposed, heirQueues, heirLeaves), nil, true,
+			},
+			{"the heir gives up", nil, list, 2, then(heirLeaves), lock.ErrNoCandidate, false},
+			{
+				"the heir gives up and nobody leads", nil, list, 2, then(heirLeaves, deposed),
+				lock.ErrNoCandidate, true,
+			},
+			{"leader refused", heirQueues, queue, 1, refuse, denied, false},
+			{"queue refused", heirQueues, queue, 2, refuse, denied, false},
+			{"choice refused", heirQueues, choice, 1, refuse, denied, false},
+			{"news refused", nil, news, 1, refuse, denied, false},
+			{"news refused while nobody leads", deposed, news, 1, refuse, denied, true},
+		} {
+			x.play(t, members, direct, false)
+		}
+		err := lock.NewElection(direct, "nobody").Depose(rig.Soon(t), "heir")
+		if !errors.Is(err, lock.ErrNoCandidate) {
+			t.Errorf("nobody leads and nobody stands: %v", err)
+		}
+	})
 }

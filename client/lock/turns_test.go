@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -54,207 +55,212 @@ func nothing() {}
 // TestOutranked: a candidate that waits behind the leader and is not the first any more steps back,
 // or leads if it is too late for that; what it may not do it tells.
 func TestOutranked(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	denied := rig.Refused(1)
-	reads := func(name string) func(*pb.Request) bool { return readsFrom(name + "/") }
-	for name, x := range map[string]struct {
-		at     func(name string) func(*pb.Request) bool
-		answer func(name string, depose func()) func(n int) *pb.Response
-		want   error
-	}{
-		"leader goes": {reads, func(_ string, depose func()) func(int) *pb.Response {
-			return first(depose, nil)
-		}, nil},
-		"leader goes late": {leaves, func(_ string, depose func()) func(int) *pb.Response {
-			return first(depose, nil)
-		}, nil},
-		"leader goes untold": {reads, func(name string, _ func()) func(int) *pb.Response {
-			return goneAfterALook(t, direct, name)
-		}, lock.ErrLost},
-		"look refused": {reads, func(string, func()) func(int) *pb.Response {
-			return first(nothing, denied)
-		}, client.ErrPermissionDenied},
-		"step refused": {leaves, func(string, func()) func(int) *pb.Response {
-			return first(nothing, denied)
-		}, client.ErrPermissionDenied},
-		"step unknown": {leaves, func(string, func()) func(int) *pb.Response {
-			return rig.Unsure(nothing)
-		}, client.ErrUnknownOutcome},
-	} {
-		name = strings.ReplaceAll(name, " ", "-")
-		now := leader(t, direct, name, lock.Candidate{})
-		other := newStandIn(t, direct, name)
-		answer := x.answer(name, func() { other.remove(now.Key()) })
-		c := rig.Through(t, members[0], x.at(name), answer)
-		s := session(t, c)
-		got := rig.Async(func() (*lock.Leading, error) {
-			return lock.NewElection(c, name).Campaign(rig.Soon(t), s, lock.Candidate{})
-		})
-		rig.Keys(t, direct, name+"/", 2)
-		other.put("~candidates/", `{"id":"other","priority":1}`)
-		a := <-got
-		if !errors.Is(a.Err, x.want) || x.want == nil && a.Err != nil {
-			t.Errorf("%s: %v, want %v", name, a.Err, x.want)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct := members.connect(t)
+		denied := rig.Refused(1)
+		reads := func(name string) func(*pb.Request) bool { return readsFrom(name + "/") }
+		for name, x := range map[string]struct {
+			at     func(name string) func(*pb.Request) bool
+			answer func(name string, depose func()) func(n int) *pb.Response
+			want   error
+		}{
+			"leader goes": {reads, func(_ string, depose func()) func(int) *pb.Response {
+				return first(depose, nil)
+			}, nil},
+			"leader goes late": {leaves, func(_ string, depose func()) func(int) *pb.Response {
+				return first(depose, nil)
+			}, nil},
+			"leader goes untold": {reads, func(name string, _ func()) func(int) *pb.Response {
+				return goneAfterALook(t, direct, name)
+			}, lock.ErrLost},
+			"look refused": {reads, func(string, func()) func(int) *pb.Response {
+				return first(nothing, denied)
+			}, client.ErrPermissionDenied},
+			"step refused": {leaves, func(string, func()) func(int) *pb.Response {
+				return first(nothing, denied)
+			}, client.ErrPermissionDenied},
+			"step unknown": {leaves, func(string, func()) func(int) *pb.Response {
+				return rig.Unsure(nothing)
+			}, client.ErrUnknownOutcome},
+		} {
+			name = strings.ReplaceAll(name, " ", "-")
+			now := leader(t, direct, name, lock.Candidate{})
+			other := newStandIn(t, direct, name)
+			answer := x.answer(name, func() { other.remove(now.Key()) })
+			c := rig.Through(t, members[0], x.at(name), answer)
+			s := session(t, c)
+			got := rig.Async(func() (*lock.Leading, error) {
+				return lock.NewElection(c, name).Campaign(rig.Soon(t), s, lock.Candidate{})
+			})
+			rig.Keys(t, direct, name+"/", 2)
+			other.put("~candidates/", `{"id":"other","priority":1}`)
+			a := <-got
+			if !errors.Is(a.Err, x.want) || x.want == nil && a.Err != nil {
+				t.Errorf("%s: %v, want %v", name, a.Err, x.want)
+			}
+			if x.want != nil {
+				rig.Keys(t, direct, name+"/", 1) // what it gives up goes
+			}
 		}
-		if x.want != nil {
-			rig.Keys(t, direct, name+"/", 1) // what it gives up goes
-		}
-	}
+	})
 }
 
 // TestCampaignTold: a candidate that may not follow the others, or may not wait behind the leader,
 // tells so; and one whose key somebody deletes.
 func TestCampaignTold(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	for name, at := range map[string]func(*pb.Request) bool{
-		"list": readsFrom("list~"), "news": watchesFrom("news~"), "queue": enters("queue"),
-	} {
-		leader(t, direct, name, lock.Candidate{})
-		other := newStandIn(t, direct, name)
-		if name != "queue" {
-			other.put("~candidates/", `{"id":"other","priority":1}`)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct := members.connect(t)
+		for name, at := range map[string]func(*pb.Request) bool{
+			"list": readsFrom("list~"), "news": watchesFrom("news~"), "queue": enters("queue"),
+		} {
+			leader(t, direct, name, lock.Candidate{})
+			other := newStandIn(t, direct, name)
+			if name != "queue" {
+				other.put("~candidates/", `{"id":"other","priority":1}`)
+			}
+			c := rig.Through(t, members[0], at, first(nothing, rig.Refused(1)))
+			_, err := lock.NewElection(c, name).Campaign(rig.Soon(t), session(t, c), lock.Candidate{})
+			if !errors.Is(err, client.ErrPermissionDenied) {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
-		c := rig.Through(t, members[0], at, first(nothing, rig.Refused(1)))
-		_, err := lock.NewElection(c, name).Campaign(rig.Soon(t), session(t, c), lock.Candidate{})
-		if !errors.Is(err, client.ErrPermissionDenied) {
-			t.Errorf("%s: %v", name, err)
+		leader(t, direct, "later", lock.Candidate{})
+		b := &rig.Between{Seen: func(r *pb.Response) {
+			if len(r.GetWatch().GetEvents()) > 0 {
+				r.Body, r.More = rig.Refused(1).Body, false
+			}
+		}}
+		c := b.Serve(t, members[0])
+		s := session(t, c)
+		waits := rig.Async(func() (*lock.Leading, error) {
+			return lock.NewElection(c, "later").Campaign(rig.Soon(t), s, lock.Candidate{})
+		})
+		rig.Keys(t, direct, "later/", 2)
+		newStandIn(t, direct, "later").stands()
+		if a := <-waits; !errors.Is(a.Err, client.ErrPermissionDenied) {
+			t.Errorf("it may not follow the others any more: %v", a.Err)
 		}
-	}
-	leader(t, direct, "later", lock.Candidate{})
-	b := &rig.Between{Seen: func(r *pb.Response) {
-		if len(r.GetWatch().GetEvents()) > 0 {
-			r.Body, r.More = rig.Refused(1).Body, false
+		leader(t, direct, "deleted", lock.Candidate{})
+		s, waits = stand(t, direct, "deleted", lock.Candidate{})
+		rig.Keys(t, direct, "deleted/", 2)
+		rig.Must[store.DeleteResult](t)(direct.Delete(rig.Soon(t), store.Delete{
+			Key: fmt.Sprintf("deleted~candidates/%x", int64(s.Lease().ID())),
+		}))
+		if a := <-waits; !errors.Is(a.Err, lock.ErrLost) {
+			t.Errorf("its candidacy was deleted: %v", a.Err)
 		}
-	}}
-	c := b.Serve(t, members[0])
-	s := session(t, c)
-	waits := rig.Async(func() (*lock.Leading, error) {
-		return lock.NewElection(c, "later").Campaign(rig.Soon(t), s, lock.Candidate{})
 	})
-	rig.Keys(t, direct, "later/", 2)
-	newStandIn(t, direct, "later").stands()
-	if a := <-waits; !errors.Is(a.Err, client.ErrPermissionDenied) {
-		t.Errorf("it may not follow the others any more: %v", a.Err)
-	}
-	leader(t, direct, "deleted", lock.Candidate{})
-	s, waits = stand(t, direct, "deleted", lock.Candidate{})
-	rig.Keys(t, direct, "deleted/", 2)
-	rig.Must[store.DeleteResult](t)(direct.Delete(rig.Soon(t), store.Delete{
-		Key: fmt.Sprintf("deleted~candidates/%x", int64(s.Lease().ID())),
-	}))
-	if a := <-waits; !errors.Is(a.Err, lock.ErrLost) {
-		t.Errorf("its candidacy was deleted: %v", a.Err)
-	}
 }
 
 // TestCampaignForgotten: a candidate that waits until it is the first looks again how the others
 // stand if what became of them was forgotten; if it may not, it tells so.
 func TestCampaignForgotten(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	for name, x := range map[string]struct {
-		look *pb.Response
-		want error
-	}{"looks": {nil, nil}, "may-not": {rig.Refused(1), client.ErrPermissionDenied}} {
-		other := newStandIn(t, direct, name)
-		other.put("~candidates/", `{"id":"other","priority":1}`)
-		follows := func(r *pb.Request) bool {
-			return readsFrom(name+"~")(r) || watchesFrom(name+"~")(r)
-		}
-		c := rig.Through(t, members[0], follows, func(n int) *pb.Response {
-			switch n {
-			case 2: // the watch behind the first look
-				other.leaves()
-				return rig.Refusal(pb.Reason_REASON_COMPACTED)
-			case 3:
-				return x.look
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct := members.connect(t)
+		for name, x := range map[string]struct {
+			look *pb.Response
+			want error
+		}{"looks": {nil, nil}, "may-not": {rig.Refused(1), client.ErrPermissionDenied}} {
+			other := newStandIn(t, direct, name)
+			other.put("~candidates/", `{"id":"other","priority":1}`)
+			follows := func(r *pb.Request) bool {
+				return readsFrom(name+"~")(r) || watchesFrom(name+"~")(r)
 			}
-			return nil
-		})
-		_, err := lock.NewElection(c, name).Campaign(rig.Soon(t), session(t, c), lock.Candidate{})
-		if !errors.Is(err, x.want) || x.want == nil && err != nil {
-			t.Errorf("%s: %v, want %v", name, err, x.want)
+			c := rig.Through(t, members[0], follows, func(n int) *pb.Response {
+				switch n {
+				case 2: // the watch behind the first look
+					other.leaves()
+					return rig.Refusal(pb.Reason_REASON_COMPACTED)
+				case 3:
+					return x.look
+				}
+				return nil
+			})
+			_, err := lock.NewElection(c, name).Campaign(rig.Soon(t), session(t, c), lock.Candidate{})
+			if !errors.Is(err, x.want) || x.want == nil && err != nil {
+				t.Errorf("%s: %v, want %v", name, err, x.want)
+			}
 		}
-	}
+	})
 }
 
 // TestObserveTurns: a change that comes just when an observer begins to watch is told, also if
 // history was forgotten by then; a watch that is refused is an error; and nobody is told more
 // than the program wants.
 func TestObserveTurns(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct, ctx := members.connect(t), rig.Soon(t)
-	for name, answer := range map[string]*pb.Response{
-		"at-once": nil, "forgotten": rig.Refusal(pb.Reason_REASON_COMPACTED),
-	} {
-		s := newStandIn(t, direct, name)
-		c := rig.Through(t, members[0], watchesFrom(name+"/"), first(s.queues, answer))
-		none := true
-		for l, err := range lock.NewElection(c, name).Observe(ctx) {
-			if err != nil || l.None() != none {
-				t.Fatalf("%s: %+v, %v", name, l, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct, ctx := members.connect(t), rig.Soon(t)
+		for name, answer := range map[string]*pb.Response{
+			"at-once": nil, "forgotten": rig.Refusal(pb.Reason_REASON_COMPACTED),
+		} {
+			s := newStandIn(t, direct, name)
+			c := rig.Through(t, members[0], watchesFrom(name+"/"), first(s.queues, answer))
+			none := true
+			for l, err := range lock.NewElection(c, name).Observe(ctx) {
+				if err != nil || l.None() != none {
+					t.Fatalf("%s: %+v, %v", name, l, err)
+				}
+				if !none {
+					break
+				}
+				none = false
 			}
-			if !none {
-				break
+			if none {
+				t.Errorf("%s: it ended before anybody led", name)
 			}
-			none = false
 		}
-		if none {
-			t.Errorf("%s: it ended before anybody led", name)
+		c := rig.Through(t, members[0], watchesFrom("refused/"), first(nothing, rig.Refused(1)))
+		var last error
+		for _, err := range lock.NewElection(c, "refused").Observe(ctx) {
+			last = err
 		}
-	}
-	c := rig.Through(t, members[0], watchesFrom("refused/"), first(nothing, rig.Refused(1)))
-	var last error
-	for _, err := range lock.NewElection(c, "refused").Observe(ctx) {
-		last = err
-	}
-	if !errors.Is(last, client.ErrPermissionDenied) {
-		t.Errorf("its watch is refused: %v", last)
-	}
-	for range lock.NewElection(direct, "enough").Observe(ctx) {
-		break
-	}
+		if !errors.Is(last, client.ErrPermissionDenied) {
+			t.Errorf("its watch is refused: %v", last)
+		}
+		for range lock.NewElection(direct, "enough").Observe(ctx) {
+			break
+		}
+	})
 }
 
 // TestLastLook: a session that does not want to wait for longer looks once more. It has the lock if
 // that is free by then, as soon as the member says so; and it tells that its key is gone, or that
 // it has not got the lock, although it may not look who has it.
 func TestLastLook(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	for name, x := range map[string]struct {
-		do     func(held *lock.Held, own standIn)
-		answer *pb.Response
-		want   error
-	}{
-		"free": {func(held *lock.Held, _ standIn) {
-			if err := held.Release(rig.Soon(t)); err != nil {
-				t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct := members.connect(t)
+		for name, x := range map[string]struct {
+			do     func(held *lock.Held, own standIn)
+			answer *pb.Response
+			want   error
+		}{
+			"free": {func(held *lock.Held, _ standIn) {
+				if err := held.Release(rig.Soon(t)); err != nil {
+					t.Error(err)
+				}
+			}, nil, nil},
+			"gone":    {func(_ *lock.Held, own standIn) { own.steps() }, nil, lock.ErrLost},
+			"again":   {func(_ *lock.Held, own standIn) { own.steps(); own.queues() }, nil, lock.ErrLost},
+			"locked":  {func(*lock.Held, standIn) {}, nil, lock.ErrLocked},
+			"may not": {func(*lock.Held, standIn) {}, rig.Refused(1), lock.ErrLocked},
+		} {
+			held := rig.Must[*lock.Held](t)(session(t, direct).Mutex(name).Lock(rig.Soon(t)))
+			var s *lock.Session
+			c := rig.Through(t, members[0], readsFrom(name+"/"), first(func() {
+				x.do(held, standIn{t, direct, name, s.Lease()})
+			}, x.answer))
+			s = session(t, c)
+			if _, err := s.Mutex(name).LockWithin(rig.Soon(t), 1); !errors.Is(err, x.want) ||
+				x.want == nil && err != nil {
+				t.Errorf("%s: %v, want %v", name, err, x.want)
 			}
-		}, nil, nil},
-		"gone":    {func(_ *lock.Held, own standIn) { own.steps() }, nil, lock.ErrLost},
-		"again":   {func(_ *lock.Held, own standIn) { own.steps(); own.queues() }, nil, lock.ErrLost},
-		"locked":  {func(*lock.Held, standIn) {}, nil, lock.ErrLocked},
-		"may not": {func(*lock.Held, standIn) {}, rig.Refused(1), lock.ErrLocked},
-	} {
-		held := rig.Must[*lock.Held](t)(session(t, direct).Mutex(name).Lock(rig.Soon(t)))
-		var s *lock.Session
-		c := rig.Through(t, members[0], readsFrom(name+"/"), first(func() {
-			x.do(held, standIn{t, direct, name, s.Lease()})
-		}, x.answer))
-		s = session(t, c)
-		if _, err := s.Mutex(name).LockWithin(rig.Soon(t), 1); !errors.Is(err, x.want) ||
-			x.want == nil && err != nil {
-			t.Errorf("%s: %v, want %v", name, err, x.want)
 		}
-	}
+	})
 }
 
 // goneAfterALook answers who looks at a queue, in which it is the second, that it is first, and
@@ -278,154 +284,161 @@ func goneAfterALook(t *testing.T, c *client.Client, name string) func(int) *pb.R
 // TestNotToldYet: a lock that is free by what was read, and of which the member has not said that
 // its turn has come, is not held. Method: the session's key is deleted as it looks.
 func TestNotToldYet(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct := members.connect(t)
-	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
-	c := rig.Through(t, members[0], readsFrom("m/"), goneAfterALook(t, direct, "m"))
-	h, err := session(t, c).Mutex("m").LockWithin(rig.Soon(t), 1)
-	if !errors.Is(err, lock.ErrLost) {
-		t.Errorf("it holds %v, %v", h, err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct := members.connect(t)
+		rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
+		c := rig.Through(t, members[0], readsFrom("m/"), goneAfterALook(t, direct, "m"))
+		h, err := session(t, c).Mutex("m").LockWithin(rig.Soon(t), 1)
+		if !errors.Is(err, lock.ErrLost) {
+			t.Errorf("it holds %v, %v", h, err)
+		}
+	})
 }
 
 // TestEndedMeanwhile: a session whose lease ends just as it has entered the queue is told that, not
 // that another holds the lock.
 func TestEndedMeanwhile(t *testing.T) {
-	t.Parallel()
-	c, ctx := newCluster(t, 1).connect(t), rig.Soon(t)
-	rig.Must[*lock.Held](t)(session(t, c).Mutex("m").Lock(ctx))
-	s := session(t, c)
-	if _, err := s.Mutex("m").TryLate(ctx, s.Lease().Close); !errors.Is(err, client.ErrClosed) {
-		t.Errorf("it tells %v", err)
-	}
-	rig.Keys(t, c, "m/", 1)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c, ctx := newCluster(t, 1).connect(t), rig.Soon(t)
+		rig.Must[*lock.Held](t)(session(t, c).Mutex("m").Lock(ctx))
+		s := session(t, c)
+		if _, err := s.Mutex("m").TryLate(ctx, s.Lease().Close); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("it tells %v", err)
+		}
+		rig.Keys(t, c, "m/", 1)
+	})
 }
 
 // TestLastPermit: a session that finds a permit free, and loses the race for it, does not hold it.
 func TestLastPermit(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct, ctx := members.connect(t), rig.Soon(t)
-	acquire := func() {
-		if _, err := session(t, direct).Semaphore("s", 2).Acquire(ctx); err != nil {
-			t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct, ctx := members.connect(t), rig.Soon(t)
+		acquire := func() {
+			if _, err := session(t, direct).Semaphore("s", 2).Acquire(ctx); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	acquire()
-	c := rig.Through(t, members[0], enters("s"), func(n int) *pb.Response {
-		if n == 2 { // at the first it was told that one permit is free
-			acquire()
+		acquire()
+		c := rig.Through(t, members[0], enters("s"), func(n int) *pb.Response {
+			if n == 2 { // at the first it was told that one permit is free
+				acquire()
+			}
+			return nil
+		})
+		if h, err := session(t, c).Semaphore("s", 2).TryAcquire(ctx); !errors.Is(err, lock.ErrLocked) {
+			t.Errorf("a third holds it: %v, %v", h, err)
 		}
-		return nil
 	})
-	if h, err := session(t, c).Semaphore("s", 2).TryAcquire(ctx); !errors.Is(err, lock.ErrLocked) {
-		t.Errorf("a third holds it: %v, %v", h, err)
-	}
 }
 
 // TestAsksOnce: a session that holds a lock does not ask for it again, and one that tries to have
 // it asks once, and takes no ticket.
 func TestAsksOnce(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	var asked atomic.Int64
-	c, ctx := rig.Through(t, members[0], enters("m"), func(n int) *pb.Response {
-		asked.Store(int64(n))
-		return nil
-	}), rig.Soon(t)
-	m := session(t, c).Mutex("m")
-	rig.Must[*lock.Held](t)(m.Lock(ctx))
-	if _, err := m.Lock(ctx); !errors.Is(err, lock.ErrInUse) || asked.Load() != 1 {
-		t.Errorf("locked twice: %v, by %d requests", err, asked.Load())
-	}
-	_, err := session(t, c).Mutex("m").TryLock(ctx)
-	if !errors.Is(err, lock.ErrLocked) || asked.Load() != 2 {
-		t.Errorf("tried: %v, after %d requests", err, asked.Load())
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		var asked atomic.Int64
+		c, ctx := rig.Through(t, members[0], enters("m"), func(n int) *pb.Response {
+			asked.Store(int64(n))
+			return nil
+		}), rig.Soon(t)
+		m := session(t, c).Mutex("m")
+		rig.Must[*lock.Held](t)(m.Lock(ctx))
+		if _, err := m.Lock(ctx); !errors.Is(err, lock.ErrInUse) || asked.Load() != 1 {
+			t.Errorf("locked twice: %v, by %d requests", err, asked.Load())
+		}
+		_, err := session(t, c).Mutex("m").TryLock(ctx)
+		if !errors.Is(err, lock.ErrLocked) || asked.Load() != 2 {
+			t.Errorf("tried: %v, after %d requests", err, asked.Load())
+		}
+	})
 }
 
 // TestLockUnknown: a lock of which nobody knows whether the first try took it is taken by the next.
 // One of which nobody knows whether it was given up counts as that if its key is gone.
 func TestLockUnknown(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct, ctx := members.connect(t), rig.Soon(t)
-	for name, done := range map[string]bool{"done": true, "not": false} {
-		var s *lock.Session
-		c := rig.Through(t, members[0], enters(name), rig.Unsure(func() {
-			if done {
-				standIn{t, direct, name, s.Lease()}.queues()
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct, ctx := members.connect(t), rig.Soon(t)
+		for name, done := range map[string]bool{"done": true, "not": false} {
+			var s *lock.Session
+			c := rig.Through(t, members[0], enters(name), rig.Unsure(func() {
+				if done {
+					standIn{t, direct, name, s.Lease()}.queues()
+				}
+			}))
+			s = session(t, c)
+			held := rig.Must[*lock.Held](t)(s.Mutex(name).Lock(ctx))
+			if !holds(t, direct, held) {
+				t.Errorf("%s: it is not held", name)
 			}
-		}))
-		s = session(t, c)
-		held := rig.Must[*lock.Held](t)(s.Mutex(name).Lock(ctx))
-		if !holds(t, direct, held) {
-			t.Errorf("%s: it is not held", name)
 		}
-	}
-	var held *lock.Held
-	c := rig.Through(t, members[0], leaves("left"), rig.Unsure(func() {
-		newStandIn(t, direct, "left").remove(held.Key())
-	}))
-	held = rig.Must[*lock.Held](t)(session(t, c).Mutex("left").Lock(ctx))
-	if err := held.Release(ctx); err != nil {
-		t.Errorf("given up at the second try: %v", err)
-	}
+		var held *lock.Held
+		c := rig.Through(t, members[0], leaves("left"), rig.Unsure(func() {
+			newStandIn(t, direct, "left").remove(held.Key())
+		}))
+		held = rig.Must[*lock.Held](t)(session(t, c).Mutex("left").Lock(ctx))
+		if err := held.Release(ctx); err != nil {
+			t.Errorf("given up at the second try: %v", err)
+		}
+	})
 }
 
 // TestReleaseTooLate: a lock whose key is deleted just when it is given up was lost before.
 func TestReleaseTooLate(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct, ctx := members.connect(t), rig.Soon(t)
-	var held *lock.Held
-	c := rig.Through(t, members[0], leaves("m"), first(func() {
-		newStandIn(t, direct, "m").remove(held.Key())
-	}, nil))
-	held = rig.Must[*lock.Held](t)(session(t, c).Mutex("m").Lock(ctx))
-	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("given up: %v", err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct, ctx := members.connect(t), rig.Soon(t)
+		var held *lock.Held
+		c := rig.Through(t, members[0], leaves("m"), first(func() {
+			newStandIn(t, direct, "m").remove(held.Key())
+		}, nil))
+		held = rig.Must[*lock.Held](t)(session(t, c).Mutex("m").Lock(ctx))
+		if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("given up: %v", err)
+		}
+	})
 }
 
 // TestDoEnds: a lock under which something runs is given up also if that panics; what runs may give
 // it up itself, and its error is the call's; and the context that it had ends with it.
 func TestDoEnds(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	c, ctx := members.connect(t), rig.Soon(t)
-	m := session(t, c).Mutex("do")
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("the panic is lost")
-			}
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		c, ctx := members.connect(t), rig.Soon(t)
+		m := session(t, c).Mutex("do")
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic is lost")
+				}
+			}()
+			_ = m.Do(ctx, func(context.Context, *lock.Held) error { panic("no") })
 		}()
-		_ = m.Do(ctx, func(context.Context, *lock.Held) error { panic("no") })
-	}()
-	rig.Keys(t, c, "do/", 0)
-	mine := errors.New("mine")
-	err := m.Do(ctx, func(ctx context.Context, held *lock.Held) error {
-		first, second := held.Context(), held.Context()
-		err := held.Release(ctx)
-		if first.Err() == nil || second.Err() == nil {
-			t.Errorf("given up, its contexts: %v, %v", first.Err(), second.Err())
+		rig.Keys(t, c, "do/", 0)
+		mine := errors.New("mine")
+		err := m.Do(ctx, func(ctx context.Context, held *lock.Held) error {
+			first, second := held.Context(), held.Context()
+			err := held.Release(ctx)
+			if first.Err() == nil || second.Err() == nil {
+				t.Errorf("given up, its contexts: %v, %v", first.Err(), second.Err())
+			}
+			return errors.Join(mine, err)
+		})
+		if !errors.Is(err, mine) {
+			t.Errorf("after its own release: %v", err)
 		}
-		return errors.Join(mine, err)
+		var during context.Context
+		if err := m.Do(ctx, func(ctx context.Context, _ *lock.Held) error {
+			during = ctx
+			return nil
+		}); err != nil {
+			t.Errorf("at the end: %v", err)
+		}
+		<-during.Done()
+		if err := context.Cause(during); !errors.Is(err, lock.ErrReleased) {
+			t.Errorf("its context: %v", err)
+		}
 	})
-	if !errors.Is(err, mine) {
-		t.Errorf("after its own release: %v", err)
-	}
-	var during context.Context
-	if err := m.Do(ctx, func(ctx context.Context, _ *lock.Held) error {
-		during = ctx
-		return nil
-	}); err != nil {
-		t.Errorf("at the end: %v", err)
-	}
-	<-during.Done()
-	if err := context.Cause(during); !errors.Is(err, lock.ErrReleased) {
-		t.Errorf("its context: %v", err)
-	}
 }

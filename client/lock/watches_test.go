@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -58,45 +59,46 @@ func (o *openWatches) none(after string) {
 
 // TestNoWatchLeft: what follows others while it goes on ends its watches when it is over.
 func TestNoWatchLeft(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct, ctx := members.connect(t), rig.Soon(t)
-	o := &openWatches{t: t, keys: make(map[uint64]string), news: make(chan struct{}, 1)}
-	heir := newStandIn(t, direct, "e")
-	late := false
-	b := &rig.Between{Instead: func(r *pb.Request) *pb.Response {
-		if late && watchesFrom("e/")(r) {
-			late = false
-			heir.queues()
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct, ctx := members.connect(t), rig.Soon(t)
+		o := &openWatches{t: t, keys: make(map[uint64]string), news: make(chan struct{}, 1)}
+		heir := newStandIn(t, direct, "e")
+		late := false
+		b := &rig.Between{Instead: func(r *pb.Request) *pb.Response {
+			if late && watchesFrom("e/")(r) {
+				late = false
+				heir.queues()
+			}
+			return o.take(r)
+		}}
+		c := b.Serve(t, members[0])
+		e := lock.NewElection(c, "e")
+		now := leader(t, c, "e", lock.Candidate{})
+		o.none("a campaign")
+		for l := range e.Observe(ctx) {
+			if len(l.Value) > 0 {
+				break
+			}
+			if err := now.Proclaim(ctx, []byte("news")); err != nil {
+				t.Error(err)
+			}
 		}
-		return o.take(r)
-	}}
-	c := b.Serve(t, members[0])
-	e := lock.NewElection(c, "e")
-	now := leader(t, c, "e", lock.Candidate{})
-	o.none("a campaign")
-	for l := range e.Observe(ctx) {
-		if len(l.Value) > 0 {
-			break
+		o.none("a look at who leads")
+		heir.stands()
+		late = true
+		if err := now.HandOver(ctx, "heir"); err != nil {
+			t.Fatal(err)
 		}
-		if err := now.Proclaim(ctx, []byte("news")); err != nil {
-			t.Error(err)
+		o.none("a hand-over")
+		other := newStandIn(t, direct, "e")
+		other.put("~candidates/", `{"id":"other"}`)
+		other.queues()
+		if err := e.Depose(ctx, "other"); err != nil {
+			t.Fatal(err)
 		}
-	}
-	o.none("a look at who leads")
-	heir.stands()
-	late = true
-	if err := now.HandOver(ctx, "heir"); err != nil {
-		t.Fatal(err)
-	}
-	o.none("a hand-over")
-	other := newStandIn(t, direct, "e")
-	other.put("~candidates/", `{"id":"other"}`)
-	other.queues()
-	if err := e.Depose(ctx, "other"); err != nil {
-		t.Fatal(err)
-	}
-	o.none("deposing")
+		o.none("deposing")
+	})
 }
 
 // fill takes all the room that a client's stream has for watches and tickets.
@@ -113,62 +115,64 @@ func fill(c *client.Client) (room []*client.Watcher) {
 // TestNoRoomToWatch: what follows others, and has no room for a watch on the client's stream, tells
 // so, and changes nothing.
 func TestNoRoomToWatch(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct, c, ctx := members.connect(t), members.connect(t), rig.Soon(t)
-	s, e := session(t, c), lock.NewElection(c, "e")
-	leads := leader(t, direct, "e", lock.Candidate{})
-	newStandIn(t, direct, "e").stands()
-	room := fill(c)
-	var observed error
-	for _, err := range e.Observe(ctx) {
-		observed = err
-	}
-	_, campaign := e.Campaign(ctx, s, lock.Candidate{})
-	depose := e.Depose(ctx, "heir")
-	room[0].Close()
-	for name, err := range map[string]error{
-		"observe": observed, "campaign": campaign, "depose": depose,
-		"depose with room for the candidates": e.Depose(ctx, "heir"),
-	} {
-		if !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct, c, ctx := members.connect(t), members.connect(t), rig.Soon(t)
+		s, e := session(t, c), lock.NewElection(c, "e")
+		leads := leader(t, direct, "e", lock.Candidate{})
+		newStandIn(t, direct, "e").stands()
+		room := fill(c)
+		var observed error
+		for _, err := range e.Observe(ctx) {
+			observed = err
 		}
-	}
-	if leads.Err() != nil {
-		t.Errorf("it leads no more: %v", leads.Err())
-	}
+		_, campaign := e.Campaign(ctx, s, lock.Candidate{})
+		depose := e.Depose(ctx, "heir")
+		room[0].Close()
+		for name, err := range map[string]error{
+			"observe": observed, "campaign": campaign, "depose": depose,
+			"depose with room for the candidates": e.Depose(ctx, "heir"),
+		} {
+			if !errors.Is(err, client.ErrInvalid) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if leads.Err() != nil {
+			t.Errorf("it leads no more: %v", leads.Err())
+		}
+	})
 }
 
 // TestRoomGivenBack: a ticket at which a session waited in vain, or stepped back, takes no room
 // from the others of the client.
 func TestRoomGivenBack(t *testing.T) {
-	t.Parallel()
-	members := newCluster(t, 1)
-	direct, c, ctx := members.connect(t), members.connect(t), rig.Soon(t)
-	s := session(t, c)
-	room := fill(c)
-	for _, w := range room {
-		w.Close()
-	}
-	rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
-	if _, err := s.Mutex("m").LockWithin(ctx, 1); !errors.Is(err, lock.ErrLocked) {
-		t.Errorf("a second holds it: %v", err)
-	}
-	leader(t, direct, "e", lock.Candidate{})
-	brief, cancel := context.WithCancel(ctx)
-	waits := rig.Async(func() (*lock.Leading, error) {
-		return lock.NewElection(c, "e").Campaign(brief, s, lock.Candidate{})
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		direct, c, ctx := members.connect(t), members.connect(t), rig.Soon(t)
+		s := session(t, c)
+		room := fill(c)
+		for _, w := range room {
+			w.Close()
+		}
+		rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
+		if _, err := s.Mutex("m").LockWithin(ctx, 1); !errors.Is(err, lock.ErrLocked) {
+			t.Errorf("a second holds it: %v", err)
+		}
+		leader(t, direct, "e", lock.Candidate{})
+		brief, cancel := context.WithCancel(ctx)
+		waits := rig.Async(func() (*lock.Leading, error) {
+			return lock.NewElection(c, "e").Campaign(brief, s, lock.Candidate{})
+		})
+		rig.Keys(t, direct, "e/", 2)
+		other := newStandIn(t, direct, "e")
+		other.put("~candidates/", `{"id":"other","priority":1}`)
+		rig.Keys(t, direct, "e/", 1)
+		other.leaves()
+		rig.Keys(t, direct, "e/", 2)
+		cancel()
+		<-waits
+		if again := fill(c); len(again) != len(room) {
+			t.Errorf("there is room for %d watches, and was for %d", len(again), len(room))
+		}
 	})
-	rig.Keys(t, direct, "e/", 2)
-	other := newStandIn(t, direct, "e")
-	other.put("~candidates/", `{"id":"other","priority":1}`)
-	rig.Keys(t, direct, "e/", 1)
-	other.leaves()
-	rig.Keys(t, direct, "e/", 2)
-	cancel()
-	<-waits
-	if again := fill(c); len(again) != len(room) {
-		t.Errorf("there is room for %d watches, and was for %d", len(again), len(room))
-	}
 }

@@ -14,6 +14,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/members"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -34,207 +35,212 @@ func tell(list []members.Event) string {
 // Goal: a group says who is there, and a watch says who comes, changes and goes, in order and
 // with the reason. Method: one member of each fate.
 func TestGroup(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	g := members.New(c, "g")
-	// The keys of another group whose name begins with this one's.
-	register(t, members.New(c, "g/sub"), members.Registration{ID: "x"})
-	a := register(t, g, members.Registration{ID: "a", Metadata: []byte("1"), TTL: time.Minute})
-	w := rig.Must[*members.Watch](t)(g.Watch(ctx))
-	defer w.Close()
-	expect := func(want string) {
-		t.Helper()
-		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
-			t.Fatalf("told %q, want %q", got, want)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		g := members.New(c, "g")
+		// The keys of another group whose name begins with this one's.
+		register(t, members.New(c, "g/sub"), members.Registration{ID: "x"})
+		a := register(t, g, members.Registration{ID: "a", Metadata: []byte("1"), TTL: time.Minute})
+		w := rig.Must[*members.Watch](t)(g.Watch(ctx))
+		defer w.Close()
+		expect := func(want string) {
+			t.Helper()
+			if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
+				t.Fatalf("told %q, want %q", got, want)
+			}
 		}
-	}
-	expect("a joined 1")
-	if err := a.Update(ctx, []byte("2")); err != nil {
-		t.Fatal(err)
-	}
-	expect("a updated 2")
-	_, err := g.Register(ctx, members.Registration{ID: "a"})
-	if !errors.Is(err, members.ErrExists) || !rig.Blames(err, a.Lease().ID()) ||
-		!strings.Contains(err.Error(), `owner "a"`) {
-		t.Errorf("a second a: %v", err)
-	}
-	if err := a.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	expect("a left 2")
-	if err := a.Update(ctx, nil); !errors.Is(err, members.ErrNotMember) || a.Err() == nil {
-		t.Errorf("update after leave: %v, %v", err, a.Err())
-	}
-	dead := register(t, g, members.Registration{ID: "b", TTL: 4 * time.Second})
-	expect("b joined ")
-	dead.Lease().Close()
-	// The next incarnation of b waits until the cluster has given up the first.
-	b := register(t, g, members.Registration{ID: "b", TTL: time.Minute, Wait: true})
-	expect("b failed ")
-	expect("b joined ")
-	if err := c.Revoke(ctx, b.Lease().Ref()); err != nil {
-		t.Fatal(err)
-	}
-	expect("b revoked ")
-	if list, _, err := g.List(ctx); err != nil || len(list) != 0 {
-		t.Errorf("listed %v, %v", list, err)
-	}
-	for _, id := range []string{"", "a/b"} {
-		if _, err := g.Register(ctx, members.Registration{ID: id}); !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("ID %q: %v", id, err)
+		expect("a joined 1")
+		if err := a.Update(ctx, []byte("2")); err != nil {
+			t.Fatal(err)
 		}
-	}
+		expect("a updated 2")
+		_, err := g.Register(ctx, members.Registration{ID: "a"})
+		if !errors.Is(err, members.ErrExists) || !rig.Blames(err, a.Lease().ID()) ||
+			!strings.Contains(err.Error(), `owner "a"`) {
+			t.Errorf("a second a: %v", err)
+		}
+		if err := a.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expect("a left 2")
+		if err := a.Update(ctx, nil); !errors.Is(err, members.ErrNotMember) || a.Err() == nil {
+			t.Errorf("update after leave: %v, %v", err, a.Err())
+		}
+		dead := register(t, g, members.Registration{ID: "b", TTL: 4 * time.Second})
+		expect("b joined ")
+		dead.Lease().Close()
+		// The next incarnation of b waits until the cluster has given up the first.
+		b := register(t, g, members.Registration{ID: "b", TTL: time.Minute, Wait: true})
+		expect("b failed ")
+		expect("b joined ")
+		if err := c.Revoke(ctx, b.Lease().Ref()); err != nil {
+			t.Fatal(err)
+		}
+		expect("b revoked ")
+		if list, _, err := g.List(ctx); err != nil || len(list) != 0 {
+			t.Errorf("listed %v, %v", list, err)
+		}
+		for _, id := range []string{"", "a/b"} {
+			if _, err := g.Register(ctx, members.Registration{ID: id}); !errors.Is(err, client.ErrInvalid) {
+				t.Errorf("ID %q: %v", id, err)
+			}
+		}
+	})
 }
 
 // Goal: members that share one lease leave one by one, and fail together.
 func TestGroupSharedLease(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	g := members.New(c, "g")
-	l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
-	a := register(t, g, members.Registration{ID: "a", Lease: l})
-	register(t, g, members.Registration{ID: "b", Lease: l})
-	if _, err := g.Register(ctx, members.Registration{ID: "b", Lease: l}); !errors.Is(
-		err, members.ErrExists) {
-		t.Errorf("twice on one lease: %v", err)
-	}
-	if err := a.Release(ctx); err != nil || l.Err() != nil {
-		t.Fatal(err, l.Err())
-	}
-	list, _, err := g.List(ctx)
-	if err != nil || len(list) != 1 || list[0].ID != "b" || list[0].Lease != l.ID() {
-		t.Errorf("listed %v, %v", list, err)
-	}
-	// T16: who waits for another's place with a lease that ends is told at once.
-	mine := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
-	waiting := make(chan error, 1)
-	go func() {
-		_, err := g.Register(ctx, members.Registration{ID: "b", Lease: mine, Wait: true})
-		waiting <- err
-	}()
-	if err := mine.Revoke(ctx); err != nil {
-		t.Fatal(err)
-	}
-	err = <-waiting
-	if !errors.Is(err, client.ErrRevoked) && !errors.Is(err, client.ErrLeaseNotFound) {
-		t.Errorf("the waiter was told %v", err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		g := members.New(c, "g")
+		l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
+		a := register(t, g, members.Registration{ID: "a", Lease: l})
+		register(t, g, members.Registration{ID: "b", Lease: l})
+		if _, err := g.Register(ctx, members.Registration{ID: "b", Lease: l}); !errors.Is(
+			err, members.ErrExists) {
+			t.Errorf("twice on one lease: %v", err)
+		}
+		if err := a.Release(ctx); err != nil || l.Err() != nil {
+			t.Fatal(err, l.Err())
+		}
+		list, _, err := g.List(ctx)
+		if err != nil || len(list) != 1 || list[0].ID != "b" || list[0].Lease != l.ID() {
+			t.Errorf("listed %v, %v", list, err)
+		}
+		// T16: who waits for another's place with a lease that ends is told at once.
+		mine := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := g.Register(ctx, members.Registration{ID: "b", Lease: mine, Wait: true})
+			waiting <- err
+		}()
+		if err := mine.Revoke(ctx); err != nil {
+			t.Fatal(err)
+		}
+		err = <-waiting
+		if !errors.Is(err, client.ErrRevoked) && !errors.Is(err, client.ErrLeaseNotFound) {
+			t.Errorf("the waiter was told %v", err)
+		}
+	})
 }
 
 // TestWaitsForTheNextChange: who waits for another's place gets it though the other leaves by the
 // very next change, before the watch for that begins.
 func TestWaitsForTheNextChange(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	g := members.New(r.Dial(client.Config{}), "g")
-	a := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
-	c := rig.Through(t, r.Members[0], rig.Watches, func(n int) *pb.Response {
-		if n == 1 {
-			if err := a.Release(ctx); err != nil {
-				t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		g := members.New(r.Dial(client.Config{}), "g")
+		a := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
+		c := rig.Through(t, r.Members[0], rig.Watches, func(n int) *pb.Response {
+			if n == 1 {
+				if err := a.Release(ctx); err != nil {
+					t.Error(err)
+				}
 			}
-		}
-		return nil
+			return nil
+		})
+		register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute, Wait: true})
 	})
-	register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute, Wait: true})
 }
 
 // Goal: a watch that was away while revisions were compacted tells what is different, no join
 // and no leave twice, and no member that stayed (W1). Method: the watcher's connections are cut,
 // members come, go, and come back, all of it is compacted, and the connections are restored.
 func TestGroupWatchCompacted(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	away := r.Dial(client.Config{Silence: time.Second})
-	ctx := rig.Soon(t)
-	g := members.New(c, "g")
-	held := make(map[string]*members.Membership)
-	add := func(id, metadata string) {
-		held[id] = register(t, g, members.Registration{
-			ID: id, Metadata: []byte(metadata), TTL: time.Minute,
-		})
-	}
-	for _, id := range []string{"stays", "goes", "changes", "returns"} {
-		add(id, "1")
-	}
-	w := rig.Must[*members.Watch](t)(members.New(away, "g").Watch(ctx))
-	defer w.Close()
-	want := "changes joined 1; goes joined 1; returns joined 1; stays joined 1"
-	if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
-		t.Fatalf("told %q", got)
-	}
-	r.Cut(away)
-	for _, id := range []string{"goes", "returns"} {
-		if err := held[id].Release(ctx); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		away := r.Dial(client.Config{Silence: time.Second})
+		ctx := rig.Soon(t)
+		g := members.New(c, "g")
+		held := make(map[string]*members.Membership)
+		add := func(id, metadata string) {
+			held[id] = register(t, g, members.Registration{
+				ID: id, Metadata: []byte(metadata), TTL: time.Minute,
+			})
+		}
+		for _, id := range []string{"stays", "goes", "changes", "returns"} {
+			add(id, "1")
+		}
+		w := rig.Must[*members.Watch](t)(members.New(away, "g").Watch(ctx))
+		defer w.Close()
+		want := "changes joined 1; goes joined 1; returns joined 1; stays joined 1"
+		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
+			t.Fatalf("told %q", got)
+		}
+		r.Cut(away)
+		for _, id := range []string{"goes", "returns"} {
+			if err := held[id].Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add("returns", "2")
+		add("new", "1")
+		if err := held["changes"].Update(ctx, []byte("2")); err != nil {
 			t.Fatal(err)
 		}
-	}
-	add("returns", "2")
-	add("new", "1")
-	if err := held["changes"].Update(ctx, []byte("2")); err != nil {
-		t.Fatal(err)
-	}
-	r.Compact()
-	r.Mend(away)
-	want = "goes gone 1; returns gone 1; changes updated 2; new joined 1; returns joined 2"
-	if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
-		t.Fatalf("told  %q\nwant  %q", got, want)
-	}
-	// And it goes on from there.
-	if err := held["stays"].Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "stays left 1" {
-		t.Fatalf("told %q", got)
-	}
+		r.Compact()
+		r.Mend(away)
+		want = "goes gone 1; returns gone 1; changes updated 2; new joined 1; returns joined 2"
+		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
+			t.Fatalf("told  %q\nwant  %q", got, want)
+		}
+		// And it goes on from there.
+		if err := held["stays"].Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "stays left 1" {
+			t.Fatalf("told %q", got)
+		}
+	})
 }
 
 // Goal: registrations and updates whose answers are lost are done once, and one that was left
 // is not registered again by a try that comes late. Method: answers are lost again and again.
 func TestGroupLostAnswers(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	watcher := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	w := rig.Must[*members.Watch](t)(members.New(watcher, "g").Watch(ctx))
-	defer w.Close()
-	g := members.New(c, "g")
-	shared := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
-	var want, got []string
-	for n := range 12 {
-		id := fmt.Sprint(n)
-		cfg := members.Registration{ID: id, TTL: time.Minute}
-		if n%2 == 0 {
-			cfg.Lease = shared
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		watcher := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		w := rig.Must[*members.Watch](t)(members.New(watcher, "g").Watch(ctx))
+		defer w.Close()
+		g := members.New(c, "g")
+		shared := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
+		var want, got []string
+		for n := range 12 {
+			id := fmt.Sprint(n)
+			cfg := members.Registration{ID: id, TTL: time.Minute}
+			if n%2 == 0 {
+				cfg.Lease = shared
+			}
+			r.Lose(c)
+			m := register(t, g, cfg)
+			r.Lose(c)
+			if err := m.Update(ctx, []byte("new")); err != nil {
+				t.Fatal(err)
+			}
+			r.Lose(c)
+			if err := m.Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, id+" joined ", id+" updated new", id+" left new")
 		}
-		r.Lose(c)
-		m := register(t, g, cfg)
-		r.Lose(c)
-		if err := m.Update(ctx, []byte("new")); err != nil {
-			t.Fatal(err)
+		for len(got) < len(want) {
+			list := rig.Must[[]members.Event](t)(w.Next(ctx))
+			for i := range list {
+				got = append(got, tell(list[i:i+1]))
+			}
 		}
-		r.Lose(c)
-		if err := m.Release(ctx); err != nil {
-			t.Fatal(err)
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("told %q\nwant %q", got, want)
 		}
-		want = append(want, id+" joined ", id+" updated new", id+" left new")
-	}
-	for len(got) < len(want) {
-		list := rig.Must[[]members.Event](t)(w.Next(ctx))
-		for i := range list {
-			got = append(got, tell(list[i:i+1]))
-		}
-	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("told %q\nwant %q", got, want)
-	}
+	})
 }
 
 // roll is what a watcher was told, and a checker of it.
@@ -274,114 +280,115 @@ func (r *roll) take(e members.Event) {
 // leave, die and are revoked at random, while answers are lost, one watcher is cut off again and
 // again, and revisions are compacted.
 func TestGroupRandom(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	const ids, rounds = 5, 6
-	near, far := r.Dial(client.Config{}), r.Dial(client.Config{Silence: time.Second})
-	rolls := make(map[string]*roll)
-	var watchers sync.WaitGroup
-	for name, c := range map[string]*client.Client{"near": near, "far": far} {
-		w := rig.Must[*members.Watch](t)(members.New(c, "g").Watch(ctx))
-		book := &roll{
-			t: t, name: name, joined: make(map[string]int64),
-			went: make(map[members.Change]int),
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+		defer cancel()
+		const ids, rounds = 5, 6
+		near, far := r.Dial(client.Config{}), r.Dial(client.Config{Silence: time.Second})
+		rolls := make(map[string]*roll)
+		var watchers sync.WaitGroup
+		for name, c := range map[string]*client.Client{"near": near, "far": far} {
+			w := rig.Must[*members.Watch](t)(members.New(c, "g").Watch(ctx))
+			book := &roll{
+				t: t, name: name, joined: make(map[string]int64),
+				went: make(map[members.Change]int),
+			}
+			rolls[name] = book
+			watchers.Go(func() {
+				defer w.Close()
+				for e, err := range w.Events(ctx) {
+					switch {
+					case err != nil:
+						t.Errorf("%s: %v", name, err)
+					case e.Member.ID == "end":
+						return
+					default:
+						book.take(e)
+					}
+				}
+			})
 		}
-		rolls[name] = book
-		watchers.Go(func() {
-			defer w.Close()
-			for e, err := range w.Events(ctx) {
-				switch {
-				case err != nil:
-					t.Errorf("%s: %v", name, err)
-				case e.Member.ID == "end":
-					return
-				default:
-					book.take(e)
-				}
-			}
-		})
-	}
-	var left, failed, revoked, ended atomic.Int64
-	var all sync.WaitGroup
-	for n := range ids {
-		c := r.Dial(client.Config{Silence: time.Second})
-		g := members.New(c, "g")
-		all.Go(func() {
-			for range rounds {
-				if rand.IntN(3) == 0 {
-					r.Lose(c)
-				}
-				m, err := g.Register(ctx, members.Registration{
-					ID: fmt.Sprint(n), TTL: 2 * time.Second, Wait: true,
-				})
-				if errors.Is(err, client.ErrExpired) || errors.Is(err, client.ErrLeaseNotFound) {
-					ended.Add(1) // the machine stood still for so long
-					continue
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				err = m.Update(ctx, []byte("x"))
-				if err != nil && m.Err() == nil && !errors.Is(err, members.ErrNotMember) {
-					t.Error(err)
-				}
-				switch rand.IntN(4) {
-				case 0:
-					m.Lease().Close()
-					failed.Add(1)
-				case 1:
-					err := c.Revoke(ctx, m.Lease().Ref())
-					if err != nil && !errors.Is(err, client.ErrLeaseNotFound) {
+		var left, failed, revoked, ended atomic.Int64
+		var all sync.WaitGroup
+		for n := range ids {
+			c := r.Dial(client.Config{Silence: time.Second})
+			g := members.New(c, "g")
+			all.Go(func() {
+				for range rounds {
+					if rand.IntN(3) == 0 {
+						r.Lose(c)
+					}
+					m, err := g.Register(ctx, members.Registration{
+						ID: fmt.Sprint(n), TTL: 2 * time.Second, Wait: true,
+					})
+					if errors.Is(err, client.ErrExpired) || errors.Is(err, client.ErrLeaseNotFound) {
+						ended.Add(1) // the machine stood still for so long
+						continue
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					err = m.Update(ctx, []byte("x"))
+					if err != nil && m.Err() == nil && !errors.Is(err, members.ErrNotMember) {
 						t.Error(err)
 					}
-					revoked.Add(1)
-				default:
-					if err := m.Release(ctx); err != nil {
-						t.Error(err)
+					switch rand.IntN(4) {
+					case 0:
+						m.Lease().Close()
+						failed.Add(1)
+					case 1:
+						err := c.Revoke(ctx, m.Lease().Ref())
+						if err != nil && !errors.Is(err, client.ErrLeaseNotFound) {
+							t.Error(err)
+						}
+						revoked.Add(1)
+					default:
+						if err := m.Release(ctx); err != nil {
+							t.Error(err)
+						}
+						left.Add(1)
 					}
-					left.Add(1)
+					if n == 0 {
+						r.Cut(far)
+					}
+					if n == 1 {
+						r.Compact()
+						r.Mend(far)
+					}
 				}
-				if n == 0 {
-					r.Cut(far)
-				}
-				if n == 1 {
-					r.Compact()
-					r.Mend(far)
-				}
-			}
-		})
-	}
-	all.Wait()
-	r.Mend(far)
-	end := register(t, members.New(near, "g"), members.Registration{ID: "end", Wait: true})
-	watchers.Wait()
-	list, _, err := members.New(near, "g").List(ctx)
-	if err != nil || t.Failed() {
-		t.Fatal(err)
-	}
-	t.Logf("%d left, %d failed, %d revoked, %d did not join, %v; %d there", left.Load(),
-		failed.Load(), revoked.Load(), ended.Load(), rolls["far"].went, len(list))
-	// On a machine that stands still for seconds a member fails before it leaves, or a watch that
-	// is not cut off loses its connection; no member goes twice, or for a reason that is not its own.
-	went := rolls["near"].went
-	if n := int64(went[members.Left]); n > left.Load() {
-		t.Errorf("%d left, of %d", n, left.Load())
-	}
-	// Register revokes the lease of a try that has failed.
-	if n, most := int64(went[members.Revoked]), revoked.Load()+ended.Load(); n > most {
-		t.Errorf("%d were revoked, of %d", n, most)
-	}
-	n, came := 0, int(left.Load()+failed.Load()+revoked.Load())
-	for _, of := range went {
-		n += of
-	}
-	if n > ids*rounds || n < came-ids { // some end while they join
-		t.Errorf("%d went, want %d less those that are there", n, came)
-	}
-	if err := end.Release(ctx); err != nil {
-		t.Error(err)
-	}
+			})
+		}
+		all.Wait()
+		r.Mend(far)
+		end := register(t, members.New(near, "g"), members.Registration{ID: "end", Wait: true})
+		watchers.Wait()
+		list, _, err := members.New(near, "g").List(ctx)
+		if err != nil || t.Failed() {
+			t.Fatal(err)
+		}
+		t.Logf("%d left, %d failed, %d revoked, %d did not join, %v; %d there", left.Load(),
+			failed.Load(), revoked.Load(), ended.Load(), rolls["far"].went, len(list))
+		// On a machine that stands still for seconds a member fails before it leaves, or a watch that
+		// is not cut off loses its connection; no member goes twice, or for a reason that is not its own.
+		went := rolls["near"].went
+		if n := int64(went[members.Left]); n > left.Load() {
+			t.Errorf("%d left, of %d", n, left.Load())
+		}
+		// Register revokes the lease of a try that has failed.
+		if n, most := int64(went[members.Revoked]), revoked.Load()+ended.Load(); n > most {
+			t.Errorf("%d were revoked, of %d", n, most)
+		}
+		n, came := 0, int(left.Load()+failed.Load()+revoked.Load())
+		for _, of := range went {
+			n += of
+		}
+		if n > ids*rounds || n < came-ids { // some end while they join
+			t.Errorf("%d went, want %d less those that are there", n, came)
+		}
+		if err := end.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -6,21 +6,23 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/members"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
 // Goal: an empty name is refused.
 func TestEmptyName(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	g := members.New(c, "")
-	_, registered := g.Register(ctx, members.Registration{ID: "a"})
-	_, _, listed := g.List(ctx)
-	_, watched := g.Watch(ctx)
-	for _, err := range []error{registered, listed, watched} {
-		if !errors.Is(err, client.ErrInvalid) {
-			t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		g := members.New(c, "")
+		_, registered := g.Register(ctx, members.Registration{ID: "a"})
+		_, _, listed := g.List(ctx)
+		_, watched := g.Watch(ctx)
+		for _, err := range []error{registered, listed, watched} {
+			if !errors.Is(err, client.ErrInvalid) {
+				t.Error(err)
+			}
 		}
-	}
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/members"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -22,409 +23,419 @@ func describes(r *pb.Request) bool { return r.GetDescribe() != nil }
 // Goal: what the cluster refuses is an error, and no call goes on without it. What Register made is
 // gone then. Method: each request of each call is refused.
 func TestRefused(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for name, x := range map[string]struct {
-		match func(*pb.Request) bool
-		call  func(t *testing.T, g *members.Group) error
-	}{
-		"register, the lease": {rig.Grants, func(_ *testing.T, g *members.Group) error {
-			_, err := g.Register(ctx, members.Registration{ID: "a"})
-			return err
-		}},
-		"register": {rig.Txns, func(t *testing.T, g *members.Group) error {
-			_, err := g.Register(ctx, members.Registration{ID: "a"})
-			for l, err := range direct.List(ctx, leases.Filter{Owner: "a"}) {
-				t.Errorf("there is %+v, %v", l, err)
-			}
-			return err
-		}},
-		"register, which waits": {rig.Watches, func(t *testing.T, g *members.Group) error {
-			register(t, g, members.Registration{ID: "b", TTL: time.Minute})
-			_, err := g.Register(ctx, members.Registration{ID: "b", Wait: true})
-			return err
-		}},
-		"release, the lease": {rig.Revokes, func(t *testing.T, g *members.Group) error {
-			return register(t, g, members.Registration{ID: "c", TTL: time.Minute}).Release(ctx)
-		}},
-		"list": {rig.Reads, func(_ *testing.T, g *members.Group) error {
-			list, revision, err := g.List(ctx)
-			if list != nil || revision != 0 {
-				t.Errorf("listed %v", list)
-			}
-			return err
-		}},
-		"watch, the list": {rig.Reads, func(_ *testing.T, g *members.Group) error {
-			_, err := g.Watch(ctx)
-			return err
-		}},
-		"watch": {rig.Watches, func(_ *testing.T, g *members.Group) error {
-			_, err := g.Watch(ctx)
-			return err
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := rig.Through(t, r.Members[0], x.match, rig.Refused)
-			err := x.call(t, members.New(c, name))
-			if !errors.Is(err, client.ErrPermissionDenied) {
-				t.Error(err)
-			}
-		})
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for name, x := range map[string]struct {
+			match func(*pb.Request) bool
+			call  func(t *testing.T, g *members.Group) error
+		}{
+			"register, the lease": {rig.Grants, func(_ *testing.T, g *members.Group) error {
+				_, err := g.Register(ctx, members.Registration{ID: "a"})
+				return err
+			}},
+			"register": {rig.Txns, func(t *testing.T, g *members.Group) error {
+				_, err := g.Register(ctx, members.Registration{ID: "a"})
+				for l, err := range direct.List(ctx, leases.Filter{Owner: "a"}) {
+					t.Errorf("there is %+v, %v", l, err)
+				}
+				return err
+			}},
+			"register, which waits": {rig.Watches, func(t *testing.T, g *members.Group) error {
+				register(t, g, members.Registration{ID: "b", TTL: time.Minute})
+				_, err := g.Register(ctx, members.Registration{ID: "b", Wait: true})
+				return err
+			}},
+			"release, the lease": {rig.Revokes, func(t *testing.T, g *members.Group) error {
+				return register(t, g, members.Registration{ID: "c", TTL: time.Minute}).Release(ctx)
+			}},
+			"list": {rig.Reads, func(_ *testing.T, g *members.Group) error {
+				list, revision, err := g.List(ctx)
+				if list != nil || revision != 0 {
+					t.Errorf("listed %v", list)
+				}
+				return err
+			}},
+			"watch, the list": {rig.Reads, func(_ *testing.T, g *members.Group) error {
+				_, err := g.Watch(ctx)
+				return err
+			}},
+			"watch": {rig.Watches, func(_ *testing.T, g *members.Group) error {
+				_, err := g.Watch(ctx)
+				return err
+			}},
+		} {
+			inprocess.Case(t, name, func(t *testing.T) {
+				c := rig.Through(t, r.Members[0], x.match, rig.Refused)
+				err := x.call(t, members.New(c, name))
+				if !errors.Is(err, client.ErrPermissionDenied) {
+					t.Error(err)
+				}
+			})
+		}
+	})
 }
 
 // Goal: who has an ID is told, also if nobody can say whose the lease is.
 func TestHolderUnknown(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	lease := rig.Must[*client.Lease](t)(direct.Grant(ctx, client.Grant{TTL: time.Minute}))
-	register(t, members.New(direct, "g"), members.Registration{ID: "a", TTL: time.Minute})
-	register(t, members.New(direct, "g"), members.Registration{ID: "b", Lease: lease})
-	through := rig.Through(t, r.Members[0], describes, rig.Refused)
-	for id, c := range map[string]*client.Client{"a": through, "b": direct} {
-		_, err := members.New(c, "g").Register(ctx, members.Registration{ID: id})
-		if !errors.Is(err, members.ErrExists) || strings.Contains(err.Error(), "owner") {
-			t.Errorf("%s: %v", id, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		lease := rig.Must[*client.Lease](t)(direct.Grant(ctx, client.Grant{TTL: time.Minute}))
+		register(t, members.New(direct, "g"), members.Registration{ID: "a", TTL: time.Minute})
+		register(t, members.New(direct, "g"), members.Registration{ID: "b", Lease: lease})
+		through := rig.Through(t, r.Members[0], describes, rig.Refused)
+		for id, c := range map[string]*client.Client{"a": through, "b": direct} {
+			_, err := members.New(c, "g").Register(ctx, members.Registration{ID: id})
+			if !errors.Is(err, members.ErrExists) || strings.Contains(err.Error(), "owner") {
+				t.Errorf("%s: %v", id, err)
+			}
 		}
-	}
+	})
 }
 
 // Goal: a registration that finds its ID taken, and then free, is tried again after
 // pauses, and told why these end. Method: that is what it is answered.
 func TestRegisterPauses(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	gone := func() *pb.Response {
-		return &pb.Response{Body: &pb.Response_Txn{Txn: &pb.TxnResponse{
-			Responses: []*pb.OpResponse{{
-				Response: &pb.OpResponse_ReadRange{ReadRange: &pb.RangeResponse{}},
-			}},
-		}}}
-	}
-	ctx, cancel := context.WithCancel(rig.Soon(t))
-	defer cancel()
-	c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
-		if n > 3 {
-			return nil
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		gone := func() *pb.Response {
+			return &pb.Response{Body: &pb.Response_Txn{Txn: &pb.TxnResponse{
+				Responses: []*pb.OpResponse{{
+					Response: &pb.OpResponse_ReadRange{ReadRange: &pb.RangeResponse{}},
+				}},
+			}}}
 		}
-		return gone()
-	})
-	register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
-	var began time.Time
-	c = rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
-		switch n {
-		case 1:
-			began = time.Now()
-		case 8: // it waits for a quarter of a second then, at least
-			if d := time.Since(began); d < 300*time.Millisecond {
-				t.Errorf("it is tried again and again within %v", d)
+		ctx, cancel := context.WithCancel(rig.Soon(t))
+		defer cancel()
+		c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
+			if n > 3 {
+				return nil
 			}
-			time.AfterFunc(10*time.Millisecond, cancel)
+			return gone()
+		})
+		register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
+		var began time.Time
+		c = rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
+			switch n {
+			case 1:
+				began = time.Now()
+			case 8: // it waits for a quarter of a second then, at least
+				if d := time.Since(began); d < 300*time.Millisecond {
+					t.Errorf("it is tried again and again within %v", d)
+				}
+				time.AfterFunc(10*time.Millisecond, cancel)
+			}
+			return gone()
+		})
+		_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "b"})
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
 		}
-		return gone()
 	})
-	_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "b"})
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
 }
 
 // Goal: a registration of which nobody knows whether it was done is done once, or tells who has the
 // ID. Method: it was done, or another came first; then the cluster has forgotten the client.
 func TestRegisterUnsure(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for name, done := range map[string]bool{"done": true, "another": false} {
-		var l *client.Lease
-		c := rig.Through(t, r.Members[0], rig.Txns, rig.Unsure(func() {
-			if !done {
-				register(t, members.New(direct, name), members.Registration{ID: "a", TTL: time.Minute})
-				return
-			}
-			_, err := direct.Put(ctx, store.Put{
-				Key: name + "/a", Value: []byte("1"), Lease: l.ID(),
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for name, done := range map[string]bool{"done": true, "another": false} {
+			var l *client.Lease
+			c := rig.Through(t, r.Members[0], rig.Txns, rig.Unsure(func() {
+				if !done {
+					register(t, members.New(direct, name), members.Registration{ID: "a", TTL: time.Minute})
+					return
+				}
+				_, err := direct.Put(ctx, store.Put{
+					Key: name + "/a", Value: []byte("1"), Lease: l.ID(),
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}))
+			l = rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
+			m, err := members.New(c, name).Register(ctx, members.Registration{
+				ID: "a", Metadata: []byte("1"), Lease: l,
 			})
-			if err != nil {
-				t.Error(err)
+			if !done {
+				if !errors.Is(err, members.ErrExists) || !errors.Is(err, client.ErrUnknownOutcome) {
+					t.Errorf("%s: %v", name, err)
+				}
+				continue
 			}
-		}))
-		l = rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
-		m, err := members.New(c, name).Register(ctx, members.Registration{
-			ID: "a", Metadata: []byte("1"), Lease: l,
-		})
-		if !done {
-			if !errors.Is(err, members.ErrExists) || !errors.Is(err, client.ErrUnknownOutcome) {
+			if err == nil {
+				err = m.Update(ctx, []byte("2"))
+			}
+			if kvs := rig.Keys(t, direct, name+"/", 1); string(kvs[0].Value) != "2" {
+				t.Errorf("%s: the metadata are %q", name, kvs[0].Value)
+			}
+			if err == nil {
+				err = m.Release(ctx)
+			}
+			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			continue
+			rig.Keys(t, direct, name+"/", 0)
+			// No try that is still under way makes it a member again.
+			if guard := rig.Keys(t, direct, name+"!left/", 1)[0]; guard.Lease != l.ID() {
+				t.Errorf("%s: the guard is on lease %x", name, guard.Lease)
+			}
 		}
-		if err == nil {
-			err = m.Update(ctx, []byte("2"))
-		}
-		if kvs := rig.Keys(t, direct, name+"/", 1); string(kvs[0].Value) != "2" {
-			t.Errorf("%s: the metadata are %q", name, kvs[0].Value)
-		}
-		if err == nil {
-			err = m.Release(ctx)
-		}
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		rig.Keys(t, direct, name+"/", 0)
-		// No try that is still under way makes it a member again.
-		if guard := rig.Keys(t, direct, name+"!left/", 1)[0]; guard.Lease != l.ID() {
-			t.Errorf("%s: the guard is on lease %x", name, guard.Lease)
-		}
-	}
+	})
 }
 
 // Goal: a registration that failed and may have been done says so, unless the lease that it would
 // hang on is gone. Method: a try may have been done and the next is refused, or the first; and the
 // revocation, or not.
 func TestRegisterFails(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	for name, x := range map[string]struct {
-		refused []int
-		unsure  bool
-	}{
-		"gone": {[]int{3}, false}, "kept": {[]int{3, 4}, true}, "not done": {[]int{1, 2}, false},
-	} {
-		unsure := rig.Unsure(func() {})
-		c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
-			return rig.Txns(r) || rig.Revokes(r)
-		}, func(n int) *pb.Response {
-			if slices.Contains(x.refused, n) {
-				return rig.Refused(n)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		for name, x := range map[string]struct {
+			refused []int
+			unsure  bool
+		}{
+			"gone": {[]int{3}, false}, "kept": {[]int{3, 4}, true}, "not done": {[]int{1, 2}, false},
+		} {
+			unsure := rig.Unsure(func() {})
+			c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
+				return rig.Txns(r) || rig.Revokes(r)
+			}, func(n int) *pb.Response {
+				if slices.Contains(x.refused, n) {
+					return rig.Refused(n)
+				}
+				return unsure(n)
+			})
+			_, err := members.New(c, name).Register(ctx, members.Registration{ID: "a"})
+			if !errors.Is(err, client.ErrPermissionDenied) ||
+				errors.Is(err, client.ErrUnknownOutcome) != x.unsure ||
+				strings.Contains(err.Error(), "revoke") != (len(x.refused) == 2) {
+				t.Errorf("%s: %v", name, err)
 			}
-			return unsure(n)
-		})
-		_, err := members.New(c, name).Register(ctx, members.Registration{ID: "a"})
-		if !errors.Is(err, client.ErrPermissionDenied) ||
-			errors.Is(err, client.ErrUnknownOutcome) != x.unsure ||
-			strings.Contains(err.Error(), "revoke") != (len(x.refused) == 2) {
-			t.Errorf("%s: %v", name, err)
 		}
-	}
+	})
 }
 
 // Goal: each update is one request, and there is none after Release, even if that failed.
 func TestUpdateAfterRelease(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	var sent atomic.Int32
-	c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
-		if sent.Store(int32(n)); n == 4 {
-			return rig.Refused(n)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		var sent atomic.Int32
+		c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
+			if sent.Store(int32(n)); n == 4 {
+				return rig.Refused(n)
+			}
+			return nil
+		})
+		m := register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
+		for _, value := range []string{"1", "2"} {
+			if err := m.Update(ctx, []byte(value)); err != nil {
+				t.Fatal(err)
+			}
 		}
-		return nil
+		if err := m.Release(ctx); !errors.Is(err, client.ErrPermissionDenied) {
+			t.Errorf("released: %v", err)
+		}
+		if err := m.Update(ctx, []byte("3")); !errors.Is(err, members.ErrNotMember) {
+			t.Errorf("updated then: %v", err)
+		}
+		if n := sent.Load(); n != 4 {
+			t.Errorf("%d requests were sent", n)
+		}
 	})
-	m := register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
-	for _, value := range []string{"1", "2"} {
-		if err := m.Update(ctx, []byte(value)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := m.Release(ctx); !errors.Is(err, client.ErrPermissionDenied) {
-		t.Errorf("released: %v", err)
-	}
-	if err := m.Update(ctx, []byte("3")); !errors.Is(err, members.ErrNotMember) {
-		t.Errorf("updated then: %v", err)
-	}
-	if n := sent.Load(); n != 4 {
-		t.Errorf("%d requests were sent", n)
-	}
 }
 
 // Goal: Release ends the membership at once, though an update is under way. Method: the update is
 // not answered before that.
 func TestReleaseDuringUpdate(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	under, answer := make(chan struct{}), make(chan struct{})
-	c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
-		if n == 2 {
-			close(under)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		under, answer := make(chan struct{}), make(chan struct{})
+		c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
+			if n == 2 {
+				close(under)
+			}
+			if n >= 2 { // also what the client tries on another connection
+				<-answer
+			}
+			return nil
+		})
+		m := register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
+		over, ofLease := m.Context(), m.Lease().Context()
+		updated := rig.Async(func() (any, error) { return nil, m.Update(ctx, nil) })
+		<-under
+		released := rig.Async(func() (any, error) { return nil, m.Release(ctx) })
+		for what, over := range map[string]context.Context{"membership": over, "lease": ofLease} {
+			select {
+			case <-over.Done():
+			case <-time.After(20 * time.Second):
+				t.Errorf("the %s waits for the update", what)
+			}
 		}
-		if n >= 2 { // also what the client tries on another connection
-			<-answer
+		close(answer)
+		if a := <-updated; a.Err != nil {
+			t.Error(a.Err)
 		}
-		return nil
+		if a := <-released; a.Err != nil {
+			t.Error(a.Err)
+		}
 	})
-	m := register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
-	over, ofLease := m.Context(), m.Lease().Context()
-	updated := rig.Async(func() (any, error) { return nil, m.Update(ctx, nil) })
-	<-under
-	released := rig.Async(func() (any, error) { return nil, m.Release(ctx) })
-	for what, over := range map[string]context.Context{"membership": over, "lease": ofLease} {
-		select {
-		case <-over.Done():
-		case <-time.After(20 * time.Second):
-			t.Errorf("the %s waits for the update", what)
-		}
-	}
-	close(answer)
-	if a := <-updated; a.Err != nil {
-		t.Error(a.Err)
-	}
-	if a := <-released; a.Err != nil {
-		t.Error(a.Err)
-	}
 }
 
 // Goal: a membership ends for the program with Release or with its lease, and its context says
 // why, whether or not somebody asked before.
 func TestMembershipEnds(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	g := members.New(c, "g")
-	shared := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
-	for _, lease := range []*client.Lease{nil, shared} {
-		for _, early := range []bool{false, true} {
-			m := register(t, g, members.Registration{ID: "a", Lease: lease})
-			off := m.ValidUntil().Sub(m.Lease().ValidUntil()).Abs()
-			if m.ID() != "a" || m.Err() != nil || off > time.Minute ||
-				m.Token() != m.Lease().Token() {
-				t.Errorf("%s: %v, until %v", m.ID(), m.Err(), m.ValidUntil())
-			}
-			if lease == nil && m.Lease().Info().TTL != 10*time.Second {
-				t.Errorf("a TTL of %v", m.Lease().Info().TTL)
-			}
-			if early && (m.Context().Err() != nil || m.Context() != m.Context()) {
-				t.Error("the context has ended, or is another each time")
-			}
-			if err := m.Release(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if cause := context.Cause(m.Context()); !errors.Is(cause, members.ErrNotMember) ||
-				m.Context().Err() == nil {
-				t.Errorf("released: the context ended with %v", cause)
-			}
-			if !errors.Is(m.Err(), members.ErrNotMember) || !m.ValidUntil().IsZero() {
-				t.Errorf("released: %v, until %v", m.Err(), m.ValidUntil())
-			}
-			if err := m.Release(ctx); err != nil {
-				t.Errorf("released twice: %v", err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		g := members.New(c, "g")
+		shared := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
+		for _, lease := range []*client.Lease{nil, shared} {
+			for _, early := range []bool{false, true} {
+				m := register(t, g, members.Registration{ID: "a", Lease: lease})
+				off := m.ValidUntil().Sub(m.Lease().ValidUntil()).Abs()
+				if m.ID() != "a" || m.Err() != nil || off > time.Minute ||
+					m.Token() != m.Lease().Token() {
+					t.Errorf("%s: %v, until %v", m.ID(), m.Err(), m.ValidUntil())
+				}
+				if lease == nil && m.Lease().Info().TTL != 10*time.Second {
+					t.Errorf("a TTL of %v", m.Lease().Info().TTL)
+				}
+				if early && (m.Context().Err() != nil || m.Context() != m.Context()) {
+					t.Error("the context has ended, or is another each time")
+				}
+				if err := m.Release(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if cause := context.Cause(m.Context()); !errors.Is(cause, members.ErrNotMember) ||
+					m.Context().Err() == nil {
+					t.Errorf("released: the context ended with %v", cause)
+				}
+				if !errors.Is(m.Err(), members.ErrNotMember) || !m.ValidUntil().IsZero() {
+					t.Errorf("released: %v, until %v", m.Err(), m.ValidUntil())
+				}
+				if err := m.Release(ctx); err != nil {
+					t.Errorf("released twice: %v", err)
+				}
 			}
 		}
-	}
-	rig.Keys(t, c, "g!left/", 0)
-	if shared.Err() != nil {
-		t.Errorf("the lease of the program: %v", shared.Err())
-	}
-	m := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
-	if ttl := m.Lease().Info().TTL; ttl != time.Minute {
-		t.Errorf("a TTL of %v", ttl)
-	}
-	m.Lease().Close()
-	<-m.Context().Done()
-	cause := context.Cause(m.Context())
-	if !errors.Is(cause, client.ErrClosed) || !errors.Is(m.Err(), client.ErrClosed) {
-		t.Errorf("closed: %v, %v", cause, m.Err())
-	}
+		rig.Keys(t, c, "g!left/", 0)
+		if shared.Err() != nil {
+			t.Errorf("the lease of the program: %v", shared.Err())
+		}
+		m := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
+		if ttl := m.Lease().Info().TTL; ttl != time.Minute {
+			t.Errorf("a TTL of %v", ttl)
+		}
+		m.Lease().Close()
+		<-m.Context().Done()
+		cause := context.Cause(m.Context())
+		if !errors.Is(cause, client.ErrClosed) || !errors.Is(m.Err(), client.ErrClosed) {
+			t.Errorf("closed: %v, %v", cause, m.Err())
+		}
+	})
 }
 
 // Goal: Release ends a lease of the member's own at once, though the cluster does not answer.
 func TestReleaseEndsFirst(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	var made atomic.Pointer[members.Membership]
-	b := &rig.Between{Instead: func(r *pb.Request) *pb.Response {
-		if m := made.Load(); m != nil && rig.Txns(r) && m.Lease().Err() == nil {
-			t.Error("the lease is kept alive")
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		var made atomic.Pointer[members.Membership]
+		b := &rig.Between{Instead: func(r *pb.Request) *pb.Response {
+			if m := made.Load(); m != nil && rig.Txns(r) && m.Lease().Err() == nil {
+				t.Error("the lease is kept alive")
+			}
+			return nil
+		}}
+		m := register(t, members.New(b.Serve(t, r.Members[0]), "g"),
+			members.Registration{ID: "a", TTL: time.Minute})
+		made.Store(m)
+		if err := m.Release(ctx); err != nil {
+			t.Error(err)
 		}
-		return nil
-	}}
-	m := register(t, members.New(b.Serve(t, r.Members[0]), "g"),
-		members.Registration{ID: "a", TTL: time.Minute})
-	made.Store(m)
-	if err := m.Release(ctx); err != nil {
-		t.Error(err)
-	}
+	})
 }
 
 // Goal: what somebody else did to a member's key is not undone, and is told. Method: the key is
 // deleted, is made again, or is changed.
 func TestKeyChanged(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	put := func(t *testing.T, key, value string, m *members.Membership) {
-		if _, err := c.Put(ctx, store.Put{
-			Key: key, Value: []byte(value), Lease: m.Lease().ID(),
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	remove := func(t *testing.T, key string) {
-		if _, err := c.Delete(ctx, store.Delete{Key: key}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, x := range map[string]struct {
-		change func(t *testing.T, key string, m *members.Membership)
-		fails  bool
-		left   []string // values after Update and Release
-	}{
-		"deleted": {func(t *testing.T, key string, _ *members.Membership) {
-			remove(t, key)
-		}, true, nil},
-		"made again": {func(t *testing.T, key string, m *members.Membership) {
-			remove(t, key)
-			put(t, key, "again", m)
-		}, true, []string{"again"}},
-		"another's": {func(t *testing.T, key string, _ *members.Membership) {
-			if _, err := c.Put(ctx, store.Put{Key: key, Value: []byte("mine")}); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		put := func(t *testing.T, key, value string, m *members.Membership) {
+			if _, err := c.Put(ctx, store.Put{
+				Key: key, Value: []byte(value), Lease: m.Lease().ID(),
+			}); err != nil {
 				t.Fatal(err)
 			}
-		}, true, []string{"mine"}},
-		"changed": {func(t *testing.T, key string, m *members.Membership) {
-			put(t, key, "other", m)
-		}, false, nil},
-		"as it is to be": {func(t *testing.T, key string, m *members.Membership) {
-			put(t, key, "new", m)
-		}, false, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			// The lease goes on, so that it takes no key with it.
-			l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
-			m := register(t, members.New(c, name), members.Registration{ID: "a", Lease: l})
-			key := name + "/a"
-			x.change(t, key, m)
-			before := rig.Must[store.RangeResult](t)(c.Range(ctx, store.Prefix(key).Range())).KVs
-			err := m.Update(ctx, []byte("new"))
-			if x.fails != errors.Is(err, members.ErrNotMember) || !x.fails && err != nil {
-				t.Errorf("update: %v", err)
+		}
+		remove := func(t *testing.T, key string) {
+			if _, err := c.Delete(ctx, store.Delete{Key: key}); err != nil {
+				t.Fatal(err)
 			}
-			after := rig.Must[store.RangeResult](t)(c.Range(ctx, store.Prefix(key).Range())).KVs
-			if !x.fails && string(after[0].Value) != "new" {
-				t.Errorf("the metadata are %q", after[0].Value)
-			}
-			if name == "as it is to be" && after[0].ModRevision != before[0].ModRevision {
-				t.Error("the metadata were written once more")
-			}
-			if err := m.Update(ctx, []byte("newer")); (err != nil) != x.fails {
-				t.Errorf("a second update: %v", err)
-			}
-			if err := m.Release(ctx); err != nil {
-				t.Error(err)
-			}
-			var left []string
-			for _, kv := range rig.Must[store.RangeResult](t)(
-				c.Range(ctx, store.Prefix(key).Range())).KVs {
-				left = append(left, string(kv.Value))
-			}
-			if !slices.Equal(left, x.left) {
-				t.Errorf("%q are left, want %q", left, x.left)
-			}
-		})
-	}
+		}
+		for name, x := range map[string]struct {
+			change func(t *testing.T, key string, m *members.Membership)
+			fails  bool
+			left   []string // values after Update and Release
+		}{
+			"deleted": {func(t *testing.T, key string, _ *members.Membership) {
+				remove(t, key)
+			}, true, nil},
+			"made again": {func(t *testing.T, key string, m *members.Membership) {
+				remove(t, key)
+				put(t, key, "again", m)
+			}, true, []string{"again"}},
+			"another's": {func(t *testing.T, key string, _ *members.Membership) {
+				if _, err := c.Put(ctx, store.Put{Key: key, Value: []byte("mine")}); err != nil {
+					t.Fatal(err)
+				}
+			}, true, []string{"mine"}},
+			"changed": {func(t *testing.T, key string, m *members.Membership) {
+				put(t, key, "other", m)
+			}, false, nil},
+			"as it is to be": {func(t *testing.T, key string, m *members.Membership) {
+				put(t, key, "new", m)
+			}, false, nil},
+		} {
+			inprocess.Case(t, name, func(t *testing.T) {
+				// The lease goes on, so that it takes no key with it.
+				l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
+				m := register(t, members.New(c, name), members.Registration{ID: "a", Lease: l})
+				key := name + "/a"
+				x.change(t, key, m)
+				before := rig.Must[store.RangeResult](t)(c.Range(ctx, store.Prefix(key).Range())).KVs
+				err := m.Update(ctx, []byte("new"))
+				if x.fails != errors.Is(err, members.ErrNotMember) || !x.fails && err != nil {
+					t.Errorf("update: %v", err)
+				}
+				after := rig.Must[store.RangeResult](t)(c.Range(ctx, store.Prefix(key).Range())).KVs
+				if !x.fails && string(after[0].Value) != "new" {
+					t.Errorf("the metadata are %q", after[0].Value)
+				}
+				if name == "as it is to be" && after[0].ModRevision != before[0].ModRevision {
+					t.Error("the metadata were written once more")
+				}
+				if err := m.Update(ctx, []byte("newer")); (err != nil) != x.fails {
+					t.Errorf("a second update: %v", err)
+				}
+				if err := m.Release(ctx); err != nil {
+					t.Error(err)
+				}
+				var left []string
+				for _, kv := range rig.Must[store.RangeResult](t)(
+					c.Range(ctx, store.Prefix(key).Range())).KVs {
+					left = append(left, string(kv.Value))
+				}
+				if !slices.Equal(left, x.left) {
+					t.Errorf("%q are left, want %q", left, x.left)
+				}
+			})
+		}
+	})
 }

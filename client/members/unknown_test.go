@@ -8,6 +8,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/members"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -15,53 +16,54 @@ import (
 // so, whatever became of the next try. Only a registration on a lease of its own is undone, with
 // that lease. Method: of the first try nobody knows, the second is refused.
 func TestUnknownIsTold(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	for name, x := range map[string]struct {
-		call    func(c *client.Client, begin func()) error
-		unknown bool
-	}{
-		"register on the lease of others": {func(c *client.Client, begin func()) error {
-			l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
-			begin()
-			_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "shared", Lease: l})
-			return err
-		}, true},
-		"register": {func(c *client.Client, begin func()) error {
-			begin()
-			_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "own"})
-			return err
-		}, false},
-		"update": {func(c *client.Client, begin func()) error {
-			m := register(t, members.New(c, "g"), members.Registration{ID: "updates"})
-			begin()
-			return m.Update(ctx, []byte("new"))
-		}, true},
-		"release": {func(c *client.Client, begin func()) error {
-			m := register(t, members.New(c, "g"), members.Registration{ID: "leaves"})
-			begin()
-			return m.Release(ctx)
-		}, true},
-	} {
-		begun := make(chan struct{})
-		c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
-			select {
-			case <-begun:
-				return r.GetTxn() != nil
-			default:
-				return false
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		for name, x := range map[string]struct {
+			call    func(c *client.Client, begin func()) error
+			unknown bool
+		}{
+			"register on the lease of others": {func(c *client.Client, begin func()) error {
+				l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
+				begin()
+				_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "shared", Lease: l})
+				return err
+			}, true},
+			"register": {func(c *client.Client, begin func()) error {
+				begin()
+				_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "own"})
+				return err
+			}, false},
+			"update": {func(c *client.Client, begin func()) error {
+				m := register(t, members.New(c, "g"), members.Registration{ID: "updates"})
+				begin()
+				return m.Update(ctx, []byte("new"))
+			}, true},
+			"release": {func(c *client.Client, begin func()) error {
+				m := register(t, members.New(c, "g"), members.Registration{ID: "leaves"})
+				begin()
+				return m.Release(ctx)
+			}, true},
+		} {
+			begun := make(chan struct{})
+			c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
+				select {
+				case <-begun:
+					return r.GetTxn() != nil
+				default:
+					return false
+				}
+			}, func(n int) *pb.Response {
+				if a := rig.Unsure(func() {})(n); a != nil {
+					return a
+				}
+				return rig.Refused(n)
+			})
+			err := x.call(c, func() { close(begun) })
+			if errors.Is(err, client.ErrUnknownOutcome) != x.unknown ||
+				!errors.Is(err, client.ErrPermissionDenied) {
+				t.Errorf("%s: %v", name, err)
 			}
-		}, func(n int) *pb.Response {
-			if a := rig.Unsure(func() {})(n); a != nil {
-				return a
-			}
-			return rig.Refused(n)
-		})
-		err := x.call(c, func() { close(begun) })
-		if errors.Is(err, client.ErrUnknownOutcome) != x.unknown ||
-			!errors.Is(err, client.ErrPermissionDenied) {
-			t.Errorf("%s: %v", name, err)
 		}
-	}
+	})
 }

@@ -12,394 +12,406 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/nodes"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
 // Goal: a node that is up is listed with what it said of itself when it joined, whether or not the
 // set knows it yet, or still.
 func TestMetadata(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	s := nodes.New(c, "n")
-	expect := func(when, want string) {
-		t.Helper()
-		var got []string
-		for _, n := range rig.Must[nodes.View](t)(s.List(ctx)).Nodes {
-			got = append(got, n.ID+" "+n.State.String()+" "+string(n.Metadata))
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		s := nodes.New(c, "n")
+		expect := func(when, want string) {
+			t.Helper()
+			var got []string
+			for _, n := range rig.Must[nodes.View](t)(s.List(ctx)).Nodes {
+				got = append(got, n.ID+" "+n.State.String()+" "+string(n.Metadata))
+			}
+			if list := strings.Join(got, "; "); list != want {
+				t.Errorf("%s: listed %q, want %q", when, list, want)
+			}
 		}
-		if list := strings.Join(got, "; "); list != want {
-			t.Errorf("%s: listed %q, want %q", when, list, want)
+		a := join(t, s, nodes.Config{ID: "a", TTL: time.Minute, Metadata: []byte("1")})
+		b := join(t, s, nodes.Config{ID: "b", TTL: time.Minute, Metadata: []byte("2")})
+		expect("joined", "a alive 1; b alive 2")
+		if err := s.Forget(ctx, "a"); err != nil {
+			t.Fatal(err)
 		}
-	}
-	a := join(t, s, nodes.Config{ID: "a", TTL: time.Minute, Metadata: []byte("1")})
-	b := join(t, s, nodes.Config{ID: "b", TTL: time.Minute, Metadata: []byte("2")})
-	expect("joined", "a alive 1; b alive 2")
-	if err := s.Forget(ctx, "a"); err != nil {
-		t.Fatal(err)
-	}
-	expect("a is up, and not known", "a alive 1; b alive 2")
-	if err := a.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	expect("a is forgotten", "b alive 2")
-	// What the set knows of b is of an earlier incarnation.
-	if _, err := c.Put(ctx, store.Put{Key: "n/known/b", Value: []byte("old")}); err != nil {
-		t.Fatal(err)
-	}
-	expect("b is known as it was", "b alive 2")
-	if err := b.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	expect("b is down", "b down old")
+		expect("a is up, and not known", "a alive 1; b alive 2")
+		if err := a.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expect("a is forgotten", "b alive 2")
+		// What the set knows of b is of an earlier incarnation.
+		if _, err := c.Put(ctx, store.Put{Key: "n/known/b", Value: []byte("old")}); err != nil {
+			t.Fatal(err)
+		}
+		expect("b is known as it was", "b alive 2")
+		if err := b.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expect("b is down", "b down old")
+	})
 }
 
 // Goal: a node is suspect if less than half of its TTL is left, and not at half of it. Method: what
 // is left is changed on the way.
 func TestSuspect(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	var left atomic.Int64
-	b := &rig.Between{Seen: func(r *pb.Response) {
-		for _, l := range r.GetList().GetLeases() {
-			l.RemainingMs = left.Load()
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		var left atomic.Int64
+		b := &rig.Between{Seen: func(r *pb.Response) {
+			for _, l := range r.GetList().GetLeases() {
+				l.RemainingMs = left.Load()
+			}
+		}}
+		s := nodes.New(b.Serve(t, r.Members[0]), "n")
+		join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
+		for ms, want := range map[int64]nodes.State{
+			60_000: nodes.Alive, 30_000: nodes.Alive, 29_999: nodes.Suspect,
+		} {
+			left.Store(ms)
+			v := rig.Must[nodes.View](t)(s.List(ctx))
+			n := v.Node("n")
+			if n.State != want || n.Remaining.Milliseconds() != ms || n.TTL != time.Minute {
+				t.Errorf("%d ms are left: %+v", ms, n)
+			}
 		}
-	}}
-	s := nodes.New(b.Serve(t, r.Members[0]), "n")
-	join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
-	for ms, want := range map[int64]nodes.State{
-		60_000: nodes.Alive, 30_000: nodes.Alive, 29_999: nodes.Suspect,
-	} {
-		left.Store(ms)
-		v := rig.Must[nodes.View](t)(s.List(ctx))
-		n := v.Node("n")
-		if n.State != want || n.Remaining.Milliseconds() != ms || n.TTL != time.Minute {
-			t.Errorf("%d ms are left: %+v", ms, n)
-		}
-	}
+	})
 }
 
 // Goal: what is refused for now is tried again, after pauses, and the caller is told what ends
 // them, also that its node is down. Method: it is refused again and again.
 func TestPauses(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	taken := func() *pb.Response { return rig.Refusal(pb.Reason_REASON_NAME_TAKEN) }
-	for name, x := range map[string]struct {
-		match  func(*pb.Request) bool
-		answer func() *pb.Response
-		call   func(ctx context.Context, s *nodes.Set, n *nodes.Node) error
-		why    error
-	}{
-		"primary": {takes, taken, func(_ context.Context, _ *nodes.Set, n *nodes.Node) error {
-			_, err := n.Primary(ctx)
-			return err
-		}, nodes.ErrDown},
-		"join": {rig.Grants, taken, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
-			_, err := s.Join(short, nodes.Config{ID: "m", Wait: true})
-			return err
-		}, context.Canceled},
-		"switch": {orders, func() *pb.Response { // something has changed in between
-			return &pb.Response{Body: &pb.Response_Txn{Txn: &pb.TxnResponse{}}}
-		}, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
-			return s.Switch(short, "n")
-		}, context.Canceled},
-	} {
-		t.Run(name, func(t *testing.T) {
-			short, cancel := context.WithCancel(ctx)
-			defer cancel()
-			begin := make(chan struct{})
-			var n *nodes.Node
-			var began time.Time
-			c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
-				select {
-				case <-begin:
-					return x.match(r)
-				default:
-					return false
-				}
-			}, func(tries int) *pb.Response {
-				switch tries {
-				case 1:
-					began = time.Now()
-				case 8: // it waits for a quarter of a second then, at least
-					if d := time.Since(began); d < 300*time.Millisecond {
-						t.Errorf("it is tried again and again within %v", d)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		taken := func() *pb.Response { return rig.Refusal(pb.Reason_REASON_NAME_TAKEN) }
+		for name, x := range map[string]struct {
+			match  func(*pb.Request) bool
+			answer func() *pb.Response
+			call   func(ctx context.Context, s *nodes.Set, n *nodes.Node) error
+			why    error
+		}{
+			"primary": {takes, taken, func(_ context.Context, _ *nodes.Set, n *nodes.Node) error {
+				_, err := n.Primary(ctx)
+				return err
+			}, nodes.ErrDown},
+			"join": {rig.Grants, taken, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
+				_, err := s.Join(short, nodes.Config{ID: "m", Wait: true})
+				return err
+			}, context.Canceled},
+			"switch": {orders, func() *pb.Response { // something has changed in between
+				return &pb.Response{Body: &pb.Response_Txn{Txn: &pb.TxnResponse{}}}
+			}, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
+				return s.Switch(short, "n")
+			}, context.Canceled},
+		} {
+			inprocess.Case(t, name, func(t *testing.T) {
+				short, cancel := context.WithCancel(ctx)
+				defer cancel()
+				begin := make(chan struct{})
+				var n *nodes.Node
+				var began time.Time
+				c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
+					select {
+					case <-begin:
+						return x.match(r)
+					default:
+						return false
 					}
-					time.AfterFunc(10*time.Millisecond, func() {
-						n.Lease().Close()
-						cancel()
-					})
+				}, func(tries int) *pb.Response {
+					switch tries {
+					case 1:
+						began = time.Now()
+					case 8: // it waits for a quarter of a second then, at least
+						if d := time.Since(began); d < 300*time.Millisecond {
+							t.Errorf("it is tried again and again within %v", d)
+						}
+						time.AfterFunc(10*time.Millisecond, func() {
+							n.Lease().Close()
+							cancel()
+						})
+					}
+					return x.answer()
+				})
+				s := nodes.New(c, name)
+				n = join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
+				close(begin)
+				if err := x.call(short, s, n); !errors.Is(err, x.why) {
+					t.Error(err)
 				}
-				return x.answer()
 			})
-			s := nodes.New(c, name)
-			n = join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
-			close(begin)
-			if err := x.call(short, s, n); !errors.Is(err, x.why) {
-				t.Error(err)
-			}
-		})
-	}
+		}
+	})
 }
 
 // Goal: who takes the role does so only if all is still as it was when it looked. Method: something
 // changes in between.
 func TestTakeLate(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	put := func(key, value string) {
-		if _, err := direct.Put(ctx, store.Put{Key: key, Value: []byte(value)}); err != nil {
-			t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		put := func(key, value string) {
+			if _, err := direct.Put(ctx, store.Put{Key: key, Value: []byte(value)}); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	remove := func(key string) {
-		if _, err := direct.Delete(ctx, store.Delete{Key: key}); err != nil {
-			t.Error(err)
+		remove := func(key string) {
+			if _, err := direct.Delete(ctx, store.Delete{Key: key}); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	for name, x := range map[string]struct {
-		before, between, after func(key string)
-	}{
-		"somebody else has the role": {
-			func(string) {},
-			func(set string) { put(set+"/primary", "other") },
-			func(set string) { remove(set + "/primary") },
-		},
-		"somebody else is ordered": {
-			func(string) {},
-			func(set string) { put(set+"/order", "other") },
-			func(set string) { remove(set + "/order") },
-		},
-		"somebody else is ordered now": {
-			func(set string) { put(set+"/order", "n") },
-			func(set string) { put(set+"/order", "other") },
-			func(set string) { put(set+"/order", "n") },
-		},
-		"the order is void": {
-			func(set string) { put(set+"/order", "n") },
-			func(set string) { remove(set + "/order") },
-			func(string) {},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tries, waits := 0, make(chan struct{}, 10)
-			b := &rig.Between{
-				Instead: func(r *pb.Request) *pb.Response {
-					if takes(r) {
-						if tries++; tries == 1 {
-							x.between(name)
+		for name, x := range map[string]struct {
+			before, between, after func(key string)
+		}{
+			"somebody else has the role": {
+				func(string) {},
+				func(set string) { put(set+"/primary", "other") },
+				func(set string) { remove(set + "/primary") },
+			},
+			"somebody else is ordered": {
+				func(string) {},
+				func(set string) { put(set+"/order", "other") },
+				func(set string) { remove(set + "/order") },
+			},
+			"somebody else is ordered now": {
+				func(set string) { put(set+"/order", "n") },
+				func(set string) { put(set+"/order", "other") },
+				func(set string) { put(set+"/order", "n") },
+			},
+			"the order is void": {
+				func(set string) { put(set+"/order", "n") },
+				func(set string) { remove(set + "/order") },
+				func(string) {},
+			},
+		} {
+			inprocess.Case(t, name, func(t *testing.T) {
+				tries, waits := 0, make(chan struct{}, 10)
+				b := &rig.Between{
+					Instead: func(r *pb.Request) *pb.Response {
+						if takes(r) {
+							if tries++; tries == 1 {
+								x.between(name)
+							}
 						}
-					}
-					return nil
-				},
-				Seen: func(r *pb.Response) {
-					if r.GetWatch() != nil {
-						waits <- struct{}{}
-					}
-				},
-			}
-			x.before(name)
-			n := join(t, nodes.New(b.Serve(t, r.Members[0]), name), nodes.Config{
-				ID: "n", TTL: time.Minute,
+						return nil
+					},
+					Seen: func(r *pb.Response) {
+						if r.GetWatch() != nil {
+							waits <- struct{}{}
+						}
+					},
+				}
+				x.before(name)
+				n := join(t, nodes.New(b.Serve(t, r.Members[0]), name), nodes.Config{
+					ID: "n", TTL: time.Minute,
+				})
+				got := rig.Async(func() (*nodes.Primacy, error) { return n.Primary(ctx) })
+				if name != "the order is void" {
+					<-waits
+				}
+				x.after(name)
+				if a := <-got; a.Err != nil || a.Value.Err() != nil {
+					t.Error(a.Err)
+				}
+				if tries != 2 {
+					t.Errorf("it was tried %d times", tries)
+				}
+				rig.Keys(t, direct, name+"/order", 0)
 			})
-			got := rig.Async(func() (*nodes.Primacy, error) { return n.Primary(ctx) })
-			if name != "the order is void" {
-				<-waits
-			}
-			x.after(name)
-			if a := <-got; a.Err != nil || a.Value.Err() != nil {
-				t.Error(a.Err)
-			}
-			if tries != 2 {
-				t.Errorf("it was tried %d times", tries)
-			}
-			rig.Keys(t, direct, name+"/order", 0)
-		})
-	}
+		}
+	})
 }
 
 // Goal: a role of which the answer comes when its lease has ended is no role: it is given back, and
 // taken again; if it may not be given back that is an error. Method: the first answer says that no
 // time is left.
 func TestTakenTooLate(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	for name, fails := range map[string]bool{"given back": false, "refused": true} {
-		late := true
-		b := &rig.Between{
-			Instead: func(r *pb.Request) *pb.Response {
-				if fails && rig.Revokes(r) {
-					return rig.Refused(1)
-				}
-				return nil
-			},
-			Seen: func(r *pb.Response) {
-				for _, o := range r.GetTxn().GetResponses() {
-					if g := o.GetGrant(); g != nil && late {
-						late = false
-						g.Lease.TtlMs = 0
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		for name, fails := range map[string]bool{"given back": false, "refused": true} {
+			late := true
+			b := &rig.Between{
+				Instead: func(r *pb.Request) *pb.Response {
+					if fails && rig.Revokes(r) {
+						return rig.Refused(1)
 					}
-				}
-			},
+					return nil
+				},
+				Seen: func(r *pb.Response) {
+					for _, o := range r.GetTxn().GetResponses() {
+						if g := o.GetGrant(); g != nil && late {
+							late = false
+							g.Lease.TtlMs = 0
+						}
+					}
+				},
+			}
+			c := b.Serve(t, r.Members[0])
+			n := join(t, nodes.New(c, name), nodes.Config{ID: "n", TTL: time.Minute})
+			p, err := n.Primary(ctx)
+			if fails != (err != nil) || !fails && p.Err() != nil || late {
+				t.Errorf("%s: primary: %v", name, err)
+			}
 		}
-		c := b.Serve(t, r.Members[0])
-		n := join(t, nodes.New(c, name), nodes.Config{ID: "n", TTL: time.Minute})
-		p, err := n.Primary(ctx)
-		if fails != (err != nil) || !fails && p.Err() != nil || late {
-			t.Errorf("%s: primary: %v", name, err)
-		}
-	}
+	})
 }
 
 // Goal: a role whose key somebody took away is free when its lease has ended, and not before.
 func TestRoleWithoutKey(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	var first *nodes.Primacy
-	c := rig.Through(t, r.Members[0], takes, func(n int) *pb.Response {
-		if n == 3 {
-			if err := first.Release(ctx); err != nil {
-				t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		var first *nodes.Primacy
+		c := rig.Through(t, r.Members[0], takes, func(n int) *pb.Response {
+			if n == 3 {
+				if err := first.Release(ctx); err != nil {
+					t.Error(err)
+				}
 			}
+			return nil
+		})
+		s := nodes.New(direct, "n")
+		first = rig.Must[*nodes.Primacy](t)(
+			join(t, s, nodes.Config{ID: "a", TTL: time.Minute}).Primary(ctx))
+		if _, err := direct.Delete(ctx, store.Delete{Key: "n/primary"}); err != nil {
+			t.Fatal(err)
 		}
-		return nil
+		next := join(t, nodes.New(c, "n"), nodes.Config{ID: "b", TTL: time.Minute})
+		if p := rig.Must[*nodes.Primacy](t)(next.Primary(ctx)); first.Err() == nil || p.Err() != nil {
+			t.Errorf("the first: %v, the next: %v", first.Err(), p.Err())
+		}
 	})
-	s := nodes.New(direct, "n")
-	first = rig.Must[*nodes.Primacy](t)(
-		join(t, s, nodes.Config{ID: "a", TTL: time.Minute}).Primary(ctx))
-	if _, err := direct.Delete(ctx, store.Delete{Key: "n/primary"}); err != nil {
-		t.Fatal(err)
-	}
-	next := join(t, nodes.New(c, "n"), nodes.Config{ID: "b", TTL: time.Minute})
-	if p := rig.Must[*nodes.Primacy](t)(next.Primary(ctx)); first.Err() == nil || p.Err() != nil {
-		t.Errorf("the first: %v, the next: %v", first.Err(), p.Err())
-	}
 }
 
 // Goal: a primary must stop when its node is down or its role has ended, whichever is first, and
 // knows when, and why. Method: the lease of one is made longer, and that of the other ended.
 func TestPrimacyEnds(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for name, x := range map[string]struct {
-		end func(*nodes.Node, *nodes.Primacy) error
-		why error
-	}{
-		"node closed": {func(n *nodes.Node, _ *nodes.Primacy) error {
-			n.Lease().Close()
-			return nil
-		}, client.ErrClosed},
-		"node released": {func(n *nodes.Node, _ *nodes.Primacy) error {
-			return n.Release(ctx)
-		}, client.ErrRevoked},
-		"role closed": {func(_ *nodes.Node, p *nodes.Primacy) error {
-			p.Lease().Close()
-			return nil
-		}, client.ErrClosed},
-		"role released": {func(_ *nodes.Node, p *nodes.Primacy) error {
-			return p.Release(ctx)
-		}, client.ErrRevoked},
-	} {
-		for range 5 {
-			n := join(t, nodes.New(c, name), nodes.Config{ID: "n", TTL: time.Minute, Wait: true})
-			p := rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
-			longer := n.Lease()
-			if strings.HasPrefix(name, "node") {
-				longer = p.Lease()
-			}
-			if err := longer.ChangeTTL(ctx, time.Hour); err != nil {
-				t.Fatal(err)
-			}
-			if left := time.Until(p.ValidUntil()); left > time.Minute {
-				t.Errorf("%s: it is valid for %v", name, left)
-			}
-			if p.Err() != nil || p.Context().Err() != nil {
-				t.Errorf("%s: %v", name, p.Err())
-			}
-			err := x.end(n, p)
-			if err != nil || !errors.Is(p.Err(), x.why) {
-				t.Errorf("%s: %v, %v", name, err, p.Err())
-			}
-			<-p.Context().Done()
-			<-p.Lease().Context().Done() // the role is not kept from others
-			if err := context.Cause(p.Context()); !errors.Is(err, x.why) {
-				t.Errorf("%s: the context ended with %v", name, err)
-			}
-			if err := p.Release(ctx); err != nil {
-				t.Error(err)
-			}
-			if err := n.Release(ctx); err != nil {
-				t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for name, x := range map[string]struct {
+			end func(*nodes.Node, *nodes.Primacy) error
+			why error
+		}{
+			"node closed": {func(n *nodes.Node, _ *nodes.Primacy) error {
+				n.Lease().Close()
+				return nil
+			}, client.ErrClosed},
+			"node released": {func(n *nodes.Node, _ *nodes.Primacy) error {
+				return n.Release(ctx)
+			}, client.ErrRevoked},
+			"role closed": {func(_ *nodes.Node, p *nodes.Primacy) error {
+				p.Lease().Close()
+				return nil
+			}, client.ErrClosed},
+			"role released": {func(_ *nodes.Node, p *nodes.Primacy) error {
+				return p.Release(ctx)
+			}, client.ErrRevoked},
+		} {
+			for range 5 {
+				n := join(t, nodes.New(c, name), nodes.Config{ID: "n", TTL: time.Minute, Wait: true})
+				p := rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
+				longer := n.Lease()
+				if strings.HasPrefix(name, "node") {
+					longer = p.Lease()
+				}
+				if err := longer.ChangeTTL(ctx, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				if left := time.Until(p.ValidUntil()); left > time.Minute {
+					t.Errorf("%s: it is valid for %v", name, left)
+				}
+				if p.Err() != nil || p.Context().Err() != nil {
+					t.Errorf("%s: %v", name, p.Err())
+				}
+				err := x.end(n, p)
+				if err != nil || !errors.Is(p.Err(), x.why) {
+					t.Errorf("%s: %v, %v", name, err, p.Err())
+				}
+				<-p.Context().Done()
+				<-p.Lease().Context().Done() // the role is not kept from others
+				if err := context.Cause(p.Context()); !errors.Is(err, x.why) {
+					t.Errorf("%s: the context ended with %v", name, err)
+				}
+				if err := p.Release(ctx); err != nil {
+					t.Error(err)
+				}
+				if err := n.Release(ctx); err != nil {
+					t.Error(err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // Goal: views end with the first error, and with the program's interest.
 func TestViewsEnd(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	over, cancel := context.WithCancel(ctx)
-	cancel()
-	n := 0
-	for v, err := range nodes.New(c, "n").Watch().Views(over) {
-		if n++; !errors.Is(err, context.Canceled) || len(v.Nodes) > 0 {
-			t.Errorf("told %+v, %v", v, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		n := 0
+		for v, err := range nodes.New(c, "n").Watch().Views(over) {
+			if n++; !errors.Is(err, context.Canceled) || len(v.Nodes) > 0 {
+				t.Errorf("told %+v, %v", v, err)
+			}
+			if n == 3 {
+				break
+			}
 		}
-		if n == 3 {
-			break
+		if n != 1 {
+			t.Errorf("told %d times", n)
 		}
-	}
-	if n != 1 {
-		t.Errorf("told %d times", n)
-	}
+	})
 }
 
 // Goal: an ID that cannot be part of a key is refused.
 func TestInvalidID(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for _, id := range []string{"", "a/b"} {
-		_, err := nodes.New(c, "n").Join(ctx, nodes.Config{ID: id})
-		if !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("%q joined: %v", id, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for _, id := range []string{"", "a/b"} {
+			_, err := nodes.New(c, "n").Join(ctx, nodes.Config{ID: id})
+			if !errors.Is(err, client.ErrInvalid) {
+				t.Errorf("%q joined: %v", id, err)
+			}
 		}
-	}
+	})
 }
 
 // Goal: a node that joins without a TTL, and the role that it takes, have one of ten seconds.
 func TestDefaultTTL(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	n := join(t, nodes.New(c, "n"), nodes.Config{ID: "n"})
-	p := rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
-	node, role := n.Lease().Info().TTL, p.Lease().Info().TTL
-	if n.ID() != "n" || node != 10*time.Second || role != 10*time.Second {
-		t.Errorf("%s has %v, and the role %v", n.ID(), node, role)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		n := join(t, nodes.New(c, "n"), nodes.Config{ID: "n"})
+		p := rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
+		node, role := n.Lease().Info().TTL, p.Lease().Info().TTL
+		if n.ID() != "n" || node != 10*time.Second || role != 10*time.Second {
+			t.Errorf("%s has %v, and the role %v", n.ID(), node, role)
+		}
+	})
 }
 
 // Goal: states have names.
 func TestStates(t *testing.T) {
-	t.Parallel()
-	for s, want := range map[nodes.State]string{
-		nodes.Alive: "alive", nodes.Suspect: "suspect", nodes.Down: "down", 7: "unknown state 7",
-	} {
-		if got := s.String(); got != want {
-			t.Errorf("%d is %q, want %q", s, got, want)
+	inprocess.Bubble(t, func(t *testing.T) {
+		for s, want := range map[nodes.State]string{
+			nodes.Alive: "alive", nodes.Suspect: "suspect", nodes.Down: "down", 7: "unknown state 7",
+		} {
+			if got := s.String(); got != want {
+				t.Errorf("%d is %q, want %q", s, got, want)
+			}
 		}
-	}
-	if n := (&nodes.View{}).Node("x"); n.ID != "x" || n.State != nodes.Down {
-		t.Errorf("an unknown node: %+v", n)
-	}
+		if n := (&nodes.View{}).Node("x"); n.ID != "x" || n.State != nodes.Down {
+			t.Errorf("an unknown node: %+v", n)
+		}
+	})
 }

@@ -8,58 +8,62 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/nodes"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
 // Goal: nodes whose name is that of others with more behind it are not theirs, or are refused.
 func TestNestedNames(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for _, name := range []string{"n/up", "n/known"} {
-		_, err := nodes.New(c, name).Join(ctx, nodes.Config{ID: "1"})
-		if !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("a set %q, whose keys are another's: %v", name, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for _, name := range []string{"n/up", "n/known"} {
+			_, err := nodes.New(c, name).Join(ctx, nodes.Config{ID: "1"})
+			if !errors.Is(err, client.ErrInvalid) {
+				t.Errorf("a set %q, whose keys are another's: %v", name, err)
+			}
 		}
-	}
-	for _, name := range []string{"n/up/x", "n/known/x", "n/order", "n/primary", "up", "n"} {
-		s := nodes.New(c, name)
-		n := rig.Must[*nodes.Node](t)(s.Join(ctx, nodes.Config{ID: "1", TTL: time.Minute}))
-		rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
-		if v := rig.Must[nodes.View](t)(s.List(ctx)); len(v.Nodes) != 1 || v.Nodes[0].ID != "1" {
-			t.Errorf("nodes of %q: %+v", name, v)
+		for _, name := range []string{"n/up/x", "n/known/x", "n/order", "n/primary", "up", "n"} {
+			s := nodes.New(c, name)
+			n := rig.Must[*nodes.Node](t)(s.Join(ctx, nodes.Config{ID: "1", TTL: time.Minute}))
+			rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
+			if v := rig.Must[nodes.View](t)(s.List(ctx)); len(v.Nodes) != 1 || v.Nodes[0].ID != "1" {
+				t.Errorf("nodes of %q: %+v", name, v)
+			}
 		}
-	}
+	})
 }
 
 // Goal: the primary may give its role up by the context that it has, which ends then, and nobody
 // takes that for a failure.
 func TestGivenUpInside(t *testing.T) {
-	t.Parallel()
-	c, ctx := rig.New(t, 1).Dial(client.Config{}), rig.Soon(t)
-	set := nodes.New(c, "in/nodes")
-	n := rig.Must[*nodes.Node](t)(set.Join(ctx, nodes.Config{ID: "n", TTL: time.Minute}))
-	for range 10 {
-		err := n.Lead(ctx, func(during context.Context, p *nodes.Primacy) error {
-			return p.Release(during)
-		})
-		if err != nil {
-			t.Fatalf("released inside: %v", err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c, ctx := rig.New(t, 1).Dial(client.Config{}), rig.Soon(t)
+		set := nodes.New(c, "in/nodes")
+		n := rig.Must[*nodes.Node](t)(set.Join(ctx, nodes.Config{ID: "n", TTL: time.Minute}))
+		for range 10 {
+			err := n.Lead(ctx, func(during context.Context, p *nodes.Primacy) error {
+				return p.Release(during)
+			})
+			if err != nil {
+				t.Fatalf("released inside: %v", err)
+			}
 		}
-	}
+	})
 }
 
 // Goal: an empty name is refused.
 func TestEmptyName(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	s := nodes.New(c, "")
-	_, joined := s.Join(ctx, nodes.Config{ID: "a"})
-	_, listed := s.List(ctx)
-	for _, err := range []error{joined, listed, s.Switch(ctx, "a"), s.Forget(ctx, "a")} {
-		if !errors.Is(err, client.ErrInvalid) {
-			t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		s := nodes.New(c, "")
+		_, joined := s.Join(ctx, nodes.Config{ID: "a"})
+		_, listed := s.List(ctx)
+		for _, err := range []error{joined, listed, s.Switch(ctx, "a"), s.Forget(ctx, "a")} {
+			if !errors.Is(err, client.ErrInvalid) {
+				t.Error(err)
+			}
 		}
-	}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/nodes"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -38,184 +39,187 @@ func until(t testing.TB, s *nodes.Set, what string, is func(*nodes.View) bool) {
 // heartbeats stay away becomes suspect and then down, and knows that itself first. The primary
 // is switched on order, and after a death. Method: one node's connections are cut.
 func TestNodes(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	s := nodes.New(c, "n")
-	mute := r.Dial(client.Config{})
-	a := join(t, nodes.New(mute, "n"), nodes.Config{
-		ID: "a", TTL: 10 * time.Second, Metadata: []byte("host-a"),
-	})
-	b := join(t, s, nodes.Config{ID: "b", TTL: time.Minute})
-	join(t, s, nodes.Config{ID: "c", TTL: time.Minute})
-	first := rig.Must[*nodes.Primacy](t)(a.Primary(ctx))
-	until(t, s, "all are alive", func(v *nodes.View) bool {
-		return len(v.Nodes) == 3 && v.Primary == "a" && v.Token == first.Token() &&
-			v.Node("a").State == nodes.Alive && string(v.Node("a").Metadata) == "host-a"
-	})
-	if a.Err() != nil || a.State() != nodes.Alive || first.Err() != nil {
-		t.Errorf("a is %v, primary %v", a.State(), first.Err())
-	}
-	if _, err := s.Join(ctx, nodes.Config{ID: "b"}); !errors.Is(err, client.ErrNameTaken) {
-		t.Errorf("a second b: %v", err)
-	}
-
-	next := make(chan *nodes.Primacy, 1)
-	go func() {
-		p, err := b.Primary(ctx)
-		if err == nil && first.Err() == nil { // L4
-			err = errors.New("there were two primaries")
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		s := nodes.New(c, "n")
+		mute := r.Dial(client.Config{})
+		a := join(t, nodes.New(mute, "n"), nodes.Config{
+			ID: "a", TTL: 10 * time.Second, Metadata: []byte("host-a"),
+		})
+		b := join(t, s, nodes.Config{ID: "b", TTL: time.Minute})
+		join(t, s, nodes.Config{ID: "c", TTL: time.Minute})
+		first := rig.Must[*nodes.Primacy](t)(a.Primary(ctx))
+		until(t, s, "all are alive", func(v *nodes.View) bool {
+			return len(v.Nodes) == 3 && v.Primary == "a" && v.Token == first.Token() &&
+				v.Node("a").State == nodes.Alive && string(v.Node("a").Metadata) == "host-a"
+		})
+		if a.Err() != nil || a.State() != nodes.Alive || first.Err() != nil {
+			t.Errorf("a is %v, primary %v", a.State(), first.Err())
 		}
-		if err != nil {
+		if _, err := s.Join(ctx, nodes.Config{ID: "b"}); !errors.Is(err, client.ErrNameTaken) {
+			t.Errorf("a second b: %v", err)
+		}
+
+		next := make(chan *nodes.Primacy, 1)
+		go func() {
+			p, err := b.Primary(ctx)
+			if err == nil && first.Err() == nil { // L4
+				err = errors.New("there were two primaries")
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			next <- p
+		}()
+		r.Cut(mute)
+		until(t, s, "a is suspect", func(v *nodes.View) bool {
+			return v.Node("a").State == nodes.Suspect && v.Primary == "a"
+		})
+		until(t, s, "a is down", func(v *nodes.View) bool {
+			return v.Node("a").State == nodes.Down
+		})
+		if a.Err() == nil || a.State() != nodes.Down {
+			t.Error("the issuer knew earlier than the node that it is down")
+		}
+		select {
+		case <-first.Context().Done():
+		case <-ctx.Done():
+			t.Error("the context of a primary that is down goes on")
+		}
+		second := <-next
+		if t.Failed() {
+			return
+		}
+		if second.Token() <= first.Token() {
+			t.Errorf("token %d after %d", second.Token(), first.Token())
+		}
+		if err := s.Switch(ctx, "a"); !errors.Is(err, nodes.ErrDown) {
+			t.Errorf("switch to a node that is down: %v", err)
+		}
+		if err := s.Forget(ctx, "a"); err != nil {
 			t.Error(err)
 		}
-		next <- p
-	}()
-	r.Cut(mute)
-	until(t, s, "a is suspect", func(v *nodes.View) bool {
-		return v.Node("a").State == nodes.Suspect && v.Primary == "a"
+		if v := rig.Must[nodes.View](t)(s.List(ctx)); len(v.Nodes) != 2 || v.Primary != "b" {
+			t.Errorf("listed %+v", v)
+		}
 	})
-	until(t, s, "a is down", func(v *nodes.View) bool {
-		return v.Node("a").State == nodes.Down
-	})
-	if a.Err() == nil || a.State() != nodes.Down {
-		t.Error("the issuer knew earlier than the node that it is down")
-	}
-	select {
-	case <-first.Context().Done():
-	case <-ctx.Done():
-		t.Error("the context of a primary that is down goes on")
-	}
-	second := <-next
-	if t.Failed() {
-		return
-	}
-	if second.Token() <= first.Token() {
-		t.Errorf("token %d after %d", second.Token(), first.Token())
-	}
-	if err := s.Switch(ctx, "a"); !errors.Is(err, nodes.ErrDown) {
-		t.Errorf("switch to a node that is down: %v", err)
-	}
-	if err := s.Forget(ctx, "a"); err != nil {
-		t.Error(err)
-	}
-	if v := rig.Must[nodes.View](t)(s.List(ctx)); len(v.Nodes) != 2 || v.Primary != "b" {
-		t.Errorf("listed %+v", v)
-	}
 }
 
 // Goal: an order to switch is obeyed by a primary that listens, and waits for the end of the
 // lease of one that does not; nobody else takes the role in between. A write of the old
 // primary that comes late does nothing.
 func TestNodesSwitch(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	s := nodes.New(c, "n")
-	members := make(map[string]*nodes.Node)
-	var all sync.WaitGroup
-	stop, end := context.WithCancel(ctx)
-	var mu sync.Mutex
-	var led []string
-	for _, id := range []string{"a", "b", "c"} {
-		members[id] = join(t, s, nodes.Config{ID: id, TTL: time.Minute})
-		all.Go(func() {
-			for stop.Err() == nil {
-				err := members[id].Lead(stop, func(ctx context.Context, _ *nodes.Primacy) error {
-					mu.Lock()
-					led = append(led, id)
-					mu.Unlock()
-					<-ctx.Done()
-					return context.Cause(ctx)
-				})
-				if stop.Err() == nil && !errors.Is(err, nodes.ErrSwitched) {
-					t.Errorf("%s: %v", id, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		s := nodes.New(c, "n")
+		members := make(map[string]*nodes.Node)
+		var all sync.WaitGroup
+		stop, end := context.WithCancel(ctx)
+		var mu sync.Mutex
+		var led []string
+		for _, id := range []string{"a", "b", "c"} {
+			members[id] = join(t, s, nodes.Config{ID: id, TTL: time.Minute})
+			all.Go(func() {
+				for stop.Err() == nil {
+					err := members[id].Lead(stop, func(ctx context.Context, _ *nodes.Primacy) error {
+						mu.Lock()
+						led = append(led, id)
+						mu.Unlock()
+						<-ctx.Done()
+						return context.Cause(ctx)
+					})
+					if stop.Err() == nil && !errors.Is(err, nodes.ErrSwitched) {
+						t.Errorf("%s: %v", id, err)
+					}
 				}
+			})
+		}
+		for _, id := range []string{"c", "a", "b", "c"} {
+			if err := s.Switch(ctx, id); err != nil {
+				t.Fatal(err)
 			}
-		})
-	}
-	for _, id := range []string{"c", "a", "b", "c"} {
-		if err := s.Switch(ctx, id); err != nil {
+			if v := rig.Must[nodes.View](t)(s.List(ctx)); v.Primary != id {
+				t.Errorf("the primary is %q, not %q", v.Primary, id)
+			}
+		}
+		end()
+		all.Wait()
+		// Whichever was first, only nodes that were ordered followed.
+		if got := fmt.Sprint(led[len(led)-3:]); got != "[a b c]" {
+			t.Errorf("primaries were %v", led)
+		}
+
+		deaf := rig.Must[*nodes.Primacy](t)(join(t, s, nodes.Config{
+			ID: "d", TTL: 3 * time.Second,
+		}).Primary(ctx))
+		go func() { // the node does not listen to orders, and dies some time
+			_ = deaf.AwaitSwitch(ctx)
+			deaf.Lease().Close()
+		}()
+		chosen := make(chan *nodes.Primacy, 1)
+		go func() {
+			p, err := members["b"].Primary(ctx)
+			if err != nil || deaf.Err() == nil {
+				t.Errorf("primary: %v, the one before: %v", err, deaf.Err())
+			}
+			chosen <- p
+		}()
+		if err := s.Switch(ctx, "b"); err != nil {
 			t.Fatal(err)
 		}
-		if v := rig.Must[nodes.View](t)(s.List(ctx)); v.Primary != id {
-			t.Errorf("the primary is %q, not %q", v.Primary, id)
+		p := <-chosen
+		for _, tc := range []struct {
+			p    *nodes.Primacy
+			want bool
+		}{{deaf, false}, {p, true}} {
+			w, err := c.Txn(ctx, store.Txn{
+				If: []store.Compare{tc.p.Owner()}, Then: []store.Op{store.Put{Key: "w"}},
+			})
+			if err != nil || w.Succeeded != tc.want {
+				t.Errorf("a fenced write: %v, %v", w.Succeeded, err)
+			}
 		}
-	}
-	end()
-	all.Wait()
-	// Whichever was first, only nodes that were ordered followed.
-	if got := fmt.Sprint(led[len(led)-3:]); got != "[a b c]" {
-		t.Errorf("primaries were %v", led)
-	}
-
-	deaf := rig.Must[*nodes.Primacy](t)(join(t, s, nodes.Config{
-		ID: "d", TTL: 3 * time.Second,
-	}).Primary(ctx))
-	go func() { // the node does not listen to orders, and dies some time
-		_ = deaf.AwaitSwitch(ctx)
-		deaf.Lease().Close()
-	}()
-	chosen := make(chan *nodes.Primacy, 1)
-	go func() {
-		p, err := members["b"].Primary(ctx)
-		if err != nil || deaf.Err() == nil {
-			t.Errorf("primary: %v, the one before: %v", err, deaf.Err())
+		if err := p.Release(ctx); err != nil || p.Err() == nil {
+			t.Errorf("resign: %v, %v", err, p.Err())
 		}
-		chosen <- p
-	}()
-	if err := s.Switch(ctx, "b"); err != nil {
-		t.Fatal(err)
-	}
-	p := <-chosen
-	for _, tc := range []struct {
-		p    *nodes.Primacy
-		want bool
-	}{{deaf, false}, {p, true}} {
-		w, err := c.Txn(ctx, store.Txn{
-			If: []store.Compare{tc.p.Owner()}, Then: []store.Op{store.Put{Key: "w"}},
-		})
-		if err != nil || w.Succeeded != tc.want {
-			t.Errorf("a fenced write: %v, %v", w.Succeeded, err)
-		}
-	}
-	if err := p.Release(ctx); err != nil || p.Err() == nil {
-		t.Errorf("resign: %v, %v", err, p.Err())
-	}
+	})
 }
 
 // Goal: T16 and T17: who waits for the role and loses its own lease is told so, and does not
 // become the primary.
 func TestNodesWaiterGoesDown(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	s := nodes.New(c, "n")
-	a := join(t, s, nodes.Config{ID: "a", TTL: time.Minute})
-	b := join(t, s, nodes.Config{ID: "b", TTL: time.Minute})
-	p := rig.Must[*nodes.Primacy](t)(a.Primary(ctx))
-	told := make(chan error, 1)
-	go func() {
-		_, err := b.Primary(ctx)
-		told <- err
-	}()
-	if err := b.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-told; !errors.Is(err, nodes.ErrDown) {
-		t.Errorf("told %v", err)
-	}
-	if err := a.Release(ctx); err != nil || p.Err() == nil || p.Context().Err() == nil {
-		t.Errorf("the node left (%v) and its primacy goes on", err)
-	}
-	// T25: the node that comes back is another, with another token.
-	back := join(t, s, nodes.Config{ID: "a", TTL: time.Minute})
-	if back.Lease().Token() <= a.Lease().Token() || a.Err() == nil {
-		t.Errorf("token %d after %d", back.Lease().Token(), a.Lease().Token())
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		s := nodes.New(c, "n")
+		a := join(t, s, nodes.Config{ID: "a", TTL: time.Minute})
+		b := join(t, s, nodes.Config{ID: "b", TTL: time.Minute})
+		p := rig.Must[*nodes.Primacy](t)(a.Primary(ctx))
+		told := make(chan error, 1)
+		go func() {
+			_, err := b.Primary(ctx)
+			told <- err
+		}()
+		if err := b.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-told; !errors.Is(err, nodes.ErrDown) {
+			t.Errorf("told %v", err)
+		}
+		if err := a.Release(ctx); err != nil || p.Err() == nil || p.Context().Err() == nil {
+			t.Errorf("the node left (%v) and its primacy goes on", err)
+		}
+		// T25: the node that comes back is another, with another token.
+		back := join(t, s, nodes.Config{ID: "a", TTL: time.Minute})
+		if back.Lease().Token() <= a.Lease().Token() || a.Err() == nil {
+			t.Errorf("token %d after %d", back.Lease().Token(), a.Lease().Token())
+		}
+	})
 }
 
 // Goal: never two primaries, and tokens that rise (L4, L5), with three members, whatever
@@ -223,59 +227,60 @@ func TestNodesWaiterGoesDown(t *testing.T) {
 // answers, resign, and come back, at random; a node that becomes the primary looks whether the
 // one before still believes to be it.
 func TestNodesRandom(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	const rounds, ids = 4, 4
-	var primaries rig.Holders
-	clients := make([]*client.Client, ids)
-	for i := range clients {
-		clients[i] = r.Dial(client.Config{Silence: time.Second})
-	}
-	var all sync.WaitGroup
-	for i, c := range clients {
-		all.Go(func() {
-			s := nodes.New(c, "n")
-			for done := 0; done < rounds && !t.Failed(); {
-				r.Mend(c)
-				n, err := s.Join(ctx, nodes.Config{
-					ID: fmt.Sprint(i), TTL: 500 * time.Millisecond, Wait: true,
-				})
-				if err != nil {
-					if ctx.Err() != nil {
-						t.Error(err)
-						return
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+		defer cancel()
+		const rounds, ids = 4, 4
+		var primaries rig.Holders
+		clients := make([]*client.Client, ids)
+		for i := range clients {
+			clients[i] = r.Dial(client.Config{Silence: time.Second})
+		}
+		var all sync.WaitGroup
+		for i, c := range clients {
+			all.Go(func() {
+				s := nodes.New(c, "n")
+				for done := 0; done < rounds && !t.Failed(); {
+					r.Mend(c)
+					n, err := s.Join(ctx, nodes.Config{
+						ID: fmt.Sprint(i), TTL: 500 * time.Millisecond, Wait: true,
+					})
+					if err != nil {
+						if ctx.Err() != nil {
+							t.Error(err)
+							return
+						}
+						continue
 					}
-					continue
+					if rand.IntN(3) == 0 {
+						r.Lose(c)
+					}
+					p, err := n.Primary(ctx)
+					if err != nil {
+						_ = n.Release(ctx)
+						continue
+					}
+					primaries.Next(t, p)
+					done++
+					switch rand.IntN(4) {
+					case 0: // dies
+						p.Lease().Close()
+						n.Lease().Close()
+					case 1: // is cut off
+						r.Cut(c)
+						<-p.Context().Done()
+						<-n.Context().Done() // else it may be renewed once there is no cut, and live on
+					case 2: // leaves without giving the role back
+						_ = n.Release(ctx)
+						p.Lease().Close()
+					default:
+						_ = p.Release(ctx)
+						_ = n.Release(ctx)
+					}
 				}
-				if rand.IntN(3) == 0 {
-					r.Lose(c)
-				}
-				p, err := n.Primary(ctx)
-				if err != nil {
-					_ = n.Release(ctx)
-					continue
-				}
-				primaries.Next(t, p)
-				done++
-				switch rand.IntN(4) {
-				case 0: // dies
-					p.Lease().Close()
-					n.Lease().Close()
-				case 1: // is cut off
-					r.Cut(c)
-					<-p.Context().Done()
-					<-n.Context().Done() // else it may be renewed once there is no cut, and live on
-				case 2: // leaves without giving the role back
-					_ = n.Release(ctx)
-					p.Lease().Close()
-				default:
-					_ = p.Release(ctx)
-					_ = n.Release(ctx)
-				}
-			}
-		})
-	}
-	all.Wait()
+			})
+		}
+		all.Wait()
+	})
 }

@@ -8,6 +8,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/nodes"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -19,106 +20,107 @@ func takes(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetGrant) }
 // Goal: what the cluster refuses is an error, and no call goes on without it. A node that could not
 // be noted is not up. Method: each request of each call is refused.
 func TestRefused(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	type call = func(t *testing.T, s *nodes.Set, c *client.Client) error
-	primary := func(t *testing.T, s *nodes.Set, _ *client.Client) error {
-		_, err := join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Primary(ctx)
-		return err
-	}
-	// others makes a node that is the primary.
-	others := func(t *testing.T, s *nodes.Set) *nodes.Primacy {
-		n := join(t, s, nodes.Config{ID: "other", TTL: time.Minute})
-		return rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
-	}
-	switches := func(t *testing.T, s *nodes.Set, _ *client.Client) error { return s.Switch(ctx, "n") }
-	for name, x := range map[string]struct {
-		match func(*pb.Request) bool
-		call  call
-	}{
-		"join": {rig.Puts, func(t *testing.T, s *nodes.Set, c *client.Client) error {
-			_, err := s.Join(ctx, nodes.Config{ID: "n", TTL: time.Minute})
-			rig.Keys(t, direct, "join/", 0)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		type call = func(t *testing.T, s *nodes.Set, c *client.Client) error
+		primary := func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+			_, err := join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Primary(ctx)
 			return err
-		}},
-		"join, the lease": {rig.Grants, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
-			_, err := s.Join(ctx, nodes.Config{ID: "n", Wait: true})
-			return err
-		}},
-		"release a node": {rig.Revokes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
-			return join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Release(ctx)
-		}},
-		"release a role": {rig.Revokes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
-			return others(t, s).Release(ctx)
-		}},
-		"join, which looks": {rig.Reads, func(t *testing.T, s *nodes.Set, c *client.Client) error {
-			join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
-			_, err := s.Join(ctx, nodes.Config{ID: "n", Wait: true})
-			return err
-		}},
-		"join, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
-			join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
-			_, err := s.Join(ctx, nodes.Config{ID: "n", Wait: true})
-			return err
-		}},
-		"primary, which looks": {looks, primary},
-		"primary, which takes": {takes, primary},
-		"primary, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
-			others(t, s)
-			return primary(t, s, c)
-		}},
-		"lead": {takes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
-			return join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Lead(ctx, nil)
-		}},
-		"await, which looks": {rig.Reads, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
-			return others(t, s).AwaitSwitch(ctx)
-		}},
-		"await, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
-			return others(t, s).AwaitSwitch(ctx)
-		}},
-		"switch, which looks": {looks, switches},
-		"switch, which orders": {orders, func(t *testing.T, s *nodes.Set, c *client.Client) error {
-			join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
-			return switches(t, s, c)
-		}},
-		"switch, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
-			join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
-			return switches(t, s, c)
-		}},
-		"list, the keys": {rig.Reads, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
-			v, err := s.List(ctx)
-			if len(v.Nodes) > 0 {
-				t.Errorf("listed %+v", v)
-			}
-			return err
-		}},
-		"list, the leases": {rig.Lists, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
-			others(t, s)
-			v, err := s.Watch().Next(ctx)
-			if len(v.Nodes) > 0 {
-				t.Errorf("listed %+v", v)
-			}
-			return err
-		}},
-		"watch": {rig.Watches, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
-			w := s.Watch()
-			rig.Must[nodes.View](t)(w.Next(ctx))
-			_, err := w.Next(ctx)
-			return err
-		}},
-		"forget": {
-			func(r *pb.Request) bool { return r.GetDeleteRange() != nil },
-			func(_ *testing.T, s *nodes.Set, _ *client.Client) error { return s.Forget(ctx, "n") },
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := rig.Through(t, r.Members[0], x.match, rig.Refused)
-			if err := x.call(t, nodes.New(c, name), c); !errors.Is(err, client.ErrPermissionDenied) {
-				t.Error(err)
-			}
-		})
-	}
+		}
+		// others makes a node that is the primary.
+		others := func(t *testing.T, s *nodes.Set) *nodes.Primacy {
+			n := join(t, s, nodes.Config{ID: "other", TTL: time.Minute})
+			return rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
+		}
+		switches := func(t *testing.T, s *nodes.Set, _ *client.Client) error { return s.Switch(ctx, "n") }
+		for name, x := range map[string]struct {
+			match func(*pb.Request) bool
+			call  call
+		}{
+			"join": {rig.Puts, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+				_, err := s.Join(ctx, nodes.Config{ID: "n", TTL: time.Minute})
+				rig.Keys(t, direct, "join/", 0)
+				return err
+			}},
+			"join, the lease": {rig.Grants, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
+				_, err := s.Join(ctx, nodes.Config{ID: "n", Wait: true})
+				return err
+			}},
+			"release a node": {rig.Revokes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+				return join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Release(ctx)
+			}},
+			"release a role": {rig.Revokes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+				return others(t, s).Release(ctx)
+			}},
+			"join, which looks": {rig.Reads, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+				join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
+				_, err := s.Join(ctx, nodes.Config{ID: "n", Wait: true})
+				return err
+			}},
+			"join, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+				join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
+				_, err := s.Join(ctx, nodes.Config{ID: "n", Wait: true})
+				return err
+			}},
+			"primary, which looks": {looks, primary},
+			"primary, which takes": {takes, primary},
+			"primary, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+				others(t, s)
+				return primary(t, s, c)
+			}},
+			"lead": {takes, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+				return join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Lead(ctx, nil)
+			}},
+			"await, which looks": {rig.Reads, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+				return others(t, s).AwaitSwitch(ctx)
+			}},
+			"await, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+				return others(t, s).AwaitSwitch(ctx)
+			}},
+			"switch, which looks": {looks, switches},
+			"switch, which orders": {orders, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+				join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
+				return switches(t, s, c)
+			}},
+			"switch, which waits": {rig.Watches, func(t *testing.T, s *nodes.Set, c *client.Client) error {
+				join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
+				return switches(t, s, c)
+			}},
+			"list, the keys": {rig.Reads, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
+				v, err := s.List(ctx)
+				if len(v.Nodes) > 0 {
+					t.Errorf("listed %+v", v)
+				}
+				return err
+			}},
+			"list, the leases": {rig.Lists, func(t *testing.T, s *nodes.Set, _ *client.Client) error {
+				others(t, s)
+				v, err := s.Watch().Next(ctx)
+				if len(v.Nodes) > 0 {
+					t.Errorf("listed %+v", v)
+				}
+				return err
+			}},
+			"watch": {rig.Watches, func(_ *testing.T, s *nodes.Set, _ *client.Client) error {
+				w := s.Watch()
+				rig.Must[nodes.View](t)(w.Next(ctx))
+				_, err := w.Next(ctx)
+				return err
+			}},
+			"forget": {
+				func(r *pb.Request) bool { return r.GetDeleteRange() != nil },
+				func(_ *testing.T, s *nodes.Set, _ *client.Client) error { return s.Forget(ctx, "n") },
+			},
+		} {
+			inprocess.Case(t, name, func(t *testing.T) {
+				c := rig.Through(t, r.Members[0], x.match, rig.Refused)
+				if err := x.call(t, nodes.New(c, name), c); !errors.Is(err, client.ErrPermissionDenied) {
+					t.Error(err)
+				}
+			})
+		}
+	})
 }
 
 // unsureThenRefused answers so that nobody knows what became of the first try, and refuses the
@@ -134,81 +136,84 @@ func unsureThenRefused(n int) *pb.Response {
 // so, whatever became of the next try; but what hangs on a lease is gone with it. Method: of the
 // first try nobody knows, the second is refused.
 func TestUnknownIsTold(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	for name, x := range map[string]struct {
-		match func(*pb.Request) bool
-		call  func(t *testing.T, s *nodes.Set) error
-	}{
-		"join": {rig.Puts, func(_ *testing.T, s *nodes.Set) error {
-			_, err := s.Join(ctx, nodes.Config{ID: "n", TTL: time.Minute})
-			return err
-		}},
-		"switch": {orders, func(t *testing.T, s *nodes.Set) error {
-			join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
-			return s.Switch(ctx, "n")
-		}},
-		// The role may be taken, and is given back, which is refused.
-		"primary": {
-			func(r *pb.Request) bool { return takes(r) || rig.Revokes(r) },
-			func(t *testing.T, s *nodes.Set) error {
-				_, err := join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Primary(ctx)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		for name, x := range map[string]struct {
+			match func(*pb.Request) bool
+			call  func(t *testing.T, s *nodes.Set) error
+		}{
+			"join": {rig.Puts, func(_ *testing.T, s *nodes.Set) error {
+				_, err := s.Join(ctx, nodes.Config{ID: "n", TTL: time.Minute})
 				return err
+			}},
+			"switch": {orders, func(t *testing.T, s *nodes.Set) error {
+				join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
+				return s.Switch(ctx, "n")
+			}},
+			// The role may be taken, and is given back, which is refused.
+			"primary": {
+				func(r *pb.Request) bool { return takes(r) || rig.Revokes(r) },
+				func(t *testing.T, s *nodes.Set) error {
+					_, err := join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Primary(ctx)
+					return err
+				},
 			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := rig.Through(t, r.Members[0], x.match, unsureThenRefused)
-			err := x.call(t, nodes.New(c, name))
-			if !errors.Is(err, client.ErrUnknownOutcome) ||
-				!errors.Is(err, client.ErrPermissionDenied) {
-				t.Error(err)
-			}
-		})
-	}
+		} {
+			inprocess.Case(t, name, func(t *testing.T) {
+				c := rig.Through(t, r.Members[0], x.match, unsureThenRefused)
+				err := x.call(t, nodes.New(c, name))
+				if !errors.Is(err, client.ErrUnknownOutcome) ||
+					!errors.Is(err, client.ErrPermissionDenied) {
+					t.Error(err)
+				}
+			})
+		}
+	})
 }
 
 // Goal: an order that hung on the lease of a node that is down is void, whatever became of it.
 // Method: the node leaves while nobody knows.
 func TestOrderVoid(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	n := join(t, nodes.New(r.Dial(client.Config{}), "n"), nodes.Config{ID: "n", TTL: time.Minute})
-	c := rig.Through(t, r.Members[0], orders, rig.Unsure(func() {
-		if err := n.Release(ctx); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		n := join(t, nodes.New(r.Dial(client.Config{}), "n"), nodes.Config{ID: "n", TTL: time.Minute})
+		c := rig.Through(t, r.Members[0], orders, rig.Unsure(func() {
+			if err := n.Release(ctx); err != nil {
+				t.Error(err)
+			}
+		}))
+		err := nodes.New(c, "n").Switch(ctx, "n")
+		if !errors.Is(err, nodes.ErrDown) || errors.Is(err, client.ErrUnknownOutcome) {
 			t.Error(err)
 		}
-	}))
-	err := nodes.New(c, "n").Switch(ctx, "n")
-	if !errors.Is(err, nodes.ErrDown) || errors.Is(err, client.ErrUnknownOutcome) {
-		t.Error(err)
-	}
+	})
 }
 
 // Goal: a change of which nobody knows whether it was done is done, and the role is taken in the
 // end. Method: it was done, or was not; then the cluster has forgotten the client.
 func TestUnsure(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for name, match := range map[string]func(*pb.Request) bool{
-		"join": rig.Puts, "primary": takes, "switch": orders,
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := rig.Through(t, r.Members[0], match, rig.Unsure(func() {}))
-			s := nodes.New(c, name)
-			n := join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
-			rig.Keys(t, direct, name+"/known/", 1)
-			switched := rig.Async(func() (any, error) { return nil, s.Switch(ctx, "n") })
-			if name == "switch" {
-				rig.Keys(t, direct, name+"/order", 1)
-			}
-			rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
-			if a := <-switched; a.Err != nil {
-				t.Error(a.Err)
-			}
-		})
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for name, match := range map[string]func(*pb.Request) bool{
+			"join": rig.Puts, "primary": takes, "switch": orders,
+		} {
+			inprocess.Case(t, name, func(t *testing.T) {
+				c := rig.Through(t, r.Members[0], match, rig.Unsure(func() {}))
+				s := nodes.New(c, name)
+				n := join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
+				rig.Keys(t, direct, name+"/known/", 1)
+				switched := rig.Async(func() (any, error) { return nil, s.Switch(ctx, "n") })
+				if name == "switch" {
+					rig.Keys(t, direct, name+"/order", 1)
+				}
+				rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
+				if a := <-switched; a.Err != nil {
+					t.Error(a.Err)
+				}
+			})
+		}
+	})
 }

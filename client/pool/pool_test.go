@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/pool"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -24,188 +25,191 @@ func acquire(t testing.TB, p *pool.Pool, r pool.Request) *pool.Loan {
 // Goal: an ID is held by one at a time; owners get back what they had; others get what nobody
 // had; one that is wanted, or any, is waited for.
 func TestPool(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	if _, err := pool.Open(ctx, c, "p"); !errors.Is(err, pool.ErrNotFound) {
-		t.Errorf("no pool: %v", err)
-	}
-	three := pool.Spec{First: 7, Last: 9}
-	rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", three))
-	rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", three))
-	if _, err := pool.Create(ctx, c, "p", pool.Spec{Last: 9}); !errors.Is(
-		err, pool.ErrExists) {
-		t.Errorf("another pool: %v", err)
-	}
-	// A key of no ID, which somebody else put there, is in nobody's way.
-	if _, err := c.Put(ctx, store.Put{Key: "p/held/"}); err != nil {
-		t.Fatal(err)
-	}
-	p := rig.Must[*pool.Pool](t)(pool.Open(ctx, c, "p"))
-	if p.Size() != 3 {
-		t.Errorf("size %d", p.Size())
-	}
-	a := acquire(t, p, pool.Request{Owner: "a", TTL: time.Minute})
-	b := acquire(t, p, pool.Request{Owner: "b", TTL: time.Minute})
-	if a.ID() == b.ID() || a.Err() != nil || a.Context().Err() != nil {
-		t.Errorf("held: %s and %s, %v", a.ID(), b.ID(), a.Err())
-	}
-	had, token := a.ID(), a.Token()
-	if err := a.Release(ctx); err != nil || a.Err() == nil {
-		t.Errorf("released: %v, %v", err, a.Err())
-	}
-	// Somebody new gets the one that nobody had; a gets its own.
-	d := acquire(t, p, pool.Request{Owner: "d", TTL: time.Minute})
-	a = acquire(t, p, pool.Request{Owner: "a", TTL: 8 * time.Second})
-	if d.ID() == had || a.ID() != had || a.Token() <= token {
-		t.Errorf("d has %s, a %s after %s, token %d after %d", d.ID(), a.ID(), had, a.Token(), token)
-	}
-	if _, err := p.Acquire(ctx, pool.Request{}); !errors.Is(err, pool.ErrNoneFree) {
-		t.Errorf("a fourth: %v", err)
-	}
-	_, err := p.Acquire(ctx, pool.Request{Want: had})
-	if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, a.Lease().ID()) ||
-		!strings.Contains(err.Error(), `of "a" has`) {
-		t.Errorf("one that is held: %v", err)
-	}
-	if _, err := p.Acquire(ctx, pool.Request{Want: "6"}); !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("one that there is not: %v", err)
-	}
-	list := rig.Must[[]pool.Entry](t)(p.List(ctx))
-	if len(list) != 3 || list[0].ID != "7" || list[0].Owner == "" {
-		t.Errorf("listed %+v", list)
-	}
-	waiting := make(chan *pool.Loan, 1)
-	go func() {
-		l, err := p.Acquire(ctx, pool.Request{Want: had, Wait: true, TTL: time.Minute})
-		if err != nil || a.Err() == nil {
-			t.Errorf("waited: %v, before it: %v", err, a.Err())
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		if _, err := pool.Open(ctx, c, "p"); !errors.Is(err, pool.ErrNotFound) {
+			t.Errorf("no pool: %v", err)
 		}
-		waiting <- l
-	}()
-	a.Lease().Close() // dies
-	next := <-waiting
-	if next == nil {
-		return
-	}
-	for _, tc := range []struct {
-		l    *pool.Loan
-		want bool
-	}{{a, false}, {next, true}} {
-		w, err := c.Txn(ctx, store.Txn{If: []store.Compare{tc.l.Owner()}})
-		if err != nil || w.Succeeded != tc.want {
-			t.Errorf("a fenced write: %v, %v", w.Succeeded, err)
+		three := pool.Spec{First: 7, Last: 9}
+		rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", three))
+		rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", three))
+		if _, err := pool.Create(ctx, c, "p", pool.Spec{Last: 9}); !errors.Is(
+			err, pool.ErrExists) {
+			t.Errorf("another pool: %v", err)
 		}
-	}
+		// A key of no ID, which somebody else put there, is in nobody's way.
+		if _, err := c.Put(ctx, store.Put{Key: "p/held/"}); err != nil {
+			t.Fatal(err)
+		}
+		p := rig.Must[*pool.Pool](t)(pool.Open(ctx, c, "p"))
+		if p.Size() != 3 {
+			t.Errorf("size %d", p.Size())
+		}
+		a := acquire(t, p, pool.Request{Owner: "a", TTL: time.Minute})
+		b := acquire(t, p, pool.Request{Owner: "b", TTL: time.Minute})
+		if a.ID() == b.ID() || a.Err() != nil || a.Context().Err() != nil {
+			t.Errorf("held: %s and %s, %v", a.ID(), b.ID(), a.Err())
+		}
+		had, token := a.ID(), a.Token()
+		if err := a.Release(ctx); err != nil || a.Err() == nil {
+			t.Errorf("released: %v, %v", err, a.Err())
+		}
+		// Somebody new gets the one that nobody had; a gets its own.
+		d := acquire(t, p, pool.Request{Owner: "d", TTL: time.Minute})
+		a = acquire(t, p, pool.Request{Owner: "a", TTL: 8 * time.Second})
+		if d.ID() == had || a.ID() != had || a.Token() <= token {
+			t.Errorf("d has %s, a %s after %s, token %d after %d", d.ID(), a.ID(), had, a.Token(), token)
+		}
+		if _, err := p.Acquire(ctx, pool.Request{}); !errors.Is(err, pool.ErrNoneFree) {
+			t.Errorf("a fourth: %v", err)
+		}
+		_, err := p.Acquire(ctx, pool.Request{Want: had})
+		if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, a.Lease().ID()) ||
+			!strings.Contains(err.Error(), `of "a" has`) {
+			t.Errorf("one that is held: %v", err)
+		}
+		if _, err := p.Acquire(ctx, pool.Request{Want: "6"}); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("one that there is not: %v", err)
+		}
+		list := rig.Must[[]pool.Entry](t)(p.List(ctx))
+		if len(list) != 3 || list[0].ID != "7" || list[0].Owner == "" {
+			t.Errorf("listed %+v", list)
+		}
+		waiting := make(chan *pool.Loan, 1)
+		go func() {
+			l, err := p.Acquire(ctx, pool.Request{Want: had, Wait: true, TTL: time.Minute})
+			if err != nil || a.Err() == nil {
+				t.Errorf("waited: %v, before it: %v", err, a.Err())
+			}
+			waiting <- l
+		}()
+		a.Lease().Close() // dies
+		next := <-waiting
+		if next == nil {
+			return
+		}
+		for _, tc := range []struct {
+			l    *pool.Loan
+			want bool
+		}{{a, false}, {next, true}} {
+			w, err := c.Txn(ctx, store.Txn{If: []store.Compare{tc.l.Owner()}})
+			if err != nil || w.Succeeded != tc.want {
+				t.Errorf("a fenced write: %v, %v", w.Succeeded, err)
+			}
+		}
+	})
 }
 
 // Goal: what a pool refuses, and a list of names with a quarantine.
 func TestPoolSpec(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	for _, s := range []pool.Spec{
-		{First: 2, Last: 1},
-		{Last: pool.MaxIDs},
-		{First: -1 << 63, Last: 1<<63 - 1},
-		{First: 1<<63 - 1, Last: -1 << 63},
-		{IDs: []string{"a", "a"}},
-		{IDs: []string{"a/b"}},
-		{IDs: []string{""}},
-		{IDs: []string{"\xff"}}, // would not be kept as it is
-	} {
-		if _, err := pool.Create(ctx, c, "bad", s); !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("%+v: %v", s, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		for _, s := range []pool.Spec{
+			{First: 2, Last: 1},
+			{Last: pool.MaxIDs},
+			{First: -1 << 63, Last: 1<<63 - 1},
+			{First: 1<<63 - 1, Last: -1 << 63},
+			{IDs: []string{"a", "a"}},
+			{IDs: []string{"a/b"}},
+			{IDs: []string{""}},
+			{IDs: []string{"\xff"}}, // would not be kept as it is
+		} {
+			if _, err := pool.Create(ctx, c, "bad", s); !errors.Is(err, client.ErrInvalid) {
+				t.Errorf("%+v: %v", s, err)
+			}
 		}
-	}
-	p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", pool.Spec{
-		IDs: []string{"10.0.0.1", "10.0.0.2"}, Quarantine: time.Hour,
-	}))
-	dies := acquire(t, p, pool.Request{Want: "10.0.0.2", TTL: 4 * time.Second})
-	rig.Must[*pool.Loan](t)(p.Acquire(ctx, pool.Request{}))
-	dies.Lease().Close()
-	for !rig.Must[[]pool.Entry](t)(p.List(ctx))[1].Quarantined {
-		if ctx.Err() != nil {
-			t.Fatal("it is never in quarantine")
+		p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", pool.Spec{
+			IDs: []string{"10.0.0.1", "10.0.0.2"}, Quarantine: time.Hour,
+		}))
+		dies := acquire(t, p, pool.Request{Want: "10.0.0.2", TTL: 4 * time.Second})
+		rig.Must[*pool.Loan](t)(p.Acquire(ctx, pool.Request{}))
+		dies.Lease().Close()
+		for !rig.Must[[]pool.Entry](t)(p.List(ctx))[1].Quarantined {
+			if ctx.Err() != nil {
+				t.Fatal("it is never in quarantine")
+			}
 		}
-	}
-	if _, err := p.Acquire(ctx, pool.Request{}); !errors.Is(err, pool.ErrNoneFree) {
-		t.Errorf("one in quarantine: %v", err)
-	}
-	_, err := p.Acquire(ctx, pool.Request{Want: "10.0.0.2"})
-	if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, dies.Lease().ID()) ||
-		!strings.Contains(err.Error(), "expired") {
-		t.Errorf("that which is in quarantine: %v", err)
-	}
+		if _, err := p.Acquire(ctx, pool.Request{}); !errors.Is(err, pool.ErrNoneFree) {
+			t.Errorf("one in quarantine: %v", err)
+		}
+		_, err := p.Acquire(ctx, pool.Request{Want: "10.0.0.2"})
+		if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, dies.Lease().ID()) ||
+			!strings.Contains(err.Error(), "expired") {
+			t.Errorf("that which is in quarantine: %v", err)
+		}
+	})
 }
 
 // Goal: with three members, whatever happens to owners and connections, no ID is held by two
 // (L4), and tokens rise (L5). Method: more owners than IDs, who acquire, release, die, are cut
 // off and lose answers at random.
 func TestPoolRandom(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	const owners, rounds = 6, 8
-	holders := make(map[string]*rig.Holders)
-	for i := 1; i <= 4; i++ {
-		holders[fmt.Sprint(i)] = new(rig.Holders)
-	}
-	var mu sync.Mutex // guards last
-	last := make(map[string]*pool.Loan)
-	first := r.Dial(client.Config{})
-	spec := pool.Spec{First: 1, Last: 4}
-	rig.Must[*pool.Pool](t)(pool.Create(ctx, first, "p", spec))
-	var all sync.WaitGroup
-	for i := range owners {
-		c := r.Dial(client.Config{Silence: time.Second})
-		all.Go(func() {
-			p, err := pool.Open(ctx, c, "p")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for range rounds {
-				if rand.IntN(3) == 0 {
-					r.Lose(c)
-				}
-				l, err := p.Acquire(ctx, pool.Request{
-					Owner: fmt.Sprint(i), TTL: 500 * time.Millisecond, Wait: true,
-				})
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+		defer cancel()
+		const owners, rounds = 6, 8
+		holders := make(map[string]*rig.Holders)
+		for i := 1; i <= 4; i++ {
+			holders[fmt.Sprint(i)] = new(rig.Holders)
+		}
+		var mu sync.Mutex // guards last
+		last := make(map[string]*pool.Loan)
+		first := r.Dial(client.Config{})
+		spec := pool.Spec{First: 1, Last: 4}
+		rig.Must[*pool.Pool](t)(pool.Create(ctx, first, "p", spec))
+		var all sync.WaitGroup
+		for i := range owners {
+			c := r.Dial(client.Config{Silence: time.Second})
+			all.Go(func() {
+				p, err := pool.Open(ctx, c, "p")
 				if err != nil {
-					if errors.Is(err, client.ErrExpired) {
-						continue // the answer was too long on its way
-					}
 					t.Error(err)
 					return
 				}
-				holders[l.ID()].Next(t, l)
-				mu.Lock()
-				last[l.ID()] = l
-				mu.Unlock()
-				switch rand.IntN(3) {
-				case 0: // dies
-					l.Lease().Close()
-				case 1:
-					r.Cut(c)
-					<-l.Context().Done()
-					r.Mend(c)
-				default:
-					if err := l.Release(ctx); err != nil && !errors.Is(err, client.ErrLeaseNotFound) {
+				for range rounds {
+					if rand.IntN(3) == 0 {
+						r.Lose(c)
+					}
+					l, err := p.Acquire(ctx, pool.Request{
+						Owner: fmt.Sprint(i), TTL: 500 * time.Millisecond, Wait: true,
+					})
+					if err != nil {
+						if errors.Is(err, client.ErrExpired) {
+							continue // the answer was too long on its way
+						}
 						t.Error(err)
+						return
+					}
+					holders[l.ID()].Next(t, l)
+					mu.Lock()
+					last[l.ID()] = l
+					mu.Unlock()
+					switch rand.IntN(3) {
+					case 0: // dies
+						l.Lease().Close()
+					case 1:
+						r.Cut(c)
+						<-l.Context().Done()
+						r.Mend(c)
+					default:
+						if err := l.Release(ctx); err != nil && !errors.Is(err, client.ErrLeaseNotFound) {
+							t.Error(err)
+						}
 					}
 				}
-			}
-		})
-	}
-	all.Wait()
-	for id, l := range last {
-		l.Lease().Close()
-		if l.Err() == nil {
-			t.Errorf("%s is held for ever", id)
+			})
 		}
-	}
+		all.Wait()
+		for id, l := range last {
+			l.Lease().Close()
+			if l.Err() == nil {
+				t.Errorf("%s is held for ever", id)
+			}
+		}
+	})
 }

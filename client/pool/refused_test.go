@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/pool"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -23,261 +24,269 @@ var one = pool.Spec{First: 1, Last: 1}
 // Goal: what the cluster refuses is an error, and no call goes on without it. Method: each request
 // of each call is refused, the nth of its kind.
 func TestRefused(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for name, x := range map[string]struct {
-		match func(*pb.Request) bool
-		nth   int
-		call  func(c *client.Client, p *pool.Pool) error
-	}{
-		"create": {rig.Txns, 1, func(c *client.Client, _ *pool.Pool) error {
-			_, err := pool.Create(ctx, c, "create", one)
-			return err
-		}},
-		"open": {rig.Reads, 1, func(c *client.Client, _ *pool.Pool) error {
-			_, err := pool.Open(ctx, c, "open")
-			return err
-		}},
-		"acquire, what is held": {rig.Reads, 2, func(_ *client.Client, p *pool.Pool) error {
-			_, err := p.Acquire(ctx, pool.Request{})
-			return err
-		}},
-		"acquire, who had what": {rig.Reads, 3, func(_ *client.Client, p *pool.Pool) error {
-			_, err := p.Acquire(ctx, pool.Request{})
-			return err
-		}},
-		"acquire, the lease": {rig.Grants, 1, func(_ *client.Client, p *pool.Pool) error {
-			_, err := p.Acquire(ctx, pool.Request{})
-			return err
-		}},
-		"acquire, which waits": {rig.Watches, 1, func(_ *client.Client, p *pool.Pool) error {
-			acquire(t, p, pool.Request{TTL: time.Minute})
-			_, err := p.Acquire(ctx, pool.Request{Wait: true})
-			return err
-		}},
-		"release": {rig.Revokes, 1, func(_ *client.Client, p *pool.Pool) error {
-			return acquire(t, p, pool.Request{TTL: time.Minute}).Release(ctx)
-		}},
-		"list": {rig.Lists, 1, func(_ *client.Client, p *pool.Pool) error {
-			_, err := p.List(ctx)
-			return err
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, name, one))
-			c := rig.Through(t, r.Members[0], x.match, func(n int) *pb.Response {
-				if n == x.nth {
-					return rig.Refused(n)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for name, x := range map[string]struct {
+			match func(*pb.Request) bool
+			nth   int
+			call  func(c *client.Client, p *pool.Pool) error
+		}{
+			"create": {rig.Txns, 1, func(c *client.Client, _ *pool.Pool) error {
+				_, err := pool.Create(ctx, c, "create", one)
+				return err
+			}},
+			"open": {rig.Reads, 1, func(c *client.Client, _ *pool.Pool) error {
+				_, err := pool.Open(ctx, c, "open")
+				return err
+			}},
+			"acquire, what is held": {rig.Reads, 2, func(_ *client.Client, p *pool.Pool) error {
+				_, err := p.Acquire(ctx, pool.Request{})
+				return err
+			}},
+			"acquire, who had what": {rig.Reads, 3, func(_ *client.Client, p *pool.Pool) error {
+				_, err := p.Acquire(ctx, pool.Request{})
+				return err
+			}},
+			"acquire, the lease": {rig.Grants, 1, func(_ *client.Client, p *pool.Pool) error {
+				_, err := p.Acquire(ctx, pool.Request{})
+				return err
+			}},
+			"acquire, which waits": {rig.Watches, 1, func(_ *client.Client, p *pool.Pool) error {
+				acquire(t, p, pool.Request{TTL: time.Minute})
+				_, err := p.Acquire(ctx, pool.Request{Wait: true})
+				return err
+			}},
+			"release": {rig.Revokes, 1, func(_ *client.Client, p *pool.Pool) error {
+				return acquire(t, p, pool.Request{TTL: time.Minute}).Release(ctx)
+			}},
+			"list": {rig.Lists, 1, func(_ *client.Client, p *pool.Pool) error {
+				_, err := p.List(ctx)
+				return err
+			}},
+		} {
+			inprocess.Case(t, name, func(t *testing.T) {
+				rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, name, one))
+				c := rig.Through(t, r.Members[0], x.match, func(n int) *pb.Response {
+					if n == x.nth {
+						return rig.Refused(n)
+					}
+					return nil
+				})
+				var p *pool.Pool
+				if name != "open" {
+					p = rig.Must[*pool.Pool](t)(pool.Open(ctx, c, name))
 				}
-				return nil
+				if err := x.call(c, p); !errors.Is(err, client.ErrPermissionDenied) {
+					t.Error(err)
+				}
 			})
-			var p *pool.Pool
-			if name != "open" {
-				p = rig.Must[*pool.Pool](t)(pool.Open(ctx, c, name))
-			}
-			if err := x.call(c, p); !errors.Is(err, client.ErrPermissionDenied) {
-				t.Error(err)
-			}
-		})
-	}
+		}
+	})
 }
 
 // Goal: a pool is made once, also if an answer is lost, and the error says so if nobody knows.
 func TestCreateUnsure(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for name, do := range map[string]func(){
-		"not done": func() {},
-		"done":     func() { rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, "done", one)) },
-	} {
-		c := rig.Through(t, r.Members[0], rig.Txns, rig.Unsure(do))
-		p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, name, one))
-		acquire(t, p, pool.Request{})
-		rig.Must[*pool.Pool](t)(pool.Open(ctx, direct, name))
-	}
-	c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
-		if a := rig.Unsure(func() {})(n); a != nil {
-			return a
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for name, do := range map[string]func(){
+			"not done": func() {},
+			"done":     func() { rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, "done", one)) },
+		} {
+			c := rig.Through(t, r.Members[0], rig.Txns, rig.Unsure(do))
+			p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, name, one))
+			acquire(t, p, pool.Request{})
+			rig.Must[*pool.Pool](t)(pool.Open(ctx, direct, name))
 		}
-		return rig.Refused(n)
+		c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
+			if a := rig.Unsure(func() {})(n); a != nil {
+				return a
+			}
+			return rig.Refused(n)
+		})
+		p, err := pool.Create(ctx, c, "refused", one)
+		if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrPermissionDenied) {
+			t.Errorf("made %+v, %v", p, err)
+		}
 	})
-	p, err := pool.Create(ctx, c, "refused", one)
-	if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrPermissionDenied) {
-		t.Errorf("made %+v, %v", p, err)
-	}
 }
 
 // Goal: what is no pool cannot be opened.
 func TestOpenBroken(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for _, value := range []string{`{`, `{"first": 2, "last": 1}`} {
-		if _, err := c.Put(ctx, store.Put{Key: "p/ids", Value: []byte(value)}); err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for _, value := range []string{`{`, `{"first": 2, "last": 1}`} {
+			if _, err := c.Put(ctx, store.Put{Key: "p/ids", Value: []byte(value)}); err != nil {
+				t.Fatal(err)
+			}
+			if p, err := pool.Open(ctx, c, "p"); p != nil || err == nil {
+				t.Errorf("opened %s: %+v, %v", value, p, err)
+			}
 		}
-		if p, err := pool.Open(ctx, c, "p"); p != nil || err == nil {
-			t.Errorf("opened %s: %+v, %v", value, p, err)
-		}
-	}
+	})
 }
 
 // Goal: a caller that does not wait fails only if none is free, not if others were quicker. Method:
 // all that it tries first are taken in the meantime.
 func TestOthersAreQuicker(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	tries := 0
-	c := rig.Through(t, r.Members[0], rig.Grants, func(n int) *pb.Response {
-		if tries = n; n <= 8 {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		tries := 0
+		c := rig.Through(t, r.Members[0], rig.Grants, func(n int) *pb.Response {
+			if tries = n; n <= 8 {
+				return rig.Refusal(pb.Reason_REASON_NAME_TAKEN)
+			}
+			return nil
+		})
+		rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, "p", pool.Spec{First: 1, Last: 9}))
+		p := rig.Must[*pool.Pool](t)(pool.Open(ctx, c, "p"))
+		if acquire(t, p, pool.Request{}); tries != 9 {
+			t.Errorf("it was tried %d times", tries)
+		}
+		// A caller that gives up between two tries is told so.
+		short, end := context.WithCancel(ctx)
+		c = rig.Through(t, r.Members[0], rig.Grants, func(n int) *pb.Response {
+			if n == 80 { // it waits for a quarter of a second then, at least
+				time.AfterFunc(10*time.Millisecond, end)
+			}
 			return rig.Refusal(pb.Reason_REASON_NAME_TAKEN)
+		})
+		p = rig.Must[*pool.Pool](t)(pool.Open(ctx, c, "p"))
+		if l, err := p.Acquire(short, pool.Request{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("acquired %+v, %v", l, err)
 		}
-		return nil
 	})
-	rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, "p", pool.Spec{First: 1, Last: 9}))
-	p := rig.Must[*pool.Pool](t)(pool.Open(ctx, c, "p"))
-	if acquire(t, p, pool.Request{}); tries != 9 {
-		t.Errorf("it was tried %d times", tries)
-	}
-	// A caller that gives up between two tries is told so.
-	short, end := context.WithCancel(ctx)
-	c = rig.Through(t, r.Members[0], rig.Grants, func(n int) *pb.Response {
-		if n == 80 { // it waits for a quarter of a second then, at least
-			time.AfterFunc(10*time.Millisecond, end)
-		}
-		return rig.Refusal(pb.Reason_REASON_NAME_TAKEN)
-	})
-	p = rig.Must[*pool.Pool](t)(pool.Open(ctx, c, "p"))
-	if l, err := p.Acquire(short, pool.Request{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("acquired %+v, %v", l, err)
-	}
 }
 
 // Goal: a caller that waits for any ID, or for one, hears of it, and of no other, when it is free.
 func TestWaits(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for name, want := range map[string]string{"any": "", "one": "1"} {
-		p := rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, name, pool.Spec{
-			IDs: []string{"1", "10"},
-		}))
-		first := acquire(t, p, pool.Request{Want: "1", TTL: time.Minute})
-		second := acquire(t, p, pool.Request{Want: "10", TTL: time.Minute})
-		waits, looks := make(chan struct{}, 10), new(atomic.Int32)
-		b := &rig.Between{
-			Instead: func(r *pb.Request) *pb.Response {
-				if rig.Reads(r) {
-					looks.Add(1)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for name, want := range map[string]string{"any": "", "one": "1"} {
+			p := rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, name, pool.Spec{
+				IDs: []string{"1", "10"},
+			}))
+			first := acquire(t, p, pool.Request{Want: "1", TTL: time.Minute})
+			second := acquire(t, p, pool.Request{Want: "10", TTL: time.Minute})
+			waits, looks := make(chan struct{}, 10), new(atomic.Int32)
+			b := &rig.Between{
+				Instead: func(r *pb.Request) *pb.Response {
+					if rig.Reads(r) {
+						looks.Add(1)
+					}
+					all := len(r.GetReadRange().GetRangeEnd()) > 0 || len(r.GetWatch().GetRangeEnd()) > 0
+					if all && want != "" {
+						t.Errorf("for one ID it looks at %v", r)
+					}
+					return nil
+				},
+				Seen: func(r *pb.Response) {
+					if w := r.GetWatch(); w != nil && len(w.Events) == 0 {
+						waits <- struct{}{}
+					}
+				},
+			}
+			c := b.Serve(t, r.Members[0])
+			p = rig.Must[*pool.Pool](t)(pool.Open(ctx, c, name))
+			looks.Store(0)
+			got := rig.Async(func() (*pool.Loan, error) {
+				return p.Acquire(ctx, pool.Request{Want: want, Wait: true})
+			})
+			<-waits
+			last := first
+			if want != "" {
+				if err := second.Release(ctx); err != nil {
+					t.Fatal(err)
 				}
-				all := len(r.GetReadRange().GetRangeEnd()) > 0 || len(r.GetWatch().GetRangeEnd()) > 0
-				if all && want != "" {
-					t.Errorf("for one ID it looks at %v", r)
-				}
-				return nil
-			},
-			Seen: func(r *pb.Response) {
-				if w := r.GetWatch(); w != nil && len(w.Events) == 0 {
-					waits <- struct{}{}
-				}
-			},
-		}
-		c := b.Serve(t, r.Members[0])
-		p = rig.Must[*pool.Pool](t)(pool.Open(ctx, c, name))
-		looks.Store(0)
-		got := rig.Async(func() (*pool.Loan, error) {
-			return p.Acquire(ctx, pool.Request{Want: want, Wait: true})
-		})
-		<-waits
-		last := first
-		if want != "" {
-			if err := second.Release(ctx); err != nil {
+			} else {
+				last = second
+			}
+			if err := last.Release(ctx); err != nil {
 				t.Fatal(err)
 			}
-		} else {
-			last = second
+			if a := <-got; a.Err != nil || a.Value.ID() != last.ID() {
+				t.Errorf("%s: acquired %+v, %v", name, a.Value, a.Err)
+			}
+			if n, want := looks.Load(), map[string]int32{"any": 4, "one": 2}[name]; n != want {
+				t.Errorf("%s: %d ranges were read, want %d", name, n, want)
+			}
 		}
-		if err := last.Release(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if a := <-got; a.Err != nil || a.Value.ID() != last.ID() {
-			t.Errorf("%s: acquired %+v, %v", name, a.Value, a.Err)
-		}
-		if n, want := looks.Load(), map[string]int32{"any": 4, "one": 2}[name]; n != want {
-			t.Errorf("%s: %d ranges were read, want %d", name, n, want)
-		}
-	}
+	})
 }
 
 // Goal: an ID whose holder cannot be named is not free, either.
 func TestHolderUnknown(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	acquire(t, rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, "p", one)),
-		pool.Request{TTL: time.Minute})
-	c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
-		return r.GetDescribe() != nil
-	}, rig.Refused)
-	_, err := rig.Must[*pool.Pool](t)(pool.Open(ctx, c, "p")).Acquire(ctx, pool.Request{Want: "1"})
-	if !errors.Is(err, pool.ErrNoneFree) || strings.Contains(err.Error(), "lease") {
-		t.Error(err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		acquire(t, rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, "p", one)),
+			pool.Request{TTL: time.Minute})
+		c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
+			return r.GetDescribe() != nil
+		}, rig.Refused)
+		_, err := rig.Must[*pool.Pool](t)(pool.Open(ctx, c, "p")).Acquire(ctx, pool.Request{Want: "1"})
+		if !errors.Is(err, pool.ErrNoneFree) || strings.Contains(err.Error(), "lease") {
+			t.Error(err)
+		}
+	})
 }
 
 // Goal: an ID is leased although its last owner could not be noted; but if the caller has given up
 // by then, the ID is given back. Method: the note is refused, and the context ends then, or not.
 func TestNotNoted(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for name, gone := range map[string]bool{"stays": false, "gone": true} {
-		short, end := context.WithCancel(ctx)
-		c := rig.Through(t, r.Members[0], rig.Puts, func(n int) *pb.Response {
-			if gone {
-				end()
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for name, gone := range map[string]bool{"stays": false, "gone": true} {
+			short, end := context.WithCancel(ctx)
+			c := rig.Through(t, r.Members[0], rig.Puts, func(n int) *pb.Response {
+				if gone {
+					end()
+				}
+				return rig.Refused(n)
+			})
+			p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, name, one))
+			l, err := p.Acquire(short, pool.Request{TTL: time.Hour})
+			if gone != (err != nil) || gone != (l == nil) {
+				t.Errorf("%s: acquired %+v, %v", name, l, err)
 			}
-			return rig.Refused(n)
-		})
-		p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, name, one))
-		l, err := p.Acquire(short, pool.Request{TTL: time.Hour})
-		if gone != (err != nil) || gone != (l == nil) {
-			t.Errorf("%s: acquired %+v, %v", name, l, err)
+			held := 1
+			if gone {
+				held = 0
+			}
+			rig.Keys(t, direct, name+"/held/", held)
+			end()
 		}
-		held := 1
-		if gone {
-			held = 0
-		}
-		rig.Keys(t, direct, name+"/held/", held)
-		end()
-	}
+	})
 }
 
 // Goal: an ID is leased for ten seconds if the owner does not say for how long, and a pool without
 // a quarantine has none.
 func TestTerms(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", pool.Spec{
-		IDs: []string{"a", "b"}, Quarantine: time.Hour,
-	}))
-	for ttl, want := range map[time.Duration]time.Duration{
-		0: 10 * time.Second, time.Minute: time.Minute,
-	} {
-		l := acquire(t, p, pool.Request{TTL: ttl, Owner: "me"})
-		i := l.Lease().Info()
-		if i.TTL != want || i.LockDelay != time.Hour || i.Owner != "me" || l.ValidUntil().IsZero() {
-			t.Errorf("leased with %+v until %v", i, l.ValidUntil())
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", pool.Spec{
+			IDs: []string{"a", "b"}, Quarantine: time.Hour,
+		}))
+		for ttl, want := range map[time.Duration]time.Duration{
+			0: 10 * time.Second, time.Minute: time.Minute,
+		} {
+			l := acquire(t, p, pool.Request{TTL: ttl, Owner: "me"})
+			i := l.Lease().Info()
+			if i.TTL != want || i.LockDelay != time.Hour || i.Owner != "me" || l.ValidUntil().IsZero() {
+				t.Errorf("leased with %+v until %v", i, l.ValidUntil())
+			}
 		}
-	}
-	list := rig.Must[[]pool.Entry](t)(p.List(ctx))
-	slices.SortFunc(list, func(a, b pool.Entry) int { return int(a.Remaining - b.Remaining) })
-	if len(list) != 2 || list[0].Remaining > 10*time.Second || list[1].Remaining <= 10*time.Second ||
-		list[0].Quarantined || list[0].Token == 0 {
-		t.Errorf("listed %+v", list)
-	}
+		list := rig.Must[[]pool.Entry](t)(p.List(ctx))
+		slices.SortFunc(list, func(a, b pool.Entry) int { return int(a.Remaining - b.Remaining) })
+		if len(list) != 2 || list[0].Remaining > 10*time.Second || list[1].Remaining <= 10*time.Second ||
+			list[0].Quarantined || list[0].Token == 0 {
+			t.Errorf("listed %+v", list)
+		}
+	})
 }

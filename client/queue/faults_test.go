@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/queue"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -30,97 +31,100 @@ func refusedOnce(n int) *pb.Response {
 // one that cannot be taken is an error. Method: answers are lost before and after it was done, or
 // refused.
 func TestDeadLetterUnsure(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	type answers = func(int) *pb.Response
-	for name, x := range map[string]struct {
-		answer func(end, take func()) answers
-		n      int
-		fails  bool
-	}{
-		"not done": {func(_, _ func()) answers { return rig.Unsure(func() {}) }, 1, false},
-		"done":     {func(_, take func()) answers { return rig.Unsure(take) }, 1, false},
-		"done late": {func(_, take func()) answers {
-			first := rig.Unsure(func() {})
-			return func(n int) *pb.Response {
-				if n == 3 {
-					take()
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		type answers = func(int) *pb.Response
+		for name, x := range map[string]struct {
+			answer func(end, take func()) answers
+			n      int
+			fails  bool
+		}{
+			"not done": {func(_, _ func()) answers { return rig.Unsure(func() {}) }, 1, false},
+			"done":     {func(_, take func()) answers { return rig.Unsure(take) }, 1, false},
+			"done late": {func(_, take func()) answers {
+				first := rig.Unsure(func() {})
+				return func(n int) *pb.Response {
+					if n == 3 {
+						take()
+					}
+					return first(n)
 				}
-				return first(n)
+			}, 1, false},
+			"refused":  {func(_, _ func()) answers { return rig.Refused }, 0, true},
+			"given up": {func(end, _ func()) answers { return rig.Unsure(end) }, 0, true},
+		} {
+			q := queue.New(direct, name, queue.Config{MaxTries: 1, TTL: time.Minute})
+			push(t, q, "x")
+			if err := claim(t, q).Nack(ctx, 0); err != nil {
+				t.Fatal(err)
 			}
-		}, 1, false},
-		"refused":  {func(_, _ func()) answers { return rig.Refused }, 0, true},
-		"given up": {func(end, _ func()) answers { return rig.Unsure(end) }, 0, true},
-	} {
-		q := queue.New(direct, name, queue.Config{MaxTries: 1, TTL: time.Minute})
-		push(t, q, "x")
-		if err := claim(t, q).Nack(ctx, 0); err != nil {
-			t.Fatal(err)
+			id := rig.Must[[]queue.Info](t)(q.Dead(ctx, "", 1))[0].ID
+			short, end := context.WithCancel(ctx)
+			c := rig.Through(t, r.Members[0], deletes, x.answer(end, func() {
+				rig.Must[int](t)(q.Requeue(ctx, id))
+			}))
+			n, err := queue.New(c, name, queue.Config{}).Requeue(short, id)
+			if n != x.n || (err != nil) != x.fails {
+				t.Errorf("%s: requeued %d, %v", name, n, err)
+			}
+			end()
+			want := queue.Stats{Ready: int64(x.n), Dead: int64(1 - x.n)}
+			if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != want {
+				t.Errorf("%s: then there are %+v, want %+v", name, s, want)
+			}
 		}
-		id := rig.Must[[]queue.Info](t)(q.Dead(ctx, "", 1))[0].ID
-		short, end := context.WithCancel(ctx)
-		c := rig.Through(t, r.Members[0], deletes, x.answer(end, func() {
-			rig.Must[int](t)(q.Requeue(ctx, id))
-		}))
-		n, err := queue.New(c, name, queue.Config{}).Requeue(short, id)
-		if n != x.n || (err != nil) != x.fails {
-			t.Errorf("%s: requeued %d, %v", name, n, err)
-		}
-		end()
-		want := queue.Stats{Ready: int64(x.n), Dead: int64(1 - x.n)}
-		if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != want {
-			t.Errorf("%s: then there are %+v, want %+v", name, s, want)
-		}
-	}
+	})
 }
 
 // Goal: as many dead letters as a call may have are taken out, and no more; without new IDs none is
 // requeued.
 func TestDeadLetterBounds(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	q := queue.New(r.Dial(client.Config{}), "q", queue.Config{})
-	_, err := q.Discard(ctx, make([]string, queue.MaxBatch+1)...)
-	if !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("too many at once: %v", err)
-	}
-	if n, err := q.Discard(ctx, make([]string, queue.MaxBatch)...); n != 0 || err != nil {
-		t.Errorf("as many as may be: %d, %v", n, err)
-	}
-	c := rig.Through(t, r.Members[0], rig.Reads, refusedOnce)
-	if _, err := queue.New(c, "q", queue.Config{}).Requeue(ctx, "0a"); err == nil {
-		t.Error("requeued without new IDs")
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		q := queue.New(r.Dial(client.Config{}), "q", queue.Config{})
+		_, err := q.Discard(ctx, make([]string, queue.MaxBatch+1)...)
+		if !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("too many at once: %v", err)
+		}
+		if n, err := q.Discard(ctx, make([]string, queue.MaxBatch)...); n != 0 || err != nil {
+			t.Errorf("as many as may be: %d, %v", n, err)
+		}
+		c := rig.Through(t, r.Members[0], rig.Reads, refusedOnce)
+		if _, err := queue.New(c, "q", queue.Config{}).Requeue(ctx, "0a"); err == nil {
+			t.Error("requeued without new IDs")
+		}
+	})
 }
 
 // Goal: to count items reads none of them, and is as of one revision; what cannot be read is an
 // error. Method: the requests are looked at, or refused.
 func TestStatsReads(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx, cfg := rig.Soon(t), queue.Config{TTL: time.Minute}
-	c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
-		for _, o := range r.GetTxn().GetSuccess() {
-			if g := o.GetReadRange(); g != nil && (!g.CountOnly || g.Revision == 0) {
-				t.Errorf("it reads %v", g)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx, cfg := rig.Soon(t), queue.Config{TTL: time.Minute}
+		c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
+			for _, o := range r.GetTxn().GetSuccess() {
+				if g := o.GetReadRange(); g != nil && (!g.CountOnly || g.Revision == 0) {
+					t.Errorf("it reads %v", g)
+				}
+			}
+			return false
+		}, nil)
+		q := queue.New(c, "q", cfg)
+		push(t, q, "1", "2")
+		claim(t, queue.New(r.Dial(client.Config{}), "q", cfg))
+		if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != (queue.Stats{Ready: 1, Claimed: 1}) {
+			t.Errorf("counted %+v", s)
+		}
+		for _, match := range []func(*pb.Request) bool{rig.Reads, pages} {
+			c := rig.Through(t, r.Members[0], match, rig.Refused)
+			if s, err := queue.New(c, "q", queue.Config{}).Stats(ctx); err == nil {
+				t.Errorf("counted %+v, and could not read", s)
 			}
 		}
-		return false
-	}, nil)
-	q := queue.New(c, "q", cfg)
-	push(t, q, "1", "2")
-	claim(t, queue.New(r.Dial(client.Config{}), "q", cfg))
-	if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != (queue.Stats{Ready: 1, Claimed: 1}) {
-		t.Errorf("counted %+v", s)
-	}
-	for _, match := range []func(*pb.Request) bool{rig.Reads, pages} {
-		c := rig.Through(t, r.Members[0], match, rig.Refused)
-		if s, err := queue.New(c, "q", queue.Config{}).Stats(ctx); err == nil {
-			t.Errorf("counted %+v, and could not read", s)
-		}
-	}
+	})
 }
 
 // many pushes more items than a page has, with this delay.
@@ -134,294 +138,303 @@ func many(t *testing.T, q *queue.Queue, delay time.Duration) {
 // Goal: an item is found behind very many that cannot be claimed, by no more pages than that takes.
 // Method: requests are counted and refused.
 func TestPagesOfReady(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, cfg := r.Dial(client.Config{}), queue.Config{TTL: time.Minute}
-	for name, x := range map[string]struct {
-		second   func(int) *pb.Response // to the second page
-		requests int
-		fails    bool
-	}{
-		"found": {func(int) *pb.Response { return nil }, 2, false},
-		"compacted": {func(int) *pb.Response {
-			return rig.Refusal(pb.Reason_REASON_COMPACTED)
-		}, 4, false},
-		"refused": {rig.Refused, 2, true},
-	} {
-		q := queue.New(direct, name, cfg)
-		many(t, q, time.Hour)
-		push(t, q, "ready")
-		read := 0
-		c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response {
-			if read = n; n == 2 {
-				return x.second(n)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, cfg := r.Dial(client.Config{}), queue.Config{TTL: time.Minute}
+		for name, x := range map[string]struct {
+			second   func(int) *pb.Response // to the second page
+			requests int
+			fails    bool
+		}{
+			"found": {func(int) *pb.Response { return nil }, 2, false},
+			"compacted": {func(int) *pb.Response {
+				return rig.Refusal(pb.Reason_REASON_COMPACTED)
+			}, 4, false},
+			"refused": {rig.Refused, 2, true},
+		} {
+			q := queue.New(direct, name, cfg)
+			many(t, q, time.Hour)
+			push(t, q, "ready")
+			read := 0
+			c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response {
+				if read = n; n == 2 {
+					return x.second(n)
+				}
+				return nil
+			})
+			i, err := queue.New(c, name, cfg).TryClaim(rig.Soon(t))
+			if (err != nil) != x.fails || err == nil && (i == nil || string(i.Payload()) != "ready") {
+				t.Errorf("%s: claimed %v, %v", name, i, err)
 			}
-			return nil
-		})
-		i, err := queue.New(c, name, cfg).TryClaim(rig.Soon(t))
-		if (err != nil) != x.fails || err == nil && (i == nil || string(i.Payload()) != "ready") {
-			t.Errorf("%s: claimed %v, %v", name, i, err)
+			if read != x.requests {
+				t.Errorf("%s: %d pages were read, want %d", name, read, x.requests)
+			}
 		}
-		if read != x.requests {
-			t.Errorf("%s: %d pages were read, want %d", name, read, x.requests)
+		read := 0
+		c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response { read = n; return nil })
+		q := queue.New(c, "none", cfg)
+		many(t, q, time.Hour)
+		if i, err := q.TryClaim(rig.Soon(t)); i != nil || err != nil || read != 2 {
+			t.Errorf("claimed %v, %v, after %d pages", i, err, read)
 		}
-	}
-	read := 0
-	c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response { read = n; return nil })
-	q := queue.New(c, "none", cfg)
-	many(t, q, time.Hour)
-	if i, err := q.TryClaim(rig.Soon(t)); i != nil || err != nil || read != 2 {
-		t.Errorf("claimed %v, %v, after %d pages", i, err, read)
-	}
-	read = 0
-	c = rig.Through(t, r.Members[0], pages, func(n int) *pb.Response { read = n; return nil })
-	q = queue.New(c, "many", cfg)
-	many(t, q, 0)
-	if claim(t, q); read != 1 {
-		t.Errorf("%d pages were read for the first item", read)
-	}
+		read = 0
+		c = rig.Through(t, r.Members[0], pages, func(n int) *pb.Response { read = n; return nil })
+		q = queue.New(c, "many", cfg)
+		many(t, q, 0)
+		if claim(t, q); read != 1 {
+			t.Errorf("%d pages were read for the first item", read)
+		}
+	})
 }
 
 // Goal: what is pushed while a worker reads a queue is not missed. Method: it is pushed between two
 // pages.
 func TestPushBetweenPages(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, cfg := r.Dial(client.Config{}), queue.Config{TTL: time.Minute}
-	q := queue.New(direct, "q", cfg)
-	many(t, q, time.Hour)
-	c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response {
-		if n == 2 {
-			push(t, q, "just now")
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, cfg := r.Dial(client.Config{}), queue.Config{TTL: time.Minute}
+		q := queue.New(direct, "q", cfg)
+		many(t, q, time.Hour)
+		c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response {
+			if n == 2 {
+				push(t, q, "just now")
+			}
+			return nil
+		})
+		if i := claim(t, queue.New(c, "q", cfg)); string(i.Payload()) != "just now" {
+			t.Errorf("claimed %q", i.Payload())
 		}
-		return nil
 	})
-	if i := claim(t, queue.New(c, "q", cfg)); string(i.Payload()) != "just now" {
-		t.Errorf("claimed %q", i.Payload())
-	}
 }
 
 // Goal: a worker that waits goes on if history was forgotten, and tells what else went wrong, with
 // its watch. Method: that is refused.
 func TestWaitingRefused(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	cfg := queue.Config{TTL: time.Minute}
-	c := rig.Through(t, r.Members[0], rig.Watches, func(n int) *pb.Response {
-		if n == 1 {
-			push(t, queue.New(direct, "q", cfg), "x")
-			return rig.Refusal(pb.Reason_REASON_COMPACTED)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		cfg := queue.Config{TTL: time.Minute}
+		c := rig.Through(t, r.Members[0], rig.Watches, func(n int) *pb.Response {
+			if n == 1 {
+				push(t, queue.New(direct, "q", cfg), "x")
+				return rig.Refusal(pb.Reason_REASON_COMPACTED)
+			}
+			return nil
+		})
+		if i := claim(t, queue.New(c, "q", cfg)); string(i.Payload()) != "x" {
+			t.Errorf("claimed %q", i.Payload())
 		}
-		return nil
+		c = rig.Through(t, r.Members[0], rig.Watches, rig.Refused)
+		if i, err := queue.New(c, "q", cfg).Claim(ctx); err == nil {
+			t.Errorf("claimed %+v", i)
+		}
 	})
-	if i := claim(t, queue.New(c, "q", cfg)); string(i.Payload()) != "x" {
-		t.Errorf("claimed %q", i.Payload())
-	}
-	c = rig.Through(t, r.Members[0], rig.Watches, rig.Refused)
-	if i, err := queue.New(c, "q", cfg).Claim(ctx); err == nil {
-		t.Errorf("claimed %+v", i)
-	}
 }
 
 // Goal: a worker that has begun to wait goes on, too, if history was forgotten, tells what else
 // went wrong, and ends its watch with the waiting. Method: what it is told is changed on the way,
 // or its claim is refused.
 func TestWaitingEnds(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	cfg := queue.Config{TTL: time.Minute}
-	for name, x := range map[string]struct {
-		news  func(*pb.Response) // changes the first events
-		claim func(int) *pb.Response
-		fails bool
-	}{
-		"claimed": {nil, nil, false},
-		"compacted": {func(r *pb.Response) {
-			r.Body = rig.Refusal(pb.Reason_REASON_COMPACTED).Body
-		}, nil, false},
-		"refused":       {func(r *pb.Response) { r.Body = rig.Refused(1).Body }, nil, true},
-		"claim refused": {nil, refusedOnce, true},
-	} {
-		watching, ended := make(chan struct{}, 10), make(chan struct{}, 10)
-		changed, tried := false, 0
-		b := &rig.Between{
-			Instead: func(r *pb.Request) *pb.Response {
-				if r.GetCancel() != 0 {
-					ended <- struct{}{}
-				}
-				if claims(r) && x.claim != nil {
-					tried++
-					return x.claim(tried)
-				}
-				return nil
-			},
-			Seen: func(r *pb.Response) {
-				switch w := r.GetWatch(); {
-				case w != nil && len(w.Events) == 0:
-					watching <- struct{}{}
-				case w != nil && x.news != nil && !changed:
-					changed = true
-					x.news(r)
-				}
-			},
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		cfg := queue.Config{TTL: time.Minute}
+		for name, x := range map[string]struct {
+			news  func(*pb.Response) // changes the first events
+			claim func(int) *pb.Response
+			fails bool
+		}{
+			"claimed": {nil, nil, false},
+			"compacted": {func(r *pb.Response) {
+				r.Body = rig.Refusal(pb.Reason_REASON_COMPACTED).Body
+			}, nil, false},
+			"refused":       {func(r *pb.Response) { r.Body = rig.Refused(1).Body }, nil, true},
+			"claim refused": {nil, refusedOnce, true},
+		} {
+			watching, ended := make(chan struct{}, 10), make(chan struct{}, 10)
+			changed, tried := false, 0
+			b := &rig.Between{
+				Instead: func(r *pb.Request) *pb.Response {
+					if r.GetCancel() != 0 {
+						ended <- struct{}{}
+					}
+					if claims(r) && x.claim != nil {
+						tried++
+						return x.claim(tried)
+					}
+					return nil
+				},
+				Seen: func(r *pb.Response) {
+					switch w := r.GetWatch(); {
+					case w != nil && len(w.Events) == 0:
+						watching <- struct{}{}
+					case w != nil && x.news != nil && !changed:
+						changed = true
+						x.news(r)
+					}
+				},
+			}
+			q := queue.New(b.Serve(t, r.Members[0]), name, cfg)
+			got := rig.Async(func() (*queue.Item, error) { return q.Claim(ctx) })
+			<-watching
+			push(t, queue.New(direct, name, cfg), "x")
+			if a := <-got; (a.Err != nil) != x.fails || a.Err == nil && string(a.Value.Payload()) != "x" {
+				t.Errorf("%s: claimed %+v, %v", name, a.Value, a.Err)
+			}
+			if x.news == nil {
+				<-ended
+			}
 		}
-		q := queue.New(b.Serve(t, r.Members[0]), name, cfg)
-		got := rig.Async(func() (*queue.Item, error) { return q.Claim(ctx) })
-		<-watching
-		push(t, queue.New(direct, name, cfg), "x")
-		if a := <-got; (a.Err != nil) != x.fails || a.Err == nil && string(a.Value.Payload()) != "x" {
-			t.Errorf("%s: claimed %+v, %v", name, a.Value, a.Err)
-		}
-		if x.news == nil {
-			<-ended
-		}
-	}
+	})
 }
 
 // Goal: a worker is the shyer the more races it loses, up to a bound, and becomes bold again when
 // it wins. Method: another one claims each item first, or does not.
 func TestCrowd(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	cfg := queue.Config{TTL: time.Minute}
-	other := queue.New(r.Dial(client.Config{}), "q", cfg)
-	racing := true
-	c := rig.Through(t, r.Members[0], claims, func(n int) *pb.Response {
-		if racing {
-			i := claim(t, other)
-			if n == 2 { // then not even the item is there
-				if err := i.Ack(rig.Soon(t)); err != nil {
-					t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		cfg := queue.Config{TTL: time.Minute}
+		other := queue.New(r.Dial(client.Config{}), "q", cfg)
+		racing := true
+		c := rig.Through(t, r.Members[0], claims, func(n int) *pb.Response {
+			if racing {
+				i := claim(t, other)
+				if n == 2 { // then not even the item is there
+					if err := i.Ack(rig.Soon(t)); err != nil {
+						t.Error(err)
+					}
 				}
 			}
+			return nil
+		})
+		q := queue.New(c, "q", cfg)
+		for n, want := range []int32{2, 4, 6, 6} {
+			push(t, other, "lost")
+			if i, err := q.TryClaim(rig.Soon(t)); i != nil || err != nil {
+				t.Fatalf("claimed %v, %v", i, err)
+			}
+			if got := q.Crowd(); got != want || q.Lost() != int64(n+1) {
+				t.Errorf("after %d races: a crowd of %d, and %d lost", n+1, got, q.Lost())
+			}
 		}
-		return nil
+		racing = false
+		for _, want := range []int32{5, 4, 3, 2, 1, 0, 0} {
+			push(t, other, "won")
+			if claim(t, q); q.Crowd() != want {
+				t.Errorf("a crowd of %d, want %d", q.Crowd(), want)
+			}
+		}
 	})
-	q := queue.New(c, "q", cfg)
-	for n, want := range []int32{2, 4, 6, 6} {
-		push(t, other, "lost")
-		if i, err := q.TryClaim(rig.Soon(t)); i != nil || err != nil {
-			t.Fatalf("claimed %v, %v", i, err)
-		}
-		if got := q.Crowd(); got != want || q.Lost() != int64(n+1) {
-			t.Errorf("after %d races: a crowd of %d, and %d lost", n+1, got, q.Lost())
-		}
-	}
-	racing = false
-	for _, want := range []int32{5, 4, 3, 2, 1, 0, 0} {
-		push(t, other, "won")
-		if claim(t, q); q.Crowd() != want {
-			t.Errorf("a crowd of %d, want %d", q.Crowd(), want)
-		}
-	}
 }
 
 // Goal: an Ack whose answers were lost tells whether the item is done: it is not if the claim ended
 // and the item is there, and is if the item is gone. Method: that happens while answers are lost.
 func TestAckUnsure(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	cfg := queue.Config{TTL: time.Minute}
-	for name, done := range map[string]bool{"lost": false, "done": true, "still ours": true} {
-		var i *queue.Item
-		c := rig.Through(t, r.Members[0], deletes, rig.Unsure(func() {
-			if name == "still ours" {
-				return
-			}
-			if err := direct.Revoke(ctx, i.Lease().Ref()); err != nil {
-				t.Error(err)
-			}
-			if done {
-				if err := claim(t, queue.New(direct, name, cfg)).Ack(ctx); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		cfg := queue.Config{TTL: time.Minute}
+		for name, done := range map[string]bool{"lost": false, "done": true, "still ours": true} {
+			var i *queue.Item
+			c := rig.Through(t, r.Members[0], deletes, rig.Unsure(func() {
+				if name == "still ours" {
+					return
+				}
+				if err := direct.Revoke(ctx, i.Lease().Ref()); err != nil {
 					t.Error(err)
 				}
+				if done {
+					if err := claim(t, queue.New(direct, name, cfg)).Ack(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+			}))
+			push(t, queue.New(direct, name, cfg), "x")
+			i = claim(t, queue.New(c, name, cfg))
+			if err := i.Ack(ctx); done != (err == nil) || !done && !errors.Is(err, queue.ErrLost) {
+				t.Errorf("%s: %v", name, err)
 			}
-		}))
-		push(t, queue.New(direct, name, cfg), "x")
-		i = claim(t, queue.New(c, name, cfg))
-		if err := i.Ack(ctx); done != (err == nil) || !done && !errors.Is(err, queue.ErrLost) {
-			t.Errorf("%s: %v", name, err)
+			if err := i.Release(ctx); !errors.Is(err, queue.ErrLost) {
+				t.Errorf("%s: released: %v", name, err)
+			}
 		}
-		if err := i.Release(ctx); !errors.Is(err, queue.ErrLost) {
-			t.Errorf("%s: released: %v", name, err)
-		}
-	}
+	})
 }
 
 // Goal: an Ack that failed, and of which one try may have been done, can be called again, and tells
 // then that the item is done. Method: it is done while the first answer is lost, and the next try
 // is refused.
 func TestAckAgain(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	cfg := queue.Config{TTL: time.Minute}
-	var i *queue.Item
-	c := rig.Through(t, r.Members[0], deletes, func(n int) *pb.Response {
-		if n == 3 {
-			return rig.Refused(n)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		cfg := queue.Config{TTL: time.Minute}
+		var i *queue.Item
+		c := rig.Through(t, r.Members[0], deletes, func(n int) *pb.Response {
+			if n == 3 {
+				return rig.Refused(n)
+			}
+			return rig.Unsure(func() {
+				if err := direct.Revoke(ctx, i.Lease().Ref()); err != nil {
+					t.Error(err)
+				}
+				if err := claim(t, queue.New(direct, "q", cfg)).Ack(ctx); err != nil {
+					t.Error(err)
+				}
+			})(n)
+		})
+		push(t, queue.New(direct, "q", cfg), "x")
+		i = claim(t, queue.New(c, "q", cfg))
+		if err := i.Ack(ctx); !errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("refused after a lost answer: %v", err)
 		}
-		return rig.Unsure(func() {
-			if err := direct.Revoke(ctx, i.Lease().Ref()); err != nil {
-				t.Error(err)
-			}
-			if err := claim(t, queue.New(direct, "q", cfg)).Ack(ctx); err != nil {
-				t.Error(err)
-			}
-		})(n)
+		if err := i.Ack(ctx); err != nil {
+			t.Errorf("called again: %v", err)
+		}
 	})
-	push(t, queue.New(direct, "q", cfg), "x")
-	i = claim(t, queue.New(c, "q", cfg))
-	if err := i.Ack(ctx); !errors.Is(err, client.ErrUnknownOutcome) {
-		t.Errorf("refused after a lost answer: %v", err)
-	}
-	if err := i.Ack(ctx); err != nil {
-		t.Errorf("called again: %v", err)
-	}
 }
 
 // Goal: an item that is given back for an hour waits for an hour.
 func TestNackDelay(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	q := queue.New(c, "q", queue.Config{TTL: time.Minute})
-	push(t, q, "x")
-	if err := claim(t, q).Nack(ctx, time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	waits := rig.Keys(t, c, "q/claim/", 1)[0].Lease
-	for l, err := range c.List(ctx, leases.Filter{}) {
-		if err != nil || l.ID != waits || l.TTL != time.Hour {
-			t.Errorf("%+v, %v", l, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		q := queue.New(c, "q", queue.Config{TTL: time.Minute})
+		push(t, q, "x")
+		if err := claim(t, q).Nack(ctx, time.Hour); err != nil {
+			t.Fatal(err)
 		}
-	}
+		waits := rig.Keys(t, c, "q/claim/", 1)[0].Lease
+		for l, err := range c.List(ctx, leases.Filter{}) {
+			if err != nil || l.ID != waits || l.TTL != time.Hour {
+				t.Errorf("%+v, %v", l, err)
+			}
+		}
+	})
 }
 
 // Goal: a worker whose claim was lost is told so, also if the item is done by now. Method: another
 // has claimed and acknowledged it, and no answer was lost.
 func TestLate(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	q := queue.New(c, "q", queue.Config{TTL: time.Minute})
-	for name, end := range map[string]func(*queue.Item) error{
-		"ack":  func(i *queue.Item) error { return i.Ack(ctx) },
-		"nack": func(i *queue.Item) error { return i.Nack(ctx, 0) },
-	} {
-		push(t, q, name)
-		late := claim(t, q)
-		if err := c.Revoke(ctx, late.Lease().Ref()); err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		q := queue.New(c, "q", queue.Config{TTL: time.Minute})
+		for name, end := range map[string]func(*queue.Item) error{
+			"ack":  func(i *queue.Item) error { return i.Ack(ctx) },
+			"nack": func(i *queue.Item) error { return i.Nack(ctx, 0) },
+		} {
+			push(t, q, name)
+			late := claim(t, q)
+			if err := c.Revoke(ctx, late.Lease().Ref()); err != nil {
+				t.Fatal(err)
+			}
+			if err := claim(t, q).Ack(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := end(late); !errors.Is(err, queue.ErrLost) {
+				t.Errorf("a late %s: %v", name, err)
+			}
 		}
-		if err := claim(t, q).Ack(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := end(late); !errors.Is(err, queue.ErrLost) {
-			t.Errorf("a late %s: %v", name, err)
-		}
-	}
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/queue"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -33,156 +34,159 @@ func claim(t testing.TB, q *queue.Queue) *queue.Item {
 // Goal: the life of an item: pushed, listed, claimed in order, acknowledged, given back with
 // and without a delay, dead after so many tries, requeued, discarded.
 func TestQueue(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	q := queue.New(c, "q", queue.Config{TTL: time.Minute, MaxTries: 2, Worker: "me"})
-	push(t, q, "1", "2")
-	ids := rig.Must[[]string](t)(q.PushAll(ctx, [][]byte{[]byte("3"), []byte("4")}, 0))
-	rig.Must[string](t)(q.Push(ctx, []byte("later"), time.Hour))
-	first := claim(t, q)
-	if string(first.Payload()) != "1" || first.Tries() != 1 {
-		t.Errorf("claimed %q, try %d", first.Payload(), first.Tries())
-	}
-	list := rig.Must[[]queue.Info](t)(q.List(ctx, "", 10))
-	var states []string
-	for _, i := range list {
-		states = append(states, fmt.Sprintf("%s %v %s %d", i.Payload, i.State, i.Worker, i.Tries))
-	}
-	want := "1 claimed me 1,2 ready  0,3 ready  0,4 ready  0,later delayed  0"
-	if got := strings.Join(states, ","); got != want {
-		t.Errorf("listed %s", got)
-	}
-	if list := rig.Must[[]queue.Info](t)(q.List(ctx, list[1].ID, 1)); list[0].ID != ids[0] {
-		t.Errorf("the second page is %v", list)
-	}
-	count := queue.Stats{Ready: 3, Claimed: 1, Delayed: 1}
-	if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != count {
-		t.Errorf("counted %+v", s)
-	}
-	if err := first.Ack(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Ack(ctx); !errors.Is(err, queue.ErrLost) || first.Context().Err() == nil {
-		t.Errorf("ack twice: %v", err)
-	}
-
-	// A second try, and then it is dead.
-	for try := range int64(2) {
-		i := claim(t, q)
-		if string(i.Payload()) != "2" || i.Tries() != try+1 {
-			t.Errorf("claimed %q, try %d", i.Payload(), i.Tries())
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		q := queue.New(c, "q", queue.Config{TTL: time.Minute, MaxTries: 2, Worker: "me"})
+		push(t, q, "1", "2")
+		ids := rig.Must[[]string](t)(q.PushAll(ctx, [][]byte{[]byte("3"), []byte("4")}, 0))
+		rig.Must[string](t)(q.Push(ctx, []byte("later"), time.Hour))
+		first := claim(t, q)
+		if string(first.Payload()) != "1" || first.Tries() != 1 {
+			t.Errorf("claimed %q, try %d", first.Payload(), first.Tries())
 		}
-		if err := i.Nack(ctx, 0); err != nil {
+		list := rig.Must[[]queue.Info](t)(q.List(ctx, "", 10))
+		var states []string
+		for _, i := range list {
+			states = append(states, fmt.Sprintf("%s %v %s %d", i.Payload, i.State, i.Worker, i.Tries))
+		}
+		want := "1 claimed me 1,2 ready  0,3 ready  0,4 ready  0,later delayed  0"
+		if got := strings.Join(states, ","); got != want {
+			t.Errorf("listed %s", got)
+		}
+		if list := rig.Must[[]queue.Info](t)(q.List(ctx, list[1].ID, 1)); list[0].ID != ids[0] {
+			t.Errorf("the second page is %v", list)
+		}
+		count := queue.Stats{Ready: 3, Claimed: 1, Delayed: 1}
+		if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != count {
+			t.Errorf("counted %+v", s)
+		}
+		if err := first.Ack(ctx); err != nil {
 			t.Fatal(err)
 		}
-	}
-	dead := rig.Must[[]queue.Info](t)(q.Dead(ctx, "", 10))
-	if len(dead) != 1 || string(dead[0].Payload) != "2" || dead[0].State != queue.Dead {
-		t.Fatalf("dead: %v", dead)
-	}
-	if n, err := q.Requeue(ctx, dead[0].ID, "none"); n != 1 || err != nil {
-		t.Errorf("requeued %d, %v", n, err)
-	}
+		if err := first.Ack(ctx); !errors.Is(err, queue.ErrLost) || first.Context().Err() == nil {
+			t.Errorf("ack twice: %v", err)
+		}
 
-	// One that is given back with a delay does not keep others waiting, and comes again.
-	third := claim(t, q)
-	if err := third.Nack(ctx, 8*time.Second); err != nil { // longer than the machine stands still
-		t.Fatal(err)
-	}
-	for _, want := range []string{"4", "2", "3"} {
-		i := claim(t, q)
-		if string(i.Payload()) != want {
-			t.Errorf("claimed %q, want %q", i.Payload(), want)
+		// A second try, and then it is dead.
+		for try := range int64(2) {
+			i := claim(t, q)
+			if string(i.Payload()) != "2" || i.Tries() != try+1 {
+				t.Errorf("claimed %q, try %d", i.Payload(), i.Tries())
+			}
+			if err := i.Nack(ctx, 0); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if want == "3" && (i.ID() != third.ID() || i.Tries() != 2 || i.Token() <= third.Token()) {
-			t.Errorf("claimed again: %v, try %d", i.ID(), i.Tries())
+		dead := rig.Must[[]queue.Info](t)(q.Dead(ctx, "", 10))
+		if len(dead) != 1 || string(dead[0].Payload) != "2" || dead[0].State != queue.Dead {
+			t.Fatalf("dead: %v", dead)
 		}
-		if err := i.Ack(ctx); err != nil {
+		if n, err := q.Requeue(ctx, dead[0].ID, "none"); n != 1 || err != nil {
+			t.Errorf("requeued %d, %v", n, err)
+		}
+
+		// One that is given back with a delay does not keep others waiting, and comes again.
+		third := claim(t, q)
+		if err := third.Nack(ctx, 8*time.Second); err != nil { // longer than the machine stands still
 			t.Fatal(err)
 		}
-	}
-	if i, err := q.TryClaim(ctx); i != nil || err != nil {
-		t.Errorf("an empty queue has %v, %v", i, err)
-	}
-	if n, err := q.Discard(ctx, dead[0].ID); n != 0 || err != nil {
-		t.Errorf("discarded what was requeued: %d, %v", n, err)
-	}
-	many := make([][]byte, queue.MaxBatch+1)
-	if _, err := q.PushAll(ctx, many, 0); !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("too many at once: %v", err)
-	}
+		for _, want := range []string{"4", "2", "3"} {
+			i := claim(t, q)
+			if string(i.Payload()) != want {
+				t.Errorf("claimed %q, want %q", i.Payload(), want)
+			}
+			if want == "3" && (i.ID() != third.ID() || i.Tries() != 2 || i.Token() <= third.Token()) {
+				t.Errorf("claimed again: %v, try %d", i.ID(), i.Tries())
+			}
+			if err := i.Ack(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i, err := q.TryClaim(ctx); i != nil || err != nil {
+			t.Errorf("an empty queue has %v, %v", i, err)
+		}
+		if n, err := q.Discard(ctx, dead[0].ID); n != 0 || err != nil {
+			t.Errorf("discarded what was requeued: %d, %v", n, err)
+		}
+		many := make([][]byte, queue.MaxBatch+1)
+		if _, err := q.PushAll(ctx, many, 0); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("too many at once: %v", err)
+		}
+	})
 }
 
 // Goal: items of a worker that dies come back, and its late Ack and Nack are refused (T16, T28),
 // as is its fenced write. An item whose workers die too often is dead, too.
 func TestQueueWorkerDies(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	q := queue.New(c, "q", queue.Config{TTL: 2 * time.Second, MaxTries: 3})
-	push(t, q, "1")
-	late := claim(t, q)
-	late.Lease().Close()
-	next := claim(t, q) // waits for the end of the lease
-	if next.ID() != late.ID() || next.Tries() != 2 || next.Token() <= late.Token() {
-		t.Errorf("claimed %s, try %d, token %d after %d",
-			next.ID(), next.Tries(), next.Token(), late.Token())
-	}
-	if err := late.Ack(ctx); !errors.Is(err, queue.ErrLost) {
-		t.Errorf("late ack: %v", err)
-	}
-	if err := late.Nack(ctx, time.Hour); !errors.Is(err, queue.ErrLost) {
-		t.Errorf("late nack: %v", err)
-	}
-	w, err := c.Txn(ctx, store.Txn{If: []store.Compare{late.Owner()}})
-	if err != nil || w.Succeeded {
-		t.Errorf("a late write: %v, %v", w.Succeeded, err)
-	}
-	next.Lease().Close()
-	claim(t, q).Lease().Close() // the third
-	dead := func() int { return len(rig.Must[[]queue.Info](t)(q.Dead(ctx, "", 10))) }
-	for dead() == 0 {
-		short, cancel := context.WithTimeout(ctx, time.Second)
-		if i, err := q.Claim(short); i != nil || err == nil {
-			t.Fatalf("claimed %v, %v", i, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		q := queue.New(c, "q", queue.Config{TTL: 2 * time.Second, MaxTries: 3})
+		push(t, q, "1")
+		late := claim(t, q)
+		late.Lease().Close()
+		next := claim(t, q) // waits for the end of the lease
+		if next.ID() != late.ID() || next.Tries() != 2 || next.Token() <= late.Token() {
+			t.Errorf("claimed %s, try %d, token %d after %d",
+				next.ID(), next.Tries(), next.Token(), late.Token())
 		}
-		cancel()
-	}
+		if err := late.Ack(ctx); !errors.Is(err, queue.ErrLost) {
+			t.Errorf("late ack: %v", err)
+		}
+		if err := late.Nack(ctx, time.Hour); !errors.Is(err, queue.ErrLost) {
+			t.Errorf("late nack: %v", err)
+		}
+		w, err := c.Txn(ctx, store.Txn{If: []store.Compare{late.Owner()}})
+		if err != nil || w.Succeeded {
+			t.Errorf("a late write: %v, %v", w.Succeeded, err)
+		}
+		next.Lease().Close()
+		claim(t, q).Lease().Close() // the third
+		dead := func() int { return len(rig.Must[[]queue.Info](t)(q.Dead(ctx, "", 10))) }
+		for dead() == 0 {
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			if i, err := q.Claim(short); i != nil || err == nil {
+				t.Fatalf("claimed %v, %v", i, err)
+			}
+			cancel()
+		}
+	})
 }
 
 // Goal: Work acknowledges what succeeds and gives back what fails, with the worker's writes in
 // one transaction with the Ack if it wants that.
 func TestQueueWork(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	q := queue.New(c, "q", queue.Config{TTL: time.Minute, MaxTries: 2})
-	push(t, q, "good", "bad", "exact")
-	var failed []string
-	err := q.Work(rig.Soon(t), queue.Work{
-		Idle: true, Delay: -1,
-		Do: func(ctx context.Context, i *queue.Item) error {
-			switch string(i.Payload()) {
-			case "bad":
-				return errors.New("no")
-			case "exact":
-				return i.AckWith(ctx, store.Put{Key: "done"})
-			}
-			return nil
-		},
-		Failed: func(i *queue.Item, err error) { failed = append(failed, string(i.Payload())) },
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		q := queue.New(c, "q", queue.Config{TTL: time.Minute, MaxTries: 2})
+		push(t, q, "good", "bad", "exact")
+		var failed []string
+		err := q.Work(rig.Soon(t), queue.Work{
+			Idle: true, Delay: -1,
+			Do: func(ctx context.Context, i *queue.Item) error {
+				switch string(i.Payload()) {
+				case "bad":
+					return errors.New("no")
+				case "exact":
+					return i.AckWith(ctx, store.Put{Key: "done"})
+				}
+				return nil
+			},
+			Failed: func(i *queue.Item, err error) { failed = append(failed, string(i.Payload())) },
+		})
+		if err != nil || fmt.Sprint(failed) != "[bad bad]" {
+			t.Errorf("failed: %v, %v", failed, err)
+		}
+		s := rig.Must[queue.Stats](t)(q.Stats(rig.Soon(t)))
+		if s != (queue.Stats{Dead: 1}) {
+			t.Errorf("left over: %+v", s)
+		}
+		rig.Must[store.KV](t)(c.Get(rig.Soon(t), "done"))
 	})
-	if err != nil || fmt.Sprint(failed) != "[bad bad]" {
-		t.Errorf("failed: %v, %v", failed, err)
-	}
-	s := rig.Must[queue.Stats](t)(q.Stats(rig.Soon(t)))
-	if s != (queue.Stats{Dead: 1}) {
-		t.Errorf("left over: %+v", s)
-	}
-	rig.Must[store.KV](t)(c.Get(rig.Soon(t), "done"))
 }
 
 // Goal: of many workers that wait, few try for each item: they would be a stampede of
@@ -232,60 +236,61 @@ func TestQueueNoStampede(t *testing.T) {
 // Goal: a queue whose every call loses answers is used up to the end: each item is pushed once,
 // given back, buried after its tries, requeued once, and acknowledged.
 func TestQueueLostAnswers(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c := r.Dial(client.Config{})
-	ctx := rig.Soon(t)
-	q := queue.New(c, "q", queue.Config{TTL: time.Minute, MaxTries: 100})
-	const items = 12
-	for n := range items {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c := r.Dial(client.Config{})
+		ctx := rig.Soon(t)
+		q := queue.New(c, "q", queue.Config{TTL: time.Minute, MaxTries: 100})
+		const items = 12
+		for n := range items {
+			r.Lose(c)
+			push(t, q, fmt.Sprint(n))
+		}
+		for n := range items {
+			r.Lose(c)
+			i := claim(t, q)
+			if string(i.Payload()) != fmt.Sprint(n) {
+				t.Fatalf("claimed %q, want %d", i.Payload(), n)
+			}
+			if err := i.Nack(ctx, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := rig.Must[queue.Stats](t)(q.Stats(ctx))
+		if s != (queue.Stats{Delayed: items}) {
+			t.Fatalf("given back: %+v", s)
+		}
+		for _, i := range rig.Must[[]queue.Info](t)(q.List(ctx, "", items)) {
+			delay := rig.Must[store.KV](t)(c.Get(ctx, "q/claim/"+i.ID)).Lease
+			if err := c.Revoke(ctx, leases.Ref{ID: delay}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		strict := queue.New(c, "q", queue.Config{MaxTries: 1})
 		r.Lose(c)
-		push(t, q, fmt.Sprint(n))
-	}
-	for n := range items {
-		r.Lose(c)
-		i := claim(t, q)
-		if string(i.Payload()) != fmt.Sprint(n) {
-			t.Fatalf("claimed %q, want %d", i.Payload(), n)
+		if i, err := strict.TryClaim(ctx); i != nil || err != nil {
+			t.Fatalf("claimed %v, %v", i, err)
 		}
-		if err := i.Nack(ctx, time.Hour); err != nil {
-			t.Fatal(err)
+		for _, i := range rig.Must[[]queue.Info](t)(q.Dead(ctx, "", items)) {
+			r.Lose(c)
+			if n, err := q.Requeue(ctx, i.ID); err != nil || n != 1 {
+				t.Fatalf("requeued %d, %v", n, err)
+			}
 		}
-	}
-	s := rig.Must[queue.Stats](t)(q.Stats(ctx))
-	if s != (queue.Stats{Delayed: items}) {
-		t.Fatalf("given back: %+v", s)
-	}
-	for _, i := range rig.Must[[]queue.Info](t)(q.List(ctx, "", items)) {
-		delay := rig.Must[store.KV](t)(c.Get(ctx, "q/claim/"+i.ID)).Lease
-		if err := c.Revoke(ctx, leases.Ref{ID: delay}); err != nil {
-			t.Fatal(err)
+		for n := range items {
+			i := claim(t, q)
+			if string(i.Payload()) != fmt.Sprint(n) {
+				t.Fatalf("claimed %q, want %d", i.Payload(), n)
+			}
+			r.Lose(c)
+			if err := i.Ack(ctx); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	strict := queue.New(c, "q", queue.Config{MaxTries: 1})
-	r.Lose(c)
-	if i, err := strict.TryClaim(ctx); i != nil || err != nil {
-		t.Fatalf("claimed %v, %v", i, err)
-	}
-	for _, i := range rig.Must[[]queue.Info](t)(q.Dead(ctx, "", items)) {
-		r.Lose(c)
-		if n, err := q.Requeue(ctx, i.ID); err != nil || n != 1 {
-			t.Fatalf("requeued %d, %v", n, err)
+		if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != (queue.Stats{}) {
+			t.Errorf("left over: %+v", s)
 		}
-	}
-	for n := range items {
-		i := claim(t, q)
-		if string(i.Payload()) != fmt.Sprint(n) {
-			t.Fatalf("claimed %q, want %d", i.Payload(), n)
-		}
-		r.Lose(c)
-		if err := i.Ack(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != (queue.Stats{}) {
-		t.Errorf("left over: %+v", s)
-	}
+	})
 }
 
 // Goal: with three members, whatever happens to workers and connections, each item is done, its
@@ -293,91 +298,92 @@ func TestQueueLostAnswers(t *testing.T) {
 // Method: workers die without a word, go on after their claim has ended, have their leases
 // revoked, lose answers, and give items back, at random.
 func TestQueueRandom(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	const items, workers = 60, 5
-	var holders sync.Map // of an item, *rig.Holders
-	var all sync.WaitGroup
-	pusher := r.Dial(client.Config{Silence: time.Second})
-	all.Go(func() {
-		q := queue.New(pusher, "q", queue.Config{})
-		for n := range items {
-			if n%4 == 0 {
-				r.Lose(pusher)
-			}
-			_, err := q.Push(ctx, []byte(fmt.Sprint(n)), time.Duration(n%3)*100*time.Millisecond)
-			if err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	var done atomic.Int64
-	over, end := context.WithCancel(ctx)
-	for w := range workers {
-		c := r.Dial(client.Config{Silence: time.Second})
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+		defer cancel()
+		const items, workers = 60, 5
+		var holders sync.Map // of an item, *rig.Holders
+		var all sync.WaitGroup
+		pusher := r.Dial(client.Config{Silence: time.Second})
 		all.Go(func() {
-			q := queue.New(c, "q", queue.Config{
-				TTL: 500 * time.Millisecond, MaxTries: 1000, Worker: fmt.Sprint(w),
-			})
-			for over.Err() == nil {
-				i, err := q.Claim(over)
+			q := queue.New(pusher, "q", queue.Config{})
+			for n := range items {
+				if n%4 == 0 {
+					r.Lose(pusher)
+				}
+				_, err := q.Push(ctx, []byte(fmt.Sprint(n)), time.Duration(n%3)*100*time.Millisecond)
 				if err != nil {
-					if over.Err() == nil {
-						t.Error(err)
-					}
-					return
-				}
-				of, _ := holders.LoadOrStore(i.ID(), new(rig.Holders))
-				of.(*rig.Holders).Next(t, i)
-				fate := rand.IntN(8)
-				switch fate {
-				case 0: // dies
-					i.Lease().Close()
-					continue
-				case 1: // goes on although it should not
-					i.Lease().Close()
-					<-i.Context().Done()
-				case 2: // is revoked, which ends it for this program, too
-					_ = i.Lease().Revoke(ctx)
-				case 3:
-					r.Lose(c)
-				case 4:
-					if err := i.Nack(ctx, rand.N(200*time.Millisecond)); err != nil &&
-						!errors.Is(err, queue.ErrLost) {
-						t.Error(err)
-					}
-					continue
-				}
-				// The effect: put once, or the test fails.
-				err = i.AckWith(ctx, store.Put{Key: "done/" + string(i.Payload())})
-				switch {
-				case err == nil && fate == 2:
-					t.Error("an ack without a claim was accepted")
-				case err == nil:
-					if done.Add(1) >= items {
-						end()
-					}
-				case !errors.Is(err, queue.ErrLost):
 					t.Error(err)
 				}
 			}
 		})
-	}
-	all.Wait()
-	end()
-	kvs := rig.Must[store.RangeResult](t)(pusher.Range(ctx, store.Prefix("done/").Range())).KVs
-	if len(kvs) != items {
-		t.Errorf("%d of %d items were done", len(kvs), items)
-	}
-	for _, kv := range kvs {
-		if kv.Version != 1 {
-			t.Errorf("item %s was done %d times", kv.Key, kv.Version)
+		var done atomic.Int64
+		over, end := context.WithCancel(ctx)
+		for w := range workers {
+			c := r.Dial(client.Config{Silence: time.Second})
+			all.Go(func() {
+				q := queue.New(c, "q", queue.Config{
+					TTL: 500 * time.Millisecond, MaxTries: 1000, Worker: fmt.Sprint(w),
+				})
+				for over.Err() == nil {
+					i, err := q.Claim(over)
+					if err != nil {
+						if over.Err() == nil {
+							t.Error(err)
+						}
+						return
+					}
+					of, _ := holders.LoadOrStore(i.ID(), new(rig.Holders))
+					of.(*rig.Holders).Next(t, i)
+					fate := rand.IntN(8)
+					switch fate {
+					case 0: // dies
+						i.Lease().Close()
+						continue
+					case 1: // goes on although it should not
+						i.Lease().Close()
+						<-i.Context().Done()
+					case 2: // is revoked, which ends it for this program, too
+						_ = i.Lease().Revoke(ctx)
+					case 3:
+						r.Lose(c)
+					case 4:
+						if err := i.Nack(ctx, rand.N(200*time.Millisecond)); err != nil &&
+							!errors.Is(err, queue.ErrLost) {
+							t.Error(err)
+						}
+						continue
+					}
+					// The effect: put once, or the test fails.
+					err = i.AckWith(ctx, store.Put{Key: "done/" + string(i.Payload())})
+					switch {
+					case err == nil && fate == 2:
+						t.Error("an ack without a claim was accepted")
+					case err == nil:
+						if done.Add(1) >= items {
+							end()
+						}
+					case !errors.Is(err, queue.ErrLost):
+						t.Error(err)
+					}
+				}
+			})
 		}
-	}
-	s := rig.Must[queue.Stats](t)(queue.New(pusher, "q", queue.Config{}).Stats(ctx))
-	if s != (queue.Stats{}) {
-		t.Errorf("left over: %+v", s)
-	}
+		all.Wait()
+		end()
+		kvs := rig.Must[store.RangeResult](t)(pusher.Range(ctx, store.Prefix("done/").Range())).KVs
+		if len(kvs) != items {
+			t.Errorf("%d of %d items were done", len(kvs), items)
+		}
+		for _, kv := range kvs {
+			if kv.Version != 1 {
+				t.Errorf("item %s was done %d times", kv.Key, kv.Version)
+			}
+		}
+		s := rig.Must[queue.Stats](t)(queue.New(pusher, "q", queue.Config{}).Stats(ctx))
+		if s != (queue.Stats{}) {
+			t.Errorf("left over: %+v", s)
+		}
+	})
 }

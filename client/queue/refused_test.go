@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/queue"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -28,161 +29,166 @@ func grants(f func(ms int64)) func(*pb.Request) bool {
 // Goal: items are pushed once, or it is told that they were not. Method: answers are lost before
 // and after they are pushed, and requests are refused.
 func TestPushUnsure(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for name, done := range map[string]bool{"not/done": false, "done": true} {
-		b := &rig.Between{}
-		n := 0
-		b.Instead = func(r *pb.Request) *pb.Response {
-			if !puts(r) {
-				return nil
-			}
-			if n++; n == 1 && done {
-				put := r.GetTxn().GetSuccess()[0].GetPut()
-				if _, err := direct.Put(ctx, store.Put{
-					Key: string(put.Key), Value: put.Value,
-				}); err != nil {
-					t.Error(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for name, done := range map[string]bool{"not/done": false, "done": true} {
+			b := &rig.Between{}
+			n := 0
+			b.Instead = func(r *pb.Request) *pb.Response {
+				if !puts(r) {
+					return nil
 				}
+				if n++; n == 1 && done {
+					put := r.GetTxn().GetSuccess()[0].GetPut()
+					if _, err := direct.Put(ctx, store.Put{
+						Key: string(put.Key), Value: put.Value,
+					}); err != nil {
+						t.Error(err)
+					}
+				}
+				return rig.Unsure(func() {})(n)
 			}
-			return rig.Unsure(func() {})(n)
+			c := b.Serve(t, r.Members[0])
+			id, err := queue.New(c, name, queue.Config{}).Push(ctx, []byte("x"), 0)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			kv := rig.Must[store.KV](t)(direct.Get(ctx, name+"/item/"+id))
+			if string(kv.Value) != "x" || kv.Version != 1 {
+				t.Errorf("%s: pushed %q, %d times", name, kv.Value, kv.Version)
+			}
 		}
-		c := b.Serve(t, r.Members[0])
-		id, err := queue.New(c, name, queue.Config{}).Push(ctx, []byte("x"), 0)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+		for _, match := range []func(*pb.Request) bool{rig.Reads, puts} {
+			q := queue.New(rig.Through(t, r.Members[0], match, rig.Refused), "q", queue.Config{})
+			if id, err := q.Push(ctx, nil, 0); err == nil || id != "" {
+				t.Errorf("pushed %q, and it was refused", id)
+			}
 		}
-		kv := rig.Must[store.KV](t)(direct.Get(ctx, name+"/item/"+id))
-		if string(kv.Value) != "x" || kv.Version != 1 {
-			t.Errorf("%s: pushed %q, %d times", name, kv.Value, kv.Version)
+		q := queue.New(direct, "q", queue.Config{})
+		if _, err := q.PushAll(ctx, nil, 0); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("nothing was pushed: %v", err)
 		}
-	}
-	for _, match := range []func(*pb.Request) bool{rig.Reads, puts} {
-		q := queue.New(rig.Through(t, r.Members[0], match, rig.Refused), "q", queue.Config{})
-		if id, err := q.Push(ctx, nil, 0); err == nil || id != "" {
-			t.Errorf("pushed %q, and it was refused", id)
-		}
-	}
-	q := queue.New(direct, "q", queue.Config{})
-	if _, err := q.PushAll(ctx, nil, 0); !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("nothing was pushed: %v", err)
-	}
+	})
 }
 
 // Goal: a delay is at least a tenth of a second, and one second for what failed if Work names none.
 // Method: the leases that delays hang on.
 func TestDelays(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	ctx := rig.Soon(t)
-	var ms []int64
-	c := rig.Through(t, r.Members[0], grants(func(ttl int64) { ms = append(ms, ttl) }), nil)
-	q := queue.New(c, "q", queue.Config{TTL: time.Minute})
-	rig.Must[string](t)(q.Push(ctx, nil, 1))
-	if len(ms) != 1 || ms[0] != 100 {
-		t.Errorf("pushed with a delay of %v ms", ms)
-	}
-	i := claim(t, q)
-	if err := i.Nack(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
-	if last := ms[len(ms)-1]; last != 100 {
-		t.Errorf("given back with a delay of %d ms", last)
-	}
-	short, end := context.WithCancel(ctx)
-	_ = q.Work(short, queue.Work{
-		Do:     func(context.Context, *queue.Item) error { return errors.New("no") },
-		Failed: func(*queue.Item, error) { end() },
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		var ms []int64
+		c := rig.Through(t, r.Members[0], grants(func(ttl int64) { ms = append(ms, ttl) }), nil)
+		q := queue.New(c, "q", queue.Config{TTL: time.Minute})
+		rig.Must[string](t)(q.Push(ctx, nil, 1))
+		if len(ms) != 1 || ms[0] != 100 {
+			t.Errorf("pushed with a delay of %v ms", ms)
+		}
+		i := claim(t, q)
+		if err := i.Nack(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		if last := ms[len(ms)-1]; last != 100 {
+			t.Errorf("given back with a delay of %d ms", last)
+		}
+		short, end := context.WithCancel(ctx)
+		_ = q.Work(short, queue.Work{
+			Do:     func(context.Context, *queue.Item) error { return errors.New("no") },
+			Failed: func(*queue.Item, error) { end() },
+		})
+		// It was tried twice.
+		if last := ms[len(ms)-1]; last < 2000 || last > 2500 {
+			t.Errorf("given back by Work with a delay of %d ms", last)
+		}
 	})
-	// It was tried twice.
-	if last := ms[len(ms)-1]; last < 2000 || last > 2500 {
-		t.Errorf("given back by Work with a delay of %d ms", last)
-	}
 }
 
 // Goal: the claim of a worker that hangs ends after the longest time, though its lease would live
 // for much longer.
 func TestMaxTime(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	q := queue.New(r.Dial(client.Config{}), "q", queue.Config{TTL: time.Hour, MaxTime: 1})
-	push(t, q, "x")
-	select {
-	case <-claim(t, q).Context().Done():
-	case <-rig.Soon(t).Done():
-		t.Error("it is kept alive")
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		q := queue.New(r.Dial(client.Config{}), "q", queue.Config{TTL: time.Hour, MaxTime: 1})
+		push(t, q, "x")
+		select {
+		case <-claim(t, q).Context().Done():
+		case <-rig.Soon(t).Done():
+			t.Error("it is kept alive")
+		}
+	})
 }
 
 // Goal: Work tells of everything that was not done, and gives an item back at once if it was its
 // context that ended. Method: acknowledgements are refused, Do fails after its own Ack, the context
 // ends.
 func TestWorkTells(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	cfg := queue.Config{TTL: time.Minute}
-	fault := errors.New("a fault")
-	for name, x := range map[string]struct {
-		match func(*pb.Request) bool
-		do    func(ctx context.Context, end func(), i *queue.Item) error
-		ready int64
-	}{
-		"ack refused": {deletes, func(context.Context, func(), *queue.Item) error { return nil }, 0},
-		"failed after an ack": {rig.Watches, func(ctx context.Context, _ func(), i *queue.Item) error {
-			return errors.Join(fault, i.Ack(ctx))
-		}, 0},
-		"context ended": {rig.Watches, func(_ context.Context, end func(), _ *queue.Item) error {
-			end()
-			return fault
-		}, 1},
-	} {
-		push(t, queue.New(direct, name, cfg), "x")
-		short, end := context.WithCancel(ctx)
-		var told error
-		c := rig.Through(t, r.Members[0], x.match, rig.Refused)
-		err := queue.New(c, name, cfg).Work(short, queue.Work{
-			Do: func(ctx context.Context, i *queue.Item) error { return x.do(ctx, end, i) },
-			Failed: func(_ *queue.Item, err error) {
-				told = err
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		cfg := queue.Config{TTL: time.Minute}
+		fault := errors.New("a fault")
+		for name, x := range map[string]struct {
+			match func(*pb.Request) bool
+			do    func(ctx context.Context, end func(), i *queue.Item) error
+			ready int64
+		}{
+			"ack refused": {deletes, func(context.Context, func(), *queue.Item) error { return nil }, 0},
+			"failed after an ack": {rig.Watches, func(ctx context.Context, _ func(), i *queue.Item) error {
+				return errors.Join(fault, i.Ack(ctx))
+			}, 0},
+			"context ended": {rig.Watches, func(_ context.Context, end func(), _ *queue.Item) error {
 				end()
-			},
-			Delay: time.Hour,
-		})
-		if told == nil || !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: told %v, ended with %v", name, told, err)
+				return fault
+			}, 1},
+		} {
+			push(t, queue.New(direct, name, cfg), "x")
+			short, end := context.WithCancel(ctx)
+			var told error
+			c := rig.Through(t, r.Members[0], x.match, rig.Refused)
+			err := queue.New(c, name, cfg).Work(short, queue.Work{
+				Do: func(ctx context.Context, i *queue.Item) error { return x.do(ctx, end, i) },
+				Failed: func(_ *queue.Item, err error) {
+					told = err
+					end()
+				},
+				Delay: time.Hour,
+			})
+			if told == nil || !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: told %v, ended with %v", name, told, err)
+			}
+			s := rig.Must[queue.Stats](t)(queue.New(direct, name, cfg).Stats(ctx))
+			if s.Ready != x.ready || s.Delayed != 0 {
+				t.Errorf("%s: then there are %+v", name, s)
+			}
 		}
-		s := rig.Must[queue.Stats](t)(queue.New(direct, name, cfg).Stats(ctx))
-		if s.Ready != x.ready || s.Delayed != 0 {
-			t.Errorf("%s: then there are %+v", name, s)
+		q := queue.New(direct, "untold", cfg)
+		push(t, q, "x")
+		if err := q.Work(ctx, queue.Work{
+			Idle: true, Delay: time.Hour,
+			Do: func(context.Context, *queue.Item) error { return fault },
+		}); err != nil {
+			t.Errorf("nobody wants to be told: %v", err)
 		}
-	}
-	q := queue.New(direct, "untold", cfg)
-	push(t, q, "x")
-	if err := q.Work(ctx, queue.Work{
-		Idle: true, Delay: time.Hour,
-		Do: func(context.Context, *queue.Item) error { return fault },
-	}); err != nil {
-		t.Errorf("nobody wants to be told: %v", err)
-	}
+	})
 }
 
 // Goal: only keys whose IDs begin with a digit are items.
 func TestOtherKeys(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	for _, id := range []string{"!", "-1", "a"} {
-		if _, err := c.Put(ctx, store.Put{Key: "q/item/" + id}); err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		for _, id := range []string{"!", "-1", "a"} {
+			if _, err := c.Put(ctx, store.Put{Key: "q/item/" + id}); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	q := queue.New(c, "q", queue.Config{TTL: time.Minute})
-	if i, err := q.TryClaim(ctx); i != nil || err != nil {
-		t.Errorf("claimed %+v, %v", i, err)
-	}
-	if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != (queue.Stats{}) {
-		t.Errorf("counted %+v", s)
-	}
+		q := queue.New(c, "q", queue.Config{TTL: time.Minute})
+		if i, err := q.TryClaim(ctx); i != nil || err != nil {
+			t.Errorf("claimed %+v, %v", i, err)
+		}
+		if s := rig.Must[queue.Stats](t)(q.Stats(ctx)); s != (queue.Stats{}) {
+			t.Errorf("counted %+v", s)
+		}
+	})
 }

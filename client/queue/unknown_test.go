@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/queue"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
 
@@ -29,49 +30,51 @@ func unsureThenRefused(n int) *pb.Response {
 // so, whatever became of the next try. A program that took the refusal for the outcome would do
 // all once more.
 func TestUnknownIsTold(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	cfg := queue.Config{TTL: time.Minute, MaxTries: 1}
-	for name, x := range map[string]struct {
-		match func(*pb.Request) bool
-		call  func(q *queue.Queue) error
-	}{
-		"push": {puts, func(q *queue.Queue) error {
-			_, err := q.Push(ctx, nil, 0)
-			return err
-		}},
-		"ack":  {deletes, func(q *queue.Queue) error { return claim(t, q).Ack(ctx) }},
-		"nack": {deletes, func(q *queue.Queue) error { return claim(t, q).Nack(ctx, 0) }},
-		"requeue": {deletes, func(q *queue.Queue) error {
-			d := queue.New(direct, "requeue", cfg)
-			if err := claim(t, d).Nack(ctx, 0); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		cfg := queue.Config{TTL: time.Minute, MaxTries: 1}
+		for name, x := range map[string]struct {
+			match func(*pb.Request) bool
+			call  func(q *queue.Queue) error
+		}{
+			"push": {puts, func(q *queue.Queue) error {
+				_, err := q.Push(ctx, nil, 0)
 				return err
+			}},
+			"ack":  {deletes, func(q *queue.Queue) error { return claim(t, q).Ack(ctx) }},
+			"nack": {deletes, func(q *queue.Queue) error { return claim(t, q).Nack(ctx, 0) }},
+			"requeue": {deletes, func(q *queue.Queue) error {
+				d := queue.New(direct, "requeue", cfg)
+				if err := claim(t, d).Nack(ctx, 0); err != nil {
+					return err
+				}
+				_, err := q.Requeue(ctx, rig.Must[[]queue.Info](t)(d.Dead(ctx, "", 1))[0].ID)
+				return err
+			}},
+		} {
+			push(t, queue.New(direct, name, cfg), "x")
+			c := rig.Through(t, r.Members[0], x.match, unsureThenRefused)
+			err := x.call(queue.New(c, name, cfg))
+			if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrPermissionDenied) {
+				t.Errorf("%s: %v", name, err)
 			}
-			_, err := q.Requeue(ctx, rig.Must[[]queue.Info](t)(d.Dead(ctx, "", 1))[0].ID)
-			return err
-		}},
-	} {
-		push(t, queue.New(direct, name, cfg), "x")
-		c := rig.Through(t, r.Members[0], x.match, unsureThenRefused)
-		err := x.call(queue.New(c, name, cfg))
-		if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrPermissionDenied) {
-			t.Errorf("%s: %v", name, err)
 		}
-	}
+	})
 }
 
 // Goal: of an item that may not be claimed the worker is told at once, and does not try again.
 func TestClaimRefused(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	cfg := queue.Config{TTL: time.Minute}
-	push(t, queue.New(r.Dial(client.Config{}), "q", cfg), "x")
-	c := rig.Through(t, r.Members[0], claims, refusedOnce)
-	i, err := queue.New(c, "q", cfg).Claim(rig.Soon(t))
-	if !errors.Is(err, client.ErrPermissionDenied) {
-		t.Errorf("claimed %+v, %v", i, err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		cfg := queue.Config{TTL: time.Minute}
+		push(t, queue.New(r.Dial(client.Config{}), "q", cfg), "x")
+		c := rig.Through(t, r.Members[0], claims, refusedOnce)
+		i, err := queue.New(c, "q", cfg).Claim(rig.Soon(t))
+		if !errors.Is(err, client.ErrPermissionDenied) {
+			t.Errorf("claimed %+v, %v", i, err)
+		}
+	})
 }
 
 // late returns a client whose first claim is answered when wait, which has the claim's lease,
@@ -103,52 +106,54 @@ func late(
 // Goal: a claim whose answer comes when its lease has ended is no claim: the worker revokes the
 // lease, if it is there, and claims again; if it may not revoke that is an error.
 func TestClaimAnsweredLate(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
-	cfg := queue.Config{TTL: 100 * time.Millisecond}
-	for name, x := range map[string]struct {
-		refused func(*pb.Request) bool
-		fails   bool
-	}{
-		"revoked":     {rig.Watches, false},
-		"not there":   {rig.Watches, false},
-		"not revoked": {rig.Revokes, true},
-	} {
-		push(t, queue.New(direct, name, cfg), "x")
-		c := late(t, r, x.refused, func(id lease.ID) {
-			<-time.After(cfg.TTL)
-			if name == "not there" {
-				_ = direct.Revoke(ctx, leases.Ref{ID: id}) // or it has ended
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		cfg := queue.Config{TTL: 100 * time.Millisecond}
+		for name, x := range map[string]struct {
+			refused func(*pb.Request) bool
+			fails   bool
+		}{
+			"revoked":     {rig.Watches, false},
+			"not there":   {rig.Watches, false},
+			"not revoked": {rig.Revokes, true},
+		} {
+			push(t, queue.New(direct, name, cfg), "x")
+			c := late(t, r, x.refused, func(id lease.ID) {
+				<-time.After(cfg.TTL)
+				if name == "not there" {
+					_ = direct.Revoke(ctx, leases.Ref{ID: id}) // or it has ended
+				}
+			})
+			i, err := queue.New(c, name, cfg).Claim(ctx)
+			if (err != nil) != x.fails || err == nil && i.Tries() < 2 {
+				t.Errorf("%s: claimed %+v, %v", name, i, err)
 			}
-		})
-		i, err := queue.New(c, name, cfg).Claim(ctx)
-		if (err != nil) != x.fails || err == nil && i.Tries() < 2 {
-			t.Errorf("%s: claimed %+v, %v", name, i, err)
 		}
-	}
+	})
 }
 
 // Goal: a worker that is given up while history is forgotten as fast as it reads is told so, and
 // does not take the queue for empty.
 func TestReadyGivenUp(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t, 1)
-	cfg := queue.Config{TTL: time.Minute}
-	many(t, queue.New(r.Dial(client.Config{}), "q", cfg), time.Hour)
-	ctx, cancel := context.WithCancel(rig.Soon(t))
-	defer cancel()
-	c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response {
-		switch {
-		case n == 12: // it waits for a quarter of a second then, mostly
-			time.AfterFunc(10*time.Millisecond, cancel)
-			fallthrough
-		case n%2 == 0:
-			return rig.Refusal(pb.Reason_REASON_COMPACTED)
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		cfg := queue.Config{TTL: time.Minute}
+		many(t, queue.New(r.Dial(client.Config{}), "q", cfg), time.Hour)
+		ctx, cancel := context.WithCancel(rig.Soon(t))
+		defer cancel()
+		c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response {
+			switch {
+			case n == 12: // it waits for a quarter of a second then, mostly
+				time.AfterFunc(10*time.Millisecond, cancel)
+				fallthrough
+			case n%2 == 0:
+				return rig.Refusal(pb.Reason_REASON_COMPACTED)
+			}
+			return nil
+		})
+		if i, err := queue.New(c, "q", cfg).TryClaim(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("claimed %+v, %v", i, err)
 		}
-		return nil
 	})
-	if i, err := queue.New(c, "q", cfg).TryClaim(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("claimed %+v, %v", i, err)
-	}
 }
