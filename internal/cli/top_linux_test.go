@@ -72,9 +72,6 @@ func (s *topServer) stop() {
 // member is away and when it is back, and leaves the terminal as it was, whichever way it ends.
 // Method: the real programs, on a pseudo-terminal.
 func TestTopOnTerminal(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a server")
-	}
 	t.Parallel()
 	s := newTopServer(t)
 	c, err := client.New(client.Config{Endpoints: []string{"http://" + s.addr}})
@@ -162,9 +159,6 @@ func stranger(t *testing.T) string {
 
 // Goal: a command that waits on a terminal says for whom, and takes that away when its turn comes.
 func TestWaitingOnTerminal(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a server")
-	}
 	t.Parallel()
 	s := newTopServer(t)
 	c, err := client.New(client.Config{Endpoints: []string{"http://" + s.addr}})

@@ -24,6 +24,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/tier"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what is printed into testdata")
@@ -300,6 +301,7 @@ func files(t testing.TB, dir string) map[string]string {
 // file of one, ended in many places, changed in many, and missing; the directory is compared with
 // what it was.
 func TestDamagedDirectory(t *testing.T) {
+	tier.Campaign(t)
 	dir := corpusDirectory(t)
 	check := func(what string) (string, error) {
 		t.Helper()

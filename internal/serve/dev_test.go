@@ -15,6 +15,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/tier"
 )
 
 // devPatience is how long a cluster may take to start, or a client to be answered.
@@ -35,16 +37,19 @@ func dialTest(t *testing.T, endpoints ...string) (*clientv3.Client, context.Cont
 
 // Goal: the cluster is one, says where it is, every member serves, and nothing
 // is left of it. Method: a write through each member is read through the next.
-func TestDev(t *testing.T) { tryDev(t, dev{members: 3, level: "error"}, 3) }
+func TestDev(t *testing.T) {
+	tier.RealTime(t)
+	tryDev(t, dev{members: 3, level: "error"}, 3)
+}
 
 // The same for relays, which are where clients are told to go.
-func TestDevRelays(t *testing.T) { tryDev(t, dev{members: 3, relays: 2, level: "error"}, 2) }
+func TestDevRelays(t *testing.T) {
+	tier.Campaign(t)
+	tryDev(t, dev{members: 3, relays: 2, level: "error"}, 2)
+}
 
 func tryDev(t *testing.T, d dev, places int) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("runs a cluster")
-	}
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, stop := context.WithCancel(t.Context())
 	r, w := io.Pipe()
@@ -183,9 +188,6 @@ func TestDevFreePorts(t *testing.T) {
 
 // Goal: when one member cannot run, the others do not stay behind.
 func TestDevFails(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a cluster")
-	}
 	d := &dev{members: 3, port: 0}
 	all, err := d.configs(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -8,14 +8,13 @@ import (
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/test/certs"
 	servers "leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // TestJoinByCertificate: root's certificate lets a member join a cluster with users, and the
 // certificate of another user does not.
 func TestJoinByCertificate(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a cluster")
-	}
+	tier.Campaign(t)
 	ca := certs.New(t)
 	for _, name := range []string{"server", "root", "alice"} {
 		ca.Issue(name)

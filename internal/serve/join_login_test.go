@@ -10,14 +10,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	servers "leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // Goal: a member joins a cluster that has users by one command, as root, and says what it needs
 // otherwise; by the login of any user it joins when root has added it. Method: real processes.
 func TestJoinWithUsers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a cluster")
-	}
+	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
 	run(t, "member", "--data-dir", t.TempDir(), "--listen-client-urls", "http://"+addr,
 		"--listen-peer-urls", "http://"+servers.MustFreeAddr(), "--bcrypt-cost=4",

@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/server"
 	"leasehold.dev/test/harness"
 	servers "leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // joining is a member that joins by one command, started again and again.
@@ -69,9 +70,7 @@ func ids(ctx context.Context, t *testing.T, c *clientv3.Client) (map[string]uint
 // joining goes on; a disk that is lost is replaced by one command, when it is told
 // to; who is removed ends in good order. Method: real processes.
 func TestJoinProcesses(t *testing.T) {
-	if testing.Short() {
-		t.Skip("members must have been connected for seconds before another is added")
-	}
+	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
 	run(t, "member", "--data-dir", t.TempDir(), "--listen-client-urls", "http://"+addr,
 		"--listen-peer-urls", "http://"+servers.MustFreeAddr()).until("ready to serve")
@@ -134,9 +133,7 @@ func TestJoinProcesses(t *testing.T) {
 // Goal: nothing but the cluster's address is needed. Method: a member that
 // chooses its addresses is found under them.
 func TestJoinWithoutAddresses(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a cluster")
-	}
+	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
 	run(t, "member", "--data-dir", t.TempDir(), "--listen-client-urls", "http://"+addr,
 		"--listen-peer-urls", "http://"+servers.MustFreeAddr()).until("ready to serve")
@@ -172,9 +169,7 @@ func TestJoinWithoutAddresses(t *testing.T) {
 // command, and one that comes without TLS says what it may lack. Method: certificates that the
 // members make themselves.
 func TestJoinTLS(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a cluster")
-	}
+	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
 	secure := []string{"--auto-tls", "--peer-auto-tls"}
 	run(t, "member", append(secure, "--data-dir", t.TempDir(),

@@ -14,6 +14,7 @@ import (
 
 	"leasehold.dev/server"
 	servers "leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 func text(c server.Config) string { return fmt.Sprintf("%+v", c) }
@@ -97,6 +98,7 @@ func TestReload(t *testing.T) {
 // Goal: a real process reads its file again at SIGHUP and goes on, and tells systemd of it, as
 // of its start and its end.
 func TestHangup(t *testing.T) {
+	tier.Campaign(t)
 	socket := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"leasehold.dev/server"
 	servers "leasehold.dev/test/process"
+	"leasehold.dev/test/tier"
 )
 
 // role is the variable that makes the test binary be the program under test.
@@ -109,6 +110,7 @@ func (p *program) exit() int {
 // Goal: the member says when it serves, does so, ends in good order with
 // SIGTERM or SIGINT, and starts again on its data. Method: a real process.
 func TestServeAndStop(t *testing.T) {
+	tier.RealTime(t)
 	dir := t.TempDir()
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		addr := servers.MustFreeAddr()
@@ -134,6 +136,7 @@ func TestServeAndStop(t *testing.T) {
 
 // Goal: a stop that hangs needs no kill -9: a later signal ends it.
 func TestSecondSignal(t *testing.T) {
+	tier.Campaign(t)
 	p := run(t, "stuck")
 	p.until("ready")
 	p.signal(syscall.SIGTERM)
