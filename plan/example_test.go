@@ -1,8 +1,12 @@
 package plan_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"leasehold.dev/plan"
 )
@@ -29,4 +33,124 @@ func ExampleHolder_Check() {
 	fmt.Println(choice.Check())
 	// Output:
 	// plan: the margin is negative (-1s): give 0 or more
+}
+
+// A file is read a thousand times as often as it is written, by ten caches: how long their
+// leases should be.
+func ExampleChooseCaches() {
+	choice, err := plan.ChooseCaches(plan.Sharing{
+		Reads: 1, Writes: 0.001, Caches: 10,
+		Propagation: time.Millisecond, Processing: time.Millisecond, Skew: 100 * time.Millisecond,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("leases pay:", choice.Worth, "from", choice.BreakEven.Round(time.Millisecond))
+	fmt.Println("take", choice.Recommended.Round(time.Second))
+	fmt.Printf("the load is then %.0f %% of that without leases\n", 100*choice.At.Load)
+	// Output:
+	// leases pay: true from 108ms
+	// take 9s
+	// the load is then 11 % of that without leases
+}
+
+// What a million leases take of three members, and what runs out first.
+func ExampleSize() {
+	site := plan.Site{
+		Leases: 1e6, TTL: 10 * time.Second, Keys: 1, Members: 3,
+		Cores: 8, Memory: 16e9, Network: 1.25e9, Busy: 0.5,
+	}
+	needs, err := plan.Size(site, plan.Costs{
+		Source: "round numbers", Renew: 2 * time.Microsecond, Grant: 20 * time.Microsecond,
+		RenewBytes: 50, LeaseBytes: 300, KeyBytes: 700, Expiries: 500_000, Restart: 5 * time.Second,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%.0f renewals a second, %.1f cores, %.1f GB at each member\n",
+		needs.RenewalsASecond, needs.Cores, needs.Memory/1e9)
+	fmt.Println("first to run out:", needs.Limits[0].Name)
+	fmt.Println("all gone after all holders die:", needs.AllEnd)
+	// Output:
+	// 300000 renewals a second, 0.6 cores, 1.0 GB at each member
+	// first to run out: CPU of the leader
+	// all gone after all holders die: 2s
+}
+
+// A healthy holder may lose its lease once in ten years. Round trips were measured, and how often
+// the machine stands still.
+func ExampleChooseLength() {
+	trips, err := plan.NewHistogram([]plan.Bin{
+		{Upper: 2 * time.Millisecond, Count: 99_000}, {Upper: 20 * time.Millisecond, Count: 1000},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	pauses, seen := plan.AssumedPauses()
+	choice, err := plan.ChooseLength(plan.Wish{
+		Holder:      plan.Holder{RoundTrip: 20 * time.Millisecond, Retry: 500 * time.Millisecond},
+		LossesAYear: 0.1,
+		Weather: plan.Weather{
+			RoundTrip: trips, Pauses: pauses, PausesSeen: seen,
+			FailuresAYear: 12, Recovery: 2 * time.Second,
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	best := choice.Best
+	fmt.Println("take", best.Holder.TTL, "and renew every", best.Holder.Renew)
+	fmt.Println("a dead holder is noticed after", best.NoticeMean, "on average")
+	// Output:
+	// take 4s and renew every 1s
+	// a dead holder is noticed after 3.5s on average
+}
+
+// The core elects its leader by a lease of 10 s; by the rule of thumb a primary
+// takes 25 s, and 35 s is the worst.
+func ExampleChain() {
+	leases, err := plan.ThumbChain(
+		plan.Holder{TTL: 10 * time.Second, Renew: 5 * time.Second}, plan.ThumbFactor, 2)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	chain, err := plan.Chain(0, []string{"core", "primary"}, leases)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, l := range chain {
+		fmt.Println(l.Name, l.Holder.TTL, "worst", l.Worst, "to spare", l.Slack)
+	}
+	// Output:
+	// core 10s worst 10s to spare 5s
+	// primary 25s worst 35s to spare 2.5s
+}
+
+// A question has its inputs as flags, with their usual values, and answers in sentences.
+func ExampleQuestion() {
+	for _, q := range []plan.Question{
+		&plan.OutageQuestion{}, &plan.LengthQuestion{}, &plan.CapacityQuestion{},
+	} {
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		q.Flags(fs)
+		var report plan.Report
+		report, err := q.Answer()
+		var wrong *plan.InputError
+		if errors.As(err, &wrong) {
+			fmt.Println(wrong.Field, wrong.Problem, wrong.Advice)
+			return
+		}
+		first, _, _ := strings.Cut(report.Sentences[0], ",")
+		fmt.Println(first)
+	}
+	// Output:
+	// A holder that dies is replaced after 10.57s at the longest
+	// TAKE a lease of 4s
+	// 100000 leases of 10s
 }

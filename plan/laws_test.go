@@ -1,16 +1,10 @@
-package plan_test
+package plan
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
-
-	"leasehold.dev/plan"
-	"leasehold.dev/plan/caches"
-	"leasehold.dev/plan/capacity"
-	"leasehold.dev/plan/length"
-	"leasehold.dev/plan/levels"
 )
 
 // upTo draws a duration in milliseconds.
@@ -19,9 +13,9 @@ func upTo(r *rand.Rand, most time.Duration) time.Duration {
 }
 
 // anyHolder draws a choice that makes sense.
-func anyHolder(r *rand.Rand) plan.Holder {
+func anyHolder(r *rand.Rand) Holder {
 	for {
-		h := plan.Holder{
+		h := Holder{
 			TTL: upTo(r, time.Minute), RoundTrip: upTo(r, s), Retry: upTo(r, s),
 			Margin: upTo(r, s), Drift: r.Float64() / 10,
 		}
@@ -32,9 +26,9 @@ func anyHolder(r *rand.Rand) plan.Holder {
 	}
 }
 
-func bounds(t *testing.T, h plan.Holder, i plan.Issuer) plan.Outage {
+func bounds(t *testing.T, h Holder, i Issuer) Outage {
 	t.Helper()
-	o, err := plan.Bounds(h, i)
+	o, err := Bounds(h, i)
 	if err != nil {
 		t.Fatalf("%+v, %+v: %v", h, i, err)
 	}
@@ -42,10 +36,10 @@ func bounds(t *testing.T, h plan.Holder, i plan.Issuer) plan.Outage {
 }
 
 // issuers are the kinds of them.
-func issuers(ttl, recovery time.Duration) []plan.Issuer {
-	return []plan.Issuer{
-		plan.ClassicIssuer(recovery), plan.RefreshingIssuer(recovery),
-		plan.Leasehold(ttl, recovery), plan.Leasehold(ttl, recovery).Silent(),
+func issuers(ttl, recovery time.Duration) []Issuer {
+	return []Issuer{
+		ClassicIssuer(recovery), RefreshingIssuer(recovery),
+		Leasehold(ttl, recovery), Leasehold(ttl, recovery).Silent(),
 	}
 }
 
@@ -68,8 +62,8 @@ func TestOutageInOrder(t *testing.T) {
 				t.Fatalf("%+v\nis worse than for a holder that falls silent\n%+v", o, better)
 			}
 		}
-		classic := bounds(t, h, plan.ClassicIssuer(recovery))
-		forgets := bounds(t, h, plan.RefreshingIssuer(recovery))
+		classic := bounds(t, h, ClassicIssuer(recovery))
+		forgets := bounds(t, h, RefreshingIssuer(recovery))
 		if classic.Worst > forgets.Worst || classic.Slack != forgets.Slack {
 			t.Fatalf("%+v\nis worse than for an issuer that forgets\n%+v", classic, forgets)
 		}
@@ -80,20 +74,20 @@ func TestOutageInOrder(t *testing.T) {
 // margin, an issuer that is away for longer. Method: random choices, each made worse in one way.
 func TestOutageIsMonotonic(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
-	for name, worsen := range map[string]func(*plan.Holder, *plan.Issuer){
-		"drift":    func(h *plan.Holder, _ *plan.Issuer) { h.Drift += 0.01 },
-		"trip":     func(h *plan.Holder, _ *plan.Issuer) { h.RoundTrip += 10 * time.Millisecond },
-		"margin":   func(h *plan.Holder, _ *plan.Issuer) { h.Margin += 10 * time.Millisecond },
-		"retry":    func(h *plan.Holder, _ *plan.Issuer) { h.Retry += 10 * time.Millisecond },
-		"recovery": func(_ *plan.Holder, i *plan.Issuer) { i.Recovery += 10 * time.Millisecond },
-		"lateness": func(_ *plan.Holder, i *plan.Issuer) { i.Lateness += 10 * time.Millisecond },
+	for name, worsen := range map[string]func(*Holder, *Issuer){
+		"drift":    func(h *Holder, _ *Issuer) { h.Drift += 0.01 },
+		"trip":     func(h *Holder, _ *Issuer) { h.RoundTrip += 10 * time.Millisecond },
+		"margin":   func(h *Holder, _ *Issuer) { h.Margin += 10 * time.Millisecond },
+		"retry":    func(h *Holder, _ *Issuer) { h.Retry += 10 * time.Millisecond },
+		"recovery": func(_ *Holder, i *Issuer) { i.Recovery += 10 * time.Millisecond },
+		"lateness": func(_ *Holder, i *Issuer) { i.Lateness += 10 * time.Millisecond },
 	} {
 		for range 300 {
 			h := anyHolder(r)
 			for _, i := range issuers(h.TTL, s+upTo(r, 10*s)) {
 				worse, issuer := h, i
 				worsen(&worse, &issuer)
-				b, err := plan.Bounds(worse, issuer)
+				b, err := Bounds(worse, issuer)
 				if err != nil {
 					continue // no attempt fits any more
 				}
@@ -115,7 +109,7 @@ func TestShortestTTL(t *testing.T) {
 	for range 2000 {
 		h, recovery := anyHolder(r), s+upTo(r, 10*s)
 		share := float64(h.Renew) / float64(h.TTL)
-		ttl := bounds(t, h, plan.ClassicIssuer(recovery)).ShortestTTL()
+		ttl := bounds(t, h, ClassicIssuer(recovery)).ShortestTTL()
 		if ttl == 0 || ttl > time.Hour {
 			continue
 		}
@@ -126,7 +120,7 @@ func TestShortestTTL(t *testing.T) {
 			x := h
 			x.TTL = ttl + time.Duration(float64(by)/(1-h.Drift-share))
 			x.Renew = time.Duration(share * float64(x.TTL))
-			o, err := plan.Bounds(x, plan.ClassicIssuer(recovery))
+			o, err := Bounds(x, ClassicIssuer(recovery))
 			if err == nil && o.HealthyLose() != lose {
 				t.Fatalf("%+v, %v away: the shortest lease is %v, and of %v they lose: %v", h, recovery, ttl,
 					x.TTL, !lose)
@@ -143,9 +137,9 @@ func TestShortestTTL(t *testing.T) {
 func TestChainAddsUp(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 11))
 	for range 500 {
-		holders := []plan.Holder{anyHolder(r), anyHolder(r), anyHolder(r)}
+		holders := []Holder{anyHolder(r), anyHolder(r), anyHolder(r)}
 		base := upTo(r, 10*s)
-		chain, err := levels.Chain(base, []string{"a", "b", "c"}, holders)
+		chain, err := Chain(base, []string{"a", "b", "c"}, holders)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,12 +160,12 @@ func TestChainAddsUp(t *testing.T) {
 func TestCachesByTheModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 12))
 	for range 2000 {
-		v := caches.Sharing{
+		v := Sharing{
 			Reads: 0.01 + r.Float64(), Writes: r.Float64() / 10, Caches: float64(2 + r.IntN(20)),
 			Propagation: upTo(r, 50*time.Millisecond), Processing: upTo(r, 5*time.Millisecond),
 			Skew: upTo(r, s),
 		}
-		c, err := caches.Choose(v)
+		c, err := ChooseCaches(v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,14 +198,14 @@ func TestCachesByTheModel(t *testing.T) {
 // carries twice as many. Method: random sites.
 func TestCellsCarry(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 13))
-	costs := capacity.DocumentedCosts(3)
+	costs := DocumentedCosts(3)
 	for range 1000 {
-		v := capacity.Site{
+		v := Site{
 			Leases: 1 + float64(r.IntN(1e7)), TTL: s + upTo(r, time.Minute), Keys: float64(r.IntN(5)),
 			Members: 3, Cores: 1 + float64(r.IntN(8)), Memory: 1e9 * (1 + 10*r.Float64()), Network: 1e8,
 			Busy: 0.1 + 0.9*r.Float64(), Quota: 2e9,
 		}
-		one, err := capacity.Size(v, costs)
+		one, err := Size(v, costs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +213,7 @@ func TestCellsCarry(t *testing.T) {
 			t.Fatalf("%+v: %v cells of %v leases", v, one.Cells, one.PerCell)
 		}
 		v.Cores, v.Memory, v.Network, v.Quota = 2*v.Cores, 2*v.Memory, 2*v.Network, 2*v.Quota
-		two, err := capacity.Size(v, costs)
+		two, err := Size(v, costs)
 		if err != nil || math.Abs(two.PerCell-2*one.PerCell) > 1e-6*two.PerCell {
 			t.Fatalf("%+v: %v leases a cell, and %v in half of it: %v", v, two.PerCell, one.PerCell, err)
 		}
@@ -230,16 +224,16 @@ func TestCellsCarry(t *testing.T) {
 func TestHistogramIsTheList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 14))
 	for range 500 {
-		var bins []length.Bin
+		var bins []Bin
 		var list []time.Duration
 		for range 1 + r.IntN(6) {
-			b := length.Bin{Upper: upTo(r, 20*time.Millisecond), Count: float64(r.IntN(4))}
+			b := Bin{Upper: upTo(r, 20*time.Millisecond), Count: float64(r.IntN(4))}
 			bins = append(bins, b)
 			for range int(b.Count) {
 				list = append(list, b.Upper)
 			}
 		}
-		h, err := length.NewHistogram(bins)
+		h, err := NewHistogram(bins)
 		if err != nil {
 			t.Fatal(err)
 		}

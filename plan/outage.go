@@ -3,8 +3,6 @@ package plan
 import (
 	"fmt"
 	"time"
-
-	"leasehold.dev/internal/figures"
 )
 
 // The defaults of a holder and of this service. Figures of the service are those
@@ -64,50 +62,50 @@ func (h Holder) Interval() time.Duration {
 
 // Valid is how long the holder may act after it sent a renewal that was acknowledged (O1): L(1 -
 // drift) - margin. Its valid until is that much after the sending.
-func (h Holder) Valid() time.Duration { return figures.Scale(h.TTL, 1-h.Drift) - h.Margin }
+func (h Holder) Valid() time.Duration { return scaled(h.TTL, 1-h.Drift) - h.Margin }
 
 // longest is how long a lease of d can last by another clock (O2): d/(1 - drift).
-func (h Holder) longest(d time.Duration) time.Duration { return figures.Scale(d, 1/(1-h.Drift)) }
+func (h Holder) longest(d time.Duration) time.Duration { return scaled(d, 1/(1-h.Drift)) }
 
 // Check returns an error if the settings are wrong.
 func (h Holder) Check() error {
-	err := figures.Bounded(
-		figures.Duration("lease length", h.TTL),
-		figures.Duration("renewal interval", h.Renew),
-		figures.Duration("round trip", h.RoundTrip),
-		figures.Duration("wait before a retry", h.Retry),
-		figures.Duration("margin", h.Margin),
+	err := bounded(
+		span("lease length", h.TTL),
+		span("renewal interval", h.Renew),
+		span("round trip", h.RoundTrip),
+		span("wait before a retry", h.Retry),
+		span("margin", h.Margin),
 	)
 	if err != nil {
 		return err
 	}
-	if err := figures.Share(figures.Number("clock drift", h.Drift), 0.5); err != nil {
+	if err := shareBelow(number("clock drift", h.Drift), 0.5); err != nil {
 		return err
 	}
 	t := h.Interval()
 	switch {
 	case h.TTL == 0:
-		return figures.Wrong("lease length", "give a length such as 10s", "is 0")
+		return wrong("lease length", "give a length such as 10s", "is 0")
 	case h.TTL <= h.RoundTrip:
-		return figures.Wrong("lease length", fmt.Sprintf("take at least %v, three round trips",
+		return wrong("lease length", fmt.Sprintf("take at least %v, three round trips",
 			3*h.RoundTrip), "is %v, and one round trip is %v", h.TTL, h.RoundTrip)
 	case t >= h.TTL:
-		return figures.Wrong("renewal interval",
+		return wrong("renewal interval",
 			fmt.Sprintf("renew at a third, every %v, or take a longer lease",
-				figures.Round(h.TTL/3)),
+				rounded(h.TTL/3)),
 			"(%v) is not below the lease length (%v), so every lease ends", t, h.TTL)
 	case t == 0:
-		return figures.Wrong("renewal interval", "take a longer lease", "rounds to nothing")
+		return wrong("renewal interval", "take a longer lease", "rounds to nothing")
 	case h.Valid() <= 0:
-		return figures.Wrong("margin", "take a smaller margin or a longer lease",
+		return wrong("margin", "take a smaller margin or a longer lease",
 			"(%v) leaves nothing of a lease of %v", h.Margin, h.TTL)
 	case t+h.RoundTrip > h.Valid():
-		return figures.Wrong("renewal interval",
+		return wrong("renewal interval",
 			fmt.Sprintf("renew at a third, every %v, or take a longer lease",
-				figures.Round(h.TTL/3)),
+				rounded(h.TTL/3)),
 			"is %v and a round trip %v, but the holder stops %v after it sent the "+
-				"renewal before: not one attempt fits", figures.Round(t), h.RoundTrip,
-			figures.Round(h.Valid()))
+				"renewal before: not one attempt fits", rounded(t), h.RoundTrip,
+			rounded(h.Valid()))
 	}
 	return nil
 }
@@ -184,11 +182,11 @@ func (i Issuer) Silent() Issuer {
 }
 
 func (i Issuer) check() error {
-	return figures.Bounded(
-		figures.Duration("recovery time of the issuer", i.Recovery),
-		figures.Duration("lateness of the issuer", i.Lateness),
-		figures.Duration("checkpoint after silence", i.Checkpoint),
-		figures.Duration("checkpoint after a lost connection", i.Untended),
+	return bounded(
+		span("recovery time of the issuer", i.Recovery),
+		span("lateness of the issuer", i.Lateness),
+		span("checkpoint after silence", i.Checkpoint),
+		span("checkpoint after a lost connection", i.Untended),
 	)
 }
 
@@ -272,5 +270,5 @@ func (o Outage) ShortestTTL() time.Duration {
 	if left <= 0 {
 		return 0
 	}
-	return figures.Scale(o.Issuer.Recovery+h.Retry+2*h.RoundTrip+h.Margin, 1/left)
+	return scaled(o.Issuer.Recovery+h.Retry+2*h.RoundTrip+h.Margin, 1/left)
 }

@@ -1,4 +1,4 @@
-package plan_test
+package plan
 
 import (
 	"errors"
@@ -6,20 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/plan"
-	"leasehold.dev/plan/caches"
-	"leasehold.dev/plan/capacity"
-	"leasehold.dev/plan/length"
-	"leasehold.dev/plan/levels"
 )
 
 const s = time.Second
 
 // Goal: the numbers of the textbooks. Method: no messages, no drift, no lateness.
 func TestClassicalNumbers(t *testing.T) {
-	o, err := plan.Bounds(plan.Holder{TTL: 10 * s, Renew: 3 * s}, plan.ClassicIssuer(6*s))
+	o, err := Bounds(Holder{TTL: 10 * s, Renew: 3 * s}, ClassicIssuer(6*s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,11 +23,11 @@ func TestClassicalNumbers(t *testing.T) {
 		t.Errorf("a dead holder is noticed after %v to %v, typically %v", o.NoticeFrom, o.NoticeTo,
 			o.Typical)
 	}
-	o, err = plan.Bounds(plan.Holder{TTL: 10 * s, Renew: 3 * s}, plan.ClassicIssuer(9*s))
+	o, err = Bounds(Holder{TTL: 10 * s, Renew: 3 * s}, ClassicIssuer(9*s))
 	if err != nil || !o.HealthyLose() || o.Slack != -2*s {
 		t.Errorf("D 9 is 2 s above L - T: %+v, %v", o, err)
 	}
-	o, err = plan.Bounds(plan.Holder{TTL: 10 * s, Renew: 3 * s}, plan.RefreshingIssuer(6*s))
+	o, err = Bounds(Holder{TTL: 10 * s, Renew: 3 * s}, RefreshingIssuer(6*s))
 	if err != nil || o.Worst != 26*s {
 		t.Errorf("an issuer that refreshes: 2L + D: %+v, %v", o, err)
 	}
@@ -42,70 +35,70 @@ func TestClassicalNumbers(t *testing.T) {
 
 // Goal: input that makes no sense is an error that says what to do.
 func TestBadInput(t *testing.T) {
-	good := plan.Holder{TTL: 10 * s, RoundTrip: s / 50}
-	bounds := func(change func(*plan.Holder)) error {
+	good := Holder{TTL: 10 * s, RoundTrip: s / 50}
+	bounds := func(change func(*Holder)) error {
 		h := good
 		change(&h)
-		_, err := plan.Bounds(h, plan.ClassicIssuer(s))
+		_, err := Bounds(h, ClassicIssuer(s))
 		return err
 	}
-	sharing := func(change func(*caches.Sharing)) error {
-		v := caches.Sharing{Reads: 1, Writes: 1, Caches: 2}
+	sharing := func(change func(*Sharing)) error {
+		v := Sharing{Reads: 1, Writes: 1, Caches: 2}
 		change(&v)
-		_, err := caches.Choose(v)
+		_, err := ChooseCaches(v)
 		return err
 	}
-	size := func(change func(*capacity.Site)) error {
-		v := capacity.Site{
+	size := func(change func(*Site)) error {
+		v := Site{
 			Leases: 1, TTL: s, Members: 1, Cores: 1, Memory: 1, Network: 1,
 			Busy: 0.5,
 		}
 		change(&v)
-		_, err := capacity.Size(v, capacity.DocumentedCosts(1))
+		_, err := Size(v, DocumentedCosts(1))
 		return err
 	}
-	chance := func(w length.Weather) error {
-		_, err := length.Chance(good, w)
+	chance := func(w Weather) error {
+		_, err := Chance(good, w)
 		return err
 	}
-	wish := func(w length.Wish) error {
-		_, err := length.Choose(w)
+	wish := func(w Wish) error {
+		_, err := ChooseLength(w)
 		return err
 	}
 	read := func(text string) error {
-		_, err := length.ReadHistogram(strings.NewReader(text))
+		_, err := ReadHistogram(strings.NewReader(text))
 		return err
 	}
-	one, err := length.NewHistogram([]length.Bin{{Upper: s, Count: 1}})
+	one, err := NewHistogram([]Bin{{Upper: s, Count: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, late := plan.Bounds(good, plan.ClassicIssuer(-s))
-	_, none := levels.Chain(0, nil, nil)
-	_, flat := levels.ThumbChain(good, 1, 2)
-	_, deep := levels.ThumbChain(good, 2, 11)
-	_, short := levels.Chain(0, []string{"core"}, []plan.Holder{{TTL: s, Renew: 2 * s}})
+	_, late := Bounds(good, ClassicIssuer(-s))
+	_, none := Chain(0, nil, nil)
+	_, flat := ThumbChain(good, 1, 2)
+	_, deep := ThumbChain(good, 2, 11)
+	_, short := Chain(0, []string{"core"}, []Holder{{TTL: s, Renew: 2 * s}})
 	for name, c := range map[string]struct {
 		err  error
 		want string
 	}{
-		"no lease":     {bounds(func(h *plan.Holder) { h.TTL = 0 }), "lease length is 0: give"},
-		"below a trip": {bounds(func(h *plan.Holder) { h.TTL = s / 100 }), "take at least 60ms"},
-		"renew above":  {bounds(func(h *plan.Holder) { h.Renew = 12 * s }), "every 3.333s"},
-		"renew at L":   {bounds(func(h *plan.Holder) { h.Renew = 10 * s }), "every lease ends"},
+		"no lease":     {bounds(func(h *Holder) { h.TTL = 0 }), "lease length is 0: give"},
+		"below a trip": {bounds(func(h *Holder) { h.TTL = s / 100 }), "take at least 60ms"},
+		"renew above":  {bounds(func(h *Holder) { h.Renew = 12 * s }), "every 3.333s"},
+		"renew at L":   {bounds(func(h *Holder) { h.Renew = 10 * s }), "every lease ends"},
 		"negative renew": {
-			bounds(func(h *plan.Holder) { h.Renew = -s }),
+			bounds(func(h *Holder) { h.Renew = -s }),
 			"renewal interval is negative",
 		},
 		"no attempt fits": {
-			bounds(func(h *plan.Holder) { h.Renew = 9990 * time.Millisecond }),
+			bounds(func(h *Holder) { h.Renew = 9990 * time.Millisecond }),
 			"not " +
 				"one attempt",
 		},
-		"margin": {bounds(func(h *plan.Holder) { h.Margin = 10 * s }), "smaller margin"},
-		"drift":  {bounds(func(h *plan.Holder) { h.Drift = 0.5 }), "clock drift is 0.5"},
+		"margin": {bounds(func(h *Holder) { h.Margin = 10 * s }), "smaller margin"},
+		"drift":  {bounds(func(h *Holder) { h.Drift = 0.5 }), "clock drift is 0.5"},
 		"drift of nothing": {
-			bounds(func(h *plan.Holder) { h.Drift = math.NaN() }),
+			bounds(func(h *Holder) { h.Drift = math.NaN() }),
 			"clock drift is NaN",
 		},
 		"recovery":        {late, "recovery time of the issuer is negative"},
@@ -114,51 +107,51 @@ func TestBadInput(t *testing.T) {
 		"too many levels": {deep, "1 to 10"},
 		"level":           {short, "plan: the renewal interval of core"},
 		"negative reads": {
-			sharing(func(v *caches.Sharing) { v.Reads = -1 }),
+			sharing(func(v *Sharing) { v.Reads = -1 }),
 			"rate of reads is -1",
 		},
-		"no reads": {sharing(func(v *caches.Sharing) { v.Reads = 0 }), "nothing to cache"},
+		"no reads": {sharing(func(v *Sharing) { v.Reads = 0 }), "nothing to cache"},
 		"negative writes": {
-			sharing(func(v *caches.Sharing) { v.Writes = -1 }),
+			sharing(func(v *Sharing) { v.Writes = -1 }),
 			"rate of writes is -1",
 		},
-		"no cache": {sharing(func(v *caches.Sharing) { v.Caches = 0 }), "at least 1"},
+		"no cache": {sharing(func(v *Sharing) { v.Caches = 0 }), "at least 1"},
 		"term too short": {
-			sharing(func(v *caches.Sharing) { v.Skew, v.Term = s, s/2 }),
+			sharing(func(v *Sharing) { v.Skew, v.Term = s, s/2 }),
 			"take more than 1s",
 		},
 		"negative leases": {
-			size(func(v *capacity.Site) { v.Leases = -1 }),
+			size(func(v *Site) { v.Leases = -1 }),
 			"number of leases is -1",
 		},
-		"no cores":          {size(func(v *capacity.Site) { v.Cores = 0 }), "cores is 0"},
-		"share":             {size(func(v *capacity.Site) { v.Busy = 2 }), "at most 1"},
-		"members":           {size(func(v *capacity.Site) { v.Members = 9 }), "3 to 7"},
-		"loss":              {chance(length.Weather{Loss: 1}), "loss of requests is 1"},
-		"pauses, no window": {chance(length.Weather{Pauses: one}), "how long was looked"},
+		"no cores":          {size(func(v *Site) { v.Cores = 0 }), "cores is 0"},
+		"share":             {size(func(v *Site) { v.Busy = 2 }), "at most 1"},
+		"members":           {size(func(v *Site) { v.Members = 9 }), "3 to 7"},
+		"loss":              {chance(Weather{Loss: 1}), "loss of requests is 1"},
+		"pauses, no window": {chance(Weather{Pauses: one}), "how long was looked"},
 		"failures": {
-			chance(length.Weather{FailuresAYear: -1}),
+			chance(Weather{FailuresAYear: -1}),
 			"failures of the issuer a year is -1",
 		},
-		"losses": {wish(length.Wish{}), "losses a year is 0"},
-		"long trip": {wish(length.Wish{
+		"losses": {wish(Wish{}), "losses a year is 0"},
+		"long trip": {wish(Wish{
 			LossesAYear: 1,
-			Holder:      plan.Holder{RoundTrip: length.Year},
+			Holder:      Holder{RoundTrip: Year},
 		}), "longer " +
 			"leases"},
 		"one lease": {
-			wish(length.Wish{LossesAYear: 1, TTLs: []time.Duration{-s}}),
+			wish(Wish{LossesAYear: 1, TTLs: []time.Duration{-s}}),
 			"is negative",
 		},
 		"negative lease": {
-			wish(length.Wish{LossesAYear: 1, Leases: -1}),
+			wish(Wish{LossesAYear: 1, Leases: -1}),
 			"number of leases is -1",
 		},
 		"not a histogram": {read("fast,3"), `has "fast,3" in line 1`},
 		"empty histogram": {read("upper_ms,count\n"), "counts nothing"},
 		"negative count":  {read("1,-1"), "count of a bin is -1"},
 	} {
-		var in *figures.InputError
+		var in *InputError
 		if !errors.As(c.err, &in) {
 			t.Errorf("%s: %v", name, c.err)
 			continue
@@ -171,7 +164,7 @@ func TestBadInput(t *testing.T) {
 
 // Goal: no renewal fits into a lease that is shorter than its round trip.
 func TestNoAttempt(t *testing.T) {
-	if n := (plan.Holder{TTL: s, RoundTrip: 2 * s}).Attempts(); n != 0 {
+	if n := (Holder{TTL: s, RoundTrip: 2 * s}).Attempts(); n != 0 {
 		t.Errorf("%d attempts", n)
 	}
 }

@@ -1,4 +1,4 @@
-package plan_test
+package plan
 
 import (
 	"fmt"
@@ -9,20 +9,13 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
-
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/plan"
-	"leasehold.dev/plan/caches"
-	"leasehold.dev/plan/capacity"
-	"leasehold.dev/plan/length"
-	"leasehold.dev/plan/levels"
 )
 
 // TestScenarios runs the files of testdata: choices, and what follows from them, in numbers and in
 // sentences. Rewrite that with -rewrite, and read the difference.
 //
 // The arguments of a line are fields of the structs that it is about: "outage ttl=10s renew=3s
-// recovery=6s" has two of plan.Holder and one of plan.Issuer. What is not there is 0.
+// recovery=6s" has two of Holder and one of Issuer. What is not there is 0.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -76,7 +69,7 @@ func (q question) set(f reflect.Value, text string) {
 		*p = n
 	case *bool: // is there
 		*p = true
-	case *length.Histogram: // is below the line
+	case *Histogram: // is below the line
 	default:
 		q.d.Fatalf(q.t, "no field of type %v is set", f.Type())
 	}
@@ -100,21 +93,21 @@ func paragraph(sentences []string, pairs ...any) string {
 	return b.String()
 }
 
-// outage is plan.Bounds, for the issuer that the line names.
+// outage is Bounds, for the issuer that the line names.
 func (q question) outage() (string, error) {
-	var h plan.Holder
-	var i plan.Issuer
+	var h Holder
+	var i Issuer
 	q.fill(&h, &i)
 	if kind := ""; q.d.HasArg("issuer") {
 		q.d.ScanArgs(q.t, "issuer", &kind)
-		i = map[string]plan.Issuer{
-			"classic":    plan.ClassicIssuer(i.Recovery),
-			"refreshing": plan.RefreshingIssuer(i.Recovery),
-			"leasehold":  plan.Leasehold(h.TTL, i.Recovery),
-			"silent":     plan.Leasehold(h.TTL, i.Recovery).Silent(),
+		i = map[string]Issuer{
+			"classic":    ClassicIssuer(i.Recovery),
+			"refreshing": RefreshingIssuer(i.Recovery),
+			"leasehold":  Leasehold(h.TTL, i.Recovery),
+			"silent":     Leasehold(h.TTL, i.Recovery).Silent(),
 		}[kind]
 	}
-	o, err := plan.Bounds(h, i)
+	o, err := Bounds(h, i)
 	if err != nil {
 		return "", err
 	}
@@ -126,9 +119,9 @@ func (q question) outage() (string, error) {
 	), nil
 }
 
-// chain is levels.Chain: of a lease for each line below, or by the rule of thumb.
+// chain is Chain: of a lease for each line below, or by the rule of thumb.
 func (q question) chain() (string, error) {
-	var h plan.Holder
+	var h Holder
 	var x struct {
 		Base   time.Duration
 		Factor float64
@@ -136,7 +129,7 @@ func (q question) chain() (string, error) {
 	}
 	q.fill(&h, &x)
 	var names []string
-	var holders []plan.Holder
+	var holders []Holder
 	for line := range strings.Lines(q.d.Input) {
 		words := strings.Fields(line)
 		l := h
@@ -145,7 +138,7 @@ func (q question) chain() (string, error) {
 		names, holders = append(names, words[0]), append(holders, l)
 	}
 	if q.d.HasArg("factor") {
-		all, err := levels.ThumbChain(h, x.Factor, x.Levels)
+		all, err := ThumbChain(h, x.Factor, x.Levels)
 		if err != nil {
 			return "", err
 		}
@@ -154,7 +147,7 @@ func (q question) chain() (string, error) {
 			names = append(names, fmt.Sprint("level", i))
 		}
 	}
-	chain, err := levels.Chain(x.Base, names, holders)
+	chain, err := Chain(x.Base, names, holders)
 	if err != nil {
 		return "", err
 	}
@@ -164,64 +157,64 @@ func (q question) chain() (string, error) {
 			"slack %v, worst %v\n", l.Name, l.Holder.TTL, l.Holder.Renew, l.Recovery, l.Needs, l.Thumb,
 			l.Slack, l.Worst)
 	}
-	one, err := plan.Bounds(plan.Holder{TTL: holders[0].TTL}, plan.Leasehold(holders[0].TTL, 2*s))
+	one, err := Bounds(Holder{TTL: holders[0].TTL}, Leasehold(holders[0].TTL, 2*s))
 	q.check(err)
-	return text + paragraph(levels.Advice(chain, one)), nil
+	return text + paragraph(ChainAdvice(chain, one)), nil
 }
 
-// cache is caches.Choose.
+// cache is ChooseCaches.
 func (q question) cache() (string, error) {
-	var v caches.Sharing
+	var v Sharing
 	q.fill(&v)
-	c, err := caches.Choose(v)
+	c, err := ChooseCaches(v)
 	if err != nil {
 		return "", err
 	}
 	last := c.Curve[len(c.Curve)-1]
 	return paragraph(
-		c.Explain(), "benefit", figures.Decimal(c.Benefit), "worth", c.Worth,
-		"break even", figures.Short(c.BreakEven), "recommended", figures.Short(c.Recommended),
-		"effective", c.Effective, "load", figures.Percent(c.At.Load),
-		"delay", figures.Short(c.At.Delay), "approval", c.Approval, "worst write", c.WorstWrite,
+		c.Explain(), "benefit", decimal(c.Benefit), "worth", c.Worth,
+		"break even", short(c.BreakEven), "recommended", short(c.Recommended),
+		"effective", c.Effective, "load", percent(c.At.Load),
+		"delay", short(c.At.Delay), "approval", c.Approval, "worst write", c.WorstWrite,
 		"curve", fmt.Sprintf("%d terms to %v, where the load is %s", len(c.Curve),
-			figures.Short(last.Term), figures.Percent(last.Load)),
+			short(last.Term), percent(last.Load)),
 	), nil
 }
 
-// size is capacity.Size, by round costs.
+// size is Size, by round costs.
 func (q question) size() (string, error) {
-	v := capacity.Site{Members: 3, Cores: 2, Memory: 8e9, Network: 125e6, Busy: 0.5}
-	costs := capacity.Costs{
+	v := Site{Members: 3, Cores: 2, Memory: 8e9, Network: 125e6, Busy: 0.5}
+	costs := Costs{
 		Source: "round numbers", Renew: 10 * time.Microsecond, Grant: 100 * time.Microsecond,
 		RenewBytes: 100, LeaseBytes: 300, KeyBytes: 700, ConnBytes: 10_000, ConnTLSBytes: 20_000,
 		ConnRenew: 90 * time.Microsecond, ConnRenewBytes: 200, LeaseState: 200, KeyState: 400,
 		Expiries: 100_000, Restart: 2 * s,
 	}
 	q.fill(&v, &costs)
-	r, err := capacity.Size(v, costs)
+	r, err := Size(v, costs)
 	if err != nil {
 		return "", err
 	}
 	var limits []string
 	for _, l := range r.Limits {
-		limits = append(limits, fmt.Sprintf("%s %s (%s used)", l.Name, figures.Count(l.Leases),
-			figures.Percent(l.Used)))
+		limits = append(limits, fmt.Sprintf("%s %s (%s used)", l.Name, counted(l.Leases),
+			percent(l.Used)))
 	}
 	return paragraph(
-		r.Explain(), "renewals", figures.Count(r.RenewalsASecond), "bytes",
-		figures.Count(r.BytesASecond), "cores", figures.Decimal(r.Cores), "memory",
-		figures.Count(r.Memory), "state", figures.Count(r.State), "limits",
-		strings.Join(limits, ", "), "cells", figures.Count(r.Cells), "all end", r.AllEnd, "grant all",
+		r.Explain(), "renewals", counted(r.RenewalsASecond), "bytes",
+		counted(r.BytesASecond), "cores", decimal(r.Cores), "memory",
+		counted(r.Memory), "state", counted(r.State), "limits",
+		strings.Join(limits, ", "), "cells", counted(r.Cells), "all end", r.AllEnd, "grant all",
 		r.GrantAll, "restart", r.Restart,
 	), nil
 }
 
 // weather is what the line says of it. The histogram below the line is of pauses, or of round trips
 // if the line says trips.
-func (q question) weather(h *plan.Holder, into ...any) (length.Weather, error) {
-	var w length.Weather
+func (q question) weather(h *Holder, into ...any) (Weather, error) {
+	var w Weather
 	q.fill(append(into, h, &w)...)
-	seen, err := length.ReadHistogram(strings.NewReader(q.d.Input))
+	seen, err := ReadHistogram(strings.NewReader(q.d.Input))
 	switch {
 	case q.d.Input == "":
 		return w, nil
@@ -233,30 +226,30 @@ func (q question) weather(h *plan.Holder, into ...any) (length.Weather, error) {
 	return w, err
 }
 
-// chance is length.Chance.
+// chance is Chance.
 func (q question) chance() (string, error) {
-	var h plan.Holder
+	var h Holder
 	w, err := q.weather(&h)
 	if err != nil {
 		return "", err
 	}
-	l, err := length.Chance(h, w)
+	l, err := Chance(h, w)
 	if err != nil {
 		return "", err
 	}
 	return paragraph(
-		nil, "losses a year", figures.Decimal(l.LossesAYear), "chance", figures.Percent(l.ChanceAYear),
-		"by requests", figures.Decimal(l.ByRequests), "by pauses", figures.Decimal(l.ByPauses),
-		"by the issuer", figures.Decimal(l.ByIssuer), "notice",
+		nil, "losses a year", decimal(l.LossesAYear), "chance", percent(l.ChanceAYear),
+		"by requests", decimal(l.ByRequests), "by pauses", decimal(l.ByPauses),
+		"by the issuer", decimal(l.ByIssuer), "notice",
 		fmt.Sprint(l.NoticeMean, ", at most ", l.Notice), "renewals a second",
-		figures.Decimal(l.RenewalsASecond), "attempts", l.Attempts,
+		decimal(l.RenewalsASecond), "attempts", l.Attempts,
 	), nil
 }
 
-// choose is length.Choose.
+// choose is ChooseLength.
 func (q question) choose() (string, error) {
-	var h plan.Holder
-	var wish length.Wish
+	var h Holder
+	var wish Wish
 	w, err := q.weather(&h, &wish)
 	if err != nil {
 		return "", err
@@ -271,17 +264,17 @@ func (q question) choose() (string, error) {
 			}
 		}
 	}
-	c, err := length.Choose(wish)
+	c, err := ChooseLength(wish)
 	if err != nil {
 		return "", err
 	}
 	return paragraph(c.Explain(), "pairs", len(c.All), "default",
-		figures.Decimal(c.Default.LossesAYear)), nil
+		decimal(c.Default.LossesAYear)), nil
 }
 
 // histogram is what was counted, as it is read.
 func (q question) histogram() (string, error) {
-	h, err := length.ReadHistogram(strings.NewReader(q.d.Input))
+	h, err := ReadHistogram(strings.NewReader(q.d.Input))
 	if err != nil {
 		return "", err
 	}
@@ -289,6 +282,6 @@ func (q question) histogram() (string, error) {
 	q.check(h.Write(&b))
 	return b.String() + paragraph(
 		nil, "count", h.Count(), "max", h.Max(), "half", h.Quantile(0.5), "all", h.Quantile(1),
-		"above 2ms", h.Above(2*time.Millisecond), "unseen", figures.Decimal(h.Unseen()),
+		"above 2ms", h.Above(2*time.Millisecond), "unseen", decimal(h.Unseen()),
 	), nil
 }

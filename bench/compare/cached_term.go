@@ -302,7 +302,7 @@ func scrape(ctx context.Context, url, name string) (sum float64, err error) {
 }
 
 // WriteCurve writes the medians of the first series that has a curve, a line for each TTL,
-// as `leasehold plan caches --measured` reads them.
+// as lines of the term in seconds, and messages and CPU in percent of those without leases.
 func WriteCurve(w io.Writer, series []*Series) error {
 	i := slices.IndexFunc(series, func(s *Series) bool {
 		return len(s.Rounds) > 0 && len(s.Rounds[0].Curve) > 0

@@ -14,13 +14,9 @@ import (
 	"google.golang.org/grpc"
 
 	"leasehold.dev/internal/fault"
-	"leasehold.dev/internal/figures"
 	"leasehold.dev/internal/load"
-	"leasehold.dev/internal/reports"
+	"leasehold.dev/plan"
 )
-
-// benchFormats are the outputs of the command bench.
-var benchFormats = []string{"table", "json", "yaml"}
 
 func (a *app) benchCommand() *cobra.Command {
 	s := &reportFlags{}
@@ -39,7 +35,7 @@ at its end. It is a load: do not aim it at a cluster that others need.`,
 			if len(args) > 0 {
 				return badArgs("unexpected argument %q: choose operations with --run", args[0])
 			}
-			if err := s.check(a, benchFormats...); err != nil {
+			if err := s.check(a); err != nil {
 				return err
 			}
 			if err := r.Check(); err != nil {
@@ -48,7 +44,7 @@ at its end. It is a load: do not aim it at a cluster that others need.`,
 			return a.runBench(s, r, conns)
 		},
 	}
-	s.register(cmd, benchFormats...)
+	s.register(cmd)
 	fs := cmd.Flags()
 	fs.StringSliceVar(&r.Only, "run", nil,
 		"operations to measure: "+strings.Join(load.Operations, ", ")+" (default: all)")
@@ -168,7 +164,7 @@ func (a *app) runBench(s *reportFlags, r *load.Remote, conns int) error {
 }
 
 func benchReport(rep load.Report) report {
-	sh := report{wire: rep, Report: reports.Report{
+	sh := report{wire: rep, Report: plan.Report{
 		Figures: [][2]string{
 			{"endpoints", strings.Join(rep.Endpoints, ", ")},
 			{"callers", fmt.Sprint(rep.Callers)},
@@ -180,11 +176,11 @@ func benchReport(rep load.Report) report {
 		if v == 0 {
 			return "-"
 		}
-		return figures.Decimal(v)
+		return decimal(v)
 	}
 	for _, o := range rep.Operations {
 		costs = costs || o.CPU > 0
-		rate, cpu, bytes := figures.Decimal(o.Rate), optional(o.CPU), optional(o.Bytes)
+		rate, cpu, bytes := decimal(o.Rate), optional(o.CPU), optional(o.Bytes)
 		if o.Name == "expire" { // most of its time is waiting
 			rate, cpu, bytes = "-", "-", "-"
 		}
@@ -209,4 +205,12 @@ func benchReport(rep load.Report) report {
 			"end by themselves within ten minutes.", rep.Left))
 	}
 	return sh
+}
+
+// decimal prints three digits, and those before the point if there are more.
+func decimal(v float64) string {
+	if v >= 999.5 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
 }

@@ -2,13 +2,9 @@ package cli
 
 import (
 	"errors"
-	"io"
 
 	"github.com/spf13/cobra"
 
-	"leasehold.dev/internal/draw"
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/internal/reports"
 	"leasehold.dev/plan"
 )
 
@@ -20,7 +16,7 @@ func (a *app) planCommand() *cobra.Command {
 	cmd.Long = `Computes what follows from the length of a lease: outages, levels, chances, caches,
 capacity. Nothing here needs a server, but "plan length --measure" asks one.
 docs/choosing-a-lease.md explains the words and has the equations.`
-	s.register(cmd, reportFormats...)
+	s.register(cmd)
 	return cmd
 }
 
@@ -29,11 +25,11 @@ func (a *app) planned(s *reportFlags, args []string, compute func() (report, err
 	if len(args) > 0 {
 		return badArgs("unexpected argument %q: this command takes flags only", args[0])
 	}
-	if err := s.check(a, reportFormats...); err != nil {
+	if err := s.check(a); err != nil {
 		return err
 	}
 	sh, err := compute()
-	var in *figures.InputError
+	var in *plan.InputError
 	if errors.As(err, &in) {
 		return withCode(exitBadArgs, err)
 	}
@@ -44,37 +40,30 @@ func (a *app) planned(s *reportFlags, args []string, compute func() (report, err
 }
 
 func (a *app) planOutage(s *reportFlags) *cobra.Command {
-	var q reports.Outage
-	var check int
+	var q plan.OutageQuestion
 	cmd := &cobra.Command{
 		Use:   "outage",
 		Short: "How long nobody holds when a holder dies, and whether healthy ones outlive the issuer",
 		Long: `Computes the longest and the typical time without a holder, how soon a dead holder is
 noticed, how long a holder may act on its own, and whether healthy holders outlive a
-failure of the issuer. --check plays random timelines that know nothing of the
-equations, and says whether any went beyond them.`,
+failure of the issuer.`,
 		Example: `  leasehold plan outage --ttl 10s
   leasehold plan outage --ttl 25s --renew 12.5s --issuer classic --recovery 10s --rtt 0 --retry 0
-  leasehold plan outage --ttl 5s --recovery 4s --healthy -o svg > outage.svg`,
+  leasehold plan outage --ttl 5s --recovery 4s -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.planned(s, args, func() (report, error) {
 				if cmd.Flags().Changed("renew") && q.Holder.Renew == 0 {
-					return report{}, figures.Wrong("renewal interval",
-						"leave --renew out for a third of the TTL", "is 0")
+					return report{}, &plan.InputError{
+						Field: "renewal interval", Problem: "is 0",
+						Advice: "leave --renew out for a third of the TTL",
+					}
 				}
 				r, err := q.Answer()
-				if err != nil {
-					return report{}, err
-				}
-				sh, o := report{Report: r}, r.Data.(plan.Outage)
-				sh.picture = func(w io.Writer, s draw.Style) error { return draw.Text(w, q.Story(o), s) }
-				return sh, a.checkOutage(&sh, o, check)
+				return report{Report: r}, err
 			})
 		},
 	}
-	fs := cmd.Flags()
-	q.Flags(fs)
-	completeFlag(cmd, "issuer", reports.Issuers...)
-	fs.IntVar(&check, "check", 0, "play so many random timelines against the bounds")
+	q.Flags(cmd.Flags())
+	completeFlag(cmd, "issuer", plan.Issuers...)
 	return cmd
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/load"
-	"leasehold.dev/internal/reports"
-	"leasehold.dev/plan/capacity"
+	"leasehold.dev/plan"
 )
 
 func (a *app) planCapacity(s *reportFlags) *cobra.Command {
-	var q reports.Capacity
+	var q plan.CapacityQuestion
 	var file string
 	cmd := &cobra.Command{
 		Use:   "capacity",
@@ -47,11 +46,11 @@ wrote on the machine in question.`,
 
 // costsFrom reads the output of leasehold bench, and takes what that did not
 // measure from the documented figures; no file has none.
-func costsFrom(file string, members int) (*capacity.Costs, error) {
+func costsFrom(file string, members int) (*plan.Costs, error) {
 	if file == "" {
 		return nil, nil
 	}
-	c := capacity.DocumentedCosts(members)
+	c := plan.DocumentedCosts(members)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err

@@ -10,15 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/fault"
-	"leasehold.dev/internal/figures"
 	"leasehold.dev/internal/load"
-	"leasehold.dev/internal/reports"
-	"leasehold.dev/plan/length"
+	"leasehold.dev/plan"
 )
 
 // lengthFlags are where round trips and pauses of plan length come from.
 type lengthFlags struct {
-	reports.Length
+	plan.LengthQuestion
 	rtt, pauses string // files
 	measure     time.Duration
 	save        string
@@ -96,14 +94,18 @@ func (l *lengthFlags) note(format string, args ...any) {
 	l.Notes = append(l.Notes, fmt.Sprintf(format, args...))
 }
 
-func readHistogram(name string) (length.Histogram, error) {
+func readHistogram(name string) (plan.Histogram, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return length.Histogram{}, err
+		return plan.Histogram{}, err
 	}
 	defer f.Close()
-	h, err := length.ReadHistogram(f)
-	return h, figures.Of(err, name)
+	h, err := plan.ReadHistogram(f)
+	var in *plan.InputError
+	if errors.As(err, &in) {
+		in.Field += " of " + name
+	}
+	return h, err
 }
 
 // longestMeasure bounds --measure.
@@ -142,19 +144,20 @@ func (a *app) measureWeather(l *lengthFlags) error {
 		return err
 	}
 	w.Loss = max(w.Loss, float64(saw.Lost)/float64(saw.Sent))
+	read := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 	l.note("Measured for %v at %s: %d renewals, %d lost, half of them within %s, the slowest %s; "+
 		"%d pauses of this process, the longest %s. So short a time shows nothing that happens once "+
 		"a day: the pauses above count beside these.",
 		saw.Took.Round(time.Second), conn.endpoints[0], saw.Sent, saw.Lost,
-		figures.Short(saw.RoundTrip.Quantile(0.5)), figures.Short(saw.RoundTrip.Max()),
-		saw.Pauses.Count(), figures.Short(saw.Pauses.Max()))
+		read(saw.RoundTrip.Quantile(0.5)), read(saw.RoundTrip.Max()),
+		saw.Pauses.Count(), read(saw.Pauses.Max()))
 	if l.save == "" {
 		return nil
 	}
 	return saveHistogram(l.save, w.RoundTrip)
 }
 
-func saveHistogram(name string, h length.Histogram) error {
+func saveHistogram(name string, h plan.Histogram) error {
 	var text strings.Builder
 	if err := h.Write(&text); err != nil {
 		return err
@@ -162,10 +165,10 @@ func saveHistogram(name string, h length.Histogram) error {
 	return os.WriteFile(name, []byte(text.String()), 0o644)
 }
 
-func fromLoad(h *load.Histogram) (length.Histogram, error) {
-	var bins []length.Bin
+func fromLoad(h *load.Histogram) (plan.Histogram, error) {
+	var bins []plan.Bin
 	for upper, n := range h.Bins() {
-		bins = append(bins, length.Bin{Upper: upper, Count: float64(n)})
+		bins = append(bins, plan.Bin{Upper: upper, Count: float64(n)})
 	}
-	return length.NewHistogram(bins)
+	return plan.NewHistogram(bins)
 }

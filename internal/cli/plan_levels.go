@@ -3,11 +3,11 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"leasehold.dev/internal/reports"
+	"leasehold.dev/plan"
 )
 
 func (a *app) planLevels(s *reportFlags) *cobra.Command {
-	var q reports.Levels
+	q := plan.Questions["levels"]()
 	cmd := &cobra.Command{
 		Use:   "levels",
 		Short: "Leases that rest on each other: how long each must be, and how the outages add up",

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,38 +16,31 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"leasehold.dev/internal/draw"
-	"leasehold.dev/internal/reports"
+	"leasehold.dev/plan"
 )
 
-// A report is the answer of a command that computes or measures: figures, a table,
-// sentences and a picture, or the same as JSON or as SVG.
+// A report is the answer of a command that computes or measures: figures, a table and sentences, or
+// the same as JSON.
 type report struct {
-	reports.Report                                   // its Data is told as JSON, by fieldsOf
-	picture        func(io.Writer, draw.Style) error // for a terminal, may be nil
-	wire           any                               // as JSON, as it is, instead of Data
+	plan.Report     // its Data is told as JSON, by fieldsOf
+	wire        any // as JSON, as it is, instead of Data
 }
 
 // reportFormats are the values of --output.
-var reportFormats = []string{"table", "json", "yaml", "svg"}
+var reportFormats = []string{"table", "json", "yaml"}
 
 // reportFlags say how a report is shown.
-type reportFlags struct {
-	format string
-	ascii  bool
+type reportFlags struct{ format string }
+
+func (s *reportFlags) register(cmd *cobra.Command) {
+	cmd.PersistentFlags().StringVarP(&s.format, "output", "o", "table",
+		"what to write: "+strings.Join(reportFormats, ", "))
+	completeFlag(cmd, "output", reportFormats...)
 }
 
-func (s *reportFlags) register(cmd *cobra.Command, formats ...string) {
-	fs := cmd.PersistentFlags()
-	fs.StringVarP(&s.format, "output", "o", "table",
-		"what to write: "+strings.Join(formats, ", "))
-	fs.BoolVar(&s.ascii, "ascii", false, "draw without letters that some terminals lack")
-	completeFlag(cmd, "output", formats...)
-}
-
-// check refuses an output that there is not. --write-out json or yaml, which every other
-// command has, means the same --output.
-func (s *reportFlags) check(a *app, formats ...string) error {
+// check refuses an unknown output. --write-out json or yaml, which every other command has, means
+// the same --output.
+func (s *reportFlags) check(a *app) error {
 	switch {
 	case !a.flags.set.Changed("write-out") || a.flags.format == "simple" || a.flags.format == "table":
 	case a.flags.format == "json", a.flags.format == "yaml":
@@ -54,12 +48,11 @@ func (s *reportFlags) check(a *app, formats ...string) error {
 	default:
 		return unsupported(a.flags.format)
 	}
-	for _, f := range formats {
-		if f == s.format {
-			return nil
-		}
+	if !slices.Contains(reportFormats, s.format) {
+		return badFeature("unknown output %q: choose one of %s", s.format,
+			strings.Join(reportFormats, ", "))
 	}
-	return badFeature("unknown output %q: choose one of %s", s.format, strings.Join(formats, ", "))
+	return nil
 }
 
 // display writes a report to the standard output.
@@ -81,23 +74,17 @@ func (s *reportFlags) display(a *app, sh report) error {
 		}
 		_, err = a.Stdout.Write(append(text, '\n'))
 		return err
-	case "svg":
-		if sh.SVG == nil {
-			return badFeature("there is no picture of this")
-		}
-		return sh.SVG(a.Stdout)
 	}
-	style := s.style(a)
 	var out strings.Builder
-	if err := sh.text(&out, style); err != nil {
+	if err := sh.text(&out, a.reportWidth()); err != nil {
 		return err
 	}
 	_, err := io.WriteString(a.Stdout, out.String())
 	return err
 }
 
-// style is as wide as the terminal, or as COLUMNS says, within what reads well.
-func (s *reportFlags) style(a *app) draw.Style {
+// reportWidth is the width of the terminal, or COLUMNS, within what reads well.
+func (a *app) reportWidth() int {
 	width := 80
 	if f, ok := a.Stdout.(*os.File); ok {
 		if n, ok := columns(f); ok && n > 0 {
@@ -107,17 +94,11 @@ func (s *reportFlags) style(a *app) draw.Style {
 	if n, err := strconv.Atoi(a.getenv("COLUMNS")); err == nil && n > 0 {
 		width = n
 	}
-	unicodes := false
-	for _, name := range []string{"LANG", "LC_CTYPE", "LC_ALL"} { // the last set one counts
-		if v := strings.ToUpper(a.getenv(name)); v != "" {
-			unicodes = strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
-		}
-	}
-	return draw.Style{Width: max(40, min(width, 120)), ASCII: s.ascii || !unicodes}
+	return max(40, min(width, 120))
 }
 
 // text writes the report for people.
-func (sh report) text(w *strings.Builder, style draw.Style) error {
+func (sh report) text(w *strings.Builder, width int) error {
 	gap := func() {
 		if w.Len() > 0 {
 			w.WriteByte('\n')
@@ -146,15 +127,32 @@ func (sh report) text(w *strings.Builder, style draw.Style) error {
 		if i == 0 {
 			gap()
 		}
-		for j, line := range draw.Wrap(text, style.Width-2) {
+		for j, line := range wrap(text, width-2) {
 			fmt.Fprintf(w, "%s%s\n", [...]string{"- ", "  "}[min(j, 1)], line)
 		}
 	}
-	if sh.picture == nil {
-		return nil
+	return nil
+}
+
+// wrap breaks text at spaces into lines of at most so many letters; a longer word has a line of its
+// own.
+func wrap(text string, width int) []string {
+	var out []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case len([]rune(line))+1+len([]rune(word)) <= width:
+			line += " " + word
+		default:
+			out, line = append(out, line), word
+		}
 	}
-	gap()
-	return sh.picture(w, style)
+	if line != "" {
+		out = append(out, line)
+	}
+	return out
 }
 
 // fieldsOf turns a value into what JSON is to show: names as in round_trip_s,

@@ -11,38 +11,28 @@ import (
 	"unicode/utf8"
 )
 
-// Goal: a report is as wide as it should be, with letters that the terminal has.
+// A report is as wide as the terminal, within bounds.
 func TestReportWidth(t *testing.T) {
 	for _, c := range []struct {
-		env     []string
-		args    []string
-		most    int
-		unicode bool
+		env  []string
+		most int
 	}{
-		{nil, nil, 80, false},
-		{[]string{"COLUMNS=50", "LANG=de_DE.UTF-8"}, nil, 50, true},
-		{[]string{"COLUMNS=1000", "LANG=de_DE.UTF-8", "LC_ALL=C"}, nil, 120, false},
-		{[]string{"LC_ALL=C.utf8"}, []string{"--ascii"}, 80, false},
-		{[]string{"COLUMNS=nonsense"}, nil, 80, false},
+		{nil, 80},
+		{[]string{"COLUMNS=50"}, 50},
+		{[]string{"COLUMNS=1000"}, 120},
+		{[]string{"COLUMNS=nonsense"}, 80},
 	} {
-		args := append([]string{"plan", "outage"}, c.args...)
-		code, out, stderr := try(Process{Args: args, Env: c.env})
+		code, out, stderr := try(Process{Args: []string{"plan", "outage"}, Env: c.env})
 		if code != 0 {
 			t.Fatalf("%v: %s", c.env, stderr)
 		}
 		_, sentences, _ := strings.Cut(out, "\n\n")
 		longest := 0
 		for line := range strings.Lines(sentences) {
-			n := utf8.RuneCountInString(strings.TrimRight(line, "\n"))
-			if !strings.HasPrefix(line, "worst case") {
-				longest = max(longest, n)
-			}
+			longest = max(longest, utf8.RuneCountInString(strings.TrimRight(line, "\n")))
 		}
 		if longest > c.most || longest < c.most*3/4 {
 			t.Errorf("%v: the longest line has %d letters, want about %d", c.env, longest, c.most)
-		}
-		if strings.ContainsRune(out, '█') != c.unicode {
-			t.Errorf("%v: Unicode in\n%s", c.env, out)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
-	"leasehold.dev/plan/capacity"
+	planning "leasehold.dev/plan"
 	"leasehold.dev/test/tier"
 )
 
@@ -167,7 +167,7 @@ func TestPlanned(t *testing.T) {
 	one := m.View().Bytes.Sum()
 	text := strings.Repeat("k", 32)
 	mustApply(t, m, &Put{Key: text, Value: []byte(text), Lease: 1})
-	two, c := m.View().Bytes.Sum(), capacity.DocumentedCosts(3)
+	two, c := m.View().Bytes.Sum(), planning.DocumentedCosts(3)
 	if float64(one-empty) != c.LeaseState || float64(two-one) != c.KeyState {
 		t.Errorf("a lease takes %d, its key %d; planned are %v, %v", one-empty, two-one,
 			c.LeaseState, c.KeyState)

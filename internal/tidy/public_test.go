@@ -23,11 +23,7 @@ var ceilings = map[string]int{
 	"client/queue":   10,
 	"client/store":   22,
 	"lease":          28,
-	"plan":           13,
-	"plan/caches":    4,
-	"plan/capacity":  6,
-	"plan/length":    13,
-	"plan/levels":    5,
+	"plan":           49,
 	"server":         28,
 }
 

@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"leasehold.dev/internal/draw"
 )
 
 // pictures draws the dashboards with what a Prometheus knows of a job for some time until now.
@@ -33,7 +31,7 @@ const points = 60
 func (p pictures) write(dir string) (empty []string, err error) {
 	end := time.Now()
 	for _, d := range dashboards {
-		var charts []draw.Chart
+		var charts []Chart
 		for _, panel := range d.panels {
 			c, err := p.chart(panel, end)
 			if err != nil {
@@ -57,7 +55,7 @@ func (p pictures) write(dir string) (empty []string, err error) {
 }
 
 // page puts charts three in a row, at half their size.
-func page(w io.Writer, charts []draw.Chart) error {
+func page(w io.Writer, charts []Chart) error {
 	const columns, width, height = 3, 427, 200 // a chart has 640 by 300 points, of 96/72 pixels
 	rows := (len(charts) + columns - 1) / columns
 	fmt.Fprintf(w, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\">\n",
@@ -75,8 +73,8 @@ func page(w io.Writer, charts []draw.Chart) error {
 }
 
 // chart asks for the lines of a panel.
-func (p pictures) chart(of panel, end time.Time) (draw.Chart, error) {
-	c := draw.Chart{Title: of.title, X: "seconds ago", Y: of.unit}
+func (p pictures) chart(of panel, end time.Time) (Chart, error) {
+	c := Chart{Title: of.title, X: "seconds ago", Y: of.unit}
 	for _, q := range of.queries {
 		lines, err := p.ask(strings.ReplaceAll(inJob(q.expr, p.job), "$__rate_interval", p.interval), end)
 		if err != nil {
@@ -84,7 +82,7 @@ func (p pictures) chart(of panel, end time.Time) (draw.Chart, error) {
 		}
 		for _, l := range lines {
 			if xy := l.xy(end); len(xy) > 0 {
-				c.Curves = append(c.Curves, draw.Curve{Name: l.name(q.legend), XY: xy})
+				c.Curves = append(c.Curves, Curve{Name: l.name(q.legend), XY: xy})
 				for _, at := range xy {
 					c.MaxY = max(c.MaxY, at[1])
 				}

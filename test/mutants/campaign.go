@@ -32,14 +32,9 @@ var witnesses = map[string][]Witness{
 	"internal/shell":           {simulator, {Dir: "server"}},
 	"internal/access":          {},
 	"internal/encoding":        {},
-	"internal/figures":         {{Dir: "plan"}},
 	"internal/keyrange":        {},
 	"internal/top":             {},
 	"plan":                     {},
-	"plan/caches":              {{Dir: "plan"}},
-	"plan/capacity":            {{Dir: "plan"}},
-	"plan/length":              {{Dir: "plan"}},
-	"plan/levels":              {{Dir: "plan"}},
 	"server":                   {},
 	"client/cache":             {},
 	"client/lock":              {},
@@ -54,11 +49,10 @@ var witnesses = map[string][]Witness{
 var finished = []string{
 	"client/cache", "client/lock", "client/members", "client/nodes", "client/pool", "client/queue",
 	"internal/access", "internal/api/waitqueue", "internal/copies", "internal/directory",
-	"internal/encoding", "internal/figures", "internal/fsm", "internal/holder", "internal/keyrange",
+	"internal/encoding", "internal/fsm", "internal/holder", "internal/keyrange",
 	"internal/mvcc", "internal/replica", "internal/replica/confirm", "internal/replica/delay",
 	"internal/replica/silence", "internal/shell", "internal/storage", "internal/ticket",
-	"internal/watch", "internal/wheel", "lease", "plan", "plan/caches", "plan/capacity",
-	"plan/length", "plan/levels",
+	"internal/watch", "internal/wheel", "lease", "plan",
 }
 
 // all lists the packages that are changed.

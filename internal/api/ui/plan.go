@@ -1,9 +1,9 @@
 package ui
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,14 +12,12 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/internal/reports"
+	"leasehold.dev/plan"
 )
 
-// plans is the path below the page of what "leasehold plan" computes: plan/outage and its kind are
-// JSON, plan/outage.svg is its picture. What they take are the flags of the command, without its
-// dashes. They know nothing of the cluster and change nothing, so they need no right, as the
-// files of the page need none.
+// plans is the path below the page of what "leasehold plan" computes, as JSON. What plan/outage and
+// its kind take are the flags of the command, without its dashes. They know nothing of the cluster
+// and change nothing, so they need no right, as the files of the page need none.
 const plans = "plan/"
 
 // These bound the inputs of a question, so that all that is computed of them is finite. Nobody
@@ -37,7 +35,6 @@ type answer struct {
 	Head      []string    `json:"head"`
 	Rows      [][]string  `json:"rows"`
 	Sentences []string    `json:"sentences"`
-	Picture   bool        `json:"picture"`
 }
 
 // input is a flag: its value as text, and as a number if it is one, of seconds if it is a time.
@@ -53,8 +50,7 @@ type input struct {
 // servePlan answers a question of the page. As no right is needed, one is answered at a time: so
 // however many there are, the member has the other cores for its work.
 func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
-	name, picture := strings.CutSuffix(name, ".svg")
-	question := reports.Questions[name]
+	question := plan.Questions[name]
 	if question == nil {
 		http.Error(w, "There is no such question.", http.StatusNotFound)
 		return
@@ -64,8 +60,8 @@ func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	case <-r.Context().Done():
 		return // and nobody is there to be answered
 	}
-	text, err := p.planned(r.URL.RawQuery, question(), picture)
-	var wrong *figures.InputError
+	text, err := p.planned(r.URL.RawQuery, question())
+	var wrong *plan.InputError
 	switch {
 	case errors.As(err, &wrong):
 		http.Error(w, wrong.Error(), http.StatusBadRequest)
@@ -75,14 +71,11 @@ func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if picture {
-		w.Header().Set("Content-Type", kinds[".svg"])
-	}
 	_, _ = w.Write(text) // a browser that is gone needs none
 }
 
-// planned computes one answer, or draws it. It empties planning, which the caller has filled.
-func (p *Page) planned(query string, q reports.Question, picture bool) ([]byte, error) {
+// planned computes one answer. It empties planning, which the caller has filled.
+func (p *Page) planned(query string, q plan.Question) ([]byte, error) {
 	defer func() { <-p.planning }()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.SortFlags = false // as the command has them
@@ -94,29 +87,25 @@ func (p *Page) planned(query string, q reports.Question, picture bool) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	if !picture {
-		return json.Marshal(answer{
-			Inputs: inputs(fs), Figures: report.Figures, Head: report.Head, Rows: report.Rows,
-			Sentences: report.Sentences, Picture: report.SVG != nil,
-		})
-	}
-	if report.SVG == nil {
-		return nil, figures.Wrong("picture", "ask for the figures", "does not exist")
-	}
-	var b bytes.Buffer
-	err = report.SVG(&b)
-	return b.Bytes(), err
+	return json.Marshal(answer{
+		Inputs: inputs(fs), Figures: report.Figures, Head: report.Head, Rows: report.Rows,
+		Sentences: report.Sentences,
+	})
+}
+
+func wrong(field, advice, problem string, args ...any) error {
+	return &plan.InputError{Field: field, Problem: fmt.Sprintf(problem, args...), Advice: advice}
 }
 
 // take sets the flags that a question names. The others keep their usual values.
 func take(fs *pflag.FlagSet, query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return figures.Wrong("query", "give name=value pairs with & between", "cannot be read: %v", err)
+		return wrong("query", "give name=value pairs with & between", "cannot be read: %v", err)
 	}
 	for name := range values {
 		if fs.Lookup(name) == nil {
-			return figures.Wrong("question", "leave it out", "has an input %q too many", name)
+			return wrong("question", "leave it out", "has an input %q too many", name)
 		}
 	}
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -148,7 +137,7 @@ func take(fs *pflag.FlagSet, query string) error {
 			advice = "give a whole number"
 		}
 		if !ok {
-			err = figures.Wrong("value of "+f.Name, advice, "is %q", text)
+			err = wrong("value of "+f.Name, advice, "is %q", text)
 		}
 	})
 	return err
@@ -175,7 +164,7 @@ func inputs(fs *pflag.FlagSet) []input {
 			in.Number = float64(n)
 		}
 		if f.Name == "issuer" {
-			in.Choices = reports.Issuers
+			in.Choices = plan.Issuers
 		}
 		out = append(out, in)
 	})

@@ -1,13 +1,9 @@
 package ui
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -19,7 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"leasehold.dev/internal/reports"
+	"leasehold.dev/plan"
 )
 
 // Goal: the page is told what the command tells. Method: each question, as flags of the command and
@@ -37,7 +33,7 @@ levels --core=4s --levels=4 --factor=3 --renew-share=0.3 --rtt=10ms
 levels --ttls=10s,25s,70s --recovery=2s --drift=0.01 --retry=1s
 outage --ttl=5s --renew=1s --rtt=30ms --retry=200ms --margin=10ms --drift=0.002 --silent=true
 outage --ttl=1m --recovery=4s
-outage --ttl=5s --healthy=true --issuer=classic
+outage --ttl=5s --issuer=classic
 caches --reads=20 --writes=0.1 --caches=50 --term=4s --propagation=1ms --processing=2ms
 caches --longest-wait=1m --skew=5ms
 capacity --leases=2e6 --ttl=20s --renew=5s --keys=2 --members=5 --cores=4 --memory=16
@@ -45,7 +41,7 @@ capacity --network=10 --busy=0.25
 capacity --leases=5e4 --connections=5e4 --tls=true --files=1024 --quota=4
 `) {
 		name, flags, _ := strings.Cut(strings.TrimSpace(line), " ")
-		q := reports.Questions[name]()
+		q := plan.Questions[name]()
 		fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
 		q.Flags(fs)
 		if err := fs.Parse(strings.Fields(flags)); err != nil {
@@ -55,9 +51,8 @@ capacity --leases=5e4 --connections=5e4 --tls=true --files=1024 --quota=4
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := prefix + plans + name
 		query := "?" + strings.ReplaceAll(strings.ReplaceAll(flags, "--", ""), " ", "&")
-		w := ask(p, "GET", at+query)
+		w := ask(p, "GET", prefix+plans+name+query)
 		var got answer
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
 			t.Fatalf("%s: %d %s (%v)", line, w.Code, w.Body, err)
@@ -72,20 +67,6 @@ capacity --leases=5e4 --connections=5e4 --tls=true --files=1024 --quota=4
 				t.Errorf("%s: the input %+v is not that of the command", line, in)
 			}
 		}
-		if got.Picture != (want.SVG != nil) {
-			t.Errorf("%s: a picture: %t", line, got.Picture)
-		}
-		if want.SVG == nil {
-			continue
-		}
-		var svg bytes.Buffer
-		if err := want.SVG(&svg); err != nil {
-			t.Fatal(err)
-		}
-		w = ask(p, "GET", at+".svg"+query)
-		if w.Body.String() != svg.String() || w.Header().Get("Content-Type") != "image/svg+xml" {
-			t.Errorf("%s: another picture, of type %q", line, w.Header().Get("Content-Type"))
-		}
 	}
 }
 
@@ -93,7 +74,7 @@ capacity --leases=5e4 --connections=5e4 --tls=true --files=1024 --quota=4
 // numbers, in seconds if they are times.
 func TestPlanInputs(t *testing.T) {
 	list := make(map[string]input)
-	for at := range reports.Questions {
+	for at := range plan.Questions {
 		var got answer
 		w := ask(New(Offer{}), "GET", prefix+plans+at)
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
@@ -107,7 +88,7 @@ func TestPlanInputs(t *testing.T) {
 	for _, want := range []input{
 		{Name: "outage drift", Kind: "float64", Value: "0.001", Number: 0.001},
 		{Name: "outage silent", Kind: "bool", Value: "false"},
-		{Name: "outage issuer", Kind: "string", Value: "leasehold", Choices: reports.Issuers},
+		{Name: "outage issuer", Kind: "string", Value: "leasehold", Choices: plan.Issuers},
 		{Name: "caches propagation", Kind: "duration", Value: "500µs", Number: 0.0005},
 		{Name: "capacity members", Kind: "int", Value: "3", Number: 3},
 		{Name: "levels ttls", Kind: "durationSlice"},
@@ -144,8 +125,6 @@ func TestBadPlans(t *testing.T) {
 		"capacity?leases=0":                          "number of leases",
 		"capacity?leases=0.5":                        "give 1 or more",
 		"capacity?busy=2":                            "share in use",
-		"capacity.svg?leases=1000":                   "ask for the figures",
-		"levels.svg?levels=2":                        "ask for the figures",
 		"levels?levels=11":                           "give 1 to 10",
 		"levels?renew-share=1":                       "more than 0 and less than 1",
 		"levels?ttls=10s,soon":                       "give times such as 10s,25s",
@@ -162,7 +141,7 @@ func TestBadPlans(t *testing.T) {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
 	}
-	for _, at := range []string{"", "x", "outage/", "outage.svg.svg", ".svg"} {
+	for _, at := range []string{"", "x", "outage/", "outage.svg"} {
 		if w := ask(New(Offer{}), "GET", prefix+plans+at); w.Code != http.StatusNotFound {
 			t.Errorf("%q: %d", at, w.Code)
 		}
@@ -172,69 +151,44 @@ func TestBadPlans(t *testing.T) {
 	}
 }
 
-// Goal: no question makes a member work for long, fail, or draw something that is no picture,
-// however large or small its numbers are. Method: questions of extreme values.
+// Goal: no question makes a member work for long or fail, however large or small its
+// numbers are. Method: questions of extreme values.
 func TestExtremePlans(t *testing.T) {
 	values := map[string][]string{
 		"duration": {"0", "1ns", "1µs", "1ms", "7ms", "10s", "1h", "24h"},
 		"float64":  {"0", "5e-324", "1e-9", "0.5", "1", "3", "1e6", "1e12", "1.7e308"},
-		"int":      {"1", "3", "7"}, "bool": {"true", "false"}, "string": reports.Issuers,
+		"int":      {"1", "3", "7"}, "bool": {"true", "false"}, "string": plan.Issuers,
 		"durationSlice": {"", "0", "1ns,1s", "10s,25s,70s", "24h", "1s,2s,3s,24h"},
 	}
 	p := New(Offer{})
 	rnd := rand.New(rand.NewPCG(20, 26))
 	answered := make(map[string]int)
-	names := slices.Sorted(maps.Keys(reports.Questions)) // so that each run asks the same
+	names := slices.Sorted(maps.Keys(plan.Questions)) // so that each run asks the same
 	for range 1000 {
 		for _, name := range names {
 			fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
-			reports.Questions[name]().Flags(fs)
+			plan.Questions[name]().Flags(fs)
 			query := url.Values{}
 			fs.VisitAll(func(f *pflag.Flag) {
 				if list := values[f.Value.Type()]; rnd.IntN(3) == 0 {
 					query.Set(f.Name, list[rnd.IntN(len(list))])
 				}
 			})
-			for _, at := range []string{name, name + ".svg"} {
-				w := ask(p, "GET", prefix+plans+at+"?"+query.Encode())
-				if w.Code == http.StatusBadRequest {
-					continue
-				}
-				answered[at]++
-				text := w.Body.String()
-				if w.Code != http.StatusOK || len(text) > 50_000 || strings.Contains(text, "NaN") ||
-					strings.Contains(text, "Inf") {
-					t.Fatalf("%s?%s: %d %.3000s", at, query.Encode(), w.Code, text)
-				}
-				if strings.HasSuffix(at, ".svg") {
-					isPicture(t, at+"?"+query.Encode(), w.Body)
-				}
+			w := ask(p, "GET", prefix+plans+name+"?"+query.Encode())
+			if w.Code == http.StatusBadRequest {
+				continue
+			}
+			answered[name]++
+			text := w.Body.String()
+			if w.Code != http.StatusOK || len(text) > 50_000 || strings.Contains(text, "NaN") ||
+				strings.Contains(text, "Inf") {
+				t.Fatalf("%s?%s: %d %.3000s", name, query.Encode(), w.Code, text)
 			}
 		}
 	}
-	for _, at := range []string{
-		"outage", "outage.svg", "caches", "caches.svg", "capacity", "length", "length.svg", "levels",
-	} {
-		if answered[at] < 100 {
-			t.Errorf("only %d of %s were answered", answered[at], at)
-		}
-	}
-}
-
-// isPicture looks whether a text is SVG without anything that acts.
-func isPicture(t *testing.T, at string, text io.Reader) {
-	t.Helper()
-	for d := xml.NewDecoder(text); ; {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		if err != nil {
-			t.Fatalf("%s: %v", at, err)
-		}
-		e, _ := token.(xml.StartElement)
-		if e.Name.Local == "script" || e.Name.Local == "a" {
-			t.Errorf("%s: the picture has an element %s", at, e.Name.Local)
+	for _, name := range names {
+		if answered[name] < 100 {
+			t.Errorf("only %d of %s were answered", answered[name], name)
 		}
 	}
 }
@@ -253,7 +207,7 @@ func TestPlansOneAtATime(t *testing.T) {
 		t.Errorf("answered though another is: %s", w.Body)
 	}
 	<-p.planning
-	for _, query := range []string{"outage", "outage?ttl=1h&renew=9h", "capacity.svg", "outage.svg"} {
+	for _, query := range []string{"outage", "outage?ttl=1h&renew=9h"} {
 		ask(p, "GET", prefix+plans+query)
 		if len(p.planning) > 0 {
 			t.Fatalf("%s has not made room for the next", query)

@@ -1,5 +1,5 @@
-// Plan: what "leasehold plan" computes, beginning with the numbers of this cluster. The member computes
-// and draws; it is asked for no right, because nothing of the cluster is in the answer.
+// Plan: what "leasehold plan" computes, beginning with the numbers of this cluster. The member computes;
+// it is asked for no right, because nothing of the cluster is in the answer.
 
 import { call, get, members, quiet, relay } from "./api.js";
 import { metricsNow, sum } from "./health.js";
@@ -11,7 +11,7 @@ const kinds = [
   ["outage", "How long nobody holds when a holder dies"],
   ["length", "Which length to take", "Lengths, renewed at a third, and the one to take"],
   ["levels", "Leases that rest on each other", "Levels"],
-  ["caches", "Whether leases on cached data pay"],
+  ["caches", "Whether leases on cached data pay", "Load against the term"],
   ["capacity", "What a number of leases takes", "Limits"],
 ];
 
@@ -131,7 +131,6 @@ function Plan({ kind, rows }) {
         set=${(v) => setTyped((s) => ({ ...s, [i.name]: v }))} />`)}
       <button type="button" onClick=${begin}>Begin again with this cluster</button></form>
     <div class="answer" data-asked=${query}>${trouble(err)}
-      ${answer.picture && html`<img src=${"plan/" + kind + ".svg?" + query} alt="These figures, drawn" />`}
       <ul>${answer.sentences.map((s) => html`<li>${s}</li>`)}</ul>
       ${answer.figures && html`<${Facts} list=${answer.figures} />`}
       ${answer.rows && html`<${Table} title=${rows} head=${answer.head} rows=${answer.rows} />`}</div></div>`;

@@ -1,12 +1,10 @@
-package caches
+package plan
 
 import (
 	"math"
 	"testing"
 	"time"
 )
-
-const s = time.Second
 
 // Goal: figures that Gray and Cheriton report for V: a read rate of 0.864/s, a
 // write rate of 0.04/s, and a term of 10 s that leaves a tenth of the messages.
@@ -15,7 +13,7 @@ func TestCacheFigures(t *testing.T) {
 		Reads: 0.864, Writes: 0.04, Caches: 1,
 		Propagation: time.Millisecond / 2, Processing: time.Millisecond, Skew: s / 10, Term: 10 * s,
 	}
-	c, err := Choose(v)
+	c, err := ChooseCaches(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +27,7 @@ func TestCacheFigures(t *testing.T) {
 		t.Errorf("recommended: %v, want about 10 s", c.Recommended)
 	}
 	v.Caches = 10
-	if c, err = Choose(v); err != nil {
+	if c, err = ChooseCaches(v); err != nil {
 		t.Fatal(err)
 	}
 	if math.Abs(c.Benefit-4.32) > 1e-9 || math.Abs(c.Limit-1/4.32) > 1e-9 {
@@ -39,7 +37,7 @@ func TestCacheFigures(t *testing.T) {
 		t.Errorf("at the break-even term %v the load is %v", c.BreakEven, load)
 	}
 	v.Caches = 100
-	if c, err = Choose(v); err != nil || c.Worth || c.Recommended != 0 || c.At.Load < 2 {
+	if c, err = ChooseCaches(v); err != nil || c.Worth || c.Recommended != 0 || c.At.Load < 2 {
 		t.Errorf("with alpha %v leases do not pay: %v, %v", c.Benefit, c.Recommended, err)
 	}
 }
@@ -53,7 +51,7 @@ func TestExact(t *testing.T) {
 	if d := v.Delay(0); d != 6*s {
 		t.Errorf("without a lease a read waits %v", d)
 	}
-	c, err := Choose(Sharing{Reads: 1, Writes: 0.5, Caches: 2, Skew: s, Term: 20 * s})
+	c, err := ChooseCaches(Sharing{Reads: 1, Writes: 0.5, Caches: 2, Skew: s, Term: 20 * s})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,8 @@
-package length
+package plan
 
 import (
 	"math"
 	"time"
-
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/plan"
 )
 
 // Year is the length of a year in this package: 365 days.
@@ -62,23 +59,23 @@ func AssumedRoundTrips() Histogram {
 }
 
 func (w Weather) check() error {
-	err := figures.Share(figures.Number("loss of requests", w.Loss), 1)
+	err := shareBelow(number("loss of requests", w.Loss), 1)
 	if err != nil {
 		return err
 	}
-	err = figures.Finite(figures.Number("failures of the issuer a year", w.FailuresAYear))
+	err = finite(number("failures of the issuer a year", w.FailuresAYear))
 	if err != nil {
 		return err
 	}
-	err = figures.Bounded(
-		figures.Duration("recovery time of the issuer", w.Recovery),
-		figures.Duration("time that pauses were counted", w.PausesSeen),
+	err = bounded(
+		span("recovery time of the issuer", w.Recovery),
+		span("time that pauses were counted", w.PausesSeen),
 	)
 	if err != nil {
 		return err
 	}
 	if w.Pauses.Count() > 0 && w.PausesSeen == 0 {
-		return figures.Wrong("time that pauses were counted",
+		return wrong("time that pauses were counted",
 			"say how long was looked, such as 720h", "is 0")
 	}
 	return nil
@@ -87,7 +84,7 @@ func (w Weather) check() error {
 // Luck says how often a healthy holder with these settings loses its lease, and what the settings
 // cost.
 type Luck struct {
-	Holder plan.Holder
+	Holder Holder
 	// LossesAYear is how often a healthy holder's validity ends, on average (N1);
 	// ChanceAYear is the probability that it ever does in a year (N2).
 	LossesAYear, ChanceAYear float64
@@ -107,7 +104,7 @@ type Luck struct {
 // independently of each other. Requests that fail together belong to the pauses, which begin at
 // any moment with the same probability. A measured distribution cannot know what was too rare to
 // be measured: that share (Histogram.Unseen) counts as lost.
-func Chance(h plan.Holder, w Weather) (Luck, error) {
+func Chance(h Holder, w Weather) (Luck, error) {
 	if err := h.Check(); err != nil {
 		return Luck{}, err
 	}
@@ -140,7 +137,7 @@ func (w Weather) missed() float64 {
 // attemptsOf are the renewals of one cycle: sent at T, T + retry, ... after the
 // last one that was acknowledged, the answer due before the holder's validity ends.
 type attemptsOf struct {
-	h      plan.Holder
+	h      Holder
 	w      Weather
 	missed float64
 }
@@ -178,7 +175,7 @@ func (a attemptsOf) fails(recovery time.Duration) float64 {
 	const steps = 200
 	sum := 0.0
 	for i := range steps {
-		at := figures.Scale(a.h.Renew, (float64(i)+0.5)/steps)
+		at := scaled(a.h.Renew, (float64(i)+0.5)/steps)
 		first := a.h.Renew
 		if back := at + recovery; back > first {
 			late := (back - first) % max(a.h.Retry, 1)
@@ -214,7 +211,7 @@ func (a attemptsOf) paused(d time.Duration) float64 {
 	const steps = 200
 	sum := 0.0
 	for i := range steps {
-		at := figures.Scale(a.h.Renew, (float64(i)+0.5)/steps)
+		at := scaled(a.h.Renew, (float64(i)+0.5)/steps)
 		sum += a.allFail(max(a.h.Renew, at+d))
 	}
 	return sum / steps
@@ -224,15 +221,15 @@ func (a attemptsOf) paused(d time.Duration) float64 {
 func often(aYear float64) string {
 	switch {
 	case aYear >= 365*24:
-		return figures.Decimal(aYear/365/24) + " times an hour"
+		return decimal(aYear/365/24) + " times an hour"
 	case aYear >= 2*365:
-		return figures.Decimal(aYear/365) + " times a day"
+		return decimal(aYear/365) + " times a day"
 	case aYear >= 2:
-		return figures.Decimal(aYear) + " times a year"
+		return decimal(aYear) + " times a year"
 	case aYear >= 0.5:
 		return "once a year"
 	case aYear < 1e-6:
 		return "less than once in a million years"
 	}
-	return "once in " + figures.Decimal(1/aYear) + " years"
+	return "once in " + decimal(1/aYear) + " years"
 }

@@ -1,6 +1,4 @@
-// Package capacity computes the load of a number of leases on the members, and which resource
-// runs out first.
-package capacity
+package plan
 
 import (
 	"cmp"
@@ -8,9 +6,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/plan"
 )
 
 // Costs are the costs of leases at a server, as leasehold bench measures them.
@@ -83,35 +78,35 @@ type Site struct {
 }
 
 func (s Site) check() error {
-	err := figures.Finite(
-		figures.Number("number of leases", s.Leases),
-		figures.Number("keys on a lease", s.Keys),
-		figures.Number("number of connections", s.Connections),
-		figures.Number("open files", s.Files),
-		figures.Number("cores", s.Cores),
-		figures.Number("memory", s.Memory),
-		figures.Number("network", s.Network),
-		figures.Number("quota", s.Quota),
+	err := finite(
+		number("number of leases", s.Leases),
+		number("keys on a lease", s.Keys),
+		number("number of connections", s.Connections),
+		number("open files", s.Files),
+		number("cores", s.Cores),
+		number("memory", s.Memory),
+		number("network", s.Network),
+		number("quota", s.Quota),
 	)
 	if err != nil {
 		return err
 	}
-	if err := (plan.Holder{TTL: s.TTL, Renew: s.Renew}).Check(); err != nil {
+	if err := (Holder{TTL: s.TTL, Renew: s.Renew}).Check(); err != nil {
 		return err
 	}
 	switch {
 	case s.Leases < 1:
-		return figures.Wrong("number of leases", "give 1 or more", "is %v", s.Leases)
+		return wrong("number of leases", "give 1 or more", "is %v", s.Leases)
 	case s.Cores == 0:
-		return figures.Wrong("cores", "give the cores of one member", "is 0")
+		return wrong("cores", "give the cores of one member", "is 0")
 	case s.Memory == 0:
-		return figures.Wrong("memory", "give the memory of one member", "is 0")
+		return wrong("memory", "give the memory of one member", "is 0")
 	case s.Network == 0:
-		return figures.Wrong("network", "give what the network of one member carries", "is 0")
+		return wrong("network", "give what the network of one member carries", "is 0")
 	case s.Members < 1 || s.Members > 7:
-		return figures.Wrong("number of members", "give 1, or 3 to 7", "is %d", s.Members)
+		return wrong("number of members", "give 1, or 3 to 7", "is %d", s.Members)
 	case s.Busy <= 0 || s.Busy > 1:
-		return figures.Wrong("share in use", "give more than 0 and at most 1, such as 0.5",
+		return wrong("share in use", "give more than 0 and at most 1, such as 0.5",
 			"is %v", s.Busy)
 	}
 	return nil
@@ -126,8 +121,8 @@ type Limit struct {
 	Leases, Used float64
 }
 
-// A Result is the load of a number of leases.
-type Result struct {
+// A Capacity is the load of a number of leases.
+type Capacity struct {
 	Site  Site
 	Costs Costs
 	// RenewalsASecond and BytesASecond are the load at the leader, through which
@@ -147,23 +142,23 @@ type Result struct {
 }
 
 func (c Costs) check() error {
-	err := figures.Finite(
-		figures.Number("bytes of a renewal", c.RenewBytes),
-		figures.Number("bytes of a lease", c.LeaseBytes),
-		figures.Number("bytes of a key", c.KeyBytes),
-		figures.Number("bytes of a connection", c.ConnBytes),
-		figures.Number("bytes of an encrypted connection", c.ConnTLSBytes),
-		figures.Number("bytes of a message", c.ConnRenewBytes),
-		figures.Number("state of a lease", c.LeaseState),
-		figures.Number("state of a key", c.KeyState),
-		figures.Number("expiries a second", c.Expiries),
+	err := finite(
+		number("bytes of a renewal", c.RenewBytes),
+		number("bytes of a lease", c.LeaseBytes),
+		number("bytes of a key", c.KeyBytes),
+		number("bytes of a connection", c.ConnBytes),
+		number("bytes of an encrypted connection", c.ConnTLSBytes),
+		number("bytes of a message", c.ConnRenewBytes),
+		number("state of a lease", c.LeaseState),
+		number("state of a key", c.KeyState),
+		number("expiries a second", c.Expiries),
 	)
 	if err == nil {
-		err = figures.Bounded(
-			figures.Duration("CPU time of a renewal", c.Renew),
-			figures.Duration("CPU time of a message", c.ConnRenew),
-			figures.Duration("CPU time of a grant", c.Grant),
-			figures.Duration("time of a restart", c.Restart),
+		err = bounded(
+			span("CPU time of a renewal", c.Renew),
+			span("CPU time of a message", c.ConnRenew),
+			span("CPU time of a grant", c.Grant),
+			span("time of a restart", c.Restart),
 		)
 	}
 	return err
@@ -198,16 +193,16 @@ func (s Site) needs(c Costs) []need {
 }
 
 // Size computes the load of a number of leases.
-func Size(s Site, c Costs) (Result, error) {
+func Size(s Site, c Costs) (Capacity, error) {
 	if err := s.check(); err != nil {
-		return Result{}, err
+		return Capacity{}, err
 	}
 	if err := c.check(); err != nil {
-		return Result{}, err
+		return Capacity{}, err
 	}
-	s.Renew = plan.Holder{TTL: s.TTL, Renew: s.Renew}.Interval()
+	s.Renew = Holder{TTL: s.TTL, Renew: s.Renew}.Interval()
 	each := s.needs(c)
-	out := Result{
+	out := Capacity{
 		Site: s, Costs: c,
 		RenewalsASecond: s.Leases / s.Renew.Seconds(), BytesASecond: s.Leases * each[2].cost,
 		Cores: s.Leases * each[0].cost, Memory: s.Leases * each[1].cost,
@@ -220,7 +215,7 @@ func Size(s Site, c Costs) (Result, error) {
 		}
 	}
 	if len(out.Limits) == 0 {
-		return Result{}, figures.Wrong("costs", "measure with leasehold bench -o json", "are all 0")
+		return Capacity{}, wrong("costs", "measure with leasehold bench -o json", "are all 0")
 	}
 	slices.SortStableFunc(out.Limits, func(a, b Limit) int {
 		return cmp.Compare(a.Leases,
@@ -229,47 +224,47 @@ func Size(s Site, c Costs) (Result, error) {
 	out.PerCell = out.Limits[0].Leases
 	out.Cells = math.Floor((s.Leases-1)/out.PerCell) + 1
 	if c.Expiries > 0 {
-		out.AllEnd = figures.Seconds(s.Leases / out.Cells / c.Expiries)
+		out.AllEnd = seconds(s.Leases / out.Cells / c.Expiries)
 	}
-	out.GrantAll = figures.Seconds(s.Leases / out.Cells * c.Grant.Seconds() / (s.Cores * s.Busy))
-	out.Restart = figures.Scale(c.Restart, s.Leases/out.Cells/1e6)
+	out.GrantAll = seconds(s.Leases / out.Cells * c.Grant.Seconds() / (s.Cores * s.Busy))
+	out.Restart = scaled(c.Restart, s.Leases/out.Cells/1e6)
 	return out, nil
 }
 
 // Explain describes the result in sentences.
-func (c Result) Explain() []string {
+func (c Capacity) Explain() []string {
 	s := c.Site
 	out := []string{fmt.Sprintf("%s leases of %v, renewed every %v, are %s renewals and %s bytes "+
 		"a second; "+
-		"all go through the leader, so more members do not carry more.", figures.Count(s.Leases),
+		"all go through the leader, so more members do not carry more.", counted(s.Leases),
 		s.TTL,
-		figures.Round(s.Renew), figures.Count(c.RenewalsASecond), figures.Count(c.BytesASecond))}
+		rounded(s.Renew), counted(c.RenewalsASecond), counted(c.BytesASecond))}
 	first := c.Limits[0]
 	text := fmt.Sprintf("One cell of this size carries %s leases, with %.0f %% of it in use; what "+
-		"runs out first is the %s", figures.Count(c.PerCell), 100*s.Busy, first.Name)
+		"runs out first is the %s", counted(c.PerCell), 100*s.Busy, first.Name)
 	if len(c.Limits) > 1 {
 		next := c.Limits[1]
 		text += fmt.Sprintf(", and with more of that the %s at %s", next.Name,
-			figures.Count(next.Leases))
+			counted(next.Leases))
 	}
 	out = append(out, text+".")
 	if c.Cells > 1 {
 		out = append(out,
 			fmt.Sprintf("%s leases need %s cells (names split among them by hash), or "+
 				"a longer "+
-				"lease: twice the length is half the renewals.", figures.Count(s.Leases),
-				figures.Count(c.Cells)))
+				"lease: twice the length is half the renewals.", counted(s.Leases),
+				counted(c.Cells)))
 	}
 	out = append(out, fmt.Sprintf("On a bad day: all leases of a cell gone, if all holders die, "+
 		"%v after the "+
 		"first; all granted anew in %v; a member back after a restart in %v.",
-		figures.Round(c.AllEnd), figures.Round(c.GrantAll), figures.Round(c.Restart)))
-	counted := ". Connections are not counted: say how many there are."
+		rounded(c.AllEnd), rounded(c.GrantAll), rounded(c.Restart)))
+	note := ". Connections are not counted: say how many there are."
 	if s.Connections > 0 {
-		counted = "."
+		note = "."
 		out = append(out, fmt.Sprintf("%s connections are all at the leader, at worst; each sends a "+
 			"message for its leases. Longer leases make them cheaper, and relays spare the members "+
-			"their memory and their files.", figures.Count(s.Connections)))
+			"their memory and their files.", counted(s.Connections)))
 	}
-	return append(out, "Figures: "+c.Costs.Source+counted+" Measure with leasehold bench.")
+	return append(out, "Figures: "+c.Costs.Source+note+" Measure with leasehold bench.")
 }

@@ -1,4 +1,4 @@
-package capacity
+package plan
 
 import (
 	"math"
@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 )
-
-const s = time.Second
 
 // Goal: capacity by hand. Method: round numbers.
 func TestSize(t *testing.T) {

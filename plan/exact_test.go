@@ -1,4 +1,4 @@
-package length
+package plan
 
 import (
 	"errors"
@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
-
-	"leasehold.dev/plan"
 )
 
 // Goal: what a failure of the issuer and a pause cost, to the last attempt. Method: by hand.
@@ -18,10 +16,10 @@ import (
 // in 16 times, and 3 once in 8.
 func TestLuckByHand(t *testing.T) {
 	const ms = time.Millisecond
-	lossy := plan.Holder{TTL: 3 * s, Renew: s, Retry: 500 * ms}
+	lossy := Holder{TTL: 3 * s, Renew: s, Retry: 500 * ms}
 	for _, x := range []struct {
 		name             string
-		h                plan.Holder
+		h                Holder
 		w                Weather
 		pause            time.Duration
 		pauses, failures float64
@@ -33,13 +31,13 @@ func TestLuckByHand(t *testing.T) {
 		},
 		{
 			"the issuer is back just as attempts are made",
-			plan.Holder{TTL: 2 * s, Renew: s, Retry: 5 * ms},
+			Holder{TTL: 2 * s, Renew: s, Retry: 5 * ms},
 			Weather{FailuresAYear: 1, Recovery: 997500 * time.Microsecond},
 			0, 0, 0,
 		},
 		{
 			"the issuer is back just before attempts are made",
-			plan.Holder{TTL: 1995*ms + 1, Renew: s, Retry: 5 * ms},
+			Holder{TTL: 1995*ms + 1, Renew: s, Retry: 5 * ms},
 			Weather{FailuresAYear: 1, Recovery: 997500*time.Microsecond - 1},
 			0, 0, 0,
 		},
@@ -50,7 +48,7 @@ func TestLuckByHand(t *testing.T) {
 		},
 		{
 			"a pause that delays nothing",
-			plan.Holder{TTL: 3 * s, Renew: s, Retry: 500 * ms},
+			Holder{TTL: 3 * s, Renew: s, Retry: 500 * ms},
 			Weather{Loss: 0.7},
 			ms, 0, 0,
 		},
@@ -84,7 +82,7 @@ func TestNoNegativeLosses(t *testing.T) {
 	}
 	for i := range 1000 {
 		w := Weather{Loss: float64(i) / 1000, Pauses: pauses, PausesSeen: time.Hour}
-		l, err := Chance(plan.Holder{TTL: 3 * s, Retry: s}, w)
+		l, err := Chance(Holder{TTL: 3 * s, Retry: s}, w)
 		if err != nil || l.ByPauses < 0 {
 			t.Fatalf("%+v, %v", l, err)
 		}
@@ -109,13 +107,14 @@ func TestOften(t *testing.T) {
 // Goal: a lease that is lost just as often as is allowed is good, and is not blamed for that.
 func TestAsOftenAsAllowed(t *testing.T) {
 	w := Wish{LossesAYear: 1, Weather: Weather{Recovery: 2 * s}}
-	l := Luck{Holder: plan.Holder{TTL: 10 * s, Renew: 3 * s}, LossesAYear: 1}
+	l := Luck{Holder: Holder{TTL: 10 * s, Renew: 3 * s}, LossesAYear: 1}
 	if !w.good(l) {
 		t.Error("it is no good")
 	}
-	l.Holder = plan.Holder{TTL: 3 * s, Renew: s}
+	l.Holder = Holder{TTL: 3 * s, Renew: s}
 	w.Weather.Recovery = 5 * s
-	if text := (Choice{Wish: w}).tooShort(l); !strings.Contains(text, "a failure of the issuer") {
+	text := (LengthChoice{Wish: w}).tooShort(l)
+	if !strings.Contains(text, "a failure of the issuer") {
 		t.Error(text)
 	}
 }

@@ -1,22 +1,17 @@
-// Package length computes how often a healthy holder loses its lease by chance, and chooses the
-// shortest lease that is lost seldom enough.
-package length
+package plan
 
 import (
 	"fmt"
 	"math"
 	"slices"
 	"time"
-
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/plan"
 )
 
 // Wish says what is required of a lease.
 type Wish struct {
 	// Holder has the round trip, retry, margin and drift; its TTL and Renew are
 	// chosen.
-	Holder  plan.Holder
+	Holder  Holder
 	Weather Weather
 	// LossesAYear is how often a healthy holder may lose its lease.
 	LossesAYear float64
@@ -37,8 +32,8 @@ func usualTTLs() []time.Duration {
 	return out
 }
 
-// A Choice has every pair of TTL and renewal interval that was computed, and the best one.
-type Choice struct {
+// A LengthChoice has every pair of TTL and renewal interval that was computed, and the best one.
+type LengthChoice struct {
 	Wish Wish
 	// All has the luck of each pair of TTL and renewal interval, by TTL, and then from long
 	// intervals to short ones. It leaves out pairs that are impossible.
@@ -52,17 +47,17 @@ type Choice struct {
 	Default Luck
 }
 
-// Choose computes every pair of TTL and renewal interval, and chooses the best one.
-func Choose(w Wish) (Choice, error) {
-	err := figures.Finite(
-		figures.Number("losses a year", w.LossesAYear),
-		figures.Number("number of leases", w.Leases),
+// ChooseLength computes every pair of TTL and renewal interval, and chooses the best one.
+func ChooseLength(w Wish) (LengthChoice, error) {
+	err := finite(
+		number("losses a year", w.LossesAYear),
+		number("number of leases", w.Leases),
 	)
 	if err != nil {
-		return Choice{}, err
+		return LengthChoice{}, err
 	}
 	if w.LossesAYear == 0 {
-		return Choice{}, figures.Wrong("losses a year",
+		return LengthChoice{}, wrong("losses a year",
 			"give more than 0, such as 0.01: nothing is never lost",
 			"is 0")
 	}
@@ -70,20 +65,20 @@ func Choose(w Wish) (Choice, error) {
 		w.TTLs = usualTTLs()
 	}
 	w.TTLs = slices.Sorted(slices.Values(w.TTLs))
-	c := Choice{Wish: w}
+	c := LengthChoice{Wish: w}
 	for _, ttl := range w.TTLs {
 		for _, part := range shares {
 			h := w.Holder
 			h.TTL, h.Renew = ttl, ttl/time.Duration(part)
 			if err := h.Check(); err != nil {
 				if len(w.TTLs) == 1 && part == 3 {
-					return Choice{}, err
+					return LengthChoice{}, err
 				}
 				continue
 			}
 			l, err := Chance(h, w.Weather)
 			if err != nil {
-				return Choice{}, err
+				return LengthChoice{}, err
 			}
 			c.All = append(c.All, l)
 			if !c.OK && w.good(l) {
@@ -92,11 +87,11 @@ func Choose(w Wish) (Choice, error) {
 		}
 	}
 	if len(c.All) == 0 {
-		return Choice{}, figures.Wrong("lease length", "allow longer leases",
+		return LengthChoice{}, wrong("lease length", "allow longer leases",
 			"is at most %v, and a round trip takes %v", w.TTLs[len(w.TTLs)-1], w.Holder.RoundTrip)
 	}
 	h := w.Holder
-	h.TTL, h.Renew = plan.DefaultTTL, 0
+	h.TTL, h.Renew = DefaultTTL, 0
 	if h.Check() == nil {
 		c.Default, err = Chance(h, w.Weather)
 	}
@@ -106,12 +101,12 @@ func Choose(w Wish) (Choice, error) {
 // good says whether a pair grants the wish. Pairs that this service would
 // checkpoint between renewals, at two fifths, are not good ones.
 func (w Wish) good(l Luck) bool {
-	o, err := plan.Bounds(l.Holder, plan.Leasehold(l.Holder.TTL, w.Weather.Recovery).Silent())
+	o, err := Bounds(l.Holder, Leasehold(l.Holder.TTL, w.Weather.Recovery).Silent())
 	return err == nil && l.LossesAYear <= w.LossesAYear && !o.HealthyLose() && !o.Noted()
 }
 
 // Explain says in sentences which lease to choose, which would be too short, and which too long.
-func (c Choice) Explain() []string {
+func (c LengthChoice) Explain() []string {
 	w := c.Wish
 	if !c.OK {
 		last := c.All[len(c.All)-1]
@@ -124,8 +119,8 @@ func (c Choice) Explain() []string {
 	b := c.Best
 	out := []string{fmt.Sprintf("TAKE a lease of %v, renewed every %v: a healthy holder loses it %s "+
 		"(you allow %s), a dead one is noticed after %v on average. It is the shortest that does, and "+
-		"that outlives an issuer away for %v%s.", b.Holder.TTL, figures.Round(b.Holder.Renew),
-		often(b.LossesAYear), often(w.LossesAYear), figures.Round(b.NoticeMean),
+		"that outlives an issuer away for %v%s.", b.Holder.TTL, rounded(b.Holder.Renew),
+		often(b.LossesAYear), often(w.LossesAYear), rounded(b.NoticeMean),
 		w.Weather.Recovery, c.spare())}
 	if s, ok := c.shorter(); ok {
 		out = append(out, c.tooShort(s))
@@ -135,42 +130,42 @@ func (c Choice) Explain() []string {
 			fmt.Sprintf("TOO LONG: with %v a dead holder keeps everybody waiting for "+
 				"%v on "+
 				"average instead of %v. A healthy one would lose it %s instead of %s, and %s leases cost "+
-				"%s renewals a second less.", l.Holder.TTL, figures.Round(l.NoticeMean),
-				figures.Round(b.NoticeMean),
-				often(l.LossesAYear), often(b.LossesAYear), figures.Count(w.Leases),
-				figures.Count((b.RenewalsASecond-l.RenewalsASecond)*w.Leases)))
+				"%s renewals a second less.", l.Holder.TTL, rounded(l.NoticeMean),
+				rounded(b.NoticeMean),
+				often(l.LossesAYear), often(b.LossesAYear), counted(w.Leases),
+				counted((b.RenewalsASecond-l.RenewalsASecond)*w.Leases)))
 	}
 	if c.Default.Holder.TTL > 0 {
 		out = append(out, fmt.Sprintf("The default, %v renewed at a third, is lost %s.",
-			plan.DefaultTTL, often(c.Default.LossesAYear)))
+			DefaultTTL, often(c.Default.LossesAYear)))
 	}
 	return out
 }
 
 // spare says what the best has left when the issuer fails.
-func (c Choice) spare() string {
-	o, err := plan.Bounds(c.Best.Holder, plan.Leasehold(c.Best.Holder.TTL,
+func (c LengthChoice) spare() string {
+	o, err := Bounds(c.Best.Holder, Leasehold(c.Best.Holder.TTL,
 		c.Wish.Weather.Recovery).Silent())
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf(", with %v to spare", figures.Round(o.Slack))
+	return fmt.Sprintf(", with %v to spare", rounded(o.Slack))
 }
 
-func (c Choice) tooShort(s Luck) string {
+func (c LengthChoice) tooShort(s Luck) string {
 	text := fmt.Sprintf("TOO SHORT: with %v, renewed every %v, a healthy holder loses it %s",
-		s.Holder.TTL, figures.Round(s.Holder.Renew), often(s.LossesAYear))
+		s.Holder.TTL, rounded(s.Holder.Renew), often(s.LossesAYear))
 	if s.LossesAYear > c.Wish.LossesAYear {
 		return text + ": " + s.blame() + "."
 	}
-	o, err := plan.Bounds(s.Holder, plan.Leasehold(s.Holder.TTL, c.Wish.Weather.Recovery).Silent())
+	o, err := Bounds(s.Holder, Leasehold(s.Holder.TTL, c.Wish.Weather.Recovery).Silent())
 	if err == nil && o.HealthyLose() {
 		return text +
 			fmt.Sprintf(", but a failure of the issuer at the wrong moment (%v) stops it %v "+
-				"too early.", c.Wish.Weather.Recovery, figures.Round(-o.Slack))
+				"too early.", c.Wish.Weather.Recovery, rounded(-o.Slack))
 	}
 	return text + fmt.Sprintf(", but its silence is noted after %v, so each renewal may cost a log "+
-		"entry.", figures.Round(o.Issuer.Checkpoint))
+		"entry.", rounded(o.Issuer.Checkpoint))
 }
 
 // blame names the largest cause of losses, with its numbers.
@@ -180,18 +175,18 @@ func (l Luck) blame() string {
 	switch max(l.ByRequests, l.ByPauses, l.ByIssuer) {
 	case l.ByPauses:
 		return fmt.Sprintf("a pause of more than %v, which comes as a renewal is due, ends it (%s)",
-			figures.Round(spare), often(l.ByPauses))
+			rounded(spare), often(l.ByPauses))
 	case l.ByIssuer:
 		return fmt.Sprintf("the issuer is away longer than the %v that are left when a renewal is "+
 			"due (%s)",
-			figures.Round(spare), often(l.ByIssuer))
+			rounded(spare), often(l.ByIssuer))
 	}
-	return fmt.Sprintf("only %s fit into it, and all fail %s", figures.Attempts(l.Attempts),
+	return fmt.Sprintf("only %s fit into it, and all fail %s", attemptsText(l.Attempts),
 		often(l.ByRequests))
 }
 
 // shorter is the longest lease below the best, at the best's share.
-func (c Choice) shorter() (Luck, bool) {
+func (c LengthChoice) shorter() (Luck, bool) {
 	var found Luck
 	ok := false
 	for _, l := range c.All {
@@ -204,7 +199,7 @@ func (c Choice) shorter() (Luck, bool) {
 
 // longer is the first lease of at least three times the best's length, at the
 // best's share.
-func (c Choice) longer() (Luck, bool) {
+func (c LengthChoice) longer() (Luck, bool) {
 	for _, l := range c.All {
 		if l.Holder.TTL >= 3*c.Best.Holder.TTL && sameShare(l, c.Best) {
 			return l, true

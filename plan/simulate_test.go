@@ -1,13 +1,8 @@
-// Package outages plays the choices of package plan as random timelines: it moves messages and
-// clocks one by one and knows none of the equations, so that the two can be held against each
-// other.
-package outages
+package plan
 
 import (
 	"math"
 	"time"
-
-	"leasehold.dev/plan"
 )
 
 // Random is a source of numbers in [0, 1), such as a *rand.Rand of math/rand/v2.
@@ -32,10 +27,10 @@ type Tally struct {
 
 // Simulate plays n timelines of one holder, its issuer and the next in line, and
 // tallies them. It moves messages and clocks one by one and knows none of the
-// equations, so it can be held against them. The choice is checked as in plan.Bounds.
+// equations, so it can be held against them. The choice is checked as in Bounds.
 // rng is used by this call alone.
-func Simulate(h plan.Holder, i plan.Issuer, rng Random, n int) (Tally, error) {
-	if _, err := plan.Bounds(h, i); err != nil {
+func Simulate(h Holder, i Issuer, rng Random, n int) (Tally, error) {
+	if _, err := Bounds(h, i); err != nil {
 		return Tally{}, err
 	}
 	h.Renew = h.Interval()
@@ -82,8 +77,8 @@ func (t *Tally) add(w *walk) {
 // A walk is one timeline. Instants are durations since the first renewal that it
 // looks at was sent.
 type walk struct {
-	h   plan.Holder
-	i   plan.Issuer
+	h   Holder
+	i   Issuer
 	rng Random
 
 	dies    bool
@@ -123,7 +118,7 @@ func (w *walk) trip() (there, back time.Duration) {
 	return there, w.upTo(w.h.RoundTrip - there)
 }
 
-func newWalk(h plan.Holder, i plan.Issuer, rng Random) *walk {
+func newWalk(h Holder, i Issuer, rng Random) *walk {
 	w := &walk{h: h, i: i, rng: rng, fails: -1}
 	w.rate = 1 + h.Drift*(2*w.edge()-1)
 	w.late = w.upTo(i.Lateness)

@@ -1,21 +1,13 @@
-package length
+package plan
 
 import (
-	"flag"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/plan"
 )
-
-var seed = flag.Uint64("seed", 1, "seed of the simulations")
-
-const s = time.Second
 
 // Goal: the chance of losing a healthy lease. Method: bad networks and long pauses,
 // played attempt by attempt with independent draws.
@@ -44,13 +36,13 @@ func TestChance(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := plan.Holder{TTL: 3 * s, RoundTrip: 900 * time.Millisecond, Retry: s / 2}
+			h := Holder{TTL: 3 * s, RoundTrip: 900 * time.Millisecond, Retry: s / 2}
 			l, err := Chance(h, c.w)
 			if err != nil {
 				t.Fatal(err)
 			}
 			const n = 400_000
-			lost := playCycles(h, c.w, rand.New(rand.NewPCG(*seed, 11)), n)
+			lost := playCycles(h, c.w, rand.New(rand.NewPCG(1, 11)), n)
 			got := float64(lost) / n * float64(Year) / float64(h.Interval())
 			t.Logf("%+v; simulated %v losses a year (%d)", l, got, lost)
 			if got < 0.93*l.LossesAYear || got > 1.07*l.LossesAYear {
@@ -61,7 +53,7 @@ func TestChance(t *testing.T) {
 }
 
 // playCycles counts the cycles of n in which no renewal is answered in time.
-func playCycles(h plan.Holder, w Weather, rng *rand.Rand, n int) (lost int) {
+func playCycles(h Holder, w Weather, rng *rand.Rand, n int) (lost int) {
 	renew, valid := h.Interval(), h.Valid()
 	draw := func(from Histogram) time.Duration {
 		x := rng.Float64() * from.Count()
@@ -78,10 +70,10 @@ func playCycles(h plan.Holder, w Weather, rng *rand.Rand, n int) (lost int) {
 	for range n {
 		from, down, back := renew, time.Duration(-1), time.Duration(-1)
 		if perCycle(w.Pauses.Count(), w.PausesSeen) {
-			from = max(from, figures.Scale(renew, rng.Float64())+draw(w.Pauses))
+			from = max(from, scaled(renew, rng.Float64())+draw(w.Pauses))
 		}
 		if perCycle(w.FailuresAYear, Year) {
-			down = figures.Scale(renew, rng.Float64())
+			down = scaled(renew, rng.Float64())
 			back = down + w.Recovery
 		}
 		ok := false
@@ -100,22 +92,22 @@ func playCycles(h plan.Holder, w Weather, rng *rand.Rand, n int) (lost int) {
 // does not grant the wish; sentences name the user's numbers.
 func TestChoose(t *testing.T) {
 	w := Wish{
-		Holder: plan.Holder{
-			RoundTrip: plan.DefaultRoundTrip, Retry: plan.DefaultRetry,
-			Drift: plan.DefaultDrift,
+		Holder: Holder{
+			RoundTrip: DefaultRoundTrip, Retry: DefaultRetry,
+			Drift: DefaultDrift,
 		},
 		Weather: Weather{
 			RoundTrip: AssumedRoundTrips(), FailuresAYear: 12,
-			Recovery: plan.RecoveryCutOff,
+			Recovery: RecoveryCutOff,
 		},
 		LossesAYear: 0.1, Leases: 1000,
 	}
 	w.Weather.Pauses, w.Weather.PausesSeen = AssumedPauses()
-	c, err := Choose(w)
+	c, err := ChooseLength(w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.OK || c.Best.LossesAYear > 0.1 || c.Best.Holder.TTL > plan.DefaultTTL {
+	if !c.OK || c.Best.LossesAYear > 0.1 || c.Best.Holder.TTL > DefaultTTL {
 		t.Errorf("best: %+v", c.Best)
 	}
 	for _, l := range c.All {
@@ -130,7 +122,7 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	w.LossesAYear, w.Weather.Loss = 1e-9, 0.9
-	if c, err = Choose(w); err != nil || c.OK || !strings.Contains(c.Explain()[0], "NONE") {
+	if c, err = ChooseLength(w); err != nil || c.OK || !strings.Contains(c.Explain()[0], "NONE") {
 		t.Errorf("nothing is that good: %+v, %v", c.Best, err)
 	}
 }
@@ -176,7 +168,7 @@ func TestHistogramRoundTrip(t *testing.T) {
 // Goal: attempts that count together have the chance that they have one by one. Method: both, with
 // random holders and round trips.
 func TestAttemptsTogether(t *testing.T) {
-	rng := rand.New(rand.NewPCG(*seed, 3))
+	rng := rand.New(rand.NewPCG(1, 3))
 	ms := func(most int64) time.Duration {
 		return time.Duration(rng.Int64N(most+1)) * time.Millisecond
 	}
@@ -194,7 +186,7 @@ func TestAttemptsTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := attemptsOf{
-			plan.Holder{TTL: ms(2000), Retry: ms(50)}, Weather{RoundTrip: rtt}, rng.Float64(),
+			Holder{TTL: ms(2000), Retry: ms(50)}, Weather{RoundTrip: rtt}, rng.Float64(),
 		}
 		first := ms(1000)
 		want := 1.0

@@ -1,22 +1,19 @@
-package reports
+package plan
 
 import (
 	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/plan"
-	"leasehold.dev/plan/levels"
 )
 
 // levelNames are those of levels that have no other.
 var levelNames = []string{"core's leader", "primary", "third", "fourth", "fifth"}
 
-// Levels asks how long leases must be that rest on each other, and how their outages add up.
-type Levels struct {
-	core   plan.Holder
+// levelsQuestion asks how long leases must be that rest on each other, and how their outages add
+// up.
+type levelsQuestion struct {
+	core   Holder
 	count  int
 	factor float64
 	ttls   []time.Duration
@@ -25,11 +22,11 @@ type Levels struct {
 }
 
 // Flags implements [Question].
-func (q *Levels) Flags(fs *pflag.FlagSet) {
+func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 	h := &q.core
-	fs.DurationVar(&h.TTL, "core", plan.DefaultTTL, "length of the first lease")
+	fs.DurationVar(&h.TTL, "core", DefaultTTL, "length of the first lease")
 	fs.IntVar(&q.count, "levels", 2, "number of levels, by the rule of thumb")
-	fs.Float64Var(&q.factor, "factor", levels.ThumbFactor,
+	fs.Float64Var(&q.factor, "factor", ThumbFactor,
 		"the rule of thumb: times the level above")
 	fs.DurationSliceVar(&q.ttls, "ttls", nil, "length of each lease, instead of the rule of thumb")
 	fs.Lookup("ttls").DefValue = "" // none
@@ -41,19 +38,19 @@ func (q *Levels) Flags(fs *pflag.FlagSet) {
 }
 
 // holders are the leases that were given, or those of the rule of thumb.
-func (q *Levels) holders() ([]plan.Holder, error) {
+func (q *levelsQuestion) holders() ([]Holder, error) {
 	if q.part <= 0 || q.part >= 1 {
-		return nil, figures.Wrong("share of the lease after which it is renewed",
+		return nil, wrong("share of the lease after which it is renewed",
 			"give more than 0 and less than 1, such as 0.5", "is %v", q.part)
 	}
-	renewed := func(h plan.Holder) plan.Holder {
+	renewed := func(h Holder) Holder {
 		h.Renew = time.Duration(float64(h.TTL) * q.part)
 		return h
 	}
 	if len(q.ttls) == 0 {
-		return levels.ThumbChain(renewed(q.core), q.factor, q.count)
+		return ThumbChain(renewed(q.core), q.factor, q.count)
 	}
-	var out []plan.Holder
+	var out []Holder
 	for _, ttl := range q.ttls {
 		h := q.core
 		h.TTL = ttl
@@ -63,7 +60,7 @@ func (q *Levels) holders() ([]plan.Holder, error) {
 }
 
 // Answer implements [Question].
-func (q *Levels) Answer() (Report, error) {
+func (q *levelsQuestion) Answer() (Report, error) {
 	holders, err := q.holders()
 	if err != nil {
 		return Report{}, err
@@ -76,15 +73,15 @@ func (q *Levels) Answer() (Report, error) {
 		}
 		names = append(names, name)
 	}
-	chain, err := levels.Chain(q.base, names, holders)
+	chain, err := Chain(q.base, names, holders)
 	if err != nil {
 		return Report{}, err
 	}
-	first := plan.Holder{
-		TTL: holders[0].TTL, RoundTrip: plan.DefaultRoundTrip, Retry: plan.DefaultRetry,
-		Drift: plan.DefaultDrift,
+	first := Holder{
+		TTL: holders[0].TTL, RoundTrip: DefaultRoundTrip, Retry: DefaultRetry,
+		Drift: DefaultDrift,
 	}
-	one, err := plan.Bounds(first, plan.Leasehold(first.TTL, plan.RecoveryCutOff))
+	one, err := Bounds(first, Leasehold(first.TTL, RecoveryCutOff))
 	if err != nil {
 		return Report{}, err
 	}
@@ -94,26 +91,26 @@ func (q *Levels) Answer() (Report, error) {
 			"worst outage",
 		},
 		Rows:      levelRows(chain),
-		Sentences: levels.Advice(chain, one),
+		Sentences: ChainAdvice(chain, one),
 		Data: struct {
-			Levels []levels.Level
-			Single plan.Outage
+			Levels []Level
+			Single Outage
 		}{chain, one},
 	}, nil
 }
 
-func levelRows(chain []levels.Level) (rows [][]string) {
+func levelRows(chain []Level) (rows [][]string) {
 	asked := func(d time.Duration) string {
 		if d == 0 {
 			return "-"
 		}
-		return figures.Short(d)
+		return short(d)
 	}
 	for _, l := range chain {
 		rows = append(rows, []string{
-			l.Name, l.Holder.TTL.String(), figures.Short(l.Holder.Renew),
-			figures.Short(l.Recovery), asked(l.Needs),
-			asked(l.Thumb), figures.Short(l.Slack), figures.Short(l.Worst),
+			l.Name, l.Holder.TTL.String(), short(l.Holder.Renew),
+			short(l.Recovery), asked(l.Needs),
+			asked(l.Thumb), short(l.Slack), short(l.Worst),
 		})
 	}
 	return rows

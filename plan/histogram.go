@@ -1,4 +1,4 @@
-package length
+package plan
 
 import (
 	"bufio"
@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"leasehold.dev/internal/figures"
 )
 
 // A Bin counts durations of at most Upper that are longer than the Upper of the bin before.
@@ -34,13 +32,13 @@ func NewHistogram(bins []Bin) (Histogram, error) {
 	slices.SortStableFunc(h.bins, func(a, b Bin) int { return cmp.Compare(a.Upper, b.Upper) })
 	sum := 0.0
 	for _, b := range h.bins {
-		err := figures.Bounded(
-			figures.Duration("upper edge of a bin", b.Upper),
+		err := bounded(
+			span("upper edge of a bin", b.Upper),
 		)
 		if err != nil {
 			return Histogram{}, err
 		}
-		if err := figures.Finite(figures.Number("count of a bin", b.Count)); err != nil {
+		if err := finite(number("count of a bin", b.Count)); err != nil {
 			return Histogram{}, err
 		}
 		sum += b.Count
@@ -65,7 +63,7 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 		upper, err := strconv.ParseFloat(strings.TrimSpace(left), 64)
 		count, err2 := strconv.ParseFloat(strings.TrimSpace(right), 64)
 		if !ok || err != nil || err2 != nil || math.IsNaN(upper) || upper >= math.MaxInt64/1e6 {
-			return Histogram{}, figures.Wrong("histogram",
+			return Histogram{}, wrong("histogram",
 				`write lines "upper_ms,count", such as "2.5,1800"`,
 				"has %q in line %d", line, n)
 		}
@@ -76,7 +74,7 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 	}
 	h, err := NewHistogram(bins)
 	if err == nil && h.Count() == 0 {
-		err = figures.Wrong("histogram", `write lines "upper_ms,count", such as "2.5,1800"`,
+		err = wrong("histogram", `write lines "upper_ms,count", such as "2.5,1800"`,
 			"counts nothing")
 	}
 	return h, err

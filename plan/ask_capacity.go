@@ -1,29 +1,25 @@
-package reports
+package plan
 
 import (
 	"fmt"
 
 	"github.com/spf13/pflag"
-
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/plan"
-	"leasehold.dev/plan/capacity"
 )
 
-// Capacity asks what a number of leases takes.
-type Capacity struct {
-	Site capacity.Site
+// CapacityQuestion asks what a number of leases takes.
+type CapacityQuestion struct {
+	Site Site
 	// Costs are the documented ones if nil.
-	Costs *capacity.Costs
+	Costs *Costs
 
 	memory, network, quota float64 // in GiB, Gbit/s and GiB
 }
 
 // Flags implements [Question].
-func (q *Capacity) Flags(fs *pflag.FlagSet) {
+func (q *CapacityQuestion) Flags(fs *pflag.FlagSet) {
 	v := &q.Site
 	fs.Float64Var(&v.Leases, "leases", 100_000, "how many leases there are to be")
-	fs.DurationVar(&v.TTL, "ttl", plan.DefaultTTL, "length of a lease")
+	fs.DurationVar(&v.TTL, "ttl", DefaultTTL, "length of a lease")
 	fs.DurationVar(&v.Renew, "renew", 0, "time between two renewals (default: a third of the TTL)")
 	fs.Float64Var(&v.Keys, "keys", 1, "small keys on each lease")
 	fs.Float64Var(&v.Connections, "connections", 0,
@@ -39,23 +35,23 @@ func (q *Capacity) Flags(fs *pflag.FlagSet) {
 }
 
 // Answer implements [Question].
-func (q *Capacity) Answer() (Report, error) {
+func (q *CapacityQuestion) Answer() (Report, error) {
 	v := q.Site
 	v.Memory, v.Network, v.Quota = q.memory*(1<<30), q.network*1e9/8, q.quota*(1<<30)
 	costs := q.Costs
 	if costs == nil {
-		documented := capacity.DocumentedCosts(v.Members)
+		documented := DocumentedCosts(v.Members)
 		costs = &documented
 	}
-	c, err := capacity.Size(v, *costs)
+	c, err := Size(v, *costs)
 	if err != nil {
 		return Report{}, err
 	}
-	s, decimal := c.Site, figures.Decimal
+	s := c.Site
 	r := Report{
 		Figures: [][2]string{
 			{"leases", decimal(s.Leases)},
-			{"length, renewed every", fmt.Sprintf("%v, %s", s.TTL, figures.Short(s.Renew))},
+			{"length, renewed every", fmt.Sprintf("%v, %s", s.TTL, short(s.Renew))},
 			{"renewals a second", decimal(c.RenewalsASecond)},
 			{"cells", fmt.Sprintf("%s, members of each: %d", decimal(c.Cells), s.Members)},
 			{"a leader's network, Mbit/s", decimal(c.BytesASecond / c.Cells * 8 / 1e6)},
@@ -68,7 +64,7 @@ func (q *Capacity) Answer() (Report, error) {
 		Data:      c,
 	}
 	for _, l := range c.Limits {
-		r.Rows = append(r.Rows, []string{l.Name, decimal(l.Leases), figures.Percent(l.Used)})
+		r.Rows = append(r.Rows, []string{l.Name, decimal(l.Leases), percent(l.Used)})
 	}
 	if q.Costs == nil {
 		err = r.addSizes(v)
@@ -77,10 +73,10 @@ func (q *Capacity) Answer() (Report, error) {
 }
 
 // addSizes says what one member, a cell of three and many cells carry, by the documented figures.
-func (r *Report) addSizes(v capacity.Site) error {
+func (r *Report) addSizes(v Site) error {
 	carried := func(members int) (float64, error) {
 		v.Members = members
-		c, err := capacity.Size(v, capacity.DocumentedCosts(members))
+		c, err := Size(v, DocumentedCosts(members))
 		return c.PerCell, err
 	}
 	one, err := carried(1)
@@ -89,8 +85,8 @@ func (r *Report) addSizes(v capacity.Site) error {
 	}
 	three, err := carried(3)
 	r.Figures = append(r.Figures,
-		[2]string{"one member carries", figures.Decimal(one)},
-		[2]string{"a cell of three members carries", figures.Decimal(three)},
-		[2]string{"ten such cells carry", figures.Decimal(10 * three)})
+		[2]string{"one member carries", decimal(one)},
+		[2]string{"a cell of three members carries", decimal(three)},
+		[2]string{"ten such cells carry", decimal(10 * three)})
 	return err
 }

@@ -1,13 +1,8 @@
-// Package levels computes leases that rest on each other: a core elects its leader by a lease,
-// grants leases to primaries, and these grant leases to others.
-package levels
+package plan
 
 import (
 	"fmt"
 	"time"
-
-	"leasehold.dev/internal/figures"
-	"leasehold.dev/plan"
 )
 
 // ThumbFactor is the rule of thumb for leases that rest on each other: each 2.5
@@ -19,7 +14,7 @@ const ThumbFactor = 2.5
 type Level struct {
 	// Name says whose lease it is.
 	Name   string
-	Holder plan.Holder
+	Holder Holder
 	// Recovery is how long the level above may be without a holder: its worst outage, or the base
 	// of the chain for the first level.
 	Recovery time.Duration
@@ -35,24 +30,24 @@ type Level struct {
 
 // Chain computes leases that rest on each other. The first one rests on something that recovers
 // within base after a failure. Every level is a textbook issuer for the next.
-func Chain(base time.Duration, names []string, holders []plan.Holder) ([]Level, error) {
+func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error) {
 	if len(names) != len(holders) || len(holders) == 0 {
-		return nil, figures.Wrong("chain", "give a lease for each level, at least one",
+		return nil, wrong("chain", "give a lease for each level, at least one",
 			"has %d names for %d leases", len(names), len(holders))
 	}
 	var out []Level
 	above := base
 	for i, h := range holders {
-		o, err := plan.Bounds(h, plan.ClassicIssuer(above))
+		o, err := Bounds(h, ClassicIssuer(above))
 		if err != nil {
-			return nil, figures.Of(err, names[i])
+			return nil, about(err, names[i])
 		}
 		l := Level{
 			Name: names[i], Holder: o.Holder, Recovery: above,
 			Needs: o.ShortestTTL(), Slack: o.Slack, Worst: o.Worst,
 		}
 		if i > 0 {
-			l.Thumb = figures.Scale(holders[i-1].TTL, ThumbFactor)
+			l.Thumb = scaled(holders[i-1].TTL, ThumbFactor)
 		}
 		out = append(out, l)
 		above = o.Worst
@@ -63,37 +58,37 @@ func Chain(base time.Duration, names []string, holders []plan.Holder) ([]Level, 
 // ThumbChain makes n leases by the rule of thumb, each factor times the one
 // before it, the first being of. The other fields of each are of's, and the
 // renewal interval keeps its share of the length.
-func ThumbChain(of plan.Holder, factor float64, n int) ([]plan.Holder, error) {
-	if err := figures.Finite(figures.Number("factor between levels", factor)); err != nil {
+func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
+	if err := finite(number("factor between levels", factor)); err != nil {
 		return nil, err
 	}
 	switch {
 	case n < 1 || n > 10:
-		return nil, figures.Wrong("number of levels", "give 1 to 10", "is %d", n)
+		return nil, wrong("number of levels", "give 1 to 10", "is %d", n)
 	case factor <= 1:
-		return nil, figures.Wrong("factor between levels", "give more than 1, such as 2.5",
+		return nil, wrong("factor between levels", "give more than 1, such as 2.5",
 			"is %v", factor)
 	}
-	out := []plan.Holder{of}
+	out := []Holder{of}
 	for range n - 1 {
 		h := out[len(out)-1]
-		h.TTL, h.Renew = figures.Scale(h.TTL, factor), figures.Scale(h.Renew, factor)
+		h.TTL, h.Renew = scaled(h.TTL, factor), scaled(h.Renew, factor)
 		out = append(out, h)
 	}
 	return out, nil
 }
 
-// Advice explains a chain in sentences. one is the outage of a single lease of the first level's
-// length granted by this service.
-func Advice(chain []Level, one plan.Outage) []string {
+// ChainAdvice explains a chain in sentences. one is the outage of a single lease of the first
+// level's length granted by this service.
+func ChainAdvice(chain []Level, one Outage) []string {
 	var out []string
 	for _, l := range chain {
 		if l.Slack < 0 {
 			text := fmt.Sprintf("TOO SHORT: the %s lease (%v) does not outlive %v without the level "+
 				"above: healthy holders lose it %v too early.",
-				l.Name, l.Holder.TTL, figures.Round(l.Recovery), figures.Round(-l.Slack))
+				l.Name, l.Holder.TTL, rounded(l.Recovery), rounded(-l.Slack))
 			if l.Needs > 0 {
-				text += fmt.Sprintf(" It needs %v.", figures.Up(l.Needs))
+				text += fmt.Sprintf(" It needs %v.", roundedUp(l.Needs))
 			}
 			out = append(out, text)
 		}
@@ -103,10 +98,10 @@ func Advice(chain []Level, one plan.Outage) []string {
 		out = append(out,
 			fmt.Sprintf("A name at the end of this chain can be without a holder for %v: "+
 				"the leases add up, since each level may fail as the one below it waits.",
-				figures.Round(last.Worst)))
+				rounded(last.Worst)))
 	}
 	return append(out,
 		fmt.Sprintf("Avoid levels: this service elects its leader by votes, not by a "+
 			"lease of its own, and is back %v after a machine is lost; a lease of %v straight from it has "+
-			"a worst outage of %v.", one.Issuer.Recovery, one.Holder.TTL, figures.Round(one.Worst)))
+			"a worst outage of %v.", one.Issuer.Recovery, one.Holder.TTL, rounded(one.Worst)))
 }

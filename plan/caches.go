@@ -1,13 +1,9 @@
-// Package caches computes what leases on cached data save, and which term to take, by the model of
-// Gray and Cheriton.
-package caches
+package plan
 
 import (
 	"fmt"
 	"math"
 	"time"
-
-	"leasehold.dev/internal/figures"
 )
 
 // Sharing is the model of Gray and Cheriton for leases on cached data ("Leases: An
@@ -33,32 +29,32 @@ type Sharing struct {
 }
 
 func (s Sharing) check() error {
-	err := figures.Finite(
-		figures.Number("rate of reads", s.Reads),
-		figures.Number("rate of writes", s.Writes),
-		figures.Number("number of caches", s.Caches),
+	err := finite(
+		number("rate of reads", s.Reads),
+		number("rate of writes", s.Writes),
+		number("number of caches", s.Caches),
 	)
 	if err != nil {
 		return err
 	}
-	err = figures.Bounded(
-		figures.Duration("message time", s.Propagation),
-		figures.Duration("processing time", s.Processing),
-		figures.Duration("clock skew", s.Skew),
-		figures.Duration("term", s.Term),
-		figures.Duration("longest wait of a write", s.LongestWait),
+	err = bounded(
+		span("message time", s.Propagation),
+		span("processing time", s.Processing),
+		span("clock skew", s.Skew),
+		span("term", s.Term),
+		span("longest wait of a write", s.LongestWait),
 	)
 	if err != nil {
 		return err
 	}
 	switch {
 	case s.Caches < 1:
-		return figures.Wrong("number of caches", "give at least 1", "is %v", s.Caches)
+		return wrong("number of caches", "give at least 1", "is %v", s.Caches)
 	case s.Reads == 0:
-		return figures.Wrong("rate of reads", "give the reads a second of one cache, such as 0.9",
+		return wrong("rate of reads", "give the reads a second of one cache, such as 0.9",
 			"is 0, so there is nothing to cache")
 	case s.Term > 0 && s.Effective(s.Term) == 0:
-		return figures.Wrong("term", fmt.Sprintf("take more than %v", s.lost()),
+		return wrong("term", fmt.Sprintf("take more than %v", s.lost()),
 			"is %v, which is over before the client has it", s.Term)
 	}
 	return nil
@@ -102,7 +98,7 @@ func (s Sharing) Approval() time.Duration {
 	if s.Caches <= 1 {
 		return 0
 	}
-	return 2*s.Propagation + figures.Scale(s.Processing, s.Caches+2)
+	return 2*s.Propagation + scaled(s.Processing, s.Caches+2)
 }
 
 // Delay is what consistency adds to a read or write on average (G5): a read waits
@@ -118,15 +114,15 @@ func (s Sharing) Delay(term time.Duration) time.Duration {
 	return time.Duration((reads + writes) / (s.Reads + s.Writes))
 }
 
-// A Point is a term, with the load and the delay that follow.
-type Point struct {
+// A CachePoint is a term, with the load and the delay that follow.
+type CachePoint struct {
 	Term  time.Duration
 	Load  float64
 	Delay time.Duration
 }
 
-// A Choice has the computed terms and costs of leases on cached data.
-type Choice struct {
+// A CacheChoice has the computed terms and costs of leases on cached data.
+type CacheChoice struct {
 	Sharing Sharing
 	// Benefit is alpha. Worth says whether leases pay at all, from a term above
 	// BreakEven on (G6).
@@ -139,7 +135,7 @@ type Choice struct {
 	Capped      bool
 	// At is the term that was asked for, or the recommended one. Effective is the part of it that
 	// a client can use.
-	At        Point
+	At        CachePoint
 	Effective time.Duration
 	// Limit is the load with an endless term.
 	Limit float64
@@ -147,33 +143,33 @@ type Choice struct {
 	// dead one.
 	Approval, WorstWrite time.Duration
 	// Curve is the load and the delay against the term.
-	Curve []Point
+	Curve []CachePoint
 }
 
 // tenth is R t_c at which extensions are a tenth: 1/(1 + 9).
 const tenth = 9
 
-// Choose computes the benefit and costs of leases on cached data.
-func Choose(s Sharing) (Choice, error) {
+// ChooseCaches computes the benefit and costs of leases on cached data.
+func ChooseCaches(s Sharing) (CacheChoice, error) {
 	if s.LongestWait == 0 {
 		s.LongestWait = time.Minute
 	}
 	if err := s.check(); err != nil {
-		return Choice{}, err
+		return CacheChoice{}, err
 	}
-	c := Choice{Sharing: s, Benefit: s.Benefit(), Approval: s.Approval()}
+	c := CacheChoice{Sharing: s, Benefit: s.Benefit(), Approval: s.Approval()}
 	shared := s.Caches > 1 && s.Writes > 0
 	c.Worth = !shared || c.Benefit > 1
 	if shared {
 		c.Limit = 1 / c.Benefit
 	}
 	if c.Worth {
-		c.Recommended = figures.Seconds(tenth/s.Reads) + s.lost()
+		c.Recommended = seconds(tenth/s.Reads) + s.lost()
 		if c.Recommended > s.LongestWait {
 			c.Recommended, c.Capped = s.LongestWait, true
 		}
 		if shared {
-			c.BreakEven = figures.Seconds(1/(s.Reads*(c.Benefit-1))) + s.lost()
+			c.BreakEven = seconds(1/(s.Reads*(c.Benefit-1))) + s.lost()
 		}
 		if c.Worth = c.Recommended > c.BreakEven && s.Effective(c.Recommended) > 0; !c.Worth {
 			c.Recommended = 0
@@ -192,39 +188,41 @@ func Choose(s Sharing) (Choice, error) {
 
 // curve has a step where a client begins to have something of the term: from then
 // on writes need approval.
-func (s Sharing) curve(end time.Duration) []Point {
+func (s Sharing) curve(end time.Duration) []CachePoint {
 	const points = 120
-	out := []Point{s.at(0), s.at(s.lost())}
+	out := []CachePoint{s.at(0), s.at(s.lost())}
 	for i := range points + 1 {
-		step := figures.Scale(end-s.lost(), float64(i)/points)
+		step := scaled(end-s.lost(), float64(i)/points)
 		t := s.lost() + max(step, time.Microsecond)
 		out = append(out, s.at(t))
 	}
 	return out
 }
 
-func (s Sharing) at(term time.Duration) Point { return Point{term, s.Load(term), s.Delay(term)} }
+func (s Sharing) at(term time.Duration) CachePoint {
+	return CachePoint{term, s.Load(term), s.Delay(term)}
+}
 
 // Explain describes the choice in sentences.
-func (c Choice) Explain() []string {
+func (c CacheChoice) Explain() []string {
 	s := c.Sharing
 	if !c.Worth {
 		why := fmt.Sprintf("the benefit factor 2R/(SW) is %s, and each write asks %v caches for their "+
-			"approval", figures.Decimal(c.Benefit), s.Caches)
+			"approval", decimal(c.Benefit), s.Caches)
 		if c.Benefit > 1 {
 			why = fmt.Sprintf("reads are so rare that no term up to %v pays", s.LongestWait)
 		}
 		if s.Effective(s.LongestWait) == 0 {
 			why = fmt.Sprintf("no term up to %v is more than the %v that a client cannot use",
-				s.LongestWait, figures.Short(s.lost()))
+				s.LongestWait, short(s.lost()))
 		}
 		return []string{"DO NOT LEASE this datum: " + why + ". Read it from the server each time."}
 	}
 	out := []string{fmt.Sprintf("TAKE a term of %v: the client can use %v of it, and a read asks "+
 		"the server "+
-		"once in %s times.", figures.Round(c.Recommended),
-		figures.Round(s.Effective(c.Recommended)),
-		figures.Decimal(1+s.Reads*s.Effective(c.Recommended).Seconds()))}
+		"once in %s times.", rounded(c.Recommended),
+		rounded(s.Effective(c.Recommended)),
+		decimal(1+s.Reads*s.Effective(c.Recommended).Seconds()))}
 	if c.Capped {
 		out = append(out,
 			fmt.Sprintf("More would load the server less, but a write waits for a dead "+
@@ -233,11 +231,11 @@ func (c Choice) Explain() []string {
 	}
 	if c.BreakEven > 0 {
 		out = append(out, fmt.Sprintf("Below %v leases cost more than they save.",
-			figures.Round(c.BreakEven)))
+			rounded(c.BreakEven)))
 	}
 	return append(out, fmt.Sprintf("With a term of %v the load is %.1f %% of that without leases; "+
 		"the longest "+
 		"term would reach %.1f %%. A write waits %v for its approvals, and %v if a cache is dead.",
-		figures.Round(c.At.Term), 100*c.At.Load, 100*c.Limit, figures.Round(c.Approval),
-		figures.Round(c.WorstWrite)))
+		rounded(c.At.Term), 100*c.At.Load, 100*c.Limit, rounded(c.Approval),
+		rounded(c.WorstWrite)))
 }

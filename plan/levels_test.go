@@ -1,19 +1,15 @@
-package levels
+package plan
 
 import (
 	"testing"
 	"time"
-
-	"leasehold.dev/plan"
 )
-
-const s = time.Second
 
 // Goal: 10 s above, 25 s by the rule of thumb, 35 s without a holder at worst; and
 // what the rule does not say: it holds no more at the third level if renewed at
 // half. Method: the chain of the textbooks.
 func TestLevels(t *testing.T) {
-	holders, err := ThumbChain(plan.Holder{TTL: 10 * s, Renew: 5 * s}, ThumbFactor, 3)
+	holders, err := ThumbChain(Holder{TTL: 10 * s, Renew: 5 * s}, ThumbFactor, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +32,7 @@ func TestLevels(t *testing.T) {
 
 // Goal: a chain whose levels have no names is refused.
 func TestNamesMissing(t *testing.T) {
-	if _, err := Chain(0, nil, []plan.Holder{{TTL: 10 * s}}); err == nil {
+	if _, err := Chain(0, nil, []Holder{{TTL: 10 * s}}); err == nil {
 		t.Error("it is taken")
 	}
 }
