@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"testing/cryptotest"
 	"testing/synctest"
 	"time"
 )
@@ -45,7 +46,8 @@ func TestBubble(t *testing.T) {
 
 // try runs a seed. What it returns says how long the run took in its own time.
 func try(t *testing.T, seed uint64) (w *World, took time.Duration) {
-	runtime.GC() // twice, for pools keep what they have for one more: channels of an earlier bubble
+	cryptotest.SetGlobalRandom(t, seed) // the Raft library draws from it
+	runtime.GC()                        // twice, for pools keep what they have for one more: channels of an earlier bubble
 	runtime.GC()
 	synctest.Test(t, func(*testing.T) {
 		w = newWorld(Options{Seed: seed, Minutes: *minutesFlag, Log: *logFlag})

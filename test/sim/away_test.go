@@ -10,7 +10,7 @@ import (
 // finish of each run checks that nobody lags.
 func TestAwayWhileOthersAreReplaced(t *testing.T) {
 	replaced := 0
-	for seed := range uint64(8) {
+	for seed := range uint64(3) {
 		cryptotest.SetGlobalRandom(t, seed)
 		p := newWorld(Options{Seed: seed}).p
 		p.Members, p.Faults, p.Calm = 5, Second, 20*Second
@@ -43,7 +43,7 @@ func TestAwayWhileOthersAreReplaced(t *testing.T) {
 			t.Errorf("seed %d: %v %s: %s", seed, v.At, v.ID, v.What)
 		}
 	}
-	if replaced < 16 {
+	if replaced < 6 {
 		t.Errorf("only %d others were replaced in all runs: the test tests nothing", replaced)
 	}
 }

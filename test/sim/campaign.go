@@ -120,9 +120,12 @@ func (c *Campaign) Merge(o *Campaign) {
 	c.Failed = append(c.Failed, o.Failed...)
 }
 
-// enough is how many runs see all that a campaign must see. Smaller ones may miss
-// what is rare.
-const enough = 400
+// A campaign of so many runs sees all that a campaign must see. A smaller one may miss what is
+// rare, and a few runs may miss anything.
+const (
+	enough = 400
+	some   = 40
+)
 
 // rare are the events that less than one in ten runs sees.
 var rare = []string{
@@ -136,6 +139,9 @@ var rare = []string{
 // Unseen lists what a campaign must see and this one has not.
 func (c *Campaign) Unseen() []string {
 	var out []string
+	if c.Runs < some {
+		return nil
+	}
 	for _, what := range required() {
 		if c.Seen[what] == 0 && (c.Runs >= enough || !slices.Contains(rare, what)) {
 			out = append(out, what)

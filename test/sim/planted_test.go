@@ -18,14 +18,15 @@ import (
 	"testing"
 	"testing/cryptotest"
 	"time"
+
+	"leasehold.dev/test/tier"
 )
 
 var (
-	plantedFlag  = flag.Bool("planted", false, "plant every fault, and see that it is found")
-	plantFlag    = flag.String("plant", "", "with -planted: only those whose name matches")
+	plantFlag    = flag.String("plant", "", "TestPlanted: only those whose name matches")
 	huntFlag     = flag.String("hunt", "", "look for a violation; write what was found to this file")
-	partFlag     = flag.String("part", "0/1", "with -planted: only each nth, beginning with the ith")
-	patienceFlag = flag.Duration("patience", 10*time.Minute, "with -planted: how long to look")
+	partFlag     = flag.String("part", "0/1", "TestPlanted: only each nth, beginning with the ith")
+	patienceFlag = flag.Duration("patience", 10*time.Minute, "TestPlanted: how long to look")
 )
 
 // huntSeeds is how many seeds a planted fault may live through.
@@ -194,12 +195,9 @@ func TestHunt(t *testing.T) {
 }
 
 // TestPlanted plants each fault into the code (the sources stay as they are: go test
-// -overlay compiles the changed copies), and has the campaign look for it. It takes many
-// minutes, so it asks for -planted.
+// -overlay compiles the changed copies), and has the campaign look for it.
 func TestPlanted(t *testing.T) {
-	if !*plantedFlag {
-		t.Skip("takes many minutes: ask for it with -planted")
-	}
+	tier.Campaign(t)
 	only, err := regexp.Compile(*plantFlag)
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func play(t *testing.T, o Options) *Result {
 
 // A seed gives the same run again, to the last event.
 func TestRepeats(t *testing.T) {
-	for seed := uint64(1); seed <= 6; seed++ {
+	for seed := uint64(1); seed <= 2; seed++ {
 		var sums [2]uint64
 		var lines [2][]string
 		for i := range sums {
