@@ -2,10 +2,13 @@ package server
 
 import (
 	"context"
+	"sync/atomic"
+	"weak"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/relayed"
@@ -14,7 +17,7 @@ import (
 // relayedOptions are those of the calls that relays carry.
 func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
 	out := etcd.Relayed(o)
-	out.May, out.Speaks = s.node.mayRelay, s.node.speaksFor
+	out.May, out.Speak = s.node.mayRelay, s.node.speakFor
 	out.AccessChanged = s.node.AccessChanged
 	return out
 }
@@ -24,17 +27,60 @@ func (n *node) mayRelay(ctx context.Context) error {
 	return n.View().Access.CheckRelay(api.CallerOf(ctx))
 }
 
-// errNotForRoot is what one is told who comes through a relay with a certificate of root's.
+// errNotForRoot refuses the certificate of a principal with the role root that comes through a relay.
 var errNotForRoot = status.Error(codes.PermissionDenied, "leasehold: a relay does not vouch for "+
 	"certificates of principals that have the role root; ask a member, or log in")
 
-// speaksFor says why a relay may not make a call for somebody. Of certificates, a member knows only
-// what relays say: those of root it has to see itself, unless the relay is root.
-func (n *node) speaksFor(relay, call context.Context) error {
-	by := n.View().Access
-	if token(call) == "" && by.Enabled() && api.CallerOf(call).User != "" &&
-		by.IsRoot(api.CallerOf(call)) && !by.IsRoot(api.CallerOf(relay)) {
-		return errNotForRoot
+// speakFor implements relayed.Options.Speak.
+func (n *node) speakFor(relay, call context.Context) (context.Context, error) {
+	if api.CallerOf(call) == (access.Caller{}) {
+		return call, nil
 	}
-	return nil
+	s := &spokenFor{node: n, relay: relay, call: call, byToken: token(call) != ""}
+	if s.notForRoot(n.View().Access) {
+		return nil, errNotForRoot
+	}
+	return api.WithIdentity(call, s), nil
+}
+
+// spokenFor is a caller through a relay. It is asked again for each message, as the rights of both
+// change while a stream is open: once the relay loses its role, or may not speak for the caller any
+// more, the caller's login has ended.
+type spokenFor struct {
+	node        *node
+	relay, call context.Context
+	byToken     bool
+	may         atomic.Pointer[mayBeSpokenFor]
+}
+
+// mayBeSpokenFor notes for whom a relay was last found to speak. An idle stream must not keep the
+// users and roles of then in memory.
+type mayBeSpokenFor struct {
+	by          weak.Pointer[access.State]
+	relay, call access.Caller
+}
+
+// Caller implements api.Identity.
+func (s *spokenFor) Caller() access.Caller {
+	by, who := s.node.View().Access, api.CallerOf(s.call)
+	if !by.Enabled() {
+		return who
+	}
+	relay := api.CallerOf(s.relay)
+	last := s.may.Load()
+	if last != nil && last.by.Value() == by && last.relay == relay && last.call == who {
+		return who
+	}
+	if by.CheckRelay(relay) != nil || s.notForRoot(by) {
+		return access.InvalidLogin
+	}
+	s.may.Store(&mayBeSpokenFor{weak.Make(by), relay, who})
+	return who
+}
+
+// notForRoot reports whether the caller is root by a certificate, of which a member knows only what
+// the relay says. A member has to see root's certificates itself, unless the relay is root.
+func (s *spokenFor) notForRoot(by *access.State) bool {
+	return !s.byToken && by.Enabled() && by.IsRoot(api.CallerOf(s.call)) &&
+		!by.IsRoot(api.CallerOf(s.relay))
 }

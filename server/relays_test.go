@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -296,3 +297,70 @@ func nextResponse(t testing.TB, s pb.StreamService_OpenClient) *pb.Response {
 		}
 	}
 }
+
+// Goal: a relay with the role relay speaks for no certificate of root's, also on streams that were
+// opened before their principal had the role root. Method: streams of alice's, by her certificate
+// and through a relay; then alice becomes root.
+func TestRootThroughRelay(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	c := cheapConfig(dir)
+	certs := newCertificates(t, "alice")
+	c.URLs.ListenClient = append(c.URLs.ListenClient,
+		url.URL{Scheme: "unixs", Path: filepath.Join(dir, "t")})
+	c.ClientTLS = TLS{
+		CertFile: certs.cert, KeyFile: certs.key, TrustedCAFile: certs.ca, ClientCertAuth: true,
+	}
+	r := run(t, c)
+	withUsers(t, r)
+	withRelay(t, r)
+	_, secure := relayOf(t, r, certs)
+	conn := dial(t, secure, certs.config("alice"))
+	stream, err := pb.NewStreamServiceClient(conn).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := openDirectly(t, secure, certs.config("alice", direct.Protocol), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range []pb.StreamService_OpenClient{stream, plain} {
+		if err := putOn(s, "a"); err != nil {
+			t.Fatalf("stream %d, of an own key: %v", i, err)
+		}
+	}
+	w, err := etcdserverpb.NewWatchClient(conn).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := func(key string) *etcdserverpb.WatchResponse {
+		t.Helper()
+		err := w.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
+			CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte(key)},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := w.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	if m := watch("a"); m.Canceled {
+		t.Fatal(m)
+	}
+	r.asRoot(t, &fsm.UserGrantRole{User: "alice", Role: "root"})
+	for i, s := range []pb.StreamService_OpenClient{stream, plain} {
+		if err := putOn(s, "c"); err == nil {
+			t.Fatalf("stream %d acts as root", i)
+		}
+	}
+	if m, err := w.Recv(); err != nil || !m.Canceled {
+		t.Errorf("the watch of before: %v, %v", m, err)
+	}
+	if m := watch("c"); !m.Canceled {
+		t.Errorf("the old stream watches as root: %v", m)
+	}
+}
+

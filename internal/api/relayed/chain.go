@@ -14,7 +14,8 @@ func (r *relay) chains() (grpc.UnaryServerInterceptor, intercept.Stream) {
 	one := func(
 		ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 	) (any, error) {
-		if err := r.o.Speaks(r.ctx, ctx); err != nil {
+		ctx, err := r.o.Speak(r.ctx, ctx)
+		if err != nil {
 			return nil, err
 		}
 		return next(ctx, req)
@@ -22,11 +23,21 @@ func (r *relay) chains() (grpc.UnaryServerInterceptor, intercept.Stream) {
 	many := func(
 		s grpc.ServerStream, _ *grpc.StreamServerInfo,
 	) (grpc.ServerStream, intercept.Leave, error) {
-		return s, nil, r.o.Speaks(r.ctx, s.Context())
+		ctx, err := r.o.Speak(r.ctx, s.Context())
+		return &spoken{s, ctx}, nil, err
 	}
 	return unaries(append(slices.Clone(r.o.Unary), one)),
 		intercept.Chain(append(slices.Clone(r.o.Stream), many)...)
 }
+
+// spoken is a stream with the context of a caller for which its relay speaks.
+type spoken struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s *spoken) Context() context.Context { return s.ctx }
 
 // unaries makes one interceptor of many, of which the first is the outermost.
 func unaries(list []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {

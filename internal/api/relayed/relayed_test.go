@@ -101,7 +101,7 @@ func relayedTo(
 			}},
 		}, nil)
 		o.Codec, o.MaxMessage = encoding.GetCodecV2("proto"), 1<<20
-		o.Speaks = func(context.Context, context.Context) error { return nil }
+		o.Speak = func(_, call context.Context) (context.Context, error) { return call, nil }
 		if o.May == nil {
 			o.May = func(context.Context) error { return nil }
 		}

@@ -39,9 +39,9 @@ type Options struct {
 	// when it is to be asked again.
 	May           func(context.Context) error
 	AccessChanged func() <-chan struct{}
-	// Speaks says why the relay of one context may not make a call of another, which it passes
-	// on: nil if it may.
-	Speaks func(relay, call context.Context) error
+	// Speak returns the context of a call that the relay of another context passes on, or why the
+	// relay may not. The caller of that context is one for which the relay may still speak.
+	Speak func(relay, call context.Context) (context.Context, error)
 	// Stop, when it is closed, ends all relays after their calls.
 	Stop <-chan struct{}
 }
