@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -131,7 +135,7 @@ func (a *app) leaseGrant() *cobra.Command {
 				return a.grantNamed(ms, &more)
 			}
 			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.Grant(ctx, ttl)
+				resp, err := grantOnce(ctx, clientv3.RetryLeaseClient(c), ttl)
 				if err != nil {
 					return answer{}, fmt.Errorf("failed to grant lease (%w)", err)
 				}
@@ -141,6 +145,27 @@ func (a *app) leaseGrant() *cobra.Command {
 	}
 	more.add(cmd)
 	return cmd
+}
+
+// grantOnce grants one lease, however often clientv3 repeats the request. clientv3's own Grant leaves
+// the ID to the server, so after a lost answer it makes a second lease. A random ID that exists
+// already is that of the first attempt.
+func grantOnce(
+	ctx context.Context, c etcdserverpb.LeaseClient, ttl int64,
+) (*clientv3.LeaseGrantResponse, error) {
+	id := 1 + rand.Int64N(math.MaxInt64)
+	r, err := c.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: ttl, ID: id})
+	if errors.Is(clientv3.ContextError(ctx, err), rpctypes.ErrLeaseExist) {
+		var now *etcdserverpb.LeaseTimeToLiveResponse
+		now, err = c.LeaseTimeToLive(ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: id})
+		r = &etcdserverpb.LeaseGrantResponse{Header: now.GetHeader(), ID: id, TTL: now.GetGrantedTTL()}
+	}
+	if err != nil {
+		return nil, clientv3.ContextError(ctx, err)
+	}
+	return &clientv3.LeaseGrantResponse{
+		ResponseHeader: r.GetHeader(), ID: clientv3.LeaseID(r.ID), TTL: r.TTL, Error: r.Error,
+	}, nil
 }
 
 func (a *app) leaseRevoke() *cobra.Command {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -72,7 +73,7 @@ func (a *app) grantNamed(ttl int64, f *grantFlags) error {
 	}
 	r := &pb.GrantRequest{
 		TtlMs: ttl, Name: f.name, Owner: f.owner, Labels: labels, Resumable: f.resumable,
-		LockDelayMs: millisUp(f.lockDelay),
+		LockDelayMs: millisUp(f.lockDelay), RequestId: rand.Text(),
 	}
 	if f.keepKeys {
 		r.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP

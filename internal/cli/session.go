@@ -19,7 +19,7 @@ func (a *app) newSession(
 ) (*concurrency.Session, error) {
 	short, cancel := context.WithTimeout(ctx, a.flags.commandTimeout)
 	defer cancel()
-	granted, err := c.Grant(short, ttl)
+	granted, err := grantOnce(short, clientv3.RetryLeaseClient(c), ttl)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,7 @@
 package fsm
 
+import "bytes"
+
 // Repeatable returns the command by which a client asks for a grant that it may repeat (T3),
 // with the puts that belong to it. Without puts it is the grant itself, which renews the
 // lease that it finds. With puts it is a transaction: if neither the ID nor the name is in
@@ -30,7 +32,8 @@ func (c *Grant) Repeatable(puts ...*Put) Command {
 	return t
 }
 
-// repeatableOf returns the grant of a command that Repeatable has made here, nil if it is another.
+// repeatableOf returns the grant of a command that Repeatable makes, nil if it is another. It goes by
+// what the command says, so a command has the same answer on each member and after each encoding.
 func repeatableOf(c Command) *Grant {
 	switch c := c.(type) {
 	case *Grant:
@@ -38,11 +41,29 @@ func repeatableOf(c Command) *Grant {
 			return c
 		}
 	case *Txn:
-		if len(c.Then) > 0 && len(c.Else) == 1 && c.Else[0].Grant == c.Then[0].Grant {
-			return c.Else[0].Grant // a client's transaction has no operation twice
+		if len(c.Then) > 1 && len(c.Else) == 1 && c.Else[0].Grant != nil {
+			return c.repeatable(c.Else[0].Grant)
 		}
 	}
 	return nil
+}
+
+// repeatable returns g if the transaction is the one that g.Repeatable makes, else nil.
+func (c *Txn) repeatable(g *Grant) *Grant {
+	if !g.Renew || g.Terms.RequestID == "" {
+		return nil
+	}
+	puts := make([]*Put, 0, len(c.Then))
+	for _, op := range c.Then[1:] {
+		if op.Put == nil {
+			return nil
+		}
+		puts = append(puts, op.Put)
+	}
+	if !bytes.Equal(AppendCommand(nil, g.Repeatable(puts...)), AppendCommand(nil, c)) {
+		return nil
+	}
+	return g
 }
 
 // granted returns what the repetition of a grant returns, if the lease is there that the same

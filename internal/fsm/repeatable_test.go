@@ -22,6 +22,11 @@ func TestRepeatable(t *testing.T) {
 			if grant.Renew {
 				t.Error("the grant itself has changed")
 			}
+			groups, err := DecodeEntry(encode(c)) // as another member has it
+			if err != nil {
+				t.Fatal(err)
+			}
+			c = groups[0].Commands[0]
 			if _, done := m.Repeated(c); done || !MayBeRepeated(c) || !MayBeRepeated(&By{Command: c}) {
 				t.Errorf("%q, %d puts: done %v, and it may be", name, n, done)
 			}
@@ -72,16 +77,21 @@ func TestMayBeRepeated(t *testing.T) {
 	grant(t, m, 2)
 	mustApply(t, m, &Grant{Terms: terms, Renew: true})
 	own, other := &Grant{Terms: terms}, &Grant{Terms: terms}
+	renews := &Grant{Terms: terms, Renew: true}
+	puts := renews.Repeatable(&Put{Key: "a"}).(*Txn)
 	for c, want := range map[Command]bool{
 		&Put{}: false, own: false, &Grant{Terms: lease.Terms{ID: 2}, Renew: true}: false,
 		&Grant{Terms: terms, Renew: true}: true, &Once{Command: &Put{}}: true,
 		&By{Command: &Once{Command: &Put{}}}: true, &By{Command: own}: false, &Txn{}: false,
-		&Txn{Then: []Op{{Grant: own}}}:                                    false,
-		&Txn{Else: []Op{{Grant: own}}}:                                    false,
-		&Txn{Then: []Op{{Grant: own}}, Else: []Op{{Grant: other}}}:        false,
-		&Txn{Then: []Op{{Grant: own}}, Else: []Op{{Grant: own}, {}}}:      false,
-		&Txn{Then: []Op{{Grant: own}, {}}, Else: []Op{{Grant: own}}}:      true,
-		&Txn{Then: []Op{{Draw: true}}, Else: []Op{{Put: &Put{Key: "a"}}}}: false,
+		&Txn{Then: []Op{{Grant: own}}}:                                           false,
+		&Txn{Else: []Op{{Grant: own}}}:                                           false,
+		&Txn{Then: []Op{{Grant: own}}, Else: []Op{{Grant: other}}}:               false,
+		&Txn{Then: []Op{{Grant: own}}, Else: []Op{{Grant: own}, {}}}:             false,
+		&Txn{Then: []Op{{Grant: renews}}, Else: []Op{{Grant: renews}}}:           false, // without conditions
+		&Txn{Compare: puts.Compare, Then: []Op{{Draw: true}}, Else: puts.Else}:   false,
+		&Txn{Compare: puts.Compare, Then: puts.Then, Else: []Op{{Grant: other}}}: false,
+		&Txn{Compare: puts.Compare, Then: puts.Then, Else: puts.Else}:            true,
+		&Txn{Then: []Op{{Draw: true}}, Else: []Op{{Put: &Put{Key: "a"}}}}:        false,
 	} {
 		if got := MayBeRepeated(c); got != want {
 			t.Errorf("%T %+v may be repeated: %v", c, c, got)
