@@ -207,22 +207,20 @@ func (m *Machine) Apply(c Command) Result {
 	if c, ok := c.(*Once); ok {
 		return m.applyOnce(who.User, c)
 	}
-	r := m.apply(c)
+	r := m.apply(who.User, c)
 	r.Revision = m.store.Revision()
-	if s, ok := r.Value.(Session); ok && who.User != "" {
-		m.sessions.give(m.sessions.byID[s.ID], who.User)
-	}
 	return r
 }
 
-func (m *Machine) apply(c Command) Result {
+// apply applies a command of a user, "" if it is on behalf of nobody.
+func (m *Machine) apply(user string, c Command) Result {
 	m.step.before = m.lessor.LastToken()
-	r := m.carryOut(c)
+	r := m.carryOut(user, c)
 	m.settle()
 	return r
 }
 
-func (m *Machine) carryOut(c Command) Result {
+func (m *Machine) carryOut(user string, c Command) Result {
 	if len(m.alarms) > 0 && fromClient(c) && m.differ() {
 		return Result{Err: ErrDiverged}
 	}
@@ -250,7 +248,7 @@ func (m *Machine) carryOut(c Command) Result {
 	case *SetAlarm:
 		return m.applyAlarm(c)
 	case *OpenSession:
-		return Result{Value: m.sessions.open(c.Nonce)}
+		return Result{Value: m.sessions.open(c.Nonce, user)}
 	case *SetMember, *AddMember, *RemoveMember, *PromoteMember:
 		return Result{Err: m.applyMember(c)}
 	case *SetVersion:

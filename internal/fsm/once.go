@@ -78,7 +78,7 @@ func (m *Machine) applyOnce(user string, c *Once) Result {
 	case refused:
 		return Result{Revision: m.store.Revision(), Err: ErrSessionNotFound}
 	}
-	r = m.apply(c.Command)
+	r = m.apply(user, c.Command)
 	r.Revision = m.store.Revision()
 	if !notNow(r.Err) {
 		m.sessions.keep(s, c.Number, r)

@@ -246,8 +246,7 @@ func TestSessionsOfLongNames(t *testing.T) {
 	}
 	l := newSessions()
 	l.limits.bytes = 100
-	s := l.open(1)
-	if l.give(l.byID[s.ID], strings.Repeat("u", 101)); l.known(s) == nil {
+	if s := l.open(1, strings.Repeat("u", 101)); l.known(s) == nil {
 		t.Error("a session has forgotten itself")
 	}
 }
@@ -257,7 +256,7 @@ func TestSessionsOfLongNames(t *testing.T) {
 func TestAnswersThatFit(t *testing.T) {
 	l := newSessions()
 	l.limits.answer, l.limits.bytes = answerBytes, 2*answerBytes
-	a, b := l.known(l.open(1)), l.known(l.open(2))
+	a, b := l.known(l.open(1, "")), l.known(l.open(2, ""))
 	l.keep(a, 1, Result{Revision: 5, Err: ErrKeyNotFound})
 	l.keep(b, 1, Result{Revision: 6, Err: errors.New("of a later release")})
 	for s, want := range map[*session]error{a: ErrKeyNotFound, b: ErrSessionNotFound} {
@@ -485,4 +484,62 @@ func sessionRecord(id, settled uint64) func([]byte) []byte {
 		s := &session{Session: Session{ID: id, Nonce: math.MaxUint64}, settled: settled}
 		return appendSession(b, s)
 	})
+}
+
+// Goal: a user pushes out the sessions and answers of nobody who has less. Method: one user opens
+// very many sessions, and keeps answers beyond all bounds, beside others who have a little.
+func TestSessionsOfOthersStay(t *testing.T) {
+	m := small(New(Config{}))
+	m.sessions.limits.sessions, m.sessions.limits.bytes = 8, 6000
+	as := func(user string, c Command) Result {
+		t.Helper()
+		return apply(t, m, &By{access.Caller{User: user, Revision: 1}, c})
+	}
+	opened := func(user string) Session {
+		t.Helper()
+		return as(user, &OpenSession{Nonce: 1}).Value.(Session)
+	}
+	put := func(s Session, n uint64, key string) *Once {
+		return &Once{s, n, 0, &Put{Key: key, Value: make([]byte, 500), PrevKV: true}}
+	}
+	alice, bob, nobody := opened("alice"), opened("bob"), opened("")
+	others := map[string]Session{"alice": alice, "bob": bob, "": nobody}
+	for user, s := range others {
+		as(user, put(s, 1, user+"k"))
+	}
+	keeps := func(when string) {
+		t.Helper()
+		for user, s := range others {
+			if r, done := m.Repeated(&By{access.Caller{User: user, Revision: 1}, put(s, 1, user+"k")}); !done {
+				t.Errorf("%s: what %q did is forgotten: %+v", when, user, r)
+			}
+		}
+		if l := m.sessions; len(l.byID) > l.limits.sessions || l.bytes > l.limits.bytes {
+			t.Errorf("%s: %d sessions, %d bytes", when, len(l.byID), l.bytes)
+		}
+	}
+	for range 100 {
+		opened("eve")
+	}
+	keeps("after very many sessions")
+	for range 3 {
+		s := opened("eve")
+		for n := range uint64(50) {
+			as("eve", put(s, n+1, "e"))
+		}
+	}
+	keeps("after very many answers")
+	m = small(restored(t, m))
+	m.sessions.limits.sessions, m.sessions.limits.bytes = 8, 6000
+	keeps("restored")
+	for range 20 {
+		s := opened("eve")
+		for n := range uint64(10) {
+			as("eve", put(s, n+1, "e"))
+		}
+	}
+	keeps("after a restart")
+	if hash(t, m) != hash(t, restored(t, m)) {
+		t.Error("the states differ")
+	}
 }

@@ -100,7 +100,7 @@ func TestSessionAnswers(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		l := newSessions()
 		l.limits.answers = 60
-		s := l.use(l.open(1))
+		s := l.use(l.open(1, ""))
 		want := make(map[uint64]bool)
 		var pictures []picture
 		settled, last := uint64(0), uint64(0)

@@ -6,11 +6,12 @@ import (
 )
 
 // sessionLimits bound what is remembered of sessions. They are the same on every member,
-// since apply depends on them.
+// since apply depends on them. Beyond sessions and bytes, sessions are forgotten: of the user who
+// needs room, or of one who has more, the session used least recently.
 type sessionLimits struct {
-	sessions int   // the one that was used least recently goes
+	sessions int
 	answers  int   // of one session: the lowest numbers go
-	bytes    int64 // of all answers: sessions go, and of the last one the lowest numbers
+	bytes    int64 // of all answers
 	answer   int64 // bytes of one answer; larger ones are not kept
 }
 
@@ -41,6 +42,7 @@ type sessions struct {
 	byID   map[uint64]*session
 	root   session // next is the one used last, prev the one used least recently
 	bytes  int64
+	owners sessionOwners
 }
 
 // session is what a client's repetitions are recognized by.
@@ -57,6 +59,9 @@ type session struct {
 	// shared says that a picture has the answers too: they may be added to, not changed.
 	shared     bool
 	prev, next *session
+	// owner has the session in a ring of its own.
+	owner        *sessionOwner
+	older, newer *session
 }
 
 // answer is the result of the command with a number.
@@ -72,47 +77,70 @@ func newSessions() *sessions {
 	return s
 }
 
-// open gives out a session.
-func (l *sessions) open(nonce uint64) Session {
+// open gives out a session of a user, "" for an anonymous caller.
+func (l *sessions) open(nonce uint64, user string) Session {
 	l.last++
 	s := &session{Session: Session{ID: l.last, Nonce: nonce}}
 	l.add(s)
-	for len(l.byID) > l.limits.within(l.quota).sessions {
-		l.remove(l.root.prev)
+	l.sign(s, user)
+	limits := l.limits.within(l.quota)
+	for len(l.byID) > limits.sessions && l.forgetOne(s, byCount) {
+	}
+	for user != "" && l.bytes > limits.bytes && l.forgetOne(s, byBytes) {
 	}
 	return s.Session
 }
 
-// give makes a session, the one used last, that of a user.
-func (l *sessions) give(s *session, user string) {
-	l.sign(s, user)
-	for most := l.limits.within(l.quota).bytes; l.bytes > most && l.root.prev != s; {
-		l.remove(l.root.prev)
+// forgetOne forgets another session for want of room for s, and reports whether it has.
+func (l *sessions) forgetOne(s *session, by measure) bool {
+	oldest := l.owners.loser(s.owner, by).root.newer
+	if oldest == s && by == byCount { // each owner has one
+		oldest = l.root.prev
 	}
+	if oldest == s {
+		return false
+	}
+	l.remove(oldest)
+	return true
 }
 
-// sign says whose a session is.
+// sign says whose a session is that has no owner yet.
 func (l *sessions) sign(s *session, user string) {
-	s.user = user
-	s.bytes += int64(len(user))
-	l.bytes += int64(len(user))
+	s.unlink()
+	l.owners.count(s.owner, -1, 0)
+	s.user, s.owner = user, l.owners.of(user)
+	s.toFront()
+	l.owners.count(s.owner, 1, 0)
+	l.grow(s, int64(len(user)))
 }
 
-// add makes a new session known, as the one used last.
+// grow notes that a session takes more bytes, or less.
+func (l *sessions) grow(s *session, bytes int64) {
+	s.bytes += bytes
+	l.bytes += bytes
+	l.owners.count(s.owner, 0, bytes)
+}
+
+// add makes a new session known, as the one used last, that is an anonymous caller's.
 func (l *sessions) add(s *session) {
 	l.byID[s.ID] = s
+	s.owner = l.owners.of("")
 	l.front(s)
+	l.owners.count(s.owner, 1, 0)
 }
 
 func (l *sessions) front(s *session) {
 	s.prev, s.next = &l.root, l.root.next
 	s.prev.next, s.next.prev = s, s
+	s.toFront()
 }
 
 func (l *sessions) remove(s *session) {
 	s.prev.next, s.next.prev = s.next, s.prev
+	s.unlink()
 	delete(l.byID, s.ID)
 	l.bytes -= s.bytes
+	l.owners.count(s.owner, -1, -s.bytes)
 }
 
 // use returns a session, which is the one used last from now on; nil if it is not known.
@@ -123,6 +151,7 @@ func (l *sessions) use(id Session) *session {
 	s := l.known(id)
 	if s != nil {
 		s.prev.next, s.next.prev = s.next, s.prev
+		s.unlink()
 		l.front(s)
 	}
 	return s
@@ -162,10 +191,11 @@ func (l *sessions) drop(s *session, n int) {
 	if n == 0 {
 		return
 	}
+	var bytes int64
 	for i := range s.answers[:n] {
-		s.bytes -= s.answers[i].size
-		l.bytes -= s.answers[i].size
+		bytes += s.answers[i].size
 	}
+	l.grow(s, -bytes)
 	if s.shared {
 		s.own(slices.Clone(s.answers[n:]))
 		return
@@ -227,11 +257,13 @@ func (l *sessions) keep(s *session, number uint64, r Result) {
 		l.forget(s, n)
 	}
 	for l.bytes > limits.bytes {
-		if oldest := l.root.prev; oldest != s {
-			l.remove(oldest)
-		} else {
-			l.forget(s, 1)
+		if l.forgetOne(s, byBytes) {
+			continue
 		}
+		if len(s.answers) == 0 {
+			return // what is left are names
+		}
+		l.forget(s, 1)
 	}
 }
 
@@ -243,8 +275,7 @@ func (l *sessions) insert(s *session, a answer) {
 	}
 	s.room()
 	s.answers = slices.Insert(s.answers, i, a)
-	s.bytes += a.size
-	l.bytes += a.size
+	l.grow(s, a.size)
 }
 
 // forget drops the first n answers for lack of room: what is below the next can be neither

@@ -381,16 +381,20 @@ func (r *restorer) session() {
 func (r *restorer) ofSession(tag byte) {
 	l := r.m.sessions
 	s := l.root.next
+	if s == &l.root {
+		r.d.Fail("user of a session, or answer of a session, without one")
+		return
+	}
 	if tag == tagSessionUser {
 		user := r.d.Text()
-		if s == &l.root || s.user != "" || user == "" || len(s.answers) > 0 {
+		if s.user != "" || user == "" || len(s.answers) > 0 {
 			r.d.Fail("user of a session")
 		}
 		l.sign(s, user) // and forgets no other: what there is was kept
 		return
 	}
 	a := r.d.answer()
-	if i, _ := s.find(a.number); s == &l.root || i < len(s.answers) || a.number < s.settled {
+	if i, _ := s.find(a.number); i < len(s.answers) || a.number < s.settled {
 		r.d.Fail("answer of a session")
 	}
 	l.insert(s, a)

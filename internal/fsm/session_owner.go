@@ -1,0 +1,129 @@
+package fsm
+
+import (
+	"cmp"
+	"container/heap"
+)
+
+// sessionOwner is a user who has opened sessions; "" is for anonymous callers.
+//
+// Invariants: the ring that begins and ends with root has the sessions of this user; count and
+// bytes are theirs; places says where the owner is in the rankings.
+type sessionOwner struct {
+	user   string
+	count  int
+	bytes  int64
+	root   session // newer is the one used least recently, older the one used last
+	places [measures]int
+}
+
+// measure is what owners are ranked by.
+type measure int
+
+const (
+	byCount measure = iota
+	byBytes
+
+	measures
+)
+
+func (o *sessionOwner) has(by measure) int64 {
+	if by == byCount {
+		return int64(o.count)
+	}
+	return o.bytes
+}
+
+// sessionOwners finds the owner that has most.
+type sessionOwners struct {
+	byUser map[string]*sessionOwner
+	ranked [measures]ownerRanking
+}
+
+// of returns an owner, which is made if there is none.
+func (l *sessionOwners) of(user string) *sessionOwner {
+	o := l.byUser[user]
+	if o == nil {
+		o = &sessionOwner{user: user}
+		o.root.older, o.root.newer = &o.root, &o.root
+		if l.byUser == nil {
+			l.byUser = make(map[string]*sessionOwner)
+		}
+		l.byUser[user] = o
+		for by := range measures {
+			l.ranked[by].by = by
+			heap.Push(&l.ranked[by], o)
+		}
+	}
+	return o
+}
+
+// count notes by how much the sessions of an owner, and their bytes, have become more.
+func (l *sessionOwners) count(o *sessionOwner, sessions int, bytes int64) {
+	o.count += sessions
+	o.bytes += bytes
+	if o.count == 0 {
+		delete(l.byUser, o.user)
+		for by := range measures {
+			heap.Remove(&l.ranked[by], o.places[by])
+		}
+		return
+	}
+	for by := range measures {
+		heap.Fix(&l.ranked[by], o.places[by])
+	}
+}
+
+// loser returns the owner that has to make room for one that needs some: that one itself, unless
+// another has more. So an owner that has less than others never loses anything to them.
+func (l *sessionOwners) loser(needs *sessionOwner, by measure) *sessionOwner {
+	if most := l.ranked[by].list[0]; most.has(by) > needs.has(by) {
+		return most
+	}
+	return needs
+}
+
+// toFront makes a session the one of its owner that was used last.
+func (s *session) toFront() {
+	s.older, s.newer = s.owner.root.older, &s.owner.root
+	s.older.newer, s.newer.older = s, s
+}
+
+func (s *session) unlink() { s.older.newer, s.newer.older = s.newer, s.older }
+
+// ownerRanking is a heap.Interface whose first owner has most. Of equals, the user whose name is
+// smaller is first, so that all members find the same one.
+type ownerRanking struct {
+	by   measure
+	list []*sessionOwner
+}
+
+// Len implements heap.Interface.
+func (r *ownerRanking) Len() int { return len(r.list) }
+
+// Less implements heap.Interface.
+func (r *ownerRanking) Less(i, j int) bool {
+	a, b := r.list[i], r.list[j]
+	return cmp.Or(cmp.Compare(b.has(r.by), a.has(r.by)), cmp.Compare(a.user, b.user)) < 0
+}
+
+// Swap implements heap.Interface.
+func (r *ownerRanking) Swap(i, j int) {
+	r.list[i], r.list[j] = r.list[j], r.list[i]
+	r.list[i].places[r.by], r.list[j].places[r.by] = i, j
+}
+
+// Push implements heap.Interface.
+func (r *ownerRanking) Push(x any) {
+	o := x.(*sessionOwner)
+	o.places[r.by] = len(r.list)
+	r.list = append(r.list, o)
+}
+
+// Pop implements heap.Interface.
+func (r *ownerRanking) Pop() any {
+	last := len(r.list) - 1
+	o := r.list[last]
+	r.list = r.list[:last]
+	return o
+}
