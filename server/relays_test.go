@@ -363,4 +363,3 @@ func TestRootThroughRelay(t *testing.T) {
 		t.Errorf("the old stream watches as root: %v", m)
 	}
 }
-
