@@ -33,7 +33,7 @@ func main() {
 	d := demo{log: log.New(os.Stdout, "", 0)}
 	flag.DurationVar(&d.ttl, "ttl", 4*time.Second, "how long a session lives without a word")
 	flag.Parse()
-	d.endpoints = strings.Split(*endpoints, ",")
+	d.cluster.Endpoints = strings.Split(*endpoints, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := d.run(ctx); err != nil {
@@ -48,13 +48,13 @@ const (
 )
 
 type demo struct {
-	endpoints []string
-	ttl       time.Duration
-	log       *log.Logger
+	cluster client.Config
+	ttl     time.Duration
+	log     *log.Logger
 }
 
 func (d *demo) run(ctx context.Context) error {
-	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	c, err := client.New(d.cluster)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func main() {
 	flag.IntVar(&d.changes, "changes", 20, "how often it is changed")
 	flag.DurationVar(&d.pause, "pause", 250*time.Millisecond, "from a change to the next")
 	flag.Parse()
-	d.endpoints, d.out = strings.Split(*endpoints, ","), os.Stdout
+	d.cluster.Endpoints, d.out = strings.Split(*endpoints, ","), os.Stdout
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := d.run(ctx); err != nil {
@@ -56,7 +56,7 @@ const opening = 32
 const work = 10 * time.Millisecond
 
 type demo struct {
-	endpoints        []string
+	cluster          client.Config
 	readers, changes int
 	pause            time.Duration
 	out              io.Writer
@@ -69,7 +69,7 @@ type demo struct {
 }
 
 func (d *demo) run(ctx context.Context) error {
-	operator, err := client.New(client.Config{Endpoints: d.endpoints})
+	operator, err := client.New(d.cluster)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 	d.opening <- struct{}{}
 	begin := sync.OnceFunc(func() { <-d.opening })
 	defer begin()
-	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	c, err := client.New(d.cluster)
 	if err != nil {
 		return err
 	}

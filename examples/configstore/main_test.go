@@ -11,16 +11,18 @@ import (
 
 // TestConfigstore runs the example with few readers.
 func TestConfigstore(t *testing.T) {
-	member := inprocess.Run(t, 1)[0]
-	var out bytes.Buffer
-	d := demo{
-		endpoints: []string{member.Endpoint()}, readers: 20, changes: 10,
-		pause: time.Millisecond, out: &out,
-	}
-	if err := d.run(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if !strings.HasSuffix(out.String(), "none was old\n") {
-		t.Errorf("it says %q", out.String())
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		member := inprocess.Run(t, 1)[0]
+		var out bytes.Buffer
+		d := demo{
+			cluster: inprocess.ClientConfig(t, member), readers: 20, changes: 10,
+			pause: time.Millisecond, out: &out,
+		}
+		if err := d.run(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !strings.HasSuffix(out.String(), "none was old\n") {
+			t.Errorf("it says %q", out.String())
+		}
+	})
 }

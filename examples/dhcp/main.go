@@ -35,7 +35,7 @@ func main() {
 	flag.IntVar(&d.hosts, "hosts", 5, "how many hosts ask for an address")
 	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "how long an address is leased")
 	flag.Parse()
-	d.endpoints = strings.Split(*endpoints, ",")
+	d.cluster.Endpoints = strings.Split(*endpoints, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := d.run(ctx); err != nil {
@@ -130,16 +130,16 @@ func (h *host) ask(ctx context.Context) error {
 }
 
 type demo struct {
-	endpoints []string
-	hosts     int
-	ttl       time.Duration
-	log       *log.Logger
+	cluster client.Config
+	hosts   int
+	ttl     time.Duration
+	log     *log.Logger
 }
 
 func (d *demo) run(ctx context.Context) error {
 	servers := make([]*server, 2)
 	for i := range servers {
-		c, err := client.New(client.Config{Endpoints: d.endpoints})
+		c, err := client.New(d.cluster)
 		if err != nil {
 			return err
 		}

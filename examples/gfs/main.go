@@ -32,7 +32,7 @@ func main() {
 	flag.IntVar(&d.chunks, "chunks", 4, "how many chunks there are")
 	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "how long a lease is")
 	flag.Parse()
-	d.endpoints = strings.Split(*endpoints, ",")
+	d.cluster.Endpoints = strings.Split(*endpoints, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := d.run(ctx); err != nil {
@@ -41,7 +41,7 @@ func main() {
 }
 
 type demo struct {
-	endpoints       []string
+	cluster         client.Config
 	servers, chunks int
 	ttl             time.Duration
 	log             *log.Logger
@@ -50,7 +50,7 @@ type demo struct {
 func (d *demo) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	c, err := client.New(d.cluster)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (d *demo) run(ctx context.Context) error {
 		leads: make(map[string]*server), changed: make(chan struct{}),
 	}
 	for i := range d.servers {
-		c, err := client.New(client.Config{Endpoints: d.endpoints})
+		c, err := client.New(d.cluster)
 		if err != nil {
 			return err
 		}

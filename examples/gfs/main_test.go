@@ -13,16 +13,18 @@ import (
 // TestGFS runs the example: no acknowledged record is lost with a primary, and an order of the
 // old primary is refused.
 func TestGFS(t *testing.T) {
-	member := inprocess.Run(t, 1)[0]
-	var out bytes.Buffer
-	d := demo{
-		endpoints: []string{member.Endpoint()}, servers: 3, chunks: 4, ttl: 2 * time.Second,
-		log: log.New(&out, "", 0),
-	}
-	if err := d.run(t.Context()); err != nil {
-		t.Errorf("%v after\n%s", err, out.String())
-	}
-	if !strings.HasSuffix(out.String(), "in all live replicas, in one order\n") {
-		t.Errorf("it says %q", out.String())
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		member := inprocess.Run(t, 1)[0]
+		var out bytes.Buffer
+		d := demo{
+			cluster: inprocess.ClientConfig(t, member), servers: 3, chunks: 4, ttl: 2 * time.Second,
+			log: log.New(&out, "", 0),
+		}
+		if err := d.run(t.Context()); err != nil {
+			t.Errorf("%v after\n%s", err, out.String())
+		}
+		if !strings.HasSuffix(out.String(), "in all live replicas, in one order\n") {
+			t.Errorf("it says %q", out.String())
+		}
+	})
 }

@@ -49,7 +49,7 @@ type broker struct {
 
 // start starts a broker: it registers, and stands for controller.
 func (d *demo) start(ctx context.Context, id string) (*broker, error) {
-	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	c, err := client.New(d.cluster)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func main() {
 	flag.IntVar(&d.partitions, "partitions", 6, "how many partitions there are")
 	flag.DurationVar(&d.ttl, "ttl", 3*time.Second, "how long a broker's lease is")
 	flag.Parse()
-	d.endpoints = strings.Split(*endpoints, ",")
+	d.cluster.Endpoints = strings.Split(*endpoints, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := d.run(ctx); err != nil {
@@ -40,14 +40,14 @@ func main() {
 }
 
 type demo struct {
-	endpoints           []string
+	cluster             client.Config
 	brokers, partitions int
 	ttl                 time.Duration
 	log                 *log.Logger
 }
 
 func (d *demo) run(ctx context.Context) error {
-	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	c, err := client.New(d.cluster)
 	if err != nil {
 		return err
 	}

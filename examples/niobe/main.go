@@ -32,7 +32,7 @@ func main() {
 	flag.IntVar(&d.replicas, "replicas", 3, "how many replicas there are")
 	flag.DurationVar(&d.ttl, "ttl", time.Second, "how long a secondary's lease is")
 	flag.Parse()
-	d.endpoints = strings.Split(*endpoints, ",")
+	d.cluster.Endpoints = strings.Split(*endpoints, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := d.run(ctx); err != nil {
@@ -41,16 +41,16 @@ func main() {
 }
 
 type demo struct {
-	endpoints []string
-	replicas  int
-	ttl       time.Duration
-	log       *log.Logger
+	cluster  client.Config
+	replicas int
+	ttl      time.Duration
+	log      *log.Logger
 }
 
 func (d *demo) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c, err := client.New(client.Config{Endpoints: d.endpoints})
+	c, err := client.New(d.cluster)
 	if err != nil {
 		return err
 	}

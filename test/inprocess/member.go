@@ -151,14 +151,24 @@ func Endpoints[E interface{ Endpoint() string }](list []E) []string {
 	return out
 }
 
+// ClientConfig returns the configuration of a client of some members.
+func ClientConfig(t testing.TB, members ...*Member) client.Config {
+	return reach(t, client.Config{Endpoints: Endpoints(members)})
+}
+
+// reach lets a client reach the members of a bubble.
+func reach(t testing.TB, c client.Config) client.Config {
+	if n := networkOf(t); n != nil && c.Dial == nil {
+		c.Dial = n.dial
+	}
+	return c
+}
+
 // Connect returns a client; it adds endpoints to those of its configuration.
 func Connect(t testing.TB, c client.Config, endpoints ...string) *client.Client {
 	t.Helper()
 	c.Endpoints = append(c.Endpoints, endpoints...)
-	if n := networkOf(t); n != nil && c.Dial == nil {
-		c.Dial = n.dial
-	}
-	out, err := client.New(c)
+	out, err := client.New(reach(t, c))
 	if err != nil {
 		t.Fatal(err)
 	}
