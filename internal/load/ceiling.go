@@ -22,6 +22,10 @@ func ServeCeiling(ctx context.Context, addr string, store func(request []byte) e
 	if err != nil {
 		return err
 	}
+	return serveCeiling(ctx, l, store)
+}
+
+func serveCeiling(ctx context.Context, l net.Listener, store func(request []byte) error) error {
 	s := grpc.NewServer()
 	c := &ceiling{value: make([]byte, ValueSize), store: store}
 	pb.RegisterKVServer(s, c)

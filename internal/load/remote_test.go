@@ -3,32 +3,35 @@ package load
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"leasehold.dev/test/process"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // ceilingClient starts the server that stores nothing, and connects to it.
 func ceilingClient(t *testing.T, opts ...grpc.DialOption) *Client {
 	t.Helper()
-	self := process.MustFreeAddr()
+	l := bufconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = ServeCeiling(ctx, self, nil) }) // what it misses, the test finds
+	wg.Go(func() { _ = serveCeiling(ctx, l, nil) }) // what it misses, the test finds
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	conn, err := grpc.NewClient("passthrough:///"+self, opts...)
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return l.DialContext(ctx)
+		}))
+	conn, err := grpc.NewClient("passthrough:///ceiling", opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,29 +150,31 @@ func TestMetricsUsage(t *testing.T) {
 // TestWatchful renews on a server that answers at once: nothing is lost, and the
 // share that is done grows.
 func TestWatchful(t *testing.T) {
-	last := 0.0
-	w, err := Watchful(t.Context(), ceilingClient(t), 300*time.Millisecond, func(done float64) {
-		if done < last {
-			t.Errorf("%v after %v", done, last)
+	synctest.Test(t, func(t *testing.T) {
+		last := 0.0
+		w, err := Watchful(t.Context(), ceilingClient(t), 300*time.Millisecond, func(done float64) {
+			if done < last {
+				t.Errorf("%v after %v", done, last)
+			}
+			last = done
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		last = done
+		if w.Sent == 0 || w.Lost != 0 || int(w.RoundTrip.Count()) != w.Sent || last == 0 {
+			t.Errorf("%d sent, %d lost, %d answers, %v told", w.Sent, w.Lost, w.RoundTrip.Count(), last)
+		}
+		sum := uint64(0)
+		for upper, n := range w.RoundTrip.Bins() {
+			if upper < 0 {
+				t.Errorf("a bin up to %v", upper)
+			}
+			sum += uint64(n)
+		}
+		if sum != w.RoundTrip.Count() {
+			t.Errorf("bins count %d, the histogram %d", sum, w.RoundTrip.Count())
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.Sent == 0 || w.Lost != 0 || int(w.RoundTrip.Count()) != w.Sent || last == 0 {
-		t.Errorf("%d sent, %d lost, %d answers, %v told", w.Sent, w.Lost, w.RoundTrip.Count(), last)
-	}
-	sum := uint64(0)
-	for upper, n := range w.RoundTrip.Bins() {
-		if upper <= 0 {
-			t.Errorf("a bin up to %v", upper)
-		}
-		sum += uint64(n)
-	}
-	if sum != w.RoundTrip.Count() {
-		t.Errorf("bins count %d, the histogram %d", sum, w.RoundTrip.Count())
-	}
 }
 
 // TestWatchfulGone meets a server that ends the lease under it.
