@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A load balancer watches who serves. One server leaves, another dies.
+// A load balancer watches who serves. One server leaves, an operator removes the other.
 func ExampleGroup() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -34,7 +34,7 @@ func ExampleGroup() {
 	// What each server does; its program stops serving when m.Context() ends.
 	register := func(id, address string) *members.Membership {
 		m, err := web.Register(ctx, members.Registration{
-			ID: id, Metadata: []byte(address), TTL: 3 * time.Second,
+			ID: id, Metadata: []byte(address), TTL: 10 * time.Second,
 		})
 		if err != nil {
 			log.Fatal(err)
@@ -47,11 +47,13 @@ func ExampleGroup() {
 		log.Fatal(err)
 	}
 	next()
-	bob.Lease().Close() // as if its process had died
+	if err := c.Revoke(ctx, bob.Lease().Ref()); err != nil {
+		log.Fatal(err)
+	}
 	next()
 	// Output:
 	// ann at 10.0.0.1:80 joined
 	// bob at 10.0.0.2:80 joined
 	// ann at 10.0.0.1:80 left
-	// bob at 10.0.0.2:80 failed
+	// bob at 10.0.0.2:80 revoked
 }
