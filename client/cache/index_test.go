@@ -78,23 +78,6 @@ func TestIndexReaders(t *testing.T) {
 	all.Wait()
 }
 
-func BenchmarkFind(b *testing.B) {
-	x := newIndex()
-	keys := make([]string, 10_000)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("config/service-%05d", i)
-		x.Put(keys[i], &store.KV{Key: keys[i]}, new(mark))
-	}
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		if x.find(keys[i%len(keys)]) == nil {
-			b.Fatal("missing")
-		}
-		i++
-	}
-}
-
 // TestMark: a copy counts as used once for all uses since it was looked at.
 func TestMark(t *testing.T) {
 	m := new(mark)

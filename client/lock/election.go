@@ -100,6 +100,11 @@ func (e *Election) Depose(ctx context.Context, id string) error {
 	return fault.In("lock: depose the leader of", e.name, err)
 }
 
+var (
+	_ client.Hold = (*Held)(nil)
+	_ client.Hold = (*Leading)(nil)
+)
+
 // Leading is the lead of an election, held by this program. Its methods may be called from any
 // goroutine.
 type Leading struct {

@@ -138,7 +138,7 @@ func TestT18LockWithoutSession(t *testing.T) {
 		members := newCluster(t, 1)
 		ctx := rig.Soon(t)
 		c, other := members.connect(t), members.connect(t)
-		const ttl = 9 * time.Second // two thirds of which the machine may stand still
+		const ttl = 9 * time.Second
 		held := rig.Must[*lock.Held](t)(lock.Lock(ctx, c, "alone", ttl))
 		if _, err := lock.TryLock(ctx, other, "alone", ttl); !errors.Is(err, lock.ErrLocked) {
 			t.Fatalf("the second: %v", err)

@@ -58,6 +58,8 @@ type Registration struct {
 	Wait bool
 }
 
+var _ client.Hold = (*Membership)(nil)
+
 // Membership is a member that this program registered. Its methods may be called from any
 // goroutine.
 type Membership struct {

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/client/members"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/tier"
 )
 
 func register(t *testing.T, g *members.Group, r members.Registration) *members.Membership {
@@ -280,6 +281,7 @@ func (r *roll) take(e members.Event) {
 // leave, die and are revoked at random, while answers are lost, one watcher is cut off again and
 // again, and revisions are compacted.
 func TestGroupRandom(t *testing.T) {
+	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 3)
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

@@ -65,6 +65,11 @@ type Config struct {
 	Wait bool
 }
 
+var (
+	_ client.Hold = (*Node)(nil)
+	_ client.Hold = (*Primacy)(nil)
+)
+
 // Node is one of the nodes. The renewals of its lease are its heartbeats, and from the answers it
 // knows whether it counts as alive. Its methods may be called from any goroutine.
 type Node struct {

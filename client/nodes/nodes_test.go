@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/tier"
 )
 
 func join(t testing.TB, s *nodes.Set, cfg nodes.Config) *nodes.Node {
@@ -227,6 +228,7 @@ func TestNodesWaiterGoesDown(t *testing.T) {
 // answers, resign, and come back, at random; a node that becomes the primary looks whether the
 // one before still believes to be it.
 func TestNodesRandom(t *testing.T) {
+	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 3)
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

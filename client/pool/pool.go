@@ -136,6 +136,8 @@ type Request struct {
 	Wait bool
 }
 
+var _ client.Hold = (*Loan)(nil)
+
 // Loan is an ID that this program holds, as long as its lease is valid. Its methods may be
 // called from any goroutine.
 type Loan struct {

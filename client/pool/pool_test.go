@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/tier"
 )
 
 func acquire(t testing.TB, p *pool.Pool, r pool.Request) *pool.Loan {
@@ -148,6 +149,7 @@ func TestPoolSpec(t *testing.T) {
 // (L4), and tokens rise (L5). Method: more owners than IDs, who acquire, release, die, are cut
 // off and lose answers at random.
 func TestPoolRandom(t *testing.T) {
+	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 3)
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

@@ -17,6 +17,8 @@ import (
 	"leasehold.dev/lease"
 )
 
+var _ client.Hold = (*Item)(nil)
+
 // Item is an item that this program has claimed. Its methods may be called from any goroutine.
 type Item struct {
 	q       *Queue

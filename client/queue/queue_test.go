@@ -17,6 +17,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/tier"
 )
 
 func push(t testing.TB, q *queue.Queue, payloads ...string) {
@@ -298,6 +299,7 @@ func TestQueueLostAnswers(t *testing.T) {
 // Method: workers die without a word, go on after their claim has ended, have their leases
 // revoked, lose answers, and give items back, at random.
 func TestQueueRandom(t *testing.T) {
+	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 3)
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

@@ -1,6 +1,0 @@
-package pool
-
-import "leasehold.dev/client"
-
-// All that rests on a lease has the methods of a Hold.
-var _ client.Hold = (*Loan)(nil)
