@@ -50,7 +50,7 @@ var house = [][]string{
 		"internal/audit", "internal/trace",
 		"internal/settings", "internal/pebbleerrors", "internal/intercept", "internal/cause",
 	},
-	{"internal/subprocess"},
+	{"internal/subprocess", "test/tier"},
 }
 
 // strangers lists what a package must not know although the row is lower. The
