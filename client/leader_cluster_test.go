@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
@@ -101,6 +102,7 @@ func TestLeader(t *testing.T) {
 						t.Error(err)
 						return
 					}
+					time.Sleep(5 * time.Millisecond)
 				}
 			}()
 		}

@@ -98,18 +98,6 @@ func TestNothingIsLeftOfAFailedBeginning(t *testing.T) {
 	})
 }
 
-// TestNoRanges: a cache of nothing is refused without a call of the cluster.
-func TestNoRanges(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		over, cancel := context.WithCancel(t.Context())
-		cancel()
-		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-		if _, err := Open(over, c, nil, Options{}); !errors.Is(err, client.ErrInvalid) {
-			t.Errorf("opened with %v", err)
-		}
-	})
-}
-
 // TestClientClosedMeanwhile: a cache that cannot begin anew because its client was closed asks
 // nobody again.
 func TestClientClosedMeanwhile(t *testing.T) {

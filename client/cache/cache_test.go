@@ -74,6 +74,7 @@ func TestCoherent(t *testing.T) {
 					if err != nil || r.Count == 0 {
 						return err
 					}
+					time.Sleep(100 * time.Millisecond)
 				}
 			}, "-----"},
 			{"own put", func(ctx context.Context) error {
