@@ -53,7 +53,7 @@ not() { ! "$@"; }
 
 up() { ask 'up{job="leasehold"} == 1' | grep '"metric"' >/dev/null; }
 until_true up
-for alert in LeaseholdMemberDown LeaseholdQuotaFills LeaseholdAlarm; do
+for alert in LeaseholdClusterDown LeaseholdMemberDown LeaseholdQuotaFills LeaseholdAlarm; do
   not firing $alert || fail "$alert fires, and all is well"
 done
 
@@ -77,6 +77,8 @@ until_true not firing LeaseholdQuotaFills
 until_true not firing LeaseholdAlarm
 kill -9 "$member"
 until_true firing LeaseholdMemberDown
+until_true firing LeaseholdClusterDown
 serve
 until_true not firing LeaseholdMemberDown
-echo "check.sh: the rules hold, $queries queries are understood, and three alerts fired and cleared"
+until_true not firing LeaseholdClusterDown
+echo "check.sh: the rules hold, $queries queries are understood, and four alerts fired and cleared"

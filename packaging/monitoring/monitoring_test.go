@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -67,14 +68,18 @@ func TestMetricsAreThere(t *testing.T) {
 	}
 }
 
-// exprs returns the expressions of rules, each of which must say what happened and what to do.
+// exprs returns the expressions of rules. Each must have a summary, an action, a test, and a section
+// of the runbook.
 func exprs(t *testing.T, rules []byte) (list []string) {
 	t.Helper()
 	var file struct {
 		Groups []struct {
 			Rules []struct {
 				Alert, Expr string
-				Annotations struct{ Summary, Action string }
+				Annotations struct {
+					Summary, Action string
+					Runbook         string `yaml:"runbook_url"`
+				}
 			}
 		}
 	}
@@ -85,8 +90,16 @@ func exprs(t *testing.T, rules []byte) (list []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	runbook, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
+			if r.Annotations.Runbook != "https://leasehold.dev/docs/runbook#"+strings.ToLower(r.Alert) ||
+				!bytes.Contains(runbook, []byte("\n### "+r.Alert+"\n")) {
+				t.Errorf("%s has the runbook %q, want its own section", r.Alert, r.Annotations.Runbook)
+			}
 			if r.Annotations.Summary == "" || r.Annotations.Action == "" {
 				t.Errorf("%s does not say what happened and what to do", r.Alert)
 			}
