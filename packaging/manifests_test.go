@@ -9,9 +9,11 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 	strict "sigs.k8s.io/yaml"
@@ -60,6 +62,12 @@ func checkManifest(t *testing.T, path string, text []byte) {
 		into = new(corev1.Service)
 	case "apps/v1 StatefulSet":
 		into = new(appsv1.StatefulSet)
+	case "v1 PersistentVolumeClaim":
+		into = new(corev1.PersistentVolumeClaim)
+	case "batch/v1 Job":
+		into = new(batchv1.Job)
+	case "monitoring.coreos.com/v1 ServiceMonitor":
+		into = new(serviceMonitor)
 	case "policy/v1 PodDisruptionBudget":
 		into = new(policyv1.PodDisruptionBudget)
 	case "networking.k8s.io/v1 NetworkPolicy":
@@ -93,10 +101,27 @@ type kustomization struct {
 	Patches    []struct {
 		Path string `json:"path"`
 	} `json:"patches"`
+	Replicas []struct {
+		Name  string `json:"name"`
+		Count int    `json:"count"`
+	} `json:"replicas"`
 	Images []struct {
 		Name   string `json:"name"`
 		NewTag string `json:"newTag"`
 	} `json:"images"`
+}
+
+// serviceMonitor is what we use of the Prometheus Operator's resource.
+type serviceMonitor struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		JobLabel  string               `json:"jobLabel"`
+		Selector  metav1.LabelSelector `json:"selector"`
+		Endpoints []struct {
+			Port string `json:"port"`
+		} `json:"endpoints"`
+	} `json:"spec"`
 }
 
 // check looks for the files that it names.
