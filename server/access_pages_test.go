@@ -17,6 +17,7 @@ import (
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // getPage gets a page over a socket, without a login. It returns the status, and what is on it.
@@ -30,7 +31,7 @@ func getPageAs(t *testing.T, accept, socket, path string) (int, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
+			return virtual.Dial(ctx, "unix", socket)
 		},
 		DisableKeepAlives: true,
 	}}
@@ -55,8 +56,9 @@ func getPageAs(t *testing.T, accept, socket, path string) (int, string) {
 // show no key, value, name, password or token; there is no other page of what is under way.
 // CVE-2021-28235 of etcd, where a debug page showed the passwords of logins. Method: all pages,
 // with access control on, after a login and requests with texts that are looked for.
-func TestPagesShowNoSecrets(t *testing.T) {
-	t.Parallel()
+func TestPagesShowNoSecrets(t *testing.T) { virtual.Test(t, testPagesShowNoSecrets) }
+
+func testPagesShowNoSecrets(t *testing.T) {
 	c := cheapConfig(shortDir(t))
 	c.HTTP.Pprof = true
 	metrics := c.URLs.ListenClient[0]
@@ -110,8 +112,9 @@ func TestPagesShowNoSecrets(t *testing.T) {
 // Goal: a call whose :path has no slash in front is none, so that no rule about methods is passed
 // by. CVE-2026-33186 of gRPC, where such a call reached its method. Method: the frames of a call
 // without a login, with and without the slash.
-func TestPathWithoutSlash(t *testing.T) {
-	t.Parallel()
+func TestPathWithoutSlash(t *testing.T) { virtual.Test(t, testPathWithoutSlash) }
+
+func testPathWithoutSlash(t *testing.T) {
 	c := cheapConfig(shortDir(t))
 	r := run(t, c)
 	withUsers(t, r)
@@ -123,7 +126,7 @@ func TestPathWithoutSlash(t *testing.T) {
 		"/etcdserverpb.KV/Put": "3", // ErrUserEmpty
 		"etcdserverpb.KV/Put":  "12",
 	} {
-		conn, err := net.Dial("unix", c.URLs.ListenClient[0].Path)
+		conn, err := virtual.Dial(t.Context(), "unix", c.URLs.ListenClient[0].Path)
 		if err != nil {
 			t.Fatal(err)
 		}

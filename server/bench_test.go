@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/test/virtual"
 )
 
 // BenchmarkStream is the way of messages of so many puts over a stream of leasehold.v1, each
@@ -90,7 +91,7 @@ type streamBench struct {
 func benchOpen(b *testing.B) *streamBench {
 	c := testConfig(b.TempDir())
 	run(b, c)
-	conn, err := grpc.NewClient("unix://"+c.URLs.ListenClient[0].Path,
+	conn, err := grpc.NewClient("unix://"+c.URLs.ListenClient[0].Path, virtual.GRPC(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(1<<20),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(countingCodec{})))

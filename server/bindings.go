@@ -25,7 +25,7 @@ func (l *logins) openBindings(cfg Config) (err error) {
 	}
 	l.refusals = &rate.Sometimes{Interval: refusalsEvery}
 	l.bindings, err = binding.Open(cfg.Access.BindingsFile, binding.Options{
-		Log: cfg.Logger, Changed: l.node.accessNews.tell,
+		Log: cfg.Logger, Changed: l.node.accessNews.tell, Dial: cfg.Host.Dialer(),
 	})
 	if err == nil && l.bindings.OfCertificates() && cfg.ClientTLS.TrustedCAFile == "" &&
 		!cfg.ClientTLS.ClientCertAuth {

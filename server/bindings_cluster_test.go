@@ -16,6 +16,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/binding/issuertest"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/virtual"
 )
 
 // withUsersAtAll is withUsers, and waits until each member knows of it: a member that does
@@ -47,8 +48,9 @@ func boundCluster(t *testing.T) (*issuertest.Issuer, []*running) {
 
 // Through each member of a cluster, the leader and the others, a principal that is no user may do
 // what its roles allow, as they are by then, and no more; and a transaction needs all its parts.
-func TestBoundThroughEachMember(t *testing.T) {
-	t.Parallel()
+func TestBoundThroughEachMember(t *testing.T) { virtual.Test(t, testBoundThroughEachMember) }
+
+func testBoundThroughEachMember(t *testing.T) {
 	corp, members := boundCluster(t)
 	for _, m := range members {
 		client := tokenClient(t, m, corp.Token(t, "k", "bob", writers))
@@ -85,8 +87,9 @@ func TestBoundThroughEachMember(t *testing.T) {
 
 // Over leasehold.v1, through a member that does not lead, a lease belongs to the principal that it
 // was granted to: another one with the same roles may not touch it, and is told who it is.
-func TestBoundLease(t *testing.T) {
-	t.Parallel()
+func TestBoundLease(t *testing.T) { virtual.Test(t, testBoundLease) }
+
+func testBoundLease(t *testing.T) {
 	corp, members := boundCluster(t)
 	_, others := leader(t, members)
 	leases := pb.NewLeaseServiceClient(dial(t, others[0].cfg.URLs.ListenClient[0].Path, nil))

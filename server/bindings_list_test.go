@@ -9,13 +9,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: each member tells its own bindings and that they are its own, whether it leads or not, and
 // through a relay it is the member behind it; and nobody but root is told. Method: three members
 // with a file, another file and none.
-func TestListBindings(t *testing.T) {
-	t.Parallel()
+func TestListBindings(t *testing.T) { virtual.Test(t, testListBindings) }
+
+func testListBindings(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	corp := newIssuer(t)
 	files := []string{bindingsFor(corp), "bindings: [{dns: a.example.org, user: alice}]", ""}

@@ -20,11 +20,13 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/binding/issuertest"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/virtual"
 )
 
 // bindingsFor is a file of bindings: a token of corp with the group writers gives the role a, and
@@ -57,7 +59,7 @@ func writeBindings(t testing.TB, path, text string) string {
 // newIssuer starts an issuer with the key k.
 func newIssuer(t testing.TB) *issuertest.Issuer {
 	t.Helper()
-	corp := issuertest.New(t, false)
+	corp := issuertest.On(t, virtual.Port(t))
 	corp.AddECDSA(t, "k")
 	return corp
 }
@@ -78,8 +80,9 @@ func svid(id, name string, hosts ...string) func(*x509.Certificate) {
 // gateway tokens are, and no certificate is: not the client's, nor the server's own, which here
 // names root (CVE-2018-16886 is that of common names). A token goes before a certificate, and one
 // that does not count is not made good by one.
-func TestBoundCallers(t *testing.T) {
-	t.Parallel()
+func TestBoundCallers(t *testing.T) { virtual.Test(t, testBoundCallers) }
+
+func testBoundCallers(t *testing.T) {
 	dir := shortDir(t)
 	c := cheapConfig(dir)
 	corp := newIssuer(t)
@@ -174,7 +177,7 @@ func tokenClient(t testing.TB, m *running, token string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{m.cfg.URLs.ListenClient[0].String()}, DialTimeout: time.Minute,
-		Token: token, Logger: quiet(),
+		Token: token, Logger: quiet(), DialOptions: []grpc.DialOption{virtual.GRPC()},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -216,8 +219,9 @@ func runBound(t *testing.T) (*running, *issuertest.Issuer, string) {
 // A watch ends at once, though nothing happens to its keys, when its principal is bound no more,
 // or to other roles, and when its roles may no more. A change of the file that leaves it as it is
 // does not end it.
-func TestBoundWatchEnds(t *testing.T) {
-	t.Parallel()
+func TestBoundWatchEnds(t *testing.T) { virtual.Test(t, testBoundWatchEnds) }
+
+func testBoundWatchEnds(t *testing.T) {
 	r, corp, text := runBound(t)
 	client := tokenClient(t, r, corp.Token(t, "k", "bob", writers))
 	ends := func(w clientv3.WatchChan, why string) {
@@ -261,8 +265,9 @@ func TestBoundWatchEnds(t *testing.T) {
 
 // A stream is its principal's by the rules of now, and the same caller as long as these say the
 // same. One that a certificate bound before access control was enabled is so, too.
-func TestBoundStreamUser(t *testing.T) {
-	t.Parallel()
+func TestBoundStreamUser(t *testing.T) { virtual.Test(t, testBoundStreamUser) }
+
+func testBoundStreamUser(t *testing.T) {
 	r, corp, text := runBound(t)
 	ctx := metadataContext(t.Context(), corp.Token(t, "k", "bob", writers))
 	s, err := r.node.logins.open(ctx)
@@ -355,8 +360,9 @@ func TestBoundStreamEnds(t *testing.T) {
 
 // A member with a file that is wrong does not start. One that asks nobody for the certificates
 // that the file is about says so.
-func TestWrongBindings(t *testing.T) {
-	t.Parallel()
+func TestWrongBindings(t *testing.T) { virtual.Test(t, testWrongBindings) }
+
+func testWrongBindings(t *testing.T) {
 	dir := shortDir(t)
 	c := cheapConfig(dir)
 	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), "bindings: [{user: a}]")

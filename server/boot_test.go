@@ -8,13 +8,16 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // A crash between the identity and the first snapshot leaves a directory from
 // which the next start founds the same cluster.
-func TestFoundingIsRepeatable(t *testing.T) {
-	t.Parallel()
+func TestFoundingIsRepeatable(t *testing.T) { virtual.Test(t, testFoundingIsRepeatable) }
+
+func testFoundingIsRepeatable(t *testing.T) {
 	c := testConfig(t.TempDir())
+	onDisk(c)
 	members := founders(c)
 	disk, err := storage.Open(storage.Config{Dir: c.DataDir})
 	if err != nil {

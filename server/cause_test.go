@@ -11,14 +11,17 @@ import (
 
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: who cannot open a data directory, because a member runs on it, finds there who that is, and
 // later how it has ended; the log of a second member has the code of why it does not start. Method:
 // a member that runs, a second one on its data, and the end.
-func TestRunIsNoted(t *testing.T) {
-	t.Parallel()
+func TestRunIsNoted(t *testing.T) { virtual.Test(t, testRunIsNoted) }
+
+func testRunIsNoted(t *testing.T) {
 	c := testConfig(t.TempDir())
+	onDisk(c)
 	r := run(t, c)
 	got := storage.LastRun(c.DataDir)
 	if got.Member != fmt.Sprintf("%x", r.node.member) || got.Name != c.Name ||
@@ -44,8 +47,9 @@ func TestRunIsNoted(t *testing.T) {
 }
 
 // Each error with which a member ends has its code, also where several are in one chain.
-func TestCauses(t *testing.T) {
-	t.Parallel()
+func TestCauses(t *testing.T) { virtual.Test(t, testCauses) }
+
+func testCauses(t *testing.T) {
 	for want, err := range map[cause.Code]error{
 		"":                     nil,
 		cause.Failed:           errors.New("another"),

@@ -10,12 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/virtual"
 )
 
 // The first certificate of each file counts, a file that is replaced counts at once, and one that
 // cannot be read is told as expired long ago.
-func TestCertificateExpiry(t *testing.T) {
-	t.Parallel()
+func TestCertificateExpiry(t *testing.T) { virtual.Test(t, testCertificateExpiry) }
+
+func testCertificateExpiry(t *testing.T) {
 	certs := newCertificates(t, "alice")
 	missing := filepath.Join(t.TempDir(), "missing")
 	m := newCertMetrics(&Config{

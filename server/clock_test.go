@@ -4,12 +4,14 @@ import (
 	"testing"
 
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // TestClockOfAll: what every goroutine may ask for is the instant by which the core counts, also
 // after boot time has gone back.
-func TestClockOfAll(t *testing.T) {
-	t.Parallel()
+func TestClockOfAll(t *testing.T) { virtual.Test(t, testClockOfAll) }
+
+func testClockOfAll(t *testing.T) {
 	s, err := New(testConfig(shortDir(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -33,8 +35,9 @@ func TestClockOfAll(t *testing.T) {
 // TestClocksAreReadTogether: a goroutine that waits for a processor between two clocks does not
 // make them part, and one that does not wait reads them once. One that always waits returns all
 // the same.
-func TestClocksAreReadTogether(t *testing.T) {
-	t.Parallel()
+func TestClocksAreReadTogether(t *testing.T) { virtual.Test(t, testClocksAreReadTogether) }
+
+func testClocksAreReadTogether(t *testing.T) {
 	for _, c := range []struct {
 		waits int           // how often it waits
 		each  lease.Instant // so long

@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/test/certs"
+	"leasehold.dev/test/virtual"
 )
 
 // quiet is a logger for clients whose members come and go.
@@ -77,8 +77,9 @@ func (l *lockedBuffer) line(text string) string {
 }
 
 // Two of three members are a cluster; the third may come later.
-func TestOneMemberDownAtStart(t *testing.T) {
-	t.Parallel()
+func TestOneMemberDownAtStart(t *testing.T) { virtual.Test(t, testOneMemberDownAtStart) }
+
+func testOneMemberDownAtStart(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	members := runAll(t, configs[:2]...)
 	members[0].put(t, "k", "v")
@@ -89,8 +90,9 @@ func TestOneMemberDownAtStart(t *testing.T) {
 }
 
 // All stop and start again, and everything is there.
-func TestRestartOfAll(t *testing.T) {
-	t.Parallel()
+func TestRestartOfAll(t *testing.T) { virtual.Test(t, testRestartOfAll) }
+
+func testRestartOfAll(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	members := runAll(t, configs...)
 	l, err := members[0].client.Grant(t.Context(), 600)
@@ -116,8 +118,9 @@ func TestRestartOfAll(t *testing.T) {
 
 // A leader that is stopped hands the leadership over before it goes: the others never are
 // without one for an election timeout, which is long here.
-func TestStopHandsOver(t *testing.T) {
-	t.Parallel()
+func TestStopHandsOver(t *testing.T) { virtual.Test(t, testStopHandsOver) }
+
+func testStopHandsOver(t *testing.T) {
 	first, others := runLed(t, clusterConfigs(t, 3)...)
 	others[0].put(t, "k", "v")
 	if err := first.stop(); err != nil {
@@ -132,8 +135,9 @@ func TestStopHandsOver(t *testing.T) {
 
 // The data of a member of another cluster, under the addresses of one of this: the others do
 // not take it for that one, and it does not serve.
-func TestForeignDataDirectory(t *testing.T) {
-	t.Parallel()
+func TestForeignDataDirectory(t *testing.T) { virtual.Test(t, testForeignDataDirectory) }
+
+func testForeignDataDirectory(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	other := clusterConfigs(t, 3)
 	for i := range other {
@@ -146,9 +150,7 @@ func TestForeignDataDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Rename(other[2].DataDir, configs[2].DataDir); err != nil {
-		t.Fatal(err)
-	}
+	configs[2].DataDir, configs[2].Host = other[2].DataDir, other[2].Host
 	var log lockedBuffer
 	configs[0].Logger = slog.New(slog.NewTextHandler(&log, nil))
 	stranger := begin(t, configs[2])
@@ -166,8 +168,9 @@ func TestForeignDataDirectory(t *testing.T) {
 }
 
 // Members speak TLS with certificates that they make themselves.
-func TestPeerAutoTLS(t *testing.T) {
-	t.Parallel()
+func TestPeerAutoTLS(t *testing.T) { virtual.Test(t, testPeerAutoTLS) }
+
+func testPeerAutoTLS(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
 		configs[i].PeerTLS.Auto = true
@@ -196,8 +199,9 @@ func peerTLS(a *certs.Authority, name string) TLS {
 
 // Members speak TLS with certificates from files, and let nobody in who shows none that their
 // authority has signed.
-func TestPeerTLSFiles(t *testing.T) {
-	t.Parallel()
+func TestPeerTLSFiles(t *testing.T) { virtual.Test(t, testPeerTLSFiles) }
+
+func testPeerTLSFiles(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	ca, foreign := certs.New(t), certs.New(t)
 	for i := range configs {
@@ -236,8 +240,9 @@ func TestPeerTLSFiles(t *testing.T) {
 
 // A peer URL that leads nowhere does not keep the others from serving, and once it is put
 // right, that member is reached.
-func TestWrongPeerURL(t *testing.T) {
-	t.Parallel()
+func TestWrongPeerURL(t *testing.T) { virtual.Test(t, testWrongPeerURL) }
+
+func testWrongPeerURL(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	right := configs[2].URLs.AdvertisePeer
 	wrong := []url.URL{{Scheme: "unix", Path: right[0].Path + "-nobody"}}

@@ -16,11 +16,12 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/test/virtual"
 )
 
 // shortDir is a directory whose name leaves room for a socket's.
@@ -99,7 +100,7 @@ func (r *running) await(t testing.TB) *running {
 	var err error
 	if r.client, err = clientv3.New(clientv3.Config{
 		Endpoints: []string{r.cfg.URLs.ListenClient[0].String()}, DialTimeout: time.Minute,
-		Logger: quiet(),
+		Logger: quiet(), DialOptions: []grpc.DialOption{virtual.GRPC()},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,10 @@ func (r *running) has(key string) string {
 // Every member serves everything: what is written through one can be read, renewed and
 // watched through the others at once. No goroutine is left behind.
 func TestClusterServesThroughEachMember(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	virtual.Test(t, testClusterServesThroughEachMember)
+}
+
+func testClusterServesThroughEachMember(t *testing.T) {
 	members := runAll(t, clusterConfigs(t, 3)...)
 	for i, a := range members {
 		b, c := members[(i+1)%3], members[(i+2)%3]
@@ -228,8 +232,9 @@ func TestClusterServesThroughEachMember(t *testing.T) {
 
 // A member that was away for longer than the log goes back gets a snapshot, and has
 // everything; so it does after a restart.
-func TestLaggingMemberGetsSnapshot(t *testing.T) {
-	t.Parallel()
+func TestLaggingMemberGetsSnapshot(t *testing.T) { virtual.Test(t, testLaggingMemberGetsSnapshot) }
+
+func testLaggingMemberGetsSnapshot(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
 		configs[i].Raft.SnapshotCount, configs[i].Raft.SnapshotCatchUpEntries = 20, 5
@@ -280,8 +285,9 @@ func awaitDropped(t *testing.T, members ...*running) {
 
 // A snapshot whose stream breaks in the middle changes nothing, now and after a restart, and
 // does not stand in the way of the next one.
-func TestBrokenSnapshotStream(t *testing.T) {
-	t.Parallel()
+func TestBrokenSnapshotStream(t *testing.T) { virtual.Test(t, testBrokenSnapshotStream) }
+
+func testBrokenSnapshotStream(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	members := runAll(t, configs...)
 	members[0].put(t, "k", "v")
@@ -328,8 +334,9 @@ func TestBrokenSnapshotStream(t *testing.T) {
 
 // A member joins as a learner, is sent the state, and is promoted; so it is when it was
 // stopped before it had any.
-func TestJoin(t *testing.T) {
-	t.Parallel()
+func TestJoin(t *testing.T) { virtual.Test(t, testJoin) }
+
+func testJoin(t *testing.T) {
 	configs := clusterConfigs(t, 4)
 	founders, joins := configs[:3], configs[3]
 	for i := range founders {
@@ -386,53 +393,57 @@ func TestJoin(t *testing.T) {
 // A member that is removed stops without an error; its client has its answer. When it is
 // started again it stops again, and says why.
 func TestRemovedMemberStops(t *testing.T) {
-	t.Parallel()
 	for _, role := range []string{"follower", "leader"} {
 		t.Run(role, func(t *testing.T) {
-			configs := clusterConfigs(t, 3)
-			for i := range configs {
-				configs[i].Cluster.StrictReconfigCheck = false
-				// A command waits for five of these, on a busy machine too.
-				configs[i].Raft.ElectionTimeout = 2 * time.Second
-			}
-			members := runAll(t, configs...)
-			gone, others := leader(t, members)
-			if role == "follower" {
-				gone, others[0] = others[0], gone
-			}
-			if _, err := gone.client.MemberRemove(t.Context(), gone.node.member); err != nil {
-				t.Errorf("its client was told: %v", err)
-			}
-			select {
-			case err := <-gone.done:
-				gone.done <- err
-				if err != nil {
-					t.Errorf("stopped with %v", err)
-				}
-			case <-time.After(time.Minute):
-				t.Fatal("it goes on")
-			}
-			if got := storage.LastRun(gone.cfg.DataDir); got.Cause != cause.Removed {
-				t.Errorf("it leaves %+v", got)
-			}
-			others[0].put(t, "k", "v")
-			if got := others[1].get(t, "k"); got != "v" {
-				t.Error(got)
-			}
-			var log bytes.Buffer
-			gone.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-			s, err := New(gone.cfg)
-			if err == nil {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				err = s.Run(ctx)
-				if ctx.Err() != nil {
-					t.Fatalf("it runs:\n%s", log.String())
-				}
-			}
-			if told := fmt.Sprint(err) + log.String(); !strings.Contains(told, "removed") {
-				t.Errorf("it does not say why it stops: %s", told)
-			}
+			virtual.Test(t, func(t *testing.T) { testRemovedMemberStops(t, role) })
 		})
+	}
+}
+
+func testRemovedMemberStops(t *testing.T, role string) {
+	configs := clusterConfigs(t, 3)
+	onDisk(configs...)
+	for i := range configs {
+		configs[i].Cluster.StrictReconfigCheck = false
+		// A command waits for five of these, on a busy machine too.
+		configs[i].Raft.ElectionTimeout = 2 * time.Second
+	}
+	members := runAll(t, configs...)
+	gone, others := leader(t, members)
+	if role == "follower" {
+		gone, others[0] = others[0], gone
+	}
+	if _, err := gone.client.MemberRemove(t.Context(), gone.node.member); err != nil {
+		t.Errorf("its client was told: %v", err)
+	}
+	select {
+	case err := <-gone.done:
+		gone.done <- err
+		if err != nil {
+			t.Errorf("stopped with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it goes on")
+	}
+	if got := storage.LastRun(gone.cfg.DataDir); got.Cause != cause.Removed {
+		t.Errorf("it leaves %+v", got)
+	}
+	others[0].put(t, "k", "v")
+	if got := others[1].get(t, "k"); got != "v" {
+		t.Error(got)
+	}
+	var log bytes.Buffer
+	gone.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s, err := New(gone.cfg)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err = s.Run(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("it runs:\n%s", log.String())
+		}
+	}
+	if told := fmt.Sprint(err) + log.String(); !strings.Contains(told, "removed") {
+		t.Errorf("it does not say why it stops: %s", told)
 	}
 }

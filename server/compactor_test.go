@@ -9,12 +9,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/virtual"
 )
 
 // What is written over and over does not use up the quota: by default history goes before its
 // time, and an alarm that was raised meanwhile is lifted. Nobody has to do anything.
-func TestHistoryMakesRoom(t *testing.T) {
-	t.Parallel()
+func TestHistoryMakesRoom(t *testing.T) { virtual.Test(t, testHistoryMakesRoom) }
+
+func testHistoryMakesRoom(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = 1 << 20
 	r := run(t, c)
@@ -121,8 +123,9 @@ func TestLiftAfterRoom(t *testing.T) {
 }
 
 // A member that is away and keeps the alarm raised is named, once, after a while.
-func TestNameAway(t *testing.T) {
-	t.Parallel()
+func TestNameAway(t *testing.T) { virtual.Test(t, testNameAway) }
+
+func testNameAway(t *testing.T) {
 	r := run(t, testConfig(t.TempDir()))
 	alarm := &fsm.SetAlarm{Alarm: fsm.Alarm{Member: 0x4d, Kind: fsm.NoSpace}}
 	if _, err := r.node.propose(t.Context(), alarm); err != nil {

@@ -9,13 +9,15 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: only what a message says of this member's own disk keeps it from starting again. An entry
 // that cannot be applied stops all members that have it: their data are as they were, for a release
 // that can. Method: the end of a core that has got one or the other.
-func TestNoteOfEnd(t *testing.T) {
-	t.Parallel()
+func TestNoteOfEnd(t *testing.T) { virtual.Test(t, testNoteOfEnd) }
+
+func testNoteOfEnd(t *testing.T) {
 	code := map[bool]cause.Code{false: cause.RolledBack, true: cause.NotApplicable}
 	for name, failed := range map[string]bool{"a message": false, "an entry": true} {
 		dir := t.TempDir()

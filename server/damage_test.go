@@ -16,6 +16,7 @@ import (
 
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/test/virtual"
 )
 
 // alter puts another value of the same length into the log of a member that has stopped, with all
@@ -64,9 +65,11 @@ func endsDamaged(t *testing.T, r *running) {
 // Goal: a member whose data were altered stops by itself, keeps what it had, and does not run on it
 // again; the others say which member it is, and serve everything. Method: one value in the log of a
 // member is changed while it is stopped.
-func TestAlteredMemberStops(t *testing.T) {
-	t.Parallel()
+func TestAlteredMemberStops(t *testing.T) { virtual.Test(t, testAlteredMemberStops) }
+
+func testAlteredMemberStops(t *testing.T) {
 	configs := clusterConfigs(t, 3)
+	onDisk(configs...)
 	for i := range configs {
 		configs[i].Raft.CompareEvery = 300 * time.Millisecond
 	}

@@ -16,20 +16,22 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/test/virtual"
 )
 
 // TestPagesWithoutMajority: a founder whose cluster has no majority yet says so on its pages and
 // to its callers, instead of nothing; it serves when there is one. Method: one of three
 // founders alone, then with another.
-func TestPagesWithoutMajority(t *testing.T) {
-	t.Parallel()
+func TestPagesWithoutMajority(t *testing.T) { virtual.Test(t, testPagesWithoutMajority) }
+
+func testPagesWithoutMajority(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	alone := begin(t, configs[0])
 	socket := configs[0].URLs.ListenClient[0].Path
 	ctx := t.Context()
 	const why = "no leader: member %x knows of none and has no connection to m"
 	eventually(t, "the port is open", func() bool {
-		conn, err := net.Dial("unix", socket)
+		conn, err := virtual.Dial(t.Context(), "unix", socket)
 		if err != nil {
 			return false
 		}
@@ -54,7 +56,7 @@ func TestPagesWithoutMajority(t *testing.T) {
 		}
 	}
 
-	conn, err := grpc.NewClient("unix:"+socket,
+	conn, err := grpc.NewClient("unix:"+socket, virtual.GRPC(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +98,7 @@ func page(
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+			return virtual.Dial(ctx, "unix", socket)
 		},
 	}}
 	u := "http://localhost" + path

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/test/virtual"
 )
 
 // follower is a stream of events from one member.
@@ -71,8 +72,9 @@ func (f *follower) sees(want pb.LeaseEvent_Kind, id int64) *pb.LeaseEvent {
 
 // The events and their numbers are the same on every member, of either kind of request, and
 // who was told some by one goes on at another, also at one that was away.
-func TestEventsEverywhere(t *testing.T) {
-	t.Parallel()
+func TestEventsEverywhere(t *testing.T) { virtual.Test(t, testEventsEverywhere) }
+
+func testEventsEverywhere(t *testing.T) {
 	members := runAll(t, clusterConfigs(t, 3)...)
 	first, _ := leader(t, members)
 	var streams []*follower
@@ -142,8 +144,9 @@ func (n nativeTest) failsToFollow(r *pb.EventsRequest, want pb.Reason) {
 
 // Each member gives notice of the leases that nobody renews, and of those alone; over a
 // stream that carries everything, too.
-func TestExpiringEverywhere(t *testing.T) {
-	t.Parallel()
+func TestExpiringEverywhere(t *testing.T) { virtual.Test(t, testExpiringEverywhere) }
+
+func testExpiringEverywhere(t *testing.T) {
 	members := runAll(t, clusterConfigs(t, 3)...)
 	first, others := leader(t, members)
 	n := nativeTest{
@@ -205,13 +208,14 @@ func TestExpiringEverywhere(t *testing.T) {
 }
 
 // In JSON events come line by line, and tell who revoked.
-func TestEventsJSON(t *testing.T) {
-	t.Parallel()
+func TestEventsJSON(t *testing.T) { virtual.Test(t, testEventsJSON) }
+
+func testEventsJSON(t *testing.T) {
 	r := run(t, testConfig(shortDir(t)))
 	c := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", r.cfg.URLs.ListenClient[0].Path)
+			return virtual.Dial(ctx, "unix", r.cfg.URLs.ListenClient[0].Path)
 		},
 	}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,

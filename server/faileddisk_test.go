@@ -10,12 +10,16 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"leasehold.dev/test/tier"
 )
 
 // TestLeaderWithFailedDisk: a leader whose disk fails hands over before it waits for calls, which
 // cannot end any more, so that nobody else waits for them either. Method: its log cannot be
-// written, and a put goes on there. Its own log tells the order.
+// written, and a put goes on there. Its own log tells the order. It is not in a bubble because
+// Pebble never ends the goroutines that wait for a failed disk.
 func TestLeaderWithFailedDisk(t *testing.T) {
+	tier.Campaign(t)
 	t.Parallel()
 	configs := clusterConfigs(t, 3)
 	failed := make(map[string]*atomic.Bool)
@@ -31,10 +35,10 @@ func TestLeaderWithFailedDisk(t *testing.T) {
 		})
 		c := &configs[i]
 		failed[c.Name], logs[c.Name] = fails, new(lockedBuffer)
-		c.Host = withFiles(t, errorfs.Wrap(vfs.NewMem(), inject))
+		c.Host = withFiles(errorfs.Wrap(vfs.NewMem(), inject))
 		c.Logger = slog.New(slog.NewTextHandler(logs[c.Name], nil))
 	}
-	first, others := leader(t, runAll(t, configs...))
+	first, others := runLed(t, configs...)
 	first.put(t, "k", "v")
 	failed[first.cfg.Name].Store(true)
 	go func() { _, _ = first.client.Put(t.Context(), "k", "w") }()

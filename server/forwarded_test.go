@@ -16,12 +16,14 @@ import (
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/trace"
 	"leasehold.dev/internal/trace/tracetest"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: a command that comes through a follower shows there that it was at the leader, and what
 // this member had to do itself; and the leader's part is in the same trace.
-func TestTraceThroughFollower(t *testing.T) {
-	t.Parallel()
+func TestTraceThroughFollower(t *testing.T) { virtual.Test(t, testTraceThroughFollower) }
+
+func testTraceThroughFollower(t *testing.T) {
 	c := &tracetest.Collector{}
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
@@ -88,8 +90,9 @@ func entryNumber(index, number uint64) tracedEntry {
 }
 
 // What a note says is read as it was written; what is damaged, or of a newer release, is an error.
-func TestTraceNote(t *testing.T) {
-	t.Parallel()
+func TestTraceNote(t *testing.T) { virtual.Test(t, testTraceNote) }
+
+func testTraceNote(t *testing.T) {
 	list := []tracedEntry{entryNumber(5, 1<<60), entryNumber(6, 2)}
 	list[1].state = strings.Repeat("x", 512)
 	data := encodeTraceNote(list)
@@ -110,8 +113,9 @@ func TestTraceNote(t *testing.T) {
 
 // Goal: a leader is told of entries in notes that are not too large, each of one leader, and of no
 // more than are bounded.
-func TestTraceNotes(t *testing.T) {
-	t.Parallel()
+func TestTraceNotes(t *testing.T) { virtual.Test(t, testTraceNotes) }
+
+func testTraceNotes(t *testing.T) {
 	n := newTraceNotes()
 	for i := range uint64(maxTraceNotes + 10) {
 		e := entryNumber(i, i)
@@ -144,8 +148,9 @@ func TestTraceNotes(t *testing.T) {
 // Goal: the leader's spans of an entry are made when it has applied it, also if the follower was
 // faster; of a command that was sent again from its first arrival on; and none if this member does
 // not lead any more, or does not know when the command came.
-func TestLeaderSpans(t *testing.T) {
-	t.Parallel()
+func TestLeaderSpans(t *testing.T) { virtual.Test(t, testLeaderSpans) }
+
+func testLeaderSpans(t *testing.T) {
 	c := &tracetest.Collector{}
 	tr, err := newTracer(traced(t, testConfig(shortDir(t)), c), storage.Identity{})
 	if err != nil {

@@ -14,13 +14,15 @@ import (
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/crashfs"
+	"leasehold.dev/test/virtual"
 )
 
 // A founding that was cut short at any moment, by a kill or by a loss of power, is completed when
 // it is tried again. Method: the file system is copied before each change that Found makes once
 // the database is open; what comes before is the matter of package storage.
-func TestFoundIsCutShort(t *testing.T) {
-	t.Parallel()
+func TestFoundIsCutShort(t *testing.T) { virtual.Test(t, testFoundIsCutShort) }
+
+func testFoundIsCutShort(t *testing.T) {
 	c := testConfig(t.TempDir())
 	mem := crashfs.New()
 	var mu sync.Mutex
@@ -79,6 +81,7 @@ func TestFoundIsCutShort(t *testing.T) {
 // What one member began to found is not completed with the flags of another.
 func TestFoundIsCutShortByAnother(t *testing.T) {
 	c := testConfig(t.TempDir())
+	onDisk(c)
 	disk, err := storage.Open(storage.Config{Dir: c.DataDir})
 	if err != nil {
 		t.Fatal(err)

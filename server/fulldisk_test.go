@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 
@@ -16,15 +15,16 @@ import (
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
-	"leasehold.dev/internal/listen"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // A member whose disk turns full writes a snapshot, to let go of the log before it. Clients may
 // free space until the last of the room, which is for expiry: leases end all the same. Method: a
 // file system that says how much is free what the test says.
-func TestFullDisk(t *testing.T) {
-	t.Parallel()
+func TestFullDisk(t *testing.T) { virtual.Test(t, testFullDisk) }
+
+func testFullDisk(t *testing.T) {
 	const total = 1 << 30 // so a reserve of 51 MiB, and a ballast of 10 MiB
 	mem := vfs.NewMem()
 	room := func(free uint64) {
@@ -34,7 +34,7 @@ func TestFullDisk(t *testing.T) {
 	c := testConfig(t.TempDir())
 	var log lockedBuffer
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	c.Host = withFiles(t, mem)
+	c.Host = withFiles(mem)
 	m := run(t, c)
 	m.put(t, "a", string(make([]byte, 1<<20)))
 	m.put(t, "b", "v")
@@ -107,15 +107,16 @@ func TestFullDisk(t *testing.T) {
 // too, whichever way it comes, and so is a grant of the same request; what was not done is refused.
 // Method: a put is repeated when the disk is full, and its number is used for another command, and
 // others for the put. Grants with and without keys are repeated, and made by other requests.
-func TestRepeatedOnFullDisk(t *testing.T) {
-	t.Parallel()
+func TestRepeatedOnFullDisk(t *testing.T) { virtual.Test(t, testRepeatedOnFullDisk) }
+
+func testRepeatedOnFullDisk(t *testing.T) {
 	mem := vfs.NewMem()
 	room := func(free uint64) {
 		mem.TestingSetDiskUsage(vfs.DiskUsage{TotalBytes: 1 << 30, AvailBytes: free})
 	}
 	room(1 << 30)
 	c := testConfig(t.TempDir())
-	c.Host = withFiles(t, mem)
+	c.Host = withFiles(mem)
 	m := run(t, c)
 	opened, err := m.node.Propose(t.Context(), &fsm.OpenSession{Nonce: 7})
 	if err != nil {
@@ -215,14 +216,9 @@ func (to submittedTo) Answered(res fsm.Result, err error) {
 	}{res, err}
 }
 
-// withFiles returns this machine with other files.
-func withFiles(t *testing.T, files vfs.FS) *host.Host {
-	t.Helper()
-	boot, err := (*host.Host)(nil).Clock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &host.Host{
-		FS: files, Listen: listen.Listen, Dial: (&net.Dialer{}).DialContext, Boot: boot,
-	}
+// withFiles returns a machine with the given disk.
+func withFiles(files vfs.FS) *host.Host {
+	h := virtual.Host()
+	h.FS = files
+	return h
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"leasehold.dev/test/virtual"
 )
 
 // TestHealthyLifeWarnsOfNothing: members that found a cluster, join it, are stopped in order and
@@ -74,8 +76,9 @@ func founded(t *testing.T, n int) ([]*running, []Config, []lockedBuffer) {
 }
 
 // TestFourthVoter: a member that votes as the fourth is warned of.
-func TestFourthVoter(t *testing.T) {
-	t.Parallel()
+func TestFourthVoter(t *testing.T) { virtual.Test(t, testFourthVoter) }
+
+func testFourthVoter(t *testing.T) {
 	_, _, logs := founded(t, 3)
 	eventually(t, "the first member warns", func() bool { return logs[0].contains("voters=4") })
 }

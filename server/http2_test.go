@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"leasehold.dev/internal/transport"
+	"leasehold.dev/test/virtual"
 )
 
 // What a stranger's script is made of: two bytes a step, what to do and an argument.
@@ -108,7 +109,8 @@ func FuzzHTTP2(f *testing.F) {
 		if _, err := r.client.Get(ctx, "k", clientv3.WithSerializable()); err != nil {
 			t.Errorf("clients are not answered any more: %v", err)
 		}
-		if _, err := transport.Describe(ctx, r.cfg.URLs.ListenPeer[0], transport.Way{}); err != nil {
+		way := transport.Way{Dial: virtual.Dial}
+		if _, err := transport.Describe(ctx, r.cfg.URLs.ListenPeer[0], way); err != nil {
 			t.Errorf("members are not answered any more: %v", err)
 		}
 	})
@@ -161,7 +163,7 @@ type stranger struct {
 
 func newStranger(t *testing.T, socket string) *stranger {
 	t.Helper()
-	conn, err := net.Dial("unix", socket)
+	conn, err := virtual.Dial(t.Context(), "unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"leasehold.dev/test/virtual"
 )
 
 // copied returns the configuration of a second process with c's identity: it has a copy of the
@@ -28,9 +30,11 @@ func copied(t *testing.T, c Config) Config {
 
 // A copy of a member's data directory that is run beside the member is refused, and says what to
 // do. All learn of it, and the cluster goes on. A restart is not taken for that.
-func TestCopiedData(t *testing.T) {
-	t.Parallel()
+func TestCopiedData(t *testing.T) { virtual.Test(t, testCopiedData) }
+
+func testCopiedData(t *testing.T) {
 	configs := clusterConfigs(t, 3)
+	onDisk(configs...)
 	logs := make([]lockedBuffer, 3)
 	for i := range configs {
 		configs[i].Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
@@ -103,8 +107,9 @@ func launch(t *testing.T, c Config) launched {
 }
 
 // However often others say that there is a copy, the log gets few lines of it.
-func TestCopiesAreToldSeldom(t *testing.T) {
-	t.Parallel()
+func TestCopiesAreToldSeldom(t *testing.T) { virtual.Test(t, testCopiesAreToldSeldom) }
+
+func testCopiesAreToldSeldom(t *testing.T) {
 	var log lockedBuffer
 	c := testConfig(shortDir(t))
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))

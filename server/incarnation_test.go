@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
+	"leasehold.dev/test/virtual"
 )
 
 // ends runs a member until it ends by itself, and returns why.
@@ -44,8 +45,9 @@ func wipe(t *testing.T, c Config) {
 }
 
 // Founders that are told to wait for all do so, however many are there.
-func TestFoundersWait(t *testing.T) {
-	t.Parallel()
+func TestFoundersWait(t *testing.T) { virtual.Test(t, testFoundersWait) }
+
+func testFoundersWait(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	var log lockedBuffer
 	for i := range configs {
@@ -71,9 +73,11 @@ func TestFoundersWait(t *testing.T) {
 
 // A founder whose data are lost is let in by none who knows what it had, and says what to do; so
 // is one that joined later. Members that know it have it from the state, or from when they met.
-func TestLostData(t *testing.T) {
-	t.Parallel()
+func TestLostData(t *testing.T) { virtual.Test(t, testLostData) }
+
+func testLostData(t *testing.T) {
 	configs := clusterConfigs(t, 3)
+	onDisk(configs...)
 	for i := range configs {
 		configs[i].Cluster.StrictReconfigCheck = false
 	}
@@ -102,6 +106,9 @@ func TestLostData(t *testing.T) {
 func (m *running) joining(t *testing.T, others []Config) Config {
 	t.Helper()
 	c := testConfig(shortDir(t))
+	if m.cfg.Host.FS == nil {
+		onDisk(c)
+	}
 	c.Name, c.Cluster.State = "joins", ExistingCluster
 	c.Cluster.Initial = map[string][]url.URL{c.Name: c.URLs.AdvertisePeer}
 	for _, o := range others {
@@ -116,9 +123,11 @@ func (m *running) joining(t *testing.T, others []Config) Config {
 
 // The first member of a cluster founds another one when its disk is lost and it is started as
 // before. It has another ID, and it stops when it hears of the cluster that it was in.
-func TestFirstFoundsTwice(t *testing.T) {
-	t.Parallel()
+func TestFirstFoundsTwice(t *testing.T) { virtual.Test(t, testFirstFoundsTwice) }
+
+func testFirstFoundsTwice(t *testing.T) {
 	c := clusterConfigs(t, 1)[0]
+	onDisk(c)
 	first := run(t, c)
 	cluster := first.node.cluster
 	joined := begin(t, first.joining(t, []Config{c})).await(t)
@@ -146,8 +155,9 @@ func TestFirstFoundsTwice(t *testing.T) {
 
 // A member that has joined is no founder: started again, with most of the others gone, it takes
 // part at once, however long founders wait for each other.
-func TestJoinedWaitsForNobody(t *testing.T) {
-	t.Parallel()
+func TestJoinedWaitsForNobody(t *testing.T) { virtual.Test(t, testJoinedWaitsForNobody) }
+
+func testJoinedWaitsForNobody(t *testing.T) {
 	first := run(t, clusterConfigs(t, 1)[0])
 	c := first.joining(t, []Config{first.cfg})
 	c.Cluster.FoundersWait = 0
@@ -199,8 +209,9 @@ func TestClaimIsForgotten(t *testing.T) {
 
 // A cluster of one that is not new goes on when another cluster takes its member for its own: the
 // configuration of that one is wrong.
-func TestOldIsNotClaimed(t *testing.T) {
-	t.Parallel()
+func TestOldIsNotClaimed(t *testing.T) { virtual.Test(t, testOldIsNotClaimed) }
+
+func testOldIsNotClaimed(t *testing.T) {
 	s, err := New(testConfig(t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
@@ -222,8 +233,9 @@ func TestOldIsNotClaimed(t *testing.T) {
 }
 
 // A member of before a restore, which knows this one with other data, does not stop it.
-func TestStrangerExpelsNobody(t *testing.T) {
-	t.Parallel()
+func TestStrangerExpelsNobody(t *testing.T) { virtual.Test(t, testStrangerExpelsNobody) }
+
+func testStrangerExpelsNobody(t *testing.T) {
 	m := run(t, clusterConfigs(t, 1)[0])
 	m.peers.Expelled(77, transport.ErrLost)
 	m.put(t, "k", "v")
@@ -231,10 +243,13 @@ func TestStrangerExpelsNobody(t *testing.T) {
 
 // A member whose disk was put back to an older state, with its own incarnation, is contradicted
 // by the leader, and says what has happened instead of a stack.
-func TestRolledBack(t *testing.T) {
-	t.Parallel()
+func TestRolledBack(t *testing.T) { virtual.Test(t, testRolledBack) }
+
+func testRolledBack(t *testing.T) {
 	// Another leader would not know what it had.
-	first, others := runLed(t, clusterConfigs(t, 3)...)
+	configs := clusterConfigs(t, 3)
+	onDisk(configs...)
+	first, others := runLed(t, configs...)
 	old := others[1]
 	if err := old.stop(); err != nil {
 		t.Fatal(err)

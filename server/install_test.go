@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/watch"
+	"leasehold.dev/test/virtual"
 )
 
 // arrive returns a snapshot that the member could take and that has come whole.
@@ -41,8 +42,9 @@ func arrive(t *testing.T, s *Server) *arrival {
 
 // Wherever a snapshot is when the member stops, it is dropped, and who sent it is told.
 // Method: the goroutines' work is done here, one step after another, up to the stop.
-func TestStopDropsSnapshot(t *testing.T) {
-	t.Parallel()
+func TestStopDropsSnapshot(t *testing.T) { virtual.Test(t, testStopDropsSnapshot) }
+
+func testStopDropsSnapshot(t *testing.T) {
 	s, err := New(testConfig(shortDir(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -86,8 +88,9 @@ func TestStopDropsSnapshot(t *testing.T) {
 
 // What begins with anything but Raft's message about a snapshot is refused before a byte of it
 // is read.
-func TestSnapshotHeader(t *testing.T) {
-	t.Parallel()
+func TestSnapshotHeader(t *testing.T) { virtual.Test(t, testSnapshotHeader) }
+
+func testSnapshotHeader(t *testing.T) {
 	s, err := New(testConfig(shortDir(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -117,8 +120,9 @@ func TestSnapshotHeader(t *testing.T) {
 // A snapshot that brings what is there already has arrived, as far as its sender needs to
 // know: told otherwise, a leader whose log does not reach back far enough would send it again
 // and again, and the member take part in nothing.
-func TestSnapshotAlreadyHad(t *testing.T) {
-	t.Parallel()
+func TestSnapshotAlreadyHad(t *testing.T) { virtual.Test(t, testSnapshotAlreadyHad) }
+
+func testSnapshotAlreadyHad(t *testing.T) {
 	s, err := New(testConfig(shortDir(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +141,9 @@ func TestSnapshotAlreadyHad(t *testing.T) {
 
 // A snapshot and entries behind it may become durable by one sync, and then show in one step.
 // Watchers get all of it from the history.
-func TestEntriesBehindSnapshot(t *testing.T) {
-	t.Parallel()
+func TestEntriesBehindSnapshot(t *testing.T) { virtual.Test(t, testEntriesBehindSnapshot) }
+
+func testEntriesBehindSnapshot(t *testing.T) {
 	s, err := New(testConfig(shortDir(t)))
 	if err != nil {
 		t.Fatal(err)

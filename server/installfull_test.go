@@ -19,13 +19,15 @@ import (
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/test/virtual"
 )
 
 // TestSnapshotOnFullDisk: a disk that has no room for a snapshot of another member refuses it while
 // it arrives, and the member goes on. Once it is there, it is installed without room. Method: the
 // disk is full while the snapshot arrives, or from then on.
-func TestSnapshotOnFullDisk(t *testing.T) {
-	t.Parallel()
+func TestSnapshotOnFullDisk(t *testing.T) { virtual.Test(t, testSnapshotOnFullDisk) }
+
+func testSnapshotOnFullDisk(t *testing.T) {
 	state := fsm.New(fsm.Config{})
 	state.Begin(100, 2)
 	state.Apply(&fsm.Put{Key: "k", Value: []byte("v")})
@@ -52,6 +54,7 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = disk.Close() })
 		if err := disk.Bootstrap(storage.Identity{Cluster: 1, Member: 1}, conf); err != nil {
 			t.Fatal(err)
 		}
@@ -98,8 +101,9 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 
 // TestSnapshotsAreResent: a member that cannot take a snapshot is sent another one after pauses,
 // and catches up as soon as it can. Method: its disk creates no files of snapshots for a while.
-func TestSnapshotsAreResent(t *testing.T) {
-	t.Parallel()
+func TestSnapshotsAreResent(t *testing.T) { virtual.Test(t, testSnapshotsAreResent) }
+
+func testSnapshotsAreResent(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	full := make(map[string]*atomic.Bool)
 	var log lockedBuffer
@@ -116,7 +120,7 @@ func TestSnapshotsAreResent(t *testing.T) {
 			}
 			return nil
 		})
-		c.Host = withFiles(t, errorfs.Wrap(vfs.NewMem(), inject))
+		c.Host = withFiles(errorfs.Wrap(vfs.NewMem(), inject))
 	}
 	first, others := runLed(t, configs...) // another leader tries at once
 	late, stays := others[0], others[1]

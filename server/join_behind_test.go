@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: a member that was just added is told so, though the one that it asks first has not heard of
 // it, and though that one still knows another member at its URLs, which it takes the place of.
-func TestJoinWhileOneIsBehind(t *testing.T) {
-	t.Parallel()
+func TestJoinWhileOneIsBehind(t *testing.T) { virtual.Test(t, testJoinWhileOneIsBehind) }
+
+func testJoinWhileOneIsBehind(t *testing.T) {
 	configs := clusterConfigs(t, 4)
 	founders, joins := configs[:3], configs[3]
 	for i := range founders {

@@ -3,11 +3,14 @@ package server
 import (
 	"log/slog"
 	"testing"
+
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: the log says who leads, and that nobody does when the majority is gone.
-func TestLeaderIsLogged(t *testing.T) {
-	t.Parallel()
+func TestLeaderIsLogged(t *testing.T) { virtual.Test(t, testLeaderIsLogged) }
+
+func testLeaderIsLogged(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	logs := make([]lockedBuffer, len(configs))
 	for i := range configs {

@@ -26,6 +26,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/login"
 	"leasehold.dev/test/certs"
+	"leasehold.dev/test/virtual"
 )
 
 // cheap is the cost of hashes in tests.
@@ -121,7 +122,7 @@ func dial(
 	if conf != nil {
 		creds = credentials.NewTLS(conf)
 	}
-	more = append(more, grpc.WithTransportCredentials(creds))
+	more = append(more, grpc.WithTransportCredentials(creds), virtual.GRPC())
 	conn, err := grpc.NewClient("unix:"+socket, more...)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +151,7 @@ func putJSON(t testing.TB, socket string, conf *tls.Config, key, header, value s
 	}
 	client := &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
+			return virtual.Dial(ctx, "unix", socket)
 		},
 		TLSClientConfig: conf, DisableKeepAlives: true,
 	}}
@@ -182,8 +183,9 @@ func putJSON(t testing.TB, socket string, conf *tls.Config, key, header, value s
 // common name of a certificate is a user over gRPC and not through the gateway, whichever versions
 // of HTTP the client offers, and a token goes before it. CVE-2018-16886 of etcd, where the name in
 // the gateway's own certificate was taken for a user.
-func TestWhoCalls(t *testing.T) {
-	t.Parallel()
+func TestWhoCalls(t *testing.T) { virtual.Test(t, testWhoCalls) }
+
+func testWhoCalls(t *testing.T) {
 	dir := shortDir(t)
 	c := cheapConfig(dir)
 	certs := newCertificates(t, "alice", "stranger", "")
@@ -260,8 +262,9 @@ func (x caller) check(t *testing.T, name string, certs *certificates, plain, sec
 }
 
 // Without --client-cert-auth a certificate is no login, though it is verified.
-func TestCertificateIsNoLogin(t *testing.T) {
-	t.Parallel()
+func TestCertificateIsNoLogin(t *testing.T) { virtual.Test(t, testCertificateIsNoLogin) }
+
+func testCertificateIsNoLogin(t *testing.T) {
 	dir := shortDir(t)
 	c := cheapConfig(dir)
 	certs := newCertificates(t, "root")
@@ -279,8 +282,9 @@ func TestCertificateIsNoLogin(t *testing.T) {
 // A token counts at all members at once, also when the one that gave it has started anew or leads
 // no more. It counts no more when the password is another one, after access control was disabled,
 // and when its member has given others since it started anew.
-func TestTokenCounts(t *testing.T) {
-	t.Parallel()
+func TestTokenCounts(t *testing.T) { virtual.Test(t, testTokenCounts) }
+
+func testTokenCounts(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
 		configs[i].Access.BcryptCost, configs[i].Access.MinPassword = cheap, 0
@@ -330,8 +334,9 @@ func TestTokenCounts(t *testing.T) {
 
 // A login is refused for a wrong password, for a user who is not there or has no password, and
 // while access control is not enabled.
-func TestLogIn(t *testing.T) {
-	t.Parallel()
+func TestLogIn(t *testing.T) { virtual.Test(t, testLogIn) }
+
+func testLogIn(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	if _, err := r.node.LogIn(t.Context(), "root", "root"); !errors.Is(err, access.ErrNotEnabled) {
 		t.Errorf("not enabled: %v", err)
@@ -350,8 +355,9 @@ func TestLogIn(t *testing.T) {
 
 // What a member does by itself needs no permission: it compacts, and raises and lifts its alarm.
 // A client may do nothing of that, nor change who the members are.
-func TestMembersOwnWork(t *testing.T) {
-	t.Parallel()
+func TestMembersOwnWork(t *testing.T) { virtual.Test(t, testMembersOwnWork) }
+
+func testMembersOwnWork(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	withUsers(t, r)
 	for name, c := range map[string]fsm.Command{
@@ -387,8 +393,9 @@ func TestMembersOwnWork(t *testing.T) {
 
 // The caller that opened a stream stays the same user for as long as the user keeps the password,
 // whatever becomes of other users; but not if nobody had logged in then.
-func TestStreamUser(t *testing.T) {
-	t.Parallel()
+func TestStreamUser(t *testing.T) { virtual.Test(t, testStreamUser) }
+
+func testStreamUser(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	open := func(token string) *streamUser {
 		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("token", token))

@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/login"
+	"leasehold.dev/test/virtual"
 )
 
 // catchUp lets a member know all that was done before.
@@ -26,8 +27,9 @@ func catchUp(t testing.TB, r *running) {
 }
 
 // A member that has not heard yet that access control is disabled refuses no token for it.
-func TestTokenWhileDisabling(t *testing.T) {
-	t.Parallel()
+func TestTokenWhileDisabling(t *testing.T) { virtual.Test(t, testTokenWhileDisabling) }
+
+func testTokenWhileDisabling(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	withUsers(t, r)
 	late := make(chan struct{})
@@ -60,8 +62,9 @@ func (c checkedLate) Check(token string, u login.Users) (login.Caller, error) {
 
 // A caller that waits for a lock goes on waiting when other users change, or it could not even
 // leave the queue. The wait ends with the password.
-func TestWhoWaits(t *testing.T) {
-	t.Parallel()
+func TestWhoWaits(t *testing.T) { virtual.Test(t, testWhoWaits) }
+
+func testWhoWaits(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	withUsers(t, r)
 	for _, method := range []string{
@@ -93,8 +96,9 @@ func TestWhoWaits(t *testing.T) {
 
 // What somebody asks for who has not logged in is refused before it costs a place in the log, for
 // which there is no room here.
-func TestNobodyWritesNoLog(t *testing.T) {
-	t.Parallel()
+func TestNobodyWritesNoLog(t *testing.T) { virtual.Test(t, testNobodyWritesNoLog) }
+
+func testNobodyWritesNoLog(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	withUsers(t, r)
 	r.node.writer.full.Store(true)
@@ -114,8 +118,9 @@ func TestNobodyWritesNoLog(t *testing.T) {
 }
 
 // A name that no token can carry is refused at once: it is neither logged nor held.
-func TestLongNameLogsInNot(t *testing.T) {
-	t.Parallel()
+func TestLongNameLogsInNot(t *testing.T) { virtual.Test(t, testLongNameLogsInNot) }
+
+func testLongNameLogsInNot(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	withUsers(t, r)
 	ctx, cancel := context.WithCancel(t.Context())

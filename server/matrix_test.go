@@ -30,6 +30,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/wire"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // tested is the member of a cluster that a matrix of rights is asked at, over its unix socket: one
@@ -95,7 +96,7 @@ func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 func webClient(t *testing.T, socket string) *http.Client {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
+			return virtual.Dial(ctx, "unix", socket)
 		},
 	}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -240,7 +241,7 @@ func byJSON(t *testing.T, m *tested, user string, c nativetest.Request) (bool, e
 func (m *tested) direct(
 	ctx context.Context, user string,
 ) (pb.StreamService_OpenClient, net.Conn, error) {
-	c, err := new(net.Dialer).DialContext(ctx, "unix", m.socket)
+	c, err := virtual.Dial(ctx, "unix", m.socket)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -279,8 +280,9 @@ func (m *tested) resumed(
 // is decided as if it was alone, and so it is when a client goes on with a session on another
 // connection, and when a relay passes it on. Nobody does anything in the session of another, nor by
 // the rights of a relay. Method: all requests of the descriptors, by each user and each way.
-func TestMatrixThroughFollower(t *testing.T) {
-	t.Parallel()
+func TestMatrixThroughFollower(t *testing.T) { virtual.Test(t, testMatrixThroughFollower) }
+
+func testMatrixThroughFollower(t *testing.T) {
 	root := []fsm.Command{
 		&fsm.UserAdd{Name: "root"}, &fsm.UserGrantRole{User: "root", Role: "root"},
 	}
@@ -299,14 +301,16 @@ func TestMatrixThroughFollower(t *testing.T) {
 			if onStream && r.Field == nil || !onStream && r.Method == nil {
 				continue
 			}
-			t.Run(name+"/"+by, func(t *testing.T) {
+			virtual.Step(t, name+"/"+by, func(t *testing.T) {
 				m.refuses(t, name, may, ask)
 				m.allows(t, name, may, ask)
 			})
 		}
 		if r.Field != nil {
-			t.Run(name+"/session of another", func(t *testing.T) { m.keepsSessions(t, name, may, m) })
-			t.Run(name+"/session of another through relay", func(t *testing.T) {
+			virtual.Step(t, name+"/session of another", func(t *testing.T) {
+				m.keepsSessions(t, name, may, m)
+			})
+			virtual.Step(t, name+"/session of another through relay", func(t *testing.T) {
 				m.keepsSessions(t, name, may, m.behind())
 			})
 		}
@@ -403,15 +407,17 @@ func (m *tested) users() iter.Seq[string] {
 }
 
 // All calls of etcd's API, over the same socket, are for those that they are for.
-func TestEtcdMatrixThroughFollower(t *testing.T) {
-	t.Parallel()
+func TestEtcdMatrixThroughFollower(t *testing.T) { virtual.Test(t, testEtcdMatrixThroughFollower) }
+
+func testEtcdMatrixThroughFollower(t *testing.T) {
 	m := newEtcdTested(t)
 	m.tryEtcd(t)
 }
 
 // So they are through a relay.
-func TestEtcdMatrixThroughRelay(t *testing.T) {
-	t.Parallel()
+func TestEtcdMatrixThroughRelay(t *testing.T) { virtual.Test(t, testEtcdMatrixThroughRelay) }
+
+func testEtcdMatrixThroughRelay(t *testing.T) {
 	m := newEtcdTested(t)
 	m.behind().tryEtcd(t)
 }

@@ -9,13 +9,16 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: a lease has no more keys than its member allows, by etcd's API too, however they are
 // attached; what it has can be written again, and one that is deleted makes room. Method: a bound
 // of three.
-func TestMostKeysOfALease(t *testing.T) {
-	t.Parallel()
+func TestMostKeysOfALease(t *testing.T) { virtual.Test(t, testMostKeysOfALease) }
+
+func testMostKeysOfALease(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Lease.MaxKeys = 3
 	r := run(t, c)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"leasehold.dev/test/virtual"
 )
 
 var updateFlag = flag.Bool("update", false, "write docs/metrics.md anew")
@@ -19,8 +21,9 @@ var described = regexp.MustCompile(
 		`constLabels: \{(.*)\}, variableLabels: \{([^}]*)\}`)
 
 // docs/metrics.md has every metric of a member, with its labels and what its help says.
-func TestMetricsDocument(t *testing.T) {
-	t.Parallel()
+func TestMetricsDocument(t *testing.T) { virtual.Test(t, testMetricsDocument) }
+
+func testMetricsDocument(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Trace.Endpoint = "http://localhost:4318" // nothing is sent there
 	r := run(t, c)

@@ -14,6 +14,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/test/virtual"
 )
 
 // everyCall makes each call of the service once, about a lease with an ID and a token.
@@ -61,8 +62,9 @@ func everyCall(n nativeTest, l *pb.LeaseRef) map[string]func(context.Context) er
 
 // Without a leader each call ends with the word to try elsewhere, at once if the client
 // wants a leader; of a renewal nothing is known, and it is never "not found" (T7).
-func TestNativeWithoutLeader(t *testing.T) {
-	t.Parallel()
+func TestNativeWithoutLeader(t *testing.T) { virtual.Test(t, testNativeWithoutLeader) }
+
+func testNativeWithoutLeader(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
 		// Nothing is proposed for five of these, and a call ends with another word
@@ -152,8 +154,9 @@ func inTime(t *testing.T, call func(context.Context) error) (err error) {
 }
 
 // A learner serves none of the calls, and says so.
-func TestNativeOnLearner(t *testing.T) {
-	t.Parallel()
+func TestNativeOnLearner(t *testing.T) { virtual.Test(t, testNativeOnLearner) }
+
+func testNativeOnLearner(t *testing.T) {
 	configs := clusterConfigs(t, 1)
 	first := runAll(t, configs...)[0]
 	joins := testConfig(filepath.Join(shortDir(t), "l"))
@@ -184,8 +187,9 @@ func TestNativeOnLearner(t *testing.T) {
 
 // A lease whose holder renews over this API through a follower outlives the leader, which
 // is killed, and keeps its token; a page of leases tells what the next leader gives it.
-func TestNativeOverFailover(t *testing.T) {
-	t.Parallel()
+func TestNativeOverFailover(t *testing.T) { virtual.Test(t, testNativeOverFailover) }
+
+func testNativeOverFailover(t *testing.T) {
 	members := runAll(t, clusterConfigs(t, 3)...)
 	first, others := leader(t, members)
 	m := others[0]

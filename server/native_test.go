@@ -10,6 +10,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/test/virtual"
 )
 
 // nativeTest is a client of leasehold.v1 of one member, in a test with a prefix of its own for
@@ -23,8 +24,9 @@ type nativeTest struct {
 
 // TestNative runs each scenario against a member that is alone, against the leader of three
 // and against a follower: every member serves every call.
-func TestNative(t *testing.T) {
-	t.Parallel()
+func TestNative(t *testing.T) { virtual.Test(t, testNative) }
+
+func testNative(t *testing.T) {
 	alone := run(t, testConfig(shortDir(t)))
 	members := runAll(t, clusterConfigs(t, 3)...)
 	first, others := leader(t, members)
@@ -51,7 +53,7 @@ func TestNative(t *testing.T) {
 	for i, m := range []*running{alone, first, others[0]} {
 		where := []string{"alone", "leader", "follower"}[i]
 		for _, s := range scenarios {
-			t.Run(where+"/"+s.name, func(t *testing.T) {
+			virtual.Step(t, where+"/"+s.name, func(t *testing.T) {
 				s.run(nativeTest{
 					LeaseServiceClient: pb.NewLeaseServiceClient(m.client.ActiveConnection()),
 					running:            m, t: t, prefix: where + "/" + s.name + "/",

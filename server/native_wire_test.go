@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	v1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+
+	"leasehold.dev/test/virtual"
 )
 
 // post sends JSON about leases to a member, and returns the HTTP status and the answer.
@@ -26,7 +28,7 @@ func (r *running) postTo(t *testing.T, path, body string) (int, map[string]any) 
 	c := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", r.cfg.URLs.ListenClient[0].Path)
+			return virtual.Dial(ctx, "unix", r.cfg.URLs.ListenClient[0].Path)
 		},
 	}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
@@ -53,8 +55,9 @@ func (r *running) postTo(t *testing.T, path, body string) (int, map[string]any) 
 
 // Each call can be made in JSON: bytes are base64, 64-bit numbers strings, reasons names.
 // Errors have their details.
-func TestNativeJSON(t *testing.T) {
-	t.Parallel()
+func TestNativeJSON(t *testing.T) { virtual.Test(t, testNativeJSON) }
+
+func testNativeJSON(t *testing.T) {
 	r := run(t, testConfig(shortDir(t)))
 	status, granted := r.post(t, "grant", `{"ttl_ms":"60000","name":"job","owner":"me",
 		"labels":{"zone":"a"},"resumable":true,"at_expiry":"AT_EXPIRY_KEEP",
@@ -128,8 +131,9 @@ func TestNativeJSON(t *testing.T) {
 }
 
 // Tools find the service, with all that its messages are made of, by reflection.
-func TestNativeReflection(t *testing.T) {
-	t.Parallel()
+func TestNativeReflection(t *testing.T) { virtual.Test(t, testNativeReflection) }
+
+func testNativeReflection(t *testing.T) {
 	r := run(t, testConfig(shortDir(t)))
 	s, err := v1.NewServerReflectionClient(r.client.ActiveConnection()).
 		ServerReflectionInfo(t.Context())

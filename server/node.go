@@ -40,6 +40,7 @@ type node struct {
 	short           chan struct{}   // capacity 1: a command was refused for want of room
 	stopped         <-chan struct{} // closed when the core has stopped
 	expelled        <-chan struct{} // of Server.expelled
+	calls           sync.Pool       // of *call
 }
 
 var _ etcd.Node = (*node)(nil)
@@ -54,11 +55,15 @@ type call struct {
 	stages   stages
 }
 
-var calls = sync.Pool{New: func() any {
+// newCall returns a call that is not in use.
+func (n *node) newCall() *call {
+	if c, ok := n.calls.Get().(*call); ok {
+		return c
+	}
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return &call{done: make(chan struct{}, 1), timer: t}
-}}
+}
 
 // patience is how long a command may wait, and for how long of that for caches. So a write
 // outlives a cache that is dead (T15).
@@ -158,9 +163,9 @@ func (n *node) Outage() string {
 	return text + "; a majority of the members has to run and to reach each other"
 }
 
-func (c *call) recycle() {
+func (n *node) recycle(c *call) {
 	c.proposal, c.read, c.stages = replica.Proposal{}, replica.Read{}, stages{}
-	calls.Put(c)
+	n.calls.Put(c)
 }
 
 // Propose implements api.Proposer. The command is done if the caller of ctx may do it.
@@ -234,7 +239,7 @@ func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fs
 }
 
 func (n *node) readRepeat(ctx context.Context, r *replica.Repeat) error {
-	c := calls.Get().(*call)
+	c := n.newCall()
 	c.read = replica.Read{Repeat: r, Owner: c}
 	return n.read(ctx, c)
 }
@@ -257,19 +262,19 @@ func (n *node) isExpelled() bool {
 }
 
 func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
-	c := calls.Get().(*call)
+	c := n.newCall()
 	c.proposal = replica.Proposal{Command: cmd, Owner: c}
 	c.stages = n.tracer.ask(ctx)
 	err := n.inbox.ask(func(m *mail) int { return len(m.Proposals) + 1 },
 		func(m *mail) { m.Proposals = append(m.Proposals, &c.proposal) })
 	if err != nil {
-		c.recycle()
+		n.recycle(c)
 		return fsm.Result{}, err
 	}
 	if err := n.wait(ctx, c); err != nil {
 		return fsm.Result{}, err
 	}
-	defer c.recycle()
+	defer n.recycle(c)
 	return c.proposal.Result, c.proposal.Err
 }
 
@@ -330,7 +335,7 @@ func (n *node) Confirm(ctx context.Context) error { return n.Inspect(ctx, nil) }
 
 // Inspect implements etcd.Inspector.
 func (n *node) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
-	c := calls.Get().(*call)
+	c := n.newCall()
 	c.read = replica.Read{Inspect: f, Owner: c}
 	return n.read(ctx, c)
 }
@@ -350,13 +355,13 @@ func (n *node) read(ctx context.Context, c *call) error {
 	err := n.inbox.ask(func(m *mail) int { return len(m.Reads) + 1 },
 		func(m *mail) { m.Reads = append(m.Reads, &c.read) })
 	if err != nil {
-		c.recycle()
+		n.recycle(c)
 		return err
 	}
 	if err := n.wait(ctx, c); err != nil {
 		return err
 	}
-	defer c.recycle()
+	defer n.recycle(c)
 	return c.read.Err
 }
 

@@ -16,7 +16,7 @@ var _ native.Node = (*node)(nil)
 func (n *node) InspectLeases(
 	ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
 ) error {
-	c := calls.Get().(*call)
+	c := n.newCall()
 	c.read = replica.Read{Leases: ids, Owner: c, Inspect: func(l *lease.Lessor) {
 		f(l, c.read.Left)
 	}}
@@ -57,7 +57,7 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 		}
 		out[i] = native.Outcome{Result: c.proposal.Result, Err: c.proposal.Err}
 		n.countRefusal(out[i].Result.Err)
-		c.recycle()
+		n.recycle(c)
 	}
 	return out
 }
@@ -65,7 +65,7 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 // leave leaves commands in the inbox in one piece, all or none.
 func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*call) error {
 	for i, cmd := range commands {
-		c := calls.Get().(*call)
+		c := n.newCall()
 		c.proposal, c.stages = replica.Proposal{Command: cmd, Owner: c}, n.tracer.ask(ctx)
 		waiting[i] = c
 	}
@@ -78,7 +78,7 @@ func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*cal
 		})
 	if err != nil {
 		for _, c := range waiting {
-			c.recycle()
+			n.recycle(c)
 		}
 	}
 	return err

@@ -12,12 +12,15 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/test/virtual"
 )
 
 // A new password has at least --min-password-length characters, 8 unless told otherwise
 // (CVE-2020-15115 of etcd): also one that is changed, and that of the first users.
-func TestShortPasswordIsRefused(t *testing.T) {
-	t.Parallel()
+func TestShortPasswordIsRefused(t *testing.T) { virtual.Test(t, testShortPasswordIsRefused) }
+
+func testShortPasswordIsRefused(t *testing.T) {
 	c := cheapConfig(t.TempDir())
 	c.Access.MinPassword = DefaultConfig().Access.MinPassword
 	r := run(t, c)
@@ -54,8 +57,9 @@ func TestShortPasswordIsRefused(t *testing.T) {
 
 // Failed logins are limited, over gRPC and JSON together, whatever address a client of the gateway
 // says it has. The error says what to do, and the metric tells of it.
-func TestFailedLoginsAreLimited(t *testing.T) {
-	t.Parallel()
+func TestFailedLoginsAreLimited(t *testing.T) { virtual.Test(t, testFailedLoginsAreLimited) }
+
+func testFailedLoginsAreLimited(t *testing.T) {
 	for range 5 {
 		wrong, took := failedLogins(t)
 		if took >= 5*time.Second { // when one more may be tried
@@ -87,7 +91,7 @@ func failedLogins(t *testing.T) (wrong []string, took time.Duration) {
 	gateway := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
+			return virtual.Dial(ctx, "unix", socket)
 		},
 	}}
 	viaJSON := func(from string) int {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/virtual"
 )
 
 // measured returns the values of a member's metric, by the other member that its last label names;
@@ -40,8 +41,9 @@ func (r *running) measured(t *testing.T, name string) map[string]float64 {
 
 // TestPeerMetrics: the metrics tell which members are connected, that messages go to and fro, how
 // many are dropped, and how far a member is behind.
-func TestPeerMetrics(t *testing.T) {
-	t.Parallel()
+func TestPeerMetrics(t *testing.T) { virtual.Test(t, testPeerMetrics) }
+
+func testPeerMetrics(t *testing.T) {
 	members := runAll(t, clusterConfigs(t, 3)...)
 	lead, others := leader(t, members)
 	id := func(m *running) string { return memberLabel(m.node.member) }

@@ -11,12 +11,14 @@ import (
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // A stream that has renewed a lease does so no more when another user has a lease with that ID. It
 // looked at the lease once, so it is the core that says so.
-func TestKeepAliveOfAnothersLease(t *testing.T) {
-	t.Parallel()
+func TestKeepAliveOfAnothersLease(t *testing.T) { virtual.Test(t, testKeepAliveOfAnothersLease) }
+
+func testKeepAliveOfAnothersLease(t *testing.T) {
 	dir := shortDir(t)
 	r := run(t, cheapConfig(dir))
 	withUsers(t, r)

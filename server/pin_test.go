@@ -8,12 +8,15 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/test/virtual"
 )
 
 // TestClientOfAnotherCluster: a client of etcd's API that says which cluster it wants has nothing
 // to do with a member of another one, by calls and by streams. One that says nothing is served.
-func TestClientOfAnotherCluster(t *testing.T) {
-	t.Parallel()
+func TestClientOfAnotherCluster(t *testing.T) { virtual.Test(t, testClientOfAnotherCluster) }
+
+func testClientOfAnotherCluster(t *testing.T) {
 	m := run(t, testConfig(t.TempDir()))
 	for text, want := range map[string]codes.Code{
 		"":                                     codes.OK,

@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // gather reads a metric of principals from a member, by "resource principal".
@@ -63,8 +64,9 @@ func (r *running) tenant(t *testing.T, user string, has, refused int) context.Co
 // Goal: metrics tell which principals have most and which are refused, by as many names as were
 // asked for, and how much all have; without the setting they name nobody. Method: three users with
 // leases, of which two are refused further ones, and one has a name that cannot be a label.
-func TestPrincipalMetrics(t *testing.T) {
-	t.Parallel()
+func TestPrincipalMetrics(t *testing.T) { virtual.Test(t, testPrincipalMetrics) }
+
+func testPrincipalMetrics(t *testing.T) {
 	type values = map[string]float64
 	for names, want := range []struct{ use, refused values }{
 		{values{"leases ": 6, "watches ": 1}, values{"leases ": 3}},

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // fillers are the ways in which a client can use up the quota: each gives the i-th command, which
@@ -108,16 +109,14 @@ func fillers(s fsm.Session) map[string]func(i int) fsm.Command {
 // quota, but for the last tombstones and answers; what makes room is done all the same, renewals
 // are, and when there is room again everything is done.
 func TestQuotaInEveryWay(t *testing.T) {
-	t.Parallel()
 	for name := range fillers(fsm.Session{}) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testQuota(t, name)
+			virtual.Test(t, func(t *testing.T) { testQuotaInAWay(t, name) })
 		})
 	}
 }
 
-func testQuota(t *testing.T, name string) {
+func testQuotaInAWay(t *testing.T, name string) {
 	const quota = 1 << 20
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = quota
@@ -212,8 +211,9 @@ func (a answered) Answered(r fsm.Result, err error) { a <- errors.Join(err, r.Er
 
 // Goal: requests that come over streams are refused at the quota as others are, and the alarm is
 // raised. Method: one message of many puts.
-func TestQuotaOverStreams(t *testing.T) {
-	t.Parallel()
+func TestQuotaOverStreams(t *testing.T) { virtual.Test(t, testQuotaOverStreams) }
+
+func testQuotaOverStreams(t *testing.T) {
 	const quota, puts = 1 << 20, 300
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = quota
@@ -246,8 +246,9 @@ func TestQuotaOverStreams(t *testing.T) {
 
 // Goal: the smallest quota of the members counts, whatever member is asked, and a quota counts
 // after a restart with another. Method: one member, to which another quota is told.
-func TestSmallestQuotaCounts(t *testing.T) {
-	t.Parallel()
+func TestSmallestQuotaCounts(t *testing.T) { virtual.Test(t, testSmallestQuotaCounts) }
+
+func testSmallestQuotaCounts(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = 1 << 20
 	r := run(t, c)
@@ -279,8 +280,9 @@ func TestSmallestQuotaCounts(t *testing.T) {
 
 // TestOneAlarmIsEnough: while the alarm of another member refuses what grows, this member raises
 // none of its own, which would have to be lifted too.
-func TestOneAlarmIsEnough(t *testing.T) {
-	t.Parallel()
+func TestOneAlarmIsEnough(t *testing.T) { virtual.Test(t, testOneAlarmIsEnough) }
+
+func testOneAlarmIsEnough(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = 1 << 20
 	r := run(t, c)

@@ -9,14 +9,16 @@ import (
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: what a tenant that is at its limit asks for again and again does not stand in the log, so
 // that nobody else waits for it; and when it has room it gets what it asks for, at once. Method: a
 // user at its limit of leases asks for more, in calls and over a stream, one at a time and many at
 // once; the entries are counted. Then it revokes one.
-func TestRefusalsStayOutOfTheLog(t *testing.T) {
-	t.Parallel()
+func TestRefusalsStayOutOfTheLog(t *testing.T) { virtual.Test(t, testRefusalsStayOutOfTheLog) }
+
+func testRefusalsStayOutOfTheLog(t *testing.T) {
 	const tries = 100
 	r := run(t, cheapConfig(t.TempDir()))
 	withUsers(t, r)
@@ -102,7 +104,10 @@ func TestRefusalsStayOutOfTheLog(t *testing.T) {
 // Goal: as TestRefusalsStayOutOfTheLog, of leases that somebody asks for on behalf of a tenant that
 // is at its limit, while it gets others for itself and for another tenant.
 func TestRefusalsOnBehalfStayOutOfTheLog(t *testing.T) {
-	t.Parallel()
+	virtual.Test(t, testRefusalsOnBehalfStayOutOfTheLog)
+}
+
+func testRefusalsOnBehalfStayOutOfTheLog(t *testing.T) {
 	const tries = 100
 	r := run(t, cheapConfig(t.TempDir()))
 	withUsers(t, r)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -26,6 +25,7 @@ import (
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/relay"
 	"leasehold.dev/internal/wire"
+	"leasehold.dev/test/virtual"
 )
 
 // withRelay makes a user who may be a relay and, as a trap, may write all that alice may.
@@ -51,7 +51,7 @@ func relayOf(t testing.TB, r *running, certs *certificates) (plain, secure strin
 	plain, secure = filepath.Join(dir, "s"), filepath.Join(dir, "t")
 	x, err := relay.New(relay.Config{
 		Endpoints: []string{"unix:" + r.cfg.URLs.ListenClient[0].Path},
-		User:      "relay", Password: "relay", HTTP: web.DefaultSettings(),
+		User:      "relay", Password: "relay", HTTP: web.DefaultSettings(), Host: virtual.Host(),
 		Listen: []url.URL{{Scheme: "unix", Path: plain}, {Scheme: "unixs", Path: secure}},
 		ListenTLS: listen.TLS{
 			CertFile: certs.cert, KeyFile: certs.key, TrustedCAFile: certs.ca, ClientCertAuth: true,
@@ -82,8 +82,9 @@ func relayOf(t testing.TB, r *running, certs *certificates) (plain, secure strin
 // a member. Through its gateway only a token counts, and no certificate: not the client's, nor the
 // relay's own, which names alice. Method: the same calls as to a member (TestWhoCalls), by a relay
 // that may do more.
-func TestWhoCallsThroughRelay(t *testing.T) {
-	t.Parallel()
+func TestWhoCallsThroughRelay(t *testing.T) { virtual.Test(t, testWhoCallsThroughRelay) }
+
+func testWhoCallsThroughRelay(t *testing.T) {
 	dir := shortDir(t)
 	c := cheapConfig(dir)
 	certs := newCertificates(t, "alice", "root", "stranger", "")
@@ -146,7 +147,7 @@ func openDirectly(
 	t testing.TB, socket string, conf *tls.Config, token string,
 ) (pb.StreamService_OpenClient, error) {
 	t.Helper()
-	c, err := net.Dial("unix", socket)
+	c, err := virtual.Dial(t.Context(), "unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,8 +192,9 @@ func putOn(s pb.StreamService_OpenClient, key string) error {
 
 // Goal: nobody is a relay without the role, and one from which the role is taken carries nothing
 // more. Method: streams of all kinds of callers; then the role goes.
-func TestRelayNeedsRole(t *testing.T) {
-	t.Parallel()
+func TestRelayNeedsRole(t *testing.T) { virtual.Test(t, testRelayNeedsRole) }
+
+func testRelayNeedsRole(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	withUsers(t, r)
 	withRelay(t, r)
@@ -246,8 +248,9 @@ func TestRelayNeedsRole(t *testing.T) {
 
 // Goal: a right that is taken from a client behind a relay goes at once, as at a member, and that
 // of its neighbour stays. Method: two watches through one relay; the role goes from the one.
-func TestRightsThroughRelay(t *testing.T) {
-	t.Parallel()
+func TestRightsThroughRelay(t *testing.T) { virtual.Test(t, testRightsThroughRelay) }
+
+func testRightsThroughRelay(t *testing.T) {
 	dir := shortDir(t)
 	r := run(t, cheapConfig(dir))
 	withUsers(t, r)

@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
 	"leasehold.dev/internal/version"
+	"leasehold.dev/test/virtual"
 )
 
 // wantTooOld wants an error that says what to do: another release is needed, and nothing else.
@@ -34,8 +35,9 @@ func wantTooOld(t *testing.T, err error, dir string) {
 // applied, and after that the data are as they were: a start replays the entries before it, and
 // ends in the same way at that one. Method: a leader that is made up sends two entries, the second
 // with a command that nobody knows after one that is known.
-func TestEntryOfNewerRelease(t *testing.T) {
-	t.Parallel()
+func TestEntryOfNewerRelease(t *testing.T) { virtual.Test(t, testEntryOfNewerRelease) }
+
+func testEntryOfNewerRelease(t *testing.T) {
 	cfg := testConfig(shortDir(t))
 	s, err := New(cfg)
 	if err != nil {
@@ -107,7 +109,10 @@ func newerSnapshot(t *testing.T, s *Server) (whole []byte) {
 // A snapshot of a newer release that another member sends is refused, and the state and what is
 // on disk stay as they are.
 func TestSentSnapshotOfNewerRelease(t *testing.T) {
-	t.Parallel()
+	virtual.Test(t, testSentSnapshotOfNewerRelease)
+}
+
+func testSentSnapshotOfNewerRelease(t *testing.T) {
 	s, err := New(testConfig(shortDir(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +142,9 @@ func TestSentSnapshotOfNewerRelease(t *testing.T) {
 }
 
 // A snapshot of a newer release is refused at the start, in the same words.
-func TestSnapshotOfNewerRelease(t *testing.T) {
-	t.Parallel()
+func TestSnapshotOfNewerRelease(t *testing.T) { virtual.Test(t, testSnapshotOfNewerRelease) }
+
+func testSnapshotOfNewerRelease(t *testing.T) {
 	cfg := testConfig(shortDir(t))
 	s, err := New(cfg)
 	if err != nil {
@@ -209,8 +215,9 @@ func wantForeign(t *testing.T, err error) {
 
 // Goal: a release that is too new for the data of a member refuses them at the start, and leaves
 // them as they are. Method: the release that wrote them starts on them afterwards.
-func TestDataTooOldForRelease(t *testing.T) {
-	t.Parallel()
+func TestDataTooOldForRelease(t *testing.T) { virtual.Test(t, testDataTooOldForRelease) }
+
+func testDataTooOldForRelease(t *testing.T) {
 	cfg := testConfig(shortDir(t))
 	s, err := New(cfg)
 	if err != nil {
@@ -233,8 +240,9 @@ func TestDataTooOldForRelease(t *testing.T) {
 
 // Goal: a release that does not speak the cluster's version does not join it, and does not even
 // become a member. Method: one that is too new asks a member who the others are.
-func TestJoinTooNew(t *testing.T) {
-	t.Parallel()
+func TestJoinTooNew(t *testing.T) { virtual.Test(t, testJoinTooNew) }
+
+func testJoinTooNew(t *testing.T) {
 	r := run(t, testConfig(shortDir(t)))
 	cfg := testConfig(shortDir(t))
 	cfg.Name, cfg.Versions = "other", later
@@ -255,8 +263,9 @@ func TestJoinTooNew(t *testing.T) {
 // Goal: of two members one of which does not speak the cluster version it is that one which stops,
 // whichever of them calls, and a member that has only not heard of a change yet makes nobody stop.
 // Method: all that a caller may say of itself, to a member that knows the version of entry 7.
-func TestAgreement(t *testing.T) {
-	t.Parallel()
+func TestAgreement(t *testing.T) { virtual.Test(t, testAgreement) }
+
+func testAgreement(t *testing.T) {
 	s, err := New(testConfig(shortDir(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -317,8 +326,9 @@ func TestAgreement(t *testing.T) {
 // Goal: what a member says of itself at its start counts, also when its own data say the same and
 // the others know something else by now. Method: it starts from
 // a snapshot that has its name, which was changed while it was down.
-func TestPublishedOverOlderData(t *testing.T) {
-	t.Parallel()
+func TestPublishedOverOlderData(t *testing.T) { virtual.Test(t, testPublishedOverOlderData) }
+
+func testPublishedOverOlderData(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	members := runAll(t, configs...)
 	self := members[0].node.member

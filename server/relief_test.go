@@ -8,12 +8,14 @@ import (
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: history goes when the quota is used up, also if leases take most of it. Method: leases for
 // four fifths of the quota, then versions of one key.
-func TestReliefBesideLeases(t *testing.T) {
-	t.Parallel()
+func TestReliefBesideLeases(t *testing.T) { virtual.Test(t, testReliefBesideLeases) }
+
+func testReliefBesideLeases(t *testing.T) {
 	const quota = 4 << 20
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = quota

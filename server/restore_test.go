@@ -21,12 +21,14 @@ import (
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // TestRoundTrip takes a backup through the API, restores it as another cluster, and
 // compares what clients see.
-func TestRoundTrip(t *testing.T) {
-	t.Parallel()
+func TestRoundTrip(t *testing.T) { virtual.Test(t, testRoundTrip) }
+
+func testRoundTrip(t *testing.T) {
 	r := run(t, testConfig(t.TempDir()))
 	ctx := t.Context()
 	l, err := r.client.Grant(ctx, 6000)
@@ -73,6 +75,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 
 	c := testConfig(t.TempDir())
+	onDisk(c)
 	c.Cluster.Token = "another"
 	o := RestoreOptions{KeepRevision: true}
 	if err := Restore(bytes.NewReader(backup), c, o); err != nil {
@@ -159,6 +162,7 @@ func TestTokensAfterRestore(t *testing.T) {
 	restore := func(backup []byte) *fsm.Machine {
 		t.Helper()
 		c := testConfig(t.TempDir())
+		onDisk(c)
 		if err := Restore(bytes.NewReader(backup), c, RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -201,12 +205,14 @@ func TestTokenAt(t *testing.T) {
 
 // A directory that holds something is left alone; one that is empty is as good as
 // none; what fails leaves nothing behind.
-func TestRestoreDirectories(t *testing.T) {
-	t.Parallel()
+func TestRestoreDirectories(t *testing.T) { virtual.Test(t, testRestoreDirectories) }
+
+func testRestoreDirectories(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	bad := slices.Clone(good)
 	bad[len(bad)-1] ^= 1
 	c := testConfig(t.TempDir())
+	onDisk(c)
 	restore := func(b []byte) error {
 		return Restore(bytes.NewReader(b), c, RestoreOptions{})
 	}
@@ -252,6 +258,7 @@ func TestFailedRestoreLeavesNothing(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	for _, exists := range []bool{false, true} {
 		c := testConfig(t.TempDir())
+		onDisk(c)
 		// So deep that there is a directory, but no file in it.
 		for len(c.DataDir) < 4085 {
 			c.DataDir += "/" + strings.Repeat("d", min(200, 4085-len(c.DataDir)))
@@ -275,6 +282,7 @@ func TestFailedRestoreLeavesNothing(t *testing.T) {
 // What is wrong with the flags is said before a large backup is read.
 func TestRestoreChecksTheCluster(t *testing.T) {
 	c := testConfig(t.TempDir())
+	onDisk(c)
 	peer := c.URLs.AdvertisePeer
 	for name, initial := range map[string]map[string][]url.URL{
 		"of others":    {"other": peer},
@@ -292,6 +300,7 @@ func TestRestoreChecksTheCluster(t *testing.T) {
 // A member does not start on what a killed restore has left: it would be empty.
 func TestHalfRestoredDirectory(t *testing.T) {
 	c := testConfig(t.TempDir())
+	onDisk(c)
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -315,6 +324,7 @@ func TestRevisionsAfterRestore(t *testing.T) {
 	last := int64(0)
 	for range 3 {
 		c := testConfig(t.TempDir())
+		onDisk(c)
 		if err := Restore(bytes.NewReader(good), c, RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -343,10 +353,12 @@ func TestRevisionsAfterRestore(t *testing.T) {
 
 // --bump-revision and --mark-compacted: a watch of before learns that it must
 // begin anew.
-func TestRestoreBumpsTheRevision(t *testing.T) {
-	t.Parallel()
+func TestRestoreBumpsTheRevision(t *testing.T) { virtual.Test(t, testRestoreBumpsTheRevision) }
+
+func testRestoreBumpsTheRevision(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	c := testConfig(t.TempDir())
+	onDisk(c)
 	o := RestoreOptions{BumpRevision: 1000}
 	if err := Restore(bytes.NewReader(good), c, o); err != nil {
 		t.Fatal(err)

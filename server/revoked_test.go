@@ -2,17 +2,19 @@ package server
 
 import (
 	"crypto/tls"
-	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"leasehold.dev/test/virtual"
 )
 
 // A certificate that is revoked while the member runs is let in on none of its ports from then on:
 // CVE-2026-59818 of etcd, where one of two listeners did not look at the list.
-func TestRevokedOnEveryPort(t *testing.T) {
-	t.Parallel()
+func TestRevokedOnEveryPort(t *testing.T) { virtual.Test(t, testRevokedOnEveryPort) }
+
+func testRevokedOnEveryPort(t *testing.T) {
 	certs := newCertificates(t, "alice")
 	dir := shortDir(t)
 	c := testConfig(dir)
@@ -32,7 +34,7 @@ func TestRevokedOnEveryPort(t *testing.T) {
 	shakes := func(u url.URL) error {
 		conf := certs.config("alice")
 		conf.MaxVersion = tls.VersionTLS12 // in which a client learns at once that it is refused
-		conn, err := net.Dial("unix", u.Path)
+		conn, err := virtual.Dial(t.Context(), "unix", u.Path)
 		if err != nil {
 			t.Fatal(err)
 		}

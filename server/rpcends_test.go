@@ -15,6 +15,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/wire"
+	"leasehold.dev/test/virtual"
 )
 
 // ways are the ways to a stream of a member. Each begins one, and returns when it has begun.
@@ -35,8 +36,9 @@ var ways = []struct {
 
 // Goal: a stream that its client ends is counted as canceled, as etcd's watches are, and one
 // that the member ends as it stops is not.
-func TestStreamEndsInMetrics(t *testing.T) {
-	t.Parallel()
+func TestStreamEndsInMetrics(t *testing.T) { virtual.Test(t, testStreamEndsInMetrics) }
+
+func testStreamEndsInMetrics(t *testing.T) {
 	r := run(t, testConfig(shortDir(t)))
 	for _, way := range ways {
 		before := endings(r, way.method)
@@ -132,7 +134,7 @@ func beginStream(ctx context.Context, t *testing.T, r *running) {
 
 func beginDirect(ctx context.Context, t *testing.T, r *running) {
 	t.Helper()
-	c, err := net.Dial("unix", r.cfg.URLs.ListenClient[0].Path)
+	c, err := virtual.Dial(t.Context(), "unix", r.cfg.URLs.ListenClient[0].Path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +171,7 @@ func beginJSON(path, request string) func(context.Context, *testing.T, *running)
 		h := &http.Client{Transport: &http.Transport{
 			DisableKeepAlives: true,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "unix", r.cfg.URLs.ListenClient[0].Path)
+				return virtual.Dial(ctx, "unix", r.cfg.URLs.ListenClient[0].Path)
 			},
 		}}
 		q, err := http.NewRequestWithContext(

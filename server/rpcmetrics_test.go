@@ -6,12 +6,15 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/virtual"
 )
 
 // The pages of the same port answer, and its metrics count calls under the
 // names that etcd's dashboards use.
-func TestMetricsPage(t *testing.T) {
-	t.Parallel()
+func TestMetricsPage(t *testing.T) { virtual.Test(t, testMetricsPage) }
+
+func testMetricsPage(t *testing.T) {
 	c := testConfig(t.TempDir())
 	r := run(t, c)
 	lease, err := r.client.Grant(t.Context(), 60)
@@ -57,14 +60,12 @@ func TestMetricsPage(t *testing.T) {
 			t.Errorf("metrics lack %s", line)
 		}
 	}
-	for !strings.Contains(got, "leasehold_leases 1\n") ||
-		!strings.Contains(got, "leasehold_lease_attached_keys 1\n") ||
-		!strings.Contains(got, "leasehold_leases_granted_total 1\n") {
-		if t.Context().Err() != nil {
-			t.Fatal("the gauges of leases never come")
-		}
-		got = page() // they are published once a tick
-	}
+	eventually(t, "the gauges of leases are published", func() bool { // once a tick
+		got := page()
+		return strings.Contains(got, "leasehold_leases 1\n") &&
+			strings.Contains(got, "leasehold_lease_attached_keys 1\n") &&
+			strings.Contains(got, "leasehold_leases_granted_total 1\n")
+	})
 }
 
 // onlyMember is the only member's id as etcd's tools print it.

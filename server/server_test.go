@@ -13,7 +13,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -23,6 +22,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/virtual"
 )
 
 func TestMain(m *testing.M) {
@@ -40,6 +40,7 @@ type running struct {
 
 func testConfig(dir string) Config {
 	c := DefaultConfig()
+	c.Host = virtual.Host()
 	c.DataDir = filepath.Join(dir, "data")
 	c.Cluster.FoundersWait = time.Second // no test wants one that is away to be waited for
 	c.Raft.Adaptive = false              // nor elections because all of this machine is busy
@@ -48,6 +49,13 @@ func testConfig(dir string) Config {
 	peer := []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "p")}}
 	c.URLs.ListenPeer, c.URLs.AdvertisePeer = peer, peer
 	return c
+}
+
+// onDisk gives members real disks, for tests that look at the files.
+func onDisk(configs ...Config) {
+	for _, c := range configs {
+		c.Host.FS = nil
+	}
 }
 
 // run starts a member and waits until it serves.
@@ -77,8 +85,9 @@ func (r *running) get(t testing.TB, key string) string {
 
 // Keys, leases and revisions are there after a stop and a start; no goroutine
 // is left behind.
-func TestStopAndStart(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+func TestStopAndStart(t *testing.T) { virtual.Test(t, testStopAndStart) }
+
+func testStopAndStart(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Raft.SnapshotCount = 20 // so that some of it comes from a snapshot
 	r := run(t, c)
@@ -121,8 +130,9 @@ func TestStopAndStart(t *testing.T) {
 
 // A second member on the same data directory is refused, in words that name
 // the directory, and the first goes on.
-func TestSecondMemberIsRefused(t *testing.T) {
-	t.Parallel()
+func TestSecondMemberIsRefused(t *testing.T) { virtual.Test(t, testSecondMemberIsRefused) }
+
+func testSecondMemberIsRefused(t *testing.T) {
 	c := testConfig(t.TempDir())
 	r := run(t, c)
 	if _, err := New(c); !errors.Is(err, storage.ErrLocked) {
@@ -133,8 +143,9 @@ func TestSecondMemberIsRefused(t *testing.T) {
 
 // A stop ends the streams of clients that go on listening: a watch and a
 // keep-alive stream. None has to be cut off.
-func TestStopEndsStreams(t *testing.T) {
-	t.Parallel()
+func TestStopEndsStreams(t *testing.T) { virtual.Test(t, testStopEndsStreams) }
+
+func testStopEndsStreams(t *testing.T) {
 	var log string
 	for range 2 { // three seconds may pass once on a machine that stands still
 		if log = stopWithStreams(t); !strings.Contains(log, cutOff) {
@@ -171,8 +182,9 @@ func stopWithStreams(t *testing.T) string {
 
 // At the quota writes are refused, and so the alarm is raised; after room was
 // made the alarm is lifted by itself, and they go on.
-func TestQuota(t *testing.T) {
-	t.Parallel()
+func TestQuota(t *testing.T) { virtual.Test(t, testQuota) }
+
+func testQuota(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = 1 << 20
 	c.Compaction = Compaction{Mode: PeriodicCompaction} // never: the room is made by hand
@@ -207,8 +219,9 @@ func TestQuota(t *testing.T) {
 
 // What only frees is never refused for the quota, in a transaction too: Kubernetes deletes so. And
 // a client that repeats what was done before is told what came of it.
-func TestFreeingOverQuota(t *testing.T) {
-	t.Parallel()
+func TestFreeingOverQuota(t *testing.T) { virtual.Test(t, testFreeingOverQuota) }
+
+func testFreeingOverQuota(t *testing.T) {
 	r := run(t, testConfig(t.TempDir()))
 	do := func(c fsm.Command) (fsm.Result, error) {
 		t.Helper()
@@ -246,8 +259,9 @@ func TestFreeingOverQuota(t *testing.T) {
 
 // Leases count for the quota with all that they have: beyond it a grant is refused and the alarm
 // raised, while leases are renewed, revoked, and end.
-func TestLeasesOverQuota(t *testing.T) {
-	t.Parallel()
+func TestLeasesOverQuota(t *testing.T) { virtual.Test(t, testLeasesOverQuota) }
+
+func testLeasesOverQuota(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = 1 << 20
 	r := run(t, c)
@@ -310,8 +324,9 @@ func TestNewRefusesBadConfig(t *testing.T) {
 }
 
 // A taken port is found before a client is let in, and lets go of the data.
-func TestPortIsTaken(t *testing.T) {
-	t.Parallel()
+func TestPortIsTaken(t *testing.T) { virtual.Test(t, testPortIsTaken) }
+
+func testPortIsTaken(t *testing.T) {
 	dir := t.TempDir()
 	run(t, testConfig(dir))
 	c := testConfig(t.TempDir())

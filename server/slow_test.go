@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/test/virtual"
 )
 
 // allSlow has every call logged, in text.
@@ -67,13 +68,15 @@ func checkSlow(t *testing.T, log *lockedBuffer, call string, want ...string) {
 
 // small may be nothing.
 var small = map[string]bool{
-	"checks": true, "commit": true, "apply": true, "answer": true, "log-sync": true,
+	"admission": true, "checks": true, "commit": true, "apply": true, "answer": true,
+	"log-sync": true,
 }
 
 // Goal: the log says of calls that take long what they waited for, whichever way they come, at the
 // leader and at a follower, without keys. Method: every call takes long.
-func TestSlowCalls(t *testing.T) {
-	t.Parallel()
+func TestSlowCalls(t *testing.T) { virtual.Test(t, testSlowCalls) }
+
+func testSlowCalls(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	logs := make([]lockedBuffer, len(configs))
 	byName := map[string]*lockedBuffer{}
@@ -91,7 +94,9 @@ func TestSlowCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkSlow(t, log, "etcdserverpb.KV/Put", append(written, "checks", way)...)
-		lh, err := client.New(client.Config{Endpoints: []string{socket.String()}})
+		lh, err := client.New(client.Config{
+			Endpoints: []string{socket.String()}, Dial: virtual.DialEndpoint,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,8 +167,9 @@ func TestSlowCallsAreBounded(t *testing.T) {
 // Goal: calls that take less than the limit are not logged, those that take longer are, and of
 // those that wait for others only the time for which they ask the core counts. Method: calls with
 // times that the test makes.
-func TestSlowIsWhatTakesLong(t *testing.T) {
-	t.Parallel()
+func TestSlowIsWhatTakesLong(t *testing.T) { virtual.Test(t, testSlowIsWhatTakesLong) }
+
+func testSlowIsWhatTakesLong(t *testing.T) {
 	const limit = int64(300 * time.Millisecond)
 	for _, c := range []struct {
 		name         string
@@ -189,8 +195,9 @@ func TestSlowIsWhatTakesLong(t *testing.T) {
 
 // Goal: a line has the parts of a call, each once, and the wait for caches is no part of the
 // admission. Method: stages that the test makes.
-func TestSlowParts(t *testing.T) {
-	t.Parallel()
+func TestSlowParts(t *testing.T) { virtual.Test(t, testSlowParts) }
+
+func testSlowParts(t *testing.T) {
 	const unit = int64(time.Millisecond)
 	var log lockedBuffer
 	tr := &tracer{slow: newSlowLog(1, slog.New(slog.NewTextHandler(&log, nil)))}

@@ -15,13 +15,15 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // TestSnapshotsThatFail: a snapshot that cannot be written, though the disk has room, is not tried
 // again with each few entries, and the log tells once why. Method: a file system that creates no
 // files of snapshots for a while, and a member that writes one every few entries.
-func TestSnapshotsThatFail(t *testing.T) {
-	t.Parallel()
+func TestSnapshotsThatFail(t *testing.T) { virtual.Test(t, testSnapshotsThatFail) }
+
+func testSnapshotsThatFail(t *testing.T) {
 	var broken atomic.Bool
 	var tries atomic.Int32
 	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -34,7 +36,7 @@ func TestSnapshotsThatFail(t *testing.T) {
 	})
 	c := testConfig(t.TempDir())
 	c.Raft.SnapshotCount = 5
-	c.Host = withFiles(t, errorfs.Wrap(vfs.NewMem(), inject))
+	c.Host = withFiles(errorfs.Wrap(vfs.NewMem(), inject))
 	var log lockedBuffer
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	m := run(t, c)
@@ -56,8 +58,9 @@ func TestSnapshotsThatFail(t *testing.T) {
 
 // TestSnapshotAtRest: a member that has nothing to do writes a snapshot though its log is not long,
 // so that the next start need not apply that.
-func TestSnapshotAtRest(t *testing.T) {
-	t.Parallel()
+func TestSnapshotAtRest(t *testing.T) { virtual.Test(t, testSnapshotAtRest) }
+
+func testSnapshotAtRest(t *testing.T) {
 	m := run(t, testConfig(t.TempDir()))
 	m.put(t, "k", strings.Repeat("v", 1<<20))
 	eventually(t, "a snapshot of all is written", func() bool {
@@ -67,8 +70,9 @@ func TestSnapshotAtRest(t *testing.T) {
 
 // TestRestInAPause: a snapshot at rest whose time comes while attempts pause is written after the
 // pause, and not a minute later.
-func TestRestInAPause(t *testing.T) {
-	t.Parallel()
+func TestRestInAPause(t *testing.T) { virtual.Test(t, testRestInAPause) }
+
+func testRestInAPause(t *testing.T) {
 	m := run(t, testConfig(t.TempDir()))
 	m.put(t, "k", strings.Repeat("v", 1<<20))
 	writing := make(chan [4]bool)
@@ -130,8 +134,9 @@ func TestReliefBacksOff(t *testing.T) {
 // Goal: after the cluster version has fallen a member writes a snapshot of it, lets go of the log
 // before that, and only then says that a release that does not speak the version before may take
 // its place. Method: a member whose newest snapshot is of a version that the cluster had before.
-func TestSnapshotOfLowerVersion(t *testing.T) {
-	t.Parallel()
+func TestSnapshotOfLowerVersion(t *testing.T) { virtual.Test(t, testSnapshotOfLowerVersion) }
+
+func testSnapshotOfLowerVersion(t *testing.T) {
 	m := run(t, testConfig(shortDir(t)))
 	m.put(t, "k", "v")
 	if got := m.node.storageVersion(); got != version.Oldest {
@@ -159,8 +164,9 @@ func TestSnapshotOfLowerVersion(t *testing.T) {
 
 // TestLowerVersionGoesFirst: the log of a version before goes also if a snapshot that would keep it
 // is due at the same time.
-func TestLowerVersionGoesFirst(t *testing.T) {
-	t.Parallel()
+func TestLowerVersionGoesFirst(t *testing.T) { virtual.Test(t, testLowerVersionGoesFirst) }
+
+func testLowerVersionGoesFirst(t *testing.T) {
 	cfg := testConfig(shortDir(t))
 	cfg.Raft.SnapshotCount = 1
 	m := run(t, cfg)

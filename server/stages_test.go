@@ -6,12 +6,14 @@ import (
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/trace"
 	"leasehold.dev/internal/trace/tracetest"
+	"leasehold.dev/test/virtual"
 )
 
 // A follower may learn of an entry and of its commit by one message, before it has the entry.
 // No stage begins before the one that it follows.
-func TestStagesInOneStep(t *testing.T) {
-	t.Parallel()
+func TestStagesInOneStep(t *testing.T) { virtual.Test(t, testStagesInOneStep) }
+
+func testStagesInOneStep(t *testing.T) {
 	tr := &tracer{}
 	log := &tr.log
 	log.committed.note(5, span{10, 10})
@@ -45,8 +47,9 @@ func TestStagesInOneStep(t *testing.T) {
 // one with very many parts; the collector has them when the member has stopped. That sends them for
 // a second only, which may be too short on a busy machine: then they count as dropped, and there is
 // another try.
-func TestCallEndsOnce(t *testing.T) {
-	t.Parallel()
+func TestCallEndsOnce(t *testing.T) { virtual.Test(t, testCallEndsOnce) }
+
+func testCallEndsOnce(t *testing.T) {
 	for range 10 {
 		c := &tracetest.Collector{}
 		r := run(t, traced(t, testConfig(shortDir(t)), c))

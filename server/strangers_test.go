@@ -3,13 +3,16 @@ package server
 import (
 	"net/url"
 	"testing"
+
+	"leasehold.dev/test/virtual"
 )
 
 // A member was down while another one joined that leads now. It knows no address of that
 // one, and cannot learn it before it has answered it: it answers to where the leader says
 // that it listens.
-func TestLeaderWhoJoinedMeanwhile(t *testing.T) {
-	t.Parallel()
+func TestLeaderWhoJoinedMeanwhile(t *testing.T) { virtual.Test(t, testLeaderWhoJoinedMeanwhile) }
+
+func testLeaderWhoJoinedMeanwhile(t *testing.T) {
 	configs := clusterConfigs(t, 4)
 	initial := make(map[string][]url.URL)
 	for _, c := range configs[:3] {

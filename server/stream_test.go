@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/test/virtual"
 )
 
 // streamTest is an open stream of leasehold.v1 to one member, in a test with a prefix of
@@ -25,8 +26,9 @@ type streamTest struct {
 
 // TestStream runs each scenario against a member that is alone, against the leader of
 // three and against a follower.
-func TestStream(t *testing.T) {
-	t.Parallel()
+func TestStream(t *testing.T) { virtual.Test(t, testStream) }
+
+func testStream(t *testing.T) {
 	alone := run(t, testConfig(shortDir(t)))
 	members := runAll(t, clusterConfigs(t, 3)...)
 	first, others := leader(t, members)
@@ -45,7 +47,7 @@ func TestStream(t *testing.T) {
 	for i, m := range []*running{alone, first, others[0]} {
 		where := []string{"alone", "leader", "follower"}[i]
 		for _, s := range scenarios {
-			t.Run(where+"/"+s.name, func(t *testing.T) {
+			virtual.Step(t, where+"/"+s.name, func(t *testing.T) {
 				g, err := pb.NewStreamServiceClient(m.client.ActiveConnection()).Open(t.Context())
 				if err != nil {
 					t.Fatal(err)
@@ -393,8 +395,9 @@ func (s *streamTest) compacted() {
 
 // TestLeadership: every member says on its streams who leads and where that one serves clients,
 // at the beginning and when the leadership moves.
-func TestLeadership(t *testing.T) {
-	t.Parallel()
+func TestLeadership(t *testing.T) { virtual.Test(t, testLeadership) }
+
+func testLeadership(t *testing.T) {
 	first, others := runLed(t, clusterConfigs(t, 3)...) // who leads is to lead until asked
 	members := append([]*running{first}, others...)
 	eventually(t, "all know where all serve", func() bool {

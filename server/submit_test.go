@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/internal/trace"
 	"leasehold.dev/internal/trace/tracetest"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/virtual"
 )
 
 // fullTenant runs a member with a user that may have one lease, has 1, and was refused another.
@@ -91,8 +92,9 @@ func TestSubmissionsLeaveNothing(t *testing.T) {
 // Goal: a grant for which there is room, but not in the inbox, is refused, and not forgotten.
 // Method: requests that are refused at once fill the inbox between the read that finds the room and
 // the proposal.
-func TestRoomButNotInTheInbox(t *testing.T) {
-	t.Parallel()
+func TestRoomButNotInTheInbox(t *testing.T) { virtual.Test(t, testRoomButNotInTheInbox) }
+
+func testRoomButNotInTheInbox(t *testing.T) {
 	r, grant, revoke := fullTenant(t)
 	revoke(1)
 	fill := func(*lease.Lessor) {
@@ -139,8 +141,9 @@ func (nobody) answered(int64) {}
 
 // Goal: puts and transactions that come over a stream keep their order, also if a limit may refuse
 // the first of them. Method: two to one key, while the core waits.
-func TestSubmissionsKeepTheirOrder(t *testing.T) {
-	t.Parallel()
+func TestSubmissionsKeepTheirOrder(t *testing.T) { virtual.Test(t, testSubmissionsKeepTheirOrder) }
+
+func testSubmissionsKeepTheirOrder(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))
 	withUsers(t, r)
 	alice := access.Caller{User: "alice", Revision: r.node.View().Access.Revision()}

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/transport"
+	"leasehold.dev/test/virtual"
 )
 
 // Members that have the same token found a cluster; a stranger is not even told who they are. A
 // token that could be guessed, and one that is not there, are refused at the start.
-func TestPeerToken(t *testing.T) {
-	t.Parallel()
+func TestPeerToken(t *testing.T) { virtual.Test(t, testPeerToken) }
+
+func testPeerToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
@@ -36,7 +38,8 @@ func TestPeerToken(t *testing.T) {
 	if got := members[1].get(t, "k"); got != "v" {
 		t.Errorf("another member has %q", got)
 	}
-	_, err := transport.Describe(t.Context(), configs[0].URLs.ListenPeer[0], transport.Way{})
+	way := transport.Way{Dial: virtual.Dial}
+	_, err := transport.Describe(t.Context(), configs[0].URLs.ListenPeer[0], way)
 	if err == nil || !strings.Contains(err.Error(), "--peer-token-file") {
 		t.Errorf("a stranger is told: %v", err)
 	}

@@ -51,6 +51,7 @@ func newTracer(cfg Config, id storage.Identity) (*tracer, error) {
 	}
 	out, err := otlp.New(otlp.Options{
 		Settings: c, Logger: cfg.Logger, Release: version.Version,
+		Dial: cfg.Host.Dialer(),
 		Resource: []trace.Attribute{
 			{Key: "service.name", Value: c.ServiceName},
 			{Key: "service.version", Value: version.Version},

@@ -11,6 +11,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/trace/tracetest"
+	"leasehold.dev/test/virtual"
 )
 
 // asking returns a request that is part of a trace.
@@ -22,8 +23,9 @@ func asking(n int, body *pb.Request) *pb.Request {
 // Goal: renewals, the creation of a watch and the opening of a cache have spans over leasehold.v1's
 // stream, and a write that waits for a cache says for how many, and for whose. Method: a cache that
 // acknowledges when the write waits.
-func TestTraceOfCaches(t *testing.T) {
-	t.Parallel()
+func TestTraceOfCaches(t *testing.T) { virtual.Test(t, testTraceOfCaches) }
+
+func testTraceOfCaches(t *testing.T) {
 	c := &tracetest.Collector{}
 	cfg := traced(t, testConfig(shortDir(t)), c)
 	cfg.Lease.MaxCacheTTL = 5 * time.Minute // the lease must outlast a slow machine
@@ -91,8 +93,9 @@ func TestTraceOfCaches(t *testing.T) {
 // Goal: over etcd's streams the first renewal, and the first creation of a watch, are part of the
 // trace that the stream was opened with, and those that follow are not. Method: two of each; of a
 // stream of watches the first is refused.
-func TestTraceOfEtcdStreams(t *testing.T) {
-	t.Parallel()
+func TestTraceOfEtcdStreams(t *testing.T) { virtual.Test(t, testTraceOfEtcdStreams) }
+
+func testTraceOfEtcdStreams(t *testing.T) {
 	c := &tracetest.Collector{}
 	r := run(t, traced(t, testConfig(shortDir(t)), c))
 	conn := dial(t, r.cfg.URLs.ListenClient[0].Path, nil)

@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/trace/tracetest"
+	"leasehold.dev/test/virtual"
 )
 
 type traceKey struct{}
@@ -17,14 +18,16 @@ type traceKey struct{}
 // Goal: requests over a stream are part of the traces of the contexts that they are made with,
 // whichever way they go, and are ended once. Method: the Go client, over a connection without
 // HTTP/2 and over gRPC, with a function that tells of traces.
-func TestTraceOfStream(t *testing.T) {
-	t.Parallel()
+func TestTraceOfStream(t *testing.T) { virtual.Test(t, testTraceOfStream) }
+
+func testTraceOfStream(t *testing.T) {
 	for _, grpc := range []bool{false, true} {
 		c := &tracetest.Collector{}
 		cfg := traced(t, testConfig(shortDir(t)), c)
 		r := run(t, cfg)
 		lh, err := client.New(client.Config{
 			Endpoints: []string{r.cfg.URLs.ListenClient[0].String()}, GRPC: grpc,
+			Dial: virtual.DialEndpoint,
 			TraceParent: func(ctx context.Context) string {
 				text, _ := ctx.Value(traceKey{}).(string)
 				return text

@@ -19,13 +19,15 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/trace/tracetest"
+	"leasehold.dev/test/virtual"
 )
 
 // traced returns a configuration whose spans go to a collector.
 func traced(t testing.TB, c Config, collector http.Handler) Config {
 	t.Helper()
-	server := httptest.NewUnstartedServer(collector)
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	server := &httptest.Server{Listener: virtual.Port(t), Config: &http.Server{
+		Handler: collector, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+	}}
 	server.Start()
 	t.Cleanup(server.Close)
 	c.Trace.Endpoint = server.URL
@@ -152,8 +154,9 @@ func inOrder(t *testing.T, spans map[string]tracetest.Span, names ...string) {
 // Goal: a call that its caller samples gives spans with the right parents, over both APIs and JSON;
 // one that its caller does not sample, or whose header is none, gives none. Method: such calls,
 // and what the collector has when these have come and the member has stopped.
-func TestTraceOfCalls(t *testing.T) {
-	t.Parallel()
+func TestTraceOfCalls(t *testing.T) { virtual.Test(t, testTraceOfCalls) }
+
+func testTraceOfCalls(t *testing.T) {
 	c := &tracetest.Collector{}
 	cfg := traced(t, testConfig(shortDir(t)), c)
 	r := run(t, cfg)
@@ -250,8 +253,9 @@ func TestTraceOfCalls(t *testing.T) {
 }
 
 // Goal: of calls that belong to no trace the rate decides; of others the caller.
-func TestTraceRate(t *testing.T) {
-	t.Parallel()
+func TestTraceRate(t *testing.T) { virtual.Test(t, testTraceRate) }
+
+func testTraceRate(t *testing.T) {
 	c := &tracetest.Collector{}
 	cfg := traced(t, testConfig(shortDir(t)), c)
 	cfg.Trace.SampleRate, cfg.Trace.ServiceName = 1, "leases"
@@ -283,8 +287,9 @@ func TestTraceRate(t *testing.T) {
 
 // Goal: a collector that hangs, or that is away, neither fails calls nor keeps the member from
 // stopping, and what is dropped is counted. Method: more spans than the queue has room for.
-func TestTraceCollectorHangs(t *testing.T) {
-	t.Parallel()
+func TestTraceCollectorHangs(t *testing.T) { virtual.Test(t, testTraceCollectorHangs) }
+
+func testTraceCollectorHangs(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	for name, collector := range map[string]http.Handler{
@@ -342,8 +347,9 @@ func droppedSpans(t *testing.T, r *running) (n float64) {
 }
 
 // Goal: histograms have exemplars of calls that were traced, in OpenMetrics, and only with tracing.
-func TestExemplars(t *testing.T) {
-	t.Parallel()
+func TestExemplars(t *testing.T) { virtual.Test(t, testExemplars) }
+
+func testExemplars(t *testing.T) {
 	for _, with := range []bool{true, false} {
 		cfg := testConfig(shortDir(t))
 		if with {
@@ -380,8 +386,9 @@ func openMetrics(t *testing.T, socket string) string {
 
 // The time at which an index came is that of the first mark that has it, unless that is forgotten,
 // or the log was written anew, or it was before anybody asked.
-func TestPlace(t *testing.T) {
-	t.Parallel()
+func TestPlace(t *testing.T) { virtual.Test(t, testPlace) }
+
+func testPlace(t *testing.T) {
 	p := &place{}
 	if got := p.of(1, 0); got != (span{}) {
 		t.Errorf("of nothing: %v", got)

@@ -7,13 +7,15 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/api/web"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: --ui says whether there is a page and what it offers, and
 // the log where it is. There is none on the port of metrics,
 // nor without the gateway, which it needs.
-func TestUI(t *testing.T) {
-	t.Parallel()
+func TestUI(t *testing.T) { virtual.Test(t, testUI) }
+
+func testUI(t *testing.T) {
 	for _, c := range []struct {
 		ui      string
 		gateway bool

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2"
+
+	"leasehold.dev/test/virtual"
 )
 
 // A glutton makes a member keep bytes of requests that never end.
@@ -52,8 +54,10 @@ func (g *glutton) begin(call byte) uint32 {
 // not complete, or that their calls do not take, is bounded, on both ports. Method: connections
 // that send such until the member ends them, and hundreds of megabytes if it does not.
 func TestUnfinishedRequestsAreBounded(t *testing.T) {
-	t.Parallel()
 	const most = 96 << 20
+	bubble := func(name string, f func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) { virtual.Test(t, f) })
+	}
 	for name, does := range map[string]func(g *glutton){
 		"large messages without an end": func(g *glutton) {
 			for g.pour(frames(g.begin(1), message(1 << 20)[:1<<20-100], 16<<10)) {
@@ -78,8 +82,7 @@ func TestUnfinishedRequestsAreBounded(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		bubble(name, func(t *testing.T) {
 			r := run(t, testConfig(shortDir(t)))
 			g := &glutton{stranger: newStranger(t, r.cfg.URLs.ListenClient[0].Path), limit: 4 * most}
 			g.calls = strangersCalls[0][:]
@@ -93,8 +96,7 @@ func TestUnfinishedRequestsAreBounded(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the peer port", func(t *testing.T) {
-		t.Parallel()
+	bubble("the peer port", func(t *testing.T) {
 		r := run(t, testConfig(shortDir(t)))
 		g := &glutton{stranger: newStranger(t, r.cfg.URLs.ListenPeer[0].Path), limit: 4 * most}
 		g.calls = strangersCalls[1][:]

@@ -12,20 +12,22 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/test/virtual"
 )
 
 // TestUrgentOnesPass: a renewal, and what a cache has to drop, do not wait behind a large answer of
 // the same stream that waits until the client has read others. Method: 40 watches whose large
 // events nobody reads; then one message on a stream asks for a large value and renews a lease,
 // another renews it again, and a key is put that the lease's cache has.
-func TestUrgentOnesPass(t *testing.T) {
-	t.Parallel()
+func TestUrgentOnesPass(t *testing.T) { virtual.Test(t, testUrgentOnesPass) }
+
+func testUrgentOnesPass(t *testing.T) {
 	cfg := testConfig(shortDir(t))
 	cfg.Lease.MaxCacheTTL = time.Minute
 	r := run(t, cfg)
 	// Without a fixed window gRPC grows it by what the connection carries: then a client takes all
 	// events although nobody reads them, and nothing waits.
-	conn, err := grpc.NewClient("unix:"+r.cfg.URLs.ListenClient[0].Path,
+	conn, err := grpc.NewClient("unix:"+r.cfg.URLs.ListenClient[0].Path, virtual.GRPC(),
 		grpc.WithStaticStreamWindowSize(1<<16),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

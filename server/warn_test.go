@@ -9,11 +9,13 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/test/virtual"
 )
 
 // What is legal and most likely a mistake is in the log; what is on this machine is none.
-func TestWarnOfAddresses(t *testing.T) {
-	t.Parallel()
+func TestWarnOfAddresses(t *testing.T) { virtual.Test(t, testWarnOfAddresses) }
+
+func testWarnOfAddresses(t *testing.T) {
 	c := testConfig(t.TempDir())
 	s := run(t, c).Server
 	other := fsm.Member{ID: 99, Name: c.Name}
@@ -40,8 +42,9 @@ func TestWarnOfAddresses(t *testing.T) {
 }
 
 // A member that strangers reach says in one line what it lacks, unless it is told not to.
-func TestWarnOfStrangers(t *testing.T) {
-	t.Parallel()
+func TestWarnOfStrangers(t *testing.T) { virtual.Test(t, testWarnOfStrangers) }
+
+func testWarnOfStrangers(t *testing.T) {
 	on := access.New(true, 2, nil, nil)
 	alone := TLS{CertFile: "c", KeyFile: "k"}
 	asking := TLS{CertFile: "c", KeyFile: "k", TrustedCAFile: "ca"}
@@ -93,8 +96,9 @@ func TestWarnOfStrangers(t *testing.T) {
 // TestWarnOfMembersAsTheyAre: a member that starts from an old snapshot warns of the members that
 // there are now, and not of those of the snapshot. Method: a member with a snapshot that names
 // another of its name, before and after the other is removed.
-func TestWarnOfMembersAsTheyAre(t *testing.T) {
-	t.Parallel()
+func TestWarnOfMembersAsTheyAre(t *testing.T) { virtual.Test(t, testWarnOfMembersAsTheyAre) }
+
+func testWarnOfMembersAsTheyAre(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Raft.SnapshotCount = 5
 	m := run(t, c)
@@ -139,8 +143,9 @@ func TestWarnOfMembersAsTheyAre(t *testing.T) {
 
 // TestWarnOfVoters: a member that becomes the fourth voter is warned of, at its promotion and at
 // each start, and other numbers of voters are not, nor are learners.
-func TestWarnOfVoters(t *testing.T) {
-	t.Parallel()
+func TestWarnOfVoters(t *testing.T) { virtual.Test(t, testWarnOfVoters) }
+
+func testWarnOfVoters(t *testing.T) {
 	of := func(voters, learners int) (list []fsm.Member) {
 		for i := range voters + learners {
 			list = append(list, fsm.Member{ID: uint64(i + 1), Learner: i >= voters})

@@ -16,6 +16,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/virtual"
 )
 
 // whoAmI asks with a token, unless it is empty.
@@ -34,8 +35,9 @@ func whoAmI(t *testing.T, c *grpc.ClientConn, token string) (*pb.WhoAmIResponse,
 
 // Goal: each caller is told who it is, by what, and what its roles permit, at each member and
 // through a relay: users, whom the bindings know, whom they do not, and nobody.
-func TestWhoAmI(t *testing.T) {
-	t.Parallel()
+func TestWhoAmI(t *testing.T) { virtual.Test(t, testWhoAmI) }
+
+func testWhoAmI(t *testing.T) {
 	corp, certs := newIssuer(t), newCertificates(t, "alice", "eve")
 	certs.clients["svid"] = certs.Issue("client", svid("spiffe://prod/x", ""))
 	configs := clusterConfigs(t, 3)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ type Bindings struct {
 	path    string
 	log     *slog.Logger
 	changed func()
+	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	now     atomic.Pointer[rules]
 
 	ctx    context.Context // ends the fetching of keys
@@ -49,6 +51,8 @@ type Options struct {
 	Log *slog.Logger
 	// Changed is called when there are other rules. Default: nothing.
 	Changed func()
+	// Dial opens connections to issuers. Default: the machine's network.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Check says what is wrong with a file, and the files that it names. It asks no issuer.
@@ -63,7 +67,7 @@ func Check(path string) error {
 
 // Open reads a file. It asks no issuer before [Bindings.Run] does, or a token comes.
 func Open(path string, o Options) (*Bindings, error) {
-	b := &Bindings{path: path, log: o.Log, changed: o.Changed}
+	b := &Bindings{path: path, log: o.Log, changed: o.Changed, dial: o.Dial}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -106,7 +110,7 @@ func (b *Bindings) use(f *file) error {
 			continue
 		}
 		k := &keySet{
-			from: s, log: b.log, ctx: b.ctx, group: &b.group,
+			from: s, log: b.log, ctx: b.ctx, group: &b.group, dial: b.dial,
 			limit: rate.NewLimiter(rate.Every(fetchEvery), fetchBurst),
 		}
 		if s.CAFile != "" {

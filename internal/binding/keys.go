@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -42,6 +43,7 @@ type keySet struct {
 	ctx   context.Context // ends with the member
 	group *sync.WaitGroup // of fetches
 	limit *rate.Limiter
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // nil: the machine's
 
 	mu       sync.Mutex // guards what follows
 	keys     []jose.JSONWebKey
@@ -198,6 +200,9 @@ func (k *keySet) download() ([]byte, error) {
 func (k *keySet) client() (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableKeepAlives = true
+	if k.dial != nil {
+		transport.DialContext = k.dial
+	}
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if k.from.CAFile != "" {
 		pool, err := readCA(k.from)

@@ -77,7 +77,7 @@ var strangers = map[string][]string{
 }
 
 // whiteBox packages of test run parts of the product themselves. All others use what users have.
-var whiteBox = []string{"test/sim", "test/bubble", "test/inprocess"}
+var whiteBox = []string{"test/sim", "test/bubble", "test/inprocess", "test/virtual"}
 
 // wireless packages know nothing of wire formats: the packages of the API and
 // the clients translate.

@@ -10,6 +10,7 @@ import (
 	"crypto/rsa"
 	"encoding/json"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -41,16 +42,34 @@ type Issuer struct {
 // its own.
 func New(t testing.TB, encrypted bool) *Issuer {
 	t.Helper()
-	i := &Issuer{keys: make(map[string]crypto.Signer)}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/.well-known/openid-configuration", i.answer(i.document))
-	mux.HandleFunc("/keys", i.answer(i.KeySet))
-	mux.Handle("/elsewhere", http.RedirectHandler("/keys", http.StatusFound))
+	i, mux := newIssuer()
 	if encrypted {
 		i.server = httptest.NewTLSServer(mux)
 	} else {
 		i.server = httptest.NewServer(mux)
 	}
+	return i.started(t)
+}
+
+// On is New without encryption, at a listener of the test's.
+func On(t testing.TB, l net.Listener) *Issuer {
+	t.Helper()
+	i, mux := newIssuer()
+	i.server = &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
+	i.server.Start()
+	return i.started(t)
+}
+
+func newIssuer() (*Issuer, *http.ServeMux) {
+	i := &Issuer{keys: make(map[string]crypto.Signer)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", i.answer(i.document))
+	mux.HandleFunc("/keys", i.answer(i.KeySet))
+	mux.Handle("/elsewhere", http.RedirectHandler("/keys", http.StatusFound))
+	return i, mux
+}
+
+func (i *Issuer) started(t testing.TB) *Issuer {
 	i.URL = i.server.URL
 	t.Cleanup(i.server.Close)
 	return i

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -44,6 +45,8 @@ type Options struct {
 	Resource []trace.Attribute
 	Release  string
 	Logger   *slog.Logger
+	// Dial opens connections to the collector. Default: the machine's network.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // target returns the URL that spans are posted to, for an endpoint. Errors tell no password.
@@ -102,7 +105,7 @@ func New(o Options) (*Exporter, error) {
 		client: &http.Client{
 			Transport: &http.Transport{
 				Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConns: 1,
-				IdleConnTimeout: time.Minute,
+				IdleConnTimeout: time.Minute, DialContext: o.Dial,
 			},
 			// What is in the headers is for the collector, and nobody that it names.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
