@@ -19,11 +19,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/backup"
-	"leasehold.dev/internal/corpus"
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/corpus"
 	"leasehold.dev/test/tier"
 )
 

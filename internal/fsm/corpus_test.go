@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/access"
-	"leasehold.dev/internal/corpus"
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/corpus"
 )
 
 // filler sets fields to values that are not zero, and differ.

@@ -10,8 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"leasehold.dev/internal/corpus"
 	"leasehold.dev/internal/encoding"
+	"leasehold.dev/test/corpus"
 )
 
 // same reports whether two messages say the same.

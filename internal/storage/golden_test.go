@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"leasehold.dev/internal/corpus"
+	"leasehold.dev/test/corpus"
 )
 
 // sample is a record of one kind.

@@ -44,8 +44,8 @@ var house = [][]string{
 	{"plan", "internal/listen", "internal/backup", "internal/access"},
 	{"internal/direct"},
 	{
-		"internal/version", "internal/invariant", "internal/encoding", "internal/corpus",
-		"internal/keyrange", "internal/ticket", "internal/wire", "test/process", "test/crashfs", "api",
+		"internal/version", "internal/encoding", "internal/keyrange",
+		"internal/ticket", "internal/wire", "test/process", "test/crashfs", "test/corpus", "api",
 		"internal/fault", "internal/login", "internal/table",
 		"internal/audit", "internal/trace",
 		"internal/settings", "internal/pebbleerrors", "internal/intercept", "internal/cause",

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"leasehold.dev/internal/corpus"
+	"leasehold.dev/test/corpus"
 )
 
 // Goal: what this release says where a stream begins, and in its frames, all later ones read, and
