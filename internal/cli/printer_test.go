@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -137,80 +136,5 @@ func TestNestedTxn(t *testing.T) {
 		if got := printed(t, format, false, a); !strings.Contains(got, "response_put") {
 			t.Errorf("%s: %q", format, got)
 		}
-	}
-}
-
-func TestRootRole(t *testing.T) {
-	got := printed(t, "simple", false, showRoleGet("root", &clientv3.AuthRoleGetResponse{}))
-	want := "Role root\nKV Read:\n\t[, <open ended>\nKV Write:\n\t[, <open ended>\n"
-	if got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestPermissions(t *testing.T) {
-	r := &pb.AuthRoleGetResponse{Perm: []*authpb.Permission{
-		{PermType: authpb.Permission_READ, Key: []byte("a")},
-		{PermType: authpb.Permission_WRITE, Key: []byte("b"), RangeEnd: []byte("c")},
-		{PermType: authpb.Permission_READWRITE, Key: []byte("d"), RangeEnd: []byte("f")},
-		{PermType: authpb.Permission_READWRITE, Key: []byte("g"), RangeEnd: []byte{0}},
-	}}
-	got := printed(t, "simple", false, showRoleGet("r", (*clientv3.AuthRoleGetResponse)(r)))
-	want := "Role r\nKV Read:\n\ta\n\t[d, f)\n\t[g, <open ended>\n" +
-		"KV Write:\n\t[b, c) (prefix b)\n\t[d, f)\n\t[g, <open ended>\n"
-	if got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestHealth(t *testing.T) {
-	a := showHealth([]health{
-		{Endpoint: "a:1", Health: true, Took: "1ms"},
-		{Endpoint: "b:1", Took: "2ms", Error: "no"},
-	})
-	want := "a:1 is healthy: successfully committed proposal: took = 1ms\n"
-	if got := printed(t, "simple", false, a); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	want = `[{"endpoint":"a:1","health":true,"took":"1ms"},` +
-		`{"endpoint":"b:1","health":false,"took":"2ms","error":"no"}]` + "\n"
-	if got := printed(t, "json", false, a); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// Goal: what a new member must be started with, and ids in hexadecimal. Method:
-// the answer to adding a second member.
-func TestMemberAdd(t *testing.T) {
-	m2 := &pb.Member{ID: 0xabc, PeerURLs: []string{"http://b:1", "http://b:2"}}
-	r := &pb.MemberAddResponse{
-		Header: &pb.ResponseHeader{ClusterId: 0x1234567890abcdef, MemberId: 1, RaftTerm: 2},
-		Member: m2,
-		Members: []*pb.Member{
-			{ID: 1, Name: "m1", PeerURLs: []string{"http://a:1"}, ClientURLs: []string{"http://a:2"}},
-			m2,
-		},
-	}
-	a := showMemberAdd((*clientv3.MemberAddResponse)(r), "m2", "http://b:1,http://b:2")
-	want := `Member              abc added to cluster 1234567890abcdef
-
-ETCD_NAME="m2"
-ETCD_INITIAL_CLUSTER="m1=http://a:1,m2=http://b:1,m2=http://b:2"
-ETCD_INITIAL_ADVERTISE_PEER_URLS="http://b:1,http://b:2"
-ETCD_INITIAL_CLUSTER_STATE="existing"
-`
-	if got := printed(t, "simple", false, a); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	want = `{"header":{"cluster_id":"1234567890abcdef","member_id":"1","raft_term":2},` +
-		`"member":{"ID":"abc","peerURLs":["http://b:1","http://b:2"]},` +
-		`"members":[{"ID":"1","name":"m1","peerURLs":["http://a:1"],"clientURLs":["http://a:2"]},` +
-		`{"ID":"abc","peerURLs":["http://b:1","http://b:2"]}]}` + "\n"
-	if got := printed(t, "json", true, a); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	m2.IsLearner = true
-	if got := printed(t, "simple", false, a); !strings.Contains(got, "abc added as learner to ") {
-		t.Errorf("got %s", got)
 	}
 }

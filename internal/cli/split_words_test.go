@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,13 +31,6 @@ func TestSplitWords(t *testing.T) {
 		if err != nil || !slices.Equal(got, tc.want) {
 			t.Errorf("splitWords(%q) = %q, %v; want %q", tc.line, got, err, tc.want)
 		}
-	}
-}
-
-func TestSplitWordsBadEscape(t *testing.T) {
-	_, err := splitWords(`put "\q"`)
-	if exitCode(err) != exitInput || !errors.Is(err, strconv.ErrSyntax) {
-		t.Errorf("got %v, code %d", err, exitCode(err))
 	}
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"strconv"
 	"strings"
 	"testing"
@@ -140,18 +139,4 @@ func FuzzParseRequest(f *testing.F) {
 			t.Errorf("%q is neither a request nor an error", line)
 		}
 	})
-}
-
-// Goal: a part ends at an empty line, not at the end of the input, so that a
-// transaction that was cut off is never run. Method: both endings.
-func TestReadPart(t *testing.T) {
-	keep := func(s string) (string, error) { return s, nil }
-	in := bufio.NewReader(strings.NewReader("a\n  b \n \nc\n"))
-	got, err := readPart(in, keep)
-	if err != nil || strings.Join(got, ",") != "a,b" {
-		t.Errorf("first part: %q, %v", got, err)
-	}
-	if _, err := readPart(in, keep); exitCode(err) != exitInput || err.Error() != "EOF" {
-		t.Errorf("second part: %v, want EOF", err)
-	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"crypto/sha256"
 	"strconv"
-	"strings"
 	"testing"
 )
 
@@ -79,12 +78,6 @@ func TestPercentFree(t *testing.T) {
 	}
 }
 
-func TestHexBytes(t *testing.T) {
-	if got := hexBytes("a\x00\xff"); got != `\x61\x00\xff` {
-		t.Errorf("got %s", got)
-	}
-}
-
 // Goal: a snapshot whose last bytes are not the checksum of the rest is
 // refused, however it was cut into writes. Method: all cuts of a small stream,
 // whole and with one byte changed.
@@ -115,42 +108,4 @@ func sumOf(writes ...string) bool {
 		}
 	}
 	return s.ok()
-}
-
-// Goal: hints for small slips only.
-func TestNearest(t *testing.T) {
-	names := strings.Fields("alarm compaction defrag del elect endpoint get lease lock put w")
-	for typed, want := range map[string]string{
-		"gett": "get", "GET": "get", "leese": "lease", "compactoin": "compaction",
-		"nosuch": "", "x": "", "endpoints": "endpoint", "comp": "compaction",
-	} {
-		if got := nearest(typed, names); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", typed, got, want)
-		}
-	}
-}
-
-func TestPermissionKeys(t *testing.T) {
-	for _, tc := range []struct {
-		flags    permFlags
-		args     []string
-		key, end string
-		bad      bool
-	}{
-		{permFlags{}, []string{"a"}, "a", "", false},
-		{permFlags{}, []string{"a", "b"}, "a", "b", false},
-		{permFlags{prefix: true}, []string{"a"}, "a", "b", false},
-		{permFlags{fromKey: true}, []string{"a"}, "a", "\x00", false},
-		{permFlags{}, []string{""}, "\x00", "", false},
-		{permFlags{prefix: true}, []string{""}, "\x00", "\x00", false},
-		{permFlags{fromKey: true}, []string{""}, "\x00", "\x00", false},
-		{permFlags{prefix: true}, []string{"a", "b"}, "", "", true},
-		{permFlags{fromKey: true}, []string{"a", "b"}, "", "", true},
-		{permFlags{true, true}, []string{"a"}, "", "", true},
-	} {
-		key, end, err := tc.flags.keys(tc.args)
-		if key != tc.key || end != tc.end || (err != nil) != tc.bad {
-			t.Errorf("%+v %q: %q, %q, %v", tc.flags, tc.args, key, end, err)
-		}
-	}
 }

@@ -2,11 +2,8 @@ package cli
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/spf13/pflag"
 )
 
 // Goal: which words are keys and which are the command, with and without keys
@@ -49,34 +46,6 @@ func TestWatchArgs(t *testing.T) {
 		if strings.Join(w.keys, " ") != tc.keys || strings.Join(w.exec, " ") != tc.exec {
 			t.Errorf("%q with %q: keys %q, command %q", tc.line, tc.env, w.keys, w.exec)
 		}
-	}
-}
-
-func TestWatchLineFlags(t *testing.T) {
-	f, w, err := parseWatchLine(
-		strings.Fields("--rev 7 --prefix foo --prev-kv --progress-notify"), nil)
-	want := watchFlags{rev: 7, prefix: true, prevKV: true, progressNotify: true}
-	if err != nil || f != want || !slices.Equal(w.keys, []string{"foo"}) {
-		t.Errorf("got %+v, %+v, %v", f, w, err)
-	}
-	// A flag of one line does not stay for the next.
-	if f, _, err := parseWatchLine([]string{"foo"}, nil); err != nil || f != (watchFlags{}) {
-		t.Errorf("got %+v, %v", f, err)
-	}
-	var unknown *pflag.NotExistError
-	if _, _, err := parseWatchLine([]string{"--nosuch"}, nil); !errors.As(err, &unknown) {
-		t.Errorf("got %v, want an unknown flag", err)
-	}
-}
-
-func TestWatchOptions(t *testing.T) {
-	f := watchFlags{prefix: true}
-	if _, err := f.options(watchArgs{keys: []string{"a", "b"}}); !errors.Is(err, errEndAndPrefix) {
-		t.Errorf("got %v", err)
-	}
-	f = watchFlags{rev: 1, prevKV: true, progressNotify: true}
-	if opts, err := f.options(watchArgs{keys: []string{"a", "b"}}); err != nil || len(opts) != 4 {
-		t.Errorf("got %d options, %v", len(opts), err)
 	}
 }
 
