@@ -63,7 +63,7 @@ func TestAccounts(t *testing.T) {
 			t.Fatalf("lease %d is on account %q, want %q", id, l.Account(id), want[id])
 		}
 	}
-	if err := l.checkInvariants(); err != nil {
+	if err := l.CheckInvariants(); err != nil {
 		t.Error(err)
 	}
 	for _, p := range append(pictures, picture{l.View(), want}) {

@@ -42,7 +42,7 @@ func TestCheckpointOfAnotherIncarnation(t *testing.T) {
 		if due := l.Due(10); len(due) > 0 {
 			t.Errorf("%s: due is %v while a checkpoint is under way", name, due)
 		}
-		if err := l.checkInvariants(); err != nil {
+		if err := l.CheckInvariants(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -66,7 +66,7 @@ func TestTakenBackIsOfItsKind(t *testing.T) {
 	if due := l.Due(10); len(due) > 0 {
 		t.Errorf("due is %v again while its expiry is under way", due)
 	}
-	if err := l.checkInvariants(); err != nil {
+	if err := l.CheckInvariants(); err != nil {
 		t.Error(err)
 	}
 }

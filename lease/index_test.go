@@ -39,7 +39,7 @@ func TestIndex(t *testing.T) {
 	}
 	check := func() {
 		t.Helper()
-		if err := l.checkInvariants(); err != nil {
+		if err := l.CheckInvariants(); err != nil {
 			t.Fatal(err)
 		}
 		if l.Len() != len(ids) {
@@ -98,7 +98,7 @@ func TestNames(t *testing.T) {
 		}
 		if i%500 == 0 {
 			views, were = append(views, l.View()), append(were, slices.Clone(want))
-			if err := l.checkInvariants(); err != nil {
+			if err := l.CheckInvariants(); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -98,7 +98,7 @@ func TestViewStays(t *testing.T) {
 				l.Checkpoint([]Checkpoint{{ID: id, Token: info.Token, Remaining: TTL(r.IntN(2) * 500)}})
 			}
 		}
-		if err := l.checkInvariants(); err != nil {
+		if err := l.CheckInvariants(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestRecoverRefuses(t *testing.T) {
 			if l.Len() != 2 || l.LeaseOf("key") != 1 {
 				t.Errorf("%d leases, key on %d: not as before", l.Len(), l.LeaseOf("key"))
 			}
-			if err := l.checkInvariants(); err != nil {
+			if err := l.CheckInvariants(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -293,7 +293,7 @@ func TestT24(t *testing.T) {
 	mustGrant(t, l, Terms{ID: 2, TTL: math.MaxInt64})
 	l.cfg.SpreadRate = 1
 	l.Promote(math.MaxInt64-10, math.MaxInt64)
-	if err := l.checkInvariants(); err != nil {
+	if err := l.CheckInvariants(); err != nil {
 		t.Error(err)
 	}
 	for _, id := range []ID{1, 2} {

@@ -387,7 +387,7 @@ func (m *model) restore() {
 // check compares everything that can be asked.
 func (m *model) check() error {
 	for _, l := range []*Lessor{m.primary, m.follower} {
-		if err := l.checkInvariants(); err != nil {
+		if err := l.CheckInvariants(); err != nil {
 			m.failf("invariant: %w", err)
 		}
 	}

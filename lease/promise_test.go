@@ -398,7 +398,7 @@ func (w *walk) step() {
 		}
 	}
 	for i, m := range w.members {
-		if err := m.checkInvariants(); err != nil {
+		if err := m.CheckInvariants(); err != nil {
 			w.failf("member %d: %v", i, err)
 		}
 	}

@@ -105,7 +105,7 @@ func TestNotMetYet(t *testing.T) {
 			if at, _ := l.Expiry(3); at != 551 {
 				t.Errorf("lease 3 ends at %d", at)
 			}
-			if err := l.checkInvariants(); err != nil {
+			if err := l.CheckInvariants(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -173,7 +173,7 @@ func TestHeldBeforeItsTurn(t *testing.T) {
 	}
 	l.Advance(2001)
 	l.CheckpointAll()
-	if err := l.checkInvariants(); err != nil {
+	if err := l.CheckInvariants(); err != nil {
 		t.Error(err)
 	}
 	catchUp(l, 2001)

@@ -32,7 +32,7 @@ func TestScenarios(t *testing.T) {
 			a := args{t, d}
 			out := run(s, a)
 			for i, m := range s.members {
-				if err := m.checkInvariants(); err != nil {
+				if err := m.CheckInvariants(); err != nil {
 					d.Fatalf(t, "member %c: %v", 'a'+i, err)
 				}
 				if err := sameState(s.members[0], m); err != nil {

@@ -38,7 +38,7 @@ func TestSilentInParts(t *testing.T) {
 					t.Errorf("the next look is at %d, %v", at, ok)
 				}
 			}
-			if err := l.checkInvariants(); err != nil {
+			if err := l.CheckInvariants(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -136,3 +136,12 @@ func TestNoSuchName(t *testing.T) {
 		t.Errorf("name n is held by %+v, %v", info, ok)
 	}
 }
+
+// catchUp moves a primary's clock, and has it look at all leases whose time has come by then. It
+// returns in how many steps.
+func catchUp(l *Lessor, now Instant) (steps int) {
+	for l.Advance(now); l.tracker.behind(); l.Advance(now) {
+		steps++
+	}
+	return steps + 1
+}

@@ -129,7 +129,7 @@ func TestDirectoryIsBounded(t *testing.T) {
 	for _, k := range []string{"b", "d", "f"} {
 		writes = append(writes, waits(t, d, touches(k)))
 	}
-	d.checkInvariants()
+	mustBeSound(d)
 	var drop []keyrange.Range
 	for _, n := range d.Invalidations() {
 		if n.ID == 1 {
@@ -161,13 +161,13 @@ func TestLongDropsAreBounded(t *testing.T) {
 		if all := fmt.Sprint(drop) == "[{a z}]"; all != (i == 2) || !all && len(drop) != i+1 {
 			t.Errorf("told to drop %v", drop)
 		}
-		d.checkInvariants()
+		mustBeSound(d)
 	}
 	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: 3, Open: 1})
 	for _, w := range writes {
 		d.Finish(w)
 	}
-	d.checkInvariants()
+	mustBeSound(d)
 	if !mayFill(d, keys...) {
 		t.Error("nothing may be cached though nothing is pending")
 	}

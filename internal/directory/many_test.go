@@ -81,7 +81,7 @@ func TestManyStuck(t *testing.T) {
 	if s.asked > 10*n {
 		t.Errorf("%d times somebody looked at the keys of a lease, for %d writes", s.asked, n)
 	}
-	d.checkInvariants()
+	mustBeSound(d)
 }
 
 // Writes that are stuck are not looked at before all is done that they wait for; and nothing is
@@ -113,7 +113,7 @@ func TestStuckStay(t *testing.T) {
 		}
 		for _, w := range slices.Concat(attaching[:1], ending) {
 			d.Finish(w)
-			d.checkInvariants()
+			mustBeSound(d)
 		}
 		if len(d.leases) > 0 {
 			t.Errorf("something is under way of %d leases", len(d.leases))
@@ -140,12 +140,12 @@ func TestManyAttachers(t *testing.T) {
 	if links > 2*n {
 		t.Errorf("%d writes wait for others %d times", n, links)
 	}
-	d.checkInvariants()
+	mustBeSound(d)
 	d.Finish(first)
 	if got := len(d.Ready()); got != 2*n {
 		t.Errorf("%d of %d go on", got, 2*n)
 	}
-	d.checkInvariants()
+	mustBeSound(d)
 }
 
 // Writes to ranges that wait for very many writes to keys in these are refused, before there are
@@ -177,7 +177,7 @@ func TestManyLinks(t *testing.T) {
 	if refused == 0 || waits == 0 {
 		t.Errorf("%d were refused, %d wait", refused, waits)
 	}
-	d.checkInvariants()
+	mustBeSound(d)
 	for done := 0; done < 1+n+waits; {
 		for _, i := range d.Invalidations() {
 			d.Ack(Ack{ID: i.ID, Token: i.Token, Term: 1, Seq: i.Seq, Open: 1})
@@ -191,7 +191,7 @@ func TestManyLinks(t *testing.T) {
 			done++
 		}
 	}
-	d.checkInvariants()
+	mustBeSound(d)
 }
 
 // Of very many caches that are to be told something no more are told in one step than it has room
@@ -232,7 +232,7 @@ func TestManyAreOver(t *testing.T) {
 				before-w.blocked)
 		}
 	}
-	d.checkInvariants()
+	mustBeSound(d)
 }
 
 // When very many writes wait for caches that acknowledge at one time, no more of that is worked off
@@ -259,7 +259,7 @@ func TestManyAreFreed(t *testing.T) {
 		if at, ok := d.Next(); d.Behind() != (len(went) < n) || d.Behind() && (!ok || at > d.now) {
 			t.Fatalf("%d went on, behind %v, the next step is at %d, %v", len(went), d.Behind(), at, ok)
 		}
-		d.checkInvariants()
+		mustBeSound(d)
 		d.NextStep()
 		d.Advance(d.now)
 	}
@@ -299,7 +299,7 @@ func TestManyWaitForOne(t *testing.T) {
 			if went += ready; ready > most || steps > n {
 				t.Fatalf("step %d: %d go on", steps, ready)
 			}
-			d.checkInvariants()
+			mustBeSound(d)
 			d.NextStep()
 			d.Advance(d.now)
 		}
@@ -343,7 +343,7 @@ func TestUrgentAreFew(t *testing.T) {
 		if !slices.Equal(ready, list[2*most+i:][:1]) {
 			t.Fatalf("after %d: %d go on", i, len(ready))
 		}
-		d.checkInvariants()
+		mustBeSound(d)
 	}
 	for _, w := range list[n-most:] {
 		d.Finish(w)
@@ -372,7 +372,7 @@ func TestUrgentHaveFewKeys(t *testing.T) {
 			if len(underway) != min(c.together, left) {
 				t.Fatalf("%d keys each: %d are under way, %d are left", c.keys, len(underway), left)
 			}
-			d.checkInvariants()
+			mustBeSound(d)
 			d.Finish(underway[0])
 			underway = underway[1:]
 		}

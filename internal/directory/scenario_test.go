@@ -27,7 +27,7 @@ func TestScenarios(t *testing.T) {
 				c.Fatalf(t, "unknown command %s", c.Cmd)
 			}
 			said := run(s, args{t, c})
-			s.d.checkInvariants()
+			mustBeSound(s.d)
 			lines := s.effects()
 			if said != "" || len(lines) == 0 {
 				lines = slices.Insert(lines, 0, cmp.Or(said, "ok"))

@@ -59,7 +59,7 @@ func TestSlowCacheIsTold(t *testing.T) {
 	}
 	tells := func(when string, want ...Slow) {
 		t.Helper()
-		d.checkInvariants()
+		mustBeSound(d)
 		if got := d.TakeSlow(); !slices.Equal(got, want) {
 			t.Errorf("%s: told of %v, want %v", when, got, want)
 		}
@@ -189,7 +189,7 @@ func TestSlowCacheIsReleased(t *testing.T) {
 		t.Error("it is not late")
 	}
 	d.Release(1)
-	d.checkInvariants()
+	mustBeSound(d)
 	if d.AnyLate() || len(d.Ready()) != 1 {
 		t.Error("somebody waits for a cache that is none any more")
 	}
@@ -254,7 +254,7 @@ func TestWindowOpens(t *testing.T) {
 		if n != want {
 			t.Errorf("told to drop %d ranges, want %d", n, want)
 		}
-		d.checkInvariants()
+		mustBeSound(d)
 	}
 	for i := range windowMost {
 		write(fmt.Sprint(i))

@@ -326,7 +326,7 @@ func (w *walk) step() {
 	if w.rng.IntN(2) == 0 {
 		w.dir.NextStep()
 	}
-	w.dir.checkInvariants()
+	mustBeSound(w.dir)
 }
 
 func (w *walk) act() {
@@ -438,4 +438,11 @@ func tail(events []string) (out string) {
 		out += e + "\n"
 	}
 	return out
+}
+
+// mustBeSound panics if the directory contradicts itself.
+func mustBeSound(d *Directory) {
+	if err := d.CheckInvariants(); err != nil {
+		panic(err)
+	}
 }

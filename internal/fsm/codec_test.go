@@ -382,7 +382,7 @@ func FuzzRestore(f *testing.F) {
 		if err != nil {
 			return
 		}
-		m.checkInvariants()
+		m.mustBeSound()
 		again, err := restoreChunks(Config{}, bytes.Join(chunks(t, m), nil))
 		if err != nil || hash(t, again) != hash(t, m) {
 			t.Fatalf("restored, and not again: %v", err)

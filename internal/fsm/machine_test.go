@@ -3,7 +3,6 @@ package fsm
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -13,48 +12,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkInvariants panics unless the lessor's attachments are exactly what the
-// newest records of the keys say, and only leases that are alive hold ranges.
-func (m *Machine) checkInvariants() {
-	attached := 0
-	for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
-		if got := m.lessor.LeaseOf(kv.Key); got != lease.ID(kv.Lease) {
-			panic(fmt.Sprintf("key %q: record says lease %d, lessor %d", kv.Key, kv.Lease, got))
-		}
-		if kv.Lease != 0 {
-			attached++
-		}
-	}
-	if n := m.lessor.Attached(); n != attached {
-		panic(fmt.Sprintf("lessor has %d keys attached, the store %d", n, attached))
-	}
-	m.checkSessions()
-	for info := range m.lessor.Leases() {
-		if info.Bound && m.lessor.KeyCount(info.ID) != 1 {
-			panic(fmt.Sprintf("lease %d is bound to %q", info.ID, m.lessor.Keys(info.ID)))
-		}
-	}
-	ranges, owned, longest := 0, make(map[string]int), lease.TTL(0)
-	for id, held := range m.AllHolds().All() {
-		if info, ok := m.lessor.Lookup(id); !ok || info.Delayed {
-			panic(fmt.Sprintf("lease %d holds something and is not alive", id))
-		}
-		ranges += len(held)
-		info, _ := m.lessor.Lookup(id)
-		owned[info.Owner] += len(held)
-		longest = max(longest, info.TTL)
-	}
-	for o := range m.AllHolds().Orphans() {
-		if info, _ := m.lessor.Lookup(o.Lease.ID); info.Token == o.Lease.Token {
-			panic(fmt.Sprintf("lease %d is there and has left an orphan", info.ID))
-		}
-		ranges += len(o.Ranges)
-		owned[o.Lease.Owner] += len(o.Ranges)
-		longest = max(longest, o.Lease.TTL)
-	}
-	if ranges != m.holds.ranges || !maps.Equal(owned, m.holds.owned) || longest != m.CacheTTL() {
-		panic(fmt.Sprintf("%d ranges are held, by owner %v, for %d at most; counted are %d, %v, %d",
-			ranges, owned, longest, m.holds.ranges, m.holds.owned, m.CacheTTL()))
+// mustBeSound panics if the machine contradicts itself.
+func (m *Machine) mustBeSound() {
+	if err := m.checkInvariants(); err != nil {
+		panic(err)
 	}
 }
 
@@ -63,7 +24,7 @@ func apply(t testing.TB, m *Machine, c Command) Result {
 	foreseen, refused := m.Exceeds(c)
 	m.Begin(m.Index()+1, 1)
 	r := m.Apply(c)
-	m.checkInvariants()
+	m.mustBeSound()
 	limit := new(access.LimitError)
 	_, handsOver := Inner(c).(*HandOver)
 	switch {
@@ -406,7 +367,7 @@ func restored(t testing.TB, m *Machine) *Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.checkInvariants()
+	r.mustBeSound()
 	if r.Index() != m.Index() {
 		t.Fatalf("restored index %d, want %d", r.Index(), m.Index())
 	}

@@ -70,7 +70,7 @@ func TestNamedLeases(t *testing.T) {
 		if err != nil && hash(t, m) != before {
 			t.Errorf("%s: refused, and changed something", what)
 		}
-		if m.checkInvariants(); t.Failed() {
+		if m.mustBeSound(); t.Failed() {
 			return
 		}
 	}
@@ -115,7 +115,7 @@ func TestNamesInTransactions(t *testing.T) {
 			if r.Err != nil && (!errors.Is(r.Err, lease.ErrNotFound) || hash(t, m) != before) {
 				t.Errorf("%s: refused with %v, or changed something", what, r.Err)
 			}
-			m.checkInvariants()
+			m.mustBeSound()
 		}
 	}
 }

@@ -18,29 +18,6 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// checkSessions panics unless what is counted of the sessions is what is there.
-func (m *Machine) checkSessions() {
-	l, n, bytes := m.sessions, 0, int64(0)
-	for s := l.root.next; s != &l.root; s = s.next {
-		n++
-		size := int64(len(s.user))
-		for i := range s.answers {
-			a := &s.answers[i]
-			if a.number < s.settled || i > 0 && a.number <= s.answers[i-1].number {
-				panic(fmt.Sprintf("session %d: answer %d is out of order", s.ID, a.number))
-			}
-			size += a.size
-		}
-		if l.byID[s.ID] != s || s.next.prev != s || s.ID > l.last || size != s.bytes {
-			panic(fmt.Sprintf("session %d of %d, %d bytes of %d", s.ID, l.last, s.bytes, size))
-		}
-		bytes += size
-	}
-	if n != len(l.byID) || bytes != l.bytes || n > l.limits.sessions || bytes > l.limits.bytes {
-		panic(fmt.Sprintf("%d sessions of %d, %d bytes of %d", n, len(l.byID), bytes, l.bytes))
-	}
-}
-
 func open(t testing.TB, m *Machine, nonce uint64) Session {
 	t.Helper()
 	return mustApply(t, m, &OpenSession{Nonce: nonce}).(Session)

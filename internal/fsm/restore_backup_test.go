@@ -32,7 +32,7 @@ func fromBackupAs(t testing.TB, c Config, m *Machine, f Restoration) (*Machine, 
 		return c, true, nil
 	})
 	if err == nil {
-		r.checkInvariants()
+		r.mustBeSound()
 	}
 	return r, err
 }

@@ -40,7 +40,7 @@ func TestDeleteMany(t *testing.T) {
 				for _, key := range keys {
 					deleted(single, key)
 				}
-				many.checkInvariants(t)
+				checkStore(t, many)
 				same(t, what+": now", many, single, 0)
 				same(t, what+": the past", many, single, at)
 				if got := len(pairsAt(t, view, 0)); got != all-before {
@@ -51,7 +51,7 @@ func TestDeleteMany(t *testing.T) {
 				if many.ClearDeleted(2*all) || many.Deleted() != 0 {
 					t.Errorf("%s: %d keys are known that nobody can read", what, many.Deleted())
 				}
-				many.checkInvariants(t)
+				checkStore(t, many)
 				if got := len(pairsAt(t, many.View(), 0)); got != all-before-len(keys)+1 {
 					t.Errorf("%s: %d keys are left after a compaction", what, got)
 				}

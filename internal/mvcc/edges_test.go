@@ -81,7 +81,7 @@ func TestScrubBudget(t *testing.T) {
 				if calls < all/budget/2 {
 					t.Errorf("%+v, gone %v: %d calls with a budget of %d", x, gone, calls, budget)
 				}
-				s.checkInvariants(t)
+				checkStore(t, s)
 			}
 		}
 	}

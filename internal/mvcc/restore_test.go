@@ -103,7 +103,7 @@ func FuzzRestore(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s.checkInvariants(t)
+		checkStore(t, s)
 		if got := slices.Collect(s.View().Records()); !slices.EqualFunc(got, recs, sameRecord) {
 			t.Fatalf("%v\nwant %v", got, recs)
 		}
@@ -272,7 +272,7 @@ func TestScrub(t *testing.T) {
 	steps := 0
 	for s.Scrub(500) {
 		steps++
-		s.checkInvariants(t)
+		checkStore(t, s)
 	}
 	if steps < 20 || steps > 100 {
 		t.Errorf("%d steps of 500 for 20,000 records", steps)
@@ -309,7 +309,7 @@ func TestScrubKeepsUp(t *testing.T) {
 	if steps > 15 {
 		t.Errorf("%d steps of 1000 changes for 20,000 records", steps)
 	}
-	s.checkInvariants(t)
+	checkStore(t, s)
 }
 
 // Goal: the same with very many changes in each step. Method: a compaction whenever the one before
@@ -354,7 +354,7 @@ func TestScrubLeavesNothing(t *testing.T) {
 	must(t, s.Compact(s.Revision()))
 	for s.Scrub(50) {
 	}
-	s.checkInvariants(t)
+	checkStore(t, s)
 	if len(s.entries) != 1 || s.dead.Len() != 0 || s.records() != 1 || s.log.dir.Len() > 1 {
 		t.Fatalf("%d entries, %d deleted keys, %d records, %d chunks",
 			len(s.entries), s.dead.Len(), s.records(), s.log.dir.Len())

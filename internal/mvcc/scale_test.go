@@ -69,12 +69,12 @@ func TestLarge(t *testing.T) {
 		must(t, s.Compact(s.Revision()-int64(1000*round)))
 		for s.Scrub(5000) {
 		}
-		s.checkInvariants(t)
+		checkStore(t, s)
 	}
 	v := s.View()
 	restored, err := Restore(v.Revision(), v.Compacted(), v.Records())
 	must(t, err)
-	restored.checkInvariants(t)
+	checkStore(t, restored)
 	for name, v := range map[string]*View{"original": v, "restored": restored.View()} {
 		t.Run(name, func(t *testing.T) { checkLarge(t, s, v) })
 	}
@@ -152,11 +152,11 @@ func TestHotKey(t *testing.T) {
 	for steps := 0; s.Scrub(1000); steps++ {
 		put(s, "hot", nil)
 		if steps%10 == 0 {
-			s.checkInvariants(t)
+			checkStore(t, s)
 		}
 	}
 	check(before, 501)
-	s.checkInvariants(t)
+	checkStore(t, s)
 	if first := s.log.find(Revision{Main: n/2 - 1000}); first != nil {
 		t.Fatal("an old version is still there")
 	}

@@ -20,7 +20,7 @@ func TestScenarios(t *testing.T) {
 			if err := r.run(d); err != nil {
 				r.printf("error: %v\n", err)
 			}
-			r.s.checkInvariants(t)
+			checkStore(t, r.s)
 			if r.out.Len() == 0 {
 				return "ok\n"
 			}

@@ -149,13 +149,6 @@ func (w *twins) clearDeleted(most int) {
 	})
 }
 
-func (s *Store) records() (n int) {
-	for range s.log.from(Revision{}) {
-		n++
-	}
-	return n
-}
-
 func (w *twins) txn(n int) {
 	tx, mtx := w.s.Begin(), w.m.begin()
 	for i := range w.src.Intn(5) {
@@ -303,7 +296,7 @@ func (w *twins) compareAll(p pair, key, end string, rev int64) {
 func (w *twins) run(steps int) {
 	for n := range steps {
 		w.step(n)
-		w.s.checkInvariants(w.t)
+		checkStore(w.t, w.s)
 		w.compare(pair{w.s.View(), w.m})
 		for _, p := range w.views {
 			w.compare(p)
@@ -334,96 +327,11 @@ func (w *twins) restore() {
 	w.s = s
 }
 
-// checkInvariants checks what is written on the fields.
-func (s *Store) checkInvariants(t testing.TB) {
+// checkStore fails the test if the store contradicts itself.
+func checkStore(t testing.TB, s *Store) {
 	t.Helper()
-	versions, cleared := 0, 0
-	for key, e := range s.entries {
-		inLive, live := s.live.Get(item{key: key})
-		inDead, dead := s.dead.Get(item{key: key})
-		last := e.newest.Load()
-		gone := last.tombstone() && last.ModRevision < s.compacted
-		switch {
-		case gone && !live && !dead:
-			cleared++
-		case live == dead || dead != last.tombstone() || gone && s.Cleared():
-			t.Fatalf("key %q: live %v, dead %v", key, live, dead)
-		case live && inLive.e != e, dead && inDead.e != e:
-			t.Fatalf("key %q: the tree has another entry, which nothing frees", key)
-		}
-		c := e.chain()
-		for i := range c.len() {
-			r := c.at(i)
-			versions++
-			if s.log.find(r.rev()) != r || r.Key != key {
-				t.Fatalf("key %q: version %v is not in the history", key, r.rev())
-			}
-			if i > 0 && !c.at(i-1).rev().less(r.rev()) {
-				t.Fatalf("key %q: version %v after %v", key, r.rev(), c.at(i-1).rev())
-			}
-		}
-	}
-	if n := s.records(); n != versions {
-		t.Fatalf("%d records in the history, %d in the entries", n, versions)
-	}
-	if n := s.live.Len() + s.dead.Len(); n+cleared != len(s.entries) {
-		t.Fatalf("%d keys in the trees, %d cleared, %d entries", n, cleared, len(s.entries))
-	}
-	s.checkSize(t)
-}
-
-// checkSize checks that the size is the sum over what is there for good, and will be after each
-// compaction.
-func (s *Store) checkSize(t testing.TB) {
-	t.Helper()
-	size, view := int64(0), s.View()
-	if view.Size() != s.Size() {
-		t.Fatalf("size %d, and of a view %d", s.Size(), view.Size())
-	}
-	records := slices.Collect(view.Records())
-	next := make(map[string]*Record)
-	for i := range slices.Backward(records) {
-		r := &records[i]
-		cost := recordCost + int64(len(r.Value))
-		after := next[r.Key]
-		if len(r.Value) > ShortValue && after != nil && after.Lease != r.Lease &&
-			bytes.Equal(after.Value, r.Value) {
-			cost = recordCost // the value counts there
-			if &after.Value[0] != &r.Value[0] {
-				t.Fatalf("key %q has the same value twice", r.Key)
-			}
-		}
-		next[r.Key] = r
-		head := s.compacted == s.revision && r.ModRevision == s.revision
-		if head && (r.Tombstone || after != nil) {
-			cost = 0 // it is there only for watches from here
-		}
-		size += cost
-	}
-	alive := make(map[string]bool)
-	for _, r := range records {
-		if !alive[r.Key] {
-			size += keyCost + int64(len(r.Key))
-		}
-		if r.Tombstone && s.compacted == s.revision && r.ModRevision == s.revision {
-			size -= keyCost + int64(len(r.Key))
-		}
-		alive[r.Key] = !r.Tombstone
-	}
-	if size != s.Size() {
-		t.Fatalf("size %d at %d, compacted %d, want %d", s.Size(), s.revision, s.compacted, size)
-	}
-	last := end{s.compacted, s.ends.before}
-	for _, c := range s.ends.chunks {
-		for _, e := range c {
-			if e.revision <= last.revision || e.sum <= last.sum || e.revision > s.revision+1 {
-				t.Fatalf("%+v after %+v, at %d", e, last, s.revision)
-			}
-			last = e
-		}
-		if len(c) == 0 {
-			t.Fatal("an empty chunk")
-		}
+	if err := s.CheckInvariants(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -458,7 +366,7 @@ func FuzzModel(f *testing.F) {
 				w.compare(p)
 			}
 		}
-		w.s.checkInvariants(t)
+		checkStore(t, w.s)
 		w.restore()
 	})
 }

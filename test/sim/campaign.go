@@ -180,7 +180,7 @@ var counted = []string{
 	"renewal of a message answered by itself", "permit held", "wait resumed after a break",
 	"wait resumed at another member", "state shown while a wait queue was read",
 	"core held up in the middle of a step", "member taken for hung",
-	"state compared",
+	"state compared", "state walked",
 }
 
 // String sums a campaign up.

@@ -12,6 +12,9 @@ var plantedAgain = []planted{
 	{"an orphan that was not dropped is forgotten", "C1", []edit{
 		{leaderGo, "\t\t\tl.gate.caches.NotDropped(c.Tokens)\n", ""},
 	}},
+	{"settled answers stay counted", "state", []edit{
+		{"internal/fsm/sessions.go", "\t\tl.bytes -= s.answers[i].size\n", ""},
+	}},
 	{"what waits for a change of the cluster version is refused", "V1", []edit{
 		{takeGo, "len(l.queue.waiting) > 0 && !l.queue.versioning", "len(l.queue.waiting) > 0"},
 	}},

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -19,6 +20,7 @@ type stepState struct {
 	taken  Time       // when the step took the mail
 	rung   bool       // it was to wake up meanwhile
 	spread bool       // the hub has something to distribute
+	worked int        // how many steps it has taken
 	// delaying says that commands wait for others, and will soon have waited long enough.
 	delaying bool
 }
@@ -125,6 +127,7 @@ func (p *process) do(do shell.Do) {
 	case shell.Work:
 		s.Work()
 		p.note(&s.Out)
+		p.checkState()
 		p.hash(s.Out.Hash)
 	case shell.Send:
 		for _, m := range s.Out.Send {
@@ -152,6 +155,20 @@ func (p *process) do(do shell.Do) {
 		p.view = s.View
 	case shell.Sleep:
 		p.sleep()
+	}
+}
+
+// checkEvery is how many steps of a process lie between two walks through its state.
+const checkEvery = 256
+
+// checkState walks through the state of the process every so many steps.
+func (p *process) checkState() {
+	if p.step.worked++; p.step.worked%checkEvery != 0 {
+		return
+	}
+	p.w.cover["state walked"]++
+	if err := p.r.CheckInvariants(); err != nil {
+		p.w.broken("state", fmt.Sprintf("member %d: %v", p.m.id, err))
 	}
 }
 

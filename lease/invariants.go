@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// checkInvariants walks everything and compares it with what the fields
-// promise. It is slow, and called after every step of the scenarios and models.
-func (l *Lessor) checkInvariants() error {
+// CheckInvariants walks the whole state and returns the first contradiction. It is for tests and
+// for the simulator, and slow.
+func (l *Lessor) CheckInvariants() error {
 	if err := l.table.checkInvariants(); err != nil {
 		return err
 	}
@@ -198,15 +198,6 @@ func (t *tracker) behind() bool {
 	return t.promotion != nil || ok && Instant(at) <= t.now
 }
 
-// catchUp moves a primary's clock, and has it look at all leases whose time has come by then. It
-// returns in how many steps.
-func catchUp(l *Lessor, now Instant) (steps int) {
-	for l.Advance(now); l.tracker.behind(); l.Advance(now) {
-		steps++
-	}
-	return steps + 1
-}
-
 func (t *tracker) checkInvariants() error {
 	var dues, silents, inWheel int
 	for slot := range t.table.top {
@@ -224,39 +215,7 @@ func (t *tracker) checkInvariants() error {
 			}
 			continue
 		}
-		places := 0
-		for _, f := range []flags{isDue, isExpiring, isHeld} {
-			if k.state&f != 0 {
-				places++
-			}
-		}
-		if in {
-			places++
-		}
-		fail := ""
-		switch {
-		case places != 1:
-			fail = "not in exactly one place"
-		case in && Instant(at) > k.expiry:
-			fail = "wakes after its expiry"
-		case in && Instant(at) <= t.now && !t.behind():
-			fail = "should have fired"
-		case in && k.state == 0 && Instant(at) > k.quiet:
-			fail = "wakes after it has fallen silent"
-		case k.state&isExpiring != 0 && k.state != isExpiring:
-			fail = "expiring and something else"
-		case k.state&isHeld != 0 && (k.state&isPending == 0 || k.expiry > t.now):
-			fail = "held without reason"
-		case k.state&isDue != 0 && (k.expiry > t.now || k.state != isDue):
-			fail = "due without reason"
-		case k.state&isSilent != 0 && k.state&isPending != 0:
-			fail = "silent and pending"
-		case k.delayed != t.table.delayed(slot):
-			fail = "delayed, or not"
-		case k.state == 0 && r.remaining == 0 && k.quiet > t.now.after(t.cfg.silence(r.ttl)):
-			fail = "a renewal would bring silence forward"
-		}
-		if fail != "" {
+		if fail := t.misplaced(slot, k, Instant(at), in); fail != "" {
 			return fmt.Errorf("lease %d at %d: %s: %+v, in wheel %v at %d",
 				r.id, t.now, fail, k, in, at)
 		}
@@ -284,6 +243,42 @@ func (t *tracker) checkInvariants() error {
 			dues, silents, inWheel, t.dues, t.silents, t.wheel.Len())
 	}
 	return nil
+}
+
+// misplaced returns the reason why the timing of a lease is wrong, or "".
+func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
+	r, places := t.table.record(slot), 0
+	for _, f := range []flags{isDue, isExpiring, isHeld} {
+		if k.state&f != 0 {
+			places++
+		}
+	}
+	if in {
+		places++
+	}
+	switch {
+	case places != 1:
+		return "not in exactly one place"
+	case in && at > k.expiry:
+		return "wakes after its expiry"
+	case in && at <= t.now && !t.behind():
+		return "should have fired"
+	case in && k.state == 0 && at > k.quiet:
+		return "wakes after it has fallen silent"
+	case k.state&isExpiring != 0 && k.state != isExpiring:
+		return "expiring and something else"
+	case k.state&isHeld != 0 && (k.state&isPending == 0 || k.expiry > t.now):
+		return "held without reason"
+	case k.state&isDue != 0 && (k.expiry > t.now || k.state != isDue):
+		return "due without reason"
+	case k.state&isSilent != 0 && k.state&isPending != 0:
+		return "silent and pending"
+	case k.delayed != t.table.delayed(slot):
+		return "delayed, or not"
+	case k.state == 0 && r.remaining == 0 && k.quiet > t.now.after(t.cfg.silence(r.ttl)):
+		return "a renewal would bring silence forward"
+	}
+	return ""
 }
 
 func (q *dueQueue) all() (list []dueEntry) {

@@ -1,0 +1,230 @@
+package directory
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// CheckInvariants compares everything that is derived with its source, and returns the first
+// contradiction. It is for tests and for the simulator, and slow.
+func (d *Directory) CheckInvariants() error {
+	for list := range d.held.All() {
+		if list.Len() == 0 {
+			return errors.New("a range that nobody holds")
+		}
+	}
+	for id, u := range d.leases {
+		if u.none() {
+			return fmt.Errorf("nothing of lease %d is under way", id)
+		}
+	}
+	total := 0
+	for token, c := range d.caches {
+		if c.token != token {
+			return fmt.Errorf("cache %d is found by token %d", c.token, token)
+		}
+		if err := cmp.Or(c.has.checkInvariants(), d.checkDrops(c), d.checkCache(c)); err != nil {
+			return err
+		}
+		total += c.has.len()
+	}
+	if total != d.spans {
+		return fmt.Errorf("%d spans, counted are %d", total, d.spans)
+	}
+	return cmp.Or(d.checkCounts(), d.checkSending(), d.checkStuck(), d.checkLine(), d.checkWaiting())
+}
+
+// checkDrops checks the pending invalidations of a cache.
+func (d *Directory) checkDrops(c *cache) error {
+	writes, bytes, fresh := 0, 0, false
+	for _, x := range c.drops {
+		writes += len(x.writes)
+		if fresh = fresh || x.seq == 0; fresh && x.seq != 0 {
+			return errors.New("a drop that was sent behind one that was not")
+		}
+		if got, _ := c.pending.Get(x.what); got != x {
+			return errors.New("a drop that is not found by its range")
+		}
+		bytes += bytesOf(x.what)
+	}
+	if !c.joined && c.bytes != bytes || c.joined && c.bytes != 0 {
+		return fmt.Errorf("%d bytes of drops, counted %d", bytes, c.bytes)
+	}
+	pending := len(slices.Collect(c.pending.All()))
+	if pending != len(c.drops) || c.waiting != writes ||
+		(len(c.drops) > 0) != (d.unacked[c.token] == c) {
+		return fmt.Errorf("cache %d: %d pending, %d drops, %d of %d writes wait",
+			c.token, pending, len(c.drops), c.waiting, writes)
+	}
+	return nil
+}
+
+// checkCache checks the state of a cache and its holds.
+func (d *Directory) checkCache(c *cache) error {
+	if (c.waiting > 0) != (c.endsAt != 0) || c.lateSince != 0 && c.waiting == 0 {
+		return fmt.Errorf("cache %d: %d writes wait, it is looked at at %d, late %v", c.token,
+			c.waiting, c.endsAt, c.lateSince != 0)
+	}
+	if c.orphan == (d.live[c.id] == c) || !c.stopped && d.isGone(c) ||
+		(c.orphan && !c.stopped) != (c.overAt != 0) ||
+		c.stopped && (!c.orphan || c.wide || c.has.len()+len(c.drops) > 0) {
+		return fmt.Errorf("cache %d is an orphan: %+v", c.token, c.orphanage)
+	}
+	if n := len(c.drops); c.orphan && n > 0 && !c.joined ||
+		c.joined && c.drops[0].seq != c.drops[n-1].seq {
+		return fmt.Errorf("cache %d is not told to drop everything, in one message", c.token)
+	}
+	if len(c.drops) > 0 && len(c.routes) > 0 && !c.unsent && c.resendAt == 0 {
+		return fmt.Errorf("cache %d has %d drops pending, and nobody tells it", c.token, len(c.drops))
+	}
+	for _, h := range c.holds {
+		list, ok := d.held.Get(h)
+		if !ok {
+			return errors.New("a hold that is not found")
+		}
+		if _, pending := c.pending.Get(h); c.joined && !pending {
+			return errors.New("everything is to be dropped, and something may be cached")
+		}
+		if got, _ := list.Get(c.token); got != c {
+			return errors.New("a holder that is not found")
+		}
+	}
+	return nil
+}
+
+// checkWaiting checks the writes that wait for caches.
+func (d *Directory) checkWaiting() error {
+	for w := range d.waiting {
+		if w.state != waiting || w.behind < 0 || w.blocked < 0 {
+			return fmt.Errorf("a write that waits: %+v", *w)
+		}
+		_, stuck := d.stuck.Get(w.number)
+		if w.behind+w.blocked == 0 && !stuck && !slices.Contains(d.crowd, w) {
+			return fmt.Errorf("a write waits for nothing: %+v", *w)
+		}
+		if n := len(w.marks); n > manyMarks && len(w.marked) != n {
+			return fmt.Errorf("%d of %d ranges are found", len(w.marked), n)
+		}
+		for i, r := range w.marks {
+			if slices.Contains(w.marks[:i], r) {
+				return errors.New("a range that is pending twice because of one write")
+			}
+			if _, ok := d.marks.Get(r); !ok {
+				return errors.New("what a write touches is not pending")
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Directory) isGone(c *cache) bool {
+	gone, _ := d.gone.Get(c.token)
+	return gone == c
+}
+
+// checkCounts checks that the counted numbers are those of a look at all caches.
+func (d *Directory) checkCounts() error {
+	wide, open := 0, 0
+	for _, c := range d.caches {
+		if c.wide {
+			wide++
+		}
+		if c.open {
+			open++
+		}
+	}
+	if d.stats.Wide != wide || d.stats.Open != open {
+		return fmt.Errorf("%d caches are wide and %d open, counted are %d and %d", wide, open,
+			d.stats.Wide, d.stats.Open)
+	}
+	return nil
+}
+
+// checkSending checks that no cache is to be told at once twice, or again although it owes nothing.
+func (d *Directory) checkSending() (err error) {
+	d.late.entries.Scan(func(e appointment) bool {
+		if d.caches[e.c.token] != e.c || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {
+			err = errors.New("a cache that is none any more is slow, or is so since another time")
+		}
+		return err == nil
+	})
+	named := make(map[*cache]bool)
+	for _, c := range d.unsent {
+		if named[c] {
+			return fmt.Errorf("cache %d is to be told twice", c.token)
+		}
+		named[c] = true
+	}
+	d.resends.entries.Scan(func(e appointment) bool {
+		if d.unacked[e.c.token] != e.c || len(e.c.routes) == 0 {
+			err = fmt.Errorf("cache %d is to be told again, and owes nothing", e.c.token)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// checkStuck checks that every write that waits for commands that attach keys is found when the
+// last of these has its outcome, and none that waits for it is forgotten.
+func (d *Directory) checkStuck() (err error) {
+	d.stuck.Scan(func(number uint64, w *Write) bool {
+		found := d.attachingAny > 0 && slices.Contains(d.stuckAny, w)
+		for _, id := range w.Ends {
+			u := d.leases[id].some()
+			found = found || u.attaching > 0 && slices.Contains(u.stuck, w)
+		}
+		if w.number != number || w.state != waiting || !found {
+			err = fmt.Errorf("a write is stuck for ever: %+v", *w)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// checkLine checks what is derived from the writes that wait.
+func (d *Directory) checkLine() error {
+	for id, u := range d.leases {
+		if len(u.stuck) > 0 && u.attaching == 0 {
+			return fmt.Errorf("writes are stuck, and nothing attaches keys to lease %d", id)
+		}
+	}
+	if len(d.stuckAny) > 0 && d.attachingAny == 0 {
+		return errors.New("writes are stuck, and nothing attaches keys to any lease")
+	}
+	if len(d.crowd) > 0 && d.roomy() {
+		return errors.New("urgent writes wait for room, and there is some")
+	}
+	first, _, any := d.stuck.Min()
+	if len(d.attachers) > 0 && (!any || d.attachers[0].number < first) {
+		return errors.New("a write waits for one that is stuck no more")
+	}
+	if d.urgent < 0 {
+		return fmt.Errorf("%d urgent writes are under way", d.urgent)
+	}
+	tails := slices.Collect(d.tails.All())
+	for _, w := range tails {
+		if w.state != waiting {
+			return errors.New("others would wait for a write that has left")
+		}
+	}
+	if d.links < 0 || len(d.waiting) == 0 && (d.links != 0 || len(tails) != 0) {
+		return fmt.Errorf("%d links and %d tails, %d writes wait", d.links, len(tails),
+			len(d.waiting))
+	}
+	return nil
+}
+
+// checkInvariants checks that the ranges are in order, apart, and not empty.
+func (s *spans) checkInvariants() (err error) {
+	last, first := "", true
+	s.to.Scan(func(from, to string) bool {
+		if to != "" && to <= from || !first && (last == "" || from <= last) {
+			err = fmt.Errorf("range from %q to %q after one that ends at %q", from, to, last)
+		}
+		last, first = to, false
+		return err == nil
+	})
+	return err
+}

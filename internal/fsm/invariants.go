@@ -1,0 +1,96 @@
+package fsm
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+
+	"leasehold.dev/lease"
+)
+
+// CheckInvariants walks the whole state, with the leases and the store, and returns the first
+// contradiction. It is for tests and for the simulator, and slow. In the middle of a command it
+// checks nothing.
+func (m *Machine) CheckInvariants() error {
+	if m.Midway() {
+		return nil
+	}
+	return cmp.Or(m.checkInvariants(), m.lessor.CheckInvariants(), m.store.CheckInvariants())
+}
+
+// checkInvariants compares the leases' attachments with the newest records of the keys, and checks
+// that only leases that are alive hold ranges.
+func (m *Machine) checkInvariants() error {
+	attached := 0
+	for kv := range m.store.View().Ascend("\x00", "\x00", 0) {
+		if got := m.lessor.LeaseOf(kv.Key); got != lease.ID(kv.Lease) {
+			return fmt.Errorf("key %q: record says lease %d, lessor %d", kv.Key, kv.Lease, got)
+		}
+		if kv.Lease != 0 {
+			attached++
+		}
+	}
+	if n := m.lessor.Attached(); n != attached {
+		return fmt.Errorf("lessor has %d keys attached, the store %d", n, attached)
+	}
+	for info := range m.lessor.Leases() {
+		if info.Bound && m.lessor.KeyCount(info.ID) != 1 {
+			return fmt.Errorf("lease %d is bound to %q", info.ID, m.lessor.Keys(info.ID))
+		}
+	}
+	if err := m.checkSessions(); err != nil {
+		return err
+	}
+	return m.checkHeld()
+}
+
+// checkHeld compares the counted ranges that caches hold with those that are there.
+func (m *Machine) checkHeld() error {
+	ranges, owned, longest := 0, make(map[string]int), lease.TTL(0)
+	for id, held := range m.AllHolds().All() {
+		if info, ok := m.lessor.Lookup(id); !ok || info.Delayed {
+			return fmt.Errorf("lease %d holds something and is not alive", id)
+		}
+		ranges += len(held)
+		info, _ := m.lessor.Lookup(id)
+		owned[info.Owner] += len(held)
+		longest = max(longest, info.TTL)
+	}
+	for o := range m.AllHolds().Orphans() {
+		if info, _ := m.lessor.Lookup(o.Lease.ID); info.Token == o.Lease.Token {
+			return fmt.Errorf("lease %d is there and has left an orphan", info.ID)
+		}
+		ranges += len(o.Ranges)
+		owned[o.Lease.Owner] += len(o.Ranges)
+		longest = max(longest, o.Lease.TTL)
+	}
+	if ranges != m.holds.ranges || !maps.Equal(owned, m.holds.owned) || longest != m.CacheTTL() {
+		return fmt.Errorf("%d ranges are held, by owner %v, for %d at most; counted are %d, %v, %d",
+			ranges, owned, longest, m.holds.ranges, m.holds.owned, m.CacheTTL())
+	}
+	return nil
+}
+
+// checkSessions compares the counts of the sessions with the sessions.
+func (m *Machine) checkSessions() error {
+	l, n, bytes := m.sessions, 0, int64(0)
+	for s := l.root.next; s != &l.root; s = s.next {
+		n++
+		size := int64(len(s.user))
+		for i := range s.answers {
+			a := &s.answers[i]
+			if a.number < s.settled || i > 0 && a.number <= s.answers[i-1].number {
+				return fmt.Errorf("session %d: answer %d is out of order", s.ID, a.number)
+			}
+			size += a.size
+		}
+		if l.byID[s.ID] != s || s.next.prev != s || s.ID > l.last || size != s.bytes {
+			return fmt.Errorf("session %d of %d, %d bytes of %d", s.ID, l.last, s.bytes, size)
+		}
+		bytes += size
+	}
+	if n != len(l.byID) || bytes != l.bytes || n > l.limits.sessions || bytes > l.limits.bytes {
+		return fmt.Errorf("%d sessions of %d, %d bytes of %d", n, len(l.byID), bytes, l.bytes)
+	}
+	return nil
+}
