@@ -119,11 +119,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			failure{Code: int(codes.ResourceExhausted), Message: errTooLarge.Error()})
 		return
 	}
-	// Where a call comes from the library says itself, behind what is said here. A socket has no
-	// address, and nobody on it may make one up.
-	if _, _, err := net.SplitHostPort(r.RemoteAddr); err != nil {
-		r.Header.Del("X-Forwarded-For")
-	}
+	dropForgedAddress(r)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	// Not a deadline of the connection alone: net/http would then cancel the
@@ -145,6 +141,14 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		arrived: func(rest int) { late.Stop(); counted.Taken(rest) },
 	}
 	g.mux.ServeHTTP(w, r)
+}
+
+// dropForgedAddress removes headers by which a client would make up its address. The library appends
+// the address of the connection to what a proxy says; a socket has none.
+func dropForgedAddress(r *http.Request) {
+	if _, _, err := net.SplitHostPort(r.RemoteAddr); err != nil {
+		r.Header.Del("X-Forwarded-For")
+	}
 }
 
 // isDuplex reports whether a client may send messages one after the other.

@@ -10,12 +10,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -183,6 +185,29 @@ func TestGatewayBound(t *testing.T) {
 		"Grpc-Metadata-Leasehold-Visit", "of the client")
 	if ok, _ := regexp.MatchString(`"message":"[A-Z2-7]{26}"`, got.body); !ok {
 		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// Goal: no client of the gateway makes up its address, which the audit log names, over a socket or
+// not. Method: all headers of which the library makes x-forwarded-for; api.Address takes the last.
+func TestGatewayAddress(t *testing.T) {
+	mux := runtime.NewServeMux()
+	for remote, want := range map[string]string{"@": "", "192.0.2.7:99": "192.0.2.7"} {
+		r := httptest.NewRequest("POST", "/x", nil)
+		r.RemoteAddr = remote
+		for _, name := range []string{"X-Forwarded-For", "Grpc-Metadata-X-Forwarded-For"} {
+			r.Header.Set(name, "6.6.6.6")
+		}
+		dropForgedAddress(r)
+		ctx, err := runtime.AnnotateContext(t.Context(), mux, r, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		md, _ := metadata.FromOutgoingContext(ctx)
+		list := strings.Split(strings.Join(md.Get("x-forwarded-for"), ","), ",")
+		if last := strings.TrimSpace(list[len(list)-1]); last != want {
+			t.Errorf("from %s the address is %q, not %q, of %q", remote, last, want, list)
+		}
 	}
 }
 
