@@ -176,17 +176,24 @@ func (c *Catalog) Newest() (Full, bool) {
 }
 
 // Expired returns what may go when so many of the newest backups of the whole state are kept: the
-// older ones, the pieces of the log before the oldest that is kept, and parts older than that.
-func (c *Catalog) Expired(keep int) (names []string) {
-	if len(c.Fulls) <= keep {
+// older ones, the pieces of the log before the oldest that is kept, and parts older than that. What
+// is of a time after now, since a clock was ahead, goes by its place in the log.
+func (c *Catalog) Expired(keep int, now time.Time) (names []string) {
+	past := sort.Search(len(c.Fulls), func(i int) bool { return c.Fulls[i].Time.After(now) })
+	if past <= keep {
 		return nil
 	}
-	old, oldest := c.Fulls[:len(c.Fulls)-keep], c.Fulls[len(c.Fulls)-keep]
+	old, oldest, ahead := c.Fulls[:past-keep], c.Fulls[past-keep], c.Fulls[past:]
 	for _, f := range old {
 		names = append(names, f.Name)
 	}
+	for _, f := range ahead {
+		if f.Index <= oldest.Index {
+			names = append(names, f.Name)
+		}
+	}
 	for _, p := range c.Pieces {
-		if p.Last.Index <= oldest.Index && !p.Time.After(oldest.Time) {
+		if p.Last.Index <= oldest.Index && (!p.Time.After(oldest.Time) || p.Time.After(now)) {
 			names = append(names, p.Name)
 		}
 	}

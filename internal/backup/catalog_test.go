@@ -124,7 +124,7 @@ func TestExpired(t *testing.T) {
 		for _, o := range want {
 			names = append(names, o.Name)
 		}
-		if got := c.Expired(keep); !slices.Equal(got, names) {
+		if got := c.Expired(keep, time.Now()); !slices.Equal(got, names) {
 			t.Errorf("keep %d:\n%s\nwant\n%s", keep, strings.Join(got, "\n"), strings.Join(names, "\n"))
 		}
 	}

@@ -102,7 +102,7 @@ func (k *Keeper) prune(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range c.Expired(k.cfg.Keep) {
+	for _, name := range c.Expired(k.cfg.Keep, time.Now()) {
 		ctx, cancel := context.WithTimeout(ctx, requestLimit)
 		err := k.cfg.Target.Delete(ctx, name)
 		cancel()

@@ -64,6 +64,37 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
+// A backup of the whole state whose name is of a time to come, made while a leader's clock was ahead,
+// does not stop the schedule, nor hide that a backup is late.
+func TestClockWasAhead(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.member(1, true)
+		w.pass(every)
+		ahead := backup.FullName(backup.Place{Index: 10, Term: 1}, 1011, time.Now().Add(9000*time.Hour))
+		first := w.fulls()[0].Name
+		w.target.mu.Lock()
+		w.target.objects[ahead] = w.target.objects[first]
+		w.target.mu.Unlock()
+		a.lead(false)
+		w.pass(2 * every)
+		_, k := w.member(2, true)
+		w.pass(2 * every)
+		if s := k.Stats(); s.LastFull.After(time.Now()) || s.Due.Sub(time.Now()) > time.Hour {
+			t.Errorf("%+v", s)
+		}
+		for range 5 {
+			w.pass(time.Hour)
+		}
+		if s := k.Stats(); s.Fulls < 4 {
+			t.Errorf("%+v", s)
+		}
+		if fulls := w.fulls(); len(fulls) != 2 || fulls[1].Time.After(time.Now()) ||
+			time.Since(fulls[1].Time) > time.Hour {
+			t.Errorf("kept: %+v", fulls)
+		}
+	})
+}
+
 // The next leader goes on where the copy of the one before ends, although both may copy a while.
 func TestNextLeader(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -60,6 +60,11 @@ func (t *tail) open(ctx context.Context) bool {
 		t.restart()
 		return true
 	}
+	if newest.Time.After(time.Now()) {
+		t.log.Warn("the newest backup of the whole state is of a time to come: the clock of the "+
+			"member that made it was ahead, or this one's is behind; making another one",
+			"target", t.cfg.Target.String(), "name", newest.Name)
+	}
 	t.looked(newest.Time)
 	end, revision := t.resume(&c)
 	t.begin(end, revision)
