@@ -29,7 +29,7 @@ func TestAccessGrowth(t *testing.T) {
 func TestTakesRights(t *testing.T) {
 	takes := []kind{
 		kindAuthEnable, kindUserDelete, kindUserRevokeRole, kindRoleDelete, kindRoleGrant,
-		kindRoleRevoke,
+		kindRoleRevoke, kindUserPassword,
 	}
 	for _, c := range bare() {
 		want := slices.Contains(takes, c.kind())
