@@ -7,13 +7,17 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: of two processes with one identity that are alive, one is refused and learns why, all
 // learn that there are two, and the member goes on. Method: a second process with the ID of a
 // member that is connected. It is the second that is refused, unless the machine is so slow that
 // the first did not answer in time.
-func TestCopied(t *testing.T) {
+func TestCopied(t *testing.T) { virtual.Test(t, testCopied) }
+
+func testCopied(t *testing.T) {
 	a, b := pair(t, options{})
 	second := start(t, 2, options{})
 	second.Update([]Peer{a.peer(1), second.peer(2)})
@@ -38,7 +42,9 @@ func TestCopied(t *testing.T) {
 
 // Goal: a process that was silent while another took its place is refused when it is back.
 // Method: the connections to the first stand still until the second is connected.
-func TestCopiedAfterSilence(t *testing.T) {
+func TestCopiedAfterSilence(t *testing.T) { virtual.Test(t, testCopiedAfterSilence) }
+
+func testCopiedAfterSilence(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	there, back := forward(t, b.url.Host), forward(t, a.url.Host)
 	a.Update([]Peer{{ID: 2, URLs: []url.URL{there.url}}})
@@ -61,10 +67,12 @@ func TestCopiedAfterSilence(t *testing.T) {
 // Goal: what a dead process sent late is refused, and is not taken for a second process that is
 // alive, however often it comes. Method: streams with an earlier process number, none of which
 // repeats the mark of a refusal.
-func TestLateIsNoCopy(t *testing.T) {
+func TestLateIsNoCopy(t *testing.T) { virtual.Test(t, testLateIsNoCopy) }
+
+func testLateIsNoCopy(t *testing.T) {
 	a, b := pair(t, options{})
 	for range 5 {
-		s, err := connect(t.Context(), a.url, Way{})
+		s, err := connect(t.Context(), a.url, inMemory(Way{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,9 +103,11 @@ func heardFrom(stream grpc.ClientStream) *markedError {
 
 // Goal: a process that was noted before a late stream of its predecessor is let in again, for it
 // shows that it lives. Method: a late stream is the last that was noted, and is broken off.
-func TestLateIsPassedOver(t *testing.T) {
+func TestLateIsPassedOver(t *testing.T) { virtual.Test(t, testLateIsPassedOver) }
+
+func testLateIsPassedOver(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
-	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL()}}})
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL(t)}}})
 	b.Update([]Peer{a.peer(1)})
 	b.insist(a, "I am the new one")
 	if err := a.link(2).saw(1<<40, 0); err != nil {
@@ -110,9 +120,11 @@ func TestLateIsPassedOver(t *testing.T) {
 // Goal: only a member can raise the alarm that there is a copy of this one. Method: pings that say
 // so come from a stranger who knows all IDs, then also over a connection whose stream is not let
 // in, and then from the member that is connected.
-func TestStrangersAlarm(t *testing.T) {
+func TestStrangersAlarm(t *testing.T) { virtual.Test(t, testStrangersAlarm) }
+
+func testStrangersAlarm(t *testing.T) {
 	a, b := pair(t, options{})
-	s, err := connect(t.Context(), a.url, Way{})
+	s, err := connect(t.Context(), a.url, inMemory(Way{}))
 	if err != nil {
 		t.Fatal(err)
 	}

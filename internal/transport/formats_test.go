@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/metadata"
+
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: a stream has the newest format that both ends speak, whichever is the newer; those that
@@ -28,7 +30,7 @@ func TestFormats(t *testing.T) {
 		{third, third, 3},
 		{first, third, 0},
 	} {
-		t.Run(c.a.String()+" and "+c.b.String(), func(t *testing.T) {
+		bubble(t, c.a.String()+" and "+c.b.String(), func(t *testing.T) {
 			a, b := start(t, 1, options{formats: c.a}), start(t, 2, options{formats: c.b})
 			a.Update([]Peer{a.peer(1), b.peer(2)})
 			b.Update([]Peer{a.peer(1), b.peer(2)})
@@ -59,7 +61,9 @@ func TestFormats(t *testing.T) {
 
 // Goal: who opens a stream says which formats it speaks and of which cluster version it is, and
 // one that does not speak the cluster's learns that in words. Method: a member is refused.
-func TestForeignVersion(t *testing.T) {
+func TestForeignVersion(t *testing.T) { virtual.Test(t, testForeignVersion) }
+
+func testForeignVersion(t *testing.T) {
 	a, b := start(t, 1, options{formats: Formats{1, 2}}), start(t, 2, options{})
 	refusal := fmt.Errorf("run 0.2: %w", ErrVersion)
 	b.admit.Store(&refusal)

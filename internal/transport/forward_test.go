@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+
+	"leasehold.dev/test/virtual"
 )
 
 // forwarder is a network between two members that can be cut.
@@ -21,10 +23,7 @@ type forwarder struct {
 
 func forward(t *testing.T, to string) *forwarder {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := virtual.Port(t)
 	f := &forwarder{
 		url:   url.URL{Scheme: "http", Host: l.Addr().String()},
 		conns: make(map[net.Conn]struct{}),
@@ -37,7 +36,7 @@ func forward(t *testing.T, to string) *forwarder {
 			if err != nil {
 				return
 			}
-			out, err := net.Dial("tcp", to)
+			out, err := virtual.Dial(t.Context(), "tcp", to)
 			if err != nil {
 				_ = in.Close()
 				continue

@@ -3,15 +3,18 @@ package transport
 import (
 	"net/url"
 	"testing"
+
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: who was away while the others changed can answer one that it does not know, for as
 // long as that one sends; and is not left with a connection when Update names it.
-func TestAnswerToStranger(t *testing.T) {
-	noLeaks(t)
+func TestAnswerToStranger(t *testing.T) { virtual.Test(t, testAnswerToStranger) }
+
+func testAnswerToStranger(t *testing.T) {
 	leader, away := start(t, 4, options{}), start(t, 1, options{})
 	leader.Update([]Peer{leader.peer(4), away.peer(1)})
-	away.Update([]Peer{away.peer(1), {ID: 2, URLs: []url.URL{closedURL()}}})
+	away.Update([]Peer{away.peer(1), {ID: 2, URLs: []url.URL{closedURL(t)}}})
 	leader.meet(away, "who are you")
 	away.meet(leader, "one of you")
 	since, _ := away.Since(4)
@@ -28,17 +31,21 @@ func TestAnswerToStranger(t *testing.T) {
 
 // Goal: a member that listens elsewhere than it did is answered there, by one that was
 // away when that was said.
-func TestAnswerToMoved(t *testing.T) {
+func TestAnswerToMoved(t *testing.T) { virtual.Test(t, testAnswerToMoved) }
+
+func testAnswerToMoved(t *testing.T) {
 	moved, away := start(t, 4, options{}), start(t, 1, options{})
 	moved.Update([]Peer{moved.peer(4), away.peer(1)})
-	away.Update([]Peer{away.peer(1), {ID: 4, URLs: []url.URL{closedURL()}}})
+	away.Update([]Peer{away.peer(1), {ID: 4, URLs: []url.URL{closedURL(t)}}})
 	moved.meet(away, "I am here now")
 	away.meet(moved, "I see")
 	never(t, "gone", away.gone)
 }
 
 // Goal: one that is not let in is not answered, whatever it says.
-func TestNoAnswerToRemoved(t *testing.T) {
+func TestNoAnswerToRemoved(t *testing.T) { virtual.Test(t, testNoAnswerToRemoved) }
+
+func testNoAnswerToRemoved(t *testing.T) {
 	removed, b := start(t, 4, options{}), start(t, 1, options{})
 	b.admit.Store(&ErrRemoved)
 	removed.Update([]Peer{removed.peer(4), b.peer(1)})

@@ -17,9 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/test/virtual"
 )
 
 // patience bounds every wait of the tests. It is no claim about speed.
@@ -143,6 +142,13 @@ type options struct {
 	limit          *listen.Limit
 	token          []byte
 	formats        Formats
+	real           bool // its network is the machine's
+}
+
+// bubble runs a subtest in virtual time.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { virtual.Test(t, f) })
 }
 
 var processes atomic.Uint64
@@ -151,13 +157,22 @@ var processes atomic.Uint64
 func start(tb testing.TB, id uint64, o options) *member {
 	tb.Helper()
 	if o.url.Scheme == "" {
-		o.url = url.URL{Scheme: "http", Host: "127.0.0.1:0"}
+		o.url.Scheme = "http"
 	}
-	l, err := listen.Listen(context.Background(), o.url)
+	l, dial, err := net.Listener(nil), virtual.Dial, error(nil)
+	switch {
+	case o.real:
+		dial = nil
+		l, err = listen.Listen(tb.Context(), url.URL{Scheme: "http", Host: "127.0.0.1:0"})
+	case o.url.Host == "" && o.url.Path == "" || o.url.Host == "127.0.0.1:0":
+		l = virtual.Port(tb)
+	default:
+		l, err = virtual.Listen(tb.Context(), o.url)
+	}
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if o.url.Scheme == "http" || o.url.Scheme == "https" {
+	if o.url.Path == "" {
 		o.url.Host = l.Addr().String()
 	}
 	if o.limit != nil {
@@ -167,7 +182,7 @@ func start(tb testing.TB, id uint64, o options) *member {
 	m.Transport = New(Config{
 		Cluster: max(o.cluster, 1), Self: id, Process: processes.Add(1),
 		Formats:     cmp.Or(o.formats, Formats{1, 1}),
-		Way:         Way{TLS: o.client, Token: o.token},
+		Way:         Way{TLS: o.client, Token: o.token, Dial: dial},
 		Incarnation: id + 100,
 		Version:     func() (uint8, uint64) { return 1, id + 200 },
 		RoundTrip: func(of uint64, _ time.Duration) {
@@ -322,16 +337,6 @@ func (l *lines) count(word string) int {
 	return strings.Count(l.text.String(), word)
 }
 
-// noLeaks checks, after everything else of the test, that no goroutine is left.
-func noLeaks(tb testing.TB) {
-	before := goleak.IgnoreCurrent()
-	tb.Cleanup(func() {
-		if err := goleak.Find(before); err != nil {
-			tb.Error(err)
-		}
-	})
-}
-
 // chunks is a source of n chunks for SendSnapshot.
 func chunks(n, size int) func() ([]byte, error) {
 	i := 0
@@ -342,4 +347,10 @@ func chunks(n, size int) func() ([]byte, error) {
 		i++
 		return bytes.Repeat([]byte{byte(i)}, size), nil
 	}
+}
+
+// inMemory makes a way lead through the network of the tests.
+func inMemory(w Way) Way {
+	w.Dial = virtual.Dial
+	return w
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/test/tier"
 )
 
 // childEnv makes this test binary a member; it holds what a child is told.
@@ -93,7 +94,8 @@ func spawn(t *testing.T, a *member) (*exec.Cmd, url.URL) {
 // what is asserted is the cause, for nothing else than the refused connection
 // can tell before the end of the test's patience.
 func TestKilledProcess(t *testing.T) {
-	a := start(t, 1, options{})
+	tier.Campaign(t)
+	a := start(t, 1, options{real: true})
 	for range 5 {
 		cmd, u := spawn(t, a)
 		a.Update([]Peer{{ID: 2, URLs: []url.URL{u}}})

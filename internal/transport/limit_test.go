@@ -8,16 +8,19 @@ import (
 	"time"
 
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: strangers keep no member out. Method: connections that say nothing to a member
 // whose limit is one connection, before and after another member has said who it is.
-func TestMembersBeforeStrangers(t *testing.T) {
+func TestMembersBeforeStrangers(t *testing.T) { virtual.Test(t, testMembersBeforeStrangers) }
+
+func testMembersBeforeStrangers(t *testing.T) {
 	limit := listen.NewLimit(1, "", slog.New(slog.DiscardHandler))
 	limit.CloseStrangers(time.Hour)
 	a := start(t, 1, options{limit: limit})
 	silent := func() net.Conn {
-		c, err := net.Dial("tcp", a.url.Host)
+		c, err := virtual.Dial(t.Context(), "tcp", a.url.Host)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"net/url"
 	"testing"
+
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: each side learns the other's incarnation before anything else, and one whose data are
 // lost learns that it is not the one that is remembered. Method: two members; one of them takes
 // the other for one that has lost its data.
-func TestLost(t *testing.T) {
+func TestLost(t *testing.T) { virtual.Test(t, testLost) }
+
+func testLost(t *testing.T) {
 	a, b := pair(t, options{})
 	a.meet(b, "one")
 	if got := want(t, a.met); got != 102 {
@@ -34,7 +38,9 @@ func TestLost(t *testing.T) {
 }
 
 // Goal: nothing is sent to who answers in the place of another member.
-func TestMetAnother(t *testing.T) {
+func TestMetAnother(t *testing.T) { virtual.Test(t, testMetAnother) }
+
+func testMetAnother(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	other := errors.New("that is another")
 	a.other.Store(&other)
@@ -52,7 +58,9 @@ func TestMetAnother(t *testing.T) {
 }
 
 // Goal: a member learns that another cluster takes it for one of its own.
-func TestClaimed(t *testing.T) {
+func TestClaimed(t *testing.T) { virtual.Test(t, testClaimed) }
+
+func testClaimed(t *testing.T) {
 	b := start(t, 2, options{})
 	a := start(t, 1, options{cluster: 7})
 	a.Update([]Peer{b.peer(2)})

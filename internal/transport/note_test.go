@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"leasehold.dev/test/virtual"
 )
 
 // note is a note as it came.
@@ -19,7 +21,9 @@ type note struct {
 // Goal: a member gets notes of members that are connected, and of nobody else, and a note that it
 // does not get is an error. Method: notes both ways, one to a member that is not there, one of a
 // stranger who knows all IDs, and one that is too large.
-func TestNote(t *testing.T) {
+func TestNote(t *testing.T) { virtual.Test(t, testNote) }
+
+func testNote(t *testing.T) {
 	a, b := pair(t, options{})
 	for _, err := range []error{
 		a.Note(t.Context(), 2, []byte("from a")), b.Note(t.Context(), 1, []byte("from b")),
@@ -37,7 +41,7 @@ func TestNote(t *testing.T) {
 	if err := a.Note(t.Context(), 3, nil); !errors.Is(err, errUnknown) {
 		t.Errorf("to nobody: %v", err)
 	}
-	s, err := connect(t.Context(), a.url, Way{})
+	s, err := connect(t.Context(), a.url, inMemory(Way{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +71,9 @@ func TestNote(t *testing.T) {
 
 // A release without notes answers that it has no such method: that is an error, and the connection
 // stays.
-func TestNoteToOlder(t *testing.T) {
+func TestNoteToOlder(t *testing.T) { virtual.Test(t, testNoteToOlder) }
+
+func testNoteToOlder(t *testing.T) {
 	a, b := pair(t, options{})
 	l := a.link(2)
 	l.mu.Lock()

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"testing"
+
+	"leasehold.dev/test/virtual"
 )
 
 // result is what the receiving handler saw.
@@ -63,8 +65,9 @@ func (m *member) sendSnapshotTo(
 
 // Goal: a snapshot of many chunks, of one, and of none arrives whole, with its
 // header, while messages pass it. Method: compare with the source read again.
-func TestSnapshot(t *testing.T) {
-	noLeaks(t)
+func TestSnapshot(t *testing.T) { virtual.Test(t, testSnapshot) }
+
+func testSnapshot(t *testing.T) {
 	a, b := pair(t, options{})
 	results := collect(b, nil)
 	for _, n := range []int{0, 1, 64} {
@@ -89,7 +92,9 @@ func TestSnapshot(t *testing.T) {
 
 // Goal: the receiver's error reaches the sender, in words, whether it comes at
 // the end or in the middle; and the sender does not go on with what nobody wants.
-func TestSnapshotRefused(t *testing.T) {
+func TestSnapshotRefused(t *testing.T) { virtual.Test(t, testSnapshotRefused) }
+
+func testSnapshotRefused(t *testing.T) {
 	a, b := pair(t, options{})
 	collect(b, errors.New("the disk is full"))
 	err := a.sendSnapshot(t.Context(), nil, chunks(3, 10))
@@ -114,7 +119,9 @@ func TestSnapshotRefused(t *testing.T) {
 // Goal: a break in the middle is an error at both ends, and never looks like an
 // end. Method: break by each who can: the source fails, the caller gives up, the
 // connection is cut, the member leaves, either side closes.
-func TestSnapshotBreaks(t *testing.T) {
+func TestSnapshotBreaks(t *testing.T) { virtual.Test(t, testSnapshotBreaks) }
+
+func testSnapshotBreaks(t *testing.T) {
 	stop := errors.New("cannot read the disk")
 	for _, c := range []struct {
 		name string
@@ -143,8 +150,7 @@ func TestSnapshotBreaks(t *testing.T) {
 			return nil
 		}, nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			noLeaks(t)
+		virtual.Step(t, c.name, func(t *testing.T) {
 			a, b := start(t, 1, options{}), start(t, 2, options{})
 			f := forward(t, b.url.Host)
 			a.Update([]Peer{{ID: 2, URLs: f.urls()}})
@@ -183,7 +189,9 @@ func TestSnapshotBreaks(t *testing.T) {
 
 // Goal: what cannot be sent is told without sending; a chunk may be as large as a
 // message.
-func TestSnapshotSizes(t *testing.T) {
+func TestSnapshotSizes(t *testing.T) { virtual.Test(t, testSnapshotSizes) }
+
+func testSnapshotSizes(t *testing.T) {
 	a, b := pair(t, options{})
 	results := collect(b, nil)
 	if err := a.SendSnapshot(t.Context(), 2, make([]byte, maxHeader+1), chunks(0, 0)); err == nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/test/virtual"
 )
 
 // secrets are the two configurations of a member with a certificate of its own
@@ -35,9 +36,10 @@ func secrets(t *testing.T, trusted string) (o options, file string) {
 // Goal: members that trust the same authority, or that agreed to trust nobody,
 // reach each other, with messages, snapshots and questions; a death is noticed
 // as it is without TLS.
-func TestTLS(t *testing.T) {
+func TestTLS(t *testing.T) { virtual.Test(t, testTLS) }
+
+func testTLS(t *testing.T) {
 	for _, trusted := range []string{"", "nobody"} {
-		noLeaks(t)
 		o, _ := secrets(t, trusted)
 		a, b := pair(t, o)
 		results := collect(b, nil)
@@ -47,7 +49,8 @@ func TestTLS(t *testing.T) {
 		if r := want(t, results); r.bytes != 3<<20 {
 			t.Errorf("%d bytes", r.bytes)
 		}
-		if got, err := Describe(t.Context(), b.url, Way{TLS: o.client}); err != nil || len(got) == 0 {
+		got, err := Describe(t.Context(), b.url, inMemory(Way{TLS: o.client}))
+		if err != nil || len(got) == 0 {
 			t.Errorf("%q, %v", got, err)
 		}
 		b.stop()
@@ -60,7 +63,9 @@ func TestTLS(t *testing.T) {
 // Goal: one that the listener does not trust gets nothing through, nor does one
 // that does not trust the listener, that speaks plain text, or that asks for TLS
 // without having any; each is told in the log, none takes it for a death.
-func TestTLSRefused(t *testing.T) {
+func TestTLSRefused(t *testing.T) { virtual.Test(t, testTLSRefused) }
+
+func testTLSRefused(t *testing.T) {
 	ours, file := secrets(t, "")
 	theirs, _ := secrets(t, "")
 	believer, _ := secrets(t, file) // trusts us; we do not know it
@@ -81,7 +86,7 @@ func TestTLSRefused(t *testing.T) {
 		a.Update([]Peer{c.to})
 		a.Send(2, bytesMessage("x"))
 		until(t, name, func() bool { return a.log.count(c.word) > 0 })
-		if _, err := Describe(t.Context(), c.to.URLs[0], Way{TLS: c.o.client}); err == nil {
+		if _, err := Describe(t.Context(), c.to.URLs[0], inMemory(Way{TLS: c.o.client})); err == nil {
 			t.Errorf("%s: got an answer", name)
 		}
 		if _, ok := a.Since(2); ok {

@@ -9,21 +9,28 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"leasehold.dev/test/virtual"
 )
 
 // Members that know the same token talk as before, also to one that asks who they are.
-func TestToken(t *testing.T) {
+func TestToken(t *testing.T) { virtual.Test(t, testToken) }
+
+func testToken(t *testing.T) {
 	token := []byte("a secret of the cluster")
 	a, b := pair(t, options{token: token})
 	a.meet(b, "again")
-	if got, err := Describe(t.Context(), b.url, Way{Token: token}); err != nil || len(got) == 0 {
+	got, err := Describe(t.Context(), b.url, inMemory(Way{Token: token}))
+	if err != nil || len(got) == 0 {
 		t.Errorf("%q, %v", got, err)
 	}
 }
 
 // Goal: a stranger without the token is refused, in words on both sides, whether it has another
 // token or none; and a member with a token does not talk to one without.
-func TestStrangerWithoutToken(t *testing.T) {
+func TestStrangerWithoutToken(t *testing.T) { virtual.Test(t, testStrangerWithoutToken) }
+
+func testStrangerWithoutToken(t *testing.T) {
 	token, another := []byte("a secret of the cluster"), []byte("another secret")
 	for _, c := range []struct {
 		name             string
@@ -34,9 +41,9 @@ func TestStrangerWithoutToken(t *testing.T) {
 		{"another", another, token, "must be the same", "must be the same"},
 		{"only here", token, nil, "knows no token", ""},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		virtual.Step(t, c.name, func(t *testing.T) {
 			a := start(t, 1, options{token: c.listener})
-			if _, err := Describe(t.Context(), a.url, Way{Token: c.caller}); err == nil ||
+			if _, err := Describe(t.Context(), a.url, inMemory(Way{Token: c.caller})); err == nil ||
 				!strings.Contains(err.Error(), c.words) {
 				t.Errorf("the caller is told: %v", err)
 			}
@@ -54,15 +61,17 @@ func TestStrangerWithoutToken(t *testing.T) {
 }
 
 // A proof that another connection, or the listener itself, has shown is of no use.
-func TestProofOfAnother(t *testing.T) {
+func TestProofOfAnother(t *testing.T) { virtual.Test(t, testProofOfAnother) }
+
+func testProofOfAnother(t *testing.T) {
 	token := []byte("a secret of the cluster")
 	a := start(t, 1, options{token: token})
-	s, err := connect(t.Context(), a.url, Way{Token: token})
+	s, err := connect(t.Context(), a.url, inMemory(Way{Token: token}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.close()
-	thief, err := connect(t.Context(), a.url, Way{})
+	thief, err := connect(t.Context(), a.url, inMemory(Way{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +97,11 @@ func TestProofOfAnother(t *testing.T) {
 }
 
 // A caller talks to no listener that knows another token, whatever that would do with its calls.
-func TestListenerMustProve(t *testing.T) {
+func TestListenerMustProve(t *testing.T) { virtual.Test(t, testListenerMustProve) }
+
+func testListenerMustProve(t *testing.T) {
 	a := start(t, 1, options{token: []byte("another secret")})
-	s, err := connect(t.Context(), a.url, Way{Token: []byte("a secret of the cluster")})
+	s, err := connect(t.Context(), a.url, inMemory(Way{Token: []byte("a secret of the cluster")}))
 	if !errors.Is(err, errBadProof) {
 		t.Errorf("error %v", err)
 	}
@@ -104,12 +115,12 @@ func TestListenerMustProve(t *testing.T) {
 // each and copies what they say; it can do so as long as there is no token.
 func TestProofThroughMiddle(t *testing.T) {
 	for _, c := range []struct{ name, token string }{{"no token", ""}, {"token", "a secret"}} {
-		t.Run(c.name, func(t *testing.T) {
+		bubble(t, c.name, func(t *testing.T) {
 			o, _ := secrets(t, "nobody")
 			o.token = []byte(c.token)
 			b := start(t, 2, o)
 			middle := relay(t, b.url.Host)
-			got, err := Describe(t.Context(), middle, Way{TLS: o.client, Token: o.token})
+			got, err := Describe(t.Context(), middle, inMemory(Way{TLS: o.client, Token: o.token}))
 			if c.token == "" {
 				if err != nil || len(got) == 0 {
 					t.Errorf("nothing is relayed: %v", err)
@@ -134,10 +145,7 @@ func relay(t *testing.T, to string) url.URL {
 	t.Helper()
 	own, _ := secrets(t, "nobody")
 	own.server.NextProtos = []string{"h2"}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", own.server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := tls.NewListener(virtual.Port(t), own.server)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -147,11 +155,11 @@ func relay(t *testing.T, to string) url.URL {
 			}
 			wg.Go(func() {
 				defer from.Close()
-				on, err := tls.Dial("tcp", to,
-					&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+				raw, err := virtual.Dial(t.Context(), "tcp", to)
 				if err != nil {
 					return
 				}
+				on := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 				defer on.Close()
 				wg.Go(func() { _, _ = io.Copy(from, on); from.Close() })
 				_, _ = io.Copy(on, from)

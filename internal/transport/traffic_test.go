@@ -3,12 +3,15 @@ package transport
 import (
 	"testing"
 	"time"
+
+	"leasehold.dev/test/virtual"
 )
 
 // TestTraffic: what is sent to a member is what it receives; what is kept for one that is not
 // connected is bounded, and the rest counts as dropped; and who is connected is asked for answers.
-func TestTraffic(t *testing.T) {
-	noLeaks(t)
+func TestTraffic(t *testing.T) { virtual.Test(t, testTraffic) }
+
+func testTraffic(t *testing.T) {
 	a, b := pair(t, options{})
 	if of := want(t, a.took); of != 2 {
 		t.Errorf("member %d answered", of)
@@ -40,8 +43,9 @@ func TestTraffic(t *testing.T) {
 // member differs from one that hangs. Method: as many answers as would take longer than any wait of
 // these tests if nobody asked for them. A member that is not connected is not asked, and a closed
 // transport asks nobody.
-func TestAsk(t *testing.T) {
-	noLeaks(t)
+func TestAsk(t *testing.T) { virtual.Test(t, testAsk) }
+
+func testAsk(t *testing.T) {
 	a, b := pair(t, options{})
 	hold := make(chan struct{})
 	b.hold.Store(&hold)

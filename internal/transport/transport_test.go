@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -14,15 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"leasehold.dev/internal/listen"
-	"leasehold.dev/test/process"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: what is sent arrives in the order of sending, whole, from small to large,
 // and in far fewer frames than messages when many are sent at once. Method: send
 // numbered messages of several sizes both ways.
-func TestOrder(t *testing.T) {
-	noLeaks(t)
+func TestOrder(t *testing.T) { virtual.Test(t, testOrder) }
+
+func testOrder(t *testing.T) {
 	a, b := pair(t, options{})
 	const n = 5000
 	for i := range n {
@@ -49,7 +48,9 @@ func TestOrder(t *testing.T) {
 // Goal: a message far above the size of a frame arrives, in its place; one above
 // the limit is dropped with a line in the log, and the next ones arrive; an empty
 // one is a message too.
-func TestLarge(t *testing.T) {
+func TestLarge(t *testing.T) { virtual.Test(t, testLarge) }
+
+func testLarge(t *testing.T) {
 	a, b := pair(t, options{})
 	large := bytes.Repeat([]byte("large"), 5<<20)
 	a.Send(2, bytesMessage("before"))
@@ -75,10 +76,12 @@ func (m modest) AppendTo(b []byte) []byte { return append(b, m...) }
 
 // Goal: messages sent before there is a connection are kept, the newest few of
 // them, and the loss of the others is told.
-func TestIdle(t *testing.T) {
+func TestIdle(t *testing.T) { virtual.Test(t, testIdle) }
+
+func testIdle(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	a.Send(2, bytesMessage("to a stranger"))
-	nowhere := closedURL()
+	nowhere := closedURL(t)
 	a.Update([]Peer{{ID: 2, URLs: []url.URL{nowhere}}})
 	for i := range idleLimits.count + 1 {
 		a.Send(2, bytesMessage(fmt.Sprint(i)))
@@ -89,7 +92,7 @@ func TestIdle(t *testing.T) {
 	// The queue goes with the link when the URLs change, so the listener comes to
 	// the URL instead.
 	_ = b.mux.Close()
-	l, err := listen.Listen(t.Context(), nowhere)
+	l, err := virtual.Listen(t.Context(), nowhere)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +106,11 @@ func TestIdle(t *testing.T) {
 }
 
 // closedURL is one that refuses, and at which nobody else comes to listen.
-func closedURL() url.URL { return url.URL{Scheme: "http", Host: process.MustFreeAddr()} }
+func closedURL(t *testing.T) url.URL {
+	l := virtual.Port(t)
+	_ = l.Close()
+	return url.URL{Scheme: "http", Host: l.Addr().String()}
+}
 
 // Goal: a member that stops is found gone, once, both through TCP and through a
 // socket file; when a new process of it starts, messages flow again, and that it
@@ -115,11 +122,10 @@ func TestGoneAndBack(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for _, u := range []url.URL{
-		closedURL(), // which nobody takes in between
+		closedURL(t), // which nobody takes in between
 		{Scheme: "unix", Path: filepath.Join(dir, "b")},
 	} {
-		t.Run(u.Scheme, func(t *testing.T) {
-			noLeaks(t)
+		bubble(t, u.Scheme, func(t *testing.T) {
 			a, b := start(t, 1, options{}), start(t, 2, options{url: u})
 			a.Update([]Peer{b.peer(2)})
 			a.meet(b, "one")
@@ -148,7 +154,9 @@ func TestGoneAndBack(t *testing.T) {
 
 // Goal: a connection that was refused before a new process of the member came says nothing of that
 // one. Method: the new process is seen while a dialing to the old one is under way.
-func TestRefusedBeforeItCame(t *testing.T) {
+func TestRefusedBeforeItCame(t *testing.T) { virtual.Test(t, testRefusedBeforeItCame) }
+
+func testRefusedBeforeItCame(t *testing.T) {
 	a := start(t, 1, options{})
 	l := newLink(a.Transport, Peer{ID: 2}, nil)
 	defer l.cancel()
@@ -171,7 +179,9 @@ func TestRefusedBeforeItCame(t *testing.T) {
 // Goal: a new process under the ID of an old one that does not answer means that the old one is
 // gone, even if nobody saw it go, and is told before its first message. Method: the new
 // one listens elsewhere and dials us while the old one's connections stand still.
-func TestGoneByNewProcess(t *testing.T) {
+func TestGoneByNewProcess(t *testing.T) { virtual.Test(t, testGoneByNewProcess) }
+
+func testGoneByNewProcess(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	f := forward(t, b.url.Host)
 	a.Update([]Peer{{ID: 2, URLs: []url.URL{f.url}}})
@@ -191,7 +201,9 @@ func TestGoneByNewProcess(t *testing.T) {
 
 // Goal: a broken connection to a process that lives is mended and is no death.
 // Method: a forwarder in between, whose connections are cut.
-func TestBreakIsNotGone(t *testing.T) {
+func TestBreakIsNotGone(t *testing.T) { virtual.Test(t, testBreakIsNotGone) }
+
+func testBreakIsNotGone(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	f := forward(t, b.url.Host)
 	a.Update([]Peer{{ID: 2, URLs: []url.URL{f.url}}})
@@ -209,11 +221,12 @@ func TestBreakIsNotGone(t *testing.T) {
 // Goal: a member that accepts connections and does not answer is unreachable, not
 // gone. Method: the forwarder stops forwarding; the connection is given up by the
 // silence of the other end, and new ones by the hello's timeout.
-func TestSilenceIsNotGone(t *testing.T) {
+func TestSilenceIsNotGone(t *testing.T) { virtual.Test(t, testSilenceIsNotGone) }
+
+func testSilenceIsNotGone(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds")
 	}
-	noLeaks(t)
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	f := forward(t, b.url.Host)
 	a.Update([]Peer{{ID: 2, URLs: []url.URL{f.url}}})
@@ -231,10 +244,12 @@ func TestSilenceIsNotGone(t *testing.T) {
 
 // Goal: of several URLs one that works is enough, and one that refuses is not a
 // death while another may lead there.
-func TestSeveralURLs(t *testing.T) {
+func TestSeveralURLs(t *testing.T) { virtual.Test(t, testSeveralURLs) }
+
+func testSeveralURLs(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	f := forward(t, b.url.Host)
-	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL(), f.url}}})
+	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL(t), f.url}}})
 	a.meet(b, "one")
 	f.stall()
 	f.cut()
@@ -249,7 +264,9 @@ func TestSeveralURLs(t *testing.T) {
 
 // Goal: one that was removed learns it, both when it connects and when it is
 // connected; it may not send.
-func TestRemoved(t *testing.T) {
+func TestRemoved(t *testing.T) { virtual.Test(t, testRemoved) }
+
+func testRemoved(t *testing.T) {
 	a, b := pair(t, options{})
 	out := fmt.Errorf("out: %w", ErrRemoved)
 	b.admit.Store(&out)
@@ -277,7 +294,9 @@ func TestRemoved(t *testing.T) {
 }
 
 // Goal: strangers are told why they are refused, and nothing of theirs arrives.
-func TestRefused(t *testing.T) {
+func TestRefused(t *testing.T) { virtual.Test(t, testRefused) }
+
+func testRefused(t *testing.T) {
 	b := start(t, 2, options{})
 	busy := errors.New("not now")
 	for _, c := range []struct {
@@ -291,7 +310,7 @@ func TestRefused(t *testing.T) {
 		{"itself", "two processes have one identity", options{}, 2, 2, nil},
 		{"admit", "not now", options{}, 1, 2, &busy},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		virtual.Step(t, c.name, func(t *testing.T) {
 			b.admit.Store(c.admit)
 			a := start(t, c.self, c.o)
 			if c.self == c.to { // Update passes over itself
@@ -315,11 +334,13 @@ func TestRefused(t *testing.T) {
 
 // Goal: a damaged frame ends its stream with words on both sides; what came
 // before it counts, nothing of it does, and the next stream is as good as any.
-func TestCorrupt(t *testing.T) {
+func TestCorrupt(t *testing.T) { virtual.Test(t, testCorrupt) }
+
+func testCorrupt(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	a.Update([]Peer{b.peer(2)})
 	a.meet(b, "good")
-	s, err := connect(t.Context(), b.url, Way{})
+	s, err := connect(t.Context(), b.url, inMemory(Way{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +382,9 @@ func TestCorrupt(t *testing.T) {
 
 // Goal: Send never blocks: when the receiver takes nothing, the queue stays
 // within its bounds, the loss is told, and what arrives later has its order.
-func TestOverflow(t *testing.T) {
+func TestOverflow(t *testing.T) { virtual.Test(t, testOverflow) }
+
+func testOverflow(t *testing.T) {
 	a, b := pair(t, options{})
 	hold := make(chan struct{})
 	b.hold.Store(&hold)
@@ -406,7 +429,9 @@ func TestOverflow(t *testing.T) {
 
 // Goal: Update without a change keeps the connections; with new URLs it leaves
 // the old ones; a member that left is told nothing any more.
-func TestUpdate(t *testing.T) {
+func TestUpdate(t *testing.T) { virtual.Test(t, testUpdate) }
+
+func testUpdate(t *testing.T) {
 	a, b := pair(t, options{})
 	since, _ := a.Since(2)
 	a.Update([]Peer{b.peer(2), a.peer(1)})
@@ -433,9 +458,11 @@ func TestUpdate(t *testing.T) {
 }
 
 // Goal: anybody may ask who the members are, and is told if nobody is there.
-func TestDescribe(t *testing.T) {
+func TestDescribe(t *testing.T) { virtual.Test(t, testDescribe) }
+
+func testDescribe(t *testing.T) {
 	b := start(t, 2, options{})
-	got, err := Describe(t.Context(), b.url, Way{})
+	got, err := Describe(t.Context(), b.url, inMemory(Way{}))
 	if err != nil || string(got) != "we are three" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -443,20 +470,21 @@ func TestDescribe(t *testing.T) {
 	defer cancel()
 	f := forward(t, b.url.Host)
 	f.stall()
-	if _, err := Describe(ctx, f.url, Way{}); err == nil {
+	if _, err := Describe(ctx, f.url, inMemory(Way{})); err == nil {
 		t.Error("an answer from nowhere")
 	}
-	if _, err := Describe(t.Context(), closedURL(), Way{}); err == nil {
+	if _, err := Describe(t.Context(), closedURL(t), inMemory(Way{})); err == nil {
 		t.Error("an answer from a closed port")
 	}
 }
 
 // Goal: Close ends all that runs, whatever it is doing, and may be repeated;
 // afterwards calls do nothing.
-func TestClose(t *testing.T) {
-	noLeaks(t)
+func TestClose(t *testing.T) { virtual.Test(t, testClose) }
+
+func testClose(t *testing.T) {
 	a, b := pair(t, options{})
-	a.Update([]Peer{b.peer(2), {ID: 3, URLs: []url.URL{closedURL()}}})
+	a.Update([]Peer{b.peer(2), {ID: 3, URLs: []url.URL{closedURL(t)}}})
 	for range 100 {
 		a.Send(2, bytesMessage("x"))
 		a.Send(3, bytesMessage("x"))
@@ -470,10 +498,7 @@ func TestClose(t *testing.T) {
 	if _, ok := a.Since(2); ok {
 		t.Error("connected after Close")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := virtual.Port(t)
 	if err := a.Serve(l); err != nil {
 		t.Errorf("serve after Close: %v", err)
 	}
