@@ -11,22 +11,10 @@ import (
 )
 
 // TestHealthyLifeWarnsOfNothing: members that found a cluster, join it, are stopped in order and
-// started again log no warning, and no error, and say how many connections they take. On a machine
-// that stands still for seconds they have reason to warn, so no other test of the package runs
-// beside it, there are five lives, and one without warnings is enough.
-func TestHealthyLifeWarnsOfNothing(t *testing.T) {
-	var warned string
-	for range 5 {
-		if warned = healthyLife(t); warned == "" {
-			return
-		}
-	}
-	t.Errorf("in each of five lives a member warns, in the last one: %s", warned)
-}
+// started again log no warning, and no error, and say how many connections they take.
+func TestHealthyLifeWarnsOfNothing(t *testing.T) { virtual.Test(t, testHealthyLife) }
 
-// healthyLife returns the first warning of a cluster in which nothing goes wrong.
-func healthyLife(t *testing.T) string {
-	t.Helper()
+func testHealthyLife(t *testing.T) {
 	members, configs, logs := founded(t, 2)
 	for i, m := range members {
 		if err := m.stop(); err != nil {
@@ -41,11 +29,10 @@ func healthyLife(t *testing.T) string {
 		}
 		for _, level := range []string{"level=WARN", "level=ERROR"} {
 			if line := logs[i].line(level); line != "" {
-				return configs[i].Name + ": " + line
+				t.Errorf("%s: %s", configs[i].Name, line)
 			}
 		}
 	}
-	return ""
 }
 
 // founded runs members that found a cluster, and one that is added to them as a voter.
