@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
+	"time"
 
 	"go.etcd.io/raft/v3"
 )
@@ -26,8 +28,21 @@ func (l raftLogger) warn(text string) {
 	if strings.Contains(text, "pending configuration changes") {
 		level = slog.LevelDebug
 	}
-	l.log.Log(context.Background(), level, text)
+	l.write(level, text)
 }
+
+// write logs as the library's line that is two calls up, so that each has a rate of its own.
+func (l raftLogger) write(level slog.Level, text string) {
+	ctx := context.Background()
+	if !l.log.Enabled(ctx, level) {
+		return
+	}
+	var at [1]uintptr
+	runtime.Callers(4, at[:])
+	_ = l.log.Handler().Handle(ctx, slog.NewRecord(time.Now(), level, text, at[0]))
+}
+
+func (l raftLogger) fail(text string) { l.write(slog.LevelError, text) }
 
 // The methods of raft.Logger.
 
@@ -37,8 +52,8 @@ func (l raftLogger) Info(v ...any)               { l.log.Debug(raftText(v...)) }
 func (l raftLogger) Infof(f string, v ...any)    { l.log.Debug(raftTextf(f, v...)) }
 func (l raftLogger) Warning(v ...any)            { l.warn(raftText(v...)) }
 func (l raftLogger) Warningf(f string, v ...any) { l.warn(raftTextf(f, v...)) }
-func (l raftLogger) Error(v ...any)              { l.log.Error(raftText(v...)) }
-func (l raftLogger) Errorf(f string, v ...any)   { l.log.Error(raftTextf(f, v...)) }
+func (l raftLogger) Error(v ...any)              { l.fail(raftText(v...)) }
+func (l raftLogger) Errorf(f string, v ...any)   { l.fail(raftTextf(f, v...)) }
 func (l raftLogger) Fatal(v ...any)              { panic(raftText(v...)) }
 func (l raftLogger) Fatalf(f string, v ...any)   { panic(raftTextf(f, v...)) }
 func (l raftLogger) Panic(v ...any)              { panic(raftText(v...)) }

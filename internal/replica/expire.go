@@ -10,6 +10,11 @@ import (
 // but a leader that dies meanwhile makes them last that much longer.
 const checkpointEvery = 100
 
+// retryEvery is how long an entry that Raft did not take waits before the next try, in
+// milliseconds: Raft takes none while too much is uncommitted, as when the disks of all followers
+// are frozen, and each try costs a warning.
+const retryEvery = 100
+
 // expirer decides, at a primary, which leases expire in the next entry, and the remaining time of
 // which is replicated. One entry of each kind is under way at a time, and the next is made when it
 // has been applied. So expiry takes its share of the log and no more (T13): however many leases end
@@ -19,6 +24,7 @@ type expirer struct {
 	began                   uint64 // tick of the election, then of the promotion
 	expiring, checkpointing bool
 	silence                 lease.Instant // before which no other checkpoint is proposed
+	refused                 refusal
 	clearing                int           // entries under way that clear a checkpoint
 	oldest                  lease.Instant // expiry of the first lease in the entry that expires
 	// afterAll is called when the remaining time of every silent lease is replicated.
@@ -28,10 +34,20 @@ type expirer struct {
 	refresh bool
 }
 
+// refusal is when Raft last refused an entry: the next try is made at retry, or as soon as more
+// than the entries up to index is applied, which makes room.
+type refusal struct {
+	retry lease.Instant
+	index uint64
+}
+
 // due returns the leases that the next entry expires: at most MaxExpire, and
 // so few that they have at most twice as many keys, unless one alone has more
 // (T14). The others stay due.
 func (e *expirer) due() []lease.Due {
+	if e.waits() {
+		return nil
+	}
 	most := e.m.cfg.MaxExpire
 	due := e.m.lessor.Due(most)
 	keys := 0
@@ -64,13 +80,14 @@ func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) 
 	}
 	if !applied {
 		e.m.lessor.Reinstate(due)
+		e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
 	}
 }
 
 // checkpoint returns the command that replicates the remaining time of leases that are silent now,
 // and takes it for proposed; nil if it is not time for one.
 func (e *expirer) checkpoint() fsm.Command {
-	if e.checkpointing || e.m.now < e.silence && e.afterAll == nil {
+	if e.checkpointing || e.waits() || e.m.now < e.silence && e.afterAll == nil {
 		return nil
 	}
 	silent := e.m.lessor.Silent(e.m.cfg.MaxExpire)
@@ -93,6 +110,7 @@ func (e *expirer) checkpointed(silent []lease.Checkpoint, applied bool) {
 	e.checkpointing = false
 	if !applied {
 		e.m.lessor.Unreport(silent)
+		e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
 	}
 }
 
@@ -137,6 +155,20 @@ func (e *expirer) overdue() lease.TTL {
 
 // next returns the instant at which there may be something to propose that no input brings.
 func (e *expirer) next() (lease.Instant, bool) {
+	at, ok := e.soonest()
+	if e.waits() {
+		at = max(at, e.refused.retry)
+	}
+	return at, ok
+}
+
+// waits reports whether nothing is proposed now, since Raft would refuse it.
+func (e *expirer) waits() bool {
+	return e.m.now < e.refused.retry && e.m.machine.Index() == e.refused.index
+}
+
+// soonest is next if Raft takes every entry.
+func (e *expirer) soonest() (lease.Instant, bool) {
 	if !e.m.primary || e.expiring || e.refresh {
 		return 0, false
 	}

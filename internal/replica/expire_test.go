@@ -66,6 +66,10 @@ func TestExpirerTakesSome(t *testing.T) {
 		t.Errorf("nothing is under way, and overdue for %d", late)
 	}
 	e.expired(first, e.m.now, false)
+	if at, ok := e.next(); at != e.m.now+retryEvery || !ok || len(e.due()) > 0 {
+		t.Errorf("at %d an entry was refused, and the next try is at %d", e.m.now, at)
+	}
+	e.pass(retryEvery)
 	again := append(e.due(), e.due()...)
 	if len(again) != 6 || len(e.m.out.Late) != 0 {
 		t.Errorf("%d leases are due after an entry was lost, %d are told", len(again), len(e.m.out.Late))
@@ -90,6 +94,10 @@ func TestExpirerCheckpoints(t *testing.T) {
 		t.Fatalf("%+v, done %v", c, done)
 	}
 	e.checkpointed(c.Leases, false)
+	if at, _ := e.next(); at != e.m.now+retryEvery || e.checkpoint() != nil {
+		t.Errorf("at %d a checkpoint was refused, and the next try is at %d", e.m.now, at)
+	}
+	e.pass(retryEvery)
 	if again, ok := e.checkpoint().(*fsm.Checkpoint); !ok || len(again.Leases) != 2 {
 		t.Fatalf("after a loss: %+v", again)
 	}
