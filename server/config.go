@@ -63,6 +63,7 @@ type Config struct {
 	// spans.
 	Trace otlp.Settings
 	// Logger gets the member's log. Default: no log.
+	// Its handler must not block: the member waits for it.
 	Logger *slog.Logger
 	// Host is for tests of this module, which run members on simulated machines. Default: this
 	// machine.

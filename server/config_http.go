@@ -1,6 +1,10 @@
 package server
 
-import "leasehold.dev/internal/api/web"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"leasehold.dev/internal/api/web"
+)
 
 // HTTP configures the pages and the JSON gateway.
 type HTTP struct {
@@ -20,6 +24,8 @@ type HTTP struct {
 	// rebinding; "*" is all. Default none: all names, but at a loopback address only IP
 	// addresses, localhost and the hosts of AdvertiseClient.
 	HostWhitelist []string
+	// Collectors are metrics of the process, shown at /metrics beside the member's. Default none.
+	Collectors []prometheus.Collector
 }
 
 func defaultHTTP() HTTP {

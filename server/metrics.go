@@ -37,7 +37,7 @@ type metrics struct {
 	renewedOK, renewedGone, renewedFailed prometheus.Counter
 }
 
-func newMetrics() *metrics {
+func newMetrics(more ...prometheus.Collector) *metrics {
 	hist := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "leasehold", Name: name, Help: help, Buckets: buckets,
@@ -83,6 +83,7 @@ func newMetrics() *metrics {
 	m.renewedGone = m.renewals.WithLabelValues("not_found")
 	m.renewedFailed = m.renewals.WithLabelValues("failed")
 	m.caches.register(m.registry)
+	m.registry.MustRegister(more...)
 	m.registry.MustRegister(
 		m.sync, m.apply, m.snapshot, m.ttl, m.lateness, m.renewals,
 		collectors.NewGoCollector(),

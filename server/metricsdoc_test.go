@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"leasehold.dev/internal/logger"
 	"leasehold.dev/test/virtual"
 )
 
@@ -26,6 +27,8 @@ func TestMetricsDocument(t *testing.T) { virtual.Test(t, testMetricsDocument) }
 func testMetricsDocument(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Trace.Endpoint = "http://localhost:4318" // nothing is sent there
+	none := func() uint64 { return 0 }
+	c.HTTP.Collectors = logger.Collectors(none, none) // those of the command
 	r := run(t, c)
 	descs := make(chan *prometheus.Desc)
 	go func() {

@@ -149,7 +149,8 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	}
 	c := &core{
 		replica: r, machineConfig: machineConfig(cfg), disk: disk,
-		inbox: newInbox(), clock: clock, log: cfg.Logger, metrics: newMetrics(), tracer: tracer,
+		inbox: newInbox(), clock: clock, log: cfg.Logger,
+		metrics: newMetrics(cfg.HTTP.Collectors...), tracer: tracer,
 		began:    beginning{voters: r.ConfState().GetVoters()},
 		election: cfg.Raft.ElectionTimeout,
 	}

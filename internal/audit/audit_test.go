@@ -24,10 +24,14 @@ type disk struct {
 	mu   sync.Mutex // guards what follows
 	data bytes.Buffer
 	room int
+	hang chan struct{} // if not nil, writes block until it is closed
 }
 
 // Write implements io.Writer.
 func (d *disk) Write(b []byte) (int, error) {
+	if d.hang != nil {
+		<-d.hang
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := min(len(b), d.room)
@@ -211,6 +215,39 @@ func TestFullDiskStops(t *testing.T) {
 	}
 	if n := strings.Count(to.String(), `"event":"resumed"`); n != 1 {
 		t.Errorf("the log says %d times that there was a gap", n)
+	}
+}
+
+// Goal: a disk that hangs delays a call only with "stop", and then only for hungTime. The member can
+// stop meanwhile, and records are written again when the disk answers (T43).
+func TestDiskHangs(t *testing.T) {
+	for _, stops := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			to := &disk{room: 1 << 20, hang: make(chan struct{})}
+			l := newLog(t, to, stops)
+			began := time.Now()
+			first := l.Record(&Entry{Event: "call"})
+			if took := time.Since(began); (first != nil) != stops || stops != (took == hungTime) {
+				t.Errorf("stop %v: the first after %v: %v", stops, took, first)
+			}
+			began = time.Now()
+			for range 10 {
+				if err := errors.Join(l.Ready(), l.Record(&Entry{Event: "call"})); (err != nil) != stops {
+					t.Errorf("stop %v: a later one: %v", stops, err)
+				}
+			}
+			if took := time.Since(began); took != 0 {
+				t.Errorf("stop %v: later ones waited %v", stops, took)
+			}
+			if err := l.Close(); err == nil && !stops {
+				t.Error("closed as if all were written")
+			}
+			close(to.hang)
+			synctest.Wait()
+			if err := errors.Join(l.Ready(), l.Record(&Entry{Event: "call"}), l.Close()); err != nil {
+				t.Errorf("stop %v: after it hung: %v", stops, err)
+			}
+		})
 	}
 }
 

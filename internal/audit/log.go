@@ -27,19 +27,23 @@ const (
 	maxSpare   = 4 * batchBytes // of the memory of a batch, that the next one takes
 )
 
+// hungTime is how long a write may take. After it the disk counts as broken until the write ends.
+const hungTime = 5 * time.Second
+
 // Log writes records. Its methods may be called from several goroutines.
 type Log struct {
 	to   io.WriteCloser
 	stop bool
 
-	mu     sync.Mutex // guards what follows; taken after write
-	next   *batch
-	spare  []byte // of a batch that was written, for the next one
-	broken bool   // the last write failed
+	mu      sync.Mutex // guards what follows
+	next    *batch
+	spare   []byte // of a batch that was written, for the next one
+	running bool   // the goroutine that writes
+	broken  bool   // the last write failed, or hangs
+	hung    bool   // the write has taken longer than hungTime
 
-	write sync.Mutex    // held by the writing goroutine; guards torn, and batches that are not next
-	torn  bool          // what was written last may be half a line
-	full  chan struct{} // capacity 1: there is a batch
+	torn bool          // what was written last may be half a line; the writing goroutine's
+	full chan struct{} // capacity 1: there is a batch
 
 	written, dropped prometheus.Counter
 }
@@ -48,13 +52,15 @@ type Log struct {
 type batch struct {
 	text  []byte
 	count int
-	done  bool
-	err   error // of the write
+	done  chan struct{} // closed when it is written
+	err   error         // of the write, set before
 }
+
+func newBatch(memory []byte) *batch { return &batch{text: memory, done: make(chan struct{})} }
 
 // Open returns a log. It writes nothing yet, but opens the file.
 func Open(o Options) (*Log, error) {
-	l := &Log{stop: o.WhenFull == stop, next: new(batch), full: make(chan struct{}, 1)}
+	l := &Log{stop: o.WhenFull == stop, next: newBatch(nil), full: make(chan struct{}, 1)}
 	l.written, l.dropped = counter("records_total", "Records written to the audit log."),
 		counter("dropped_total", "Records that could not be written to the audit log.")
 	switch o.File {
@@ -144,10 +150,13 @@ func (l *Log) Ready() error {
 		return nil
 	}
 	l.mu.Lock()
-	broken := l.broken
+	broken, hung := l.broken, l.hung
 	l.mu.Unlock()
-	if !broken {
+	switch {
+	case !broken:
 		return nil
+	case hung:
+		return errUnwritten
 	}
 	return l.Record(&Entry{Time: time.Now(), Event: "resumed"})
 }
@@ -161,7 +170,7 @@ func (l *Log) Record(e *Entry) error {
 	line := e.append(memory[:0])
 	l.mu.Lock()
 	b := l.next
-	if len(b.text)+len(line) > maxWaiting {
+	if len(b.text)+len(line) > maxWaiting || l.hung && l.stop {
 		l.mu.Unlock()
 		l.dropped.Inc()
 		if l.stop {
@@ -188,26 +197,53 @@ func (l *Log) Record(e *Entry) error {
 // Flush writes what waits. What cannot be written is dropped; then its error is errUnwritten.
 func (l *Log) Flush() error {
 	l.mu.Lock()
-	b := l.next
+	b, nothing := l.next, l.next.count == 0 && !l.running
 	l.mu.Unlock()
+	if nothing {
+		return nil
+	}
 	return l.flush(b)
 }
 
-// flush returns what came of the write of a batch, which it writes unless somebody else has.
+// flush returns what came of the write of a batch. It does not wait for a disk that hangs.
 func (l *Log) flush(b *batch) error {
-	l.write.Lock()
-	defer l.write.Unlock()
-	if b.done {
+	l.mu.Lock()
+	if !l.running {
+		l.running = true
+		go l.write()
+	}
+	l.mu.Unlock()
+	late := time.NewTimer(hungTime)
+	defer late.Stop()
+	select {
+	case <-b.done:
 		return b.err
+	case <-late.C:
 	}
 	l.mu.Lock()
-	if b.count == 0 {
-		l.mu.Unlock()
-		return nil
+	defer l.mu.Unlock()
+	if l.running {
+		l.broken, l.hung = true, true
 	}
-	l.next, l.spare = &batch{text: l.spare[:0]}, nil
+	return fmt.Errorf("%w: no answer from the disk for %v", errUnwritten, hungTime)
+}
+
+// write writes batches until none waits.
+func (l *Log) write() {
+	l.mu.Lock()
+	for l.next.count > 0 {
+		b := l.next
+		l.next, l.spare = newBatch(l.spare[:0]), nil
+		l.mu.Unlock()
+		l.writeBatch(b)
+		l.mu.Lock()
+	}
+	l.running = false
 	l.mu.Unlock()
-	b.done = true
+}
+
+func (l *Log) writeBatch(b *batch) {
+	defer close(b.done)
 	text := b.text
 	if l.torn {
 		text = append([]byte{'\n'}, text...)
@@ -215,7 +251,7 @@ func (l *Log) flush(b *batch) error {
 	n, err := l.to.Write(text)
 	l.torn = err != nil && (l.torn || n > 0)
 	l.mu.Lock()
-	l.broken = err != nil
+	l.broken, l.hung = err != nil, false
 	if cap(b.text) <= maxSpare {
 		l.spare = b.text
 	}
@@ -225,10 +261,9 @@ func (l *Log) flush(b *batch) error {
 		// Whole lines of it may be there: to count too many is the safe mistake.
 		l.dropped.Add(float64(b.count))
 		b.err = fmt.Errorf("%w: %w", errUnwritten, err)
-		return b.err
+		return
 	}
 	l.written.Add(float64(b.count))
-	return nil
 }
 
 // Run writes records together until ctx ends, and then those that are left.
@@ -250,5 +285,14 @@ func (l *Log) Run(ctx context.Context, failed func(error)) {
 	}
 }
 
-// Close closes the file.
-func (l *Log) Close() error { return errors.Join(l.Flush(), l.to.Close()) }
+// Close closes the file, unless the disk hangs.
+func (l *Log) Close() error {
+	err := l.Flush()
+	l.mu.Lock()
+	running := l.running
+	l.mu.Unlock()
+	if running {
+		return err
+	}
+	return errors.Join(err, l.to.Close())
+}

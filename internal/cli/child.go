@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"leasehold.dev/internal/logger"
 )
 
 // The exit codes of commands that run another while they hold something. Those from 0 to
@@ -56,7 +58,7 @@ func (a *app) startChild(command, env []string) (*child, error) {
 func (a *app) startFed(stdin io.Reader, command, env []string) (*child, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(append([]string{}, a.Env...), env...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, a.Stdout, a.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, withReader(a.Stdout), withReader(a.Stderr)
 	cmd.WaitDelay = time.Second // what it has left behind may have its output open
 	c := &child{
 		cmd: cmd, done: make(chan struct{}), signals: make(chan os.Signal, 16), waiting: a.waiting,
@@ -75,8 +77,18 @@ func (a *app) startFed(stdin io.Reader, command, env []string) (*child, error) {
 	return c, nil
 }
 
+// withReader returns an output for a command, or nil, which discards, if its reader is gone
+// already: a shell would end by SIGPIPE when it prints what it was asked to end by.
+func withReader(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok && readerGone(f) {
+		return nil
+	}
+	return w
+}
+
 // run starts the command and waits for its end.
 func (c *child) run(started chan<- error) {
+	logger.SurviveBrokenPipe()
 	defer stayOnThread()()
 	defer c.notify(c.signals, passedOn...)()
 	if c.waiting != nil {

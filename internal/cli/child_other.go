@@ -22,3 +22,6 @@ func (c *child) signal(s os.Signal) { _ = c.cmd.Process.Signal(s) }
 
 // kill ends the command.
 func (c *child) kill() { _ = c.cmd.Process.Kill() }
+
+// readerGone reports nothing here.
+func readerGone(*os.File) bool { return false }

@@ -59,3 +59,10 @@ func (c *child) signal(s os.Signal) {
 
 // kill ends the command, and what it has started.
 func (c *child) kill() { c.signal(syscall.SIGKILL) }
+
+// readerGone reports whether a file is a pipe without a reader.
+func readerGone(f *os.File) bool {
+	fds := []unix.PollFd{{Fd: int32(f.Fd())}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0 && fds[0].Revents&unix.POLLERR != 0
+}

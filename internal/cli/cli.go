@@ -10,8 +10,11 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"leasehold.dev/internal/logger"
 )
 
 // A Process is what a command may touch of the process it runs in.
@@ -85,6 +88,9 @@ type app struct {
 
 	mu   sync.Mutex // guards Stdout and Stderr, so that answers do not mix, and line
 	line *waitLine  // nil while nothing is waited for
+
+	messages *logger.Queue // to Stderr; nil before the first
+	stuck    bool          // the last message was not read in time
 }
 
 // The groups of the help text.
@@ -113,6 +119,7 @@ func Main(p Process, more ...*cobra.Command) int {
 	if a.stopLogging != nil {
 		a.stopLogging()
 	}
+	defer a.endMessages()
 	if err == nil {
 		return 0
 	}
@@ -144,7 +151,37 @@ func (a *app) complain(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.clearLocked()
-	fmt.Fprint(a.Stderr, harmless(fmt.Sprintf(format, args...)))
+	a.messageLocked([]byte(harmless(fmt.Sprintf(format, args...))))
+}
+
+// messageLocked writes to the standard error, in order with what else is printed unless nothing
+// reads it. A reader that has stopped must not stop a command that holds something.
+func (a *app) messageLocked(text []byte) {
+	if a.Stderr == io.Discard { // while a screen is shown
+		return
+	}
+	if a.messages == nil {
+		a.messages = logger.NewQueue(a.Stderr, nil)
+	}
+	_, _ = a.messages.Write(text)
+	patience := messageTime
+	if a.stuck {
+		patience = 0
+	}
+	a.stuck = !a.messages.Flush(patience)
+}
+
+// messageTime is how long a command waits for the reader of its messages.
+const messageTime = time.Second
+
+// endMessages waits for the reader of the messages, for a while at most.
+func (a *app) endMessages() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.messages != nil {
+		a.messages.Close(messageTime)
+		a.messages = nil
+	}
 }
 
 // say writes plain text that no --write-out changes.

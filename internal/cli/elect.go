@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"leasehold.dev/internal/logger"
 )
 
 func (a *app) electCommand() *cobra.Command {
@@ -84,6 +86,7 @@ func (a *app) observe(c *clientv3.Client, name string) error {
 
 // campaign waits to be elected, and leads until the user interrupts.
 func (a *app) campaign(c *clientv3.Client, name, proposal string) error {
+	logger.SurviveBrokenPipe()
 	ctx, stop := a.untilSignal()
 	defer stop()
 	go a.tellLost(c)

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
+	"leasehold.dev/internal/logger"
 )
 
 // electFlags say how to take part in an election, or what to do to it from outside.
@@ -103,6 +104,7 @@ func (a *app) electNative(f *electFlags, args []string) error {
 // stand waits to be elected, as one of Leasehold's candidates, and leads until the user
 // interrupts.
 func (a *app) stand(c *client.Client, name string, who lock.Candidate) error {
+	logger.SurviveBrokenPipe()
 	ctx, stop := a.untilSignal()
 	defer stop()
 	host, _ := os.Hostname() // it is for people

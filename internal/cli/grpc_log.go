@@ -80,5 +80,6 @@ type complaints struct{ a *app }
 func (c complaints) Write(p []byte) (int, error) {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()
-	return c.a.Stderr.Write(p)
+	c.a.messageLocked(p)
+	return len(p), nil
 }

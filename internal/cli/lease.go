@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,6 +18,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fault"
+	"leasehold.dev/internal/logger"
 )
 
 func (a *app) leaseCommand() *cobra.Command {
@@ -306,6 +308,7 @@ func (a *app) keepAlive(ref *pb.LeaseRef) error {
 	if err != nil {
 		return err
 	}
+	logger.SurviveBrokenPipe()
 	go a.tellLost(c)
 	var l *etcdLease
 	for lives := true; lives; {
@@ -315,7 +318,7 @@ func (a *app) keepAlive(ref *pb.LeaseRef) error {
 		}
 		for r := range renewals {
 			l = &etcdLease{client: c, id: id} // it lives
-			if err := a.show(showKeepAlive(r)); err != nil {
+			if err := a.show(showKeepAlive(r)); err != nil && !errors.Is(err, syscall.EPIPE) {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/queue"
 	"leasehold.dev/internal/fault"
+	"leasehold.dev/internal/logger"
 )
 
 func (a *app) queueCommand() *cobra.Command {
@@ -189,6 +190,7 @@ func (a *app) work(name string, f *workFlags, command []string) error {
 	defer c.Close()
 	ctx, cancel := context.WithCancelCause(a.context())
 	defer cancel(nil)
+	logger.SurviveBrokenPipe()
 	defer a.cancelBySignal(cancel).stop()
 	delay := f.delay
 	if delay == 0 {

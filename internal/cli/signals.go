@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+
+	"leasehold.dev/internal/logger"
 )
 
 // signalError says that a signal came while nothing was held yet.
@@ -94,6 +96,7 @@ func (i *interrupt) passOn(to chan<- os.Signal) {
 // interruptWaiting is cancelBySignal for what a command waits for before it runs another, to which
 // startFed passes the signal on.
 func (a *app) interruptWaiting(cancel context.CancelCauseFunc) (stop func()) {
+	logger.SurviveBrokenPipe()
 	a.waiting = a.cancelBySignal(cancel)
 	return a.waiting.stop
 }

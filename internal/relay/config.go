@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/url"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"leasehold.dev/client"
 	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/host"
@@ -31,7 +33,10 @@ type Config struct {
 	// HTTP is the gateway and the page. The zero value has neither.
 	HTTP web.Settings
 	// Logger takes the relay's log. Nil: nothing is logged.
+	// Its handler must not block.
 	Logger *slog.Logger
+	// Collectors are metrics of the process that /metrics has besides the relay's.
+	Collectors []prometheus.Collector
 	// Host is for tests of this module. Default: this machine.
 	Host *host.Host
 }

@@ -14,7 +14,7 @@ type metrics struct {
 	watches, shared prometheus.Gauge
 }
 
-func newMetrics() *metrics {
+func newMetrics(more ...prometheus.Collector) *metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "leasehold", Subsystem: "relay", Name: name, Help: help,
@@ -36,6 +36,7 @@ func newMetrics() *metrics {
 		watches: gauge("watches", "Open watches of clients over leasehold.v1 that can be merged."),
 		shared:  gauge("shared_watches", "Watches at the member that several of clients share."),
 	}
+	m.registry.MustRegister(more...)
 	m.registry.MustRegister(m.open, m.connected, m.calls, m.connects, m.renewals,
 		m.watches, m.shared,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

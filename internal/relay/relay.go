@@ -68,7 +68,7 @@ func New(cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{
-		cfg: cfg, client: c, count: newMetrics(), ready: make(chan struct{}),
+		cfg: cfg, client: c, count: newMetrics(cfg.Collectors...), ready: make(chan struct{}),
 		large: semaphore.NewWeighted(mostLarge),
 	}
 	r.merger = newMerger(r.count)

@@ -22,6 +22,7 @@ import (
 
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/logger"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
 )
@@ -82,15 +83,15 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	lg, style, closeLog, err := f.log.open(c.OutOrStdout(), c.ErrOrStderr())
+	lg, err := f.log.open(c.OutOrStdout(), c.ErrOrStderr())
 	if err != nil {
 		return f.located(err)
 	}
-	defer closeLog() //nolint:errcheck // the process ends; there is nowhere left to say so
-	warnAll(lg, warnings)
-	warnAll(lg, more)
-	cfg.Logger = lg
-	j, err := f.joiner(lg)
+	defer lg.close() //nolint:errcheck // the process ends; there is nowhere left to say so
+	warnAll(lg.Logger, warnings)
+	warnAll(lg.Logger, more)
+	cfg.Logger, cfg.HTTP.Collectors = lg.Logger, lg.collectors()
+	j, err := f.joiner(lg.Logger)
 	if err != nil {
 		return f.located(err)
 	}
@@ -100,10 +101,12 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	}
 	var r *reloader
 	if f.configFile != "" || cfg.Access.BindingsFile != "" {
-		// Else SIGHUP ends the process, as when its terminal closes.
-		r = &reloader{args: args, env: p.env(), running: f, style: style, log: lg}
+		// Else SIGHUP stops the member, as when its terminal closes.
+		r = &reloader{args: args, env: p.env(), running: f, log: lg}
 		defer r.onHangup()()
 	}
+	ctx, stop := untilSignal(ctx, lg, r != nil)
+	defer stop()
 	return withExitCode(p.run(ctx, cfg, j, r))
 }
 
@@ -128,12 +131,12 @@ func (f *flags) checked(hostname string) (server.Config, []string, error) {
 	return cfg, warnings, f.located(err)
 }
 
-// runMember runs a member until a signal ends it, or the cluster removes it, with
+// runMember runs a member until the context ends, or the cluster removes it, with
 // the settings that are right for a process of its own and would be rude in a
 // library.
 func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) error {
 	quietGRPC()
-	ctx, stop := untilSignal(ctx, cfg.Logger)
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if j == nil || j.addressesGiven { // else it chooses ports that are free
 		if err := tryPorts(ctx, cfg); err != nil {
@@ -214,12 +217,17 @@ func notify(ctx context.Context, ready <-chan struct{}, r *reloader) {
 	}
 }
 
-// untilSignal returns a context that ends at the first SIGINT or SIGTERM. A later one
-// ends the process at once: a stop that hangs must not need kill -9.
-func untilSignal(ctx context.Context, lg *slog.Logger) (context.Context, func()) {
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM, or at the SIGHUP of a
+// terminal that is closed, unless that is ignored or reloads files. A later one ends the process
+// at once: a stop that hangs must not need kill -9. The loss of the log's reader ends nothing.
+func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if !reloads && !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	logger.SurviveBrokenPipe()
 	done := make(chan struct{})
 	go func() {
 		s := impatient(ctx, signals, done, func(s os.Signal) {
@@ -228,6 +236,7 @@ func untilSignal(ctx context.Context, lg *slog.Logger) (context.Context, func())
 		})
 		if s != nil {
 			lg.Error("stopped by a second signal, without waiting", "signal", s.String())
+			lg.flush()
 			os.Exit(1)
 		}
 	}()

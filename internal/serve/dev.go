@@ -86,14 +86,16 @@ func (d *dev) check() error {
 
 // run runs the cluster until a signal, ctx, or the failure of a member ends it.
 func (d *dev) run(ctx context.Context, stdout, stderr io.Writer) error {
-	lg, _, _, err := logFlags{
+	own, err := logFlags{
 		level: d.level, format: "console", outputs: []string{"default"},
 	}.open(stdout, stderr)
 	if err != nil {
 		return err
 	}
+	defer own.close() //nolint:errcheck // the process ends; there is nowhere left to say so
+	lg := own.Logger
 	quietGRPC()
-	ctx, stop := untilSignal(ctx, lg)
+	ctx, stop := untilSignal(ctx, own, false)
 	defer stop()
 	dir := d.dir
 	if dir == "" {

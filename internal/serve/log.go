@@ -11,7 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"leasehold.dev/internal/fault"
+	"leasehold.dev/internal/logger"
 )
 
 // logFlags says where the log goes, and in which form.
@@ -54,25 +57,68 @@ func (l logFlags) apply(s *logStyle) {
 	s.console.Store(l.format == "console")
 }
 
-// open returns the logger, what may change of it, and what closes its files.
-func (l logFlags) open(stdout, stderr io.Writer) (*slog.Logger, *logStyle, func() error, error) {
+// processLog is the log of a process. Nothing that logs waits for whatever reads it.
+type processLog struct {
+	*slog.Logger
+	style  *logStyle
+	queues []*logger.Queue // one for each output
+	files  []*os.File
+	limit  logger.Limit
+}
+
+// flushTime is how long a process that ends waits for the readers of its log.
+const flushTime = time.Second
+
+// open returns the log.
+func (l logFlags) open(stdout, stderr io.Writer) (*processLog, error) {
 	if err := l.check(); err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
-	w, closeFiles, err := l.writer(stdout, stderr)
+	p := &processLog{style: new(logStyle)}
+	l.apply(p.style)
+	w, err := l.writer(p, stdout, stderr)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, fault.Join(err, p.close())
 	}
-	style := new(logStyle)
-	l.apply(style)
 	w = &oneAtATime{w: w}
-	return slog.New(logHandler{
-		style:   style,
-		console: slog.NewTextHandler(w, &slog.HandlerOptions{Level: &style.level}),
+	p.limit = logger.NewLimit(logHandler{
+		style:   p.style,
+		console: slog.NewTextHandler(w, &slog.HandlerOptions{Level: &p.style.level}),
 		json: slog.NewJSONHandler(w, &slog.HandlerOptions{
-			Level: &style.level, ReplaceAttr: likeEtcd,
+			Level: &p.style.level, ReplaceAttr: likeEtcd,
 		}),
-	}), style, closeFiles, nil
+	})
+	p.Logger = slog.New(p.limit)
+	return p, nil
+}
+
+// flush waits for the readers of the log, for a while at most.
+func (p *processLog) flush() {
+	for _, q := range p.queues {
+		q.Flush(flushTime)
+	}
+}
+
+// collectors returns the metrics of the log.
+func (p *processLog) collectors() []prometheus.Collector {
+	return logger.Collectors(func() (lines uint64) {
+		for _, q := range p.queues {
+			lines += q.Dropped()
+		}
+		return lines
+	}, p.limit.Dropped)
+}
+
+// close waits for the readers of the log, for a while at most.
+func (p *processLog) close() error {
+	var err error
+	for _, q := range p.queues {
+		q.Close(flushTime)
+	}
+	for _, f := range p.files {
+		err = fault.Join(err, f.Close())
+	}
+	return err
 }
 
 // logHandler writes each record in the form that the style has just then.
@@ -119,36 +165,37 @@ func (o *oneAtATime) Write(b []byte) (int, error) {
 	return o.w.Write(b)
 }
 
-func (l logFlags) writer(stdout, stderr io.Writer) (io.Writer, func() error, error) {
-	var to []io.Writer
-	var files []*os.File
-	closeFiles := func() error {
-		var err error
-		for _, f := range files {
-			err = fault.Join(err, f.Close())
-		}
-		return err
+// writer opens the outputs.
+func (l logFlags) writer(p *processLog, stdout, stderr io.Writer) (io.Writer, error) {
+	outputs := l.outputs
+	if len(outputs) == 0 {
+		outputs = []string{"stderr"}
 	}
-	for _, out := range l.outputs {
+	var all []io.Writer
+	for _, out := range outputs {
+		var to io.Writer
 		switch out {
 		case "stdout":
-			to = append(to, stdout)
+			to = stdout
 		case "stderr", "default", "systemd/journal":
 			// Under systemd the standard error goes to the journal.
-			to = append(to, stderr)
+			to = stderr
 		default:
 			f, err := os.OpenFile(out, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 			if err != nil {
-				return nil, nil, fault.Join(fmt.Errorf("--log-outputs: %w", err), closeFiles())
+				return nil, fmt.Errorf("--log-outputs: %w", err)
 			}
-			files = append(files, f)
-			to = append(to, f)
+			p.files = append(p.files, f)
+			to = f
 		}
+		q := logger.NewQueue(to, func(lines uint64) {
+			p.Warn("lines are missing from the log: they were not read in time",
+				"dropped", lines, "output", out)
+		})
+		p.queues = append(p.queues, q)
+		all = append(all, q)
 	}
-	if len(to) == 0 {
-		to = append(to, stderr)
-	}
-	return io.MultiWriter(to...), closeFiles, nil
+	return io.MultiWriter(all...), nil
 }
 
 // likeEtcd names and writes a record's own fields as etcd does, so that what

@@ -177,24 +177,24 @@ func (f *relayFlags) run(
 	if err != nil {
 		return err
 	}
-	lg, _, closeLog, err := f.log.open(c.OutOrStdout(), c.ErrOrStderr())
+	lg, err := f.log.open(c.OutOrStdout(), c.ErrOrStderr())
 	if err != nil {
 		return f.located(err)
 	}
-	defer closeLog() //nolint:errcheck // the process ends; there is nowhere left to say so
-	cfg.Logger = lg
+	defer lg.close() //nolint:errcheck // the process ends; there is nowhere left to say so
+	cfg.Logger, cfg.Collectors = lg.Logger, lg.collectors()
 	ctx := c.Context()
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	ctx, stop := untilSignal(ctx, lg, false)
+	defer stop()
 	return run(ctx, cfg)
 }
 
-// runRelay runs a relay until a signal ends it.
+// runRelay runs a relay until the context ends.
 func runRelay(ctx context.Context, cfg relay.Config) error {
 	quietGRPC()
-	ctx, stop := untilSignal(ctx, cfg.Logger)
-	defer stop()
 	r, err := relay.New(cfg)
 	if err != nil {
 		return &UsageError{err.Error()}

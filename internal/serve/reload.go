@@ -3,7 +3,6 @@ package serve
 import (
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -22,8 +21,7 @@ var reloadable = []string{"log-level", "log-format"}
 type reloader struct {
 	args, env []string
 	running   *flags // as they were read at the start, or the last time
-	style     *logStyle
-	log       *slog.Logger
+	log       *processLog
 	serving   atomic.Bool // before that systemd must not be told that a reload is done
 	// member has the member read its files again, once there is one.
 	member atomic.Pointer[func()]
@@ -96,7 +94,7 @@ func (r *reloader) reloadConfig() {
 			later = append(later, x.Name)
 		}
 	})
-	now.log.apply(r.style)
+	now.log.apply(r.log.style)
 	// What counts from the next start is told each time, so it is compared with the start.
 	r.running.log.level, r.running.log.format = now.log.level, now.log.format
 	r.log.Info("the configuration file was read again", "file", path,

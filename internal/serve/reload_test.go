@@ -31,17 +31,18 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := new(bytes.Buffer)
-		lg, style, _, err := f.log.open(out, out)
+		lg, err := f.log.open(out, out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &reloader{args: args, running: f, style: style, log: lg}, out
+		return &reloader{args: args, running: f, log: lg}, out
 	}
 	r, out := setup(args...)
 	early := r.log.With("part", "x").WithGroup("g")
 	says := func(lg *slog.Logger) string {
 		out.Reset()
 		lg.Debug("hello", "n", 1)
+		r.log.flush()
 		return out.String()
 	}
 	write := func(text string) string {
@@ -51,6 +52,7 @@ func TestReload(t *testing.T) {
 		}
 		out.Reset()
 		r.reload()
+		r.log.flush()
 		return out.String()
 	}
 	if s := says(early); s != "" {
@@ -90,7 +92,7 @@ func TestReload(t *testing.T) {
 	}
 	r, out = setup(append(args[:2:2], "--log-level=warn")...)
 	write("log-level: debug\n")
-	if s := says(r.log); s != "" {
+	if s := says(r.log.Logger); s != "" {
 		t.Errorf("the file has beaten the flag: %s", s)
 	}
 }

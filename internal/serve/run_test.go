@@ -36,8 +36,6 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "stuck":
 		p.run = func(ctx context.Context, cfg server.Config, _ *joiner, _ *reloader) error {
-			ctx, stop := untilSignal(ctx, cfg.Logger)
-			defer stop()
 			cfg.Logger.Info("ready to serve client requests")
 			<-ctx.Done()
 			cfg.Logger.Info("hangs")

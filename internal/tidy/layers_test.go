@@ -47,7 +47,7 @@ var house = [][]string{
 		"internal/version", "internal/encoding", "internal/keyrange",
 		"internal/ticket", "internal/wire", "test/process", "test/crashfs", "test/corpus", "api",
 		"internal/fault", "internal/login", "internal/table",
-		"internal/audit", "internal/trace",
+		"internal/audit", "internal/trace", "internal/logger",
 		"internal/settings", "internal/pebbleerrors", "internal/intercept", "internal/cause",
 	},
 	{"internal/subprocess", "test/tier"},

@@ -1,0 +1,69 @@
+package logger
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Goal: what repeats is limited for each place in the code, and the next line of it tells how many
+// are missing. Debug lines, which are asked for, are not limited.
+func TestLimitEachPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		limit := NewLimit(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		log := slog.New(limit).With("name", "a")
+		repeat := func(n int) {
+			for range n {
+				log.Warn("again")
+			}
+		}
+		repeat(burst + 7)
+		log.Warn("another")
+		for range 2 * burst {
+			log.Debug("detail")
+		}
+		if got := strings.Count(out.String(), "again"); got != burst {
+			t.Errorf("%d lines at once", got)
+		}
+		if !strings.Contains(out.String(), "another") {
+			t.Error("another place is limited, too")
+		}
+		if got := strings.Count(out.String(), "detail"); got != 2*burst {
+			t.Errorf("%d debug lines", got)
+		}
+		time.Sleep(time.Second)
+		repeat(3)
+		if got := strings.Count(out.String(), "again"); got != burst+perSecond {
+			t.Errorf("%d lines after a second", got)
+		}
+		if !strings.Contains(out.String(), "suppressed=7") || limit.Dropped() != 9 {
+			t.Errorf("%d suppressed: %s", limit.Dropped(), out.String())
+		}
+	})
+}
+
+// Goal: a text that a stranger chose is bounded, whatever its type.
+func TestLongTexts(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(NewLimit(slog.NewJSONHandler(&out, nil)))
+	long := strings.Repeat("ü", maxText)
+	log.Warn(long, "text", long, "error", errors.New(long), "list", []string{long, long},
+		"number", 7, "short", "x")
+	if out.Len() > 5*maxText {
+		t.Errorf("%d bytes", out.Len())
+	}
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(line["text"].(string), "... (1024 bytes more)") || line["short"] != "x" ||
+		line["number"] != 7.0 {
+		t.Errorf("%v", line)
+	}
+}

@@ -1,0 +1,130 @@
+// Package logger keeps the log of a process from holding up or flooding anything: lines wait in a
+// bounded queue for whatever reads them, and each place that logs has a rate limit.
+package logger
+
+import (
+	"bytes"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxQueued is how many bytes wait for a reader. As many again may be in the write that is blocked.
+const maxQueued = 1 << 20
+
+// Queue is a writer that neither blocks nor fails. While lines wait, a goroutine passes them on.
+// What does not fit while that goroutine is blocked is dropped and counted. Each Write must be
+// whole lines.
+type Queue struct {
+	to io.Writer
+	// report is called with the number of lines that were dropped once lines are passed on again.
+	report func(lines uint64)
+	total  atomic.Uint64 // lines dropped since the start
+
+	mu      sync.Mutex    // guards what follows
+	next    []byte        // lines that wait
+	running bool          // the goroutine
+	dropped uint64        // lines not reported yet
+	idle    chan struct{} // closed when nothing waits; nil if Flush does not wait
+	closed  bool
+}
+
+// NewQueue returns a queue in front of a writer. report may write to the queue; it may be nil.
+func NewQueue(to io.Writer, report func(lines uint64)) *Queue {
+	return &Queue{to: to, report: report}
+}
+
+// Write implements io.Writer. It never blocks, and its error is nil.
+func (q *Queue) Write(lines []byte) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.next)+len(lines) > maxQueued || q.closed {
+		q.dropLocked(lines)
+		return len(lines), nil
+	}
+	q.next = append(q.next, lines...)
+	if !q.running {
+		q.running = true
+		go q.run()
+	}
+	return len(lines), nil
+}
+
+func (q *Queue) dropLocked(lines []byte) {
+	n := uint64(bytes.Count(lines, []byte{'\n'}))
+	q.dropped += n
+	q.total.Add(n)
+}
+
+// Dropped returns how many lines were dropped since the start.
+func (q *Queue) Dropped() uint64 { return q.total.Load() }
+
+// Flush waits until everything is passed on, but no longer than patience. It reports whether
+// everything was.
+func (q *Queue) Flush(patience time.Duration) bool {
+	q.mu.Lock()
+	if !q.running {
+		q.mu.Unlock()
+		return true
+	}
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+	}
+	idle := q.idle
+	q.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// Close flushes. Later lines are dropped.
+func (q *Queue) Close(patience time.Duration) {
+	q.Flush(patience)
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+}
+
+// run passes lines on until none wait.
+func (q *Queue) run() {
+	var spare []byte
+	for {
+		q.mu.Lock()
+		if len(q.next) == 0 {
+			break
+		}
+		batch := q.next
+		q.next = spare[:0]
+		q.mu.Unlock()
+		spare = q.pass(batch)
+	}
+	q.next, q.running = nil, false
+	if q.idle != nil {
+		close(q.idle)
+		q.idle = nil
+	}
+	q.mu.Unlock()
+}
+
+// pass writes a batch, and reports what was dropped before it. It returns the memory for the next.
+func (q *Queue) pass(batch []byte) []byte {
+	n, err := q.to.Write(batch)
+	q.mu.Lock()
+	var dropped uint64
+	if err != nil { // such as a closed pipe, a terminal that is gone, or a full disk
+		q.dropLocked(batch[min(n, len(batch)):])
+	} else {
+		dropped, q.dropped = q.dropped, 0
+	}
+	q.mu.Unlock()
+	if dropped > 0 && q.report != nil {
+		q.report(dropped)
+	}
+	return batch
+}
