@@ -53,6 +53,7 @@ type core struct {
 // beginning is what a member knew when it started, and whether it has caught up since.
 type beginning struct {
 	voters  []uint64 // of the snapshot that it started from
+	logged  uint64   // the last index of the log that it started with
 	current bool     // the state was as new as the cluster's: what changes now is news
 }
 

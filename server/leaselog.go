@@ -15,12 +15,13 @@ import (
 
 func (c *core) debugs() bool { return c.log.Enabled(context.Background(), slog.LevelDebug) }
 
-// logLeases tells what has happened between two views.
+// logLeases logs what happened between two views, without what the log brought again at the start.
 func (c *core) logLeases(old, v *fsm.View) {
-	if !c.debugs() {
+	before, replaying := c.replica.Machine().Replaying()
+	if replaying || !c.debugs() {
 		return
 	}
-	for at := old.LeaseEvents.Last(); at < v.LeaseEvents.Last(); {
+	for at := max(before, old.LeaseEvents.Last()); at < v.LeaseEvents.Last(); {
 		events, err := v.LeaseEvents.After(at)
 		if err != nil || len(events) == 0 {
 			c.log.Debug("a snapshot brought events of leases that are not known here",
@@ -33,7 +34,7 @@ func (c *core) logLeases(old, v *fsm.View) {
 		}
 		at = events[len(events)-1].Seq
 	}
-	v.Silences.Since(old.Index, func(s *fsm.Silence) {
+	v.Silences.Since(max(old.Index, c.began.logged), func(s *fsm.Silence) {
 		if s.Until == 0 {
 			c.log.Debug("lease heard again", leaseAttrs(&s.Info)...)
 			return

@@ -39,6 +39,12 @@ func TestLeaseLog(t *testing.T) {
 		m.Apply(&fsm.Checkpoint{Term: 1, Leases: []lease.Checkpoint{{ID: 1, Token: 1}}})
 		m.Apply(&fsm.Expire{Term: 1, Leases: []lease.Due{{ID: 2, Token: 2, Stamp: 1}}})
 		m.Apply(&fsm.Revoke{ID: 3, By: "bob"})
+		m.CountAfter(1)
+		c.logLeases(old, m.View()) // of the log that the member started with
+		if b.Len() > 0 {
+			t.Errorf("logged again at a start:\n%s", &b)
+		}
+		m.CountAfter(0)
 		c.logLeases(old, m.View())
 		c.logRenewals(&replica.Output{
 			Together: []*replica.Renewals{{

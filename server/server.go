@@ -147,11 +147,16 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	if err != nil {
 		return nil, err
 	}
+	logged, err := disk.LastIndex()
+	if err != nil {
+		return nil, err
+	}
+	machine.CountAfter(logged)
 	c := &core{
 		replica: r, machineConfig: machineConfig(cfg), disk: disk,
 		inbox: newInbox(), clock: clock, log: cfg.Logger,
 		metrics: newMetrics(cfg.HTTP.Collectors...), tracer: tracer,
-		began:    beginning{voters: r.ConfState().GetVoters()},
+		began:    beginning{voters: r.ConfState().GetVoters(), logged: logged},
 		election: cfg.Raft.ElectionTimeout,
 	}
 	c.shell = shell.New(shell.Config{
@@ -216,6 +221,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // Ready returns a channel that is closed when the member begins to serve.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Learner reports whether the member has no vote.
+func (s *Server) Learner() bool { return s.node.learner() }
 
 // Reload reads Access.BindingsFile again at once. The member also does so by itself when the file
 // has changed.

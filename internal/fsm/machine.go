@@ -53,7 +53,7 @@ type Machine struct {
 	step step
 	// silences is no part of the replicated state either.
 	silences Silences
-	stats    Stats
+	stats    counted
 	view     *View
 	meta     meta
 	// ahead is the deletion that is under way before its entry has begun, nil if there is none.
@@ -73,9 +73,15 @@ type meta struct {
 	comparison   comparison
 }
 
-// Stats counts what Apply has done since the Machine was made. It is not part of the replicated
-// state.
+// Stats counts what Apply has done since the Machine was made, except for entries that CountAfter
+// leaves out. It is not part of the replicated state.
 type Stats struct{ Granted, Revoked, Expired, Checkpointed uint64 }
+
+// counted is Stats of the entries after an index, and the last lease event up to there.
+type counted struct {
+	Stats
+	after, event uint64
+}
 
 // Change is the events of one revision, in order.
 type Change struct {
@@ -128,8 +134,23 @@ func (m *Machine) Index() uint64 { return m.index }
 // Term returns the term of the last applied entry.
 func (m *Machine) Term() uint64 { return m.term }
 
+// CountAfter leaves entries up to index out of Stats: a member that starts applies again what is in
+// its log.
+func (m *Machine) CountAfter(index uint64) { m.stats.after = index }
+
+// Replaying reports whether only entries that CountAfter leaves out were applied so far. Otherwise
+// event is the last lease event of these entries.
+func (m *Machine) Replaying() (event uint64, yes bool) {
+	return m.stats.event, m.index <= m.stats.after
+}
+
 // Stats returns what Apply has done so far.
-func (m *Machine) Stats() Stats { return m.stats }
+func (m *Machine) Stats() Stats {
+	if m.index <= m.stats.after {
+		return Stats{}
+	}
+	return m.stats.Stats
+}
 
 // Scrub does a bounded piece of the cleaning that compaction left to do, and
 // reports whether there is more.
@@ -189,6 +210,9 @@ type changed struct {
 func (m *Machine) Begin(index, term uint64) bool {
 	if index <= m.index {
 		return false
+	}
+	if m.index <= m.stats.after && index > m.stats.after {
+		m.stats.Stats, m.stats.event = Stats{}, m.events.Last()
 	}
 	m.index, m.term = index, term
 	return true
