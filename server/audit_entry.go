@@ -27,7 +27,17 @@ const (
 
 // levelOf returns the level of a request, over whichever API it came.
 func levelOf(req any) auditLevel {
-	switch req.(type) {
+	switch r := req.(type) {
+	case *pb.AlarmRequest:
+		if r.Action == pb.AlarmRequest_GET {
+			return auditReads
+		}
+		return auditChanges
+	case *pb.DowngradeRequest:
+		if r.Action == pb.DowngradeRequest_VALIDATE {
+			return auditReads
+		}
+		return auditChanges
 	case *pb.AuthEnableRequest, *pb.AuthDisableRequest, *pb.AuthenticateRequest,
 		*pb.AuthUserAddRequest, *pb.AuthUserDeleteRequest, *pb.AuthUserChangePasswordRequest,
 		*pb.AuthUserGrantRoleRequest, *pb.AuthUserRevokeRoleRequest, *pb.AuthRoleAddRequest,
@@ -35,7 +45,7 @@ func levelOf(req any) auditLevel {
 		*pb.AuthRoleRevokePermissionRequest,
 		*native.GrantNamesRequest, *native.RevokeNamesRequest, *native.SetLimitsRequest,
 		*pb.MemberAddRequest, *pb.MemberRemoveRequest, *pb.MemberUpdateRequest,
-		*pb.MemberPromoteRequest, *pb.MoveLeaderRequest, *pb.DowngradeRequest, *pb.AlarmRequest,
+		*pb.MemberPromoteRequest, *pb.MoveLeaderRequest,
 		*pb.CompactionRequest, *pb.DefragmentRequest, *pb.SnapshotRequest,
 		*pb.LeaseGrantRequest, *pb.LeaseRevokeRequest,
 		*native.GrantRequest, *native.RevokeRequest, *native.HandOverRequest,

@@ -267,7 +267,7 @@ func (m *Mux) handshake(c net.Conn, conf *tls.Config) (*tls.Conn, bool) {
 	switch {
 	case err == nil:
 		return t, true
-	case errors.Is(err, io.EOF): // it went away and said nothing, as probes of ports do
+	case isGone(err): // as of a probe of ports, or a program that ends
 		m.drop(c, "TLS handshake failed", err)
 	default:
 		m.refusals.tell(c, err)
@@ -277,6 +277,18 @@ func (m *Mux) handshake(c net.Conn, conf *tls.Config) (*tls.Conn, bool) {
 		linger(c)
 	}
 	return nil, false
+}
+
+// isGone reports whether a client has closed the connection.
+func isGone(err error) bool {
+	for _, gone := range []error{
+		io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE,
+	} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
 }
 
 // lingerTime and lingerBytes bound for how long a refused connection is read on.

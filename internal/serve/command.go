@@ -167,7 +167,7 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 	go notify(ctx, s.Ready(), r)
 	if j != nil {
 		joining := make(chan struct{})
-		go func() { defer close(joining); j.finish(ctx, s.Ready()) }()
+		go func() { defer close(joining); j.finish(ctx, s.Ready(), s.Learner) }()
 		defer func() { stop(); <-joining }()
 	}
 	err = s.Run(ctx)

@@ -253,11 +253,16 @@ func (j *joiner) initial(
 }
 
 // finish has the member promoted once it serves. Until then it lags for certain.
-func (j *joiner) finish(ctx context.Context, ready <-chan struct{}) {
+// A voter that was started again needs no promotion, for which it may lack the login. learner
+// reports whether the member is one.
+func (j *joiner) finish(ctx context.Context, ready <-chan struct{}, learner func() bool) {
 	defer j.cluster.Close() //nolint:errcheck // nothing is lost
 	select {
 	case <-ready:
 	case <-ctx.Done():
+		return
+	}
+	if !learner() {
 		return
 	}
 	err := j.persist(ctx, "waiting to become a voter", func(ctx context.Context) error {
@@ -267,7 +272,7 @@ func (j *joiner) finish(ctx context.Context, ready <-chan struct{}) {
 	switch {
 	case err == nil:
 		j.log.Info("became a voter", "member", fmt.Sprintf("%x", j.member))
-	case ctx.Err() != nil, errors.Is(err, rpctypes.ErrMemberNotLearner):
+	case ctx.Err() != nil, errors.Is(err, rpctypes.ErrMemberNotLearner), !learner():
 	default:
 		j.log.Error("the member stays a learner", "member", fmt.Sprintf("%x", j.member), "error", err)
 	}

@@ -179,7 +179,8 @@ func TestJoin(t *testing.T) {
 		ready := make(chan struct{})
 		c.errs = []error{rpctypes.ErrMemberLearnerNotReady, rpctypes.ErrMemberLearnerNotReady}
 		done := make(chan struct{})
-		go func() { defer close(done); a.finish(t.Context(), ready) }()
+		learner := func() bool { return find(c.members, a.member).IsLearner }
+		go func() { defer close(done); a.finish(t.Context(), ready, learner) }()
 		synctest.Wait()
 		if slices.Contains(c.calls, "promote") {
 			t.Error("asked to be promoted before it served")
@@ -191,6 +192,11 @@ func TestJoin(t *testing.T) {
 		}
 		if log := a.log.String(); strings.Count(log, "waiting to become a voter") != 1 {
 			t.Errorf("each reason once: %s", log)
+		}
+		c.calls = nil
+		a.finish(t.Context(), ready, learner) // as when a voter is started again
+		if slices.Contains(c.calls, "promote") {
+			t.Error("a voter asked to be promoted")
 		}
 	})
 }
