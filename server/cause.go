@@ -83,6 +83,25 @@ func (s *Server) noteRun() (end func(error)) {
 // logCause says for programs why a member does not run. The error itself says it for people.
 func logCause(log *slog.Logger, err error) {
 	if err != nil && !errors.Is(err, errRemoved) { // of which the log has told
-		log.Error("this member does not run", "cause", causeOf(err))
+		log.Error("this member does not run", "cause", causeOf(err), "error", err.Error())
+	}
+}
+
+// noteNoStart logs why a member does not start, and adds it to the word of its last run, for
+// recover. A directory in use, or another program's, stays as it is.
+func noteNoStart(cfg Config, err error) {
+	logCause(cfg.Logger, err)
+	code := causeOf(err)
+	if cfg.Host.Files() != nil || code == cause.InUse || code == cause.ForeignData {
+		return
+	}
+	r, now := storage.LastRun(cfg.DataDir), time.Now().UTC()
+	if r.Started.IsZero() {
+		return
+	}
+	r.Process, r.Started, r.Stopped = os.Getpid(), now, now
+	r.Cause, r.Text = code, err.Error()
+	if err := storage.SaveRun(cfg.DataDir, r); err != nil {
+		cfg.Logger.Warn("cannot leave word of this run", "error", err)
 	}
 }

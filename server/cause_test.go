@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,6 +44,15 @@ func testRunIsNoted(t *testing.T) {
 	}
 	if got := storage.LastRun(c.DataDir); got.Stopped.IsZero() || got.Cause != "" {
 		t.Errorf("after the end: %+v", got)
+	}
+	if err := os.WriteFile(filepath.Join(c.DataDir, storage.RolledBack), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log.Reset()
+	_, err := New(second)
+	if got := storage.LastRun(c.DataDir); err == nil || got.Cause != cause.RolledBack ||
+		got.Text != err.Error() || got.Name != c.Name || !strings.Contains(log.String(), "error=") {
+		t.Errorf("a start that failed: %v, %+v, %s", err, got, log.String())
 	}
 }
 

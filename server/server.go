@@ -82,7 +82,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	b, err := boot(cfg, way)
 	if err != nil {
-		logCause(cfg.Logger, err)
+		noteNoStart(cfg, err)
 		return nil, err
 	}
 	disk := b.disk
@@ -92,6 +92,7 @@ func New(cfg Config) (*Server, error) {
 		ready:  make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if s.core, err = newCore(cfg, disk, b.machine); err != nil {
+		noteNoStart(cfg, err)
 		return nil, errors.Join(err, disk.Close())
 	}
 	id, _ := disk.Identity()
