@@ -43,16 +43,10 @@ func (l *Lessor) CheckInvariants() error {
 }
 
 func (t *table) checkInvariants() error {
-	named := 0
-	live := 0
-	bytes := int64(0)
-	charged := 0
-	free := map[uint32]bool{}
-	for _, slot := range t.free {
-		if free[slot] {
-			return fmt.Errorf("slot %d is free twice, or above %d", slot, t.top)
-		}
-		free[slot] = true
+	named, live, charged, bytes := 0, 0, 0, int64(0)
+	free, err := t.freeSlots()
+	if err != nil {
+		return err
 	}
 	for slot := range t.top {
 		r, x := t.record(slot), t.pages[slot>>pageBits].extra(slot)
@@ -105,6 +99,18 @@ func (t *table) checkInvariants() error {
 		}
 	}
 	return nil
+}
+
+// freeSlots returns the free slots, or an error if one is listed twice.
+func (t *table) freeSlots() (map[uint32]bool, error) {
+	free := map[uint32]bool{}
+	for _, slot := range t.free {
+		if free[slot] {
+			return nil, fmt.Errorf("slot %d is free twice", slot)
+		}
+		free[slot] = true
+	}
+	return free, nil
 }
 
 func (x *index) checkInvariants() error {

@@ -2,8 +2,8 @@ package replica
 
 import "cmp"
 
-// CheckInvariants walks the state machine and, on a leader, what it knows of caches, and returns the
-// first contradiction. It is for the simulator, and slow.
+// CheckInvariants walks the state machine and, on a leader, the directory of caches, and returns
+// the first contradiction. It is for the simulator, and slow.
 func (r *Replica) CheckInvariants() error {
 	err := r.machine.CheckInvariants()
 	if r.lead == nil || r.lead.gate.caches == nil {

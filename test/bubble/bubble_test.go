@@ -47,7 +47,8 @@ func TestBubble(t *testing.T) {
 // try runs a seed. What it returns says how long the run took in its own time.
 func try(t *testing.T, seed uint64) (w *World, took time.Duration) {
 	cryptotest.SetGlobalRandom(t, seed) // the Raft library draws from it
-	runtime.GC()                        // twice, for pools keep what they have for one more: channels of an earlier bubble
+	// Twice, for pools keep what they have for one more: channels of an earlier bubble.
+	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(*testing.T) {
 		w = newWorld(Options{Seed: seed, Minutes: *minutesFlag, Log: *logFlag})

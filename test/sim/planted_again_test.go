@@ -13,7 +13,7 @@ var plantedAgain = []planted{
 		{leaderGo, "\t\t\tl.gate.caches.NotDropped(c.Tokens)\n", ""},
 	}},
 	{"settled answers stay counted", "state", []edit{
-		{"internal/fsm/sessions.go", "\t\tl.bytes -= s.answers[i].size\n", ""},
+		{"internal/fsm/sessions.go", "\tl.grow(s, -bytes)\n", "\t_ = bytes\n"},
 	}},
 	{"what waits for a change of the cluster version is refused", "V1", []edit{
 		{takeGo, "len(l.queue.waiting) > 0 && !l.queue.versioning", "len(l.queue.waiting) > 0"},
