@@ -22,8 +22,9 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// pods plays Kubernetes for the containers of the manifests: each pod is a process with the arguments
-// and the environment of its container, an address of its own, and a directory for its volume.
+// pods plays Kubernetes for the containers of the manifests: each pod is a process with the
+// arguments and the environment of its container, an address of its own, and a directory for its
+// volume.
 type pods struct {
 	t      *testing.T
 	binary string

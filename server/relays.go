@@ -27,7 +27,8 @@ func (n *node) mayRelay(ctx context.Context) error {
 	return n.View().Access.CheckRelay(api.CallerOf(ctx))
 }
 
-// errNotForRoot refuses the certificate of a principal with the role root that comes through a relay.
+// errNotForRoot refuses the certificate of a principal with the role root that comes through a
+// relay.
 var errNotForRoot = status.Error(codes.PermissionDenied, "leasehold: a relay does not vouch for "+
 	"certificates of principals that have the role root; ask a member, or log in")
 

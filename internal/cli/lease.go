@@ -149,9 +149,9 @@ func (a *app) leaseGrant() *cobra.Command {
 	return cmd
 }
 
-// grantOnce grants one lease, however often clientv3 repeats the request. clientv3's own Grant leaves
-// the ID to the server, so after a lost answer it makes a second lease. A random ID that exists
-// already is that of the first attempt.
+// grantOnce grants one lease, however often clientv3 repeats the request. clientv3's own Grant
+// leaves the ID to the server, so after a lost answer it makes a second lease. A random ID that
+// exists already is that of the first attempt.
 func grantOnce(
 	ctx context.Context, c etcdserverpb.LeaseClient, ttl int64,
 ) (*clientv3.LeaseGrantResponse, error) {

@@ -61,8 +61,8 @@ func (*RoleDelete) kind() kind     { return kindRoleDelete }
 func (*RoleGrant) kind() kind      { return kindRoleGrant }
 func (*RoleRevoke) kind() kind     { return kindRoleRevoke }
 
-// TakesRights reports whether a command may take a right from a user, or end its logins: what caches
-// have is to be dropped before it is done, as before a write to all keys.
+// TakesRights reports whether a command may take a right from a user, or end its logins: what
+// caches have is to be dropped before it is done, as before a write to all keys.
 func TakesRights(c Command) bool {
 	switch Inner(c).(type) {
 	case *AuthEnable, *UserDelete, *UserRevokeRole, *RoleDelete, *RoleGrant, *RoleRevoke,

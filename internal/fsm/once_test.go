@@ -463,8 +463,8 @@ func sessionRecord(id, settled uint64) func([]byte) []byte {
 	})
 }
 
-// Goal: a user pushes out the sessions and answers of nobody who has less. Method: one user opens
-// very many sessions, and keeps answers beyond all bounds, beside others who have a little.
+// TestSessionsOfOthersStay checks that a user who opens very many sessions, and keeps answers beyond all
+// bounds, does not evict the sessions and answers of users with less.
 func TestSessionsOfOthersStay(t *testing.T) {
 	m := small(New(Config{}))
 	m.sessions.limits.sessions, m.sessions.limits.bytes = 8, 6000

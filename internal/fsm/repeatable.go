@@ -32,8 +32,9 @@ func (c *Grant) Repeatable(puts ...*Put) Command {
 	return t
 }
 
-// repeatableOf returns the grant of a command that Repeatable makes, nil if it is another. It goes by
-// what the command says, so a command has the same answer on each member and after each encoding.
+// repeatableOf returns the grant of a command that Repeatable makes, nil if it is another. It goes
+// by what the command says, so a command has the same answer on each member and after each
+// encoding.
 func repeatableOf(c Command) *Grant {
 	switch c := c.(type) {
 	case *Grant:

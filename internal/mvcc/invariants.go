@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// CheckInvariants walks the whole store and returns the first contradiction. It is for tests and for
-// the simulator, and slow.
+// CheckInvariants walks the whole store and returns the first contradiction. It is for tests and
+// for the simulator, and slow.
 func (s *Store) CheckInvariants() error {
 	versions, cleared := 0, 0
 	for key, e := range s.entries {

@@ -116,7 +116,7 @@ var planted = []struct {
 	},
 	{
 		"long file", "server/a.go",
-		"package server\n" + strings.Repeat("\n// a\nvar _ = 1\n", 167),
+		"package server\n" + strings.Repeat("\n// a\nvar _ = 1\n", 200),
 		[]string{"file size"},
 	},
 	{

@@ -11,7 +11,7 @@ import (
 // The sizes that fit one screen and one head.
 const (
 	maxFuncLines  = 60
-	maxFileLines  = 500
+	maxFileLines  = 600 // tests may be longer: a table is not split to fit
 	maxParams     = 4
 	maxLineRunes  = 100
 	maxStructSize = 20
@@ -72,17 +72,17 @@ func params(f *ast.FuncType) int {
 // checkFile keeps files short, lines short, and the form gofmt's.
 func checkFile(s *source) []finding {
 	var out []finding
-	if n := bytes.Count(s.text, []byte("\n")); n > maxFileLines {
+	if n := bytes.Count(s.text, []byte("\n")); n > maxFileLines && !s.isTest() {
 		out = append(out, finding{
 			"file size", s.path, n, s.path,
-			"the file is longer than 500 lines: split it by subject",
+			"the file is longer than 600 lines: split it by subject",
 		})
 	}
 	line := 0
 	for text := range strings.Lines(string(s.text)) {
 		line++
 		text = strings.TrimRight(text, "\r\n")
-		if utf8.RuneCountInString(text) <= maxLineRunes || strings.HasPrefix(text, "//go:") {
+		if utf8.RuneCountInString(text) <= maxLineRunes || s.isTest() || strings.HasPrefix(text, "//go:") {
 			continue
 		}
 		out = append(out, finding{

@@ -131,7 +131,7 @@ func checkSleep(s *source) []finding {
 				return true
 			}
 			switch selector(call.Fun) {
-			case "synctest.Test", "synctest.Run":
+			case "synctest.Test", "inprocess.Bubble", "virtual.Test":
 				return false
 			case "time.Sleep":
 				out = append(out, s.report("sleep", call.Pos(), funcName(f),
@@ -159,7 +159,7 @@ func selector(e ast.Expr) string {
 
 // subject is the form of a commit's first line: the package, what changes in
 // lower-case words, no full stop.
-var subject = regexp.MustCompile(`^[a-z0-9/.,{} _-]+: .+[^.]$`)
+var subject = regexp.MustCompile(`^[a-z0-9/.,{} _-]+: .+[^.]$|^(README|CHANGELOG|CONTRIBUTING): .+[^.]$`)
 
 // checkSubject says what is wrong with the first line of a commit, or "".
 func checkSubject(line string) string {

@@ -96,7 +96,8 @@ func exprs(t *testing.T, rules []byte) (list []string) {
 	}
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
-			if r.Annotations.Runbook != "https://leasehold.dev/docs/runbook#"+strings.ToLower(r.Alert) ||
+			section := "https://leasehold.dev/docs/runbook#" + strings.ToLower(r.Alert)
+			if r.Annotations.Runbook != section ||
 				!bytes.Contains(runbook, []byte("\n### "+r.Alert+"\n")) {
 				t.Errorf("%s has the runbook %q, want its own section", r.Alert, r.Annotations.Runbook)
 			}

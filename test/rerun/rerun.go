@@ -25,7 +25,9 @@ type test struct{ pkg, name string }
 
 func (t test) String() string { return t.pkg + "." + t.name }
 
-func compare(a, b test) int { return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name)) }
+func compare(a, b test) int {
+	return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name))
+}
 
 // run runs the tests, retries those that may be, and reports whether all passed in the end.
 func run(w io.Writer, goTest command, flags, packages []string) bool {
@@ -56,7 +58,8 @@ func run(w io.Writer, goTest command, flags, packages []string) bool {
 func retry(w io.Writer, goTest command, flags []string, t test) (failures int, passed bool) {
 	alone := append(slices.Clone(flags), "-count=1", "-run", "^"+regexp.QuoteMeta(t.name)+"$", t.pkg)
 	for failures = 1; failures <= retries; failures++ {
-		fmt.Fprintf(w, "\nretrying %v, which is marked %s (%d of %d)\n", t, tier.RealTimeValue, failures, retries)
+		fmt.Fprintf(w, "\nretrying %v, which is marked %s (%d of %d)\n",
+			t, tier.RealTimeValue, failures, retries)
 		r, err := once(w, goTest, alone)
 		if err == nil && len(r.failed) == 0 && !r.broken && r.ran[t] {
 			return failures, true

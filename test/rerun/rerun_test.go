@@ -13,7 +13,8 @@ import (
 func built(t *testing.T) command {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "sample.test")
-	out, err := exec.Command("go", "test", "-c", "-vet=off", "-o", binary, "./testdata/sample").CombinedOutput()
+	build := exec.Command("go", "test", "-c", "-vet=off", "-o", binary, "./testdata/sample")
+	out, err := build.CombinedOutput()
 	if err != nil {
 		t.Fatalf("building the sample: %v\n%s", err, out)
 	}

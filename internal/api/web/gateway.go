@@ -143,8 +143,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mux.ServeHTTP(w, r)
 }
 
-// dropForgedAddress removes headers by which a client would make up its address. The library appends
-// the address of the connection to what a proxy says; a socket has none.
+// dropForgedAddress removes headers by which a client would make up its address. The library
+// appends the address of the connection to what a proxy says; a socket has none.
 func dropForgedAddress(r *http.Request) {
 	if _, _, err := net.SplitHostPort(r.RemoteAddr); err != nil {
 		r.Header.Del("X-Forwarded-For")

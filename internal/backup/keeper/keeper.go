@@ -189,7 +189,8 @@ func (k *Keeper) well(what string) {
 }
 
 // looked notes the time of the newest backup of the whole state. One of a time to come, of a member
-// whose clock was ahead, does not count: another is due at once, and the schedule goes on from that.
+// whose clock was ahead, does not count: another is due at once, and the schedule goes on from
+// that.
 func (k *Keeper) looked(newest time.Time) {
 	now := time.Now()
 	k.update(func(s *Stats) {

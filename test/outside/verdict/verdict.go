@@ -84,9 +84,9 @@ var (
 
 // maxRetried is how many failed tests of a suite are retried. If more fail, none is.
 //
-// The suites run real processes and wait with time limits of their own. Moreover, etcd's harness reads
-// programs through pseudo-terminals: if a program prints its last lines and exits between two reads,
-// Linux returns EIO and drops the lines, once in tens of thousands of programs.
+// The suites run real processes and wait with time limits of their own. Moreover, etcd's harness
+// reads programs through pseudo-terminals: if a program prints its last lines and exits between two
+// reads, Linux returns EIO and drops the lines, once in tens of thousands of programs.
 const maxRetried = 3
 
 func readLog(r io.Reader) (runLog, error) {

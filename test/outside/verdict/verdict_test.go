@@ -86,8 +86,8 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// TestRetryable checks that a few failed tests are retried, and that the outcome of a retry replaces
-// the first one.
+// TestRetryable checks that a few failed tests are retried, and that the outcome of a retry
+// replaces the first one.
 func TestRetryable(t *testing.T) {
 	failed := func(name string) string {
 		return "=== RUN   " + name + "\n--- FAIL: " + name + " (5.0s)\n"
