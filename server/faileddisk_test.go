@@ -8,9 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-
+	"leasehold.dev/test/crashfs"
 	"leasehold.dev/test/tier"
 )
 
@@ -26,16 +24,16 @@ func TestLeaderWithFailedDisk(t *testing.T) {
 	logs := make(map[string]*lockedBuffer)
 	for i := range configs {
 		fails := new(atomic.Bool)
-		inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if fails.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite &&
-				strings.HasSuffix(op.Path, ".log") {
+		files := crashfs.New()
+		files.Before = func(op crashfs.Op) error {
+			if fails.Load() && op.Kind == crashfs.Write && strings.HasSuffix(op.Name, ".segment") {
 				return syscall.EIO
 			}
 			return nil
-		})
+		}
 		c := &configs[i]
 		failed[c.Name], logs[c.Name] = fails, new(lockedBuffer)
-		c.Host = withFiles(errorfs.Wrap(vfs.NewMem(), inject))
+		c.Host = withFiles(files)
 		c.Logger = slog.New(slog.NewTextHandler(logs[c.Name], nil))
 	}
 	first, others := runLed(t, configs...)

@@ -3,12 +3,9 @@ package server
 import (
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.etcd.io/raft/v3"
 
 	"leasehold.dev/internal/host"
@@ -18,34 +15,22 @@ import (
 )
 
 // A founding that was cut short at any moment, by a kill or by a loss of power, is completed when
-// it is tried again. Method: the file system is copied before each change that Found makes once
-// the database is open; what comes before is the matter of package storage.
+// it is tried again. Method: the file system is copied before each change that Found makes.
 func TestFoundIsCutShort(t *testing.T) { virtual.Test(t, testFoundIsCutShort) }
 
 func testFoundIsCutShort(t *testing.T) {
 	c := testConfig(t.TempDir())
 	mem := crashfs.New()
 	var mu sync.Mutex
-	var copies []*vfs.MemFS
-	open := false
-	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
-			return nil
-		}
+	var copies []*crashfs.FS
+	rng := rand.New(rand.NewPCG(1, 2))
+	mem.Before = func(crashfs.Op) error {
 		mu.Lock()
 		defer mu.Unlock()
-		open = open || op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".log")
-		if !open {
-			return nil
-		}
-		for _, percent := range []int{0, 100} {
-			copies = append(copies, mem.CrashClone(vfs.CrashCloneCfg{
-				UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 2)),
-			}))
-		}
+		copies = append(copies, mem.Clone(), mem.Crash(rng))
 		return nil
-	})
-	c.Host = &host.Host{FS: errorfs.Wrap(mem, inject)}
+	}
+	c.Host = &host.Host{FS: mem}
 	if _, _, err := Found(c); err != nil {
 		t.Fatal(err)
 	}

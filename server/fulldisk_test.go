@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -15,26 +14,23 @@ import (
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
+	"leasehold.dev/internal/storage"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/crashfs"
 	"leasehold.dev/test/virtual"
 )
 
-// A member whose disk turns full writes a snapshot, to let go of the log before it. Clients may
-// free space until the last of the room, which is for expiry: leases end all the same. Method: a
-// file system that says how much is free what the test says.
+// A member whose log fills the disk writes a snapshot and goes on in the space of the log before
+// it. If there is no space for that either, clients may free some, and leases end all the same.
+// Method: a file system of a size that the test chooses.
 func TestFullDisk(t *testing.T) { virtual.Test(t, testFullDisk) }
 
 func testFullDisk(t *testing.T) {
-	const total = 1 << 30 // so a reserve of 51 MiB, and a ballast of 10 MiB
-	mem := vfs.NewMem()
-	room := func(free uint64) {
-		mem.TestingSetDiskUsage(vfs.DiskUsage{TotalBytes: total, AvailBytes: free})
-	}
-	room(total)
+	files := crashfs.New()
 	c := testConfig(t.TempDir())
 	var log lockedBuffer
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	c.Host = withFiles(mem)
+	c.Host = withFiles(files)
 	m := run(t, c)
 	m.put(t, "a", string(make([]byte, 1<<20)))
 	m.put(t, "b", "v")
@@ -53,11 +49,22 @@ func testFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	room(50 << 20)
-	eventually(t, "the log is let go", func() bool {
-		first, err := m.core.disk.FirstIndex()
-		return err == nil && first > 3 && log.contains("wrote a snapshot")
-	})
+	const tooLittle = storage.SegmentBytes / 2
+	files.Limit(files.Used() + tooLittle)
+	for range 2 * storage.SegmentBytes >> 20 {
+		eventually(t, "writes go on", func() bool {
+			put, err := m.client.Put(t.Context(), "a", string(make([]byte, 1<<20)))
+			if err == nil {
+				_, err = m.client.Compact(t.Context(), put.Header.Revision)
+			}
+			return err == nil
+		})
+	}
+	first, err := m.core.disk.FirstIndex()
+	if err != nil || first <= 3 || !log.contains("wrote a snapshot") {
+		t.Errorf("the log begins at %d: %v", first, err)
+	}
+	fillDisk(t, m, files)
 	if _, err := m.client.Delete(t.Context(), "a"); err != nil {
 		t.Errorf("a delete on a full disk: %v", err)
 	}
@@ -85,18 +92,9 @@ func testFullDisk(t *testing.T) {
 			t.Errorf("a transaction that may put: %v", err)
 		}
 	}
-	room(3 << 20) // another program has taken the reserve: what is left is the ballast's
-	eventually(t, "the ballast is given up", func() bool {
-		_, err := m.client.Delete(t.Context(), "nothing")
-		return err != nil
-	})
-	_, err = m.client.Delete(t.Context(), "b")
-	if !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Errorf("a delete into the last room: %v", err)
-	}
 	letGo()
 	eventually(t, "the lease ends", func() bool { return m.has("leased") == "none" })
-	room(total)
+	files.Limit(0)
 	eventually(t, "writes go on", func() bool {
 		_, err := m.client.Put(context.Background(), "b", "w")
 		return err == nil
@@ -110,13 +108,9 @@ func testFullDisk(t *testing.T) {
 func TestRepeatedOnFullDisk(t *testing.T) { virtual.Test(t, testRepeatedOnFullDisk) }
 
 func testRepeatedOnFullDisk(t *testing.T) {
-	mem := vfs.NewMem()
-	room := func(free uint64) {
-		mem.TestingSetDiskUsage(vfs.DiskUsage{TotalBytes: 1 << 30, AvailBytes: free})
-	}
-	room(1 << 30)
+	files := crashfs.New()
 	c := testConfig(t.TempDir())
-	c.Host = withFiles(mem)
+	c.Host = withFiles(files)
 	m := run(t, c)
 	opened, err := m.node.Propose(t.Context(), &fsm.OpenSession{Nonce: 7})
 	if err != nil {
@@ -153,11 +147,7 @@ func testRepeatedOnFullDisk(t *testing.T) {
 		}
 		grants[id], _ = grantedBy(res)
 	}
-	room(50 << 20)
-	eventually(t, "the disk is full", func() bool {
-		_, err := m.client.Put(t.Context(), "other", "v")
-		return errors.Is(err, rpctypes.ErrNoSpace)
-	})
+	fillDisk(t, m, files)
 	for name, propose := range ways {
 		for id, c := range map[lease.ID]fsm.Command{
 			1: grant(1, "r"), 2: grant(2, "r", &fsm.Put{Key: "leased", Lease: 2}),
@@ -216,8 +206,19 @@ func (to submittedTo) Answered(res fsm.Result, err error) {
 	}{res, err}
 }
 
+// fillDisk leaves a disk no space for a snapshot, nor for a spare segment of the log, and uses up
+// the spare that there is.
+func fillDisk(t *testing.T, m *running, files *crashfs.FS) {
+	t.Helper()
+	files.Limit(files.Used() + 64<<10)
+	eventually(t, "the disk is full", func() bool {
+		_, err := m.client.Put(t.Context(), "large", string(make([]byte, 1<<20)))
+		return errors.Is(err, rpctypes.ErrNoSpace)
+	})
+}
+
 // withFiles returns a machine with the given disk.
-func withFiles(files vfs.FS) *host.Host {
+func withFiles(files storage.FS) *host.Host {
 	h := virtual.Host()
 	h.FS = files
 	return h

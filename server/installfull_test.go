@@ -6,19 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/test/crashfs"
 	"leasehold.dev/test/virtual"
 )
 
@@ -41,16 +39,14 @@ func testSnapshotOnFullDisk(t *testing.T) {
 	}
 	for _, atOnce := range []bool{true, false} {
 		var full atomic.Bool
-		inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if full.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite &&
-				strings.HasSuffix(path.Base(op.Path), ".sst") && strings.Contains(op.Path, "incoming") {
+		files := crashfs.New()
+		files.Before = func(op crashfs.Op) error {
+			if full.Load() && op.Kind == crashfs.Write && strings.Contains(op.Name, "incoming") {
 				return syscall.ENOSPC
 			}
 			return nil
-		})
-		disk, err := storage.Open(storage.Config{
-			Dir: "data", FS: errorfs.Wrap(vfs.NewMem(), inject), ReserveBytes: -1,
-		})
+		}
+		disk, err := storage.Open(storage.Config{Dir: "data", FS: files})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,14 +109,14 @@ func testSnapshotsAreResent(t *testing.T) {
 		of := new(atomic.Bool)
 		full[c.Name] = of
 		c.Raft.SnapshotCount, c.Raft.SnapshotCatchUpEntries = 20, 5
-		inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if of.Load() && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") &&
-				strings.Contains(op.Path, "incoming") {
-				return errorfs.ErrInjected
+		files := crashfs.New()
+		files.Before = func(op crashfs.Op) error {
+			if of.Load() && op.Kind == crashfs.Create && strings.Contains(op.Name, "incoming") {
+				return syscall.EMFILE
 			}
 			return nil
-		})
-		c.Host = withFiles(errorfs.Wrap(vfs.NewMem(), inject))
+		}
+		c.Host = withFiles(files)
 	}
 	first, others := runLed(t, configs...) // another leader tries at once
 	late, stays := others[0], others[1]

@@ -302,17 +302,3 @@ func testOneAlarmIsEnough(t *testing.T) {
 		t.Errorf("alarms %v, want %v", got, alarm)
 	}
 }
-
-// TestSizeInUse: no more is in use than there is, also where the disk has less than the memory, as
-// one that cannot be asked any more.
-func TestSizeInUse(t *testing.T) {
-	m := run(t, testConfig(t.TempDir()))
-	m.put(t, "k", "v")
-	if err := m.stop(); err != nil {
-		t.Fatal(err)
-	}
-	st, onDisk := m.node.Status(), m.node.disk.Usage().DiskBytes
-	if onDisk >= uint64(st.DBSizeInUse) || st.DBSize < st.DBSizeInUse {
-		t.Errorf("%d of %d bytes are in use, %d on disk", st.DBSizeInUse, st.DBSize, onDisk)
-	}
-}

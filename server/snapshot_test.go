@@ -6,15 +6,14 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/crashfs"
 	"leasehold.dev/test/virtual"
 )
 
@@ -26,17 +25,17 @@ func TestSnapshotsThatFail(t *testing.T) { virtual.Test(t, testSnapshotsThatFail
 func testSnapshotsThatFail(t *testing.T) {
 	var broken atomic.Bool
 	var tries atomic.Int32
-	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind != errorfs.OpCreate || !strings.HasSuffix(op.Path, ".sst") ||
-			!strings.Contains(op.Path, "incoming") || !broken.Load() {
+	files := crashfs.New()
+	files.Before = func(op crashfs.Op) error {
+		if op.Kind != crashfs.Create || !strings.Contains(op.Name, "incoming") || !broken.Load() {
 			return nil
 		}
 		tries.Add(1)
-		return errorfs.ErrInjected
-	})
+		return syscall.EMFILE
+	}
 	c := testConfig(t.TempDir())
 	c.Raft.SnapshotCount = 5
-	c.Host = withFiles(errorfs.Wrap(vfs.NewMem(), inject))
+	c.Host = withFiles(files)
 	var log lockedBuffer
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	m := run(t, c)
@@ -51,7 +50,7 @@ func testSnapshotsThatFail(t *testing.T) {
 	if int64(n) > 1+pauses || lines != 1 {
 		t.Errorf("%d tries, %d lines of the log", n, lines)
 	}
-	if !strings.Contains(log.line("could not write a snapshot"), errorfs.ErrInjected.Error()) {
+	if !strings.Contains(log.line("could not write a snapshot"), syscall.EMFILE.Error()) {
 		t.Errorf("no reason: %s", log.line("could not write a snapshot"))
 	}
 }

@@ -11,14 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	dto "github.com/prometheus/client_model/go"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
+	"leasehold.dev/test/crashfs"
 )
 
 // TestWriterSyncs: a message is said to be durable after a sync of what it carries and of
@@ -27,19 +26,14 @@ import (
 // syncs of a file system in memory.
 func TestWriterSyncs(t *testing.T) {
 	var syncs atomic.Int64
-	count := errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if strings.HasSuffix(op.Path, "ledger") { // synced later, beside the log
-			return nil
-		}
-		switch op.Kind {
-		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+	files := crashfs.New()
+	files.Before = func(op crashfs.Op) error {
+		if op.Kind == crashfs.Sync && strings.HasSuffix(op.Name, ".segment") {
 			syncs.Add(1)
 		}
 		return nil
-	})
-	disk, err := storage.Open(storage.Config{
-		Dir: "data", FS: errorfs.Wrap(vfs.NewMem(), count), ReserveBytes: -1,
-	})
+	}
+	disk, err := storage.Open(storage.Config{Dir: "data", FS: files})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,29 +109,17 @@ func TestWriterSyncs(t *testing.T) {
 }
 
 // TestWriterLooks: the writer finds a disk full before a client's command does, and
-// finds that it has room again. Method: a disk in memory whose free space is told.
+// finds that it has room again. Method: a disk in memory of a size that the test chooses.
 func TestWriterLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := vfs.NewMem()
-		free := func(n uint64) {
-			mem.TestingSetDiskUsage(vfs.DiskUsage{TotalBytes: 1 << 30, AvailBytes: n})
-			time.Sleep(time.Second) // fake time: the disk is not asked more often
-		}
-		free(1 << 30)
-		disk, err := storage.Open(storage.Config{Dir: "data", FS: mem, ReserveBytes: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := disk.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
-		w := &writer{disk: disk, log: slog.New(slog.DiscardHandler)}
+		w, _, files := newWriter(t, new(lockedBuffer), oneSegment)
 		n := &node{core: &core{writer: w}}
 		n.view.Store(&fsm.View{})
-		for _, full := range []bool{false, true, false} {
-			free(map[bool]uint64{true: 1 << 10, false: 1 << 30}[full])
+		for _, full := range []bool{true, false} {
+			if !full {
+				files.Limit(0)
+			}
+			time.Sleep(2 * time.Second) // fake time
 			w.look()
 			if err := n.admit(&fsm.Put{}); errors.Is(err, fsm.ErrNoSpace) != full {
 				t.Errorf("full %v: a put: %v", full, err)
@@ -154,16 +136,17 @@ func TestWriterLooks(t *testing.T) {
 	})
 }
 
-// newWriter returns a writer to a disk in memory on which so many bytes are free, and what makes
-// others free. It is for a bubble: the disk is asked again after a while.
-func newWriter(t *testing.T, log *lockedBuffer) (w *writer, first uint64, free func(uint64)) {
+// oneSegment is the size of a disk that has no space for a spare segment.
+const oneSegment = storage.SegmentBytes * 3 / 2
+
+// newWriter returns a writer to a disk in memory of a size, 0 for no limit.
+func newWriter(
+	t *testing.T, log *lockedBuffer, limit int64,
+) (w *writer, first uint64, files *crashfs.FS) {
 	t.Helper()
-	mem := vfs.NewMem()
-	free = func(n uint64) {
-		mem.TestingSetDiskUsage(vfs.DiskUsage{TotalBytes: 1 << 30, AvailBytes: n})
-	}
-	free(1 << 30)
-	disk, err := storage.Open(storage.Config{Dir: "data", FS: mem, ReserveBytes: 64 << 20})
+	files = crashfs.New()
+	files.Limit(limit)
+	disk, err := storage.Open(storage.Config{Dir: "data", FS: files})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +166,7 @@ func newWriter(t *testing.T, log *lockedBuffer) (w *writer, first uint64, free f
 	return &writer{
 		disk: disk, log: slog.New(slog.NewTextHandler(log, nil)), metrics: newMetrics(),
 		wake: make(chan struct{}, 1), persist: func(*raftpb.Message) {},
-	}, last + 1, free
+	}, last + 1, files
 }
 
 // awaited is a message with an entry and a response.
@@ -200,7 +183,7 @@ func awaited(index uint64) *raftpb.Message {
 func TestWriterRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
-		w, first, _ := newWriter(t, &log)
+		w, first, _ := newWriter(t, &log, 0)
 		said := 0
 		w.persist = func(*raftpb.Message) { said++ }
 		ctx, cancel := context.WithCancel(t.Context())
@@ -260,13 +243,15 @@ func TestWriterRuns(t *testing.T) {
 func TestWriterLooksByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
-		w, _, free := newWriter(t, &log)
+		w, _, files := newWriter(t, &log, oneSegment)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- w.run(ctx) }()
-		for _, full := range []bool{false, true, false} {
-			free(map[bool]uint64{true: 1 << 20, false: 1 << 30}[full])
-			time.Sleep(5 * diskRetry) // fake time
+		for _, full := range []bool{true, false} {
+			if !full {
+				files.Limit(0)
+			}
+			time.Sleep(8 * diskRetry) // fake time
 			if w.full.Load() != full {
 				t.Errorf("full: %v, want %v", !full, full)
 			}
@@ -286,13 +271,14 @@ func TestWriterLooksByItself(t *testing.T) {
 func TestWriterWaitsForRoom(t *testing.T) {
 	for _, ends := range []string{"there is room", "the member stops", "the disk fails"} {
 		synctest.Test(t, func(t *testing.T) {
-			w, first, free := newWriter(t, new(lockedBuffer))
-			free(0)
-			time.Sleep(time.Second) // fake time: the disk is asked again
+			w, first, files := newWriter(t, new(lockedBuffer), oneSegment)
+			time.Sleep(time.Second) // fake time: the disk is found full
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			large := awaited(first)
+			large.Entries[0].Data = make([]byte, storage.SegmentBytes)
 			ended := make(chan error)
-			go func() { ended <- w.writeAll(ctx, []*raftpb.Message{awaited(first)}) }()
+			go func() { ended <- w.writeAll(ctx, []*raftpb.Message{large}) }()
 			time.Sleep(10 * time.Second) // fake time
 			const limit = 10 * time.Second
 			if !w.full.Load() || !w.stuck(limit-1) || w.stuck(limit) {
@@ -301,7 +287,7 @@ func TestWriterWaitsForRoom(t *testing.T) {
 			}
 			switch ends {
 			case "there is room":
-				free(1 << 30)
+				files.Limit(0)
 			case "the member stops":
 				cancel()
 			case "the disk fails":
@@ -342,7 +328,7 @@ func TestIdleWriterIsNotStuck(t *testing.T) {
 // TestWriterEndsWithAllWritten: what comes while the last is written is written, too.
 func TestWriterEndsWithAllWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, next, _ := newWriter(t, new(lockedBuffer))
+		w, next, _ := newWriter(t, new(lockedBuffer), 0)
 		last := next + 30
 		w.persist = func(*raftpb.Message) {
 			if next < last {
@@ -365,7 +351,7 @@ func TestWriterEndsWithAllWritten(t *testing.T) {
 // TestWriterFailsAtItsEnd: a disk that fails with the last write is told of.
 func TestWriterFailsAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _, _ := newWriter(t, new(lockedBuffer))
+		w, _, _ := newWriter(t, new(lockedBuffer), 0)
 		if err := w.disk.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -383,7 +369,7 @@ func TestWriterFailsAtItsEnd(t *testing.T) {
 func TestWriterInstalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
-		w, _, _ := newWriter(t, &log)
+		w, _, _ := newWriter(t, &log, 0)
 		w.abandon() // of none
 		const installed = "installed a snapshot"
 		// install is for the snapshot at an index, if one arrives there, which may be broken.

@@ -2,9 +2,10 @@ package compare
 
 import (
 	"context"
+	"os"
 	"sync"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
 
 	"leasehold.dev/internal/load"
 )
@@ -30,7 +31,7 @@ const logSize = 64 << 20
 // synced goes into the next sync, together. It has its full size and its blocks before the first
 // request, so that a sync writes data and no more.
 type syncedLog struct {
-	file vfs.File
+	file *os.File
 
 	mu      sync.Mutex
 	pending []byte
@@ -42,7 +43,7 @@ type syncedLog struct {
 }
 
 func createSyncedLog(path string) (*syncedLog, error) {
-	f, err := vfs.Default.Create(path, vfs.WriteCategoryUnspecified)
+	f, err := os.Create(path)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +79,7 @@ func (l *syncedLog) append(request []byte) error {
 	if _, err := l.file.WriteAt(batch, l.offset); err != nil {
 		return err
 	}
-	if err := l.file.SyncData(); err != nil {
+	if err := unix.Fdatasync(int(l.file.Fd())); err != nil {
 		return err
 	}
 	l.offset += int64(len(batch))

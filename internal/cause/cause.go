@@ -101,8 +101,6 @@ const (
 	QuotaUsedUp Code = "QUOTA_USED_UP"
 	// NotRunning is for a member whose data are sound, and that nobody runs.
 	NotRunning Code = "NOT_RUNNING"
-	// Unchecked is for data of which nobody knows whether their end is missing.
-	Unchecked Code = "UNCHECKED"
 	// Split is for states that differ, without a majority that agrees.
 	Split Code = "SPLIT"
 	// DiskLost is for a member without data.

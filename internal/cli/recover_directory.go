@@ -181,29 +181,21 @@ func (r *recovery) sound() {
 				nameOf(x), r.dir.Path))
 		d.first("which process that is, and which directory it runs on: never start a second one")
 		r.found = append(r.found, d)
-	case r.dir.Unchecked != nil:
-		r.toReplaceHere(x, cause.Unchecked, "the data of the member cannot be checked",
-			fmt.Sprintf("%s: %v: it would start, but without what it has acknowledged last, if that "+
-				"went, too", r.dir.Path, r.dir.Unchecked))
 	default:
 		r.found = append(r.found, r.stopped(x))
 	}
 }
 
 // doubts says what may keep a directory that is sound from being of use: why the member has
-// stopped, that its log cannot be checked, or its disk is full.
+// stopped, or its disk is full.
 func (r *recovery) doubts(d *disaster) {
 	if run := &r.dir.Run; run.Cause != "" {
 		d.Facts = append(d.Facts, fmt.Sprintf("it stopped at %s, %s: %s",
 			run.Stopped.Format(time.RFC3339), run.Cause, run.Text))
 	}
-	if r.dir.Unchecked != nil {
-		d.Facts = append(d.Facts, fmt.Sprintf("the end of its log cannot be checked (%v): what it has "+
-			"acknowledged last may be missing", r.dir.Unchecked))
-	}
 	if r.dir.Free < r.dir.Reserve {
-		d.Facts = append(d.Facts, fmt.Sprintf("its disk has %s free: below %s the member refuses "+
-			"writes, and it does not start without any", siBytes(int64(r.dir.Free)),
+		d.Facts = append(d.Facts, fmt.Sprintf("its disk has %s free: the member refuses writes "+
+			"when it cannot reserve %s for its log", siBytes(int64(r.dir.Free)),
 			siBytes(int64(r.dir.Reserve))))
 		d.makeDiskRoom("here, first")
 	}

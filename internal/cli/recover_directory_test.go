@@ -70,21 +70,9 @@ func TestOfDirectory(t *testing.T) {
 			silent(rewind.Sound)(r)
 			r.dir.Free, r.dir.Reserve = 0, 17_000_000
 		}, []string{
-			"the member does not run", "its disk has 0 B free: below 17 MB", "here, first: make room",
+			"the member does not run", "its disk has 0 B free", "here, first: make room",
 			"start it as always",
 		}, false, ""},
-		"without a ledger": {func(r *recovery) {
-			down(r)
-			r.dir.Unchecked = errors.New("no ledger")
-		}, []string{
-			"the majority is lost", "the end of its log cannot be checked (no ledger)",
-		}, false, ""},
-		"without a ledger, beside others": {func(r *recovery) {
-			silent(rewind.Sound)(r)
-			r.dir.Unchecked = errors.New("no ledger")
-		}, []string{
-			"the data of the member cannot be checked", "no ledger: it would start", "member remove 1",
-		}, true, ""},
 		"no member of this name": {func(r *recovery) {
 			r.dir, r.member = &rewind.Directory{Path: "/d", Condition: rewind.Running}, "m9"
 		}, nil, false, `no member "m9"`},

@@ -10,9 +10,8 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/storage"
 )
 
 // Host is a machine that a test has made. Nil is the machine that the process runs on. All
@@ -25,7 +24,7 @@ type Host struct {
 	Listen func(ctx context.Context, u url.URL) (net.Listener, error)
 	Dial   Dial
 	// FS has the data directory.
-	FS vfs.FS
+	FS storage.FS
 }
 
 // Dial opens a connection, as [net.Dialer.DialContext] does.
@@ -69,7 +68,7 @@ func (h *Host) Dialer() Dial {
 }
 
 // Files returns the file system of the data directory; nil is the machine's.
-func (h *Host) Files() vfs.FS {
+func (h *Host) Files() storage.FS {
 	if h == nil {
 		return nil
 	}

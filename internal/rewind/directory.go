@@ -56,11 +56,8 @@ type Directory struct {
 	// Index and Term are those of the last entry of the log, and Revision what all of it makes.
 	Index, Term uint64
 	Revision    int64
-	// Unchecked is why the end of the log cannot be checked: if the ledger is lost or damaged, what
-	// the member has acknowledged last may be missing. It starts all the same.
-	Unchecked error
-	// Free is how many bytes its disk has left, and Reserve below which of them the member refuses
-	// writes.
+	// Free is how many bytes its disk has left. A member needs Reserve of them for the next part of
+	// its log, or refuses writes.
 	Free, Reserve uint64
 
 	machine *fsm.Machine
@@ -102,7 +99,9 @@ func Examine(path string) (*Directory, error) {
 		path = real
 	}
 	d := &Directory{Path: path}
-	d.Free, d.Reserve, _ = storage.Room(path) // of a disk that does not say it nothing is known
+	if free, err := storage.Free(path); err == nil { // else nothing is known of the disk
+		d.Free, d.Reserve = free, storage.SegmentBytes
+	}
 	d.Run = storage.LastRun(path)
 	if err := d.read(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -166,7 +165,7 @@ func (d *Directory) read() error {
 	return nil
 }
 
-// without judges a directory that has no database.
+// without judges a directory that has no log.
 func (d *Directory) without() error {
 	switch names, err := os.ReadDir(d.Path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -177,9 +176,6 @@ func (d *Directory) without() error {
 		for _, n := range names {
 			if n.Name() == "member" {
 				d.Condition, d.Why = Foreign, errors.New("it is a data directory of etcd")
-			} else if n.Name() == "ledger" {
-				d.Condition = Damaged
-				d.Why = errors.New("the database is missing, and the ledger is there")
 			}
 		}
 	}
@@ -197,7 +193,7 @@ func (d *Directory) unusable() {
 	}
 }
 
-// judge decides on the condition of a directory with a database.
+// judge decides on the condition of a directory with a log.
 func (d *Directory) judge(wrong error) {
 	evidence := newest(d.Path, "damaged-", ".backup")
 	switch {
@@ -229,11 +225,6 @@ func (d *Directory) take(records <-chan storage.Record) error {
 	for r := range records {
 		for more := true; more; { // a record that ends the snapshot comes after it
 			more = false
-			if r.Kind == "ledger" && (errors.Is(r.Err, fs.ErrNotExist) ||
-				errors.Is(r.Err, storage.ErrCorrupt)) {
-				d.Unchecked = r.Err
-				continue
-			}
 			if r.Err != nil {
 				return fmt.Errorf("%s: %w", r.Kind, r.Err)
 			}

@@ -117,21 +117,17 @@ func TestExamine(t *testing.T) {
 		want   Condition
 		why    string
 	}{
-		"sound":         {func(*testing.T, string) {}, Sound, ""},
-		"not there":     {empty, Empty, ""},
-		"half restored": {write(storage.Restoring), HalfRestored, "cut off"},
-		"rolled back":   {write(storage.RolledBack), RolledBack, "older state"},
-		"with evidence": {write("damaged-12.backup"), Damaged, "damaged-12.backup"},
-		"without a ledger, as a member would start": {func(t *testing.T, dir string) {
-			t.Helper()
-			empty(t, filepath.Join(dir, "ledger"))
-		}, Sound, ""},
+		"sound":          {func(*testing.T, string) {}, Sound, ""},
+		"not there":      {empty, Empty, ""},
+		"half restored":  {write(storage.Restoring), HalfRestored, "cut off"},
+		"rolled back":    {write(storage.RolledBack), RolledBack, "older state"},
+		"with evidence":  {write("damaged-12.backup"), Damaged, "damaged-12.backup"},
 		"without a log":  {removeLogs, Damaged, "log"},
 		"a changed byte": {changeByte, Damaged, ""},
-		"without a database": {func(t *testing.T, dir string) {
+		"without a directory for the log": {func(t *testing.T, dir string) {
 			t.Helper()
-			empty(t, filepath.Join(dir, "db"))
-		}, Damaged, "the database is missing"},
+			empty(t, filepath.Join(dir, "log"))
+		}, Damaged, "log: no such file"},
 		"etcd's": {func(t *testing.T, dir string) {
 			t.Helper()
 			empty(t, dir)
@@ -155,9 +151,6 @@ func TestExamine(t *testing.T) {
 			if d.Condition != x.want || (d.Why == nil) != (x.want == Empty || x.want == Sound) ||
 				d.Why != nil && !strings.Contains(d.Why.Error(), x.why) {
 				t.Errorf("it is %d, %v; want %d, %s", d.Condition, d.Why, x.want, x.why)
-			}
-			if lacks := strings.HasPrefix(name, "without a ledger"); (d.Unchecked != nil) != lacks {
-				t.Errorf("the end of its log cannot be checked: %v", d.Unchecked)
 			}
 			if name == "not there" {
 				return
@@ -187,7 +180,7 @@ func TestExamineShortLog(t *testing.T) {
 
 func removeLogs(t *testing.T, dir string) {
 	t.Helper()
-	logs, err := filepath.Glob(filepath.Join(dir, "db", "*.log"))
+	logs, err := filepath.Glob(filepath.Join(dir, "log", "*.segment"))
 	if err != nil || len(logs) == 0 {
 		t.Fatalf("%q, %v", logs, err)
 	}
@@ -201,7 +194,7 @@ func removeLogs(t *testing.T, dir string) {
 // changeByte changes one in an entry.
 func changeByte(t *testing.T, dir string) {
 	t.Helper()
-	logs, err := filepath.Glob(filepath.Join(dir, "db", "*.log"))
+	logs, err := filepath.Glob(filepath.Join(dir, "log", "*.segment"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,13 +259,13 @@ func TestForceNewCluster(t *testing.T) {
 	if want := d.Path + ".before-recovery-20260131T120000Z"; kept != want {
 		t.Errorf("it was kept as %s, want %s", kept, want)
 	}
-	for _, name := range []string{"", "ledger", "db", "db/LOCK"} {
+	for _, name := range []string{"", "identity", "log", "log/lock"} {
 		if now := owner(filepath.Join(dir, name)); now != whose {
 			t.Errorf("%q is of %v, and the directory was of %v", name, now, whose)
 		}
 	}
 	after := files(t, kept)
-	if len(after) != len(before) || after["ledger"] != before["ledger"] {
+	if len(after) != len(before) || after["identity"] != before["identity"] {
 		t.Errorf("kept are %d files of %d", len(after), len(before))
 	}
 	anew := examine(t, link)

@@ -20,10 +20,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/host"
+	"leasehold.dev/internal/storage"
 	"leasehold.dev/server"
 )
 
@@ -133,10 +133,10 @@ func (d *doctor) disk(cfg *server.Config) {
 		return
 	}
 	d.syncs(took, cfg.Raft.ElectionTimeout)
-	if usage, err := vfs.Default.GetDiskUsage(dir); err != nil {
+	if free, err := storage.Free(dir); err != nil {
 		d.say(advice, "room", "%v", err)
 	} else {
-		d.room(usage.AvailBytes, cfg.Limits.QuotaBackendBytes)
+		d.room(free, cfg.Limits.QuotaBackendBytes)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -97,7 +96,7 @@ type possession struct {
 // look finds out what is in a data directory. The member that is started next
 // opens it again.
 func look(dir string) (p possession, err error) {
-	if _, err := os.Stat(filepath.Join(dir, "db")); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(storage.IdentityFile(dir)); errors.Is(err, os.ErrNotExist) {
 		return p, nil
 	}
 	disk, err := storage.Open(storage.Config{Dir: dir})

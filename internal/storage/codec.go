@@ -4,129 +4,63 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"maps"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 )
 
-// Every kind of record has its own version, so that one can change alone.
+// formatVersion is the version of all files. Segments and snapshots begin with it.
+const formatVersion = 1
+
+// The payload of a commit is a list of records, each its kind (one byte), its length (uvarint) and
+// its fields.
 const (
-	entryVersion     = 1
-	hardStateVersion = 1
-	identityVersion  = 1
-	markVersion      = 1
-	confVersion      = 1
-	chunkVersion     = 1
-	manifestVersion  = 1
-	peersVersion     = 1
-
-	headerLen = 5
+	kindSegment  = 1 // the first record of a segment
+	kindEntry    = 2
+	kindHard     = 3
+	kindMark     = 4 // the log begins after a position
+	kindSnapshot = 5 // the newest snapshot, a file
+	kindReset    = 6 // the log is empty and begins after a position
+	kindPeers    = 7
+	kindSealed   = 8 // the last record of a segment: the next one exists
 )
 
-// Snapshot keys come last, so that no table file of the log spans them and
-// replacing a snapshot never has to rewrite one.
-const (
-	prefixConf     = 'b'
-	prefixMark     = 'c'
-	prefixHard     = 'h'
-	prefixIdentity = 'i'
-	prefixEntry    = 'l'
-	prefixPeers    = 'p'
-	prefixChunk    = 's'
-	prefixManifest = 't'
-)
-
-var (
-	keyConf     = []byte{prefixConf}
-	keyMark     = []byte{prefixMark}
-	keyHard     = []byte{prefixHard}
-	keyIdentity = []byte{prefixIdentity}
-	keyManifest = []byte{prefixManifest}
-	keyPeers    = []byte{prefixPeers}
-
-	keyEntries    = []byte{prefixEntry}
-	keyEntriesEnd = []byte{prefixEntry + 1}
-	keyChunks     = []byte{prefixChunk}
-	keyChunksEnd  = []byte{prefixManifest + 1} // the manifest included
-)
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-const (
-	entryKeyLen = 1 + 8
-	chunkKeyLen = 1 + 8 + 4
-)
-
-func entryKey(index uint64) []byte {
-	return putEntryKey(make([]byte, entryKeyLen), index)
+// A record is one of a commit.
+type record struct {
+	kind byte
+	body []byte
 }
 
-func putEntryKey(b []byte, index uint64) []byte {
-	b[0] = prefixEntry
-	binary.BigEndian.PutUint64(b[1:], index)
-	return b
-}
-
-// parseEntryKey returns the index of an entry's key.
-func parseEntryKey(key []byte) (uint64, error) {
-	if len(key) != entryKeyLen || key[0] != prefixEntry {
-		return 0, fmt.Errorf("%w: log key %x", ErrCorrupt, key)
+// records calls visit for each record of a payload.
+func records(payload []byte, visit func(record) error) error {
+	r := reader{b: payload}
+	for len(r.b) > 0 {
+		kind := r.b[0]
+		r.b = r.b[1:]
+		body := r.bytes()
+		if r.bad {
+			return fmt.Errorf("%w: a record of kind %d is cut short", ErrCorrupt, kind)
+		}
+		if err := visit(record{kind, body}); err != nil {
+			return err
+		}
 	}
-	return binary.BigEndian.Uint64(key[1:]), nil
+	return nil
 }
 
-func chunkKey(index uint64, number uint32) []byte {
-	b := make([]byte, chunkKeyLen)
-	b[0] = prefixChunk
-	binary.BigEndian.PutUint64(b[1:], index)
-	binary.BigEndian.PutUint32(b[9:], number)
-	return b
-}
-
-// seal fills in the header of a record whose payload begins at rec[headerLen].
-func seal(rec []byte, version byte, key []byte) {
-	rec[0] = version
-	binary.LittleEndian.PutUint32(rec[1:], checksum(version, key, rec[headerLen:]))
-}
-
-// record returns the record of a payload.
-func record(version byte, key, payload []byte) []byte {
-	rec := make([]byte, headerLen+len(payload))
-	copy(rec[headerLen:], payload)
-	seal(rec, version, key)
-	return rec
-}
-
-func checksum(version byte, key, payload []byte) uint32 {
-	c := crc32.Update(0, castagnoli, []byte{version})
-	c = crc32.Update(c, castagnoli, key)
-	return crc32.Update(c, castagnoli, payload)
-}
-
-// open checks a record and returns its payload, which shares rec's memory. The
-// checksum is looked at before the version: a flipped bit in the version byte
-// is damage, not a newer release.
-func open(rec []byte, version byte, key []byte) ([]byte, error) {
-	if len(rec) < headerLen {
-		return nil, fmt.Errorf("%w: record %q is %d bytes long", ErrCorrupt, key, len(rec))
+// appendRecord appends a record whose fields are uvarints, and then tail.
+func appendRecord(b []byte, kind byte, fields []uint64, tail []byte) []byte {
+	n := len(tail)
+	for _, f := range fields {
+		n += uvarintLen(f)
 	}
-	payload := rec[headerLen:]
-	if binary.LittleEndian.Uint32(rec[1:]) != checksum(rec[0], key, payload) {
-		return nil, fmt.Errorf("%w: record %q has a wrong checksum", ErrCorrupt, key)
+	b = binary.AppendUvarint(append(b, kind), uint64(n))
+	for _, f := range fields {
+		b = binary.AppendUvarint(b, f)
 	}
-	if rec[0] == 0 {
-		return nil, fmt.Errorf("%w: record %q has version 0", ErrCorrupt, key)
-	}
-	if rec[0] > version {
-		return nil, fmt.Errorf("%w: record %q has version %d, this release reads up to %d",
-			ErrVersion, key, rec[0], version)
-	}
-	return payload, nil
-}
-
-// entryPayloadLen is the exact length of appendEntry's output.
-func entryPayloadLen(e *raftpb.Entry) int {
-	return 1 + uvarintLen(e.GetTerm()) + len(e.GetData())
+	return append(b, tail...)
 }
 
 func uvarintLen(v uint64) int {
@@ -138,34 +72,51 @@ func uvarintLen(v uint64) int {
 	return n
 }
 
+// segmentHead is the first record of a segment.
+type segmentHead struct {
+	number uint64
+	size   int64
+	chain  uint32 // of the commit before the segment
+	owner  Identity
+}
+
+func appendHead(b []byte, h segmentHead) []byte {
+	return appendRecord(b, kindSegment, []uint64{
+		formatVersion, h.number, uint64(h.size), uint64(h.chain),
+		h.owner.Cluster, h.owner.Member, h.owner.Incarnation,
+	}, nil)
+}
+
+func decodeHead(body []byte) (h segmentHead, err error) {
+	r := reader{b: body}
+	if v := r.uvarint(); v > formatVersion {
+		return h, fmt.Errorf("%w: the segment has version %d, this release reads up to %d",
+			ErrVersion, v, formatVersion)
+	}
+	h.number, h.size, h.chain = r.uvarint(), int64(r.uvarint()), uint32(r.uvarint())
+	h.owner = Identity{Cluster: r.uvarint(), Member: r.uvarint(), Incarnation: r.uvarint()}
+	return h, r.end("segment head")
+}
+
 func appendEntry(b []byte, e *raftpb.Entry) []byte {
-	b = append(b, byte(e.GetType()))
+	n := uvarintLen(e.GetIndex()) + uvarintLen(e.GetTerm()) + 1 + len(e.GetData())
+	b = binary.AppendUvarint(append(b, kindEntry), uint64(n))
+	b = binary.AppendUvarint(b, e.GetIndex())
 	b = binary.AppendUvarint(b, e.GetTerm())
+	b = append(b, byte(e.GetType()))
 	return append(b, e.GetData()...)
 }
 
-// decodeEntry decodes the record of the entry at index. The entry's data is a
-// copy.
-func decodeEntry(rec, key []byte) (*raftpb.Entry, error) {
-	index, err := parseEntryKey(key)
-	if err != nil {
-		return nil, err
+// decodeEntry decodes an entry. Its data is a copy.
+func decodeEntry(body []byte) (*raftpb.Entry, error) {
+	r := reader{b: body}
+	index, term := r.uvarint(), r.uvarint()
+	if r.bad || len(r.b) == 0 {
+		return nil, fmt.Errorf("%w: entry is cut short", ErrCorrupt)
 	}
-	p, err := open(rec, entryVersion, key)
-	if err != nil {
-		return nil, fmt.Errorf("entry %d: %w", index, err)
-	}
-	if len(p) < 2 {
-		return nil, fmt.Errorf("%w: entry %d is too short", ErrCorrupt, index)
-	}
-	typ := raftpb.EntryType(p[0])
+	typ := raftpb.EntryType(r.b[0])
 	if _, known := raftpb.EntryType_name[int32(typ)]; !known {
-		return nil, fmt.Errorf("%w: entry %d has type %d", ErrCorrupt, index, p[0])
-	}
-	r := reader{b: p[1:]}
-	term := r.uvarint()
-	if r.bad {
-		return nil, fmt.Errorf("%w: entry %d has no term", ErrCorrupt, index)
+		return nil, fmt.Errorf("%w: entry %d has type %d", ErrCorrupt, index, typ)
 	}
 	// One allocation instead of four: a restart decodes the whole log.
 	box := &struct {
@@ -175,22 +126,18 @@ func decodeEntry(rec, key []byte) (*raftpb.Entry, error) {
 	}{term: term, index: index, typ: typ}
 	e := &box.entry
 	e.Term, e.Index, e.Type = &box.term, &box.index, &box.typ
-	e.Data = append([]byte(nil), r.b...) // nil if there is none
+	e.Data = append([]byte(nil), r.b[1:]...) // nil if there is none
 	return e, nil
 }
 
-// hardStateLen is the length of a hard state's record.
-func hardStateLen(hs *raftpb.HardState) int {
-	return headerLen + uvarintLen(hs.GetTerm()) + uvarintLen(hs.GetVote()) +
-		uvarintLen(hs.GetCommit())
+func appendHard(b []byte, hs *raftpb.HardState) []byte {
+	return appendRecord(b, kindHard, []uint64{hs.GetTerm(), hs.GetVote(), hs.GetCommit()}, nil)
 }
 
-// putHardState fills in the record of a hard state, which is as long as hardStateLen says.
-func putHardState(rec []byte, hs *raftpb.HardState) {
-	b := binary.AppendUvarint(rec[:headerLen], hs.GetTerm())
-	b = binary.AppendUvarint(b, hs.GetVote())
-	binary.AppendUvarint(b, hs.GetCommit())
-	seal(rec, hardStateVersion, keyHard)
+func decodeHard(body []byte) (*raftpb.HardState, error) {
+	r := reader{b: body}
+	term, vote, commit := r.uvarint(), r.uvarint(), r.uvarint()
+	return newHardState(term, vote, commit), r.end("hard state")
 }
 
 // newHardState returns a hard state in one allocation instead of four.
@@ -203,79 +150,52 @@ func newHardState(term, vote, commit uint64) *raftpb.HardState {
 	return &box.state
 }
 
-func decodeHardState(rec []byte) (*raftpb.HardState, error) {
-	p, err := open(rec, hardStateVersion, keyHard)
-	if err != nil {
-		return nil, fmt.Errorf("hard state: %w", err)
-	}
-	r := reader{b: p}
-	term, vote, commit := r.uvarint(), r.uvarint(), r.uvarint()
-	if err := r.end("hard state"); err != nil {
-		return nil, err
-	}
-	return newHardState(term, vote, commit), nil
-}
-
-func encodeIdentity(id Identity) []byte {
-	b := binary.AppendUvarint(nil, id.Cluster)
-	b = binary.AppendUvarint(b, id.Member)
-	b = binary.AppendUvarint(b, id.Generation)
-	b = binary.AppendVarint(b, id.CreatedUnixMilli)
-	b = binary.AppendUvarint(b, id.Incarnation)
-	b = binary.AppendUvarint(b, uint64(len(id.Name)))
-	b = append(b, id.Name...)
-	return record(identityVersion, keyIdentity, b)
-}
-
-func decodeIdentity(rec []byte) (Identity, error) {
-	p, err := open(rec, identityVersion, keyIdentity)
-	if err != nil {
-		return Identity{}, fmt.Errorf("identity: %w", err)
-	}
-	r := reader{b: p}
-	id := Identity{Cluster: r.uvarint(), Member: r.uvarint(), Generation: r.uvarint()}
-	id.CreatedUnixMilli = r.varint()
-	id.Incarnation = r.uvarint()
-	id.Name = string(r.bytes())
-	return id, r.end("identity")
-}
-
-// A position is the index and term of an entry.
+// position is the index and term of an entry.
 type position struct{ index, term uint64 }
 
-func encodeMark(p position) []byte {
-	b := binary.AppendUvarint(nil, p.index)
-	return record(markVersion, keyMark, binary.AppendUvarint(b, p.term))
+// A mark says where the log begins, and which is the oldest segment that it needs.
+type mark struct {
+	position
+	segment uint64
 }
 
-func decodeMark(rec []byte) (position, error) {
-	p, err := open(rec, markVersion, keyMark)
-	if err != nil {
-		return position{}, fmt.Errorf("compaction mark: %w", err)
+func appendMark(b []byte, kind byte, m mark) []byte {
+	return appendRecord(b, kind, []uint64{m.index, m.term, m.segment}, nil)
+}
+
+func decodeMark(body []byte) (mark, error) {
+	r := reader{b: body}
+	m := mark{position{r.uvarint(), r.uvarint()}, r.uvarint()}
+	return m, r.end("compaction mark")
+}
+
+// manifest describes a complete snapshot.
+type manifest struct {
+	position
+	chunks, bytes uint64
+	sum           uint32 // CRC-32C of all chunks, one after the other
+	conf          *raftpb.ConfState
+}
+
+func appendManifest(b []byte, m manifest) ([]byte, error) {
+	conf, err := marshalConf(m.conf)
+	fields := []uint64{m.index, m.term, m.chunks, m.bytes, uint64(m.sum)}
+	return appendRecord(b, kindSnapshot, fields, conf), err
+}
+
+func decodeManifest(body []byte) (m manifest, err error) {
+	r := reader{b: body}
+	m.position = position{r.uvarint(), r.uvarint()}
+	m.chunks, m.bytes, m.sum = r.uvarint(), r.uvarint(), uint32(r.uvarint())
+	if r.bad {
+		return m, fmt.Errorf("%w: snapshot record is cut short", ErrCorrupt)
 	}
-	r := reader{b: p}
-	pos := position{index: r.uvarint(), term: r.uvarint()}
-	return pos, r.end("compaction mark")
+	m.conf, err = unmarshalConf(r.b)
+	return m, err
 }
 
-func encodeConf(conf *raftpb.ConfState) ([]byte, error) {
-	b, err := marshalConf(nil, conf)
-	if err != nil {
-		return nil, err
-	}
-	return record(confVersion, keyConf, b), nil
-}
-
-func decodeConf(rec []byte) (*raftpb.ConfState, error) {
-	p, err := open(rec, confVersion, keyConf)
-	if err != nil {
-		return nil, fmt.Errorf("bootstrap membership: %w", err)
-	}
-	return unmarshalConf(p)
-}
-
-func marshalConf(b []byte, conf *raftpb.ConfState) ([]byte, error) {
-	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, conf)
+func marshalConf(conf *raftpb.ConfState) ([]byte, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(conf)
 	if err != nil {
 		return nil, fmt.Errorf("encode membership: %w", err)
 	}
@@ -288,51 +208,85 @@ func unmarshalConf(b []byte) (*raftpb.ConfState, error) {
 		return nil, fmt.Errorf("%w: membership: %v", ErrCorrupt, err)
 	}
 	if unknown := conf.ProtoReflect().GetUnknown(); len(unknown) > 0 {
-		return nil, fmt.Errorf("%w: membership has fields %x, which this release does not know",
-			ErrVersion, unknown)
+		return nil, fmt.Errorf("%w: membership has unknown fields %x", ErrVersion, unknown)
 	}
 	return raftpb.EnsureConfState(conf), nil
 }
 
-// A manifest describes a complete snapshot.
-type manifest struct {
-	position
-	chunks, bytes uint64
-	sum           uint32 // CRC-32C of all chunks, one after the other
-	conf          *raftpb.ConfState
+func appendPeers(b []byte, p Peers) []byte {
+	fields := []uint64{0}
+	if p.Assembled {
+		fields[0] |= 1
+	}
+	if p.Claimed {
+		fields[0] |= 2
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.Incarnations)) {
+		fields = append(fields, id, p.Incarnations[id])
+	}
+	return appendRecord(b, kindPeers, fields, nil)
 }
 
-func encodeManifest(m manifest) ([]byte, error) {
-	b := binary.AppendUvarint(nil, m.index)
-	b = binary.AppendUvarint(b, m.term)
-	b = binary.AppendUvarint(b, m.chunks)
-	b = binary.AppendUvarint(b, m.bytes)
-	b = binary.LittleEndian.AppendUint32(b, m.sum)
-	b, err := marshalConf(b, m.conf)
-	if err != nil {
-		return nil, err
+func decodePeers(body []byte) (Peers, error) {
+	r := reader{b: body}
+	bits := r.uvarint()
+	if bits > 3 {
+		return Peers{}, fmt.Errorf("%w: peers have flags %#x", ErrVersion, bits)
 	}
-	return record(manifestVersion, keyManifest, b), nil
+	p := Peers{Assembled: bits&1 != 0, Claimed: bits&2 != 0, Incarnations: map[uint64]uint64{}}
+	for len(r.b) > 0 {
+		id := r.uvarint()
+		p.Incarnations[id] = r.uvarint()
+	}
+	return p, r.end("peers")
 }
 
-func decodeManifest(rec []byte) (manifest, error) {
-	p, err := open(rec, manifestVersion, keyManifest)
-	if err != nil {
-		return manifest{}, fmt.Errorf("snapshot manifest: %w", err)
+// encodeIdentity returns the content of the file that says whose directory it is, and with which
+// members its log begins: version, CRC-32C of all else, and the fields.
+func encodeIdentity(id Identity, conf *raftpb.ConfState) ([]byte, error) {
+	b := make([]byte, 5)
+	b[0] = formatVersion
+	for _, v := range []uint64{id.Cluster, id.Member, id.Generation, id.Incarnation} {
+		b = binary.AppendUvarint(b, v)
 	}
-	r := reader{b: p}
-	m := manifest{position: position{index: r.uvarint(), term: r.uvarint()}}
-	m.chunks, m.bytes = r.uvarint(), r.uvarint()
-	m.sum = r.uint32()
+	b = binary.AppendVarint(b, id.CreatedUnixMilli)
+	b = binary.AppendUvarint(b, uint64(len(id.Name)))
+	b = append(b, id.Name...)
+	members, err := marshalConf(conf)
+	b = append(b, members...)
+	binary.LittleEndian.PutUint32(b[1:], identitySum(b))
+	return b, err
+}
+
+// identitySum is the checksum of all but the checksum.
+func identitySum(b []byte) uint32 {
+	return crc32.Update(crc32.Checksum(b[:1], castagnoli), castagnoli, b[5:])
+}
+
+// decodeIdentity looks at the checksum before the version: a flipped bit in the version is damage,
+// not a newer release.
+func decodeIdentity(b []byte) (id Identity, conf *raftpb.ConfState, err error) {
+	if len(b) < 5 || binary.LittleEndian.Uint32(b[1:]) != identitySum(b) {
+		return id, nil, fmt.Errorf("%w: identity has a wrong checksum", ErrCorrupt)
+	}
+	if b[0] > formatVersion {
+		return id, nil, fmt.Errorf("%w: identity has version %d, this release reads up to %d",
+			ErrVersion, b[0], formatVersion)
+	}
+	r := reader{b: b[5:]}
+	id = Identity{
+		Cluster: r.uvarint(), Member: r.uvarint(), Generation: r.uvarint(), Incarnation: r.uvarint(),
+	}
+	id.CreatedUnixMilli, id.Name = r.varint(), string(r.bytes())
 	if r.bad {
-		return manifest{}, fmt.Errorf("%w: snapshot manifest is cut short", ErrCorrupt)
+		return id, nil, fmt.Errorf("%w: identity is cut short", ErrCorrupt)
 	}
-	m.conf, err = unmarshalConf(r.b)
-	return m, err
+	conf, err = unmarshalConf(r.b)
+	return id, conf, err
 }
 
-// A reader takes fields off the front of b. After the first that is missing, bad
-// is set, b is empty and all are zero.
+// A reader takes fields off the front of b. After the first that is missing, bad is set, b is empty
+// and all are zero.
 type reader struct {
 	b   []byte
 	bad bool
@@ -352,16 +306,6 @@ func (r *reader) uvarint() uint64 {
 func (r *reader) varint() int64 {
 	v := r.uvarint()
 	return int64(v>>1) ^ -int64(v&1)
-}
-
-func (r *reader) uint32() uint32 {
-	if len(r.b) < 4 {
-		r.fail()
-		return 0
-	}
-	v := binary.LittleEndian.Uint32(r.b)
-	r.b = r.b[4:]
-	return v
 }
 
 func (r *reader) bytes() []byte {

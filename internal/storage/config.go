@@ -3,65 +3,43 @@ package storage
 import (
 	"log/slog"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3/raftpb"
 )
 
 const (
-	// defaultTailBytes is the size of the log kept in memory when
-	// Config.TailBytes is zero.
+	// defaultTailBytes is the default of Config.TailBytes.
 	defaultTailBytes = 8 << 20
 
-	// defaultCacheBytes is the size of Pebble's block cache when
-	// Config.CacheBytes is zero. It is small because nothing hot is read from
-	// disk.
-	defaultCacheBytes = 8 << 20
+	// SegmentBytes is the default size of a segment of the log.
+	SegmentBytes = 16 << 20
 
-	// defaultBallastBytes is the largest default size of the ballast file; see
-	// Config.BallastBytes.
-	defaultBallastBytes = 16 << 20
-
-	// defaultReserveBytes is the largest default of Config.ReserveBytes.
-	defaultReserveBytes = 256 << 20
-
-	defaultMemTableBytes = 64 << 20
+	// minSegmentBytes leaves room for the head, a commit and the seal.
+	minSegmentBytes = 8 * blockBytes
 )
 
-// Config says where a member keeps its data and how much memory and disk it
-// may use for it. Only Dir is required.
+// Config says where a member keeps its data and how much memory it may use for it. Only Dir is
+// required.
 type Config struct {
 	// Dir is the data directory. It is created if it does not exist.
 	Dir string
 
 	// FS is the file system of Dir; nil is the operating system's.
-	FS vfs.FS
+	FS FS
 
-	// Logger receives what Disk has to say; nil discards it. Pebble's own
-	// messages go there at debug level.
+	// Logger receives warnings and notices; nil discards them.
 	Logger *slog.Logger
-
-	// CacheBytes is the size of Pebble's block cache; 0 is defaultCacheBytes.
-	CacheBytes int64
 
 	// TailBytes bounds the encoded size of the recent entries kept in memory;
 	// 0 is defaultTailBytes. The newest entry is always kept.
 	TailBytes int64
 
-	// ReserveBytes is the free disk space below which Append refuses with
-	// ErrNoSpace. 0 is a twentieth of the disk, between 16 MiB and
-	// defaultReserveBytes; a negative value turns the check off.
-	ReserveBytes int64
+	// SegmentBytes is the size of new segments, rounded up to whole blocks; 0 is the constant
+	// SegmentBytes. A commit that does not fit gets a larger one.
+	SegmentBytes int64
 
-	// BallastBytes is the size of a file that does nothing but occupy space, and
-	// is removed when a write of the log finds the disk full, so that the write
-	// can be finished. 0 is a hundredth of the disk, between 1 MiB and
-	// defaultBallastBytes; a negative value means no ballast.
-	BallastBytes int64
-
-	// MemTableBytes is the size of one in-memory table of Pebble, which is also
-	// that of one write-ahead log file. 0 is a sixteenth of the disk, between
-	// 4 MiB and 64 MiB.
-	MemTableBytes int64
+	// inline makes spares within the call that uses one up, and disables the timer, so that tests
+	// see the same system calls in the same order each time.
+	inline bool
 }
 
 // Identity is who a member is. It is written once, by Bootstrap, and never
@@ -104,13 +82,8 @@ type SnapshotInfo struct {
 
 // Usage is what a Disk uses, for metrics and for deciding when to snapshot.
 type Usage struct {
-	// DiskBytes is the size of all files in the data directory, with the space that
-	// is reserved for the log, and the ballast.
+	// DiskBytes is the size of the log, its spare segments and the newest snapshot.
 	DiskBytes uint64
-
-	// FreeBytes is the space left on the disk when last looked at; it is
-	// math.MaxUint64 if the file system cannot tell.
-	FreeBytes uint64
 
 	// LogBytes is the encoded size of the entries after the newest snapshot,
 	// give or take 64 KiB.

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"sync"
 
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -16,25 +15,19 @@ import (
 
 // Disk is one member's storage. It is safe for concurrent use.
 type Disk struct {
-	cfg      Config
-	fs       vfs.FS // the real one; Pebble has guard
-	dir      string // of Pebble
-	incoming string
-	logger   *slog.Logger
-	lock     io.Closer
-	guard    *guard
-	space    *space
-	db       *pebble.DB
+	cfg    Config
+	fs     FS
+	logger *slog.Logger
+	lock   io.Closer
 
-	// life is held for reading by every call, for writing by Close.
-	life   sync.RWMutex
-	closed bool
-
-	// write is held by one writer of the log at a time, over its I/O, and comes
-	// before mu.
+	// write is held by one writer of the log at a time, over its I/O, and comes before mu. It
+	// guards what follows.
 	write   turn
-	jobs    chan func() error
-	results chan error // buffered: after a failure, nobody takes the result
+	closed  bool
+	failure error // of an earlier write: the state of the files is unknown
+	writer
+
+	spares *spares
 
 	// mu guards memory, which is never held over I/O.
 	mu sync.RWMutex
@@ -45,108 +38,100 @@ type Disk struct {
 // testing/synctest, as one that waits for a sync.Mutex is not. Its capacity is 1.
 type turn chan struct{}
 
-// Lock waits until nobody has the turn, and takes it.
+// Lock waits for the turn and takes it.
 func (t turn) Lock() { t <- struct{}{} }
 
 // Unlock gives the turn back.
 func (t turn) Unlock() { <-t }
 
+// small is the state of a member apart from its entries. The head of each segment has it whole.
+type small struct {
+	hard  *raftpb.HardState // nil until one was written; never changed in place
+	mark  mark
+	snap  manifest // index 0: none
+	peers Peers    // never changed in place
+}
+
 // memory is what a Disk knows without reading.
 type memory struct {
 	bootstrapped bool
 	identity     Identity
-	peers        Peers
 	conf         *raftpb.ConfState // of Bootstrap
-	hard         *raftpb.HardState // nil until one was written; never changed in place
-	snap         manifest          // index 0: none
-	log          memlog            //
-	cuts         uint64            // number of times entries were taken from the log
-	writing      bool              // a SnapshotWriter is open
-	readers      map[*SnapshotReader]struct{}
+	small
+	log      memlog
+	segments []segment // in the order of their numbers; the last one is written to
+	places   []place   // of the entries on disk, in the order of their indexes
+	cuts     uint64    // number of times entries were taken from the log
+	writing  bool      // a SnapshotWriter is open
+	shut     bool      // Close was called
+	left     int64     // room in the current segment
+}
+
+// segment is a file of the log.
+type segment struct {
+	number uint64
+	size   int64
+}
+
+// place says which frame has entries from an index on, up to where the next place begins.
+type place struct {
+	index   uint64
+	segment uint64
+	at      int64
+	size    int64
 }
 
 var _ raft.Storage = (*Disk)(nil)
 
-// run calls f, which may block for ever in a write that failed, and returns its
-// error or, if it does not return, that of the guard. Without the goroutine, a
-// failed write would take the caller with it.
-func (d *Disk) run(f func() error) error {
-	if err := d.guard.err(); err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return classify(err)
-	case <-d.guard.failed:
-		return d.guard.err()
-	}
-}
-
-// hand is run with a goroutine that is already there, whose stack has grown to
-// what Pebble needs: that saves a quarter of an append. The caller holds d.write.
-func (d *Disk) hand(f func() error) error {
-	select {
-	case d.jobs <- f:
-	case <-d.guard.failed:
-		return d.guard.err()
-	}
-	select {
-	case err := <-d.results:
-		return classify(err)
-	case <-d.guard.failed:
-		return d.guard.err()
-	}
-}
-
-// work runs what hand gives it. Every end of a Disk closes failed.
-func (d *Disk) work() {
-	for {
-		select {
-		case f := <-d.jobs:
-			d.results <- f()
-		case <-d.guard.failed:
-			return
-		}
-	}
-}
+func (d *Disk) path(name string) string { return filepath.Join(d.cfg.Dir, logDir, name) }
 
 // classify makes one of this package's errors out of any.
 func classify(err error) error {
 	if err == nil {
 		return nil
 	}
-	known := []error{
-		ErrCorrupt, ErrVersion, ErrNoSpace, ErrFailed, errClosed, errGap,
-		raft.ErrCompacted, raft.ErrUnavailable,
-	}
-	for _, k := range known {
-		if errors.Is(err, k) {
+	for _, known := range []error{
+		ErrCorrupt, ErrVersion, ErrNoSpace, ErrFailed, ErrLocked, ErrOutOfDate, errClosed, errGap,
+		errBootstrapped, errNotBootstrapped, raft.ErrCompacted, raft.ErrUnavailable,
+	} {
+		if errors.Is(err, known) {
 			return err
 		}
 	}
-	switch {
-	case pebble.IsCorruptionError(err):
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	case isFull(err):
+	if isFull(err) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return fmt.Errorf("%w: %w", ErrFailed, err)
 }
 
-// enter begins a call. If it returns nil, the caller must release d.life.
-func (d *Disk) enter() error {
-	d.life.RLock()
-	if d.closed {
-		d.life.RUnlock()
+// update runs f as the only writer of the log of a bootstrapped member. If f fails, the records
+// that it has added are taken back. The writer may read memory without d.mu.
+func (d *Disk) update(f func() error) error {
+	d.write.Lock()
+	defer d.write.Unlock()
+	switch {
+	case d.closed:
 		return errClosed
+	case d.failure != nil:
+		return d.failure
 	}
-	if err := d.guard.err(); err != nil {
-		d.life.RUnlock()
+	if _, ok := d.Identity(); !ok {
+		return errNotBootstrapped
+	}
+	if err := f(); err != nil {
+		d.pending, d.first = d.pending[:d.kept], d.keptFirst
 		return err
 	}
+	d.kept, d.keptFirst = len(d.pending), d.first
 	return nil
+}
+
+// fail makes an error final.
+func (d *Disk) fail(err error) error {
+	d.failure = fmt.Errorf("%w: %w", ErrFailed, err)
+	d.logger.Error("storage: a write failed; only a restart finds out what is on disk",
+		"dir", d.cfg.Dir, "error", err.Error())
+	return d.failure
 }
 
 // Identity returns the member's identity, and false before Bootstrap.
@@ -220,79 +205,24 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 		d.mu.RUnlock()
 		return entries, nil
 	}
-	cuts := d.cuts
-	d.mu.RUnlock()
-
 	// What the tail holds of the range is left for the next call: Raft asks
 	// again, and a member that lags so far is sent one message at a time.
-	if err := d.enter(); err != nil {
-		return nil, err
+	hi = min(hi, tailFirst)
+	cuts, places := d.cuts, d.placesLocked(lo, hi)
+	d.mu.RUnlock()
+	entries, err := d.read(places, lo, hi, maxSize)
+	if err == nil {
+		return entries, nil
 	}
-	defer d.life.RUnlock()
-	var entries []*raftpb.Entry
-	err := d.run(func() (err error) {
-		entries, err = d.readEntries(lo, min(hi, tailFirst), maxSize)
-		return err
-	})
-	if errors.Is(err, errMissing) {
-		err = d.missing(lo, cuts, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return entries, nil
-}
-
-// errMissing means that an entry which should be on disk is not.
-var errMissing = fmt.Errorf("%w: entry is missing from the log", ErrCorrupt)
-
-// missing says why an entry was not there: taken away during the read, or lost.
-func (d *Disk) missing(lo, cuts uint64, err error) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	switch {
-	case lo < d.log.first():
-		return raft.ErrCompacted
+	case lo < d.log.first(): // taken away during the read
+		return nil, raft.ErrCompacted
 	case d.cuts != cuts:
-		return raft.ErrUnavailable
+		return nil, raft.ErrUnavailable
 	}
-	return fmt.Errorf("entries from %d: %w", lo, err)
-}
-
-// readEntries reads [lo, hi) from Pebble, one entry at least.
-func (d *Disk) readEntries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
-	it, err := d.db.NewIter(&pebble.IterOptions{
-		LowerBound: entryKey(lo), UpperBound: entryKey(hi),
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer ignoreClose(it)
-	var entries []*raftpb.Entry
-	var size uint64
-	next := lo
-	for it.First(); it.Valid(); it.Next() {
-		e, err := decodeEntry(it.Value(), it.Key())
-		if err != nil {
-			return nil, err
-		}
-		if e.GetIndex() != next {
-			return nil, errMissing
-		}
-		size += uint64(entrySize(e))
-		if size > maxSize && len(entries) > 0 {
-			return entries, nil
-		}
-		entries = append(entries, e)
-		next++
-	}
-	if err := it.Error(); err != nil {
-		return nil, err
-	}
-	if next != hi {
-		return nil, errMissing
-	}
-	return entries, nil
+	return nil, fmt.Errorf("entries from %d: %w", lo, classify(err))
 }
 
 // LogBytes returns Usage's LogBytes. It never reads the disk.
@@ -318,71 +248,55 @@ func (d *Disk) SnapshotBytes() uint64 {
 	return d.snap.bytes
 }
 
-// Usage returns what the Disk uses. DiskBytes is zero after a failure.
+// Usage returns what the Disk uses. It never reads the disk.
 func (d *Disk) Usage() Usage {
+	spare, full := d.spares.usage()
 	d.mu.RLock()
+	defer d.mu.RUnlock()
 	u := Usage{
-		FreeBytes: d.space.free.Load(), LogBytes: d.log.bytesAfter(d.snap.index),
+		DiskBytes: uint64(spare), LogBytes: d.log.bytesAfter(d.snap.index),
 		FirstIndex: d.log.first(), LastIndex: d.log.last,
-		SnapshotIndex: d.snap.index, Full: d.space.full.Load(),
+		SnapshotIndex: d.snap.index, Full: full,
 	}
-	d.mu.RUnlock()
-	if err := d.enter(); err != nil {
-		return u
+	for _, s := range d.segments {
+		u.DiskBytes += uint64(s.size)
 	}
-	defer d.life.RUnlock()
-	var bytes uint64
-	err := d.run(func() error {
-		for _, dir := range []string{d.cfg.Dir, d.dir, d.incoming} {
-			bytes += d.sizes(dir)
-		}
-		return nil
-	})
-	if err == nil {
-		u.DiskBytes = bytes
+	if d.snap.index > 0 {
+		u.DiskBytes += uint64(d.snap.size())
 	}
 	return u
 }
 
-// sizes adds up the files in a directory. Pebble's own count leaves out the log that
-// is being written. What is removed meanwhile does not count.
-func (d *Disk) sizes(dir string) (sum uint64) {
-	names, _ := d.fs.List(dir) // there may be none yet
-	for _, name := range names {
-		if info, err := d.fs.Stat(d.fs.PathJoin(dir, name)); err == nil && !info.IsDir() {
-			sum += uint64(info.Size())
-		}
-	}
-	return sum
-}
-
-// Close makes everything appended durable and closes the Disk. An open
-// SnapshotReader or SnapshotWriter becomes useless. After a failure it returns
-// that failure, having released the directory.
+// Close makes everything appended durable and closes the Disk. After a failure it returns that
+// failure, having released the directory.
 func (d *Disk) Close() error {
-	d.life.Lock()
-	defer d.life.Unlock()
+	d.write.Lock()
+	defer d.write.Unlock()
 	if d.closed {
 		return nil
 	}
 	d.closed = true
-	for r := range d.readers {
-		r.release()
+	d.mu.Lock()
+	d.shut = true
+	d.mu.Unlock()
+	err := d.failure
+	if d.file != nil && err == nil {
+		// A commit that follows the last one shows that this was acknowledged; a full disk may have
+		// no room for one more.
+		if err = d.commit(forState, nil); errors.Is(err, ErrNoSpace) && len(d.pending) == 0 {
+			err = nil
+		}
 	}
-	return d.drop()
+	return errors.Join(err, d.release())
 }
 
-// drop closes Pebble, or lets go of it if it failed. Afterwards the directory
-// can be opened again.
-func (d *Disk) drop() error {
+// release closes all files, and lets others open the directory.
+func (d *Disk) release() error {
+	d.stopTimer()
+	d.spares.stop()
 	var err error
-	if d.db != nil {
-		err = d.run(func() error {
-			err := d.db.Close()
-			d.guard.ledger.sync()
-			return err
-		})
+	if d.file != nil {
+		err = d.file.Close()
 	}
-	d.guard.abandon()
 	return errors.Join(err, d.lock.Close())
 }

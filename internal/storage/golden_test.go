@@ -1,106 +1,68 @@
-package storage
+package storage_test
 
 import (
-	"errors"
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
-	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"leasehold.dev/test/corpus"
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/test/crashfs"
 )
 
-// sample is a record of one kind.
-type sample struct {
-	name   string
-	rec    []byte
-	decode func([]byte) error
-}
+var rewrite = flag.Bool("rewrite", false, "write testdata")
 
-// with returns a sample of what decode decodes.
-func with[T any](name string, rec []byte, decode func([]byte) (T, error)) sample {
-	return sample{name, rec, func(b []byte) error { _, err := decode(b); return err }}
-}
-
-func withEntry(name string, e *raftpb.Entry) sample {
-	return with(name, encodeEntry(e), func(b []byte) (*raftpb.Entry, error) {
-		return decodeEntry(b, entryKey(e.GetIndex()))
-	})
-}
-
-// samples are records of all kinds.
-func samples(t *testing.T) []sample {
-	t.Helper()
-	change := entry(1<<40, 1<<33, "change")
-	change.Type = raftpb.EntryConfChangeV2.Enum()
-	conf, err := encodeConf(voters(1, 2, 3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	man, err := encodeManifest(manifest{
-		position: position{7, 300}, chunks: 4, bytes: 1 << 40, sum: 0xdeadbeef, conf: voters(1, 5),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := ledger{seq: 300, lines: []ledgerLine{{"000002.log", 1 << 20}, {"MANIFEST-000001", 77}}}
-	return []sample{
-		withEntry("entry", entry(5, 2, "data")),
-		withEntry("entry without data", entry(6, 2, "")),
-		withEntry("entry of a change of members", change),
-		with("hard state", encodeHardState(hardState(3, 1<<63, 300)), decodeHardState),
-		with("identity", encodeIdentity(Identity{
-			Cluster: 1 << 63, Member: 3, Name: "m3", Generation: 9, CreatedUnixMilli: 1.7e12,
-			Incarnation: 77,
-		}), decodeIdentity),
-		with("compaction mark", encodeMark(position{index: 7, term: 300}), decodeMark),
-		with("first members", conf, decodeConf),
-		with("snapshot manifest", man, decodeManifest),
-		with("other members", encodePeers(Peers{
-			Assembled: true, Claimed: true, Incarnations: map[uint64]uint64{2: 5, 1 << 50: 6},
-		}), decodePeers),
-		with("ledger", l.encodeLocked()[2:], func(b []byte) (uint64, error) {
-			seq, _, err := decodeLedger(b)
-			return seq, err
-		}),
-	}
-}
-
-// Goal: a format that has been released does not change. Method: records of all kinds stand in
-// testdata as they were written first. They are written so today, and can be read.
-func TestGoldenRecords(t *testing.T) {
-	var records []corpus.Record
-	for _, s := range samples(t) {
-		records = append(records, corpus.Record{Name: s.name, Bytes: s.rec})
-		if err := s.decode(s.rec); err != nil {
-			t.Errorf("%s: %v", s.name, err)
+// TestGolden: a directory is written as it was when the format was fixed, and one of then can be
+// read. Method: all files of a small directory, as lines of 32 bytes without those of zeros.
+func TestGolden(t *testing.T) {
+	files, m := small(t, true)
+	name := filepath.Join("testdata", "v1", "directory.txt")
+	var b strings.Builder
+	all := contents(t, files)
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		was := all[path]
+		fmt.Fprintf(&b, "%s %d\n", path, len(was))
+		for at := 0; at < len(was); at += 32 {
+			line := was[at:min(at+32, len(was))]
+			if !bytes.Equal(line, make([]byte, len(line))) {
+				fmt.Fprintf(&b, "%6d %x\n", at, line)
+			}
 		}
 	}
-	corpus.Check(t, filepath.Join("testdata", "v1", "records.txt"), records)
-}
-
-// Goal: what a newer release has written is told as that, and never guessed at. Method: every
-// record with the next version; and members with a field of which nobody knows.
-func TestNewerRecords(t *testing.T) {
-	keys := map[string][]byte{
-		"entry": entryKey(5), "entry without data": entryKey(6),
-		"entry of a change of members": entryKey(1 << 40), "hard state": keyHard,
-		"identity": keyIdentity, "compaction mark": keyMark, "first members": keyConf,
-		"snapshot manifest": keyManifest, "other members": keyPeers, "ledger": keyLedger,
+	if *rewrite {
+		fatal(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		fatal(t, os.WriteFile(name, []byte(b.String()), 0o600))
 	}
-	for _, s := range samples(t) {
-		rec := record(s.rec[0]+1, keys[s.name], s.rec[headerLen:])
-		if err := s.decode(rec); !errors.Is(err, ErrVersion) {
-			t.Errorf("%s of version %d: %v", s.name, rec[0], err)
-		}
-		if s.name != "first members" && s.name != "snapshot manifest" {
+	want, err := os.ReadFile(name)
+	fatal(t, err)
+	if string(want) != b.String() {
+		t.Error("the files are written differently; -rewrite writes them to testdata")
+	}
+	then := crashfs.New()
+	fatal(t, then.MkdirAll("data/log"))
+	var f storage.File
+	for line := range strings.Lines(string(want)) {
+		var path, text string
+		var size, at int64
+		if _, err := fmt.Sscanf(line, "%s %d", &path, &size); err == nil && line[0] == 'd' {
+			f, err = then.Create(path, size)
+			fatal(t, err)
 			continue
 		}
-		more := protowire.AppendVarint(
-			protowire.AppendTag(s.rec[headerLen:], 99, protowire.VarintType), 1)
-		if err := s.decode(record(s.rec[0], keys[s.name], more)); !errors.Is(err, ErrVersion) {
-			t.Errorf("%s with an unknown field: %v", s.name, err)
-		}
+		_, err := fmt.Sscanf(line, "%d %s", &at, &text)
+		fatal(t, err)
+		bytes, err := hex.DecodeString(text)
+		fatal(t, err)
+		_, err = f.WriteAt(bytes, at)
+		fatal(t, err)
+	}
+	if refused, err := verdict(then, m); refused || err != nil {
+		t.Errorf("a directory of then: refused %v, %v", refused, err)
 	}
 }

@@ -1,17 +1,11 @@
 package storage
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"log/slog"
-	"math"
-	"os"
 
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3/raftpb"
 )
 
@@ -49,193 +43,224 @@ type Wanted struct {
 	Chunks bool
 }
 
-// Inspect hands every record of a stopped member's data directory to visit, in this order: the
-// ledger, the single records, the snapshot's chunks, the log's entries. It changes nothing, and
-// keeps the directory from being opened meanwhile. Damage is told to visit, in its place, and what
-// is sound after it is read all the same. The error is ErrLocked if the directory is in use,
-// ErrForeign if it is none of a member, or visit's, after which Inspect returns.
+// Inspect passes every record of a stopped member's data directory to visit, in this order: the
+// damage of the log, the single records, the snapshot's chunks, the log's entries. It changes
+// nothing, and keeps the directory from being opened meanwhile. It reads all that is sound, also
+// after damage. The error is ErrLocked if the directory is in use, ErrForeign if it is none of a
+// member, or visit's, after which Inspect returns.
 func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
-	if cfg.FS == nil {
-		cfg.FS = vfs.Default
-	}
-	cfg.CacheBytes, cfg.Logger = defaultCacheBytes, slog.New(slog.DiscardHandler)
-	d := &Disk{cfg: cfg, fs: readOnly{cfg.FS}, dir: cfg.FS.PathJoin(cfg.Dir, "db"), logger: cfg.Logger}
-	if info, err := cfg.FS.Stat(d.dir); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
-		return fmt.Errorf("%w: there is no directory %s", ErrForeign, d.dir)
-	} else if err != nil {
+	d, err := newDisk(cfg)
+	if err != nil {
 		return err
 	}
-	lock, err := lockToRead(cfg.FS, cfg.FS.PathJoin(d.dir, "LOCK"))
+	lock, err := d.fs.Lock(d.path(lockFile), true)
 	if err != nil {
 		return fmt.Errorf("%s: %w", cfg.Dir, err)
 	}
 	defer ignoreClose(lock)
-	d.guard = newGuard(d.fs, func() bool { return false })
-	defer d.guard.abandon()
 	i := &inspection{Disk: d, want: want, visit: visit}
-	if err := d.run(i.all); i.stopped == nil && err != nil {
-		return visit(Record{Kind: "database", Err: err})
+	if i.inv, err = d.inventory(); err != nil {
+		f, none := d.fs.Open(IdentityFile(cfg.Dir))
+		if none != nil {
+			return fmt.Errorf("%w: there is no directory %s", ErrForeign, d.path(""))
+		}
+		ignoreClose(f)
+		i.report("log", nil, fmt.Errorf("%w: %w", ErrCorrupt, err))
 	}
+	i.all()
 	return i.stopped
 }
 
-// inspection is one call of Inspect.
+func ignoreClose(c io.Closer) { _ = c.Close() }
+
+// inspection is one call of Inspect. Once visit has failed, nothing more is passed to it.
 type inspection struct {
 	*Disk
+	inv     inventory
 	want    Wanted
 	visit   func(Record) error
 	stopped error // of visit
+	entries []entryRef
+	image   image // of the segment read last
 }
 
-// errStopped means that visit wants no more.
-var errStopped = errors.New("storage: stopped")
-
-func (i *inspection) tell(r Record) error {
-	if r.Err != nil {
-		r.Value = nil
-	}
-	if i.stopped = i.visit(r); i.stopped != nil {
-		return errStopped
-	}
-	return nil
+// entryRef is where an entry is: the record of a number in a frame.
+type entryRef struct {
+	index, segment uint64
+	at             int64
+	record         int
 }
 
-func (i *inspection) all() error {
-	if err := i.files(); err != nil {
-		return err
+func (i *inspection) report(kind string, value any, err error) {
+	if i.stopped != nil {
+		return
 	}
-	cache := pebble.NewCache(i.cfg.CacheBytes)
-	defer cache.Unref()
-	o := i.options(cache)
-	o.ReadOnly = true
-	db, err := pebble.Open(i.dir, o)
 	if err != nil {
-		return err
+		value = nil
 	}
-	defer ignoreClose(db)
-	spans := [][2][]byte{{nil, keyEntries}, {keyEntriesEnd, keyChunks}, {keyManifest, nil}}
-	if i.want.Chunks {
-		spans = append(spans, [2][]byte{keyChunks, keyManifest})
-	}
-	to := keyEntriesEnd
-	if n := i.want.To; n > 0 && n < math.MaxUint64 {
-		to = entryKey(n + 1)
-	}
-	for _, span := range append(spans, [2][]byte{entryKey(i.want.From), to}) {
-		if err := i.span(db, span[0], span[1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	i.stopped = i.visit(Record{Kind: kind, Value: value, Err: err})
 }
 
-// files tells of the ledger, and of Pebble's files that are not what it says.
-func (i *inspection) files() error {
-	l := &ledger{guard: i.guard, name: i.fs.PathJoin(i.cfg.Dir, "ledger")}
-	file, err := i.fs.Open(l.name)
-	if err == nil {
-		l.file = file
-		err = l.load()
-		_ = file.Close()
+func (i *inspection) all() {
+	idErr := i.loadIdentity()
+	if idErr == nil {
+		i.damage()
 	}
-	type line struct {
-		Name   string
-		Synced int64
+	i.salvage()
+	if idErr != nil || i.bootstrapped {
+		i.report("identity", i.identity, idErr)
 	}
-	var lines []line
-	for _, x := range l.lines {
-		lines = append(lines, line{x.name, x.end})
+	if idErr == nil && i.bootstrapped {
+		i.report("bootstrap", votersOf(i.conf), nil)
 	}
-	err = i.tell(Record{Kind: "ledger", Err: err, Value: struct {
-		Number uint64
-		Files  []line
-	}{l.seq, lines}})
-	if err != nil {
-		return err
+	if len(i.inv.segments) == 0 {
+		return
 	}
-	if err := errors.Join(i.checkLogs(l.lines), i.checkMarker()); err != nil {
-		return i.tell(Record{Kind: "database", Err: err})
+	i.report("compaction mark", struct{ Index, Term, Segment uint64 }{
+		i.mark.index, i.mark.term, i.mark.segment,
+	}, nil)
+	if h := i.hard; h != nil {
+		i.report("hard state", HardState{h.GetTerm(), h.GetVote(), h.GetCommit()}, nil)
 	}
-	return nil
-}
-
-// span tells of the records whose keys are in a range.
-func (i *inspection) span(db *pebble.DB, from, to []byte) error {
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		return err
-	}
-	defer ignoreClose(it)
-	for it.First(); it.Valid(); it.Next() {
-		if err := i.tell(inspect(it.Key(), it.Value())); err != nil {
-			return err
-		}
-	}
-	if err := it.Error(); err != nil { // the other ranges may be sound
-		return i.tell(Record{Kind: "database", Err: classify(err)})
-	}
-	return nil
-}
-
-// inspect decodes one record of the database.
-func inspect(key, rec []byte) (r Record) {
-	switch {
-	case bytes.HasPrefix(key, keyEntries):
-		e, err := decodeEntry(rec, key)
-		if err != nil {
-			return Record{Kind: "entry", Err: err}
-		}
-		return Record{Kind: "entry", Value: LogEntry{
-			e.GetIndex(), e.GetTerm(), e.GetType(), e.GetData(),
-		}}
-	case bytes.HasPrefix(key, keyChunks) && len(key) == chunkKeyLen:
-		p, err := open(rec, chunkVersion, key)
-		if err != nil {
-			return Record{Kind: "chunk", Err: err}
-		}
-		return Record{Kind: "chunk", Value: Chunk{binary.BigEndian.Uint32(key[9:]), p}}
-	}
-	return inspectSingle(key, rec)
-}
-
-// inspectSingle decodes a record of which there is one.
-func inspectSingle(key, rec []byte) (r Record) {
-	switch string(key) {
-	case string(keyConf):
-		r.Kind = "bootstrap"
-		var c *raftpb.ConfState
-		c, r.Err = decodeConf(rec)
-		r.Value = votersOf(c)
-	case string(keyMark):
-		r.Kind = "compaction mark"
-		var p position
-		p, r.Err = decodeMark(rec)
-		r.Value = struct{ Index, Term uint64 }{p.index, p.term}
-	case string(keyHard):
-		r.Kind = "hard state"
-		var h *raftpb.HardState
-		h, r.Err = decodeHardState(rec)
-		r.Value = HardState{h.GetTerm(), h.GetVote(), h.GetCommit()}
-	case string(keyIdentity):
-		r.Kind = "identity"
-		r.Value, r.Err = decodeIdentity(rec)
-	case string(keyPeers):
-		r.Kind = "peers"
-		r.Value, r.Err = decodePeers(rec)
-	case string(keyManifest):
-		r.Kind = "snapshot"
-		var m manifest
-		m, r.Err = decodeManifest(rec)
-		r.Value = struct {
+	i.report("peers", i.peers, nil)
+	if m := i.snap; m.index > 0 {
+		i.report("snapshot", struct {
 			Index, Term, Chunks, Bytes uint64
 			Checksum                   uint32
 			Members                    group
-		}{m.index, m.term, m.chunks, m.bytes, m.sum, votersOf(m.conf)}
-	default:
-		r.Kind = "record"
-		r.Err = fmt.Errorf("%w: a record with the key %q", ErrVersion, key)
+		}{m.index, m.term, m.chunks, m.bytes, m.sum, votersOf(m.conf)}, nil)
+		if i.want.Chunks {
+			i.chunks()
+		}
 	}
-	return r
+	for _, e := range i.entries {
+		if e.index > i.mark.index && e.index >= i.want.From && (i.want.To == 0 || e.index <= i.want.To) {
+			i.entry(e)
+		}
+	}
+}
+
+// damage reports why no member could open the directory.
+func (i *inspection) damage() {
+	if !i.bootstrapped {
+		if err := i.lostIdentity(&i.inv); err != nil {
+			i.report("identity", nil, classify(err))
+		}
+		return
+	}
+	d := &Disk{cfg: i.cfg, fs: i.fs, logger: i.logger}
+	d.identity, d.bootstrapped, d.log.tailMax = i.identity, i.bootstrapped, 1
+	d.log.reset(position{})
+	_, _, err := d.loadLog(&i.inv)
+	if err == nil {
+		err = d.check()
+	}
+	if err != nil {
+		i.report("log", nil, classify(err))
+	}
+}
+
+// salvage takes in every whole frame.
+func (i *inspection) salvage() {
+	for _, number := range i.inv.segments {
+		if !i.open(number) {
+			continue
+		}
+		for at := int64(0); at+blockBytes <= i.image.end(); at += blockBytes {
+			f, ok := i.image.frame(at)
+			if !ok {
+				continue
+			}
+			at += f.size - blockBytes
+			n := 0
+			err := records(f.payload, func(r record) error { n++; return i.take(f, n-1, r) })
+			if err != nil {
+				i.report("log", nil, fmt.Errorf("%s at byte %d: %w", i.image.name, f.at, err))
+			}
+		}
+	}
+}
+
+// open reads a segment into i.image. That it cannot be read is reported by damage.
+func (i *inspection) open(number uint64) bool {
+	if i.image.number == number {
+		return true
+	}
+	i.image = image{name: i.path(segmentName(number)), number: number}
+	f, err := i.fs.Open(i.image.name)
+	if err == nil {
+		i.image.b, err = readAll(f)
+	}
+	i.image.b = i.image.b[:len(i.image.b)/blockBytes*blockBytes]
+	return err == nil
+}
+
+// take takes in a record as loader does, but does not mind gaps.
+func (i *inspection) take(f frame, number int, r record) error {
+	switch r.kind {
+	case kindEntry:
+		e, err := decodeEntry(r.body)
+		if err != nil {
+			return err
+		}
+		n := len(i.entries)
+		for n > 0 && i.entries[n-1].index >= e.GetIndex() {
+			n--
+		}
+		i.entries = append(i.entries[:n], entryRef{e.GetIndex(), f.segment, f.at, number})
+	case kindReset:
+		i.entries = nil
+		var err error
+		i.mark, err = decodeMark(r.body)
+		return err
+	case kindSealed:
+	default:
+		return (&loader{Disk: i.Disk}).record(f, r)
+	}
+	return nil
+}
+
+// entry reports an entry.
+func (i *inspection) entry(e entryRef) {
+	if i.stopped != nil || !i.open(e.segment) {
+		return
+	}
+	f, _ := i.image.frame(e.at)
+	n := 0
+	err := records(f.payload, func(r record) error {
+		if n++; n-1 != e.record {
+			return nil
+		}
+		x, err := decodeEntry(r.body)
+		i.report("entry", LogEntry{x.GetIndex(), x.GetTerm(), x.GetType(), x.GetData()}, err)
+		return nil
+	})
+	if err != nil {
+		i.report("entry", nil, err)
+	}
+}
+
+// chunks reports those of the snapshot.
+func (i *inspection) chunks() {
+	r, err := openSnapshot(i.fs, i.path(i.snap.name()), i.snap)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // reported by damage
+	}
+	if err != nil {
+		i.report("chunk", nil, classify(err))
+		return
+	}
+	defer ignoreClose(r)
+	for n := uint32(0); ; n++ {
+		chunk, err := r.Next()
+		if errors.Is(err, io.EOF) || i.stopped != nil {
+			return
+		}
+		i.report("chunk", Chunk{n, chunk}, err)
+		if err != nil {
+			return
+		}
+	}
 }
 
 // group is a raftpb.ConfState without what goes with protobuf.
@@ -249,38 +274,3 @@ func votersOf(c *raftpb.ConfState) group {
 		c.GetVoters(), c.GetVotersOutgoing(), c.GetLearners(), c.GetLearnersNext(), c.GetAutoLeave(),
 	}
 }
-
-// readOnly is a file system that nothing changes.
-type readOnly struct{ vfs.FS }
-
-var errReadOnly = errors.New("storage: opened for reading only")
-
-// Create implements vfs.FS.
-func (readOnly) Create(string, vfs.DiskWriteCategory) (vfs.File, error) { return nil, errReadOnly }
-
-// OpenReadWrite implements vfs.FS.
-func (readOnly) OpenReadWrite(
-	string, vfs.DiskWriteCategory, ...vfs.OpenOption,
-) (vfs.File, error) {
-	return nil, errReadOnly
-}
-
-// ReuseForWrite implements vfs.FS.
-func (readOnly) ReuseForWrite(string, string, vfs.DiskWriteCategory) (vfs.File, error) {
-	return nil, errReadOnly
-}
-
-// Link implements vfs.FS.
-func (readOnly) Link(string, string) error { return errReadOnly }
-
-// Remove implements vfs.FS.
-func (readOnly) Remove(string) error { return errReadOnly }
-
-// RemoveAll implements vfs.FS.
-func (readOnly) RemoveAll(string) error { return errReadOnly }
-
-// Rename implements vfs.FS.
-func (readOnly) Rename(string, string) error { return errReadOnly }
-
-// MkdirAll implements vfs.FS.
-func (readOnly) MkdirAll(string, os.FileMode) error { return errReadOnly }

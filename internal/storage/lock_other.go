@@ -3,18 +3,17 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"io"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// lockToRead keeps a directory from being opened by a member, and returns ErrLocked if one has it
-// open. The lock file is empty, and made if it is not there.
-func lockToRead(fsys vfs.FS, name string) (io.Closer, error) {
-	lock, err := fsys.Lock(name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrLocked, err)
-	}
-	return lock, nil
+// Lock implements FS. Members run on Unix only.
+func (OS) Lock(name string, _ bool) (io.Closer, error) {
+	return nil, fmt.Errorf("lock %s: %w", name, errors.ErrUnsupported)
+}
+
+// Free returns how many bytes are free on the disk of a directory.
+func Free(dir string) (uint64, error) {
+	return 0, fmt.Errorf("free space of %s: %w", dir, errors.ErrUnsupported)
 }

@@ -9,33 +9,38 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
 )
 
-// lockToRead keeps a directory from being opened by a member, and returns ErrLocked if one has it
-// open. Pebble's own lock would write to the file. A process that only reads takes the same
-// lock as other readers; if the file is not there, no process has it locked. The kernel lets
-// go of all locks that a process has on a file when it closes that file, however often it has it
-// open, so a process that runs a member must not call this.
-func lockToRead(fsys vfs.FS, name string) (io.Closer, error) {
-	if fsys != vfs.Default {
-		return fsys.Lock(name)
+// Lock implements FS. It locks the open file, not the process, so it also excludes other callers in
+// this process.
+func (OS) Lock(name string, shared bool) (io.Closer, error) {
+	flags, how := os.O_RDWR|os.O_CREATE, unix.LOCK_EX
+	if shared {
+		flags, how = os.O_RDONLY, unix.LOCK_SH
 	}
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nopCloser{}, nil
+	f, err := os.OpenFile(name, flags, 0o600)
+	if shared && errors.Is(err, fs.ErrNotExist) {
+		return io.NopCloser(nil), nil // no process can have it locked
 	}
 	if err != nil {
 		return nil, err
 	}
-	err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_RDLCK})
-	if err == nil {
-		return f, nil
+	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %s is locked", ErrLocked, name)
+		}
+		return nil, &fs.PathError{Op: "flock", Path: name, Err: err}
 	}
-	_ = f.Close()
-	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-		return nil, fmt.Errorf("%w: a member runs on it", ErrLocked)
+	return f, nil
+}
+
+// Free returns how many bytes are free on the disk of a directory.
+func Free(dir string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	return nil, fmt.Errorf("lock %s: %w", name, err)
+	return uint64(st.Bavail) * uint64(st.Bsize), nil
 }

@@ -146,6 +146,9 @@ func (l *memlog) compact(p position) {
 	l.pack()
 	l.prev = p
 	l.terms = slices.Delete(l.terms, 0, l.run(p.index))
+	if l.terms[0].index == p.index {
+		l.terms[0].term = p.term // which was unknown if the log was read from here on
+	}
 	l.marks = slices.Delete(l.marks, 0, l.mark(p.index))
 }
 

@@ -1,372 +1,432 @@
-package storage
+package storage_test
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
-	"sync"
+	"strings"
+	"syscall"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/test/crashfs"
+	"leasehold.dev/test/tier"
 )
 
-// A modelLog is what a Disk must hold, in the simplest form.
-type modelLog struct {
-	prev position
-	ents []string // data of prev.index+1 and on
-	term []uint64
-	hard [3]uint64
+const smallSegment = 32 << 10
+
+// entryModel is an entry of the model.
+type entryModel struct {
+	term uint64
+	data string
 }
 
-// A modelSnap is a snapshot's position and chunks.
-type modelSnap struct {
-	position
-	chunks []string
+// model is what a Disk must hold, in the simplest form. It is never changed in place.
+type model struct {
+	founded    bool
+	prev, term uint64 // index and term of the entry before the first
+	entries    []entryModel
+	hard       storage.HardState
+	snap       uint64
+	snapTerm   uint64
+	chunks     []string
+	peers      uint64 // the incarnation of member 1
 }
 
-func (l modelLog) last() uint64 { return l.prev.index + uint64(len(l.ents)) }
+func (m *model) last() uint64 { return m.prev + uint64(len(m.entries)) }
 
-func (l modelLog) at(i uint64) (uint64, bool) {
+func (m *model) termOf(i uint64) (uint64, bool) {
 	switch {
-	case i == l.prev.index:
-		return l.prev.term, true
-	case i < l.prev.index || i > l.last():
+	case i == m.prev:
+		return m.term, true
+	case i < m.prev || i > m.last():
 		return 0, false
 	}
-	return l.term[i-l.prev.index-1], true
+	return m.entries[i-m.prev-1].term, true
 }
 
-// from returns a copy that holds the entries below index only.
-func (l modelLog) below(index uint64) modelLog {
-	n := index - l.prev.index - 1
-	l.ents, l.term = slices.Clone(l.ents[:n]), slices.Clone(l.term[:n])
-	return l
+func (m *model) String() string {
+	return fmt.Sprintf("founded %v, entries %d to %d, hard %+v, snapshot %d/%d of %d chunks, peers %d",
+		m.founded, m.prev+1, m.last(), m.hard, m.snap, m.snapTerm, len(m.chunks), m.peers)
 }
 
-// recovered is what Open makes of this log beside this snapshot.
-func (l modelLog) recovered(s modelSnap) modelLog {
-	if t, ok := l.at(s.index); !ok || t != s.term {
-		l.prev, l.ents, l.term = s.position, nil, nil
+// differs returns how a Disk differs from the model, "" if it does not. Entries are compared in
+// full if all is set, else only their terms.
+func (m *model) differs(d *storage.Disk, all bool) string {
+	if _, founded := d.Identity(); founded != m.founded {
+		return fmt.Sprintf("founded: %v", founded)
 	}
-	if s.index > l.hard[2] {
-		l.hard[2] = s.index
-		if s.term > l.hard[0] {
-			l.hard[0], l.hard[1] = s.term, 0
-		}
-	}
-	return l
-}
-
-// A history is every state a Disk was told to be in. Log and snapshot are durable
-// independently: logs[logFloor] and snaps[snapFloor] are the newest that were
-// acknowledged as durable, what comes later may be there or not.
-type history struct {
-	mu                  sync.Mutex
-	logs                []modelLog
-	snaps               []modelSnap
-	logFloor, snapFloor int
-}
-
-func newHistory() *history {
-	return &history{logs: []modelLog{{}}, snaps: []modelSnap{{}}}
-}
-
-func (h *history) log() modelLog   { return h.logs[len(h.logs)-1] }
-func (h *history) snap() modelSnap { return h.snaps[len(h.snaps)-1] }
-
-func (h *history) begin(l modelLog) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.logs = append(h.logs, l)
-}
-
-func (h *history) beginSnap(s modelSnap) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.snaps = append(h.snaps, s)
-}
-
-// durable says that all that began is on disk.
-func (h *history) durable() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.logFloor = len(h.logs) - 1
-}
-
-func (h *history) durableSnap() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.snapFloor = len(h.snaps) - 1
-}
-
-// A window is the range of a history that a crash may leave.
-type window struct{ logLo, snapLo, logHi, snapHi int }
-
-// before and after bracket a crash: what was durable before it, and what had
-// begun when it was over.
-func (h *history) before() window {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return window{logLo: h.logFloor, snapLo: h.snapFloor}
-}
-
-func (h *history) after(w window) window {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	w.logHi, w.snapHi = len(h.logs)-1, len(h.snaps)-1
-	return w
-}
-
-// check compares a Disk that was opened after a crash with every state it may be
-// in, and makes the one it is in the only one of the history.
-func (h *history) check(d *Disk, w window) error {
-	got, snap, err := observe(d)
-	if err != nil {
-		return err
-	}
-	for j := w.snapHi; j >= w.snapLo; j-- {
-		s := h.snaps[j]
-		if s.position != snap.position || !slices.Equal(s.chunks, snap.chunks) {
-			continue
-		}
-		for i := w.logHi; i >= w.logLo; i-- {
-			if want := h.logs[i].recovered(s); equalLog(want, got) {
-				h.logs, h.snaps = []modelLog{got}, []modelSnap{snap}
-				h.logFloor, h.snapFloor = 0, 0
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("state is none of the possible ones:\nlog   %s\nsnap  %v\n"+
-		"floor %s\ntop   %s\nsnaps %v", got, snap,
-		h.logs[w.logLo], h.logs[w.logHi], h.snaps[w.snapLo:w.snapHi+1])
-}
-
-func (l modelLog) String() string {
-	return fmt.Sprintf("(%d@%d..%d] hard %v terms %v", l.prev.index, l.prev.term, l.last(),
-		l.hard, l.term)
-}
-
-func equalLog(a, b modelLog) bool {
-	return a.prev == b.prev && a.hard == b.hard &&
-		slices.Equal(a.ents, b.ents) && slices.Equal(a.term, b.term)
-}
-
-// observe reads everything through the exported methods.
-func observe(d *Disk) (modelLog, modelSnap, error) {
-	var l modelLog
-	var s modelSnap
 	first, _ := d.FirstIndex()
 	last, _ := d.LastIndex()
-	t, err := d.Term(first - 1)
-	if err != nil {
-		return l, s, err
+	hs, _, _ := d.InitialState()
+	hard := storage.HardState{Term: hs.GetTerm(), Vote: hs.GetVote(), Commit: hs.GetCommit()}
+	snap, _ := d.Snapshot()
+	if first != m.prev+1 || last != m.last() || hard != m.hard ||
+		snap.GetMetadata().GetIndex() != m.snap || d.Peers().Incarnations[1] != m.peers {
+		return fmt.Sprintf("entries %d to %d, hard %+v, snapshot %d, peers %v", first, last, hard,
+			snap.GetMetadata().GetIndex(), d.Peers())
 	}
-	l.prev = position{index: first - 1, term: t}
-	for next := first; next <= last; {
-		es, err := d.Entries(next, last+1, 200)
+	for i := m.prev; i <= last; i++ {
+		want, _ := m.termOf(i)
+		if got, err := d.Term(i); got != want || err != nil {
+			return fmt.Sprintf("entry %d has term %d, not %d: %v", i, got, want, err)
+		}
+	}
+	if !all {
+		return ""
+	}
+	for at := first; at <= last; {
+		entries, err := d.Entries(at, last+1, 5000)
 		if err != nil {
-			return l, s, fmt.Errorf("entries [%d, %d): %w", next, last+1, err)
+			return fmt.Sprintf("entries from %d: %v", at, err)
 		}
-		for _, e := range es {
-			if t, err := d.Term(next); err != nil || t != e.GetTerm() || e.GetIndex() != next {
-				return l, s, fmt.Errorf("entry %v, want index %d, term %d (%v)", e, next, t, err)
+		for _, e := range entries {
+			want := m.entries[at-first]
+			if e.GetIndex() != at || e.GetTerm() != want.term || string(e.GetData()) != want.data {
+				return fmt.Sprintf("entry %d is entry %d, term %d, %d bytes",
+					at, e.GetIndex(), e.GetTerm(), len(e.GetData()))
 			}
-			l.ents, l.term = append(l.ents, string(e.GetData())), append(l.term, e.GetTerm())
-			next++
+			at++
 		}
 	}
-	hs, _, err := d.InitialState()
+	if m.snap == 0 {
+		return ""
+	}
+	chunks, err := readSnapshot(d)
+	if err != nil || !slices.Equal(chunks, m.chunks) {
+		return fmt.Sprintf("%d chunks: %v", len(chunks), err)
+	}
+	return ""
+}
+
+func readSnapshot(d *storage.Disk) (chunks []string, err error) {
+	r, err := d.OpenSnapshot()
 	if err != nil {
-		return l, s, err
+		return nil, err
 	}
-	l.hard = [3]uint64{hs.GetTerm(), hs.GetVote(), hs.GetCommit()}
-	info, chunks, err := readSnapshot(d)
-	if errors.Is(err, errNoSnapshot) {
-		return l, s, nil
+	defer r.Close()
+	for {
+		chunk, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return chunks, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		chunks = append(chunks, string(chunk))
 	}
-	s.position, s.chunks = position{index: info.Index, term: info.Term}, chunks
-	return l, s, err
 }
 
-// A driver does random things to a Disk as a member would, and keeps the
-// history. Every step is repeated until it succeeds or the Disk has failed.
-type driver struct {
-	d   *Disk
-	h   *history
-	rng *rand.Rand
-	// full is called when a step met ErrNoSpace alone, and makes room.
-	full func()
+// run is a Disk with the model of what it may hold: the last of states is what it was asked for,
+// and the first the newest that was acknowledged as durable.
+type run struct {
+	t      *testing.T
+	rng    *rand.Rand
+	fs     *crashfs.FS
+	disk   *storage.Disk
+	states []*model
+	calls  int  // system calls until something happens
+	fault  bool // a call fails, instead of the power
+	left   *crashfs.FS
+	trace  []string
+	count  map[string]int
 }
 
-func (w *driver) step() error {
-	switch n := w.rng.IntN(20); {
-	case n < 12:
-		return w.append()
-	case n < 13:
-		return w.vote()
-	case n < 16:
-		return w.snapshot()
-	case n < 17:
-		return w.install()
-	case n < 19:
-		return w.compact()
-	}
-	if err := w.d.Flush(); err != nil {
-		return err
-	}
-	w.h.durable()
-	return nil
+var errDead = errors.New("the power is off")
+
+func (r *run) config() storage.Config {
+	return storage.Inline(storage.Config{
+		Dir: "data", FS: r.fs, SegmentBytes: smallSegment, TailBytes: int64(1 + r.rng.IntN(20000)),
+	})
 }
 
-// retry repeats f while it refuses for want of space.
-func (w *driver) retry(f func() error) error {
-	for range 3 {
-		err := f()
-		if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
+func (r *run) use(fs *crashfs.FS) {
+	r.fs, r.left = fs, nil
+	r.calls, r.fault = 1+r.rng.IntN(150), r.rng.IntN(8) == 0
+	fs.Before = func(op crashfs.Op) error {
+		if r.left != nil {
+			return errDead
+		}
+		if r.calls--; r.calls != 0 {
+			return nil
+		}
+		if r.fault {
+			r.count["fault"]++
+			return syscall.EIO
+		}
+		if r.rng.IntN(4) == 0 {
+			r.count["kill"]++
+			r.left = fs.Clone()
+		} else {
+			r.count["crash"]++
+			r.left = fs.Crash(r.rng)
+		}
+		return errDead
+	}
+}
+
+func (r *run) now() *model { return r.states[len(r.states)-1] }
+
+// call makes a change, of which the model says what it leads to.
+func (r *run) call(what string, next model, durable bool, change func() error) {
+	r.trace = append(r.trace, what)
+	r.count[strings.Fields(what)[0]]++
+	r.states = append(r.states, &next)
+	err := change()
+	switch {
+	case err == nil && durable:
+		r.states = r.states[len(r.states)-1:]
+	case err == nil:
+	case errors.Is(err, storage.ErrNoSpace):
+		r.count["no space"]++
+		r.states = r.states[:len(r.states)-1]
+	default:
+		if r.left == nil && !r.fault {
+			r.failf("%s: %v", what, err)
+		}
+		r.restart()
+		return
+	}
+	if r.left != nil { // the call did not need what failed
+		r.restart()
+		return
+	}
+	diff := r.now().differs(r.disk, r.rng.IntN(16) == 0)
+	if diff != "" && !(r.fault && r.calls <= 0) {
+		r.failf("after %s: %s\nwant %v", what, diff, r.now())
+	}
+}
+
+// restart opens what the crash has left.
+func (r *run) restart() {
+	left := r.left
+	if left == nil { // the disk has failed
+		left = r.fs.Clone()
+		if r.rng.IntN(2) == 0 {
+			left = r.fs.Crash(r.rng)
+		}
+		_ = r.disk.Close()
+	}
+	left.Limit(0)
+	for {
+		r.use(left)
+		disk, err := storage.Open(r.config())
+		if err == nil {
+			r.disk = disk
+			break
+		}
+		if r.left == nil && !r.fault {
+			r.failf("open: %v", err)
+		}
+		if left = r.left; left == nil {
+			left = r.fs.Clone()
+		}
+		left.Limit(0)
+	}
+	diffs := ""
+	for i, m := range slices.Backward(r.states) {
+		diff := m.differs(r.disk, true)
+		if diff == "" {
+			if i == 0 {
+				r.count["rolled back"]++
+			}
+			r.states = []*model{m}
+			return
+		}
+		diffs += fmt.Sprintf("\n%v: %s", m, diff)
+	}
+	if r.left != nil || r.fault { // an access after the open met the next fault
+		if r.calls <= 0 {
+			r.restart()
+			return
+		}
+	}
+	r.failf("after a crash the disk has none of the states that it may have:%s", diffs)
+}
+
+func (r *run) failf(format string, args ...any) {
+	r.t.Helper()
+	from := max(0, len(r.trace)-40)
+	r.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(r.trace[from:], "\n"))
+}
+
+func (r *run) text(most int) string {
+	n := r.rng.IntN(most)
+	return fmt.Sprint(r.rng.Uint64()) + strings.Repeat("x", n)
+}
+
+// step makes one random change.
+func (r *run) step() {
+	m := *r.now()
+	if !m.founded {
+		m.founded = true
+		r.call("bootstrap", m, true, func() error {
+			return r.disk.Bootstrap(storage.Identity{Cluster: 1, Member: 2, Incarnation: 3},
+				&raftpb.ConfState{Voters: []uint64{2}})
+		})
+		return
+	}
+	switch n := r.rng.IntN(100); {
+	case n < 60:
+		r.append(m)
+	case n < 68:
+		if m.hard.Commit > m.snap {
+			r.snapshot(m, m.snap+1+r.rng.Uint64N(m.hard.Commit-m.snap), false)
+		}
+	case n < 71:
+		r.snapshot(m, m.last()+1+r.rng.Uint64N(20), true)
+	case n < 82:
+		if m.snap > m.prev {
+			at := m.prev + 1 + r.rng.Uint64N(m.snap-m.prev)
+			m.term, _ = m.termOf(at)
+			m.entries, m.prev = m.entries[at-m.prev:], at
+			r.call(fmt.Sprint("compact ", at), m, true, func() error { return r.disk.Compact(at) })
+		}
+	case n < 86:
+		m.peers++
+		r.call("peers", m, true, func() error {
+			return r.disk.SavePeers(storage.Peers{Incarnations: map[uint64]uint64{1: m.peers}})
+		})
+	case n < 90:
+		r.call("settle", m, false, r.disk.Settle)
+	case n < 93:
+		r.call("flush", m, true, r.disk.Flush)
+	case n < 95:
+		r.fs.Limit(0)
+		if r.rng.IntN(2) == 0 {
+			r.fs.Limit(r.fs.Used() + int64(r.rng.IntN(2*smallSegment)))
+		}
+	case n < 97:
+		r.reopen(m)
+	default:
+		r.calls = min(r.calls, 1+r.rng.IntN(20)) // a crash is near
+	}
+}
+
+func (r *run) reopen(m model) {
+	r.call("close", m, true, func() error {
+		if err := r.disk.Close(); err != nil {
 			return err
 		}
-		w.full()
-	}
-	return errors.New("still no space after there was room")
-}
-
-func (w *driver) append() error {
-	l := w.h.log()
-	at := l.last() + 1
-	low := max(l.hard[2], l.prev.index) + 1
-	if at > low && w.rng.IntN(4) == 0 { // a new leader replaces what is not committed
-		at = low + w.rng.Uint64N(at-low)
-		l.hard[0]++
-		l.hard[1] = 0
-	}
-	l = l.below(at)
-	l.hard[0] = max(l.hard[0], 1)
-	var es []*raftpb.Entry
-	for range 1 + w.rng.IntN(5) {
-		data := fmt.Sprintf("%d %d %x", at, w.rng.Uint32(), make([]byte, w.rng.IntN(400)))
-		es = append(es, entry(at, l.hard[0], data))
-		l.ents, l.term = append(l.ents, data), append(l.term, l.hard[0])
-		at++
-	}
-	l.hard[2] += w.rng.Uint64N(l.last() - l.hard[2] + 1)
-	sync := w.rng.IntN(3) > 0
-	w.h.begin(l)
-	err := w.retry(func() error {
-		return w.d.Append(es, hardState(l.hard[0], l.hard[1], l.hard[2]), sync)
-	})
-	if err == nil && sync {
-		w.h.durable()
-	}
-	return err
-}
-
-func (w *driver) vote() error {
-	l := w.h.log()
-	l.hard[0]++
-	l.hard[1] = 1 + w.rng.Uint64N(3)
-	w.h.begin(l)
-	err := w.d.Append(nil, hardState(l.hard[0], l.hard[1], l.hard[2]), true)
-	if err == nil {
-		w.h.durable()
-	}
-	return err
-}
-
-func (w *driver) chunks() []string {
-	var cs []string
-	for range w.rng.IntN(4) {
-		cs = append(cs, fmt.Sprintf("%d%x", w.rng.Uint64(), make([]byte, w.rng.IntN(2000))))
-	}
-	return cs
-}
-
-// snapshot writes one of the member's own state, somewhere at or below commit.
-func (w *driver) snapshot() error {
-	l, old := w.h.log(), w.h.snap()
-	low := max(old.index, l.prev.index) + 1
-	if l.hard[2] < low {
-		return nil
-	}
-	s := modelSnap{chunks: w.chunks()}
-	s.index = low + w.rng.Uint64N(l.hard[2]-low+1)
-	s.term, _ = l.at(s.index)
-	return w.take(s)
-}
-
-// install writes a snapshot as it comes from a leader that is ahead.
-func (w *driver) install() error {
-	l := w.h.log()
-	s := modelSnap{chunks: w.chunks()}
-	s.index, s.term = l.last()+1+w.rng.Uint64N(5), l.hard[0]+1
-	if err := w.take(s); err != nil {
+		disk, err := storage.Open(r.config())
+		if err == nil {
+			r.disk = disk
+		}
 		return err
-	}
-	// The log was dropped durably, and everything before it in the same file.
-	l = modelLog{prev: s.position, hard: l.hard}
-	w.h.begin(l)
-	w.h.durable()
-	l.hard = [3]uint64{s.term, 0, s.index}
-	w.h.begin(l)
-	err := w.d.Append(nil, hardState(s.term, 0, s.index), true)
-	if err == nil {
-		w.h.durable()
-	}
-	return err
+	})
 }
 
-func (w *driver) take(s modelSnap) error {
-	w.h.beginSnap(s)
-	err := w.retry(func() error { return writeSnapshot(w.d, s.index, s.term, s.chunks...) })
-	if err == nil {
-		w.h.durableSnap()
+func (r *run) append(m model) {
+	at := m.last() + 1
+	if least := max(m.hard.Commit, m.prev) + 1; r.rng.IntN(5) == 0 && least < at {
+		at = least + r.rng.Uint64N(at-least)
 	}
-	return err
+	if r.rng.IntN(4) == 0 || at <= m.last() {
+		m.hard.Term, m.hard.Vote = m.hard.Term+1, r.rng.Uint64N(4)
+	}
+	most := []int{10, 1000, 5000}[r.rng.IntN(3)]
+	if r.rng.IntN(50) == 0 {
+		most = 3 * smallSegment
+	}
+	var entries []*raftpb.Entry
+	m.entries = slices.Clip(m.entries[:at-m.prev-1])
+	for i := range uint64(r.rng.IntN(5)) {
+		data := r.text(most)
+		entries = append(entries, &raftpb.Entry{
+			Index: new(at + i), Term: new(m.hard.Term), Type: new(raftpb.EntryNormal),
+			Data: []byte(data),
+		})
+		m.entries = append(m.entries, entryModel{m.hard.Term, data})
+	}
+	if len(entries) == 0 {
+		m.entries = r.now().entries
+	}
+	if m.last() > m.hard.Commit {
+		m.hard.Commit += r.rng.Uint64N(m.last() - m.hard.Commit + 1)
+	}
+	sync, reserved := r.rng.IntN(3) > 0, r.rng.IntN(4) == 0
+	hs := &raftpb.HardState{Term: &m.hard.Term, Vote: &m.hard.Vote, Commit: &m.hard.Commit}
+	what := fmt.Sprintf("append %d at %d of at most %d bytes, sync %v",
+		len(entries), at, most, sync || reserved)
+	r.call(what, m, sync || reserved, func() error {
+		if reserved {
+			return r.disk.AppendReserved(entries, hs)
+		}
+		return r.disk.Append(entries, hs, sync)
+	})
 }
 
-func (w *driver) compact() error {
-	l, s := w.h.log(), w.h.snap()
-	if s.index <= l.prev.index {
-		return nil
+func (r *run) snapshot(m model, index uint64, received bool) {
+	term, has := m.termOf(index)
+	if !has {
+		term = m.hard.Term + r.rng.Uint64N(2)
 	}
-	p := position{index: l.prev.index + 1 + w.rng.Uint64N(s.index-l.prev.index)}
-	p.term, _ = l.at(p.index)
-	n := p.index - l.prev.index
-	l.prev, l.ents, l.term = p, slices.Clone(l.ents[n:]), slices.Clone(l.term[n:])
-	w.h.begin(l)
-	return w.d.Compact(p.index)
-}
-
-// TestModel runs the driver without faults, compares after every step, and
-// reopens now and then: the Disk in memory, the Disk on disk and the model agree.
-func TestModel(t *testing.T) {
-	seeds := uint64(4)
-	if testing.Short() {
-		seeds = 1
+	m.chunks = nil
+	for range r.rng.IntN(4) {
+		m.chunks = append(m.chunks, r.text(3000))
 	}
-	for seed := range seeds {
-		cfg := testConfig(nil)
-		cfg.Dir = t.TempDir()
-		h := newHistory()
-		w := &driver{d: mustBootstrap(t, cfg), h: h, rng: rand.New(rand.NewPCG(seed, 1))}
-		for i := range 400 {
-			if err := w.step(); err != nil {
-				t.Fatalf("seed %d step %d: %v", seed, i, err)
-			}
-			if i%40 == 39 {
-				if err := w.d.Close(); err != nil {
-					t.Fatal(err)
-				}
-				w.d = mustOpen(t, cfg)
-			}
-			if i%10 == 9 {
-				top := window{len(h.logs) - 1, len(h.snaps) - 1, len(h.logs) - 1, len(h.snaps) - 1}
-				if err := h.check(w.d, top); err != nil {
-					t.Fatalf("seed %d step %d: %v", seed, i, err)
-				}
+	m.snap, m.snapTerm = index, term
+	if received {
+		m.prev, m.term, m.entries = index, term, nil
+	}
+	if m.hard.Commit < index {
+		if m.hard.Commit = index; m.hard.Term < term {
+			m.hard.Term, m.hard.Vote = term, 0
+		}
+	}
+	r.call(fmt.Sprintf("snapshot at %d, received %v", index, received), m, true, func() error {
+		w, err := r.disk.NewSnapshot(storage.SnapshotMeta{
+			Index: index, Term: term, ConfState: &raftpb.ConfState{Voters: []uint64{2}},
+		})
+		if err != nil {
+			return err
+		}
+		defer w.Abort()
+		for _, c := range m.chunks {
+			if err := w.Write([]byte(c)); err != nil {
+				return err
 			}
 		}
-		mustClose(t, w.d)
+		return w.Commit()
+	})
+}
+
+func drive(t *testing.T, seed uint64, steps int, count map[string]int) {
+	r := &run{
+		t: t, rng: rand.New(rand.NewPCG(seed, 7)), states: []*model{{}}, count: count,
+		trace: []string{fmt.Sprint("seed ", seed)},
+	}
+	r.use(crashfs.New())
+	disk, err := storage.Open(r.config())
+	if err != nil {
+		if r.left == nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	r.disk = disk
+	for range steps {
+		r.step()
+	}
+}
+
+// TestModel drives a Disk and a model of it through random changes, with a crash, a kill or a fault
+// between any two system calls: after each, the disk has what was acknowledged.
+func TestModel(t *testing.T) {
+	count := map[string]int{}
+	for seed := range tier.Budget(100, 100_000_000/300) {
+		drive(t, uint64(seed), 300, count)
+	}
+	t.Log(count)
+	for _, what := range []string{
+		"crash", "kill", "fault", "no space", "rolled back", "compact", "snapshot", "settle",
+	} {
+		if count[what] < 20 {
+			t.Errorf("only %d of %q", count[what], what)
+		}
 	}
 }

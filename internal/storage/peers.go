@@ -1,10 +1,8 @@
 package storage
 
 import (
-	"encoding/binary"
 	"fmt"
 	"maps"
-	"slices"
 )
 
 // Peers is what a member remembers of the others by itself, beside the replicated
@@ -36,54 +34,13 @@ func (d *Disk) Peers() Peers {
 
 // SavePeers replaces what the member remembers of the others, durably.
 func (d *Disk) SavePeers(p Peers) error {
-	if err := d.enter(); err != nil {
-		return err
-	}
-	defer d.life.RUnlock()
-	d.write.Lock()
-	defer d.write.Unlock()
-	if err := d.commit(true, set(keyPeers, encodePeers(p))); err != nil {
+	p = p.clone()
+	err := d.update(func() error {
+		d.pending = appendPeers(d.pending, p)
+		return d.commit(forState, func() { d.peers = p })
+	})
+	if err != nil {
 		return fmt.Errorf("save what is known of the other members: %w", err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.peers = p.clone()
 	return nil
-}
-
-func encodePeers(p Peers) []byte {
-	bits := uint64(0)
-	if p.Assembled {
-		bits = 1
-	}
-	if p.Claimed {
-		bits |= 2
-	}
-	b := binary.AppendUvarint(nil, bits)
-	b = binary.AppendUvarint(b, uint64(len(p.Incarnations)))
-	for _, id := range slices.Sorted(maps.Keys(p.Incarnations)) {
-		b = binary.AppendUvarint(b, id)
-		b = binary.AppendUvarint(b, p.Incarnations[id])
-	}
-	return record(peersVersion, keyPeers, b)
-}
-
-func decodePeers(rec []byte) (Peers, error) {
-	b, err := open(rec, peersVersion, keyPeers)
-	if err != nil {
-		return Peers{}, fmt.Errorf("other members: %w", err)
-	}
-	r := reader{b: b}
-	bits := r.uvarint()
-	if bits > 3 {
-		r.fail()
-	}
-	p := Peers{
-		Assembled: bits&1 != 0, Claimed: bits&2 != 0, Incarnations: make(map[uint64]uint64),
-	}
-	for n := r.uvarint(); n > 0 && !r.bad; n-- {
-		id := r.uvarint()
-		p.Incarnations[id] = r.uvarint()
-	}
-	return p, r.end("other members")
 }

@@ -1,120 +1,127 @@
 package storage
 
 import (
-	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"math"
-	"slices"
+	"io/fs"
 	"sync"
 
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
-	"github.com/cockroachdb/pebble/v2/sstable"
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 )
 
 const (
-	// tableBytes is the size at which the next table file of a snapshot is
-	// begun.
-	tableBytes = 64 << 20
+	snapshotSuffix = ".snapshot"
+	incomingFile   = "incoming" + tempSuffix
 
-	// Snapshots go to the disk in pieces of this size, so that no sync of the
-	// log waits behind a large one.
-	snapshotBytesPerSync = 1 << 20
+	// snapshotBytesPerSync is how much of a snapshot goes to the disk at once, so that no sync of
+	// the log waits behind a large one.
+	snapshotBytesPerSync = 4 << 20
+
+	// Before each chunk are its length and its checksum.
+	chunkHead = 8
 )
 
-// A SnapshotWriter writes one snapshot beside the database. It is not safe for
+// name is that of the file.
+func (m *manifest) name() string { return fmt.Sprintf("%020d%s", m.index, snapshotSuffix) }
+
+// size is that of the file.
+func (m *manifest) size() int64 { return int64(m.bytes + m.chunks*chunkHead) }
+
+// chunkSum is the checksum of a chunk in its place.
+func chunkSum(index, number uint64, chunk []byte) uint32 {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:], index)
+	binary.LittleEndian.PutUint64(b[8:], number)
+	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, chunk)
+}
+
+// A SnapshotWriter writes one snapshot beside the log. It is not safe for
 // concurrent use, but any other method of Disk may run meanwhile. It must be
 // ended by Commit or Abort.
 type SnapshotWriter struct {
 	d        *Disk
 	manifest manifest
+	file     File  // nil once all chunks are durable
+	synced   int64 // how much of it was synced
 	err      error // of an earlier call; nothing goes on after it
-	finished bool  // all chunks are written
 	done     bool
-
-	paths []string
-	table *sstable.Writer // nil: the next chunk begins a table
-	size  int64           // of the chunks in table
-	buf   []byte
+	buf      []byte
 }
 
 // NewSnapshot starts a snapshot. meta.Index must be later than that of the
 // newest one, or it returns ErrOutOfDate; ErrBusy means that another one is
 // being written.
 func (d *Disk) NewSnapshot(meta SnapshotMeta) (*SnapshotWriter, error) {
-	if err := d.enter(); err != nil {
-		return nil, err
-	}
-	defer d.life.RUnlock()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case !d.bootstrapped:
-		return nil, errNotBootstrapped
-	case meta.Index <= d.snap.index:
-		return nil, fmt.Errorf("%w: %d, newest is %d", ErrOutOfDate, meta.Index, d.snap.index)
-	case d.writing:
-		return nil, ErrBusy
-	}
-	if err := d.fs.MkdirAll(d.incoming, 0o700); err != nil {
-		return nil, fmt.Errorf("snapshot: %w", classify(err))
-	}
-	d.writing = true
 	w := &SnapshotWriter{d: d}
 	w.manifest.position = position{index: meta.Index, term: meta.Term}
 	w.manifest.conf = proto.CloneOf(meta.ConfState)
+	if err := d.reserveWriter(meta.Index); err != nil {
+		return nil, err
+	}
+	var err error
+	if w.file, err = d.fs.Create(d.path(incomingFile), 0); err != nil {
+		w.Abort()
+		return nil, fmt.Errorf("snapshot: %w", classify(err))
+	}
 	return w, nil
+}
+
+// reserveWriter lets no other SnapshotWriter begin until this one has ended.
+func (d *Disk) reserveWriter(index uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.shut:
+		return errClosed
+	case !d.bootstrapped:
+		return errNotBootstrapped
+	case index <= d.snap.index:
+		return fmt.Errorf("%w: %d, newest is %d", ErrOutOfDate, index, d.snap.index)
+	case d.writing:
+		return ErrBusy
+	}
+	d.writing = true
+	return nil
 }
 
 // Write appends one chunk, which may have any length but should not exceed about
 // 1 MiB, because chunks are read as a whole. The chunk is not kept. After an
 // error, only Abort is left.
 func (w *SnapshotWriter) Write(chunk []byte) error {
-	if err := w.enter(); err != nil {
+	if err := w.usable(); err != nil {
 		return err
 	}
-	defer w.d.life.RUnlock()
-	if w.finished {
+	if w.file == nil {
 		return w.fail(errors.New("storage: a chunk follows the last"))
 	}
-	if w.manifest.chunks == math.MaxUint32 {
-		return w.fail(errors.New("storage: snapshot has too many chunks"))
-	}
-	if !w.d.space.admitReserved(len(chunk)) {
-		return w.fail(ErrNoSpace)
-	}
-	if w.size >= tableBytes {
-		if err := w.finishTable(); err != nil {
-			return w.fail(err)
-		}
-	}
-	key := chunkKey(w.manifest.index, uint32(w.manifest.chunks))
-	w.buf = append(append(w.buf[:0], make([]byte, headerLen)...), chunk...)
-	seal(w.buf, chunkVersion, key)
-	if err := w.set(key, w.buf); err != nil {
+	m, at := &w.manifest, w.manifest.size()
+	w.buf = binary.LittleEndian.AppendUint32(w.buf[:0], uint32(len(chunk)))
+	w.buf = binary.LittleEndian.AppendUint32(w.buf, chunkSum(m.index, m.chunks, chunk))
+	w.buf = append(w.buf, chunk...)
+	if _, err := w.file.WriteAt(w.buf, at); err != nil {
 		return w.fail(err)
 	}
-	w.manifest.chunks++
-	w.manifest.bytes += uint64(len(chunk))
-	w.manifest.sum = crc32.Update(w.manifest.sum, castagnoli, chunk)
-	w.size += int64(len(chunk))
+	m.chunks++
+	m.bytes += uint64(len(chunk))
+	m.sum = crc32.Update(m.sum, castagnoli, chunk)
+	if m.size()-w.synced >= snapshotBytesPerSync {
+		if err := w.file.Sync(); err != nil {
+			return w.fail(err)
+		}
+		w.synced = m.size()
+	}
 	return nil
 }
 
-// enter is Disk.enter for a writer that is still of use.
-func (w *SnapshotWriter) enter() error {
-	if w.err != nil {
-		return w.err
-	}
-	if w.done {
+func (w *SnapshotWriter) usable() error {
+	if w.done && w.err == nil {
 		return errClosed
 	}
-	return w.d.enter()
+	return w.err
 }
 
 func (w *SnapshotWriter) fail(err error) error {
@@ -122,47 +129,18 @@ func (w *SnapshotWriter) fail(err error) error {
 	return w.err
 }
 
-// set adds a pair to the open table, beginning one if there is none.
-func (w *SnapshotWriter) set(key, value []byte) error {
-	if w.table == nil {
-		name := fmt.Sprintf("%020d-%04d.sst", w.manifest.index, len(w.paths))
-		path := w.d.fs.PathJoin(w.d.incoming, name)
-		f, err := w.d.fs.Create(path, vfs.WriteCategoryUnspecified)
-		if err != nil {
-			return err
-		}
-		w.paths = append(w.paths, path)
-		f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: snapshotBytesPerSync})
-		w.table = sstable.NewWriter(objstorageprovider.NewFileWritable(f), tableOptions())
-		w.size = 0
-	}
-	return w.table.Set(key, value)
-}
-
-// tableOptions are those of the tables that Pebble itself would write to the
-// last level.
-func tableOptions() sstable.WriterOptions {
-	return sstable.WriterOptions{
-		TableFormat: formatMajor.MaxTableFormat(), WritingToLowestLevel: true,
-		Compression: sstable.NoCompression, // see compress
-	}
-}
-
-// finishTable completes and syncs the open table.
-func (w *SnapshotWriter) finishTable() error {
-	t := w.table
-	w.table = nil
-	return t.Close()
-}
-
-// Finish says that all chunks are written, and waits until they are durable. A Commit that comes
-// later takes hardly any room. After an error, only Abort is left.
+// Finish makes the chunks durable, of which no more follow. A Commit that comes later takes hardly
+// any room. After an error, only Abort is left.
 func (w *SnapshotWriter) Finish() error {
-	if err := w.enter(); err != nil {
+	if err := w.usable(); err != nil || w.file == nil {
 		return err
 	}
-	defer w.d.life.RUnlock()
-	return w.finish()
+	err := errors.Join(w.file.Sync(), w.file.Close())
+	w.file = nil
+	if err != nil {
+		return w.fail(err)
+	}
+	return nil
 }
 
 // Commit makes the snapshot the newest one, atomically and durably, and removes
@@ -171,72 +149,86 @@ func (w *SnapshotWriter) Finish() error {
 // after the snapshot, and the hard state's commit and term rise to it. After an
 // error the writer is aborted and the newest snapshot is still the old one,
 // unless the disk has failed for good; then it is one of the two. ErrCorrupt means
-// that the snapshot does not fit the log: then it is in place, and the next Open
-// says the same.
+// that the snapshot does not fit the log.
 func (w *SnapshotWriter) Commit() error {
-	err := w.commit()
-	if err != nil {
-		w.Abort()
+	err := w.Finish()
+	if err == nil {
+		if err = w.commit(); err != nil {
+			err = w.fail(err)
+		}
 	}
+	w.Abort()
 	return err
 }
 
 func (w *SnapshotWriter) commit() error {
-	if err := w.enter(); err != nil {
-		return err
-	}
-	defer w.d.life.RUnlock()
-	if err := w.finish(); err != nil {
-		return err
-	}
-	span := pebble.KeyRange{Start: keyChunks, End: keyChunksEnd}
-	err := w.d.run(func() error {
-		_, err := w.d.db.IngestAndExcise(context.Background(), w.paths, nil, nil, span)
-		return err
+	d, m := w.d, w.manifest
+	var old manifest
+	renamed := false
+	err := d.update(func() error {
+		old = d.snap
+		if err := d.fs.Rename(d.path(incomingFile), d.path(m.name())); err != nil {
+			return err
+		}
+		renamed = true
+		if err := d.fs.SyncDir(d.path("")); err != nil {
+			return err
+		}
+		return d.adopt(m)
 	})
-	if err != nil {
-		return w.fail(err)
+	remove := ""
+	switch {
+	case err == nil && old.index > 0:
+		remove = old.name()
+	case errors.Is(err, ErrFailed) || err == nil:
+		return err // after a failure either can be the newest
+	case renamed:
+		remove = m.name()
 	}
-	if err := w.d.adopt(w.manifest); err != nil {
-		return w.fail(err)
+	if remove != "" {
+		if err := d.fs.Remove(d.path(remove)); err != nil {
+			d.warnRemove(remove, err)
+		}
 	}
-	w.end()
-	return nil
+	return err
 }
 
-// finish writes the manifest as the last key of the last table, once.
-func (w *SnapshotWriter) finish() error {
-	if w.finished {
-		return nil
-	}
-	w.finished = true
-	rec, err := encodeManifest(w.manifest)
-	if err == nil {
-		err = w.set(keyManifest, rec)
-	}
-	if err == nil {
-		err = w.finishTable()
-	}
-	if err != nil {
-		return w.fail(err)
-	}
-	return nil
-}
-
-// adopt takes note of a snapshot that is on disk. Nothing is appended meanwhile, or it could go
-// with the log.
-func (d *Disk) adopt(m manifest) error {
-	d.write.Lock()
-	defer d.write.Unlock()
-	d.mu.Lock()
-	d.snap = m
-	d.hard = raised(d.hard, m.position)
+// adopt commits the records of a snapshot whose file is durable.
+func (d *Disk) adopt(m manifest) (err error) {
 	keep := d.log.has(m.position)
-	d.mu.Unlock()
-	if keep {
-		return nil
+	if c := d.hard.GetCommit(); !keep && m.index < c {
+		return fmt.Errorf("%w: the snapshot at %d does not fit the log, of which %d was committed",
+			ErrCorrupt, m.index, c)
 	}
-	return d.dropLog(m.position)
+	if d.pending, err = appendManifest(d.pending, m); err != nil {
+		return err
+	}
+	start := mark{m.position, d.number}
+	if !keep {
+		d.pending = appendMark(d.pending, kindReset, start)
+	}
+	hard := raised(d.hard, m.position)
+	d.pending = appendHard(d.pending, hard)
+	return d.commit(forState, func() {
+		d.snap, d.hard = m, hard
+		if !keep {
+			d.cuts++
+			d.log.reset(m.position)
+			d.mark, d.places = start, nil
+		}
+	})
+}
+
+// raised returns the hard state of a member that has a snapshot at s.
+//
+// Everything in a snapshot is committed, and a member that has it has seen its term; having stored
+// no vote of that term, it has cast none.
+func raised(hs *raftpb.HardState, s position) *raftpb.HardState {
+	term, vote, commit := hs.GetTerm(), hs.GetVote(), max(hs.GetCommit(), s.index)
+	if hs.GetCommit() < s.index && term < s.term {
+		term, vote = s.term, 0
+	}
+	return newHardState(term, vote, commit)
 }
 
 // Abort drops the snapshot. After Commit it does nothing, so that it can be
@@ -245,21 +237,17 @@ func (w *SnapshotWriter) Abort() {
 	if w.done {
 		return
 	}
-	if w.table != nil {
-		_ = w.finishTable()
-	}
-	// Without the lock on the directory, the files may be another Disk's.
-	if w.d.enter() == nil {
-		for _, p := range w.paths {
-			_ = w.d.fs.Remove(p) // what stays is removed by the next Open
-		}
-		w.d.life.RUnlock()
-	}
-	w.end()
-}
-
-func (w *SnapshotWriter) end() {
 	w.done = true
+	if w.file != nil {
+		_ = w.file.Close()
+		w.file = nil
+	}
+	w.d.mu.RLock()
+	shut := w.d.shut
+	w.d.mu.RUnlock()
+	if !shut { // else the file may be another Disk's; what stays is removed by the next Open
+		_ = w.d.fs.Remove(w.d.path(incomingFile))
+	}
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	w.d.writing = false
@@ -269,60 +257,46 @@ func (w *SnapshotWriter) end() {
 // same one when a newer one is committed, and keeps its space on disk until
 // Close. It is safe for concurrent use.
 type SnapshotReader struct {
-	d        *Disk
+	name     string
 	manifest manifest
 
 	mu    sync.Mutex // guards what follows
-	it    *pebble.Iterator
+	file  File
+	at    int64
 	count uint64
-	bytes uint64
 	sum   uint32
+	buf   []byte
 	err   error
 }
 
 // OpenSnapshot opens the newest snapshot. It fails if there is none.
 func (d *Disk) OpenSnapshot() (*SnapshotReader, error) {
-	if err := d.enter(); err != nil {
-		return nil, err
+	for {
+		d.mu.RLock()
+		m := d.snap
+		d.mu.RUnlock()
+		if m.index == 0 {
+			return nil, errNoSnapshot
+		}
+		r, err := openSnapshot(d.fs, d.path(m.name()), m)
+		if err == nil {
+			return r, nil
+		}
+		d.mu.RLock()
+		newer := d.snap.index > m.index
+		d.mu.RUnlock()
+		if !newer || !errors.Is(err, fs.ErrNotExist) { // else it has just been removed
+			return nil, classify(err)
+		}
 	}
-	defer d.life.RUnlock()
-	var r *SnapshotReader
-	err := d.run(func() error {
-		it, err := d.db.NewIter(&pebble.IterOptions{
-			LowerBound: keyChunks, UpperBound: keyChunksEnd,
-		})
-		if err != nil {
-			return err
-		}
-		m, err := newest(it)
-		if err != nil {
-			ignoreClose(it)
-			return err
-		}
-		r = &SnapshotReader{d: d, it: it, manifest: m}
-		return nil
-	})
+}
+
+func openSnapshot(fsys FS, name string, m manifest) (*SnapshotReader, error) {
+	file, err := fsys.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.readers[r] = struct{}{}
-	return r, nil
-}
-
-// newest reads the manifest through the iterator that will read the chunks, so
-// that they belong together, and stands the iterator on the first chunk.
-func newest(it *pebble.Iterator) (manifest, error) {
-	if !it.SeekGE(keyManifest) {
-		if err := it.Error(); err != nil {
-			return manifest{}, err
-		}
-		return manifest{}, errNoSnapshot
-	}
-	m, err := decodeManifest(it.Value())
-	it.First()
-	return m, err
+	return &SnapshotReader{name: name, manifest: m, file: file}, nil
 }
 
 // Meta returns the snapshot's position and size.
@@ -337,82 +311,81 @@ func (r *SnapshotReader) Meta() SnapshotInfo {
 }
 
 // Next returns the next chunk, valid until the next call, or io.EOF after the
-// last one, when number, length and checksum of all of them agree with the
-// manifest. Until then the reader may not use what it has read.
+// last one, when the checksum of all of them agrees with the log. Until then the reader may not use
+// what it has read.
 func (r *SnapshotReader) Next() ([]byte, error) {
-	if err := r.d.enter(); err != nil {
-		return nil, err
-	}
-	defer r.d.life.RUnlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {
 		return nil, r.err
 	}
 	chunk, err := r.nextLocked()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = classify(err)
+	}
 	r.err = err
 	return chunk, err
 }
 
 func (r *SnapshotReader) nextLocked() ([]byte, error) {
-	if r.count == r.manifest.chunks {
-		return nil, r.finishLocked()
-	}
-	if r.count > 0 {
-		r.it.Next() // not earlier: the chunk returned last lies in its memory
-	}
-	key := chunkKey(r.manifest.index, uint32(r.count))
-	if !r.it.Valid() || !slices.Equal(r.it.Key(), key) {
-		if err := r.it.Error(); err != nil {
-			return nil, classify(err)
+	m := &r.manifest
+	if r.count == m.chunks {
+		if r.sum != m.sum || r.at != m.size() {
+			return nil, r.corruptLocked("the checksum of all chunks is wrong")
 		}
-		return nil, r.corruptLocked("chunk %d is missing", r.count)
+		return nil, io.EOF
 	}
-	chunk, err := open(r.it.Value(), chunkVersion, key)
-	if err != nil {
-		return nil, fmt.Errorf("snapshot at %d: %w", r.manifest.index, err)
+	var head [chunkHead]byte
+	if err := r.readLocked(head[:], r.at); err != nil {
+		return nil, err
 	}
+	n := int64(binary.LittleEndian.Uint32(head[:]))
+	if r.at+chunkHead+n > m.size() {
+		return nil, r.corruptLocked("chunk %d has an impossible length", r.count)
+	}
+	if int64(cap(r.buf)) < n {
+		r.buf = make([]byte, n)
+	}
+	r.buf = r.buf[:n]
+	if err := r.readLocked(r.buf, r.at+chunkHead); err != nil {
+		return nil, err
+	}
+	if binary.LittleEndian.Uint32(head[4:]) != chunkSum(m.index, r.count, r.buf) {
+		return nil, r.corruptLocked("chunk %d has a wrong checksum", r.count)
+	}
+	r.at += chunkHead + n
 	r.count++
-	r.bytes += uint64(len(chunk))
-	r.sum = crc32.Update(r.sum, castagnoli, chunk)
-	return chunk, nil
+	r.sum = crc32.Update(r.sum, castagnoli, r.buf)
+	return r.buf, nil
 }
 
-// finishLocked returns io.EOF if what was read is what the manifest says.
-func (r *SnapshotReader) finishLocked() error {
-	m := r.manifest
-	switch {
-	case r.bytes != m.bytes:
-		return r.corruptLocked("%d bytes instead of %d", r.bytes, m.bytes)
-	case r.sum != m.sum:
-		return r.corruptLocked("checksum of all chunks is wrong")
+func (r *SnapshotReader) readLocked(b []byte, at int64) error {
+	if len(b) == 0 {
+		return nil
 	}
-	return io.EOF
+	n, err := r.file.ReadAt(b, at)
+	if n == len(b) {
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		return r.corruptLocked("the file is cut short")
+	}
+	return err
 }
 
 func (r *SnapshotReader) corruptLocked(format string, args ...any) error {
-	return fmt.Errorf("%w: snapshot at %d: %s",
-		ErrCorrupt, r.manifest.index, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s at byte %d: %s",
+		ErrCorrupt, r.name, r.at, fmt.Sprintf(format, args...))
 }
 
 // Close releases the snapshot. It may be called more than once.
 func (r *SnapshotReader) Close() error {
-	r.d.life.RLock()
-	defer r.d.life.RUnlock()
-	r.d.mu.Lock()
-	delete(r.d.readers, r)
-	r.d.mu.Unlock()
-	return r.release()
-}
-
-// release lets go of Pebble. The caller holds d.life.
-func (r *SnapshotReader) release() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.it == nil {
+	if r.file == nil {
 		return nil
 	}
-	it := r.it
-	r.it, r.err = nil, errClosed
-	return r.d.run(it.Close)
+	file := r.file
+	r.file, r.err = nil, errClosed
+	return file.Close()
 }

@@ -40,15 +40,16 @@ var house = [][]string{
 		"internal/replica/delay", "internal/replica/silence",
 	},
 	{"lease", "internal/mvcc", "internal/watch"},
+	{"test/crashfs"},
 	{"internal/wheel", "internal/storage", "internal/binding"},
 	{"plan", "internal/listen", "internal/backup", "internal/access"},
 	{"internal/direct"},
 	{
 		"internal/version", "internal/encoding", "internal/keyrange",
-		"internal/ticket", "internal/wire", "test/process", "test/crashfs", "test/corpus", "api",
+		"internal/ticket", "internal/wire", "test/process", "test/corpus", "api",
 		"internal/fault", "internal/login", "internal/table",
 		"internal/audit", "internal/trace", "internal/logger",
-		"internal/settings", "internal/pebbleerrors", "internal/intercept", "internal/cause",
+		"internal/settings", "internal/intercept", "internal/cause",
 	},
 	{"internal/subprocess", "test/tier"},
 }
@@ -77,7 +78,7 @@ var strangers = map[string][]string{
 }
 
 // whiteBox packages of test run parts of the product themselves. All others use what users have.
-var whiteBox = []string{"test/sim", "test/bubble", "test/inprocess", "test/virtual"}
+var whiteBox = []string{"test/sim", "test/bubble", "test/inprocess", "test/virtual", "test/crashfs"}
 
 // wireless packages know nothing of wire formats: the packages of the API and
 // the clients translate.

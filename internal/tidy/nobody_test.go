@@ -11,9 +11,6 @@ import (
 // forOthers says why names that no other package names are exported all the same. Without a name
 // it is about all of a package.
 var forOthers = map[string]string{
-	"internal/pebbleerrors":         "Pebble names it by its other name",
-	"internal/pebbleerrors/join":    "Pebble names it by its other name",
-	"internal/pebbleerrors/oserror": "Pebble names it by its other name",
 
 	"internal/api.ErrDuplicateKey": "it has a code in the table of errors",
 	"internal/api.ErrTooDeep":      "it has a code in the table of errors",

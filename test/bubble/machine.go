@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"leasehold.dev/internal/host"
 	"leasehold.dev/test/crashfs"
 )
@@ -148,7 +146,5 @@ func (m *machine) kill(silent bool, rng *rand.Rand) *crashfs.FS {
 	if m.disk == nil {
 		return nil
 	}
-	return &crashfs.FS{MemFS: m.disk.mem.CrashClone(vfs.CrashCloneCfg{
-		UnsyncedDataPercent: []int{0, 20, 80}[rng.IntN(3)], RNG: rng,
-	})}
+	return m.disk.mem.Crash(rng)
 }

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"leasehold.dev/server"
 	"leasehold.dev/test/crashfs"
 )
@@ -71,9 +69,7 @@ func (m *member) start() error {
 	rng := m.w.draw()
 	on.find, on.disk = m.w.find, newDisk(m.mem, on, rng)
 	on.setRate(1 + (rng.Float64()-0.5)*driftBound)
-	found := m.mem.CrashClone(vfs.CrashCloneCfg{
-		UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1)),
-	})
+	found := m.mem.Clone()
 	s, err := server.New(m.config(on))
 	if err != nil {
 		return fmt.Errorf("start of %s: %w (%s)", m.name, err, preserve(found, "/"+m.name))
@@ -100,10 +96,10 @@ func (m *member) start() error {
 
 // preserve copies what a process that could not start has found on its disk to where it can be
 // looked at, and says where.
-func preserve(found vfs.FS, from string) string {
+func preserve(found *crashfs.FS, from string) string {
 	to, err := os.MkdirTemp("", "bubble")
 	if err == nil {
-		_, err = vfs.Clone(found, vfs.Default, from, to)
+		err = found.CopyTo(to, from)
 	}
 	if err != nil {
 		return fmt.Sprintf("what it found is lost: %v", err)

@@ -286,7 +286,7 @@ func loseDisk(_ *testing.T, _ *cluster, m *member) string {
 func damageLog(t *testing.T, _ *cluster, m *member) string {
 	t.Helper()
 	m.kill()
-	logs, err := filepath.Glob(filepath.Join(m.data, "db", "*.log"))
+	logs, err := filepath.Glob(filepath.Join(m.data, "log", "*.segment"))
 	if err != nil || len(logs) == 0 {
 		t.Fatalf("%q, %v", logs, err)
 	}

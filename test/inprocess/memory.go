@@ -12,9 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"leasehold.dev/internal/host"
+	"leasehold.dev/test/crashfs"
 )
 
 // latency is the time from a write to the read. It must not be zero: a loop of requests would stop
@@ -24,7 +23,7 @@ const latency = 100 * time.Microsecond
 // network connects members and clients in a bubble. Its addresses are paths of sockets.
 type network struct {
 	began time.Time
-	disk  disk         // of all members
+	disk  *crashfs.FS  // of all members
 	dirs  atomic.Int64 // made so far
 
 	mu        sync.Mutex // guards what follows
@@ -33,7 +32,7 @@ type network struct {
 
 func newNetwork() *network {
 	return &network{
-		began: time.Now(), disk: disk{vfs.NewMem()}, listeners: make(map[string]*listener),
+		began: time.Now(), disk: crashfs.New(), listeners: make(map[string]*listener),
 	}
 }
 
@@ -251,12 +250,3 @@ func (addr) Network() string { return "unix" }
 
 // String implements net.Addr.
 func (a addr) String() string { return string(a) }
-
-// disk is a file system in memory with room.
-type disk struct{ vfs.FS }
-
-// GetDiskUsage implements vfs.FS.
-func (disk) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	const size = 256 << 20
-	return vfs.DiskUsage{AvailBytes: size / 2, TotalBytes: size, UsedBytes: size / 2}, nil
-}

@@ -27,10 +27,10 @@ import (
 	"time"
 	_ "unsafe" // for go:linkname
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/grpc"
 
 	"leasehold.dev/internal/host"
+	"leasehold.dev/test/crashfs"
 )
 
 // Test runs f in a bubble, in parallel with other tests. It fails if f leaves goroutines behind.
@@ -58,7 +58,7 @@ func Step(t *testing.T, name string, f func(t *testing.T)) {
 
 // Host returns a new machine with an empty disk. Set FS to nil to use the disk of the real machine.
 func Host() *host.Host {
-	return &host.Host{Boot: Boot, Listen: Listen, Dial: Dial, FS: disk{vfs.NewMem()}}
+	return &host.Host{Boot: Boot, Listen: Listen, Dial: Dial, FS: crashfs.New()}
 }
 
 // Boot reads the clock of a machine.
@@ -66,15 +66,6 @@ func Boot() time.Duration { return time.Since(epoch) }
 
 // epoch is an hour before each bubble begins.
 var epoch = time.Date(1999, time.December, 31, 23, 0, 0, 0, time.UTC)
-
-// disk has space left.
-type disk struct{ vfs.FS }
-
-// GetDiskUsage implements vfs.FS.
-func (disk) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	const half = 1 << 40
-	return vfs.DiskUsage{AvailBytes: half, TotalBytes: 2 * half, UsedBytes: half}, nil
-}
 
 var (
 	mu        sync.Mutex // guards listeners

@@ -1,0 +1,144 @@
+package storage
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// An FS is the file system of a data directory. Names are paths of the operating system. What a
+// directory lists is durable after SyncDir, what a file holds after its Sync.
+type FS interface {
+	// MkdirAll creates a directory and its parents, and makes them durable.
+	MkdirAll(dir string) error
+	// List returns the names in a directory, without the directory.
+	List(dir string) ([]string, error)
+	// Create creates a file of size zero bytes, for which the disk has room, or truncates and
+	// overwrites an existing one.
+	Create(name string, size int64) (File, error)
+	// Open opens an existing file for reading, OpenWrite also for writing.
+	Open(name string) (File, error)
+	OpenWrite(name string) (File, error)
+	// Rename replaces to, if it exists.
+	Rename(from, to string) error
+	Remove(name string) error
+	SyncDir(dir string) error
+	// Lock keeps others from locking the file, which it creates, until the Closer is closed. A
+	// shared lock excludes only locks that are not shared, and creates nothing. The error is
+	// ErrLocked if another process, or another caller, has it locked.
+	Lock(name string, shared bool) (io.Closer, error)
+}
+
+// A File is safe for concurrent use.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Size() (int64, error)
+	// Sync makes durable what was written. After an error it is unknown which writes are durable,
+	// and a second call does not find out.
+	Sync() error
+}
+
+// isFull reports whether err means that there is no space left.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// OS is the file system of the operating system.
+type OS struct{}
+
+var _ FS = OS{}
+
+// MkdirAll implements FS.
+func (o OS) MkdirAll(dir string) error {
+	var parents []string
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		if _, err := os.Stat(d); !errors.Is(err, fs.ErrNotExist) || d == filepath.Dir(d) {
+			break
+		}
+		parents = append(parents, filepath.Dir(d))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, p := range parents {
+		if err := o.SyncDir(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// List implements FS.
+func (OS) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// Create implements FS. The zeros are written, not only allocated: the first write to a block that
+// was never written changes the file system's metadata, which makes its sync slower.
+func (OS) Create(name string, size int64) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if size > 0 {
+		err = allocate(f, size) // fails on a full disk before anything is written
+	}
+	zeros := make([]byte, min(size, 1<<20))
+	for at := int64(0); at < size && err == nil; at += int64(len(zeros)) {
+		_, err = f.WriteAt(zeros[:min(size-at, int64(len(zeros)))], at)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return osFile{f}, nil
+}
+
+// Open implements FS.
+func (OS) Open(name string) (File, error) { return open(name, os.O_RDONLY) }
+
+// OpenWrite implements FS.
+func (OS) OpenWrite(name string) (File, error) { return open(name, os.O_RDWR) }
+
+func open(name string, flags int) (File, error) {
+	f, err := os.OpenFile(name, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+// Rename implements FS.
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove implements FS.
+func (OS) Remove(name string) error { return os.Remove(name) }
+
+// SyncDir implements FS.
+func (OS) SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+type osFile struct{ *os.File }
+
+// Size implements File.
+func (f osFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}

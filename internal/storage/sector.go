@@ -1,0 +1,205 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"slices"
+)
+
+// A segment is written in frames. A frame is one commit: it begins at a block, so that no later
+// write touches a block that holds acknowledged data, and consists of sectors, each with a checksum
+// of its own, because a crash can leave any of the sectors of an unfinished write unwritten.
+//
+// A sector:
+//
+//	0-3    CRC-32C of bytes 4 to 511
+//	4-7    the number of the sector in the segment
+//	8-15   the number of the segment
+//	16-23  the number of the commit; the top bit marks the first sector of a frame
+//	24-511 content
+//
+// All numbers are little-endian. The content of a frame is its length (4 bytes), its chain
+// (4 bytes) and its payload. The chain is the CRC-32C of the payload, continued from that of the
+// commit before. Zeros follow up to the end of the block.
+const (
+	sectorBytes = 512
+	blockBytes  = 4096
+	sectorHead  = 24
+	sectorRoom  = sectorBytes - sectorHead
+	frameHead   = 8
+
+	beginsFrame = 1 << 63
+)
+
+var (
+	castagnoli  = crc32.MakeTable(crc32.Castagnoli)
+	emptySector [sectorBytes]byte
+)
+
+// sectorsOf returns how many sectors a frame with such a payload has.
+func sectorsOf(payload int) int { return (frameHead + payload + sectorRoom - 1) / sectorRoom }
+
+// frameBytes returns the size of a frame, in whole blocks.
+func frameBytes(payload int) int64 {
+	n := int64(sectorsOf(payload)) * sectorBytes
+	return (n + blockBytes - 1) / blockBytes * blockBytes
+}
+
+// frame is one commit of a segment.
+type frame struct {
+	segment uint64
+	at      int64 // in the segment
+	size    int64 // in whole blocks
+	commit  uint64
+	chain   uint32
+	payload []byte
+}
+
+// appendTo appends the blocks of the frame to b.
+func (f *frame) appendTo(b []byte, segment uint64) []byte {
+	start := len(b)
+	b = slices.Grow(b, int(f.size))[:start+int(f.size)]
+	clear(b[start:])
+	var head [frameHead]byte
+	binary.LittleEndian.PutUint32(head[:], uint32(len(f.payload)))
+	binary.LittleEndian.PutUint32(head[4:], f.chain)
+	rest := f.payload
+	for i := range sectorsOf(len(f.payload)) {
+		s := b[start+i*sectorBytes:][:sectorBytes]
+		commit, room := f.commit, s[sectorHead:]
+		if i == 0 {
+			commit |= beginsFrame
+			room = room[copy(room, head[:]):]
+		}
+		binary.LittleEndian.PutUint32(s[4:], uint32(f.at/sectorBytes)+uint32(i))
+		binary.LittleEndian.PutUint64(s[8:], segment)
+		binary.LittleEndian.PutUint64(s[16:], commit)
+		rest = rest[copy(room, rest):]
+		binary.LittleEndian.PutUint32(s, crc32.Checksum(s[4:], castagnoli))
+	}
+	return b
+}
+
+// image is what a segment file holds, or a part of it.
+type image struct {
+	name   string // for errors
+	number uint64 // of the segment
+	base   int64  // where b begins in the segment
+	b      []byte
+}
+
+func (m *image) end() int64 { return m.base + int64(len(m.b)) }
+
+func (m *image) damage(at int64, format string, args ...any) error {
+	return fmt.Errorf("%w: %s at byte %d: %s", ErrCorrupt, m.name, at, fmt.Sprintf(format, args...))
+}
+
+// A sectorState is what a sector holds.
+type sectorState int
+
+const (
+	empty   sectorState = iota // zeros
+	old                        // what the file held before it became this segment
+	own                        // of this segment
+	damaged                    // something else
+)
+
+// sector returns what the sector at a byte of the segment holds: if it is of this segment, its
+// content, commit and whether it begins a frame.
+func (m *image) sector(at int64) (state sectorState, commit uint64, first bool, content []byte) {
+	s := m.b[at-m.base:][:sectorBytes]
+	if bytes.Equal(s, emptySector[:]) {
+		return empty, 0, false, nil
+	}
+	segment := binary.LittleEndian.Uint64(s[8:])
+	if binary.LittleEndian.Uint32(s) != crc32.Checksum(s[4:], castagnoli) ||
+		binary.LittleEndian.Uint32(s[4:]) != uint32(at/sectorBytes) || segment > m.number {
+		return damaged, 0, false, nil
+	}
+	if segment < m.number {
+		return old, 0, false, nil
+	}
+	commit = binary.LittleEndian.Uint64(s[16:])
+	return own, commit &^ beginsFrame, commit&beginsFrame != 0, s[sectorHead:]
+}
+
+// frame returns the frame that begins at a block, and false if there is none or not all of it.
+func (m *image) frame(at int64) (frame, bool) {
+	if at+sectorBytes > m.end() {
+		return frame{}, false
+	}
+	state, commit, first, content := m.sector(at)
+	if state != own || !first {
+		return frame{}, false
+	}
+	length := int(binary.LittleEndian.Uint32(content))
+	f := frame{
+		segment: m.number, at: at, size: frameBytes(length),
+		commit: commit, chain: binary.LittleEndian.Uint32(content[4:]),
+	}
+	if at+f.size > m.end() {
+		return frame{}, false
+	}
+	f.payload = append(make([]byte, 0, sectorsOf(length)*sectorRoom), content[frameHead:]...)
+	for i := 1; i < sectorsOf(length); i++ {
+		state, c, first, content := m.sector(at + int64(i)*sectorBytes)
+		if state != own || first || c != commit {
+			return frame{}, false
+		}
+		f.payload = append(f.payload, content...)
+	}
+	f.payload = f.payload[:length]
+	return f, true
+}
+
+// A cursor is behind a commit of a segment.
+type cursor struct {
+	at     int64
+	commit uint64
+	chain  uint32
+}
+
+// next returns the frame at the cursor and moves behind it; false at the end of what is readable.
+// The error says that a frame is there which does not continue the one before, or that something
+// follows it in its block.
+func (m *image) next(c *cursor) (frame, bool, error) {
+	f, ok := m.frame(c.at)
+	if !ok {
+		return frame{}, false, nil
+	}
+	chain := crc32.Update(c.chain, castagnoli, f.payload)
+	if c.at > 0 && (f.commit != c.commit+1 || f.chain != chain) {
+		return frame{}, false, m.damage(c.at,
+			"commit %d does not continue commit %d", f.commit, c.commit)
+	}
+	end := f.at + int64(sectorsOf(len(f.payload)))*sectorBytes
+	for at := end; at < f.at+f.size; at += sectorBytes {
+		if state, _, _, _ := m.sector(at); state == own || state == damaged {
+			return frame{}, false, m.damage(at, "a sector behind commit %d is not empty", f.commit)
+		}
+	}
+	c.at, c.commit, c.chain = c.at+f.size, f.commit, f.chain
+	return f, true, nil
+}
+
+// checkRest makes sure that nothing after the cursor can be of an acknowledged commit: an
+// unfinished write leaves some of its own sectors among zeros or old ones, while a commit behind
+// it, or a sector that was never written like this, shows that an acknowledged one was damaged. It
+// returns where the unfinished write ends; that is the cursor if there is none.
+func (m *image) checkRest(c cursor) (torn int64, err error) {
+	torn = c.at
+	for at := c.at; at < m.end(); at += sectorBytes {
+		switch state, commit, _, _ := m.sector(at); {
+		case state == damaged:
+			return 0, m.damage(at, "a sector has a wrong checksum")
+		case state == own && commit != c.commit+1:
+			return 0, m.damage(c.at, "commit %d is damaged, and a sector of commit %d is at byte %d",
+				c.commit+1, commit, at)
+		case state == own:
+			torn = at + sectorBytes
+		}
+	}
+	return torn, nil
+}
