@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// sessionLimits bound what is remembered of sessions. They are the same on every member, since apply
-// depends on them. Beyond sessions and bytes, the least recently used session of the user that
-// needs room, or of a user with more, is evicted.
+// sessionLimits bound what is remembered of sessions. They are the same on every member, since
+// apply depends on them. Beyond sessions and bytes, the least recently used session of the user
+// that needs room, or of a user with more, is evicted.
 type sessionLimits struct {
 	sessions int
 	answers  int   // of one session: the lowest numbers go
