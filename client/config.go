@@ -100,6 +100,7 @@ type Client struct {
 	endings  *endings // apart, for what it has the runtime do must not keep the Client
 	tokens   tokens
 	calls    callCounts
+	releases *releases
 	grace    time.Duration
 	most     int // bytes of a request
 }
@@ -142,7 +143,8 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	all.shared.pin.id.Store(c.ClusterID)
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	out := &Client{
-		clock: newClock(c.Now), endings: new(endings), grace: c.Grace, most: c.MaxRequestBytes,
+		clock: newClock(c.Now), endings: new(endings), releases: newReleases(), grace: c.Grace,
+		most: c.MaxRequestBytes,
 	}
 	out.mux = newMux(all, list, dial)
 	out.keeper = newKeeper(out.clock, out.mux, holder.Config{
@@ -172,12 +174,14 @@ func (c *Config) defaults() {
 	}
 }
 
-// Close ends the client. Its leases, watches and calls end for the program at once, with
-// [ErrClosed]. Close revokes nothing: the cluster keeps each lease until its TTL has passed, so a
-// program that wants to free its leases revokes them first. Close returns when all goroutines of
-// the client have ended.
+// Close ends the client. Its leases end for the program at once, with [ErrClosed]. Close waits up
+// to 5 s for releases that continue in the background, such as a [Lease.Revoke] whose context has
+// ended; then it ends all watches and calls. Close revokes nothing itself: a lease that the
+// program did not revoke ends after its TTL. Close returns when all goroutines of the client have
+// ended.
 func (c *Client) Close() error {
 	c.keeper.close()
+	c.releases.close()
 	c.mux.close()
 	return nil
 }

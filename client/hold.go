@@ -23,6 +23,7 @@ type Hold interface {
 	// Err is nil as long as the program holds it, by the clock, and then says why it does not.
 	Err() error
 	// Release gives up what is held. For the program the hold ends at once, even if Release
-	// fails.
+	// fails. If ctx ends before the cluster answers, Release returns the reason and continues
+	// in the background; [Client.Close] waits for it.
 	Release(ctx context.Context) error
 }

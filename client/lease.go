@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/background"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/internal/holder"
 	"leasehold.dev/lease"
@@ -175,10 +176,14 @@ func (l *Lease) Context() context.Context {
 func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
 
 // Revoke ends the lease and deletes its keys. For the program the lease ends at once, with
-// [ErrRevoked], even if Revoke fails. A lease that had already ended is not an error.
+// [ErrRevoked], even if Revoke fails. A lease that had already ended is not an error. If the
+// context ends before the cluster answers, Revoke returns the reason and continues in the
+// background for at most the TTL; [Client.Close] waits for it.
 func (l *Lease) Revoke(ctx context.Context) error {
 	l.ending.note(ErrRevoked)
-	err := l.client.Revoke(ctx, l.Ref())
+	err := background.Release(ctx, l.client, l.info.TTL, func(ctx context.Context) error {
+		return l.client.Revoke(ctx, l.Ref())
+	})
 	if errors.Is(err, ErrLeaseNotFound) {
 		return nil
 	}

@@ -85,7 +85,8 @@ func (h *Held) ValidUntil() time.Time {
 // Release releases the lock. For the program the lock ends at once, even if Release fails. It
 // returns nil only if the lock was held up to this moment; otherwise ErrLost, or why the lease
 // ended, or ErrReleased if it was called before. If the context ends before the cluster has
-// answered, Release continues in the background as long as the lease lives.
+// answered, Release continues in the background as long as the lease lives; the client's Close
+// waits for it.
 func (h *Held) Release(ctx context.Context) error {
 	if h.given.Swap(true) {
 		return fault.In("lock: release", h.name, ErrReleased)

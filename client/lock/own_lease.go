@@ -48,16 +48,13 @@ func alone(
 	return held, nil
 }
 
-// discard revokes the lease of a session that was made for one thing alone. If that fails, because
-// the context ends for one, it goes on by itself for as long as the lease would live. Nobody waits
-// for a revocation if the lease has ended already: there may be no answer.
+// discard revokes the lease of a session that was made for one lock. It does not wait for the
+// answer if the lease has already ended: there may be none.
 func (s *Session) discard(ctx context.Context) {
-	if s.err() == nil && s.lease.Revoke(ctx) == nil {
-		return
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if s.err() != nil {
+		cancel()
 	}
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), s.lease.Info().TTL)
-		defer cancel()
-		_ = s.lease.Revoke(ctx) // if that fails it ends by itself
-	}()
+	_ = s.lease.Revoke(ctx) // if that fails the lease ends after its TTL
 }

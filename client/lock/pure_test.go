@@ -8,9 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"leasehold.dev/client"
 	"leasehold.dev/client/store"
 	rule "leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/rig"
 )
 
 // keyOf returns the key of a lease in a queue, which a revision has made.
@@ -183,8 +185,8 @@ func TestLeaderOfOneRevision(t *testing.T) {
 // TestKeyInUse: while a ticket is being given up, however long that takes, the next one with its
 // key waits; a ticket that is not given up yet refuses it at once.
 func TestKeyInUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := NewSession(nil, nil)
+	rig.Mute(t, rig.Unanswered, func(t *testing.T, c *client.Client) {
+		s := NewSession(c, nil)
 		if err := s.use(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
@@ -192,17 +194,14 @@ func TestKeyInUse(t *testing.T) {
 			t.Errorf("a second ticket with the key: %v", err)
 		}
 		left := make(chan struct{})
-		s.giveUp("k", func() { <-left })
+		s.giveUp("k", func(context.Context) { <-left })
 		synctest.Wait()
 		impatient, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := s.use(impatient, "k"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the key is in use before the ticket is given up: %v", err)
 		}
-		go func() {
-			time.Sleep(time.Second)
-			close(left)
-		}()
+		time.AfterFunc(time.Second, func() { close(left) })
 		if err := s.use(t.Context(), "k"); err != nil {
 			t.Errorf("after the ticket was given up: %v", err)
 		}

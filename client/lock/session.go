@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/background"
 	"leasehold.dev/internal/fault"
 )
 
@@ -74,18 +75,18 @@ func (s *Session) use(ctx context.Context, key string) error {
 	}
 }
 
-// giveUp ends the use of a key by a step that may take a while, on a goroutine of its
-// own: nothing is to wait for it but the next use.
-func (s *Session) giveUp(key string, step func()) {
+// giveUp ends the use of a key by a step in the background. Only the next use of the key waits
+// for it, and the client's Close.
+func (s *Session) giveUp(key string, step func(context.Context)) {
 	over := make(chan struct{})
 	s.mu.Lock()
 	s.used[key] = use{over}
 	s.mu.Unlock()
-	go func() {
-		step()
+	background.Start(s.client, func(ctx context.Context) {
+		step(ctx)
 		s.unuse(key)
 		close(over)
-	}()
+	})
 }
 
 // unuse ends the use of a key.

@@ -161,7 +161,7 @@ func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
 	s := t.session
 	was, err = t.self().remove(ctx, t.told.Leave)
 	if err != nil {
-		s.giveUp(t.key, func() { s.clean(t.self()) })
+		s.giveUp(t.key, func(ctx context.Context) { s.clean(ctx, t.self()) })
 		return false, err
 	}
 	s.unuse(t.key)
@@ -171,7 +171,7 @@ func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
 // abandon gives up a ticket that was waited at in vain; nobody waits for that.
 func (t *ticket) abandon() {
 	t.told.Close()
-	t.session.giveUp(t.key, func() { t.session.clean(t.self()) })
+	t.session.giveUp(t.key, func(ctx context.Context) { t.session.clean(ctx, t.self()) })
 }
 
 // stop ends what goes on for the ticket in this process, but for its turn: the message that

@@ -95,7 +95,7 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 				continue
 			}
 		}
-		s.giveUp(key, func() { s.clean(s.any(key)) })
+		s.giveUp(key, func(ctx context.Context) { s.clean(ctx, s.any(key)) })
 		return nil, err
 	}
 }
@@ -193,12 +193,12 @@ func (k ownKey) remove(
 }
 
 // clean deletes a key. It tries for as long as the lease may live, which would take it along.
-func (s *Session) clean(k ownKey) {
-	for p := (tries.Backoff{}); ; _ = p.Wait(context.Background()) { // it may be refused at once
-		ctx, cancel := context.WithTimeout(context.Background(), s.lease.Info().TTL)
-		_, err := k.remove(ctx, s.client.Txn)
+func (s *Session) clean(ctx context.Context, k ownKey) {
+	for p := (tries.Backoff{}); ; {
+		try, cancel := context.WithTimeout(ctx, s.lease.Info().TTL)
+		_, err := k.remove(try, s.client.Txn)
 		cancel()
-		if err == nil || s.lease.State().Status == client.Ended {
+		if err == nil || s.lease.State().Status == client.Ended || p.Wait(ctx) != nil {
 			return
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/background"
 	"leasehold.dev/client/internal/tries"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
@@ -317,12 +318,19 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 
 // Release ends the membership; the others see that the member left. If Register granted the
 // lease, it ends for this program at once, even if Release fails. If the cluster cannot be
-// reached, the others see that the member failed when the TTL has passed.
+// reached, the others see that the member failed when the TTL has passed. If the context ends
+// before the cluster answers, Release continues in the background for at most the TTL; the
+// client's Close waits for it.
 func (m *Membership) Release(ctx context.Context) error {
 	m.giveUp()
 	if m.own {
 		m.lease.Close()
 	}
+	return background.Release(ctx, m.g.c, m.lease.Info().TTL, m.leave)
+}
+
+// leave deletes the member's key.
+func (m *Membership) leave(ctx context.Context) error {
 	if err := m.begin(ctx); err != nil {
 		return fault.In("members: leave", m.key, err)
 	}

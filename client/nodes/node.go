@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/background"
 	"leasehold.dev/client/internal/tries"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
@@ -262,8 +263,8 @@ func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 		},
 	})
 	switch {
-	case tries.Unsure(ctx, err):
-		return nil, tries.Outcome(true, n.s.forget(ctx, id))
+	case errors.Is(err, client.ErrUnknownOutcome):
+		return nil, tries.Outcome(true, n.forget(ctx, id))
 	case errors.Is(err, client.ErrNameTaken): // by somebody who took the key away
 		return nil, nil
 	case !r.Succeeded: // nor with an error
@@ -271,14 +272,16 @@ func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 	}
 	l, err := n.s.c.Keep(r.Results[0].Grant, -1)
 	if err != nil { // the answer was so long on its way
-		return nil, n.s.forget(ctx, id)
+		return nil, n.forget(ctx, id)
 	}
 	return l, nil
 }
 
 // forget revokes a lease that nobody holds, if there is one.
-func (s *Set) forget(ctx context.Context, id lease.ID) error {
-	err := s.c.Revoke(ctx, leases.Ref{ID: id})
+func (n *Node) forget(ctx context.Context, id lease.ID) error {
+	err := background.Release(ctx, n.s.c, n.ttl, func(ctx context.Context) error {
+		return n.s.c.Revoke(ctx, leases.Ref{ID: id})
+	})
 	if errors.Is(err, client.ErrLeaseNotFound) {
 		return nil
 	}

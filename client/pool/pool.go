@@ -221,10 +221,8 @@ func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 	loan := &Loan{p, id, l}
 	_, err = p.c.Put(ctx, store.Put{Key: p.was(id), Value: []byte(r.Owner)})
 	if err != nil && ctx.Err() != nil {
-		// Nobody is there to use it.
-		free, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer done()
-		return nil, fault.In("pool: acquire", id, fault.Join(err, loan.Release(free)))
+		_ = loan.Release(ctx)
+		return nil, fault.In("pool: acquire", id, err)
 	}
 	return loan, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/background"
 	"leasehold.dev/client/internal/tries"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
@@ -272,7 +273,7 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 			store.Range{Key: q.item(id)}, store.Range{Key: q.claim(id), KeysOnly: true},
 		},
 	})
-	if tries.Unsure(ctx, err) {
+	if errors.Is(err, client.ErrUnknownOutcome) {
 		return nil, fault.Join(err, q.release(ctx, leases.Ref{ID: l}))
 	}
 	if err != nil {
@@ -312,7 +313,9 @@ func (q *Queue) claimant() string {
 
 // release revokes a lease that nobody holds, if there is one, so that an item is free earlier.
 func (q *Queue) release(ctx context.Context, l leases.Ref) error {
-	err := q.c.Revoke(ctx, l)
+	err := background.Release(ctx, q.c, q.cfg.TTL, func(ctx context.Context) error {
+		return q.c.Revoke(ctx, l)
+	})
 	if errors.Is(err, client.ErrLeaseNotFound) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/background"
 	"leasehold.dev/client/internal/tries"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
@@ -96,7 +97,8 @@ func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 
 // Nack gives the item back: it can be claimed again after the delay, or becomes a dead letter if
 // it has had its last try. If the claim was lost, the item is claimable already, and Nack returns
-// ErrLost.
+// ErrLost. If the context ends before the cluster answers, Nack continues in the background for at
+// most the TTL; the client's Close waits for it.
 func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	then := []store.Op{i.revoke()}
 	switch {
@@ -111,10 +113,11 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 			i.revoke(),
 		}
 	}
-	if _, err := i.finish(ctx, then); err != nil {
-		return fault.In("queue: nack", i.id, err)
-	}
-	return nil
+	err := background.Release(ctx, i.q.c, i.q.cfg.TTL, func(ctx context.Context) error {
+		_, err := i.finish(ctx, then)
+		return err
+	})
+	return fault.In("queue: nack", i.id, err)
 }
 
 // revoke ends the lease of the claim, as the first operation of a transaction where that can

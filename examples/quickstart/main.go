@@ -12,6 +12,8 @@ import (
 	"io"
 	"log"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"leasehold.dev/client"
@@ -30,6 +32,8 @@ func main() {
 }
 
 func run(ctx context.Context, endpoint string, out io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
 	if err != nil {
 		return err

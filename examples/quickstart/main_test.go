@@ -2,8 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"os/signal"
+	"syscall"
 	"testing"
 
+	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -21,5 +27,34 @@ a mail to bob
 `
 	if out.String() != want {
 		t.Errorf("it says\n%s", out.String())
+	}
+}
+
+// terminated is an output that sends SIGTERM to the program at its first line, and waits until the
+// program knows.
+type terminated struct{ ctx context.Context }
+
+func (w terminated) Write(b []byte) (int, error) {
+	if w.ctx.Err() == nil {
+		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
+			return 0, err
+		}
+		<-w.ctx.Done()
+	}
+	return len(b), nil
+}
+
+// TestTerminated: on SIGTERM the program revokes its lease before it ends.
+func TestTerminated(t *testing.T) {
+	m := inprocess.Run(t, 1)[0]
+	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, m.Endpoint(), terminated{ctx})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("run: %v", err)
+	}
+	c := inprocess.Connect(t, client.Config{}, m.Endpoint())
+	for l, err := range c.List(t.Context(), leases.Filter{}) {
+		t.Errorf("lease %v lives on; %v", l, err)
 	}
 }

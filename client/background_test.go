@@ -1,0 +1,60 @@
+package client
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// TestRevokeAfterContext: Revoke with a context that has ended returns at once, and Close waits
+// until the cluster has answered.
+func TestRevokeAfterContext(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		l := grant(t, c, Grant{})
+		answered := false
+		f.set(func() {
+			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
+				if r.GetRevoke() == nil {
+					return f.obey(s, r)
+				}
+				time.AfterFunc(time.Second, func() {
+					answered = true
+					s.say(f.obey(s, r)...)
+				})
+				return nil
+			}
+		})
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		start := time.Now()
+		want(t, l.Revoke(ended), context.Canceled)
+		is(t, l, Ended, ErrRevoked)
+		if d := time.Since(start); d != 0 {
+			t.Errorf("Revoke returned after %v", d)
+		}
+		if err := c.Close(); err != nil || !answered {
+			t.Errorf("Close: %v; lease revoked: %v", err, answered)
+		}
+		if err := l.Revoke(ended); err == nil {
+			t.Error("Revoke succeeds on a closed client")
+		}
+	})
+}
+
+// TestCloseTimeout: Close does not wait longer than closeTimeout for a cluster that does not
+// answer.
+func TestCloseTimeout(t *testing.T) {
+	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
+		l := grant(t, c, Grant{TTL: time.Hour})
+		f.set(func() { f.answer = silent })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		want(t, l.Revoke(ctx), ErrUnknownOutcome, context.DeadlineExceeded)
+		start := time.Now()
+		if err := c.Close(); err != nil || time.Since(start) != closeTimeout {
+			t.Errorf("Close took %v: %v", time.Since(start), err)
+		}
+	})
+}

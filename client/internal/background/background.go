@@ -1,0 +1,29 @@
+// Package background lets the packages above the client finish a release after the caller's
+// context has ended. Package client sets the hook when it is initialized.
+package background
+
+import (
+	"context"
+	"time"
+)
+
+// Start runs f on a goroutine of a *client.Client, whose Close waits for it, for a bounded time:
+// then the context of f ends.
+var Start func(client any, f func(context.Context))
+
+// Release runs f, which releases something. If the context ends before f succeeds, Release
+// returns the error and runs f once more in the background, for at most the given time. The
+// client's Close waits for that.
+func Release(
+	ctx context.Context, client any, most time.Duration, f func(context.Context) error,
+) error {
+	err := f(ctx)
+	if err != nil && ctx.Err() != nil {
+		Start(client, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, most)
+			defer cancel()
+			_ = f(ctx) // the lease ends after its TTL anyway
+		})
+	}
+	return err
+}

@@ -1,0 +1,163 @@
+package background_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/members"
+	"leasehold.dev/client/nodes"
+	"leasehold.dev/client/pool"
+	"leasehold.dev/client/queue"
+	"leasehold.dev/test/rig"
+)
+
+// TestReleaseAfterContext: releasing any hold with a context that has ended returns at once, and
+// Close waits until the cluster has answered the release.
+func TestReleaseAfterContext(t *testing.T) {
+	const ttl = time.Minute
+	session := func(ctx context.Context, c *client.Client) (*lock.Session, error) {
+		l, err := c.Grant(ctx, client.Grant{TTL: ttl})
+		return lock.NewSession(c, l), err
+	}
+	for name, acquire := range map[string]func(context.Context, *client.Client) (client.Hold, error){
+		"mutex": func(ctx context.Context, c *client.Client) (client.Hold, error) {
+			s := rig.Must[*lock.Session](t)(session(ctx, c))
+			return s.Mutex("m").Lock(ctx)
+		},
+		"mutex with its own lease": func(ctx context.Context, c *client.Client) (client.Hold, error) {
+			return lock.Lock(ctx, c, "m", ttl)
+		},
+		"member": func(ctx context.Context, c *client.Client) (client.Hold, error) {
+			return members.New(c, "g").Register(ctx, members.Registration{ID: "a", TTL: ttl})
+		},
+		"node": func(ctx context.Context, c *client.Client) (client.Hold, error) {
+			return nodes.New(c, "n").Join(ctx, nodes.Config{ID: "a", TTL: ttl})
+		},
+		"pool": func(ctx context.Context, c *client.Client) (client.Hold, error) {
+			p := rig.Must[*pool.Pool](t)(pool.Create(ctx, c, "p", pool.Spec{IDs: []string{"a"}}))
+			return p.Acquire(ctx, pool.Request{TTL: ttl})
+		},
+		"queue": func(ctx context.Context, c *client.Client) (client.Hold, error) {
+			i, err := queue.New(c, "q", queue.Config{TTL: ttl}).Claim(ctx)
+			return i, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var releasing, released atomic.Bool
+			answer := func(r *pb.Request) *pb.Response {
+				if releasing.Load() {
+					<-time.After(time.Second)
+					released.Store(true)
+				}
+				return agree(r)
+			}
+			rig.Mute(t, answer, func(t *testing.T, c *client.Client) {
+				h, err := acquire(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				releasing.Store(true)
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				start := time.Now()
+				if err := h.Release(ended); err == nil || time.Since(start) != 0 {
+					t.Errorf("Release returned after %v: %v", time.Since(start), err)
+				}
+				if err := c.Close(); err != nil || !released.Load() {
+					t.Errorf("Close: %v; release answered: %v", err, released.Load())
+				}
+			})
+		})
+	}
+}
+
+// TestClaimAfterContext: a claim whose context ends before the cluster answers is revoked, so that
+// its item does not stay claimed for a TTL.
+func TestClaimAfterContext(t *testing.T) {
+	var granted, revoked atomic.Int64
+	answer := func(r *pb.Request) *pb.Response {
+		if ops := r.GetTxn().GetSuccess(); len(ops) > 0 && ops[0].GetGrant() != nil {
+			granted.Store(ops[0].GetGrant().Id)
+			return nil
+		}
+		if r.GetRevoke() != nil {
+			<-time.After(time.Second)
+			revoked.Store(r.GetRevoke().Leases[0].Id)
+		}
+		return agree(r)
+	}
+	rig.Mute(t, answer, func(t *testing.T, c *client.Client) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := queue.New(c, "q", queue.Config{}).Claim(ctx)
+		if !errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("Claim: %v", err)
+		}
+		if err := c.Close(); err != nil || granted.Load() == 0 || granted.Load() != revoked.Load() {
+			t.Errorf("Close: %v; granted %d, revoked %d", err, granted.Load(), revoked.Load())
+		}
+	})
+}
+
+// agree does what a request asks for, without keeping anything.
+func agree(r *pb.Request) *pb.Response {
+	h := &pb.Header{Revision: 9}
+	switch x := r.Body.(type) {
+	case *pb.Request_Put:
+		return &pb.Response{Body: &pb.Response_Put{Put: &pb.PutResponse{Header: h}}}
+	case *pb.Request_ReadRange:
+		return &pb.Response{Body: &pb.Response_ReadRange{ReadRange: &pb.RangeResponse{Header: h}}}
+	case *pb.Request_Revoke:
+		return &pb.Response{Body: &pb.Response_Revoke{Revoke: &pb.RevokeResponse{
+			Results: []*pb.RevokeResult{{Id: x.Revoke.Leases[0].Id}},
+		}}}
+	case *pb.Request_Watch:
+		return &pb.Response{More: true, Body: &pb.Response_Watch{Watch: &pb.WatchResponse{Header: h}}}
+	case *pb.Request_Txn:
+		out := &pb.TxnResponse{Header: h, Succeeded: true}
+		for _, op := range x.Txn.Success {
+			out.Responses = append(out.Responses, result(op, h))
+		}
+		if x.Txn.Wait == nil {
+			return &pb.Response{Body: &pb.Response_Txn{Txn: out}}
+		}
+		out.Ticket = &pb.Ticket{State: pb.Ticket_STATE_READY, CreateRevision: 9}
+		return &pb.Response{More: true, Body: &pb.Response_Txn{Txn: out}}
+	}
+	return nil
+}
+
+func result(op *pb.Op, h *pb.Header) *pb.OpResponse {
+	switch x := op.Op.(type) {
+	case *pb.Op_ReadRange:
+		kvs := []*pb.KeyValue(nil)
+		if strings.HasPrefix(string(x.ReadRange.Key), "q/item/") {
+			kvs = append(kvs, &pb.KeyValue{Key: []byte("q/item/1"), ModRevision: 9})
+		}
+		return &pb.OpResponse{Response: &pb.OpResponse_ReadRange{
+			ReadRange: &pb.RangeResponse{Header: h, Kvs: kvs},
+		}}
+	case *pb.Op_DrawToken:
+		return &pb.OpResponse{Response: &pb.OpResponse_DrawToken{DrawToken: 2}}
+	case *pb.Op_Grant:
+		return &pb.OpResponse{Response: &pb.OpResponse_Grant{Grant: &pb.GrantResponse{
+			Lease: &pb.Lease{
+				Id: x.Grant.Id, Token: 1, TtlMs: x.Grant.TtlMs, RemainingMs: x.Grant.TtlMs,
+			},
+		}}}
+	case *pb.Op_DeleteRange:
+		return &pb.OpResponse{Response: &pb.OpResponse_DeleteRange{
+			DeleteRange: &pb.DeleteResponse{Header: h},
+		}}
+	case *pb.Op_Revoke:
+		return &pb.OpResponse{Response: &pb.OpResponse_Revoke{Revoke: 1}}
+	}
+	return &pb.OpResponse{Response: &pb.OpResponse_Put{Put: &pb.PutResponse{Header: h}}}
+}
