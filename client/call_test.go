@@ -69,6 +69,9 @@ func TestEndpoints(t *testing.T) {
 		{"http://h:1", "passthrough:///h:1", true, false},
 		{"https://h:1", "passthrough:///h:1", true, true},
 		{"https://h:1", "", false, false},
+		{"HTTP://h:1/", "passthrough:///h:1", true, false},
+		{"unixs:/tmp/s", "unix:/tmp/s", true, true},
+		{"unixs:/tmp/s", "", false, false},
 		{"unix:/tmp/s", "unix:/tmp/s", false, false},
 		{"unix:///tmp/s", "unix:/tmp/s", true, true},
 		{"ftp://h:1", "", false, false},
@@ -79,7 +82,7 @@ func TestEndpoints(t *testing.T) {
 		if tt.tls {
 			c = secure
 		}
-		e, err := parseEndpoint(tt.text, c)
+		e, err := parseEndpoint(tt.text, &Config{TLS: c})
 		if (err == nil) != (tt.target != "") {
 			t.Errorf("%q: %v", tt.text, err)
 			continue
@@ -96,7 +99,7 @@ func TestEndpoints(t *testing.T) {
 		{Endpoints: []string{"a:1"}, RenewAfter: 0.009},
 		{Endpoints: []string{"a:1"}, Drift: math.NaN()},
 		{Endpoints: []string{"a:1"}, Silence: -1},
-		{Endpoints: []string{"a:1", ""}},
+		{Endpoints: []string{" ", ""}},
 	} {
 		if _, err := New(c); err == nil {
 			t.Errorf("a client of %+v", c)

@@ -11,14 +11,16 @@ import (
 	"strings"
 	"time"
 
+	address "leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/holder"
 )
 
 // Config configures a Client. Only Endpoints must be set.
 type Config struct {
-	// Endpoints are the members' client addresses: host:port, http://host:port, https://host:port
-	// or unix:/path. Name all of them: the client uses no other address.
+	// Endpoints are the members' client addresses: host:port, http://host:port, https://host:port,
+	// unix:/path or unixs:/path. Empty ones are ignored. Name all of them: the client uses no
+	// other address.
 	Endpoints []string
 	// ClusterID, if not 0, is the ID of the cluster: the client refuses endpoints of another one,
 	// see [OtherClusterError]. If 0, the first member that answers decides the cluster, for the
@@ -107,17 +109,16 @@ type Client struct {
 
 // New returns a Client. It does not wait for a connection. Close the Client after use.
 func New(c Config) (*Client, error) {
-	list := make([]endpoint, len(c.Endpoints))
-	for i, text := range c.Endpoints {
-		e, err := parseEndpoint(text, c.TLS)
+	var list []endpoint
+	for _, text := range c.Endpoints {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		e, err := parseEndpoint(text, &c)
 		if err != nil {
 			return nil, err
 		}
-		if c.Dial == nil && !e.hasPort() {
-			return nil, fmt.Errorf("client: endpoint %q has no port; members listen for clients "+
-				"at port 2379 unless they are told another one", text)
-		}
-		list[i] = e
+		list = append(list, e)
 	}
 	return start(c, list, dialDirect)
 }
@@ -193,37 +194,24 @@ type endpoint struct {
 	tls    *tls.Config
 }
 
-func parseEndpoint(text string, t *tls.Config) (endpoint, error) {
-	e := endpoint{text: text, tls: t}
-	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok {
-		scheme, rest = "", text
+// parseEndpoint parses an endpoint. Only a program that dials itself may leave the port out.
+func parseEndpoint(text string, c *Config) (endpoint, error) {
+	parsed, err := address.Parse(text)
+	if err != nil && (c.Dial == nil || !errors.Is(err, address.ErrNoPort)) {
+		return endpoint{}, fmt.Errorf("client: %w", err)
 	}
+	e := endpoint{text: text, tls: c.TLS}
 	switch {
-	case scheme == "http":
+	case parsed.Scheme == "http":
 		e.tls = nil
-	case scheme == "https" && t == nil:
+	case parsed.Secure() && c.TLS == nil:
 		return e, fmt.Errorf("client: endpoint %q needs Config.TLS", text)
-	case scheme == "unix":
-		rest = "unix:" + rest
-	case scheme != "" && scheme != "https":
-		return e, fmt.Errorf("client: endpoint %q has an unknown scheme", text)
 	}
-	if rest == "" || rest == "unix:" {
-		return e, fmt.Errorf("client: endpoint %q has no address", text)
-	}
-	e.target = rest
-	if !strings.HasPrefix(rest, "unix:") {
-		e.target = "passthrough:///" + rest
+	network, at := parsed.Network()
+	if e.target = "passthrough:///" + at; network == "unix" {
+		e.target = "unix:" + at
 	}
 	return e, nil
-}
-
-// hasPort reports whether an endpoint says all that is needed to connect to it.
-func (e *endpoint) hasPort() bool {
-	address, network := strings.CutPrefix(e.target, "passthrough:///")
-	_, port, err := net.SplitHostPort(address)
-	return !network || err == nil && port != ""
 }
 
 // pause waits, or for the end of the context or of the client, and returns the cause of that.

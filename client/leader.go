@@ -5,10 +5,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	address "leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/fault"
 )
 
@@ -238,16 +238,10 @@ func (m *mux) candidates(lead leadership, not int, first bool) []int {
 // at reports whether an endpoint is among the leader's addresses.
 func (l leadership) at(endpoint string) bool {
 	return slices.ContainsFunc(l.urls, func(url string) bool {
-		return bare(url) == bare(endpoint)
+		a, _ := address.Parse(url) // without a port it is equal to nothing
+		b, _ := address.Parse(endpoint)
+		return a.Address == b.Address
 	})
-}
-
-// bare is an address without what may be left out, or written in two ways.
-func bare(address string) string {
-	if _, rest, ok := strings.Cut(address, "://"); ok {
-		return rest
-	}
-	return strings.TrimPrefix(address, "unix:")
 }
 
 // errNotWanted means that a member does not name the leader that is looked for.

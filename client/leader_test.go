@@ -360,7 +360,7 @@ func TestLeaderFlaps(t *testing.T) {
 // address, else all.
 func TestCandidates(t *testing.T) {
 	m := &mux{members: make([]uint64, 4)}
-	for _, text := range []string{"h:1", "http://h:2", "https://h:3", "unix:/run/s"} {
+	for _, text := range []string{"h:1", "HTTP://h:2/", "https://h:3", "unix:/run/s"} {
 		m.endpoints = append(m.endpoints, endpoint{text: text})
 	}
 	for _, tt := range []struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strings"
 
@@ -13,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/srv"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/endpoint"
 )
 
 // prepare reads the flags that say how to reach the cluster and how to print.
@@ -88,43 +89,14 @@ func (a *app) discover() ([]string, error) {
 			eps = append(eps, ep)
 		}
 	}
-	if len(eps) > 0 {
-		return eps, nil
+	if len(eps) == 0 {
+		eps = a.flags.endpoints
 	}
-	eps = a.endpoints()
-	for _, ep := range eps {
-		if !hasPort(ep) {
-			return nil, badArgs("endpoint %q has no port: give host:port, such as %s:2379", ep, ep)
-		}
+	eps, err := endpoint.Normalize(eps)
+	if err != nil {
+		return nil, badArgs("%w", err)
 	}
 	return eps, nil
-}
-
-// hasPort reports whether an endpoint has a port, or is one that needs none: who has no port would
-// be tried in vain until the time is up.
-func hasPort(endpoint string) bool {
-	scheme, rest, found := strings.Cut(endpoint, "://")
-	switch {
-	case !found:
-		rest = endpoint
-	case scheme != "http" && scheme != "https":
-		return true
-	}
-	if rest == "" || strings.HasPrefix(rest, "unix:") || strings.HasPrefix(rest, "unixs:") {
-		return true
-	}
-	host, _, _ := strings.Cut(rest, "/")
-	_, port, err := net.SplitHostPort(host)
-	return err == nil && port != ""
-}
-
-// endpoints returns the endpoints of the --endpoints flag.
-func (a *app) endpoints() []string {
-	var eps []string
-	for _, ep := range a.flags.endpoints {
-		eps = append(eps, strings.TrimSpace(ep))
-	}
-	return eps
 }
 
 func (a *app) secure() (*clientv3.SecureConfig, error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,6 +16,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/fault"
 )
 
@@ -196,8 +196,11 @@ func tlsOf(spec *clientv3.ConfigSpec) (*tls.Config, error) {
 	if err != nil {
 		return nil, withCode(exitBadArgs, err)
 	}
-	https := func(e string) bool { return strings.HasPrefix(e, "https://") }
-	if cfg.TLS == nil && slices.ContainsFunc(spec.Endpoints, https) {
+	secure := func(text string) bool {
+		e, _ := endpoint.Parse(text) // prepare has checked it
+		return e.Secure()
+	}
+	if cfg.TLS == nil && slices.ContainsFunc(spec.Endpoints, secure) {
 		return &tls.Config{MinVersion: tls.VersionTLS12}, nil
 	}
 	return cfg.TLS, nil

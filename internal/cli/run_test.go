@@ -61,7 +61,7 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"help", "nosuch"}, exitFailure, `unknown command "nosuch"`},
 		{[]string{"help", "lease", "nosuch"}, exitFailure, `unknown command "nosuch"`},
 		{[]string{"get", "x", "--endpoints", "10.0.0.1"}, exitBadArgs, "has no port"},
-		{[]string{"get", "x", "--endpoints", "http://a/"}, exitBadArgs, "has no port"},
+		{[]string{"get", "x", "--endpoints", "::1:2379"}, exitBadArgs, "such as [::1]:2379"},
 		{[]string{"run", "--lock", "a", "--endpoints", "a", "--", "x"}, exitBadArgs, "has no port"},
 		{
 			append([]string{"lease", "keep-alive", "7", "--dial-timeout", "1ms"}, away[0], "127.0.0.1:1",

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"leasehold.dev/internal/endpoint"
 	"leasehold.dev/server"
 )
 
@@ -75,8 +75,8 @@ func noCluster(endpoints []string, cfg server.Config) error {
 	return nil
 }
 
-func nobodyAt(endpoint string, cfg server.Config) error {
-	c, err := dialCluster([]string{endpoint}, joinLogin{}, cfg)
+func nobodyAt(at string, cfg server.Config) error {
+	c, err := dialCluster([]string{at}, joinLogin{}, cfg)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func nobodyAt(endpoint string, cfg server.Config) error {
 			"with leasehold serve --join, and with --replace if its disk was lost")
 	case !passing(err):
 		return err
-	case listens(endpoint):
+	case listens(at):
 		return fmt.Errorf("something listens there, so nothing is founded; whether it is a member "+
 			"is not known: %w", err)
 	}
@@ -98,14 +98,9 @@ func nobodyAt(endpoint string, cfg server.Config) error {
 
 // listens reports whether a connection to an endpoint can be made: a member may be there that
 // speaks TLS where none was asked for, or that has lost its majority.
-func listens(endpoint string) bool {
-	network, address := "tcp", endpoint
-	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {
-		address = rest
-		if strings.HasPrefix(scheme, "unix") {
-			network = "unix"
-		}
-	}
+func listens(at string) bool {
+	e, _ := endpoint.Parse(at) // the flag has checked it
+	network, address := e.Network()
 	c, err := net.DialTimeout(network, address, askFirst)
 	if err != nil {
 		return false

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/server"
 )
@@ -165,10 +166,8 @@ func (c addresses) save(dir, file string) error {
 func (j *joiner) ownAddress() (string, error) {
 	var failures []error
 	for _, e := range j.endpoints {
-		if _, rest, ok := strings.Cut(e, "://"); ok {
-			e = rest
-		}
-		conn, err := net.Dial("udp", e)
+		at, _ := endpoint.Parse(e) // the flag has checked it
+		conn, err := net.Dial("udp", at.Address)
 		if err != nil {
 			failures = append(failures, err)
 			continue

@@ -55,7 +55,7 @@ func (f *flags) addCluster() {
 			"--initial-cluster begins without them; 0: for ever")
 	fs.IntVar(&c.Cluster.MaxLearners, "max-learners", c.Cluster.MaxLearners,
 		"How many members may be learners at a time (0: any number).")
-	fs.Var(list{&f.join.endpoints}, "join",
+	fs.Var(endpoints{list{&f.join.endpoints}}, "join",
 		"Join the running cluster that has members at these client addresses: HOST:PORT,... "+
 			"The member adds itself, catches up and becomes a voter. Without any flag for an "+
 			"address it chooses its own. Ignored once the data directory belongs to a cluster.")

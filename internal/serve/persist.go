@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/storage"
@@ -137,13 +138,14 @@ func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster,
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(login.intercept())},
 	}
 	for _, e := range endpoints {
-		if !strings.Contains(e, "://") && secure {
+		if at, _ := endpoint.Parse(e); at.Scheme == "" && secure {
 			e = "https://" + e
 		}
 		conf.Endpoints = append(conf.Endpoints, e)
 	}
-	encrypted := func(e string) bool {
-		return strings.HasPrefix(e, "https://") || strings.HasPrefix(e, "unixs://")
+	encrypted := func(text string) bool {
+		e, _ := endpoint.Parse(text) // the flag has checked it
+		return e.Secure()
 	}
 	if slices.ContainsFunc(conf.Endpoints, encrypted) {
 		var err error

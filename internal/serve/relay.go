@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/api/web"
+	"leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/relay"
 )
@@ -76,7 +77,7 @@ func newRelayFlags() *relayFlags {
 
 func (f *relayFlags) addMembers() {
 	c, t, fs := &f.relay, &f.toMembers, f.fs
-	fs.Var(list{&c.Endpoints}, "endpoints",
+	fs.Var(endpoints{list{&c.Endpoints}}, "endpoints",
 		"The client addresses of the members: HOST:PORT,... or https://HOST:PORT,...")
 	fs.StringVar(&t.TrustedCAFile, "cacert", "",
 		"Members must show a certificate that one of these vouches for (PEM). Default: the system's.")
@@ -152,7 +153,8 @@ func (f *relayFlags) config() (relay.Config, error) {
 	}
 	encrypted := false
 	for _, e := range c.Endpoints {
-		encrypted = encrypted || strings.HasPrefix(e, "https://")
+		at, _ := endpoint.Parse(e) // the flag has checked it
+		encrypted = encrypted || at.Secure()
 	}
 	if !encrypted && (f.toMembers.Asked() || f.skipVerify) {
 		return c, usageError("there are TLS settings for members, but none of --endpoints is " +

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold.dev/internal/endpoint"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/server"
 )
@@ -60,6 +61,18 @@ func (v list) Set(s string) error {
 		}
 	}
 	return nil
+}
+
+// endpoints is a flag that holds a comma-separated list of client addresses.
+type endpoints struct{ list }
+
+// Set implements flag.Value.
+func (v endpoints) Set(s string) error {
+	normal, err := endpoint.Normalize(strings.Split(s, ","))
+	if err != nil {
+		return err
+	}
+	return v.list.Set(strings.Join(normal, ","))
 }
 
 // millis is a flag that holds a number of milliseconds, as etcd's, or a

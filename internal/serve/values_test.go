@@ -51,6 +51,18 @@ func FuzzParseCluster(f *testing.F) {
 	})
 }
 
+// TestEndpointsFlag: --join and a relay's --endpoints normalize addresses and refuse wrong ones.
+func TestEndpointsFlag(t *testing.T) {
+	var got []string
+	f := endpoints{list{&got}}
+	if err := f.Set("HTTP://h:1/, h:2,, h:2"); err != nil || f.String() != "http://h:1,h:2" {
+		t.Errorf("endpoints %q, %v", got, err)
+	}
+	if err := f.Set("h:1,::1:2379"); err == nil || !strings.Contains(err.Error(), "[::1]:2379") {
+		t.Errorf("an address without brackets: %v", err)
+	}
+}
+
 // Goal: etcd's rules for retention: a bare number is hours or revisions.
 func TestParseCompaction(t *testing.T) {
 	const max = math.MaxInt64
