@@ -10,7 +10,12 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == cli.WatchdogCommand {
+		cli.Watchdog(os.Stdin)
+		return
+	}
 	p := cli.OS()
+	p.Program = "/proc/self/exe" // also after an upgrade has replaced the file
 	p.Args = serve.Args(os.Args)
 	os.Exit(cli.Main(p, serve.Command(), serve.RelayCommand(), serve.InitCommand(),
 		serve.DevCommand(), serve.ConfigCommand(), serve.DoctorCommand(), serve.SnapshotCommand(),

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
 
@@ -45,6 +46,21 @@ type child struct {
 	insistent bool
 	waiting   *interrupt // of what was waited for before, nil for nothing
 	leave     func()     // gives back what startChild has taken of the terminal
+	watchdog  *watchdog  // nil for none
+}
+
+// watchdogs starts one watchdog for all commands that a process runs.
+type watchdogs struct {
+	once sync.Once
+	one  *watchdog
+	err  error
+}
+
+func (w *watchdogs) get(program string) (*watchdog, error) {
+	if program != "" {
+		w.once.Do(func() { w.one, w.err = startWatchdog(program) })
+	}
+	return w.one, w.err
 }
 
 // startChild starts a command, in a process group of its own where there is such a thing,
@@ -63,6 +79,10 @@ func (a *app) startFed(stdin io.Reader, command, env []string) (*child, error) {
 	c := &child{
 		cmd: cmd, done: make(chan struct{}), signals: make(chan os.Signal, 16), waiting: a.waiting,
 		notify: a.notify,
+	}
+	var err error
+	if c.watchdog, err = a.watchdog.get(a.Program); err != nil {
+		return nil, withCode(exitCannot, fmt.Errorf("start the watchdog: %w", err))
 	}
 	cmd.SysProcAttr, c.leave = ownGroup(stdin)
 	started := make(chan error)
@@ -112,9 +132,13 @@ type notice struct{ term, kill time.Duration }
 // is over; lost says that it had to. A command that was asked to end is not told if
 // the tenure is put off after all: it may go on with its ending for so long.
 func (c *child) under(t tenure, n notice) (lost bool) {
+	group := c.cmd.Process.Pid
+	defer c.watchdog.disarm(group)
 	asked, again := false, false
 	for {
-		left := time.Until(t.ValidUntil())
+		until := t.ValidUntil()
+		c.watchdog.arm(group, until.Add(-n.kill))
+		left := time.Until(until)
 		if t.Context().Err() != nil || left <= n.kill {
 			c.kill()
 			<-c.done
@@ -132,7 +156,8 @@ func (c *child) under(t tenure, n notice) (lost bool) {
 		select {
 		case <-c.done:
 			timer.Stop()
-			return lost
+			// If this process was stopped, the watchdog has killed it.
+			return lost || c.killed() && time.Until(until) <= n.kill
 		case s := <-c.signals:
 			if c.insistent && (s == syscall.SIGINT || s == syscall.SIGTERM) {
 				if again {
@@ -146,6 +171,12 @@ func (c *child) under(t tenure, n notice) (lost bool) {
 		}
 		timer.Stop()
 	}
+}
+
+// killed reports whether SIGKILL has ended the command.
+func (c *child) killed() bool {
+	s, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && s.Signaled() && s.Signal() == syscall.SIGKILL
 }
 
 // exit is the error that has the exit code of the command.

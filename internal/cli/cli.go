@@ -30,6 +30,9 @@ type Process struct {
 	// Notify relays signals to a channel until stop is called; nil means those of the operating
 	// system.
 	Notify func(to chan<- os.Signal, signals ...os.Signal) (stop func())
+	// Program is the path of this program, which is started once more, with [WatchdogCommand], to
+	// kill commands whose lock ends while this process is stopped. Without it nothing does.
+	Program string
 	// Shared means that other commands run in the same process: gRPC's log, of which there is
 	// one in a process, is left alone.
 	Shared bool
@@ -73,6 +76,9 @@ func (p *Process) notify(to chan<- os.Signal, signals ...os.Signal) (stop func()
 	return func() { signal.Stop(to) }
 }
 
+// WatchdogCommand is the argument with which this program is [Watchdog].
+const WatchdogCommand = "_watchdog"
+
 // app is one run of the command line.
 //
 // Its methods may be called by several goroutines once a client is open.
@@ -83,6 +89,8 @@ type app struct {
 
 	stopLogging func()    // ends what prepare began, nil before
 	dialError   dialError // that a connection met
+
+	watchdog watchdogs // of commands that are run under a tenure
 
 	waiting *interrupt // of what a command waits for before it runs another; nil for nothing
 

@@ -37,8 +37,8 @@ The lock is valid only as long as its lease is renewed. If that fails, the comma
 to end (SIGTERM) in time, and killed (SIGKILL) before the lock can go to somebody else. If
 somebody takes the lock away, by a revocation of its lease, the command is killed at once.
 Signals that this process receives go to the command. On Linux and macOS the command has a
-process group of its own, and is ended with all of it; on Linux it is killed when this
-process is.
+process group of its own, and is ended with all of it. On Linux it is killed when this
+process is, and in time even while this process is stopped.
 
 The command finds in its environment:
   LEASEHOLD_TOKEN     the fencing token, a number: earlier holders had smaller ones
