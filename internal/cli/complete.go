@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -126,9 +125,9 @@ func leaseWords(ctx context.Context, c *clientv3.Client, typed string) ([]string
 	named, err := nativeLeases(c).List(ctx, &pb.ListRequest{NamePrefix: prefix, PageSize: mostWords})
 	if err == nil {
 		for _, l := range named.Leases {
-			name := l.Name
-			if _, err := strconv.ParseInt(name, 16, 64); err == nil || prefix != typed {
-				name = "name:" + name
+			name := leaseArg(l.Name)
+			if prefix != typed {
+				name = "name:" + l.Name
 			}
 			if l.Name != "" {
 				out = append(out, name)

@@ -51,6 +51,15 @@ func parseLease(s, bad string) (*pb.LeaseRef, error) {
 	}
 }
 
+// leaseArg is the argument that names the lease with a name: the name, or "name:" and the name if
+// that can be read as an ID or begins with "name:" itself.
+func leaseArg(name string) string {
+	if r, err := parseLeaseArg(name); err == nil && r.Name == name {
+		return name
+	}
+	return "name:" + name
+}
+
 // parseLeaseArg is parseLease for an argument.
 func parseLeaseArg(s string) (*pb.LeaseRef, error) { return parseLease(s, "bad lease ID arg") }
 

@@ -71,6 +71,10 @@ func (a *app) grantNamed(ttl int64, f *grantFlags) error {
 	if f.lockDelay < 0 {
 		return badArgs("--lock-delay must not be below 0")
 	}
+	if arg := leaseArg(f.name); f.name != "" && arg != f.name {
+		a.complain("Other commands read %s as an ID: refer to this lease as %s\n",
+			readable(f.name), readable(arg))
+	}
 	r := &pb.GrantRequest{
 		TtlMs: ttl, Name: f.name, Owner: f.owner, Labels: labels, Resumable: f.resumable,
 		LockDelayMs: millisUp(f.lockDelay), RequestId: rand.Text(),
