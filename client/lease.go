@@ -178,10 +178,11 @@ func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
 // Revoke ends the lease and deletes its keys. For the program the lease ends at once, with
 // [ErrRevoked], even if Revoke fails. A lease that had already ended is not an error. If the
 // context ends before the cluster answers, Revoke returns the reason and continues in the
-// background for at most the TTL; [Client.Close] waits for it.
+// background while the lease would be valid; [Client.Close] waits for it.
 func (l *Lease) Revoke(ctx context.Context) error {
 	l.ending.note(ErrRevoked)
-	err := background.Release(ctx, l.client, l.info.TTL, func(ctx context.Context) error {
+	left := time.Until(l.ValidUntil())
+	err := background.Release(ctx, l.client, left, func(ctx context.Context) error {
 		return l.client.Revoke(ctx, l.Ref())
 	})
 	if errors.Is(err, ErrLeaseNotFound) {

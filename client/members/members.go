@@ -319,14 +319,15 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 // Release ends the membership; the others see that the member left. If Register granted the
 // lease, it ends for this program at once, even if Release fails. If the cluster cannot be
 // reached, the others see that the member failed when the TTL has passed. If the context ends
-// before the cluster answers, Release continues in the background for at most the TTL; the
-// client's Close waits for it.
+// before the cluster answers, Release continues in the background while the lease would be valid;
+// the client's Close waits for it.
 func (m *Membership) Release(ctx context.Context) error {
 	m.giveUp()
+	left := time.Until(m.lease.ValidUntil())
 	if m.own {
 		m.lease.Close()
 	}
-	return background.Release(ctx, m.g.c, m.lease.Info().TTL, m.leave)
+	return background.Release(ctx, m.g.c, left, m.leave)
 }
 
 // leave deletes the member's key.

@@ -97,8 +97,8 @@ func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 
 // Nack gives the item back: it can be claimed again after the delay, or becomes a dead letter if
 // it has had its last try. If the claim was lost, the item is claimable already, and Nack returns
-// ErrLost. If the context ends before the cluster answers, Nack continues in the background for at
-// most the TTL; the client's Close waits for it.
+// ErrLost. If the context ends before the cluster answers, Nack continues in the background while
+// the claim would be valid; the client's Close waits for it.
 func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	then := []store.Op{i.revoke()}
 	switch {
@@ -113,7 +113,8 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 			i.revoke(),
 		}
 	}
-	err := background.Release(ctx, i.q.c, i.q.cfg.TTL, func(ctx context.Context) error {
+	left := time.Until(i.lease.ValidUntil())
+	err := background.Release(ctx, i.q.c, left, func(ctx context.Context) error {
 		_, err := i.finish(ctx, then)
 		return err
 	})

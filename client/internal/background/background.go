@@ -12,13 +12,13 @@ import (
 var Start func(client any, f func(context.Context))
 
 // Release runs f, which releases something. If the context ends before f succeeds, Release
-// returns the error and runs f once more in the background, for at most the given time. The
-// client's Close waits for that.
+// returns the error and runs f once more in the background, for at most the given time if that is
+// above 0. The client's Close waits for that.
 func Release(
 	ctx context.Context, client any, most time.Duration, f func(context.Context) error,
 ) error {
 	err := f(ctx)
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil && most > 0 {
 		Start(client, func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, most)
 			defer cancel()
