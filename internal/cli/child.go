@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/logger"
+	"leasehold.dev/internal/subprocess"
 )
 
 // The exit codes of commands that run another while they hold something. Those from 0 to
@@ -114,12 +115,12 @@ func (c *child) run(started chan<- error) {
 	if c.waiting != nil {
 		c.waiting.passOn(c.signals)
 	}
-	err := c.cmd.Start()
+	err := subprocess.Start(c.cmd)
 	started <- err
 	if err != nil {
 		return
 	}
-	c.err = c.cmd.Wait()
+	c.err = subprocess.Wait(c.cmd)
 	c.leave()
 	close(c.done)
 }

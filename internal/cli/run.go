@@ -21,6 +21,7 @@ type runFlags struct {
 	id, value   string
 	priority    int
 	ttl, wait   time.Duration
+	minHold     time.Duration
 	try         bool
 	notice      notice
 }
@@ -56,7 +57,7 @@ Exit codes: those of the command from 0 to 121, and
   127  there is no such command
   128  wrong arguments; and 128 and the number of the signal that ended the command, or
        that came before it was started`,
-		Example: `  leasehold run --lock nightly-backup --try -- backup.sh
+		Example: `  leasehold run --lock nightly-backup --try --min-hold 10m -- backup.sh
   leasehold run --elect scheduler --ttl 5s -- scheduler --port 8080`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := f.check(args); err != nil {
@@ -78,6 +79,8 @@ Exit codes: those of the command from 0 to 121, and
 		"How long the lock stays after this process has died")
 	fs.DurationVar(&f.wait, "wait", 0, "How long to wait for the lock (default: for ever)")
 	fs.BoolVar(&f.try, "try", false, "Do not wait for the lock")
+	fs.DurationVar(&f.minHold, "min-hold", 0,
+		"Keep the lock for at least this long, even if the command ends earlier")
 	fs.DurationVar(&f.notice.term, "term-before", 0,
 		"How long before the end of the lock's validity the command is asked to end\n"+
 			"(default: a quarter of the TTL)")
@@ -101,6 +104,8 @@ func (f *runFlags) check(command []string) error {
 		return badArgs("run needs a command to run, after --")
 	case f.wait < 0:
 		return badArgs("--wait must be at least 0, not %v", f.wait)
+	case f.minHold < 0:
+		return badArgs("--min-hold must be at least 0, not %v", f.minHold)
 	case n.term < 0:
 		return badArgs("--term-before must be at least 0, not %v", n.term)
 	case n.kill < 0:
@@ -148,7 +153,15 @@ func (a *app) runUnder(f *runFlags, command []string) error {
 	if err != nil {
 		return err
 	}
-	defer giveUp(l) // also if the command could not be run
+	since, started := time.Now(), false
+	defer func() {
+		left := f.minHold - time.Since(since)
+		if !started || left <= 0 {
+			giveUp(l)
+		} else if err := keepFor(l, left); err != nil {
+			a.complain("The lock is not kept for --min-hold: %v\n", err)
+		}
+	}()
 	ch, err := a.startChild(command, []string{
 		fmt.Sprintf("LEASEHOLD_TOKEN=%d", p.Token()),
 		fmt.Sprintf("LEASEHOLD_LEASE=%x", int64(l.ID())),
@@ -157,6 +170,7 @@ func (a *app) runUnder(f *runFlags, command []string) error {
 	if err != nil {
 		return err
 	}
+	started = true
 	if ch.under(p, f.notice) {
 		return withCode(exitLost, fault.Because(errCommandEnded, causeOf(p)))
 	}
@@ -169,6 +183,13 @@ func giveUp(l *client.Lease) {
 	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
 	defer cancel()
 	_ = l.Revoke(ctx)
+}
+
+// keepFor lets a lease end by itself after some time.
+func keepFor(l *client.Lease, left time.Duration) error {
+	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
+	defer cancel()
+	return l.ChangeTTL(ctx, left)
 }
 
 // causeOf says why a command had to be ended.

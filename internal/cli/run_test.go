@@ -3,11 +3,15 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"leasehold.dev/test/inprocess"
 )
 
 // Goal: lock and elect end when the user interrupts them while no member can be reached.
@@ -92,6 +96,33 @@ func TestWrongArguments(t *testing.T) {
 		if code != tt.code || out.Len() != 0 || !strings.Contains(errs.String(), tt.want) {
 			t.Errorf("%q: exit code %d, said %q, complained %q",
 				tt.args, code, out.String(), errs.String())
+		}
+	}
+}
+
+// TestMinHold: with --min-hold the lock stays taken after a command that was short, so that a
+// second cron job does not run it again, and without it the lock is free at once.
+func TestMinHold(t *testing.T) {
+	m := inprocess.Run(t, 1)[0]
+	run := func(args ...string) int {
+		return Main(Process{
+			Args: slices.Concat([]string{
+				"run", "--endpoints", m.Endpoint(), "--command-timeout", "1h", "--ttl", "1h", "--try",
+			}, args, []string{"--", "true"}),
+			Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Shared: true,
+		})
+	}
+	for _, tt := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"--lock", "free"}, 0},
+		{[]string{"--lock", "free"}, 0},
+		{[]string{"--lock", "kept", "--min-hold", "1000h"}, 0},
+		{[]string{"--lock", "kept"}, exitTaken},
+	} {
+		if code := run(tt.args...); code != tt.want {
+			t.Errorf("run %v: exit code %d, want %d", tt.args, code, tt.want)
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/subprocess"
 )
 
 func (a *app) watchCommand() *cobra.Command {
@@ -125,7 +127,11 @@ func (a *app) runForEvent(ctx context.Context, command, env []string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = slices.Concat(a.Env, env)
 	cmd.Stdout, cmd.Stderr = a.Stdout, a.Stderr
-	if err := cmd.Run(); err != nil {
+	err := subprocess.Start(cmd)
+	if err == nil {
+		err = subprocess.Wait(cmd)
+	}
+	if err != nil {
 		a.complain("command %q error (%v)\n", command, err)
 		return &exitError{exitFailure, nil}
 	}

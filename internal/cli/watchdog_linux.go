@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold.dev/internal/fault"
+	"leasehold.dev/internal/subprocess"
 )
 
 // watchdog is a process that kills commands at their deadlines, so that a command does not
@@ -33,10 +34,10 @@ func startWatchdog(program string) (*watchdog, error) {
 		Path: program, Args: []string{"leasehold", WatchdogCommand}, Stdin: from,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
-	if err := cmd.Start(); err != nil {
+	if err := subprocess.Start(cmd); err != nil {
 		return nil, fault.Join(err, to.Close())
 	}
-	go func() { _ = cmd.Wait() }()
+	go func() { _ = subprocess.Wait(cmd) }()
 	return &watchdog{to}, nil
 }
 

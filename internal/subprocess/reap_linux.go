@@ -1,0 +1,82 @@
+package subprocess
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// started are the programs that Start has started and Wait has not seen end.
+var started struct {
+	sync.Mutex
+	once sync.Once
+	pids map[int]bool
+}
+
+// Start is cmd.Start. If this process is process 1 of its PID namespace, as in a container, it
+// also reaps the orphans of its programs from then on: nothing else does.
+func Start(cmd *exec.Cmd) error {
+	started.Lock() // so that nothing is reaped before it is in pids
+	defer started.Unlock()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if started.pids == nil {
+		started.pids = make(map[int]bool)
+	}
+	started.pids[cmd.Process.Pid] = true
+	if os.Getpid() == 1 {
+		started.once.Do(func() {
+			ended := make(chan os.Signal, 1)
+			signal.Notify(ended, unix.SIGCHLD)
+			go func() {
+				for range ended {
+					reap(func(pid int) bool { return !started.pids[pid] })
+				}
+			}()
+		})
+	}
+	return nil
+}
+
+// Wait is cmd.Wait for a program that Start has started.
+func Wait(cmd *exec.Cmd) error {
+	err := cmd.Wait()
+	started.Lock()
+	defer started.Unlock()
+	delete(started.pids, cmd.Process.Pid)
+	return err
+}
+
+// reap waits for the children of this process that have ended and are orphans.
+func reap(orphan func(pid int) bool) {
+	started.Lock()
+	defer started.Unlock()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err == nil && isZombie(pid) && orphan(pid) {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+	}
+}
+
+// isZombie reports whether a process is a child of this one and has ended.
+func isZombie(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	// The name before the last parenthesis can be anything.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	return len(fields) > 1 && string(fields[0]) == "Z" && string(fields[1]) == strconv.Itoa(os.Getpid())
+}
