@@ -3,11 +3,13 @@ package client
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -28,6 +30,9 @@ type Config struct {
 	ClusterID uint64
 	// TLS, if set, is used with every endpoint except those that begin with http://.
 	TLS *tls.Config
+	// RootCAFile is a file of PEM certificates that replaces TLS.RootCAs. The client reads it
+	// whenever it connects, so the file may be replaced. It needs TLS.
+	RootCAFile string
 	// User and Password log in to a cluster that has users and roles. The client logs in when it
 	// connects, and again when its login is no longer valid. Without them, and without a token,
 	// the client has the identity of its certificate, or none. A cluster without users accepts
@@ -130,6 +135,8 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 		return nil, errors.New("client: no endpoints")
 	case c.checkLogin() != nil:
 		return nil, c.checkLogin()
+	case c.RootCAFile != "" && c.TLS == nil:
+		return nil, errors.New("client: RootCAFile needs TLS")
 	case c.DialTimeout < 0 || c.Silence < 0 || c.Grace < 0 || c.MaxRequestBytes < 0:
 		return nil, errors.New("client: a number of the configuration is negative")
 	case !(c.Drift < 1): // not a number is not either
@@ -192,6 +199,23 @@ type endpoint struct {
 	text   string // as the program gave it
 	target string // as gRPC wants it
 	tls    *tls.Config
+}
+
+// tlsFor returns the TLS configuration of the next connection to an endpoint, nil for none.
+func (c *settings) tlsFor(e endpoint) (*tls.Config, error) {
+	if e.tls == nil || c.RootCAFile == "" {
+		return e.tls, nil
+	}
+	text, err := os.ReadFile(c.RootCAFile)
+	if err != nil {
+		return nil, err
+	}
+	fresh := e.tls.Clone()
+	fresh.RootCAs = x509.NewCertPool()
+	if !fresh.RootCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", c.RootCAFile)
+	}
+	return fresh, nil
 }
 
 // parseEndpoint parses an endpoint. Only a program that dials itself may leave the port out.

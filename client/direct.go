@@ -156,15 +156,19 @@ func (d *directConnection) dial(ctx context.Context) (c net.Conn, err error) {
 	if _, of, ok := strings.Cut(d.endpoint.target, "passthrough:///"); ok {
 		network, address = "tcp", of
 	}
+	secure, err := d.cfg.tlsFor(d.endpoint)
+	if err != nil {
+		return nil, err
+	}
 	if d.cfg.Dial != nil {
 		c, err = d.cfg.Dial(ctx, d.endpoint.text)
 	} else {
 		c, err = new(net.Dialer).DialContext(ctx, network, address)
 	}
-	if err != nil || d.endpoint.tls == nil {
+	if err != nil || secure == nil {
 		return c, err
 	}
-	secured := tls.Client(c, tlsFor(d.endpoint.tls, network, address))
+	secured := tls.Client(c, tlsFor(secure, network, address))
 	err = secured.HandshakeContext(ctx)
 	if err == nil && secured.ConnectionState().NegotiatedProtocol != direct.Protocol {
 		err = direct.ErrNotSpoken

@@ -34,8 +34,12 @@ func dialGRPC(e endpoint, c *settings) (connection, error) {
 
 func newConn(e endpoint, c *settings, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
-	if e.tls != nil {
-		creds = credentials.NewTLS(e.tls)
+	secure, err := c.tlsFor(e)
+	if err != nil {
+		return nil, err
+	}
+	if secure != nil {
+		creds = credentials.NewTLS(secure)
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

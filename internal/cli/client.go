@@ -12,8 +12,10 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/srv"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"leasehold.dev/internal/endpoint"
+	"leasehold.dev/internal/listen"
 )
 
 // prepare reads the flags that say how to reach the cluster and how to print.
@@ -169,6 +171,13 @@ func (a *app) dialTelling(
 	}
 	cfg.Logger = lg // or the library makes one of its own
 	cfg.DialOptions = append(a.flags.cluster.options(), why.watch())
+	if ca := a.flags.tls.ca; ca != "" && cfg.TLS != nil && len(cfg.Endpoints) > 0 {
+		// The library uses TLS for all endpoints unless the first has http.
+		if first, _ := endpoint.Parse(cfg.Endpoints[0]); first.Scheme != "http" {
+			cfg.DialOptions = append(cfg.DialOptions,
+				grpc.WithTransportCredentials(listen.Reloading(cfg.TLS, ca)))
+		}
+	}
 	c, err := clientv3.New(*cfg)
 	if err != nil {
 		return nil, withCode(exitConnection, err)

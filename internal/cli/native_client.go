@@ -48,11 +48,16 @@ func (a *app) dialNative(spec *clientv3.ConfigSpec) (*client.Client, error) {
 	if a.flags.auth.tokenFile != "" {
 		who.Token = "" // the client reads the file itself, again and again
 	}
+	ca := a.flags.tls.ca
+	if secure == nil {
+		ca = ""
+	}
 	c, err := client.New(client.Config{
 		ClusterID: uint64(a.flags.cluster),
 		User:      who.Username, Password: who.Password, Token: who.Token,
 		TokenFile: a.flags.auth.tokenFile,
-		Endpoints: spec.Endpoints, TLS: secure, DialTimeout: spec.DialTimeout,
+		Endpoints: spec.Endpoints, TLS: secure, RootCAFile: ca,
+		DialTimeout:     spec.DialTimeout,
 		MaxRequestBytes: spec.MaxCallSendMsgSize,
 	})
 	if err != nil {

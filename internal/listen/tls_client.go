@@ -1,8 +1,12 @@
 package listen
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"net"
+
+	"google.golang.org/grpc/credentials"
 )
 
 // Client returns the configuration with which a member dials another. It shows
@@ -54,6 +58,34 @@ func Fresh(conf *tls.Config) (*tls.Config, error) {
 	}
 	return conf.GetConfigForClient(nil)
 }
+
+// Reloading returns the credentials of a client that trusts the certificates of a file. The file is
+// read at each handshake, so it may be replaced.
+func Reloading(conf *tls.Config, file string) credentials.TransportCredentials {
+	return reloading{credentials.NewTLS(conf), conf, file}
+}
+
+type reloading struct {
+	credentials.TransportCredentials
+	conf *tls.Config
+	file string
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (r reloading) ClientHandshake(
+	ctx context.Context, authority string, raw net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
+	pool, err := readPool(r.file)
+	if err != nil {
+		return nil, nil, err
+	}
+	fresh := r.conf.Clone()
+	fresh.RootCAs = pool
+	return credentials.NewTLS(fresh).ClientHandshake(ctx, authority, raw)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (r reloading) Clone() credentials.TransportCredentials { return Reloading(r.conf, r.file) }
 
 // showCertificate makes conf show the certificate, if there is one.
 func (t TLS) showCertificate(conf *tls.Config) error {

@@ -20,8 +20,10 @@ import (
 // Config is everything a relay is told.
 type Config struct {
 	// Endpoints are those of the members, as a client has them. TLS is for those with https.
-	Endpoints []string
-	TLS       *tls.Config
+	// RootCAFile is as in client.Config.
+	Endpoints  []string
+	RootCAFile string
+	TLS        *tls.Config
 	// User, Password and TokenFile are the login of the relay, as in client.Config.
 	User, Password, TokenFile string
 	// Listen is where clients come, and ListenMetrics where only /metrics and the health pages are.
@@ -79,7 +81,7 @@ func (c *Config) Validate() error {
 // client returns the client that finds the members.
 func (c *Config) client() (*client.Client, error) {
 	cfg := client.Config{
-		Endpoints: c.Endpoints, TLS: c.TLS, Logger: c.Logger,
+		Endpoints: c.Endpoints, TLS: c.TLS, RootCAFile: c.RootCAFile, Logger: c.Logger,
 		User: c.User, Password: c.Password, TokenFile: c.TokenFile,
 	}
 	if dial := c.Host.Dialer(); dial != nil {

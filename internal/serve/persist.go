@@ -152,6 +152,10 @@ func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster,
 		if conf.TLS, err = clientTLS(t); err != nil {
 			return nil, fmt.Errorf("--join: %w", err)
 		}
+		if t.TrustedCAFile != "" && encrypted(conf.Endpoints[0]) { // the library goes by the first
+			conf.DialOptions = append(conf.DialOptions,
+				grpc.WithTransportCredentials(listen.Reloading(conf.TLS, t.TrustedCAFile)))
+		}
 	}
 	c, err := clientv3.New(conf)
 	if err != nil {

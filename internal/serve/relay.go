@@ -166,7 +166,7 @@ func (f *relayFlags) config() (relay.Config, error) {
 			return c, usageError("--cert, --key, --cacert: %v", err)
 		}
 		conf.InsecureSkipVerify = f.skipVerify //nolint:gosec // asked for
-		c.TLS = conf
+		c.TLS, c.RootCAFile = conf, f.toMembers.TrustedCAFile
 	}
 	return c, nil
 }
