@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"leasehold.dev/client/internal/background"
 	"leasehold.dev/client/internal/tries"
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
@@ -120,11 +121,20 @@ func (h *Held) run(ctx context.Context, f func(context.Context, *Held) error) er
 	return fault.Join(err, h.releaseLate(ctx))
 }
 
-// releaseLate gives the lock up although the context may have ended.
+// releaseLate releases the lock although the context may have ended. It does not wait for the
+// cluster if the lock is lost, and not for long otherwise.
 func (h *Held) releaseLate(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.session.lease.Info().TTL)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), background.Wait)
 	defer cancel()
-	return h.Release(ctx)
+	lost := h.Err()
+	if lost != nil {
+		cancel()
+	}
+	err := h.Release(ctx)
+	if lost == nil && ctx.Err() != nil {
+		return nil // the release continues in the background
+	}
+	return err
 }
 
 // lock takes a ticket and waits until it is its turn.

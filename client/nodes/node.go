@@ -353,7 +353,7 @@ func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 // ErrSwitched then. Lead returns what lead returned.
 func (n *Node) Lead(
 	ctx context.Context, lead func(ctx context.Context, p *Primacy) error,
-) (err error) {
+) error {
 	p, err := n.Primary(ctx)
 	if err != nil {
 		return err
@@ -374,11 +374,13 @@ func (n *Node) Lead(
 	defer func() { // also if lead panics
 		end(context.Canceled)
 		<-watched
-		// The program's context may be what ended it. The role is given back in any case, as
-		// long as its lease would live anyway.
-		free, done := context.WithTimeout(context.WithoutCancel(ctx), n.ttl)
+		// The program's context may be what ended it, so the role is released with another.
+		free, done := context.WithTimeout(context.WithoutCancel(ctx), background.Wait)
 		defer done()
-		err = fault.Join(err, p.Release(free))
+		if p.Err() != nil {
+			done() // nothing is left to wait for
+		}
+		_ = p.Release(free) // if it fails, the role ends with its lease
 	}()
 	return lead(context.WithValue(inner, tries.Within[Primacy]{Of: p}, ctx), p)
 }

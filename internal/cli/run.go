@@ -73,10 +73,8 @@ Exit codes: those of the command from 0 to 121, and
 		"What observers of the election see (default: the host's name)")
 	fs.StringVar(&f.id, "id", "", "The candidate's ID in the election, for leasehold elect --prefer\n"+
 		"and --hand-over (default: the ID of the lease)")
-	fs.IntVar(&f.priority, "priority", 0,
-		"A candidate with a higher priority goes first")
-	fs.DurationVar(&f.ttl, "ttl", 10*time.Second,
-		"How long the lock stays after this process has died")
+	fs.IntVar(&f.priority, "priority", 0, "A candidate with a higher priority goes first")
+	fs.DurationVar(&f.ttl, "ttl", 10*time.Second, "How long the lock stays after this process dies")
 	fs.DurationVar(&f.wait, "wait", 0, "How long to wait for the lock (default: for ever)")
 	fs.BoolVar(&f.try, "try", false, "Do not wait for the lock")
 	fs.DurationVar(&f.minHold, "min-hold", 0,

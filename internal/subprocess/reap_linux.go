@@ -78,5 +78,6 @@ func isZombie(pid int) bool {
 	}
 	// The name before the last parenthesis can be anything.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	return len(fields) > 1 && string(fields[0]) == "Z" && string(fields[1]) == strconv.Itoa(os.Getpid())
+	return len(fields) > 1 && string(fields[0]) == "Z" &&
+		string(fields[1]) == strconv.Itoa(os.Getpid())
 }

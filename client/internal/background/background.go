@@ -11,6 +11,10 @@ import (
 // then the context of f ends.
 var Start func(client any, f func(context.Context))
 
+// Wait is how long a call that has run the program's function under a hold waits for the release
+// before it leaves that to the background.
+const Wait = time.Second
+
 // Release runs f, which releases something. If the context ends before f succeeds, Release
 // returns the error and runs f once more in the background, for at most the given time if that is
 // above 0. The client's Close waits for that.

@@ -10,6 +10,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/background"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/members"
 	"leasehold.dev/client/nodes"
@@ -75,6 +76,57 @@ func TestReleaseAfterContext(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestLeadReturns: Lead and Do return what the program's function returned, soon after it did, also
+// if no member answers any more, and at once if the hold was lost.
+func TestLeadReturns(t *testing.T) {
+	const ttl = time.Minute
+	failed := errors.New("failed")
+	for name, lead := range map[string]func(
+		*testing.T, *client.Client, func(context.Context) error,
+	) error{
+		"mutex": func(t *testing.T, c *client.Client, f func(context.Context) error) error {
+			l := rig.Must[*client.Lease](t)(c.Grant(t.Context(), client.Grant{TTL: ttl}))
+			return lock.NewSession(c, l).Mutex("m").Do(t.Context(),
+				func(ctx context.Context, _ *lock.Held) error { return f(ctx) })
+		},
+		"node": func(t *testing.T, c *client.Client, f func(context.Context) error) error {
+			n := rig.Must[*nodes.Node](t)(nodes.New(c, "n").Join(t.Context(),
+				nodes.Config{ID: "a", TTL: ttl}))
+			return n.Lead(t.Context(), func(ctx context.Context, _ *nodes.Primacy) error {
+				return f(ctx)
+			})
+		},
+	} {
+		for _, loses := range []bool{false, true} {
+			var silent atomic.Bool
+			answer := func(r *pb.Request) *pb.Response {
+				if silent.Load() {
+					return nil
+				}
+				return agree(r)
+			}
+			rig.Mute(t, answer, func(t *testing.T, c *client.Client) {
+				var returned time.Time
+				err := lead(t, c, func(ctx context.Context) error {
+					silent.Store(true)
+					if loses {
+						<-ctx.Done()
+					}
+					returned = time.Now()
+					return failed
+				})
+				want := background.Wait
+				if loses {
+					want = 0
+				}
+				if d := time.Since(returned); !errors.Is(err, failed) || d != want {
+					t.Errorf("%s: returned %v after %v, want %v after %v", name, err, d, failed, want)
+				}
+			})
+		}
 	}
 }
 
