@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"io"
 	"strconv"
+	"strings"
 	"testing"
 )
 
