@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -208,16 +210,51 @@ func (d *decoder) Decode(v any) error {
 	if !ok {
 		return runtime.DecoderWrapper{Decoder: d.json, UnmarshalOptions: options}.Decode(v)
 	}
-	name := string(p.ProtoReflect().Descriptor().FullName())
-	options.DiscardUnknown = !strings.HasPrefix(name, ours)
-	err := runtime.DecoderWrapper{Decoder: d.json, UnmarshalOptions: options}.Decode(v)
+	var text json.RawMessage
+	if err := d.json.Decode(&text); err != nil {
+		return err
+	}
+	m := p.ProtoReflect().Descriptor()
+	options.DiscardUnknown = !strings.HasPrefix(string(m.FullName()), ours)
+	err := options.Unmarshal(text, p)
 	if err == nil || options.DiscardUnknown {
 		return err
 	}
-	if _, field, ok := strings.Cut(err.Error(), unknownField); ok {
-		return &unknownFieldError{message: name, field: field}
+	if unknown := findUnknown(m, text); unknown != nil {
+		return unknown
 	}
 	return err
+}
+
+// findUnknown returns the first field of a JSON message, or of a message in it, that the message
+// does not have; nil if there is none.
+func findUnknown(m protoreflect.MessageDescriptor, text json.RawMessage) *unknownFieldError {
+	var fields map[string]json.RawMessage
+	if strings.HasPrefix(string(m.FullName()), "google.") || json.Unmarshal(text, &fields) != nil {
+		return nil // it has a JSON form of its own, or it is no object
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		f := m.Fields().ByJSONName(name)
+		if f == nil {
+			f = m.Fields().ByTextName(name)
+		}
+		if f == nil {
+			return &unknownFieldError{message: string(m.FullName()), field: strconv.Quote(name)}
+		}
+		if f.Message() == nil || f.IsMap() {
+			continue
+		}
+		values := []json.RawMessage{fields[name]}
+		if f.IsList() && json.Unmarshal(fields[name], &values) != nil {
+			continue
+		}
+		for _, v := range values {
+			if unknown := findUnknown(f.Message(), v); unknown != nil {
+				return unknown
+			}
+		}
+	}
+	return nil
 }
 
 // rest returns what was read behind the last message.
@@ -228,9 +265,6 @@ func (d *decoder) rest() []byte {
 	rest, _ := io.ReadAll(d.json.Buffered()) // from memory
 	return rest
 }
-
-// unknownField is what protojson's errors say, after a place and before a name in quotes.
-const unknownField = "unknown field "
 
 // unknownFieldError refuses a field that a message does not have.
 type unknownFieldError struct{ message, field string }

@@ -104,7 +104,11 @@ func TestGatewayUnknownFields(t *testing.T) {
 		},
 		{
 			"/v1/leases/grant", `{"ttl_ms":"5000","keys":[{"key":"YQ==","vlaue":"YQ=="}]}`, 400,
-			`has no field \"vlaue\"`,
+			`leasehold.v1.Pair has no field \"vlaue\"`,
+		},
+		{
+			"/v1/store/txn", `{"success":[{"delete":{"key":"YQ=="}}]}`, 400,
+			`leasehold.v1.Op has no field \"delete\"`,
 		},
 		{
 			"/v1/store/txn", `{"compare":[],"them":[]}`, 400,
