@@ -51,7 +51,7 @@ var finished = []string{
 	"internal/access", "internal/api/waitqueue", "internal/copies", "internal/directory",
 	"internal/encoding", "internal/fsm", "internal/holder", "internal/keyrange",
 	"internal/mvcc", "internal/replica", "internal/replica/confirm", "internal/replica/delay",
-	"internal/replica/silence", "internal/shell", "internal/storage", "internal/ticket",
+	"internal/replica/silence", "internal/shell", "internal/ticket",
 	"internal/watch", "internal/wheel", "lease", "plan",
 }
 

@@ -47,8 +47,8 @@ var plantedAccess = []planted{
 	}},
 	{"caches keep what a lesser permission does not allow", "A1", []edit{
 		{
-			fsmRights, "*RoleDelete, *RoleGrant, *RoleRevoke:\n\t\treturn true",
-			"*RoleDelete, *RoleRevoke:\n\t\treturn true",
+			fsmRights, "*RoleDelete, *RoleGrant, *RoleRevoke,\n",
+			"*RoleDelete, *RoleRevoke,\n",
 		},
 	}},
 	{"users and roles are not in a snapshot", "A1", []edit{
