@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
@@ -99,6 +100,62 @@ func testFullDisk(t *testing.T) {
 		_, err := m.client.Put(context.Background(), "b", "w")
 		return err == nil
 	})
+}
+
+// TestFollowerWithFullDisk: a follower with a full disk forwards writes, has the alarm, is not
+// healthy and not ready; with too little room for the leader's entries it sends clients elsewhere. A
+// leader with a full disk hands over. Method: file systems whose size the test limits.
+func TestFollowerWithFullDisk(t *testing.T) { virtual.Test(t, testFollowerWithFullDisk) }
+
+func testFollowerWithFullDisk(t *testing.T) {
+	configs := clusterConfigs(t, 3)
+	disks := make(map[string]*crashfs.FS)
+	for i := range configs {
+		files := crashfs.New()
+		disks[configs[i].Name] = files
+		configs[i].Host = withFiles(files)
+	}
+	first, others := leader(t, runAll(t, configs...))
+	full := others[0]
+	putUntil := func(what string, until func() bool) {
+		eventually(t, what, func() bool {
+			done := until()
+			if !done {
+				others[1].put(t, "large", string(make([]byte, 1<<20)))
+			}
+			return done
+		})
+	}
+	fill := func(m *running) {
+		files := disks[m.cfg.Name]
+		files.Limit(files.Used() + 64<<10) // for no spare segment, and no snapshot
+		putUntil("the disk is full", m.node.writer.full.Load)
+	}
+	fill(full)
+	full.put(t, "k", "v")
+	if got := first.get(t, "k"); got != "v" {
+		t.Errorf("the leader has %q", got)
+	}
+	for _, m := range []*running{first, full} {
+		list, err := m.client.AlarmList(t.Context())
+		if err != nil || (len(list.Alarms) == 1) != (m == full) {
+			t.Errorf("%s: alarms %v, %v", m.cfg.Name, list, err)
+		}
+		h := health{m.node, m.entrance}
+		if alarms := h.Alarms(); (len(alarms) == 1) != (m == full) || (h.Disk() != nil) != (m == full) {
+			t.Errorf("%s: alarms of the health page %v, readiness %v", m.cfg.Name, alarms, h.Disk())
+		}
+	}
+	putUntil("the follower refuses so that clients call another member", func() bool {
+		_, err := full.node.Propose(t.Context(), &fsm.Put{Key: "k", Value: []byte("v")})
+		return errors.Is(err, api.ErrDiskFull)
+	})
+	disks[full.cfg.Name].Limit(0)
+	eventually(t, "the follower's disk has room", func() bool { return !full.node.writer.full.Load() })
+	full.put(t, "k", "w")
+	fill(first)
+	eventually(t, "the leader hands over", first.node.elsewhere)
+	first.put(t, "k", "x")
 }
 
 // TestRepeatedOnFullDisk: a write with a number that was done before is answered on a full disk,

@@ -222,7 +222,7 @@ func (m *metrics) watchTrouble(n *node) {
 	}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "leasehold", Name: "disk_full",
-		Help: "1 while this member refuses writes because its disk is full.",
+		Help: "1 while the disk is full: a follower then forwards writes, a leader refuses them.",
 	}, func() float64 { return oneIf(n.writer.full.Load()) }))
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "copied_members_total",

@@ -280,12 +280,19 @@ func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 
 // admit refuses what cannot be done now and would only wait, or stand in the log for nothing. On a
 // full disk that is all but what makes room, and in the end that, too: what is left is for the
-// expiry of leases.
+// expiry of leases. A follower with a full disk forwards writes as long as it has reserve: it gets
+// the entries in any case, whichever member the client calls.
 func (n *node) admit(commands ...fsm.Command) error {
 	if slices.ContainsFunc(commands, n.View().Refuses) {
 		return fsm.ErrNoSpace
 	}
 	if !n.writer.full.Load() {
+		return nil
+	}
+	if n.elsewhere() {
+		if !n.writer.disk.HasRoomToFree() {
+			return fmt.Errorf("%w: member %x", api.ErrDiskFull, n.member)
+		}
 		return nil
 	}
 	if slices.ContainsFunc(commands, grows) {
@@ -296,6 +303,12 @@ func (n *node) admit(commands ...fsm.Command) error {
 			"the expiry of leases; free some of the disk first", fsm.ErrNoSpace, n.member)
 	}
 	return nil
+}
+
+// elsewhere reports whether another member leads.
+func (n *node) elsewhere() bool {
+	leader := n.status.Load().Leader
+	return leader != 0 && leader != n.member
 }
 
 // grows reports whether cmd may need room for more than its own place in the log.
@@ -436,9 +449,19 @@ func (n *node) Status() etcd.Status {
 	}
 	if n.writer.full.Load() {
 		out.Errors = append(out.Errors,
-			cause.DiskFull.Report("the disk is full: writes are refused until there is room"))
+			cause.DiskFull.Report(diskFull))
 	}
 	return out
+}
+
+// Alarms implements etcd.Reporter.
+func (n *node) Alarms() []fsm.Alarm {
+	alarms := n.View().Alarms
+	own := fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}
+	if n.writer.full.Load() && !slices.Contains(alarms, own) {
+		return append(slices.Clip(alarms), own)
+	}
+	return alarms
 }
 
 // learner reports whether this member has no vote. One that has no state yet

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -382,7 +381,7 @@ func (h health) Learner() bool { return h.n.learner() }
 
 func (h health) Alarms() []string {
 	var names []string
-	for _, a := range h.n.View().Alarms {
+	for _, a := range h.n.Alarms() {
 		switch a.Kind {
 		case fsm.NoSpace:
 			names = append(names, "NOSPACE")
@@ -390,10 +389,16 @@ func (h health) Alarms() []string {
 			names = append(names, "CORRUPT")
 		}
 	}
-	if h.n.writer.full.Load() && !slices.Contains(names, "NOSPACE") {
-		names = append(names, "NOSPACE") // refused for the same reason, though nobody set an alarm
-	}
 	return names
+}
+
+// Disk implements web.Health. A full disk is no reason to leave a member alone that leads still:
+// no other member can.
+func (h health) Disk() error {
+	if h.n.writer.full.Load() && h.n.elsewhere() {
+		return errors.New(diskFull)
+	}
+	return nil
 }
 
 func (h health) Read(ctx context.Context, serializable bool) error {

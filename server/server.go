@@ -144,7 +144,11 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	if err != nil {
 		return nil, err
 	}
-	r, err := newReplica(cfg, id.Member, disk, machine)
+	metrics := newMetrics(cfg.HTTP.Collectors...)
+	w := &writer{
+		disk: disk, log: cfg.Logger, metrics: metrics, tracer: tracer, wake: make(chan struct{}, 1),
+	}
+	r, err := newReplica(cfg, id.Member, machine, w)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +160,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	c := &core{
 		replica: r, machineConfig: machineConfig(cfg), disk: disk,
 		inbox: newInbox(), clock: clock, log: cfg.Logger,
-		metrics: newMetrics(cfg.HTTP.Collectors...), tracer: tracer,
+		metrics: metrics, tracer: tracer, writer: w,
 		began:    beginning{voters: r.ConfState().GetVoters(), logged: logged},
 		election: cfg.Raft.ElectionTimeout,
 	}
@@ -175,10 +179,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		return api.NewHistory(c.view.Load().KV)
 	}, watch.Options{})
 	c.waitQueues = waitqueue.New(c.hub, func() *mvcc.View { return c.view.Load().KV })
-	c.writer = &writer{
-		disk: disk, log: cfg.Logger, metrics: c.metrics, tracer: tracer,
-		persist: c.inbox.persisted, wake: make(chan struct{}, 1),
-	}
+	w.persist = c.inbox.persisted
 	if c.commitDelay, err = newCommitDelay(cfg.Host, c.endDelay); err != nil {
 		return nil, err
 	}
@@ -194,15 +195,16 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 }
 
 func newReplica(
-	cfg Config, member uint64, disk *storage.Disk, machine *fsm.Machine,
+	cfg Config, member uint64, machine *fsm.Machine, w *writer,
 ) (*replica.Replica, error) {
 	return replica.New(replica.Config{
-		ID: member, FirstSeq: rand.Uint64() >> 1, Log: disk, Machine: machine,
+		ID: member, FirstSeq: rand.Uint64() >> 1, Log: w.disk, Machine: machine,
 		HeartbeatTicks: 1,
 		ElectionTicks:  int(cfg.Raft.ElectionTimeout / cfg.Raft.Heartbeat),
 		NoPreVote:      !cfg.Raft.PreVote,
 		Silence:        cfg.Raft.silence(),
 		MaxBatch:       maxBatchBytes, MaxExpire: maxExpireBatch, CommitDelay: true,
+		RefuseForwarded: w.refuses,
 		Membership: replica.Membership{
 			Strict: cfg.Cluster.StrictReconfigCheck, Stable: stableAfter,
 			MaxLearners: cfg.Cluster.MaxLearners, MaxLag: maxLearnerLag,

@@ -17,6 +17,9 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
+// diskFull describes a member with a full disk, in its log and in its status.
+const diskFull = "the disk is full: this member takes writes only while another member leads"
+
 // diskRetry is how often a full disk is tried again.
 const diskRetry = 250 * time.Millisecond
 
@@ -30,6 +33,7 @@ type writer struct {
 	tracer  *tracer
 	persist func(*raftpb.Message) // called for each message that is durable and awaited
 	full    atomic.Bool           // the disk has no room for what clients write
+	spent   atomic.Bool           // nor for commands that free some
 	wake    chan struct{}
 
 	// began is when the write under way began, since the epoch; 0 if none is. No disk is
@@ -220,7 +224,10 @@ func (w *writer) appendReserved(ctx context.Context, x *shell.Saving) error {
 
 // look finds out whether the disk has room, before a client's command meets it full,
 // or again after it was.
-func (w *writer) look() { w.fill(!w.disk.HasRoom()) }
+func (w *writer) look() {
+	w.spent.Store(!w.disk.HasRoomToFree())
+	w.fill(!w.disk.HasRoom())
+}
 
 // fill notes whether the disk is full.
 func (w *writer) fill(full bool) {
@@ -228,8 +235,12 @@ func (w *writer) fill(full bool) {
 		return
 	}
 	if full {
-		w.log.Error("the disk is full: writes of clients are refused until there is room")
+		w.log.Error(diskFull)
 		return
 	}
 	w.log.Info("the disk has room again: writes go on")
 }
+
+// refuses reports whether a leader refuses commands that other members forward: it could not hand
+// over, and the rest of the room is for expiry and renewals.
+func (w *writer) refuses() bool { return w.spent.Load() }

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/crashfs"
@@ -115,6 +116,7 @@ func TestWriterLooks(t *testing.T) {
 		w, _, files := newWriter(t, new(lockedBuffer), oneSegment)
 		n := &node{core: &core{writer: w}}
 		n.view.Store(&fsm.View{})
+		n.status.put(new(replica.Status))
 		for _, full := range []bool{true, false} {
 			if !full {
 				files.Limit(0)
@@ -128,6 +130,9 @@ func TestWriterLooks(t *testing.T) {
 				if err := n.admit(cmd); err != nil {
 					t.Errorf("full %v: %T: %v", full, cmd, err)
 				}
+			}
+			if w.refuses() {
+				t.Errorf("full %v: refuses commands from other members with room for deletes", full)
 			}
 			if told := slices.Contains(health{n: n}.Alarms(), "NOSPACE"); told != full {
 				t.Errorf("full %v: told on the health page: %v", full, told)

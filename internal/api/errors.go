@@ -31,6 +31,9 @@ var (
 	ErrUndecided = errors.New("member: whether a lease may be renewed is not decided")
 	// ErrTooManyRequests means that the queue is full; nothing was done.
 	ErrTooManyRequests = errors.New("member: too many requests")
+	// ErrDiskFull means that this member's disk is too full even for entries from the leader;
+	// nothing was done, and another member may do it.
+	ErrDiskFull = errors.New("member: the disk is full")
 	// ErrStopped means that the member is stopping.
 	ErrStopped = errors.New("member: stopped")
 	// ErrTimeout means that the request was not done in time; it may still take effect.
@@ -215,6 +218,7 @@ var wire = []struct {
 		from: ErrTooManyRequests, reason: unavailable, retry: soon,
 		to: rpctypes.ErrGRPCRequestTooManyRequests,
 	},
+	{from: ErrDiskFull, to: rpctypes.ErrGRPCNoSpace, reason: unavailable, retry: soon},
 	{from: ErrStopped, to: rpctypes.ErrGRPCStopped, reason: unknown},
 	{from: ErrTimeout, to: rpctypes.ErrGRPCTimeout, reason: unknown},
 

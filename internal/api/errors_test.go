@@ -91,6 +91,7 @@ var known = map[string]error{
 	"api.ErrTooDeep":                 ErrTooDeep,
 	"api.ErrDuplicateKey":            ErrDuplicateKey,
 	"api.ErrTooManyRequests":         ErrTooManyRequests,
+	"api.ErrDiskFull":                ErrDiskFull,
 	"api.ErrStopped":                 ErrStopped,
 	"api.ErrTimeout":                 ErrTimeout,
 	"api.HolderError":                &HolderError{Err: lease.ErrExists},

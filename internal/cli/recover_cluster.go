@@ -205,10 +205,13 @@ func (s *clusterState) use() (state, quota int64) {
 // quota says what to do if it is used up.
 func (r *recovery) quota() {
 	raised := r.cluster.alarmed["NOSPACE"]
+	state, quota := r.cluster.use()
+	if float64(state) <= fullEnough*float64(quota) {
+		raised = slices.DeleteFunc(slices.Clone(raised), r.hasFullDisk) // which is another disaster
+	}
 	if len(raised) == 0 {
 		return
 	}
-	state, quota := r.cluster.use()
 	d := newDisaster(cause.QuotaUsedUp, "the quota is used up",
 		"alarm NOSPACE, raised by "+r.names(raised)+": puts and grants are refused; reads, renewals, "+
 			"deletes and revokes go on",
@@ -219,6 +222,15 @@ func (r *recovery) quota() {
 	r.roomByHand(d, quota)
 	d.act = r.withClient(r.makeRoom)
 	r.found = append(r.found, d)
+}
+
+// hasFullDisk reports whether a member reports a full disk.
+func (r *recovery) hasFullDisk(member uint64) bool {
+	return slices.ContainsFunc(r.cluster.Members, func(x *memberState) bool {
+		return x.id == member && slices.ContainsFunc(x.reports, func(s selfReport) bool {
+			return s.code == cause.DiskFull
+		})
+	})
 }
 
 // roomByHand is what only a person can decide.

@@ -66,7 +66,8 @@ func (r *recovery) fullDisks() {
 		others = "no member takes writes"
 	}
 	d := newDisaster(cause.DiskFull, "the disk is full",
-		strings.Join(names, ", ")+": writes of clients are refused there; "+others,
+		strings.Join(names, ", ")+": a follower forwards writes while it has some room, a leader "+
+			"refuses them; "+others,
 		"nothing is lost: reads, renewals, ends of leases, deletes, revokes and compaction go on in "+
 			"the space that a member keeps back for them",
 		"this is not the quota, which bounds the state in memory: to raise it makes no room on a disk",

@@ -331,6 +331,9 @@ func (state) Learner() bool { return false }
 // Alarms implements web.Health.
 func (state) Alarms() []string { return nil }
 
+// Disk implements web.Health.
+func (state) Disk() error { return nil }
+
 // Read implements web.Health. A relay has nothing to read by itself.
 func (s state) Read(ctx context.Context, serializable bool) error {
 	switch {

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"leasehold.dev/internal/fsm"
@@ -242,5 +243,30 @@ func TestForwarderRefusals(t *testing.T) {
 	f.refused([]Refusal{{102, no}})
 	if len(f.m.out.Proposals) != 2 || len(f.sent) != 2 || all[1].Err != nil || all[3].Err != nil {
 		t.Errorf("%d answers, %d are kept", len(f.m.out.Proposals), len(f.sent))
+	}
+}
+
+// TestRefuseForwarded: a leader refuses commands from other members while Config.RefuseForwarded
+// says so, and takes those of its own clients.
+func TestRefuseForwarded(t *testing.T) {
+	c := newCluster(t, 1, 2, 3)
+	c.check(c.members[1].r.Campaign())
+	c.run()
+	refuse := true
+	c.members[1].r.lead.m.cfg.RefuseForwarded = func() bool { return refuse }
+	put := func(id uint64) func() string {
+		outcome := c.command(c.members[id], &fsm.Put{Key: "k"})
+		c.run()
+		return outcome
+	}
+	if got := put(2)(); !strings.Contains(got, ErrOverloaded.Error()) {
+		t.Errorf("forwarded: %q", got)
+	}
+	if got := put(1)(); strings.Contains(got, "replica:") || got == "" {
+		t.Errorf("from a client of the leader: %q", got)
+	}
+	refuse = false
+	if got := put(2)(); strings.Contains(got, "replica:") || got == "" {
+		t.Errorf("forwarded later: %q", got)
 	}
 }

@@ -138,7 +138,12 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 	for i, c := range f.Commands {
 		if seq := f.First + uint64(i); seq == now.next {
 			now.next++
-			l.propose(&Proposal{Command: c, origin: fsm.Origin{Member: from, Seq: seq}})
+			p := &Proposal{Command: c, origin: fsm.Origin{Member: from, Seq: seq}}
+			if refuse := l.m.cfg.RefuseForwarded; refuse != nil && refuse() {
+				l.refuse(p, ErrOverloaded)
+				continue
+			}
+			l.propose(p)
 		}
 	}
 	if len(f.Commands) > 0 {

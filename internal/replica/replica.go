@@ -44,6 +44,9 @@ type Config struct {
 	// CommitDelay lets commands wait for others that can share their sync. The shell calls
 	// EndDelay a short while after Delayed says that some wait.
 	CommitDelay bool
+	// RefuseForwarded reports whether this leader now refuses commands from other members, with
+	// ErrOverloaded. The caller checks its own clients' commands before Propose. nil refuses none.
+	RefuseForwarded func() bool
 	// Membership says which changes of the membership are refused.
 	Membership Membership
 	// CompareTicks is after how many ticks a leader has the members' states compared, each time; 0

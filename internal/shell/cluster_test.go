@@ -239,6 +239,27 @@ func TestDiskStuckAlone(t *testing.T) {
 	}
 }
 
+// TestDiskStuckAgain: a leader with a stuck disk and no active follower hands over at the first
+// heartbeat after one is back.
+func TestDiskStuckAgain(t *testing.T) {
+	all := cluster(t)
+	m := all[0]
+	for _, id := range []uint64{2, 3} {
+		m.mail.Tasks = append(m.mail.Tasks, func() { m.r.Gone(id) })
+	}
+	m.settle()
+	m.around.DiskStuck = true
+	m.pass(heartbeat)
+	if m.step(); m.yields {
+		t.Fatal("it hands over although no follower is active")
+	}
+	m.settle() // the followers answer the heartbeat
+	m.pass(heartbeat)
+	if m.step(); !m.yields {
+		t.Error("it waits with a follower that is back")
+	}
+}
+
 // TestUnknownCommand: a member stops at an entry that it cannot apply, and says why.
 func TestUnknownCommand(t *testing.T) {
 	m := startOf(t, replica.Config{ID: 1}, 1, 2)

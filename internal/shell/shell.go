@@ -226,8 +226,11 @@ func (s *Shell) Beat(a Around) (yields bool) {
 	if !s.Status.Leading || s.Now < s.pace.mayYield || !a.DiskStuck {
 		return false
 	}
+	if !s.r.Yield() {
+		return false // try again at the next heartbeat: a follower may connect
+	}
 	s.pace.mayYield = s.Now + yieldEvery*s.pace.election
-	return s.r.Yield()
+	return true
 }
 
 // feed gives the inputs to the replica. Err is set if the replica cannot go on.

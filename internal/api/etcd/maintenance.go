@@ -77,7 +77,7 @@ func (s *maintenanceService) alarms(
 	if err := known(ctx, v); err != nil {
 		return nil, err
 	}
-	return &pb.AlarmResponse{Header: s.header(v), Alarms: alarmMembers(v.Alarms, r.Alarm)}, nil
+	return &pb.AlarmResponse{Header: s.header(v), Alarms: alarmMembers(s.node.Alarms(), r.Alarm)}, nil
 }
 
 // alarmMembers converts the alarms of one kind, or all for NONE.

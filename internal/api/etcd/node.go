@@ -47,6 +47,8 @@ type Renewer interface {
 type Reporter interface {
 	// Status is cheap enough for every connection, not for every request.
 	Status() Status
+	// Alarms returns the alarms of the cluster, and NoSpace of this member while its disk is full.
+	Alarms() []fsm.Alarm
 }
 
 // Maintainer looks after what is on disk.

@@ -293,6 +293,8 @@ func (n *fakeNode) let(id lease.ID) {
 
 func (n *fakeNode) Watches() *watch.Hub[*api.Event] { return n.hub }
 
+func (n *fakeNode) Alarms() []fsm.Alarm { return n.View().Alarms }
+
 func (n *fakeNode) Status() Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -91,11 +91,13 @@ type state struct {
 	noLeader, learner bool
 	alarms            []string
 	local, quorum     error // of reads
+	disk              error
 }
 
 func (s *state) HasLeader() bool  { return !s.noLeader }
 func (s *state) Learner() bool    { return s.learner }
 func (s *state) Alarms() []string { return s.alarms }
+func (s *state) Disk() error      { return s.disk }
 
 func (s *state) Read(_ context.Context, serializable bool) error {
 	if serializable {

@@ -30,7 +30,8 @@ func (p *probes) add(mux *http.ServeMux) {
 	p.addPage(mux, "/livez", local)
 	p.addPage(mux, "/readyz",
 		check{"data_corruption", p.noCorruption}, local,
-		check{"linearizable_read", p.read(false)}, check{"non_learner", p.notLearner})
+		check{"linearizable_read", p.read(false)}, check{"non_learner", p.notLearner},
+		check{"disk_space", func(context.Context) error { return p.health.Disk() }})
 }
 
 func (p *probes) addPage(mux *http.ServeMux, path string, checks ...check) {

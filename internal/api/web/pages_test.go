@@ -42,9 +42,9 @@ func TestHealth(t *testing.T) {
 
 		{&state{}, "/readyz", 200, "ok\n"},
 		{&state{}, "/readyz?verbose", 200, "[+]data_corruption ok\n[+]serializable_read ok\n" +
-			"[+]linearizable_read ok\n[+]non_learner ok\nok\n"},
+			"[+]linearizable_read ok\n[+]non_learner ok\n[+]disk_space ok\nok\n"},
 		{noQuorum, "/readyz", 503, "[+]data_corruption ok\n[+]serializable_read ok\n" +
-			"[-]linearizable_read failed: no quorum\n[+]non_learner ok\n\n"},
+			"[-]linearizable_read failed: no quorum\n[+]non_learner ok\n[+]disk_space ok\n\n"},
 		{noQuorum, "/readyz?exclude=linearizable_read&exclude=nonsense", 200, "ok\n"},
 		{noQuorum, "/readyz/serializable_read", 200, "ok\n"},
 		{
@@ -52,6 +52,10 @@ func TestHealth(t *testing.T) {
 			"[-]data_corruption failed: alarm activated: CORRUPT\n\n",
 		},
 		{full, "/readyz", 200, "ok\n"},
+		{
+			&state{disk: errors.New("full")}, "/readyz/disk_space", 503,
+			"[-]disk_space failed: full\n\n",
+		},
 		{
 			&state{learner: true}, "/readyz/non_learner", 503,
 			"[-]non_learner failed: not supported for learner\n\n",

@@ -35,6 +35,8 @@ type Health interface {
 	// Alarms returns the names of the alarms that are raised, as in etcd:
 	// "NOSPACE", "CORRUPT".
 	Alarms() []string
+	// Disk returns why the disk of this member is a reason to call another one, nil if it is not.
+	Disk() error
 	// Read reads a key, with a confirm round or, if serializable, from this
 	// member alone, and returns why it could not.
 	Read(ctx context.Context, serializable bool) error
