@@ -41,8 +41,10 @@ func TestGrantedName(t *testing.T) {
 	} {
 		var errs strings.Builder
 		Main(Process{
-			Args: []string{"lease", "grant", "10", "--name", name, "--endpoints", "127.0.0.1:1",
-				"--command-timeout", "1ms"},
+			Args: []string{
+				"lease", "grant", "10", "--name", name, "--endpoints", "127.0.0.1:1",
+				"--command-timeout", "1ms",
+			},
 			Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &errs, Shared: true,
 		})
 		if warned := strings.Contains(errs.String(), "as an ID"); warned != (want != "") ||

@@ -11,7 +11,6 @@ import (
 // forOthers says why names that no other package names are exported all the same. Without a name
 // it is about all of a package.
 var forOthers = map[string]string{
-
 	"internal/api.ErrDuplicateKey": "it has a code in the table of errors",
 	"internal/api.ErrTooDeep":      "it has a code in the table of errors",
 	"internal/fsm.ErrRevision":     "the table of errors says that it has no code",
