@@ -26,9 +26,8 @@ const (
 	reliefPause = 10 * time.Second
 	// reliefRevisions are left to watchers, unless the quota is all but used up.
 	reliefRevisions = 1000
-	// liftAfter is how long there has to be room before the alarm is lifted. An operator who
-	// makes room by hand and then lifts the alarm, as etcd's users do, still finds it there.
-	liftAfter = 2 * time.Second
+	// liftAfter is how long there has to be room before the alarm is lifted.
+	liftAfter = roomEvery
 )
 
 // compactor drops old revisions by themselves, on a goroutine of its own, and raises and lifts
@@ -41,6 +40,9 @@ type compactor struct {
 	seen   []int64 // the revisions at the looks of one period, oldest first
 	resume time.Time
 	needed time.Time // when there was last no room, or no alarm
+
+	// refusedAt is the last revision that relieve saw with the alarm raised and no room, 0 if not so.
+	refusedAt int64
 
 	away map[uint64]time.Time // since when members that keep an alarm raised are away
 }
@@ -148,10 +150,21 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 		return
 	}
 	used := size
-	if view.Full() && !a.node.roomy() {
+	full := view.Full() && !a.node.roomy()
+	if full {
 		used = quota // else a thousand revisions could keep the alarm raised
 	}
 	rev := relief(used, quota, kv.Revision(), kv.Compacted())
+	switch {
+	case !full || a.refusedAt == 0:
+		a.refusedAt = 0
+		if full {
+			a.refusedAt = kv.Revision()
+		}
+	case kv.Revision() > a.refusedAt:
+		// Only what makes room was written since. It does so when its history is gone.
+		rev, a.refusedAt, a.resume = kv.Revision(), kv.Revision(), now
+	}
 	if now.Before(a.resume) || !a.possible(rev) {
 		return
 	}

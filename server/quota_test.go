@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -276,6 +277,30 @@ func testSmallestQuotaCounts(t *testing.T) {
 	if q := r.node.Status().Quota; q != 0 {
 		t.Errorf("without a quota it is %d", q)
 	}
+}
+
+// TestRoomAfterDelete: with the alarm raised, writes come back within a second of a delete that makes
+// room, although the history before it was left alone after a compaction of little use. Method: live
+// data fill the quota; virtual time.
+func TestRoomAfterDelete(t *testing.T) { virtual.Test(t, testRoomAfterDelete) }
+
+func testRoomAfterDelete(t *testing.T) {
+	c := testConfig(t.TempDir())
+	c.Limits.QuotaBackendBytes = 1 << 20
+	r := run(t, c)
+	value := string(make([]byte, 5000))
+	for i := 0; ; i++ {
+		if _, err := r.client.Put(t.Context(), fmt.Sprintf("k%03d", i), value); err != nil {
+			break
+		}
+	}
+	eventually(t, "the alarm is raised", r.node.full)
+	time.Sleep(time.Minute)
+	if _, err := r.client.Delete(t.Context(), "k0", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	r.put(t, "k", value)
 }
 
 // TestOneAlarmIsEnough: while the alarm of another member refuses what grows, this member raises
