@@ -295,11 +295,11 @@ func testRoomAfterDelete(t *testing.T) {
 		}
 	}
 	eventually(t, "the alarm is raised", r.node.full)
-	time.Sleep(time.Minute)
+	pause(t.Context(), time.Minute)
 	if _, err := r.client.Delete(t.Context(), "k0", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second)
+	pause(t.Context(), time.Second)
 	r.put(t, "k", value)
 }
 
