@@ -362,6 +362,33 @@ func TestJoinWithIdentity(t *testing.T) {
 	}
 }
 
+// TestJoinWithoutIdentityFile: a data directory that lacks only the identity file is damaged, not
+// empty. The join is refused before it changes the cluster.
+func TestJoinWithoutIdentityFile(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {"--replace"}} {
+		c := &fakeCluster{members: []*pb.Member{
+			founder(), {ID: 7, Name: "new", PeerURLs: []string{newURL}, IsLearner: len(args) == 0},
+		}}
+		a := newAttempt(t, c, args...)
+		disk, err := storage.Open(storage.Config{Dir: a.cfg.DataDir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = disk.Bootstrap(storage.Identity{Cluster: 0xc, Member: 7}, nil)
+		if err := errors.Join(err, disk.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(a.cfg.DataDir, "identity")); err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.prepare(t.Context(), a.cfg)
+		if !errors.Is(err, storage.ErrCorrupt) || len(c.calls) > 0 {
+			t.Errorf("%v: error %v, calls %v", args, err, c.calls)
+		}
+	}
+}
+
 // Goal: addresses are chosen when none are given, each member on a machine gets
 // its own, and a restart chooses the same.
 func TestJoinChooses(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -97,7 +96,7 @@ type possession struct {
 // look finds out what is in a data directory. The member that is started next
 // opens it again.
 func look(dir string) (p possession, err error) {
-	if _, err := os.Stat(storage.IdentityFile(dir)); errors.Is(err, os.ErrNotExist) {
+	if storage.Unused(dir) { // and stays as it is until the cluster has this member
 		return p, nil
 	}
 	disk, err := storage.Open(storage.Config{Dir: dir})

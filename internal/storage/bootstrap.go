@@ -11,7 +11,7 @@ import (
 )
 
 func (d *Disk) loadIdentity() error {
-	f, err := d.fs.Open(IdentityFile(d.cfg.Dir))
+	f, err := d.fs.Open(d.identityPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -23,7 +23,7 @@ func (d *Disk) loadIdentity() error {
 		d.identity, d.conf, err = decodeIdentity(b)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", IdentityFile(d.cfg.Dir), err)
+		return fmt.Errorf("%s: %w", d.identityPath(), err)
 	}
 	d.bootstrapped = true
 	return nil
@@ -52,7 +52,7 @@ func (d *Disk) lostIdentity(inv *inventory) error {
 	for _, number := range inv.segments {
 		s, err := d.readSegment(number, func(frame, record) error { return nil })
 		if err != nil {
-			return fmt.Errorf("%s is missing: %w", IdentityFile(d.cfg.Dir), err)
+			return fmt.Errorf("%s is missing: %w", d.identityPath(), err)
 		}
 		if number != 1 || s.commit > 0 {
 			found = segmentName(number)
@@ -60,7 +60,7 @@ func (d *Disk) lostIdentity(inv *inventory) error {
 	}
 	if found != "" {
 		return fmt.Errorf("%w: %s is missing, but there is %s",
-			ErrCorrupt, IdentityFile(d.cfg.Dir), d.path(found))
+			ErrCorrupt, d.identityPath(), d.path(found))
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func (d *Disk) bootstrap(id Identity, conf *raftpb.ConfState) error {
 }
 
 func (d *Disk) writeIdentity(content []byte) error {
-	name := IdentityFile(d.cfg.Dir)
+	name := d.identityPath()
 	f, err := d.fs.Create(name+tempSuffix, 0)
 	if err != nil {
 		return err

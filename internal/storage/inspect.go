@@ -60,7 +60,7 @@ func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	defer ignoreClose(lock)
 	i := &inspection{Disk: d, want: want, visit: visit}
 	if i.inv, err = d.inventory(); err != nil {
-		f, none := d.fs.Open(IdentityFile(cfg.Dir))
+		f, none := d.fs.Open(d.identityPath())
 		if none != nil {
 			return fmt.Errorf("%w: there is no directory %s", ErrForeign, d.path(""))
 		}

@@ -3,7 +3,9 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,11 +16,22 @@ const (
 	logDir       = "log"
 	lockFile     = "lock"     // in logDir
 	identityFile = "identity" // beside logDir
+	etcdDir      = "member"   // of etcd, in the same place
 	tempSuffix   = ".tmp"
 )
 
-// IdentityFile returns the name of the file that a data directory has once a member is on it.
-func IdentityFile(dir string) string { return filepath.Join(dir, identityFile) }
+// Unused reports whether a directory holds neither an identity nor a log, nor data of etcd, and
+// may not exist at all. Only Open can judge any other directory.
+func Unused(dir string) bool {
+	for _, name := range []string{identityFile, logDir, etcdDir} {
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Disk) identityPath() string { return filepath.Join(d.cfg.Dir, identityFile) }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%016d.segment", number) }
 
@@ -97,7 +110,7 @@ func (d *Disk) lockDir() error {
 	// Starting empty beside data that somebody believes to be served would be worse than not
 	// starting.
 	for _, name := range []string{"wal", "snap"} {
-		path := filepath.Join(d.cfg.Dir, "member", name)
+		path := filepath.Join(d.cfg.Dir, etcdDir, name)
 		if _, err := d.fs.List(path); err == nil {
 			return fmt.Errorf("%w: %s belongs to etcd", ErrForeign, path)
 		}
