@@ -52,7 +52,8 @@
 //
 // When a write or a sync of the log fails, it is unknown what is on disk, and a second sync would
 // not find out. So the Disk fails for good, and only a new Open goes on. It writes the last commit
-// again, because the kernel may hold its bytes as written although they are not.
+// and the zeros behind it again, because the kernel may hold bytes as written although the disk has
+// others.
 //
 // One spare segment is always made ahead. When none can be made for want of space, Append refuses
 // with ErrNoSpace, while the current segment has room for AppendReserved, votes, snapshots and

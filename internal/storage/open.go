@@ -180,9 +180,10 @@ func (d *Disk) load() error {
 	return err
 }
 
-// mend opens the newest segment for writing, and makes durable what was read. What is left of an
-// unfinished write goes. The last commit is written again: if its sync failed, the kernel has its
-// bytes, but no longer knows that the disk does not.
+// mend opens the newest segment for writing, and makes durable what was read: the last commit, and
+// zeros behind it, where an unfinished write may have left sectors. Both are written although they
+// were read like this: after a failed sync the kernel has the bytes as written, but the disk may
+// have others.
 func (d *Disk) mend(before, last *scanned) (err error) {
 	// The name of the newest segment must be durable before the one before it is sealed.
 	if err := errors.Join(d.fs.SyncDir(d.path("")), d.fs.SyncDir(d.cfg.Dir)); err != nil {
@@ -196,14 +197,15 @@ func (d *Disk) mend(before, last *scanned) (err error) {
 	d.left = d.room()
 	if last.torn > last.at {
 		d.logger.Info("storage: dropped an unfinished write", "path", last.image.name, "at", last.at)
-		if err := d.put(d.file, make([]byte, last.torn-last.at), last.at); err != nil {
-			return err
+	}
+	zeros := make([]byte, min(d.size-d.at, 1<<20))
+	for at := d.at; at < d.size; at += int64(len(zeros)) {
+		if _, err := d.file.WriteAt(zeros[:min(d.size-at, int64(len(zeros)))], at); err != nil {
+			return d.fail(err)
 		}
 	}
-	if last.last.at > 0 {
-		if err := d.put(d.file, last.last.appendTo(nil, d.number), last.last.at); err != nil {
-			return err
-		}
+	if err := d.put(d.file, last.last.appendTo(nil, d.number), last.last.at); err != nil {
+		return err
 	}
 	if before != nil && last.commit == last.begin {
 		return d.sealAgain(before)

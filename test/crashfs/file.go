@@ -69,6 +69,9 @@ func (f *file) WriteAt(b []byte, at int64) (n int, err error) {
 			*p = *was
 		}
 		m := copy(p[at%pageBytes:], b[n:])
+		if *p == [pageBytes]byte{} {
+			p = nil
+		}
 		f.inode.writeLocked(at/pageBytes, p)
 		n, at = n+m, at+int64(m)
 	}
