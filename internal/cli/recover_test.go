@@ -60,7 +60,7 @@ func TestDiagnose(t *testing.T) {
 			r.cluster.Members[1].reports = []selfReport{{cause.DiskFull, "writes are refused"}}
 		}, []string{
 			"DISK_FULL", "the disk is full",
-			"m2 (m2:2379): writes of clients are refused there; the others have room",
+			"m2 (m2:2379): a follower forwards writes", "leader refuses them; the others have room",
 			"this is not the quota", "without a restart", "to do on the host of m2 (m2:2379): make room",
 		}},
 		"all disks full": {func(r *recovery) {
@@ -68,7 +68,7 @@ func TestDiagnose(t *testing.T) {
 				x.reports = []selfReport{{cause.DiskFull, ""}}
 			}
 		}, []string{
-			"m1 (m1:2379), m2 (m2:2379), m3 (m3:2379): writes", "no member takes writes",
+			"m1 (m1:2379), m2 (m2:2379), m3 (m3:2379): a follower", "no member takes writes",
 			"the host of m1", "the host of m2", "the host of m3",
 		}},
 		"copy": {func(r *recovery) {
