@@ -251,6 +251,37 @@ func TestDiskHangs(t *testing.T) {
 	}
 }
 
+// Goal: Flush waits for a write that is under way, and for no batch that nothing writes.
+// Method: flush while a write runs and no record waits, let it end within hungTime, flush again.
+func TestFlushWhileAWriteRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &disk{room: 1 << 20, hang: make(chan struct{})}
+		l := newLog(t, to, false)
+		var flushes sync.WaitGroup
+		flush := func() {
+			if err := l.Flush(); err != nil {
+				t.Error(err)
+			}
+		}
+		_ = l.Record(&Entry{Event: "call"})
+		flushes.Go(flush)
+		synctest.Wait() // the write runs
+		began := time.Now()
+		flushes.Go(flush)
+		synctest.Wait()
+		time.Sleep(hungTime / 2)
+		close(to.hang)
+		flushes.Wait()
+		flush()
+		if took := time.Since(began); took != hungTime/2 {
+			t.Errorf("the flushes took %v", took)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Many may record at a time; each is told what came of its own record.
 func TestRecordTogether(t *testing.T) {
 	to := &disk{room: 1 << 20}

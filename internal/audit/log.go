@@ -37,6 +37,7 @@ type Log struct {
 
 	mu      sync.Mutex // guards what follows
 	next    *batch
+	writing *batch // the one that is being written, or nil
 	spare   []byte // of a batch that was written, for the next one
 	running bool   // the goroutine that writes
 	broken  bool   // the last write failed, or hangs
@@ -194,18 +195,22 @@ func (l *Log) Record(e *Entry) error {
 	return nil
 }
 
-// Flush writes what waits. What cannot be written is dropped; then its error is errUnwritten.
+// Flush writes what waits, and waits for a write that is under way. What cannot be written is
+// dropped; then its error is errUnwritten.
 func (l *Log) Flush() error {
 	l.mu.Lock()
-	b, nothing := l.next, l.next.count == 0 && !l.running
+	b := l.next
+	if b.count == 0 {
+		b = l.writing
+	}
 	l.mu.Unlock()
-	if nothing {
+	if b == nil {
 		return nil
 	}
 	return l.flush(b)
 }
 
-// flush returns what came of the write of a batch. It does not wait for a disk that hangs.
+// flush returns what came of the write of a batch, which has a record. It does not wait for a disk that hangs.
 func (l *Log) flush(b *batch) error {
 	l.mu.Lock()
 	if !l.running {
@@ -233,12 +238,12 @@ func (l *Log) write() {
 	l.mu.Lock()
 	for l.next.count > 0 {
 		b := l.next
-		l.next, l.spare = newBatch(l.spare[:0]), nil
+		l.next, l.writing, l.spare = newBatch(l.spare[:0]), b, nil
 		l.mu.Unlock()
 		l.writeBatch(b)
 		l.mu.Lock()
 	}
-	l.running = false
+	l.writing, l.running = nil, false
 	l.mu.Unlock()
 }
 
@@ -289,9 +294,9 @@ func (l *Log) Run(ctx context.Context, failed func(error)) {
 func (l *Log) Close() error {
 	err := l.Flush()
 	l.mu.Lock()
-	running := l.running
+	hung := l.hung
 	l.mu.Unlock()
-	if running {
+	if hung {
 		return err
 	}
 	return errors.Join(err, l.to.Close())
