@@ -431,6 +431,12 @@ func testStreamUser(t *testing.T) {
 	}
 	r.asRoot(t, &fsm.UserPassword{Name: "alice", Hash: []byte("other")})
 	may(alice, access.ErrInvalidLogin)
+	index := r.node.View().Index
+	res, err := r.node.Propose(api.WithIdentity(t.Context(), alice), &fsm.Put{Key: "a"})
+	if err != nil || !errors.Is(res.Err, access.ErrInvalidLogin) || r.node.View().Index != index {
+		t.Errorf("a command after the login ended: %v, %v, and %d entries in the log",
+			err, res.Err, r.node.View().Index-index)
+	}
 	r.asRoot(t, &fsm.UserDelete{Name: "alice"})
 	may(alice, access.ErrInvalidLogin)
 }

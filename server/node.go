@@ -182,10 +182,10 @@ func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 	return n.order(ctx, fsm.OnBehalf(who, cmd))
 }
 
-// somebody says that nobody makes a call who has logged in, if that is so and needed: what such a
-// caller asks for does not come into the log.
+// somebody returns an error if a login is needed and the caller has none, or one that has ended.
+// What such a caller asks for does not come into the log.
 func (n *node) somebody(ctx context.Context, who access.Caller) error {
-	if who != (access.Caller{}) {
+	if who.User != "" {
 		return nil
 	}
 	return n.confirmed(ctx, func(s *access.State) error { return s.CheckKnown(who) })

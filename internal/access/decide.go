@@ -60,8 +60,9 @@ func (s *State) CheckKnown(c Caller) error {
 	return err
 }
 
-// CheckRoot decides whether the caller may do everything. The error is ErrUserEmpty,
-// ErrUserNotFound or ErrPermissionDenied. As in etcd, it is not asked when the caller logged in.
+// CheckRoot decides whether the caller may do everything. The error is ErrInvalidLogin,
+// ErrUserEmpty, ErrUserNotFound or ErrPermissionDenied. As in etcd, the revision of the login does
+// not count.
 func (s *State) CheckRoot(c Caller) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -69,6 +70,8 @@ func (s *State) CheckRoot(c Caller) error {
 	}
 	u, ok := s.user(c)
 	switch {
+	case c == InvalidLogin:
+		return ErrInvalidLogin
 	case c.User == "":
 		return ErrUserEmpty
 	case !ok:

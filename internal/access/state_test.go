@@ -244,6 +244,7 @@ func TestCallers(t *testing.T) {
 		check, other, known, ask error
 	}{
 		{Caller{}, ErrUserEmpty, ErrUserEmpty, ErrUserEmpty, ErrUserEmpty},
+		{InvalidLogin, ErrInvalidLogin, ErrInvalidLogin, ErrInvalidLogin, ErrInvalidLogin},
 		{Caller{User: "bob", Revision: 5}, nil, ErrPermissionDenied, nil, ErrPermissionDenied},
 		{Caller{User: "bob", Revision: 6}, nil, ErrPermissionDenied, nil, ErrPermissionDenied},
 		{

@@ -160,10 +160,10 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 	}
 }
 
-// somebody says that nobody has logged in who asks, if that is so and needed: what such a caller
-// asks for does not come into the log.
+// somebody returns an error if a login is needed and the caller has none, or one that has ended.
+// What such a caller asks for does not come into the log.
 func (t *stream) somebody(who access.Caller) error {
-	if who != (access.Caller{}) {
+	if who.User != "" {
 		return nil
 	}
 	return t.asker(t.ctx).known()

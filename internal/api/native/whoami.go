@@ -10,19 +10,20 @@ import (
 )
 
 // WhoAmI implements pb.AccessServiceServer. Everybody may ask, also who is no user: that is what a
-// caller wants to find out. Only a login that counts no more is refused, so that clients log in
-// again.
+// caller wants to find out. Only a login that has ended, or counts no more, is refused, so that
+// clients log in again.
 func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIResponse, error) {
 	v, a, err := s.viewOfNow(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	resp := &pb.WhoAmIResponse{Header: s.header(v, v.KV.Revision()), Enabled: v.Access.Enabled()}
+	if err := a.known(); errors.Is(err, access.ErrOldRevision) ||
+		errors.Is(err, access.ErrInvalidLogin) {
+		return nil, err
+	}
 	if a.Who.User == "" {
 		return resp, nil
-	}
-	if err := a.known(); errors.Is(err, access.ErrOldRevision) {
-		return nil, err
 	}
 	u, ok := v.Access.UserOf(a.Who)
 	resp.Principal, resp.User = a.Who.User, ok && a.Who.Bound == nil

@@ -1,0 +1,26 @@
+package native
+
+import (
+	"errors"
+	"testing"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// Goal: a caller whose login has ended is refused, and not answered like an anonymous caller; and
+// it adds nothing to the log.
+func TestEndedLoginIsNotAnonymous(t *testing.T) {
+	s := service(guarded(t), Options{})
+	ctx := api.WithCaller(t.Context(), access.InvalidLogin)
+	if got, err := (names{leases: s}).WhoAmI(ctx, &pb.WhoAmIRequest{}); !errors.Is(
+		err, access.ErrInvalidLogin) {
+		t.Errorf("WhoAmI: %v, %v", got, err)
+	}
+	b := &stream{store: &store{leases: s}, ctx: ctx}
+	if err := b.somebody(access.InvalidLogin); !errors.Is(err, access.ErrInvalidLogin) {
+		t.Errorf("a command on a stream: %v", err)
+	}
+}
