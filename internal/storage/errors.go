@@ -26,10 +26,11 @@ var (
 	ErrNoSpace = errors.New("storage: no space left on disk")
 
 	// ErrFailed means that a write failed for good, and whether it is on disk is
-	// unknown, or that a read failed. After a write, every later call that writes returns
-	// ErrFailed; the only ways on are Close and a new Open, which finds
-	// everything that was acknowledged. It is never ErrNoSpace at the same time:
-	// a disk that filled up under a write shows as syscall.ENOSPC in the chain.
+	// unknown, or that a read failed, or that a file could not be opened. After a
+	// write, every later call that writes returns ErrFailed; the only ways on are
+	// Close and a new Open, which finds everything that was acknowledged. It is
+	// never ErrNoSpace at the same time: a disk that filled up under a write shows
+	// as syscall.ENOSPC in the chain.
 	ErrFailed = errors.New("storage: disk failed")
 )
 

@@ -1,10 +1,13 @@
 package storage_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/crashfs"
@@ -57,4 +60,103 @@ func TestFailedSyncOfZeros(t *testing.T) {
 			t.Errorf("seed %d: the log ends at %d, not at %d", seed, at, last+1)
 		}
 	}
+}
+
+// TestDamagedSegmentFreed: a bit of a segment rots, and then the log no longer needs the segment. It
+// does not become a spare, so that it makes no later segment look damaged.
+func TestDamagedSegmentFreed(t *testing.T) {
+	for block := int64(1); block < smallSegment/4096; block++ {
+		files := crashfs.New()
+		d := open(t, sweepConfig(files))
+		f, err := files.OpenWrite("data/log/0000000000000001.segment")
+		fatal(t, err)
+		i := uint64(1)
+		for ; i < 12; i++ {
+			fatal(t, d.Append(one(i, 1000), hard(i), true))
+		}
+		_, err = f.WriteAt([]byte{0xff}, block*4096+100)
+		fatal(t, err)
+		snapshot(t, d, i-1)
+		fatal(t, d.Compact(i-1))
+		for end := i + 14; i < end; i++ {
+			fatal(t, d.Append(one(i, 1000), hard(i), true))
+			opened, err := storage.Open(sweepConfig(files.Clone()))
+			if err != nil {
+				t.Fatalf("block %d, after entry %d: %v", block, i, err)
+			}
+			fatal(t, opened.Close())
+		}
+	}
+}
+
+// limitedFS fails to open files for writing while closed is set.
+type limitedFS struct {
+	*crashfs.FS
+	closed bool
+}
+
+func (l *limitedFS) OpenWrite(name string) (storage.File, error) {
+	if l.closed {
+		return nil, syscall.EMFILE
+	}
+	return l.FS.OpenWrite(name)
+}
+
+// TestSpareCannotBeOpened: as long as the process has too many files open, the log cannot begin a
+// new segment. Nothing was written, so the same call succeeds later.
+func TestSpareCannotBeOpened(t *testing.T) {
+	files := &limitedFS{FS: crashfs.New()}
+	c := sweepConfig(files.FS)
+	c.FS = files
+	d := open(t, c)
+	files.closed = true
+	for _, bytes := range []int{1000, 2 * smallSegment} {
+		last, _ := d.LastIndex()
+		var err error
+		for i := 0; i < 50 && err == nil; i++ {
+			if err = d.Append(one(last+1, bytes), nil, true); err == nil {
+				last++
+			}
+		}
+		if !errors.Is(err, syscall.EMFILE) {
+			t.Fatalf("error %v", err)
+		}
+		if at, _ := d.LastIndex(); at != last {
+			t.Errorf("refused, and the log ends at %d, not at %d", at, last)
+		}
+		files.closed = false
+		fatal(t, d.Append(one(last+1, bytes), nil, true))
+		files.closed = true
+	}
+	files.closed = false
+	fatal(t, d.Close())
+	d = open(t, c)
+	fatal(t, d.Close())
+}
+
+// TestSpareIsMadeAgain: one attempt to make a spare fails because the process has too many files
+// open. The next change of segments makes the spare, without an error.
+func TestSpareIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files := crashfs.New()
+		var fail atomic.Bool
+		files.Before = func(op crashfs.Op) error {
+			if op.Kind == crashfs.Create && strings.Contains(op.Name, "spare") &&
+				fail.CompareAndSwap(true, false) {
+				return syscall.EMFILE
+			}
+			return nil
+		}
+		d := open(t, storage.Config{Dir: "data", FS: files, SegmentBytes: smallSegment})
+		synctest.Wait()
+		fail.Store(true)
+		for i := range uint64(20) {
+			fatal(t, d.Append(one(i+1, 1000), nil, true))
+			synctest.Wait()
+		}
+		if fail.Load() {
+			t.Error("no attempt failed")
+		}
+		fatal(t, d.Close())
+	})
 }

@@ -258,20 +258,9 @@ func (d *Disk) warnRemove(name string, err error) {
 // being written when the process ended has sectors of the segment to come.
 func (d *Disk) goodSpares(names []string) (good []string) {
 	for _, name := range names {
-		m := image{name: d.path(name), number: d.number + 1}
-		f, err := d.fs.Open(m.name)
-		if err == nil {
-			m.b, err = readAll(f)
-		}
-		ok := err == nil && int64(len(m.b)) == d.cfg.SegmentBytes && len(good) < maxSpares &&
-			name != largeSpare
-		for at := int64(0); ok && at < int64(len(m.b)); at += sectorBytes {
-			state, _, _, _ := m.sector(at)
-			ok = state == empty || state == old
-		}
-		if ok {
+		if len(good) < maxSpares && name != largeSpare && d.spares.sound(name, d.number+1) {
 			good = append(good, name)
-		} else if err := d.fs.Remove(m.name); err != nil {
+		} else if err := d.fs.Remove(d.path(name)); err != nil {
 			d.warnRemove(name, err)
 		}
 	}

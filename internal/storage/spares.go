@@ -127,10 +127,11 @@ func (s *spares) full() bool {
 	return full
 }
 
-// take returns a spare, for which it waits while one is being made.
+// take returns a spare, for which it waits while one is being made. If the last attempt failed for
+// another reason than space, it waits for one more.
 func (s *spares) take() (string, error) {
 	defer s.kick()
-	for {
+	for again := true; ; {
 		s.mu.Lock()
 		if n := len(s.names); n > 0 {
 			name := s.names[n-1]
@@ -140,9 +141,10 @@ func (s *spares) take() (string, error) {
 		}
 		err, attempt := s.err, s.attempt
 		s.mu.Unlock()
-		if err != nil {
+		if err != nil && (isFull(err) || !again) {
 			return "", classify(fmt.Errorf("make a spare segment in %s: %w", s.dir, err))
 		}
+		again = again && err == nil
 		s.kick()
 		select {
 		case <-attempt:
@@ -150,6 +152,16 @@ func (s *spares) take() (string, error) {
 			return "", errClosed
 		}
 	}
+}
+
+// giveBack returns a spare that take returned, and to which nothing was written.
+func (s *spares) giveBack(name string) {
+	if name == largeSpare { // the next one is made in its place
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names = append(s.names, name)
 }
 
 // large makes a segment of another size.
@@ -222,8 +234,34 @@ func (s *spares) nameLocked() string {
 	return fmt.Sprintf("%s%d", sparePrefix, s.next-1)
 }
 
-// reuse renames segments, which are durably out of the log, to spares. A crash can bring back the
-// old name of one, which Open then removes.
+// sound reports whether a file has the size of a segment, and every sector is zeros or of a segment
+// before number. In a segment, any other sector would be damage.
+func (s *spares) sound(name string, number uint64) bool {
+	f, err := s.fs.Open(filepath.Join(s.dir, name))
+	if err != nil {
+		return false
+	}
+	defer ignoreClose(f)
+	if size, err := f.Size(); size != s.size || err != nil {
+		return false
+	}
+	m := image{number: number}
+	for b := make([]byte, min(s.size, 1<<20)); m.base < s.size; m.base = m.end() {
+		m.b = b[:min(s.size-m.base, int64(len(b)))]
+		if _, err := f.ReadAt(m.b, m.base); err != nil {
+			return false
+		}
+		for at := m.base; at < m.end(); at += sectorBytes {
+			if state, _, _, _ := m.sector(at); state != empty && state != old {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// reuse renames segments, which are durably out of the log, to spares, or removes those that are
+// damaged or too many. A crash can bring back the old name of one, which Open then removes.
 func (s *spares) reuse(freed []segment) {
 	var names []string
 	for _, f := range freed {
@@ -231,6 +269,11 @@ func (s *spares) reuse(freed []segment) {
 		s.mu.Lock()
 		keep, name := f.size == s.size && len(s.names)+len(names) < maxSpares, s.nameLocked()
 		s.mu.Unlock()
+		if keep && !s.sound(segmentName(f.number), f.number+1) {
+			s.logger.Warn("storage: a segment that the log no longer needs is unreadable or damaged",
+				"path", path)
+			keep = false
+		}
 		err := error(nil)
 		if keep {
 			err = s.fs.Rename(path, filepath.Join(s.dir, name))

@@ -196,7 +196,8 @@ func (d *Disk) head(number uint64, size int64) ([]byte, error) {
 func (d *Disk) begin(spare string, w writer, head []byte) (writer, error) {
 	var err error
 	if w.file, err = d.fs.OpenWrite(d.path(spare)); err != nil {
-		return w, d.fail(err)
+		d.spares.giveBack(spare)
+		return w, classify(err)
 	}
 	f := frame{size: frameBytes(len(head)), commit: w.cursor.commit, payload: head}
 	if err = d.put(w.file, f.appendTo(nil, w.number), 0); err == nil {
