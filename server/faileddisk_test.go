@@ -12,10 +12,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestLeaderWithFailedDisk: a leader whose disk fails hands over before it waits for calls, which
-// cannot end any more, so that nobody else waits for them either. Method: its log cannot be
-// written, and a put goes on there. Its own log tells the order. It is not in a bubble because
-// Pebble never ends the goroutines that wait for a failed disk.
+// TestLeaderWithFailedDisk checks that a leader whose disk fails hands over before it waits for calls that
+// can no longer end, so that no other client waits for them. The log of the leader shows the order.
 func TestLeaderWithFailedDisk(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
