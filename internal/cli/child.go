@@ -30,7 +30,8 @@ const (
 
 // tenure is what a command is run under.
 type tenure interface {
-	// ValidUntil is when the command must have ended, if it is not put off till then.
+	// ValidUntil returns when the command must have ended unless the tenure is renewed; the zero
+	// time means that this is not known.
 	ValidUntil() time.Time
 	// Context ends when the command must end at once.
 	Context() context.Context
@@ -47,7 +48,13 @@ type child struct {
 	insistent bool
 	waiting   *interrupt // of what was waited for before, nil for nothing
 	leave     func()     // gives back what startChild has taken of the terminal
-	watchdog  *watchdog  // nil for none
+	watchdog  guard
+}
+
+// guard kills process groups at their deadlines; [watchdog] is one.
+type guard interface {
+	arm(group int, deadline time.Time)
+	disarm(group int)
 }
 
 // watchdogs starts one watchdog for all commands that a process runs.
@@ -138,7 +145,11 @@ func (c *child) under(t tenure, n notice) (lost bool) {
 	asked, again := false, false
 	for {
 		until := t.ValidUntil()
-		c.watchdog.arm(group, until.Add(-n.kill))
+		if until.IsZero() {
+			until = time.Now().Add(100 * 365 * 24 * time.Hour)
+		} else {
+			c.watchdog.arm(group, until.Add(-n.kill))
+		}
 		left := time.Until(until)
 		if t.Context().Err() != nil || left <= n.kill {
 			c.kill()
@@ -149,16 +160,17 @@ func (c *child) under(t tenure, n notice) (lost bool) {
 			asked, lost = true, true
 			c.signal(syscall.SIGTERM)
 		}
-		wait := left - n.kill
+		// The tenure may be renewed: wake and arm the watchdog again well before its deadline.
+		wait := min(left-n.kill, max((left-n.kill)/2, 5*time.Millisecond))
 		if !asked {
-			wait = left - n.term
+			wait = min(wait, left-n.term)
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-c.done:
 			timer.Stop()
 			// If this process was stopped, the watchdog has killed it.
-			return lost || c.killed() && time.Until(until) <= n.kill
+			return lost || time.Until(until) <= n.kill && c.killed()
 		case s := <-c.signals:
 			if c.insistent && (s == syscall.SIGINT || s == syscall.SIGTERM) {
 				if again {

@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"leasehold.dev/test/tier"
@@ -181,4 +183,78 @@ func TestChildKilledAtOnce(t *testing.T) {
 	if got := exitCode(c.exit()); got != 128+9 {
 		t.Errorf("exit code %d, want 137", got)
 	}
+}
+
+// moving is a tenure that is renewed all the time, so that it always lasts for so much longer.
+type moving struct {
+	left time.Duration
+	ctx  context.Context
+}
+
+func (m moving) ValidUntil() time.Time { return time.Now().Add(m.left) }
+
+func (m moving) Context() context.Context { return m.ctx }
+
+// deadlines is a guard that fails a test when a deadline is reached.
+type deadlines struct {
+	t     *testing.T
+	next  time.Time
+	armed int
+}
+
+func (d *deadlines) check() {
+	if !d.next.IsZero() && !time.Now().Before(d.next) {
+		d.t.Errorf("the deadline %v was reached", d.next)
+	}
+}
+
+func (d *deadlines) arm(_ int, deadline time.Time) {
+	d.check()
+	d.next = deadline
+	d.armed++
+}
+
+func (d *deadlines) disarm(int) { d.check() }
+
+// TestRenewedTenure: the watchdog's deadline is extended before it is reached, whatever the notice,
+// also while a command that was asked to end still runs. The watchdog gets no deadline for a tenure
+// whose end is not known.
+func TestRenewedTenure(t *testing.T) {
+	const second = time.Second
+	for _, tt := range []struct {
+		n    notice
+		asks bool
+	}{
+		{notice{}, false},
+		{notice{term: second / 2, kill: second / 2}, false},
+		{notice{term: second / 4, kill: second / 40}, false},
+		{notice{term: 2 * second, kill: second / 2}, true},
+		{notice{term: 2 * second}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &deadlines{t: t}
+			if lost := underFor(d, moving{second, t.Context()}, tt.n, 5*second); lost != tt.asks {
+				t.Errorf("%+v: lost %v, want %v", tt.n, lost, tt.asks)
+			}
+			if d.armed < 5 {
+				t.Errorf("%+v: armed %d times", tt.n, d.armed)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := &deadlines{t: t}
+		if underFor(d, etcdTenure{t.Context()}, notice{}, 24*time.Hour) || d.armed > 0 {
+			t.Errorf("armed %d times without a deadline", d.armed)
+		}
+	})
+}
+
+// underFor calls under for a command that ends by itself after some time.
+func underFor(d guard, t tenure, n notice, life time.Duration) (lost bool) {
+	const noProcess = 1 << 30 // above all that Linux gives out
+	c := &child{
+		cmd: &exec.Cmd{Process: &os.Process{Pid: noProcess}}, done: make(chan struct{}), watchdog: d,
+	}
+	time.AfterFunc(life, func() { close(c.done) })
+	return c.under(t, n)
 }
