@@ -61,14 +61,22 @@ type guard interface {
 type watchdogs struct {
 	once sync.Once
 	one  *watchdog
-	err  error
 }
 
-func (w *watchdogs) get(program string) (*watchdog, error) {
-	if program != "" {
-		w.once.Do(func() { w.one, w.err = startWatchdog(program) })
-	}
-	return w.one, w.err
+// startedWatchdog returns the watchdog, or one that does nothing if it cannot be started.
+func (a *app) startedWatchdog() *watchdog {
+	w := &a.watchdog
+	w.once.Do(func() {
+		if a.Program == "" {
+			return
+		}
+		var err error
+		if w.one, err = startWatchdog(a.Program); err != nil {
+			a.complain("Warning: commands are not killed in time while this process is stopped, "+
+				"since the watchdog cannot be started: %v\n", err)
+		}
+	})
+	return w.one
 }
 
 // startChild starts a command, in a process group of its own where there is such a thing,
@@ -86,11 +94,7 @@ func (a *app) startFed(stdin io.Reader, command, env []string) (*child, error) {
 	cmd.WaitDelay = time.Second // what it has left behind may have its output open
 	c := &child{
 		cmd: cmd, done: make(chan struct{}), signals: make(chan os.Signal, 16), waiting: a.waiting,
-		notify: a.notify,
-	}
-	var err error
-	if c.watchdog, err = a.watchdog.get(a.Program); err != nil {
-		return nil, withCode(exitCannot, fmt.Errorf("start the watchdog: %w", err))
+		notify: a.notify, watchdog: a.startedWatchdog(),
 	}
 	cmd.SysProcAttr, c.leave = ownGroup(stdin)
 	started := make(chan error)

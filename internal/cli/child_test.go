@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -113,6 +114,27 @@ func TestChildCannotStart(t *testing.T) {
 		if got := exitCode(err); got != want {
 			t.Errorf("%s: exit code %d (%v), want %d", command, got, err, want)
 		}
+	}
+}
+
+// TestNoWatchdog: commands run without a watchdog if it cannot be started, such as where /proc is not
+// mounted, and a warning says so once.
+func TestNoWatchdog(t *testing.T) {
+	var errs strings.Builder
+	a := &app{Process: OS()}
+	a.Program, a.Stderr = filepath.Join(t.TempDir(), "none"), &errs
+	for range 2 {
+		c, err := a.startChild([]string{"true"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.under(lasting(), notice{}) || c.exit() != nil {
+			t.Error(c.exit())
+		}
+	}
+	a.endMessages()
+	if got := strings.Count(errs.String(), "watchdog cannot be started"); got != 1 {
+		t.Errorf("%d warnings: %s", got, errs.String())
 	}
 }
 
