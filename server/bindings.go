@@ -77,7 +77,7 @@ func (l *logins) evidence(ctx context.Context) (by native.WhoAmIResponse_Evidenc
 	switch {
 	case err != nil || c.User == "":
 		return native.WhoAmIResponse_EVIDENCE_UNSPECIFIED, false
-	case token(ctx) == "":
+	case !c.byToken:
 		by = native.WhoAmIResponse_EVIDENCE_CERTIFICATE
 	case c.by != nil:
 		by = native.WhoAmIResponse_EVIDENCE_ISSUER_TOKEN

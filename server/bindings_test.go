@@ -330,7 +330,7 @@ func TestBoundStreamEnds(t *testing.T) {
 			if err != nil || who.User != "corp:"+subject {
 				t.Fatalf("the caller is %+v, %v", who, err)
 			}
-			return l.stays(ctx, who)
+			return l.stays(who)
 		}
 		called := opened("bob", time.Minute)
 		defer called.wakeAtEnd()()

@@ -172,6 +172,8 @@ type identified struct {
 	access.Caller
 	// by is why, for one that the bindings know.
 	by *binding.Evidence
+	// byToken says that a token was verified, and no certificate counts.
+	byToken bool
 }
 
 // certified returns whom the certificate of the connection stands for, nobody if there is none.
@@ -198,6 +200,7 @@ func (l *logins) caller(ctx context.Context) (identified, error) {
 		return l.certified(ctx), nil
 	}
 	if who, ours, err := l.issued(ctx, text); ours {
+		who.byToken = err == nil
 		return who, err
 	}
 	v := l.node.View()
@@ -217,7 +220,9 @@ func (l *logins) caller(ctx context.Context) (identified, error) {
 	if !c.HasRevision {
 		c.Revision = v.Access.Revision()
 	}
-	return identified{Caller: access.Caller{User: c.User, Revision: c.Revision}}, nil
+	return identified{
+		Caller: access.Caller{User: c.User, Revision: c.Revision}, byToken: true,
+	}, nil
 }
 
 // anybody reports whether a method is for callers that have not logged in: what logs them in, and
@@ -246,11 +251,11 @@ func (l doors) unary(
 		return nil, l.audit.refused(ctx, req, info.FullMethod, api.Error(err))
 	case c == (identified{}):
 	case waits(info.FullMethod):
-		s := l.stays(ctx, c)
+		s := l.stays(c)
 		defer s.wakeAtEnd()()
 		ctx = api.WithIdentity(ctx, s)
 	default:
-		ctx = api.WithCaller(ctx, c.Caller)
+		ctx = api.WithIdentity(ctx, callUser{c.Caller, c.byToken})
 	}
 	return next(ctx, req)
 }
@@ -303,19 +308,40 @@ func (l *logins) open(ctx context.Context) (*streamUser, error) {
 	if c == (identified{}) {
 		return nil, nil
 	}
-	return l.stays(ctx, c), nil
+	return l.stays(c), nil
 }
 
+// knownBy is an identity that says by what the caller is known.
+type knownBy interface {
+	api.Identity
+	// knownByToken reports whether a token was verified. One that a call has beside a certificate
+	// while access control is not enabled is not.
+	knownByToken() bool
+}
+
+// callUser is who makes a call that ends soon.
+type callUser struct {
+	who     access.Caller
+	byToken bool
+}
+
+var _ knownBy = callUser{}
+
+// Caller implements api.Identity.
+func (c callUser) Caller() access.Caller { return c.who }
+
+func (c callUser) knownByToken() bool { return c.byToken }
+
 // stays returns who makes a call for as long as it lasts.
-func (l *logins) stays(ctx context.Context, c identified) *streamUser {
-	s := &streamUser{logins: l}
+func (l *logins) stays(c identified) *streamUser {
+	s := &streamUser{logins: l, byToken: c.byToken}
 	v := l.node.View()
 	switch {
 	case c.by != nil:
 		s.name, s.by = c.User, c.by
 	case c.Revision >= v.Access.Revision():
 		u, _ := v.Access.User(c.User)
-		s.name, s.byToken, s.hash = c.User, token(ctx) != "", u.Hash
+		s.name, s.hash = c.User, u.Hash
 	}
 	return s
 }
@@ -337,7 +363,9 @@ type streamUser struct {
 	boundTo atomic.Pointer[binding.Principal]
 }
 
-var _ api.Identity = (*streamUser)(nil)
+var _ knownBy = (*streamUser)(nil)
+
+func (s *streamUser) knownByToken() bool { return s.byToken }
 
 // Caller implements api.Identity.
 func (s *streamUser) Caller() access.Caller {

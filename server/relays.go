@@ -37,7 +37,8 @@ func (n *node) speakFor(relay, call context.Context) (context.Context, error) {
 	if api.CallerOf(call) == (access.Caller{}) {
 		return call, nil
 	}
-	s := &spokenFor{node: n, relay: relay, call: call, byToken: token(call) != ""}
+	known, ok := api.IdentityOf(call).(knownBy)
+	s := &spokenFor{node: n, relay: relay, call: call, byToken: ok && known.knownByToken()}
 	if s.notForRoot(n.View().Access) {
 		return nil, errNotForRoot
 	}

@@ -32,10 +32,16 @@ func WithCaller(ctx context.Context, c access.Caller) context.Context {
 	return WithIdentity(ctx, caller(c))
 }
 
+// IdentityOf returns the identity of a context, nil if there is none.
+func IdentityOf(ctx context.Context) Identity {
+	i, _ := ctx.Value(identityKey{}).(Identity)
+	return i
+}
+
 // CallerOf returns who makes the call of a context, now: the zero value if nobody has logged in.
 // It is asked anew for each message of a stream.
 func CallerOf(ctx context.Context) access.Caller {
-	if i, ok := ctx.Value(identityKey{}).(Identity); ok {
+	if i := IdentityOf(ctx); i != nil {
 		return i.Caller()
 	}
 	return access.Caller{}

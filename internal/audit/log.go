@@ -210,7 +210,8 @@ func (l *Log) Flush() error {
 	return l.flush(b)
 }
 
-// flush returns what came of the write of a batch, which has a record. It does not wait for a disk that hangs.
+// flush returns what came of the write of a batch, which has a record. It does not wait for a disk
+// that hangs.
 func (l *Log) flush(b *batch) error {
 	l.mu.Lock()
 	if !l.running {
