@@ -151,7 +151,7 @@ func (d *Disk) Compact(index uint64) error {
 		}
 		m := mark{position{index, term}, d.segmentOf(index + 1)}
 		d.pending = appendMark(d.pending, kindMark, m)
-		return d.commit(forState, func() {
+		return d.commit(d.purposeOf(m.segment), func() {
 			d.cuts++
 			d.mark = m
 			d.log.compact(m.position)

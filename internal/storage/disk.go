@@ -281,11 +281,7 @@ func (d *Disk) Close() error {
 	d.mu.Unlock()
 	err := d.failure
 	if d.file != nil && err == nil {
-		// A commit that follows the last one shows that this was acknowledged; a full disk may have
-		// no room for one more.
-		if err = d.commit(forState, nil); errors.Is(err, ErrNoSpace) && len(d.pending) == 0 {
-			err = nil
-		}
+		err = d.addEmpty()
 	}
 	return errors.Join(err, d.release())
 }

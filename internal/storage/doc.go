@@ -46,7 +46,7 @@
 //
 // So a changed bit is always found. Sectors that the disk loses are found in all commits but the
 // last one, where they look like a torn write. Therefore Open, Close and a second without a commit
-// add an empty one.
+// add an empty one, unless the last one is empty or the room on a full disk is for votes.
 //
 // # Failure
 //
@@ -57,5 +57,5 @@
 //
 // One spare segment is always made ahead. When none can be made for want of space, Append refuses
 // with ErrNoSpace, while the current segment has room for AppendReserved, votes, snapshots and
-// compaction.
+// compaction. Each segment keeps two blocks for the snapshots and compactions that free segments.
 package storage

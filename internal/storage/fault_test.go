@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/crashfs"
 )
@@ -159,4 +161,96 @@ func TestSpareIsMadeAgain(t *testing.T) {
 		}
 		fatal(t, d.Close())
 	})
+}
+
+// fill appends entries to a full disk until both kinds of entries are refused, and returns the
+// index of the last one.
+func fill(d *storage.Disk) (last uint64) {
+	for d.Append(one(last+1, 100), nil, true) == nil {
+		last++
+	}
+	for d.AppendReserved(one(last+1, 100), nil) == nil {
+		last++
+	}
+	return last
+}
+
+func vote(term uint64) *raftpb.HardState {
+	return &raftpb.HardState{Term: &term, Vote: new(uint64(2)), Commit: new(uint64(0))}
+}
+
+// TestSnapshotOnFullDisk: when a full disk has no room for a vote either, a snapshot that replaces
+// the log is still taken, and so are one of the member itself and a compaction. Each of them makes
+// room for entries.
+func TestSnapshotOnFullDisk(t *testing.T) {
+	for _, received := range []bool{true, false} {
+		files := crashfs.New()
+		d := open(t, sweepConfig(files))
+		files.Limit(files.Used())
+		last, term := fill(d), uint64(2)
+		for d.Append(nil, vote(term), true) == nil {
+			term++
+		}
+		files.Limit(files.Used() + 8000)
+		index := last
+		if received {
+			index += 10
+		}
+		snapshot(t, d, index)
+		fatal(t, d.Compact(index))
+		fatal(t, d.Append(one(index+1, 100), nil, true))
+		fatal(t, d.Close())
+		d = open(t, sweepConfig(files))
+		if at, _ := d.LastIndex(); at != index+1 {
+			t.Errorf("the log ends at %d, not at %d", at, index+1)
+		}
+		fatal(t, d.Close())
+	}
+}
+
+// TestSettlesOnFullDisk: while the last segment has room, an empty commit follows the last one on a
+// full disk too, so that a lost block of the last one is found.
+func TestSettlesOnFullDisk(t *testing.T) {
+	files := crashfs.New()
+	c := sweepConfig(files)
+	c.SegmentBytes = 64 * 4096
+	d := open(t, c)
+	files.Limit(files.Used())
+	last := uint64(0)
+	for d.Append(one(last+1, 100), nil, true) == nil {
+		last++
+	}
+	fatal(t, d.AppendReserved(one(last+1, 100), nil))
+	all, newest := contents(t, files), ""
+	for name := range all {
+		if strings.HasSuffix(name, ".segment") {
+			newest = max(newest, name)
+		}
+	}
+	at := len(all[newest]) - 4096
+	for all[newest][at] == 0 {
+		at -= 4096
+	}
+	fatal(t, d.Settle())
+	files.Limit(0)
+	b := contents(t, files)[newest]
+	clear(b[at : at+4096])
+	put(t, files, newest, b)
+	if _, err := storage.Open(sweepConfig(files.Clone())); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("a lost block of an entry that was acknowledged: %v", err)
+	}
+}
+
+// TestRestartsOnFullDisk: restarts leave the room on a full disk to votes.
+func TestRestartsOnFullDisk(t *testing.T) {
+	files := crashfs.New()
+	c := sweepConfig(files)
+	d := open(t, c)
+	files.Limit(files.Used())
+	fill(d)
+	for range 50 {
+		fatal(t, d.Close())
+		d = open(t, c)
+	}
+	fatal(t, d.Append(nil, vote(2), true))
 }

@@ -173,11 +173,7 @@ func (d *Disk) load() error {
 	}
 	freed := d.tidy(&inv)
 	d.spares.start(d.goodSpares(inv.spares), freed)
-	err = d.commit(forState, nil)
-	if errors.Is(err, ErrNoSpace) { // what it adds is not needed, see settle
-		err = nil
-	}
-	return err
+	return d.addEmpty()
 }
 
 // mend opens the newest segment for writing, and makes durable what was read: the last commit, and
@@ -195,6 +191,7 @@ func (d *Disk) mend(before, last *scanned) (err error) {
 	}
 	d.number, d.size, d.cursor = last.image.number, last.head.size, last.cursor
 	d.left = d.room()
+	d.settled = len(last.last.payload) == 0 || last.last.at == 0 // the seal follows the last one
 	if last.torn > last.at {
 		d.logger.Info("storage: dropped an unfinished write", "path", last.image.name, "at", last.at)
 	}

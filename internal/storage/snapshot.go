@@ -203,13 +203,14 @@ func (d *Disk) adopt(m manifest) (err error) {
 	if d.pending, err = appendManifest(d.pending, m); err != nil {
 		return err
 	}
-	start := mark{m.position, d.number}
+	start, p := mark{m.position, d.number}, d.purposeOf(d.segmentOf(m.index+1))
 	if !keep {
+		p = forRelief
 		d.pending = appendMark(d.pending, kindReset, start)
 	}
 	hard := raised(d.hard, m.position)
 	d.pending = appendHard(d.pending, hard)
-	return d.commit(forState, func() {
+	return d.commit(p, func() {
 		d.snap, d.hard = m, hard
 		if !keep {
 			d.cuts++

@@ -14,6 +14,9 @@ const (
 
 	// settleDelay is how long after the last commit an empty one follows it.
 	settleDelay = time.Second
+
+	// relief is the room that each segment keeps for forRelief: a snapshot and a compaction.
+	relief = 2 * blockBytes
 )
 
 // A purpose says how much of a full disk a commit may use.
@@ -24,8 +27,10 @@ const (
 	forClients purpose = iota
 	// forLeases may use the current segment, but for what is left to forState.
 	forLeases
-	// forState is for votes, snapshots and compaction, and may use all of it.
+	// forState is for votes, snapshots and compaction, and may use all of it but the relief.
 	forState
+	// forRelief is for what makes earlier segments unnecessary, and may use the relief too.
+	forRelief
 )
 
 // writer is the end of the log.
@@ -38,6 +43,7 @@ type writer struct {
 	pending []byte // records of the next commit
 	first   uint64 // the index of the first entry in it, 0 for none
 	durable small  // as of the last commit
+	settled bool   // the last commit is empty
 	blocks  []byte // memory of the last commit
 
 	kept      int    // how much of pending belongs to calls that have returned
@@ -47,9 +53,9 @@ type writer struct {
 	armed uint64      // the commit after which it was started
 }
 
-// room returns how many bytes of frames the current segment has left: its last block is for the
-// seal.
-func (w *writer) room() int64 { return w.size - blockBytes - w.at }
+// room returns how many bytes of frames the current segment has left, without the relief. Its last
+// block is for the seal.
+func (w *writer) room() int64 { return w.size - blockBytes - relief - w.at }
 
 // ensure makes sure that a commit of so many bytes fits into the current segment, and begins the
 // next one if it does not.
@@ -63,13 +69,26 @@ func (d *Disk) ensure(payload int, p purpose) error {
 			room -= d.size / 16
 		}
 	}
-	if n <= room {
+	switch {
+	case n <= room:
 		return nil
+	case n <= d.room(): // but it is kept for others
+		return d.noSpace()
 	}
-	if n > d.room() || !d.spares.full() {
-		return d.roll(n)
+	err := d.roll(n)
+	if p == forRelief && errors.Is(err, ErrNoSpace) && n <= d.room()+relief {
+		err = nil
 	}
-	return d.noSpace()
+	return err
+}
+
+// purposeOf returns that of a commit with which the log needs no segment before this one, or soon
+// needs none.
+func (d *Disk) purposeOf(segment uint64) purpose {
+	if segment > d.segments[0].number {
+		return forRelief
+	}
+	return forState
 }
 
 func (d *Disk) noSpace() error {
@@ -98,7 +117,7 @@ func (d *Disk) commit(p purpose, apply func()) error {
 	if apply != nil {
 		apply()
 	}
-	d.durable = d.small
+	d.durable, d.settled = d.small, len(d.pending) == 0
 	d.left = d.room()
 	freed := d.freedLocked()
 	d.mu.Unlock()
@@ -146,7 +165,7 @@ func (d *Disk) roll(n int64) error {
 		return err
 	}
 	name := ""
-	if need := frameBytes(len(head)+8) + n + blockBytes; need > size {
+	if need := frameBytes(len(head)+8) + n + relief + blockBytes; need > size {
 		size = need
 		if head, err = d.head(number, size); err != nil {
 			return err
@@ -241,21 +260,33 @@ func (d *Disk) arm() {
 	})
 }
 
-// settle writes an empty commit after the last one, if none came since the timer was started: what
-// follows it shows that the last one was acknowledged. Until then, sectors of the last commit that
-// the disk loses look like those of an unfinished write.
+// settle is addEmpty, if no commit came since the timer was started.
 func (d *Disk) settle() error {
 	return d.update(func() error {
 		d.timer = nil
-		switch {
-		case d.cursor.commit != d.armed:
+		if d.cursor.commit != d.armed {
 			d.arm()
 			return nil
-		case d.spares.full():
-			return nil
 		}
-		return d.commit(forState, nil)
+		return d.addEmpty()
 	})
+}
+
+// addEmpty makes an empty commit follow the last one, which shows that the last one was
+// acknowledged. Until then, sectors of the last commit that the disk loses look like those of an
+// unfinished write. On a full disk, it leaves room for votes.
+func (d *Disk) addEmpty() error {
+	switch {
+	case len(d.pending) > 0:
+		return d.commit(forState, nil)
+	case d.settled:
+		return nil
+	}
+	err := d.commit(forLeases, nil)
+	if errors.Is(err, ErrNoSpace) {
+		err = nil
+	}
+	return err
 }
 
 func (d *Disk) stopTimer() {
