@@ -39,8 +39,10 @@ func (r *releases) start(f func(context.Context)) {
 		r.running.Go(func() { f(r.ctx) })
 	}
 	r.mu.Unlock()
-	if closed {
-		f(r.ctx)
+	if closed { // r.ctx may not have ended yet
+		ended, cancel := context.WithCancel(r.ctx)
+		cancel()
+		f(ended)
 	}
 }
 

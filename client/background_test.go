@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -40,6 +41,23 @@ func TestRevokeAfterContext(t *testing.T) {
 		if err := l.Revoke(ended); err == nil {
 			t.Error("Revoke succeeds on a closed client")
 		}
+	})
+}
+
+// TestReleaseWhileClosing: a release that begins while Close waits for others has an ended context,
+// so that it does not block its caller.
+func TestReleaseWhileClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, end := newReleases(), make(chan struct{})
+		r.start(func(context.Context) { <-end })
+		go r.close()
+		synctest.Wait()
+		r.start(func(ctx context.Context) {
+			if ctx.Err() == nil {
+				t.Error("the context has not ended")
+			}
+		})
+		close(end)
 	})
 }
 
