@@ -102,8 +102,8 @@ func (f *runFlags) check(command []string) error {
 		return badArgs("run needs a command to run, after --")
 	case f.wait < 0:
 		return badArgs("--wait must be at least 0, not %v", f.wait)
-	case f.minHold < 0:
-		return badArgs("--min-hold must be at least 0, not %v", f.minHold)
+	case f.minHold < 0 || f.minHold > longestTTL:
+		return badArgs("--min-hold must be between 0 and %v, not %v", longestTTL, f.minHold)
 	case n.term < 0:
 		return badArgs("--term-before must be at least 0, not %v", n.term)
 	case n.kill < 0:
@@ -183,11 +183,22 @@ func giveUp(l *client.Lease) {
 	_ = l.Revoke(ctx)
 }
 
-// keepFor lets a lease end by itself after some time.
+// longestTTL is the longest TTL that members grant.
+const longestTTL = 9_000_000_000 * time.Second
+
+// keepFor lets a lease end by itself after some time. If that is shorter than the shortest TTL that
+// the cluster allows, keepFor waits and then revokes the lease.
 func keepFor(l *client.Lease, left time.Duration) error {
 	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
 	defer cancel()
-	return l.ChangeTTL(ctx, left)
+	end := time.Now().Add(left)
+	err := l.ChangeTTL(ctx, max(left, leastTTL))
+	if errors.Is(err, client.ErrInvalid) && left < l.Info().TTL {
+		time.Sleep(time.Until(end))
+		giveUp(l)
+		return nil
+	}
+	return err
 }
 
 // causeOf says why a command had to be ended.
