@@ -156,6 +156,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	if err != nil {
 		return nil, err
 	}
+	// The log may end after what is committed: entries that others still add are then left out, too.
 	machine.CountAfter(logged)
 	c := &core{
 		replica: r, machineConfig: machineConfig(cfg), disk: disk,
