@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
+	"syscall"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -112,6 +114,12 @@ func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 func (d *Disk) bootstrap(id Identity, conf *raftpb.ConfState) error {
 	content, err := encodeIdentity(id, conf)
 	if err != nil {
+		return err
+	}
+	// MkdirAll syncs the parents of what it makes, but the directory may have been there. The parent
+	// of a mount point can be unreadable, or on a file system that syncs no directories.
+	err = d.fs.SyncDir(filepath.Join(d.cfg.Dir, ".."))
+	if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
 	name, err := d.spares.large(d.cfg.SegmentBytes)

@@ -254,3 +254,25 @@ func TestRestartsOnFullDisk(t *testing.T) {
 	}
 	fatal(t, d.Append(nil, vote(2), true))
 }
+
+// TestBootstrapSyncsParent: the name of the data directory is durable before the member has an
+// identity, also if the directory was there before.
+func TestBootstrapSyncsParent(t *testing.T) {
+	files := crashfs.New()
+	fatal(t, files.MkdirAll("parent/data"))
+	var synced bool
+	files.Before = func(op crashfs.Op) error {
+		synced = synced || op.Kind == crashfs.SyncDir && op.Name == "parent"
+		if op.Name == "parent/data/identity" && !synced {
+			t.Error("the identity is written first")
+		}
+		return nil
+	}
+	c := sweepConfig(files)
+	c.Dir = "parent/data"
+	d := open(t, c)
+	fatal(t, d.Close())
+	if !synced {
+		t.Error("the parent is not synced")
+	}
+}
