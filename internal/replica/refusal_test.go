@@ -117,7 +117,7 @@ func errorNames(v *ast.ValueSpec) (names []string) {
 
 // refusedWith names the error of another package that a call of refuse has.
 func refusedWith(c *ast.CallExpr) []string {
-	if called(c) != "refuse" {
+	if called(c) != "refuse" || len(c.Args) < 2 {
 		return nil
 	}
 	if s, ok := c.Args[1].(*ast.SelectorExpr); ok && strings.HasPrefix(s.Sel.Name, "Err") {
