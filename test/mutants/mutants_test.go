@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"leasehold.dev/test/tier"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -89,6 +91,7 @@ func TestJudge(t *testing.T) {
 
 // TestKnown: a line of known.txt needs a reason, and the mutants that it names are there.
 func TestKnown(t *testing.T) {
+	tier.Campaign(t)
 	path := filepath.Join(t.TempDir(), "known.txt")
 	if err := os.WriteFile(path, []byte("# comment\n\na: b\n"), 0o600); err != nil {
 		t.Fatal(err)
