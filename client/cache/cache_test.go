@@ -380,7 +380,7 @@ func TestEnd(t *testing.T) {
 			t.Errorf("read with %v", err)
 		}
 		for _, c := range []*cache.Cache{usual, again} {
-			eventually(t, "it begins anew", func() bool {
+			eventually(t, "the cache restarts", func() bool {
 				return c.Err() == nil && !old[c.Lease().ID()]
 			})
 		}
@@ -411,7 +411,7 @@ func TestBounds(t *testing.T) {
 			put(t, other, fmt.Sprint("b/", i), "1")
 		}
 		if n := c.Stats().Invalidations - before.Invalidations; n != 0 {
-			t.Errorf("%d writes have asked the cache for what it has given up", n)
+			t.Errorf("%d writes waited for ranges that the cache no longer holds", n)
 		}
 		p := store.Prefix("b/")
 		r := must[cache.Result](t)(c.Range(ask(t), p.Key, p.End))

@@ -58,7 +58,7 @@ func TestFollower(t *testing.T) {
 			t.Errorf("read with %v after Close", err)
 		}
 		if age, ok := f.Age(); ok {
-			t.Errorf("what it has is %v old after Close", age)
+			t.Errorf("the age of a closed cache is %v", age)
 		}
 		bad := []store.KeyRange{{Key: "b", End: "a"}}
 		for _, list := range [][]store.KeyRange{nil, bad} {
@@ -92,7 +92,7 @@ func TestFollowerGrowsOld(t *testing.T) {
 			return younger
 		})
 		line.SetFrozen(true)
-		put(t, other, "f/a", "2") // waits for nobody
+		put(t, other, "f/a", "2") // no cache holds it
 		eventually(t, "it answers nothing any more", func() bool {
 			kv, _, err := f.Get(t.Context(), "f/a")
 			if err == nil && string(kv.Value) != "1" {

@@ -64,7 +64,7 @@ func TestClosedCacheBeginsNothing(t *testing.T) {
 		}
 		x.replace(late)
 		if x.current.Load() == late || x.Stats().Reopened != 0 {
-			t.Error("a closed cache has begun anew")
+			t.Error("a closed cache restarted")
 		}
 		if late.lease.Err() == nil || late.notOpen() == nil {
 			t.Errorf("its lease: %v; open: %v", late.lease.Err(), late.notOpen())
@@ -109,7 +109,7 @@ func TestReopensUntilItCan(t *testing.T) {
 			}
 			reopened(x, ref)
 			if got := x.Stats().Reopened; got != n+1 {
-				t.Errorf("begun anew %d times, want %d", got, n+1)
+				t.Errorf("%d restarts, want %d", got, n+1)
 			}
 		}
 		if err := x.Close(t.Context()); err != nil { // which waits for who asks

@@ -60,9 +60,9 @@ func TestFailedReads(t *testing.T) {
 			t.Errorf("read %+v, %v", r, err)
 		}
 		if _, _, _, known := x.current.Load().view.Load().Range(rangeOf("r/", end)); !known {
-			t.Error("readers do not find what was read in parts")
+			t.Error("readers miss a value that was read in parts")
 		}
-		// While a read is under way the cache tells of nothing there that it has dropped it.
+		// During a read, the cache acknowledges no invalidation in its range.
 		if _, err := x.client.Put(t.Context(), store.Put{Key: "r/a"}); err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestUsedStays(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := x.Stats().Kept; n != 0 {
-				t.Errorf("%d kept of what is too large", n)
+				t.Errorf("%d values above the size limit were kept", n)
 			}
 			keep(t, x, "r/a")
 			keep(t, x, "r/b")
