@@ -159,7 +159,7 @@ func TestRecoverMajority(t *testing.T) {
 	recovers(t, 128, append(here, "--lost", "m2,m4", "--yes"), "no other member of this name")
 	recovers(t, 9, lost[:len(lost)-1], "(--yes does it)")
 	recovers(t, 0, lost, "done: made a cluster of one member")
-	if _, err := os.Stat(filepath.Join(rest.kept(), "ledger")); err != nil {
+	if _, err := os.Stat(filepath.Join(rest.kept(), "identity")); err != nil {
 		t.Errorf("the data of before: %v", err)
 	}
 	rest.launch()
@@ -247,7 +247,7 @@ func TestRecoverMember(t *testing.T) {
 			before, _ = os.ReadFile(filepath.Join(bad.data, name))
 		}
 		other := append(slices.Clone(flags), "--member", first.name, "--yes")
-		if name == "ledger" {
+		if name == "identity" {
 			recoversServed(t, left, 128, other, "is the data directory of "+bad.name)
 		} else { // what cannot be read does not say whose it is
 			recoversServed(t, left, 1, other, "a process answers at")
@@ -315,7 +315,7 @@ func rollBack(t *testing.T, c *cluster, m *member) string {
 	t.Helper()
 	for !rolledBack(t, c, m) {
 	}
-	return "ledger"
+	return "identity"
 }
 
 func rolledBack(t *testing.T, c *cluster, m *member) (foundOut bool) {
