@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/virtual"
 )
 
 // member is a server in this process, with a line before it that the client goes through.
@@ -74,7 +75,7 @@ func TestCluster(t *testing.T) {
 			"store": storeKeys, "leases": leasesOf, "tokens": tokens, "why": why, "many": many,
 			"list": list, "bound": bound, "named": named,
 		} {
-			inprocess.Case(t, name, func(t *testing.T) { test(t, c) })
+			virtual.Step(t, name, func(t *testing.T) { test(t, c) })
 		}
 	})
 }

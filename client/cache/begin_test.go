@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/virtual"
 )
 
 // fakeLink is a link that only notes what it is told, and says when it is closed.
@@ -67,7 +68,7 @@ func TestNothingIsLeftOfAFailedBeginning(t *testing.T) {
 				return nil, broken
 			}, broken, true},
 		} {
-			inprocess.Case(t, x.name, func(t *testing.T) {
+			virtual.Step(t, x.name, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var held *client.Lease

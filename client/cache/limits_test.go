@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/virtual"
 )
 
 // TestMaxCacheTTL: a cache that leaves its TTL open gets what the server allows, and one that
@@ -91,7 +92,7 @@ func TestRevokedByItself(t *testing.T) {
 			},
 			"let go": func(l *client.Lease) error { l.Close(); return nil },
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				c := open(t, own, "r/", cache.Options{TTL: 10 * time.Minute})
 				put(t, other, "r/a", "1")
 				keeps(t, c, "r/a")

@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/virtual"
 )
 
 // frozen is a cache whose program stands still: it says what it has when it is opened, and
@@ -67,7 +68,7 @@ func TestRevokeNeedsNobody(t *testing.T) {
 			}},
 			"another leader": {3, func(t *testing.T, cl cluster) { moveLeader(t, cl.etcd(t)) }},
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				cl := newCluster(t, tt.members)
 				f := &frozen{opened: make(chan uint64, 64), told: make(chan cachelink.Notice, 1024)}
 				held, link := f.hasKey(t, connect(t, cl.endpoints()...), "f/a")

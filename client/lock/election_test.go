@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/virtual"
 )
 
 // TestElection: with three members, what an election does.
@@ -28,7 +29,7 @@ func TestElection(t *testing.T) {
 			"T17 lease": candidateLosesLease, "T17 observe": observe, "lead": lead,
 			"leaves": candidateLeaves, "prefer": prefer, "depose": depose,
 		} {
-			inprocess.Case(t, name, func(t *testing.T) { test(t, c) })
+			virtual.Step(t, name, func(t *testing.T) { test(t, c) })
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/virtual"
 )
 
 // TestMutex: with three members, what the mutex does.
@@ -25,7 +26,7 @@ func TestMutex(t *testing.T) {
 			"T16 T28 unlock": lateUnlock, "T25": leaseEnds, "owner": owner,
 			"key, then lease": keyThenLease,
 		} {
-			inprocess.Case(t, name, func(t *testing.T) { test(t, c) })
+			virtual.Step(t, name, func(t *testing.T) { test(t, c) })
 		}
 	})
 }

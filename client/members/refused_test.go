@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/virtual"
 )
 
 func describes(r *pb.Request) bool { return r.GetDescribe() != nil }
@@ -65,7 +66,7 @@ func TestRefused(t *testing.T) {
 				return err
 			}},
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				c := rig.Through(t, r.Members[0], x.match, rig.Refused)
 				err := x.call(t, members.New(c, name))
 				if !errors.Is(err, client.ErrPermissionDenied) {
@@ -403,7 +404,7 @@ func TestKeyChanged(t *testing.T) {
 				put(t, key, "new", m)
 			}, false, nil},
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				// The lease goes on, so that it takes no key with it.
 				l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
 				m := register(t, members.New(c, name), members.Registration{ID: "a", Lease: l})

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: a node that is up is listed with what it said of itself when it joined, whether or not the
@@ -110,7 +111,7 @@ func TestPauses(t *testing.T) {
 				return s.Switch(short, "n")
 			}, context.Canceled},
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				short, cancel := context.WithCancel(ctx)
 				defer cancel()
 				begin := make(chan struct{})
@@ -189,7 +190,7 @@ func TestTakeLate(t *testing.T) {
 				func(string) {},
 			},
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				tries, waits := 0, make(chan struct{}, 10)
 				b := &rig.Between{
 					Instead: func(r *pb.Request) *pb.Response {

@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/client/nodes"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/virtual"
 )
 
 // Requests that tests answer.
@@ -113,7 +114,7 @@ func TestRefused(t *testing.T) {
 				func(_ *testing.T, s *nodes.Set, _ *client.Client) error { return s.Forget(ctx, "n") },
 			},
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				c := rig.Through(t, r.Members[0], x.match, rig.Refused)
 				if err := x.call(t, nodes.New(c, name), c); !errors.Is(err, client.ErrPermissionDenied) {
 					t.Error(err)
@@ -160,7 +161,7 @@ func TestUnknownIsTold(t *testing.T) {
 				},
 			},
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				c := rig.Through(t, r.Members[0], x.match, unsureThenRefused)
 				err := x.call(t, nodes.New(c, name))
 				if !errors.Is(err, client.ErrUnknownOutcome) ||
@@ -200,7 +201,7 @@ func TestUnsure(t *testing.T) {
 		for name, match := range map[string]func(*pb.Request) bool{
 			"join": rig.Puts, "primary": takes, "switch": orders,
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				c := rig.Through(t, r.Members[0], match, rig.Unsure(func() {}))
 				s := nodes.New(c, name)
 				n := join(t, s, nodes.Config{ID: "n", TTL: time.Minute})

@@ -15,6 +15,7 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/virtual"
 )
 
 // Requests that tests answer.
@@ -65,7 +66,7 @@ func TestRefused(t *testing.T) {
 				return err
 			}},
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, name, one))
 				c := rig.Through(t, r.Members[0], x.match, func(n int) *pb.Response {
 					if n == x.nth {

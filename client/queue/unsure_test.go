@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/client/queue"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
+	"leasehold.dev/test/virtual"
 )
 
 // Goal: a worker that waits does not forget an item of which it does not know whether it has
@@ -22,7 +23,7 @@ func TestClaimUnsure(t *testing.T) {
 		for name, cfg := range map[string]queue.Config{
 			"claim": {TTL: time.Minute}, "dead": {TTL: time.Minute, MaxTries: 1},
 		} {
-			inprocess.Case(t, name, func(t *testing.T) {
+			virtual.Step(t, name, func(t *testing.T) {
 				var tries int
 				watching := make(chan struct{}, 100)
 				b := &rig.Between{

@@ -195,6 +195,6 @@ func (h *history) checkRights() {
 // refuse notes that somebody was refused what it always may do.
 func (h *history) refuse(p *process, err error) {
 	if p.user == workerUser && errors.Is(err, client.ErrPermissionDenied) {
-		h.violate("A1", "%s was refused what it may do: %v", p.on.name, err)
+		h.violate("A1", "%s was refused what it may do: %v", p.on.Name, err)
 	}
 }

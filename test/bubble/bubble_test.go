@@ -2,12 +2,9 @@ package bubble
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -104,59 +101,4 @@ func TestHunt(t *testing.T) {
 	if err := os.WriteFile(*huntFlag, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// Goal: a process that was killed gets no connection that was on its way then. Through it, it could
-// acknowledge what is not on the disk that it left.
-func TestDeadJoinNothing(t *testing.T) {
-	n := newNetwork(rand.New(rand.NewPCG(1, 1)))
-	dead, lives := newMachine("m1", n), newMachine("m2", n)
-	connect := func(from, to *machine) bool {
-		p := &pair{n.half(from, to), n.half(to, from)}
-		p.to.pair, p.from.pair = p, p
-		return n.join(p)
-	}
-	if !connect(dead, lives) || !connect(lives, dead) {
-		t.Error("there is no connection between two that live")
-	}
-	dead.kill(false, nil)
-	if connect(dead, lives) || connect(lives, dead) {
-		t.Error("a dead process has a new connection")
-	}
-}
-
-// TestDeadSayNothing: what a process writes after it was killed arrives nowhere, although nobody is
-// told of its death; what it wrote before does.
-func TestDeadSayNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(rand.New(rand.NewPCG(1, 1)))
-		dies, lives := newMachine("m1", n), newMachine("m2", n)
-		p := &pair{n.half(dies, lives), n.half(lives, dies)}
-		p.to.pair, p.from.pair = p, p
-		if !n.join(p) {
-			t.Fatal("no connection")
-		}
-		here := &conn{in: p.from, out: p.to, pair: p}
-		there := &conn{in: p.to, out: p.from, pair: p}
-		if _, err := here.Write([]byte("before")); err != nil {
-			t.Fatal(err)
-		}
-		dies.kill(true, nil)
-		if _, err := here.Write([]byte(", after")); err == nil {
-			t.Error("a dead process could write")
-		}
-		_ = here.Close() // says nothing either
-		_ = there.SetReadDeadline(time.Now().Add(time.Second))
-		buf := make([]byte, 64)
-		if k, err := there.Read(buf); string(buf[:k]) != "before" || err != nil {
-			t.Errorf("%q, %v", buf[:k], err)
-		}
-		if _, err := there.Read(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("the other side is told: %v", err)
-		}
-		lives.kill(true, nil)
-		if _, err := there.Read(buf); !errors.Is(err, net.ErrClosed) || len(n.pairs) > 0 {
-			t.Errorf("when both are dead: %v, %d connections", err, len(n.pairs))
-		}
-	})
 }

@@ -8,13 +8,14 @@ import (
 
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/crashfs"
+	"leasehold.dev/test/virtual"
 )
 
 // disk is a file system in memory whose syncs take time, and that loses what was not synced.
 type disk struct {
 	storage.FS
 	mem *crashfs.FS
-	on  *machine
+	on  *virtual.Machine
 
 	// slow is how long a sync of the log takes, at most. It is 0 while the member starts and
 	// stops: then a sync is waited for under a lock, and a goroutine that waits for a lock does not
@@ -26,7 +27,7 @@ type disk struct {
 	rng *rand.Rand
 }
 
-func newDisk(mem *crashfs.FS, on *machine, rng *rand.Rand) *disk {
+func newDisk(mem *crashfs.FS, on *virtual.Machine, rng *rand.Rand) *disk {
 	return &disk{FS: mem, mem: mem, on: on, rng: rng, rush: make(chan struct{})}
 }
 
@@ -39,10 +40,10 @@ func (d *disk) sync(do func() error) error {
 		defer t.Stop()
 		select {
 		case <-t.C:
-		case <-d.on.dead:
+		case <-d.on.Dead():
 		case <-d.rush:
 		}
-		d.on.gate()
+		d.on.Gate()
 	}
 	return do()
 }

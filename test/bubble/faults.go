@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"leasehold.dev/test/virtual"
 )
 
 // faults breaks things until a time, and then mends all. What is broken, when and for how long
@@ -98,7 +100,7 @@ func (f *faults) crashAll() {
 }
 
 // ends draws the two ends of a way: members mostly, or a client, a relay, or one of each.
-func (f *faults) ends() (a, b *machine) {
+func (f *faults) ends() (a, b *virtual.Machine) {
 	a, b = f.member().machine(), f.member().machine()
 	if f.rng.IntN(3) == 0 {
 		a = f.w.someone(f.rng).on
@@ -118,18 +120,18 @@ func (f *faults) cut() {
 		return
 	}
 	both := f.rng.IntN(2) == 0
-	f.w.net.set(a, b, &weather{cut: true})
+	f.w.net.Set(a, b, &virtual.Weather{Cut: true})
 	if both {
-		f.w.net.set(b, a, &weather{cut: true})
+		f.w.net.Set(b, a, &virtual.Weather{Cut: true})
 	}
 	f.later(f.between(10*time.Millisecond, 20*time.Second), func() {
-		f.w.net.set(a, b, nil)
-		f.w.net.set(b, a, nil)
+		f.w.net.Set(a, b, nil)
+		f.w.net.Set(b, a, nil)
 	})
 }
 
 // isolate cuts a machine off from all others, in one direction or in both.
-func (f *faults) isolate(a *machine) {
+func (f *faults) isolate(a *virtual.Machine) {
 	if a == nil {
 		return
 	}
@@ -140,7 +142,7 @@ func (f *faults) isolate(a *machine) {
 	case 1:
 		out = false
 	}
-	f.part([]*machine{a}, in, out)
+	f.part([]*virtual.Machine{a}, in, out)
 }
 
 // split parts the leader, some clients and relays from all others, so that it can go on to answer
@@ -150,7 +152,7 @@ func (f *faults) split() {
 	if leader == nil {
 		return
 	}
-	side := []*machine{leader}
+	side := []*virtual.Machine{leader}
 	for _, on := range append(f.w.clientMachines(), f.w.relayMachines()...) {
 		if f.rng.IntN(2) == 0 {
 			side = append(side, on)
@@ -160,50 +162,52 @@ func (f *faults) split() {
 }
 
 // part cuts the ways between some machines and all others: into the side, and out of it.
-func (f *faults) part(side []*machine, in, out bool) { f.partFrom(side, f.w.machines(), in, out) }
+func (f *faults) part(side []*virtual.Machine, in, out bool) {
+	f.partFrom(side, f.w.machines(), in, out)
+}
 
 // partFrom is part for the ways between some machines and some others.
-func (f *faults) partFrom(side, others []*machine, in, out bool) {
-	var ways [][2]*machine
+func (f *faults) partFrom(side, others []*virtual.Machine, in, out bool) {
+	var ways [][2]*virtual.Machine
 	for _, a := range side {
 		for _, b := range others {
 			if slices.Contains(side, b) {
 				continue
 			}
 			if in {
-				ways = append(ways, [2]*machine{b, a})
+				ways = append(ways, [2]*virtual.Machine{b, a})
 			}
 			if out {
-				ways = append(ways, [2]*machine{a, b})
+				ways = append(ways, [2]*virtual.Machine{a, b})
 			}
 		}
 	}
 	for _, x := range ways {
-		f.w.net.set(x[0], x[1], &weather{cut: true})
+		f.w.net.Set(x[0], x[1], &virtual.Weather{Cut: true})
 	}
 	f.later(f.between(10*time.Millisecond, 20*time.Second), func() {
 		for _, x := range ways {
-			f.w.net.set(x[0], x[1], nil)
+			f.w.net.Set(x[0], x[1], nil)
 		}
 	})
 }
 
 // eclipse lets a client, or a relay, hear late what members and relays answer, and then nothing:
 // what it was promised last is old when it hears of it.
-func (f *faults) eclipse(on *machine) {
+func (f *faults) eclipse(on *virtual.Machine) {
 	if on == nil {
 		return
 	}
-	late := &weather{delay: f.between(200*time.Millisecond, 2*time.Second)}
+	late := &virtual.Weather{Delay: f.between(200*time.Millisecond, 2*time.Second)}
 	others := append(f.w.memberMachines(), f.w.relayMachines()...)
 	for _, from := range others {
-		f.w.net.set(from, on, late)
+		f.w.net.Set(from, on, late)
 	}
 	f.later(f.between(time.Second, 5*time.Second), func() {
 		for _, from := range others { // also those that are down now
-			f.w.net.set(from, on, nil)
+			f.w.net.Set(from, on, nil)
 		}
-		f.part([]*machine{on}, true, true)
+		f.part([]*virtual.Machine{on}, true, true)
 	})
 }
 
@@ -214,15 +218,15 @@ func (f *faults) ghost() {
 	if on == nil {
 		return
 	}
-	late := &weather{delay: f.between(time.Second, 3*time.Second), jitter: time.Second}
+	late := &virtual.Weather{Delay: f.between(time.Second, 3*time.Second), Jitter: time.Second}
 	others := f.w.machines()
 	for _, to := range others {
-		f.w.net.set(on, to, late)
+		f.w.net.Set(on, to, late)
 	}
 	back := f.between(time.Millisecond, time.Second)
 	f.later(f.between(100*time.Millisecond, 2*time.Second), func() {
 		for _, to := range others {
-			f.w.net.set(on, to, nil)
+			f.w.net.Set(on, to, nil)
 		}
 		if m.machine() == on {
 			m.crash(true, f.w.draw())
@@ -237,26 +241,26 @@ func (f *faults) slow() {
 		return
 	}
 	most := f.between(time.Millisecond, 3*time.Second)
-	f.w.net.set(a, b, &weather{delay: most / 2, jitter: most / 2})
-	f.later(f.between(time.Second, 20*time.Second), func() { f.w.net.set(a, b, nil) })
+	f.w.net.Set(a, b, &virtual.Weather{Delay: most / 2, Jitter: most / 2})
+	f.later(f.between(time.Second, 20*time.Second), func() { f.w.net.Set(a, b, nil) })
 }
 
-func (f *faults) pause(on *machine) {
+func (f *faults) pause(on *virtual.Machine) {
 	if on == nil {
 		return
 	}
-	on.stop()
-	f.later(f.between(10*time.Millisecond, 10*time.Second), on.resume)
+	on.Stop()
+	f.later(f.between(10*time.Millisecond, 10*time.Second), on.Resume)
 }
 
 func (f *faults) slowDisk() {
-	on := f.member().machine()
-	if on == nil || on.disk.slow.Load() == 0 {
+	disk := f.member().hasDisk()
+	if disk == nil || disk.slow.Load() == 0 {
 		return
 	}
-	on.disk.slow.Store(int64(f.between(time.Millisecond, 2*time.Second)))
+	disk.slow.Store(int64(f.between(time.Millisecond, 2*time.Second)))
 	f.later(f.between(time.Second, 10*time.Second), func() {
-		on.disk.slow.Store(int64(f.w.syncs))
+		disk.slow.Store(int64(f.w.syncs))
 	})
 }
 
@@ -268,15 +272,15 @@ const leastJump = 500 * time.Millisecond
 func (f *faults) jump() {
 	by := f.between(leastJump, 10*time.Second)
 	if f.rng.IntN(2) == 0 {
-		f.w.someone(f.rng).on.jump(by)
+		f.w.someone(f.rng).on.Jump(by)
 		return
 	}
 	if on := f.member().machine(); on != nil {
 		if f.rng.IntN(2) == 0 {
 			by = -by
 		}
-		f.w.say("clock of %s jumps by %v", on.name, by)
-		on.jump(by)
+		f.w.say("clock of %s jumps by %v", on.Name, by)
+		on.Jump(by)
 	}
 }
 

@@ -179,7 +179,7 @@ func (b *belief) sure() bool {
 	b.mu.Lock()
 	over := b.over
 	b.mu.Unlock()
-	return !over && !b.by.on.isDead() && b.err() == nil
+	return !over && !b.by.on.IsDead() && b.err() == nil
 }
 
 // hold notes that a program has come to hold something, of which there is one.
@@ -197,12 +197,12 @@ func (h *history) hold(what string, by *process, token uint64, err func() error)
 		kept = append(kept, o)
 		if sure {
 			h.violateLocked("L4", "%s is held by %s (token %d) and by %s (token %d)",
-				what, o.by.on.name, o.token, by.on.name, token)
+				what, o.by.on.Name, o.token, by.on.Name, token)
 		}
 	}
 	if sure && token != 0 && token <= h.tokens[what] {
 		h.violateLocked("L5", "%s has come to %s with token %d, after %d",
-			what, by.on.name, token, h.tokens[what])
+			what, by.on.Name, token, h.tokens[what])
 	}
 	h.tokens[what] = max(h.tokens[what], token)
 	h.held[what] = append(kept, b)

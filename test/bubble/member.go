@@ -10,8 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"leasehold.dev/internal/host"
 	"leasehold.dev/server"
 	"leasehold.dev/test/crashfs"
+	"leasehold.dev/test/virtual"
 )
 
 // member is one member, in one process after another.
@@ -19,9 +21,10 @@ type member struct {
 	w    *World
 	name string
 
-	mu   sync.Mutex // guards what follows
-	on   *machine   // nil while it is down
-	last *machine
+	mu   sync.Mutex       // guards what follows
+	on   *virtual.Machine // nil while it is down
+	last *virtual.Machine
+	disk *disk
 	mem  *crashfs.FS   // what the disk of a process that is down has
 	end  chan struct{} // closed when Run of the last process has returned
 	off  context.CancelFunc
@@ -41,7 +44,7 @@ func peerAddr(name string) string   { return ip(name) + ":2380" }
 
 func httpURL(at string) []url.URL { return []url.URL{{Scheme: "http", Host: at}} }
 
-func (m *member) config(on *machine) server.Config {
+func (m *member) config(on *host.Host) server.Config {
 	c := server.DefaultConfig()
 	c.Name, c.DataDir = m.name, "/"+m.name
 	clients, peers := httpURL(clientAddr(m.name)), httpURL(peerAddr(m.name))
@@ -54,7 +57,7 @@ func (m *member) config(on *machine) server.Config {
 	c.Access.BcryptCost = 4                // the least, for it takes real time
 	c.Raft.CompareEvery = 20 * time.Second // often, so that a healthy member taken for damaged shows
 	c.Logger = slog.New(m.w.logs(m.name))
-	c.Host = on.host()
+	c.Host = on
 	return c
 }
 
@@ -63,31 +66,31 @@ func (m *member) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.last != nil {
-		m.last.silent.Store(false)
+		m.last.Replaced()
 	}
-	on := newMachine(m.name, m.w.net)
+	on := m.w.net.Machine(m.name)
 	rng := m.w.draw()
-	on.find, on.disk = m.w.find, newDisk(m.mem, on, rng)
-	on.setRate(1 + (rng.Float64()-0.5)*driftBound)
+	disk := newDisk(m.mem, on, rng)
+	on.SetRate(1 + (rng.Float64()-0.5)*driftBound)
 	found := m.mem.Clone()
-	s, err := server.New(m.config(on))
+	s, err := server.New(m.config(on.Host(disk)))
 	if err != nil {
 		return fmt.Errorf("start of %s: %w (%s)", m.name, err, preserve(found, "/"+m.name))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan struct{})
-	m.on, m.last, m.srv, m.off, m.end = on, on, s, cancel, end
+	m.on, m.last, m.disk, m.srv, m.off, m.end = on, on, disk, s, cancel, end
 	m.w.ended.Go(func() {
 		defer close(end)
-		if err := s.Run(ctx); err != nil && !on.isDead() {
+		if err := s.Run(ctx); err != nil && !on.IsDead() {
 			m.w.h.violate("stop", "%s: %v", m.name, err)
 		}
 	})
 	m.w.ended.Go(func() {
 		select {
 		case <-s.Ready():
-			on.disk.slow.Store(int64(m.w.syncs))
-		case <-on.dead:
+			disk.slow.Store(int64(m.w.syncs))
+		case <-on.Dead():
 		case <-end:
 		}
 	})
@@ -111,13 +114,14 @@ func preserve(found *crashfs.FS, from string) string {
 func (m *member) crash(silent bool, rng *rand.Rand) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mem = m.on.kill(silent, rng)
+	m.on.Kill(silent)
+	m.mem = m.disk.mem.Crash(rng)
 	m.off()
 	m.on = nil
 }
 
 // machine returns what the member runs on, nil while it is down.
-func (m *member) machine() *machine {
+func (m *member) machine() *virtual.Machine {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.on
@@ -126,8 +130,8 @@ func (m *member) machine() *machine {
 // close stops the member as an operator does.
 func (m *member) close() {
 	if on := m.machine(); on != nil {
-		on.resume()
-		on.disk.hurry()
+		on.Resume()
+		m.disk.hurry()
 	}
 	m.off()
 	<-m.end
@@ -140,8 +144,18 @@ func (m *member) restart() {
 	}
 }
 
+// hasDisk returns the disk of a member that runs.
+func (m *member) hasDisk() *disk {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.on == nil {
+		return nil
+	}
+	return m.disk
+}
+
 // place returns the machine that the member runs on, or has run on last.
-func (m *member) place() *machine {
+func (m *member) place() *virtual.Machine {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.last

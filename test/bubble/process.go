@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"leasehold.dev/client"
+	"leasehold.dev/test/virtual"
 )
 
 // driftBound is the default of client.Config. Clocks are off by half of it at most, so that two
@@ -26,7 +27,7 @@ const driftBound = 1e-3
 // them until it ends.
 type process struct {
 	w    *World
-	on   *machine
+	on   *virtual.Machine
 	user string
 	c    *client.Client
 	etcd *clientv3.Client
@@ -41,10 +42,9 @@ type process struct {
 // begin starts a client's process, which logs in as a user if there are users.
 func (w *World) begin(name, user string) (*process, error) {
 	seed := w.draw().Uint64()
-	on := newMachine(name, w.net)
-	on.find = w.find
+	on := w.net.Machine(name)
 	p := &process{w: w, on: on, user: user, rng: rand.New(rand.NewPCG(seed, 3))}
-	on.setRate(1 + (p.float()-0.5)*driftBound)
+	on.SetRate(1 + (p.float()-0.5)*driftBound)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	endpoints := w.endpoints(p)
 	began := time.Now()
@@ -53,8 +53,8 @@ func (w *World) begin(name, user string) (*process, error) {
 	p.c, err = client.New(client.Config{
 		Endpoints: endpoints, AnyMember: p.intn(3) == 0, Drift: driftBound,
 		User: user, Password: password,
-		Dial:   func(ctx context.Context, e string) (net.Conn, error) { return on.dial(ctx, "", e) },
-		Now:    func() time.Time { return began.Add(on.clock()) },
+		Dial:   func(ctx context.Context, e string) (net.Conn, error) { return on.Dial(ctx, "", e) },
+		Now:    func() time.Time { return began.Add(on.Clock()) },
 		Logger: slog.New(w.logs(name)),
 	})
 	if err != nil {
@@ -65,7 +65,7 @@ func (w *World) begin(name, user string) (*process, error) {
 			Endpoints: endpoints, Logger: zap.NewNop(), DialKeepAliveTime: 3 * time.Second,
 			DialKeepAliveTimeout: 2 * time.Second, Username: user, Password: password,
 			DialOptions: []grpc.DialOption{grpc.WithContextDialer(
-				func(ctx context.Context, e string) (net.Conn, error) { return on.dial(ctx, "", e) })},
+				func(ctx context.Context, e string) (net.Conn, error) { return on.Dial(ctx, "", e) })},
 		})
 		switch {
 		case err == nil:
@@ -93,9 +93,9 @@ func (p *process) run(program func(*process) error) {
 // end ends the process, as by SIGKILL, or cleanly.
 func (p *process) end(killed bool) {
 	if killed {
-		p.on.kill(false, nil)
+		p.on.Kill(false)
 	}
-	p.on.resume()
+	p.on.Resume()
 	p.stop()
 	_ = p.etcd.Close() // its lock gives up its place by a call that only this ends
 	p.wg.Wait()

@@ -27,7 +27,7 @@ func keep(p *process) error {
 	}
 	l, err := p.c.Grant(ctx, client.Grant{
 		TTL: p.between(time.Second, 6*time.Second), Name: name,
-		Keys: []store.KV{{Key: key, Value: []byte(p.on.name)}},
+		Keys: []store.KV{{Key: key, Value: []byte(p.on.Name)}},
 	})
 	if err != nil {
 		if errors.Is(err, client.ErrNameTaken) {
@@ -91,7 +91,7 @@ func leave(p *process) error {
 		return client.ErrExpired
 	}})
 	_, err := p.c.GrantOnly(ctx, client.Grant{
-		TTL: ttl, Keys: []store.KV{{Key: key, Value: []byte(p.on.name)}},
+		TTL: ttl, Keys: []store.KV{{Key: key, Value: []byte(p.on.Name)}},
 	})
 	p.sleep(0, ttl)
 	return err
@@ -125,7 +125,7 @@ func (h *history) gone(key string, why store.Why, revision int64) {
 		return // with an earlier lease
 	}
 	if b != nil && b.sure() {
-		h.violateLocked("L1", "%s has gone (%v), and %s is sure of its lease", key, why, b.by.on.name)
+		h.violateLocked("L1", "%s has gone (%v), and %s is sure of its lease", key, why, b.by.on.Name)
 	}
 	delete(h.keys, key)
 }
@@ -213,7 +213,7 @@ func keepEtcd(p *process) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.etcd.Put(ctx, leased+p.w.unique(), p.on.name, clientv3.WithLease(g.ID))
+	_, err = p.etcd.Put(ctx, leased+p.w.unique(), p.on.Name, clientv3.WithLease(g.ID))
 	if err != nil {
 		return err
 	}

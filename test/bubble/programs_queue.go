@@ -11,7 +11,7 @@ const queueName = "work"
 
 func (p *process) queue() *queue.Queue {
 	return queue.New(p.c, queueName, queue.Config{
-		TTL: 2 * time.Second, MaxTries: 1 << 30, Worker: p.on.name,
+		TTL: 2 * time.Second, MaxTries: 1 << 30, Worker: p.on.Name,
 	})
 }
 

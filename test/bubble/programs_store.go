@@ -39,7 +39,7 @@ func outcomeOf(err error) outcome {
 func storeKeys(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
-	o := &op{by: p.on.name, key: p.register()}
+	o := &op{by: p.on.Name, key: p.register()}
 	var err error
 	switch k := p.intn(10); {
 	case k < 4:
@@ -100,7 +100,7 @@ func (p *process) swap(ctx context.Context, o *op) error {
 func storeEtcd(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
-	o := &op{by: p.on.name + "/etcd", key: p.register()}
+	o := &op{by: p.on.Name + "/etcd", key: p.register()}
 	var err error
 	if p.intn(2) == 0 {
 		p.w.h.call(o)
@@ -135,7 +135,7 @@ func cached(p *process) error {
 	until := p.w.h.now() + p.between(10*time.Second, 5*time.Minute)
 	for p.ctx.Err() == nil && p.w.h.now() < until {
 		ctx, cancel := p.within(10 * time.Second)
-		o := p.w.h.call(&op{by: p.on.name + "/cache", key: p.register()})
+		o := p.w.h.call(&op{by: p.on.Name + "/cache", key: p.register()})
 		kv, _, err := c.Get(ctx, o.key)
 		o.got = string(kv.Value)
 		p.w.h.back(o, outcomeOf(err))
@@ -150,7 +150,7 @@ func cached(p *process) error {
 
 // watch follows all registers, and goes on where it was in a new watch now and then.
 func watch(p *process) error {
-	v := &view{by: p.on.name, told: make(map[int64]string)}
+	v := &view{by: p.on.Name, told: make(map[int64]string)}
 	w, err := p.c.Watch(p.ctx, store.Watch{
 		Key: registers, End: store.Prefix(registers).End, Progress: time.Second,
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"leasehold.dev/internal/relay"
+	"leasehold.dev/test/virtual"
 )
 
 // relayer is one relay, in one process after another. It has no disk, and no clock that matters.
@@ -16,9 +17,9 @@ type relayer struct {
 	w    *World
 	name string
 
-	mu   sync.Mutex // guards what follows
-	on   *machine   // nil while it is down
-	last *machine
+	mu   sync.Mutex       // guards what follows
+	on   *virtual.Machine // nil while it is down
+	last *virtual.Machine
 	off  context.CancelFunc
 	end  chan struct{} // closed when Run of the last process has returned
 }
@@ -36,12 +37,12 @@ const auditorName = "auditor"
 // endpoints draws what a client is told: members, relays, or both.
 func (w *World) endpoints(p *process) (list []string) {
 	way := p.intn(4)
-	if len(w.relays) == 0 || way < 2 || p.on.name == auditorName {
+	if len(w.relays) == 0 || way < 2 || p.on.Name == auditorName {
 		for _, m := range w.members {
 			list = append(list, clientAddr(m.name))
 		}
 	}
-	if way > 0 && p.on.name != auditorName {
+	if way > 0 && p.on.Name != auditorName {
 		if len(w.relays) > 0 {
 			w.h.count("clients of relays")
 		}
@@ -57,12 +58,11 @@ func (r *relayer) start() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.last != nil {
-		r.last.silent.Store(false)
+		r.last.Replaced()
 	}
-	on := newMachine(r.name, r.w.net)
-	on.find = r.w.find
+	on := r.w.net.Machine(r.name)
 	cfg := relay.Config{
-		Listen: httpURL(clientAddr(r.name)), Host: on.host(), Logger: slog.New(r.w.logs(r.name)),
+		Listen: httpURL(clientAddr(r.name)), Host: on.Host(nil), Logger: slog.New(r.w.logs(r.name)),
 	}
 	cfg.User, cfg.Password = r.w.login(relayUser)
 	for _, m := range r.w.members {
@@ -77,7 +77,7 @@ func (r *relayer) start() error {
 	r.on, r.last, r.off, r.end = on, on, cancel, end
 	r.w.ended.Go(func() {
 		defer close(end)
-		if err := s.Run(ctx); err != nil && !on.isDead() {
+		if err := s.Run(ctx); err != nil && !on.IsDead() {
 			r.w.h.violate("stop", "%s: %v", r.name, err)
 		}
 	})
@@ -88,7 +88,7 @@ func (r *relayer) start() error {
 func (r *relayer) crash(silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.on.kill(silent, nil)
+	r.on.Kill(silent)
 	r.off()
 	r.on = nil
 }
@@ -103,21 +103,21 @@ func (r *relayer) restart() {
 // close stops the relay as an operator does.
 func (r *relayer) close() {
 	if on := r.machine(); on != nil {
-		on.resume()
+		on.Resume()
 	}
 	r.off()
 	<-r.end
 }
 
 // machine returns what the relay runs on, nil while it is down.
-func (r *relayer) machine() *machine {
+func (r *relayer) machine() *virtual.Machine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.on
 }
 
 // place returns the machine that the relay runs on, or has run on last.
-func (r *relayer) place() *machine {
+func (r *relayer) place() *virtual.Machine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
@@ -157,5 +157,5 @@ func (f *faults) partRelay() {
 	if f.rng.IntN(2) == 0 {
 		from = f.w.memberMachines()
 	}
-	f.partFrom([]*machine{on}, from, true, true)
+	f.partFrom([]*virtual.Machine{on}, from, true, true)
 }

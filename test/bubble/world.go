@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"leasehold.dev/test/crashfs"
+	"leasehold.dev/test/virtual"
 )
 
 // Options says what a run is.
@@ -27,7 +28,7 @@ type Options struct {
 type World struct {
 	opts    Options
 	h       *history
-	net     *network
+	net     *virtual.Network
 	members []*member
 	relays  []*relayer
 	users   bool          // access control is on
@@ -40,7 +41,7 @@ type World struct {
 
 	mu      sync.Mutex // guards what follows
 	rng     *rand.Rand
-	others  map[string]*machine // where nobody is
+	others  map[string]*virtual.Machine // where nobody is
 	clients []*process
 	roles   []func(*process)
 	lead    string // name of the member that has come to lead last
@@ -51,13 +52,15 @@ type World struct {
 func newWorld(o Options) *World {
 	rng := rand.New(rand.NewPCG(o.Seed, 0))
 	w := &World{
-		opts: o, h: newHistory(), rng: rng, net: newNetwork(rand.New(rand.NewPCG(o.Seed, 2))),
-		others: make(map[string]*machine), heal: make(chan struct{}),
+		opts: o, h: newHistory(), rng: rng,
+		others: make(map[string]*virtual.Machine), heal: make(chan struct{}),
 		users: hasUsers(o.Seed),
 		syncs: time.Duration(rng.Int64N(int64(5 * time.Millisecond))),
 		calm:  time.Second + time.Duration(rng.Int64N(int64(20*time.Second))),
 		pace:  300*time.Millisecond + time.Duration(rng.Int64N(int64(5*time.Second))),
 	}
+	usual := virtual.Weather{Delay: 200 * time.Microsecond, Jitter: 300 * time.Microsecond}
+	w.net = virtual.NewNetwork(usual, w.find, rand.New(rand.NewPCG(o.Seed, 2)))
 	n := []int{1, 3, 3, 3, 3, 5}[rng.IntN(6)]
 	for i := range n {
 		w.members = append(w.members, &member{
@@ -76,7 +79,7 @@ func (w *World) draw() *rand.Rand {
 }
 
 // find returns the machine that is at an address now.
-func (w *World) find(at string) *machine {
+func (w *World) find(at string) *virtual.Machine {
 	host, _, _ := strings.Cut(at, ":")
 	for _, m := range w.members {
 		if on := m.place(); ip(m.name) == host && on != nil {
@@ -91,17 +94,17 @@ func (w *World) find(at string) *machine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.others[host] == nil {
-		w.others[host] = newMachine(host, w.net)
+		w.others[host] = w.net.Machine(host)
 	}
 	return w.others[host]
 }
 
 // machines returns all that run.
-func (w *World) machines() []*machine {
+func (w *World) machines() []*virtual.Machine {
 	return slices.Concat(w.memberMachines(), w.relayMachines(), w.clientMachines())
 }
 
-func (w *World) memberMachines() (all []*machine) {
+func (w *World) memberMachines() (all []*virtual.Machine) {
 	for _, m := range w.members {
 		if on := m.machine(); on != nil {
 			all = append(all, on)
@@ -110,7 +113,7 @@ func (w *World) memberMachines() (all []*machine) {
 	return all
 }
 
-func (w *World) relayMachines() (all []*machine) {
+func (w *World) relayMachines() (all []*virtual.Machine) {
 	for _, r := range w.relays {
 		if on := r.machine(); on != nil {
 			all = append(all, on)
@@ -119,7 +122,7 @@ func (w *World) relayMachines() (all []*machine) {
 	return all
 }
 
-func (w *World) clientMachines() (all []*machine) {
+func (w *World) clientMachines() (all []*virtual.Machine) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.clients {

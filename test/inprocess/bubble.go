@@ -2,16 +2,27 @@ package inprocess
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"net/url"
 	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"leasehold.dev/internal/host"
+	"leasehold.dev/internal/listen"
+	"leasehold.dev/test/virtual"
 )
 
-// bubbles has the network of each test that runs in a bubble.
-var bubbles sync.Map // testing.TB to *network
+// bubbles has the machine of each test that runs in a bubble.
+var bubbles sync.Map // testing.TB to *machine
+
+// tests counts those that run in a bubble.
+var tests atomic.Int64
 
 // Bubble runs a test in virtual time. The members that it starts, their Lines, and the clients of
 // Connect and Etcd share a network and a disk in memory. The test must
@@ -24,7 +35,7 @@ func Bubble(t *testing.T, test func(*testing.T)) {
 		runtime.GC()
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		bubbles.Store(t, newNetwork())
+		bubbles.Store(t, &machine{Host: virtual.Host(), dir: fmt.Sprint("/", tests.Add(1))})
 		t.Cleanup(func() {
 			bubbles.Delete(t)
 			time.Sleep(time.Hour) // some goroutines end only when a timer fires
@@ -33,33 +44,36 @@ func Bubble(t *testing.T, test func(*testing.T)) {
 	})
 }
 
-// Case runs a part of a test in a bubble, where t.Run is not possible, and names it if it fails.
-func Case(t *testing.T, name string, test func(*testing.T)) {
-	t.Helper()
-	failed := t.Failed()
-	defer func() {
-		if !failed && t.Failed() {
-			t.Logf("the failed case is %q", name)
-		}
-	}()
-	test(t)
+// machine is what the members of a test in a bubble run on.
+type machine struct {
+	*host.Host
+	dir string       // where the test has its sockets and data
+	n   atomic.Int64 // directories made so far
 }
 
-// networkOf returns the network of a test, nil if it runs in real time.
-func networkOf(t testing.TB) *network {
-	n, _ := bubbles.Load(t)
-	out, _ := n.(*network)
+// machineOf returns that of a test, nil if it runs in real time.
+func machineOf(t testing.TB) *machine {
+	m, _ := bubbles.Load(t)
+	out, _ := m.(*machine)
 	return out
+}
+
+// Host returns a machine of the bubble that a test runs in, or nil for the machine of the process.
+func Host(t testing.TB) *host.Host {
+	if m := machineOf(t); m != nil {
+		return m.Host
+	}
+	return nil
 }
 
 // Listen opens a socket, in memory if the test runs in a bubble.
 func Listen(t testing.TB, path string) net.Listener {
 	t.Helper()
-	listen := func(path string) (net.Listener, error) { return net.Listen("unix", path) }
-	if n := networkOf(t); n != nil {
-		listen = n.listen
+	listen := listen.Listen
+	if m := machineOf(t); m != nil {
+		listen = m.Listen
 	}
-	l, err := listen(path)
+	l, err := listen(t.Context(), url.URL{Scheme: "unix", Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +83,11 @@ func Listen(t testing.TB, path string) net.Listener {
 // Dialer returns a function that connects to sockets as Listen opens them. It takes the path of one
 // or an endpoint.
 func Dialer(t testing.TB) func(ctx context.Context, at string) (net.Conn, error) {
-	if n := networkOf(t); n != nil {
-		return n.dial
+	if machineOf(t) != nil {
+		return virtual.DialEndpoint
 	}
 	return func(ctx context.Context, at string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socketPath(at))
+		at = strings.TrimPrefix(strings.TrimPrefix(at, "unix:"), "//")
+		return new(net.Dialer).DialContext(ctx, "unix", at)
 	}
 }

@@ -17,10 +17,10 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 
 	"leasehold.dev/client"
 	"leasehold.dev/server"
+	"leasehold.dev/test/virtual"
 )
 
 // Member is a member of a cluster.
@@ -58,8 +58,8 @@ func Run(t testing.TB, n int) []*Member {
 // memory.
 func Dir(t testing.TB) string {
 	t.Helper()
-	if n := networkOf(t); n != nil { // all members have one disk
-		return fmt.Sprint("/", n.dirs.Add(1))
+	if m := machineOf(t); m != nil { // all members have one disk
+		return fmt.Sprint(m.dir, "/", m.n.Add(1))
 	}
 	dir, err := os.MkdirTemp("", "lh")
 	if err != nil {
@@ -90,8 +90,8 @@ func Config(dir, name string) server.Config {
 // Start starts a member, and does not wait for it.
 func Start(t testing.TB, c server.Config) *Member {
 	t.Helper()
-	if n := networkOf(t); n != nil {
-		c.Host = n.host()
+	if h := Host(t); h != nil {
+		c.Host = h
 	}
 	m := &Member{t: t, cfg: c}
 	m.Start()
@@ -158,8 +158,8 @@ func ClientConfig(t testing.TB, members ...*Member) client.Config {
 
 // reach lets a client reach the members of a bubble.
 func reach(t testing.TB, c client.Config) client.Config {
-	if n := networkOf(t); n != nil && c.Dial == nil {
-		c.Dial = n.dial
+	if machineOf(t) != nil && c.Dial == nil {
+		c.Dial = virtual.DialEndpoint
 	}
 	return c
 }
@@ -184,8 +184,8 @@ func Connect(t testing.TB, c client.Config, endpoints ...string) *client.Client 
 func Etcd(t testing.TB, endpoints ...string) *clientv3.Client {
 	t.Helper()
 	c := clientv3.Config{Endpoints: endpoints, DialTimeout: time.Minute}
-	if n := networkOf(t); n != nil {
-		c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(n.dial))
+	if machineOf(t) != nil {
+		c.DialOptions = append(c.DialOptions, virtual.GRPC())
 	}
 	out, err := clientv3.New(c)
 	if err != nil {

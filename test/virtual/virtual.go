@@ -8,8 +8,9 @@
 //		})
 //	}
 //
-// The network has one name space for all tests of a process, like that of Unix sockets: paths in
-// the test's own directory keep tests apart. Clients connect with Dial, or with the option GRPC.
+// The network of Host and Dial has one name space for all tests of a process, like that of Unix
+// sockets: paths in the test's own directory keep tests apart. Clients connect with Dial, or with
+// the option GRPC. A test that breaks the network makes one of its own, with NewNetwork.
 package virtual
 
 import (
@@ -17,11 +18,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"path"
-	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,45 +53,34 @@ func Step(t *testing.T, name string, f func(t *testing.T)) {
 	f(t)
 }
 
+// shared joins the machines of all tests of a process.
+var shared = NewNetwork(Weather{Delay: latency}, nil, nil)
+
+// latency is how long after it was sent a reader gets something. Without it all calls would take no
+// time at all, and a loop of calls would stop the time.
+const latency = 20 * time.Microsecond
+
+// outside is where the clients of tests are.
+var outside = shared.Machine("")
+
 // Host returns a new machine with an empty disk. Set FS to nil to use the disk of the real machine.
-func Host() *host.Host {
-	return &host.Host{Boot: Boot, Listen: Listen, Dial: Dial, FS: crashfs.New()}
-}
-
-// Boot reads the clock of a machine.
-func Boot() time.Duration { return time.Since(epoch) }
-
-// epoch is an hour before each bubble begins.
-var epoch = time.Date(1999, time.December, 31, 23, 0, 0, 0, time.UTC)
-
-var (
-	mu        sync.Mutex // guards listeners
-	listeners = make(map[string]*listener)
-)
-
-// listener accepts connections at an address.
-type listener struct {
-	at   string
-	in   chan net.Conn
-	done chan struct{}
-	once sync.Once
-}
+func Host() *host.Host { return shared.Machine("").Host(crashfs.New()) }
 
 // Listen implements host.Host.
-func Listen(_ context.Context, u url.URL) (net.Listener, error) {
-	at := u.Host
-	if strings.HasPrefix(u.Scheme, "unix") {
-		at = u.Host + u.Path
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if listeners[at] != nil {
-		return nil, fmt.Errorf("listen on %s: %w", u.String(), syscall.EADDRINUSE)
-	}
-	l := &listener{at: at, in: make(chan net.Conn, 128), done: make(chan struct{})}
-	listeners[at] = l
-	return l, nil
+func Listen(ctx context.Context, u url.URL) (net.Listener, error) { return outside.Listen(ctx, u) }
+
+// Dial connects to a listener. The address may be the target of a gRPC client.
+func Dial(ctx context.Context, network, at string) (net.Conn, error) {
+	return outside.Dial(ctx, network, at)
 }
+
+// DialEndpoint connects to an endpoint of the Go client.
+func DialEndpoint(ctx context.Context, endpoint string) (net.Conn, error) {
+	return outside.Dial(ctx, "", endpoint)
+}
+
+// GRPC makes a gRPC client connect with Dial.
+func GRPC() grpc.DialOption { return grpc.WithContextDialer(DialEndpoint) }
 
 // ports counts the ports that Port has opened.
 var ports atomic.Int64
@@ -109,77 +95,6 @@ func Port(t testing.TB) net.Listener {
 	}
 	return l
 }
-
-// Accept implements net.Listener.
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.in:
-		return c, nil
-	case <-l.done:
-		return nil, &net.OpError{Op: "accept", Net: "unix", Addr: addr(l.at), Err: net.ErrClosed}
-	}
-}
-
-// Close implements net.Listener.
-func (l *listener) Close() error {
-	l.once.Do(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		delete(listeners, l.at)
-		close(l.done)
-	})
-	for {
-		select {
-		case c := <-l.in: // not accepted
-			_ = c.Close()
-		default:
-			return nil
-		}
-	}
-}
-
-// Addr implements net.Listener.
-func (l *listener) Addr() net.Addr { return addr(l.at) }
-
-// Dial connects to a listener. The address may be the target of a gRPC client.
-func Dial(_ context.Context, _, at string) (net.Conn, error) {
-	if scheme, rest, ok := strings.Cut(at, ":"); ok && strings.HasPrefix(scheme, "unix") {
-		at = path.Clean("/" + rest)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	l := listeners[at]
-	if l == nil {
-		return nil, refused(at)
-	}
-	there, back := newPipe(), newPipe()
-	here, far := addr(""), addr(at)
-	select {
-	case l.in <- &conn{in: there, out: back, local: far, remote: here}:
-		return &conn{in: back, out: there, local: here, remote: far}, nil
-	default:
-		return nil, refused(at) // too many are not accepted yet
-	}
-}
-
-func refused(at string) error {
-	return &net.OpError{Op: "dial", Net: "unix", Addr: addr(at), Err: syscall.ECONNREFUSED}
-}
-
-// DialEndpoint connects to an endpoint of the Go client.
-func DialEndpoint(ctx context.Context, endpoint string) (net.Conn, error) {
-	return Dial(ctx, "unix", endpoint)
-}
-
-// GRPC makes a gRPC client connect with Dial.
-func GRPC() grpc.DialOption {
-	return grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) {
-		return Dial(ctx, "unix", at)
-	})
-}
-
-// addr returns an address like that of a Unix socket.
-func addr(at string) net.Addr { return &net.UnixAddr{Name: at, Net: "unix"} }
 
 // etcdNever is a channel that etcd's client makes when the program begins, for watches whose
 // context never ends. It belongs to no bubble, so time would stand still while a goroutine waits

@@ -1,8 +1,10 @@
-package bubble
+package virtual
 
 import (
+	"bytes"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -20,11 +22,12 @@ type chunk struct {
 
 // half is one direction of a connection: from one machine to another.
 type half struct {
-	net      *network
-	from, to *machine
+	net      *Network
+	from, to *Machine
 	pair     *pair
 
 	mu      sync.Mutex // guards what follows
+	waiting int        // how many wait for a change
 	changed chan struct{}
 	queue   []chunk
 	bytes   int
@@ -37,8 +40,10 @@ type half struct {
 }
 
 func (h *half) wakeLocked() {
-	close(h.changed)
-	h.changed = make(chan struct{})
+	if h.waiting > 0 {
+		close(h.changed)
+		h.changed = make(chan struct{})
+	}
 }
 
 // fail makes all reading and writing fail.
@@ -56,7 +61,7 @@ func (h *half) fail(err error) {
 func (h *half) over() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.failed != nil || h.ended || h.from.isDead()
+	return h.failed != nil || h.ended || h.from.IsDead()
 }
 
 // leave notes that nobody will read any more. The writer learns of it as TCP tells: when what it
@@ -73,9 +78,13 @@ func (h *half) waitLocked(a, b time.Time) {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		a = b
 	}
+	h.waiting++
 	changed := h.changed
 	h.mu.Unlock()
-	defer h.mu.Lock()
+	defer func() {
+		h.mu.Lock()
+		h.waiting--
+	}()
 	if a.IsZero() {
 		<-changed
 		return
@@ -91,7 +100,7 @@ func (h *half) waitLocked(a, b time.Time) {
 func past(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
 
 func (h *half) read(p []byte) (int, error) {
-	h.to.gate()
+	h.to.Gate()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for {
@@ -124,14 +133,14 @@ func (h *half) read(p []byte) (int, error) {
 }
 
 func (h *half) write(p []byte) (int, error) {
-	h.from.gate()
+	h.from.Gate()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for {
 		switch {
 		case h.failed != nil:
 			return 0, h.failed
-		case h.ended, h.from.isDead():
+		case h.ended, h.from.IsDead():
 			return 0, net.ErrClosed
 		case h.deaf && h.net.answers(h.from, h.to):
 			h.mu.Unlock()
@@ -149,7 +158,7 @@ func (h *half) write(p []byte) (int, error) {
 				at = h.last
 			}
 			h.last = at
-			h.queue = append(h.queue, chunk{append([]byte(nil), p...), at})
+			h.queue = append(h.queue, chunk{bytes.Clone(p), at})
 			h.bytes += len(p)
 			h.wakeLocked()
 			return len(p), nil
@@ -161,7 +170,7 @@ func (h *half) write(p []byte) (int, error) {
 // conn is one end of a connection.
 type conn struct {
 	in, out       *half
-	local, remote addr
+	local, remote net.Addr
 	pair          *pair
 	once          sync.Once
 }
@@ -185,7 +194,7 @@ func (c *conn) told(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	return &net.OpError{Op: op, Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
+	return &net.OpError{Op: op, Net: c.remote.Network(), Source: c.local, Addr: c.remote, Err: err}
 }
 
 // Close implements net.Conn. That of a dead process tells nobody: what there is to tell of its
@@ -193,7 +202,7 @@ func (c *conn) told(op string, err error) error {
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.out.mu.Lock()
-		c.out.ended = !c.out.from.isDead()
+		c.out.ended = !c.out.from.IsDead()
 		c.out.wakeLocked()
 		c.out.mu.Unlock()
 		c.in.leave()
@@ -232,10 +241,27 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-type addr string
+// name is the address of something that has no IP address.
+type name string
 
 // Network implements net.Addr.
-func (addr) Network() string { return "tcp" }
+func (name) Network() string { return "tcp" }
 
 // String implements net.Addr.
-func (a addr) String() string { return string(a) }
+func (n name) String() string { return string(n) }
+
+// addr returns the address of a port or of a Unix socket.
+func addr(at string) net.Addr {
+	if ip, err := netip.ParseAddrPort(at); err == nil {
+		return net.TCPAddrFromAddrPort(ip)
+	}
+	if at == "" || at[0] == '/' {
+		return &net.UnixAddr{Name: at, Net: "unix"}
+	}
+	return name(at)
+}
+
+func opError(op, at string, err error) error {
+	to := addr(at)
+	return &net.OpError{Op: op, Net: to.Network(), Addr: to, Err: err}
+}

@@ -1,0 +1,153 @@
+package virtual
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/internal/host"
+	"leasehold.dev/internal/storage"
+)
+
+// Machine is what a process runs on until it ends: what is started again runs on another one of
+// the same name.
+type Machine struct {
+	Name string
+	net  *Network
+	dead chan struct{} // closed when the process has been killed
+	// silent says that the power has failed: nobody is told that the process has ended.
+	silent atomic.Bool
+
+	mu      sync.Mutex    // guards what follows
+	resumed chan struct{} // nil while the process is not stopped
+	rate    float64       // of the clock
+	since   time.Time     // that it goes at this rate
+	reading time.Duration // then
+}
+
+// Machine returns a new machine in the network.
+func (n *Network) Machine(name string) *Machine {
+	return &Machine{
+		Name: name, net: n, dead: make(chan struct{}), rate: 1, since: time.Now(),
+		reading: time.Hour,
+	}
+}
+
+// Host is the machine as a member has it, or a relay, which has no disk.
+func (m *Machine) Host(disk storage.FS) *host.Host {
+	return &host.Host{
+		Boot:   func() time.Duration { m.Gate(); return m.Clock() },
+		Listen: m.Listen, Dial: m.Dial, FS: disk,
+	}
+}
+
+// Listen opens a port or a Unix socket.
+func (m *Machine) Listen(_ context.Context, u url.URL) (net.Listener, error) {
+	return m.net.listen(m, u.Host+u.Path)
+}
+
+// Dial connects to a listener. The address may be the target of a gRPC client.
+func (m *Machine) Dial(ctx context.Context, _, at string) (net.Conn, error) {
+	if scheme, rest, ok := strings.Cut(at, ":"); ok && strings.HasPrefix(scheme, "unix") {
+		at = path.Clean("/" + rest)
+	}
+	return m.net.dial(ctx, m, at)
+}
+
+// Clock reads the machine's clock, which goes on while the process is stopped.
+func (m *Machine) Clock() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.clockLocked()
+}
+
+func (m *Machine) clockLocked() time.Duration {
+	return m.reading + time.Duration(m.rate*float64(time.Since(m.since)))
+}
+
+// SetRate lets the clock go at another rate from now on.
+func (m *Machine) SetRate(rate float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reading, m.since, m.rate = m.clockLocked(), time.Now(), rate
+}
+
+// Jump sets the clock forward, or back.
+func (m *Machine) Jump(by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reading += by
+}
+
+// Stop stops the process, as SIGSTOP does, at the next thing that it asks of the machine.
+func (m *Machine) Stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.resumed == nil {
+		m.resumed = make(chan struct{})
+	}
+}
+
+// Resume lets the process go on.
+func (m *Machine) Resume() {
+	m.mu.Lock()
+	resumed := m.resumed
+	m.resumed = nil
+	m.mu.Unlock()
+	if resumed != nil {
+		close(resumed)
+		m.net.bump()
+	}
+}
+
+func (m *Machine) stopped() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.resumed != nil && !m.IsDead()
+}
+
+// Gate is where a process that is stopped stands still.
+func (m *Machine) Gate() {
+	for {
+		m.mu.Lock()
+		resumed := m.resumed
+		m.mu.Unlock()
+		if resumed == nil {
+			return
+		}
+		select {
+		case <-resumed:
+		case <-m.dead:
+			return
+		}
+	}
+}
+
+// IsDead reports whether the process has been killed.
+func (m *Machine) IsDead() bool {
+	select {
+	case <-m.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+// Dead is closed when the process has been killed.
+func (m *Machine) Dead() <-chan struct{} { return m.dead }
+
+// Kill ends the process: from now on nothing that it does reaches anybody. If the power fails, the
+// others are not told.
+func (m *Machine) Kill(power bool) {
+	close(m.dead)
+	m.silent.Store(power)
+	m.net.sever(m)
+}
+
+// Replaced notes that another machine is there in place of one that was killed: it answers.
+func (m *Machine) Replaced() { m.silent.Store(false) }

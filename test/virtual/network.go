@@ -1,0 +1,298 @@
+package virtual
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// synTimeout is how long a connection may take to be made.
+const synTimeout = time.Second
+
+// Network joins machines. Its connections keep the order of what is written, lose nothing,
+// and deliver it after a delay, or when the way is open again.
+type Network struct {
+	usual Weather
+	find  func(at string) *Machine
+
+	mu        sync.Mutex // guards what follows
+	rng       *rand.Rand
+	listeners map[string]*listener
+	ways      map[way]*Weather
+	pairs     map[*pair]struct{}
+	dialed    int
+}
+
+// way is one direction between two machines, by their names: that of a member which starts again
+// is what it was.
+type way struct{ from, to string }
+
+// Weather is what happens to what one machine sends to another.
+type Weather struct {
+	Cut    bool
+	Delay  time.Duration // of all
+	Jitter time.Duration // at most so much more
+}
+
+// NewNetwork returns a network. The function finds the machine that has an address now, whether
+// anything listens there or not; the source of numbers decides the jitter. They may be nil.
+func NewNetwork(usual Weather, find func(at string) *Machine, rng *rand.Rand) *Network {
+	if rng == nil {
+		rng = rand.New(rand.NewPCG(1, 1))
+	}
+	return &Network{
+		usual: usual, find: find, rng: rng, listeners: make(map[string]*listener),
+		ways: make(map[way]*Weather), pairs: make(map[*pair]struct{}),
+	}
+}
+
+func (n *Network) wayLocked(from, to *Machine) *Weather {
+	if w := n.ways[way{from.Name, to.Name}]; w != nil {
+		return w
+	}
+	return &n.usual
+}
+
+func (n *Network) open(from, to *Machine) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.wayLocked(from, to).Cut
+}
+
+func (n *Network) delay(from, to *Machine) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := n.wayLocked(from, to)
+	return w.Delay + time.Duration(n.rng.Int64N(int64(w.Jitter)+1))
+}
+
+// Set gives a way its weather; nil is the usual one.
+func (n *Network) Set(from, to *Machine, w *Weather) {
+	n.mu.Lock()
+	if w == nil {
+		delete(n.ways, way{from.Name, to.Name})
+	} else {
+		n.ways[way{from.Name, to.Name}] = w
+	}
+	n.mu.Unlock()
+	n.bump()
+}
+
+// answers reports whether one machine is told now that another does not take what it sends.
+func (n *Network) answers(from, to *Machine) bool {
+	return !to.silent.Load() && n.open(from, to) && n.open(to, from)
+}
+
+// bump makes all look again whether their way is open.
+func (n *Network) bump() {
+	n.mu.Lock()
+	halves := make([]*half, 0, 2*len(n.pairs))
+	for p := range n.pairs {
+		halves = append(halves, p.to, p.from)
+	}
+	n.mu.Unlock()
+	for _, h := range halves {
+		h.mu.Lock()
+		h.wakeLocked()
+		h.mu.Unlock()
+	}
+}
+
+// forget drops a connection of which neither end writes any more.
+func (n *Network) forget(p *pair) {
+	if p.from.over() && p.to.over() {
+		n.mu.Lock()
+		delete(n.pairs, p)
+		n.mu.Unlock()
+	}
+}
+
+// sever breaks the connections of a machine, and closes its doors. The others learn of it if
+// the way is open, and if it is not silent.
+func (n *Network) sever(m *Machine) {
+	n.mu.Lock()
+	var broken []*pair
+	for p := range n.pairs {
+		if p.to.from == m || p.to.to == m {
+			broken = append(broken, p)
+		}
+	}
+	var doors []*listener
+	for _, l := range n.listeners {
+		if l.on == m {
+			doors = append(doors, l)
+		}
+	}
+	n.mu.Unlock()
+	for _, l := range doors {
+		_ = l.Close()
+	}
+	for _, p := range broken {
+		out, in := p.to, p.from
+		if out.from != m {
+			out, in = in, out
+		}
+		in.leave()
+		if n.answers(out.to, m) {
+			out.fail(syscall.ECONNRESET)
+			in.fail(syscall.ECONNRESET)
+		}
+		n.forget(p)
+	}
+}
+
+// listener is a door of a machine.
+type listener struct {
+	net  *Network
+	on   *Machine
+	at   string
+	in   chan net.Conn
+	done chan struct{}
+	once sync.Once
+}
+
+func (n *Network) listen(on *Machine, at string) (net.Listener, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if on.IsDead() {
+		return nil, opError("listen", at, net.ErrClosed)
+	}
+	if n.listeners[at] != nil {
+		return nil, opError("listen", at, syscall.EADDRINUSE)
+	}
+	l := &listener{net: n, on: on, at: at, in: make(chan net.Conn, 128), done: make(chan struct{})}
+	n.listeners[at] = l
+	return l, nil
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	l.on.Gate()
+	select {
+	case c := <-l.in:
+		return c, nil
+	case <-l.done:
+		return nil, opError("accept", l.at, net.ErrClosed)
+	}
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		l.net.mu.Lock()
+		delete(l.net.listeners, l.at)
+		l.net.mu.Unlock()
+		close(l.done)
+	})
+	for {
+		select {
+		case c := <-l.in: // not accepted
+			_ = c.Close()
+		default:
+			return nil
+		}
+	}
+}
+
+// Addr implements net.Listener.
+func (l *listener) Addr() net.Addr { return addr(l.at) }
+
+// dial connects a machine with an address.
+func (n *Network) dial(ctx context.Context, m *Machine, at string) (net.Conn, error) {
+	m.Gate()
+	ctx, cancel := context.WithTimeout(ctx, synTimeout)
+	defer cancel()
+	where := n.machineAt(m, at)
+	for _, w := range [][2]*Machine{{m, where}, {where, m}} {
+		if err := n.pass(ctx, w[0], w[1]); err != nil {
+			return nil, opError("dial", at, err)
+		}
+	}
+	c, waits := n.connect(m, at)
+	if waits {
+		<-ctx.Done()
+		return nil, opError("dial", at, ctx.Err())
+	}
+	if c == nil {
+		return nil, opError("dial", at, syscall.ECONNREFUSED)
+	}
+	return c, nil
+}
+
+// machineAt returns the machine that has an address: without another rule the one that listens
+// there, or that which asks.
+func (n *Network) machineAt(asks *Machine, at string) *Machine {
+	if n.find != nil {
+		return n.find(at)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l := n.listeners[at]; l != nil {
+		return l.on
+	}
+	return asks
+}
+
+// connect connects a machine with a listener. A connection waits if too many are not accepted yet.
+// None is made to or from a dead process, which is dead before its connections are broken: through
+// it the dead one could acknowledge what is not on the disk that it left.
+func (n *Network) connect(m *Machine, at string) (c net.Conn, waits bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.listeners[at]
+	if l == nil || m.IsDead() || l.on.IsDead() {
+		return nil, false
+	}
+	p := &pair{n.half(m, l.on), n.half(l.on, m)}
+	p.to.pair, p.from.pair = p, p
+	here, far := n.sourceLocked(m, at), addr(at)
+	select {
+	case l.in <- &conn{in: p.to, out: p.from, local: far, remote: here, pair: p}:
+		n.pairs[p] = struct{}{}
+		return &conn{in: p.from, out: p.to, local: here, remote: far, pair: p}, false
+	default:
+		return nil, true
+	}
+}
+
+// sourceLocked returns the address of a machine that connects, and is called with n.mu.
+func (n *Network) sourceLocked(m *Machine, at string) net.Addr {
+	switch to := addr(at).(type) {
+	case *net.UnixAddr:
+		return addr("")
+	case *net.TCPAddr:
+		if m.Name == "" {
+			n.dialed++
+			return &net.TCPAddr{IP: to.IP, Port: 1<<15 + n.dialed%(1<<15)}
+		}
+	}
+	return name(m.Name + ":0")
+}
+
+// pass waits as long as a packet takes.
+func (n *Network) pass(ctx context.Context, from, to *Machine) error {
+	for {
+		t := time.NewTimer(n.delay(from, to))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+		if n.open(from, to) && !to.silent.Load() {
+			return nil
+		}
+		select { // as TCP sends again
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (n *Network) half(from, to *Machine) *half {
+	return &half{net: n, from: from, to: to, changed: make(chan struct{})}
+}
