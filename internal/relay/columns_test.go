@@ -75,8 +75,7 @@ func (r *running) metric(t testing.TB, name string) (value string) {
 	t.Helper()
 	c := http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", strings.TrimPrefix(r.endpoint, "unix:"))
+			return inprocess.Dialer(t)(ctx, r.endpoint)
 		},
 		DisableKeepAlives: true,
 	}}
@@ -97,68 +96,69 @@ func (r *running) metric(t testing.TB, name string) (value string) {
 // Goal: renewals of many clients go to the member in columns, each client hears what it would hear
 // at a member, also that its lease is gone and why, and what else it asks for is done in between.
 func TestRenewalsThroughRelay(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	conn := dial(t, r.endpoint)
-	const sessions, renewals = 20, 5
-	var all []*session
-	for range sessions {
-		all = append(all, newSession(t, conn))
-	}
-	var wg sync.WaitGroup
-	for i, s := range all {
-		wg.Go(func() {
-			for k := range renewals {
-				got := s.renew(t)
-				if len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 || got.Header.GetClusterId() == 0 {
-					t.Errorf("renewal %d of session %d: %v", k, i, got)
-				}
-				put := s.ask(t, &pb.Request{Body: &pb.Request_Put{
-					Put: &pb.PutRequest{Key: fmt.Append(nil, "k", i), Lease: s.lease.Id},
-				}})
-				if put.GetPut() == nil {
-					t.Errorf("put %d of session %d: %v", k, i, put)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n := r.metric(t, "leasehold_relay_renewals_total"); n != fmt.Sprint(sessions*renewals) {
-		t.Errorf("%s renewals went in columns", n)
-	}
-	first, second := all[0], all[1]
-	first.ask(t, &pb.Request{Body: &pb.Request_Revoke{Revoke: &pb.RevokeRequest{
-		Leases: []*pb.LeaseRef{{Id: second.lease.Id}},
-	}}})
-	gone := second.renew(t)
-	if len(gone.GetResults()) != 1 || gone.Results[0].Reason != pb.Reason_REASON_LEASE_NOT_FOUND ||
-		gone.Results[0].Cause != pb.LeaseEvent_KIND_REVOKED {
-		t.Errorf("of a lease that was revoked the client hears %v", gone)
-	}
-	if got := first.renew(t); len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 {
-		t.Errorf("another lease: %v", got)
-	}
-	// What has been asked when a client says no more is answered.
-	if err := first.stream.Send(&pb.ClientMessage{Requests: []*pb.Request{{
-		Id: 1000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{Ids: []int64{first.lease.Id}}},
-	}}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	answered := 0
-	for {
-		m, err := first.stream.Recv()
-		if err != nil {
-			if !errors.Is(err, io.EOF) || answered != 1 {
-				t.Errorf("at the end: %v, after %d answers", err, answered)
-			}
-			return
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		conn := dial(t, r.endpoint)
+		const sessions, renewals = 20, 5
+		var all []*session
+		for range sessions {
+			all = append(all, newSession(t, conn))
 		}
-		answered += len(m.Responses)
-	}
+		var wg sync.WaitGroup
+		for i, s := range all {
+			wg.Go(func() {
+				for k := range renewals {
+					got := s.renew(t)
+					if len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 || got.Header.GetClusterId() == 0 {
+						t.Errorf("renewal %d of session %d: %v", k, i, got)
+					}
+					put := s.ask(t, &pb.Request{Body: &pb.Request_Put{
+						Put: &pb.PutRequest{Key: fmt.Append(nil, "k", i), Lease: s.lease.Id},
+					}})
+					if put.GetPut() == nil {
+						t.Errorf("put %d of session %d: %v", k, i, put)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := r.metric(t, "leasehold_relay_renewals_total"); n != fmt.Sprint(sessions*renewals) {
+			t.Errorf("%s renewals went in columns", n)
+		}
+		first, second := all[0], all[1]
+		first.ask(t, &pb.Request{Body: &pb.Request_Revoke{Revoke: &pb.RevokeRequest{
+			Leases: []*pb.LeaseRef{{Id: second.lease.Id}},
+		}}})
+		gone := second.renew(t)
+		if len(gone.GetResults()) != 1 || gone.Results[0].Reason != pb.Reason_REASON_LEASE_NOT_FOUND ||
+			gone.Results[0].Cause != pb.LeaseEvent_KIND_REVOKED {
+			t.Errorf("of a lease that was revoked the client hears %v", gone)
+		}
+		if got := first.renew(t); len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 {
+			t.Errorf("another lease: %v", got)
+		}
+		// What has been asked when a client says no more is answered.
+		if err := first.stream.Send(&pb.ClientMessage{Requests: []*pb.Request{{
+			Id: 1000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{Ids: []int64{first.lease.Id}}},
+		}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := first.stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		answered := 0
+		for {
+			m, err := first.stream.Recv()
+			if err != nil {
+				if !errors.Is(err, io.EOF) || answered != 1 {
+					t.Errorf("at the end: %v, after %d answers", err, answered)
+				}
+				return
+			}
+			answered += len(m.Responses)
+		}
+	})
 }
 
 // receiving returns how many streams that relays carry have a goroutine that receives.
@@ -178,37 +178,39 @@ func receiving() (n int) {
 // receives; and has one again when something else comes. It is not parallel, as it counts the
 // goroutines of the process.
 func TestStreamsRestBehindRelay(t *testing.T) {
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	conn := dial(t, r.endpoint)
-	all := []*session{newSession(t, conn), newSession(t, conn), newSession(t, conn)}
-	ctx := soon(t)
-	rest := func() {
-		t.Helper()
-		for n := receiving(); n > 0; n = receiving() {
-			select {
-			case <-time.After(10 * time.Millisecond): // nothing tells that a goroutine has ended
-			case <-ctx.Done():
-				t.Fatalf("%d streams receive, and nothing comes", n)
-			}
-		}
-	}
-	for range 2 {
-		for n := 1; n > 0; n = receiving() { // one that takes long at the member wakes its stream
-			rest()
-			for _, s := range all {
-				if got := s.renew(t); len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 {
-					t.Fatal(got)
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		conn := dial(t, r.endpoint)
+		all := []*session{newSession(t, conn), newSession(t, conn), newSession(t, conn)}
+		ctx := soon(t)
+		rest := func() {
+			t.Helper()
+			for n := receiving(); n > 0; n = receiving() {
+				select {
+				case <-time.After(10 * time.Millisecond): // nothing tells that a goroutine has ended
+				case <-ctx.Done():
+					t.Fatalf("%d streams receive, and nothing comes", n)
 				}
 			}
 		}
-		for i, s := range all {
-			put := s.ask(t, &pb.Request{Body: &pb.Request_Put{
-				Put: &pb.PutRequest{Key: fmt.Append(nil, "k", i), Lease: s.lease.Id},
-			}})
-			if put.GetPut() == nil {
-				t.Errorf("put of session %d: %v", i, put)
+		for range 2 {
+			for n := 1; n > 0; n = receiving() { // one that takes long at the member wakes its stream
+				rest()
+				for _, s := range all {
+					if got := s.renew(t); len(got.GetTtlMs()) != 1 || got.TtlMs[0] != 60_000 {
+						t.Fatal(got)
+					}
+				}
+			}
+			for i, s := range all {
+				put := s.ask(t, &pb.Request{Body: &pb.Request_Put{
+					Put: &pb.PutRequest{Key: fmt.Append(nil, "k", i), Lease: s.lease.Id},
+				}})
+				if put.GetPut() == nil {
+					t.Errorf("put of session %d: %v", i, put)
+				}
 			}
 		}
-	}
+	})
 }

@@ -14,15 +14,16 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"leasehold.dev/internal/api/web"
-	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/relay"
 	"leasehold.dev/test/certs"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/virtual"
 )
 
 // site is the HTTP side of a relay.
@@ -33,18 +34,22 @@ type site struct {
 	relay  *running
 }
 
+// ports counts those that relays of tests have opened.
+var ports atomic.Int64
+
 // serveHTTP starts a relay of a member on a port of this machine, with TLS if there are
 // certificates.
 func serveHTTP(t *testing.T, cfg relay.Config, a *certs.Authority) *site {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	at := fmt.Sprint("127.0.0.1:", ports.Add(1))
+	s := &site{T: t, url: "http://" + at}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, at string) (net.Conn, error) {
+			return inprocess.Dialer(t)(ctx, at)
+		},
 	}
-	s := &site{T: t, url: "http://" + l.Addr().String()}
-	transport := &http.Transport{}
 	if a != nil {
-		s.url = "https://" + l.Addr().String()
+		s.url = "https://" + at
 		a.Issue("server")
 		cfg.ListenTLS = listen.TLS{CertFile: a.Path("server.pem"), KeyFile: a.Path("server.key")}
 		transport.TLSClientConfig = a.Client()
@@ -52,15 +57,13 @@ func serveHTTP(t *testing.T, cfg relay.Config, a *certs.Authority) *site {
 		transport.ForceAttemptHTTP2 = true
 	}
 	s.client = &http.Client{Transport: transport}
-	at, err := url.Parse(s.url)
+	u, err := url.Parse(s.url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Listen = []url.URL{*at}
-	cfg.Host = &host.Host{Listen: func(context.Context, url.URL) (net.Listener, error) {
-		return l, nil
-	}}
-	s.relay = run(t, cfg, at.Host)
+	cfg.Listen = []url.URL{*u}
+	cfg.Host = inprocess.Host(t)
+	s.relay = run(t, cfg, u.Host)
 	t.Cleanup(transport.CloseIdleConnections)
 	return s
 }
@@ -166,210 +169,197 @@ func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) 
 // of answers, and streams both ways, of etcd's API and of leasehold.v1. Method: with TLS and
 // HTTP/2, and without.
 func TestGateway(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	for name, a := range map[string]*certs.Authority{"plain": nil, "TLS": certs.New(t)} {
-		t.Run(name, func(t *testing.T) {
-			s := serveHTTP(t, relay.Config{
-				Endpoints: inprocess.Endpoints(m), HTTP: web.DefaultSettings(),
-			}, a)
-			key := b64(name)
-			large := b64(strings.Repeat("v", 1<<20))
-			s.call("/v3/kv/put", `{"key":"`+key+`","value":"`+large+`"}`, "")
-			got := s.call("/v1/store/range", `{"key":"`+key+`"}`, "kvs")
-			if !strings.Contains(got, large) {
-				t.Errorf("the value does not come back: %d bytes", len(got))
-			}
-			s.call("/v3/lock/lock", `{"name":"`+key+`"}`, "key")
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		for name, a := range map[string]*certs.Authority{"plain": nil, "TLS": certs.New(t)} {
+			virtual.Step(t, name, func(t *testing.T) {
+				s := serveHTTP(t, relay.Config{
+					Endpoints: inprocess.Endpoints(m), HTTP: web.DefaultSettings(),
+				}, a)
+				key := b64(name)
+				large := b64(strings.Repeat("v", 1<<20))
+				s.call("/v3/kv/put", `{"key":"`+key+`","value":"`+large+`"}`, "")
+				got := s.call("/v1/store/range", `{"key":"`+key+`"}`, "kvs")
+				if !strings.Contains(got, large) {
+					t.Errorf("the value does not come back: %d bytes", len(got))
+				}
+				s.call("/v3/lock/lock", `{"name":"`+key+`"}`, "key")
 
-			events := bufio.NewReader(s.ask("POST", "/v1/leases/events", strings.NewReader("{}")).Body)
-			s.line(events, "result")
-			granted := s.call("/v1/leases/grant", `{"ttl_ms":60000,"name":"`+name+`"}`, "lease")
-			s.line(events, `"KIND_GRANTED"`)
-			var lease struct{ ID string }
-			if err := json.Unmarshal([]byte(granted), &lease); err != nil {
-				t.Fatal(err)
-			}
+				events := bufio.NewReader(s.ask("POST", "/v1/leases/events", strings.NewReader("{}")).Body)
+				s.line(events, "result")
+				granted := s.call("/v1/leases/grant", `{"ttl_ms":60000,"name":"`+name+`"}`, "lease")
+				s.line(events, `"KIND_GRANTED"`)
+				var lease struct{ ID string }
+				if err := json.Unmarshal([]byte(granted), &lease); err != nil {
+					t.Fatal(err)
+				}
 
-			say, alive := s.converse("/v3/lease/keepalive", `{"ID":"`+lease.ID+`"}`)
-			s.line(alive, `"TTL":"60"`)
-			say(`{"ID":"` + lease.ID + `"}`)
-			s.line(alive, `"TTL":"60"`)
+				say, alive := s.converse("/v3/lease/keepalive", `{"ID":"`+lease.ID+`"}`)
+				s.line(alive, `"TTL":"60"`)
+				say(`{"ID":"` + lease.ID + `"}`)
+				s.line(alive, `"TTL":"60"`)
 
-			first, second := b64("a"+name), b64("b"+name)
-			say, watched := s.converse("/v3/watch", `{"create_request":{"key":"`+first+`"}}`)
-			s.line(watched, `"created":true`)
-			say(`{"create_request":{"key":"` + second + `"}}`)
-			s.line(watched, `"created":true`)
-			for _, key := range []string{second, first} {
-				s.call("/v3/kv/put", `{"key":"`+key+`","value":"`+b64("v")+`"}`, "")
-				s.line(watched, key)
-			}
+				first, second := b64("a"+name), b64("b"+name)
+				say, watched := s.converse("/v3/watch", `{"create_request":{"key":"`+first+`"}}`)
+				s.line(watched, `"created":true`)
+				say(`{"create_request":{"key":"` + second + `"}}`)
+				s.line(watched, `"created":true`)
+				for _, key := range []string{second, first} {
+					s.call("/v3/kv/put", `{"key":"`+key+`","value":"`+b64("v")+`"}`, "")
+					s.line(watched, key)
+				}
 
-			if code, text := s.get("GET", "/ui/", ""); code != http.StatusOK ||
-				!strings.Contains(text, `name="leasehold-server" content="relay"`) {
-				t.Errorf("the page: %d %s", code, text)
-			}
-			if code, text := s.get("GET", "/version", ""); code != http.StatusOK ||
-				!strings.Contains(text, `"relay":true`) {
-				t.Errorf("/version: %d %s", code, text)
-			}
-			code, text := s.get("POST", "/v1/store/range", `{"key":"`+key+`","nothing":1}`)
-			if code != 400 || !strings.Contains(text, `has no field`) {
-				t.Errorf("a field that there is not: %d %s", code, text)
-			}
-		})
-	}
+				if code, text := s.get("GET", "/ui/", ""); code != http.StatusOK ||
+					!strings.Contains(text, `name="leasehold-server" content="relay"`) {
+					t.Errorf("the page: %d %s", code, text)
+				}
+				if code, text := s.get("GET", "/version", ""); code != http.StatusOK ||
+					!strings.Contains(text, `"relay":true`) {
+					t.Errorf("/version: %d %s", code, text)
+				}
+				code, text := s.get("POST", "/v1/store/range", `{"key":"`+key+`","nothing":1}`)
+				if code != 400 || !strings.Contains(text, `has no field`) {
+					t.Errorf("a field that there is not: %d %s", code, text)
+				}
+			})
+		}
+	})
 }
 
 // Goal: no page of another site reaches the cluster through a relay and a browser: what names
 // another host is refused, without TLS, and what another origin sends, and what browsers send
 // without asking. Hosts and origins on a list are let in. Nothing of this reaches the member.
 func TestGatewayGuards(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	const foreign, friend = "https://evil.example", "https://admin.example"
-	strict, open := web.DefaultSettings(), web.DefaultSettings()
-	open.CORS, open.HostWhitelist = []string{friend}, []string{"relay.example"}
-	for name, settings := range map[string]web.Settings{"strict": strict, "open": open} {
-		s := serveHTTP(t, relay.Config{Endpoints: inprocess.Endpoints(m), HTTP: settings}, nil)
-		own := strings.TrimPrefix(s.url, "http://")
-		if name == "open" {
-			own = "relay.example"
-		}
-		const text, isJSON = "text/plain", "application/json"
-		for _, c := range []struct {
-			method, path, host, origin, kind string
-			strict, open                     int
-		}{
-			{"POST", "/v1/store/put", own, "", isJSON, 200, 200},
-			{"POST", "/v1/store/put", own, "http://" + own, isJSON, 200, 200},
-			{"POST", "/v1/store/put", own, foreign, isJSON, 403, 403},
-			{"POST", "/v1/store/put", own, "null", isJSON, 403, 403},
-			{"POST", "/v1/store/put", own, friend, isJSON, 403, 200},
-			{"POST", "/v1/store/put", own, "", text, 415, 415},
-			{"POST", "/v3/kv/put", own, foreign, text, 403, 403},
-			{"POST", "/v3/kv/put", "evil.example", "", isJSON, 421, 421},
-			{"POST", "/v3/kv/put", "evil.example", "http://evil.example", isJSON, 421, 421},
-			{"GET", "/ui/", own, "", "", 200, 200},
-			{"GET", "/ui/", "evil.example", "", "", 421, 421},
-			{"GET", "/version", "evil.example", "", "", 421, 421},
-		} {
-			key := b64(name + c.path + c.host + c.origin + c.kind)
-			code, body := s.get(c.method, c.path, `{"key":"`+key+`"}`,
-				"Host", c.host, "Origin", c.origin, "Content-Type", c.kind)
-			want := c.strict
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		const foreign, friend = "https://evil.example", "https://admin.example"
+		strict, open := web.DefaultSettings(), web.DefaultSettings()
+		open.CORS, open.HostWhitelist = []string{friend}, []string{"relay.example"}
+		for name, settings := range map[string]web.Settings{"strict": strict, "open": open} {
+			s := serveHTTP(t, relay.Config{Endpoints: inprocess.Endpoints(m), HTTP: settings}, nil)
+			own := strings.TrimPrefix(s.url, "http://")
 			if name == "open" {
-				want = c.open
+				own = "relay.example"
 			}
-			if code != want {
-				t.Errorf("%s, %+v: %d, not %d: %s", name, c, code, want, body)
+			const text, isJSON = "text/plain", "application/json"
+			for _, c := range []struct {
+				method, path, host, origin, kind string
+				strict, open                     int
+			}{
+				{"POST", "/v1/store/put", own, "", isJSON, 200, 200},
+				{"POST", "/v1/store/put", own, "http://" + own, isJSON, 200, 200},
+				{"POST", "/v1/store/put", own, foreign, isJSON, 403, 403},
+				{"POST", "/v1/store/put", own, "null", isJSON, 403, 403},
+				{"POST", "/v1/store/put", own, friend, isJSON, 403, 200},
+				{"POST", "/v1/store/put", own, "", text, 415, 415},
+				{"POST", "/v3/kv/put", own, foreign, text, 403, 403},
+				{"POST", "/v3/kv/put", "evil.example", "", isJSON, 421, 421},
+				{"POST", "/v3/kv/put", "evil.example", "http://evil.example", isJSON, 421, 421},
+				{"GET", "/ui/", own, "", "", 200, 200},
+				{"GET", "/ui/", "evil.example", "", "", 421, 421},
+				{"GET", "/version", "evil.example", "", "", 421, 421},
+			} {
+				key := b64(name + c.path + c.host + c.origin + c.kind)
+				code, body := s.get(c.method, c.path, `{"key":"`+key+`"}`,
+					"Host", c.host, "Origin", c.origin, "Content-Type", c.kind)
+				want := c.strict
+				if name == "open" {
+					want = c.open
+				}
+				if code != want {
+					t.Errorf("%s, %+v: %d, not %d: %s", name, c, code, want, body)
+				}
+				if c.method == "GET" {
+					continue
+				}
+				kvs := s.call("/v1/store/range", `{"key":"`+key+`"}`, "kvs", "Host", own)
+				if (kvs != "null") != (want == 200) {
+					t.Errorf("%s, %+v: there is %s", name, c, kvs)
+				}
 			}
-			if c.method == "GET" {
-				continue
-			}
-			kvs := s.call("/v1/store/range", `{"key":"`+key+`"}`, "kvs", "Host", own)
-			if (kvs != "null") != (want == 200) {
-				t.Errorf("%s, %+v: there is %s", name, c, kvs)
+			w := s.ask("POST", "/v1/store/put", strings.NewReader(`{"key":"YQ=="}`),
+				"Host", own, "Origin", friend)
+			if got := w.Header.Get("Access-Control-Allow-Origin"); (got == friend) != (name == "open") {
+				t.Errorf("%s: a browser is told to let %q in", name, got)
 			}
 		}
-		w := s.ask("POST", "/v1/store/put", strings.NewReader(`{"key":"YQ=="}`),
-			"Host", own, "Origin", friend)
-		if got := w.Header.Get("Access-Control-Allow-Origin"); (got == friend) != (name == "open") {
-			t.Errorf("%s: a browser is told to let %q in", name, got)
-		}
-	}
+	})
 }
 
 // Goal: --ui and --enable-grpc-gateway are what they are at a member, and the log says where the
 // page is.
 func TestGatewaySettings(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	for _, c := range []struct {
-		settings   web.Settings
-		page, call int
-		want       string
-	}{
-		{web.DefaultSettings(), 200, 200, `name="leasehold-acts" content="on"`},
-		{
-			web.Settings{Gateway: true, UI: web.UIReadOnly},
-			200, 200,
-			`name="leasehold-acts" content="off"`,
-		},
-		{web.Settings{Gateway: true, UI: web.UIOff}, 404, 200, "Not Found"},
-		{web.Settings{UI: web.UIOn}, 404, 404, "Not Found"},
-		{web.Settings{}, 404, 404, "Not Found"},
-	} {
-		var log buffer
-		s := serveHTTP(t, relay.Config{
-			Endpoints: inprocess.Endpoints(m), HTTP: c.settings,
-			Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		}, nil)
-		if code, text := s.get("GET", "/ui/", ""); code != c.page || !strings.Contains(text, c.want) {
-			t.Errorf("%+v: %d %s", c.settings, code, text)
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		for _, c := range []struct {
+			settings   web.Settings
+			page, call int
+			want       string
+		}{
+			{web.DefaultSettings(), 200, 200, `name="leasehold-acts" content="on"`},
+			{
+				web.Settings{Gateway: true, UI: web.UIReadOnly},
+				200, 200,
+				`name="leasehold-acts" content="off"`,
+			},
+			{web.Settings{Gateway: true, UI: web.UIOff}, 404, 200, "Not Found"},
+			{web.Settings{UI: web.UIOn}, 404, 404, "Not Found"},
+			{web.Settings{}, 404, 404, "Not Found"},
+		} {
+			var log buffer
+			s := serveHTTP(t, relay.Config{
+				Endpoints: inprocess.Endpoints(m), HTTP: c.settings,
+				Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			}, nil)
+			if code, text := s.get("GET", "/ui/", ""); code != c.page || !strings.Contains(text, c.want) {
+				t.Errorf("%+v: %d %s", c.settings, code, text)
+			}
+			if code, text := s.get("POST", "/v3/kv/range", `{"key":"YQ=="}`); code != c.call {
+				t.Errorf("%+v: %d %s", c.settings, code, text)
+			}
+			if told := strings.Contains(log.text(), "page="+s.url+"/ui/"); told != (c.page == 200) {
+				t.Errorf("%+v: it said %s", c.settings, log.text())
+			}
 		}
-		if code, text := s.get("POST", "/v3/kv/range", `{"key":"YQ=="}`); code != c.call {
-			t.Errorf("%+v: %d %s", c.settings, code, text)
+		bad := relay.Config{
+			Endpoints: inprocess.Endpoints(m), Listen: []url.URL{{Scheme: "http", Host: "127.0.0.1:1"}},
+			HTTP: web.Settings{Gateway: true, UI: "all"},
 		}
-		if told := strings.Contains(log.text(), "page="+s.url+"/ui/"); told != (c.page == 200) {
-			t.Errorf("%+v: it said %s", c.settings, log.text())
+		if _, err := relay.New(bad); err == nil || !strings.Contains(err.Error(), `--ui "all"`) {
+			t.Errorf("a page of another kind: %v", err)
 		}
-	}
-	bad := relay.Config{
-		Endpoints: inprocess.Endpoints(m), Listen: []url.URL{{Scheme: "http", Host: "127.0.0.1:1"}},
-		HTTP: web.Settings{Gateway: true, UI: "all"},
-	}
-	if _, err := relay.New(bad); err == nil || !strings.Contains(err.Error(), `--ui "all"`) {
-		t.Errorf("a page of another kind: %v", err)
-	}
+	})
 }
 
 // Goal: a relay that stops ends the streams of its gateway, and says why; none has to be cut off.
 func TestGatewayStops(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	var log string
-	for range 2 {
-		var wrong []string
-		if wrong, log = stopGateway(t, m); strings.Contains(log, "cutting off") {
-			t.Log("streams were cut off:", log)
-			continue // seconds may pass once on a machine that stands still
+	inprocess.Bubble(t, func(t *testing.T) {
+		var log buffer
+		s := serveHTTP(t, relay.Config{
+			Endpoints: inprocess.Endpoints(inprocess.Run(t, 1)), HTTP: web.DefaultSettings(),
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		}, nil)
+		var streams []*bufio.Reader
+		for path, body := range map[string]string{
+			"/v1/leases/events": "{}",
+			"/v1/store/watch":   `{"key":"YQ=="}`,
+			"/v3/watch":         `{"create_request":{"key":"YQ=="}}`,
+		} {
+			lines := bufio.NewReader(s.ask("POST", path, strings.NewReader(body)).Body)
+			s.line(lines, "result")
+			streams = append(streams, lines)
 		}
-		for _, text := range wrong {
-			t.Error(text)
+		s.relay.end(t)
+		for _, lines := range streams {
+			text, err := io.ReadAll(lines)
+			if err != nil || len(text) > 0 && !bytes.Contains(text, []byte("the relay stops")) {
+				t.Errorf("a stream ends with %q, %v", text, err)
+			}
 		}
-		return
-	}
-	t.Error("both relays cut streams off:", log)
-}
-
-// stopGateway stops a relay with streams, and returns what is wrong with their ends, and its log.
-func stopGateway(t *testing.T, m []*inprocess.Member) (wrong []string, said string) {
-	t.Helper()
-	var log buffer
-	s := serveHTTP(t, relay.Config{
-		Endpoints: inprocess.Endpoints(m), HTTP: web.DefaultSettings(),
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	}, nil)
-	var streams []*bufio.Reader
-	for path, body := range map[string]string{
-		"/v1/leases/events": "{}",
-		"/v1/store/watch":   `{"key":"YQ=="}`,
-		"/v3/watch":         `{"create_request":{"key":"YQ=="}}`,
-	} {
-		lines := bufio.NewReader(s.ask("POST", path, strings.NewReader(body)).Body)
-		s.line(lines, "result")
-		streams = append(streams, lines)
-	}
-	s.relay.end(t)
-	for _, lines := range streams {
-		text, err := io.ReadAll(lines)
-		if err != nil || len(text) > 0 && !bytes.Contains(text, []byte("the relay stops")) {
-			wrong = append(wrong, fmt.Sprintf("a stream ends with %q, %v", text, err))
+		if strings.Contains(log.text(), "cutting off") {
+			t.Error("streams were cut off:", log.text())
 		}
-	}
-	return wrong, log.text()
+	})
 }
 
 // buffer is a buffer that several may use.

@@ -18,48 +18,50 @@ import (
 // Goal: a watch that asks to be told how far it is hears that also while nothing changes, whether
 // it is merged or not.
 func TestMergedProgress(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	conn := dial(t, r.endpoint)
-	var list []pb.StoreService_WatchClient
-	for range 3 {
-		ask := &pb.WatchRequest{Key: []byte("k"), ProgressMs: 100}
-		w, err := pb.NewStoreServiceClient(conn).Watch(soon(t), ask)
-		if err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		conn := dial(t, r.endpoint)
+		var list []pb.StoreService_WatchClient
+		for range 3 {
+			ask := &pb.WatchRequest{Key: []byte("k"), ProgressMs: 100}
+			w, err := pb.NewStoreServiceClient(conn).Watch(soon(t), ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, w)
 		}
-		list = append(list, w)
-	}
-	for i, w := range list {
-		for range 4 {
-			if _, err := w.Recv(); err != nil {
-				t.Fatalf("watch %d: %v", i, err)
+		for i, w := range list {
+			for range 4 {
+				if _, err := w.Recv(); err != nil {
+					t.Fatalf("watch %d: %v", i, err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // Goal: watches that a limit allows are told events that are too large to be shared, though not all
 // of them can have a call of their own at once.
 func TestMergedLargeLimit(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := limited(t, m, 8)
-	conn := dial(t, r.endpoint)
-	a := as(t, conn, "a")
-	token, _ := metadata.FromOutgoingContext(a)
-	writer := inprocess.Connect(t, client.Config{Token: token.Get("token")[0]}, m[0].Endpoint())
-	list := equalWatches(t, a, conn, "k", 6)
-	for range 3 {
-		at := put(t, writer, "k", strings.Repeat("v", 70<<10))
-		for i, w := range list {
-			u, err := w.Recv()
-			if err != nil || len(u.Events) != 1 || u.Events[0].Kv.ModRevision != at {
-				t.Fatalf("watch %d is told %d events, %v", i, len(u.GetEvents()), err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := limited(t, m, 8)
+		conn := dial(t, r.endpoint)
+		a := as(t, conn, "a")
+		token, _ := metadata.FromOutgoingContext(a)
+		writer := inprocess.Connect(t, client.Config{Token: token.Get("token")[0]}, m[0].Endpoint())
+		list := equalWatches(t, a, conn, "k", 6)
+		for range 3 {
+			at := put(t, writer, "k", strings.Repeat("v", 70<<10))
+			for i, w := range list {
+				u, err := w.Recv()
+				if err != nil || len(u.Events) != 1 || u.Events[0].Kv.ModRevision != at {
+					t.Fatalf("watch %d is told %d events, %v", i, len(u.GetEvents()), err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // openWatches returns how many calls of watches a member has.
@@ -77,58 +79,59 @@ func openWatches(t *testing.T, member *running) int {
 // Goal: a client with very many watches that reads nothing does not make the relay open as many
 // calls, and is told all when it reads again.
 func TestMergedManyBehind(t *testing.T) {
-	t.Parallel()
-	const watches = 100
-	m := inprocess.Run(t, 1)
-	member := &running{endpoint: m[0].Endpoint()}
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	writer := inprocess.Connect(t, client.Config{}, member.endpoint)
-	first := put(t, writer, "k", strings.Repeat("v", 70<<10))
-	last := put(t, writer, "k", strings.Repeat("v", 70<<10))
-	equalWatches(t, soon(t), dial(t, r.endpoint), "k", 2)
-	s, err := pb.NewStreamServiceClient(dial(t, r.endpoint)).Open(soon(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := new(pb.ClientMessage)
-	for i := range watches {
-		ask.Requests = append(ask.Requests, &pb.Request{
-			Id: uint64(i + 1), Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
-				Key: []byte("k"), StartRevision: first,
-			}},
-		})
-	}
-	before := openWatches(t, member)
-	if err := s.Send(ask); err != nil {
-		t.Fatal(err)
-	}
-	harness.Eventually(t, "some watches catch up", func() error {
-		if n := openWatches(t, member) - before; n < 2 {
-			return fmt.Errorf("%d", n)
-		}
-		return nil
-	})
-	for range 20 {
-		if n := openWatches(t, member) - before; n > watches/2 {
-			t.Fatalf("%d calls for a client that reads nothing", n)
-		}
-	}
-	told := make(map[uint64]int64)
-	for whole := 0; whole < watches; {
-		got, err := s.Recv()
+	inprocess.Bubble(t, func(t *testing.T) {
+		const watches = 100
+		m := inprocess.Run(t, 1)
+		member := &running{endpoint: m[0].Endpoint()}
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		writer := inprocess.Connect(t, client.Config{}, member.endpoint)
+		first := put(t, writer, "k", strings.Repeat("v", 70<<10))
+		last := put(t, writer, "k", strings.Repeat("v", 70<<10))
+		equalWatches(t, soon(t), dial(t, r.endpoint), "k", 2)
+		s, err := pb.NewStreamServiceClient(dial(t, r.endpoint)).Open(soon(t))
 		if err != nil {
-			t.Fatalf("%d watches are told all: %v", whole, err)
+			t.Fatal(err)
 		}
-		for _, a := range got.Responses {
-			for _, e := range a.GetWatch().GetEvents() {
-				at := e.Kv.ModRevision
-				if want := max(told[a.Id]+1, first); at != want {
-					t.Fatalf("watch %d is told of %d for %d", a.Id, at, want)
-				}
-				if told[a.Id] = at; at == last {
-					whole++
+		ask := new(pb.ClientMessage)
+		for i := range watches {
+			ask.Requests = append(ask.Requests, &pb.Request{
+				Id: uint64(i + 1), Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
+					Key: []byte("k"), StartRevision: first,
+				}},
+			})
+		}
+		before := openWatches(t, member)
+		if err := s.Send(ask); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, "some watches catch up", func() error {
+			if n := openWatches(t, member) - before; n < 2 {
+				return fmt.Errorf("%d", n)
+			}
+			return nil
+		})
+		for range 20 {
+			if n := openWatches(t, member) - before; n > watches/2 {
+				t.Fatalf("%d calls for a client that reads nothing", n)
+			}
+		}
+		told := make(map[uint64]int64)
+		for whole := 0; whole < watches; {
+			got, err := s.Recv()
+			if err != nil {
+				t.Fatalf("%d watches are told all: %v", whole, err)
+			}
+			for _, a := range got.Responses {
+				for _, e := range a.GetWatch().GetEvents() {
+					at := e.Kv.ModRevision
+					if want := max(told[a.Id]+1, first); at != want {
+						t.Fatalf("watch %d is told of %d for %d", a.Id, at, want)
+					}
+					if told[a.Id] = at; at == last {
+						whole++
+					}
 				}
 			}
 		}
-	}
+	})
 }

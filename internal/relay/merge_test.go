@@ -51,66 +51,67 @@ func (r *running) number(t testing.TB, name string) int {
 // many watches of one key over streams and as calls, from now or from an earlier revision, each of
 // which is held against all that was written.
 func TestMergedWatches(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	writer := inprocess.Connect(t, client.Config{}, m[0].Endpoint())
-	first := put(t, writer, "k", "first")
-	var clients []*client.Client
-	for range 3 {
-		clients = append(clients, inprocess.Connect(t, client.Config{}, r.endpoint))
-	}
-	const rounds, watchers = 15, 12
-	stop := make(chan struct{})
-	var all sync.WaitGroup
-	var written sync.Map // revision to value
-	all.Go(func() {
-		for n := 0; ; n++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			value := fmt.Sprint(n)
-			if n%50 == 49 {
-				value += string(bytes.Repeat([]byte("v"), 70<<10)) // too large to be shared
-			}
-			written.Store(put(t, writer, "k", value), value)
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		writer := inprocess.Connect(t, client.Config{}, m[0].Endpoint())
+		first := put(t, writer, "k", "first")
+		var clients []*client.Client
+		for range 3 {
+			clients = append(clients, inprocess.Connect(t, client.Config{}, r.endpoint))
 		}
-	})
-	most := 0
-	var watching sync.WaitGroup
-	for i := range watchers {
-		watching.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(i), 0))
-			for range rounds {
-				follow(t, clients[i%len(clients)], &written, rng, first)
+		const rounds, watchers = 15, 12
+		stop := make(chan struct{})
+		var all sync.WaitGroup
+		var written sync.Map // revision to value
+		all.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				value := fmt.Sprint(n)
+				if n%50 == 49 {
+					value += string(bytes.Repeat([]byte("v"), 70<<10)) // too large to be shared
+				}
+				written.Store(put(t, writer, "k", value), value)
 			}
 		})
-	}
-	done := make(chan struct{})
-	go func() { watching.Wait(); close(done) }()
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
-	for busy := true; busy; {
-		select {
-		case <-done:
-			busy = false
-		case <-look.C:
-			most = max(most, r.number(t, "leasehold_relay_shared_watches"))
+		most := 0
+		var watching sync.WaitGroup
+		for i := range watchers {
+			watching.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(i), 0))
+				for range rounds {
+					follow(t, clients[i%len(clients)], &written, rng, first)
+				}
+			})
 		}
-	}
-	close(stop)
-	all.Wait()
-	if most == 0 {
-		t.Error("no watches were merged")
-	}
-	harness.Eventually(t, "the relay has no watches", func() error {
-		if n, s := r.number(t, "leasehold_relay_watches"),
-			r.number(t, "leasehold_relay_shared_watches"); n != 0 || s != 0 {
-			return fmt.Errorf("%d watches, %d shared", n, s)
+		done := make(chan struct{})
+		go func() { watching.Wait(); close(done) }()
+		look := time.NewTicker(20 * time.Millisecond)
+		defer look.Stop()
+		for busy := true; busy; {
+			select {
+			case <-done:
+				busy = false
+			case <-look.C:
+				most = max(most, r.number(t, "leasehold_relay_shared_watches"))
+			}
 		}
-		return nil
+		close(stop)
+		all.Wait()
+		if most == 0 {
+			t.Error("no watches were merged")
+		}
+		harness.Eventually(t, "the relay has no watches", func() error {
+			if n, s := r.number(t, "leasehold_relay_watches"),
+				r.number(t, "leasehold_relay_shared_watches"); n != 0 || s != 0 {
+				return fmt.Errorf("%d watches, %d shared", n, s)
+			}
+			return nil
+		})
 	})
 }
 
@@ -174,54 +175,55 @@ func equalWatches(
 // Goal: a client that reads nothing holds up nobody, and is told all when it reads again: small
 // events, large ones, and revisions that come in fragments.
 func TestMergedSlowReader(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	writer := inprocess.Connect(t, client.Config{}, m[0].Endpoint())
-	slow := dial(t, r.endpoint)
-	lazy := equalWatches(t, soon(t), slow, "k", 4) // in one connection, which is full soon
-	quick := equalWatches(t, soon(t), dial(t, r.endpoint), "k", 2)
-	const events = 160
-	var want []int64
-	for i := range events {
-		size := 2 << 10
-		if i%40 == 39 {
-			size = 300 << 10
-		}
-		at := put(t, writer, "k", string(bytes.Repeat([]byte("v"), size)))
-		want = append(want, at)
-		for _, w := range quick {
-			for got := int64(0); got < at; {
-				u, err := w.Recv()
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, e := range u.Events {
-					got = e.Kv.ModRevision
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		writer := inprocess.Connect(t, client.Config{}, m[0].Endpoint())
+		slow := dial(t, r.endpoint)
+		lazy := equalWatches(t, soon(t), slow, "k", 4) // in one connection, which is full soon
+		quick := equalWatches(t, soon(t), dial(t, r.endpoint), "k", 2)
+		const events = 160
+		var want []int64
+		for i := range events {
+			size := 2 << 10
+			if i%40 == 39 {
+				size = 300 << 10
+			}
+			at := put(t, writer, "k", string(bytes.Repeat([]byte("v"), size)))
+			want = append(want, at)
+			for _, w := range quick {
+				for got := int64(0); got < at; {
+					u, err := w.Recv()
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, e := range u.Events {
+						got = e.Kv.ModRevision
+					}
 				}
 			}
 		}
-	}
-	var reading sync.WaitGroup
-	for i, w := range lazy {
-		reading.Go(func() {
-			for n := 0; n < events; {
-				u, err := w.Recv()
-				if err != nil {
-					t.Errorf("watch %d after %d events: %v", i, n, err)
-					return
-				}
-				for _, e := range u.Events {
-					if n >= events || e.Kv.ModRevision != want[n] {
-						t.Errorf("watch %d: event %d is of revision %d", i, n, e.Kv.ModRevision)
+		var reading sync.WaitGroup
+		for i, w := range lazy {
+			reading.Go(func() {
+				for n := 0; n < events; {
+					u, err := w.Recv()
+					if err != nil {
+						t.Errorf("watch %d after %d events: %v", i, n, err)
 						return
 					}
-					n++
+					for _, e := range u.Events {
+						if n >= events || e.Kv.ModRevision != want[n] {
+							t.Errorf("watch %d: event %d is of revision %d", i, n, e.Kv.ModRevision)
+							return
+						}
+						n++
+					}
 				}
-			}
-		})
-	}
-	reading.Wait()
+			})
+		}
+		reading.Wait()
+	})
 }
 
 // users makes users who may read the key k, and enables access control. It returns the client of
@@ -249,6 +251,7 @@ func users(t *testing.T, m *inprocess.Member, names ...string) *clientv3.Client 
 	do(open.AuthEnable(ctx))
 	root, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{m.Endpoint()}, Username: "root", Password: "p",
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(inprocess.Dialer(t))},
 	})
 	do(root, err)
 	t.Cleanup(func() { _ = root.Close() })
@@ -269,53 +272,54 @@ func as(t *testing.T, conn *grpc.ClientConn, name string) context.Context {
 // Goal: watches are merged for the same principal only, and one that loses its right is told
 // nothing from then on but that, while others go on (A1).
 func TestMergedRights(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	root := users(t, m[0], "a", "b")
-	r := start(t, relay.Config{
-		Endpoints: inprocess.Endpoints(m), User: "passer", Password: "p",
-	})
-	conn := dial(t, r.endpoint)
-	a, b := as(t, conn, "a"), as(t, conn, "b")
-	of := map[string][]pb.StoreService_WatchClient{
-		"a": equalWatches(t, a, conn, "k", 3), "b": equalWatches(t, b, conn, "k", 3),
-	}
-	harness.Eventually(t, "two shared watches", func() error {
-		if n := r.number(t, "leasehold_relay_shared_watches"); n != 2 {
-			return fmt.Errorf("%d", n)
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		root := users(t, m[0], "a", "b")
+		r := start(t, relay.Config{
+			Endpoints: inprocess.Endpoints(m), User: "passer", Password: "p",
+		})
+		conn := dial(t, r.endpoint)
+		a, b := as(t, conn, "a"), as(t, conn, "b")
+		of := map[string][]pb.StoreService_WatchClient{
+			"a": equalWatches(t, a, conn, "k", 3), "b": equalWatches(t, b, conn, "k", 3),
 		}
-		return nil
-	})
-	next := func(w pb.StoreService_WatchClient) (string, error) {
-		u, err := w.Recv()
-		if err != nil {
-			return "", err
+		harness.Eventually(t, "two shared watches", func() error {
+			if n := r.number(t, "leasehold_relay_shared_watches"); n != 2 {
+				return fmt.Errorf("%d", n)
+			}
+			return nil
+		})
+		next := func(w pb.StoreService_WatchClient) (string, error) {
+			u, err := w.Recv()
+			if err != nil {
+				return "", err
+			}
+			return string(u.Events[0].Kv.Value), nil
 		}
-		return string(u.Events[0].Kv.Value), nil
-	}
-	ctx := soon(t)
-	for i, value := range []string{"both", "b only"} {
-		if i == 1 {
-			if _, err := root.RoleRevokePermission(ctx, "a", "k", ""); err != nil {
+		ctx := soon(t)
+		for i, value := range []string{"both", "b only"} {
+			if i == 1 {
+				if _, err := root.RoleRevokePermission(ctx, "a", "k", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := root.Put(ctx, "k", value); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if _, err := root.Put(ctx, "k", value); err != nil {
-			t.Fatal(err)
-		}
-		for who, list := range of {
-			for _, w := range list {
-				got, err := next(w)
-				if denied := who == "a" && i == 1; denied {
-					if status.Code(err) != codes.PermissionDenied {
+			for who, list := range of {
+				for _, w := range list {
+					got, err := next(w)
+					if denied := who == "a" && i == 1; denied {
+						if status.Code(err) != codes.PermissionDenied {
+							t.Errorf("%s is told %q, %v", who, got, err)
+						}
+					} else if got != value || err != nil {
 						t.Errorf("%s is told %q, %v", who, got, err)
 					}
-				} else if got != value || err != nil {
-					t.Errorf("%s is told %q, %v", who, got, err)
 				}
 			}
 		}
-	}
+	})
 }
 
 // limited runs a relay in front of members at which the user a may have so many watches.
@@ -337,28 +341,29 @@ func limited(t *testing.T, m []*inprocess.Member, watches int64) *running {
 // Goal: where a limit leaves no room for the watch that is shared, clients have those that the
 // limit allows, and hear of each event.
 func TestMergedLimit(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := limited(t, m, 2)
-	conn := dial(t, r.endpoint)
-	token, _ := metadata.FromOutgoingContext(as(t, conn, "a"))
-	c := inprocess.Connect(t, client.Config{Token: token.Get("token")[0]}, r.endpoint)
-	var list []*client.Watcher
-	for range 2 {
-		w, err := c.Watch(soon(t), store.Watch{Key: "k"})
-		if err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := limited(t, m, 2)
+		conn := dial(t, r.endpoint)
+		token, _ := metadata.FromOutgoingContext(as(t, conn, "a"))
+		c := inprocess.Connect(t, client.Config{Token: token.Get("token")[0]}, r.endpoint)
+		var list []*client.Watcher
+		for range 2 {
+			w, err := c.Watch(soon(t), store.Watch{Key: "k"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(w.Close)
+			list = append(list, w)
 		}
-		t.Cleanup(w.Close)
-		list = append(list, w)
-	}
-	for i := range 3 {
-		at := put(t, c, "k", fmt.Sprint(i))
-		for _, w := range list {
-			u, err := w.Next(soon(t))
-			if err != nil || len(u.Events) != 1 || u.Events[0].KV.ModRevision != at {
-				t.Errorf("%v, %v", u, err)
+		for i := range 3 {
+			at := put(t, c, "k", fmt.Sprint(i))
+			for _, w := range list {
+				u, err := w.Next(soon(t))
+				if err != nil || len(u.Events) != 1 || u.Events[0].KV.ModRevision != at {
+					t.Errorf("%v, %v", u, err)
+				}
 			}
 		}
-	}
+	})
 }

@@ -57,6 +57,9 @@ func start(t testing.TB, cfg relay.Config) *running {
 	t.Helper()
 	path := filepath.Join(inprocess.Dir(t), "r")
 	cfg.Listen = []url.URL{{Scheme: "unix", Path: path}}
+	if cfg.Host == nil {
+		cfg.Host = inprocess.Host(t)
+	}
 	return run(t, cfg, "unix:"+path)
 }
 
@@ -69,416 +72,428 @@ func soon(t testing.TB) context.Context {
 // Goal: leasehold.v1 through a relay is what it is at a member: leases are kept alive, watches tell
 // each change, and locks go from hand to hand.
 func TestClientThroughRelay(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	a := inprocess.Connect(t, client.Config{}, r.endpoint)
-	b := inprocess.Connect(t, client.Config{}, r.endpoint)
-	ctx := soon(t)
-	l, err := a.Grant(ctx, client.Grant{TTL: 12 * time.Second, Name: "n"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := l.ValidUntil()
-	w, err := b.Watch(ctx, store.Watch{Key: "k"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	value := bytes.Repeat([]byte("v"), 1<<20) // in many pieces
-	if _, err := a.Put(ctx, store.Put{Key: "k", Value: value, Lease: l.ID()}); err != nil {
-		t.Fatal(err)
-	}
-	u, err := w.Next(ctx)
-	if err != nil || len(u.Events) != 1 || !bytes.Equal(u.Events[0].KV.Value, value) {
-		t.Fatalf("the watch tells %d events, %v", len(u.Events), err)
-	}
-	held, err := lock.Lock(ctx, a, "lock", time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := make(chan error, 1)
-	go func() {
-		h, err := lock.Lock(ctx, b, "lock", time.Minute)
-		if err == nil {
-			err = h.Release(ctx)
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		a := inprocess.Connect(t, client.Config{}, r.endpoint)
+		b := inprocess.Connect(t, client.Config{}, r.endpoint)
+		ctx := soon(t)
+		l, err := a.Grant(ctx, client.Grant{TTL: 12 * time.Second, Name: "n"})
+		if err != nil {
+			t.Fatal(err)
 		}
-		got <- err
-	}()
-	if err := held.Release(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := <-got; err != nil {
-		t.Error(err)
-	}
-	harness.Eventually(t, "a renewal", func() error {
-		if l.Err() != nil {
-			t.Fatal(l.Err())
+		before := l.ValidUntil()
+		w, err := b.Watch(ctx, store.Watch{Key: "k"})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !l.ValidUntil().After(before) {
-			return errors.New("the lease was not prolonged")
+		defer w.Close()
+		value := bytes.Repeat([]byte("v"), 1<<20) // in many pieces
+		if _, err := a.Put(ctx, store.Put{Key: "k", Value: value, Lease: l.ID()}); err != nil {
+			t.Fatal(err)
 		}
-		return nil
+		u, err := w.Next(ctx)
+		if err != nil || len(u.Events) != 1 || !bytes.Equal(u.Events[0].KV.Value, value) {
+			t.Fatalf("the watch tells %d events, %v", len(u.Events), err)
+		}
+		held, err := lock.Lock(ctx, a, "lock", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		go func() {
+			h, err := lock.Lock(ctx, b, "lock", time.Minute)
+			if err == nil {
+				err = h.Release(ctx)
+			}
+			got <- err
+		}()
+		if err := held.Release(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		harness.Eventually(t, "a renewal", func() error {
+			if l.Err() != nil {
+				t.Fatal(l.Err())
+			}
+			if !l.ValidUntil().After(before) {
+				return errors.New("the lease was not prolonged")
+			}
+			return nil
+		})
+		if _, err := b.Grant(ctx, client.Grant{TTL: time.Minute, Name: "n"}); err == nil {
+			t.Error("a name was given twice")
+		}
 	})
-	if _, err := b.Grant(ctx, client.Grant{TTL: time.Minute, Name: "n"}); err == nil {
-		t.Error("a name was given twice")
-	}
 }
 
 // Goal: a relay that stops sends its clients elsewhere, and nothing is lost: no lease, no event, no
 // write. Method: clients with two relays, which stop in turns; and one that begins at a member.
 func TestRelayStops(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	cfg := relay.Config{Endpoints: inprocess.Endpoints(m)}
-	first, second := start(t, cfg), start(t, cfg)
-	ctx := soon(t)
-	c := inprocess.Connect(t, client.Config{}, first.endpoint, second.endpoint)
-	l, err := c.Grant(ctx, client.Grant{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := c.Watch(ctx, store.Watch{Key: "k"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	stop := make(chan struct{})
-	put := make(chan int)
-	go func() {
-		n := 0
-		for ; ctx.Err() == nil; n++ {
-			select {
-			case <-stop:
-				put <- n
-				return
-			default:
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		cfg := relay.Config{Endpoints: inprocess.Endpoints(m)}
+		first, second := start(t, cfg), start(t, cfg)
+		ctx := soon(t)
+		c := inprocess.Connect(t, client.Config{}, first.endpoint, second.endpoint)
+		l, err := c.Grant(ctx, client.Grant{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := c.Watch(ctx, store.Watch{Key: "k"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		stop := make(chan struct{})
+		put := make(chan int)
+		go func() {
+			n := 0
+			for ; ctx.Err() == nil; n++ {
+				select {
+				case <-stop:
+					put <- n
+					return
+				default:
+				}
+				if _, err := c.Put(ctx, store.Put{Key: "k", Value: fmt.Append(nil, n)}); err != nil {
+					t.Errorf("put %d: %v", n, err)
+				}
 			}
-			if _, err := c.Put(ctx, store.Put{Key: "k", Value: fmt.Append(nil, n)}); err != nil {
-				t.Errorf("put %d: %v", n, err)
+			put <- n
+		}()
+		now, err := c.Connection(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.Endpoint == first.endpoint {
+			first.end(t)
+		} else {
+			second.end(t)
+		}
+		<-now.Changed
+		if now, err = c.Connection(ctx); err != nil {
+			t.Fatal(err)
+		}
+		close(stop)
+		n := <-put
+		for i := range n {
+			u, err := w.Next(ctx)
+			if err != nil || len(u.Events) != 1 || string(u.Events[0].KV.Value) != fmt.Sprint(i) {
+				t.Fatalf("event %d: %v, %v", i, u, err)
 			}
 		}
-		put <- n
-	}()
-	now, err := c.Connection(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if now.Endpoint == first.endpoint {
-		first.end(t)
-	} else {
-		second.end(t)
-	}
-	<-now.Changed
-	if now, err = c.Connection(ctx); err != nil {
-		t.Fatal(err)
-	}
-	close(stop)
-	n := <-put
-	for i := range n {
-		u, err := w.Next(ctx)
-		if err != nil || len(u.Events) != 1 || string(u.Events[0].KV.Value) != fmt.Sprint(i) {
-			t.Fatalf("event %d: %v, %v", i, u, err)
+		if !l.Valid() || l.Err() != nil {
+			t.Error("the lease is lost:", l.Err())
 		}
-	}
-	if !l.Valid() || l.Err() != nil {
-		t.Error("the lease is lost:", l.Err())
-	}
+	})
 }
 
 // Goal: calls go on at another member when one stops: the relay is a client like others.
 func TestMemberStops(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 3)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	c := inprocess.Connect(t, client.Config{}, r.endpoint)
-	ctx := soon(t)
-	l, err := c.Grant(ctx, client.Grant{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, x := range m {
-		if i == 2 {
-			break // a majority stays
-		}
-		x.End()
-		if _, err := c.Put(ctx, store.Put{Key: "k", Value: []byte(x.Name())}); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 3)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		c := inprocess.Connect(t, client.Config{}, r.endpoint)
+		ctx := soon(t)
+		l, err := c.Grant(ctx, client.Grant{TTL: time.Minute})
+		if err != nil {
 			t.Fatal(err)
 		}
-		x.Start()
-		x.Await()
-	}
-	if !l.Valid() {
-		t.Error("the lease is lost:", l.Err())
-	}
+		for i, x := range m {
+			if i == 2 {
+				break // a majority stays
+			}
+			x.End()
+			if _, err := c.Put(ctx, store.Put{Key: "k", Value: []byte(x.Name())}); err != nil {
+				t.Fatal(err)
+			}
+			x.Start()
+			x.Await()
+		}
+		if !l.Valid() {
+			t.Error("the lease is lost:", l.Err())
+		}
+	})
 }
 
 // Goal: a relay promises nothing. Method: the member is silent, and the relay is there: the lease
 // ends in the time in which it would without a relay.
 func TestRelayPromisesNothing(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	line := m[0].Line()
-	r := start(t, relay.Config{Endpoints: []string{line.Endpoint()}})
-	c := inprocess.Connect(t, client.Config{}, r.endpoint)
-	ctx := soon(t)
-	const ttl = 10 * time.Second
-	l, err := c.Grant(ctx, client.Grant{TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := l.ValidUntil()
-	harness.Eventually(t, "a renewal", func() error {
-		if !l.ValidUntil().After(before) {
-			return errors.New("the lease was not prolonged")
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		line := m[0].Line()
+		r := start(t, relay.Config{Endpoints: []string{line.Endpoint()}})
+		c := inprocess.Connect(t, client.Config{}, r.endpoint)
+		ctx := soon(t)
+		const ttl = 10 * time.Second
+		l, err := c.Grant(ctx, client.Grant{TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
+		before := l.ValidUntil()
+		harness.Eventually(t, "a renewal", func() error {
+			if !l.ValidUntil().After(before) {
+				return errors.New("the lease was not prolonged")
+			}
+			return nil
+		})
+		line.SetFrozen(true)
+		frozen := time.Now()
+		defer line.SetFrozen(false)
+		<-l.Context().Done()
+		// What was asked before the member fell silent may have been answered.
+		if end := l.ValidUntil(); end.After(frozen.Add(ttl)) {
+			t.Errorf("the lease was valid until %v after the member was last heard", end.Sub(frozen))
+		}
 	})
-	line.SetFrozen(true)
-	frozen := time.Now()
-	defer line.SetFrozen(false)
-	<-l.Context().Done()
-	// What was asked before the member fell silent may have been answered.
-	if end := l.ValidUntil(); end.After(frozen.Add(ttl)) {
-		t.Errorf("the lease was valid until %v after the member was last heard", end.Sub(frozen))
-	}
 }
 
 // Goal: programs of etcd work through a relay that know nothing else.
 func TestEtcdThroughRelay(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	c := inprocess.Etcd(t, r.endpoint)
-	ctx := soon(t)
-	w := c.Watch(clientv3.WithRequireLeader(ctx), "k", clientv3.WithPrefix())
-	g, err := c.Grant(ctx, 60)
-	if err != nil {
-		t.Fatal(err)
-	}
-	alive, err := c.KeepAlive(ctx, g.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a := <-alive; a == nil || a.TTL != 60 {
-		t.Errorf("the answer to a renewal is %v", a)
-	}
-	if _, err := c.Put(ctx, "k1", "v", clientv3.WithLease(g.ID)); err != nil {
-		t.Fatal(err)
-	}
-	got, err := c.Get(ctx, "k1")
-	if err != nil || len(got.Kvs) != 1 || got.Kvs[0].Lease != int64(g.ID) {
-		t.Fatalf("get: %v, %v", got, err)
-	}
-	for x := range w {
-		if len(x.Events) > 0 && string(x.Events[0].Kv.Key) == "k1" {
-			break
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		c := inprocess.Etcd(t, r.endpoint)
+		ctx := soon(t)
+		w := c.Watch(clientv3.WithRequireLeader(ctx), "k", clientv3.WithPrefix())
+		g, err := c.Grant(ctx, 60)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if x.Err() != nil {
-			t.Fatal(x.Err())
+		alive, err := c.KeepAlive(ctx, g.ID)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	list, err := c.MemberList(ctx)
-	path := strings.TrimPrefix(m[0].Endpoint(), "unix:")
-	if err != nil || len(list.Members) != 1 || list.Members[0].ClientURLs[0] != "unix://"+path {
-		t.Errorf("members: %v, %v", list, err)
-	}
-	s, err := concurrency.NewSession(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mu := concurrency.NewMutex(s, "lock")
-	if err := mu.Lock(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := mu.Unlock(ctx); err != nil {
-		t.Fatal(err)
-	}
+		if a := <-alive; a == nil || a.TTL != 60 {
+			t.Errorf("the answer to a renewal is %v", a)
+		}
+		if _, err := c.Put(ctx, "k1", "v", clientv3.WithLease(g.ID)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Get(ctx, "k1")
+		if err != nil || len(got.Kvs) != 1 || got.Kvs[0].Lease != int64(g.ID) {
+			t.Fatalf("get: %v, %v", got, err)
+		}
+		for x := range w {
+			if len(x.Events) > 0 && string(x.Events[0].Kv.Key) == "k1" {
+				break
+			}
+			if x.Err() != nil {
+				t.Fatal(x.Err())
+			}
+		}
+		list, err := c.MemberList(ctx)
+		path := strings.TrimPrefix(m[0].Endpoint(), "unix:")
+		if err != nil || len(list.Members) != 1 || list.Members[0].ClientURLs[0] != "unix://"+path {
+			t.Errorf("members: %v, %v", list, err)
+		}
+		s, err := concurrency.NewSession(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mu := concurrency.NewMutex(s, "lock")
+		if err := mu.Lock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := mu.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // Goal: a call that no relay can pass on fails alone: other clients of the relay do not notice.
 // Method: a call of a method whose name is not UTF-8, which the protocol of relays has no room
 // for; meanwhile another client has a watch.
 func TestStrangeMethod(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	conn, ctx := dial(t, r.endpoint), soon(t)
-	s, err := pb.NewStreamServiceClient(conn).Open(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := s.Header()
-		for err == nil {
-			_, err = s.Recv()
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		conn, ctx := dial(t, r.endpoint), soon(t)
+		s, err := pb.NewStreamServiceClient(conn).Open(ctx)
+		if err != nil {
+			t.Fatal(err)
 		}
-		ended <- err
-	}()
-	for _, name := range []string{"/\xff/m", "/leasehold.v1.LeaseService/\xff"} {
-		err := conn.Invoke(ctx, name, &pb.RenewRequest{}, &pb.RenewResponse{})
-		if status.Code(err) != codes.Unimplemented {
-			t.Errorf("%q: %v", name, err)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := s.Header()
+			for err == nil {
+				_, err = s.Recv()
+			}
+			ended <- err
+		}()
+		for _, name := range []string{"/\xff/m", "/leasehold.v1.LeaseService/\xff"} {
+			err := conn.Invoke(ctx, name, &pb.RenewRequest{}, &pb.RenewResponse{})
+			if status.Code(err) != codes.Unimplemented {
+				t.Errorf("%q: %v", name, err)
+			}
 		}
-	}
-	if err := s.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; !errors.Is(err, io.EOF) {
-		t.Errorf("the stream of another client ends with %v", err)
-	}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, io.EOF) {
+			t.Errorf("the stream of another client ends with %v", err)
+		}
+	})
 }
 
 // Goal: a stream without HTTP/2 ends with a relay that stops, in words that send its client
 // elsewhere, and has answers before that. Method: a stream that has had an answer, one that has
 // sent nothing, and a connection that has only named one.
 func TestDirectStreams(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	ctx := soon(t)
-	connect := func() net.Conn {
-		c, err := net.Dial("unix", strings.TrimPrefix(r.endpoint, "unix:"))
-		if err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		ctx := soon(t)
+		connect := func() net.Conn {
+			c, err := inprocess.Dialer(t)(ctx, r.endpoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		}
+		open := func(method string) grpc.ClientStream {
+			s, err := direct.Open(ctx, connect(), method, wire.Codec())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		unknown := open("/leasehold.v1.LeaseService/Grant")
+		if err := unknown.RecvMsg(new(pb.ServerMessage)); status.Code(err) != codes.Unimplemented {
+			t.Errorf("a method that is none of streams: %v", err)
+		}
+		const method = pb.StreamService_Open_FullMethodName
+		asked, silent := open(method), open(method)
+		begun := connect()
+		if _, err := fmt.Fprintf(begun, "%s %s\n", direct.Protocol, method); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	open := func(method string) grpc.ClientStream {
-		s, err := direct.Open(ctx, connect(), method, wire.Codec())
-		if err != nil {
+		err := asked.SendMsg(&pb.ClientMessage{Requests: []*pb.Request{{
+			Id: 1, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{}},
+		}}})
+		answer := new(pb.ServerMessage)
+		for err == nil && len(answer.Responses) == 0 {
+			err = asked.RecvMsg(answer)
+		}
+		if err != nil || answer.Responses[0].GetRenew() == nil {
+			t.Fatalf("a request has the answer %v, %v", answer, err)
+		}
+		r.end(t)
+		for name, s := range map[string]grpc.ClientStream{"asked": asked, "silent": silent} {
+			var err error
+			for err == nil {
+				err = s.RecvMsg(new(pb.ServerMessage))
+			}
+			if status.Code(err) != codes.Unavailable {
+				t.Errorf("the stream that was %s ends with %v", name, err)
+			}
+		}
+		// It is closed by now, perhaps before the relay has read what it said, which resets it.
+		if err := begun.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		return s
-	}
-	unknown := open("/leasehold.v1.LeaseService/Grant")
-	if err := unknown.RecvMsg(new(pb.ServerMessage)); status.Code(err) != codes.Unimplemented {
-		t.Errorf("a method that is none of streams: %v", err)
-	}
-	const method = pb.StreamService_Open_FullMethodName
-	asked, silent := open(method), open(method)
-	begun := connect()
-	if _, err := fmt.Fprintf(begun, "%s %s\n", direct.Protocol, method); err != nil {
-		t.Fatal(err)
-	}
-	err := asked.SendMsg(&pb.ClientMessage{Requests: []*pb.Request{{
-		Id: 1, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{}},
-	}}})
-	answer := new(pb.ServerMessage)
-	for err == nil && len(answer.Responses) == 0 {
-		err = asked.RecvMsg(answer)
-	}
-	if err != nil || answer.Responses[0].GetRenew() == nil {
-		t.Fatalf("a request has the answer %v, %v", answer, err)
-	}
-	r.end(t)
-	for name, s := range map[string]grpc.ClientStream{"asked": asked, "silent": silent} {
-		var err error
-		for err == nil {
-			err = s.RecvMsg(new(pb.ServerMessage))
+		if _, err := io.ReadAll(begun); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the connection without a stream ends with %v", err)
 		}
-		if status.Code(err) != codes.Unavailable {
-			t.Errorf("the stream that was %s ends with %v", name, err)
-		}
-	}
-	// It is closed by now, perhaps before the relay has read what it said, which resets it.
-	if err := begun.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadAll(begun); err != nil && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the connection without a stream ends with %v", err)
-	}
+	})
 }
 
 // Goal: a request that is larger than a relay takes is refused, and does not wait for ever.
 func TestTooLargeRequest(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	put := &etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, 4<<20)}
-	_, err := etcdserverpb.NewKVClient(dial(t, r.endpoint)).Put(soon(t), put)
-	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a request of 4 MiB: %v", err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		put := &etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, 4<<20)}
+		_, err := etcdserverpb.NewKVClient(dial(t, r.endpoint)).Put(soon(t), put)
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a request of 4 MiB: %v", err)
+		}
+	})
 }
 
 // Goal: a relay leaves a member that has fallen silent while the relay is sending to it. Method:
 // requests of which more come than a member that takes nothing has room for.
 func TestSilentWhileSending(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	line := m[0].Line()
-	r := start(t, relay.Config{Endpoints: []string{line.Endpoint()}})
-	conn := dial(t, r.endpoint)
-	health := grpc_health_v1.NewHealthClient(dial(t, r.endpoint))
-	line.SetFrozen(true)
-	defer line.SetFrozen(false)
-	ctx, cancel := context.WithCancel(soon(t))
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer cancel()
-	for range 40 {
-		all.Go(func() {
-			put := &etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, 1<<20)}
-			_, err := etcdserverpb.NewKVClient(conn).Put(ctx, put)
-			if status.Code(err) != codes.Unavailable {
-				t.Errorf("a put to a silent member: %v", err)
-			}
-		})
-	}
-	harness.Eventually(t, "the relay knows that it has no member", func() error {
-		h, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
-		if err == nil && h.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
-			err = errors.New(h.Status.String())
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		line := m[0].Line()
+		r := start(t, relay.Config{Endpoints: []string{line.Endpoint()}})
+		conn := dial(t, r.endpoint)
+		health := grpc_health_v1.NewHealthClient(dial(t, r.endpoint))
+		line.SetFrozen(true)
+		defer line.SetFrozen(false)
+		ctx, cancel := context.WithCancel(soon(t))
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer cancel()
+		for range 40 {
+			all.Go(func() {
+				put := &etcdserverpb.PutRequest{Key: []byte("k"), Value: make([]byte, 1<<20)}
+				_, err := etcdserverpb.NewKVClient(conn).Put(ctx, put)
+				if status.Code(err) != codes.Unavailable {
+					t.Errorf("a put to a silent member: %v", err)
+				}
+			})
 		}
-		return err
+		harness.Eventually(t, "the relay knows that it has no member", func() error {
+			h, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+			if err == nil && h.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+				err = errors.New(h.Status.String())
+			}
+			return err
+		})
+		all.Wait()
 	})
-	all.Wait()
 }
 
 // Goal: a relay does not take clients that read large answers for clients that read nothing, and
 // leaves them their connections. Method: more answers at once than there is room for small ones.
 func TestLargeAnswersAtOnce(t *testing.T) {
-	t.Parallel()
-	m := inprocess.Run(t, 1)
-	r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
-	kv, ctx := inprocess.Etcd(t, m[0].Endpoint()), soon(t)
-	for i := range 10 {
-		if _, err := kv.Put(ctx, fmt.Sprint("k", i), string(make([]byte, 1<<20))); err != nil {
-			t.Fatal(err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		m := inprocess.Run(t, 1)
+		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
+		kv, ctx := inprocess.Etcd(t, m[0].Endpoint()), soon(t)
+		for i := range 10 {
+			if _, err := kv.Put(ctx, fmt.Sprint("k", i), string(make([]byte, 1<<20))); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	all := &etcdserverpb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l")}
-	var calls []grpc.ClientStream
-	for range 5 {
-		s, err := dial(t, r.endpoint).NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
-			etcdserverpb.KV_Range_FullMethodName, grpc.MaxCallRecvMsgSize(1<<30))
-		if err == nil {
-			err = errors.Join(s.SendMsg(all), s.CloseSend())
+		all := &etcdserverpb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l")}
+		var calls []grpc.ClientStream
+		for range 5 {
+			s, err := dial(t, r.endpoint).NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
+				etcdserverpb.KV_Range_FullMethodName, grpc.MaxCallRecvMsgSize(1<<30))
+			if err == nil {
+				err = errors.Join(s.SendMsg(all), s.CloseSend())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, s)
 		}
-		if err != nil {
-			t.Fatal(err)
+		for _, s := range calls {
+			if _, err := s.Header(); err != nil { // there is an answer, of which not all is read
+				t.Fatal(err)
+			}
 		}
-		calls = append(calls, s)
-	}
-	for _, s := range calls {
-		if _, err := s.Header(); err != nil { // there is an answer, of which not all is read
-			t.Fatal(err)
+		for _, s := range calls {
+			got := new(etcdserverpb.RangeResponse)
+			if err := s.RecvMsg(got); err != nil || len(got.Kvs) != 10 {
+				t.Errorf("%d keys come, %v", len(got.Kvs), err)
+			}
 		}
-	}
-	for _, s := range calls {
-		got := new(etcdserverpb.RangeResponse)
-		if err := s.RecvMsg(got); err != nil || len(got.Kvs) != 10 {
-			t.Errorf("%d keys come, %v", len(got.Kvs), err)
-		}
-	}
+	})
 }
 
 func dial(t testing.TB, endpoint string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:"+endpoint,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(inprocess.Dialer(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
