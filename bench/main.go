@@ -16,9 +16,7 @@
 //
 //	go run -C bench . -targets leasehold,leasehold-users -run '^(grant|put)/64$|^keepalive'
 //
-// In leasehold-limits each user has limits, too; in leasehold-at-leases and leasehold-at-rate one
-// more user is refused a thousand times a second, by its limit of leases and of requests a second.
-// In leasehold-audit there are no users, and all that changes anything is in the audit log.
+// Target leasehold-audit has no users, and its audit log records every change.
 //
 // This is a module of its own, so that no user of leasehold has the clients of other servers among
 // its dependencies. Package compare has the workloads, and the program in sidebyside provokes
@@ -50,8 +48,6 @@ type options struct {
 	list                     bool
 	ceiling, ceilingLog      string
 	holdCache                string
-	spin                     int
-	curve                    string
 	users                    int
 	plan                     compare.Plan
 }
@@ -65,15 +61,12 @@ func parse() *options {
 	flag.StringVar(&o.etcdArgs, "etcd-args", "", "`arguments` before the flags")
 	flag.StringVar(&o.only, "targets", "leasehold,etcd,ceiling", "which servers, in this order")
 	flag.IntVar(&o.users, "users", 1000, "users of leasehold-users, where access control is on")
-	flag.IntVar(&o.plan.Held, "held", 100_000, "leases of all users together, in principals-renew")
 	flag.StringVar(&o.match, "run", "", "only workloads that match this `regexp`")
 	flag.StringVar(&o.format, "o", "table", "output: table or json")
 	flag.BoolVar(&o.list, "list", false, "list the workloads and stop")
 	flag.StringVar(&o.ceiling, "serve-ceiling", "", "serve the ceiling on this `address` (internal)")
 	flag.StringVar(&o.ceilingLog, "ceiling-log", "", "`file` that the ceiling syncs (internal)")
 	flag.StringVar(&o.holdCache, "hold-cache", "", "have a key of this `address` (internal)")
-	flag.IntVar(&o.spin, "spin", 0, "keep so many `cores` busy (internal)")
-	flag.StringVar(&o.curve, "curve", "", "`file` to write the curve of cache-term to")
 	p := &o.plan
 	flag.DurationVar(&p.Duration, "t", 5*time.Second, "measured `time` of an open-ended workload")
 	flag.IntVar(&p.Rounds, "rounds", 3, "rounds of each workload")
@@ -110,9 +103,6 @@ func run(ctx context.Context, o *options) error {
 	if o.holdCache != "" {
 		return compare.HoldCache(ctx, o.holdCache)
 	}
-	if o.spin > 0 {
-		return compare.Spin(ctx, o.spin)
-	}
 	match, err := regexp.Compile(o.match)
 	if err != nil {
 		return err
@@ -145,7 +135,6 @@ func run(ctx context.Context, o *options) error {
 	if err := o.targets(ctx, dir); err != nil {
 		return err
 	}
-	o.plan.Principals = o.users
 	if err := o.plan.Check(); err != nil {
 		return err
 	}
@@ -153,22 +142,10 @@ func run(ctx context.Context, o *options) error {
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
 	o.plan.Progress = compare.ProgressBar(os.Stderr, terminal)
 	series, err := compare.Run(ctx, o.plan)
-	if o.curve != "" && err == nil {
-		err = writeCurve(o.curve, series)
-	}
 	if o.format == "json" {
 		return errors.Join(err, compare.WriteJSON(os.Stdout, o.plan, series))
 	}
 	return errors.Join(err, compare.WriteTable(os.Stdout, o.plan, series))
-}
-
-// writeCurve writes a curve to a file.
-func writeCurve(name string, series []*compare.Series) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(compare.WriteCurve(f, series), f.Close())
 }
 
 func list(workloads []compare.Workload) error {
@@ -184,23 +161,16 @@ func (o *options) targets(ctx context.Context, dir string) error {
 	for name := range strings.SplitSeq(o.only, ",") {
 		t := compare.Target{Name: name}
 		switch name {
-		case "leasehold", "leasehold-audit":
+		case "leasehold", "leasehold-audit", "leasehold-users":
 			path, err := o.build(ctx, dir)
 			if err != nil {
 				return err
 			}
 			t.Path, t.Args = path, strings.Fields(o.leaseholdArgs)
 			t.Open, t.Audit = compare.OpenLeasehold, name == "leasehold-audit"
-		case "leasehold-users", "leasehold-limits", "leasehold-at-leases", "leasehold-at-rate":
-			path, err := o.build(ctx, dir)
-			if err != nil {
-				return err
+			if name == "leasehold-users" {
+				t.Users = o.users
 			}
-			t.Path, t.Args, t.Users = path, strings.Fields(o.leaseholdArgs), o.users
-			t.Tenant = map[string]compare.Tenant{
-				"leasehold-limits": compare.Limited, "leasehold-at-leases": compare.AtItsLeases,
-				"leasehold-at-rate": compare.AtItsRate,
-			}[name]
 		case "etcd":
 			if o.etcd == "" {
 				fmt.Fprintln(os.Stderr, "compare: no -etcd binary: leaving etcd out")

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,35 +36,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, HoldCache(context.Background(), os.Args[2]))
 		os.Exit(1)
 	}
-	if len(os.Args) == 3 && os.Args[1] == "-spin" {
-		cores, _ := strconv.Atoi(os.Args[2])
-		fmt.Fprintln(os.Stderr, Spin(context.Background(), cores))
-		os.Exit(1)
-	}
 	os.Exit(m.Run())
-}
-
-// TestSpinners: a process that spins has time of the processor, as much as there is, and ends when
-// it is stopped.
-func TestSpinners(t *testing.T) {
-	p, err := startSpinners(2, filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stopSpinners(p)
-	err = poll(t.Context(), time.Minute, func(context.Context) error {
-		u, err := readUsage(p.PID())
-		if err == nil && u.CPU < 100*time.Millisecond {
-			err = fmt.Errorf("it has used %v", u.CPU)
-		}
-		return err
-	})
-	if err != nil {
-		t.Error(err, p.Tail())
-	}
-	if stopSpinners(p); !p.Ended() {
-		t.Error("it goes on")
-	}
 }
 
 // The name of a process may have brackets and spaces in it.
@@ -304,7 +274,7 @@ func TestAgainstCeiling(t *testing.T) {
 		Rounds: 1, OnceRounds: 1,
 	}
 	for _, w := range Workloads() {
-		if w.Ceiling && w.Name != "keepalive/8" && w.Name != "grant/512" { // those take seconds
+		if w.Ceiling && w.Name != "keepalive/8" { // that takes seconds
 			p.Workloads = append(p.Workloads, w)
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/store"
@@ -25,20 +23,13 @@ func cacheWorkloads() []Workload {
 			Name: name, Doc: doc, Sessions: sessions, Granting: true, Sheet: true, run: f,
 		}
 	}
-	once := func(w Workload) Workload { w.Once = true; return w }
 	return []Workload{
 		one("cache-reads", "reads from memory, and from the server: 64 callers on 8 clients",
 			8, runCacheReads),
 		one("cache-writes", "puts through etcd's client to a key that 0 to 1,000 caches have, "+
 			"and a dead one; in etcd they are watchers", 8, runCacheWrites),
-		one("cache-writes/apart", "the same with 1,000 caches or watchers, each over a connection "+
-			"of its own", 1000, runCacheWritesApart),
 		one("cache-cpu", "what a read costs the server with 100 and with 10 reads a write: "+
 			"64 callers on 8 clients, with a cache each and without", 8, runCacheCPU),
-		once(one("cache-term/busy", "the server's work against the TTL of 200 caches, "+
-			"10 of a key: 10 reads a second each", stations, cacheTerms(busy))),
-		once(one("cache-term/v", "the same with the rates of the V system, a cache a key",
-			stations, cacheTerms(systemV))),
 	}
 }
 
@@ -89,7 +80,7 @@ func closeCaches(ctx context.Context, list []*cache.Cache) error {
 	})
 }
 
-// runCacheReads reads from memory, then linearizably, then what a member has.
+// runCacheReads reads from memory, then linearizably from the server.
 func runCacheReads(ctx context.Context, e *Env) (Result, error) {
 	const callers = 64
 	if err := fillSession(ctx, e.Sessions); err != nil {
@@ -101,47 +92,25 @@ func runCacheReads(ctx context.Context, e *Env) (Result, error) {
 			return Result{}, err
 		}
 	}
-	for _, way := range []string{"linearizable", "serializable"} {
-		read := sessionGetter(way == "serializable")
-		var m measure
-		var cold load.Histogram
-		op := func(ctx context.Context, caller, i int) error {
-			return read(ctx, e.Sessions[caller%len(e.Sessions)], sessionKey(caller*31+i))
-		}
-		if err := closedLoop(ctx, callers, warmUp, &cold, op); err != nil {
-			return Result{}, err
-		}
-		err := m.during(e.Server, func() error {
-			return closedLoop(ctx, callers, e.Duration, &m.hist, op)
-		})
-		if err != nil {
-			return Result{}, err
-		}
-		r := m.result()
-		f.add(way+", 64 callers", r.Rate, "reads/s")
-		f.latencies(way, &m.hist)
-		f.add(way+", server", r.CPU, "us/read")
+	var m measure
+	var cold load.Histogram
+	read := func(ctx context.Context, caller, i int) error {
+		return e.Sessions[caller%len(e.Sessions)].Get(ctx, sessionKey(caller*31+i))
 	}
+	if err := closedLoop(ctx, callers, warmUp, &cold, read); err != nil {
+		return Result{}, err
+	}
+	err := m.during(e.Server, func() error {
+		return closedLoop(ctx, callers, e.Duration, &m.hist, read)
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	r := m.result()
+	f.add("linearizable, 64 callers", r.Rate, "reads/s")
+	f.latencies("linearizable", &m.hist)
+	f.add("linearizable, server", r.CPU, "us/read")
 	return Result{More: f}, nil
-}
-
-// sessionGetter reads a key by the server's own client.
-func sessionGetter(stale bool) func(context.Context, Session, string) error {
-	return func(ctx context.Context, s Session, key string) (err error) {
-		switch s := s.(type) {
-		case leaseholdSession:
-			_, err = s.c.Range(ctx, store.Range{Key: key, Serializable: stale})
-		case etcdSession:
-			var o []clientv3.OpOption
-			if stale {
-				o = append(o, clientv3.WithSerializable())
-			}
-			_, err = s.c.Get(ctx, key, o...)
-		default:
-			err = fmt.Errorf("bench: %T cannot read so", s)
-		}
-		return err
-	}
 }
 
 // hits measures reads of one cache that are answered from memory.

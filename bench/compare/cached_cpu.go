@@ -54,7 +54,6 @@ func runCacheCPU(ctx context.Context, e *Env) (Result, error) {
 func (e *Env) mix(ctx context.Context, caches []*cache.Cache, reads int) (Result, error) {
 	const callers = 64
 	value := make([]byte, load.ValueSize)
-	read := sessionGetter(false)
 	turn := func(ctx context.Context, caller, _ int) error {
 		n := caller % len(e.Sessions)
 		for range reads {
@@ -63,7 +62,7 @@ func (e *Env) mix(ctx context.Context, caches []*cache.Cache, reads int) (Result
 			if caches != nil {
 				_, _, err = caches[n].Get(ctx, key)
 			} else {
-				err = read(ctx, e.Sessions[n], key)
+				err = e.Sessions[n].Get(ctx, key)
 			}
 			if err != nil {
 				return err

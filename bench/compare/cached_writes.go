@@ -64,18 +64,6 @@ func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
 	return Result{More: f}, nil
 }
 
-// runCacheWritesApart puts a key that as many have as there are sessions, one over each.
-func runCacheWritesApart(ctx context.Context, e *Env) (Result, error) {
-	writer, _, err := e.writer(ctx)
-	if err != nil {
-		return Result{}, err
-	}
-	defer writer.Close()
-	var f figures
-	err = e.putsBeside(ctx, writer, len(e.Sessions), &f)
-	return Result{More: f}, err
-}
-
 // writer returns a session by etcd's client that goes through all members, and where they are.
 func (e *Env) writer(ctx context.Context) (s Session, endpoints []string, err error) {
 	if endpoints, err = e.Server.endpoints(ctx, ThroughAll); err != nil {

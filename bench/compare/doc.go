@@ -16,7 +16,7 @@
 // with the Go client, which shows what a program sees.
 //
 // Workloads about caches run on etcd without them: the same reads from the server, the
-// same writes beside watchers. Those of the term are a load as Gray and Cheriton model it.
+// same writes beside watchers.
 //
 // Only ratios within one run mean anything; absolute figures move with the
 // machine.

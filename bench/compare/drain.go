@@ -15,37 +15,33 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// drain lets n leases with a key each end as nearly together as the API can
-// make them, by one last renewal of all, and measures how fast they go and what
-// a writer feels meanwhile. With amongOthers there are caches and watchers of the keys.
-func drain(n int, amongOthers bool) func(context.Context, *Env) (Result, error) {
-	return func(ctx context.Context, e *Env) (Result, error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		ttl, err := e.drainTTL(ctx, n)
-		if err != nil {
-			return Result{}, err
-		}
-		gone, err := load.WatchDeletions(ctx, e.Client.Watch(0), ending, n)
-		if err != nil {
-			return Result{}, err
-		}
-		var followed error
-		var wg sync.WaitGroup
-		wg.Go(func() { followed = gone.Follow() })
-		d := &draining{env: e, gone: gone, ttl: ttl}
-		if amongOthers {
-			d.ttl += surroundTime
-			d.around = func() error { return e.surround(ctx, &wg, n) }
-		}
-		err = d.run(ctx, n)
-		cancel()
-		wg.Wait()
-		if err != nil {
-			return Result{}, errors.Join(err, followed)
-		}
-		return d.result()
+// drained is how many leases end together.
+const drained = 20_000
+
+// runDrain lets leases with a key each end as nearly together as the API can make them, by one last
+// renewal of all. It measures how fast they go and what a writer feels meanwhile.
+func runDrain(ctx context.Context, e *Env) (Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ttl, err := e.drainTTL(ctx, drained)
+	if err != nil {
+		return Result{}, err
 	}
+	gone, err := load.WatchDeletions(ctx, e.Client.Watch(0), ending, drained)
+	if err != nil {
+		return Result{}, err
+	}
+	var followed error
+	var wg sync.WaitGroup
+	wg.Go(func() { followed = gone.Follow() })
+	d := &draining{env: e, gone: gone, ttl: ttl}
+	err = d.run(ctx, drained)
+	cancel()
+	wg.Wait()
+	if err != nil {
+		return Result{}, errors.Join(err, followed)
+	}
+	return d.result()
 }
 
 // drainTTL finds a TTL, in seconds, that outlasts granting n leases with keys
@@ -67,8 +63,6 @@ type draining struct {
 	env  *Env
 	gone *load.Deletions
 	ttl  int64 // seconds
-	// around is called when the leases have their keys, unless it is nil.
-	around func() error
 
 	sent []time.Time    // by lease: when its last renewal was sent
 	puts load.Histogram // a writer's latency meanwhile
@@ -89,11 +83,6 @@ func (d *draining) run(ctx context.Context, n int) error {
 	})
 	if err != nil {
 		return err
-	}
-	if d.around != nil {
-		if err := d.around(); err != nil {
-			return err
-		}
 	}
 	if d.sent, err = e.renewAll(ctx, leases); err != nil {
 		return err

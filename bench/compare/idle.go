@@ -40,17 +40,10 @@ func idleWorkloads() []Workload {
 		}
 		add("sessions", "idle clients (-sessions), a connection and a lease each; own protocol",
 			!secure, idling(ownIdle))
-		add("sessions-grpc", "the same over gRPC, where the own protocol has another way", false,
-			idling(grpcIdle))
-		add("sessions-etcd", "the same over etcd's API", false, idling(etcdIdle))
 		add("sessions-client", "the same through the server's Go client: what it costs its program",
 			false, runIdleClients)
 	}
-	list = append(list, followWorkloads()...)
 	return append(list, Workload{
-		Name: "sessions-relays", Relays: true, Sheet: true, Once: true, Profiled: true,
-		Doc: "idle clients (-sessions) of two relays: what they cost the member", run: runIdleRelays,
-	}, Workload{
 		Name: "sessions-many", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "sessions (-sessions) that share leases (-leases, -ttl), at relays (-relays) that are in " +
 			"this program", run: runManySessions,
@@ -95,15 +88,6 @@ func ownIdle(t Target) idleDialer {
 	}
 	return dialEtcdIdle
 }
-
-func grpcIdle(t Target) idleDialer {
-	if t.Name == "leasehold" {
-		return dialOwnIdle
-	}
-	return dialEtcdIdle
-}
-
-func etcdIdle(Target) idleDialer { return dialEtcdIdle }
 
 // idling measures sessions that kind connects.
 func idling(kind func(Target) idleDialer) func(context.Context, *Env) (Result, error) {

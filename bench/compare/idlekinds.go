@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"sync"
@@ -20,13 +19,11 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// ownSession is a session over the stream of leasehold.v1.
+// ownSession is a session over leasehold.v1's framed stream.
 type ownSession struct {
-	ownStream
+	*directStream
 	ttl    time.Duration
-	leases int // that it is to have
-	holds  []*leaseholdv1.KeyRange
-	term   uint64 // of its cache
+	leases int // number to grant
 	ids    []int64
 	tokens []uint64
 
@@ -35,20 +32,11 @@ type ownSession struct {
 }
 
 // newOwnSession returns one with one lease.
-func newOwnSession(s ownStream) *ownSession {
-	return &ownSession{ownStream: s, ttl: idleTTL, leases: 1}
+func newOwnSession(s *directStream) *ownSession {
+	return &ownSession{directStream: s, ttl: idleTTL, leases: 1}
 }
 
-// ownStream carries the messages of leasehold.v1.
-type ownStream interface {
-	io.Closer
-	begin() error
-	send(*leaseholdv1.ClientMessage) error
-	// receive reads until the connection ends, or f returns an error.
-	receive(f func(*leaseholdv1.ServerMessage) error) error
-}
-
-// directStream has a connection of its own.
+// directStream sends the messages of leasehold.v1 over a connection of its own.
 type directStream struct {
 	net.Conn
 	leaseholdv1.StreamService_OpenClient
@@ -76,6 +64,7 @@ func (s *directStream) begin() error {
 
 func (s *directStream) send(m *leaseholdv1.ClientMessage) error { return s.Send(m) }
 
+// receive reads until the connection ends or f returns an error.
 func (s *directStream) receive(f func(*leaseholdv1.ServerMessage) error) error {
 	for {
 		m, err := s.Recv()
@@ -86,37 +75,6 @@ func (s *directStream) receive(f func(*leaseholdv1.ServerMessage) error) error {
 			return err
 		}
 	}
-}
-
-// http2Stream is one over gRPC.
-type http2Stream struct{ *wireConn }
-
-const ownStreamID = 1
-
-func dialOwnIdle(ctx context.Context, addr string, conf *tls.Config) (idleConn, error) {
-	c, err := dialWire(ctx, addr, conf)
-	if err != nil {
-		return nil, err
-	}
-	return newOwnSession(http2Stream{c}), nil
-}
-
-func (s http2Stream) begin() error {
-	return s.open(ownStreamID, leaseholdv1.StreamService_Open_FullMethodName)
-}
-
-func (s http2Stream) send(m *leaseholdv1.ClientMessage) error {
-	return s.wireConn.send(ownStreamID, m, false)
-}
-
-func (s http2Stream) receive(f func(*leaseholdv1.ServerMessage) error) error {
-	return s.wireConn.receive(func(_ uint32, b []byte) error {
-		m := new(leaseholdv1.ServerMessage)
-		if err := proto.Unmarshal(b, m); err != nil {
-			return err
-		}
-		return f(m)
-	})
 }
 
 var errGranted = errors.New("granted")
@@ -131,7 +89,7 @@ func (w *ownSession) open() error {
 		w.number++
 		m.Requests = append(m.Requests, &leaseholdv1.Request{
 			Id: w.number, Body: &leaseholdv1.Request_Grant{
-				Grant: &leaseholdv1.GrantRequest{TtlMs: w.ttl.Milliseconds(), Holds: w.holds},
+				Grant: &leaseholdv1.GrantRequest{TtlMs: w.ttl.Milliseconds()},
 			},
 		})
 	}

@@ -7,41 +7,28 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	leaseholdv1 "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/load"
 )
 
 // settle is how long a server may tidy up before its memory is read and it is killed.
 const settle = 30 * time.Second
 
-// renewEvery is how often each of very many leases is renewed, if at all.
-const renewEvery = 10 * time.Second
-
 func memoryWorkloads() []Workload {
 	return []Workload{
 		{
-			Name: "memory", run: runMillion(false, false), Once: true,
+			Name: "memory", run: runMillion(false), Once: true,
 			Doc: "resident memory of very many leases (-leases), then kill -9 and restart",
 		},
 		{
-			Name: "memory-keys", run: runMillion(true, false), Once: true,
+			Name: "memory-keys", run: runMillion(true), Once: true,
 			Doc: "the same, with a key on each lease",
-		},
-		{
-			Name: "memory-renewed", run: runMillion(true, true), Once: true, Own: true,
-			Doc: "the same, and each lease is renewed every 10 s until the kill",
 		},
 	}
 }
 
 // runMillion grants very many leases, lets the server rest, reads its memory, kills it and waits
-// until it serves again. The rate is of grants (and puts). If asked, it renews all leases while the
-// server rests.
-func runMillion(keys, renewed bool) func(context.Context, *Env) (Result, error) {
-	rest := (*Env).rest
-	if renewed {
-		rest = (*Env).restRenewed
-	}
+// until it serves again. The rate is of grants (and puts).
+func runMillion(keys bool) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		before, err := e.Server.Usage()
 		if err != nil {
@@ -51,7 +38,7 @@ func runMillion(keys, renewed bool) func(context.Context, *Env) (Result, error) 
 		if err := e.fill(ctx, keys, &m); err != nil {
 			return Result{}, err
 		}
-		if err := rest(e, ctx); err != nil {
+		if err := sleepUntil(ctx, time.Now().Add(settle)); err != nil {
 			return Result{}, err
 		}
 		after, err := e.Server.Usage()
@@ -72,58 +59,6 @@ func runMillion(keys, renewed bool) func(context.Context, *Env) (Result, error) 
 		}
 		return r, nil
 	}
-}
-
-func (e *Env) rest(ctx context.Context) error {
-	select {
-	case <-time.After(settle):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// restRenewed renews all leases in the meantime, a batch at a time.
-func (e *Env) restRenewed(ctx context.Context) error {
-	r, err := e.Client.Lease(0).LeaseLeases(ctx, &pb.LeaseLeasesRequest{}, waitForReady)
-	if err != nil {
-		return err
-	}
-	n := len(r.Leases)
-	if n == 0 || n%renewBatch != 0 {
-		return fmt.Errorf("bench: to be renewed, leases are to come in batches of %d, not %d in all",
-			renewBatch, n)
-	}
-	ids := make([]int64, n)
-	for i, l := range r.Leases {
-		ids[i] = l.ID
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := leaseholdv1.NewStreamServiceClient(e.Client.Conn(0)).Open(ctx)
-	if err != nil {
-		return err
-	}
-	b := batches{
-		stream: stream, leases: ids, hist: &load.Histogram{}, open: map[uint64]*renewing{},
-		size: renewBatch,
-	}
-	next := time.NewTicker(renewEvery / time.Duration(n/renewBatch))
-	defer next.Stop()
-	began := time.Now()
-	for id := range uint64(settle / renewEvery * time.Duration(n/renewBatch)) {
-		<-next.C
-		if err := b.send(id + 1); err != nil {
-			return err
-		}
-		if err := b.settle(); err != nil {
-			return err
-		}
-	}
-	if took := time.Since(began); took > settle*3/2 {
-		return fmt.Errorf("bench: to renew %d leases three times took %v, not %v", n, took, settle)
-	}
-	return nil
 }
 
 // fill grants Leases leases, from many callers, each with a key if asked.

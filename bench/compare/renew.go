@@ -87,16 +87,6 @@ func (b *batches) run(until time.Time) error {
 	return b.stream.CloseSend()
 }
 
-// settle returns when each batch has its last answer.
-func (b *batches) settle() error {
-	for len(b.open) > 0 {
-		if _, err := b.receive(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // receive takes a message in, and returns how many batches have their last answer with it.
 func (b *batches) receive() (done int, err error) {
 	m, err := b.stream.Recv()

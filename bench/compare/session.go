@@ -46,19 +46,14 @@ func sessionWorkloads() []Workload {
 		})
 	}
 	for _, sessions := range []int{1, 8} {
-		for _, callers := range []int{64, 512} {
-			add("put", callers, sessions, sessionPut)
-			add("get", callers, sessions, sessionGet)
-		}
-		add("grant", 64, sessions, sessionGrant)
+		add("put", 64, sessions, sessionPut)
+		add("get", 64, sessions, sessionGet)
 	}
-	for _, n := range []int{1, 64} {
-		list = append(list, Workload{
-			Name: fmt.Sprintf("client-lock/%d", n), Sessions: 1, run: lockCycles(n, bySession),
-			Doc: "locks and unlocks of as many callers, a lock each; an operation is a cycle",
-		})
-	}
+	add("grant", 64, 1, sessionGrant)
 	return append(list, Workload{
+		Name: "client-lock/64", Sessions: 1, run: lockCycles(64, bySession),
+		Doc: "locks and unlocks of 64 callers, a lock each; an operation is a cycle",
+	}, Workload{
 		Name: "client-handover/16", Sessions: 16, run: handover(bySession),
 		Doc: "one lock, 16 clients; latency from unlock sent to the next holder's answer",
 	}, Workload{

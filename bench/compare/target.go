@@ -40,8 +40,6 @@ type Target struct {
 	// Users is how many users there are, with access control on: connection i is that of user i.
 	// With 0 it is off.
 	Users int
-	// Tenant is what limits there are. It needs Users.
-	Tenant Tenant
 	// Audit says that members write the audit log, with all that changes anything.
 	Audit bool
 
@@ -65,8 +63,7 @@ type Server struct {
 
 	members []*member
 	dir     string
-	tokens  []string     // of the users
-	sated   func() error // ends the tenant that is greedy, nil if there is none
+	tokens  []string // of the users
 }
 
 // Start runs the target with so many members on free loopback ports and empty
@@ -204,9 +201,6 @@ func (s *Server) Usage() (load.Usage, error) {
 // Stop ends the processes and removes their directories.
 func (s *Server) Stop() error {
 	var errs []error
-	if s.sated != nil {
-		errs = append(errs, s.sated())
-	}
 	errs = append(errs, s.kill())
 	for _, m := range s.members {
 		errs = append(errs, m.control.Close())

@@ -65,26 +65,21 @@ func putOp(ctx context.Context, e *Env) (load.Op, error) {
 	}, nil
 }
 
-// getOp reads one of 1,000 keys.
-func getOp(serializable bool) unaryOp {
-	return func(ctx context.Context, e *Env) (load.Op, error) {
-		const keys = 1000
-		value := make([]byte, load.ValueSize)
-		name := func(i int) []byte { return append([]byte("get/"), strconv.Itoa(i%keys)...) }
-		err := load.Spread(ctx, 64, keys, func(ctx context.Context, caller, i int) error {
-			return e.put(ctx, caller, &pb.PutRequest{Key: name(i), Value: value})
-		})
-		if err == nil {
-			err = e.everywhere(ctx)
+// getOp reads one of 1,000 keys, linearizably.
+func getOp(ctx context.Context, e *Env) (load.Op, error) {
+	const keys = 1000
+	value := make([]byte, load.ValueSize)
+	name := func(i int) []byte { return append([]byte("get/"), strconv.Itoa(i%keys)...) }
+	err := load.Spread(ctx, 64, keys, func(ctx context.Context, caller, i int) error {
+		return e.put(ctx, caller, &pb.PutRequest{Key: name(i), Value: value})
+	})
+	return func(ctx context.Context, caller, i int) error {
+		r, err := e.Client.KV(caller).Range(ctx, &pb.RangeRequest{Key: name(caller + i)})
+		if err == nil && len(r.Kvs) != 1 {
+			err = fmt.Errorf("bench: %d pairs for a key that was put", len(r.Kvs))
 		}
-		return func(ctx context.Context, caller, i int) error {
-			r, err := e.Client.KV(caller).Range(ctx, rangeRequest(name(caller+i), serializable))
-			if err == nil && len(r.Kvs) != 1 {
-				err = fmt.Errorf("bench: %d pairs for a key that was put", len(r.Kvs))
-			}
-			return err
-		}, err
-	}
+		return err
+	}, err
 }
 
 // runRevoke grants and revokes in turns and measures only the revokes.

@@ -7,7 +7,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc/metadata"
 
 	"leasehold.dev/internal/load"
 )
@@ -21,11 +20,6 @@ func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string
 		return nil, nil
 	}
 	return map[string]string{"token": string(t)}, nil
-}
-
-// withToken returns a context for calls with a token.
-func withToken(ctx context.Context, token string) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "token", token)
 }
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
@@ -61,20 +55,6 @@ func (s *Server) restrict(ctx context.Context) error {
 	root, err := logIn(rootUser)
 	if err != nil {
 		return err
-	}
-	if s.Target.Tenant != NoTenant {
-		if err := s.limit(ctx, root); err != nil {
-			return err
-		}
-	}
-	if s.Target.Tenant > Limited {
-		t, err := logIn(greedyUser)
-		if err != nil {
-			return err
-		}
-		if s.sated, err = s.beGreedy(t); err != nil {
-			return err
-		}
 	}
 	for _, m := range s.members {
 		old := m.control
@@ -112,7 +92,7 @@ func (s *Server) makeUsers(ctx context.Context, c pb.AuthClient) error {
 		}
 		return err
 	}
-	if err := errors.Join(add(rootUser, rootUser), add(greedyUser, userRole)); err != nil {
+	if err := add(rootUser, rootUser); err != nil {
 		return err
 	}
 	return load.Spread(ctx, 8, s.Target.Users, func(ctx context.Context, _, i int) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"leasehold.dev/internal/load"
@@ -38,8 +37,6 @@ type Workload struct {
 	Secure bool
 	// Profiled marks workloads that ask the server's own pages what it holds.
 	Profiled bool
-	// Own marks workloads that speak leasehold.v1, on servers with users or without.
-	Own bool
 	// Relays marks workloads that need relays, which leasehold alone has.
 	Relays bool
 	// Everybody marks workloads that also meet servers which do not speak etcd's API.
@@ -68,9 +65,6 @@ type Params struct {
 	// between them and the member, and the TTL of their leases.
 	Relays int
 	TTL    time.Duration
-	// Principals is how many principals there are in the workloads about very many, and Held how
-	// many leases they have together.
-	Principals, Held int
 }
 
 // An Env is what a workload runs in: one server and the way to it.
@@ -100,8 +94,6 @@ type Result struct {
 	Terms uint64 `json:"terms,omitempty"`
 	// More holds what only this workload measures, in a fixed order.
 	More []Metric `json:"more,omitempty"`
-	// Curve is the server's work against the TTL of caches, of workloads that measure that.
-	Curve []TermPoint `json:"curve,omitempty"`
 }
 
 // A Metric is a figure of one workload.
@@ -113,55 +105,45 @@ type Metric struct {
 
 // Workloads lists every workload in the order of a full run.
 func Workloads() []Workload {
-	list := []Workload{}
-	for _, callers := range []int{1, 64, 512} {
-		list = append(list, unary(fmt.Sprintf("grant/%d", callers), callers, grantOp))
-	}
-	list = append(list,
+	list := []Workload{
+		unary("grant/1", 1, grantOp),
+		unary("grant/64", 64, grantOp),
 		unary("put/64", 64, putOp),
-		unary("get-linearizable/64", 64, getOp(false)),
-		unary("get-serializable/64", 64, getOp(true)),
-		Workload{
+		unary("get-linearizable/64", 64, getOp),
+		{
 			Name: "keepalive/8", Ceiling: true, run: runKeepAlive,
 			Through: []Through{ThroughLeader, ThroughFollowers},
 			Doc:     "keep-alive of 100,000 leases over 8 streams, 64 in flight on each",
 		},
-		Workload{Name: "revoke/64", Ceiling: true, run: runRevoke, Doc: "revoke, 64 callers"},
-		Workload{
+		{Name: "revoke/64", Ceiling: true, run: runRevoke, Doc: "revoke, 64 callers"},
+		{
 			Name: "lock/1", run: lockCycles(1, byService),
 			Doc: "lock and unlock of one lock by one caller; an operation is a cycle",
 		},
-		Workload{
+		{
 			Name: "lock/64", run: lockCycles(64, byService),
 			Doc: "lock and unlock, 64 locks, a caller each; an operation is a cycle",
 		},
-		Workload{
+		{
 			Name: "handover/16", run: handover(byService),
 			Doc: "one lock, 16 waiters; latency from unlock sent to the next holder's answer",
 		},
-		Workload{
+		{
 			Name: "watch/1000", run: runWatch,
 			Doc: "1,000 watchers on 1,000 streams of one key; an operation is a delivery",
 		},
-		Workload{
+		{
 			Name: "trickle/200", run: runTrickle,
 			Doc: "200 expiries a second, as a watcher sees them; latency is lateness",
 		},
-		Workload{
-			Name: "drain/20000", run: drain(20_000, false),
+		{
+			Name: "drain/20000", run: runDrain,
 			Doc: "20,000 leases with a key end together; latency is lateness",
 		},
-		Workload{
-			Name: "drain/100000", run: drain(100_000, false), Once: true,
-			Doc: "100,000 leases with a key end together; latency is lateness",
-		},
-		drainAmongOthers(),
-		putsBesideSpinners(0), putsBesideSpinners(1), putsBesideSpinners(2),
-	)
+	}
 	list = append(list, memoryWorkloads()...)
 	list = append(list, sessionWorkloads()...)
 	list = append(list, cacheWorkloads()...)
-	list = append(list, principalWorkloads()...)
 	list = append(list, idleWorkloads()...)
 	return append(list, clusterWorkloads()...)
 }
@@ -188,7 +170,6 @@ func clusterWorkloads() []Workload {
 func (w Workload) meets(t Target, members int) bool {
 	switch {
 	case t.Ceiling && !w.Ceiling, w.Sessions > 0 && t.Open == nil,
-		w.Own && !strings.HasPrefix(t.Name, "leasehold"),
 		w.Relays && t.Name != "leasehold":
 		return false
 	case t.Foreign != nil:

@@ -1,0 +1,23 @@
+package compare
+
+import (
+	"strings"
+	"testing"
+)
+
+// A figure that only one server has is shown beside a dash.
+func TestSheetOfUnequals(t *testing.T) {
+	both, own := Metric{"both", 1, "ms"}, Metric{"own", 2, "ns"}
+	list := []*Series{
+		{Workload: "w", Target: "etcd", Rounds: []Result{{More: []Metric{both}}}, Sheet: true},
+		{Workload: "w", Target: "leasehold", Rounds: []Result{{More: []Metric{own, both}}}, Sheet: true},
+	}
+	var out strings.Builder
+	if err := WriteTable(&out, Plan{}, list); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(strings.Fields(out.String()), " ")
+	if !strings.Contains(got, "own, ns - 2 both, ms 1 1") {
+		t.Error(out.String())
+	}
+}
