@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -72,6 +73,9 @@ func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 // continue above all that may have been given out before, however often the backup was restored,
 // as long as the wall clock is not behind that of earlier restores. The history before is
 // compacted.
+//
+// The cluster keeps the ID of the backup's cluster, and gets a restore ID of its own: where the
+// cluster of before keeps its backups ([Config.Backup]), it is refused.
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -91,7 +95,9 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	}
 	members[0].ID = cmp.Or(o.Member, members[0].ID)
 	now := time.Now()
-	f := fsm.Restoration{Members: members, Removed: o.Removed, Above: tokenAt(now)}
+	f := fsm.Restoration{
+		ID: restoreID(), Members: members, Removed: o.Removed, Above: tokenAt(now),
+	}
 	if err := o.revisions(&f, now); err != nil {
 		return err
 	}
@@ -108,6 +114,9 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	}
 	return nil
 }
+
+// restoreID returns an ID that no other restore has.
+func restoreID() uint64 { return max(rand.Uint64(), 1) }
 
 // tokenAt is a token that no cluster has reached by the time t, if it began
 // with tokens made here or with 1: the generation is the day, and the counter

@@ -78,10 +78,14 @@ func testRoundTrip(t *testing.T) {
 	onDisk(c)
 	c.Cluster.Token = "another"
 	o := RestoreOptions{KeepRevision: true}
+	first := r.node.View().Restore
 	if err := Restore(bytes.NewReader(backup), c, o); err != nil {
 		t.Fatal(err)
 	}
 	r = run(t, c)
+	if id := r.node.View().Restore; first != 0 || id == 0 {
+		t.Errorf("the ID of the restore is %x, and was %x", id, first)
+	}
 	after, err := r.client.Get(ctx, "k", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)

@@ -371,7 +371,7 @@ func (s *stranger) record(tag byte) map[string]any {
 	kinds := []string{
 		1: "header", "member", "alarm", "lease", "version", "trailer", "removed", "session",
 		"answer", "holds", "orphan", "access", "role", "user", "session user", "limits", "account",
-		"comparison",
+		"comparison", "restore",
 	}
 	switch tag {
 	case 1:
@@ -389,7 +389,7 @@ func (s *stranger) record(tag byte) map[string]any {
 		f.merge(s.version())
 	case 6:
 		f.set("records", s.uv())
-	case 7:
+	case 7, 19:
 		f.set("id", s.id())
 	case 8:
 		f.set("id", s.uv())
@@ -414,7 +414,7 @@ func (s *stranger) record(tag byte) map[string]any {
 			h.set("hash", s.uv())
 			return map[string]any(h)
 		}))
-	case tag >= 12:
+	case tag >= 12 && tag < 18:
 		s.access(f, tag)
 	}
 	f["record"] = kinds[tag]

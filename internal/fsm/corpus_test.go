@@ -371,6 +371,7 @@ func everything(t testing.TB) *Machine {
 	member := Member{}
 	f.fill(&member)
 	member.Versions = version.Range{Oldest: 1, Newest: 2}
+	m.meta.restore = math.MaxUint64 - 7
 	m.AddMember(member)
 	m.AddMember(Member{ID: 2, PeerURLs: []string{"p"}})
 	full := new(Grant)

@@ -71,6 +71,7 @@ type meta struct {
 	writers      keyWriters    // no part of the replicated state
 	accounts     accounts
 	comparison   comparison
+	restore      uint64 // the ID of the restore that the state comes from, 0 if it comes from none
 }
 
 // Stats counts what Apply has done since the Machine was made, except for entries that CountAfter
@@ -170,7 +171,7 @@ func (m *Machine) View() *View {
 			KV: kv, Index: m.index, Term: m.term,
 			Members: old.Members, Removed: old.Removed, Alarms: old.Alarms, Version: old.Version,
 			LeaseEvents: m.events, Silences: m.silences, CacheTTL: m.CacheTTL(),
-			Bytes: m.bytes(), Quota: m.meta.quota, Access: m.meta.access,
+			Bytes: m.bytes(), Quota: m.meta.quota, Access: m.meta.access, Restore: m.meta.restore,
 		}
 		return m.view
 	}
@@ -179,6 +180,7 @@ func (m *Machine) View() *View {
 		Members: sortedMembers(m.members), Removed: slices.Sorted(maps.Keys(m.removed)),
 		Alarms: sortedAlarms(m.alarms), Version: m.version, LeaseEvents: m.events, Silences: m.silences,
 		CacheTTL: m.CacheTTL(), Bytes: m.bytes(), Quota: m.meta.quota, Access: m.meta.access,
+		Restore: m.meta.restore,
 	}
 	m.meta.changed = false
 	return m.view

@@ -67,6 +67,8 @@ func (s *Scanner) record(d *decoder) Record {
 // body takes a record that is not the header.
 func (s *Scanner) body(d *decoder, tag byte) Record {
 	switch tag {
+	case tagRestore:
+		return Record{"restore", struct{ ID uint64 }{d.restoreID(0)}}
 	case tagMember:
 		return Record{"member", d.member()}
 	case tagRemoved:

@@ -35,7 +35,8 @@ func TestScanner(t *testing.T) {
 	}
 	want := []string{
 		"access", "account", "alarm", "answer", "comparison", "header", "holds", "lease", "limits",
-		"member", "orphan", "removed", "role", "session", "session user", "trailer", "user", "version",
+		"member", "orphan", "removed", "restore", "role", "session", "session user", "trailer", "user",
+		"version",
 	}
 	if got := slices.Compact(slices.Sorted(slices.Values(kinds))); !slices.Equal(got, want) {
 		t.Errorf("kinds %q, want %q", got, want)

@@ -21,6 +21,8 @@ const eventsGap = 1 << 32
 // Restoration says how the state of one cluster becomes the first state of
 // another.
 type Restoration struct {
+	// ID identifies the restore. No two restores may have the same one.
+	ID uint64
 	// Members are the founders of the new cluster, in place of the old members.
 	Members []Member
 	// Removed are the IDs of members that may come back, and are to be sent away.
@@ -70,6 +72,7 @@ func RestoreBackup(
 	clear(m.removed)
 	clear(m.alarms)
 	m.meta.comparison = comparison{}
+	m.meta.restore = f.ID
 	last := m.sessions.last
 	m.sessions = newSessions() // what their clients wait for was of another generation
 	m.sessions.last = last

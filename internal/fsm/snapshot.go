@@ -36,8 +36,9 @@ const (
 	tagLimits      // after the users
 	tagAccount     // after the leases
 	tagComparison  // after the alarms, if there ever was one
+	tagRestore     // after the header, if the state comes from a backup
 
-	tagLast = tagComparison
+	tagLast = tagRestore
 )
 
 // header is the first record of a snapshot.
@@ -49,6 +50,15 @@ type header struct {
 	Generation          uint64
 	LastEvent           uint64 // of a lease
 	LastSession         uint64
+}
+
+// restoreID takes the ID of a restore, for a state of which no earlier one is known.
+func (d *decoder) restoreID(earlier uint64) uint64 {
+	id := d.Uint64()
+	if id == 0 || earlier != 0 {
+		d.Fail("ID of a restore")
+	}
+	return id
 }
 
 func appendHeader(b []byte, h *header) []byte {
@@ -108,6 +118,9 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 			LastEvent: im.event, LastSession: im.sessions.last, Version: v.Version,
 		})
 	})
+	if v.Restore != 0 {
+		e.record(tagRestore, func(b []byte) []byte { return binary.BigEndian.AppendUint64(b, v.Restore) })
+	}
 	for _, n := range v.Members {
 		e.record(tagMember, func(b []byte) []byte { return appendMember(b, n) })
 	}
@@ -328,6 +341,8 @@ func (r *restorer) head() (lease.State, error) {
 	r.m.sessions.last, r.m.version = h.LastSession, h.Version
 	for {
 		switch t := r.tag(); t {
+		case tagRestore:
+			r.m.meta.restore = r.d.restoreID(r.m.meta.restore)
 		case tagMember:
 			r.m.AddMember(r.d.member())
 		case tagRemoved:
@@ -448,7 +463,8 @@ func (im *Image) Hash() (uint32, error) {
 		b = binary.AppendVarint(b, compacted)
 		b = binary.AppendVarint(b, im.View.KV.Revision())
 		b = binary.AppendUvarint(b, im.event)
-		return appendVersion(append(b, im.View.Version.Number), im.View.Version)
+		b = appendVersion(append(b, im.View.Version.Number), im.View.Version)
+		return binary.AppendUvarint(b, im.View.Restore)
 	})
 	for _, n := range im.View.Members {
 		h.add(func(b []byte) []byte { return appendMember(b, n) })

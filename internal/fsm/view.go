@@ -34,6 +34,9 @@ type View struct {
 	CacheTTL lease.TTL
 	// Access is the users and roles, nil as long as there never were any.
 	Access *access.State
+	// Restore is the ID of the restore that the state comes from, 0 if it comes from none. It tells
+	// a restored cluster from the one that made the backup.
+	Restore uint64
 }
 
 // LeaseNews reports whether something happened to leases, or some fell silent or were
