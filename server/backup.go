@@ -20,6 +20,8 @@ type BackupInfo struct {
 	// Cluster is the ID of the backup's cluster, and Members its number of members.
 	Cluster uint64
 	Members int
+	// Restore is the ID of the restore that the cluster began with, 0 if it began with none.
+	Restore uint64
 	// ClusterVersion is the cluster version at the time of the backup, and so the version of its
 	// records.
 	ClusterVersion string
@@ -58,6 +60,7 @@ func BackupStatus(r io.Reader) (BackupInfo, error) {
 	}
 	return BackupInfo{
 		Version: backup.Version, Cluster: b.Cluster(), Members: len(image.View.Members),
+		Restore:        image.View.Restore,
 		ClusterVersion: version.Name(image.View.Version.Number),
 		Revision:       image.View.KV.Revision(),
 		Compacted:      image.View.KV.Compacted(), Keys: image.View.KV.Len(),

@@ -18,7 +18,7 @@ func newKeeper(cfg Config, n *node) (*keeper.Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Source, c.Cluster, c.Member, c.Logger = kept{n}, n.cluster, n.member, cfg.Logger
+	c.Source, c.Member, c.Logger = kept{n}, n.member, cfg.Logger
 	return keeper.New(c), nil
 }
 
@@ -68,6 +68,11 @@ func (k kept) State(ctx context.Context) (keeper.State, error) {
 			return backup.Write(ctx, w, k.cluster, image.Encode)
 		},
 	}, nil
+}
+
+// History implements keeper.Source.
+func (k kept) History() backup.History {
+	return backup.History{Cluster: k.cluster, Restore: k.View().Restore}
 }
 
 // Keep implements keeper.Source.

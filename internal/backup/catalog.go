@@ -9,12 +9,13 @@ import (
 	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // A target of backups has objects with these names:
 //
-//	leasehold.json                                        of which cluster all the others are
+//	leasehold.json                                        the history that all the others belong to
 //	full/INDEX-TERM-REVISION-TIME.backup                  the whole state, as a file of backup
 //	log/FIRST-LAST-BEFORE-TERM-REVISION-TIME-MEMBER.log   a piece of the log
 //
@@ -22,7 +23,7 @@ import (
 // names sort as they follow each other; BEFORE is the term of the entry before FIRST and TERM that
 // of LAST; TIME is of the newest entry. What is not named so is not ours.
 const (
-	// ManifestName is the name of the object that says of which cluster the others are.
+	// ManifestName is the name of the object with the history that the others belong to.
 	ManifestName = "leasehold.json"
 	// PartSuffix ends the names of objects that are being written, where those can be seen.
 	PartSuffix = ".part"
@@ -75,7 +76,7 @@ func PieceName(i PieceInfo) string {
 
 // Catalog is what a target has, as far as names tell.
 type Catalog struct {
-	Fulls  []Full      // the oldest first
+	Fulls  []Full      // by their place in the log: times may be wrong
 	Pieces []PieceInfo // by their first entry, and then the longest first
 	Others []Object    // that have no name of ours, and parts
 }
@@ -108,8 +109,7 @@ func Catalogue(objects []Object) (c Catalog) {
 	}
 	sort.Slice(c.Fulls, func(i, j int) bool {
 		a, b := &c.Fulls[i], &c.Fulls[j]
-		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Index, b.Index),
-			cmp.Compare(a.Name, b.Name)) < 0
+		return a.Place.before(b.Place) || a.Place == b.Place && a.Time.Before(b.Time)
 	})
 	sort.Slice(c.Pieces, func(i, j int) bool {
 		a, b := &c.Pieces[i], &c.Pieces[j]
@@ -167,61 +167,52 @@ func (c *Catalog) Reach(at Place) (Place, PieceInfo) {
 	}
 }
 
-// Newest returns the newest backup of the whole state.
-func (c *Catalog) Newest() (Full, bool) {
-	if len(c.Fulls) == 0 {
-		return Full{}, false
-	}
-	return c.Fulls[len(c.Fulls)-1], true
-}
-
-// Expired returns what may go when so many of the newest backups of the whole state are kept: the
-// older ones, the pieces of the log before the oldest that is kept, and parts older than that. What
-// is of a time after now, since a clock was ahead, goes by its place in the log.
-func (c *Catalog) Expired(keep int, now time.Time) (names []string) {
-	past := sort.Search(len(c.Fulls), func(i int) bool { return c.Fulls[i].Time.After(now) })
-	if past <= keep {
-		return nil
-	}
-	old, oldest, ahead := c.Fulls[:past-keep], c.Fulls[past-keep], c.Fulls[past:]
-	for _, f := range old {
-		names = append(names, f.Name)
-	}
-	for _, f := range ahead {
-		if f.Index <= oldest.Index {
-			names = append(names, f.Name)
+// Newest returns the newest backup of the whole state whose time is not after now. Later times are
+// those of a member whose clock was ahead.
+func (c *Catalog) Newest(now time.Time) (newest Full, ok bool) {
+	for _, f := range c.Fulls {
+		if !f.Time.After(now) {
+			newest, ok = f, true
 		}
 	}
+	return newest, ok
+}
+
+// Expired returns the names of what can be removed when the newest keep backups of the whole state
+// stay: older backups, pieces of the log before the oldest that stays, and unfinished objects older
+// than that. Backups with a time after now are not counted, and go by their place in the log.
+func (c *Catalog) Expired(keep int, now time.Time) (names []string) {
+	i := len(c.Fulls)
+	for counted := 0; counted < keep && i > 0; {
+		i--
+		if !c.Fulls[i].Time.After(now) {
+			counted++
+		}
+	}
+	if !slices.ContainsFunc(c.Fulls[:i], func(f Full) bool { return !f.Time.After(now) }) {
+		return nil
+	}
+	oldest := c.Fulls[i]
+	for _, f := range c.Fulls[:i] {
+		names = append(names, f.Name)
+	}
+	old := func(last Place, t time.Time) bool {
+		return last.Index <= oldest.Index && (!t.After(oldest.Time) || t.After(now))
+	}
 	for _, p := range c.Pieces {
-		if p.Last.Index <= oldest.Index && (!p.Time.After(oldest.Time) || p.Time.After(now)) {
+		if old(p.Last, p.Time) {
 			names = append(names, p.Name)
 		}
 	}
-	return append(names, c.parts(oldest.Time)...)
-}
-
-// parts returns the names of objects whose writing was begun before a time and cut off.
-func (c *Catalog) parts(before time.Time) (names []string) {
 	for _, o := range c.Others {
-		whole, isPart := cutPart(o.Name)
-		if !isPart {
-			continue
-		}
+		whole, isPart := strings.CutSuffix(o.Name, PartSuffix)
 		one := Catalogue([]Object{{Name: whole}})
-		if len(one.Fulls) > 0 && one.Fulls[0].Time.Before(before) ||
-			len(one.Pieces) > 0 && one.Pieces[0].Time.Before(before) {
+		if isPart && (len(one.Fulls) > 0 && old(one.Fulls[0].Place, one.Fulls[0].Time) ||
+			len(one.Pieces) > 0 && old(one.Pieces[0].Last, one.Pieces[0].Time)) {
 			names = append(names, o.Name)
 		}
 	}
 	return names
-}
-
-func cutPart(name string) (string, bool) {
-	n := len(name) - len(PartSuffix)
-	if n < 0 || name[n:] != PartSuffix {
-		return "", false
-	}
-	return name[:n], true
 }
 
 // Superseded returns the pieces that are a beginning of one that the same member has copied: it
@@ -237,7 +228,8 @@ func (c *Catalog) Superseded() (names []string) {
 	return names
 }
 
-// ErrOtherCluster means that a target has backups of another cluster.
+// ErrOtherCluster means that a target has backups of another cluster, or of the cluster that this
+// one was restored from.
 var ErrOtherCluster = errors.New("backup: it has the backups of another cluster")
 
 // manifestFormat is what the format of a target is called.
@@ -246,29 +238,38 @@ const manifestFormat = "leasehold backups 1"
 type manifest struct {
 	Format  string `json:"format"`
 	Cluster string `json:"cluster"`
+	Restore string `json:"restore,omitempty"`
 }
 
 // Manifest returns the contents of the object of that name.
-func Manifest(cluster uint64) []byte {
-	b, err := json.Marshal(manifest{manifestFormat, fmt.Sprintf("%016x", cluster)})
+func Manifest(h History) []byte {
+	m := manifest{Format: manifestFormat, Cluster: fmt.Sprintf("%016x", h.Cluster)}
+	if h.Restore != 0 {
+		m.Restore = fmt.Sprintf("%016x", h.Restore)
+	}
+	b, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // two texts
+		panic(err) // only texts
 	}
 	return append(b, '\n')
 }
 
-// ReadManifest returns of which cluster the objects of a target are.
-func ReadManifest(b []byte) (cluster uint64, err error) {
+// ReadManifest returns the history that the objects of a target belong to.
+func ReadManifest(b []byte) (h History, err error) {
 	var m manifest
 	if err := json.Unmarshal(b, &m); err != nil {
-		return 0, fmt.Errorf("%w: %s: %w", ErrNotWhole, ManifestName, err)
+		return h, fmt.Errorf("%w: %s: %w", ErrNotWhole, ManifestName, err)
 	}
 	if m.Format != manifestFormat {
-		return 0, fmt.Errorf("%w: %s says that the format is %q, and this release reads %q",
+		return h, fmt.Errorf("%w: %s says that the format is %q, and this release reads %q",
 			ErrNotWhole, ManifestName, m.Format, manifestFormat)
 	}
-	if cluster, err = strconv.ParseUint(m.Cluster, 16, 64); err != nil {
-		return 0, fmt.Errorf("%w: %s: %w", ErrNotWhole, ManifestName, err)
+	h.Cluster, err = strconv.ParseUint(m.Cluster, 16, 64)
+	if err == nil && m.Restore != "" {
+		h.Restore, err = strconv.ParseUint(m.Restore, 16, 64)
 	}
-	return cluster, nil
+	if err != nil {
+		return h, fmt.Errorf("%w: %s: %w", ErrNotWhole, ManifestName, err)
+	}
+	return h, nil
 }

@@ -130,6 +130,36 @@ func TestExpired(t *testing.T) {
 	}
 }
 
+// A backup whose name carries a future time is not the newest, and is not counted among those that
+// are kept: it goes when those of its place in the log go.
+func TestClockAhead(t *testing.T) {
+	t.Parallel()
+	now := at(50)
+	early, late := full(12, 1, 900), full(35, 1, 900)
+	c := Catalogue([]Object{
+		full(10, 1, 10), full(20, 1, 20), full(30, 1, 30), early, late,
+		{Name: full(13, 1, 900).Name + PartSuffix}, {Name: full(36, 1, 900).Name + PartSuffix},
+		log(11, 1, 20, 1, 900),
+	})
+	if f, ok := c.Newest(now); !ok || f.Index != 30 {
+		t.Errorf("%+v, %v", f, ok)
+	}
+	want := []string{
+		full(10, 1, 10).Name, early.Name, log(11, 1, 20, 1, 900).Name,
+		full(13, 1, 900).Name + PartSuffix,
+	}
+	if got := c.Expired(2, now); !slices.Equal(got, want) {
+		t.Errorf("%v\nwant\n%v", got, want)
+	}
+	c = Catalogue([]Object{early, late})
+	if f, ok := c.Newest(now); ok {
+		t.Errorf("%+v", f)
+	}
+	if got := c.Expired(1, now); got != nil {
+		t.Errorf("%v", got)
+	}
+}
+
 // The beginnings of a longer piece go; no entry goes with them.
 func TestSuperseded(t *testing.T) {
 	t.Parallel()

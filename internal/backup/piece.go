@@ -20,6 +20,26 @@ var pieceFormat = encoding.Format{Name: "a piece of a log", Version: 1, Corrupt:
 // have the same entries before it.
 type Place struct{ Index, Term uint64 }
 
+// before reports whether p comes before q in the history of a cluster, in which terms never fall.
+func (p Place) before(q Place) bool {
+	return p.Term < q.Term || p.Term == q.Term && p.Index < q.Index
+}
+
+// History identifies the history of one cluster. A restore begins another one: the restored cluster
+// keeps the ID of the cluster that made the backup, which may go on beside it.
+type History struct {
+	Cluster uint64
+	Restore uint64 // the ID of the restore that the history began with; 0 if it began with none
+}
+
+// String describes the history to people.
+func (h History) String() string {
+	if h.Restore == 0 {
+		return fmt.Sprintf("cluster %016x", h.Cluster)
+	}
+	return fmt.Sprintf("cluster %016x since restore %016x", h.Cluster, h.Restore)
+}
+
 // Entry is an entry of a log. Its index follows from where it stands in a [Piece].
 type Entry struct {
 	Term uint64
@@ -38,7 +58,7 @@ type Mark struct {
 //
 // Invariant: the indexes of Marks rise, and that of the last one is Last.
 type Piece struct {
-	Cluster  uint64
+	History
 	Previous Place // before the first entry
 	Marks    []Mark
 	Entries  []Entry
@@ -73,6 +93,7 @@ func (p *Piece) Encode() []byte {
 	}
 	b := append(make([]byte, 0, size), pieceMagic...)
 	b = binary.BigEndian.AppendUint64(b, p.Cluster)
+	b = binary.BigEndian.AppendUint64(b, p.Restore)
 	b = binary.AppendUvarint(binary.AppendUvarint(b, p.Previous.Index), p.Previous.Term)
 	b = encoding.AppendList(b, p.Marks, func(b []byte, m Mark) []byte {
 		return binary.AppendVarint(binary.AppendUvarint(b, m.Index), m.Milli)
@@ -101,7 +122,7 @@ func DecodePiece(b []byte) (Piece, error) {
 		return Piece{}, fmt.Errorf("%w: the SHA-256 at its end does not match", ErrNotWhole)
 	}
 	d := pieceFormat.Decoder(1, b[len(pieceMagic):at])
-	p := Piece{Cluster: d.Uint64(), Previous: Place{d.Uvarint(), d.Uvarint()}}
+	p := Piece{History: History{d.Uint64(), d.Uint64()}, Previous: Place{d.Uvarint(), d.Uvarint()}}
 	p.Marks = encoding.List(&d, func() Mark { return Mark{d.Uvarint(), d.Varint()} })
 	p.Entries = encoding.List(&d, func() Entry {
 		return Entry{Type: d.Byte(), Term: d.Uvarint(), Data: d.View()}

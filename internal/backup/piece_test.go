@@ -12,7 +12,7 @@ import (
 
 func somePiece() Piece {
 	return Piece{
-		Cluster: 0xabc, Previous: Place{41, 3},
+		History: History{0xabc, 0xdef}, Previous: Place{41, 3},
 		Marks: []Mark{{43, 1_000}, {44, 900}},
 		Entries: []Entry{
 			{Term: 3, Data: []byte("one")}, {Term: 4}, {Term: 4, Type: 2, Data: []byte("three")},
@@ -84,14 +84,17 @@ func TestPieceTimes(t *testing.T) {
 
 func TestManifest(t *testing.T) {
 	t.Parallel()
-	if got, err := ReadManifest(Manifest(0xfedc)); got != 0xfedc || err != nil {
-		t.Errorf("%x, %v", got, err)
+	for _, h := range []History{{0xfedc, 0}, {0xfedc, 0xba}} {
+		if got, err := ReadManifest(Manifest(h)); got != h || err != nil {
+			t.Errorf("%v, %v", got, err)
+		}
 	}
 	for text, want := range map[string]string{
 		"":   "unexpected end",
 		"{}": `the format is ""`,
-		`{"format":"leasehold backups 2","cluster":"1"}`:  `"leasehold backups 2"`,
-		`{"format":"leasehold backups 1","cluster":"x1"}`: "x1",
+		`{"format":"leasehold backups 2","cluster":"1"}`:                `"leasehold backups 2"`,
+		`{"format":"leasehold backups 1","cluster":"x1"}`:               "x1",
+		`{"format":"leasehold backups 1","cluster":"1","restore":"x2"}`: "x2",
 	} {
 		_, err := ReadManifest([]byte(text))
 		if !errors.Is(err, ErrNotWhole) || !strings.Contains(err.Error(), want) {

@@ -413,5 +413,6 @@ func (r *recovery) forceNewCluster(d *disaster) error {
 	d.did("moved %s to %s", r.dir.Path, kept)
 	d.did("made a cluster of one member in %s, with the state up to revision %d", r.dir.Path,
 		now.Revision)
+	d.did("began a new history: with --backup-to it needs another directory or prefix than before")
 	return nil
 }

@@ -90,11 +90,11 @@ func found(
 func (b *Backups) replay(
 	ctx context.Context, to Moment, tell func(string),
 ) (Restored, *fsm.Machine, uint64, error) {
-	cluster, c, err := b.look(ctx)
+	h, c, err := b.look(ctx)
 	if err != nil {
 		return Restored{}, nil, 0, err
 	}
-	r := &replay{Backups: b, catalog: c, cluster: cluster, to: to, tell: tell}
+	r := &replay{Backups: b, catalog: c, history: h, to: to, tell: tell}
 	if err := r.begin(ctx); err != nil {
 		return Restored{}, nil, 0, err
 	}
@@ -103,14 +103,14 @@ func (b *Backups) replay(
 	}
 	for r.machine.Scrub(1 << 20) { // what no revision needs any more
 	}
-	return r.Restored, r.machine, cluster, nil
+	return r.Restored, r.machine, h.Cluster, nil
 }
 
 // replay is a state that moves on along the copied log.
 type replay struct {
 	*Backups
 	catalog backup.Catalog
-	cluster uint64
+	history backup.History
 	to      Moment
 	tell    func(string)
 
@@ -140,8 +140,8 @@ func (r *replay) begin(ctx context.Context) error {
 		if !isDamage(err) {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
-		tried += fmt.Sprintf("; %s is damaged", f.Name)
-		r.tell(fmt.Sprintf("%s is damaged: %v; trying the one before it", f.Name, err))
+		tried += fmt.Sprintf("; %s cannot be used", f.Name)
+		r.tell(fmt.Sprintf("%s cannot be used: %v; trying the one before it", f.Name, err))
 	}
 	return fmt.Errorf("%w: the oldest backup of the whole state is of revision %d, at %s%s",
 		errMissing, fulls[0].Revision, TimeText(fulls[0].Time), tried)
@@ -168,8 +168,9 @@ func (r *replay) load(ctx context.Context, f backup.Full) error {
 	if err != nil {
 		return asDamage(err)
 	}
-	if reader.Cluster() != r.cluster {
-		return fmt.Errorf("%w: it is of cluster %016x", server.ErrBackup, reader.Cluster())
+	got := backup.History{Cluster: reader.Cluster(), Restore: m.View().Restore}
+	if got != r.history {
+		return otherHistory(got, r.history)
 	}
 	r.machine, r.at = m, backup.Place{Index: m.Index(), Term: m.Term()}
 	r.Restored = Restored{Full: f.Name, Time: f.Time, Revision: m.View().KV.Revision()}
@@ -211,13 +212,16 @@ func (r *replay) follow(ctx context.Context) error {
 			text, err := ahead.get(ctx, r.Backups, i.Name)
 			var p backup.Piece
 			if err == nil {
-				p, err = decodePiece(text, r.cluster, i)
+				p, err = decodePiece(text, r.history, i)
+			}
+			if errors.Is(err, errOtherHistory) {
+				continue
 			}
 			if err != nil && !isDamage(err) {
 				return fmt.Errorf("%s: %w", i.Name, err)
 			}
 			if err != nil {
-				damage = cmp.Or(damage, fmt.Errorf("%s is damaged: %w", i.Name, err))
+				damage = cmp.Or(damage, fmt.Errorf("%s cannot be used: %w", i.Name, err))
 				continue
 			}
 			if term, ok := p.TermAt(r.at.Index); !ok || term != r.at.Term {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,8 @@ import (
 
 const testCluster = 0xc1
 
+var testHistory = backup.History{Cluster: testCluster}
+
 // archive is a directory with backups that a test makes of a state it knows. The entry i of the
 // log, from 2 on, makes the revisions 2i-2 and 2i-1, at i seconds: "k" is its number, and then its
 // number and "+".
@@ -29,20 +32,21 @@ type archive struct {
 	dir     string
 	machine *fsm.Machine
 	entries []backup.Entry // from the entry 2 on
+	history backup.History
 }
 
 var start = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 func newArchive(t *testing.T) *archive {
 	t.Helper()
-	a := &archive{t: t, dir: t.TempDir(), machine: fsm.New(machineConfig())}
+	a := &archive{t: t, dir: t.TempDir(), machine: fsm.New(machineConfig()), history: testHistory}
 	a.machine.Begin(1, 1)
 	for _, dir := range []string{"full", "log"} {
 		if err := os.Mkdir(filepath.Join(a.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.save(backup.ManifestName, backup.Manifest(testCluster))
+	a.save(backup.ManifestName, backup.Manifest(a.history))
 	return a
 }
 
@@ -90,7 +94,7 @@ func (a *archive) full() string {
 func (a *archive) piece(first, last uint64) string {
 	a.t.Helper()
 	p := backup.Piece{
-		Cluster: testCluster, Previous: backup.Place{Index: first - 1, Term: 1},
+		History: a.history, Previous: backup.Place{Index: first - 1, Term: 1},
 		Entries: a.entries[first-2 : last-1],
 	}
 	when := func(i uint64) time.Time { return start.Add(time.Duration(i) * time.Second) }
@@ -258,7 +262,7 @@ func TestDamage(t *testing.T) {
 	a.damage(first)
 	_, _, told, err = a.restore(Moment{})
 	if !errors.Is(err, errMissing) || !strings.Contains(told, first) ||
-		!strings.Contains(err.Error(), second+" is damaged; "+first+" is damaged") {
+		!strings.Contains(err.Error(), second+" cannot be used; "+first+" cannot be used") {
 		t.Errorf("nothing is left: told %q, %v", told, err)
 	}
 	bad := 0
@@ -323,15 +327,58 @@ func TestForeign(t *testing.T) {
 	a := newArchive(t)
 	a.write(3)
 	name := a.full()
-	a.save(backup.ManifestName, backup.Manifest(testCluster+1))
-	_, _, told, err := a.restore(Moment{})
-	if !errors.Is(err, errMissing) || !strings.Contains(told, "it is of cluster 00000000000000c1") {
-		t.Errorf("%s: told %q, %v", name, told, err)
+	for _, h := range []backup.History{{Cluster: testCluster + 1}, {Cluster: testCluster, Restore: 5}} {
+		a.save(backup.ManifestName, backup.Manifest(h))
+		_, _, told, err := a.restore(Moment{})
+		if !errors.Is(err, errMissing) || !strings.Contains(told, "it is of cluster 00000000000000c1") {
+			t.Errorf("%s: told %q, %v", name, told, err)
+		}
 	}
 	a.remove(backup.ManifestName)
-	if _, _, _, err = a.restore(Moment{}); !errors.Is(err, errMissing) ||
+	if _, _, _, err := a.restore(Moment{}); !errors.Is(err, errMissing) ||
 		!strings.Contains(err.Error(), "no member has made backups") {
 		t.Errorf("without a manifest: %v", err)
+	}
+}
+
+// A cluster and one that was restored from its backups have both written into one target. What is
+// restored is the state of the cluster that the target belongs to, and verify names the rest.
+func TestTwoHistories(t *testing.T) {
+	t.Parallel()
+	old, restored := newArchive(t), newArchive(t)
+	old.write(3)
+	old.full()
+	dir := filepath.Join(t.TempDir(), "d")
+	c := server.DefaultConfig()
+	c.DataDir = dir
+	b, err := Open(old.dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Restore(t.Context(), Moment{}, c, server.RestoreOptions{KeepRevision: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored.machine = restored.open(dir)
+	restored.entries = old.entries
+	restored.history.Restore = restored.machine.View().Restore
+	old.write(5)
+	old.piece(4, 5)
+	restored.write(8)
+	restored.dir = old.dir
+	strange := []string{restored.full(), restored.piece(4, 8)}
+	value, r, told, err := old.restore(Moment{})
+	if value != "5+" || err != nil || r.Entries != 2 || strings.Count(told, "since restore") != 1 {
+		t.Errorf("restored %q, %+v, told %q, %v", value, r, told, err)
+	}
+	var bad []string
+	n, err := b.Verify(t.Context(), func(name string, err error) {
+		if err != nil && strings.Contains(err.Error(), "since restore") {
+			bad = append(bad, name)
+		}
+	})
+	if !slices.Equal(bad, strange) || n < 2 || err != nil {
+		t.Errorf("%d bad: %v, want %v; %v", n, bad, strange, err)
 	}
 }
 

@@ -17,6 +17,9 @@ import (
 // errMissing means that what was asked for cannot be made from the backups that there are.
 var errMissing = errors.New("the backups do not have it")
 
+// errOtherHistory means that an object of a target does not belong to the target's history.
+var errOtherHistory = fmt.Errorf("%w of this cluster", server.ErrBackup)
+
 // Backups are those of a directory or a bucket, to be read. Members write them.
 type Backups struct{ target target.Target }
 
@@ -43,8 +46,8 @@ type File struct {
 
 // List is what a target has, as far as names tell.
 type List struct {
-	Cluster uint64
-	Fulls   []File // the oldest first
+	backup.History
+	Fulls []File // the oldest first
 	// Pieces counts the pieces of the log, and Bytes is the size of all.
 	Pieces int
 	Bytes  int64
@@ -52,11 +55,11 @@ type List struct {
 
 // List tells what there is. It reads no backup.
 func (b *Backups) List(ctx context.Context) (List, error) {
-	cluster, c, err := b.look(ctx)
+	h, c, err := b.look(ctx)
 	if err != nil {
 		return List{}, err
 	}
-	list := List{Cluster: cluster, Pieces: len(c.Pieces)}
+	list := List{History: h, Pieces: len(c.Pieces)}
 	for _, p := range c.Pieces {
 		list.Bytes += p.Bytes
 	}
@@ -74,18 +77,18 @@ func (b *Backups) List(ctx context.Context) (List, error) {
 	return list, nil
 }
 
-// look returns of which cluster the backups are, and what there is.
-func (b *Backups) look(ctx context.Context) (uint64, backup.Catalog, error) {
-	cluster, err := target.Cluster(ctx, b.target)
+// look returns the history that the backups belong to, and what there is.
+func (b *Backups) look(ctx context.Context) (backup.History, backup.Catalog, error) {
+	h, err := target.History(ctx, b.target)
 	if errors.Is(err, target.ErrNotFound) {
-		return 0, backup.Catalog{}, fmt.Errorf("%w: %s has no %s, so no member has made backups "+
+		return h, backup.Catalog{}, fmt.Errorf("%w: %s has no %s, so no member has made backups "+
 			"there yet", errMissing, b.target, backup.ManifestName)
 	}
 	if err != nil {
-		return 0, backup.Catalog{}, err
+		return h, backup.Catalog{}, err
 	}
 	c, err := target.Catalog(ctx, b.target)
-	return cluster, c, err
+	return h, c, err
 }
 
 // Verify reads every backup to its end, and tells of each what is wrong, nil if nothing is. It
@@ -93,7 +96,7 @@ func (b *Backups) look(ctx context.Context) (uint64, backup.Catalog, error) {
 func (b *Backups) Verify(
 	ctx context.Context, tell func(name string, err error),
 ) (bad int, err error) {
-	cluster, c, err := b.look(ctx)
+	h, c, err := b.look(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -108,12 +111,12 @@ func (b *Backups) Verify(
 		return nil
 	}
 	for _, f := range c.Fulls {
-		if err := found(f.Name, b.verifyFull(ctx, cluster, f)); err != nil {
+		if err := found(f.Name, b.verifyFull(ctx, h, f)); err != nil {
 			return bad, err
 		}
 	}
 	for _, p := range c.Pieces {
-		_, err := b.piece(ctx, cluster, p)
+		_, err := b.piece(ctx, h, p)
 		if err := found(p.Name, err); err != nil {
 			return bad, err
 		}
@@ -129,7 +132,7 @@ func (b *Backups) Verify(
 	return bad, nil
 }
 
-func (b *Backups) verifyFull(ctx context.Context, cluster uint64, f backup.Full) error {
+func (b *Backups) verifyFull(ctx context.Context, h backup.History, f backup.Full) error {
 	r, err := b.target.Get(ctx, f.Name)
 	if err != nil {
 		return err
@@ -139,13 +142,17 @@ func (b *Backups) verifyFull(ctx context.Context, cluster uint64, f backup.Full)
 	switch {
 	case err != nil:
 		return err
-	case info.Cluster != cluster:
-		return fmt.Errorf("%w: it is of cluster %016x", server.ErrBackup, info.Cluster)
+	case backup.History{Cluster: info.Cluster, Restore: info.Restore} != h:
+		return otherHistory(backup.History{Cluster: info.Cluster, Restore: info.Restore}, h)
 	case info.Revision != f.Revision:
 		return fmt.Errorf("%w: it has revision %d, and its name says %d", server.ErrBackup, info.Revision,
 			f.Revision)
 	}
 	return nil
+}
+
+func otherHistory(got, want backup.History) error {
+	return fmt.Errorf("%w: it is of %v, and the target of %v", errOtherHistory, got, want)
 }
 
 // isDamage tells what is wrong with an object from what is wrong with the way to it.
@@ -155,22 +162,22 @@ func isDamage(err error) bool {
 
 // piece reads a piece of the log, and checks that it is what its name says.
 func (b *Backups) piece(
-	ctx context.Context, cluster uint64, i backup.PieceInfo,
+	ctx context.Context, h backup.History, i backup.PieceInfo,
 ) (backup.Piece, error) {
 	text, err := target.Load(ctx, b.target, i.Name)
 	if err != nil {
 		return backup.Piece{}, err
 	}
-	return decodePiece(text, cluster, i)
+	return decodePiece(text, h, i)
 }
 
-func decodePiece(text []byte, cluster uint64, i backup.PieceInfo) (backup.Piece, error) {
+func decodePiece(text []byte, h backup.History, i backup.PieceInfo) (backup.Piece, error) {
 	p, err := backup.DecodePiece(text)
 	switch {
 	case err != nil:
 		return p, err
-	case p.Cluster != cluster:
-		return p, fmt.Errorf("%w: it is of cluster %016x", server.ErrBackup, p.Cluster)
+	case p.History != h:
+		return p, otherHistory(p.History, h)
 	case p.Previous != backup.Place{Index: i.First - 1, Term: i.Before} || p.Last() != i.Last:
 		return p, fmt.Errorf("%w: its entries are not those of its name", server.ErrBackup)
 	}

@@ -99,8 +99,8 @@ func writeBackups(w io.Writer, list *rewind.List) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "Cluster %016x: %d of the whole state, %d pieces of the log, %s.\n",
-		list.Cluster, len(list.Fulls), list.Pieces, sizeText(list.Bytes))
+	_, err = fmt.Fprintf(w, "Backups of %v: %d of the whole state, %d pieces of the log, %s.\n",
+		list.History, len(list.Fulls), list.Pieces, sizeText(list.Bytes))
 	return err
 }
 
@@ -119,12 +119,17 @@ func writeBackupsJSON(w io.Writer, list *rewind.List) error {
 			f.Name, f.Bytes, f.Revision, rewind.TimeText(f.Time), f.ToRevision, rewind.TimeText(f.ToTime),
 		})
 	}
+	restore := ""
+	if list.Restore != 0 {
+		restore = fmt.Sprintf("%016x", list.Restore)
+	}
 	return json.NewEncoder(w).Encode(struct {
 		Cluster string `json:"cluster"`
+		Restore string `json:"restore,omitempty"`
 		Fulls   []full `json:"fulls"`
 		Pieces  int    `json:"logPieces"`
 		Bytes   int64  `json:"bytes"`
-	}{fmt.Sprintf("%016x", list.Cluster), fulls, list.Pieces, list.Bytes})
+	}{fmt.Sprintf("%016x", list.Cluster), restore, fulls, list.Pieces, list.Bytes})
 }
 
 func backupVerifyCommand() *cobra.Command {

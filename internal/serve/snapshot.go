@@ -121,7 +121,8 @@ func tellRestored(w io.Writer, file string, cfg server.Config) {
 	urls := strings.Join(texts(cfg.URLs.AdvertisePeer), ",")
 	fmt.Fprintf(w, "restored %s to %s\n", file, cfg.DataDir)
 	fmt.Fprintf(w, "It is a cluster of one member, which others reach at %s. Start it with\n"+
-		"  leasehold serve --name %s --data-dir %s --initial-advertise-peer-urls %s ...\n",
+		"  leasehold serve --name %s --data-dir %s --initial-advertise-peer-urls %s ...\n"+
+		"With --backup-to it needs another directory or prefix than the cluster before it.\n",
 		urls, cfg.Name, cfg.DataDir, urls)
 	if !slices.ContainsFunc(cfg.URLs.AdvertisePeer, func(u url.URL) bool { return !isLoopback(u) }) {
 		fmt.Fprintf(w, "Members on other machines cannot reach it there. If they are to join, remove "+

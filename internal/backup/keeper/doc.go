@@ -35,6 +35,8 @@ type Source interface {
 	Entries(first, last uint64, bytes int) ([]backup.Entry, error)
 	// State returns the present state.
 	State(ctx context.Context) (State, error)
+	// History returns the history that the member's state belongs to.
+	History() backup.History
 	// Keep asks for the log after an index, as long as it is not too long; 0 asks for nothing.
 	Keep(index uint64)
 }
@@ -61,9 +63,9 @@ type Config struct {
 	// Keep is how many backups of the whole state are kept, with the log since the oldest.
 	Keep int
 	// Every is how often the log is copied.
-	Every           time.Duration
-	Cluster, Member uint64
-	Logger          *slog.Logger
+	Every  time.Duration
+	Member uint64
+	Logger *slog.Logger
 }
 
 // Stats are what a Keeper has done.

@@ -143,6 +143,7 @@ func (r *raft) write(n int, term uint64) {
 type member struct {
 	*raft
 	id      uint64
+	history backup.History
 	leading bool
 	first   uint64 // of the log
 	kept    uint64
@@ -218,6 +219,8 @@ func (m *member) State(context.Context) (State, error) {
 	}}, nil
 }
 
+func (m *member) History() backup.History { return m.history }
+
 func (m *member) Keep(index uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,9 +232,11 @@ type world struct {
 	t      *testing.T
 	target *memory
 	raft   *raft
-	stop   context.CancelFunc
-	ctx    context.Context
-	log    *lines
+	// history is that of the members that are started next.
+	history backup.History
+	stop    context.CancelFunc
+	ctx     context.Context
+	log     *lines
 }
 
 // lines takes a log.
@@ -259,8 +264,8 @@ func inWorld(t *testing.T, test func(*testing.T, *world)) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		w := &world{
-			t: t, target: new(memory), raft: &raft{terms: make([]uint64, 1)}, ctx: ctx, stop: stop,
-			log: new(lines),
+			t: t, target: new(memory), raft: &raft{terms: make([]uint64, 1)},
+			history: backup.History{Cluster: 7}, ctx: ctx, stop: stop, log: new(lines),
 		}
 		w.raft.write(10, 1)
 		test(t, w)
@@ -276,9 +281,9 @@ func (w *world) member(id uint64, leading bool, change ...func(*Config)) (*membe
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m := &member{raft: w.raft, id: id, leading: leading, first: 1}
+	m := &member{raft: w.raft, id: id, history: w.history, leading: leading, first: 1}
 	c := Config{
-		Source: m, Target: w.target, Schedule: schedule, Keep: 2, Every: every, Cluster: 7, Member: id,
+		Source: m, Target: w.target, Schedule: schedule, Keep: 2, Every: every, Member: id,
 		Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	}
 	for _, f := range change {
@@ -311,8 +316,8 @@ func (w *world) whole(from backup.Full, to uint64) {
 				w.t.Errorf("entry %d is %.20q", index, e.Data)
 			}
 		}
-		if p.Cluster != 7 {
-			w.t.Errorf("a piece of cluster %d", p.Cluster)
+		if p.History != w.history {
+			w.t.Errorf("a piece of %v", p.History)
 		}
 	}
 }

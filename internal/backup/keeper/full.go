@@ -51,7 +51,7 @@ func (k *Keeper) makeFulls(ctx context.Context, now <-chan backup.Place) {
 func (k *Keeper) makeFull(ctx context.Context) (at backup.Place, err error) {
 	ctx, w := watched(ctx)
 	defer w.stop()
-	if err := target.Claim(ctx, k.cfg.Target, k.cfg.Cluster); err != nil {
+	if err := target.Claim(ctx, k.cfg.Target, k.cfg.Source.History()); err != nil {
 		return at, err
 	}
 	begin := time.Now()

@@ -188,17 +188,18 @@ func (k *Keeper) well(what string) {
 	}
 }
 
-// looked notes the time of the newest backup of the whole state. One of a time to come, of a member
-// whose clock was ahead, does not count: another is due at once, and the schedule goes on from
-// that.
+// looked notes the time of the newest backup of the whole state: zero if there is none that counts,
+// and then one is due at once.
 func (k *Keeper) looked(newest time.Time) {
 	now := time.Now()
+	if newest.After(now) { // the clock was set back while the backup was written
+		newest = now
+	}
 	k.update(func(s *Stats) {
-		if newest.After(now) {
-			s.LastFull, s.Due = time.Time{}, now
-			return
+		s.LastFull, s.Due = newest, now
+		if !newest.IsZero() {
+			s.Due = k.cfg.Schedule.Next(newest)
 		}
-		s.LastFull, s.Due = newest, k.cfg.Schedule.Next(newest)
 	})
 }
 

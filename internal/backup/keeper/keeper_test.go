@@ -79,13 +79,15 @@ func TestClockWasAhead(t *testing.T) {
 		w.pass(2 * every)
 		_, k := w.member(2, true)
 		w.pass(2 * every)
-		if s := k.Stats(); s.LastFull.After(time.Now()) || time.Until(s.Due) > time.Hour {
+		if s := k.Stats(); s.Fulls != 0 || !s.LastFull.Equal(w.fulls()[0].Time) ||
+			time.Until(s.Due) > time.Hour {
 			t.Errorf("%+v", s)
 		}
 		for range 5 {
+			w.raft.write(1, 1)
 			w.pass(time.Hour)
 		}
-		if s := k.Stats(); s.Fulls < 4 {
+		if s := k.Stats(); s.Fulls != 5 {
 			t.Errorf("%+v", s)
 		}
 		if fulls := w.fulls(); len(fulls) != 2 || fulls[1].Time.After(time.Now()) ||
@@ -288,10 +290,16 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// Nothing is written into a target of another cluster.
+// Nothing is written into a target of another cluster, nor into that of the cluster that this one
+// was restored from.
 func TestOtherCluster(t *testing.T) {
+	t.Run("another", func(t *testing.T) { otherCluster(t, backup.History{Cluster: 99}) })
+	t.Run("restored", func(t *testing.T) { otherCluster(t, backup.History{Cluster: 7, Restore: 1}) })
+}
+
+func otherCluster(t *testing.T, h backup.History) {
 	inWorld(t, func(t *testing.T, w *world) {
-		if err := target.Claim(t.Context(), w.target, 99); err != nil {
+		if err := target.Claim(t.Context(), w.target, h); err != nil {
 			t.Fatal(err)
 		}
 		_, k := w.member(1, true)

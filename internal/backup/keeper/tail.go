@@ -43,7 +43,7 @@ func (t *tail) open(ctx context.Context) bool {
 		t.mark(time.Now())
 		ctx, cancel := context.WithTimeout(ctx, requestLimit)
 		defer cancel()
-		if err := target.Claim(ctx, t.cfg.Target, t.cfg.Cluster); err != nil {
+		if err := target.Claim(ctx, t.cfg.Target, t.cfg.Source.History()); err != nil {
 			return err
 		}
 		c, err = t.catalog(ctx)
@@ -53,17 +53,18 @@ func (t *tail) open(ctx context.Context) bool {
 		return false
 	}
 	t.stale = c.Superseded()
-	newest, ok := c.Newest()
-	if !ok {
+	if len(c.Fulls) == 0 {
 		t.log.Info("there is no backup of the whole state yet: making one",
 			"target", t.cfg.Target.String())
 		t.restart()
 		return true
 	}
-	if newest.Time.After(time.Now()) {
-		t.log.Warn("the newest backup of the whole state is of a time to come: the clock of the "+
-			"member that made it was ahead, or this one's is behind; making another one",
-			"target", t.cfg.Target.String(), "name", newest.Name)
+	now := time.Now()
+	newest, _ := c.Newest(now) // without one it is due at once
+	if last := c.Fulls[len(c.Fulls)-1]; last.Time.After(now) {
+		t.log.Warn("the name of a backup of the whole state carries a future time: the clock of the "+
+			"member that made it was ahead, or this member's is behind; it does not count",
+			"target", t.cfg.Target.String(), "name", last.Name, "newest", newest.Name)
 	}
 	t.looked(newest.Time)
 	end, revision := t.resume(&c)
@@ -190,7 +191,7 @@ func (t *tail) copy(ctx context.Context) error {
 			return nil
 		}
 		if t.bytes >= growTo || t.written >= growFor || len(t.piece.Entries) == 0 {
-			t.piece = backup.Piece{Cluster: t.cfg.Cluster, Previous: t.end}
+			t.piece = backup.Piece{History: t.cfg.Source.History(), Previous: t.end}
 			t.bytes, t.written, t.name = 0, 0, ""
 		}
 		entries, err := t.cfg.Source.Entries(t.end.Index+1, t.seen, max(maxPiece-t.bytes, 1))

@@ -160,40 +160,41 @@ func Catalog(ctx context.Context, t Target) (backup.Catalog, error) {
 	return backup.Catalogue(objects), nil
 }
 
-// Cluster returns of which cluster the backups of a target are; [ErrNotFound] if it has none.
-func Cluster(ctx context.Context, t Target) (uint64, error) {
+// History returns the history that the backups of a target belong to; [ErrNotFound] if it has none.
+func History(ctx context.Context, t Target) (backup.History, error) {
 	b, err := Load(ctx, t, backup.ManifestName)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", t, err)
+		return backup.History{}, fmt.Errorf("%s: %w", t, err)
 	}
 	return backup.ReadManifest(b)
 }
 
-// Claim makes a target that of a cluster, unless it is that of another: [backup.ErrOtherCluster].
-func Claim(ctx context.Context, t Target, cluster uint64) error {
-	owner, err := Cluster(ctx, t)
+// Claim reserves a target for the backups of one history, unless it has those of another:
+// [backup.ErrOtherCluster].
+func Claim(ctx context.Context, t Target, h backup.History) error {
+	owner, err := History(ctx, t)
 	if errors.Is(err, ErrNotFound) {
 		c, err := Catalog(ctx, t)
 		if err != nil {
 			return err
 		}
 		if len(c.Fulls)+len(c.Pieces) > 0 {
-			return fmt.Errorf("%s has backups but no %s, which says of which cluster they are; "+
+			return fmt.Errorf("%s has backups but no %s, which says which cluster made them; "+
 				"use another directory or prefix", t, backup.ManifestName)
 		}
-		if err := t.Put(ctx, Bytes(backup.ManifestName, backup.Manifest(cluster))); err != nil {
+		if err := t.Put(ctx, Bytes(backup.ManifestName, backup.Manifest(h))); err != nil {
 			return fmt.Errorf("%s: write %s: %w", t, backup.ManifestName, err)
 		}
 		// Of two clusters that claim it at a time the second to write has it.
-		if owner, err = Cluster(ctx, t); err != nil {
+		if owner, err = History(ctx, t); err != nil {
 			return err
 		}
 	} else if err != nil {
 		return err
 	}
-	if owner != cluster {
-		return fmt.Errorf("%w: %s is of cluster %016x, and this one is %016x; use another directory "+
-			"or prefix", backup.ErrOtherCluster, t, owner, cluster)
+	if owner != h {
+		return fmt.Errorf("%w: %s is of %v, and this one is %v; use another directory or prefix",
+			backup.ErrOtherCluster, t, owner, h)
 	}
 	return nil
 }

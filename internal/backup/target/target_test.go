@@ -212,31 +212,37 @@ func (w *onlySome) Write(p []byte) (int, error) {
 	return w.w.Write(p[:n])
 }
 
-// A target belongs to the cluster that came first.
+// A target belongs to the history that came first, and refuses that of a restored cluster.
 func TestClaim(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, x Target) {
 		ctx := t.Context()
-		if _, err := Cluster(ctx, x); !errors.Is(err, ErrNotFound) {
+		of := func(cluster, restore uint64) backup.History {
+			return backup.History{Cluster: cluster, Restore: restore}
+		}
+		if _, err := History(ctx, x); !errors.Is(err, ErrNotFound) {
 			t.Errorf("before: %v", err)
 		}
-		if err := errors.Join(Claim(ctx, x, 7), Claim(ctx, x, 7)); err != nil {
+		if err := errors.Join(Claim(ctx, x, of(7, 5)), Claim(ctx, x, of(7, 5))); err != nil {
 			t.Error(err)
 		}
-		if id, err := Cluster(ctx, x); id != 7 || err != nil {
-			t.Errorf("%d, %v", id, err)
+		if h, err := History(ctx, x); h != of(7, 5) || err != nil {
+			t.Errorf("%v, %v", h, err)
 		}
-		err := Claim(ctx, x, 8)
-		if !errors.Is(err, backup.ErrOtherCluster) ||
-			!strings.Contains(err.Error(), "0000000000000007") {
-			t.Errorf("of another cluster: %v", err)
+		for _, h := range []backup.History{of(8, 5), of(7, 6), of(7, 0)} {
+			err := Claim(ctx, x, h)
+			if !errors.Is(err, backup.ErrOtherCluster) ||
+				!strings.Contains(err.Error(), "0000000000000007 since restore 0000000000000005") ||
+				!strings.Contains(err.Error(), "use another directory or prefix") {
+				t.Errorf("%v: %v", h, err)
+			}
 		}
 		name := backup.FullName(backup.Place{Index: 1, Term: 1}, 1, testTime)
 		if err := errors.Join(x.Delete(ctx, backup.ManifestName),
 			Store(ctx, x, Bytes(name, []byte("x")))); err != nil {
 			t.Fatal(err)
 		}
-		if err := Claim(ctx, x, 7); err == nil || !strings.Contains(err.Error(), "no leasehold.json") {
+		if err := Claim(ctx, x, of(7, 5)); err == nil || !strings.Contains(err.Error(), "no leasehold.json") {
 			t.Errorf("backups of whomever: %v", err)
 		}
 	})
