@@ -60,7 +60,7 @@ func ExampleWatch() {
 	}
 	defer w.Close()
 
-	held, err := c.Grant(ctx, client.Grant{TTL: 2 * time.Second, Name: "workers/1", Owner: "ann"})
+	held, err := c.Grant(ctx, client.Grant{TTL: time.Second, Name: "workers/1", Owner: "ann"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -130,7 +130,7 @@ func ExampleWatch() {
 	defer w.Close()
 	for _, name := range []string{"ann", "bob"} {
 		held, err := c.Grant(ctx, client.Grant{
-			TTL: 3 * time.Second, Keys: []store.KV{{Key: "up/" + name}},
+			TTL: time.Second, Keys: []store.KV{{Key: "up/" + name}},
 		})
 		if err != nil {
 			log.Fatal(err)

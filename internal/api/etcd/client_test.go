@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -13,15 +12,13 @@ import (
 
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/test/virtual"
 )
 
-// etcdClient is etcd's own client, connected to our services over loopback.
+// etcdClient is etcd's own client, connected to our services in memory.
 func etcdClient(t *testing.T, n Node) *clientv3.Client {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := virtual.Port(t)
 	s := grpc.NewServer(ServerOptions(Options{})...)
 	Register(s, n, Options{})
 	done := make(chan struct{})
@@ -31,6 +28,7 @@ func etcdClient(t *testing.T, n Node) *clientv3.Client {
 	}()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{l.Addr().String()}, DialTimeout: time.Minute,
+		DialOptions: []grpc.DialOption{virtual.GRPC()},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -193,24 +191,26 @@ func TestSharedElection(t *testing.T) {
 
 // TestLeaseEndsSession: a session whose lease ends by itself learns of it.
 func TestLeaseEndsSession(t *testing.T) {
-	n := newNode(t)
-	n.grant(t, 7, 5_000)
-	c := etcdClient(t, n)
-	s, err := concurrency.NewSession(c, concurrency.WithLease(7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Revoke(context.WithoutCancel(ctx10(t)), 7); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-s.Done():
-	case <-ctx10(t).Done():
-		t.Fatal("the session outlived its lease")
-	}
-	ttl, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseTimeToLive(ctx10(t),
-		&pb.LeaseTimeToLiveRequest{ID: 7})
-	if err != nil || ttl.TTL != -1 {
-		t.Fatal(ttl, err)
-	}
+	virtual.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.grant(t, 7, 5_000)
+		c := etcdClient(t, n)
+		s, err := concurrency.NewSession(c, concurrency.WithLease(7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Revoke(context.WithoutCancel(ctx10(t)), 7); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-s.Done():
+		case <-ctx10(t).Done():
+			t.Fatal("the session outlived its lease")
+		}
+		ttl, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseTimeToLive(ctx10(t),
+			&pb.LeaseTimeToLiveRequest{ID: 7})
+		if err != nil || ttl.TTL != -1 {
+			t.Fatal(ttl, err)
+		}
+	})
 }

@@ -112,13 +112,27 @@ type site struct {
 	fake  *fake
 	state *state
 	stop  context.CancelFunc // ends the context that NewServer was given
+	dial  func(ctx context.Context, network, at string) (net.Conn, error)
 }
 
 // start serves New(options) in front of a fake member, until the test ends.
 func start(t *testing.T, change func(*Options)) *site {
 	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startOn(t, l, new(net.Dialer).DialContext, change)
+}
+
+// startOn is start at a listener that the function dials.
+func startOn(
+	t *testing.T, l net.Listener,
+	dial func(ctx context.Context, network, at string) (net.Conn, error), change func(*Options),
+) *site {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	s := &site{fake: &fake{ended: make(chan error, 8)}, state: &state{}, stop: stop}
+	s := &site{fake: &fake{ended: make(chan error, 8)}, state: &state{}, stop: stop, dial: dial}
 	loop, conn, err := Loopback()
 	if err != nil {
 		t.Fatal(err)
@@ -145,10 +159,6 @@ func start(t *testing.T, change func(*Options)) *site {
 		t.Fatal(err)
 	}
 	srv := NewServer(ctx, h, nil)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.url = "http://" + l.Addr().String()
 	done := make(chan error, 2)
 	go func() { done <- gs.Serve(loop) }()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -23,6 +22,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/test/virtual"
 )
 
 const jsonHeader = `"header":{"cluster_id":"9223372036854775808","member_id":"7",` +
@@ -247,7 +247,7 @@ func (s *site) postPart(
 	t *testing.T, path string, length int, part string,
 ) (code int, text string) {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	conn, err := s.dial(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,23 +282,24 @@ func TestGatewayStreamTooLarge(t *testing.T) {
 // Goal: a client that promises a body and sends none, or half of it, holds
 // nothing for ever; one that sent it may wait as long as the member takes.
 func TestGatewayHalfOpen(t *testing.T) {
-	s := start(t, func(o *Options) { o.bodyTimeout = 50 * time.Millisecond })
-	for _, c := range []struct{ path, part string }{
-		{"/v3/kv/put", ""}, {"/v3/kv/put", "{"}, {"/v3/kv/put", `{"key":"YQ=="}`}, {"/v3/watch", "{"},
-	} {
-		code, text := s.postPart(t, c.path, 99, c.part)
-		if code != http.StatusBadRequest ||
-			!strings.Contains(text, `{"code":3,"message":"web: request body did not`) {
-			t.Errorf("%v: %d %s", c, code, text)
+	virtual.Test(t, func(t *testing.T) {
+		s := startOn(t, virtual.Port(t), virtual.Dial, func(o *Options) { o.bodyTimeout = time.Second })
+		for _, c := range []struct{ path, part string }{
+			{"/v3/kv/put", ""}, {"/v3/kv/put", "{"}, {"/v3/kv/put", `{"key":"YQ=="}`}, {"/v3/watch", "{"},
+		} {
+			code, text := s.postPart(t, c.path, 99, c.part)
+			if code != http.StatusBadRequest ||
+				!strings.Contains(text, `{"code":3,"message":"web: request body did not`) {
+				t.Errorf("%v: %d %s", c, code, text)
+			}
 		}
-	}
-	// Here what is sent must be there in time.
-	d := watch(t, start(t, func(o *Options) { o.bodyTimeout = 2 * time.Second }))
-	<-time.After(3 * time.Second) // longer than the limit: it must be lifted
-	if _, err := io.WriteString(d.send, `{"create_request":{"key":"Yg=="}}`); err != nil {
-		t.Fatal(err)
-	}
-	d.expect(`"key":"Yg=="`)
+		d := watch(t, s)
+		time.Sleep(2 * time.Second) // longer than the limit: it must be lifted
+		if _, err := io.WriteString(d.send, `{"create_request":{"key":"Yg=="}}`); err != nil {
+			t.Fatal(err)
+		}
+		d.expect(`"key":"Yg=="`)
+	})
 }
 
 // duplex is a watch over JSON whose requests are sent one by one.
@@ -321,7 +322,9 @@ func watch(t *testing.T, s *site) *duplex {
 		_, err := io.WriteString(send, `{"create_request":{"key":"YQ=="}}`)
 		first <- err
 	}()
-	resp, err := http.DefaultClient.Do(r)
+	transport := &http.Transport{DialContext: s.dial}
+	t.Cleanup(transport.CloseIdleConnections)
+	resp, err := transport.RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
 	}
