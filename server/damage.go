@@ -91,7 +91,7 @@ func (c *core) damaged(err error) error {
 
 // keepEvidence writes the state to a file of the data directory.
 func (c *core) keepEvidence(name string, image *fsm.Image) error {
-	dir, err := target.Open(c.peers.dir, target.Options{})
+	dir, err := target.Open(c.peers.dir, "")
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type Backups struct{ target target.Target }
 
 // Open returns the backups of a target, whose name is in the form of --backup-to. It does no I/O.
 func Open(name, credentialsFile string) (*Backups, error) {
-	t, err := target.Open(name, target.Options{CredentialsFile: credentialsFile})
+	t, err := target.Open(name, credentialsFile)
 	if err != nil {
 		return nil, err
 	}

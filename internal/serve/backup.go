@@ -40,7 +40,8 @@ func (f *backupFrom) command(
 	fs := c.Flags()
 	fs.StringVar(&f.to, "from", "", "where the backups are, as members are told with --backup-to")
 	fs.StringVar(&f.credentials, "credentials-file", "",
-		"the keys for a bucket (default the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)")
+		"file with the credentials for a bucket (default AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
+			"or the role of the machine in AWS)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 || f.to == "" {
 			return &wrongArgs{

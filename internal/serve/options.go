@@ -131,8 +131,9 @@ func (f *flags) addBackup() {
 	fs.DurationVar(&b.Interval, "backup-log-interval", b.Interval,
 		"How often the log is copied: what is younger can be lost with all members.")
 	fs.StringVar(&b.CredentialsFile, "backup-credentials-file", "",
-		"The keys for a bucket, as in ~/.aws/credentials; it is read again each time. Default: "+
-			"AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN have them.")
+		"File with the credentials for a bucket, like ~/.aws/credentials; it is read for each "+
+			"request. Default: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the "+
+			"role of the machine in AWS.")
 }
 
 func (f *flags) addClientSecurity() {

@@ -21,8 +21,8 @@ type Settings struct {
 	Keep int
 	// Interval is how often the log is copied. Default 500 ms.
 	Interval time.Duration
-	// CredentialsFile has the keys for a bucket, in the form of AWS's file. Default "": the
-	// variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY have them.
+	// CredentialsFile has the credentials for a bucket, like ~/.aws/credentials. Default "": those of
+	// the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or of the machine's role.
 	CredentialsFile string
 }
 
@@ -55,7 +55,7 @@ func (s Settings) Config() (c Config, err error) {
 	if s.To == "" {
 		return c, nil
 	}
-	c.Target, err = target.Open(s.To, target.Options{CredentialsFile: s.CredentialsFile})
+	c.Target, err = target.Open(s.To, s.CredentialsFile)
 	if err != nil {
 		return c, fmt.Errorf("--backup-to: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"strings"
 
 	"leasehold.dev/internal/backup"
@@ -58,21 +57,12 @@ func Bytes(name string, b []byte) Content {
 	}}
 }
 
-// Options say what the name of a target does not.
-type Options struct {
-	// CredentialsFile is a file in the form of AWS's, with the section "default", or "": then the
-	// variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN have them.
-	CredentialsFile string
-	// Getenv reads a variable; nil is os.Getenv.
-	Getenv func(string) string
-}
-
 // Open returns the target of a name: a path, file:///path, or s3://bucket/prefix with the
-// parameters endpoint and region. It does no I/O.
-func Open(name string, o Options) (Target, error) {
-	if o.Getenv == nil {
-		o.Getenv = os.Getenv
-	}
+// parameters endpoint and region. The credentials of a bucket are in the section [default] of a
+// file like ~/.aws/credentials; if it is "", they are those of the environment or of the machine's
+// role.
+// Open does no I/O.
+func Open(name, credentialsFile string) (Target, error) {
 	if !strings.Contains(name, "://") {
 		if name == "" {
 			return nil, fmt.Errorf("%w: it is empty; give a directory, or s3://BUCKET/PREFIX", errURL)
@@ -90,7 +80,7 @@ func Open(name string, o Options) (Target, error) {
 		}
 		return detach(newDirectory(u.Path)), nil
 	case "s3":
-		return newBucket(u, o)
+		return newBucket(u, credentialsFile)
 	}
 	return nil, fmt.Errorf("%w: %q; it is a directory, file:///DIRECTORY, or s3://BUCKET/PREFIX",
 		errURL, u.Redacted())

@@ -32,7 +32,7 @@ const (
 	testSecret = "never-show-this-secret"
 )
 
-// fakeS3 serves S3 over HTTP with a bucket "b" until the test ends. What meddle answers, if it is
+// fakeS3 serves S3 over HTTP with a bucket "backups" until the test ends. What meddle answers, if it is
 // set and returns true, the store does not see.
 type fakeS3 struct {
 	url     string
@@ -44,7 +44,7 @@ type fakeS3 struct {
 func newFakeS3(t *testing.T) *fakeS3 {
 	t.Helper()
 	store := s3mem.New()
-	if err := store.CreateBucket("b"); err != nil {
+	if err := store.CreateBucket("backups"); err != nil {
 		t.Fatal(err)
 	}
 	f := new(fakeS3)
@@ -108,16 +108,27 @@ func signedBy(r *http.Request, id, secret string) bool {
 // open returns the target of the server.
 func (f *fakeS3) open(t *testing.T, prefix string) Target {
 	t.Helper()
-	x, err := Open("s3://b/"+prefix+"?endpoint="+f.url, Options{Getenv: env(testID, testSecret)})
+	x, err := Open("s3://backups/"+prefix+"?endpoint="+f.url, credentialsOf(t, testSecret))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return x
 }
 
-func env(id, secret string) func(string) string {
-	return func(name string) string {
-		return map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret}[name]
+// credentialsOf returns a file of credentials with a secret.
+func credentialsOf(t *testing.T, secret string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "credentials")
+	writeCredentials(t, file, secret)
+	return file
+}
+
+func writeCredentials(t *testing.T, file, secret string) {
+	t.Helper()
+	text := fmt.Sprintf("# mine\n[default]\naws_access_key_id = %s\naws_secret_access_key=%s\n"+
+		"[other]\naws_secret_access_key=zzz\n", testID, secret)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -125,7 +136,7 @@ func env(id, secret string) func(string) string {
 func both(t *testing.T, test func(*testing.T, Target)) {
 	t.Run("directory", func(t *testing.T) {
 		t.Parallel()
-		x, err := Open("file://"+t.TempDir(), Options{})
+		x, err := Open("file://"+t.TempDir(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,6 +266,7 @@ func TestReadBack(t *testing.T) {
 	x := f.open(t, "")
 	lie := func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet {
+			w.Header().Set("Last-Modified", testTime.Format(http.TimeFormat))
 			_, _ = io.WriteString(w, "something else")
 			return true
 		}
@@ -275,8 +287,8 @@ func TestReadBack(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	f := newFakeS3(t)
-	open := func(name string, o Options) Target {
-		x, err := Open(name, o)
+	open := func(name, credentialsFile string) Target {
+		x, err := Open(name, credentialsFile)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,19 +299,21 @@ func TestRefusals(t *testing.T) {
 	if err := os.WriteFile(file, []byte("[other]\naws_access_key_id=x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	incomplete := credentialsOf(t, "")
+	good := credentialsOf(t, testSecret)
 	at := "?endpoint=" + f.url
 	for _, c := range []struct {
 		target Target
 		want   string
 	}{
-		{open("s3://b"+at, Options{Getenv: env(testID, "wrong-secret")}), "credentials are refused"},
-		{open("s3://b"+at, Options{Getenv: env("", "")}), "there are no credentials"},
-		{open("s3://b"+at, Options{CredentialsFile: file}), `no aws_access_key_id`},
-		{open("s3://b"+at, Options{CredentialsFile: file + "x"}), "no such file"},
-		{open("s3://c"+at, Options{Getenv: env(testID, testSecret)}), "no such bucket"},
-		{open("s3://b?endpoint="+nobody, Options{Getenv: env(testID, testSecret)}), "refused"},
-		{open(file, Options{}), "not a directory"},
-		{open(file+"x", Options{}), "there is no directory"},
+		{open("s3://backups"+at, credentialsOf(t, "wrong-secret")), "credentials are refused"},
+		{open("s3://backups"+at, file), `section "default" does not exist`},
+		{open("s3://backups"+at, incomplete), "must both be set"},
+		{open("s3://backups"+at, file+"x"), "no such file"},
+		{open("s3://missing"+at, good), "no such bucket"},
+		{open("s3://backups?endpoint="+nobody, good), "connection refused"},
+		{open(file, ""), "not a directory"},
+		{open(file+"x", ""), "there is no directory"},
 	} {
 		ctx := t.Context()
 		_, listed := x(c.target.List(ctx))
@@ -321,25 +335,100 @@ func TestRefusals(t *testing.T) {
 
 func x[A, B any](a A, b B) (A, B) { return a, b }
 
-// The file of credentials counts, and is read again.
+// The file of credentials is read for each request, and the environment does not override it.
 func TestCredentialsFile(t *testing.T) {
-	t.Parallel()
+	t.Setenv("AWS_ACCESS_KEY_ID", "other")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "other")
 	f := newFakeS3(t)
-	file := filepath.Join(t.TempDir(), "credentials")
-	o := Options{CredentialsFile: file, Getenv: env("a", "b")}
-	target, err := Open("s3://b?endpoint="+f.url, o)
+	file := credentialsOf(t, testSecret)
+	target, err := Open("s3://backups?endpoint="+f.url, file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, secret := range []string{testSecret, "wrong", testSecret} {
-		text := fmt.Sprintf("# mine\n[default]\naws_access_key_id = %s\naws_secret_access_key=%s\n"+
-			"[other]\naws_secret_access_key=zzz\n", testID, secret)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeCredentials(t, file, secret)
 		if _, err := target.List(t.Context()); (err == nil) != (secret == testSecret) {
 			t.Errorf("with %s: %v", secret, err)
 		}
+	}
+}
+
+// Without a file, the credentials are those of the environment, else those of the machine's role.
+func TestCredentialsWithoutFile(t *testing.T) {
+	f := newFakeS3(t)
+	answer := ""
+	machine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(machine.Close)
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", machine.URL)
+	for _, c := range []struct{ id, secret, role, want string }{
+		{id: testID, secret: testSecret},
+		{id: testID, secret: "wrong", want: "credentials are refused"},
+		{id: testID, want: "there are no credentials; set AWS_ACCESS_KEY_ID"},
+		{role: fmt.Sprintf(`{"AccessKeyId": %q, "SecretAccessKey": %q, "Expiration": %q}`,
+			testID, testSecret, time.Now().Add(time.Hour).Format(time.RFC3339))},
+	} {
+		answer = c.role
+		t.Setenv("AWS_ACCESS_KEY_ID", c.id)
+		t.Setenv("AWS_SECRET_ACCESS_KEY", c.secret)
+		x, err := Open("s3://backups?endpoint="+f.url, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = x.List(t.Context())
+		if c.want == "" && err != nil ||
+			c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// An object of more than 16 MiB is sent in parts, and its last part may fail.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	f := newFakeS3(t)
+	x := f.open(t, "")
+	big := bytes.Repeat([]byte("0123456789abcdef"), 3<<20)
+	big = big[:len(big)-7]
+	if err := Store(t.Context(), x, Bytes("full/a", big)); err != nil {
+		t.Error(err)
+	}
+	if n := f.puts.Load(); n != 3 {
+		t.Errorf("%d parts were sent, not 3", n)
+	}
+	full := func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("partNumber") != "3" {
+			return false
+		}
+		w.WriteHeader(http.StatusInsufficientStorage)
+		return true
+	}
+	f.meddle.Store(&full)
+	if err := Store(t.Context(), x, Bytes("full/b", big)); err == nil ||
+		!strings.Contains(err.Error(), "507") {
+		t.Errorf("a part is refused: %v", err)
+	}
+	if objects, err := x.List(t.Context()); err != nil || len(objects) != 1 {
+		t.Errorf("%v, %v", objects, err)
+	}
+}
+
+// A call ends with its context while the server does not answer.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	f := newFakeS3(t)
+	x := f.open(t, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	silent := func(_ http.ResponseWriter, r *http.Request) bool {
+		_, _ = io.Copy(io.Discard, r.Body) // from here on the server sees that the client is gone
+		cancel()
+		<-r.Context().Done()
+		return true
+	}
+	f.meddle.Store(&silent)
+	if err := x.Put(ctx, Bytes("log/a", []byte("x"))); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -347,18 +436,20 @@ func TestCredentialsFile(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"":                             "it is empty",
-		"ftp://host/dir":               "s3://BUCKET",
-		"file://host/dir":              "file:///DIRECTORY",
-		"s3:///prefix":                 "names no bucket",
-		"s3://id:secret@bucket":        "credentials do not belong",
-		"s3://b?secret_key=secret":     "unknown parameter",
-		"s3://b?endpoint=host:9000":    "not http://HOST:PORT",
-		"s3://b?endpoint=http://a:s@h": "not http://HOST:PORT",
-		"s3://id:secret%zz@bucket":     "cannot be read",
-		"gs://id:secret@bucket":        "s3://BUCKET",
+		"":                               "it is empty",
+		"ftp://host/dir":                 "s3://BUCKET",
+		"file://host/dir":                "file:///DIRECTORY",
+		"s3:///prefix":                   "names no bucket",
+		"s3://id:secret@bucket":          "credentials do not belong",
+		"s3://b":                         "shorter than 3",
+		"s3://bbb?secret_key=secret":     "unknown parameter",
+		"s3://bbb?endpoint=host:9000":    "not http://HOST:PORT",
+		"s3://bbb?endpoint=http://a:s@h": "not http://HOST:PORT",
+		"s3://bbb?endpoint=http://h/sub": "not http://HOST:PORT",
+		"s3://id:secret%zz@bucket":       "cannot be read",
+		"gs://id:secret@bucket":          "s3://BUCKET",
 	} {
-		_, err := Open(name, Options{})
+		_, err := Open(name, "")
 		if !errors.Is(err, errURL) || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "secret@") || strings.Contains(err.Error(), "=secret") {
 			t.Errorf("%s: %v", name, err)
@@ -369,7 +460,7 @@ func TestOpenRefuses(t *testing.T) {
 		"s3://bucket":                         "s3://bucket/",
 		"s3://bucket/x/?endpoint=http://h:90": "s3://bucket/x/ at h:90",
 	} {
-		if x, err := Open(name, Options{}); err != nil || x.String() != want {
+		if x, err := Open(name, ""); err != nil || x.String() != want {
 			t.Errorf("%s: %v, %v", name, x, err)
 		}
 	}
@@ -409,10 +500,10 @@ func TestHanging(t *testing.T) {
 }
 
 // What a crash left half written is seen as such.
-func TestParts(t *testing.T) {
+func TestHalfWritten(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	x, err := Open(root, Options{})
+	x, err := Open(root, "")
 	if err != nil {
 		t.Fatal(err)
 	}
