@@ -35,7 +35,7 @@ type node struct {
 	*core
 	cluster, member uint64
 	logins          *logins
-	limits          *api.Limiter
+	limits          *api.RateLimiter
 	alarmed         atomic.Bool     // by this member, and not by a client, for want of room
 	short           chan struct{}   // capacity 1: a command was refused for want of room
 	stopped         <-chan struct{} // closed when the core has stopped
@@ -207,11 +207,6 @@ func (n *node) confirmed(ctx context.Context, check func(*access.State) error) e
 func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(cmd); err != nil {
 		return n.repeated(ctx, cmd, err)
-	}
-	if n.mayExceed(cmd) {
-		if res, done, err := n.decide(ctx, cmd); done || err != nil {
-			return res, err
-		}
 	}
 	res, err := n.propose(ctx, cmd)
 	n.countRefusal(res.Err)

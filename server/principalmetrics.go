@@ -36,9 +36,8 @@ func newPrincipalMetrics(n *node, most int) *principalMetrics {
 	return &principalMetrics{
 		node: n, most: most,
 		use: prometheus.NewDesc("leasehold_principal_use",
-			"What principals have of what there are limits for. Of leases, lease-keys and bytes that is "+
-				"the same at every member, of the others what they have at this one. Of each those are "+
-				"named that have most (--metrics-principals), and all others count without a name.",
+			"What principals have of what there are limits for, the same at every member. Of each those "+
+				"are named that have most (--metrics-principals), and all others count without a name.",
 			labels, nil),
 		refusals: prometheus.NewDesc("leasehold_limit_refusals_total",
 			"Requests that a limit has refused at this member. Those are named that were refused first "+
@@ -64,9 +63,6 @@ func (m *principalMetrics) Collect(to chan<- prometheus.Metric) {
 	}) == nil {
 		m.send(to, <-ranked, access.Leases, access.LeaseKeys, access.Bytes)
 	}
-	here := access.NewRanking(most)
-	m.node.limits.Rank(here)
-	m.send(to, here, access.Watches, access.Waiters, access.Streams)
 	for what := range access.Resource(access.Resources) {
 		by := make(map[string]float64)
 		for principal, n := range m.node.limits.Refusals(what) {

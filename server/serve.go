@@ -226,6 +226,7 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		PingTimeout:          s.cfg.GRPC.KeepAliveTimeout,
 		Unary:                unary,
 		Stream:               streams,
+		Admit:                s.node.limits.Admit,
 		Panics:               s.panics,
 		Answers:              listen.NewAnswers(s.cfg.Logger),
 		Requests:             listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger),
@@ -246,7 +247,7 @@ func (s *Server) interceptors() (
 	if t := s.core.tracer; t != nil {
 		unary = append([]grpc.UnaryServerInterceptor{t.unary}, unary...)
 	}
-	in, limits := doors{s.node.logins, s.audit}, limiting{s.node.limits}
+	in, limits := doors{s.node.logins, s.audit}, rateLimit{s.node.limits}
 	unary, streams = append(unary, in.unary), append(streams, in.stream)
 	if s.audit != nil {
 		unary, streams = append(unary, s.audit.unary), append(streams, s.audit.stream)
@@ -266,6 +267,7 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		MaxTxnOps:       o.MaxTxnOps,
 		Guard:           service,
 		GuardStream:     stream,
+		Admit:           o.Admit,
 		Panics:          o.Panics,
 		Bindings:        s.node.logins.bindings,
 		Evidence:        s.node.logins.evidence,

@@ -101,7 +101,7 @@ func New(cfg Config) (*Server, error) {
 		core: s.core, cluster: id.Cluster, member: id.Member,
 		short: make(chan struct{}, 1), stopped: s.stopped, expelled: s.expelled.Done(),
 	}
-	s.node.limits = api.NewLimiter(func() *access.State { return s.node.View().Access },
+	s.node.limits = api.NewRateLimiter(func() *access.State { return s.node.View().Access },
 		cfg.Access.MetricsPrincipals)
 	if err := s.equip(cfg); err != nil {
 		s.core.commitDelay.close()

@@ -39,10 +39,6 @@ func (s *submitted) answered(now int64) {
 	if s.proposal.Command == nil {
 		err = s.read.Err
 		if r := s.read.Repeat; r != nil && err == nil {
-			if r.Limits && !s.among.node.decided(r) {
-				s.propose(r.Command, now)
-				return
-			}
 			res, err = told(r, s.refusal)
 		}
 		s.read, s.refusal = replica.Read{}, nil
@@ -75,23 +71,6 @@ func (s *submitted) closeStages(now int64) {
 	}
 	st.of(&s.proposal, now)
 	st.close(s.proposal.Command != nil, false)
-}
-
-// propose proposes a command of which a read has said that no limit refuses it.
-func (s *submitted) propose(cmd fsm.Command, now int64) {
-	if s.stages.call != nil {
-		s.stages = s.stages.call.ask(now)
-	} else {
-		s.stages.asked = now
-	}
-	s.read = replica.Read{}
-	s.proposal.Command, s.proposal.Owner = cmd, s
-	err := s.among.node.inbox.ask(func(m *mail) int { return len(m.Proposals) + 1 },
-		func(m *mail) { m.Proposals = append(m.Proposals, &s.proposal) })
-	if err != nil {
-		s.proposal.Err = err
-		s.answered(now)
-	}
 }
 
 // submission is what was submitted together. It is used again when all of it is answered,
@@ -127,13 +106,9 @@ func (b *submission) add(s native.Submission, refusal error) {
 	if w.stages.asked = b.asked; s.Trace != nil {
 		w.stages = s.Trace.(*tracedCall).ask(b.asked)
 	}
-	limits := false // of what has no order
-	if _, ok := fsm.Inner(s.Command).(*fsm.Grant); ok && refusal == nil {
-		limits = b.node.mayExceed(s.Command)
-	}
-	if refusal != nil || limits {
+	if refusal != nil {
 		w.refusal, w.read.Owner = refusal, w
-		w.read.Repeat = &replica.Repeat{Command: s.Command, Limits: limits}
+		w.read.Repeat = &replica.Repeat{Command: s.Command}
 		return
 	}
 	if s.Command != nil {

@@ -7,11 +7,10 @@ import (
 	"slices"
 )
 
-// Resource is something of which a principal may be given no more than so much.
+// Resource is something that limits can bound for a principal.
 type Resource uint8
 
-// The resources. The first three are counted in the replicated state, over all members. Each member
-// counts the others for itself. The numbers are on disk.
+// The resources. All but Rate are counted in the replicated state. The numbers are on disk.
 const (
 	// Leases are those that belong to the principal or, if they belong to nobody, that it was
 	// granted.
@@ -20,15 +19,8 @@ const (
 	LeaseKeys
 	// Bytes is what its leases take, and the pairs that it wrote last, without their history.
 	Bytes
-	// Watches are open, and Waiters wait for a lock, a name or their turn.
-	Watches
-	Waiters
-	// Streams are streaming calls under way.
-	Streams
-	// Rate is how many requests a second there may be.
+	// Rate is how many requests a second each member accepts.
 	Rate
-	// RequestBytes is how large one request may be.
-	RequestBytes
 
 	// Resources is how many there are.
 	Resources int = iota
@@ -38,11 +30,7 @@ var resourceNames = [Resources]struct{ name, of string }{
 	{"leases", "leases"},
 	{"lease-keys", "keys on leases"},
 	{"bytes", "bytes of keys and leases"},
-	{"watches", "watches at one member"},
-	{"waiters", "waiting requests at one member"},
-	{"streams", "streams at one member"},
 	{"rate", "requests a second at one member"},
-	{"request-bytes", "bytes in one request"},
 }
 
 // Known reports whether r is one of the constants.
@@ -97,8 +85,7 @@ const limitBytes = 64
 type LimitError struct {
 	Principal string
 	What      Resource
-	// Used is what the principal has, or what the request has of a resource of which there is
-	// nothing to have. It is below 0 if it is the business of another.
+	// Used is what the principal has, or below 0 if the caller may not know it.
 	Limit, Used int64
 	// Asked is how much more was asked for.
 	Asked int64
@@ -108,14 +95,10 @@ type LimitError struct {
 func (e *LimitError) Error() string {
 	of := fmt.Sprintf("limit of %s is reached: %s may have %d",
 		resourceNames[int(e.What)%Resources].of, readable(e.Principal), e.Limit)
-	switch {
-	case e.What == Rate || e.Used < 0:
+	if e.What == Rate || e.Used < 0 {
 		return of
-	case e.What == RequestBytes:
-		return of + fmt.Sprintf(", and this one has %d", e.Used)
-	default:
-		return of + fmt.Sprintf(", has %d and asks for %d more", e.Used, e.Asked)
 	}
+	return of + fmt.Sprintf(", has %d and asks for %d more", e.Used, e.Asked)
 }
 
 // Limited reports whether any limits are in force. It is cheap.

@@ -71,8 +71,8 @@ func TestWhichLimit(t *testing.T) {
 	want("her own", alice, 3)
 	want("of one that only has her name", Caller{User: "alice", Bound: &Bound{[]string{"large"}}}, 5)
 	want("of another", bob, 5)
-	if got := l.Limit(alice, Watches); got != 0 {
-		t.Errorf("%d watches", got)
+	if got := l.Limit(alice, LeaseKeys); got != 0 {
+		t.Errorf("%d keys on leases", got)
 	}
 	l.do(l.Disable(), nil)
 	want("disabled", alice, 0)
@@ -147,15 +147,12 @@ func TestLimitTexts(t *testing.T) {
 		},
 		"limit of leases is reached: \"a b\" may have 3":                      {"a b", Leases, 3, -1, 1},
 		"limit of requests a second at one member is reached: bob may have 9": {"bob", Rate, 9, 9, 1},
-		"limit of bytes in one request is reached: bob may have 9, and this one has 10": {
-			"bob", RequestBytes, 9, 10, 0,
-		},
 	} {
 		if got := e.Error(); got != want {
 			t.Errorf("%+v: %s\nwant %s", e, got, want)
 		}
 	}
-	if got := Resource(Resources).String(); got != "resource 8" {
+	if got := Resource(Resources).String(); got != "resource 4" {
 		t.Errorf("a resource that is not known: %s", got)
 	}
 }

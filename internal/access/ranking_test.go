@@ -17,18 +17,18 @@ func TestRanking(t *testing.T) {
 		for _, i := range rng.Perm(len(all)) {
 			all[i] = Portion{fmt.Sprint("u", i), int64(rng.IntN(4))}
 			sum += all[i].Has
-			r.Add(all[i].Principal, Watches, all[i].Has)
+			r.Add(all[i].Principal, Bytes, all[i].Has)
 		}
 		all = slices.DeleteFunc(all, func(p Portion) bool { return p.Has == 0 })
 		slices.SortFunc(all, byPortion)
 		want := all[:min(most, len(all))]
-		if got := r.Top[Watches]; !slices.Equal(got, want) {
+		if got := r.Top[Bytes]; !slices.Equal(got, want) {
 			t.Fatalf("seed %d: %v, want %v of %v", seed, got, want, all)
 		}
 		for _, p := range want {
 			sum -= p.Has
 		}
-		if r.Rest[Watches] != sum || r.Rest[Leases] != 0 || len(r.Top[Leases]) != 0 {
+		if r.Rest[Bytes] != sum || r.Rest[Leases] != 0 || len(r.Top[Leases]) != 0 {
 			t.Fatalf("seed %d: the rest is %v, want %d", seed, r.Rest, sum)
 		}
 	}

@@ -90,7 +90,7 @@ var examples = map[string]string{
 	"user delete":      "leasehold user delete alice",
 	"user get":         "leasehold user get alice --detail",
 	"user grant-role":  "leasehold user grant-role alice reader",
-	"user limits":      "leasehold user limits alice --watches none",
+	"user limits":      "leasehold user limits alice --bytes none",
 	"user list":        "leasehold user list",
 	"user passwd":      "leasehold user passwd alice",
 	"user revoke-role": "leasehold user revoke-role alice reader",

@@ -16,14 +16,10 @@ import (
 
 // limitUsages say what the flag of each resource limits.
 var limitUsages = map[pb.Limit_Resource]string{
-	pb.Limit_RESOURCE_LEASES:        "leases that belong to it",
-	pb.Limit_RESOURCE_LEASE_KEYS:    "keys on leases that it wrote last",
-	pb.Limit_RESOURCE_BYTES:         "bytes of its leases and of the pairs that it wrote last",
-	pb.Limit_RESOURCE_WATCHES:       "watches at one member",
-	pb.Limit_RESOURCE_WAITERS:       "requests at one member that wait for a lock, a name or a turn",
-	pb.Limit_RESOURCE_STREAMS:       "streaming calls at one member",
-	pb.Limit_RESOURCE_RATE:          "requests a second at one member, but for renewals",
-	pb.Limit_RESOURCE_REQUEST_BYTES: "bytes of one request",
+	pb.Limit_RESOURCE_LEASES:     "leases that belong to it",
+	pb.Limit_RESOURCE_LEASE_KEYS: "keys on leases that it wrote last",
+	pb.Limit_RESOURCE_BYTES:      "bytes of its leases and of the pairs that it wrote last",
+	pb.Limit_RESOURCE_RATE:       "requests a second at each member, except renewals",
 }
 
 // limitName is the name of a resource, and of its flag: lease-keys for RESOURCE_LEASE_KEYS.

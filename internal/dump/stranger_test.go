@@ -361,7 +361,7 @@ func (s *stranger) access(f fields, tag byte) {
 // resource is what a limit is of.
 func (s *stranger) resource() string {
 	return []string{
-		"leases", "lease-keys", "bytes", "watches", "waiters", "streams", "rate", "request-bytes",
+		"leases", "lease-keys", "bytes", "rate",
 	}[s.byte()]
 }
 

@@ -59,8 +59,7 @@ var choices = map[reflect.Type]map[int64]string{
 		int64(access.Default): "everybody", int64(access.OfRole): "role", int64(access.OfUser): "user",
 	},
 	reflect.TypeFor[access.Resource](): words(
-		access.Leases, access.LeaseKeys, access.Bytes, access.Watches, access.Waiters,
-		access.Streams, access.Rate, access.RequestBytes),
+		access.Leases, access.LeaseKeys, access.Bytes, access.Rate),
 	reflect.TypeFor[mvcc.SortBy](): {
 		int64(mvcc.ByKey): "key", int64(mvcc.ByVersion): "version", int64(mvcc.ByCreate): "create",
 		int64(mvcc.ByMod): "mod", int64(mvcc.ByValue): "value",

@@ -99,7 +99,7 @@ func samples() []Command {
 		&RoleRevoke{Role: "r", Key: "n", Names: true}, &HandOver{ID: 1, Token: 2, Principal: "u"},
 		&Grant{Terms: lease.Terms{ID: 1, TTL: 2, Principal: "u"}},
 		&SetLimits{access.Holder{Kind: access.OfRole, Name: "r"}, []access.LimitChange{
-			{What: access.RequestBytes, Most: math.MaxInt64}, {What: access.Leases, Most: access.NoLimit},
+			{What: access.Rate, Most: math.MaxInt64}, {What: access.Leases, Most: access.NoLimit},
 		}},
 		&HashState{}, &StateHash{Member: math.MaxUint64, Index: 5, Hash: math.MaxUint32},
 		&Txn{Then: []Op{

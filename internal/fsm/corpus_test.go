@@ -388,7 +388,7 @@ func everything(t testing.TB) *Machine {
 		&RoleGrant{"r", access.Permission{Kind: access.Hold, Key: "a", End: "b"}},
 		&SetLimits{access.Holder{}, []access.LimitChange{{What: access.Leases, Most: 9}}},
 		&SetLimits{access.Holder{Kind: access.OfRole, Name: "r"}, []access.LimitChange{
-			{What: access.Watches, Most: 9}, {What: access.RequestBytes, Most: access.NoLimit},
+			{What: access.Bytes, Most: 9}, {What: access.Rate, Most: access.NoLimit},
 		}},
 	} {
 		apply(t, m, c)

@@ -3,7 +3,6 @@ package fsm
 import (
 	"cmp"
 	"encoding/binary"
-	"errors"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/encoding"
@@ -132,45 +131,6 @@ func (m *Machine) exceeds(d demand) error {
 			return &access.LimitError{
 				Principal: d.Principal, What: x.what, Limit: most, Used: x.has, Asked: x.wants,
 			}
-		}
-	}
-	return nil
-}
-
-// Exceeds returns the result of a command that a limit refuses if the command is applied next, and
-// whether one does. It changes nothing. It knows grants, puts and transactions of them.
-func (m *Machine) Exceeds(c Command) (Result, bool) {
-	who, inner := unwrap(c)
-	if !m.meta.access.Limited() || m.denied(c) != nil {
-		return Result{}, false
-	}
-	if once, ok := inner.(*Once); ok {
-		if _, what := m.sessions.knownTo(who.User, once.Session).outcome(once); what != isNew {
-			return Result{}, false
-		}
-		inner = once.Command
-	}
-	m.meta.accounts.caller = who // as when it is applied, which sets it anew
-	var refusal *access.LimitError
-	if !errors.As(m.lacksFor(inner), &refusal) {
-		return Result{}, false
-	}
-	return Result{Revision: m.store.Revision(), Err: refusal}, true
-}
-
-// lacksFor says, without doing it, why a command cannot be done.
-func (m *Machine) lacksFor(c Command) error {
-	switch c := c.(type) {
-	case *Grant:
-		return m.checkGrant(c)
-	case *Put:
-		_, err := m.checkPut(c)
-		return err
-	case *Txn:
-		w := newWork(applyWork, m.store.Size())
-		w.applied = true
-		if p := makePlan(c, state{m.store.View(), m.lessor, w}); w.left >= 0 {
-			return m.validate(&p)
 		}
 	}
 	return nil

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/metadata"
-
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/internal/relay"
@@ -35,29 +33,6 @@ func TestMergedProgress(t *testing.T) {
 			for range 4 {
 				if _, err := w.Recv(); err != nil {
 					t.Fatalf("watch %d: %v", i, err)
-				}
-			}
-		}
-	})
-}
-
-// Goal: watches that a limit allows are told events that are too large to be shared, though not all
-// of them can have a call of their own at once.
-func TestMergedLargeLimit(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		m := inprocess.Run(t, 1)
-		r := limited(t, m, 8)
-		conn := dial(t, r.endpoint)
-		a := as(t, conn, "a")
-		token, _ := metadata.FromOutgoingContext(a)
-		writer := inprocess.Connect(t, client.Config{Token: token.Get("token")[0]}, m[0].Endpoint())
-		list := equalWatches(t, a, conn, "k", 6)
-		for range 3 {
-			at := put(t, writer, "k", strings.Repeat("v", 70<<10))
-			for i, w := range list {
-				u, err := w.Recv()
-				if err != nil || len(u.Events) != 1 || u.Events[0].Kv.ModRevision != at {
-					t.Fatalf("watch %d is told %d events, %v", i, len(u.GetEvents()), err)
 				}
 			}
 		}

@@ -100,9 +100,6 @@ func (m *local) finish(q *Read) {
 	}
 	if r := q.Repeat; r != nil {
 		r.Result, r.Done = m.machine.Repeated(r.Command)
-		if !r.Done && r.Limits {
-			r.Result, r.Done = m.machine.Exceeds(r.Command)
-		}
 	}
 	m.out.Reads = append(m.out.Reads, q)
 }

@@ -33,12 +33,10 @@ type Read struct {
 	filled []bool
 }
 
-// Repeat is a command that may need no place in the log.
+// Repeat is a command that may have been done before.
 type Repeat struct {
 	Command fsm.Command
-	// Limits asks as well whether a limit refuses the command now.
-	Limits bool
-	// Result is what came of it before, if it is one that fsm.MayBeRepeated, or its refusal.
+	// Result is what came of it then, if it is one that fsm.MayBeRepeated.
 	Result fsm.Result
 	Done   bool // there is a Result
 }

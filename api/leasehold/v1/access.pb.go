@@ -33,16 +33,8 @@ const (
 	Limit_RESOURCE_LEASE_KEYS Limit_Resource = 2
 	// What its leases take, and the pairs that it wrote last.
 	Limit_RESOURCE_BYTES Limit_Resource = 3
-	// Of the others each member counts its own. Watches that are open.
-	Limit_RESOURCE_WATCHES Limit_Resource = 4
-	// Requests that wait for a lock, for a name, or for their turn.
-	Limit_RESOURCE_WAITERS Limit_Resource = 5
-	// Streaming calls.
-	Limit_RESOURCE_STREAMS Limit_Resource = 6
-	// Requests a second. Renewals are none.
-	Limit_RESOURCE_RATE Limit_Resource = 7
-	// Bytes of one request.
-	Limit_RESOURCE_REQUEST_BYTES Limit_Resource = 8
+	// Requests a second, counted by each member for itself. Renewals do not count.
+	Limit_RESOURCE_RATE Limit_Resource = 4
 )
 
 // Enum value maps for Limit_Resource.
@@ -52,22 +44,14 @@ var (
 		1: "RESOURCE_LEASES",
 		2: "RESOURCE_LEASE_KEYS",
 		3: "RESOURCE_BYTES",
-		4: "RESOURCE_WATCHES",
-		5: "RESOURCE_WAITERS",
-		6: "RESOURCE_STREAMS",
-		7: "RESOURCE_RATE",
-		8: "RESOURCE_REQUEST_BYTES",
+		4: "RESOURCE_RATE",
 	}
 	Limit_Resource_value = map[string]int32{
-		"RESOURCE_UNSPECIFIED":   0,
-		"RESOURCE_LEASES":        1,
-		"RESOURCE_LEASE_KEYS":    2,
-		"RESOURCE_BYTES":         3,
-		"RESOURCE_WATCHES":       4,
-		"RESOURCE_WAITERS":       5,
-		"RESOURCE_STREAMS":       6,
-		"RESOURCE_RATE":          7,
-		"RESOURCE_REQUEST_BYTES": 8,
+		"RESOURCE_UNSPECIFIED": 0,
+		"RESOURCE_LEASES":      1,
+		"RESOURCE_LEASE_KEYS":  2,
+		"RESOURCE_BYTES":       3,
+		"RESOURCE_RATE":        4,
 	}
 )
 
@@ -1581,20 +1565,16 @@ var File_leasehold_v1_access_proto protoreflect.FileDescriptor
 
 const file_leasehold_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x19leasehold/v1/access.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\"\xaf\x02\n" +
+	"\x19leasehold/v1/access.proto\x12\fleasehold.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19leasehold/v1/leases.proto\x1a\x18leasehold/v1/needs.proto\"\xd0\x01\n" +
 	"\x05Limit\x128\n" +
 	"\bresource\x18\x01 \x01(\x0e2\x1c.leasehold.v1.Limit.ResourceR\bresource\x12\x12\n" +
-	"\x04most\x18\x02 \x01(\x03R\x04most\"\xd7\x01\n" +
+	"\x04most\x18\x02 \x01(\x03R\x04most\"y\n" +
 	"\bResource\x12\x18\n" +
 	"\x14RESOURCE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fRESOURCE_LEASES\x10\x01\x12\x17\n" +
 	"\x13RESOURCE_LEASE_KEYS\x10\x02\x12\x12\n" +
-	"\x0eRESOURCE_BYTES\x10\x03\x12\x14\n" +
-	"\x10RESOURCE_WATCHES\x10\x04\x12\x14\n" +
-	"\x10RESOURCE_WAITERS\x10\x05\x12\x14\n" +
-	"\x10RESOURCE_STREAMS\x10\x06\x12\x11\n" +
-	"\rRESOURCE_RATE\x10\a\x12\x1a\n" +
-	"\x16RESOURCE_REQUEST_BYTES\x10\b\"]\n" +
+	"\x0eRESOURCE_BYTES\x10\x03\x12\x11\n" +
+	"\rRESOURCE_RATE\x10\x04\"]\n" +
 	"\x06Limits\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12+\n" +

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	pb "leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/fsm"
@@ -34,11 +33,6 @@ type electionService struct {
 func (s *electionService) Campaign(
 	ctx context.Context, r *pb.CampaignRequest,
 ) (*pb.CampaignResponse, error) {
-	waits := api.ShareOf(ctx, access.Waiters)
-	defer waits.Close()
-	if err := waits.Take(); err != nil {
-		return nil, api.Error(err)
-	}
 	t, old, err := s.enter(ctx, r.Name, r.Value, lease.ID(r.Lease))
 	if err != nil {
 		return nil, err

@@ -5,8 +5,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"leasehold.dev/internal/access"
-	"leasehold.dev/internal/api"
 	pb "leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
@@ -20,11 +18,6 @@ type lockService struct {
 
 // Lock implements v3lockpb.LockServer.
 func (s *lockService) Lock(ctx context.Context, r *pb.LockRequest) (*pb.LockResponse, error) {
-	waits := api.ShareOf(ctx, access.Waiters)
-	defer waits.Close()
-	if err := waits.Take(); err != nil {
-		return nil, api.Error(err)
-	}
 	t, _, err := s.enter(ctx, r.Name, nil, lease.ID(r.Lease))
 	if err != nil {
 		return nil, err

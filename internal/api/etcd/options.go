@@ -53,6 +53,8 @@ type Options struct {
 	// what is done. The context is that of the stream for the first on it, and has nothing of a trace
 	// for others, for a stream may last for months. Nil, if one is returned or given, makes no spans.
 	Trace func(ctx context.Context, name string) Traced
+	// Admit refuses a request on a stream if its caller makes too many. Nil refuses none.
+	Admit func(context.Context) error
 	// Panics ends the calls that panic. Nil ends none: the process does.
 	Panics *listen.Panics
 	// Answers bounds what waits for clients to read it, of the connections that it was given
@@ -128,6 +130,9 @@ func (o Options) withDefaults() Options {
 	o.MinPingInterval = or(o.MinPingInterval, 5*time.Second)
 	o.PingInterval = or(o.PingInterval, 2*time.Hour)
 	o.PingTimeout = or(o.PingTimeout, 20*time.Second)
+	if o.Admit == nil {
+		o.Admit = func(context.Context) error { return nil }
+	}
 	if o.Requests == nil {
 		o.Requests = listen.NewRequests(o.MaxRequestBytes, slog.New(slog.DiscardHandler))
 	}

@@ -39,6 +39,7 @@ func Register(s reflection.GRPCServer, n Node, o Options) {
 		{&etcdserverpb.Watch_ServiceDesc, &watchService{
 			identity: id, node: n, maxBytes: o.MaxRequestBytes + requestOverhead,
 			interval: o.ProgressInterval, stop: stop, panics: o.Panics, trace: o.Trace,
+			admit: o.Admit,
 		}},
 		{&etcdserverpb.Maintenance_ServiceDesc, &maintenanceService{identity: id, node: n}},
 		{&etcdserverpb.Cluster_ServiceDesc, &clusterService{identity: id, node: n}},

@@ -11,7 +11,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
@@ -37,6 +36,7 @@ type watchService struct {
 	stop     context.Context
 	panics   *listen.Panics
 	trace    func(context.Context, string) Traced
+	admit    func(context.Context) error
 }
 
 // watcher is what a stream knows of one of its watchers. It is made by the
@@ -61,7 +61,6 @@ func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
 		hub:     s.node.Watches().NewStream(),
 		ended:   make(chan error, 1),
 		quiet:   make(map[int64]*watcher), watchers: make(map[int64]*watcher),
-		share:  api.ShareOf(stream.Context(), access.Watches),
 		traces: traces{trace: s.trace},
 	}
 	defer w.close()
@@ -75,7 +74,6 @@ type watchStream struct {
 	stream  pb.Watch_WatchServer
 	hub     *watch.Stream[*api.Event]
 	ended   chan error // receives once, if receiving fails
-	share   *api.Share // of the watchers that the hub has
 	traces  traces     // belongs to receive
 
 	// What follows belongs to send.
@@ -92,7 +90,6 @@ type watchStream struct {
 
 func (w *watchStream) close() {
 	w.hub.Close()
-	w.share.Close()
 	if w.ticker != nil {
 		w.ticker.Stop()
 	}
@@ -133,7 +130,7 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) {
 	}
 	ctx := w.stream.Context()
 	trace := w.traces.begin(ctx, pb.Watch_Watch_FullMethodName+"/create")
-	if err := api.Admit(ctx, func() int { return proto.Size(r) }); err != nil {
+	if err := w.service.admit(ctx); err != nil {
 		ended(trace, err)
 		w.hub.Reject(errors.New(status.Convert(api.Error(err)).Message()))
 		return
@@ -168,13 +165,7 @@ func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest, trace
 	if r.WatchId < 0 {
 		return errWatchID
 	}
-	if err := w.share.Take(); err != nil {
-		return err
-	}
 	_, err := w.hub.Watch(req)
-	if err != nil {
-		w.share.Give()
-	}
 	return err
 }
 
@@ -283,7 +274,6 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 			defer ended(t.trace, b.Err)
 		}
 	case watch.Cancelled:
-		w.share.Give()
 		t := w.watchers[b.ID]
 		delete(w.watchers, b.ID)
 		delete(w.quiet, b.ID)

@@ -6,7 +6,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/wire"
 )
@@ -31,8 +30,6 @@ type feeds struct {
 	caches  *caches
 	waits   *waits
 	guard   *api.Guard // of what is open at them
-	// mayWatch and mayWait are what the stream has of how many the caller may have.
-	mayWatch, mayWait *api.Share
 
 	// What follows belongs to what sends.
 	list  []feed // all of them; their order is of no importance
@@ -48,7 +45,6 @@ func (t *stream) needFeeds() *feeds {
 	f = &feeds{
 		watches: newWatches(t.store), caches: newCaches(t.node, t.waker.wake),
 		waits: newWaits(t.store, t.waker.wake), guard: newGuard(t.ctx, t.node),
-		mayWatch: api.ShareOf(t.ctx, access.Watches), mayWait: api.ShareOf(t.ctx, access.Waiters),
 	}
 	f.list = []feed{f.waits, f.watches, f.caches}
 	t.mu.Lock()
@@ -67,8 +63,6 @@ func (f *feeds) close() {
 	f.caches.close()
 	f.waits.close()
 	f.watches.hub.Close()
-	f.mayWait.Close()
-	f.mayWatch.Close()
 }
 
 // serves notes which feed has a request.

@@ -30,9 +30,8 @@ type request struct {
 	given  bool               // it was given up, so another answers it
 	// renewals are of a renewal that has no goroutine, or had none at first.
 	renewals *batch
-	counts   bool       // as one of the stream's requests for events
-	long     bool       // its answer may be long: see calls.pages
-	share    *api.Share // of which it has one, until it is answered; may be nil
+	counts   bool // as one of the stream's requests for events
+	long     bool // its answer may be long: see calls.pages
 
 	// The outcome: either of the job, or the response itself.
 	result   fsm.Result
@@ -72,7 +71,7 @@ var requests = sync.Pool{New: func() any { return new(request) }}
 func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	number, err := numberOf(m, r)
 	if err == nil {
-		err = t.admit(q, r)
+		err = t.admit(r)
 	}
 	if err != nil {
 		return err
@@ -103,13 +102,12 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	return err
 }
 
-// admit refuses a request that is more than its caller may ask for. Renewals are never refused, nor
-// is the session that a client begins a stream with: a lease must not end because of a limit. Of
-// more sessions each is a request like others: it goes through the log, and the cluster forgets
-// another for it.
-func (t *stream) admit(q *request, r *pb.Request) error {
-	take := (*api.Share)(nil)
-	switch x := r.Body.(type) {
+// admit refuses a request if its caller makes too many. Renewals are never refused, nor is the
+// session that a client begins a stream with: a lease must not end because of a limit. More
+// sessions are requests like others: each goes through the log, and the cluster forgets another one
+// for it.
+func (t *stream) admit(r *pb.Request) error {
+	switch r.Body.(type) {
 	case *pb.Request_Renew:
 		return nil
 	case *pb.Request_Session:
@@ -117,21 +115,8 @@ func (t *stream) admit(q *request, r *pb.Request) error {
 			t.greeted = true
 			return nil
 		}
-	case *pb.Request_Watch:
-		take = t.needFeeds().mayWatch
-	case *pb.Request_Txn:
-		if x.Txn.GetWait() != nil {
-			take = t.needFeeds().mayWait
-		}
 	}
-	if err := api.Admit(t.ctx, func() int { return proto.Size(r) }); err != nil {
-		return err
-	}
-	if err := take.Take(); err != nil {
-		return err
-	}
-	q.share = take
-	return nil
+	return t.o.Admit(t.ctx)
 }
 
 // begin begins a request; refusal is what prepare has said of it.

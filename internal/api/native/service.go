@@ -39,6 +39,8 @@ type Options struct {
 	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
 	// GuardStream is Guard for the streams of StreamService. It is an intercept.Chain.
 	GuardStream intercept.Stream
+	// Admit refuses a request on a stream if its caller makes too many. Nil refuses none.
+	Admit func(context.Context) error
 	// Panics ends the calls that panic. Nil ends none: the process does.
 	Panics *listen.Panics
 	// Trace begins the trace of a request of a stream, nil for one of which no spans are made. Nil
@@ -99,6 +101,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.linger <= 0 {
 		o.linger = usualLinger
+	}
+	if o.Admit == nil {
+		o.Admit = func(context.Context) error { return nil }
 	}
 	if o.Guard == nil {
 		o.Guard = func(d grpc.ServiceDesc) *grpc.ServiceDesc { return &d }

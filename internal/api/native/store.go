@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
@@ -244,11 +243,6 @@ func (s *store) Watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 }
 
 func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.WatchResponse]) error {
-	share := api.ShareOf(out.Context(), access.Watches)
-	defer share.Close()
-	if err := share.Take(); err != nil {
-		return err
-	}
 	w := newWatches(s)
 	defer w.hub.Close()
 	g := newGuard(out.Context(), s.node)

@@ -378,9 +378,6 @@ func (t *stream) leave(id uint64) (ok bool) {
 	if ok && q.feed != nil {
 		t.feeds.Load().guard.Leave(id)
 	}
-	if ok {
-		q.share.Give()
-	}
 	return ok
 }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
@@ -159,7 +160,7 @@ const maxTestAnswer = 4 * maxFragment
 
 // onStream runs a test with an open stream, in a time of its own.
 func onStream(t *testing.T, test func(*bench)) {
-	onStreamIn(t, func(ctx context.Context) context.Context { return ctx }, test)
+	onStreamOf(t, access.Caller{}, nil, test)
 }
 
 func (b *bench) send(list ...*pb.Request) {

@@ -216,6 +216,7 @@ func fillTicket(m *pb.Ticket, n *waitqueue.News) {
 func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	j, err := t.txnJob(t.ctx, r, t.by)
 	if a := r.GetWait(); a != nil && err == nil {
+		t.needFeeds()
 		if q.wait, err = askOf(a); err == nil {
 			a := t.asker(t.ctx)
 			err = waitNeeds(q.wait).Check(a.By, a.Who)
@@ -273,7 +274,7 @@ func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 		return nil
 	}
 	r := q.respond(v)
-	m, f := r.GetTxn(), t.feeds.Load() // there are some, see admit
+	m, f := r.GetTxn(), t.feeds.Load() // there are some, see waitingJob
 	switch {
 	case m.GetSucceeded():
 		if err := f.guard.Enter(q.id, waitNeeds(q.wait)); err != nil {

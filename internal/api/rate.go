@@ -1,0 +1,147 @@
+package api
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/lease"
+)
+
+// A RateError is an *access.LimitError because of too many requests, and says when to ask again.
+type RateError struct {
+	access.LimitError
+	Retry lease.TTL
+}
+
+// Unwrap returns the LimitError.
+func (e *RateError) Unwrap() error { return &e.LimitError }
+
+// RateLimiter refuses requests of principals that make more of them at this member than they may.
+// It also counts what limits of any kind refuse here. It is safe for concurrent use.
+type RateLimiter struct {
+	by    func() *access.State
+	names int // how many principals refused counts apart
+
+	mu    sync.Mutex // guards what follows
+	rates map[string]*rate.Limiter
+	sweep int // at how many rates those that are not in use are dropped
+	// refused counts refusals by principal: of those that were refused first, and with "" of all
+	// others.
+	refused map[string]*[access.Resources]uint64
+}
+
+// minSweep is how many principals are remembered in any case.
+const minSweep = 4096
+
+// NewRateLimiter returns a RateLimiter that takes the limits from the newest users and roles, which
+// by returns, and counts the refusals of so many principals apart.
+func NewRateLimiter(by func() *access.State, names int) *RateLimiter {
+	return &RateLimiter{
+		by: by, names: names, rates: make(map[string]*rate.Limiter), sweep: minSweep,
+		refused: map[string]*[access.Resources]uint64{"": {}},
+	}
+}
+
+// Admit counts a request of the caller of a context, or returns a *RateError if it is one too many.
+// Do not call it for renewals: no lease is lost to a limit.
+func (l *RateLimiter) Admit(ctx context.Context) error {
+	by := l.by()
+	if !by.Limited() {
+		return nil
+	}
+	who := CallerOf(ctx)
+	most := by.Limit(who, access.Rate)
+	if most == 0 || who.User == "" {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wait := reserve(l.rateLocked(who.User, most))
+	if wait == 0 {
+		return nil
+	}
+	l.refusedLocked(who.User, access.Rate)
+	return &RateError{
+		LimitError: access.LimitError{Principal: who.User, What: access.Rate, Limit: most},
+		Retry:      wait,
+	}
+}
+
+// rateLocked returns the rate of a principal. After a pause it may make as many requests at once as
+// in a second.
+func (l *RateLimiter) rateLocked(principal string, most int64) *rate.Limiter {
+	burst := int(min(most, 1<<30))
+	r := l.rates[principal]
+	switch {
+	case r == nil:
+		l.sweepLocked()
+		r = rate.NewLimiter(rate.Limit(most), burst)
+		l.rates[principal] = r
+	case r.Burst() != burst:
+		r.SetLimit(rate.Limit(most))
+		r.SetBurst(burst)
+	}
+	return r
+}
+
+// sweepLocked drops the rates of principals that have paused, if there are many.
+func (l *RateLimiter) sweepLocked() {
+	if len(l.rates) < l.sweep {
+		return
+	}
+	for name, r := range l.rates {
+		if r.Tokens() >= float64(r.Burst()) {
+			delete(l.rates, name)
+		}
+	}
+	l.sweep = max(minSweep, 2*len(l.rates))
+}
+
+// reserve takes a token, or returns in how many milliseconds there is one.
+func reserve(r *rate.Limiter) lease.TTL {
+	t := r.Reserve()
+	d := t.Delay()
+	if d == 0 {
+		return 0
+	}
+	t.Cancel()
+	return lease.TTL(max(1, (d+time.Millisecond-1)/time.Millisecond))
+}
+
+// Refused counts a refusal by a limit on the replicated state.
+func (l *RateLimiter) Refused(e *access.LimitError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refusedLocked(e.Principal, e.What)
+}
+
+func (l *RateLimiter) refusedLocked(principal string, what access.Resource) {
+	n := l.refused[principal]
+	if n == nil {
+		if len(l.refused) > l.names {
+			principal = ""
+		} else {
+			l.refused[principal] = new([access.Resources]uint64)
+		}
+		n = l.refused[principal]
+	}
+	n[what]++
+}
+
+// Refusals returns how often limits of a resource have refused a principal, if it was among the
+// first, and with "" how often all others.
+func (l *RateLimiter) Refusals(what access.Resource) map[string]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make(map[string]uint64, len(l.refused))
+	for name, n := range l.refused {
+		if n := n[what]; n > 0 || name == "" {
+			out[name] = n
+		}
+	}
+	return out
+}

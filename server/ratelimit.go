@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	native "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/intercept"
+)
+
+// rateLimit refuses calls of principals that make too many. It comes after the logins, which say
+// who calls. Requests on a stream of many are counted where they are taken.
+type rateLimit struct{ *api.RateLimiter }
+
+// uncounted are the calls that do not count for the limit on requests: no lease is lost to it, and
+// a client must log in to renew.
+var uncounted = map[string]bool{
+	native.LeaseService_Renew_FullMethodName: true,
+	pb.Auth_Authenticate_FullMethodName:      true,
+	pb.Lease_LeaseKeepAlive_FullMethodName:   true,
+	// Each request or watch on these counts, not the stream.
+	native.StreamService_Open_FullMethodName: true,
+	native.RelayService_Relay_FullMethodName: true,
+	pb.Watch_Watch_FullMethodName:            true,
+}
+
+// admit returns the error of a call that is one too many, as its API tells it.
+func (l rateLimit) admit(ctx context.Context, method string) error {
+	if uncounted[method] {
+		return nil
+	}
+	err := l.Admit(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case strings.HasPrefix(method, "/leasehold."):
+		return api.NativeError(err, api.Reason(err))
+	default:
+		return api.Error(err)
+	}
+}
+
+// unary is a grpc.UnaryServerInterceptor.
+func (l rateLimit) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	if err := l.admit(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+// stream is an intercept.Stream.
+func (l rateLimit) stream(
+	s grpc.ServerStream, info *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
+	if err := l.admit(s.Context(), info.FullMethod); err != nil {
+		return nil, nil, err
+	}
+	return s, nil, nil
+}
+
+// countRefusal counts a command that a limit has refused where it was applied.
+func (n *node) countRefusal(err error) {
+	if err == nil {
+		return
+	}
+	if e := new(access.LimitError); errors.As(err, &e) {
+		n.limits.Refused(e)
+	}
+}
