@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // module is what is changed.
@@ -117,17 +119,39 @@ func (code *Code) add(fset *token.FileSet, im types.Importer, dir string, p goPa
 	return nil
 }
 
-// Overlay writes the changed files into a directory, and the file for -overlay of the go
-// command, whose path it returns.
+// runtimeSource is the source of package mutant. The overlay puts it into the changed module, which
+// could not import a package of this one.
+//
+//go:embed mutant/mutant.go
+var runtimeSource []byte
+
+// moduleRoot returns the directory of the module that is changed.
+func moduleRoot() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+// Overlay writes the changed files into dir and returns the path of the file for the go command's
+// -overlay flag.
 func (code *Code) Overlay(dir string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
 	replace := make(map[string]string)
+	add := func(path string, text []byte) error {
+		to := filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), filepath.Base(path)))
+		replace[path] = to
+		return os.WriteFile(to, text, 0o600)
+	}
+	if err := add(filepath.Join(root, "internal/mutant/mutant.go"), runtimeSource); err != nil {
+		return "", err
+	}
 	paths := slices.Sorted(maps.Keys(code.Files))
-	for i, path := range paths {
-		to := filepath.Join(dir, fmt.Sprintf("%d_%s", i, filepath.Base(path)))
-		if err := os.WriteFile(to, code.Files[path], 0o600); err != nil {
+	for _, path := range paths {
+		if err := add(path, code.Files[path]); err != nil {
 			return "", err
 		}
-		replace[path] = to
 	}
 	text, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {

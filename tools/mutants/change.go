@@ -12,7 +12,7 @@ import (
 
 // runtime is the package that changed code calls, and the name that it has there.
 const (
-	runtime     = "leasehold.dev/test/mutants/mutant"
+	runtime     = "leasehold.dev/internal/mutant"
 	runtimeName = "mutant__"
 )
 

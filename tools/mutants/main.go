@@ -1,10 +1,10 @@
 // Command mutants changes the code in one small place after another, and tells which changes no
 // test notices: a promise that no test keeps.
 //
-//	go run ./test/mutants lease internal/holder        all mutants of these packages
-//	go run ./test/mutants -part 3/90                   each 90th of all, beginning with the fourth
-//	go run ./test/mutants -only 'Advance' lease        those whose name, or file, matches
-//	go run ./test/mutants -only writer.go -run 'Writer' server   ..., by a few of the tests
+//	go run -C tools/mutants . lease internal/holder   # all mutants of these packages
+//	go run -C tools/mutants . -part 3/90              # each 90th of all, from the fourth
+//	go run -C tools/mutants . -only Advance lease     # those whose name or file matches
+//	go run -C tools/mutants . -only writer.go -run Writer server   # with a few of the tests
 //
 // All mutants are compiled into one binary for each package of tests, and switched on one at a
 // time (package mutant). A mutant is tried on the tests of its own package that reach it, and,
@@ -46,6 +46,13 @@ func run() error {
 	verbose := flag.Bool("v", false, "tell of each mutant what became of it")
 	packages := flag.Bool("packages", false, "list the packages, and do nothing")
 	flag.Parse()
+	known, err := readKnown("known.txt")
+	if err != nil {
+		return err
+	}
+	if err := os.Chdir("../.."); err != nil { // to the module that is changed
+		return err
+	}
 	if *packages {
 		fmt.Println(strings.Join(all(), "\n"))
 		return nil
@@ -64,10 +71,6 @@ func run() error {
 	}
 	if _, err := fmt.Sscanf(*part, "%d/%d", &c.part, &c.parts); err != nil || c.parts < 1 {
 		return fmt.Errorf("-part %s: want two numbers such as 0/10", *part)
-	}
-	known, err := readKnown("test/mutants/known.txt")
-	if err != nil {
-		return err
 	}
 	c.known = known
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"leasehold.dev/test/mutants/mutant"
+	"leasehold.dev/tools/mutants/mutant"
 )
 
 // A Witness is tests of a package that should notice a mutant.
@@ -51,7 +51,7 @@ const most = 6 << 20
 // compile builds a witness's binary with all mutants.
 func compile(w Witness, overlay, dir string) (*bench, error) {
 	binary := filepath.Join(dir, strings.ReplaceAll(w.Dir, "/", "_")+".test")
-	cmd := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, "./"+w.Dir)
+	cmd := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, "./"+w.Dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compile %s with the mutants: %w\n%s", w.Dir, err, out)
 	}

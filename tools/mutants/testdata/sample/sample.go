@@ -1,4 +1,4 @@
-// Package sample is changed by the tests of test/mutants.
+// Package sample is changed by the tests of the mutation tool.
 package sample
 
 import "errors"

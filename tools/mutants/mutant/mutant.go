@@ -1,5 +1,5 @@
-// Package mutant is called by code that test/mutants has changed, and by nothing else. Each call
-// does what the code did before, unless the mutant with its number is switched on by the
+// Package mutant is called by code that the mutation tool has changed, and by nothing else. Each
+// call does what the code did before, unless the mutant with its number is switched on by the
 // environment variable [Active]. So one binary holds all mutants, and is compiled once.
 //
 // With the variable [Reached] each mutant that is reached is written to the file of that name,
