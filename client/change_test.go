@@ -204,7 +204,7 @@ func TestReads(t *testing.T) {
 		if err != nil || i.ID != 7 || f.last() == first {
 			t.Errorf("%+v, %v", i, err)
 		}
-		valid, current, err := c.CheckToken(t.Context(), leases.Ref{ID: 7, Token: 1})
+		valid, current, err := c.CheckLease(t.Context(), leases.Ref{ID: 7, Token: 1})
 		if err != nil || !valid || current != 1 {
 			t.Errorf("%t, %d, %v", valid, current, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func TestCluster(t *testing.T) {
 		c := connect(t, client.Config{}, members...)
 		for name, test := range map[string]func(*testing.T, *client.Client){
 			"store": storeKeys, "leases": leasesOf, "tokens": tokens, "why": why, "many": many,
-			"list": list, "bound": bound, "named": named,
+			"list": list, "bound": bound, "named": named, "future": future,
 		} {
 			virtual.Step(t, name, func(t *testing.T) { test(t, c) })
 		}
@@ -213,6 +214,24 @@ func leasesOf(t *testing.T, c *client.Client) {
 	}
 }
 
+// future: a watch from a revision that the store has not reached says so, with both revisions.
+func future(t *testing.T, c *client.Client) {
+	ctx := ask(t)
+	now := must[client.TxnResult](t)(c.Txn(ctx, store.Txn{Then: []store.Op{
+		store.Put{Key: "f/k"},
+	}})).Revision
+	w, err := c.Watch(ctx, store.Watch{Key: "f/k", From: now + 5})
+	if err == nil {
+		defer w.Close()
+		_, err = w.Next(ctx)
+	}
+	text := fmt.Sprintf("revision is still to come: watch from revision %d, and the newest is %d",
+		now+5, now)
+	if !errors.Is(err, client.ErrFutureRevision) || !strings.Contains(err.Error(), text) {
+		t.Errorf("%v, want %q", err, text)
+	}
+}
+
 func tokens(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "t/name"}))
@@ -227,7 +246,7 @@ func tokens(t *testing.T, c *client.Client) {
 	}
 	g := must[*client.Granted](t)(l.HandOver(ctx, "you"))
 	old := leases.Ref{ID: g.ID, Token: l.Token()}
-	if valid, current, err := c.CheckToken(ctx, old); err != nil || valid || current != g.Token {
+	if valid, current, err := c.CheckLease(ctx, old); err != nil || valid || current != g.Token {
 		t.Errorf("old token: %v, current %d, %v", valid, current, err)
 	}
 	next := must[*client.Lease](t)(c.Keep(g, 0))

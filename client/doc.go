@@ -48,7 +48,7 @@
 //
 // A process can be stopped between any two steps, for any time. So a lease that was valid when
 // the program asked may have ended when the program acts on the answer. Where that matters, let
-// the resource refuse old fencing tokens ([Lease.Token], [Client.CheckToken]), or write to the
+// the resource refuse old fencing tokens ([Lease.Token], [Client.CheckLease]), or write to the
 // store in a transaction with a condition on the lease ([store.LeaseAlive], [store.NameHeld]).
 //
 // A timer cancels [Lease.Context], and the timers of a process that was stopped are late.

@@ -85,7 +85,7 @@ func ExampleLease_HandOver() {
 
 	// What has no memory of the tokens that it has seen asks the cluster.
 	for _, token := range []lease.Token{held.Token(), next.Token()} {
-		valid, _, err := young.CheckToken(ctx, leases.Ref{Name: "primary", Token: token})
+		valid, _, err := young.CheckLease(ctx, leases.Ref{Name: "primary", Token: token})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -311,13 +311,16 @@ func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error
 	return err
 }
 
-// CheckToken reports, linearizably, whether r.Token is the token of the live lease with r's ID or
+// CheckLease reports, linearizably, whether r.Token is the token of the live lease with r's ID or
 // Name. It also returns the lease's token, 0 if there is no such lease. It is for a resource that
 // cannot remember the highest token that it has seen.
-func (c *Client) CheckToken(
+//
+// It knows the tokens of leases only ([Lease.Token]). A lock and an election draw a token of their
+// own for each holder, since one lease can hold many locks: their condition is Owner.
+func (c *Client) CheckLease(
 	ctx context.Context, r leases.Ref,
 ) (valid bool, current lease.Token, err error) {
-	s := &spec{op: fmt.Sprintf("check token of %s", r), kind: read}
+	s := &spec{op: fmt.Sprintf("check %s", r), kind: read}
 	resp, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_CheckToken{
 		CheckToken: &pb.CheckTokenRequest{Id: int64(r.ID), Name: r.Name, Token: uint64(r.Token)},
 	}})

@@ -43,8 +43,9 @@ type Watcher struct {
 }
 
 // Watch begins a watch. When it returns, the watch has begun: it tells all changes from then on,
-// or from the revision asked for. If that was compacted it fails with [ErrCompacted]. The context
-// bounds only the beginning; Close ends the watch.
+// or from the revision asked for. If that was compacted it fails with [ErrCompacted]. If the store
+// has not come so far, Watch or Next fails with [ErrFutureRevision]; etcd's client waits. The
+// context bounds only the beginning; Close ends the watch.
 func (c *Client) Watch(ctx context.Context, ask store.Watch) (*Watcher, error) {
 	w, err := c.WatchFrom(ask)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Ref refers to a lease by its ID, its Name, or both (one lease must then have both). Describe,
-// Resume and CheckToken take either ID or Name.
+// Resume and CheckLease take either ID or Name.
 type Ref struct {
 	ID lease.ID
 	// Token, if not 0, is the token that the lease must still have.

@@ -48,8 +48,10 @@ type Held struct {
 }
 
 // Token returns the fencing token. It is larger than the token of every earlier holder, ours or
-// etcd's, and never given out twice, not even after a restore from a backup. Programs that use
-// etcd's client do not see it. A resource that such programs write to as well must compare create
+// etcd's, and never given out twice, not even after a restore from a backup. It belongs to the lock
+// and not to the session's lease, so [client.Client.CheckLease] does not accept it: a transaction
+// that only the holder may do has the condition Owner. Programs that use etcd's client do not see
+// the token. A resource that such programs write to as well must compare create
 // revisions (see Revision), which begin anew with a restore.
 func (h *Held) Token() lease.Token { return h.token }
 

@@ -216,7 +216,7 @@ func (d *demo) free(ctx context.Context, s *server, o offer) error {
 	}
 	defer events.Close()
 	for {
-		valid, _, err := s.c.CheckToken(ctx, o.ref)
+		valid, _, err := s.c.CheckLease(ctx, o.ref)
 		if err != nil {
 			return err
 		}

@@ -161,7 +161,8 @@ func (a *app) leaseCheckToken() *cobra.Command {
 		Use:   "check-token [<leaseID|name>] <token>",
 		Short: "Tells whether a fencing token is that of a live lease",
 		Long: `Tells whether a fencing token is that of a live lease, as of a confirm round made after the
-question. The exit code is 0 if it is, and 1 if it is not.`,
+question. The exit code is 0 if it is, and 1 if it is not. The token of a lock (LEASEHOLD_TOKEN of
+"leasehold run") belongs to the lock and not to a lease.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return badArgs("usage: %s", cmd.UseLine())

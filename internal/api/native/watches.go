@@ -109,9 +109,9 @@ func (w *watches) refuseAhead() {
 	revision := w.store.node.View().KV.Revision()
 	for _, a := range late {
 		if a.from > revision+1 {
-			_ = w.hub.Refuse(a.id, fmt.Errorf("watch from revision %d, the newest is %d: the cluster "+
-				"has gone back to an earlier state; read again: %w", a.from, revision,
-				mvcc.ErrFutureRevision))
+			_ = w.hub.Refuse(a.id, fmt.Errorf("watch from revision %d, and the newest is %d: if the "+
+				"cluster told of it, it was restored to an earlier state since then: read again: %w",
+				a.from, revision, mvcc.ErrFutureRevision))
 		}
 	}
 }
