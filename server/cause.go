@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
@@ -38,8 +37,7 @@ var causes = []struct {
 	{storage.ErrFailed, cause.DiskFailed},
 }
 
-// causeOf returns the code of an error of [New] or [Server.Run], cause.Failed for one that has none
-// of its own.
+// causeOf returns the code of an error, cause.Failed for one without a code of its own.
 func causeOf(err error) cause.Code {
 	if err == nil {
 		return ""
@@ -52,11 +50,11 @@ func causeOf(err error) cause.Code {
 	return cause.Failed
 }
 
-// noteRun leaves word in the data directory of who runs on it: while that is so nobody else can
-// read what is there. What it returns adds how it has ended.
+// noteRun records in the data directory which process runs on it: no other process can read the
+// data meanwhile. The function that it returns records how the run ended.
 func (s *Server) noteRun() (end func(error)) {
 	if s.cfg.Host.Files() != nil {
-		return func(err error) { logCause(s.cfg.Logger, err) } // no other process can read the disk
+		return func(error) {} // no other process can read the disk
 	}
 	id, _ := s.core.disk.Identity()
 	r := storage.Run{
@@ -66,7 +64,7 @@ func (s *Server) noteRun() (end func(error)) {
 	}
 	save := func() {
 		if err := storage.SaveRun(s.cfg.DataDir, r); err != nil {
-			s.cfg.Logger.Warn("cannot leave word of this run", "error", err)
+			s.cfg.Logger.Warn("cannot record this run in run.json", "error", err)
 		}
 	}
 	save()
@@ -75,33 +73,39 @@ func (s *Server) noteRun() (end func(error)) {
 		if err != nil {
 			r.Text = err.Error()
 		}
-		logCause(s.cfg.Logger, err)
 		save()
 	}
 }
 
-// logCause says for programs why a member does not run. The error itself says it for people.
-func logCause(log *slog.Logger, err error) {
-	if err != nil && !errors.Is(err, errRemoved) { // of which the log has told
-		log.Error("this member does not run", "cause", causeOf(err), "error", err.Error())
-	}
+// causedError is an error with the code of its cause.
+type causedError struct {
+	error
+	code cause.Code
 }
 
-// noteNoStart logs why a member does not start, and adds it to the word of its last run, for
-// recover. A directory in use, or another program's, stays as it is.
-func noteNoStart(cfg Config, err error) {
-	logCause(cfg.Logger, err)
+// Unwrap returns the error itself.
+func (e causedError) Unwrap() error { return e.error }
+
+// Cause returns the code.
+func (e causedError) Cause() string { return string(e.code) }
+
+// withCause gives an error the code of its cause.
+func withCause(err error) error {
+	if err == nil {
+		return nil
+	}
+	return causedError{err, causeOf(err)}
+}
+
+// NotStarted records in run.json why a member did not start, for recover, and returns the error
+// with a method Cause, which returns its code. [New] does so itself; call it for what fails before.
+// Nothing is recorded while another process has the directory.
+func (c Config) NotStarted(err error) error {
 	code := causeOf(err)
-	if cfg.Host.Files() != nil || code == cause.InUse || code == cause.ForeignData {
-		return
+	if c.Host.Files() == nil && code != cause.InUse && code != cause.ForeignData {
+		if err := storage.NoteFailedStart(c.DataDir, code, err.Error()); err != nil {
+			c.Logger.Warn("cannot record the failed start in run.json", "error", err)
+		}
 	}
-	r, now := storage.LastRun(cfg.DataDir), time.Now().UTC()
-	if r.Started.IsZero() {
-		return
-	}
-	r.Process, r.Started, r.Stopped = os.Getpid(), now, now
-	r.Cause, r.Text = code, err.Error()
-	if err := storage.SaveRun(cfg.DataDir, r); err != nil {
-		cfg.Logger.Warn("cannot leave word of this run", "error", err)
-	}
+	return causedError{err, code}
 }

@@ -1,13 +1,10 @@
 package server
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"leasehold.dev/internal/cause"
@@ -15,9 +12,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Goal: who cannot open a data directory, because a member runs on it, finds there who that is, and
-// later how it has ended; the log of a second member has the code of why it does not start. Method:
-// a member that runs, a second one on its data, and the end.
+// Goal: run.json names the process that runs on a data directory, and later how that run, or a
+// start that failed, ended. Method: a member, second members on its data while it runs, its end,
+// and starts that fail at each stage.
 func TestRunIsNoted(t *testing.T) { virtual.Test(t, testRunIsNoted) }
 
 func testRunIsNoted(t *testing.T) {
@@ -30,14 +27,15 @@ func testRunIsNoted(t *testing.T) {
 		len(got.ClientURLs) != 1 || got.Started.IsZero() || !got.Stopped.IsZero() {
 		t.Errorf("while it runs: %+v", got)
 	}
-	var log bytes.Buffer
-	second := c
-	second.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	if _, err := New(second); err == nil || !strings.Contains(log.String(), "cause=IN_USE") {
-		t.Errorf("a second member: %v, %s", err, log.String())
-	}
-	if now := storage.LastRun(c.DataDir); now.Started != got.Started {
-		t.Errorf("after that: %+v", now)
+	badToken := c
+	badToken.PeerTokenFile = filepath.Join(c.DataDir, "none")
+	for name, second := range map[string]Config{"a second member": c, "one with a mistake": badToken} {
+		if _, err := New(second); err == nil {
+			t.Errorf("%s starts", name)
+		}
+		if now := storage.LastRun(c.DataDir); now.Started != got.Started {
+			t.Errorf("after %s: %+v", name, now)
+		}
 	}
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -45,14 +43,30 @@ func testRunIsNoted(t *testing.T) {
 	if got := storage.LastRun(c.DataDir); got.Stopped.IsZero() || got.Cause != "" {
 		t.Errorf("after the end: %+v", got)
 	}
-	if err := os.WriteFile(filepath.Join(c.DataDir, storage.RolledBack), nil, 0o600); err != nil {
-		t.Fatal(err)
+	badAudit, badName := c, c
+	badAudit.Access.Audit.File = filepath.Join(c.DataDir, "none", "audit")
+	badName.Name = ""
+	rolledBack := func() error {
+		return os.WriteFile(filepath.Join(c.DataDir, storage.RolledBack), nil, 0o600)
 	}
-	log.Reset()
-	_, err := New(second)
-	if got := storage.LastRun(c.DataDir); err == nil || got.Cause != cause.RolledBack ||
-		got.Text != err.Error() || got.Name != c.Name || !strings.Contains(log.String(), "error=") {
-		t.Errorf("a start that failed: %v, %+v, %s", err, got, log.String())
+	for _, x := range []struct {
+		config  Config
+		prepare func() error
+		code    cause.Code
+	}{
+		{badToken, nil, cause.Failed}, {badAudit, nil, cause.Failed}, {badName, nil, cause.Failed},
+		{c, rolledBack, cause.RolledBack},
+	} {
+		if x.prepare != nil {
+			if err := x.prepare(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := New(x.config)
+		if got := storage.LastRun(c.DataDir); err == nil || got.Cause != x.code ||
+			got.Text != err.Error() || got.Name != c.Name || got.Stopped.IsZero() {
+			t.Errorf("a start that failed: %v, %+v", err, got)
+		}
 	}
 }
 

@@ -67,8 +67,17 @@ type Server struct {
 
 // New opens the data directory, or founds a cluster in an empty one, and loads the state. It
 // fails if the configuration is bad, another process uses the directory, or its data are damaged;
-// the error says what to do. Then call Run, or Close to release the directory.
+// the error says what to do, and run.json in the directory repeats it. Then call Run, or Close to
+// release the directory.
 func New(cfg Config) (*Server, error) {
+	s, err := newServer(cfg)
+	if err != nil {
+		return nil, cfg.NotStarted(err)
+	}
+	return s, nil
+}
+
+func newServer(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -82,7 +91,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	b, err := boot(cfg, way)
 	if err != nil {
-		noteNoStart(cfg, err)
 		return nil, err
 	}
 	disk := b.disk
@@ -92,7 +100,6 @@ func New(cfg Config) (*Server, error) {
 		ready:  make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if s.core, err = newCore(cfg, disk, b.machine); err != nil {
-		noteNoStart(cfg, err)
 		return nil, errors.Join(err, disk.Close())
 	}
 	id, _ := disk.Identity()
@@ -298,7 +305,7 @@ func (s *Server) run(ctx context.Context) error {
 	if errors.Is(err, errRemoved) {
 		err = nil
 	}
-	return errors.Join(err, s.core.disk.Close())
+	return withCause(errors.Join(err, s.core.disk.Close()))
 }
 
 // lead makes a sole voter elect itself at once instead of after a timeout. A core

@@ -131,14 +131,19 @@ func Main(p Process, more ...*cobra.Command) int {
 	if err == nil {
 		return 0
 	}
-	var e *exitError
-	if !errors.As(err, &e) || e.err != nil {
+	if !isReported(err) {
 		a.complain("Error: %s\n", rpcPrefix.ReplaceAllString(err.Error(), ""))
 	}
 	if why := a.dialError.String(); why != "" && !strings.Contains(err.Error(), why) {
 		a.complain("Cause: %s\n", why)
 	}
 	return exitCode(err)
+}
+
+// isReported reports whether the user has seen an error: in the answer, or in the log of a server.
+func isReported(err error) bool {
+	var e interface{ Reported() bool }
+	return errors.As(err, &e) && e.Reported()
 }
 
 // allowPrefixes accepts shortened commands ("compact", "lease time"), which etcdctl's users type.

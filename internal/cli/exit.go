@@ -31,6 +31,9 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
+// Reported implements what isReported looks for.
+func (e *exitError) Reported() bool { return e.err == nil }
+
 // withCode gives err an exit code, and leaves nil alone.
 func withCode(code int, err error) error {
 	if err == nil {

@@ -107,7 +107,7 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	}
 	ctx, stop := untilSignal(ctx, lg, r != nil)
 	defer stop()
-	return withExitCode(p.run(ctx, cfg, j, r))
+	return lg.fatal(withExitCode(p.run(ctx, cfg, j, r)))
 }
 
 // checked returns the configuration as [flags.config] does, and refuses one that no member
@@ -140,7 +140,7 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 	defer stop()
 	if j == nil || j.addressesGiven { // else it chooses ports that are free
 		if err := tryPorts(ctx, cfg); err != nil {
-			return err
+			return cfg.NotStarted(err)
 		}
 	}
 	if j != nil {
@@ -150,7 +150,7 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 			if ctx.Err() != nil {
 				return nil // stopped while it waited
 			}
-			return err
+			return cfg.NotStarted(err)
 		}
 	}
 	loadGC()

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/logger"
 )
@@ -64,6 +66,7 @@ type processLog struct {
 	queues []*logger.Queue // one for each output
 	files  []*os.File
 	limit  logger.Limit
+	shown  bool // on the standard output or error
 }
 
 // flushTime is how long a process that ends waits for the readers of its log.
@@ -91,6 +94,33 @@ func (l logFlags) open(stdout, stderr io.Writer) (*processLog, error) {
 	p.Logger = slog.New(p.limit)
 	return p, nil
 }
+
+// fatal logs the error that ends the process, as one line with its cause. The error that it returns
+// is not printed again if people see the log.
+func (p *processLog) fatal(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := string(cause.Failed)
+	var caused interface{ Cause() string }
+	if errors.As(err, &caused) {
+		code = caused.Cause()
+	}
+	p.Error("this process ends with an error", "cause", code, "error", err.Error())
+	if p.shown {
+		return loggedError{err}
+	}
+	return err
+}
+
+// loggedError is an error that the log on the terminal has. The command line prints no other line.
+type loggedError struct{ error }
+
+// Unwrap returns the error itself.
+func (e loggedError) Unwrap() error { return e.error }
+
+// Reported tells the command line that the user has seen the error.
+func (loggedError) Reported() bool { return true }
 
 // flush waits for the readers of the log, for a while at most.
 func (p *processLog) flush() {
@@ -176,10 +206,10 @@ func (l logFlags) writer(p *processLog, stdout, stderr io.Writer) (io.Writer, er
 		var to io.Writer
 		switch out {
 		case "stdout":
-			to = stdout
+			to, p.shown = stdout, true
 		case "stderr", "default", "systemd/journal":
 			// Under systemd the standard error goes to the journal.
-			to = stderr
+			to, p.shown = stderr, true
 		default:
 			f, err := os.OpenFile(out, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 			if err != nil {

@@ -2,10 +2,19 @@ package serve
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/server"
 )
 
 // stuckPipe is a standard error that nothing reads until it is released.
@@ -45,4 +54,36 @@ func TestLogNotRead(t *testing.T) {
 			t.Errorf("the log does not tell what is missing: %d bytes", len(got))
 		}
 	})
+}
+
+// Goal: what ends a member is one JSON line with its cause, which the command line does not repeat
+// unless the log goes to a file alone.
+func TestFatalEndIsOneLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	for output, wantReported := range map[string]bool{"stderr": true, file: false} {
+		why := server.DefaultConfig().NotStarted(fmt.Errorf("open: %w", storage.ErrCorrupt))
+		c := command(process{
+			env: func() []string { return nil }, hostname: func() string { return "h" },
+			run: func(context.Context, server.Config, *joiner, *reloader) error { return why },
+		})
+		var stderr bytes.Buffer
+		c.SetErr(&stderr)
+		c.SetArgs([]string{"--data-dir", t.TempDir(), "--log-outputs", output})
+		err := c.Execute()
+		var reported interface{ Reported() bool }
+		if got := errors.As(err, &reported) && reported.Reported(); got != wantReported ||
+			!errors.Is(err, why) {
+			t.Errorf("%s: %v, reported: %t", output, err, got)
+		}
+		text := stderr.Bytes()
+		if output == file {
+			text, _ = os.ReadFile(file)
+		}
+		lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+		var last struct{ Level, Cause, Error string }
+		if err := json.Unmarshal(lines[len(lines)-1], &last); err != nil || last.Level != "error" ||
+			last.Cause != "DAMAGED" || last.Error != why.Error() {
+			t.Errorf("%s: %v: %s", output, err, text)
+		}
+	}
 }

@@ -191,7 +191,7 @@ func (f *relayFlags) run(
 	}
 	ctx, stop := untilSignal(ctx, lg, false)
 	defer stop()
-	return run(ctx, cfg)
+	return lg.fatal(run(ctx, cfg))
 }
 
 // runRelay runs a relay until the context ends.

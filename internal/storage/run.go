@@ -60,3 +60,22 @@ func LastRun(dir string) (r Run) {
 	}
 	return r
 }
+
+// NoteFailedStart puts a start that failed in the place of the last run. It does so only while it
+// holds the lock of the directory: another process that runs there has a word of its own. Where no
+// member ever ran it writes nothing.
+func NoteFailedStart(dir string, code cause.Code, text string) error {
+	lock, err := OS{}.Lock(filepath.Join(dir, logDir, lockFile), false)
+	if errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r, now := LastRun(dir), time.Now().UTC()
+	if !r.Started.IsZero() {
+		r.Process, r.Started, r.Stopped, r.Cause, r.Text = os.Getpid(), now, now, code, text
+		err = SaveRun(dir, r)
+	}
+	return errors.Join(err, lock.Close())
+}
