@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/backup"
+	"leasehold.dev/internal/backup/keeper"
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
@@ -36,6 +37,7 @@ type node struct {
 	cluster, member uint64
 	logins          *logins
 	limits          *api.RateLimiter
+	keeper          *keeper.Keeper  // nil if no backups are made
 	alarmed         atomic.Bool     // by this member, and not by a client, for want of room
 	short           chan struct{}   // capacity 1: a command was refused for want of room
 	stopped         <-chan struct{} // closed when the core has stopped
@@ -445,6 +447,11 @@ func (n *node) Status() etcd.Status {
 	if n.writer.full.Load() {
 		out.Errors = append(out.Errors,
 			cause.DiskFull.Report(diskFull))
+	}
+	if n.keeper != nil && s.Primary {
+		if why := n.keeper.Failing(); why != "" {
+			out.Errors = append(out.Errors, cause.BackupsFail.Report(why))
+		}
 	}
 	return out
 }

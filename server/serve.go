@@ -86,8 +86,8 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	f.group.start(fail, func() error { s.warnOfMembersOnce(ctx); return nil })
 	f.group.start(fail, func() error { s.node.logins.bindings.Run(ctx); return nil })
 	f.group.start(fail, func() error { return s.publishCaughtUp(ctx) })
-	if s.keeper != nil {
-		f.group.start(fail, func() error { s.keeper.Run(ctx); return nil })
+	if s.node.keeper != nil {
+		f.group.start(fail, func() error { s.node.keeper.Run(ctx); return nil })
 	}
 	s.tellReady()
 	close(s.ready)

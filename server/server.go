@@ -16,7 +16,6 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
-	"leasehold.dev/internal/backup/keeper"
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
@@ -55,8 +54,7 @@ type Server struct {
 	limits   limits
 	rpcs     *rpcMetrics
 	panics   *listen.Panics
-	audit    *auditor       // nil if there is no audit log
-	keeper   *keeper.Keeper // nil if no backups are made
+	audit    *auditor // nil if there is no audit log
 	ready    chan struct{}
 	stopped  chan struct{}
 	// expelled ends, with the reason, when others say that this member must not go on.
@@ -124,7 +122,7 @@ func newServer(cfg Config) (*Server, error) {
 	s.core.metrics.watchVersions(s.node)
 	s.core.metrics.watchCaches(s.node)
 	s.core.metrics.watchPeers(s.node)
-	s.core.metrics.registry.MustRegister(s.rpcs, newCertMetrics(&cfg), backupMetrics{s.keeper})
+	s.core.metrics.registry.MustRegister(s.rpcs, newCertMetrics(&cfg), backupMetrics{s.node.keeper})
 	s.core.metrics.watchPanics(s.panics)
 	return s, nil
 }
@@ -137,7 +135,7 @@ func (s *Server) equip(cfg Config) (err error) {
 	if s.audit, err = newAuditor(cfg, s.node); err != nil {
 		return err
 	}
-	s.keeper, err = newKeeper(cfg, s.node)
+	s.node.keeper, err = newKeeper(cfg, s.node)
 	return err
 }
 

@@ -57,6 +57,8 @@ const (
 	ForeignData Code = "FOREIGN_DATA"
 	// DiskFull is for a disk without room. A member that runs reports it.
 	DiskFull Code = "DISK_FULL"
+	// BackupsFail is for backups that have failed for a while. The leader reports it.
+	BackupsFail Code = "BACKUPS_FAIL"
 	// DiskFailed is for a write or a read that the disk has not done.
 	DiskFailed Code = "DISK_FAILED"
 	// Failed is for everything else.
@@ -81,6 +83,8 @@ const (
 	NotStarted Code = "NOT_STARTED"
 	// CallFailed is for a call that failed on a connection, for a reason that the text tells.
 	CallFailed Code = "CALL_FAILED"
+	// LoginRequired is for a call that the member refused because of a missing or wrong login.
+	LoginRequired Code = "LOGIN_REQUIRED"
 	// NoAnswer is for a cluster of which no member answers.
 	NoAnswer Code = "NO_ANSWER"
 	// NoMajority is for one of which too few do.

@@ -28,13 +28,14 @@ func (a *app) bundleCommand() *cobra.Command {
 	var profile time.Duration
 	cmd := &cobra.Command{
 		Use:   "bundle <filename>",
-		Short: "Gathers status, metrics and profiles of all members in one archive",
+		Short: "Save the status, metrics and profiles of all members to one archive",
 		Long: `Writes a .tar.gz with what the cluster says of itself: the verdict of
 "leasehold status", and of each member its metrics, health, version and, if it
 runs with --enable-pprof, its profiles. It has no keys, values, passwords or
 settings; metrics name owners of slow caches, and profiles functions.
 
-What cannot be had stands in the file "missing.txt", and is no failure.`,
+The logs stay on the hosts of the members: "logs.txt" says how to get them. What
+could not be fetched is listed in "missing.txt", and is no failure.`,
 		Example: "  leasehold debug bundle /tmp/leasehold.tar.gz --endpoints host1:2379",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -87,6 +88,7 @@ func (b *bundle) gather(s *clusterState) {
 		runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.RFC3339))
 	status, err := json.MarshalIndent(s, "", "  ")
 	b.add("about.txt", []byte(about), nil)
+	b.add("logs.txt", []byte(whereLogsAre), nil)
 	b.add("status.json", status, err)
 	var wg sync.WaitGroup
 	for _, x := range s.Members {
@@ -98,6 +100,17 @@ func (b *bundle) gather(s *clusterState) {
 	}
 	wg.Wait()
 }
+
+// whereLogsAre is in the archive in place of the logs, which are on the hosts of the members.
+const whereLogsAre = `The logs of the members are not in this archive. Get them on their hosts:
+
+  journalctl -u leasehold --since -1h        under systemd
+  kubectl logs POD --previous                in Kubernetes, also without --previous
+  docker logs CONTAINER                      in Docker
+  the files of --log-outputs                 if that names any
+
+run.json in the data directory says why a member ended last.
+`
 
 // dirOf is the directory of a member in the archive, whatever its name has in it.
 func dirOf(x *memberState) string {

@@ -13,6 +13,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/cause"
 )
 
 func (a *app) endpointCommand() *cobra.Command {
@@ -132,7 +134,10 @@ func (a *app) check(spec *clientv3.ConfigSpec, ep string) health {
 	if h.Error = alarmsOf(ctx, c); h.Error == "" {
 		// One whose disk is full refuses writes, and no alarm says so.
 		if r, err := c.Status(ctx, ep); err == nil {
-			h.Error = texts(reportedBy((*pb.StatusResponse)(r)))
+			reports := reportedBy((*pb.StatusResponse)(r))
+			h.Error = texts(slices.DeleteFunc(reports, func(r selfReport) bool {
+				return r.code == cause.BackupsFail // the endpoint serves all the same
+			}))
 			h.commits = h.Error != ""
 		}
 	}

@@ -67,6 +67,8 @@ const saysNothing = "it takes connections, but answers no call"
 func (x *memberState) failed(c *asker, err error) {
 	x.Cause = cmp.Or(c.why.cause(), cause.CallFailed)
 	switch why := c.why.String(); {
+	case needsLogin(err):
+		x.Cause, x.Error = cause.LoginRequired, readable(err.Error())
 	case !errors.Is(err, context.DeadlineExceeded):
 		x.Error = readable(rpcPrefix.ReplaceAllString(err.Error(), ""))
 	case why != "":

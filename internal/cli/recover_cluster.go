@@ -26,13 +26,8 @@ func (r *recovery) lookAtCluster() (*clusterState, error) {
 		s = r.lookAt(r.spec)
 	}
 	s.judge()
-	refused := grpcstatus.Code(s.failure) == codes.FailedPrecondition && r.flags.cluster != 0
-	for _, refusal := range []error{
-		rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
-	} {
-		refused = refused || errors.Is(s.failure, refusal)
-	}
-	if refused {
+	otherCluster := grpcstatus.Code(s.failure) == codes.FailedPrecondition && r.flags.cluster != 0
+	if otherCluster || needsLogin(s.failure) {
 		return nil, fmt.Errorf("the cluster cannot be asked: %w", s.failure)
 	}
 	r.expired = r.lookAtCertificates(s)

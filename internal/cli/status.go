@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +16,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/cause"
 )
@@ -23,6 +27,7 @@ const (
 	verdictHealthy  = "healthy"
 	verdictDegraded = "degraded"
 	verdictDown     = "down"
+	verdictUnknown  = "unknown"
 )
 
 // exitDegraded is how status ends if the cluster serves, and something is wrong.
@@ -31,13 +36,14 @@ const exitDegraded = 7
 func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Tells in one word how the cluster is, and why",
-		Long: `Asks every member of the cluster, and says "healthy", "degraded" or "down" with
-the reasons: members that do not answer, lag, know no leader, or have a full disk,
-alarms, a quota that fills, releases that differ, endpoints of another cluster.
+		Short: "Summarize the health of the cluster in one word",
+		Long: `Ask every member and print "healthy", "degraded", "down" or "unknown", with the
+reasons: members that do not answer, lag, have no leader or a full disk, alarms,
+a quota that fills up, failing backups, two or an even number of voters, mixed
+releases, and endpoints of another cluster.
 
-Exit codes: 0 healthy; 7 degraded: it serves, and needs attention; 1 down: it
-does not serve, or cannot be asked.`,
+Exit codes: 0 healthy; 7 degraded: the cluster serves but needs attention;
+1 down, or unknown because the cluster requires a login.`,
 		Example: "  leasehold status --endpoints host1:2379\n  leasehold status -w json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -69,6 +75,7 @@ type clusterState struct {
 	Cluster string         `json:"cluster"` // its ID, empty if no member answers
 	Members []*memberState `json:"members"`
 
+	listed bool // the cluster has told who its members are
 	// others are those behind endpoints that were given and that no member of the list has.
 	others []*memberState
 	// failure is why a read that goes through the leader failed.
@@ -86,13 +93,13 @@ type memberState struct {
 	// Error is why it does not answer, and Cause the code of that.
 	Error   string     `json:"error,omitempty"`
 	Cause   cause.Code `json:"cause,omitempty"`
-	Version string     `json:"version"`
-	Behind  uint64     `json:"behind"` // entries
-	Took    string     `json:"took"`
+	Version string     `json:"version"` // of etcd's API
+	Release string     `json:"release"` // empty if it does not answer, or is an etcd
+	Behind  uint64     `json:"behind"`  // entries
+	Took    elapsed    `json:"took"`
 	State   int64      `json:"state_bytes"`
 	Quota   int64      `json:"quota_bytes"`
 
-	took    time.Duration
 	url     string       // of its pages, empty if the endpoint has no scheme
 	reports []selfReport // what is wrong, as the member itself says
 	peers   []string
@@ -100,14 +107,50 @@ type memberState struct {
 	leader  uint64 // whom it takes for the leader
 	cluster uint64
 	applied uint64
-	term    uint64
+}
+
+// elapsed is a duration, as text in JSON; empty if it is 0.
+type elapsed time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (e elapsed) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// String implements fmt.Stringer.
+func (e elapsed) String() string {
+	if e == 0 {
+		return ""
+	}
+	return time.Duration(e).String()
 }
 
 // lookAt asks all members at once.
 func (a *app) lookAt(spec *clientv3.ConfigSpec) *clusterState {
 	l := a.newLookout(spec)
 	defer l.close()
-	return l.look()
+	s := l.look()
+	if conf, err := tlsOf(spec); err == nil {
+		s.askReleases(newMemberPages(conf, a.flags.commandTimeout))
+	}
+	return s
+}
+
+// askReleases asks the members that answer which release they run.
+func (s *clusterState) askReleases(pages memberPages) {
+	var wg sync.WaitGroup
+	for _, x := range s.Members {
+		if x.Error != "" {
+			continue
+		}
+		wg.Go(func() {
+			var v struct {
+				Leasehold struct{ Release string }
+			}
+			if text, err := pages.get(x, "/version"); err == nil && json.Unmarshal(text, &v) == nil {
+				x.Release = v.Leasehold.Release
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // look asks all members at once, and the endpoints that were given: clients that find another
@@ -120,7 +163,7 @@ func (l *lookout) look() *clusterState {
 	} else {
 		list = s.ask(l.a, c.Client)
 	}
-	if len(list) == 0 {
+	if s.listed = len(list) > 0; !s.listed {
 		for _, ep := range l.spec.Endpoints {
 			list = append(list, &pb.Member{Name: ep, ClientURLs: []string{ep}})
 		}
@@ -239,11 +282,11 @@ func (x *memberState) ask(l *lookout, ep string) {
 		x.failed(c, err)
 		return
 	}
-	x.took = time.Since(began).Round(10 * time.Microsecond)
-	x.Error, x.Cause, x.Took = "", "", x.took.String()
+	x.Took = elapsed(time.Since(began).Round(10 * time.Microsecond))
+	x.Error, x.Cause = "", ""
 	m := (*pb.StatusResponse)(r)
 	x.Version, x.State, x.Quota = m.GetVersion(), m.GetDbSizeInUse(), m.GetDbSizeQuota()
-	x.leader, x.applied, x.term = m.GetLeader(), m.GetRaftAppliedIndex(), m.GetRaftTerm()
+	x.leader, x.applied = m.GetLeader(), m.GetRaftAppliedIndex()
 	x.cluster, x.reports = m.GetHeader().GetClusterId(), reportedBy(m)
 	if x.id == 0 {
 		x.id = m.GetHeader().GetMemberId()
@@ -316,14 +359,17 @@ func (s *clusterState) judge() {
 	wrong := func(format string, args ...any) {
 		s.Reasons = append(s.Reasons, fmt.Sprintf(format, args...))
 	}
-	if s.failure != nil {
+	switch {
+	case needsLogin(s.failure):
+		wrong("log in, for example with --user: %s", readable(s.failure.Error()))
+	case s.failure != nil:
 		wrong("it does not serve: %s", readable(s.failure.Error()))
 	}
 	newest := uint64(0)
-	versions := make(map[string]bool)
+	releases := make(map[string]bool)
 	for _, x := range answer {
 		newest = max(newest, x.applied)
-		versions[x.Version] = true
+		releases[cmp.Or(x.Release, x.Version)] = true
 		if s.Cluster == "" {
 			s.Cluster = fmt.Sprintf("%x", x.cluster)
 		}
@@ -333,7 +379,9 @@ func (s *clusterState) judge() {
 		switch {
 		case x.Error != "":
 			x.Behind = 0
-			wrong("%s does not answer: %s", x.Name, x.Error)
+			if x.Cause != cause.LoginRequired {
+				wrong("%s does not answer: %s", x.Name, x.Error)
+			}
 		case fmt.Sprintf("%x", x.cluster) != s.Cluster:
 			wrong("%s belongs to another cluster, %x", x.Name, x.cluster)
 		case x.leader == 0:
@@ -350,17 +398,49 @@ func (s *clusterState) judge() {
 	for _, alarm := range s.alarms {
 		wrong("alarm: %s", alarm)
 	}
-	if len(versions) > 1 {
-		wrong("members are of %d releases: an upgrade is under way", len(versions))
+	if len(releases) > 1 {
+		wrong("members run %d releases: finish the upgrade", len(releases))
 	}
+	// Without the list of members it is not known who has a vote.
+	if n := s.countVoters(); n > 0 && n%2 == 0 {
+		wrong("%d voters survive no more failures than %d: add one or remove one", n, n-1)
+	}
+	s.Verdict = s.verdict()
+}
+
+func (s *clusterState) verdict() string {
 	switch {
+	case needsLogin(s.failure):
+		return verdictUnknown
 	case s.failure != nil:
-		s.Verdict = verdictDown
+		return verdictDown
 	case len(s.Reasons) > 0:
-		s.Verdict = verdictDegraded
+		return verdictDegraded
 	default:
-		s.Verdict = verdictHealthy
+		return verdictHealthy
 	}
+}
+
+// countVoters returns the number of voters in the list of members, 0 if there is no list.
+func (s *clusterState) countVoters() (n int) {
+	for _, x := range s.Members {
+		if s.listed && x.Role != "learner" {
+			n++
+		}
+	}
+	return n
+}
+
+// needsLogin reports whether a call failed for want of a valid login.
+func needsLogin(err error) bool {
+	for _, refusal := range []error{
+		rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
+	} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return grpcstatus.Code(err) == codes.Unauthenticated
 }
 
 // judgeOthers says what is wrong with the endpoints that are of no member.
@@ -380,24 +460,34 @@ func (s *clusterState) judgeOthers(wrong func(format string, args ...any)) {
 func showClusterState(s *clusterState) answer {
 	rows := func() (rows [][]string) {
 		for _, x := range s.Members {
-			state, size := "answers in "+x.Took, siBytes(x.State)+" of "+siBytes(x.Quota)
-			if x.Error != "" {
-				state, size = "does not answer", ""
+			row := []string{x.Name, x.ID, x.Endpoint, x.Role, "does not answer", "", "", ""}
+			switch {
+			case x.Cause == cause.LoginRequired:
+				row[4] = "needs a login"
+			case x.Error == "":
+				row[4], row[5] = "answers in "+x.Took.String(), fmt.Sprint(x.Behind)
+				row[6] = cmp.Or(x.Release, "etcd "+x.Version)
+				row[7] = siBytes(x.State) + " of " + siBytes(x.Quota)
 			}
-			rows = append(rows, []string{
-				x.Name, x.ID, x.Endpoint, x.Role, state, fmt.Sprint(x.Behind), x.Version, size,
-			})
+			if !s.listed { // all that is known of it is the endpoint
+				row[1], row[2], row[3] = "", "", ""
+			}
+			rows = append(rows, row)
 		}
 		return rows
 	}
-	head := []string{"name", "ID", "endpoint", "role", "state", "behind", "version", "size"}
+	head := []string{"name", "ID", "endpoint", "role", "state", "behind", "release", "size"}
 	return answer{json: s, simple: func(p *page) {
 		p.printf("%s\n", s.Verdict)
 		for _, r := range s.Reasons {
 			p.printf("  %s\n", r)
 		}
 		for _, row := range rows() {
-			p.printf("%s\n", strings.Join(row, ", "))
+			if row[5] != "" {
+				row[5], row[6] = row[5]+" behind", "release "+row[6]
+			}
+			known := slices.DeleteFunc(row, func(cell string) bool { return cell == "" })
+			p.printf("%s\n", strings.Join(known, ", "))
 		}
 	}, fields: func(p *page) {
 		p.quoted("Verdict", s.Verdict)

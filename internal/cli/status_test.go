@@ -79,8 +79,42 @@ func TestJudge(t *testing.T) {
 			[]string{"alarm: NOSPACE"},
 		},
 		"upgrade": {
-			func(s *clusterState) { s.Members[0].Version = "2" }, "degraded",
-			[]string{"members are of 2 releases: an upgrade is under way"},
+			func(s *clusterState) { s.Members[0].Release = "2" }, "degraded",
+			[]string{"members run 2 releases: finish the upgrade"},
+		},
+		"two voters": {
+			func(s *clusterState) { s.Members = s.Members[:2] }, "degraded",
+			[]string{"2 voters survive no more failures than 1: add one or remove one"},
+		},
+		"four voters": {
+			func(s *clusterState) {
+				m4 := *s.Members[2]
+				s.Members = append(s.Members, &m4)
+			}, "degraded",
+			[]string{"4 voters survive no more failures than 3: add one or remove one"},
+		},
+		"a learner": {func(s *clusterState) {
+			m4 := *s.Members[2]
+			m4.Role = "learner"
+			s.Members = append(s.Members, &m4)
+		}, "healthy", nil},
+		"endpoints of an unknown cluster": {func(s *clusterState) {
+			s.listed, s.Members = false, s.Members[:2]
+		}, "healthy", nil},
+		"backups that fail": {
+			func(s *clusterState) {
+				s.Members[0].reports = []selfReport{{cause.BackupsFail, "cannot copy the log"}}
+			}, "degraded",
+			[]string{"m1: cannot copy the log"},
+		},
+		"no login": {
+			func(s *clusterState) {
+				s.failure = rpctypes.ErrUserEmpty
+				for _, m := range s.Members {
+					*m = memberState{Name: m.Name, Error: "user name is empty", Cause: cause.LoginRequired}
+				}
+			}, "unknown",
+			[]string{"log in, for example with --user: etcdserver: user name is empty"},
 		},
 		"down": {
 			func(s *clusterState) {
@@ -89,10 +123,10 @@ func TestJudge(t *testing.T) {
 			}, "down", []string{"it does not serve: no leader", "m1 knows no leader"},
 		},
 	} {
-		s := &clusterState{}
+		s := &clusterState{listed: true}
 		for _, m := range []string{"m1", "m2", "m3"} {
 			s.Members = append(s.Members, &memberState{
-				Name: m, Version: "1", State: 80, Quota: 100, leader: 1, cluster: 0xc, applied: 20_000,
+				Name: m, Version: "3", Release: "1", State: 80, Quota: 100, leader: 1, cluster: 0xc, applied: 20_000,
 			})
 		}
 		x.change(s)

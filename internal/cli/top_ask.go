@@ -229,7 +229,7 @@ func (t *topRun) look(ctx context.Context) error {
 			m := &c.Members[i]
 			*m = top.Member{
 				Name: x.Name, ID: x.ID, Role: x.Role, Version: x.Version, Error: x.Error,
-				Took: x.took, Behind: x.Behind, State: x.State, Full: x.Quota,
+				Took: time.Duration(x.Took), Behind: x.Behind, State: x.State, Full: x.Quota,
 			}
 			if x.Error == "" {
 				wg.Go(func() {

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -31,14 +32,20 @@ type Keeper struct {
 
 	mu    sync.Mutex // guards what follows
 	stats Stats
-	told  map[string]string // the last warning of each kind of work
+	told  map[string]failure // what fails now, by the kind of work
 	// marks say when entries were committed that are not copied yet, the oldest first.
 	marks []backup.Mark
 }
 
+// failure is the last error of a kind of work that has not succeeded since.
+type failure struct {
+	why   string
+	since time.Time
+}
+
 // New returns a Keeper.
 func New(cfg Config) *Keeper {
-	k := &Keeper{cfg: cfg, log: cfg.Logger, told: make(map[string]string)}
+	k := &Keeper{cfg: cfg, log: cfg.Logger, told: make(map[string]failure)}
 	k.stats.Due = time.Now() // until it is known what there is
 	return k
 }
@@ -54,12 +61,29 @@ func (k *Keeper) Stats() Stats {
 	return s
 }
 
+// failingAfter is for how long an attempt must fail before Failing reports it.
+const failingAfter = time.Minute
+
+// Failing says what this member, while it leads, has failed to do for a minute or longer; empty if
+// backups are being made.
+func (k *Keeper) Failing() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, what := range []string{opening, filling, copying, pruning} {
+		f, failing := k.told[what]
+		if failing && time.Since(f.since) >= failingAfter {
+			return fmt.Sprintf("cannot %s, since %s: %s", what, f.since.UTC().Format(time.RFC3339), f.why)
+		}
+	}
+	return ""
+}
+
 // Run makes backups whenever this member leads, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	for k.await(ctx, k.cfg.Every, k.cfg.Source.Leading) {
 		k.lead(ctx)
 		k.cfg.Source.Keep(0)
-		k.update(func(*Stats) { k.marks = nil })
+		k.update(func(*Stats) { k.marks = nil; clear(k.told) })
 	}
 }
 
@@ -153,8 +177,12 @@ func reason(err error) string {
 func (k *Keeper) failed(what string, err error) {
 	k.mu.Lock()
 	why := reason(err)
-	repeated := k.told[what] == why
-	k.told[what] = why
+	before, failing := k.told[what]
+	repeated := failing && before.why == why
+	if !failing {
+		before.since = time.Now()
+	}
+	k.told[what] = failure{why, before.since}
 	switch what {
 	case opening:
 		k.stats.OpenFailures++

@@ -218,8 +218,15 @@ func TestTargetFails(t *testing.T) {
 			s.LogFailures > 40 || m.keeps() != 10 {
 			t.Errorf("%+v, keeps %d", s, m.keeps())
 		}
+		if why := k.Failing(); !strings.HasPrefix(why, "cannot copy the log, since 2000-01-01T") ||
+			!strings.HasSuffix(why, ": out of order") {
+			t.Errorf("it reports %q", why)
+		}
 		w.target.failing(nil)
 		w.pass(mostPause)
+		if why := k.Failing(); why != "" {
+			t.Errorf("afterwards it reports %q", why)
+		}
 		w.whole(w.fulls()[0], 110)
 		if s := k.Stats(); s.Lag != 0 || m.keeps() != 110 || s.Gaps != 0 {
 			t.Errorf("%+v, keeps %d", s, m.keeps())
