@@ -306,48 +306,66 @@ func (c Config) ClientAutoTLSDir() string { return filepath.Join(c.DataDir, "fix
 // PeerAutoTLSDir is the directory of the self-signed certificate for peers.
 func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtures", "peer") }
 
-// Validate returns an error for the first wrong setting, with what to do. It does no I/O: [New]
-// and Run find missing files and busy ports.
+// Validate returns an error that names every wrong setting, each on a line of its own, with what to
+// do. It does no I/O: [New] and Run find missing files and busy ports.
 func (c Config) Validate() error {
+	var errs []error
 	for _, check := range []func() error{
 		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.Limits.check, c.checkCompaction,
 		c.Access.check, c.HTTP.check, c.Trace.Check, c.Backup.Check,
 	} {
-		if err := check(); err != nil {
-			return fmt.Errorf("%w: %w", ErrConfig, err)
-		}
+		errs = append(errs, check())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return nil
+}
+
+// A rule is broken if bad is true; the text says what to do.
+type rule struct {
+	bad  bool
+	text string
+}
+
+// broken returns all rules that are broken, as one error.
+func broken(rules ...rule) error {
+	var errs []error
+	for _, r := range rules {
+		if r.bad {
+			errs = append(errs, errors.New(r.text))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (c Config) checkNames() error {
-	if c.Name == "" {
-		return errors.New("the name is empty; set --name")
-	}
-	if strings.ContainsAny(c.Name, ",=") {
-		return fmt.Errorf("name %q holds ',' or '=', which separate members in "+
-			"--initial-cluster; choose another --name", c.Name)
-	}
-	if c.DataDir == "" {
-		return errors.New("the data directory is empty; set --data-dir")
-	}
-	if s := c.Cluster.State; s != NewCluster && s != ExistingCluster {
-		return fmt.Errorf("cluster state %q is not one of new, existing; set "+
-			"--initial-cluster-state", s)
-	}
-	return nil
+	state := c.Cluster.State
+	return broken(
+		rule{c.Name == "", "the name is empty; set --name"},
+		rule{strings.ContainsAny(c.Name, ",="), fmt.Sprintf("name %q holds ',' or '=', which separate "+
+			"members in --initial-cluster; choose another --name", c.Name)},
+		rule{c.DataDir == "", "the data directory is empty; set --data-dir"},
+		rule{state != NewCluster && state != ExistingCluster, fmt.Sprintf("cluster state %q is not "+
+			"one of new, existing; set --initial-cluster-state", state)},
+	)
 }
 
 func (c Config) checkURLs() error {
-	if len(c.URLs.ListenClient) == 0 {
-		return errors.New("no client URL to listen on; set --listen-client-urls")
-	}
-	if len(c.URLs.AdvertiseClient) == 0 {
-		return errors.New("no client URL to advertise; set --advertise-client-urls")
-	}
-	if len(c.URLs.AdvertisePeer) == 0 {
-		return errors.New("no peer URL to advertise; set --initial-advertise-peer-urls")
-	}
+	errs := []error{broken(
+		rule{
+			len(c.URLs.ListenClient) == 0,
+			"no client URL to listen on; set --listen-client-urls",
+		},
+		rule{
+			len(c.URLs.AdvertiseClient) == 0,
+			"no client URL to advertise; set --advertise-client-urls",
+		},
+		rule{
+			len(c.URLs.AdvertisePeer) == 0,
+			"no peer URL to advertise; set --initial-advertise-peer-urls",
+		},
+	)}
 	for _, l := range []struct {
 		flag  string
 		urls  []url.URL
@@ -362,11 +380,11 @@ func (c Config) checkURLs() error {
 	} {
 		for _, u := range l.urls {
 			if err := l.check(u); err != nil {
-				return fmt.Errorf("%s: %w", l.flag, err)
+				errs = append(errs, fmt.Errorf("%s: %w", l.flag, err))
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // CheckBootstrap returns an error if this member cannot be started for the first time: it must be
@@ -408,10 +426,7 @@ func urlList(urls []url.URL) string {
 
 func (c Config) checkNumbers() error {
 	r := c.Raft
-	for _, n := range []struct {
-		bad  bool
-		text string
-	}{
+	return broken([]rule{
 		{r.Heartbeat < time.Millisecond, "--heartbeat-interval must be at least 1 ms"},
 		{r.ElectionTimeout < 5*r.Heartbeat, fmt.Sprintf("--election-timeout (%s) must be at least "+
 			"five times --heartbeat-interval (%s)", r.ElectionTimeout, r.Heartbeat)},
@@ -436,22 +451,14 @@ func (c Config) checkNumbers() error {
 		{c.Lease.Untended < time.Millisecond, "--lease-untended must be at least 1 ms"},
 		{c.Lease.SpreadRate < 1, "--lease-spread-rate must be at least 1"},
 		{c.WatchProgressInterval <= 0, "--watch-progress-notify-interval must be above 0"},
-	} {
-		if n.bad {
-			return errors.New(n.text)
-		}
-	}
-	return nil
+	}...)
 }
 
 func (c Config) checkCompaction() error {
 	a := c.Compaction
-	if a.Mode != PeriodicCompaction && a.Mode != RevisionCompaction {
-		return fmt.Errorf("compaction mode %q is not one of periodic, revision; set "+
-			"--auto-compaction-mode", a.Mode)
-	}
-	if a.Period < 0 || a.Revisions < 0 {
-		return errors.New("--auto-compaction-retention must not be negative")
-	}
-	return nil
+	return broken(
+		rule{a.Mode != PeriodicCompaction && a.Mode != RevisionCompaction, fmt.Sprintf("compaction "+
+			"mode %q is not one of periodic, revision; set --auto-compaction-mode", a.Mode)},
+		rule{a.Period < 0 || a.Revisions < 0, "--auto-compaction-retention must not be negative"},
+	)
 }

@@ -46,17 +46,17 @@ func defaultAccess() Access {
 
 // check says what of it cannot be.
 func (a *Access) check() error {
-	switch {
-	case a.TokenTTL <= 0:
-		return errors.New("--auth-token-ttl must be above 0")
-	case !login.CheckCost(a.BcryptCost):
-		return errors.New("--bcrypt-cost must be from 4 to 31")
-	case a.MinPassword < 0 || a.MinPassword > login.MaxPassword:
-		return errors.New("--min-password-length must be from 0 to 72")
-	case a.MaxFailedLogins < 0:
-		return errors.New("--max-failed-logins must not be negative")
-	case a.MetricsPrincipals < 0 || a.MetricsPrincipals > maxPrincipals:
-		return fmt.Errorf("--metrics-principals must be from 0 to %d", maxPrincipals)
-	}
-	return a.Audit.Check()
+	return errors.Join(broken(
+		rule{a.TokenTTL <= 0, "--auth-token-ttl must be above 0"},
+		rule{!login.CheckCost(a.BcryptCost), "--bcrypt-cost must be from 4 to 31"},
+		rule{
+			a.MinPassword < 0 || a.MinPassword > login.MaxPassword,
+			"--min-password-length must be from 0 to 72",
+		},
+		rule{a.MaxFailedLogins < 0, "--max-failed-logins must not be negative"},
+		rule{
+			a.MetricsPrincipals < 0 || a.MetricsPrincipals > maxPrincipals,
+			fmt.Sprintf("--metrics-principals must be from 0 to %d", maxPrincipals),
+		},
+	), a.Audit.Check())
 }

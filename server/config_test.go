@@ -192,6 +192,25 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// Goal: Validate names every mistake at once.
+func TestValidateNamesAll(t *testing.T) {
+	c := DefaultConfig()
+	c.Name, c.DataDir, c.URLs.ListenClient = "", "", nil
+	c.Raft.SnapshotCount, c.Raft.CompareEvery = 0, -1
+	c.Limits.MaxTxnOps, c.Limits.MaxRequestBytes = 0, 0
+	c.Access.BcryptCost, c.Access.MaxFailedLogins, c.Compaction.Mode = 0, -1, ""
+	err := c.Validate()
+	for _, want := range []string{
+		"--name", "--data-dir", "--listen-client-urls", "--snapshot-count", "--corrupt-check-time",
+		"--max-txn-ops", "--max-request-bytes", "--bcrypt-cost", "--max-failed-logins",
+		"--auto-compaction-mode",
+	} {
+		if !errors.Is(err, ErrConfig) || strings.Count(err.Error(), want) != 1 {
+			t.Errorf("it does not name %s once: %v", want, err)
+		}
+	}
+}
+
 // Goal: a member that is not in its own cluster is told at its first start; an
 // alias for its own host is no mistake.
 func TestCheckBootstrap(t *testing.T) {

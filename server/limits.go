@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 
 	"leasehold.dev/internal/api"
@@ -41,24 +40,20 @@ func (l *Limits) quota() int64 {
 
 // check says what of the limits cannot be.
 func (l *Limits) check() error {
-	if l.MaxTxnOps < 1 || l.MaxTxnOps > maxTxnOps {
-		return fmt.Errorf("--max-txn-ops must be at least 1 and at most %d", maxTxnOps)
-	}
-	if l.MaxRequestBytes < 1 {
-		return errors.New("--max-request-bytes must be at least 1")
-	}
-	if q := l.QuotaBackendBytes; q > 0 && q < fsm.MinQuota {
-		return fmt.Errorf("--quota-backend-bytes %d is too little: seven members and what is kept for "+
-			"clients in any case take up to %d bytes, and there must be room for keys and leases; "+
-			"set at least %d, or a negative number for no quota", q, fsm.MinQuota/3, fsm.MinQuota)
-	}
-	growth := int64(requestGrowth + opGrowth*api.MaxOperations(l.MaxTxnOps))
-	if l.MaxRequestBytes > replica.MaxCommand-growth {
-		return fmt.Errorf("--max-request-bytes %d is too much: with --max-txn-ops %d it may become %d "+
-			"bytes in the log, but what another member takes in one message, %d bytes, has room "+
-			"for %d of them; set at most %d", l.MaxRequestBytes, l.MaxTxnOps,
-			uint64(l.MaxRequestBytes)+uint64(growth), transport.MaxMessage, replica.MaxCommand,
-			replica.MaxCommand-growth)
-	}
-	return nil
+	ops, q := l.MaxTxnOps, l.QuotaBackendBytes
+	badOps := ops < 1 || ops > maxTxnOps
+	growth := int64(requestGrowth + opGrowth*api.MaxOperations(max(1, min(ops, maxTxnOps))))
+	return broken(
+		rule{badOps, fmt.Sprintf("--max-txn-ops must be at least 1 and at most %d", maxTxnOps)},
+		rule{l.MaxRequestBytes < 1, "--max-request-bytes must be at least 1"},
+		rule{q > 0 && q < fsm.MinQuota, fmt.Sprintf("--quota-backend-bytes %d is too little: seven "+
+			"members and what is kept for clients in any case take up to %d bytes, and there must be "+
+			"room for keys and leases; set at least %d, or a negative number for no quota",
+			q, fsm.MinQuota/3, fsm.MinQuota)},
+		rule{!badOps && l.MaxRequestBytes > replica.MaxCommand-growth, fmt.Sprintf(
+			"--max-request-bytes %d is too much: with --max-txn-ops %d it may become %d bytes in the "+
+				"log, but what another member takes in one message, %d bytes, has room for %d of them; "+
+				"set at most %d", l.MaxRequestBytes, ops, uint64(l.MaxRequestBytes)+uint64(growth),
+			transport.MaxMessage, replica.MaxCommand, replica.MaxCommand-growth)},
+	)
 }

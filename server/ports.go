@@ -121,9 +121,7 @@ func (t TLS) certified(dir string, urls []url.URL) (listen.TLS, error) {
 
 // checkTLS is part of [Config.Validate].
 func (c Config) checkTLS() error {
-	if err := c.checkRevoked(); err != nil {
-		return err
-	}
+	errs := []error{c.checkRevoked()}
 	for _, side := range []struct {
 		name, certFlag, urlFlag string
 		tls                     TLS
@@ -141,23 +139,24 @@ func (c Config) checkTLS() error {
 	} {
 		options := side.tls.listen()
 		if err := options.Validate(); err != nil {
-			return fmt.Errorf("%s TLS: %w", side.name, err)
+			errs = append(errs, fmt.Errorf("%s TLS: %w", side.name, err))
+			continue
 		}
 		encrypted := false
 		for _, u := range side.urls {
 			encrypted = encrypted || listen.IsTLS(u)
 			if listen.IsTLS(u) && !options.Enabled() {
-				return fmt.Errorf("%s URL %s needs a certificate; set %s",
-					side.name, u.String(), side.certFlag)
+				errs = append(errs, fmt.Errorf("%s URL %s needs a certificate; set %s",
+					side.name, u.String(), side.certFlag))
 			}
 		}
 		if options.Asked() && !encrypted && len(side.urls) > 0 {
-			return fmt.Errorf("there are TLS settings for the %s side, but %s would not be encrypted; "+
-				"give %s with https:// (and advertise such), or leave the TLS settings out",
-				side.name, urlList(side.urls), side.urlFlag)
+			errs = append(errs, fmt.Errorf("there are TLS settings for the %s side, but %s would not be "+
+				"encrypted; give %s with https:// (and advertise such), or leave the TLS settings out",
+				side.name, urlList(side.urls), side.urlFlag))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // checkRevoked refuses ports where a list of revoked certificates would mean nothing, because no

@@ -67,7 +67,7 @@ func command(p process) *cobra.Command {
 // serve reads the flags and runs the member.
 func (p process) serve(c *cobra.Command, args []string) error {
 	f := newFlags()
-	warnings, err := f.read(args, p.env())
+	cfg, warnings, err := f.load(args, p.env(), p.hostname())
 	switch {
 	case errors.Is(err, errHelp):
 		f.help(c.OutOrStdout())
@@ -79,17 +79,12 @@ func (p process) serve(c *cobra.Command, args []string) error {
 		printVersion(c.OutOrStdout())
 		return nil
 	}
-	cfg, more, err := f.checked(p.hostname())
-	if err != nil {
-		return err
-	}
 	lg, err := f.log.open(c.OutOrStdout(), c.ErrOrStderr())
 	if err != nil {
 		return f.located(err)
 	}
 	defer lg.close() //nolint:errcheck // the process ends; there is nowhere left to say so
 	warnAll(lg.Logger, warnings)
-	warnAll(lg.Logger, more)
 	cfg.Logger, cfg.HTTP.Collectors = lg.Logger, lg.collectors()
 	j, err := f.joiner(lg.Logger)
 	if err != nil {
@@ -113,22 +108,13 @@ func (p process) serve(c *cobra.Command, args []string) error {
 // checked returns the configuration as [flags.config] does, and refuses one that no member
 // could have.
 func (f *flags) checked(hostname string) (server.Config, []string, error) {
-	cfg, warnings, err := f.config(hostname)
-	if err != nil {
-		return cfg, nil, f.located(err)
-	}
+	cfg, warnings, wrong := f.config(hostname)
 	j, err := f.joiner(slog.New(slog.DiscardHandler))
-	if err == nil {
-		err = f.log.check()
+	likely := cfg
+	if j != nil && !j.addressesGiven {
+		likely = choose("localhost", clientPorts[0]).in(cfg)
 	}
-	if err == nil {
-		likely := cfg
-		if j != nil && !j.addressesGiven {
-			likely = choose("localhost", clientPorts[0]).in(cfg)
-		}
-		err = likely.Validate()
-	}
-	return cfg, warnings, f.located(err)
+	return cfg, warnings, errors.Join(wrong, err, f.log.check(), likely.Validate())
 }
 
 // runMember runs a member until the context ends, or the cluster removes it, with

@@ -17,11 +17,11 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 		c.DataDir = c.Name + ".leasehold"
 	}
 	c.Cluster.State = server.ClusterState(f.state)
+	defaults := server.DefaultConfig()
 	var err error
 	if c.Compaction, err = f.compaction(); err != nil {
-		return c, nil, &UsageError{err.Error()}
+		c.Compaction, err = defaults.Compaction, &UsageError{err.Error()}
 	}
-	defaults := server.DefaultConfig()
 	if c.Limits.QuotaBackendBytes == 0 {
 		c.Limits.QuotaBackendBytes = defaults.Limits.QuotaBackendBytes
 	}
@@ -54,7 +54,7 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 				a.name, joinURLs(*a.advertise)))
 		}
 	}
-	return c, warnings, nil
+	return c, warnings, err
 }
 
 // reachable returns how others reach a member that listens on us: the same

@@ -57,18 +57,14 @@ func withSettings(
 			args = append([]string{"--config-file", args[0]}, args[1:]...)
 		}
 		f := newFlags()
-		warnings, err := f.read(args, env())
+		cfg, warnings, err := f.load(args, env(), hostname())
 		if errors.Is(err, errHelp) {
 			return c.Help()
 		}
 		if err != nil {
 			return err
 		}
-		cfg, more, err := f.checked(hostname())
-		if err != nil {
-			return err
-		}
-		return do(c.OutOrStdout(), f, cfg, append(warnings, more...))
+		return do(c.OutOrStdout(), f, cfg, warnings)
 	}
 	return c
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leasehold.dev/internal/host"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/server"
 )
@@ -43,9 +44,14 @@ func DoctorCommand() *cobra.Command {
 			"  leasehold doctor --data-dir /var/lib/leasehold",
 	}
 	return withSettings(c, os.Environ, hostname,
-		func(w io.Writer, _ *flags, cfg server.Config, _ []string) error {
+		func(w io.Writer, f *flags, cfg server.Config, _ []string) error {
 			var d doctor
 			d.examine(&cfg)
+			if len(f.join.endpoints) > 0 {
+				d.joined(f.join.endpoints, &cfg, func() (cluster, error) {
+					return dialCluster(f.join.endpoints, f.join.login, cfg)
+				})
+			}
 			return d.report(w)
 		})
 }
@@ -295,24 +301,63 @@ func (d *doctor) expiry(what, file string, c *x509.Certificate) {
 	}
 }
 
+// joined looks at the way to the cluster of --join: to each address, and to the peer URLs that its
+// members have.
+func (d *doctor) joined(at []string, cfg *server.Config, dial func() (cluster, error)) {
+	for _, e := range at {
+		host := e
+		if u, err := url.Parse(e); err == nil && u.Host != "" {
+			host = u.Host
+		}
+		d.reach("--join", host, cfg)
+	}
+	c, err := dial()
+	if err != nil {
+		d.say(unfit, "cluster", "%v", err)
+		return
+	}
+	defer c.Close() //nolint:errcheck // nothing is lost
+	ctx, cancel := context.WithTimeout(context.Background(), askFirst)
+	defer cancel()
+	list, err := c.MemberList(ctx)
+	if err != nil {
+		d.say(advice, "cluster", "its members cannot be listed, so the way to their peer URLs was not "+
+			"looked at: %v", err)
+		return
+	}
+	for _, m := range list.Members {
+		urls, err := listen.ParseURLs(strings.Join(m.PeerURLs, ","))
+		if err != nil {
+			d.say(advice, "cluster", "member %x: %v", m.ID, err)
+			continue
+		}
+		d.other(cmp.Or(m.Name, fmt.Sprintf("%x", m.ID)), urls, cfg)
+	}
+}
+
 // other tries to reach another member.
 func (d *doctor) other(name string, urls []url.URL, cfg *server.Config) {
 	for _, u := range urls {
-		began := time.Now()
-		conn, err := net.DialTimeout("tcp", u.Host, 2*time.Second)
-		took := time.Since(began)
-		switch {
-		case err != nil:
-			d.say(advice, "member "+name, "%v: it does not run yet, or something is in the way", err)
-			continue
-		case took > longestWay(cfg.Raft):
-			d.say(advice, "member "+name, "%s answers in %v: raise --heartbeat-interval and "+
-				"--election-timeout to that and ten times that, at all members", u.Host, took)
-		default:
-			d.say(fine, "member "+name, "%s answers in %v", u.Host, took.Round(10*time.Microsecond))
-		}
-		_ = conn.Close() // it was for nothing else
+		d.reach("member "+name, u.Host, cfg)
 	}
+}
+
+// reach tries to connect to an address.
+func (d *doctor) reach(what, host string, cfg *server.Config) {
+	began := time.Now()
+	conn, err := net.DialTimeout("tcp", host, 2*time.Second)
+	took := time.Since(began)
+	switch {
+	case err != nil:
+		d.say(advice, what, "%v: it does not run yet, or something is in the way", err)
+		return
+	case took > longestWay(cfg.Raft):
+		d.say(advice, what, "%s answers in %v: raise --heartbeat-interval and --election-timeout to "+
+			"that and ten times that, at all members", host, took)
+	default:
+		d.say(fine, what, "%s answers in %v", host, took.Round(10*time.Microsecond))
+	}
+	_ = conn.Close() // it was for nothing else
 }
 
 // longestWay is how long a round trip to another member may take with these settings.

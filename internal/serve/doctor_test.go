@@ -7,9 +7,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"leasehold.dev/server"
 	"leasehold.dev/test/certs"
@@ -130,6 +133,45 @@ func TestDoctorLooksAround(t *testing.T) {
 		c.Cluster.Initial = map[string][]url.URL{c.Name: {taken}, "b": {taken}}
 	}); got == unfit {
 		t.Errorf("a member that answers: degree %d", got)
+	}
+}
+
+// Goal: with --join doctor tries each address, and then the peer URLs of the members.
+func TestDoctorJoin(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	here := l.Addr().String()
+	cfg := server.DefaultConfig()
+	at := []string{"http://" + here, "127.0.0.1:1"}
+	f := &fakeCluster{members: []*pb.Member{
+		{ID: 1, Name: "a", PeerURLs: []string{"http://" + here}},
+		{ID: 2, PeerURLs: []string{"http://127.0.0.1:1"}},
+	}}
+	for name, x := range map[string]struct {
+		dial func() (cluster, error)
+		want []finding // their text is left out
+	}{
+		"members": {func() (cluster, error) { return f, nil }, []finding{
+			{fine, "--join", ""}, {advice, "--join", ""}, {fine, "member a", ""}, {advice, "member 2", ""},
+		}},
+		"no certificate": {func() (cluster, error) { return nil, os.ErrNotExist }, []finding{
+			{fine, "--join", ""}, {advice, "--join", ""}, {unfit, "cluster", ""},
+		}},
+	} {
+		var d doctor
+		d.joined(at, &cfg, x.dial)
+		for i := range d.found {
+			d.found[i].text = ""
+		}
+		if !slices.Equal(d.found, x.want) {
+			t.Errorf("%s: %v, want %v", name, d.found, x.want)
+		}
+	}
+	if !f.ended {
+		t.Error("the client is left open")
 	}
 }
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -32,6 +33,7 @@ func (f *flags) readEnv(env []string) (warnings []string, err error) {
 			values[name] = value
 		}
 	}
+	var errs []error
 	f.fs.VisitAll(func(x *flag.Flag) {
 		for _, prefix := range envPrefixes {
 			name := envName(prefix, x.Name)
@@ -39,10 +41,9 @@ func (f *flags) readEnv(env []string) (warnings []string, err error) {
 			delete(values, name)
 			// What is more important came first: the command line, then the other
 			// prefix.
-			if !ok || f.given[x.Name] || err != nil {
-				continue
+			if ok && !f.given[x.Name] {
+				errs = append(errs, f.set(x, value, name))
 			}
-			err = f.set(x, value, name)
 		}
 	})
 	for name := range values {
@@ -55,7 +56,7 @@ func (f *flags) readEnv(env []string) (warnings []string, err error) {
 		}
 	}
 	slices.Sort(warnings)
-	return warnings, err
+	return warnings, errors.Join(errs...)
 }
 
 // envName returns the variable that stands for a flag: LEASEHOLD_DATA_DIR for

@@ -70,10 +70,11 @@ func (f *flags) readFile() (warnings []string, err error) {
 		return nil, usageError("--config-file: %v", err)
 	}
 	given, err := f.settings(text)
-	if err != nil {
+	if given == nil {
 		return nil, err
 	}
 	tried := newFlags()
+	errs := []error{err}
 	for _, s := range given {
 		if s.flag == "" && (s.value.Value == "false" || s.value.Value == "off") {
 			continue // etcd's default is not worth a warning
@@ -94,16 +95,16 @@ func (f *flags) readFile() (warnings []string, err error) {
 			err = x.Value.Set(value)
 		}
 		if err != nil {
-			return nil, usageError("%s: invalid value for %s: %s", where, s.name, because(x, err))
-		}
-		if to == f {
+			errs = append(errs, usageError("%s: invalid value for %s: %s", where, s.name, because(x, err)))
+		} else if to == f {
 			f.given[s.flag], f.from[s.flag] = true, "file "+where
 		}
 	}
-	return warnings, nil
+	return warnings, errors.Join(errs...)
 }
 
-// settings reads the names in a file, and finds the flag of each.
+// settings reads the names in a file, and finds the flag of each. With an error for unknown names
+// and such it returns those that are right.
 func (f *flags) settings(text []byte) ([]setting, error) {
 	root, err := settings.Parse(text)
 	if err != nil {
@@ -112,67 +113,74 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 	if root == nil {
 		return nil, nil
 	}
-	fail := func(line int, format string, args ...any) ([]setting, error) {
-		return nil, usageError("%s:%d: %s", f.configFile, line, fmt.Sprintf(format, args...))
-	}
 	if root.Kind != yaml.MappingNode {
-		return fail(root.Line, "a configuration file has lines such as \"name: a\"")
+		return nil, usageError("%s:%d: a configuration file has lines such as \"name: a\"", f.configFile,
+			root.Line)
 	}
 	var all []setting
+	var errs []error
+	fail := func(line int, format string, args ...any) {
+		errs = append(errs, usageError("%s:%d: %s", f.configFile, line, fmt.Sprintf(format, args...)))
+	}
 	sections := make(map[string]int) // the line of each
 	for i := 0; i < len(root.Content); i += 2 {
 		name, value := root.Content[i], root.Content[i+1]
 		section, isSection := inFile[name.Value]
-		if !isSection {
+		line := sections[name.Value]
+		switch {
+		case !isSection:
 			all = append(all, setting{name: name.Value, flag: name.Value, line: name.Line, value: value})
 			continue
-		}
-		if line := sections[name.Value]; line != 0 {
-			return fail(name.Line, "%s is given already, as %[1]s in line %d", name.Value, line)
+		case line != 0:
+			fail(name.Line, "%s is given already, as %[1]s in line %d", name.Value, line)
+			continue
 		}
 		sections[name.Value] = name.Line
 		if settings.IsNull(value) {
 			continue
 		}
 		if value.Kind != yaml.MappingNode {
-			return fail(value.Line, "%s holds settings, such as \"cert-file: server.crt\", each "+
-				"on a line of its own", name.Value)
+			fail(value.Line, "%s holds settings, such as \"cert-file: server.crt\", each on a line of "+
+				"its own", name.Value)
+			continue
 		}
 		for j := 0; j < len(value.Content); j += 2 {
 			n := value.Content[j]
 			x, ok := section[n.Value]
 			if !ok {
-				return fail(n.Line, "unknown setting %q in %s%s", n.Value, name.Value,
+				fail(n.Line, "unknown setting %q in %s%s", n.Value, name.Value,
 					didYouMean(n.Value, slices.Collect(maps.Keys(section))))
+				continue
 			}
 			all = append(all, setting{
 				name: name.Value + "." + n.Value, flag: x, line: n.Line, value: value.Content[j+1],
 			})
 		}
 	}
-	return f.vetSettings(all, fail)
+	return f.vetSettings(all, fail), errors.Join(errs...)
 }
 
 // vetSettings refuses names that are unknown or come twice, and leaves out what has no value.
-func (f *flags) vetSettings(
-	all []setting, fail func(int, string, ...any) ([]setting, error),
-) (kept []setting, err error) {
+func (f *flags) vetSettings(all []setting, fail func(int, string, ...any)) []setting {
+	kept := []setting{}
 	first := make(map[string]setting)
 	for _, s := range all {
 		if ignoredInFile[s.name] != "" {
 			s.flag = ""
 		} else if f.fs.Lookup(s.flag) == nil || slices.Contains(notInFile, s.flag) {
-			return fail(s.line, "unknown setting %q%s", s.name, didYouMean(s.name, f.fileNames()))
+			fail(s.line, "unknown setting %q%s", s.name, didYouMean(s.name, f.fileNames()))
+			continue
 		}
 		if other, twice := first[s.flag]; twice && s.flag != "" {
-			return fail(s.line, "%s is given already, as %s in line %d", s.name, other.name, other.line)
+			fail(s.line, "%s is given already, as %s in line %d", s.name, other.name, other.line)
+			continue
 		}
 		first[s.flag] = s
 		if !settings.IsNull(s.value) {
 			kept = append(kept, s)
 		}
 	}
-	return kept, nil
+	return kept
 }
 
 // fileNames are the names that a configuration file may have outside of a section.

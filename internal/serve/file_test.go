@@ -218,6 +218,19 @@ func TestConfigCheck(t *testing.T) {
 	if out, err := run(nil, path, "--election-timeout=1"); err == nil || out != "" {
 		t.Errorf("no member could start, but: %q, %v", out, err)
 	}
+	many := file(t, "nmae: a\nmax-learners: many\npre-vote: 1\nlease-max-keys: 0\nlog-level: loud\n"+
+		"client-transport-security:\n  cert: x\n")
+	_, err = run([]string{"ETCD_MAX_TXN_OPS=x"}, many, "--election-timeout=1", "--auto-compaction-mode=x")
+	for _, want := range []string{
+		"10 mistakes in the settings:\n", "ETCD_MAX_TXN_OPS", many + ":1: unknown setting \"nmae\"",
+		many + ":2: invalid value for max-learners", many + ":3: invalid value for pre-vote",
+		"--log-level is given by file " + many + ":5", many + ":7: unknown setting \"cert\"",
+		"--election-timeout (1ms) must be", "--auto-compaction-mode",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("all mistakes at once, but not %q: %v", want, err)
+		}
+	}
 	bindings := file(t, "bindings:\n  - dns: a\n    usre: b\n")
 	_, err = run(nil, path, "--auth-config", bindings)
 	var usage *UsageError

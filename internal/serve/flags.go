@@ -189,20 +189,51 @@ func (f *flags) read(args, env []string) (warnings []string, err error) {
 	if err := f.parse(args); err != nil || f.version {
 		return nil, err
 	}
-	if warnings, err = f.readEnv(env); err != nil {
-		return nil, err
-	}
-	more, err := f.readFile()
-	f.cfg.Raft.Adaptive = !f.given["heartbeat-interval"] && !f.given["election-timeout"]
-	return append(append(warnings, more...), f.warnings()...), err
+	warnings, err = f.readRest(env)
+	return warnings, f.located(err)
 }
 
-// located adds to an error where a flag that it names was given, if not on the command line.
+// readRest reads the variables and the file. Its error has a line for each mistake.
+func (f *flags) readRest(env []string) ([]string, error) {
+	warnings, badEnv := f.readEnv(env)
+	more, badFile := f.readFile()
+	f.cfg.Raft.Adaptive = !f.given["heartbeat-interval"] && !f.given["election-timeout"]
+	return append(append(warnings, more...), f.warnings()...), errors.Join(badEnv, badFile)
+}
+
+// load reads all settings and checks them. Its error names all mistakes; a command line that cannot
+// be read is reported alone.
+func (f *flags) load(
+	args, env []string, hostname string,
+) (cfg server.Config, warnings []string, err error) {
+	if err := f.parse(args); err != nil || f.version {
+		return cfg, nil, err
+	}
+	warnings, err = f.readRest(env)
+	cfg, more, wrong := f.checked(hostname)
+	return cfg, append(warnings, more...), f.located(errors.Join(err, wrong))
+}
+
+// located makes a [UsageError] of an error that has a line for each mistake, and says in each where
+// the flags that it names were given, if not on the command line.
 func (f *flags) located(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		lines[i] = f.locate(line)
+	}
+	if len(lines) == 1 {
+		return &UsageError{lines[0]}
+	}
+	for i, line := range lines {
+		lines[i] = "\n  " + strings.TrimPrefix(line, server.ErrConfig.Error()+": ")
+	}
+	return usageError("%d mistakes in the settings:%s", len(lines), strings.Join(lines, ""))
+}
+
+func (f *flags) locate(text string) string {
 	var where []string
 	for _, m := range namedFlag.FindAllStringSubmatch(text, -1) {
 		from := f.from[m[1]]
@@ -214,7 +245,7 @@ func (f *flags) located(err error) error {
 	if len(where) > 0 {
 		text += " (" + strings.Join(where, ", ") + ")"
 	}
-	return &UsageError{text}
+	return text
 }
 
 // namedFlag finds flags in the text of an error.

@@ -74,11 +74,7 @@ func (r *reloader) reload() {
 func (r *reloader) reloadConfig() {
 	path := r.running.configFile
 	now := newFlags()
-	_, err := now.read(r.args, r.env)
-	if err == nil {
-		_, _, err = now.checked(hostname())
-	}
-	if err != nil {
+	if _, _, err := now.load(r.args, r.env, hostname()); err != nil {
 		r.log.Error("the configuration file is not read again: it has a mistake, and nothing changes",
 			"file", path, "error", err.Error())
 		return
