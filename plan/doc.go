@@ -16,7 +16,7 @@
 //	D  Issuer.Recovery, how long the issuer grants and renews nothing after a failure
 //	r  Holder.RoundTrip, the longest round trip of a request
 //
-// The equations have numbers (O1, N1, G1, ...), which docs/choosing-a-lease.md lists.
+// The equations have numbers (O1, N1, G1, ...), which docs/planning.md lists.
 // A simulation that knows nothing of the equations plays the same choices, and the tests
 // hold one against the other.
 package plan

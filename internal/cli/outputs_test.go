@@ -10,7 +10,7 @@ import (
 // a document is run; the lines below it are those of its output, in order, where a line "..."
 // stands for any number of others.
 func TestDocumentedOutput(t *testing.T) {
-	text, err := os.ReadFile("../../docs/scale.md")
+	text, err := os.ReadFile("../../docs/planning.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ func (a *app) planCommand() *cobra.Command {
 		a.planOutage(s), a.planLevels(s), a.planLength(s), a.planCaches(s), a.planCapacity(s))
 	cmd.Long = `Computes what follows from the length of a lease: outages, levels, chances, caches,
 capacity. Nothing here needs a server, but "plan length --measure" asks one.
-docs/choosing-a-lease.md explains the words and has the equations.`
+docs/planning.md explains the words and has the equations.`
 	s.register(cmd)
 	return cmd
 }

@@ -1,5 +1,5 @@
 // Package directory knows, at the leader of a term, which caches may have which keys, and says
-// for which caches a write must wait (docs/coherence.md).
+// for which caches a write must wait (docs/caches.md).
 //
 // A lease holds ranges, in the replicated state; the cache of its holder may have keys within
 // them. Only the leader knows which keys a cache has. So a new leader takes each cache for wide,
@@ -16,7 +16,7 @@
 // Why that keeps C1, a cached read is never older than a write that was acknowledged
 // before it began: a copy is used only while its lease has not passed its expiry, by
 // any leader's clock. As long as it may be used, the leader either knows of it or
-// takes the cache for wide. docs/coherence.md has the whole argument.
+// takes the cache for wide. docs/caches.md has the whole argument.
 //
 // The package is pure: no goroutine, no lock, no I/O; instants are arguments. Its
 // caller, the replica, owns a Directory and calls it from one goroutine. What it
