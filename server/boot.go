@@ -196,11 +196,11 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 		return chunk, err == nil, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("load the snapshot at index %d: %w", r.Meta().Index, err)
+		return nil, fmt.Errorf("load the snapshot at index %d: %w", r.Index(), err)
 	}
-	if m.Index() != r.Meta().Index {
+	if m.Index() != r.Index() {
 		return nil, fmt.Errorf("load the snapshot at index %d: %w: it holds index %d",
-			r.Meta().Index, storage.ErrCorrupt, m.Index())
+			r.Index(), storage.ErrCorrupt, m.Index())
 	}
 	return m, nil
 }

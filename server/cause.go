@@ -19,7 +19,6 @@ var causes = []struct {
 }{
 	{ErrTooOld, cause.TooOld},
 	{encoding.ErrNewer, cause.TooOld},
-	{storage.ErrVersion, cause.TooOld},
 	{ErrForeign, cause.VersionNotSpoken},
 	{errLost, cause.LostData},
 	{errCopied, cause.CopiedData},

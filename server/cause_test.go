@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/cause"
+	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/virtual"
 )
@@ -77,7 +78,7 @@ func testCauses(t *testing.T) {
 	for want, err := range map[cause.Code]error{
 		"":                     nil,
 		cause.Failed:           errors.New("another"),
-		cause.TooOld:           otherRelease(storage.ErrVersion, "d"),
+		cause.TooOld:           otherRelease(encoding.ErrNewer, "d"),
 		cause.VersionNotSpoken: foreign(errors.New("v2"), "d"),
 		cause.LostData:         fmt.Errorf("member 1 refuses this one: %w", lostData("d")),
 		cause.CopiedData:       copiedData("d"),

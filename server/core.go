@@ -310,7 +310,7 @@ func (c *core) applied(out *replica.Output) {
 	c.logVersion(old, v)
 	if out.Restored {
 		c.hub.Restore(v.KV.Revision())
-		c.snap.Restored(v.Index, c.disk.SnapshotBytes())
+		c.snap.Restored(v.Index, c.disk.Usage().SnapshotBytes)
 		c.snap.newest(v.Version.Number, c.disk.Usage().SnapshotIndex)
 	}
 	if v.Access != old.Access {

@@ -10,7 +10,6 @@ import (
 
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
 	"leasehold.dev/internal/version"
 )
@@ -33,7 +32,7 @@ var errUnapplied = errors.New("server: stopped, because of an entry that this re
 // are.
 func otherRelease(err error, dir string) error {
 	switch {
-	case errors.Is(err, encoding.ErrNewer), errors.Is(err, storage.ErrVersion):
+	case errors.Is(err, encoding.ErrNewer):
 		return fmt.Errorf("%w: a newer release wrote what it does not know. Nothing of that was done, "+
 			"and the data in %s are as they were. Start the member with the newer release, which the "+
 			"other members run or did run (this is %s): %w", ErrTooOld, dir, thisRelease(), err)

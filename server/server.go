@@ -195,7 +195,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 			Count: cfg.Raft.SnapshotCount, Tail: cfg.Raft.SnapshotCatchUpEntries,
 		},
 	}
-	c.snap.Restored(machine.Index(), disk.SnapshotBytes())
+	c.snap.Restored(machine.Index(), disk.Usage().SnapshotBytes)
 	c.snap.newest(machine.Version().Number, machine.Index())
 	return c, nil
 }

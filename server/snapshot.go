@@ -201,15 +201,11 @@ func (s *snapshotter) write(
 			s.log.Error("could not compact the log", "index", index, "error", err)
 		}
 	}
-	r, err := s.disk.OpenSnapshot()
-	if err != nil {
-		return 0, err
-	}
-	bytes := r.Meta().Bytes
+	bytes := s.disk.Usage().SnapshotBytes
 	took := time.Since(begin)
 	s.metrics.snapshot.Observe(took.Seconds())
 	s.log.Info("wrote a snapshot", "index", index, "bytes", bytes, "took", took)
-	return bytes, r.Close()
+	return bytes, nil
 }
 
 // writeSnapshot makes image the newest snapshot on disk, whole or not at all.

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"leasehold.dev/internal/encoding"
-	"leasehold.dev/internal/storage"
 )
 
 // printer prints records and counts what could not be read.
@@ -62,9 +61,7 @@ func (p *printer) problem(place string, err error) {
 	p.write(fmt.Sprintf("error  place=%q error=%q\n", place, err))
 }
 
-func isNewer(err error) bool {
-	return errors.Is(err, encoding.ErrNewer) || errors.Is(err, storage.ErrVersion)
-}
+func isNewer(err error) bool { return errors.Is(err, encoding.ErrNewer) }
 
 func (p *printer) line(o object) {
 	b, err := json.Marshal(o)

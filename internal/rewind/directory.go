@@ -197,7 +197,7 @@ func (d *Directory) unusable() {
 func (d *Directory) judge(wrong error) {
 	evidence := newest(d.Path, "damaged-", ".backup")
 	switch {
-	case errors.Is(wrong, storage.ErrVersion), errors.Is(wrong, encoding.ErrNewer):
+	case errors.Is(wrong, encoding.ErrNewer):
 		d.Condition, d.Why = Newer, wrong
 	case wrong != nil:
 		d.Condition, d.Why = Damaged, wrong

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"leasehold.dev/internal/encoding"
-	"leasehold.dev/internal/storage"
 	"leasehold.dev/server"
 )
 
@@ -25,7 +24,7 @@ func (releaseError) ExitCode() int { return exitRelease }
 // written was met by a member, or in a file.
 func withExitCode(err error) error {
 	for _, e := range []error{
-		server.ErrTooOld, server.ErrForeign, encoding.ErrNewer, encoding.ErrOlder, storage.ErrVersion,
+		server.ErrTooOld, server.ErrForeign, encoding.ErrNewer, encoding.ErrOlder,
 	} {
 		if errors.Is(err, e) {
 			return releaseError{err}

@@ -75,6 +75,7 @@ func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool, p p
 		d.first = entries[0].GetIndex()
 	}
 	if hs != nil {
+		hs = d.promised(hs)
 		d.pending = appendHard(d.pending, hs)
 	}
 	if len(d.pending) == 0 {
@@ -86,20 +87,38 @@ func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool, p p
 		}
 		d.log.append(entries)
 		if hs != nil {
-			d.hard = newHardState(hs.GetTerm(), hs.GetVote(), hs.GetCommit())
+			d.hard = hs
 		}
 	}
 	// What is not on disk must be in memory, where the tail has only so much.
 	if sync || int64(len(d.pending)) >= min(flushBytes, d.cfg.TailBytes/2) {
 		return d.commit(p, apply)
 	}
-	if err := d.ensure(len(d.pending), p); err != nil {
+	if err := d.ensure(p); err != nil {
 		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	apply()
 	return nil
+}
+
+// promised returns a hard state that takes no promise back: entries that had to wait for room may
+// come with an earlier term than that of a vote which did not wait.
+func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
+	term, vote := hs.GetTerm(), hs.GetVote()
+	if old := d.hard; term < old.GetTerm() || term == old.GetTerm() && vote == 0 {
+		term, vote = old.GetTerm(), old.GetVote()
+	}
+	return newHardState(term, vote, hs.GetCommit())
+}
+
+// SaveVote makes a term and a vote durable, ahead of entries for which there may be no room.
+func (d *Disk) SaveVote(term, vote uint64) error {
+	d.mu.RLock()
+	commit := d.hard.GetCommit()
+	d.mu.RUnlock()
+	return d.Append(nil, newHardState(term, vote, commit), true)
 }
 
 // follow returns the entries that are not compacted yet, if they fit the log.

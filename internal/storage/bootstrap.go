@@ -3,7 +3,6 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"syscall"
@@ -12,53 +11,58 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+func (d *Disk) identityPath() string { return filepath.Join(d.cfg.Dir, identityFile) }
+
+// loadIdentity reads the file that says whose directory it is, and with which members its log
+// begins: a frame, as of a segment 0.
 func (d *Disk) loadIdentity() error {
-	f, err := d.fs.Open(d.identityPath())
+	m := image{name: d.identityPath()}
+	f, err := d.fs.Open(m.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	b, err := readAll(f)
+	defer ignoreClose(f)
+	size, err := f.Size()
 	if err == nil {
-		d.identity, d.conf, err = decodeIdentity(b)
+		m.b, err = readFrom(f, size)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", d.identityPath(), err)
+		return err
+	}
+	c := cursor{}
+	content, whole, err := m.next(&c)
+	if err == nil && !whole {
+		err = m.damage(0, "it is not what was written")
+	}
+	if err != nil {
+		return err
+	}
+	if err := records(content.payload, func(r record) (err error) {
+		d.identity, d.conf, err = r.identity()
+		return err
+	}); err != nil {
+		return fmt.Errorf("%s: %w", m.name, err)
 	}
 	d.bootstrapped = true
 	return nil
 }
 
-// readAll reads a file and closes it.
-func readAll(f File) ([]byte, error) {
-	size, err := f.Size()
-	b := make([]byte, size)
-	if err == nil && size > 0 {
-		_, err = f.ReadAt(b, 0)
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
-	}
-	return b, errors.Join(err, f.Close())
-}
-
 // lostIdentity returns an error if a directory without an identity had one. What a Bootstrap leaves
-// that did not come to its end is a segment without a commit.
+// that did not come to its end are segments without a commit.
 func (d *Disk) lostIdentity(inv *inventory) error {
 	found := ""
 	if len(inv.snapshots) > 0 {
 		found = inv.snapshots[0]
 	}
-	for _, number := range inv.segments {
-		s, err := d.readSegment(number, func(frame, record) error { return nil })
-		if err != nil {
-			return fmt.Errorf("%s is missing: %w", d.identityPath(), err)
-		}
-		if number != 1 || s.commit > 0 {
-			found = segmentName(number)
-		}
+	switch s, err := d.newest(inv.segments); {
+	case err != nil:
+		return fmt.Errorf("%s is missing: %w", d.identityPath(), err)
+	case s != nil:
+		ignoreClose(s.file)
+		found = segmentName(s.number)
 	}
 	if found != "" {
 		return fmt.Errorf("%w: %s is missing, but there is %s",
@@ -72,7 +76,7 @@ func (d *Disk) clear(inv *inventory) error {
 	if err := d.lostIdentity(inv); err != nil {
 		return err
 	}
-	names := append(inv.temporary, inv.spares...)
+	names := inv.temporary
 	for _, number := range inv.segments {
 		names = append(names, segmentName(number))
 	}
@@ -112,44 +116,36 @@ func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 // bootstrap makes the first segment, then the identity, then the first commit. Without an identity,
 // and with that commit, the identity was lost; see clear.
 func (d *Disk) bootstrap(id Identity, conf *raftpb.ConfState) error {
-	content, err := encodeIdentity(id, conf)
-	if err != nil {
-		return err
-	}
 	// MkdirAll syncs the parents of what it makes, but the directory may have been there. The parent
 	// of a mount point can be unreadable, or on a file system that syncs no directories.
-	err = d.fs.SyncDir(filepath.Join(d.cfg.Dir, ".."))
+	err := d.fs.SyncDir(filepath.Join(d.cfg.Dir, ".."))
 	if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
-	name, err := d.spares.large(d.cfg.SegmentBytes)
-	if err != nil {
+	if len(d.segments) == 0 {
+		first, err := d.spares.take()
+		if err != nil {
+			return err
+		}
+		d.use(first)
+	}
+	if err := d.writeIdentity(id, conf); err != nil {
 		return err
 	}
-	head := appendHead(nil, segmentHead{number: 1, size: d.cfg.SegmentBytes, owner: id})
-	w, err := d.begin(name, writer{number: 1, size: d.cfg.SegmentBytes}, head)
-	if err != nil {
-		return err
-	}
-	if err := d.writeIdentity(content); err != nil {
-		return errors.Join(err, w.file.Close())
-	}
-	d.writer = w
 	d.mu.Lock()
 	d.identity, d.bootstrapped, d.conf = id, true, proto.CloneOf(conf)
-	d.segments = []segment{{1, d.size}}
 	d.mu.Unlock()
-	d.spares.start(nil, nil)
 	return d.commit(forState, nil)
 }
 
-func (d *Disk) writeIdentity(content []byte) error {
+func (d *Disk) writeIdentity(id Identity, conf *raftpb.ConfState) error {
 	name := d.identityPath()
 	f, err := d.fs.Create(name+tempSuffix, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(content, 0)
+	content := (&cursor{}).frame(appendIdentity(nil, id, conf))
+	_, err = f.WriteAt(content.appendTo(nil, 0), 0)
 	if err == nil {
 		err = f.Sync()
 	}

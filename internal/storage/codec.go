@@ -3,16 +3,18 @@ package storage
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"maps"
+	"math/bits"
 	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/encoding"
 )
 
-// formatVersion is the version of all files. Segments and snapshots begin with it.
-const formatVersion = 1
+// format is that of all files. The identity and each segment begin with its version.
+var format = encoding.Format{Name: "data directory", Version: 1, Corrupt: ErrCorrupt}
 
 // The payload of a commit is a list of records, each its kind (one byte), its length (uvarint) and
 // its fields.
@@ -24,7 +26,8 @@ const (
 	kindSnapshot = 5 // the newest snapshot, a file
 	kindReset    = 6 // the log is empty and begins after a position
 	kindPeers    = 7
-	kindSealed   = 8 // the last record of a segment: the next one exists
+	kindSeal     = 8 // alone in the last commit of a segment: the next segment exists
+	kindIdentity = 9 // alone in the file of that name
 )
 
 // A record is one of a commit.
@@ -33,17 +36,17 @@ type record struct {
 	body []byte
 }
 
+func (r record) decoder() encoding.Decoder { return format.Decoder(format.Version, r.body) }
+
 // records calls visit for each record of a payload.
 func records(payload []byte, visit func(record) error) error {
-	r := reader{b: payload}
-	for len(r.b) > 0 {
-		kind := r.b[0]
-		r.b = r.b[1:]
-		body := r.bytes()
-		if r.bad {
-			return fmt.Errorf("%w: a record of kind %d is cut short", ErrCorrupt, kind)
+	d := record{body: payload}.decoder()
+	for d.Len() > 0 {
+		r := record{d.Byte(), d.View()}
+		if err := d.Err(); err != nil {
+			return err
 		}
-		if err := visit(record{kind, body}); err != nil {
+		if err := visit(r); err != nil {
 			return err
 		}
 	}
@@ -63,14 +66,7 @@ func appendRecord(b []byte, kind byte, fields []uint64, tail []byte) []byte {
 	return append(b, tail...)
 }
 
-func uvarintLen(v uint64) int {
-	n := 1
-	for v >= 0x80 {
-		v >>= 7
-		n++
-	}
-	return n
-}
+func uvarintLen(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
 // segmentHead is the first record of a segment.
 type segmentHead struct {
@@ -82,20 +78,17 @@ type segmentHead struct {
 
 func appendHead(b []byte, h segmentHead) []byte {
 	return appendRecord(b, kindSegment, []uint64{
-		formatVersion, h.number, uint64(h.size), uint64(h.chain),
+		uint64(format.Version), h.number, uint64(h.size), uint64(h.chain),
 		h.owner.Cluster, h.owner.Member, h.owner.Incarnation,
 	}, nil)
 }
 
-func decodeHead(body []byte) (h segmentHead, err error) {
-	r := reader{b: body}
-	if v := r.uvarint(); v > formatVersion {
-		return h, fmt.Errorf("%w: the segment has version %d, this release reads up to %d",
-			ErrVersion, v, formatVersion)
-	}
-	h.number, h.size, h.chain = r.uvarint(), int64(r.uvarint()), uint32(r.uvarint())
-	h.owner = Identity{Cluster: r.uvarint(), Member: r.uvarint(), Incarnation: r.uvarint()}
-	return h, r.end("segment head")
+func (r record) head() (h segmentHead, err error) {
+	d := r.decoder()
+	d.Header()
+	h.number, h.size, h.chain = d.Uvarint(), int64(d.Uvarint()), uint32(d.Uvarint())
+	h.owner = Identity{Cluster: d.Uvarint(), Member: d.Uvarint(), Incarnation: d.Uvarint()}
+	return h, d.End()
 }
 
 func appendEntry(b []byte, e *raftpb.Entry) []byte {
@@ -107,37 +100,30 @@ func appendEntry(b []byte, e *raftpb.Entry) []byte {
 	return append(b, e.GetData()...)
 }
 
-// decodeEntry decodes an entry. Its data is a copy.
-func decodeEntry(body []byte) (*raftpb.Entry, error) {
-	r := reader{b: body}
-	index, term := r.uvarint(), r.uvarint()
-	if r.bad || len(r.b) == 0 {
-		return nil, fmt.Errorf("%w: entry is cut short", ErrCorrupt)
-	}
-	typ := raftpb.EntryType(r.b[0])
-	if _, known := raftpb.EntryType_name[int32(typ)]; !known {
-		return nil, fmt.Errorf("%w: entry %d has type %d", ErrCorrupt, index, typ)
-	}
+// entry decodes an entry. Its data is a copy.
+func (r record) entry() (*raftpb.Entry, error) {
+	d := r.decoder()
 	// One allocation instead of four: a restart decodes the whole log.
 	box := &struct {
 		entry       raftpb.Entry
 		term, index uint64
 		typ         raftpb.EntryType
-	}{term: term, index: index, typ: typ}
+	}{index: d.Uvarint(), term: d.Uvarint()}
+	box.typ = raftpb.EntryType(d.Choice("entry", byte(raftpb.EntryConfChangeV2)))
 	e := &box.entry
 	e.Term, e.Index, e.Type = &box.term, &box.index, &box.typ
-	e.Data = append([]byte(nil), r.b[1:]...) // nil if there is none
-	return e, nil
+	e.Data = append([]byte(nil), d.Rest()...) // nil if there is none
+	return e, d.Err()
 }
 
 func appendHard(b []byte, hs *raftpb.HardState) []byte {
 	return appendRecord(b, kindHard, []uint64{hs.GetTerm(), hs.GetVote(), hs.GetCommit()}, nil)
 }
 
-func decodeHard(body []byte) (*raftpb.HardState, error) {
-	r := reader{b: body}
-	term, vote, commit := r.uvarint(), r.uvarint(), r.uvarint()
-	return newHardState(term, vote, commit), r.end("hard state")
+func (r record) hard() (*raftpb.HardState, error) {
+	d := r.decoder()
+	term, vote, commit := d.Uvarint(), d.Uvarint(), d.Uvarint()
+	return newHardState(term, vote, commit), d.End()
 }
 
 // newHardState returns a hard state in one allocation instead of four.
@@ -163,10 +149,10 @@ func appendMark(b []byte, kind byte, m mark) []byte {
 	return appendRecord(b, kind, []uint64{m.index, m.term, m.segment}, nil)
 }
 
-func decodeMark(body []byte) (mark, error) {
-	r := reader{b: body}
-	m := mark{position{r.uvarint(), r.uvarint()}, r.uvarint()}
-	return m, r.end("compaction mark")
+func (r record) mark() (mark, error) {
+	d := r.decoder()
+	m := mark{position{d.Uvarint(), d.Uvarint()}, d.Uvarint()}
+	return m, d.End()
 }
 
 // manifest describes a complete snapshot.
@@ -177,157 +163,85 @@ type manifest struct {
 	conf          *raftpb.ConfState
 }
 
-func appendManifest(b []byte, m manifest) ([]byte, error) {
-	conf, err := marshalConf(m.conf)
+func appendManifest(b []byte, m manifest) []byte {
 	fields := []uint64{m.index, m.term, m.chunks, m.bytes, uint64(m.sum)}
-	return appendRecord(b, kindSnapshot, fields, conf), err
+	return appendRecord(b, kindSnapshot, fields, marshalConf(m.conf))
 }
 
-func decodeManifest(body []byte) (m manifest, err error) {
-	r := reader{b: body}
-	m.position = position{r.uvarint(), r.uvarint()}
-	m.chunks, m.bytes, m.sum = r.uvarint(), r.uvarint(), uint32(r.uvarint())
-	if r.bad {
-		return m, fmt.Errorf("%w: snapshot record is cut short", ErrCorrupt)
-	}
-	m.conf, err = unmarshalConf(r.b)
+func (r record) manifest() (m manifest, err error) {
+	d := r.decoder()
+	m.position = position{d.Uvarint(), d.Uvarint()}
+	m.chunks, m.bytes, m.sum = d.Uvarint(), d.Uvarint(), uint32(d.Uvarint())
+	m.conf, err = unmarshalConf(&d)
 	return m, err
 }
 
-func marshalConf(conf *raftpb.ConfState) ([]byte, error) {
+func marshalConf(conf *raftpb.ConfState) []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(conf)
 	if err != nil {
-		return nil, fmt.Errorf("encode membership: %w", err)
+		panic("storage: encode membership: " + err.Error()) // it has only numbers
 	}
-	return b, nil
+	return b
 }
 
-func unmarshalConf(b []byte) (*raftpb.ConfState, error) {
+// unmarshalConf takes what is left.
+func unmarshalConf(d *encoding.Decoder) (*raftpb.ConfState, error) {
 	conf := &raftpb.ConfState{}
-	if err := proto.Unmarshal(b, conf); err != nil {
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	if err := proto.Unmarshal(d.Rest(), conf); err != nil {
 		return nil, fmt.Errorf("%w: membership: %v", ErrCorrupt, err)
 	}
 	if unknown := conf.ProtoReflect().GetUnknown(); len(unknown) > 0 {
-		return nil, fmt.Errorf("%w: membership has unknown fields %x", ErrVersion, unknown)
+		return nil, fmt.Errorf("%w: membership has unknown fields %x", encoding.ErrNewer, unknown)
 	}
 	return raftpb.EnsureConfState(conf), nil
 }
 
+const (
+	peersAssembled = 1
+	peersClaimed   = 2
+)
+
 func appendPeers(b []byte, p Peers) []byte {
-	fields := []uint64{0}
-	if p.Assembled {
-		fields[0] |= 1
-	}
-	if p.Claimed {
-		fields[0] |= 2
-	}
+	flags := encoding.Flag(p.Assembled, peersAssembled) | encoding.Flag(p.Claimed, peersClaimed)
+	fields := []uint64{uint64(flags)}
 	for _, id := range slices.Sorted(maps.Keys(p.Incarnations)) {
 		fields = append(fields, id, p.Incarnations[id])
 	}
 	return appendRecord(b, kindPeers, fields, nil)
 }
 
-func decodePeers(body []byte) (Peers, error) {
-	r := reader{b: body}
-	bits := r.uvarint()
-	if bits > 3 {
-		return Peers{}, fmt.Errorf("%w: peers have flags %#x", ErrVersion, bits)
+func (r record) peers() (Peers, error) {
+	d := r.decoder()
+	flags := d.Flags("peers", peersAssembled|peersClaimed)
+	p := Peers{
+		Assembled: flags&peersAssembled != 0, Claimed: flags&peersClaimed != 0,
+		Incarnations: map[uint64]uint64{},
 	}
-	p := Peers{Assembled: bits&1 != 0, Claimed: bits&2 != 0, Incarnations: map[uint64]uint64{}}
-	for len(r.b) > 0 {
-		id := r.uvarint()
-		p.Incarnations[id] = r.uvarint()
+	for d.Len() > 0 {
+		id := d.Uvarint()
+		p.Incarnations[id] = d.Uvarint()
 	}
-	return p, r.end("peers")
+	return p, d.End()
 }
 
-// encodeIdentity returns the content of the file that says whose directory it is, and with which
-// members its log begins: version, CRC-32C of all else, and the fields.
-func encodeIdentity(id Identity, conf *raftpb.ConfState) ([]byte, error) {
-	b := make([]byte, 5)
-	b[0] = formatVersion
-	for _, v := range []uint64{id.Cluster, id.Member, id.Generation, id.Incarnation} {
-		b = binary.AppendUvarint(b, v)
-	}
-	b = binary.AppendVarint(b, id.CreatedUnixMilli)
-	b = binary.AppendUvarint(b, uint64(len(id.Name)))
-	b = append(b, id.Name...)
-	members, err := marshalConf(conf)
-	b = append(b, members...)
-	binary.LittleEndian.PutUint32(b[1:], identitySum(b))
-	return b, err
+func appendIdentity(b []byte, id Identity, conf *raftpb.ConfState) []byte {
+	tail := binary.AppendVarint(nil, id.CreatedUnixMilli)
+	tail = append(encoding.AppendBytes(tail, id.Name), marshalConf(conf)...)
+	return appendRecord(b, kindIdentity, []uint64{
+		uint64(format.Version), id.Cluster, id.Member, id.Generation, id.Incarnation,
+	}, tail)
 }
 
-// identitySum is the checksum of all but the checksum.
-func identitySum(b []byte) uint32 {
-	return crc32.Update(crc32.Checksum(b[:1], castagnoli), castagnoli, b[5:])
-}
-
-// decodeIdentity looks at the checksum before the version: a flipped bit in the version is damage,
-// not a newer release.
-func decodeIdentity(b []byte) (id Identity, conf *raftpb.ConfState, err error) {
-	if len(b) < 5 || binary.LittleEndian.Uint32(b[1:]) != identitySum(b) {
-		return id, nil, fmt.Errorf("%w: identity has a wrong checksum", ErrCorrupt)
-	}
-	if b[0] > formatVersion {
-		return id, nil, fmt.Errorf("%w: identity has version %d, this release reads up to %d",
-			ErrVersion, b[0], formatVersion)
-	}
-	r := reader{b: b[5:]}
+func (r record) identity() (id Identity, conf *raftpb.ConfState, err error) {
+	d := r.decoder()
+	d.Header()
 	id = Identity{
-		Cluster: r.uvarint(), Member: r.uvarint(), Generation: r.uvarint(), Incarnation: r.uvarint(),
+		Cluster: d.Uvarint(), Member: d.Uvarint(), Generation: d.Uvarint(), Incarnation: d.Uvarint(),
 	}
-	id.CreatedUnixMilli, id.Name = r.varint(), string(r.bytes())
-	if r.bad {
-		return id, nil, fmt.Errorf("%w: identity is cut short", ErrCorrupt)
-	}
-	conf, err = unmarshalConf(r.b)
+	id.CreatedUnixMilli, id.Name = d.Varint(), d.Text()
+	conf, err = unmarshalConf(&d)
 	return id, conf, err
-}
-
-// A reader takes fields off the front of b. After the first that is missing, bad is set, b is empty
-// and all are zero.
-type reader struct {
-	b   []byte
-	bad bool
-}
-
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-// varint is binary.Varint: the sign is the lowest bit.
-func (r *reader) varint() int64 {
-	v := r.uvarint()
-	return int64(v>>1) ^ -int64(v&1)
-}
-
-func (r *reader) bytes() []byte {
-	n := r.uvarint()
-	if n > uint64(len(r.b)) {
-		r.fail()
-		return nil
-	}
-	v := r.b[:n]
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) fail() { r.b, r.bad = nil, true }
-
-// end returns an error unless everything was there and nothing is left.
-func (r *reader) end(what string) error {
-	if r.bad {
-		return fmt.Errorf("%w: %s is cut short", ErrCorrupt, what)
-	}
-	if len(r.b) > 0 {
-		return fmt.Errorf("%w: %s has %d bytes too many", ErrCorrupt, what, len(r.b))
-	}
-	return nil
 }

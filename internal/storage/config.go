@@ -72,29 +72,17 @@ type SnapshotMeta struct {
 	ConfState *raftpb.ConfState
 }
 
-// SnapshotInfo describes a complete snapshot.
-type SnapshotInfo struct {
-	SnapshotMeta
-
-	// Chunks and Bytes are the number and the total length of its chunks.
-	Chunks, Bytes uint64
-}
-
 // Usage is what a Disk uses, for metrics and for deciding when to snapshot.
 type Usage struct {
 	// DiskBytes is the size of the log, its spare segments and the newest snapshot.
 	DiskBytes uint64
 
-	// LogBytes is the encoded size of the entries after the newest snapshot,
-	// give or take 64 KiB.
-	LogBytes uint64
-
 	// FirstIndex and LastIndex delimit the log; it is empty when LastIndex is
 	// FirstIndex-1.
 	FirstIndex, LastIndex uint64
 
-	// SnapshotIndex is the index of the newest snapshot, 0 if there is none.
-	SnapshotIndex uint64
+	// SnapshotIndex and SnapshotBytes are those of the newest snapshot, 0 if there is none.
+	SnapshotIndex, SnapshotBytes uint64
 
 	// Full is true while Append refuses with ErrNoSpace.
 	Full bool

@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/encoding"
 )
 
 // Disk is one member's storage. It is safe for concurrent use.
@@ -19,6 +21,9 @@ type Disk struct {
 	fs     FS
 	logger *slog.Logger
 	lock   io.Closer
+
+	// openFile opens a segment: only for reading if the directory is inspected.
+	openFile func(name string) (File, error)
 
 	// write is held by one writer of the log at a time, over its I/O, and comes before mu. It
 	// guards what follows.
@@ -59,26 +64,13 @@ type memory struct {
 	conf         *raftpb.ConfState // of Bootstrap
 	small
 	log      memlog
-	segments []segment // in the order of their numbers; the last one is written to
-	places   []place   // of the entries on disk, in the order of their indexes
-	cuts     uint64    // number of times entries were taken from the log
-	writing  bool      // a SnapshotWriter is open
-	shut     bool      // Close was called
-	left     int64     // room in the current segment
-}
-
-// segment is a file of the log.
-type segment struct {
-	number uint64
-	size   int64
-}
-
-// place says which frame has entries from an index on, up to where the next place begins.
-type place struct {
-	index   uint64
-	segment uint64
-	at      int64
-	size    int64
+	segments []*segment // in the order of their numbers; the last one is written to
+	places   []place    // of the entries on disk, in the order of their indexes
+	written  uint64     // bytes of all payloads since some time
+	cuts     uint64     // number of times entries were taken from the log
+	writing  bool       // a SnapshotWriter is open
+	shut     bool       // Close was called
+	left     int64      // room in the current segment
 }
 
 var _ raft.Storage = (*Disk)(nil)
@@ -91,7 +83,7 @@ func classify(err error) error {
 		return nil
 	}
 	for _, known := range []error{
-		ErrCorrupt, ErrVersion, ErrNoSpace, ErrFailed, ErrLocked, ErrOutOfDate, errClosed, errGap,
+		ErrCorrupt, encoding.ErrNewer, ErrNoSpace, ErrFailed, ErrLocked, ErrOutOfDate, errClosed, errGap,
 		errBootstrapped, errNotBootstrapped, raft.ErrCompacted, raft.ErrUnavailable,
 	} {
 		if errors.Is(err, known) {
@@ -225,27 +217,20 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	return nil, fmt.Errorf("entries from %d: %w", lo, classify(err))
 }
 
-// LogBytes returns Usage's LogBytes. It never reads the disk.
+// LogBytes returns the size of the log after the newest snapshot, give or take a commit. It never
+// reads the disk.
 func (d *Disk) LogBytes() uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.log.bytesAfter(d.snap.index)
+	return d.bytesAfterLocked(d.snap.index)
 }
 
-// BytesAfter returns the encoded size of the entries after an index, give or take 64 KiB. It never
-// reads the disk.
+// BytesAfter returns the size of the log after an index, give or take a commit. It never reads the
+// disk.
 func (d *Disk) BytesAfter(index uint64) uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.log.bytesAfter(index)
-}
-
-// SnapshotBytes returns the size of the newest snapshot, 0 if there is none. It never reads the
-// disk.
-func (d *Disk) SnapshotBytes() uint64 {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.snap.bytes
+	return d.bytesAfterLocked(index)
 }
 
 // Usage returns what the Disk uses. It never reads the disk.
@@ -254,9 +239,8 @@ func (d *Disk) Usage() Usage {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	u := Usage{
-		DiskBytes: uint64(spare), LogBytes: d.log.bytesAfter(d.snap.index),
-		FirstIndex: d.log.first(), LastIndex: d.log.last,
-		SnapshotIndex: d.snap.index, Full: full,
+		DiskBytes: uint64(spare), FirstIndex: d.log.first(), LastIndex: d.log.last,
+		SnapshotIndex: d.snap.index, SnapshotBytes: d.snap.bytes, Full: full,
 	}
 	for _, s := range d.segments {
 		u.DiskBytes += uint64(s.size)
@@ -280,7 +264,7 @@ func (d *Disk) Close() error {
 	d.shut = true
 	d.mu.Unlock()
 	err := d.failure
-	if d.file != nil && err == nil {
+	if d.bootstrapped && err == nil {
 		err = d.addEmpty()
 	}
 	return errors.Join(err, d.release())
@@ -288,11 +272,12 @@ func (d *Disk) Close() error {
 
 // release closes all files, and lets others open the directory.
 func (d *Disk) release() error {
-	d.stopTimer()
 	d.spares.stop()
+	d.mu.RLock()
+	defer d.mu.RUnlock()
 	var err error
-	if d.file != nil {
-		err = d.file.Close()
+	for _, s := range d.segments {
+		err = errors.Join(err, s.file.Close())
 	}
 	return errors.Join(err, d.lock.Close())
 }

@@ -17,21 +17,20 @@
 // # Files
 //
 //	identity                           who the member is; written once
-//	log/0000000000000007.segment       a part of the log, of fixed size
-//	log/spare-3                        a segment to be
+//	log/0000000000000007.segment       a part of the log, of fixed size; the last ones are spares
 //	log/00000000000000000042.snapshot  the newest snapshot, up to entry 42
 //	log/lock                           keeps a second process out
 //	run.json                           who runs on it, or ran last; for people, and for recover
 //
-// docs/formats.md has the format of each, and sector.go that of a segment.
+// docs/formats.md has the format of each, and frame.go that of a commit.
 //
 // # Commits
 //
 // Everything but the chunks of snapshots is a record of the log: entries, hard state, what the
 // member remembers of its peers, the name of the newest snapshot, and where the log begins. A
 // commit is some records, written with one write and one sync. It is on disk as a whole or not at
-// all, and in the order of commits. A segment begins with the state apart from the entries, so that
-// the segments before it can go.
+// all, and in the order of commits. The first commit of a segment begins with the state apart from
+// the entries, so that the segments before it can go.
 //
 // Each commit begins at a new block, so no write ever touches a block with acknowledged data.
 //
@@ -45,8 +44,9 @@
 // after a seal.
 //
 // So a changed bit is always found. Sectors that the disk loses are found in all commits but the
-// last one, where they look like a torn write. Therefore Open, Close and a second without a commit
-// add an empty one, unless the last one is empty or the room on a full disk is for votes.
+// last one, where they look like a torn write. Therefore Open, Close and Settle add an empty one,
+// unless the last one is empty or the room on a full disk is for votes. Nothing on this disk alone
+// can tell such a loss of the very last commit: only peers that were told of it can.
 //
 // # Failure
 //
@@ -55,7 +55,8 @@
 // and the zeros behind it again, because the kernel may hold bytes as written although the disk has
 // others.
 //
-// One spare segment is always made ahead. When none can be made for want of space, Append refuses
-// with ErrNoSpace, while the current segment has room for AppendReserved, votes, snapshots and
+// One spare segment is always made ahead, and stays open, so that the log needs no file that it has
+// not got. When none can be made, for want of space or of file descriptors, Append refuses with
+// ErrNoSpace, while the current segment has room for AppendReserved, votes, snapshots and
 // compaction. Each segment keeps two blocks for the snapshots and compactions that free segments.
 package storage

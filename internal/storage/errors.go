@@ -12,17 +12,14 @@ var (
 	// be returned by every method that reads.
 	ErrCorrupt = errors.New("storage: corrupt data")
 
-	// ErrVersion means that the data was written by a newer release.
-	ErrVersion = errors.New("storage: data was written by a newer version")
-
 	// ErrForeign means that the directory holds the data of another program.
 	ErrForeign = errors.New("storage: not a leasehold data directory")
 )
 
 // These errors can be returned by every method that writes.
 var (
-	// ErrNoSpace means that the disk is full: nothing was written, and the same
-	// call can be repeated when there is room.
+	// ErrNoSpace means that the disk is full, or that the process has too many files open for
+	// another segment: nothing was written, and the same call can be repeated when there is room.
 	ErrNoSpace = errors.New("storage: no space left on disk")
 
 	// ErrFailed means that a write failed for good, and whether it is on disk is

@@ -1,6 +1,10 @@
 package storage
 
-import "go.etcd.io/raft/v3/raftpb"
+import (
+	"errors"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
 
 // Inline makes the order of system calls the same each time.
 func Inline(c Config) Config {
@@ -8,13 +12,8 @@ func Inline(c Config) Config {
 	return c
 }
 
-// Settle is what the timer does.
-func (d *Disk) Settle() error {
-	d.write.Lock()
-	d.armed = d.cursor.commit
-	d.write.Unlock()
-	return d.settle()
-}
+// AddEmpty is Settle, called twice.
+func (d *Disk) AddEmpty() error { return errors.Join(d.Settle(), d.Settle()) }
 
 // Check reads a directory as Open does, without changing it.
 func Check(cfg Config) (*Disk, error) {
@@ -22,14 +21,13 @@ func Check(cfg Config) (*Disk, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.openFile = d.fs.Open
 	inv, err := d.inventory()
 	if err == nil {
 		err = d.loadIdentity()
 	}
 	if err == nil && d.bootstrapped {
-		if _, _, err = d.loadLog(&inv); err == nil {
-			err = d.check()
-		}
+		_, err = d.loadAll(inv.segments)
 	}
 	return d, err
 }
@@ -61,5 +59,5 @@ func (d *Disk) CommitUnknown() error {
 func (d *Disk) Spares() int {
 	d.spares.mu.Lock()
 	defer d.spares.mu.Unlock()
-	return len(d.spares.names)
+	return len(d.spares.ready)
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -91,60 +92,48 @@ func TestDamagedSegmentFreed(t *testing.T) {
 	}
 }
 
-// limitedFS fails to open files for writing while closed is set.
-type limitedFS struct {
-	*crashfs.FS
-	closed bool
-}
-
-func (l *limitedFS) OpenWrite(name string) (storage.File, error) {
-	if l.closed {
-		return nil, syscall.EMFILE
+// TestTooManyOpenFiles: as long as the process has too many files open, no spare segment can be
+// made. Then clients are refused, as on a full disk; leases use up the current segment, votes the
+// rest. Nothing is lost, and all goes on when there are files again.
+func TestTooManyOpenFiles(t *testing.T) {
+	files := crashfs.New()
+	out := false
+	files.Before = func(op crashfs.Op) error {
+		if out && op.Kind == crashfs.Create {
+			return syscall.EMFILE
+		}
+		return nil
 	}
-	return l.FS.OpenWrite(name)
-}
-
-// TestSpareCannotBeOpened: as long as the process has too many files open, the log cannot begin a
-// new segment. Nothing was written, so the same call succeeds later.
-func TestSpareCannotBeOpened(t *testing.T) {
-	files := &limitedFS{FS: crashfs.New()}
-	c := sweepConfig(files.FS)
-	c.FS = files
+	c := sweepConfig(files)
 	d := open(t, c)
-	files.closed = true
-	for _, bytes := range []int{1000, 2 * smallSegment} {
-		last, _ := d.LastIndex()
-		var err error
-		for i := 0; i < 50 && err == nil; i++ {
-			if err = d.Append(one(last+1, bytes), nil, true); err == nil {
-				last++
-			}
-		}
-		if !errors.Is(err, syscall.EMFILE) {
-			t.Fatalf("error %v", err)
-		}
-		if at, _ := d.LastIndex(); at != last {
-			t.Errorf("refused, and the log ends at %d, not at %d", at, last)
-		}
-		files.closed = false
-		fatal(t, d.Append(one(last+1, bytes), nil, true))
-		files.closed = true
+	out = true
+	last := fill(d)
+	err := d.Append(one(last+1, 100), nil, true)
+	if !errors.Is(err, storage.ErrNoSpace) || d.HasRoom() {
+		t.Errorf("without a spare: %v, room %v", err, d.HasRoom())
 	}
-	files.closed = false
+	fatal(t, d.Append(nil, vote(2), true))
+	if entries, err := d.Entries(1, last+1, 1<<20); err != nil || len(entries) == 0 {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+	out = false
+	fatal(t, d.Append(one(last+1, 2*smallSegment), nil, true))
 	fatal(t, d.Close())
 	d = open(t, c)
+	if at, _ := d.LastIndex(); at != last+1 {
+		t.Errorf("the log ends at %d, not at %d", at, last+1)
+	}
 	fatal(t, d.Close())
 }
 
 // TestSpareIsMadeAgain: one attempt to make a spare fails because the process has too many files
-// open. The next change of segments makes the spare, without an error.
+// open. A second later the next one succeeds.
 func TestSpareIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()
 		var fail atomic.Bool
 		files.Before = func(op crashfs.Op) error {
-			if op.Kind == crashfs.Create && strings.Contains(op.Name, "spare") &&
-				fail.CompareAndSwap(true, false) {
+			if op.Kind == crashfs.Create && fail.CompareAndSwap(true, false) {
 				return syscall.EMFILE
 			}
 			return nil
@@ -152,12 +141,22 @@ func TestSpareIsMadeAgain(t *testing.T) {
 		d := open(t, storage.Config{Dir: "data", FS: files, SegmentBytes: smallSegment})
 		synctest.Wait()
 		fail.Store(true)
-		for i := range uint64(20) {
-			fatal(t, d.Append(one(i+1, 1000), nil, true))
+		refused := 0
+		for i := uint64(1); i < 20; {
+			err := d.Append(one(i, 1000), nil, true)
 			synctest.Wait()
+			switch {
+			case err == nil:
+				i++
+			case errors.Is(err, storage.ErrNoSpace) && refused < 20:
+				refused++
+				time.Sleep(100 * time.Millisecond) // of the bubble
+			default:
+				t.Fatal(err)
+			}
 		}
-		if fail.Load() {
-			t.Error("no attempt failed")
+		if refused == 0 || refused > 11 {
+			t.Errorf("refused for %d tenths of a second", refused)
 		}
 		fatal(t, d.Close())
 	})
@@ -221,21 +220,17 @@ func TestSettlesOnFullDisk(t *testing.T) {
 		last++
 	}
 	fatal(t, d.AppendReserved(one(last+1, 100), nil))
-	all, newest := contents(t, files), ""
-	for name := range all {
-		if strings.HasSuffix(name, ".segment") {
-			newest = max(newest, name)
-		}
-	}
-	at := len(all[newest]) - 4096
-	for all[newest][at] == 0 {
+	all := contents(t, files)
+	name := newest(all)
+	at := len(all[name]) - 4096
+	for all[name][at] == 0 {
 		at -= 4096
 	}
-	fatal(t, d.Settle())
+	fatal(t, d.AddEmpty())
 	files.Limit(0)
-	b := contents(t, files)[newest]
+	b := contents(t, files)[name]
 	clear(b[at : at+4096])
-	put(t, files, newest, b)
+	put(t, files, name, b)
 	if _, err := storage.Open(sweepConfig(files.Clone())); !errors.Is(err, storage.ErrCorrupt) {
 		t.Errorf("a lost block of an entry that was acknowledged: %v", err)
 	}

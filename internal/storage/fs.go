@@ -43,10 +43,18 @@ type File interface {
 	Sync() error
 }
 
-// isFull reports whether err means that there is no space left.
+// isFull reports whether err means that there is no space left, or that the process or the machine
+// has too many files open. Both may pass.
 func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
+
+func ignoreClose(c io.Closer) { _ = c.Close() }
 
 // OS is the file system of the operating system.
 type OS struct{}
@@ -93,14 +101,24 @@ func (OS) Create(name string, size int64) (File, error) {
 	if size > 0 {
 		err = allocate(f, size) // fails on a full disk before anything is written
 	}
-	zeros := make([]byte, min(size, 1<<20))
-	for at := int64(0); at < size && err == nil; at += int64(len(zeros)) {
-		_, err = f.WriteAt(zeros[:min(size-at, int64(len(zeros)))], at)
+	if err == nil {
+		err = writeZeros(f, 0, size)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return osFile{f}, nil
+}
+
+// writeZeros writes zeros to a part of a file.
+func writeZeros(f io.WriterAt, from, to int64) error {
+	zeros := make([]byte, min(max(to-from, 0), 1<<20))
+	for ; from < to; from += int64(len(zeros)) {
+		if _, err := f.WriteAt(zeros[:min(to-from, int64(len(zeros)))], from); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Open implements FS.

@@ -53,13 +53,14 @@ func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	if err != nil {
 		return err
 	}
-	lock, err := d.fs.Lock(d.path(lockFile), true)
-	if err != nil {
+	d.openFile = d.fs.Open
+	if d.lock, err = d.fs.Lock(d.path(lockFile), true); err != nil {
 		return fmt.Errorf("%s: %w", cfg.Dir, err)
 	}
-	defer ignoreClose(lock)
+	defer func() { _ = d.release() }()
 	i := &inspection{Disk: d, want: want, visit: visit}
-	if i.inv, err = d.inventory(); err != nil {
+	inv, err := d.inventory()
+	if err != nil {
 		f, none := d.fs.Open(d.identityPath())
 		if none != nil {
 			return fmt.Errorf("%w: there is no directory %s", ErrForeign, d.path(""))
@@ -67,28 +68,16 @@ func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 		ignoreClose(f)
 		i.report("log", nil, fmt.Errorf("%w: %w", ErrCorrupt, err))
 	}
-	i.all()
+	i.all(&inv)
 	return i.stopped
 }
-
-func ignoreClose(c io.Closer) { _ = c.Close() }
 
 // inspection is one call of Inspect. Once visit has failed, nothing more is passed to it.
 type inspection struct {
 	*Disk
-	inv     inventory
 	want    Wanted
 	visit   func(Record) error
 	stopped error // of visit
-	entries []entryRef
-	image   image // of the segment read last
-}
-
-// entryRef is where an entry is: the record of a number in a frame.
-type entryRef struct {
-	index, segment uint64
-	at             int64
-	record         int
 }
 
 func (i *inspection) report(kind string, value any, err error) {
@@ -101,19 +90,29 @@ func (i *inspection) report(kind string, value any, err error) {
 	i.stopped = i.visit(Record{Kind: kind, Value: value, Err: err})
 }
 
-func (i *inspection) all() {
+func (i *inspection) all(inv *inventory) {
 	idErr := i.loadIdentity()
-	if idErr == nil {
-		i.damage()
+	switch {
+	case idErr != nil:
+		i.salvage(inv.segments)
+	case i.bootstrapped:
+		if _, err := i.loadAll(inv.segments); err != nil {
+			i.report("log", nil, classify(err))
+			i.salvage(inv.segments)
+		}
+	default:
+		if err := i.lostIdentity(inv); err != nil {
+			i.report("identity", nil, classify(err))
+			i.salvage(inv.segments)
+		}
 	}
-	i.salvage()
 	if idErr != nil || i.bootstrapped {
 		i.report("identity", i.identity, idErr)
 	}
 	if idErr == nil && i.bootstrapped {
 		i.report("bootstrap", votersOf(i.conf), nil)
 	}
-	if len(i.inv.segments) == 0 {
+	if len(inv.segments) == 0 {
 		return
 	}
 	i.report("compaction mark", struct{ Index, Term, Segment uint64 }{
@@ -133,121 +132,66 @@ func (i *inspection) all() {
 			i.chunks()
 		}
 	}
-	for _, e := range i.entries {
-		if e.index > i.mark.index && e.index >= i.want.From && (i.want.To == 0 || e.index <= i.want.To) {
-			i.entry(e)
-		}
-	}
+	i.entries()
 }
 
-// damage reports why no member could open the directory.
-func (i *inspection) damage() {
-	if !i.bootstrapped {
-		if err := i.lostIdentity(&i.inv); err != nil {
-			i.report("identity", nil, classify(err))
-		}
-		return
-	}
-	d := &Disk{cfg: i.cfg, fs: i.fs, logger: i.logger}
-	d.identity, d.bootstrapped, d.log.tailMax = i.identity, i.bootstrapped, 1
-	d.log.reset(position{})
-	_, _, err := d.loadLog(&i.inv)
-	if err == nil {
-		err = d.check()
-	}
-	if err != nil {
-		i.report("log", nil, classify(err))
-	}
-}
-
-// salvage takes in every whole frame.
-func (i *inspection) salvage() {
-	for _, number := range i.inv.segments {
-		if !i.open(number) {
+// salvage takes in every whole frame of all segments, whatever is between them.
+func (i *inspection) salvage(numbers []uint64) {
+	i.small, i.places = small{}, nil
+	i.log.reset(position{})
+	l := loader{Disk: i.Disk, gaps: true}
+	for _, number := range numbers {
+		s, err := i.openSegment(number, 0)
+		if err != nil { // reported already
 			continue
 		}
-		for at := int64(0); at+blockBytes <= i.image.end(); at += blockBytes {
-			f, ok := i.image.frame(at)
+		i.segments = append(i.segments, s.segment)
+		for at := int64(0); at+blockBytes <= s.image.end(); at += blockBytes {
+			f, ok := s.image.frame(at)
 			if !ok {
 				continue
 			}
 			at += f.size - blockBytes
-			n := 0
-			err := records(f.payload, func(r record) error { n++; return i.take(f, n-1, r) })
-			if err != nil {
-				i.report("log", nil, fmt.Errorf("%s at byte %d: %w", i.image.name, f.at, err))
+			if err := l.frame(s.segment, &f); err != nil {
+				i.report("log", nil, fmt.Errorf("%s at byte %d: %w", s.image.name, f.at, err))
 			}
 		}
 	}
 }
 
-// open reads a segment into i.image. That it cannot be read is reported by damage.
-func (i *inspection) open(number uint64) bool {
-	if i.image.number == number {
-		return true
+// entries reports those of the log.
+func (i *inspection) entries() {
+	from, to := max(i.mark.index+1, i.want.From), i.log.last
+	if i.want.To > 0 {
+		to = min(to, i.want.To)
 	}
-	i.image = image{name: i.path(segmentName(number)), number: number}
-	f, err := i.fs.Open(i.image.name)
-	if err == nil {
-		i.image.b, err = readAll(f)
-	}
-	i.image.b = i.image.b[:len(i.image.b)/blockBytes*blockBytes]
-	return err == nil
-}
-
-// take takes in a record as loader does, but does not mind gaps.
-func (i *inspection) take(f frame, number int, r record) error {
-	switch r.kind {
-	case kindEntry:
-		e, err := decodeEntry(r.body)
+	for n, p := range i.places {
+		last := to
+		if n+1 < len(i.places) {
+			last = min(to, i.places[n+1].index-1)
+		}
+		if i.stopped != nil || from > last {
+			continue
+		}
+		err := i.readPlace(p, func(e *raftpb.Entry) {
+			if at := e.GetIndex(); from <= at && at <= last {
+				i.report("entry", LogEntry{at, e.GetTerm(), e.GetType(), e.GetData()}, nil)
+			}
+		})
 		if err != nil {
-			return err
+			i.report("entry", nil, err)
 		}
-		n := len(i.entries)
-		for n > 0 && i.entries[n-1].index >= e.GetIndex() {
-			n--
-		}
-		i.entries = append(i.entries[:n], entryRef{e.GetIndex(), f.segment, f.at, number})
-	case kindReset:
-		i.entries = nil
-		var err error
-		i.mark, err = decodeMark(r.body)
-		return err
-	case kindSealed:
-	default:
-		return (&loader{Disk: i.Disk}).record(f, r)
-	}
-	return nil
-}
-
-// entry reports an entry.
-func (i *inspection) entry(e entryRef) {
-	if i.stopped != nil || !i.open(e.segment) {
-		return
-	}
-	f, _ := i.image.frame(e.at)
-	n := 0
-	err := records(f.payload, func(r record) error {
-		if n++; n-1 != e.record {
-			return nil
-		}
-		x, err := decodeEntry(r.body)
-		i.report("entry", LogEntry{x.GetIndex(), x.GetTerm(), x.GetType(), x.GetData()}, err)
-		return nil
-	})
-	if err != nil {
-		i.report("entry", nil, err)
 	}
 }
 
 // chunks reports those of the snapshot.
 func (i *inspection) chunks() {
-	r, err := openSnapshot(i.fs, i.path(i.snap.name()), i.snap)
+	r, err := i.OpenSnapshot()
 	if errors.Is(err, fs.ErrNotExist) {
-		return // reported by damage
+		return // reported already
 	}
 	if err != nil {
-		i.report("chunk", nil, classify(err))
+		i.report("chunk", nil, err)
 		return
 	}
 	defer ignoreClose(r)

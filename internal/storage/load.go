@@ -6,203 +6,161 @@ import (
 	"io/fs"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/encoding"
 )
 
-// scanned is what a segment was found to hold.
-type scanned struct {
-	image image
-	head  segmentHead
-	begin uint64 // the commit before the segment
-	cursor
-	last   frame // before the seal
-	sealed bool
-	torn   int64 // where an unfinished write ends, if that is behind the cursor
+// loadAll takes in all of the log.
+func (d *Disk) loadAll(numbers []uint64) (newest *scanned, err error) {
+	if newest, err = d.loadLog(numbers); err == nil {
+		err = d.check()
+	}
+	return newest, err
 }
 
-// readSegment reads a segment and calls visit for each record of its frames, the head included.
-func (d *Disk) readSegment(number uint64, visit func(frame, record) error) (*scanned, error) {
-	s := &scanned{image: image{name: d.path(segmentName(number)), number: number}}
-	f, err := d.fs.Open(s.image.name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s is missing", ErrCorrupt, s.image.name)
-	}
+// loadLog reads the segments that the newest one says are needed, and returns the newest.
+func (d *Disk) loadLog(numbers []uint64) (newest *scanned, err error) {
+	newest, err = d.newest(numbers)
 	if err != nil {
 		return nil, err
-	}
-	if s.image.b, err = readAll(f); err != nil {
-		return nil, err
-	}
-	if err := s.readHead(d); err != nil {
-		return nil, err
-	}
-	for more := true; more && !s.sealed; {
-		if more, err = s.readFrame(visit); err != nil {
-			return nil, err
-		}
-	}
-	if s.torn, err = s.image.checkRest(s.cursor); err != nil {
-		return nil, err
-	}
-	if s.sealed && s.torn > s.at {
-		return nil, s.image.damage(s.at, "something follows the end of the segment")
-	}
-	return s, nil
-}
-
-// readHead checks what the first frame says of the segment. It stays in front of the cursor.
-func (s *scanned) readHead(d *Disk) error {
-	size := int64(len(s.image.b))
-	if size < minSegmentBytes || size%blockBytes != 0 {
-		return s.image.damage(size, "the file is cut short")
-	}
-	f, ok := s.image.frame(0)
-	if !ok {
-		return s.image.damage(0, "the head of the segment is damaged")
-	}
-	err := records(f.payload, func(r record) (err error) {
-		if s.head.number > 0 {
-			return nil
-		}
-		if r.kind != kindSegment {
-			return fmt.Errorf("%w: the first record is of kind %d", ErrVersion, r.kind)
-		}
-		s.head, err = decodeHead(r.body)
-		return err
-	})
-	id := d.identity
-	mine := Identity{Cluster: id.Cluster, Member: id.Member, Incarnation: id.Incarnation}
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: %w", s.image.name, err)
-	case s.head.number != s.image.number:
-		return s.image.damage(0, "it is segment %d", s.head.number)
-	case s.head.size != size:
-		return s.image.damage(size, "the file had %d bytes", s.head.size)
-	case d.bootstrapped && s.head.owner != mine:
-		return s.image.damage(0, "it is of member %x of cluster %x, incarnation %x",
-			s.head.owner.Member, s.head.owner.Cluster, s.head.owner.Incarnation)
-	}
-	s.begin, s.chain = f.commit, s.head.chain
-	return nil
-}
-
-// readFrame reads the frame at the cursor, and returns false if there is none.
-func (s *scanned) readFrame(visit func(frame, record) error) (bool, error) {
-	before := s.cursor
-	f, ok, err := s.image.next(&s.cursor)
-	if err != nil || !ok {
-		return false, err
-	}
-	if f.at == 0 { // its chain counts the commits before the segment
-		s.chain = s.head.chain
-	}
-	err = records(f.payload, func(r record) error {
-		if r.kind == kindSealed {
-			s.sealed = true
-			return nil
-		}
-		return visit(f, r)
-	})
-	if err != nil {
-		return false, fmt.Errorf("%s at byte %d: %w", s.image.name, f.at, err)
-	}
-	if s.sealed {
-		s.at, s.commit, s.chain = f.at+f.size, before.commit, before.chain
-		return true, nil
-	}
-	s.last = f
-	return true, nil
-}
-
-// loadLog reads the segments that the newest one says are needed, and returns the last two.
-func (d *Disk) loadLog(inv *inventory) (before, last *scanned, err error) {
-	if len(inv.segments) == 0 {
-		return nil, nil, fmt.Errorf("%w: there are no segments in %s", ErrCorrupt, d.path(""))
-	}
-	newest := inv.segments[len(inv.segments)-1]
-	var m mark
-	if _, err := d.readSegment(newest, func(_ frame, r record) (err error) {
-		if r.kind == kindMark || r.kind == kindReset {
-			m, err = decodeMark(r.body)
-		}
-		return err
-	}); err != nil {
-		return nil, nil, err
 	}
 	l := loader{Disk: d}
-	for number := max(m.segment, 1); number <= newest; number++ {
-		before = last
-		if last, err = d.readSegment(number, l.record); err != nil {
-			return nil, nil, err
+	if newest == nil { // Bootstrap did not come to its end
+		if newest, err = d.openUnused(1, cursor{}); err == nil {
+			d.segments = append(d.segments, newest.segment)
+			err = l.end()
 		}
-		d.segments = append(d.segments, segment{number, last.head.size})
-		if before == nil {
-			continue
-		}
-		switch {
-		case !before.sealed && (last.commit > last.begin || before.torn > before.at):
-			return nil, nil, before.image.damage(before.at, "the end of the segment is missing")
-		case before.commit != last.begin || before.chain != last.head.chain:
-			return nil, nil, before.image.damage(before.at,
-				"the segment ends with commit %d, and the next one follows commit %d",
-				before.commit, last.begin)
-		}
-		before.image.b = nil
+		return newest, err
 	}
-	if last.sealed {
-		return nil, nil, last.image.damage(last.at, "segment %d is missing, which follows", newest+1)
+	if err := l.load(newest); err != nil {
+		ignoreClose(newest.file)
+		return nil, err
 	}
-	return before, last, l.end()
+	if newest.sealed {
+		next, err := d.openUnused(newest.number+1, newest.end)
+		if err != nil {
+			return nil, err
+		}
+		ignoreClose(next.file)
+	}
+	return newest, l.end()
+}
+
+// load takes in all segments up to the newest.
+func (l *loader) load(newest *scanned) error {
+	number, err := newest.needed()
+	var before *scanned
+	for ; number < newest.number && err == nil; number++ {
+		var s *scanned
+		if s, err = l.readSegment(number); err == nil {
+			err = l.segment(s, before)
+			before = s
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return l.segment(newest, before)
+}
+
+// needed returns the number of the oldest segment that the log needs, if this is the newest.
+func (s *scanned) needed() (uint64, error) {
+	var m mark
+	for _, f := range s.frames {
+		if err := records(f.payload, func(r record) (err error) {
+			if r.kind == kindMark || r.kind == kindReset {
+				m, err = r.mark()
+			}
+			return err
+		}); err != nil {
+			return 0, err
+		}
+	}
+	return max(m.segment, 1), nil
 }
 
 // loader makes memory of records.
 type loader struct {
 	*Disk
 	begun bool // an entry, or the beginning of the log, was seen
+	gaps  bool // entries may be missing
 }
 
-func (l *loader) record(f frame, r record) (err error) {
+// segment takes in a segment that follows another one, or is the first.
+func (l *loader) segment(s, before *scanned) error {
+	l.segments = append(l.segments, s.segment) // which closes it
+	switch {
+	case !s.begun():
+		return s.image.damage(0, "the head of the segment is damaged")
+	case before == nil:
+	case !before.sealed:
+		return before.image.damage(before.end.at, "the end of the segment is missing")
+	case before.end.commit != s.begin.commit || before.end.chain != s.begin.chain:
+		return before.image.damage(before.end.at,
+			"the segment ends with commit %d, and the next one follows commit %d",
+			before.end.commit, s.begin.commit)
+	}
+	for _, f := range s.frames {
+		if err := l.frame(s.segment, &f); err != nil {
+			return fmt.Errorf("%s at byte %d: %w", s.image.name, f.at, err)
+		}
+	}
+	s.image.b = nil
+	return nil
+}
+
+func (l *loader) frame(s *segment, f *frame) error {
+	p := place{segment: s, at: f.at, size: f.size}
+	err := records(f.payload, func(r record) error { return l.record(&p, r) })
+	l.written += uint64(len(f.payload))
+	return err
+}
+
+// record takes in a record of the commit at a place.
+func (l *loader) record(p *place, r record) (err error) {
 	switch r.kind {
-	case kindSegment:
+	case kindSegment, kindSeal:
 	case kindEntry:
 		var e *raftpb.Entry
-		if e, err = decodeEntry(r.body); err == nil {
-			err = l.entry(f, e)
+		if e, err = r.entry(); err == nil {
+			err = l.entry(p, e)
 		}
 	case kindHard:
-		l.hard, err = decodeHard(r.body)
+		l.hard, err = r.hard()
 	case kindMark:
-		l.mark, err = decodeMark(r.body)
+		l.mark, err = r.mark()
 	case kindReset:
-		l.mark, err = decodeMark(r.body)
+		l.mark, err = r.mark()
 		l.log.reset(l.mark.position)
 		l.begun, l.places = true, nil
 	case kindSnapshot:
-		l.snap, err = decodeManifest(r.body)
+		l.snap, err = r.manifest()
 	case kindPeers:
-		l.peers, err = decodePeers(r.body)
+		l.peers, err = r.peers()
 	default:
-		err = fmt.Errorf("%w: a record of kind %d", ErrVersion, r.kind)
+		err = fmt.Errorf("%w: a record of kind %d", encoding.ErrNewer, r.kind)
 	}
 	return err
 }
 
 // entry adds an entry as Append did. Entries before the first one may be in segments that are gone.
-func (l *loader) entry(f frame, e *raftpb.Entry) error {
+func (l *loader) entry(p *place, e *raftpb.Entry) error {
 	i := e.GetIndex()
+	missing := l.begun && i > l.log.last+1
 	switch {
-	case i == 0 || l.begun && i > l.log.last+1:
+	case i == 0 || missing && !l.gaps:
 		return fmt.Errorf("%w: entry %d follows entry %d", ErrCorrupt, i, l.log.last)
-	case !l.begun, i <= l.log.prev.index:
+	case !l.begun, missing, i <= l.log.prev.index:
 		l.log.reset(position{index: i - 1})
-		l.begun, l.places = true, nil
+		l.begun = true
 	case i <= l.log.last:
 		l.log.truncate(i)
 	}
 	l.log.push(e)
 	l.log.evict()
-	if n := len(l.places); n == 0 || l.places[n-1].segment != f.segment || l.places[n-1].at != f.at {
-		l.placeLocked(place{i, f.segment, f.at, f.size})
+	if p.index == 0 {
+		p.index = i
+		l.placeLocked(*p)
 	}
 	return nil
 }
@@ -241,17 +199,19 @@ func (d *Disk) check() error {
 		return fmt.Errorf("%w: the snapshot ends at entry %d, which is not in the log",
 			ErrCorrupt, s.index)
 	}
-	f, err := d.fs.Open(d.path(d.snap.name()))
+	name := d.path(d.snap.name())
+	f, err := d.fs.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s is missing", ErrCorrupt, d.path(d.snap.name()))
+		return fmt.Errorf("%w: %s is missing", ErrCorrupt, name)
 	}
 	if err != nil {
 		return err
 	}
+	defer ignoreClose(f)
 	size, err := f.Size()
 	if err == nil && size != d.snap.size() {
-		err = fmt.Errorf("%w: %s at byte %d: the file had %d bytes", ErrCorrupt,
-			d.path(d.snap.name()), min(size, d.snap.size()), d.snap.size())
+		err = fmt.Errorf("%w: %s at byte %d: the file had %d bytes", ErrCorrupt, name,
+			min(size, d.snap.size()), d.snap.size())
 	}
-	return errors.Join(err, f.Close())
+	return err
 }

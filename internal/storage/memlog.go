@@ -8,40 +8,27 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// markBytes is how far apart, in bytes of log, the sizes of the log are
-// remembered.
-const markBytes = 64 << 10
-
 // A memlog is what is known of the log without reading the disk: where it begins
-// and ends, the term of every entry, roughly how many bytes lie behind any
-// index, and the newest entries themselves. It is not safe for concurrent use.
+// and ends, the term of every entry, and the newest entries themselves. It is not safe for
+// concurrent use.
 //
-// Invariant: first <= tailFirst <= last+1, and tail[head:] holds exactly the
-// entries tailFirst..last.
+// Invariant: first <= tailFirst <= last+1, and tail holds exactly the entries tailFirst..last.
 type memlog struct {
 	prev  position   // the position before the first entry
 	last  uint64     // prev.index if the log is empty
 	terms []position // where each run of one term begins; the first at prev, or before
 
 	tail      []*raftpb.Entry
-	head      int
 	tailFirst uint64
 	tailBytes int64
 	tailMax   int64
-
-	// marks are increasing in index and bytes; bytes counts all up to and
-	// including index, from an arbitrary start.
-	marks []sizeMark
-	bytes uint64 // up to last
 }
-
-type sizeMark struct{ index, bytes uint64 }
 
 // reset makes the log empty, beginning after prev.
 func (l *memlog) reset(prev position) {
 	*l = memlog{
 		prev: prev, last: prev.index, tailFirst: prev.index + 1, tailMax: l.tailMax,
-		terms: []position{prev}, marks: []sizeMark{{index: prev.index}},
+		terms: []position{prev},
 	}
 }
 
@@ -70,72 +57,40 @@ func (l *memlog) push(e *raftpb.Entry) {
 	if t := e.GetTerm(); t != l.terms[len(l.terms)-1].term {
 		l.terms = append(l.terms, position{index: l.last, term: t})
 	}
-	n := entrySize(e)
-	l.bytes += uint64(n)
-	if l.bytes-l.marks[len(l.marks)-1].bytes >= markBytes {
-		l.marks = append(l.marks, sizeMark{index: l.last, bytes: l.bytes})
-	}
 	l.tail = append(l.tail, e)
-	l.tailBytes += int64(n)
+	l.tailBytes += int64(entrySize(e))
 }
 
 // truncate drops the entries from index on; first <= index <= last.
 func (l *memlog) truncate(index uint64) {
-	measured := index >= l.tailFirst
-	if measured {
-		keep := l.head + int(index-l.tailFirst)
+	if index >= l.tailFirst {
+		keep := int(index - l.tailFirst)
 		for _, e := range l.tail[keep:] {
-			n := entrySize(e)
-			l.tailBytes -= int64(n)
-			l.bytes -= uint64(n)
+			l.tailBytes -= int64(entrySize(e))
 		}
 		clear(l.tail[keep:])
 		l.tail = l.tail[:keep]
 	} else {
-		l.tail, l.head, l.tailBytes, l.tailFirst = nil, 0, 0, index
+		l.tail, l.tailBytes, l.tailFirst = nil, 0, index
 	}
 	for l.terms[len(l.terms)-1].index >= index {
 		l.terms = l.terms[:len(l.terms)-1]
 	}
-	end := sizeMark{index: l.last, bytes: l.bytes}
-	for l.marks[len(l.marks)-1].index >= index {
-		end = l.marks[len(l.marks)-1]
-		l.marks = l.marks[:len(l.marks)-1]
-	}
-	if !measured {
-		l.bytes = between(l.marks[len(l.marks)-1], end, index-1)
-	}
 	l.last = index - 1
-}
-
-// between guesses the size up to index from the marks on both sides of it.
-func between(a, b sizeMark, index uint64) uint64 {
-	return a.bytes + uint64(float64(b.bytes-a.bytes)*
-		float64(index-a.index)/float64(b.index-a.index))
 }
 
 // evict drops entries from the front of the tail until it is small enough.
 func (l *memlog) evict() {
-	for l.tailBytes > l.tailMax && len(l.tail)-l.head > 1 {
+	for l.tailBytes > l.tailMax && len(l.tail) > 1 {
 		l.dropFront()
 	}
-	l.pack()
 }
 
 func (l *memlog) dropFront() {
-	l.tailBytes -= int64(entrySize(l.tail[l.head]))
-	l.tail[l.head] = nil // or the array would keep it alive
-	l.head++
+	l.tailBytes -= int64(entrySize(l.tail[0]))
+	l.tail[0] = nil // or the array would keep it alive
+	l.tail = l.tail[1:]
 	l.tailFirst++
-}
-
-// pack moves the tail to the start of its array once half of that is unused.
-func (l *memlog) pack() {
-	if l.head > len(l.tail)/2 {
-		n := copy(l.tail, l.tail[l.head:])
-		clear(l.tail[n:])
-		l.tail, l.head = l.tail[:n], 0
-	}
 }
 
 // compact makes p, which is in the log, the position before the first entry.
@@ -143,13 +98,11 @@ func (l *memlog) compact(p position) {
 	for l.tailFirst <= p.index {
 		l.dropFront()
 	}
-	l.pack()
 	l.prev = p
 	l.terms = slices.Delete(l.terms, 0, l.run(p.index))
 	if l.terms[0].index == p.index {
 		l.terms[0].term = p.term // which was unknown if the log was read from here on
 	}
-	l.marks = slices.Delete(l.marks, 0, l.mark(p.index))
 }
 
 // run returns the number of the term run that index, which is not before prev, belongs to.
@@ -161,17 +114,6 @@ func (l *memlog) run(index uint64) int {
 		i--
 	}
 	return i
-}
-
-// mark returns the number of the last size mark at or before index, or of the first.
-func (l *memlog) mark(index uint64) int {
-	i, found := slices.BinarySearchFunc(l.marks, index, func(m sizeMark, x uint64) int {
-		return cmp.Compare(m.index, x)
-	})
-	if !found {
-		i--
-	}
-	return max(i, 0)
 }
 
 // term returns the term of entry i, as raft.Storage asks for it.
@@ -191,20 +133,10 @@ func (l *memlog) has(p position) bool {
 	return err == nil && t == p.term
 }
 
-// bytesAfter returns the size of the entries after index, too large by at most
-// one markBytes and an entry; less exactly after entries that are not in memory
-// were replaced.
-func (l *memlog) bytesAfter(index uint64) uint64 {
-	if index >= l.last {
-		return 0
-	}
-	return l.bytes - l.marks[l.mark(index)].bytes
-}
-
 // cached returns a copy of the tail's slice [lo, hi), cut where it exceeds
 // maxBytes, but with one entry at least. lo must be in the tail.
 func (l *memlog) cached(lo, hi, maxBytes uint64) []*raftpb.Entry {
-	from := l.tail[l.head+int(lo-l.tailFirst) : l.head+int(hi-l.tailFirst)]
+	from := l.tail[lo-l.tailFirst : hi-l.tailFirst]
 	return slices.Clone(from[:limit(from, maxBytes)])
 }
 

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"leasehold.dev/internal/encoding"
 )
 
 // The names in a data directory.
@@ -31,19 +33,9 @@ func Unused(dir string) bool {
 	return true
 }
 
-func (d *Disk) identityPath() string { return filepath.Join(d.cfg.Dir, identityFile) }
-
-func segmentName(number uint64) string { return fmt.Sprintf("%016d.segment", number) }
-
-// parseSegmentName is the opposite.
-func parseSegmentName(name string) (number uint64, ok bool) {
-	_, err := fmt.Sscanf(name, "%d.segment", &number)
-	return number, err == nil && segmentName(number) == name
-}
-
 // Open opens the data directory, creating it if need be, and reads all of the
 // log once, so that damage shows now and not when an entry is needed. It returns
-// ErrLocked, ErrCorrupt, ErrVersion, ErrForeign or ErrNoSpace when it cannot
+// ErrLocked, ErrCorrupt, encoding.ErrNewer, ErrForeign or ErrNoSpace when it cannot
 // proceed, with what to do in the text.
 func Open(cfg Config) (*Disk, error) {
 	d, err := newDisk(cfg)
@@ -66,7 +58,7 @@ func explain(dir string, err error) error {
 	switch {
 	case errors.Is(err, ErrLocked):
 		hint = "; stop the other process, or give this one a directory of its own"
-	case errors.Is(err, ErrVersion):
+	case errors.Is(err, encoding.ErrNewer):
 		hint = "; run the release that wrote it, or a later one"
 	case errors.Is(err, ErrForeign):
 		hint = "; choose another directory"
@@ -98,7 +90,8 @@ func newDisk(cfg Config) (*Disk, error) {
 	}
 	cfg.SegmentBytes = max(minSegmentBytes, (cfg.SegmentBytes+blockBytes-1)/blockBytes*blockBytes)
 	d := &Disk{
-		cfg: cfg, fs: cfg.FS, logger: cfg.Logger, write: make(turn, 1), spares: newSpares(&cfg),
+		cfg: cfg, fs: cfg.FS, logger: cfg.Logger, openFile: cfg.FS.OpenWrite, write: make(turn, 1),
+		spares: newSpares(&cfg),
 	}
 	d.log.tailMax = cfg.TailBytes
 	d.log.reset(position{})
@@ -126,7 +119,6 @@ func (d *Disk) lockDir() error {
 type inventory struct {
 	segments  []uint64
 	snapshots []string
-	spares    []string
 	temporary []string
 }
 
@@ -139,8 +131,6 @@ func (d *Disk) inventory() (inv inventory, err error) {
 			inv.segments = append(inv.segments, number)
 		case strings.HasSuffix(name, snapshotSuffix):
 			inv.snapshots = append(inv.snapshots, name)
-		case isSpare(name):
-			inv.spares = append(inv.spares, name)
 		case strings.HasSuffix(name, tempSuffix):
 			inv.temporary = append(inv.temporary, name)
 		}
@@ -159,79 +149,63 @@ func (d *Disk) load() error {
 		return err
 	}
 	if !d.bootstrapped {
-		return d.clear(&inv)
+		if err = d.clear(&inv); err == nil {
+			d.spares.start(0, nil)
+		}
+		return err
 	}
-	before, last, err := d.loadLog(&inv)
+	newest, err := d.loadAll(inv.segments)
 	if err == nil {
-		err = d.check()
-	}
-	if err == nil {
-		err = d.mend(before, last)
+		err = d.mend(newest)
 	}
 	if err != nil {
 		return err
 	}
-	freed := d.tidy(&inv)
-	d.spares.start(d.goodSpares(inv.spares), freed)
+	d.tidy(&inv)
 	return d.addEmpty()
 }
 
-// mend opens the newest segment for writing, and makes durable what was read: the last commit, and
-// zeros behind it, where an unfinished write may have left sectors. Both are written although they
-// were read like this: after a failed sync the kernel has the bytes as written, but the disk may
-// have others.
-func (d *Disk) mend(before, last *scanned) (err error) {
-	// The name of the newest segment must be durable before the one before it is sealed.
-	if err := errors.Join(d.fs.SyncDir(d.path("")), d.fs.SyncDir(d.cfg.Dir)); err != nil {
+// mend makes durable what was read: the last commit, and zeros behind it, where an unfinished write
+// or a seal without a commit after it may have left sectors. Both are written although they were
+// read like this: after a failed sync the kernel has the bytes as written, but the disk may have
+// others.
+func (d *Disk) mend(newest *scanned) error {
+	if err := d.fs.SyncDir(d.cfg.Dir); err != nil { // Bootstrap may have ended before that
 		return err
 	}
-	d.durable = d.small
-	if d.file, err = d.fs.OpenWrite(last.image.name); err != nil {
-		return err
-	}
-	d.number, d.size, d.cursor = last.image.number, last.head.size, last.cursor
+	d.seg, d.cursor = newest.segment, newest.end
 	d.left = d.room()
-	d.settled = len(last.last.payload) == 0 || last.last.at == 0 // the seal follows the last one
-	if last.torn > last.at {
-		d.logger.Info("storage: dropped an unfinished write", "path", last.image.name, "at", last.at)
+	if newest.torn {
+		d.logger.Info("storage: dropped an unfinished write", "path", newest.image.name, "at", d.at)
 	}
-	zeros := make([]byte, min(d.size-d.at, 1<<20))
-	for at := d.at; at < d.size; at += int64(len(zeros)) {
-		if _, err := d.file.WriteAt(zeros[:min(d.size-at, int64(len(zeros)))], at); err != nil {
-			return d.fail(err)
-		}
+	if err := writeZeros(d.seg.file, d.at, d.seg.size); err != nil {
+		return d.fail(err)
 	}
-	if err := d.put(d.file, last.last.appendTo(nil, d.number), last.last.at); err != nil {
-		return err
+	var blocks []byte
+	at := d.at
+	if n := len(newest.frames); n > 0 {
+		last := newest.frames[n-1]
+		blocks, at = last.appendTo(nil, d.seg.number), last.at
+		d.settled = len(last.payload) == 0
 	}
-	if before != nil && last.commit == last.begin {
-		return d.sealAgain(before)
-	}
-	return nil
+	return d.put(d.seg.file, blocks, at)
 }
 
-// sealAgain seals the segment before the current one, in which no commit is yet.
-func (d *Disk) sealAgain(before *scanned) error {
-	f, err := d.fs.OpenWrite(before.image.name)
-	if err != nil {
-		return err
-	}
-	w := d.writer
-	d.file, d.number, d.cursor = f, before.image.number, before.cursor
-	if before.sealed {
-		d.at -= frameBytes(len(sealRecord))
-	}
-	err = d.seal()
-	d.writer = w
-	return errors.Join(err, f.Close())
-}
-
-// tidy removes what no record names, and returns the segments that are not needed.
-func (d *Disk) tidy(inv *inventory) (freed []segment) {
+// tidy removes what no record names. The segments after the current one become spares.
+func (d *Disk) tidy(inv *inventory) {
 	remove := inv.temporary
 	for _, name := range inv.snapshots {
 		if d.snap.index == 0 || name != d.snap.name() {
 			remove = append(remove, name)
+		}
+	}
+	var spares []uint64
+	for _, number := range inv.segments {
+		switch {
+		case number < d.segments[0].number:
+			remove = append(remove, segmentName(number))
+		case number > d.seg.number:
+			spares = append(spares, number)
 		}
 	}
 	for _, name := range remove {
@@ -239,27 +213,9 @@ func (d *Disk) tidy(inv *inventory) (freed []segment) {
 			d.warnRemove(name, err)
 		}
 	}
-	for _, number := range inv.segments {
-		if number < d.segments[0].number {
-			freed = append(freed, segment{number: number}) // of no known size, so it is removed
-		}
-	}
-	return freed
+	d.spares.start(d.seg.number, spares)
 }
 
 func (d *Disk) warnRemove(name string, err error) {
 	d.logger.Warn("storage: cannot remove a file", "path", d.path(name), "error", err.Error())
-}
-
-// goodSpares returns those that can become segments, and removes the others: a spare whose head was
-// being written when the process ended has sectors of the segment to come.
-func (d *Disk) goodSpares(names []string) (good []string) {
-	for _, name := range names {
-		if len(good) < maxSpares && name != largeSpare && d.spares.sound(name, d.number+1) {
-			good = append(good, name)
-		} else if err := d.fs.Remove(d.path(name)); err != nil {
-			d.warnRemove(name, err)
-		}
-	}
-	return good
 }

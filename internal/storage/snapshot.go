@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
-	"sync"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -194,16 +192,14 @@ func (w *SnapshotWriter) commit() error {
 }
 
 // adopt commits the records of a snapshot whose file is durable.
-func (d *Disk) adopt(m manifest) (err error) {
+func (d *Disk) adopt(m manifest) error {
 	keep := d.log.has(m.position)
 	if c := d.hard.GetCommit(); !keep && m.index < c {
 		return fmt.Errorf("%w: the snapshot at %d does not fit the log, of which %d was committed",
 			ErrCorrupt, m.index, c)
 	}
-	if d.pending, err = appendManifest(d.pending, m); err != nil {
-		return err
-	}
-	start, p := mark{m.position, d.number}, d.purposeOf(d.segmentOf(m.index+1))
+	d.pending = appendManifest(d.pending, m)
+	start, p := mark{m.position, d.seg.number}, d.purposeOf(d.segmentOf(m.index+1))
 	if !keep {
 		p = forRelief
 		d.pending = appendMark(d.pending, kindReset, start)
@@ -254,73 +250,46 @@ func (w *SnapshotWriter) Abort() {
 	w.d.writing = false
 }
 
-// A SnapshotReader reads a snapshot from beginning to end. It goes on reading the
-// same one when a newer one is committed, and keeps its space on disk until
-// Close. It is safe for concurrent use.
+// A SnapshotReader reads a snapshot from beginning to end. It goes on reading the same one when a
+// newer one is committed, and keeps its space on disk until Close.
 type SnapshotReader struct {
 	name     string
 	manifest manifest
-
-	mu    sync.Mutex // guards what follows
-	file  File
-	at    int64
-	count uint64
-	sum   uint32
-	buf   []byte
-	err   error
+	file     File
+	at       int64
+	count    uint64
+	sum      uint32
+	buf      []byte
+	err      error
 }
 
-// OpenSnapshot opens the newest snapshot. It fails if there is none.
+// OpenSnapshot opens the newest snapshot, before another one is committed. It fails if there is
+// none.
 func (d *Disk) OpenSnapshot() (*SnapshotReader, error) {
-	for {
-		d.mu.RLock()
-		m := d.snap
-		d.mu.RUnlock()
-		if m.index == 0 {
-			return nil, errNoSnapshot
-		}
-		r, err := openSnapshot(d.fs, d.path(m.name()), m)
-		if err == nil {
-			return r, nil
-		}
-		d.mu.RLock()
-		newer := d.snap.index > m.index
-		d.mu.RUnlock()
-		if !newer || !errors.Is(err, fs.ErrNotExist) { // else it has just been removed
-			return nil, classify(err)
-		}
+	d.mu.RLock()
+	m := d.snap
+	d.mu.RUnlock()
+	if m.index == 0 {
+		return nil, errNoSnapshot
 	}
-}
-
-func openSnapshot(fsys FS, name string, m manifest) (*SnapshotReader, error) {
-	file, err := fsys.Open(name)
+	file, err := d.fs.Open(d.path(m.name()))
 	if err != nil {
-		return nil, err
+		return nil, classify(err)
 	}
-	return &SnapshotReader{name: name, manifest: m, file: file}, nil
+	return &SnapshotReader{name: d.path(m.name()), manifest: m, file: file}, nil
 }
 
-// Meta returns the snapshot's position and size.
-func (r *SnapshotReader) Meta() SnapshotInfo {
-	m := r.manifest
-	return SnapshotInfo{
-		SnapshotMeta: SnapshotMeta{
-			Index: m.index, Term: m.term, ConfState: proto.CloneOf(m.conf),
-		},
-		Chunks: m.chunks, Bytes: m.bytes,
-	}
-}
+// Index returns the index of the last entry that the snapshot contains.
+func (r *SnapshotReader) Index() uint64 { return r.manifest.index }
 
 // Next returns the next chunk, valid until the next call, or io.EOF after the
 // last one, when the checksum of all of them agrees with the log. Until then the reader may not use
 // what it has read.
 func (r *SnapshotReader) Next() ([]byte, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.err != nil {
 		return nil, r.err
 	}
-	chunk, err := r.nextLocked()
+	chunk, err := r.next()
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = classify(err)
 	}
@@ -328,31 +297,31 @@ func (r *SnapshotReader) Next() ([]byte, error) {
 	return chunk, err
 }
 
-func (r *SnapshotReader) nextLocked() ([]byte, error) {
+func (r *SnapshotReader) next() ([]byte, error) {
 	m := &r.manifest
 	if r.count == m.chunks {
 		if r.sum != m.sum || r.at != m.size() {
-			return nil, r.corruptLocked("the checksum of all chunks is wrong")
+			return nil, r.corrupt("the checksum of all chunks is wrong")
 		}
 		return nil, io.EOF
 	}
 	var head [chunkHead]byte
-	if err := r.readLocked(head[:], r.at); err != nil {
+	if err := r.read(head[:], r.at); err != nil {
 		return nil, err
 	}
 	n := int64(binary.LittleEndian.Uint32(head[:]))
 	if r.at+chunkHead+n > m.size() {
-		return nil, r.corruptLocked("chunk %d has an impossible length", r.count)
+		return nil, r.corrupt("chunk %d has an impossible length", r.count)
 	}
 	if int64(cap(r.buf)) < n {
 		r.buf = make([]byte, n)
 	}
 	r.buf = r.buf[:n]
-	if err := r.readLocked(r.buf, r.at+chunkHead); err != nil {
+	if err := r.read(r.buf, r.at+chunkHead); err != nil {
 		return nil, err
 	}
 	if binary.LittleEndian.Uint32(head[4:]) != chunkSum(m.index, r.count, r.buf) {
-		return nil, r.corruptLocked("chunk %d has a wrong checksum", r.count)
+		return nil, r.corrupt("chunk %d has a wrong checksum", r.count)
 	}
 	r.at += chunkHead + n
 	r.count++
@@ -360,33 +329,21 @@ func (r *SnapshotReader) nextLocked() ([]byte, error) {
 	return r.buf, nil
 }
 
-func (r *SnapshotReader) readLocked(b []byte, at int64) error {
-	if len(b) == 0 {
-		return nil
-	}
+func (r *SnapshotReader) read(b []byte, at int64) error {
 	n, err := r.file.ReadAt(b, at)
-	if n == len(b) {
+	switch {
+	case n == len(b):
 		return nil
-	}
-	if errors.Is(err, io.EOF) {
-		return r.corruptLocked("the file is cut short")
+	case errors.Is(err, io.EOF):
+		return r.corrupt("the file is cut short")
 	}
 	return err
 }
 
-func (r *SnapshotReader) corruptLocked(format string, args ...any) error {
+func (r *SnapshotReader) corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s at byte %d: %s",
 		ErrCorrupt, r.name, r.at, fmt.Sprintf(format, args...))
 }
 
-// Close releases the snapshot. It may be called more than once.
-func (r *SnapshotReader) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.file == nil {
-		return nil
-	}
-	file := r.file
-	r.file, r.err = nil, errClosed
-	return file.Close()
-}
+// Close releases the snapshot. It must be called once.
+func (r *SnapshotReader) Close() error { return r.file.Close() }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 )
@@ -14,16 +13,13 @@ const (
 	// maxSpares is how many segments are kept when the log gets shorter.
 	maxSpares = 3
 
-	// spareRetry is how often a full disk is tried again.
+	// spareRetry is how often it is tried again to make a spare.
 	spareRetry = time.Second
-
-	sparePrefix = "spare-"
-	largeSpare  = sparePrefix + "large"
 )
 
-// spares makes segments ahead, or keeps those that the log no longer needs, on a goroutine of its
-// own. While there is none, and none can be made, the disk is full: the current segment has what
-// is left.
+// spares makes the segments after the current one ahead, of zeros or of those that the log no
+// longer needs, on a goroutine of its own. Each is open, and has its name durably. While there is
+// none, and none can be made, the disk is full: the current segment has what is left.
 type spares struct {
 	fs     FS
 	dir    string
@@ -31,12 +27,14 @@ type spares struct {
 	inline bool
 	logger *slog.Logger
 
+	last  uint64   // number of the newest spare, or of the current segment
+	found []uint64 // of an earlier process, not yet looked at
+
 	mu      sync.Mutex // guards what follows
-	names   []string
-	next    int           // number of the next name
-	err     error         // why the last attempt to make one failed
-	attempt chan struct{} // closed at the end of the current attempt
-	freed   []segment
+	changed sync.Cond
+	ready   []*segment // in the order of their numbers
+	err     error      // why the last attempt to make one failed
+	freed   []*segment
 
 	wake  chan struct{}
 	quit  chan struct{}
@@ -44,22 +42,17 @@ type spares struct {
 }
 
 func newSpares(cfg *Config) *spares {
-	return &spares{
+	s := &spares{
 		fs: cfg.FS, dir: filepath.Join(cfg.Dir, logDir), size: cfg.SegmentBytes, inline: cfg.inline,
-		logger: cfg.Logger, attempt: make(chan struct{}),
-		wake: make(chan struct{}, 1), quit: make(chan struct{}),
+		logger: cfg.Logger, wake: make(chan struct{}, 1), quit: make(chan struct{}),
 	}
+	s.changed.L = &s.mu
+	return s
 }
 
-// start begins to make spares, of which some exist, and recycles segments.
-func (s *spares) start(names []string, freed []segment) {
-	s.names, s.freed, s.next = names, freed, 0
-	for _, n := range names {
-		var number int
-		if _, err := fmt.Sscanf(n, sparePrefix+"%d", &number); err == nil {
-			s.next = max(s.next, number+1)
-		}
-	}
+// start begins to make spares after the current segment, of which some exist.
+func (s *spares) start(current uint64, found []uint64) {
+	s.last, s.found = current, found
 	if s.inline {
 		s.tend()
 		return
@@ -68,25 +61,18 @@ func (s *spares) start(names []string, freed []segment) {
 	go func() {
 		defer close(s.ended)
 		for {
-			s.tend()
+			var retry <-chan time.Time
+			if s.tend() != nil {
+				retry = time.After(spareRetry)
+			}
 			select {
 			case <-s.wake:
-			case <-s.retry():
+			case <-retry:
 			case <-s.quit:
 				return
 			}
 		}
 	}()
-}
-
-// retry returns when to try again after a failure.
-func (s *spares) retry() <-chan time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		return nil
-	}
-	return time.After(spareRetry)
 }
 
 // stop ends the goroutine. It is called once.
@@ -95,11 +81,14 @@ func (s *spares) stop() {
 	if s.ended != nil {
 		<-s.ended
 	}
+	for _, f := range append(s.ready, s.freed...) {
+		ignoreClose(f.file)
+	}
 }
 
 func (s *spares) kick() {
 	if s.inline {
-		s.tend()
+		_ = s.tend()
 		return
 	}
 	select {
@@ -112,81 +101,37 @@ func (s *spares) kick() {
 func (s *spares) usage() (bytes int64, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return int64(len(s.names)) * s.size, s.fullLocked()
+	return int64(len(s.ready)) * s.size, len(s.ready) == 0 && isFull(s.err)
 }
-
-func (s *spares) fullLocked() bool { return len(s.names) == 0 && isFull(s.err) }
 
 // full reports whether there is no spare, and no space for one.
 func (s *spares) full() bool {
 	_, full := s.usage()
 	if full && s.inline {
-		s.tend()
+		_ = s.tend()
 		_, full = s.usage()
 	}
 	return full
 }
 
-// take returns a spare, for which it waits while one is being made. If the last attempt failed for
-// another reason than space, it waits for one more.
-func (s *spares) take() (string, error) {
+// take returns the next segment, for which it waits while one is being made.
+func (s *spares) take() (*segment, error) {
 	defer s.kick()
-	for again := true; ; {
-		s.mu.Lock()
-		if n := len(s.names); n > 0 {
-			name := s.names[n-1]
-			s.names = s.names[:n-1]
-			s.mu.Unlock()
-			return name, nil
-		}
-		err, attempt := s.err, s.attempt
-		s.mu.Unlock()
-		if err != nil && (isFull(err) || !again) {
-			return "", classify(fmt.Errorf("make a spare segment in %s: %w", s.dir, err))
-		}
-		again = again && err == nil
-		s.kick()
-		select {
-		case <-attempt:
-		case <-s.quit:
-			return "", errClosed
-		}
-	}
-}
-
-// giveBack returns a spare that take returned, and to which nothing was written.
-func (s *spares) giveBack(name string) {
-	if name == largeSpare { // the next one is made in its place
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.names = append(s.names, name)
+	for len(s.ready) == 0 && s.err == nil {
+		s.changed.Wait()
+	}
+	if len(s.ready) == 0 {
+		return nil, classify(s.err)
+	}
+	next := s.ready[0]
+	s.ready = s.ready[1:]
+	return next, nil
 }
 
-// large makes a segment of another size.
-func (s *spares) large(size int64) (string, error) {
-	if err := s.create(largeSpare, size); err != nil {
-		return "", classify(fmt.Errorf("make a segment of %d bytes in %s: %w", size, s.dir, err))
-	}
-	return largeSpare, nil
-}
-
-// create makes a file of zeros, durably but for its name: who renames it, syncs the directory.
-func (s *spares) create(name string, size int64) error {
-	path := filepath.Join(s.dir, name)
-	f, err := s.fs.Create(path, size)
-	if err == nil {
-		err = errors.Join(f.Sync(), f.Close())
-	}
-	if err != nil {
-		_ = s.fs.Remove(path) // what stays is removed by the next Open
-	}
-	return err
-}
-
-// recycle makes spares of segments, or removes them.
-func (s *spares) recycle(freed []segment) {
+// recycle makes spares of segments, which are durably out of the log, or removes them.
+func (s *spares) recycle(freed []*segment) {
 	if len(freed) == 0 {
 		return
 	}
@@ -197,51 +142,122 @@ func (s *spares) recycle(freed []segment) {
 }
 
 // tend recycles what there is, and makes a spare if there is none.
-func (s *spares) tend() {
+func (s *spares) tend() error {
+	for ; len(s.found) > 0; s.found = s.found[1:] {
+		s.keep(s.found[0])
+	}
 	s.mu.Lock()
 	freed := s.freed
 	s.freed = nil
 	s.mu.Unlock()
-	s.reuse(freed)
-	s.mu.Lock()
-	have, was := len(s.names), isFull(s.err)
-	name := s.nameLocked()
-	s.mu.Unlock()
+	for _, f := range freed {
+		s.reuse(f)
+	}
 	var err error
-	if have == 0 {
-		err = s.create(name, s.size)
+	if s.count() == 0 {
+		err = s.create()
 	}
 	s.mu.Lock()
-	if s.err = err; err == nil && have == 0 {
-		s.names = append(s.names, name)
-	}
-	close(s.attempt)
-	s.attempt = make(chan struct{})
+	was := s.err
+	s.err = err
+	s.changed.Broadcast()
 	s.mu.Unlock()
-	switch full := isFull(err); {
-	case full && !was:
-		s.logger.Error("storage: no space for a spare segment: writes are refused", "dir", s.dir,
-			"bytes", s.size)
-	case was && !full && err == nil:
-		s.logger.Info("storage: there is a spare segment again: writes are accepted", "dir", s.dir)
-	case err != nil && !full:
-		s.logger.Warn("storage: cannot make a spare segment", "dir", s.dir, "error", err.Error())
+	switch {
+	case err != nil && was == nil:
+		s.logger.Error("storage: cannot make a spare segment: writes are refused until that succeeds",
+			"dir", s.dir, "bytes", s.size, "error", err.Error())
+	case err == nil && was != nil:
+		s.logger.Info("storage: there is a spare segment again", "dir", s.dir)
+	}
+	return err
+}
+
+func (s *spares) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ready)
+}
+
+func (s *spares) path(number uint64) string { return filepath.Join(s.dir, segmentName(number)) }
+
+// add hands out the file that has the next number.
+func (s *spares) add(f File) {
+	s.last++
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready = append(s.ready, &segment{number: s.last, size: s.size, file: f})
+}
+
+// drop closes a file and removes it.
+func (s *spares) drop(f File, number uint64) {
+	ignoreClose(f)
+	if err := s.fs.Remove(s.path(number)); err != nil { // the next Open removes it
+		s.logger.Warn("storage: cannot remove a file", "path", s.path(number), "error", err.Error())
 	}
 }
 
-func (s *spares) nameLocked() string {
-	s.next++
-	return fmt.Sprintf("%s%d", sparePrefix, s.next-1)
+// create makes the next segment of zeros.
+func (s *spares) create() error {
+	name := s.path(s.last + 1)
+	f, err := s.fs.Create(name, s.size)
+	if err == nil {
+		if err = errors.Join(f.Sync(), s.fs.SyncDir(s.dir)); err != nil {
+			ignoreClose(f)
+		}
+	}
+	if err != nil {
+		_ = s.fs.Remove(name) // what stays is removed by the next Open
+		return fmt.Errorf("make %s of %d bytes: %w", name, s.size, err)
+	}
+	s.add(f)
+	return nil
+}
+
+// keep makes a spare of an earlier process one of this, unless one before it is missing, or it has
+// sectors of its own: then it was about to be used.
+func (s *spares) keep(number uint64) {
+	f, err := s.fs.OpenWrite(s.path(number))
+	if err != nil {
+		s.logger.Warn("storage: cannot open a spare segment", "error", err.Error())
+		_ = s.fs.Remove(s.path(number))
+		return
+	}
+	if number == s.last+1 && s.sound(f, number) &&
+		errors.Join(f.Sync(), s.fs.SyncDir(s.dir)) == nil {
+		s.add(f)
+		return
+	}
+	s.drop(f, number)
+}
+
+// reuse gives a segment the next number, or removes it if it is damaged or there are enough. A
+// crash can bring back its old name, which Open then removes.
+func (s *spares) reuse(old *segment) {
+	number := s.last + 1
+	switch {
+	case old.size != s.size || s.count() >= maxSpares:
+	case !s.sound(old.file, number):
+		s.logger.Warn("storage: a segment that the log no longer needs is unreadable or damaged",
+			"path", s.path(old.number))
+	default:
+		err := s.fs.Rename(s.path(old.number), s.path(number))
+		if err == nil {
+			old.number = number
+			err = s.fs.SyncDir(s.dir)
+		}
+		if err == nil {
+			s.add(old.file)
+			return
+		}
+		s.logger.Warn("storage: a segment cannot be recycled", "path", s.path(number), "error",
+			err.Error())
+	}
+	s.drop(old.file, old.number)
 }
 
 // sound reports whether a file has the size of a segment, and every sector is zeros or of a segment
 // before number. In a segment, any other sector would be damage.
-func (s *spares) sound(name string, number uint64) bool {
-	f, err := s.fs.Open(filepath.Join(s.dir, name))
-	if err != nil {
-		return false
-	}
-	defer ignoreClose(f)
+func (s *spares) sound(f File, number uint64) bool {
 	if size, err := f.Size(); size != s.size || err != nil {
 		return false
 	}
@@ -259,37 +275,3 @@ func (s *spares) sound(name string, number uint64) bool {
 	}
 	return true
 }
-
-// reuse renames segments, which are durably out of the log, to spares, or removes those that are
-// damaged or too many. A crash can bring back the old name of one, which Open then removes.
-func (s *spares) reuse(freed []segment) {
-	var names []string
-	for _, f := range freed {
-		path := filepath.Join(s.dir, segmentName(f.number))
-		s.mu.Lock()
-		keep, name := f.size == s.size && len(s.names)+len(names) < maxSpares, s.nameLocked()
-		s.mu.Unlock()
-		if keep && !s.sound(segmentName(f.number), f.number+1) {
-			s.logger.Warn("storage: a segment that the log no longer needs is unreadable or damaged",
-				"path", path)
-			keep = false
-		}
-		err := error(nil)
-		if keep {
-			err = s.fs.Rename(path, filepath.Join(s.dir, name))
-		} else {
-			err = s.fs.Remove(path)
-		}
-		if err != nil {
-			s.logger.Warn("storage: a segment cannot be recycled", "path", path, "error", err.Error())
-		} else if keep {
-			names = append(names, name)
-		}
-	}
-	s.mu.Lock()
-	s.names = append(s.names, names...)
-	s.mu.Unlock()
-}
-
-// isSpare reports whether a file is one, or was to become one.
-func isSpare(name string) bool { return strings.HasPrefix(name, sparePrefix) }

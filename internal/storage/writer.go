@@ -3,17 +3,12 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
-	"time"
 )
 
 const (
 	// flushBytes is how many bytes of records Append keeps in memory for a later sync, at most.
 	flushBytes = 1 << 20
-
-	// settleDelay is how long after the last commit an empty one follows it.
-	settleDelay = time.Second
 
 	// relief is the room that each segment keeps for forRelief: a snapshot and a compaction.
 	relief = 2 * blockBytes
@@ -35,38 +30,57 @@ const (
 
 // writer is the end of the log.
 type writer struct {
-	file   File
-	number uint64 // of the segment
-	size   int64  // of the segment
-	cursor        // where the next commit begins
+	seg    *segment // the current one
+	cursor          // where the next commit begins
 
 	pending []byte // records of the next commit
 	first   uint64 // the index of the first entry in it, 0 for none
-	durable small  // as of the last commit
 	settled bool   // the last commit is empty
+	seen    uint64 // the commit before the last Settle
 	blocks  []byte // memory of the last commit
 
 	kept      int    // how much of pending belongs to calls that have returned
 	keptFirst uint64 // first, then
-
-	timer *time.Timer // runs settle; nil if none is due
-	armed uint64      // the commit after which it was started
 }
 
 // room returns how many bytes of frames the current segment has left, without the relief. Its last
 // block is for the seal.
-func (w *writer) room() int64 { return w.size - blockBytes - relief - w.at }
+func (w *writer) room() int64 { return w.seg.size - blockBytes - relief - w.at }
 
-// ensure makes sure that a commit of so many bytes fits into the current segment, and begins the
-// next one if it does not.
-func (d *Disk) ensure(payload int, p purpose) error {
-	n, room := frameBytes(payload), d.room()
+// payload returns the content of the next commit. That of the first one of a segment begins with
+// the state as it was before, apart from the entries.
+func (d *Disk) payload() []byte {
+	if d.at > 0 {
+		return d.pending
+	}
+	return append(d.head(), d.pending...)
+}
+
+func (d *Disk) head() []byte {
+	b := appendHead(nil, segmentHead{
+		number: d.seg.number, size: d.seg.size, chain: d.chain, owner: d.identity,
+	})
+	if d.hard != nil {
+		b = appendHard(b, d.hard)
+	}
+	b = appendMark(b, kindMark, d.mark)
+	b = appendPeers(b, d.peers)
+	if d.snap.index > 0 {
+		b = appendManifest(b, d.snap)
+	}
+	return b
+}
+
+// ensure makes sure that the pending records fit into the current segment, and goes on in the next
+// one if they do not.
+func (d *Disk) ensure(p purpose) error {
+	n, room := frameBytes(len(d.payload())), d.room()
 	if d.spares.full() {
 		switch p {
 		case forClients:
 			room = 0
 		case forLeases:
-			room -= d.size / 16
+			room -= d.seg.size / 16
 		}
 	}
 	switch {
@@ -75,11 +89,20 @@ func (d *Disk) ensure(payload int, p purpose) error {
 	case n <= d.room(): // but it is kept for others
 		return d.noSpace()
 	}
-	err := d.roll(n)
-	if p == forRelief && errors.Is(err, ErrNoSpace) && n <= d.room()+relief {
-		err = nil
+	if d.at > 0 {
+		err := d.roll()
+		if p == forRelief && errors.Is(err, ErrNoSpace) && n <= d.room()+relief {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		n = frameBytes(len(d.payload()))
 	}
-	return err
+	if n > d.room() {
+		return d.grow(n)
+	}
+	return nil
 }
 
 // purposeOf returns that of a commit with which the log needs no segment before this one, or soon
@@ -98,33 +121,28 @@ func (d *Disk) noSpace() error {
 
 // commit writes the pending records durably, and then applies them to memory.
 func (d *Disk) commit(p purpose, apply func()) error {
-	if err := d.ensure(len(d.pending), p); err != nil {
+	if err := d.ensure(p); err != nil {
 		return err
 	}
-	f := frame{
-		at: d.at, size: frameBytes(len(d.pending)), commit: d.cursor.commit + 1,
-		chain: crc32.Update(d.chain, castagnoli, d.pending), payload: d.pending,
-	}
-	d.blocks = f.appendTo(d.blocks[:0], d.number)
-	if err := d.put(d.file, d.blocks, f.at); err != nil {
+	f := d.cursor.frame(d.payload())
+	d.blocks = f.appendTo(d.blocks[:0], d.seg.number)
+	if err := d.put(d.seg.file, d.blocks, f.at); err != nil {
 		return err
 	}
-	d.cursor = cursor{at: f.at + f.size, commit: f.commit, chain: f.chain}
+	d.cursor.pass(&f)
 	d.mu.Lock()
 	if d.first > 0 {
-		d.placeLocked(place{d.first, d.number, f.at, f.size})
+		d.placeLocked(place{index: d.first, segment: d.seg, at: f.at, size: f.size})
 	}
+	d.written += uint64(len(f.payload))
 	if apply != nil {
 		apply()
 	}
-	d.durable, d.settled = d.small, len(d.pending) == 0
 	d.left = d.room()
 	freed := d.freedLocked()
 	d.mu.Unlock()
 	d.spares.recycle(freed)
-	if len(d.pending) > 0 {
-		d.arm()
-	}
+	d.settled = len(d.pending) == 0
 	d.pending, d.first, d.kept, d.keptFirst = d.pending[:0], 0, 0, 0
 	if cap(d.pending) > 2*flushBytes {
 		d.pending, d.blocks = nil, nil
@@ -144,128 +162,62 @@ func (d *Disk) put(f File, b []byte, at int64) error {
 }
 
 // freedLocked takes out the segments that the log needs no longer, durably.
-func (d *Disk) freedLocked() (freed []segment) {
+func (d *Disk) freedLocked() []*segment {
 	n := 0
 	for n < len(d.segments)-1 && d.segments[n].number < d.mark.segment {
 		n++
 	}
-	freed = slices.Clone(d.segments[:n])
+	freed := slices.Clone(d.segments[:n])
 	d.segments = slices.Delete(d.segments, 0, n)
 	return freed
 }
 
-// roll goes on in the next segment, in which a frame of n bytes has room. Its head is durable
-// before it has its name, its name before the seal of the current one, and that before its first
-// commit. So a segment that ends without a seal is followed by no commit, and the one after a seal
-// exists.
-func (d *Disk) roll(n int64) error {
-	number, size := d.number+1, d.cfg.SegmentBytes
-	head, err := d.head(number, size)
+// roll ends the current segment, and goes on in the next. The next one has its name durably before
+// the current one is sealed, and that is durable before the next one has a commit. So a segment
+// that ends without a seal is followed by no commit, and the one after a seal exists.
+func (d *Disk) roll() error {
+	next, err := d.spares.take()
 	if err != nil {
 		return err
 	}
-	name := ""
-	if need := frameBytes(len(head)+8) + n + relief + blockBytes; need > size {
-		size = need
-		if head, err = d.head(number, size); err != nil {
-			return err
-		}
-		name, err = d.spares.large(size)
-	} else {
-		name, err = d.spares.take()
-	}
-	if err != nil {
-		return err
-	}
-	w, err := d.begin(name, writer{number: number, size: size, cursor: d.cursor}, head)
-	if err != nil {
-		return err
-	}
-	if err := d.seal(); err != nil {
-		_ = w.file.Close()
-		return err
-	}
-	if err := d.file.Close(); err != nil {
-		d.logger.Warn("storage: a segment cannot be closed", "error", err.Error())
-	}
-	d.file, d.number, d.size, d.at = w.file, number, size, w.at
+	seal := d.cursor.frame(sealRecord)
+	err = d.put(d.seg.file, seal.appendTo(nil, d.seg.number), seal.at)
+	d.use(next)
+	return err
+}
+
+// use makes a segment the current one.
+func (d *Disk) use(s *segment) {
+	d.seg, d.at = s, 0
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.segments = append(d.segments, segment{number, size})
+	d.segments = append(d.segments, s)
 	d.left = d.room()
+}
+
+// grow makes the current segment, which has no commit, large enough for a frame of n bytes.
+func (d *Disk) grow(n int64) error {
+	size := n + relief + blockBytes
+	err := writeZeros(d.seg.file, d.seg.size, size)
+	if err == nil {
+		err = d.seg.file.Sync()
+	}
+	if err != nil {
+		return classify(fmt.Errorf("make a segment of %d bytes in %s: %w", size, d.cfg.Dir, err))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seg.size = size
 	return nil
 }
 
-// head returns the payload of the first frame of a segment.
-func (d *Disk) head(number uint64, size int64) ([]byte, error) {
-	s := &d.durable
-	b := appendHead(nil, segmentHead{number: number, size: size, chain: d.chain, owner: d.identity})
-	if s.hard != nil {
-		b = appendHard(b, s.hard)
-	}
-	b = appendMark(b, kindMark, s.mark)
-	b = appendPeers(b, s.peers)
-	if s.snap.index == 0 {
-		return b, nil
-	}
-	return appendManifest(b, s.snap)
-}
-
-// begin makes a segment of a spare. Of w it takes the number, the size, and the commit before.
-func (d *Disk) begin(spare string, w writer, head []byte) (writer, error) {
-	var err error
-	if w.file, err = d.fs.OpenWrite(d.path(spare)); err != nil {
-		d.spares.giveBack(spare)
-		return w, classify(err)
-	}
-	f := frame{size: frameBytes(len(head)), commit: w.cursor.commit, payload: head}
-	if err = d.put(w.file, f.appendTo(nil, w.number), 0); err == nil {
-		if err = d.fs.Rename(d.path(spare), d.path(segmentName(w.number))); err == nil {
-			err = d.fs.SyncDir(d.path(""))
-		}
-		if err != nil {
-			err = d.fail(err)
-		}
-	}
-	if err != nil {
-		_ = w.file.Close()
-		return w, err
-	}
-	w.at = f.size
-	return w, nil
-}
-
-// sealRecord is the last commit of a segment.
-var sealRecord = appendRecord(nil, kindSealed, nil, nil)
-
-// seal ends the current segment, durably. Nothing may be written to it afterwards.
-func (d *Disk) seal() error {
-	f := frame{
-		at: d.at, size: frameBytes(len(sealRecord)), commit: d.cursor.commit + 1,
-		chain: crc32.Update(d.chain, castagnoli, sealRecord), payload: sealRecord,
-	}
-	return d.put(d.file, f.appendTo(nil, d.number), d.at)
-}
-
-// arm starts the timer after a commit.
-func (d *Disk) arm() {
-	if d.cfg.inline || d.timer != nil {
-		return
-	}
-	d.armed = d.cursor.commit
-	d.timer = time.AfterFunc(settleDelay, func() {
-		if err := d.settle(); err != nil && !errors.Is(err, errClosed) {
-			d.logger.Debug("storage: the last commit is not followed by another", "error", err.Error())
-		}
-	})
-}
-
-// settle is addEmpty, if no commit came since the timer was started.
-func (d *Disk) settle() error {
+// Settle makes an empty commit follow the last one, unless there was one since the last call. It is
+// called from time to time: until another commit follows, sectors of the last one that the disk
+// loses look like those of an unfinished write.
+func (d *Disk) Settle() error {
 	return d.update(func() error {
-		d.timer = nil
-		if d.cursor.commit != d.armed {
-			d.arm()
+		if d.seen != d.cursor.commit {
+			d.seen = d.cursor.commit
 			return nil
 		}
 		return d.addEmpty()
@@ -273,8 +225,7 @@ func (d *Disk) settle() error {
 }
 
 // addEmpty makes an empty commit follow the last one, which shows that the last one was
-// acknowledged. Until then, sectors of the last commit that the disk loses look like those of an
-// unfinished write. On a full disk, it leaves room for votes.
+// acknowledged. On a full disk, it leaves room for votes.
 func (d *Disk) addEmpty() error {
 	switch {
 	case len(d.pending) > 0:
@@ -287,10 +238,4 @@ func (d *Disk) addEmpty() error {
 		err = nil
 	}
 	return err
-}
-
-func (d *Disk) stopTimer() {
-	if d.timer != nil {
-		d.timer.Stop()
-	}
 }

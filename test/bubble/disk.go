@@ -2,6 +2,7 @@ package bubble
 
 import (
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,15 @@ func (d *disk) sync(do func() error) error {
 func (d *disk) hurry() {
 	d.slow.Store(0)
 	close(d.rush)
+}
+
+// Create implements storage.FS.
+func (d *disk) Create(name string, size int64) (storage.File, error) {
+	f, err := d.FS.Create(name, size)
+	if err != nil || !strings.HasSuffix(name, ".segment") {
+		return f, err
+	}
+	return &file{f, d}, nil
 }
 
 // OpenWrite implements storage.FS. Only the log uses it.

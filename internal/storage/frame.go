@@ -49,7 +49,6 @@ func frameBytes(payload int) int64 {
 
 // frame is one commit of a segment.
 type frame struct {
-	segment uint64
 	at      int64 // in the segment
 	size    int64 // in whole blocks
 	commit  uint64
@@ -81,6 +80,9 @@ func (f *frame) appendTo(b []byte, segment uint64) []byte {
 	}
 	return b
 }
+
+// frameLength is that of the payload, by the content of the first sector.
+func frameLength(content []byte) int { return int(binary.LittleEndian.Uint32(content)) }
 
 // image is what a segment file holds, or a part of it.
 type image struct {
@@ -125,6 +127,12 @@ func (m *image) sector(at int64) (state sectorState, commit uint64, first bool, 
 	return own, commit &^ beginsFrame, commit&beginsFrame != 0, s[sectorHead:]
 }
 
+// begins reports whether the first sector is one of a frame.
+func (m *image) begins() bool {
+	state, _, first, _ := m.sector(0)
+	return state == own && first
+}
+
 // frame returns the frame that begins at a block, and false if there is none or not all of it.
 func (m *image) frame(at int64) (frame, bool) {
 	if at+sectorBytes > m.end() {
@@ -134,9 +142,9 @@ func (m *image) frame(at int64) (frame, bool) {
 	if state != own || !first {
 		return frame{}, false
 	}
-	length := int(binary.LittleEndian.Uint32(content))
+	length := frameLength(content)
 	f := frame{
-		segment: m.number, at: at, size: frameBytes(length),
+		at: at, size: frameBytes(length),
 		commit: commit, chain: binary.LittleEndian.Uint32(content[4:]),
 	}
 	if at+f.size > m.end() {
@@ -154,12 +162,23 @@ func (m *image) frame(at int64) (frame, bool) {
 	return f, true
 }
 
-// A cursor is behind a commit of a segment.
+// A cursor is behind a commit: where the next one begins, and what it continues.
 type cursor struct {
-	at     int64
+	at     int64 // 0 in a segment without commits
 	commit uint64
 	chain  uint32
 }
+
+// frame returns the frame of the next commit.
+func (c *cursor) frame(payload []byte) frame {
+	return frame{
+		at: c.at, size: frameBytes(len(payload)), commit: c.commit + 1,
+		chain: crc32.Update(c.chain, castagnoli, payload), payload: payload,
+	}
+}
+
+// pass moves the cursor behind its next frame.
+func (c *cursor) pass(f *frame) { c.at, c.commit, c.chain = f.at+f.size, f.commit, f.chain }
 
 // next returns the frame at the cursor and moves behind it; false at the end of what is readable.
 // The error says that a frame is there which does not continue the one before, or that something
@@ -169,8 +188,7 @@ func (m *image) next(c *cursor) (frame, bool, error) {
 	if !ok {
 		return frame{}, false, nil
 	}
-	chain := crc32.Update(c.chain, castagnoli, f.payload)
-	if c.at > 0 && (f.commit != c.commit+1 || f.chain != chain) {
+	if want := c.frame(f.payload); f.commit != want.commit || f.chain != want.chain {
 		return frame{}, false, m.damage(c.at,
 			"commit %d does not continue commit %d", f.commit, c.commit)
 	}
@@ -180,7 +198,7 @@ func (m *image) next(c *cursor) (frame, bool, error) {
 			return frame{}, false, m.damage(at, "a sector behind commit %d is not empty", f.commit)
 		}
 	}
-	c.at, c.commit, c.chain = c.at+f.size, f.commit, f.chain
+	c.pass(&f)
 	return f, true, nil
 }
 
@@ -191,9 +209,11 @@ func (m *image) next(c *cursor) (frame, bool, error) {
 func (m *image) checkRest(c cursor) (torn int64, err error) {
 	torn = c.at
 	for at := c.at; at < m.end(); at += sectorBytes {
-		switch state, commit, _, _ := m.sector(at); {
+		switch state, commit, first, content := m.sector(at); {
 		case state == damaged:
 			return 0, m.damage(at, "a sector has a wrong checksum")
+		case state == own && first && at+frameBytes(frameLength(content)) > m.end():
+			return 0, m.damage(m.end(), "the file is cut short")
 		case state == own && commit != c.commit+1:
 			return 0, m.damage(c.at, "commit %d is damaged, and a sector of commit %d is at byte %d",
 				c.commit+1, commit, at)

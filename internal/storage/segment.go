@@ -1,0 +1,191 @@
+package storage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+
+	"leasehold.dev/internal/encoding"
+)
+
+// segment is a file of the log. It stays open as long as the log needs it, so that no limit of open
+// files can keep the member from its log.
+type segment struct {
+	number uint64
+	size   int64
+	file   File
+}
+
+func segmentName(number uint64) string { return fmt.Sprintf("%016d.segment", number) }
+
+// parseSegmentName is the opposite.
+func parseSegmentName(name string) (number uint64, ok bool) {
+	_, err := fmt.Sscanf(name, "%d.segment", &number)
+	return number, err == nil && segmentName(number) == name
+}
+
+// sealRecord is the last commit of a segment. It is not counted: the first commit of the next
+// segment has the same number.
+var sealRecord = appendRecord(nil, kindSeal, nil, nil)
+
+// scanned is what a segment was found to hold.
+type scanned struct {
+	*segment
+	image  image
+	begin  cursor // the commit before the segment
+	end    cursor // behind the last commit but the seal
+	frames []frame
+	sealed bool
+	torn   bool // something of an unfinished write follows
+}
+
+// openSegment opens a segment, and reads the first so many bytes of it, all if 0.
+func (d *Disk) openSegment(number uint64, bytes int64) (*scanned, error) {
+	s := &scanned{image: image{name: d.path(segmentName(number)), number: number}}
+	f, err := d.openFile(s.image.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s is missing", ErrCorrupt, s.image.name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.segment = &segment{number: number, file: f}
+	if s.size, err = f.Size(); err == nil {
+		if bytes == 0 || bytes > s.size {
+			bytes = s.size
+		}
+		s.image.b, err = readFrom(f, bytes/sectorBytes*sectorBytes)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return s, nil
+}
+
+// readFrom reads the first so many bytes of a file.
+func readFrom(f File, size int64) ([]byte, error) {
+	b := make([]byte, size)
+	n, err := f.ReadAt(b, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return b[:n], err
+}
+
+// readSegment reads the commits of a segment. There are none if its first one is not whole.
+func (d *Disk) readSegment(number uint64) (*scanned, error) {
+	s, err := d.openSegment(number, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.read(d); err != nil {
+		return nil, errors.Join(err, s.file.Close())
+	}
+	return s, nil
+}
+
+// newest returns the newest segment that has a commit, nil if there is none. Those after it are
+// spares, or one was about to be used.
+func (d *Disk) newest(numbers []uint64) (*scanned, error) {
+	for _, number := range slices.Backward(numbers) {
+		s, err := d.openSegment(number, sectorBytes)
+		if err != nil {
+			return nil, err
+		}
+		ignoreClose(s.file)
+		if len(s.image.b) == 0 || !s.image.begins() {
+			continue
+		}
+		if s, err = d.readSegment(number); err != nil || s.begun() {
+			return s, err
+		}
+		ignoreClose(s.file)
+	}
+	return nil, nil
+}
+
+// begun reports whether the segment has a commit.
+func (s *scanned) begun() bool { return len(s.frames) > 0 }
+
+func (s *scanned) read(d *Disk) error {
+	first, ok := s.image.frame(0)
+	if !ok {
+		return nil
+	}
+	head, err := s.head(d, first.payload)
+	if err != nil {
+		return err
+	}
+	s.begin = cursor{commit: first.commit - 1, chain: head.chain}
+	at := s.begin
+	for s.end = at; !s.sealed; {
+		f, ok, err := s.image.next(&at)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if s.sealed = bytes.Equal(f.payload, sealRecord); !s.sealed {
+			s.frames, s.end = append(s.frames, f), at
+		}
+	}
+	torn, err := s.image.checkRest(at)
+	if err == nil && s.sealed && torn > at.at {
+		err = s.image.damage(at.at, "something follows the end of the segment")
+	}
+	s.torn = torn > at.at
+	return err
+}
+
+// head returns the first record of the segment, if it fits the file.
+func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
+	err = records(payload, func(r record) (err error) {
+		if h.number > 0 {
+			return nil
+		}
+		if r.kind != kindSegment {
+			return fmt.Errorf("%w: the first record is of kind %d", encoding.ErrNewer, r.kind)
+		}
+		h, err = r.head()
+		return err
+	})
+	id := d.identity
+	mine := Identity{Cluster: id.Cluster, Member: id.Member, Incarnation: id.Incarnation}
+	switch {
+	case err != nil:
+		return h, fmt.Errorf("%s: %w", s.image.name, err)
+	case h.number != s.number:
+		return h, s.image.damage(0, "it is segment %d", h.number)
+	case h.size > s.size:
+		return h, s.image.damage(s.size, "the file had %d bytes", h.size)
+	case d.bootstrapped && h.owner != mine:
+		return h, s.image.damage(0, "it is of member %x of cluster %x, incarnation %x",
+			h.owner.Member, h.owner.Cluster, h.owner.Incarnation)
+	}
+	s.size = h.size // what follows was left when the file grew, and the disk was full
+	s.image.b = s.image.b[:min(s.size, s.image.end())]
+	return h, nil
+}
+
+// openUnused opens a segment in which the next commit belongs. It exists, and has at most something
+// of an unfinished commit.
+func (d *Disk) openUnused(number uint64, before cursor) (*scanned, error) {
+	s, err := d.openSegment(number, 0)
+	if err != nil {
+		return nil, err
+	}
+	before.at = 0
+	if s.size < minSegmentBytes {
+		err = s.image.damage(s.size, "the file is cut short")
+	} else {
+		_, err = s.image.checkRest(before)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.file.Close())
+	}
+	return s, nil
+}
