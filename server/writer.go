@@ -23,6 +23,9 @@ const diskFull = "the disk is full: this member takes writes only while another 
 // diskRetry is how often a full disk is tried again.
 const diskRetry = 250 * time.Millisecond
 
+// settleAfter is how many times diskRetry pass between two calls of Settle.
+const settleAfter = 4
+
 // writer makes log entries durable, on a goroutine of its own, so that the
 // core goes on while the disk syncs. What gathers during one sync is written
 // with the next.
@@ -102,6 +105,7 @@ func (w *writer) run(ctx context.Context) error {
 	retry := time.NewTicker(diskRetry)
 	defer retry.Stop()
 	var batch []*raftpb.Message
+	idle := 0
 	for stopping := false; ; {
 		batch = w.take(batch)
 		if err := w.writeAll(ctx, batch); err != nil {
@@ -115,6 +119,11 @@ func (w *writer) run(ctx context.Context) error {
 			select {
 			case <-w.wake:
 			case <-retry.C:
+				if idle++; idle%settleAfter == 0 {
+					if err := w.settle(); err != nil {
+						return err
+					}
+				}
 			case <-ctx.Done():
 				stopping = true
 			}
@@ -152,6 +161,16 @@ func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// settle lets the disk show that the last write was acknowledged.
+func (w *writer) settle() error {
+	w.began.Store(sinceEpoch())
+	defer w.began.Store(0)
+	if err := w.disk.Settle(); err != nil && !errors.Is(err, storage.ErrNoSpace) {
+		return err
 	}
 	return nil
 }
@@ -206,7 +225,7 @@ func (w *writer) install(m *raftpb.Message) error {
 // appendReserved is append on a disk that is full. From now on clients'
 // commands are refused before they are proposed; what is in the log already, and
 // what the leader itself must write so that leases are kept and end (T32), goes
-// into the space that the disk keeps back for it.
+// into the space that the disk keeps back for it. When that is used up, votes still do not wait.
 func (w *writer) appendReserved(ctx context.Context, x *shell.Saving) error {
 	w.fill(true)
 	for {
@@ -214,12 +233,30 @@ func (w *writer) appendReserved(ctx context.Context, x *shell.Saving) error {
 		if !errors.Is(err, storage.ErrNoSpace) {
 			return err
 		}
+		if err := w.votes(); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return err
+		case <-w.wake:
 		case <-time.After(diskRetry):
 		}
 	}
+}
+
+// votes saves the votes that wait behind entries for which there is no room.
+func (w *writer) votes() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	votes, err := w.order.Votes(w.queue, w.disk.SaveVote)
+	switch {
+	case errors.Is(err, storage.ErrNoSpace):
+		return nil
+	case votes != nil:
+		w.persist(votes)
+	}
+	return err
 }
 
 // look finds out whether the disk has room, before a client's command meets it full,

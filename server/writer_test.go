@@ -243,6 +243,92 @@ func TestWriterRuns(t *testing.T) {
 	})
 }
 
+// TestWriterVotesOnFullDisk: while entries wait for room on a disk that is full to its end, a vote is
+// given and durable; and the entries, which come with an earlier term, do not take it back.
+func TestWriterVotesOnFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, first, files := newWriter(t, new(lockedBuffer), oneSegment)
+		persisted := make(chan *raftpb.Message, 1<<16)
+		w.persist = func(m *raftpb.Message) { persisted <- m }
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.run(ctx) }()
+		last := first - 1
+		stuck := false
+		for !stuck {
+			last++
+			w.put([]*raftpb.Message{awaited(last)})
+			synctest.Wait()
+			select {
+			case <-persisted:
+			default:
+				stuck = true
+			}
+		}
+		w.put([]*raftpb.Message{{
+			Term: new(uint64(5)), Vote: new(uint64(3)), Commit: new(last),
+			Responses: []*raftpb.Message{
+				{Type: raftpb.MsgVoteResp.Enum()}, {Type: raftpb.MsgAppResp.Enum()},
+			},
+		}})
+		synctest.Wait()
+		select {
+		case m := <-persisted:
+			if n := len(m.GetResponses()); n != 1 || m.GetResponses()[0].GetType() != raftpb.MsgVoteResp {
+				t.Errorf("%d responses: %v", n, m.GetResponses())
+			}
+		default:
+			t.Error("the vote waits for room")
+		}
+		is := func(commit uint64) {
+			t.Helper()
+			hard, _, err := w.disk.InitialState()
+			if err != nil || hard.GetTerm() != 5 || hard.GetVote() != 3 || hard.GetCommit() != commit {
+				t.Errorf("%v, %v; want commit index %d", hard, err, commit)
+			}
+		}
+		is(last - 2)
+		files.Limit(0)
+		time.Sleep(2 * time.Second) // of the bubble
+		if len(persisted) != 2 {
+			t.Errorf("%d messages are durable then", len(persisted))
+		}
+		is(last)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWriterSettles: a second after the last write the disk gets an empty commit, once.
+func TestWriterSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, first, files := newWriter(t, new(lockedBuffer), 0)
+		var writes atomic.Int64
+		files.Before = func(op crashfs.Op) error {
+			if op.Kind == crashfs.Write && strings.HasSuffix(op.Name, ".segment") {
+				writes.Add(1)
+			}
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.run(ctx) }()
+		w.put([]*raftpb.Message{awaited(first)})
+		synctest.Wait()
+		writes.Store(0)
+		time.Sleep(10 * time.Second) // of the bubble
+		if n := writes.Load(); n != 1 {
+			t.Errorf("%d writes follow the last", n)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestWriterLooksByItself: a writer with nothing to write finds out that the disk is full, and that
 // it has room again, and tells the log each once.
 func TestWriterLooksByItself(t *testing.T) {

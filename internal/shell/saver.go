@@ -2,6 +2,7 @@ package shell
 
 import (
 	"iter"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 )
@@ -12,6 +13,7 @@ import (
 type Saver struct {
 	lazy     *raftpb.HardState // a hard state that may wait for the next sync
 	written  []*raftpb.Message // not yet reported as durable
+	rest     []*raftpb.Message // of the batch, not yet written
 	unsynced bool              // something was written since the last sync
 	term     uint64            // those of the hard state that was written last
 	vote     uint64
@@ -50,6 +52,7 @@ func asksForSnapshot(m *raftpb.Message) bool {
 func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 	return func(yield func(Saving) bool) {
 		for i, m := range batch {
+			s.rest = batch[i:]
 			if asksForSnapshot(m) && (!s.settle(yield) || !yield(Saving{Install: m})) {
 				return
 			}
@@ -61,8 +64,55 @@ func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 			}
 			s.written = append(s.written, m)
 		}
+		s.rest = nil
 		s.settle(yield)
 	}
+}
+
+// Votes saves the newest term and vote of all messages that wait, those of Save and those queued
+// behind them, ahead of their entries. It returns the answers to candidates, which depend on
+// nothing else, as one durable message, nil if there are none.
+//
+// A voter has compared the candidate's log with its own, of which some is not durable. A crash can
+// only make that shorter, and so the vote right all the more.
+func (s *Saver) Votes(
+	queued []*raftpb.Message, save func(term, vote uint64) error,
+) (*raftpb.Message, error) {
+	waiting := slices.Concat(s.written, s.rest, queued)
+	if !slices.ContainsFunc(waiting, func(m *raftpb.Message) bool {
+		return slices.ContainsFunc(m.GetResponses(), isVote)
+	}) {
+		return nil, nil
+	}
+	newest := &raftpb.HardState{Term: &s.term, Vote: &s.vote}
+	if s.lazy != nil {
+		newest = s.lazy
+	}
+	for _, m := range waiting {
+		if m.Term != nil {
+			newest = &raftpb.HardState{Term: m.Term, Vote: m.Vote}
+		}
+	}
+	if err := save(newest.GetTerm(), newest.GetVote()); err != nil {
+		return nil, err
+	}
+	durable := &raftpb.Message{}
+	for _, m := range waiting {
+		var others []*raftpb.Message
+		for _, r := range m.GetResponses() {
+			if isVote(r) {
+				durable.Responses = append(durable.Responses, r)
+			} else {
+				others = append(others, r)
+			}
+		}
+		m.Responses = others
+	}
+	return durable, nil
+}
+
+func isVote(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgVoteResp || m.GetType() == raftpb.MsgPreVoteResp
 }
 
 // Left returns the hard state that is not yet written, nil for none.

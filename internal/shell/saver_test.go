@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -126,6 +127,60 @@ func TestSaverStopped(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// TestVotesDoNotWait: while entries wait for room on the disk, the newest term and vote are saved, and
+// the answers to candidates are given, once. All else waits, and is reported later. If the vote
+// cannot be saved either, nothing is given.
+func TestVotesDoNotWait(t *testing.T) {
+	response := func(kind raftpb.MessageType, term uint64) *raftpb.Message {
+		return &raftpb.Message{Type: &kind, Term: &term}
+	}
+	var s Saver
+	stuck := &raftpb.Message{
+		Term: new(uint64(1)), Vote: new(uint64(9)), Entries: []*raftpb.Entry{{Index: new(uint64(1))}},
+		Responses: []*raftpb.Message{response(raftpb.MsgAppResp, 1)},
+	}
+	behind := &raftpb.Message{
+		Term: new(uint64(2)), Vote: new(uint64(7)), Commit: new(uint64(5)),
+		Responses: []*raftpb.Message{response(raftpb.MsgVoteResp, 2), response(raftpb.MsgAppResp, 2)},
+	}
+	queued := &raftpb.Message{
+		Term: new(uint64(3)), Vote: new(uint64(8)), Commit: new(uint64(5)),
+		Responses: []*raftpb.Message{response(raftpb.MsgPreVoteResp, 3), response(raftpb.MsgVoteResp, 3)},
+	}
+	var did []string
+	save := func(term, vote uint64) error {
+		did = append(did, fmt.Sprint("vote", vote, "in", term))
+		return nil
+	}
+	full := errors.New("full")
+	for x := range s.Save([]*raftpb.Message{stuck, behind}) {
+		did = append(did, said(&x))
+		if len(x.Entries) == 0 {
+			continue
+		}
+		_, err := s.Votes([]*raftpb.Message{queued}, func(uint64, uint64) error { return full })
+		if !errors.Is(err, full) {
+			t.Errorf("error %v", err)
+		}
+		for range 2 {
+			m, err := s.Votes([]*raftpb.Message{queued}, save)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range m.GetResponses() {
+				did = append(did, fmt.Sprintf("%v%d", r.GetType(), r.GetTerm()))
+			}
+		}
+	}
+	for x := range s.Save([]*raftpb.Message{queued}) {
+		did = append(did, said(&x))
+	}
+	want := "w[1]c0 vote8in3 MsgVoteResp2 MsgPreVoteResp3 MsgVoteResp3 w[]c5! said2"
+	if got := strings.Join(did, " "); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 
