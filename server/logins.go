@@ -22,9 +22,11 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
+	"leasehold.dev/internal/api/relayed"
 	"leasehold.dev/internal/binding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/intercept"
+	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/login"
 )
 
@@ -225,6 +227,29 @@ func (l *logins) caller(ctx context.Context) (identified, error) {
 	}, nil
 }
 
+// knows reports whether the caller of a call has logged in, as far as that is in memory. It is
+// called before the call has a goroutine.
+func (l *logins) knows(ctx context.Context) bool {
+	v := l.node.View()
+	if !v.Access.Enabled() {
+		return true
+	}
+	if text := token(ctx); text != "" {
+		_, err := l.tokens.Check(text, users{v})
+		return err == nil
+	}
+	return l.certified(ctx).User != ""
+}
+
+// vouch notes that the caller of a call has logged in, or that there are no logins. A relay that
+// asks is told so.
+func vouch(ctx context.Context) {
+	listen.Vouch(ctx)
+	if len(metadata.ValueFromIncomingContext(ctx, relayed.KeyKnown)) > 0 {
+		_ = grpc.SetHeader(ctx, metadata.Pairs(relayed.KeyKnown, "1")) // a relay's call takes it
+	}
+}
+
 // anybody reports whether a method is for callers that have not logged in: what logs them in, and
 // what is not about the member's state.
 func anybody(method string) bool {
@@ -242,13 +267,21 @@ type doors struct {
 func (l doors) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
-	if !l.node.View().Access.Enabled() || anybody(info.FullMethod) {
+	if anybody(info.FullMethod) {
+		return next(ctx, req)
+	}
+	if !l.node.View().Access.Enabled() {
+		vouch(ctx)
 		return next(ctx, req)
 	}
 	c, err := l.caller(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, l.audit.refused(ctx, req, info.FullMethod, api.Error(err))
+	}
+	if c != (identified{}) {
+		vouch(ctx)
+	}
+	switch {
 	case c == (identified{}):
 	case waits(info.FullMethod):
 		s := l.stays(c)
@@ -275,6 +308,9 @@ func (l doors) stream(
 		return stream, nil, nil
 	}
 	s, err := l.open(stream.Context())
+	if err == nil && (s != nil || !l.node.View().Access.Enabled()) {
+		vouch(stream.Context())
+	}
 	if err != nil && (!info.IsClientStream || errors.Is(err, access.ErrPermissionDenied)) {
 		return nil, nil, l.audit.refused(stream.Context(), nil, info.FullMethod, api.Error(err))
 	}

@@ -38,6 +38,9 @@ const cutOff = "cutting off calls that did not end in time"
 // HTTP/2 connection, for the rest of its handshake.
 const handshakeTimeout = 10 * time.Second
 
+// strangerCalls bounds the calls of a connection before a caller on it has logged in.
+const strangerCalls = 16
+
 // frontend is everything that listens.
 type frontend struct {
 	mux     *listen.Mux
@@ -229,8 +232,9 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		Admit:                s.node.limits.Admit,
 		Panics:               s.panics,
 		Answers:              listen.NewAnswers(s.cfg.Logger),
-		Requests:             listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger),
-		Stop:                 stop,
+		Requests: listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger).
+			BoundStrangers(strangerCalls, s.node.logins.knows),
+		Stop: stop,
 	}
 	if t := s.core.tracer; t.sends() {
 		out.Trace = t.streamed

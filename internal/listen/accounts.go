@@ -2,6 +2,7 @@ package listen
 
 import (
 	"container/list"
+	"context"
 	"log/slog"
 	"net"
 	"sync"
@@ -12,246 +13,437 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of [Answers].
+// Bounds of [Answers], in bytes unless they say otherwise.
 const (
-	maxUnread = 32 << 20 // bytes of answers that one connection may leave unread
+	maxUnread = 32 << 20 // one connection
 
-	// All of a member may leave so much unread: small messages of streams, and middling answers of
-	// connections that have little unread; large answers of connections whose clients have not
-	// read much yet; and those of the others. What counts more than there is room counts as much as
-	// there is.
-	roomSmall    = 32 << 20
-	roomNew      = 96 << 20
-	roomReaders  = 128 << 20
-	maxUnreadAll = roomSmall + roomNew + roomReaders
-
-	// Calls that wait for room may cost so much together, each waitCost for its stack and what gRPC
-	// keeps for it, and its request.
-	maxWaiting = 64 << 20
-	waitCost   = 16 << 10
+	// All connections of a server share three pools: small messages, large answers to clients that
+	// have read little so far, and large answers to clients that have read as much before.
+	poolSmall   = 32 << 20
+	poolFresh   = 96 << 20
+	poolReaders = 128 << 20
 
 	// unproven is what the kernel may have taken for a client that reads nothing.
 	unproven = 4 << 20
-	// A connection's next large answer is expected to have what the last had, in these bounds:
-	// it has 4 to 16 in the making.
-	leastExpected = maxUnread / 16
-	mostExpected  = maxUnread / 4
-	// unreadPatience is for how long a call waits for a client that reads nothing.
-	unreadPatience = 20 * time.Second
-	// A client may be cut off if others need the room and, for so long, it has not read this part
-	// of what it has left unread; or if that has been unread for very long on average.
-	leastRead   = 64
-	stalledTime = 5 * time.Second
-	slowTime    = time.Minute
-	beatTime    = time.Second // between two looks at the clock, at most, unless it cannot
-	unreadPause = time.Minute // between two lines of the log
+	// unknownSize is charged for an answer before it is made, and maxRoom is what a longer one
+	// needs to be let in.
+	unknownSize = 2 << 20
+	maxRoom     = 8 << 20
+
+	// maxWaiting bounds the calls that wait for room. Each has a goroutine and its request.
+	maxWaiting = 4096
+	// readPatience is how long a call waits for a client that reads nothing.
+	readPatience = 20 * time.Second
+
+	// A connection is stalled after stalledBeats in which its client read less than a 64th of what
+	// is unread, or after slowBeats in which it did not read what was unread at the first of them.
+	// Beats are counted rather than time, so that a paused process does not blame its clients.
+	beat         = time.Second
+	stalledBeats = 5
+	slowBeats    = 60
+
+	warnPause = time.Minute // between two log lines of one kind
 )
 
 var (
 	errNoRoom = status.Error(codes.ResourceExhausted, "leasehold: too many answers wait until "+
 		"their clients read them; read answers as they come, or ask for less at a time")
-	// errCrowd has etcd's text, by which its clients know it. The log says more.
+	// errCrowd has etcd's text, by which its clients recognize it.
 	errCrowd  = status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
 	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, but too "+
 		"many answers wait until their clients read them")
 )
 
-// Answers bounds the bytes of answers that wait in gRPC, or in the JSON gateway, until their
-// clients read them. gRPC takes the answer of each call at once, however much waits already, so
-// one connection that reads nothing could fill the memory with the answers of its calls.
-//
-// Each connection has an account of its answers, from before they are made until they are
-// written. While it is full, calls of this connection wait: those that ask for [Room] before they
-// are evaluated, others before their answer is encoded, streams before their next large message.
-//
-// All accounts together have a bound, too. A large answer that does not fit waits, and while one
-// waits connections are closed whose clients have stopped to read. No client that goes on reading
-// is closed for others' sake. A client that has read large answers before waits in a queue of its
-// own, so that clients that come only to read nothing do not hold it up; of the others those go
-// first that ask for least. Small messages never wait. If there are too many connections are closed
-// at once: first the one that has left most of them unread for longest.
-//
-// A call that waits has memory of its own, so all of those are bounded, too. If they are too many,
-// the connection that has most of them loses its newest.
+// The pools.
+const (
+	small = iota
+	fresh
+	readers
+	pools
+)
+
+type pool struct{ most, unread int64 }
+
+// Answers bounds the bytes of answers that wait in gRPC or in the JSON gateway until their clients
+// read them. gRPC accepts every answer at once, so the calls of one connection that reads nothing
+// could fill the memory. See the package comment for the rules.
 //
 // It is safe for concurrent use.
 type Answers struct {
-	log     *slog.Logger
-	told    Pause // of connections that were closed
-	crowded Pause // of calls that were refused
+	log             *slog.Logger
+	closed, refused Pause
 
-	mu       sync.Mutex
-	began    time.Time
-	beat     time.Duration // since then, when the clock was looked at last
+	mu       sync.Mutex // guards what follows, and all accounts
+	pools    [pools]pool
+	accounts map[*account]struct{} // with something unread, and a connection that can be closed
+	waiters  list.List             // of *waiter, oldest first
+	calls    int                   // of them, those that count towards maxWaiting
 	beating  bool
-	accounts map[*account]struct{} // those with something unread, if they can be closed
-	visits   map[string]*visit     // requests of the JSON gateway under way
-	others   *account              // of calls whose connection is not known
-	rooms    [rooms]room
-	crowds   map[*account]struct{} // those that have calls which wait
-	waits    int64                 // the costs of these calls
-
-	unread atomic.Int64 // in all accounts; changed under mu
+	visits   map[string]*visit // requests of the JSON gateway in progress
+	others   *account          // of calls whose connection is not known
 }
 
-// NewAnswers returns an Answers without connections, which tells log of those that it closes.
+// NewAnswers returns an Answers that logs the connections that it closes.
 func NewAnswers(log *slog.Logger) *Answers {
 	all := &Answers{
-		began: time.Now(), log: log,
-		accounts: make(map[*account]struct{}), visits: make(map[string]*visit),
-		crowds: make(map[*account]struct{}),
-		rooms: [rooms]room{
-			small: {most: roomSmall}, fresh: {most: roomNew}, readers: {most: roomReaders},
+		log: log, accounts: make(map[*account]struct{}), visits: make(map[string]*visit),
+		pools: [pools]pool{
+			small: {most: poolSmall}, fresh: {most: poolFresh}, readers: {most: poolReaders},
 		},
 	}
 	all.others = all.account(nil)
 	return all
 }
 
+// account counts the answers of one connection, from before they are made until they are written.
+type account struct {
+	all     *Answers
+	conn    net.Conn     // nil if it is not known
+	from    string       // the address of the client, if the connection is TCP
+	written atomic.Int64 // bytes that the kernel has taken
+
+	// Guarded by all.mu.
+	unread  [pools]int64
+	total   int64 // of unread
+	making  int   // answers that are not made yet
+	calls   int   // that wait for room
+	closed  bool
+	seen    int64 // what was written when the client was last seen to read
+	still   int   // beats since then
+	lapFrom int64 // what was written at the beginning of the lap,
+	lapOf   int64 // and what was unread; the lap ends when that is read
+	lap     int   // beats since then
+}
+
 func (all *Answers) account(c net.Conn) *account {
-	a := &account{all: all, conn: c, expected: mostExpected}
+	a := &account{all: all, conn: c}
 	if c != nil && c.RemoteAddr().Network() == "tcp" {
 		a.from = c.RemoteAddr().String()
 	}
 	return a
 }
 
-// nowLocked returns for how long there have been Answers, but for the time in which the process was
-// stopped: then nobody can have read.
-func (all *Answers) nowLocked() time.Duration {
-	now := time.Since(all.began)
-	if gap := now - all.beat; all.beating && gap > 2*beatTime {
-		all.began = all.began.Add(gap - beatTime)
-		now -= gap - beatTime
-	}
-	all.beat = now
-	return now
-}
-
-// beatLocked looks at the clock while anything is unread.
-func (all *Answers) beatLocked() {
-	if all.beating {
-		return
-	}
-	all.beating = true
-	time.AfterFunc(beatTime, func() {
-		all.mu.Lock()
-		defer all.mu.Unlock()
-		all.nowLocked()
-		all.beating = false
-		if len(all.accounts) > 0 {
-			all.beatLocked()
-		}
-	})
-}
-
-// account is that of one connection.
-type account struct {
-	all     *Answers
-	conn    net.Conn     // nil if it is not known
-	from    string       // the address of its other end, if that is one of TCP
-	written atomic.Int64 // bytes that the kernel has taken
-	unread  atomic.Int64 // bytes, with those that are expected of answers in the making; under all.mu
-
-	// Guarded by all.mu.
-	reserved [rooms]int64  // the parts of unread
-	begun    int64         // each unread byte times the millisecond since which it is unread
-	making   int           // answers in the making
-	expected int64         // bytes of the next of them
-	seen     int64         // what was written when the client was last seen to read,
-	seenAt   time.Duration // or to have nothing to read
-	waiting  list.List     // of *waiter, in the order of their coming
-	waits    int64         // the costs of the calls among them
-	first    *waiter       // the one that is in the queue of a room; nil if none is
-	room     *room
-	place    *list.Element // in the queue
-	closed   bool
-}
-
-// reservation is what an answer counts until it is written. While it is made it is an estimate.
+// reservation is what an answer counts until it is written.
 type reservation struct {
 	account  *account
-	room     int
+	pool     int
 	bytes    int64
-	since    time.Duration // by the clock of the Answers
-	making   bool
+	making   bool // bytes is unknownSize
 	released bool // guarded by all.mu
 }
 
-// reserve counts small messages. Connections are closed if there is no room.
-func (a *account) reserve(bytes int) *reservation {
-	a.all.mu.Lock()
-	defer a.all.mu.Unlock()
-	return a.reserveLocked(int64(bytes))
+// chargeLocked counts bytes, or no longer counts them if they are negative.
+func (a *account) chargeLocked(at int, bytes int64) {
+	if a.closed {
+		return
+	}
+	if a.total == 0 {
+		a.seen, a.still, a.lapFrom, a.lapOf, a.lap = a.written.Load(), 0, a.written.Load(), 0, 0
+	}
+	a.unread[at] += bytes
+	a.total += bytes
+	a.all.pools[at].unread += bytes
+	if a.conn == nil {
+		return
+	}
+	if a.total == 0 {
+		delete(a.all.accounts, a)
+		return
+	}
+	a.all.accounts[a] = struct{}{}
+	a.all.beatLocked()
 }
 
-// reserveLocked is reserve with all.mu locked.
-func (a *account) reserveLocked(bytes int64) *reservation {
-	of := a.chargeLocked(small, bytes)
-	for r := &a.all.rooms[small]; r.unread > r.most; {
-		worst, _ := a.all.worstLocked(small, 0)
+func (a *account) reserveLocked(at int, bytes int64) *reservation {
+	r := &reservation{account: a, pool: at, bytes: min(bytes, a.all.pools[at].most)}
+	a.chargeLocked(at, r.bytes)
+	return r
+}
+
+// reserve counts small messages, which never wait. Connections are closed if there is no room.
+func (a *account) reserve(bytes int64) *reservation {
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	r := a.reserveLocked(small, bytes)
+	if a.total > 2*maxUnread {
+		a.cutLocked()
+	}
+	for a.all.pools[small].unread > poolSmall {
+		worst := a.all.worstLocked(small, false)
 		if worst == nil {
 			break
 		}
 		worst.cutLocked()
 	}
-	return of
-}
-
-// chargeLocked counts an answer in a room.
-func (a *account) chargeLocked(at int, bytes int64) *reservation {
-	r := &reservation{
-		account: a, room: at, bytes: min(bytes, a.all.rooms[at].most), since: a.all.nowLocked(),
-	}
-	if a.unread.Load() == 0 {
-		a.seen, a.seenAt = a.written.Load(), r.since
-	}
-	a.begun += r.bytes * r.since.Milliseconds()
-	a.countLocked(at, r.bytes)
 	return r
 }
 
-// countLocked counts bytes, or counts them no longer if they are negative.
-func (a *account) countLocked(at int, bytes int64) {
-	if a.closed {
-		return
+// resize replaces the estimate for an answer in the making by its size.
+func (r *reservation) resize(bytes int64) {
+	a := r.account
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	if r.making {
+		r.making = false
+		a.making--
 	}
-	a.all.unread.Add(bytes)
-	a.all.rooms[at].unread += bytes
-	a.reserved[at] += bytes
-	if a.unread.Add(bytes) == 0 {
-		delete(a.all.accounts, a)
-	} else if a.conn != nil {
-		a.all.accounts[a] = struct{}{}
-		a.all.beatLocked()
-	}
+	bytes = min(bytes, a.all.pools[r.pool].most)
+	a.chargeLocked(r.pool, bytes-r.bytes)
+	r.bytes = bytes
+	a.all.grantLocked()
 }
 
-// release takes a reservation off the account, once.
+// release no longer counts an answer. It may be called again.
 func (r *reservation) release() {
 	if r == nil {
 		return
 	}
 	r.account.all.mu.Lock()
 	defer r.account.all.mu.Unlock()
-	if r.releaseLocked() {
-		r.account.queueLocked()
-		r.account.all.grantLocked()
-	}
-}
-
-// releaseLocked reports whether that is news.
-func (r *reservation) releaseLocked() bool {
-	if r == nil || r.released {
-		return false
+	if r.released {
+		return
 	}
 	r.released = true
 	if r.making {
 		r.account.making--
 	}
-	r.account.begun -= r.bytes * r.since.Milliseconds()
-	r.account.countLocked(r.room, -r.bytes)
-	return true
+	r.account.chargeLocked(r.pool, -r.bytes)
+	r.account.all.grantLocked()
+}
+
+// waiter is a call, or a large message of a stream, that needs room.
+type waiter struct {
+	account  *account
+	bytes    int64         // 0: the answer is not made yet
+	call     bool          // counts towards maxWaiting while it waits
+	place    *list.Element // nil unless it waits
+	decided  chan struct{} // closed when reserved and err are set
+	reserved *reservation  // nil if it was refused
+	err      error
+}
+
+// ask asks for room, which the waiter may have at once.
+func (a *account) ask(bytes int64, call bool) *waiter {
+	w := &waiter{account: a, bytes: bytes, call: call, decided: make(chan struct{})}
+	all := a.all
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	switch {
+	case a.closed:
+		w.decideLocked(nil, errNoRoom)
+	case bytes > 0 && a.total+bytes <= largeAnswer:
+		w.decideLocked(a.reserveLocked(small, bytes), nil)
+	// A connection may have as many calls waiting as there is room for others'.
+	case call && a.calls > 0 && a.calls >= maxWaiting-all.calls:
+		w.decideLocked(nil, errCrowd)
+		if all.refused.Over(warnPause) {
+			go all.log.Warn("refused a call: too many wait until clients read answers, and this "+
+				"connection has many of them; it should read answers as they come",
+				"remote", a.from, "waiting", a.calls)
+		}
+	default:
+		w.place = all.waiters.PushBack(w)
+		if call {
+			a.calls++
+			all.calls++
+		}
+		all.grantLocked()
+	}
+	return w
+}
+
+func (w *waiter) decideLocked(r *reservation, err error) {
+	w.leaveLocked()
+	w.reserved, w.err = r, err
+	close(w.decided)
+}
+
+// leaveLocked takes w from those that wait.
+func (w *waiter) leaveLocked() {
+	if w.place == nil {
+		return
+	}
+	w.account.all.waiters.Remove(w.place)
+	w.place = nil
+	if w.call {
+		w.account.calls--
+		w.account.all.calls--
+	}
+}
+
+// giveUp gives back what w has, or no longer waits.
+func (w *waiter) giveUp() {
+	if w == nil {
+		return
+	}
+	all := w.account.all
+	all.mu.Lock()
+	w.leaveLocked()
+	all.mu.Unlock()
+	w.reserved.release()
+}
+
+// await waits until w is decided. With patience it gives up when the client has answers unread and
+// reads nothing for that long.
+func (w *waiter) await(ctx context.Context, patience time.Duration) (*reservation, error) {
+	select {
+	case <-w.decided:
+		return w.reserved, w.err
+	default:
+	}
+	var late <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTicker(patience)
+		defer timer.Stop()
+		late = timer.C
+	}
+	a := w.account
+	for read := a.written.Load(); ; {
+		select {
+		case <-w.decided:
+			return w.reserved, w.err
+		case <-ctx.Done():
+			w.giveUp()
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-late:
+			before := read
+			if read = a.written.Load(); read == before && a.hasUnread() {
+				w.giveUp()
+				return nil, errNoRoom
+			}
+		}
+	}
+}
+
+func (a *account) hasUnread() bool {
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	return a.total > 0
+}
+
+// grantLocked gives room to waiters, oldest first, and closes stalled connections that take it
+// away.
+func (all *Answers) grantLocked() {
+	for {
+		lacks := all.passLocked()
+		if lacks < 0 {
+			return
+		}
+		worst := all.worstLocked(lacks, true)
+		if worst == nil {
+			return // looked for again at the next beat
+		}
+		worst.cutLocked()
+	}
+}
+
+// passLocked gives room to each waiter for which there is some, and returns the pool that another
+// one lacks room in, or -1.
+func (all *Answers) passLocked() (lacks int) {
+	lacks = -1
+	if all.waiters.Len() == 0 {
+		return lacks
+	}
+	passed := make(map[*account]bool) // accounts with a waiter that must not be overtaken
+	var next *list.Element
+	for e := all.waiters.Front(); e != nil; e = next {
+		next = e.Next()
+		w := e.Value.(*waiter)
+		a := w.account
+		if passed[a] {
+			continue
+		}
+		bytes := w.bytes
+		if bytes == 0 {
+			bytes = unknownSize
+		}
+		need := min(bytes, maxRoom)
+		at := fresh
+		if a.unread[readers]+need <= a.written.Load()-unproven {
+			at = readers
+		}
+		p := all.pools[at]
+		switch {
+		case a.total > 0 && a.total+need > maxUnread:
+			passed[a] = true
+		// A connection may have as much as it leaves free, so that a few cannot take all.
+		case a.unread[at]+need > p.most-p.unread:
+			passed[a] = true
+			lacks = at
+		default:
+			r := a.reserveLocked(at, bytes)
+			if w.bytes == 0 {
+				r.making = true
+				a.making++
+			}
+			w.decideLocked(r, nil)
+		}
+	}
+	return lacks
+}
+
+// worstLocked returns the account with most unread in a pool for longest, nil if there is none.
+func (all *Answers) worstLocked(at int, onlyStalled bool) (worst *account) {
+	var most int64
+	for a := range all.accounts {
+		if onlyStalled && (a.making > 0 || a.still <= stalledBeats && a.lap <= slowBeats) {
+			continue
+		}
+		if cost := a.unread[at] * int64(max(a.still, a.lap)+1); cost > most {
+			worst, most = a, cost
+		}
+	}
+	return worst
+}
+
+// beatLocked looks at all accounts each beat, as long as something is unread.
+func (all *Answers) beatLocked() {
+	if all.beating {
+		return
+	}
+	all.beating = true
+	time.AfterFunc(beat, func() {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		for a := range all.accounts {
+			a.lookLocked()
+		}
+		all.beating = false
+		if len(all.accounts) > 0 {
+			all.beatLocked()
+			all.grantLocked()
+		}
+	})
+}
+
+// lookLocked notes whether the client reads.
+func (a *account) lookLocked() {
+	written := a.written.Load()
+	if read := written - a.seen; a.making > 0 || read > 0 && read >= a.total/64 {
+		a.seen, a.still = written, 0
+	} else {
+		a.still++
+	}
+	if a.lap++; written-a.lapFrom >= a.lapOf {
+		a.lapFrom, a.lapOf, a.lap = written, a.total, 0
+	}
+}
+
+// cutLocked closes the connection because others need the room. TLS may wait for its other end, and
+// the log for its reader, so nothing waits for either.
+func (a *account) cutLocked() {
+	unread, warn := a.total, a.all.closed.Over(warnPause)
+	a.closeLocked()
+	if a.conn == nil {
+		return
+	}
+	go func() {
+		if warn {
+			a.all.log.Warn("closed a connection that did not read its answers",
+				"remote", a.conn.RemoteAddr().String(), "unread", unread)
+		}
+		_ = a.conn.Close()
+	}()
 }
 
 // close forgets what waited for a connection that is closed.
@@ -263,67 +455,15 @@ func (a *account) close() {
 }
 
 func (a *account) closeLocked() {
-	for at, bytes := range a.reserved {
-		a.countLocked(at, -bytes)
+	for at, bytes := range a.unread {
+		a.chargeLocked(at, -bytes)
 	}
 	a.closed = true
-	a.queueLocked()
-}
-
-// cutLocked closes the connection because others need the room.
-func (a *account) cutLocked() {
-	go a.cut(a.unread.Load(), a.all.told.Over(unreadPause))
-	a.closeLocked()
-}
-
-// cut closes the connection, and tells of it. TLS may wait until it has said goodbye, and the log
-// for its reader, so nobody else waits for this.
-func (a *account) cut(unread int64, tell bool) {
-	if tell {
-		a.all.log.Warn("closed a connection that did not read its answers",
-			"remote", a.conn.RemoteAddr().String(), "unread", unread)
-	}
-	_ = a.conn.Close()
-}
-
-// conn returns c with an account.
-func (all *Answers) conn(c net.Conn) net.Conn {
-	return &accounted{Conn: c, account: all.account(c)}
-}
-
-// accounted is a connection with an account.
-type accounted struct {
-	net.Conn
-	account *account
-}
-
-// Write implements net.Conn. It is seen in pieces that a slow client reads.
-func (c *accounted) Write(p []byte) (n int, err error) {
-	const piece = 32 << 10
-	for {
-		wrote, err := c.Conn.Write(p[n:min(n+piece, len(p))])
-		n += wrote
-		c.account.written.Add(int64(wrote))
-		if err != nil || n == len(p) {
-			return n, err
+	var next *list.Element
+	for e := a.all.waiters.Front(); e != nil; e = next {
+		next = e.Next()
+		if w := e.Value.(*waiter); w.account == a {
+			w.decideLocked(nil, errNoRoom)
 		}
 	}
 }
-
-// Close implements net.Conn.
-func (c *accounted) Close() error {
-	err := c.Conn.Close()
-	c.account.close()
-	return err
-}
-
-// RemoteAddr implements net.Conn. The address leads a call to the account.
-func (c *accounted) RemoteAddr() net.Addr { return remote{c.Conn.RemoteAddr(), c.account} }
-
-type remote struct {
-	net.Addr
-	account *account
-}
-
-// Unwrap returns the address without what [Answers] knows of it.
-func (r remote) Unwrap() net.Addr { return r.Addr }

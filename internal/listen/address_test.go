@@ -26,19 +26,26 @@ func TestTCPAddress(t *testing.T) {
 	of := func(ctx context.Context, a net.Addr) context.Context {
 		return peer.NewContext(ctx, &peer.Peer{Addr: a})
 	}
+	served := func(all *Answers, c net.Conn) net.Addr {
+		out, _, err := Credentials(nil, all).ServerHandshake(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.RemoteAddr()
+	}
 	ctx := t.Context()
-	over := of(ctx, all.conn(tcp).RemoteAddr())
+	over := of(ctx, served(all, tcp))
 	for name, x := range map[string]struct {
 		ctx  context.Context
 		want string
 	}{
 		"TCP":                    {over, "10.0.0.7:51334"},
-		"a unix socket":          {of(ctx, all.conn(unix).RemoteAddr()), ""},
+		"a unix socket":          {of(ctx, served(all, unix)), ""},
 		"not known":              {ctx, ""},
 		"through a relay":        {of(over, &net.TCPAddr{}), ""},
 		"HTTP":                   {all.ConnContext(ctx, tcp), ""},
 		"through a relay's HTTP": {of(all.ConnContext(ctx, tcp), &net.TCPAddr{}), ""},
-		"of another server":      {of(ctx, newAnswers().conn(tcp).RemoteAddr()), ""},
+		"of another server":      {of(ctx, served(newAnswers(), tcp)), ""},
 	} {
 		got := "nothing"
 		_, err := all.Unary(x.ctx, nil, nil, func(ctx context.Context, _ any) (any, error) {

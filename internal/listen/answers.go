@@ -17,7 +17,7 @@ const (
 	largeAnswer = 64 << 10 // smaller messages of streams do not wait
 )
 
-// call returns that of a context.
+// call returns the call of a context.
 func (all *Answers) call(ctx context.Context) call {
 	if v := all.visit(ctx); v != nil {
 		return call{Context: ctx, account: v.account, visit: v}
@@ -25,24 +25,22 @@ func (all *Answers) call(ctx context.Context) call {
 	if a, ok := ctx.Value(accountKey{}).(*account); ok { // gRPC over net/http
 		return call{Context: ctx, account: a}
 	}
-	if r, ok := lookup[remote](ctx); ok && r.account.all == all {
+	if r, ok := remoteOf(ctx); ok && r.account != nil && r.account.all == all {
 		return call{Context: ctx, account: r.account, from: r.account.from}
 	}
 	return call{Context: ctx, account: all.others}
 }
 
-// A call is the context of a call, and then its answer, or a stream's next message, on the way
+// A call is the context of a call, and then its answer, or the next message of a stream, on the way
 // to the codec.
 type call struct {
 	context.Context
 	account *account
-	from    string       // the account's, if the call came over its connection for sure
-	request any          // of a unary call
+	from    string       // the account's, if the call surely came over its connection
 	visit   *visit       // nil unless it came through the JSON gateway
-	making  *reservation // nil unless it asked for room
-	unread  *unread      // nil unless the message is counted already
-	held    bool         // it is, for the visit
-	small   int          // bytes of messages that are not counted yet
+	making  *reservation // nil unless it has asked for room
+	unread  *unread      // of the message; nil if it is not counted yet
+	small   int          // bytes of small messages that are not counted yet
 	asked   *waiter      // nil unless a large message of a stream has asked for room
 	known   bool         // the next message of the stream is known to be small
 	message any
@@ -68,11 +66,11 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Room waits until the connection of a unary call has room for an answer that may be large. A
-// call asks for it when all is ready but the answer.
+// Room waits until the connection of a unary call has room for an answer that may be large. A call
+// asks for it when everything is ready but the answer.
 func Room(ctx context.Context) (err error) {
 	if c, ok := ctx.Value(callKey{}).(*call); ok && c.making == nil {
-		c.making, err = c.account.enter(ctx, 0, c.request)
+		c.making, err = c.account.ask(0, true).await(ctx, readPatience)
 	}
 	return err
 }
@@ -82,7 +80,6 @@ func (all *Answers) Unary(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
 	c := new(all.call(ctx))
-	c.request = req
 	defer func() { c.making.release() }()
 	resp, err := next(c, req)
 	if err != nil {
@@ -97,26 +94,26 @@ func (all *Answers) Unary(
 
 // count counts the answer of a unary call, when there is room.
 func (c *call) count(bytes int) (err error) {
-	if c.visit != nil {
-		bytes *= jsonFactor
-	}
 	r := c.making
-	if c.making = nil; r == nil && bytes < smallAnswer {
+	c.making = nil
+	switch size := c.visit.cost(bytes); {
+	case r != nil:
+		r.resize(size)
+	case size < smallAnswer:
 		return nil
-	}
-	w := c.account.ask(&waiter{bytes: int64(bytes)}, r)
-	if r, err = c.account.awaitCall(c.Context, w, c.request); err != nil {
-		return err
+	default:
+		if r, err = c.account.ask(size, true).await(c.Context, readPatience); err != nil {
+			return err
+		}
 	}
 	c.hold(r)
 	return nil
 }
 
-// hold lets the message count until it is written, or its JSON is.
+// hold counts the message until it is written or, in the JSON gateway, until that is done with it.
 func (c *call) hold(r *reservation) {
 	if c.visit != nil {
-		c.visit.take(r)
-		c.held = true
+		c.visit.keep(r)
 	} else {
 		c.unread = newUnread(r)
 	}
@@ -137,16 +134,10 @@ func sizeOf(m any) int {
 func (all *Answers) Stream(
 	s grpc.ServerStream, _ *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
-	c := all.call(s.Context())
-	if c.visit != nil {
-		all.mu.Lock()
-		c.visit.stream = true
-		all.mu.Unlock()
-	}
-	out := &accountedStream{ServerStream: s, call: c}
-	out.ctx = context.WithValue(c.Context, streamKey{}, out)
+	out := &accountedStream{ServerStream: s, call: all.call(s.Context())}
+	out.ctx = context.WithValue(s.Context(), streamKey{}, out)
 	return out, func(err error) error {
-		out.call.account.giveUp(out.call.asked)
+		out.call.asked.giveUp()
 		return err
 	}, nil
 }
@@ -179,10 +170,10 @@ func Ready(ctx context.Context, bytes int) <-chan struct{} {
 		c.askInStream(bytes)
 	}
 	select {
-	case <-c.asked.granted:
+	case <-c.asked.decided:
 		return nil
 	default:
-		return c.asked.granted
+		return c.asked.decided
 	}
 }
 
@@ -194,10 +185,7 @@ func (c *call) askInStream(bytes int) {
 	}
 	bytes += c.small
 	c.small = 0
-	if c.visit != nil {
-		bytes *= jsonFactor
-	}
-	c.asked = c.account.ask(&waiter{bytes: int64(bytes)}, nil)
+	c.asked = c.account.ask(c.visit.cost(bytes), false)
 }
 
 // SendMsg implements grpc.ServerStream.
@@ -208,7 +196,7 @@ func (s *accountedStream) SendMsg(m any) error {
 	}
 	if w := c.asked; !c.known && w != nil {
 		c.asked = nil
-		r, err := c.account.await(c.Context, w, 0)
+		r, err := w.await(c.Context, 0)
 		if err != nil {
 			return err
 		}
@@ -236,23 +224,23 @@ func (c countingCodec) Marshal(v any) (mem.BufferSlice, error) {
 		return c.CodecV2.Marshal(v)
 	}
 	data, err := c.CodecV2.Marshal(answer.message)
-	answer.message = nil
 	u := answer.unread
-	answer.unread = nil
+	answer.message, answer.unread = nil, nil
 	switch {
-	case err != nil && u != nil:
-		u.reserved.release()
+	case err != nil:
+		if u != nil {
+			u.reserved.release()
+		}
 		return nil, err
-	case err != nil || answer.held:
-		answer.held = false
-		return data, err
+	case answer.visit != nil:
+		return data, nil
 	case u == nil:
 		// A stream is written in order, so one of its messages can count for small ones before it.
 		answer.small += data.Len()
 		if answer.small < smallAnswer {
 			return data, nil
 		}
-		u = newUnread(answer.account.reserve(answer.small))
+		u = newUnread(answer.account.reserve(int64(answer.small)))
 		answer.small = 0
 	}
 	return u.hold(data), nil
@@ -264,8 +252,8 @@ type unread struct {
 	reserved *reservation
 }
 
-// newUnread returns an answer whose reservation is released when it is written, or forgotten: gRPC
-// forgets a frame whose stream has just ended.
+// newUnread returns an answer whose reservation is released when it is written or collected: gRPC
+// drops a frame whose stream has just ended without freeing it.
 func newUnread(r *reservation) *unread {
 	u := &unread{reserved: r}
 	runtime.AddCleanup(u, (*reservation).release, r)

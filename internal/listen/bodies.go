@@ -8,20 +8,23 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 )
 
-// bodyRoom is what is read of a body whose call has messages to take.
-const bodyRoom = 1 << 20
-
-// GRPC returns h, a server with [Requests.Options] that is called by one of HTTP, whose requests
-// have accounts here. gRPC then keeps all that has arrived, so here bodies are read only as calls
-// take what is in them.
+// GRPC returns h, a server with [Requests.Options] that is called by one of HTTP. gRPC then keeps
+// all that has arrived, so here bodies are read only as calls take what is in them.
 func (all *Requests) GRPC(h *grpc.Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b := all.Body(w, r, func(error) {})
+		b := all.body(w, r, func(error) {})
 		defer b.Done()
+		ctx, err := b.sender.open(r.Context())
+		if err != nil {
+			http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
+			return
+		}
+		b.in = requestOf(ctx)
 		b.in.room = make(chan struct{}, 1)
-		r = r.WithContext(b.in.ctx)
+		r = r.WithContext(ctx)
 		r.Body = b
 		h.ServeHTTP(w, r)
 	})
@@ -30,37 +33,42 @@ func (all *Requests) GRPC(h *grpc.Server) http.Handler {
 // A Body is that of a request of HTTP, with an account of what is read of it.
 type Body struct {
 	io.ReadCloser
-	in   *incoming
-	once sync.Once
-	shut chan struct{}
+	sender *sender
+	in     *incoming
+	once   sync.Once
+	shut   chan struct{}
 }
 
-// Body returns the body of a request. If too much of requests is kept, end is called, and
-// the body ends.
+// Body returns the body of a request for the JSON gateway, which has a time limit of its own. If
+// too much of requests is kept, end is called, and the body ends.
 func (all *Requests) Body(w http.ResponseWriter, r *http.Request, end func(why error)) *Body {
+	b := all.body(w, r, end)
+	b.sender.known.Store(true)
+	b.in = &incoming{sender: b.sender, ctx: r.Context()}
+	b.sender.calls[0] = b.in
+	return b
+}
+
+func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(why error)) *Body {
 	control := http.NewResponseController(w)
 	s := all.sender(r.RemoteAddr, func(why error) {
 		end(why)
 		_ = control.SetReadDeadline(time.Unix(1, 0)) // in the past: wakes the reader
 	})
-	s.looking = true // there is no need to: who calls this has a time limit of its own
-	ctx := s.open(r.Context())
-	b := &Body{ReadCloser: r.Body, in: requestOf(ctx), shut: make(chan struct{})}
-	return b
+	return &Body{ReadCloser: r.Body, sender: s, shut: make(chan struct{})}
 }
 
 // Taken says that a message was read, to its end, and so many bytes behind it.
 func (b *Body) Taken(rest int) {
-	s := b.in.sender
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	b.sender.mu.Lock()
+	defer b.sender.mu.Unlock()
 	cost := frameCost(rest)
-	s.addLocked(cost - b.in.begun)
+	b.sender.addLocked(cost - b.in.begun)
 	b.in.begun = cost
 }
 
 // Done ends the account.
-func (b *Body) Done() { b.in.sender.close() }
+func (b *Body) Done() { b.sender.close() }
 
 // Close implements io.Closer.
 func (b *Body) Close() error {
@@ -77,12 +85,11 @@ func (b *Body) Read(p []byte) (int, error) {
 	if n == 0 {
 		return n, err
 	}
-	s := b.in.sender
-	if why := s.frame(b.in.stream, n); why != nil {
+	if why := b.sender.frame(b.in.stream, n); why != nil {
 		return 0, why
 	}
 	if b.in.room != nil {
-		s.data(b.in.stream, p[:n])
+		b.sender.data(b.in.stream, p[:n])
 	}
 	return n, err
 }
@@ -90,9 +97,9 @@ func (b *Body) Read(p []byte) (int, error) {
 // wait waits until the call has taken messages, if it has many to take.
 func (b *Body) wait(ctx context.Context) error {
 	for b.in.room != nil {
-		b.in.sender.mu.Lock()
+		b.sender.mu.Lock()
 		full := b.in.whole > 0 && b.in.cost > bodyRoom
-		b.in.sender.mu.Unlock()
+		b.sender.mu.Unlock()
 		if !full {
 			break
 		}

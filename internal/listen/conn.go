@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
+	"syscall"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 
 	"leasehold.dev/internal/direct"
 )
@@ -90,6 +93,19 @@ func tlsInfo(t *tls.Conn) credentials.AuthInfo {
 // Socket returns what package direct can wait for.
 func (s *secured) Socket() net.Conn { return s.under }
 
+// socketOf returns the socket of a connection that reads nothing else, nil for others.
+func socketOf(c net.Conn) syscall.RawConn {
+	if l, ok := c.(*counted); ok {
+		c = l.Conn
+	}
+	if s, ok := c.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
+			return raw
+		}
+	}
+	return nil
+}
+
 // waitable returns a connection that package direct can wait for, if c has a socket.
 func waitable(c net.Conn) net.Conn {
 	out := direct.NewSocket(c, socketOf(c))
@@ -119,20 +135,90 @@ type passOn struct {
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (p passOn) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	s, ok := c.(*secured)
-	if ok {
-		c = s.Conn
+	var info credentials.AuthInfo = plain{
+		credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity},
 	}
+	if s, ok := c.(*secured); ok {
+		c, info = s.Conn, s.info
+	}
+	out := &served{Conn: c, in: c, addr: remote{Addr: c.RemoteAddr()}}
 	if _, ok := c.(insider); !ok && p.requests != nil {
-		c = p.requests.conn(c)
+		s := p.requests.sender(c.RemoteAddr().String(), func(error) {
+			go c.Close() //nolint:errcheck // TLS may wait until it has said goodbye
+		})
+		out.in, out.addr.sender = &frames{conn: c, sender: s, skip: prefaceSize}, s
 	}
 	if p.answers != nil {
-		c = p.answers.conn(c)
+		out.addr.account = p.answers.account(c)
 	}
-	if !ok {
-		return c, plain{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
+	return out, info, nil
+}
+
+// served is a connection with its accounts.
+type served struct {
+	net.Conn
+	in   io.Reader
+	addr remote
+}
+
+// remote is the address of the other end of a connection, and leads to its accounts.
+type remote struct {
+	net.Addr
+	account *account // nil if answers are not counted
+	sender  *sender  // nil if requests are not
+}
+
+// remoteOf returns where a call came from.
+func remoteOf(ctx context.Context) (r remote, ok bool) {
+	p, there := peer.FromContext(ctx)
+	if !there {
+		return remote{}, false
 	}
-	return c, s.info, nil
+	for addr := p.Addr; ; {
+		if r, ok = addr.(remote); ok {
+			return r, true
+		}
+		inner, wraps := addr.(interface{ Unwrap() net.Addr })
+		if !wraps {
+			return remote{}, false
+		}
+		addr = inner.Unwrap()
+	}
+}
+
+// RemoteAddr implements net.Conn.
+func (c *served) RemoteAddr() net.Addr { return c.addr }
+
+// Read implements net.Conn.
+func (c *served) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+// Write implements net.Conn. What a client reads slowly is counted in pieces.
+func (c *served) Write(p []byte) (n int, err error) {
+	const piece = 32 << 10
+	a := c.addr.account
+	if a == nil {
+		return c.Conn.Write(p)
+	}
+	for {
+		wrote, err := c.Conn.Write(p[n:min(n+piece, len(p))])
+		n += wrote
+		a.written.Add(int64(wrote))
+		if err != nil || n == len(p) {
+			return n, err
+		}
+	}
+}
+
+// Close implements net.Conn.
+func (c *served) Close() error {
+	err := c.Conn.Close()
+	if c.addr.sender != nil {
+		c.addr.sender.close()
+	}
+	if c.addr.account != nil {
+		c.addr.account.close()
+	}
+	return err
 }
 
 // ClientHandshake implements credentials.TransportCredentials.

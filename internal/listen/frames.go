@@ -3,86 +3,98 @@ package listen
 import (
 	"encoding/binary"
 	"net"
+	"sync"
 
 	"golang.org/x/net/http2"
 )
 
 const (
-	frameHead   = 9 // bytes before what a frame has
+	frameHead   = 9 // bytes before the payload
 	prefaceSize = len(http2.ClientPreface)
+
+	readBuffer = 64 << 10
+	firstRead  = 96 // a renewal fits
 )
 
-// sending is the address of a connection's other end, and leads to the account of its requests.
-type sending struct {
-	net.Addr
+// readBuffers are buffers that no connection has.
+var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
+
+// frames reads an HTTP/2 connection and notes the frames that gRPC takes. gRPC reads without a
+// buffer of its own, so that its tap handle is called when exactly the headers of its call were
+// noted. The buffer here is held only while there is something in it: most connections are idle.
+type frames struct {
+	conn   net.Conn
 	sender *sender
+
+	first [firstRead]byte
+	held  *[readBuffer]byte // nil if rest is in first
+	rest  []byte            // was read, and is not handed out yet
+	more  bool              // the last read was full
+
+	skip int // of the preface, or of a payload that does not matter
+	head [frameHead]byte
+	got  int  // bytes of head
+	data int  // bytes of a data frame that are to come,
+	pad  int  // and of padding behind them
+	size bool // the next byte is the length of the padding
+	call uint32
 }
 
-// Unwrap returns the address without what [Requests] knows of it.
-func (a sending) Unwrap() net.Addr { return a.Addr }
-
-// framed is a connection of HTTP/2 whose requests are noted as they are read. It has the buffer,
-// and gRPC none, so that what is noted is what gRPC has read.
-type framed struct {
-	net.Conn
-	in     *inflow
-	sender *sender
-	addr   sending
-
-	skip  int // of the preface, or of a frame that does not matter, or of padding
-	head  [frameHead]byte
-	got   int
-	data  int  // bytes of a frame of data that are to come
-	pad   int  // bytes after them
-	isPad bool // the next byte says how many
-	call  uint32
-}
-
-// conn returns c with an account of what it sends.
-func (all *Requests) conn(c net.Conn) net.Conn {
-	f := &framed{Conn: c, in: newInflow(c), skip: prefaceSize}
-	f.sender = all.sender(c.RemoteAddr().String(), func(error) {
-		go c.Close() //nolint:errcheck // TLS may wait until it has said goodbye
-	})
-	f.addr = sending{c.RemoteAddr(), f.sender}
-	return f
-}
-
-// RemoteAddr implements net.Conn.
-func (f *framed) RemoteAddr() net.Addr { return f.addr }
-
-// Close implements net.Conn.
-func (f *framed) Close() error {
-	f.sender.close()
-	return f.Conn.Close()
-}
-
-// Read implements net.Conn.
-func (f *framed) Read(p []byte) (int, error) {
-	n, err := f.in.Read(p)
-	if n > 0 && !f.sender.known.Load() {
-		if why := f.note(p[:n]); why != nil {
-			return 0, why
+// Read hands out what was read, and reads if that is nothing.
+func (f *frames) Read(p []byte) (n int, err error) {
+	if len(f.rest) == 0 {
+		if err := f.fill(); len(f.rest) == 0 {
+			return 0, err
 		}
 	}
-	return n, err
+	n = copy(p, f.rest)
+	if f.rest = f.rest[n:]; len(f.rest) == 0 {
+		f.giveBack()
+	}
+	if f.sender.isFree() {
+		return n, nil
+	}
+	f.sender.wait()
+	if err := f.note(p[:n]); err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
-// note follows the frames.
-func (f *framed) note(b []byte) error {
+// fill reads once: a little at first, and with a large buffer if there was that much.
+func (f *frames) fill() error {
+	into := f.first[:]
+	if f.more {
+		f.held = readBuffers.Get().(*[readBuffer]byte)
+		into = f.held[:]
+	}
+	n, err := f.conn.Read(into)
+	f.rest, f.more = into[:n], n == len(into)
+	if n == 0 {
+		f.giveBack()
+	}
+	return err // after bytes it comes again with the next read
+}
+
+func (f *frames) giveBack() {
+	f.rest = nil
+	if f.held != nil {
+		readBuffers.Put(f.held)
+		f.held = nil
+	}
+}
+
+// note follows the frames. An error ends the connection.
+func (f *frames) note(b []byte) error {
 	for len(b) > 0 {
 		switch {
 		case f.skip > 0:
 			n := min(f.skip, len(b))
 			f.skip, b = f.skip-n, b[n:]
-		case f.isPad:
-			pad := int(b[0])
-			f.isPad, b = false, b[1:]
-			if f.data < pad {
-				f.data, pad = 0, f.data // gRPC ends the connection
-			}
-			f.data, f.pad = f.data-pad, pad
-			f.sender.awaitsData() // of data there may be none, and then nobody else notes it
+		case f.size:
+			pad := min(int(b[0]), f.data)
+			f.size, f.data, f.pad, b = false, f.data-pad, pad, b[1:]
+			f.sender.awaitsData() // there may be no data, and then nothing else notes it
 			f.endData()
 		case f.data > 0:
 			n := min(f.data, len(b))
@@ -101,31 +113,33 @@ func (f *framed) note(b []byte) error {
 			}
 		}
 	}
-	if f.data > 0 || f.isPad {
+	if f.data > 0 || f.size {
 		f.sender.awaitsData()
 	}
 	return nil
 }
 
 // endData goes on with the padding, after the data.
-func (f *framed) endData() {
+func (f *frames) endData() {
 	if f.data == 0 {
 		f.skip, f.pad = f.pad, 0
 	}
 }
 
 // begin begins a frame.
-func (f *framed) begin() error {
+func (f *frames) begin() error {
 	size := int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
 	kind, flags := http2.FrameType(f.head[3]), http2.Flags(f.head[4])
 	stream := binary.BigEndian.Uint32(f.head[5:]) &^ (1 << 31)
 	switch kind {
 	case http2.FrameHeaders:
 		f.sender.begins(stream)
+	case http2.FrameRSTStream:
+		f.sender.pace.resets++
 	case http2.FrameData:
 		f.call, f.data = stream, size
 		if flags.Has(http2.FlagDataPadded) && size > 0 {
-			f.isPad, f.data = true, size-1
+			f.size, f.data = true, size-1
 		}
 		return f.sender.frame(stream, size)
 	}

@@ -1,7 +1,6 @@
 package listen
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -57,7 +56,8 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if mine := (&counted{Conn: c, limit: l.limit, host: host(c)}); l.limit.admit(mine) {
+		mine := &counted{Conn: c, limit: l.limit, host: hostOf(c.RemoteAddr().String())}
+		if l.limit.admit(mine) {
 			return mine, nil
 		}
 		l.limit.refusals.tell(c, l.limit.why)
@@ -104,13 +104,12 @@ func (l *Limit) crowdLocked() (first *counted) {
 	return first
 }
 
-// host returns where a connection comes from, without the port.
-func host(c net.Conn) string {
-	from := c.RemoteAddr().String()
-	if h, _, err := net.SplitHostPort(from); err == nil {
+// hostOf returns an address without the port.
+func hostOf(addr string) string {
+	if h, _, err := net.SplitHostPort(addr); err == nil {
 		return h
 	}
-	return from
+	return addr
 }
 
 // forgetLocked ends the counting of c.
@@ -131,17 +130,11 @@ func (l *Limit) knownLocked(c *counted) {
 	}
 }
 
-// Vouch says that a call comes from a client that may connect: its connection stays.
-func Vouch(ctx context.Context) {
-	if from, ok := lookup[caller](ctx); ok {
-		c := from.conn
-		c.limit.mu.Lock()
-		c.limit.knownLocked(c)
-		c.limit.mu.Unlock()
-	}
-	if from, ok := lookup[sending](ctx); ok {
-		from.sender.vouched()
-	}
+// vouched says that the connection may stay.
+func (c *counted) vouched() {
+	c.limit.mu.Lock()
+	defer c.limit.mu.Unlock()
+	c.limit.knownLocked(c)
 }
 
 // caller is the address of a connection's other end, and leads to the connection.

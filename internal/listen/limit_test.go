@@ -83,7 +83,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 		}
 		first, _ := connect()
 		known, server := connect()
-		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: server.RemoteAddr()}))
+		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: server.RemoteAddr()}}))
 		second, _ := connect()
 		if open(first) || !open(known) || !open(second) {
 			t.Errorf("open: first %v, known %v, second %v", open(first), open(known), open(second))
@@ -94,7 +94,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 			t.Errorf("open: second %v, known %v; held %d", open(second), open(known), limit.held)
 		}
 		other, server := connect()
-		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: server.RemoteAddr()}))
+		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: server.RemoteAddr()}}))
 		refused := make(chan struct{})
 		go func() {
 			_, _ = l.Accept() // until the end: the third is one too many
@@ -120,7 +120,7 @@ func TestCrowdKeepsNobodyOut(t *testing.T) {
 	admit := func(from string) *counted {
 		a, b := net.Pipe()
 		t.Cleanup(func() { _, _ = a.Close(), b.Close() })
-		c := &counted{Conn: visitor{a, from}, limit: limit, host: host(visitor{a, from})}
+		c := &counted{Conn: visitor{a, from}, limit: limit, host: hostOf(from)}
 		if !limit.admit(c) {
 			t.Fatal("there is no room")
 		}

@@ -5,14 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 )
@@ -23,12 +22,17 @@ const (
 	// It may have more if one request may be larger than a part of it.
 	leastUnfinished = 64 << 20
 	unfinishedPart  = 16
-	unfinishedAll   = 4 // times what one connection may have, all together may
-	// unfinishedBeats, one each unfinishedBeat, is within what time a request must be complete.
-	// They are counted, so that a process that was stopped does not blame others.
-	unfinishedBeat  = 15 * time.Second
-	unfinishedBeats = 4
-	unfinishedPause = time.Minute // between two lines of the log
+	// strangerPart is which part of that a stranger may have.
+	strangerPart  = 4
+	unfinishedAll = 4 // times what one connection may have, all together may
+	// A request must be complete within unfinishedBeats of unfinishedBeat. They are counted, so
+	// that a paused process does not blame its clients. The first message of a stranger's stream
+	// must come within strangerBeats.
+	unfinishedBeat  = 5 * time.Second
+	unfinishedBeats = 12
+	strangerBeats   = 3
+	// bodyRoom is what is read of a body whose call has messages to take.
+	bodyRoom = 1 << 20
 )
 
 var (
@@ -36,10 +40,10 @@ var (
 	errTooSlow    = errors.New("a request was not finished in time")
 )
 
-// Requests bounds what is kept of requests that cannot be answered yet: of messages that are not
-// complete, and of messages of a stream that its call has not taken. gRPC bounds what it keeps
-// for a stream, and not the sum: it gives the window of a connection back as soon as bytes have
-// arrived. So the thousands of streams of one connection could fill the memory.
+// Requests bounds what clients can make a server keep before their calls are served: messages that
+// are not complete, messages of a stream that its call has not taken, and calls of strangers. gRPC
+// bounds what it keeps for a stream, and not the sum: it gives the window of a connection back as
+// soon as bytes have arrived. So the thousands of streams of one connection could fill the memory.
 //
 // A connection that has too much of that is closed. If all together have too much, the one that
 // has had much for long is. A connection is also closed if a request is not complete after a
@@ -47,46 +51,79 @@ var (
 //
 // It is safe for concurrent use.
 type Requests struct {
-	log  *slog.Logger
-	most int64 // of one connection
-	told Pause
-	held atomic.Int64 // by all
+	log *slog.Logger
+	// most bounds the unfinished bytes of one connection, 0 for no bound, and mostStranger those of
+	// a stranger.
+	most, mostStranger int64
+	// known reports whether the caller of a call has logged in; nil: everyone has. strangerCalls is
+	// how many calls a connection may have until then.
+	known         func(context.Context) bool
+	strangerCalls int
+	told          Pause
+	held          atomic.Int64 // by all
+	// Rates of the calls that strangers open and reset, and of those that others reset.
+	opens, resets *rate.Limiter
 
-	mu      sync.Mutex
-	senders map[*sender]struct{}
+	mu        sync.Mutex // guards what follows
+	senders   map[*sender]struct{}
+	strangers int            // calls of strangers in progress
+	hosts     map[string]int // the same by address
 }
 
 // NewRequests returns Requests for requests of a size.
 func NewRequests(largest int, log *slog.Logger) *Requests {
-	return newRequests(max(leastUnfinished, unfinishedPart*int64(largest)), log)
+	most := max(leastUnfinished, unfinishedPart*int64(largest))
+	return newRequests(most, most/strangerPart, log)
 }
 
-// NewStrangers returns Requests that bound only connections that have not been vouched for
-// ([Vouch]), and let each of those have so much.
-func NewStrangers(most int64, log *slog.Logger) *Requests { return newRequests(most, log) }
+// BoundStrangers bounds what clients can cost before they log in, such as the calls of a
+// connection. Known reports whether the caller of a call that begins has logged in, as far as that
+// is in memory. The connection is a stranger's until then, or until [Vouch]. It returns all.
+func (all *Requests) BoundStrangers(calls int, known func(context.Context) bool) *Requests {
+	all.strangerCalls, all.known = calls, known
+	return all
+}
 
-func newRequests(most int64, log *slog.Logger) *Requests {
-	return &Requests{log: log, most: most, senders: make(map[*sender]struct{})}
+// NewStrangers returns Requests that bound only strangers, as which all connections begin, and let
+// each have so many unfinished bytes.
+func NewStrangers(most int64, log *slog.Logger) *Requests {
+	return newRequests(0, most, log).BoundStrangers(fewCalls, Nobody)
+}
+
+// Nobody is for BoundStrangers where only Vouch says who has logged in.
+func Nobody(context.Context) bool { return false }
+
+func newRequests(most, mostStranger int64, log *slog.Logger) *Requests {
+	return &Requests{
+		log: log, most: most, mostStranger: mostStranger,
+		senders: make(map[*sender]struct{}), hosts: make(map[string]int),
+		opens:  rate.NewLimiter(strangersRate, strangersBurst),
+		resets: rate.NewLimiter(resetsRate, resetsBurst),
+	}
 }
 
 // A sender is a connection that sends requests, or a request of HTTP.
 type sender struct {
 	all   *Requests
 	from  string
-	known atomic.Bool // it was vouched for, and may send what it likes
+	host  string      // of from, "" if that is not a TCP address
+	known atomic.Bool // it is no stranger
+	done  chan struct{}
+	pace  pace
 
 	// end is called once, if the sender has too much, or is too slow.
 	end func(why error)
 
-	mu      sync.Mutex
-	calls   map[uint32]*incoming // by stream; those whose request may have more
-	lived   int                  // calls when those that had ended were forgotten
-	newest  uint32               // the stream whose headers came last
-	held    int64
-	since   time.Time // it has held something
-	looking bool      // a timer runs: some request is not complete, or was not a while ago
-	timer   *time.Timer
-	gone    bool
+	mu     sync.Mutex
+	calls  map[uint32]*incoming // by stream; those whose request may have more
+	lived  int                  // calls when those that had ended were forgotten
+	newest uint32               // the stream whose headers came last
+	held   int64
+	since  time.Time   // it has held something
+	timer  *time.Timer // nil unless some request is not complete, or was not a while ago
+	gone   bool
+
+	calling int // calls of a stranger in progress; guarded by all.mu
 }
 
 // Receive says that a connection that sends one message after the other, without HTTP/2, needs so
@@ -94,6 +131,7 @@ type sender struct {
 // End is called before that if the message must not come, and is to close the connection.
 func (all *Requests) Receive(from string, bytes int, end func()) (done func(), err error) {
 	s := all.sender(from, func(error) { end() })
+	s.known.Store(true)
 	in := &incoming{sender: s, ctx: context.Background(), begun: frameCost(bytes)}
 	s.mu.Lock()
 	s.calls[0] = in
@@ -108,11 +146,29 @@ func (all *Requests) Receive(from string, bytes int, end func()) (done func(), e
 
 // sender returns a new one.
 func (all *Requests) sender(from string, end func(error)) *sender {
-	s := &sender{all: all, from: from, end: end, calls: make(map[uint32]*incoming)}
+	s := &sender{
+		all: all, from: from, end: end, done: make(chan struct{}),
+		calls: make(map[uint32]*incoming),
+	}
+	if host := hostOf(from); host != from {
+		s.host = host
+	}
+	s.known.Store(all.known == nil)
 	all.mu.Lock()
 	all.senders[s] = struct{}{}
 	all.mu.Unlock()
 	return s
+}
+
+// isFree reports whether the sender may send what it likes.
+func (s *sender) isFree() bool { return s.all.most == 0 && s.known.Load() }
+
+// most returns how many unfinished bytes the sender may have.
+func (s *sender) most() int64 {
+	if s.known.Load() {
+		return s.all.most
+	}
+	return s.all.mostStranger
 }
 
 // incoming is the request of one call. Most is guarded by the sender's mu.
@@ -129,6 +185,7 @@ type incoming struct {
 	cost      int64   // theirs
 	isStream  bool    // a call has it, and takes one message after the other
 	isReading bool    // the call waits for a message
+	spoke     bool    // a whole message has come
 	beats     int     // since it waits for the other side
 	// room, if it is not nil, gets a token when a message was taken.
 	room chan struct{}
@@ -158,25 +215,29 @@ func (all *Requests) Options() []grpc.ServerOption {
 	}
 }
 
-// tap is called by gRPC when it has read the headers of a call, and nothing after them.
+// tap is called by gRPC when it has read the headers of a call, and nothing after them. It holds a
+// lock of the connection, and no goroutine serves the call yet.
 func (all *Requests) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	at, ok := lookup[sending](ctx)
-	if !ok || at.sender.known.Load() {
+	at, ok := remoteOf(ctx)
+	if !ok || at.sender == nil || at.sender.isFree() {
 		return ctx, nil
 	}
-	return at.sender.open(ctx), nil
+	return at.sender.open(ctx)
 }
 
 type incomingKey struct{}
 
 // open begins a call on the newest stream.
-func (s *sender) open(ctx context.Context) context.Context {
+func (s *sender) open(ctx context.Context) (context.Context, error) {
+	if err := s.admit(ctx); err != nil {
+		return nil, err
+	}
 	in := &incoming{sender: s}
 	in.ctx = context.WithValue(ctx, incomingKey{}, in)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone {
-		return in.ctx
+	if s.gone || s.isFree() {
+		return in.ctx, nil
 	}
 	in.stream = s.newest
 	s.calls[in.stream] = in
@@ -184,7 +245,7 @@ func (s *sender) open(ctx context.Context) context.Context {
 		s.forgetLocked()
 	}
 	s.lookLocked()
-	return in.ctx
+	return in.ctx, nil
 }
 
 // awaitsData notes that a frame of data has begun, and that not all of it is there, or no data.
@@ -198,8 +259,7 @@ func (s *sender) awaitsData() {
 
 // lookLocked sees to it that look is called, while a request is not complete.
 func (s *sender) lookLocked() {
-	if !s.looking {
-		s.looking = true
+	if s.timer == nil {
 		s.timer = time.AfterFunc(unfinishedBeat, s.look)
 	}
 }
@@ -236,26 +296,36 @@ func (s *sender) addLocked(bytes int64) {
 // check ends the sender if it has too much, and others if all have.
 func (s *sender) check() error {
 	s.mu.Lock()
-	if s.held > s.all.most {
+	most := s.most()
+	if s.held > most {
 		s.forgetLocked()
 	}
-	tooMuch := s.held > s.all.most
+	tooMuch := most > 0 && s.held > most
 	s.mu.Unlock()
 	if tooMuch {
 		s.fail(errUnfinished)
 		return errUnfinished
 	}
-	for s.all.held.Load() > unfinishedAll*s.all.most && s.all.relieve() {
+	for s.all.isFull() {
+		worst := s.all.worst()
+		if worst == nil || !s.all.isFull() {
+			break
+		}
+		worst.fail(errUnfinished)
 	}
 	return nil
 }
 
-// relieve ends the sender that has had most for long. It reports whether there was one.
-func (all *Requests) relieve() bool {
+func (all *Requests) isFull() bool {
+	return all.held.Load() > unfinishedAll*max(all.most, all.mostStranger)
+}
+
+// worst returns the sender that has had most for long, nil if there is none.
+func (all *Requests) worst() (worst *sender) {
 	now := time.Now()
-	var worst *sender
 	most := 0.0
 	all.mu.Lock()
+	defer all.mu.Unlock()
 	for s := range all.senders {
 		s.mu.Lock()
 		s.forgetLocked()
@@ -264,12 +334,7 @@ func (all *Requests) relieve() bool {
 		}
 		s.mu.Unlock()
 	}
-	all.mu.Unlock()
-	if worst == nil || all.held.Load() <= unfinishedAll*all.most {
-		return false
-	}
-	worst.fail(errUnfinished)
-	return true
+	return worst
 }
 
 // fail ends the sender.
@@ -277,7 +342,7 @@ func (s *sender) fail(why error) {
 	if !s.close() {
 		return
 	}
-	if s.all.told.Over(unfinishedPause) {
+	if s.all.told.Over(warnPause) {
 		s.all.log.Warn("closed a connection", "remote", s.from, "error", why)
 	}
 	s.end(why)
@@ -287,45 +352,51 @@ func (s *sender) fail(why error) {
 func (s *sender) close() bool {
 	s.all.mu.Lock()
 	delete(s.all.senders, s)
+	s.forgetOpenLocked()
 	s.all.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone {
 		return false
 	}
-	s.addLocked(-s.held)
+	s.dropLocked()
 	s.gone = true
-	if s.timer != nil {
-		s.timer.Stop() // or it would keep the sender
-	}
-	clear(s.calls)
+	close(s.done)
 	return true
 }
 
-// vouched says that the sender may send what it likes.
-func (s *sender) vouched() {
-	s.known.Store(true)
-	s.close()
+// dropLocked forgets all requests.
+func (s *sender) dropLocked() {
+	s.addLocked(-s.held)
+	if s.timer != nil {
+		s.timer.Stop() // or it would keep the sender
+		s.timer = nil
+	}
+	clear(s.calls)
 }
 
 // look counts a beat for each request that waits for the sender.
 func (s *sender) look() {
 	s.mu.Lock()
 	s.forgetLocked()
+	s.timer = nil
 	late, more := false, false
+	most := unfinishedBeats
+	if !s.known.Load() {
+		most = strangerBeats
+	}
 	for _, in := range s.calls {
-		if in.isStream && in.begun == 0 {
+		switch {
+		case in.isStream && in.begun == 0 && (in.spoke || most == unfinishedBeats):
 			continue // as a stream is that says nothing
+		case !in.isStream || in.isReading:
+			in.beats++
+			late = late || in.beats > most
 		}
 		more = true
-		if in.isStream && !in.isReading {
-			continue
-		}
-		in.beats++
-		late = late || in.beats > unfinishedBeats
 	}
-	if s.looking = more && !late; s.looking {
-		s.timer = time.AfterFunc(unfinishedBeat, s.look)
+	if more && !late && !s.gone {
+		s.lookLocked()
 	}
 	s.mu.Unlock()
 	if late {
@@ -379,7 +450,7 @@ func (in *incoming) dataLocked(b []byte) {
 			in.left, b = in.left-n, b[n:]
 		}
 		if in.got == len(in.head) && in.left == 0 {
-			in.whole++
+			in.whole, in.spoke = in.whole+1, true
 			in.cost += in.begun
 			in.got, in.begun = 0, 0
 		}
@@ -459,23 +530,5 @@ func (in *incoming) reads(waits bool) {
 	in.isReading, in.beats = waits, 0
 	if !waits {
 		in.takenLocked()
-	}
-}
-
-// lookup returns what an address of a call's other end leads to.
-func lookup[T net.Addr](ctx context.Context) (found T, ok bool) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return found, false
-	}
-	for addr := p.Addr; ; {
-		if found, ok = addr.(T); ok {
-			return found, true
-		}
-		outer, ok := addr.(interface{ Unwrap() net.Addr })
-		if !ok {
-			return found, false
-		}
-		addr = outer.Unwrap()
 	}
 }

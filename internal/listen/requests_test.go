@@ -38,7 +38,11 @@ func newSends(all *Requests) *sends {
 // call opens a stream, and sends data in it.
 func (s *sends) call(ctx context.Context, stream uint32, data []byte) *incoming {
 	s.begins(stream)
-	in := requestOf(s.open(ctx))
+	opened, err := s.open(ctx)
+	if err != nil {
+		panic(err)
+	}
+	in := requestOf(opened)
 	s.send(stream, data)
 	return in
 }
@@ -109,7 +113,7 @@ func TestSlowRequests(t *testing.T) {
 				}
 				time.Sleep(2 * unfinishedBeat)
 				synctest.Wait()
-				if all.held.Load() != 0 || len(s.calls) != 0 || s.looking {
+				if all.held.Load() != 0 || len(s.calls) != 0 || s.timer != nil {
 					t.Errorf("%d bytes, %d calls are left", all.held.Load(), len(s.calls))
 				}
 			})
@@ -131,12 +135,12 @@ func TestIdleStreamHasNoTimer(t *testing.T) {
 			synctest.Wait()
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.looking
+			return s.timer != nil
 		}
 		if looks() {
 			t.Error("a timer runs for a stream that has nothing unfinished")
 		}
-		f := framed{sender: s.sender}
+		f := frames{sender: s.sender}
 		head := []byte{0, 0, 16, byte(http2.FrameData), 0, 0, 0, 0, 1}
 		if err := f.note(head); err != nil || !looks() {
 			t.Errorf("no timer runs for a frame of which the head has come: %v", err)
@@ -175,7 +179,7 @@ func TestPartIsLate(t *testing.T) {
 			in.isStream, in.isReading = true, true
 			s.mu.Unlock()
 			time.Sleep(unfinishedBeat) // it looks, and there is nothing
-			f := framed{sender: s.sender}
+			f := frames{sender: s.sender}
 			if err := f.note(sent); err != nil {
 				t.Error(err)
 			}
@@ -230,7 +234,7 @@ func TestUnfinishedAccount(t *testing.T) {
 func TestMostForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 1 << 20
-		all := NewStrangers(most, slog.New(slog.DiscardHandler))
+		all := newRequests(most, most, slog.New(slog.DiscardHandler))
 		var small [100]*sends
 		for i := range small {
 			small[i] = newSends(all)
@@ -261,7 +265,7 @@ func TestMostForLong(t *testing.T) {
 func TestReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 1 << 20
-		all := NewStrangers(most, slog.New(slog.DiscardHandler))
+		all := newRequests(most, most, slog.New(slog.DiscardHandler))
 		ends := 0
 		end := func() { ends++ }
 		done, err := all.Receive("somewhere", 1000, end)

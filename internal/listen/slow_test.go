@@ -3,7 +3,6 @@ package listen
 import (
 	"context"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,7 +30,7 @@ func (r *reader) Close() error {
 // newReader returns a connection whose client has not read much yet, and leaves bytes unread.
 func newReader(all *Answers, unread int) *reader {
 	r := &reader{}
-	r.account = all.conn(r).(*accounted).account
+	r.account = all.account(r)
 	if unread > 0 {
 		all.mu.Lock()
 		defer all.mu.Unlock()
@@ -88,7 +87,7 @@ func closed(rs ...*reader) (n int) {
 func (r *reader) ask(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
-	turn, err := r.account.enter(t.Context(), 0, nil)
+	turn, err := r.account.ask(0, true).await(t.Context(), readPatience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,78 +95,64 @@ func (r *reader) ask(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// Goal: whatever connections do that leave answers unread, one whose client has read before waits
-// for none of them, and another not for long; and those that have left most for longest make room.
-// Method: connections use up the room of clients that have not read, in some way; then one that
-// has nothing unread asks for room and gives a large message.
-func TestStrangersDelayNobody(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		then func(*testing.T, []*reader)
-	}{
-		{"they read nothing", func(*testing.T, []*reader) {}},
-		{"they make calls and give them up", func(t *testing.T, rs []*reader) {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			for range 200 {
-				if turn, err := rs[0].account.enter(ctx, 0, nil); err == nil {
-					turn.release()
-				}
+// Goal: a client that has read as much before does not wait for clients that read nothing, and a
+// new one only until those are seen to have stopped. Method: two connections leave the pool of new
+// ones full, one of which reads; then a reader and a new one ask, each for a call and a large
+// message.
+func TestStalledDelayNobodyForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newAnswers()
+		stalled, reads := newReader(all, poolFresh/2), newReader(all, poolFresh/2).reads(t)
+		for _, who := range []struct {
+			*reader
+			patience time.Duration
+		}{{newReader(all, 0).proven(), 0}, {newReader(all, 0), (stalledBeats + 1) * beat}} {
+			began := time.Now()
+			who.ask(t)
+			if err := who.account.send(t, megabyte); err != nil {
+				t.Error(err)
 			}
-		}},
-		{"they read small answers fast", func(_ *testing.T, rs []*reader) {
-			for _, r := range rs {
-				for range 100 {
-					r.account.reserve(60 << 10).release()
-				}
+			if took := time.Since(began); took > who.patience {
+				t.Errorf("a call and a message waited %v", took)
 			}
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all := newAnswers()
-				slow := newReaders(all, 2, maxUnread-megabyte)
-				fast := newReader(all, maxUnread).reads(t)
-				for range 10 {
-					time.Sleep(1003 * time.Millisecond)
-					c.then(t, slow)
-				}
-				for _, who := range []struct {
-					*reader
-					patience time.Duration
-				}{{newReader(all, 0).proven(), 0}, {newReader(all, 0), stalledTime}} {
-					began := time.Now()
-					who.ask(t)
-					if err := who.account.send(t, megabyte); err != nil {
-						t.Error(err)
-					}
-					if took := time.Since(began); took > who.patience {
-						t.Errorf("a call and a message waited %v", took)
-					}
-					if closed(fast, who.reader) > 0 {
-						t.Error("one that reads was closed")
-					}
-				}
-				if n := closed(slow...); n != 1 {
-					t.Errorf("%d of %d slow ones are closed", n, len(slow))
-				}
-				checkAnswers(t, all)
-			})
-		})
-	}
+			if closed(reads, who.reader) > 0 {
+				t.Error("one that reads was closed")
+			}
+		}
+		if closed(stalled) != 1 {
+			t.Error("the one that has stopped to read is not closed")
+		}
+		checkAnswers(t, all)
+	})
+}
+
+// Goal: a connection is closed only if others wait; even one that reads is, if it takes longer than
+// slowBeats for what was unread. Method: one that reads too slowly leaves the pool full; long
+// after, another one asks.
+func TestSlowIsClosedWhenOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newAnswers()
+		slow := newReader(all, poolFresh).reads(t)
+		time.Sleep((slowBeats - 10) * beat)
+		if closed(slow) > 0 {
+			t.Error("one was closed for nobody")
+		}
+		if took := newReader(all, 0).ask(t); took < 8*beat || took > 12*beat || closed(slow) != 1 {
+			t.Errorf("a call waited %v; closed: %d", took, closed(slow))
+		}
+	})
 }
 
 // Goal: small messages that are too many close the connection at once that has left most of them
-// unread for longest, and not one that has large answers; a closed connection is told so if it
-// asks. Method: the room is used up a byte at a time.
-func TestLongestUnreadIsClosed(t *testing.T) {
+// unread for longest, and not one that has large answers; a closed connection gets no room.
+func TestTooManySmallMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
 		large := newReader(all, maxUnread)
 		old, young := newReader(all, 0), newReader(all, 0)
-		old.account.reserve(roomSmall / 2)
-		time.Sleep(time.Millisecond)
-		young.account.reserve(roomSmall / 2)
+		old.account.reserve(poolSmall / 2)
+		time.Sleep(3 * beat)
+		young.account.reserve(poolSmall / 2)
 		if n := closed(old, young); n != 0 {
 			t.Errorf("%d are closed before there is too much", n)
 		}
@@ -175,62 +160,40 @@ func TestLongestUnreadIsClosed(t *testing.T) {
 		if closed(old) != 1 || closed(young, large) != 0 {
 			t.Errorf("closed: old %d, others %d", closed(old), closed(young, large))
 		}
-		if _, err := old.account.enter(t.Context(), 0, nil); err == nil {
+		if _, err := old.account.ask(0, true).await(t.Context(), readPatience); err == nil {
 			t.Error("a call of a connection that was closed has room")
 		}
-		if want := int64(maxUnread + roomSmall/2 + 1); all.unread.Load() != want {
-			t.Errorf("%d bytes are unread, want %d", all.unread.Load(), want)
-		}
+		checkAnswers(t, all)
 	})
 }
 
-// Goal: a connection is closed only if others wait, and not before its client has stopped to read;
-// even one that reads is, if it has taken very long, since a little can be read for ever. Method:
-// two leave the room full, of which one reads; then a third asks, and a fourth when it is full
-// again.
-func TestWhoIsClosed(t *testing.T) {
+// Goal: a new connection finds room although a few others leave unread what they can, and it may
+// have calls that wait although those have as many as they can.
+func TestRoomForOneMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
-		stops, goesOn := newReader(all, roomNew/2), newReader(all, roomNew/2).reads(t)
-		time.Sleep(slowTime / 2)
-		if closed(stops, goesOn) > 0 {
-			t.Error("one was closed for nobody")
+		for range 4 {
+			greedy := newReader(all, 0)
+			for range 2 * maxWaiting {
+				greedy.account.ask(megabyte, true)
+			}
 		}
-		if took := newReader(all, 0).ask(t); took > 0 || closed(stops) != 1 || closed(goesOn) != 0 {
-			t.Errorf("a call waited %v; closed: %d that has stopped, %d that goes on", took,
-				closed(stops), closed(goesOn))
+		all.mu.Lock()
+		free, calls := poolFresh-all.pools[fresh].unread, all.calls
+		all.mu.Unlock()
+		if free < poolFresh/20 || calls > maxWaiting {
+			t.Errorf("%d bytes are free, %d calls wait", free, calls)
 		}
-		newReader(all, roomNew/2).reads(t)
-		if took := newReader(all, 0).ask(t); took < slowTime/2 || took > slowTime/2+stalledTime ||
-			closed(goesOn) != 1 {
-			t.Errorf("a call waited %v; closed: %d", took, closed(goesOn))
+		if took := newReader(all, 0).ask(t); took > 0 {
+			t.Errorf("one more waited %v", took)
 		}
-	})
-}
-
-// Goal: of clients that have not read those wait least that ask for least, and one whose answer is
-// made less than they. Method: while the room is full, calls ask for much, for less, and in the
-// place of an answer that was in the making.
-func TestSmallestFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := newAnswers()
-		made, err := newReader(all, 0).account.enter(t.Context(), 0, nil)
-		if err != nil {
-			t.Fatal(err)
+		late := newReader(all, 0)
+		for range 3 {
+			if w := late.account.ask(maxRoom, true); w.err != nil {
+				t.Error(w.err)
+			}
 		}
-		newReader(all, roomNew-leastExpected)
-		for _, bytes := range []int64{8 * megabyte, megabyte, 8 * megabyte} {
-			newReader(all, 0).account.ask(&waiter{bytes: bytes}, nil)
-		}
-		made.account.ask(&waiter{bytes: 16 * megabyte}, made)
-		var order []int64
-		queue := &all.rooms[fresh].queue
-		for at := queue.Front(); at != nil; at = at.Next() {
-			order = append(order, at.Value.(*account).first.bytes/megabyte)
-		}
-		if want := []int64{16, 1, 8, 8}; !slices.Equal(order, want) {
-			t.Errorf("megabytes wait in the order %v, want %v", order, want)
-		}
+		checkAnswers(t, all)
 	})
 }
 
@@ -244,13 +207,13 @@ func TestManyReaders(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, r := range rs {
 			wg.Go(func() {
-				d, err := r.account.enter(t.Context(), megabyte, nil)
+				d, err := r.account.ask(megabyte, true).await(t.Context(), readPatience)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				for range 10 {
-					time.Sleep(stalledTime - 1)
+					time.Sleep(stalledBeats*beat - 1)
 					r.account.written.Add(megabyte / 10)
 				}
 				checkAnswers(t, all)
@@ -258,61 +221,35 @@ func TestManyReaders(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := closed(rs...); n > 0 || all.unread.Load() != 0 {
-			t.Errorf("%d were closed, %d bytes are unread", n, all.unread.Load())
+		if n := closed(rs...); n > 0 || all.unread() != 0 {
+			t.Errorf("%d were closed, %d bytes are unread", n, all.unread())
 		}
-		for at := range all.rooms {
-			if r := &all.rooms[at]; r.unread != 0 || r.queue.Len() > 0 || r.next != nil {
-				t.Errorf("room %d has %d bytes, %d wait", at, r.unread, r.queue.Len())
-			}
+		if n := all.waiters.Len(); n > 0 {
+			t.Errorf("%d wait", n)
 		}
 	})
 }
 
-// Goal: an answer that is larger than all the room reaches its client.
-func TestAnswerLargerThanTheRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := newAnswers()
-		others := newReaders(all, 100, megabyte)
-		r := newReader(all, 2*maxUnreadAll)
-		if n := closed(append(others, r)...); n != 0 {
-			t.Errorf("%d connections were closed", n)
-		}
-	})
-}
-
-// Goal: a connection that is held up by its own answers closes no other. Method: it leaves as much
-// unread as it may, while slow connections use up the rest.
+// Goal: an answer that is larger than all the room reaches its client, and one that waits only for
+// its own connection closes no other.
 func TestOwnFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
-		slow := newReaders(all, 2, maxUnread)
-		asks := newReader(all, maxUnread)
+		slow := newReader(all, maxUnread)
+		asks := newReader(all, 0)
+		large, err := asks.account.ask(1<<40, true).await(t.Context(), readPatience)
+		if err != nil {
+			t.Fatal(err)
+		}
 		began := time.Now()
-		_, err := asks.account.enter(t.Context(), 0, nil)
-		if err == nil || time.Since(began) != unreadPatience {
+		_, err = asks.account.ask(0, true).await(t.Context(), readPatience)
+		if err == nil || time.Since(began) != readPatience {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		if closed(append(slow, asks)...) > 0 {
+		if closed(slow, asks) > 0 {
 			t.Error("a connection was closed")
 		}
-	})
-}
-
-// Goal: what waits for readers whose connections are not known, and cannot be closed, leaves room
-// for others. Method: calls of such enter until they find no room.
-func TestUnknownReadersLeaveRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := newAnswers()
-		for {
-			if _, err := all.others.enter(t.Context(), maxUnread/2, nil); err != nil {
-				break
-			}
-		}
-		r := newReader(all, 0)
-		if took := r.ask(t); took > 0 || closed(r) > 0 {
-			t.Errorf("it waited %v; closed: %d", took, closed(r))
-		}
+		large.release()
 	})
 }
 
@@ -330,9 +267,10 @@ func TestNothingStaysCounted(t *testing.T) {
 				r := newReader(all, 0)
 				var held []*reservation
 				for n := range 20 {
-					held = append(held, r.account.reserve(megabyte*(1+i%7)))
+					held = append(held, r.account.reserve(int64(megabyte*(1+i%7))))
 					checkAnswers(t, all)
-					if d, err := r.account.enter(gone, n%3*megabyte, nil); err == nil {
+					w := r.account.ask(int64(n%3*megabyte), true)
+					if d, err := w.await(gone, readPatience); err == nil {
 						held = append(held, d)
 					}
 				}
@@ -346,7 +284,7 @@ func TestNothingStaysCounted(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := all.unread.Load(); n != 0 || len(all.accounts) != 0 {
+	if n := all.unread(); n != 0 || len(all.accounts) != 0 || all.waiters.Len() != 0 {
 		t.Errorf("%d bytes are unread, of %d connections", n, len(all.accounts))
 	}
 }
@@ -392,7 +330,7 @@ func TestReaderAmongStrangers(t *testing.T) {
 			}
 		}
 		// Only until the client is known to read may it wait for them.
-		if took := time.Since(began); took > 2*(unproven/megabyte+1)*stalledTime {
+		if took := time.Since(began); took > 2*(unproven/megabyte+1)*stalledBeats*beat {
 			t.Errorf("it took %v", took)
 		}
 		_ = conn.Close()
@@ -401,7 +339,7 @@ func TestReaderAmongStrangers(t *testing.T) {
 		}
 		synctest.Wait()
 		checkAnswers(t, all)
-		if n := all.unread.Load(); n != 0 {
+		if n := all.unread(); n != 0 {
 			t.Errorf("%d bytes are unread, and nobody is there", n)
 		}
 	})
@@ -412,57 +350,32 @@ func checkAnswers(t *testing.T, all *Answers) {
 	t.Helper()
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	reserved := all.others.reserved
+	unread := all.others.unread
+	calls := 0
 	for a := range all.accounts {
-		if a.closed || a.unread.Load() <= 0 || a.making < 0 {
-			t.Errorf("%d bytes are unread, %d in the making; closed: %v", a.unread.Load(), a.making,
-				a.closed)
+		if a.closed || a.total <= 0 || a.making < 0 {
+			t.Errorf("%d bytes are unread, %d in the making; closed: %v", a.total, a.making, a.closed)
 		}
 		of := int64(0)
-		for at, bytes := range a.reserved {
+		for at, bytes := range a.unread {
 			of += bytes
-			reserved[at] += bytes
+			unread[at] += bytes
 		}
-		if of != a.unread.Load() {
-			t.Errorf("an account has %d bytes, the sum is %d", a.unread.Load(), of)
-		}
-	}
-	sum := int64(0)
-	for at := range all.rooms {
-		r := &all.rooms[at]
-		if sum += r.unread; r.unread != reserved[at] || r.unread > r.most {
-			t.Errorf("room %d has %d bytes, the sum is %d", at, r.unread, reserved[at])
+		if of != a.total {
+			t.Errorf("an account has %d bytes, the sum is %d", a.total, of)
 		}
 	}
-	if n := all.unread.Load(); n != sum || n > maxUnreadAll {
-		t.Errorf("all leave %d bytes unread, the sum is %d", n, sum)
+	for e := all.waiters.Front(); e != nil; e = e.Next() {
+		if e.Value.(*waiter).call {
+			calls++
+		}
 	}
-}
-
-// Goal: a client is not closed for the time in which the member itself was stopped. Method: the
-// clock goes on by more than stalledTime at once, before a call asks for room; then clients read.
-func TestStoppedMemberBlamesNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := newAnswers()
-		rs := newReaders(all, 3, roomNew/3)
-		time.Sleep(stalledTime / 2)
-		all.mu.Lock()
-		all.began = all.began.Add(-2 * stalledTime)
-		all.mu.Unlock()
-		asks := newReader(all, 0)
-		asked := asks.account.ask(&waiter{bytes: megabyte}, nil)
-		time.Sleep(stalledTime / 4)
-		for _, r := range rs {
-			r.account.written.Add(roomNew / 3)
+	if calls != all.calls || calls > maxWaiting {
+		t.Errorf("%d calls wait, %d are counted", calls, all.calls)
+	}
+	for at, p := range all.pools {
+		if p.unread != unread[at] || p.unread > p.most+maxUnread {
+			t.Errorf("pool %d has %d bytes, the sum is %d", at, p.unread, unread[at])
 		}
-		time.Sleep(stalledTime / 2)
-		if n := closed(append(rs, asks)...); n > 0 {
-			t.Errorf("%d are closed", n)
-		}
-		time.Sleep(stalledTime)
-		<-asked.granted
-		if n := closed(rs...); n != 1 || closed(asks) > 0 {
-			t.Errorf("%d of those that have stopped to read are closed", n)
-		}
-	})
+	}
 }

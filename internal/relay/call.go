@@ -26,7 +26,9 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/relayed"
 	"leasehold.dev/internal/channel"
+	"leasehold.dev/internal/listen"
 )
 
 const (
@@ -80,6 +82,9 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 		return err
 	}
 	call := callOf(s.Context(), method)
+	if listen.IsStranger(s.Context()) {
+		call.Headers = append(call.Headers, &pb.RelayHeaderField{Name: relayed.KeyKnown})
+	}
 	c, err := w.Open(call)
 	if err != nil {
 		return lost(err)
@@ -211,7 +216,12 @@ func (p *passage) down() error {
 		b, err := p.channel.RecvOr(p.ctx, p.watches.news())
 		if h := p.channel.Header(); h != nil && !told {
 			told = true
-			if err := p.stream.SetHeader(fieldsOf(h.Headers)); err != nil {
+			fields := fieldsOf(h.Headers)
+			if len(fields[relayed.KeyKnown]) > 0 {
+				listen.Vouch(p.stream.Context())
+				delete(fields, relayed.KeyKnown)
+			}
+			if err := p.stream.SetHeader(fields); err != nil {
 				return p.giveUp(err)
 			}
 			if err == nil {

@@ -120,6 +120,11 @@ func (r *Relay) tellReady() {
 	r.cfg.Logger.Info("ready to serve client requests", told...)
 }
 
+// strangerCalls bounds the calls of a connection before a member has said that a caller on it has
+// logged in. There are more than at a member, for a client may make many calls at once with a token
+// that only members can check.
+const strangerCalls = 256
+
 // frontend is everything that listens.
 type frontend struct {
 	mux     *listen.Mux
@@ -143,8 +148,9 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 	panics := listen.NewPanics(r.cfg.Logger)
 	o := etcd.Options{
 		MaxRequestBytes: r.cfg.MaxRequestBytes, Panics: panics, Codec: codec{wire.Codec()},
-		Answers:  listen.NewAnswers(r.cfg.Logger),
-		Requests: listen.NewRequests(max(r.cfg.MaxRequestBytes, 3<<19), r.cfg.Logger),
+		Answers: listen.NewAnswers(r.cfg.Logger),
+		Requests: listen.NewRequests(max(r.cfg.MaxRequestBytes, 3<<19), r.cfg.Logger).
+			BoundStrangers(strangerCalls, listen.Nobody),
 	}
 	loop, inside, err := web.Loopback()
 	if err != nil {

@@ -46,6 +46,10 @@ type Options struct {
 	Stop <-chan struct{}
 }
 
+// KeyKnown is the header of a call by which a relay asks whether the caller has logged in, and of
+// the answer if so. A relay does not know that by itself, and bounds what strangers can cost.
+const KeyKnown = "leasehold-known"
+
 // Register adds leasehold.v1.RelayService to the server of calls.
 func Register(c *Calls, o Options) {
 	pb.RegisterRelayServiceServer(c.Server, &service{calls: c, o: o})

@@ -126,7 +126,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	// Not a deadline of the connection alone: net/http would then cancel the
 	// request without the reason.
-	late := listen.NewTimeout(g.patience, func() {
+	late := time.AfterFunc(g.patience, func() {
 		cancel(errTooSlow)
 		_ = control.SetReadDeadline(time.Unix(1, 0)) // in the past: wakes the reader
 	})
@@ -139,7 +139,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = &body{
 		ended:      ended,
 		ReadCloser: counted, limit: g.limit, left: g.limit, fail: cancel,
-		duplex: isDuplex(r.URL.Path), begun: late.Reset,
+		duplex: isDuplex(r.URL.Path), begun: func() { late.Reset(g.patience) },
 		arrived: func(rest int) { late.Stop(); counted.Taken(rest) },
 	}
 	g.mux.ServeHTTP(w, r)
