@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -14,10 +13,8 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Options say what is printed, and how.
+// Options say what of a data directory is printed.
 type Options struct {
-	// JSON asks for one object a line, else a line is for people.
-	JSON bool
 	// From and To are the first and the last entry of a log; To 0 is its end.
 	From, To uint64
 	// Snapshot asks for the records of the snapshot of a data directory.
@@ -26,12 +23,12 @@ type Options struct {
 
 // Backup prints the records of a backup. The error says what could not be read, and is an
 // encoding.ErrNewer if a newer release has written some of that.
-func Backup(w io.Writer, r io.Reader, o Options) error {
+func Backup(w io.Writer, r io.Reader) error {
 	b, err := backup.NewReader(r)
 	if err != nil {
 		return err
 	}
-	p := newPrinter(w, o.JSON)
+	p := newPrinter(w)
 	var s fsm.Scanner
 	said := false
 	for {
@@ -77,7 +74,7 @@ func (p *printer) chunk(s *fsm.Scanner, at string, chunk []byte) {
 // Directory prints the records of the data directory of a member that has stopped, and changes
 // nothing there. The error is that of Backup, or a storage.ErrLocked if a member runs.
 func Directory(w io.Writer, dir string, o Options) error {
-	p := newPrinter(w, o.JSON)
+	p := newPrinter(w)
 	var s fsm.Scanner
 	want := storage.Wanted{From: o.From, To: o.To, Chunks: o.Snapshot}
 	chunks := false
@@ -135,28 +132,8 @@ func (p *printer) entry(e storage.LogEntry) {
 		v.Version = data[0]
 		v.Groups, err = fsm.DecodeEntry(data)
 	}
-	if p.json {
-		p.record("entry", v)
-	} else {
-		p.entryLines(v)
-	}
+	p.record("entry", v)
 	p.problem(fmt.Sprintf("entry %d", e.Index), err)
-}
-
-// entryLines prints an entry for people, each of its commands in a line of its own.
-func (p *printer) entryLines(e entry) {
-	groups := e.Groups
-	e.Groups = nil
-	p.record("entry", e)
-	for _, g := range groups {
-		if (g.Origin != fsm.Origin{}) {
-			p.record("  origin", g.Origin)
-		}
-		for _, c := range g.Commands {
-			f := named(reflect.ValueOf(c)).(object)[0]
-			p.fields("    "+f.name, f.value.(object))
-		}
-	}
 }
 
 // change is one of a change of Raft's members.

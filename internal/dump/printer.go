@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"strings"
 
 	"leasehold.dev/internal/encoding"
 )
@@ -15,34 +14,18 @@ import (
 // printer prints records and counts what could not be read.
 type printer struct {
 	w      *bufio.Writer
-	json   bool
 	failed error // of writing
 
 	bad   int
 	first error // what could not be read; of a newer release, if some of it is
 }
 
-func newPrinter(w io.Writer, asJSON bool) *printer {
-	return &printer{w: bufio.NewWriter(w), json: asJSON}
-}
+func newPrinter(w io.Writer) *printer { return &printer{w: bufio.NewWriter(w)} }
 
-// record prints a record, whose value is a struct.
+// record prints a record, whose value is a struct, as an object in a line of its own.
 func (p *printer) record(kind string, value any) {
 	fields := tree(reflect.ValueOf(value)).(object)
-	if p.json {
-		p.line(append(object{{"record", word(kind)}}, fields...))
-		return
-	}
-	p.fields(kind, fields)
-}
-
-// fields prints a line for people.
-func (p *printer) fields(kind string, fields object) {
-	var b strings.Builder
-	b.WriteString(kind)
-	fields.write(&b, "  ")
-	b.WriteByte('\n')
-	p.write(b.String())
+	p.line(append(object{{"record", word(kind)}}, fields...))
 }
 
 // problem prints that something cannot be read, and where, unless err is nil.
@@ -54,11 +37,7 @@ func (p *printer) problem(place string, err error) {
 	if newer := isNewer(err); p.first == nil || newer && !isNewer(p.first) {
 		p.first = fmt.Errorf("%s: %w", place, err)
 	}
-	if p.json {
-		p.line(object{{"record", word("error")}, {"place", word(place)}, {"error", text(err.Error())}})
-		return
-	}
-	p.write(fmt.Sprintf("error  place=%q error=%q\n", place, err))
+	p.line(object{{"record", word("error")}, {"place", word(place)}, {"error", text(err.Error())}})
 }
 
 func isNewer(err error) bool { return errors.Is(err, encoding.ErrNewer) }
@@ -69,12 +48,8 @@ func (p *printer) line(o object) {
 		p.failed = errors.Join(p.failed, err)
 		return
 	}
-	p.write(string(b) + "\n")
-}
-
-func (p *printer) write(s string) {
 	if p.failed == nil {
-		_, p.failed = p.w.WriteString(s)
+		_, p.failed = p.w.Write(append(b, '\n'))
 	}
 }
 

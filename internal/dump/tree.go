@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -29,8 +28,6 @@ type (
 	text string
 	// word is ours: an ID, or the name of a choice.
 	word string
-	// duration is in milliseconds.
-	duration int64
 )
 
 type field struct {
@@ -104,7 +101,7 @@ func treeOf(v reflect.Value, name string) any {
 	case lease.ID:
 		return identifier(uint64(x))
 	case lease.TTL:
-		return duration(x)
+		return int64(x)
 	case lease.Token:
 		return word(strconv.FormatUint(uint64(x), 10)) // programs may keep numbers as floating point
 	case word:
@@ -265,52 +262,4 @@ func (t text) MarshalJSON() ([]byte, error) {
 		return json.Marshal(string(t))
 	}
 	return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString([]byte(t))})
-}
-
-// write writes the fields of a record, for people.
-func (o object) write(b *strings.Builder, before string) {
-	for i, f := range o {
-		if i > 0 {
-			before = " "
-		}
-		b.WriteString(before)
-		b.WriteString(plain(f.name) + "=")
-		show(b, f.value)
-	}
-}
-
-func show(b *strings.Builder, v any) {
-	switch v := v.(type) {
-	case object:
-		b.WriteByte('{')
-		v.write(b, "")
-		b.WriteByte('}')
-	case list:
-		b.WriteByte('[')
-		for i, x := range v {
-			if i > 0 {
-				b.WriteByte(' ')
-			}
-			show(b, x)
-		}
-		b.WriteByte(']')
-	case text:
-		b.WriteString(strconv.Quote(string(v)))
-	case word:
-		b.WriteString(plain(string(v)))
-	case duration:
-		b.WriteString((time.Duration(v) * time.Millisecond).String())
-	default:
-		fmt.Fprint(b, v)
-	}
-}
-
-// plain quotes a name unless it is one word.
-func plain(name string) string {
-	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-'
-	}) {
-		return strconv.Quote(name)
-	}
-	return name
 }

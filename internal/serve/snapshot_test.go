@@ -49,7 +49,6 @@ func TestSnapshotMistakes(t *testing.T) {
 		{"restore a b", "requires exactly one argument", 128},
 		{"status", "requires exactly one argument", 128},
 		{"dump", "requires exactly one argument", 128},
-		{"dump -w table " + text, "table not supported as output format", 4},
 		{"dump " + text, text + ": backup: not a whole backup", 1},
 		{"dump " + newer, "a newer release", 6},
 		{"status " + newer, "wrote this backup: restore it with that release", 6},
@@ -103,7 +102,6 @@ func TestLogDumpMistakes(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"dump", "requires exactly one argument"},
 		{"dump --from 5 --to 2 none", "--from 5 is after --to 2"},
-		{"dump -w table none", "table not supported"},
 		{"dump --from 5 --to 5 none", "not a leasehold data directory"},
 		{"dump --from 5 none", "not a leasehold data directory"},
 	} {
