@@ -14,8 +14,13 @@ import (
 )
 
 func (a *app) groupCommand() *cobra.Command {
-	return family("group", "Who is there: groups of programs, each alive by its lease",
-		a.groupRegister(), a.groupList(), a.groupWatch())
+	cmd := family("group", "Manage group membership and primaries",
+		a.groupRegister(), a.groupList(), a.groupWatch(), a.groupNodes(), a.groupSwitch(),
+		a.groupForget())
+	cmd.Long = `Groups of programs, each of which is alive while its lease is. Members of a group
+register, list and watch each other. A group with a primary has nodes, which programs join with
+package nodes of the Go client: nodes, switch and forget are for those.`
+	return cmd
 }
 
 func (a *app) groupRegister() *cobra.Command {
@@ -23,13 +28,13 @@ func (a *app) groupRegister() *cobra.Command {
 	var metadata string
 	cmd := &cobra.Command{
 		Use:   "register <group> <id> [-- <command> [arg ...]]",
-		Short: "Is a member of a group until interrupted, or while a command runs",
-		Long: `Is a member of a group until interrupted, or while a command runs, and leaves then. If
-this process dies the others see that the member failed when the TTL has passed.
+		Short: "Join a group until interrupted, or while a command runs",
+		Long: `Join a group until interrupted, or while a command runs, and then leave it. If this process
+dies, the others see a failed member after the TTL.
 
-If the lease cannot be renewed a command is asked to end (SIGTERM) and killed before the others
-may see that the member failed. It finds LEASEHOLD_TOKEN and LEASEHOLD_LEASE in its
-environment. Exit codes are those of leasehold run; 122 says that there is a member of this ID.`,
+If the lease cannot be renewed, the command is asked to stop (SIGTERM) and killed before others
+may see the member fail. LEASEHOLD_TOKEN and LEASEHOLD_LEASE are in its environment. Exit codes are
+those of leasehold run; 122 means that the group already has a member with this ID.`,
 		Example: `  leasehold group register web host-1 --metadata 10.0.0.7:80 -- httpd -f`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args, command := splitCommand(cmd, args)
@@ -83,7 +88,7 @@ func (a *app) register(group string, r members.Registration, command []string) e
 func (a *app) groupList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list <group>",
-		Short: "Lists the members of a group",
+		Short: "List the members of a group",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("group list takes a group")
@@ -102,12 +107,12 @@ func (a *app) groupList() *cobra.Command {
 func (a *app) groupWatch() *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch <group>",
-		Short: "Tells who is in a group, and then who joins, changes and goes, and why",
-		Long: `Tells who is in a group, and then who joins, changes and goes, until interrupted:
-  joined   there is a new member        left     it left
-  updated  its metadata changed         failed   its lease expired: it died, or was cut off
-                                        revoked  somebody revoked its lease
-                                        gone     it went; why is not known any more`,
+		Short: "Watch members join, change and leave a group",
+		Long: `Print the members of a group, and then every change until interrupted:
+  joined   a new member                 left     it left
+  updated  its metadata changed         failed   its lease expired: it died or was cut off
+                                        revoked  its lease was revoked
+                                        gone     it left; the reason is no longer known`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("group watch takes a group")

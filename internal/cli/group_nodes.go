@@ -12,25 +12,35 @@ import (
 	"leasehold.dev/client/nodes"
 )
 
-func (a *app) nodesCommand() *cobra.Command {
-	return family("nodes", "Nodes of which one is the primary: which are up, and who is to be next",
-		a.nodesList(), a.nodesWatch(), a.nodesSwitch(), a.nodesForget())
+// groupArgs checks the arguments of a command: the name of a group, and IDs.
+func groupArgs(args []string) error {
+	err := requireName("group", args[0])
+	for _, id := range args[1:] {
+		err = cmp.Or(err, requireName("node", id))
+	}
+	return err
 }
 
-func (a *app) nodesList() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list <nodes>",
-		Short: "Lists nodes, their states, and which is the primary",
-		Long: `Lists nodes, their states, and which is the primary. A node is
+func (a *app) groupNodes() *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "nodes <group>",
+		Short: "List the nodes of a group with a primary, and their states",
+		Long: `List the nodes of a group, their states, and which one is the primary. A node is
   alive    its lease was renewed lately
-  suspect  less than half of its TTL is left, so renewals stay away
+  suspect  less than half of its TTL is left: renewals are missing
   down     its lease has ended`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return badArgs("nodes list takes the name of a set of nodes")
+				return badArgs("group nodes takes a group")
 			}
-			if err := requireName("set of nodes", args[0]); err != nil {
+			if err := groupArgs(args); err != nil {
 				return err
+			}
+			if follow {
+				return a.watchNative(func(ctx context.Context, c *client.Client) error {
+					return a.watchNodes(ctx, nodes.New(c, args[0]))
+				})
 			}
 			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
 				v, err := nodes.New(c, args[0]).List(ctx)
@@ -38,51 +48,39 @@ func (a *app) nodesList() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&follow, "watch", false,
+		"List them again whenever a state or the primary changes")
+	return cmd
 }
 
-func (a *app) nodesWatch() *cobra.Command {
-	return &cobra.Command{
-		Use:   "watch <nodes>",
-		Short: "Lists nodes, and again whenever a state or the primary changes",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("nodes watch takes the name of a set of nodes")
-			}
-			if err := requireName("set of nodes", args[0]); err != nil {
-				return err
-			}
-			return a.watchNative(func(ctx context.Context, c *client.Client) error {
-				w := nodes.New(c, args[0]).Watch()
-				for code := exitConnection; ; code = exitInterrupted {
-					v, err := w.Next(ctx)
-					if err != nil {
-						return withCode(code, err)
-					}
-					if err := a.show(showNodes(&v)); err != nil {
-						return err
-					}
-				}
-			})
-		},
+func (a *app) watchNodes(ctx context.Context, s *nodes.Set) error {
+	w := s.Watch()
+	for code := exitConnection; ; code = exitInterrupted {
+		v, err := w.Next(ctx)
+		if err != nil {
+			return withCode(code, err)
+		}
+		if err := a.show(showNodes(&v)); err != nil {
+			return err
+		}
 	}
 }
 
-func (a *app) nodesSwitch() *cobra.Command {
+func (a *app) groupSwitch() *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
-		Use:   "switch <nodes> <id>",
-		Short: "Orders a node to be the primary, and waits until it is",
-		Long: `Orders a node to be the primary, and waits until it is. The primary of now gives its role
-up when it hears of the order; if it is dead, or does not listen, the role is free when its lease
-has ended. Nothing is taken away before, and no other node takes the role meanwhile.
+		Use:   "switch <group> <id>",
+		Short: "Make a node the primary, and wait until it is",
+		Long: `Make a node the primary, and wait until it is. The present primary gives up its role when
+it sees the order; if it is dead or does not listen, the role is free when its lease has ended. No
+other node can take the role meanwhile.
 
-When the wait is over the order stands. It is void when the node goes down.`,
+The order stands when the wait is over. It is void once the node is down.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return badArgs("nodes switch takes the name of a set of nodes, and the ID of a node")
+				return badArgs("group switch takes a group and the ID of a node")
 			}
-			err := cmp.Or(requireName("set of nodes", args[0]), requireName("node", args[1]))
-			if err != nil {
+			if err := groupArgs(args); err != nil {
 				return err
 			}
 			if wait < 0 {
@@ -119,19 +117,15 @@ func (a *app) switchTo(name, id string, wait time.Duration) error {
 	})
 }
 
-func (a *app) nodesForget() *cobra.Command {
+func (a *app) groupForget() *cobra.Command {
 	return &cobra.Command{
-		Use:   "forget <nodes> <id> ...",
-		Short: "Takes nodes that are down from the list",
+		Use:   "forget <group> <id> ...",
+		Short: "Remove nodes that are down from the list",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return badArgs("nodes forget takes the name of a set of nodes, and IDs of nodes")
+				return badArgs("group forget takes a group and IDs of nodes")
 			}
-			err := requireName("set of nodes", args[0])
-			for _, id := range args[1:] {
-				err = cmp.Or(err, requireName("node", id))
-			}
-			if err != nil {
+			if err := groupArgs(args); err != nil {
 				return err
 			}
 			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
