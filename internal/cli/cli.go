@@ -249,11 +249,6 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 	more = addMore(root, more)
 	completion(root)
 	a.equip(root, "")
-	completeBy(root, "context", func(
-		_ *cobra.Command, _ []string, typed string,
-	) ([]string, cobra.ShellCompDirective) {
-		return a.completeContext(nil, nil, typed)
-	})
 	help(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if isOneOf(cmd, more) {
@@ -263,7 +258,7 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 			cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
 			return nil // a word list reads the flags of the command that is completed, and then these
 		}
-		err := a.flags.fill(root.PersistentFlags(), a.getenv)
+		err := a.flags.fromEnv(root.PersistentFlags(), a.getenv)
 		if isStrict(cmd) {
 			return withCode(exitBadArgs, err)
 		}
@@ -271,6 +266,9 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 	}
 	return root
 }
+
+// withoutSettings marks commands that do not read the variables that stand for flags.
+const withoutSettings = "without settings"
 
 // completion adds the command that writes what shells need. Of an unknown shell cobra would
 // print the help, and a script that sources it find no error.
@@ -352,11 +350,10 @@ func (a *app) addCommands(root *cobra.Command) {
 		groupLocks:  {a.lockCommand(), a.electCommand(), strictFlags(a.runCommand())},
 		groupWork: {
 			strictFlags(a.groupCommand()), strictFlags(a.queueCommand()), strictFlags(a.poolCommand()),
-			a.nodesCommand(),
 		},
 		groupCluster: {
 			a.statusCommand(), a.topCommand(), a.recoverCommand(), a.endpointCommand(),
-			a.memberCommand(), a.moveLeaderCommand(), a.contextCommand(),
+			a.memberCommand(), a.moveLeaderCommand(),
 			a.authCommand(), a.initAccessCommand(), a.userCommand(), a.roleCommand(),
 		},
 		groupMaintenance: {

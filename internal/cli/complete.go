@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -52,24 +51,13 @@ func (a *app) completeLive(lists []wordList) cobra.CompletionFunc {
 	}
 }
 
-// completeContext has shells read the file of contexts.
-func (a *app) completeContext(
-	_ *cobra.Command, args []string, typed string,
-) ([]string, cobra.ShellCompDirective) {
-	all, err := readContexts(a.getenv)
-	if err != nil || len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return fitting(slices.Sorted(maps.Keys(all.Contexts)), typed), cobra.ShellCompDirectiveNoFileComp
-}
-
 // words asks the cluster. A mistake, or a password that has to be asked for, offers nothing:
 // a shell has no place for messages.
 func (a *app) words(
 	root *cobra.Command, list wordList, typed string,
 ) ([]string, cobra.ShellCompDirective) {
 	const nothing = cobra.ShellCompDirectiveNoFileComp
-	if err := a.flags.fill(root.PersistentFlags(), a.getenv); err != nil {
+	if err := a.flags.fromEnv(root.PersistentFlags(), a.getenv); err != nil {
 		return nil, nothing
 	}
 	who := a.flags.auth

@@ -18,10 +18,6 @@ var examples = map[string]string{
 	"auth status":        "leasehold auth status -w json",
 	"auth whoami":        "leasehold auth whoami --user alice",
 	"compaction":         "leasehold compaction 1200\nleasehold compaction --physical 1200",
-	"context add":        "leasehold context add prod --endpoints a:2379,b:2379 --cacert ca.pem --use",
-	"context list":       "leasehold context list",
-	"context remove":     "leasehold context remove prod",
-	"context use":        "leasehold context use prod\nleasehold context use --none",
 	"defrag":             "leasehold defrag --cluster",
 	"del":                "leasehold del config/a\nleasehold del config/ --prefix --prev-kv",
 	"downgrade cancel":   "leasehold downgrade cancel",
@@ -31,12 +27,12 @@ var examples = map[string]string{
 	"endpoint health":    "leasehold endpoint health --endpoints a:2379,b:2379",
 	"endpoint status":    "leasehold endpoint status --cluster -w table",
 	"get": "leasehold get config/a\nleasehold get config/ --prefix --keys-only\n" +
-		"leasehold get config/a --rev 1200 -w yaml",
+		"leasehold get config/a --rev 1200 -w json",
 	"init-access":       "leasehold init-access --app shop --prefix shop/",
 	"lease attach":      "leasehold lease attach worker-7 config/a config/b",
 	"lease check-token": "leasehold lease check-token worker-7 42 && echo still the holder",
 	"lease describe": "leasehold lease describe worker-7\n" +
-		"leasehold lease describe 694d77aa9e38260f -w yaml",
+		"leasehold lease describe 694d77aa9e38260f -w json",
 	"lease detach": "leasehold lease detach worker-7 config/a",
 	"lease grant": "leasehold lease grant 30\n" +
 		"leasehold lease grant 1500ms --name worker-7 --owner host-a --label zone=1",
@@ -59,10 +55,9 @@ var examples = map[string]string{
 	"group list":       "leasehold group list web",
 	"group watch":      "leasehold group watch web",
 	"move-leader":      "leasehold move-leader 8211f1d0f64f3269",
-	"nodes forget":     "leasehold nodes forget db host-3",
-	"nodes list":       "leasehold nodes list db -w yaml",
-	"nodes switch":     "leasehold nodes switch db host-2 --wait 1m",
-	"nodes watch":      "leasehold nodes watch db",
+	"group forget":     "leasehold group forget db host-3",
+	"group nodes":      "leasehold group nodes db --watch",
+	"group switch":     "leasehold group switch db host-2 --wait 1m",
 	"pool list":        "leasehold pool list ports",
 	"put": "leasehold put config/a 1\nleasehold put --lease worker-7 config/a 1\n" +
 		"leasehold put --ttl 10s seen/host-a now",
@@ -83,7 +78,7 @@ var examples = map[string]string{
 	"role list-names":        "leasehold role list-names reader",
 	"role revoke-names":      "leasehold role revoke-names reader --prefix worker-",
 	"role revoke-permission": "leasehold role revoke-permission reader config/ --prefix",
-	"top": "leasehold top --context prod\nleasehold top --prefix jobs/ --pane ends\n" +
+	"top": "leasehold top --endpoints a:2379,b:2379\nleasehold top --prefix jobs/ --pane ends\n" +
 		"leasehold top --once --pane waits --rows 50",
 	"txn":              "leasehold txn < moves.txt\nleasehold txn -i",
 	"user add":         "leasehold user add alice\nleasehold user add robot --no-password",

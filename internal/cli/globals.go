@@ -27,10 +27,9 @@ type globalFlags struct {
 	auth      authFlags
 	discovery discoveryFlags
 
-	format  string
-	hex     bool
-	debug   bool
-	context string
+	format string
+	hex    bool
+	debug  bool
 
 	set *pflag.FlagSet // to tell a default from a choice
 }
@@ -70,8 +69,6 @@ func (g *globalFlags) register(root *cobra.Command) {
 	fs.StringVarP(&g.format, "write-out", "w", "simple",
 		"set the output format ("+strings.Join(formats, ", ")+")")
 	fs.VarP(writeOut{fs}, "output", "o", "the same as --write-out")
-	fs.StringVar(&g.context, "context", "",
-		"take flags that are not given from this context (default: the current one)")
 	fs.BoolVar(&g.hex, "hex", false, "print byte strings as hex encoded strings")
 	fs.BoolVar(&g.debug, "debug", false, "enable client-side debug logging")
 	g.registerSecurity(fs)
@@ -119,14 +116,6 @@ func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 // envName is the environment variable that stands for a flag.
 func envName(prefix, flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// fill gives flags that are not on the command line the values of variables, and of a context.
-func (g *globalFlags) fill(fs *pflag.FlagSet, getenv func(string) string) error {
-	if err := g.fromEnv(fs, getenv); err != nil {
-		return err
-	}
-	return g.fromContext(fs, getenv)
 }
 
 // fromEnv gives each flag that was not on the command line the value of its

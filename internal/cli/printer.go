@@ -14,7 +14,7 @@ import (
 )
 
 // formats are the values of --write-out.
-var formats = []string{"fields", "json", "protobuf", "simple", "table", "yaml"}
+var formats = []string{"fields", "json", "protobuf", "simple", "table"}
 
 // An answer is what a command has to tell, in every format it can be told in.
 // A format whose field is nil is not supported for this answer.
@@ -49,8 +49,6 @@ func newPrinter(format string, hex bool) (printer, error) {
 		return protoPrinter{}, nil
 	case "table":
 		return tablePrinter{}, nil
-	case "yaml":
-		return &yamlPrinter{json: jsonPrinter{hex}}, nil
 	}
 	return nil, badFeature("unsupported output format")
 }

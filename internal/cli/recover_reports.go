@@ -33,7 +33,7 @@ func (r *recovery) mixed() bool {
 	}
 	d.Facts = append(d.Facts, "nothing is done to any of them; a client with these endpoints finds "+
 		"in one cluster a lock free that is held in the other")
-	d.first("which of them is meant, in --endpoints, in variables and in contexts (leasehold context)")
+	d.first("which of them is meant, in --endpoints, and in variables")
 	d.on("the host of one that should be in the other cluster", "if it was started on an empty "+
 		"directory without --join, it has founded a cluster of its own: stop it, move its data "+
 		"directory away, and keep it; then start it with --join ADDRESS --replace, where ADDRESS is "+

@@ -27,7 +27,7 @@ type report struct {
 }
 
 // reportFormats are the values of --output.
-var reportFormats = []string{"table", "json", "yaml"}
+var reportFormats = []string{"table", "json"}
 
 // reportFlags say how a report is shown.
 type reportFlags struct{ format string }
@@ -38,13 +38,13 @@ func (s *reportFlags) register(cmd *cobra.Command) {
 	completeFlag(cmd, "output", reportFormats...)
 }
 
-// check refuses an unknown output. --write-out json or yaml, which every other command has, means
-// the same --output.
+// check refuses an unknown output. --write-out json, which every other command has, means the same
+// --output.
 func (s *reportFlags) check(a *app) error {
 	switch {
 	case !a.flags.set.Changed("write-out") || a.flags.format == "simple" || a.flags.format == "table":
-	case a.flags.format == "json", a.flags.format == "yaml":
-		s.format = a.flags.format
+	case a.flags.format == "json":
+		s.format = "json"
 	default:
 		return unsupported(a.flags.format)
 	}
@@ -59,8 +59,7 @@ func (s *reportFlags) check(a *app) error {
 func (s *reportFlags) display(a *app, sh report) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch s.format {
-	case "json", "yaml":
+	if s.format == "json" {
 		data := sh.wire
 		if data == nil {
 			data = fieldsOf(sh.Data)
@@ -68,9 +67,6 @@ func (s *reportFlags) display(a *app, sh report) error {
 		text, err := json.MarshalIndent(data, "", "  ")
 		if err != nil {
 			return err
-		}
-		if s.format == "yaml" {
-			return writeYAML(a.Stdout, text)
 		}
 		_, err = a.Stdout.Write(append(text, '\n'))
 		return err

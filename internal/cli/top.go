@@ -40,7 +40,7 @@ What is left of a lease is what the cluster said last, less the time since. Whil
 cluster does not answer nothing is counted down, and the screen says since when.
 
 With --once, or if the standard output is no terminal, it prints one page and ends. So it
-does with -o json or yaml, where the page is values for programs.
+does with -o json, where the page is values for programs.
 NO_COLOR switches colours off.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return a.top(&f) },
@@ -115,7 +115,7 @@ func (a *app) newTop(f *topFlags) (*topRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains([]string{"simple", "json", "yaml"}, a.flags.format) {
+	if !slices.Contains([]string{"simple", "json"}, a.flags.format) {
 		return nil, unsupported(a.flags.format)
 	}
 	secure, err := tlsOf(spec)
@@ -126,17 +126,13 @@ func (a *app) newTop(f *topFlags) (*topRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	title := a.flags.context
-	if title == "" {
-		title = spec.Endpoints[0]
-	}
 	return &topRun{
 		a: a, client: c, lookout: a.newLookout(spec), flags: f, began: time.Now(),
 		pages: newMemberPages(secure, a.flags.commandTimeout),
 		told:  make(chan func(*top.Model)), poked: make(chan struct{}, 1),
 		failed: make(chan error, 8),
 		model: top.New(top.Options{
-			Title: title, Interval: f.interval, Rows: f.rows,
+			Title: spec.Endpoints[0], Interval: f.interval, Rows: f.rows,
 			Pane: top.Pane(slices.Index(top.PaneNames, f.pane)),
 		}),
 	}, nil
