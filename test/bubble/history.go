@@ -160,8 +160,10 @@ func (h *history) back(o *op, f outcome) {
 type belief struct {
 	by    *process
 	token uint64
-	err   func() error // nil while the program is sure
-	since int64        // the revision that put the key, if it is known
+	// others is how many may hold the same.
+	others int
+	err    func() error // nil while the program is sure
+	since  int64        // the revision that put the key, if it is known
 
 	mu   sync.Mutex
 	over bool
@@ -184,27 +186,36 @@ func (b *belief) sure() bool {
 
 // hold notes that a program has come to hold something, of which there is one.
 func (h *history) hold(what string, by *process, token uint64, err func() error) *belief {
-	b := &belief{by: by, token: token, err: err}
+	return h.come(what, &belief{by: by, token: token, err: err})
+}
+
+// share notes that a program has come to hold something that so many others may hold as well.
+func (h *history) share(what string, by *process, others int, err func() error) *belief {
+	return h.come(what, &belief{by: by, others: others, err: err})
+}
+
+func (h *history) come(what string, b *belief) *belief {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts["held"]++
 	kept := h.held[what][:0]
-	sure := b.sure()
 	for _, o := range h.held[what] {
-		if !o.sure() {
-			continue
+		if o.sure() {
+			kept = append(kept, o)
 		}
-		kept = append(kept, o)
-		if sure {
+	}
+	sure := b.sure()
+	for _, o := range kept {
+		if sure && len(kept) > min(b.others, o.others) {
 			h.violateLocked("L4", "%s is held by %s (token %d) and by %s (token %d)",
-				what, o.by.on.Name, o.token, by.on.Name, token)
+				what, o.by.on.Name, o.token, b.by.on.Name, b.token)
 		}
 	}
-	if sure && token != 0 && token <= h.tokens[what] {
+	if sure && b.token != 0 && b.token <= h.tokens[what] {
 		h.violateLocked("L5", "%s has come to %s with token %d, after %d",
-			what, by.on.Name, token, h.tokens[what])
+			what, b.by.on.Name, b.token, h.tokens[what])
 	}
-	h.tokens[what] = max(h.tokens[what], token)
+	h.tokens[what] = max(h.tokens[what], b.token)
 	h.held[what] = append(kept, b)
 	return b
 }

@@ -206,10 +206,10 @@ func (w *World) run() error {
 		}
 	}
 	w.roles = []func(*process){
-		hands(storeKeys, keep, locks, push, watch, watch, observe),
-		hands(storeEtcd, storeKeys, cached, work, leave, keep),
-		hands(storeKeys, locks, lockEtcd, keepEtcd, push, work, cached),
-		hands(storeEtcd, lockEtcd, keep, watch, watch, locks, work),
+		hands(storeKeys, keep, locks, push, watch, watch, observe, lead, share),
+		hands(storeEtcd, storeKeys, cached, work, leave, keep, borrow, share),
+		hands(storeKeys, locks, lockEtcd, keepEtcd, push, work, cached, lead, borrow),
+		hands(storeEtcd, lockEtcd, keep, watch, watch, locks, work, lead, borrow, share),
 	}
 	for i := range w.roles {
 		if err := w.join(i); err != nil {

@@ -6,13 +6,8 @@
 // have seen every event once, leases that were kept alive must not have been
 // lost, and those of dead holders must be gone on time.
 //
-// TestRecipes does so with agents, processes that use all of client/lock, queue, pool, members and
-// nodes and that are killed and stopped, too. What each had, by its own account, is compared with
-// what the others had, and with all that happened in the store.
-//
 //	go test ./test/cluster                     builds ./cmd/leasehold and tests it
 //	go test ./test/cluster -run Faults -rounds 50 -seed 7 -v
-//	go test ./test/cluster -run Recipes -rounds 40 -v
 //	go test ./test/cluster -run Kills -kills 100 -v
 //	go test ./test/cluster -long -timeout 1h
 //	go test ./test/cluster -server /path/to/etcd -serve "" -foreign

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -24,23 +23,10 @@ var (
 // the tests of the checkers need none.
 var server harness.Binary
 
-// TestMain removes what the tests share. The workers of TestRun, the readers of TestCaches and
-// the agents of TestRecipes are this binary, too.
+// TestMain removes what the tests share. The workers of TestRun are this binary, too.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(workEnv); url != "" {
 		toil(url)
-	}
-	if told := os.Getenv(readerEnv); told != "" {
-		if err := readAs(told); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	if told := os.Getenv(agentEnv); told != "" {
-		if err := actAs(told); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
 	}
 	os.Exit(server.Main(m))
 }

@@ -1,0 +1,89 @@
+package bubble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/nodes"
+	"leasehold.dev/client/pool"
+)
+
+// permits is how many the semaphore has, and loans how many IDs the pool.
+const permits, loans = 2, 2
+
+// share takes a place in a semaphore, or reads or writes under a lock for that.
+func share(p *process) error {
+	ctx, cancel := p.within(30 * time.Second)
+	defer cancel()
+	l, err := p.c.Grant(ctx, client.Grant{TTL: p.between(time.Second, 5*time.Second)})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	s := lock.NewSession(p.c, l)
+	what, take, room := "semaphore", s.Semaphore("semaphore", permits).Acquire, permits-1
+	switch p.intn(3) {
+	case 1:
+		what, take, room = "rwlock", s.RWMutex("rwlock").Lock, 0
+	case 2:
+		what, take, room = "rwlock", s.RWMutex("rwlock").RLock, len(p.w.roles)
+	}
+	h, err := take(ctx)
+	if err != nil {
+		return err
+	}
+	b := p.w.h.share(what, p, room, h.Err)
+	p.wait(h.Context(), p.between(0, 3*time.Second))
+	b.release()
+	return h.Release(p.ctx)
+}
+
+// borrow takes an ID of a pool.
+func borrow(p *process) error {
+	ctx, cancel := p.within(30 * time.Second)
+	defer cancel()
+	from, err := pool.Open(ctx, p.c, "pool")
+	if errors.Is(err, pool.ErrNotFound) {
+		from, err = pool.Create(ctx, p.c, "pool", pool.Spec{First: 1, Last: loans})
+	}
+	if err != nil {
+		return err
+	}
+	l, err := from.Acquire(ctx, pool.Request{
+		Owner: p.on.Name, TTL: p.between(time.Second, 5*time.Second),
+	})
+	if err != nil {
+		return err
+	}
+	b := p.w.h.hold("pool "+l.ID(), p, uint64(l.Token()), l.Err)
+	p.wait(l.Context(), p.between(0, 5*time.Second))
+	b.release()
+	if p.intn(3) == 0 {
+		l.Lease().Close()
+		return nil
+	}
+	return l.Release(p.ctx)
+}
+
+// lead joins a set of nodes, and is its primary for a while.
+func lead(p *process) error {
+	ctx, cancel := p.within(time.Minute)
+	defer cancel()
+	n, err := nodes.New(p.c, "nodes").Join(ctx, nodes.Config{
+		ID: fmt.Sprint(p.on.Name, "-", p.w.unique()), TTL: p.between(time.Second, 5*time.Second),
+	})
+	if err != nil {
+		return err
+	}
+	err = n.Lead(ctx, func(ctx context.Context, l *nodes.Primacy) error {
+		b := p.w.h.hold("primary", p, uint64(l.Token()), l.Err)
+		defer b.release()
+		p.wait(ctx, p.between(0, 5*time.Second))
+		return nil
+	})
+	return errors.Join(err, n.Release(p.ctx))
+}
