@@ -15,25 +15,6 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// BenchmarkStream is the way of messages of so many puts over a stream of leasehold.v1, each
-// sent when the one before is answered. On a file system in memory (TMPDIR) it shows what a
-// cycle costs beside the sync; the client's part is small.
-func BenchmarkStream(b *testing.B) {
-	for _, n := range []int{1, 64} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) { benchStream(b, n) })
-	}
-}
-
-func benchStream(b *testing.B, n int) {
-	s := benchOpen(b)
-	m := new(pb.ClientMessage)
-	for i := range n {
-		m.Requests = append(m.Requests, putOf(fmt.Appendf(nil, "key/%d", i), make([]byte, 32), 0))
-		m.Requests[i].GetPut().PrevKv = false
-	}
-	s.measure(func() { s.cycle(m, n) })
-}
-
 // BenchmarkHandOver is so many locks that go at once from one of two holders to the other, each
 // of which gets in line again with the message by which it leaves.
 func BenchmarkHandOver(b *testing.B) {

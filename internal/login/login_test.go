@@ -446,34 +446,3 @@ func TestSeenByHash(t *testing.T) {
 		t.Error("a token is not found")
 	}
 }
-
-// BenchmarkCheck checks a token again and again, as a busy client has it done.
-func BenchmarkCheck(b *testing.B) {
-	w := newWorld()
-	key := filepath.Join(b.TempDir(), "secret")
-	if err := os.WriteFile(key, []byte("a secret of 32 bytes or more, so"), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	for kind, options := range map[string]Options{
-		"simple": {Token: "simple", TTL: time.Minute, Member: 1},
-		"jwt":    {Token: "jwt,sign-method=HS256,priv-key=" + key},
-	} {
-		b.Run(kind, func(b *testing.B) {
-			p, err := Parse(options)
-			if err != nil {
-				b.Fatal(err)
-			}
-			w.publish(1, p)
-			token, err := p.Give("bob", w)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := p.Check(token, w); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -214,3 +214,17 @@ func TestVisitsInTxn(t *testing.T) {
 		t.Errorf("written last: %s", kv.Key)
 	}
 }
+
+func put(s *Store, key string, value []byte) {
+	tx := s.Begin()
+	tx.Put(key, value, 1)
+	tx.End()
+}
+
+func filled(keys []string) *Store {
+	s := New()
+	for _, k := range keys {
+		put(s, k, make([]byte, 128))
+	}
+	return s
+}

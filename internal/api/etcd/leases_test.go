@@ -377,27 +377,3 @@ func TestKeepAliveAbandons(t *testing.T) {
 		t.Errorf("abandoned %v", ids)
 	}
 }
-
-// BenchmarkKeepAlive is the cost of a renewal on one stream, client and
-// connection in memory included.
-func BenchmarkKeepAlive(b *testing.B) {
-	n := newNode(b)
-	n.grant(b, 1, 1<<40)
-	s, err := serve(b, n, Options{}).LeaseKeepAlive(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	go func() {
-		for range b.N {
-			if s.Send(&pb.LeaseKeepAliveRequest{ID: 1}) != nil {
-				return
-			}
-		}
-	}()
-	for range b.N {
-		if _, err := s.Recv(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

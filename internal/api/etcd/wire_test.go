@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
@@ -229,54 +227,5 @@ func TestWholeSeconds(t *testing.T) {
 		if got := wholeSeconds(ttl); got != want {
 			t.Errorf("%d ms are %d s, want %d", ttl, got, want)
 		}
-	}
-}
-
-// BenchmarkWatchFrame compares the frame with what gRPC would do, for one small
-// event to many streams.
-func BenchmarkWatchFrame(b *testing.B) {
-	for _, size := range []int{100, 16 << 10} {
-		e := api.NewEvent(&mvcc.Event{KV: &mvcc.KeyValue{
-			Key: "some/key", Value: make([]byte, size), CreateRevision: 2, ModRevision: 3, Version: 2,
-		}})
-		f := &watchFrame{stamp: stamp{identity{1 << 62, 1 << 61}, 3, 2}, id: 1, events: []*api.Event{e}}
-		b.Run(fmt.Sprintf("frame/%d", size), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				s := f.buffers()
-				s.Free()
-			}
-		})
-		b.Run(fmt.Sprintf("proto/%d", size), func(b *testing.B) {
-			b.ReportAllocs()
-			c := newCodec()
-			for b.Loop() {
-				// As etcd does it: a message for each stream, of a shared event.
-				s, err := c.Marshal(f.message())
-				if err != nil {
-					b.Fatal(err)
-				}
-				s.Free()
-			}
-		})
-	}
-}
-
-// BenchmarkKeepAliveRequest is the decoding of a request to keep a lease alive, by our codec
-// and gRPC's.
-func BenchmarkKeepAliveRequest(b *testing.B) {
-	data := mem.BufferSlice{mem.SliceBuffer(marshal(b, &pb.LeaseKeepAliveRequest{ID: 1 << 62}))}
-	for name, c := range map[string]encoding.CodecV2{
-		"ours": newCodec(), "standard": encoding.GetCodecV2("proto"),
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			var m pb.LeaseKeepAliveRequest
-			for b.Loop() {
-				if err := c.Unmarshal(data, &m); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
