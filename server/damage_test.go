@@ -40,7 +40,7 @@ func alter(t *testing.T, dir, value, other string) {
 		t.Fatalf("no entry has %q", value)
 	}
 	entries[i].Data = bytes.ReplaceAll(entries[i].GetData(), []byte(value), []byte(other))
-	if err := errors.Join(disk.Append(entries[i:], nil, true), disk.Close()); err != nil {
+	if err := errors.Join(disk.Append(entries[i:], nil), disk.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

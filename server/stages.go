@@ -94,7 +94,7 @@ func (t *tracer) appending(messages []*raftpb.Message) {
 	}
 }
 
-// wrote notes what the writer has written, from begin on, and perhaps synced, and how long it took.
+// wrote notes what the writer has written, from begin on, and how long it took.
 func (t *tracer) wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	if t == nil {
 		return
@@ -102,12 +102,10 @@ func (t *tracer) wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	if n := len(x.Entries); n > 0 {
 		t.log.written = x.Entries[n-1].GetIndex()
 	}
-	if x.Sync {
-		t.log.mu.Lock()
-		from := int64(begin.Sub(epoch))
-		t.log.synced.note(t.log.written, span{from, from + int64(took)})
-		t.log.mu.Unlock()
-	}
+	t.log.mu.Lock()
+	from := int64(begin.Sub(epoch))
+	t.log.synced.note(t.log.written, span{from, from + int64(took)})
+	t.log.mu.Unlock()
 }
 
 // worked notes when the core began to work, also by the replica's clock, and how long it took.

@@ -114,7 +114,7 @@ func (w *writer) run(ctx context.Context) error {
 		switch {
 		case len(batch) > 0:
 		case stopping:
-			return w.disk.Append(nil, w.order.Left(), true)
+			return w.disk.Append(nil, w.order.Left())
 		default:
 			select {
 			case <-w.wake:
@@ -178,7 +178,7 @@ func (w *writer) settle() error {
 // append writes to the log.
 func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	begin := time.Now()
-	err := w.disk.Append(x.Entries, x.State, x.Sync)
+	err := w.disk.Append(x.Entries, x.State)
 	if errors.Is(err, storage.ErrNoSpace) {
 		err = w.appendReserved(ctx, x)
 	}
@@ -186,9 +186,7 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 		return err
 	}
 	took := time.Since(begin)
-	if x.Sync {
-		w.synced(took)
-	}
+	w.synced(took)
 	w.tracer.wrote(x, begin, took)
 	return nil
 }

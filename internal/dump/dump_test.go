@@ -120,7 +120,7 @@ func corpusDirectory(t testing.TB) string {
 	fatal(t, w.Commit())
 	entries := entriesOf(t)
 	state := &raftpb.HardState{Term: new(uint64(3)), Vote: new(uint64(1)), Commit: new(uint64(4))}
-	fatal(t, d.Append(entries, state, true))
+	fatal(t, d.Append(entries, state))
 	fatal(t, d.Close())
 	return dir
 }

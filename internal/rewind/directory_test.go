@@ -57,7 +57,7 @@ func dataDir(t *testing.T) string {
 	check(w.Commit())
 	a.write(6)
 	hard := &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(2)), Commit: new(uint64(4))}
-	check(disk.Append([]*raftpb.Entry{entry(4), entry(5), entry(6)}, hard, true))
+	check(disk.Append([]*raftpb.Entry{entry(4), entry(5), entry(6)}, hard))
 	check(disk.Close())
 	return dir
 }

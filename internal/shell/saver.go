@@ -11,12 +11,14 @@ import (
 // writes, when it syncs, and when it reports a message as durable. The zero value has saved
 // nothing. It belongs to one goroutine, that of the disk.
 type Saver struct {
-	lazy     *raftpb.HardState // a hard state that may wait for the next sync
-	written  []*raftpb.Message // not yet reported as durable
-	rest     []*raftpb.Message // of the batch, not yet written
-	unsynced bool              // something was written since the last sync
-	term     uint64            // those of the hard state that was written last
-	vote     uint64
+	lazy    *raftpb.HardState // a hard state that may wait for the next write
+	entries []*raftpb.Entry   // of the next write
+	bytes   int               // of their data
+	due     bool              // the next write must come before anything is reported
+	taken   []*raftpb.Message // not yet reported as durable
+	rest    []*raftpb.Message // of the batch, not yet taken
+	term    uint64            // those of the hard state that was written last
+	vote    uint64
 }
 
 // Saving is one action of the disk, of three kinds.
@@ -25,11 +27,9 @@ type Saving struct {
 	Install *raftpb.Message
 	// Saved, if not empty, are durable now: report it. The Saver owns the memory.
 	Saved []*raftpb.Message
-	// Otherwise write Entries, and State if it is not nil. If Sync is set, then wait until this
-	// and everything written before is durable.
+	// Otherwise write Entries, and State if it is not nil, durably and as one step.
 	Entries []*raftpb.Entry
 	State   *raftpb.HardState
-	Sync    bool
 }
 
 // Awaited reports whether a message must become durable because something waits for it
@@ -42,9 +42,12 @@ func asksForSnapshot(m *raftpb.Message) bool {
 	return m.GetSnapshot().GetMetadata().GetIndex() != 0
 }
 
-// Save yields the actions that save messages, in order, with one sync at the end. So a follower
-// catches up after many small messages came while its disk was busy. A caller that stops before
-// the end must not use the Saver again.
+// writeBytes is how much of entries is written at once, at most, but for the last message.
+const writeBytes = 4 << 20
+
+// Save yields the actions that save messages, in order, as one write if it does not become too
+// large. So a follower catches up after many small messages came while its disk was busy. A caller
+// that stops before the end must not use the Saver again.
 //
 // A message with only a commit index need not be durable: losing it costs nothing, so it waits
 // for the next write. The responses of such a message, for instance one that tells a follower of
@@ -59,10 +62,12 @@ func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 			if m.Term != nil || m.Vote != nil || m.Commit != nil {
 				s.lazy = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
 			}
-			if s.needed(m) && !s.write(m.GetEntries(), i == len(batch)-1, yield) {
+			s.due = s.needed(m) || s.due
+			s.add(m.GetEntries())
+			s.taken = append(s.taken, m)
+			if s.bytes >= writeBytes && !s.write(yield) {
 				return
 			}
-			s.written = append(s.written, m)
 		}
 		s.rest = nil
 		s.settle(yield)
@@ -78,7 +83,7 @@ func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 func (s *Saver) Votes(
 	queued []*raftpb.Message, save func(term, vote uint64) error,
 ) (*raftpb.Message, error) {
-	waiting := slices.Concat(s.written, s.rest, queued)
+	waiting := slices.Concat(s.taken, s.rest, queued)
 	if !slices.ContainsFunc(waiting, func(m *raftpb.Message) bool {
 		return slices.ContainsFunc(m.GetResponses(), isVote)
 	}) {
@@ -126,28 +131,47 @@ func (s *Saver) needed(m *raftpb.Message) bool {
 			m.Vote != nil && m.GetVote() != s.vote)
 }
 
-func (s *Saver) write(entries []*raftpb.Entry, sync bool, yield func(Saving) bool) bool {
-	x := Saving{Entries: entries, State: s.lazy, Sync: sync}
-	if s.unsynced = !sync; s.lazy != nil {
+// add adds entries to the next write. They replace those of the same index and all after them.
+func (s *Saver) add(entries []*raftpb.Entry) {
+	if len(entries) == 0 {
+		return
+	}
+	keep := len(s.entries)
+	for keep > 0 && s.entries[keep-1].GetIndex() >= entries[0].GetIndex() {
+		keep--
+	}
+	if keep == 0 {
+		s.entries = slices.Clip(entries) // one message is the usual case
+	} else {
+		s.entries = append(slices.Clip(s.entries[:keep]), entries...)
+	}
+	for _, e := range entries {
+		s.bytes += len(e.GetData())
+	}
+}
+
+func (s *Saver) write(yield func(Saving) bool) bool {
+	x := Saving{Entries: s.entries, State: s.lazy}
+	if s.lazy != nil {
 		s.term, s.vote = s.lazy.GetTerm(), s.lazy.GetVote()
 	}
-	s.lazy = nil
+	s.lazy, s.entries, s.bytes, s.due = nil, nil, 0, false
 	return yield(x)
 }
 
-// settle syncs what was written but not synced, and reports what is durable then.
+// settle writes what is due, and reports what is durable then.
 func (s *Saver) settle(yield func(Saving) bool) bool {
-	if s.unsynced && !s.write(nil, true, yield) {
+	if s.due && !s.write(yield) {
 		return false
 	}
-	saved := s.written[:0]
-	for _, m := range s.written {
+	saved := s.taken[:0]
+	for _, m := range s.taken {
 		if Awaited(m) {
 			saved = append(saved, m)
 		}
 	}
-	clear(s.written[len(saved):])
-	s.written = s.written[:0]
+	clear(s.taken[len(saved):])
+	s.taken = s.taken[:0]
 	more := len(saved) == 0 || yield(Saving{Saved: saved})
 	clear(saved)
 	return more

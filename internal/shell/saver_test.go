@@ -9,11 +9,11 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// TestSaver: a message is said to be durable after a sync of what it carries and of what came
-// before it. All that has gathered shares one sync, but for a snapshot, before which all is
+// TestSaver: a message is said to be durable after a write of what it carries and of what came
+// before it. All that has gathered shares one write, but for a snapshot, before which all is
 // settled. What need not be durable waits, and nobody is told of what nobody awaits. Method: what
 // is to be done for batches, one after another: w is a write with its entries and its commit
-// index, with ! if it is synced.
+// index.
 func TestSaver(t *testing.T) {
 	var s Saver
 	say := []*raftpb.Message{{}}
@@ -33,32 +33,33 @@ func TestSaver(t *testing.T) {
 		batch []*raftpb.Message
 		want  string
 	}{
-		{"an entry", []*raftpb.Message{entry(1)}, "w[1]! said1"},
+		{"an entry", []*raftpb.Message{entry(1)}, "w[1] said1"},
 		{"a commit index", []*raftpb.Message{state(0, 0, 1)}, ""},
-		{"and then an entry", []*raftpb.Message{entry(2)}, "w[2]c1! said1"},
+		{"and then an entry", []*raftpb.Message{entry(2)}, "w[2]c1 said1"},
 		{"a response", []*raftpb.Message{state(0, 0, 2, say...)}, "said1"},
-		{"entries", []*raftpb.Message{entry(3), entry(4)}, "w[3]c2 w[4]! said2"},
+		{"entries", []*raftpb.Message{entry(3), entry(4)}, "w[3 4]c2 said2"},
 		{
 			"an entry, and a response",
 			[]*raftpb.Message{entry(5), state(0, 0, 3, say...)},
-			"w[5] w[]c3! said2",
+			"w[5]c3 said2",
 		},
-		{"a term", []*raftpb.Message{state(1, 0, 3, say...)}, "w[]c3! said1"},
+		{"entries that replace others", []*raftpb.Message{entry(6), entry(7), entry(6)}, "w[6] said3"},
+		{"a term", []*raftpb.Message{state(1, 0, 3, say...)}, "w[]c3 said1"},
 		{"the same term", []*raftpb.Message{state(1, 0, 4, say...)}, "said1"},
-		{"a vote", []*raftpb.Message{state(1, 1, 4, say...)}, "w[]c4! said1"},
-		{"a snapshot", []*raftpb.Message{snapshot(9)}, "install9 w[]c9! said1"},
+		{"a vote", []*raftpb.Message{state(1, 1, 4, say...)}, "w[]c4 said1"},
+		{"a snapshot", []*raftpb.Message{snapshot(9)}, "install9 w[]c9 said1"},
 		{
 			"a snapshot between entries",
 			[]*raftpb.Message{entry(10), snapshot(20), entry(21)},
-			"w[10] w[]! said1 install20 w[]c20 w[21]! said2",
+			"w[10] said1 install20 w[21]c20 said2",
 		},
 		{"the term of before", []*raftpb.Message{state(2, 0, 22, say...)}, "said1"},
 		{"no term", []*raftpb.Message{{Commit: new(uint64(23)), Responses: say}}, "said1"},
 		{"a term that nobody awaits", []*raftpb.Message{{Term: new(uint64(3))}}, ""},
-		{"and then an entry of it", []*raftpb.Message{entry(22)}, "w[22]c0! said1"},
-		{"a vote alone", []*raftpb.Message{{Vote: new(uint64(1)), Responses: say}}, "w[]c0! said1"},
+		{"and then an entry of it", []*raftpb.Message{entry(22)}, "w[22]c0 said1"},
+		{"a vote alone", []*raftpb.Message{{Vote: new(uint64(1)), Responses: say}}, "w[]c0 said1"},
 		{"no vote", []*raftpb.Message{{Commit: new(uint64(24)), Responses: say}}, "said1"},
-		{"its commit index with an entry", []*raftpb.Message{entry(23)}, "w[23]c24! said1"},
+		{"its commit index with an entry", []*raftpb.Message{entry(23)}, "w[23]c24 said1"},
 	} {
 		var did []string
 		for x := range s.Save(c.batch) {
@@ -67,8 +68,8 @@ func TestSaver(t *testing.T) {
 		if got := strings.Join(did, " "); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
-		if len(s.written) > 0 {
-			t.Errorf("%s: %d messages are kept that are durable", c.name, len(s.written))
+		if len(s.taken) > 0 {
+			t.Errorf("%s: %d messages are kept that are durable", c.name, len(s.taken))
 		}
 	}
 	if s.Left() != nil {
@@ -122,7 +123,7 @@ func TestSaverStopped(t *testing.T) {
 			}
 		}
 		if did < stop {
-			if did != 7 {
+			if did != 5 {
 				t.Errorf("there are %d things to do", did)
 			}
 			return
@@ -178,7 +179,7 @@ func TestVotesDoNotWait(t *testing.T) {
 	for x := range s.Save([]*raftpb.Message{queued}) {
 		did = append(did, said(&x))
 	}
-	want := "w[1]c0 vote8in3 MsgVoteResp2 MsgPreVoteResp3 MsgVoteResp3 w[]c5! said2"
+	want := "w[1]c5 vote8in3 MsgVoteResp2 MsgPreVoteResp3 MsgVoteResp3 said2"
 	if got := strings.Join(did, " "); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -198,9 +199,6 @@ func said(x *Saving) string {
 	out := fmt.Sprint("w", list)
 	if x.State != nil {
 		out += fmt.Sprint("c", x.State.GetCommit())
-	}
-	if x.Sync {
-		out += "!"
 	}
 	return out
 }

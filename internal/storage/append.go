@@ -7,23 +7,21 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Append writes entries and the hard state, which may be nil or empty, as one
+// Append writes entries and the hard state, which may be nil or empty, durably and as one
 // atomic step. Entries replace those of the same index and all after them;
 // entries that are already compacted are left out. On return they are visible to
-// the raft.Storage methods, and durable if sync is set; without it, they are
-// durable after the next call with sync, in order. Disk keeps the entries, so
-// the caller must not change them later.
+// the raft.Storage methods. Disk keeps the entries, so the caller must not change them later.
 //
 // ErrNoSpace means that nothing was written and the call can be repeated.
-func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool) error {
-	return d.append(entries, hs, sync, forClients)
+func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState) error {
+	return d.append(entries, hs, forClients)
 }
 
-// AppendReserved is Append, synced, of entries that may use what is left of the current segment
+// AppendReserved is Append of entries that may use what is left of the current segment
 // although no spare can be made: for what must go on when the disk is full, since it frees or keeps
 // promises rather than grows, such as the expiry of leases.
 func (d *Disk) AppendReserved(entries []*raftpb.Entry, hs *raftpb.HardState) error {
-	return d.append(entries, hs, true, forLeases)
+	return d.append(entries, hs, forLeases)
 }
 
 // HasRoom reports whether Append would take entries.
@@ -40,25 +38,13 @@ func (d *Disk) HasRoomToFree() bool {
 	return d.left > d.cfg.SegmentBytes/4
 }
 
-func (d *Disk) append(
-	entries []*raftpb.Entry, hs *raftpb.HardState, sync bool, p purpose,
-) error {
-	if raft.IsEmptyHardState(hs) {
-		hs = nil
-	}
+func (d *Disk) append(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) error {
 	err := d.update(func() error {
 		entries, err := d.follow(entries)
 		if err != nil {
 			return err
 		}
-		if len(entries) == 0 {
-			p = forState
-		} else if d.first > 0 && entries[0].GetIndex() <= d.log.last {
-			if err := d.commit(p, nil); err != nil { // the entries of a commit follow each other
-				return err
-			}
-		}
-		return d.add(entries, hs, sync, p)
+		return d.add(entries, hs, p)
 	})
 	if err != nil {
 		return fmt.Errorf("append: %w", err)
@@ -66,41 +52,32 @@ func (d *Disk) append(
 	return nil
 }
 
-// add adds entries and a hard state to the pending records, and commits them if need be.
-func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, sync bool, p purpose) error {
+// add commits entries and a hard state, if there is something of either.
+func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) error {
+	c := d.begin(p)
 	for _, e := range entries {
-		d.pending = appendEntry(d.pending, e)
+		c.records = appendEntry(c.records, e)
 	}
-	if len(entries) > 0 && d.first == 0 {
-		d.first = entries[0].GetIndex()
+	if len(entries) > 0 {
+		c.first = entries[0].GetIndex()
+	} else {
+		c.purpose = forState
 	}
-	if hs != nil {
-		hs = d.promised(hs)
-		d.pending = appendHard(d.pending, hs)
+	hard := d.hard
+	if !raft.IsEmptyHardState(hs) {
+		hard = d.promised(hs)
+		c.records = appendHard(c.records, hard)
 	}
-	if len(d.pending) == 0 {
+	if len(c.records) == 0 {
 		return nil
 	}
-	apply := func() {
-		if len(entries) > 0 && entries[0].GetIndex() <= d.log.last {
+	return d.commit(c, func() {
+		if c.first > 0 && c.first <= d.log.last {
 			d.cuts++
 		}
 		d.log.append(entries)
-		if hs != nil {
-			d.hard = hs
-		}
-	}
-	// What is not on disk must be in memory, where the tail has only so much.
-	if sync || int64(len(d.pending)) >= min(flushBytes, d.cfg.TailBytes/2) {
-		return d.commit(p, apply)
-	}
-	if err := d.ensure(p); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	apply()
-	return nil
+		d.hard = hard
+	})
 }
 
 // promised returns a hard state that takes no promise back: entries that had to wait for room may
@@ -118,7 +95,7 @@ func (d *Disk) SaveVote(term, vote uint64) error {
 	d.mu.RLock()
 	commit := d.hard.GetCommit()
 	d.mu.RUnlock()
-	return d.Append(nil, newHardState(term, vote, commit), true)
+	return d.Append(nil, newHardState(term, vote, commit))
 }
 
 // follow returns the entries that are not compacted yet, if they fit the log.
@@ -139,16 +116,6 @@ func (d *Disk) follow(entries []*raftpb.Entry) ([]*raftpb.Entry, error) {
 	return entries, nil
 }
 
-// Flush makes everything appended so far durable.
-func (d *Disk) Flush() error {
-	return d.update(func() error {
-		if len(d.pending) == 0 {
-			return nil
-		}
-		return d.commit(forState, nil)
-	})
-}
-
 // Compact drops the log up to and including index, durably. It fails if no snapshot
 // reaches index, and does nothing if the log begins later already.
 func (d *Disk) Compact(index uint64) error {
@@ -163,14 +130,10 @@ func (d *Disk) Compact(index uint64) error {
 		if err != nil {
 			return err
 		}
-		if len(d.pending) > 0 { // else it is unknown which segments are needed
-			if err := d.commit(forState, nil); err != nil {
-				return err
-			}
-		}
 		m := mark{position{index, term}, d.segmentOf(index + 1)}
-		d.pending = appendMark(d.pending, kindMark, m)
-		return d.commit(d.purposeOf(m.segment), func() {
+		c := d.begin(d.purposeOf(m.segment))
+		c.records = appendMark(c.records, kindMark, m)
+		return d.commit(c, func() {
 			d.cuts++
 			d.mark = m
 			d.log.compact(m.position)

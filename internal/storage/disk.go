@@ -96,8 +96,8 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %w", ErrFailed, err)
 }
 
-// update runs f as the only writer of the log of a bootstrapped member. If f fails, the records
-// that it has added are taken back. The writer may read memory without d.mu.
+// update runs f as the only writer of the log of a bootstrapped member. The writer may read memory
+// without d.mu.
 func (d *Disk) update(f func() error) error {
 	d.write.Lock()
 	defer d.write.Unlock()
@@ -110,12 +110,7 @@ func (d *Disk) update(f func() error) error {
 	if _, ok := d.Identity(); !ok {
 		return errNotBootstrapped
 	}
-	if err := f(); err != nil {
-		d.pending, d.first = d.pending[:d.kept], d.keptFirst
-		return err
-	}
-	d.kept, d.keptFirst = len(d.pending), d.first
-	return nil
+	return f()
 }
 
 // fail makes an error final.

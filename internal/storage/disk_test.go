@@ -61,7 +61,7 @@ func TestOS(t *testing.T) {
 	c := storage.Config{Dir: filepath.Join(t.TempDir(), "new", "data"), SegmentBytes: smallSegment}
 	d := open(t, c)
 	for i := range uint64(40) {
-		fatal(t, d.Append(one(i+1, 1000), hard(i), true))
+		fatal(t, d.Append(one(i+1, 1000), hard(i)))
 	}
 	snapshot(t, d, 30)
 	fatal(t, d.Compact(25))
@@ -149,7 +149,7 @@ func TestFullDisk(t *testing.T) {
 		return err != nil
 	}
 	until("clients", func() bool {
-		return append(func() error { return d.Append(one(last+1, 100), nil, true) })
+		return append(func() error { return d.Append(one(last+1, 100), nil) })
 	})
 	if d.HasRoom() || !d.HasRoomToFree() || !d.Usage().Full {
 		t.Errorf("full: room %v, to free %v, %+v", d.HasRoom(), d.HasRoomToFree(), d.Usage())
@@ -164,20 +164,20 @@ func TestFullDisk(t *testing.T) {
 	if d.HasRoomToFree() || freed < 20 {
 		t.Errorf("after %d entries there is room to free", freed)
 	}
-	fatal(t, d.Append(nil, hard(last), true)) // a vote
+	fatal(t, d.Append(nil, hard(last))) // a vote
 	snapshot(t, d, last)
 	fatal(t, d.Compact(last))
 	if !d.HasRoom() || !append(func() error { return nil }) && d.Spares() == 0 {
 		t.Error("the log before the snapshot is no spare")
 	}
 	until("clients again", func() bool {
-		return append(func() error { return d.Append(one(last+1, 100), nil, true) })
+		return append(func() error { return d.Append(one(last+1, 100), nil) })
 	})
 	files.Limit(0)
 	if !d.HasRoom() {
 		t.Error("the space that others have freed is not found")
 	}
-	fatal(t, d.Append(one(last+1, 100), nil, true))
+	fatal(t, d.Append(one(last+1, 100), nil))
 	fatal(t, d.Close())
 	d = open(t, c)
 	if at, _ := d.LastIndex(); at != last+1 {
@@ -198,18 +198,17 @@ func TestFailedSync(t *testing.T) {
 		return nil
 	}
 	d := open(t, sweepConfig(files))
-	fatal(t, d.Append(one(1, 10), hard(0), true))
+	fatal(t, d.Append(one(1, 10), hard(0)))
 	broken.Store(true)
-	if err := d.Append(one(2, 10), nil, true); !errors.Is(err, storage.ErrFailed) ||
+	if err := d.Append(one(2, 10), nil); !errors.Is(err, storage.ErrFailed) ||
 		!errors.Is(err, syscall.EIO) {
 		t.Errorf("a failed sync: %v", err)
 	}
 	broken.Store(false)
 	for what, call := range map[string]func() error{
-		"append": func() error { return d.Append(one(2, 10), nil, true) },
-		"vote":   func() error { return d.Append(nil, hard(1), true) },
+		"append": func() error { return d.Append(one(2, 10), nil) },
+		"vote":   func() error { return d.Append(nil, hard(1)) },
 		"peers":  func() error { return d.SavePeers(storage.Peers{}) },
-		"flush":  d.Flush,
 	} {
 		if err := call(); !errors.Is(err, storage.ErrFailed) {
 			t.Errorf("%s after it: %v", what, err)
@@ -239,11 +238,11 @@ func TestHungDisk(t *testing.T) {
 		}
 		d := open(t, storage.Config{Dir: "data", FS: files, SegmentBytes: smallSegment, TailBytes: 1})
 		for i := range uint64(9) {
-			fatal(t, d.Append(one(i+1, 100), hard(i), true))
+			fatal(t, d.Append(one(i+1, 100), hard(i)))
 		}
 		hangs.Store(true)
 		ended := make(chan error)
-		go func() { ended <- d.Append(one(10, 100), nil, true) }()
+		go func() { ended <- d.Append(one(10, 100), nil) }()
 		time.Sleep(time.Minute) // of the bubble
 		entries, err := d.Entries(1, 10, 1<<20)
 		if len(entries) != 8 || err != nil { // the last one is in memory
@@ -273,7 +272,7 @@ func TestSettles(t *testing.T) {
 	c.SegmentBytes = 1 << 20
 	d := open(t, c)
 	for i := range uint64(3) {
-		fatal(t, d.Append(one(i+1, 100), nil, true))
+		fatal(t, d.Append(one(i+1, 100), nil))
 		for n, want := range []int{0, 1, 0, 0} {
 			writes = 0
 			if fatal(t, d.Settle()); writes != want {
@@ -339,7 +338,7 @@ func TestConcurrent(t *testing.T) {
 		d.Usage()
 		d.HasRoomToFree()
 		d.Peers()
-		return d.Flush()
+		return nil
 	})
 	wg.Go(func() {
 		for i := uint64(20); ; i += 20 {
@@ -360,7 +359,7 @@ func TestConcurrent(t *testing.T) {
 		}
 	})
 	for i := range uint64(600) {
-		fatal(t, d.Append(one(i+1, 500), hard(i), i%3 > 0))
+		fatal(t, d.Append(one(i+1, 500), hard(i)))
 	}
 	close(stop)
 	wg.Wait()

@@ -50,8 +50,9 @@ func entries(lo, hi, term uint64) (out []*raftpb.Entry) {
 // CommitUnknown commits a record of a kind that this release does not have.
 func (d *Disk) CommitUnknown() error {
 	return d.update(func() error {
-		d.pending = appendRecord(d.pending, 99, nil, nil)
-		return d.commit(forState, nil)
+		c := d.begin(forState)
+		c.records = appendRecord(c.records, 99, nil, nil)
+		return d.commit(c, func() {})
 	})
 }
 

@@ -34,9 +34,9 @@ func TestFailedSyncOfZeros(t *testing.T) {
 			return nil
 		}
 		d := open(t, sweepConfig(files))
-		fatal(t, d.Append(one(1, 10), hard(0), true))
+		fatal(t, d.Append(one(1, 10), hard(0)))
 		cut = true
-		if err := d.Append(one(2, 9000), hard(0), true); err == nil {
+		if err := d.Append(one(2, 9000), hard(0)); err == nil {
 			t.Fatal("the write was not torn")
 		}
 		fails := true
@@ -54,7 +54,7 @@ func TestFailedSyncOfZeros(t *testing.T) {
 		d, err := storage.Open(sweepConfig(left))
 		fatal(t, err)
 		last, _ := d.LastIndex()
-		fatal(t, d.Append(one(last+1, 10), hard(0), true))
+		fatal(t, d.Append(one(last+1, 10), hard(0)))
 		d, err = storage.Open(sweepConfig(left.Crash(rng)))
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -75,14 +75,14 @@ func TestDamagedSegmentFreed(t *testing.T) {
 		fatal(t, err)
 		i := uint64(1)
 		for ; i < 12; i++ {
-			fatal(t, d.Append(one(i, 1000), hard(i), true))
+			fatal(t, d.Append(one(i, 1000), hard(i)))
 		}
 		_, err = f.WriteAt([]byte{0xff}, block*4096+100)
 		fatal(t, err)
 		snapshot(t, d, i-1)
 		fatal(t, d.Compact(i-1))
 		for end := i + 14; i < end; i++ {
-			fatal(t, d.Append(one(i, 1000), hard(i), true))
+			fatal(t, d.Append(one(i, 1000), hard(i)))
 			opened, err := storage.Open(sweepConfig(files.Clone()))
 			if err != nil {
 				t.Fatalf("block %d, after entry %d: %v", block, i, err)
@@ -108,16 +108,16 @@ func TestTooManyOpenFiles(t *testing.T) {
 	d := open(t, c)
 	out = true
 	last := fill(d)
-	err := d.Append(one(last+1, 100), nil, true)
+	err := d.Append(one(last+1, 100), nil)
 	if !errors.Is(err, storage.ErrNoSpace) || d.HasRoom() {
 		t.Errorf("without a spare: %v, room %v", err, d.HasRoom())
 	}
-	fatal(t, d.Append(nil, vote(2), true))
+	fatal(t, d.Append(nil, vote(2)))
 	if entries, err := d.Entries(1, last+1, 1<<20); err != nil || len(entries) == 0 {
 		t.Errorf("%d entries, %v", len(entries), err)
 	}
 	out = false
-	fatal(t, d.Append(one(last+1, 2*smallSegment), nil, true))
+	fatal(t, d.Append(one(last+1, 2*smallSegment), nil))
 	fatal(t, d.Close())
 	d = open(t, c)
 	if at, _ := d.LastIndex(); at != last+1 {
@@ -143,7 +143,7 @@ func TestSpareIsMadeAgain(t *testing.T) {
 		fail.Store(true)
 		refused := 0
 		for i := uint64(1); i < 20; {
-			err := d.Append(one(i, 1000), nil, true)
+			err := d.Append(one(i, 1000), nil)
 			synctest.Wait()
 			switch {
 			case err == nil:
@@ -165,7 +165,7 @@ func TestSpareIsMadeAgain(t *testing.T) {
 // fill appends entries to a full disk until both kinds of entries are refused, and returns the
 // index of the last one.
 func fill(d *storage.Disk) (last uint64) {
-	for d.Append(one(last+1, 100), nil, true) == nil {
+	for d.Append(one(last+1, 100), nil) == nil {
 		last++
 	}
 	for d.AppendReserved(one(last+1, 100), nil) == nil {
@@ -187,7 +187,7 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 		d := open(t, sweepConfig(files))
 		files.Limit(files.Used())
 		last, term := fill(d), uint64(2)
-		for d.Append(nil, vote(term), true) == nil {
+		for d.Append(nil, vote(term)) == nil {
 			term++
 		}
 		files.Limit(files.Used() + 8000)
@@ -197,7 +197,7 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 		}
 		snapshot(t, d, index)
 		fatal(t, d.Compact(index))
-		fatal(t, d.Append(one(index+1, 100), nil, true))
+		fatal(t, d.Append(one(index+1, 100), nil))
 		fatal(t, d.Close())
 		d = open(t, sweepConfig(files))
 		if at, _ := d.LastIndex(); at != index+1 {
@@ -216,7 +216,7 @@ func TestSettlesOnFullDisk(t *testing.T) {
 	d := open(t, c)
 	files.Limit(files.Used())
 	last := uint64(0)
-	for d.Append(one(last+1, 100), nil, true) == nil {
+	for d.Append(one(last+1, 100), nil) == nil {
 		last++
 	}
 	fatal(t, d.AppendReserved(one(last+1, 100), nil))
@@ -247,7 +247,7 @@ func TestRestartsOnFullDisk(t *testing.T) {
 		fatal(t, d.Close())
 		d = open(t, c)
 	}
-	fatal(t, d.Append(nil, vote(2), true))
+	fatal(t, d.Append(nil, vote(2)))
 }
 
 // TestBootstrapSyncsParent: the name of the data directory is durable before the member has an

@@ -36,8 +36,9 @@ func (d *Disk) Peers() Peers {
 func (d *Disk) SavePeers(p Peers) error {
 	p = p.clone()
 	err := d.update(func() error {
-		d.pending = appendPeers(d.pending, p)
-		return d.commit(forState, func() { d.peers = p })
+		c := d.begin(forState)
+		c.records = appendPeers(c.records, p)
+		return d.commit(c, func() { d.peers = p })
 	})
 	if err != nil {
 		return fmt.Errorf("save what is known of the other members: %w", err)

@@ -198,15 +198,16 @@ func (d *Disk) adopt(m manifest) error {
 		return fmt.Errorf("%w: the snapshot at %d does not fit the log, of which %d was committed",
 			ErrCorrupt, m.index, c)
 	}
-	d.pending = appendManifest(d.pending, m)
-	start, p := mark{m.position, d.seg.number}, d.purposeOf(d.segmentOf(m.index+1))
+	start := mark{m.position, d.seg.number}
+	r := d.begin(d.purposeOf(d.segmentOf(m.index + 1)))
+	r.records = appendManifest(r.records, m)
 	if !keep {
-		p = forRelief
-		d.pending = appendMark(d.pending, kindReset, start)
+		r.purpose = forRelief
+		r.records = appendMark(r.records, kindReset, start)
 	}
 	hard := raised(d.hard, m.position)
-	d.pending = appendHard(d.pending, hard)
-	return d.commit(p, func() {
+	r.records = appendHard(r.records, hard)
+	return d.commit(r, func() {
 		d.snap, d.hard = m, hard
 		if !keep {
 			d.cuts++

@@ -41,7 +41,7 @@ func small(t *testing.T, closed bool) (*crashfs.FS, *model) {
 			m.hard = storage.HardState{Term: 1, Vote: 2, Commit: min(i, commit)}
 			fatal(t, d.Append([]*raftpb.Entry{e}, &raftpb.HardState{
 				Term: &m.hard.Term, Vote: &m.hard.Vote, Commit: new(m.hard.Commit),
-			}, true))
+			}))
 			if i > m.prev {
 				m.entries = append(m.entries, entryModel{1, string(e.GetData())})
 			}

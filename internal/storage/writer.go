@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// flushBytes is how many bytes of records Append keeps in memory for a later sync, at most.
-	flushBytes = 1 << 20
+	// keptBytes is how much memory of a commit is kept for the next, at most.
+	keptBytes = 2 << 20
 
 	// relief is the room that each segment keeps for forRelief: a snapshot and a compaction.
 	relief = 2 * blockBytes
@@ -30,30 +30,35 @@ const (
 
 // writer is the end of the log.
 type writer struct {
-	seg    *segment // the current one
-	cursor          // where the next commit begins
+	seg     *segment // the current one
+	cursor           // where the next commit begins
+	settled bool     // the last commit is empty
+	seen    uint64   // the commit before the last Settle
 
-	pending []byte // records of the next commit
-	first   uint64 // the index of the first entry in it, 0 for none
-	settled bool   // the last commit is empty
-	seen    uint64 // the commit before the last Settle
-	blocks  []byte // memory of the last commit
-
-	kept      int    // how much of pending belongs to calls that have returned
-	keptFirst uint64 // first, then
+	records, blocks []byte // memory of the last commit
 }
+
+// A commit is what the next one is to have.
+type commit struct {
+	purpose purpose
+	records []byte
+	first   uint64 // the index of the first entry, 0 for none
+}
+
+// begin returns a commit without records. There is one at a time.
+func (d *Disk) begin(p purpose) *commit { return &commit{purpose: p, records: d.records[:0]} }
 
 // room returns how many bytes of frames the current segment has left, without the relief. Its last
 // block is for the seal.
 func (w *writer) room() int64 { return w.seg.size - blockBytes - relief - w.at }
 
-// payload returns the content of the next commit. That of the first one of a segment begins with
-// the state as it was before, apart from the entries.
-func (d *Disk) payload() []byte {
+// payload returns the content of a commit. That of the first one of a segment begins with the state
+// as it was before, apart from the entries.
+func (d *Disk) payload(c *commit) []byte {
 	if d.at > 0 {
-		return d.pending
+		return c.records
 	}
-	return append(d.head(), d.pending...)
+	return append(d.head(), c.records...)
 }
 
 func (d *Disk) head() []byte {
@@ -71,12 +76,12 @@ func (d *Disk) head() []byte {
 	return b
 }
 
-// ensure makes sure that the pending records fit into the current segment, and goes on in the next
-// one if they do not.
-func (d *Disk) ensure(p purpose) error {
-	n, room := frameBytes(len(d.payload())), d.room()
+// ensure makes sure that a commit fits into the current segment, and goes on in the next one if it
+// does not.
+func (d *Disk) ensure(c *commit) error {
+	n, room := frameBytes(len(d.payload(c))), d.room()
 	if d.spares.full() {
-		switch p {
+		switch c.purpose {
 		case forClients:
 			room = 0
 		case forLeases:
@@ -91,13 +96,13 @@ func (d *Disk) ensure(p purpose) error {
 	}
 	if d.at > 0 {
 		err := d.roll()
-		if p == forRelief && errors.Is(err, ErrNoSpace) && n <= d.room()+relief {
+		if c.purpose == forRelief && errors.Is(err, ErrNoSpace) && n <= d.room()+relief {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		n = frameBytes(len(d.payload()))
+		n = frameBytes(len(d.payload(c)))
 	}
 	if n > d.room() {
 		return d.grow(n)
@@ -119,33 +124,30 @@ func (d *Disk) noSpace() error {
 		ErrNoSpace, d.cfg.SegmentBytes, d.cfg.Dir)
 }
 
-// commit writes the pending records durably, and then applies them to memory.
-func (d *Disk) commit(p purpose, apply func()) error {
-	if err := d.ensure(p); err != nil {
+// commit writes a commit durably, and then applies it to memory.
+func (d *Disk) commit(c *commit, apply func()) error {
+	if err := d.ensure(c); err != nil {
 		return err
 	}
-	f := d.cursor.frame(d.payload())
+	f := d.cursor.frame(d.payload(c))
 	d.blocks = f.appendTo(d.blocks[:0], d.seg.number)
 	if err := d.put(d.seg.file, d.blocks, f.at); err != nil {
 		return err
 	}
 	d.cursor.pass(&f)
 	d.mu.Lock()
-	if d.first > 0 {
-		d.placeLocked(place{index: d.first, segment: d.seg, at: f.at, size: f.size})
+	if c.first > 0 {
+		d.placeLocked(place{index: c.first, segment: d.seg, at: f.at, size: f.size})
 	}
 	d.written += uint64(len(f.payload))
-	if apply != nil {
-		apply()
-	}
+	apply()
 	d.left = d.room()
 	freed := d.freedLocked()
 	d.mu.Unlock()
 	d.spares.recycle(freed)
-	d.settled = len(d.pending) == 0
-	d.pending, d.first, d.kept, d.keptFirst = d.pending[:0], 0, 0, 0
-	if cap(d.pending) > 2*flushBytes {
-		d.pending, d.blocks = nil, nil
+	d.settled = len(c.records) == 0
+	if d.records = c.records; cap(d.records) > keptBytes {
+		d.records, d.blocks = nil, nil
 	}
 	return nil
 }
@@ -227,13 +229,10 @@ func (d *Disk) Settle() error {
 // addEmpty makes an empty commit follow the last one, which shows that the last one was
 // acknowledged. On a full disk, it leaves room for votes.
 func (d *Disk) addEmpty() error {
-	switch {
-	case len(d.pending) > 0:
-		return d.commit(forState, nil)
-	case d.settled:
+	if d.settled {
 		return nil
 	}
-	err := d.commit(forLeases, nil)
+	err := d.commit(d.begin(forLeases), func() {})
 	if errors.Is(err, ErrNoSpace) {
 		err = nil
 	}

@@ -104,7 +104,7 @@ func (d *disk) work() {
 		if x.Install == nil {
 			d.write(x)
 		}
-		if x.Install != nil || x.Sync {
+		if x.Install != nil || len(x.Saved) == 0 {
 			d.finish(max(w.now+50+w.exp(w.p.Sync)+d.slow, d.stuck), d.incarnation)
 			return
 		}

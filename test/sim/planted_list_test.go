@@ -40,6 +40,7 @@ const (
 	namesGo     = "test/sim/names.go"
 	locksGo     = "test/sim/locks.go"
 	saverGo     = "internal/shell/saver.go"
+	storageGo   = "internal/storage/writer.go"
 
 	simWatcherGo = "test/sim/watcher.go"
 )
@@ -428,10 +429,9 @@ var plantedCore = []planted{
 	// Disks, snapshots, determinism.
 	{"acknowledge before sync", "S2", []edit{
 		{
-			saverGo, "if s.unsynced && !s.write(nil, true, yield) {\n\t\treturn false\n\t}\n",
-			"defer func() {\n\t\tif s.unsynced {\n\t\t\ts.write(nil, true, yield)\n\t\t}\n\t}()\n",
+			saverGo, "if s.due && !s.write(yield) {\n\t\treturn false\n\t}\n",
+			"defer func() {\n\t\tif s.due {\n\t\t\ts.write(yield)\n\t\t}\n\t}()\n",
 		},
-		{saverGo, "i == len(batch)-1", "i < 0"},
 	}},
 	{"snapshot restore drops attachments", "L6, S3", []edit{
 		{fsmSnapGo, "if kv.Lease != 0 && !yield(", "if kv.Lease < 0 && !yield("},
