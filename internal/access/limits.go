@@ -17,7 +17,7 @@ const (
 	Leases Resource = iota
 	// LeaseKeys are keys on leases that the principal wrote last.
 	LeaseKeys
-	// Bytes is what its leases take, and the pairs that it wrote last, without their history.
+	// Bytes is what its leases take, and what it wrote, with its history.
 	Bytes
 	// Rate is how many requests a second each member accepts.
 	Rate

@@ -309,6 +309,9 @@ func (s *stranger) version() map[string]any {
 	if flags&2 != 0 {
 		f.set("lease", s.id())
 	}
+	if flags&4 != 0 {
+		f.set("writtenFor", s.text())
+	}
 	if flags&1 == 0 {
 		f.set("value", s.text())
 		f.set("createRevision", s.sv())
@@ -354,7 +357,6 @@ func (s *stranger) access(f fields, tag byte) {
 	case 17:
 		f.set("principal", s.text())
 		f.set("leases", s.list(func() any { return s.id() }))
-		f.set("keys", s.list(s.text))
 	}
 }
 

@@ -3,7 +3,6 @@ package fsm
 import (
 	"cmp"
 	"fmt"
-	"iter"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/encoding"
@@ -11,97 +10,39 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Use is how much of the state is a principal's.
+// Use is how much of the state is a principal's. Only what is granted and written on behalf of a
+// principal while access control is enabled is anybody's.
 type Use struct {
 	Principal string
 	// Leases are those that belong to it or, if they belong to nobody, that it was granted.
 	Leases int64
 	// LeaseKeys are keys on leases that it wrote last.
 	LeaseKeys int64
-	// Bytes is what its leases take, and the pairs that it wrote last.
+	// Bytes is what its leases take, and what it wrote, with its history: see mvcc.Writer.
 	Bytes int64
 }
 
-// accounts say how much of the state is whose. Only what is granted and written on behalf of
-// somebody while access control is enabled is anybody's. Which account a lease and a key is on is
-// replicated, and the rest follows from that.
+// accounts count the leases of principals. On which account a lease is is replicated, and the rest
+// follows from that. What principals wrote is counted by the store.
 type accounts struct {
 	// caller is who asks for the command that is being applied: the zero value if access control is
 	// not enabled, or if a member does.
 	caller access.Caller
-	// Invariant: byName has the accounts of leases and keys, no others, and each counts its own. The
-	// account of a key is that of the writer of its pair.
-	byName map[string]*Use
+	// Invariant: byName has those that have leases, no others, and each counts its own.
+	byName map[string]*leaseAccount
 	// leases has the accounts of leases.
 	leases *lease.Lessor
 }
 
-// of returns the account of a principal, which is about to have something.
-func (a *accounts) of(principal string) *Use {
-	u := a.byName[principal]
-	if u == nil {
-		if a.byName == nil {
-			a.byName = make(map[string]*Use)
-		}
-		u = &Use{Principal: principal}
-		a.byName[principal] = u
-	}
-	return u
-}
-
-// leave forgets an account that has nothing any more. Each lease and each key takes bytes.
-func (a *accounts) leave(u *Use) {
-	if u.Bytes == 0 {
-		delete(a.byName, u.Principal)
-	}
-}
-
-func (u *Use) count(kv *mvcc.KeyValue, sign int64) {
-	u.Bytes += sign * mvcc.PutSize(kv.Key, kv.Value)
-	if kv.Lease != 0 {
-		u.LeaseKeys += sign
-	}
-}
+// leaseAccount is what the leases of a principal take.
+type leaseAccount struct{ leases, bytes int64 }
 
 // writer returns for whom the caller is about to put a pair, nil for nobody.
-func (a *accounts) writer() *string {
-	if a.caller.User == "" {
-		return nil
+func (m *Machine) writer() *mvcc.Writer {
+	if user := m.meta.accounts.caller.User; user != "" {
+		return m.store.Writer(user)
 	}
-	return &a.of(a.caller.User).Principal
-}
-
-// wrote notes that a pair was put in the place of prev, nil if there was none.
-func (a *accounts) wrote(prev, kv *mvcc.KeyValue) {
-	if kv.Writer() != nil {
-		a.of(*kv.Writer()).count(kv, 1)
-	}
-	if prev != nil {
-		a.lost(prev)
-	}
-}
-
-// lost notes that a pair is gone.
-func (a *accounts) lost(kv *mvcc.KeyValue) {
-	if kv.Writer() != nil {
-		u := a.byName[*kv.Writer()]
-		u.count(kv, -1)
-		a.leave(u)
-	}
-}
-
-// deleted notes that pairs are gone.
-func (a *accounts) deleted(kvs []*mvcc.KeyValue) {
-	for _, kv := range kvs {
-		a.lost(kv)
-	}
-}
-
-// freed notes that a pair stays, and is on no lease any more.
-func (a *accounts) freed(kv *mvcc.KeyValue) {
-	if kv.Writer() != nil {
-		a.byName[*kv.Writer()].LeaseKeys--
-	}
+	return nil
 }
 
 // granted notes a new lease.
@@ -112,10 +53,17 @@ func (a *accounts) granted(l *lease.Info) {
 }
 
 func (a *accounts) charge(principal string, l *lease.Info) {
-	u := a.of(principal)
-	u.Leases++
-	u.Bytes += l.Bytes()
-	a.leases.Charge(l.ID, u.Principal)
+	u := a.byName[principal]
+	if u == nil {
+		if a.byName == nil {
+			a.byName = make(map[string]*leaseAccount)
+		}
+		u = new(leaseAccount)
+		a.byName[principal] = u
+	}
+	u.leases++
+	u.bytes += l.Bytes()
+	a.leases.Charge(l.ID, principal)
 }
 
 // passed notes that a lease has another holder: another process, or another principal.
@@ -133,25 +81,36 @@ func (a *accounts) passed(before, after *lease.Info) {
 
 // ended notes that a lease of an account is gone.
 func (a *accounts) ended(l *lease.Info, account string) {
-	if u := a.byName[account]; u != nil {
-		u.Leases--
-		u.Bytes -= l.Bytes()
-		a.leave(u)
+	u := a.byName[account]
+	if u == nil {
+		return
+	}
+	u.leases--
+	u.bytes -= l.Bytes()
+	if u.leases == 0 {
+		delete(a.byName, account)
 	}
 }
 
 // Uses returns how much of the state is whose, in no order.
 func (m *Machine) Uses() []Use {
-	out := make([]Use, 0, len(m.meta.accounts.byName))
-	for _, u := range m.meta.accounts.byName {
-		out = append(out, *u)
+	names := make(map[string]struct{}, len(m.meta.accounts.byName))
+	for name := range m.meta.accounts.byName {
+		names[name] = struct{}{}
+	}
+	for w := range m.store.Writers() {
+		names[w.Name] = struct{}{}
+	}
+	out := make([]Use, 0, len(names))
+	for name := range names {
+		out = append(out, m.use(name))
 	}
 	return out
 }
 
 // Rank adds how much of the state is whose.
 func (m *Machine) Rank(r *access.Ranking) {
-	for _, u := range m.meta.accounts.byName {
+	for _, u := range m.Uses() {
 		r.Add(u.Principal, access.Leases, u.Leases)
 		r.Add(u.Principal, access.LeaseKeys, u.LeaseKeys)
 		r.Add(u.Principal, access.Bytes, u.Bytes)
@@ -160,97 +119,64 @@ func (m *Machine) Rank(r *access.Ranking) {
 
 // use returns how much of the state is a principal's.
 func (m *Machine) use(principal string) Use {
+	w := m.store.WrittenBy(principal)
+	out := Use{Principal: principal, LeaseKeys: w.Keys, Bytes: w.Bytes}
 	if u := m.meta.accounts.byName[principal]; u != nil {
-		return *u
+		out.Leases, out.Bytes = u.leases, out.Bytes+u.bytes
 	}
-	return Use{Principal: principal}
+	return out
 }
 
-// account is a record of a snapshot: some leases, or some keys, of a principal.
+// account is a record of a snapshot: some leases of a principal. What it wrote is in the records of
+// the keys.
 type account struct {
 	Principal string
 	Leases    []lease.ID
-	Keys      []string
 }
 
 func appendAccount(b []byte, r account) []byte {
-	b = encoding.AppendBytes(b, r.Principal)
-	b = encoding.AppendList(b, r.Leases, appendID)
-	return encoding.AppendList(b, r.Keys, encoding.AppendBytes)
+	return encoding.AppendList(encoding.AppendBytes(b, r.Principal), r.Leases, appendID)
 }
 
 func (d *decoder) account() account {
-	r := account{
-		Principal: d.Text(), Leases: encoding.List(&d.Decoder, d.id),
-		Keys: encoding.List(&d.Decoder, d.Text),
-	}
-	if r.Principal == "" || len(r.Leases)+len(r.Keys) == 0 {
+	r := account{Principal: d.Text(), Leases: encoding.List(&d.Decoder, d.id)}
+	if r.Principal == "" || len(r.Leases) == 0 {
 		d.Fail("an account")
 	}
 	return r
 }
 
-// accountBytes is how large a record of an account gets, if it has several keys.
-const accountBytes = 16 << 10
+// accountLeases is how many leases a record of an account has, at most.
+const accountLeases = 2048
 
-// eachAccount gives the records to write, none if there are no accounts.
-func (im *Image) eachAccount(write func(account)) {
-	if im.accounts {
-		accountRecords(im.leases, im.View.KV.Ascend("\x00", "\x00", 0), write)
-	}
-}
-
-// accountRecords gives the records of these leases and pairs.
-func accountRecords(leases lease.View, kvs iter.Seq[*mvcc.KeyValue], write func(account)) {
+// accountRecords gives the records of the accounts of leases.
+func accountRecords(leases lease.View, write func(account)) {
 	var r account
-	size := 0
-	next := func(principal string, n int) {
-		if principal != r.Principal || size+n > accountBytes {
+	for id, principal := range leases.Accounts() {
+		if principal != r.Principal || len(r.Leases) == accountLeases {
 			if r.Principal != "" {
 				write(r)
 			}
-			r, size = account{Principal: principal}, 0
+			r = account{Principal: principal}
 		}
-		size += n
-	}
-	for id, principal := range leases.Accounts() {
-		next(principal, 8)
 		r.Leases = append(r.Leases, id)
-	}
-	for kv := range kvs {
-		if kv.Writer() != nil {
-			next(*kv.Writer(), len(kv.Key)+1)
-			r.Keys = append(r.Keys, kv.Key)
-		}
 	}
 	if r.Principal != "" {
 		write(r)
 	}
 }
 
-// restoreAccount puts the leases and keys of a record on their account. It fails if one is not
-// there, or is on an account already.
+// restoreAccount puts the leases of a record on their account. It fails if one is not there, or is
+// on an account already.
 func (m *Machine) restoreAccount(r account) error {
 	a := &m.meta.accounts
 	for _, id := range r.Leases {
 		info, ok := m.lessor.Lookup(id)
 		if !ok || a.leases.Account(id) != "" {
-			return badAccount(r, "lease %016x", id)
+			return fmt.Errorf("%w: an account of %q has lease %016x, which is not there, or on another",
+				ErrCorrupt, r.Principal, id)
 		}
 		a.charge(r.Principal, &info)
 	}
-	for _, key := range r.Keys {
-		kv := m.store.Get(key)
-		if kv == nil || kv.Writer() != nil {
-			return badAccount(r, "key %q", key)
-		}
-		m.store.SetWriter(key, &a.of(r.Principal).Principal)
-		a.wrote(nil, kv)
-	}
 	return nil
-}
-
-func badAccount(r account, format string, arg any) error {
-	return fmt.Errorf("%w: an account of %q has "+format+", which is not there, or on another",
-		ErrCorrupt, r.Principal, arg)
 }

@@ -260,15 +260,19 @@ func (d *decoder) kv() *mvcc.KeyValue {
 const (
 	recordTombstone byte = 1 << iota
 	recordLease
+	recordWriter
 )
 
 func appendRecord(b []byte, r *mvcc.Record) []byte {
 	b = append(b, encoding.Flag(r.Tombstone, recordTombstone)|
-		encoding.Flag(r.Lease != 0, recordLease))
+		encoding.Flag(r.Lease != 0, recordLease)|encoding.Flag(r.WrittenFor != "", recordWriter))
 	b = binary.AppendVarint(binary.AppendVarint(b, r.ModRevision), r.Sub)
 	b = encoding.AppendBytes(b, r.Key)
 	if r.Lease != 0 {
 		b = appendID(b, lease.ID(r.Lease))
+	}
+	if r.WrittenFor != "" {
+		b = encoding.AppendBytes(b, r.WrittenFor)
 	}
 	if r.Tombstone {
 		return b
@@ -278,12 +282,17 @@ func appendRecord(b []byte, r *mvcc.Record) []byte {
 }
 
 func (d *decoder) record() mvcc.Record {
-	f := d.Flags("a record", recordTombstone|recordLease)
+	f := d.Flags("a record", recordTombstone|recordLease|recordWriter)
 	r := mvcc.Record{Tombstone: f&recordTombstone != 0}
 	r.ModRevision, r.Sub = d.Varint(), d.Varint()
 	r.Key = d.Text()
 	if f&recordLease != 0 {
 		r.Lease = int64(d.id())
+	}
+	if f&recordWriter != 0 {
+		if r.WrittenFor = d.Text(); r.WrittenFor == "" {
+			d.Fail("a record's writer")
+		}
 	}
 	if !r.Tombstone {
 		if r.Value = d.View(); len(r.Value) > mvcc.ShortValue {

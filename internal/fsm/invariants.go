@@ -38,10 +38,31 @@ func (m *Machine) checkInvariants() error {
 			return fmt.Errorf("lease %d is bound to %q", info.ID, m.lessor.Keys(info.ID))
 		}
 	}
-	if err := m.checkSessions(); err != nil {
-		return err
+	return cmp.Or(m.checkSessions(), m.checkAccounts(), m.checkHeld())
+}
+
+// checkAccounts compares the counts of leases by principal with the leases. The store checks what
+// principals wrote.
+func (m *Machine) checkAccounts() error {
+	counts := make(map[string]leaseAccount)
+	for id, who := range m.lessor.View().Accounts() {
+		info, ok := m.lessor.Lookup(id)
+		if !ok {
+			return fmt.Errorf("lease %d is on the account of %q, and not there", id, who)
+		}
+		n := counts[who]
+		counts[who] = leaseAccount{n.leases + 1, n.bytes + info.Bytes()}
 	}
-	return m.checkHeld()
+	for who, n := range m.meta.accounts.byName {
+		if counts[who] != *n {
+			return fmt.Errorf("leases of %q count as %+v, want %+v", who, *n, counts[who])
+		}
+		delete(counts, who)
+	}
+	if len(counts) > 0 {
+		return fmt.Errorf("leases are on accounts that are not counted: %v", counts)
+	}
+	return nil
 }
 
 // checkHeld compares the counted ranges that caches hold with those that are there.

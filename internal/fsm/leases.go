@@ -231,17 +231,12 @@ func (m *Machine) expire(ended *lease.Ended) {
 
 // deleteKeys deletes the keys of a lease that is gone, in one revision (L6). The
 // cause is what WhyDeleted reads.
-func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) {
-	gone := t.DeleteFor(keys, cause)
-	m.meta.accounts.deleted(gone)
-}
+func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) { t.DeleteFor(keys, cause) }
 
 // freeKeys puts the keys of a lease that is gone as they are, on no lease.
 func (m *Machine) freeKeys(t *mvcc.Txn, keys []string) {
 	for _, k := range keys {
-		kv := t.Get(k)
-		t.PutFor(kv.Writer(), k, kv.Value, 0)
-		m.meta.accounts.freed(kv)
+		t.PutAgain(k, 0)
 	}
 }
 

@@ -56,13 +56,14 @@ func (d *decoder) most() int64 {
 }
 
 // demand is by how much a command lets what a principal has grow, at most. What it frees makes no
-// room for the rest of it, but that a pair takes the place of another.
+// room for the rest of it, but that a put with a TTL takes over the room of the lease that its key
+// had.
 type demand Use
 
-// putDemand is the demand of a put.
+// putDemand is the demand of a put: the whole pair, since the one that it replaces stays in the
+// history.
 func (m *Machine) putDemand(c *Put) demand {
-	a := &m.meta.accounts
-	d, value, attached := demand{Principal: a.caller.User}, c.Value, c.attaches()
+	d, value, attached := demand{Principal: m.meta.accounts.caller.User}, c.Value, c.attaches()
 	prev := m.store.Get(c.Key)
 	if prev != nil && c.IgnoreValue {
 		value = prev.Value
@@ -71,14 +72,8 @@ func (m *Machine) putDemand(c *Put) demand {
 		attached = prev.Lease != 0
 	}
 	d.Bytes = mvcc.PutSize(c.Key, value)
-	if attached {
+	if attached && (prev == nil || prev.Lease == 0 || prev.Writer() != d.Principal) {
 		d.LeaseKeys = 1
-	}
-	if prev != nil && prev.Writer() != nil && *prev.Writer() == d.Principal {
-		d.Bytes = max(0, d.Bytes-mvcc.PutSize(prev.Key, prev.Value))
-		if prev.Lease != 0 {
-			d.LeaseKeys = 0
-		}
 	}
 	return d
 }

@@ -30,6 +30,7 @@ func TestRepetitionsAreNotLimited(t *testing.T) {
 		alice(grant)
 		alice(&Txn{Then: []Op{{Grant: grant}}})
 	}
+	mustApply(t, m, as(m, "root", &Compact{m.store.Revision()}))
 	want := map[string]Use{"alice": {
 		Leases: 1, Bytes: grant.Terms.Bytes() + mvcc.PutSize("a", nil),
 	}}
@@ -85,8 +86,8 @@ func TestTooMuchWorkAtTheLimit(t *testing.T) {
 }
 
 // Goal: a user that may have no other lease puts a key with a TTL again, and gets no second lease
-// by it. Method: alice at her limit of leases and bytes refreshes her key; and other transactions,
-// in which the old lease takes a key or is another's, or that ask for more.
+// by it. Method: alice at her limit of leases refreshes her key; and other transactions, in which
+// the old lease takes a key or is another's, or that ask for more.
 func TestRefreshAtTheLimit(t *testing.T) {
 	refresh := func(id lease.ID, key string) []Op {
 		c := putBound(key, id, 5000)
@@ -128,9 +129,8 @@ func TestRefreshAtTheLimit(t *testing.T) {
 			mustApply(t, m, as(m, "bob", &Txn{Then: refresh(2, "c")}))
 			has := m.use("alice")
 			mustApply(t, m, as(m, "root", &SetLimits{
-				access.Holder{Kind: access.OfUser, Name: "alice"}, []access.LimitChange{
-					{What: access.Leases, Most: has.Leases}, {What: access.Bytes, Most: has.Bytes},
-				},
+				access.Holder{Kind: access.OfUser, Name: "alice"},
+				[]access.LimitChange{{What: access.Leases, Most: has.Leases}},
 			}))
 			limit := new(access.LimitError)
 			r := apply(t, m, as(m, "alice", &Txn{Then: tt.ops}))
@@ -144,8 +144,9 @@ func TestRefreshAtTheLimit(t *testing.T) {
 	}
 }
 
-// Goal: what somebody gets is counted before it is given as it is afterwards: to the byte. Method:
-// commands that are done with a limit of what they lead to, and refused with a byte less.
+// Goal: what somebody gets is counted before it is given as it is afterwards: to the byte, but that
+// a put counts as that of a new key. Method: commands that are done with a limit of what they lead
+// to, and refused with a byte less.
 func TestLimitsToTheByte(t *testing.T) {
 	for name, tt := range map[string]struct {
 		by string // who asks
@@ -153,7 +154,6 @@ func TestLimitsToTheByte(t *testing.T) {
 		c  Command
 	}{
 		"new":             {"alice", "alice", &Put{Key: "a1"}},
-		"longer":          {"alice", "alice", &Put{Key: "a", Value: make([]byte, 50)}},
 		"another's":       {"alice", "alice", &Put{Key: "c", Value: []byte("v")}},
 		"another's value": {"alice", "alice", &Put{Key: "c", IgnoreValue: true}},
 		"grant":           {"alice", "alice", &Grant{Terms: lease.Terms{ID: 9, TTL: 5000}}},
@@ -207,7 +207,9 @@ func TestLimitsInTransactions(t *testing.T) {
 		mustApply(t, m, as(m, "root", c))
 	}
 	limit := new(access.LimitError)
-	r := apply(t, m, as(m, "alice", &Txn{Then: []Op{{Put: &Put{Key: "a"}}, {Put: &Put{Key: "a1"}}}}))
+	r := apply(t, m, as(m, "alice", &Txn{Then: []Op{
+		{Delete: &DeleteRange{Key: "a"}}, {Put: &Put{Key: "a1"}},
+	}}))
 	if !errors.As(r.Err, &limit) {
 		t.Errorf("less, and more: %v", r.Err)
 	}

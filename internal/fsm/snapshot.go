@@ -89,7 +89,6 @@ type Image struct {
 	event    uint64 // the last event of a lease
 	sessions sessionsImage
 	holds    Holds
-	accounts bool // there are some
 	// comparison is what append wrote, empty if there was none.
 	comparison []byte
 }
@@ -101,7 +100,7 @@ func (m *Machine) Image() *Image {
 	}
 	return &Image{
 		View: m.View(), leases: m.lessor.View(), event: m.events.last,
-		sessions: m.sessions.image(), holds: m.AllHolds(), accounts: len(m.meta.accounts.byName) > 0,
+		sessions: m.sessions.image(), holds: m.AllHolds(),
 		comparison: m.meta.comparison.image(),
 	}
 }
@@ -146,7 +145,7 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 	for o := range im.holds.Orphans() {
 		e.record(tagOrphan, func(b []byte) []byte { return appendOrphan(b, o) })
 	}
-	im.eachAccount(func(r account) {
+	accountRecords(im.leases, func(r account) {
 		e.record(tagAccount, func(b []byte) []byte { return appendAccount(b, r) })
 	})
 	for r := range v.KV.Records() {
@@ -487,7 +486,7 @@ func (im *Image) Hash() (uint32, error) {
 	for o := range im.holds.Orphans() {
 		h.add(func(b []byte) []byte { return appendOrphan(b, o) })
 	}
-	im.eachAccount(func(r account) {
+	accountRecords(im.leases, func(r account) {
 		h.add(func(b []byte) []byte { return appendAccount(b, r) })
 	})
 	return h.sum, nil

@@ -104,9 +104,9 @@ func TestBadSnapshots(t *testing.T) {
 		"a lease behind": {these(key(0), leaseRecord(&one)), "out of its place"},
 		"half a lease":   {these(record(tagLease, flags)), ""},
 		"half a key":     {these(record(tagRecord, flags)), ""},
-		"an account of no key": {
+		"an account of no lease": {
 			these(record(tagAccount, func(b []byte) []byte {
-				return appendAccount(b, account{Principal: "u", Keys: []string{"k"}})
+				return appendAccount(b, account{Principal: "u", Leases: []lease.ID{1}})
 			})), "is not there",
 		},
 	} {

@@ -85,7 +85,7 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 			}
 		}
 	}
-	prev := t.PutFor(m.meta.accounts.writer(), c.Key, value, int64(id))
+	prev := t.PutFor(m.writer(), c.Key, value, int64(id))
 	if prev != nil && prev.Lease != int64(id) && prev.Lease != 0 {
 		m.detach(prev)
 	}
@@ -97,7 +97,6 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 		}
 		m.meta.writers.attached(id, key)
 	}
-	m.meta.accounts.wrote(prev, t.Written())
 	return prev
 }
 
@@ -110,7 +109,6 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange, r *DeleteResult) {
 func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteResult) {
 	prev := t.DeleteFirst(c.Key, c.End, most)
 	m.detachAll(prev)
-	m.meta.accounts.deleted(prev)
 	r.Deleted += int64(len(prev))
 	if c.PrevKV {
 		r.Prev = append(r.Prev, prev...)

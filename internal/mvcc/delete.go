@@ -64,7 +64,7 @@ func (t *Txn) remove(entries []*entry, cause int64) []*KeyValue {
 			continue
 		}
 		r := t.begin(made.next(len(entries) - i))
-		r.Key, r.Lease = last.Key, cause
+		r.Key, r.Lease, r.writer = last.Key, cause, last.writer
 		r.prevMain, r.prevSub = last.ModRevision, last.sub
 		t.add(e, r, &last.KeyValue)
 		gone = append(gone, item{r.Key, e})

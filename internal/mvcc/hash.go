@@ -19,6 +19,9 @@ type Record struct {
 
 	// Tombstone says that the change deleted the key.
 	Tombstone bool
+
+	// WrittenFor is the name of the writer, "" for nobody.
+	WrittenFor string
 }
 
 // revision returns the place of the record in the history.
@@ -29,7 +32,10 @@ func (r *Record) revision() Revision { return Revision{r.ModRevision, r.Sub} }
 func (v *View) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for r := range v.kept() {
-			rec := Record{KeyValue: r.KeyValue, Sub: int64(r.sub), Tombstone: r.tombstone()}
+			rec := Record{
+				KeyValue: r.KeyValue, Sub: int64(r.sub), Tombstone: r.tombstone(),
+				WrittenFor: r.Writer(),
+			}
 			if !yield(rec) {
 				return
 			}
@@ -108,9 +114,9 @@ func (v *View) Hash(rev int64) (hash uint32, compactRev int64, err error) {
 func (r *record) encode(buf []byte) []byte {
 	for _, n := range [...]int64{
 		r.ModRevision, int64(r.sub), r.CreateRevision, r.Version, r.Lease,
-		int64(len(r.Key)), int64(len(r.Value)),
+		int64(len(r.Key)), int64(len(r.Value)), int64(len(r.Writer())),
 	} {
 		buf = binary.LittleEndian.AppendUint64(buf, uint64(n))
 	}
-	return append(buf, r.Key...)
+	return append(append(buf, r.Key...), r.Writer()...)
 }

@@ -2,8 +2,10 @@ package mvcc
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -49,13 +51,46 @@ func (s *Store) CheckInvariants() error {
 }
 
 // checkSize checks that the size is the sum over what is there for good, and will be after each
-// compaction.
+// compaction, and that the writers' counts are theirs of it.
 func (s *Store) checkSize() error {
-	size, view := int64(0), s.View()
+	view := s.View()
 	if view.Size() != s.Size() {
 		return fmt.Errorf("size %d, and of a view %d", s.Size(), view.Size())
 	}
-	records := slices.Collect(view.Records())
+	records, of := slices.Collect(view.Records()), make(tally)
+	if err := s.tallyRecords(records, of); err != nil {
+		return err
+	}
+	s.tallyLives(records, of)
+	sum := int64(0)
+	for _, w := range of {
+		sum += w.Bytes
+	}
+	if sum != s.Size() {
+		return fmt.Errorf("size %d at %d, compacted %d, want %d", s.Size(), s.revision, s.compacted, sum)
+	}
+	delete(of, "")
+	maps.DeleteFunc(of, func(_ string, w Written) bool { return w.Bytes == 0 && w.Keys == 0 })
+	got := make(tally)
+	for w := range s.Writers() {
+		got[w.Name] = w
+	}
+	if !maps.Equal(got, of) {
+		return fmt.Errorf("writers have %v, want %v", got, of)
+	}
+	return nil
+}
+
+// tally is what writers have, by name.
+type tally map[string]Written
+
+func (t tally) add(name string, bytes, keys int64) {
+	w := t[name]
+	t[name] = Written{Name: name, Bytes: w.Bytes + bytes, Keys: w.Keys + keys}
+}
+
+// tallyRecords adds what records take, and the keys on leases.
+func (s *Store) tallyRecords(records []Record, of tally) error {
 	next := make(map[string]*Record)
 	for i := range slices.Backward(records) {
 		r := &records[i]
@@ -68,38 +103,58 @@ func (s *Store) checkSize() error {
 				return fmt.Errorf("key %q has the same value twice", r.Key)
 			}
 		}
+		if after == nil && r.Lease != 0 && !r.Tombstone {
+			of.add(r.WrittenFor, 0, 1)
+		}
 		next[r.Key] = r
-		head := s.compacted == s.revision && r.ModRevision == s.revision
-		if head && (r.Tombstone || after != nil) {
+		if s.atHead(r) && (r.Tombstone || after != nil) {
 			cost = 0 // it is there only for watches from here
 		}
-		size += cost
-	}
-	alive := make(map[string]bool)
-	for _, r := range records {
-		if !alive[r.Key] {
-			size += keyCost + int64(len(r.Key))
-		}
-		if r.Tombstone && s.compacted == s.revision && r.ModRevision == s.revision {
-			size -= keyCost + int64(len(r.Key))
-		}
-		alive[r.Key] = !r.Tombstone
-	}
-	if size != s.Size() {
-		return fmt.Errorf("size %d at %d, compacted %d, want %d", s.Size(), s.revision, s.compacted, size)
+		of.add(r.WrittenFor, cost, 0)
 	}
 	return nil
 }
 
+// tallyLives adds what keys take from their creation to their deletion.
+func (s *Store) tallyLives(records []Record, of tally) {
+	alive := make(map[string]*Record)
+	for i := range records {
+		r := &records[i]
+		life := keyCost + int64(len(r.Key))
+		if before := alive[r.Key]; before != nil {
+			of.add(before.WrittenFor, -life, 0)
+		}
+		of.add(r.WrittenFor, life, 0)
+		if alive[r.Key] = r; r.Tombstone {
+			if delete(alive, r.Key); s.atHead(r) {
+				of.add(r.WrittenFor, -life, 0)
+			}
+		}
+	}
+}
+
+// atHead reports whether the store was compacted at its revision, and a record is of that.
+func (s *Store) atHead(r *Record) bool {
+	return s.compacted == s.revision && r.ModRevision == s.revision
+}
+
 // checkEnds checks that the ends of revisions are in order.
 func (s *Store) checkEnds() error {
-	last := end{s.compacted, s.ends.before}
-	for _, c := range s.ends.chunks {
-		for _, e := range c {
-			if e.revision <= last.revision || e.sum <= last.sum || e.revision > s.revision+1 {
-				return fmt.Errorf("%+v after %+v, at %d", e, last, s.revision)
+	err := s.ends.check(s.compacted, s.revision)
+	for _, w := range s.writers {
+		err = cmp.Or(err, w.ends.check(s.compacted, s.revision))
+	}
+	return err
+}
+
+func (e *ends) check(compacted, revision int64) error {
+	last := end{compacted, e.before}
+	for _, c := range e.chunks {
+		for _, x := range c {
+			if x.revision <= last.revision || x.sum <= last.sum || x.revision > revision+1 {
+				return fmt.Errorf("%+v after %+v, at %d", x, last, revision)
 			}
-			last = e
+			last = x
 		}
 		if len(c) == 0 {
 			return errors.New("an empty chunk")

@@ -190,7 +190,7 @@ func (m *model) records() []Record {
 	var out []Record
 	for i, ev := range m.changes {
 		if ev.KV.ModRevision >= m.compacted || (last[ev.KV.Key] == i && !ev.Delete) {
-			out = append(out, Record{*ev.KV, ev.Sub, ev.Delete})
+			out = append(out, Record{*ev.KV, ev.Sub, ev.Delete, ev.KV.Writer()})
 		}
 	}
 	return out

@@ -51,7 +51,7 @@ func Load(revision, compacted int64, records iter.Seq[Record]) (*Loaded, error) 
 			keys++
 		}
 		last = rev
-		s.log.append(restored(&rec))
+		s.log.append(s.restored(&rec))
 	}
 	made, err := s.index(keys)
 	if err != nil {
@@ -60,16 +60,16 @@ func Load(revision, compacted int64, records iter.Seq[Record]) (*Loaded, error) 
 	return &Loaded{s, made}, nil
 }
 
-func restored(rec *Record) *record {
+func (s *Store) restored(rec *Record) *record {
 	r := newRecord(rec.Value)
 	value := r.Value
 	r.KeyValue, r.sub = rec.KeyValue, int32(rec.Sub)
-	r.Value = value
+	r.Value, r.writer = value, nil
+	if rec.WrittenFor != "" {
+		r.writer = s.Writer(rec.WrittenFor)
+	}
 	return r
 }
-
-// SetWriter says for whom the newest version of a key was put, in a store that was just restored.
-func (s *Store) SetWriter(key string, writer *string) { s.Get(key).writer = writer }
 
 // index makes the entries for the records in the history.
 func (s *Store) index(keys int) (made []*entry, err error) {

@@ -52,14 +52,38 @@ func (s *Store) sized(r, last *record) {
 	if r.inherit(last) {
 		inherited = int64(len(r.Value))
 	}
+	replaces := last.kv() != nil
 	s.size += r.cost() - inherited
-	if last == nil || last.tombstone() {
-		s.size += lifeCost(r.Key)
-	} else {
+	if replaces {
 		s.ends.add(max(r.ModRevision, last.ModRevision+1), last.cost()-inherited)
+	} else {
+		s.size += lifeCost(r.Key)
 	}
 	if r.tombstone() {
 		s.ends.add(r.ModRevision+1, r.cost()+lifeCost(r.Key))
+	}
+	if r.writer != nil || replaces && last.writer != nil {
+		r.count(last, inherited)
+	}
+}
+
+// count is sized for writers: of the record, and of the one that it replaces.
+func (r *record) count(last *record, inherited int64) {
+	w := r.writer
+	w.grow(r.cost() + lifeCost(r.Key))
+	if last.kv() != nil {
+		before := last.writer
+		before.grow(-inherited - lifeCost(r.Key))
+		before.end(max(r.ModRevision, last.ModRevision+1), last.cost()-inherited)
+		if last.Lease != 0 {
+			before.holds(-1)
+		}
+	}
+	switch {
+	case r.tombstone():
+		w.end(r.ModRevision+1, r.cost()+lifeCost(r.Key))
+	case r.Lease != 0:
+		w.holds(1)
 	}
 }
 
@@ -76,6 +100,8 @@ type ends struct {
 type end struct{ revision, sum int64 }
 
 const endsChunk = 1024
+
+// There may be very many ends of writers, most of them short: a chunk grows to its size.
 
 // add notes n more bytes that end at a revision, which is not more than one before the last.
 func (e *ends) add(revision, n int64) {
@@ -104,8 +130,8 @@ func (e *ends) addBefore(revision, n int64) {
 }
 
 func (e *ends) push(v end) {
-	if n := len(e.chunks); n == 0 || len(e.chunks[n-1]) == cap(e.chunks[n-1]) {
-		e.chunks = append(e.chunks, make([]end, 0, endsChunk))
+	if n := len(e.chunks); n == 0 || len(e.chunks[n-1]) >= endsChunk {
+		e.chunks = append(e.chunks, nil)
 	}
 	c := &e.chunks[len(e.chunks)-1]
 	*c = append(*c, v)

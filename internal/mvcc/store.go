@@ -33,12 +33,17 @@ type KeyValue struct {
 	// Version counts the puts since the key was created, beginning with 1.
 	Version int64
 
-	writer *string // see Writer
+	writer *Writer // nil for nobody
 }
 
-// Writer returns for whom the pair was put, nil for nobody. It means nothing to the store. A store
-// that was restored does not know it: see SetWriter.
-func (kv *KeyValue) Writer() *string { return kv.writer }
+// Writer returns the name of the writer for whom the pair was put, "" for nobody. A tombstone has
+// that of what it deletes.
+func (kv *KeyValue) Writer() string {
+	if kv.writer == nil {
+		return ""
+	}
+	return kv.writer.name
+}
 
 // Revision is the place of one change in the history: the revision of the transaction and
 // the place of the change in it, from 0.
@@ -88,6 +93,8 @@ type Store struct {
 	ends  ends
 	added int
 
+	writers map[string]*Writer // those that have something, or are about to
+
 	txn  Txn
 	open bool // a Txn is open
 }
@@ -97,6 +104,7 @@ func New() *Store {
 	return &Store{
 		state:   state{revision: 1, live: newTree(), dead: newTree(), log: newHistory()},
 		entries: make(map[string]*entry),
+		writers: make(map[string]*Writer),
 	}
 }
 
@@ -184,6 +192,7 @@ func (s *Store) Compact(rev int64) error {
 	}
 	s.compacted, s.clearing.from = rev, ""
 	s.size -= s.ends.take(rev)
+	s.compactWriters()
 	s.added = 0
 	s.view = nil
 	return nil

@@ -106,10 +106,11 @@ func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
 	return t.PutFor(nil, key, value, lease)
 }
 
-// PutFor sets the value of the key and attaches it to the lease, 0 for none, instead of the one
-// it was attached to. It returns the version before, nil if there was none. The store keeps
-// the value, which the caller must not change any more, but of a short one a copy.
-func (t *Txn) PutFor(writer *string, key string, value []byte, lease int64) (prev *KeyValue) {
+// PutFor sets the value of the key for a writer of the store, nil for nobody, and attaches it to
+// the lease, 0 for none, instead of the one it was attached to. It returns the version before, nil
+// if there was none. The store keeps the value, which the caller must not change any more, but of a
+// short one a copy.
+func (t *Txn) PutFor(writer *Writer, key string, value []byte, lease int64) (prev *KeyValue) {
 	r := t.begin(newRecord(value))
 	s := t.s
 	r.Key, r.Lease, r.writer = key, lease, writer
@@ -134,6 +135,12 @@ func (t *Txn) PutFor(writer *string, key string, value []byte, lease int64) (pre
 	}
 	t.add(e, r, prev)
 	return prev
+}
+
+// PutAgain puts a key that is there as it is, for its writer, but on another lease.
+func (t *Txn) PutAgain(key string, lease int64) {
+	kv := t.Get(key)
+	t.PutFor(kv.writer, key, kv.Value, lease)
 }
 
 // expect makes room for the events of so many changes.

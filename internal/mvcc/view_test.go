@@ -384,30 +384,28 @@ func TestDeleteFor(t *testing.T) {
 	}
 }
 
-// Goal: each version is its writer's, in views of all times, and a deletion is nobody's. Method:
-// two writers of one key, nobody, and a writer that is set as after a restore.
+// Goal: each version is its writer's, in views of all times, and a deletion is that of what it
+// deletes. Method: two writers of one key, and nobody.
 func TestWriter(t *testing.T) {
-	a, b := "a", "b"
 	s := New()
-	for _, w := range []*string{&a, &b, nil} {
+	for _, w := range []*Writer{s.Writer("a"), nil, s.Writer("b")} {
 		tx := s.Begin()
 		tx.PutFor(w, "k", []byte("v"), 0)
 		tx.End()
 	}
 	old := s.View()
-	s.SetWriter("k", &b)
-	for rev, want := range map[int64]*string{2: &a, 3: &b, 4: &b} {
-		for kv := range old.Ascend("k", "", rev) {
-			if kv.Writer() != want {
-				t.Errorf("the writer at %d is %v, want %v", rev, kv.Writer(), want)
-			}
-		}
-	}
 	tx := s.Begin()
-	if gone := tx.DeleteRange("k", ""); len(gone) != 1 || gone[0].Writer() != &b {
+	if gone := tx.DeleteRange("k", ""); len(gone) != 1 || gone[0].Writer() != "b" {
 		t.Errorf("deleted is %v", gone)
 	}
-	if _, events := tx.End(); events[0].KV.Writer() != nil {
-		t.Error("a deletion has a writer")
+	if _, events := tx.End(); events[0].KV.Writer() != "b" {
+		t.Errorf("the deletion is that of %q", events[0].KV.Writer())
+	}
+	for rev, want := range map[int64]string{2: "a", 3: "", 4: "b"} {
+		for kv := range old.Ascend("k", "", rev) {
+			if kv.Writer() != want {
+				t.Errorf("the writer at %d is %q, want %q", rev, kv.Writer(), want)
+			}
+		}
 	}
 }

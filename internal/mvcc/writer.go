@@ -1,0 +1,95 @@
+package mvcc
+
+import "iter"
+
+// Writer is somebody for whom versions of keys are put: see Store.Writer. It counts what the store
+// has of them, with their history, as Store.Size does. A tombstone counts for the writer of the
+// version that it deletes, and what a key takes from its creation to its deletion for the writer of
+// its newest version. So the sizes of all writers, and of what was put for nobody, add up to
+// Store.Size.
+//
+// Its name never changes. All else belongs to the goroutine that owns the store.
+type Writer struct {
+	name string
+	size int64
+	ends ends
+	keys int64 // live keys on leases of which it wrote the newest version
+}
+
+// Name returns the name.
+func (w *Writer) Name() string { return w.name }
+
+// Writer returns the writer with a name, to put something for. The store forgets it with a
+// compaction that leaves nothing of it.
+func (s *Store) Writer(name string) *Writer {
+	w := s.writers[name]
+	if w == nil {
+		w = &Writer{name: name}
+		s.writers[name] = w
+	}
+	return w
+}
+
+// Written is how much of a store was put for a writer.
+type Written struct {
+	Name  string
+	Bytes int64 // see Writer
+	Keys  int64 // live keys on leases whose newest version was put for it
+}
+
+// WrittenBy returns how much was put for the writer with a name.
+func (s *Store) WrittenBy(name string) Written {
+	if w := s.writers[name]; w != nil {
+		return s.written(w)
+	}
+	return Written{Name: name}
+}
+
+// Writers yields the writers that have anything, in no order.
+func (s *Store) Writers() iter.Seq[Written] {
+	return func(yield func(Written) bool) {
+		for _, w := range s.writers {
+			if x := s.written(w); x != (Written{Name: w.name}) && !yield(x) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) written(w *Writer) Written {
+	out := Written{Name: w.name, Bytes: w.size, Keys: w.keys}
+	if s.compacted == s.revision {
+		out.Bytes -= w.ends.left() // as in Size
+	}
+	return out
+}
+
+// grow counts bytes. Nobody's are counted by the store alone.
+func (w *Writer) grow(bytes int64) {
+	if w != nil {
+		w.size += bytes
+	}
+}
+
+// end notes bytes that end with a compaction at a revision.
+func (w *Writer) end(revision, bytes int64) {
+	if w != nil {
+		w.ends.add(revision, bytes)
+	}
+}
+
+// holds counts keys on leases.
+func (w *Writer) holds(n int64) {
+	if w != nil {
+		w.keys += n
+	}
+}
+
+// compactWriters takes off what has ended with a compaction.
+func (s *Store) compactWriters() {
+	for name, w := range s.writers {
+		if w.size -= w.ends.take(s.compacted); w.size == 0 {
+			delete(s.writers, name)
+		}
+	}
+}
