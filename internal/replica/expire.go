@@ -80,8 +80,12 @@ func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) 
 	}
 	if !applied {
 		e.m.lessor.Reinstate(due)
-		e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
 	}
+}
+
+// pause notes that Raft refused an entry with a command of this part.
+func (e *expirer) pause() {
+	e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
 }
 
 // checkpoint returns the command that replicates the remaining time of leases that are silent now,
@@ -110,7 +114,6 @@ func (e *expirer) checkpointed(silent []lease.Checkpoint, applied bool) {
 	e.checkpointing = false
 	if !applied {
 		e.m.lessor.Unreport(silent)
-		e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
 	}
 }
 

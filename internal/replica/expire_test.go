@@ -66,8 +66,12 @@ func TestExpirerTakesSome(t *testing.T) {
 		t.Errorf("nothing is under way, and overdue for %d", late)
 	}
 	e.expired(first, e.m.now, false)
+	if at, ok := e.next(); at != e.m.now || !ok {
+		t.Errorf("at %d an expiry was not applied, and the next try is at %d", e.m.now, at)
+	}
+	e.pause()
 	if at, ok := e.next(); at != e.m.now+retryEvery || !ok || len(e.due()) > 0 {
-		t.Errorf("at %d an entry was refused, and the next try is at %d", e.m.now, at)
+		t.Errorf("at %d Raft refused an entry, and the next try is at %d", e.m.now, at)
 	}
 	e.pass(retryEvery)
 	again := append(e.due(), e.due()...)
@@ -93,9 +97,10 @@ func TestExpirerCheckpoints(t *testing.T) {
 	if !ok || len(c.Leases) != 2 || e.checkpoint() != nil || done {
 		t.Fatalf("%+v, done %v", c, done)
 	}
+	e.pause()
 	e.checkpointed(c.Leases, false)
 	if at, _ := e.next(); at != e.m.now+retryEvery || e.checkpoint() != nil {
-		t.Errorf("at %d a checkpoint was refused, and the next try is at %d", e.m.now, at)
+		t.Errorf("at %d Raft refused a checkpoint, and the next try is at %d", e.m.now, at)
 	}
 	e.pass(retryEvery)
 	if again, ok := e.checkpoint().(*fsm.Checkpoint); !ok || len(again.Leases) != 2 {

@@ -79,6 +79,9 @@ func TestExpiryWithoutRoom(t *testing.T) {
 	if !m.alive(1) {
 		t.Fatal("expired without room in the log")
 	}
+	if !m.r.lead.expiry.waits() {
+		t.Error("what Raft refused is proposed again at once")
+	}
 	m.settle()
 	m.pass(2)
 	if m.alive(1) {

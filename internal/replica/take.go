@@ -202,6 +202,9 @@ func (r *Replica) flush(l *leadership) {
 			}
 			l.queue.remove(len(group.proposals))
 			for _, p := range group.proposals {
+				if p.internal != nil {
+					l.expiry.pause()
+				}
 				l.refuse(p, err)
 			}
 			continue
