@@ -13,6 +13,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/history"
 )
 
 // In some runs access control is on. The clients then are a user who may do everything, and tenants
@@ -163,38 +164,37 @@ type taken struct {
 }
 
 // take notes that a client may read nothing any more.
-func (h *history) take(name string, revision int64) {
+func (h *record) take(name string, revision int64) {
+	h.Count("rights taken away")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turn++
-	h.taken[name] = taken{revision, h.turn}
-	h.counts["rights taken away"]++
+	h.taken[name] = taken{revision, h.Turn()}
 }
 
 // checkRights is A1: what a tenant has lost the right to is not told to it any more, and it never
 // changes anything.
-func (h *history) checkRights() {
-	for _, v := range h.views {
-		lost, ok := h.taken[v.by]
-		for at, text := range v.told {
+func (h *record) checkRights() {
+	for _, v := range h.Views() {
+		lost, ok := h.taken[v.By]
+		for at, text := range v.Told {
 			if ok && at > lost.revision {
-				h.violate("A1", "the watch of %s was told %s at revision %d; its right ended at %d",
-					v.by, text, at, lost.revision)
+				h.Violate("A1", "the watch of %s was told %s at revision %d; its right ended at %d",
+					v.By, text, at, lost.revision)
 			}
 		}
 	}
-	for _, o := range h.ops {
-		who, _, _ := strings.Cut(o.by, "/")
-		if lost, ok := h.taken[who]; ok && o.done && (o.kind != opGet || o.call > lost.turn) {
-			h.violate("A1", "%s may not have done that; its right to read ended at revision %d: %v",
+	for _, o := range h.Ops() {
+		who, _, _ := strings.Cut(o.By, "/")
+		if lost, ok := h.taken[who]; ok && o.Done() && (o.Kind != history.Get || o.Called() > lost.turn) {
+			h.Violate("A1", "%s may not have done that; its right to read ended at revision %d: %v",
 				who, lost.revision, o)
 		}
 	}
 }
 
 // refuse notes that somebody was refused what it always may do.
-func (h *history) refuse(p *process, err error) {
+func (h *record) refuse(p *process, err error) {
 	if p.user == workerUser && errors.Is(err, client.ErrPermissionDenied) {
-		h.violate("A1", "%s was refused what it may do: %v", p.on.Name, err)
+		h.Violate("A1", "%s was refused what it may do: %v", p.on.Name, err)
 	}
 }

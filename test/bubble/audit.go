@@ -9,6 +9,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/queue"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/history"
 )
 
 // lateness is for how long after the last fault a lease of nobody may be there, beside its TTL.
@@ -20,22 +21,22 @@ func (w *World) audit(p *process) {
 	defer cancel()
 	if err := errors.Join(w.readAll(ctx, p), w.drain(ctx, p), w.forgotten(ctx, p),
 		w.hashes(ctx, p)); err != nil {
-		w.h.violate("live", "the cluster is well and does not answer: %v", err)
+		w.h.Violate("live", "the cluster is well and does not answer: %v", err)
 	}
 }
 
 // readAll reads the registers of the last epochs.
 func (w *World) readAll(ctx context.Context, p *process) error {
-	now := w.h.now() / epoch
+	now := w.h.Now() / epoch
 	for e := max(0, now-2); e <= now; e++ {
 		for i := range 3 {
-			o := w.h.call(&op{by: "auditor", key: fmt.Sprintf("%s%d/%d", registers, e, i)})
-			kv, err := p.c.Get(ctx, o.key)
+			o := w.h.Call(&history.Op{By: "auditor", Key: fmt.Sprintf("%s%d/%d", registers, e, i)})
+			kv, err := p.c.Get(ctx, o.Key)
 			if errors.Is(err, client.ErrKeyNotFound) {
 				err = nil
 			}
-			o.got = string(kv.Value)
-			w.h.back(o, outcomeOf(err))
+			o.Got = string(kv.Value)
+			w.h.Back(o, outcomeOf(err))
 			if err != nil {
 				return err
 			}
@@ -49,9 +50,7 @@ func (w *World) drain(ctx context.Context, p *process) error {
 	q := p.queue()
 	for {
 		err := q.Work(ctx, queue.Work{Idle: true, Do: func(_ context.Context, i *queue.Item) error {
-			w.h.mu.Lock()
-			defer w.h.mu.Unlock()
-			w.h.pushed[string(i.Payload())] = true
+			w.h.done(string(i.Payload()))
 			return nil
 		}})
 		if err != nil {
@@ -66,13 +65,7 @@ func (w *World) drain(ctx context.Context, p *process) error {
 		}
 		time.Sleep(time.Second)
 	}
-	w.h.mu.Lock()
-	defer w.h.mu.Unlock()
-	for item, worked := range w.h.pushed {
-		if !worked {
-			w.h.violateLocked("S2", "item %s was pushed, and nobody has had it", item)
-		}
-	}
+	w.h.checkItems()
 	return nil
 }
 
@@ -84,7 +77,7 @@ func (w *World) forgotten(ctx context.Context, p *process) error {
 		return err
 	}
 	for _, kv := range r.KVs {
-		w.h.violate("L2", "%s of %s is there, and nobody keeps lease %x alive", kv.Key, kv.Value,
+		w.h.Violate("L2", "%s of %s is there, and nobody keeps lease %x alive", kv.Key, kv.Value,
 			kv.Lease)
 	}
 	return nil
@@ -105,7 +98,7 @@ func (w *World) hashes(ctx context.Context, p *process) error {
 		if i == 0 {
 			first = h.Hash
 		} else if h.Hash != first {
-			w.h.violate("S3", "%s has hash %x at revision %d, %s has %x", m.name, h.Hash,
+			w.h.Violate("S3", "%s has hash %x at revision %d, %s has %x", m.name, h.Hash,
 				r.Header.Revision, w.members[0].name, first)
 		}
 	}

@@ -50,9 +50,9 @@ func try(t *testing.T, seed uint64) (w *World, took time.Duration) {
 	synctest.Test(t, func(*testing.T) {
 		w = newWorld(Options{Seed: seed, Minutes: *minutesFlag, Log: *logFlag})
 		if err := w.run(); err != nil {
-			w.h.violate("start", "%v", err)
+			w.h.Violate("start", "%v", err)
 		}
-		took = w.h.now()
+		took = w.h.Now()
 	})
 	return w, took
 }
@@ -63,8 +63,9 @@ func report(t *testing.T, seed uint64) {
 	w, took := try(t, seed)
 	t.Logf("%d members, %v in %v", len(w.members), took, time.Since(began))
 	broken := w.h.check()
-	for _, what := range slices.Sorted(maps.Keys(w.h.counts)) {
-		t.Logf("%6d %s", w.h.counts[what], what)
+	counts := w.h.Counts()
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		t.Logf("%6d %s", counts[what], what)
 	}
 	for i, v := range broken {
 		if i < 5 {
@@ -91,7 +92,7 @@ func TestHunt(t *testing.T) {
 		simulated += took
 		f["seed"], f["runs"], f["simulated"] = seed, seed-*fromFlag+1, simulated.Minutes()
 		if broken := w.h.check(); len(broken) > 0 {
-			f["id"], f["what"] = broken[0].id, broken[0].String()
+			f["id"], f["what"] = broken[0].ID, broken[0].String()
 		}
 	}
 	data, err := json.Marshal(f)

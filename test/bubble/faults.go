@@ -21,7 +21,7 @@ func (f *faults) between(least, most time.Duration) time.Duration {
 
 // run breaks things until the world's time is up.
 func (f *faults) run(until time.Duration) {
-	for f.w.h.now() < until {
+	for f.w.h.Now() < until {
 		time.Sleep(f.between(500*time.Millisecond, 2*f.w.calm))
 		f.one()
 	}
@@ -73,7 +73,7 @@ func (f *faults) one() {
 		kinds = append(kinds, f.ofRelays()...)
 	}
 	k := kinds[f.rng.IntN(len(kinds))]
-	f.w.h.count("fault: " + k.name)
+	f.w.h.Count("fault: " + k.name)
 	f.w.say("%s", k.name)
 	k.do()
 }

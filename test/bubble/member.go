@@ -83,7 +83,7 @@ func (m *member) start() error {
 	m.w.ended.Go(func() {
 		defer close(end)
 		if err := s.Run(ctx); err != nil && !on.IsDead() {
-			m.w.h.violate("stop", "%s: %v", m.name, err)
+			m.w.h.Violate("stop", "%s: %v", m.name, err)
 		}
 	})
 	m.w.ended.Go(func() {
@@ -140,7 +140,7 @@ func (m *member) close() {
 // restart starts the member again after a crash.
 func (m *member) restart() {
 	if err := m.start(); err != nil {
-		m.w.h.violate("start", "%v", err)
+		m.w.h.Violate("start", "%v", err)
 	}
 }
 

@@ -39,6 +39,12 @@ type process struct {
 	rng *rand.Rand
 }
 
+// Name implements history.Program.
+func (p *process) Name() string { return p.on.Name }
+
+// IsDead implements history.Program.
+func (p *process) IsDead() bool { return p.on.IsDead() }
+
 // begin starts a client's process, which logs in as a user if there are users.
 func (w *World) begin(name, user string) (*process, error) {
 	seed := w.draw().Uint64()
@@ -82,7 +88,7 @@ func (p *process) run(program func(*process) error) {
 	p.wg.Go(func() {
 		for p.ctx.Err() == nil {
 			if err := program(p); err != nil {
-				p.w.h.count("errors")
+				p.w.h.Count("errors")
 				p.w.h.refuse(p, err)
 			}
 			p.sleep(10*time.Millisecond, p.w.pace)

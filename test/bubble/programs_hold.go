@@ -36,9 +36,9 @@ func share(p *process) error {
 	if err != nil {
 		return err
 	}
-	b := p.w.h.share(what, p, room, h.Err)
+	b := p.w.h.Share(what, p, room, h.Err)
 	p.wait(h.Context(), p.between(0, 3*time.Second))
-	b.release()
+	b.Release()
 	return h.Release(p.ctx)
 }
 
@@ -59,9 +59,9 @@ func borrow(p *process) error {
 	if err != nil {
 		return err
 	}
-	b := p.w.h.hold("pool "+l.ID(), p, uint64(l.Token()), l.Err)
+	b := p.w.h.Hold("pool "+l.ID(), p, uint64(l.Token()), l.Err)
 	p.wait(l.Context(), p.between(0, 5*time.Second))
-	b.release()
+	b.Release()
 	if p.intn(3) == 0 {
 		l.Lease().Close()
 		return nil
@@ -80,8 +80,8 @@ func lead(p *process) error {
 		return err
 	}
 	err = n.Lead(ctx, func(ctx context.Context, l *nodes.Primacy) error {
-		b := p.w.h.hold("primary", p, uint64(l.Token()), l.Err)
-		defer b.release()
+		b := p.w.h.Hold("primary", p, uint64(l.Token()), l.Err)
+		defer b.Release()
 		p.wait(ctx, p.between(0, 5*time.Second))
 		return nil
 	})

@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/history"
 )
 
 const leased = "l/"
@@ -42,11 +43,11 @@ func keep(p *process) error {
 	}
 	held := b
 	if name != "" {
-		held = p.w.h.hold(name, p, uint64(l.Token()), l.Err)
+		held = p.w.h.Hold(name, p, uint64(l.Token()), l.Err)
 	}
 	p.wait(l.Context(), p.between(time.Second, 30*time.Second))
-	b.release()
-	held.release()
+	b.Release()
+	held.Release()
 	if p.intn(2) == 0 {
 		l.Close() // the lease ends by itself
 		return nil
@@ -57,25 +58,18 @@ func keep(p *process) error {
 // believe notes that a lease was granted with a key. A grant whose answer was lost may have been
 // done before: that lease has expired, and the client has granted it once more. So what is believed
 // is of the key as it is now.
-func (p *process) believe(ctx context.Context, l *client.Lease, key string) (*belief, error) {
+func (p *process) believe(
+	ctx context.Context, l *client.Lease, key string,
+) (*history.Belief, error) {
 	kv, err := p.c.Get(ctx, key)
 	if err != nil && !errors.Is(err, client.ErrKeyNotFound) {
 		return nil, err
 	}
-	b := &belief{by: p, err: l.Err, since: kv.ModRevision}
-	p.w.h.attach(key, b)
+	b := p.w.h.Attach(key, p, kv.ModRevision, l.Err)
 	if err != nil {
-		p.w.h.gone(key, store.Unknown, never)
+		p.w.h.Gone(key, store.Unknown, history.Never)
 	}
 	return b, nil
-}
-
-// attach notes whose lease a key is attached to.
-func (h *history) attach(key string, b *belief) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.counts["leases"]++
-	h.keys[key] = b
 }
 
 // leave grants a lease that nobody keeps alive.
@@ -83,13 +77,13 @@ func leave(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
 	key, ttl := leased+p.w.unique(), p.between(time.Second, 6*time.Second)
-	until := p.w.h.now() + time.Duration(float64(ttl)*(1-2*driftBound))
-	p.w.h.attach(key, &belief{by: p, err: func() error {
-		if p.w.h.now() < until {
+	until := p.w.h.Now() + time.Duration(float64(ttl)*(1-2*driftBound))
+	p.w.h.Attach(key, p, 0, func() error {
+		if p.w.h.Now() < until {
 			return nil
 		}
 		return client.ErrExpired
-	}})
+	})
 	_, err := p.c.GrantOnly(ctx, client.Grant{
 		TTL: ttl, Keys: []store.KV{{Key: key, Value: []byte(p.on.Name)}},
 	})
@@ -110,24 +104,9 @@ func observe(p *process) error {
 			return nil
 		}
 		for _, e := range u.Events {
-			p.w.h.gone(e.KV.Key, e.Why, e.KV.ModRevision)
+			p.w.h.Gone(e.KV.Key, e.Why, e.KV.ModRevision)
 		}
 	}
-}
-
-// gone notes that a key has gone at a revision, with its lease.
-func (h *history) gone(key string, why store.Why, revision int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.counts[fmt.Sprint("lease gone: ", why)]++
-	b := h.keys[key]
-	if b != nil && revision <= b.since {
-		return // with an earlier lease
-	}
-	if b != nil && b.sure() {
-		h.violateLocked("L1", "%s has gone (%v), and %s is sure of its lease", key, why, b.by.on.Name)
-	}
-	delete(h.keys, key)
 }
 
 // locks has locks and roles, one after another, on one session.
@@ -143,7 +122,7 @@ func locks(p *process) error {
 	for l.Err() == nil && ctx.Err() == nil && p.intn(20) > 0 {
 		what := fmt.Sprint("lock", p.intn(2))
 		if err := p.lockOnce(ctx, s, what); err != nil {
-			p.w.h.count("errors")
+			p.w.h.Count("errors")
 		}
 		p.sleep(0, 200*time.Millisecond)
 	}
@@ -158,18 +137,18 @@ func (p *process) lockOnce(ctx context.Context, s *lock.Session, what string) er
 		if err != nil {
 			return err
 		}
-		b := p.w.h.hold(what, p, uint64(h.Token()), h.Err)
+		b := p.w.h.Hold(what, p, uint64(h.Token()), h.Err)
 		p.wait(h.Context(), p.between(0, 3*time.Second))
-		b.release()
+		b.Release()
 		return h.Release(ctx)
 	}
 	h, err := lock.NewElection(p.c, "role-"+what).Campaign(wait, s, lock.Candidate{})
 	if err != nil {
 		return err
 	}
-	b := p.w.h.hold("role-"+what, p, uint64(h.Token()), h.Err)
+	b := p.w.h.Hold("role-"+what, p, uint64(h.Token()), h.Err)
 	p.wait(h.Context(), p.between(0, 3*time.Second))
-	b.release()
+	b.Release()
 	return h.Release(ctx)
 }
 
@@ -192,7 +171,7 @@ func lockEtcd(p *process) error {
 		r, err := p.etcd.Get(p.ctx, m.Key())
 		if err == nil && len(r.Kvs) > 0 {
 			lost := func() error { return client.ErrLost } // it says nothing of others
-			p.w.h.hold("etcd-lock", p, uint64(r.Kvs[0].CreateRevision), lost)
+			p.w.h.Hold("etcd-lock", p, uint64(r.Kvs[0].CreateRevision), lost)
 		}
 		p.sleep(0, time.Second)
 		ctx, cancel = p.within(30 * time.Second)
@@ -222,7 +201,7 @@ func keepEtcd(p *process) error {
 		return err
 	}
 	for range alive {
-		p.w.h.count("etcd keep-alives")
+		p.w.h.Count("etcd keep-alives")
 	}
 	return nil
 }

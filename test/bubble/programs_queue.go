@@ -24,12 +24,8 @@ func push(p *process) error {
 		return err
 	}
 	defer p.sleep(0, 2*time.Second)
-	p.w.h.mu.Lock()
-	defer p.w.h.mu.Unlock()
-	if _, ok := p.w.h.pushed[item]; !ok {
-		p.w.h.pushed[item] = false
-	}
-	p.w.h.counts["items pushed"]++
+	p.w.h.push(item)
+	p.w.h.Count("items pushed")
 	return nil
 }
 
@@ -42,9 +38,9 @@ func work(p *process) error {
 		return err
 	}
 	item := string(i.Payload())
-	b := p.w.h.hold("item "+item, p, uint64(i.Token()), i.Lease().Err)
+	b := p.w.h.Hold("item "+item, p, uint64(i.Token()), i.Lease().Err)
 	p.wait(i.Context(), p.between(0, time.Second))
-	b.release()
+	b.Release()
 	if p.intn(5) == 0 {
 		if p.intn(2) == 0 {
 			i.Close()
@@ -52,10 +48,8 @@ func work(p *process) error {
 		}
 		return i.Nack(p.ctx, p.between(0, time.Second))
 	}
-	p.w.h.mu.Lock()
-	p.w.h.pushed[item] = true
-	p.w.h.counts["items done"]++
-	p.w.h.mu.Unlock()
+	p.w.h.done(item)
+	p.w.h.Count("items done")
 	ctx, cancel = p.within(10 * time.Second)
 	defer cancel()
 	if err := i.Ack(ctx); err != nil && !errors.Is(err, queue.ErrLost) {

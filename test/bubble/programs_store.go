@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
 	"leasehold.dev/client/store"
+	"leasehold.dev/test/history"
 )
 
 // epoch is how long a register is in use: the search for an order of its operations takes the
@@ -21,17 +22,17 @@ const registers = "r/"
 
 // register draws one of those in use.
 func (p *process) register() string {
-	return fmt.Sprintf("%s%d/%d", registers, p.w.h.now()/epoch, p.intn(3))
+	return fmt.Sprintf("%s%d/%d", registers, p.w.h.Now()/epoch, p.intn(3))
 }
 
-func outcomeOf(err error) outcome {
+func outcomeOf(err error) history.Outcome {
 	switch {
 	case err == nil:
-		return done
+		return history.Done
 	case errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrUnknownOutcome):
-		return failed
+		return history.Failed
 	default:
-		return unknown
+		return history.Unknown
 	}
 }
 
@@ -39,59 +40,59 @@ func outcomeOf(err error) outcome {
 func storeKeys(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
-	o := &op{by: p.on.Name, key: p.register()}
+	o := &history.Op{By: p.on.Name, Key: p.register()}
 	var err error
 	switch k := p.intn(10); {
 	case k < 4:
-		p.w.h.call(o)
+		p.w.h.Call(o)
 		var kv store.KV
-		if kv, err = p.c.Get(ctx, o.key); errors.Is(err, client.ErrKeyNotFound) {
+		if kv, err = p.c.Get(ctx, o.Key); errors.Is(err, client.ErrKeyNotFound) {
 			err = nil
 		}
-		o.got = string(kv.Value)
+		o.Got = string(kv.Value)
 	case k < 7:
-		o.kind, o.value = opPut, p.w.unique()
-		p.w.h.call(o)
+		o.Kind, o.Value = history.Put, p.w.unique()
+		p.w.h.Call(o)
 		var r store.PutResult
-		r, err = p.c.Put(ctx, store.Put{Key: o.key, Value: []byte(o.value)})
-		o.revision = r.Revision
+		r, err = p.c.Put(ctx, store.Put{Key: o.Key, Value: []byte(o.Value)})
+		o.Revision = r.Revision
 	case k < 9:
 		err = p.swap(ctx, o)
 	default:
-		o.kind = opDelete
-		p.w.h.call(o)
-		_, err = p.c.Delete(ctx, store.Delete{Key: o.key})
+		o.Kind = history.Delete
+		p.w.h.Call(o)
+		_, err = p.c.Delete(ctx, store.Delete{Key: o.Key})
 	}
-	p.w.h.back(o, outcomeOf(err))
+	p.w.h.Back(o, outcomeOf(err))
 	return err
 }
 
 // swap reads a register and puts another value in its place.
-func (p *process) swap(ctx context.Context, o *op) error {
-	kv, err := p.c.Get(ctx, o.key)
+func (p *process) swap(ctx context.Context, o *history.Op) error {
+	kv, err := p.c.Get(ctx, o.Key)
 	if err != nil && !errors.Is(err, client.ErrKeyNotFound) {
-		o.key = ""
-		p.w.h.call(o)
+		o.Key = ""
+		p.w.h.Call(o)
 		return err
 	}
-	o.kind, o.want, o.value = opSwap, string(kv.Value), p.w.unique()
-	p.w.h.call(o)
-	cond := store.Key(o.key).Missing()
-	if o.want != "" {
-		cond = store.Key(o.key).Value(store.Equal, kv.Value)
+	o.Kind, o.Want, o.Value = history.Swap, string(kv.Value), p.w.unique()
+	p.w.h.Call(o)
+	cond := store.Key(o.Key).Missing()
+	if o.Want != "" {
+		cond = store.Key(o.Key).Value(store.Equal, kv.Value)
 	}
 	r, err := p.c.Txn(ctx, store.Txn{
 		If:   []store.Compare{cond},
-		Then: []store.Op{store.Put{Key: o.key, Value: []byte(o.value)}},
-		Else: []store.Op{store.Range{Key: o.key}},
+		Then: []store.Op{store.Put{Key: o.Key, Value: []byte(o.Value)}},
+		Else: []store.Op{store.Range{Key: o.Key}},
 	})
 	if err != nil {
 		return err
 	}
-	if o.swapped = r.Succeeded; o.swapped {
-		o.revision = r.Revision
+	if o.Swapped = r.Succeeded; o.Swapped {
+		o.Revision = r.Revision
 	} else if kvs := r.Results[0].Range.KVs; len(kvs) > 0 {
-		o.got = string(kvs[0].Value)
+		o.Got = string(kvs[0].Value)
 	}
 	return nil
 }
@@ -100,27 +101,27 @@ func (p *process) swap(ctx context.Context, o *op) error {
 func storeEtcd(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
-	o := &op{by: p.on.Name + "/etcd", key: p.register()}
+	o := &history.Op{By: p.on.Name + "/etcd", Key: p.register()}
 	var err error
 	if p.intn(2) == 0 {
-		p.w.h.call(o)
+		p.w.h.Call(o)
 		var r *clientv3.GetResponse
-		if r, err = p.etcd.Get(ctx, o.key); err == nil && len(r.Kvs) > 0 {
-			o.got = string(r.Kvs[0].Value)
+		if r, err = p.etcd.Get(ctx, o.Key); err == nil && len(r.Kvs) > 0 {
+			o.Got = string(r.Kvs[0].Value)
 		}
 	} else {
-		o.kind, o.value = opPut, p.w.unique()
-		p.w.h.call(o)
+		o.Kind, o.Value = history.Put, p.w.unique()
+		p.w.h.Call(o)
 		var r *clientv3.PutResponse
-		if r, err = p.etcd.Put(ctx, o.key, o.value); err == nil {
-			o.revision = r.Header.Revision
+		if r, err = p.etcd.Put(ctx, o.Key, o.Value); err == nil {
+			o.Revision = r.Header.Revision
 		}
 	}
-	f := done
+	f := history.Done
 	if err != nil {
-		f = unknown
+		f = history.Unknown
 	}
-	p.w.h.back(o, f)
+	p.w.h.Back(o, f)
 	return err
 }
 
@@ -132,14 +133,14 @@ func cached(p *process) error {
 	if err != nil {
 		return err
 	}
-	until := p.w.h.now() + p.between(10*time.Second, 5*time.Minute)
-	for p.ctx.Err() == nil && p.w.h.now() < until {
+	until := p.w.h.Now() + p.between(10*time.Second, 5*time.Minute)
+	for p.ctx.Err() == nil && p.w.h.Now() < until {
 		ctx, cancel := p.within(10 * time.Second)
-		o := p.w.h.call(&op{by: p.on.Name + "/cache", key: p.register()})
-		kv, _, err := c.Get(ctx, o.key)
-		o.got = string(kv.Value)
-		p.w.h.back(o, outcomeOf(err))
-		p.w.h.count("cached reads")
+		o := p.w.h.Call(&history.Op{By: p.on.Name + "/cache", Key: p.register()})
+		kv, _, err := c.Get(ctx, o.Key)
+		o.Got = string(kv.Value)
+		p.w.h.Back(o, outcomeOf(err))
+		p.w.h.Count("cached reads")
 		cancel()
 		p.sleep(time.Millisecond, p.w.pace/2)
 	}
@@ -150,7 +151,7 @@ func cached(p *process) error {
 
 // watch follows all registers, and goes on where it was in a new watch now and then.
 func watch(p *process) error {
-	v := &view{by: p.on.Name, told: make(map[int64]string)}
+	v := history.NewView(p.on.Name)
 	w, err := p.c.Watch(p.ctx, store.Watch{
 		Key: registers, End: store.Prefix(registers).End, Progress: time.Second,
 	})
@@ -158,37 +159,19 @@ func watch(p *process) error {
 		return err
 	}
 	defer w.Close()
-	until := p.w.h.now() + p.between(10*time.Second, 5*time.Minute)
-	for p.w.h.now() < until {
+	until := p.w.h.Now() + p.between(10*time.Second, 5*time.Minute)
+	for p.w.h.Now() < until {
 		u, err := w.Next(p.ctx)
 		if err != nil {
 			break
 		}
-		p.w.h.see(v, &u)
+		var changes []history.Change
+		for _, e := range u.Events {
+			changes = append(changes, history.Change{
+				Key: e.KV.Key, Value: string(e.KV.Value), Delete: e.Delete, Revision: e.KV.ModRevision,
+			})
+		}
+		p.w.h.See(v, u.Revision, changes)
 	}
 	return nil
-}
-
-// see notes what a watch was told.
-func (h *history) see(v *view, u *store.Update) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if v.last == 0 { // it began somewhere before
-		h.views = append(h.views, v)
-		v.last, v.first = u.Revision, u.Revision+1
-		if len(u.Events) > 0 {
-			v.last = u.Events[0].KV.ModRevision - 1
-			v.first = v.last + 1
-		}
-	}
-	for _, e := range u.Events {
-		at := e.KV.ModRevision
-		if at <= v.last || at > u.Revision {
-			h.violateLocked("W1", "the watch of %s was told of revision %d after %d, with %d",
-				v.by, at, v.last, u.Revision)
-		}
-		v.told[at] += told(e.Delete, e.KV.Key, string(e.KV.Value))
-		h.counts["events"]++
-	}
-	v.last = max(v.last, u.Revision)
 }

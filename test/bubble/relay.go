@@ -44,7 +44,7 @@ func (w *World) endpoints(p *process) (list []string) {
 	}
 	if way > 0 && p.on.Name != auditorName {
 		if len(w.relays) > 0 {
-			w.h.count("clients of relays")
+			w.h.Count("clients of relays")
 		}
 		for _, r := range w.relays {
 			list = append(list, clientAddr(r.name))
@@ -78,7 +78,7 @@ func (r *relayer) start() error {
 	r.w.ended.Go(func() {
 		defer close(end)
 		if err := s.Run(ctx); err != nil && !on.IsDead() {
-			r.w.h.violate("stop", "%s: %v", r.name, err)
+			r.w.h.Violate("stop", "%s: %v", r.name, err)
 		}
 	})
 	return nil
@@ -96,7 +96,7 @@ func (r *relayer) crash(silent bool) {
 // restart starts the relay again after a crash.
 func (r *relayer) restart() {
 	if err := r.start(); err != nil {
-		r.w.h.violate("start", "%v", err)
+		r.w.h.Violate("start", "%v", err)
 	}
 }
 

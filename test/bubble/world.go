@@ -27,7 +27,7 @@ type Options struct {
 // World is a run: members and clients, and what lies between them.
 type World struct {
 	opts    Options
-	h       *history
+	h       *record
 	net     *virtual.Network
 	members []*member
 	relays  []*relayer
@@ -52,7 +52,7 @@ type World struct {
 func newWorld(o Options) *World {
 	rng := rand.New(rand.NewPCG(o.Seed, 0))
 	w := &World{
-		opts: o, h: newHistory(), rng: rng,
+		opts: o, h: newRecord(), rng: rng,
 		others: make(map[string]*virtual.Machine), heal: make(chan struct{}),
 		users: hasUsers(o.Seed),
 		syncs: time.Duration(rng.Int64N(int64(5 * time.Millisecond))),
@@ -177,7 +177,7 @@ func (w *World) replace(p *process, killed bool) {
 	}
 	p.end(killed)
 	if err := w.join(place); err != nil {
-		w.h.violate("start", "%v", err)
+		w.h.Violate("start", "%v", err)
 	}
 }
 
@@ -245,7 +245,7 @@ func (w *World) run() error {
 		m.close()
 	}
 	w.ended.Wait()
-	w.h.over = w.h.now()
+	w.h.End()
 	time.Sleep(time.Minute) // some goroutines look once more before they end
 	return nil
 }
@@ -253,7 +253,7 @@ func (w *World) run() error {
 // say prints what happens, if that is asked for.
 func (w *World) say(format string, args ...any) {
 	if w.opts.Log {
-		fmt.Fprintf(os.Stderr, "%v ======== %s\n", w.h.now(), fmt.Sprintf(format, args...))
+		fmt.Fprintf(os.Stderr, "%v ======== %s\n", w.h.Now(), fmt.Sprintf(format, args...))
 	}
 }
 
@@ -284,7 +284,7 @@ func (e *ear) Handle(ctx context.Context, r slog.Record) error {
 				e.w.mu.Lock()
 				e.w.lead = e.name
 				e.w.mu.Unlock()
-				e.w.h.count("elections")
+				e.w.h.Count("elections")
 			}
 			return true
 		})

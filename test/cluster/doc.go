@@ -1,10 +1,9 @@
 // Package cluster tests a cluster of real processes from outside: three members
 // on loopback, or in network namespaces where their links can be cut, and
 // clients built on clientv3. Processes are killed and stopped, links are cut,
-// and what the clients saw is checked: porcupine judges whether the history of
-// calls is linearizable with leases and their expiry in the model, watches must
-// have seen every event once, leases that were kept alive must not have been
-// lost, and those of dead holders must be gone on time.
+// and what the clients saw is checked (package history): registers must be
+// linearizable, watches must have seen every event once, leases that were kept
+// alive must not have been lost, and those of dead holders must be gone on time.
 //
 //	go test ./test/cluster                     builds ./cmd/leasehold and tests it
 //	go test ./test/cluster -run Faults -rounds 50 -seed 7 -v
@@ -16,6 +15,5 @@
 // for what etcd does; -foreign leaves out what only leasehold promises.
 //
 // The tests in namespaces need Linux, root and the ip command, and skip
-// themselves with the reason elsewhere. The checkers are tested themselves, with
-// histories that are wrong, by tests that start nothing.
+// themselves with the reason elsewhere.
 package cluster

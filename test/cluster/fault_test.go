@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold.dev/test/harness"
+	"leasehold.dev/test/history"
 	"leasehold.dev/test/tier"
 )
 
@@ -138,7 +139,7 @@ func (c *cluster) partition(away time.Duration, directions [][2]int) {
 }
 
 // TestFaults has clients at work while processes are killed and stopped, and
-// judges all that they saw: S1, S2, L1, L3, L4, L6, W1.
+// judges all that they saw: S1, S2, S3, L1, L3, L4, L5, W1.
 func TestFaults(t *testing.T) {
 	tier.Campaign(t)
 	underFaults(t, newCluster(t, 3), processFaults)
@@ -170,26 +171,20 @@ func underFaults(t *testing.T, c *cluster, faults []fault) {
 func underWork(t *testing.T, c *cluster, happens func(*rand.Rand)) {
 	t.Helper()
 	rng := choices(t)
-	first := c.revision()
-	stopWatches := watchAll(t, c, first+1)
-	h := &history{}
+	h := history.New()
+	stopWatches := watchAll(t, c, h, c.revision()+1)
 	stopWork := work(t, c, rng, h)
 	stopKeepers := keep(t, c, 3, keeperTTL)
-	stopContenders := contend(t, c, rng)
+	stopContenders := contend(t, c, rng, h)
 	happens(rng)
 	stopContenders()
 	stopKeepers()
 	stopWork()
-	last := c.revision()
-	logs := stopWatches(last)
-	j, err := agree(logs, first+1)
-	if err != nil {
-		t.Error(err)
+	stopWatches(c.revision())
+	for _, v := range h.Check() {
+		t.Error(v)
 	}
-	for _, m := range c.members {
-		sameStore(t, m, j, last)
-	}
-	judge(t, h, j)
+	t.Log(h.Counts())
 	sameHash(t, c)
 }
 

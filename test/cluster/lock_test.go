@@ -1,50 +1,19 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"leasehold.dev/test/history"
 )
-
-// A tenure is the time during which a contender took itself for the holder of a
-// lock, by its own clock: until it began to let go, or until the TTL had passed
-// since it sent the last renewal that was acknowledged.
-type tenure struct {
-	who        string
-	from, till time.Duration
-	token      int64 // creation revision of the key that it held
-}
-
-// overlap returns what is wrong with the tenures of one lock: two at one time
-// (L4), or tokens that do not increase (L5).
-func overlap(list []tenure) error {
-	var wrong []error
-	list = slices.SortedFunc(slices.Values(list), func(a, b tenure) int {
-		return cmp.Compare(a.from, b.from)
-	})
-	for i := 1; i < len(list); i++ {
-		a, b := list[i-1], list[i]
-		if b.from <= a.till {
-			wrong = append(wrong, fmt.Errorf("two holders: %+v and %+v", a, b))
-		}
-		if b.token <= a.token {
-			wrong = append(wrong, fmt.Errorf("tokens do not increase: %+v, then %+v", a, b))
-		}
-		if a.till > b.till { // compare the next with the one that lasts longest
-			list[i].till = a.till
-		}
-	}
-	return errors.Join(wrong...)
-}
 
 // lockTTL is short, so that the locks of dead holders are free again soon.
 const lockTTL = 2 * time.Second
@@ -53,11 +22,18 @@ const lockTTL = 2 * time.Second
 // dies.
 type contender struct {
 	name    string
+	lock    string
 	c       *clientv3.Client
+	h       *history.History
 	rng     *rand.Rand
-	list    []tenure
 	acquire func(context.Context, *contender, clientv3.LeaseID) (hold, error)
 }
+
+// Name implements history.Program.
+func (x *contender) Name() string { return x.name }
+
+// IsDead implements history.Program.
+func (*contender) IsDead() bool { return false }
 
 // A hold is a lock that was taken: its token and how to give it back.
 type hold struct {
@@ -67,41 +43,25 @@ type hold struct {
 }
 
 // contend has three contenders for a lock made of one transaction and three for
-// clientv3's own mutex, until stop is called, which fails the test if there were
-// two holders at one time.
-func contend(t *testing.T, c *cluster, rng *rand.Rand) (stop func()) {
+// clientv3's own mutex, until stop is called (L4, L5).
+func contend(t *testing.T, c *cluster, rng *rand.Rand, h *history.History) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	kinds := []struct {
-		name    string
-		acquire func(context.Context, *contender, clientv3.LeaseID) (hold, error)
-	}{{"txn", acquireByTxn}, {"mutex", acquireMutex}}
-	lists := make([][]*contender, len(kinds))
-	for k, kind := range kinds {
+	for name, acquire := range map[string]func(
+		context.Context, *contender, clientv3.LeaseID,
+	) (hold, error){"txn lock": acquireByTxn, "mutex": acquireMutex} {
 		for i, m := range c.members {
 			x := &contender{
-				name: fmt.Sprintf("%s contender %d", kind.name, i+1), acquire: kind.acquire,
+				name: fmt.Sprint("contender ", i+1), lock: name, acquire: acquire, h: h,
 				c: client(t, m), rng: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())),
 			}
-			lists[k] = append(lists[k], x)
 			wg.Go(func() { x.run(ctx) })
 		}
 	}
 	return func() {
-		t.Helper()
 		cancel()
 		wg.Wait()
-		for k, list := range lists {
-			var all []tenure
-			for _, x := range list {
-				all = append(all, x.list...)
-			}
-			t.Logf("%s lock: %d tenures", kinds[k].name, len(all))
-			if err := overlap(all); err != nil {
-				t.Errorf("%s lock (L4): %v", kinds[k].name, err)
-			}
-		}
 	}
 }
 
@@ -118,58 +78,25 @@ func (x *contender) run(ctx context.Context) {
 
 // turn takes the lock once, with a lease of its own.
 func (x *contender) turn(ctx context.Context) error {
-	granting, cancel := context.WithTimeout(ctx, opPatience)
-	defer cancel()
-	until := now() + lockTTL
-	g, err := x.c.Grant(granting, int64(lockTTL/time.Second))
+	v := newValidity()
+	id, err := v.grant(ctx, x.c, lockTTL)
 	if err != nil {
 		return err
 	}
-	h, err := x.acquire(ctx, x, g.ID)
+	h, err := x.acquire(ctx, x, id)
 	if err != nil {
 		return err // the lease ends by itself
 	}
-	mine := tenure{who: x.name, from: now(), token: h.token}
-	until = x.holdFor(ctx, g.ID, until, mine.from+between(x.rng, 50, 700))
-	released := x.rng.IntN(4) > 0
-	mine.till = until
-	if released {
-		mine.till = min(now(), until)
-	}
-	if mine.from < mine.till {
-		x.list = append(x.list, mine)
-	}
-	if !released {
+	b := x.h.Hold(x.lock, x, uint64(h.token), v.Err)
+	v.hold(ctx, x.c, id, lockTTL, now()+between(x.rng, 50, 700))
+	if x.rng.IntN(4) == 0 {
 		h.abandon()
 		return nil
 	}
+	b.Release()
 	releasing, cancel := context.WithTimeout(ctx, opPatience)
 	defer cancel()
 	return h.release(releasing)
-}
-
-// holdFor keeps the lease alive for a while and returns until when it is valid.
-func (x *contender) holdFor(
-	ctx context.Context, id clientv3.LeaseID, until, end time.Duration,
-) time.Duration {
-	tick := time.NewTicker(lockTTL / 5)
-	defer tick.Stop()
-	for now() < end {
-		renewing, cancel := context.WithTimeout(ctx, lockTTL/2)
-		sent := now()
-		_, err := x.c.KeepAliveOnce(renewing, id)
-		cancel()
-		if err != nil {
-			return until
-		}
-		until = max(until, sent+lockTTL)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return until
-		}
-	}
-	return until
 }
 
 var errTaken = errors.New("the lock is taken")

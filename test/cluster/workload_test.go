@@ -9,33 +9,44 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/test/history"
 )
 
-// A worker makes one call after the other and records them.
+// A worker reads and writes registers, and has leases, and records what it was told.
 type worker struct {
-	id   int
+	name string
 	c    *clientv3.Client
-	rng  *rand.Rand
-	h    *history
-	next int64 // numbers values and leases
+	h    *history.History
 
-	leases []int64          // granted, and not known to be gone
-	mods   map[string]int64 // mod revision of each key as last seen
+	mu   sync.Mutex // guards what follows
+	rng  *rand.Rand
+	last int
 }
 
-// workPrefix begins the keys of the workers, and no others.
-const workPrefix = "work/"
+// Name implements history.Program.
+func (w *worker) Name() string { return w.name }
 
-// opPatience is how long a call may take. A member that is stopped or cut off
-// does not answer at all.
-const opPatience = 2 * time.Second
+// IsDead implements history.Program.
+func (*worker) IsDead() bool { return false }
+
+const (
+	// workPrefix begins the registers, leasedPrefix the keys on leases.
+	workPrefix, leasedPrefix = "work/", "leased/"
+	// workEpoch is how long a register is in use: the search for an order of its operations takes the
+	// longer the more there are.
+	workEpoch = 5 * time.Second
+	// opPatience is how long a call may take. A member that is stopped or cut off does not answer.
+	opPatience = 2 * time.Second
+	// workTTL is short, so that leases expire while the faults last.
+	workTTL = 3 * time.Second
+)
 
 // work starts one worker for each member, that knows only this one, and one
 // that knows all, until stop is called.
-func work(t *testing.T, c *cluster, rng *rand.Rand, h *history) (stop func()) {
+func work(t *testing.T, c *cluster, rng *rand.Rand, h *history.History) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -45,10 +56,11 @@ func work(t *testing.T, c *cluster, rng *rand.Rand, h *history) (stop func()) {
 	}
 	for i, members := range endpoints {
 		w := &worker{
-			id: i + 1, c: client(t, members...), h: h, mods: map[string]int64{},
+			name: fmt.Sprint("worker", i+1), c: client(t, members...), h: h,
 			rng: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())),
 		}
-		wg.Go(func() { w.run(ctx) })
+		wg.Go(func() { w.run(ctx, 15*time.Millisecond, w.register) })
+		wg.Go(func() { w.run(ctx, 50*time.Millisecond, w.lease) })
 	}
 	return func() {
 		cancel()
@@ -57,162 +69,199 @@ func work(t *testing.T, c *cluster, rng *rand.Rand, h *history) (stop func()) {
 }
 
 // run works at a rate that leaves the machine time for the servers.
-func (w *worker) run(ctx context.Context) {
-	tick := time.NewTicker(15 * time.Millisecond)
+func (w *worker) run(ctx context.Context, every time.Duration, do func(context.Context)) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.step(ctx)
+			do(ctx)
 		}
 	}
 }
 
-// step makes one call. Its answer is recorded even if the test ends meanwhile.
-func (w *worker) step(ctx context.Context) {
-	c := w.choose()
+func (w *worker) intn(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.IntN(n)
+}
+
+// unique returns a text that no other call returns.
+func (w *worker) unique() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last++
+	return fmt.Sprint(w.name, "-", w.last)
+}
+
+// register does something with a register.
+func (w *worker) register(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, opPatience)
 	defer cancel()
-	called := now()
-	a, err := w.do(ctx, c)
-	switch {
-	case err == nil:
-	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		a = answer{outcome: refused}
+	o := &history.Op{
+		By: w.name, Key: fmt.Sprintf("%s%d/%d", workPrefix, w.h.Now()/workEpoch, w.intn(5)),
+	}
+	err := w.operate(ctx, o)
+	f := history.Done
+	if err != nil {
+		// Not even a refusal by a member that has no leader says that the call's first try had no effect.
+		f = history.Unknown
+	}
+	w.h.Back(o, f)
+}
+
+func (w *worker) operate(ctx context.Context, o *history.Op) error {
+	switch n := w.intn(10); {
+	case n < 5:
+		w.h.Call(o)
+		r, err := w.c.Get(ctx, o.Key)
+		o.Got = valueOf(r)
+		return err
+	case n < 7:
+		o.Kind, o.Value = history.Put, w.unique()
+		w.h.Call(o)
+		r, err := w.c.Put(ctx, o.Key, o.Value)
+		if err == nil {
+			o.Revision = r.Header.Revision
+		}
+		return err
+	case n < 8:
+		o.Kind = history.Delete
+		w.h.Call(o)
+		_, err := w.c.Delete(ctx, o.Key)
+		return err
 	default:
-		// Not even a refusal by a member that has no leader says that the
-		// call's first try had no effect.
-		a = answer{outcome: unknown}
+		return w.swap(ctx, o)
 	}
-	w.h.add(w.id, c, called, a)
-	w.learn(c, a)
 }
 
-// choose picks the next call.
-func (w *worker) choose() call {
-	w.next++
-	c := call{
-		key:   fmt.Sprintf("%s%d", workPrefix, w.rng.IntN(5)),
-		value: fmt.Sprintf("v%d-%d", w.id, w.next),
+// valueOf returns the value of the only pair of an answer, "" if there is none.
+func valueOf(r *clientv3.GetResponse) string {
+	if r == nil || len(r.Kvs) == 0 {
+		return ""
 	}
-	n := w.rng.IntN(100)
-	if len(w.leases) > 0 {
-		c.lease = w.leases[w.rng.IntN(len(w.leases))]
-	}
-	switch {
-	case len(w.leases) < 2 || n < 2:
-		// A client's leases have numbers of their own, so that a grant without
-		// an answer is one that may exist.
-		return call{verb: grant, lease: int64(w.id)*1_000_000 + w.next, ttl: workTTL}
-	case n < 6:
-		return call{verb: revoke, lease: c.lease}
-	case n < 16:
-		return call{verb: keepAlive, lease: c.lease}
-	case n < 45:
-		return call{verb: get, key: c.key}
-	case n < 53:
-		return call{verb: remove, key: c.key}
-	case n < 63:
-		c.verb, c.expect = swap, w.mods[c.key]
-		return c
-	case n < 80:
-		c.lease = 0
-	}
-	c.verb = put
-	return c
+	return string(r.Kvs[0].Value)
 }
 
-// workTTL is short, so that leases expire while the faults last; half of them
-// are renewed in time.
-const workTTL = 3 * time.Second
-
-// do makes the call.
-func (w *worker) do(ctx context.Context, c call) (answer, error) {
-	switch c.verb {
-	case put:
-		r, err := w.c.Put(ctx, c.key, c.value, clientv3.WithLease(clientv3.LeaseID(c.lease)))
-		return answered((*pb.PutResponse)(r), err)
-	case remove:
-		r, err := w.c.Delete(ctx, c.key)
-		a, err := answered((*pb.DeleteRangeResponse)(r), err)
-		if err == nil && r.Deleted == 0 {
-			a.outcome = differed // and its revision is another's, that of an expiry perhaps
-		}
-		return a, err
-	case get:
-		return w.get(ctx, c)
-	case swap:
-		return w.swap(ctx, c)
-	case grant:
-		r, err := pb.NewLeaseClient(w.c.ActiveConnection()).LeaseGrant(ctx,
-			&pb.LeaseGrantRequest{ID: c.lease, TTL: int64(c.ttl / time.Second)})
-		return answered(r, err)
-	case revoke:
-		r, err := w.c.Revoke(ctx, clientv3.LeaseID(c.lease))
-		return answered((*pb.LeaseRevokeResponse)(r), err)
-	case keepAlive:
-		r, err := w.c.KeepAliveOnce(ctx, clientv3.LeaseID(c.lease))
-		return answered((*keepAliveAnswer)(r), err)
-	}
-	panic("no such call: " + string(c.verb))
-}
-
-// A keepAliveAnswer has its header as the other answers have.
-type keepAliveAnswer clientv3.LeaseKeepAliveResponse
-
-// GetHeader returns the header of the answer.
-func (a *keepAliveAnswer) GetHeader() *pb.ResponseHeader { return a.ResponseHeader }
-
-func answered(r interface{ GetHeader() *pb.ResponseHeader }, err error) (answer, error) {
+// swap reads a register and puts another value in its place.
+func (w *worker) swap(ctx context.Context, o *history.Op) error {
+	r, err := w.c.Get(ctx, o.Key)
 	if err != nil {
-		return answer{}, err
+		w.h.Call(o) // a read without an answer
+		return err
 	}
-	return answer{outcome: done, revision: r.GetHeader().GetRevision()}, nil
-}
-
-func (w *worker) get(ctx context.Context, c call) (answer, error) {
-	r, err := w.c.Get(ctx, c.key)
+	o.Kind, o.Want, o.Value = history.Swap, valueOf(r), w.unique()
+	cond := clientv3.Compare(clientv3.Value(o.Key), "=", o.Want)
+	if o.Want == "" {
+		cond = clientv3.Compare(clientv3.CreateRevision(o.Key), "=", 0)
+	}
+	w.h.Call(o)
+	txn, err := w.c.Txn(ctx).If(cond).Then(clientv3.OpPut(o.Key, o.Value)).
+		Else(clientv3.OpGet(o.Key)).Commit()
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	a := answer{outcome: done, revision: r.Header.Revision}
-	for _, kv := range r.Kvs {
-		a.pair = record{
-			string(kv.Value), kv.CreateRevision, kv.ModRevision, kv.Version, kv.Lease,
-		}
+	if o.Swapped = txn.Succeeded; o.Swapped {
+		o.Revision = txn.Header.Revision
+	} else {
+		o.Got = valueOf((*clientv3.GetResponse)(txn.Responses[0].GetResponseRange()))
 	}
-	return a, nil
+	return nil
 }
 
-func (w *worker) swap(ctx context.Context, c call) (answer, error) {
-	r, err := w.c.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(c.key), "=", c.expect)).
-		Then(clientv3.OpPut(c.key, c.value, clientv3.WithLease(clientv3.LeaseID(c.lease)))).
-		Commit()
-	a, err := answered((*pb.TxnResponse)(r), err)
-	if err == nil && !r.Succeeded {
-		a.outcome = differed
+// lease has a lease with a key, which it renews for a while, and revokes or leaves (L1, L3).
+func (w *worker) lease(ctx context.Context) {
+	v := newValidity()
+	g, err := v.grant(ctx, w.c, workTTL)
+	if err != nil {
+		return
 	}
-	return a, err
+	putting, cancel := context.WithTimeout(ctx, opPatience)
+	defer cancel()
+	key := leasedPrefix + w.unique()
+	r, err := w.c.Put(putting, key, w.name, clientv3.WithLease(g))
+	if err != nil {
+		return
+	}
+	b := w.h.Attach(key, w, r.Header.Revision, v.Err)
+	v.hold(ctx, w.c, g, workTTL, now()+time.Duration(w.intn(4))*time.Second)
+	if b.Release(); w.intn(2) == 0 {
+		return
+	}
+	ending, cancel := context.WithTimeout(ctx, opPatience)
+	defer cancel()
+	if _, err := w.c.Revoke(ending, g); err != nil {
+		return
+	}
+	if _, err := w.c.KeepAliveOnce(ending, g); err == nil {
+		w.h.Violate("L3", "lease %x was renewed after its revocation was acknowledged", g)
+	}
 }
 
-// learn remembers what the next calls are chosen from.
-func (w *worker) learn(c call, a answer) {
-	switch {
-	case c.verb == grant && a.outcome == done:
-		w.leases = append(w.leases, c.lease)
-	case c.verb == revoke || a.outcome == refused:
-		for i, id := range w.leases {
-			if id == c.lease {
-				w.leases = append(w.leases[:i], w.leases[i+1:]...)
-				break
-			}
+// validity is until when a holder may rely on a lease, by its own clock: a TTL after it has sent the
+// last renewal that was acknowledged.
+type validity struct {
+	mu    sync.Mutex
+	until time.Duration
+}
+
+func newValidity() *validity { return new(validity) }
+
+var errInvalid = errors.New("the lease may have ended")
+
+// Err returns nil while the lease is valid.
+func (v *validity) Err() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if now() < v.until {
+		return nil
+	}
+	return errInvalid
+}
+
+func (v *validity) renewed(sent, ttl time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.until = max(v.until, sent+ttl)
+}
+
+func (v *validity) grant(
+	ctx context.Context, c *clientv3.Client, ttl time.Duration,
+) (clientv3.LeaseID, error) {
+	ctx, cancel := context.WithTimeout(ctx, opPatience)
+	defer cancel()
+	sent := now()
+	g, err := c.Grant(ctx, int64(ttl/time.Second))
+	if err != nil {
+		return 0, err
+	}
+	v.renewed(sent, ttl)
+	return g.ID, nil
+}
+
+// hold keeps the lease alive until an instant, or until that fails.
+func (v *validity) hold(
+	ctx context.Context, c *clientv3.Client, id clientv3.LeaseID, ttl, end time.Duration,
+) {
+	tick := time.NewTicker(ttl / 5)
+	defer tick.Stop()
+	for now() < end {
+		renewing, cancel := context.WithTimeout(ctx, ttl/2)
+		sent := now()
+		_, err := c.KeepAliveOnce(renewing, id)
+		cancel()
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) || ctx.Err() != nil {
+			return
 		}
-	case c.verb == get && a.outcome == done:
-		w.mods[c.key] = a.pair.mod
-	case (c.verb == put || c.verb == swap) && a.outcome == done:
-		w.mods[c.key] = a.revision
+		if err == nil {
+			v.renewed(sent, ttl)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
 	}
 }

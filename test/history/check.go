@@ -1,4 +1,4 @@
-package bubble
+package history
 
 import (
 	"cmp"
@@ -11,22 +11,21 @@ import (
 // searchLimit bounds the search for an order of one register's operations, in real time.
 const searchLimit = 10 * time.Second
 
-// check holds the history against what can be seen only at its end.
-func (h *history) check() []violation {
+// Check holds the history against what can be seen only at its end, and returns all violations.
+func (h *History) Check() []Violation {
 	h.checkRegisters()
 	h.checkWatches()
-	h.checkRights()
-	slices.SortStableFunc(h.broken, func(a, b violation) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(h.broken, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 	return h.broken
 }
 
 // checkRegisters is S1, C1 and S2: each register behaves as if its operations, cached reads
 // among them, happened one after another, each between its call and its return.
-func (h *history) checkRegisters() {
-	byKey := make(map[string][]*op)
+func (h *History) checkRegisters() {
+	byKey := make(map[string][]*Op)
 	for _, o := range h.ops {
-		if o.key != "" {
-			byKey[o.key] = append(byKey[o.key], o)
+		if o.Key != "" {
+			byKey[o.Key] = append(byKey[o.Key], o)
 		}
 	}
 	for key, ops := range byKey {
@@ -48,11 +47,11 @@ func (h *history) checkRegisters() {
 
 // settle leaves out what has no answer and what nobody has seen: it may not have been done, and
 // explains nothing. What has no answer and was seen was done before the call that saw it returned.
-func settle(ops []*op) []*op {
+func settle(ops []*Op) []*Op {
 	seen := make(map[string]int64) // by value, the first return of who saw it
 	for _, o := range ops {
-		for _, value := range []string{o.got, o.want} {
-			if !o.done || value == "" || value == o.want && !o.swapped {
+		for _, value := range []string{o.Got, o.Want} {
+			if !o.done || value == "" || value == o.Want && !o.Swapped {
 				continue
 			}
 			if first, ok := seen[value]; !ok || o.back < first {
@@ -60,10 +59,10 @@ func settle(ops []*op) []*op {
 			}
 		}
 	}
-	out := make([]*op, 0, len(ops))
+	out := make([]*Op, 0, len(ops))
 	for _, o := range ops {
-		if !o.done && o.kind != opDelete {
-			back, ok := seen[o.value]
+		if !o.done && o.Kind != Delete {
+			back, ok := seen[o.Value]
 			if !ok {
 				continue
 			}
@@ -78,54 +77,54 @@ func settle(ops []*op) []*op {
 var register = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, input, _ any) (bool, any) {
-		o, value := input.(*op), state.(string)
-		switch o.kind {
-		case opGet:
-			return o.got == value, value
-		case opPut:
-			return true, o.value
-		case opDelete:
+		o, value := input.(*Op), state.(string)
+		switch o.Kind {
+		case Get:
+			return o.Got == value, value
+		case Put:
+			return true, o.Value
+		case Delete:
 			return true, ""
 		default:
-			if o.done && !o.swapped {
-				return o.got == value && value != o.want, value
+			if o.done && !o.Swapped {
+				return o.Got == value && value != o.Want, value
 			}
-			if value == o.want {
-				return true, o.value
+			if value == o.Want {
+				return true, o.Value
 			}
 			return !o.done, value
 		}
 	},
-	DescribeOperation: func(input, _ any) string { return input.(*op).String() },
+	DescribeOperation: func(input, _ any) string { return input.(*Op).String() },
 }
 
-func (h *history) violateRegister(key string, ops []*op) {
+func (h *History) violateRegister(key string, ops []*Op) {
 	text := ""
 	for _, o := range ops {
 		text += "\n\t" + o.String()
 	}
-	h.violate("S1", "no order explains what was read of %s:%s", key, text)
+	h.Violate("S1", "no order explains what was read of %s:%s", key, text)
 }
 
 // checkWatches is W1: all watches tell the same of a revision, and each tells all of its own.
-func (h *history) checkWatches() {
+func (h *History) checkWatches() {
 	all := h.events
 	for at, text := range h.acks {
 		all[at] = text
 	}
 	for _, v := range h.views {
-		for at, text := range v.told {
+		for at, text := range v.Told {
 			if old, ok := all[at]; ok && old != text {
-				h.violate("W1", "the watch of %s was told %s at revision %d, it is %s", v.by, text, at, old)
+				h.Violate("W1", "the watch of %s was told %s at revision %d, it is %s", v.By, text, at, old)
 			}
 			all[at] = text
 		}
 	}
 	for _, v := range h.views {
 		for at, text := range all {
-			if _, ok := v.told[at]; !ok && at >= v.first && at <= v.last {
-				h.violate("W1", "the watch of %s was told of %d to %d, and not of %d (%s)",
-					v.by, v.first, v.last, at, text)
+			if _, ok := v.Told[at]; !ok && at >= v.first && at <= v.last {
+				h.Violate("W1", "the watch of %s was told of %d to %d, and not of %d (%s)",
+					v.By, v.first, v.last, at, text)
 			}
 		}
 	}

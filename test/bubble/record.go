@@ -1,0 +1,54 @@
+package bubble
+
+import (
+	"maps"
+	"sync"
+
+	"leasehold.dev/test/history"
+)
+
+// record is the history of a run, and what only the bubble checks.
+type record struct {
+	*history.History
+
+	mu     sync.Mutex      // guards what follows
+	pushed map[string]bool // items: true once they were worked on
+	taken  map[string]taken
+}
+
+func newRecord() *record {
+	return &record{
+		History: history.New(), pushed: make(map[string]bool), taken: make(map[string]taken),
+	}
+}
+
+// check checks all that can be seen only at the end.
+func (h *record) check() []history.Violation {
+	h.checkRights()
+	return h.Check()
+}
+
+// push notes that an item was pushed, and done that it was worked on.
+func (h *record) push(item string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pushed[item] = h.pushed[item]
+}
+
+func (h *record) done(item string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pushed[item] = true
+}
+
+// checkItems is S2 for items of a queue that is empty.
+func (h *record) checkItems() {
+	h.mu.Lock()
+	items := maps.Clone(h.pushed)
+	h.mu.Unlock()
+	for item, worked := range items {
+		if !worked {
+			h.Violate("S2", "item %s was pushed, and nobody has had it", item)
+		}
+	}
+}

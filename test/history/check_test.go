@@ -1,0 +1,112 @@
+package history
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+// TestCheckNotices: each check finds what it is for, and nothing in a history that is as it should be.
+func TestCheckNotices(t *testing.T) {
+	p := &program{name: "p"}
+	op := func(h *History, o *Op, f Outcome) { h.Back(h.Call(o), f) }
+	put := func(h *History, value string, revision int64) {
+		op(h, &Op{Key: "k", Kind: Put, Value: value, Revision: revision}, Done)
+	}
+	get := func(h *History, got string) { op(h, &Op{Key: "k", Got: got}, Done) }
+	swap := func(h *History, want, value string, swapped bool) {
+		op(h, &Op{Key: "k", Kind: Swap, Want: want, Value: value, Swapped: swapped}, Done)
+	}
+	told := func(h *History, revisions ...int64) {
+		v := NewView("p")
+		for _, r := range revisions {
+			h.See(v, r, []Change{{Key: "k", Value: "v", Revision: r}})
+		}
+	}
+	sure := func() error { return nil }
+	for name, c := range map[string]struct {
+		do   func(h *History)
+		want []string
+	}{
+		"reads and writes": {do: func(h *History) {
+			put(h, "v", 2)
+			get(h, "v")
+			swap(h, "v", "w", true)
+			get(h, "w")
+			op(h, &Op{Key: "k", Kind: Delete}, Done)
+			get(h, "")
+		}},
+		"a stale read": {want: []string{"S1"}, do: func(h *History) {
+			put(h, "v", 2)
+			put(h, "w", 3)
+			get(h, "v")
+		}},
+		"a read of an older value during a write": {do: func(h *History) {
+			put(h, "v", 2)
+			o := h.Call(&Op{Key: "k", Kind: Put, Value: "w"})
+			get(h, "v")
+			h.Back(o, Done)
+		}},
+		"a lost write": {want: []string{"S1"}, do: func(h *History) {
+			put(h, "v", 2)
+			get(h, "")
+		}},
+		"a write without an answer that was seen and is lost": {want: []string{"S1"}, do: func(h *History) {
+			op(h, &Op{Key: "k", Kind: Put, Value: "v"}, Unknown)
+			get(h, "v")
+			get(h, "")
+		}},
+		"a write without an answer that nobody sees": {do: func(h *History) {
+			op(h, &Op{Key: "k", Kind: Put, Value: "v"}, Unknown)
+			get(h, "")
+		}},
+		"two swaps of one value": {want: []string{"S1"}, do: func(h *History) {
+			put(h, "v", 2)
+			swap(h, "v", "w", true)
+			swap(h, "v", "x", true)
+		}},
+		"watches that agree": {do: func(h *History) {
+			put(h, "v", 3)
+			told(h, 2, 3, 4)
+			told(h, 3, 4, 5)
+		}},
+		"a watch that is told less than another": {want: []string{"W1"}, do: func(h *History) {
+			told(h, 2, 3, 4)
+			told(h, 2, 4)
+		}},
+		"a watch that is not told of an acknowledged write": {want: []string{"W1"}, do: func(h *History) {
+			put(h, "v", 3)
+			told(h, 2, 4)
+		}},
+		"a watch that is told something else": {want: []string{"W1"}, do: func(h *History) {
+			put(h, "w", 3)
+			told(h, 2, 3)
+		}},
+		"a watch that is told twice": {want: []string{"W1", "W1"}, do: func(h *History) {
+			told(h, 2, 3, 4)
+			told(h, 2, 3, 3, 4)
+		}},
+		"a lease that is valid": {want: []string{"L1"}, do: func(h *History) {
+			h.Attach("k", p, 5, sure)
+			h.Gone("k", "expired", 6)
+		}},
+		"leases that are not": {do: func(h *History) {
+			h.Attach("k", p, 5, func() error { return errors.New("invalid") })
+			h.Gone("k", "expired", 6)
+			h.Attach("k", p, 7, sure).Release()
+			h.Gone("k", "revoked", 8)
+			h.Attach("k", p, 9, sure)
+			h.Gone("k", "expired", 8) // told late
+		}},
+	} {
+		h := New()
+		c.do(h)
+		var got []string
+		for _, v := range h.Check() {
+			got = append(got, v.ID)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: violations %v, want %v", name, h.broken, c.want)
+		}
+	}
+}
