@@ -2,9 +2,7 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,21 +26,20 @@ func (a *app) recoverCommand() *cobra.Command {
 	r := &recovery{app: a}
 	cmd := &cobra.Command{
 		Use:   "recover",
-		Short: "Finds out what disaster has happened, and puts it right with --yes",
-		Long: `Looks at the running cluster, and with --data-dir at the data of the member of this
-host, which must not run. It says what is wrong, what to check first, and what is to be done on
-which host. It changes nothing without --yes. With it, it does what can be done from here, and
-says what is left. No data are removed: what is replaced is kept beside, under a name that says
-when.
+		Short: "Diagnose a cluster and repair it with --yes",
+		Long: `Examine the running cluster and, with --data-dir, the data of this host's member, which
+must not run. Print what is wrong, what to check first, and what to do on which host. Nothing is
+changed without --yes. With it, recover does what can be done from here and prints what is left. It
+removes no data: what it replaces is kept under a name with the time.
 
-It knows expired certificates, a quota that is used up, a member that does not answer, whose disk
-is full or lost, whose data are damaged or rolled back to an older copy, or run twice, and a
-majority that is lost for good. The members of the last have to be named (--lost): from here nobody
-can tell them from members that are only out of reach. Endpoints of several clusters are refused,
-and so is a directory on which a member of another cluster runs.
+It recognises expired certificates, a full quota, a member that does not answer, whose disk is full
+or lost, whose data are damaged, rolled back to an older copy, or run twice, and a majority that is
+lost for good. Lost members have to be named (--lost), because they look like members that are only
+out of reach. Endpoints of several clusters are refused, and so is a directory on which a member of
+another cluster runs.
 
-Exit codes: 0 nothing to recover, or all of it is done; 9 something is wrong, and not yet put
-right; 1 the look or the repair failed.`,
+Exit codes: 0 nothing to recover, or all of it done; 9 something is wrong and not yet repaired; 1
+the diagnosis or the repair failed.`,
 		Example: "  leasehold recover --endpoints host1:2379,host2:2379,host3:2379\n" +
 			"  leasehold recover --endpoints host1:2379 --data-dir /var/lib/leasehold --yes\n" +
 			"  leasehold recover --data-dir /var/lib/leasehold --lost b,c --yes",
@@ -68,10 +65,10 @@ type recovery struct {
 	spec    *clientv3.ConfigSpec
 	dir     *rewind.Directory // nil without --data-dir
 	cluster *clusterState
-	own     *memberState // that of the directory, if it is told of already
+	own     *memberState // of the directory, as the serving cluster knows it; nil for none
+	left    *survivors   // nil unless the directory is sound and no majority serves
 	expired []badCertificate
 	found   []*disaster
-	notes   []string // what is no disaster, and worth to be known
 }
 
 // disaster is one thing that is wrong.
@@ -84,7 +81,7 @@ type disaster struct {
 	Steps []step   `json:"steps"`
 	Done  []string `json:"done"`
 
-	act func(*disaster) error // the steps that are ours; nil if there are none
+	act func(*recovery, *disaster) error // the steps that are ours; nil if there are none
 }
 
 // step is one thing to do.
@@ -94,52 +91,13 @@ type step struct {
 	Own   bool   `json:"own"`   // --yes does it
 }
 
-func newDisaster(code cause.Code, what string, facts ...string) *disaster {
-	return &disaster{
-		Cause: code, What: what, Facts: facts, Check: []string{}, Steps: []step{}, Done: []string{},
-	}
-}
-
-// own adds a step that --yes does.
-func (d *disaster) own(format string, args ...any) {
-	d.Steps = append(d.Steps, step{"here", fmt.Sprintf(format, args...), true})
-}
-
-// on adds a step for a person, on a host.
-func (d *disaster) on(where, format string, args ...any) {
-	d.Steps = append(d.Steps, step{where, fmt.Sprintf(format, args...), false})
-}
-
-// first adds something to look at before anything is done.
-func (d *disaster) first(format string, args ...any) {
-	d.Check = append(d.Check, fmt.Sprintf(format, args...))
-}
-
-// did notes that a step is done.
-func (d *disaster) did(format string, args ...any) {
-	d.Done = append(d.Done, fmt.Sprintf(format, args...))
-}
-
-// withClient returns steps that need a client of the cluster.
-func (r *recovery) withClient(
-	do func(context.Context, *clientv3.Client, *disaster) error,
-) func(*disaster) error {
-	return func(d *disaster) error {
-		c, err := r.dial(r.spec)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		ctx, cancel := r.patientContext()
-		defer cancel()
-		return do(ctx, c, d)
-	}
-}
-
 func (r *recovery) run() error {
 	spec, err := r.prepare()
 	if err != nil {
 		return err
+	}
+	if r.flags.format != "simple" && r.flags.format != "json" {
+		return unsupported(r.flags.format) // before anything is done
 	}
 	r.spec = spec
 	if err := r.lookAtDirectory(); err != nil {
@@ -154,12 +112,11 @@ func (r *recovery) run() error {
 	if err := r.diagnose(); err != nil {
 		return err
 	}
-	r.note()
 	var failed error
 	open := len(r.found)
 	for _, d := range r.found {
 		if r.yes && d.act != nil && failed == nil {
-			if failed = d.act(d); failed == nil {
+			if failed = d.act(r, d); failed == nil {
 				open--
 			}
 		}
@@ -171,7 +128,7 @@ func (r *recovery) run() error {
 	case open == 0:
 		verdict = recoverDone
 	}
-	if err := r.show(showRecovery(verdict, r.found, r.notes)); err != nil {
+	if err := r.show(showRecovery(verdict, r.found, r.notes())); err != nil {
 		return err
 	}
 	if failed == nil && open > 0 {
@@ -180,49 +137,27 @@ func (r *recovery) run() error {
 	return failed
 }
 
-// diagnose says what is wrong. The error says that the flags ask for what must not be done.
-func (r *recovery) diagnose() error {
-	r.found = []*disaster{}
-	if len(r.expired) > 0 {
-		// A member that cannot be asked for that reason is not called lost.
-		r.certificates()
-		return nil
-	}
-	if r.mixed() {
-		return nil
-	}
-	if r.cluster.failure == nil && len(r.lost) > 0 {
-		return badArgs("the cluster serves, so its majority is not lost: leave --lost out")
-	}
-	if r.dir != nil {
-		if told, err := r.ofDirectory(); told || err != nil {
-			return err
-		}
-	}
-	if r.cluster.failure != nil {
-		r.unserved()
-		r.reported()
-		return nil
-	}
-	r.quota()
-	r.reported()
-	r.differing()
-	r.silent()
-	return nil
-}
-
-// note adds what status would say of a cluster of which there is nothing to recover, and which
-// endpoints nobody knows.
-func (r *recovery) note() {
+// notes are what is no disaster: what status says of a cluster that needs no recovery, who has the
+// directory open, and endpoints of no member.
+func (r *recovery) notes() (out []string) {
 	if len(r.found) == 0 {
-		r.notes = append(r.notes, r.cluster.Reasons...)
+		out = append(out, r.cluster.Reasons...)
+	}
+	switch {
+	case !r.serves() || r.dir == nil:
+	case r.is(rewind.Running) && !r.ofAnother() && (r.own != nil || r.dir.Member == 0):
+		out = append(out, r.user())
+	case r.is(rewind.Empty) && r.own == nil:
+		out = append(out, r.dir.Path+" has no data, and all members answer: it is that of a member to "+
+			"be, or not the right --data-dir")
 	}
 	for _, x := range r.cluster.others {
 		if x.Error != "" {
-			r.notes = append(r.notes, "no member of the cluster has the address "+nameOf(x)+
-				", and nobody answers there: "+x.Error)
+			out = append(out, "no member of the cluster has the address "+nameOf(x)+", and nothing "+
+				"answers there: "+x.Error)
 		}
 	}
+	return out
 }
 
 // endpointsOf are addresses of members that answer, as --join and --endpoints take them.
@@ -267,12 +202,13 @@ func shellWord(word string) string {
 
 // lines are its parts, each with its text.
 func (d *disaster) lines() (out [][2]string) {
-	for _, f := range d.Facts {
-		out = append(out, [2]string{"found", f})
+	add := func(part string, texts []string) {
+		for _, text := range texts {
+			out = append(out, [2]string{part, harmless(text)})
+		}
 	}
-	for _, c := range d.Check {
-		out = append(out, [2]string{"check first", c})
-	}
+	add("found", d.Facts)
+	add("check first", d.Check)
 	for _, s := range d.Steps {
 		where := "to do "
 		if !strings.HasPrefix(s.Where, "here") {
@@ -282,11 +218,9 @@ func (d *disaster) lines() (out [][2]string) {
 		if s.Own {
 			where += " (--yes does it)"
 		}
-		out = append(out, [2]string{where, s.Do})
+		add(where, []string{s.Do})
 	}
-	for _, s := range d.Done {
-		out = append(out, [2]string{"done", s})
-	}
+	add("done", d.Done)
 	return out
 }
 
@@ -300,41 +234,11 @@ func showRecovery(verdict string, found []*disaster, notes []string) answer {
 		for _, d := range found {
 			p.printf("%s\n", d.What)
 			for _, l := range d.lines() {
-				p.printf("  %s: %s\n", l[0], harmless(l[1]))
+				p.printf("  %s: %s\n", l[0], l[1])
 			}
 		}
 		for _, n := range notes {
 			p.printf("note: %s\n", harmless(n))
 		}
-	}, fields: func(p *page) {
-		p.quoted("Verdict", verdict)
-		for _, d := range found {
-			p.quoted("Disaster", d.What)
-			for _, l := range d.lines() {
-				p.quoted(l[0], l[1])
-			}
-		}
-		for _, n := range notes {
-			p.quoted("Note", n)
-		}
-	}, table: func() (head []string, rows [][]string) {
-		for _, d := range found {
-			for _, l := range d.lines() {
-				rows = append(rows, []string{d.What, l[0], harmless(l[1])})
-			}
-		}
-		for _, n := range notes {
-			rows = append(rows, []string{"", "note", harmless(n)})
-		}
-		return []string{"disaster", "part", "text"}, rows
 	}}
-}
-
-// voters are the members with a vote, and of those the ones that answer.
-func (s *clusterState) voters() (all, answer []*memberState) {
-	all = slices.DeleteFunc(slices.Clone(s.Members), func(x *memberState) bool {
-		return x.Role == "learner"
-	})
-	answer = slices.DeleteFunc(slices.Clone(all), func(x *memberState) bool { return x.Error != "" })
-	return all, answer
 }

@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,12 +17,12 @@ import (
 
 // badCertificate is one that is not valid now.
 type badCertificate struct {
-	text       string // for people
-	address    string // where it was shown
-	file       string // or where it is, if it is one of ours
-	flags      string // of the member, that name its files
-	authority  bool
-	selfSigned bool
+	Text       string // for people
+	Address    string // where it was shown
+	File       string // or where it is, if it is one of ours
+	Flags      string // of the member, that name its files
+	Authority  bool
+	SelfSigned bool
 }
 
 // lookAtCertificates returns those that are not valid: of all ports of members that speak TLS, and
@@ -51,9 +51,9 @@ func (r *recovery) lookAtCertificates(s *clusterState) []badCertificate {
 				if why := notValid(c, time.Now()); why != "" {
 					mu.Lock()
 					out = append(out, badCertificate{
-						text:    fmt.Sprintf("the certificate of %s %s", p.address, why),
-						address: p.address, flags: p.flags, authority: c.IsCA && !isSelfSigned(c),
-						selfSigned: isSelfSigned(c),
+						Text:    fmt.Sprintf("the certificate of %s %s", p.address, why),
+						Address: p.address, Flags: p.flags, Authority: c.IsCA && !isSelfSigned(c),
+						SelfSigned: isSelfSigned(c),
 					})
 					mu.Unlock()
 				}
@@ -61,8 +61,7 @@ func (r *recovery) lookAtCertificates(s *clusterState) []badCertificate {
 		})
 	}
 	wg.Wait()
-	// slices.SortFunc would be fourteen kilobytes of the binary, for this type alone.
-	sort.Slice(out, func(i, j int) bool { return out[i].text < out[j].text })
+	slices.SortFunc(out, func(a, b badCertificate) int { return strings.Compare(a.Text, b.Text) })
 	return out
 }
 
@@ -125,7 +124,7 @@ func (r *recovery) ownCertificates() (out []badCertificate) {
 				continue
 			}
 			bad = append(bad, badCertificate{
-				text: fmt.Sprintf("the certificate in %s %s", file, why), file: file, authority: c.IsCA,
+				Text: fmt.Sprintf("the certificate in %s %s", file, why), File: file, Authority: c.IsCA,
 			})
 		}
 		if file == r.spec.Secure.Cert || valid == 0 { // an old authority may stay beside a new one

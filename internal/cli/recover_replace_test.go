@@ -75,7 +75,7 @@ func TestReplaceLooksAgain(t *testing.T) {
 			if !x.unknown {
 				r.own = &memberState{id: 1}
 			}
-			err = r.withClient(r.leave)(newDisaster("", ""))
+			err = r.leave(new(disaster))
 			s.Stop() // and all calls have ended
 			if (err == nil) != (x.err == "") || err != nil && !strings.Contains(err.Error(), x.err) {
 				t.Errorf("%v, want %q", err, x.err)

@@ -142,15 +142,15 @@ func TestDiagnose(t *testing.T) {
 			}}
 		}, []string{
 			"NO_MAJORITY", "the majority does not answer", "knows of none",
-			"m1:2379: it runs, and has lost nothing: without a majority nobody can log in",
+			"m1:2379: it runs, and has lost nothing: without a majority no login works",
 			"m2:2379: its host answers", "--endpoints",
 		}},
 		"certificates": {func(r *recovery) {
 			r.cluster.failure = errors.New("deadline")
 			r.cluster.Members[1].fails(cause.CallFailed)
 			r.expired = []badCertificate{
-				{text: "the certificate of m2:2379 has expired", address: "m2:2379", flags: "--cert-file"},
-				{text: "the certificate in f has expired", file: "f", authority: true},
+				{Text: "the certificate of m2:2379 has expired", Address: "m2:2379", Flags: "--cert-file"},
+				{Text: "the certificate in f has expired", File: "f", Authority: true},
 			}
 		}, []string{
 			"CERTIFICATE_EXPIRED", "certificates have expired", "the clock of this machine",
@@ -196,12 +196,11 @@ func TestRecoverNotes(t *testing.T) {
 	if err := r.diagnose(); err != nil || len(r.found) > 0 {
 		t.Fatalf("%v, %v", r.found, err)
 	}
-	r.note()
 	p := &page{}
-	showRecovery(recoverNothing, r.found, r.notes).simple(p)
+	showRecovery(recoverNothing, r.found, r.notes()).simple(p)
 	for _, want := range []string{
 		"/d has no data, and all members answer", "m2 is 20000 entries behind",
-		"no member of the cluster has the address http://x:1, and nobody answers there: refused",
+		"no member of the cluster has the address http://x:1, and nothing answers there: refused",
 	} {
 		if !strings.Contains(p.String(), "note: "+want) {
 			t.Errorf("%q is missing:\n%s", want, p)

@@ -158,7 +158,9 @@ func (s *clusterState) askReleases(pages memberPages) {
 func (l *lookout) look() *clusterState {
 	s := &clusterState{Reasons: []string{}}
 	var list []*pb.Member
-	if c, err := l.client(""); err != nil {
+	if !l.connects() { // a client would try until its time is up
+		s.failure = errNoConnection
+	} else if c, err := l.client(""); err != nil {
 		s.failure = err
 	} else {
 		list = s.ask(l.a, c.Client)
@@ -201,6 +203,23 @@ func (l *lookout) look() *clusterState {
 	}
 	wg.Wait()
 	return s
+}
+
+// connects reports whether one of the endpoints takes a connection.
+func (l *lookout) connects() bool {
+	found := make(chan bool, len(l.spec.Endpoints))
+	for _, ep := range l.spec.Endpoints {
+		go func() {
+			found <- strings.HasPrefix(ep, "unix") ||
+				connects(context.Background(), l.a.flags.dialTimeout, hostOf(ep)) == nil
+		}()
+	}
+	for range l.spec.Endpoints {
+		if <-found {
+			return true
+		}
+	}
+	return false
 }
 
 // hostOf returns an endpoint without its scheme.
