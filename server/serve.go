@@ -114,7 +114,7 @@ func (s *Server) listen(
 	f := &frontend{
 		mux:  listen.NewMux(listen.MuxOptions{Direct: true, Logger: s.cfg.Logger}),
 		conn: conn, end: end, stop: make(chan struct{}), refuse: s.entrance.refuse,
-		log: s.cfg.Logger,
+		log: s.cfg.Logger, group: group{log: s.cfg.Logger},
 	}
 	options := s.apiOptions(f.stop)
 	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options),

@@ -261,7 +261,7 @@ func (s *Server) run(ctx context.Context) error {
 	s.peers.update(s.node.View().Members)
 	defer s.peers.assemble(s.cfg.Cluster.FoundersWait)()
 	defer s.peers.forgive()()
-	var g group
+	g := group{log: s.cfg.Logger}
 	coreCtx, stopCore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopCore()
 	writerCtx, stopWriter := context.WithCancel(context.WithoutCancel(ctx))
@@ -366,14 +366,31 @@ func (s *Server) checkpointAll(ctx context.Context) {
 
 // group runs goroutines that the member cannot do without: when one fails,
 // the member stops.
-type group struct{ wg sync.WaitGroup }
+type group struct {
+	wg  sync.WaitGroup
+	log *slog.Logger
+}
 
 func (g *group) start(fail context.CancelCauseFunc, f func() error) {
 	g.wg.Go(func() {
-		if err := f(); err != nil {
+		if err := flushing(g.log, f); err != nil {
 			fail(err)
 		}
 	})
+}
+
+// flushing calls f. If f panics, which ends the process, the last lines of the log are written
+// before that.
+func flushing(log *slog.Logger, f func() error) error {
+	panicking := true
+	defer func() {
+		if h, ok := log.Handler().(interface{ Flush() }); ok && panicking {
+			h.Flush()
+		}
+	}()
+	err := f()
+	panicking = false
+	return err
 }
 
 // publishFirst waits until this member can serve. A new one must have told the

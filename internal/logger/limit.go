@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,8 +18,16 @@ const (
 	perSecond = 1
 )
 
-// maxText bounds each text of a record, in bytes: a stranger may have chosen it.
-const maxText = 1 << 10
+// These bound each text of a record, in bytes, since a stranger may have chosen it. A stack trace,
+// which only errors have, does not fit in maxText.
+const (
+	maxText      = 1 << 10
+	maxErrorText = 16 << 10
+)
+
+// maxMessages is how many kinds of message have a rate of their own among the records that do not
+// say where they come from. The kind is the first three words. All others share one rate.
+const maxMessages = 100
 
 // suppressedKey is the key of how many lines from the same place are missing before a line.
 const suppressedKey = "suppressed"
@@ -32,9 +41,11 @@ type Limit struct {
 
 // sites are all places that have logged: no more than the program has.
 type sites struct {
-	counters sync.Map // program counters, uintptr to *site; an inlined line has several
-	lines    sync.Map // slog.Source to *site
+	counters sync.Map     // program counters, uintptr to *site; an inlined line has several
+	lines    sync.Map     // slog.Source, or the kind of a message, to *site
+	messages atomic.Int32 // kinds in lines
 	dropped  atomic.Uint64
+	flush    func()
 }
 
 type site struct {
@@ -44,8 +55,9 @@ type site struct {
 
 var _ slog.Handler = Limit{}
 
-// NewLimit returns a handler in front of another.
-func NewLimit(next slog.Handler) Limit { return Limit{next, new(sites)} }
+// NewLimit returns a handler in front of another. flush waits until what the other one has written
+// is read.
+func NewLimit(next slog.Handler, flush func()) Limit { return Limit{next, &sites{flush: flush}} }
 
 // Dropped returns how many records were suppressed since the start.
 func (l Limit) Dropped() uint64 { return l.sites.dropped.Load() }
@@ -71,6 +83,9 @@ func (l Limit) Handle(ctx context.Context, r slog.Record) error {
 
 // of returns the place that has logged a record.
 func (s *sites) of(r slog.Record) *site {
+	if r.PC == 0 {
+		return s.ofMessage(r.Message)
+	}
 	if at, ok := s.counters.Load(r.PC); ok {
 		return at.(*site)
 	}
@@ -78,75 +93,109 @@ func (s *sites) of(r slog.Record) *site {
 	if source := r.Source(); source != nil {
 		line = *source
 	}
-	at, _ := s.lines.LoadOrStore(line, &site{rate: rate.NewLimiter(perSecond, burst)})
+	at, _ := s.lines.LoadOrStore(line, newSite())
 	s.counters.Store(r.PC, at)
 	return at.(*site)
 }
 
+// ofMessage returns the place for records with a message like this one.
+func (s *sites) ofMessage(text string) *site {
+	words := strings.Fields(text[:min(len(text), maxText)])
+	kind := strings.Join(words[:min(len(words), 3)], " ")
+	if at, ok := s.lines.Load(kind); ok {
+		return at.(*site)
+	}
+	if s.messages.Add(1) > maxMessages {
+		s.messages.Store(maxMessages)
+		kind = ""
+	}
+	at, _ := s.lines.LoadOrStore(kind, newSite())
+	return at.(*site)
+}
+
+func newSite() *site { return &site{rate: rate.NewLimiter(perSecond, burst)} }
+
 // WithAttrs implements slog.Handler.
 func (l Limit) WithAttrs(attrs []slog.Attr) slog.Handler {
+	attrs = slices.Clone(attrs)
+	for i := range attrs {
+		attrs[i].Value, _ = shortened(attrs[i].Value, maxText)
+	}
 	return Limit{l.next.WithAttrs(attrs), l.sites}
 }
 
 // WithGroup implements slog.Handler.
 func (l Limit) WithGroup(name string) slog.Handler { return Limit{l.next.WithGroup(name), l.sites} }
 
-// bounded returns a record with the number of those suppressed before it, and without what its
-// texts have beyond maxText.
+// Flush waits for the readers of the log, for a while at most. A process that is about to die of a
+// panic calls it.
+func (l Limit) Flush() { l.sites.flush() }
+
+// bounded returns a record with the number of those suppressed before it, and with shortened texts.
 func bounded(r slog.Record, suppressed uint64) slog.Record {
-	long := len(r.Message) > maxText
-	r.Attrs(func(a slog.Attr) bool {
-		_, is := cut(a.Value)
-		long = long || is
-		return !long
-	})
-	if !long {
-		if suppressed > 0 {
-			r = r.Clone()
-			r.AddAttrs(slog.Uint64(suppressedKey, suppressed))
-		}
-		return r
+	most := maxText
+	if r.Level >= slog.LevelError {
+		most = maxErrorText
 	}
-	short := slog.NewRecord(r.Time, r.Level, shortened(r.Message), r.PC)
+	attrs := make([]slog.Attr, 0, r.NumAttrs()+1)
+	message, long := cut(r.Message, most)
 	r.Attrs(func(a slog.Attr) bool {
-		if text, is := cut(a.Value); is {
-			a.Value = slog.StringValue(text)
-		}
-		short.AddAttrs(a)
+		var is bool
+		a.Value, is = shortened(a.Value, most)
+		attrs, long = append(attrs, a), long || is
 		return true
 	})
 	if suppressed > 0 {
-		short.AddAttrs(slog.Uint64(suppressedKey, suppressed))
+		attrs, long = append(attrs, slog.Uint64(suppressedKey, suppressed)), true
 	}
+	if !long {
+		return r
+	}
+	short := slog.NewRecord(r.Time, r.Level, message, r.PC)
+	short.AddAttrs(attrs...)
 	return short
 }
 
-// cut returns the text of a value, shortened, if it has one that is too long.
-func cut(v slog.Value) (text string, long bool) {
-	switch v = v.Resolve(); v.Kind() {
+// shortened returns a value without what its texts have beyond a number of bytes each, and whether
+// that is another value.
+func shortened(v slog.Value, most int) (_ slog.Value, long bool) {
+	v = v.Resolve()
+	var text string
+	switch v.Kind() {
 	case slog.KindString:
 		text = v.String()
+	case slog.KindGroup:
+		attrs := slices.Clone(v.Group())
+		for i := range attrs {
+			var is bool
+			attrs[i].Value, is = shortened(attrs[i].Value, most)
+			long = long || is
+		}
+		if long {
+			return slog.GroupValue(attrs...), true
+		}
+		return v, false
 	case slog.KindAny:
 		switch a := v.Any().(type) {
-		case error:
-			text = a.Error()
 		case []string:
 			text = strings.Join(a, " ")
-		case fmt.Stringer:
-			text = a.String()
+		case []byte:
+			text = string(a)
+		default: // such as an error
+			text = fmt.Sprint(a)
 		}
 	}
-	if len(text) <= maxText {
-		return "", false
+	if text, long = cut(text, most); long {
+		return slog.StringValue(text), true
 	}
-	return shortened(text), true
+	return v, false
 }
 
-// shortened returns a text, or its beginning and how much is missing.
-func shortened(text string) string {
-	if len(text) <= maxText {
-		return text
+// cut returns a text, or its beginning and how much is missing.
+func cut(text string, most int) (_ string, long bool) {
+	if len(text) <= most {
+		return text, false
 	}
-	return fmt.Sprintf("%s... (%d bytes more)", strings.ToValidUTF8(text[:maxText], ""),
-		len(text)-maxText)
+	return fmt.Sprintf("%s... (%d bytes more)", strings.ToValidUTF8(text[:most], ""),
+		len(text)-most), true
 }

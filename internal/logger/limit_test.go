@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 func TestLimitEachPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		limit := NewLimit(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		limit := NewLimit(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}), nil)
 		log := slog.New(limit).With("name", "a")
 		repeat := func(n int) {
 			for range n {
@@ -51,11 +52,12 @@ func TestLimitEachPlace(t *testing.T) {
 // Goal: a text that a stranger chose is bounded, whatever its type.
 func TestLongTexts(t *testing.T) {
 	var out bytes.Buffer
-	log := slog.New(NewLimit(slog.NewJSONHandler(&out, nil)))
+	log := slog.New(NewLimit(slog.NewJSONHandler(&out, nil), nil))
 	long := strings.Repeat("ü", maxText)
 	log.Warn(long, "text", long, "error", errors.New(long), "list", []string{long, long},
-		"number", 7, "short", "x")
-	if out.Len() > 5*maxText {
+		"number", 7, "short", "x", slog.Group("group", "text", long, slog.Group("in", "text", long)),
+		"bytes", []byte(long), "fields", struct{ A, B string }{long, long})
+	if out.Len() > 9*maxText {
 		t.Errorf("%d bytes", out.Len())
 	}
 	var line map[string]any
@@ -66,4 +68,51 @@ func TestLongTexts(t *testing.T) {
 		line["number"] != 7.0 {
 		t.Errorf("%v", line)
 	}
+}
+
+// Goal: texts of With are bounded as well, and those of errors less, since a stack trace is one.
+func TestLongTextsOfLogger(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(NewLimit(slog.NewJSONHandler(&out, nil), nil))
+	long := strings.Repeat("x", maxErrorText+1)
+	log.With("text", long).WithGroup("g").With(slog.Group("in", "text", long)).Warn("w")
+	if out.Len() > 3*maxText {
+		t.Errorf("%d bytes", out.Len())
+	}
+	out.Reset()
+	log.Error("e", "stack", long[:maxErrorText])
+	log.Error("e", "stack", long)
+	if !strings.Contains(out.String(), long[:maxErrorText]+`"}`) ||
+		!strings.Contains(out.String(), long[:maxErrorText]+"... (1 bytes more)") {
+		t.Errorf("%d bytes", out.Len())
+	}
+}
+
+// Goal: records that do not say where they come from have a rate for each kind of message, and what
+// a stranger makes up has one together.
+func TestLimitWithoutPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		limit := NewLimit(slog.NewTextHandler(&out, nil), nil)
+		log := func(message string) {
+			r := slog.NewRecord(time.Now(), slog.LevelWarn, message, 0)
+			if err := limit.Handle(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		}
+		for i := range 2 * burst {
+			log(fmt.Sprint("read from peer ", i))
+			log(fmt.Sprint("write to peer ", i))
+		}
+		if n := strings.Count(out.String(), "\n"); n != 2*burst {
+			t.Errorf("%d lines of two kinds", n)
+		}
+		out.Reset()
+		for i := range 10 * maxMessages {
+			log(fmt.Sprint(i))
+		}
+		if n := strings.Count(out.String(), "\n"); n != maxMessages-2+burst {
+			t.Errorf("%d lines of many kinds", n)
+		}
+	})
 }

@@ -90,7 +90,7 @@ func (l logFlags) open(stdout, stderr io.Writer) (*processLog, error) {
 		json: slog.NewJSONHandler(w, &slog.HandlerOptions{
 			Level: &p.style.level, ReplaceAttr: likeEtcd,
 		}),
-	})
+	}, p.flush)
 	p.Logger = slog.New(p.limit)
 	return p, nil
 }

@@ -1,0 +1,35 @@
+package server
+
+import (
+	"log/slog"
+	"testing"
+)
+
+// flushed counts calls of Flush.
+type flushed struct {
+	slog.Handler
+	times *int
+}
+
+func (f flushed) Flush() { *f.times++ }
+
+// Goal: the log of a member whose goroutine panics is flushed before the process ends, and not when
+// the goroutine ends by itself.
+func TestFlushBeforePanic(t *testing.T) {
+	times := 0
+	log := slog.New(flushed{slog.DiscardHandler, &times})
+	if err := flushing(log, func() error { return nil }); err != nil || times != 0 {
+		t.Errorf("flushed %d times, %v", times, err)
+	}
+	func() {
+		defer func() {
+			if v := recover(); v != "a bug" {
+				t.Errorf("the panic is %v", v)
+			}
+		}()
+		_ = flushing(log, func() error { panic("a bug") })
+	}()
+	if times != 1 {
+		t.Errorf("flushed %d times", times)
+	}
+}
