@@ -39,7 +39,7 @@ func newConn(e endpoint, c *settings, more ...grpc.DialOption) (*grpc.ClientConn
 		return nil, err
 	}
 	if secure != nil {
-		creds = credentials.NewTLS(secure)
+		creds = freshTLS{credentials.NewTLS(secure), e, c}
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
@@ -59,6 +59,27 @@ func newConn(e endpoint, c *settings, more ...grpc.DialOption) (*grpc.ClientConn
 	}
 	return grpc.NewClient(e.target, append(options, more...)...)
 }
+
+// freshTLS are credentials that read RootCAFile at each handshake: gRPC connects again by itself.
+type freshTLS struct {
+	credentials.TransportCredentials
+	endpoint endpoint
+	cfg      *settings
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (f freshTLS) ClientHandshake(
+	ctx context.Context, authority string, raw net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
+	secure, err := f.cfg.tlsFor(f.endpoint)
+	if err != nil {
+		return nil, nil, err
+	}
+	return credentials.NewTLS(secure).ClientHandshake(ctx, authority, raw)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (f freshTLS) Clone() credentials.TransportCredentials { return f }
 
 type grpcConnection struct {
 	*grpc.ClientConn

@@ -1,10 +1,17 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/test/bufconn"
 
 	"leasehold.dev/test/certs"
 )
@@ -34,6 +41,31 @@ func TestRootCAFile(t *testing.T) {
 			t.Errorf("the authorities are not those of the file: %v", err)
 		}
 	}
+	served := certs.New(t)
+	conn, err := newConn(endpoint{text: "h:1", target: "passthrough:///h:1", tls: secure}, c,
+		grpc.WithAuthority("server.example"), grpc.WithContextDialer(serveTLS(t, served)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	until := func(want connectivity.State) {
+		t.Helper()
+		for at := conn.GetState(); at != want; at = conn.GetState() {
+			if conn.Connect(); !conn.WaitForStateChange(t.Context(), at) {
+				t.Fatal(at)
+			}
+		}
+	}
+	until(connectivity.TransientFailure)
+	text, err := os.ReadFile(served.Path("ca.pem"))
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.ResetConnectBackoff()
+	until(connectivity.Ready)
 	if got, err := c.tlsFor(endpoint{}); got != nil || err != nil {
 		t.Errorf("TLS for an endpoint without: %v, %v", got, err)
 	}
@@ -43,4 +75,14 @@ func TestRootCAFile(t *testing.T) {
 	if _, err := c.tlsFor(endpoint{tls: secure}); err == nil {
 		t.Error("a file without a certificate is accepted")
 	}
+}
+
+// serveTLS returns a dialer of servers of gRPC with a certificate of an authority.
+func serveTLS(t *testing.T, a *certs.Authority) func(context.Context, string) (net.Conn, error) {
+	cert := a.Issue("server")
+	s := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&cert)))
+	t.Cleanup(s.Stop)
+	l := bufconn.Listen(1 << 16)
+	go func() { _ = s.Serve(l) }()
+	return func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +22,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/binding/issuertest"
@@ -302,6 +305,43 @@ func testBoundStreamUser(t *testing.T) {
 	err = r.node.View().Access.CheckKnown(s.Caller())
 	if !errors.Is(err, access.ErrPermissionDenied) {
 		t.Errorf("a principal with the name of a user: %v", err)
+	}
+}
+
+// A stream whose user is the common name of a certificate lasts for as long as the bindings say that
+// the certificate stands for that user.
+func TestCommonNameStreamUser(t *testing.T) { virtual.Test(t, testCommonNameStreamUser) }
+
+func testCommonNameStreamUser(t *testing.T) {
+	r, _, text := runBound(t)
+	r.node.logins.certificates = true
+	ctx := peer.NewContext(t.Context(), &peer.Peer{
+		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{
+			{{Subject: pkix.Name{CommonName: "alice"}, DNSNames: []string{"b.example.org"}}},
+		}}},
+	})
+	s, err := r.node.logins.open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alice := s.Caller()
+	if alice.User != "alice" {
+		t.Fatalf("the stream is of %+v", alice)
+	}
+	for _, x := range []struct {
+		why, text string
+		want      access.Caller
+	}{
+		{"bound to roles", text + "  - {dns: b.example.org, roles: [a]}\n", access.InvalidLogin},
+		{"bound to root", text + "  - {dns: b.example.org, user: root}\n", access.InvalidLogin},
+		{"no common names", "common-names: false\n" + text, access.InvalidLogin},
+		{"as before", text, alice},
+	} {
+		writeBindings(t, r.cfg.Access.BindingsFile, x.text)
+		r.Reload()
+		if got := s.Caller(); got != x.want {
+			t.Errorf("%s: the caller is %+v", x.why, got)
+		}
 	}
 }
 

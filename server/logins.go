@@ -174,6 +174,9 @@ type identified struct {
 	access.Caller
 	// by is why, for one that the bindings know.
 	by *binding.Evidence
+	// unbound is the certificate of a user by its common name: it counts while the bindings do not
+	// bind it.
+	unbound *binding.Evidence
 	// byToken says that a token was verified, and no certificate counts.
 	byToken bool
 }
@@ -184,14 +187,18 @@ func (l *logins) certified(ctx context.Context) identified {
 	if c == nil {
 		return identified{}
 	}
-	if who, ok := l.bound(binding.OfCertificate(c)); ok {
+	e := binding.OfCertificate(c)
+	if who, ok := l.bound(e); ok {
 		return who
 	}
 	name := c.Subject.CommonName
 	if name == "" || !l.certificates || !l.bindings.CommonNames() {
 		return identified{}
 	}
-	return identified{Caller: access.Caller{User: name, Revision: l.node.View().Access.Revision()}}
+	return identified{
+		Caller:  access.Caller{User: name, Revision: l.node.View().Access.Revision()},
+		unbound: e,
+	}
 }
 
 // caller returns who makes a call, nobody if there is neither token nor certificate. Its error is
@@ -335,7 +342,7 @@ func (l *logins) open(ctx context.Context) (*streamUser, error) {
 		if c.User == "" {
 			return nil, nil
 		}
-		return &streamUser{logins: l, name: c.User, by: c.by}, nil
+		return &streamUser{logins: l, name: c.User, by: c.by, unbound: c.unbound}, nil
 	}
 	c, err := l.caller(ctx)
 	if err != nil {
@@ -370,7 +377,7 @@ func (c callUser) knownByToken() bool { return c.byToken }
 
 // stays returns who makes a call for as long as it lasts.
 func (l *logins) stays(c identified) *streamUser {
-	s := &streamUser{logins: l, byToken: c.byToken}
+	s := &streamUser{logins: l, byToken: c.byToken, unbound: c.unbound}
 	v := l.node.View()
 	switch {
 	case c.by != nil:
@@ -382,16 +389,18 @@ func (l *logins) stays(c identified) *streamUser {
 	return s
 }
 
-// streamUser is who has opened a stream, or makes a call that waits. The login counts for as long
-// as that lasts and the user has the password that it had then, also when the token has ended. That
-// of one whom the bindings know counts for as long as they bind it to the same, and until its token
-// has ended.
+// streamUser is who has opened a stream, or makes a call that waits. A login counts for as long as
+// the stream or the call lasts and the user has the password that it had at its beginning, even if
+// the token has expired. A principal of the bindings counts until its token has expired, and while
+// the bindings bind it to the same name. The common name of a certificate counts while the bindings
+// do not bind the certificate.
 type streamUser struct {
 	logins  *logins
 	name    string // empty if the login did not count
 	byToken bool
 	hash    []byte
 	by      *binding.Evidence
+	unbound *binding.Evidence // as in identified
 	// counted are users by which the login counted. They never change, and a stream that is idle
 	// must not keep them in memory.
 	counted atomic.Pointer[weak.Pointer[access.State]]
@@ -410,6 +419,10 @@ func (s *streamUser) Caller() access.Caller {
 		return s.bound(v)
 	}
 	counts := s.name != ""
+	if counts && s.unbound != nil && s.logins.bindings != nil {
+		_, bound := s.logins.bindings.Who(s.unbound)
+		counts = !bound && s.logins.bindings.CommonNames()
+	}
 	if counts && s.byToken && !s.countedBy(v.Access) {
 		u, ok := v.Access.User(s.name)
 		if counts = ok && bytes.Equal(u.Hash, s.hash); counts {

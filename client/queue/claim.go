@@ -292,7 +292,10 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 	if err != nil { // the answer was so long on its way; it will be told
 		return nil, q.release(ctx, leases.Ref{ID: l})
 	}
-	i := &Item{q: q, id: id, lease: held, payload: r.Results[3].Range.KVs[0].Value, tries: 1}
+	i := &Item{
+		q: q, id: id, lease: held, payload: r.Results[3].Range.KVs[0].Value, tries: 1,
+		turn: make(chan struct{}, 1),
+	}
 	if prev := r.Results[2].Put.Prev; prev != nil {
 		i.tries = prev.Version + 1
 	}

@@ -394,6 +394,29 @@ func TestAckAgain(t *testing.T) {
 	})
 }
 
+// Goal: while an Ack waits for the cluster, another call for the item waits no longer than its own
+// context. Method: the other call is made while the first one's answer is held back.
+func TestAckUnderWay(t *testing.T) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		ctx := rig.Soon(t)
+		var i *queue.Item
+		c := rig.Through(t, r.Members[0], deletes, rig.Unsure(func() {
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if err := i.Nack(short, 0); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("nack: %v", err)
+			}
+		}))
+		q := queue.New(c, "q", queue.Config{TTL: time.Minute})
+		push(t, q, "x")
+		i = claim(t, q)
+		if err := i.Ack(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Goal: an item that is given back for an hour waits for an hour.
 func TestNackDelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"leasehold.dev/client"
@@ -28,9 +28,9 @@ type Item struct {
 	tries   int64
 	lease   *client.Lease
 
-	mu    sync.Mutex // held while something is sent; guards what follows
-	over  bool       // acknowledged, given back or lost
-	tried bool       // whether that was done is not known of an earlier try
+	turn  chan struct{} // capacity 1: full while Ack or Nack waits for the cluster
+	over  atomic.Bool   // acknowledged, given back or lost
+	tried bool          // the outcome of an earlier try is not known; guarded by turn
 }
 
 // ID returns the item's ID, which is unique. The item keeps it until it is acknowledged or dead.
@@ -134,10 +134,12 @@ func (i *Item) revoke() store.Op { return i.lease.Ref().Revoke() }
 // the lease has ended in between. In both cases the claim is over. Then finish reports
 // whether the item is gone, which is all that matters: we finished it, or a later worker did.
 func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	if err := i.await(ctx); err != nil {
+		return false, err
+	}
+	defer func() { <-i.turn }()
 	defer i.Close()
-	if i.over {
+	if i.over.Load() {
 		return false, ErrLost
 	}
 	t := store.Txn{
@@ -154,7 +156,7 @@ func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err erro
 			}
 			continue
 		}
-		i.over = true
+		i.over.Store(true)
 		switch {
 		case r.Succeeded:
 			return true, nil
@@ -162,6 +164,21 @@ func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err erro
 			return false, ErrLost
 		}
 		return len(r.Results[0].Range.KVs) == 0, nil
+	}
+}
+
+// await waits until no other Ack or Nack of the item is under way.
+func (i *Item) await(ctx context.Context) error {
+	select {
+	case i.turn <- struct{}{}: // even if the context has ended
+		return nil
+	default:
+	}
+	select {
+	case i.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fault.Cause(ctx)
 	}
 }
 
@@ -214,11 +231,8 @@ func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
 	cancel()
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), q.cfg.TTL)
 	defer done()
-	i.mu.Lock()
-	over := i.over
-	i.mu.Unlock()
 	switch {
-	case over:
+	case i.over.Load():
 		return err
 	case err == nil:
 		return i.Ack(last)
