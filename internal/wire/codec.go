@@ -55,14 +55,14 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 // false if it has a text that is not UTF-8, and so cannot be sent.
 func RequestSize(m *pb.Request) (n int, ok bool) {
 	w := writer{strict: true}
-	w.request(m)
+	w.writeRequest(m)
 	return -w.i, !w.odd
 }
 
 // ResponseSize returns the length of a response, without fields that are not known here.
 func ResponseSize(m *pb.Response) int {
 	w := writer{}
-	w.response(m)
+	w.writeResponse(m)
 	return -w.i
 }
 
@@ -84,22 +84,26 @@ func write(b []byte, v any) (ok bool) {
 func (w *writer) message(v any) {
 	switch m := v.(type) {
 	case *pb.ClientMessage:
-		w.clientMessage(m)
+		w.writeClientMessage(m)
 	case *pb.ServerMessage:
-		w.serverMessage(m)
+		w.writeServerMessage(m)
 	}
 }
 
 // read decodes a message of a stream.
 func read(b []byte, v any) error {
-	ok := false
+	r := reader{b: b, end: len(b)}
 	switch m := v.(type) {
 	case *pb.ClientMessage:
-		ok = readClientMessage(b, m)
+		m.Reset()
+		r.readClientMessage(m, r.end)
 	case *pb.ServerMessage:
-		ok = readServerMessage(b, m)
+		m.Reset()
+		r.readServerMessage(m, r.end)
+	default:
+		r.odd = true
 	}
-	if !ok {
+	if r.odd {
 		return proto.Unmarshal(b, v.(proto.Message))
 	}
 	return nil

@@ -3,8 +3,18 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
+
+// maxDepth is how deep messages may nest in messages of their own type here.
+const maxDepth = 40
+
+// standardPart decodes a part of a message.
+var standardPart = proto.UnmarshalOptions{RecursionLimit: protowire.DefaultRecursionLimit - 1}
 
 // Types of fields on the wire; a field has its number and its type before it.
 const (
@@ -17,7 +27,7 @@ type reader struct {
 	b     []byte
 	i     int    // what is read next
 	end   int    // of the message that is being read
-	depth int    // of transactions
+	depth int    // of transactions in transactions
 	last  []byte // the last key; nobody changes it
 	// odd says that there was something that the standard decoding has to deal with: what
 	// is no message, what is not known here, or is there twice.
@@ -55,7 +65,6 @@ func (r *reader) longVarint() uint64 {
 	return v
 }
 
-func (r *reader) int() int64 { return int64(r.varint()) }
 func (r *reader) flag() bool { return r.varint() != 0 }
 
 // view reads bytes without copying them.
@@ -94,6 +103,20 @@ func (r *reader) text() string {
 		return ""
 	}
 	return string(v)
+}
+
+// readFixed64 appends the numbers of a packed list.
+func readFixed64[T int64 | uint64](r *reader, list []T) []T {
+	v := r.view()
+	if len(v)%8 != 0 {
+		r.odd = true
+		return list
+	}
+	list = slices.Grow(list, len(v)/8)
+	for ; len(v) > 0; v = v[8:] {
+		list = append(list, T(binary.LittleEndian.Uint64(v)))
+	}
+	return list
 }
 
 // enter begins a message inside this one. It returns the end of this one, for more.

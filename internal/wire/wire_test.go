@@ -57,9 +57,9 @@ func TestSamples(t *testing.T) {
 		for _, r := range parts(m) {
 			p := reader{b: r, end: len(r)}
 			if _, ok := m.(*pb.ClientMessage); ok {
-				p.request()
+				p.readRequest(p.end)
 			} else {
-				p.response()
+				p.readResponse(p.end)
 			}
 			if p.odd {
 				t.Fatalf("%s: it is not read here", name)

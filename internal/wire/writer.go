@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"unicode/utf8"
 
@@ -60,6 +61,14 @@ func (w *writer) flag(field int, v bool) {
 	}
 }
 
+// fixed64 writes a number of a packed list.
+func (w *writer) fixed64(v uint64) {
+	w.i -= 8
+	if w.b != nil {
+		binary.LittleEndian.PutUint64(w.b[w.i:], v)
+	}
+}
+
 // setBytes writes bytes, also if there are none.
 func (w *writer) setBytes(field int, v []byte) {
 	w.i -= len(v)
@@ -79,9 +88,13 @@ func (w *writer) bytes(field int, v []byte) {
 
 // text writes a text unless it is empty.
 func (w *writer) text(field int, v string) {
-	if v == "" {
-		return
+	if v != "" {
+		w.setText(field, v)
 	}
+}
+
+// setText writes a text, also if it is empty.
+func (w *writer) setText(field int, v string) {
 	w.i -= len(v)
 	if w.b != nil {
 		copy(w.b[w.i:], v)
