@@ -218,32 +218,6 @@ func TestValid(t *testing.T) {
 	})
 }
 
-// TestWindow: a wall clock that jumps forward ends a validity, one that jumps back changes
-// nothing (T10).
-func TestWindow(t *testing.T) {
-	base := time.Now()
-	w := &window{base: base, wall: base.UnixNano(), left: time.Second}
-	jumped := &window{base: base, wall: base.UnixNano() - int64(time.Minute), left: time.Second}
-	back := &window{base: base, wall: base.UnixNano() + int64(time.Minute), left: time.Second}
-	for _, c := range []struct {
-		w    *window
-		at   time.Duration
-		want bool
-	}{
-		{w, 0, true},
-		{w, time.Second - 1, true},
-		{w, time.Second, false},
-		{jumped, 0, false},
-		{back, time.Second - 1, true},
-		{back, time.Second, false},
-		{&window{}, 0, false},
-	} {
-		if got := c.w.within(base.Add(c.at)); got != c.want {
-			t.Errorf("%+v after %v: %v", c.w, c.at, got)
-		}
-	}
-}
-
 // TestAckBytes: what a cache has dropped goes in messages that members take, all of it, before
 // what is asked for later; each piece acknowledges what all do.
 func TestAckBytes(t *testing.T) {

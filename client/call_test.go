@@ -237,42 +237,6 @@ func TestBroken(t *testing.T) {
 	})
 }
 
-// TestRefused: what was refused as unavailable was not done, and is tried again; other
-// refusals are the answer.
-func TestRefused(t *testing.T) {
-	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
-		withSession(t, c, f)
-		tries := 0
-		f.set(func() {
-			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-				if tries++; tries < 4 {
-					return refuse(r, pb.Reason_REASON_UNAVAILABLE)
-				}
-				return f.obey(s, r)
-			}
-		})
-		if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil || tries != 4 {
-			t.Errorf("after %d tries: %v", tries, err)
-		}
-		for _, reason := range []pb.Reason{
-			pb.Reason_REASON_NO_SPACE, pb.Reason_REASON_LEASE_NOT_FOUND,
-			pb.Reason_REASON_PERMISSION_DENIED,
-		} {
-			tries = 0
-			f.set(func() {
-				f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
-					tries++
-					return refuse(r, reason)
-				}
-			})
-			_, err := c.Put(t.Context(), store.Put{Key: "k"})
-			if want(t, err, reasons[reason]); tries != 1 {
-				t.Errorf("%v: %d tries", reason, tries)
-			}
-		}
-	})
-}
-
 // TestNotSent: a request that would end the stream for everybody, as it is too large or has a
 // text that is none, is not sent.
 func TestNotSent(t *testing.T) {
@@ -330,27 +294,6 @@ func TestNoQuorum(t *testing.T) {
 		}
 		if n := len(f.opened); n > 150 {
 			t.Errorf("%d streams in a minute", n)
-		}
-	})
-}
-
-// TestLeavesWhoRefuses: a member that refuses everything, as it is cut off from the others,
-// is left for another.
-func TestLeavesWhoRefuses(t *testing.T) {
-	inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
-		bad := f.last().name
-		f.set(func() {
-			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-				if s.name == bad {
-					return refuse(r, pb.Reason_REASON_UNAVAILABLE)
-				}
-				return f.obey(s, r)
-			}
-		})
-		start := time.Now()
-		_, err := c.Put(t.Context(), store.Put{Key: "k"})
-		if err != nil || time.Since(start) > 2*time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 	})
 }
@@ -487,14 +430,5 @@ func TestForeignLate(t *testing.T) {
 		defer cancel()
 		_, err := c.Put(ctx, store.Put{Key: "k"})
 		want(t, err, ErrUnknownOutcome, ErrNotLeasehold)
-	})
-}
-
-// TestShortestSilence: a silence that no clock can measure is not fatal.
-func TestShortestSilence(t *testing.T) {
-	inBubble(t, 1, Config{Silence: 1}, func(t *testing.T, c *Client, _ *fake) {
-		if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
-			t.Error(err)
-		}
 	})
 }

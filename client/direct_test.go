@@ -66,64 +66,6 @@ func TestGRPCInstead(t *testing.T) {
 	}
 }
 
-// TestGRPCForNow: an endpoint that has spoken the other protocol is not held to speak gRPC alone
-// because it has once spoken only that.
-func TestGRPCForNow(t *testing.T) {
-	for _, before := range []bool{false, true} {
-		path, asked := filepath.Join(t.TempDir(), "s"), make(chan string, 1)
-		m := serveWays(t, path, false, false, asked)
-		go http.Serve(m.HTTP(), http.NotFoundHandler()) //nolint:errcheck,gosec // until m ends
-		d := &directConnection{
-			endpoint: endpoint{target: "unix:" + path}, cfg: &settings{shared: new(shared)},
-		}
-		ways := &d.cfg.shared.ways
-		ways.learn(&d.endpoint, func(w *way) { w.direct = before })
-		ctx, cancel := context.WithCancel(t.Context())
-		if _, err := d.Open(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if by := <-asked; by != "gRPC" || ways.needsGRPC(&d.endpoint) == before {
-			t.Errorf("asked by %s, and it spoke the other before: %t", by, before)
-		}
-		cancel()
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestLate: an endpoint is late if it had its time, and not if the client does not want it any
-// more.
-func TestLate(t *testing.T) {
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	d := &directConnection{
-		endpoint: endpoint{target: "unix:" + l.Addr().String()}, cfg: &settings{shared: new(shared)},
-	}
-	for cause, want := range map[error]int{context.Canceled: 0, context.DeadlineExceeded: 1} {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		go func() {
-			c, err := l.Accept()
-			if err == nil {
-				_, _ = c.Read(make([]byte, 1)) // it waits for an answer
-				cancel(cause)
-				defer c.Close()
-			}
-			<-t.Context().Done()
-		}()
-		d.cfg.shared.ways.of = nil
-		if _, err := d.Open(ctx); err == nil {
-			t.Error("opened without an answer")
-		}
-		if late := d.cfg.shared.ways.of[""].late; late != want {
-			t.Errorf("%v: late %d times, want %d", cause, late, want)
-		}
-	}
-}
-
 func dialUnix(ctx context.Context, endpoint string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", endpoint[len("unix:"):])
 }
@@ -184,21 +126,6 @@ func serveWays(t *testing.T, path string, also, secure bool, asked chan<- string
 		d.GracefulStop()
 	})
 	return m
-}
-
-// TestNeedsGRPC: an endpoint that often says nothing is spoken to by gRPC, unless it has spoken the
-// other protocol.
-func TestNeedsGRPC(t *testing.T) {
-	for of, want := range map[way]bool{
-		{}: false, {grpc: true}: true, {late: mostLate - 1}: false, {late: mostLate}: true,
-		{direct: true, late: mostLate}: false,
-	} {
-		ways, e := new(ways), &endpoint{text: "here"}
-		ways.learn(e, func(w *way) { *w = of })
-		if ways.needsGRPC(e) != want || ways.needsGRPC(&endpoint{text: "there"}) {
-			t.Errorf("%+v: want %t", of, want)
-		}
-	}
 }
 
 // TestServerName: a certificate must be for the host of the endpoint, as with gRPC, unless the

@@ -194,15 +194,6 @@ func TestLeaseEventsOnce(t *testing.T) {
 	}
 }
 
-// TestLeaseEventKinds: every kind of the wire has a name.
-func TestLeaseEventKinds(t *testing.T) {
-	for k, name := range pb.LeaseEvent_Kind_name {
-		if text := leases.Kind(k).String(); (text[:3] == "unk") != (k == 0) {
-			t.Errorf("%s: %s", name, text)
-		}
-	}
-}
-
 // TestLeaseEventsSlowCaches: a program is told once of each cache that is slow, and of its end,
 // also if either came when it was between members: the first response of a stream says which
 // are slow.

@@ -356,35 +356,6 @@ func TestLeaderFlaps(t *testing.T) {
 	})
 }
 
-// TestCandidates: who may be the leader is the endpoint that said so, else the one with its
-// address, else all.
-func TestCandidates(t *testing.T) {
-	m := &mux{members: make([]uint64, 4)}
-	for _, text := range []string{"h:1", "HTTP://h:2/", "https://h:3", "unix:/run/s"} {
-		m.endpoints = append(m.endpoints, endpoint{text: text})
-	}
-	for _, tt := range []struct {
-		members []uint64
-		url     string
-		first   bool
-		want    string
-	}{
-		{[]uint64{1, 2, 3, 4}, "http://h:1", true, "[2]"},
-		{[]uint64{1, 2, 0, 4}, "https://h:1", true, "[1 2 3]"}, // where it is, and h:1 is 0
-		{[]uint64{1, 2, 0, 4}, "http://h:2", true, "[1]"},
-		{[]uint64{1, 2, 0, 4}, "https://h:3", true, "[2]"},
-		{[]uint64{1, 2, 0, 4}, "unix:///run/s", true, "[3]"},
-		{[]uint64{1, 2, 0, 4}, "http://h:2", false, "[2]"},
-		{[]uint64{1, 2, 4, 4}, "http://h:2", false, "[]"},
-	} {
-		m.members = tt.members
-		lead := leadership{true, 1, 3, []string{"http://x", tt.url}}
-		if got := fmt.Sprint(m.candidates(lead, 0, tt.first)); got != tt.want {
-			t.Errorf("%+v: %s", tt, got)
-		}
-	}
-}
-
 // TestUrgent: a client whose leases are about to end tries to connect as often as it takes, and
 // one that has none, or only long ones, does not; none does so without a pause.
 func TestUrgent(t *testing.T) {

@@ -358,20 +358,6 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// TestMilliseconds (T24): a time is rounded up, and one that is too long is cut.
-func TestMilliseconds(t *testing.T) {
-	for d, want := range map[time.Duration]int64{
-		0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, -1: -1,
-	} {
-		if got := msUp(d); got != want {
-			t.Errorf("%v: %d ms, want %d", d, got, want)
-		}
-	}
-	if duration(9_000_000_000_000) != 9_000_000_000*time.Second || duration(1<<62) < 0 {
-		t.Error("a long time is not what it was")
-	}
-}
-
 // TestKeepInVain: what cannot be kept takes the place of nothing: neither a grant that is too
 // long ago of the lease that it made, and that has been renewed since, nor one whose token is
 // not the lease's any more of the one that took it up.

@@ -178,20 +178,6 @@ func TestLoginConfig(t *testing.T) {
 	}
 }
 
-// TestTextOf reads a field of messages of others.
-func TestTextOf(t *testing.T) {
-	b, err := proto.Marshal(&etcdserverpb.StatusResponse{Version: "v", DbSize: 5, Leader: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := textOf(b, 2); text != "v" {
-		t.Errorf("field 2 is %q", text)
-	}
-	for i := range b {
-		textOf(b[:i], 99)
-	}
-}
-
 // refusing is a connection that the member refuses until it takes the login.
 type refusing struct {
 	connection

@@ -20,18 +20,6 @@ import (
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// Goal: reading alarms, or checking a downgrade, is no change.
-func TestQuestionsAreNoChanges(t *testing.T) {
-	for _, req := range []any{
-		&pb.AlarmRequest{Action: pb.AlarmRequest_GET},
-		&pb.DowngradeRequest{Action: pb.DowngradeRequest_VALIDATE},
-	} {
-		if got := levelOf(req); got != auditReads {
-			t.Errorf("%T: level %d", req, got)
-		}
-	}
-}
-
 // Every request of every service, and of a stream of leasehold.v1, has its level: a new one has to
 // be put into one, or this fails.
 func TestEveryRequestHasAnAuditLevel(t *testing.T) {

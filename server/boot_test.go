@@ -3,11 +3,9 @@ package server
 import (
 	"net/url"
 	"testing"
-	"time"
 
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/storage"
-	"leasehold.dev/lease"
 	"leasehold.dev/test/virtual"
 )
 
@@ -40,18 +38,6 @@ func testFoundingIsRepeatable(t *testing.T) {
 	r.put(t, "k", "v")
 	if term := r.node.status.Load().Term; term != firstIndex+1 {
 		t.Errorf("term %d, want the first election's, %d", term, firstIndex+1)
-	}
-}
-
-// What flags say of leases reaches the lessor.
-func TestLessorSettings(t *testing.T) {
-	c := DefaultConfig()
-	c.Lease.CheckpointInterval = 7 * time.Second
-	c.Lease.Untended = 40 * time.Millisecond
-	c.Lease.SpreadRate = 3
-	want := lease.Config{CheckpointInterval: 7000, Untended: 40, SpreadRate: 3}
-	if got := machineConfig(c).Lease; got != want {
-		t.Errorf("the lessor is told %+v, want %+v", got, want)
 	}
 }
 

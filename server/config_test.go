@@ -240,23 +240,6 @@ func TestCheckBootstrap(t *testing.T) {
 	}
 }
 
-// Goal: no struct of the configuration outgrows its reader (20 fields, as tidy has it),
-// and the two TLS structs stay convertible, which the compiler checks.
-func TestConfigSizes(t *testing.T) {
-	conf := reflect.TypeFor[Config]()
-	types := []reflect.Type{conf}
-	for i := range conf.NumField() {
-		if f := conf.Field(i).Type; f.Kind() == reflect.Struct {
-			types = append(types, f)
-		}
-	}
-	for _, s := range types {
-		if s.NumField() > 20 {
-			t.Errorf("%s has %d fields", s, s.NumField())
-		}
-	}
-}
-
 // Goal: a member keeps files for itself and for other members, whatever the process may
 // open, and says when it cannot.
 func TestClientShare(t *testing.T) {

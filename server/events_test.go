@@ -1,14 +1,8 @@
 package server
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"slices"
-	"strings"
 	"testing"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -205,55 +199,4 @@ func testExpiringEverywhere(t *testing.T) {
 	}
 	s.fails(&pb.Request{Body: &pb.Request_Events{Events: &pb.EventsRequest{After: 1 << 40}}},
 		pb.Reason_REASON_COMPACTED)
-}
-
-// In JSON events come line by line, and tell who revoked.
-func TestEventsJSON(t *testing.T) { virtual.Test(t, testEventsJSON) }
-
-func testEventsJSON(t *testing.T) {
-	r := run(t, testConfig(shortDir(t)))
-	c := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return virtual.Dial(ctx, "unix", r.cfg.URLs.ListenClient[0].Path)
-		},
-	}}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-		"http://member/v1/leases/events", strings.NewReader(`{"name_prefix":"a"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	next := func() (events []map[string]any) {
-		t.Helper()
-		if !lines.Scan() {
-			t.Fatal("the stream has ended: ", lines.Err())
-		}
-		var m struct {
-			Result struct{ Events []map[string]any }
-		}
-		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			t.Fatalf("%s: %v", lines.Bytes(), err)
-		}
-		return m.Result.Events
-	}
-	if got := next(); got != nil {
-		t.Errorf("it begins with %v", got)
-	}
-	r.post(t, "grant", `{"id":"7","ttl_ms":"60000","name":"a"}`)
-	r.post(t, "revoke", `{"leases":[{"id":"7"}]}`)
-	var got []map[string]any
-	for len(got) < 2 {
-		got = append(got, next()...)
-	}
-	if got[0]["kind"] != "KIND_GRANTED" || got[1]["kind"] != "KIND_REVOKED" ||
-		got[1]["by"] != "unix socket" {
-		t.Errorf("told %v", got)
-	}
 }

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
@@ -86,28 +84,6 @@ func entryNumber(index, number uint64) tracedEntry {
 	return tracedEntry{
 		member: 7, trace: trace.NewID(1, number), parent: trace.NewSpanID(number), state: "a=1",
 		index: index, number: number,
-	}
-}
-
-// What a note says is read as it was written; what is damaged, or of a newer release, is an error.
-func TestTraceNote(t *testing.T) { virtual.Test(t, testTraceNote) }
-
-func testTraceNote(t *testing.T) {
-	list := []tracedEntry{entryNumber(5, 1<<60), entryNumber(6, 2)}
-	list[1].state = strings.Repeat("x", 512)
-	data := encodeTraceNote(list)
-	got, err := decodeTraceNote(7, data)
-	if err != nil || !reflect.DeepEqual(got, list) {
-		t.Errorf("%+v, %v", got, err)
-	}
-	for n := range data {
-		if _, err := decodeTraceNote(7, data[:n]); !errors.Is(err, errTraceNote) {
-			t.Fatalf("%d bytes: %v", n, err)
-		}
-	}
-	data[0]++
-	if _, err := decodeTraceNote(7, data); !errors.Is(err, encoding.ErrNewer) {
-		t.Errorf("of a newer release: %v", err)
 	}
 }
 

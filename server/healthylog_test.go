@@ -61,11 +61,3 @@ func founded(t *testing.T, n int) ([]*running, []Config, []lockedBuffer) {
 	configs[n].Cluster.State = ExistingCluster
 	return append(members, begin(t, configs[n]).await(t)), configs, logs
 }
-
-// TestFourthVoter: a member that votes as the fourth is warned of.
-func TestFourthVoter(t *testing.T) { virtual.Test(t, testFourthVoter) }
-
-func testFourthVoter(t *testing.T) {
-	_, _, logs := founded(t, 3)
-	eventually(t, "the first member warns", func() bool { return logs[0].contains("voters=4") })
-}

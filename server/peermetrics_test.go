@@ -4,11 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"leasehold.dev/internal/fsm"
 	"leasehold.dev/test/virtual"
 )
 
@@ -113,33 +109,4 @@ func testPeerMetrics(t *testing.T) {
 		}
 		return false
 	})
-}
-
-// TestRoundTripUnit: how long members take to answer is told in seconds.
-func TestRoundTripUnit(t *testing.T) {
-	m := newPeerMetrics()
-	m.answered(1, 1500*time.Millisecond)
-	m.answered(1, 250*time.Millisecond)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.roundTrip)
-	got, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := got[0].GetMetric()[0].GetHistogram()
-	if h.GetSampleSum() != 1.75 || h.GetSampleCount() != 2 {
-		t.Errorf("%d answers, %v seconds; want 2, 1.75", h.GetSampleCount(), h.GetSampleSum())
-	}
-}
-
-// TestMemberLeaves: nothing is shown of a member that has left.
-func TestMemberLeaves(t *testing.T) {
-	m := newPeerMetrics()
-	m.answered(1, time.Millisecond)
-	m.answered(2, time.Millisecond)
-	m.forget([]fsm.Member{{ID: 1}})
-	left, stays := memberLabel(1), memberLabel(2)
-	if m.roundTrip.DeleteLabelValues(left) || !m.roundTrip.DeleteLabelValues(stays) {
-		t.Error("the member that has left is still shown, or the other one is not")
-	}
 }

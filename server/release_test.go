@@ -165,16 +165,6 @@ func testSnapshotOfNewerRelease(t *testing.T) {
 	wantTooOld(t, err, cfg.DataDir)
 }
 
-// Errors that are not about releases stay as they are.
-func TestOtherReleaseIsNoOther(t *testing.T) {
-	for _, err := range []error{nil, errStopped, storage.ErrCorrupt} {
-		if got := otherRelease(err, "dir"); !errors.Is(got, err) || errors.Is(got, ErrTooOld) {
-			t.Errorf("%v became %v", err, got)
-		}
-	}
-	wantTooOld(t, otherRelease(encoding.ErrNewer, "dir"), "dir")
-}
-
 // Goal: for whom the cluster version waits is logged once, by name. Method: views as they follow
 // each other in an upgrade; one member has never started.
 func TestLogVersion(t *testing.T) {

@@ -180,43 +180,6 @@ func stopWithStreams(t *testing.T) string {
 	return log.String()
 }
 
-// At the quota writes are refused, and so the alarm is raised; after room was
-// made the alarm is lifted by itself, and they go on.
-func TestQuota(t *testing.T) { virtual.Test(t, testQuota) }
-
-func testQuota(t *testing.T) {
-	c := testConfig(t.TempDir())
-	c.Limits.QuotaBackendBytes = 1 << 20
-	c.Compaction = Compaction{Mode: PeriodicCompaction} // never: the room is made by hand
-	r := run(t, c)
-	value := string(make([]byte, 64<<10))
-	var err error
-	for i := 0; err == nil && i < 64; i++ {
-		_, err = r.client.Put(t.Context(), fmt.Sprint("k", i), value)
-	}
-	if !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Fatalf("past the quota: %v", err)
-	}
-	a, err := r.client.AlarmList(t.Context())
-	if err != nil || len(a.Alarms) != 1 {
-		t.Fatalf("alarms %v, %v", a, err)
-	}
-	d, err := r.client.Delete(t.Context(), "k", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.client.Compact(t.Context(), d.Header.Revision); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "a put goes through", func() bool {
-		_, err := r.client.Put(t.Context(), "k", "v")
-		return err == nil
-	})
-	if a, err := r.client.AlarmList(t.Context()); err != nil || len(a.Alarms) != 0 {
-		t.Errorf("alarms %v, %v", a, err)
-	}
-}
-
 // What only frees is never refused for the quota, in a transaction too: Kubernetes deletes so. And
 // a client that repeats what was done before is told what came of it.
 func TestFreeingOverQuota(t *testing.T) { virtual.Test(t, testFreeingOverQuota) }
@@ -361,17 +324,6 @@ func TestIDs(t *testing.T) {
 	if memberID([]url.URL{a}, "t") == memberID([]url.URL{a}, "u") ||
 		memberID([]url.URL{a}, "t") == memberID([]url.URL{b}, "t") {
 		t.Error("ids do not differ")
-	}
-}
-
-// By time: look ten times a period, but every six minutes for long ones.
-func TestLookEvery(t *testing.T) {
-	for period, want := range map[time.Duration]time.Duration{
-		time.Minute: 6 * time.Second, time.Hour: 6 * time.Minute, 24 * time.Hour: 6 * time.Minute,
-	} {
-		if got := lookEvery(period); got != want {
-			t.Errorf("period %v: look every %v, want %v", period, got, want)
-		}
 	}
 }
 

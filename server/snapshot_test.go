@@ -3,14 +3,12 @@ package server
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/crashfs"
@@ -105,31 +103,6 @@ func TestReliefAfterRoom(t *testing.T) {
 	}
 }
 
-// TestReliefBacksOff: snapshots that fail on a full disk are tried again after pauses that double,
-// up to a bound. After one that is written the pauses begin anew.
-func TestReliefBacksOff(t *testing.T) {
-	var b backOff
-	var now lease.Instant
-	// tries returns after how many seconds each of the next attempts comes.
-	tries := func(n int) (pauses []int64) {
-		for from := now; len(pauses) < n; now += 100 {
-			if b.due(now) {
-				pauses, from = append(pauses, int64(now-from)/1000), now
-			}
-		}
-		return pauses
-	}
-	want := []int64{0, 30, 60, 120, 240, 480, 480, 480}
-	if got := tries(len(want)); !slices.Equal(got, want) {
-		t.Errorf("the pauses are %v s, want %v", got, want)
-	}
-	b.over()
-	want = []int64{479, 30, 60}
-	if got := tries(len(want)); !slices.Equal(got, want) {
-		t.Errorf("afterwards the pauses are %v s, want %v", got, want)
-	}
-}
-
 // Goal: after the cluster version has fallen a member writes a snapshot of it, lets go of the log
 // before that, and only then says that a release that does not speak the version before may take
 // its place. Method: a member whose newest snapshot is of a version that the cluster had before.
@@ -187,26 +160,5 @@ func testLowerVersionGoesFirst(t *testing.T) {
 	})
 	if first, err := m.core.disk.FirstIndex(); err != nil || first <= before {
 		t.Errorf("the log begins at %d, not after %d: %v", first, before, err)
-	}
-}
-
-// TestSettled: the newest snapshot is of the cluster version if it has its number, and stands where
-// that was decided or behind.
-func TestSettled(t *testing.T) {
-	var s snapshotter
-	s.newest(3, 100)
-	for _, c := range []struct {
-		fsm.ClusterVersion
-		want bool
-	}{
-		{fsm.ClusterVersion{Number: 3, Decided: 99}, true},
-		{fsm.ClusterVersion{Number: 3, Decided: 100}, true},
-		{fsm.ClusterVersion{Number: 3, Decided: 101}, false},
-		{fsm.ClusterVersion{Number: 2, Decided: 99}, false},
-		{fsm.ClusterVersion{Number: 4, Decided: 99}, false},
-	} {
-		if got := s.settled(c.ClusterVersion); got != c.want {
-			t.Errorf("%+v is settled: %v", c.ClusterVersion, got)
-		}
 	}
 }

@@ -9,39 +9,6 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A follower may learn of an entry and of its commit by one message, before it has the entry.
-// No stage begins before the one that it follows.
-func TestStagesInOneStep(t *testing.T) { virtual.Test(t, testStagesInOneStep) }
-
-func testStagesInOneStep(t *testing.T) {
-	tr := &tracer{}
-	log := &tr.log
-	log.committed.note(5, span{10, 10})
-	log.appended.note(5, span{20, 20})
-	log.applied.note(5, span{15, 15})
-	c := tr.sampledCall(trace.Parent{Trace: trace.NewID(1, 1)}, "/s/m")
-	s := c.ask(1)
-	s.asked = 5
-	s.of(&replica.Proposal{Index: 5}, 30)
-	s.close(true, false)
-	const begin, appended = 5, 20
-	want := map[string]span{
-		"forward": {begin, appended}, "commit": {appended, appended}, "apply": {appended, appended},
-	}
-	if len(c.spans.parts) != len(want) {
-		t.Errorf("%+v", c.spans.parts)
-	}
-	for _, p := range c.spans.parts {
-		w := want[p.Name]
-		if got := (span{p.Start, p.End}); got != (span{c.at(w.from), c.at(w.to)}) {
-			t.Errorf("%s is %v, want %v", p.Name, got, w)
-		}
-	}
-	if tr.latest.Load() != nil {
-		t.Error("a call that has its answer is an exemplar")
-	}
-}
-
 // Goal: a call has its spans once, whatever is told of it after its end, and not more than are
 // bounded. Method: two calls that are ended twice, one that was given up and is answered later, and
 // one with very many parts; the collector has them when the member has stopped. That sends them for

@@ -16,36 +16,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/transport"
-	"leasehold.dev/lease"
 )
-
-// TestTimeForCaches: a command may wait for caches beside the time that every request has, and
-// one that waits in vain says for how long. A read does not wait for caches.
-func TestTimeForCaches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := &node{core: &core{}}
-		for _, c := range []struct {
-			command fsm.Command
-			caches  lease.TTL
-			want    time.Duration
-		}{
-			{&fsm.Put{}, 12_000, requestTimeout + 12*time.Second},
-			{&fsm.Put{}, 0, requestTimeout},
-			{nil, 12_000, requestTimeout},
-		} {
-			n.view.Store(&fsm.View{CacheTTL: c.caches})
-			n.status.put(&replica.Status{Leader: 1})
-			waiting := &call{timer: time.NewTimer(time.Hour)}
-			waiting.proposal.Command = c.command
-			began := time.Now()
-			err := n.wait(t.Context(), waiting)
-			if got := time.Since(began); got != c.want || !errors.Is(err, api.ErrTimeout) ||
-				strings.Contains(err.Error(), "12000 ms") != (c.want > requestTimeout) {
-				t.Errorf("%v after %v, want %v", err, got, c.want)
-			}
-		}
-	})
-}
 
 // TestWaitWithoutLeader: a call is told shortly before its deadline that there is no leader, and
 // which members are silent; its outcome is not known. With a leader it waits until the deadline.

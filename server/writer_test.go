@@ -395,65 +395,6 @@ func TestWriterWaitsForRoom(t *testing.T) {
 	}
 }
 
-// TestWriterKnowsItsSyncs: how long a sync usually takes is that of the first, and follows the
-// others slowly.
-func TestWriterKnowsItsSyncs(t *testing.T) {
-	w := &writer{metrics: newMetrics()}
-	for _, c := range []struct{ took, want time.Duration }{
-		{1600, 1600}, {3200, 1700}, {100, 1600}, {1600, 1600},
-	} {
-		if w.synced(c.took); w.typical() != c.want {
-			t.Errorf("after a sync of %v: %v, want %v", c.took, w.typical(), c.want)
-		}
-	}
-}
-
-// TestIdleWriterIsNotStuck: a writer is stuck by the write that is under way, of which there may be
-// none.
-func TestIdleWriterIsNotStuck(t *testing.T) {
-	if new(writer).stuck(0) {
-		t.Error("no write is under way, and the writer is stuck")
-	}
-}
-
-// TestWriterEndsWithAllWritten: what comes while the last is written is written, too.
-func TestWriterEndsWithAllWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, next, _ := newWriter(t, new(lockedBuffer), 0)
-		last := next + 30
-		w.persist = func(*raftpb.Message) {
-			if next < last {
-				next++
-				w.put([]*raftpb.Message{awaited(next)})
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		w.put([]*raftpb.Message{awaited(next)})
-		if err := w.run(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if at, err := w.disk.LastIndex(); at != last || err != nil {
-			t.Errorf("the log ends at %d, not at %d: %v", at, last, err)
-		}
-	})
-}
-
-// TestWriterFailsAtItsEnd: a disk that fails with the last write is told of.
-func TestWriterFailsAtItsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _, _ := newWriter(t, new(lockedBuffer), 0)
-		if err := w.disk.Close(); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := w.run(ctx); err == nil {
-			t.Error("nothing is told")
-		}
-	})
-}
-
 // TestWriterInstalls: a message installs the snapshot that has arrived for it, once, and its sender
 // learns what became of it. A snapshot that cannot be installed, or has not arrived, ends the
 // writer: the log would go on behind what is not there.

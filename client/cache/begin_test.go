@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"leasehold.dev/client/internal/cachelink"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
-	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/virtual"
 )
@@ -127,40 +125,6 @@ func TestClientClosedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestPausesBetweenBeginnings: a cache that cannot begin anew asks again after pauses.
-func TestPausesBetweenBeginnings(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
-		held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := held.Revoke(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		setHooks(t, func() {
-			hooks.Grant = func(
-				context.Context, *client.Client, client.Grant, []keyrange.Range,
-			) (*client.Lease, error) {
-				return nil, client.ErrUnavailable
-			}
-		})
-		var at []time.Duration
-		began := time.Now()
-		x := &Cache{o: Options{Reopen: func(error) bool {
-			at = append(at, time.Since(began))
-			return len(at) < 4
-		}}.withDefaults()}
-		x.ctx, x.cancel = context.WithCancel(t.Context())
-		defer x.cancel()
-		x.ended(newIncarnation(x, held))
-		ms := time.Millisecond
-		if want := []time.Duration{0, 50 * ms, 150 * ms, 350 * ms}; !slices.Equal(at, want) {
-			t.Errorf("asked at %v, want %v", at, want)
-		}
-	})
-}
-
 // TestCloseWaitsForTheProgram: nothing of a cache runs when Close has returned, not even the
 // program's Reopen.
 func TestCloseWaitsForTheProgram(t *testing.T) {
@@ -267,30 +231,4 @@ func TestOpenedBeforeItsLink(t *testing.T) {
 			t.Errorf("the link is closed after %v", d)
 		}
 	})
-}
-
-// TestUsualOptions: what a program sets stays, and what it leaves open is set.
-func TestUsualOptions(t *testing.T) {
-	logger := slog.New(slog.DiscardHandler)
-	o := Options{MaxEntries: 1, MaxBytes: 2, Logger: logger}.withDefaults()
-	if o.MaxEntries != 1 || o.MaxBytes != 2 || o.Logger != logger {
-		t.Errorf("set: %+v", o)
-	}
-	o = Options{}.withDefaults()
-	if o.MaxEntries != 100_000 || o.MaxBytes != 64<<20 || o.Logger == nil {
-		t.Errorf("left open: %+v", o)
-	}
-}
-
-// TestRangeOf: a range from the empty key on begins at the first key; the empty key alone stays.
-func TestRangeOf(t *testing.T) {
-	for in, want := range map[keyrange.Range]keyrange.Range{
-		{}:                   {},
-		{End: "b"}:           {Key: "\x00", End: "b"},
-		{Key: "a", End: "b"}: {Key: "a", End: "b"},
-	} {
-		if got := rangeOf(in.Key, in.End); got != want {
-			t.Errorf("%q: %q", in, got)
-		}
-	}
 }

@@ -142,32 +142,6 @@ func TestOneWriteOneFill(t *testing.T) {
 	})
 }
 
-// TestOwnWrites: a write through the cache's own client does not wait for the cache: it has
-// dropped its copy already, and says so before the write.
-func TestOwnWrites(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		cl := newCluster(t, 1)
-		own := connect(t, cl.endpoints()...)
-		c := open(t, own, "o/", cache.Options{})
-		for i := range 20 {
-			want := fmt.Sprint(i)
-			put(t, own, "o/a", want)
-			if got := value(t, c, "o/a"); got != want {
-				t.Fatalf("%q after a put of %q", got, want)
-			}
-			must[client.TxnResult](t)(own.Txn(ask(t), store.Txn{
-				Then: []store.Op{store.Delete{Key: "o/a"}, store.Put{Key: "o/b"}},
-			}))
-			if got := values(t, c, "o/"); got != "b " {
-				t.Fatalf("%q after a transaction", got)
-			}
-		}
-		if s := c.Stats(); s.Invalidations != 0 {
-			t.Errorf("the cluster had to ask %d times", s.Invalidations)
-		}
-	})
-}
-
 // TestWatchIsNeverNewer: a client that has seen an event finds nothing older in its cache (T20).
 func TestWatchIsNeverNewer(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
@@ -245,31 +219,6 @@ func TestDeadCache(t *testing.T) {
 			t.Errorf("the cache says %v, and has %+v", err, dead.Stats())
 		}
 		put(t, other, "d/a", "3") // does not wait for anything any more
-	})
-}
-
-// TestStreamCut: a cache whose stream breaks opens it again and keeps what it has.
-func TestStreamCut(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		cl := newCluster(t, 1)
-		line := cl[0].Line()
-		c := open(t, connect(t, line.Endpoint()), "s/", cache.Options{})
-		other := connect(t, cl.endpoints()...)
-		put(t, other, "s/a", "1")
-		put(t, other, "s/b", "1")
-		for i := range 5 {
-			value(t, c, "s/a")
-			value(t, c, "s/b")
-			before := c.Stats()
-			line.Break()
-			put(t, other, "s/a", fmt.Sprint(i)) // waits until it is open again
-			if got := value(t, c, "s/a") + value(t, c, "s/b"); got != fmt.Sprint(i)+"1" {
-				t.Fatalf("read %q", got)
-			}
-			if s := c.Stats(); s.Fills > before.Fills+1 {
-				t.Errorf("%d reads after the stream broke", s.Fills-before.Fills)
-			}
-		}
 	})
 }
 

@@ -98,26 +98,3 @@ func TestFollowerLosesWhatIsAhead(t *testing.T) {
 		}
 	}
 }
-
-// TestFollowerKeepsFewAnswers: a follower keeps the last answers that not all of its ranges have
-// reached, and no more of them than it may.
-func TestFollowerKeepsFewAnswers(t *testing.T) {
-	f := &Follower{o: FollowOptions{MaxAge: time.Hour}, parts: []*part{
-		{told: 5, asOf: now()}, {told: 5, asOf: now()},
-	}}
-	f.set = copies.New(copies.Config[store.KV]{})
-	for i := range int64(askedMost + 4) {
-		f.answered(asked{at: now(), revision: 10 + i}, 5)
-	}
-	if n := len(f.asked); n != askedMost || f.asked[0].revision != 14 {
-		t.Errorf("%d answers are kept, the first of revision %d", n, f.asked[0].revision)
-	}
-	f.take(f.parts[0], &store.Update{Revision: 16})
-	if n := len(f.asked); n != askedMost {
-		t.Errorf("%d are kept when one range has reached some", n)
-	}
-	f.take(f.parts[1], &store.Update{Revision: 16})
-	if n := len(f.asked); n != askedMost-3 {
-		t.Errorf("%d are kept when both have reached three", n)
-	}
-}

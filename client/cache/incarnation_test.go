@@ -182,36 +182,6 @@ func TestEndedWhileOpening(t *testing.T) {
 	})
 }
 
-// TestCallersOwn: what a caller does with its arguments after Open changes nothing.
-func TestCallersOwn(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		at := inprocess.Endpoints(inprocess.Run(t, 1))
-		c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to learn of it soon
-		other := inprocess.Connect(t, client.Config{}, at...)
-		ranges, labels := []store.KeyRange{store.Prefix("a/")}, map[string]string{"a": "1"}
-		x, err := Open(t.Context(), c, ranges, Options{
-			TTL: 30 * time.Second, Labels: labels,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer x.Close(t.Context())
-		ranges[0], labels["a"] = store.Prefix("b/"), "2"
-		ref := x.Lease().Ref()
-		if err := other.Revoke(t.Context(), ref); err != nil {
-			t.Fatal(err)
-		}
-		reopened(x, ref)
-		i, err := other.Describe(t.Context(), leases.Ref{ID: x.Lease().ID()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i.Holds[0] != store.Prefix("a/") || i.Labels["a"] != "1" {
-			t.Errorf("it holds %v with labels %v", i.Holds, i.Labels)
-		}
-	})
-}
-
 // TestWholeSpace: the range of all keys may begin at the empty key.
 func TestWholeSpace(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {

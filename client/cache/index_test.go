@@ -78,32 +78,6 @@ func TestIndexReaders(t *testing.T) {
 	all.Wait()
 }
 
-// TestMark: a copy counts as used once for all uses since it was looked at.
-func TestMark(t *testing.T) {
-	m := new(mark)
-	for range 2 {
-		if m.Used() {
-			t.Fatal("used by nobody")
-		}
-		m.use()
-		m.use()
-		if !m.Used() {
-			t.Fatal("used, and nobody knows")
-		}
-	}
-}
-
-// TestIndexGrows: the chains stay short: of as many entries as there are chains twice, at most.
-func TestIndexGrows(t *testing.T) {
-	x := newIndex()
-	for i := range 5 * smallest {
-		x.Put(fmt.Sprint(i), new(store.KV), new(mark))
-		if n := len(x.table.Load().chains); x.n > 2*n {
-			t.Fatalf("%d entries in %d chains", x.n, n)
-		}
-	}
-}
-
 // TestIndexSameHash: two keys may have the same hash, and are two keys nevertheless.
 func TestIndexSameHash(t *testing.T) {
 	x := newIndex()

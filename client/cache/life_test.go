@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"leasehold.dev/client"
@@ -142,30 +141,6 @@ func TestClosedClientReopensNothing(t *testing.T) {
 		err = x.Err()
 		if asked != 0 || !errors.Is(err, ErrEnded) || !errors.Is(err, client.ErrClosed) {
 			t.Errorf("asked %d times, %v", asked, err)
-		}
-	})
-}
-
-// TestPauses: the pauses between tries double up to a bound, and end with the context.
-func TestPauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		paused := func(failures int) time.Duration {
-			began := time.Now()
-			pause(ctx, failures, 50*time.Millisecond, 5*time.Second)
-			return time.Since(began)
-		}
-		for failures, want := range map[int]time.Duration{
-			0: 50 * time.Millisecond, 1: 100 * time.Millisecond, 6: 3200 * time.Millisecond,
-			7: 5 * time.Second, 11: 5 * time.Second, 100: 5 * time.Second,
-		} {
-			if got := paused(failures); got != want {
-				t.Errorf("after %d failures: %v, want %v", failures, got, want)
-			}
-		}
-		cancel()
-		if got := paused(7); got != 0 {
-			t.Errorf("closed: %v", got)
 		}
 	})
 }

@@ -247,41 +247,6 @@ func TestFollowerAsksTheCluster(t *testing.T) {
 	})
 }
 
-// TestFollowerIsTooOldAtMaxAge: what is as old as it may be is not young enough.
-func TestFollowerIsTooOldAtMaxAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &Follower{o: FollowOptions{MaxAge: time.Second}}
-		m := now()
-		f.fresh.Store(&m)
-		time.Sleep(time.Second - 1)
-		if !f.valid() {
-			t.Error("too old too early")
-		}
-		time.Sleep(time.Nanosecond)
-		if f.valid() {
-			t.Error("not too old")
-		}
-	})
-}
-
-// TestFollowerLoads: what a follower has read anew its readers find at once, also in place of what
-// they found before.
-func TestFollowerLoads(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		f, c := follows(t)
-		p := f.parts[0]
-		if _, err := c.Put(t.Context(), store.Put{Key: "r/b"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.load(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
-		if kvs, _, _, known := f.view.Load().Range(p.what); !known || len(kvs) != 2 {
-			t.Errorf("readers find %+v, %v", kvs, known)
-		}
-	})
-}
-
 // TestFollowerWatches: a watch takes in what is told until its context ends, says why it ended, and
 // is over. It does not begin for a range that the cluster has taken back.
 func TestFollowerWatches(t *testing.T) {
@@ -314,29 +279,6 @@ func TestFollowerWatches(t *testing.T) {
 		p.lost = true
 		if err := f.watch(p); !errors.Is(err, errWentBack) {
 			t.Errorf("a range that is lost: %v", err)
-		}
-	})
-}
-
-// TestFollowerPauses: a follower that can neither watch nor read tries again after pauses, which
-// become longer.
-func TestFollowerPauses(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		m := inprocess.Run(t, 1)
-		f, _ := followsAt(t, m)
-		watches := 0
-		f.client = rig.Through(t, m[0], func(r *pb.Request) bool {
-			if rig.Watches(r) {
-				if watches++; watches == 4 {
-					f.cancel()
-				}
-			}
-			return rig.Watches(r) || rig.Reads(r)
-		}, rig.Refused)
-		began := time.Now()
-		f.follow(f.parts[0])
-		if d := time.Since(began); d < 70*time.Millisecond {
-			t.Errorf("the fourth try is after %v", d)
 		}
 	})
 }

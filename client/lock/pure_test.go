@@ -10,7 +10,6 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
-	rule "leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/rig"
 )
@@ -20,110 +19,6 @@ func keyOf(prefix string, of lease.ID, created int64, value string) store.KV {
 	return store.KV{
 		Key: prefix + fmt.Sprintf("%016x", of), Value: []byte(value), Lease: of,
 		CreateRevision: created, ModRevision: created,
-	}
-}
-
-// TestQueueOrder: a ticket waits for those that were made before it, of one transaction for those
-// with smaller keys, and for no key that is on no lease or in another queue.
-func TestQueueOrder(t *testing.T) {
-	q := waitQueue{prefix: "q/"}
-	first, second, third := keyOf("q/", 9, 3, ""), keyOf("q/", 2, 4, ""), keyOf("q/", 5, 4, "")
-	own := keyOf("q/", 7, 5, "")
-	all := []store.KV{
-		keyOf("q/", 1, 8, ""), second, third, own, first,
-		{Key: "q/0000000000000003", CreateRevision: 1},
-		keyOf("q/other/", 4, 1, ""),
-	}
-	list, got := q.sort(all, own.Key)
-	if got == nil || got.Key != own.Key {
-		t.Fatalf("its own key: %v", got)
-	}
-	if len(list) != 4 {
-		t.Fatalf("%d tickets in the queue, want 4: %v", len(list), list)
-	}
-	ahead := before(list, ticketOf(got))
-	for i, want := range []store.KV{first, second, third} {
-		if len(ahead) != 3 || ahead[i].Key != want.Key {
-			t.Fatalf("before revision 5: %v", ahead)
-		}
-	}
-	if ahead := before(list, rule.Ticket{Revision: 9}); len(ahead) != 4 {
-		t.Errorf("before one that came last: %v", ahead)
-	}
-	if ahead := before(list, rule.Ticket{Revision: 1}); len(ahead) != 0 {
-		t.Errorf("before one that came first: %v", ahead)
-	}
-}
-
-// TestQueueFree: it is a ticket's turn while fewer are before it than there are permits. Keys with
-// which it may hold together, such as those of other readers, do not count.
-func TestQueueFree(t *testing.T) {
-	reader, writer := keyOf("q/", 1, 1, "r"), keyOf("q/", 2, 2, "w")
-	for _, c := range []struct {
-		name   string
-		q      waitQueue
-		before []store.KV
-		want   bool
-	}{
-		{"nobody before a mutex", waitQueue{}, nil, true},
-		{"one before a mutex", waitQueue{}, []store.KV{reader}, false},
-		{"mutex before a mutex", waitQueue{}, []store.KV{keyOf("q/", 1, 1, "")}, false},
-		{"reader behind a reader", waitQueue{beside: []byte("r")}, []store.KV{reader, reader}, true},
-		{"reader behind a writer", waitQueue{beside: []byte("r")}, []store.KV{reader, writer}, false},
-		{"second of two permits", waitQueue{permits: 2}, []store.KV{reader}, true},
-		{"third of two permits", waitQueue{permits: 2}, []store.KV{reader, writer}, false},
-	} {
-		if got := c.q.free(c.before); got != c.want {
-			t.Errorf("%s: its turn is %v", c.name, got)
-		}
-	}
-}
-
-// TestStandingOrder: a candidate that is preferred is before all others, then one with a higher
-// priority, then the one that came first. Candidates without an ID are not preferred by "".
-func TestStandingOrder(t *testing.T) {
-	put := func(s *standing, of lease.ID, created int64, value string) {
-		s.put(keyOf("e"+candidates, of, created, value))
-	}
-	s := &standing{name: "e", list: make(map[string]*stand)}
-	want := func(what string, of lease.ID) {
-		t.Helper()
-		for range 100 { // the order of a map differs
-			if got := s.first(); got != of {
-				t.Fatalf("%s: lease %v is first, want %v", what, got, of)
-			}
-		}
-	}
-	want("nobody stands", 0)
-	put(s, 1, 5, `{"id":"a"}`)
-	put(s, 2, 4, `{"id":"b"}`)
-	want("equal priorities", 2)
-	put(s, 3, 6, `{"id":"c","priority":1}`)
-	put(s, 4, 7, `{"id":"","priority":1}`)
-	want("a higher priority", 3)
-	s.put(store.KV{Key: "e" + preferred, Value: []byte("a")})
-	want("a preferred one", 1)
-	s.put(store.KV{Key: "e" + preferred, Value: []byte("nobody")})
-	want("the preferred one does not stand", 3)
-	s.put(store.KV{Key: "e" + preferred})
-	want("nobody is preferred", 3)
-	put(s, 3, 6, `no candidate`) // an update that nobody understands changes nothing
-	want("after such an update", 3)
-	s.put(store.KV{Key: keyOf("e"+candidates, 3, 6, "").Key}) // it is on no lease any more
-	want("without its lease", 4)
-	if got := s.byID("a"); got == nil || got.lease != 1 {
-		t.Errorf("candidate a: %v", got)
-	}
-	put(s, 9, 3, `{"id":"a"}`)
-	for range 100 {
-		if got := s.byID("a"); got == nil || got.lease != 9 {
-			t.Fatalf("the first candidate a: %v", got)
-		}
-	}
-	s.put(store.KV{Key: "e" + preferred, Value: []byte("a")})
-	want("the first of two preferred ones", 9)
-	if got := s.byID("nobody"); got != nil {
-		t.Errorf("candidate of no such ID: %v", got)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,33 +53,6 @@ func TestMetadata(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect("b is down", "b down old")
-	})
-}
-
-// Goal: a node is suspect if less than half of its TTL is left, and not at half of it. Method: what
-// is left is changed on the way.
-func TestSuspect(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		r := rig.New(t, 1)
-		ctx := rig.Soon(t)
-		var left atomic.Int64
-		b := &rig.Between{Seen: func(r *pb.Response) {
-			for _, l := range r.GetList().GetLeases() {
-				l.RemainingMs = left.Load()
-			}
-		}}
-		s := nodes.New(b.Serve(t, r.Members[0]), "n")
-		join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
-		for ms, want := range map[int64]nodes.State{
-			60_000: nodes.Alive, 30_000: nodes.Alive, 29_999: nodes.Suspect,
-		} {
-			left.Store(ms)
-			v := rig.Must[nodes.View](t)(s.List(ctx))
-			n := v.Node("n")
-			if n.State != want || n.Remaining.Milliseconds() != ms || n.TTL != time.Minute {
-				t.Errorf("%d ms are left: %+v", ms, n)
-			}
-		}
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"leasehold.dev/internal/keyrange"
@@ -158,20 +157,6 @@ func TestBytes(t *testing.T) {
 	made(s.DeleteUser("u"))
 	if s.Bytes() != 0 {
 		t.Errorf("an empty state of %d bytes", s.Bytes())
-	}
-}
-
-// Each text in a state counts, or a few users with many roles would fill the memory.
-func TestBytesOfTexts(t *testing.T) {
-	const long = 1000
-	name := strings.Repeat("x", long)
-	user := User{Name: name, Hash: []byte(name), Roles: []string{name, name}}
-	if got := user.Bytes(); got < 4*long {
-		t.Errorf("a user with four texts of %d: %d bytes", long, got)
-	}
-	role := Role{name, []Permission{{Read, name, name}, {Read, name, ""}}}
-	if got := role.Bytes(); got < 4*long {
-		t.Errorf("a role with four texts of %d: %d bytes", long, got)
 	}
 }
 

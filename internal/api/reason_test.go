@@ -16,15 +16,6 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Every reason of the API has a code, but for the one that is none.
-func TestReasonsComplete(t *testing.T) {
-	for n, name := range pb.Reason_name {
-		if _, ok := nativeCodes[pb.Reason(n)]; ok == (n == 0) {
-			t.Errorf("%s: has a code: %v", name, ok)
-		}
-	}
-}
-
 // The reason and the code of each error, for commands and for reads.
 func TestReason(t *testing.T) {
 	for _, tt := range []struct {
@@ -88,22 +79,5 @@ func TestReason(t *testing.T) {
 	}
 	if r := Reason(nil); r != pb.Reason_REASON_UNSPECIFIED {
 		t.Errorf("no error: %v", r)
-	}
-}
-
-// The lease that has the name, or the ID, is in the details; the hash of a secret never.
-func TestHolderInDetails(t *testing.T) {
-	held := lease.Info{
-		Terms: lease.Terms{ID: 7, TTL: 5000, Name: "n", Owner: "me"}, Token: 9,
-	}
-	for _, err := range []error{
-		&lease.NameError{Name: "n", Holder: held},
-		fmt.Errorf("grant: %w", &HolderError{Err: lease.ErrExists, Holder: held}),
-	} {
-		d := Detail(NativeError(err, Reason(err)))
-		if d == nil || d.Holder.GetId() != 7 || d.Holder.GetToken() != 9 ||
-			d.Holder.GetName() != "n" || d.Holder.GetOwner() != "me" || d.Holder.GetTtlMs() != 5000 {
-			t.Errorf("%v: details %v", err, d)
-		}
 	}
 }

@@ -282,26 +282,6 @@ func TestFlushWhileAWriteRuns(t *testing.T) {
 	})
 }
 
-// Many may record at a time; each is told what came of its own record.
-func TestRecordTogether(t *testing.T) {
-	to := &disk{room: 1 << 20}
-	l := newLog(t, to, true)
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for range 50 {
-				if err := l.Record(&Entry{Event: "call"}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if n := strings.Count(to.String(), "\n"); n != 400 {
-		t.Errorf("%d lines", n)
-	}
-}
-
 // Records that nobody waits for are written soon, and at the end.
 func TestRunWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

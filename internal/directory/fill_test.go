@@ -2,8 +2,6 @@ package directory
 
 import (
 	"fmt"
-	"iter"
-	"slices"
 	"testing"
 
 	"leasehold.dev/internal/keyrange"
@@ -88,27 +86,6 @@ func TestNothingIsFilledBesideAll(t *testing.T) {
 	}
 }
 
-// C1: nothing of a hold may be cached before the commands have their outcome that were
-// admitted before it began, nor before those that end leases and were admitted meanwhile.
-func TestFence(t *testing.T) {
-	d := New(1, until(9_000), Limits{})
-	d.Admitted(nil)
-	d.Admitted(nil)
-	d.Hold(1, 1, []keyrange.Range{{Key: "a", End: "z"}}, false)
-	d.Open(Opening{ID: 1, Token: 1, From: Origin{Member: 1}})
-	d.Ack(Ack{ID: 1, Token: 1, Open: 1})
-	d.Admitted(&Write{Ends: []lease.ID{5}})
-	d.Admitted(touches("b")) // was looked at for this hold
-	for _, below := range []uint64{1, 2, 3} {
-		if d.Settled(below); mayFill(d, "b") {
-			t.Errorf("cached while command %d is under way", below)
-		}
-	}
-	if d.Settled(4); !mayFill(d, "b") {
-		t.Error("nothing may be cached though all of before is settled")
-	}
-}
-
 // What is known of caches is bounded: for one, in all, and what one owes. Beyond that nothing
 // more is cached, and one with too much pending is told to drop all.
 func TestDirectoryIsBounded(t *testing.T) {
@@ -172,96 +149,6 @@ func TestLongDropsAreBounded(t *testing.T) {
 		t.Error("nothing may be cached though nothing is pending")
 	}
 }
-
-// Writes that touch the same key go in the order in which they came, also if what the first
-// one waits for besides comes later; those that touch other keys pass.
-func TestWritesKeepTheirOrder(t *testing.T) {
-	d := opened(Limits{})
-	d.Hold(2, 2, []keyrange.Range{{Key: "c"}}, true)
-	if !mayFill(d, "b") {
-		t.Fatal("nothing may be cached")
-	}
-	first := waits(t, d, touches("b", "c"))
-	second, third := waits(t, d, touches("b")), waits(t, d, touches("b", "e"))
-	if now, _ := d.Admit(touches("f")); !now {
-		t.Error("a write to another key waits")
-	}
-	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: d.Invalidations()[0].Seq, Open: 1})
-	if ready := d.Ready(); len(ready) > 0 {
-		t.Errorf("%d writes have overtaken the first", len(ready))
-	}
-	d.Release(2)
-	ready := d.Ready()
-	if len(ready) != 3 || ready[0] != first || ready[1] != second || ready[2] != third {
-		t.Errorf("ready are %v", ready)
-	}
-}
-
-// The end of a lease waits for commands that came before it and attach keys to that lease, and
-// those that come later wait for the end: neither can keep the other waiting for ever.
-func TestEndAndAttach(t *testing.T) {
-	d := opened(Limits{})
-	if !mayFill(d, "b") {
-		t.Fatal("nothing may be cached")
-	}
-	attach := touches("b")
-	attach.Attaches = []lease.ID{9}
-	waits(t, d, attach)
-	end := waits(t, d, &Write{Ends: []lease.ID{9}, Touches: []keyrange.Range{{Key: "d"}}})
-	late := touches("e")
-	late.Attaches = []lease.ID{9}
-	waits(t, d, late)
-	d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: d.Invalidations()[0].Seq, Open: 1})
-	if ready := d.Ready(); len(ready) != 1 || ready[0] != attach {
-		t.Fatalf("ready are %v", ready)
-	}
-	d.Finish(attach)
-	if ready := d.Ready(); len(ready) != 2 || ready[0] != end || ready[1] != late {
-		t.Fatalf("ready are %v", ready)
-	}
-}
-
-// C1: the end of a lease takes those keys with it, too, that were attached since it was admitted:
-// they may not be cached until it is done, and who may have them drops them before.
-func TestAttachedBeforeTheEnd(t *testing.T) {
-	for _, had := range []bool{false, true} {
-		of := &keysOf{until: 9_000}
-		d := opened(Limits{})
-		d.state = of
-		attach := touches("b")
-		attach.Attaches = []lease.ID{9}
-		if now, err := d.Admit(attach); !now || err != nil { // nobody has "b"
-			t.Fatalf("admitted %v, %v", now, err)
-		}
-		end := waits(t, d, &Write{Ends: []lease.ID{9}})
-		if had { // a cache of which nobody knows what it has
-			d.Hold(2, 2, []keyrange.Range{{Key: "b"}}, true)
-		}
-		of.keys = []string{"b"}
-		d.Finish(attach)
-		if mayFill(d, "b") {
-			t.Error("a key that is about to go may be cached")
-		}
-		if ready := d.Ready(); (len(ready) == 0) != had {
-			t.Fatalf("ready are %v, where a cache may have the key: %t", ready, had)
-		}
-		if !had {
-			continue
-		}
-		d.Release(2)
-		if ready := d.Ready(); len(ready) != 1 || ready[0] != end {
-			t.Fatalf("ready are %v", ready)
-		}
-	}
-}
-
-// keysOf is a State in which all leases have these keys.
-type keysOf struct {
-	until
-	keys []string
-}
-
-func (k *keysOf) Keys(lease.ID) iter.Seq[string] { return slices.Values(k.keys) }
 
 // The end of a lease is not kept waiting for ever, either, by commands that attach keys to a lease
 // which is known by its name only: those that come later wait for the end.

@@ -134,28 +134,6 @@ func TestT28(t *testing.T) {
 	}
 }
 
-// TestShorten: who asks for a shorter TTL is bound by it from then on; who is granted
-// a longer one has it from when it asked.
-func TestShorten(t *testing.T) {
-	s := New(Config{Drift: -1}, 0)
-	s.Add(Held{ID: 1, TTL: ttl})
-	s.Advance(1000)
-	s.Shorten(1, 2000)
-	if got, _ := s.State(1); got.ValidUntil != 3000 {
-		t.Errorf("valid until %d, want 3000", got.ValidUntil)
-	}
-	s.Shorten(1, 50000)
-	if got, _ := s.State(1); got.ValidUntil != 3000 {
-		t.Errorf("valid until %d by the mere wish", got.ValidUntil)
-	}
-	s.Refused(1, 2000)
-	s.Advance(1500)
-	s.Confirmed(1, 50000, 50000, 1000)
-	if got, _ := s.State(1); got.ValidUntil != 51000 {
-		t.Errorf("valid until %d, want 51000", got.ValidUntil)
-	}
-}
-
 // TestShortenInFlight: a renewal that was on its way when a shorter TTL was asked for may
 // be acknowledged with the TTL of before, which the lessor does not keep any more.
 func TestShortenInFlight(t *testing.T) {
@@ -210,29 +188,6 @@ func TestShortenInDoubt(t *testing.T) {
 	s.Renewed(b.Seq, 1, 5000)
 	if got, _ := s.State(1); got.ValidUntil != 6000 {
 		t.Errorf("valid until %d, want 6000", got.ValidUntil)
-	}
-}
-
-// TestWaited: a batch says for how long its leases have waited for an earlier one, and how many of
-// them were tried in vain.
-func TestWaited(t *testing.T) {
-	s := New(Config{Drift: -1}, 0)
-	s.Add(Held{ID: 1, TTL: ttl})
-	b, _ := due(s, 3000)
-	if b.Waited != 0 || b.Repeated != 0 {
-		t.Errorf("the first is %+v", b)
-	}
-	if b, _ = due(s, 4500); b.Waited != 1500 || b.Repeated != 1 {
-		t.Errorf("the second is %+v, want one that has waited 1500", b)
-	}
-	s.Unknown(b.Seq, 1)
-	b, ok := due(s, 4900)
-	if !ok || b.Waited != 0 || b.Repeated != 1 {
-		t.Errorf("after an answer it is %+v, %v", b, ok)
-	}
-	s.Renewed(b.Seq, 1, ttl)
-	if b, ok = due(s, 8000); !ok || b.Repeated != 0 {
-		t.Errorf("after it was renewed it is %+v, %v", b, ok)
 	}
 }
 

@@ -172,16 +172,6 @@ func TestFailuresOfWaiters(t *testing.T) {
 	})
 }
 
-// With 0 nobody is limited.
-func TestNoBoundOfFailures(t *testing.T) {
-	g := newGuarded(t, 0)
-	for i := range 50 {
-		if got := g.logIn(t, "alice", "guess", "192.0.2.1:1"); got != "wrong" {
-			t.Fatalf("try %d: %s", i, got)
-		}
-	}
-}
-
 // What is kept has a bound: of those used longest ago nothing is known any more.
 func TestFailuresAreForgotten(t *testing.T) {
 	f := newFailures(1)

@@ -99,22 +99,6 @@ func TestSimpleRenewedByUse(t *testing.T) {
 	want(t, p, token, w, "")
 }
 
-// TestSimpleElsewhere uses a token at another member than that which gave it.
-func TestSimpleElsewhere(t *testing.T) {
-	w := newWorld()
-	a, b := w.member(t, 1), w.member(t, 2)
-	token := give(t, a, "bob", w)
-	want(t, b, token, w, "bob")
-	w.now = w.now.Add(9 * time.Second)
-	want(t, b, token, w, "bob")
-	late := give(t, a, "bob", w)
-	w.now = w.now.Add(10 * time.Second)
-	want(t, b, late, w, "") // nor is it taken for young where it was never used
-	want(t, a, late, w, "")
-	w.now = w.now.Add(-30 * time.Second) // a clock that is far behind
-	want(t, b, late, w, "")
-}
-
 // TestSimpleCountsNoMore takes away what a token stands on, one thing at a time.
 func TestSimpleCountsNoMore(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *world){

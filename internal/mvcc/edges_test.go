@@ -19,28 +19,6 @@ func filledWith(keys, versions int) *Store {
 	return s
 }
 
-// Goal: a deletion in parts deletes no more than it was asked for each time, the first keys first.
-func TestDeleteFirst(t *testing.T) {
-	s := filledWith(5, 1)
-	tx := s.Begin()
-	var parts []string
-	for {
-		kvs := tx.DeleteFirst("k", "l", 2)
-		if len(kvs) == 0 {
-			break
-		}
-		part := ""
-		for _, kv := range kvs {
-			part += kv.Key + " "
-		}
-		parts = append(parts, part)
-	}
-	tx.End()
-	if want := []string{"k00000 k00001 ", "k00002 k00003 ", "k00004 "}; !slices.Equal(parts, want) {
-		t.Errorf("deleted %q, want %q", parts, want)
-	}
-}
-
 // Goal: what a call of Scrub does is bounded by its budget, or a member would do nothing else for
 // long. Method: many records of which none can go, many keys with several versions, one after the
 // other or in turns, one key with very many, and many keys that are gone. Each call drops about as
@@ -84,24 +62,6 @@ func TestScrubBudget(t *testing.T) {
 				checkStore(t, s)
 			}
 		}
-	}
-}
-
-// Goal: keys that nobody can read any more are forgotten in steps, all of them, each once.
-func TestClearDeletedInSteps(t *testing.T) {
-	s := filledWith(10, 1)
-	tx := s.Begin()
-	tx.DeleteRange("k", "l")
-	tx.End()
-	put(s, "last", nil)
-	must(t, s.Compact(s.Revision()))
-	for _, left := range []int{7, 4, 1} {
-		if !s.ClearDeleted(3) || s.Deleted() != left {
-			t.Fatalf("%d keys are left, want %d", s.Deleted(), left)
-		}
-	}
-	if s.ClearDeleted(3) || s.Deleted() != 0 {
-		t.Errorf("%d keys are left at the end", s.Deleted())
 	}
 }
 
@@ -177,21 +137,6 @@ func TestPutSize(t *testing.T) {
 		if got := s.Size() - before; got > KeepSize || n == ShortValue && got != KeepSize {
 			t.Errorf("a key that changes its lease, with %d bytes, takes %d, said are %d", n, got, KeepSize)
 		}
-	}
-}
-
-// Goal: the events of a large transaction are the caller's for ever.
-func TestEventsOfLargeTxn(t *testing.T) {
-	s := New()
-	tx := s.Begin()
-	for i := range KeptEvents + 1 {
-		tx.Put(fmt.Sprint(i), nil, 0)
-	}
-	_, events := tx.End()
-	want := slices.Clone(events)
-	put(s, "another", nil)
-	if !slices.EqualFunc(events, want, sameEvent) {
-		t.Error("the next transaction changes them")
 	}
 }
 

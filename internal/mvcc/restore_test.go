@@ -202,32 +202,6 @@ func TestHashDiffers(t *testing.T) {
 	}
 }
 
-// Goal: a compaction before ClearDeleted is done with the one before begins it anew. Method: of
-// three deleted keys it has passed the first, which then lives and is deleted once more.
-func TestClearDeletedAgain(t *testing.T) {
-	s := New()
-	for _, key := range []string{"a", "b", "c"} {
-		put(s, key, nil)
-	}
-	remove := func(key, end string) {
-		tx := s.Begin()
-		tx.DeleteRange(key, end)
-		tx.End()
-	}
-	remove("a", "z")
-	put(s, "a", nil)
-	must(t, s.Compact(s.Revision()))
-	remove("a", "")
-	if !s.ClearDeleted(2) || s.Deleted() != 2 {
-		t.Fatalf("of two deleted keys that nobody can read, %d are left, and a third", s.Deleted()-1)
-	}
-	put(s, "last", nil)
-	must(t, s.Compact(s.Revision()))
-	if s.ClearDeleted(2) || s.Deleted() != 0 || !s.Cleared() {
-		t.Errorf("%d keys are left after another compaction", s.Deleted())
-	}
-}
-
 // Goal: however many records are added at once, Scrub looks at a bounded number of others at a
 // time, and at twice as many in all.
 func TestScrubMuchAdded(t *testing.T) {
@@ -392,38 +366,6 @@ func TestSortByKey(t *testing.T) {
 			if items[order[i-1].i].key >= items[order[i].i].key {
 				t.Fatalf("%q before %q", items[order[i-1].i].key, items[order[i].i].key)
 			}
-		}
-	}
-}
-
-// TestSortShortKey: a key that ends where another goes on with zeros comes before it, whichever
-// comes first.
-func TestSortShortKey(t *testing.T) {
-	short, long := item{key: "k"}, item{key: "k" + strings.Repeat("\x00", 9)}
-	for _, items := range [][]item{{short, long}, {long, short}} {
-		order := []place8{{i: 0}, {i: 1}}
-		sortByKey(items, order, 0, sortLevels)
-		if first := items[order[0].i].key; first != short.key {
-			t.Errorf("%q is first", first)
-		}
-	}
-}
-
-// TestSortDeep: keys that part anew every eight bytes, which would take as many passes over all of
-// them, are in order too, whichever of them are in the last pass.
-func TestSortDeep(t *testing.T) {
-	var items []item
-	var order []place8
-	for depth := range 2 * sortLevels {
-		for _, end := range []string{"z", "b", "aa", "a"} {
-			order = append(order, place8{i: len(items)})
-			items = append(items, item{key: strings.Repeat("mmmmmmmm", depth) + end + "mmmmmmmm"})
-		}
-	}
-	sortByKey(items, order, 0, sortLevels)
-	for i := 1; i < len(order); i++ {
-		if items[order[i-1].i].key >= items[order[i].i].key {
-			t.Fatalf("%q before %q", items[order[i-1].i].key, items[order[i].i].key)
 		}
 	}
 }

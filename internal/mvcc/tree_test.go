@@ -7,67 +7,6 @@ import (
 	"testing"
 )
 
-// Goal: count is right on both its ways, by steps and by ranks, at and between keys.
-func TestCount(t *testing.T) {
-	tr := newTree()
-	const n = 3000
-	for _, i := range rand.New(rand.NewSource(1)).Perm(n) {
-		tr.Set(item{key: fmt.Sprintf("%05d", 2*i)})
-	}
-	r := rand.New(rand.NewSource(2))
-	for range 2000 {
-		lo, hi := r.Intn(2*n+2), r.Intn(2*n+2)
-		sp := spanOf(fmt.Sprintf("%05d", lo), fmt.Sprintf("%05d", hi))
-		want := max(0, (hi+1)/2-(lo+1)/2)
-		if hi >= 2*n {
-			want = max(0, n-(lo+1)/2)
-		}
-		if got := count(tr, sp); got != want {
-			t.Fatalf("[%d, %d): %d, want %d", lo, hi, got, want)
-		}
-		open := spanOf(fmt.Sprintf("%05d", lo), "\x00")
-		if got, want := count(tr, open), max(0, n-(lo+1)/2); got != want {
-			t.Fatalf("[%d, end): %d, want %d", lo, got, want)
-		}
-	}
-}
-
-// Goal: both directions, and two trees as one, visit the same items.
-func TestAscendDescend(t *testing.T) {
-	keys := []string{"", "\x00", "a", "a\x00", "ab", "b", "c", "\xff"}
-	both, even, odd := newTree(), newTree(), newTree()
-	for i, k := range keys {
-		both.Set(item{key: k})
-		[]*tree{even, odd}[i%2].Set(item{key: k})
-	}
-	ends := append([]string{"", "zz"}, keys...)
-	for _, key := range keys {
-		for _, end := range ends {
-			sp := spanOf(key, end)
-			var want, up, down, merged []string
-			for _, k := range keys {
-				if inRange(k, key, end) {
-					want = append(want, k)
-				}
-			}
-			visit := func(to *[]string) func(item) bool {
-				return func(it item) bool { *to = append(*to, it.key); return true }
-			}
-			ascend(both, sp, visit(&up))
-			descend(both, sp, visit(&down))
-			ascendBoth(even, odd, sp, visit(&merged))
-			slices.Reverse(down)
-			for name, got := range map[string][]string{
-				"ascend": up, "descend": down, "ascendBoth": merged,
-			} {
-				if !slices.Equal(got, want) {
-					t.Errorf("%s [%q, %q): %q, want %q", name, key, end, got, want)
-				}
-			}
-		}
-	}
-}
-
 // Goal: iteration stops where the reader stops.
 func TestEarlyStop(t *testing.T) {
 	s := New()
@@ -151,32 +90,6 @@ func TestHistory(t *testing.T) {
 				t.Fatalf("count from %v: %d, want %d", from, got, want)
 			}
 		}
-	}
-}
-
-// Goal: a tail that was given away is not changed in place once it is full and sealed.
-func TestHistorySealShares(t *testing.T) {
-	h := newHistory()
-	add := func(rev int64) {
-		h.append(&record{KeyValue: KeyValue{ModRevision: rev}})
-	}
-	for rev := range int64(chunkSize - 1) {
-		add(rev + 2)
-	}
-	given := h.snapshot()
-	add(chunkSize + 1) // seals
-	if len(h.tail) != 0 || !h.drop(Revision{Main: 2}) {
-		t.Fatal("not sealed, or not dropped")
-	}
-	want := int64(2)
-	for r := range given.from(Revision{}) {
-		if r == nil || r.ModRevision != want {
-			t.Fatalf("%v, want revision %d", r, want)
-		}
-		want++
-	}
-	if want != chunkSize+1 {
-		t.Fatalf("%d records", want-2)
 	}
 }
 

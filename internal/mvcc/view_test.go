@@ -326,24 +326,6 @@ func drain(t *testing.T, v *View, span [2]string, limit int) (all []Event) {
 	return all
 }
 
-// Goal: what one key cut off by the limit is not lost behind another key's later change.
-// Method: one key with many changes, one with a late one, and history enough around them.
-func TestEventsInCutOff(t *testing.T) {
-	s := New()
-	for range 3 {
-		put(s, "a", nil) // 2, 3, 4
-	}
-	put(s, "b", nil) // 5
-	for range 200 {
-		put(s, "z", nil)
-	}
-	events, next, err := s.View().EventsIn("a", "c", 2, 2)
-	must(t, err)
-	if len(events) != 2 || events[1].KV.ModRevision != 3 || next != 4 {
-		t.Fatalf("%v, next %d", events, next)
-	}
-}
-
 // A deletion keeps its cause: in its event, in the history, over a restore, and in the hash.
 func TestDeleteFor(t *testing.T) {
 	build := func(cause int64) *Store {

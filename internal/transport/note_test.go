@@ -1,13 +1,9 @@
 package transport
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"leasehold.dev/test/virtual"
 )
@@ -67,21 +63,4 @@ func testNote(t *testing.T) {
 		t.Errorf("a got %d bytes from %d", len(got.text), got.from)
 	}
 	never(t, "another note", a.noted)
-}
-
-// A release without notes answers that it has no such method: that is an error, and the connection
-// stays.
-func TestNoteToOlder(t *testing.T) { virtual.Test(t, testNoteToOlder) }
-
-func testNoteToOlder(t *testing.T) {
-	a, b := pair(t, options{})
-	l := a.link(2)
-	l.mu.Lock()
-	out := l.out
-	l.mu.Unlock()
-	_, err := out.call(context.Background(), "Unheard", new(blob))
-	if status.Code(err) != codes.Unimplemented {
-		t.Errorf("%v", err)
-	}
-	a.meet(b, "still here")
 }

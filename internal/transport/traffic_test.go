@@ -2,7 +2,6 @@ package transport
 
 import (
 	"testing"
-	"time"
 
 	"leasehold.dev/test/virtual"
 )
@@ -60,22 +59,4 @@ func testAsk(t *testing.T) {
 	a.Ask(3)
 	a.stop()
 	a.Ask(2)
-}
-
-// TestDroppedAtBreak: of what waits to be sent when the connection breaks as much is kept as for a
-// member that is not connected, and the rest counts as dropped.
-func TestDroppedAtBreak(t *testing.T) {
-	const more = 36
-	l := &link{since: time.Now(), traffic: new(traffic)}
-	for range idleLimits.count + more {
-		l.send(bytesMessage("kept or dropped"))
-	}
-	if n := l.dropped.Load(); n != 0 {
-		t.Errorf("%d messages are dropped while there is a connection", n)
-	}
-	l.disconnected()
-	if n := l.dropped.Load(); n != more || l.queue.len() != idleLimits.count {
-		t.Errorf("%d messages are dropped, %d kept; want %d, %d", n, l.queue.len(), more,
-			idleLimits.count)
-	}
 }

@@ -242,26 +242,6 @@ func testSilenceIsNotGone(t *testing.T) {
 	never(t, "gone", a.gone)
 }
 
-// Goal: of several URLs one that works is enough, and one that refuses is not a
-// death while another may lead there.
-func TestSeveralURLs(t *testing.T) { virtual.Test(t, testSeveralURLs) }
-
-func testSeveralURLs(t *testing.T) {
-	a, b := start(t, 1, options{}), start(t, 2, options{})
-	f := forward(t, b.url.Host)
-	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL(t), f.url}}})
-	a.meet(b, "one")
-	f.stall()
-	f.cut()
-	if want(t, a.unreachable) != 2 {
-		t.Fatal("wrong member")
-	}
-	until(t, "it was dialed again", func() bool { return a.log.count("no connection") >= 1 })
-	f.resume()
-	a.meet(b, "two")
-	never(t, "gone", a.gone)
-}
-
 // Goal: one that was removed learns it, both when it connects and when it is
 // connected; it may not send.
 func TestRemoved(t *testing.T) { virtual.Test(t, testRemoved) }

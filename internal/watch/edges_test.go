@@ -139,23 +139,6 @@ func TestClosedKeepsNothing(t *testing.T) {
 	other.Close()
 }
 
-// TestProgressOfTheGone: a request about a watcher that has ended makes room for others.
-func TestProgressOfTheGone(t *testing.T) {
-	s := newStore(Options{}).hub.NewStream()
-	for range 2 * maxAsked {
-		id := mustWatch(t, s, Request{Key: "k"})
-		s.RequestProgress(id)
-		if err := s.Cancel(id); err != nil {
-			t.Fatal(err)
-		}
-		drain(t, s)
-	}
-	s.RequestProgress(AllWatchers)
-	if b, ok := s.Poll(); !ok || b.Kind != Progress {
-		t.Errorf("said %+v, %v; want progress", b, ok)
-	}
-}
-
 // TestTap: the tap is given everything while somebody wants it, and told when something is
 // missing: after a restore, and when the backlog was full. A publication that is larger than the
 // backlog is not missing if nothing else was there, whatever comes after it.
@@ -251,54 +234,6 @@ func TestRestoreWakes(t *testing.T) {
 			t.Errorf("%d events up to %d, want 1 up to %d", len(evs), at, rev)
 		}
 	})
-}
-
-// TestBounds: a queue takes as many events as it may, one by one, and lets go of them when they
-// are taken.
-func TestBounds(t *testing.T) {
-	st := newStore(Options{Queue: Limit{Events: 3}})
-	s := st.hub.NewStream()
-	w := s.watchers[mustWatch(t, s, Request{Key: "k"})]
-	for range 5 {
-		st.write(put("k"))
-		st.hub.Distribute()
-	}
-	if len(w.queue) != 3 || w.lost != 5 {
-		t.Errorf("%d events wait, the first lost is of %d; want 3, and 5", len(w.queue), w.lost)
-	}
-	drain(t, s)
-	if w.queue != nil || w.bytes != 0 {
-		t.Errorf("an empty queue keeps %d bytes in %v", w.bytes, w.queue)
-	}
-}
-
-// TestLargePart: watchers of a large part of what is distributed share it and copy nothing.
-func TestLargePart(t *testing.T) {
-	st := newStore(Options{})
-	s := st.hub.NewStream()
-	mustWatch(t, s, Request{Key: "k"})
-	st.write(put("x"), put("x"), put("k"), put("k"), put("x"), put("x"), put("x"), put("x"))
-	st.hub.back.mu.Lock()
-	part := &st.hub.back.events[2]
-	st.hub.back.mu.Unlock()
-	st.hub.Distribute()
-	if q := s.watchers[0].queue; len(q) != 2 || &q[0] != part {
-		t.Errorf("queue %v is a copy", q)
-	}
-}
-
-// TestTakenBeforeLive: a stream may take events before the distribution is over that offered
-// them. Its batch says a revision that is not below theirs.
-func TestTakenBeforeLive(t *testing.T) {
-	st := newStore(Options{})
-	s := st.hub.NewStream()
-	w := s.watchers[mustWatch(t, s, Request{Key: "k"})]
-	e := put("k")
-	rev := st.commit(e)
-	s.offer(w, []*event{e}, e.Size(), 0)
-	if evs, at := drain(t, s); len(evs) != 1 || at != rev {
-		t.Errorf("%d events up to %d, want 1 up to %d", len(evs), at, rev)
-	}
 }
 
 // TestProgressAfterNobody, in fake time: what was published while nobody was interested was not

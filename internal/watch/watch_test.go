@@ -115,32 +115,6 @@ func TestHugeRevision(t *testing.T) {
 	}
 }
 
-// TestNobodyWaits: with nobody distributing and nobody reading, Publish goes
-// on, and what is held is bounded; afterwards nothing is missing (W1).
-func TestNobodyWaits(t *testing.T) {
-	st := newStore(Options{
-		Backlog: Limit{Events: 100}, Queue: Limit{Events: 50}, Batch: Limit{Events: 20},
-	})
-	s := st.hub.NewStream()
-	mustWatch(t, s, Request{Key: "k"})
-	for range 10000 {
-		st.write(put("k"))
-	}
-	if n := st.hub.Stats().Backlog; n != 100 {
-		t.Errorf("backlog of %d, want 100", n)
-	}
-	for range 10 {
-		st.hub.Distribute()
-		st.write(put("k"))
-	}
-	if n := len(s.watchers[0].queue); n != 50 {
-		t.Errorf("queue of %d, want 50", n)
-	}
-	if evs, rev := drain(t, s); len(evs) != 10010 || rev != st.cur.Load().rev {
-		t.Errorf("%d events up to %d", len(evs), rev)
-	}
-}
-
 // TestBytes: queue and batch are bounded by bytes as well.
 func TestBytes(t *testing.T) {
 	st := newStore(Options{Queue: Limit{Bytes: 100}, Batch: Limit{Bytes: 35}})
@@ -216,23 +190,6 @@ func TestSmallPart(t *testing.T) {
 	st.hub.Distribute()
 	if q := s.watchers[0].queue; len(q) != 1 || &q[0] == base {
 		t.Errorf("queue %v is a part of the backlog", q)
-	}
-}
-
-// TestDisinterest: without watchers nothing is kept, and a watcher that comes
-// between Publish and Distribute sees exactly what came after it.
-func TestDisinterest(t *testing.T) {
-	st := newStore(Options{})
-	st.write(put("k"))
-	if n := st.hub.Stats().Backlog; n != 0 {
-		t.Errorf("backlog of %d without watchers", n)
-	}
-	s := st.hub.NewStream()
-	mustWatch(t, s, Request{Key: "k"})
-	rev := st.write(put("k"))
-	st.hub.Distribute()
-	if evs, _ := drain(t, s); len(evs) != 1 || evs[0].rev != rev {
-		t.Errorf("got %v, want revision %d", evs, rev)
 	}
 }
 
@@ -354,18 +311,6 @@ func TestRefused(t *testing.T) {
 	}
 	if n := st.hub.interest.Load(); n != 0 {
 		t.Errorf("interest %d", n)
-	}
-}
-
-// TestIDs: chosen ids are kept, others are the next free ones from 0 on.
-func TestIDs(t *testing.T) {
-	s := newStore(Options{}).hub.NewStream()
-	var got []int64
-	for _, id := range []int64{0, 2, 0, 0, 9, 0} {
-		got = append(got, mustWatch(t, s, Request{ID: id, Key: "k"}))
-	}
-	if want := []int64{0, 2, 1, 3, 9, 4}; !slices.Equal(got, want) {
-		t.Errorf("ids %v, want %v", got, want)
 	}
 }
 

@@ -90,18 +90,6 @@ func TestTxnOps(t *testing.T) {
 	}
 }
 
-// TestTxnDepth: a nested transaction costs each level one operation, so depth
-// is bounded with them.
-func TestTxnDepth(t *testing.T) {
-	deep := getOp("a", "")
-	for range 8 {
-		deep = txnOp([]*pb.RequestOp{deep}, nil)
-	}
-	r := &pb.TxnRequest{Success: []*pb.RequestOp{deep}}
-	wantStatus(t, checkTxn(r, 8), rpctypes.ErrGRPCTooManyOps)
-	wantStatus(t, checkTxn(r, 9), nil)
-}
-
 // checkOverlaps checks a transaction as Txn does.
 func checkOverlaps(r *pb.TxnRequest) error { return api.Error(api.CheckTxn(txnCommand(r, 0), 128)) }
 
@@ -230,28 +218,6 @@ func TestOverlapsCost(t *testing.T) {
 	}
 	txn.Success = append(txn.Success, putOp(fmt.Sprintf("%08d", n)))
 	wantStatus(t, checkOverlaps(txn), rpctypes.ErrGRPCDuplicateKey)
-}
-
-// TestTxnSerializable: a transaction is answered without a confirm round only
-// if all it does is reads that do not want one.
-func TestTxnSerializable(t *testing.T) {
-	weak := getOp("a", "")
-	weak.GetRequestRange().Serializable = true
-	for _, tt := range []struct {
-		name        string
-		then, other []*pb.RequestOp
-		want        bool
-	}{
-		{"nothing but conditions", nil, nil, false},
-		{"weak", []*pb.RequestOp{weak}, nil, true},
-		{"weak and strong", []*pb.RequestOp{weak}, []*pb.RequestOp{getOp("a", "")}, false},
-		{"weak and put", []*pb.RequestOp{weak, putOp("a")}, nil, false},
-		{"nested", []*pb.RequestOp{txnOp([]*pb.RequestOp{weak}, nil)}, nil, false},
-	} {
-		if got := serializable(&pb.TxnRequest{Success: tt.then, Failure: tt.other}); got != tt.want {
-			t.Errorf("%s: %v", tt.name, got)
-		}
-	}
 }
 
 // FuzzTxn decodes anything as a transaction: what the checks pass must convert,

@@ -96,22 +96,6 @@ func TestClientLibrary(t *testing.T) {
 	}
 }
 
-// TestClientCompacted: the client finds the revision to go on from.
-func TestClientCompacted(t *testing.T) {
-	n := newNode(t)
-	for range 5 {
-		n.put(t, "a", "x")
-	}
-	c := etcdClient(t, n)
-	if _, err := c.Compact(ctx10(t), 4, clientv3.WithCompactPhysical()); err != nil {
-		t.Fatal(err)
-	}
-	r := <-c.Watch(ctx10(t), "a", clientv3.WithRev(2))
-	if r.CompactRevision != 4 || r.Err() == nil {
-		t.Errorf("watch answered %+v", r)
-	}
-}
-
 // TestSharedLock: clients that lock by etcd's library and clients that lock by the
 // service wait for each other.
 func TestSharedLock(t *testing.T) {

@@ -105,31 +105,6 @@ func TestT17ObserveCompacted(t *testing.T) {
 	}
 }
 
-// TestHash: the deprecated whole hash changes with the keys, and is that of the
-// newest revision.
-func TestHash(t *testing.T) {
-	n := newNode(t)
-	c := serve(t, n, Options{})
-	n.put(t, "a", "1")
-	one, err := c.Hash(ctx10(t), &pb.HashRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv, err := c.HashKV(ctx10(t), &pb.HashKVRequest{})
-	if err != nil || kv.Hash != one.Hash || kv.HashRevision != 2 {
-		t.Errorf("%v and %v, %v", one, kv, err)
-	}
-	n.put(t, "a", "2")
-	two, err := c.Hash(ctx10(t), &pb.HashRequest{})
-	if err != nil || two.Hash == one.Hash {
-		t.Errorf("%v and %v, %v", one, two, err)
-	}
-	past, err := c.HashKV(ctx10(t), &pb.HashKVRequest{Revision: 2})
-	if err != nil || past.Hash != one.Hash {
-		t.Errorf("of the past %v, %v", past, err)
-	}
-}
-
 // TestEmptyStore: an empty store has sizes and hashes other than 0, which the
 // gateway's JSON would leave out; the hash was recorded from etcd.
 func TestEmptyStore(t *testing.T) {

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +11,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/protobuf/proto"
 
-	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 )
 
@@ -124,26 +121,6 @@ func TestS1Confirm(t *testing.T) {
 	}
 }
 
-// TestProposalErrors: what becomes of a command without an outcome.
-func TestProposalErrors(t *testing.T) {
-	for _, tt := range []struct{ err, want error }{
-		{replica.ErrNoLeader, rpctypes.ErrGRPCTimeout},
-		{replica.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged},
-		{api.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests},
-		{api.ErrTimeout, rpctypes.ErrGRPCTimeout},
-		{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout},
-		{fmt.Errorf("%w: the disk is full", fsm.ErrNoSpace), rpctypes.ErrGRPCNoSpace},
-	} {
-		n := newNode(t)
-		n.propose = func(fsm.Command) error { return tt.err }
-		c := serve(t, n, Options{})
-		_, err := c.Put(ctx10(t), &pb.PutRequest{Key: []byte("a")})
-		wantStatus(t, err, tt.want)
-		_, err = c.LeaseGrant(ctx10(t), &pb.LeaseGrantRequest{TTL: 1})
-		wantStatus(t, err, tt.want)
-	}
-}
-
 // TestRequestSize: a request above the limit is refused with etcd's text, as
 // long as it is not so large that gRPC does not read it.
 func TestRequestSize(t *testing.T) {
@@ -226,26 +203,6 @@ func TestRangeStream(t *testing.T) {
 			if string(kv.Key) != fmt.Sprintf("k%03d", i) || len(kv.Value) != tt.valueLength {
 				t.Fatalf("%v: pair %d is %s of %d bytes", tt.req, i, kv.Key, len(kv.Value))
 			}
-		}
-	}
-}
-
-// TestPairsSlab: pairs share their memory by the slab, and must not write
-// into each other's.
-func TestPairsSlab(t *testing.T) {
-	n := newNode(t)
-	for _, k := range []string{"a", "bb", "ccc"} {
-		n.put(t, k, k)
-	}
-	r, err := serve(t, n, Options{}).Range(ctx10(t), &pb.RangeRequest{
-		Key: []byte("a"), RangeEnd: []byte("z"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []string{"a", "bb", "ccc"} {
-		if kv := r.Kvs[i]; string(kv.Key) != want || string(kv.Value) != want {
-			t.Errorf("pair %d is %v", i, kv)
 		}
 	}
 }

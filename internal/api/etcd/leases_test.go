@@ -332,24 +332,6 @@ func TestStopEndsObserveThatBegins(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCStopped)
 }
 
-// TestKeepAliveCancel: a client that goes takes its stream with it.
-func TestKeepAliveCancel(t *testing.T) {
-	n := newNode(t)
-	c := serve(t, n, Options{})
-	ctx, cancel := context.WithCancel(ctx10(t))
-	s, err := c.LeaseKeepAlive(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keep(t, s, 1)
-	wantKept(t, s, 1, 0)
-	cancel()
-	_, err = s.Recv()
-	if status.Code(err) != codes.Canceled {
-		t.Errorf("ended with %v", err)
-	}
-}
-
 // TestKeepAliveAbandons: when a stream ends, in whatever way, the member learns
 // which leases it kept alive, each once.
 func TestKeepAliveAbandons(t *testing.T) {

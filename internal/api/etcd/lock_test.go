@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -53,39 +52,6 @@ func (n *fakeNode) waitKeys(t testing.TB, keys int) {
 	for n.View().KV.Len() != keys {
 		if _, err := s.Next(ctx10(t)); err != nil {
 			t.Fatalf("waiting for %d keys, there are %d: %v", keys, n.View().KV.Len(), err)
-		}
-	}
-}
-
-// TestLockHandOver: waiters get the lock one at a time, in the order in which
-// they came.
-func TestLockHandOver(t *testing.T) {
-	n := newNode(t)
-	c := serve(t, n, Options{})
-	const waiters = 10
-	var order []<-chan answer[*v3lockpb.LockResponse]
-	for i := range waiters {
-		n.grant(t, lease.ID(i+1), 10_000)
-		order = append(order, c.lockAsync(ctx10(t), "l", int64(i+1)))
-		n.waitKeys(t, i+1)
-	}
-	for i, got := range order {
-		a := <-got
-		if a.err != nil {
-			t.Fatal(a.err)
-		}
-		if want := fmt.Sprintf("l/%x", i+1); string(a.resp.Key) != want {
-			t.Fatalf("key %q, want %q", a.resp.Key, want)
-		}
-		for _, later := range order[i+1:] {
-			select {
-			case a := <-later:
-				t.Fatalf("two have the lock: %v", a)
-			default:
-			}
-		}
-		if _, err := c.lock.Unlock(ctx10(t), &v3lockpb.UnlockRequest{Key: a.resp.Key}); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd/etcdtest"
-	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/intercept"
 )
@@ -124,20 +123,6 @@ func TestWhoMayListLeases(t *testing.T) {
 	list("alice", rpctypes.ErrPermissionDenied)
 	n.do(t, &fsm.Revoke{ID: 2})
 	list("alice", nil)
-}
-
-// A lock that is refused leaves no lease behind.
-func TestRefusedLockLeavesNothing(t *testing.T) {
-	n := newTenants(t)
-	c := serve(t, n, trusting(n))
-	before := n.machine.Lessor().Len()
-	_, err := c.lock.Lock(as(t, "alice"), &v3lockpb.LockRequest{Name: []byte("c")})
-	if !errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
-		t.Errorf("refused with %v", err)
-	}
-	if after := n.machine.Lessor().Len(); after != before {
-		t.Errorf("%d leases, and %d before", after, before)
-	}
 }
 
 // A watch is for callers that may read all that is watched, which is not what the request says if

@@ -205,16 +205,6 @@ func TestManyKeysAreLookedAtSeldom(t *testing.T) {
 	})
 }
 
-// A caller that may not observe an election costs no look at its candidates. Method: a view without
-// keys.
-func TestObserveLooksAfterTheDecision(t *testing.T) {
-	o := &observer{prefix: "e/"}
-	v := &fsm.View{Access: access.New(true, 5, nil, nil)}
-	if _, err := o.follow(t.Context(), v); !errors.Is(err, rpctypes.ErrGRPCUserEmpty) {
-		t.Errorf("observed: %v", err)
-	}
-}
-
 // Goal: however many renewals are undecided, they are looked at in one step here and one step of
 // the leader. Method: leases that this member does not know, and one that is nowhere.
 func TestUndecidedTogether(t *testing.T) {

@@ -232,26 +232,6 @@ func TestProgressNoWatch(t *testing.T) {
 	}
 }
 
-// TestWatchCompacted: a watch that falls behind a compaction is told where it
-// may go on.
-func TestWatchCompacted(t *testing.T) {
-	n := newNode(t)
-	for i := range 5 {
-		n.put(t, "a", fmt.Sprint(i))
-	}
-	if r, _ := n.Propose(t.Context(), &fsm.Compact{Revision: 4}); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	w := openWatch(t, serve(t, n, Options{}))
-	w.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 2})
-	if r := w.recv(); !r.Created || r.Canceled {
-		t.Errorf("first %v", r)
-	}
-	if r := w.recv(); !r.Canceled || r.CompactRevision != 4 {
-		t.Errorf("then %v", r)
-	}
-}
-
 // TestWatchHalfClose: a client that closes its side still gets events, as in
 // etcd; the stream ends with its context, and leaves nothing behind.
 func TestWatchHalfClose(t *testing.T) {
@@ -287,16 +267,6 @@ func TestWatchHalfClose(t *testing.T) {
 		case <-end.Done():
 			t.Fatalf("left behind %+v", n.hub.Stats())
 		}
-	}
-}
-
-// TestWatchEmptyRequest: a request that says nothing is ignored.
-func TestWatchEmptyRequest(t *testing.T) {
-	w := openWatch(t, serve(t, newNode(t), Options{}))
-	w.send(&pb.WatchRequest{})
-	w.create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 3})
-	if r := w.recv(); r.WatchId != 3 || !r.Created {
-		t.Errorf("received %v", r)
 	}
 }
 

@@ -245,23 +245,6 @@ func TestLostLeaseIsExplained(t *testing.T) {
 	})
 }
 
-// TestRenewedAtOnce: a renewal whose answer was sent before the member has said that it took the
-// renewal is over: its request may be used again. The race detector sees the fault.
-func TestRenewedAtOnce(t *testing.T) {
-	onStream(t, func(b *bench) {
-		b.node.renewing = func(r *replica.Renewals) error {
-			go keep(r, 0)
-			<-time.After(time.Millisecond)
-			return nil
-		}
-		b.send(&pb.Request{Id: 1, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
-			Leases: []*pb.LeaseRef{{Id: 1, Token: 1}},
-		}}})
-		b.pass(time.Millisecond)
-		b.wantRenewed(false, &pb.RenewResponse{Results: []*pb.RenewResult{{Id: 1, TtlMs: 900}}})
-	})
-}
-
 // TestRefusedRenewalCancelled: a renewal that was refused, and is cancelled before that was told,
 // has no second answer: its request may be that of a put by then.
 func TestRefusedRenewalCancelled(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"math"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/lease"
@@ -60,22 +58,6 @@ func TestPutTTL(t *testing.T) {
 	_, err = s.Detach(t.Context(), &pb.DetachRequest{Keys: [][]byte{[]byte("k")}})
 	if err != nil || n.machine.Lessor().Len() != 0 || n.machine.View().KV.Get("k") == nil {
 		t.Errorf("detached: %v, %d leases", err, n.machine.Lessor().Len())
-	}
-}
-
-// TestPutTTLOnce: a put with a TTL that is sent again is done once, and answered as the first.
-func TestPutTTLOnce(t *testing.T) {
-	n := newNode()
-	m := &pb.ClientMessage{Session: openSession(t, n, 5), Requests: []*pb.Request{{
-		Id: 1, Number: 1, Body: &pb.Request_Put{Put: &pb.PutRequest{Key: []byte("k"), TtlMs: 5000}},
-	}}}
-	first, id := onNewStream(t, n, m), n.machine.Lessor().LeaseOf("k")
-	again := onNewStream(t, n, m)
-	if first[0].GetPut() == nil || !proto.Equal(first[0], again[0]) {
-		t.Errorf("%v, and then %v", first, again)
-	}
-	if l := n.machine.Lessor(); l.Len() != 1 || l.LeaseOf("k") != id {
-		t.Errorf("%d leases, the key is on %d and was on %d", l.Len(), l.LeaseOf("k"), id)
 	}
 }
 

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -370,36 +369,6 @@ func TestRightsInColumns(t *testing.T) {
 	c.wants(t, "of another", "renewed left 1 2")
 }
 
-// Goal: what a caller was found to hold counts no more when users or roles have changed, though the
-// caller is the same, nor for another caller. Method: one that the bindings know, whose login is
-// the same after a change.
-func TestRenewableForgets(t *testing.T) {
-	n := guarded(t)
-	who := login{n, "bound"}.Caller()
-	before := n.View().Access
-	n.mustDo(t, "root", &fsm.RoleDelete{Name: "writer"})
-	after := n.View().Access
-	ask := func(by *access.State, who access.Caller) asker {
-		return asker{fsm.Asker{By: by, Who: who}}
-	}
-	for name, x := range map[string]struct {
-		a    asker
-		want bool
-	}{
-		"the same caller":          {ask(before, who), true},
-		"after a change of roles":  {ask(after, who), false},
-		"another caller":           {ask(before, login{n, "owner"}.Caller()), false},
-		"another caller, after it": {ask(after, login{n, "owner"}.Caller()), false},
-	} {
-		r, tokens := new(renewable), []uint64{0}
-		r.complete(ask(before, who), nil, nil) // begins with this caller
-		r.add(ask(before, who), 2, 7)
-		if got := r.complete(x.a, []int64{2}, tokens); got != x.want || got != (tokens[0] == 7) {
-			t.Errorf("%s: %v, with token %d; want %v", name, got, tokens[0], x.want)
-		}
-	}
-}
-
 // panicking is a member that fails.
 type panicking struct{ *fakeNode }
 
@@ -412,40 +381,4 @@ func TestPanicInColumns(t *testing.T) {
 	c := newColumns(n, Options{Panics: listen.NewPanics(log)})
 	c.renew([]*channel.Channel{c.open(t, n, "")}, asked{ID: 1})
 	c.wants(t, "after a panic", "renewed left 1")
-}
-
-// Goal: a renewal that a relay has sent in columns first may come behind later requests; nothing
-// else may, nor one with the ID of a request that is open, nor over a connection of its own.
-func TestLateRenewalIsEntered(t *testing.T) {
-	renewal := &pb.Request{Body: &pb.Request_Renew{}}
-	put := &pb.Request{Body: &pb.Request_Put{}}
-	s := &stream{
-		last: 9, open: map[uint64]*request{7: {}}, ctx: context.Background(),
-	}
-	for _, x := range []struct {
-		id      uint64
-		relayed bool
-		r       *pb.Request
-		enters  bool
-	}{
-		{8, true, renewal, true},
-		{8, true, renewal, false},
-		{7, true, renewal, false},
-		{6, true, put, false},
-		{6, false, renewal, false},
-		{9, true, renewal, true},
-		{10, true, renewal, true},
-		{10, true, put, false},
-		{11, true, put, true},
-	} {
-		if s.relay = nil; x.relayed {
-			s.relay = new(channel.Channel)
-		}
-		if err := s.enter(&request{id: x.id}, x.r, time.Now()); (err == nil) != x.enters {
-			t.Errorf("%d, relayed %v, %T: %v", x.id, x.relayed, x.r.Body, err)
-		}
-	}
-	if s.last != 11 {
-		t.Errorf("the last is %d", s.last)
-	}
 }

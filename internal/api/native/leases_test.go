@@ -113,31 +113,6 @@ func TestRenewEnds(t *testing.T) {
 	}
 }
 
-// Each revoke has an outcome of its own.
-func TestRevokeOutcomes(t *testing.T) {
-	n := newNode()
-	s := service(n, Options{})
-	n.outcome = func(c fsm.Command, o *Outcome) {
-		if c.(*fsm.Revoke).ID == 7 {
-			o.Err = replica.ErrLeaderChanged
-		}
-	}
-	id := grant(t, s, &pb.GrantRequest{TtlMs: 5000}).Lease.Id
-	resp, err := s.Revoke(t.Context(), &pb.RevokeRequest{
-		Leases: []*pb.LeaseRef{{Id: 7}, {Id: id}, {Id: id}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []pb.Reason{
-		pb.Reason_REASON_UNKNOWN_OUTCOME, 0, pb.Reason_REASON_LEASE_NOT_FOUND,
-	} {
-		if resp.Results[i].Reason != want {
-			t.Errorf("revoke %d: %v", i, resp.Results[i])
-		}
-	}
-}
-
 // Every error, whichever part refuses, has details; what a read fails with can be asked again,
 // what became of a command may be open.
 func TestEveryErrorHasDetails(t *testing.T) {
@@ -336,34 +311,6 @@ func TestLeaderDecides(t *testing.T) {
 	}
 }
 
-// A lease that has expired here since the leader said that it lives is told as it was: to be
-// delayed with nothing left it would have to be at the end of its lock delay.
-func TestDelayedSince(t *testing.T) {
-	n := newNode()
-	s := service(n, Options{})
-	l := grant(t, s, &pb.GrantRequest{TtlMs: 1000, Name: "n", LockDelayMs: 5000}).Lease
-	n.machine.Lessor().Promote(2, 0)
-	n.advance(2000)
-	due := n.machine.Lessor().Due(10)
-	if _, err := n.Propose(t.Context(), &fsm.Expire{Term: 2, Leases: due}); err != nil {
-		t.Fatal(err)
-	}
-	for left, delayed := range map[replica.Left]bool{
-		{Found: true}: false, {TTL: 5000}: true, {}: true,
-	} {
-		n.left = func(lease.ID) replica.Left { return left }
-		d, err := s.Describe(t.Context(), &pb.DescribeRequest{Id: l.Id})
-		if err != nil || d.Lease.Delayed != delayed || d.Lease.RemainingMs != int64(left.TTL) {
-			t.Errorf("%+v: %v, %v", left, d, err)
-		}
-		list, err := s.List(t.Context(), &pb.ListRequest{})
-		if err != nil || list.Leases[0].Delayed != delayed ||
-			list.Leases[0].RemainingMs != int64(left.TTL) {
-			t.Errorf("%+v: %v, %v", left, list, err)
-		}
-	}
-}
-
 // A name that changes hands while its lease is described: the answer is about the next.
 func TestDescribeNameThatMoves(t *testing.T) {
 	n := newNode()
@@ -413,32 +360,6 @@ func TestSecretStaysHere(t *testing.T) {
 	_, err = s.Resume(t.Context(), &pb.ResumeRequest{Id: resp.Lease.Id, Secret: over.Secret})
 	if err != nil {
 		t.Error(err)
-	}
-}
-
-// T3: the ID of a request that may be repeated follows from it, and from nothing else.
-func TestChooseID(t *testing.T) {
-	a := lease.Terms{Owner: "o", Name: "n", RequestID: "r"}
-	seen := make(map[lease.ID]string)
-	for _, tt := range []struct {
-		what  string
-		terms lease.Terms
-		try   uint64
-	}{
-		{"as it is", a, 0},
-		{"a second try", a, 1},
-		{"another owner", lease.Terms{Owner: "on", RequestID: "r"}, 0},
-		{"another name", lease.Terms{Owner: "o", Name: "nr", RequestID: ""}, 0},
-		{"another request", lease.Terms{Owner: "o", Name: "n", RequestID: "s"}, 0},
-	} {
-		id := chooseID(&tt.terms, tt.try)
-		if id <= 0 || seen[id] != "" {
-			t.Errorf("%s: %d, as %s", tt.what, id, seen[id])
-		}
-		if tt.terms.RequestID != "" && chooseID(&tt.terms, tt.try) != id {
-			t.Errorf("%s: another ID at the second time", tt.what)
-		}
-		seen[id] = tt.what
 	}
 }
 

@@ -1,16 +1,12 @@
 package native
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/keyrange"
-	"leasehold.dev/lease"
 )
 
 // TestProgressMany: of many watches that began together each is told.
@@ -34,48 +30,6 @@ func TestProgressMany(t *testing.T) {
 			if n := times[id+1]; n != 2 {
 				t.Fatalf("watch %d has %d responses in 13 s", id+1, n)
 			}
-		}
-	})
-}
-
-// TestLongestTimeout: a time that is as good as none is none.
-func TestLongestTimeout(t *testing.T) {
-	onStream(t, func(b *bench) {
-		b.send(putRequest(1, math.MaxInt64), rangeRequest(2, math.MaxInt64/1000))
-		b.pass(patience - time.Second)
-		if list := b.got(); len(list) > 0 {
-			t.Errorf("before its time: %v", list)
-		}
-		b.pass(2 * time.Second)
-		if list := b.got(); len(list) != 2 {
-			t.Errorf("responses %v", list)
-		}
-	})
-}
-
-// TestTimeForCaches: a write is given the time that it may wait for caches, and the refusal
-// after that says what it may have waited for.
-func TestTimeForCaches(t *testing.T) {
-	onStream(t, func(b *bench) {
-		synctest.Wait() // the stream has looked at the machine
-		b.node.machine.Begin(1, 1)
-		b.node.machine.Apply(&fsm.Grant{
-			Terms: lease.Terms{ID: 1, TTL: 12_000}, Holds: []keyrange.Range{{Key: "c"}},
-		})
-		b.send(putRequest(1, 0), putRequest(2, 60_000), putRequest(3, 1000))
-		b.pass(2 * time.Second)
-		if list := b.got(); len(list) != 1 || list[0].Id != 3 {
-			t.Fatalf("a deadline of its own: %v", list)
-		}
-		b.pass(patience + 9*time.Second)
-		if list := b.got(); len(list) > 0 {
-			t.Errorf("before its time: %v", list)
-		}
-		b.pass(2 * time.Second)
-		list := b.got()
-		if len(list) != 2 || !strings.Contains(list[0].GetError().GetMessage(), "12000 ms") ||
-			list[1].GetError().GetReason() != pb.Reason_REASON_UNKNOWN_OUTCOME {
-			t.Errorf("responses %v", list)
 		}
 	})
 }

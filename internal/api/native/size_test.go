@@ -3,14 +3,12 @@ package native
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/keyrange"
 )
 
 // TestSizeBound: the bound of a request is never below its size, and not far above.
@@ -124,15 +122,4 @@ func TestWatchOfLongPairs(t *testing.T) {
 			t.Errorf("%d events", events)
 		}
 	})
-}
-
-// TestDropsOfLongKeys: what a cache is told to drop together is bounded also by its bytes.
-func TestDropsOfLongKeys(t *testing.T) {
-	var list []keyrange.Range
-	for i := range 5 {
-		list = joined(list, []keyrange.Range{{Key: fmt.Sprintf("%0*d", maxDropBytes/4, i)}})
-		if all := slices.Equal(list, []keyrange.Range{keyrange.All}); all != (i >= 4) {
-			t.Errorf("%d ranges of %d invalidations", len(list), i+1)
-		}
-	}
 }

@@ -424,23 +424,6 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestHalfClose: a client that has said all it will still gets its answers.
-func TestHalfClose(t *testing.T) {
-	onStream(t, func(b *bench) {
-		b.send(putRequest(1, 0))
-		close(b.requests)
-		synctest.Wait()
-		b.node.submitted[0].To.Answered(fsm.Result{Revision: 4, Value: &fsm.PutResult{}}, nil)
-		if r := b.only(); r.GetPut().GetHeader().GetRevision() != 4 {
-			t.Errorf("response %v", r)
-		}
-		if err := <-b.ended; err != nil {
-			t.Errorf("the stream ended with %v", err)
-		}
-		b.ended <- nil
-	})
-}
-
 // TestProgress: a watch that wants it is told that nothing has happened.
 func TestProgress(t *testing.T) {
 	onStream(t, func(b *bench) {

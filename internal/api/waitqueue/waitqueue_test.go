@@ -110,25 +110,6 @@ func TestBehindTheHub(t *testing.T) {
 	e.Leave()
 }
 
-// TestDetached: a key that is taken off its lease waits for nobody, and nobody for it; put on
-// one again it is where it was.
-func TestDetached(t *testing.T) {
-	m := newMember(100)
-	m.grant(t, 1, 2)
-	m.put(t, keyOf(1), 1, "")
-	m.put(t, keyOf(2), 2, "")
-	_, one := m.wait(t, 1, Ready)
-	_, two := m.wait(t, 2, Waiting)
-	m.put(t, keyOf(1), 0, "")
-	m.hub.Distribute()
-	one.want(t, Gone)
-	two.want(t, Ready)
-	m.put(t, keyOf(1), 1, "")
-	m.hub.Distribute()
-	m.wait(t, 1, Ready)
-	m.wait(t, 2, Waiting)
-}
-
 // threeInQueue returns a member with three in one wait queue, of whom the first has the turn.
 func threeInQueue(t *testing.T) (m *member, one, two, three *told) {
 	t.Helper()
@@ -141,59 +122,6 @@ func threeInQueue(t *testing.T) (m *member, one, two, three *told) {
 	_, two = m.wait(t, 2, Waiting)
 	_, three = m.wait(t, 3, Waiting)
 	return m, one, two, three
-}
-
-// TestMissed: when there were too many events, or a snapshot took the place of the state,
-// the queues are read anew, and nobody is forgotten.
-func TestMissed(t *testing.T) {
-	for _, how := range []string{"backlog", "snapshot"} {
-		t.Run(how, func(t *testing.T) {
-			m, one, two, three := threeInQueue(t)
-			many := 0
-			if how == "backlog" {
-				many = 10
-			}
-			for range many {
-				m.put(t, "other", 0, "")
-			}
-			m.remove(t, keyOf(2))
-			m.apply(t, &fsm.Revoke{ID: 1})
-			if how == "snapshot" {
-				m.hub.Restore(m.view.Load().KV.Revision() + 1)
-			}
-			m.hub.Distribute()
-			if n := one.want(t, Gone)[0]; n.Why != fsm.Revoked || n.Lease != 1 {
-				t.Errorf("told %+v", n)
-			}
-			two.want(t, Gone)
-			if n := three.want(t, Ready)[0]; n.After != "" {
-				t.Errorf("told %+v", n)
-			}
-		})
-	}
-}
-
-// TestMissedAndCompacted: what took a key is known after a gap, also if what the queue was once
-// read from is compacted.
-func TestMissedAndCompacted(t *testing.T) {
-	m := newMember(4)
-	m.grant(t, 1)
-	m.put(t, keyOf(1), 1, "")
-	e, one := m.wait(t, 1, Ready)
-	m.put(t, "other", 0, "")
-	at := m.put(t, "other", 0, "")
-	m.hub.Distribute()
-	m.apply(t, &fsm.Compact{Revision: at})
-	m.apply(t, &fsm.Revoke{ID: 1})
-	for range 10 {
-		m.put(t, "other", 0, "")
-	}
-	m.hub.Restore(m.view.Load().KV.Revision() + 1)
-	m.hub.Distribute()
-	if n := one.want(t, Gone)[0]; n.Why != fsm.Revoked || n.Lease != 1 {
-		t.Errorf("told %+v", n)
-	}
-	e.Leave()
 }
 
 // TestCompactedBetween: what took a key after what is compacted is known, though the queue was
@@ -309,36 +237,4 @@ func TestEnterTogether(t *testing.T) {
 	if s := m.queues.Stats(); s != (Stats{Queues: 1, Waiting: n}) || reads.Load() != 1 {
 		t.Errorf("%+v after %d reads", s, reads.Load())
 	}
-}
-
-// TestKinds: tickets with a value that is skipped do not count, also if it changes.
-func TestKinds(t *testing.T) {
-	m := newMember(100)
-	m.grant(t, 1, 2, 3, 4)
-	for i, value := range []string{"r", "w", "r", "r"} {
-		id := lease.ID(i + 1)
-		m.put(t, keyOf(id), id, value)
-	}
-	read := func(id lease.ID, want State) *told {
-		t.Helper()
-		w := &told{}
-		_, n := m.queues.Wait(Ask{
-			Key: keyOf(id), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
-		}, m.view.Load().KV.Revision(), w)
-		if n.State != want {
-			t.Fatalf("reader %d: %+v", id, n)
-		}
-		return w
-	}
-	read(1, Ready)
-	_, two := m.wait(t, 2, Waiting)
-	three, four := read(3, Waiting), read(4, Waiting)
-	m.put(t, keyOf(2), 2, "r")
-	m.hub.Distribute()
-	two.want(t)
-	three.want(t, Ready)
-	four.want(t, Ready)
-	m.remove(t, keyOf(1))
-	m.hub.Distribute()
-	two.want(t, Ready)
 }

@@ -133,15 +133,6 @@ func TestGatewayUnknownFields(t *testing.T) {
 	}
 }
 
-// Goal: a token reaches the member the way auth reads it.
-func TestGatewayToken(t *testing.T) {
-	s := start(t, nil)
-	got := s.ask(t, "POST", "/v3/kv/put", `{"key":"dG9rZW4="}`, "Authorization", "secret")
-	if got.status != http.StatusUnauthorized || !strings.Contains(got.body, `"message":"secret"`) {
-		t.Errorf("%d %s", got.status, got.body)
-	}
-}
-
 // Goal: of which trace a call is part reaches the member; what no header of gRPC may have is left
 // out, and fails no call.
 func TestGatewayTrace(t *testing.T) {
@@ -374,16 +365,6 @@ func TestGatewayBadMessageLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.expect(`{"error":{"code":3,"message":"malformed JSON in request: invalid character`)
-}
-
-// Goal: a stop ends streams that would never end by themselves.
-func TestGatewayStop(t *testing.T) {
-	s := start(t, nil)
-	d := watch(t, s)
-	s.stop()
-	if rest, _ := io.ReadAll(d.out); bytes.Contains(rest, []byte(`"result"`)) {
-		t.Errorf("after the stop: %s", rest)
-	}
 }
 
 // Goal: no bytes make a decoder panic or take more than its limit, and what it
