@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/relayed"
@@ -230,6 +231,7 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		Unary:                unary,
 		Stream:               streams,
 		Admit:                s.node.limits.Admit,
+		Renewals:             api.NewRenewals(),
 		Panics:               s.panics,
 		Answers:              listen.NewAnswers(s.cfg.Logger),
 		Requests: listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger).
@@ -272,6 +274,7 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		Guard:           service,
 		GuardStream:     stream,
 		Admit:           o.Admit,
+		Renewals:        o.Renewals,
 		Panics:          o.Panics,
 		Bindings:        s.node.logins.bindings,
 		Evidence:        s.node.logins.evidence,

@@ -111,8 +111,8 @@ func TestRate(t *testing.T) {
 }
 
 // Goal: principals that come and go take no memory for ever, and who has just asked for all that it
-// may is not forgotten, and so given as much again. Method: many principals, in no time, and then in
-// a second.
+// may is not forgotten, and so given as much again. Method: many principals, in no time, and then
+// in a second.
 func TestRatesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := limitsOf(t, 1)

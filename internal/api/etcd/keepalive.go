@@ -116,6 +116,9 @@ func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 		if r == nil {
 			return nil
 		}
+		if err := k.service.renewals.Wait(ctx); err != nil {
+			return nil
+		}
 		r.trace = k.traces.begin(ctx, pb.Lease_LeaseKeepAlive_FullMethodName+"/renew")
 		v := k.service.node.View()
 		r.revision, r.term = v.KV.Revision(), v.Term
@@ -129,6 +132,9 @@ func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 		}
 	}
 }
+
+// user returns the principal of the stream, "" if there is none.
+func (k *keepAlive) user() string { return api.CallerOf(k.stream.Context()).User }
 
 // take returns a renewal to be used, as soon as fewer than maxRenewals are
 // open, or nil if ctx ends first.
@@ -192,7 +198,10 @@ func (k *keepAlive) send(ctx context.Context) error {
 				ended(r.trace, r.err)
 				return api.Error(r.err)
 			}
-			if r.err == nil && len(tended) < maxTended {
+			switch {
+			case r.err != nil:
+				k.service.renewals.Lost(k.user(), 1)
+			case len(tended) < maxTended:
 				tended[r.id] = struct{}{}
 			}
 			msg.set(r)

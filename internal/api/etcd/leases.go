@@ -42,10 +42,11 @@ type leaseNode interface {
 type leaseService struct {
 	pb.UnsafeLeaseServer
 	identity
-	node   leaseNode
-	stop   context.Context // ends when the service does
-	panics *listen.Panics
-	trace  func(context.Context, string) Traced
+	node     leaseNode
+	stop     context.Context // ends when the service does
+	panics   *listen.Panics
+	renewals *api.Renewals
+	trace    func(context.Context, string) Traced
 }
 
 // LeaseGrant implements pb.LeaseServer.

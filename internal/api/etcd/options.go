@@ -55,6 +55,8 @@ type Options struct {
 	Trace func(ctx context.Context, name string) Traced
 	// Admit refuses a request on a stream if its caller makes too many. Nil refuses none.
 	Admit func(context.Context) error
+	// Renewals bounds what the renewals of one principal cost. Nil: an own bound.
+	Renewals *api.Renewals
 	// Panics ends the calls that panic. Nil ends none: the process does.
 	Panics *listen.Panics
 	// Answers bounds what waits for clients to read it, of the connections that it was given
@@ -130,6 +132,9 @@ func (o Options) withDefaults() Options {
 	o.MinPingInterval = or(o.MinPingInterval, 5*time.Second)
 	o.PingInterval = or(o.PingInterval, 2*time.Hour)
 	o.PingTimeout = or(o.PingTimeout, 20*time.Second)
+	if o.Renewals == nil {
+		o.Renewals = api.NewRenewals()
+	}
 	if o.Admit == nil {
 		o.Admit = func(context.Context) error { return nil }
 	}

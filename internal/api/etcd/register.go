@@ -34,7 +34,7 @@ func Register(s reflection.GRPCServer, n Node, o Options) {
 			identity: id, node: n, maxOps: o.MaxTxnOps, maxKeys: o.MaxKeys, maxBytes: o.MaxRequestBytes,
 		}},
 		{&etcdserverpb.Lease_ServiceDesc, &leaseService{
-			identity: id, node: n, stop: stop, panics: o.Panics, trace: o.Trace,
+			identity: id, node: n, stop: stop, panics: o.Panics, trace: o.Trace, renewals: o.Renewals,
 		}},
 		{&etcdserverpb.Watch_ServiceDesc, &watchService{
 			identity: id, node: n, maxBytes: o.MaxRequestBytes + requestOverhead,

@@ -44,7 +44,8 @@ func onStreamOf(
 				answers: make(chan *pb.ServerMessage, 100),
 			},
 		}
-		o := Options{MemberID: 5, Admit: admit, maxAnswer: maxTestAnswer}
+		b.renewals = api.NewRenewals()
+		o := Options{MemberID: 5, Admit: admit, Renewals: b.renewals, maxAnswer: maxTestAnswer}
 		s := &streams{store: &store{leases: service(b.node, o), node: b.node}}
 		go func() { b.ended <- s.Open(b.pipe) }()
 		b.hello = <-b.answers

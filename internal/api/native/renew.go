@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api"
 	"leasehold.dev/lease"
 )
 
@@ -27,6 +28,11 @@ const partly = 20 * time.Millisecond
 // Renew implements pb.LeasesServer. Nothing waits for a lease whose renewal takes long, such
 // as one that is about to expire, but this call's answer (T15).
 func (s *leases) Renew(ctx context.Context, r *pb.RenewRequest) (*pb.RenewResponse, error) {
+	user, leases := api.CallerOf(ctx).User, len(r.Ids)+len(r.Leases)
+	if err := s.o.Renewals.Enter(user, leases); err != nil {
+		return nil, err
+	}
+	defer s.o.Renewals.Leave(user, leases)
 	return s.renew(ctx, r, nil, nil)
 }
 
@@ -46,6 +52,9 @@ func (s *leases) renew(
 	}
 	ctx, cancel := patient(ctx)
 	defer cancel()
+	if err := s.o.Renewals.Wait(ctx); err != nil {
+		return nil, err
+	}
 	refs, err := s.identified(ctx, r.Leases)
 	if err != nil {
 		return nil, err
@@ -60,7 +69,16 @@ func (s *leases) renew(
 	if err := s.node.RenewAll(&b.asks); err != nil {
 		return nil, err
 	}
-	return s.gather(ctx, b, done, part), nil
+	resp := s.gather(ctx, b, done, part)
+	lost := 0
+	for _, x := range resp.Results {
+		switch x.Reason {
+		case pb.Reason_REASON_LEASE_NOT_FOUND, pb.Reason_REASON_PERMISSION_DENIED:
+			lost++
+		}
+	}
+	s.o.Renewals.Lost(api.CallerOf(ctx).User, lost)
+	return resp, nil
 }
 
 // gather waits for a batch, until its context ends or the member stops.

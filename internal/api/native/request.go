@@ -30,6 +30,7 @@ type request struct {
 	given  bool               // it was given up, so another answers it
 	// renewals are of a renewal that has no goroutine, or had none at first.
 	renewals *batch
+	counted  countedRenewal
 	counts   bool // as one of the stream's requests for events
 	long     bool // its answer may be long: see calls.pages
 
@@ -39,6 +40,12 @@ type request struct {
 	response proto.Message
 	more     bool            // it is only a part of what there is to say
 	sent     chan<- struct{} // capacity 1: gets a token when it was sent; may be nil
+}
+
+// countedRenewal is what a renewal counts for its stream and its caller until it is answered.
+type countedRenewal struct {
+	leases int
+	user   string // "" if the caller has no name
 }
 
 // timeLimit is how long a request may take.

@@ -112,17 +112,21 @@ func (t *stream) nextRenewals() (left *pb.ClientMessage, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !renews(m) || t.crowded() {
+	if !renews(m) || t.crowded(m) {
 		return m, nil
 	}
 	return nil, t.take(m)
 }
 
-// crowded reports whether too much waits for an answer.
-func (t *stream) crowded() bool {
+// crowded reports whether too much waits for an answer, or would with a message.
+func (t *stream) crowded(m *pb.ClientMessage) bool {
+	renewing := 0
+	for _, r := range m.Requests {
+		renewing += leasesRenewed(r)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.open) > restful
+	return len(t.open) > restful || !t.fitsLocked(renewing)
 }
 
 // Answer implements direct.Sleeper. What has to wait is for the goroutine of the stream.

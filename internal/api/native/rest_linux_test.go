@@ -199,8 +199,8 @@ func TestLongAnswersAtRest(t *testing.T) {
 	n := newNode()
 	n.held[1] = []func(lease.TTL){}
 	s, rest := overTCP(t, openNode{n}, "owner")
-	const renewals = 8
-	r := &pb.RenewRequest{Leases: make([]*pb.LeaseRef, maxBatch)}
+	const renewals, each = 8, maxRenewing / 8
+	r := &pb.RenewRequest{Leases: make([]*pb.LeaseRef, each)}
 	for i := range r.Leases {
 		r.Leases[i] = &pb.LeaseRef{Id: 1}
 	}
@@ -212,7 +212,7 @@ func TestLongAnswersAtRest(t *testing.T) {
 		}
 	}
 	var held []func(lease.TTL)
-	for len(held) < renewals*maxBatch {
+	for len(held) < renewals*each {
 		runtime.Gosched() // the test ends if they never come
 		n.mu.Lock()
 		held = n.held[1]
@@ -237,7 +237,7 @@ func TestLongAnswersAtRest(t *testing.T) {
 		}
 	}
 	for id, results := range got {
-		if results != maxBatch {
+		if results != each {
 			t.Errorf("renewal %d: %d results", id, results)
 		}
 	}

@@ -41,6 +41,8 @@ type Options struct {
 	GuardStream intercept.Stream
 	// Admit refuses a request on a stream if its caller makes too many. Nil refuses none.
 	Admit func(context.Context) error
+	// Renewals bounds what the renewals of one principal cost. Nil: an own bound.
+	Renewals *api.Renewals
 	// Panics ends the calls that panic. Nil ends none: the process does.
 	Panics *listen.Panics
 	// Trace begins the trace of a request of a stream, nil for one of which no spans are made. Nil
@@ -104,6 +106,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Admit == nil {
 		o.Admit = func(context.Context) error { return nil }
+	}
+	if o.Renewals == nil {
+		o.Renewals = api.NewRenewals()
 	}
 	if o.Guard == nil {
 		o.Guard = func(d grpc.ServiceDesc) *grpc.ServiceDesc { return &d }

@@ -22,6 +22,9 @@ const (
 	// maxOpen bounds the requests of a stream without an answer. A client that sends
 	// more finds that they are not read.
 	maxOpen = 4096
+	// maxRenewing bounds the leases in renewals of a stream without an answer, unless it is one
+	// renewal: each takes some hundred bytes.
+	maxRenewing = 16_384
 	// roomPatience is for how long requests may wait for that. Then the stream ends: its renewals
 	// wait as well, and whether its client is there cannot be seen.
 	roomPatience = time.Minute
@@ -106,6 +109,11 @@ func (t *stream) End(why error) (err error) {
 	defer func() { err = t.unguard(why) }()
 	defer t.stopLooking()
 	t.finish()
+	t.mu.Lock()
+	for _, q := range t.open {
+		t.freeLocked(q)
+	}
+	t.mu.Unlock()
 	if f := t.feeds.Load(); f != nil {
 		f.close()
 	}
@@ -133,6 +141,8 @@ type stream struct {
 	end     error      // why nothing more is received; io.EOF if the client is through
 	closing bool       // no request may have a goroutine any more
 	look    look
+	// renewing counts the leases in open renewals of more than one.
+	renewing int
 }
 
 // lasting is what a stream has from its beginning to its end.
@@ -244,7 +254,8 @@ func (t *stream) take(m *pb.ClientMessage) error {
 	now := time.Now()
 	defer t.submit()
 	for _, r := range m.Requests {
-		if err := t.makeRoom(); err != nil {
+		renewing := leasesRenewed(r)
+		if err := t.makeRoom(renewing); err != nil {
 			return err
 		}
 		if c, ok := r.Body.(*pb.Request_Cancel); ok {
@@ -262,6 +273,9 @@ func (t *stream) take(m *pb.ClientMessage) error {
 		if err := t.enter(q, r, now); err != nil {
 			return err
 		}
+		if refusal == nil && renewing > 0 {
+			refusal = t.holdRenewals(q, renewing)
+		}
 		t.begin(q, m, r, refusal)
 	}
 	return nil
@@ -276,13 +290,13 @@ func (t *stream) submit() {
 
 // makeRoom waits until one more request may be open. Only this goroutine adds any, so it need
 // not look before there can be too many.
-func (t *stream) makeRoom() error {
-	if t.free--; t.free >= 0 || t.room() {
+func (t *stream) makeRoom(renewing int) error {
+	if t.free--; t.free >= 0 && renewing == 0 || t.room(renewing) {
 		return nil
 	}
 	late := time.NewTimer(roomPatience)
 	defer late.Stop()
-	for !t.room() {
+	for !t.room(renewing) {
 		t.submit() // or there would never be
 		select {
 		case <-t.left:
@@ -300,12 +314,49 @@ var errFull = status.Errorf(codes.ResourceExhausted, "leasehold: the stream has 
 	"without an answer, and none was answered in %v; use more streams, or end watches and waits",
 	maxOpen, roomPatience)
 
-// room reports whether one more request may be open, and learns how many.
-func (t *stream) room() bool {
+// room reports whether one more request may be open, which renews so many leases, and learns how
+// many may be.
+func (t *stream) room(renewing int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free = maxOpen - len(t.open) - 1
-	return t.free >= 0
+	return t.free >= 0 && t.fitsLocked(renewing)
+}
+
+func (t *stream) fitsLocked(renewing int) bool {
+	return renewing == 0 || t.renewing == 0 || t.renewing+renewing <= maxRenewing
+}
+
+// leasesRenewed returns how many leases a renewal has, 0 if it is one or the request is no renewal.
+func leasesRenewed(r *pb.Request) int {
+	n := len(r.GetRenew().GetIds()) + len(r.GetRenew().GetLeases())
+	if n == 1 {
+		return 0
+	}
+	return n
+}
+
+// holdRenewals counts the leases of an open renewal, until it is answered, or refuses it.
+func (t *stream) holdRenewals(q *request, leases int) error {
+	user := api.CallerOf(t.ctx).User
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closing {
+		return context.Canceled
+	}
+	if err := t.o.Renewals.Enter(user, leases); err != nil {
+		return err
+	}
+	q.counted = countedRenewal{leases, user}
+	t.renewing += leases
+	return nil
+}
+
+// freeLocked no longer counts the leases of a renewal.
+func (t *stream) freeLocked(q *request) {
+	t.o.Renewals.Leave(q.counted.user, q.counted.leases)
+	t.renewing -= q.counted.leases
+	q.counted = countedRenewal{}
 }
 
 // enter notes a request as open. A client that uses an ID again could not tell the
@@ -375,6 +426,9 @@ func (t *stream) leave(id uint64) (ok bool) {
 	defer t.mu.Unlock()
 	q, ok := t.open[id]
 	delete(t.open, id)
+	if ok {
+		t.freeLocked(q)
+	}
 	if ok && q.feed != nil {
 		t.feeds.Load().guard.Leave(id)
 	}

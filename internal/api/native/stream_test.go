@@ -147,11 +147,12 @@ func (w *pipe) Send(m *pb.ServerMessage) error {
 // bench is an open stream to a stuck node.
 type bench struct {
 	*pipe
-	t     *testing.T
-	node  *stuckNode
-	hello *pb.ServerMessage // the first message
-	ended chan error
-	stop  context.CancelFunc
+	t        *testing.T
+	node     *stuckNode
+	hello    *pb.ServerMessage // the first message
+	ended    chan error
+	stop     context.CancelFunc
+	renewals *api.Renewals // nil unless the test has a caller
 }
 
 // maxTestAnswer is the longest response of a stream in tests: more than all but those of

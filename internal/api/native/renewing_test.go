@@ -1,0 +1,56 @@
+package native
+
+import (
+	"testing"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
+)
+
+func renewMany(id uint64, leases int) *pb.Request {
+	r := &pb.RenewRequest{}
+	for i := range leases {
+		r.Ids = append(r.Ids, int64(i+1))
+	}
+	return &pb.Request{Id: id, Body: &pb.Request_Renew{Renew: r}}
+}
+
+// A stream with renewals of many leases that have no answer is not read on until they have, also if
+// the client reads no answers. In the end nothing of it counts for its caller.
+func TestUnansweredRenewalsStopTheStream(t *testing.T) {
+	alice := access.Caller{User: "alice", Revision: 9}
+	for _, reads := range []bool{true, false} {
+		onStreamOf(t, alice, limited(t, 1).Admit, func(b *bench) {
+			for !reads && len(b.answers) < cap(b.answers) {
+				b.answers <- nil
+			}
+			const many = 20
+			go func() {
+				for id := range uint64(many) {
+					select {
+					case b.requests <- &pb.ClientMessage{
+						Requests: []*pb.Request{renewMany(id+1, maxRenewing/2)},
+					}:
+					case <-b.ctx.Done():
+					}
+				}
+			}()
+			b.pass(0)
+			if n := len(b.node.renewals); n != 2 {
+				t.Errorf("%d renewals were taken", n)
+			}
+			b.pass(20 * patience)
+			if n := len(b.node.renewals); reads && n != many || !reads && n > 6 {
+				t.Errorf("%d renewals were taken in the end; the client reads: %v", n, reads)
+			}
+			b.stop()
+			b.pass(0)
+			if err := b.renewals.Enter("alice", 1<<18); err != nil {
+				t.Errorf("leases count after the end of their stream: %v", err)
+			}
+			if err := b.renewals.Enter("alice", 1); err == nil {
+				t.Error("there is no bound")
+			}
+		})
+	}
+}

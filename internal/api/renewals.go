@@ -1,0 +1,129 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Bounds of renewals of one principal at a member.
+const (
+	// maxRenewing bounds the leases in renewals whose answers were not sent.
+	maxRenewing = 1 << 18
+	// A principal may renew lostRate leases a second that do not exist, or are not its own, after
+	// lostBurst at once.
+	lostRate, lostBurst = 2000, 100_000
+)
+
+// Renewals bounds what one principal can cost a member by renewals. They count towards no limit of
+// requests, because a lease must not end for that. So the bounds are far above what the holder of
+// leases needs: on leases whose renewals have no answer yet, and on the rate of renewals of leases
+// that do not exist. Callers without a name are not bounded: they can do everything, or nothing.
+//
+// It is safe for concurrent use.
+type Renewals struct {
+	mu    sync.Mutex
+	of    map[string]*renewing
+	slow  atomic.Int32 // principals that have a rate
+	sweep int
+}
+
+// renewing is what a Renewals knows of a principal.
+type renewing struct {
+	leases int
+	lost   *rate.Limiter // nil if it has lost none lately
+}
+
+// NewRenewals returns Renewals of nobody.
+func NewRenewals() *Renewals { return &Renewals{of: make(map[string]*renewing), sweep: minSweep} }
+
+// ofLocked returns what is known of a principal.
+func (r *Renewals) ofLocked(principal string) *renewing {
+	p := r.of[principal]
+	if p != nil {
+		return p
+	}
+	if len(r.of) >= r.sweep {
+		for name, p := range r.of {
+			if p.lost != nil && p.lost.Tokens() >= lostBurst {
+				p.lost = nil
+				r.slow.Add(-1)
+			}
+			if p.leases == 0 && p.lost == nil {
+				delete(r.of, name)
+			}
+		}
+		r.sweep = max(minSweep, 2*len(r.of))
+	}
+	p = new(renewing)
+	r.of[principal] = p
+	return p
+}
+
+// Enter counts leases of a renewal until Leave, or refuses it.
+func (r *Renewals) Enter(principal string, leases int) error {
+	if principal == "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.ofLocked(principal)
+	if p.leases > 0 && p.leases+leases > maxRenewing {
+		return status.Error(codes.ResourceExhausted, fmt.Sprintf("leasehold: %s has renewals of %d "+
+			"leases without an answer; read the answers before you renew more", principal, p.leases))
+	}
+	p.leases += leases
+	return nil
+}
+
+// Leave no longer counts leases, whose answer was sent or will not be.
+func (r *Renewals) Leave(principal string, leases int) {
+	if principal == "" || leases == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.of[principal]
+	if p.leases -= leases; p.leases == 0 && p.lost == nil {
+		delete(r.of, principal)
+	}
+}
+
+// Lost notes that a principal renewed leases that it does not have.
+func (r *Renewals) Lost(principal string, leases int) {
+	if principal == "" || leases == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.ofLocked(principal)
+	if p.lost == nil {
+		p.lost = rate.NewLimiter(lostRate, lostBurst)
+		r.slow.Add(1)
+	}
+	p.lost.ReserveN(time.Now(), min(leases, lostBurst))
+}
+
+// Wait waits if the caller of a context renewed too many leases lately that it does not have.
+func (r *Renewals) Wait(ctx context.Context) error {
+	if r.slow.Load() == 0 {
+		return nil
+	}
+	principal := CallerOf(ctx).User
+	r.mu.Lock()
+	var lost *rate.Limiter
+	if p := r.of[principal]; p != nil {
+		lost = p.lost
+	}
+	r.mu.Unlock()
+	if lost == nil {
+		return nil
+	}
+	return lost.Wait(ctx)
+}

@@ -1,0 +1,80 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/access"
+)
+
+// A principal may have so many leases in renewals without an answer, one renewal in any case, and
+// nothing of others counts for it.
+func TestRenewingIsBounded(t *testing.T) {
+	r := NewRenewals()
+	for n := range 3 {
+		if err := r.Enter("a", maxRenewing/2); (err != nil) != (n == 2) || n == 2 &&
+			status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+	for _, other := range []string{"b", "", ""} {
+		if err := r.Enter(other, 2*maxRenewing); err != nil {
+			t.Errorf("%q: %v", other, err)
+		}
+		r.Leave("", 2*maxRenewing)
+	}
+	r.Leave("a", maxRenewing/2)
+	if err := r.Enter("a", 1); err != nil {
+		t.Error(err)
+	}
+	r.Leave("a", maxRenewing/2+1)
+	r.Leave("b", 2*maxRenewing)
+	if len(r.of) != 0 {
+		t.Errorf("%d principals are remembered", len(r.of))
+	}
+}
+
+// Renewals of leases that a principal does not have make its next ones wait, and nobody else's.
+func TestLostLeasesSlowDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRenewals()
+		waits := func(principal string) time.Duration {
+			began := time.Now()
+			if err := r.Wait(WithCaller(t.Context(), access.Caller{User: principal})); err != nil {
+				t.Error(err)
+			}
+			return time.Since(began)
+		}
+		if d := waits("a"); d != 0 {
+			t.Errorf("before: %v", d)
+		}
+		r.Lost("a", lostBurst)
+		if d := waits("b"); d != 0 {
+			t.Errorf("another principal: %v", d)
+		}
+		r.Lost("a", lostRate)
+		if d := waits("a"); d < time.Second || d > 2*time.Second {
+			t.Errorf("too many: %v", d)
+		}
+		r.Lost("a", lostBurst)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.Wait(WithCaller(ctx, access.Caller{User: "a"})); err == nil {
+			t.Error("it did not wait until the end")
+		}
+		time.Sleep(time.Hour)
+		for i := range 2 * minSweep {
+			r.Lost(fmt.Sprint(i), 1)
+		}
+		if r.of["a"] != nil || int(r.slow.Load()) != len(r.of) {
+			t.Errorf("%d principals are remembered, %d have a rate; the first one: %v", len(r.of),
+				r.slow.Load(), r.of["a"])
+		}
+	})
+}
