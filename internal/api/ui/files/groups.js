@@ -1,5 +1,5 @@
 // Groups of members, work queues, pools and sets of nodes, as packages members, queue, pool and
-// nodes of the Go client keep them (docs/work.md), found among keys.
+// nodes of the Go client keep them (docs/coordination.md), found among keys.
 
 import { place } from "./queues.js";
 import { compared, decoded, keyOf, object, onLease } from "./text.js";
