@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -156,6 +157,52 @@ func testFollowerWithFullDisk(t *testing.T) {
 	fill(first)
 	eventually(t, "the leader hands over", first.node.elsewhere)
 	first.put(t, "k", "x")
+}
+
+// TestTwoFullDisks: with two full disks of three, the member with room comes to lead, and the lead
+// does not move on from there. Writes go on once one disk has room.
+func TestTwoFullDisks(t *testing.T) { virtual.Test(t, testTwoFullDisks) }
+
+func testTwoFullDisks(t *testing.T) {
+	configs := clusterConfigs(t, 3)
+	disks := make(map[string]*crashfs.FS)
+	for i := range configs {
+		disks[configs[i].Name] = crashfs.New()
+		configs[i].Host = withFiles(disks[configs[i].Name])
+	}
+	first, others := leader(t, runAll(t, configs...))
+	second, roomy := others[0], others[1]
+	all := []*running{first, second, roomy}
+	for _, m := range []*running{first, second} {
+		files := disks[m.cfg.Name]
+		files.Limit(files.Used() + 64<<10) // for no spare segment, and no snapshot
+	}
+	eventually(t, "two disks are full", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _ = roomy.client.Put(ctx, "large", string(make([]byte, 1<<20)))
+		return first.node.writer.full.Load() && second.node.writer.full.Load()
+	})
+	var leads []string
+	for range 600 {
+		<-time.After(100 * time.Millisecond)
+		for _, m := range all {
+			name := m.cfg.Name
+			if m.node.status.Load().Leading && (len(leads) == 0 || leads[len(leads)-1] != name) {
+				leads = append(leads, name)
+			}
+		}
+	}
+	if n := len(leads); n == 0 || n > 3 || leads[n-1] != roomy.cfg.Name {
+		t.Errorf("these have led: %v; %s has room", leads, roomy.cfg.Name)
+	}
+	disks[first.cfg.Name].Limit(0)
+	eventually(t, "writes go on", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := roomy.client.Put(ctx, "k", "v")
+		return err == nil
+	})
 }
 
 // TestRepeatedOnFullDisk: a write with a number that was done before is answered on a full disk,
