@@ -231,3 +231,31 @@ func bind(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+// Goal: a phone shows the state and the time left of leases without scrolling, says that there is more
+// to scroll to, and has all views in one row. A time of day has its zone.
+func TestPhone(t *testing.T) {
+	m := cluster(t, 1)[0]
+	id := m.grant(map[string]any{"ttl_ms": 3_600_000, "name": "jobs/nightly", "owner": "node-a"})
+	p := open(t, m.url) // which leads to the page
+	p.shows("healthy")
+	p.run(chromedp.EmulateViewport(360, 800))
+	p.view("Leases")
+	p.shows(hex(t, id))
+	p.until("state and time left, as wide as the screen", `[1, 2].every((i) => {
+		const cell = document.querySelector(".rows .body [role=row] > :nth-child(" + i + ")");
+		return /alive|\d min/.test(cell.innerText) && cell.scrollWidth <= cell.clientWidth &&
+			cell.getBoundingClientRect().right < innerWidth;
+	})`)
+	p.shows("Scroll sideways for more columns")
+	p.until("one row of views, which shows the present one", `((nav, at) =>
+		nav.clientHeight < 2 * at.clientHeight && at.getBoundingClientRect().right <= innerWidth)(
+			document.querySelector("header nav"), document.querySelector("header nav [aria-current]"))`)
+	p.picture("phone")
+	p.run(chromedp.EmulateViewport(1280, 800))
+	p.until("all columns", `document.querySelector(".rows .head [role=row] > *").innerText === "ID"`)
+	p.view("Events")
+	m.grant(map[string]any{"ttl_ms": 3_600_000})
+	p.until("a time with its zone", `/^\d\d:\d\d:\d\d (UTC|GMT|[A-Z]+)/.test(
+		document.querySelector(".rows .body [role=cell]").innerText)`)
+}

@@ -110,13 +110,19 @@ func TestOptions(t *testing.T) {
 		})
 	})
 	for path, want := range map[string]string{
-		"/": "Not Found", "/x": "Not Found", "/v3/kv/put": "Not Found", "/health": "Not Found",
+		"/x": "Not Found", "/v3/kv/put": "Not Found", "/health": "Not Found",
 		"/metrics": "Not Found", "/debug/pprof/": "goroutine",
 		"/ui": "page /ui", "/ui/": "page /ui/", "/ui/app.js": "page /ui/app.js", "/uix": "Not Found",
 	} {
 		if got := s.ask(t, "GET", path, ""); !strings.Contains(got.body, want) {
 			t.Errorf("%s: %q", path, got.body)
 		}
+	}
+	if got := s.ask(t, "GET", "/", ""); got.body != "page /ui/" {
+		t.Errorf("/ leads to %q", got.body)
+	}
+	if got := s.ask(t, "POST", "/", ""); got.status != http.StatusNotFound {
+		t.Errorf("POST / is answered with %d", got.status)
 	}
 }
 

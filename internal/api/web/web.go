@@ -141,6 +141,11 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 	if o.UI != nil {
 		mux.Handle("/ui", o.UI)
 		mux.Handle("/ui/", o.UI)
+		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+			// Relative, because there may be a prefix before it that this member does not know.
+			w.Header().Set("Location", "ui/")
+			w.WriteHeader(http.StatusFound)
+		})
 	}
 	mux.HandleFunc("/", notFound)
 	return o.dispatch(o.guard(mux)), nil

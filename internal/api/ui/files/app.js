@@ -85,6 +85,8 @@ function App() {
   const name = tabs.find(([path]) => path === tab)[1];
   useEffect(() => {
     document.title = name + " · Leasehold";
+    // On a narrow screen the views are in one row, which scrolls.
+    document.querySelector("header nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [name]);
   const View = views.get(at.view);
   // A view begins anew for another user: nothing of the one before stays on the screen.

@@ -105,7 +105,7 @@ export const trouble = (err) =>
   err && html`<p class="line warn" role="alert">${escaped(err.message)}</p>`;
 
 // asking is what a view shows before the first answer.
-export const asking = (err) => trouble(err) || html`<p>Asking.</p>`;
+export const asking = (err) => trouble(err) || html`<p class="asking" role="status">Asking</p>`;
 
 // timeLeft shows for how long a lease will certainly live on. It counts only while the page hears
 // from the cluster; otherwise it says what was known, and how old that is.
@@ -127,6 +127,18 @@ export const left = (id) => timeLeft(live.leases.get(id));
 
 // stateMark shows a state by a word and a mark.
 export const stateMark = (state) => html`<span class=${"state " + state}>${state}</span>`;
+
+// useNarrow reports whether the screen is as narrow as a phone's: see style.css.
+export function useNarrow() {
+  const [media] = useState(() => matchMedia("(max-width: 40rem)"));
+  const [narrow, set] = useState(media.matches);
+  useEffect(() => {
+    const change = () => set(media.matches);
+    media.addEventListener("change", change);
+    return () => media.removeEventListener("change", change);
+  }, []);
+  return narrow;
+}
 
 // Search and Choice are fields that narrow down what is shown. list has the values of a choice, each
 // with a word for it.
@@ -162,7 +174,8 @@ export function Rows({ label, head, count, row, seen, widths }) {
       style=${{ transform: "translateY(" + i * step + "px)", gridTemplateColumns: widths }}>
       ${row(i).map((cell) => html`<span role="cell">${cell}</span>`)}</div>`);
   }
-  return html`<div class="rows" role="table" aria-label=${label} aria-rowcount=${count + 1}>
+  return html`<p class="faint sideways">Scroll sideways for more columns.</p>
+    <div class="rows" role="table" aria-label=${label} aria-rowcount=${count + 1}>
     <div role="rowgroup" class="head" style=${{ paddingRight: view.bar + "px" }}>
       <div role="row" class="row" aria-rowindex="1" style=${{ gridTemplateColumns: widths }}>
       ${head.map((h) => html`<span role="columnheader">${h}</span>`)}</div></div>

@@ -110,8 +110,11 @@ export const compared = (x, y) => (x < y ? -1 : x > y ? 1 : 0);
 // seconds writes a TTL, or what is left of it, as it was given.
 export const seconds = (ms) => Number(ms || 0) / 1000 + " s";
 
-// clock writes a time of day; "" if there is none.
-export const clock = (at) => (at ? new Date(at).toLocaleTimeString("en-GB") : "");
+// clock writes a time of day with its zone; "" if there is none.
+export const clock = (at) => (at ? new Date(at).toLocaleTimeString("en-GB", { timeZoneName: "short" }) : "");
+
+// date writes a day and a time of day with its zone.
+export const date = (at) => new Date(at).toLocaleString("en-GB", { timeZoneName: "short" });
 
 // duration reads "10s", "500ms", "2m", "1h" or a number of seconds, and returns milliseconds; NaN
 // if it is none of these.

@@ -5,7 +5,7 @@ import { call, logIn, logOut, quiet, server, useToken, who } from "./api.js";
 import { Form } from "./ask.js";
 import { asked } from "./health.js";
 import { Facts, html, named, Table, trouble, usePolling } from "./parts.js";
-import { number, range } from "./text.js";
+import { date, number, range } from "./text.js";
 
 // word writes a constant of the API for people.
 const word = (constant) => (constant || "").replace(/^[A-Z]+_/, "").replaceAll("_", " ").toLowerCase();
@@ -77,7 +77,7 @@ function Bindings({ file, sha256, loaded_unix_ms: at, refused, common_names: nam
     <${Table} title="Issuers" head=${["issuer", "URL", "for", "name claim"]} rows=${issuers.map((i) => [
       named(i.name), named(i.url), named((i.audiences || []).join(", ")), named(i.name_claim)])} />
     ${refused && html`<p class="line warn" role="alert">What is in the file now is refused: ${named(refused)}</p>`}
-    <p class="faint">Of ${named(file)}, as read on ${new Date(Number(at)).toLocaleString("en-GB")}; its SHA-256
+    <p class="faint">Of ${named(file)}, as read on ${date(Number(at))}; its SHA-256
       begins with ${sha256.slice(0, 12)}. Where no binding fits, the common name of a certificate is
       ${names ? " a" : " no"} user. Each member has a file of its own: leasehold auth bindings --cluster
       compares them.</p>`;

@@ -37,7 +37,7 @@ function why(e) {
   }
 }
 
-const widths = "6rem 5rem 8rem 9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) minmax(10rem, 2fr) 5rem";
+const widths = "9rem 5rem 8rem 9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) minmax(10rem, 2fr) 5rem";
 const head = ["told at", "number", "what", "lease", "name", "owner", "why", "revision"];
 
 // EventList shows events, the newest first. They have no time of day: the page knows when it was told.

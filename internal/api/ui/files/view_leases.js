@@ -3,8 +3,8 @@
 import { grant } from "./acts.js";
 import { live, now, stateOf, states } from "./live.js";
 import {
-  Choice, html, leaseLink, mayAct, named, Rows, Search, stateMark, timeLeft, useChanges, usePolling, useRef,
-  useState,
+  Choice, html, leaseLink, mayAct, named, Rows, Search, stateMark, timeLeft, useChanges, useNarrow, usePolling,
+  useRef, useState,
 } from "./parts.js";
 import { compared, hexID, number, seconds } from "./text.js";
 
@@ -92,8 +92,21 @@ function usePicked(search, state, order) {
   return list;
 }
 
-const widths = "9.5rem minmax(8rem, 2fr) minmax(6rem, 1fr) 7rem 14rem 6rem 5rem 4rem";
-const head = ["ID", "name", "owner", "state", "time left, at least", "TTL", "token", "keys"];
+// columns have a title, a width and what a row shows of a lease.
+const columns = [
+  ["ID", "9.5rem", (l) => leaseLink(l.id)],
+  ["name", "minmax(8rem, 2fr)", (l) => named(l.name)],
+  ["owner", "minmax(6rem, 1fr)", (l) => named(l.owner)],
+  ["state", "7rem", (l) => stateMark(stateOf(l, live.upTo()))],
+  ["time left, at least", "14rem", timeLeft],
+  ["TTL", "6rem", (l) => seconds(l.ttl_ms)],
+  ["token", "5rem", (l) => l.token],
+  ["keys", "4rem", (l) => l.key_count || "0"],
+];
+
+// A phone shows some columns, so those come first that tell how a lease is.
+const [id, name, owner, state, time, ...rest] = columns;
+const phoneColumns = [["state", "6rem", state[2]], ["time left", "6.5rem", time[2]], name, id, owner, ...rest];
 
 export function LeasesView() {
   useChanges();
@@ -106,14 +119,10 @@ export function LeasesView() {
   // What fails is told above all views, and by rows that say how old they are.
   usePolling((signal) => live.ask(seen.current, signal), 1000);
 
+  const shown = useNarrow() ? phoneColumns : columns;
   const row = (i) => {
     const l = live.leases.get(list[i].id) || list[i];
-    return [
-      leaseLink(l.id), named(l.name),
-      named(l.owner), stateMark(stateOf(l, live.upTo())),
-      timeLeft(l), seconds(l.ttl_ms),
-      l.token, l.key_count || "0",
-    ];
+    return shown.map(([, , cell]) => cell(l));
   };
   return html`
     <div class="tools" role="search">
@@ -129,7 +138,8 @@ export function LeasesView() {
       Expiring: less than a quarter, or nobody renews it in its last seconds. In jeopardy: all that was
       certain has passed, and nobody said that it ended. The state of rows
       that are not seen is that of when they were.</p>
-    <${Rows} label="Leases" head=${head} count=${list.length} row=${row} widths=${widths}
+    <${Rows} label="Leases" head=${shown.map(([title]) => title)} count=${list.length} row=${row}
+      widths=${shown.map(([, width]) => width).join(" ")}
       seen=${(from, to) => {
         seen.current = list.slice(from, to).map((l) => l.id);
       }} />`;
