@@ -166,8 +166,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for !ok() {
-		if !pause(ctx, 5*time.Millisecond) {
+	for wait := 5 * time.Millisecond; !ok(); wait = min(2*wait, time.Second) {
+		if !pause(ctx, wait) {
 			t.Fatalf("in vain: %s", what)
 		}
 	}
