@@ -1,4 +1,4 @@
-package background_test
+package client_test
 
 import (
 	"context"

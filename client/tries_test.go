@@ -1,4 +1,4 @@
-package tries
+package client_test
 
 import (
 	"context"
@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/tries"
 )
 
-// TestChange: a change is tried again after a try of which nobody knows what became, and only
+// TestChangeOfUnknownOutcome: a change is tried again after a try of which nobody knows what became, and only
 // then. Once there was one, every error says so, also that of the wait.
-func TestChange(t *testing.T) {
+func TestChangeOfUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		refused := client.ErrPermissionDenied
-		var c Change
+		var c tries.Change
 		if err := c.Again(ctx, refused); !errors.Is(err, refused) ||
 			errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("refused at once: %v", err)
