@@ -9,48 +9,47 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/test/inprocess"
-	"leasehold.dev/test/tier"
 )
 
 // Goal: who leads, who waits as the next, and who waits behind that is told so in the revision in
 // which the right to the election is taken away. Method: three sessions of alice campaign through
 // one member, and alice loses her role.
 func TestCampaignTakenAway(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	c := newCluster(t)
-	c.each(t, func(t *testing.T, m *inprocess.Member) {
-		ctx := ask(t)
-		alice := as(t, "alice", m)
-		name := "alice/" + m.Name()
-		e := lock.NewElection(alice, name)
-		session := func() *lock.Session {
-			l, err := alice.Grant(ctx, client.Grant{TTL: time.Minute})
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.each(t, func(t *testing.T, m *inprocess.Member) {
+			ctx := ask(t)
+			alice := as(t, "alice", m)
+			name := "alice/" + m.Name()
+			e := lock.NewElection(alice, name)
+			session := func() *lock.Session {
+				l, err := alice.Grant(ctx, client.Grant{TTL: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return lock.NewSession(alice, l)
+			}
+			leading, err := e.Campaign(ctx, session(), lock.Candidate{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return lock.NewSession(alice, l)
-		}
-		leading, err := e.Campaign(ctx, session(), lock.Candidate{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 2)
-		for range 2 {
-			s := session()
-			go func() {
-				_, err := e.Campaign(ctx, s, lock.Candidate{})
-				ended <- err
-			}()
-		}
-		c.rootSees(t, name+"/", 2) // the leader and the next
-		c.rootSees(t, name+"~candidates/", 2)
-		c.take(t, "alice")
-		for range 2 {
-			wantDenied(t, "campaign", <-ended)
-		}
-		<-leading.Context().Done()
-		wantDenied(t, "lead", leading.Err())
+			ended := make(chan error, 2)
+			for range 2 {
+				s := session()
+				go func() {
+					_, err := e.Campaign(ctx, s, lock.Candidate{})
+					ended <- err
+				}()
+			}
+			c.rootSees(t, name+"/", 2) // the leader and the next
+			c.rootSees(t, name+"~candidates/", 2)
+			c.take(t, "alice")
+			for range 2 {
+				wantDenied(t, "campaign", <-ended)
+			}
+			<-leading.Context().Done()
+			wantDenied(t, "lead", leading.Err())
+		})
 	})
 }
 

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
+	"leasehold.dev/test/virtual"
 )
 
 // cluster is one with access control. Each user has its name for a password. Alice and bob may do
@@ -25,6 +27,7 @@ type cluster struct {
 	root    *clientv3.Client
 	names   pb.AccessServiceClient // as root
 	leader  int                    // its place
+	undo    []func()               // what a step has changed
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -61,6 +64,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	root, err := clientv3.New(clientv3.Config{
 		Endpoints: inprocess.Endpoints(c.members), Username: "root", Password: "root",
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(inprocess.Dialer(t))},
 	})
 	do(root, err)
 	t.Cleanup(func() { _ = root.Close() })
@@ -82,11 +86,16 @@ func nameOf(role, prefix string, kind pb.NamePermission_Kind) *pb.GrantNamesRequ
 	}}
 }
 
-// each runs a test through the leader and through a follower.
+// each runs a test through the leader and through a follower, and undoes what it has changed.
 func (c *cluster) each(t *testing.T, test func(*testing.T, *inprocess.Member)) {
 	t.Helper()
-	t.Run("leader", func(t *testing.T) { test(t, c.members[c.leader]) })
-	t.Run("follower", func(t *testing.T) { test(t, c.members[(c.leader+1)%3]) })
+	for i, name := range []string{"leader", "follower"} {
+		virtual.Step(t, name, func(t *testing.T) { test(t, c.members[(c.leader+i)%3]) })
+		for _, f := range c.undo {
+			f()
+		}
+		c.undo = nil
+	}
 }
 
 // as connects a user to a member, or to a line before it.
@@ -112,13 +121,13 @@ func (c *cluster) rootPuts(t *testing.T, key, value string) {
 	}
 }
 
-// take takes a role from a user, and gives it back when the test ends.
+// take takes a role from a user, and gives it back after the step.
 func (c *cluster) take(t *testing.T, user string) {
 	t.Helper()
 	if _, err := c.root.UserRevokeRole(ask(t), user, user); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.giveBack(t, user) })
+	c.undo = append(c.undo, func() { c.giveBack(t, user) })
 }
 
 func (c *cluster) giveBack(t *testing.T, user string) {

@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -16,10 +17,9 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
-	"leasehold.dev/test/tier"
 )
 
-// limit sets limits of a user until the test ends.
+// limit sets limits of a user until the step ends.
 func (c *cluster) limit(t *testing.T, user string, list ...*pb.Limit) {
 	t.Helper()
 	set := func(ctx context.Context, list []*pb.Limit) {
@@ -31,7 +31,7 @@ func (c *cluster) limit(t *testing.T, user string, list ...*pb.Limit) {
 		}
 	}
 	set(ask(t), list)
-	t.Cleanup(func() {
+	c.undo = append(c.undo, func() {
 		var unset []*pb.Limit
 		for _, l := range list {
 			unset = append(unset, &pb.Limit{Resource: l.Resource})
@@ -49,6 +49,7 @@ func etcdAs(t *testing.T, user string, m *inprocess.Member) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{m.Endpoint()}, Username: user, Password: user,
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(inprocess.Dialer(t))},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -74,56 +75,56 @@ func wantLimit(t *testing.T, what string, err error, text string) {
 // notices. Method: alice is at her limits, through the leader and through a follower; then she
 // makes room. Bob does the same without a limit.
 func TestLimitsOfState(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	c := newCluster(t)
-	c.each(t, func(t *testing.T, m *inprocess.Member) {
-		c.limit(t, "alice", most(pb.Limit_RESOURCE_LEASES, 2), most(pb.Limit_RESOURCE_LEASE_KEYS, 1),
-			most(pb.Limit_RESOURCE_BYTES, 20_000))
-		alice, bob, ctx := as(t, "alice", m), as(t, "bob", m), ask(t)
-		old := etcdAs(t, "alice", m)
-		first, err := alice.Grant(ctx, client.Grant{TTL: time.Minute, Name: "alice/1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := old.Grant(ctx, 60)
-		if err != nil {
-			t.Fatal(err)
-		}
-		const leases = "limit of leases is reached: alice may have 2, has 2 and asks for 1 more"
-		_, err = alice.Grant(ctx, client.Grant{TTL: time.Minute})
-		wantLimit(t, "a third lease", err, leases)
-		_, err = old.Grant(ctx, 60)
-		wantLimit(t, "a third lease of etcd's", err, leases)
-
-		if _, err := old.Put(ctx, "alice/k", "v", clientv3.WithLease(second.ID)); err != nil {
-			t.Fatal(err)
-		}
-		put := store.Put{Key: "alice/l", Value: []byte("v"), Lease: first.ID()}
-		_, err = alice.Put(ctx, put)
-		wantLimit(t, "a second key", err, "limit of keys on leases is reached: alice may have 1, has 1")
-		_, err = old.Put(ctx, "alice/large", strings.Repeat("x", 20_000))
-		wantLimit(t, "a large value", err, "limit of bytes of keys and leases is reached: alice may")
-		for i := range 3 {
-			if _, err := bob.Grant(ctx, client.Grant{TTL: time.Minute}); err != nil {
-				t.Errorf("bob's lease %d: %v", i, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.each(t, func(t *testing.T, m *inprocess.Member) {
+			c.limit(t, "alice", most(pb.Limit_RESOURCE_LEASES, 2), most(pb.Limit_RESOURCE_LEASE_KEYS, 1),
+				most(pb.Limit_RESOURCE_BYTES, 20_000))
+			alice, bob, ctx := as(t, "alice", m), as(t, "bob", m), ask(t)
+			old := etcdAs(t, "alice", m)
+			first, err := alice.Grant(ctx, client.Grant{TTL: time.Minute, Name: "alice/1"})
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
+			second, err := old.Grant(ctx, 60)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const leases = "limit of leases is reached: alice may have 2, has 2 and asks for 1 more"
+			_, err = alice.Grant(ctx, client.Grant{TTL: time.Minute})
+			wantLimit(t, "a third lease", err, leases)
+			_, err = old.Grant(ctx, 60)
+			wantLimit(t, "a third lease of etcd's", err, leases)
 
-		list, err := c.names.ListLimits(ctx, &pb.ListLimitsRequest{User: "alice"})
-		if err != nil || len(list.Limits) != 1 || len(list.Uses) != 1 || list.Uses[0].Leases != 2 ||
-			list.Uses[0].LeaseKeys != 1 {
-			t.Errorf("limits %v, error %v", list, err)
-		}
-		if _, err := old.Revoke(ctx, second.ID); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := alice.Put(ctx, put); err != nil {
-			t.Errorf("after a lease has ended: %v", err)
-		}
-		if err := first.Revoke(ctx); err != nil {
-			t.Error(err)
-		}
+			if _, err := old.Put(ctx, "alice/k", "v", clientv3.WithLease(second.ID)); err != nil {
+				t.Fatal(err)
+			}
+			put := store.Put{Key: "alice/l", Value: []byte("v"), Lease: first.ID()}
+			_, err = alice.Put(ctx, put)
+			wantLimit(t, "a second key", err, "limit of keys on leases is reached: alice may have 1, has 1")
+			_, err = old.Put(ctx, "alice/large", strings.Repeat("x", 20_000))
+			wantLimit(t, "a large value", err, "limit of bytes of keys and leases is reached: alice may")
+			for i := range 3 {
+				if _, err := bob.Grant(ctx, client.Grant{TTL: time.Minute}); err != nil {
+					t.Errorf("bob's lease %d: %v", i, err)
+				}
+			}
+
+			list, err := c.names.ListLimits(ctx, &pb.ListLimitsRequest{User: "alice"})
+			if err != nil || len(list.Limits) != 1 || len(list.Uses) != 1 || list.Uses[0].Leases != 2 ||
+				list.Uses[0].LeaseKeys != 1 {
+				t.Errorf("limits %v, error %v", list, err)
+			}
+			if _, err := old.Revoke(ctx, second.ID); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := alice.Put(ctx, put); err != nil {
+				t.Errorf("after a lease has ended: %v", err)
+			}
+			if err := first.Revoke(ctx); err != nil {
+				t.Error(err)
+			}
+		})
 	})
 }
 
@@ -131,40 +132,40 @@ func TestLimitsOfState(t *testing.T) {
 // Method: alice asks for several things at once until she is refused, and renews by both APIs each
 // time.
 func TestLimitsOfRequests(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	c := newCluster(t)
-	c.each(t, func(t *testing.T, m *inprocess.Member) {
-		alice, bob, ctx := as(t, "alice", m), as(t, "bob", m), ask(t)
-		old := etcdAs(t, "alice", m)
-		held, err := alice.Grant(ctx, client.Grant{TTL: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		kept, err := old.Grant(ctx, 60)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.limit(t, "alice", most(pb.Limit_RESOURCE_RATE, 1))
-		renewals := pb.NewLeaseServiceClient(old.ActiveConnection())
-		refused := 0
-		for round := 0; round < 3 || refused == 0 && ctx.Err() == nil; round++ {
-			refused += together(t, old, 5)
-			if _, err := old.KeepAliveOnce(ctx, kept.ID); err != nil {
-				t.Errorf("a renewal of etcd's: %v", err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.each(t, func(t *testing.T, m *inprocess.Member) {
+			alice, bob, ctx := as(t, "alice", m), as(t, "bob", m), ask(t)
+			old := etcdAs(t, "alice", m)
+			held, err := alice.Grant(ctx, client.Grant{TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
 			}
-			of := &pb.LeaseRef{Id: int64(held.ID())}
-			r, err := renewals.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{of}})
-			if err != nil || r.Results[0].Reason != pb.Reason_REASON_UNSPECIFIED {
-				t.Errorf("a renewal: %v, %v", r, err)
+			kept, err := old.Grant(ctx, 60)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if _, err := bob.Put(ctx, putOf("bob/k", "v")); err != nil {
-				t.Errorf("bob: %v", err)
+			c.limit(t, "alice", most(pb.Limit_RESOURCE_RATE, 1))
+			renewals := pb.NewLeaseServiceClient(old.ActiveConnection())
+			refused := 0
+			for round := 0; round < 3 || refused == 0 && ctx.Err() == nil; round++ {
+				refused += together(t, old, 5)
+				if _, err := old.KeepAliveOnce(ctx, kept.ID); err != nil {
+					t.Errorf("a renewal of etcd's: %v", err)
+				}
+				of := &pb.LeaseRef{Id: int64(held.ID())}
+				r, err := renewals.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{of}})
+				if err != nil || r.Results[0].Reason != pb.Reason_REASON_UNSPECIFIED {
+					t.Errorf("a renewal: %v, %v", r, err)
+				}
+				if _, err := bob.Put(ctx, putOf("bob/k", "v")); err != nil {
+					t.Errorf("bob: %v", err)
+				}
 			}
-		}
-		if refused == 0 {
-			t.Error("nothing was refused")
-		}
+			if refused == 0 {
+				t.Error("nothing was refused")
+			}
+		})
 	})
 }
 

@@ -13,52 +13,51 @@ import (
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
-	"leasehold.dev/test/tier"
 )
 
 // Goal: what is open ends in the revision in which the right to it is taken away, through every
 // member: nothing that happens after is told, and a cache answers nothing from memory as soon as
 // the change is acknowledged. Method: alice has one of each open, and loses her role.
 func TestRightsTakenAway(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	c := newCluster(t)
-	c.rootPuts(t, "alice/key", "1")
-	c.each(t, func(t *testing.T, m *inprocess.Member) {
-		ctx := ask(t)
-		alice := as(t, "alice", m)
-		watch := watchOf(t, alice, store.Watch{Key: "alice/", End: "alice0"})
-		kept := cacheOf(t, alice)
-		holder, err := lock.Lock(ctx, alice, "alice/lock", time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiting := make(chan error, 1)
-		go func() {
-			_, err := lock.Lock(ctx, alice, "alice/lock", time.Minute)
-			waiting <- err
-		}()
-		for range 2 { // the holder's key and the waiter's
-			if _, err := watch.Next(ctx); err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.rootPuts(t, "alice/key", "1")
+		c.each(t, func(t *testing.T, m *inprocess.Member) {
+			ctx := ask(t)
+			alice := as(t, "alice", m)
+			watch := watchOf(t, alice, store.Watch{Key: "alice/", End: "alice0"})
+			kept := cacheOf(t, alice)
+			holder, err := lock.Lock(ctx, alice, "alice/lock", time.Minute)
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		c.take(t, "alice")
-		if kv, ok, err := kept.Get(ctx, "alice/key"); err == nil {
-			t.Errorf("the cache answers %v, %v", kv, ok)
-		} else {
-			wantDenied(t, "cache", err, "you are alice (no roles)")
-		}
-		c.rootPuts(t, "alice/key", "2")
-		if u, err := watch.Next(ctx); err == nil {
-			t.Errorf("told %+v", u)
-		} else {
-			wantDenied(t, "watch", err)
-		}
-		wantDenied(t, "lock", <-waiting)
-		_, err = alice.Get(ctx, "alice/key")
-		wantDenied(t, "get", err)
-		wantDenied(t, "release", holder.Release(ctx))
+			waiting := make(chan error, 1)
+			go func() {
+				_, err := lock.Lock(ctx, alice, "alice/lock", time.Minute)
+				waiting <- err
+			}()
+			for range 2 { // the holder's key and the waiter's
+				if _, err := watch.Next(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.take(t, "alice")
+			if kv, ok, err := kept.Get(ctx, "alice/key"); err == nil {
+				t.Errorf("the cache answers %v, %v", kv, ok)
+			} else {
+				wantDenied(t, "cache", err, "you are alice (no roles)")
+			}
+			c.rootPuts(t, "alice/key", "2")
+			if u, err := watch.Next(ctx); err == nil {
+				t.Errorf("told %+v", u)
+			} else {
+				wantDenied(t, "watch", err)
+			}
+			wantDenied(t, "lock", <-waiting)
+			_, err = alice.Get(ctx, "alice/key")
+			wantDenied(t, "get", err)
+			wantDenied(t, "release", holder.Release(ctx))
+		})
 	})
 }
 
@@ -97,58 +96,58 @@ func cacheOf(t *testing.T, c *client.Client) *cache.Cache {
 // right comes back, without what happened meanwhile. Method: carol, who may also see what is
 // bob's, loses the role for what is alice's and gets it back.
 func TestEventsAreFiltered(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	c := newCluster(t)
-	may := nameOf("carol2", "bob/", pb.NamePermission_KIND_SEE)
-	if _, err := c.root.RoleAdd(ask(t), "carol2"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.names.GrantNames(ask(t), may); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.root.UserGrantRole(ask(t), "carol", "carol2"); err != nil {
-		t.Fatal(err)
-	}
-	c.each(t, func(t *testing.T, m *inprocess.Member) {
-		ctx := ask(t)
-		alice, bob := as(t, "alice", m), as(t, "bob", m)
-		events, err := as(t, "carol", m).LeaseEvents(ctx, leases.Watch{})
-		if err != nil {
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCluster(t)
+		may := nameOf("carol2", "bob/", pb.NamePermission_KIND_SEE)
+		if _, err := c.root.RoleAdd(ask(t), "carol2"); err != nil {
 			t.Fatal(err)
 		}
-		defer events.Close()
-		grant := func(by *client.Client, name string) {
-			t.Helper()
-			if _, err := by.GrantOnly(ctx, client.Grant{TTL: time.Minute, Name: name}); err != nil {
+		if _, err := c.names.GrantNames(ask(t), may); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.root.UserGrantRole(ask(t), "carol", "carol2"); err != nil {
+			t.Fatal(err)
+		}
+		c.each(t, func(t *testing.T, m *inprocess.Member) {
+			ctx := ask(t)
+			alice, bob := as(t, "alice", m), as(t, "bob", m)
+			events, err := as(t, "carol", m).LeaseEvents(ctx, leases.Watch{})
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		told := func(want string) {
-			t.Helper()
-			for {
-				u, err := events.Next(ctx)
-				if err != nil {
+			defer events.Close()
+			grant := func(by *client.Client, name string) {
+				t.Helper()
+				if _, err := by.GrantOnly(ctx, client.Grant{TTL: time.Minute, Name: name}); err != nil {
 					t.Fatal(err)
 				}
-				for _, e := range u.Events {
-					if e.Lease.Name != want {
-						t.Errorf("told of %s, not of %s", e.Lease.Name, want)
+			}
+			told := func(want string) {
+				t.Helper()
+				for {
+					u, err := events.Next(ctx)
+					if err != nil {
+						t.Fatal(err)
 					}
-					return
+					for _, e := range u.Events {
+						if e.Lease.Name != want {
+							t.Errorf("told of %s, not of %s", e.Lease.Name, want)
+						}
+						return
+					}
 				}
 			}
-		}
-		at := m.Name()
-		grant(alice, "alice/1"+at)
-		told("alice/1" + at)
-		c.take(t, "carol")
-		grant(alice, "alice/2"+at)
-		grant(bob, "bob/"+at)
-		told("bob/" + at)
-		c.giveBack(t, "carol")
-		grant(alice, "alice/3"+at)
-		told("alice/3" + at)
+			at := m.Name()
+			grant(alice, "alice/1"+at)
+			told("alice/1" + at)
+			c.take(t, "carol")
+			grant(alice, "alice/2"+at)
+			grant(bob, "bob/"+at)
+			told("bob/" + at)
+			c.giveBack(t, "carol")
+			grant(alice, "alice/3"+at)
+			told("alice/3" + at)
+		})
 	})
 }
 
@@ -157,23 +156,23 @@ func TestEventsAreFiltered(t *testing.T) {
 // role taken, a key put, and the line mended. CVE-2026-59739 of ZooKeeper, where watches that a
 // client set again after a reconnect were not decided.
 func TestResumedWatchIsRefused(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	c := newCluster(t)
-	c.each(t, func(t *testing.T, m *inprocess.Member) {
-		ctx := ask(t)
-		line := m.Line()
-		alice := as(t, "alice", line)
-		watch := watchOf(t, alice, store.Watch{Key: "alice/", End: "alice0"})
-		line.SetCut(true)
-		c.take(t, "alice")
-		c.rootPuts(t, "alice/key", "secret")
-		line.SetCut(false)
-		if u, err := watch.Next(ctx); err == nil {
-			t.Errorf("told %+v", u)
-		} else {
-			wantDenied(t, "watch", err)
-		}
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.each(t, func(t *testing.T, m *inprocess.Member) {
+			ctx := ask(t)
+			line := m.Line()
+			alice := as(t, "alice", line)
+			watch := watchOf(t, alice, store.Watch{Key: "alice/", End: "alice0"})
+			line.SetCut(true)
+			c.take(t, "alice")
+			c.rootPuts(t, "alice/key", "secret")
+			line.SetCut(false)
+			if u, err := watch.Next(ctx); err == nil {
+				t.Errorf("told %+v", u)
+			} else {
+				wantDenied(t, "watch", err)
+			}
+		})
 	})
 }
 
@@ -181,99 +180,99 @@ func TestResumedWatchIsRefused(t *testing.T) {
 // a user gets another password, and a client with the new one goes on; then the user is deleted.
 // What would be tried again would never end.
 func TestLoginEnds(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	c := newCluster(t)
-	c.each(t, func(t *testing.T, m *inprocess.Member) {
-		ctx := ask(t)
-		user := "user-" + m.Name()
-		if _, err := c.root.UserAdd(ctx, user, user); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.root.UserGrantRole(ctx, user, "alice"); err != nil {
-			t.Fatal(err)
-		}
-		old := as(t, user, m)
-		if _, err := old.Put(ctx, putOf("alice/key", "x")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.root.UserChangePassword(ctx, user, "new"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := old.Get(t.Context(), "alice/key"); !errors.Is(err, client.ErrNotLoggedIn) {
-			t.Errorf("with the old password: %v", err)
-		}
-		newer := inprocess.Connect(t, client.Config{User: user, Password: "new", AnyMember: true},
-			m.Endpoint())
-		if _, err := newer.Get(ctx, "alice/key"); err != nil {
-			t.Errorf("with the new password: %v", err)
-		}
-		if _, err := c.root.UserDelete(ctx, user); err != nil {
-			t.Fatal(err)
-		}
-		_, err := newer.Put(t.Context(), putOf("alice/key", "x"))
-		if !errors.Is(err, client.ErrNotLoggedIn) {
-			t.Errorf("of a user that is gone: %v", err)
-		}
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.each(t, func(t *testing.T, m *inprocess.Member) {
+			ctx := ask(t)
+			user := "user-" + m.Name()
+			if _, err := c.root.UserAdd(ctx, user, user); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.root.UserGrantRole(ctx, user, "alice"); err != nil {
+				t.Fatal(err)
+			}
+			old := as(t, user, m)
+			if _, err := old.Put(ctx, putOf("alice/key", "x")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.root.UserChangePassword(ctx, user, "new"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := old.Get(t.Context(), "alice/key"); !errors.Is(err, client.ErrNotLoggedIn) {
+				t.Errorf("with the old password: %v", err)
+			}
+			newer := inprocess.Connect(t, client.Config{User: user, Password: "new", AnyMember: true},
+				m.Endpoint())
+			if _, err := newer.Get(ctx, "alice/key"); err != nil {
+				t.Errorf("with the new password: %v", err)
+			}
+			if _, err := c.root.UserDelete(ctx, user); err != nil {
+				t.Fatal(err)
+			}
+			_, err := newer.Put(t.Context(), putOf("alice/key", "x"))
+			if !errors.Is(err, client.ErrNotLoggedIn) {
+				t.Errorf("of a user that is gone: %v", err)
+			}
+		})
 	})
 }
 
 // Goal: a client without a login is told so at once, and that nothing was done.
 func TestNobody(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	c := newCluster(t)
-	c.each(t, func(t *testing.T, m *inprocess.Member) {
-		for name, cfg := range map[string]client.Config{
-			"nobody": {}, "wrong password": {User: "alice", Password: "bob"}, "no user": {User: "eve"},
-			"forged token": {Token: "alice.1"},
-		} {
-			nobody := inprocess.Connect(t, cfg, m.Endpoint())
-			_, err := nobody.Put(t.Context(), putOf("alice/key", "x"))
-			if !errors.Is(err, client.ErrNotLoggedIn) || errors.Is(err, client.ErrUnknownOutcome) {
-				t.Errorf("%s: %v", name, err)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.each(t, func(t *testing.T, m *inprocess.Member) {
+			for name, cfg := range map[string]client.Config{
+				"nobody": {}, "wrong password": {User: "alice", Password: "bob"}, "no user": {User: "eve"},
+				"forged token": {Token: "alice.1"},
+			} {
+				nobody := inprocess.Connect(t, cfg, m.Endpoint())
+				_, err := nobody.Put(t.Context(), putOf("alice/key", "x"))
+				if !errors.Is(err, client.ErrNotLoggedIn) || errors.Is(err, client.ErrUnknownOutcome) {
+					t.Errorf("%s: %v", name, err)
+				}
+				err = nobody.Revoke(t.Context(), leases.Ref{ID: 7})
+				if !errors.Is(err, client.ErrNotLoggedIn) || errors.Is(err, client.ErrUnknownOutcome) {
+					t.Errorf("%s revokes: %v", name, err)
+				}
+				if _, err := nobody.Watch(t.Context(), store.Watch{Key: "k"}); err == nil {
+					t.Errorf("%s has a watch", name)
+				}
 			}
-			err = nobody.Revoke(t.Context(), leases.Ref{ID: 7})
-			if !errors.Is(err, client.ErrNotLoggedIn) || errors.Is(err, client.ErrUnknownOutcome) {
-				t.Errorf("%s revokes: %v", name, err)
-			}
-			if _, err := nobody.Watch(t.Context(), store.Watch{Key: "k"}); err == nil {
-				t.Errorf("%s has a watch", name)
-			}
-		}
+		})
 	})
 }
 
 // Goal: a client that has a login goes on when access control is enabled, with its lease and its
 // watch, and one that has none ends. Method: both are connected before.
 func TestEnabledUnderWay(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	m, root := alone(t)
-	ctx := ask(t)
-	if _, err := root.AuthDisable(ctx); err != nil {
-		t.Fatal(err)
-	}
-	user, nobody := as(t, "root", m), inprocess.Connect(t, client.Config{}, m.Endpoint())
-	held, err := user.Grant(ctx, client.Grant{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	watch := watchOf(t, user, store.Watch{Key: "k"})
-	if _, err := nobody.Put(ctx, putOf("j", "1")); err != nil {
-		t.Fatal(err)
-	}
-	open := inprocess.Etcd(t, m.Endpoint())
-	if _, err := open.AuthEnable(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := nobody.Put(t.Context(), putOf("k", "0")); !errors.Is(err, client.ErrNotLoggedIn) {
-		t.Errorf("of nobody: %v", err)
-	}
-	if _, err := user.Put(ctx, store.Put{Key: "k", Value: []byte("1"), Lease: held.ID()}); err != nil {
-		t.Errorf("of a user: %v", err)
-	}
-	if u, err := watch.Next(ctx); err != nil || string(u.Events[0].KV.Value) != "1" {
-		t.Errorf("the watch of a user tells %+v, %v", u, err)
-	}
+	inprocess.Bubble(t, func(t *testing.T) {
+		m, root := alone(t)
+		ctx := ask(t)
+		if _, err := root.AuthDisable(ctx); err != nil {
+			t.Fatal(err)
+		}
+		user, nobody := as(t, "root", m), inprocess.Connect(t, client.Config{}, m.Endpoint())
+		held, err := user.Grant(ctx, client.Grant{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		watch := watchOf(t, user, store.Watch{Key: "k"})
+		if _, err := nobody.Put(ctx, putOf("j", "1")); err != nil {
+			t.Fatal(err)
+		}
+		open := inprocess.Etcd(t, m.Endpoint())
+		if _, err := open.AuthEnable(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nobody.Put(t.Context(), putOf("k", "0")); !errors.Is(err, client.ErrNotLoggedIn) {
+			t.Errorf("of nobody: %v", err)
+		}
+		if _, err := user.Put(ctx, store.Put{Key: "k", Value: []byte("1"), Lease: held.ID()}); err != nil {
+			t.Errorf("of a user: %v", err)
+		}
+		if u, err := watch.Next(ctx); err != nil || string(u.Events[0].KV.Value) != "1" {
+			t.Errorf("the watch of a user tells %+v, %v", u, err)
+		}
+	})
 }

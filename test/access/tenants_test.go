@@ -15,7 +15,6 @@ import (
 	"leasehold.dev/client/queue"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
-	"leasehold.dev/test/tier"
 )
 
 // Goal: with access control on, all that programs do with the Go client works for a user within its
@@ -23,20 +22,20 @@ import (
 // Method: through the leader and a follower, as alice and as bob. CVE-2024-23944 of ZooKeeper,
 // where watches showed paths of others.
 func TestTenants(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	c := newCluster(t)
-	c.each(t, func(t *testing.T, m *inprocess.Member) {
-		alice, bob, carol := as(t, "alice", m), as(t, "bob", m), as(t, "carol", m)
-		held := leasesAndKeys(t, alice)
-		defer func() {
-			if err := held.Revoke(ask(t)); err != nil {
-				t.Errorf("alice revokes her lease: %v", err)
-			}
-		}()
-		refusals(t, bob, held.Ref())
-		lists(t, held, alice, bob, carol)
-		work(t, alice, bob)
+	inprocess.Bubble(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.each(t, func(t *testing.T, m *inprocess.Member) {
+			alice, bob, carol := as(t, "alice", m), as(t, "bob", m), as(t, "carol", m)
+			held := leasesAndKeys(t, alice)
+			defer func() {
+				if err := held.Revoke(ask(t)); err != nil {
+					t.Errorf("alice revokes her lease: %v", err)
+				}
+			}()
+			refusals(t, bob, held.Ref())
+			lists(t, held, alice, bob, carol)
+			work(t, alice, bob)
+		})
 	})
 }
 

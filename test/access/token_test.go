@@ -8,11 +8,11 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
-	"leasehold.dev/test/tier"
 )
 
 // alone runs one member with access control: root alone, whose tokens are signed and count for a
@@ -20,7 +20,7 @@ import (
 func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	t.Helper()
 	dir := inprocess.Dir(t)
-	key := filepath.Join(dir, "key")
+	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +42,7 @@ func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	}
 	root, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{m.Endpoint()}, Username: "root", Password: "root",
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(inprocess.Dialer(t))},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -54,40 +55,40 @@ func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 // its user's as before; and one that nobody renews ends, as no member needs a token for that (etcd
 // #13975, #14616). Method: a token of that time is refused to other clients in the end.
 func TestT23TokenExpires(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	m, root := alone(t)
-	ctx := ask(t)
-	holder := as(t, "root", m)
-	held, err := holder.Grant(ctx, client.Grant{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := root.Authenticate(ctx, "root", "root")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ended := false; !ended; {
-		c := inprocess.Connect(t, client.Config{Token: got.Token}, m.Endpoint())
-		_, err := c.Range(ctx, store.Range{Key: "k"})
-		if ended = errors.Is(err, client.ErrNotLoggedIn); err != nil && !ended {
+	inprocess.Bubble(t, func(t *testing.T) {
+		m, root := alone(t)
+		ctx := ask(t)
+		holder := as(t, "root", m)
+		held, err := holder.Grant(ctx, client.Grant{TTL: time.Minute})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Close(); err != nil {
+		got, err := root.Authenticate(ctx, "root", "root")
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := held.Err(); err != nil {
-		t.Errorf("the lease has ended: %v", err)
-	}
-	watch := watchOf(t, holder, store.Watch{Key: "k", NoPut: true})
-	if _, err := holder.GrantOnly(ctx, client.Grant{
-		TTL: 200 * time.Millisecond, Keys: []store.KV{{Key: "k"}},
-	}); err != nil {
-		t.Errorf("over the old stream: %v", err)
-	}
-	u, err := watch.Next(ctx)
-	if err != nil || !u.Events[0].Delete || u.Events[0].Why != store.Expired {
-		t.Errorf("the key has not gone with its lease: %+v, %v", u, err)
-	}
+		for ended := false; !ended; {
+			c := inprocess.Connect(t, client.Config{Token: got.Token}, m.Endpoint())
+			_, err := c.Range(ctx, store.Range{Key: "k"})
+			if ended = errors.Is(err, client.ErrNotLoggedIn); err != nil && !ended {
+				t.Fatal(err)
+			}
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := held.Err(); err != nil {
+			t.Errorf("the lease has ended: %v", err)
+		}
+		watch := watchOf(t, holder, store.Watch{Key: "k", NoPut: true})
+		if _, err := holder.GrantOnly(ctx, client.Grant{
+			TTL: 200 * time.Millisecond, Keys: []store.KV{{Key: "k"}},
+		}); err != nil {
+			t.Errorf("over the old stream: %v", err)
+		}
+		u, err := watch.Next(ctx)
+		if err != nil || !u.Events[0].Delete || u.Events[0].Why != store.Expired {
+			t.Errorf("the key has not gone with its lease: %+v, %v", u, err)
+		}
+	})
 }
