@@ -41,6 +41,9 @@ type File interface {
 	// Sync makes durable what was written. After an error it is unknown which writes are durable,
 	// and a second call does not find out.
 	Sync() error
+	// WriteSync writes whole blocks in the place of others, durably. What was written in another way
+	// needs a Sync still. After an error it is unknown what is durable.
+	WriteSync(b []byte, at int64) error
 }
 
 // isFull reports whether err means that there is no space left, or that the process or the machine
@@ -107,7 +110,10 @@ func (OS) Create(name string, size int64) (File, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return osFile{f}, nil
+	if size == 0 {
+		return &osFile{File: f}, nil
+	}
+	return withDirect(f)
 }
 
 // writeZeros writes zeros to a part of a file.
@@ -122,17 +128,21 @@ func writeZeros(f io.WriterAt, from, to int64) error {
 }
 
 // Open implements FS.
-func (OS) Open(name string) (File, error) { return open(name, os.O_RDONLY) }
-
-// OpenWrite implements FS.
-func (OS) OpenWrite(name string) (File, error) { return open(name, os.O_RDWR) }
-
-func open(name string, flags int) (File, error) {
-	f, err := os.OpenFile(name, flags, 0)
+func (OS) Open(name string) (File, error) {
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	return osFile{f}, nil
+	return &osFile{File: f}, nil
+}
+
+// OpenWrite implements FS.
+func (OS) OpenWrite(name string) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	return withDirect(f)
 }
 
 // Rename implements FS.
@@ -150,10 +160,45 @@ func (OS) SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-type osFile struct{ *os.File }
+type osFile struct {
+	*os.File
+	direct *os.File // for WriteSync; may be nil
+}
+
+func withDirect(f *os.File) (File, error) {
+	direct, err := openDirect(f.Name())
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &osFile{f, direct}, nil
+}
+
+// WriteSync implements File. To write past the page cache, with one system call, takes a fifth less
+// time, and a third less of the processor's, than to write and then sync (docs/benchmarks.md).
+func (f *osFile) WriteSync(b []byte, at int64) error {
+	if f.direct != nil {
+		_, err := f.direct.WriteAt(b, at)
+		if !errors.Is(err, syscall.EINVAL) { // else the memory is not aligned, or it is no such disk
+			return err
+		}
+	}
+	if _, err := f.WriteAt(b, at); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// Close implements io.Closer.
+func (f *osFile) Close() error {
+	err := f.File.Close()
+	if f.direct != nil {
+		err = errors.Join(err, f.direct.Close())
+	}
+	return err
+}
 
 // Size implements File.
-func (f osFile) Size() (int64, error) {
+func (f *osFile) Size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err

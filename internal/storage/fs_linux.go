@@ -8,7 +8,16 @@ import (
 )
 
 // Sync implements File. It leaves out the times of the file, which would cost a second write.
-func (f osFile) Sync() error { return retry(func() error { return unix.Fdatasync(int(f.Fd())) }) }
+func (f *osFile) Sync() error { return retry(func() error { return unix.Fdatasync(int(f.Fd())) }) }
+
+// openDirect opens a file for durable writes past the page cache; nil if its file system has none.
+func openDirect(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|unix.O_DIRECT|unix.O_DSYNC, 0)
+	if errors.Is(err, unix.EINVAL) {
+		return nil, nil
+	}
+	return f, err
+}
 
 // allocate reserves space for the first size bytes of a file, if its file system can.
 func allocate(f *os.File, size int64) error {

@@ -63,7 +63,8 @@ func explain(dir string, err error) error {
 	case errors.Is(err, ErrForeign):
 		hint = "; choose another directory"
 	case errors.Is(err, ErrNoSpace):
-		hint = "; free some space on the disk and start again, nothing is lost"
+		hint = "; free some space on the disk, or let the process open more files, and start again;" +
+			" nothing is lost"
 	case errors.Is(err, ErrCorrupt):
 		hint = "; do not delete single files: keep a copy of the directory, check the disk," +
 			" then restore a backup, or give this member an empty directory and start it" +
@@ -178,17 +179,19 @@ func (d *Disk) mend(newest *scanned) error {
 	if newest.torn {
 		d.logger.Info("storage: dropped an unfinished write", "path", newest.image.name, "at", d.at)
 	}
-	if err := writeZeros(d.seg.file, d.at, d.seg.size); err != nil {
+	err := writeZeros(d.seg.file, d.at, d.seg.size)
+	if err == nil {
+		err = d.seg.file.Sync()
+	}
+	if err != nil {
 		return d.fail(err)
 	}
-	var blocks []byte
-	at := d.at
-	if n := len(newest.frames); n > 0 {
-		last := newest.frames[n-1]
-		blocks, at = last.appendTo(nil, d.seg.number), last.at
-		d.settled = len(last.payload) == 0
+	n := len(newest.frames)
+	if n == 0 {
+		return nil
 	}
-	return d.put(d.seg.file, blocks, at)
+	d.settled = len(newest.frames[n-1].payload) == 0
+	return d.put(&newest.frames[n-1])
 }
 
 // tidy removes what no record names. The segments after the current one become spares.

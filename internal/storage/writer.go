@@ -10,6 +10,9 @@ const (
 	// keptBytes is how much memory of a commit is kept for the next, at most.
 	keptBytes = 2 << 20
 
+	// alignedBytes is so much that Go allocates it at the beginning of a page, as WriteSync likes it.
+	alignedBytes = 64 << 10
+
 	// relief is the room that each segment keeps for forRelief: a snapshot and a compaction.
 	relief = 2 * blockBytes
 )
@@ -130,8 +133,7 @@ func (d *Disk) commit(c *commit, apply func()) error {
 		return err
 	}
 	f := d.cursor.frame(d.payload(c))
-	d.blocks = f.appendTo(d.blocks[:0], d.seg.number)
-	if err := d.put(d.seg.file, d.blocks, f.at); err != nil {
+	if err := d.put(&f); err != nil {
 		return err
 	}
 	d.cursor.pass(&f)
@@ -152,12 +154,13 @@ func (d *Disk) commit(c *commit, apply func()) error {
 	return nil
 }
 
-// put writes durably. An error is final.
-func (d *Disk) put(f File, b []byte, at int64) error {
-	if _, err := f.WriteAt(b, at); err != nil {
-		return d.fail(err)
+// put writes a frame to the current segment, durably. An error is final.
+func (d *Disk) put(f *frame) error {
+	if n := int(f.size); cap(d.blocks) < n {
+		d.blocks = make([]byte, max(n, alignedBytes))
 	}
-	if err := f.Sync(); err != nil {
+	d.blocks = f.appendTo(d.blocks[:0], d.seg.number)
+	if err := d.seg.file.WriteSync(d.blocks, f.at); err != nil {
 		return d.fail(err)
 	}
 	return nil
@@ -183,7 +186,7 @@ func (d *Disk) roll() error {
 		return err
 	}
 	seal := d.cursor.frame(sealRecord)
-	err = d.put(d.seg.file, seal.appendTo(nil, d.seg.number), seal.at)
+	err = d.put(&seal)
 	d.use(next)
 	return err
 }

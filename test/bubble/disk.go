@@ -80,3 +80,11 @@ type file struct {
 
 // Sync implements storage.File.
 func (f *file) Sync() error { return f.disk.sync(f.File.Sync) }
+
+// WriteSync implements storage.File.
+func (f *file) WriteSync(b []byte, at int64) error {
+	if _, err := f.WriteAt(b, at); err != nil {
+		return err
+	}
+	return f.Sync()
+}

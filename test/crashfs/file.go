@@ -101,6 +101,14 @@ func (f *file) Sync() error {
 	return err
 }
 
+// WriteSync implements storage.File.
+func (f *file) WriteSync(b []byte, at int64) error {
+	if _, err := f.WriteAt(b, at); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
 // Close implements io.Closer.
 func (f *file) Close() error {
 	f.fs.mu.Lock()

@@ -12,7 +12,10 @@ const (
 // does not, and some that both find.
 var plantedBubble = []planted{
 	{"a member says that it has saved before it has synced", "S2", []edit{
-		{storageGo, "if err := f.Sync(); err != nil {", "if err := error(nil); err != nil {"},
+		{
+			storageGo, "if err := d.seg.file.WriteSync(d.blocks, f.at); err != nil {",
+			"if _, err := d.seg.file.WriteAt(d.blocks, f.at); err != nil {",
+		},
 	}},
 	{"the client counts from receipt", "T2", []edit{
 		{holderRenew, "\tl.TTL = ttl\n\ts.confirm(l, sent)", "\tl.TTL = ttl\n\ts.confirm(l, s.now)"},
