@@ -241,15 +241,17 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// parseKeys returns the public keys of a set that are for signatures.
+// parseKeys returns the public keys of a set that are for signatures. It ignores keys that it does
+// not understand (RFC 7517, section 5).
 func parseKeys(text []byte) ([]jose.JSONWebKey, error) {
-	var set jose.JSONWebKeySet
+	var set struct{ Keys []json.RawMessage }
 	if err := json.Unmarshal(text, &set); err != nil {
 		return nil, fmt.Errorf("not a JSON Web Key Set: %w", err)
 	}
 	var keys []jose.JSONWebKey
-	for _, key := range set.Keys {
-		if key.Use != "" && key.Use != "sig" {
+	for _, text := range set.Keys {
+		var key jose.JSONWebKey
+		if err := key.UnmarshalJSON(text); err != nil || key.Use != "" && key.Use != "sig" {
 			continue
 		}
 		switch key.Key.(type) {

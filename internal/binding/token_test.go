@@ -407,3 +407,25 @@ func TestEvidenceEnds(t *testing.T) {
 		}
 	})
 }
+
+// Keys of a kind that is not known do not take away the others of their set (RFC 7517, section 5).
+func TestForeignKinds(t *testing.T) {
+	r := newRig(t, false, "")
+	r.AddECDSA(t, "1")
+	foreign := []string{
+		`{"kty": "OKP", "crv": "Ed448", "kid": "a", "x": "AAAA"}`,
+		`{"kty": "EC", "crv": "secp256k1", "kid": "b", "x": "AAAA", "y": "AAAA", "alg": "ES256K"}`,
+		`{"kty": "AKP", "kid": "c", "alg": "ML-DSA-44", "pub": "AAAA"}`, `7`,
+	}
+	list := func(keys ...string) []byte {
+		return []byte(`{"keys": [` + strings.Join(keys, ", ") + `]}`)
+	}
+	own := strings.TrimSuffix(strings.TrimPrefix(string(r.KeySet()), `{"keys":[`), `]}`)
+	keys, err := parseKeys(list(append(foreign, own)...))
+	if err != nil || len(keys) != 1 || keys[0].KeyID != "1" {
+		t.Errorf("%v, %v", keys, err)
+	}
+	if _, err := parseKeys(list(foreign...)); err == nil {
+		t.Error("a set without a key that counts is taken")
+	}
+}
