@@ -87,7 +87,7 @@ type Config struct {
 	Now func() time.Time
 	// TraceParent, if set, returns the traceparent header (W3C Trace Context) of the trace that
 	// the context of a call belongs to, or "". Members that trace continue that trace. The client
-	// calls it once for each call, from any goroutine, and does not send a malformed header.
+	// calls it once for each call, from any goroutine, and leaves out a header that cannot be sent.
 	TraceParent func(context.Context) string
 }
 

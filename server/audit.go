@@ -116,10 +116,7 @@ func addressOf(ctx context.Context) audit.Text {
 
 // traceOf returns the ID of the trace that a call says that it is part of, "" for none.
 func traceOf(ctx context.Context) audit.Text {
-	if parent, ok := parentOf(ctx); ok {
-		return audit.Text(parent.Trace.String())
-	}
-	return ""
+	return audit.Text(traceIDOf(ctx))
 }
 
 // refusals are errors of etcd's that say that somebody may not do something, with codes that others

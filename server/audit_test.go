@@ -35,6 +35,9 @@ func TestEveryRequestHasAnAuditLevel(t *testing.T) {
 	}
 	n := 0
 	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		if strings.HasPrefix(string(f.Package()), "opentelemetry.") {
+			return true // a collector's, which no member serves
+		}
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)
 			if strings.HasPrefix(string(s.FullName()), "grpc.") {

@@ -10,11 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"leasehold.dev/internal/backup/keeper"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/host"
 	"leasehold.dev/internal/listen"
-	"leasehold.dev/internal/trace/otlp"
 	"leasehold.dev/internal/version"
 )
 
@@ -59,9 +60,8 @@ type Config struct {
 	WatchProgressInterval time.Duration
 	// HTTP configures the pages and the JSON gateway.
 	HTTP HTTP
-	// Trace says for which calls the member makes spans, and where it sends them. Default: no
-	// spans.
-	Trace otlp.Settings
+	// TracerProvider gets the spans of calls, if it is not nil. It must not block.
+	TracerProvider trace.TracerProvider
 	// Logger gets the member's log. Default: no log.
 	// Its handler must not block: the member waits for it.
 	Logger *slog.Logger
@@ -286,7 +286,6 @@ func DefaultConfig() Config {
 		Backup:                keeper.DefaultSettings(),
 		WatchProgressInterval: 10 * time.Minute,
 		HTTP:                  defaultHTTP(),
-		Trace:                 otlp.Defaults(),
 		Logger:                slog.New(slog.DiscardHandler),
 	}
 }
@@ -312,7 +311,7 @@ func (c Config) Validate() error {
 	var errs []error
 	for _, check := range []func() error{
 		c.checkNames, c.checkURLs, c.checkTLS, c.checkNumbers, c.Limits.check, c.checkCompaction,
-		c.Access.check, c.HTTP.check, c.Trace.Check, c.Backup.Check,
+		c.Access.check, c.HTTP.check, c.Backup.Check,
 	} {
 		errs = append(errs, check())
 	}

@@ -169,10 +169,9 @@ func (c *core) do(do shell.Do) {
 		s.Work()
 		took := time.Since(begin)
 		if s.Out.Applied {
-			c.tracer.observe(c.metrics.apply, took)
+			c.metrics.apply.Observe(took.Seconds())
 		}
 		c.tracer.worked(begin, took, s.Now)
-		c.tracer.waited(s.Out.ForwardedWaits)
 	case shell.Send:
 		c.peers.send(s.Out.Send)
 	case shell.Ask:
@@ -284,6 +283,7 @@ func (c *core) answer(out *replica.Output) {
 	for i := range out.Renewals {
 		renewed(&out.Renewals[i])
 	}
+	c.tracer.led(out.Forwarded)
 }
 
 // renewed tells the outcome of a renewal.

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"leasehold.dev/internal/logger"
+	"leasehold.dev/internal/tracing"
 	"leasehold.dev/test/virtual"
 )
 
@@ -26,9 +27,9 @@ func TestMetricsDocument(t *testing.T) { virtual.Test(t, testMetricsDocument) }
 
 func testMetricsDocument(t *testing.T) {
 	c := testConfig(t.TempDir())
-	c.Trace.Endpoint = "http://localhost:4318" // nothing is sent there
 	none := func() uint64 { return 0 }
-	c.HTTP.Collectors = logger.Collectors(none, none) // those of the command
+	c.HTTP.Collectors = slices.Concat( // those of the command
+		logger.Collectors(none, none), tracing.Collectors())
 	r := run(t, c)
 	descs := make(chan *prometheus.Desc)
 	go func() {

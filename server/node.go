@@ -262,6 +262,7 @@ func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 	c := n.newCall()
 	c.proposal = replica.Proposal{Command: cmd, Owner: c}
 	c.stages = n.tracer.ask(ctx)
+	c.proposal.Trace = c.stages.trace()
 	err := n.inbox.ask(func(m *mail) int { return len(m.Proposals) + 1 },
 		func(m *mail) { m.Proposals = append(m.Proposals, &c.proposal) })
 	if err != nil {

@@ -67,6 +67,7 @@ func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*cal
 	for i, cmd := range commands {
 		c := n.newCall()
 		c.proposal, c.stages = replica.Proposal{Command: cmd, Owner: c}, n.tracer.ask(ctx)
+		c.proposal.Trace = c.stages.trace()
 		waiting[i] = c
 	}
 	err := n.inbox.ask(

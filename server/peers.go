@@ -71,7 +71,7 @@ func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 		Incarnation: p.incarnation, Formats: transport.Formats(p.versions),
 		Version: p.clusterVersion, Way: way,
 		Handler: p, Logger: s.cfg.Logger, Panics: s.panics,
-		RoundTrip: p.answered, Noted: p.noted,
+		RoundTrip: p.answered,
 	})
 	return p
 }

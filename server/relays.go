@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"weak"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -19,6 +20,9 @@ func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
 	out := etcd.Relayed(o)
 	out.May, out.Speak = s.node.mayRelay, s.node.speakFor
 	out.AccessChanged = s.node.AccessChanged
+	if t := s.core.tracer; t.traces() {
+		out.Unary = append([]grpc.UnaryServerInterceptor{t.relayed}, out.Unary...)
+	}
 	return out
 }
 

@@ -78,7 +78,9 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 		at := s.node.View().LeaseEvents.Last() // before a client is let in
 		f.group.start(fail, func() error { s.audit.run(ctx, at, s.cfg.Logger); return nil })
 	}
-	defer s.core.tracer.start(s.peers.Note)() // until the last call has ended
+	if t := s.core.tracer; t != nil {
+		defer t.slow.endWindow() // when the last call has ended
+	}
 	defer f.shutdown()
 	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
 		return err
@@ -118,7 +120,7 @@ func (s *Server) listen(
 		log: s.cfg.Logger, group: group{log: s.cfg.Logger},
 	}
 	options := s.apiOptions(f.stop)
-	f.grpc = grpc.NewServer(append(etcd.ServerOptions(options),
+	f.grpc = grpc.NewServer(append(append(etcd.ServerOptions(options), s.grpcOptions()...),
 		grpc.Creds(listen.Credentials(options.Requests, options.Answers)),
 		grpc.ConnectionTimeout(handshakeTimeout))...)
 	straight := etcd.DirectOptions(options)
@@ -238,9 +240,6 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 			BoundStrangers(strangerCalls, s.node.logins.knows),
 		Stop: stop,
 	}
-	if t := s.core.tracer; t.sends() {
-		out.Trace = t.streamed
-	}
 	return out
 }
 
@@ -280,7 +279,7 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		Evidence:        s.node.logins.evidence,
 		Stop:            o.Stop,
 	}
-	if t := s.core.tracer; t.sends() {
+	if t := s.core.tracer; t.traces() {
 		out.Trace = t.request
 	}
 	out.Slow = s.core.tracer.slowRequests()
@@ -303,7 +302,6 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 			}
 		},
 		Gatherer:        s.core.metrics.registry,
-		Exemplars:       s.core.tracer.sends(),
 		MaxRequestBytes: s.cfg.Limits.MaxRequestBytes,
 		GRPC:            requests.GRPC(f.grpc),
 		Requests:        requests,

@@ -145,10 +145,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 		return nil, err
 	}
 	id, _ := disk.Identity()
-	tracer, err := newTracer(cfg, id)
-	if err != nil {
-		return nil, err
-	}
+	tracer := newTracer(cfg)
 	metrics := newMetrics(cfg.HTTP.Collectors...)
 	w := &writer{
 		disk: disk, log: cfg.Logger, metrics: metrics, tracer: tracer, wake: make(chan struct{}, 1),
@@ -177,7 +174,6 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	})
 	c.clock.start.Store(int64(c.shell.Epoch()))
 	c.view.Store(machine.View())
-	c.metrics.registry.MustRegister(tracer.collectors()...)
 	c.news, c.accessNews = newLeaseNews(), newAccessNews()
 	c.status.put(new(r.Status()))
 	c.stats.Store(&stateStats{})

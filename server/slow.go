@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -49,19 +50,26 @@ func (s *slowLog) isSlow(took int64) bool { return s != nil && took >= s.after }
 
 // look logs a call that ends now, if it took long. The caller holds its lock.
 func (s *slowLog) look(c *tracedCall, now int64, err error) {
-	took, checks, waits := now-c.begun, c.first-c.begun, waits("/"+c.name)
+	took := now - c.begun
+	if !s.isSlow(took) {
+		return
+	}
+	checks, waits := c.first-c.begun, waits(c.name)
 	if waits { // for other clients, which makes nothing slow
 		took = c.asking
 	}
 	if !s.isSlow(took) || !s.counts() {
 		return
 	}
-	fields := []any{"call", c.name, "took-ms", ms(took), "code", status.Code(err).String()}
-	if c.last != 0 {
+	fields := []any{
+		"call", strings.TrimPrefix(c.name, "/"), "took-ms", ms(took),
+		"code", status.Code(err).String(),
+	}
+	if c.answered {
 		fields = append(fields, "leader", c.leads)
 	}
-	if c.spans != nil {
-		fields = append(fields, "trace", c.spans.call.Trace.String())
+	if c.traced {
+		fields = append(fields, "trace", trace.SpanContextFromContext(c.Context).TraceID().String())
 	}
 	if checks > 0 && !waits {
 		fields = append(fields, "checks-ms", ms(checks))
@@ -69,10 +77,10 @@ func (s *slowLog) look(c *tracedCall, now int64, err error) {
 	var all [parts]int64
 	if c.took != nil {
 		all = *c.took
-		all[admission] = max(all[admission]-all[cacheWait], 0)
+		all[queued] = max(all[queued]-all[cacheWait], 0)
 	}
 	for p, n := range all {
-		if n > 0 && !(waits && part(p) == answer) {
+		if n > 0 {
 			fields = append(fields, strings.ReplaceAll(partNames[p], " ", "-")+"-ms", ms(n))
 		}
 	}
@@ -122,11 +130,11 @@ func (t *tracer) slowRequests() native.Slow {
 	) native.Traced {
 		c, ok := late.(*tracedCall)
 		if !ok {
-			c = t.newCall("", 0)
+			c = &tracedCall{tracer: t}
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.name = strings.TrimPrefix(pb.StreamService_Open_FullMethodName, "/") + "/" + kind
+		c.name = pb.StreamService_Open_FullMethodName + "/" + kind
 		c.begun = int64(begun.Sub(epoch))
 		return c
 	}}

@@ -68,7 +68,7 @@ func checkSlow(t *testing.T, log *lockedBuffer, call string, want ...string) {
 
 // small may be nothing.
 var small = map[string]bool{
-	"admission": true, "checks": true, "commit": true, "apply": true, "answer": true,
+	"queue": true, "checks": true, "commit": true, "apply": true,
 	"log-sync": true,
 }
 
@@ -85,8 +85,8 @@ func testSlowCalls(t *testing.T) {
 		byName[configs[i].Name] = &logs[i]
 	}
 	first, others := runLed(t, configs...) // who leads is to lead until the end
-	written := []string{"commit", "log-sync", "apply", "answer"}
-	for way, m := range map[string]*running{"admission": first, "forward": others[0]} {
+	written := []string{"commit", "log-sync", "apply"}
+	for way, m := range map[string]*running{"queue": first, "forward": others[0]} {
 		log := byName[m.cfg.Name]
 		unbounded(m)
 		socket := m.cfg.URLs.ListenClient[0]
@@ -108,8 +108,8 @@ func testSlowCalls(t *testing.T) {
 		}
 		const open = "leasehold.v1.StreamService/Open/"
 		checkSlow(t, log, open+"put", append(written, way, "checks")...)
-		checkSlow(t, log, open+"read_range", "confirm", "answer", "checks")
-		checkSlow(t, log, open+"describe", "confirm", "answer", "checks")
+		checkSlow(t, log, open+"read_range", "confirm", "checks")
+		checkSlow(t, log, open+"describe", "confirm", "checks")
 		line, _ := slowCall(t, log, open+"describe")
 		if leads := fmt.Sprintf("leader=%v", m == first); !strings.Contains(line, leads) ||
 			!strings.Contains(line, "code=NotFound") {
@@ -129,10 +129,9 @@ func TestSlowCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
 		tr := &tracer{slow: newSlowLog(time.Nanosecond, slog.New(slog.NewTextHandler(&log, nil)))}
-		stop := tr.start(nil)
 		call := func(n int) {
 			for range n {
-				tr.newCall("/s/m", sinceEpoch()-1000).End(nil)
+				(&tracedCall{tracer: tr, name: "/s/m", begun: sinceEpoch() - 1000}).End(nil)
 			}
 		}
 		lines := func(calls int, left ...int) {
@@ -159,7 +158,7 @@ func TestSlowCallsAreBounded(t *testing.T) {
 		synctest.Wait()
 		lines(2*slowLines, 7)
 		call(slowLines + 3)
-		stop()
+		tr.slow.endWindow()
 		lines(3*slowLines, 7, 3)
 	})
 }
@@ -183,7 +182,7 @@ func testSlowIsWhatTakesLong(t *testing.T) {
 	} {
 		var log lockedBuffer
 		tr := &tracer{slow: newSlowLog(time.Duration(limit), slog.New(slog.NewTextHandler(&log, nil)))}
-		call := tr.newCall(c.name, 1)
+		call := &tracedCall{tracer: tr, name: c.name, begun: 1}
 		call.asking = c.asking
 		tr.slow.look(call, 1+c.took, nil)
 		if log.contains("call=") != c.slow {
@@ -194,7 +193,7 @@ func testSlowIsWhatTakesLong(t *testing.T) {
 }
 
 // Goal: a line has the parts of a call, each once, and the wait for caches is no part of the
-// admission. Method: stages that the test makes.
+// queue. Method: stages that the test makes.
 func TestSlowParts(t *testing.T) { virtual.Test(t, testSlowParts) }
 
 func testSlowParts(t *testing.T) {
@@ -210,19 +209,18 @@ func testSlowParts(t *testing.T) {
 	tr.log.synced.note(5, span{at(101), at(140)})
 	note(&tr.log.committed, 150)
 	note(&tr.log.applied, 170)
-	call := tr.newCall("/s/m", begun)
-	s := call.ask(at(10))
+	call := &tracedCall{tracer: tr, name: "/s/m", begun: begun}
+	s := stages{call: call, asked: at(10)}
 	tr.log.worked = span{begun, begun}
 	s.of(&replica.Proposal{Index: 5, Wait: replica.CacheWait{For: 60, Until: 70}}, at(171))
 	s.close(true, false)
-	s = call.ask(at(180))
+	s = stages{call: call, asked: at(180)}
 	s.of(&replica.Proposal{}, at(200))
 	s.close(false, false)
-	call.part(answer, call.last, at(205))
 	tr.slow.look(call, at(205), errors.New("secret"))
 	const want = `msg="a call took long" call=s/m took-ms=205 code=Unknown leader=true ` +
-		"checks-ms=10 admission-ms=30 cache-wait-ms=60 commit-ms=50 log-sync-ms=39 " +
-		"apply-ms=20 confirm-ms=20 answer-ms=5\n"
+		"checks-ms=10 queue-ms=30 cache-wait-ms=60 commit-ms=50 log-sync-ms=39 " +
+		"apply-ms=20 confirm-ms=20\n"
 	if got := log.text(); !strings.HasSuffix(got, want) {
 		t.Errorf("got  %swant %s", got, want)
 	}

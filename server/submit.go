@@ -66,7 +66,7 @@ func (s *submitted) closeStages(now int64) {
 		if !ok {
 			return
 		}
-		st.call = t.newCall("", st.asked)
+		st.call = &tracedCall{tracer: t, begun: st.asked}
 		defer late.Late(st.call)
 	}
 	st.of(&s.proposal, now)
@@ -104,7 +104,7 @@ func (b *submission) add(s native.Submission, refusal error) {
 	w := &b.all[len(b.all)-1]
 	w.to, w.among = s.To, b
 	if w.stages.asked = b.asked; s.Trace != nil {
-		w.stages = s.Trace.(*tracedCall).ask(b.asked)
+		w.stages.call = s.Trace.(*tracedCall)
 	}
 	if refusal != nil {
 		w.refusal, w.read.Owner = refusal, w
@@ -112,7 +112,7 @@ func (b *submission) add(s native.Submission, refusal error) {
 		return
 	}
 	if s.Command != nil {
-		w.proposal.Command, w.proposal.Owner = s.Command, w
+		w.proposal.Command, w.proposal.Owner, w.proposal.Trace = s.Command, w, w.stages.trace()
 		return
 	}
 	w.read.Fill, w.read.Owner = s.Fill, w

@@ -9,8 +9,6 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/trace"
-	"leasehold.dev/internal/trace/tracetest"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/virtual"
 )
@@ -20,7 +18,8 @@ func fullTenant(t *testing.T) (
 	r *running, grant func(lease.ID) fsm.Command, revoke func(lease.ID),
 ) {
 	t.Helper()
-	r = run(t, traced(t, cheapConfig(shortDir(t)), &tracetest.Collector{}))
+	cfg, _ := traced(cheapConfig(shortDir(t)), true)
+	r = run(t, cfg)
 	withUsers(t, r)
 	r.asRoot(t, &fsm.UserAdd{Name: "tenant", NoPassword: true})
 	r.asRoot(t, &fsm.SetLimits{
@@ -67,7 +66,7 @@ func TestSubmissionsLeaveNothing(t *testing.T) {
 			revoke(c.cmd.(*fsm.By).Command.(*fsm.Grant).Terms.ID - 1)
 		}
 		b, to := r.node.newSubmission(1), make(answered, 1)
-		call := r.core.tracer.sampledCall(trace.Parent{Trace: trace.NewID(1, 1)}, "/s/m")
+		call := sampledCall(r.core.tracer)
 		b.add(native.Submission{Command: c.cmd, To: to, Trace: call}, c.refusal)
 		if err := r.node.inbox.submit(b); err != nil {
 			t.Fatal(c.name, err)

@@ -3,304 +3,89 @@ package server
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/native"
-	"leasehold.dev/internal/storage"
-	"leasehold.dev/internal/trace"
-	"leasehold.dev/internal/trace/otlp"
+	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/version"
 )
 
-// tracer makes spans of the calls that are sampled, and logs those that took long, after the fact:
-// while they are under way only instants are noted. Its methods do nothing if it is nil, which is
-// so if neither is wanted.
+// tracer times calls: those that are traced, to make spans of what they waited for, and the others,
+// to log those that took long. A nil tracer times nothing.
 type tracer struct {
-	out  *otlp.Exporter // nil if no spans are made
-	rate trace.Rate
-	slow *slowLog // nil if no call is slow
-	log  places
-	// notes are for leaders, and arrivals are of what followers forward to this one.
-	notes    traceNotes
-	arrivals arrivals
-	// latest is a call that waits for the core: the exemplar of what the core and the disk take
-	// meanwhile.
-	latest atomic.Pointer[tracedCall]
+	spans trace.Tracer // nil if no call is traced
+	slow  *slowLog     // nil if no call is logged
+	log   places
 }
 
 // newTracer returns nil if there is nothing to do.
-func newTracer(cfg Config, id storage.Identity) (*tracer, error) {
-	c, slow := cfg.Trace, newSlowLog(cfg.GRPC.WarnAfter, cfg.Logger)
-	if c.Endpoint == "" {
-		if slow == nil {
-			return nil, nil
-		}
-		return &tracer{slow: slow}, nil
+func newTracer(cfg Config) *tracer {
+	t := &tracer{slow: newSlowLog(cfg.GRPC.WarnAfter, cfg.Logger)}
+	if cfg.TracerProvider != nil {
+		t.spans = cfg.TracerProvider.Tracer("leasehold.dev/server",
+			trace.WithInstrumentationVersion(version.Version))
 	}
-	out, err := otlp.New(otlp.Options{
-		Settings: c, Logger: cfg.Logger, Release: version.Version,
-		Dial: cfg.Host.Dialer(),
-		Resource: []trace.Attribute{
-			{Key: "service.name", Value: c.ServiceName},
-			{Key: "service.version", Value: version.Version},
-			{Key: "service.instance.id", Value: fmt.Sprintf("%x", id.Member)},
-			{Key: "leasehold.member", Value: strings.ToValidUTF8(cfg.Name, "?")},
-			{Key: "leasehold.cluster", Value: fmt.Sprintf("%x", id.Cluster)},
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	return &tracer{
-		out: out, rate: trace.NewRate(c.SampleRate), slow: slow, notes: newTraceNotes(),
-	}, nil
-}
-
-// sends reports whether spans are made.
-func (t *tracer) sends() bool { return t != nil && t.out != nil }
-
-// collectors are its metrics.
-func (t *tracer) collectors() []prometheus.Collector {
-	if !t.sends() {
+	if t.spans == nil && t.slow == nil {
 		return nil
 	}
-	return t.out.Collectors()
+	return t
 }
 
-// start begins to send spans, and notes by send. What it returns ends that, when the last spans are
-// sent and all slow calls are told of.
-func (t *tracer) start(send sendNote) (stop func()) {
-	if t == nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	if t.out != nil {
-		wg.Go(func() { t.out.Run(ctx) })
-		wg.Go(func() { t.notes.run(ctx, send) })
-	}
-	return func() {
-		cancel()
-		wg.Wait()
-		t.slow.endWindow()
-	}
-}
+// traces reports whether calls may be traced.
+func (t *tracer) traces() bool { return t != nil && t.spans != nil }
 
-type tracedKey struct{}
+// propagator reads the headers traceparent and tracestate (W3C Trace Context).
+var propagator = propagation.TraceContext{}
 
-// unary is a grpc.UnaryServerInterceptor.
-func (t *tracer) unary(
-	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
-	call := t.begin(ctx, info.FullMethod)
-	if call == nil {
-		return next(ctx, req)
-	}
-	resp, err := next(call.In(ctx), req)
-	call.End(err)
-	return resp, err
-}
-
-// parentOf returns what the headers of a call say of its trace.
-func parentOf(ctx context.Context) (trace.Parent, bool) {
-	headers := metadata.ValueFromIncomingContext(ctx, "traceparent")
-	if len(headers) != 1 {
-		return trace.Parent{}, false // of several none counts
-	}
-	return trace.Parse(headers[0])
-}
-
-// takes reports whether a call is sampled. With a parent, which ok says that there is, its caller
-// decides, otherwise the rate; then the call begins a trace.
-func (t *tracer) takes(parent *trace.Parent, ok bool) bool {
-	if ok {
-		return parent.Sampled
-	}
-	if !t.rate.Takes(rand.Uint64()) {
-		return false
-	}
-	parent.Trace = trace.NewID(rand.Uint64(), rand.Uint64())
-	return true
-}
-
-// begin returns nil for a call that nothing is to be known of.
-func (t *tracer) begin(ctx context.Context, method string) *tracedCall {
-	if t.out != nil {
-		if call := t.sample(ctx, method); call != nil {
-			return call
-		}
-	}
-	if t.slow == nil {
+// grpcOptions returns what begins the spans of gRPC's calls, nothing if there are none. The streams
+// of leasehold.v1 and of relays have none: each request on them has its own.
+func (s *Server) grpcOptions() []grpc.ServerOption {
+	if !s.core.tracer.traces() {
 		return nil
 	}
-	return t.newCall(method, sinceEpoch())
+	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(s.cfg.TracerProvider),
+		otelgrpc.WithPropagators(propagator),
+		otelgrpc.WithFilter(func(i *stats.RPCTagInfo) bool {
+			return i.FullMethodName != pb.StreamService_Open_FullMethodName &&
+				i.FullMethodName != pb.RelayService_Relay_FullMethodName
+		}),
+	))}
 }
 
-// sample begins a call if it is sampled, by what the headers say, or by the rate.
-func (t *tracer) sample(ctx context.Context, name string) *tracedCall {
-	parent, ok := parentOf(ctx)
-	if !t.takes(&parent, ok) {
-		return nil
+// start begins the span of a call that otelgrpc does not see.
+func (t *tracer) start(
+	ctx context.Context, carrier propagation.TextMapCarrier, name string,
+) (context.Context, trace.Span) {
+	name = strings.TrimPrefix(name, "/")
+	return t.spans.Start(propagator.Extract(ctx, carrier), name,
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+			attribute.String("rpc.system.name", "grpc"), attribute.String("rpc.method", name)))
+}
+
+// end ends a span that start began.
+func end(s trace.Span, err error) {
+	code := status.Code(err)
+	s.SetAttributes(attribute.String("rpc.response.status_code", code.String()))
+	if faults[code] {
+		s.SetStatus(otelcodes.Error, "") // errors name keys
 	}
-	if ok {
-		parent.State = trace.State(metadata.ValueFromIncomingContext(ctx, "tracestate"))
-	}
-	return t.sampledCall(parent, name)
+	s.End()
 }
-
-// streamed is sample for a part of a stream of etcd's API: a renewal, or the creation of a watch.
-func (t *tracer) streamed(ctx context.Context, name string) etcd.Traced {
-	if call := t.sample(ctx, name); call != nil {
-		return call
-	}
-	return nil
-}
-
-// request begins the trace of a request of a stream of leasehold.v1, if it is sampled. Of those
-// that last as long as their clients it is that of the beginning, but what follows leases has none,
-// nor has the session that a client begins a stream with, which no caller asks for.
-func (t *tracer) request(r *pb.Request) native.Traced {
-	switch r.Body.(type) {
-	case nil, *pb.Request_Cancel, *pb.Request_Events, *pb.Request_CacheAck, *pb.Request_Session:
-		return nil
-	}
-	parent, ok := trace.Parse(r.Traceparent)
-	if !t.takes(&parent, ok) {
-		return nil
-	}
-	name := string(r.ProtoReflect().WhichOneof(requestBody).Name())
-	return t.sampledCall(parent, pb.StreamService_Open_FullMethodName+"/"+name)
-}
-
-// newCall begins a call with a name such as /SERVICE/METHOD, at an instant since epoch.
-func (t *tracer) newCall(name string, begun int64) *tracedCall {
-	return &tracedCall{tracer: t, name: strings.TrimPrefix(name, "/"), begun: begun}
-}
-
-// sampledCall begins a call of which spans are made.
-func (t *tracer) sampledCall(parent trace.Parent, name string) *tracedCall {
-	now := time.Now()
-	c := t.newCall(name, int64(now.Sub(epoch)))
-	name = c.name
-	service, method, _ := strings.Cut(name, "/")
-	c.spans = &spans{
-		begun: now.UnixNano(),
-		call: trace.Span{
-			Trace: parent.Trace, ID: trace.NewSpanID(rand.Uint64()), Parent: parent.Span,
-			State: parent.State, Name: name, Kind: trace.Server, Start: now.UnixNano(),
-			Attributes: []trace.Attribute{
-				{Key: "rpc.system", Value: "grpc"},
-				{Key: "rpc.service", Value: service},
-				{Key: "rpc.method", Value: method},
-			},
-		},
-	}
-	return c
-}
-
-// observe observes a duration, with a call that waited meanwhile as the exemplar, if there is one.
-func (t *tracer) observe(h prometheus.Histogram, d time.Duration) {
-	if t != nil {
-		if call := t.latest.Load(); call != nil {
-			h.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(),
-				prometheus.Labels{"trace_id": call.spans.call.Trace.String()})
-			return
-		}
-	}
-	h.Observe(d.Seconds())
-}
-
-// tracedCall is a call of which spans are made, or of which it is told where its time went if it
-// takes long.
-type tracedCall struct {
-	tracer *tracer
-	name   string // SERVICE/METHOD
-	begun  int64  // since epoch, which no change of the clock moves
-	spans  *spans // nil if none are made
-
-	mu     sync.Mutex    // guards what follows
-	took   *[parts]int64 // nil if nothing is known
-	first  int64         // when the core was asked first, since epoch; 0 if it was not
-	last   int64         // when the core has answered last
-	asking int64         // for how long the core was asked
-	leads  bool          // this member, when the core answered last
-	over   bool
-}
-
-// part is what a call waited for.
-type part int
-
-// The parts. All but log sync, which is beside commit, come one after the other.
-const (
-	admission part = iota
-	cacheWait      // within admission in spans, before it in the log
-	forward
-	commit
-	logSync
-	apply
-	confirm
-	refused
-	givenUp
-	answer
-	parts
-)
-
-// partNames are the names of spans. In the log they have "-ms" behind.
-var partNames = [parts]string{
-	"admission", "cache wait", "forward", "commit", "log sync", "apply", "confirm", "refused",
-	"given up", "answer",
-}
-
-// spans are those of a call.
-type spans struct {
-	begun int64 // the call, since 1970
-	call  trace.Span
-	parts []trace.Span
-}
-
-// maxParts bounds the spans of a call: one that asks the core very often tells of the beginning.
-const maxParts = 64
-
-// part notes what a call waited for, from one instant since epoch to another, unless one is not
-// known.
-func (c *tracedCall) part(p part, from, to int64, more ...trace.Attribute) {
-	if from == 0 || to == 0 {
-		return
-	}
-	c.add(p, to-from)
-	s := c.spans
-	if s == nil || len(s.parts) >= maxParts {
-		return
-	}
-	s.parts = append(s.parts, trace.Span{
-		Trace: s.call.Trace, ID: trace.NewSpanID(rand.Uint64()), Parent: s.call.ID,
-		State: s.call.State, Name: partNames[p], Kind: trace.Internal,
-		Start: c.at(from), End: c.at(max(from, to)), Attributes: more,
-	})
-}
-
-// add adds to the time of a part.
-func (c *tracedCall) add(p part, time int64) {
-	if c.took == nil {
-		c.took = new([parts]int64)
-	}
-	c.took[p] += max(time, 0)
-}
-
-// at returns an instant since epoch as one since 1970.
-func (c *tracedCall) at(instant int64) int64 { return c.spans.begun + instant - c.begun }
 
 // faults are the codes that mean that the server failed, and not its caller.
 var faults = map[codes.Code]bool{
@@ -308,12 +93,125 @@ var faults = map[codes.Code]bool{
 	codes.Internal: true, codes.Unavailable: true, codes.DataLoss: true,
 }
 
+// headers implements propagation.TextMapCarrier.
+type headers metadata.MD
+
+func (h headers) Get(key string) string { return strings.Join(metadata.MD(h).Get(key), ",") }
+func (h headers) Set(string, string)    {}
+func (h headers) Keys() []string        { return nil }
+
+// traceIDOf returns the ID of the trace that a call's headers name, "" for none.
+func traceIDOf(ctx context.Context) string {
+	md, _ := metadata.FromIncomingContext(ctx)
+	c := trace.SpanContextFromContext(propagator.Extract(context.Background(), headers(md)))
+	if !c.IsValid() {
+		return ""
+	}
+	return c.TraceID().String()
+}
+
+// relayed is a grpc.UnaryServerInterceptor of the calls that relays carry.
+func (t *tracer) relayed(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	ctx, span := t.start(ctx, headers(md), info.FullMethod)
+	resp, err := next(ctx, req)
+	end(span, err)
+	return resp, err
+}
+
+// unary is a grpc.UnaryServerInterceptor.
+func (t *tracer) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	traced := t.spans != nil && trace.SpanFromContext(ctx).IsRecording()
+	if t.slow == nil && !traced {
+		return next(ctx, req)
+	}
+	c := &tracedCall{
+		Context: ctx, tracer: t, name: info.FullMethod, begun: sinceEpoch(), traced: traced,
+	}
+	resp, err := next(c, req)
+	c.End(err)
+	return resp, err
+}
+
+// request begins the trace of a request of a leasehold.v1 stream, nil if it is not sampled. A
+// request that lasts as long as its client is traced until its first response. Events of leases,
+// and the session with which a client begins, have no trace.
+func (t *tracer) request(r *pb.Request) native.Traced {
+	switch r.Body.(type) {
+	case nil, *pb.Request_Cancel, *pb.Request_Events, *pb.Request_CacheAck, *pb.Request_Session:
+		return nil
+	}
+	name := pb.StreamService_Open_FullMethodName + "/" +
+		string(r.ProtoReflect().WhichOneof(requestBody).Name())
+	ctx, span := t.start(context.Background(),
+		propagation.MapCarrier{"traceparent": r.Traceparent}, name)
+	if !span.IsRecording() {
+		return nil
+	}
+	return &tracedCall{
+		Context: ctx, tracer: t, name: name, begun: sinceEpoch(), traced: true, own: true,
+	}
+}
+
+// tracedCall is a call that is timed, and the context of what it asks of the node.
+type tracedCall struct {
+	context.Context // with its span, if it is traced
+	tracer          *tracer
+	name            string // SERVICE/METHOD
+	begun           int64
+	traced          bool // the spans of its parts are wanted
+	own             bool // End ends its span
+
+	mu       sync.Mutex    // guards what follows
+	took     *[parts]int64 // nil if nothing is known
+	first    int64         // when the core was asked first; 0 if it was not
+	asking   int64         // for how long the core was asked
+	answered bool          // the core has answered the last time that it was asked
+	leads    bool          // this member, when the core answered last
+	over     bool
+}
+
+type tracedKey struct{}
+
+// Value implements context.Context.
+func (c *tracedCall) Value(key any) any {
+	if key == (tracedKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
 // In implements native.Traced.
 func (c *tracedCall) In(ctx context.Context) context.Context {
 	return context.WithValue(ctx, tracedKey{}, c)
 }
 
-// End ends a call, hands its spans over, and logs it if it took long.
+// ask returns the stages of a request that is made of the core now, for the call of a context.
+func (t *tracer) ask(ctx context.Context) stages {
+	if t == nil {
+		return stages{}
+	}
+	c, _ := ctx.Value(tracedKey{}).(*tracedCall)
+	if c == nil {
+		return stages{}
+	}
+	return stages{call: c, asked: sinceEpoch()}
+}
+
+// trace returns what a command takes to the leader, nil if its call is not traced.
+func (s *stages) trace() *replica.Trace {
+	if s.call == nil || !s.call.traced {
+		return nil
+	}
+	c := trace.SpanContextFromContext(s.call.Context)
+	return &replica.Trace{ID: c.TraceID(), Span: c.SpanID()}
+}
+
+// End ends a call, and logs it if it took long.
 func (c *tracedCall) End(err error) {
 	now := sinceEpoch()
 	c.mu.Lock()
@@ -322,18 +220,92 @@ func (c *tracedCall) End(err error) {
 		return
 	}
 	c.over = true
-	if c.spans != nil || c.tracer.slow.isSlow(now-c.begun) {
-		c.part(answer, c.last, now)
-		c.tracer.slow.look(c, now, err)
+	c.tracer.slow.look(c, now, err)
+	if c.own {
+		end(trace.SpanFromContext(c.Context), err)
 	}
-	s := c.spans
-	if s == nil {
+}
+
+// part is what a call waited for.
+type part int
+
+// The parts. All but cacheWait, which is within queued in spans and before it in the log, and
+// logSync, which is beside commit, come one after the other.
+const (
+	queued part = iota
+	cacheWait
+	forward
+	commit
+	logSync
+	apply
+	confirm
+	parts
+)
+
+// partNames are the names of spans. In the log they have "-ms" behind.
+var partNames = [parts]string{
+	"queue", "cache wait", "forward", "commit", "log sync", "apply", "confirm",
+}
+
+// part notes what a call waited for, from one instant to another, unless one is not known.
+func (c *tracedCall) part(p part, from, to int64, more ...attribute.KeyValue) {
+	if from == 0 || to == 0 {
 		return
 	}
-	code := status.Code(err)
-	c.tracer.latest.CompareAndSwap(c, nil)
-	s.call.End, s.call.Failed = c.at(now), faults[code]
-	s.call.Attributes = append(s.call.Attributes,
-		trace.Attribute{Key: "rpc.grpc.status_code", Value: int64(code)})
-	c.tracer.out.Add(append(s.parts, s.call)...)
+	to = max(from, to)
+	if c.took == nil {
+		c.took = new([parts]int64)
+	}
+	c.took[p] += to - from
+	if !c.traced {
+		return
+	}
+	_, s := c.tracer.spans.Start(c.Context, partNames[p],
+		trace.WithTimestamp(wall(from)), trace.WithAttributes(more...))
+	s.End(trace.WithTimestamp(wall(to)))
+}
+
+// wall converts nanoseconds since epoch, which no change of the wall clock moves, to wall time.
+func wall(at int64) time.Time {
+	now := time.Now()
+	return now.Add(time.Duration(at) - now.Sub(epoch))
+}
+
+func waitAttributes(w replica.CacheWait) []attribute.KeyValue {
+	all := []attribute.KeyValue{attribute.Int("leasehold.cache_drops", w.Drops)}
+	if w.Last != 0 {
+		all = append(all, attribute.String("leasehold.last_lease", fmt.Sprintf("%016x", uint64(w.Last))))
+	}
+	return all
+}
+
+// arrived notes when a message came that has commands with a trace.
+func (t *tracer) arrived(m *replica.Message) {
+	if m.Forward != nil && len(m.Forward.Traces) > 0 && t.traces() {
+		m.Forward.Arrived = sinceEpoch()
+	}
+}
+
+// led makes the leader's spans of commands that other members forwarded.
+func (t *tracer) led(list []*replica.Proposal) {
+	if !t.traces() {
+		return
+	}
+	for _, p := range list {
+		s := stages{
+			asked: p.Arrived, leads: true, wait: p.Wait, through: t.log.instant(p.Wait.Until),
+			entryTimes: t.log.times(p.Index, p.Arrived),
+		}
+		if s.asked == 0 || s.applied == 0 {
+			continue
+		}
+		ctx, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(),
+			trace.NewSpanContext(trace.SpanContextConfig{
+				TraceID: p.Trace.ID, SpanID: p.Trace.Span, TraceFlags: trace.FlagsSampled,
+			})), "leader", trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithTimestamp(wall(s.asked)),
+			trace.WithAttributes(attribute.String("leasehold.from", fmt.Sprintf("%x", p.From()))))
+		s.closeCommand(&tracedCall{Context: ctx, tracer: t, traced: span.IsRecording()})
+		span.End(trace.WithTimestamp(wall(s.applied)))
+	}
 }

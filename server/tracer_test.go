@@ -2,36 +2,44 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
-	"reflect"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
 	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/trace/tracetest"
+	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/replica"
 	"leasehold.dev/test/virtual"
 )
 
-// traced returns a configuration whose spans go to a collector.
-func traced(t testing.TB, c Config, collector http.Handler) Config {
-	t.Helper()
-	server := &httptest.Server{Listener: virtual.Port(t), Config: &http.Server{
-		Handler: collector, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
-	}}
-	server.Start()
-	t.Cleanup(server.Close)
-	c.Trace.Endpoint = server.URL
-	return c
+// recorded are the spans of a member, as they ended.
+type recorded struct{ *tracetest.InMemoryExporter }
+
+// traced returns a configuration whose spans are recorded. Calls without a trace have none, unless
+// all begin one.
+func traced(c Config, all bool) (Config, recorded) {
+	root := sdk.NeverSample()
+	if all {
+		root = sdk.AlwaysSample()
+	}
+	r := recorded{tracetest.NewInMemoryExporter()}
+	c.TracerProvider = sdk.NewTracerProvider(sdk.WithSyncer(r), sdk.WithSampler(sdk.ParentBased(root)))
+	return c, r
 }
 
 // parentNumber returns a header traceparent, with a trace of its own for each number.
@@ -39,65 +47,19 @@ func parentNumber(n int, flags string) string {
 	return fmt.Sprintf("00-%032x-%016x-%s", n, 0xab, flags)
 }
 
-// collected returns the spans that have come, each once: when a member stops while it sends, some
-// come again, as OTLP allows.
-func collected(t *testing.T, c *tracetest.Collector) (list []tracetest.Span) {
-	t.Helper()
-	all, err := c.Spans()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return once(all)
-}
+type spansByName map[string]tracetest.SpanStub
 
-// once returns each of some spans once.
-func once(all []tracetest.Span) (list []tracetest.Span) {
-	type id struct{ trace, span string }
-	seen := map[id]bool{}
-	for _, s := range all {
-		if x := (id{s.Trace, s.ID}); !seen[x] {
-			seen[x] = true
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
-// awaitCalls waits until so many calls whose names begin so have come, and with them their parts. A
-// member that stops sends what is left for a second only.
-func awaitCalls(t *testing.T, c *tracetest.Collector, calls int, name string) {
+// byTrace returns the spans of each trace by their names, with the number of the trace.
+func (r recorded) byTrace(t *testing.T) map[int]spansByName {
 	t.Helper()
-	if _, err := c.Wait(t.Context().Done(), func(all []tracetest.Span) bool {
+	all := map[int]spansByName{}
+	for _, s := range r.GetSpans() {
 		n := 0
-		for _, s := range once(all) {
-			if s.Kind == 2 && strings.HasPrefix(s.Name, name) {
-				n++
-			}
-		}
-		return n >= calls
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// byTrace returns the spans of each trace by their names, with the number of the trace: those of
-// some members, or of all.
-func byTrace(
-	t *testing.T, c *tracetest.Collector, members ...string,
-) map[int]map[string]tracetest.Span {
-	t.Helper()
-	all := map[int]map[string]tracetest.Span{}
-	for _, s := range collected(t, c) {
-		if of, _ := s.Resource["service.instance.id"].(string); len(members) > 0 &&
-			!slices.Contains(members, of) {
-			continue
-		}
-		n := 0
-		if _, err := fmt.Sscanf(s.Trace, "%x", &n); err != nil {
+		if _, err := fmt.Sscanf(s.SpanContext.TraceID().String(), "%x", &n); err != nil {
 			t.Fatal(err)
 		}
 		if all[n] == nil {
-			all[n] = map[string]tracetest.Span{}
+			all[n] = spansByName{}
 		}
 		if _, ok := all[n][s.Name]; ok {
 			t.Errorf("trace %d has two spans %q", n, s.Name)
@@ -108,68 +70,74 @@ func byTrace(
 }
 
 // checkTree checks that a trace has a call with some parts, all of them in its time.
-func checkTree(t *testing.T, spans map[string]tracetest.Span, call string, parts ...string) {
+func (m spansByName) checkTree(t *testing.T, call string, parts ...string) {
 	t.Helper()
-	checkParts(t, spans, call, parts...)
-	if root := spans[call]; root.Parent != "00000000000000ab" {
+	m.checkParts(t, call, parts...)
+	if root := m[call]; root.Parent.SpanID().String() != "00000000000000ab" {
 		t.Errorf("%s is %+v", call, root)
 	}
 }
 
 // checkParts is checkTree whatever the call is a part of.
-func checkParts(t *testing.T, spans map[string]tracetest.Span, call string, parts ...string) {
+func (m spansByName) checkParts(t *testing.T, call string, parts ...string) {
 	t.Helper()
-	root, ok := spans[call]
-	var names []string
-	for name, s := range spans {
-		if name == call {
-			continue
-		}
-		names = append(names, name)
-		if s.Parent != root.ID || s.Trace != root.Trace || s.Kind != 1 || s.End < s.Start ||
-			s.Start < root.Start || s.End > root.End {
+	root, ok := m[call]
+	for name, s := range m {
+		if name != call && (s.Parent.SpanID() != root.SpanContext.SpanID() ||
+			s.SpanKind != trace.SpanKindInternal || s.EndTime.Before(s.StartTime) ||
+			s.StartTime.Before(root.StartTime) || s.EndTime.After(root.EndTime)) {
 			t.Errorf("%s: %s is %+v\nin %+v", call, name, s, root)
 		}
 	}
-	slices.Sort(names)
-	slices.Sort(parts)
-	if !ok || !slices.Equal(names, parts) {
-		t.Errorf("%s: %v, want %v", call, names, parts)
+	names := slices.Sorted(maps.Keys(m))
+	if want := slices.Sorted(slices.Values(append(parts, call))); !slices.Equal(names, want) {
+		t.Errorf("%s: %v, want %v", call, names, want)
 	}
-	if root.Kind != 2 {
+	if ok && root.SpanKind != trace.SpanKindServer {
 		t.Errorf("%s is %+v", call, root)
 	}
 }
 
 // inOrder checks that spans follow each other without a gap.
-func inOrder(t *testing.T, spans map[string]tracetest.Span, names ...string) {
+func (m spansByName) inOrder(t *testing.T, names ...string) {
 	t.Helper()
 	for i, name := range names[1:] {
-		if a, b := spans[names[i]], spans[name]; a.End != b.Start {
-			t.Errorf("%s ends at %d, %s begins at %d", names[i], a.End, name, b.Start)
+		a, b := m[names[i]], m[name]
+		if gap := b.StartTime.Sub(a.EndTime); gap.Abs() > time.Microsecond { // wall() reads the clock
+			t.Errorf("%s ends at %v, %s begins at %v", names[i], a.EndTime, name, b.StartTime)
 		}
 	}
 }
 
+// attributes returns those of a span.
+func attributes(s tracetest.SpanStub) map[attribute.Key]string {
+	all := map[attribute.Key]string{}
+	for _, a := range s.Attributes {
+		all[a.Key] = a.Value.Emit()
+	}
+	return all
+}
+
+// written are the parts of a write at the leader.
+var written = []string{"queue", "commit", "log sync", "apply"}
+
 // Goal: a call that its caller samples gives spans with the right parents, over both APIs and JSON;
-// one that its caller does not sample, or whose header is none, gives none. Method: such calls,
-// and what the collector has when these have come and the member has stopped.
+// one that its caller does not sample, or whose header is none, gives none. Method: such calls, and
+// what is recorded when the member has stopped.
 func TestTraceOfCalls(t *testing.T) { virtual.Test(t, testTraceOfCalls) }
 
 func testTraceOfCalls(t *testing.T) {
-	c := &tracetest.Collector{}
-	cfg := traced(t, testConfig(shortDir(t)), c)
+	cfg, recorded := traced(testConfig(shortDir(t)), false)
 	r := run(t, cfg)
 	socket := r.cfg.URLs.ListenClient[0].Path
 	conn := dial(t, socket, nil)
-	good := parentNumber(1, "01")
 	with := func(n int, flags string, more ...string) context.Context {
 		return metadata.AppendToOutgoingContext(t.Context(),
 			append(more, "traceparent", parentNumber(n, flags))...)
 	}
 	kv, store := etcdpb.NewKVClient(conn), pb.NewStoreServiceClient(conn)
 	for what, call := range map[string]func() error{
-		"put": func() error { return put(t, conn, "k", "traceparent", good) },
+		"put": func() error { return put(t, conn, "k", "traceparent", parentNumber(1, "01")) },
 		"json": func() error {
 			if text := putJSON(t, socket, nil, "k", "Traceparent", parentNumber(2, "01")); text != "" {
 				return fmt.Errorf("%s", text)
@@ -177,8 +145,7 @@ func testTraceOfCalls(t *testing.T) {
 			return nil
 		},
 		"native": func() error {
-			_, err := store.Put(with(3, "03", "tracestate", "a=1", "tracestate", "b=2"),
-				&pb.PutRequest{Key: []byte("k")})
+			_, err := store.Put(with(3, "03", "tracestate", "a=1"), &pb.PutRequest{Key: []byte("k")})
 			return err
 		},
 		"read": func() error {
@@ -190,11 +157,6 @@ func testTraceOfCalls(t *testing.T) {
 		"two": func() error {
 			return put(t, conn, "k", "traceparent", parentNumber(6, "01")+","+parentNumber(7, "01"))
 		},
-		"twice": func() error {
-			_, err := kv.Put(with(8, "01", "traceparent", parentNumber(9, "01")),
-				&etcdpb.PutRequest{Key: []byte("k")})
-			return err
-		},
 		"zero":  func() error { return put(t, conn, "k", "traceparent", parentNumber(0, "01")) },
 		"other": func() error { return put(t, conn, "k", "traceparent", strings.Repeat("0-", 1<<10)) },
 	} {
@@ -205,60 +167,37 @@ func testTraceOfCalls(t *testing.T) {
 	if _, err := kv.Put(with(10, "01"), &etcdpb.PutRequest{}); err == nil {
 		t.Fatal("an empty key is taken")
 	}
-	awaitCalls(t, c, 5, "")
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	all := byTrace(t, c)
-	written := []string{"admission", "commit", "log sync", "apply", "answer"}
+	all := recorded.byTrace(t)
 	const etcdPut = "etcdserverpb.KV/Put"
-	checkTree(t, all[1], etcdPut, written...)
-	checkTree(t, all[2], etcdPut, written...)
-	checkTree(t, all[3], "leasehold.v1.StoreService/Put", written...)
-	checkTree(t, all[4], "etcdserverpb.KV/Range", "confirm", "answer")
-	checkTree(t, all[10], etcdPut)
+	all[1].checkTree(t, etcdPut, written...)
+	all[2].checkTree(t, etcdPut, written...)
+	all[3].checkTree(t, "leasehold.v1.StoreService/Put", written...)
+	all[4].checkTree(t, "etcdserverpb.KV/Range", "confirm")
+	all[10].checkTree(t, etcdPut)
 	if len(all) != 5 {
 		t.Errorf("%d traces: %v", len(all), all)
 	}
 	for _, n := range []int{1, 2, 3} {
-		inOrder(t, all[n], "admission", "commit", "apply", "answer")
-		if sync, commit := all[n]["log sync"], all[n]["commit"]; sync.Start < commit.Start ||
-			sync.End > commit.End {
-			t.Errorf("trace %d: sync %+v not in %+v", n, sync, commit)
-		}
-		if all[n]["admission"].Attributes["leasehold.leader"] != true {
-			t.Errorf("%+v", all[n]["admission"])
-		}
+		all[n].inOrder(t, "queue", "commit", "apply")
 	}
 	for name, s := range all[3] {
-		if s.State != "a=1,b=2" {
-			t.Errorf("%s has state %q", name, s.State)
+		if state := s.SpanContext.TraceState().String(); state != "a=1" {
+			t.Errorf("%s has state %q", name, state)
 		}
 	}
-	want := map[string]any{
-		"service.name": "leasehold", "service.instance.id": fmt.Sprintf("%x", r.node.member),
-	}
-	for key, value := range want {
-		if got := all[1][etcdPut].Resource[key]; got != value {
-			t.Errorf("%s is %v", key, got)
-		}
-	}
-	want = map[string]any{
-		"rpc.system": "grpc", "rpc.service": "etcdserverpb.KV", "rpc.method": "Put",
-		"rpc.grpc.status_code": int64(3),
-	}
-	if s := all[10][etcdPut]; !reflect.DeepEqual(s.Attributes, want) || s.Status != 0 {
-		t.Errorf("%+v", s)
+	if s := all[10][etcdPut]; s.Status.Code == otelcodes.Error {
+		t.Errorf("a mistake of the caller is a fault: %+v", s)
 	}
 }
 
-// Goal: of calls that belong to no trace the rate decides; of others the caller.
-func TestTraceRate(t *testing.T) { virtual.Test(t, testTraceRate) }
+// Of calls that belong to no trace the sampler decides; of others the caller.
+func TestTraceSampler(t *testing.T) { virtual.Test(t, testTraceSampler) }
 
-func testTraceRate(t *testing.T) {
-	c := &tracetest.Collector{}
-	cfg := traced(t, testConfig(shortDir(t)), c)
-	cfg.Trace.SampleRate, cfg.Trace.ServiceName = 1, "leases"
+func testTraceSampler(t *testing.T) {
+	cfg, recorded := traced(testConfig(shortDir(t)), true)
 	r := run(t, cfg)
 	conn := dial(t, r.cfg.URLs.ListenClient[0].Path, nil)
 	for key, header := range map[string]string{"traceparent": parentNumber(1, "00"), "": ""} {
@@ -266,16 +205,13 @@ func testTraceRate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const call = "etcdserverpb.KV/Put"
-	awaitCalls(t, c, 1, call)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
 	puts := 0
-	for _, s := range collected(t, c) {
-		if s.Name == call {
-			puts++
-			if s.Parent != "" || s.Resource["service.name"] != "leases" {
+	for _, s := range recorded.GetSpans() {
+		if s.Name == "etcdserverpb.KV/Put" {
+			if puts++; s.Parent.IsValid() {
 				t.Errorf("%+v", s)
 			}
 		}
@@ -285,103 +221,294 @@ func testTraceRate(t *testing.T) {
 	}
 }
 
-// Goal: a collector that hangs, or that is away, neither fails calls nor keeps the member from
-// stopping, and what is dropped is counted. Method: more spans than the queue has room for.
-func TestTraceCollectorHangs(t *testing.T) { virtual.Test(t, testTraceCollectorHangs) }
+type traceKey struct{}
 
-func testTraceCollectorHangs(t *testing.T) {
-	hang := make(chan struct{})
-	defer close(hang)
-	for name, collector := range map[string]http.Handler{
-		"hangs":   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }),
-		"is away": nil,
-	} {
-		cfg := testConfig(shortDir(t))
-		cfg.Trace.Endpoint = "http://127.0.0.1:1" // nobody listens there, nor does a test meanwhile
-		if collector != nil {
-			cfg = traced(t, cfg, collector)
-		}
-		cfg.Trace.SampleRate = 1
+// Goal: requests over a stream are part of the traces of the contexts that they are made with,
+// whichever way they go, and are ended once. Method: the Go client, over a connection without
+// HTTP/2 and over gRPC, with a function that returns the context's trace.
+func TestTraceOfStream(t *testing.T) { virtual.Test(t, testTraceOfStream) }
+
+func testTraceOfStream(t *testing.T) {
+	for _, grpc := range []bool{false, true} {
+		cfg, recorded := traced(testConfig(shortDir(t)), false)
 		r := run(t, cfg)
-		kv := etcdpb.NewKVClient(dial(t, r.cfg.URLs.ListenClient[0].Path, nil))
-		var wg sync.WaitGroup
-		for range 50 {
-			wg.Go(func() {
-				for range 50 {
-					_, err := kv.Range(t.Context(), &etcdpb.RangeRequest{Key: []byte("k")})
-					if err != nil {
-						t.Error(name, err)
-						return
-					}
-				}
-			})
+		lh, err := client.New(client.Config{
+			Endpoints: []string{r.cfg.URLs.ListenClient[0].String()}, GRPC: grpc,
+			Dial: virtual.DialEndpoint,
+			TraceParent: func(ctx context.Context) string {
+				text, _ := ctx.Value(traceKey{}).(string)
+				return text
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		wg.Wait()
-		if droppedSpans(t, r) == 0 {
-			t.Errorf("%s: no span was dropped", name)
+		with := func(text string) context.Context {
+			return context.WithValue(t.Context(), traceKey{}, text)
 		}
-		before := droppedSpans(t, r)
-		if err := r.stop(); err != nil {
-			t.Errorf("%s: %v", name, err)
+		granted, err := lh.GrantOnly(with(parentNumber(1, "01")), client.Grant{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if droppedSpans(t, r) <= before {
-			t.Errorf("%s: the spans that are left are not counted as dropped", name)
+		ref := leases.Ref{ID: granted.ID, Token: granted.Token}
+		_, put := lh.Put(with(parentNumber(2, "01")), store.Put{Key: "k"})
+		_, get := lh.Get(with(parentNumber(3, "01")), "k")
+		revoked := lh.Revoke(with(parentNumber(4, "01")), ref)
+		if err := errors.Join(put, get, revoked); err != nil {
+			t.Error(err)
+		}
+		if _, err := lh.Describe(with(parentNumber(5, "01")), ref); !errors.Is(err, client.ErrLeaseNotFound) {
+			t.Error(err)
+		}
+		for _, none := range []string{parentNumber(6, "00"), "x", "\xff", strings.Repeat("0", 300)} {
+			if _, err := lh.Put(with(none), store.Put{Key: "k"}); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := errors.Join(lh.Close(), r.stop()); err != nil {
+			t.Error(err)
+		}
+		all := recorded.byTrace(t)
+		const open = "leasehold.v1.StreamService/Open/"
+		all[1].checkTree(t, open+"grant", written...)
+		all[2].checkTree(t, open+"put", written...)
+		all[3].checkTree(t, open+"read_range", "confirm")
+		all[4].checkTree(t, open+"revoke", written...)
+		all[5].checkTree(t, open+"describe", "confirm")
+		if code := attributes(all[5][open+"describe"])["rpc.response.status_code"]; code != "NotFound" {
+			t.Errorf("the code of what is not found is %v", code)
+		}
+		if len(all) != 5 {
+			t.Errorf("gRPC %v: %d traces: %v", grpc, len(all), all)
 		}
 	}
 }
 
-func droppedSpans(t *testing.T, r *running) (n float64) {
-	t.Helper()
-	families, err := r.core.metrics.registry.Gather()
+// asking returns a request that is part of a trace.
+func asking(n int, body *pb.Request) *pb.Request {
+	body.Traceparent = parentNumber(n, "01")
+	return body
+}
+
+// Goal: renewals, the creation of a watch and the opening of a cache have spans over leasehold.v1's
+// stream, and a write that waits for a cache says for how many, and for whose. Method: a cache that
+// acknowledges when the write waits.
+func TestTraceOfCaches(t *testing.T) { virtual.Test(t, testTraceOfCaches) }
+
+func testTraceOfCaches(t *testing.T) {
+	cfg, recorded := traced(testConfig(shortDir(t)), false)
+	cfg.Lease.MaxCacheTTL = 5 * time.Minute // the lease must outlast a slow machine
+	r := run(t, cfg)
+	conn := dial(t, r.cfg.URLs.ListenClient[0].Path, nil)
+	g, err := pb.NewStreamServiceClient(conn).Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range families {
-		if f.GetName() == "leasehold_trace_spans_dropped_total" {
-			for _, m := range f.GetMetric() {
-				n += m.GetCounter().GetValue()
-			}
-		}
+	s := &streamTest{running: r, t: t, grpc: g}
+	s.send(&pb.Request{Body: &pb.Request_Grant{Grant: &pb.GrantRequest{
+		TtlMs: 300_000, Holds: []*pb.KeyRange{{Key: []byte("c")}},
+	}}})
+	lease := s.next().GetGrant().GetLease()
+	ref := &pb.LeaseRef{Id: lease.GetId(), Token: lease.GetToken()}
+	s.send(asking(1, &pb.Request{Body: &pb.Request_Cache{Cache: &pb.CacheRequest{Lease: ref}}}))
+	ack := &pb.CacheAck{Lease: ref, Open: s.next().GetCache().GetTerm()}
+	acknowledge := func() { s.send(&pb.Request{Body: &pb.Request_CacheAck{CacheAck: ack}}) }
+	acknowledge()
+	s.send(asking(2, &pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("w")}}}))
+	if m := s.next(); m.GetWatch() == nil {
+		t.Fatalf("%v", m)
 	}
-	return n
+	s.call(asking(3, &pb.Request{Body: &pb.Request_Renew{
+		Renew: &pb.RenewRequest{Leases: []*pb.LeaseRef{ref}},
+	}}))
+	s.send(&pb.Request{Body: &pb.Request_ReadRange{
+		ReadRange: &pb.RangeRequest{Key: []byte("c"), Cache: ref},
+	}})
+	if term := s.next().GetReadRange().GetCacheTerm(); term != ack.Open {
+		t.Fatalf("read in term %d, the cache is open in %d", term, ack.Open)
+	}
+	done := make(chan error, 1)
+	go func() { done <- put(t, conn, "c", "traceparent", parentNumber(4, "01")) }()
+	told := s.next().GetCache()
+	// The clock of the core has milliseconds: a wait of none is none.
+	wait := r.core.clock.now() + 2
+	eventually(t, "time passes", func() bool { return r.core.clock.now() > wait })
+	ack.Term, ack.Seq = told.GetTerm(), told.GetSeq()
+	acknowledge()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	all := recorded.byTrace(t)
+	const open = "leasehold.v1.StreamService/Open/"
+	all[1].checkTree(t, open+"cache")
+	all[2].checkTree(t, open+"watch")
+	all[3].checkTree(t, open+"renew")
+	all[4].checkTree(t, "etcdserverpb.KV/Put",
+		append(written, "cache wait")...)
+	got := attributes(all[4]["cache wait"])
+	if got["leasehold.cache_drops"] != "1" ||
+		got["leasehold.last_lease"] != fmt.Sprintf("%016x", lease.GetId()) {
+		t.Errorf("%v", got)
+	}
+	if len(all) != 4 {
+		t.Errorf("%d traces: %v", len(all), all)
+	}
 }
 
-// Goal: histograms have exemplars of calls that were traced, in OpenMetrics, and only with tracing.
-func TestExemplars(t *testing.T) { virtual.Test(t, testExemplars) }
+// Over gRPC the streams of etcd's API have a span, as long as they last. A relay's calls have one
+// each, which the relay's own stream has not.
+func TestTraceOfEtcdStreams(t *testing.T) { virtual.Test(t, testTraceOfEtcdStreams) }
 
-func testExemplars(t *testing.T) {
-	for _, with := range []bool{true, false} {
-		cfg := testConfig(shortDir(t))
-		if with {
-			cfg = traced(t, cfg, &tracetest.Collector{})
-		}
-		r := run(t, cfg)
-		socket := r.cfg.URLs.ListenClient[0].Path
-		if err := put(t, dial(t, socket, nil), "k", "traceparent", parentNumber(7, "01")); err != nil {
+func testTraceOfEtcdStreams(t *testing.T) {
+	cfg, recorded := traced(testConfig(shortDir(t)), false)
+	r := run(t, cfg)
+	conn := dial(t, r.cfg.URLs.ListenClient[0].Path, nil)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", parentNumber(1, "01"))
+	kept, err := etcdpb.NewLeaseClient(conn).LeaseKeepAlive(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kept.Send(&etcdpb.LeaseKeepAliveRequest{ID: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := kept.Recv(); err != nil || m.TTL != 0 {
+		t.Fatal(m, err)
+	}
+	ctx = metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", parentNumber(2, "01")))
+	tr, info := r.core.tracer, &grpc.UnaryServerInfo{FullMethod: "/s/m"}
+	if _, err := tr.relayed(ctx, nil, info, func(ctx context.Context, _ any) (any, error) {
+		return tr.unary(ctx, nil, info, func(ctx context.Context, _ any) (any, error) {
+			return nil, r.node.Confirm(ctx)
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	all := recorded.byTrace(t)
+	all[1].checkTree(t, "etcdserverpb.Lease/LeaseKeepAlive")
+	all[2].checkTree(t, "s/m", "confirm")
+	if len(all) != 2 {
+		t.Errorf("%d traces: %v", len(all), all)
+	}
+}
+
+// Goal: a command that comes through a follower shows there that it was at the leader, and what
+// this member had to do itself; and the leader's part is in the same trace.
+func TestTraceThroughFollower(t *testing.T) { virtual.Test(t, testTraceThroughFollower) }
+
+func testTraceThroughFollower(t *testing.T) {
+	configs, spans := clusterConfigs(t, 3), map[string]recorded{}
+	for i, c := range configs {
+		configs[i], spans[c.Name] = traced(c, false)
+	}
+	first, others := runLed(t, configs...) // who leads is to lead until the end
+	follower := others[0]
+	for n, m := range []*running{first, follower} {
+		conn := dial(t, m.cfg.URLs.ListenClient[0].Path, nil)
+		if err := put(t, conn, "k", "traceparent", parentNumber(n+1, "01")); err != nil {
 			t.Fatal(err)
 		}
-		text := openMetrics(t, socket)
-		const want = `# {trace_id="00000000000000000000000000000007"}`
-		for _, name := range []string{"log_sync", "apply"} {
-			has := false
-			for line := range strings.Lines(text) {
-				has = has || strings.HasPrefix(line, "leasehold_"+name+"_duration_seconds_bucket") &&
-					strings.Contains(line, want)
-			}
-			if has != with {
-				t.Errorf("tracing %v: %s has an exemplar: %v", with, name, has)
-			}
+	}
+	for _, m := range append(others, first) {
+		if err := m.stop(); err != nil {
+			t.Fatal(err)
 		}
-		if strings.Contains(text, "# EOF") != with {
-			t.Errorf("tracing %v: the format changes", with)
-		}
+	}
+	led, through := spans[first.cfg.Name].byTrace(t), spans[follower.cfg.Name].byTrace(t)
+	const call = "etcdserverpb.KV/Put"
+	led[1].checkTree(t, call, written...)
+	through[2].checkTree(t, call, "forward", "commit", "log sync", "apply")
+	through[2].inOrder(t, "forward", "commit", "apply")
+	led[2].checkParts(t, "leader", written...)
+	led[2].inOrder(t, "queue", "commit", "apply")
+	part, parent := led[2]["leader"], through[2][call]
+	if part.Parent.SpanID() != parent.SpanContext.SpanID() ||
+		attributes(part)["leasehold.from"] != fmt.Sprintf("%x", follower.node.member) {
+		t.Errorf("%+v\nof %+v", part, parent)
+	}
+	if len(led) != 2 || len(through) != 1 {
+		t.Errorf("%v\n%v", led, through)
 	}
 }
 
-func openMetrics(t *testing.T, socket string) string {
-	t.Helper()
-	_, text := getPageAs(t, "application/openmetrics-text; version=1.0.0", socket, "/metrics")
-	return text
+// sampledCall returns a call with a span.
+func sampledCall(tr *tracer) *tracedCall {
+	ctx, _ := tr.spans.Start(context.Background(), "s/m")
+	return &tracedCall{
+		Context: ctx, tracer: tr, name: "/s/m", begun: sinceEpoch(), traced: true, own: true,
+	}
+}
+
+// A follower may learn of an entry and of its commit by one message, before it has the entry.
+// No stage begins before the one that it follows.
+func TestStagesInOneStep(t *testing.T) { virtual.Test(t, testStagesInOneStep) }
+
+func testStagesInOneStep(t *testing.T) {
+	cfg, recorded := traced(testConfig(shortDir(t)), true)
+	tr := newTracer(cfg)
+	tr.log.committed.note(5, span{1010, 1010})
+	tr.log.appended.note(5, span{1020, 1020})
+	tr.log.applied.note(5, span{1015, 1015})
+	s := stages{call: sampledCall(tr), asked: 1005}
+	s.of(&replica.Proposal{Index: 5}, 1030)
+	s.close(true, false)
+	want := map[string]time.Duration{"forward": 15, "commit": 0, "apply": 0}
+	for _, p := range recorded.GetSpans() {
+		if w, ok := want[p.Name]; !ok || p.EndTime.Sub(p.StartTime) < w {
+			t.Errorf("%s takes %v, want %v", p.Name, p.EndTime.Sub(p.StartTime), w)
+		}
+		delete(want, p.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("there is no %v", want)
+	}
+}
+
+// A call has its spans once, whatever becomes known of it after its end.
+func TestCallEndsOnce(t *testing.T) { virtual.Test(t, testCallEndsOnce) }
+
+func testCallEndsOnce(t *testing.T) {
+	cfg, recorded := traced(testConfig(shortDir(t)), true)
+	tr := newTracer(cfg)
+	call := sampledCall(tr)
+	for _, end := range []bool{true, false} {
+		s := tr.ask(call)
+		if end {
+			s.of(&replica.Proposal{}, sinceEpoch())
+			s.close(false, false)
+			s = tr.ask(call)
+		}
+		call.End(nil)
+		s.of(&replica.Proposal{}, sinceEpoch())
+		s.close(false, false)
+	}
+	count := map[string]int{}
+	for _, s := range recorded.GetSpans() {
+		count[s.Name]++
+	}
+	if !maps.Equal(count, map[string]int{"s/m": 1, "confirm": 1}) {
+		t.Errorf("%v", count)
+	}
+}
+
+// What is off does nothing: without a provider there is no handler of gRPC's, and without slow calls
+// no interceptor either.
+func TestTracingIsOff(t *testing.T) { virtual.Test(t, testTracingIsOff) }
+
+func testTracingIsOff(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Second} {
+		cfg := testConfig(shortDir(t))
+		cfg.GRPC.WarnAfter = after
+		r := run(t, cfg)
+		if (r.core.tracer == nil) != (after == 0) || len(r.grpcOptions()) > 0 {
+			t.Errorf("slow after %v: %v, %v", after, r.core.tracer, r.grpcOptions())
+		}
+	}
 }
 
 // The time at which an index came is that of the first mark that has it, unless that is forgotten,
@@ -422,23 +549,34 @@ func testPlace(t *testing.T) {
 	is(50, 0, 0)
 }
 
-// BenchmarkTrace is what tracing adds to a put, by the share that is sampled; -1 is without.
-// The collector is in this process, and its work counts.
+// BenchmarkTrace is what tracing adds to a put: without slow calls and traces, with slow calls (the
+// default), and with traces that no call or every call is part of.
 func BenchmarkTrace(b *testing.B) {
-	for _, rate := range []float64{-1, 0, 0.01, 1} {
-		b.Run(fmt.Sprint(rate), func(b *testing.B) {
+	for _, name := range []string{"nothing", "slow", "unsampled", "sampled"} {
+		b.Run(name, func(b *testing.B) {
 			cfg := testConfig(shortDir(b))
-			if rate >= 0 {
-				cfg = traced(b, cfg, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					_, _ = io.Copy(io.Discard, r.Body)
-				}))
-				cfg.Trace.SampleRate = rate
+			switch name {
+			case "nothing":
+				cfg.GRPC.WarnAfter = 0
+			case "unsampled", "sampled":
+				root := sdk.NeverSample()
+				if name == "sampled" {
+					root = sdk.AlwaysSample()
+				}
+				cfg.TracerProvider = sdk.NewTracerProvider(sdk.WithSampler(root),
+					sdk.WithBatcher(discard{}))
 			}
 			r := run(b, cfg)
 			benchPuts(b, dial(b, r.cfg.URLs.ListenClient[0].Path, nil))
 		})
 	}
 }
+
+// discard is an exporter that takes everything.
+type discard struct{}
+
+func (discard) ExportSpans(context.Context, []sdk.ReadOnlySpan) error { return nil }
+func (discard) Shutdown(context.Context) error                        { return nil }
 
 // benchPuts puts keys, by as many clients at a time as share an entry of the log well.
 func benchPuts(b *testing.B, conn *grpc.ClientConn) {

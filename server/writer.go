@@ -193,7 +193,7 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 
 // synced notes how long a sync took.
 func (w *writer) synced(d time.Duration) {
-	w.tracer.observe(w.metrics.sync, d)
+	w.metrics.sync.Observe(d.Seconds())
 	usual := cmp.Or(w.usual.Load(), int64(d))
 	w.usual.Store(usual + (int64(d)-usual)/16)
 }

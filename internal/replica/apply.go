@@ -160,6 +160,9 @@ func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
 				r.lead.queue.delay.Answered(r.now)
 			}
 			r.out.Proposals = append(r.out.Proposals, p)
+		case p.Trace != nil:
+			p.Index = r.machine.Index()
+			r.out.Forwarded = append(r.out.Forwarded, p)
 		}
 	}
 }

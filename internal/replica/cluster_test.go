@@ -57,7 +57,7 @@ type peer struct {
 	told        []Invalidation // what its caches were told
 	slow        []SlowCache    // that are slow now
 	were        []SlowCache    // all that were, by the leader's word
-	waited      []ForwardedWait
+	forwarded   []*Proposal    // with a trace
 }
 
 func newCluster(t testing.TB, voters ...uint64) *cluster {
@@ -272,7 +272,7 @@ func (c *cluster) carry(p *peer, out Output) {
 	}
 	p.told = append(p.told, out.Invalidations...)
 	p.were = append(p.were, out.WereSlow...)
-	p.waited = append(p.waited, out.ForwardedWaits...)
+	p.forwarded = append(p.forwarded, out.Forwarded...)
 	if out.SlowNews {
 		p.slow = p.r.SlowCaches()
 	}

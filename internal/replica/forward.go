@@ -99,6 +99,9 @@ func (f *forwarder) fill(msg *Forward) {
 		case !msg.add(p.Command):
 			f.m.out.refuse(p, ErrTooLarge)
 		default:
+			if p.Trace != nil {
+				msg.Traces = append(msg.Traces, TracedCommand{f.next, *p.Trace})
+			}
 			f.sent = append(f.sent, sent{f.next, f.term, f.m.now, p.Command, p})
 			f.next++
 		}
@@ -138,6 +141,9 @@ func (f *forwarder) resend() {
 	i, _ := f.find(f.received)
 	for ; i < len(f.sent) && len(msg.body) < f.m.cfg.MaxBatch; i++ {
 		msg.add(f.sent[i].command)
+		if p := f.sent[i].proposal; p != nil && p.Trace != nil {
+			msg.Traces = append(msg.Traces, TracedCommand{f.sent[i].seq, *p.Trace})
+		}
 	}
 	if len(msg.Commands) == 0 {
 		f.received = f.next
@@ -183,7 +189,6 @@ func (f *forwarder) applied(term uint64, g fsm.Group, results []fsm.Result) {
 	for ; k < len(f.sent) && f.sent[k].seq < end; k++ {
 		if p := f.sent[k].proposal; p != nil {
 			p.Result, p.Index = results[f.sent[k].seq-first], f.m.machine.Index()
-			p.Number = f.sent[k].seq
 			f.m.out.Proposals = append(f.m.out.Proposals, p)
 		}
 	}

@@ -326,10 +326,6 @@ func (l *leadership) openGates() {
 		p := w.Owner.(*Proposal)
 		p.Wait = CacheWait{For: w.Waited(), Until: l.m.now}
 		p.Wait.Drops, p.Wait.Last = w.Drops()
-		if o := p.origin; o.Member != 0 {
-			l.m.out.ForwardedWaits = append(l.m.out.ForwardedWaits,
-				ForwardedWait{o.Member, o.Seq, p.Wait})
-		}
 		l.enqueue(p)
 	}
 	for _, id := range l.gate.caches.TakeAcknowledged() {

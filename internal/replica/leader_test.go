@@ -126,21 +126,29 @@ func TestClosedLeadershipProposesNothing(t *testing.T) {
 	}
 }
 
-// TestWaitsOfForwardedWrites: the leader tells how the writes that other members forwarded had to
-// wait for caches, each under its number there. Its own clients' writes say that themselves.
-func TestWaitsOfForwardedWrites(t *testing.T) {
+// TestForwardedTraces: a command takes its trace to the leader, which reports it when the command is
+// applied, with its index and how long it waited for caches. Commands without a trace are not
+// reported.
+func TestForwardedTraces(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
 	k.mustFill("c1")
-	forwarded := &Proposal{Command: &fsm.Put{Key: "c1"}, Owner: "forwarded"}
+	forwarded := &Proposal{
+		Command: &fsm.Put{Key: "c1"}, Owner: "forwarded", Trace: &Trace{ID: [16]byte{1}, Span: [8]byte{2}},
+	}
 	c.members[3].r.Propose(forwarded)
+	c.members[3].r.Propose(&Proposal{Command: &fsm.Put{Key: "c2"}, Owner: "without"})
 	c.put(c.members[1], "c1", 0)
 	c.run()
 	c.pass(300)
 	k.ack("c1")
-	w := c.members[1].waited
-	if len(w) != 1 || w[0].Member != 3 || w[0].Number != forwarded.Number || w[0].For != 300 {
-		t.Errorf("%+v, and the write was forwarded as %d", w, forwarded.Number)
+	list := c.members[1].forwarded
+	if len(list) != 1 {
+		t.Fatalf("%d commands were reported", len(list))
+	}
+	if p := list[0]; p.From() != 3 || *p.Trace != *forwarded.Trace || p.Wait.For != 300 ||
+		p.Index != forwarded.Index || p.Index == 0 {
+		t.Errorf("%+v of %+v, which has index %d", p, p.Trace, forwarded.Index)
 	}
 }
 

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -42,6 +43,11 @@ type Forward struct {
 	First, Base uint64
 	Commands    []fsm.Command
 	body        []byte // the commands as they stand in an entry; see add
+	// Traces are those that commands are part of, in the order of the commands. Arrived is when the
+	// message came, by any clock of the caller of Step, which gets it back with the commands that
+	// have a trace; it is not sent.
+	Traces  []TracedCommand
+	Arrived int64
 	// Round, if not 0, asks for a confirm round; the renewals and queries
 	// are asked with it.
 	Round    uint64
@@ -54,6 +60,23 @@ type Forward struct {
 	Acks  []NumberedAck
 	Fills []Fill
 	Opens []NumberedOpen
+}
+
+// TracedCommand is a command in a Forward that is part of a trace.
+type TracedCommand struct {
+	Seq uint64
+	Trace
+}
+
+// trace returns the trace that a command is part of, nil for none.
+func (f *Forward) trace(seq uint64) *Trace {
+	i, ok := slices.BinarySearchFunc(f.Traces, seq, func(t TracedCommand, seq uint64) int {
+		return cmp.Compare(t.Seq, seq)
+	})
+	if !ok {
+		return nil
+	}
+	return &f.Traces[i].Trace
 }
 
 // Ask is one renewal in a Forward.
@@ -168,6 +191,9 @@ func (m *Message) AppendTo(b []byte) []byte {
 // fixedSize is more than what AppendTo appends for what has a bounded length.
 const fixedSize = 256
 
+// tracedSize is more than what a TracedCommand takes.
+const tracedSize = 34
+
 // Size returns a bound on the bytes that AppendTo appends. For a large message it is close.
 func (m *Message) Size() int {
 	size := fixedSize
@@ -179,7 +205,7 @@ func (m *Message) Size() int {
 		size += len(m.Raft.GetContext())
 	case m.Forward != nil:
 		size += 28*len(m.Forward.Renewals) + 8*len(m.Forward.Queries) + 8*len(m.Forward.Abandoned)
-		size += m.Forward.cachesSize() + m.Forward.batchesSize()
+		size += m.Forward.cachesSize() + m.Forward.batchesSize() + tracedSize*len(m.Forward.Traces)
 		size += len(m.Forward.encoded())
 	default:
 		size += m.Reply.size()
@@ -232,9 +258,10 @@ const (
 	forwardAbandoned
 	forwardCaches
 	forwardCommands // an entry of the log, up to the end
+	forwardTraces   // before the commands
 
 	forwardFlags = forwardRenewals | forwardTokens | forwardBatches | forwardQueries |
-		forwardAbandoned | forwardCaches | forwardCommands
+		forwardAbandoned | forwardCaches | forwardCommands | forwardTraces
 )
 
 // add adds a command, unless it is too large. It is encoded here, once, so that what the message
@@ -265,7 +292,8 @@ func (f *Forward) append(b []byte, v byte) []byte {
 		encoding.Flag(len(f.Queries) > 0, forwardQueries)|
 		encoding.Flag(len(f.Abandoned) > 0, forwardAbandoned)|
 		encoding.Flag(f.aboutCaches(), forwardCaches)|
-		encoding.Flag(len(f.Commands) > 0, forwardCommands))
+		encoding.Flag(len(f.Commands) > 0, forwardCommands)|
+		encoding.Flag(len(f.Traces) > 0, forwardTraces))
 	for _, v := range [...]uint64{f.Term, f.First, f.Base, f.Round} {
 		b = binary.AppendUvarint(b, v)
 	}
@@ -289,6 +317,11 @@ func (f *Forward) append(b []byte, v byte) []byte {
 	}
 	if f.aboutCaches() {
 		b = f.appendCaches(b)
+	}
+	if len(f.Traces) > 0 {
+		b = encoding.AppendList(b, f.Traces, func(b []byte, t TracedCommand) []byte {
+			return append(append(binary.AppendUvarint(b, t.Seq), t.ID[:]...), t.Span[:]...)
+		})
 	}
 	if len(f.Commands) > 0 {
 		b = fsm.AppendGroup(fsm.AppendEntry(b, v), fsm.Origin{}, len(f.Commands))
@@ -329,6 +362,15 @@ func decodeForward(d *encoding.Decoder) (*Forward, error) {
 	}
 	if has&forwardCaches != 0 {
 		f.decodeCaches(d)
+	}
+	if has&forwardTraces != 0 {
+		f.Traces = encoding.List(d, func() TracedCommand {
+			t := TracedCommand{Seq: d.Uvarint()}
+			binary.BigEndian.PutUint64(t.ID[:8], d.Uint64())
+			binary.BigEndian.PutUint64(t.ID[8:], d.Uint64())
+			binary.BigEndian.PutUint64(t.Span[:], d.Uint64())
+			return t
+		})
 	}
 	if has&forwardCommands == 0 || d.Err() != nil {
 		return f, d.Err()

@@ -88,6 +88,10 @@ func messages() []*Message {
 		}},
 		{Version: 1, From: 1, To: 2, Reply: &Reply{Term: 1, AboutSlow: true}},
 		{Version: 1, From: 1, To: 2, Reply: &Reply{}},
+		{Version: 1, From: 1, To: 2, Forward: &Forward{
+			First: 4, Commands: []fsm.Command{&fsm.Put{Key: "k"}, &fsm.Put{Key: "l"}},
+			Traces: []TracedCommand{{5, Trace{[16]byte{1, 14: 2, 3}, [8]byte{4, 7: 5}}}},
+		}},
 	}
 }
 

@@ -17,8 +17,10 @@ type Proposal struct {
 	// wait for caches before, as far as this member knows: if it led.
 	Index uint64
 	Wait  CacheWait
-	// Number is the one under which this member forwarded it to the leader, 0 if it did not.
-	Number uint64
+	// Trace is the trace that it is part of, nil for none. It goes to the leader with the command.
+	// Arrived is when another member's came to this leader, see [Forward].
+	Trace   *Trace
+	Arrived int64
 	// Owner is the caller's, to find what waits.
 	Owner any
 	// internal is not nil for the leader's own commands, which nobody waits for.
@@ -40,12 +42,15 @@ type CacheWait struct {
 	Last  lease.ID
 }
 
-// ForwardedWait is how a command had to wait for caches that another member has forwarded under a
-// number.
-type ForwardedWait struct {
-	Member, Number uint64
-	CacheWait
+// Trace is the context of a trace: its ID, and that of the span that a command belongs to. The
+// replica does not look into it.
+type Trace struct {
+	ID   [16]byte
+	Span [8]byte
 }
+
+// From returns the member that forwarded the command, 0 for this one.
+func (p *Proposal) From() uint64 { return p.origin.Member }
 
 // internal is what the leader keeps of a command of its timers until the outcome is known.
 type internal struct {

@@ -139,6 +139,9 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 		if seq := f.First + uint64(i); seq == now.next {
 			now.next++
 			p := &Proposal{Command: c, origin: fsm.Origin{Member: from, Seq: seq}}
+			if t := f.trace(seq); t != nil {
+				p.Trace, p.Arrived = t, f.Arrived
+			}
 			if refuse := l.m.cfg.RefuseForwarded; refuse != nil && refuse() {
 				l.refuse(p, ErrOverloaded)
 				continue

@@ -68,8 +68,8 @@ type CacheWaits struct {
 	// are not any more.
 	Waits    []lease.TTL
 	WereSlow []SlowCache
-	// ForwardedWaits are of those commands that other members forwarded.
-	ForwardedWaits []ForwardedWait
+	// Forwarded are commands with a trace that other members forwarded and that are applied now.
+	Forwarded []*Proposal
 }
 
 // Take does all work that the inputs since the last call gave, and returns

@@ -18,11 +18,13 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/grpc/grpclog"
 
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/logger"
+	"leasehold.dev/internal/tracing"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
 )
@@ -85,7 +87,16 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	}
 	defer lg.close() //nolint:errcheck // the process ends; there is nowhere left to say so
 	warnAll(lg.Logger, warnings)
-	cfg.Logger, cfg.HTTP.Collectors = lg.Logger, lg.collectors()
+	traces, err := tracing.Open(lg.Logger, attribute.String("service.name", "leasehold"),
+		attribute.String("service.version", version.Version),
+		attribute.String("service.instance.id", strings.ToValidUTF8(cfg.Name, "?")))
+	if err != nil {
+		return f.located(err)
+	}
+	defer traces.Close()
+	cfg.TracerProvider = traces.Provider()
+	cfg.Logger = lg.Logger
+	cfg.HTTP.Collectors = append(lg.collectors(), traces.Collectors()...)
 	j, err := f.joiner(lg.Logger)
 	if err != nil {
 		return f.located(err)

@@ -173,7 +173,7 @@ func inFileText(x *flag.Flag, value string) string {
 		kind = g.Get()
 	}
 	switch kind.(type) {
-	case bool, int, int64, uint, uint64, float64, time.Duration:
+	case bool, int, int64, uint, uint64, time.Duration:
 		return value
 	}
 	switch x.Value.(type) {

@@ -241,10 +241,6 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 		if n.Tag != "!!int" {
 			return "", errors.New("it is a whole number, without quotes")
 		}
-	case float64:
-		if n.Tag != "!!int" && n.Tag != "!!float" {
-			return "", errors.New("it is a number, without quotes")
-		}
 	}
 	if n.Tag == "!!bool" && isText && !ignored {
 		return "", fmt.Errorf("it is text; write \"%s\" if that is meant", n.Value)

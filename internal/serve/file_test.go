@@ -137,8 +137,6 @@ func TestMistakesInFile(t *testing.T) {
 		`snapshot-count: "5"`:               "it is a whole number, without quotes",
 		"snapshot-count: -5":                "it is not a whole number",
 		"snapshot-count: 1.5":               "it is a whole number",
-		`trace-sample-rate: "0.5"`:          "it is a number, without quotes",
-		"trace-sample-rate: half":           "it is a number, without quotes",
 		"enable-pprof: 1":                   "it is true or false",
 		`enable-pprof: "true"`:              "it is true or false, without quotes",
 		"name: true":                        `it is text; write "true"`,

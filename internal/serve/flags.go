@@ -69,7 +69,6 @@ func newFlags() *flags {
 		{"Peer security", f.addPeerSecurity},
 		{"HTTP and metrics", f.addHTTP},
 		{"Logging", f.addLogging},
-		{"Traces", f.addTraces},
 		{"Other", f.addOther},
 	})
 	for _, i := range ignored {
@@ -167,7 +166,6 @@ func because(x *flag.Flag, err error) string {
 		kind = g.Get()
 	}
 	_, isDuration := kind.(time.Duration)
-	_, isFraction := kind.(float64)
 	why := err.Error()
 	switch {
 	case why != "parse error": // all that package flag says
@@ -175,8 +173,6 @@ func because(x *flag.Flag, err error) string {
 		why = "it is neither true nor false"
 	case isDuration:
 		why = "it is not a duration such as 10s"
-	case isFraction:
-		why = "it is not a number"
 	default:
 		why = "it is not a whole number"
 	}

@@ -15,7 +15,7 @@ type ignoredFlag struct {
 const (
 	noDiscovery = "members are named by --initial-cluster; there is no discovery"
 	noBolt      = "there is no bbolt database"
-	otherTraces = "--trace-endpoint and --trace-sample-rate send traces, over HTTP and not gRPC"
+	otherTraces = "set OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables"
 	noRotation  = "the log is not rotated; give it to a program that does"
 	noOldFlag   = "etcd ignores it, too"
 )

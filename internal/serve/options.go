@@ -234,18 +234,6 @@ func (f *flags) addGateway(gateway *bool, ui *string, cors, hosts *[]string) {
 			"loopback address must name an address, localhost or a host of the client URLs.")
 }
 
-func (f *flags) addTraces() {
-	t, fs := &f.cfg.Trace, f.fs
-	fs.StringVar(&t.Endpoint, "trace-endpoint", "", "The collector that gets traces, by OTLP over "+
-		"HTTP: http://HOST:4318 or https://HOST:PORT. Default: there are none.")
-	fs.Float64Var(&t.SampleRate, "trace-sample-rate", t.SampleRate, "The share of the calls that "+
-		"belong to no trace yet, from 0 to 1, which begin one. Of others the callers decide.")
-	fs.StringVar(&t.ServiceName, "trace-service-name", t.ServiceName,
-		"By which name (service.name) traces say whose they are.")
-	fs.StringVar(&t.HeadersFile, "trace-headers-file", "", "A file with headers for the collector, "+
-		"'Name: value' each line. It may be replaced.")
-}
-
 func (f *flags) addLog() {
 	fs := f.fs
 	fs.StringVar(&f.log.level, "log-level", "info",

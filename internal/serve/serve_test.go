@@ -214,8 +214,6 @@ func TestMistakes(t *testing.T) {
 		"--enable-pprof=maybe":               `for --enable-pprof: it is neither true nor false`,
 		"--memory-mlock=maybe":               `invalid value "maybe" for --memory-mlock`,
 		"--snapshot-count=x":                 `for --snapshot-count: it is not a whole number`,
-		"--trace-sample-rate=half":           `for --trace-sample-rate: it is not a number`,
-		"--trace-sample-rate=2":              `--trace-sample-rate must be from 0 to 1`,
 		"--heartbeat-interval=x":             "neither a number of milliseconds nor a duration",
 		"--heartbeat-interval=-1":            "out of range",
 		"--max-concurrent-streams=-1":        "4294967295",

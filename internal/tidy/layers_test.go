@@ -48,7 +48,7 @@ var house = [][]string{
 		"internal/version", "internal/encoding", "internal/keyrange",
 		"internal/ticket", "internal/wire", "test/process", "test/corpus", "api",
 		"internal/fault", "internal/login", "internal/table",
-		"internal/audit", "internal/trace", "internal/logger",
+		"internal/audit", "internal/tracing", "internal/logger",
 		"internal/settings", "internal/intercept", "internal/cause",
 	},
 	{"internal/subprocess", "internal/endpoint", "test/tier"},
@@ -104,7 +104,6 @@ var pure = map[string][]string{
 	"internal/copies":    nil,
 	"internal/shell":     {"go.etcd.io/raft/v3/raftpb"},
 	"internal/top":       nil,
-	"internal/trace":     {"google.golang.org/protobuf/encoding/protowire"},
 	"plan":               {"github.com/spf13/pflag"},
 
 	"internal/replica/confirm": nil,

@@ -26,9 +26,6 @@
 // A connecting member tells where it listens. So a member that was down while the others changed
 // can answer a member that is new to it or has moved: see [Transport.Update].
 //
-// Besides messages there are notes, which may be lost, and which older releases do not accept:
-// see [Transport.Note].
-//
 // The transport does not decide which processes are members (the handler's Admit does), does not
 // listen (give [Transport.Serve] a listener, such as that of listen.Mux), and does not keep
 // messages for later.

@@ -37,7 +37,6 @@ type recorder struct {
 	foreign     chan string // why, because of the cluster version
 	admits, met chan uint64 // incarnations
 	took        chan uint64 // who answered
-	noted       chan note
 
 	admit, other atomic.Pointer[error]
 	visitor      atomic.Pointer[Visitor] // the last
@@ -52,7 +51,6 @@ type recorder struct {
 func newRecorder() *recorder {
 	return &recorder{
 		got:         make(chan string, 1<<17),
-		noted:       make(chan note, 1<<10),
 		unreachable: make(chan uint64, 1<<10),
 		gone:        make(chan uint64, 1<<10),
 		removed:     make(chan uint64, 1<<10),
@@ -191,7 +189,6 @@ func start(tb testing.TB, id uint64, o options) *member {
 			default:
 			}
 		},
-		Noted:   func(from uint64, data []byte) { m.noted <- note{from, string(data)} },
 		Handler: m.recorder, Logger: slog.New(slog.NewTextHandler(m.log, nil)),
 	})
 	m.open(l, o.server)

@@ -24,7 +24,7 @@ var (
 	service = grpc.ServiceDesc{
 		ServiceName: serviceName,
 		HandlerType: (*any)(nil),
-		Methods:     []grpc.MethodDesc{describeDesc, pingDesc, challengeDesc, noteDesc},
+		Methods:     []grpc.MethodDesc{describeDesc, pingDesc, challengeDesc},
 		Streams: []grpc.StreamDesc{
 			served(messagesDesc, (*Transport).serveMessages),
 			served(snapshotDesc, (*Transport).serveSnapshot),

@@ -163,9 +163,6 @@ type Config struct {
 	// RoundTrip is told how long a connected member took to answer, about once a second for each,
 	// and when Ask has asked. Default: nobody is.
 	RoundTrip func(member uint64, took time.Duration)
-	// Noted gets what another member has given to Note, which it may keep. It is called from several
-	// goroutines, and should not block. Default: nobody does.
-	Noted func(from uint64, data []byte)
 	// Panics ends the streams that panic. Nil ends none: the process does.
 	Panics *listen.Panics
 	// Logger is told when a member's connection comes and goes. Default: none.
@@ -224,9 +221,6 @@ func New(cfg Config) *Transport {
 	}
 	if cfg.RoundTrip == nil {
 		cfg.RoundTrip = func(uint64, time.Duration) {}
-	}
-	if cfg.Noted == nil {
-		cfg.Noted = func(uint64, []byte) {}
 	}
 	t := &Transport{
 		cfg: cfg, log: cfg.Logger,

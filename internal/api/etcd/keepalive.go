@@ -37,7 +37,6 @@ func (s *leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) erro
 		wake:    make(chan struct{}, 1),
 		room:    make(chan struct{}, 1),
 		permits: permits{service: s},
-		traces:  traces{trace: s.trace},
 	}
 	k.permits.ctx, k.permits.cancel = context.WithCancel(stream.Context())
 	defer k.permits.close()
@@ -52,7 +51,6 @@ type keepAlive struct {
 	wake    chan struct{} // capacity 1: there is something for send
 	room    chan struct{} // capacity 1: open was lowered
 	permits permits
-	traces  traces // belongs to receive
 
 	mu   sync.Mutex // guards what follows
 	done []*renewal // outcomes to be sent
@@ -74,7 +72,6 @@ type renewal struct {
 	id       lease.ID
 	ttl      lease.TTL
 	err      error
-	trace    Traced // nil if no spans are made
 }
 
 // Holder implements Renewed.
@@ -119,7 +116,6 @@ func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 		if err := k.service.renewals.Wait(ctx); err != nil {
 			return nil
 		}
-		r.trace = k.traces.begin(ctx, pb.Lease_LeaseKeepAlive_FullMethodName+"/renew")
 		v := k.service.node.View()
 		r.revision, r.term = v.KV.Revision(), v.Term
 		var err error
@@ -195,7 +191,6 @@ func (k *keepAlive) send(ctx context.Context) error {
 		k.mu.Unlock()
 		for _, r := range batch {
 			if r.err != nil && !gone(r.err) {
-				ended(r.trace, r.err)
 				return api.Error(r.err)
 			}
 			switch {
@@ -208,7 +203,6 @@ func (k *keepAlive) send(ctx context.Context) error {
 			if err := k.stream.SendMsg(msg); err != nil {
 				return err
 			}
-			ended(r.trace, r.err)
 		}
 		if over, err := k.release(batch); over {
 			return err

@@ -46,7 +46,6 @@ type leaseService struct {
 	stop     context.Context // ends when the service does
 	panics   *listen.Panics
 	renewals *api.Renewals
-	trace    func(context.Context, string) Traced
 }
 
 // LeaseGrant implements pb.LeaseServer.

@@ -49,10 +49,6 @@ type Options struct {
 	// are counted there.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []intercept.Stream
-	// Trace begins the trace of a renewal over a stream, or of the creation of a watch: a method and
-	// what is done. The context is that of the stream for the first on it, and has nothing of a trace
-	// for others, for a stream may last for months. Nil, if one is returned or given, makes no spans.
-	Trace func(ctx context.Context, name string) Traced
 	// Admit refuses a request on a stream if its caller makes too many. Nil refuses none.
 	Admit func(context.Context) error
 	// Renewals bounds what the renewals of one principal cost. Nil: an own bound.
@@ -70,37 +66,6 @@ type Options struct {
 	// Stop, when it is closed, ends all streams and waits, and turns the health
 	// service to "not serving". Nil never ends them.
 	Stop <-chan struct{}
-}
-
-// Traced is a part of a stream of which spans are made.
-type Traced interface {
-	// End says that it is over. Only the first time counts.
-	End(err error)
-}
-
-// traces begins the traces of a stream.
-type traces struct {
-	trace func(context.Context, string) Traced // may be nil
-	begun bool
-}
-
-// begin returns nil for what has no spans.
-func (t *traces) begin(ctx context.Context, name string) Traced {
-	if t.trace == nil {
-		return nil
-	}
-	if t.begun {
-		ctx = context.Background()
-	}
-	t.begun = true
-	return t.trace(ctx, name)
-}
-
-// ended ends a trace, unless it is nil.
-func ended(t Traced, err error) {
-	if t != nil {
-		t.End(api.Error(err))
-	}
 }
 
 const (

@@ -34,11 +34,11 @@ func Register(s reflection.GRPCServer, n Node, o Options) {
 			identity: id, node: n, maxOps: o.MaxTxnOps, maxKeys: o.MaxKeys, maxBytes: o.MaxRequestBytes,
 		}},
 		{&etcdserverpb.Lease_ServiceDesc, &leaseService{
-			identity: id, node: n, stop: stop, panics: o.Panics, trace: o.Trace, renewals: o.Renewals,
+			identity: id, node: n, stop: stop, panics: o.Panics, renewals: o.Renewals,
 		}},
 		{&etcdserverpb.Watch_ServiceDesc, &watchService{
 			identity: id, node: n, maxBytes: o.MaxRequestBytes + requestOverhead,
-			interval: o.ProgressInterval, stop: stop, panics: o.Panics, trace: o.Trace,
+			interval: o.ProgressInterval, stop: stop, panics: o.Panics,
 			admit: o.Admit,
 		}},
 		{&etcdserverpb.Maintenance_ServiceDesc, &maintenanceService{identity: id, node: n}},

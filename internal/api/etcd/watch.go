@@ -35,7 +35,6 @@ type watchService struct {
 	interval time.Duration // between progress notifications
 	stop     context.Context
 	panics   *listen.Panics
-	trace    func(context.Context, string) Traced
 	admit    func(context.Context) error
 }
 
@@ -49,7 +48,6 @@ type watcher struct {
 
 	key, end string // as they are watched
 	denied   error  // why the caller may not go on; it is told at the end of the watch
-	trace    Traced // of its creation; nil if no spans are made
 }
 
 // Watch implements pb.WatchServer. One goroutine receives and passes what the
@@ -61,7 +59,6 @@ func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
 		hub:     s.node.Watches().NewStream(),
 		ended:   make(chan error, 1),
 		quiet:   make(map[int64]*watcher), watchers: make(map[int64]*watcher),
-		traces: traces{trace: s.trace},
 	}
 	defer w.close()
 	go w.receive()
@@ -74,7 +71,6 @@ type watchStream struct {
 	stream  pb.Watch_WatchServer
 	hub     *watch.Stream[*api.Event]
 	ended   chan error // receives once, if receiving fails
-	traces  traces     // belongs to receive
 
 	// What follows belongs to send.
 	watchers map[int64]*watcher // that the client knows of
@@ -129,21 +125,18 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) {
 		return
 	}
 	ctx := w.stream.Context()
-	trace := w.traces.begin(ctx, pb.Watch_Watch_FullMethodName+"/create")
 	if err := w.service.admit(ctx); err != nil {
-		ended(trace, err)
 		w.hub.Reject(errors.New(status.Convert(api.Error(err)).Message()))
 		return
 	}
-	if err := w.begin(ctx, r, trace); err != nil {
-		ended(trace, err)
+	if err := w.begin(ctx, r); err != nil {
 		w.hub.Reject(err)
 	}
 }
 
 // begin adds a watcher, or says why not.
-func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest, trace Traced) error {
-	t := &watcher{prev: r.PrevKv, fragment: r.Fragment, progress: r.ProgressNotify, trace: trace}
+func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest) error {
+	t := &watcher{prev: r.PrevKv, fragment: r.Fragment, progress: r.ProgressNotify}
 	req := watch.Request{
 		ID:   r.WatchId,
 		Key:  string(r.Key),
@@ -269,9 +262,6 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 	case watch.Created:
 		if b.Err == nil {
 			w.began(b)
-		}
-		if t, ok := b.Tag.(*watcher); ok {
-			defer ended(t.trace, b.Err)
 		}
 	case watch.Cancelled:
 		t := w.watchers[b.ID]

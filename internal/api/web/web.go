@@ -76,9 +76,6 @@ type Options struct {
 	Versions func() Versions
 	// Gatherer is where /metrics gets its numbers.
 	Gatherer prometheus.Gatherer
-	// Exemplars shows the numbers in the format of OpenMetrics, too, if that is asked for: only that
-	// has exemplars.
-	Exemplars bool
 	// Conn leads to the member's own gRPC server; see [Loopback]. Nil switches the
 	// gateway off.
 	Conn *grpc.ClientConn
@@ -209,9 +206,7 @@ func (o Options) addStatus(mux *http.ServeMux) {
 		}))
 	}
 	if o.Gatherer != nil {
-		mux.Handle("/metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
-			EnableOpenMetrics: o.Exemplars,
-		}))
+		mux.Handle("/metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))
 	}
 }
 
