@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
-	"slices"
 	"testing"
 
 	"leasehold.dev/internal/access"
@@ -384,42 +383,6 @@ func TestOverwritingCountsForItsWriter(t *testing.T) {
 	mustApply(t, m, put)
 }
 
-// Goal: what is written and granted while access control is disabled is nobody's, though somebody
-// has logged in, and takes from an account what it replaces, once that is compacted. Method: a user's
-// commands before and after.
-func TestNobodysWhileDisabled(t *testing.T) {
-	m := tenants(t)
-	root := func(c Command) { mustApply(t, m, as(m, "root", c)) }
-	root(&Put{Key: "k", Value: []byte("v")})
-	root(&Put{Key: "l"})
-	root(&AuthDisable{})
-	root(&Put{Key: "k", Value: []byte("w")})
-	root(&Put{Key: "k", Value: []byte("once more")})
-	root(&Put{Key: "m"})
-	root(&Grant{Terms: lease.Terms{ID: 1, TTL: 5000}})
-	mustApply(t, m, &Compact{m.store.Revision()})
-	want := map[string]Use{"root": {Bytes: mvcc.PutSize("l", nil)}}
-	if got := usesOf(m); !maps.Equal(got, want) {
-		t.Errorf("uses %v, want %v", got, want)
-	}
-}
-
-// Goal: a snapshot has the accounts of its moment, whatever happens while it is written. Method: a
-// picture, and other accounts of the same keys and leases since.
-func TestAccountsOfImage(t *testing.T) {
-	m := tenants(t)
-	root := func(c Command) { mustApply(t, m, as(m, "root", c)) }
-	root(&Grant{Terms: lease.Terms{ID: 1, TTL: 5000}})
-	root(&Put{Key: "k", Lease: 1})
-	im, before := m.Image(), hash(t, m)
-	root(&Put{Key: "l"})
-	root(&DeleteRange{Key: "k"})
-	root(&Revoke{ID: 1})
-	if got, err := im.Hash(); got != before || err != nil {
-		t.Errorf("hash %x, error %v, want %x", got, err, before)
-	}
-}
-
 // Goal: members that have the same keys and leases on other accounts are told apart: they would
 // decide otherwise. Method: the same two commands, each by another user.
 func TestHashOfAccounts(t *testing.T) {
@@ -470,27 +433,6 @@ func TestRestoreBadAccounts(t *testing.T) {
 	}
 	if got := usesOf(restored(t, m)); !maps.Equal(got, usesOf(m)) {
 		t.Errorf("uses %v", got)
-	}
-}
-
-// Goal: records of accounts, of which the hash is made, are the same at every member, and small.
-// Method: leases of two principals, of which one fills a record exactly.
-func TestAccountRecords(t *testing.T) {
-	a := accounts{leases: lease.New(lease.Config{})}
-	for id := range lease.ID(2*accountLeases + 1) {
-		info, err := a.leases.Grant(lease.Terms{ID: id + 1, TTL: 60_000})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a.caller.User = "u"; id >= accountLeases {
-			a.caller.User = "v"
-		}
-		a.granted(&info)
-	}
-	var got []int
-	accountRecords(a.leases.View(), func(r account) { got = append(got, len(r.Leases)) })
-	if want := []int{accountLeases, accountLeases, 1}; !slices.Equal(got, want) {
-		t.Errorf("records have %v leases, want %v", got, want)
 	}
 }
 

@@ -8,35 +8,6 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The NOSPACE alarm refuses what grows and lets go what frees.
-func TestAlarm(t *testing.T) {
-	m := New(Config{})
-	mustApply(t, m, &Put{Key: "k"})
-	a := Alarm{Member: 7, Kind: NoSpace}
-	if got := mustApply(t, m, &SetAlarm{Alarm: a}).([]Alarm); !slices.Equal(got, []Alarm{a}) {
-		t.Errorf("raised %v", got)
-	}
-	put := Op{Put: &Put{Key: "x"}}
-	for _, c := range []Command{
-		put.Put, &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}, &Txn{Then: []Op{put}},
-		&Txn{Then: []Op{{Txn: &Txn{Then: []Op{put}}}}},
-	} {
-		if r := apply(t, m, c); !errors.Is(r.Err, ErrNoSpace) {
-			t.Errorf("%T: %v", c, r.Err)
-		}
-	}
-	mustApply(t, m, &Txn{Then: []Op{{Delete: &DeleteRange{Key: "k"}}}})
-	mustApply(t, m, &Compact{Revision: 2})
-	if v := m.View().Alarms; !slices.Equal(v, []Alarm{a}) {
-		t.Errorf("alarms %v", v)
-	}
-	mustApply(t, m, &SetAlarm{Alarm: a, Off: true})
-	if got := mustApply(t, m, &SetAlarm{Alarm: a, Off: true}).([]Alarm); len(got) != 0 {
-		t.Errorf("lowered twice: %v", got)
-	}
-	mustApply(t, m, put.Put)
-}
-
 // Alarms are told in the order of their members, and of one member of their kinds.
 func TestAlarmsAreSorted(t *testing.T) {
 	m := New(Config{})

@@ -152,24 +152,6 @@ func TestRefusalTellsName(t *testing.T) {
 	}
 }
 
-// A caller is told that a lease is not there, if it may know that.
-func TestNoLease(t *testing.T) {
-	m := holders(t)
-	for _, c := range []struct {
-		c    Command
-		want error
-	}{
-		{&Revoke{ID: 77}, lease.ErrNotFound},
-		{&ChangeTTL{ID: 77, TTL: 7}, lease.ErrNotFound},
-		{&Revoke{Name: "x/9"}, lease.ErrNotFound},
-		{&Revoke{Name: "y/9"}, access.ErrPermissionDenied},
-	} {
-		if r := apply(t, m, as(m, "alice", c.c)); !errors.Is(r.Err, c.want) {
-			t.Errorf("%+v: %v, not %v", c.c, r.Err, c.want)
-		}
-	}
-}
-
 // Goal: a request ID is its user's: nobody is told of the lease of another by using it again.
 // Method: two users grant with the same request ID, also after a restore.
 func TestRequestOfAnother(t *testing.T) {

@@ -3,7 +3,6 @@ package fsm
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -119,25 +118,6 @@ func encode(commands ...Command) []byte {
 	return b
 }
 
-// Every kind of command comes back from an entry as it went in.
-func TestEntryRoundTrip(t *testing.T) {
-	want := samples()
-	kinds := make(map[kind]bool)
-	for _, c := range want {
-		kinds[c.kind()] = true
-	}
-	if want := int(kindLast); len(kinds) != want {
-		t.Fatalf("samples cover %d kinds of %d", len(kinds), want)
-	}
-	got, err := DecodeEntry(encode(want...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(got) != 1 || !reflect.DeepEqual(got[0], Group{Commands: want}) {
-		t.Errorf("got  %#v\nwant %#v", got, want)
-	}
-}
-
 // What is written is what is read, whatever it is: commands, and the results that sessions keep
 // of them, drawn at random.
 func TestRandomRoundTrip(t *testing.T) {
@@ -160,69 +140,6 @@ func TestRandomRoundTrip(t *testing.T) {
 				t.Fatalf("seed %d: %#v became %#v, %v", seed, r, got, err)
 			}
 		}
-	}
-}
-
-// Commands that came through several members keep their order and origins.
-func TestEntryOrigins(t *testing.T) {
-	put := func(key string) Command { return &Put{Key: key} }
-	from := func(seq uint64) Origin { return Origin{Member: math.MaxUint64, Seq: seq} }
-	b := AppendCommand(AppendEntry(nil, 1), put("own 1"))
-	b = AppendCommand(AppendCommand(AppendGroup(b, from(7), 2), put("7")), put("8"))
-	b = AppendCommand(AppendGroup(b, from(1), 1), put("1"))
-	b = AppendCommand(b, put("own 2"))
-	got, err := DecodeEntry(b)
-	want := []Group{
-		{Commands: []Command{put("own 1")}},
-		{Origin: from(7), Commands: []Command{put("7"), put("8")}},
-		{Origin: from(1), Commands: []Command{put("1")}},
-		{Commands: []Command{put("own 2")}},
-	}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %#v, %v\nwant %#v", got, err, want)
-	}
-	b = AppendGroup(AppendEntry(nil, 1), from(1), 1)
-	if _, err := DecodeEntry(b); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("an origin without its command: %v", err)
-	}
-}
-
-// Commands from another member are taken whole or not at all, and it does not say whose they are.
-func TestDecodeCommands(t *testing.T) {
-	want := []Command{&Revoke{ID: 3}, &Put{Key: "k"}}
-	b := AppendCommands(nil, 1, want)
-	if got, err := DecodeCommands(b); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %#v, %v", got, err)
-	}
-	for n := range b {
-		if got, err := DecodeCommands(b[:n]); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("the first %d bytes: %#v, %v", n, got, err)
-		}
-	}
-	for name, b := range map[string][]byte{
-		"an origin":     AppendCommand(AppendGroup(AppendEntry(nil, 1), Origin{1, 2}, 1), &Revoke{}),
-		"another group": AppendCommand(AppendGroup(b, Origin{}, 1), &Revoke{}),
-	} {
-		if _, err := DecodeCommands(b); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// An entry that is cut off anywhere, or of another version, is an error and
-// never a panic or a shorter list that passes for whole: the checksum below
-// catches the cut, and what it misses must not be applied.
-func TestEntryCutOff(t *testing.T) {
-	for _, c := range samples() {
-		whole := encode(c)
-		for n := 2; n < len(whole); n++ {
-			if _, err := DecodeEntry(whole[:n]); !errors.Is(err, ErrCorrupt) {
-				t.Errorf("%T cut to %d of %d bytes: error %v", c, n, len(whole), err)
-			}
-		}
-	}
-	if _, err := DecodeEntry(nil); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("empty entry: %v", err)
 	}
 }
 
@@ -256,41 +173,6 @@ func TestTooDeep(t *testing.T) {
 			restored(t, m)
 		}
 		txn = &Txn{Else: []Op{{Txn: txn}}, Compare: []Compare{{Key: "x", Number: 1}}}
-	}
-}
-
-// A transaction nested beyond the limit is refused rather than followed.
-func TestDecodeDeepTxn(t *testing.T) {
-	deep := &Txn{}
-	for range maxTxnDepth + 2 {
-		deep = &Txn{Then: []Op{{Txn: deep}}}
-	}
-	if _, err := DecodeEntry(encode(deep)); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("error %v", err)
-	}
-	// The same, but that nothing is left of the one that is too deep: no conditions, one
-	// operation; and no other branches.
-	b := append(AppendEntry(nil, 1), byte(kindTxn))
-	b = append(b, bytes.Repeat([]byte{0, 1, opTxn}, maxTxnDepth+1)...)
-	b = append(b, make([]byte, maxTxnDepth+1)...)
-	if _, err := DecodeEntry(b); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("error %v", err)
-	}
-}
-
-// The decoder keeps no part of what it is given, since entries are large and
-// values small.
-func TestDecodeCopies(t *testing.T) {
-	b := encode(&Put{Key: "key", Value: []byte("value")})
-	got, err := DecodeEntry(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range b {
-		b[i] = 0xff
-	}
-	if p := got[0].Commands[0].(*Put); p.Key != "key" || string(p.Value) != "value" {
-		t.Errorf("the command changed with the entry's bytes: %q=%q", p.Key, p.Value)
 	}
 }
 

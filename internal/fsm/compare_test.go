@@ -66,28 +66,6 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// A member has one vote in a round, strangers and those that come too late have none.
-func TestHashesThatDoNotCount(t *testing.T) {
-	m := withMembers(3, 0)
-	mustApply(t, m, &StateHash{Member: 1, Hash: 9}) // before there was any question
-	told(t, m, 7)
-	first := m.HashedAt()
-	told(t, m, 7)
-	for _, h := range []*StateHash{
-		{Member: 1, Index: m.HashedAt(), Hash: 9}, // it has told another
-		{Member: 2, Index: first, Hash: 9},
-		{Member: 3, Index: first, Hash: 9},
-		{Member: 4, Index: m.HashedAt(), Hash: 9},
-	} {
-		mustApply(t, m, h)
-	}
-	mustApply(t, m, &StateHash{Member: 2, Index: m.HashedAt(), Hash: 7})
-	mustApply(t, m, &HashState{})
-	if got := m.View().Alarms; len(got) != 0 || m.IsDamaged(1) {
-		t.Errorf("alarms %v", got)
-	}
-}
-
 // A damaged member holds up nobody's writes; a split holds up all, until a majority is found, or a
 // client lifts the alarm. Nobody sets such alarms.
 func TestWritesAndDamage(t *testing.T) {

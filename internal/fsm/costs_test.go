@@ -75,52 +75,6 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// Goal: the same of the bytes of an answer. Method: what is left of some bytes after operations on
-// the keys a and b, of 10 and 20 bytes, as if the store had no more.
-func TestAnswerCosts(t *testing.T) {
-	m := New(Config{})
-	mustApply(t, m, &Put{Key: "a", Value: make([]byte, 9)})
-	mustApply(t, m, &Put{Key: "b", Value: make([]byte, 19)})
-	read := func(o mvcc.RangeOptions) Op { return Op{Range: &Range{Key: "a", End: "c", Options: o}} }
-	all, one := read(mvcc.RangeOptions{}), Op{Range: &Range{Key: "a"}}
-	least := read(mvcc.RangeOptions{SortBy: mvcc.ByMod, Descend: true, Limit: 1})
-	sorted := read(mvcc.RangeOptions{SortBy: mvcc.ByMod, Descend: true})
-	count := read(mvcc.RangeOptions{CountOnly: true})
-	put := func(n int) Op { return Op{Put: &Put{Key: "c", Value: make([]byte, n-1)}} }
-	for _, c := range []struct {
-		has, left int64
-		ops       []Op
-	}{
-		{60, 60, []Op{all, all}}, // no two ranges can have more: nobody looks
-		{59, 59 - 60, []Op{all, all}},
-		{69, 69 - 60, []Op{all, all, count}},
-		{30, 10, []Op{put(10), count, one, count}}, // the key may be the one that was put, too
-		{20, 0, []Op{one, one}},
-		{20, 0, []Op{one, one, {Txn: &Txn{}}}},
-		{19, -1, []Op{one, one}},
-		{29, -1, []Op{all}},
-		{20, 0, []Op{least}},
-		{10, -20, []Op{sorted}},
-		{60, 60 - 40 - 40, []Op{all, put(10), all}},
-		{60, 60 - 45 - 45, []Op{all, put(10), put(5), all}},
-		{100, 100 - 3*20, []Op{one, put(10), put(5), one, one, count}},
-		{30, 30, []Op{all}},
-		{30, 30 - 40 - 40, []Op{all, put(10), all}},
-	} {
-		w := &work{left: 1000, answer: c.has, size: 30}
-		p := makePlan(&Txn{Then: c.ops}, state{m.View().KV, m.lessor, w})
-		nested := 0
-		for _, op := range c.ops {
-			if op.Txn != nil {
-				nested++
-			}
-		}
-		if w.answer != c.left || (w.left < 0) != (c.left < 0) || len(p.nested) != nested {
-			t.Errorf("of %d, %+v leave %d, want %d", c.has, c.ops, w.answer, c.left)
-		}
-	}
-}
-
 // Goal: a transaction that costs all there is, is done, and with one operation more it is not.
 // Method: one that is applied, and one that only reads.
 func TestCostsAllThereIs(t *testing.T) {

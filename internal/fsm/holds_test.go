@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -367,44 +366,6 @@ func TestLongerTTL(t *testing.T) {
 		if r := apply(t, m, c.c); (r.Err == nil) != c.fits {
 			t.Errorf("%+v: %v", c.c, r.Err)
 		}
-	}
-}
-
-// Leases that hold something for longer than any may now do so for less when a state is restored,
-// and so do orphans.
-func TestShorten(t *testing.T) {
-	of := func(id lease.ID, ttl, remaining lease.TTL) lease.Info {
-		terms := lease.Terms{ID: id, TTL: ttl}
-		return lease.Info{Terms: terms, Token: lease.Token(id), Remaining: remaining}
-	}
-	const most = MaxCacheTTL
-	h := holdings{}
-	h.Holds = h.copied()
-	for id := range lease.ID(4) {
-		h.of[id+1] = many(1)
-	}
-	h.orphans[7] = Orphan{Lease: of(7, 3*most, 0)}
-	h.orphans[8] = Orphan{Lease: of(8, 500, 0)}
-	leases := []lease.Info{
-		of(1, 2*most, 5), of(2, 2*most, 3*most), of(3, most, 2*most), of(4, 7, 8), of(5, 2*most, 5),
-	}
-	want := []lease.Info{
-		of(1, most, 5), of(2, most, most), of(3, most, 2*most), of(4, 7, 8), leases[4],
-	}
-	state := lease.State{LastToken: 5}
-	for i := range leases {
-		state.Add(&leases[i])
-	}
-	h.shorten(&state)
-	l := lease.New(lease.Config{})
-	if err := l.Recover(state); err != nil {
-		t.Fatal(err)
-	}
-	if got := slices.Collect(l.Leases()); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	if a, b := h.orphans[7].Lease.TTL, h.orphans[8].Lease.TTL; a != most || b != 500 {
-		t.Errorf("orphans for %d and %d", a, b)
 	}
 }
 

@@ -241,50 +241,6 @@ func TestGrantRenews(t *testing.T) {
 	}
 }
 
-// TestMaxKeys: what a command says of the keys that a lease may have is found out when it is
-// applied, whatever the member is set up for, so two commands cannot pass it together (T14).
-// A key that the lease has already is no other.
-func TestMaxKeys(t *testing.T) {
-	m := New(Config{})
-	grant(t, m, 1)
-	put := func(key string, most int) *Put { return &Put{Key: key, Lease: 1, MaxKeys: most} }
-	both := &Txn{Then: []Op{{Put: put("b", 2)}, {Put: put("c", 2)}}}
-	mustApply(t, m, put("a", 2))
-	var limit *lease.KeyLimitError
-	if r := apply(t, m, both); !errors.As(r.Err, &limit) ||
-		*limit != (lease.KeyLimitError{ID: 1, Limit: 2}) {
-		t.Errorf("two more: %v", r.Err)
-	}
-	if m.lessor.KeyCount(1) != 1 || value(m, "b") != "none" {
-		t.Error("what was refused has changed something")
-	}
-	mustApply(t, m, &Txn{Then: []Op{{Put: put("a", 2)}, {Put: put("b", 2)}}})
-	mustApply(t, m, put("b", 1))
-	if r := apply(t, m, put("c", 2)); !errors.As(r.Err, &limit) {
-		t.Errorf("one more: %v", r.Err)
-	}
-	mustApply(t, m, put("c", 0))
-}
-
-// A put beyond the limit of keys is refused whole, not found out too late (T14).
-func TestKeyLimit(t *testing.T) {
-	m := New(Config{Lease: lease.Config{MaxKeys: 1}})
-	grant(t, m, 1)
-	mustApply(t, m, &Put{Key: "a", Lease: 1})
-	mustApply(t, m, &Put{Key: "a", Lease: 1})
-	var full *lease.KeyLimitError
-	if r := apply(t, m, &Put{Key: "b", Lease: 1}); !errors.As(r.Err, &full) {
-		t.Errorf("put: %v", r.Err)
-	}
-	if value(m, "b") != "none" {
-		t.Error("the put was done")
-	}
-	m.cfg.Lease.MaxKeys = 0
-	if m = restored(t, m); m.lessor.KeyCount(1) != 1 {
-		t.Error("the key is lost")
-	}
-}
-
 // Conditions on leases are evaluated at apply.
 func TestCompareLeases(t *testing.T) {
 	m := New(Config{})

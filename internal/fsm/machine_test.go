@@ -47,48 +47,6 @@ func value(m *Machine, key string) string {
 	return "none"
 }
 
-// A put on an unknown lease changes nothing; on a live one the key goes with
-// the lease, in one revision, and only keys that are attached then (T21, L6).
-func TestRevokeDeletesAttachedKeys(t *testing.T) {
-	m := New(Config{})
-	r := apply(t, m, &Put{Key: "a", Lease: 1})
-	if !errors.Is(r.Err, lease.ErrNotFound) || r.Revision != 1 {
-		t.Fatalf("put on no lease: %+v", r)
-	}
-	grant(t, m, 1)
-	grant(t, m, 2)
-	for _, k := range []string{"c", "a", "b"} {
-		mustApply(t, m, &Put{Key: k, Value: []byte(k), Lease: 1})
-	}
-	mustApply(t, m, &Put{Key: "b", Value: []byte("moved"), Lease: 2})
-	mustApply(t, m, &Put{Key: "d", Value: []byte("free")})
-	m.TakeChanges()
-	r = apply(t, m, &Revoke{ID: 1})
-	if r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	changes := m.TakeChanges()
-	if len(changes) != 1 || changes[0].Revision != r.Revision {
-		t.Fatalf("changes %+v, want one revision %d", changes, r.Revision)
-	}
-	var deleted []string
-	for _, e := range changes[0].Events {
-		if !e.Delete || e.Prev == nil {
-			t.Errorf("event %+v", e)
-		}
-		deleted = append(deleted, e.KV.Key)
-	}
-	if !slices.Equal(deleted, []string{"a", "c"}) {
-		t.Errorf("deleted %q, want a and c in key order", deleted)
-	}
-	if value(m, "b") != "moved" || value(m, "d") != "free" {
-		t.Errorf("b=%s d=%s", value(m, "b"), value(m, "d"))
-	}
-	if r := apply(t, m, &Revoke{ID: 1}); !errors.Is(r.Err, lease.ErrNotFound) {
-		t.Errorf("second revoke: %v", r.Err)
-	}
-}
-
 // T1: the decision to expire is void in any entry that is not of the term in
 // which it was made. T28: it is void for a lease granted again under its id.
 func TestExpireIsFenced(t *testing.T) {
@@ -130,63 +88,6 @@ func TestBeginIsIdempotent(t *testing.T) {
 	}
 }
 
-// The branches of nested transactions are chosen by the state before the
-// first operation, all changes are one revision, and what cannot be done
-// wholly is not done at all.
-func TestTxn(t *testing.T) {
-	m := New(Config{})
-	mustApply(t, m, &Put{Key: "a", Value: []byte("1")})
-	exists := func(key string) Compare {
-		return Compare{Key: key, Target: TargetCreate, Relation: Greater}
-	}
-	r := mustApply(t, m, &Txn{
-		Compare: []Compare{exists("a")},
-		Then: []Op{
-			{Put: &Put{Key: "b", Value: []byte("2")}},
-			{Txn: &Txn{
-				Compare: []Compare{exists("b")}, // not before the transaction
-				Then:    []Op{{Put: &Put{Key: "c", Value: []byte("then")}}},
-				Else:    []Op{{Put: &Put{Key: "c", Value: []byte("else")}}},
-			}},
-			{Range: &Range{Key: "a", End: "z"}},
-			{Delete: &DeleteRange{Key: "a", PrevKV: true}},
-		},
-		Else: []Op{{Put: &Put{Key: "never"}}},
-	}).(*TxnResult)
-	if !r.Succeeded || value(m, "c") != "else" || value(m, "a") != "none" {
-		t.Fatalf("succeeded %v, c=%s, a=%s", r.Succeeded, value(m, "c"), value(m, "a"))
-	}
-	if rr := r.Responses[2].(*mvcc.RangeResult); len(rr.KVs) != 3 {
-		t.Errorf("the range saw %d keys, want the transaction's own writes too", len(rr.KVs))
-	}
-	if d := r.Responses[3].(*DeleteResult); d.Deleted != 1 || string(d.Prev[0].Value) != "1" {
-		t.Errorf("delete %+v", d)
-	}
-	if n := r.Responses[1].(*TxnResult); n.Succeeded {
-		t.Error("the nested condition saw the outer transaction's write")
-	}
-	if kv := m.View().KV.Get("c"); kv.ModRevision != 3 {
-		t.Errorf("c at revision %d, want the transaction's one revision 3", kv.ModRevision)
-	}
-	before := m.View().KV.Revision()
-	for name, bad := range map[string]struct {
-		op   Op
-		want error
-	}{
-		"unknown lease": {Op{Put: &Put{Key: "y", Lease: 99}}, lease.ErrNotFound},
-		"ignore value":  {Op{Put: &Put{Key: "y", IgnoreValue: true}}, ErrKeyNotFound},
-		"future": {
-			Op{Range: &Range{Key: "y", Options: mvcc.RangeOptions{Revision: 99}}},
-			mvcc.ErrFutureRevision,
-		},
-	} {
-		r := apply(t, m, &Txn{Then: []Op{{Put: &Put{Key: "x"}}, {Txn: &Txn{Then: []Op{bad.op}}}}})
-		if !errors.Is(r.Err, bad.want) || r.Revision != before || value(m, "x") != "none" {
-			t.Errorf("%s: error %v, revision %d", name, r.Err, r.Revision)
-		}
-	}
-}
-
 // Conditions over a range hold for all its keys; over no key they are
 // evaluated for zeroes, but never by value: etcd's rules.
 func TestCompare(t *testing.T) {
@@ -220,26 +121,6 @@ func TestCompare(t *testing.T) {
 		w := mustApply(t, m, &Txn{Compare: []Compare{c.Compare}}).(*TxnResult)
 		if w.Succeeded != c.want {
 			t.Errorf("%+v: applied gives %v, want %v", c.Compare, w.Succeeded, c.want)
-		}
-	}
-}
-
-// ignore_value and ignore_lease keep what is there.
-func TestPutIgnore(t *testing.T) {
-	m := New(Config{})
-	grant(t, m, 1)
-	mustApply(t, m, &Put{Key: "k", Value: []byte("v"), Lease: 1})
-	mustApply(t, m, &Put{Key: "k", Value: []byte("w"), IgnoreLease: true})
-	if kv := m.View().KV.Get("k"); kv.Lease != 1 || string(kv.Value) != "w" {
-		t.Errorf("ignore lease: %+v", kv)
-	}
-	r := mustApply(t, m, &Put{Key: "k", IgnoreValue: true, PrevKV: true}).(*PutResult)
-	if kv := m.View().KV.Get("k"); kv.Lease != 0 || string(kv.Value) != "w" || r.Prev.Lease != 1 {
-		t.Errorf("ignore value: %+v, before %+v", kv, r.Prev)
-	}
-	for _, c := range []Command{&Put{Key: "x", IgnoreValue: true}, &Put{Key: "x", IgnoreLease: true}} {
-		if r := apply(t, m, c); !errors.Is(r.Err, ErrKeyNotFound) {
-			t.Errorf("%+v: %+v", c, r)
 		}
 	}
 }

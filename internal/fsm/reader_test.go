@@ -219,22 +219,3 @@ func TestReaderUsesMemoryAgain(t *testing.T) {
 		t.Errorf("version %d of what was let go", r.Version())
 	}
 }
-
-// A group may have nothing that is to be known of it, and with an error there are the commands that
-// stand before it.
-func TestGroupsAndErrors(t *testing.T) {
-	put := AppendCommand(nil, &Put{Key: "k"})
-	entry := slices.Concat(AppendEntry(nil, 1), put, AppendGroup(nil, Origin{}, 1), put, put)
-	groups, err := DecodeEntry(entry)
-	if err != nil || len(groups) != 3 || len(groups[0].Commands) != 1 || len(groups[1].Commands) != 1 {
-		t.Errorf("%+v, %v", groups, err)
-	}
-	groups, err = DecodeEntry(entry[:len(entry)-1])
-	if err == nil || len(groups) != 3 || len(groups[2].Commands) != 0 {
-		t.Errorf("%+v, %v", groups, err)
-	}
-	groups, err = DecodeEntry(slices.Concat(AppendEntry(nil, 1), put, put[:2]))
-	if err == nil || len(groups) != 1 || len(groups[0].Commands) != 1 {
-		t.Errorf("%+v, %v", groups, err)
-	}
-}

@@ -303,30 +303,6 @@ func TestRoomToTheByte(t *testing.T) {
 	}
 }
 
-// TestGrowth: what a transaction may need is that of the larger branch, nested ones included.
-func TestGrowth(t *testing.T) {
-	put := Op{Put: &Put{Key: "k", Value: []byte("v")}}
-	grant := Op{Grant: &Grant{Terms: lease.Terms{ID: 1, Name: "n"}}}
-	a, b := Growth(put.Put), Growth(grant.Grant)
-	if want := mvcc.PutSize("k", []byte("v")); a != want || b != grant.Grant.Terms.Bytes() {
-		t.Errorf("a put needs %d, a grant %d", a, b)
-	}
-	large := Op{Txn: &Txn{Then: []Op{put}, Else: []Op{put, put, grant, {Draw: true}}}}
-	for _, c := range []struct {
-		txn  Txn
-		want int64
-	}{
-		{Txn{Then: []Op{put, put}}, 2 * a},
-		{Txn{Else: []Op{put, grant}}, a + b},
-		{Txn{Then: []Op{put, large, grant}, Else: []Op{put}}, 3*a + 2*b},
-		{Txn{Then: []Op{{Delete: &DeleteRange{Key: "k"}}}}, 0},
-	} {
-		if got := Growth(&c.txn); got != c.want {
-			t.Errorf("%+v needs %d, want %d", c.txn, got, c.want)
-		}
-	}
-}
-
 // What is certain to be refused while the alarm for want of room is raised is no repetition, and
 // there is no other alarm that does it.
 func TestRefuses(t *testing.T) {

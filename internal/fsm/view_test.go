@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"fmt"
 	"testing"
 
 	"leasehold.dev/lease"
@@ -57,24 +56,5 @@ func TestViewStays(t *testing.T) {
 	mustApply(t, m, &Put{Key: "k"})
 	if next := m.View(); next == v || &next.Members[0] != &v.Members[0] {
 		t.Error("the same view, or another list of members")
-	}
-}
-
-// Scrub says whether there is more to clean.
-func TestScrub(t *testing.T) {
-	m := New(Config{})
-	for range 2 {
-		for i := range 50 {
-			mustApply(t, m, &Put{Key: fmt.Sprint(i)})
-		}
-	}
-	mustApply(t, m, &Compact{Revision: m.store.Revision()})
-	if !m.Scrub(1) {
-		t.Error("all is clean")
-	}
-	for n := 0; m.Scrub(10); n++ {
-		if n > 100 {
-			t.Fatal("it never ends")
-		}
 	}
 }

@@ -102,32 +102,3 @@ func TestWritersAreBounded(t *testing.T) {
 		t.Errorf("at most %d of a lease and %d of all were remembered", most, all)
 	}
 }
-
-// Each caller is counted once, also when it is asked for again, and when there are too many all of
-// them are forgotten.
-func TestWritersAreCounted(t *testing.T) {
-	m := tenants(t)
-	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}))
-	for i := range fewKeys + 2 {
-		mustApply(t, m, as(m, "root", &Put{Key: fmt.Sprint("a", i), Lease: 1}))
-	}
-	mustApply(t, m, as(m, "root", &Put{Key: "b", Lease: 1}))
-	w := keyWriters{by: m.meta.access, of: make(map[lease.ID]map[writerName]*keyWriter)}
-	p := &permission{
-		access: m.meta.access, lessor: m.lessor, writers: &w, who: as(m, "alice", nil).Caller,
-	}
-	if err := p.mayWriteAll(1); err == nil || w.n != 1 {
-		t.Errorf("denied: %v, %d are counted", err, w.n)
-	}
-	mustApply(t, m, as(m, "root", &DeleteRange{Key: "b"}))
-	if err := p.mayWriteAll(1); err != nil || w.n != 1 {
-		t.Errorf("allowed: %v, %d are counted", err, w.n)
-	}
-	for _, n := range []int{maxWriters - 1, maxWriters} {
-		clear(w.of)
-		w.n = n
-		if err := p.mayWriteAll(1); err != nil || w.n != n%maxWriters+1 {
-			t.Errorf("%d after %d: %v", w.n, n, err)
-		}
-	}
-}

@@ -226,19 +226,3 @@ func TestFollowersForgetHolds(t *testing.T) {
 		}
 	}
 }
-
-// TestLateUntilApplied: how late a lease ended counts until its end is applied, not only until it
-// was decided.
-func TestLateUntilApplied(t *testing.T) {
-	m := lead(t)
-	m.grant(1, 1000)
-	m.now += 1500
-	m.r.Advance(m.now)
-	m.take()
-	m.now += 300 // the sync takes so long
-	m.r.Advance(m.now)
-	m.persist()
-	if late := m.r.Take().Late; len(late) != 1 || late[0] != 799 { // its TTL has passed at 1001
-		t.Errorf("late %v", late)
-	}
-}

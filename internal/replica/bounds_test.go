@@ -154,23 +154,6 @@ func TestForwardIsBounded(t *testing.T) {
 	}
 }
 
-// What caches are filled with goes to the leader in messages that the transport has room for.
-func TestFillsAreBounded(t *testing.T) {
-	long := []keyrange.Range{{Key: strings.Repeat("k", 1<<20)}}
-	var a asker
-	for range 30 {
-		a.reads = append(a.reads, &Read{Fill: &Fill{ID: 1, Ranges: long}})
-	}
-	for rounds := 1; len(a.reads) > 0; rounds++ {
-		m := &Forward{}
-		a.fill(m, 1)
-		if n := (&Message{Forward: m}).Size(); n > 2*maxCacheBytes || rounds > 30 {
-			t.Fatalf("round %d, a message of %d bytes", rounds, n)
-		}
-		a.current = nil
-	}
-}
-
 // A command that no message has room for is refused, by a leader and by a follower, wherever it
 // stands among others, which are done.
 func TestTooLarge(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"testing"
 
@@ -34,22 +33,6 @@ func TestCorpus(t *testing.T) {
 		}
 	}
 	corpus.Check(t, "testdata/v1/messages.txt", records)
-}
-
-// What is sent is what arrives, whatever it is: messages drawn at random. One with a code that no
-// error has is of a newer release.
-func TestRandomRoundTrip(t *testing.T) {
-	for seed := range uint64(3000) {
-		m := anyForward(rand.New(rand.NewPCG(seed, 3)))
-		got, err := DecodeMessage(m.From, m.To, m.AppendTo(nil))
-		unknown := m.Reply != nil && int(m.Reply.Refused[0].Code) == len(codes)
-		switch {
-		case unknown && !errors.Is(err, encoding.ErrNewer):
-			t.Fatalf("seed %d: %v", seed, err)
-		case !unknown && (err != nil || !same(got, m)):
-			t.Fatalf("seed %d: %+v became %+v, %v", seed, m, got, err)
-		}
-	}
 }
 
 // Goal: no bit of a message is ignored. Whatever bit differs, it is an error, or it means

@@ -1,42 +1,8 @@
 package replica
 
 import (
-	"slices"
 	"testing"
 )
-
-// Goal: cut leaves what slices.Delete leaves, moves the shorter side only, keeps the memory in
-// front unless what is behind is the longest, and lets go of what it takes out. Method: all cuts of
-// a list of ten; what has not moved is still where it was.
-func TestCut(t *testing.T) {
-	whole := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
-	for i := range len(whole) + 1 {
-		for k := i; k <= len(whole); k++ {
-			list := slices.Clone(whole)
-			got := cut(list, i, k)
-			if want := slices.Delete(slices.Clone(whole), i, k); !slices.Equal(got, want) {
-				t.Errorf("cut %d to %d: %v, want %v", i, k, got, want)
-			}
-			before, behind := i, len(whole)-k
-			if behind > max(before, k-i) {
-				if &got[len(got)-1] != &list[len(whole)-1] {
-					t.Errorf("cut %d to %d: the %d behind it were moved", i, k, behind)
-				}
-			} else if cap(got) != cap(list) {
-				t.Errorf("cut %d to %d: the %d before it were moved", i, k, before)
-			}
-			zeros := 0
-			for _, n := range list {
-				if n == 0 {
-					zeros++
-				}
-			}
-			if zeros != k-i {
-				t.Errorf("cut %d to %d: %v is left in memory", i, k, list)
-			}
-		}
-	}
-}
 
 // changesOf counts how often f leaves a list of another length.
 func changesOf(n int, length func() int, f func(i int)) (changes int) {

@@ -41,30 +41,6 @@ func (c *crowd) sync() int {
 	return len(c.proposals) - before
 }
 
-// TestDelayTwo: two callers whose commands would be synced by turns, each of them
-// waiting for the sync of the other, come to share one.
-func TestDelayTwo(t *testing.T) {
-	c := newCrowd(t)
-	if c.ask(1) {
-		t.Fatal("the first command waited")
-	}
-	c.ask(1) // during the other's sync
-	if n := c.sync(); n != 1 || !c.r.Delayed() {
-		t.Fatalf("%d answered, and the other's command does not wait for the next", n)
-	}
-	for i := range 10 {
-		if c.ask(1) {
-			t.Fatalf("round %d: both are there, and still wait", i)
-		}
-		if n := c.sync(); n != 2 {
-			t.Fatalf("round %d: a sync served %d", i, n)
-		}
-		if !c.ask(1) {
-			t.Fatalf("round %d: the first did not wait for the second", i)
-		}
-	}
-}
-
 // TestDelayTurns: who is told by an answer to another, as the next holder of a lock is,
 // was not there to be counted; the entry before tells that there are two.
 func TestDelayTurns(t *testing.T) {

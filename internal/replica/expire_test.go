@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"fmt"
 	"testing"
 
 	"leasehold.dev/internal/directory"
@@ -112,74 +111,6 @@ func TestExpirerCheckpoints(t *testing.T) {
 	}
 }
 
-// TestExpirerRefresh: leases get their full time anew only when nothing is under way (T5).
-func TestExpirerRefresh(t *testing.T) {
-	e := newExpirer(t, 1)
-	if e.mayRefresh() {
-		t.Error("nobody wants it")
-	}
-	for name, busy := range map[string]expirer{
-		"expiry": {expiring: true}, "checkpoint": {checkpointing: true}, "clearing": {clearing: 1},
-	} {
-		if busy.refresh = true; busy.mayRefresh() {
-			t.Errorf("during a %s", name)
-		}
-	}
-	if e.refresh = true; !e.mayRefresh() {
-		t.Error("nothing is under way")
-	}
-}
-
-// TestExpirerTakesFewKeys: the leases of one entry have at most twice as many keys as it may have
-// leases, but one lease alone may have more (T14).
-func TestExpirerTakesFewKeys(t *testing.T) {
-	for keys, want := range map[int]int{0: 4, 2: 4, 3: 2, 4: 2, 5: 1, 20: 1} {
-		e := newExpirer(t, 6)
-		for id := range lease.ID(6) {
-			for k := range keys {
-				r := e.m.machine.Apply(&fsm.Put{Key: fmt.Sprint(id, "/", k), Lease: id + 1})
-				if r.Err != nil {
-					t.Fatal(r.Err)
-				}
-			}
-		}
-		e.pass(1500)
-		if due := e.due(); len(due) != want {
-			t.Errorf("with %d keys each: %d leases in one entry, want %d", keys, len(due), want)
-		}
-	}
-}
-
-// TestExpirerGathers: silent leases wait for others, but not those of an entry that is full, nor
-// the next if more are silent than it had room for.
-func TestExpirerGathers(t *testing.T) {
-	e := newExpirer(t, 6)
-	e.pass(900)
-	sizes := func() (n int) {
-		c, ok := e.checkpoint().(*fsm.Checkpoint)
-		if !ok {
-			return 0
-		}
-		e.checkpointed(nil, true)
-		return len(c.Leases)
-	}
-	if first, second := sizes(), sizes(); first != 4 || second != 2 {
-		t.Fatalf("%d and then %d leases", first, second)
-	}
-	grant := &fsm.Grant{Terms: lease.Terms{ID: 9, TTL: 100}}
-	if r := e.m.machine.Apply(grant); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	e.pass(checkpointEvery - 1) // it is silent for long
-	if n := sizes(); n != 0 {
-		t.Errorf("%d leases before others could come", n)
-	}
-	e.pass(1)
-	if n := sizes(); n != 1 {
-		t.Errorf("%d leases when it is time", n)
-	}
-}
-
 // TestExpirerNext: a leader wakes up when a lease is due or silent; while silent ones wait, for an
 // outcome or for others, when the next lease is due or their time has come; and at once for what it
 // has to do before it stops.
@@ -271,39 +202,4 @@ func TestGateNext(t *testing.T) {
 	g.early = []*Proposal{nil}
 	next("commands wait", 5000, true, 1500)
 	next("commands wait", 0, false, 1500)
-}
-
-// TestCheckpointBehindStale: a step that only passes over leases which are not silent any more says
-// nothing of those behind them. They are looked at in the next, before the leader is told that what
-// remains of all is replicated.
-func TestCheckpointBehindStale(t *testing.T) {
-	e := newExpirerWith(t, lease.Config{AtOnce: 8}, 5) // looks at five beside those that it takes
-	last := lease.Terms{ID: 6, TTL: 1100}
-	if r := e.m.machine.Apply(&fsm.Grant{Terms: last}); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	for range 10 { // all have fallen silent then
-		e.pass(45)
-	}
-	for id := range lease.ID(5) {
-		if _, err := e.m.lessor.Renew(id+1, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	done := false
-	e.checkpointAll(func() { done = true })
-	if c := e.checkpoint(); c != nil || done {
-		t.Fatalf("proposed is %v; all are checkpointed: %v", c, done)
-	}
-	if at, ok := e.next(); !ok || at != e.m.now {
-		t.Errorf("the next look is at %d, %v; it is %d", at, ok, e.m.now)
-	}
-	c, ok := e.checkpoint().(*fsm.Checkpoint)
-	if !ok || len(c.Leases) != 1 || c.Leases[0].ID != 6 || done {
-		t.Errorf("proposed is %v; all are checkpointed: %v", c, done)
-	}
-	e.checkpointed(c.Leases, true)
-	if e.checkpoint(); !done {
-		t.Error("nobody is told that all are checkpointed")
-	}
 }

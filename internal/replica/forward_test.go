@@ -30,36 +30,6 @@ func (f *forwarder) proposeKeys(keys ...string) (all []*Proposal) {
 	return all
 }
 
-// TestForwarderNumbers: commands go in their order, each with a number of its own; those that come
-// before the leader has told that it has the others share the next message, and those that get lost
-// are sent again under the same numbers.
-func TestForwarderNumbers(t *testing.T) {
-	f := newForwarder()
-	f.proposeKeys("a", "b")
-	first := f.message()
-	f.fill(&first)
-	if first.First != 100 || first.Base != 100 || len(first.Commands) != 2 {
-		t.Fatalf("%+v", first)
-	}
-	f.proposeKeys("c")
-	held := f.message()
-	if f.fill(&held); len(held.Commands) != 0 {
-		t.Error("does not wait for the leader's word")
-	}
-	f.tick()
-	if f.tick(); len(f.m.out.Send) != 1 {
-		t.Fatalf("%d messages", len(f.m.out.Send))
-	}
-	if again := f.m.out.Send[0].Forward; again.First != 100 || len(again.Commands) != 2 {
-		t.Errorf("sent again: %+v", again)
-	}
-	f.reached(3, 102)
-	next := f.message()
-	if f.fill(&next); next.First != 102 || len(next.Commands) != 1 {
-		t.Errorf("%+v", next)
-	}
-}
-
 // TestForwarderOutcomes: the log answers commands, the leader refuses them, an entry of a later
 // term shows that they are lost, and a snapshot that their outcome cannot be known.
 func TestForwarderOutcomes(t *testing.T) {
@@ -94,38 +64,6 @@ func TestForwarderOutcomes(t *testing.T) {
 	want := []*Proposal{all[0], all[1], all[2], all[3]}
 	if !slices.Equal(f.m.out.Proposals, want) {
 		t.Errorf("%d answers", len(f.m.out.Proposals))
-	}
-}
-
-// TestForwarderBounds: a message has groupMax commands at most, and as many as begin within
-// MaxBatch bytes. So many do not wait for the leader's word about those before.
-func TestForwarderBounds(t *testing.T) {
-	f := newForwarder()
-	f.proposeKeys(make([]string, groupMax+1)...)
-	first, held := f.message(), f.message()
-	if f.fill(&first); len(first.Commands) != groupMax || len(f.queue) != 1 {
-		t.Errorf("%d commands, %d are left", len(first.Commands), len(f.queue))
-	}
-	f.proposeKeys(make([]string, groupMax-2)...)
-	if f.fill(&held); len(held.Commands) != 0 {
-		t.Errorf("%d commands do not wait", len(held.Commands))
-	}
-	f.proposeKeys("k")
-	if f.fill(&held); len(held.Commands) != groupMax {
-		t.Errorf("of %d commands %d do not wait", groupMax, len(held.Commands))
-	}
-	f = newForwarder()
-	f.proposeKeys("a", "b", "c")
-	var one Forward
-	one.add(f.queue[0].Command)
-	f.m.cfg.MaxBatch = 2 * len(one.body)
-	msg := f.message()
-	if f.fill(&msg); len(msg.Commands) != 2 {
-		t.Errorf("%d commands in two sizes", len(msg.Commands))
-	}
-	f.m.cfg.MaxBatch = len(one.body)
-	if f.resend(); len(f.m.out.Send[0].Forward.Commands) != 1 {
-		t.Errorf("%d commands are sent again in one size", len(f.m.out.Send[0].Forward.Commands))
 	}
 }
 
@@ -171,58 +109,6 @@ func TestForwarderPatience(t *testing.T) {
 		if given := f.m.ticks - 1; c.born == 0 && p.Err != nil || c.born != 0 &&
 			(given != c.born || !errors.Is(p.Err, want)) {
 			t.Errorf("%s: %v after %d ticks", name, p.Err, given)
-		}
-	}
-}
-
-// TestForwarderResends: what the leader of the term seems not to have is sent again each second
-// tick, to it alone, and not if it has all.
-func TestForwarderResends(t *testing.T) {
-	for name, c := range map[string]struct {
-		now  role
-		has  bool
-		want int
-	}{
-		"the leader":     {role{term: 3, leader: 1}, false, 2},
-		"it has all":     {role{term: 3, leader: 1}, true, 0},
-		"none":           {role{term: 3}, false, 0},
-		"of a new term":  {role{term: 4, leader: 1}, false, 0},
-		"this member is": {role{term: 3, leader: 2, leading: true}, false, 0},
-	} {
-		f := newForwarder()
-		f.proposeKeys("a", "b")
-		msg := f.message()
-		f.fill(&msg)
-		if c.has {
-			f.reached(3, 102)
-		}
-		f.m.role = c.now
-		for range 5 {
-			f.tick()
-		}
-		if n := len(f.m.out.Send); n != c.want {
-			t.Errorf("%s: %d messages", name, n)
-		}
-	}
-}
-
-// TestForwarderReached: the leader of the term tells how far it has come. Its word counts only if
-// it has come further, and not beyond what was sent.
-func TestForwarderReached(t *testing.T) {
-	f := newForwarder()
-	f.proposeKeys("a", "b")
-	msg := f.message()
-	f.fill(&msg)
-	f.tick()
-	for _, c := range []struct{ term, next, want uint64 }{
-		{2, 102, 100}, {3, 103, 100}, {3, 99, 100}, {3, 100, 100}, {3, 101, 101}, {3, 102, 102},
-	} {
-		before := f.idle
-		if f.reached(c.term, c.next); f.received != c.want {
-			t.Errorf("%+v: has all below %d", c, f.received)
-		}
-		if c.want == 100 && f.idle != before {
-			t.Errorf("%+v: is no news", c)
 		}
 	}
 }

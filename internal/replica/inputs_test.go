@@ -121,36 +121,6 @@ func watching(t *testing.T) *cluster {
 	return c
 }
 
-// TestNextLook: a member that watches others wakes up when one of them is to be asked, or before,
-// when a lease is due.
-func TestNextLook(t *testing.T) {
-	c := watching(t)
-	l := c.members[1].r
-	look, _ := l.silence.Next()
-	if at, ok := l.Next(); at != look || !ok || at <= c.now {
-		t.Errorf("without a lease: %d, %v; the look is at %d", at, ok, look)
-	}
-	for id, ttl := range []lease.TTL{60_000, 100} {
-		terms := lease.Terms{ID: lease.ID(id + 1), TTL: ttl}
-		c.want("a lease", c.command(c.members[1], &fsm.Grant{Terms: terms}), "revision")
-		due, _ := l.lead.expiry.next()
-		look, _ := l.silence.Next()
-		if at, ok := l.Next(); at != min(due, look) || !ok {
-			t.Errorf("a lease of %d: %d, %v; the look is at %d, and the lease due at %d", ttl, at, ok,
-				look, due)
-		}
-	}
-	cfg := start(t, 2).r.cfg
-	cfg.Silence = c.silence
-	alone, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if at, ok := alone.Next(); ok {
-		t.Errorf("nobody is to be heard: it wakes up at %d", at)
-	}
-}
-
 // A member that was held up itself learns nothing from what it has not heard meanwhile.
 func TestHeldUpMember(t *testing.T) {
 	for _, hung := range []bool{false, true} {

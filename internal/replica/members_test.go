@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -101,33 +100,6 @@ func (c *cluster) ticks(p *peer, n int) {
 	}
 }
 
-// Goal: a change of the membership that comes before a new leader has applied its first entry waits
-// for that, since Raft would refuse it. Method: a sole voter that begins anew with an entry in its
-// log, and whose next entry is being synced.
-func TestChangeBeforePrimary(t *testing.T) {
-	m := lead(t)
-	m.do(&fsm.Put{Key: "k"})
-	m = m.restart()
-	if err := m.r.Campaign(); err != nil {
-		t.Fatal(err)
-	}
-	for m.take(); !m.r.Status().Leading; m.take() {
-		m.persist()
-	}
-	add := &Proposal{Command: &fsm.AddMember{
-		Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true},
-	}}
-	m.r.Propose(add)
-	m.take()
-	if m.r.Status().Primary {
-		t.Fatal("the first entry is applied before it is synced")
-	}
-	m.settle()
-	if add.Err != nil || add.Result.Err != nil || add.Index == 0 {
-		t.Errorf("%v, %+v, at entry %d", add.Err, add.Result, add.Index)
-	}
-}
-
 // Goal: a change of the membership counts by the rights at its place in the log. Method: while a
 // change waits behind another, its caller loses the role root.
 func TestChangeAfterRightWasTaken(t *testing.T) {
@@ -170,23 +142,6 @@ func TestChangeAfterRightWasTaken(t *testing.T) {
 	}
 }
 
-// An entry that changes the membership names the member that forwarded the change, and none if it
-// came from a client of the leader.
-func TestChangeNamesOrigin(t *testing.T) {
-	remove := &fsm.RemoveMember{ID: 9}
-	for _, origin := range []fsm.Origin{{}, {Member: 2, Seq: 7}} {
-		want := fsm.AppendEntry(nil, 1)
-		if origin.Member != 0 {
-			want = fsm.AppendGroup(want, origin, 1)
-		}
-		want = fsm.AppendCommand(want, remove)
-		c := confChange(&Proposal{Command: remove, origin: origin}, 1)
-		if got := c.GetContext(); !bytes.Equal(got, want) {
-			t.Errorf("from %+v: %x, want %x", origin, got, want)
-		}
-	}
-}
-
 // A change of the membership that is committed and cannot be ends the member in words. It does not
 // say that it was removed.
 func TestChangeThatCannotBe(t *testing.T) {
@@ -198,36 +153,6 @@ func TestChangeThatCannotBe(t *testing.T) {
 	}, fsm.Result{})
 	if out := m.r.Take(); !errors.Is(out.Failed, ErrImpossible) || out.Removed {
 		t.Errorf("failed with %v, removed %v", out.Failed, out.Removed)
-	}
-}
-
-// A leader that learns that messages to a member may have been lost sends one entry more, and no
-// others before that is acknowledged.
-func TestUnreachableIsProbed(t *testing.T) {
-	for name, tell := range map[string]func(*Replica){
-		"nothing": nil, "unreachable": func(r *Replica) { r.Unreachable(3) },
-		"gone": func(r *Replica) { r.Gone(3) },
-	} {
-		c := caching(t)
-		l := c.members[1]
-		sent := 0
-		c.lose = func(m *Message) bool {
-			if m.To == 3 && m.Raft.GetType() == raftpb.MsgApp && len(m.Raft.GetEntries()) > 0 {
-				sent++
-			}
-			return m.To == 3
-		}
-		want := 5
-		if tell != nil {
-			want = 1
-			tell(l.r)
-		}
-		for range 5 {
-			c.want("put", c.put(l, "k", 0), "revision")
-		}
-		if sent != want {
-			t.Errorf("told that it is %s: %d messages with entries, want %d", name, sent, want)
-		}
 	}
 }
 

@@ -39,23 +39,6 @@ func TestRefreshAfterClearing(t *testing.T) {
 	}
 }
 
-// A renewal that waits is taken out once. If it has to wait again, it is kept again, and a second
-// one of the same number is not.
-func TestParking(t *testing.T) {
-	var p parking
-	n := Renewal{ID: 7, from: 2, seq: 5}
-	for range 2 {
-		p.add(n)
-		p.add(n)
-		if list := p.take(7); len(list) != 1 {
-			t.Fatalf("%d renewals wait", len(list))
-		}
-		if list := p.take(7); len(list) != 0 {
-			t.Fatalf("%d renewals wait though they were taken out", len(list))
-		}
-	}
-}
-
 // A caller that waits until the remaining time of silent leases is replicated learns that this
 // member leads no more, and is told at once by a member that does not lead.
 func TestCheckpointAllWithoutTheLead(t *testing.T) {

@@ -1,12 +1,10 @@
 package replica
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/version"
 )
 
 // newQueue returns the queue of a leader that has applied nothing.
@@ -25,70 +23,10 @@ func (q *queue) mustAdd(t *testing.T, list ...*Proposal) {
 	}
 }
 
-// TestQueueSharesEntries: all that waits goes into one entry, in its order, once no append is being
-// synced; those of another member that follow each other are one group of it.
-func TestQueueSharesEntries(t *testing.T) {
-	q := newQueue(t)
-	for i := range uint64(6) {
-		p := &Proposal{Command: &fsm.Put{Key: fmt.Sprint(i)}}
-		if i >= 2 && i < 5 {
-			p.origin = fsm.Origin{Member: 7, Seq: 100 + i}
-		}
-		q.mustAdd(t, p)
-	}
-	if q.due(1) || !q.due(0) {
-		t.Errorf("due %v during a sync, %v after it", q.due(1), q.due(0))
-	}
-	if n := q.first(); n != 1 {
-		t.Errorf("the first has number %d", n)
-	}
-	data, of := q.next()
-	groups, err := fsm.DecodeEntry(data)
-	if err != nil || len(of) != 6 || len(groups) != 3 || len(groups[1].Commands) != 3 ||
-		groups[1].Origin != (fsm.Origin{Member: 7, Seq: 102}) {
-		t.Fatalf("%d commands in %+v: %v", len(of), groups, err)
-	}
-	q.remove(len(of))
-	if q.due(0) || q.first() != 7 {
-		t.Errorf("the next has number %d", q.first())
-	}
-}
-
 // next returns an entry when nothing is in the log that is not applied.
 func (q *queue) next() (data []byte, of []*Proposal) {
 	data, b := q.entry(0)
 	return data, b.proposals
-}
-
-// TestQueueWeighsKeysUnderWay: what works on a range weighs also the keys that commands in the log,
-// and those before it in the entry, may have made: so a member does not find itself with an entry
-// of deletions that take a second.
-func TestQueueWeighsKeysUnderWay(t *testing.T) {
-	q := newQueue(t)
-	many := &fsm.Txn{Then: make([]fsm.Op, stepWeight/2)}
-	for i := range many.Then {
-		many.Then[i].Put = &fsm.Put{Key: fmt.Sprint("k", i)}
-	}
-	remove := &fsm.DeleteRange{Key: "a", End: "z"}
-	few := &fsm.Txn{Then: []fsm.Op{{Delete: remove}, {Revoke: &fsm.Revoke{ID: 1}}}}
-	for _, c := range []fsm.Command{many, remove, remove, few, &fsm.Put{Key: "k"}} {
-		q.mustAdd(t, &Proposal{Command: c})
-	}
-	var got, weights []int
-	var log inflight
-	for len(q.waiting) > 0 {
-		_, b := q.entry(log.weight())
-		got, weights = append(got, len(b.proposals)), append(weights, b.weight)
-		q.remove(len(b.proposals))
-		log = append(log, b)
-	}
-	if want := []int{1, 1, 1, 1, 1}; !slices.Equal(got, want) {
-		t.Errorf("entries of %v commands with the weights %v, want %v", got, weights, want)
-	}
-	q.mustAdd(t, &Proposal{Command: remove}, &Proposal{Command: few}, &Proposal{Command: remove})
-	if _, of := q.next(); len(of) != 3 {
-		t.Errorf("an entry of %d commands, and nothing is under way", len(of))
-	}
 }
 
 // TestQueueWeighs: an entry is no heavier than a step may be, or a single command, whichever member
@@ -163,105 +101,6 @@ func TestQueueStopsAtVersion(t *testing.T) {
 	}
 }
 
-// TestQueueCountsWithTheLowestVersion: what waits behind changes of the cluster version is of the
-// lowest that any of them sets; one that raises it counts when it is applied.
-func TestQueueCountsWithTheLowestVersion(t *testing.T) {
-	two := version.Range{Oldest: 1, Newest: 2}
-	for _, x := range []struct {
-		now, want byte
-		changes   []byte
-	}{
-		{1, 1, nil},
-		{2, 2, nil},
-		{1, 1, []byte{2}},
-		{2, 1, []byte{1}},
-		{2, 1, []byte{1, 2}},
-		{2, 1, []byte{2, 1}},
-	} {
-		m := fsm.New(fsm.Config{Versions: two})
-		m.AddMember(fsm.Member{ID: 1, Versions: two})
-		if r := m.Apply(&fsm.SetVersion{Version: 2}); x.now == 2 && r.Err != nil {
-			t.Fatal(r.Err)
-		} else if x.now == 1 {
-			m = fsm.New(fsm.Config{Versions: two})
-		}
-		q := &queue{m: &local{cfg: Config{MaxBatch: 1 << 20}, machine: m}}
-		for _, v := range x.changes {
-			q.mustAdd(t, &Proposal{Command: &fsm.SetVersion{Version: v}})
-		}
-		if got := q.version(); got != x.want {
-			t.Errorf("version %d, changes to %v: %d holds behind them, want %d", x.now, x.changes, got,
-				x.want)
-		}
-	}
-}
-
-// TestQueueFillsEntries: an entry takes one more command as long as a byte of MaxBatch is left, and
-// groupMax commands at most, whichever member sent them. So many do not wait for a sync, either.
-func TestQueueFillsEntries(t *testing.T) {
-	for _, from := range []uint64{0, 7} {
-		q := newQueue(t)
-		for seq := range uint64(groupMax) {
-			if q.due(1) {
-				t.Fatalf("%d commands do not wait for a sync", seq)
-			}
-			q.mustAdd(t, &Proposal{
-				Command: &fsm.Put{Key: "k"}, origin: fsm.Origin{Member: from, Seq: seq},
-			})
-		}
-		if !q.due(1) {
-			t.Error("many commands wait for a sync")
-		}
-		q.mustAdd(t, &Proposal{Command: &fsm.Put{}, origin: fsm.Origin{Member: from, Seq: groupMax}})
-		if _, of := q.next(); len(of) != groupMax {
-			t.Errorf("from %d: %d commands in an entry", from, len(of))
-		}
-		of := q.waiting[:1]
-		data := fsm.AppendEntry(nil, 1)
-		if from != 0 {
-			data = fsm.AppendGroup(data, of[0].origin, 1)
-		}
-		one := len(data)
-		if from != 0 { // what is left is reckoned before the group begins
-			one = len(fsm.AppendEntry(nil, 1))
-		}
-		one += len(fsm.AppendCommand(nil, of[0].Command))
-		for more := range 2 {
-			q.m.cfg.MaxBatch = one + more
-			if _, of := q.next(); len(of) != 1+more {
-				t.Errorf("from %d, %d bytes left behind the first: %d commands", from, more, len(of))
-			}
-		}
-	}
-}
-
-// TestQueueWeighsToTheUnit: an entry is as heavy as a step may be, and a command that would make it
-// heavier by one waits; so does what works on a range and has one more key under way.
-func TestQueueWeighsToTheUnit(t *testing.T) {
-	for _, x := range []struct{ puts, unapplied, want int }{
-		{stepWeight - 2, 0, 2},
-		{stepWeight - 1, 0, 1},
-		{stepWeight/2 - 2, 1, 2},
-		{stepWeight/2 - 2, 2, 1},
-	} {
-		q := newQueue(t)
-		many := &fsm.Txn{Then: make([]fsm.Op, x.puts)}
-		for i := range many.Then {
-			many.Then[i].Put = &fsm.Put{Key: "k"}
-		}
-		one := fsm.Command(&fsm.Put{Key: "k"})
-		if x.unapplied > 0 {
-			one = &fsm.Revoke{ID: 1}
-		}
-		q.mustAdd(t, &Proposal{Command: many}, &Proposal{Command: one})
-		w := q.m.machine.Weight(many, x.unapplied)
-		if _, of := q.entry(x.unapplied); len(of.proposals) != x.want {
-			t.Errorf("%d puts, which weigh %d, and %d under way: %d commands", x.puts, w, x.unapplied,
-				len(of.proposals))
-		}
-	}
-}
-
 // TestLargestCommand: a command may have MaxCommand bytes, wherever it stands in an entry. A larger
 // one of another member, as a later release may let through, is refused when its turn has come.
 func TestLargestCommand(t *testing.T) {
@@ -289,26 +128,5 @@ func TestLargestCommand(t *testing.T) {
 			t.Errorf("entry %d has %d commands", i, len(of))
 		}
 		q.remove(1)
-	}
-}
-
-// TestQueueDelays: commands are delayed only while the log is free, and some wait. How many are
-// likely to come is reckoned when it becomes free, not during a sync.
-func TestQueueDelays(t *testing.T) {
-	q := newQueue(t)
-	q.m.cfg.CommitDelay = true
-	q.delay.Proposed(1)
-	q.delay.Answered(0)
-	q.mustAdd(t, &Proposal{Command: &fsm.Put{Key: "a"}})
-	q.look(1)
-	q.mustAdd(t, &Proposal{Command: &fsm.Put{Key: "b"}})
-	if q.look(0); !q.delayed(0) || q.due(0) {
-		t.Error("two wait for no third")
-	}
-	if q.delayed(1) {
-		t.Error("delayed during a sync")
-	}
-	if q.remove(2); q.delayed(0) {
-		t.Error("nothing is delayed")
 	}
 }

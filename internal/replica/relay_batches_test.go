@@ -46,20 +46,6 @@ func (s *relayed) see(m *Message) bool {
 	return s.lose != nil && s.lose(m)
 }
 
-// once returns a function that picks the first message that is.
-func once(is func(*Message) bool) func(*Message) bool {
-	lost := false
-	return func(m *Message) bool {
-		if lost || !is(m) {
-			return false
-		}
-		lost = true
-		return true
-	}
-}
-
-func asksAll(m *Message) bool { return m.Forward != nil && len(m.Forward.Batches) > 0 }
-
 func answersAll(m *Message) bool { return m.Reply != nil && len(m.Reply.Batches) > 0 }
 
 func (c *cluster) wantAll(names []string, want ...string) {
@@ -82,22 +68,6 @@ func (c *cluster) settled(p *peer) {
 }
 
 func repeat(text string, n int) []string { return slices.Repeat([]string{text}, n) }
-
-// A batch travels to the leader as one, and so does the answer.
-func TestRelayAll(t *testing.T) {
-	c, sent := relaying(t, 100)
-	ids := make([]lease.ID, 100)
-	for i := range ids {
-		ids[i] = lease.ID(i + 1)
-	}
-	names := c.renewAll(c.members[2], ids...)
-	c.run()
-	c.wantAll(names, repeat("ttl 60000", 100)...)
-	if sent.relayCount != (relayCount{batches: 1, answers: 1}) {
-		t.Errorf("sent %+v", sent.relayCount)
-	}
-	c.settled(c.members[2])
-}
 
 // T15: a lease that is gone, one whose cache owes an acknowledgement (C1), one that has to be
 // cleared of its checkpoint (rule 6) and one of another incarnation (T28) each go their own way,
@@ -156,29 +126,6 @@ func TestRelayAllOfNone(t *testing.T) {
 		t.Errorf("sent %+v", sent.relayCount)
 	}
 	c.settled(c.members[2])
-}
-
-// A batch that is lost on its way, or its answer, is asked for again, lease by lease.
-func TestRelayAllLost(t *testing.T) {
-	for name, lost := range map[string]func(*Message) bool{
-		"question": asksAll, "answer": answersAll,
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, sent := relaying(t, 3)
-			sent.lose = once(lost)
-			names := c.renewAll(c.members[2], 1, 2, 99, 3)
-			c.run()
-			if got := c.asks[names[0]]; got != "" {
-				t.Fatalf("answered %q", got)
-			}
-			c.pass(1200)
-			c.wantAll(names, "ttl 60000", "ttl 60000", notFound, "ttl 60000")
-			if sent.batches != 1 || sent.singles < 3 {
-				t.Errorf("sent %+v", sent.relayCount)
-			}
-			c.settled(c.members[2])
-		})
-	}
 }
 
 // What the leader says of a batch counts although its leases were asked for again meanwhile,
@@ -426,25 +373,6 @@ func TestRelayAllAnyhow(t *testing.T) {
 				c.settled(c.members[id])
 			}
 		})
-	}
-}
-
-// TestRelayAllOfPart: a batch that is answered together has no TTL for those of its leases that
-// were answered by themselves before.
-func TestRelayAllOfPart(t *testing.T) {
-	m := start(t, 2)
-	b := together(1, 2, 3)
-	m.r.RenewAll(b)
-	a := &m.r.relay.asks
-	var f Forward
-	a.fill(&f, m.r.ticks)
-	n := f.Batches[0].First
-	a.renewed(&Reply{Renewed: []Renewed{{Seq: n + 1, TTL: 5}}})
-	a.renewed(&Reply{Batches: []RenewedAll{{First: n, TTLs: []lease.TTL{7, 9, 8}}}})
-	m.take()
-	m.wantOutcomes(b, "together 7", "5", "together 8")
-	if want := []lease.TTL{7, 0, 8}; !slices.Equal(b.TTLs, want) || b.Kept != 2 {
-		t.Errorf("TTLs %v, %d kept", b.TTLs, b.Kept)
 	}
 }
 

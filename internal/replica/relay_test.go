@@ -44,37 +44,6 @@ func forwardedBy(member uint64) *Proposal {
 	return p
 }
 
-// TestRelayAsksAgain: a round without an answer is asked for again, of the leader of its term and
-// of nobody else, and no message goes before it is time.
-func TestRelayAsksAgain(t *testing.T) {
-	for name, c := range map[string]struct {
-		now  role
-		want bool
-	}{
-		"the leader":     {role{term: 3, leader: 1}, true},
-		"none":           {role{term: 3}, false},
-		"of a new term":  {role{term: 4, leader: 1}, false},
-		"this member is": {role{term: 3, leader: 2, leading: true}, false},
-	} {
-		m := newForwarder().m
-		r := newRelay(m, 1)
-		r.asks.read(&Read{})
-		if r.send(); len(m.out.Send) != 1 || m.out.Send[0].Forward.Round == 0 {
-			t.Fatalf("sent %v", m.out.Send)
-		}
-		m.out.Send, m.role = nil, c.now
-		if r.tick(); len(m.out.Send) != 0 {
-			t.Errorf("%s: asked again at once", name)
-		}
-		for range 5 {
-			r.tick()
-		}
-		if asked := len(m.out.Send) > 0; asked != c.want {
-			t.Errorf("%s: asked again: %v", name, asked)
-		}
-	}
-}
-
 // TestRelayOpensAgain: an OpenCache without an answer is asked again, although nothing else waits.
 func TestRelayOpensAgain(t *testing.T) {
 	m := newForwarder().m

@@ -426,26 +426,3 @@ func TestStepRefusesLocalMessages(t *testing.T) {
 		t.Error("an entry came past admission")
 	}
 }
-
-// A change of the membership that every member refuses at apply is none for Raft
-// either, and the next one is taken.
-func TestRefusedChange(t *testing.T) {
-	m := lead(t)
-	m.m.AddMember(fsm.Member{ID: self})
-	add := &fsm.AddMember{Member: fsm.Member{ID: 9, PeerURLs: []string{"a"}, Learner: true}}
-	if r := m.do(add); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	if r := m.do(add); !errors.Is(r.Err, fsm.ErrMemberExists) {
-		t.Errorf("added twice: %v", r.Err)
-	}
-	if r := m.do(&fsm.RemoveMember{ID: self}); !errors.Is(r.Err, fsm.ErrLastVoter) {
-		t.Errorf("the only voter removed: %v", r.Err)
-	}
-	if r := m.do(&fsm.RemoveMember{ID: 9}); r.Err != nil {
-		t.Error(r.Err)
-	}
-	if c := m.r.ConfState(); len(c.GetVoters()) != 1 || len(c.GetLearners()) != 0 {
-		t.Errorf("configuration %v", c)
-	}
-}

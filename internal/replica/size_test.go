@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
@@ -62,26 +60,6 @@ func TestSizeOfMany(t *testing.T) {
 		size := len(m.AppendTo(nil))
 		if got := m.Size(); got < size || got > fixedSize+2*size {
 			t.Errorf("%s: Size says %d of %d bytes", name, got, size)
-		}
-	}
-}
-
-// TestReasonsOfRefusal: what is not a message of Raft's, or has something behind one, is corrupt;
-// what a newer release wrote is not said to be that, wherever in a message it stands.
-func TestReasonsOfRefusal(t *testing.T) {
-	raw := messages()[0].AppendTo(nil)
-	if m, err := DecodeMessage(1, 2, append(raw, 0xff)); !errors.Is(err, ErrMessage) {
-		t.Errorf("%+v, %v", m, err)
-	}
-	commands := []byte{1, wireForward, forwardCommands, 1, 2, 3, 4, 1, 0xff}
-	batches := []byte{
-		1, wireForward, forwardBatches | forwardCommands, 1, 2, 3, 4,
-		1, 5, 1, 0, 0, 0, 0, 0, 0, 0, 7, 2, // a batch with unknown flags
-	}
-	for name, data := range map[string][]byte{"command": commands, "batch": batches} {
-		m, err := DecodeMessage(1, 2, data)
-		if errors.Is(err, ErrMessage) || !errors.Is(err, encoding.ErrNewer) {
-			t.Errorf("an unknown %s: %+v, %v", name, m, err)
 		}
 	}
 }

@@ -160,23 +160,3 @@ func TestSlowCachesAreToldAgain(t *testing.T) {
 		t.Errorf("told of %d times", told)
 	}
 }
-
-// A member takes no cache for slow any more when the leader has not spoken of any for three
-// election timeouts, and says so once.
-func TestSlowCachesAreForgotten(t *testing.T) {
-	s := slowCaches{m: &local{cfg: Config{ElectionTicks: 10}}}
-	s.m.ticks = 100
-	if s.tick(); s.news {
-		t.Error("there is news though no cache was slow")
-	}
-	s.set([]SlowNotice{{ID: 1}})
-	s.news = false
-	s.m.ticks = 129
-	if s.tick(); len(s.list) != 1 || s.news {
-		t.Errorf("slow are %v, news %v", s.list, s.news)
-	}
-	s.m.ticks = 130
-	if s.tick(); len(s.list) != 0 || !s.news {
-		t.Errorf("slow are %v, news %v", s.list, s.news)
-	}
-}
