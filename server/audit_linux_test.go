@@ -1,23 +1,13 @@
 package server
 
 import (
-	"net"
-	"path/filepath"
 	"testing"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	native "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/audit"
-	"leasehold.dev/internal/direct"
-	"leasehold.dev/internal/intercept"
-	"leasehold.dev/internal/listen"
-	"leasehold.dev/internal/wire"
 )
 
 // With stop nothing is done that cannot be recorded, also not on a stream; what needs no record is
@@ -99,57 +89,6 @@ func TestAuditStopsWhatIsRefused(t *testing.T) {
 		}
 		if status.Code(err) != want {
 			t.Errorf("%s: a stream: %v, want %v", whenFull, err, want)
-		}
-	}
-}
-
-// Goal: a stream does not rest if what it says is to be on the disk first: the goroutine that
-// answers for all streams that rest would wait for that.
-func TestAuditedStreamsThatWaitDoNotRest(t *testing.T) {
-	for _, whenFull := range []string{"stop", "drop"} {
-		log, err := audit.Open(audit.Options{
-			File: filepath.Join(t.TempDir(), "audit"), WhenFull: whenFull,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := direct.NewServer(direct.Options{
-			Credentials: insecure.NewCredentials(), Codec: wire.Codec(), Patience: time.Minute,
-			Interceptors: []intercept.Stream{(&auditor{log: log}).stream},
-		})
-		rests := make(chan bool, 1)
-		server.RegisterService(&grpc.ServiceDesc{ServiceName: "test", Streams: []grpc.StreamDesc{{
-			StreamName: "Rest", ServerStreams: true, ClientStreams: true,
-			Handler: func(_ any, g grpc.ServerStream) error {
-				rests <- direct.RestOf(g.Context()) != nil
-				return nil
-			},
-		}}}, nil)
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		mux := listen.NewMux(listen.MuxOptions{Direct: true})
-		ended := make(chan error, 2)
-		go func() { ended <- mux.Serve(l, nil) }()
-		go func() { ended <- server.Serve(mux.Direct()) }()
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := direct.Open(t.Context(), c, "/test/Rest", wire.Codec()); err != nil {
-			t.Fatal(err)
-		}
-		if got := <-rests; got != (whenFull == "drop") {
-			t.Errorf("%s: a stream may rest: %t", whenFull, got)
-		}
-		_ = c.Close()
-		server.GracefulStop()
-		_ = mux.Close()
-		<-ended
-		<-ended
-		if err := log.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/audit"
-	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/intercept"
 
 	native "leasehold.dev/api/leasehold/v1"
@@ -29,9 +28,6 @@ func (a *auditor) stream(
 		ctx: stream.Context(),
 	}
 	s.from, s.trace = audit.Text(api.Address(s.ctx)), traceOf(s.ctx)
-	if a.log.Waits() {
-		s.ctx = direct.Unrested(s.ctx)
-	}
 	return s, s.ended, nil
 }
 

@@ -162,9 +162,6 @@ func (l *Log) Ready() error {
 	return l.Record(&Entry{Time: time.Now(), Event: "resumed"})
 }
 
-// Waits reports whether Record waits for the disk.
-func (l *Log) Waits() bool { return l.stop }
-
 // Record takes a record. If it is to stop calls its error is errUnwritten, and else nil.
 func (l *Log) Record(e *Entry) error {
 	var memory [512]byte

@@ -28,9 +28,8 @@
 // written.
 //
 // A handler usually has a second goroutine that receives, but does not need it while the client
-// sends little: see [Rest]. That takes a connection with a [Socket], and Linux. For all streams
-// that rest there are two goroutines, one that receives and one that sends, and none of them has
-// a buffer.
+// sends nothing: see [Rest]. That takes a connection with a socket, and Linux. One goroutine waits
+// for all streams that rest, and none of them has a buffer.
 package direct
 
 import "time"

@@ -89,40 +89,6 @@ func (r *reader) giveBack() {
 	}
 }
 
-// coming is what comes next on a connection that is not waited for.
-type coming int
-
-const (
-	nothing coming = iota // yet
-	message               // a whole one, which is in the buffer
-	another               // what has to be waited for, or is no message
-)
-
-// next reads until it knows what comes next.
-func (r *reader) next() coming {
-	for {
-		if have := r.w - r.r; have >= headSize {
-			size := binary.BigEndian.Uint32(r.buf[r.r+1:])
-			switch {
-			case r.buf[r.r] != flagMessage || size > bufferSize-headSize:
-				return another
-			case have >= headSize+int(size):
-				return message
-			}
-		}
-		r.makeRoom()
-		n, err := r.c.Read(r.buf[r.w:])
-		r.w += n
-		switch {
-		case n > 0: // TLS may return an error besides, and will again
-		case errors.Is(err, errWouldWait):
-			return nothing
-		case err != nil:
-			return another
-		}
-	}
-}
-
 // line reads until the end of a line, which it leaves out.
 func (r *reader) line(most int) (string, error) {
 	for n := 1; n <= most; n++ {

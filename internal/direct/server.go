@@ -56,8 +56,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	closed bool
-	conns  map[net.Conn]bool // whether its stream has begun
-	poller *poller           // nil until a stream could rest
+	conns  map[net.Conn]*serverStream // nil before the stream has begun
+	poller *poller                    // nil until a stream could rest
 }
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
@@ -66,7 +66,7 @@ var _ grpc.ServiceRegistrar = (*Server)(nil)
 func NewServer(o Options) *Server {
 	return &Server{
 		o: o, methods: make(map[string]*intercept.Method),
-		conns: make(map[net.Conn]bool),
+		conns: make(map[net.Conn]*serverStream),
 	}
 }
 
@@ -109,16 +109,16 @@ func (s *Server) enter(c net.Conn) bool {
 	if s.closed {
 		return false
 	}
-	s.conns[c] = false
+	s.conns[c] = nil
 	s.wg.Add(1)
 	return true
 }
 
 // begin notes that the stream of a connection begins. It reports whether it may.
-func (s *Server) begin(c net.Conn) bool {
+func (s *Server) begin(g *serverStream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conns[c] = true
+	s.conns[g.raw] = g
 	return !s.closed
 }
 
@@ -127,8 +127,8 @@ func (s *Server) begin(c net.Conn) bool {
 func (s *Server) GracefulStop() {
 	s.mu.Lock()
 	s.closed = true
-	for c, begun := range s.conns {
-		if !begun {
+	for c, g := range s.conns {
+		if g == nil {
 			go c.Close() //nolint:errcheck // TLS may wait until it has said goodbye
 		}
 	}
@@ -169,8 +169,13 @@ func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for c := range s.conns {
-		go c.Close() //nolint:errcheck // its stream learns of it; TLS may wait until it has said goodbye
+	for c, g := range s.conns {
+		go func() {
+			_ = c.Close() // its stream learns of it; TLS may wait until it has said goodbye
+			if g != nil {
+				g.rest.close()
+			}
+		}()
 	}
 }
 
@@ -183,12 +188,9 @@ func (s *Server) serve(raw net.Conn) {
 		return
 	}
 	g := &serverStream{server: s, raw: raw, c: c, in: reader{c: c}}
-	if socket := socketOf(raw); socket != nil {
-		g.rest.stream, g.rest.socket = g, socket
-	}
 	m, err := g.begin(info)
 	switch {
-	case err != nil && status.Code(err) == codes.Unknown, err == nil && !s.begin(raw):
+	case err != nil && status.Code(err) == codes.Unknown, err == nil && !s.begin(g):
 		g.close() // the connection is to blame, and not what the client wants
 	case err != nil:
 		g.end(err)
@@ -232,8 +234,8 @@ type serverStream struct {
 	cancel  context.CancelFunc
 	header  head
 	trailer head
-	sent    bool // the header
-	rest    Rest // its socket is nil if it cannot rest
+	sent    bool  // the header
+	rest    *Rest // nil if it cannot rest
 	// ending guards the deadline for reading, which is past once the stream has ended.
 	ending sync.Mutex
 	// receiving is held while a message is received, and guards through.
@@ -287,18 +289,6 @@ func (g *serverStream) serve() {
 	g.end(err)
 }
 
-// withRest returns a context that leads to the stream's Rest, if it can rest.
-func (g *serverStream) withRest(ctx context.Context) context.Context {
-	if g.rest.socket == nil {
-		return ctx
-	}
-	if g.rest.poller = g.server.poll(); g.rest.poller == nil {
-		return ctx
-	}
-	g.rest.socket.rest.Store(&g.rest)
-	return context.WithValue(ctx, restKey{}, &g.rest)
-}
-
 // silence sees to it that no message is received any more. What the client still sends is thrown
 // away, in pieces: a goroutine that received what is left would take the inside of a message for
 // one.
@@ -333,8 +323,7 @@ func (g *serverStream) end(err error) {
 // hold says that there is to be memory for a message that comes.
 func (g *serverStream) hold(bytes int) (func(), error) {
 	return g.server.o.Requests.Receive(g.c.RemoteAddr().String(), bytes, func() {
-		g.rest.abandon() // while TLS waits until it has said goodbye, an answer to a new key would, too
-		go g.c.Close()   //nolint:errcheck // nothing more is said
+		go g.c.Close() //nolint:errcheck // nothing more is said
 	})
 }
 

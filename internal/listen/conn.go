@@ -6,12 +6,9 @@ import (
 	"errors"
 	"io"
 	"net"
-	"syscall"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
-
-	"leasehold.dev/internal/direct"
 )
 
 // queue is the inner half of a listener: connections handed over by a Mux.
@@ -92,30 +89,6 @@ func tlsInfo(t *tls.Conn) credentials.AuthInfo {
 
 // Socket returns what package direct can wait for.
 func (s *secured) Socket() net.Conn { return s.under }
-
-// socketOf returns the socket of a connection that reads nothing else, nil for others.
-func socketOf(c net.Conn) syscall.RawConn {
-	if l, ok := c.(*counted); ok {
-		c = l.Conn
-	}
-	if s, ok := c.(syscall.Conn); ok {
-		if raw, err := s.SyscallConn(); err == nil {
-			return raw
-		}
-	}
-	return nil
-}
-
-// waitable returns a connection that package direct can wait for, if c has a socket.
-func waitable(c net.Conn) net.Conn {
-	out := direct.NewSocket(c, socketOf(c))
-	if s, ok := out.(*direct.Socket); ok {
-		if l, ok := c.(*counted); ok {
-			l.tell(s.Closed)
-		}
-	}
-	return out
-}
 
 // Credentials returns the transport credentials for a grpc.Server behind a Mux.
 // The handshake was made by the Mux; they pass its outcome on, as

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -85,7 +86,7 @@ func (l *Limit) admit(c *counted) bool {
 	l.mu.Unlock()
 	if leaves != nil {
 		l.refusals.tell(leaves, l.why)
-		_ = leaves.shut()
+		_ = leaves.Conn.Close()
 	}
 	return true
 }
@@ -150,27 +151,15 @@ type counted struct {
 	late  *time.Timer
 	host  string
 
-	gone bool   // guarded by limit.mu
-	told func() // when it is closed; nil for nobody; guarded by limit.mu
+	gone bool // guarded by limit.mu
 }
 
-// tell lets f be called when the connection is closed.
-func (c *counted) tell(f func()) {
-	c.limit.mu.Lock()
-	defer c.limit.mu.Unlock()
-	c.told = f
-}
-
-// shut closes the connection, which is counted or was.
-func (c *counted) shut() error {
-	err := c.Conn.Close()
-	c.limit.mu.Lock()
-	told := c.told
-	c.limit.mu.Unlock()
-	if told != nil {
-		told()
+// SyscallConn implements syscall.Conn.
+func (c *counted) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
 	}
-	return err
+	return nil, syscall.ENOTSUP
 }
 
 // tooLate closes a connection that is a stranger still.
@@ -193,7 +182,7 @@ func (c *counted) RemoteAddr() net.Addr {
 
 // Close implements net.Conn.
 func (c *counted) Close() error {
-	err := c.shut()
+	err := c.Conn.Close()
 	c.limit.mu.Lock()
 	defer c.limit.mu.Unlock()
 	c.limit.forgetLocked(c)

@@ -196,14 +196,14 @@ func (m *Mux) route(c net.Conn) {
 		m.drop(c, "the connection said nothing that tells its protocol", err)
 		return
 	}
-	q, under := m.http, c
+	q := m.http
 	switch {
 	case bytes.Equal(start, preface):
 		q = m.grpc
 	case bytes.Equal(start, directly) && m.opts.Direct:
-		q, under = m.direct, waitable(c)
+		q = m.direct
 	}
-	m.give(q, c, &replay{Conn: under, head: head})
+	m.give(q, c, &replay{Conn: c, head: head})
 }
 
 // routeTLS decides by what the client offers in its hello. Streams without HTTP/2
@@ -213,16 +213,13 @@ func (m *Mux) route(c net.Conn) {
 // grpc.Server.ServeHTTP: slower, but right for the few gRPC clients that offer both.
 func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	o := &offer{Conn: c}
-	if m.opts.Direct {
-		o.Conn = waitable(c) // TLS keeps what it has
-	}
 	t, ok := m.handshake(o, conf)
 	if !ok {
 		return
 	}
 	switch {
 	case t.ConnectionState().NegotiatedProtocol == direct.Protocol:
-		m.give(m.direct, c, &secured{Conn: t, under: o.Conn, info: tlsInfo(t)})
+		m.give(m.direct, c, &secured{Conn: t, under: c, info: tlsInfo(t)})
 		return
 	case o.onlyH2:
 		m.give(m.grpc, c, &secured{Conn: t, info: tlsInfo(t)})

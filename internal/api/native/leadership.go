@@ -11,7 +11,5 @@ func (t *stream) tellLeader() error {
 	if leader, ok := t.node.View().Member(m.LeaderId); ok {
 		m.LeaderClientUrls = leader.ClientURLs
 	}
-	t.sending.Lock()
-	defer t.sending.Unlock()
 	return t.grpc.Send(&pb.ServerMessage{Leadership: m})
 }

@@ -322,7 +322,7 @@ func (q *request) over(err error) {
 	t.done = append(t.done, q)
 	first := len(t.done) == 1
 	t.mu.Unlock()
-	if first && !t.rest.Later() {
+	if first {
 		t.waker.wake()
 	}
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"net"
 	"runtime"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/direct"
@@ -17,51 +18,24 @@ import (
 	"leasehold.dev/internal/intercept"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/wire"
-	"leasehold.dev/lease"
 )
 
-// tight is a listener whose connections have little room for what is written.
-type tight struct{ net.Listener }
-
-func (l tight) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err == nil {
-		err = c.(*net.TCPConn).SetWriteBuffer(1 << 14)
-	}
-	return c, err
-}
-
-// overTCP opens a stream without HTTP/2 over a connection that has a socket.
-func overTCP(t *testing.T, n Node, user string) (pb.StreamService_OpenClient, *direct.Rest) {
-	t.Helper()
-	s, rest, _ := overTCPWith(t, n, user, Options{})
-	return s, rest
-}
-
-// registrar registers services. It notes that of streams, and counts how often streams are resumed.
+// registrar registers services. It notes that of streams.
 type registrar struct {
 	*direct.Server
 	*streams
-	resumed atomic.Int64
 }
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (r *registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 	if s, ok := impl.(*streams); ok {
-		r.streams, impl = s, r
+		r.streams = s
 	}
 	r.Server.RegisterService(d, impl)
 }
 
-// Begin implements intercept.Service.
-func (r *registrar) Begin(g grpc.ServerStream, resume func()) (intercept.Session, error) {
-	return r.streams.Begin(g, func() {
-		r.resumed.Add(1)
-		resume()
-	})
-}
-
-func overTCPWith(t *testing.T, n Node, user string, o Options) (
+// overTCP opens a stream without HTTP/2 over a connection that has a socket.
+func overTCP(t *testing.T, n Node, user string, o Options) (
 	pb.StreamService_OpenClient, *direct.Rest, *registrar,
 ) {
 	t.Helper()
@@ -85,7 +59,7 @@ func overTCPWith(t *testing.T, n Node, user string, o Options) (
 	}
 	mux := listen.NewMux(listen.MuxOptions{Direct: true})
 	ended := make(chan error, 2)
-	go func() { ended <- mux.Serve(tight{l}, nil) }()
+	go func() { ended <- mux.Serve(l, nil) }()
 	go func() { ended <- server.Serve(mux.Direct()) }()
 	t.Cleanup(func() {
 		server.Stop()
@@ -98,9 +72,6 @@ func overTCPWith(t *testing.T, n Node, user string, o Options) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.(*net.TCPConn).SetReadBuffer(1 << 14); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(as(t.Context(), user))
 	t.Cleanup(cancel)
 	s, err := direct.Open(ctx, conn, pb.StreamService_Open_FullMethodName, wire.Codec())
@@ -110,135 +81,173 @@ func overTCPWith(t *testing.T, n Node, user string, o Options) (
 	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, <-rests, r
 }
 
-// TestRenewalsAtRest: a stream whose client only renews rests, and goes on resting while it renews,
-// also if a renewal takes long; another request is answered as ever, and then it rests again.
-// When the login of its caller ends so does the stream, though nothing was asked.
-func TestRenewalsAtRest(t *testing.T) {
-	n := guarded(t)
-	s, rest := overTCP(t, openNode{n}, "owner")
+// pausing is a client of one stream, which pauses whenever it can.
+type pausing struct {
+	*testing.T
+	pb.StreamService_OpenClient
+	server *registrar
+	id     uint64
+}
+
+func pauseOverTCP(t *testing.T, n Node, o Options) *pausing {
+	t.Helper()
+	s, rest, server := overTCP(t, n, "owner", o)
 	if rest == nil {
 		t.Fatal("the stream cannot rest")
 	}
-	rests := func() {
-		for !rest.Later() {
-			runtime.Gosched() // the test ends if it never does
-		}
+	return &pausing{t, s, server, 0}
+}
+
+// ask sends a request, and returns its answer. What else comes before it is not looked at.
+func (p *pausing) ask(r *pb.Request) *pb.Response {
+	p.Helper()
+	p.id++
+	r.Id = p.id
+	if err := p.Send(&pb.ClientMessage{Requests: []*pb.Request{r}}); err != nil {
+		p.Fatal(err)
 	}
-	id := uint64(0)
-	ask := func(r *pb.Request) {
-		t.Helper()
-		id++
-		r.Id = id
-		if err := s.Send(&pb.ClientMessage{Requests: []*pb.Request{r}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	answer := func(want uint64) *pb.Response {
-		t.Helper()
-		for {
-			m, err := s.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, r := range m.Responses {
-				if r.Id != want || r.GetError() != nil {
-					t.Fatalf("%v, want an answer to %d", r, want)
-				}
-				return r
+	for {
+		for _, got := range p.recv().Responses {
+			switch {
+			case got.Id != p.id:
+			case got.GetError() != nil:
+				p.Fatalf("the answer to %d is %v", p.id, got)
+			default:
+				return got
 			}
 		}
-	}
-	renew := func(l int64) {
-		t.Helper()
-		ask(&pb.Request{Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
-			Ids: []int64{l}, Tokens: []uint64{uint64(l)},
-		}}})
-	}
-	for range 3 {
-		rests()
-		for range 10 {
-			renew(2)
-			if r := answer(id).GetRenew(); len(r.GetTtlMs()) != 1 || r.TtlMs[0] != 5000 {
-				t.Fatalf("%v", r)
-			}
-		}
-		rests()
-		ask(&pb.Request{Body: &pb.Request_Put{Put: &pb.PutRequest{Key: key("a/k")}}})
-		answer(id)
-	}
-	rests()
-	n.mu.Lock()
-	n.held[1] = []func(lease.TTL){}
-	n.mu.Unlock()
-	renew(1)
-	late := id
-	renew(2)
-	answer(id)
-	rests()
-	for done := false; !done; runtime.Gosched() {
-		n.mu.Lock()
-		for _, f := range n.held[1] {
-			f(5000)
-			done = true
-		}
-		n.mu.Unlock()
-	}
-	answer(late)
-	rests()
-	n.mustDo(t, "root", &fsm.UserDelete{Name: "owner"})
-	if m, err := s.Recv(); err == nil {
-		t.Errorf("a caller that is no more is told %v", m)
 	}
 }
 
-// Goal: long answers come whole though the stream rests by then: there is no room for them at once,
-// and neither are they kept, nor does the server wait where it answers for all streams. Method:
-// renewals of many leases, whose outcomes come when the stream rests, and a client that reads
-// nothing before it was tried to tell them.
-func TestLongAnswersAtRest(t *testing.T) {
-	n := newNode()
-	n.held[1] = []func(lease.TTL){}
-	s, rest := overTCP(t, openNode{n}, "owner")
-	const renewals, each = 8, maxRenewing / 8
-	r := &pb.RenewRequest{Leases: make([]*pb.LeaseRef, each)}
-	for i := range r.Leases {
-		r.Leases[i] = &pb.LeaseRef{Id: 1}
+func (p *pausing) recv() *pb.ServerMessage {
+	p.Helper()
+	m, err := p.Recv()
+	if err != nil {
+		p.Fatal(err)
 	}
-	for id := range renewals {
-		if err := s.Send(&pb.ClientMessage{Requests: []*pb.Request{
-			{Id: uint64(id + 1), Body: &pb.Request_Renew{Renew: r}},
-		}}); err != nil {
-			t.Fatal(err)
+	return m
+}
+
+// pauses waits until the stream pauses.
+func (p *pausing) pauses() {
+	for !p.paused() {
+		runtime.Gosched() // the test ends if it never does
+	}
+}
+
+func (p *pausing) paused() bool {
+	all := &p.server.pauses
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for t := range all.streams {
+		t.waker.mu.Lock()
+		paused := t.waker.woken == nil
+		t.waker.mu.Unlock()
+		if paused {
+			return true
 		}
 	}
-	var held []func(lease.TTL)
-	for len(held) < renewals*each {
-		runtime.Gosched() // the test ends if they never come
-		n.mu.Lock()
-		held = n.held[1]
-		n.mu.Unlock()
+	return false
+}
+
+// gone waits until there are no streams.
+func (p *pausing) gone() {
+	for some := true; some; runtime.Gosched() { // the test ends if there always are
+		p.server.pauses.mu.Lock()
+		some = len(p.server.pauses.streams) > 0 || p.server.pauses.empty != nil
+		p.server.pauses.mu.Unlock()
 	}
-	for !rest.Later() {
-		runtime.Gosched()
+}
+
+func (p *pausing) renew() {
+	p.Helper()
+	r := p.ask(&pb.Request{Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
+		Ids: []int64{2}, Tokens: []uint64{2},
+	}}})
+	if ttls := r.GetRenew().GetTtlMs(); len(ttls) != 1 || ttls[0] != 5000 {
+		p.Fatalf("%v", r)
 	}
-	for _, f := range held {
-		f(5000)
-	}
-	got := make(map[uint64]int)
-	for open := renewals; open > 0; {
-		m, err := s.Recv()
-		if err != nil {
-			t.Fatal(err)
+}
+
+// Goal: a stream that pauses is resumed by another leader, by other users or rights, by renewals
+// and by other requests, and pauses again.
+func TestPauses(t *testing.T) {
+	n := live(guarded(t))
+	go func() { _ = n.hub.Run(t.Context()) }()
+	p := pauseOverTCP(t, n, Options{})
+	p.recv() // who leads
+	for leader := range uint64(3) {
+		p.pauses()
+		n.lead(leader + 1)
+		if m := p.recv(); m.Leadership.GetLeaderId() != leader+1 {
+			t.Fatalf("told %v of leader %d", m, leader+1)
 		}
-		for _, r := range m.Responses {
-			if got[r.Id] += len(r.GetRenew().GetResults()); !r.More {
-				open--
+		for range 5 {
+			p.pauses()
+			p.renew()
+		}
+		n.changeAccess()
+		p.pauses()
+		p.ask(&pb.Request{Body: &pb.Request_Put{Put: &pb.PutRequest{Key: key("a/k")}}})
+		p.pauses()
+	}
+}
+
+// Goal: a stream that pauses may ask for a watch, and be told by it. Method: nothing else happens
+// that could resume the stream. When the watch is given up it pauses again.
+func TestPausedStreamWatches(t *testing.T) {
+	n := live(guarded(t))
+	go func() { _ = n.hub.Run(t.Context()) }()
+	p := pauseOverTCP(t, n, Options{})
+	p.recv() // who leads
+	p.pauses()
+	p.ask(&pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("a/k")}}})
+	n.mustDo(t, "root", &fsm.Put{Key: "a/k", Value: []byte("new")})
+	for told := false; !told; {
+		for _, r := range p.recv().Responses {
+			told = told || len(r.GetWatch().GetEvents()) > 0
+		}
+	}
+	if err := p.Send(&pb.ClientMessage{Requests: []*pb.Request{
+		{Id: p.id + 1, Body: &pb.Request_Cancel{Cancel: p.id}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	p.id++
+	p.pauses()
+	p.renew()
+}
+
+// Goal: a stream that pauses ends, and leaves nothing, when its server stops, when its caller is no
+// user any more, and when its client sends nothing more. Method: nothing else happens that could
+// resume the stream.
+func TestPausedStreamsEnd(t *testing.T) {
+	for name, end := range map[string]struct {
+		by   func(p *pausing, n *fakeNode, stop chan struct{})
+		want string // of the error; empty for any
+	}{
+		"the server stops": {
+			func(_ *pausing, _ *fakeNode, stop chan struct{}) { close(stop) }, "stopped",
+		},
+		"the user is deleted": {func(_ *pausing, n *fakeNode, _ chan struct{}) {
+			n.mustDo(t, "root", &fsm.UserDelete{Name: "owner"})
+		}, ""},
+		"the client ends": {func(p *pausing, _ *fakeNode, _ chan struct{}) { _ = p.CloseSend() }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, stop := guarded(t), make(chan struct{})
+			p := pauseOverTCP(t, openNode{n}, Options{Stop: stop})
+			p.recv() // who leads
+			p.renew()
+			p.pauses()
+			end.by(p, n, stop)
+			switch _, err := p.Recv(); {
+			case err == nil:
+				t.Error("the stream goes on")
+			case end.want != "" && !strings.Contains(status.Convert(err).Message(), end.want):
+				t.Errorf("ended by %v", err)
 			}
-		}
-	}
-	for id, results := range got {
-		if results != each {
-			t.Errorf("renewal %d: %d results", id, results)
-		}
+			p.gone()
+		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -23,7 +22,6 @@ const (
 
 // telling is what is known of what is to be said.
 type telling struct {
-	sending  sync.Mutex // held while something is sent; guards what follows
 	batch    []*request // being answered
 	answered []*request // nobody has them any more
 	ahead    int        // requests of this message that have no response yet
@@ -91,31 +89,11 @@ func (t *stream) reviewIfChanged() error {
 // say sends what there is to be said, and waits until it is on its way. It reports whether the
 // stream has ended.
 func (t *stream) say() (over bool, err error) {
-	t.sending.Lock()
-	defer t.sending.Unlock()
-	if over, err = t.sayNow(false); over || err != nil {
-		return over, err
-	}
-	return false, t.rest.Drain()
-}
-
-// sayNow is say that does not wait as long as the stream rests. That ends for what is long. Inline
-// it must not, so that is left to the goroutine of the stream.
-func (t *stream) sayNow(inline bool) (over bool, err error) {
 	t.mu.Lock()
-	long := t.rest.Rests() && !short(t.done)
-	if long && inline {
-		t.mu.Unlock()
-		t.waker.wake()
-		return false, nil
-	}
 	t.batch, t.done = t.done, t.batch[:0]
 	end, isDue := t.end, t.look.isDue
 	t.look.isDue = false
 	t.mu.Unlock()
-	if long {
-		t.rest.Wake()
-	}
 	more, err := t.sendAll(t.batch)
 	if err != nil {
 		return false, err

@@ -100,7 +100,7 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 	if _, ends := ctx.Deadline(); resume != nil && (ends || inner != outer) {
 		context.AfterFunc(ctx, t.waker.wake)
 	}
-	go t.receive(nil)
+	go t.receive(false)
 	return t, nil
 }
 
@@ -205,10 +205,10 @@ func (t *stream) finish() {
 	t.calls.Wait()
 }
 
-// receive submits requests, first those of m if it is not nil, until the client or the stream ends,
-// or the stream rests.
-func (t *stream) receive(m *pb.ClientMessage) {
-	rests, err := t.receiveAll(m)
+// receive submits requests until the client or the stream ends, or the stream rests. Woken says
+// that it rested, and that something has come.
+func (t *stream) receive(woken bool) {
+	rests, err := t.receiveAll(woken)
 	if !rests {
 		t.through(err)
 	}
@@ -224,25 +224,27 @@ func (t *stream) through(err error) {
 	t.waker.wake()
 }
 
-func (t *stream) receiveAll(m *pb.ClientMessage) (rests bool, err error) {
+func (t *stream) receiveAll(woken bool) (rests bool, err error) {
 	defer t.o.Panics.End("stream", &err)
-	busy := time.Now()
-	for {
-		if m != nil {
-			if !renews(m) {
-				busy = time.Now()
-			}
-			if err := t.take(m); err != nil {
-				return false, err
-			}
-		}
-		for wait := t.o.linger - time.Since(busy); !t.await(wait); {
+	var busy time.Time // the last request came that was no renewal
+	if !woken {
+		busy = time.Now()
+	}
+	for ; ; woken = false {
+		for !woken && !t.await(t.o.linger-time.Since(busy)) {
 			if t.beginRest() {
 				return true, nil
 			}
-			wait = max(2*wait, t.o.linger) // something is open, perhaps for long
+			busy = time.Now() // it ends, or has something to receive
 		}
-		if m, err = t.grpc.Recv(); err != nil {
+		m, err := t.grpc.Recv()
+		if err != nil {
+			return false, err
+		}
+		if !renews(m) {
+			busy = time.Now()
+		}
+		if err := t.take(m); err != nil {
 			return false, err
 		}
 	}

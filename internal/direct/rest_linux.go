@@ -1,0 +1,240 @@
+package direct
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Rest lets a stream have no goroutine that receives while its client says nothing: the server
+// waits for all such connections with one goroutine, and begins another one when something comes. A
+// nil Rest never rests.
+type Rest struct {
+	stream *serverStream
+	raw    syscall.RawConn // of the socket
+	poller *poller
+	id     uint64
+
+	mu     sync.Mutex // guards what follows
+	wake   func()     // nil unless the stream rests
+	closed bool
+}
+
+type restKey struct{}
+
+// RestOf returns the Rest of the stream whose context it is, nil if it cannot rest.
+func RestOf(ctx context.Context) *Rest {
+	r, _ := ctx.Value(restKey{}).(*Rest)
+	return r
+}
+
+// withRest returns a context that leads to the stream's Rest, if its connection has a socket.
+func (g *serverStream) withRest(ctx context.Context) context.Context {
+	raw := socketOf(g.raw)
+	if raw == nil {
+		return ctx
+	}
+	p := g.server.poll()
+	if p == nil {
+		return ctx
+	}
+	g.rest = &Rest{stream: g, raw: raw, poller: p, id: p.newID()}
+	return context.WithValue(ctx, restKey{}, g.rest)
+}
+
+// socketOf returns the socket of a connection, nil if there is none. What wraps one has a method
+// that returns it.
+func socketOf(c net.Conn) syscall.RawConn {
+	if outer, ok := c.(interface{ Socket() net.Conn }); ok {
+		c = outer.Socket()
+	}
+	if s, ok := c.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
+			return raw
+		}
+	}
+	return nil
+}
+
+// Await waits for so long at most, and reports whether there may be something to receive. It is for
+// the goroutine that receives.
+func (r *Rest) Await(d time.Duration) bool { return r == nil || r.stream.await(d) }
+
+// Begin begins a rest, after Await has reported false, and reports whether it did: then the
+// goroutine that receives is to end. Wake is called by a new one when there is something to
+// receive, or when the stream ends.
+func (r *Rest) Begin(wake func()) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.wake = wake
+	if r.poller.add(r) != nil {
+		r.wake = nil
+	}
+	return r.wake != nil
+}
+
+// end ends a rest, if there is one.
+func (r *Rest) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wake == nil {
+		return
+	}
+	r.poller.remove(r)
+	go r.wake()
+	r.wake = nil
+}
+
+// close ends all rest, as the stream ends.
+func (r *Rest) close() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.end()
+}
+
+// await is [Rest.Await]. With a time that is over it looks only at what was read before, also in
+// TLS; if the socket has something, the poller says so at once.
+func (g *serverStream) await(d time.Duration) bool {
+	g.receiving.Lock()
+	defer g.receiving.Unlock()
+	if g.in.w > g.in.r || g.through || !g.readBy(time.Now().Add(d)) {
+		return true
+	}
+	err := g.in.fill(1)
+	var late net.Error
+	if !g.readBy(time.Time{}) || !errors.As(err, &late) || !late.Timeout() {
+		return true
+	}
+	g.in.giveBack()
+	return false
+}
+
+// readBy sets by when something must have been read, unless the stream has ended.
+func (g *serverStream) readBy(at time.Time) bool {
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	return g.ctx.Err() == nil && g.c.SetReadDeadline(at) == nil
+}
+
+// poller waits for the connections of all streams that rest. It has an epoll of its own, and Go's
+// poller waits for that as for any file: one goroutine waits, and no thread. A connection has a
+// number that no other ever has, so an event of one that was closed is never taken for one of the
+// next with the same file descriptor.
+type poller struct {
+	file   *os.File
+	raw    syscall.RawConn
+	events [64]syscall.EpollEvent
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	rests map[uint64]*Rest
+	last  uint64
+}
+
+// newPoller returns a poller that runs until it is closed.
+func newPoller() (*poller, error) {
+	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := syscall.SetNonblock(fd, true); err != nil { // so that os watches it
+		return nil, errors.Join(os.NewSyscallError("fcntl", err), syscall.Close(fd))
+	}
+	p := &poller{file: os.NewFile(uintptr(fd), "epoll"), rests: make(map[uint64]*Rest)}
+	if p.raw, err = p.file.SyscallConn(); err != nil {
+		return nil, errors.Join(err, p.file.Close())
+	}
+	p.wg.Go(p.run)
+	return p, nil
+}
+
+func (p *poller) close() {
+	_ = p.file.Close() // wakes run
+	p.wg.Wait()
+}
+
+// Where many streams rest, one has something to say at nearly any time. To wait a moment then for
+// what others say saves most of the wake-ups of threads, which are most of what a renewal costs.
+const (
+	many  = 256
+	pause = 4 * time.Millisecond
+)
+
+// run wakes streams that have something to receive.
+func (p *poller) run() {
+	n := 0
+	try := func(fd uintptr) bool {
+		n, _ = syscall.EpollWait(int(fd), p.events[:], 0)
+		return n > 0
+	}
+	for p.raw.Read(try) == nil {
+		rest := 0
+		for i := range p.events[:n] {
+			e := &p.events[i]
+			p.mu.Lock()
+			r := p.rests[uint64(uint32(e.Fd))|uint64(uint32(e.Pad))<<32]
+			rest = len(p.rests)
+			p.mu.Unlock()
+			if r != nil {
+				r.end()
+			}
+		}
+		if n < len(p.events) && rest >= many {
+			time.Sleep(pause)
+		}
+	}
+}
+
+func (p *poller) newID() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	return p.last
+}
+
+func (p *poller) add(r *Rest) error {
+	p.mu.Lock()
+	p.rests[r.id] = r
+	p.mu.Unlock()
+	err := p.control(r, syscall.EPOLL_CTL_ADD, syscall.EPOLLIN|syscall.EPOLLRDHUP|syscall.EPOLLONESHOT)
+	if err != nil {
+		p.forget(r)
+	}
+	return err
+}
+
+func (p *poller) remove(r *Rest) {
+	p.forget(r)
+	_ = p.control(r, syscall.EPOLL_CTL_DEL, 0) // if it is closed, the kernel has forgotten it
+}
+
+func (p *poller) forget(r *Rest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.rests, r.id)
+}
+
+func (p *poller) control(r *Rest, op int, events uint32) error {
+	var err, fail error
+	e := syscall.EpollEvent{Events: events, Fd: int32(r.id), Pad: int32(r.id >> 32)}
+	outer := p.raw.Control(func(epoll uintptr) {
+		err = r.raw.Control(func(fd uintptr) {
+			fail = os.NewSyscallError("epoll_ctl", syscall.EpollCtl(int(epoll), op, int(fd), &e))
+		})
+	})
+	return errors.Join(outer, err, fail)
+}
