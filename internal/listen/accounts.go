@@ -76,8 +76,8 @@ type Answers struct {
 	mu       sync.Mutex // guards what follows, and all accounts
 	pools    [pools]pool
 	accounts map[*account]struct{} // with something unread, and a connection that can be closed
-	waiters  list.List             // of *waiter, oldest first
-	calls    int                   // of them, those that count towards maxWaiting
+	waiting  list.List             // of *account: those with waiters, in turns
+	calls    int                   // waiters that count towards maxWaiting
 	beating  bool
 	visits   map[string]*visit // requests of the JSON gateway in progress
 	others   *account          // of calls whose connection is not known
@@ -104,9 +104,11 @@ type account struct {
 
 	// Guarded by all.mu.
 	unread  [pools]int64
-	total   int64 // of unread
-	making  int   // answers that are not made yet
-	calls   int   // that wait for room
+	total   int64         // of unread
+	making  int           // answers that are not made yet
+	waiters list.List     // of *waiter, oldest first
+	place   *list.Element // in all.waiting; nil without waiters
+	calls   int           // that wait for room
 	closed  bool
 	seen    int64 // what was written when the client was last seen to read
 	still   int   // beats since then
@@ -242,12 +244,15 @@ func (a *account) ask(bytes int64, call bool) *waiter {
 				"remote", a.from, "waiting", a.calls)
 		}
 	default:
-		w.place = all.waiters.PushBack(w)
+		w.place = a.waiters.PushBack(w)
 		if call {
 			a.calls++
 			all.calls++
 		}
-		all.grantLocked()
+		if a.place == nil { // else it has to wait for others of its connection
+			a.place = all.waiting.PushBack(a)
+			all.grantLocked()
+		}
 	}
 	return w
 }
@@ -263,11 +268,16 @@ func (w *waiter) leaveLocked() {
 	if w.place == nil {
 		return
 	}
-	w.account.all.waiters.Remove(w.place)
+	a := w.account
+	a.waiters.Remove(w.place)
 	w.place = nil
+	if a.waiters.Len() == 0 {
+		a.all.waiting.Remove(a.place)
+		a.place = nil
+	}
 	if w.call {
-		w.account.calls--
-		w.account.all.calls--
+		a.calls--
+		a.all.calls--
 	}
 }
 
@@ -279,6 +289,7 @@ func (w *waiter) giveUp() {
 	all := w.account.all
 	all.mu.Lock()
 	w.leaveLocked()
+	all.grantLocked()
 	all.mu.Unlock()
 	w.reserved.release()
 }
@@ -337,49 +348,57 @@ func (all *Answers) grantLocked() {
 	}
 }
 
-// passLocked gives room to each waiter for which there is some, and returns the pool that another
-// one lacks room in, or -1.
+// passLocked gives room to waiters, one of each connection in turn, until there is none for the
+// first of any, and returns the pool that one lacks room in, or -1.
 func (all *Answers) passLocked() (lacks int) {
-	lacks = -1
-	if all.waiters.Len() == 0 {
-		return lacks
-	}
-	passed := make(map[*account]bool) // accounts with a waiter that must not be overtaken
-	var next *list.Element
-	for e := all.waiters.Front(); e != nil; e = next {
-		next = e.Next()
-		w := e.Value.(*waiter)
-		a := w.account
-		if passed[a] {
-			continue
-		}
-		bytes := w.bytes
-		if bytes == 0 {
-			bytes = unknownSize
-		}
-		need := min(bytes, maxRoom)
-		at := fresh
-		if a.unread[readers]+need <= a.written.Load()-unproven {
-			at = readers
-		}
-		p := all.pools[at]
-		switch {
-		case a.total > 0 && a.total+need > maxUnread:
-			passed[a] = true
-		// A connection may have as much as it leaves free, so that a few cannot take all.
-		case a.unread[at]+need > p.most-p.unread:
-			passed[a] = true
-			lacks = at
-		default:
-			r := a.reserveLocked(at, bytes)
-			if w.bytes == 0 {
-				r.making = true
-				a.making++
+	for granted := true; granted; {
+		granted, lacks = false, -1
+		var next *list.Element
+		for e := all.waiting.Front(); e != nil; e = next {
+			next = e.Next()
+			a := e.Value.(*account)
+			switch at, fits := a.fitsLocked(); {
+			case fits:
+				granted = true
+			case at >= 0:
+				lacks = at
 			}
-			w.decideLocked(r, nil)
 		}
 	}
 	return lacks
+}
+
+// fitsLocked gives room to the first waiter of a connection, if there is some. If not, it returns
+// the pool that lacks it, -1 if the connection itself has too much.
+func (a *account) fitsLocked() (at int, fits bool) {
+	w := a.waiters.Front().Value.(*waiter)
+	bytes := w.bytes
+	if bytes == 0 {
+		bytes = unknownSize
+	}
+	need := min(bytes, maxRoom)
+	at = fresh
+	if a.unread[readers]+need <= a.written.Load()-unproven {
+		at = readers
+	}
+	p := a.all.pools[at]
+	switch {
+	case a.total > 0 && a.total+need > maxUnread:
+		return -1, false
+	// A connection may have as much as it leaves free, so that a few cannot take all.
+	case a.unread[at]+need > p.most-p.unread:
+		return at, false
+	}
+	r := a.reserveLocked(at, bytes)
+	if w.bytes == 0 {
+		r.making = true
+		a.making++
+	}
+	w.decideLocked(r, nil)
+	if a.place != nil {
+		a.all.waiting.MoveToBack(a.place)
+	}
+	return at, true
 }
 
 // worstLocked returns the account with most unread in a pool for longest, nil if there is none.
@@ -459,11 +478,7 @@ func (a *account) closeLocked() {
 		a.chargeLocked(at, -bytes)
 	}
 	a.closed = true
-	var next *list.Element
-	for e := a.all.waiters.Front(); e != nil; e = next {
-		next = e.Next()
-		if w := e.Value.(*waiter); w.account == a {
-			w.decideLocked(nil, errNoRoom)
-		}
+	for a.waiters.Len() > 0 {
+		a.waiters.Front().Value.(*waiter).decideLocked(nil, errNoRoom)
 	}
 }

@@ -224,7 +224,7 @@ func TestManyReaders(t *testing.T) {
 		if n := closed(rs...); n > 0 || all.unread() != 0 {
 			t.Errorf("%d were closed, %d bytes are unread", n, all.unread())
 		}
-		if n := all.waiters.Len(); n > 0 {
+		if n := all.waiting.Len(); n > 0 {
 			t.Errorf("%d wait", n)
 		}
 	})
@@ -284,7 +284,7 @@ func TestNothingStaysCounted(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := all.unread(); n != 0 || len(all.accounts) != 0 || all.waiters.Len() != 0 {
+	if n := all.unread(); n != 0 || len(all.accounts) != 0 || all.waiting.Len() != 0 {
 		t.Errorf("%d bytes are unread, of %d connections", n, len(all.accounts))
 	}
 }
@@ -365,9 +365,15 @@ func checkAnswers(t *testing.T, all *Answers) {
 			t.Errorf("an account has %d bytes, the sum is %d", a.total, of)
 		}
 	}
-	for e := all.waiters.Front(); e != nil; e = e.Next() {
-		if e.Value.(*waiter).call {
-			calls++
+	for e := all.waiting.Front(); e != nil; e = e.Next() {
+		a := e.Value.(*account)
+		if a.waiters.Len() == 0 || a.place != e {
+			t.Errorf("an account waits with %d waiters", a.waiters.Len())
+		}
+		for e := a.waiters.Front(); e != nil; e = e.Next() {
+			if e.Value.(*waiter).call {
+				calls++
+			}
 		}
 	}
 	if calls != all.calls || calls > maxWaiting {

@@ -91,7 +91,7 @@ func TestSmallOnesPass(t *testing.T) {
 		if err := s.SendMsg(make(sized, largeAnswer)); err != nil {
 			t.Error(err)
 		}
-		if a.all.waiters.Len() != 0 || s.call.asked != nil {
+		if a.all.waiting.Len() != 0 || s.call.asked != nil {
 			t.Error("it still waits")
 		}
 	})
@@ -113,8 +113,8 @@ func TestStreamEndsWhileItWaits(t *testing.T) {
 			}
 			err = leave(nil)
 			full.release()
-			if n := all.unread(); err != nil || n != 0 || all.waiters.Len() > 0 {
-				t.Errorf("%d bytes are unread, %d wait, %v", n, all.waiters.Len(), err)
+			if n := all.unread(); err != nil || n != 0 || all.waiting.Len() > 0 {
+				t.Errorf("%d bytes are unread, %d wait, %v", n, all.waiting.Len(), err)
 			}
 		})
 	}
