@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"leasehold.dev/internal/settings"
 )
 
 // maxTypos is how many letters a name may be away from what was typed and
@@ -105,7 +104,7 @@ func nearest(typed string, names []string) string {
 	best, distance := "", maxTypos+1
 	slices.Sort(names)
 	for _, n := range names {
-		d := settings.Distance(strings.ToLower(typed), strings.ToLower(n))
+		d := levenshtein.ComputeDistance(strings.ToLower(typed), strings.ToLower(n))
 		if len(typed) > maxTypos && strings.HasPrefix(n, typed) {
 			d = 1
 		}

@@ -1,12 +1,12 @@
 package login
 
 import (
-	"container/list"
 	"errors"
 	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 )
 
@@ -60,14 +60,14 @@ func (f *Failures) check(user, address string) error {
 	defer f.mu.Unlock()
 	address = place(address)
 	now := f.now()
-	if b, ok := f.known.find(pair{user, address}); ok {
+	if b, ok := f.known.Get(pair{user, address}); ok {
 		return mayFail(b, now)
 	}
 	// Nothing is made up here: what costs no failure must not push out what others have left.
-	if b, ok := f.addresses.find(pair{address: address}); ok && b.TokensAt(now) < 1 {
+	if b, ok := f.addresses.Get(pair{address: address}); ok && b.TokensAt(now) < 1 {
 		return ErrTooManyFailures
 	}
-	if b, ok := f.users.find(pair{user: user}); ok {
+	if b, ok := f.users.Get(pair{user: user}); ok {
 		return mayFail(b, now)
 	}
 	return nil
@@ -100,7 +100,7 @@ func (f *Failures) note(user, address string, right bool) {
 
 // of returns what a failed login of a user from an address costs one of.
 func (f *Failures) of(user, address string) []*rate.Limiter {
-	if b, ok := f.known.find(pair{user, address}); ok {
+	if b, ok := f.known.Get(pair{user, address}); ok {
 		return []*rate.Limiter{b}
 	}
 	return []*rate.Limiter{f.users.at(pair{user: user}), f.addresses.at(pair{address: address})}
@@ -130,37 +130,28 @@ type pair struct{ user, address string }
 type buckets struct {
 	limit rate.Limit
 	burst int
-	all   map[pair]*list.Element
-	uses  *list.List // of *bucket, the last one first
-}
-
-type bucket struct {
-	*rate.Limiter
-	of pair
+	*simplelru.LRU[pair, *rate.Limiter]
 }
 
 func newBuckets(limit rate.Limit, burst int) buckets {
-	return buckets{limit: limit, burst: burst, all: make(map[pair]*list.Element), uses: list.New()}
+	return buckets{limit, burst, newLRU[pair, *rate.Limiter](maxTracked)}
 }
 
-func (b *buckets) find(of pair) (*rate.Limiter, bool) {
-	e, ok := b.all[of]
-	if !ok {
-		return nil, false
+// newLRU returns the memory of the keys that were used last.
+func newLRU[K comparable, V any](size int) *simplelru.LRU[K, V] {
+	l, err := simplelru.NewLRU[K, V](size, nil)
+	if err != nil {
+		panic("login: " + err.Error()) // the size is a positive constant
 	}
-	b.uses.MoveToFront(e)
-	return e.Value.(*bucket).Limiter, true
+	return l
 }
 
-// at returns that of somebody, a full one if there was none.
+// at returns the bucket of somebody, a full one if there was none.
 func (b *buckets) at(of pair) *rate.Limiter {
-	if l, ok := b.find(of); ok {
-		return l
-	}
-	l := rate.NewLimiter(b.limit, b.burst)
-	b.all[of] = b.uses.PushFront(&bucket{l, of})
-	if len(b.all) > maxTracked {
-		delete(b.all, b.uses.Remove(b.uses.Back()).(*bucket).of)
+	l, ok := b.Get(of)
+	if !ok {
+		l = rate.NewLimiter(b.limit, b.burst)
+		b.Add(of, l)
 	}
 	return l
 }

@@ -182,14 +182,14 @@ func TestFailuresAreForgotten(t *testing.T) {
 	for name, b := range map[string]buckets{
 		"users": f.users, "addresses": f.addresses, "known": f.known,
 	} {
-		if len(b.all) != maxTracked || b.uses.Len() != maxTracked {
-			t.Errorf("%s: %d, %d", name, len(b.all), b.uses.Len())
+		if b.Len() != maxTracked {
+			t.Errorf("%s: %d", name, b.Len())
 		}
 	}
-	if _, ok := f.known.find(pair{"user9", "a"}); ok {
+	if _, ok := f.known.Get(pair{"user9", "a"}); ok {
 		t.Error("the oldest are kept")
 	}
-	if _, ok := f.known.find(pair{"user10", "a"}); !ok {
+	if _, ok := f.known.Get(pair{"user10", "a"}); !ok {
 		t.Error("others are not")
 	}
 }

@@ -1,9 +1,10 @@
 package login
 
 import (
-	"container/list"
 	"hash/maphash"
 	"strings"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // maxSeen bounds the tokens that a member remembers.
@@ -14,51 +15,37 @@ const maxSeen = 1 << 16
 // ends tells a stranger nothing of another token.
 type seen[T any] struct {
 	seed maphash.Seed
-	at   map[uint64]*list.Element
-	uses *list.List // of *entry[T], the one that was used last first
+	*simplelru.LRU[uint64, *entry[T]]
 }
 
 // entry is a token, and what is known of it.
 type entry[T any] struct {
-	hash  uint64
 	token string
 	known T
 }
 
 func newSeen[T any]() seen[T] {
-	return seen[T]{
-		seed: maphash.MakeSeed(), at: make(map[uint64]*list.Element), uses: list.New(),
-	}
+	return seen[T]{maphash.MakeSeed(), newLRU[uint64, *entry[T]](maxSeen)}
 }
 
 // find returns what is known of a token that is used now, to be changed, or nil.
 func (s *seen[T]) find(token string) *T {
-	e := s.at[maphash.String(s.seed, token)]
-	if e == nil {
-		return nil
-	}
-	if x := e.Value.(*entry[T]); x.token == token {
-		s.uses.MoveToFront(e)
+	if x, ok := s.Get(maphash.String(s.seed, token)); ok && x.token == token {
 		return &x.known
 	}
 	return nil
 }
 
-// note remembers what is known of a token, and forgets the tokens that were used longest ago as
-// long as they are too many, or are over. That may be this one, too.
+// note remembers what is known of a token, and forgets tokens that are over, from the one that was
+// used longest ago on until one is not over. That may be this one, too.
 func (s *seen[T]) note(token string, known T, over func(*T) bool) {
-	hash := maphash.String(s.seed, token)
-	if e := s.at[hash]; e != nil { // the same or, hardly ever, one of the same hash
-		s.uses.Remove(e)
-	}
 	// The token may be a piece of a much longer header.
-	s.at[hash] = s.uses.PushFront(&entry[T]{hash, strings.Clone(token), known})
-	for e := s.uses.Back(); e != nil; e = s.uses.Back() {
-		last := e.Value.(*entry[T])
-		if len(s.at) <= maxSeen && !over(&last.known) {
+	s.Add(maphash.String(s.seed, token), &entry[T]{strings.Clone(token), known})
+	for {
+		_, last, ok := s.GetOldest()
+		if !ok || !over(&last.known) {
 			return
 		}
-		s.uses.Remove(e)
-		delete(s.at, last.hash)
+		s.RemoveOldest()
 	}
 }
