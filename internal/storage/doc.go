@@ -28,7 +28,7 @@
 //
 // Everything but the chunks of snapshots is a record of the log: entries, hard state, what the
 // member remembers of its peers, the name of the newest snapshot, and where the log begins. A
-// commit is some records, written with one write and one sync. It is on disk as a whole or not at
+// commit is some records, written durably with one system call. It is on disk as a whole or not at
 // all, and in the order of commits. The first commit of a segment begins with the state apart from
 // the entries, so that the segments before it can go.
 //

@@ -250,6 +250,36 @@ func TestRestartsOnFullDisk(t *testing.T) {
 	fatal(t, d.Append(nil, vote(2)))
 }
 
+// TestIdentityIsDurable: Bootstrap ends before the name of the identity is durable. The next Open sees
+// it and makes it durable, before the log gets anything that would be without an identity.
+func TestIdentityIsDurable(t *testing.T) {
+	files := crashfs.New()
+	files.Before = func(op crashfs.Op) error {
+		if op.Kind == crashfs.SyncDir && op.Name == "data" {
+			return syscall.EIO
+		}
+		return nil
+	}
+	d, err := storage.Open(sweepConfig(files))
+	fatal(t, err)
+	if err := d.Bootstrap(testID, &raftpb.ConfState{}); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("error %v", err)
+	}
+	left, synced := files.Clone(), false
+	left.Before = func(op crashfs.Op) error {
+		synced = synced || op.Kind == crashfs.SyncDir && op.Name == "data"
+		if op.Kind == crashfs.Write && !synced {
+			t.Errorf("%s is written first", op.Name)
+		}
+		return nil
+	}
+	d = open(t, sweepConfig(left))
+	fatal(t, d.Close())
+	if !synced {
+		t.Error("the directory is not synced")
+	}
+}
+
 // TestBootstrapSyncsParent: the name of the data directory is durable before the member has an
 // identity, also if the directory was there before.
 func TestBootstrapSyncsParent(t *testing.T) {
