@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -321,15 +322,15 @@ func (a *app) keepAlive(ref *pb.LeaseRef) error {
 	go a.tellLost(c)
 	var l *etcdLease
 	for lives := true; lives; {
-		renewals, err := c.KeepAlive(a.context(), id)
+		renewed, stalled, err := a.renewals(clientv3.NewLease(c), id)
 		if err != nil {
-			return withCode(exitConnection, err)
+			return err
 		}
-		for r := range renewals {
-			l = &etcdLease{client: c, id: id} // it lives
-			if err := a.show(showKeepAlive(r)); err != nil && !errors.Is(err, syscall.EPIPE) {
-				return err
-			}
+		if renewed {
+			l = &etcdLease{client: c, id: id} // it lived
+		}
+		if stalled && renewed {
+			continue // a new stream goes to another member, if there is one
 		}
 		if lives, err = a.lives(c, id); err != nil {
 			return err
@@ -342,6 +343,36 @@ func (a *app) keepAlive(ref *pb.LeaseRef) error {
 		}
 	}
 	return nil
+}
+
+// renewals shows the renewals of a lease over one stream until they end, or until no answer has
+// come for half of the TTL: a member that hangs keeps its connection, and etcd's library notices
+// that too late for a short TTL.
+func (a *app) renewals(
+	c clientv3.Lease, id clientv3.LeaseID,
+) (renewed, stalled bool, err error) {
+	defer c.Close()
+	renewals, err := c.KeepAlive(a.context(), id)
+	if err != nil {
+		return false, false, withCode(exitConnection, err)
+	}
+	late := time.NewTimer(time.Hour) // until a TTL is known
+	defer late.Stop()
+	for {
+		select {
+		case r, ok := <-renewals:
+			if !ok {
+				return renewed, false, nil
+			}
+			renewed = true
+			late.Reset(time.Duration(r.TTL) * time.Second / 2)
+			if err := a.show(showKeepAlive(r)); err != nil && !errors.Is(err, syscall.EPIPE) {
+				return renewed, false, err
+			}
+		case <-late.C:
+			return renewed, true, nil
+		}
+	}
 }
 
 // lives reports whether there is a lease: etcd's library ends the renewals also when it has met

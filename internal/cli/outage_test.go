@@ -355,3 +355,55 @@ func TestKeepAliveOnceOfSilentMember(t *testing.T) {
 		t.Error("another call was made when the time was up")
 	}
 }
+
+// stalling is a member that hangs after the first renewal of its first stream.
+type stalling struct {
+	etcdpb.UnimplementedLeaseServer
+	streams atomic.Int32
+	ended   chan struct{}
+}
+
+func (m *stalling) LeaseKeepAlive(s etcdpb.Lease_LeaseKeepAliveServer) error {
+	first := m.streams.Add(1) == 1
+	for ttl := int64(2); ; ttl = 0 {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if err := s.Send(&etcdpb.LeaseKeepAliveResponse{ID: r.ID, TTL: ttl}); err != nil {
+			return err
+		}
+		if first {
+			<-m.ended
+			return nil
+		}
+	}
+}
+
+func (m *stalling) LeaseTimeToLive(
+	_ context.Context, r *etcdpb.LeaseTimeToLiveRequest,
+) (*etcdpb.LeaseTimeToLiveResponse, error) {
+	return &etcdpb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}, nil
+}
+
+// Goal: a lease is renewed over another stream, in time, when a member hangs with its connection
+// open. Method: a member whose first stream hangs after one renewal.
+func TestKeepAliveOfHangingMember(t *testing.T) {
+	tier.RealTime(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := stalling{ended: make(chan struct{})}
+	s := grpc.NewServer()
+	etcdpb.RegisterLeaseServer(s, &m)
+	go func() { _ = s.Serve(l) }()
+	defer s.Stop()
+	defer close(m.ended)
+	_, out, errs := try(Process{Args: []string{
+		"lease", "keep-alive", "4d", "--endpoints", l.Addr().String(),
+	}})
+	if n := strings.Count(out, "keepalived with TTL(2)"); n < 2 {
+		t.Errorf("%d renewals over %d streams:\n%s%s", n, m.streams.Load(), out, errs)
+	}
+}
