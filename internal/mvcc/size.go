@@ -101,8 +101,6 @@ type end struct{ revision, sum int64 }
 
 const endsChunk = 1024
 
-// There may be very many ends of writers, most of them short: a chunk grows to its size.
-
 // add notes n more bytes that end at a revision, which is not more than one before the last.
 func (e *ends) add(revision, n int64) {
 	sum := e.before
@@ -130,8 +128,11 @@ func (e *ends) addBefore(revision, n int64) {
 }
 
 func (e *ends) push(v end) {
-	if n := len(e.chunks); n == 0 || len(e.chunks[n-1]) >= endsChunk {
+	switch n := len(e.chunks); {
+	case n == 0: // there are many writers, most of which have few
 		e.chunks = append(e.chunks, nil)
+	case len(e.chunks[n-1]) >= endsChunk:
+		e.chunks = append(e.chunks, make([]end, 0, endsChunk))
 	}
 	c := &e.chunks[len(e.chunks)-1]
 	*c = append(*c, v)
