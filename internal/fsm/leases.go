@@ -231,7 +231,9 @@ func (m *Machine) expire(ended *lease.Ended) {
 
 // deleteKeys deletes the keys of a lease that is gone, in one revision (L6). The
 // cause is what WhyDeleted reads.
-func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) { t.DeleteFor(keys, cause) }
+func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) {
+	t.DeleteFor(keys, cause)
+}
 
 // freeKeys puts the keys of a lease that is gone as they are, on no lease.
 func (m *Machine) freeKeys(t *mvcc.Txn, keys []string) {

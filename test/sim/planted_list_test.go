@@ -455,9 +455,9 @@ var plantedCore = []planted{
 	{"map order in apply", "S3, T11", []edit{
 		{
 			leasesGo,
-			"\tgone := t.DeleteFor(keys, cause)",
+			"\tt.DeleteFor(keys, cause)",
 			"\tset := make(map[string]bool)\n\tfor _, k := range keys {\n\t\tset[k] = true\n\t}\n" +
-				"\tgone := t.DeleteFor(slices.Collect(maps.Keys(set)), cause)",
+				"\tt.DeleteFor(slices.Collect(maps.Keys(set)), cause)",
 		},
 		{leasesGo, "import (\n", "import (\n\t\"maps\"\n\t\"slices\"\n\n"},
 	}},
