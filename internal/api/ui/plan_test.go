@@ -164,7 +164,7 @@ func TestExtremePlans(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(20, 26))
 	answered := make(map[string]int)
 	names := slices.Sorted(maps.Keys(plan.Questions)) // so that each run asks the same
-	for range 1000 {
+	for range 400 {
 		for _, name := range names {
 			fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
 			plan.Questions[name]().Flags(fs)
@@ -187,7 +187,7 @@ func TestExtremePlans(t *testing.T) {
 		}
 	}
 	for _, name := range names {
-		if answered[name] < 100 {
+		if answered[name] < 40 {
 			t.Errorf("only %d of %s were answered", answered[name], name)
 		}
 	}

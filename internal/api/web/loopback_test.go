@@ -12,7 +12,7 @@ import (
 // before. Method: a stream of 64 KiB messages, of which some are read, and then none.
 func TestLoopbackKeepsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const size, read = 64 << 10, 2000
+		const size, read = 64 << 10, 400
 		loop, conn, err := Loopback()
 		if err != nil {
 			t.Fatal(err)
