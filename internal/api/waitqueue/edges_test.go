@@ -15,6 +15,98 @@ func (m *member) ask(id lease.ID, asOf int64, w Waiter) (*Entry, News) {
 	return m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, asOf, w)
 }
 
+// Goal: who has its turn is told which key went before, and as of the revision of that: not of
+// what came after it, and no key if none went. Method: several things are distributed at once.
+func TestAfter(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		act   func(*member) (revision int64)
+		after string
+	}{
+		{"a key behind goes later", func(m *member) int64 {
+			at := m.remove(t, keyOf(1))
+			m.remove(t, keyOf(3))
+			return at
+		}, keyOf(1)},
+		{"another is written as it was with it", func(m *member) int64 {
+			return m.apply(t, &fsm.Txn{Then: []fsm.Op{
+				{Delete: &fsm.DeleteRange{Key: keyOf(1)}},
+				{Put: &fsm.Put{Key: keyOf(3), Lease: 3, Value: []byte("w")}},
+			}})
+		}, keyOf(1)},
+		{"a value changes after one behind went", func(m *member) int64 {
+			m.remove(t, keyOf(3))
+			return m.put(t, keyOf(1), 1, "r")
+		}, ""},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			m := newMember(100)
+			m.grant(t, 1, 2, 3)
+			for id := lease.ID(1); id <= 3; id++ {
+				m.put(t, keyOf(id), id, "w")
+			}
+			two := &told{}
+			if _, n := m.queues.Wait(Ask{
+				Key: keyOf(2), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
+			}, m.view.Load().KV.Revision(), two); n.State != Waiting {
+				t.Fatalf("entered: %+v", n)
+			}
+			at := x.act(m)
+			m.hub.Distribute()
+			if n := two.want(t, Ready)[0]; n.After != x.after || n.Revision != at {
+				t.Errorf("told %+v, want the turn after %q at %d", n, x.after, at)
+			}
+		})
+	}
+}
+
+// Goal: who enters a queue that is followed disturbs nobody there: the one whose turn comes next
+// is still told after whom. Method: it enters as of a revision that is known, while the hub has an
+// event.
+func TestEnterBetween(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2, 3)
+	for id := lease.ID(1); id <= 3; id++ {
+		m.put(t, keyOf(id), id, "")
+	}
+	m.wait(t, 1, Ready)
+	_, two := m.wait(t, 2, Waiting)
+	known := m.put(t, "other", 0, "")
+	m.hub.Distribute()
+	m.remove(t, keyOf(1))
+	if _, n := m.ask(3, known, &told{}); n.State != Waiting {
+		t.Fatalf("entered: %+v", n)
+	}
+	m.hub.Distribute()
+	if n := two.want(t, Ready)[0]; n.After != keyOf(1) {
+		t.Errorf("told %+v", n)
+	}
+}
+
+// Goal: where a ticket stands is said as of a revision at which that was so. Method: it was another
+// one's turn at the revision that is asked for, in a queue that is followed and in one that is not.
+func TestRevisionOfAnswer(t *testing.T) {
+	for _, followed := range []bool{false, true} {
+		m := newMember(100)
+		m.hub.Want(1)
+		m.grant(t, 1, 2, 3)
+		for id := lease.ID(1); id <= 3; id++ {
+			m.put(t, keyOf(id), id, "")
+		}
+		asOf := m.view.Load().KV.Revision()
+		if followed {
+			m.wait(t, 3, Waiting)
+		}
+		gone := m.remove(t, keyOf(1))
+		if followed {
+			m.hub.Distribute()
+		}
+		if _, n := m.ask(2, asOf, &told{}); n.State != Ready || n.Revision != gone {
+			t.Errorf("followed %v: %+v, want the turn at %d", followed, n, gone)
+		}
+	}
+}
+
 // Goal: a ticket that this member has applied is found though the hub has not heard of it. Method:
 // the hub hears late.
 func TestBeforePublished(t *testing.T) {
@@ -33,6 +125,28 @@ func TestBeforePublished(t *testing.T) {
 	m.remove(t, keyOf(1))
 	m.hub.Distribute()
 	two.want(t, Ready)
+}
+
+// Goal: what a queue was read with does not happen to it again when it is distributed: who waits
+// with a key of today is not told the end of the one before. Method: keys go and come back, at last
+// in one revision, before anybody waits.
+func TestTakenOnce(t *testing.T) {
+	m := newMember(100)
+	m.hub.Want(1)
+	m.grant(t, 1, 2)
+	m.put(t, keyOf(1), 1, "")
+	m.put(t, keyOf(2), 2, "")
+	m.remove(t, keyOf(1))
+	m.put(t, keyOf(1), 1, "")
+	m.apply(t, &fsm.Txn{Then: []fsm.Op{
+		{Delete: &fsm.DeleteRange{Key: keyOf(2)}},
+		{Put: &fsm.Put{Key: keyOf(2), Lease: 2}},
+	}})
+	_, one := m.wait(t, 1, Ready)
+	_, two := m.wait(t, 2, Waiting)
+	m.hub.Distribute()
+	one.want(t)
+	two.want(t)
 }
 
 // manyInQueue returns a member with a queue that is read outside of the lock.
@@ -98,6 +212,22 @@ func TestEnterWhileRead(t *testing.T) {
 			t.Errorf("%+v after %d reads", s, reads)
 		}
 	})
+}
+
+// Goal: what took a key is told though it came back since, or had been written before that.
+// Method: all that happens before anybody asks.
+func TestFirstEnd(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2)
+	made := m.put(t, keyOf(1), 1, "")
+	m.put(t, keyOf(1), 1, "another value")
+	gone := m.apply(t, &fsm.Revoke{ID: 1})
+	m.put(t, keyOf(1), 2, "")
+	m.remove(t, keyOf(1))
+	if _, n := m.ask(1, made, &told{}); n.State != Gone || n.Why != fsm.Revoked || n.Lease != 1 ||
+		n.Revision != gone || n.Created != made {
+		t.Errorf("told %+v", n)
+	}
 }
 
 // Goal: what took a key is known as far as history reaches, though the queue was followed only up

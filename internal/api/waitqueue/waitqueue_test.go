@@ -238,3 +238,35 @@ func TestEnterTogether(t *testing.T) {
 		t.Errorf("%+v after %d reads", s, reads.Load())
 	}
 }
+
+// TestKinds: tickets with a value that is skipped do not count, also if it changes.
+func TestKinds(t *testing.T) {
+	m := newMember(100)
+	m.grant(t, 1, 2, 3, 4)
+	for i, value := range []string{"r", "w", "r", "r"} {
+		id := lease.ID(i + 1)
+		m.put(t, keyOf(id), id, value)
+	}
+	read := func(id lease.ID, want State) *told {
+		t.Helper()
+		w := &told{}
+		_, n := m.queues.Wait(Ask{
+			Key: keyOf(id), Prefix: "l/", Permits: 1, Skips: true, Beside: "r",
+		}, m.view.Load().KV.Revision(), w)
+		if n.State != want {
+			t.Fatalf("reader %d: %+v", id, n)
+		}
+		return w
+	}
+	read(1, Ready)
+	_, two := m.wait(t, 2, Waiting)
+	three, four := read(3, Waiting), read(4, Waiting)
+	m.put(t, keyOf(2), 2, "r")
+	m.hub.Distribute()
+	two.want(t)
+	three.want(t, Ready)
+	four.want(t, Ready)
+	m.remove(t, keyOf(1))
+	m.hub.Distribute()
+	two.want(t, Ready)
+}
