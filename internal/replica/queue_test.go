@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/version"
 )
 
 // newQueue returns the queue of a leader that has applied nothing.
@@ -128,5 +129,38 @@ func TestLargestCommand(t *testing.T) {
 			t.Errorf("entry %d has %d commands", i, len(of))
 		}
 		q.remove(1)
+	}
+}
+
+// TestQueueCountsWithTheLowestVersion: what waits behind changes of the cluster version is of the
+// lowest that any of them sets; one that raises it counts when it is applied.
+func TestQueueCountsWithTheLowestVersion(t *testing.T) {
+	two := version.Range{Oldest: 1, Newest: 2}
+	for _, x := range []struct {
+		now, want byte
+		changes   []byte
+	}{
+		{1, 1, nil},
+		{2, 2, nil},
+		{1, 1, []byte{2}},
+		{2, 1, []byte{1}},
+		{2, 1, []byte{1, 2}},
+		{2, 1, []byte{2, 1}},
+	} {
+		m := fsm.New(fsm.Config{Versions: two})
+		m.AddMember(fsm.Member{ID: 1, Versions: two})
+		if r := m.Apply(&fsm.SetVersion{Version: 2}); x.now == 2 && r.Err != nil {
+			t.Fatal(r.Err)
+		} else if x.now == 1 {
+			m = fsm.New(fsm.Config{Versions: two})
+		}
+		q := &queue{m: &local{cfg: Config{MaxBatch: 1 << 20}, machine: m}}
+		for _, v := range x.changes {
+			q.mustAdd(t, &Proposal{Command: &fsm.SetVersion{Version: v}})
+		}
+		if got := q.version(); got != x.want {
+			t.Errorf("version %d, changes to %v: %d holds behind them, want %d", x.now, x.changes, got,
+				x.want)
+		}
 	}
 }

@@ -251,3 +251,35 @@ func TestProgressAfterNobody(t *testing.T) {
 		}
 	})
 }
+
+// TestProgressOfTheGone: a request about a watcher that has ended makes room for others.
+func TestProgressOfTheGone(t *testing.T) {
+	s := newStore(Options{}).hub.NewStream()
+	for range 2 * maxAsked {
+		id := mustWatch(t, s, Request{Key: "k"})
+		s.RequestProgress(id)
+		if err := s.Cancel(id); err != nil {
+			t.Fatal(err)
+		}
+		drain(t, s)
+	}
+	s.RequestProgress(AllWatchers)
+	if b, ok := s.Poll(); !ok || b.Kind != Progress {
+		t.Errorf("said %+v, %v; want progress", b, ok)
+	}
+}
+
+// TestLargePart: watchers of a large part of what is distributed share it and copy nothing.
+func TestLargePart(t *testing.T) {
+	st := newStore(Options{})
+	s := st.hub.NewStream()
+	mustWatch(t, s, Request{Key: "k"})
+	st.write(put("x"), put("x"), put("k"), put("k"), put("x"), put("x"), put("x"), put("x"))
+	st.hub.back.mu.Lock()
+	part := &st.hub.back.events[2]
+	st.hub.back.mu.Unlock()
+	st.hub.Distribute()
+	if q := s.watchers[0].queue; len(q) != 2 || &q[0] != part {
+		t.Errorf("queue %v is a copy", q)
+	}
+}
