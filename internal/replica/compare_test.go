@@ -181,3 +181,23 @@ func TestCompareTicks(t *testing.T) {
 		}
 	}
 }
+
+// Two members that differ do not know which is right: nobody stops, and writes are refused.
+func TestSplitMembers(t *testing.T) {
+	c, leader := comparing(t, 1, 2)
+	damage(leader)
+	c.pass(2000)
+	for _, p := range c.members {
+		if got := p.r.machine.View().Alarms; p.failed != nil ||
+			!slices.Equal(got, []fsm.Alarm{{Kind: fsm.Split}}) {
+			t.Errorf("member %d: %v, alarms %v", p.id, p.failed, got)
+		}
+	}
+	c.propose(leader, &fsm.Put{Key: "k"}, "put")
+	c.pass(100)
+	for name, text := range c.asks {
+		if text != fsm.ErrDiverged.Error() {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}

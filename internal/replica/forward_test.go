@@ -156,3 +156,35 @@ func TestRefuseForwarded(t *testing.T) {
 		t.Errorf("forwarded later: %q", got)
 	}
 }
+
+// TestForwarderBounds: a message has groupMax commands at most, and as many as begin within
+// MaxBatch bytes. So many do not wait for the leader's word about those before.
+func TestForwarderBounds(t *testing.T) {
+	f := newForwarder()
+	f.proposeKeys(make([]string, groupMax+1)...)
+	first, held := f.message(), f.message()
+	if f.fill(&first); len(first.Commands) != groupMax || len(f.queue) != 1 {
+		t.Errorf("%d commands, %d are left", len(first.Commands), len(f.queue))
+	}
+	f.proposeKeys(make([]string, groupMax-2)...)
+	if f.fill(&held); len(held.Commands) != 0 {
+		t.Errorf("%d commands do not wait", len(held.Commands))
+	}
+	f.proposeKeys("k")
+	if f.fill(&held); len(held.Commands) != groupMax {
+		t.Errorf("of %d commands %d do not wait", groupMax, len(held.Commands))
+	}
+	f = newForwarder()
+	f.proposeKeys("a", "b", "c")
+	var one Forward
+	one.add(f.queue[0].Command)
+	f.m.cfg.MaxBatch = 2 * len(one.body)
+	msg := f.message()
+	if f.fill(&msg); len(msg.Commands) != 2 {
+		t.Errorf("%d commands in two sizes", len(msg.Commands))
+	}
+	f.m.cfg.MaxBatch = len(one.body)
+	if f.resend(); len(f.m.out.Send[0].Forward.Commands) != 1 {
+		t.Errorf("%d commands are sent again in one size", len(f.m.out.Send[0].Forward.Commands))
+	}
+}

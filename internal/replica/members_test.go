@@ -195,3 +195,60 @@ func TestNobodyElseIsAskedForARound(t *testing.T) {
 		t.Error("member 1 leads still")
 	}
 }
+
+// A leader that learns that messages to a member may have been lost sends one entry more, and no
+// others before that is acknowledged.
+func TestUnreachableIsProbed(t *testing.T) {
+	for name, tell := range map[string]func(*Replica){
+		"nothing": nil, "unreachable": func(r *Replica) { r.Unreachable(3) },
+		"gone": func(r *Replica) { r.Gone(3) },
+	} {
+		c := caching(t)
+		l := c.members[1]
+		sent := 0
+		c.lose = func(m *Message) bool {
+			if m.To == 3 && m.Raft.GetType() == raftpb.MsgApp && len(m.Raft.GetEntries()) > 0 {
+				sent++
+			}
+			return m.To == 3
+		}
+		want := 5
+		if tell != nil {
+			want = 1
+			tell(l.r)
+		}
+		for range 5 {
+			c.want("put", c.put(l, "k", 0), "revision")
+		}
+		if sent != want {
+			t.Errorf("told that it is %s: %d messages with entries, want %d", name, sent, want)
+		}
+	}
+}
+
+// Goal: a change of the membership that comes before a new leader has applied its first entry waits
+// for that, since Raft would refuse it. Method: a sole voter that begins anew with an entry in its
+// log, and whose next entry is being synced.
+func TestChangeBeforePrimary(t *testing.T) {
+	m := lead(t)
+	m.do(&fsm.Put{Key: "k"})
+	m = m.restart()
+	if err := m.r.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	for m.take(); !m.r.Status().Leading; m.take() {
+		m.persist()
+	}
+	add := &Proposal{Command: &fsm.AddMember{
+		Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true},
+	}}
+	m.r.Propose(add)
+	m.take()
+	if m.r.Status().Primary {
+		t.Fatal("the first entry is applied before it is synced")
+	}
+	m.settle()
+	if add.Err != nil || add.Result.Err != nil || add.Index == 0 {
+		t.Errorf("%v, %+v, at entry %d", add.Err, add.Result, add.Index)
+	}
+}
