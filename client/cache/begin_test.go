@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/client/internal/cachelink"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/virtual"
 )
@@ -231,4 +232,17 @@ func TestOpenedBeforeItsLink(t *testing.T) {
 			t.Errorf("the link is closed after %v", d)
 		}
 	})
+}
+
+// TestRangeOf: a range from the empty key on begins at the first key; the empty key alone stays.
+func TestRangeOf(t *testing.T) {
+	for in, want := range map[keyrange.Range]keyrange.Range{
+		{}:                   {},
+		{End: "b"}:           {Key: "\x00", End: "b"},
+		{Key: "a", End: "b"}: {Key: "a", End: "b"},
+	} {
+		if got := rangeOf(in.Key, in.End); got != want {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
 }

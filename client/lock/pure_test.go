@@ -102,3 +102,51 @@ func TestKeyInUse(t *testing.T) {
 		}
 	})
 }
+
+// TestStandingOrder: a candidate that is preferred is before all others, then one with a higher
+// priority, then the one that came first. Candidates without an ID are not preferred by "".
+func TestStandingOrder(t *testing.T) {
+	put := func(s *standing, of lease.ID, created int64, value string) {
+		s.put(keyOf("e"+candidates, of, created, value))
+	}
+	s := &standing{name: "e", list: make(map[string]*stand)}
+	want := func(what string, of lease.ID) {
+		t.Helper()
+		for range 100 { // the order of a map differs
+			if got := s.first(); got != of {
+				t.Fatalf("%s: lease %v is first, want %v", what, got, of)
+			}
+		}
+	}
+	want("nobody stands", 0)
+	put(s, 1, 5, `{"id":"a"}`)
+	put(s, 2, 4, `{"id":"b"}`)
+	want("equal priorities", 2)
+	put(s, 3, 6, `{"id":"c","priority":1}`)
+	put(s, 4, 7, `{"id":"","priority":1}`)
+	want("a higher priority", 3)
+	s.put(store.KV{Key: "e" + preferred, Value: []byte("a")})
+	want("a preferred one", 1)
+	s.put(store.KV{Key: "e" + preferred, Value: []byte("nobody")})
+	want("the preferred one does not stand", 3)
+	s.put(store.KV{Key: "e" + preferred})
+	want("nobody is preferred", 3)
+	put(s, 3, 6, `no candidate`) // an update that nobody understands changes nothing
+	want("after such an update", 3)
+	s.put(store.KV{Key: keyOf("e"+candidates, 3, 6, "").Key}) // it is on no lease any more
+	want("without its lease", 4)
+	if got := s.byID("a"); got == nil || got.lease != 1 {
+		t.Errorf("candidate a: %v", got)
+	}
+	put(s, 9, 3, `{"id":"a"}`)
+	for range 100 {
+		if got := s.byID("a"); got == nil || got.lease != 9 {
+			t.Fatalf("the first candidate a: %v", got)
+		}
+	}
+	s.put(store.KV{Key: "e" + preferred, Value: []byte("a")})
+	want("the first of two preferred ones", 9)
+	if got := s.byID("nobody"); got != nil {
+		t.Errorf("candidate of no such ID: %v", got)
+	}
+}
