@@ -1,310 +1,287 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
+	terminal "golang.org/x/term"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
+	"leasehold.dev/internal/cli/top"
 	"leasehold.dev/internal/fault"
-	"leasehold.dev/internal/top"
 )
 
-// topFlags say what top shows.
-type topFlags struct {
+// topRun is one run of top.
+type topRun struct {
+	*app
 	pane          string
 	prefix, owner string
 	interval      time.Duration
 	once          bool
 	rows          int
-}
 
-func (a *app) topCommand() *cobra.Command {
-	var f topFlags
-	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "Shows live who holds what, which ends are coming, who waits, and how members are",
-		Long: `Shows live, on a terminal, leases, and how many there are by the beginning of their
-names and by owner; ends that are coming, and those that came; wait queues; members,
-their lag and how long their disks take to sync. Press ? for the keys.
-
-What is left of a lease is what the cluster said last, less the time since. While the
-cluster does not answer nothing is counted down, and the screen says since when.
-
-With --once, or if the standard output is no terminal, it prints one page and ends. So it
-does with -o json, where the page is values for programs.
-NO_COLOR switches colours off.`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return a.top(&f) },
-	}
-	fs := cmd.Flags()
-	fs.StringVar(&f.pane, "pane", top.PaneNames[0],
-		"which list to begin with: "+strings.Join(top.PaneNames, ", "))
-	fs.StringVar(&f.prefix, "prefix", "",
-		"Only leases whose names, and wait queues whose keys, begin with this")
-	fs.StringVar(&f.owner, "owner", "", "Only leases of this owner")
-	fs.DurationVar(&f.interval, "interval", 2*time.Second, "how often members are asked how they are")
-	fs.BoolVar(&f.once, "once", false, "print one page and end")
-	fs.IntVar(&f.rows, "rows", 20, "how many rows of the list a page has")
-	completeFlag(cmd, "pane", top.PaneNames...)
-	return cmd
-}
-
-// check says what is wrong with the flags.
-func (f *topFlags) check() error {
-	switch {
-	case !slices.Contains(top.PaneNames, f.pane):
-		return badArgs("--pane %q is none of %s", f.pane, strings.Join(top.PaneNames, ", "))
-	case f.interval < 100*time.Millisecond:
-		return badArgs("--interval must be at least 100ms")
-	case f.rows < 1:
-		return badArgs("--rows must be at least 1")
-	}
-	return nil
-}
-
-func (a *app) top(f *topFlags) error {
-	if err := f.check(); err != nil {
-		return err
-	}
-	t, err := a.newTop(f)
-	if err != nil {
-		return err
-	}
-	defer t.close()
-	ctx, cancel := context.WithCancelCause(a.context())
-	defer cancel(nil)
-	defer a.cancelBySignal(cancel).stop()
-	if f.once || a.flags.format != "simple" || !a.hasScreen() {
-		return t.once(ctx, f.rows)
-	}
-	s, err := a.openScreen()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return t.watch(ctx, s)
-}
-
-// topRun is one run of top. Goroutines ask the cluster, and its loop alone has the screen.
-type topRun struct {
-	a       *app
 	client  *client.Client
 	lookout *lookout
 	pages   memberPages
-	flags   *topFlags
-	began   time.Time
-
-	// told are changes of the screen, and poked says that it wants something else.
-	told   chan func(*top.Model)
-	poked  chan struct{}
-	failed chan error
-	model  *top.Model
 }
 
-func (a *app) newTop(f *topFlags) (*topRun, error) {
-	spec, err := a.prepare()
-	if err != nil {
-		return nil, err
+func (a *app) topCommand() *cobra.Command {
+	t := &topRun{app: a}
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show leases, ends, rates and members live",
+		Long: `Show, live on a terminal, leases in the order of their ends; ends that are coming and
+events of leases; members with their lag and the p99 of log syncs. Press ? for the keys.
+
+What is left of a lease is what the cluster said last, less the time since. While the cluster does
+not answer, nothing is counted down, and the screen shows since when.
+
+With --once, or if standard output is no terminal, print one page and end. NO_COLOR switches
+colours off.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return t.run() },
 	}
-	if !slices.Contains([]string{"simple", "json"}, a.flags.format) {
-		return nil, unsupported(a.flags.format)
-	}
-	secure, err := tlsOf(spec)
-	if err != nil {
-		return nil, err
-	}
-	c, err := a.dialNative(spec)
-	if err != nil {
-		return nil, err
-	}
-	return &topRun{
-		a: a, client: c, lookout: a.newLookout(spec), flags: f, began: time.Now(),
-		pages: newMemberPages(secure, a.flags.commandTimeout),
-		told:  make(chan func(*top.Model)), poked: make(chan struct{}, 1),
-		failed: make(chan error, 8),
-		model: top.New(top.Options{
-			Title: spec.Endpoints[0], Interval: f.interval, Rows: f.rows,
-			Pane: top.Pane(slices.Index(top.PaneNames, f.pane)),
-		}),
-	}, nil
+	fs := cmd.Flags()
+	fs.StringVar(&t.pane, "pane", top.Panes[0],
+		"list to begin with: "+strings.Join(top.Panes, ", "))
+	fs.StringVar(&t.prefix, "prefix", "", "only leases whose names begin with this")
+	fs.StringVar(&t.owner, "owner", "", "only leases of this owner")
+	fs.DurationVar(&t.interval, "interval", 2*time.Second, "time between two looks at the cluster")
+	fs.BoolVar(&t.once, "once", false, "print one page and end")
+	fs.IntVar(&t.rows, "rows", 20, "rows of the list on a page")
+	completeFlag(cmd, "pane", top.Panes...)
+	return cmd
 }
 
-func (t *topRun) close() {
-	_ = t.client.Close() // nothing is to be saved
-	t.lookout.close()
-}
-
-func (t *topRun) now() time.Duration { return time.Since(t.began) }
-
-// start starts what asks the cluster, until stop is called. What is under way then is not waited
-// for.
-func (t *topRun) start(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	for _, f := range []func(context.Context) error{t.follow, t.refresh, t.look, t.waits} {
-		go func() {
-			if err := f(ctx); err != nil && ctx.Err() == nil {
-				t.failed <- err
-			}
-		}()
-	}
-	return cancel
-}
-
-// tick is how often the screen is drawn at least.
-const tick = time.Second
-
-// watch shows the screen until the user, or a signal, ends it.
-func (t *topRun) watch(ctx context.Context, s *screen) error {
-	defer t.start(ctx)()
-	clock := time.NewTicker(tick)
-	defer clock.Stop()
-	var next time.Duration
-	for {
-		if drawn := t.now(); drawn >= next {
-			t.model.Tick(drawn)
-			s.draw(t.model.Frame(s.size()))
-			// To go through very many leases takes time: a tenth of it at most.
-			next = drawn + max(tick/10, 10*(t.now()-drawn))
-		}
-		told := t.told
-		if t.model.Paused() {
-			told = nil // those that ask the cluster wait, too
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-t.failed:
-			return err
-		case keys, ok := <-s.keys:
-			if !ok || t.press(s, keys) {
-				return nil
-			}
-			s.draw(t.model.Frame(s.size()))
-		case <-s.resized:
-			s.draw(t.model.Frame(s.size()))
-		case f := <-told:
-			f(t.model)
-		case <-clock.C:
-		}
-	}
-}
-
-// press does what keys mean, and reports whether one of them ends the program.
-func (t *topRun) press(s *screen, keys []top.Key) (quit bool) {
-	for _, k := range keys {
-		if k == top.Redraw {
-			s.forget()
-		}
-		if t.model.Press(k) {
-			return true
-		}
-	}
-	select {
-	case t.poked <- struct{}{}:
-	default:
-	}
-	return false
-}
-
-// once prints one page when all is known that it shows.
-func (t *topRun) once(ctx context.Context, rows int) error {
-	defer t.start(ctx)()
-	for seen := false; ; {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case err := <-t.failed:
-			return err
-		case f := <-t.told:
-			f(t.model)
-		}
-		why, since := t.model.Lost()
-		if why != "" && t.now()-since > t.a.flags.commandTimeout {
-			return withCode(exitConnection, fmt.Errorf("the cluster does not answer: %s", why))
-		}
-		if t.model.Listed() && !seen {
-			seen = true
-			t.model.Tick(t.now()) // so that the rows that will be seen are asked for
-		}
-		if t.model.Complete() {
-			t.model.Tick(t.now())
-			return t.a.show(answer{json: t.model.Summary(rows), simple: func(p *page) {
-				p.printf("%s", t.model.Page(t.a.pageWidth(), rows))
-			}})
-		}
-	}
-}
-
-// pageWidth is the width of a page: as wide as the terminal, or as COLUMNS says.
-func (a *app) pageWidth() int {
-	if n, err := strconv.Atoi(a.getenv("COLUMNS")); err == nil && n > 0 {
-		return n
-	}
-	if f, ok := a.Stdout.(*os.File); ok {
-		if n, ok := columns(f); ok && n > 0 {
-			return n
-		}
-	}
-	return 80
-}
-
-// tell has the screen changed, unless the program ends.
-func (t *topRun) tell(ctx context.Context, f func(*top.Model)) {
-	select {
-	case t.told <- f:
-	case <-ctx.Done():
-	}
-}
-
-// ask asks the screen something.
-func (t *topRun) ask(ctx context.Context, f func(*top.Model)) {
-	done := make(chan struct{})
-	t.tell(ctx, func(m *top.Model) {
-		f(m)
-		close(done)
-	})
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}
-
-// silence tells why the cluster has not answered what it was asked at some moment. It returns the
-// error if it is one for which nothing more is to be asked.
-func (t *topRun) silence(ctx context.Context, asked time.Duration, err error) error {
+// check returns an error for wrong flags.
+func (t *topRun) check() error {
 	switch {
-	case ctx.Err() != nil:
-		return nil
-	case errors.Is(err, client.ErrNotLeasehold), errors.Is(err, client.ErrPermissionDenied),
-		errors.Is(err, client.ErrNotLoggedIn), errors.Is(err, client.ErrInvalid):
-		return withCode(exitConnection, err)
-	case errors.Is(err, client.ErrCompacted):
-		return nil
+	case !slices.Contains(top.Panes, t.pane):
+		return badArgs("--pane %q is none of %s", t.pane, strings.Join(top.Panes, ", "))
+	case t.interval < 100*time.Millisecond:
+		return badArgs("--interval must be at least 100ms")
+	case t.rows < 1:
+		return badArgs("--rows must be at least 1")
+	case t.flags.format != "simple":
+		return unsupported(t.flags.format)
 	}
-	why, found := dialErrorIn(err.Error())
-	if !found {
-		why = fault.Reason(err)
-	}
-	t.tell(ctx, func(m *top.Model) { m.Silence(asked, why) })
 	return nil
 }
 
-// watchOf is which events are followed, and filterOf which leases are listed.
-func (t *topRun) watchOf() leases.Watch {
-	return leases.Watch{
-		NamePrefix: t.flags.prefix, Owner: t.flags.owner, ExpiringWithin: top.ExpiringWithin,
+func (t *topRun) run() error {
+	if err := t.check(); err != nil {
+		return err
+	}
+	spec, err := t.prepare()
+	if err != nil {
+		return err
+	}
+	secure, err := tlsOf(spec)
+	if err != nil {
+		return err
+	}
+	if t.client, err = t.dialNative(spec); err != nil {
+		return err
+	}
+	defer t.client.Close()
+	t.lookout, t.pages = t.newLookout(spec), newMemberPages(secure, t.flags.commandTimeout)
+	defer t.lookout.close()
+	ctx, cancel := context.WithCancelCause(t.context())
+	defer cancel(nil)
+	defer t.cancelBySignal(cancel).stop()
+	m := top.New(top.Options{
+		Title: spec.Endpoints[0], Pane: t.pane, Interval: t.interval,
+		Ask: func() tea.Msg { return t.ask(ctx) },
+	})
+	if t.once || !t.hasScreen() {
+		return t.page(ctx, m)
+	}
+	return t.watch(ctx, m)
+}
+
+// page prints one page, after two snapshots: so there are rates.
+func (t *topRun) page(ctx context.Context, m *top.Model) error {
+	for i := range 2 {
+		if i > 0 {
+			select {
+			case <-time.After(t.interval):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		switch s := t.ask(ctx).(type) {
+		case top.Failed:
+			return s.Err
+		case top.Snapshot:
+			if s.Err != "" {
+				return withCode(exitConnection, fmt.Errorf("the cluster does not answer: %s", s.Err))
+			}
+			m.Take(s)
+		}
+	}
+	t.say("%s", m.Page(t.rows))
+	return nil
+}
+
+// watch shows the screen until the user, or a signal, ends it.
+func (t *topRun) watch(ctx context.Context, m *top.Model) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(t.Stdin), tea.WithOutput(t.Stdout),
+		tea.WithEnvironment(t.Env), tea.WithoutSignalHandler())
+	go t.follow(ctx, p.Send)
+	_, err := p.Run()
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	return m.Err()
+}
+
+// hasScreen reports whether there is a terminal to draw on, and to press keys on.
+func (t *topRun) hasScreen() bool {
+	in, ok := t.Stdin.(*os.File)
+	out, isFile := t.Stdout.(*os.File)
+	return ok && isFile && t.getenv("TERM") != "dumb" &&
+		terminal.IsTerminal(int(in.Fd())) && terminal.IsTerminal(int(out.Fd()))
+}
+
+// follow sends the events of leases to the screen.
+func (t *topRun) follow(ctx context.Context, send func(tea.Msg)) {
+	for ctx.Err() == nil {
+		w, err := t.client.LeaseEvents(ctx, leases.Watch{NamePrefix: t.prefix, Owner: t.owner})
+		for err == nil {
+			var u leases.Update
+			if u, err = w.Next(ctx); err == nil {
+				send(u.Events)
+			}
+		}
+		if w != nil {
+			w.Close()
+		}
+		select { // snapshots say why there is no answer
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
 	}
 }
 
-func (t *topRun) filterOf() leases.Filter {
-	return leases.Filter{NamePrefix: t.flags.prefix, Owner: t.flags.owner}
+// ask takes a snapshot, or says why none can be had.
+func (t *topRun) ask(ctx context.Context) tea.Msg {
+	s := top.Snapshot{At: time.Now()}
+	var failed error
+	var wg sync.WaitGroup
+	wg.Go(func() { t.look(&s) })
+	wg.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, t.flags.commandTimeout)
+		defer cancel()
+		for l, err := range t.client.List(ctx, leases.Filter{NamePrefix: t.prefix, Owner: t.owner}) {
+			if failed = err; err != nil {
+				return
+			}
+			if s.Cut = len(s.Leases) == top.MaxLeases; s.Cut {
+				return
+			}
+			s.Leases = append(s.Leases, l)
+		}
+	})
+	wg.Wait()
+	for _, final := range []error{
+		client.ErrNotLeasehold, client.ErrPermissionDenied, client.ErrNotLoggedIn, client.ErrInvalid,
+	} {
+		if errors.Is(failed, final) {
+			return top.Failed{Err: withCode(exitConnection, failed)}
+		}
+	}
+	if failed != nil {
+		why, found := dialErrorIn(failed.Error())
+		if s.Err = why; !found {
+			s.Err = fault.Reason(failed)
+		}
+	}
+	return s
+}
+
+// look asks all members how they are, and for their metrics.
+func (t *topRun) look(to *top.Snapshot) {
+	s := t.lookout.look()
+	s.judge()
+	to.Verdict, to.Reasons, to.Members = s.Verdict, s.Reasons, make([]top.Member, len(s.Members))
+	s.askReleases(t.pages)
+	var wg sync.WaitGroup
+	for i, x := range s.Members {
+		m := &to.Members[i]
+		*m = top.Member{
+			Name: x.Name, ID: x.ID, Role: x.Role, Release: x.Release, Error: x.Error,
+			Took: time.Duration(x.Took), Behind: x.Behind, State: x.State, Quota: x.Quota,
+		}
+		if x.Error == "" {
+			wg.Go(func() {
+				if text, err := t.pages.get(x, "/metrics"); err == nil {
+					m.Figures = figuresIn(text)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// figuresIn reads what /metrics says, nil if it says nothing that can be read.
+func figuresIn(text []byte) *top.Figures {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil || families["leasehold_leases"] == nil {
+		return nil
+	}
+	sum := func(name, label string) (n float64) {
+		for _, m := range families[name].GetMetric() {
+			if label == "" || len(m.GetLabel()) > 0 && m.GetLabel()[0].GetValue() == label {
+				n += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+		return n
+	}
+	return &top.Figures{
+		Leases:     sum("leasehold_leases", ""),
+		Granted:    sum("leasehold_leases_granted_total", ""),
+		Expired:    sum("leasehold_leases_expired_total", ""),
+		Revoked:    sum("leasehold_leases_revoked_total", ""),
+		Renewed:    sum("leasehold_lease_renewals_total", "renewed"),
+		NearMisses: sum("leasehold_lease_renewal_near_misses_total", ""),
+		Overdue: time.Duration(sum("leasehold_lease_overdue_seconds", "") *
+			float64(time.Second)),
+		Sync: histogramIn(families["leasehold_log_sync_duration_seconds"]),
+		Late: histogramIn(families["leasehold_lease_expiry_lateness_seconds"]),
+	}
+}
+
+// histogramIn reads a histogram that has no labels.
+func histogramIn(f *dto.MetricFamily) (h top.Histogram) {
+	if len(f.GetMetric()) == 0 {
+		return h
+	}
+	all := f.GetMetric()[0].GetHistogram()
+	counts := map[float64]uint64{math.Inf(1): all.GetSampleCount()}
+	for _, b := range all.GetBucket() {
+		counts[b.GetUpperBound()] = b.GetCumulativeCount()
+	}
+	for _, bound := range slices.Sorted(maps.Keys(counts)) {
+		h.Bounds = append(h.Bounds, bound)
+		h.Counts = append(h.Counts, counts[bound])
+	}
+	return h
 }

@@ -71,7 +71,7 @@ func (a *app) tellOn(l *waitLine, what func(ctx context.Context) string) (end fu
 	go func() {
 		defer close(ended)
 		for wait := waitQuietly; ; wait = waitLookEvery {
-			pause(ctx, wait, nil)
+			pause(ctx, wait)
 			if ctx.Err() != nil {
 				return
 			}
@@ -210,5 +210,15 @@ func etcdTurn(c *clientv3.Client, name string, own clientv3.LeaseID) *turn {
 			got, _ := nativeLeases(c).Describe(ctx, &pb.DescribeRequest{Id: int64(id)})
 			return got.GetLease().GetOwner()
 		},
+	}
+}
+
+// pause waits for a while, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }

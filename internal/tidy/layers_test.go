@@ -17,7 +17,7 @@ var house = [][]string{
 		"cmd/leasehold", "examples", "bench", "packaging", "test", "tools", "internal/tidy",
 	},
 	{"internal/cli", "internal/serve"},
-	{"internal/load", "internal/rewind", "internal/top"},
+	{"internal/load", "internal/rewind"},
 	{"server", "internal/relay"},
 	{"internal/api/etcd", "internal/api/native", "internal/api/web", "internal/api/ui"},
 	{"internal/api/relayed"},
@@ -103,7 +103,6 @@ var pure = map[string][]string{
 	"internal/holder":    nil,
 	"internal/copies":    nil,
 	"internal/shell":     {"go.etcd.io/raft/v3/raftpb"},
-	"internal/top":       nil,
 	"plan":               {"github.com/spf13/pflag"},
 
 	"internal/replica/confirm": nil,
@@ -131,8 +130,7 @@ var tolerated = map[string]string{
 	// Readers take the current tree with one atomic load.
 	"internal/mvcc": "sync/atomic",
 	// A time.Duration is a value. The clocks of the package stay banned.
-	"plan":         "time",
-	"internal/top": "time",
+	"plan": "time",
 }
 
 // clocks are what a pure package that may name durations must not call.

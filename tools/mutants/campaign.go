@@ -33,7 +33,6 @@ var witnesses = map[string][]Witness{
 	"internal/access":          {},
 	"internal/encoding":        {},
 	"internal/keyrange":        {},
-	"internal/top":             {},
 	"plan":                     {},
 	"server":                   {},
 	"client/cache":             {},

@@ -1,0 +1,163 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"leasehold.dev/client/leases"
+	"leasehold.dev/internal/table"
+	"leasehold.dev/lease"
+)
+
+// column of a list. Those without a width share what is left.
+type column struct {
+	title string
+	width int
+}
+
+var columns = [][]column{
+	leasesPane: {
+		{"name", 0}, {"owner", 0}, {"ID", 16}, {"state", 8}, {"left", 10}, {"TTL", 7}, {"keys", 5},
+	},
+	endsPane: {{"when", 12}, {"what", 20}, {"name", 0}, {"owner", 0}},
+	membersPane: {
+		{"name", 0}, {"role", 7}, {"answers", 9}, {"lag", 7}, {"sync p99", 9}, {"renewals", 9},
+		{"state", 9}, {"release", 8},
+	},
+}
+
+// The states of a lease, as it was told last.
+const (
+	alive    = "alive"
+	silent   = "silent"   // less than half of the TTL was left
+	expiring = "expiring" // less than a quarter was left
+	delayed  = "delayed"  // it has expired, and its lock delay runs
+)
+
+func stateOf(l *leases.Info) string {
+	switch {
+	case l.Delayed:
+		return delayed
+	case l.Remaining <= l.TTL/4:
+		return expiring
+	case l.Remaining <= l.TTL/2:
+		return silent
+	}
+	return alive
+}
+
+// left is for how long a lease lives on at least.
+func (m *Model) left(l *leases.Info) string {
+	d := l.Remaining - m.now.Sub(m.told.At)
+	switch {
+	case !m.outage.IsZero():
+		return "was " + short(l.Remaining)
+	case d <= 0:
+		return "-" // it is not known any more
+	}
+	return short(d)
+}
+
+func hexID(id lease.ID) string { return fmt.Sprintf("%016x", uint64(id)) }
+
+// called is how a lease is called: by its name, or its ID.
+func called(l *leases.Info) string {
+	if l.Name == "" {
+		return hexID(l.ID)
+	}
+	return table.Readable(l.Name)
+}
+
+// picked are the leases that the filter leaves, the one that ends next first.
+func (m *Model) picked() []*leases.Info {
+	var list []*leases.Info
+	for i := range m.told.Leases {
+		if l := &m.told.Leases[i]; m.matches(l) {
+			list = append(list, l)
+		}
+	}
+	slices.SortFunc(list, func(a, b *leases.Info) int {
+		return cmp.Or(cmp.Compare(a.Remaining, b.Remaining), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(uint64(a.ID), uint64(b.ID)))
+	})
+	return list
+}
+
+// matches reports whether a lease has all words of the filter: in its name, owner, user, labels, ID
+// or token.
+func (m *Model) matches(l *leases.Info) bool {
+	all := []string{l.Name, l.Owner, l.Principal, hexID(l.ID), fmt.Sprint(uint64(l.Token))}
+	for k, v := range l.Labels {
+		all = append(all, k+"="+v)
+	}
+	text := strings.ToLower(strings.Join(all, "\x00"))
+	return !slices.ContainsFunc(strings.Fields(strings.ToLower(m.filter)), func(word string) bool {
+		return !strings.Contains(text, word)
+	})
+}
+
+// list makes the rows of the pane.
+func (m *Model) list() [][]string {
+	switch m.pane {
+	case leasesPane:
+		return m.leaseRows()
+	case endsPane:
+		return m.endRows()
+	default:
+		return m.memberRows()
+	}
+}
+
+func (m *Model) leaseRows() (rows [][]string) {
+	for _, l := range m.picked() {
+		rows = append(rows, []string{
+			called(l), table.Readable(l.Owner), hexID(l.ID), stateOf(l), m.left(l), short(l.TTL),
+			fmt.Sprint(l.KeyCount),
+		})
+	}
+	return rows
+}
+
+// endRows are the ends that are coming, the next one first, and then the last events.
+func (m *Model) endRows() (rows [][]string) {
+	for _, l := range m.picked() {
+		if stateOf(l) == expiring && l.Remaining > m.now.Sub(m.told.At) && m.outage.IsZero() {
+			rows = append(rows, []string{"in " + m.left(l), expiring, called(l), table.Readable(l.Owner)})
+		}
+	}
+	for _, v := range slices.Backward(m.events) {
+		if l := &v.Lease; m.matches(l) {
+			what := v.Kind.String()
+			if v.By != "" {
+				what += " (" + table.Readable(v.By) + ")"
+			}
+			rows = append(rows, []string{
+				short(m.now.Sub(v.heard).Truncate(time.Second)) + " ago", what, called(l),
+				table.Readable(l.Owner),
+			})
+		}
+	}
+	return rows
+}
+
+func (m *Model) memberRows() (rows [][]string) {
+	now := m.history.newest()
+	for i := range now.Members {
+		x := &now.Members[i]
+		cells := []string{
+			table.Readable(x.Name), x.Role, short(x.Took), humanize.Comma(int64(x.Behind)),
+			seconds(m.history.recent(x.ID, syncOf)), perSecond(m.history.rate(counters[1], x.ID)),
+			humanize.Bytes(uint64(x.State)), table.Readable(x.Release),
+		}
+		if x.Error != "" {
+			cells = []string{cells[0], cells[1], "no answer", "", "", "", "", ""}
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}

@@ -1,0 +1,215 @@
+// Package top is the screen of "leasehold top": it shows snapshots of a cluster on a terminal, or
+// as one page. It asks nothing itself.
+//
+// What is left of a lease is what the cluster said last, less the time since that was asked for, so
+// a lease lives at least that long unless it is revoked. While the cluster does not answer, nothing
+// is counted down.
+package top
+
+import (
+	"math"
+	"time"
+
+	"leasehold.dev/client/leases"
+)
+
+// MaxLeases is how many leases a snapshot has. A prefix or an owner leads to the others.
+const MaxLeases = 20_000
+
+// Panes are the names of the lists that the screen has, in the order of their numbers.
+var Panes = []string{"leases", "ends", "members"}
+
+const (
+	leasesPane = iota
+	endsPane
+	membersPane
+)
+
+// A Snapshot is what was found out about the cluster at one moment.
+type Snapshot struct {
+	At      time.Time // when it was asked for
+	Verdict string
+	Reasons []string
+	Members []Member
+	Leases  []leases.Info
+	Cut     bool   // there are more leases
+	Err     string // why leases could not be read, empty if they could
+}
+
+// Member is what was found out about a member.
+type Member struct {
+	Name, ID, Role, Release string
+	Error                   string        // why it did not answer
+	Took                    time.Duration // to answer
+	Behind                  uint64        // entries
+	State, Quota            int64         // bytes
+	Figures                 *Figures      // nil if they cannot be had
+}
+
+// Figures are those of a member's metrics that the screen shows. The counters are since its start.
+type Figures struct {
+	Leases, Granted, Expired, Revoked, Renewed, NearMisses float64
+
+	Overdue    time.Duration
+	Sync, Late Histogram
+}
+
+// Histogram has how many were at most as long as each bound. The last bound is endless.
+type Histogram struct {
+	Bounds []float64 // seconds
+	Counts []uint64
+}
+
+// since returns what came after an earlier reading; all of it if the member was restarted.
+func (h Histogram) since(old Histogram) Histogram {
+	if len(old.Counts) != len(h.Counts) || len(h.Counts) == 0 ||
+		old.Counts[len(old.Counts)-1] > h.Counts[len(h.Counts)-1] {
+		return h
+	}
+	counts := make([]uint64, len(h.Counts))
+	for i := range counts {
+		counts[i] = h.Counts[i] - min(old.Counts[i], h.Counts[i])
+	}
+	return Histogram{h.Bounds, counts}
+}
+
+// p99 is the bound that 99 of a hundred do not pass, nil if there are none or it is endless.
+func (h Histogram) p99() *float64 {
+	if len(h.Counts) == 0 || h.Counts[len(h.Counts)-1] == 0 {
+		return nil
+	}
+	want := uint64(math.Ceil(0.99 * float64(h.Counts[len(h.Counts)-1])))
+	for i, n := range h.Counts {
+		if n >= want && !math.IsInf(h.Bounds[i], 1) {
+			return &h.Bounds[i]
+		}
+	}
+	return nil
+}
+
+// lookBack is how far back histograms are looked at, so that there are enough syncs to tell.
+const lookBack = time.Minute
+
+// history is the snapshots of the last minute, the newest last.
+type history []Snapshot
+
+func (h history) add(s Snapshot) history {
+	h = append(h, s)
+	for len(h) > 2 && s.At.Sub(h[1].At) > lookBack {
+		h = h[1:]
+	}
+	return h
+}
+
+func (h history) newest() Snapshot {
+	if len(h) == 0 {
+		return Snapshot{}
+	}
+	return h[len(h)-1]
+}
+
+// figures of a member, nil if there are none.
+func (s *Snapshot) figures(id string) *Figures {
+	for i := range s.Members {
+		if s.Members[i].ID == id {
+			return s.Members[i].Figures
+		}
+	}
+	return nil
+}
+
+// counter is one whose rate is shown. Each member counts for itself if it is summed; else all count
+// the same, and the one that saw most is right.
+type counter struct {
+	name   string
+	of     func(*Figures) float64
+	summed bool
+}
+
+var counters = []counter{
+	{"granted", func(f *Figures) float64 { return f.Granted }, false},
+	{"renewed", func(f *Figures) float64 { return f.Renewed }, true},
+	{"expired", func(f *Figures) float64 { return f.Expired }, false},
+	{"revoked", func(f *Figures) float64 { return f.Revoked }, false},
+	{"near misses", func(f *Figures) float64 { return f.NearMisses }, true},
+}
+
+// rate is how much a counter rose a second between the last two snapshots, at one member or, with
+// an empty ID, at all; nil if that is not known.
+func (h history) rate(c counter, id string) *float64 {
+	if len(h) < 2 {
+		return nil
+	}
+	now, before := &h[len(h)-1], &h[len(h)-2]
+	total, found := 0.0, false
+	for i := range now.Members {
+		m := &now.Members[i]
+		x, y := m.Figures, before.figures(m.ID)
+		if id != "" && m.ID != id || x == nil || y == nil || c.of(x) < c.of(y) {
+			continue // it did not answer, or was restarted
+		}
+		found = true
+		if d := c.of(x) - c.of(y); c.summed {
+			total += d
+		} else {
+			total = max(total, d)
+		}
+	}
+	took := now.At.Sub(before.At).Seconds()
+	if !found || took <= 0 {
+		return nil
+	}
+	total /= took
+	return &total
+}
+
+// recent is the p99 of a member's histogram in the last minute.
+func (h history) recent(id string, of func(*Figures) Histogram) *float64 {
+	now := h.newest()
+	x := now.figures(id)
+	if x == nil {
+		return nil
+	}
+	for i := range h[:len(h)-1] {
+		if y := h[i].figures(id); y != nil {
+			return of(x).since(of(y)).p99()
+		}
+	}
+	return of(x).p99()
+}
+
+func syncOf(f *Figures) Histogram { return f.Sync }
+func lateOf(f *Figures) Histogram { return f.Late }
+
+// total is what all members show together. What is not known is nil.
+type total struct {
+	leases     *float64
+	sync, late *float64 // p99, of the slowest member
+	overdue    time.Duration
+	lag        uint64
+}
+
+func (h history) total() (t total) {
+	now := h.newest()
+	for i := range now.Members {
+		x := &now.Members[i]
+		t.sync = slower(t.sync, h.recent(x.ID, syncOf))
+		t.late = slower(t.late, h.recent(x.ID, lateOf))
+		t.lag = max(t.lag, x.Behind)
+		if f := x.Figures; f != nil {
+			t.overdue = max(t.overdue, f.Overdue)
+			if x.Role == "leader" {
+				t.leases = &f.Leases
+			}
+		}
+	}
+	return t
+}
+
+// slower is the larger one of two that may be unknown.
+func slower(a, b *float64) *float64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,137 @@
+package top
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"leasehold.dev/client/leases"
+)
+
+// at returns a snapshot of two leases and two members, in which the counters have risen n times.
+func at(n float64) Snapshot {
+	figures := func(sync uint64) *Figures {
+		return &Figures{
+			Leases: 2, Granted: 10 * n, Renewed: 4 * n, Overdue: 0,
+			Sync: Histogram{[]float64{0.002, 0.016, math.Inf(1)}, []uint64{sync, 100 * uint64(n), 100 * uint64(n)}},
+		}
+	}
+	return Snapshot{
+		At: time.Now(), Verdict: "degraded", Reasons: []string{"m2 is 7 entries behind"},
+		Members: []Member{
+			{Name: "m1", ID: "1", Role: "leader", Release: "1.2.3", Figures: figures(uint64(100 * n))},
+			{Name: "m2", ID: "2", Role: "voter", Behind: 7, Figures: figures(uint64(50 * n))},
+		},
+		Leases: []leases.Info{
+			{ID: 0x2a, Name: "jobs/\x1bb", Owner: "host-b", TTL: time.Minute, Remaining: 50 * time.Second},
+			{ID: 0x2b, Name: "jobs/a", Owner: "host-a", TTL: time.Minute, Remaining: 12 * time.Second},
+		},
+	}
+}
+
+func press(m *Model, keys string) tea.Cmd {
+	var cmd tea.Cmd
+	for _, k := range keys {
+		_, cmd = m.Update(tea.KeyPressMsg{Code: k, Text: string(k)})
+	}
+	return cmd
+}
+
+// shows fails the test unless the screen has these texts, in this order.
+func shows(t *testing.T, m *Model, want ...string) {
+	t.Helper()
+	rest := m.View().Content
+	for _, w := range want {
+		_, after, ok := strings.Cut(rest, w)
+		if !ok {
+			t.Fatalf("%q is missing, or before what should come first:\n%s", w, m.View().Content)
+		}
+		rest = after
+	}
+	if strings.Contains(m.View().Content, "\x1bb") {
+		t.Errorf("a name reaches the terminal as it is")
+	}
+}
+
+// Goal: the screen shows rates, the p99 of the slowest member, and leases in the order of their ends;
+// it counts down while the cluster answers, and only then. Method: snapshots two seconds apart.
+func TestScreen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
+		shows(t, m, "a:2379  asking")
+		m.Update(tea.WindowSizeMsg{Width: 100, Height: 20})
+		m.Update(at(1))
+		shows(t, m, "granted -")
+		time.Sleep(2 * time.Second)
+		m.Update(at(2))
+		shows(t, m, "degraded  members 2 of 2  leader m1", "leases 2  granted 5.0/s  renewed 4.0/s",
+			"sync p99 16ms", "lag 7", "m2 is 7 entries behind", "1 LEASES", "jobs/a", "host-a", "expiring",
+			"12s", `jobs/\x1bb`, "alive", "50s")
+		time.Sleep(3 * time.Second)
+		m.Update(second{})
+		shows(t, m, "9s", "47s")
+
+		lost := Snapshot{At: time.Now(), Verdict: "down", Err: "connection refused"}
+		m.Update(lost)
+		time.Sleep(4 * time.Second)
+		m.Update(second{})
+		shows(t, m, "no answer for 4s: connection refused", "was 12s", "was 50s")
+		m.Update(at(3))
+		shows(t, m, "jobs/a", "expiring", "12s")
+	})
+}
+
+// Goal: keys choose the list, filter it, and end the program, as do errors.
+func TestKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
+		m.Update(at(1))
+		press(m, "/host-B")
+		m.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
+		shows(t, m, `jobs/\x1bb`, "filter: host-B")
+		if strings.Contains(m.View().Content, "jobs/a") {
+			t.Error("the filter leaves another lease")
+		}
+		m.Update(tea.KeyPressMsg{Code: tea.KeyEscape})
+		m.Update([]leases.Event{
+			{Kind: leases.Revoked, By: "root", Lease: leases.Info{ID: 7, Name: "jobs/c"}},
+			{Kind: leases.Renewed, Lease: leases.Info{ID: 8, Name: "jobs/d"}},
+		})
+		press(m, "2")
+		shows(t, m, "2 ENDS", "in 12s", "expiring", "jobs/a", "0s ago", "revoked (root)", "jobs/c")
+		if strings.Contains(m.View().Content, "jobs/d") {
+			t.Error("a renewal is shown as an end")
+		}
+		press(m, "3")
+		shows(t, m, "3 MEMBERS", "m1", "leader", "1.2.3", "m2", "voter", "7")
+		press(m, "?")
+		shows(t, m, "filter by words")
+		press(m, "x")
+		if cmd := press(m, "q"); cmd == nil || cmd() != tea.Quit() {
+			t.Error("q does not end the program")
+		}
+		why := errors.New("no")
+		if _, cmd := m.Update(Failed{why}); cmd == nil || !errors.Is(m.Err(), why) {
+			t.Errorf("it ends with %v", m.Err())
+		}
+	})
+}
+
+// Goal: a page has the first rows, and says how many are left out.
+func TestPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Options{Title: "a:2379", Pane: "leases"})
+		m.Take(at(1))
+		got := m.Page(1)
+		for _, want := range []string{"NAME", "jobs/a  host-a", "and 1 more\n"} {
+			if !strings.Contains(got, want) || strings.Contains(got, "\x1b") {
+				t.Errorf("%q is missing:\n%s", want, got)
+			}
+		}
+	})
+}
