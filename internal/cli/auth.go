@@ -17,7 +17,7 @@ func (a *app) authCommand() *cobra.Command {
 }
 
 var authQuestions = []question{{
-	use: "status", short: "Returns authentication status",
+	use: "status", short: "Print whether access control is enabled",
 	refusal: "auth status command does not accept any arguments",
 	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
 		resp, err := c.AuthStatus(ctx)
@@ -28,7 +28,7 @@ var authQuestions = []question{{
 func (a *app) authEnable() *cobra.Command {
 	return &cobra.Command{
 		Use:   "enable",
-		Short: "Enables authentication",
+		Short: "Enable access control",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 0 {
 				return badArgs("auth enable command does not accept any arguments")
@@ -41,7 +41,7 @@ func (a *app) authEnable() *cobra.Command {
 func (a *app) authDisable() *cobra.Command {
 	return &cobra.Command{
 		Use:   "disable",
-		Short: "Disables authentication",
+		Short: "Disable access control",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 0 {
 				return badArgs("auth disable command does not accept any arguments")

@@ -26,8 +26,8 @@ func (a *app) authBindings() *cobra.Command {
 	var cluster bool
 	cmd := &cobra.Command{
 		Use:   "bindings [options]",
-		Short: "Lists whom members take callers for that others have identified",
-		Long: "Lists the issuers and bindings of --auth-config that count at each endpoint, and why " +
+		Short: "List the bindings of outside identities to users and roles",
+		Long: "List the issuers and bindings of --auth-config that count at each endpoint, and why " +
 			"what is in the file\nnow does not, if it does not. Each member reads a file of its own: " +
 			"the digests tell whether they are alike.",
 		RunE: func(_ *cobra.Command, args []string) error {

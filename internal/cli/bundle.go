@@ -21,7 +21,7 @@ import (
 )
 
 func (a *app) debugCommand() *cobra.Command {
-	return family("debug", "Gather what helps to find out what is wrong", a.bundleCommand())
+	return family("debug", "Gather information for debugging", a.bundleCommand())
 }
 
 func (a *app) bundleCommand() *cobra.Command {

@@ -81,7 +81,7 @@ func (a *app) delCommand() *cobra.Command {
 	var f delFlags
 	cmd := &cobra.Command{
 		Use:   "del [options] <key> [range_end]",
-		Short: "Removes the specified key or range of keys [key, range_end)",
+		Short: "Delete a key or a range of keys [key, range_end)",
 		RunE: func(_ *cobra.Command, args []string) error {
 			op, risky, err := f.op(args)
 			if err != nil {

@@ -15,7 +15,7 @@ func (a *app) electCommand() *cobra.Command {
 	var f electFlags
 	cmd := &cobra.Command{
 		Use:   "elect <election-name> [proposal]",
-		Short: "Observes and participates in leader election",
+		Short: "Campaign in an election, or observe it",
 		Long: `Campaigns with a proposal until it is elected, and leads until it is interrupted; or
 observes an election (-l).
 

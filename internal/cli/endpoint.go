@@ -40,7 +40,7 @@ type health struct {
 func (a *app) endpointHealth(cluster *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "health",
-		Short: "Checks the healthiness of endpoints specified in `--endpoints` flag",
+		Short: "Check the health of the endpoints in --endpoints",
 		RunE: func(*cobra.Command, []string) error {
 			spec, err := a.prepare()
 			if err != nil {
@@ -207,7 +207,7 @@ type status struct {
 func (a *app) endpointStatus(cluster *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Prints out the status of endpoints specified in `--endpoints` flag",
+		Short: "Print the status of the endpoints in --endpoints",
 		Long: `Prints out the status of endpoints specified in the --endpoints flag.
 
 With --write-out simple the items of a line are ` + strings.Join(statusHead, ", ") + ".",
@@ -245,7 +245,7 @@ func (a *app) endpointHashKV(cluster *bool) *cobra.Command {
 	var rev int64
 	cmd := &cobra.Command{
 		Use:   "hashkv",
-		Short: "Prints the KV history hash for each endpoint in --endpoints",
+		Short: "Print the hash of the history of each endpoint in --endpoints",
 		RunE: func(*cobra.Command, []string) error {
 			var list []hashKV
 			failure, err := a.eachEndpoint(*cluster, "hash",

@@ -169,7 +169,7 @@ func (a *app) getCommand() *cobra.Command {
 	var f getFlags
 	cmd := &cobra.Command{
 		Use:   "get [options] <key> [range_end]",
-		Short: "Gets the key or a range of keys",
+		Short: "Print a key or a range of keys",
 		RunE: func(_ *cobra.Command, args []string) error {
 			key, opts, err := f.options(args)
 			if err != nil {

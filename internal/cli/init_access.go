@@ -29,8 +29,8 @@ func (a *app) initAccessCommand() *cobra.Command {
 	f := &firstAccess{}
 	cmd := &cobra.Command{
 		Use:   "init-access [options]",
-		Short: "Makes root, an operator and a first application, and enables access control",
-		Long: "Makes the users root and --operator, which may do everything, and a user and a role " +
+		Short: "Create root, an operator and a first application, and enable access control",
+		Long: "Create the users root and --operator, which may do everything, and a user and a role " +
 			"--app, which may\nread and write keys that begin with --prefix and hold leases of such " +
 			"names. Then it enables access\ncontrol. It prints the passwords, which are nowhere else: " +
 			"run it on the machine of a member, or over TLS.\nIt is refused if there are users or " +

@@ -127,7 +127,7 @@ func (a *app) leaseGrant() *cobra.Command {
 	var more grantFlags
 	cmd := &cobra.Command{
 		Use:   "grant <ttl>",
-		Short: "Creates leases; the TTL is in seconds, or a duration such as 500ms",
+		Short: "Grant a lease; the TTL is in seconds, or a duration such as 500ms",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("lease grant command needs TTL argument")
@@ -183,7 +183,7 @@ func grantOnce(
 func (a *app) leaseRevoke() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke <leaseID|name> ...",
-		Short: "Revokes leases, and deletes the keys attached to them",
+		Short: "Revoke leases and delete the keys attached to them",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return badArgs("lease revoke command needs 1 argument")
@@ -205,7 +205,7 @@ func (a *app) leaseTimeToLive() *cobra.Command {
 	var keys bool
 	cmd := &cobra.Command{
 		Use:   "timetolive <leaseID|name> ... [options]",
-		Short: "Get lease information",
+		Short: "Print the TTL and the remaining time of leases",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return badArgs("lease timetolive command needs lease ID as argument")
@@ -233,7 +233,7 @@ func (a *app) leaseList() *cobra.Command {
 	var more listFlags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List all active leases",
+		Short: "List all live leases",
 		RunE: func(_ *cobra.Command, _ []string) error {
 			if more.set() {
 				return a.listLong(&more)
@@ -255,7 +255,7 @@ func (a *app) leaseKeepAlive() *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
 		Use:   "keep-alive [options] <leaseID|name> ...",
-		Short: "Keeps leases alive (renew)",
+		Short: "Keep leases alive",
 		Long: `Renews leases: one until it ends or this command does, and with --once as many as
 there are arguments.`,
 		RunE: func(_ *cobra.Command, args []string) error {

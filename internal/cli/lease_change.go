@@ -60,7 +60,7 @@ func (a *app) onLease(use, short string, arguments int, call describeCall) *cobr
 func refOf(l *pb.Lease) *pb.LeaseRef { return &pb.LeaseRef{Id: l.Id, Token: l.Token} }
 
 func (a *app) leaseTTL() *cobra.Command {
-	const short = "Gives a lease another TTL, which runs anew and ends it no sooner"
+	const short = "Change the TTL of a lease, which then restarts; the lease ends no sooner"
 	cmd := a.onLease("ttl [<leaseID|name>] <ttl>", short, 1,
 		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string) (answer, error) {
 			ttl, err := parseTTL(args[0])
@@ -73,7 +73,7 @@ func (a *app) leaseTTL() *cobra.Command {
 			}
 			return showChanged(resp, resp.Lease, "has TTL(%s) now\n", millis(resp.Lease.TtlMs)), nil
 		})
-	cmd.Long = `Gives a lease another TTL, which runs anew: seconds, or a duration such as 500ms.
+	cmd.Long = `Give a lease another TTL, which runs anew: seconds, or a duration such as 500ms.
 While the same member leads, the lease ends no earlier than it would have without this; a
 later leader knows only the new TTL. So the holder of the lease must know of a shorter TTL
 before: it counts on the old one.`
@@ -81,7 +81,7 @@ before: it counts on the old one.`
 }
 
 func (a *app) leaseAttach() *cobra.Command {
-	return a.onKeys("attach", "Attaches keys to a lease; their values stay as they are",
+	return a.onKeys("attach", "Attach keys to a lease; their values stay as they are",
 		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, keys [][]byte) (
 			proto.Message, error,
 		) {
@@ -90,7 +90,7 @@ func (a *app) leaseAttach() *cobra.Command {
 }
 
 func (a *app) leaseDetach() *cobra.Command {
-	return a.onKeys("detach", "Detaches keys from a lease; the keys stay when the lease ends",
+	return a.onKeys("detach", "Detach keys from a lease; the keys stay when the lease ends",
 		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, keys [][]byte) (
 			proto.Message, error,
 		) {
@@ -126,7 +126,7 @@ func (a *app) leaseResume() *cobra.Command {
 	var secret string
 	cmd := &cobra.Command{
 		Use:   "resume [<leaseID|name>] --secret <secret>",
-		Short: "Takes over a resumable lease by its secret",
+		Short: "Take over a resumable lease by its secret",
 		Long: `Takes over a resumable lease by the secret that its grant printed. The TTL runs anew, and
 the lease has a new fencing token; the process that held it is refused from then on.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -159,8 +159,8 @@ func (a *app) leaseCheckToken() *cobra.Command {
 	var n leaseName
 	cmd := &cobra.Command{
 		Use:   "check-token [<leaseID|name>] <token>",
-		Short: "Tells whether a fencing token is that of a live lease",
-		Long: `Tells whether a fencing token is that of a live lease, as of a confirm round made after the
+		Short: "Check whether a fencing token is that of a live lease",
+		Long: `Check whether a fencing token is that of a live lease, as of a confirm round made after the
 question. The exit code is 0 if it is, and 1 if it is not. The token of a lock (LEASEHOLD_TOKEN of
 "leasehold run") belongs to the lock and not to a lease.`,
 		RunE: func(cmd *cobra.Command, args []string) error {

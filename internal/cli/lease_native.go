@@ -182,7 +182,7 @@ func (a *app) leaseDescribe() *cobra.Command {
 	var n leaseName
 	cmd := &cobra.Command{
 		Use:   "describe <leaseID|name> | --name <name>",
-		Short: "Tells all about one lease, its keys included",
+		Short: "Print everything about one lease, including its keys",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := n.request(cmd, args)
 			if err != nil {
@@ -208,8 +208,8 @@ func (a *app) leaseHandOver() *cobra.Command {
 	var token uint64
 	cmd := &cobra.Command{
 		Use:   "handover [<leaseID|name>] --owner <owner>",
-		Short: "Gives a lease to another owner, with a new fencing token",
-		Long: "Gives a lease, with its name and its keys, to another owner. Its TTL runs anew\n" +
+		Short: "Hand a lease over to another owner, with a new fencing token",
+		Long: "Hand a lease, with its name and its keys, to another owner. Its TTL runs anew\n" +
 			"and it has a new fencing token; the old one is refused from then on. The holder\n" +
 			"must have stopped before, unless all that it writes to refuses old tokens.",
 		RunE: func(cmd *cobra.Command, args []string) error {

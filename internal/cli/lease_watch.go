@@ -53,8 +53,8 @@ func (a *app) leaseWatch() *cobra.Command {
 	var f eventFlags
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "Tells what happens to leases, as it happens",
-		Long: "Tells what happens to leases: granted, expired, revoked, handed over, resumed, a\n" +
+		Short: "Watch the events of leases",
+		Long: "Print the events of leases: granted, expired, revoked, handed over, resumed, a\n" +
 			"change of the TTL, the end of a lock delay. Each event has a number, by which a\n" +
 			"later watch goes on (--after); the members keep the last 16384. Events without a\n" +
 			"number say when writes wait long for the cache of a lease, and when they no longer\n" +

@@ -69,7 +69,7 @@ func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
 func (a *app) userLimits() *cobra.Command {
 	return a.limitsCommand(1, &cobra.Command{
 		Use:   "limits [options] <user name>",
-		Short: "Limits what a user may have, or lists its limits and what it has",
+		Short: "Limit what a user may have, or list its limits and what it has",
 		Long: "With options, sets limits of a user in place of those of its roles. Without, lists " +
 			"them, and what the\nuser has.",
 	}, func(l *pb.Limits, name string) { l.User = name })
@@ -78,7 +78,7 @@ func (a *app) userLimits() *cobra.Command {
 func (a *app) roleLimits() *cobra.Command {
 	return a.limitsCommand(1, &cobra.Command{
 		Use:   "limits [options] <role name>",
-		Short: "Limits what each that has a role may have, or lists the limits",
+		Short: "Limit what each user with a role may have, or list the limits",
 		Long: "With options, sets limits of each user, and of everybody else, that has the role. Of " +
 			"several roles the\nlargest limit counts. Without options, lists them.",
 	}, func(l *pb.Limits, name string) { l.Role = name })
@@ -87,7 +87,7 @@ func (a *app) roleLimits() *cobra.Command {
 func (a *app) authLimits() *cobra.Command {
 	return a.limitsCommand(0, &cobra.Command{
 		Use:   "limits [options]",
-		Short: "Limits what everybody may have, or lists all limits and who has how much",
+		Short: "Limit what every user may have, or list all limits and usage",
 		Long: "With options, sets the limits of everybody whose name and roles have none. Without, " +
 			"lists all limits\nthat are set, and who has how much.",
 	}, func(*pb.Limits, string) {})

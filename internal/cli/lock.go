@@ -18,7 +18,7 @@ func (a *app) lockCommand() *cobra.Command {
 	var ttl int // seconds
 	cmd := &cobra.Command{
 		Use:   "lock <lockname> [exec-command arg1 arg2 ...]",
-		Short: "Acquires a named lock",
+		Short: "Acquire a named lock",
 		Long: `Acquires a named lock and holds it until interrupted, or while a command runs.
 
 The command finds ETCD_LOCK_KEY and ETCD_LOCK_REV in its environment; its exit

@@ -14,7 +14,7 @@ func (a *app) compactionCommand() *cobra.Command {
 	var physical bool
 	cmd := &cobra.Command{
 		Use:   "compaction [options] <revision>",
-		Short: "Compacts the event history of the store",
+		Short: "Compact the history of the store",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("compaction command needs 1 argument")
@@ -50,7 +50,7 @@ func (a *app) defragCommand() *cobra.Command {
 	var cluster bool
 	cmd := &cobra.Command{
 		Use:   "defrag",
-		Short: "Defragments the storage of the members with given endpoints",
+		Short: "Defragment the storage of members",
 		RunE: func(*cobra.Command, []string) error {
 			spec, err := a.prepare()
 			if err != nil {
@@ -97,10 +97,10 @@ func (a *app) defragment(spec *clientv3.ConfigSpec, ep string) error {
 }
 
 func (a *app) downgradeCommand() *cobra.Command {
-	cmd := family("downgrade", "Downgrade related commands",
-		a.downgradeTo("validate", "Validate downgrade capability before starting downgrade",
+	cmd := family("downgrade", "Downgrade the cluster",
+		a.downgradeTo("validate", "Check whether the cluster can be downgraded",
 			clientv3.DowngradeValidate),
-		a.downgradeTo("enable", "Start a downgrade action to cluster", clientv3.DowngradeEnable),
+		a.downgradeTo("enable", "Start a downgrade", clientv3.DowngradeEnable),
 		a.downgradeCancel())
 	cmd.Long = "Asks the cluster to go back to the version of an earlier release, or to stay at its " +
 		"version while members are upgraded, until it is told to cancel that."
@@ -128,7 +128,7 @@ func (a *app) downgradeTo(name, short string, action clientv3.DowngradeAction) *
 func (a *app) downgradeCancel() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel",
-		Short: "Cancel the ongoing downgrade action to cluster",
+		Short: "Cancel the current downgrade",
 		RunE: func(*cobra.Command, []string) error {
 			return a.downgrade("cancel", clientv3.DowngradeCancel, "")
 		},
@@ -150,14 +150,14 @@ func (a *app) alarmCommand() *cobra.Command {
 }
 
 var alarmQuestions = []question{{
-	use: "disarm", short: "Disarms all alarms",
+	use: "disarm", short: "Disarm all alarms",
 	refusal: "alarm disarm command accepts no arguments",
 	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
 		resp, err := c.AlarmDisarm(ctx, &clientv3.AlarmMember{})
 		return showAlarm(resp), err
 	},
 }, {
-	use: "list", short: "Lists all alarms",
+	use: "list", short: "List all alarms",
 	refusal: "alarm list command accepts no arguments",
 	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
 		resp, err := c.AlarmList(ctx)

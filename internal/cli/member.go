@@ -32,7 +32,7 @@ func (a *app) memberAdd() *cobra.Command {
 	var learner bool
 	cmd := &cobra.Command{
 		Use:   "add <memberName> [options]",
-		Short: "Adds a member into the cluster",
+		Short: "Add a member to the cluster",
 		Long: `Adds a member into the cluster.
 
 What is printed are the variables with which that member is to be started, by
@@ -82,7 +82,7 @@ func checkMemberAdd(args []string, peerURLs string) error {
 func (a *app) memberRemove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove <memberID>",
-		Short: "Removes a member from the cluster",
+		Short: "Remove a member from the cluster",
 		RunE: func(_ *cobra.Command, args []string) error {
 			id, err := memberIDArg(args)
 			if err != nil {
@@ -103,7 +103,7 @@ func (a *app) memberUpdate() *cobra.Command {
 	var peerURLs string
 	cmd := &cobra.Command{
 		Use:   "update <memberID> [options]",
-		Short: "Updates a member in the cluster",
+		Short: "Change the peer URLs of a member",
 		RunE: func(_ *cobra.Command, args []string) error {
 			id, err := memberIDArg(args)
 			if err != nil {
@@ -130,8 +130,8 @@ func (a *app) memberList() *cobra.Command {
 	var consistency string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Lists all members in the cluster",
-		Long: `Lists all members in the cluster.
+		Short: "List the members of the cluster",
+		Long: `List the members of the cluster.
 
 With --write-out simple the items of a line are ` + strings.Join(memberHead, ", ") + ".",
 		RunE: func(*cobra.Command, []string) error {
@@ -160,7 +160,7 @@ With --write-out simple the items of a line are ` + strings.Join(memberHead, ", 
 func (a *app) memberPromote() *cobra.Command {
 	return &cobra.Command{
 		Use:   "promote <memberID>",
-		Short: "Promotes a learner to a voter",
+		Short: "Promote a learner to a voter",
 		RunE: func(_ *cobra.Command, args []string) error {
 			id, err := memberIDArg(args)
 			if err != nil {
@@ -180,7 +180,7 @@ func (a *app) memberPromote() *cobra.Command {
 func (a *app) moveLeaderCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "move-leader <transferee-member-id>",
-		Short: "Transfers leadership to another cluster member.",
+		Short: "Transfer leadership to another member",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("move-leader command needs 1 argument")

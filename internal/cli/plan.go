@@ -11,7 +11,7 @@ import (
 // planCommand is lease arithmetic: what follows from a choice.
 func (a *app) planCommand() *cobra.Command {
 	s := &reportFlags{}
-	cmd := family("plan", "Compute what follows from the length of a lease, before production does",
+	cmd := family("plan", "Compute what follows from the length of a lease",
 		a.planOutage(s), a.planLevels(s), a.planLength(s), a.planCaches(s), a.planCapacity(s))
 	cmd.Long = `Computes what follows from the length of a lease: outages, levels, chances, caches,
 capacity. Nothing here needs a server, but "plan length --measure" asks one.
@@ -43,7 +43,7 @@ func (a *app) planOutage(s *reportFlags) *cobra.Command {
 	var q plan.OutageQuestion
 	cmd := &cobra.Command{
 		Use:   "outage",
-		Short: "How long nobody holds when a holder dies, and whether healthy ones outlive the issuer",
+		Short: "Compute how long nothing holds a lease after a death, and what outlives a failover",
 		Long: `Computes the longest and the typical time without a holder, how soon a dead holder is
 noticed, how long a holder may act on its own, and whether healthy holders outlive a
 failure of the issuer.`,

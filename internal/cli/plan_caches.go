@@ -10,7 +10,7 @@ func (a *app) planCaches(s *reportFlags) *cobra.Command {
 	q := plan.Questions["caches"]()
 	cmd := &cobra.Command{
 		Use:   "caches",
-		Short: "Leases on cached data: whether they pay, and the term to take (Gray and Cheriton)",
+		Short: "Compute whether leases on cached data pay, and the best term (Gray and Cheriton)",
 		Long: `The model of Gray and Cheriton ("Leases: An Efficient Fault-Tolerant Mechanism for
 Distributed File Cache Consistency", SOSP 1989): how much of a server's work leases on
 cached data save, from rates of reads and writes and the number of caches that share

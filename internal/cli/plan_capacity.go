@@ -19,7 +19,7 @@ func (a *app) planCapacity(s *reportFlags) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "capacity",
-		Short: "What a number of leases takes, how many a member carries, and what runs out first",
+		Short: "Compute what a number of leases takes, and what runs out first",
 		Long: `Computes renewals a second, bytes, cores and memory for a number of leases, how many of
 them one cell (one member, or three to seven) carries, and what runs out first. The costs
 are those of docs/benchmarks.md unless --bench names a file that "leasehold bench -o json"

@@ -26,7 +26,7 @@ func (a *app) planLength(s *reportFlags) *cobra.Command {
 	var l lengthFlags
 	cmd := &cobra.Command{
 		Use:   "length",
-		Short: "How often healthy leases of each length are lost, and which length to take",
+		Short: "Compute how often healthy leases of each length are lost, and which length to take",
 		Long: `Computes how often a year a healthy holder loses its lease, for each length and renewal
 interval, from distributions of round trips, losses and pauses, and picks the shortest
 lease that is lost seldom enough and outlives a failure of the issuer.

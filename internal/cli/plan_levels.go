@@ -10,7 +10,7 @@ func (a *app) planLevels(s *reportFlags) *cobra.Command {
 	q := plan.Questions["levels"]()
 	cmd := &cobra.Command{
 		Use:   "levels",
-		Short: "Leases that rest on each other: how long each must be, and how the outages add up",
+		Short: "Compute the lengths of leases that depend on each other, and their outages together",
 		Long: `A core elects its leader by a lease, grants leases to primaries, which grant leases to
 others: each level must outlive the worst outage of the level above. The rule of thumb
 makes each 2.5 times as long as the one above it.`,

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) poolCommand() *cobra.Command {
-	return family("pool", "Leases IDs or addresses, each to one holder at a time",
+	return family("pool", "Lease IDs or addresses, each to one holder at a time",
 		a.poolCreate(), a.poolAcquire(), a.poolList())
 }
 
@@ -22,8 +22,8 @@ func (a *app) poolCreate() *cobra.Command {
 	var s pool.Spec
 	cmd := &cobra.Command{
 		Use:   "create <pool> <id or range> ... | --first <n> --last <m>",
-		Short: "Makes a pool of IDs, of IP addresses, or of numbers",
-		Long: `Makes a pool of IDs, of IP addresses, or of numbers. The IDs may have ranges of addresses
+		Short: "Create a pool of IDs, IP addresses or numbers",
+		Long: `Create a pool of IDs, of IP addresses, or of numbers. The IDs may have ranges of addresses
 among them: 10.0.0.10-10.0.0.99 is all from the first to the last, and 10.0.1.0/28 all of the
 prefix, the first and the last one too. A pool has 65,536 IDs at most.`,
 		Example: `  leasehold pool create workers --first 0 --last 1023
@@ -67,7 +67,7 @@ func (a *app) poolAcquire() *cobra.Command {
 	var p waitFlags
 	cmd := &cobra.Command{
 		Use:   "acquire <pool> [-- <command> [arg ...]]",
-		Short: "Holds an ID until interrupted, or while a command runs",
+		Short: "Hold an ID until interrupted, or while a command runs",
 		Long: `Holds an ID until interrupted, or while a command runs: one that its owner had before, if
 it is free, else one that nobody has had for long.
 
@@ -132,7 +132,7 @@ func (a *app) hold(name string, r pool.Request, p waitFlags, command []string) e
 func (a *app) poolList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list <pool>",
-		Short: "Lists the IDs that are held",
+		Short: "List the IDs that are held",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("pool list takes a pool")

@@ -118,7 +118,7 @@ func (a *app) putCommand() *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "put [options] <key> <value> (<value> can also be given from stdin)",
-		Short: "Puts the given key into the store",
+		Short: "Put a key",
 		Long: `Puts the given key into the store.
 
 A value that begins with '-' would be taken for a flag; put '--' before it:

@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) queueCommand() *cobra.Command {
-	return family("queue", "A work queue: items come back when a worker dies",
+	return family("queue", "Manage work queues, whose items come back when a worker dies",
 		a.queuePush(), a.queueClaim(), a.queueWork(), a.queueList(), a.queueDead(),
 		a.queueRequeue(), a.queueDiscard())
 }
@@ -27,7 +27,7 @@ func (a *app) queuePush() *cobra.Command {
 	var delay time.Duration
 	cmd := &cobra.Command{
 		Use:   "push <queue> [payload]",
-		Short: "Adds an item, whose payload is an argument or the standard input",
+		Short: "Add an item, whose payload is an argument or standard input",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
 				return badArgs("queue push takes a queue and a payload")
@@ -106,7 +106,7 @@ func (a *app) queueClaim() *cobra.Command {
 	var f workFlags
 	cmd := &cobra.Command{
 		Use:   "claim <queue> [-- <command> [arg ...]]",
-		Short: "Claims one item: prints its payload, or runs a command for it",
+		Short: "Claim one item: print its payload, or run a command for it",
 		Long: `Claims one item. Without a command its payload is printed, and it is acknowledged then.
 With one it is acknowledged if the command exits with 0, and given back otherwise.
 ` + workEnvironment + `
@@ -134,7 +134,7 @@ func (a *app) queueWork() *cobra.Command {
 	var f workFlags
 	cmd := &cobra.Command{
 		Use:   "work <queue> -- <command> [arg ...]",
-		Short: "Runs a command for each item",
+		Short: "Run a command for each item",
 		Long: `Runs a command for each item, one after the other, until interrupted. An item is
 acknowledged if the command exits with 0, and given back otherwise; one that was claimed too
 often goes to the dead letters.
@@ -301,7 +301,7 @@ func (a *app) queueList() *cobra.Command {
 	var f pageFlags
 	cmd := &cobra.Command{
 		Use:   "list <queue>",
-		Short: "Counts the items of a queue, and lists those that are not dead",
+		Short: "Count the items of a queue, and list those that are not dead",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("queue list takes a queue")
@@ -328,7 +328,7 @@ func (a *app) queueDead() *cobra.Command {
 	var f pageFlags
 	cmd := &cobra.Command{
 		Use:   "dead <queue>",
-		Short: "Lists the dead letters: items that were tried too often",
+		Short: "List the dead letters: items that were tried too often",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("queue dead takes a queue")
@@ -349,14 +349,14 @@ func (a *app) queueDead() *cobra.Command {
 func (a *app) queueRequeue() *cobra.Command {
 	return a.deadCommand("requeued", (*queue.Queue).Requeue, &cobra.Command{
 		Use:   "requeue <queue> <id> ... | --all",
-		Short: "Puts dead letters back into the queue, as new items behind all others",
+		Short: "Requeue dead letters, behind all other items",
 	})
 }
 
 func (a *app) queueDiscard() *cobra.Command {
 	return a.deadCommand("discarded", (*queue.Queue).Discard, &cobra.Command{
 		Use:   "discard <queue> <id> ... | --all",
-		Short: "Deletes dead letters",
+		Short: "Delete dead letters",
 	})
 }
 

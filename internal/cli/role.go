@@ -18,28 +18,28 @@ func (a *app) roleCommand() *cobra.Command {
 }
 
 var roleQuestions = []question{{
-	use: "add <role name>", short: "Adds a new role",
+	use: "add <role name>", short: "Add a role",
 	args: 1, refusal: "role add command requires role name as its argument",
 	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
 		resp, err := c.RoleAdd(ctx, args[0])
 		return showLine((*pb.AuthRoleAddResponse)(resp), "Role %s created", args[0]), err
 	},
 }, {
-	use: "delete <role name>", short: "Deletes a role",
+	use: "delete <role name>", short: "Delete a role",
 	args: 1, refusal: "role delete command requires role name as its argument",
 	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
 		resp, err := c.RoleDelete(ctx, args[0])
 		return showLine((*pb.AuthRoleDeleteResponse)(resp), "Role %s deleted", args[0]), err
 	},
 }, {
-	use: "get <role name>", short: "Gets detailed information of a role",
+	use: "get <role name>", short: "Print a role",
 	args: 1, refusal: "role get command requires role name as its argument",
 	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
 		resp, err := c.RoleGet(ctx, args[0])
 		return showRoleGet(args[0], resp), err
 	},
 }, {
-	use: "list", short: "Lists all roles",
+	use: "list", short: "List all roles",
 	refusal: "role list command requires no arguments",
 	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
 		resp, err := c.RoleList(ctx)
@@ -85,7 +85,7 @@ func (a *app) roleGrantPermission() *cobra.Command {
 	var f permFlags
 	cmd := &cobra.Command{
 		Use:   "grant-permission [options] <role name> <permission type> <key> [endkey]",
-		Short: "Grants a key to a role",
+		Short: "Grant a role a permission on keys",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) < 3 {
 				return badArgs("role grant command requires role name, permission type, " +
@@ -114,7 +114,7 @@ func (a *app) roleRevokePermission() *cobra.Command {
 	var f permFlags
 	cmd := &cobra.Command{
 		Use:   "revoke-permission <role name> <key> [endkey]",
-		Short: "Revokes a key from a role",
+		Short: "Revoke a permission on keys from a role",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return badArgs("role revoke-permission command requires role name " +

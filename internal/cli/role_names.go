@@ -24,8 +24,8 @@ func (a *app) roleGrantNames() *cobra.Command {
 	var prefix bool
 	cmd := &cobra.Command{
 		Use:   "grant-names [options] <role name> <see|hold|manage> <name>",
-		Short: "Lets a role see, hold or manage leases of a name",
-		Long: "Gives a role a permission on a name of leases, in place of the one that it has on the " +
+		Short: "Grant a role a permission on names of leases",
+		Long: "Grant a role a permission on a name of leases, in place of the one that it has on the " +
 			"same: to see who has\nit, to hold leases of it, or to manage those of others. Each " +
 			"allows what those before it do, too.\nWith --prefix it is on all names that begin so; " +
 			"all names begin with an empty one.",
@@ -61,7 +61,7 @@ func (a *app) roleRevokeNames() *cobra.Command {
 	var prefix bool
 	cmd := &cobra.Command{
 		Use:   "revoke-names [options] <role name> <name>",
-		Short: "Takes a permission on a name of leases from a role",
+		Short: "Revoke a permission on names of leases from a role",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return badArgs("role revoke-names command requires role name and a name as its arguments")
@@ -84,7 +84,7 @@ func (a *app) roleRevokeNames() *cobra.Command {
 func (a *app) roleListNames() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list-names [role name]",
-		Short: "Lists what roles, or one, may do with names of leases",
+		Short: "List the permissions of roles on names of leases",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return badArgs("role list-names command takes one role name at most")

@@ -30,7 +30,7 @@ func (a *app) runCommand() *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
 		Use:   "run --lock <name> | --elect <name> [flags] -- <command> [arg ...]",
-		Short: "Runs a command while holding a lock, or while being elected",
+		Short: "Run a command while holding a lock, or while elected",
 		Long: `Waits for a lock, or to be elected, and runs a command while that lasts. When the command
 ends the lock is free at once.
 

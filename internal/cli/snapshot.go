@@ -22,7 +22,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 func (a *app) snapshotSave() *cobra.Command {
 	return &cobra.Command{
 		Use:   "save <filename>",
-		Short: "Stores a snapshot of a member's state in a file",
+		Short: "Save a snapshot of a member's state to a file",
 		Example: `  # Save snapshot to a given file
   leasehold snapshot save /backup/leasehold.db
 

@@ -12,7 +12,7 @@ func (a *app) txnCommand() *cobra.Command {
 	var interactive bool
 	cmd := &cobra.Command{
 		Use:   "txn [options]",
-		Short: "Txn processes all the requests in one transaction",
+		Short: "Process all requests in one transaction",
 		Long: `Txn reads a transaction from standard input and applies it as one atomic step.
 
 It has three parts, each ended by an empty line: conditions, requests to apply

@@ -18,21 +18,21 @@ func (a *app) userCommand() *cobra.Command {
 }
 
 var userQuestions = []question{{
-	use: "delete <user name>", short: "Deletes a user",
+	use: "delete <user name>", short: "Delete a user",
 	args: 1, refusal: "user delete command requires user name as its argument",
 	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
 		resp, err := c.UserDelete(ctx, args[0])
 		return showLine((*pb.AuthUserDeleteResponse)(resp), "User %s deleted", args[0]), err
 	},
 }, {
-	use: "list", short: "Lists all users",
+	use: "list", short: "List all users",
 	refusal: "user list command requires no arguments",
 	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
 		resp, err := c.UserList(ctx)
 		return showUserList(resp), err
 	},
 }, {
-	use: "grant-role <user name> <role name>", short: "Grants a role to a user",
+	use: "grant-role <user name> <role name>", short: "Grant a role to a user",
 	args: 2, refusal: "user grant command requires user name and role name as its argument",
 	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
 		resp, err := c.UserGrantRole(ctx, args[0], args[1])
@@ -40,7 +40,7 @@ var userQuestions = []question{{
 			"Role %s is granted to user %s", args[1], args[0]), err
 	},
 }, {
-	use: "revoke-role <user name> <role name>", short: "Revokes a role from a user",
+	use: "revoke-role <user name> <role name>", short: "Revoke a role from a user",
 	args: 2, refusal: "user revoke-role requires user name and role name as its argument",
 	ask: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
 		resp, err := c.UserRevokeRole(ctx, args[0], args[1])
@@ -54,7 +54,7 @@ func (a *app) userAdd() *cobra.Command {
 	var fromFlag string
 	cmd := &cobra.Command{
 		Use:   "add <user name or user:password> [options]",
-		Short: "Adds a new user",
+		Short: "Add a user",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("user add command requires user name as its argument")
@@ -102,7 +102,7 @@ func (a *app) userGet() *cobra.Command {
 	var detail bool
 	cmd := &cobra.Command{
 		Use:   "get <user name> [options]",
-		Short: "Gets detailed information of a user",
+		Short: "Print a user",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("user get command requires user name as its argument")
@@ -153,7 +153,7 @@ func (a *app) userPasswd() *cobra.Command {
 	var interactive bool
 	cmd := &cobra.Command{
 		Use:   "passwd <user name> [options]",
-		Short: "Changes password of user",
+		Short: "Change the password of a user",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return badArgs("user passwd command requires user name as its argument")

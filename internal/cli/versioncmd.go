@@ -8,7 +8,7 @@ import (
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Prints the version of leasehold",
+		Short: "Print the version of leasehold",
 		RunE: func(*cobra.Command, []string) error {
 			a.say("leasehold version: %s\nAPI version: %s\n",
 				version.Version, version.EtcdAPIVersion)

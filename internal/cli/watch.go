@@ -20,7 +20,7 @@ func (a *app) watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "watch [options] [key or prefix] [range_end] " +
 			"[--] [exec-command arg1 arg2 ...]",
-		Short: "Watches events stream on keys or prefixes",
+		Short: "Watch keys or prefixes",
 		Long: `Watches events stream on keys or prefixes.
 
 The key and range_end may also come from the variables LEASEHOLD_WATCH_KEY and

@@ -12,8 +12,8 @@ import (
 func (a *app) authWhoAmI() *cobra.Command {
 	return &cobra.Command{
 		Use:   "whoami",
-		Short: "Tells who you are to the cluster, and what you may do",
-		Long: "Tells the name that the member has for you, by what it knows you, your roles, and what " +
+		Short: "Print who you are to the cluster, and what you may do",
+		Long: "Print the name that the member has for you, by what it knows you, your roles, and what " +
 			"these permit.\nEverybody may ask, also who is no user: who comes by a binding of " +
 			"--auth-config, or has not logged in.",
 		RunE: func(_ *cobra.Command, args []string) error {

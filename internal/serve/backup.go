@@ -22,7 +22,7 @@ func BackupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "backup <subcommand>", GroupID: "maintenance",
 		Short: "List, check and restore the backups that members make",
-		Long: `Reads the backups that members make with --backup-to: backups of the whole state, and
+		Long: `Read the backups that members make with --backup-to: backups of the whole state, and
 a copy of the log after each. With both, the state of any moment since the oldest can be restored.
 No member has to run.`,
 	}
@@ -63,8 +63,8 @@ func backupListCommand() *cobra.Command {
 	var from backupFrom
 	var format string
 	c := &cobra.Command{
-		Use: "list --from TARGET", Short: "Lists backups, and which moments can be restored",
-		Long: `Lists the backups of the whole state, the oldest first, and up to which revision and
+		Use: "list --from TARGET", Short: "List backups, and which moments can be restored",
+		Long: `List the backups of the whole state, the oldest first, and up to which revision and
 time the copied log goes on after each. It looks at names alone; "leasehold backup verify" reads
 everything.`,
 		Example: "  leasehold backup list --from /mnt/backups\n" +
@@ -137,8 +137,8 @@ func backupVerifyCommand() *cobra.Command {
 	var from backupFrom
 	var all bool
 	c := &cobra.Command{
-		Use: "verify --from TARGET", Short: "Reads all backups, and names those that are damaged",
-		Long: `Reads every backup to its end and checks its SHA-256 and its records, and that the log
+		Use: "verify --from TARGET", Short: "Read all backups and name those that are damaged",
+		Long: `Read every backup to its end and check its SHA-256 and its records, and that the log
 has no gap between two backups of the whole state. It ends with 1 if something is wrong, which it
 names. It takes as much memory as the state.`,
 		Example: "  leasehold backup verify --from /mnt/backups",
@@ -173,7 +173,7 @@ func backupRestoreCommand() *cobra.Command {
 	var revision, at string
 	c := &cobra.Command{
 		Use:   "restore --from TARGET --data-dir {output dir} [options]",
-		Short: "Restores the state of a moment to a new data directory",
+		Short: "Restore the state of a moment to a new data directory",
 		Long: `Restores the newest state, or that of a revision or a time, to a new data directory, from
 which "leasehold serve" starts the first member of a new cluster, as "leasehold snapshot restore"
 does of a file. It takes the newest backup of the whole state before the moment, and the copied log

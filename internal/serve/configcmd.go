@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/server"
 )
 
-const configLong = `Reads settings as "leasehold serve" does, and starts nothing. It does not
+const configLong = `Read settings as "leasehold serve" does, and start nothing. This does not
 open the files and addresses that they name, but check reads that of --auth-config.
 
 A setting is a flag of serve, a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for --data-dir), or

@@ -51,7 +51,7 @@ func restoreCommand() *cobra.Command {
 	var f restoreFlags
 	c := &cobra.Command{
 		Use:   "restore <filename> --data-dir {output dir} [options]",
-		Short: "Restores a snapshot to a new data directory",
+		Short: "Restore a snapshot to a new data directory",
 		Long: "Restores a snapshot to a new data directory, from which \"leasehold serve\" starts the " +
 			"first\nmember of a new cluster. The file is one that \"leasehold snapshot save\" has " +
 			"written.",
@@ -203,7 +203,7 @@ func statusCommand() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:   "status <filename>",
-		Short: "Gets the status of a snapshot file",
+		Short: "Print the status of a snapshot file",
 		Long: `Gets the status of a snapshot file, after a check of every byte and its SHA-256.
 
 With --write-out simple the items are hash, revision, keys, size, version, leases, compacted
