@@ -92,26 +92,76 @@ func (m *Machine) checkHeld() error {
 	return nil
 }
 
-// checkSessions compares the counts of the sessions with the sessions.
+// checkSessions compares the counts of the sessions, and of their owners, with the sessions.
 func (m *Machine) checkSessions() error {
 	l, n, bytes := m.sessions, 0, int64(0)
+	used := make(map[*sessionOwner][]*session) // the one used last first
 	for s := l.root.next; s != &l.root; s = s.next {
 		n++
-		size := int64(len(s.user))
-		for i := range s.answers {
-			a := &s.answers[i]
-			if a.number < s.settled || i > 0 && a.number <= s.answers[i-1].number {
-				return fmt.Errorf("session %d: answer %d is out of order", s.ID, a.number)
-			}
-			size += a.size
+		size, err := s.check()
+		if err != nil {
+			return err
 		}
 		if l.byID[s.ID] != s || s.next.prev != s || s.ID > l.last || size != s.bytes {
 			return fmt.Errorf("session %d of %d, %d bytes of %d", s.ID, l.last, s.bytes, size)
 		}
+		if s.owner == nil || s.owner.user != s.user || l.owners.byUser[s.user] != s.owner {
+			return fmt.Errorf("session %d of %q has another owner", s.ID, s.user)
+		}
+		used[s.owner] = append(used[s.owner], s)
 		bytes += size
 	}
 	if n != len(l.byID) || bytes != l.bytes || n > l.limits.sessions || bytes > l.limits.bytes {
 		return fmt.Errorf("%d sessions of %d, %d bytes of %d", n, len(l.byID), bytes, l.bytes)
+	}
+	return l.owners.check(used)
+}
+
+// check returns how many bytes a session takes, or says that its answers are out of order.
+func (s *session) check() (size int64, err error) {
+	size = int64(len(s.user))
+	for i := range s.answers {
+		a := &s.answers[i]
+		if a.number < s.settled || i > 0 && a.number <= s.answers[i-1].number {
+			return 0, fmt.Errorf("session %d: answer %d is out of order", s.ID, a.number)
+		}
+		size += a.size
+	}
+	return size, nil
+}
+
+// check compares owners with the sessions of each, the one used last first: their counts, their
+// rings, and their places in the rankings, which are heaps.
+func (l *sessionOwners) check(used map[*sessionOwner][]*session) error {
+	if len(l.byUser) != len(used) {
+		return fmt.Errorf("%d owners of sessions, want %d", len(l.byUser), len(used))
+	}
+	for o, list := range used {
+		bytes, next := int64(0), &o.root
+		for _, s := range list {
+			if next.older != s || s.newer != next {
+				return fmt.Errorf("session %d is not in its place in the ring of %q", s.ID, o.user)
+			}
+			bytes, next = bytes+s.bytes, s
+		}
+		if next.older != &o.root || o.root.newer != next {
+			return fmt.Errorf("the ring of %q has other sessions", o.user)
+		}
+		if o.count != len(list) || o.bytes != bytes {
+			return fmt.Errorf("%q has %d sessions with %d bytes, counted are %d with %d", o.user,
+				len(list), bytes, o.count, o.bytes)
+		}
+	}
+	for by := range measures {
+		r := &l.ranked[by]
+		if len(r.list) != len(used) {
+			return fmt.Errorf("%d owners are ranked, want %d", len(r.list), len(used))
+		}
+		for i, o := range r.list {
+			if o.places[by] != i || l.byUser[o.user] != o || i > 0 && r.Less(i, (i-1)/2) {
+				return fmt.Errorf("%q is not in its place of the ranking", o.user)
+			}
+		}
 	}
 	return nil
 }
