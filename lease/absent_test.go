@@ -10,7 +10,7 @@ import (
 func TestNoSuchLease(t *testing.T) {
 	for _, leases := range []ID{0, 1} {
 		l := New(Config{Untended: 10})
-		l.Promote(0, 0)
+		l.Promote(0)
 		if leases > 0 {
 			mustGrant(t, l, Terms{ID: 1, TTL: 1000})
 			if _, err := l.Renew(1, 0); err != nil {
@@ -50,7 +50,7 @@ func TestFollowerTimesNothing(t *testing.T) {
 	}
 	l.Reinstate([]Due{{ID: 1, Token: info.Token}})
 	l.Unreport([]Checkpoint{{ID: 1, Token: info.Token}})
-	l.Promote(5, 0)
+	l.Promote(5)
 	if at, ok := l.Expiry(1); !ok || at != 1006 {
 		t.Errorf("a lease of 1000 ms, promoted at 5, ends at %d, %v", at, ok)
 	}

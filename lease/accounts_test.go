@@ -13,7 +13,7 @@ import (
 func TestAccounts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	l := New(Config{MinTTL: 1, MaxTTL: 1000})
-	l.Promote(0, 0)
+	l.Promote(0)
 	want := make(map[ID]string)
 	type picture struct {
 		view View

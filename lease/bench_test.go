@@ -22,7 +22,7 @@ func eachSize(b *testing.B, f func(b *testing.B, n int)) {
 func filled(tb testing.TB, n int) (*Lessor, []ID) {
 	r := rand.New(rand.NewPCG(1, 6))
 	l := New(Config{})
-	l.Promote(0, 0)
+	l.Promote(0)
 	ids := make([]ID, n)
 	for i := range ids {
 		ids[i] = ID(r.Int64()) | 1
@@ -207,7 +207,7 @@ func BenchmarkPromote(b *testing.B) {
 	eachSize(b, func(b *testing.B, n int) {
 		l, _ := filled(b, n)
 		for b.Loop() {
-			l.Promote(l.now, 0)
+			l.Promote(l.now)
 			catchUp(l, l.now)
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/lease")
@@ -228,7 +228,7 @@ func BenchmarkLongestStep(b *testing.B) {
 		l, _ := filled(b, n)
 		for b.Loop() {
 			longest, calls = 0, 0
-			took(func() { l.Promote(l.now, 0) })
+			took(func() { l.Promote(l.now) })
 			for l.tracker.behind() {
 				took(func() { l.Advance(l.now) })
 			}
@@ -236,7 +236,7 @@ func BenchmarkLongestStep(b *testing.B) {
 		b.ReportMetric(longest.Seconds()*1000, "promote-ms")
 		b.ReportMetric(float64(calls), "promote-steps")
 		l.cfg.SpreadRate = n
-		l.Promote(l.now, 0)
+		l.Promote(l.now)
 		catchUp(l, l.now)
 		at := l.now + 100_000
 		longest, calls = 0, 0
@@ -272,7 +272,7 @@ func BenchmarkAll(b *testing.B) {
 		b.Run("CheckpointAll", func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				l.Promote(l.now, 0)
+				l.Promote(l.now)
 				catchUp(l, l.now)
 				b.StartTimer()
 				l.CheckpointAll()

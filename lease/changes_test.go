@@ -36,7 +36,7 @@ func TestChanges(t *testing.T) {
 	for info := range v.All() {
 		state.Leases = append(state.Leases, info)
 	}
-	l.Promote(1, 0)
+	l.Promote(1)
 	before := l.Changes()
 	if _, err := l.Renew(1, 0); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 func silenced(t *testing.T) (*Lessor, Info) {
 	t.Helper()
 	l := New(Config{Untended: 250})
-	l.Promote(0, 0)
+	l.Promote(0)
 	l.Advance(1_000_000) // what is silent again is reported at the usual pace
 	info := mustGrant(t, l, Terms{ID: 1, TTL: 10_000, LockDelay: 20_000})
 	l.Advance(1_000_300)

@@ -11,7 +11,7 @@ import (
 // and the key goes with it.
 func Example() {
 	l := lease.New(lease.Config{})
-	l.Promote(0, 0) // alone, this member is the primary
+	l.Promote(0) // alone, this member is the primary
 
 	info, err := l.Grant(lease.Terms{ID: 1, TTL: 5000})
 	if err != nil {
@@ -49,7 +49,7 @@ func Example() {
 // A renewal gives the full TTL anew, until the end of the lease is decided.
 func ExampleLessor_Renew() {
 	l := lease.New(lease.Config{})
-	l.Promote(0, 0)
+	l.Promote(0)
 	l.Grant(lease.Terms{ID: 1, TTL: 1000})
 
 	l.Advance(400)
@@ -117,7 +117,7 @@ func ExampleView() {
 // free in between, and only the new token counts from then on.
 func ExampleLessor_HandOver() {
 	l := lease.New(lease.Config{})
-	l.Promote(0, 0)
+	l.Promote(0)
 	old, _ := l.Grant(lease.Terms{ID: 1, TTL: 1000, Name: "primary", Owner: "a"})
 
 	info, err := l.HandOver(1, old.Token, lease.Terms{Owner: "b", Secret: lease.Secret{}})
@@ -138,7 +138,7 @@ func ExampleLessor_HandOver() {
 // a while.
 func ExampleTerms_lockDelay() {
 	l := lease.New(lease.Config{})
-	l.Promote(0, 0)
+	l.Promote(0)
 	l.Grant(lease.Terms{ID: 1, TTL: 1000, Name: "disk", LockDelay: 500})
 
 	for _, now := range []lease.Instant{1001, 1502} {

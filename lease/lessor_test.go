@@ -178,10 +178,10 @@ func TestBroken(t *testing.T) {
 	for name, f := range map[string]func(l *Lessor){
 		"clock goes back": func(l *Lessor) { l.Advance(9) },
 		"promoted into the past": func(l *Lessor) {
-			l.Promote(9, 0)
+			l.Promote(9)
 		},
 		"recover while primary": func(l *Lessor) {
-			l.Promote(10, 0)
+			l.Promote(10)
 			_ = l.Recover(State{})
 		},
 		"tokens used up": func(l *Lessor) {
@@ -292,7 +292,7 @@ func TestT24(t *testing.T) {
 	mustGrant(t, l, Terms{ID: 1, TTL: math.MaxInt64})
 	mustGrant(t, l, Terms{ID: 2, TTL: math.MaxInt64})
 	l.cfg.SpreadRate = 1
-	l.Promote(math.MaxInt64-10, math.MaxInt64)
+	l.Promote(math.MaxInt64 - 10)
 	if err := l.CheckInvariants(); err != nil {
 		t.Error(err)
 	}
@@ -357,7 +357,7 @@ func TestPromoteSpreads(t *testing.T) {
 	for i := range ID(n) {
 		mustGrant(t, l, Terms{ID: i + 1, TTL: 10_000})
 	}
-	l.Promote(0, 0)
+	l.Promote(0)
 	for now := Instant(999); now < 16_000; now += 1000 { // a second is 1000 to 1999
 		l.Advance(now)
 		l.Checkpoint(l.Silent(n))
@@ -380,7 +380,7 @@ func TestPromoteSpreads(t *testing.T) {
 // allocation: what is left is the slice of decisions.
 func TestSteady(t *testing.T) {
 	l := New(Config{})
-	l.Promote(0, 0)
+	l.Promote(0)
 	for i := range ID(10_000) {
 		mustGrant(t, l, Terms{ID: i + 1, TTL: 1000})
 	}

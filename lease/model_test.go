@@ -244,9 +244,8 @@ func (m *model) lead() {
 		m.primary.Demote()
 		return
 	}
-	extend := TTL(m.span() * int64(m.choose(2)))
-	m.twin.promote(extend)
-	m.primary.Promote(m.twin.now, extend)
+	m.twin.promote()
+	m.primary.Promote(m.twin.now)
 }
 
 // behind says whether the primary has yet to look at leases whose time has come.

@@ -18,8 +18,8 @@ func (l *Lessor) Advance(now Instant) {
 }
 
 // Promote makes this member the primary, which times leases from now on. Because renewals are not
-// replicated, every lease gets its full TTL, plus extend. Only a checkpointed lease ends by this
-// member's own countdown, so that a silent lease ends however often the primary changes (T9, L7).
+// replicated, every lease gets its full TTL. Only a checkpointed lease ends by this member's own
+// countdown, so that a silent lease ends however often the primary changes (T9, L7).
 // The other leases are untended at first: those that are not renewed soon become silent (see
 // Config.Untended), so several changes in a row extend a lease no more than one. Checkpointed
 // leases are checkpointed again after the same time, then after twice that time, and so on: so
@@ -28,14 +28,14 @@ func (l *Lessor) Advance(now Instant) {
 //
 // Promote looks at no more than Config.AtOnce leases, and so does each Advance, until all are
 // timed. Their times all count from now.
-func (l *Lessor) Promote(now Instant, extend TTL) {
+func (l *Lessor) Promote(now Instant) {
 	l.Demote()
 	l.Advance(now)
 	if l.counting == 0 {
 		l.counting = now
 	}
 	l.tracker = newTracker(l)
-	l.tracker.promote(extend)
+	l.tracker.promote()
 }
 
 // Demote makes this member a follower, which does not time leases. It forgets all expiries; the

@@ -2,16 +2,6 @@ package lease
 
 import "testing"
 
-// TestPromoteToLess: a promotion never gives less than a TTL.
-func TestPromoteToLess(t *testing.T) {
-	l := New(Config{})
-	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
-	l.Promote(10, -500)
-	if at, _ := l.Expiry(1); at != 1011 {
-		t.Errorf("a lease of 1000 ms, promoted at 10, ends at %d", at)
-	}
-}
-
 // TestManyAreUntended: after a promotion leases that nobody renews are silent soon, unless they
 // are too many for the log.
 func TestManyAreUntended(t *testing.T) {
@@ -20,7 +10,7 @@ func TestManyAreUntended(t *testing.T) {
 		mustGrant(t, l, Terms{ID: id + 1, TTL: 10_000})
 	}
 	for _, want := range []int{maxUntended, 0} {
-		l.Promote(l.now, 0)
+		l.Promote(l.now)
 		catchUp(l, l.now+300)
 		if n := len(l.Silent(2 * maxUntended)); n != want {
 			t.Errorf("of %d leases %d are silent soon, want %d", l.Len(), n, want)
@@ -37,7 +27,7 @@ func TestManyAreUntended(t *testing.T) {
 func TestCheckpointsOfManySilentLeases(t *testing.T) {
 	const many, ttl, perEntry = 100_000, 10_000, 512
 	l := New(Config{Untended: 250})
-	l.Promote(0, 0)
+	l.Promote(0)
 	l.Advance(1_000_000)
 	for id := range ID(many) {
 		mustGrant(t, l, Terms{ID: id + 1, TTL: ttl})
@@ -65,7 +55,7 @@ func TestCheckpointsOfManySilentLeases(t *testing.T) {
 func TestNearMisses(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
-	l.Promote(0, 0)
+	l.Promote(0)
 	for _, x := range []struct {
 		after Instant
 		want  uint64
@@ -92,7 +82,7 @@ func TestFetch(t *testing.T) {
 	if n, at := l.Fetch([]ID{7}); n != 1 || at != 0 {
 		t.Errorf("on a follower of %d one ends at %d", n, at)
 	}
-	l.Promote(10, 0)
+	l.Promote(10)
 	ids := []ID{7, 0}
 	for id := range ID(98) {
 		ids = append(ids, 1000-id)

@@ -266,7 +266,7 @@ func (w *walk) elect() {
 	w.leader = next
 	m := w.members[next]
 	m.tell(w.now)
-	m.Promote(m.now, 0)
+	m.Promote(m.now)
 	for info := range m.Leases() {
 		// What was recovered counts from the promotion.
 		if _, ok := m.bound[info.ID]; !ok && info.Remaining > 0 {

@@ -7,17 +7,16 @@ package lease
 //
 // Invariant: a lease in a slot below reached, or from end on, is met.
 type promotion struct {
-	extend       TTL
 	silence      func(TTL) TTL
 	spread       *spreader
 	reached, end uint32
 }
 
 // promote has a tracker time all leases from its beginning on.
-func (t *tracker) promote(extend TTL) {
+func (t *tracker) promote() {
 	p := &promotion{
-		extend: max(0, extend), silence: t.cfg.untended,
-		spread: newSpreader(t.cfg.SpreadRate, t.began), end: t.table.top,
+		silence: t.cfg.untended,
+		spread:  newSpreader(t.cfg.SpreadRate, t.began), end: t.table.top,
 	}
 	if t.table.index.len > maxUntended {
 		p.silence = t.cfg.silence
@@ -50,7 +49,7 @@ func (t *tracker) meet(slot uint32) {
 		return
 	}
 	r := t.table.record(slot)
-	expiry := t.began.after(r.ttl.plus(p.extend))
+	expiry := t.began.after(r.ttl)
 	if r.remaining != 0 {
 		c := t.countdown.grow(slot)
 		if *c == 0 {

@@ -16,7 +16,7 @@ func parts(t *testing.T) *Lessor {
 	l.Advance(50)
 	l.Checkpoint([]Checkpoint{{ID: 3, Token: 3, Remaining: 500}, {ID: 5, Token: 5, Remaining: 700}})
 	l.Checkpoint([]Checkpoint{{ID: 5, Token: 5}})
-	l.Promote(100, 0)
+	l.Promote(100)
 	return l
 }
 
@@ -116,7 +116,7 @@ func TestNotMetYet(t *testing.T) {
 // takes those that are due by then.
 func TestDueInParts(t *testing.T) {
 	l := New(Config{AtOnce: 2})
-	l.Promote(0, 0)
+	l.Promote(0)
 	for id := range ID(5) {
 		mustGrant(t, l, Terms{ID: id + 1, TTL: 10})
 	}
@@ -143,7 +143,7 @@ func TestDueInParts(t *testing.T) {
 // yet, is not checkpointed with nothing that remains: that would say that its holder was heard.
 func TestSilentPastItsExpiry(t *testing.T) {
 	l := New(Config{AtOnce: 1, CheckpointInterval: 4})
-	l.Promote(0, 0)
+	l.Promote(0)
 	for id := range ID(2) {
 		mustGrant(t, l, Terms{ID: id + 1, TTL: 10})
 	}
@@ -161,7 +161,7 @@ func TestSilentPastItsExpiry(t *testing.T) {
 // place, also if something is done with it before the wheel has fired.
 func TestHeldBeforeItsTurn(t *testing.T) {
 	l := New(Config{AtOnce: 1, CheckpointInterval: 4})
-	l.Promote(0, 0)
+	l.Promote(0)
 	for id := range ID(3) {
 		mustGrant(t, l, Terms{ID: id + 1, TTL: 2000})
 	}
@@ -187,7 +187,7 @@ func TestHeldBeforeItsTurn(t *testing.T) {
 func TestDueAmongStale(t *testing.T) {
 	const stale = 10
 	l := New(Config{AtOnce: 32})
-	l.Promote(0, 0)
+	l.Promote(0)
 	for id := range ID(stale + 1) {
 		mustGrant(t, l, Terms{ID: id + 1, TTL: 10})
 	}
@@ -220,7 +220,7 @@ func TestCountsFromTheFirstPromotion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, now := range []Instant{100, 200, 300} {
-		l.Promote(now, 0)
+		l.Promote(now)
 		l.Demote()
 		if ttl, _ := l.Remaining(3); ttl != TTL(600-now) {
 			t.Errorf("at %d this member counts %d ms of lease 3, want %d", now, ttl, 600-now)
@@ -229,7 +229,7 @@ func TestCountsFromTheFirstPromotion(t *testing.T) {
 			t.Errorf("at %d lease 3 may end at %d, want 601", now, at)
 		}
 	}
-	l.Promote(400, 0)
+	l.Promote(400)
 	for id := range ID(3) {
 		if at, _ := l.Expiry(id + 1); at != 601 {
 			t.Errorf("lease %d ends at %d, want 601", id+1, at)
@@ -239,7 +239,7 @@ func TestCountsFromTheFirstPromotion(t *testing.T) {
 	if err := l.Recover(s); err != nil {
 		t.Fatal(err)
 	}
-	l.Promote(500, 0)
+	l.Promote(500)
 	if at, _ := l.Expiry(3); at != 1001 {
 		t.Errorf("recovered again, lease 3 ends at %d, want 1001", at)
 	}
@@ -251,7 +251,7 @@ func TestSpreadInParts(t *testing.T) {
 	for id := range ID(6) {
 		mustGrant(t, l, Terms{ID: id + 1, TTL: 10_000})
 	}
-	l.Promote(0, 0)
+	l.Promote(0)
 	catchUp(l, 0)
 	ends := make(map[Instant]int) // by second
 	for id := range ID(6) {

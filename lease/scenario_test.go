@@ -198,7 +198,7 @@ var commands = map[string]func(s *scenario, a args) string{
 	},
 	"promote": func(s *scenario, a args) string {
 		l := a.on(s)
-		l.Promote(l.now, a.ttl("extend"))
+		l.Promote(l.now)
 		return "ok"
 	},
 	"demote": func(s *scenario, a args) string {

@@ -20,7 +20,7 @@ func TestSilentInParts(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			l := New(Config{AtOnce: 32, CheckpointInterval: 4})
-			l.Promote(0, 0)
+			l.Promote(0)
 			for id := range ID(stale) {
 				mustGrant(t, l, Terms{ID: id + 1, TTL: 10})
 			}

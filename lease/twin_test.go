@@ -267,13 +267,12 @@ func (t *twin) recount() {
 	}
 }
 
-func (t *twin) promote(extend TTL) {
+func (t *twin) promote() {
 	t.primary, t.began = true, t.now
 	for _, l := range t.leases {
 		l.expiring, l.pending, l.expiry = false, false, 0
 		l.heard(t)
 		l.untended(t)
-		l.expiry += Instant(extend)
 		if l.Remaining != 0 {
 			l.expiry = l.countdown
 		}

@@ -202,11 +202,3 @@ func (t Instant) after(ttl TTL) Instant {
 	}
 	return t + Instant(ttl) + 1
 }
-
-// plus adds two lifetimes that are not negative. It does not wrap either.
-func (t TTL) plus(u TTL) TTL {
-	if t > math.MaxInt64-u {
-		return math.MaxInt64
-	}
-	return t + u
-}

@@ -94,7 +94,7 @@ func (r *replica) adopt(c config) {
 	r.config, r.valid = c, make(map[string]time.Time)
 	r.behind = r.behind || !c.has(r.name)
 	r.lessor = lease.New(lease.Config{})
-	r.lessor.Promote(r.now(), 0)
+	r.lessor.Promote(r.now())
 	terms := lease.Terms{ID: granted, TTL: lease.TTL(r.group.ttl.Milliseconds())}
 	if _, err := r.lessor.Grant(terms); err != nil {
 		panic(err) // a new lessor has no lease of this ID

@@ -188,7 +188,7 @@ func TestAccountsAgainstModel(t *testing.T) {
 	for seed := range uint64(tier.Budget(20, 60)) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		m := limitedTenants(t, rng)
-		m.Lessor().Promote(0, 0)
+		m.Lessor().Promote(0)
 		var model ledger
 		for i := range 200 {
 			plain := randomCommand(rng)
@@ -230,7 +230,7 @@ func TestAccountsAgainstModel(t *testing.T) {
 			}
 			if rng.IntN(20) == 0 {
 				m = restored(t, m)
-				m.Lessor().Promote(0, 0)
+				m.Lessor().Promote(0)
 			}
 			if rng.IntN(40) == 0 {
 				of := access.Holder{Kind: access.OfUser, Name: "alice"}
@@ -295,7 +295,7 @@ func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
 		return
 	}
 	twin := unlimited(t, m)
-	twin.Lessor().Promote(0, 0)
+	twin.Lessor().Promote(0)
 	ended := twin.Stats().Revoked
 	r := apply(t, twin, c)
 	if twin.Stats().Revoked > ended && !refreshed {

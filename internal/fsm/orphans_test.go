@@ -65,7 +65,7 @@ func TestOrphanOutlivesLease(t *testing.T) {
 // long its TTL is. That is so for one that was handed over as well.
 func TestOrphanKnowsItsEnd(t *testing.T) {
 	m := New(Config{})
-	m.lessor.Promote(0, 0)
+	m.lessor.Promote(0)
 	info := mustApply(t, m, held(1, "", keyrange.Range{Key: "a"})).(*lease.Info)
 	until, _ := m.lessor.Expiry(1)
 	m.lessor.Advance(100)

@@ -189,7 +189,7 @@ func TestSameCommandsSameState(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		cfg := Config{Lease: lease.Config{MaxKeys: rng.IntN(4)}}
 		a, b := New(cfg), New(cfg)
-		a.Lessor().Promote(0, 0)
+		a.Lessor().Promote(0)
 		seen := uint64(0)
 		for i := range 300 {
 			c := randomCommand(rng)

@@ -73,7 +73,7 @@ func (s *scenario) run() string {
 	case "alarms":
 		return fmt.Sprint(s.m.View().Alarms)
 	case "promote":
-		s.m.lessor.Promote(lease.Instant(s.number("now", 0)), 0)
+		s.m.lessor.Promote(lease.Instant(s.number("now", 0)))
 		return "ok"
 	}
 	index := s.m.Index()

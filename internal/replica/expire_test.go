@@ -30,7 +30,7 @@ func newExpirerWith(t *testing.T, c lease.Config, n lease.ID) *expirer {
 		cfg: Config{MaxExpire: 4, ElectionTicks: 10}, machine: machine, lessor: machine.Lessor(),
 		role: role{term: 2, leading: true, primary: true},
 	}
-	m.lessor.Promote(0, 0)
+	m.lessor.Promote(0)
 	return &expirer{m: m}
 }
 

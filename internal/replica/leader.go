@@ -52,7 +52,7 @@ func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) 
 func (l *leadership) promote() {
 	l.m.primary = true
 	l.expiry = expirer{m: l.m, began: l.m.ticks}
-	l.m.lessor.Promote(l.m.now, 0)
+	l.m.lessor.Promote(l.m.now)
 	l.gate.open()
 	for _, n := range l.parked.takeAll(l.m.ticks) {
 		l.renew(n)

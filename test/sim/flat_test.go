@@ -99,7 +99,7 @@ func newFlatMachine(b *testing.B) *flatMachine {
 	m := &flatMachine{fsm.New(fsm.Config{Lease: lease.Config{AtOnce: 1 << 30}}), b, 1}
 	m.Begin(1, 1)
 	m.Lessor().Advance(1)
-	m.Lessor().Promote(1, 0)
+	m.Lessor().Promote(1)
 	return m
 }
 
@@ -241,7 +241,7 @@ var flatLeases = []flatRow{
 	{name: "leases/promote", all: true, make: func(b *testing.B, n int) func(int) int {
 		m := newLeases(b, n, hour, false)
 		return func(int) int {
-			m.Lessor().Promote(m.now, 0)
+			m.Lessor().Promote(m.now)
 			return n
 		}
 	}},

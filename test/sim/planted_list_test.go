@@ -151,7 +151,7 @@ var plantedCore = []planted{
 	// Rule 5: promotion.
 	{"no full TTL at promotion", "rule 5", []edit{
 		{
-			promotionGo, "expiry := t.began.after(r.ttl.plus(p.extend))",
+			promotionGo, "expiry := t.began.after(r.ttl)",
 			"expiry := t.began.after(r.ttl / 2)",
 		},
 	}},

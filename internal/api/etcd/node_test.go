@@ -80,7 +80,7 @@ func newNode(t testing.TB) *fakeNode {
 	n.machine.Begin(1, 2)
 	n.now = 1
 	n.machine.Lessor().Advance(n.now)
-	n.machine.Lessor().Promote(n.now, 0)
+	n.machine.Lessor().Promote(n.now)
 	n.view.Store(n.machine.View())
 	n.hub = watch.New(func() watch.History[*api.Event] { return api.NewHistory(n.view.Load().KV) },
 		watch.Options{})

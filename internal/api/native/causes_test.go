@@ -107,7 +107,7 @@ func TestCausesAreForgotten(t *testing.T) {
 		c.of[token] = cause{kind: fsm.LeaseRevoked}
 	}
 	n.machine.Begin(1, 2)
-	n.machine.Lessor().Promote(n.now, 0)
+	n.machine.Lessor().Promote(n.now)
 	refs := ended(t, n, service(n, Options{}))
 	c.read(n.View().LeaseEvents)
 	if first, last := c.of[1], c.of[lease.Token(refs[3].Token)]; len(c.of) > 2 || first.kind != 0 ||

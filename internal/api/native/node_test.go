@@ -51,7 +51,7 @@ func newNode() *fakeNode {
 	n := &fakeNode{machine: fsm.New(fsm.Config{}), now: 1, held: make(map[lease.ID][]func(lease.TTL))}
 	n.machine.Begin(1, 2)
 	n.machine.Lessor().Advance(n.now)
-	n.machine.Lessor().Promote(n.now, 0)
+	n.machine.Lessor().Promote(n.now)
 	return n
 }
 

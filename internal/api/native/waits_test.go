@@ -71,7 +71,7 @@ func wantTicket(t *testing.T, r *pb.Response, id uint64, s pb.Ticket_State) *pb.
 func onLine(t *testing.T, test func(*bench)) {
 	onStream(t, func(b *bench) {
 		b.node.machine.Lessor().Advance(1)
-		b.node.machine.Lessor().Promote(1, 0)
+		b.node.machine.Lessor().Promote(1)
 		for id := lease.ID(1); id < 4; id++ {
 			b.apply(&fsm.Grant{Terms: lease.Terms{ID: id, TTL: 100_000}})
 		}

@@ -25,7 +25,7 @@ func newMember(backlog int) *member {
 	m := &member{machine: fsm.New(fsm.Config{})}
 	m.machine.Begin(1, 1)
 	m.machine.Lessor().Advance(1)
-	m.machine.Lessor().Promote(1, 0)
+	m.machine.Lessor().Promote(1)
 	m.view.Store(m.machine.View())
 	m.hub = watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(m.view.Load().KV)
