@@ -113,7 +113,7 @@ func (m spansByName) inOrder(t *testing.T, names ...string) {
 func attributes(s tracetest.SpanStub) map[attribute.Key]string {
 	all := map[attribute.Key]string{}
 	for _, a := range s.Attributes {
-		all[a.Key] = a.Value.Emit()
+		all[a.Key] = a.Value.String()
 	}
 	return all
 }

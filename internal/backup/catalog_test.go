@@ -138,7 +138,8 @@ func TestClockAhead(t *testing.T) {
 	early, late := full(12, 1, 900), full(35, 1, 900)
 	c := Catalogue([]Object{
 		full(10, 1, 10), full(20, 1, 20), full(30, 1, 30), early, late,
-		{Name: full(13, 1, 900).Name + PartSuffix}, {Name: full(36, 1, 900).Name + PartSuffix},
+		{Name: full(13, 1, 900).Name + PartSuffix},
+		{Name: full(36, 1, 900).Name + PartSuffix},
 		log(11, 1, 20, 1, 900),
 	})
 	if f, ok := c.Newest(now); !ok || f.Index != 30 {

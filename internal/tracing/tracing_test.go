@@ -52,12 +52,14 @@ func TestEnvironment(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			x, err := Open(slog.New(slog.DiscardHandler))
-			defer x.Close()
 			got := "off"
 			if err != nil {
 				got = err.Error()
-			} else if x.Provider() != nil {
-				got = "on"
+			} else {
+				defer x.Close()
+				if x.Provider() != nil {
+					got = "on"
+				}
 			}
 			if !strings.Contains(got, c.want) {
 				t.Errorf("%s, want %s", got, c.want)

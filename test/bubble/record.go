@@ -32,7 +32,9 @@ func (h *record) check() []history.Violation {
 func (h *record) push(item string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pushed[item] = h.pushed[item]
+	if _, ok := h.pushed[item]; !ok { // a worker may be faster than this call
+		h.pushed[item] = false
+	}
 }
 
 func (h *record) done(item string) {

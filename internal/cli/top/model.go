@@ -323,9 +323,7 @@ func (m *Model) Page(rows int) string {
 		titles = append(titles, strings.ToUpper(c.title))
 	}
 	lines := [][]string{titles}
-	for _, r := range list[:min(rows, len(list))] {
-		lines = append(lines, r)
-	}
+	lines = append(lines, list[:min(rows, len(list))]...)
 	for _, cells := range lines {
 		for i := range cells {
 			cells[i] = cmp.Or(cells[i], "-")
