@@ -192,15 +192,15 @@ func (s *stages) close(command, lost bool) {
 		c.first = s.asked
 	}
 	if lost {
-		s.answered = sinceEpoch()
+		now := sinceEpoch()
+		c.answered = false
+		c.asking += now - s.asked
+		c.part(queued, s.asked, now)
+		return
 	}
 	c.asking += s.answered - s.asked
-	if c.answered = !lost; c.answered {
-		c.leads = s.leads
-	}
+	c.answered, c.leads = true, s.leads
 	switch {
-	case lost:
-		c.part(queued, s.asked, s.answered)
 	case !s.known:
 	case !command:
 		c.part(confirm, s.asked, s.answered)

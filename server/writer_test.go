@@ -306,6 +306,7 @@ func TestWriterSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, files := newWriter(t, new(lockedBuffer), 0)
 		var writes atomic.Int64
+		synctest.Wait() // the disk makes its spare
 		files.Before = func(op crashfs.Op) error {
 			if op.Kind == crashfs.Write && strings.HasSuffix(op.Name, ".segment") {
 				writes.Add(1)

@@ -19,6 +19,8 @@ const (
 	// A principal may renew lostRate leases a second that do not exist, or are not its own, after
 	// lostBurst at once.
 	lostRate, lostBurst = 2000, 100_000
+	// maxDebt bounds how long its other renewals wait for these.
+	maxDebt = 2 * time.Second
 )
 
 // Renewals bounds what one principal can cost a member by renewals. They count towards no limit of
@@ -107,23 +109,40 @@ func (r *Renewals) Lost(principal string, leases int) {
 		p.lost = rate.NewLimiter(lostRate, lostBurst)
 		r.slow.Add(1)
 	}
-	p.lost.ReserveN(time.Now(), min(leases, lostBurst))
+	room := int(p.lost.Tokens()) + int(maxDebt.Seconds()*lostRate)
+	if n := min(leases, lostBurst, room); n > 0 {
+		p.lost.ReserveN(time.Now(), n)
+	}
 }
 
-// Wait waits if the caller of a context renewed too many leases lately that it does not have.
+// Wait waits if the caller of a context renewed too many leases lately that it does not have, at
+// most for about maxDebt. It does not count as a renewal of such a lease, so the holder of leases
+// that exist can renew as many as it has.
 func (r *Renewals) Wait(ctx context.Context) error {
 	if r.slow.Load() == 0 {
 		return nil
 	}
-	principal := CallerOf(ctx).User
-	r.mu.Lock()
-	var lost *rate.Limiter
-	if p := r.of[principal]; p != nil {
-		lost = p.lost
-	}
-	r.mu.Unlock()
-	if lost == nil {
+	tokens := r.tokens(CallerOf(ctx).User)
+	if tokens >= 0 {
 		return nil
 	}
-	return lost.Wait(ctx)
+	timer := time.NewTimer(time.Duration(-tokens / lostRate * float64(time.Second)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// tokens returns how many leases a principal may still lose at once; below 0 it has to wait.
+func (r *Renewals) tokens(principal string) float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.of[principal]
+	if p == nil || p.lost == nil {
+		return 0
+	}
+	return p.lost.Tokens()
 }

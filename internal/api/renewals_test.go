@@ -59,8 +59,19 @@ func TestLostLeasesSlowDown(t *testing.T) {
 			t.Errorf("another principal: %v", d)
 		}
 		r.Lost("a", lostRate)
-		if d := waits("a"); d < time.Second || d > 2*time.Second {
+		if d := waits("a"); d != time.Second {
 			t.Errorf("too many: %v", d)
+		}
+		for range lostBurst {
+			if d := waits("a"); d != 0 {
+				t.Fatalf("renewals of leases that exist wait: %v", d)
+			}
+		}
+		for range 10 {
+			r.Lost("a", lostBurst)
+		}
+		if d := waits("a"); d > maxDebt {
+			t.Errorf("after very many: %v", d)
 		}
 		r.Lost("a", lostBurst)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

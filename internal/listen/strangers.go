@@ -66,7 +66,10 @@ func (s *sender) admit(ctx context.Context) error {
 func (all *Requests) crowdLocked() (worst *sender) {
 	most := 0
 	for s := range all.senders {
-		if n := all.hosts[s.host]; s.calling > 0 && n > most {
+		if s.calling == 0 {
+			continue
+		}
+		if n := all.hosts[s.host]; n > most {
 			worst, most = s, n
 		}
 	}

@@ -80,22 +80,28 @@ func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) err
 	})
 }
 
-// promised returns a hard state that takes no promise back: entries that had to wait for room may
-// come with an earlier term than that of a vote which did not wait.
+// promised returns a hard state that takes nothing back. Entries that had to wait for room may come
+// with an earlier term than that of a vote which did not wait, and with an earlier commit index
+// than that of a snapshot which made the room.
 func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 	term, vote := hs.GetTerm(), hs.GetVote()
 	if old := d.hard; term < old.GetTerm() || term == old.GetTerm() && vote == 0 {
 		term, vote = old.GetTerm(), old.GetVote()
 	}
-	return newHardState(term, vote, hs.GetCommit())
+	return newHardState(term, vote, max(hs.GetCommit(), d.hard.GetCommit()))
 }
 
-// SaveVote makes a term and a vote durable, ahead of entries for which there may be no room.
+// SaveVote makes a term and a vote durable, ahead of entries for which there may be no room. It
+// writes nothing if they are durable, or a later term is: pre-votes repeat, and room is scarce
+// then.
 func (d *Disk) SaveVote(term, vote uint64) error {
 	d.mu.RLock()
-	commit := d.hard.GetCommit()
+	saved := d.hard
 	d.mu.RUnlock()
-	return d.Append(nil, newHardState(term, vote, commit))
+	if term < saved.GetTerm() || term == saved.GetTerm() && (vote == 0 || vote == saved.GetVote()) {
+		return nil
+	}
+	return d.Append(nil, newHardState(term, vote, saved.GetCommit()))
 }
 
 // follow returns the entries that are not compacted yet, if they fit the log.

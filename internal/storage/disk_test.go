@@ -55,6 +55,27 @@ func snapshot(t *testing.T, d *storage.Disk, index uint64) {
 	fatal(t, w.Commit())
 }
 
+// TestCommitNeverGoesBack: a write that waited for room may come with an earlier commit index than
+// that of a snapshot. Raft does not start with a commit index before its snapshot.
+func TestCommitNeverGoesBack(t *testing.T) {
+	c := storage.Config{Dir: t.TempDir(), SegmentBytes: smallSegment}
+	d := open(t, c)
+	for i := range uint64(9) {
+		fatal(t, d.Append(one(i+1, 10), hard(i)))
+	}
+	snapshot(t, d, 9)
+	fatal(t, d.Append(one(10, 10), hard(5)))
+	fatal(t, d.SaveVote(1, 2)) // is durable already
+	fatal(t, d.Close())
+	d = open(t, c)
+	defer d.Close()
+	hs, _, err := d.InitialState()
+	fatal(t, err)
+	if hs.GetCommit() != 9 {
+		t.Errorf("the commit index is %d, want 9", hs.GetCommit())
+	}
+}
+
 // TestOS uses the file system of the operating system: what was written is there after a restart, a
 // second member is refused, and so is a dump while the member runs.
 func TestOS(t *testing.T) {

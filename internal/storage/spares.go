@@ -233,7 +233,7 @@ func (s *spares) keep(number uint64) {
 // reuse gives a segment the next number, or removes it if it is damaged or there are enough. A
 // crash can bring back its old name, which Open then removes.
 func (s *spares) reuse(old *segment) {
-	number := s.last + 1
+	number, name := s.last+1, old.number // old.number stays: it may still be read
 	switch {
 	case old.size != s.size || s.count() >= maxSpares:
 	case !s.sound(old.file, number):
@@ -242,7 +242,7 @@ func (s *spares) reuse(old *segment) {
 	default:
 		err := s.fs.Rename(s.path(old.number), s.path(number))
 		if err == nil {
-			old.number = number
+			name = number
 			err = s.fs.SyncDir(s.dir)
 		}
 		if err == nil {
@@ -252,7 +252,7 @@ func (s *spares) reuse(old *segment) {
 		s.logger.Warn("storage: a segment cannot be recycled", "path", s.path(number), "error",
 			err.Error())
 	}
-	s.drop(old.file, old.number)
+	s.drop(old.file, name)
 }
 
 // sound reports whether a file has the size of a segment, and every sector is zeros or of a segment

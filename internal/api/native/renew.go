@@ -182,6 +182,7 @@ func (t *stream) renewed(q *request) (later bool) {
 		return false
 	}
 	t.run(q, func(ctx context.Context) (proto.Message, error) {
+		t.o.Renewals.Lost(api.CallerOf(ctx).User, len(lost))
 		t.explain(ctx, lost)
 		return resp, nil
 	}, true)
