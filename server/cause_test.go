@@ -55,7 +55,9 @@ func testRunIsNoted(t *testing.T) {
 		prepare func() error
 		code    cause.Code
 	}{
-		{badToken, nil, cause.Failed}, {badAudit, nil, cause.Failed}, {badName, nil, cause.Failed},
+		{badToken, nil, cause.Failed},
+		{badAudit, nil, cause.Failed},
+		{badName, nil, cause.Failed},
 		{c, rolledBack, cause.RolledBack},
 	} {
 		if x.prepare != nil {

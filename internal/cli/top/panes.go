@@ -26,8 +26,14 @@ var columns = [][]column{
 	},
 	endsPane: {{"when", 12}, {"what", 20}, {"name", 0}, {"owner", 0}},
 	membersPane: {
-		{"name", 0}, {"role", 7}, {"answers", 9}, {"lag", 7}, {"sync p99", 9}, {"renewals", 9},
-		{"state", 9}, {"release", 8},
+		{"name", 0},
+		{"role", 7},
+		{"answers", 9},
+		{"lag", 7},
+		{"sync p99", 9},
+		{"renewals", 9},
+		{"state", 9},
+		{"release", 8},
 	},
 }
 
