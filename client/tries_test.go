@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/client/internal/tries"
 )
 
-// TestChangeOfUnknownOutcome: a change is tried again after a try of which nobody knows what became, and only
-// then. Once there was one, every error says so, also that of the wait.
+// TestChangeOfUnknownOutcome: a change is retried only after an attempt whose outcome is unknown.
+// From then on every error reports an unknown outcome, even one from the wait between attempts.
 func TestChangeOfUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -102,8 +102,12 @@ func (h headers) Keys() []string        { return nil }
 
 // traceIDOf returns the ID of the trace that a call's headers name, "" for none.
 func traceIDOf(ctx context.Context) string {
-	md, _ := metadata.FromIncomingContext(ctx)
-	c := trace.SpanContextFromContext(propagator.Extract(context.Background(), headers(md)))
+	parent := metadata.ValueFromIncomingContext(ctx, "traceparent") // does not copy all headers
+	if len(parent) != 1 {
+		return ""
+	}
+	carrier := propagation.MapCarrier{"traceparent": parent[0]}
+	c := trace.SpanContextFromContext(propagator.Extract(context.Background(), carrier))
 	if !c.IsValid() {
 		return ""
 	}

@@ -118,7 +118,7 @@ func TestStandingOrder(t *testing.T) {
 			}
 		}
 	}
-	want("nobody stands", 0)
+	want("no candidate", 0)
 	put(s, 1, 5, `{"id":"a"}`)
 	put(s, 2, 4, `{"id":"b"}`)
 	want("equal priorities", 2)
@@ -130,7 +130,7 @@ func TestStandingOrder(t *testing.T) {
 	s.put(store.KV{Key: "e" + preferred, Value: []byte("nobody")})
 	want("the preferred one does not stand", 3)
 	s.put(store.KV{Key: "e" + preferred})
-	want("nobody is preferred", 3)
+	want("no preferred candidate", 3)
 	put(s, 3, 6, `no candidate`) // an update that nobody understands changes nothing
 	want("after such an update", 3)
 	s.put(store.KV{Key: keyOf("e"+candidates, 3, 6, "").Key}) // it is on no lease any more

@@ -31,7 +31,7 @@ const (
 	Limit_RESOURCE_LEASES Limit_Resource = 1
 	// Keys on leases that it wrote last.
 	Limit_RESOURCE_LEASE_KEYS Limit_Resource = 2
-	// What its leases take, and what it wrote, with its history until that is compacted.
+	// The size of its leases and of what it wrote, including history that is not compacted yet.
 	Limit_RESOURCE_BYTES Limit_Resource = 3
 	// Requests a second, counted by each member for itself. Renewals do not count.
 	Limit_RESOURCE_RATE Limit_Resource = 4
