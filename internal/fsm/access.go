@@ -85,8 +85,8 @@ func (m *Machine) applyAccess(c Command) error {
 		u, _ := m.meta.access.User(c.Name)
 		growth -= int64(len(u.Hash)) // which it takes the place of
 	}
-	if m.lacks(growth) {
-		return ErrNoSpace
+	if err := m.afford(Cost{Bytes: growth}); err != nil {
+		return err
 	}
 	s, err := changeAccess(m.meta.access, c)
 	if err != nil {

@@ -199,7 +199,7 @@ func (p *permission) keysOf(id lease.ID) error {
 			return nil
 		}
 		p.leases[id] = struct{}{}
-		if p.keys += p.lessor.KeyCount(id); p.keys > applyWork {
+		if p.keys += p.lessor.KeyCount(id); p.keys > applyTime {
 			return ErrTxnTooLarge
 		}
 	}

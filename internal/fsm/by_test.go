@@ -169,9 +169,9 @@ func TestMembersAskNobody(t *testing.T) {
 }
 
 // Goal: what a caller may write costs no step much. Method: a put on a lease of very many keys
-// weighs what is looked at, unless root asks, and a transaction looks at no more than it may.
-func TestPermitWeight(t *testing.T) {
-	const keys = applyWork / 32
+// takes the time of looking at them, unless root asks, and a transaction looks at no more than it may.
+func TestPermitTime(t *testing.T) {
+	const keys = applyTime / 32
 	leases := lease.ID(tier.Budget(2, 33)) // 33 are too many for one transaction
 	m := tenants(t)
 	for id := range leases {
@@ -194,24 +194,24 @@ func TestPermitWeight(t *testing.T) {
 		}
 		return c
 	}
-	const looked = keys / keysLooked
+	const looked = keys
 	for name, c := range map[string]struct {
 		c         Command
 		user      string
-		unapplied int
-		min, max  int
+		unapplied int64
+		min, max  int64
 	}{
-		"put":              {&Put{Key: "a", Lease: 1}, "alice", 0, looked, looked + 1},
-		"once":             {&Once{Command: &Put{Key: "a", Lease: 1}}, "alice", 0, looked, looked + 1},
-		"behind others":    {&Put{Key: "a", Lease: 1}, "alice", keys, 2 * looked, 2*looked + 1},
-		"on no lease":      {&Put{Key: "a"}, "alice", keys, 1, 1},
-		"by root":          {&Put{Key: "a", Lease: 1}, "root", keys, 1, 1},
-		"in a transaction": {txn(1, 2), "alice", 0, 4 * looked, 4*looked + 9},
-		"in one of root's": {txn(1, 2), "root", keys, 1, 9},
-		"a user":           {&UserAdd{Name: "x"}, "root", 5, 6 + m.meta.access.Len(), 12},
+		"put":              {&Put{Key: "a", Lease: 1}, "alice", 0, looked, looked + 8},
+		"once":             {&Once{Command: &Put{Key: "a", Lease: 1}}, "alice", 0, looked, looked + 8},
+		"behind others":    {&Put{Key: "a", Lease: 1}, "alice", 8 * keys, 2 * looked, 2*looked + 8},
+		"on no lease":      {&Put{Key: "a"}, "alice", keys, 8, 8},
+		"by root":          {&Put{Key: "a", Lease: 1}, "root", keys, 8, 8},
+		"in a transaction": {txn(1, 2), "alice", 0, 4 * looked, 4*looked + 100},
+		"in one of root's": {txn(1, 2), "root", keys, 8, 100},
+		"a user":           {&UserAdd{Name: "x"}, "root", 40, int64(8 * (6 + m.meta.access.Len())), 100},
 	} {
-		if w := m.Weight(as(m, c.user, c.c), c.unapplied); w < c.min || w > c.max {
-			t.Errorf("%s: weight %d, not %d to %d", name, w, c.min, c.max)
+		if d := m.Time(as(m, c.user, c.c), c.unapplied); d < c.min || d > c.max {
+			t.Errorf("%s: estimated at %d, not %d to %d", name, d, c.min, c.max)
 		}
 	}
 	if !tier.InCampaign() {
@@ -224,7 +224,7 @@ func TestPermitWeight(t *testing.T) {
 	if r := apply(t, m, as(m, "alice", txn(all...))); r.Err != ErrTxnTooLarge { //nolint:errorlint
 		t.Errorf("a transaction looked at %d keys of leases: %v", keys*int(leases), r.Err)
 	}
-	mustApply(t, m, as(m, "alice", txn(all[:applyWork/keys]...)))
+	mustApply(t, m, as(m, "alice", txn(all[:applyTime/keys]...)))
 	mustApply(t, m, as(m, "root", txn(all...)))
 }
 

@@ -44,8 +44,8 @@ func (d *decoder) putValue() []byte {
 	return slices.Clone(v)
 }
 
-// room returns where there is room for commands.
-func (d *decoder) room() *slabs {
+// slabs returns the memory for decoded commands.
+func (d *decoder) slabs() *slabs {
 	if d.mem == nil {
 		d.mem = &slabs{}
 	}

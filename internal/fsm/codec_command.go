@@ -85,7 +85,7 @@ func appendPut(b []byte, c *Put) []byte {
 
 func (d *decoder) put() *Put {
 	f, r := d.ref("a put", putFlags)
-	c := d.room().puts.one()
+	c := d.slabs().puts.one()
 	c.Lease, c.LeaseName, c.LeaseToken = r.id, r.name, r.token
 	c.PrevKV, c.IgnoreValue = f&putPrevKV != 0, f&putIgnoreValue != 0
 	c.IgnoreLease = f&putIgnoreLease != 0
@@ -117,7 +117,7 @@ func appendDelete(b []byte, c *DeleteRange) []byte {
 
 func (d *decoder) deleteRange() *DeleteRange {
 	f := d.Flags("a deletion", deletePrevKV|deleteEnd)
-	c := d.room().deletes.one()
+	c := d.slabs().deletes.one()
 	c.PrevKV = f&deletePrevKV != 0
 	c.Key = d.Text()
 	if f&deleteEnd != 0 {
@@ -144,7 +144,7 @@ func appendGrant(b []byte, c *Grant) []byte {
 
 func (d *decoder) grant() *Grant {
 	f := d.Flags("a grant", grantRenew|grantHolds)
-	c := d.room().grants.one()
+	c := d.slabs().grants.one()
 	c.Renew = f&grantRenew != 0
 	d.terms(&c.Terms)
 	if f&grantHolds != 0 {
@@ -166,7 +166,7 @@ func appendRevoke(b []byte, c *Revoke) []byte {
 
 func (d *decoder) revoke() *Revoke {
 	f, r := d.ref("a revocation", refID|refName|refToken|revokeBy)
-	c := d.room().revokes.one()
+	c := d.slabs().revokes.one()
 	c.ID, c.Name, c.Token = r.id, r.name, r.token
 	if f&revokeBy != 0 {
 		c.By = d.Text()
@@ -254,7 +254,7 @@ func appendOnce(b []byte, c *Once) []byte {
 }
 
 func (d *decoder) once() Command {
-	c := d.room().onces.one()
+	c := d.slabs().onces.one()
 	c.Session = Session{ID: d.Uvarint(), Nonce: d.Uint64()}
 	c.Number, c.Settled = d.Uvarint(), d.Uvarint()
 	if k := kind(d.Peek()); k <= kindLast && !k.repeatable() { // another Once, for one

@@ -19,7 +19,7 @@ func (d *decoder) txn(depth int) *Txn {
 		return &Txn{}
 	}
 	op := func(o *Op) { d.op(o, depth) }
-	mem := d.room()
+	mem := d.slabs()
 	c := mem.txns.one()
 	c.Compare = list(d, &mem.compares, d.compare)
 	c.Then = list(d, &mem.ops, op)
@@ -152,7 +152,7 @@ func appendRange(b []byte, c *Range) []byte {
 
 func (d *decoder) rangeOp() *Range {
 	f := d.Flags("a range", rangeFlags)
-	r := d.room().ranges.one()
+	r := d.slabs().ranges.one()
 	o := &r.Options
 	o.Descend, o.CountOnly = f&rangeDescend != 0, f&rangeCountOnly != 0
 	r.Key = d.Text()

@@ -217,7 +217,7 @@ func (m *Machine) checkHolds(c *Grant) error {
 	if _, named := m.lessor.ByName(c.Terms.Name); known || named {
 		return nil
 	}
-	return m.holds.room(c.Terms.Owner, len(c.Holds), len(c.Holds))
+	return m.holds.check(c.Terms.Owner, len(c.Holds), len(c.Holds))
 }
 
 // checkChange says which lease a ChangeTTL is about, or why it is too much for one that holds
@@ -237,8 +237,8 @@ func (m *Machine) checkChange(c *ChangeTTL) (lease.ID, error) {
 	return id, CheckHolds(m.holds.held(id), c.TTL, most)
 }
 
-// room says whether so many ranges more, above 0, may be held by leases of an owner, and by all.
-func (h *holdings) room(owner string, own, all int) error {
+// check returns an error if so many more ranges must not be held, by an owner and by all.
+func (h *holdings) check(owner string, own, all int) error {
 	switch {
 	case h.owned[owner]+own > maxOwnerHeld:
 		return ErrOwnerHolds

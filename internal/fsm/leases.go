@@ -20,7 +20,7 @@ func (m *Machine) applyGrant(c *Grant) Result {
 
 // checkGrant says why there is no room for a new lease, if the grant is to make one.
 func (m *Machine) checkGrant(c *Grant) error {
-	if err := m.room(c.growth(), m.grantDemand(c)); err != nil && !m.repeats(&c.Terms) {
+	if err := m.afford(m.grantCost(c)); err != nil && !m.repeats(&c.Terms) {
 		return err
 	}
 	return nil
@@ -121,7 +121,7 @@ func (m *Machine) applyLease(c Command) Result {
 	until, _ := m.lessor.Expiry(id)
 	silent := m.isSilent(id)
 	if c, ok := c.(*HandOver); ok && there && c.Token == before.Token && !before.Delayed {
-		if err := m.room(handsOver(before, c), m.handOverDemand(before, c)); err != nil {
+		if err := m.afford(m.handOverCost(before, c)); err != nil {
 			return Result{Err: err}
 		}
 	}
@@ -150,13 +150,6 @@ func (m *Machine) applyLease(c Command) Result {
 		m.silence(Silence{Info: e.Info})
 	}
 	return Result{Value: &e.Info}
-}
-
-// handsOver returns by how many bytes a lease grows that a HandOver gives to another owner.
-func handsOver(l lease.Info, c *HandOver) int64 {
-	before, to := l.Bytes(), c.successor(l)
-	l.Owner, l.Principal, l.Secret, l.RequestID = to.Owner, to.Principal, to.Secret, ""
-	return l.Bytes() - before
 }
 
 // successor returns who gets a lease by c.

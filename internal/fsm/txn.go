@@ -39,19 +39,16 @@ func (m *Machine) applyDelete(c *DeleteRange) Result {
 	return Result{Value: r}
 }
 
-// checkPut says on which lease a put is, 0 for none, or why it cannot be done.
+// checkPut returns the lease that a put attaches its key to, 0 for none, or why it cannot be done.
 func (m *Machine) checkPut(c *Put) (lease.ID, error) {
-	if m.lacks(m.growth(c)) {
-		return 0, ErrNoSpace
-	}
 	id, err := m.attachment(c)
-	if err == nil && m.meta.access.Limited() {
-		err = m.exceeds(m.putDemand(c))
+	if err != nil {
+		return 0, err
 	}
-	return id, err
+	return id, m.afford(m.putCost(c))
 }
 
-// attachment says on which lease a put is, 0 for none, or why it cannot be.
+// attachment returns the lease that a put attaches its key to, 0 for none, or why it cannot.
 func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	if (c.IgnoreValue || c.IgnoreLease) && m.store.Get(c.Key) == nil {
 		return 0, ErrKeyNotFound
@@ -121,10 +118,10 @@ func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteRe
 func (m *Machine) applyTxn(c *Txn) Result {
 	t := m.store.Begin()
 	defer m.end(t)
-	w := newWork(applyWork, m.store.Size())
-	w.applied = true
-	p := makePlan(c, state{t, m.lessor, w})
-	if w.left < 0 {
+	meter := newMeter(applyTime, m.store.Size())
+	meter.keys, meter.leases = t, m.lessor
+	p := makePlan(c, state{t, m.lessor, meter})
+	if meter.exceeded() {
 		return Result{Err: ErrTxnTooLarge}
 	}
 	if err := m.validate(&p); err != nil {
@@ -143,7 +140,7 @@ func (m *Machine) applyTxn(c *Txn) Result {
 type state struct {
 	keys   reader
 	leases *lease.Lessor
-	work   *work
+	meter  *meter
 }
 
 // reader is what conditions on keys are evaluated against.
@@ -151,7 +148,7 @@ type reader interface {
 	Get(key string) *mvcc.KeyValue
 	Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, error)
 	Ascend(key, end string, rev int64) iter.Seq[*mvcc.KeyValue]
-	Visits(key, end string, o mvcc.RangeOptions) int64
+	counter
 }
 
 // plan is a transaction with its branches chosen.
@@ -161,11 +158,11 @@ type plan struct {
 	nested    []plan // of the ops that are transactions, in order
 }
 
-// makePlan returns the plan of a transaction, which is of no use if it is too much work.
+// makePlan returns the plan of a transaction, which is incomplete if the meter is exceeded.
 func makePlan(c *Txn, v state) plan {
 	p := plan{succeeded: true}
 	for i := range c.Compare {
-		if !v.work.compare(&c.Compare[i], v.keys) {
+		if !v.meter.compare(&c.Compare[i]) {
 			return p
 		}
 		if !holds(&c.Compare[i], v) {
@@ -178,7 +175,7 @@ func makePlan(c *Txn, v state) plan {
 		p.ops = c.Then
 	}
 	for i := range p.ops {
-		if !v.work.op(&p.ops[i], v) {
+		if !v.meter.op(&p.ops[i]) {
 			return p
 		}
 		if p.ops[i].Txn != nil {
@@ -271,9 +268,10 @@ func (r *run) op(op *Op) (any, error) {
 // ReadTxn evaluates a transaction that is ReadOnly against an immutable view. It
 // may be called from any goroutine.
 func ReadTxn(c *Txn, v *mvcc.View) (*TxnResult, error) {
-	w := newWork(readWork+2*int64(v.Len()+v.Deleted()), v.Size())
-	p := makePlan(c, state{keys: v, work: w})
-	if w.left < 0 {
+	meter := newMeter(readTime+2*int64(v.Len()+v.Deleted()), v.Size())
+	meter.keys, meter.reading = v, true
+	p := makePlan(c, state{keys: v, meter: meter})
+	if meter.exceeded() {
 		return nil, ErrTxnTooLarge
 	}
 	return readPlan(&p, v)

@@ -9,10 +9,7 @@ func (m *Machine) validate(p *plan) error {
 	if err := v.plan(p); err != nil {
 		return err
 	}
-	if m.lacks(v.growth) {
-		return ErrNoSpace
-	}
-	return m.exceedsAny(v.demands)
+	return m.afford(v.cost)
 }
 
 // attaching returns how many puts there are on leases.
@@ -45,10 +42,8 @@ type validation struct {
 	// held is how many ranges will have been held in addition, and owned by whom.
 	held  int
 	owned map[string]int
-	// growth is by how many bytes the state will have grown, at most, and demands is the same for
-	// what is whose, if there are limits.
-	growth  int64
-	demands demands
+	// cost is that of the operations so far.
+	cost Cost
 	// replaced has bound leases: whether each ends since its key goes to a new lease, and takes
 	// no other. It is used if there are limits.
 	replaced map[lease.ID]bool
@@ -112,10 +107,7 @@ func (v *validation) note(id lease.ID, l *leaseAfter) {
 }
 
 func (v *validation) put(c *Put) error {
-	v.growth += v.m.growth(c)
-	if v.m.meta.access.Limited() {
-		v.demands.add(v.m.putDemand(c))
-	}
+	v.cost.add(v.m.putCost(c))
 	limit := v.m.cfg.Lease.MaxKeys
 	if c.MaxKeys > 0 && (limit <= 0 || c.MaxKeys < limit) {
 		limit = c.MaxKeys
@@ -176,9 +168,9 @@ func (v *validation) replace(id lease.ID, ends bool) {
 	v.replaced[id] = ends
 	switch on := v.m.lessor.Account(id); {
 	case on != "" && ends:
-		v.demands.add(demand{Principal: on, Leases: -1, Bytes: -info.Bytes()})
+		v.cost.use(Use{Principal: on, Leases: -1, Bytes: -info.Bytes()})
 	case on != "" && ended:
-		v.demands.add(demand{Principal: on, Leases: 1, Bytes: info.Bytes()})
+		v.cost.use(Use{Principal: on, Leases: 1, Bytes: info.Bytes()})
 	}
 }
 
@@ -228,10 +220,7 @@ func (v *validation) grant(c *Grant) error {
 	if err := v.holds(t.Owner, len(c.Holds)); err != nil {
 		return err
 	}
-	v.growth += c.growth()
-	if v.m.meta.access.Limited() {
-		v.demands.add(v.m.grantDemand(c))
-	}
+	v.cost.add(v.m.grantCost(c))
 	v.repeated.set(t.ID, t.ID)
 	v.note(t.ID, &leaseAfter{terms: t})
 	v.name(t.Name, t)
@@ -248,7 +237,7 @@ func (v *validation) holds(owner string, ranges int) error {
 	}
 	v.owned[owner] += ranges
 	v.held += ranges
-	return v.m.holds.room(owner, v.owned[owner], v.held)
+	return v.m.holds.check(owner, v.owned[owner], v.held)
 }
 
 // named says whether a name is free to be granted, or which lease the request

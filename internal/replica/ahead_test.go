@@ -13,7 +13,7 @@ import (
 // each other at once. Until it is done nothing of it is seen, and what came after it waits. Method:
 // one member; the deletion is proposed among puts.
 func TestDeletionInSteps(t *testing.T) {
-	const keys = 3*stepWeight + 1
+	const keys = 3*stepPuts + 1
 	m := lead(t)
 	for i := range keys {
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("k/%06d", i)}})
@@ -39,7 +39,7 @@ func TestDeletionInSteps(t *testing.T) {
 			}
 		}
 	}
-	if steps < keys/stepWeight {
+	if steps < keys/stepPuts {
 		t.Errorf("the deletion took %d steps", steps)
 	}
 	if m.entries != 3 {
@@ -57,7 +57,7 @@ func TestDeletionInSteps(t *testing.T) {
 // step, even if both are proposed together. Method: one member; how many steps there are between
 // the two answers.
 func TestPastInSteps(t *testing.T) {
-	const keys = 5 * stepWeight
+	const keys = 5 * stepPuts
 	m := lead(t)
 	for i := range keys {
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("k/%06d", i)}})
@@ -105,7 +105,7 @@ func TestPastInSteps(t *testing.T) {
 // Goal: who reads a lease never sees a part of its keys gone. Method: a deletion is done ahead in
 // part; a read that comes then is answered when all is done.
 func TestReadAmidDeletion(t *testing.T) {
-	const keys = stepWeight + 1
+	const keys = stepPuts + 1
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}})
 	for i := range keys {
@@ -134,7 +134,7 @@ func TestReadAmidDeletion(t *testing.T) {
 // Goal: nor does who reads it at a member that does not lead. Method: the same at a follower, which
 // has the leader's word for the read already.
 func TestFollowersReadAmidDeletion(t *testing.T) {
-	const keys = 2 * stepWeight
+	const keys = 2 * stepPuts
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
 	c.run()
@@ -167,7 +167,7 @@ func TestFollowersReadAmidDeletion(t *testing.T) {
 	}
 }
 
-// Goal: a leader weighs a deletion by the keys that are under way, too. Method: what makes them is
+// Goal: a leader counts the keys that are under way towards the time of a deletion. Method: what makes them is
 // in its log, and no other member has it yet.
 func TestDeletionsBehindKeysUnderWay(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
@@ -177,7 +177,7 @@ func TestDeletionsBehindKeysUnderWay(t *testing.T) {
 	for to := range uint64(2) {
 		c.held[link2{1, 2 + to}] = nil
 	}
-	many := &fsm.Txn{Then: make([]fsm.Op, stepWeight/2)}
+	many := &fsm.Txn{Then: make([]fsm.Op, stepPuts/2)}
 	for i := range many.Then {
 		many.Then[i].Put = &fsm.Put{Key: fmt.Sprint("k/", i)}
 	}

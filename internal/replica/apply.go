@@ -110,7 +110,7 @@ func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.R
 	for _, g := range groups {
 		results := r.scratch.results[:0]
 		for _, c := range g.Commands {
-			r.raft.backlog.spend(r.machine.Weight(c, 0))
+			r.raft.backlog.spend(r.machine.Time(c, 0))
 			last = r.machine.Apply(c)
 			results = append(results, last)
 		}

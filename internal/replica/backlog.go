@@ -1,6 +1,10 @@
 package replica
 
-import "go.etcd.io/raft/v3/raftpb"
+import (
+	"go.etcd.io/raft/v3/raftpb"
+
+	"leasehold.dev/internal/fsm"
+)
 
 // backlog is what is committed and not applied: however much is committed at once, when a disk or
 // the other members were slow, say, a step applies so much of it only as it has time for, and the
@@ -8,13 +12,13 @@ import "go.etcd.io/raft/v3/raftpb"
 type backlog struct {
 	committed []*raftpb.Message // with entries
 	applied   int               // entries of the first of them
-	spent     int               // the weight of the commands applied in this step
+	spent     int64             // the time of the commands applied in this step
 }
 
-// stepWeight is the weight of the commands (see fsm.Machine.Weight) that a step applies, beyond
+// stepTime is the time of the commands (see fsm.Cost) that a step applies, beyond
 // which it takes no further entry: some ten milliseconds' worth. A leader makes no entry that is
 // heavier, but for a single command.
-const stepWeight = 8192
+const stepTime = 8192 * fsm.OpTime
 
 func (b *backlog) add(m *raftpb.Message) { b.committed = append(b.committed, m) }
 
@@ -32,7 +36,7 @@ func (b *backlog) next() (e *raftpb.Entry, over *raftpb.Message) {
 		b.committed, b.applied = b.committed[1:], 0
 		return nil, m
 	}
-	if b.spent >= stepWeight {
+	if b.spent >= stepTime {
 		return nil, nil
 	}
 	e = m.GetEntries()[b.applied]
@@ -44,11 +48,11 @@ func (b *backlog) next() (e *raftpb.Entry, over *raftpb.Message) {
 // time for more of it.
 func (b *backlog) again() {
 	b.applied--
-	b.spent = stepWeight
+	b.spent = stepTime
 }
 
-// spend counts the weight of a command that was applied.
-func (b *backlog) spend(weight int) { b.spent += weight }
+// spend counts the time of a command that was applied.
+func (b *backlog) spend(time int64) { b.spent += time }
 
 // rest says that the step is over.
 func (b *backlog) rest() { b.spent = 0 }

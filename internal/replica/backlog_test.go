@@ -11,7 +11,7 @@ import (
 // each other at once, in their order. Method: the log is synced only when all are in it; what is
 // counted is how many are answered after each step.
 func TestManyCommittedAtOnce(t *testing.T) {
-	const puts = 5 * stepWeight
+	const puts = 5 * stepPuts
 	m := lead(t)
 	m.proposals = nil
 	for i := range puts {
@@ -26,7 +26,7 @@ func TestManyCommittedAtOnce(t *testing.T) {
 	m.persist()
 	for before := 0; before < puts; before = len(m.proposals) {
 		m.take()
-		if n := len(m.proposals) - before; n == 0 || n > stepWeight+groupMax {
+		if n := len(m.proposals) - before; n == 0 || n > stepPuts+groupMax {
 			t.Fatalf("a step applies %d commands after %d", n, before)
 		}
 		if at, ok := m.r.Next(); len(m.proposals) < puts && (!ok || at > m.now) {

@@ -14,7 +14,7 @@ type inflight []batch
 type batch struct {
 	index, term uint64 // index is 0 until the entry was appended
 	number      uint64 // of the first proposal in its leader's queue; 0 for a change of the membership
-	weight      int    // what its commands weigh at most
+	time        int64  // of its commands at most: see fsm.Cost
 	proposals   []*Proposal
 }
 
@@ -80,10 +80,10 @@ func (f inflight) first(next uint64) uint64 {
 	return next
 }
 
-// weight returns what all commands weigh.
-func (f inflight) weight() (all int) {
+// time returns the time of all commands, at most.
+func (f inflight) time() (all int64) {
 	for i := range f {
-		all += f[i].weight
+		all += f[i].time
 	}
 	return all
 }

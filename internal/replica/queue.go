@@ -77,27 +77,27 @@ func (q *queue) delayed(appending int) bool {
 	return len(q.waiting) > 0 && appending == 0 && q.delay.Holds(len(q.waiting), q.m.now)
 }
 
-// load is what the commands of an entry weigh that is being made.
+// load is how long the commands of an entry take to apply that is being made: see fsm.Cost.
 type load struct {
 	machine   *fsm.Machine
-	unapplied int // what those in the log weigh that are not applied
-	weight    int
+	unapplied int64 // of those in the log that are not applied
+	time      int64
 }
 
 // takes adds a command, unless one step has no time for it beside those before. It takes the first.
 func (l *load) takes(p *Proposal) bool {
-	w := l.machine.Weight(p.Command, l.unapplied+l.weight)
-	if l.weight > 0 && l.weight+w > stepWeight {
+	t := l.machine.Time(p.Command, l.unapplied+l.time)
+	if l.time > 0 && l.time+t > stepTime {
 		return false
 	}
-	l.weight += w
+	l.time += t
 	return true
 }
 
 // entry returns an entry of the first commands that wait, groupMax at most, and as many as one step
-// has time for; of none, if the first is too large. Commands of so much weight are in the log and
-// not applied. The data are good until the next call: Raft makes a copy of what is proposed.
-func (q *queue) entry(unapplied int) (data []byte, of batch) {
+// has time for; of none, if the first is too large. Unapplied is the time of the commands in the
+// log that are not applied. The data are good until the next call: Raft copies what is proposed.
+func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
 	of.number = q.first()
 	n, most := 0, min(len(q.waiting), groupMax)
@@ -122,13 +122,13 @@ func (q *queue) entry(unapplied int) (data []byte, of batch) {
 		}
 	}
 	q.spare.entry = data
-	of.proposals, of.weight = q.waiting[:n:n], l.weight
+	of.proposals, of.time = q.waiting[:n:n], l.time
 	return data, of
 }
 
 // run encodes commands that another member has numbered one after the other, those that list begins
 // with, as many as begin within so many bytes and as the load takes. There are none if the first is
-// too large, or too heavy.
+// too large, or takes too long.
 func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	body = q.spare.body[:0]
 	for next := list[0].origin; n < len(list) && list[n].origin == next &&

@@ -30,13 +30,13 @@ func (q *queue) next() (data []byte, of []*Proposal) {
 	return data, b.proposals
 }
 
-// TestQueueWeighs: an entry is no heavier than a step may be, or a single command, whichever member
+// TestQueueFillsStep: an entry takes no longer to apply than a step may, or a single command, whichever member
 // sent it.
-func TestQueueWeighs(t *testing.T) {
+func TestQueueFillsStep(t *testing.T) {
 	for _, from := range []uint64{0, 7} {
 		q := newQueue(t)
 		for i := range uint64(5) {
-			heavy := &fsm.Txn{Then: make([]fsm.Op, stepWeight/2)}
+			heavy := &fsm.Txn{Then: make([]fsm.Op, stepPuts/2)}
 			for k := range heavy.Then {
 				heavy.Then[k].Put = &fsm.Put{Key: "k"}
 			}
@@ -203,3 +203,6 @@ func TestQueueFillsEntries(t *testing.T) {
 		}
 	}
 }
+
+// stepPuts is how many puts a step has time for.
+const stepPuts = stepTime / fsm.OpTime

@@ -188,7 +188,7 @@ func (r *Replica) flush(l *leadership) {
 	}
 	l.queue.delay.Proposed(len(l.queue.waiting))
 	for len(l.queue.waiting) > 0 && !l.queue.versioning {
-		data, group := l.queue.entry(r.inflight.weight())
+		data, group := l.queue.entry(r.inflight.time())
 		if len(group.proposals) == 0 {
 			p := l.queue.waiting[0]
 			l.queue.remove(1)

@@ -28,7 +28,7 @@ func ranged(o mvcc.RangeOptions) Op { return Op{Range: &Range{Key: "k", End: "l"
 
 // Goal: all releases take the same transactions, since they are refused where they are applied.
 // Method: what each condition and operation costs, to the unit.
-func TestCosts(t *testing.T) {
+func TestTxnTime(t *testing.T) {
 	m := priced(t)
 	put, remove := Op{Put: &Put{Key: "new"}}, Op{Delete: &DeleteRange{Key: "k", End: "l"}}
 	all := ranged(mvcc.RangeOptions{})
@@ -38,39 +38,40 @@ func TestCosts(t *testing.T) {
 	long := make([]byte, 3*comparedBytes)
 	if_ := func(list ...Compare) *Txn { return &Txn{Compare: list} }
 	then := func(ops ...Op) *Txn { return &Txn{Then: ops} }
+	const op = OpTime
 	for _, c := range []struct {
 		txn  *Txn
 		want int64
 	}{
-		{if_(Compare{Target: TargetLeaseAlive, Key: "k", End: "l"}), 1},
-		{if_(Compare{Target: TargetNameToken, Key: "k", End: "l"}), 1},
-		{if_(Compare{Target: TargetLeaseName, Key: "k", End: "l", Value: long}), 4},
-		{if_(Compare{Key: "k0"}), 1},
-		{if_(Compare{Key: "k", End: "l"}), 4},
-		{if_(Compare{Target: TargetValue, Key: "k0", Value: long}), 1 + 3},
-		{if_(Compare{Target: TargetValue, Key: "k", End: "l", Value: long}), 1 + 3 + 3*3},
-		{if_(Compare{Key: "k0", Number: 9}, Compare{Key: "k0"}), 1}, // the first decides
-		{then(put, Op{Draw: true}), 2},
-		{then(Op{Delete: &DeleteRange{Key: "k0"}}), 1},
-		{then(remove), 1 + 3*deleteWork},
-		{then(put, put, remove), 2 + 1 + 2 + 3*deleteWork}, // the puts may be in the range
-		{then(put, Op{Revoke: &Revoke{ID: 1}}), 1 + 1 + 1 + 2*deleteWork},
-		{then(Op{Range: &Range{Key: "k0"}}), 1},
-		{then(all), 4},
-		{then(put, all), 1 + 5},
-		{then(ranged(mvcc.RangeOptions{SortBy: mvcc.ByMod})), 1 + 3 + 3*times},
-		{then(ranged(counted)), 2}, // nobody sorts
-		{then(ranged(byValue)), 1 + 3 + 3 + (3+(3*(2+2*comparedBytes))/comparedBytes)*times},
-		{then(Op{Txn: then(put, put)}), 3},
+		{if_(Compare{Target: TargetLeaseAlive, Key: "k", End: "l"}), op},
+		{if_(Compare{Target: TargetNameToken, Key: "k", End: "l"}), op},
+		{if_(Compare{Target: TargetLeaseName, Key: "k", End: "l", Value: long}), op + 3},
+		{if_(Compare{Key: "k0"}), op},
+		{if_(Compare{Key: "k", End: "l"}), op + 3},
+		{if_(Compare{Target: TargetValue, Key: "k0", Value: long}), op + 3},
+		{if_(Compare{Target: TargetValue, Key: "k", End: "l", Value: long}), op + 3 + 3*3},
+		{if_(Compare{Key: "k0", Number: 9}, Compare{Key: "k0"}), op}, // the first decides
+		{then(put, Op{Draw: true}), 2 * op},
+		{then(Op{Delete: &DeleteRange{Key: "k0"}}), op},
+		{then(remove), op + 3*deleteTime},
+		{then(put, put, remove), 3*op + 5*deleteTime}, // the puts may be in the range
+		{then(put, Op{Revoke: &Revoke{ID: 1}}), 2*op + 3*deleteTime},
+		{then(Op{Range: &Range{Key: "k0"}}), op},
+		{then(all), op + 3},
+		{then(put, all), 2*op + 4},
+		{then(ranged(mvcc.RangeOptions{SortBy: mvcc.ByMod})), op + 3 + 3*times},
+		{then(ranged(counted)), op + 1}, // nothing is sorted
+		{then(ranged(byValue)), op + 3 + 3 + (3+(3*(2+2*comparedBytes))/comparedBytes)*times},
+		{then(Op{Txn: then(put, put)}), 3 * op},
 	} {
-		w := newWork(applyWork, m.store.Size())
-		w.applied = true
+		w := newMeter(applyTime, m.store.Size())
+		w.keys, w.leases = m.View().KV, m.lessor
 		makePlan(c.txn, state{m.View().KV, m.lessor, w})
-		if got := applyWork - w.left; got != c.want {
-			t.Errorf("%+v, %+v cost %d, want %d", c.txn.Compare, c.txn.Then, got, c.want)
+		if got := applyTime - w.left; got != c.want {
+			t.Errorf("%+v, %+v take %d, want %d", c.txn.Compare, c.txn.Then, got, c.want)
 		}
 	}
-	if w := newWork(5, 10); w.left != 5 || w.answer != 256<<20+20 || w.size != 10 {
+	if w := newMeter(5, 10); w.left != 5 || w.reads.left != 256<<20+20 || w.reads.size != 10 {
 		t.Errorf("at first there is %+v", w)
 	}
 }
@@ -78,7 +79,7 @@ func TestCosts(t *testing.T) {
 // Goal: a transaction that costs all there is, is done, and with one operation more it is not.
 // Method: one that is applied, and one that only reads.
 func TestCostsAllThereIs(t *testing.T) {
-	const keys = 999
+	const keys = 1000 - OpTime
 	m := New(Config{})
 	m.Begin(1, 1)
 	for i := range keys {
@@ -86,12 +87,12 @@ func TestCostsAllThereIs(t *testing.T) {
 	}
 	one := Op{Range: &Range{Key: "x"}}
 	range_ := ranged(mvcc.RangeOptions{})
-	reads := slices.Repeat([]Op{range_}, readWork/(keys+1))
-	for left := readWork + 2*keys - len(reads)*(keys+1); left > 0; left-- {
+	reads := slices.Repeat([]Op{range_}, readTime/(keys+OpTime))
+	for left := readTime + 2*keys - len(reads)*(keys+OpTime); left >= OpTime; left -= OpTime {
 		reads = append(reads, one)
 	}
 	for _, more := range [][]Op{nil, {one}, {range_}, {{Txn: &Txn{Compare: []Compare{{}}}}}} {
-		applied := append(slices.Repeat([]Op{range_}, applyWork/(keys+1)), more...)
+		applied := append(slices.Repeat([]Op{range_}, applyTime/(keys+OpTime)), more...)
 		if r := apply(t, m, &Txn{Then: applied}); (r.Err != nil) != (more != nil) {
 			t.Errorf("applied, with %+v more: %v", more, r.Err)
 		}
@@ -102,8 +103,8 @@ func TestCostsAllThereIs(t *testing.T) {
 	}
 }
 
-// TestWeights: what commands weigh: a batch of them takes no step of a member for long.
-func TestWeights(t *testing.T) {
+// TestTime: the estimate that fills an entry.
+func TestTime(t *testing.T) {
 	m := priced(t)
 	mustApply(t, m, &DeleteRange{Key: "k2"})
 	mustApply(t, m, &UserAdd{Name: "u"})
@@ -112,37 +113,40 @@ func TestWeights(t *testing.T) {
 	sorted := mvcc.RangeOptions{SortBy: mvcc.ByMod, Limit: 2}
 	value := Compare{Key: "k", End: "l", Target: TargetValue, Value: make([]byte, 7*comparedBytes)}
 	in := func(ops ...Op) *Txn { return &Txn{Then: ops} }
-	const waiting = 77
+	const op, waiting = OpTime, 77
 	for _, c := range []struct {
 		c    Command
-		want int
+		want int64
 	}{
-		{&Expire{Leases: []lease.Due{{ID: 1}, {ID: 2}}}, 1 + 2*2 + 2},
-		{&Checkpoint{Leases: make([]lease.Checkpoint, 3)}, 4},
-		{&Revoke{ID: 1}, 1 + 2 + waiting},
-		{&DeleteRange{Key: "k"}, 1},
-		{&DeleteRange{Key: "k", End: "l"}, 1 + 2 + waiting},
-		{&Compact{}, compactWeight},
-		{&RoleAdd{"r"}, 1 + 1 + waiting},
-		{&Grant{}, 1},
-		{&SetAlarm{}, 1},
-		{in(Op{Put: none}, Op{Draw: true}, Op{Grant: &Grant{}}), 4},
-		{in(Op{Delete: &DeleteRange{Key: "k", End: "l"}}), 1 + 1 + 2 + waiting},
-		{in(Op{Revoke: &Revoke{ID: 1}}), 1 + 1 + 2 + waiting},
-		{in(Op{Txn: in(Op{Put: none})}), 3},
-		{in(Op{Range: &Range{Key: "k"}}), 2},
-		{in(past), 2 + (2+waiting+m.store.Deleted())/keysLooked},
-		{in(ranged(sorted)), 2 + (2+waiting)*int(1+sorted.Comparisons())/keysLooked},
-		{&Txn{Compare: []Compare{value}}, 2 + (2+waiting)*8/keysLooked},
+		{&Expire{Leases: []lease.Due{{ID: 1}, {ID: 2}}}, (1+2*2)*op + 2*deleteTime},
+		{&Checkpoint{Leases: make([]lease.Checkpoint, 3)}, 4 * op},
+		{&Revoke{ID: 1}, op + (2+waiting)*deleteTime},
+		{&DeleteRange{Key: "k"}, op},
+		{&DeleteRange{Key: "k", End: "l"}, op + (2+waiting)*deleteTime},
+		{&Compact{}, compactTime},
+		{&RoleAdd{"r"}, (1 + 1 + waiting) * op},
+		{&Grant{}, op},
+		{&SetAlarm{}, op},
+		{&Put{Lease: 1}, op},
+		{in(Op{Put: none}, Op{Draw: true}, Op{Grant: &Grant{}}), 4 * op},
+		{in(Op{Delete: &DeleteRange{Key: "k", End: "l"}}), 2*op + (2+waiting)*deleteTime},
+		{in(Op{Revoke: &Revoke{ID: 1}}), 2*op + (2+waiting)*deleteTime},
+		{in(Op{Txn: in(Op{Put: none})}), 3 * op},
+		{in(Op{Range: &Range{Key: "k"}}), 2 * op},
+		{in(past), 2*op + 2 + waiting + int64(m.store.Deleted())},
+		{in(ranged(sorted)), 2*op + (2+waiting)*(1+sorted.Comparisons())},
+		{&Txn{Compare: []Compare{value}}, 2*op + (2+waiting)*8},
 	} {
-		if got := (weigher{m, waiting, true}).weigh(c.c); got != c.want {
-			t.Errorf("%T %+v weighs %d, want %d", c.c, c.c, got, c.want)
+		if got := m.Time(c.c, waiting*op); got != c.want {
+			t.Errorf("%T %+v takes %d, want %d", c.c, c.c, got, c.want)
 		}
 	}
-	for unapplied, want := range []int{1, 1, 1, 1, 1, 1, 2} {
-		if got := (weigher{m, unapplied, false}).weigh(&Put{Lease: 1}); got != want {
-			t.Errorf("behind %d a put on a lease of two keys weighs %d, want %d", unapplied, got, want)
-		}
+	m = tenants(t)
+	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 1000}}))
+	mustApply(t, m, as(m, "root", &Put{Key: "a", Lease: 1}))
+	put := as(m, "alice", &Put{Key: "a", Lease: 1})
+	if got, want := m.Time(put, waiting*op), int64(op+1+waiting); got != want {
+		t.Errorf("a put on a lease of a key takes %d, want %d", got, want)
 	}
 }
 

@@ -1,0 +1,197 @@
+package fsm
+
+import (
+	"cmp"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// Cost is what a command takes. Every bound on a command bounds one of these fields.
+//
+// Time is how long a member needs to apply it. It bounds the steps of a member: a leader estimates
+// it with [Machine.Time] and fills an entry up to one step. A transaction is refused if Apply finds
+// that its Time exceeds applyTime: see meter.
+//
+// Bytes is by how much the state may grow, at most. The quota bounds the state. Uses is by how much
+// what principals have may grow, and limits bound that; it is empty while there are none. What a
+// command frees makes no room for the rest of it. Both are checked by [Machine.afford], before the
+// command changes anything. Commands without Bytes are applied however full the state is, though
+// they leave something behind: a tombstone for each deleted key, no larger than the key was until
+// the next compaction, and the answer of a session, which are bounded.
+type Cost struct {
+	Time  int64 // in looks at one key
+	Bytes int64
+	Uses  []Use
+}
+
+// add adds the Bytes and Uses of an operation to those of its transaction.
+func (c *Cost) add(op Cost) {
+	c.Bytes += op.Bytes
+	for _, u := range op.Uses {
+		c.use(u)
+	}
+}
+
+func (c *Cost) use(u Use) {
+	for i := range c.Uses {
+		if have := &c.Uses[i]; have.Principal == u.Principal {
+			have.Leases += u.Leases
+			have.LeaseKeys += u.LeaseKeys
+			have.Bytes += u.Bytes
+			return
+		}
+	}
+	c.Uses = append(c.Uses, u)
+}
+
+// afford returns ErrNoSpace if the state must not grow by a cost, and an *access.LimitError if what
+// a principal has must not. Every member decides alike.
+func (m *Machine) afford(c Cost) error {
+	if c.Bytes > 0 && (m.raised(NoSpace) || m.overQuota(c.Bytes)) {
+		return ErrNoSpace
+	}
+	for _, u := range c.Uses {
+		if err := m.checkLimits(u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLimits returns an *access.LimitError if a principal must not have so much more.
+func (m *Machine) checkLimits(more Use) error {
+	if more.Principal == "" {
+		return nil
+	}
+	who := m.meta.accounts.caller
+	own := who.User == more.Principal
+	if !own {
+		who = access.Caller{User: more.Principal}
+	}
+	has := m.use(more.Principal)
+	for _, x := range [...]struct {
+		what      access.Resource
+		has, more int64
+	}{
+		{access.Leases, has.Leases, more.Leases},
+		{access.LeaseKeys, has.LeaseKeys, more.LeaseKeys},
+		{access.Bytes, has.Bytes, more.Bytes},
+	} {
+		if x.more <= 0 {
+			continue
+		}
+		if most := m.meta.access.Limit(who, x.what); most > 0 && x.has+x.more > most {
+			if !own {
+				x.has = -1
+			}
+			return &access.LimitError{
+				Principal: more.Principal, What: x.what, Limit: most, Used: x.has, Asked: x.more,
+			}
+		}
+	}
+	return nil
+}
+
+// Growth returns Cost.Bytes as far as the command alone decides it. A HandOver costs what its lease
+// grows by, and a put that keeps the value of its key costs that value too.
+func Growth(c Command) int64 {
+	switch c := Inner(c).(type) {
+	case *Put:
+		return c.growth()
+	case *Grant:
+		return c.growth()
+	case *Txn:
+		return max(growth(c.Then), growth(c.Else))
+	default:
+		return accessGrowth(c)
+	}
+}
+
+func growth(ops []Op) (sum int64) {
+	for i := range ops {
+		switch op := &ops[i]; {
+		case op.Put != nil:
+			sum += op.Put.growth()
+		case op.Grant != nil:
+			sum += op.Grant.growth()
+		case op.Txn != nil:
+			sum += Growth(op.Txn)
+		}
+	}
+	return sum
+}
+
+// When a lease that keeps its keys has ended, they take no more than they did before.
+const _ = uint(lease.AttachBytes + lease.KeepBytes - mvcc.KeepSize)
+
+func (c *Put) growth() int64 {
+	size := mvcc.PutSize(c.Key, c.Value)
+	if c.IgnoreValue {
+		size = mvcc.PutSize(c.Key, nil) + mvcc.KeepSize
+	}
+	if c.attaches() {
+		size += lease.AttachBytes + lease.KeepBytes
+	}
+	return size
+}
+
+func (c *Grant) growth() int64 { return c.Terms.Bytes() + holdSize(&c.Terms, c.Holds) }
+
+// putCost returns the cost of a put. The replaced pair stays in the history. A value that is kept
+// counts once more, since it stands there in full if the key gets another lease.
+func (m *Machine) putCost(c *Put) Cost {
+	cost := Cost{Bytes: c.growth()}
+	limited := m.meta.access.Limited()
+	if !limited && !c.IgnoreValue {
+		return cost
+	}
+	value, attached := c.Value, c.attaches()
+	prev := m.store.Get(c.Key)
+	if prev != nil && c.IgnoreValue {
+		value = prev.Value
+		cost.Bytes += int64(len(value))
+	}
+	if !limited {
+		return cost
+	}
+	if prev != nil && c.IgnoreLease {
+		attached = prev.Lease != 0
+	}
+	u := Use{Principal: m.meta.accounts.caller.User, Bytes: mvcc.PutSize(c.Key, value)}
+	if attached && (prev == nil || prev.Lease == 0 || prev.Writer() != u.Principal) {
+		u.LeaseKeys = 1
+	}
+	cost.Uses = []Use{u}
+	return cost
+}
+
+// grantCost returns the cost of a grant that is not repeated.
+func (m *Machine) grantCost(c *Grant) Cost {
+	cost := Cost{Bytes: c.growth()}
+	if m.meta.access.Limited() {
+		who := cmp.Or(c.Terms.Principal, m.meta.accounts.caller.User)
+		cost.Uses = []Use{{Principal: who, Leases: 1, Bytes: c.Terms.Bytes()}}
+	}
+	return cost
+}
+
+// handOverCost returns the cost of a hand-over that takes effect.
+func (m *Machine) handOverCost(before lease.Info, c *HandOver) Cost {
+	to, after := c.successor(before), before
+	after.Owner, after.Principal, after.Secret, after.RequestID = to.Owner, to.Principal, to.Secret, ""
+	cost := Cost{Bytes: after.Bytes() - before.Bytes()}
+	if !m.meta.access.Limited() {
+		return cost
+	}
+	u := Use{Principal: to.Principal, Bytes: cost.Bytes}
+	on := m.lessor.Account(before.ID)
+	if on != "" && to.Principal == before.Principal {
+		u.Principal = on
+	} else if on != to.Principal {
+		u.Leases, u.Bytes = 1, after.Bytes()
+	}
+	cost.Uses = []Use{u}
+	return cost
+}

@@ -1,0 +1,275 @@
+package fsm
+
+import (
+	"math"
+
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// How long things take, in looks at one key.
+const (
+	// OpTime is the least Time of a command, and of a condition or operation of a transaction: that
+	// of a put.
+	OpTime     = 8
+	deleteTime = 20 // of a key that is deleted
+	// compactTime fills an entry, so that a compaction is the last command of its own: what reads
+	// the past behind it can be prepared before the next entry begins (see Prepare).
+	compactTime = 8192 * OpTime
+	// comparedBytes is how many bytes of values are compared in the time of looking at a key.
+	comparedBytes = 256
+)
+
+// The Time that a transaction may take: some ten milliseconds where it is applied, since it holds
+// up all others then, at each replay of the log too. One that only reads holds up no other, so it
+// may look at each key of the store twice besides. They are constants, since apply depends on them.
+const (
+	applyTime = 500_000
+	readTime  = 1 << 20
+)
+
+// txnAnswer is how many bytes of pairs any transaction may read. The same key can be read by each
+// operation, and the answer has it as often. It is a constant, as those above are.
+const txnAnswer = 256 << 20
+
+// meter adds up the Time of a command, and the bytes that a transaction reads, and stops a
+// transaction that exceeds a bound. It measures exactly, and alike on all members, while Apply or
+// ReadTxn chooses branches; and it estimates what is not applied yet.
+type meter struct {
+	keys   counter
+	leases *lease.Lessor
+	left   int64 // Time
+	// made is how many keys may have been put that keys does not count: a range may find them all.
+	made int64
+	// reading says that no other command waits for the transaction, so comparisons are free.
+	reading bool
+	// writers says that a put on a lease looks at its keys, to learn whether its caller may write
+	// them. It is set in estimates only: permission has a bound of its own.
+	writers bool
+	reads   *reads // nil in estimates
+}
+
+// counter counts the keys that a range looks at.
+type counter interface {
+	Visits(key, end string, o mvcc.RangeOptions) int64
+}
+
+func newMeter(left, size int64) *meter {
+	return &meter{left: left, reads: &reads{left: txnAnswer + 2*size, size: size}}
+}
+
+// pay reports whether there was as much Time left.
+func (t *meter) pay(time int64) bool {
+	t.left -= time
+	return t.left >= 0
+}
+
+// compare pays for a condition.
+func (t *meter) compare(c *Compare) bool {
+	if c.Target == TargetLeaseAlive || c.Target == TargetNameToken {
+		return t.pay(OpTime)
+	}
+	keys := int64(0)
+	if c.End != "" {
+		keys = t.made + t.keys.Visits(c.Key, c.End, mvcc.RangeOptions{})
+	}
+	if !t.reading && c.Target == TargetValue {
+		keys += max(keys, 1) * (int64(len(c.Value)) / comparedBytes)
+	}
+	return t.pay(OpTime + keys)
+}
+
+// op pays for an operation, but not for those inside it.
+func (t *meter) op(op *Op) bool {
+	time := int64(OpTime)
+	switch {
+	case op.Put != nil:
+		time = t.put(op.Put)
+		t.made++
+		t.reads.put(op.Put)
+	case op.Delete != nil && op.Delete.End != "":
+		keys := t.keys.Visits(op.Delete.Key, op.Delete.End, mvcc.RangeOptions{})
+		time += deleteTime * (t.made + keys)
+	case op.Revoke != nil:
+		time = t.revoke(op.Revoke)
+	case op.Range != nil:
+		if r := op.Range; r.End != "" {
+			keys := t.made + t.keys.Visits(r.Key, r.End, r.Options)
+			time += keys + t.sorting(r, keys)
+		}
+		return t.pay(time) && t.reads.read(op.Range, t.keys)
+	}
+	return t.pay(time)
+}
+
+func (t *meter) put(c *Put) int64 {
+	if !t.writers || c.Lease == 0 {
+		return OpTime
+	}
+	return OpTime + int64(t.leases.KeyCount(c.Lease)) + t.made
+}
+
+func (t *meter) revoke(c *Revoke) int64 {
+	id := c.ID
+	if info, ok := t.leases.ByName(c.Name); ok {
+		id = info.ID
+	}
+	return OpTime + deleteTime*(int64(t.leases.KeyCount(id))+t.made)
+}
+
+// sorting returns the Time of sorting a range that looks at so many keys.
+func (t *meter) sorting(r *Range, keys int64) int64 {
+	times := r.Options.Comparisons()
+	if t.reading || times == 0 {
+		return 0
+	}
+	if r.Options.SortBy != mvcc.ByValue || t.reads == nil || keys*times > t.left {
+		return keys * times
+	}
+	all := t.reads.bytes(&Range{Key: r.Key, End: r.End, Options: mvcc.RangeOptions{
+		Revision: r.Options.Revision,
+	}}, t.keys)
+	return keys + (keys+all/comparedBytes)*times // it is looked at twice
+}
+
+// reads is how many bytes of pairs a transaction may read. A nil one has no bound.
+type reads struct {
+	left    int64
+	size    int64    // of the store: no range has more
+	ranges  []*Range // so far, unless counted is set
+	counted bool     // their bytes are taken off left
+	puts    int64    // bytes of the puts so far
+	largest int64    // of them
+}
+
+func (a *reads) put(c *Put) {
+	if a == nil {
+		return
+	}
+	n := int64(len(c.Key) + len(c.Value))
+	a.puts, a.largest = a.puts+n, max(a.largest, n)
+}
+
+// read reports whether the bytes that a range finds were left. Ranges are read for it only once all
+// together could find too many.
+func (a *reads) read(r *Range, keys counter) bool {
+	if a == nil {
+		return true
+	}
+	if !a.counted {
+		a.ranges = append(a.ranges, r)
+		if int64(len(a.ranges))*(a.size+a.puts) <= a.left {
+			return true
+		}
+		a.counted = true
+		for _, r := range a.ranges[:len(a.ranges)-1] {
+			a.left -= a.bytes(r, keys)
+		}
+	}
+	a.left -= a.bytes(r, keys)
+	return a.left >= 0
+}
+
+// bytes returns how many a range finds at most, the puts before it included.
+func (a *reads) bytes(r *Range, keys counter) (n int64) {
+	switch {
+	case r.Options.CountOnly:
+		return 0
+	case r.End == "":
+		n = a.largest
+	default:
+		n = a.puts
+	}
+	o := r.Options
+	if o.Limit <= 0 {
+		o.SortBy = mvcc.None // all are found, in any order
+	}
+	// What cannot be read is refused later, and has no answer.
+	found, _ := keys.(reader).Range(r.Key, r.End, o) //nolint:errcheck
+	for _, kv := range found.KVs {
+		n += int64(len(kv.Key) + len(kv.Value))
+	}
+	return n
+}
+
+// exceeded reports whether a bound is.
+func (t *meter) exceeded() bool { return t.left < 0 || t.reads.left < 0 }
+
+// Time estimates the Time of a command that is applied to the present state and to what commands of
+// unapplied Time make of it: they may have made a key in each OpTime. Members need not agree on it.
+func (m *Machine) Time(c Command, unapplied int64) int64 {
+	who, _ := unwrap(c)
+	t := meter{
+		keys: estimate{m}, leases: m.lessor, left: math.MaxInt64, made: unapplied / OpTime,
+		writers: m.meta.access.Enabled() && !m.meta.access.IsRoot(who),
+	}
+	switch c := Inner(c).(type) {
+	case *Put:
+		return t.put(c)
+	case *Revoke:
+		return t.revoke(c)
+	case *DeleteRange:
+		t.op(&Op{Delete: c})
+	case *Txn:
+		t.txn(c)
+	case *Expire:
+		keys := 0
+		for i := range c.Leases {
+			keys += m.lessor.KeyCount(c.Leases[i].ID)
+		}
+		return OpTime*int64(1+2*len(c.Leases)) + deleteTime*int64(keys)
+	case *Checkpoint:
+		return OpTime * int64(1+len(c.Leases))
+	case *Compact:
+		return compactTime
+	default:
+		if c.kind().aboutAccess() { // a change copies the lists of all
+			return OpTime * (1 + int64(m.meta.access.Len()) + t.made)
+		}
+		return OpTime
+	}
+	return math.MaxInt64 - t.left
+}
+
+// txn pays for both branches of a transaction.
+func (t *meter) txn(c *Txn) {
+	t.pay(OpTime)
+	for i := range c.Compare {
+		t.compare(&c.Compare[i])
+	}
+	for _, ops := range [...][]Op{c.Then, c.Else} {
+		for i := range ops {
+			if ops[i].Txn != nil {
+				t.txn(ops[i].Txn)
+			} else {
+				t.op(&ops[i])
+			}
+		}
+	}
+}
+
+// estimate counts the keys of the present state, without clearing deleted ones.
+type estimate struct{ *Machine }
+
+// Visits implements counter. A range of the past also looks at keys that were deleted since.
+func (e estimate) Visits(key, end string, o mvcc.RangeOptions) int64 {
+	n := e.store.Count(key, end)
+	if o.Revision > 0 {
+		n += e.store.Deleted()
+	}
+	return int64(n)
+}
+
+// Operations returns how many conditions and operations are in a transaction, those of all
+// branches and of nested transactions included.
+func (c *Txn) Operations() int {
+	n := len(c.Compare) + len(c.Then) + len(c.Else)
+	for _, ops := range [...][]Op{c.Then, c.Else} {
+		for i := range ops {
+			if t := ops[i].Txn; t != nil {
+				n += t.Operations()
+			}
+		}
+	}
+	return n
+}
