@@ -90,13 +90,13 @@ func exprs(t *testing.T, rules []byte) (list []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runbook, err := os.ReadFile("../../docs/runbook.md")
+	runbook, err := os.ReadFile("../../docs/monitoring.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
-			section := "https://leasehold.dev/docs/runbook#" + strings.ToLower(r.Alert)
+			section := "https://leasehold.dev/docs/monitoring#" + strings.ToLower(r.Alert)
 			if r.Annotations.Runbook != section ||
 				!bytes.Contains(runbook, []byte("\n### "+r.Alert+"\n")) {
 				t.Errorf("%s has the runbook %q, want its own section", r.Alert, r.Annotations.Runbook)
