@@ -1,5 +1,6 @@
 // Package model is the protocol of one lease, said as simply as it can be said, and a search
-// through everything that can happen to it.
+// through everything that can happen to it. [SearchGroups] does the same for a lease that is
+// renewed together with others.
 //
 // Three servers elect leaders and replicate a log, as Raft does. The leader times one lease; a
 // holder renews it. The model has the rules of time 4 to 7 of docs/design.md: a renewal is
