@@ -13,25 +13,24 @@ type backupMetrics struct{ keeper *keeper.Keeper }
 
 var (
 	backupLast = prometheus.NewDesc("leasehold_backup_last_full_timestamp_seconds",
-		"When the newest good backup of the whole state was made, in seconds of Unix time; 0 if "+
-			"this member, which has to lead to look, knows of none. The largest of all members "+
-			"counts.", nil, nil)
+		"Unix time of the newest verified full backup; 0 if this member knows of none, because "+
+			"only the leader looks. Use the maximum over all members.", nil, nil)
 	backupDue = prometheus.NewDesc("leasehold_backup_due_timestamp_seconds",
-		"When the next backup of the whole state is due, as far as this member knows. The largest "+
-			"of all members counts: alert if that is long ago.", nil, nil)
+		"Unix time at which the next full backup is due, as far as this member knows. Use the "+
+			"maximum over all members, and alert if it is long past.", nil, nil)
 	backupLag = prometheus.NewDesc("leasehold_backup_log_lag_seconds",
-		"For how long the oldest entry has been committed that the copy of the log lacks, at the "+
-			"leader; 0 at others.", nil, nil)
+		"Time since the oldest entry that is missing in the log backup was committed; 0 except "+
+			"on the leader.", nil, nil)
 	backupFulls = prometheus.NewDesc("leasehold_backup_fulls_total",
-		"Backups of the whole state that this member made and read back.", nil, nil)
+		"Full backups that this member wrote and verified.", nil, nil)
 	backupCopied = prometheus.NewDesc("leasehold_backup_log_entries_total",
-		"Entries of the log that this member copied and read back.", nil, nil)
+		"Log entries that this member backed up and verified.", nil, nil)
 	backupGaps = prometheus.NewDesc("leasehold_backup_gaps_total",
-		"Times that the log did not have any more what was to be copied, so that a backup of the "+
-			"whole state was made instead.", nil, nil)
+		"Gaps in the log backup: the log no longer had the next entry, so a full backup was made "+
+			"instead.", nil, nil)
 	backupFailures = prometheus.NewDesc("leasehold_backup_failures_total",
-		"Attempts that failed: to look at the target (open), to copy the log (log), to make a "+
-			"backup of the whole state (full), and to remove old ones (prune).",
+		"Failed attempts to open the target (open), back up the log (log), write a full backup "+
+			"(full) or remove old ones (prune).",
 		[]string{"what"}, nil)
 )
 

@@ -28,12 +28,13 @@ const maxOwners = 100
 func (m *cacheMetrics) register(r *prometheus.Registry) {
 	m.waits = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "leasehold", Name: "cache_wait_seconds",
-		Help:    "Time for which writes waited for caches to drop what they touch.",
+		Help:    "Time that writes waited for caches to acknowledge invalidations.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 	})
 	m.slow = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "caches_slow_total",
-		Help: "Caches that took long to drop something, by owner; the log names the lease.",
+		Help: "Caches that were slow to acknowledge an invalidation, by owner. The log names the " +
+			"lease.",
 	}, []string{"owner"})
 	m.owners = make(map[string]bool)
 	r.MustRegister(m.waits, m.slow)
@@ -77,26 +78,27 @@ func (m *metrics) watchCaches(n *node) {
 			Namespace: "leasehold", Name: name, Help: help,
 		}, func() float64 { return float64(f(n.stats.Load())) }))
 	}
-	gauge("leases_holding", "Leases that hold ranges, which their holders may cache.",
+	gauge("leases_holding", "Leases that hold ranges for a cache.",
 		func(s *stateStats) int { return s.Holding })
-	gauge("caches_open", "Caches that are open at this member.",
+	gauge("caches_open", "Caches open at this member.",
 		func(s *stateStats) int { return s.Open })
-	gauge("caches_wide", "Caches that this leader takes to have all that they hold, since they "+
-		"have not said what they have.",
+	gauge("caches_wide", "Caches that this leader assumes to have everything that they hold, "+
+		"because they have not reported what they have.",
 		func(s *stateStats) int { return s.Caches.Wide })
-	gauge("caches_owing", "Caches that have not dropped yet what this leader told them to.",
+	gauge("caches_pending", "Caches with pending invalidations from this leader.",
 		func(s *stateStats) int { return s.Caches.Owing })
-	gauge("cache_ranges", "Keys and ranges that caches may have, by this leader's account.",
+	gauge("cache_ranges", "Keys and ranges that caches may have, as recorded by this leader.",
 		func(s *stateStats) int { return s.Caches.Spans })
-	gauge("cache_writes_waiting", "Writes that wait for caches.",
+	gauge("cache_writes_waiting", "Writes waiting for caches.",
 		func(s *stateStats) int { return s.Caches.Waiting })
 	counter := func(name, help string, f func(*directory.Stats) uint64) {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: "leasehold", Name: name, Help: help,
 		}, func() float64 { return float64(f(&n.stats.Load().Caches)) }))
 	}
-	counter("cache_invalidations_total", "Invalidations sent, since this member leads.",
+	counter("cache_invalidations_total", "Invalidations sent since this member began to lead.",
 		func(s *directory.Stats) uint64 { return s.Sent })
-	counter("caches_outlived_total", "Caches that were waited for until their leases were over, "+
-		"since this member leads.", func(s *directory.Stats) uint64 { return s.Outlived })
+	counter("caches_outlived_total", "Caches that writes waited for until their leases ended, "+
+		"since this member became the leader.",
+		func(s *directory.Stats) uint64 { return s.Outlived })
 }

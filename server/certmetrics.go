@@ -17,9 +17,9 @@ type certMetrics struct{ files []certFile }
 type certFile struct{ path, use string }
 
 var certExpiry = prometheus.NewDesc("leasehold_certificate_expiry_timestamp_seconds",
-	"When the first certificate of a file expires, in seconds of Unix time; 0 if the file cannot be "+
-		"read. use is client or peer, with -ca for a bundle of authorities and -dial for what "+
-		"this member shows to others.", []string{"file", "use"}, nil)
+	"Unix time at which the first certificate in a file expires; 0 if the file cannot be read. "+
+		"The label use is client or peer, followed by -ca for trusted authorities or -dial for "+
+		"the certificate that this member presents.", []string{"file", "use"}, nil)
 
 func newCertMetrics(c *Config) *certMetrics {
 	m := new(certMetrics)

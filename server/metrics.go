@@ -46,16 +46,17 @@ func newMetrics(more ...prometheus.Collector) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		peers:    newPeerMetrics(),
-		sync: hist("log_sync_duration_seconds", "Time to make log entries durable.",
+		sync: hist("log_sync_duration_seconds", "Time to write and sync log entries.",
 			prometheus.ExponentialBuckets(0.00002, 2, 18)),
-		apply: hist("apply_duration_seconds", "Time the core takes to apply what was committed together.",
+		apply: hist("apply_duration_seconds", "Time that the core takes to apply a batch of "+
+			"committed entries.",
 			prometheus.ExponentialBuckets(0.000002, 2, 20)),
-		snapshot: hist("snapshot_duration_seconds", "Time to write a snapshot, in the background.",
+		snapshot: hist("snapshot_duration_seconds", "Time to write a snapshot in the background.",
 			prometheus.ExponentialBuckets(0.001, 2, 18)),
 		ttl: hist("lease_ttl_seconds", "TTLs of granted leases.",
 			prometheus.ExponentialBuckets(0.1, 2, 24)),
 		lateness: hist("lease_expiry_lateness_seconds",
-			"Time from a lease's expiry to the moment its end was applied.",
+			"Time from a lease's expiry until its end was applied.",
 			prometheus.ExponentialBuckets(0.0005, 2, 20)),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "leasehold", Name: "lease_renewals_total", Help: "Renewals by outcome.",
@@ -70,15 +71,16 @@ func newMetrics(more ...prometheus.Collector) *metrics {
 	}
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "leader_changes_total",
-		Help: "Changes of the leader that this member saw.",
+		Help: "Leader changes seen by this member.",
 	}, func() float64 { return float64(m.leaders.Load()) }))
-	m.promotions = count("promotions_total", "Times this member began to time leases.")
+	m.promotions = count("promotions_total", "Times that this member was promoted and began to "+
+		"time leases.")
 	m.installed = count("snapshots_installed_total", "Snapshots received from other members.")
-	m.jumps = count("clock_jumps_total", "Times that this member did not run for a while, or its "+
-		"clock jumped: leases that it led got their full time again.")
-	m.elections = count("elections_total", "Elections that this member began.")
-	m.silences = count("member_silences_total", "Times that this member took another one for hung "+
-		"or cut off, because it neither spoke nor answered for its limit.")
+	m.jumps = count("clock_jumps_total", "Clock jumps and pauses of this process. If it led, "+
+		"every lease got its full TTL again.")
+	m.elections = count("elections_total", "Elections started by this member.")
+	m.silences = count("member_silences_total", "Times that this member considered another one "+
+		"unresponsive, because it neither sent nor answered within its limit.")
 	m.renewedOK = m.renewals.WithLabelValues("renewed")
 	m.renewedGone = m.renewals.WithLabelValues("not_found")
 	m.renewedFailed = m.renewals.WithLabelValues("failed")
@@ -143,7 +145,7 @@ func (m *metrics) observe(out *replica.Output) {
 func (m *metrics) watchPanics(p *listen.Panics) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "panics_total",
-		Help: "Calls that met a fault of this member and were ended; the log has each.",
+		Help: "Calls that panicked and were aborted. The log has the stack traces.",
 	}, func() float64 { return float64(p.Ended()) }))
 }
 
@@ -165,46 +167,46 @@ func (m *metrics) watchState(n *node) {
 			Namespace: "leasehold", Name: name, Help: help,
 		}, func() float64 { return float64(f(n.stats.Load().Stats)) }))
 	}
-	counter("leases_granted_total", "Leases granted, since start.",
+	counter("leases_granted_total", "Leases granted since start.",
 		func(s fsm.Stats) uint64 { return s.Granted })
-	counter("leases_revoked_total", "Leases revoked by clients, since start.",
+	counter("leases_revoked_total", "Leases revoked by clients since start.",
 		func(s fsm.Stats) uint64 { return s.Revoked })
-	counter("leases_expired_total", "Leases that ended by expiry, since start.",
+	counter("leases_expired_total", "Leases expired since start.",
 		func(s fsm.Stats) uint64 { return s.Expired })
-	counter("lease_checkpoints_total", "Silent leases whose remaining time was replicated, each "+
-		"as often as that was done, since start.",
+	counter("lease_checkpoints_total", "Checkpoints of silent leases since start.",
 		func(s fsm.Stats) uint64 { return s.Checkpointed })
-	gauge("leases", "Live leases.", func() float64 { return float64(n.stats.Load().Leases) })
+	gauge("leases", "Leases that exist.",
+		func() float64 { return float64(n.stats.Load().Leases) })
 	gauge("lease_attached_keys", "Keys attached to leases.",
 		func() float64 { return float64(n.stats.Load().Attached) })
-	gauge("lease_overdue_seconds", "How long the lease that waits longest to be expired has "+
-		"been past its expiry; alert on this.",
+	gauge("lease_overdue_seconds", "How long the most overdue lease has been past its expiry. "+
+		"Alert on this.",
 		func() float64 { return float64(n.status.Load().Overdue) / 1000 })
-	gauge("store_revision", "The store's revision.",
+	gauge("store_revision", "Current revision of the store.",
 		func() float64 { return float64(n.View().KV.Revision()) })
-	gauge("state_bytes", "What the state takes, about, the same at every member: what the quota "+
-		"is for, the sum of the next three and of the members.",
+	gauge("state_bytes", "Approximate size of the state, which the quota bounds; the same on "+
+		"every member. Sum of keys, leases, sessions and members.",
 		func() float64 { return float64(n.View().Bytes.Sum()) })
-	gauge("store_bytes", "What keys and their history take.",
+	gauge("store_bytes", "Size of keys and their history.",
 		func() float64 { return float64(n.View().Bytes.Keys) })
-	gauge("lease_bytes", "What leases take, with what they hold.",
+	gauge("lease_bytes", "Size of leases and the ranges that they hold.",
 		func() float64 { return float64(n.View().Bytes.Leases) })
-	gauge("session_bytes", "What sessions take, with the answers that are kept for them.",
+	gauge("session_bytes", "Size of sessions and the answers kept for them.",
 		func() float64 { return float64(n.View().Bytes.Sessions) })
 	gauge("disk_bytes", "Size of the data directory.",
 		func() float64 { return float64(n.disk.Usage().DiskBytes) })
 	gauge("log_bytes", "Size of the log since the last snapshot.",
 		func() float64 { return float64(n.disk.LogBytes()) })
-	gauge("raft_term", "The Raft term.", func() float64 { return float64(n.status.Load().Term) })
-	gauge("raft_applied_index", "The last applied log index.",
+	gauge("raft_term", "Raft term.", func() float64 { return float64(n.status.Load().Term) })
+	gauge("raft_applied_index", "Last applied log index.",
 		func() float64 { return float64(n.View().Index) })
-	gauge("is_leader", "1 on the member that leads.", func() float64 {
+	gauge("is_leader", "1 on the leader, else 0.", func() float64 {
 		if n.status.Load().Primary {
 			return 1
 		}
 		return 0
 	})
-	gauge("watchers", "Watchers of all streams.",
+	gauge("watchers", "Watchers on all streams.",
 		func() float64 { return float64(n.hub.Stats().Watchers) })
 }
 
@@ -212,22 +214,23 @@ func (m *metrics) watchState(n *node) {
 func (m *metrics) watchTrouble(n *node) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "lease_renewal_near_misses_total",
-		Help: "Renewals that came when less than a quarter of the TTL was left, since this member leads.",
+		Help: "Renewals that arrived with less than a quarter of the TTL left, since this member " +
+			"became the leader.",
 	}, func() float64 { return float64(n.stats.Load().NearMisses) }))
 	for kind, name := range map[fsm.AlarmKind]string{fsm.NoSpace: "NOSPACE", fsm.Corrupt: "CORRUPT"} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: "leasehold", Name: "alarm", Help: "1 while a member has raised the alarm.",
+			Namespace: "leasehold", Name: "alarm", Help: "1 while any member raises the alarm.",
 			ConstLabels: prometheus.Labels{"alarm": name},
 		}, func() float64 { return raised(n.View().Alarms, kind) }))
 	}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "leasehold", Name: "disk_full",
-		Help: "1 while the disk is full: a follower then forwards writes, a leader refuses them.",
+		Help: "1 while the disk is full. A follower then forwards writes, a leader refuses them.",
 	}, func() float64 { return oneIf(n.writer.full.Load()) }))
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "copied_members_total",
-		Help: "Times that one of two processes with the identity of one member was refused, as " +
-			"far as this member knows: a data directory was copied. The log has which.",
+		Help: "Times that a second process with a member's identity was refused, as seen by this " +
+			"member. The log names both processes.",
 	}, func() float64 { return float64(n.peers.copied.Load()) }))
 }
 

@@ -19,33 +19,33 @@ type peerMetrics struct {
 
 var (
 	peerActive = prometheus.NewDesc("etcd_network_active_peers",
-		"1 if this member has a connection to the other one, 0 if not.",
+		"1 if this member has a connection to the other one, else 0.",
 		[]string{"Local", "Remote"}, nil)
 	peerSent = prometheus.NewDesc("etcd_network_peer_sent_bytes_total",
-		"Bytes of messages sent to the other member, without snapshots.", []string{"To"}, nil)
+		"Bytes of messages sent to the other member, excluding snapshots.", []string{"To"}, nil)
 	peerReceived = prometheus.NewDesc("etcd_network_peer_received_bytes_total",
-		"Bytes of messages received from the other member, without snapshots.",
+		"Bytes of messages received from the other member, excluding snapshots.",
 		[]string{"From"}, nil)
 	peerDropped = prometheus.NewDesc("etcd_network_peer_sent_failures_total",
-		"Messages that were dropped because the other member was not connected or too slow.",
+		"Messages dropped because the other member was not connected or too slow.",
 		[]string{"To"}, nil)
 	peerLag = prometheus.NewDesc("leasehold_member_lag_entries",
-		"Committed entries that the other member does not have yet, at the leader, as far as it "+
-			"has heard of that one.", []string{"member"}, nil)
+		"Committed entries that the other member is not known to have. Only on the "+
+			"leader.", []string{"member"}, nil)
 	peerLimit = prometheus.NewDesc("leasehold_member_silence_limit_seconds",
-		"For how long the other member may say nothing until this one takes it for hung or cut "+
-			"off; nothing if --election-timeout or --heartbeat-interval is set.",
+		"Silence after which the other member counts as unresponsive. Absent if "+
+			"--election-timeout or --heartbeat-interval is set.",
 		[]string{"member"}, nil)
 	peerSlowest = prometheus.NewDesc("leasehold_member_round_trip_max_seconds",
-		"The longest that the other member took to answer in the last five to ten minutes.",
+		"Longest time that the other member took to answer in the last five to ten minutes.",
 		[]string{"member"}, nil)
 )
 
 func newPeerMetrics() *peerMetrics {
 	return &peerMetrics{roundTrip: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "etcd", Name: "network_peer_round_trip_time_seconds",
-		Help: "Time in which the other member answers, asked once a second, and more often when " +
-			"silent.",
+		Help: "Time that the other member takes to answer. It is asked once a second, and more " +
+			"often when it is silent.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // etcd's
 	}, []string{"To"})}
 }

@@ -36,12 +36,12 @@ func newPrincipalMetrics(n *node, most int) *principalMetrics {
 	return &principalMetrics{
 		node: n, most: most,
 		use: prometheus.NewDesc("leasehold_principal_use",
-			"What principals have of what there are limits for, the same at every member. Of each those "+
-				"are named that have most (--metrics-principals), and all others count without a name.",
+			"Use of limited resources, the same on every member. The largest principals are "+
+				"named (--metrics-principals); all others are counted together, without a name.",
 			labels, nil),
 		refusals: prometheus.NewDesc("leasehold_limit_refusals_total",
-			"Requests that a limit has refused at this member. Those are named that were refused first "+
-				"(--metrics-principals), and all others count without a name.",
+			"Requests refused by a limit at this member. The principals refused first are named "+
+				"(--metrics-principals); all others are counted together, without a name.",
 			labels, nil),
 	}
 }

@@ -113,7 +113,7 @@ var (
 	rpcStarted = prometheus.NewDesc("grpc_server_started_total",
 		"Calls started on the server.", rpcLabels, nil)
 	rpcHandled = prometheus.NewDesc("grpc_server_handled_total",
-		"Calls completed on the server, whatever the outcome.", append(rpcLabels, "grpc_code"), nil)
+		"Calls completed on the server, with any outcome.", append(rpcLabels, "grpc_code"), nil)
 	rpcReceived = prometheus.NewDesc("grpc_server_msg_received_total",
 		"Messages received on streams.", rpcLabels, nil)
 	rpcSent = prometheus.NewDesc("grpc_server_msg_sent_total",

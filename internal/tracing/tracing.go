@@ -190,12 +190,12 @@ func newMetrics() *metrics {
 	m := &metrics{
 		sent: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "leasehold", Name: "trace_spans_sent_total",
-			Help: "Spans that the collector took, if traces are on.",
+			Help: "Spans accepted by the collector, if traces are on.",
 		}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "leasehold", Name: "trace_spans_dropped_total",
-			Help: "Spans that were dropped, if traces are on: the queue was full, or the collector " +
-				"refused them or could not be reached.",
+			Help: "Spans dropped, if traces are on: the queue was full, or the collector refused " +
+				"them or was unreachable.",
 		}, []string{"reason"}),
 	}
 	for _, reason := range []string{queueFull, unsent} {

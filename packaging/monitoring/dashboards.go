@@ -90,7 +90,7 @@ var dashboards = []dashboard{
 		spread("How long writes wait for caches", "leasehold_cache_wait_seconds"),
 		each("Writes that wait", "short", `leasehold_cache_writes_waiting{JOB}`),
 		{"Caches that keep writes waiting", "short", []query{
-			{`max(leasehold_caches_owing{JOB})`, "not acknowledged yet"},
+			{`max(leasehold_caches_pending{JOB})`, "not acknowledged yet"},
 			{`sum(increase(leasehold_caches_outlived_total{JOB}[1h]))`, "waited out in an hour"},
 		}},
 	}},
