@@ -133,25 +133,29 @@ func (r *Replica) Transfer(to uint64) error {
 
 // Yield hands the leadership to the follower that is closest to this leader's
 // log, because this member is about to stop, or its disk is stuck. It reports
-// whether there is one.
+// whether there is one. If this member still leads when it is called again, the follower did not
+// take the lead, for instance because its disk is stuck too: then it is the next one's turn.
 func (r *Replica) Yield() bool {
 	if !r.leading || r.raft.transferring() {
 		return r.leading
 	}
 	var best, match uint64
+	offers := 0
 	for _, m := range r.machine.View().Members {
 		if m.Learner || m.ID == r.cfg.ID || !r.links.active(m.ID) {
 			continue
 		}
 		r.raft.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-			if id == m.ID && (best == 0 || p.Match > match) {
-				best, match = id, p.Match
+			n := r.lead.offers[id]
+			if id == m.ID && (best == 0 || n < offers || n == offers && p.Match > match) {
+				best, match, offers = id, p.Match, n
 			}
 		})
 	}
 	if best == 0 {
 		return false
 	}
+	r.lead.offers[best]++
 	r.raft.node.TransferLeader(best)
 	return true
 }

@@ -33,6 +33,8 @@ type leadership struct {
 	compareAt uint64
 	inflight  *inflight   // this member's entries in the log
 	slow      *slowCaches // as all members know them
+	// offers counts how often the lead was offered to each member.
+	offers map[uint64]int
 }
 
 // newLeadership returns what a member begins to lead with. Confirm rounds with an ID up to
@@ -41,6 +43,7 @@ func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) 
 	l := &leadership{
 		m: m, term: m.term, queue: queue{m: m}, expiry: expirer{m: m, began: m.ticks},
 		rounds: confirm.After[round](lastRound), remotes: remotes{m: m}, inflight: log, slow: slow,
+		offers: make(map[uint64]int),
 	}
 	l.gate = gate{m: m, leases: leases{m, &l.expiry}}
 	l.compareAt = m.ticks + m.cfg.CompareTicks/10

@@ -140,10 +140,13 @@ func (s *Saver) add(entries []*raftpb.Entry) {
 	for keep > 0 && s.entries[keep-1].GetIndex() >= entries[0].GetIndex() {
 		keep--
 	}
-	if keep == 0 {
+	switch {
+	case keep == 0:
 		s.entries = slices.Clip(entries) // one message is the usual case
-	} else {
+	case keep < len(s.entries):
 		s.entries = append(slices.Clip(s.entries[:keep]), entries...)
+	default:
+		s.entries = append(s.entries, entries...) // to memory of its own, which grows by doubling
 	}
 	for _, e := range entries {
 		s.bytes += len(e.GetData())

@@ -202,3 +202,23 @@ func said(x *Saving) string {
 	}
 	return out
 }
+
+// TestSaverGrows: many small messages become one write, and their entries are copied a few times
+// each, not once for each message. Method: count allocations.
+func TestSaverGrows(t *testing.T) {
+	batch := make([]*raftpb.Message, 4096)
+	for i := range batch {
+		batch[i] = &raftpb.Message{Entries: []*raftpb.Entry{{Index: new(uint64(i + 1))}}}
+	}
+	allocs := testing.AllocsPerRun(1, func() {
+		var s Saver
+		for x := range s.Save(batch) {
+			if n := len(x.Entries); n > 0 && n != len(batch) {
+				t.Errorf("%d entries at once", n)
+			}
+		}
+	})
+	if allocs > 200 {
+		t.Errorf("%v allocations for %d messages", allocs, len(batch))
+	}
+}

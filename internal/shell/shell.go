@@ -3,6 +3,8 @@ package shell
 import (
 	"errors"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
@@ -108,12 +110,13 @@ type Shell struct {
 	at     int  // the place of the next action in order
 }
 
-// pace has the times of a member's periodic and delayed work.
+// pace has the times of a member's periodic and delayed work, and whether it may lead.
 type pace struct {
 	heartbeat, election lease.Instant
 	next                lease.Instant // of Raft's ticks
 	last                lease.Instant // the step before
 	mayYield            lease.Instant
+	stuck               bool // at the last heartbeat this member's disk took no log entries
 }
 
 // New returns the shell of a replica that has done nothing yet.
@@ -219,7 +222,7 @@ type Around struct {
 // so all clients would wait (T1). If no other member can lead, it stays leader.
 func (s *Shell) Beat(a Around) (yields bool) {
 	s.pace.next = s.Now + s.pace.heartbeat
-	s.dirty = true
+	s.dirty, s.pace.stuck = true, a.DiskStuck
 	if a.Assembled {
 		s.r.Tick()
 	}
@@ -250,6 +253,9 @@ func (s *Shell) feed() bool {
 		s.r.Persisted(p)
 	}
 	for _, msg := range m.Messages {
+		if s.pace.stuck && msg.Raft.GetType() == raftpb.MsgTimeoutNow {
+			continue // the leader stays and offers the lead to another member
+		}
 		switch err := s.r.Step(msg); {
 		case errors.Is(err, replica.ErrImpossible):
 			s.Err = err
