@@ -83,15 +83,8 @@ func (b *booted) load(c Config, way transport.Way) error {
 			return fmt.Errorf("found a cluster in %q: %w", c.DataDir, err)
 		}
 	}
-	if b.machine, err = restore(b.disk, machineConfig(c)); err != nil {
-		return err
-	}
-	// What founders begin with is in no entry. A member that joins must get it as a
-	// snapshot, which Raft sends only when the log begins later.
-	if err := b.disk.Compact(firstIndex); err != nil {
-		return fmt.Errorf("compact the log: %w", err)
-	}
-	return nil
+	b.machine, err = restore(b.disk, machineConfig(c))
+	return err
 }
 
 // versions returns the cluster versions that the member speaks.
@@ -177,7 +170,7 @@ func writeFirst(disk *storage.Disk, members []fsm.Member, c fsm.Config) error {
 		m.AddMember(n)
 	}
 	// Committing the snapshot sets the hard state to its index and term, in the same step.
-	return writeSnapshot(disk, m.Image(), confState(members))
+	return writeSnapshot(disk, m.Image(), confState(members), 0)
 }
 
 func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {

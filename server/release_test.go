@@ -158,7 +158,7 @@ func testSnapshotOfNewerRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Write(whole), w.Commit(), s.Close()); err != nil {
+	if err := errors.Join(w.Write(whole), w.Commit(0), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	_, err = New(cfg)

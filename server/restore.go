@@ -203,7 +203,7 @@ func fillRestored(disk *storage.Disk, m *fsm.Machine, c Config, id storage.Ident
 	// Term and index go on from the backup's: clients see both in every answer.
 	// Committing the snapshot sets the hard state to them.
 	image := m.Image()
-	return writeSnapshot(disk, image, confState(members))
+	return writeSnapshot(disk, image, confState(members), 0)
 }
 
 // undo takes away what a failed restore has made.

@@ -193,13 +193,8 @@ func (s *snapshotter) write(
 	image *fsm.Image, conf *raftpb.ConfState, keep uint64,
 ) (uint64, error) {
 	begin, index := time.Now(), image.View.Index
-	if err := writeSnapshot(s.disk, image, conf); err != nil {
+	if err := writeSnapshot(s.disk, image, conf, keep); err != nil {
 		return 0, err
-	}
-	if keep > 0 {
-		if err := s.disk.Compact(keep); err != nil {
-			s.log.Error("could not compact the log", "index", index, "error", err)
-		}
 	}
 	bytes := s.disk.Usage().SnapshotBytes
 	took := time.Since(begin)
@@ -208,17 +203,20 @@ func (s *snapshotter) write(
 	return bytes, nil
 }
 
-// writeSnapshot makes image the newest snapshot on disk, whole or not at all.
-func writeSnapshot(disk *storage.Disk, image *fsm.Image, conf *raftpb.ConfState) error {
+// writeSnapshot makes image the newest snapshot on disk and drops the log up to an index, 0 for
+// none of it: both or neither.
+func writeSnapshot(
+	disk *storage.Disk, image *fsm.Image, conf *raftpb.ConfState, drop uint64,
+) error {
 	w, err := disk.NewSnapshot(storage.SnapshotMeta{
 		Index: image.View.Index, Term: image.View.Term, ConfState: conf,
 	})
 	if err != nil {
 		return err
 	}
+	defer w.Abort()
 	if err := image.Encode(w.Write); err != nil {
-		w.Abort()
 		return err
 	}
-	return w.Commit()
+	return w.Commit(drop)
 }

@@ -87,10 +87,11 @@ func (w *writer) put(messages []*raftpb.Message) {
 	if len(messages) == 0 {
 		return
 	}
+	awaited := slices.ContainsFunc(messages, shell.Awaited) // they are the writer's from here on
 	w.mu.Lock()
 	w.queue = append(w.queue, messages...)
 	w.mu.Unlock()
-	if slices.ContainsFunc(messages, shell.Awaited) {
+	if awaited {
 		select {
 		case w.wake <- struct{}{}:
 		default:
@@ -149,7 +150,7 @@ func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
 	for x := range w.order.Save(batch) {
 		switch {
 		case x.Install != nil:
-			if err := w.install(x.Install); err != nil {
+			if err := w.install(ctx, x.Install); err != nil {
 				return fmt.Errorf("server: install a snapshot: %w", err)
 			}
 		case len(x.Saved) > 0:
@@ -180,7 +181,11 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	begin := time.Now()
 	err := w.disk.Append(x.Entries, x.State)
 	if errors.Is(err, storage.ErrNoSpace) {
-		err = w.appendReserved(ctx, x)
+		// From now on clients' commands are refused before they are proposed. What is in the log
+		// already, and what the leader itself must write so that leases are kept and end (T32), goes
+		// into the space that the disk keeps back for it.
+		w.fill(true)
+		err = w.whenThereIsRoom(ctx, func() error { return w.disk.AppendReserved(x.Entries, x.State) })
 	}
 	if err != nil {
 		return err
@@ -203,7 +208,7 @@ func (w *writer) typical() time.Duration { return time.Duration(w.usual.Load()) 
 
 // install makes the snapshot that a message carries the newest on disk. It has
 // its place in the order of messages: the log goes on after it.
-func (w *writer) install(m *raftpb.Message) error {
+func (w *writer) install(ctx context.Context, m *raftpb.Message) error {
 	index := m.GetSnapshot().GetMetadata().GetIndex()
 	w.mu.Lock()
 	a := w.arrival
@@ -212,7 +217,8 @@ func (w *writer) install(m *raftpb.Message) error {
 	if a == nil {
 		return fmt.Errorf("server: no snapshot at index %d has arrived", index)
 	}
-	err := a.writer.Commit()
+	defer a.writer.Abort()
+	err := w.whenThereIsRoom(ctx, func() error { return a.writer.Commit(0) })
 	if err == nil {
 		w.log.Info("installed a snapshot from another member", "index", index)
 	}
@@ -220,17 +226,15 @@ func (w *writer) install(m *raftpb.Message) error {
 	return err
 }
 
-// appendReserved is append on a disk that is full. From now on clients'
-// commands are refused before they are proposed; what is in the log already, and
-// what the leader itself must write so that leases are kept and end (T32), goes
-// into the space that the disk keeps back for it. When that is used up, votes still do not wait.
-func (w *writer) appendReserved(ctx context.Context, x *shell.Saving) error {
-	w.fill(true)
+// whenThereIsRoom writes, and if there is no room repeats it until there is. Votes do not wait
+// meanwhile.
+func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error {
 	for {
-		err := w.disk.AppendReserved(x.Entries, x.State)
+		err := write()
 		if !errors.Is(err, storage.ErrNoSpace) {
 			return err
 		}
+		w.fill(true)
 		if err := w.votes(); err != nil {
 			return err
 		}
@@ -243,11 +247,13 @@ func (w *writer) appendReserved(ctx context.Context, x *shell.Saving) error {
 	}
 }
 
-// votes saves the votes that wait behind entries for which there is no room.
+// votes saves the votes that wait behind what there is no room for. The core may leave more
+// meanwhile, however long the disk takes.
 func (w *writer) votes() error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	votes, err := w.order.Votes(w.queue, w.disk.SaveVote)
+	queued := slices.Clone(w.queue)
+	w.mu.Unlock()
+	votes, err := w.order.Votes(queued, w.disk.SaveVote)
 	switch {
 	case errors.Is(err, storage.ErrNoSpace):
 		return nil

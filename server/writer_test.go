@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -449,6 +450,86 @@ func TestWriterInstalls(t *testing.T) {
 		}
 		if log.count(installed) != 1 {
 			t.Errorf("the log has %q", log.text())
+		}
+	})
+}
+
+// TestWriterHangsAlone: a full disk hangs while it saves a vote. The core can still leave messages:
+// nothing that it needs is locked.
+func TestWriterHangsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, first, files := newWriter(t, new(lockedBuffer), oneSegment)
+		var hangs atomic.Bool
+		hung := make(chan struct{})
+		files.Before = func(op crashfs.Op) error {
+			if hangs.Load() && op.Kind == crashfs.Sync {
+				<-hung
+			}
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		large := awaited(first)
+		large.Entries[0].Data = make([]byte, storage.SegmentBytes)
+		ended := make(chan error)
+		go func() { ended <- w.writeAll(ctx, []*raftpb.Message{large}) }()
+		synctest.Wait()
+		hangs.Store(true)
+		w.put([]*raftpb.Message{{
+			Term: new(uint64(5)), Vote: new(uint64(3)), Commit: new(first),
+			Responses: []*raftpb.Message{{Type: raftpb.MsgVoteResp.Enum()}},
+		}})
+		synctest.Wait()
+		if !w.mu.TryLock() {
+			t.Fatal("the queue is locked while the disk hangs")
+		}
+		w.mu.Unlock()
+		cancel()
+		close(hung)
+		if err := <-ended; !errors.Is(err, storage.ErrNoSpace) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWriterInstallsInTime: a snapshot that has arrived waits until the disk has room for its name.
+func TestWriterInstallsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _, files := newWriter(t, new(lockedBuffer), 0)
+		var full atomic.Bool
+		files.Before = func(op crashfs.Op) error {
+			if full.Load() && op.Kind == crashfs.Rename {
+				return syscall.ENOSPC
+			}
+			return nil
+		}
+		meta := storage.SnapshotMeta{
+			Index: 100, Term: 2, ConfState: &raftpb.ConfState{Voters: []uint64{1}},
+		}
+		to, err := w.disk.NewSnapshot(meta)
+		if err == nil {
+			err = to.Finish()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		full.Store(true)
+		a := &arrival{writer: to, done: make(chan error, 1)}
+		w.expect(a)
+		ended := make(chan error)
+		go func() {
+			ended <- w.writeAll(t.Context(), []*raftpb.Message{{
+				Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+					Index: &meta.Index, Term: &meta.Term, ConfState: meta.ConfState,
+				}}, Responses: []*raftpb.Message{{}},
+			}})
+		}()
+		time.Sleep(10 * diskRetry) // of the bubble
+		if w.disk.Usage().SnapshotIndex != 0 || !w.full.Load() {
+			t.Errorf("%+v, full %v", w.disk.Usage(), w.full.Load())
+		}
+		full.Store(false)
+		if err := errors.Join(<-ended, <-a.done); err != nil || w.disk.Usage().SnapshotIndex != 100 {
+			t.Errorf("%+v, %v", w.disk.Usage(), err)
 		}
 	})
 }

@@ -117,7 +117,7 @@ func corpusDirectory(t testing.TB) string {
 	w, err := d.NewSnapshot(storage.SnapshotMeta{Index: 1, Term: 1, ConfState: members})
 	fatal(t, err)
 	fatal(t, w.Write(corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes))
-	fatal(t, w.Commit())
+	fatal(t, w.Commit(0))
 	entries := entriesOf(t)
 	state := &raftpb.HardState{Term: new(uint64(3)), Vote: new(uint64(1)), Commit: new(uint64(4))}
 	fatal(t, d.Append(entries, state))

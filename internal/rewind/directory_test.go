@@ -54,7 +54,7 @@ func dataDir(t *testing.T) string {
 	check(err)
 	check(a.machine.Image().Encode(w.Write))
 	check(w.Finish())
-	check(w.Commit())
+	check(w.Commit(0))
 	a.write(6)
 	hard := &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(2)), Commit: new(uint64(4))}
 	check(disk.Append([]*raftpb.Entry{entry(4), entry(5), entry(6)}, hard))

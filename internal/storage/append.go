@@ -25,12 +25,15 @@ func (d *Disk) AppendReserved(entries []*raftpb.Entry, hs *raftpb.HardState) err
 }
 
 // HasRoom reports whether Append would take entries.
-func (d *Disk) HasRoom() bool { return !d.spares.full() }
+func (d *Disk) HasRoom() bool {
+	_, full := d.spares.state()
+	return !full
+}
 
 // HasRoomToFree reports whether there is room for entries that clients ask for to free space on a
 // full disk. When there is not, AppendReserved still has some.
 func (d *Disk) HasRoomToFree() bool {
-	if !d.spares.full() {
+	if d.HasRoom() {
 		return true
 	}
 	d.mu.RLock()
@@ -120,34 +123,4 @@ func (d *Disk) follow(entries []*raftpb.Entry) ([]*raftpb.Entry, error) {
 		}
 	}
 	return entries, nil
-}
-
-// Compact drops the log up to and including index, durably. It fails if no snapshot
-// reaches index, and does nothing if the log begins later already.
-func (d *Disk) Compact(index uint64) error {
-	err := d.update(func() error {
-		if index < d.log.first() {
-			return nil
-		}
-		if index > d.snap.index {
-			return fmt.Errorf("%w: the snapshot ends at %d", errGap, d.snap.index)
-		}
-		term, err := d.log.term(index)
-		if err != nil {
-			return err
-		}
-		m := mark{position{index, term}, d.segmentOf(index + 1)}
-		c := d.begin(d.purposeOf(m.segment))
-		c.records = appendMark(c.records, kindMark, m)
-		return d.commit(c, func() {
-			d.cuts++
-			d.mark = m
-			d.log.compact(m.position)
-			d.dropPlacesLocked(index)
-		})
-	})
-	if err != nil {
-		return fmt.Errorf("compact to %d: %w", index, err)
-	}
-	return nil
 }

@@ -57,13 +57,15 @@ func (d *Disk) lostIdentity(inv *inventory) error {
 	if len(inv.snapshots) > 0 {
 		found = inv.snapshots[0]
 	}
-	switch s, err := d.newest(inv.segments); {
-	case err != nil:
+	f, err := d.find(inv.segments)
+	if err != nil {
 		return fmt.Errorf("%s is missing: %w", d.identityPath(), err)
-	case s != nil:
-		ignoreClose(s.file)
-		found = segmentName(s.number)
 	}
+	if f.newest != nil {
+		ignoreClose(f.newest.file)
+		found = segmentName(f.newest.number)
+	}
+	f.close()
 	if found != "" {
 		return fmt.Errorf("%w: %s is missing, but there is %s",
 			ErrCorrupt, d.identityPath(), d.path(found))
@@ -85,7 +87,7 @@ func (d *Disk) clear(inv *inventory) error {
 			return err
 		}
 	}
-	return d.fs.SyncDir(d.path(""))
+	return d.dir.Sync()
 }
 
 // Bootstrap makes an empty directory a member's, durably. conf is the membership
@@ -118,7 +120,7 @@ func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 func (d *Disk) bootstrap(id Identity, conf *raftpb.ConfState) error {
 	// MkdirAll syncs the parents of what it makes, but the directory may have been there. The parent
 	// of a mount point can be unreadable, or on a file system that syncs no directories.
-	err := d.fs.SyncDir(filepath.Join(d.cfg.Dir, ".."))
+	err := syncDir(d.fs, filepath.Join(d.cfg.Dir, ".."))
 	if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
@@ -155,7 +157,7 @@ func (d *Disk) writeIdentity(id Identity, conf *raftpb.ConfState) error {
 	if err := d.fs.Rename(name+tempSuffix, name); err != nil {
 		return err
 	}
-	if err := d.fs.SyncDir(d.cfg.Dir); err != nil {
+	if err := syncDir(d.fs, d.cfg.Dir); err != nil {
 		return d.fail(err)
 	}
 	return nil

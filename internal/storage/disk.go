@@ -21,6 +21,7 @@ type Disk struct {
 	fs     FS
 	logger *slog.Logger
 	lock   io.Closer
+	dir    Dir // of the log; open, so that no limit of open files can keep it from being synced
 
 	// openFile opens a segment: only for reading if the directory is inspected.
 	openFile func(name string) (File, error)
@@ -273,6 +274,9 @@ func (d *Disk) release() error {
 	var err error
 	for _, s := range d.segments {
 		err = errors.Join(err, s.file.Close())
+	}
+	if d.dir != nil {
+		err = errors.Join(err, d.dir.Close())
 	}
 	return errors.Join(err, d.lock.Close())
 }

@@ -45,14 +45,15 @@ func hard(commit uint64) *raftpb.HardState {
 	return &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(2)), Commit: &commit}
 }
 
-func snapshot(t *testing.T, d *storage.Disk, index uint64) {
+// snapshot makes a snapshot the newest one, and drops the log up to an index.
+func snapshot(t *testing.T, d *storage.Disk, index, drop uint64) {
 	t.Helper()
 	w, err := d.NewSnapshot(storage.SnapshotMeta{
 		Index: index, Term: 1, ConfState: &raftpb.ConfState{Voters: []uint64{2}},
 	})
 	fatal(t, err)
 	fatal(t, w.Write([]byte("state")))
-	fatal(t, w.Commit())
+	fatal(t, w.Commit(drop))
 }
 
 // TestCommitNeverGoesBack: a write that waited for room may come with an earlier commit index than
@@ -63,7 +64,7 @@ func TestCommitNeverGoesBack(t *testing.T) {
 	for i := range uint64(9) {
 		fatal(t, d.Append(one(i+1, 10), hard(i)))
 	}
-	snapshot(t, d, 9)
+	snapshot(t, d, 9, 0)
 	fatal(t, d.Append(one(10, 10), hard(5)))
 	fatal(t, d.SaveVote(1, 2)) // is durable already
 	fatal(t, d.Close())
@@ -84,8 +85,7 @@ func TestOS(t *testing.T) {
 	for i := range uint64(40) {
 		fatal(t, d.Append(one(i+1, 1000), hard(i)))
 	}
-	snapshot(t, d, 30)
-	fatal(t, d.Compact(25))
+	snapshot(t, d, 30, 25)
 	if _, err := storage.Open(c); !errors.Is(err, storage.ErrLocked) {
 		t.Errorf("a second member: %v", err)
 	}
@@ -186,8 +186,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("after %d entries there is room to free", freed)
 	}
 	fatal(t, d.Append(nil, hard(last))) // a vote
-	snapshot(t, d, last)
-	fatal(t, d.Compact(last))
+	snapshot(t, d, last, last)
 	if !d.HasRoom() || !append(func() error { return nil }) && d.Spares() == 0 {
 		t.Error("the log before the snapshot is no spare")
 	}
@@ -373,10 +372,7 @@ func TestConcurrent(t *testing.T) {
 					break
 				}
 			}
-			snapshot(t, d, i)
-			if err := d.Compact(i - 5); err != nil {
-				t.Error(err)
-			}
+			snapshot(t, d, i, i-5)
 		}
 	})
 	for i := range uint64(600) {

@@ -32,7 +32,7 @@
 // all, and in the order of commits. The first commit of a segment begins with the state apart from
 // the entries, so that the segments before it can go.
 //
-// Each commit begins at a new block, so no write ever touches a block with acknowledged data.
+// Each commit begins at a new block, so no commit ever writes to a block with acknowledged data.
 //
 // # Torn or damaged
 //
@@ -40,8 +40,8 @@
 // zeros, or a sector of an earlier segment, which says so itself. That is a torn write, which was
 // not acknowledged, and is dropped. Everything else is damage and refused: a sector with a wrong
 // checksum; a sector of a later commit, since it was written after the missing one had been synced;
-// a segment without the seal that came before the next segment's first commit; a missing segment
-// after a seal.
+// a segment without the seal that came before anything in the next segment; a missing segment after
+// a seal.
 //
 // So a changed bit is always found. Sectors that the disk loses are found in all commits but the
 // last one, where they look like a torn write. Therefore Open, Close and Settle add an empty one,
@@ -51,12 +51,18 @@
 // # Failure
 //
 // When a write or a sync of the log fails, it is unknown what is on disk, and a second sync would
-// not find out. So the Disk fails for good, and only a new Open goes on. It writes the last commit
-// and the zeros behind it again, because the kernel may hold bytes as written although the disk has
-// others.
+// not find out. So the Disk fails for good, and only a new Open goes on.
+//
+// Open writes the last commit once more, byte for byte, and zeros behind it: after a failed sync
+// the kernel holds bytes as written although the disk may have others. This is the one write to a
+// block that may hold acknowledged data. It cannot lose them: a disk writes a sector as a whole or
+// not at all, and if they are on it, both contents are the same. A sector that a disk tears all the
+// same has a wrong checksum, so the next Open refuses it. To do without, reads would have to pass
+// the page cache, which not every file system can.
 //
 // One spare segment is always made ahead, and stays open, so that the log needs no file that it has
-// not got. When none can be made, for want of space or of file descriptors, Append refuses with
-// ErrNoSpace, while the current segment has room for AppendReserved, votes, snapshots and
-// compaction. Each segment keeps two blocks for the snapshots and compactions that free segments.
+// not got; so does the directory. When no spare can be made, for want of space or of file
+// descriptors, Append refuses with ErrNoSpace, while the current segment has room for
+// AppendReserved, votes and snapshots. A sixteenth of a segment is left to votes and snapshots from
+// the moment at which there is no spare, and two blocks to the snapshots that free segments.
 package storage

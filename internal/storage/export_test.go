@@ -62,3 +62,6 @@ func (d *Disk) Spares() int {
 	defer d.spares.mu.Unlock()
 	return len(d.spares.ready)
 }
+
+// NoDirect is noDirect.
+var NoDirect = noDirect

@@ -2,7 +2,9 @@ package storage_test
 
 import (
 	"errors"
+	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -79,8 +81,7 @@ func TestDamagedSegmentFreed(t *testing.T) {
 		}
 		_, err = f.WriteAt([]byte{0xff}, block*4096+100)
 		fatal(t, err)
-		snapshot(t, d, i-1)
-		fatal(t, d.Compact(i-1))
+		snapshot(t, d, i-1, i-1)
 		for end := i + 14; i < end; i++ {
 			fatal(t, d.Append(one(i, 1000), hard(i)))
 			opened, err := storage.Open(sweepConfig(files.Clone()))
@@ -195,8 +196,7 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 		if received {
 			index += 10
 		}
-		snapshot(t, d, index)
-		fatal(t, d.Compact(index))
+		snapshot(t, d, index, index)
 		fatal(t, d.Append(one(index+1, 100), nil))
 		fatal(t, d.Close())
 		d = open(t, sweepConfig(files))
@@ -288,7 +288,7 @@ func TestBootstrapSyncsParent(t *testing.T) {
 	var synced bool
 	files.Before = func(op crashfs.Op) error {
 		synced = synced || op.Kind == crashfs.SyncDir && op.Name == "parent"
-		if op.Name == "parent/data/identity" && !synced {
+		if op.Kind == crashfs.Rename && op.Name == "parent/data/identity" && !synced {
 			t.Error("the identity is written first")
 		}
 		return nil
@@ -299,5 +299,172 @@ func TestBootstrapSyncsParent(t *testing.T) {
 	fatal(t, d.Close())
 	if !synced {
 		t.Error("the parent is not synced")
+	}
+}
+
+// noFiles makes a file system that opens and creates nothing while on is set.
+func noFiles(on *bool, err error) *crashfs.FS {
+	files := crashfs.New()
+	files.Before = func(op crashfs.Op) error {
+		if *on && (op.Kind == crashfs.Create || op.Kind == crashfs.Open) {
+			return err
+		}
+		return nil
+	}
+	return files
+}
+
+// TestLargeSegmentKeepsVotes: a segment that was made larger for one commit keeps room for votes, as
+// all others do.
+func TestLargeSegmentKeepsVotes(t *testing.T) {
+	var full bool
+	d := open(t, sweepConfig(noFiles(&full, syscall.ENOSPC)))
+	full = true
+	fatal(t, d.Append(one(1, 2*smallSegment), nil))
+	last := uint64(1)
+	for d.AppendReserved(one(last+1, 100), nil) == nil {
+		last++
+	}
+	fatal(t, d.Append(nil, vote(2)))
+}
+
+// TestVotesWhileSpareIsMade: entries leave the room for votes also while a spare is being made, which
+// then fails.
+func TestVotesWhileSpareIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files, hung := crashfs.New(), make(chan struct{})
+		var hangs atomic.Bool
+		files.Before = func(op crashfs.Op) error {
+			if hangs.Load() && op.Kind == crashfs.Create {
+				<-hung
+				return syscall.ENOSPC
+			}
+			return nil
+		}
+		d := open(t, storage.Config{Dir: "data", FS: files, SegmentBytes: smallSegment})
+		synctest.Wait()
+		hangs.Store(true)
+		refused := make(chan error)
+		go func() {
+			for i := uint64(1); ; i++ {
+				if err := d.Append(one(i, 100), nil); err != nil {
+					refused <- err
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		close(hung)
+		if err := <-refused; !errors.Is(err, storage.ErrNoSpace) {
+			t.Error(err)
+		}
+		fatal(t, d.Append(nil, vote(2)))
+		fatal(t, d.Close())
+	})
+}
+
+// TestSnapshotWithoutFiles: a snapshot that has arrived is installed while the process can open no
+// file.
+func TestSnapshotWithoutFiles(t *testing.T) {
+	var out bool
+	d := open(t, sweepConfig(noFiles(&out, syscall.EMFILE)))
+	w, err := d.NewSnapshot(storage.SnapshotMeta{Index: 9, Term: 1, ConfState: &raftpb.ConfState{}})
+	fatal(t, err)
+	fatal(t, w.Write([]byte("state")))
+	fatal(t, w.Finish())
+	out = true
+	fatal(t, w.Commit(0))
+}
+
+// TestOpenOnFullDisk: a disk that has no block left even for what is overwritten, as one that is
+// thinly provisioned, is full and not broken.
+func TestOpenOnFullDisk(t *testing.T) {
+	files := crashfs.New()
+	d := open(t, sweepConfig(files))
+	fatal(t, d.Append(one(1, 100), nil))
+	left := files.Clone()
+	left.Before = func(op crashfs.Op) error {
+		if op.Kind == crashfs.Write {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	if _, err := storage.Open(sweepConfig(left)); !errors.Is(err, storage.ErrNoSpace) ||
+		errors.Is(err, storage.ErrFailed) || !strings.Contains(err.Error(), "free some space") {
+		t.Error(err)
+	}
+}
+
+// TestSpareIsKept: a spare that cannot be opened for want of file descriptors is not removed.
+func TestSpareIsKept(t *testing.T) {
+	files := crashfs.New()
+	d := open(t, sweepConfig(files))
+	fatal(t, d.Close())
+	before, err := files.List("data/log")
+	fatal(t, err)
+	for n := range 12 {
+		left, opened := files.Clone(), 0
+		left.Before = func(op crashfs.Op) error {
+			if op.Kind == crashfs.Open || op.Kind == crashfs.Create {
+				if opened++; opened > n {
+					return syscall.EMFILE
+				}
+			}
+			return nil
+		}
+		if _, err := storage.Open(sweepConfig(left)); err != nil && !errors.Is(err, storage.ErrNoSpace) {
+			t.Errorf("after %d files: %v", n, err)
+		}
+		after, err := left.List("data/log")
+		fatal(t, err)
+		for _, name := range before {
+			if !slices.Contains(after, name) {
+				t.Errorf("after %d files: %s is gone", n, name)
+			}
+		}
+	}
+}
+
+// TestLostSeal: the disk loses the seal of a segment. A sector of the first commit in the next one
+// shows that the seal was there, also if the rest of that commit is not.
+func TestLostSeal(t *testing.T) {
+	files := crashfs.New()
+	d := open(t, sweepConfig(files))
+	for i := uint64(1); ; i++ {
+		fatal(t, d.Append(one(i, 2000), nil))
+		if all := contents(t, files); strings.Contains(newest(all), "2.segment") {
+			break
+		}
+	}
+	all := contents(t, files)
+	last := newest(all)
+	sealed := "data/log/0000000000000001.segment"
+	torn := make([]byte, len(all[last]))
+	copy(torn[512:1024], all[last][512:])
+	put(t, files, last, torn)
+	if _, err := storage.Open(sweepConfig(files.Clone())); err != nil {
+		t.Fatalf("a torn first commit: %v", err)
+	}
+	at := len(all[sealed]) - 4096
+	for all[sealed][at] == 0 {
+		at -= 4096
+	}
+	clear(all[sealed][at : at+4096])
+	put(t, files, sealed, all[sealed])
+	if _, err := storage.Open(sweepConfig(files.Clone())); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("a lost seal: %v", err)
+	}
+}
+
+// TestNoDirect: file systems without writes past the page cache say so in two ways. Any other error
+// of the disk is one.
+func TestNoDirect(t *testing.T) {
+	for _, err := range []error{syscall.EINVAL, syscall.EOPNOTSUPP} {
+		if !storage.NoDirect(&fs.PathError{Op: "open", Err: err}) {
+			t.Errorf("%v is an error of the disk", err)
+		}
+	}
+	if storage.NoDirect(syscall.EIO) {
+		t.Error("a broken disk is taken for one without direct writes")
 	}
 }

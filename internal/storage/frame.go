@@ -43,9 +43,10 @@ func sectorsOf(payload int) int { return (frameHead + payload + sectorRoom - 1) 
 
 // frameBytes returns the size of a frame, in whole blocks.
 func frameBytes(payload int) int64 {
-	n := int64(sectorsOf(payload)) * sectorBytes
-	return (n + blockBytes - 1) / blockBytes * blockBytes
+	return wholeBlocks(int64(sectorsOf(payload)) * sectorBytes)
 }
+
+func wholeBlocks(bytes int64) int64 { return (bytes + blockBytes - 1) / blockBytes * blockBytes }
 
 // frame is one commit of a segment.
 type frame struct {
@@ -127,10 +128,14 @@ func (m *image) sector(at int64) (state sectorState, commit uint64, first bool, 
 	return own, commit &^ beginsFrame, commit&beginsFrame != 0, s[sectorHead:]
 }
 
-// begins reports whether the first sector is one of a frame.
-func (m *image) begins() bool {
-	state, _, first, _ := m.sector(0)
-	return state == own && first
+// has reports whether there is a sector of a kind.
+func (m *image) has(want sectorState) bool {
+	for at := m.base; at+sectorBytes <= m.end(); at += sectorBytes {
+		if state, _, _, _ := m.sector(at); state == want {
+			return true
+		}
+	}
+	return false
 }
 
 // frame returns the frame that begins at a block, and false if there is none or not all of it.

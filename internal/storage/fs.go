@@ -10,7 +10,7 @@ import (
 )
 
 // An FS is the file system of a data directory. Names are paths of the operating system. What a
-// directory lists is durable after SyncDir, what a file holds after its Sync.
+// directory lists is durable after the Sync of its Dir, what a file holds after its own.
 type FS interface {
 	// MkdirAll creates a directory and its parents, and makes them durable.
 	MkdirAll(dir string) error
@@ -25,11 +25,26 @@ type FS interface {
 	// Rename replaces to, if it exists.
 	Rename(from, to string) error
 	Remove(name string) error
-	SyncDir(dir string) error
+	OpenDir(name string) (Dir, error)
 	// Lock keeps others from locking the file, which it creates, until the Closer is closed. A
 	// shared lock excludes only locks that are not shared, and creates nothing. The error is
 	// ErrLocked if another process, or another caller, has it locked.
 	Lock(name string, shared bool) (io.Closer, error)
+}
+
+// A Dir is an open directory, which needs no further descriptor to be synced.
+type Dir interface {
+	io.Closer
+	Sync() error
+}
+
+// syncDir makes durable what a directory lists.
+func syncDir(fs FS, name string) error {
+	d, err := fs.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // A File is safe for concurrent use.
@@ -77,7 +92,7 @@ func (o OS) MkdirAll(dir string) error {
 		return err
 	}
 	for _, p := range parents {
-		if err := o.SyncDir(p); err != nil {
+		if err := syncDir(o, p); err != nil {
 			return err
 		}
 	}
@@ -151,14 +166,8 @@ func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 // Remove implements FS.
 func (OS) Remove(name string) error { return os.Remove(name) }
 
-// SyncDir implements FS.
-func (OS) SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
+// OpenDir implements FS.
+func (OS) OpenDir(name string) (Dir, error) { return os.Open(name) }
 
 type osFile struct {
 	*os.File
@@ -178,7 +187,7 @@ func withDirect(f *os.File) (File, error) {
 func (f *osFile) WriteSync(b []byte, at int64) error {
 	if f.direct != nil {
 		_, err := f.direct.WriteAt(b, at)
-		if !errors.Is(err, syscall.EINVAL) { // else the memory is not aligned, or it is no such disk
+		if !noDirect(err) { // else the memory is not aligned, or it is no such disk
 			return err
 		}
 	}
@@ -186,6 +195,12 @@ func (f *osFile) WriteSync(b []byte, at int64) error {
 		return err
 	}
 	return f.Sync()
+}
+
+// noDirect reports whether err means that a file cannot be written past the page cache. open(2) has
+// EINVAL; file systems over a network or in user space answer EOPNOTSUPP as well.
+func noDirect(err error) bool {
+	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 
 // Close implements io.Closer.

@@ -13,7 +13,7 @@ func (f *osFile) Sync() error { return retry(func() error { return unix.Fdatasyn
 // openDirect opens a file for durable writes past the page cache; nil if its file system has none.
 func openDirect(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|unix.O_DIRECT|unix.O_DSYNC, 0)
-	if errors.Is(err, unix.EINVAL) {
+	if noDirect(err) {
 		return nil, nil
 	}
 	return f, err

@@ -141,7 +141,7 @@ func (i *inspection) salvage(numbers []uint64) {
 	i.log.reset(position{})
 	l := loader{Disk: i.Disk, gaps: true}
 	for _, number := range numbers {
-		s, err := i.openSegment(number, 0)
+		s, err := i.openSegment(number)
 		if err != nil { // reported already
 			continue
 		}

@@ -4,63 +4,121 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/encoding"
 )
 
-// loadAll takes in all of the log.
-func (d *Disk) loadAll(numbers []uint64) (newest *scanned, err error) {
-	if newest, err = d.loadLog(numbers); err == nil {
-		err = d.check()
-	}
-	return newest, err
+// found is what the files of a log are.
+type found struct {
+	newest  *scanned   // the newest segment with a commit, nil if there is none
+	current *scanned   // where the next commit belongs: it, or the one after its seal
+	spares  []*scanned // the others after it, the oldest first
 }
 
-// loadLog reads the segments that the newest one says are needed, and returns the newest.
-func (d *Disk) loadLog(numbers []uint64) (newest *scanned, err error) {
-	newest, err = d.newest(numbers)
+// loadAll takes in all of the log, of which it reads each byte once.
+func (d *Disk) loadAll(numbers []uint64) (*found, error) {
+	f, err := d.find(numbers)
 	if err != nil {
 		return nil, err
 	}
 	l := loader{Disk: d}
-	if newest == nil { // Bootstrap did not come to its end
-		if newest, err = d.openUnused(1, cursor{}); err == nil {
-			d.segments = append(d.segments, newest.segment)
-			err = l.end()
-		}
-		return newest, err
+	if err = l.load(f); err == nil {
+		err = l.end()
 	}
-	if err := l.load(newest); err != nil {
-		ignoreClose(newest.file)
-		return nil, err
-	}
-	if newest.sealed {
-		next, err := d.openUnused(newest.number+1, newest.end)
-		if err != nil {
-			return nil, err
-		}
-		ignoreClose(next.file)
-	}
-	return newest, l.end()
-}
-
-// load takes in all segments up to the newest.
-func (l *loader) load(newest *scanned) error {
-	number, err := newest.needed()
-	var before *scanned
-	for ; number < newest.number && err == nil; number++ {
-		var s *scanned
-		if s, err = l.readSegment(number); err == nil {
-			err = l.segment(s, before)
-			before = s
-		}
+	if err == nil {
+		err = d.check()
 	}
 	if err != nil {
-		return err
+		f.close()
+		return nil, err
 	}
-	return l.segment(newest, before)
+	return f, nil
+}
+
+// find reads the newest segment that has a commit, and those after it.
+func (d *Disk) find(numbers []uint64) (f *found, err error) {
+	f = &found{}
+	for _, number := range slices.Backward(numbers) {
+		s, err := d.readSegment(number)
+		if err != nil {
+			f.close()
+			return nil, err
+		}
+		if s.begun() {
+			f.newest = s
+			break
+		}
+		f.spares = slices.Insert(f.spares, 0, s)
+	}
+	return f, nil
+}
+
+func (f *found) close() {
+	for _, s := range f.spares {
+		ignoreClose(s.file)
+	}
+}
+
+// findCurrent finds out in which segment the log goes on. A segment has nothing before the seal of
+// the one before it is durable. So what is in a later one is damage, but for an unfinished first
+// commit after a seal.
+func (f *found) findCurrent(d *Disk) error {
+	before, number := cursor{}, uint64(1) // Bootstrap did not come to its end
+	if f.newest != nil {
+		before, number = f.newest.end, f.newest.number+1
+	}
+	f.current = f.newest
+	if f.newest == nil || f.newest.sealed {
+		i := slices.IndexFunc(f.spares, func(s *scanned) bool { return s.number == number })
+		if i < 0 {
+			return fmt.Errorf("%w: %s is missing", ErrCorrupt, d.path(segmentName(number)))
+		}
+		f.current = f.spares[i]
+		f.spares = slices.Delete(f.spares, i, i+1)
+		d.segments = append(d.segments, f.current.segment)
+		if f.current.size < minSegmentBytes {
+			return f.current.image.damage(f.current.size, "the file is cut short")
+		}
+		f.current.end = cursor{commit: before.commit, chain: before.chain}
+		torn, err := f.current.image.checkRest(f.current.end)
+		if f.current.torn = torn > 0; err != nil {
+			return err
+		}
+	}
+	for _, s := range f.spares {
+		if s.image.has(own) {
+			return fmt.Errorf("%w: %s has a part of a commit, and the segment before it has no end",
+				ErrCorrupt, s.image.name)
+		}
+	}
+	return nil
+}
+
+// load takes in all segments up to the newest, and finds where the log goes on.
+func (l *loader) load(f *found) error {
+	var before *scanned
+	if f.newest != nil {
+		number, err := f.newest.needed()
+		for ; number < f.newest.number && err == nil; number++ {
+			var s *scanned
+			if s, err = l.readSegment(number); err == nil {
+				err = l.segment(s, before)
+				before = s
+			}
+		}
+		if err == nil {
+			err = l.segment(f.newest, before)
+		} else {
+			ignoreClose(f.newest.file)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return f.findCurrent(l.Disk)
 }
 
 // needed returns the number of the oldest segment that the log needs, if this is the newest.

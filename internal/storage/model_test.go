@@ -198,6 +198,10 @@ func (r *run) call(what string, next model, durable bool, change func() error) {
 		return
 	}
 	diff := r.now().differs(r.disk, r.rng.IntN(16) == 0)
+	if r.left != nil { // it was off when the disk was read
+		r.restart()
+		return
+	}
 	if diff != "" && !(r.fault && r.calls <= 0) {
 		r.failf("after %s: %s\nwant %v", what, diff, r.now())
 	}
@@ -281,21 +285,14 @@ func (r *run) step() {
 		}
 	case n < 71:
 		r.snapshot(m, m.last()+1+r.rng.Uint64N(20), true)
-	case n < 82:
-		if m.snap > m.prev {
-			at := m.prev + 1 + r.rng.Uint64N(m.snap-m.prev)
-			m.term, _ = m.termOf(at)
-			m.entries, m.prev = m.entries[at-m.prev:], at
-			r.call(fmt.Sprint("compact ", at), m, true, func() error { return r.disk.Compact(at) })
-		}
-	case n < 86:
+	case n < 80:
 		m.peers++
 		r.call("peers", m, true, func() error {
 			return r.disk.SavePeers(storage.Peers{Incarnations: map[uint64]uint64{1: m.peers}})
 		})
-	case n < 90:
+	case n < 84:
 		r.call("settle", m, false, r.disk.AddEmpty)
-	case n < 95:
+	case n < 92:
 		r.fs.Limit(0)
 		if r.rng.IntN(2) == 0 {
 			r.fs.Limit(r.fs.Used() + int64(r.rng.IntN(2*smallSegment)))
@@ -369,15 +366,22 @@ func (r *run) snapshot(m model, index uint64, received bool) {
 		m.chunks = append(m.chunks, r.text(3000))
 	}
 	m.snap, m.snapTerm = index, term
-	if received {
+	drop := uint64(0)
+	switch {
+	case received:
 		m.prev, m.term, m.entries = index, term, nil
+	case r.rng.IntN(2) == 0 && index > m.prev:
+		drop = m.prev + 1 + r.rng.Uint64N(index-m.prev)
+		m.term, _ = m.termOf(drop)
+		m.entries, m.prev = m.entries[drop-m.prev:], drop
+		r.count["compact"]++
 	}
 	if m.hard.Commit < index {
 		if m.hard.Commit = index; m.hard.Term < term {
 			m.hard.Term, m.hard.Vote = term, 0
 		}
 	}
-	r.call(fmt.Sprintf("snapshot at %d, received %v", index, received), m, true, func() error {
+	r.call(fmt.Sprintf("snapshot at %d, received %v, drop %d", index, received, drop), m, true, func() error {
 		w, err := r.disk.NewSnapshot(storage.SnapshotMeta{
 			Index: index, Term: term, ConfState: &raftpb.ConfState{Voters: []uint64{2}},
 		})
@@ -390,7 +394,7 @@ func (r *run) snapshot(m model, index uint64, received bool) {
 				return err
 			}
 		}
-		return w.Commit()
+		return w.Commit(drop)
 	})
 }
 

@@ -41,7 +41,11 @@ func Open(cfg Config) (*Disk, error) {
 	d, err := newDisk(cfg)
 	if err == nil {
 		if err = classify(d.lockDir()); err == nil {
-			if err = classify(d.load()); err != nil {
+			if err = d.load(); isFull(err) {
+				// Nothing was acknowledged since, so a write that found no room is not yet a failure.
+				err = fmt.Errorf("%w: %v", ErrNoSpace, err)
+			}
+			if err = classify(err); err != nil {
 				_ = d.release()
 			}
 		}
@@ -89,11 +93,11 @@ func newDisk(cfg Config) (*Disk, error) {
 	if cfg.SegmentBytes == 0 {
 		cfg.SegmentBytes = SegmentBytes
 	}
-	cfg.SegmentBytes = max(minSegmentBytes, (cfg.SegmentBytes+blockBytes-1)/blockBytes*blockBytes)
+	cfg.SegmentBytes = max(minSegmentBytes, wholeBlocks(cfg.SegmentBytes))
 	d := &Disk{
 		cfg: cfg, fs: cfg.FS, logger: cfg.Logger, openFile: cfg.FS.OpenWrite, write: make(turn, 1),
-		spares: newSpares(&cfg),
 	}
+	d.spares = newSpares(&cfg, d.path)
 	d.log.tailMax = cfg.TailBytes
 	d.log.reset(position{})
 	return d, nil
@@ -112,6 +116,13 @@ func (d *Disk) lockDir() error {
 	err := d.fs.MkdirAll(d.path(""))
 	if err == nil {
 		d.lock, err = d.fs.Lock(d.path(lockFile), false)
+	}
+	if err == nil {
+		d.dir, err = d.fs.OpenDir(d.path(""))
+		d.spares.dir = d.dir
+		if err != nil {
+			ignoreClose(d.lock)
+		}
 	}
 	return err
 }
@@ -151,64 +162,62 @@ func (d *Disk) load() error {
 	}
 	if !d.bootstrapped {
 		if err = d.clear(&inv); err == nil {
-			d.spares.start(0, nil)
+			d.spares.start()
 		}
 		return err
 	}
-	newest, err := d.loadAll(inv.segments)
+	f, err := d.loadAll(inv.segments)
 	if err == nil {
-		err = d.mend(newest)
+		err = d.mend(f)
 	}
 	if err != nil {
 		return err
 	}
-	d.tidy(&inv)
+	d.tidy(&inv, f.spares)
 	return d.addEmpty()
 }
 
 // mend makes durable what was read: the last commit, and zeros behind it, where an unfinished write
-// or a seal without a commit after it may have left sectors. Both are written although they were
-// read like this: after a failed sync the kernel has the bytes as written, but the disk may have
-// others.
-func (d *Disk) mend(newest *scanned) error {
-	if err := d.fs.SyncDir(d.cfg.Dir); err != nil { // Bootstrap may have ended before that
-		return err
-	}
-	d.seg, d.cursor = newest.segment, newest.end
+// may have left sectors. Both are written although they were read like this: after a failed sync
+// the kernel has the bytes as written, but the disk may have others.
+func (d *Disk) mend(f *found) error {
+	current := f.current
+	d.seg, d.cursor = current.segment, current.end
 	d.left = d.room()
-	if newest.torn {
-		d.logger.Info("storage: dropped an unfinished write", "path", newest.image.name, "at", d.at)
+	if current.torn {
+		d.logger.Info("storage: dropped an unfinished write", "path", current.image.name, "at", d.at)
 	}
-	err := writeZeros(d.seg.file, d.at, d.seg.size)
+	err := syncDir(d.fs, d.cfg.Dir) // Bootstrap may have ended before that
+	if err == nil {
+		err = writeZeros(d.seg.file, d.at, d.seg.size)
+	}
 	if err == nil {
 		err = d.seg.file.Sync()
 	}
-	if err != nil {
-		return d.fail(err)
+	if err != nil || f.newest == nil {
+		return err
 	}
-	n := len(newest.frames)
-	if n == 0 {
-		return nil
+	last := f.newest.last()
+	d.settled = len(last[0].payload) == 0
+	for _, frame := range last {
+		if err := d.put(f.newest.segment, &frame); err != nil {
+			return err
+		}
 	}
-	d.settled = len(newest.frames[n-1].payload) == 0
-	return d.put(&newest.frames[n-1])
+	return nil
 }
 
-// tidy removes what no record names. The segments after the current one become spares.
-func (d *Disk) tidy(inv *inventory) {
+// tidy removes what no record names, and makes spares of the segments after the current one.
+func (d *Disk) tidy(inv *inventory, spares []*scanned) {
 	remove := inv.temporary
 	for _, name := range inv.snapshots {
 		if d.snap.index == 0 || name != d.snap.name() {
 			remove = append(remove, name)
 		}
 	}
-	var spares []uint64
 	for _, number := range inv.segments {
-		switch {
-		case number < d.segments[0].number:
+		if number < d.segments[0].number {
 			remove = append(remove, segmentName(number))
-		case number > d.seg.number:
-			spares = append(spares, number)
 		}
 	}
 	for _, name := range remove {
@@ -216,7 +225,17 @@ func (d *Disk) tidy(inv *inventory) {
 			d.warnRemove(name, err)
 		}
 	}
-	d.spares.start(d.seg.number, spares)
+	d.spares.last = d.seg.number
+	for _, s := range spares {
+		// Another process may have made it, and ended before it was durable.
+		if s.number == d.spares.last+1 && s.size == d.cfg.SegmentBytes && !s.image.has(damaged) &&
+			errors.Join(s.file.Sync(), d.dir.Sync()) == nil {
+			d.spares.add(s.file)
+		} else {
+			d.spares.drop(s.file, s.number)
+		}
+	}
+	d.spares.start()
 }
 
 func (d *Disk) warnRemove(name string, err error) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 
 	"leasehold.dev/internal/encoding"
 )
@@ -38,29 +37,41 @@ type scanned struct {
 	begin  cursor // the commit before the segment
 	end    cursor // behind the last commit but the seal
 	frames []frame
-	sealed bool
+	sealed bool // the last frame is the seal
 	torn   bool // something of an unfinished write follows
 }
 
-// openSegment opens a segment, and reads the first so many bytes of it, all if 0.
-func (d *Disk) openSegment(number uint64, bytes int64) (*scanned, error) {
-	s := &scanned{image: image{name: d.path(segmentName(number)), number: number}}
-	f, err := d.openFile(s.image.name)
-	if errors.Is(err, fs.ErrNotExist) {
+// openSegment opens a segment and reads its bytes.
+func (d *Disk) openSegment(number uint64) (*scanned, error) {
+	s := &scanned{
+		segment: &segment{number: number},
+		image:   image{name: d.path(segmentName(number)), number: number},
+	}
+	var err error
+	if s.file, err = d.openFile(s.image.name); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s is missing", ErrCorrupt, s.image.name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.segment = &segment{number: number, file: f}
-	if s.size, err = f.Size(); err == nil {
-		if bytes == 0 || bytes > s.size {
-			bytes = s.size
-		}
-		s.image.b, err = readFrom(f, bytes/sectorBytes*sectorBytes)
+	if s.size, err = s.file.Size(); err == nil {
+		s.size -= s.size % blockBytes
+		s.image.b, err = readFrom(s.file, s.size)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, s.file.Close())
+	}
+	return s, nil
+}
+
+// readSegment also finds its commits. There are none if the first one is not whole.
+func (d *Disk) readSegment(number uint64) (*scanned, error) {
+	s, err := d.openSegment(number)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.read(d); err != nil {
+		return nil, errors.Join(err, s.file.Close())
 	}
 	return s, nil
 }
@@ -73,38 +84,6 @@ func readFrom(f File, size int64) ([]byte, error) {
 		err = nil
 	}
 	return b[:n], err
-}
-
-// readSegment reads the commits of a segment. There are none if its first one is not whole.
-func (d *Disk) readSegment(number uint64) (*scanned, error) {
-	s, err := d.openSegment(number, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.read(d); err != nil {
-		return nil, errors.Join(err, s.file.Close())
-	}
-	return s, nil
-}
-
-// newest returns the newest segment that has a commit, nil if there is none. Those after it are
-// spares, or one was about to be used.
-func (d *Disk) newest(numbers []uint64) (*scanned, error) {
-	for _, number := range slices.Backward(numbers) {
-		s, err := d.openSegment(number, sectorBytes)
-		if err != nil {
-			return nil, err
-		}
-		ignoreClose(s.file)
-		if len(s.image.b) == 0 || !s.image.begins() {
-			continue
-		}
-		if s, err = d.readSegment(number); err != nil || s.begun() {
-			return s, err
-		}
-		ignoreClose(s.file)
-	}
-	return nil, nil
 }
 
 // begun reports whether the segment has a commit.
@@ -129,8 +108,9 @@ func (s *scanned) read(d *Disk) error {
 		if !ok {
 			break
 		}
+		s.frames = append(s.frames, f)
 		if s.sealed = bytes.Equal(f.payload, sealRecord); !s.sealed {
-			s.frames, s.end = append(s.frames, f), at
+			s.end = at
 		}
 	}
 	torn, err := s.image.checkRest(at)
@@ -171,21 +151,11 @@ func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 	return h, nil
 }
 
-// openUnused opens a segment in which the next commit belongs. It exists, and has at most something
-// of an unfinished commit.
-func (d *Disk) openUnused(number uint64, before cursor) (*scanned, error) {
-	s, err := d.openSegment(number, 0)
-	if err != nil {
-		return nil, err
+// last returns the last commit, and the seal if there is one.
+func (s *scanned) last() []frame {
+	n := 1
+	if s.sealed {
+		n = 2
 	}
-	before.at = 0
-	if s.size < minSegmentBytes {
-		err = s.image.damage(s.size, "the file is cut short")
-	} else {
-		_, err = s.image.checkRest(before)
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.file.Close())
-	}
-	return s, nil
+	return s.frames[len(s.frames)-n:]
 }

@@ -43,9 +43,10 @@ func chunkSum(index, number uint64, chunk []byte) uint32 {
 type SnapshotWriter struct {
 	d        *Disk
 	manifest manifest
-	file     File  // nil once all chunks are durable
-	synced   int64 // how much of it was synced
-	err      error // of an earlier call; nothing goes on after it
+	name     string // of the file
+	file     File   // nil once all chunks are durable
+	synced   int64  // how much of it was synced
+	err      error  // of an earlier call; nothing goes on after it
 	done     bool
 	buf      []byte
 }
@@ -54,7 +55,7 @@ type SnapshotWriter struct {
 // newest one, or it returns ErrOutOfDate; ErrBusy means that another one is
 // being written.
 func (d *Disk) NewSnapshot(meta SnapshotMeta) (*SnapshotWriter, error) {
-	w := &SnapshotWriter{d: d}
+	w := &SnapshotWriter{d: d, name: incomingFile}
 	w.manifest.position = position{index: meta.Index, term: meta.Term}
 	w.manifest.conf = proto.CloneOf(meta.ConfState)
 	if err := d.reserveWriter(meta.Index); err != nil {
@@ -142,77 +143,99 @@ func (w *SnapshotWriter) Finish() error {
 }
 
 // Commit makes the snapshot the newest one, atomically and durably, and removes
-// the one before. If the log does not contain the snapshot's last entry, which
-// is so if the snapshot came from the leader, the log is dropped and begins
-// after the snapshot, and the hard state's commit and term rise to it. After an
-// error the writer is aborted and the newest snapshot is still the old one,
-// unless the disk has failed for good; then it is one of the two. ErrCorrupt means
-// that the snapshot does not fit the log.
-func (w *SnapshotWriter) Commit() error {
-	err := w.Finish()
-	if err == nil {
-		if err = w.commit(); err != nil {
-			err = w.fail(err)
-		}
+// the one before. In the same step it drops the log up to and including the index drop, which the
+// snapshot must reach; 0 drops nothing. If the log does not contain the snapshot's last entry,
+// because the snapshot came from the leader, all of the log is dropped and begins after the
+// snapshot, and the hard state's commit and term rise to it.
+//
+// After ErrNoSpace nothing has changed and the call can be repeated. After any other error only
+// Abort is left, and the newest snapshot is still the old one, unless the disk has failed for good;
+// then it is one of the two. ErrCorrupt means that the snapshot does not fit the log.
+func (w *SnapshotWriter) Commit(drop uint64) error {
+	if err := w.Finish(); err != nil {
+		return err
 	}
-	w.Abort()
-	return err
+	err := classify(w.commit(drop))
+	if errors.Is(err, ErrNoSpace) {
+		return err
+	}
+	w.end(err == nil || errors.Is(err, ErrFailed)) // after a failure either can be the newest
+	if err != nil {
+		return w.fail(err)
+	}
+	return nil
 }
 
-func (w *SnapshotWriter) commit() error {
+func (w *SnapshotWriter) commit(drop uint64) error {
 	d, m := w.d, w.manifest
 	var old manifest
-	renamed := false
 	err := d.update(func() error {
 		old = d.snap
-		if err := d.fs.Rename(d.path(incomingFile), d.path(m.name())); err != nil {
+		if w.name != m.name() {
+			if err := d.fs.Rename(d.path(w.name), d.path(m.name())); err != nil {
+				return err
+			}
+			w.name = m.name()
+		}
+		if err := d.dir.Sync(); err != nil {
 			return err
 		}
-		renamed = true
-		if err := d.fs.SyncDir(d.path("")); err != nil {
-			return err
-		}
-		return d.adopt(m)
+		return d.adopt(m, drop)
 	})
-	remove := ""
-	switch {
-	case err == nil && old.index > 0:
-		remove = old.name()
-	case errors.Is(err, ErrFailed) || err == nil:
-		return err // after a failure either can be the newest
-	case renamed:
-		remove = m.name()
-	}
-	if remove != "" {
-		if err := d.fs.Remove(d.path(remove)); err != nil {
-			d.warnRemove(remove, err)
+	if err == nil && old.index > 0 {
+		if err := d.fs.Remove(d.path(old.name())); err != nil {
+			d.warnRemove(old.name(), err)
 		}
 	}
 	return err
 }
 
 // adopt commits the records of a snapshot whose file is durable.
-func (d *Disk) adopt(m manifest) error {
-	keep := d.log.has(m.position)
-	if c := d.hard.GetCommit(); !keep && m.index < c {
+func (d *Disk) adopt(m manifest, drop uint64) error {
+	start, reset := d.mark, !d.log.has(m.position)
+	switch c := d.hard.GetCommit(); {
+	case reset && m.index < c:
 		return fmt.Errorf("%w: the snapshot at %d does not fit the log, of which %d was committed",
 			ErrCorrupt, m.index, c)
+	case reset:
+		start = mark{m.position, d.seg.number}
+	case drop > m.index:
+		return fmt.Errorf("%w: the snapshot ends at %d", errGap, m.index)
+	case drop >= d.log.first():
+		term, err := d.log.term(drop)
+		if err != nil {
+			return err
+		}
+		start = mark{position{drop, term}, d.segmentOf(drop + 1)}
 	}
-	start := mark{m.position, d.seg.number}
-	r := d.begin(d.purposeOf(d.segmentOf(m.index + 1)))
-	r.records = appendManifest(r.records, m)
-	if !keep {
-		r.purpose = forRelief
-		r.records = appendMark(r.records, kindReset, start)
+	// With this commit, or soon after it, the log needs no segment before.
+	c := d.begin(forState)
+	if reset || d.segmentOf(m.index+1) > d.segments[0].number {
+		c.purpose = forRelief
+	}
+	c.records = appendManifest(c.records, m)
+	kind := byte(kindMark)
+	if reset {
+		kind = kindReset
+	}
+	if start != d.mark {
+		c.records = appendMark(c.records, kind, start)
 	}
 	hard := raised(d.hard, m.position)
-	r.records = appendHard(r.records, hard)
-	return d.commit(r, func() {
+	c.records = appendHard(c.records, hard)
+	return d.commit(c, func() {
 		d.snap, d.hard = m, hard
-		if !keep {
-			d.cuts++
+		if start == d.mark {
+			return
+		}
+		d.cuts++
+		d.mark = start
+		if reset {
 			d.log.reset(m.position)
-			d.mark, d.places = start, nil
+			d.places = nil
+		} else {
+			d.log.compact(start.position)
+			d.dropPlacesLocked(start.index)
 		}
 	})
 }
@@ -229,22 +252,25 @@ func raised(hs *raftpb.HardState, s position) *raftpb.HardState {
 	return newHardState(term, vote, commit)
 }
 
-// Abort drops the snapshot. After Commit it does nothing, so that it can be
+// Abort drops the snapshot. After Commit has succeeded it does nothing, so that it can be
 // deferred.
-func (w *SnapshotWriter) Abort() {
+func (w *SnapshotWriter) Abort() { w.end(false) }
+
+// end lets others write snapshots, and keeps or removes the file.
+func (w *SnapshotWriter) end(keep bool) {
 	if w.done {
 		return
 	}
 	w.done = true
 	if w.file != nil {
-		_ = w.file.Close()
+		ignoreClose(w.file)
 		w.file = nil
 	}
 	w.d.mu.RLock()
 	shut := w.d.shut
 	w.d.mu.RUnlock()
-	if !shut { // else the file may be another Disk's; what stays is removed by the next Open
-		_ = w.d.fs.Remove(w.d.path(incomingFile))
+	if !keep && !shut { // else the file may be another Disk's; the next Open removes what stays
+		_ = w.d.fs.Remove(w.d.path(w.name))
 	}
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()

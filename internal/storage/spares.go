@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 )
@@ -22,13 +21,13 @@ const (
 // none, and none can be made, the disk is full: the current segment has what is left.
 type spares struct {
 	fs     FS
-	dir    string
+	path   func(name string) string
+	dir    Dir // set before start
 	size   int64
 	inline bool
 	logger *slog.Logger
 
-	last  uint64   // number of the newest spare, or of the current segment
-	found []uint64 // of an earlier process, not yet looked at
+	last uint64 // number of the newest spare, or of the current segment
 
 	mu      sync.Mutex // guards what follows
 	changed sync.Cond
@@ -41,18 +40,17 @@ type spares struct {
 	ended chan struct{} // nil before start
 }
 
-func newSpares(cfg *Config) *spares {
+func newSpares(cfg *Config, path func(name string) string) *spares {
 	s := &spares{
-		fs: cfg.FS, dir: filepath.Join(cfg.Dir, logDir), size: cfg.SegmentBytes, inline: cfg.inline,
+		fs: cfg.FS, path: path, size: cfg.SegmentBytes, inline: cfg.inline,
 		logger: cfg.Logger, wake: make(chan struct{}, 1), quit: make(chan struct{}),
 	}
 	s.changed.L = &s.mu
 	return s
 }
 
-// start begins to make spares after the current segment, of which some exist.
-func (s *spares) start(current uint64, found []uint64) {
-	s.last, s.found = current, found
+// start begins to make spares.
+func (s *spares) start() {
 	if s.inline {
 		s.tend()
 		return
@@ -104,14 +102,14 @@ func (s *spares) usage() (bytes int64, full bool) {
 	return int64(len(s.ready)) * s.size, len(s.ready) == 0 && isFull(s.err)
 }
 
-// full reports whether there is no spare, and no space for one.
-func (s *spares) full() bool {
-	_, full := s.usage()
+// state reports whether there is a spare, and whether the disk is full, so that there can be none.
+func (s *spares) state() (ready, full bool) {
+	bytes, full := s.usage()
 	if full && s.inline {
 		_ = s.tend()
-		_, full = s.usage()
+		bytes, full = s.usage()
 	}
-	return full
+	return bytes > 0, full
 }
 
 // take returns the next segment, for which it waits while one is being made.
@@ -143,9 +141,6 @@ func (s *spares) recycle(freed []*segment) {
 
 // tend recycles what there is, and makes a spare if there is none.
 func (s *spares) tend() error {
-	for ; len(s.found) > 0; s.found = s.found[1:] {
-		s.keep(s.found[0])
-	}
 	s.mu.Lock()
 	freed := s.freed
 	s.freed = nil
@@ -165,9 +160,9 @@ func (s *spares) tend() error {
 	switch {
 	case err != nil && was == nil:
 		s.logger.Error("storage: cannot make a spare segment: writes are refused until that succeeds",
-			"dir", s.dir, "bytes", s.size, "error", err.Error())
+			"dir", s.path(""), "bytes", s.size, "error", err.Error())
 	case err == nil && was != nil:
-		s.logger.Info("storage: there is a spare segment again", "dir", s.dir)
+		s.logger.Info("storage: there is a spare segment again", "dir", s.path(""))
 	}
 	return err
 }
@@ -178,7 +173,7 @@ func (s *spares) count() int {
 	return len(s.ready)
 }
 
-func (s *spares) path(number uint64) string { return filepath.Join(s.dir, segmentName(number)) }
+func (s *spares) file(number uint64) string { return s.path(segmentName(number)) }
 
 // add hands out the file that has the next number.
 func (s *spares) add(f File) {
@@ -191,17 +186,17 @@ func (s *spares) add(f File) {
 // drop closes a file and removes it.
 func (s *spares) drop(f File, number uint64) {
 	ignoreClose(f)
-	if err := s.fs.Remove(s.path(number)); err != nil { // the next Open removes it
-		s.logger.Warn("storage: cannot remove a file", "path", s.path(number), "error", err.Error())
+	if err := s.fs.Remove(s.file(number)); err != nil { // the next Open removes it
+		s.logger.Warn("storage: cannot remove a file", "path", s.file(number), "error", err.Error())
 	}
 }
 
 // create makes the next segment of zeros.
 func (s *spares) create() error {
-	name := s.path(s.last + 1)
+	name := s.file(s.last + 1)
 	f, err := s.fs.Create(name, s.size)
 	if err == nil {
-		if err = errors.Join(f.Sync(), s.fs.SyncDir(s.dir)); err != nil {
+		if err = errors.Join(f.Sync(), s.dir.Sync()); err != nil {
 			ignoreClose(f)
 		}
 	}
@@ -213,23 +208,6 @@ func (s *spares) create() error {
 	return nil
 }
 
-// keep makes a spare of an earlier process one of this, unless one before it is missing, or it has
-// sectors of its own: then it was about to be used.
-func (s *spares) keep(number uint64) {
-	f, err := s.fs.OpenWrite(s.path(number))
-	if err != nil {
-		s.logger.Warn("storage: cannot open a spare segment", "error", err.Error())
-		_ = s.fs.Remove(s.path(number))
-		return
-	}
-	if number == s.last+1 && s.sound(f, number) &&
-		errors.Join(f.Sync(), s.fs.SyncDir(s.dir)) == nil {
-		s.add(f)
-		return
-	}
-	s.drop(f, number)
-}
-
 // reuse gives a segment the next number, or removes it if it is damaged or there are enough. A
 // crash can bring back its old name, which Open then removes.
 func (s *spares) reuse(old *segment) {
@@ -238,39 +216,31 @@ func (s *spares) reuse(old *segment) {
 	case old.size != s.size || s.count() >= maxSpares:
 	case !s.sound(old.file, number):
 		s.logger.Warn("storage: a segment that the log no longer needs is unreadable or damaged",
-			"path", s.path(old.number))
+			"path", s.file(old.number))
 	default:
-		err := s.fs.Rename(s.path(old.number), s.path(number))
+		err := s.fs.Rename(s.file(old.number), s.file(number))
 		if err == nil {
 			name = number
-			err = s.fs.SyncDir(s.dir)
+			err = s.dir.Sync()
 		}
 		if err == nil {
 			s.add(old.file)
 			return
 		}
-		s.logger.Warn("storage: a segment cannot be recycled", "path", s.path(number), "error",
+		s.logger.Warn("storage: a segment cannot be recycled", "path", s.file(number), "error",
 			err.Error())
 	}
 	s.drop(old.file, name)
 }
 
-// sound reports whether a file has the size of a segment, and every sector is zeros or of a segment
-// before number. In a segment, any other sector would be damage.
+// sound reports whether every sector of a file is zeros or of a segment before number. In a
+// segment, any other sector would be damage.
 func (s *spares) sound(f File, number uint64) bool {
-	if size, err := f.Size(); size != s.size || err != nil {
-		return false
-	}
 	m := image{number: number}
 	for b := make([]byte, min(s.size, 1<<20)); m.base < s.size; m.base = m.end() {
 		m.b = b[:min(s.size-m.base, int64(len(b)))]
-		if _, err := f.ReadAt(m.b, m.base); err != nil {
+		if _, err := f.ReadAt(m.b, m.base); err != nil || m.has(own) || m.has(damaged) {
 			return false
-		}
-		for at := m.base; at < m.end(); at += sectorBytes {
-			if state, _, _, _ := m.sector(at); state != empty && state != old {
-				return false
-			}
 		}
 	}
 	return true

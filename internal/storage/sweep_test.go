@@ -47,7 +47,7 @@ func small(t *testing.T, closed bool) (*crashfs.FS, *model) {
 			}
 		}
 	}
-	snapshot := func(index uint64) {
+	snapshot := func(index, drop uint64) {
 		t.Helper()
 		w, err := d.NewSnapshot(storage.SnapshotMeta{
 			Index: index, Term: 1, ConfState: &raftpb.ConfState{Voters: []uint64{2}},
@@ -56,13 +56,12 @@ func small(t *testing.T, closed bool) (*crashfs.FS, *model) {
 		for _, c := range m.chunks {
 			fatal(t, w.Write([]byte(c)))
 		}
-		fatal(t, w.Commit())
+		fatal(t, w.Commit(drop))
 	}
 	add(1, 20, 20)
-	snapshot(20)
-	fatal(t, d.Compact(20))
+	snapshot(20, 20)
 	add(21, 28, 25)
-	snapshot(25)
+	snapshot(25, 0)
 	add(29, 36, 25) // what is committed does not tell that they were there
 	if closed {
 		fatal(t, d.Close())

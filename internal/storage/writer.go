@@ -79,23 +79,27 @@ func (d *Disk) head() []byte {
 	return b
 }
 
+// reserve is the room of each segment that entries leave to votes and the like while there is no
+// next segment.
+func (d *Disk) reserve() int64 { return wholeBlocks(d.cfg.SegmentBytes / 16) }
+
 // ensure makes sure that a commit fits into the current segment, and goes on in the next one if it
 // does not.
 func (d *Disk) ensure(c *commit) error {
-	n, room := frameBytes(len(d.payload(c))), d.room()
-	if d.spares.full() {
-		switch c.purpose {
-		case forClients:
-			room = 0
-		case forLeases:
-			room -= d.seg.size / 16
-		}
+	reserve := int64(0)
+	if c.purpose <= forLeases {
+		reserve = d.reserve()
 	}
-	switch {
-	case n <= room:
+	n, room := frameBytes(len(d.payload(c))), d.room()
+	switch ready, full := d.spares.state(); {
+	case full && c.purpose == forClients:
+		return fmt.Errorf("%w: no spare segment of %d bytes can be made in %s",
+			ErrNoSpace, d.cfg.SegmentBytes, d.cfg.Dir)
+	case !ready:
+		room -= reserve
+	}
+	if n <= room {
 		return nil
-	case n <= d.room(): // but it is kept for others
-		return d.noSpace()
 	}
 	if d.at > 0 {
 		err := d.roll()
@@ -107,24 +111,10 @@ func (d *Disk) ensure(c *commit) error {
 		}
 		n = frameBytes(len(d.payload(c)))
 	}
-	if n > d.room() {
-		return d.grow(n)
+	if n+reserve > d.room() {
+		return d.grow(n + d.reserve())
 	}
 	return nil
-}
-
-// purposeOf returns that of a commit with which the log needs no segment before this one, or soon
-// needs none.
-func (d *Disk) purposeOf(segment uint64) purpose {
-	if segment > d.segments[0].number {
-		return forRelief
-	}
-	return forState
-}
-
-func (d *Disk) noSpace() error {
-	return fmt.Errorf("%w: no spare segment of %d bytes can be made in %s",
-		ErrNoSpace, d.cfg.SegmentBytes, d.cfg.Dir)
 }
 
 // commit writes a commit durably, and then applies it to memory.
@@ -133,8 +123,8 @@ func (d *Disk) commit(c *commit, apply func()) error {
 		return err
 	}
 	f := d.cursor.frame(d.payload(c))
-	if err := d.put(&f); err != nil {
-		return err
+	if err := d.put(d.seg, &f); err != nil {
+		return d.fail(err)
 	}
 	d.cursor.pass(&f)
 	d.mu.Lock()
@@ -154,16 +144,13 @@ func (d *Disk) commit(c *commit, apply func()) error {
 	return nil
 }
 
-// put writes a frame to the current segment, durably. An error is final.
-func (d *Disk) put(f *frame) error {
+// put writes a frame to a segment, durably. After an error it is unknown what is on disk.
+func (d *Disk) put(to *segment, f *frame) error {
 	if n := int(f.size); cap(d.blocks) < n {
 		d.blocks = make([]byte, max(n, alignedBytes))
 	}
-	d.blocks = f.appendTo(d.blocks[:0], d.seg.number)
-	if err := d.seg.file.WriteSync(d.blocks, f.at); err != nil {
-		return d.fail(err)
-	}
-	return nil
+	d.blocks = f.appendTo(d.blocks[:0], to.number)
+	return to.file.WriteSync(d.blocks, f.at)
 }
 
 // freedLocked takes out the segments that the log needs no longer, durably.
@@ -186,9 +173,12 @@ func (d *Disk) roll() error {
 		return err
 	}
 	seal := d.cursor.frame(sealRecord)
-	err = d.put(&seal)
+	err = d.put(d.seg, &seal)
 	d.use(next)
-	return err
+	if err != nil {
+		return d.fail(err)
+	}
+	return nil
 }
 
 // use makes a segment the current one.
@@ -200,7 +190,7 @@ func (d *Disk) use(s *segment) {
 	d.left = d.room()
 }
 
-// grow makes the current segment, which has no commit, large enough for a frame of n bytes.
+// grow makes the current segment, which has no commit, large enough for n bytes of frames.
 func (d *Disk) grow(n int64) error {
 	size := n + relief + blockBytes
 	err := writeZeros(d.seg.file, d.seg.size, size)

@@ -23,7 +23,7 @@ const (
 	sectorBytes = 512 // a disk writes each of them as a whole, or not at all
 )
 
-// An Op is a system call that changes something, or makes it durable.
+// An Op is a system call that changes something, makes it durable, or opens what exists.
 type Op struct {
 	Kind Kind
 	Name string // of the file or directory, or the new name
@@ -35,6 +35,7 @@ type Kind int
 // The kinds of system calls.
 const (
 	Create Kind = iota
+	Open
 	Write
 	Sync
 	Rename
@@ -203,6 +204,9 @@ func (f *FS) Open(name string) (storage.File, error) { return f.OpenWrite(name) 
 // OpenWrite implements storage.FS.
 func (f *FS) OpenWrite(name string) (storage.File, error) {
 	name = filepath.Clean(name)
+	if err := f.op(Open, name); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.files[name]
@@ -244,24 +248,42 @@ func (f *FS) Remove(name string) error {
 	return nil
 }
 
-// SyncDir implements storage.FS.
-func (f *FS) SyncDir(dir string) error {
-	dir = filepath.Clean(dir)
-	if err := f.op(SyncDir, dir); err != nil {
-		return err
+// OpenDir implements storage.FS.
+func (f *FS) OpenDir(name string) (storage.Dir, error) {
+	name = filepath.Clean(name)
+	if err := f.op(Open, name); err != nil {
+		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d := f.dirs[dir]
-	if d == nil {
-		return missing(dir)
+	if f.dirs[name] == nil {
+		return nil, missing(name)
 	}
+	return &openDir{f, name}, nil
+}
+
+type openDir struct {
+	fs   *FS
+	name string
+}
+
+// Sync implements storage.Dir.
+func (o *openDir) Sync() error {
+	if err := o.fs.op(SyncDir, o.name); err != nil {
+		return err
+	}
+	o.fs.mu.Lock()
+	defer o.fs.mu.Unlock()
+	d := o.fs.dirs[o.name]
 	for _, c := range d.changes {
 		d.apply(c)
 	}
 	d.changes = nil
 	return nil
 }
+
+// Close implements io.Closer.
+func (o *openDir) Close() error { return nil }
 
 func (d *directory) apply(c change) {
 	for name, n := range c {
