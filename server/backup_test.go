@@ -247,7 +247,7 @@ func TestNoBackup(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		{"etcd's", bolt, "etcdctl make-mirror"},
+		{"etcd's", bolt, "restore --from-etcd"},
 		{"nothing", nil, "does not begin with"},
 		{"text", []byte("hello"), "does not begin with"},
 		{"another version", []byte("leasehold backup 2\n\x00\x00\x00\x00"), "a newer release"},

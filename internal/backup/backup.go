@@ -115,9 +115,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 		return nil, fmt.Errorf("%w: %w: it begins with %q", ErrNotWhole, encoding.ErrNewer, line[:n])
 	}
 	if isBolt(line[:n], r) {
-		return nil, fmt.Errorf("%w: it is a snapshot of etcd, whose files cannot be restored here; "+
-			"restore it to an etcd and copy its keys from there to a running member, for example "+
-			"with etcdctl make-mirror (leases do not come along)", ErrNotWhole)
+		return nil, fmt.Errorf("%w: it is a snapshot of etcd; restore it with leasehold snapshot "+
+			"restore --from-etcd", ErrNotWhole)
 	}
 	return nil, fmt.Errorf("%w: it does not begin with %q", ErrNotWhole, magic)
 }

@@ -1,11 +1,13 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"slices"
@@ -14,7 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"leasehold.dev/internal/backup"
 	"leasehold.dev/internal/encoding"
+	"leasehold.dev/internal/etcdsnapshot"
 	"leasehold.dev/internal/table"
 	"leasehold.dev/internal/version"
 	"leasehold.dev/server"
@@ -49,12 +53,16 @@ const (
 
 func restoreCommand() *cobra.Command {
 	var f restoreFlags
+	var fromEtcd bool
 	c := &cobra.Command{
 		Use:   "restore <filename> --data-dir {output dir} [options]",
 		Short: "Restore a snapshot to a new data directory",
-		Long: "Restores a snapshot to a new data directory, from which \"leasehold serve\" starts the " +
-			"first\nmember of a new cluster. The file is one that \"leasehold snapshot save\" has " +
-			"written.",
+		Long: `Restore a snapshot to a new data directory, from which "leasehold serve" starts the first
+member of a new cluster. The file is one that "leasehold snapshot save" has written.
+
+With --from-etcd the file is a snapshot that "etcdctl snapshot save" has written. Keys keep their
+values, leases, versions and revisions, and leases keep their IDs and TTLs. Users and roles, and
+the history of the keys, are not restored.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &wrongArgs{"snapshot restore requires exactly one argument", exitBadArgs}
@@ -62,7 +70,11 @@ func restoreCommand() *cobra.Command {
 			if err := f.complete(c.Flags().Changed); err != nil {
 				return err
 			}
-			if err := restoreFile(args[0], f.cfg, f.options); err != nil {
+			restore := restoreFile
+			if fromEtcd {
+				restore = restoreEtcd
+			}
+			if err := restore(c.ErrOrStderr(), args[0], f.cfg, f.options); err != nil {
 				return err
 			}
 			tellRestored(c.ErrOrStderr(), args[0], f.cfg)
@@ -73,6 +85,7 @@ func restoreCommand() *cobra.Command {
 	f.register(fs)
 	fs.BoolVar(&f.options.SkipHash, "skip-hash-check", false,
 		"accept a snapshot whose SHA-256 is missing or wrong")
+	fs.BoolVar(&fromEtcd, "from-etcd", false, "restore a snapshot of an etcd cluster")
 	for _, name := range []string{"wal-dir", "initial-memory-map-size"} {
 		fs.String(name, "", "")
 		// Only a pflag without the name fails here.
@@ -170,13 +183,48 @@ func addValue(fs *pflag.FlagSet, v interface {
 	fs.Var(pflagValue{v}, name, usage)
 }
 
-func restoreFile(path string, cfg server.Config, o server.RestoreOptions) error {
+func restoreFile(_ io.Writer, path string, cfg server.Config, o server.RestoreOptions) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	return notRestored(path, server.Restore(f, cfg, o), cfg)
+}
+
+// restoreEtcd restores a snapshot of etcd, and prints to w what of it was not restored.
+func restoreEtcd(w io.Writer, path string, cfg server.Config, o server.RestoreOptions) error {
+	s, err := etcdsnapshot.Open(path, o.SkipHash)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	defer s.Close()
+	out, in := io.Pipe()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		cluster := max(rand.Uint64(), 1)
+		in.CloseWithError(backup.Write(context.Background(), in, cluster, s.Import().Encode))
+	}()
+	o.SkipHash = true // that of the file was checked, and the stream has none
+	err = server.Restore(out, cfg, o)
+	_ = out.CloseWithError(err) // ends the goroutine if it has not written everything
+	<-written
+	if err := notRestored(path, err, cfg); err != nil {
+		return err
+	}
+	sum := s.Summary()
+	fmt.Fprintf(w, "%d keys and %d leases, as of etcd's revision %d\n",
+		sum.Keys, sum.Leases, sum.Revision)
+	if sum.Orphans > 0 {
+		fmt.Fprintf(w, "%d keys name leases that do not exist; they were restored without a lease\n",
+			sum.Orphans)
+	}
+	if sum.Users > 0 {
+		fmt.Fprintf(w, "not restored: users (%d) and roles; access control is off until you create them "+
+			"again\n", sum.Users)
+	}
+	return nil
 }
 
 // notRestored says why a backup was not restored.

@@ -17,7 +17,7 @@ var house = [][]string{
 		"cmd/leasehold", "examples", "bench", "packaging", "test", "tools", "internal/tidy",
 	},
 	{"internal/cli", "internal/serve"},
-	{"internal/load", "internal/rewind"},
+	{"internal/load", "internal/rewind", "internal/etcdsnapshot"},
 	{"server", "internal/relay"},
 	{"internal/api/etcd", "internal/api/native", "internal/api/web", "internal/api/ui"},
 	{"internal/api/relayed"},

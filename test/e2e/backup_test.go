@@ -138,7 +138,7 @@ func TestBackupRefusals(t *testing.T) {
 		{"without its hash", bare, "", "SHA-256 at its end is missing"},
 		{"without its hash, skipped", bare, "--skip-hash-check", ""},
 		{"changed", append([]byte{'L'}, good[1:]...), "", "not a whole backup"},
-		{"of etcd", bolt, "--skip-hash-check", "snapshot of etcd.*make-mirror"},
+		{"of etcd", bolt, "--skip-hash-check", "snapshot of etcd.*--from-etcd"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file, data := filepath.Join(t.TempDir(), "f"), filepath.Join(t.TempDir(), "d")

@@ -1,0 +1,262 @@
+package etcdsnapshot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/mvcc"
+	"leasehold.dev/lease"
+)
+
+// errFormat means that a file is not a snapshot of etcd, or that it is damaged.
+var errFormat = errors.New("not a whole snapshot of etcd")
+
+// The buckets of etcd's database that are read, and keys of the bucket meta.
+var (
+	bucketKeys      = []byte("key")
+	bucketLeases    = []byte("lease")
+	bucketUsers     = []byte("authUsers")
+	bucketMeta      = []byte("meta")
+	finishedCompact = []byte("finishedCompactRev")
+)
+
+// A Snapshot is an open file. Its methods must not be called concurrently.
+type Snapshot struct {
+	db *bolt.DB
+	tx *bolt.Tx
+
+	revision int64
+	newest   map[string]revision // of each key that exists
+	leases   []lease.Terms
+	known    map[lease.ID]bool
+	orphans  int
+	users    int
+}
+
+// A revision is the key of a change in etcd's database.
+type revision struct{ main, sub int64 }
+
+// Open opens a file and reads its index. Unless skipHash is set, the SHA-256 at its end must match,
+// which the database of a member does not have. It returns an error if the file cannot be
+// read as a snapshot.
+func Open(path string, skipHash bool) (*Snapshot, error) {
+	if !skipHash {
+		if err := checkHash(path); err != nil {
+			return nil, err
+		}
+	}
+	// bbolt would create a missing file, and wait for a running member's lock.
+	db, err := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errFormat, err)
+	}
+	tx, err := db.Begin(false)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	s := &Snapshot{db: db, tx: tx, newest: map[string]revision{}, known: map[lease.ID]bool{}}
+	if err := s.index(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close closes the file.
+func (s *Snapshot) Close() error { return errors.Join(s.tx.Rollback(), s.db.Close()) }
+
+// checkHash compares the SHA-256 that "etcdctl snapshot save" appends, 32 bytes after whole
+// sectors, with that of the bytes before.
+func checkHash(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size()%512 != sha256.Size {
+		return fmt.Errorf("%w: no SHA-256 at its end; --skip-hash-check reads it anyway, and is needed "+
+			"for the file member/snap/db of a member", errFormat)
+	}
+	sum := sha256.New()
+	if _, err := io.CopyN(sum, f, info.Size()-sha256.Size); err != nil {
+		return err
+	}
+	want := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(f, want); err != nil {
+		return err
+	}
+	if !bytes.Equal(sum.Sum(nil), want) {
+		return fmt.Errorf("%w: its SHA-256 does not match its contents", errFormat)
+	}
+	return nil
+}
+
+func (s *Snapshot) index() error {
+	keys := s.tx.Bucket(bucketKeys)
+	if keys == nil {
+		return fmt.Errorf("%w: it has no bucket %q", errFormat, bucketKeys)
+	}
+	s.revision = 1
+	if b := s.tx.Bucket(bucketMeta); b != nil {
+		if v := b.Get(finishedCompact); len(v) >= 8 {
+			s.revision = max(s.revision, int64(binary.BigEndian.Uint64(v)))
+		}
+	}
+	if err := s.indexLeases(); err != nil {
+		return err
+	}
+	err := keys.ForEach(func(k, v []byte) error {
+		at, deleted, err := parseRevision(k)
+		if err != nil {
+			return err
+		}
+		s.revision = max(s.revision, at.main)
+		var kv mvccpb.KeyValue
+		if err := proto.Unmarshal(v, &kv); err != nil {
+			return fmt.Errorf("%w: revision %d: %w", errFormat, at.main, err)
+		}
+		if deleted {
+			delete(s.newest, string(kv.Key))
+		} else {
+			s.newest[string(kv.Key)] = at
+		}
+		return nil
+	})
+	if b := s.tx.Bucket(bucketUsers); b != nil {
+		s.users = b.Stats().KeyN
+	}
+	return err
+}
+
+// parseRevision reads a key of the bucket of keys: two numbers of 8 bytes with an underscore
+// between them, and a t after them if the change deleted the key.
+func parseRevision(k []byte) (at revision, deleted bool, err error) {
+	if len(k) < 17 || k[8] != '_' || len(k) > 18 || len(k) == 18 && k[17] != 't' {
+		return at, false, fmt.Errorf("%w: revision %x", errFormat, k)
+	}
+	at.main = int64(binary.BigEndian.Uint64(k))
+	at.sub = int64(binary.BigEndian.Uint64(k[9:]))
+	return at, len(k) == 18, nil
+}
+
+func (s *Snapshot) indexLeases() error {
+	b := s.tx.Bucket(bucketLeases)
+	if b == nil {
+		return nil
+	}
+	return b.ForEach(func(_, v []byte) error {
+		id, ttl, err := parseLease(v)
+		if err != nil {
+			return err
+		}
+		if id <= 0 {
+			return fmt.Errorf("etcd's lease %016x has an ID below 1, which Leasehold does not grant: "+
+				"revoke it, and save the snapshot again", uint64(id))
+		}
+		s.known[id] = true
+		s.leases = append(s.leases, lease.Terms{ID: id, TTL: lease.TTL(ttl * 1000)})
+		return nil
+	})
+}
+
+// parseLease reads etcd's leasepb.Lease: field 1 is the ID, field 2 the TTL in seconds.
+func parseLease(v []byte) (id lease.ID, ttl int64, err error) {
+	for len(v) > 0 {
+		number, kind, n := protowire.ConsumeTag(v)
+		if n < 0 {
+			return 0, 0, fmt.Errorf("%w: lease: %w", errFormat, protowire.ParseError(n))
+		}
+		v = v[n:]
+		if kind == protowire.VarintType && (number == 1 || number == 2) {
+			value, n := protowire.ConsumeVarint(v)
+			if n < 0 {
+				return 0, 0, fmt.Errorf("%w: lease: %w", errFormat, protowire.ParseError(n))
+			}
+			if v = v[n:]; number == 1 {
+				id = lease.ID(value)
+			} else {
+				ttl = int64(value)
+			}
+			continue
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, v); n < 0 {
+			return 0, 0, fmt.Errorf("%w: lease: %w", errFormat, protowire.ParseError(n))
+		}
+		v = v[n:]
+	}
+	if ttl <= 0 {
+		return 0, 0, fmt.Errorf("%w: lease %016x has a TTL of %d", errFormat, uint64(id), ttl)
+	}
+	return id, ttl, nil
+}
+
+// A Summary says what a snapshot holds.
+type Summary struct {
+	Revision     int64
+	Keys, Leases int
+	// Orphans is how many keys name a lease that does not exist. They are kept, without a lease.
+	Orphans int
+	// Users is how many users there are, which are not read.
+	Users int
+}
+
+// Summary returns what the snapshot holds. Orphans counts what [Snapshot.Import] has yielded.
+func (s *Snapshot) Summary() Summary {
+	return Summary{s.revision, len(s.newest), len(s.leases), s.orphans, s.users}
+}
+
+// Import returns the contents. They must be read before Close.
+func (s *Snapshot) Import() *fsm.Import {
+	s.orphans = 0
+	return &fsm.Import{Revision: s.revision, Leases: s.terms(), Keys: s.records()}
+}
+
+func (s *Snapshot) terms() iter.Seq[lease.Terms] {
+	return func(yield func(lease.Terms) bool) {
+		for _, t := range s.leases {
+			if !yield(t) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Snapshot) records() iter.Seq[mvcc.Record] {
+	return func(yield func(mvcc.Record) bool) {
+		c := s.tx.Bucket(bucketKeys).Cursor()
+		for k, v := c.First(); k != nil; k, v = c.Next() {
+			at, deleted, _ := parseRevision(k) // index has checked all
+			var kv mvccpb.KeyValue
+			if deleted || proto.Unmarshal(v, &kv) != nil || s.newest[string(kv.Key)] != at {
+				continue
+			}
+			if kv.Lease != 0 && !s.known[lease.ID(kv.Lease)] {
+				kv.Lease = 0
+				s.orphans++
+			}
+			r := mvcc.Record{Sub: at.sub, KeyValue: mvcc.KeyValue{
+				Key: string(kv.Key), Value: kv.Value, Lease: kv.Lease, Version: kv.Version,
+				CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision,
+			}}
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
