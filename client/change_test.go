@@ -237,10 +237,10 @@ func TestKeepAgain(t *testing.T) {
 			end  func(*Lease) error
 			want error
 		}{
-			{"revoked", func(l *Lease) error { return l.Revoke(t.Context()) }, ErrRevoked},
+			{"revoked", func(l *Lease) error { return l.Revoke(t.Context()) }, ErrReleased},
 			{
 				"revoked by its ID",
-				func(l *Lease) error { return c.Revoke(t.Context(), leases.Ref{ID: l.ID()}) }, ErrRevoked,
+				func(l *Lease) error { return c.Revoke(t.Context(), leases.Ref{ID: l.ID()}) }, ErrReleased,
 			},
 			{"handed over", handOver, ErrHandedOver},
 			{"closed, and handed over", func(l *Lease) error {
@@ -314,10 +314,10 @@ func TestKeepRevoked(t *testing.T) {
 			ref  func(g *Granted) leases.Ref
 			want error
 		}{
-			{"by its ID", func(g *Granted) leases.Ref { return leases.Ref{ID: g.ID} }, ErrRevoked},
+			{"by its ID", func(g *Granted) leases.Ref { return leases.Ref{ID: g.ID} }, ErrReleased},
 			{
 				"in this incarnation",
-				func(g *Granted) leases.Ref { return leases.Ref{ID: g.ID, Token: g.Token} }, ErrRevoked,
+				func(g *Granted) leases.Ref { return leases.Ref{ID: g.ID, Token: g.Token} }, ErrReleased,
 			},
 			{
 				"in another",
@@ -373,6 +373,6 @@ func TestEndingsForgotten(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	f.note(leases.Ref{ID: 50}, ErrRevoked)
-	want(t, kept.ending.why(), ErrRevoked)
+	f.note(leases.Ref{ID: 50}, ErrReleased)
+	want(t, kept.ending.why(), ErrReleased)
 }

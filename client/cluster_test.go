@@ -345,7 +345,7 @@ func many(t *testing.T, c *client.Client) {
 	if err := c.Revoke(ctx, refs...); err != nil {
 		t.Error(err)
 	}
-	if err := held[0].Err(); !errors.Is(err, client.ErrRevoked) {
+	if err := held[0].Err(); !errors.Is(err, client.ErrReleased) {
 		t.Errorf("it is %v", err)
 	}
 }

@@ -172,7 +172,8 @@ func TestSomeNotLeasehold(t *testing.T) {
 			}
 			pass(time.Second)
 		}
-		// A caller that looks for another member just when this one is left is not told of the past.
+		// A caller that looks for another member just when this one is left is not told of the
+		// past.
 		f.set(func() { f.answer = silent })
 		l, lack := c.mux.current(), errors.New("nobody looked")
 		q := newProbe()

@@ -20,7 +20,7 @@ type ending struct {
 // note keeps why the lease has ended, if that is for good: the program has given it away, or
 // the cluster has said that it is gone. One that was only not kept may be kept again.
 func (e *ending) note(why error) {
-	if e == nil || !errors.Is(why, ErrRevoked) && !errors.Is(why, ErrHandedOver) &&
+	if e == nil || !errors.Is(why, ErrReleased) && !errors.Is(why, ErrHandedOver) &&
 		!errors.Is(why, ErrLost) {
 		return
 	}

@@ -79,8 +79,8 @@ const (
 	ErrClosed Error = "closed"
 )
 
-// These errors say why a lease is not valid: they are the causes of the end of its context, and
-// State.Err. After [Client.Close] the cause is [ErrClosed].
+// These errors say why a [Hold] or a lease has ended: they are the causes of the end of its
+// context, and what Err returns. After [Client.Close] the cause is [ErrClosed].
 const (
 	// ErrJeopardy means that no renewal was acknowledged in time. The lease may still live.
 	ErrJeopardy Error = "client: the lease is in jeopardy"
@@ -89,10 +89,11 @@ const (
 	// the lease.
 	ErrExpired Error = "client: the lease was not renewed in time, by the client's own clock: " +
 		"the cluster has not said what became of it"
-	// ErrLost means that the cluster said that the lease has ended: [LostError] says how.
-	ErrLost Error = "client: the lease is gone"
-	// ErrRevoked means that this client revoked the lease, or tried to.
-	ErrRevoked Error = "client: the lease was revoked"
+	// ErrLost means that what was held is gone, as the cluster says: the lease (see [LostError]),
+	// or what rested on it, such as the key of a lock.
+	ErrLost Error = "client: lost"
+	// ErrReleased means that this program released or revoked it, or tried to.
+	ErrReleased Error = "client: released"
 	// ErrHandedOver means that this client handed the lease over, or tried to.
 	ErrHandedOver Error = "client: the lease was handed over"
 	// ErrReplaced means that the client has a newer [Lease] of the same ID.

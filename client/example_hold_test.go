@@ -30,16 +30,16 @@ func ExampleHold() {
 		fmt.Println(what, "held:", h.Err() == nil)
 	}
 
-	l, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second})
+	s, err := c.Open(ctx, client.Session{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	held, err := lock.NewSession(c, l).Mutex("ledger").Lock(ctx)
+	held, err := lock.NewMutex(s, "ledger").Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
 	write("lock", held)
-	member, err := members.New(c, "crew").Register(ctx, members.Registration{ID: "ann"})
+	member, err := members.New(c, "crew").Register(ctx, s, "ann", nil)
 	if err != nil {
 		log.Fatal(err)
 	}

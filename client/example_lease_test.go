@@ -46,7 +46,7 @@ func ExampleLease() {
 	// Output:
 	// true true
 	// true true
-	// true client: the lease was revoked
+	// true client: released
 	// true
 }
 

@@ -53,7 +53,7 @@ func ExampleClient_Grant() {
 	// Output:
 	// written: true
 	// revoked: <nil>
-	// then: client: the lease was revoked
+	// then: client: released
 }
 
 // A program that follows keys reads them first, and watches from the revision after what it has

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,15 +27,16 @@ type LostError struct {
 
 // Error implements error.
 func (e *LostError) Error() string {
+	const gone = "client: the lease is gone"
 	switch {
 	case e.Cause == 0:
-		return fmt.Sprintf("%v: the cluster does not say how it ended", ErrLost)
+		return gone + ": the cluster does not say how it ended"
 	case e.By == "":
-		return fmt.Sprintf("%v: %v", ErrLost, e.Cause)
+		return fmt.Sprintf("%s: %v", gone, e.Cause)
 	case e.Cause == leases.HandedOver:
-		return fmt.Sprintf("%v: %v to %q", ErrLost, e.Cause, e.By)
+		return fmt.Sprintf("%s: %v to %q", gone, e.Cause, e.By)
 	default:
-		return fmt.Sprintf("%v: %v by %q", ErrLost, e.Cause, e.By)
+		return fmt.Sprintf("%s: %v by %q", gone, e.Cause, e.By)
 	}
 }
 
@@ -92,6 +94,8 @@ type Lease struct {
 	over   leases.Kind // how it was taken over, as in Granted
 	ending *ending
 	window atomic.Pointer[window] // nil until Valid is called
+	once   sync.Once              // makes live
+	live   *Live
 
 	// Guarded by the keeper's mutex.
 	state   holder.State
@@ -176,11 +180,11 @@ func (l *Lease) Context() context.Context {
 func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
 
 // Revoke ends the lease and deletes its keys. For the program the lease ends at once, with
-// [ErrRevoked], even if Revoke fails. A lease that had already ended is not an error. If the
+// [ErrReleased], even if Revoke fails. A lease that had already ended is not an error. If the
 // context ends before the cluster answers, Revoke returns the reason and continues in the
 // background while the lease would be valid; [Client.Close] waits for it.
 func (l *Lease) Revoke(ctx context.Context) error {
-	l.ending.note(ErrRevoked)
+	l.ending.note(ErrReleased)
 	left := time.Until(l.ValidUntil())
 	err := background.Release(ctx, l.client, left, func(ctx context.Context) error {
 		return l.client.Revoke(ctx, l.Ref())

@@ -191,13 +191,13 @@ func TestT19(t *testing.T) {
 		defer cancel()
 		err := l.Revoke(ctx)
 		want(t, err, ErrUnknownOutcome, context.DeadlineExceeded)
-		is(t, l, Ended, ErrRevoked)
+		is(t, l, Ended, ErrReleased)
 		other.Close()
 		for _, r := range pending {
 			f.last().say(f.obey(nil, r)...)
 		}
 		synctest.Wait()
-		is(t, l, Ended, ErrRevoked)
+		is(t, l, Ended, ErrReleased)
 		is(t, other, Ended, ErrClosed)
 		f.set(func() { f.answer = f.obey })
 		if err := c.Revoke(t.Context(), l.Ref(), other.Ref()); err != nil {

@@ -95,7 +95,7 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 
 // Keep keeps a lease alive that this client, or another client of the process, has granted by
 // [Client.GrantOnly] or in a transaction. The grace is as in [Grant]. Keep fails with
-// [ErrExpired] if no time remains of the lease. It fails with [ErrRevoked], [ErrHandedOver] or
+// [ErrExpired] if no time remains of the lease. It fails with [ErrReleased], [ErrHandedOver] or
 // [ErrLost] if a Lease made from this Granted has ended so, if the granting client revoked it by
 // a [leases.Ref], or if this client holds the lease under a later token (the [LostError] says how
 // it got that). On success an older [Lease] of the same ID has ended.
@@ -132,8 +132,8 @@ func (c *Client) Resume(
 func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
 	refs, failed := c.identified(ctx, refs)
 	for _, r := range refs {
-		c.endings.note(r, ErrRevoked)
-		c.keeper.giveUp(r, ErrRevoked)
+		c.endings.note(r, ErrReleased)
+		c.keeper.giveUp(r, ErrReleased)
 	}
 	for some := range slices.Chunk(refs, maxRevoked) {
 		failed = append(failed, c.revoke(ctx, some)...)

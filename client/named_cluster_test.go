@@ -68,7 +68,7 @@ func named(t *testing.T, c *client.Client) {
 	if !errors.Is(err, client.ErrLeaseNotFound) {
 		t.Errorf("of two, one of them unknown: %v", err)
 	}
-	if err := l.Err(); !errors.Is(err, client.ErrRevoked) {
+	if err := l.Err(); !errors.Is(err, client.ErrReleased) {
 		t.Errorf("a lease that its own client has revoked by its name: %v", err)
 	}
 	if _, err := c.Get(ctx, "named/a"); !errors.Is(err, client.ErrKeyNotFound) {

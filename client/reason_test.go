@@ -62,8 +62,8 @@ func TestCauses(t *testing.T) {
 		if err := l.Revoke(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want(t, context.Cause(ctx), ErrRevoked, context.Canceled)
+		want(t, context.Cause(ctx), ErrReleased, context.Canceled)
 		_, err := c.Get(ctx, "k")
-		want(t, err, ErrRevoked, context.Canceled)
+		want(t, err, ErrReleased, context.Canceled)
 	})
 }

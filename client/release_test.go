@@ -23,20 +23,18 @@ import (
 // Close waits until the cluster has answered the release.
 func TestReleaseAfterContext(t *testing.T) {
 	const ttl = time.Minute
-	session := func(ctx context.Context, c *client.Client) (*lock.Session, error) {
-		l, err := c.Grant(ctx, client.Grant{TTL: ttl})
-		return lock.NewSession(c, l), err
+	session := func(ctx context.Context, c *client.Client) *client.Live {
+		return rig.Must[*client.Live](t)(c.Open(ctx, client.Session{TTL: ttl}))
 	}
 	for name, acquire := range map[string]func(context.Context, *client.Client) (client.Hold, error){
 		"mutex": func(ctx context.Context, c *client.Client) (client.Hold, error) {
-			s := rig.Must[*lock.Session](t)(session(ctx, c))
-			return s.Mutex("m").Lock(ctx)
+			return lock.NewMutex(session(ctx, c), "m").Lock(ctx)
 		},
-		"mutex with its own lease": func(ctx context.Context, c *client.Client) (client.Hold, error) {
-			return lock.Lock(ctx, c, "m", ttl)
+		"session": func(ctx context.Context, c *client.Client) (client.Hold, error) {
+			return session(ctx, c), nil
 		},
 		"member": func(ctx context.Context, c *client.Client) (client.Hold, error) {
-			return members.New(c, "g").Register(ctx, members.Registration{ID: "a", TTL: ttl})
+			return members.New(c, "g").Register(ctx, session(ctx, c), "a", nil)
 		},
 		"node": func(ctx context.Context, c *client.Client) (client.Hold, error) {
 			return nodes.New(c, "n").Join(ctx, nodes.Config{ID: "a", TTL: ttl})
@@ -89,7 +87,7 @@ func TestLeadReturns(t *testing.T) {
 	) error{
 		"mutex": func(t *testing.T, c *client.Client, f func(context.Context) error) error {
 			l := rig.Must[*client.Lease](t)(c.Grant(t.Context(), client.Grant{TTL: ttl}))
-			return lock.NewSession(c, l).Mutex("m").Do(t.Context(),
+			return lock.NewMutex(l.Session(), "m").Do(t.Context(),
 				func(ctx context.Context, _ *lock.Held) error { return f(ctx) })
 		},
 		"node": func(t *testing.T, c *client.Client, f func(context.Context) error) error {

@@ -76,14 +76,14 @@ func TestRevokeOwn(t *testing.T) {
 				f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
 					if r.GetRevoke() != nil {
 						asked++
-						is(t, l, Ended, ErrRevoked)
+						is(t, l, Ended, ErrReleased)
 					}
 					return f.obey(s, r)
 				}
 			})
 			another := l.Ref()
 			another.Token++
-			c.keeper.giveUp(another, ErrRevoked)
+			c.keeper.giveUp(another, ErrReleased)
 			is(t, l, OK, nil)
 			if err := c.Revoke(t.Context(), ref(l)); err != nil || asked != 1 {
 				t.Errorf("asked %d times: %v", asked, err)

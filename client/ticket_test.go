@@ -424,7 +424,7 @@ func TestTicketGrants(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = c.Keep(r.Results[0].Grant, 0)
-		want(t, err, ErrRevoked)
+		want(t, err, ErrReleased)
 	})
 }
 

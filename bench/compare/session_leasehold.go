@@ -51,7 +51,7 @@ func (s leaseholdSession) Locker(ctx context.Context, name string) (Locker, erro
 	if err != nil {
 		return nil, err
 	}
-	return &leaseholdLocker{mutex: lock.NewSession(s.c, l).Mutex(name)}, nil
+	return &leaseholdLocker{mutex: lock.NewMutex(l.Session(), name)}, nil
 }
 
 // Lock implements Locker.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
+	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
@@ -42,15 +42,13 @@ func TestCanceled(t *testing.T) {
 				return nil
 			},
 			"do": func() error {
-				return s.Mutex("canceled").Do(over, func(context.Context, *lock.Held) error {
+				return lock.NewMutex(s, "canceled").Do(over, func(context.Context, *lock.Held) error {
 					t.Error("it holds the lock")
 					return nil
 				})
 			},
-			"try":      func() error { _, err := s.Mutex("try").TryLock(over); return err },
-			"within":   func() error { _, err := s.Mutex("within").LockWithin(over, 1); return err },
-			"lock":     func() error { _, err := lock.Lock(over, c, "own", time.Minute); return err },
-			"try lock": func() error { _, err := lock.TryLock(over, c, "own", time.Minute); return err },
+			"try":    func() error { _, err := lock.NewMutex(s, "try").TryLock(over); return err },
+			"within": func() error { _, err := lock.NewMutex(s, "within").LockWithin(over, 1); return err },
 		} {
 			if err := call(); !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: %v", name, err)
@@ -62,7 +60,7 @@ func TestCanceled(t *testing.T) {
 		if err := l.Release(rig.Soon(t)); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Release(rig.Soon(t)); !errors.Is(err, lock.ErrReleased) || l.Err() == nil {
+		if err := l.Release(rig.Soon(t)); !errors.Is(err, client.ErrReleased) || l.Err() == nil {
 			t.Errorf("given up again: %v, %v", err, l.Err())
 		}
 		if until := l.ValidUntil(); !until.IsZero() {

@@ -27,7 +27,7 @@ func TestWaitDenied(t *testing.T) {
 		}}
 		s := session(t, b.Serve(t, members[0]))
 		ctx := rig.Soon(t)
-		if _, err := s.Mutex("denied").Lock(ctx); !errors.Is(err, client.ErrPermissionDenied) {
+		if _, err := lock.NewMutex(s, "denied").Lock(ctx); !errors.Is(err, client.ErrPermissionDenied) {
 			t.Errorf("lock: %v", err)
 		}
 		rig.Keys(t, direct, "denied/", 0)
@@ -46,7 +46,7 @@ func TestDeniedLater(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct, ctx := members.connect(t), rig.Soon(t)
-		held := rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
+		held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, direct), "m").Lock(ctx))
 		enters := make(chan struct{})
 		entered := sync.OnceFunc(func() { close(enters) }) // it is told again on a new stream
 		b := &rig.Between{Seen: func(r *pb.Response) {
@@ -58,7 +58,7 @@ func TestDeniedLater(t *testing.T) {
 			}
 		}}
 		s := session(t, b.Serve(t, members[0]))
-		waits := rig.Async(func() (*lock.Held, error) { return s.Mutex("m").Lock(ctx) })
+		waits := rig.Async(func() (*lock.Held, error) { return lock.NewMutex(s, "m").Lock(ctx) })
 		<-enters
 		if err := held.Release(ctx); err != nil {
 			t.Fatal(err)

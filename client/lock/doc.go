@@ -1,12 +1,15 @@
-// Package lock has mutexes, read/write locks, semaphores and elections, which rest on leases.
+// Package lock has mutexes, read/write locks, semaphores and elections.
 //
-// A [Session] is one lease and everything that the program holds by it. The program grants the
-// lease and makes a session on it. When the lease ends, all locks and leads of the session end,
-// and none comes back by itself. A program that wants to go on grants another lease and makes
-// another session.
+//	err := c.Run(ctx, client.Session{Owner: host}, func(ctx context.Context, s *client.Live) error {
+//		return lock.NewMutex(s, "ledger").Do(ctx, func(ctx context.Context, held *lock.Held) error {
+//			return post(ctx, held.Token()) // ctx ends before another program has the lock
+//		})
+//	})
 //
-// Locking a [Mutex], [RWMutex] or [Semaphore] returns a [Held], and leading an [Election] a
-// [Leading]; both are a [client.Hold]. The function [Lock] needs no session.
+// Locks and leads are taken in a session, a [client.Live]. When it is lost they end with it, and
+// none comes back by itself: [client.Client.Run] opens another session and calls the function
+// again. Locking a [Mutex], [RWMutex] or [Semaphore] returns a [Held], and leading an [Election] a
+// [Leading]; both are a [client.Hold].
 //
 // What is promised:
 //
@@ -22,8 +25,8 @@
 //     same. After each wait the session checks by the clock that its lease is valid, and a member
 //     says that a key's turn has come only while the key exists.
 //   - Tokens are fencing tokens: larger than those of all earlier holders of the name, and never
-//     repeated, not even after a restore from a backup. Owner is a condition for transactions
-//     that only the holder may do.
+//     repeated, not even after a restore from a backup. Condition is for transactions that only
+//     the holder may do.
 //   - Waiters are served in order of arrival, except for priorities in elections. A release wakes
 //     only the waiters whose turn it is.
 //   - A session that stops waiting, or does not know whether its request arrived, deletes its key
@@ -34,7 +37,7 @@
 //
 //   - A process can be stopped for any time between checking its lock and acting. No lock service
 //     can prevent that. Let the resource refuse smaller tokens than it has seen, or write to the
-//     store in a transaction with the condition Owner.
+//     store in a transaction with the Condition.
 //   - If a client revokes the holder's lease, or deletes its key, the next waiter has the lock at
 //     once. The holder is told at about the same time: for a moment both may believe that they
 //     hold it. Tokens tell them apart.

@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/internal/tries"
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
-	"leasehold.dev/lease"
 )
 
 // ErrNoCandidate means that no candidate has that ID, or that a candidate of etcd's client would
@@ -50,31 +48,40 @@ func NewElection(c *client.Client, name string) *Election { return &Election{c, 
 
 func (e *Election) check() error { return tries.CheckName("election", e.name) }
 
-// Campaign waits until a session leads. It fails at once if the session's lease ends meanwhile,
-// or a client deletes a key by which it waits (T16, T17). If the context ends first, Campaign
-// withdraws the candidacy. ErrInUse means that the session already leads, or is a candidate.
-func (e *Election) Campaign(ctx context.Context, s *Session, c Candidate) (*Leading, error) {
-	p, err := e.campaign(ctx, s, c)
+// Campaign waits until a session leads. It fails at once if the session ends meanwhile, or a
+// client deletes a key by which it waits (T16, T17). If the context ends first, Campaign withdraws
+// the candidacy. ErrInUse means that the session already leads, or is a candidate.
+func (e *Election) Campaign(ctx context.Context, s *client.Live, c Candidate) (*Leading, error) {
+	p, err := e.campaign(ctx, of(s), c)
 	if err != nil {
 		return nil, fault.In("lock: campaign", e.name, err)
 	}
-	return &Leading{election: e, held: &Held{ticket: p, name: e.name}}, nil
+	return &Leading{&Held{ticket: p, name: e.name}, e}, nil
 }
 
 // Lead campaigns, runs f, and releases the lead. The context of f ends with the caller's, and
-// when the session no longer leads: at the latest when the lease stops being valid, before the
-// cluster may give the lead to another candidate. f must return then. Lead returns the error of
-// the campaign, or the error of f and, if the lead was lost before f returned, the reason. f may
-// itself release the lead or hand it over, with its context.
+// before the cluster may give the lead to another candidate. f must return then. If the lead or
+// the candidacy was lost ([Election.Depose], for example) while the session lives on, Lead
+// campaigns again, and calls f again when it wins. Otherwise it returns the error of the campaign,
+// or the error of f and, if the session ended before f returned, the reason. f may itself release
+// the lead or hand it over, with its context.
 func (e *Election) Lead(
-	ctx context.Context, s *Session, c Candidate,
+	ctx context.Context, s *client.Live, c Candidate,
 	f func(ctx context.Context, l *Leading) error,
 ) error {
-	l, err := e.Campaign(ctx, s, c)
-	if err != nil {
-		return err
+	for p := (tries.Backoff{}); ; {
+		l, lost := e.Campaign(ctx, s, c)
+		var err error
+		if lost == nil {
+			err, lost = l.run(ctx, func(ctx context.Context) error { return f(ctx, l) })
+		}
+		if !errors.Is(lost, client.ErrLost) || s.Err() != nil {
+			return fault.Join(err, lost)
+		}
+		if over := p.Wait(ctx); over != nil {
+			return fault.Join(err, over)
+		}
 	}
-	return l.held.run(ctx, func(ctx context.Context, _ *Held) error { return f(ctx, l) })
 }
 
 // Prefer puts a candidate before all others, whatever their priorities, now and whenever it is a
@@ -88,10 +95,10 @@ func (e *Election) Prefer(ctx context.Context, id string) error {
 }
 
 // Depose gives the lead to a candidate without asking the leader: it prefers the candidate from
-// then on, waits until it is next, and deletes the leader's key. The old leader is told (ErrLost)
-// at about the same time as the new one: for a moment both may believe that they lead. Tokens
-// tell them apart. If the leader can be asked, call [Election.Prefer] and let it release the
-// lead, or call [Leading.HandOver]. ErrNoCandidate is as with HandOver.
+// then on, waits until it is next, and deletes the leader's key. The old leader is told
+// ([client.ErrLost]) at about the same time as the new one: for a moment both may believe that they
+// lead. Tokens tell them apart. If the leader can be asked, call [Election.Prefer] and let it
+// release the lead, or call [Leading.HandOver]. ErrNoCandidate is as with HandOver.
 func (e *Election) Depose(ctx context.Context, id string) error {
 	err := e.check()
 	if err == nil {
@@ -108,45 +115,22 @@ var (
 // Leading is the lead of an election, held by this program. Its methods may be called from any
 // goroutine.
 type Leading struct {
+	*Held
 	election *Election
-	held     *Held
 }
 
-// Token returns the fencing token: see [Held.Token].
-func (l *Leading) Token() lease.Token { return l.held.Token() }
-
-// Key returns the leader's key, as etcd's clients know it.
-func (l *Leading) Key() string { return l.held.key }
-
-// Revision returns the create revision of the leader's key.
-func (l *Leading) Revision() int64 { return l.held.revision }
-
-// Owner returns the condition that the session still leads: see [Held.Owner].
-func (l *Leading) Owner() store.Compare { return l.held.Owner() }
-
-// Context returns a context that ends when the session no longer leads: see [Held.Context].
-func (l *Leading) Context() context.Context { return l.held.Context() }
-
-// Err returns nil while the session leads, as far as this process knows: see [Held.Err].
-func (l *Leading) Err() error { return l.held.Err() }
-
-// ValidUntil returns when the program must stop leading: see [Held.ValidUntil].
-func (l *Leading) ValidUntil() time.Time { return l.held.ValidUntil() }
-
-// Proclaim changes the value that observers see. ErrLost means that the session does not lead.
+// Proclaim changes the value that observers see. [client.ErrLost] means that the session does not
+// lead.
 func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 	r, err := l.election.client.Txn(ctx, store.Txn{
-		If:   []store.Compare{l.Owner()},
+		If:   []store.Compare{l.Condition()},
 		Then: []store.Op{store.Put{Key: l.Key(), Value: value, KeepLease: true}},
 	})
 	if err == nil && !r.Succeeded {
-		err = ErrLost
+		err = client.ErrLost
 	}
 	return fault.In("lock: proclaim", l.election.name, err)
 }
-
-// Release releases the lead, as [Held.Release] does a lock.
-func (l *Leading) Release(ctx context.Context) error { return l.held.Release(ctx) }
 
 // HandOver gives the lead to a candidate, which is preferred from then on: see [Election.Prefer].
 // It waits until the candidate is next, and only then stops leading. If HandOver fails while l's
@@ -162,14 +146,14 @@ func (l *Leading) handOver(ctx context.Context, id string) error {
 	if _, err := s.prefer(ctx, id); err != nil {
 		return err
 	}
-	if err := s.awaitNext(ctx, id, l.held.revision); err != nil {
+	if err := s.awaitNext(ctx, id, l.revision); err != nil {
 		return err
 	}
-	return l.held.Release(ctx)
+	return l.Release(ctx)
 }
 
 // campaign takes the session to the head of the queue.
-func (e *Election) campaign(ctx context.Context, s *Session, c Candidate) (*ticket, error) {
+func (e *Election) campaign(ctx context.Context, s *session, c Candidate) (*ticket, error) {
 	if err := e.check(); err != nil {
 		return nil, err
 	}
@@ -257,7 +241,7 @@ func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 		first := before[0]
 		r, err := p.session.client.Txn(ctx, store.Txn{
 			If: []store.Compare{
-				p.owner(), store.Key(first.Key).CreateRevision(store.Equal, first.CreateRevision),
+				p.condition(), store.Key(first.Key).CreateRevision(store.Equal, first.CreateRevision),
 			},
 			Then: []store.Op{store.Delete{Key: p.key}},
 		})
@@ -266,7 +250,7 @@ func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 			return false, err
 		case r.Succeeded:
 			p.told.Close()
-			p.session.unuse(p.key)
+			p.session.keys.Remove(p.key)
 			return true, nil
 		}
 	}

@@ -37,7 +37,7 @@ func (s *succession) prefer(ctx context.Context, id string) (lease.ID, error) {
 }
 
 // awaitNext waits until a candidate is next in the queue behind the leader, whose key was made by a
-// revision. It fails with ErrLost when that one does not lead any more.
+// revision. It fails with client.ErrLost when that one does not lead any more.
 func (s *succession) awaitNext(ctx context.Context, id string, leader int64) error {
 	c := s.standing.client
 	for {
@@ -52,7 +52,7 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 		heir := s.standing.byID(id)
 		switch {
 		case len(list) == 0 || list[0].CreateRevision != leader:
-			return ErrLost
+			return client.ErrLost
 		case heir == nil:
 			return ErrNoCandidate
 		case len(list) > 1 && list[1].Lease == heir.lease:
@@ -92,7 +92,7 @@ func (e *Election) depose(ctx context.Context, id string) error {
 		case err == nil:
 			own := store.Key(now.Key).CreateRevision(store.Equal, now.Since)
 			_, err = ownKey{now.Key, own}.remove(ctx, e.client.Txn)
-		case errors.Is(err, ErrLost):
+		case errors.Is(err, client.ErrLost):
 			err = nil // somebody else leads now, perhaps the candidate
 		default: // it may stand no more because it leads
 			if last, look := e.Leader(ctx); look == nil && last.Lease == heir {

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
+	"leasehold.dev/lease"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 	"leasehold.dev/test/virtual"
@@ -37,14 +38,14 @@ func TestElection(t *testing.T) {
 // stand campaigns in the background, and returns when the candidacy is known.
 func stand(
 	t testing.TB, c *client.Client, name string, who lock.Candidate,
-) (*lock.Session, <-chan rig.Answer[*lock.Leading]) {
+) (*client.Live, <-chan rig.Answer[*lock.Leading]) {
 	t.Helper()
 	s := session(t, c)
 	return s, standAs(t, c, s, name, who)
 }
 
 func standAs(
-	t testing.TB, c *client.Client, s *lock.Session, name string, who lock.Candidate,
+	t testing.TB, c *client.Client, s *client.Live, name string, who lock.Candidate,
 ) <-chan rig.Answer[*lock.Leading] {
 	t.Helper()
 	ctx := rig.Soon(t)
@@ -110,7 +111,7 @@ func oneLeader(t *testing.T, c *client.Client) {
 	if err := first.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Proclaim(ctx, nil); !errors.Is(err, lock.ErrLost) {
+	if err := first.Proclaim(ctx, nil); !errors.Is(err, client.ErrLost) {
 		t.Errorf("it proclaims after it resigned: %v", err)
 	}
 	next := wins(t, second)
@@ -219,7 +220,7 @@ func depose(t *testing.T, c *client.Client) {
 	next := wins(t, second)
 	loses(t, first)
 	<-now.Context().Done()
-	if !errors.Is(now.Err(), lock.ErrLost) || next.Token() <= now.Token() {
+	if !errors.Is(now.Err(), client.ErrLost) || next.Token() <= now.Token() {
 		t.Errorf("it ended with %v, and tokens are %d and %d", now.Err(), now.Token(), next.Token())
 	}
 	if err := next.Release(ctx); err != nil {
@@ -259,7 +260,7 @@ func candidateLosesLease(t *testing.T, c *client.Client) {
 	if err := s.Lease().Revoke(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if a := <-second; !errors.Is(a.Err, client.ErrRevoked) {
+	if a := <-second; !errors.Is(a.Err, client.ErrReleased) {
 		t.Errorf("the candidate: %v", a.Err)
 	}
 	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: now.Key()}))
@@ -295,7 +296,7 @@ func lead(t *testing.T, c *client.Client) {
 	mine := errors.New("mine")
 	err := e.Lead(ctx, s, lock.Candidate{}, func(ctx context.Context, l *lock.Leading) error {
 		r := rig.Must[client.TxnResult](t)(c.Txn(ctx, store.Txn{
-			If:   []store.Compare{l.Owner()},
+			If:   []store.Compare{l.Condition()},
 			Then: []store.Op{store.Put{Key: "led"}},
 		}))
 		if !r.Succeeded {
@@ -306,13 +307,27 @@ func lead(t *testing.T, c *client.Client) {
 	if !errors.Is(err, mine) {
 		t.Error(err)
 	}
+	var tokens []lease.Token
 	err = e.Lead(ctx, s, lock.Candidate{}, func(during context.Context, l *lock.Leading) error {
+		if tokens = append(tokens, l.Token()); len(tokens) == 2 {
+			return mine
+		}
 		rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: l.Key()}))
 		<-during.Done()
 		return nil
 	})
-	if !errors.Is(err, lock.ErrLost) {
-		t.Errorf("after a loss: %v", err)
+	if !errors.Is(err, mine) || len(tokens) != 2 || tokens[0] >= tokens[1] {
+		t.Errorf("after a loss: %v, with the tokens %v", err, tokens)
+	}
+	err = e.Lead(ctx, s, lock.Candidate{}, func(during context.Context, _ *lock.Leading) error {
+		if err := s.Release(ctx); err != nil {
+			t.Error(err)
+		}
+		<-during.Done()
+		return nil
+	})
+	if !errors.Is(err, client.ErrReleased) {
+		t.Errorf("after the end of the session: %v", err)
 	}
 	if l := rig.Must[lock.LeaderInfo](t)(e.Leader(ctx)); !l.None() {
 		t.Errorf("%+v leads", l)

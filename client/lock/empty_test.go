@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
@@ -18,7 +17,7 @@ func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
-		s := lock.NewSession(c, rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute})))
+		s := session(t, c)
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -32,15 +31,14 @@ func TestEmptyName(t *testing.T) {
 		_, leader := e.Leader(ctx)
 		_, observed := observe(ctx)
 		_, campaign := e.Campaign(ctx, s, lock.Candidate{})
-		_, alone := lock.Lock(ctx, c, "", time.Minute)
 		for name, err := range map[string]error{
-			"leader": leader, "observe": observed, "campaign": campaign, "lock alone": alone,
+			"leader": leader, "observe": observed, "campaign": campaign,
 			"prefer": e.Prefer(ctx, "a"), "depose": e.Depose(ctx, "a"),
-			"mutex":     failure(s.Mutex("").Lock(ctx)),
-			"try":       failure(s.Mutex("").TryLock(ctx)),
-			"read":      failure(s.RWMutex("").RLock(ctx)),
-			"write":     failure(s.RWMutex("").Lock(ctx)),
-			"semaphore": failure(s.Semaphore("", 1).Acquire(ctx)),
+			"mutex":     failure(lock.NewMutex(s, "").Lock(ctx)),
+			"try":       failure(lock.NewMutex(s, "").TryLock(ctx)),
+			"read":      failure(lock.NewRWMutex(s, "").RLock(ctx)),
+			"write":     failure(lock.NewRWMutex(s, "").Lock(ctx)),
+			"semaphore": failure(lock.NewSemaphore(s, "", 1).Acquire(ctx)),
 		} {
 			if !errors.Is(err, client.ErrInvalid) {
 				t.Errorf("%s: %v", name, err)

@@ -13,13 +13,13 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// newSession grants a lease, on which a program's locks and candidacies hang.
-func newSession(c *client.Client) *lock.Session {
-	l, err := c.Grant(context.Background(), client.Grant{TTL: 10 * time.Second})
+// newSession opens a session for the locks and candidacies of a program.
+func newSession(c *client.Client) *client.Live {
+	s, err := c.Open(context.Background(), client.Session{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	return lock.NewSession(c, l)
+	return s
 }
 
 // A program holds a lock while it works, and fences what it writes.
@@ -27,17 +27,17 @@ func ExampleMutex() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
-	m := newSession(c).Mutex("ledger")
+	m := lock.NewMutex(newSession(c), "ledger")
 	held, err := m.Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = newSession(c).Mutex("ledger").TryLock(ctx)
+	_, err = lock.NewMutex(newSession(c), "ledger").TryLock(ctx)
 	fmt.Println("the other is locked out:", errors.Is(err, lock.ErrLocked))
 
 	work := held.Context() // ends in time if the lock cannot be kept
 	r, err := c.Txn(work, store.Txn{
-		If:   []store.Compare{held.Owner()},
+		If:   []store.Compare{held.Condition()},
 		Then: []store.Op{store.Put{Key: "balance", Value: []byte("17")}},
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func ExampleMutex() {
 func ExampleMutex_Do() {
 	c, stop := inprocess.Client()
 	defer stop()
-	m := newSession(c).Mutex("nightly")
+	m := lock.NewMutex(newSession(c), "nightly")
 	err := m.Do(context.Background(), func(ctx context.Context, held *lock.Held) error {
 		fmt.Println("has a token:", held.Token() > 0, ctx.Err())
 		return nil
@@ -66,28 +66,12 @@ func ExampleMutex_Do() {
 	// <nil>
 }
 
-// A program that needs one lock once needs no session.
-func ExampleLock() {
-	c, stop := inprocess.Client()
-	defer stop()
-	ctx := context.Background()
-	held, err := lock.Lock(ctx, c, "migration", 10*time.Second)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(held.Err())
-	fmt.Println(held.Release(ctx))
-	// Output:
-	// <nil>
-	// <nil>
-}
-
 // Readers hold a lock together, a writer alone.
 func ExampleRWMutex() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
-	m := newSession(c).RWMutex("config")
+	m := lock.NewRWMutex(newSession(c), "config")
 	one, err := m.RLock(ctx)
 	if err != nil {
 		log.Fatal(err)
@@ -96,7 +80,7 @@ func ExampleRWMutex() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = newSession(c).RWMutex("config").LockWithin(ctx, time.Millisecond)
+	_, err = lock.NewRWMutex(newSession(c), "config").LockWithin(ctx, time.Millisecond)
 	fmt.Println("a writer is locked out:", errors.Is(err, lock.ErrLocked))
 	fmt.Println(one.Release(ctx), two.Release(ctx))
 	// Output:
@@ -109,7 +93,7 @@ func ExampleSemaphore() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
-	printer := newSession(c).Semaphore("printer", 2)
+	printer := lock.NewSemaphore(newSession(c), "printer", 2)
 	for i := range 3 {
 		_, err := printer.TryAcquire(ctx)
 		fmt.Println(i, errors.Is(err, lock.ErrLocked))
@@ -191,26 +175,25 @@ func ExampleElection_Observe() {
 	// nobody
 }
 
-// All that hangs on a session ends with its lease. A caller that finds a lock taken is told by
-// whose.
-func ExampleSession() {
+// A caller that finds a lock taken learns which lease has it.
+func ExampleLockedError() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx := context.Background()
 	ann, bob := newSession(c), newSession(c)
-	if _, err := ann.Mutex("printer").Lock(ctx); err != nil {
+	if _, err := lock.NewMutex(ann, "printer").Lock(ctx); err != nil {
 		log.Fatal(err)
 	}
 
-	_, err := bob.Mutex("printer").TryLock(ctx)
+	_, err := lock.NewMutex(bob, "printer").TryLock(ctx)
 	var locked *lock.LockedError
 	if errors.As(err, &locked) {
 		fmt.Println("ann has it:", locked.Lease == ann.Lease().ID())
 	}
-	if err := ann.Lease().Revoke(ctx); err != nil { // gives up all of her locks in one step
+	if err := ann.Release(ctx); err != nil { // gives up all of her locks in one step
 		log.Fatal(err)
 	}
-	held, err := bob.Mutex("printer").TryLock(ctx)
+	held, err := lock.NewMutex(bob, "printer").TryLock(ctx)
 	fmt.Println("bob has it:", err == nil && held.Err() == nil)
 	// Output:
 	// ann has it: true

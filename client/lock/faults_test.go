@@ -47,7 +47,7 @@ func TestLostAnswers(t *testing.T) {
 		ctx := rig.Soon(t)
 		direct := members.connect(t)
 		c, list := members.wires(t)
-		m := session(t, c).Mutex("lost")
+		m := lock.NewMutex(session(t, c), "lost")
 		held := rig.Must[*lock.Held](t)(m.Lock(ctx)) // the client has asked all it needs for writes
 		if err := held.Release(ctx); err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestUnknownIsTold(t *testing.T) {
 		direct := members.connect(t)
 		for name, call := range map[string]func(c *client.Client) error{
 			"unlock": func(c *client.Client) error {
-				return rig.Must[*lock.Held](t)(session(t, c).Mutex("unlock").Lock(ctx)).Release(ctx)
+				return rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "unlock").Lock(ctx)).Release(ctx)
 			},
 			"depose": func(c *client.Client) error {
 				leader(t, direct, "depose", lock.Candidate{ID: "a"})
@@ -121,7 +121,7 @@ func TestUnlockUnreachable(t *testing.T) {
 		ctx := rig.Soon(t)
 		direct := members.connect(t)
 		c, list := members.wires(t)
-		held := rig.Must[*lock.Held](t)(session(t, c).Mutex("far").Lock(ctx))
+		held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "far").Lock(ctx))
 		setCut(list, true)
 		brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer cancel()
@@ -142,8 +142,8 @@ func TestCompacted(t *testing.T) {
 		ctx := rig.Soon(t)
 		direct, e := members.connect(t), members.etcd(t)
 		c, list := members.wires(t)
-		other := rig.Must[*lock.Held](t)(session(t, direct).Mutex("gone").Lock(ctx))
-		m := session(t, c).Mutex("gone")
+		other := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, direct), "gone").Lock(ctx))
+		m := lock.NewMutex(session(t, c), "gone")
 		waiting := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
 		rig.Keys(t, direct, "gone/", 2)
 		forget := func(change func()) {
@@ -173,7 +173,7 @@ func TestCompacted(t *testing.T) {
 			rig.Must[store.DeleteResult](t)(direct.Delete(ctx, store.Delete{Key: a.Value.Key()}))
 		})
 		<-a.Value.Context().Done()
-		if !errors.Is(a.Value.Err(), lock.ErrLost) {
+		if !errors.Is(a.Value.Err(), client.ErrLost) {
 			t.Errorf("the holder: %v", a.Value.Err())
 		}
 	})

@@ -19,7 +19,7 @@ func TestGivenUpInside(t *testing.T) {
 		c := members.connect(t)
 		s := session(t, c)
 		for range 10 { // the context and the answer race
-			err := s.Mutex("in").Do(ctx,
+			err := lock.NewMutex(s, "in").Do(ctx,
 				func(during context.Context, held *lock.Held) error {
 					// It is told by its own context, and by one of its own with less time.
 					less, cancel := context.WithTimeout(during, time.Minute)

@@ -20,7 +20,7 @@ func TestMutexWithEtcd(t *testing.T) {
 		c, e := members.connect(t), members.etcd(t)
 		theirSession := rig.Must[*concurrency.Session](t)(concurrency.NewSession(e))
 		t.Cleanup(func() { _ = theirSession.Close() })
-		ours := session(t, c).Mutex("both")
+		ours := lock.NewMutex(session(t, c), "both")
 		theirs := concurrency.NewMutex(theirSession, "both")
 		held := rig.Must[*lock.Held](t)(ours.Lock(ctx))
 		for range 3 {

@@ -22,9 +22,9 @@ func TestNotBackFromJeopardy(t *testing.T) {
 		c, list := members.wires(t)
 		const ttl = 2 * time.Second
 		l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: ttl, Grace: time.Minute}))
-		s := lock.NewSession(c, l)
-		plain := rig.Must[*lock.Held](t)(s.Mutex("plain").Lock(ctx))
-		asked := rig.Must[*lock.Held](t)(s.Mutex("asked").Lock(ctx))
+		s := l.Session()
+		plain := rig.Must[*lock.Held](t)(lock.NewMutex(s, "plain").Lock(ctx))
+		asked := rig.Must[*lock.Held](t)(lock.NewMutex(s, "asked").Lock(ctx))
 		if asked.Context().Err() != nil {
 			t.Fatal(asked.Err())
 		}

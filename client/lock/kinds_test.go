@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/store"
@@ -20,7 +21,7 @@ func TestRWMutex(t *testing.T) {
 		members := newCluster(t, 1)
 		ctx := rig.Soon(t)
 		c := members.connect(t)
-		a, b := session(t, c).RWMutex("rw"), session(t, c).RWMutex("rw")
+		a, b := lock.NewRWMutex(session(t, c), "rw"), lock.NewRWMutex(session(t, c), "rw")
 		take := rig.Must[*lock.Held](t)
 		unlock := func(list ...*lock.Held) {
 			t.Helper()
@@ -47,7 +48,7 @@ func TestRWMutex(t *testing.T) {
 			rig.Keys(t, c, "rw/", 5+i)
 		}
 		mutex := rig.Async(func() (*lock.Held, error) {
-			return session(t, c).Mutex("rw").Lock(ctx)
+			return lock.NewMutex(session(t, c), "rw").Lock(ctx)
 		})
 		rig.Keys(t, c, "rw/", 8)
 		late := rig.Async(func() (*lock.Held, error) { return b.RLockWithin(ctx, time.Minute) })
@@ -89,8 +90,8 @@ func TestSemaphore(t *testing.T) {
 		members := newCluster(t, 1)
 		ctx := rig.Soon(t)
 		c := members.connect(t)
-		a := session(t, c).Semaphore("sem", 2)
-		b := session(t, c).Semaphore("sem", 2)
+		a := lock.NewSemaphore(session(t, c), "sem", 2)
+		b := lock.NewSemaphore(session(t, c), "sem", 2)
 		first, second := rig.Must[*lock.Held](t)(a.Acquire(ctx)), rig.Must[*lock.Held](t)(a.Acquire(ctx))
 		if _, err := b.TryAcquire(ctx); !errors.Is(err, lock.ErrLocked) {
 			t.Errorf("the third: %v", err)
@@ -131,19 +132,21 @@ func TestSemaphore(t *testing.T) {
 	})
 }
 
-// TestT18LockWithoutSession: a lock without a session lasts as long as it is held, not for the
-// TTL of a lease that nobody keeps alive, and leaves nothing behind.
-func TestT18LockWithoutSession(t *testing.T) {
+// TestT18LockOutlivesTTL: a lock lasts as long as its session, not for a TTL, and its release
+// leaves nothing behind.
+func TestT18LockOutlivesTTL(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		ctx := rig.Soon(t)
 		c, other := members.connect(t), members.connect(t)
 		const ttl = 9 * time.Second
-		held := rig.Must[*lock.Held](t)(lock.Lock(ctx, c, "alone", ttl))
-		if _, err := lock.TryLock(ctx, other, "alone", ttl); !errors.Is(err, lock.ErrLocked) {
-			t.Fatalf("the second: %v", err)
+		var sessions [2]*client.Live
+		for i, c := range []*client.Client{c, other} {
+			sessions[i] = rig.Must[*client.Live](t)(c.Open(ctx, client.Session{TTL: ttl}))
 		}
-		next := rig.Async(func() (*lock.Held, error) { return lock.Lock(ctx, other, "alone", ttl) })
+		held := rig.Must[*lock.Held](t)(lock.NewMutex(sessions[0], "alone").Lock(ctx))
+		m := lock.NewMutex(sessions[1], "alone")
+		next := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
 		rig.Keys(t, c, "alone/", 2)
 		select {
 		case got := <-next:
@@ -152,14 +155,14 @@ func TestT18LockWithoutSession(t *testing.T) {
 			t.Fatalf("it ended: %v", held.Err())
 		case <-time.After(ttl * 5 / 4):
 		}
-		if err := held.Release(ctx); err != nil {
+		if err := sessions[0].Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 		got := <-next
 		if got.Err != nil || got.Value.Token() <= held.Token() {
 			t.Fatalf("the next: %+v", got)
 		}
-		if err := got.Value.Release(ctx); err != nil {
+		if err := sessions[1].Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 		for l, err := range c.List(ctx, leases.Filter{}) {
@@ -175,7 +178,7 @@ func TestDo(t *testing.T) {
 		ctx := rig.Soon(t)
 		c := members.connect(t)
 		s := session(t, c)
-		m := s.Mutex("do")
+		m := lock.NewMutex(s, "do")
 		mine := errors.New("mine")
 		err := m.Do(ctx, func(ctx context.Context, held *lock.Held) error {
 			if !holds(t, c, held) || ctx.Err() != nil {
@@ -183,7 +186,7 @@ func TestDo(t *testing.T) {
 			}
 			return mine
 		})
-		if !errors.Is(err, mine) || errors.Is(err, lock.ErrLost) {
+		if !errors.Is(err, mine) || errors.Is(err, client.ErrLost) {
 			t.Errorf("after a failure: %v", err)
 		}
 		err = m.Do(ctx, func(during context.Context, held *lock.Held) error {
@@ -191,7 +194,7 @@ func TestDo(t *testing.T) {
 			<-during.Done()
 			return context.Cause(during)
 		})
-		if !errors.Is(err, lock.ErrLost) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, client.ErrLost) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("after a loss: %v", err)
 		}
 		if err := m.Do(ctx, func(context.Context, *lock.Held) error { return nil }); err != nil {

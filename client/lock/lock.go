@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"leasehold.dev/client"
 	"leasehold.dev/client/internal/background"
 	"leasehold.dev/client/internal/tries"
 	"leasehold.dev/client/store"
@@ -14,16 +15,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-var (
-	// ErrLocked means that another session holds the lock, and the time that the caller would
-	// wait is over.
-	ErrLocked = errors.New("lock: locked by another")
-	// ErrLost means that the holder lost the lock, or the lead: a client deleted its key, or
-	// revoked the lease.
-	ErrLost = errors.New("lock: lost")
-	// ErrReleased means that the holder has released the lock, or the lead.
-	ErrReleased = errors.New("lock: given up")
-)
+// ErrLocked means that another session holds the lock, and the time that the caller would wait is
+// over.
+var ErrLocked = errors.New("lock: locked by another")
 
 // LockedError wraps ErrLocked and names the lease that has the lock.
 type LockedError struct {
@@ -42,15 +36,15 @@ func (e *LockedError) Unwrap() error { return ErrLocked }
 // Held is a lock that is held. Its methods may be called from any goroutine.
 type Held struct {
 	*ticket
-	name  string
-	alone bool        // the session is for it alone
-	given atomic.Bool // Release was called
+	name   string
+	given  atomic.Bool // Release was called
+	during func(error) // ends what runs under the lock; nil if nothing does
 }
 
 // Token returns the fencing token. It is larger than the token of every earlier holder, ours or
 // etcd's, and never given out twice, not even after a restore from a backup. It belongs to the lock
 // and not to the session's lease, so [client.Client.CheckLease] does not accept it: a transaction
-// that only the holder may do has the condition Owner. Programs that use etcd's client do not see
+// that only the holder may do has the Condition. Programs that use etcd's client do not see
 // the token. A resource that such programs write to as well must compare create
 // revisions (see Revision), which begin anew with a restore.
 func (h *Held) Token() lease.Token { return h.token }
@@ -62,13 +56,13 @@ func (h *Held) Revision() int64 { return h.revision }
 // Key returns the lock's key, which exists as long as the lock is held.
 func (h *Held) Key() string { return h.key }
 
-// Owner returns the condition that the lock is still held. Put it into the If of every
+// Condition returns the condition that the lock is still held. Put it into the If of every
 // transaction that only the holder may do.
-func (h *Held) Owner() store.Compare { return h.owner() }
+func (h *Held) Condition() store.Compare { return h.condition() }
 
 // Context returns a context that ends when the lock ends: before the cluster may end its lease,
-// when its key is deleted (ErrLost), or when it is released (ErrReleased). The cause says why. If
-// the lease comes back from jeopardy, the lock does not: release it and lock again.
+// when its key is deleted ([client.ErrLost]), or when it is released
+// ([client.ErrReleased]). The cause says why.
 func (h *Held) Context() context.Context { return h.context() }
 
 // Err returns nil while the lock is held, as far as this process knows, and then why it is not.
@@ -82,45 +76,51 @@ func (h *Held) ValidUntil() time.Time {
 	if h.Err() != nil {
 		return time.Time{}
 	}
-	return h.session.lease.ValidUntil()
+	return h.session.live.ValidUntil()
 }
 
 // Release releases the lock. For the program the lock ends at once, even if Release fails. It
-// returns nil only if the lock was held up to this moment; otherwise ErrLost, or why the lease
-// ended, or ErrReleased if it was called before. If the context ends before the cluster has
-// answered, Release continues in the background as long as the lease lives; the client's Close
-// waits for it.
+// returns nil only if the lock was held up to this moment; otherwise [client.ErrLost], or why the
+// session ended, or [client.ErrReleased] if it was called before. If the context ends before the
+// cluster has answered, Release continues in the background as long as the session lives; the
+// client's Close waits for it.
 func (h *Held) Release(ctx context.Context) error {
 	if h.given.Swap(true) {
-		return fault.In("lock: release", h.name, ErrReleased)
+		return fault.In("lock: release", h.name, client.ErrReleased)
 	}
-	ctx, cancel := tries.Outside(ctx, tries.Within[Held]{Of: h}, h.session.lease.Info().TTL)
-	defer cancel()
 	before := h.Err()
-	was, err := h.leave(ctx, ErrReleased)
-	if h.alone {
-		h.session.discard(ctx)
+	was, err := h.leave(ctx, client.ErrReleased)
+	if h.during != nil {
+		h.during(fault.Canceled(client.ErrReleased))
 	}
 	switch {
 	case before != nil:
 		err = before
 	case err == nil && !was:
-		err = ErrLost
+		err = client.ErrLost
 	}
 	return fault.In("lock: release", h.name, err)
 }
 
-// run runs f under the lock, and gives the lock up.
-func (h *Held) run(ctx context.Context, f func(context.Context, *Held) error) error {
+// run runs f under the lock, and releases the lock. It returns what f returned, and why the lock
+// was lost or could not be released. The context of f is still good for a Release by f, and ends
+// after that.
+func (h *Held) run(ctx context.Context, f func(context.Context) error) (err, lost error) {
 	during, cancel := context.WithCancelCause(ctx)
+	h.during = cancel
 	held := h.Context()
-	context.AfterFunc(held, func() { cancel(fault.Cause(held)) })
-	defer func() { _ = h.releaseLate(ctx) }() // if f panics; otherwise that was done
-	err := f(context.WithValue(during, tries.Within[Held]{Of: h}, ctx), h)
-	if h.given.Load() {
-		return err // f knows how that went
-	}
-	return fault.Join(err, h.releaseLate(ctx))
+	context.AfterFunc(held, func() {
+		if !h.given.Load() {
+			cancel(fault.Cause(held))
+		}
+	})
+	defer func() { // also if f panics
+		if !h.given.Load() {
+			lost = h.releaseLate(ctx)
+		}
+		cancel(nil)
+	}()
+	return f(during), nil
 }
 
 // releaseLate releases the lock although the context may have ended. It does not wait for the
@@ -189,7 +189,7 @@ func (p *ticket) ready(ctx context.Context) error {
 		return p.wait(ctx) // the member is about to say that it is its turn
 	case err == nil:
 		return p.locked(before)
-	case errors.Is(err, ErrLost), p.during.Err() != nil:
+	case errors.Is(err, client.ErrLost), p.during.Err() != nil:
 		return err
 	}
 	return ErrLocked

@@ -8,7 +8,6 @@ import (
 	"go.uber.org/goleak"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/lock"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
@@ -41,12 +40,8 @@ func (c cluster) etcd(t testing.TB) *clientv3.Client {
 	return inprocess.Etcd(t, inprocess.Endpoints(c)...)
 }
 
-// session grants a lease of a minute and returns a session of it.
-func session(t testing.TB, c *client.Client) *lock.Session {
+// session opens a session with a TTL of a minute.
+func session(t testing.TB, c *client.Client) *client.Live {
 	t.Helper()
-	l, err := c.Grant(rig.Soon(t), client.Grant{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lock.NewSession(c, l)
+	return rig.Must[*client.Live](t)(c.Open(rig.Soon(t), client.Session{TTL: time.Minute}))
 }

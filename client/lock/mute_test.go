@@ -32,33 +32,29 @@ func waiting(r *pb.Request) *pb.Response {
 func TestEndsUnanswered(t *testing.T) {
 	const ttl = 10 * time.Second
 	for name, call := range map[string]func(
-		context.Context, *client.Client, *lock.Session,
+		context.Context, *client.Client, *client.Live,
 	) error{
-		"lock": func(ctx context.Context, _ *client.Client, s *lock.Session) error {
-			_, err := s.Mutex("m").Lock(ctx)
+		"lock": func(ctx context.Context, _ *client.Client, s *client.Live) error {
+			_, err := lock.NewMutex(s, "m").Lock(ctx)
 			return err
 		},
-		"within": func(ctx context.Context, _ *client.Client, s *lock.Session) error {
-			_, err := s.Mutex("m").LockWithin(ctx, ttl/2)
+		"within": func(ctx context.Context, _ *client.Client, s *client.Live) error {
+			_, err := lock.NewMutex(s, "m").LockWithin(ctx, ttl/2)
 			return err
 		},
-		"try": func(ctx context.Context, _ *client.Client, s *lock.Session) error {
-			_, err := s.Mutex("m").TryLock(ctx)
+		"try": func(ctx context.Context, _ *client.Client, s *client.Live) error {
+			_, err := lock.NewMutex(s, "m").TryLock(ctx)
 			return err
 		},
-		"read": func(ctx context.Context, _ *client.Client, s *lock.Session) error {
-			_, err := s.RWMutex("m").RLock(ctx)
+		"read": func(ctx context.Context, _ *client.Client, s *client.Live) error {
+			_, err := lock.NewRWMutex(s, "m").RLock(ctx)
 			return err
 		},
-		"acquire": func(ctx context.Context, _ *client.Client, s *lock.Session) error {
-			_, err := s.Semaphore("m", 2).Acquire(ctx)
+		"acquire": func(ctx context.Context, _ *client.Client, s *client.Live) error {
+			_, err := lock.NewSemaphore(s, "m", 2).Acquire(ctx)
 			return err
 		},
-		"alone": func(ctx context.Context, c *client.Client, _ *lock.Session) error {
-			_, err := lock.Lock(ctx, c, "m", ttl)
-			return err
-		},
-		"campaign": func(ctx context.Context, c *client.Client, s *lock.Session) error {
+		"campaign": func(ctx context.Context, c *client.Client, s *client.Live) error {
 			_, err := lock.NewElection(c, "m").Campaign(ctx, s, lock.Candidate{})
 			return err
 		},
@@ -71,7 +67,7 @@ func TestEndsUnanswered(t *testing.T) {
 				defer cancel()
 				l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: ttl}))
 				began := time.Now()
-				err := call(ctx, c, lock.NewSession(c, l))
+				err := call(ctx, c, l.Session())
 				if !errors.Is(err, client.ErrExpired) || time.Since(began) > ttl {
 					t.Errorf("%s as it %s: %v after %v", name, at, err, time.Since(began))
 				}

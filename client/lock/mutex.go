@@ -3,6 +3,9 @@ package lock
 import (
 	"context"
 	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/internal/fault"
 )
 
 // Mutex is a named lock that one session at a time holds. It and etcd's concurrency.Mutex, with
@@ -13,10 +16,10 @@ type Mutex struct {
 	name  string
 }
 
-// Mutex returns the mutex of a name. It sends nothing. Names with a common prefix, such as "a"
+// NewMutex returns the mutex of a name. It sends nothing. Names with a common prefix, such as "a"
 // and "a/b", are independent.
-func (s *Session) Mutex(name string) *Mutex {
-	return &Mutex{waitQueue{session: s, prefix: name + "/"}, name}
+func NewMutex(s *client.Live, name string) *Mutex {
+	return &Mutex{waitQueue{session: of(s), prefix: name + "/"}, name}
 }
 
 // Lock waits until the session holds the lock. It fails at once if the session's lease ends
@@ -49,5 +52,6 @@ func (m *Mutex) Do(
 	if err != nil {
 		return err
 	}
-	return held.run(ctx, f)
+	err, lost := held.run(ctx, func(ctx context.Context) error { return f(ctx, held) })
+	return fault.Join(err, lost)
 }

@@ -23,11 +23,14 @@ func TestMutex(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *client.Client){
 			"order": inOrder, "try": try, "within": within, "again": again, "cancelled": cancelled,
 			"names": names, "deleted": deleted, "T16 waiter": waiterLosesLease,
-			"T16 T28 unlock": lateUnlock, "T25": leaseEnds, "owner": owner,
+			"T25": leaseEnds, "owner": owner,
 			"key, then lease": keyThenLease,
 		} {
 			virtual.Step(t, name, func(t *testing.T) { test(t, c) })
 		}
+		virtual.Step(t, "T16 T28 unlock", func(t *testing.T) {
+			lateUnlock(t, c, members.connect(t))
+		})
 	})
 }
 
@@ -38,7 +41,7 @@ func inOrder(t *testing.T, c *client.Client) {
 	var waiting []<-chan rig.Answer[*lock.Held]
 	const n = 10
 	for i := range n {
-		m := session(t, c).Mutex("order")
+		m := lock.NewMutex(session(t, c), "order")
 		waiting = append(waiting, rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) }))
 		rig.Keys(t, c, "order/", i+1)
 	}
@@ -65,7 +68,7 @@ func inOrder(t *testing.T, c *client.Client) {
 		if err := last.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if !errors.Is(context.Cause(last.Context()), lock.ErrReleased) {
+		if !errors.Is(context.Cause(last.Context()), client.ErrReleased) {
 			t.Errorf("after the unlock: %v", context.Cause(last.Context()))
 		}
 	}
@@ -74,7 +77,7 @@ func inOrder(t *testing.T, c *client.Client) {
 func try(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	first := session(t, c)
-	a, b := first.Mutex("try"), session(t, c).Mutex("try")
+	a, b := lock.NewMutex(first, "try"), lock.NewMutex(session(t, c), "try")
 	held := rig.Must[*lock.Held](t)(a.TryLock(ctx))
 	_, err := b.TryLock(ctx)
 	if !errors.Is(err, lock.ErrLocked) || !rig.Blames(err, first.Lease().ID()) {
@@ -100,7 +103,7 @@ func try(t *testing.T, c *client.Client) {
 // within: who waits for some time only leaves no ticket behind.
 func within(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
-	a, b := session(t, c).Mutex("within"), session(t, c).Mutex("within")
+	a, b := lock.NewMutex(session(t, c), "within"), lock.NewMutex(session(t, c), "within")
 	for _, none := range []time.Duration{-1, 0, 1} { // a free lock is had without any time
 		held := rig.Must[*lock.Held](t)(a.LockWithin(ctx, none))
 		if _, err := b.LockWithin(ctx, none); !errors.Is(err, lock.ErrLocked) {
@@ -129,10 +132,10 @@ func within(t *testing.T, c *client.Client) {
 func again(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
-	m := s.Mutex("again")
+	m := lock.NewMutex(s, "again")
 	held := rig.Must[*lock.Held](t)(m.Lock(ctx))
-	twin := lock.NewSession(c, s.Lease()).Mutex("again") // the second time after it has given up
-	for _, other := range []*lock.Mutex{m, s.Mutex("again"), twin, twin} {
+	twin := lock.NewMutex(s.Lease().Session(), "again") // the second time after it has given up
+	for _, other := range []*lock.Mutex{m, lock.NewMutex(s, "again"), twin, twin} {
 		if _, err := other.Lock(ctx); !errors.Is(err, lock.ErrInUse) {
 			t.Errorf("locked twice: %v", err)
 		}
@@ -141,7 +144,7 @@ func again(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	next := rig.Must[*lock.Held](t)(m.Lock(ctx))
-	if err := held.Release(ctx); !errors.Is(err, lock.ErrReleased) {
+	if err := held.Release(ctx); !errors.Is(err, client.ErrReleased) {
 		t.Errorf("unlocked twice: %v", err)
 	}
 	if next.Err() != nil || !holds(t, c, next) {
@@ -153,15 +156,15 @@ func again(t *testing.T, c *client.Client) {
 func holds(t testing.TB, c *client.Client, h *lock.Held) bool {
 	t.Helper()
 	return rig.Must[client.TxnResult](t)(c.Txn(rig.Soon(t), store.Txn{
-		If: []store.Compare{h.Owner()},
+		If: []store.Compare{h.Condition()},
 	})).Succeeded
 }
 
 // cancelled: a waiter who gives up leaves no ticket behind, and may come again at once.
 func cancelled(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
-	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("cancel").Lock(ctx))
-	m := session(t, c).Mutex("cancel")
+	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "cancel").Lock(ctx))
+	m := lock.NewMutex(session(t, c), "cancel")
 	for range 3 {
 		brief, cancel := context.WithCancel(ctx)
 		second := rig.Async(func() (*lock.Held, error) { return m.Lock(brief) })
@@ -187,8 +190,8 @@ func names(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
 	for _, name := range []string{"n/a/b", "n/a", "n", "n/", "n//a"} {
-		held := rig.Must[*lock.Held](t)(s.Mutex(name).Lock(ctx))
-		if _, err := session(t, c).Mutex(name).TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
+		held := rig.Must[*lock.Held](t)(lock.NewMutex(s, name).Lock(ctx))
+		if _, err := lock.NewMutex(session(t, c), name).TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
 			t.Errorf("%q: %v", name, err)
 		}
 		defer held.Release(ctx)
@@ -198,26 +201,26 @@ func names(t *testing.T, c *client.Client) {
 // deleted: a holder, or a waiter, is told that somebody deleted its key.
 func deleted(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
-	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("deleted").Lock(ctx))
-	m := session(t, c).Mutex("deleted")
+	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "deleted").Lock(ctx))
+	m := lock.NewMutex(session(t, c), "deleted")
 	second := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
 	for _, kv := range rig.Keys(t, c, "deleted/", 2) {
 		if kv.Key != held.Key() {
 			rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: kv.Key}))
 		}
 	}
-	if a := <-second; !errors.Is(a.Err, lock.ErrLost) {
+	if a := <-second; !errors.Is(a.Err, client.ErrLost) {
 		t.Errorf("the waiter: %v", a.Err)
 	}
 	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: held.Key()}))
 	<-held.Context().Done()
-	if !errors.Is(held.Err(), lock.ErrLost) {
+	if !errors.Is(held.Err(), client.ErrLost) {
 		t.Errorf("the holder: %v", held.Err())
 	}
-	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
+	if err := held.Release(ctx); !errors.Is(err, client.ErrLost) {
 		t.Errorf("the unlock: %v", err)
 	}
-	if err := held.Release(ctx); !errors.Is(err, lock.ErrReleased) {
+	if err := held.Release(ctx); !errors.Is(err, client.ErrReleased) {
 		t.Errorf("unlocked again: %v", err)
 	}
 }
@@ -225,17 +228,17 @@ func deleted(t *testing.T, c *client.Client) {
 // waiterLosesLease: a waiter is told at once that somebody revoked its lease.
 func waiterLosesLease(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
-	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("t16").Lock(ctx))
+	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "t16").Lock(ctx))
 	s := session(t, c)
-	second := rig.Async(func() (*lock.Held, error) { return s.Mutex("t16").Lock(ctx) })
+	second := rig.Async(func() (*lock.Held, error) { return lock.NewMutex(s, "t16").Lock(ctx) })
 	rig.Keys(t, c, "t16/", 2)
 	other := session(t, c)
-	third := rig.Async(func() (*lock.Held, error) { return other.Mutex("t16").Lock(ctx) })
+	third := rig.Async(func() (*lock.Held, error) { return lock.NewMutex(other, "t16").Lock(ctx) })
 	rig.Keys(t, c, "t16/", 3)
 	if err := s.Lease().Revoke(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if a := <-second; !errors.Is(a.Err, client.ErrRevoked) {
+	if a := <-second; !errors.Is(a.Err, client.ErrReleased) {
 		t.Errorf("the waiter: %v", a.Err)
 	}
 	rig.Keys(t, c, "t16/", 2)
@@ -249,17 +252,19 @@ func waiterLosesLease(t *testing.T, c *client.Client) {
 
 // lateUnlock: an unlock that comes late does not touch the lock of the next holder, even
 // if it has the same key.
-func lateUnlock(t *testing.T, c *client.Client) {
+func lateUnlock(t *testing.T, c, other *client.Client) {
 	ctx := rig.Soon(t)
-	s := session(t, c)
-	held := rig.Must[*lock.Held](t)(s.Mutex("late").Lock(ctx))
+	granted := rig.Must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: time.Minute}))
+	s := rig.Must[*client.Lease](t)(c.Keep(granted, 0)).Session()
+	held := rig.Must[*lock.Held](t)(lock.NewMutex(s, "late").Lock(ctx))
 	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: held.Key()}))
-	next := rig.Must[*lock.Held](t)(lock.NewSession(c, s.Lease()).Mutex("late").Lock(ctx))
-	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
+	twin := rig.Must[*client.Lease](t)(other.Keep(granted, 0)).Session()
+	next := rig.Must[*lock.Held](t)(lock.NewMutex(twin, "late").Lock(ctx))
+	if err := held.Release(ctx); !errors.Is(err, client.ErrLost) {
 		t.Errorf("the late unlock: %v", err)
 	}
 	// A caller that asks for the context only now is told what came first.
-	if err := context.Cause(held.Context()); !errors.Is(err, lock.ErrLost) {
+	if err := context.Cause(held.Context()); !errors.Is(err, client.ErrLost) {
 		t.Errorf("the late context: %v", err)
 	}
 	if next.Key() != held.Key() || !holds(t, c, next) || holds(t, c, held) {
@@ -271,15 +276,15 @@ func lateUnlock(t *testing.T, c *client.Client) {
 func keyThenLease(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
-	held := rig.Must[*lock.Held](t)(s.Mutex("first").Lock(ctx))
+	held := rig.Must[*lock.Held](t)(lock.NewMutex(s, "first").Lock(ctx))
 	over := held.Context()
 	rig.Must[store.DeleteResult](t)(c.Delete(ctx, store.Delete{Key: held.Key()}))
 	<-over.Done()
 	s.Lease().Close()
-	if !errors.Is(held.Err(), lock.ErrLost) || !errors.Is(context.Cause(over), lock.ErrLost) {
+	if !errors.Is(held.Err(), client.ErrLost) || !errors.Is(context.Cause(over), client.ErrLost) {
 		t.Errorf("the holder: %v, of the context: %v", held.Err(), context.Cause(over))
 	}
-	if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
+	if err := held.Release(ctx); !errors.Is(err, client.ErrLost) {
 		t.Errorf("the unlock: %v", err)
 	}
 }
@@ -288,19 +293,19 @@ func keyThenLease(t *testing.T, c *client.Client) {
 func leaseEnds(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
-	held := rig.Must[*lock.Held](t)(s.Mutex("t25").Lock(ctx))
+	held := rig.Must[*lock.Held](t)(lock.NewMutex(s, "t25").Lock(ctx))
 	if err := s.Lease().Revoke(ctx); err != nil {
 		t.Fatal(err)
 	}
 	<-held.Context().Done()
-	if !errors.Is(held.Err(), client.ErrRevoked) ||
-		!errors.Is(context.Cause(held.Context()), client.ErrRevoked) {
+	if !errors.Is(held.Err(), client.ErrReleased) ||
+		!errors.Is(context.Cause(held.Context()), client.ErrReleased) {
 		t.Errorf("the holder: %v", held.Err())
 	}
-	if err := held.Release(ctx); !errors.Is(err, client.ErrRevoked) {
+	if err := held.Release(ctx); !errors.Is(err, client.ErrReleased) {
 		t.Errorf("the unlock: %v", err)
 	}
-	if _, err := s.Mutex("t25").Lock(ctx); !errors.Is(err, client.ErrRevoked) {
+	if _, err := lock.NewMutex(s, "t25").Lock(ctx); !errors.Is(err, client.ErrReleased) {
 		t.Errorf("another lock: %v", err)
 	}
 }
@@ -308,7 +313,7 @@ func leaseEnds(t *testing.T, c *client.Client) {
 // owner: the condition holds as long as the lock.
 func owner(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
-	held := rig.Must[*lock.Held](t)(session(t, c).Mutex("owner").Lock(ctx))
+	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "owner").Lock(ctx))
 	if !holds(t, c, held) {
 		t.Error("the holder may not write")
 	}
@@ -327,7 +332,7 @@ func TestLockAndClock(t *testing.T) {
 		var ahead atomic.Int64
 		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		c := inprocess.Connect(t, client.Config{Now: now}, inprocess.Endpoints(newCluster(t, 1))...)
-		held := rig.Must[*lock.Held](t)(session(t, c).Mutex("clock").Lock(rig.Soon(t)))
+		held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "clock").Lock(rig.Soon(t)))
 		if err := held.Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -345,8 +350,8 @@ func TestTryLate(t *testing.T) {
 		c := newCluster(t, 1).connect(t)
 		ctx := rig.Soon(t)
 		first := session(t, c)
-		held := rig.Must[*lock.Held](t)(first.Mutex("late").Lock(ctx))
-		m := session(t, c).Mutex("late")
+		held := rig.Must[*lock.Held](t)(lock.NewMutex(first, "late").Lock(ctx))
+		m := lock.NewMutex(session(t, c), "late")
 		if _, err := m.TryLate(ctx, nothing); !errors.Is(err, lock.ErrLocked) ||
 			!rig.Blames(err, first.Lease().ID()) {
 			t.Errorf("the second: %v", err)

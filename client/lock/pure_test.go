@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/internal/uses"
 	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 	"leasehold.dev/test/rig"
@@ -81,7 +82,7 @@ func TestLeaderOfOneRevision(t *testing.T) {
 // key waits; a ticket that is not given up yet refuses it at once.
 func TestKeyInUse(t *testing.T) {
 	rig.Mute(t, rig.Unanswered, func(t *testing.T, c *client.Client) {
-		s := NewSession(c, nil)
+		s := &session{client: c, keys: uses.Of(uses.With(t.Context()))}
 		if err := s.use(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}

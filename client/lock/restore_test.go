@@ -20,7 +20,7 @@ func TestT27TokensAfterRestore(t *testing.T) {
 	member.Await()
 	c := inprocess.Connect(t, client.Config{}, member.Endpoint(),
 		"unix:"+restored.URLs.ListenClient[0].Path)
-	m := session(t, c).Mutex("restored")
+	m := lock.NewMutex(session(t, c), "restored")
 	cycle := func() *lock.Held {
 		t.Helper()
 		held := rig.Must[*lock.Held](t)(m.Lock(ctx))
@@ -65,7 +65,7 @@ func TestT19AfterTheEnd(t *testing.T) {
 			"close":  func(l *client.Lease) error { l.Close(); return nil },
 		} {
 			s := session(t, c)
-			held := rig.Must[*lock.Held](t)(s.Mutex("t19/" + name).Lock(ctx))
+			held := rig.Must[*lock.Held](t)(lock.NewMutex(s, "t19/"+name).Lock(ctx))
 			lead := rig.Must[*lock.Leading](t)(
 				lock.NewElection(c, "t19/"+name+"/e").Campaign(ctx, s, lock.Candidate{}))
 			if err := end(s.Lease()); err != nil {
@@ -75,7 +75,7 @@ func TestT19AfterTheEnd(t *testing.T) {
 				held.Context().Err() == nil || lead.Context().Err() == nil {
 				t.Errorf("after %s: %v, %v", name, held.Err(), lead.Err())
 			}
-			if h, err := s.Mutex("t19/other").TryLock(ctx); err == nil {
+			if h, err := lock.NewMutex(s, "t19/other").TryLock(ctx); err == nil {
 				t.Errorf("after %s it locks: %v", name, h.Token())
 			}
 		}

@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"time"
+
+	"leasehold.dev/client"
 )
 
 // RWMutex is a lock that any number of readers hold together, or one writer alone. All wait in
@@ -21,8 +23,9 @@ type RWMutex struct {
 // reader is the value of a reader's key. What has another is a writer.
 const reader = "r"
 
-// RWMutex returns the read/write lock of a name. It sends nothing.
-func (s *Session) RWMutex(name string) *RWMutex {
+// NewRWMutex returns the read/write lock of a name. It sends nothing.
+func NewRWMutex(live *client.Live, name string) *RWMutex {
+	s := of(live)
 	write := waitQueue{session: s, prefix: name + "/"}
 	read := waitQueue{
 		session: s, prefix: name + "/", value: []byte(reader), beside: []byte(reader), many: true,

@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"time"
+
+	"leasehold.dev/client"
 )
 
 // Semaphore has a number of permits, which are held at the same time. It serves waiters in order
@@ -15,13 +17,14 @@ type Semaphore struct {
 	name  string
 }
 
-// Semaphore returns the semaphore of a name. It sends nothing. It panics if permits is less than
-// 1.
-func (s *Session) Semaphore(name string, permits int) *Semaphore {
+// NewSemaphore returns the semaphore of a name. It sends nothing. It panics if permits is less
+// than 1.
+func NewSemaphore(s *client.Live, name string, permits int) *Semaphore {
 	if permits < 1 {
 		panic("lock: a semaphore without permits")
 	}
-	return &Semaphore{waitQueue{session: s, prefix: name + "/", permits: permits, many: true}, name}
+	q := waitQueue{session: of(s), prefix: name + "/", permits: permits, many: true}
+	return &Semaphore{q, name}
 }
 
 // Acquire waits until the session holds one of the permits, as [Mutex.Lock] does. The token

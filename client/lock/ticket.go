@@ -34,7 +34,7 @@ type ticket struct {
 func (q *waitQueue) take(key string, r client.TxnResult, told *client.Ticket) *ticket {
 	return &ticket{
 		waitQueue: q, key: key, revision: told.Revision(), token: r.Results[1].Token, told: told,
-		during: q.session.lease.Context(),
+		during: q.session.live.Context(),
 	}
 }
 
@@ -88,23 +88,23 @@ func (t *ticket) lost() error {
 	return err
 }
 
-// lostError is ErrLost with what took the key.
+// lostError is client.ErrLost with what took the key.
 type lostError struct{ gone *client.GoneError }
 
 func (e *lostError) Error() string {
 	switch e.gone.Why {
 	case store.Deleted:
-		return ErrLost.Error() + ": its key was deleted"
+		return client.ErrLost.Error() + ": its key was deleted"
 	case store.Expired:
-		return ErrLost.Error() + ": its lease has expired"
+		return client.ErrLost.Error() + ": its lease has expired"
 	case store.Revoked:
-		return ErrLost.Error() + ": its lease was revoked"
+		return client.ErrLost.Error() + ": its lease was revoked"
 	default:
-		return ErrLost.Error() + ", " + e.gone.Why.String()
+		return client.ErrLost.Error() + ", " + e.gone.Why.String()
 	}
 }
 
-func (e *lostError) Unwrap() []error { return []error{ErrLost, e.gone} }
+func (e *lostError) Unwrap() []error { return []error{client.ErrLost, e.gone} }
 
 // wait waits until it is the ticket's turn: the member says so.
 func (t *ticket) wait(ctx context.Context) error {
@@ -137,10 +137,10 @@ func (t *ticket) check() error {
 	if err := t.over(); err != nil {
 		return err
 	}
-	return t.session.err()
+	return t.session.live.Err()
 }
 
-// look returns who is before the ticket, oldest first. It fails with ErrLost if the ticket's
+// look returns who is before the ticket, oldest first. It fails with client.ErrLost if the ticket's
 // own key is gone (T16).
 func (t *ticket) look(ctx context.Context) ([]store.KV, error) {
 	r, err := t.session.client.Range(ctx, t.all())
@@ -149,7 +149,7 @@ func (t *ticket) look(ctx context.Context) ([]store.KV, error) {
 	}
 	list, own := t.sort(r.KVs, t.key)
 	if own == nil || own.CreateRevision != t.revision {
-		return nil, ErrLost
+		return nil, client.ErrLost
 	}
 	return before(list, ticketOf(own)), nil
 }
@@ -164,7 +164,7 @@ func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
 		s.giveUp(t.key, func(ctx context.Context) { s.clean(ctx, t.self()) })
 		return false, err
 	}
-	s.unuse(t.key)
+	s.keys.Remove(t.key)
 	return was, nil
 }
 
@@ -188,8 +188,8 @@ func (t *ticket) stop(why error) {
 }
 
 // self is the ticket's key, if it is its own.
-func (t *ticket) self() ownKey { return ownKey{t.key, t.owner()} }
+func (t *ticket) self() ownKey { return ownKey{t.key, t.condition()} }
 
-func (t *ticket) owner() store.Compare {
+func (t *ticket) condition() store.Compare {
 	return store.Key(t.key).CreateRevision(store.Equal, t.revision)
 }

@@ -73,7 +73,7 @@ func TestOutranked(t *testing.T) {
 			}, nil},
 			"leader goes untold": {reads, func(name string, _ func()) func(int) *pb.Response {
 				return goneAfterALook(t, direct, name)
-			}, lock.ErrLost},
+			}, client.ErrLost},
 			"look refused": {reads, func(string, func()) func(int) *pb.Response {
 				return first(nothing, denied)
 			}, client.ErrPermissionDenied},
@@ -148,7 +148,7 @@ func TestCampaignTold(t *testing.T) {
 		rig.Must[store.DeleteResult](t)(direct.Delete(rig.Soon(t), store.Delete{
 			Key: fmt.Sprintf("deleted~candidates/%x", int64(s.Lease().ID())),
 		}))
-		if a := <-waits; !errors.Is(a.Err, lock.ErrLost) {
+		if a := <-waits; !errors.Is(a.Err, client.ErrLost) {
 			t.Errorf("its candidacy was deleted: %v", a.Err)
 		}
 	})
@@ -244,18 +244,18 @@ func TestLastLook(t *testing.T) {
 					t.Error(err)
 				}
 			}, nil, nil},
-			"gone":    {func(_ *lock.Held, own standIn) { own.steps() }, nil, lock.ErrLost},
-			"again":   {func(_ *lock.Held, own standIn) { own.steps(); own.queues() }, nil, lock.ErrLost},
+			"gone":    {func(_ *lock.Held, own standIn) { own.steps() }, nil, client.ErrLost},
+			"again":   {func(_ *lock.Held, own standIn) { own.steps(); own.queues() }, nil, client.ErrLost},
 			"locked":  {func(*lock.Held, standIn) {}, nil, lock.ErrLocked},
 			"may not": {func(*lock.Held, standIn) {}, rig.Refused(1), lock.ErrLocked},
 		} {
-			held := rig.Must[*lock.Held](t)(session(t, direct).Mutex(name).Lock(rig.Soon(t)))
-			var s *lock.Session
+			held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, direct), name).Lock(rig.Soon(t)))
+			var s *client.Live
 			c := rig.Through(t, members[0], readsFrom(name+"/"), first(func() {
 				x.do(held, standIn{t, direct, name, s.Lease()})
 			}, x.answer))
 			s = session(t, c)
-			if _, err := s.Mutex(name).LockWithin(rig.Soon(t), 1); !errors.Is(err, x.want) ||
+			if _, err := lock.NewMutex(s, name).LockWithin(rig.Soon(t), 1); !errors.Is(err, x.want) ||
 				x.want == nil && err != nil {
 				t.Errorf("%s: %v, want %v", name, err, x.want)
 			}
@@ -287,10 +287,10 @@ func TestNotToldYet(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct := members.connect(t)
-		rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(rig.Soon(t)))
+		rig.Must[*lock.Held](t)(lock.NewMutex(session(t, direct), "m").Lock(rig.Soon(t)))
 		c := rig.Through(t, members[0], readsFrom("m/"), goneAfterALook(t, direct, "m"))
-		h, err := session(t, c).Mutex("m").LockWithin(rig.Soon(t), 1)
-		if !errors.Is(err, lock.ErrLost) {
+		h, err := lock.NewMutex(session(t, c), "m").LockWithin(rig.Soon(t), 1)
+		if !errors.Is(err, client.ErrLost) {
 			t.Errorf("it holds %v, %v", h, err)
 		}
 	})
@@ -301,9 +301,9 @@ func TestNotToldYet(t *testing.T) {
 func TestEndedMeanwhile(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c, ctx := newCluster(t, 1).connect(t), rig.Soon(t)
-		rig.Must[*lock.Held](t)(session(t, c).Mutex("m").Lock(ctx))
+		rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "m").Lock(ctx))
 		s := session(t, c)
-		if _, err := s.Mutex("m").TryLate(ctx, s.Lease().Close); !errors.Is(err, client.ErrClosed) {
+		if _, err := lock.NewMutex(s, "m").TryLate(ctx, s.Lease().Close); !errors.Is(err, client.ErrClosed) {
 			t.Errorf("it tells %v", err)
 		}
 		rig.Keys(t, c, "m/", 1)
@@ -316,7 +316,7 @@ func TestLastPermit(t *testing.T) {
 		members := newCluster(t, 1)
 		direct, ctx := members.connect(t), rig.Soon(t)
 		acquire := func() {
-			if _, err := session(t, direct).Semaphore("s", 2).Acquire(ctx); err != nil {
+			if _, err := lock.NewSemaphore(session(t, direct), "s", 2).Acquire(ctx); err != nil {
 				t.Error(err)
 			}
 		}
@@ -327,7 +327,7 @@ func TestLastPermit(t *testing.T) {
 			}
 			return nil
 		})
-		if h, err := session(t, c).Semaphore("s", 2).TryAcquire(ctx); !errors.Is(err, lock.ErrLocked) {
+		if h, err := lock.NewSemaphore(session(t, c), "s", 2).TryAcquire(ctx); !errors.Is(err, lock.ErrLocked) {
 			t.Errorf("a third holds it: %v, %v", h, err)
 		}
 	})
@@ -343,12 +343,12 @@ func TestAsksOnce(t *testing.T) {
 			asked.Store(int64(n))
 			return nil
 		}), rig.Soon(t)
-		m := session(t, c).Mutex("m")
+		m := lock.NewMutex(session(t, c), "m")
 		rig.Must[*lock.Held](t)(m.Lock(ctx))
 		if _, err := m.Lock(ctx); !errors.Is(err, lock.ErrInUse) || asked.Load() != 1 {
 			t.Errorf("locked twice: %v, by %d requests", err, asked.Load())
 		}
-		_, err := session(t, c).Mutex("m").TryLock(ctx)
+		_, err := lock.NewMutex(session(t, c), "m").TryLock(ctx)
 		if !errors.Is(err, lock.ErrLocked) || asked.Load() != 2 {
 			t.Errorf("tried: %v, after %d requests", err, asked.Load())
 		}
@@ -362,14 +362,14 @@ func TestLockUnknown(t *testing.T) {
 		members := newCluster(t, 1)
 		direct, ctx := members.connect(t), rig.Soon(t)
 		for name, done := range map[string]bool{"done": true, "not": false} {
-			var s *lock.Session
+			var s *client.Live
 			c := rig.Through(t, members[0], enters(name), rig.Unsure(func() {
 				if done {
 					standIn{t, direct, name, s.Lease()}.queues()
 				}
 			}))
 			s = session(t, c)
-			held := rig.Must[*lock.Held](t)(s.Mutex(name).Lock(ctx))
+			held := rig.Must[*lock.Held](t)(lock.NewMutex(s, name).Lock(ctx))
 			if !holds(t, direct, held) {
 				t.Errorf("%s: it is not held", name)
 			}
@@ -378,7 +378,7 @@ func TestLockUnknown(t *testing.T) {
 		c := rig.Through(t, members[0], leaves("left"), rig.Unsure(func() {
 			newStandIn(t, direct, "left").remove(held.Key())
 		}))
-		held = rig.Must[*lock.Held](t)(session(t, c).Mutex("left").Lock(ctx))
+		held = rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "left").Lock(ctx))
 		if err := held.Release(ctx); err != nil {
 			t.Errorf("given up at the second try: %v", err)
 		}
@@ -394,8 +394,8 @@ func TestReleaseTooLate(t *testing.T) {
 		c := rig.Through(t, members[0], leaves("m"), first(func() {
 			newStandIn(t, direct, "m").remove(held.Key())
 		}, nil))
-		held = rig.Must[*lock.Held](t)(session(t, c).Mutex("m").Lock(ctx))
-		if err := held.Release(ctx); !errors.Is(err, lock.ErrLost) {
+		held = rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "m").Lock(ctx))
+		if err := held.Release(ctx); !errors.Is(err, client.ErrLost) {
 			t.Errorf("given up: %v", err)
 		}
 	})
@@ -407,7 +407,7 @@ func TestDoEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		c, ctx := members.connect(t), rig.Soon(t)
-		m := session(t, c).Mutex("do")
+		m := lock.NewMutex(session(t, c), "do")
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -437,7 +437,7 @@ func TestDoEnds(t *testing.T) {
 			t.Errorf("at the end: %v", err)
 		}
 		<-during.Done()
-		if err := context.Cause(during); !errors.Is(err, lock.ErrReleased) {
+		if err := context.Cause(during); !errors.Is(err, client.ErrReleased) {
 			t.Errorf("its context: %v", err)
 		}
 	})

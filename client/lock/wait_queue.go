@@ -17,7 +17,7 @@ import (
 // waitQueue is a wait queue: the keys of leases below its prefix, in the order of their create
 // revisions. A ticket waits until fewer are before it than there are permits.
 type waitQueue struct {
-	session *Session
+	session *session
 	prefix  string
 	value   []byte // of the key of a ticket in it
 	// many says that a session may have several tickets in the queue.
@@ -69,10 +69,10 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 		return nil, err
 	}
 	s, key := q.session, q.key()
-	if err := s.err(); err != nil {
+	if err := s.live.Err(); err != nil {
 		return nil, err
 	}
-	ctx, stop := tries.Both(ctx, s.lease.Context()) // there may be no answer as long as it lives
+	ctx, stop := tries.Both(ctx, s.live.Context()) // there may be no answer as long as it lives
 	defer stop()
 	if err := s.use(ctx, key); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 			continue
 		case made: // and the session may not learn when its turn comes
 		case !errors.Is(err, client.ErrUnknownOutcome):
-			s.unuse(key)
+			s.keys.Remove(key)
 			return nil, err
 		default:
 			// Whether the key was made is found out by giving up what there may be.
@@ -157,13 +157,13 @@ func (q *waitQueue) locked(before []store.KV) error {
 func (q *waitQueue) key() string {
 	key := q.prefix + strconv.FormatInt(int64(q.session.lease.ID()), 16)
 	if q.many {
-		key += "." + strconv.FormatInt(q.session.tickets.Add(1), 10)
+		key += "." + strconv.FormatInt(q.session.keys.Ticket(), 10)
 	}
 	return key
 }
 
 // any is a key of the session, whichever revision made it.
-func (s *Session) any(key string) ownKey {
+func (s *session) any(key string) ownKey {
 	return ownKey{key, store.Key(key).Lease(store.Equal, s.lease.ID())}
 }
 
@@ -193,7 +193,7 @@ func (k ownKey) remove(
 }
 
 // clean deletes a key. It tries for as long as the lease may live, which would take it along.
-func (s *Session) clean(ctx context.Context, k ownKey) {
+func (s *session) clean(ctx context.Context, k ownKey) {
 	for p := (tries.Backoff{}); ; {
 		try, cancel := context.WithTimeout(ctx, s.lease.Info().TTL)
 		_, err := k.remove(try, s.client.Txn)

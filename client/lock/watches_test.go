@@ -154,8 +154,8 @@ func TestRoomGivenBack(t *testing.T) {
 		for _, w := range room {
 			w.Close()
 		}
-		rig.Must[*lock.Held](t)(session(t, direct).Mutex("m").Lock(ctx))
-		if _, err := s.Mutex("m").LockWithin(ctx, 1); !errors.Is(err, lock.ErrLocked) {
+		rig.Must[*lock.Held](t)(lock.NewMutex(session(t, direct), "m").Lock(ctx))
+		if _, err := lock.NewMutex(s, "m").LockWithin(ctx, 1); !errors.Is(err, lock.ErrLocked) {
 			t.Errorf("a second holds it: %v", err)
 		}
 		leader(t, direct, "e", lock.Candidate{})

@@ -1,9 +1,9 @@
 // Package members lists the members of a group, and tells which join, change and leave, and why.
 //
-// A [Group] is a set of members. A program registers itself and gets a [Membership], which rests
-// on a lease: if the program dies, the others see after the TTL that it failed. A [Watch] tells
-// which members join, change and go, and why: the member left, it failed (its lease expired), or
-// its lease was revoked.
+// A [Group] is a set of members. A program registers itself in a session and gets a [Membership],
+// which ends with the session: if the program dies, the others see after the TTL that it failed. A
+// [Watch] tells which members join, change and go, and why: the member left, or it failed (its
+// lease expired).
 //
 // What is promised:
 //

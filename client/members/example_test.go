@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log"
-	"time"
 
+	"leasehold.dev/client"
 	"leasehold.dev/client/members"
 	"leasehold.dev/test/inprocess"
 )
@@ -31,18 +31,19 @@ func ExampleGroup() {
 		}
 	}
 
-	// What each server does; its program stops serving when m.Context() ends.
-	register := func(id, address string) *members.Membership {
-		m, err := web.Register(ctx, members.Registration{
-			ID: id, Metadata: []byte(address), TTL: 10 * time.Second,
-		})
+	// What each server does. It stops serving when the context of its session ends.
+	serve := func(id, address string) *client.Live {
+		s, err := c.Open(ctx, client.Session{Owner: id})
 		if err != nil {
 			log.Fatal(err)
 		}
+		if _, err := web.Register(ctx, s, id, []byte(address)); err != nil {
+			log.Fatal(err)
+		}
 		next()
-		return m
+		return s
 	}
-	ann, bob := register("ann", "10.0.0.1:80"), register("bob", "10.0.0.2:80")
+	ann, bob := serve("ann", "10.0.0.1:80"), serve("bob", "10.0.0.2:80")
 	if err := ann.Release(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -55,5 +56,5 @@ func ExampleGroup() {
 	// ann at 10.0.0.1:80 joined
 	// bob at 10.0.0.2:80 joined
 	// ann at 10.0.0.1:80 left
-	// bob at 10.0.0.2:80 revoked
+	// bob at 10.0.0.2:80 left
 }

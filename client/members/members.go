@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"leasehold.dev/client"
@@ -18,13 +17,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-var (
-	// ErrExists means that a live member of the group already has the ID.
-	ErrExists = errors.New("members: the group has a member of this ID")
-	// ErrNotMember means that the registration has ended: the member left, or its key was
-	// deleted.
-	ErrNotMember = errors.New("members: not a member any more")
-)
+// ErrExists means that a live member of the group already has the ID.
+var ErrExists = errors.New("members: the group has a member of this ID")
 
 // Group is a set of members. Each exists as long as its lease lives. A member is the key NAME/ID,
 // attached to that lease, so that any etcd client can read the list, too.
@@ -42,34 +36,18 @@ func (g *Group) check() error {
 	return tries.CheckName("group", strings.TrimSuffix(g.prefix, "/"))
 }
 
-// Registration describes a new member.
-type Registration struct {
-	// ID is unique among the live members of the group. It must not contain a slash.
-	ID string
-	// Metadata is what the others learn about the member, such as its address.
-	Metadata []byte
-	// TTL is the TTL of the member's lease: how long it is still listed after its death. 10 s if
-	// 0.
-	TTL time.Duration
-	// Lease, if set, is a lease of the program for the member's key. Otherwise Register grants
-	// one. The program renews and revokes its lease itself.
-	Lease *client.Lease
-	// Wait makes Register wait until an earlier member with the same ID has gone, such as the
-	// previous incarnation of a restarted process. Otherwise Register returns ErrExists.
-	Wait bool
-}
-
 var _ client.Hold = (*Membership)(nil)
 
 // Membership is a member that this program registered. Its methods may be called from any
 // goroutine.
 type Membership struct {
-	g     *Group
-	key   string
-	lease *client.Lease
-	own   bool // the lease was granted for this member
+	g       *Group
+	key     string
+	session *client.Live
+	ctx     context.Context // ends with the session and with Release
+	cancel  context.CancelCauseFunc
 	// guard is a key that is put when the member leaves, if a try to register it may still
-	// be under way: see register.
+	// be in flight: see register.
 	guard string
 
 	// busy has an element while Update or Release runs; it guards what follows.
@@ -77,71 +55,70 @@ type Membership struct {
 	created  int64 // the revision that made the key
 	modified int64 // the last that changed it, as far as is known
 	unsure   bool  // an answer was lost while it was registered
-
-	end sync.Mutex // guards what follows
-	// over is not nil once the program has called Release.
-	over error
-	// ctx ends with that of the lease and with Release. It is nil until somebody asks.
-	ofLease, ctx context.Context
-	cancel       context.CancelCauseFunc
 }
 
-// Register makes this program a member of the group, until Release or until the member's lease
-// ends. It is never registered again by itself (T25).
-func (g *Group) Register(ctx context.Context, r Registration) (*Membership, error) {
+// Register makes the session a member of the group, until Release or until the session ends.
+// Metadata is what the others learn about the member, such as its address. The ID must be unique
+// among the live members, and not contain a slash. If another session has the ID, for instance the
+// one that this program had before it was restarted, Register waits until that has gone.
+func (g *Group) Register(
+	ctx context.Context, s *client.Live, id string, metadata []byte,
+) (*Membership, error) {
+	return g.add(ctx, s, id, metadata, true)
+}
+
+// TryRegister is like Register, but returns ErrExists at once if another session has the ID.
+func (g *Group) TryRegister(
+	ctx context.Context, s *client.Live, id string, metadata []byte,
+) (*Membership, error) {
+	return g.add(ctx, s, id, metadata, false)
+}
+
+func (g *Group) add(
+	ctx context.Context, s *client.Live, id string, metadata []byte, wait bool,
+) (*Membership, error) {
 	if err := g.check(); err != nil {
-		return nil, fault.In("members: register", r.ID, err)
+		return nil, fault.In("members: register", id, err)
 	}
-	if !tries.ValidID(r.ID) {
+	if !tries.ValidID(id) {
 		return nil, fault.In("members: register", "",
-			fmt.Errorf("%w: %q is no ID of a member", client.ErrInvalid, r.ID))
+			fmt.Errorf("%w: %q is no ID of a member", client.ErrInvalid, id))
 	}
 	m := &Membership{
-		g: g, key: g.prefix + r.ID, lease: r.Lease,
+		g: g, key: g.prefix + id, session: s,
 		guard: strings.TrimSuffix(g.prefix, "/") + "!left/" + rand.Text(),
 		busy:  make(chan struct{}, 1),
 	}
-	if m.lease == nil {
-		if r.TTL == 0 {
-			r.TTL = tries.DefaultTTL
+	m.ctx, m.cancel = context.WithCancelCause(s.Context())
+	if err := m.register(ctx, metadata, wait); err != nil {
+		m.cancel(err)
+		if m.unsure {
+			background.Start(g.c, func(ctx context.Context) {
+				ctx, cancel := context.WithTimeout(ctx, s.Lease().Info().TTL)
+				defer cancel()
+				_ = m.withdraw(ctx) // the key ends with the session anyway
+			})
 		}
-		// If the process stops after the grant, the lease ends after its TTL and nothing hangs
-		// on it.
-		l, err := g.c.Grant(ctx, client.Grant{TTL: r.TTL, Owner: r.ID})
-		if err != nil {
-			return nil, fault.In("members: register", m.key, err)
-		}
-		m.lease, m.own = l, true
-	}
-	if err := m.register(ctx, &r); err != nil {
-		unsure := m.unsure
-		if m.own {
-			// Without a lease no try that is still under way does anything.
-			kept := m.lease.Revoke(ctx)
-			unsure = unsure && kept != nil
-			err = fault.Join(err, kept)
-		}
-		return nil, fault.In("members: register", m.key, tries.Outcome(unsure, err))
+		return nil, fault.In("members: register", m.key, tries.Outcome(m.unsure, err))
 	}
 	return m, nil
 }
 
-// register puts the key. The transaction does nothing if somebody has the key, and the put
-// fails if the lease has ended, so it may be tried again after a lost answer: the key is ours
-// if it is attached to our lease.
+// register puts the key. The transaction does nothing if another session has the key, and the put
+// fails if the lease has ended, so it may be repeated after a lost answer: the key is ours if it is
+// attached to our lease.
 //
-// A try that got no answer may be done much later, even when the member has left and its
-// lease lives on, as one that is shared does. Therefore each try has the condition that the
-// member's guard is missing; Release puts it, together with the deletion, if there may be such
-// a try.
+// A try that got no answer may be applied much later, even when the member has left. Therefore
+// each try has the condition that the member's guard is missing; leaving puts the guard, together
+// with the deletion, if there may be such a try.
 //
-// A program whose lease ends meanwhile is told at once (T16).
-func (m *Membership) register(ctx context.Context, r *Registration) error {
-	ctx, cancel := tries.Both(ctx, m.lease.Context())
+// If the session ends meanwhile, register returns at once (T16).
+func (m *Membership) register(ctx context.Context, metadata []byte, wait bool) error {
+	ctx, cancel := tries.Both(ctx, m.ctx)
 	defer cancel()
 	put := store.Txn{
 		If:   []store.Compare{store.Key(m.key).Missing(), store.Key(m.guard).Missing()},
-		Then: []store.Op{store.Put{Key: m.key, Value: r.Metadata, Lease: m.lease.ID()}},
+		Then: []store.Op{store.Put{Key: m.key, Value: metadata, Lease: m.lease().ID()}},
 		Else: []store.Op{store.Range{Key: m.key}},
 	}
 	for p := (tries.Backoff{}); ; {
@@ -150,6 +127,7 @@ func (m *Membership) register(ctx context.Context, r *Registration) error {
 		case tries.Unsure(ctx, err):
 			m.unsure = true
 		case err != nil:
+			m.unsure = m.unsure || errors.Is(err, client.ErrUnknownOutcome)
 			return err
 		case res.Succeeded:
 			m.created, m.modified = res.Revision, res.Revision
@@ -158,10 +136,10 @@ func (m *Membership) register(ctx context.Context, r *Registration) error {
 			kvs := res.Results[0].Range.KVs
 			switch {
 			case len(kvs) == 0: // it has gone meanwhile
-			case kvs[0].Lease == m.lease.ID() && m.unsure:
+			case kvs[0].Lease == m.lease().ID() && m.unsure:
 				m.created, m.modified = kvs[0].CreateRevision, kvs[0].ModRevision
 				return nil
-			case !r.Wait:
+			case !wait || kvs[0].Lease == m.lease().ID():
 				return fmt.Errorf("%w: lease %016x%s has it",
 					ErrExists, kvs[0].Lease, m.ownerOf(ctx, kvs[0].Lease))
 			default:
@@ -176,7 +154,9 @@ func (m *Membership) register(ctx context.Context, r *Registration) error {
 	}
 }
 
-// ownerOf tells whose a lease is, as far as that is known.
+func (m *Membership) lease() *client.Lease { return m.session.Lease() }
+
+// ownerOf returns the owner of a lease, as part of a message, if the cluster says it.
 func (m *Membership) ownerOf(ctx context.Context, id lease.ID) string {
 	info, _ := m.g.c.Describe(ctx, leases.Ref{ID: id}) // with an error there is no owner
 	if info.Owner == "" {
@@ -195,19 +175,15 @@ func (m *Membership) await(ctx context.Context, revision int64) error {
 func (m *Membership) ours() []store.Compare {
 	return []store.Compare{
 		store.Key(m.key).CreateRevision(store.Equal, m.created),
-		store.Key(m.key).Lease(store.Equal, m.lease.ID()),
+		store.Key(m.key).Lease(store.Equal, m.lease().ID()),
 	}
 }
 
 // ID returns the member's ID.
 func (m *Membership) ID() string { return strings.TrimPrefix(m.key, m.g.prefix) }
 
-// Lease returns the lease of the member.
-func (m *Membership) Lease() *client.Lease { return m.lease }
-
-// Token returns the fencing token of the lease. A member that registers again with a new lease
-// has a higher one.
-func (m *Membership) Token() lease.Token { return m.lease.Token() }
+// Token returns the fencing token of the session.
+func (m *Membership) Token() lease.Token { return m.lease().Token() }
 
 // ValidUntil returns when the others may see that the member failed, if no renewal succeeds
 // before; the zero time after Release.
@@ -215,52 +191,20 @@ func (m *Membership) ValidUntil() time.Time {
 	if m.Err() != nil {
 		return time.Time{}
 	}
-	return m.lease.ValidUntil()
+	return m.session.ValidUntil()
 }
 
 // Context returns a context that ends before the other members may see that this one failed, and
-// with Release. Its cause says why. See [client.Lease.Context].
-func (m *Membership) Context() context.Context {
-	m.end.Lock()
-	defer m.end.Unlock()
-	now := m.lease.Context()
-	if m.ofLease != now { // the lease may have come back from jeopardy
-		m.ofLease = now
-		if m.over != nil { // it has ended with that, and not with the lease
-			now = context.WithoutCancel(now)
-		}
-		m.ctx, m.cancel = context.WithCancelCause(now)
-		if m.over != nil {
-			m.cancel(m.over)
-		}
-	}
-	return m.ctx
-}
+// with Release. Its cause says why.
+func (m *Membership) Context() context.Context { return m.ctx }
 
-// Err returns nil as long as the lease is valid and the program has not called Release, and then
-// why the program is not a member: ErrNotMember after Release.
+// Err returns nil as long as the session is valid and the program has not called Release, and then
+// why the program is not a member.
 func (m *Membership) Err() error {
-	if err := m.isOver(); err != nil {
-		return err
+	if m.ctx.Err() != nil {
+		return fault.Cause(m.ctx)
 	}
-	return m.lease.Err()
-}
-
-// isOver returns why the membership is over, if the program has given it up.
-func (m *Membership) isOver() error {
-	m.end.Lock()
-	defer m.end.Unlock()
-	return m.over
-}
-
-// giveUp ends the membership for the program.
-func (m *Membership) giveUp() {
-	m.end.Lock()
-	defer m.end.Unlock()
-	m.over = fault.Canceled(ErrNotMember)
-	if m.cancel != nil {
-		m.cancel(m.over)
-	}
+	return m.session.Err()
 }
 
 // begin waits until no other Update or Release runs.
@@ -280,8 +224,8 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 		return fault.In("members: update", m.key, err)
 	}
 	defer func() { <-m.busy }()
-	if m.isOver() != nil {
-		return fault.In("members: update", m.key, ErrNotMember)
+	if err := m.Err(); err != nil {
+		return fault.In("members: update", m.key, err)
 	}
 	for p := (tries.Change{}); ; {
 		// The last change that is known is part of the condition, so of several tries
@@ -289,7 +233,7 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 		res, err := m.g.c.Txn(ctx, store.Txn{
 			If: append(m.ours(), store.Key(m.key).ModRevision(store.Equal, m.modified)),
 			Then: []store.Op{
-				store.Put{Key: m.key, Value: metadata, Lease: m.lease.ID()},
+				store.Put{Key: m.key, Value: metadata, Lease: m.lease().ID()},
 			},
 			Else: []store.Op{store.Range{Key: m.key}},
 		})
@@ -301,8 +245,8 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 			return nil
 		default:
 			kvs := res.Results[0].Range.KVs
-			if len(kvs) == 0 || kvs[0].CreateRevision != m.created || kvs[0].Lease != m.lease.ID() {
-				return fault.In("members: update", m.key, ErrNotMember)
+			if len(kvs) == 0 || kvs[0].CreateRevision != m.created || kvs[0].Lease != m.lease().ID() {
+				return fault.In("members: update", m.key, client.ErrLost)
 			}
 			m.modified = kvs[0].ModRevision
 			if string(kvs[0].Value) == string(metadata) {
@@ -316,17 +260,12 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 	}
 }
 
-// Release ends the membership; the others see that the member left. If Register granted the
-// lease, it ends for this program at once, even if Release fails. If the cluster cannot be
-// reached, the others see that the member failed when the TTL has passed. If the context ends
-// before the cluster answers, Release continues in the background while the lease would be valid;
-// the client's Close waits for it.
+// Release ends the membership; the others see that the member left. If the context ends before the
+// cluster answers, Release continues in the background while the session would be valid; the
+// client's Close waits for it.
 func (m *Membership) Release(ctx context.Context) error {
-	m.giveUp()
-	left := time.Until(m.lease.ValidUntil())
-	if m.own {
-		m.lease.Close()
-	}
+	m.cancel(fault.Canceled(client.ErrReleased))
+	left := time.Until(m.session.ValidUntil())
 	return background.Release(ctx, m.g.c, left, m.leave)
 }
 
@@ -336,25 +275,33 @@ func (m *Membership) leave(ctx context.Context) error {
 		return fault.In("members: leave", m.key, err)
 	}
 	defer func() { <-m.busy }()
-	then := []store.Op{store.Delete{Key: m.key}}
-	if m.unsure {
-		then = append(then, store.Put{Key: m.guard, Lease: m.lease.ID()})
-	}
 	for p := (tries.Change{}); ; {
-		// Twice does no harm. If the condition does not hold the member is gone already.
-		_, err := m.g.c.Txn(ctx, store.Txn{If: m.ours(), Then: then})
+		err := m.withdraw(ctx)
 		if err == nil {
-			break
+			return nil
 		}
 		if err := p.Again(ctx, err); err != nil {
 			return fault.In("members: leave", m.key, err)
 		}
 	}
-	if !m.own {
-		return nil
+}
+
+// withdraw deletes the member's key, if it is there. It may be repeated.
+func (m *Membership) withdraw(ctx context.Context) error {
+	ours, then := m.ours(), []store.Op{store.Delete{Key: m.key}}
+	if m.created == 0 { // no try was seen to succeed
+		ours = ours[1:]
 	}
-	// If the process stops here, a lease without keys ends after its TTL.
-	return m.lease.Revoke(ctx)
+	var otherwise []store.Op
+	if m.unsure {
+		guard := store.Put{Key: m.guard, Lease: m.lease().ID()}
+		then, otherwise = append(then, guard), append(otherwise, guard)
+	}
+	_, err := m.g.c.Txn(ctx, store.Txn{If: ours, Then: then, Else: otherwise})
+	if errors.Is(err, client.ErrLeaseNotFound) {
+		return nil // nothing can be attached to it any more
+	}
+	return err
 }
 
 // Member is a member of a group as of some revision.

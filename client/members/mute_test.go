@@ -18,7 +18,7 @@ func TestEndsUnanswered(t *testing.T) {
 		ctx := rig.Soon(t)
 		l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: ttl}))
 		began := time.Now()
-		_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "a", Lease: l})
+		_, err := join(ctx, members.New(c, "g"), registration{ID: "a", Lease: l})
 		if !errors.Is(err, client.ErrExpired) || time.Since(began) > ttl {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}

@@ -16,7 +16,7 @@ func TestEmptyName(t *testing.T) {
 		r := rig.New(t, 1)
 		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
 		g := members.New(c, "")
-		_, registered := g.Register(ctx, members.Registration{ID: "a"})
+		_, registered := join(ctx, g, registration{ID: "a"})
 		_, _, listed := g.List(ctx)
 		_, watched := g.Watch(ctx)
 		for _, err := range []error{registered, listed, watched} {

@@ -11,7 +11,6 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
-	"leasehold.dev/client/leases"
 	"leasehold.dev/client/members"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
@@ -26,29 +25,24 @@ func describes(r *pb.Request) bool { return r.GetDescribe() != nil }
 func TestRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
-		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		ctx := rig.Soon(t)
 		for name, x := range map[string]struct {
 			match func(*pb.Request) bool
 			call  func(t *testing.T, g *members.Group) error
 		}{
-			"register, the lease": {rig.Grants, func(_ *testing.T, g *members.Group) error {
-				_, err := g.Register(ctx, members.Registration{ID: "a"})
-				return err
-			}},
-			"register": {rig.Txns, func(t *testing.T, g *members.Group) error {
-				_, err := g.Register(ctx, members.Registration{ID: "a"})
-				for l, err := range direct.List(ctx, leases.Filter{Owner: "a"}) {
-					t.Errorf("there is %+v, %v", l, err)
-				}
+			"register": {rig.Txns, func(_ *testing.T, g *members.Group) error {
+				_, err := join(ctx, g, registration{ID: "a"})
 				return err
 			}},
 			"register, which waits": {rig.Watches, func(t *testing.T, g *members.Group) error {
-				register(t, g, members.Registration{ID: "b", TTL: time.Minute})
-				_, err := g.Register(ctx, members.Registration{ID: "b", Wait: true})
+				register(t, g, registration{ID: "b", TTL: time.Minute})
+				_, err := join(ctx, g, registration{ID: "b", Wait: true})
 				return err
 			}},
-			"release, the lease": {rig.Revokes, func(t *testing.T, g *members.Group) error {
-				return register(t, g, members.Registration{ID: "c", TTL: time.Minute}).Release(ctx)
+			"release": {func(r *pb.Request) bool {
+				return len(r.GetTxn().GetSuccess()) > 0 && r.GetTxn().Success[0].GetDeleteRange() != nil
+			}, func(t *testing.T, g *members.Group) error {
+				return register(t, g, registration{ID: "c", TTL: time.Minute}).Release(ctx)
 			}},
 			"list": {rig.Reads, func(_ *testing.T, g *members.Group) error {
 				list, revision, err := g.List(ctx)
@@ -83,11 +77,11 @@ func TestHolderUnknown(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 		lease := rig.Must[*client.Lease](t)(direct.Grant(ctx, client.Grant{TTL: time.Minute}))
-		register(t, members.New(direct, "g"), members.Registration{ID: "a", TTL: time.Minute})
-		register(t, members.New(direct, "g"), members.Registration{ID: "b", Lease: lease})
+		register(t, members.New(direct, "g"), registration{ID: "a", TTL: time.Minute})
+		register(t, members.New(direct, "g"), registration{ID: "b", Lease: lease})
 		through := rig.Through(t, r.Members[0], describes, rig.Refused)
 		for id, c := range map[string]*client.Client{"a": through, "b": direct} {
-			_, err := members.New(c, "g").Register(ctx, members.Registration{ID: id})
+			_, err := join(ctx, members.New(c, "g"), registration{ID: id})
 			if !errors.Is(err, members.ErrExists) || strings.Contains(err.Error(), "owner") {
 				t.Errorf("%s: %v", id, err)
 			}
@@ -115,7 +109,7 @@ func TestRegisterPauses(t *testing.T) {
 			}
 			return gone()
 		})
-		register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
+		register(t, members.New(c, "g"), registration{ID: "a", TTL: time.Minute})
 		var began time.Time
 		c = rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
 			switch n {
@@ -129,7 +123,7 @@ func TestRegisterPauses(t *testing.T) {
 			}
 			return gone()
 		})
-		_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "b"})
+		_, err := join(ctx, members.New(c, "g"), registration{ID: "b"})
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
@@ -146,7 +140,7 @@ func TestRegisterUnsure(t *testing.T) {
 			var l *client.Lease
 			c := rig.Through(t, r.Members[0], rig.Txns, rig.Unsure(func() {
 				if !done {
-					register(t, members.New(direct, name), members.Registration{ID: "a", TTL: time.Minute})
+					register(t, members.New(direct, name), registration{ID: "a", TTL: time.Minute})
 					return
 				}
 				_, err := direct.Put(ctx, store.Put{
@@ -157,7 +151,7 @@ func TestRegisterUnsure(t *testing.T) {
 				}
 			}))
 			l = rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
-			m, err := members.New(c, name).Register(ctx, members.Registration{
+			m, err := join(ctx, members.New(c, name), registration{
 				ID: "a", Metadata: []byte("1"), Lease: l,
 			})
 			if !done {
@@ -187,34 +181,34 @@ func TestRegisterUnsure(t *testing.T) {
 	})
 }
 
-// Goal: a registration that failed and may have been done says so, unless the lease that it would
-// hang on is gone. Method: a try may have been done and the next is refused, or the first; and the
-// revocation, or not.
+// Goal: a registration that failed and may have been done says so, and leaves nothing behind though
+// the session goes on. Method: the first try is done and not answered, and the second is refused.
 func TestRegisterFails(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
-		ctx := rig.Soon(t)
-		for name, x := range map[string]struct {
-			refused []int
-			unsure  bool
-		}{
-			"gone": {[]int{3}, false}, "kept": {[]int{3, 4}, true}, "not done": {[]int{1, 2}, false},
-		} {
-			unsure := rig.Unsure(func() {})
-			c := rig.Through(t, r.Members[0], func(r *pb.Request) bool {
-				return rig.Txns(r) || rig.Revokes(r)
-			}, func(n int) *pb.Response {
-				if slices.Contains(x.refused, n) {
-					return rig.Refused(n)
-				}
-				return unsure(n)
-			})
-			_, err := members.New(c, name).Register(ctx, members.Registration{ID: "a"})
-			if !errors.Is(err, client.ErrPermissionDenied) ||
-				errors.Is(err, client.ErrUnknownOutcome) != x.unsure ||
-				strings.Contains(err.Error(), "revoke") != (len(x.refused) == 2) {
-				t.Errorf("%s: %v", name, err)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		var s *client.Live
+		unsure := rig.Unsure(func() {
+			put := store.Put{Key: "g/a", Lease: s.Lease().ID()}
+			if _, err := direct.Put(ctx, put); err != nil {
+				t.Error(err)
 			}
+		})
+		c := rig.Through(t, r.Members[0], rig.Txns, func(n int) *pb.Response {
+			if n == 3 {
+				return rig.Refused(n)
+			}
+			return unsure(n)
+		})
+		s = rig.Must[*client.Live](t)(c.Open(ctx, client.Session{TTL: time.Minute}))
+		_, err := members.New(c, "g").Register(ctx, s, "a", nil)
+		if !errors.Is(err, client.ErrPermissionDenied) || !errors.Is(err, client.ErrUnknownOutcome) {
+			t.Error(err)
+		}
+		rig.Keys(t, direct, "g/", 0)
+		rig.Keys(t, direct, "g!left/", 1)
+		if s.Err() != nil {
+			t.Error(s.Err())
 		}
 	})
 }
@@ -231,7 +225,7 @@ func TestUpdateAfterRelease(t *testing.T) {
 			}
 			return nil
 		})
-		m := register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
+		m := register(t, members.New(c, "g"), registration{ID: "a", TTL: time.Minute})
 		for _, value := range []string{"1", "2"} {
 			if err := m.Update(ctx, []byte(value)); err != nil {
 				t.Fatal(err)
@@ -240,7 +234,7 @@ func TestUpdateAfterRelease(t *testing.T) {
 		if err := m.Release(ctx); !errors.Is(err, client.ErrPermissionDenied) {
 			t.Errorf("released: %v", err)
 		}
-		if err := m.Update(ctx, []byte("3")); !errors.Is(err, members.ErrNotMember) {
+		if err := m.Update(ctx, []byte("3")); !errors.Is(err, client.ErrReleased) {
 			t.Errorf("updated then: %v", err)
 		}
 		if n := sent.Load(); n != 4 {
@@ -265,17 +259,14 @@ func TestReleaseDuringUpdate(t *testing.T) {
 			}
 			return nil
 		})
-		m := register(t, members.New(c, "g"), members.Registration{ID: "a", TTL: time.Minute})
-		over, ofLease := m.Context(), m.Lease().Context()
+		m := register(t, members.New(c, "g"), registration{ID: "a", TTL: time.Minute})
 		updated := rig.Async(func() (any, error) { return nil, m.Update(ctx, nil) })
 		<-under
 		released := rig.Async(func() (any, error) { return nil, m.Release(ctx) })
-		for what, over := range map[string]context.Context{"membership": over, "lease": ofLease} {
-			select {
-			case <-over.Done():
-			case <-time.After(20 * time.Second):
-				t.Errorf("the %s waits for the update", what)
-			}
+		select {
+		case <-m.Context().Done():
+		case <-time.After(20 * time.Second):
+			t.Error("the membership waits for the update")
 		}
 		close(answer)
 		if a := <-updated; a.Err != nil {
@@ -297,7 +288,7 @@ func TestMembershipEnds(t *testing.T) {
 		shared := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
 		for _, lease := range []*client.Lease{nil, shared} {
 			for _, early := range []bool{false, true} {
-				m := register(t, g, members.Registration{ID: "a", Lease: lease})
+				m := register(t, g, registration{ID: "a", Lease: lease})
 				off := m.ValidUntil().Sub(m.Lease().ValidUntil()).Abs()
 				if m.ID() != "a" || m.Err() != nil || off > time.Minute ||
 					m.Token() != m.Lease().Token() {
@@ -312,11 +303,11 @@ func TestMembershipEnds(t *testing.T) {
 				if err := m.Release(ctx); err != nil {
 					t.Fatal(err)
 				}
-				if cause := context.Cause(m.Context()); !errors.Is(cause, members.ErrNotMember) ||
+				if cause := context.Cause(m.Context()); !errors.Is(cause, client.ErrReleased) ||
 					m.Context().Err() == nil {
 					t.Errorf("released: the context ended with %v", cause)
 				}
-				if !errors.Is(m.Err(), members.ErrNotMember) || !m.ValidUntil().IsZero() {
+				if !errors.Is(m.Err(), client.ErrReleased) || !m.ValidUntil().IsZero() {
 					t.Errorf("released: %v, until %v", m.Err(), m.ValidUntil())
 				}
 				if err := m.Release(ctx); err != nil {
@@ -328,7 +319,7 @@ func TestMembershipEnds(t *testing.T) {
 		if shared.Err() != nil {
 			t.Errorf("the lease of the program: %v", shared.Err())
 		}
-		m := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
+		m := register(t, g, registration{ID: "a", TTL: time.Minute})
 		if ttl := m.Lease().Info().TTL; ttl != time.Minute {
 			t.Errorf("a TTL of %v", ttl)
 		}
@@ -337,27 +328,6 @@ func TestMembershipEnds(t *testing.T) {
 		cause := context.Cause(m.Context())
 		if !errors.Is(cause, client.ErrClosed) || !errors.Is(m.Err(), client.ErrClosed) {
 			t.Errorf("closed: %v, %v", cause, m.Err())
-		}
-	})
-}
-
-// Goal: Release ends a lease of the member's own at once, though the cluster does not answer.
-func TestReleaseEndsFirst(t *testing.T) {
-	inprocess.Bubble(t, func(t *testing.T) {
-		r := rig.New(t, 1)
-		ctx := rig.Soon(t)
-		var made atomic.Pointer[members.Membership]
-		b := &rig.Between{Instead: func(r *pb.Request) *pb.Response {
-			if m := made.Load(); m != nil && rig.Txns(r) && m.Lease().Err() == nil {
-				t.Error("the lease is kept alive")
-			}
-			return nil
-		}}
-		m := register(t, members.New(b.Serve(t, r.Members[0]), "g"),
-			members.Registration{ID: "a", TTL: time.Minute})
-		made.Store(m)
-		if err := m.Release(ctx); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -407,12 +377,12 @@ func TestKeyChanged(t *testing.T) {
 			virtual.Step(t, name, func(t *testing.T) {
 				// The lease goes on, so that it takes no key with it.
 				l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
-				m := register(t, members.New(c, name), members.Registration{ID: "a", Lease: l})
+				m := register(t, members.New(c, name), registration{ID: "a", Lease: l})
 				key := name + "/a"
 				x.change(t, key, m)
 				before := rig.Must[store.RangeResult](t)(c.Range(ctx, store.Prefix(key).Range())).KVs
 				err := m.Update(ctx, []byte("new"))
-				if x.fails != errors.Is(err, members.ErrNotMember) || !x.fails && err != nil {
+				if x.fails != errors.Is(err, client.ErrLost) || !x.fails && err != nil {
 					t.Errorf("update: %v", err)
 				}
 				after := rig.Must[store.RangeResult](t)(c.Range(ctx, store.Prefix(key).Range())).KVs

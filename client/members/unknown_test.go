@@ -23,24 +23,19 @@ func TestUnknownIsTold(t *testing.T) {
 			call    func(c *client.Client, begin func()) error
 			unknown bool
 		}{
-			"register on the lease of others": {func(c *client.Client, begin func()) error {
+			"register": {func(c *client.Client, begin func()) error {
 				l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
 				begin()
-				_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "shared", Lease: l})
+				_, err := join(ctx, members.New(c, "g"), registration{ID: "shared", Lease: l})
 				return err
 			}, true},
-			"register": {func(c *client.Client, begin func()) error {
-				begin()
-				_, err := members.New(c, "g").Register(ctx, members.Registration{ID: "own"})
-				return err
-			}, false},
 			"update": {func(c *client.Client, begin func()) error {
-				m := register(t, members.New(c, "g"), members.Registration{ID: "updates"})
+				m := register(t, members.New(c, "g"), registration{ID: "updates"})
 				begin()
 				return m.Update(ctx, []byte("new"))
 			}, true},
 			"release": {func(c *client.Client, begin func()) error {
-				m := register(t, members.New(c, "g"), members.Registration{ID: "leaves"})
+				m := register(t, members.New(c, "g"), registration{ID: "leaves"})
 				begin()
 				return m.Release(ctx)
 			}, true},

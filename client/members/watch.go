@@ -17,25 +17,24 @@ import (
 // Change says what happened to a member.
 type Change int
 
-// The changes. The last four end a membership.
+// The changes. The last three end a membership.
 const (
 	// Joined means that the member is new.
 	Joined Change = iota + 1
 	// Updated means that its metadata changed.
 	Updated
-	// Left means that a request deleted the member, as Membership.Release does.
+	// Left means that a request ended it: Membership.Release, the release of the session, or an
+	// operator.
 	Left
 	// Failed means that its lease expired: the member died, or could not reach the cluster.
 	Failed
-	// Revoked means that its lease was revoked.
-	Revoked
 	// Gone means that the member went, and this program could not see why.
 	Gone
 )
 
 // String is the change for people.
 func (m Change) String() string {
-	names := [...]string{"joined", "updated", "left", "failed", "revoked", "gone"}
+	names := [...]string{"joined", "updated", "left", "failed", "gone"}
 	if m < 1 || int(m) > len(names) {
 		return fmt.Sprintf("unknown change %d", int(m))
 	}
@@ -179,12 +178,10 @@ func (w *Watch) take(e *store.Event) {
 // goneBy is the change that a key's deletion means.
 func goneBy(why store.Why) Change {
 	switch why {
-	case store.Deleted:
+	case store.Deleted, store.Revoked:
 		return Left
 	case store.Expired:
 		return Failed
-	case store.Revoked:
-		return Revoked
 	default:
 		return Gone
 	}

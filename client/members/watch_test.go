@@ -22,15 +22,15 @@ func TestWatchBegins(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 		g := members.New(direct, "g")
-		a := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
-		register(t, g, members.Registration{ID: "stays", TTL: time.Minute})
+		a := register(t, g, registration{ID: "a", TTL: time.Minute})
+		register(t, g, registration{ID: "stays", TTL: time.Minute})
 		c := rig.Through(t, r.Members[0], rig.Watches, func(n int) *pb.Response {
 			switch n {
 			case 1:
 				if err := a.Release(ctx); err != nil {
 					t.Error(err)
 				}
-				register(t, g, members.Registration{ID: "b", TTL: time.Minute})
+				register(t, g, registration{ID: "b", TTL: time.Minute})
 				return rig.Refusal(pb.Reason_REASON_COMPACTED)
 			case 2, 3:
 				return rig.Refusal(pb.Reason_REASON_COMPACTED)
@@ -78,7 +78,7 @@ func TestWatchGoesOn(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 		g := members.New(direct, "g")
-		a := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
+		a := register(t, g, registration{ID: "a", TTL: time.Minute})
 		lost, looks, ended := false, 0, make(chan struct{}, 10)
 		b := &rig.Between{
 			Instead: func(r *pb.Request) *pb.Response {
@@ -143,12 +143,12 @@ func TestWatchOthers(t *testing.T) {
 		w := rig.Must[*members.Watch](t)(members.New(b.Serve(t, r.Members[0]), "g").Watch(ctx))
 		defer w.Close()
 		g := members.New(direct, "g")
-		register(t, members.New(direct, "g/h"), members.Registration{ID: "a", TTL: time.Minute})
-		a := register(t, g, members.Registration{ID: "a", TTL: time.Minute})
+		register(t, members.New(direct, "g/h"), registration{ID: "a", TTL: time.Minute})
+		a := register(t, g, registration{ID: "a", TTL: time.Minute})
 		if err := a.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
-		register(t, g, members.Registration{ID: "b", TTL: time.Minute})
+		register(t, g, registration{ID: "b", TTL: time.Minute})
 		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "b joined " {
 			t.Errorf("told %q", got)
 		}
@@ -180,7 +180,7 @@ func TestWatchRoom(t *testing.T) {
 			}
 		}
 		before := room()
-		register(t, g, members.Registration{ID: "a", TTL: time.Minute})
+		register(t, g, registration{ID: "a", TTL: time.Minute})
 		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a joined " || !lost.Load() {
 			t.Errorf("told %q", got)
 		}
@@ -198,7 +198,7 @@ func TestEventsStop(t *testing.T) {
 		c, ctx := r.Dial(client.Config{}), rig.Soon(t)
 		g := members.New(c, "g")
 		for _, id := range []string{"a", "b", "c"} {
-			register(t, g, members.Registration{ID: id, TTL: time.Minute})
+			register(t, g, registration{ID: id, TTL: time.Minute})
 		}
 		w := rig.Must[*members.Watch](t)(g.Watch(ctx))
 		defer w.Close()
@@ -230,7 +230,7 @@ func TestChanges(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for c, want := range map[members.Change]string{
 			members.Joined: "joined", members.Gone: "gone",
-			0: "unknown change 0", members.Gone + 1: "unknown change 7",
+			0: "unknown change 0", members.Gone + 1: "unknown change 6",
 		} {
 			if got := c.String(); got != want {
 				t.Errorf("%d is %q, want %q", c, got, want)

@@ -278,14 +278,14 @@ func TestPrimacyEnds(t *testing.T) {
 			}, client.ErrClosed},
 			"node released": {func(n *nodes.Node, _ *nodes.Primacy) error {
 				return n.Release(ctx)
-			}, client.ErrRevoked},
+			}, client.ErrReleased},
 			"role closed": {func(_ *nodes.Node, p *nodes.Primacy) error {
 				p.Lease().Close()
 				return nil
 			}, client.ErrClosed},
 			"role released": {func(_ *nodes.Node, p *nodes.Primacy) error {
 				return p.Release(ctx)
-			}, client.ErrRevoked},
+			}, client.ErrReleased},
 		} {
 			for range 5 {
 				n := join(t, nodes.New(c, name), nodes.Config{ID: "n", TTL: time.Minute, Wait: true})

@@ -317,8 +317,8 @@ func (p *Primacy) Token() lease.Token { return p.lease.Token() }
 // Lease returns the lease of the role.
 func (p *Primacy) Lease() *client.Lease { return p.lease }
 
-// Owner is the condition of a transaction that only this primary may do.
-func (p *Primacy) Owner() store.Compare { return store.NameHeld(p.n.s.role(), p.Token()) }
+// Condition is the condition of a transaction that only this primary may do.
+func (p *Primacy) Condition() store.Compare { return store.NameHeld(p.n.s.role(), p.Token()) }
 
 // Release gives up the role. For this program the role ends at once, even if Release fails.
 func (p *Primacy) Release(ctx context.Context) error {

@@ -178,7 +178,7 @@ func TestNodesSwitch(t *testing.T) {
 			want bool
 		}{{deaf, false}, {p, true}} {
 			w, err := c.Txn(ctx, store.Txn{
-				If: []store.Compare{tc.p.Owner()}, Then: []store.Op{store.Put{Key: "w"}},
+				If: []store.Compare{tc.p.Condition()}, Then: []store.Op{store.Put{Key: "w"}},
 			})
 			if err != nil || w.Succeeded != tc.want {
 				t.Errorf("a fenced write: %v, %v", w.Succeeded, err)

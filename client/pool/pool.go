@@ -315,8 +315,8 @@ func (l *Loan) ValidUntil() time.Time { return l.lease.ValidUntil() }
 // Token returns the fencing token: every later holder of the ID has a higher one.
 func (l *Loan) Token() lease.Token { return l.lease.Token() }
 
-// Owner is the condition of a transaction that only the holder of the ID may do.
-func (l *Loan) Owner() store.Compare { return store.NameHeld(l.p.held(l.id), l.Token()) }
+// Condition is the condition of a transaction that only the holder of the ID may do.
+func (l *Loan) Condition() store.Compare { return store.NameHeld(l.p.held(l.id), l.Token()) }
 
 // Release gives the ID back. For this program the loan ends at once, even if Release fails.
 func (l *Loan) Release(ctx context.Context) error { return l.lease.Revoke(ctx) }

@@ -95,7 +95,7 @@ func TestPool(t *testing.T) {
 			l    *pool.Loan
 			want bool
 		}{{a, false}, {next, true}} {
-			w, err := c.Txn(ctx, store.Txn{If: []store.Compare{tc.l.Owner()}})
+			w, err := c.Txn(ctx, store.Txn{If: []store.Compare{tc.l.Condition()}})
 			if err != nil || w.Succeeded != tc.want {
 				t.Errorf("a fenced write: %v, %v", w.Succeeded, err)
 			}

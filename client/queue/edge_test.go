@@ -211,7 +211,7 @@ func TestItemComesBack(t *testing.T) {
 				t.Errorf("%s: claimed again %v, %v", name, again, err)
 			}
 			done()
-			if first.Context().Err() == nil || !errors.Is(first.Ack(ctx), queue.ErrLost) {
+			if first.Context().Err() == nil || !errors.Is(first.Ack(ctx), client.ErrLost) {
 				t.Errorf("%s: the first still has it", name)
 			}
 		}

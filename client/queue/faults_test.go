@@ -351,10 +351,10 @@ func TestAckUnsure(t *testing.T) {
 			}))
 			push(t, queue.New(direct, name, cfg), "x")
 			i = claim(t, queue.New(c, name, cfg))
-			if err := i.Ack(ctx); done != (err == nil) || !done && !errors.Is(err, queue.ErrLost) {
+			if err := i.Ack(ctx); done != (err == nil) || !done && !errors.Is(err, client.ErrLost) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if err := i.Release(ctx); !errors.Is(err, queue.ErrLost) {
+			if err := i.Release(ctx); !errors.Is(err, client.ErrLost) {
 				t.Errorf("%s: released: %v", name, err)
 			}
 		}
@@ -455,7 +455,7 @@ func TestLate(t *testing.T) {
 			if err := claim(t, q).Ack(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if err := end(late); !errors.Is(err, queue.ErrLost) {
+			if err := end(late); !errors.Is(err, client.ErrLost) {
 				t.Errorf("a late %s: %v", name, err)
 			}
 		}

@@ -65,12 +65,12 @@ func (i *Item) Release(ctx context.Context) error { return i.Nack(ctx, 0) }
 // After Ack or Nack it does nothing. Defer it in a worker that may call neither.
 func (i *Item) Close() { i.lease.Close() }
 
-// Owner is the condition of a transaction that only the holder of this claim may do. (Each claim
-// has its own lease, so the condition is that the lease lives.)
-func (i *Item) Owner() store.Compare { return store.LeaseAlive(i.lease.ID()) }
+// Condition is the condition of a transaction that only the holder of this claim may do. (Each
+// claim has its own lease, so the condition is that the lease lives.)
+func (i *Item) Condition() store.Compare { return store.LeaseAlive(i.lease.ID()) }
 
-// Ack says that the item is done: it removes the item and the claim. If the claim was lost
-// before, Ack changes nothing and returns ErrLost: another worker may work on the item, or have
+// Ack says that the item is done: it removes the item and the claim. If the claim was lost before,
+// Ack changes nothing and returns [client.ErrLost]: another worker may work on the item, or have
 // done it.
 //
 // After an error the client no longer keeps the claim alive, so that the item becomes claimable
@@ -87,7 +87,7 @@ func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 	}
 	done, err := i.finish(ctx, append(then, ops...))
 	if err == nil && !done {
-		err = ErrLost
+		err = client.ErrLost
 	}
 	if err != nil {
 		return fault.In("queue: ack", i.id, err)
@@ -95,10 +95,10 @@ func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 	return nil
 }
 
-// Nack gives the item back: it can be claimed again after the delay, or becomes a dead letter if
-// it has had its last try. If the claim was lost, the item is claimable already, and Nack returns
-// ErrLost. If the context ends before the cluster answers, Nack continues in the background while
-// the claim would be valid; the client's Close waits for it.
+// Nack gives the item back: it can be claimed again after the delay, or becomes a dead letter if it
+// has had its last try. If the claim was lost, the item is claimable already, and Nack returns
+// [client.ErrLost]. If the context ends before the cluster answers, Nack continues in the
+// background while the claim would be valid; the client's Close waits for it.
 func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	then := []store.Op{i.revoke()}
 	switch {
@@ -140,7 +140,7 @@ func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err erro
 	defer func() { <-i.turn }()
 	defer i.Close()
 	if i.over.Load() {
-		return false, ErrLost
+		return false, client.ErrLost
 	}
 	t := store.Txn{
 		If:   []store.Compare{store.Key(i.q.claim(i.id)).Lease(store.Equal, i.lease.ID())},
@@ -161,7 +161,7 @@ func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err erro
 		case r.Succeeded:
 			return true, nil
 		case !i.tried:
-			return false, ErrLost
+			return false, client.ErrLost
 		}
 		return len(r.Results[0].Range.KVs) == 0, nil
 	}

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -17,10 +16,6 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/fault"
 )
-
-// ErrLost means that this worker no longer has the item: the lease of its claim has ended, and
-// others may work on the item.
-var ErrLost = errors.New("queue: the claim was lost")
 
 // MaxBatch is how many items one call may push, requeue or discard.
 const MaxBatch = 50

@@ -66,7 +66,7 @@ func TestQueue(t *testing.T) {
 		if err := first.Ack(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := first.Ack(ctx); !errors.Is(err, queue.ErrLost) || first.Context().Err() == nil {
+		if err := first.Ack(ctx); !errors.Is(err, client.ErrLost) || first.Context().Err() == nil {
 			t.Errorf("ack twice: %v", err)
 		}
 
@@ -134,13 +134,13 @@ func TestQueueWorkerDies(t *testing.T) {
 			t.Errorf("claimed %s, try %d, token %d after %d",
 				next.ID(), next.Tries(), next.Token(), late.Token())
 		}
-		if err := late.Ack(ctx); !errors.Is(err, queue.ErrLost) {
+		if err := late.Ack(ctx); !errors.Is(err, client.ErrLost) {
 			t.Errorf("late ack: %v", err)
 		}
-		if err := late.Nack(ctx, time.Hour); !errors.Is(err, queue.ErrLost) {
+		if err := late.Nack(ctx, time.Hour); !errors.Is(err, client.ErrLost) {
 			t.Errorf("late nack: %v", err)
 		}
-		w, err := c.Txn(ctx, store.Txn{If: []store.Compare{late.Owner()}})
+		w, err := c.Txn(ctx, store.Txn{If: []store.Compare{late.Condition()}})
 		if err != nil || w.Succeeded {
 			t.Errorf("a late write: %v, %v", w.Succeeded, err)
 		}
@@ -350,7 +350,7 @@ func TestQueueRandom(t *testing.T) {
 						r.Lose(c)
 					case 4:
 						if err := i.Nack(ctx, rand.N(200*time.Millisecond)); err != nil &&
-							!errors.Is(err, queue.ErrLost) {
+							!errors.Is(err, client.ErrLost) {
 							t.Error(err)
 						}
 						continue
@@ -364,7 +364,7 @@ func TestQueueRandom(t *testing.T) {
 						if done.Add(1) >= items {
 							end()
 						}
-					case !errors.Is(err, queue.ErrLost):
+					case !errors.Is(err, client.ErrLost):
 						t.Error(err)
 					}
 				}

@@ -103,7 +103,7 @@ func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err
 		if err == nil {
 			var r client.TxnResult
 			r, err = s.proxy.c.Txn(ctx, store.Txn{
-				If:   []store.Compare{held.Owner()},
+				If:   []store.Compare{held.Condition()},
 				Then: []store.Op{store.Put{Key: file, Value: []byte(s.name)}},
 			})
 			if err == nil && r.Succeeded {

@@ -26,7 +26,7 @@ type proxy struct {
 
 // proxied is a session as the proxy has it.
 type proxied struct {
-	locks *lock.Session
+	locks *client.Live
 	// silence ends what the proxy does for a client that has not asked for a TTL.
 	silence *time.Timer
 }
@@ -41,7 +41,7 @@ func newProxy(ctx context.Context, c *client.Client, ttl time.Duration) (*proxy,
 
 // keepAlive is a client's message: it opens the client's session, or keeps it alive. It returns
 // for how long the session is valid at least.
-func (p *proxy) keepAlive(ctx context.Context, name string) (time.Duration, *lock.Session, error) {
+func (p *proxy) keepAlive(ctx context.Context, name string) (time.Duration, *client.Live, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.sessions[name]
@@ -53,7 +53,7 @@ func (p *proxy) keepAlive(ctx context.Context, name string) (time.Duration, *loc
 	if err != nil {
 		return 0, nil, err
 	}
-	p.sessions[name] = &proxied{lock.NewSession(p.c, l), time.AfterFunc(p.ttl, l.Close)}
+	p.sessions[name] = &proxied{l.Session(), time.AfterFunc(p.ttl, l.Close)}
 	return time.Until(l.ValidUntil()), p.sessions[name].locks, nil
 }
 
@@ -75,7 +75,7 @@ func (s *session) lock(ctx context.Context) (*lock.Held, error) {
 		return nil, err
 	}
 	s.until = sent.Add(remaining)
-	return locks.Mutex(lockName).LockWithin(ctx, s.proxy.ttl/4)
+	return lock.NewMutex(locks, lockName).LockWithin(ctx, s.proxy.ttl/4)
 }
 
 var errSequencer = errors.New("the sequencer is older than one seen before")

@@ -76,19 +76,18 @@ func (b *broker) stop() {
 // session is one incarnation of the broker: one lease, on which hang that it is there, and its
 // place in the election.
 func (b *broker) session(ctx context.Context) error {
-	l, err := b.c.Grant(ctx, client.Grant{TTL: b.demo.ttl, Owner: b.id})
+	s, err := b.c.Open(ctx, client.Session{TTL: b.demo.ttl, Owner: b.id})
 	if err != nil {
 		return err
 	}
-	defer l.Close() // whatever the reason, the cluster ends it after its TTL
-	// What a broker was before is gone when its lease is: the new one waits for that.
-	r := members.Registration{ID: b.id, Lease: l, Wait: true}
-	m, err := members.New(b.c, group).Register(ctx, r)
+	defer s.Lease().Close() // whatever the reason, the cluster ends it after its TTL
+	// What a broker was before is gone when its session is: the new one waits for that.
+	m, err := members.New(b.c, group).Register(ctx, s, b.id, nil)
 	if err != nil {
 		return err
 	}
-	e, s := lock.NewElection(b.c, election), lock.NewSession(b.c, l)
-	return e.Lead(m.Context(), s, lock.Candidate{ID: b.id, Value: []byte(b.id)}, b.control)
+	me := lock.Candidate{ID: b.id, Value: []byte(b.id)}
+	return lock.NewElection(b.c, election).Lead(m.Context(), s, me, b.control)
 }
 
 // control is the controller: it follows which brokers are there, and gives the partitions of
@@ -147,7 +146,7 @@ func (b *broker) assign(ctx context.Context, l *lock.Leading, live map[string]bo
 			return err
 		}
 		r, err := b.c.Txn(ctx, store.Txn{
-			If:   []store.Compare{l.Owner()},
+			If:   []store.Compare{l.Condition()},
 			Then: []store.Op{store.Put{Key: key, Value: value}},
 		})
 		if err == nil && !r.Succeeded {

@@ -49,7 +49,7 @@ func (a *app) howEnded(l *etcdLease) string {
 	for _, res := range r.GetResults() {
 		if res.Cause != 0 {
 			lost := &client.LostError{Cause: leases.Kind(res.Cause), By: res.By}
-			return strings.TrimPrefix(lost.Error(), client.ErrLost.Error()+": ")
+			return strings.TrimPrefix(lost.Error(), "client: the lease is gone: ")
 		}
 	}
 	return ""

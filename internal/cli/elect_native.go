@@ -120,7 +120,7 @@ func (a *app) stand(c *client.Client, name string, who lock.Candidate) error {
 		_ = l.Revoke(ctx) // with what hangs on it; it would end by itself
 	}()
 	told := a.tellWaiting(nativeTurn(c, name, l.ID()).text)
-	lead, err := lock.NewElection(c, name).Campaign(ctx, lock.NewSession(c, l), who)
+	lead, err := lock.NewElection(c, name).Campaign(ctx, l.Session(), who)
 	told()
 	if err != nil {
 		return err

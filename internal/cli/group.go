@@ -24,7 +24,7 @@ package nodes of the Go client: nodes, switch and forget are for those.`
 }
 
 func (a *app) groupRegister() *cobra.Command {
-	var r members.Registration
+	var r registration
 	var metadata string
 	cmd := &cobra.Command{
 		Use:   "register <group> <id> [-- <command> [arg ...]]",
@@ -41,18 +41,18 @@ those of leasehold run; 122 means that the group already has a member with this 
 			if len(args) != 2 {
 				return badArgs("group register takes a group and an ID")
 			}
-			if err := cmp.Or(requireName("group", args[0]), checkTTL(r.TTL)); err != nil {
+			if err := cmp.Or(requireName("group", args[0]), checkTTL(r.session.TTL)); err != nil {
 				return err
 			}
-			r.ID, r.Metadata = args[1], []byte(metadata)
+			r.id, r.metadata = args[1], []byte(metadata)
 			return a.register(args[0], r, command)
 		},
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&metadata, "metadata", "", "What the others learn about the member")
-	fs.DurationVar(&r.TTL, "ttl", 10*time.Second,
+	fs.DurationVar(&r.session.TTL, "ttl", 10*time.Second,
 		"How long the member is listed after this process has died")
-	fs.BoolVar(&r.Wait, "wait", false,
+	fs.BoolVar(&r.wait, "wait", false,
 		"Wait until an earlier member of the same ID is gone, such as this one before a restart")
 	return cmd
 }
@@ -65,7 +65,15 @@ func splitCommand(cmd *cobra.Command, args []string) (own, command []string) {
 	return args, nil
 }
 
-func (a *app) register(group string, r members.Registration, command []string) error {
+// registration is what a member of a group is.
+type registration struct {
+	session  client.Session
+	id       string
+	metadata []byte
+	wait     bool
+}
+
+func (a *app) register(group string, r registration, command []string) error {
 	c, err := a.openStrict()
 	if err != nil {
 		return err
@@ -73,16 +81,25 @@ func (a *app) register(group string, r members.Registration, command []string) e
 	defer c.Close()
 	ctx, cancel := a.waitContext(waitFlags{})
 	defer cancel()
-	if !r.Wait {
+	if !r.wait {
 		var done context.CancelFunc
 		ctx, done = context.WithTimeout(ctx, a.flags.commandTimeout)
 		defer done()
 	}
-	m, err := members.New(c, group).Register(ctx, r)
+	r.session.Owner = r.id
+	s, err := c.Open(ctx, r.session)
 	if err != nil {
 		return acquireError(ctx, err, members.ErrExists)
 	}
-	return a.runOrWait(heldLease{lease: m.Lease(), news: r.ID + " joined"}, command, m.Release)
+	register := members.New(c, group).TryRegister
+	if r.wait {
+		register = members.New(c, group).Register
+	}
+	if _, err := register(ctx, s, r.id, r.metadata); err != nil {
+		giveUp(s.Lease())
+		return acquireError(ctx, err, members.ErrExists)
+	}
+	return a.runOrWait(heldLease{lease: s.Lease(), news: r.id + " joined"}, command, s.Release)
 }
 
 func (a *app) groupList() *cobra.Command {
@@ -111,7 +128,6 @@ func (a *app) groupWatch() *cobra.Command {
 		Long: `Print the members of a group, and then every change until interrupted:
   joined   a new member                 left     it left
   updated  its metadata changed         failed   its lease expired: it died or was cut off
-                                        revoked  its lease was revoked
                                         gone     it left; the reason is no longer known`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {

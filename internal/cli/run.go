@@ -231,7 +231,7 @@ func (a *app) acquire(
 			a.complain("Waiting for %q\n", f.lock+f.elect)
 		}).Stop()
 	}
-	p, err := f.wins(ctx, c, lock.NewSession(c, l))
+	p, err := f.wins(ctx, c, l.Session())
 	if err == nil {
 		return p, l, nil
 	}
@@ -266,9 +266,9 @@ func (a *app) grantFor(
 
 // wins waits for the lock, or for the election, as the flags say.
 func (f *runFlags) wins(
-	ctx context.Context, c *client.Client, s *lock.Session,
+	ctx context.Context, c *client.Client, s *client.Live,
 ) (post, error) {
-	switch m := s.Mutex(f.lock); {
+	switch m := lock.NewMutex(s, f.lock); {
 	case f.elect != "":
 		return f.elected(ctx, lock.NewElection(c, f.elect), s)
 	case f.try:
@@ -282,7 +282,7 @@ func (f *runFlags) wins(
 
 // elected waits until the election is won.
 func (f *runFlags) elected(
-	ctx context.Context, e *lock.Election, s *lock.Session,
+	ctx context.Context, e *lock.Election, s *client.Live,
 ) (post, error) {
 	if f.wait > 0 {
 		limited, cancel := context.WithTimeoutCause(ctx, f.wait, errWaited)

@@ -171,12 +171,12 @@ func TestWaitingOnTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session := lock.NewSession(c, l)
+	session := l.Session()
 	for name, command := range map[string]string{
 		"l1": "run --lock l1 -- true", "l2": "lock l2 true", "l3": "run --elect l3 -- true",
 		"l4": "elect l4 value",
 	} {
-		m, err := session.Mutex(name).Lock(t.Context())
+		m, err := lock.NewMutex(session, name).Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

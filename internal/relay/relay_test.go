@@ -96,13 +96,20 @@ func TestClientThroughRelay(t *testing.T) {
 		if err != nil || len(u.Events) != 1 || !bytes.Equal(u.Events[0].KV.Value, value) {
 			t.Fatalf("the watch tells %d events, %v", len(u.Events), err)
 		}
-		held, err := lock.Lock(ctx, a, "lock", time.Minute)
+		session := func(c *client.Client) *client.Live {
+			s, err := c.Open(ctx, client.Session{TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		held, err := lock.NewMutex(session(a), "lock").Lock(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := make(chan error, 1)
+		got, other := make(chan error, 1), lock.NewMutex(session(b), "lock")
 		go func() {
-			h, err := lock.Lock(ctx, b, "lock", time.Minute)
+			h, err := other.Lock(ctx)
 			if err == nil {
 				err = h.Release(ctx)
 			}

@@ -22,12 +22,12 @@ func TestCampaignTakenAway(t *testing.T) {
 			alice := as(t, "alice", m)
 			name := "alice/" + m.Name()
 			e := lock.NewElection(alice, name)
-			session := func() *lock.Session {
+			session := func() *client.Live {
 				l, err := alice.Grant(ctx, client.Grant{TTL: time.Minute})
 				if err != nil {
 					t.Fatal(err)
 				}
-				return lock.NewSession(alice, l)
+				return l.Session()
 			}
 			leading, err := e.Campaign(ctx, session(), lock.Candidate{})
 			if err != nil {

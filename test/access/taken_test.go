@@ -27,13 +27,14 @@ func TestRightsTakenAway(t *testing.T) {
 			alice := as(t, "alice", m)
 			watch := watchOf(t, alice, store.Watch{Key: "alice/", End: "alice0"})
 			kept := cacheOf(t, alice)
-			holder, err := lock.Lock(ctx, alice, "alice/lock", time.Minute)
+			first, second := session(t, alice), session(t, alice)
+			holder, err := lock.NewMutex(first, "alice/lock").Lock(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			waiting := make(chan error, 1)
+			waiting, other := make(chan error, 1), lock.NewMutex(second, "alice/lock")
 			go func() {
-				_, err := lock.Lock(ctx, alice, "alice/lock", time.Minute)
+				_, err := other.Lock(ctx)
 				waiting <- err
 			}()
 			for range 2 { // the holder's key and the waiter's
@@ -57,6 +58,9 @@ func TestRightsTakenAway(t *testing.T) {
 			_, err = alice.Get(ctx, "alice/key")
 			wantDenied(t, "get", err)
 			wantDenied(t, "release", holder.Release(ctx))
+			if err := errors.Join(first.Release(ctx), second.Release(ctx)); err != nil {
+				t.Error(err)
+			}
 		})
 	})
 }

@@ -83,8 +83,18 @@ func refusals(t *testing.T, bob *client.Client, of leases.Ref) {
 	wantDenied(t, "attach", bob.Attach(ctx, of, "bob/key"), "the lease is not yours")
 	_, err = cache.Open(ctx, bob, []store.KeyRange{store.Prefix("alice/")}, cache.Options{})
 	wantDenied(t, "cache", err, "needs read on alice/ to alice0", isBob)
-	_, err = lock.Lock(ctx, bob, "alice/lock", time.Minute)
+	_, err = lock.NewMutex(session(t, bob), "alice/lock").Lock(ctx)
 	wantDenied(t, "lock", err, isBob)
+}
+
+// session opens a session.
+func session(t *testing.T, c *client.Client) *client.Live {
+	t.Helper()
+	s, err := c.Open(ask(t), client.Session{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // lists has all three list leases.
@@ -110,11 +120,11 @@ func lists(t *testing.T, held *client.Lease, alice, bob, carol *client.Client) {
 func work(t *testing.T, alice, bob *client.Client) {
 	t.Helper()
 	ctx := ask(t)
-	held, err := lock.Lock(ctx, alice, "alice/lock", time.Minute)
+	held, err := lock.NewMutex(session(t, alice), "alice/lock").Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock.TryLock(ctx, alice, "alice/lock", time.Minute); !errors.Is(err, lock.ErrLocked) {
+	if _, err := lock.NewMutex(session(t, alice), "alice/lock").TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
 		t.Errorf("a second lock: %v", err)
 	}
 	if err := held.Release(ctx); err != nil {
@@ -132,7 +142,7 @@ func work(t *testing.T, alice, bob *client.Client) {
 	_, err = queue.New(bob, "alice/queue", queue.Config{}).Push(ctx, []byte("v"), 0)
 	wantDenied(t, "push", err)
 	group := members.New(alice, "alice/group")
-	if joined, err := group.Register(ctx, members.Registration{ID: "m"}); err != nil {
+	if joined, err := group.Register(ctx, session(t, alice), "m", nil); err != nil {
 		t.Errorf("register: %v", err)
 	} else if err := joined.Release(ctx); err != nil {
 		t.Errorf("leave: %v", err)

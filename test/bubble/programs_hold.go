@@ -24,13 +24,13 @@ func share(p *process) error {
 		return err
 	}
 	defer l.Close()
-	s := lock.NewSession(p.c, l)
-	what, take, room := "semaphore", s.Semaphore("semaphore", permits).Acquire, permits-1
+	s := l.Session()
+	what, take, room := "semaphore", lock.NewSemaphore(s, "semaphore", permits).Acquire, permits-1
 	switch p.intn(3) {
 	case 1:
-		what, take, room = "rwlock", s.RWMutex("rwlock").Lock, 0
+		what, take, room = "rwlock", lock.NewRWMutex(s, "rwlock").Lock, 0
 	case 2:
-		what, take, room = "rwlock", s.RWMutex("rwlock").RLock, len(p.w.roles)
+		what, take, room = "rwlock", lock.NewRWMutex(s, "rwlock").RLock, len(p.w.roles)
 	}
 	h, err := take(ctx)
 	if err != nil {

@@ -118,7 +118,7 @@ func locks(p *process) error {
 		return err
 	}
 	defer l.Close()
-	s := lock.NewSession(p.c, l)
+	s := l.Session()
 	for l.Err() == nil && ctx.Err() == nil && p.intn(20) > 0 {
 		what := fmt.Sprint("lock", p.intn(2))
 		if err := p.lockOnce(ctx, s, what); err != nil {
@@ -129,11 +129,11 @@ func locks(p *process) error {
 	return nil
 }
 
-func (p *process) lockOnce(ctx context.Context, s *lock.Session, what string) error {
+func (p *process) lockOnce(ctx context.Context, s *client.Live, what string) error {
 	wait, cancel := context.WithTimeout(ctx, p.between(time.Second, 30*time.Second))
 	defer cancel()
 	if p.intn(2) == 0 {
-		h, err := s.Mutex(what).Lock(wait)
+		h, err := lock.NewMutex(s, what).Lock(wait)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"leasehold.dev/client"
 	"leasehold.dev/client/queue"
 )
 
@@ -52,7 +53,7 @@ func work(p *process) error {
 	p.w.h.Count("items done")
 	ctx, cancel = p.within(10 * time.Second)
 	defer cancel()
-	if err := i.Ack(ctx); err != nil && !errors.Is(err, queue.ErrLost) {
+	if err := i.Ack(ctx); err != nil && !errors.Is(err, client.ErrLost) {
 		return err
 	}
 	return nil

@@ -191,8 +191,8 @@ func witnessRestore(t *testing.T, args []string, etcd bool) {
 	if i := receive(t, "an item", w.claimed); i == nil || string(i.Payload()) != "item" {
 		t.Errorf("claimed %v", i)
 	}
-	self := members.Registration{ID: "m", TTL: time.Minute}
-	got[*members.Membership](t)(members.New(w.c, "group").Register(ctx, self))
+	session := got[*client.Live](t)(w.c.Open(ctx, client.Session{TTL: time.Minute}))
+	got[*members.Membership](t)(members.New(w.c, "group").Register(ctx, session, "m", nil))
 	events, err := w.members.Next(ctx)
 	if err != nil || len(events) != 1 {
 		t.Errorf("the watch of the group tells %v, %v", events, err)

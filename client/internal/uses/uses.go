@@ -1,0 +1,76 @@
+// Package uses records which keys a session uses, so that package lock does not wait for itself.
+// Package client puts a Set in the context of each session.
+package uses
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"leasehold.dev/internal/fault"
+)
+
+type contextKey struct{}
+
+// With returns a context that has a new Set.
+func With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, contextKey{}, &Set{used: make(map[string]chan struct{})})
+}
+
+// Of returns the context's Set.
+func Of(ctx context.Context) *Set { return ctx.Value(contextKey{}).(*Set) }
+
+// Set is the set of keys that a session uses. Its methods may be called from any goroutine.
+type Set struct {
+	tickets atomic.Int64
+
+	mu sync.Mutex // guards used
+	// used has a nil channel for a key in use; a key that is being given up has a channel that
+	// is closed when that is done.
+	used map[string]chan struct{}
+}
+
+// Ticket draws a number that is unique in the session.
+func (s *Set) Ticket() int64 { return s.tickets.Add(1) }
+
+// Use adds a key and reports whether it was free. If the key is being given up, Use waits for that.
+func (s *Set) Use(ctx context.Context, key string) (free bool, err error) {
+	for {
+		s.mu.Lock()
+		over, used := s.used[key]
+		if !used {
+			s.used[key] = nil
+		}
+		s.mu.Unlock()
+		switch {
+		case !used:
+			return true, nil
+		case over == nil:
+			return false, nil
+		}
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return false, fault.Cause(ctx)
+		}
+	}
+}
+
+// GiveUp makes the next Use of a key wait until done is called.
+func (s *Set) GiveUp(key string) (done func()) {
+	over := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used[key] = over
+	return func() {
+		s.Remove(key)
+		close(over)
+	}
+}
+
+// Remove ends the use of a key.
+func (s *Set) Remove(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.used, key)
+}
