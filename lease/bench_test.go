@@ -335,3 +335,29 @@ func BenchmarkPage(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkGroup renews a group of many leases each second: the cost does not depend on how many.
+func BenchmarkGroup(b *testing.B) {
+	for _, n := range []int{1, 1_000_000} {
+		b.Run(fmt.Sprintf("leases=%d", n), func(b *testing.B) {
+			l := New(Config{})
+			l.Promote(0)
+			l.OpenGroup(1, 10_000)
+			for id := range ID(n) {
+				mustGrant(b, l, Terms{ID: id + 1, TTL: 10_000})
+				if !l.Join(1, id+1, 0) {
+					b.Fatal("not joined")
+				}
+			}
+			for b.Loop() {
+				l.Advance(l.now + 1000)
+				if _, ok := l.RenewGroup(1); !ok {
+					b.Fatal("the group is over")
+				}
+				if due, silent := l.Due(1), l.Silent(1); len(due)+len(silent) > 0 {
+					b.Fatal("something is due")
+				}
+			}
+		})
+	}
+}

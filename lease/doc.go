@@ -11,6 +11,9 @@
 // lease ends when the decision comes back as a command. A program without replication applies the
 // decisions itself.
 //
+// Leases that are kept alive together can be in one group ([Lessor.OpenGroup], [Lessor.Join]):
+// [Lessor.RenewGroup] renews them all at the cost of one.
+//
 // # The contract
 //
 // The caller owns the clock. Before any other call it sets the current instant with

@@ -134,6 +134,35 @@ func ExampleLessor_HandOver() {
 	// 1000 <nil>
 }
 
+// One call renews all leases of a group, however many they are. A lease that is ended, or taken out,
+// lives on by itself.
+func ExampleLessor_RenewGroup() {
+	l := lease.New(lease.Config{})
+	l.Promote(0)
+	g := lease.GroupID(1)
+	l.OpenGroup(g, 1000)
+	for id := range lease.ID(3) {
+		l.Grant(lease.Terms{ID: id + 1, TTL: 1000})
+		l.Join(g, id+1, 0)
+	}
+	l.Revoke(2)
+	l.Leave(g, 3)
+
+	l.Advance(300)
+	l.RenewGroup(g)
+	left, ok := l.Left(g)
+	fmt.Println(left, ok)
+	for id := range lease.ID(3) {
+		fmt.Println(l.Remaining(id + 1))
+	}
+
+	// Output:
+	// [2] true
+	// 1000 true
+	// 0 false
+	// 700 true
+}
+
 // With a lock delay, the name of a lease that is lost by expiry stays taken for
 // a while.
 func ExampleTerms_lockDelay() {

@@ -201,7 +201,8 @@ func (a *attachments) checkInvariants(t *table) error {
 // behind says whether there may be more leases than one Advance looks at.
 func (t *tracker) behind() bool {
 	at, ok := t.wheel.Next()
-	return t.promotion != nil || ok && Instant(at) <= t.now
+	group, some := t.nextGroup()
+	return t.promotion != nil || ok && Instant(at) <= t.now || some && group <= t.now
 }
 
 func (t *tracker) checkInvariants() error {
@@ -244,6 +245,9 @@ func (t *tracker) checkInvariants() error {
 	if err := t.due.checkInvariants(); err != nil {
 		return err
 	}
+	if err := t.checkGroups(); err != nil {
+		return err
+	}
 	if dues != t.dues || silents != t.silents || inWheel != t.wheel.Len() {
 		return fmt.Errorf("%d due, %d silent, %d in the wheel; counted %d, %d, %d",
 			dues, silents, inWheel, t.dues, t.silents, t.wheel.Len())
@@ -262,6 +266,9 @@ func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 	if in {
 		places++
 	}
+	if k.group != 0 {
+		places++
+	}
 	switch {
 	case places != 1:
 		return "not in exactly one place"
@@ -271,6 +278,8 @@ func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 		return "should have fired"
 	case in && k.state == 0 && at > k.quiet:
 		return "wakes after it has fallen silent"
+	case k.group != 0 && (k.state != 0 || r.remaining != 0 || k.delayed):
+		return "in a group, and not simply alive"
 	case k.state&isExpiring != 0 && k.state != isExpiring:
 		return "expiring and something else"
 	case k.state&isHeld != 0 && (k.state&isPending == 0 || k.expiry > t.now):
@@ -285,6 +294,45 @@ func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 		return "a renewal would bring silence forward"
 	}
 	return ""
+}
+
+// checkGroups checks that the groups' lists have the leases that are in groups.
+func (t *tracker) checkGroups() error {
+	members, over := 0, 0
+	for place, g := range t.groups.list {
+		if g == nil {
+			continue
+		}
+		n, prev := 0, uint32(0)
+		for at := g.first; at != 0; at = t.timings.at(at - 1).next {
+			k := t.timings.at(at - 1)
+			if k.group != uint32(place)+1 || k.prev != prev {
+				return fmt.Errorf("slot %d in the list of group %d: %+v", at-1, g.id, *k)
+			}
+			prev = at
+			n++
+		}
+		at, in := t.groups.wheel.At(g.place)
+		if known := t.groups.of[g.id] == g; n != g.len || g.over == in || g.over == known ||
+			in && Instant(at) > g.quiet {
+			return fmt.Errorf("group %+v has %d leases, in wheel %v at %d", *g, n, in, at)
+		}
+		if g.over {
+			over++
+		}
+		members += n
+	}
+	in := 0
+	for slot := range t.table.top {
+		if t.timings.get(slot).group != 0 {
+			in++
+		}
+	}
+	if in != members || over != len(t.groups.over) {
+		return fmt.Errorf("%d leases in groups that have %d; %d groups are over, of %d",
+			in, members, len(t.groups.over), over)
+	}
+	return nil
 }
 
 func (q *dueQueue) all() (list []dueEntry) {

@@ -26,6 +26,7 @@ type Lessor struct {
 	tracker    *tracker
 	lastToken  Token
 	generation uint64
+	lastGroup  GroupID
 }
 
 // New returns an empty Lessor, as a follower, whose clock shows 0.
@@ -191,10 +192,12 @@ func (l *Lessor) find(id ID) (slot uint32, ok bool) {
 	return slot, ok
 }
 
-// meet has a primary time the lease in a slot, if it does not yet.
+// meet has a primary time the lease in a slot, if it does not yet, and take it out of its group if
+// that is over.
 func (l *Lessor) meet(slot uint32) {
 	if l.tracker != nil {
 		l.tracker.meet(slot)
+		l.tracker.settle(slot)
 	}
 }
 
@@ -376,7 +379,7 @@ func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
 	if !ok || l.tracker == nil {
 		return 0, false
 	}
-	return l.tracker.timings.at(slot).expiry, true
+	return l.tracker.end(slot), true
 }
 
 // Leases yields a copy of every lease, in ID order. A lease that ends before its turn is left

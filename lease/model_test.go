@@ -23,6 +23,8 @@ type model struct {
 	inFlight []any // []Due and []Checkpoint, oldest first
 	err      error
 	seen     map[*Lessor]standings
+
+	lastGroup GroupID
 }
 
 const modelSkew = 12_345
@@ -94,7 +96,7 @@ func (r result) String() string {
 
 // step does one random thing.
 func (m *model) step() {
-	switch m.choose(28) {
+	switch m.choose(38) {
 	case 0, 1, 2:
 		terms := Terms{ID: m.id() - ID(m.choose(2)), TTL: TTL(m.span())}
 		if m.choose(3) == 0 {
@@ -134,11 +136,7 @@ func (m *model) step() {
 	case 7, 8, 9:
 		m.advance(m.span())
 	case 10, 11:
-		id, token := m.held()
-		want, err := m.twin.renew(id, token)
-		got, err2 := m.primary.Renew(id, token)
-		m.sameErr("renew", err2, err)
-		m.same("renew", got, want)
+		m.renew(m.held())
 	case 12:
 		m.clear(m.id())
 	case 13:
@@ -164,9 +162,75 @@ func (m *model) step() {
 	case 21:
 		m.twin.tokens++
 		m.same("token", both(m, (*Lessor).DrawToken), m.twin.tokens)
+	case 28, 29, 30, 31, 32, 33, 34, 35, 36, 37:
+		m.groups()
 	default:
 		m.change()
 	}
+}
+
+// groups does something with groups.
+func (m *model) groups() {
+	g := m.lastGroup - GroupID(m.choose(4))
+	switch m.choose(10) {
+	case 0:
+		m.openGroup(TTL(m.span()))
+	case 1, 2, 3, 4:
+		id, token := m.held()
+		if l := m.twin.leases[id]; l != nil && m.choose(4) > 0 {
+			if g = m.groupFor(l.TTL); g == 0 {
+				g = m.openGroup(l.TTL)
+			}
+		}
+		if m.choose(2) == 0 {
+			m.renew(id, token)
+		}
+		m.same("join", m.primary.Join(g, id, token), m.twin.join(g, id, token))
+	case 5, 6:
+		ttl, ok := m.primary.RenewGroup(g)
+		want, wantOK := m.twin.renewGroup(g)
+		m.same("renewed group", []any{ttl, ok}, []any{want, wantOK})
+	case 7:
+		id := m.id()
+		if l := m.twin.leases[id]; l != nil && m.choose(2) == 0 {
+			g = l.group
+		}
+		m.primary.Leave(g, id)
+		m.twin.leave(g, id)
+	case 8:
+		left, ok := m.primary.Left(g)
+		want, wantOK := m.twin.left(g)
+		m.same("left", []any{left, ok}, []any{want, wantOK})
+	case 9:
+		if m.choose(3) == 0 {
+			m.primary.EndGroup(g)
+			m.twin.endGroup(g)
+		}
+	}
+}
+
+func (m *model) openGroup(ttl TTL) GroupID {
+	m.lastGroup++
+	m.twin.openGroup(m.lastGroup, ttl)
+	m.primary.OpenGroup(m.lastGroup, ttl)
+	return m.lastGroup
+}
+
+// groupFor returns the newest group of a TTL, 0 if there is none.
+func (m *model) groupFor(ttl TTL) (found GroupID) {
+	for id, g := range m.twin.groups {
+		if g.ttl == ttl {
+			found = max(found, id)
+		}
+	}
+	return found
+}
+
+func (m *model) renew(id ID, token Token) {
+	want, err := m.twin.renew(id, token)
+	got, err2 := m.primary.Renew(id, token)
+	m.sameErr("renew", err2, err)
+	m.same("renew", got, want)
 }
 
 func (m *model) secret() (s Secret) {
@@ -226,6 +290,7 @@ func (m *model) advance(by int64) {
 		by = int64(next - m.twin.now)
 	}
 	m.twin.now += Instant(by)
+	m.twin.settle()
 	m.primary.Advance(m.twin.now)
 	m.follower.Advance(m.twin.now + modelSkew)
 }
@@ -240,7 +305,7 @@ func (m *model) clear(id ID) {
 func (m *model) lead() {
 	m.inFlight = nil
 	if m.choose(4) == 0 {
-		m.twin.primary = false
+		m.twin.demote()
 		m.primary.Demote()
 		return
 	}
@@ -421,6 +486,11 @@ func (m *model) check() error {
 		got, ok := m.primary.Remaining(id)
 		want, ok2 := m.twin.remaining(id)
 		m.same("remaining", []any{got, ok}, []any{want, ok2})
+	}
+	for id := range ID(13) {
+		if l := m.twin.leases[id]; l != nil && m.choose(8) == 0 { // asked, a lease is settled
+			m.same("group", m.primary.GroupOf(id), l.group)
+		}
 	}
 	for k, id := range m.twin.owner {
 		m.same("lease of "+k, m.primary.LeaseOf(k), id)

@@ -70,7 +70,8 @@ func (a args) int(name string, otherwise int) int {
 	return otherwise
 }
 
-func (a args) id() ID { return ID(a.int("id", 0)) }
+func (a args) id() ID         { return ID(a.int("id", 0)) }
+func (a args) group() GroupID { return GroupID(a.int("group", 0)) }
 
 func (a args) secret() (s Secret) {
 	copy(s[:], a.string("secret"))
@@ -216,6 +217,41 @@ var commands = map[string]func(s *scenario, a args) string{
 			out += ", to be cleared first"
 		}
 		return orError(out, err)
+	},
+	"open-group": func(s *scenario, a args) string {
+		a.on(s).OpenGroup(a.group(), a.ttl("ttl"))
+		return "ok"
+	},
+	"join": func(s *scenario, a args) string {
+		if !a.on(s).Join(a.group(), a.id(), Token(a.int("token", 0))) {
+			return "refused"
+		}
+		return "ok"
+	},
+	"leave": func(s *scenario, a args) string {
+		a.on(s).Leave(a.group(), a.id())
+		return "ok"
+	},
+	"renew-group": func(s *scenario, a args) string {
+		ttl, ok := a.on(s).RenewGroup(a.group())
+		if !ok {
+			return "the group is over"
+		}
+		return "ttl " + ttl.show()
+	},
+	"left": func(s *scenario, a args) string {
+		left, ok := a.on(s).Left(a.group())
+		if !ok {
+			return "the group is over"
+		}
+		return fmt.Sprintf("left: %d", left)
+	},
+	"end-group": func(s *scenario, a args) string {
+		a.on(s).EndGroup(a.group())
+		return "ok"
+	},
+	"group": func(s *scenario, a args) string {
+		return fmt.Sprintf("in group %d", a.on(s).GroupOf(a.id()))
 	},
 	"abandon": func(s *scenario, a args) string {
 		a.on(s).Abandon(a.id())

@@ -29,6 +29,9 @@ type timing struct {
 	// delayed says that what ends at expiry is the lock delay of a lease that
 	// is over. It never goes back.
 	delayed bool
+	// group is the place of the group that the lease is in, and prev and next are its neighbours'
+	// slots there; all plus 1, and 0 for none. Then expiry and quiet are of before it joined.
+	group, prev, next uint32
 }
 
 // tracker times the leases of a primary.
@@ -41,7 +44,7 @@ type timing struct {
 // A lease that was there before this member was primary is met before anything
 // else is done with it: see promotion.
 //
-// Invariants: a live lease that was met is in exactly one of the wheel, isDue,
+// Invariants: a live lease that was met is in exactly one of the wheel, a group, isDue,
 // isExpiring and isHeld; at most one proposal of the tracker about a lease is
 // under way, so isExpiring excludes isPending; the wheel's instant is not after
 // expiry, and without flags not after quiet.
@@ -62,12 +65,14 @@ type tracker struct {
 	nearMisses uint64
 	// promotion is nil when all leases are met.
 	promotion *promotion
+	groups    groups
 }
 
 func newTracker(l *Lessor) *tracker {
 	return &tracker{
 		cfg: &l.cfg, table: l.table, countdown: &l.countdown,
 		counting: l.counting, began: l.now, now: l.now, wheel: wheel.New(int64(l.now)),
+		groups: newGroups(l.now),
 	}
 }
 
@@ -75,6 +80,7 @@ func newTracker(l *Lessor) *tracker {
 func (t *tracker) advance(now Instant) {
 	t.now = now
 	t.wheel.Advance(int64(now), t.cfg.AtOnce, t.place)
+	t.advanceGroups()
 	t.meetMore()
 }
 
@@ -94,6 +100,7 @@ func (t *tracker) resume(slot uint32, expiry, quiet Instant) {
 // proposed about it before is void. Without a delay a promise to the holder
 // before may still run, and nothing is taken back from it.
 func (t *tracker) restart(slot uint32, delayed bool) {
+	t.part(slot, true)
 	t.unset(slot, isDue|isSilent)
 	k, ttl := t.timings.at(slot), t.table.record(slot).ttl
 	expiry := t.now.after(ttl)
@@ -111,11 +118,22 @@ func (t *tracker) expiry(slot uint32) Instant {
 	if k.state&isExpiring != 0 {
 		return 0
 	}
+	return t.end(slot)
+}
+
+// end returns the first instant at which a lease may end unless it is renewed, by itself or with
+// its group.
+func (t *tracker) end(slot uint32) Instant {
+	k := t.timings.at(slot)
+	if g := t.groupAt(slot); g != nil {
+		return max(k.expiry, g.renewed.after(g.ttl))
+	}
 	return k.expiry
 }
 
 // forget stops timing a lease.
 func (t *tracker) forget(slot uint32) {
+	t.part(slot, true)
 	t.unset(slot, isDue|isSilent)
 	t.wheel.Remove(slot)
 	t.timings.clear(slot)
@@ -126,7 +144,7 @@ func (t *tracker) forget(slot uint32) {
 func (t *tracker) place(slot uint32) {
 	k := t.timings.at(slot)
 	switch {
-	case k.state&(isDue|isExpiring) != 0:
+	case k.state&(isDue|isExpiring) != 0 || k.group != 0:
 	case k.expiry <= t.now && k.state&isPending != 0:
 		// Deciding now would leave two proposals under way, and nobody could
 		// tell which of them was dropped if one is.
@@ -181,7 +199,7 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	if k.state&isExpiring != 0 {
 		return Renewal{}, ErrExpiring
 	}
-	if k.expiry < t.now.after(r.ttl/nearMiss) {
+	if t.end(slot) < t.now.after(r.ttl/nearMiss) {
 		t.nearMisses++
 	}
 	// A promotion may have given more than a TTL; a renewal takes nothing back.
@@ -201,6 +219,7 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 // touch starts a lease's TTL anew, because a command says so. What was proposed
 // about it before is void, but it is still under way.
 func (t *tracker) touch(slot uint32) {
+	t.part(slot, true)
 	k, ttl := t.timings.at(slot), t.table.record(slot).ttl
 	k.expiry = max(k.expiry, t.now.after(ttl))
 	k.quiet = t.now.after(t.cfg.silence(ttl))
@@ -208,11 +227,11 @@ func (t *tracker) touch(slot uint32) {
 	t.place(slot)
 }
 
-// abandon makes a lease silent soon unless it is renewed.
+// abandon makes a lease silent soon unless it is renewed. One in a group is tended.
 func (t *tracker) abandon(slot uint32) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	quiet := t.now.after(t.cfg.untended(r.ttl))
-	if k.state != 0 || r.remaining != 0 || k.quiet <= quiet {
+	if k.state != 0 || r.remaining != 0 || k.quiet <= quiet || k.group != 0 {
 		return // on its way already, or known to be silent
 	}
 	k.quiet = quiet
@@ -250,6 +269,7 @@ func (t *tracker) hasten(slot uint32) {
 func (t *tracker) checkpointed(slot uint32) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	if r.remaining != 0 {
+		t.part(slot, true)
 		t.unset(slot, isPending|isHeld|isSilent)
 		k.quiet = t.now.after(t.again(r.ttl))
 	} else {
@@ -318,5 +338,9 @@ func (t *tracker) nextDue() (Instant, bool) {
 		return t.now, true
 	}
 	at, ok := t.wheel.Next()
+	group, some := t.nextGroup()
+	if some && (!ok || group < Instant(at)) {
+		return group, true
+	}
 	return Instant(at), ok
 }

@@ -15,6 +15,13 @@ type twin struct {
 	tokens  Token
 	primary bool
 	began   Instant // of being primary
+	groups  map[GroupID]*twinGroup
+}
+
+type twinGroup struct {
+	ttl            TTL
+	renewed, quiet Instant
+	left           []ID
 }
 
 type twinLease struct {
@@ -24,6 +31,105 @@ type twinLease struct {
 	// What only a primary knows.
 	expiry, quiet     Instant
 	expiring, pending bool
+	group             GroupID
+}
+
+func (t *twin) openGroup(id GroupID, ttl TTL) {
+	if t.primary {
+		t.groups[id] = &twinGroup{ttl: ttl}
+		t.renewGroup(id)
+	}
+}
+
+func (t *twin) renewGroup(id GroupID) (TTL, bool) {
+	g := t.groups[id]
+	if g == nil {
+		return 0, false
+	}
+	g.renewed = t.now
+	g.quiet = t.now + 1 + Instant(min(max(g.ttl/5*2, 1), t.cfg.CheckpointInterval))
+	return g.ttl, true
+}
+
+func (t *twin) join(id GroupID, lease ID, token Token) bool {
+	t.settle()
+	g, l := t.groups[id], t.held(lease, token)
+	if g == nil || l == nil || l.TTL != g.ttl || l.expiring || l.pending || l.Remaining != 0 ||
+		l.end(t) <= t.now || l.group == 0 && l.quiet <= t.now {
+		return false
+	}
+	if l.group != id {
+		t.part(l, true)
+		l.group = id
+	}
+	return true
+}
+
+// end is when the lease may end.
+func (l *twinLease) end(t *twin) Instant {
+	if g := t.groups[l.group]; g != nil {
+		return max(l.expiry, g.renewed+Instant(g.ttl)+1)
+	}
+	return l.expiry
+}
+
+func (t *twin) part(l *twinLease, report bool) {
+	g := t.groups[l.group]
+	if g == nil {
+		return
+	}
+	if l.expiry, l.quiet = l.end(t), max(l.quiet, g.quiet); report {
+		g.left = append(g.left, l.ID)
+	}
+	id := l.group
+	l.group = 0
+	for _, other := range t.leases {
+		if other.group == id {
+			return
+		}
+	}
+	delete(t.groups, id)
+}
+
+func (t *twin) leave(id GroupID, lease ID) {
+	if l := t.leases[lease]; l != nil && l.group == id && id != 0 {
+		t.part(l, false)
+		t.abandon(lease)
+	}
+}
+
+func (t *twin) left(id GroupID) ([]ID, bool) {
+	g := t.groups[id]
+	if g == nil {
+		return nil, false
+	}
+	left := g.left
+	g.left = nil
+	return left, true
+}
+
+func (t *twin) endGroup(id GroupID) {
+	for _, l := range t.leases {
+		if l.group == id && id != 0 {
+			t.part(l, false)
+			l.untended(t)
+		}
+	}
+	delete(t.groups, id)
+}
+
+// settle ends the groups that are silent.
+func (t *twin) settle() {
+	for id, g := range t.groups {
+		if g.quiet <= t.now {
+			for _, l := range t.leases {
+				if l.group == id {
+					t.part(l, false)
+				}
+			}
+			delete(t.groups, id)
+		}
+	}
 }
 
 // span is what runs: the TTL, or the lock delay.
@@ -108,7 +214,8 @@ func (l *twinLease) untended(t *twin) {
 
 func (t *twin) abandon(id ID) {
 	l := t.leases[id]
-	if t.primary && l != nil && !l.expiring && !l.pending && l.Remaining == 0 && l.expiry > t.now {
+	if t.primary && l != nil && !l.expiring && !l.pending && l.Remaining == 0 && l.expiry > t.now &&
+		l.group == 0 {
 		l.quiet = min(l.quiet, t.now+l.silence(t))
 		l.untended(t)
 	}
@@ -121,6 +228,7 @@ func (l *twinLease) heard(t *twin) {
 
 // anew makes void what was decided before.
 func (l *twinLease) anew(t *twin) {
+	t.part(l, true)
 	l.Stamp++
 	l.Remaining, l.countdown = 0, 0
 	l.heard(t)
@@ -134,6 +242,7 @@ func (t *twin) changeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	if l == nil || token == 0 {
 		return Info{}, ErrNotFound
 	}
+	t.part(l, true)
 	l.TTL = ttl
 	l.anew(t)
 	return l.Info, nil
@@ -191,6 +300,7 @@ func (t *twin) end(id ID) Ended {
 	for _, k := range e.Keys {
 		delete(t.owner, k)
 	}
+	t.part(t.leases[id], true)
 	delete(t.leases, id)
 	return e
 }
@@ -212,6 +322,7 @@ func (t *twin) expire(d Due) (Ended, bool) {
 		return Ended{}, false
 	}
 	if l.LockDelay > 0 && !l.Delayed {
+		t.part(l, true)
 		l.Delayed, l.expiring, l.pending, l.expiry = true, false, false, 0
 		l.anew(t)
 		l.untended(t)
@@ -267,8 +378,16 @@ func (t *twin) recount() {
 	}
 }
 
+func (t *twin) demote() {
+	t.primary, t.groups = false, nil
+	for _, l := range t.leases {
+		l.group = 0
+	}
+}
+
 func (t *twin) promote() {
-	t.primary, t.began = true, t.now
+	t.demote()
+	t.primary, t.began, t.groups = true, t.now, map[GroupID]*twinGroup{}
 	for _, l := range t.leases {
 		l.expiring, l.pending, l.expiry = false, false, 0
 		l.heard(t)
@@ -296,7 +415,7 @@ func (t *twin) renew(id ID, token Token) (Renewal, error) {
 func (t *twin) due() []Due {
 	var out []*twinLease
 	for _, l := range t.leases {
-		if t.primary && l.expiry <= t.now && !l.expiring && !l.pending {
+		if t.primary && l.end(t) <= t.now && !l.expiring && !l.pending {
 			out = append(out, l)
 		}
 	}
@@ -313,7 +432,7 @@ func (t *twin) due() []Due {
 func (t *twin) silent() map[ID]Checkpoint {
 	out := map[ID]Checkpoint{}
 	for _, l := range t.leases {
-		if t.primary && l.quiet <= t.now && t.now < l.expiry && !l.expiring && !l.pending {
+		if t.primary && l.group == 0 && l.quiet <= t.now && t.now < l.expiry && !l.expiring && !l.pending {
 			out[l.ID] = Checkpoint{l.ID, l.Token, TTL(l.expiry - t.now), l.Stamp}
 		}
 	}
@@ -331,9 +450,12 @@ func (t *twin) next() (Instant, bool) {
 	}
 	for _, l := range t.leases {
 		// Of a pending lease there is nothing to say before its outcome is known.
-		if t.primary && !l.expiring && !l.pending {
+		if t.primary && l.group == 0 && !l.expiring && !l.pending {
 			consider(min(l.expiry, l.quiet))
 		}
+	}
+	for _, g := range t.groups {
+		consider(g.quiet)
 	}
 	return at, ok
 }
@@ -346,7 +468,7 @@ func (t *twin) remaining(id ID) (TTL, bool) {
 	case t.primary && l.expiring:
 		return 0, true
 	case t.primary:
-		return max(0, TTL(l.expiry-t.now)-1), true
+		return max(0, TTL(l.end(t)-t.now)-1), true
 	case l.Remaining != 0:
 		return max(0, TTL(l.countdown-t.now)-1), true
 	}

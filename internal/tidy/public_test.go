@@ -22,7 +22,7 @@ var ceilings = map[string]int{
 	"client/pool":    11,
 	"client/queue":   9,
 	"client/store":   22,
-	"lease":          28,
+	"lease":          29,
 	"plan":           49,
 	"server":         28,
 }

@@ -1,0 +1,309 @@
+package lease
+
+import (
+	"math"
+
+	"leasehold.dev/internal/wheel"
+)
+
+// GroupID identifies a group. The caller chooses it, above all earlier ones.
+type GroupID uint64
+
+// OpenGroup opens an empty group for leases of a TTL, on a primary. It panics if the ID is not
+// above that of every earlier group.
+//
+// A group is leases that are renewed together. It exists only on the primary that opened it, and
+// only while it is renewed: when it falls silent it is over, and its leases live on from its last
+// renewal as if each had been renewed by itself then. However many leases a group has, it costs
+// no more than a lease as long as none joins or leaves.
+func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
+	if g <= l.lastGroup {
+		panic("lease: a group's ID is used twice")
+	}
+	l.lastGroup = g
+	if l.tracker != nil {
+		l.tracker.openGroup(g, ttl)
+	}
+}
+
+// Join takes a lease into a group. Usually it was just renewed. It leaves any other group. Join
+// reports whether the lease is in the group now. It is not if the group is over, if the lease has
+// another TTL or, unless the token is 0, another token, or if it is silent, has a checkpoint that
+// is to be cleared first, or its end is decided.
+func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
+	if l.tracker == nil {
+		return false
+	}
+	slot, ok := l.alive(id)
+	if !ok || token != 0 && l.table.record(slot).token != token {
+		return false
+	}
+	return l.tracker.join(slot, g)
+}
+
+// Leave takes a lease out of a group, if it is in it, because nothing keeps it alive any more. It
+// lives on from the last renewal, and is untended.
+func (l *Lessor) Leave(g GroupID, id ID) {
+	if l.tracker == nil {
+		return
+	}
+	if slot, ok := l.find(id); ok && g != 0 && l.tracker.groupOf(slot) == g {
+		l.tracker.part(slot, false)
+		l.tracker.abandon(slot)
+		l.tracker.place(slot)
+	}
+}
+
+// GroupOf returns the group that a lease is in, 0 for none.
+func (l *Lessor) GroupOf(id ID) GroupID {
+	if l.tracker == nil {
+		return 0
+	}
+	slot, ok := l.find(id)
+	if !ok {
+		return 0
+	}
+	return l.tracker.groupOf(slot)
+}
+
+// HasGroup reports whether there is a group that is not over.
+func (l *Lessor) HasGroup(g GroupID) bool {
+	return l.tracker != nil && l.tracker.liveGroup(g) != nil
+}
+
+// RenewGroup renews all leases of a group. The keeper may be told only after a quorum has confirmed
+// that this member still leads, and together with what Left returns then. It returns the TTL of the
+// leases, and ok=false if the group is over: then nothing is renewed.
+func (l *Lessor) RenewGroup(g GroupID) (ttl TTL, ok bool) {
+	if l.tracker == nil {
+		return 0, false
+	}
+	p := l.tracker.liveGroup(g)
+	if p == nil {
+		return 0, false
+	}
+	p.renew(l.tracker)
+	return p.ttl, true
+}
+
+// Left returns the leases that have left a group since the last call, but for those that
+// Lessor.Leave took out: they have ended or changed, or joined another group. It returns ok=false
+// if the group is over, which all of its leases have left.
+func (l *Lessor) Left(g GroupID) (left []ID, ok bool) {
+	if l.tracker == nil {
+		return nil, false
+	}
+	p := l.tracker.liveGroup(g)
+	if p == nil {
+		return nil, false
+	}
+	left, p.left = p.left, nil
+	return left, true
+}
+
+// EndGroup ends a group whose keeper is gone. Its leases are untended.
+func (l *Lessor) EndGroup(g GroupID) {
+	if l.tracker == nil {
+		return
+	}
+	if p := l.tracker.liveGroup(g); p != nil {
+		p.abandoned = l.now.after(l.tracker.cfg.untended(p.ttl))
+		l.tracker.dissolve(p)
+	}
+}
+
+// group is leases of one TTL that are renewed together. They are in a list, linked by their
+// timings.
+type group struct {
+	id      GroupID
+	place   uint32 // in groups.list
+	ttl     TTL
+	renewed Instant
+	quiet   Instant // from which on it is silent
+	// abandoned bounds when its leases are silent: nothing has kept them alive since some instant.
+	abandoned Instant
+	first     uint32 // slot + 1; 0: none
+	len       int
+	left      []ID // see Lessor.Left
+	over      bool
+}
+
+// groups are those of a tracker.
+//
+// Invariants: a group that is not over is in of and in the wheel; one that is over is in over until
+// all leases have left it.
+type groups struct {
+	list []*group
+	free []uint32
+	of   map[GroupID]*group
+	// wheel has each group at an instant that is not after it falls silent.
+	wheel *wheel.Wheel
+	over  []*group
+}
+
+func newGroups(now Instant) groups {
+	return groups{of: make(map[GroupID]*group), wheel: wheel.New(int64(now))}
+}
+
+func (t *tracker) openGroup(id GroupID, ttl TTL) {
+	gs := &t.groups
+	g := &group{id: id, place: uint32(len(gs.list)), ttl: ttl, abandoned: math.MaxInt64}
+	if n := len(gs.free); n > 0 {
+		g.place = gs.free[n-1]
+		gs.free = gs.free[:n-1]
+		gs.list[g.place] = g
+	} else {
+		gs.list = append(gs.list, g)
+	}
+	gs.of[id] = g
+	g.renew(t)
+	gs.wheel.Add(g.place, int64(g.quiet))
+}
+
+// renew notes a renewal. The group's entry in the wheel stays, as that of a lease does.
+func (g *group) renew(t *tracker) {
+	g.renewed, g.quiet = t.now, t.now.after(t.cfg.silence(g.ttl))
+}
+
+// liveGroup returns a group that is not over. One that is silent is over, even if the wheel has
+// not fired yet.
+func (t *tracker) liveGroup(id GroupID) *group {
+	g := t.groups.of[id]
+	if g != nil && g.quiet <= t.now {
+		t.dissolve(g)
+		return nil
+	}
+	return g
+}
+
+// groupOf returns the group that the lease in a slot is in, 0 for none.
+func (t *tracker) groupOf(slot uint32) GroupID {
+	if g := t.groupAt(slot); g != nil {
+		return g.id
+	}
+	return 0
+}
+
+// groupAt returns the group that the lease in a slot is in, nil for none.
+func (t *tracker) groupAt(slot uint32) *group {
+	if k := t.timings.at(slot); k.group != 0 {
+		return t.groups.list[k.group-1]
+	}
+	return nil
+}
+
+// join takes a lease into a group, and out of the wheel.
+func (t *tracker) join(slot uint32, id GroupID) bool {
+	g, k, r := t.liveGroup(id), t.timings.at(slot), t.table.record(slot)
+	switch {
+	case g == nil || g.ttl != r.ttl || k.state != 0 || k.delayed || r.remaining != 0:
+		return false
+	case k.group == g.place+1:
+		return true
+	case t.end(slot) <= t.now || k.group == 0 && k.quiet <= t.now:
+		return false
+	case k.group != 0:
+		t.part(slot, true)
+	}
+	t.wheel.Remove(slot)
+	k.group, k.prev, k.next = g.place+1, 0, g.first
+	if g.first != 0 {
+		t.timings.at(g.first - 1).prev = slot + 1
+	}
+	g.first = slot + 1
+	g.len++
+	return true
+}
+
+// part takes a lease out of its group, if it is in one. The caller places it. Report says that the
+// group's keeper is to learn of it.
+func (t *tracker) part(slot uint32, report bool) {
+	g := t.groupAt(slot)
+	if g == nil {
+		return
+	}
+	k := t.timings.at(slot)
+	k.expiry = max(k.expiry, g.renewed.after(g.ttl))
+	k.quiet = min(max(k.quiet, g.quiet), g.abandoned)
+	if k.prev == 0 {
+		g.first = k.next
+	} else {
+		t.timings.at(k.prev - 1).next = k.next
+	}
+	if k.next != 0 {
+		t.timings.at(k.next - 1).prev = k.prev
+	}
+	k.group, k.prev, k.next = 0, 0, 0
+	g.len--
+	if g.over {
+		return
+	}
+	if report {
+		g.left = append(g.left, t.table.record(slot).id)
+	}
+	if g.len == 0 {
+		t.dissolve(g)
+	}
+}
+
+// settle takes a lease out of its group if that is over, or silent.
+func (t *tracker) settle(slot uint32) {
+	if g := t.groupAt(slot); g != nil && (g.over || g.quiet <= t.now) {
+		if !g.over {
+			t.dissolve(g)
+		}
+		t.part(slot, false)
+		t.place(slot)
+	}
+}
+
+// dissolve ends a group: nothing joins or renews it any more. Its leases leave it by and by. In
+// which step one does makes no difference, because it gets the same instants in any, and because
+// everything that is done with a lease begins with settle.
+func (t *tracker) dissolve(g *group) {
+	g.over = true
+	delete(t.groups.of, g.id)
+	t.groups.wheel.Remove(g.place)
+	t.groups.over = append(t.groups.over, g)
+}
+
+// advanceGroups dissolves the groups that are silent by now, and has as many leases leave them as
+// there is time for at once.
+func (t *tracker) advanceGroups() {
+	gs := &t.groups
+	gs.wheel.Advance(int64(t.now), t.cfg.AtOnce, func(place uint32) {
+		if g := gs.list[place]; g.quiet <= t.now {
+			t.dissolve(g)
+		} else {
+			gs.wheel.Add(place, int64(g.quiet))
+		}
+	})
+	looks := t.cfg.AtOnce
+	for len(gs.over) > 0 && looks > 0 {
+		g := gs.over[0]
+		for ; g.first != 0 && looks > 0; looks-- {
+			slot := g.first - 1
+			t.part(slot, false)
+			t.place(slot)
+		}
+		if g.first != 0 {
+			return
+		}
+		looks--
+		gs.list[g.place] = nil
+		gs.free = append(gs.free, g.place)
+		gs.over = gs.over[1:]
+	}
+	if len(gs.over) == 0 {
+		gs.over = nil
+	}
+}
+
+// nextGroup returns an instant before which there is nothing to do about groups.
+func (t *tracker) nextGroup() (Instant, bool) {
+	if len(t.groups.over) > 0 {
+		return t.now, true
+	}
+	at, ok := t.groups.wheel.Next()
+	return Instant(at), ok
+}
