@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -22,19 +23,22 @@ func (a *app) benchCommand() *cobra.Command {
 	s := &reportFlags{}
 	r := &load.Remote{}
 	conns := 4
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure grant, put, read, renew and expire against a server",
-		Long: `Measures what the cluster at --endpoints makes of leases, be it leasehold or etcd: rates,
-latencies and, where its /metrics can be read, the CPU time of its processes for each
-operation. It puts keys below leasehold-bench/ only, all on leases, and takes them away
-at its end. It is a load: do not aim it at a cluster that others need.`,
-		Example: `  leasehold bench --duration 2s
-  leasehold bench --run grant,renew -o json > costs.json`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return badArgs("unexpected argument %q: choose operations with --run", args[0])
-			}
+	cmd := a.make(command{
+		use: "bench", short: "Measure grant, put, read, renew and expire against a server",
+		long: `Measure rates and latencies of leases at the cluster at --endpoints, be it leasehold
+or etcd, and the CPU time of its processes for each operation if its /metrics can be read. Keys are
+put below leasehold-bench/ only, all on leases, and removed at the end. It is a load: do not aim it
+at a cluster that others need.`,
+		example: "bench --duration 2s\nbench --run grant,renew -o json > costs.json",
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringSliceVar(&r.Only, "run", nil,
+				"operations to measure: "+strings.Join(load.Operations, ", ")+" (default: all)")
+			fs.DurationVar(&r.Duration, "duration", 3*time.Second, "longest time for each operation")
+			fs.IntVar(&r.Count, "count", 100_000, "most operations of each kind")
+			fs.IntVar(&r.Callers, "callers", 64, "concurrent callers")
+			fs.IntVar(&conns, "connections", 4, "connections that they share")
+		},
+		run: func(*cobra.Command, []string, []string) error {
 			if err := s.check(a); err != nil {
 				return err
 			}
@@ -43,15 +47,8 @@ at its end. It is a load: do not aim it at a cluster that others need.`,
 			}
 			return a.runBench(s, r, conns)
 		},
-	}
+	})
 	s.register(cmd)
-	fs := cmd.Flags()
-	fs.StringSliceVar(&r.Only, "run", nil,
-		"operations to measure: "+strings.Join(load.Operations, ", ")+" (default: all)")
-	fs.DurationVar(&r.Duration, "duration", 3*time.Second, "longest time for each operation")
-	fs.IntVar(&r.Count, "count", 100_000, "most operations of each kind")
-	fs.IntVar(&r.Callers, "callers", 64, "callers that each wait for their answer")
-	fs.IntVar(&conns, "connections", 4, "connections that they share")
 	return cmd
 }
 

@@ -10,34 +10,34 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// boundAt is by which bindings the member at an endpoint goes.
+// boundAt is the bindings of the member at an endpoint.
 type boundAt struct {
 	Endpoint string                   `json:"endpoint"`
 	Bindings json.RawMessage          `json:"bindings"`
 	told     *pb.ListBindingsResponse // the same
 }
 
-func (a *app) authBindings() *cobra.Command {
+func (a *app) authBindings() command {
 	var cluster bool
-	cmd := &cobra.Command{
-		Use:   "bindings [options]",
-		Short: "List the bindings of outside identities to users and roles",
-		Long: "List the issuers and bindings of --auth-config that count at each endpoint, and why " +
-			"what is in the file\nnow does not, if it does not. Each member reads a file of its own: " +
-			"the digests tell whether they are alike.",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 {
-				return badArgs("auth bindings command does not accept any arguments")
-			}
+	return command{
+		use: "bindings", short: "List the bindings of outside identities to users and roles",
+		long: `List the issuers and bindings of --auth-config in force at each endpoint, and why the
+present file is not, if it is refused. Each member reads a file of its own: equal digests mean equal
+files.`,
+		example: "auth bindings --cluster --user root",
+		flags:   func(fs *pflag.FlagSet) { clusterFlag(fs, &cluster) },
+		run: func(*cobra.Command, []string, []string) error {
 			var list []boundAt
 			failure, err := a.eachEndpoint(cluster, "bindings",
 				func(ctx context.Context, c *clientv3.Client, ep string) error {
-					r, err := namesOf(c).ListBindings(ctx, &pb.ListBindingsRequest{})
+					r, err := pb.NewAccessServiceClient(c.ActiveConnection()).ListBindings(ctx,
+						&pb.ListBindingsRequest{})
 					if err != nil {
 						return nativeError(err)
 					}
@@ -51,7 +51,7 @@ func (a *app) authBindings() *cobra.Command {
 				return err
 			}
 			if !alike(list) {
-				a.complain("The members bind differently: replace the file on each of them\n")
+				a.complain("The members have different bindings: replace the file on each of them\n")
 			}
 			if failure != nil {
 				return &exitError{exitConnection, nil}
@@ -59,12 +59,9 @@ func (a *app) authBindings() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&cluster, "cluster", false,
-		"use all endpoints from the cluster member list")
-	return cmd
 }
 
-// alike reports whether the same bindings count everywhere.
+// alike reports whether all members have the same bindings.
 func alike(list []boundAt) bool {
 	return !slices.ContainsFunc(list, func(b boundAt) bool {
 		return b.told.Sha256 != list[0].told.Sha256
@@ -86,7 +83,7 @@ func bindingsRow(b boundAt) []string {
 	return readableAll(row)
 }
 
-// ruleRows tell issuers and bindings, a row each.
+// ruleRows returns a row for each issuer and binding.
 func ruleRows(r *pb.ListBindingsResponse) (rows [][]string) {
 	for _, s := range r.Issuers {
 		rows = append(rows, readableAll([]string{

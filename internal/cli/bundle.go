@@ -16,60 +16,56 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"leasehold.dev/internal/version"
 )
 
 func (a *app) debugCommand() *cobra.Command {
-	return family("debug", "Gather information for debugging", a.bundleCommand())
+	var profile time.Duration
+	return a.family("debug", "Gather information for debugging", command{
+		use: "bundle <filename>", short: "Save the status, metrics and profiles of all members",
+		long: `Write a .tar.gz with the verdict of leasehold status, and for each member its
+metrics, health, version and, if it runs with --enable-pprof, its profiles. It has no keys, values,
+passwords or settings; metrics name owners of slow caches, and profiles functions.
+
+The logs stay on the hosts of the members: "logs.txt" says how to get them. What could not be
+fetched is listed in "missing.txt", and is no failure.`,
+		example: "debug bundle /tmp/leasehold.tar.gz --endpoints host1:2379",
+		min:     1, max: 1,
+		flags: func(fs *pflag.FlagSet) {
+			fs.DurationVar(&profile, "profile", 5*time.Second,
+				"how long to profile the CPU of each member (0: not)")
+		},
+		run: func(_ *cobra.Command, args, _ []string) error { return a.saveBundle(args[0], profile) },
+	})
 }
 
-func (a *app) bundleCommand() *cobra.Command {
-	var profile time.Duration
-	cmd := &cobra.Command{
-		Use:   "bundle <filename>",
-		Short: "Save the status, metrics and profiles of all members to one archive",
-		Long: `Writes a .tar.gz with what the cluster says of itself: the verdict of
-"leasehold status", and of each member its metrics, health, version and, if it
-runs with --enable-pprof, its profiles. It has no keys, values, passwords or
-settings; metrics name owners of slow caches, and profiles functions.
-
-The logs stay on the hosts of the members: "logs.txt" says how to get them. What
-could not be fetched is listed in "missing.txt", and is no failure.`,
-		Example: "  leasehold debug bundle /tmp/leasehold.tar.gz --endpoints host1:2379",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("debug bundle expects one argument <filename>")
-			}
-			spec, err := a.prepare()
-			if err != nil {
-				return err
-			}
-			conf, err := tlsOf(spec)
-			if err != nil {
-				return err
-			}
-			s := a.lookAt(spec)
-			s.judge()
-			b := &bundle{
-				memberPages: newMemberPages(conf, a.flags.commandTimeout+profile), profile: profile,
-			}
-			told := a.tellWaiting(func(context.Context) string {
-				return fmt.Sprintf("Gathering from %d members", len(s.Members))
-			})
-			b.gather(s)
-			told()
-			if err := b.save(args[0]); err != nil {
-				return err
-			}
-			a.say("Saved %d files at %s. Members asked: %d. The cluster is %s.\n",
-				len(b.files), args[0], len(s.Members), s.Verdict)
-			return nil
-		},
+func (a *app) saveBundle(path string, profile time.Duration) error {
+	spec, err := a.prepare()
+	if err != nil {
+		return err
 	}
-	cmd.Flags().DurationVar(&profile, "profile", 5*time.Second,
-		"for how long the CPU of each member is profiled; 0 for not at all")
-	return cmd
+	conf, err := tlsOf(spec)
+	if err != nil {
+		return err
+	}
+	s := a.lookAt(spec)
+	s.judge()
+	b := &bundle{
+		memberPages: newMemberPages(conf, a.flags.commandTimeout+profile), profile: profile,
+	}
+	told := a.tellWaiting(func(context.Context) string {
+		return fmt.Sprintf("Gathering from %d members", len(s.Members))
+	})
+	b.gather(s)
+	told()
+	if err := b.save(path); err != nil {
+		return err
+	}
+	a.say("Saved %d files at %s. Members asked: %d. The cluster is %s.\n",
+		len(b.files), path, len(s.Members), s.Verdict)
+	return nil
 }
 
 // bundle is what is gathered.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,15 +26,6 @@ const (
 	exitNoSuch   = 127 // there is no such command
 	exitBySignal = 128 // and the number of the signal
 )
-
-// tenure is what a command is run under.
-type tenure interface {
-	// ValidUntil returns when the command must have ended unless the tenure is renewed; the zero
-	// time means that this is not known.
-	ValidUntil() time.Time
-	// Context ends when the command must end at once.
-	Context() context.Context
-}
 
 // child is a command that is run under a tenure.
 type child struct {
@@ -140,6 +130,9 @@ func (c *child) run(started chan<- error) {
 // it is ended without being asked (kill).
 type notice struct{ term, kill time.Duration }
 
+// defaultNotice is the notice that is right for a TTL.
+func defaultNotice(ttl time.Duration) notice { return notice{term: ttl / 4, kill: ttl / 40} }
+
 // under waits until the command has ended, and sees to it that it does before the tenure
 // is over; lost says that it had to. A command that was asked to end is not told if
 // the tenure is put off after all: it may go on with its ending for so long.
@@ -149,11 +142,7 @@ func (c *child) under(t tenure, n notice) (lost bool) {
 	asked, again := false, false
 	for {
 		until := t.ValidUntil()
-		if until.IsZero() {
-			until = time.Now().Add(100 * 365 * 24 * time.Hour)
-		} else {
-			c.watchdog.arm(group, until.Add(-n.kill))
-		}
+		c.watchdog.arm(group, until.Add(-n.kill))
 		left := time.Until(until)
 		if t.Context().Err() != nil || left <= n.kill {
 			c.kill()

@@ -210,7 +210,7 @@ func (a *app) show(ans answer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.clearLocked()
-	return a.printer.print(a.Stdout, ans)
+	return ans.print(a.Stdout, a.printer)
 }
 
 func (a *app) root(more []*cobra.Command) *cobra.Command {
@@ -248,7 +248,6 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 	a.addCommands(root)
 	more = addMore(root, more)
 	completion(root)
-	a.equip(root, "")
 	help(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if isOneOf(cmd, more) {
@@ -347,10 +346,8 @@ func (a *app) addCommands(root *cobra.Command) {
 		groupLeases: {a.leaseCommand()},
 		groupKeys:   {a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand()},
 		groupWatch:  {a.watchCommand()},
-		groupLocks:  {a.lockCommand(), a.electCommand(), strictFlags(a.runCommand())},
-		groupWork: {
-			strictFlags(a.groupCommand()), strictFlags(a.queueCommand()), strictFlags(a.poolCommand()),
-		},
+		groupLocks:  {a.lockCommand(), a.electCommand(), a.runCommand()},
+		groupWork:   {a.groupCommand(), a.queueCommand(), a.poolCommand()},
 		groupCluster: {
 			a.statusCommand(), a.topCommand(), a.recoverCommand(), a.endpointCommand(),
 			a.memberCommand(), a.moveLeaderCommand(),
@@ -368,16 +365,4 @@ func (a *app) addCommands(root *cobra.Command) {
 			root.AddCommand(c)
 		}
 	}
-}
-
-// family makes a command that only holds others.
-func family(use, short string, subs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   use + " <subcommand>",
-		Short: short,
-		Args:  cobra.ArbitraryArgs,
-		RunE:  unknownCommand,
-	}
-	cmd.AddCommand(subs...)
-	return cmd
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/srv"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -223,17 +222,8 @@ func (a *app) patientContext() (context.Context, context.CancelFunc) {
 // A call asks the cluster something.
 type call func(ctx context.Context, c *clientv3.Client) (answer, error)
 
-// ask opens a client, makes one short call and shows its answer.
-func (a *app) ask(do call) error {
-	return a.askWithin(a.commandContext, do)
-}
-
-// askPatiently is ask without a limit of time.
-func (a *app) askPatiently(do call) error {
-	return a.askWithin(a.patientContext, do)
-}
-
-func (a *app) askWithin(limit func() (context.Context, context.CancelFunc), do call) error {
+// ask opens a client, makes a call within a limit and shows its answer.
+func (a *app) ask(limit func() (context.Context, context.CancelFunc), do call) error {
 	c, err := a.open()
 	if err != nil {
 		return err
@@ -243,37 +233,18 @@ func (a *app) askWithin(limit func() (context.Context, context.CancelFunc), do c
 	ctx, cancel := limit()
 	defer cancel()
 	ans, err := do(ctx, c)
-	if err != nil {
-		return err
+	if err == nil {
+		err = a.show(ans)
 	}
-	return a.show(ans)
+	if err == nil && ans.code != 0 {
+		err = &exitError{code: ans.code}
+	}
+	return err
 }
 
-// A question is a command that makes one call of its arguments, as they are, and has no flags.
-type question struct {
-	use, short string
-	args       int    // how many it takes
-	refusal    string // of another number of them
-	ask        func(ctx context.Context, c *clientv3.Client, args []string) (answer, error)
-}
-
-// questions makes commands of questions, which are asked by ask.
-func questions(ask func(call) error, list []question) (cmds []*cobra.Command) {
-	for _, q := range list {
-		cmds = append(cmds, &cobra.Command{
-			Use:   q.use,
-			Short: q.short,
-			RunE: func(_ *cobra.Command, args []string) error {
-				if len(args) != q.args {
-					return badArgs("%s", q.refusal)
-				}
-				return ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-					return q.ask(ctx, c, args)
-				})
-			},
-		})
-	}
-	return cmds
+// clusterFlag adds --cluster, for everyEndpoint.
+func clusterFlag(fs *pflag.FlagSet, cluster *bool) {
+	fs.BoolVar(cluster, "cluster", false, "ask all members in the member list")
 }
 
 // everyEndpoint returns the endpoints that a command visits one by one: those

@@ -17,15 +17,15 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// command is one run of the client.
-type command struct {
+// invocation is one run of the client.
+type invocation struct {
 	args, env      []string
 	stdin          *os.File
 	stdout, stderr *capture
 }
 
 // apart runs the command in a process of its own, and returns how that has failed.
-func (c *command) apart(ctx context.Context, ts *testscript.TestScript) (string, error) {
+func (c *invocation) apart(ctx context.Context, ts *testscript.TestScript) (string, error) {
 	path := ts.Getenv("CTL")
 	if !strings.Contains(path, "/") {
 		var err error
@@ -46,7 +46,7 @@ func (c *command) apart(ctx context.Context, ts *testscript.TestScript) (string,
 }
 
 // here runs the command in this process, and returns how one of its own would have failed.
-func (c *command) here(ctx context.Context) string {
+func (c *invocation) here(ctx context.Context) string {
 	ctx, kill := context.WithCancel(ctx)
 	defer kill()
 	var s listeners

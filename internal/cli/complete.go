@@ -23,27 +23,6 @@ const (
 // A wordList returns words of the cluster that begin with what was typed.
 type wordList func(ctx context.Context, c *clientv3.Client, typed string) ([]string, error)
 
-// liveWords are what the arguments of commands are, in their order. The last one stands for all
-// that follow.
-var liveWords = map[string][]wordList{
-	"get": {keyWords, keyWords}, "del": {keyWords, keyWords}, "put": {keyWords, noWords},
-	"watch":        {keyWords, keyWords, noWords},
-	"lease revoke": {leaseWords}, "lease timetolive": {leaseWords},
-	"lease keep-alive": {leaseWords}, "lease describe": {leaseWords},
-	"lease handover": {leaseWords, noWords}, "lease resume": {leaseWords, noWords},
-	"lease check-token": {leaseWords, noWords}, "lease ttl": {leaseWords, noWords},
-	"lease attach": {leaseWords, keyWords}, "lease detach": {leaseWords, keyWords},
-	"member remove": {memberWords, noWords}, "member update": {memberWords, noWords},
-	"member promote": {memberWords, noWords}, "move-leader": {memberWords, noWords},
-	"user get": {userWords, noWords}, "user delete": {userWords, noWords},
-	"user passwd": {userWords, noWords}, "user grant-role": {userWords, roleWords, noWords},
-	"user revoke-role": {userWords, roleWords, noWords},
-	"role get":         {roleWords, noWords}, "role delete": {roleWords, noWords},
-	"role grant-permission": {roleWords, noWords}, "role revoke-permission": {roleWords, keyWords},
-	"role grant-names": {roleWords, noWords}, "role revoke-names": {roleWords, noWords},
-	"role list-names": {roleWords, noWords},
-}
-
 // completeLive has shells ask for what the arguments of a command may be.
 func (a *app) completeLive(lists []wordList) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

@@ -19,11 +19,10 @@ type delFlags struct {
 }
 
 func (f *delFlags) register(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.prefix, "prefix", false, "delete keys with matching prefix")
-	fs.BoolVar(&f.prevKV, "prev-kv", false, "return deleted key-value pairs")
-	fs.BoolVar(&f.fromKey, "from-key", false,
-		"delete keys that are greater than or equal to the given key using byte compare")
-	fs.BoolVar(&f.explicitRange, "range", false, "delete range of keys")
+	fs.BoolVar(&f.prefix, "prefix", false, "all keys that begin with <key>")
+	fs.BoolVar(&f.prevKV, "prev-kv", false, "print the deleted keys and values")
+	fs.BoolVar(&f.fromKey, "from-key", false, "all keys from <key> on, in byte order")
+	fs.BoolVar(&f.explicitRange, "range", false, "delete a range without the warning and its delay")
 }
 
 // op makes the operation that args ask for. risky says that a whole range goes
@@ -79,10 +78,11 @@ func (a *app) warnOfRange(args []string) {
 
 func (a *app) delCommand() *cobra.Command {
 	var f delFlags
-	cmd := &cobra.Command{
-		Use:   "del [options] <key> [range_end]",
-		Short: "Delete a key or a range of keys [key, range_end)",
-		RunE: func(_ *cobra.Command, args []string) error {
+	return a.make(command{
+		use: "del <key> [range_end]", short: "Delete a key or a range of keys [key, range_end)",
+		example: "del config/a\ndel config/ --prefix --prev-kv",
+		max:     -1, words: []wordList{keyWords, keyWords}, flags: f.register,
+		run: func(_ *cobra.Command, args, _ []string) error {
 			op, risky, err := f.op(args)
 			if err != nil {
 				return err
@@ -90,15 +90,10 @@ func (a *app) delCommand() *cobra.Command {
 			if risky {
 				a.warnOfRange(args)
 			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+			return a.ask(a.commandContext, func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := c.Do(ctx, op)
-				if err != nil {
-					return answer{}, err
-				}
-				return showDel(resp.Del()), nil
+				return showDel(resp.Del()), err
 			})
 		},
-	}
-	f.register(cmd.Flags())
-	return cmd
+	})
 }

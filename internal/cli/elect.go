@@ -2,133 +2,122 @@ package cli
 
 import (
 	"context"
-	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
+	"github.com/spf13/pflag"
 
-	"leasehold.dev/internal/logger"
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
 )
+
+// electTTL is the TTL of a candidate: that of etcd's library.
+const electTTL = time.Minute
+
+// electFlags say how to take part in an election, or what to do to it from outside.
+type electFlags struct {
+	listen           bool
+	prefer, handOver string
+	set              *pflag.FlagSet // to tell an empty ID from none
+}
+
+func (f *electFlags) register(fs *pflag.FlagSet) {
+	f.set = fs
+	fs.BoolVarP(&f.listen, "listen", "l", false, "observe the election")
+	fs.StringVar(&f.prefer, "prefer", "", "have this candidate lead next, whatever the priorities")
+	fs.StringVar(&f.handOver, "hand-over", "", "give the lead to this candidate now")
+}
+
+// candidateFlags adds the flags of a candidate.
+func candidateFlags(fs *pflag.FlagSet, c *lock.Candidate) {
+	fs.StringVar(&c.ID, "id", "",
+		"ID of the candidate, for elect --prefer and --hand-over (default: the ID of the lease)")
+	fs.IntVar(&c.Priority, "priority", 0, "candidates with a higher priority lead first")
+}
+
+// check returns an error for wrong arguments.
+func (f *electFlags) check(args []string) error {
+	stands := f.set.Changed("id") || f.set.Changed("priority")
+	prefer, handOver := f.set.Changed("prefer"), f.set.Changed("hand-over")
+	switch {
+	case prefer && handOver:
+		return badArgs("elect takes either --prefer or --hand-over, not both")
+	case (prefer || handOver) && (stands || f.listen || len(args) == 2):
+		return badArgs("--prefer and --hand-over take the name of the election alone")
+	case handOver && f.handOver == "":
+		return badArgs("--hand-over needs the ID of a candidate")
+	case stands && f.listen:
+		return badArgs("--id and --priority are for candidates, not for --listen")
+	case f.listen && len(args) == 2:
+		return badArgs("--listen takes no proposal")
+	case !f.listen && !prefer && !handOver && len(args) == 1:
+		return badArgs("elect needs a proposal, or --listen")
+	}
+	return requireName("election", args[0])
+}
 
 func (a *app) electCommand() *cobra.Command {
 	var f electFlags
-	cmd := &cobra.Command{
-		Use:   "elect <election-name> [proposal]",
-		Short: "Campaign in an election, or observe it",
-		Long: `Campaigns with a proposal until it is elected, and leads until it is interrupted; or
-observes an election (-l).
+	who := claim{command: "elect", ttl: electTTL}
+	return strictFlags(a.make(command{
+		use: "elect <election-name> [proposal]", short: "Campaign in an election, or observe it",
+		long: `Campaign with a proposal, and lead until interrupted; or observe an election
+(--listen).
 
-A candidate with --id or --priority stands in Leasehold's order: the preferred one first, then
-higher priorities, then the earlier ones. So does a candidate of leasehold run --elect.
-leasehold get --prefix <election-name>~candidates/ lists the candidates.
+The preferred candidate leads first, then those with higher priorities, then the earlier ones.
+leasehold get --prefix <election-name>~candidates/ lists them. Candidates of etcd's library have no
+priority: they and the first of ours lead in the order of arrival.
 
---prefer has a candidate lead next, whatever the priorities, and with an empty ID takes that
-back; it takes the lead from nobody. --hand-over does the same, waits until the candidate is
-next, and takes the lead from the present leader: a command of leasehold run is killed at once,
-and a program learns it when the next one leads already, so only its fencing token tells them
-apart. If the leader can be stopped, prefer the next one and stop the leader instead.`,
-		Example: `  leasehold elect scheduler host-a:8080 --id a --priority 2
-  leasehold elect scheduler --prefer b
-  leasehold elect scheduler --hand-over b`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 && len(args) != 2 {
-				return badArgs("elect takes one election name argument " +
-					"and an optional proposal argument")
-			}
-			if f.native() {
-				return a.electNative(&f, args)
-			}
-			c, err := a.open()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			switch {
-			case len(args) == 1 && f.listen:
-				return a.observe(c, args[0])
-			case len(args) == 1:
-				return badArgs("no proposal argument but -l not set")
-			case f.listen:
-				return badArgs("proposal given but -l is set")
-			}
-			return a.campaign(c, args[0], args[1])
+--prefer has a candidate lead next, whatever the priorities; an empty ID takes that back. It does
+not depose the leader. --hand-over does the same, waits until the candidate is next, and deposes the
+present leader: a command of leasehold run is killed at once, and a program learns it when the next
+one leads already, so only its fencing token tells them apart. If the leader can be stopped, prefer
+the next one and stop the leader instead.`,
+		example: "elect scheduler host-a:8080 --id a --priority 2\nelect scheduler --prefer b\n" +
+			"elect scheduler --hand-over b",
+		min: 1, max: 2, check: f.check,
+		flags: func(fs *pflag.FlagSet) {
+			f.register(fs)
+			candidateFlags(fs, &who.candidate)
 		},
-	}
-	f.register(cmd.Flags())
-	return cmd
+		run: func(_ *cobra.Command, args, _ []string) error {
+			switch {
+			case len(args) == 2:
+				who.elect, who.candidate.Value = args[0], []byte(args[1])
+				return a.holdClaim(&who, nil, func(*holding, post) {},
+					func(l *client.Lease, _ error) { revoke(l) })
+			case f.listen:
+				return a.watchNative(func(ctx context.Context, c *client.Client) error {
+					return a.observe(ctx, c, args[0])
+				})
+			}
+			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
+				e := lock.NewElection(c, args[0])
+				if f.set.Changed("prefer") {
+					return plain("OK\n"), e.Prefer(ctx, f.prefer)
+				}
+				if err := e.Depose(ctx, f.handOver); err != nil {
+					return answer{}, err
+				}
+				now, err := e.Leader(ctx)
+				if err != nil || now.None() {
+					return answer{}, err
+				}
+				return answer{}, a.showKey(c, now.Key)
+			})
+		},
+	}))
 }
 
-// electTTL is that of who takes part in an election, in seconds: that of etcd's library.
-const electTTL = 60
-
 // observe prints every leader of an election until the user interrupts.
-func (a *app) observe(c *clientv3.Client, name string) error {
-	ctx, stop := a.untilSignal()
-	defer stop()
-	go a.tellLost(c)
-	s, err := a.newSession(ctx, c, electTTL)
-	if err != nil {
-		return err
-	}
-	h := &holder{session: s, release: func(context.Context) error { return nil }}
-	defer h.giveUp(a.flags.commandTimeout)
-	for leader := range concurrency.NewElection(s, name).Observe(ctx) {
-		if err := a.show(showGet(leader)); err != nil {
+func (a *app) observe(ctx context.Context, c *client.Client, name string) error {
+	for leader, err := range lock.NewElection(c, name).Observe(ctx) {
+		if err == nil && !leader.None() {
+			err = a.showKey(c, leader.Key)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if ctx.Err() == nil {
-		return errors.New("elect: observer lost")
-	}
 	return nil
-}
-
-// campaign waits to be elected, and leads until the user interrupts.
-func (a *app) campaign(c *clientv3.Client, name, proposal string) error {
-	logger.SurviveBrokenPipe()
-	ctx, stop := a.untilSignal()
-	defer stop()
-	go a.tellLost(c)
-	s, err := a.newSession(ctx, c, electTTL)
-	if err != nil {
-		return err
-	}
-	e := concurrency.NewElection(s, name)
-	h := &holder{what: "the lead", session: s, key: e.Key, release: e.Resign}
-	h.lease = a.newEtcdLease(ctx, c, s.Lease())
-	told := a.tellWaiting(etcdTurn(c, name, s.Lease()).text)
-	err = h.take(ctx, a.flags.commandTimeout, func(ctx context.Context) error {
-		return e.Campaign(ctx, proposal)
-	})
-	told()
-	if err == nil {
-		err = a.lead(ctx, c, h, e)
-	}
-	err = h.explain(a, err)
-	if endErr := h.giveUp(a.flags.commandTimeout); err == nil {
-		err = endErr
-	}
-	return err
-}
-
-// lead leads until the user interrupts, or somebody else may.
-func (a *app) lead(
-	ctx context.Context, c *clientv3.Client, h *holder, e *concurrency.Election,
-) error {
-	during, end := h.hold(a.context(), c, e.Header().GetRevision())
-	defer end()
-	key, err := c.Get(ctx, e.Key())
-	if err != nil {
-		return err
-	}
-	if err := a.show(showGet(key)); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-during.Done():
-		return context.Cause(during)
-	}
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -19,10 +21,9 @@ import (
 
 func (a *app) endpointCommand() *cobra.Command {
 	var cluster bool
-	cmd := family("endpoint", "Ask single members for their health, status or hash",
+	cmd := a.family("endpoint", "Check single members",
 		a.endpointHealth(&cluster), a.endpointStatus(&cluster), a.endpointHashKV(&cluster))
-	cmd.PersistentFlags().BoolVar(&cluster, "cluster", false,
-		"use all endpoints from the cluster member list")
+	clusterFlag(cmd.PersistentFlags(), &cluster)
 	return cmd
 }
 
@@ -37,11 +38,11 @@ type health struct {
 	commits bool   // it can, and is unhealthy for another reason
 }
 
-func (a *app) endpointHealth(cluster *bool) *cobra.Command {
-	return &cobra.Command{
-		Use:   "health",
-		Short: "Check the health of the endpoints in --endpoints",
-		RunE: func(*cobra.Command, []string) error {
+func (a *app) endpointHealth(cluster *bool) command {
+	return command{
+		use: "health", short: "Check the health of the endpoints in --endpoints", max: -1,
+		example: "endpoint health --endpoints a:2379,b:2379",
+		run: func(*cobra.Command, []string, []string) error {
 			spec, err := a.prepare()
 			if err != nil {
 				return err
@@ -57,11 +58,12 @@ func (a *app) endpointHealth(cluster *bool) *cobra.Command {
 			}
 			bad := false
 			for _, h := range list {
-				if h.Error != "" {
-					bad = true
-					if _, ok := a.printer.(*simplePrinter); ok {
-						a.complain("%s is unhealthy: %s%v\n", h.Endpoint, h.prefix(), h.Error)
-					}
+				if h.Error == "" {
+					continue
+				}
+				bad = true
+				if _, ok := a.printer.(*simplePrinter); ok {
+					a.complain("%s is unhealthy: %s%v\n", h.Endpoint, h.prefix(), h.Error)
 				}
 			}
 			if bad {
@@ -198,20 +200,20 @@ func (a *app) eachEndpoint(
 	return failure, nil
 }
 
-// status is what one endpoint says about itself.
+// status is what one endpoint reports about itself.
 type status struct {
 	Endpoint string                   `json:"Endpoint"`
 	Resp     *clientv3.StatusResponse `json:"Status"`
 }
 
-func (a *app) endpointStatus(cluster *bool) *cobra.Command {
-	return &cobra.Command{
-		Use:   "status",
-		Short: "Print the status of the endpoints in --endpoints",
-		Long: `Prints out the status of endpoints specified in the --endpoints flag.
+func (a *app) endpointStatus(cluster *bool) command {
+	return command{
+		use: "status", short: "Print the status of the endpoints in --endpoints", max: -1,
+		long: `Print the status of the endpoints in --endpoints.
 
 With --write-out simple the items of a line are ` + strings.Join(statusHead, ", ") + ".",
-		RunE: func(*cobra.Command, []string) error {
+		example: "endpoint status --cluster -w table",
+		run: func(*cobra.Command, []string, []string) error {
 			var list []status
 			failure, err := a.eachEndpoint(*cluster, "status",
 				func(ctx context.Context, c *clientv3.Client, ep string) error {
@@ -221,16 +223,13 @@ With --write-out simple the items of a line are ` + strings.Join(statusHead, ", 
 					}
 					return err
 				})
-			if err != nil {
-				return err
+			if err == nil {
+				err = a.show(showStatus(list))
 			}
-			if err := a.show(showStatus(list)); err != nil {
-				return err
+			if err == nil && failure != nil {
+				err = &exitError{exitFailure, nil}
 			}
-			if failure != nil {
-				return &exitError{exitFailure, nil}
-			}
-			return nil
+			return err
 		},
 	}
 }
@@ -241,12 +240,15 @@ type hashKV struct {
 	Resp     *clientv3.HashKVResponse `json:"HashKV"`
 }
 
-func (a *app) endpointHashKV(cluster *bool) *cobra.Command {
+func (a *app) endpointHashKV(cluster *bool) command {
 	var rev int64
-	cmd := &cobra.Command{
-		Use:   "hashkv",
-		Short: "Print the hash of the history of each endpoint in --endpoints",
-		RunE: func(*cobra.Command, []string) error {
+	return command{
+		use: "hashkv", short: "Print the hash of the history of each endpoint in --endpoints", max: -1,
+		example: "endpoint hashkv --cluster -w table",
+		flags: func(fs *pflag.FlagSet) {
+			fs.Int64Var(&rev, "rev", 0, "last revision to hash (default: the latest)")
+		},
+		run: func(*cobra.Command, []string, []string) error {
 			var list []hashKV
 			failure, err := a.eachEndpoint(*cluster, "hash",
 				func(ctx context.Context, c *clientv3.Client, ep string) error {
@@ -256,16 +258,142 @@ func (a *app) endpointHashKV(cluster *bool) *cobra.Command {
 					}
 					return err
 				})
-			if err != nil {
-				return err
+			if err == nil {
+				err = a.show(showHashKV(list))
 			}
-			if err := a.show(showHashKV(list)); err != nil {
-				return err
+			if err == nil {
+				err = failure
 			}
-			return failure
+			return err
 		},
 	}
-	cmd.PersistentFlags().Int64Var(&rev, "rev", 0,
-		"maximum revision to hash (default: latest revision)")
-	return cmd
+}
+
+func showHealth(list []health) answer {
+	return answer{json: list, simple: func(p *page) {
+		for _, h := range list {
+			if h.Error == "" {
+				p.printf("%s is healthy: successfully committed proposal: took = %v\n",
+					h.Endpoint, h.Took)
+			}
+		}
+	}, fields: func(p *page) {
+		for _, h := range list {
+			p.quoted("Endpoint", h.Endpoint)
+			p.field("Health", h.Health)
+			p.field("Took", h.Took)
+			p.field("Error", h.Error)
+			p.printf("\n")
+		}
+	}, table: func() ([]string, [][]string) {
+		var rows [][]string
+		for _, h := range list {
+			rows = append(rows, []string{
+				h.Endpoint, strconv.FormatBool(h.Health), h.Took, h.Error,
+			})
+		}
+		return []string{"endpoint", "health", "took", "error"}, rows
+	}}
+}
+
+// statusHead names the columns of endpoint status.
+var statusHead = []string{
+	"endpoint", "ID", "version", "storage version", "db size", "in use",
+	"percentage not in use", "quota", "is leader", "is learner", "raft term",
+	"raft index", "raft applied index", "errors", "downgrade target version",
+	"downgrade enabled",
+}
+
+func statusRow(s status) []string {
+	r := (*pb.StatusResponse)(s.Resp)
+	return []string{
+		s.Endpoint,
+		fmt.Sprintf("%x", r.GetHeader().GetMemberId()),
+		r.GetVersion(),
+		r.GetStorageVersion(),
+		siBytes(r.GetDbSize()),
+		siBytes(r.GetDbSizeInUse()),
+		fmt.Sprintf("%d%%", percentFree(r.GetDbSize(), r.GetDbSizeInUse())),
+		siBytes(r.GetDbSizeQuota()),
+		strconv.FormatBool(r.GetLeader() == r.GetHeader().GetMemberId()),
+		strconv.FormatBool(r.GetIsLearner()),
+		fmt.Sprint(r.GetRaftTerm()),
+		fmt.Sprint(r.GetRaftIndex()),
+		fmt.Sprint(r.GetRaftAppliedIndex()),
+		strings.Join(r.GetErrors(), ", "),
+		r.GetDowngradeInfo().GetTargetVersion(),
+		strconv.FormatBool(r.GetDowngradeInfo().GetEnabled()),
+	}
+}
+
+// percentFree is how much of size is not in use. An empty database has nothing
+// free (etcdctl divides by zero).
+func percentFree(size, inUse int64) int64 {
+	if size == 0 {
+		return 0
+	}
+	return 100 - inUse*100/size
+}
+
+func showStatus(list []status) answer {
+	rows := func() (rows [][]string) {
+		for _, s := range list {
+			rows = append(rows, statusRow(s))
+		}
+		return rows
+	}
+	return answer{json: list, simple: func(p *page) {
+		p.rows(rows())
+	}, fields: func(p *page) {
+		for _, s := range list {
+			statusFields(p, s)
+		}
+	}, table: func() ([]string, [][]string) {
+		return statusHead, rows()
+	}}
+}
+
+func statusFields(p *page, s status) {
+	r := (*pb.StatusResponse)(s.Resp)
+	p.header(r.GetHeader())
+	p.quoted("Version", r.GetVersion())
+	p.quoted("StorageVersion", r.GetStorageVersion())
+	p.field("DBSize", r.GetDbSize())
+	p.field("DBSizeInUse", r.GetDbSizeInUse())
+	p.field("DBSizeQuota", r.GetDbSizeQuota())
+	p.field("Leader", r.GetLeader())
+	p.field("IsLearner", r.GetIsLearner())
+	p.field("RaftIndex", r.GetRaftIndex())
+	p.field("RaftAppliedIndex", r.GetRaftAppliedIndex())
+	p.field("Errors", r.GetErrors())
+	p.quoted("Endpoint", s.Endpoint)
+	p.quoted("DowngradeTargetVersion", r.GetDowngradeInfo().GetTargetVersion())
+	p.field("DowngradeEnabled", r.GetDowngradeInfo().GetEnabled())
+	p.printf("\n")
+}
+
+func showHashKV(list []hashKV) answer {
+	rows := func() (rows [][]string) {
+		for _, h := range list {
+			r := (*pb.HashKVResponse)(h.Resp)
+			rows = append(rows, []string{
+				h.Endpoint, fmt.Sprint(r.GetHash()), fmt.Sprint(r.GetHashRevision()),
+			})
+		}
+		return rows
+	}
+	return answer{json: list, simple: func(p *page) {
+		p.rows(rows())
+	}, fields: func(p *page) {
+		for _, h := range list {
+			r := (*pb.HashKVResponse)(h.Resp)
+			p.header(r.GetHeader())
+			p.quoted("Endpoint", h.Endpoint)
+			p.field("Hash", r.GetHash())
+			p.field("HashRevision", r.GetHashRevision())
+			p.printf("\n")
+		}
+	}, table: func() ([]string, [][]string) {
+		return []string{"endpoint", "hash", "hash_revision"}, rows()
+	}}
 }

@@ -22,23 +22,21 @@ type getFlags struct {
 }
 
 func (f *getFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&f.consistency, "consistency", "l", "Linearizable(l) or Serializable(s)")
-	fs.StringVar(&f.order, "order", "", "Order of results; ASCEND or DESCEND (ASCEND by default)")
-	fs.StringVar(&f.sortBy, "sort-by", "", "Sort target; CREATE, KEY, MODIFY, VALUE, or VERSION")
-	fs.Int64Var(&f.limit, "limit", 0, "Maximum number of results")
-	fs.BoolVar(&f.prefix, "prefix", false, "Get keys with matching prefix")
-	fs.BoolVar(&f.fromKey, "from-key", false,
-		"Get keys that are greater than or equal to the given key using byte compare")
-	fs.Int64Var(&f.rev, "rev", 0, "Specify the kv revision")
-	fs.BoolVar(&f.keysOnly, "keys-only", false, "Get only the keys")
-	fs.BoolVar(&f.countOnly, "count-only", false, "Get only the count")
-	fs.BoolVar(&f.valueOnly, "print-value-only", false,
-		`Only write values when using the "simple" output format`)
-	fs.Int64Var(&f.minCreate, "min-create-rev", 0, "Minimum create revision")
-	fs.Int64Var(&f.maxCreate, "max-create-rev", 0, "Maximum create revision")
-	fs.Int64Var(&f.minMod, "min-mod-rev", 0, "Minimum modification revision")
-	fs.Int64Var(&f.maxMod, "max-mod-rev", 0, "Maximum modification revision")
-	fs.BoolVar(&f.stream, "stream", false, "Use the RangeStream RPC")
+	fs.StringVar(&f.consistency, "consistency", "l", "l for linearizable, s for serializable")
+	fs.StringVar(&f.order, "order", "", "order of results: ASCEND or DESCEND (default: ASCEND)")
+	fs.StringVar(&f.sortBy, "sort-by", "", "what to sort by: CREATE, KEY, MODIFY, VALUE or VERSION")
+	fs.Int64Var(&f.limit, "limit", 0, "most results to print (0: all)")
+	fs.BoolVar(&f.prefix, "prefix", false, "all keys that begin with <key>")
+	fs.BoolVar(&f.fromKey, "from-key", false, "all keys from <key> on, in byte order")
+	fs.Int64Var(&f.rev, "rev", 0, "revision to read at (0: the latest)")
+	fs.BoolVar(&f.keysOnly, "keys-only", false, "print only the keys")
+	fs.BoolVar(&f.countOnly, "count-only", false, "print only the count")
+	fs.BoolVar(&f.valueOnly, "print-value-only", false, "print only the values (--write-out simple)")
+	fs.Int64Var(&f.minCreate, "min-create-rev", 0, "lowest create revision")
+	fs.Int64Var(&f.maxCreate, "max-create-rev", 0, "highest create revision")
+	fs.Int64Var(&f.minMod, "min-mod-rev", 0, "lowest modification revision")
+	fs.Int64Var(&f.maxMod, "max-mod-rev", 0, "highest modification revision")
+	fs.BoolVar(&f.stream, "stream", false, "read in chunks over a stream (RangeStream)")
 }
 
 var sortOrders = map[string]clientv3.SortOrder{
@@ -167,15 +165,16 @@ func (f *getFlags) fitPrinter(p printer) error {
 
 func (a *app) getCommand() *cobra.Command {
 	var f getFlags
-	cmd := &cobra.Command{
-		Use:   "get [options] <key> [range_end]",
-		Short: "Print a key or a range of keys",
-		RunE: func(_ *cobra.Command, args []string) error {
+	cmd := a.make(command{
+		use: "get <key> [range_end]", short: "Print a key or a range of keys",
+		example: "get config/a\nget config/ --prefix --keys-only\nget config/a --rev 1200 -w json",
+		max:     -1, words: []wordList{keyWords, keyWords}, flags: f.register,
+		run: func(_ *cobra.Command, args, _ []string) error {
 			key, opts, err := f.options(args)
 			if err != nil {
 				return err
 			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
+			return a.ask(a.commandContext, func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := f.fetch(ctx, c, key, opts)
 				if err != nil {
 					return answer{}, err
@@ -183,8 +182,7 @@ func (a *app) getCommand() *cobra.Command {
 				return showGet(resp), f.fitPrinter(a.printer)
 			})
 		},
-	}
-	f.register(cmd.Flags())
+	})
 	completeFlag(cmd, "consistency", "l", "s")
 	completeFlag(cmd, "order", "ASCEND", "DESCEND")
 	completeFlag(cmd, "sort-by", "CREATE", "KEY", "MODIFY", "VALUE", "VERSION")

@@ -8,61 +8,60 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/members"
+	"leasehold.dev/client/nodes"
 )
 
 func (a *app) groupCommand() *cobra.Command {
-	cmd := family("group", "Manage group membership and primaries",
-		a.groupRegister(), a.groupList(), a.groupWatch(), a.groupNodes(), a.groupSwitch(),
-		a.groupForget())
-	cmd.Long = `Groups of programs, each of which is alive while its lease is. Members of a group
+	cmd := a.family("group", "Manage group membership and primaries",
+		a.groupRegister(), groupList, a.groupWatch(), a.groupNodes(), a.groupSwitch(), groupForget)
+	cmd.Long = `Manage groups of programs: each member is alive while its lease is. Members of a group
 register, list and watch each other. A group with a primary has nodes, which programs join with
 package nodes of the Go client: nodes, switch and forget are for those.`
-	return cmd
+	return strictFlags(cmd)
 }
 
-func (a *app) groupRegister() *cobra.Command {
+// checkGroup checks the name of a group, and IDs after it.
+func checkGroup(args []string) error {
+	err := requireName("group", args[0])
+	for _, id := range args[1:] {
+		err = cmp.Or(err, requireName("node", id))
+	}
+	return err
+}
+
+func (a *app) groupRegister() command {
 	var r registration
 	var metadata string
-	cmd := &cobra.Command{
-		Use:   "register <group> <id> [-- <command> [arg ...]]",
-		Short: "Join a group until interrupted, or while a command runs",
-		Long: `Join a group until interrupted, or while a command runs, and then leave it. If this process
-dies, the others see a failed member after the TTL.
+	return command{
+		use:   "register <group> <id> [-- <command> [arg ...]]",
+		short: "Join a group until interrupted, or while a command runs",
+		long: `Join a group until interrupted, or while a command runs, and then leave it. If this
+process dies, the others see a failed member after the TTL.
 
 If the lease cannot be renewed, the command is asked to stop (SIGTERM) and killed before others
 may see the member fail. LEASEHOLD_TOKEN and LEASEHOLD_LEASE are in its environment. Exit codes are
 those of leasehold run; 122 means that the group already has a member with this ID.`,
-		Example: `  leasehold group register web host-1 --metadata 10.0.0.7:80 -- httpd -f`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			args, command := splitCommand(cmd, args)
-			if len(args) != 2 {
-				return badArgs("group register takes a group and an ID")
-			}
-			if err := cmp.Or(requireName("group", args[0]), checkTTL(r.session.TTL)); err != nil {
-				return err
-			}
+		example: "group register web host-1 --metadata 10.0.0.7:80 -- httpd -f",
+		min:     2, max: 2, program: mayRun,
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&metadata, "metadata", "", "what the others learn about the member")
+			fs.DurationVar(&r.session.TTL, "ttl", 10*time.Second,
+				"how long the member is listed after this process has died")
+			fs.BoolVar(&r.wait, "wait", false,
+				"wait until an earlier member with this ID is gone, such as this one before a restart")
+		},
+		check: func(args []string) error {
+			return cmp.Or(requireName("group", args[0]), checkTTL(r.session.TTL))
+		},
+		run: func(_ *cobra.Command, args, program []string) error {
 			r.id, r.metadata = args[1], []byte(metadata)
-			return a.register(args[0], r, command)
+			return a.register(args[0], r, program)
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&metadata, "metadata", "", "What the others learn about the member")
-	fs.DurationVar(&r.session.TTL, "ttl", 10*time.Second,
-		"How long the member is listed after this process has died")
-	fs.BoolVar(&r.wait, "wait", false,
-		"Wait until an earlier member of the same ID is gone, such as this one before a restart")
-	return cmd
-}
-
-// splitCommand splits off what comes after "--".
-func splitCommand(cmd *cobra.Command, args []string) (own, command []string) {
-	if n := cmd.ArgsLenAtDash(); n >= 0 {
-		return args[:n], args[n:]
-	}
-	return args, nil
 }
 
 // registration is what a member of a group is.
@@ -73,7 +72,7 @@ type registration struct {
 	wait     bool
 }
 
-func (a *app) register(group string, r registration, command []string) error {
+func (a *app) register(group string, r registration, program []string) error {
 	c, err := a.openStrict()
 	if err != nil {
 		return err
@@ -89,53 +88,40 @@ func (a *app) register(group string, r registration, command []string) error {
 	r.session.Owner = r.id
 	s, err := c.Open(ctx, r.session)
 	if err != nil {
-		return acquireError(ctx, err, members.ErrExists)
+		return acquireError(ctx, err)
 	}
 	register := members.New(c, group).TryRegister
 	if r.wait {
 		register = members.New(c, group).Register
 	}
 	if _, err := register(ctx, s, r.id, r.metadata); err != nil {
-		giveUp(s.Lease())
+		revoke(s.Lease())
 		return acquireError(ctx, err, members.ErrExists)
 	}
-	return a.runOrWait(heldLease{lease: s.Lease(), news: r.id + " joined"}, command, s.Release)
+	return a.holdAndRelease(holding{
+		tenure: s.Lease(), lease: s.Lease(),
+		show: func() error { a.say("%s joined\n", r.id); return nil },
+	}, program, s.Release)
 }
 
-func (a *app) groupList() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list <group>",
-		Short: "List the members of a group",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("group list takes a group")
-			}
-			if err := requireName("group", args[0]); err != nil {
-				return err
-			}
-			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
-				list, revision, err := members.New(c, args[0]).List(ctx)
-				return showMembers(list, revision), err
-			})
-		},
-	}
+var groupList = command{
+	use: "list <group>", short: "List the members of a group", example: "group list web",
+	min: 1, max: 1, check: checkGroup,
+	native: func(ctx context.Context, c *client.Client, args []string) (answer, error) {
+		list, revision, err := members.New(c, args[0]).List(ctx)
+		return showMembers(list, revision), err
+	},
 }
 
-func (a *app) groupWatch() *cobra.Command {
-	return &cobra.Command{
-		Use:   "watch <group>",
-		Short: "Watch members join, change and leave a group",
-		Long: `Print the members of a group, and then every change until interrupted:
+func (a *app) groupWatch() command {
+	return command{
+		use: "watch <group>", short: "Watch members join, change and leave a group",
+		long: `Print the members of a group, and then every change until interrupted:
   joined   a new member                 left     it left
   updated  its metadata changed         failed   its lease expired: it died or was cut off
                                         gone     it left; the reason is no longer known`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("group watch takes a group")
-			}
-			if err := requireName("group", args[0]); err != nil {
-				return err
-			}
+		example: "group watch web", min: 1, max: 1, check: checkGroup,
+		run: func(_ *cobra.Command, args, _ []string) error {
 			return a.watchNative(func(ctx context.Context, c *client.Client) error {
 				return a.watchMembers(ctx, members.New(c, args[0]))
 			})
@@ -205,4 +191,135 @@ func showMemberEvent(e members.Event) answer {
 			Member   memberJSON `json:"member"`
 		}{e.Revision, e.Change.String(), memberOf(&e.Member)},
 	}
+}
+
+func (a *app) groupNodes() command {
+	var follow bool
+	return command{
+		use: "nodes <group>", short: "List the nodes of a group with a primary",
+		long: `List the nodes of a group, their states, and which one is the primary. A node is
+  alive    its lease was renewed lately
+  suspect  less than half of its TTL is left: renewals are missing
+  down     its lease has ended`,
+		example: "group nodes db --watch", min: 1, max: 1, check: checkGroup,
+		flags: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&follow, "watch", false, "list them again whenever a state or the primary changes")
+		},
+		run: func(_ *cobra.Command, args, _ []string) error {
+			if follow {
+				return a.watchNative(func(ctx context.Context, c *client.Client) error {
+					return a.watchNodes(ctx, nodes.New(c, args[0]))
+				})
+			}
+			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
+				v, err := nodes.New(c, args[0]).List(ctx)
+				return showNodes(&v), err
+			})
+		},
+	}
+}
+
+func (a *app) watchNodes(ctx context.Context, s *nodes.Set) error {
+	w := s.Watch()
+	for code := exitConnection; ; code = exitInterrupted {
+		v, err := w.Next(ctx)
+		if err != nil {
+			return withCode(code, err)
+		}
+		if err := a.show(showNodes(&v)); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *app) groupSwitch() command {
+	var w waitFlags
+	return command{
+		use: "switch <group> <id>", short: "Make a node the primary, and wait until it is",
+		long: `Make a node the primary, and wait until it is. The present primary gives up its role
+when it sees the order; if it is dead or does not listen, the role is free when its lease has ended.
+No other node can take the role meanwhile.
+
+The order remains after --wait is over. It is void once the node is down.`,
+		example: "group switch db host-2 --wait 1m", min: 2, max: 2,
+		flags: func(fs *pflag.FlagSet) {
+			fs.DurationVar(&w.wait, "wait", 0, "how long to wait for the switch (default: forever)")
+		},
+		check: func(args []string) error { return cmp.Or(checkGroup(args), w.check()) },
+		run: func(_ *cobra.Command, args, _ []string) error {
+			return a.switchTo(args[0], args[1], w)
+		},
+	}
+}
+
+func (a *app) switchTo(name, id string, w waitFlags) error {
+	c, err := a.openNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := a.waitContext(w)
+	defer cancel()
+	told := a.tellWaiting(func(context.Context) string {
+		return fmt.Sprintf("Waiting until %q is the primary of %q", id, name)
+	})
+	err = nodes.New(c, name).Switch(ctx, id)
+	told()
+	if err != nil {
+		return err
+	}
+	return a.show(answer{
+		simple: func(p *page) { p.printf("%s is the primary\n", readable(id)) },
+		json: struct {
+			Primary string `json:"primary"`
+		}{id},
+	})
+}
+
+var groupForget = command{
+	use: "forget <group> <id> ...", short: "Remove nodes that are down from the list",
+	example: "group forget db host-3", min: 2, max: -1, check: checkGroup,
+	native: func(ctx context.Context, c *client.Client, args []string) (answer, error) {
+		s := nodes.New(c, args[0])
+		for _, id := range args[1:] {
+			if err := s.Forget(ctx, id); err != nil {
+				return answer{}, err
+			}
+		}
+		v, err := s.List(ctx)
+		return showNodes(&v), err
+	},
+}
+
+// nodeJSON is a node in JSON. Bytes are in base64, as in every answer.
+type nodeJSON struct {
+	ID          string `json:"id"`
+	State       string `json:"state"`
+	Primary     bool   `json:"primary"`
+	Metadata    []byte `json:"metadata,omitempty"`
+	Token       uint64 `json:"token,string,omitempty"`
+	TTLMs       int64  `json:"ttl_ms,string,omitempty"`
+	RemainingMs int64  `json:"remaining_ms,string,omitempty"`
+}
+
+func showNodes(v *nodes.View) answer {
+	list := make([]nodeJSON, len(v.Nodes))
+	rows := make([][]string, len(v.Nodes))
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		list[i] = nodeJSON{
+			n.ID, n.State.String(), n.ID == v.Primary, n.Metadata, uint64(n.Token),
+			n.TTL.Milliseconds(), n.Remaining.Milliseconds(),
+		}
+		role := ""
+		if list[i].Primary {
+			role = "primary"
+		}
+		rows[i] = []string{n.ID, n.State.String(), role, string(n.Metadata)}
+	}
+	return rowsAnswer([]string{"ID", "State", "Role", "Metadata"}, rows, struct {
+		Primary string     `json:"primary,omitempty"`
+		Token   uint64     `json:"token,string,omitempty"`
+		Nodes   []nodeJSON `json:"nodes"`
+	}{v.Primary, uint64(v.Token), list})
 }

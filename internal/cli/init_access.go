@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	native "leasehold.dev/api/leasehold/v1"
@@ -27,37 +28,32 @@ type firstAccess struct {
 
 func (a *app) initAccessCommand() *cobra.Command {
 	f := &firstAccess{}
-	cmd := &cobra.Command{
-		Use:   "init-access [options]",
-		Short: "Create root, an operator and a first application, and enable access control",
-		Long: "Create the users root and --operator, which may do everything, and a user and a role " +
-			"--app, which may\nread and write keys that begin with --prefix and hold leases of such " +
-			"names. Then it enables access\ncontrol. It prints the passwords, which are nowhere else: " +
-			"run it on the machine of a member, or over TLS.\nIt is refused if there are users or " +
-			"roles already. What it made is taken back if it fails.",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 {
-				return badArgs("init-access command does not accept any arguments")
-			}
-			if err := f.complete(); err != nil {
-				return err
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				if err := refuseSecond(ctx, c); err != nil {
-					return answer{}, err
-				}
-				if err := f.make(ctx, c); err != nil {
-					return answer{}, f.undo(err)
-				}
-				return f.answer(), nil
-			})
+	return a.make(command{
+		use:   "init-access",
+		short: "Create root, an operator and an application, and enable access control",
+		long: `Create the users root and --operator, which may do everything, and a user and a role
+--app, which may read and write keys that begin with --prefix and hold leases of such names. Then
+enable access control, and print the passwords, which are stored nowhere else: run it on the machine
+of a member, or over TLS. It is refused if users or roles exist. If it fails, what it created is
+removed.`,
+		example: "init-access --app shop --prefix shop/",
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&f.operator, "operator", "operator", "name of the operator's user")
+			fs.StringVar(&f.app, "app", "app", "name of the application's user and role")
+			fs.StringVar(&f.prefix, "prefix", "", "what keys and names of leases of the application "+
+				"begin with (default: the name and a slash)")
 		},
-	}
-	cmd.Flags().StringVar(&f.operator, "operator", "operator", "name of the operator's user")
-	cmd.Flags().StringVar(&f.app, "app", "app", "name of the application's user and role")
-	cmd.Flags().StringVar(&f.prefix, "prefix", "",
-		"what the application's keys and names of leases begin with (default: the name and a slash)")
-	return cmd
+		check: func([]string) error { return f.complete() },
+		call: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+			if err := refuseSecond(ctx, c); err != nil {
+				return answer{}, err
+			}
+			if err := f.make(ctx, c); err != nil {
+				return answer{}, f.undo(err)
+			}
+			return f.answer(), nil
+		},
+	})
 }
 
 // complete fills in what was not given, and refuses names that cannot be.

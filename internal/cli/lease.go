@@ -2,41 +2,41 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/fault"
-	"leasehold.dev/internal/logger"
 )
 
 func (a *app) leaseCommand() *cobra.Command {
-	cmd := family("lease", "Grant, inspect, renew and revoke leases",
+	cmd := a.family("lease", "Manage leases",
 		a.leaseGrant(), a.leaseRevoke(), a.leaseTimeToLive(), a.leaseKeepAlive(), a.leaseList(),
-		a.leaseDescribe(), a.leaseHandOver(), a.leaseResume(), a.leaseCheckToken(),
-		a.leaseTTL(), a.leaseAttach(), a.leaseDetach(), a.leaseWatch())
+		leaseDescribe, leaseHandOver(), leaseResume(), leaseCheckToken(), leaseTTL(), leaseAttach(),
+		leaseDetach(), a.leaseWatch())
 	cmd.Long = `Grant, inspect, renew and revoke leases.
 
-A lease is named by its ID, in hexadecimal digits, or by the name that it was granted with.
-What can be an ID is one: before a name such as "cafe" put "name:".`
+A lease is named by its ID, in hexadecimal digits, or by the name that it was granted with. A name
+that could be an ID, such as "cafe", needs "name:" before it.`
 	return cmd
 }
 
 // parseLease reads what names a lease: an ID, which is always written in hexadecimal, as etcdctl
-// does, or what cannot be one, or has "name:" before it, as its name. bad says what an ID was
-// given as.
+// does, or its name, which cannot be an ID or has "name:" before it. bad is the complaint about an
+// ID.
 func parseLease(s, bad string) (*pb.LeaseRef, error) {
 	name, said := strings.CutPrefix(s, "name:")
 	id, err := strconv.ParseInt(s, 16, 64)
@@ -52,8 +52,8 @@ func parseLease(s, bad string) (*pb.LeaseRef, error) {
 	}
 }
 
-// leaseArg is the argument that names the lease with a name: the name, or "name:" and the name if
-// that can be read as an ID or begins with "name:" itself.
+// leaseArg is the argument for the lease with a name: the name, or "name:" and the name if it can
+// be read as an ID or begins with "name:" itself.
 func leaseArg(name string) string {
 	if r, err := parseLeaseArg(name); err == nil && r.Name == name {
 		return name
@@ -64,12 +64,25 @@ func leaseArg(name string) string {
 // parseLeaseArg is parseLease for an argument.
 func parseLeaseArg(s string) (*pb.LeaseRef, error) { return parseLease(s, "bad lease ID arg") }
 
-// A leaseCall asks the cluster something about one lease.
-type leaseCall func(
-	ctx context.Context, c *clientv3.Client, id clientv3.LeaseID) (answer, error)
+// describeArg is the request to describe the lease of an argument.
+func describeArg(arg string) (*pb.DescribeRequest, error) {
+	r, err := parseLeaseArg(arg)
+	return &pb.DescribeRequest{Id: r.GetId(), Name: r.GetName()}, err
+}
 
-// eachLease makes a call about each lease of the arguments, and shows its answer. It goes on after
-// a failure, and fails with all of them.
+// checkLeaseArg checks the first argument.
+func checkLeaseArg(args []string) error {
+	_, err := parseLeaseArg(args[0])
+	return err
+}
+
+// A leaseCall makes a call about one lease.
+type leaseCall func(
+	ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
+) (answer, error)
+
+// eachLease makes a call about each lease of the arguments, and shows its answer. It continues
+// after a failure, and returns all failures.
 func (a *app) eachLease(
 	args []string, limit func() (context.Context, context.CancelFunc), do leaseCall,
 ) error {
@@ -108,8 +121,8 @@ func (a *app) eachLease(
 	return fault.Join(failed...)
 }
 
-// leaseID returns the ID of a lease. Which lease has a name is asked when the command begins: what
-// it does then it does to that lease, also if another gets the name meanwhile.
+// leaseID returns the ID of a lease. A name is resolved once: the command acts on that lease, even
+// if another gets the name meanwhile.
 func leaseID(
 	ctx context.Context, c *clientv3.Client, r *pb.LeaseRef,
 ) (clientv3.LeaseID, error) {
@@ -123,40 +136,117 @@ func leaseID(
 	return clientv3.LeaseID(l.Lease.Id), nil
 }
 
-func (a *app) leaseGrant() *cobra.Command {
-	var more grantFlags
-	cmd := &cobra.Command{
-		Use:   "grant <ttl>",
-		Short: "Grant a lease; the TTL is in seconds, or a duration such as 500ms",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("lease grant command needs TTL argument")
-			}
-			ttl, err := strconv.ParseInt(args[0], 10, 64)
-			ms, wrong := parseTTL(args[0])
-			if err != nil && wrong != nil {
-				return badArgs("bad TTL (%w)", err)
-			}
-			if cmd.Flags().Changed("name") && more.name == "" {
+// grantFlags are those of lease grant that etcdctl does not have.
+type grantFlags struct {
+	name, owner string
+	labels      []string
+	lockDelay   time.Duration
+	keepKeys    bool
+	resumable   bool
+	set         *pflag.FlagSet
+}
+
+func (f *grantFlags) register(fs *pflag.FlagSet) {
+	f.set = fs
+	fs.StringVar(&f.name, "name", "", "name, which no other lease has while this one lives")
+	fs.StringVar(&f.owner, "owner", "", "owner, a label for people and filters")
+	labelFlag(fs, &f.labels, "label")
+	fs.DurationVar(&f.lockDelay, "lock-delay", 0,
+		"how long the name and the keys stay after the lease has expired")
+	fs.BoolVar(&f.keepKeys, "keep-keys", false,
+		"detach the keys when the lease expires, and keep them")
+	fs.BoolVar(&f.resumable, "resumable", false,
+		"print a secret by which another process can resume the lease")
+}
+
+// labelFlag adds --label.
+func labelFlag(fs *pflag.FlagSet, labels *[]string, usage string) {
+	fs.StringArrayVar(labels, "label", nil, usage+", NAME=VALUE; may be repeated")
+}
+
+// parseLabels reads labels as they are written on the command line.
+func parseLabels(list []string) (map[string]string, error) {
+	out := make(map[string]string)
+	for _, l := range list {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok {
+			return nil, badArgs("bad label %q, expecting NAME=VALUE", l)
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+// native reports whether the flags ask for more than etcd's API can grant.
+func (f *grantFlags) native() bool {
+	return f.name != "" || f.owner != "" || len(f.labels) > 0 ||
+		f.lockDelay != 0 || f.keepKeys || f.resumable
+}
+
+// request is the grant that the flags ask for.
+func (f *grantFlags) request(ttl int64) (*pb.GrantRequest, error) {
+	labels, err := parseLabels(f.labels)
+	if err == nil && f.lockDelay < 0 {
+		err = badArgs("--lock-delay must not be below 0")
+	}
+	r := &pb.GrantRequest{
+		TtlMs: ttl, Name: f.name, Owner: f.owner, Labels: labels, Resumable: f.resumable,
+		LockDelayMs: millisUp(f.lockDelay), RequestId: rand.Text(),
+	}
+	if f.keepKeys {
+		r.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
+	}
+	return r, err
+}
+
+func (a *app) leaseGrant() command {
+	var f grantFlags
+	return command{
+		use: "grant <ttl>", short: "Grant a lease",
+		long: `Grant a lease. The TTL is a number of seconds, or a duration such as 500ms.`,
+		example: "lease grant 30\n" +
+			"lease grant 1500ms --name worker-7 --owner host-a --label zone=1",
+		min: 1, max: 1, flags: f.register,
+		run: func(_ *cobra.Command, args, _ []string) error {
+			seconds, notSeconds := strconv.ParseInt(args[0], 10, 64)
+			ms, err := parseTTL(args[0])
+			switch {
+			case f.set.Changed("name") && f.name == "":
 				return badArgs("--name is empty: without a name the lease would exclude nobody")
+			case !f.native() && notSeconds == nil: // the server judges
+				return a.ask(a.commandContext,
+					func(ctx context.Context, c *clientv3.Client) (answer, error) {
+						return grantOnce(ctx, clientv3.RetryLeaseClient(c), seconds)
+					})
+			case err != nil:
+				return err
 			}
-			if more.set() || err != nil {
-				if wrong != nil {
-					return wrong
-				}
-				return a.grantNamed(ms, &more)
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := grantOnce(ctx, clientv3.RetryLeaseClient(c), ttl)
-				if err != nil {
-					return answer{}, fmt.Errorf("failed to grant lease (%w)", err)
-				}
-				return showGrant(resp), nil
-			})
+			return a.grantNative(&f, ms)
 		},
 	}
-	more.add(cmd)
-	return cmd
+}
+
+func (a *app) grantNative(f *grantFlags, ttl int64) error {
+	r, err := f.request(ttl)
+	if err != nil {
+		return err
+	}
+	if arg := leaseArg(f.name); f.name != "" && arg != f.name {
+		a.complain("Other commands read %s as an ID: refer to this lease as %s\n",
+			readable(f.name), readable(arg))
+	}
+	return a.ask(a.commandContext, func(ctx context.Context, c *clientv3.Client) (answer, error) {
+		resp, err := nativeLeases(c).Grant(ctx, r)
+		if err != nil {
+			return answer{}, nativeError(err)
+		}
+		granted := millis(resp.Lease.TtlMs)
+		if resp.Lease.TtlMs%1000 == 0 {
+			granted = fmt.Sprintf("%ds", resp.Lease.TtlMs/1000) // as etcdctl does
+		}
+		return showChanged(resp, resp.Lease, "granted with TTL(%s), token %d\n",
+			granted, resp.Lease.Token), nil
+	})
 }
 
 // grantOnce grants one lease, however often clientv3 repeats the request. clientv3's own Grant
@@ -164,8 +254,8 @@ func (a *app) leaseGrant() *cobra.Command {
 // exists already is that of the first attempt.
 func grantOnce(
 	ctx context.Context, c etcdserverpb.LeaseClient, ttl int64,
-) (*clientv3.LeaseGrantResponse, error) {
-	id := 1 + rand.Int64N(math.MaxInt64)
+) (answer, error) {
+	id := 1 + mathrand.Int64N(math.MaxInt64)
 	r, err := c.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: ttl, ID: id})
 	if errors.Is(clientv3.ContextError(ctx, err), rpctypes.ErrLeaseExist) {
 		var now *etcdserverpb.LeaseTimeToLiveResponse
@@ -173,27 +263,25 @@ func grantOnce(
 		r = &etcdserverpb.LeaseGrantResponse{Header: now.GetHeader(), ID: id, TTL: now.GetGrantedTTL()}
 	}
 	if err != nil {
-		return nil, clientv3.ContextError(ctx, err)
+		return answer{}, fmt.Errorf("grant the lease: %w", clientv3.ContextError(ctx, err))
 	}
-	return &clientv3.LeaseGrantResponse{
+	return showGrant(&clientv3.LeaseGrantResponse{
 		ResponseHeader: r.GetHeader(), ID: clientv3.LeaseID(r.ID), TTL: r.TTL, Error: r.Error,
-	}, nil
+	}), nil
 }
 
-func (a *app) leaseRevoke() *cobra.Command {
-	return &cobra.Command{
-		Use:   "revoke <leaseID|name> ...",
-		Short: "Revoke leases and delete the keys attached to them",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return badArgs("lease revoke command needs 1 argument")
-			}
+func (a *app) leaseRevoke() command {
+	return command{
+		use: "revoke <leaseID|name> ...", short: "Revoke leases and delete the keys attached to them",
+		example: "lease revoke 694d77aa9e38260f\nlease revoke worker-7 worker-8",
+		min:     1, max: -1, words: []wordList{leaseWords},
+		run: func(_ *cobra.Command, args, _ []string) error {
 			return a.eachLease(args, a.commandContext, func(
 				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
 			) (answer, error) {
 				resp, err := c.Revoke(ctx, id)
 				if err != nil {
-					return answer{}, fmt.Errorf("failed to revoke lease (%w)", err)
+					return answer{}, fmt.Errorf("revoke the lease: %w", err)
 				}
 				return showRevoke(id, resp), nil
 			})
@@ -201,22 +289,23 @@ func (a *app) leaseRevoke() *cobra.Command {
 	}
 }
 
-func (a *app) leaseTimeToLive() *cobra.Command {
+func (a *app) leaseTimeToLive() command {
 	var keys bool
-	cmd := &cobra.Command{
-		Use:   "timetolive <leaseID|name> ... [options]",
-		Short: "Print the TTL and the remaining time of leases",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return badArgs("lease timetolive command needs lease ID as argument")
+	return command{
+		use: "timetolive <leaseID|name> ...", short: "Print the TTL and the remaining time of leases",
+		example: "lease timetolive worker-7 --keys",
+		min:     1, max: -1, words: []wordList{leaseWords},
+		flags: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&keys, "keys", false, "print the keys attached to the lease as well")
+		},
+		run: func(_ *cobra.Command, args, _ []string) error {
+			var opts []clientv3.LeaseOption
+			if keys {
+				opts = append(opts, clientv3.WithAttachedKeys())
 			}
 			return a.eachLease(args, a.patientContext, func(
 				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
 			) (answer, error) {
-				var opts []clientv3.LeaseOption
-				if keys {
-					opts = append(opts, clientv3.WithAttachedKeys())
-				}
 				resp, err := c.TimeToLive(ctx, id, opts...)
 				if err != nil {
 					return answer{}, withCode(exitConnection, err)
@@ -225,165 +314,83 @@ func (a *app) leaseTimeToLive() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&keys, "keys", false, "Get keys attached to this lease")
-	return cmd
 }
 
-func (a *app) leaseList() *cobra.Command {
-	var more listFlags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List all live leases",
-		RunE: func(_ *cobra.Command, _ []string) error {
-			if more.set() {
-				return a.listLong(&more)
+// listFlags are those of lease list that etcdctl does not have.
+type listFlags struct {
+	long          bool
+	prefix, owner string
+	labels        []string
+}
+
+func (f *listFlags) register(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.long, "long", false, "print name, owner, TTL, remaining time and keys of each lease")
+	fs.StringVar(&f.prefix, "prefix", "",
+		"only leases whose name begins with this, sorted by name (implies --long)")
+	fs.StringVar(&f.owner, "owner", "", "only leases of this owner (implies --long)")
+	labelFlag(fs, &f.labels, "only leases with this label (implies --long)")
+}
+
+func (a *app) leaseList() command {
+	var f listFlags
+	var labels map[string]string
+	return command{
+		use: "list", short: "List live leases", max: -1, patient: true,
+		example: "lease list\nlease list --long --prefix worker- -w table",
+		flags:   f.register,
+		check: func([]string) (err error) {
+			labels, err = parseLabels(f.labels)
+			return err
+		},
+		call: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+			if f.long || f.prefix != "" || f.owner != "" || len(labels) > 0 {
+				return a.listLong(ctx, c, &pb.ListRequest{
+					NamePrefix: f.prefix, Owner: f.owner, Labels: labels,
+				})
 			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.Leases(ctx)
-				if err != nil {
-					return answer{}, withCode(exitConnection, err)
-				}
-				return showLeases(resp), nil
-			})
+			resp, err := c.Leases(ctx)
+			if err != nil {
+				return answer{}, withCode(exitConnection, err)
+			}
+			return showLeases(resp), nil
 		},
 	}
-	more.add(cmd)
-	return cmd
 }
 
-func (a *app) leaseKeepAlive() *cobra.Command {
-	var once bool
-	cmd := &cobra.Command{
-		Use:   "keep-alive [options] <leaseID|name> ...",
-		Short: "Keep leases alive",
-		Long: `Renews leases: one until it ends or this command does, and with --once as many as
-there are arguments.`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0:
-				return badArgs("lease keep-alive command needs lease ID as argument")
-			case len(args) > 1 && !once:
-				return badArgs("lease keep-alive renews several leases only with --once")
-			case !once:
-				ref, err := parseLeaseArg(args[0])
-				if err != nil {
-					return err
-				}
-				return a.keepAlive(ref)
-			}
-			return a.eachLease(args, a.patientContext, func(
-				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
-			) (answer, error) {
-				resp, err := renew(ctx, c, id)
-				if errors.Is(err, context.DeadlineExceeded) && isBroken(c) {
-					short, cancel := a.commandContext() // of a stream etcd's library logs nothing
-					defer cancel()
-					a.learnDialError(short, c)
-				}
-				if err != nil {
-					return answer{}, withCode(exitConnection, err)
-				}
-				return showKeepAlive(resp), nil
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&once, "once", false,
-		"Resets the keep-alive time to its original value and exits immediately")
-	return cmd
-}
-
-// renew renews a lease once. Of a stream that has ended before the request was sent etcd's library
-// says io.EOF, and not why it has ended: such a renewal is tried again.
-func renew(
-	ctx context.Context, c clientv3.Lease, id clientv3.LeaseID,
-) (*clientv3.LeaseKeepAliveResponse, error) {
+// listLong lists all pages as one. There may be many, but each is a short call.
+func (a *app) listLong(
+	ctx context.Context, c *clientv3.Client, r *pb.ListRequest,
+) (answer, error) {
+	all := &pb.ListResponse{}
 	for {
-		resp, err := c.KeepAliveOnce(ctx, id)
-		if !errors.Is(err, io.EOF) {
-			return resp, err
-		}
-	}
-}
-
-// keepAlive renews a lease until it ends or the process does.
-func (a *app) keepAlive(ref *pb.LeaseRef) error {
-	c, err := a.open()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx, cancel := a.commandContext()
-	id, err := leaseID(ctx, c, ref)
-	cancel()
-	if err != nil {
-		return err
-	}
-	logger.SurviveBrokenPipe()
-	go a.tellLost(c)
-	var l *etcdLease
-	for lives := true; lives; {
-		renewed, stalled, err := a.renewals(clientv3.NewLease(c), id)
+		short, cancel := context.WithTimeout(ctx, a.flags.commandTimeout)
+		page, err := nativeLeases(c).List(short, r)
+		cancel()
 		if err != nil {
-			return err
+			return answer{}, nativeError(err)
 		}
-		if renewed {
-			l = &etcdLease{client: c, id: id} // it lived
-		}
-		if stalled && renewed {
-			continue // a new stream goes to another member, if there is one
-		}
-		if lives, err = a.lives(c, id); err != nil {
-			return err
-		}
-	}
-	if _, ok := a.printer.(*simplePrinter); ok {
-		a.say("lease %016x expired or revoked.\n", id)
-		if how := a.howEnded(l); how != "" {
-			a.complain("lease %016x has ended: %s\n", id, how)
-		}
-	}
-	return nil
-}
-
-// renewals shows the renewals of a lease over one stream until they end, or until no answer has
-// come for half of the TTL: a member that hangs keeps its connection, and etcd's library notices
-// that too late for a short TTL.
-func (a *app) renewals(
-	c clientv3.Lease, id clientv3.LeaseID,
-) (renewed, stalled bool, err error) {
-	defer c.Close()
-	renewals, err := c.KeepAlive(a.context(), id)
-	if err != nil {
-		return false, false, withCode(exitConnection, err)
-	}
-	late := time.NewTimer(time.Hour) // until a TTL is known
-	defer late.Stop()
-	for {
-		select {
-		case r, ok := <-renewals:
-			if !ok {
-				return renewed, false, nil
-			}
-			renewed = true
-			late.Reset(time.Duration(r.TTL) * time.Second / 2)
-			if err := a.show(showKeepAlive(r)); err != nil && !errors.Is(err, syscall.EPIPE) {
-				return renewed, false, err
-			}
-		case <-late.C:
-			return renewed, true, nil
+		all.Header = page.Header
+		all.Leases = append(all.Leases, page.Leases...)
+		if r.PageToken = page.NextPageToken; r.PageToken == "" {
+			return showLeaseList(all), nil
 		}
 	}
 }
 
-// lives reports whether there is a lease: etcd's library ends the renewals also when it has met
-// nobody for too long.
-func (a *app) lives(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
-	ctx, cancel := a.commandContext()
-	defer cancel()
-	r, err := c.TimeToLive(ctx, id)
-	if err != nil {
-		return false, withCode(exitConnection,
-			fmt.Errorf("lease %016x is not renewed any more, and may have expired: %w", id, err))
-	}
-	return r.TTL > 0, nil
+var leaseDescribe = command{
+	use: "describe <leaseID|name>", short: "Print everything about one lease, including its keys",
+	example: "lease describe worker-7\nlease describe 694d77aa9e38260f -w json",
+	min:     1, max: 1, words: []wordList{leaseWords}, check: checkLeaseArg,
+	rpc: func(ctx context.Context, c grpc.ClientConnInterface, args []string) (answer, error) {
+		r, err := describeArg(args[0])
+		if err != nil {
+			return answer{}, err
+		}
+		r.Keys = true
+		resp, err := pb.NewLeaseServiceClient(c).Describe(ctx, r)
+		if err != nil {
+			return answer{}, err
+		}
+		return showDescribed(resp), nil
+	},
 }

@@ -6,193 +6,214 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// describeCall is a command about one lease, which asks what the lease is first.
-type describeCall func(
+// changeLease completes a command that changes one lease, the first argument. The lease has the
+// token that --token names, or the one that it has when the command begins: the command does not
+// change a later lease of the same ID or name.
+func changeLease(d command, change func(
 	ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string,
-) (answer, error)
-
-// onLease makes a command that names a lease, and then has the arguments that use lists. The lease
-// has the token that --token says, or the one that it has when the command begins: so the command
-// does nothing to a later lease of the same ID or name.
-func (a *app) onLease(use, short string, arguments int, call describeCall) *cobra.Command {
-	var n leaseName
+) (answer, error),
+) command {
 	var token uint64
-	cmd := &cobra.Command{
-		Use: use, Short: short,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			named := min(1, len(args))
-			if n.name != "" {
-				named = 0
-			}
-			r, err := n.request(cmd, args[:named])
-			if err != nil {
-				return err
-			}
-			args = args[named:]
-			if arguments >= 0 && len(args) != arguments || len(args) == 0 {
-				return badArgs("usage: %s", cmd.UseLine())
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				l, err := nativeLeases(c).Describe(ctx, r)
-				if err != nil {
-					return answer{}, nativeError(err)
-				}
-				if token != 0 {
-					l.Lease.Token = token
-				}
-				return call(ctx, nativeLeases(c), l.Lease, args)
-			})
-		},
+	more, check := d.flags, d.check
+	d.flags = func(fs *pflag.FlagSet) {
+		fs.Uint64Var(&token, "token", 0,
+			"only if the lease still has this token (default: any token)")
+		if more != nil {
+			more(fs)
+		}
 	}
-	n.add(cmd)
-	cmd.Flags().Uint64Var(&token, "token", 0,
-		"Only if the lease still has this token (default: whichever it has)")
-	return cmd
+	d.check = func(args []string) error {
+		if err := checkLeaseArg(args); err != nil || check == nil {
+			return err
+		}
+		return check(args)
+	}
+	d.rpc = func(ctx context.Context, conn grpc.ClientConnInterface, args []string) (answer, error) {
+		c := pb.NewLeaseServiceClient(conn)
+		r, err := describeArg(args[0])
+		if err != nil {
+			return answer{}, err
+		}
+		l, err := c.Describe(ctx, r)
+		if err != nil {
+			return answer{}, err
+		}
+		if token != 0 {
+			l.Lease.Token = token
+		}
+		return change(ctx, c, l.Lease, args[1:])
+	}
+	return d
 }
 
 func refOf(l *pb.Lease) *pb.LeaseRef { return &pb.LeaseRef{Id: l.Id, Token: l.Token} }
 
-func (a *app) leaseTTL() *cobra.Command {
-	const short = "Change the TTL of a lease, which then restarts; the lease ends no sooner"
-	cmd := a.onLease("ttl [<leaseID|name>] <ttl>", short, 1,
-		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string) (answer, error) {
-			ttl, err := parseTTL(args[0])
+func leaseTTL() command {
+	var ttl int64
+	return changeLease(command{
+		use: "ttl <leaseID|name> <ttl>", short: "Change the TTL of a lease and renew it",
+		long: `Change the TTL of a lease and renew it: the TTL is in seconds, or a duration such as
+500ms. While the same member leads, the lease ends no earlier than it would have without this; a
+later leader knows only the new TTL. So tell the holder before you shorten the TTL: it relies on the
+old one.`,
+		example: "lease ttl worker-7 2m", min: 2, max: 2, words: []wordList{leaseWords, noWords},
+		check: func(args []string) (err error) {
+			ttl, err = parseTTL(args[1])
+			return err
+		},
+	}, func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, _ []string) (answer, error) {
+		resp, err := c.ChangeTTL(ctx, &pb.ChangeTTLRequest{Lease: refOf(l), TtlMs: ttl})
+		if err != nil {
+			return answer{}, err
+		}
+		return showChanged(resp, resp.Lease, "has TTL(%s) now\n", millis(resp.Lease.TtlMs)), nil
+	})
+}
+
+func leaseAttach() command {
+	return changeKeys("attach", "Attach keys to a lease and keep their values",
+		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.LeaseRef, keys [][]byte) (
+			proto.Message, error,
+		) {
+			return c.Attach(ctx, &pb.AttachRequest{Lease: l, Keys: keys})
+		})
+}
+
+func leaseDetach() command {
+	return changeKeys("detach", "Detach keys from a lease, so that they outlive it",
+		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.LeaseRef, keys [][]byte) (
+			proto.Message, error,
+		) {
+			return c.Detach(ctx, &pb.DetachRequest{Lease: l, Keys: keys})
+		})
+}
+
+// changeKeys is a command that attaches or detaches keys.
+func changeKeys(verb, short string, call func(
+	ctx context.Context, c pb.LeaseServiceClient, l *pb.LeaseRef, keys [][]byte,
+) (proto.Message, error),
+) command {
+	return changeLease(command{
+		use: verb + " <leaseID|name> <key> ...", short: short,
+		example: "lease " + verb + " worker-7 config/a config/b",
+		min:     2, max: -1, words: []wordList{leaseWords, keyWords},
+	}, func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string) (answer, error) {
+		keys := make([][]byte, len(args))
+		for i, key := range args {
+			keys[i] = []byte(key)
+		}
+		resp, err := call(ctx, c, refOf(l), keys)
+		if err != nil {
+			return answer{}, err
+		}
+		return showChanged(resp, l, verb+"ed keys(%q)\n", args), nil
+	})
+}
+
+func leaseHandOver() command {
+	r := &pb.HandOverRequest{}
+	var set *pflag.FlagSet
+	return changeLease(command{
+		use: "handover <leaseID|name> --owner <owner>", short: "Hand a lease over to another owner",
+		long: `Hand a lease, with its name and its keys, to another owner. It is renewed, and has a
+new fencing token; the old one is refused from then on. Stop the holder before, unless everything
+that it writes to refuses old tokens.`,
+		example: "lease handover worker-7 --owner host-b",
+		min:     1, max: 1, words: []wordList{leaseWords, noWords},
+		flags: func(fs *pflag.FlagSet) {
+			set = fs
+			fs.StringVar(&r.Owner, "owner", "", "new owner, '' for none")
+			fs.BoolVar(&r.Resumable, "resumable", false,
+				"print a secret by which another process can resume the lease")
+		},
+		check: func([]string) error {
+			if !set.Changed("owner") {
+				return badArgs("lease handover needs --owner")
+			}
+			return nil
+		},
+	}, func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, _ []string) (answer, error) {
+		r.Lease = refOf(l)
+		resp, err := c.HandOver(ctx, r)
+		if err != nil {
+			return answer{}, err
+		}
+		return showChanged(resp, resp.Lease, "handed over to %q, token %d\n", resp.Lease.Owner,
+			resp.Lease.Token), nil
+	})
+}
+
+func leaseResume() command {
+	var text string
+	var secret []byte
+	return command{
+		use:   "resume <leaseID|name> --secret <secret>",
+		short: "Take over a resumable lease by its secret",
+		long: `Take over a resumable lease by the secret that its grant printed. It is renewed, and
+has a new fencing token; the process that held it is refused from then on.`,
+		example: "lease resume worker-7 --secret 5b1c9d",
+		min:     1, max: 1, words: []wordList{leaseWords, noWords},
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&text, "secret", "", "secret that lease grant or lease handover printed")
+		},
+		check: func(args []string) (err error) {
+			if secret, err = base64.StdEncoding.DecodeString(text); err != nil || text == "" {
+				return badArgs("lease resume needs --secret, as lease grant --resumable printed it")
+			}
+			return checkLeaseArg(args)
+		},
+		rpc: func(ctx context.Context, c grpc.ClientConnInterface, args []string) (answer, error) {
+			l, err := parseLeaseArg(args[0])
 			if err != nil {
 				return answer{}, err
 			}
-			resp, err := c.ChangeTTL(ctx, &pb.ChangeTTLRequest{Lease: refOf(l), TtlMs: ttl})
+			resp, err := pb.NewLeaseServiceClient(c).Resume(ctx,
+				&pb.ResumeRequest{Id: l.Id, Name: l.Name, Secret: secret})
 			if err != nil {
-				return answer{}, nativeError(err)
+				return answer{}, err
 			}
-			return showChanged(resp, resp.Lease, "has TTL(%s) now\n", millis(resp.Lease.TtlMs)), nil
-		})
-	cmd.Long = `Give a lease another TTL, which runs anew: seconds, or a duration such as 500ms.
-While the same member leads, the lease ends no earlier than it would have without this; a
-later leader knows only the new TTL. So the holder of the lease must know of a shorter TTL
-before: it counts on the old one.`
-	return cmd
-}
-
-func (a *app) leaseAttach() *cobra.Command {
-	return a.onKeys("attach", "Attach keys to a lease; their values stay as they are",
-		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, keys [][]byte) (
-			proto.Message, error,
-		) {
-			return c.Attach(ctx, &pb.AttachRequest{Lease: refOf(l), Keys: keys})
-		})
-}
-
-func (a *app) leaseDetach() *cobra.Command {
-	return a.onKeys("detach", "Detach keys from a lease; the keys stay when the lease ends",
-		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, keys [][]byte) (
-			proto.Message, error,
-		) {
-			return c.Detach(ctx, &pb.DetachRequest{Lease: refOf(l), Keys: keys})
-		})
-}
-
-// onKeys makes a command that does one thing, such as attach, with keys and a lease.
-func (a *app) onKeys(verb, short string, call func(
-	ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, keys [][]byte,
-) (proto.Message, error),
-) *cobra.Command {
-	return a.onLease(verb+" [<leaseID|name>] <key> ...", short, -1,
-		func(ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string) (answer, error) {
-			resp, err := call(ctx, c, l, keysOf(args))
-			if err != nil {
-				return answer{}, nativeError(err)
-			}
-			return showChanged(resp, l, verb+"ed keys(%q)\n", args), nil
-		})
-}
-
-func keysOf(args []string) [][]byte {
-	out := make([][]byte, len(args))
-	for i, key := range args {
-		out[i] = []byte(key)
-	}
-	return out
-}
-
-func (a *app) leaseResume() *cobra.Command {
-	var n leaseName
-	var secret string
-	cmd := &cobra.Command{
-		Use:   "resume [<leaseID|name>] --secret <secret>",
-		Short: "Take over a resumable lease by its secret",
-		Long: `Takes over a resumable lease by the secret that its grant printed. The TTL runs anew, and
-the lease has a new fencing token; the process that held it is refused from then on.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			named, err := n.request(cmd, args)
-			if err != nil {
-				return err
-			}
-			r := &pb.ResumeRequest{Id: named.Id, Name: named.Name}
-			if r.Secret, err = base64.StdEncoding.DecodeString(secret); err != nil || secret == "" {
-				return badArgs("%s needs --secret, as lease grant --resumable printed it",
-					cmd.CommandPath())
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := nativeLeases(c).Resume(ctx, r)
-				if err != nil {
-					return answer{}, nativeError(err)
-				}
-				return showChanged(resp, resp.Lease, "resumed, token %d\n", resp.Lease.Token), nil
-			})
+			return showChanged(resp, resp.Lease, "resumed, token %d\n", resp.Lease.Token), nil
 		},
 	}
-	n.add(cmd)
-	cmd.Flags().StringVar(&secret, "secret", "", "As the grant or the hand-over printed it")
-	return cmd
 }
 
 // leaseCheckToken exits with a code of its own if the token is not that of a live lease, so that
 // a script can tell.
-func (a *app) leaseCheckToken() *cobra.Command {
-	var n leaseName
-	cmd := &cobra.Command{
-		Use:   "check-token [<leaseID|name>] <token>",
-		Short: "Check whether a fencing token is that of a live lease",
-		Long: `Check whether a fencing token is that of a live lease, as of a confirm round made after the
-question. The exit code is 0 if it is, and 1 if it is not. The token of a lock (LEASEHOLD_TOKEN of
-"leasehold run") belongs to the lock and not to a lease.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return badArgs("usage: %s", cmd.UseLine())
+func leaseCheckToken() command {
+	var token uint64
+	return command{
+		use: "check-token <leaseID|name> <token>", short: "Check the fencing token of a lease",
+		long: `Check whether a fencing token is that of a live lease, as of a confirm round made
+after the request. The exit code is 0 if it is, and 1 if it is not. The token of a lock
+(LEASEHOLD_TOKEN of leasehold run) belongs to the lock and not to a lease.`,
+		example: "lease check-token worker-7 42 && echo still the holder",
+		min:     2, max: 2, words: []wordList{leaseWords, noWords},
+		check: func(args []string) (err error) {
+			if token, err = strconv.ParseUint(args[1], 10, 64); err != nil || token == 0 {
+				return badArgs("bad token %q, expecting a number above 0", args[1])
 			}
-			named, err := n.request(cmd, args[:len(args)-1])
+			return checkLeaseArg(args)
+		},
+		rpc: func(ctx context.Context, c grpc.ClientConnInterface, args []string) (answer, error) {
+			l, err := parseLeaseArg(args[0])
 			if err != nil {
-				return err
+				return answer{}, err
 			}
-			r := &pb.CheckTokenRequest{Id: named.Id, Name: named.Name}
-			token := args[len(args)-1]
-			if r.Token, err = strconv.ParseUint(token, 10, 64); err != nil || r.Token == 0 {
-				return badArgs("%q is no token: expecting a number from 1 on", token)
+			r := &pb.CheckTokenRequest{Id: l.Id, Name: l.Name, Token: token}
+			resp, err := pb.NewLeaseServiceClient(c).CheckToken(ctx, r)
+			if err != nil {
+				return answer{}, err
 			}
-			valid := false
-			err = a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := nativeLeases(c).CheckToken(ctx, r)
-				if err != nil {
-					return answer{}, nativeError(err)
-				}
-				valid = resp.Valid
-				return showChecked(r, resp), nil
-			})
-			if err == nil && !valid {
-				err = &exitError{code: exitFailure}
-			}
-			return err
+			return showChecked(r, resp), nil
 		},
 	}
-	n.add(cmd)
-	return cmd
 }
 
 // parseTTL reads a TTL: seconds, as for etcdctl, or a duration with a unit. It is in milliseconds,

@@ -6,6 +6,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 )
 
@@ -42,8 +43,12 @@ func (l *lossyLeases) LeaseTimeToLive(
 // A grant whose answer is lost is repeated, and makes one lease.
 func TestGrantOnce(t *testing.T) {
 	l := &lossyLeases{granted: make(map[int64]int64)}
-	r, err := grantOnce(t.Context(), l, 60)
-	if err != nil || r.TTL != 60 || len(l.granted) != 1 || l.granted[int64(r.ID)] != 60 {
-		t.Errorf("granted %v, the answer is %+v, %v", l.granted, r, err)
+	ans, err := grantOnce(t.Context(), l, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := ans.json.(*clientv3.LeaseGrantResponse)
+	if r.TTL != 60 || len(l.granted) != 1 || l.granted[int64(r.ID)] != 60 {
+		t.Errorf("granted %v, the answer is %+v", l.granted, r)
 	}
 }

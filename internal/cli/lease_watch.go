@@ -4,64 +4,58 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
+	"github.com/spf13/pflag"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 )
 
-// eventFlags say which events lease watch tells.
+// eventFlags say which events lease watch prints.
 type eventFlags struct {
 	prefix, owner string
 	labels        []string
 	within        time.Duration
 	after         uint64
-	resume        func() bool // whether after was given
+	set           *pflag.FlagSet // to tell whether after was given
 }
 
-func (f *eventFlags) add(cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.StringVar(&f.prefix, "prefix", "", "Only leases whose name begins with this")
-	fs.StringVar(&f.owner, "owner", "", "Only leases that are, or were, this owner's")
-	fs.StringArrayVar(&f.labels, "label", nil,
-		"Only leases with this label, NAME=VALUE; may be repeated")
+func (f *eventFlags) register(fs *pflag.FlagSet) {
+	f.set = fs
+	fs.StringVar(&f.prefix, "prefix", "", "only leases whose name begins with this")
+	fs.StringVar(&f.owner, "owner", "", "only leases that are, or were, this owner's")
+	labelFlag(fs, &f.labels, "only leases with this label")
 	fs.DurationVar(&f.within, "expiring-within", 0,
-		"Also tell when a lease that nobody renews has no more than this left")
+		"also print when a lease that is not renewed has no more than this left")
 	fs.Uint64Var(&f.after, "after", 0,
-		"Begin after the event with this number, 0 for the first of all (default: with what\n"+
-			"happens from now on)")
-	f.resume = func() bool { return fs.Changed("after") }
+		"begin after the event with this number, 0 for the first of all (default: with new events)")
 }
 
 func (f *eventFlags) options() (leases.Watch, error) {
 	labels, err := parseLabels(f.labels)
 	if err == nil && f.within < 0 {
-		err = badArgs("--expiring-within must not be below 0")
+		err = badArgs("--expiring-within must be at least 0, not %v", f.within)
 	}
 	return leases.Watch{
-		After: f.after, Resume: f.resume(), NamePrefix: f.prefix, Owner: f.owner, Labels: labels,
-		ExpiringWithin: f.within,
+		After: f.after, Resume: f.set.Changed("after"), NamePrefix: f.prefix, Owner: f.owner,
+		Labels: labels, ExpiringWithin: f.within,
 	}, err
 }
 
-func (a *app) leaseWatch() *cobra.Command {
+func (a *app) leaseWatch() command {
 	var f eventFlags
-	cmd := &cobra.Command{
-		Use:   "watch",
-		Short: "Watch the events of leases",
-		Long: "Print the events of leases: granted, expired, revoked, handed over, resumed, a\n" +
-			"change of the TTL, the end of a lock delay. Each event has a number, by which a\n" +
-			"later watch goes on (--after); the members keep the last 16384. Events without a\n" +
-			"number say when writes wait long for the cache of a lease, and when they no longer\n" +
-			"do; the first ones name the caches that are slow now. The watch ends when it is\n" +
-			"interrupted, or when the members no longer have the next event.",
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+	return command{
+		use: "watch", short: "Watch the events of leases",
+		long: `Print the events of leases: granted, expired, revoked, handed over, resumed, a change
+of the TTL, the end of a lock delay. Each event has a number, after which a later watch can resume
+(--after); the members keep the last 16384. Events without a number say when writes wait long for
+the cache of a lease, and when they no longer do; the first ones name the caches that are slow now.
+The watch ends when it is interrupted, or when the members no longer have the next event.`,
+		example: "lease watch --prefix worker- --expiring-within 3s", flags: f.register,
+		run: func(*cobra.Command, []string, []string) error {
 			o, err := f.options()
 			if err != nil {
 				return err
@@ -71,8 +65,6 @@ func (a *app) leaseWatch() *cobra.Command {
 			})
 		},
 	}
-	f.add(cmd)
-	return cmd
 }
 
 // watchLeases prints events.
@@ -99,7 +91,7 @@ func (a *app) watchLeases(ctx context.Context, c *client.Client, o leases.Watch)
 
 func showLeaseEvent(e *leases.Event) answer {
 	m := eventMessage(e)
-	return answer{json: protoJSON(m), proto: proto.Message(m), simple: func(p *page) {
+	return protoAnswer(m, func(p *page) {
 		p.printf("%s %016x", eventLabel(e), m.Lease.Id)
 		for _, x := range [][2]string{
 			{"name", m.Lease.Name}, {"owner", m.Lease.Owner}, {"by", m.By},
@@ -117,16 +109,7 @@ func showLeaseEvent(e *leases.Event) answer {
 			p.printf(" waited %s", millis(m.WaitedMs))
 		}
 		p.printf("\n")
-	}, fields: func(p *page) {
-		p.field("Seq", m.Seq)
-		p.quoted("Type", strings.TrimPrefix(m.Kind.String(), "KIND_"))
-		p.quoted("By", m.By)
-		p.field("Revision", m.Revision)
-		if m.WaitedMs != 0 {
-			p.field("WaitedMs", m.WaitedMs)
-		}
-		p.lease(m.Lease)
-	}}
+	})
 }
 
 // eventLabel is the number of an event, if it has one, and what it is.

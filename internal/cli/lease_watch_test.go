@@ -23,7 +23,7 @@ func TestShowCacheSlow(t *testing.T) {
 		{&simplePrinter{}, []string{
 			`- cache slow 000000000000001a name "reader/1" owner "host-1" waited 1.001s`,
 		}},
-		{fieldsPrinter{}, []string{`"Type" : "CACHE_SLOW"`, `"WaitedMs" : 1001`}},
+		{fieldsPrinter{}, []string{`"kind" : KIND_CACHE_SLOW`, `"waited_ms" : 1001`}},
 		{jsonPrinter{}, []string{`"KIND_CACHE_SLOW"`, `"waited_ms":"1001"`, `"owner":"host-1"`}},
 	} {
 		var b bytes.Buffer

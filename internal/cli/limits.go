@@ -7,9 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	pb "leasehold.dev/api/leasehold/v1"
 )
@@ -34,12 +33,6 @@ const (
 	unsetLimit = "unset"
 )
 
-func registerLimits(fs *pflag.FlagSet) {
-	for r, usage := range limitUsages {
-		fs.String(limitName(r), "", "most "+usage+"; none for no limit, unset to set none")
-	}
-}
-
 // limitsGiven returns the limits that flags name.
 func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
 	for _, r := range slices.Sorted(maps.Keys(limitUsages)) {
@@ -47,10 +40,7 @@ func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
 		if !fs.Changed(name) {
 			continue
 		}
-		text, err := fs.GetString(name)
-		if err != nil {
-			return nil, err
-		}
+		text := fs.Lookup(name).Value.String()
 		l := &pb.Limit{Resource: r}
 		switch n, err := strconv.ParseInt(text, 10, 64); {
 		case text == noLimit:
@@ -66,75 +56,66 @@ func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
 	return out, nil
 }
 
-func (a *app) userLimits() *cobra.Command {
-	return a.limitsCommand(1, &cobra.Command{
-		Use:   "limits [options] <user name>",
-		Short: "Limit what a user may have, or list its limits and what it has",
-		Long: "With options, sets limits of a user in place of those of its roles. Without, lists " +
-			"them, and what the\nuser has.",
+func (a *app) userLimits() command {
+	return limitsCommand(command{
+		use: "limits <user name>", short: "Set or list the limits of a user",
+		long: `With flags, set limits of a user in place of those of its roles. Without flags, list
+them, and what the user has.`,
+		example: "user limits alice --bytes none",
+		min:     1, max: 1, words: []wordList{userWords, noWords},
 	}, func(l *pb.Limits, name string) { l.User = name })
 }
 
-func (a *app) roleLimits() *cobra.Command {
-	return a.limitsCommand(1, &cobra.Command{
-		Use:   "limits [options] <role name>",
-		Short: "Limit what each user with a role may have, or list the limits",
-		Long: "With options, sets limits of each user, and of everybody else, that has the role. Of " +
-			"several roles the\nlargest limit counts. Without options, lists them.",
+func (a *app) roleLimits() command {
+	return limitsCommand(command{
+		use: "limits <role name>", short: "Set or list the limits of users with a role",
+		long: `With flags, set limits of each user, and of each other principal, with the role. If a
+principal has several roles, the largest limit counts. Without flags, list them.`,
+		example: "role limits app --leases 100 --bytes 1000000",
+		min:     1, max: 1, words: []wordList{roleWords, noWords},
 	}, func(l *pb.Limits, name string) { l.Role = name })
 }
 
-func (a *app) authLimits() *cobra.Command {
-	return a.limitsCommand(0, &cobra.Command{
-		Use:   "limits [options]",
-		Short: "Limit what every user may have, or list all limits and usage",
-		Long: "With options, sets the limits of everybody whose name and roles have none. Without, " +
-			"lists all limits\nthat are set, and who has how much.",
+func (a *app) authLimits() command {
+	return limitsCommand(command{
+		use: "limits", short: "Set or list limits for all principals",
+		long: `With flags, set the limits of all principals whose name and roles have none. Without
+flags, list all limits, and what each principal has.`,
+		example: "auth limits --leases 1000 --rate 500\nauth limits",
 	}, func(*pb.Limits, string) {})
 }
 
 // limitsCommand completes a command that sets limits, or lists them if it is given none.
-func (a *app) limitsCommand(
-	names int, cmd *cobra.Command, of func(l *pb.Limits, name string),
-) *cobra.Command {
-	registerLimits(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != names {
-			return badArgs("%s takes %d arguments, not %d", cmd.CommandPath(), names, len(args))
+func limitsCommand(d command, of func(l *pb.Limits, name string)) command {
+	var fs *pflag.FlagSet
+	var given []*pb.Limit
+	d.patient = true
+	d.flags = func(to *pflag.FlagSet) {
+		fs = to
+		for r, usage := range limitUsages {
+			fs.String(limitName(r), "", "most "+usage+"; none for no limit, unset to set none")
 		}
-		l := &pb.Limits{}
-		of(l, strings.Join(args, ""))
-		list, err := limitsGiven(cmd.Flags())
-		if err != nil {
-			return err
-		}
-		if l.Limits = list; len(list) == 0 {
-			return a.listLimits(l.User, l.Role)
-		}
-		return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-			resp, err := namesOf(c).SetLimits(ctx, &pb.SetLimitsRequest{Limits: l})
-			if err != nil {
-				return answer{}, nativeError(err)
-			}
-			return answer{json: protoJSON(resp), proto: resp, simple: func(p *page) {
-				p.printf("Limits of %s updated\n", whoseLimits(l))
-			}}, nil
-		})
 	}
-	return cmd
-}
-
-func (a *app) listLimits(user, role string) error {
-	return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-		resp, err := namesOf(c).ListLimits(ctx, &pb.ListLimitsRequest{User: user, Role: role})
-		if err != nil {
-			return answer{}, nativeError(err)
+	d.check = func([]string) (err error) {
+		given, err = limitsGiven(fs)
+		return err
+	}
+	d.rpc = func(ctx context.Context, c grpc.ClientConnInterface, args []string) (answer, error) {
+		l := &pb.Limits{Limits: given}
+		of(l, strings.Join(args, ""))
+		access := pb.NewAccessServiceClient(c)
+		if len(given) == 0 {
+			resp, err := access.ListLimits(ctx, &pb.ListLimitsRequest{User: l.User, Role: l.Role})
+			return showLimits(resp), err
 		}
-		return showLimits(resp), nil
-	})
+		resp, err := access.SetLimits(ctx, &pb.SetLimitsRequest{Limits: l})
+		return protoAnswer(resp, func(p *page) { p.printf("Limits of %s updated\n", limited(l)) }), err
+	}
+	return d
 }
 
-func whoseLimits(l *pb.Limits) string {
+// limited names the principals that limits apply to.
+func limited(l *pb.Limits) string {
 	switch {
 	case l.User != "":
 		return "user " + readable(l.User)
@@ -145,41 +126,32 @@ func whoseLimits(l *pb.Limits) string {
 	}
 }
 
-var (
-	limitsHead = []string{"Of", "What", "Most"}
-	usesHead   = []string{"Principal", "Leases", "Keys on leases", "Bytes"}
-)
-
-func limitRows(r *pb.ListLimitsResponse) (rows [][]string) {
-	for _, l := range r.Limits {
+func showLimits(r *pb.ListLimitsResponse) answer {
+	var limits, uses [][]string
+	for _, l := range r.GetLimits() {
 		for _, x := range l.Limits {
 			most := strconv.FormatInt(x.Most, 10)
 			if x.Most < 0 {
 				most = noLimit
 			}
-			rows = append(rows, []string{whoseLimits(l), limitName(x.Resource), most})
+			limits = append(limits, []string{limited(l), limitName(x.Resource), most})
 		}
 	}
-	return rows
-}
-
-func useRows(r *pb.ListLimitsResponse) (rows [][]string) {
-	for _, u := range r.Uses {
-		rows = append(rows, []string{
+	for _, u := range r.GetUses() {
+		uses = append(uses, []string{
 			readable(u.Principal), strconv.FormatInt(u.Leases, 10),
 			strconv.FormatInt(u.LeaseKeys, 10), strconv.FormatInt(u.Bytes, 10),
 		})
 	}
-	return rows
-}
-
-func showLimits(r *pb.ListLimitsResponse) answer {
-	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
-		if rows := limitRows(r); len(rows) > 0 {
-			p.aligned(append([][]string{limitsHead}, rows...)...)
+	ans := alignedAnswer(r, []string{"Of", "What", "Most"}, limits)
+	table := ans.simple
+	ans.simple = func(p *page) {
+		if len(limits) > 0 {
+			table(p)
 		}
-		if rows := useRows(r); len(rows) > 0 {
-			p.aligned(append([][]string{usesHead}, rows...)...)
+		if len(uses) > 0 {
+			p.aligned(append([][]string{{"Principal", "Leases", "Keys on leases", "Bytes"}}, uses...)...)
 		}
-	}, table: func() ([]string, [][]string) { return limitsHead, limitRows(r) }}
+	}
+	return ans
 }

@@ -4,128 +4,178 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 
-	"leasehold.dev/internal/fault"
+	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
 )
 
-func (a *app) lockCommand() *cobra.Command {
-	var ttl int // seconds
-	cmd := &cobra.Command{
-		Use:   "lock <lockname> [exec-command arg1 arg2 ...]",
-		Short: "Acquire a named lock",
-		Long: `Acquires a named lock and holds it until interrupted, or while a command runs.
-
-The command finds ETCD_LOCK_KEY and ETCD_LOCK_REV in its environment; its exit
-code becomes that of lock. It receives the first SIGINT or SIGTERM, and the second kills
-it. If the lock is lost, since nobody could renew its lease, or because somebody revoked
-that or deleted the key, the command is killed at once, and the exit code is 124.
-
-leasehold run holds the same locks, and ends its command before the lock can be another's.`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return badArgs("lock takes a lock name argument " +
-					"and an optional command to execute")
-			}
-			c, err := a.open()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return a.holdLock(c, args[0], args[1:], ttl)
-		},
-	}
-	cmd.Flags().IntVar(&ttl, "ttl", 10, "timeout for session")
-	return cmd
+// A claim says which lock to acquire, or which election to win.
+type claim struct {
+	command     string // that acquires it, for the label of the lease
+	lock, elect string // one of them
+	candidate   lock.Candidate
+	ttl         time.Duration
+	wait        waitFlags
 }
 
-// holdLock takes the lock, and holds it while the command runs or, without
-// one, until the user interrupts.
-func (a *app) holdLock(c *clientv3.Client, name string, command []string, ttl int) error {
+// name is that of the lock or the election.
+func (c *claim) name() string { return c.lock + c.elect }
+
+// A post is a lock that is held, or the lead of an election.
+type post interface {
+	client.Hold
+	Key() string
+	Revision() int64
+}
+
+// acquire waits for a lock, or for the lead of an election, on a lease of its own.
+func (a *app) acquire(
+	ctx context.Context, c *client.Client, f *claim,
+) (post, *client.Lease, error) {
+	host, _ := os.Hostname() // it is for people
+	l, err := a.grantFor(ctx, c, client.Grant{
+		TTL: f.ttl, Owner: host, Labels: map[string]string{"command": f.command},
+	})
+	if err != nil {
+		return nil, nil, acquireError(ctx, err)
+	}
+	if !f.wait.try {
+		defer a.tellWaiting(newTurn(c, f.name(), l.ID()).text)()
+	}
+	if _, shown := a.errTerminal(); f.wait == (waitFlags{}) && !shown {
+		defer time.AfterFunc(time.Second, func() {
+			a.complain("Waiting for %q\n", f.name())
+		}).Stop()
+	}
+	p, err := f.wins(ctx, c, l.Session())
+	if err == nil {
+		return p, l, nil
+	}
+	revoke(l)
+	return nil, nil, acquireError(ctx, a.withOwner(c, err))
+}
+
+// wins waits for the lock, or for the lead, as the flags say.
+func (c *claim) wins(
+	ctx context.Context, cl *client.Client, s *client.Live,
+) (post, error) {
+	switch m := lock.NewMutex(s, c.lock); {
+	case c.elect != "":
+		if c.wait.wait > 0 {
+			limited, cancel := context.WithTimeoutCause(ctx, c.wait.wait, errWaited)
+			defer cancel()
+			ctx = limited
+		}
+		return lock.NewElection(cl, c.elect).Campaign(ctx, s, c.candidate)
+	case c.wait.try:
+		return m.TryLock(ctx)
+	case c.wait.wait > 0:
+		return m.LockWithin(ctx, c.wait.wait)
+	default:
+		return m.Lock(ctx)
+	}
+}
+
+// withOwner adds the owner of the lease that an error names, if it is known.
+func (a *app) withOwner(c *client.Client, err error) error {
+	var locked *lock.LockedError
+	if !errors.As(err, &locked) {
+		return err
+	}
+	ctx, cancel := a.commandContext()
+	defer cancel()
+	l, lookErr := c.Describe(ctx, leases.Ref{ID: locked.Lease})
+	if lookErr != nil || l.Owner == "" {
+		return err
+	}
+	return fmt.Errorf("%w, of %q", err, l.Owner)
+}
+
+// holdClaim acquires what a claim names, and holds it: with a program while that runs, and else
+// until the user interrupts. fill completes the holding; after is called with the error of the
+// program.
+func (a *app) holdClaim(
+	f *claim, program []string, fill func(*holding, post), after func(*client.Lease, error),
+) error {
+	c, err := a.openStrict()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
 	ctx, cancel := context.WithCancelCause(a.context())
 	defer cancel(nil)
 	defer a.interruptWaiting(cancel)()
-	go a.tellLost(c)
-	s, err := a.newSession(ctx, c, int64(ttl))
+	p, l, err := a.acquire(ctx, c, f)
 	if err != nil {
 		return err
 	}
-	m := concurrency.NewMutex(s, name)
-	h := &holder{what: "the lock", session: s, key: m.Key, release: m.Unlock}
-	h.lease = a.newEtcdLease(ctx, c, s.Lease())
-	told := a.tellWaiting(etcdTurn(c, name, s.Lease()).text)
-	err = h.take(ctx, a.flags.commandTimeout, m.Lock)
-	told()
-	if err == nil {
-		err = a.locked(ctx, c, h, m, command)
+	h := holding{tenure: p, lease: l, what: "the lead"}
+	if f.lock != "" {
+		h.what = "the lock"
 	}
-	err = h.explain(a, err)
-	if endErr := h.giveUp(a.flags.commandTimeout); err == nil {
-		err = endErr
-	}
+	h.show = func() error { return a.showKey(c, p.Key()) }
+	fill(&h, p)
+	err = a.holdFor(h, program)
+	after(l, err)
 	return err
 }
 
-// locked runs the command, or waits for the user's word, as long as the lock is held.
-func (a *app) locked(
-	ctx context.Context, c *clientv3.Client, h *holder, m *concurrency.Mutex, command []string,
-) error {
-	during, end := h.hold(a.context(), c, m.Header().GetRevision())
-	defer end()
-	if len(command) > 0 {
-		return a.runLocked(during, m, command)
-	}
-	key, err := c.Get(ctx, m.Key())
-	if err != nil {
-		return err
-	}
-	if len(key.Kvs) == 0 {
-		return h.lost("its key is gone")
-	}
-	if err := a.show(showGet(key)); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-during.Done():
-		return context.Cause(during)
-	}
+func (a *app) lockCommand() *cobra.Command {
+	f := claim{command: "lock"}
+	var ttl int // seconds
+	return strictFlags(a.make(command{
+		use: "lock <lockname> [exec-command arg1 arg2 ...]", short: "Acquire and hold a lock",
+		long: `Acquire a lock and hold it until interrupted, or while a command runs.
+
+The command has ETCD_LOCK_KEY and ETCD_LOCK_REV in its environment, and the variables of leasehold
+run. The first SIGINT or SIGTERM is passed on to it, and the second kills it. If the lease cannot be
+renewed, the command is ended before the lock can go to another holder. Exit codes are those of
+leasehold run, which has more flags.`,
+		example: "lock backup\nlock backup ./backup.sh",
+		min:     1, max: -1,
+		flags: func(fs *pflag.FlagSet) { fs.IntVar(&ttl, "ttl", 10, "TTL of the lease in seconds") },
+		run: func(_ *cobra.Command, args, _ []string) error {
+			if f.lock, f.ttl = args[0], time.Duration(ttl)*time.Second; f.lock == "" {
+				return requireName("lock", "")
+			}
+			return a.holdClaim(&f, args[1:], func(h *holding, p post) {
+				h.insistent = true
+				h.env = []string{
+					"LEASEHOLD_LOCK_KEY=" + p.Key(), "ETCD_LOCK_KEY=" + p.Key(),
+					fmt.Sprintf("ETCD_LOCK_REV=%d", p.Revision()),
+				}
+			}, func(l *client.Lease, _ error) { revoke(l) })
+		},
+	}))
 }
 
-// etcdTenure is what a command is run under by etcd's library, which does not tell until when
-// its leases are valid.
-type etcdTenure struct{ during context.Context }
-
-// Context implements tenure.
-func (t etcdTenure) Context() context.Context { return t.during }
-
-// ValidUntil implements tenure.
-func (etcdTenure) ValidUntil() time.Time { return time.Time{} }
-
-// runLocked runs a command that may rely on the lock, and ends it when that is lost.
-func (a *app) runLocked(
-	during context.Context, m *concurrency.Mutex, command []string,
-) error {
-	ch, err := a.startFed(nil, command, []string{
-		"ETCD_LOCK_KEY=" + m.Key(),
-		fmt.Sprintf("ETCD_LOCK_REV=%d", m.Header().GetRevision()),
-	})
+// showKey shows a key as get does.
+func (a *app) showKey(c *client.Client, key string) error {
+	ctx, cancel := a.commandContext()
+	defer cancel()
+	r, err := c.Range(ctx, store.Range{Key: key})
 	if err != nil {
-		return withCode(exitFailure, errors.Unwrap(err))
+		return err
 	}
-	ch.insistent = true
-	if ch.under(etcdTenure{during}, notice{}) {
-		return withCode(exitLost, fault.Because(errCommandEnded, context.Cause(during)))
+	return a.show(showGet((*clientv3.GetResponse)(etcdRange(r))))
+}
+
+// etcdRange is a result as a response of etcd, without what the client does not keep.
+func etcdRange(r store.RangeResult) *etcdserverpb.RangeResponse {
+	out := &etcdserverpb.RangeResponse{
+		Header: &etcdserverpb.ResponseHeader{Revision: r.Revision}, More: r.More, Count: r.Count,
 	}
-	var exit *exec.ExitError
-	if errors.As(ch.err, &exit) {
-		return withCode(exit.ExitCode(), ch.err)
+	for i := range r.KVs {
+		out.Kvs = append(out.Kvs, etcdKV(kvOf(&r.KVs[i])))
 	}
-	return ch.err
+	return out
 }

@@ -144,8 +144,7 @@ func TestHolderLoses(t *testing.T) {
 			}
 			r.end(t, func() {})
 			if code := r.ProcessState.ExitCode(); code != exitLost ||
-				!strings.Contains(r.errs.String(), "is lost") ||
-				strings.Contains(r.errs.String(), "has ended: revoked by") != (what == "lease") {
+				!strings.Contains(r.errs.String(), "lost: its "+what+" was ") {
 				t.Errorf("%s, %s: exit code %d, it says %s", name, what, code, r.errs.String())
 			}
 		}
@@ -201,9 +200,32 @@ func TestHolderCutOff(t *testing.T) {
 		line.SetCut(true)
 		r.end(t, func() {})
 		if code := r.ProcessState.ExitCode(); code != exitLost ||
-			!strings.Contains(r.errs.String(), "is lost") {
+			!strings.Contains(r.errs.String(), "ended: ") {
 			t.Errorf("%s: exit code %d, it says %s", name, code, r.errs.String())
 		}
+	}
+}
+
+// Goal: a lock and a lead are kept when the member that the command is connected to hangs, as after
+// SIGSTOP, for longer than the TTL. Method: the connection that the command has made is frozen.
+func TestHolderOfHangingMember(t *testing.T) {
+	tier.RealTime(t)
+	t.Parallel()
+	all := inprocess.Run(t, 3)
+	lines := []*inprocess.Line{all[0].Line(), all[1].Line()}
+	const ttl = 3 * time.Second
+	r := start(t, "--endpoints", strings.Join(inprocess.Endpoints(lines), ","), "lock", "a", "--ttl", "3")
+	i := slices.IndexFunc(lines, (*inprocess.Line).Busy)
+	lines[i].SetFrozen(true)
+	select {
+	case <-r.ended:
+		t.Errorf("it ended with %v: %s", r.ProcessState, r.errs.String())
+	case <-time.After(2 * ttl):
+	}
+	_ = r.Process.Signal(syscall.SIGINT)
+	r.end(t, func() {})
+	if !r.ProcessState.Success() {
+		t.Errorf("interrupted, it ends with %v: %s", r.ProcessState, r.errs.String())
 	}
 }
 

@@ -2,56 +2,47 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func (a *app) compactionCommand() *cobra.Command {
 	var physical bool
-	cmd := &cobra.Command{
-		Use:   "compaction [options] <revision>",
-		Short: "Compact the history of the store",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("compaction command needs 1 argument")
-			}
-			rev, err := strconv.ParseInt(args[0], 10, 64)
-			if err != nil {
-				return err
-			}
-			c, err := a.open()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			ctx, cancel := a.commandContext()
-			defer cancel()
+	var rev int64
+	return a.make(command{
+		use: "compaction <revision>", short: "Compact the history of the store",
+		example: "compaction 1200\ncompaction --physical 1200",
+		min:     1, max: 1,
+		flags: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&physical, "physical", false, "wait until all old revisions are removed")
+		},
+		check: func(args []string) (err error) {
+			rev, err = strconv.ParseInt(args[0], 10, 64)
+			return err
+		},
+		call: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
 			var opts []clientv3.CompactOption
 			if physical {
 				opts = append(opts, clientv3.WithCompactPhysical())
 			}
-			if _, err := c.Compact(ctx, rev, opts...); err != nil {
-				return err
-			}
-			a.say("compacted revision %d\n", rev)
-			return nil
+			_, err := c.Compact(ctx, rev, opts...)
+			return plain(fmt.Sprintf("compacted revision %d\n", rev)), err
 		},
-	}
-	cmd.Flags().BoolVar(&physical, "physical", false,
-		"'true' to wait for compaction to physically remove all old revisions")
-	return cmd
+	})
 }
 
 func (a *app) defragCommand() *cobra.Command {
 	var cluster bool
-	cmd := &cobra.Command{
-		Use:   "defrag",
-		Short: "Defragment the storage of members",
-		RunE: func(*cobra.Command, []string) error {
+	return a.make(command{
+		use: "defrag", short: "Defragment the storage of members", example: "defrag --cluster",
+		flags: func(fs *pflag.FlagSet) { clusterFlag(fs, &cluster) },
+		run: func(*cobra.Command, []string, []string) error {
 			spec, err := a.prepare()
 			if err != nil {
 				return err
@@ -60,23 +51,18 @@ func (a *app) defragCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			failed := false
+			var failed error
 			for _, ep := range eps {
-				err := a.defragment(spec, ep)
-				failed = failed || err != nil
+				if a.defragment(spec, ep) != nil {
+					failed = &exitError{exitFailure, nil}
+				}
 			}
-			if failed {
-				return &exitError{exitFailure, nil}
-			}
-			return nil
+			return failed
 		},
-	}
-	cmd.PersistentFlags().BoolVar(&cluster, "cluster", false,
-		"use all endpoints from the cluster member list")
-	return cmd
+	})
 }
 
-// defragment defragments one member and tells the user how it went.
+// defragment defragments one member, and prints the result.
 func (a *app) defragment(spec *clientv3.ConfigSpec, ep string) error {
 	c, err := a.dialOne(spec, ep)
 	if err != nil {
@@ -97,86 +83,67 @@ func (a *app) defragment(spec *clientv3.ConfigSpec, ep string) error {
 }
 
 func (a *app) downgradeCommand() *cobra.Command {
-	cmd := family("downgrade", "Downgrade the cluster",
-		a.downgradeTo("validate", "Check whether the cluster can be downgraded",
-			clientv3.DowngradeValidate),
-		a.downgradeTo("enable", "Start a downgrade", clientv3.DowngradeEnable),
-		a.downgradeCancel())
-	cmd.Long = "Asks the cluster to go back to the version of an earlier release, or to stay at its " +
-		"version while members are upgraded, until it is told to cancel that."
+	to := func(name, short string, args int, action clientv3.DowngradeAction) command {
+		d := command{
+			use: name, short: short, example: "downgrade " + name, min: args, max: args,
+			call: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
+				resp, err := c.Downgrade(ctx, action, append(args, "")[0])
+				r := (*pb.DowngradeResponse)(resp)
+				return etcdAnswer(r, func(p *page) {
+					p.printf("Downgrade %s success, cluster version %s\n", name, r.GetVersion())
+				}), err
+			},
+		}
+		if args > 0 {
+			d.use, d.example = d.use+" <TARGET_VERSION>", d.example+" 0.1"
+			d.check = func(args []string) error {
+				if args[0] == "" {
+					return badArgs("the target version is empty")
+				}
+				return nil
+			}
+		}
+		return d
+	}
+	cmd := a.family("downgrade", "Downgrade the cluster",
+		to("validate", "Check whether the cluster can be downgraded", 1, clientv3.DowngradeValidate),
+		to("enable", "Start a downgrade", 1, clientv3.DowngradeEnable),
+		to("cancel", "Cancel the current downgrade", 0, clientv3.DowngradeCancel))
+	cmd.Long = `Return the cluster to the version of an earlier release, or keep it at its version
+while members are upgraded, until that is cancelled.`
 	return cmd
 }
 
-func (a *app) downgradeTo(name, short string, action clientv3.DowngradeAction) *cobra.Command {
-	return &cobra.Command{
-		Use:   name + " <TARGET_VERSION>",
-		Short: short,
-		RunE: func(_ *cobra.Command, args []string) error {
-			switch {
-			case len(args) < 1:
-				return badArgs("TARGET_VERSION not provided")
-			case len(args) > 1:
-				return badArgs("too many arguments")
-			case args[0] == "":
-				return badArgs("target version not provided")
-			}
-			return a.downgrade(name, action, args[0])
+func (a *app) alarmCommand() *cobra.Command {
+	return a.family("alarm", "Manage alarms", command{
+		use: "disarm", short: "Disarm all alarms", example: "alarm disarm",
+		call: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+			resp, err := c.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+			return showAlarm(resp), err
 		},
-	}
-}
-
-func (a *app) downgradeCancel() *cobra.Command {
-	return &cobra.Command{
-		Use:   "cancel",
-		Short: "Cancel the current downgrade",
-		RunE: func(*cobra.Command, []string) error {
-			return a.downgrade("cancel", clientv3.DowngradeCancel, "")
+	}, command{
+		use: "list", short: "List alarms", example: "alarm list",
+		call: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+			resp, err := c.AlarmList(ctx)
+			return showAlarm(resp), err
 		},
-	}
-}
-
-func (a *app) downgrade(name string, action clientv3.DowngradeAction, target string) error {
-	return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-		resp, err := c.Downgrade(ctx, action, target)
-		r := (*pb.DowngradeResponse)(resp)
-		return answer{json: r, proto: r, simple: func(p *page) {
-			p.printf("Downgrade %s success, cluster version %s\n", name, r.GetVersion())
-		}}, err
 	})
 }
 
-func (a *app) alarmCommand() *cobra.Command {
-	return family("alarm", "List and disarm alarms", questions(a.ask, alarmQuestions)...)
-}
-
-var alarmQuestions = []question{{
-	use: "disarm", short: "Disarm all alarms",
-	refusal: "alarm disarm command accepts no arguments",
-	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
-		resp, err := c.AlarmDisarm(ctx, &clientv3.AlarmMember{})
-		return showAlarm(resp), err
-	},
-}, {
-	use: "list", short: "List all alarms",
-	refusal: "alarm list command accepts no arguments",
-	ask: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
-		resp, err := c.AlarmList(ctx)
-		return showAlarm(resp), err
-	},
-}}
-
 func showAlarm(resp *clientv3.AlarmResponse) answer {
 	r := (*pb.AlarmResponse)(resp)
-	return answer{json: r, proto: r, simple: func(p *page) {
+	ans := etcdAnswer(r, func(p *page) {
 		for _, m := range r.GetAlarms() {
 			p.printf("memberID:%d alarm:%s\n", m.GetMemberID(), m.GetAlarm())
 		}
-	}, fields: func(p *page) {
+	})
+	ans.fields = func(p *page) {
 		p.header(r.GetHeader())
 		for _, m := range r.GetAlarms() {
 			p.memberID("MemberID", m.GetMemberID())
 			p.field("AlarmType", m.GetAlarm())
 			p.printf("\n")
 		}
-	}}
+	}
+	return ans
 }

@@ -7,187 +7,286 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
 )
 
 func (a *app) memberCommand() *cobra.Command {
-	return family("member", "List and change the members of the cluster",
-		a.memberAdd(), a.memberRemove(), a.memberUpdate(), a.memberList(), a.memberPromote())
+	return a.family("member", "Manage the members of the cluster",
+		memberAdd(), memberUpdate(), memberList(),
+		memberChange("remove", "Remove a member from the cluster", "removed from",
+			func(ctx context.Context, c *clientv3.Client, id uint64) (membership, error) {
+				r, err := c.MemberRemove(ctx, id)
+				return (*pb.MemberRemoveResponse)(r), err
+			}),
+		memberChange("promote", "Promote a learner to a voter", "promoted in",
+			func(ctx context.Context, c *clientv3.Client, id uint64) (membership, error) {
+				r, err := c.MemberPromote(ctx, id)
+				return (*pb.MemberPromoteResponse)(r), err
+			}))
 }
 
-// memberIDArg reads the one argument of most member commands.
-func memberIDArg(args []string) (uint64, error) {
-	if len(args) != 1 {
-		return 0, badArgs("member ID is not provided")
-	}
-	id, err := strconv.ParseUint(args[0], 16, 64)
+// memberID reads the ID of a member.
+func memberID(arg string) (uint64, error) {
+	id, err := strconv.ParseUint(arg, 16, 64)
 	if err != nil {
 		return 0, badArgs("bad member ID arg (%w), expecting ID in Hex", err)
 	}
 	return id, nil
 }
 
-func (a *app) memberAdd() *cobra.Command {
-	var peerURLs string
-	var learner bool
-	cmd := &cobra.Command{
-		Use:   "add <memberName> [options]",
-		Short: "Add a member to the cluster",
-		Long: `Adds a member into the cluster.
-
-What is printed are the variables with which that member is to be started, by
-leasehold serve or by etcd. leasehold serve --join does both in one command.`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := checkMemberAdd(args, peerURLs); err != nil {
-				return err
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				add := c.MemberAdd
-				if learner {
-					add = c.MemberAddAsLearner
-				}
-				resp, err := add(ctx, strings.Split(peerURLs, ","))
-				if err != nil {
-					return answer{}, err
-				}
-				return showMemberAdd(resp, args[0], peerURLs), nil
-			})
+// memberChange is a command that changes one member, in no other way than its name says.
+func memberChange(
+	name, short, done string,
+	do func(context.Context, *clientv3.Client, uint64) (membership, error),
+) command {
+	var id uint64
+	return command{
+		use: name + " <memberID>", short: short, example: "member " + name + " 8211f1d0f64f3269",
+		min: 1, max: 1, words: []wordList{memberWords, noWords},
+		check: func(args []string) (err error) {
+			id, err = memberID(args[0])
+			return err
+		},
+		call: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+			r, err := do(ctx, c, id)
+			return showMemberChange(r, done, id), err
 		},
 	}
-	cmd.Flags().StringVar(&peerURLs, "peer-urls", "",
-		"comma separated peer URLs for the new member.")
-	cmd.Flags().BoolVar(&learner, "learner", false, "indicates if the new member is raft learner")
-	return cmd
+}
+
+func memberAdd() command {
+	var peerURLs string
+	var learner bool
+	return command{
+		use: "add <memberName>", short: "Add a member to the cluster",
+		long: `Add a member to the cluster, and print the variables with which to start it, by
+leasehold serve or by etcd. leasehold serve --join does both in one command.`,
+		example: "member add m3 --peer-urls http://host3:2380 --learner",
+		max:     -1,
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&peerURLs, "peer-urls", "", "peer URLs of the new member, separated by commas")
+			fs.BoolVar(&learner, "learner", false, "add it as a learner")
+		},
+		check: func(args []string) error { return checkMemberAdd(args, peerURLs) },
+		call: func(ctx context.Context, c *clientv3.Client, args []string) (answer, error) {
+			add := c.MemberAdd
+			if learner {
+				add = c.MemberAddAsLearner
+			}
+			resp, err := add(ctx, strings.Split(peerURLs, ","))
+			return showMemberAdd(resp, args[0], peerURLs), err
+		},
+	}
 }
 
 func checkMemberAdd(args []string, peerURLs string) error {
-	if len(args) < 1 {
-		return badArgs("member name not provided")
-	}
-	if len(args) > 1 {
-		problem := "too many arguments"
+	problem := ""
+	switch {
+	case len(args) < 1:
+		problem = "member name not provided"
+	case len(args) > 1:
+		problem = "too many arguments"
 		for _, s := range args {
 			if strings.HasPrefix(strings.ToLower(s), "http") {
 				problem += fmt.Sprintf(", did you mean --peer-urls=%s", s)
 			}
 		}
-		return badArgs("%s", problem)
+	case peerURLs == "":
+		problem = "--peer-urls not provided"
+	default:
+		return nil
 	}
-	if peerURLs == "" {
-		return badArgs("member peer urls not provided")
-	}
-	return nil
+	return badArgs("%s", problem)
 }
 
-func (a *app) memberRemove() *cobra.Command {
-	return &cobra.Command{
-		Use:   "remove <memberID>",
-		Short: "Remove a member from the cluster",
-		RunE: func(_ *cobra.Command, args []string) error {
-			id, err := memberIDArg(args)
-			if err != nil {
-				return err
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.MemberRemove(ctx, id)
-				if err != nil {
-					return answer{}, err
-				}
-				return showMemberRemove(id, resp), nil
-			})
-		},
-	}
-}
-
-func (a *app) memberUpdate() *cobra.Command {
+func memberUpdate() command {
 	var peerURLs string
-	cmd := &cobra.Command{
-		Use:   "update <memberID> [options]",
-		Short: "Change the peer URLs of a member",
-		RunE: func(_ *cobra.Command, args []string) error {
-			id, err := memberIDArg(args)
-			if err != nil {
-				return err
-			}
-			if peerURLs == "" {
-				return badArgs("member peer urls not provided")
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.MemberUpdate(ctx, id, strings.Split(peerURLs, ","))
-				if err != nil {
-					return answer{}, err
-				}
-				return showMemberUpdate(id, resp), nil
-			})
-		},
+	d := memberChange("update", "Change the peer URLs of a member", "updated in",
+		func(ctx context.Context, c *clientv3.Client, id uint64) (membership, error) {
+			r, err := c.MemberUpdate(ctx, id, strings.Split(peerURLs, ","))
+			return (*pb.MemberUpdateResponse)(r), err
+		})
+	d.example += " --peer-urls http://host3:2380"
+	d.flags = func(fs *pflag.FlagSet) {
+		fs.StringVar(&peerURLs, "peer-urls", "", "new peer URLs of the member, separated by commas")
 	}
-	cmd.Flags().StringVar(&peerURLs, "peer-urls", "",
-		"comma separated peer URLs for the updated member.")
-	return cmd
+	checkID := d.check
+	d.check = func(args []string) error {
+		if err := checkID(args); err != nil {
+			return err
+		}
+		return checkMemberAdd(args, peerURLs)
+	}
+	return d
 }
 
-func (a *app) memberList() *cobra.Command {
+// memberHead names the columns of member list.
+var memberHead = []string{"ID", "Status", "Name", "Peer Addrs", "Client Addrs", "Is Learner"}
+
+func memberList() command {
 	var consistency string
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the members of the cluster",
-		Long: `List the members of the cluster.
+	var opts []clientv3.OpOption
+	return command{
+		use: "list", short: "List the members of the cluster",
+		long: `List the members of the cluster.
 
 With --write-out simple the items of a line are ` + strings.Join(memberHead, ", ") + ".",
-		RunE: func(*cobra.Command, []string) error {
+		example: "member list -w table",
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&consistency, "consistency", "l", "l for linearizable, s for serializable")
+		},
+		check: func([]string) error {
 			serializable, err := isSerializable(consistency)
-			if err != nil {
-				return err
+			if serializable {
+				opts = append(opts, clientv3.WithSerializable())
 			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				var opts []clientv3.OpOption
-				if serializable {
-					opts = append(opts, clientv3.WithSerializable())
-				}
-				resp, err := c.MemberList(ctx, opts...)
-				if err != nil {
-					return answer{}, err
-				}
-				return showMemberList(resp), nil
-			})
+			return err
+		},
+		call: func(ctx context.Context, c *clientv3.Client, _ []string) (answer, error) {
+			resp, err := c.MemberList(ctx, opts...)
+			return showMemberList(resp), err
 		},
 	}
-	cmd.Flags().StringVar(&consistency, "consistency", "l",
-		"Linearizable(l) or Serializable(s)")
-	return cmd
 }
 
-func (a *app) memberPromote() *cobra.Command {
-	return &cobra.Command{
-		Use:   "promote <memberID>",
-		Short: "Promote a learner to a voter",
-		RunE: func(_ *cobra.Command, args []string) error {
-			id, err := memberIDArg(args)
-			if err != nil {
-				return err
+func showMemberList(resp *clientv3.MemberListResponse) answer {
+	r := (*pb.MemberListResponse)(resp)
+	rows := func() (rows [][]string) {
+		for _, m := range r.GetMembers() {
+			status := "started"
+			if m.GetName() == "" {
+				status = "unstarted"
 			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := c.MemberPromote(ctx, id)
-				if err != nil {
-					return answer{}, err
-				}
-				return showMemberPromote(id, resp), nil
+			rows = append(rows, []string{
+				fmt.Sprintf("%x", m.GetID()), status, readable(m.GetName()),
+				strings.Join(m.GetPeerURLs(), ","), strings.Join(m.GetClientURLs(), ","),
+				strconv.FormatBool(m.GetIsLearner()),
 			})
-		},
+		}
+		return rows
+	}
+	ans := etcdAnswer(r, func(p *page) { p.rows(rows()) })
+	ans.jsonHex = hexMembership(r)
+	ans.table = func() ([]string, [][]string) { return memberHead, rows() }
+	ans.fields = func(p *page) {
+		p.header(r.GetHeader())
+		for _, m := range r.GetMembers() {
+			p.memberID("ID", m.GetID())
+			p.quoted("Name", m.GetName())
+			for _, u := range m.GetPeerURLs() {
+				p.quoted("PeerURL", u)
+			}
+			for _, u := range m.GetClientURLs() {
+				p.quoted("ClientURL", u)
+			}
+			p.field("IsLearner", m.GetIsLearner())
+			p.printf("\n")
+		}
+	}
+	return ans
+}
+
+// showMemberAdd also prints the variables with which to start the new member.
+func showMemberAdd(resp *clientv3.MemberAddResponse, name, peerURLs string) answer {
+	r := (*pb.MemberAddResponse)(resp)
+	ans := etcdAnswer(r, func(p *page) {
+		as := " "
+		if r.GetMember().GetIsLearner() {
+			as = " as learner "
+		}
+		p.printf("Member %16x added%sto cluster %16x\n",
+			r.GetMember().GetID(), as, r.GetHeader().GetClusterId())
+		var cluster []string
+		for _, m := range r.GetMembers() {
+			n := m.GetName()
+			if m.GetID() == r.GetMember().GetID() {
+				n = name
+			}
+			for _, u := range m.GetPeerURLs() {
+				cluster = append(cluster, n+"="+u)
+			}
+		}
+		p.printf("\nETCD_NAME=%q\n", name)
+		p.printf("ETCD_INITIAL_CLUSTER=%q\n", strings.Join(cluster, ","))
+		p.printf("ETCD_INITIAL_ADVERTISE_PEER_URLS=%q\n", peerURLs)
+		p.printf("ETCD_INITIAL_CLUSTER_STATE=\"existing\"\n")
+	})
+	hex := hexMembership(r)
+	ans.jsonHex = &struct {
+		Header  *headerHex   `json:"header"`
+		Member  *memberHex   `json:"member"`
+		Members []*memberHex `json:"members"`
+	}{hex.Header, hexMember(r.GetMember()), hex.Members}
+	return ans
+}
+
+// membership is the part that the answers to all membership calls share.
+type membership interface {
+	proto.Message
+	GetHeader() *pb.ResponseHeader
+	GetMembers() []*pb.Member
+}
+
+func showMemberChange(r membership, done string, id uint64) answer {
+	ans := etcdAnswer(r, func(p *page) {
+		p.printf("Member %16x %s cluster %16x\n", id, done, r.GetHeader().GetClusterId())
+	})
+	ans.jsonHex = hexMembership(r)
+	return ans
+}
+
+// The types below are the JSON of members under --hex.
+type (
+	headerHex struct {
+		ClusterID string `json:"cluster_id"`
+		MemberID  string `json:"member_id"`
+		Revision  int64  `json:"revision,omitempty"`
+		RaftTerm  uint64 `json:"raft_term,omitempty"`
+	}
+	memberHex struct {
+		ID         string   `json:"ID"`
+		Name       string   `json:"name,omitempty"`
+		PeerURLs   []string `json:"peerURLs,omitempty"`
+		ClientURLs []string `json:"clientURLs,omitempty"`
+		IsLearner  bool     `json:"isLearner,omitempty"`
+	}
+	membershipHex struct {
+		Header  *headerHex   `json:"header"`
+		Members []*memberHex `json:"members"`
+	}
+)
+
+func hexMembership(r membership) *membershipHex {
+	h := r.GetHeader()
+	out := &membershipHex{Members: []*memberHex{}, Header: &headerHex{
+		ClusterID: fmt.Sprintf("%x", h.GetClusterId()), MemberID: fmt.Sprintf("%x", h.GetMemberId()),
+		Revision: h.GetRevision(), RaftTerm: h.GetRaftTerm(),
+	}}
+	for _, m := range r.GetMembers() {
+		out.Members = append(out.Members, hexMember(m))
+	}
+	return out
+}
+
+func hexMember(m *pb.Member) *memberHex {
+	return &memberHex{
+		ID: fmt.Sprintf("%x", m.GetID()), Name: m.GetName(), PeerURLs: m.GetPeerURLs(),
+		ClientURLs: m.GetClientURLs(), IsLearner: m.GetIsLearner(),
 	}
 }
 
 func (a *app) moveLeaderCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "move-leader <transferee-member-id>",
-		Short: "Transfer leadership to another member",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("move-leader command needs 1 argument")
-			}
-			target, err := strconv.ParseUint(args[0], 16, 64)
+	return a.make(command{
+		use: "move-leader <transferee-member-id>", short: "Transfer leadership to another member",
+		example: "move-leader 8211f1d0f64f3269",
+		min:     1, max: 1, words: []wordList{memberWords, noWords},
+		run: func(_ *cobra.Command, args, _ []string) error {
+			target, err := memberID(args[0])
 			if err != nil {
-				return withCode(exitBadArgs, err)
+				return err
 			}
 			spec, err := a.prepare()
 			if err != nil {
@@ -204,13 +303,19 @@ func (a *app) moveLeaderCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(showMoveLeader(leader, target, resp))
+			return a.show(etcdAnswer((*pb.MoveLeaderResponse)(resp), func(p *page) {
+				if leader == target {
+					p.printf("Member %x leads already\n", leader)
+					return
+				}
+				p.printf("Leadership transferred from %x to %x\n", leader, target)
+			}))
 		},
-	}
+	})
 }
 
 // findLeader returns a client that talks to the leader only: no other member may give its role
-// away. Unlike etcdctl it goes on behind an endpoint that does not answer.
+// away. Unlike etcdctl it continues after an endpoint that does not answer.
 func (a *app) findLeader(
 	spec *clientv3.ConfigSpec,
 ) (c *clientv3.Client, leader uint64, err error) {

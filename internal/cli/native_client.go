@@ -11,7 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	grpcstatus "google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
@@ -241,4 +243,26 @@ func (a *app) watchNative(do func(ctx context.Context, c *client.Client) error) 
 		return err
 	}
 	return nil
+}
+
+// nativeLeases returns the client of leasehold.v1 on c's connection.
+func nativeLeases(c *clientv3.Client) pb.LeaseServiceClient {
+	return pb.NewLeaseServiceClient(c.ActiveConnection())
+}
+
+// nativeError is a failure of leasehold.v1, with its message alone.
+func nativeError(err error) error {
+	var coded *exitError
+	if err == nil || errors.As(err, &coded) {
+		return err
+	}
+	s := grpcstatus.Convert(err)
+	text := s.Message()
+	if why, found := dialErrorIn(text); found {
+		text = "no member answers: " + why
+	}
+	if s.Code() == codes.Unimplemented {
+		text = fmt.Sprintf("%v (%s)", client.ErrNotLeasehold, text)
+	}
+	return withCode(exitConnection, errors.New(text))
 }

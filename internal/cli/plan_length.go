@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/load"
@@ -22,42 +22,39 @@ type lengthFlags struct {
 	save        string
 }
 
-func (a *app) planLength(s *reportFlags) *cobra.Command {
+func (a *app) planLength(s *reportFlags) command {
 	var l lengthFlags
-	cmd := &cobra.Command{
-		Use:   "length",
-		Short: "Compute how often healthy leases of each length are lost, and which length to take",
-		Long: `Computes how often a year a healthy holder loses its lease, for each length and renewal
-interval, from distributions of round trips, losses and pauses, and picks the shortest
-lease that is lost seldom enough and outlives a failure of the issuer.
+	var set *pflag.FlagSet
+	return a.planned(s, command{
+		use: "length", short: "Compute how often healthy leases of each length are lost",
+		long: `Compute how often a year a healthy holder loses its lease, for each length and
+renewal interval, from distributions of round trips, losses and pauses, and pick the shortest lease
+that is lost seldom enough and outlives a failure of the issuer.
 
 Distributions are files of lines "upper_ms,count": so many took at most so many
 milliseconds, and more than the line before. --measure takes round trips, losses and
 pauses of this process from the server at --endpoints, by renewing a lease of its own up
-to 200 times a second. What is not given is assumed, and the answer says so.`,
-		Example: `  leasehold plan length --measure 30s --endpoints 10.0.0.1:2379 --save rtt.csv
-  leasehold plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0.01`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.planned(s, args, func() (report, error) {
-				l.RoundTrip = cmd.Flags().Changed("rtt")
-				if err := a.weather(&l); err != nil {
-					return report{}, err
-				}
-				r, err := l.Answer()
-				return report{Report: r}, err
-			})
+to 200 times a second. The answer says what was not given and so assumed.`,
+		example: `plan length --measure 30s --endpoints 10.0.0.1:2379 --save rtt.csv
+plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0.01`,
+		flags: func(fs *pflag.FlagSet) {
+			set = fs
+			l.Flags(fs)
+			fs.StringVar(&l.rtt, "rtt-file", "", "`file` with the distribution of round trips")
+			fs.StringVar(&l.pauses, "pauses", "", "`file` with the distribution of pauses of holders")
+			fs.DurationVar(&l.Wish.Weather.PausesSeen, "pauses-seen", 30*24*time.Hour,
+				"how long pauses were counted for that file")
+			fs.DurationVar(&l.measure, "measure", 0,
+				"how long to measure round trips, losses and pauses (0: not)")
+			fs.StringVar(&l.save, "save", "", "`file` to write the measured round trips to")
 		},
-	}
-	fs := cmd.Flags()
-	l.Flags(fs)
-	fs.StringVar(&l.rtt, "rtt-file", "", "`file` with the distribution of round trips")
-	fs.StringVar(&l.pauses, "pauses", "", "`file` with the distribution of pauses of a holder's "+
-		"process")
-	fs.DurationVar(&l.Wish.Weather.PausesSeen, "pauses-seen", 30*24*time.Hour, "how long pauses "+
-		"were counted for that file")
-	fs.DurationVar(&l.measure, "measure", 0, "measure round trips, losses and pauses for so long")
-	fs.StringVar(&l.save, "save", "", "`file` to write the measured round trips to")
-	return cmd
+	}, func() (plan.Report, error) {
+		l.RoundTrip = set.Changed("rtt")
+		if err := a.weather(&l); err != nil {
+			return plan.Report{}, err
+		}
+		return l.Answer()
+	})
 }
 
 // weather reads or measures round trips and pauses. Pauses that are not given are assumed, and

@@ -22,11 +22,10 @@ type putFlags struct {
 
 func (f *putFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.lease, "lease", "0",
-		"lease ID (in hexadecimal) to attach to the key, or the name of the lease")
-	fs.BoolVar(&f.prevKV, "prev-kv", false,
-		"return the previous key-value pair before modification")
-	fs.BoolVar(&f.ignoreValue, "ignore-value", false, "updates the key using its current value")
-	fs.BoolVar(&f.ignoreLease, "ignore-lease", false, "updates the key using its current lease")
+		"ID (in hexadecimal) or name of the lease to attach the key to")
+	fs.BoolVar(&f.prevKV, "prev-kv", false, "print the previous key and value")
+	fs.BoolVar(&f.ignoreValue, "ignore-value", false, "keep the current value of the key")
+	fs.BoolVar(&f.ignoreLease, "ignore-lease", false, "keep the current lease of the key")
 }
 
 // op makes the operation that args ask for; a missing value is read from stdin. A lease that is
@@ -68,17 +67,6 @@ func (f *putFlags) op(
 	return clientv3.OpPut(args[0], value, opts...), ref.Name, nil
 }
 
-// putNative does a put that etcd's API cannot ask for.
-func (a *app) putNative(r *pb.PutRequest) error {
-	return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-		resp, err := pb.NewStoreServiceClient(c.ActiveConnection()).Put(ctx, r)
-		if err != nil {
-			return answer{}, nativeError(err)
-		}
-		return showPut((*clientv3.PutResponse)(etcdPut(resp))), nil
-	})
-}
-
 // etcdPut is an answer in the form in which etcd gives it.
 func etcdPut(r *pb.PutResponse) *etcdserverpb.PutResponse {
 	h := r.GetHeader()
@@ -116,10 +104,9 @@ func (f *putFlags) ttlRequest(op clientv3.Op, ttl time.Duration) (*pb.PutRequest
 func (a *app) putCommand() *cobra.Command {
 	var f putFlags
 	var ttl time.Duration
-	cmd := &cobra.Command{
-		Use:   "put [options] <key> <value> (<value> can also be given from stdin)",
-		Short: "Put a key",
-		Long: `Puts the given key into the store.
+	cmd := a.make(command{
+		use: "put <key> <value> (<value> can also be given from stdin)", short: "Put a key",
+		long: `Put a key.
 
 A value that begins with '-' would be taken for a flag; put '--' before it:
 
@@ -130,39 +117,39 @@ Without <value> and --ignore-value, the value is read from standard input:
 
 $ cat file | put <key>
 
-With --ttl the key is on a lease of its own, which goes when the key does.
+With --ttl the key is on a lease of its own, which ends when the key is deleted.
 
 --lease takes an ID, as etcdctl's, or the name that the lease was granted with; the key is put on
 the lease that has the name then. Put "name:" before a name that could be an ID, such as "cafe".`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		example: "put config/a 1\nput --lease worker-7 config/a 1\nput --ttl 10s seen/host-a now",
+		max:     -1, words: []wordList{keyWords, noWords},
+		flags: func(fs *pflag.FlagSet) {
+			f.register(fs)
+			fs.DurationVar(&ttl, "ttl", 0,
+				"delete the key after this time, unless it is put again before; needs no lease")
+		},
+		run: func(cmd *cobra.Command, args, _ []string) error {
 			op, name, err := f.op(args, a.Stdin)
+			var r *pb.PutRequest // of what etcd's API cannot do
+			if err == nil && cmd.Flags().Changed("ttl") {
+				r, err = f.ttlRequest(op, ttl)
+			} else if name != "" {
+				r = f.request(op)
+				r.LeaseRef = &pb.LeaseRef{Name: name}
+			}
 			if err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("ttl") {
-				r, err := f.ttlRequest(op, ttl)
-				if err != nil {
-					return err
+			return a.ask(a.commandContext, func(ctx context.Context, c *clientv3.Client) (answer, error) {
+				if r != nil {
+					resp, err := pb.NewStoreServiceClient(c.ActiveConnection()).Put(ctx, r)
+					return showPut((*clientv3.PutResponse)(etcdPut(resp))), nativeError(err)
 				}
-				return a.putNative(r)
-			}
-			if name != "" {
-				r := f.request(op)
-				r.LeaseRef = &pb.LeaseRef{Name: name}
-				return a.putNative(r)
-			}
-			return a.ask(func(ctx context.Context, c *clientv3.Client) (answer, error) {
 				resp, err := c.Do(ctx, op)
-				if err != nil {
-					return answer{}, err
-				}
-				return showPut(resp.Put()), nil
+				return showPut(resp.Put()), err
 			})
 		},
-	}
-	f.register(cmd.Flags())
+	})
 	completeBy(cmd, "lease", a.completeLive([]wordList{leaseWords}))
-	cmd.Flags().DurationVar(&ttl, "ttl", 0,
-		"ends the key after this time, unless it is put again before; no lease is needed")
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/queue"
@@ -18,44 +19,47 @@ import (
 )
 
 func (a *app) queueCommand() *cobra.Command {
-	return family("queue", "Manage work queues, whose items come back when a worker dies",
-		a.queuePush(), a.queueClaim(), a.queueWork(), a.queueList(), a.queueDead(),
-		a.queueRequeue(), a.queueDiscard())
+	return strictFlags(a.family("queue", "Manage work queues",
+		a.queuePush(), a.queueClaim(), a.queueWork(), queueList(), queueDead(),
+		deadCommand("requeue", "Requeue dead letters, behind all other items", "requeued",
+			(*queue.Queue).Requeue),
+		deadCommand("discard", "Delete dead letters", "discarded", (*queue.Queue).Discard)))
 }
 
-func (a *app) queuePush() *cobra.Command {
+func (a *app) queuePush() command {
 	var delay time.Duration
-	cmd := &cobra.Command{
-		Use:   "push <queue> [payload]",
-		Short: "Add an item, whose payload is an argument or standard input",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 && len(args) != 2 {
-				return badArgs("queue push takes a queue and a payload")
-			}
+	var payload string
+	return command{
+		use: "push <queue> [payload]", short: "Add an item to a queue",
+		long: "Add an item to a queue. The payload is the argument, or the standard input.",
+		example: "queue push mail to-alice\n" +
+			"queue push mail --delay 1m < letter",
+		min: 1, max: 2,
+		flags: func(fs *pflag.FlagSet) {
+			fs.DurationVar(&delay, "delay", 0, "how long the item cannot be claimed")
+		},
+		check: func(args []string) (err error) {
 			if err := requireName("queue", args[0]); err != nil {
 				return err
 			}
 			if delay < 0 {
-				return badArgs("--delay must not be below 0")
+				return badArgs("--delay must be at least 0, not %v", delay)
 			}
-			payload, err := argOrStdin(args, 1, a.Stdin)
-			if err != nil {
+			if payload, err = argOrStdin(args, 1, a.Stdin); err != nil {
 				return badArgs("queue push needs a payload: %v", err)
 			}
-			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
-				q := queue.New(c, args[0], queue.Config{})
-				id, err := q.Push(ctx, []byte(payload), delay)
-				return answer{
-					simple: func(p *page) { p.printf("%s\n", id) },
-					json: struct {
-						ID string `json:"id"`
-					}{id},
-				}, err
-			})
+			return nil
+		},
+		native: func(ctx context.Context, c *client.Client, args []string) (answer, error) {
+			id, err := queue.New(c, args[0], queue.Config{}).Push(ctx, []byte(payload), delay)
+			return answer{
+				simple: func(p *page) { p.printf("%s\n", id) },
+				json: struct {
+					ID string `json:"id"`
+				}{id},
+			}, err
 		},
 	}
-	cmd.Flags().DurationVar(&delay, "delay", 0, "How long nobody can claim it")
-	return cmd
 }
 
 // workFlags say how items are worked on.
@@ -66,100 +70,87 @@ type workFlags struct {
 	idle  bool
 }
 
-func (f *workFlags) add(cmd *cobra.Command) {
-	fs := cmd.Flags()
+func (f *workFlags) register(fs *pflag.FlagSet) {
 	host, _ := os.Hostname() // it is for people
 	fs.DurationVar(&f.cfg.TTL, "ttl", 10*time.Second,
-		"How long after the death of this process its item comes back")
+		"how long after the death of this process its item is requeued")
 	fs.Int64Var(&f.cfg.MaxTries, "max-tries", 20,
-		"How often an item is claimed before it goes to the dead letters")
+		"how often an item is claimed before it becomes a dead letter")
 	fs.DurationVar(&f.cfg.MaxTime, "max-time", 0,
-		"How long a command may take before it is ended, and its item comes back (default: for ever)")
-	fs.StringVar(&f.cfg.Worker, "worker", host, "The name under which claims are listed")
+		"how long a command may take before it is ended, and its item requeued (default: forever)")
+	fs.StringVar(&f.cfg.Worker, "worker", host, "name of the worker in lists")
 	fs.DurationVar(&f.delay, "retry-delay", time.Second,
-		"How long an item that failed is left alone; doubles with each try, up to a hundredfold")
+		"how long a failed item cannot be claimed; doubles with each try, up to a hundredfold")
 }
 
-// check says what is wrong with the flags, or with the queue's name.
-func (f *workFlags) check(queue string) error {
+// check returns an error for wrong flags, or for the queue's name.
+func (f *workFlags) check(args []string) error {
 	switch {
 	case f.cfg.MaxTries < 1:
 		return badArgs("--max-tries must be at least 1, not %d", f.cfg.MaxTries)
 	case f.cfg.MaxTime < 0:
-		return badArgs("--max-time must not be below 0")
+		return badArgs("--max-time must be at least 0, not %v", f.cfg.MaxTime)
 	case f.delay < 0:
-		return badArgs("--retry-delay must not be below 0")
+		return badArgs("--retry-delay must be at least 0, not %v", f.delay)
 	}
-	return cmp.Or(requireName("queue", queue), checkTTL(f.cfg.TTL))
+	return cmp.Or(requireName("queue", args[0]), checkTTL(f.cfg.TTL), f.wait.check())
 }
 
 const workEnvironment = `
-The command finds the payload on its standard input, and in its environment:
+The command has the payload on its standard input, and in its environment:
   LEASEHOLD_ITEM   the ID of the item
-  LEASEHOLD_TRIES  how often the item was claimed, this time included
+  LEASEHOLD_TRIES  how often the item was claimed, including this time
   LEASEHOLD_TOKEN  the fencing token, a number: earlier claims of the item had smaller ones
   LEASEHOLD_LEASE  the ID of the claim's lease, in hexadecimal
-If the lease cannot be renewed the command is asked to end (SIGTERM) and killed (SIGKILL) before
-another worker can have the item. Items may be worked on more than once.`
+If the lease cannot be renewed, the command is asked to stop (SIGTERM) and killed (SIGKILL) before
+another worker can claim the item. An item may be worked on more than once.`
 
-func (a *app) queueClaim() *cobra.Command {
+func (a *app) queueClaim() command {
 	var f workFlags
-	cmd := &cobra.Command{
-		Use:   "claim <queue> [-- <command> [arg ...]]",
-		Short: "Claim one item: print its payload, or run a command for it",
-		Long: `Claims one item. Without a command its payload is printed, and it is acknowledged then.
-With one it is acknowledged if the command exits with 0, and given back otherwise.
+	return command{
+		use:   "claim <queue> [-- <command> [arg ...]]",
+		short: "Claim one item, and print its payload or run a command for it",
+		long: `Claim one item. Without a command, print its payload and acknowledge it. With a
+command, acknowledge it if the command exits with 0, and requeue it otherwise.
 ` + workEnvironment + `
 
-Exit codes are those of leasehold run; 122 says that there was no item.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			args, command := splitCommand(cmd, args)
-			if len(args) != 1 {
-				return badArgs("queue claim takes a queue")
-			}
-			if err := cmp.Or(f.check(args[0]), f.wait.check()); err != nil {
-				return err
-			}
-			return a.claimOne(args[0], &f, command)
+Exit codes are those of leasehold run; 122 means that there was no item.`,
+		example: "queue claim mail -- ./send.sh",
+		min:     1, max: 1, program: mayRun, check: f.check,
+		flags: func(fs *pflag.FlagSet) {
+			f.register(fs)
+			f.wait.register(fs, "an item")
+		},
+		run: func(_ *cobra.Command, args, program []string) error {
+			return a.claimOne(args[0], &f, program)
 		},
 	}
-	f.add(cmd)
-	cmd.Flags().DurationVar(&f.wait.wait, "wait", 0,
-		"How long to wait for an item (default: for ever)")
-	cmd.Flags().BoolVar(&f.wait.try, "try", false, "Do not wait for an item")
-	return cmd
 }
 
-func (a *app) queueWork() *cobra.Command {
+func (a *app) queueWork() command {
 	var f workFlags
-	cmd := &cobra.Command{
-		Use:   "work <queue> -- <command> [arg ...]",
-		Short: "Run a command for each item",
-		Long: `Runs a command for each item, one after the other, until interrupted. An item is
-acknowledged if the command exits with 0, and given back otherwise; one that was claimed too
-often goes to the dead letters.
+	return command{
+		use: "work <queue> -- <command> [arg ...]", short: "Run a command for each item of a queue",
+		long: `Run a command for each item, one after the other, until interrupted. An item is
+acknowledged if the command exits with 0, and requeued otherwise; one that was claimed too often
+becomes a dead letter.
 ` + workEnvironment,
-		Example: `  leasehold queue work thumbnails -- sh -c 'make-thumbnail "$(cat)"'`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			args, command := splitCommand(cmd, args)
-			if len(args) != 1 || len(command) == 0 {
-				return badArgs("queue work takes a queue, and a command after --")
-			}
-			if err := f.check(args[0]); err != nil {
-				return err
-			}
-			return a.work(args[0], &f, command)
+		example: `queue work thumbnails -- sh -c 'make-thumbnail "$(cat)"'`,
+		min:     1, max: 1, program: mustRun, check: f.check,
+		flags: func(fs *pflag.FlagSet) {
+			f.register(fs)
+			fs.BoolVar(&f.idle, "idle-exit", false, "exit when there is no item to claim")
+		},
+		run: func(_ *cobra.Command, args, program []string) error {
+			return a.work(args[0], &f, program)
 		},
 	}
-	f.add(cmd)
-	cmd.Flags().BoolVar(&f.idle, "idle-exit", false, "End when there is no item to claim")
-	return cmd
 }
 
 // runItem runs a command for an item. Its error says how the command ended.
 func (a *app) runItem(i *queue.Item, command []string) error {
-	err := a.runUnderLease(heldLease{
-		lease: i.Lease(), stdin: bytes.NewReader(i.Payload()),
+	err := a.holdFor(holding{
+		tenure: i.Lease(), lease: i.Lease(), stdin: bytes.NewReader(i.Payload()),
 		env: []string{
 			"LEASEHOLD_ITEM=" + i.ID(), fmt.Sprintf("LEASEHOLD_TRIES=%d", i.Tries()),
 		},
@@ -215,7 +206,7 @@ func (a *app) work(name string, f *workFlags, command []string) error {
 		return fatal
 	}
 	if err != nil {
-		return refused(ctx, err)
+		return acquireError(ctx, err)
 	}
 	return nil
 }
@@ -284,105 +275,72 @@ type pageFlags struct {
 	limit int
 }
 
-func (f *pageFlags) add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&f.limit, "limit", 100, "The most items to list")
-	cmd.Flags().StringVar(&f.after, "after", "", "Begin after the item with this ID")
+func (f *pageFlags) register(fs *pflag.FlagSet) {
+	fs.IntVar(&f.limit, "limit", 100, "most items to list")
+	fs.StringVar(&f.after, "after", "", "list the items after the one with this ID")
 }
 
-// check says what is wrong with the flags, or with the queue's name.
-func (f *pageFlags) check(queue string) error {
+// check returns an error for wrong flags, or for the queue's name.
+func (f *pageFlags) check(args []string) error {
 	if f.limit < 1 {
 		return badArgs("--limit must be at least 1, not %d", f.limit)
 	}
-	return requireName("queue", queue)
+	return requireName("queue", args[0])
 }
 
-func (a *app) queueList() *cobra.Command {
+func queueList() command {
 	var f pageFlags
-	cmd := &cobra.Command{
-		Use:   "list <queue>",
-		Short: "Count the items of a queue, and list those that are not dead",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("queue list takes a queue")
+	return command{
+		use: "list <queue>", short: "Count the items of a queue, and list those that are not dead",
+		example: "queue list mail", min: 1, max: 1, flags: f.register, check: f.check,
+		native: func(ctx context.Context, c *client.Client, args []string) (answer, error) {
+			q := queue.New(c, args[0], queue.Config{})
+			stats, err := q.Stats(ctx)
+			if err != nil {
+				return answer{}, err
 			}
-			if err := f.check(args[0]); err != nil {
-				return err
-			}
-			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
-				q := queue.New(c, args[0], queue.Config{})
-				stats, err := q.Stats(ctx)
-				if err != nil {
-					return answer{}, err
-				}
-				list, err := q.List(ctx, f.after, f.limit)
-				return showItems(&stats, list), err
-			})
+			list, err := q.List(ctx, f.after, f.limit)
+			return showItems(&stats, list), err
 		},
 	}
-	f.add(cmd)
-	return cmd
 }
 
-func (a *app) queueDead() *cobra.Command {
+func queueDead() command {
 	var f pageFlags
-	cmd := &cobra.Command{
-		Use:   "dead <queue>",
-		Short: "List the dead letters: items that were tried too often",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("queue dead takes a queue")
-			}
-			if err := f.check(args[0]); err != nil {
-				return err
-			}
-			return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
-				list, err := queue.New(c, args[0], queue.Config{}).Dead(ctx, f.after, f.limit)
-				return showItems(nil, list), err
-			})
+	return command{
+		use: "dead <queue>", short: "List the dead letters of a queue: items that were tried too often",
+		example: "queue dead mail", min: 1, max: 1, flags: f.register, check: f.check,
+		native: func(ctx context.Context, c *client.Client, args []string) (answer, error) {
+			list, err := queue.New(c, args[0], queue.Config{}).Dead(ctx, f.after, f.limit)
+			return showItems(nil, list), err
 		},
 	}
-	f.add(cmd)
-	return cmd
-}
-
-func (a *app) queueRequeue() *cobra.Command {
-	return a.deadCommand("requeued", (*queue.Queue).Requeue, &cobra.Command{
-		Use:   "requeue <queue> <id> ... | --all",
-		Short: "Requeue dead letters, behind all other items",
-	})
-}
-
-func (a *app) queueDiscard() *cobra.Command {
-	return a.deadCommand("discarded", (*queue.Queue).Discard, &cobra.Command{
-		Use:   "discard <queue> <id> ... | --all",
-		Short: "Delete dead letters",
-	})
 }
 
 // A takeDead takes up to queue.MaxBatch dead letters out, and returns how many there were.
 type takeDead func(q *queue.Queue, ctx context.Context, ids ...string) (int, error)
 
-// deadCommand completes a command that takes dead letters out, and says what became of them.
-func (a *app) deadCommand(done string, take takeDead, cmd *cobra.Command) *cobra.Command {
+// deadCommand is a command that takes dead letters out.
+func deadCommand(name, short, done string, take takeDead) command {
 	var all bool
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) < 1 || all != (len(args) == 1) {
-			return badArgs("queue %s takes a queue, and IDs or --all", cmd.Name())
-		}
-		if err := requireName("queue", args[0]); err != nil {
-			return err
-		}
-		return a.callNative(func(ctx context.Context, c *client.Client) (answer, error) {
+	return command{
+		use: name + " <queue> <id> ... | --all", short: short, example: "queue " + name + " mail --all",
+		min: 1, max: -1,
+		flags: func(fs *pflag.FlagSet) { fs.BoolVar(&all, "all", false, "all dead letters") },
+		check: func(args []string) error {
+			if all != (len(args) == 1) {
+				return badArgs("queue %s takes a queue, and IDs or --all", name)
+			}
+			return requireName("queue", args[0])
+		},
+		native: func(ctx context.Context, c *client.Client, args []string) (answer, error) {
 			n, err := takeFrom(ctx, queue.New(c, args[0], queue.Config{}), take, args[1:])
 			return answer{
 				simple: func(p *page) { p.printf("%d %s\n", n, done) },
 				json:   map[string]int{done: n},
 			}, err
-		})
+		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "All dead letters that there are")
-	return cmd
 }
 
 // takeFrom takes dead letters out, all of them if none are named.
@@ -417,4 +375,77 @@ func takeFrom(
 		}
 		ids = ids[:0]
 	}
+}
+
+// itemJSON is an item in JSON. Bytes are in base64, as in every answer.
+type itemJSON struct {
+	ID      string `json:"id"`
+	State   string `json:"state"`
+	Worker  string `json:"worker,omitempty"`
+	Tries   int64  `json:"tries"`
+	Payload []byte `json:"payload"`
+	Token   uint64 `json:"token,string,omitempty"`
+}
+
+// showClaim shows an item that was claimed: its payload alone in the simple format.
+func showClaim(i *queue.Item) answer {
+	return answer{
+		simple: func(p *page) { p.printf("%s\n", i.Payload()) },
+		json: itemJSON{
+			i.ID(), queue.Claimed.String(), "", i.Tries(), i.Payload(), uint64(i.Token()),
+		},
+	}
+}
+
+// showItems shows a page of a queue with its counts, or of its dead letters without.
+func showItems(s *queue.Stats, list []queue.Info) answer {
+	type counts struct {
+		Ready   int64 `json:"ready"`
+		Claimed int64 `json:"claimed"`
+		Delayed int64 `json:"delayed"`
+		Dead    int64 `json:"dead"`
+	}
+	out := struct {
+		Counts *counts    `json:"counts,omitempty"`
+		Items  []itemJSON `json:"items"`
+	}{Items: []itemJSON{}}
+	var rows [][]string
+	for _, i := range list {
+		out.Items = append(out.Items, itemJSON{
+			i.ID, i.State.String(), i.Worker, i.Tries, i.Payload, 0,
+		})
+		rows = append(rows, []string{
+			i.ID, i.State.String(), fmt.Sprint(i.Tries), i.Worker, excerpt(i.Payload),
+		})
+	}
+	summary := ""
+	if s != nil {
+		out.Counts = &counts{s.Ready, s.Claimed, s.Delayed, s.Dead}
+		summary = fmt.Sprintf("%d ready, %d claimed, %d delayed, %d dead\n",
+			s.Ready, s.Claimed, s.Delayed, s.Dead)
+	}
+	return summarized(summary,
+		rowsAnswer([]string{"ID", "State", "Tries", "Worker", "Payload"}, rows, out), len(rows))
+}
+
+// summarized puts a line before a table, which is left out if it has no rows.
+func summarized(line string, ans answer, rows int) answer {
+	table := ans.simple
+	ans.simple = func(p *page) {
+		p.printf("%s", line)
+		if rows > 0 {
+			table(p)
+		}
+	}
+	return ans
+}
+
+// excerpt is the beginning of a payload.
+func excerpt(payload []byte) string {
+	const most = 40
+	s := string(payload)
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return s
 }

@@ -26,9 +26,8 @@ func TestNothingForTerminals(t *testing.T) {
 		Keys: [][]byte{[]byte(evil)}, Holds: []*pb.KeyRange{{Key: []byte(evil), RangeEnd: []byte("b")}},
 	}
 	for name, ans := range map[string]answer{
-		"list":      showLeaseList(&pb.ListResponse{Leases: []*pb.Lease{l}}),
-		"describe":  showDescribed(&pb.DescribeResponse{Lease: l}),
-		"hand over": showHandedOver(&pb.HandOverResponse{Lease: l}),
+		"list":     showLeaseList(&pb.ListResponse{Leases: []*pb.Lease{l}}),
+		"describe": showDescribed(&pb.DescribeResponse{Lease: l}),
 		"event": showLeaseEvent(&leases.Event{
 			Kind: leases.Revoked, By: evil, Lease: leases.Info{Name: evil, Owner: evil},
 		}),
@@ -40,7 +39,6 @@ func TestNothingForTerminals(t *testing.T) {
 		"time to live": showTimeToLive(&clientv3.LeaseTimeToLiveResponse{
 			GrantedTTL: 1, Keys: [][]byte{[]byte(evil)},
 		}, true),
-		"users": showUserList(&clientv3.AuthUserListResponse{Users: []string{evil}}),
 		"user":  showUserGet(evil, &clientv3.AuthUserGetResponse{Roles: []string{evil}}),
 		"roles": showRoleList(&clientv3.AuthRoleListResponse{Roles: []string{evil}}),
 		"role": showRoleGet(evil, &clientv3.AuthRoleGetResponse{Perm: []*authpb.Permission{

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/internal/cause"
@@ -24,13 +25,12 @@ const (
 
 func (a *app) recoverCommand() *cobra.Command {
 	r := &recovery{app: a}
-	cmd := &cobra.Command{
-		Use:   "recover",
-		Short: "Diagnose a cluster and repair it with --yes",
-		Long: `Examine the running cluster and, with --data-dir, the data of this host's member, which
-must not run. Print what is wrong, what to check first, and what to do on which host. Nothing is
-changed without --yes. With it, recover does what can be done from here and prints what is left. It
-removes no data: what it replaces is kept under a name with the time.
+	return a.make(command{
+		use: "recover", short: "Diagnose a cluster and repair it with --yes",
+		long: `Examine the running cluster and, with --data-dir, the data of this host's member,
+which must not run. Print what is wrong, what to check first, and what to do on which host. Nothing
+is changed without --yes. With it, recover does what can be done from here and prints what is left.
+It removes no data: what it replaces is kept under a name with the time.
 
 It recognises expired certificates, a full quota, a member that does not answer, whose disk is full
 or lost, whose data are damaged, rolled back to an older copy, or run twice, and a majority that is
@@ -40,19 +40,19 @@ another cluster runs.
 
 Exit codes: 0 nothing to recover, or all of it done; 9 something is wrong and not yet repaired; 1
 the diagnosis or the repair failed.`,
-		Example: "  leasehold recover --endpoints host1:2379,host2:2379,host3:2379\n" +
-			"  leasehold recover --endpoints host1:2379 --data-dir /var/lib/leasehold --yes\n" +
-			"  leasehold recover --data-dir /var/lib/leasehold --lost b,c --yes",
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return r.run() },
-	}
-	fs := cmd.Flags()
-	fs.BoolVar(&r.yes, "yes", false, "do what can be done from here")
-	fs.StringVar(&r.dataDir, "data-dir", "", "the data directory of the member of this host")
-	fs.StringVar(&r.member, "member", "", "name or ID of the member of this host, if its "+
-		"data do not say it")
-	fs.StringSliceVar(&r.lost, "lost", nil, "names or IDs of the members whose data are lost for good")
-	return cmd
+		example: "recover --endpoints host1:2379,host2:2379,host3:2379\n" +
+			"recover --endpoints host1:2379 --data-dir /var/lib/leasehold --yes\n" +
+			"recover --data-dir /var/lib/leasehold --lost b,c --yes",
+		flags: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&r.yes, "yes", false, "do what can be done from here")
+			fs.StringVar(&r.dataDir, "data-dir", "", "data directory of the member of this host")
+			fs.StringVar(&r.member, "member", "",
+				"name or ID of the member of this host, if its data do not say it")
+			fs.StringSliceVar(&r.lost, "lost", nil,
+				"names or IDs of the members whose data are lost for good")
+		},
+		run: func(*cobra.Command, []string, []string) error { return r.run() },
+	})
 }
 
 // recovery is one call of recover.

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -10,31 +8,11 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )
-
-// Goal: lock and elect end when the user interrupts them while no member can be reached.
-func TestSessionInterrupted(t *testing.T) {
-	c, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{"127.0.0.1:1"}, Logger: zap.NewNop(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	ctx, interrupt := context.WithCancel(t.Context())
-	interrupt()
-	a := &app{flags: globalFlags{commandTimeout: patience}}
-	if _, err := a.newSession(ctx, c, 10); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
-}
 
 // Goal: where no member can be reached, run says so with a code of its own, and does not
 // run the command.
@@ -83,11 +61,11 @@ func TestWrongArguments(t *testing.T) {
 		},
 		{[]string{"run", "--lock", "a"}, exitBadArgs, "after --"},
 		{[]string{"queue", "work", "q", "--idle", "--", "x"}, exitBadArgs, "--idle-exit"},
-		{[]string{"queue", "work", "q"}, exitBadArgs, "a command after --"},
+		{[]string{"queue", "work", "q"}, exitBadArgs, "usage: leasehold queue work"},
 		{[]string{"pool", "acquire", "p", "--bogus", "--", "x"}, exitBadArgs, "--bogus"},
-		{[]string{"pool", "acquire"}, exitBadArgs, "takes a pool"},
+		{[]string{"pool", "acquire"}, exitBadArgs, "usage: leasehold pool"},
 		{[]string{"group", "register", "g", "m", "--ttl", "x"}, exitBadArgs, "--ttl"},
-		{[]string{"group", "register", "g"}, exitBadArgs, "a group and an ID"},
+		{[]string{"group", "register", "g"}, exitBadArgs, "usage: leasehold group"},
 		{
 			append([]string{"queue", "push", "q", "x", "--cacert", "/no/such"}, away...),
 			exitBadArgs, "/no/such",

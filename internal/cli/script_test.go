@@ -162,7 +162,7 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	defer stdin.Close()
 	defer feed.Close()
 	var stdout, stderr capture
-	c := &command{
+	c := &invocation{
 		args: fs.Args(), env: scriptEnv(ts), stdin: stdin, stdout: &stdout, stderr: &stderr,
 	}
 	if *until != "" {
@@ -309,6 +309,8 @@ var varying = []struct{ re, with string }{
 	// What is left of 100 s depends on how fast the machine is.
 	{`remaining\(\d+s\)`, `remaining(LEFT)`},
 	{`"ttl":\d+,"granted-ttl":100`, `"ttl":LEFT,"granted-ttl":100`},
+	{`("remaining_ms" : )\d+`, `${1}LEFT`},
+	{`"(cluster_id|member_id|term)" : \d+`, `"$1" : ID`},
 	{`"TTL" : \d+\n"GrantedTTL" : 100`, "\"TTL\" : LEFT\n\"GrantedTTL\" : 100"},
 	// And of an hour; the columns after it move with it.
 	{`(1h0m0s[ │]+)(5\dm[.\d]+s|1h0m0s) *`, `${1}LEFT `},

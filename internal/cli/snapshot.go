@@ -16,22 +16,11 @@ import (
 )
 
 func (a *app) snapshotCommand() *cobra.Command {
-	return family("snapshot", "Save a snapshot of a member", a.snapshotSave())
-}
-
-func (a *app) snapshotSave() *cobra.Command {
-	return &cobra.Command{
-		Use:   "save <filename>",
-		Short: "Save a snapshot of a member's state to a file",
-		Example: `  # Save snapshot to a given file
-  leasehold snapshot save /backup/leasehold.db
-
-  # Get snapshot from given address and save it to file
-  leasehold snapshot save --endpoints=127.0.0.1:3000 /backup/leasehold.db`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badArgs("snapshot save expects one argument <filename>")
-			}
+	return a.family("snapshot", "Save, inspect and restore snapshots", command{
+		use: "save <filename>", short: "Save a snapshot of a member's state to a file",
+		example: "snapshot save --endpoints=127.0.0.1:2379 /backup/leasehold.db",
+		min:     1, max: 1,
+		run: func(_ *cobra.Command, args, _ []string) error {
 			version, err := a.saveSnapshot(args[0])
 			if err != nil {
 				return err
@@ -42,7 +31,7 @@ func (a *app) snapshotSave() *cobra.Command {
 			}
 			return nil
 		},
-	}
+	})
 }
 
 // saveSnapshot fetches the state of one member into a file, which appears under

@@ -34,19 +34,17 @@ const (
 const exitDegraded = 7
 
 func (a *app) statusCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "status",
-		Short: "Summarize the health of the cluster in one word",
-		Long: `Ask every member and print "healthy", "degraded", "down" or "unknown", with the
+	return a.make(command{
+		use: "status", short: "Summarize the health of the cluster in one word",
+		long: `Ask every member and print "healthy", "degraded", "down" or "unknown", with the
 reasons: members that do not answer, lag, have no leader or a full disk, alarms,
 a quota that fills up, failing backups, two or an even number of voters, mixed
 releases, and endpoints of another cluster.
 
 Exit codes: 0 healthy; 7 degraded: the cluster serves but needs attention;
 1 down, or unknown because the cluster requires a login.`,
-		Example: "  leasehold status --endpoints host1:2379\n  leasehold status -w json",
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		example: "status --endpoints host1:2379\nstatus -w json",
+		run: func(*cobra.Command, []string, []string) error {
 			spec, err := a.prepare()
 			if err != nil {
 				return err
@@ -65,7 +63,7 @@ Exit codes: 0 healthy; 7 degraded: the cluster serves but needs attention;
 				return &exitError{code: exitFailure}
 			}
 		},
-	}
+	})
 }
 
 // clusterState is what was found out about a cluster, and the verdict.

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	terminal "golang.org/x/term"
 
 	"leasehold.dev/client"
@@ -42,28 +43,28 @@ type topRun struct {
 
 func (a *app) topCommand() *cobra.Command {
 	t := &topRun{app: a}
-	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "Show leases, ends, rates and members live",
-		Long: `Show, live on a terminal, leases in the order of their ends; ends that are coming and
+	cmd := a.make(command{
+		use: "top", short: "Show leases, ends, rates and members live",
+		long: `Show, live on a terminal, leases in the order of their ends; ends that are coming and
 events of leases; members with their lag and the p99 of log syncs. Press ? for the keys.
 
-What is left of a lease is what the cluster said last, less the time since. While the cluster does
-not answer, nothing is counted down, and the screen shows since when.
+The time left of a lease is what the cluster reported last, less the time since. While the cluster
+does not answer, nothing is counted down, and the screen shows since when.
 
 With --once, or if standard output is no terminal, print one page and end. NO_COLOR switches
 colours off.`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return t.run() },
-	}
-	fs := cmd.Flags()
-	fs.StringVar(&t.pane, "pane", top.Panes[0],
-		"list to begin with: "+strings.Join(top.Panes, ", "))
-	fs.StringVar(&t.prefix, "prefix", "", "only leases whose names begin with this")
-	fs.StringVar(&t.owner, "owner", "", "only leases of this owner")
-	fs.DurationVar(&t.interval, "interval", 2*time.Second, "time between two looks at the cluster")
-	fs.BoolVar(&t.once, "once", false, "print one page and end")
-	fs.IntVar(&t.rows, "rows", 20, "rows of the list on a page")
+		example: "top --prefix jobs/\ntop --once --rows 50",
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&t.pane, "pane", top.Panes[0],
+				"list to begin with: "+strings.Join(top.Panes, ", "))
+			fs.StringVar(&t.prefix, "prefix", "", "only leases whose names begin with this")
+			fs.StringVar(&t.owner, "owner", "", "only leases of this owner")
+			fs.DurationVar(&t.interval, "interval", 2*time.Second, "time between two snapshots")
+			fs.BoolVar(&t.once, "once", false, "print one page and end")
+			fs.IntVar(&t.rows, "rows", 20, "rows of the list on a page")
+		},
+		run: func(*cobra.Command, []string, []string) error { return t.run() },
+	})
 	completeFlag(cmd, "pane", top.Panes...)
 	return cmd
 }

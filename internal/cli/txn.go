@@ -5,15 +5,15 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func (a *app) txnCommand() *cobra.Command {
 	var interactive bool
-	cmd := &cobra.Command{
-		Use:   "txn [options]",
-		Short: "Process all requests in one transaction",
-		Long: `Txn reads a transaction from standard input and applies it as one atomic step.
+	return a.make(command{
+		use: "txn", short: "Process all requests in one transaction",
+		long: `Read a transaction from standard input, and apply it as one atomic step.
 
 It has three parts, each ended by an empty line: conditions, requests to apply
 if all of them hold, and requests to apply otherwise. For example
@@ -28,16 +28,12 @@ if all of them hold, and requests to apply otherwise. For example
 A condition compares one of ver, create, mod, val or lease of a key, by =, !=, <
 or >, with a quoted value. A request is get, put or del with the flags of that
 command.`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 {
-				return badArgs("txn command does not accept argument")
-			}
-			return a.runTxn(interactive)
+		example: "txn < moves.txt\ntxn -i",
+		flags: func(fs *pflag.FlagSet) {
+			fs.BoolVarP(&interactive, "interactive", "i", false, "prompt for each part")
 		},
-	}
-	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false,
-		"Input transaction in interactive mode")
-	return cmd
+		run: func(*cobra.Command, []string, []string) error { return a.runTxn(interactive) },
+	})
 }
 
 func (a *app) runTxn(interactive bool) error {

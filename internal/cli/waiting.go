@@ -6,12 +6,8 @@ import (
 	"io"
 	"os"
 	"slices"
-	"sort"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
@@ -121,25 +117,53 @@ type place struct {
 	lease lease.ID
 }
 
-// turn says whose turn it is in a wait queue.
+// A turn describes the wait queue of a lock or an election to a user who waits in it.
 type turn struct {
 	name   string
-	own    lease.ID                               // of the one that waits
-	places func(context.Context) ([]place, error) // in any order
+	own    lease.ID                               // of the waiter
+	places func(context.Context) ([]place, error) // the holder and the waiters, in any order
 	owner  func(context.Context, lease.ID) string // empty if it has none
 
 	holder place
-	since  time.Time // that the holder was seen first
+	since  time.Time // when the holder was seen first
 }
 
-// text says who has what is waited for, and since when at least.
+func newTurn(c *client.Client, name string, own lease.ID) *turn {
+	return &turn{
+		name: name, own: own,
+		places: func(ctx context.Context) (list []place, err error) {
+			r := store.Prefix(name + "/")
+			got, err := c.Range(ctx, store.Range{Key: r.Key, End: r.End, KeysOnly: true})
+			for _, kv := range got.KVs {
+				if ticket.Is(r.Key, kv.Key, int64(kv.Lease)) {
+					t := ticket.Ticket{Revision: kv.CreateRevision, Key: kv.Key}
+					list = append(list, place{t, kv.Lease})
+				}
+			}
+			return list, err
+		},
+		owner: func(ctx context.Context, id lease.ID) string {
+			info, _ := c.Describe(ctx, leases.Ref{ID: id}) // without an answer it has none
+			return info.Owner
+		},
+	}
+}
+
+// text names the holder, and says since when at least it has been the holder.
 func (t *turn) text(ctx context.Context) string {
 	all, err := t.places(ctx)
 	if err != nil || len(all) == 0 {
 		return fmt.Sprintf("Waiting for %q", t.name)
 	}
-	// slices.SortFunc would be ten kilobytes of the binary, for this type alone.
-	sort.Slice(all, func(i, j int) bool { return all[i].Before(all[j].Ticket) })
+	slices.SortFunc(all, func(a, b place) int {
+		switch {
+		case a.Before(b.Ticket):
+			return -1
+		case b.Before(a.Ticket):
+			return 1
+		}
+		return 0
+	})
 	if all[0] != t.holder {
 		t.holder, t.since = all[0], time.Now()
 	}
@@ -159,58 +183,6 @@ func (t *turn) text(ctx context.Context) string {
 		text += fmt.Sprintf("; %d wait before this one", before)
 	}
 	return text
-}
-
-// nativeTurn is the turn in a queue of client/lock.
-func nativeTurn(c *client.Client, name string, own lease.ID) *turn {
-	prefix := name + "/"
-	return &turn{
-		name: name, own: own,
-		places: func(ctx context.Context) (list []place, err error) {
-			r := store.Prefix(prefix)
-			got, err := c.Range(ctx, store.Range{Key: r.Key, End: r.End, KeysOnly: true})
-			for _, kv := range got.KVs {
-				if ticket.Is(prefix, kv.Key, int64(kv.Lease)) {
-					list = append(list, place{
-						ticket.Ticket{Revision: kv.CreateRevision, Key: kv.Key}, kv.Lease,
-					})
-				}
-			}
-			return list, err
-		},
-		owner: func(ctx context.Context, id lease.ID) string {
-			info, _ := c.Describe(ctx, leases.Ref{ID: id}) // without an answer it has none
-			return info.Owner
-		},
-	}
-}
-
-// etcdTurn is the turn in a queue of etcd's package concurrency.
-func etcdTurn(c *clientv3.Client, name string, own clientv3.LeaseID) *turn {
-	prefix := name + "/"
-	return &turn{
-		name: name, own: lease.ID(own),
-		places: func(ctx context.Context) (list []place, err error) {
-			got, err := c.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
-			if err != nil {
-				return nil, err
-			}
-			for _, kv := range got.Kvs {
-				key := string(kv.Key)
-				if ticket.Is(prefix, key, kv.Lease) {
-					list = append(list, place{
-						ticket.Ticket{Revision: kv.CreateRevision, Key: key}, lease.ID(kv.Lease),
-					})
-				}
-			}
-			return list, nil
-		},
-		owner: func(ctx context.Context, id lease.ID) string {
-			// An etcd server knows of none.
-			got, _ := nativeLeases(c).Describe(ctx, &pb.DescribeRequest{Id: int64(id)})
-			return got.GetLease().GetOwner()
-		},
-	}
 }
 
 // pause waits for a while, or until ctx ends.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leasehold.dev/internal/subprocess"
@@ -17,11 +18,10 @@ import (
 func (a *app) watchCommand() *cobra.Command {
 	var f watchFlags
 	var why bool
-	cmd := &cobra.Command{
-		Use: "watch [options] [key or prefix] [range_end] " +
-			"[--] [exec-command arg1 arg2 ...]",
-		Short: "Watch keys or prefixes",
-		Long: `Watches events stream on keys or prefixes.
+	return a.make(command{
+		use:   "watch [key or prefix] [range_end] [--] [exec-command arg1 arg2 ...]",
+		short: "Watch keys or prefixes",
+		long: `Print the events of keys or prefixes.
 
 The key and range_end may also come from the variables LEASEHOLD_WATCH_KEY and
 LEASEHOLD_WATCH_RANGE_END (or ETCDCTL_...). A command after '--' runs once for
@@ -29,20 +29,27 @@ each event, with ETCD_WATCH_REVISION, ETCD_WATCH_EVENT_TYPE, ETCD_WATCH_KEY and
 ETCD_WATCH_VALUE in its environment.
 
 With -i each line of standard input starts a watch ("watch [options] key ...")
-or asks how far the watches have come ("progress").
+or asks for the revision that the watches have reached ("progress").
 
-With --why the line DELETE goes on with the reason: deleted, expired or revoked, the
-latter two with the lease that took the key along. So does the environment of the command,
-with LEASEHOLD_WATCH_WHY and LEASEHOLD_WATCH_LEASE; JSON is that of leasehold.v1. Who has
-revoked a lease, or to whom it was handed over, is told by leasehold lease watch.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+With --why the line DELETE has the reason after it: deleted, expired or revoked, and the lease that
+deleted the key with it. The command has them in LEASEHOLD_WATCH_WHY and LEASEHOLD_WATCH_LEASE; JSON
+is that of leasehold.v1. leasehold lease watch prints who revoked a lease, and to whom it was handed
+over.`,
+		example: "watch config/ --prefix --why\nwatch config/a --rev 1200\n" +
+			"watch config/ --prefix -- ./reload.sh",
+		max: -1, words: []wordList{keyWords, keyWords, noWords},
+		flags: func(fs *pflag.FlagSet) {
+			f.register(fs)
+			fs.BoolVar(&why, "why", false, "print why keys were deleted, and by which lease")
+		},
+		run: func(cmd *cobra.Command, args, _ []string) error {
 			keys, err := a.watchKeysFromEnv()
 			if err != nil {
 				return err
 			}
 			if f.interactive {
 				if why {
-					return badArgs("--why cannot be given together with --interactive")
+					return badArgs("--why and --interactive exclude each other")
 				}
 				return a.watchInteractive(keys)
 			}
@@ -55,10 +62,7 @@ revoked a lease, or to whom it was handed over, is told by leasehold lease watch
 			}
 			return a.watch(f, w)
 		},
-	}
-	f.register(cmd.Flags())
-	cmd.Flags().BoolVar(&why, "why", false, "Tell why keys went, and with which lease")
-	return cmd
+	})
 }
 
 // watchKeysFromEnv returns the key and the end of the range that the

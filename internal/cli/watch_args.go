@@ -26,13 +26,12 @@ type watchFlags struct {
 }
 
 func (f *watchFlags) register(fs *pflag.FlagSet) {
-	fs.BoolVarP(&f.interactive, "interactive", "i", false, "Interactive mode")
-	fs.BoolVar(&f.prefix, "prefix", false, "Watch on a prefix if prefix is set")
-	fs.Int64Var(&f.rev, "rev", 0, "Revision to start watching")
-	fs.BoolVar(&f.prevKV, "prev-kv", false,
-		"get the previous key-value pair before the event happens")
+	fs.BoolVarP(&f.interactive, "interactive", "i", false, "read watches from the standard input")
+	fs.BoolVar(&f.prefix, "prefix", false, "all keys that begin with <key>")
+	fs.Int64Var(&f.rev, "rev", 0, "first revision to print (0: the next)")
+	fs.BoolVar(&f.prevKV, "prev-kv", false, "print the previous key and value as well")
 	fs.BoolVar(&f.progressNotify, "progress-notify", false,
-		"get periodic watch progress notification from server")
+		"print periodic progress notifications of the server")
 }
 
 // watchArgs are the words of a watch that are not flags.

@@ -111,13 +111,13 @@ func eventType(e *store.Event) string {
 	return mvccpb.PUT.String()
 }
 
-// showWhy shows what a watch was told as showWatch does, with the reason behind DELETE.
+// showWhy shows events as showWatch does, with the reason after DELETE.
 func showWhy(u store.Update) answer {
 	m := &pb.WatchResponse{Header: &pb.Header{Revision: u.Revision}}
 	for i := range u.Events {
 		m.Events = append(m.Events, eventOf(&u.Events[i]))
 	}
-	return answer{json: protoJSON(m), proto: m, simple: func(p *page) {
+	return protoAnswer(m, func(p *page) {
 		for i, e := range m.Events {
 			p.printf("%s", eventType(&u.Events[i]))
 			if e.Kind == pb.Event_KIND_DELETE {
@@ -132,20 +132,7 @@ func showWhy(u store.Update) answer {
 			}
 			p.kv(etcdKV(e.Kv))
 		}
-	}, fields: func(p *page) {
-		p.field("Revision", u.Revision)
-		for i, e := range m.Events {
-			p.field("Type", eventType(&u.Events[i]))
-			if e.Kind == pb.Event_KIND_DELETE {
-				p.quoted("Why", strings.TrimPrefix(e.Why.String(), "WHY_"))
-				p.leaseID("WhyLease", e.Lease)
-			}
-			if e.PrevKv != nil {
-				p.kvFields("Prev", etcdKV(e.PrevKv))
-			}
-			p.kvFields("", etcdKV(e.Kv))
-		}
-	}}
+	})
 }
 
 // eventOf is an event as it came over the wire.

@@ -3,56 +3,50 @@ package cli
 import (
 	"context"
 
-	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-func (a *app) authWhoAmI() *cobra.Command {
-	return &cobra.Command{
-		Use:   "whoami",
-		Short: "Print who you are to the cluster, and what you may do",
-		Long: "Print the name that the member has for you, by what it knows you, your roles, and what " +
-			"these permit.\nEverybody may ask, also who is no user: who comes by a binding of " +
-			"--auth-config, or has not logged in.",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 {
-				return badArgs("auth whoami command does not accept any arguments")
-			}
-			return a.askPatiently(func(ctx context.Context, c *clientv3.Client) (answer, error) {
-				resp, err := namesOf(c).WhoAmI(ctx, &pb.WhoAmIRequest{})
-				if err != nil {
-					return answer{}, nativeError(err)
-				}
-				return showWho(resp), nil
-			})
-		},
-	}
+var authWhoAmI = command{
+	use: "whoami", short: "Print your principal, roles and permissions",
+	long: `Print the principal that the member knows you as, the credential that it knows you by,
+your roles, and what these permit. It needs no permission, and no user: it also answers a principal
+bound by --auth-config, and one that has not logged in.`,
+	example: "auth whoami --user alice", patient: true,
+	rpc: func(ctx context.Context, c grpc.ClientConnInterface, _ []string) (answer, error) {
+		resp, err := pb.NewAccessServiceClient(c).WhoAmI(ctx, &pb.WhoAmIRequest{})
+		if err != nil {
+			return answer{}, err
+		}
+		return alignedAnswer(resp, []string{"Principal", "Known by", "Role", "May", "With"},
+			principalRows(resp)), nil
+	},
 }
 
-// evidences say by what a member knows somebody.
-var evidences = map[pb.WhoAmIResponse_Evidence]string{
+// credentials name what a member knows a principal by.
+var credentials = map[pb.WhoAmIResponse_Evidence]string{
 	pb.WhoAmIResponse_EVIDENCE_TOKEN:        "token",
 	pb.WhoAmIResponse_EVIDENCE_ISSUER_TOKEN: "token of an issuer",
 	pb.WhoAmIResponse_EVIDENCE_CERTIFICATE:  "certificate",
 }
 
-// knownBy says by what somebody is known, or why nobody is.
+// knownBy says what the principal is known by, or why there is none.
 func knownBy(r *pb.WhoAmIResponse) string {
-	switch {
+	switch by := credentials[r.Evidence]; {
 	case !r.Enabled:
 		return "access control is not enabled"
 	case r.Principal == "":
 		return "not logged in"
 	case r.Bound && r.User:
-		return evidences[r.Evidence] + ", bound to this user"
+		return by + ", bound to this user"
 	case r.Bound:
-		return evidences[r.Evidence] + ", bound to roles"
+		return by + ", bound to roles"
 	case r.User:
-		return evidences[r.Evidence]
+		return by
 	default:
-		return evidences[r.Evidence] + ", no user"
+		return by + ", no user"
 	}
 }
 
@@ -78,10 +72,8 @@ func keyPermission(p *pb.KeyPermission) string {
 	}
 }
 
-var whoHead = []string{"Principal", "Known by", "Role", "May", "With"}
-
-// whoRows tell who somebody is, in each row, and what its roles permit.
-func whoRows(r *pb.WhoAmIResponse) (rows [][]string) {
+// principalRows returns a row for each permission of each role.
+func principalRows(r *pb.WhoAmIResponse) (rows [][]string) {
 	name := "nobody"
 	if r.Principal != "" {
 		name = readable(r.Principal)
@@ -105,11 +97,4 @@ func whoRows(r *pb.WhoAmIResponse) (rows [][]string) {
 		row("", "", "")
 	}
 	return rows
-}
-
-func showWho(r *pb.WhoAmIResponse) answer {
-	rows := whoRows(r)
-	return answer{json: protoJSON(r), proto: r, simple: func(p *page) {
-		p.aligned(append([][]string{whoHead}, rows...)...)
-	}, table: func() ([]string, [][]string) { return whoHead, rows }}
 }
