@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -90,8 +89,6 @@ func resultSize(r *Result) int64 {
 		return answerBytes + valueSize(r.Value)
 	case *lease.NameError:
 		return answerBytes + int64(len(err.Name)) + err.Holder.Bytes()
-	case *access.LimitError:
-		return answerBytes + int64(len(err.Principal))
 	case *UnnamedError:
 		return answerBytes + int64(len(err.Name))
 	default:

@@ -88,13 +88,13 @@ func TestSum(t *testing.T) {
 // what finds room, depends on it. Method: the numbers as they are.
 func TestSizesStay(t *testing.T) {
 	var got []int64
-	for _, x := range resultThings()[:20] {
+	for _, x := range resultThings()[:19] {
 		r := x.value.(Result)
 		got = append(got, resultSize(&r))
 	}
 	want := []int64{
 		256, 389, 256, 517, 352, 613, 456, 834, 834, 256, 256, 256, 256, 3707, // values
-		835, 256, 256, 256, 257, 257, // errors with data
+		835, 256, 256, 256, 257, // errors with data
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("answers take\n%v, want\n%v", got, want)

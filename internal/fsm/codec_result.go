@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
@@ -13,7 +12,7 @@ import (
 // refusals are the errors without data that a command of a Once can end with. Their
 // places, from refusalPlain on, are on disk: add at the end.
 var refusals = [...]error{
-	ErrKeyNotFound, ErrNoSpace, ErrSessionNotFound, ErrTxnTooLarge, lease.ErrNotFound,
+	ErrKeyNotFound, ErrSessionNotFound, ErrTxnTooLarge, lease.ErrNotFound,
 	lease.ErrExists, lease.ErrBadID, lease.ErrBound, mvcc.ErrCompacted, mvcc.ErrFutureRevision,
 	ErrBadHolds, ErrTooManyHolds, ErrOwnerHolds,
 }
@@ -26,7 +25,6 @@ const (
 	refusalTTL
 	refusalCacheTTL
 	refusalUnnamed
-	refusalLimit
 
 	refusalPlain byte = 32
 )
@@ -35,7 +33,7 @@ const (
 func storable(err error) bool {
 	switch err.(type) { //nolint:errorlint // apply wraps none
 	case nil, *lease.NameError, *lease.KeyLimitError, *lease.TTLError, *CacheTTLError,
-		*UnnamedError, *access.LimitError:
+		*UnnamedError:
 		return true
 	default:
 		return slices.Contains(refusals[:], err)
@@ -62,13 +60,6 @@ func appendRefusal(b []byte, err error) []byte {
 		return binary.AppendVarint(b, int64(err.Max))
 	case *UnnamedError:
 		return appendID(encoding.AppendBytes(append(b, refusalUnnamed), err.Name), err.ID)
-	case *access.LimitError:
-		b = encoding.AppendBytes(append(b, refusalLimit), err.Principal)
-		b = append(b, byte(err.What))
-		for _, n := range [...]int64{err.Limit, err.Used, err.Asked} {
-			b = binary.AppendVarint(b, n)
-		}
-		return b
 	default:
 		return append(b, refusalPlain+byte(slices.Index(refusals[:], err)))
 	}
@@ -90,11 +81,6 @@ func (d *decoder) refusal() error {
 		return &CacheTTLError{Got: lease.TTL(d.Varint()), Max: lease.TTL(d.Varint())}
 	case k == refusalUnnamed:
 		return &UnnamedError{Name: d.Text(), ID: d.id()}
-	case k == refusalLimit:
-		return &access.LimitError{
-			Principal: d.Text(), What: d.resource(),
-			Limit: d.Varint(), Used: d.Varint(), Asked: d.Varint(),
-		}
 	case k >= refusalPlain && int(k-refusalPlain) < len(refusals):
 		return refusals[k-refusalPlain]
 	default:

@@ -280,7 +280,6 @@ func resultThings() (out []thing) {
 		&lease.NameError{Name: "n", Holder: *info}, &lease.KeyLimitError{ID: 1, Limit: 2},
 		&lease.TTLError{Got: 1, Min: 2, Max: 3}, &CacheTTLError{Got: 1, Max: 2},
 		&UnnamedError{Name: "n", ID: 2},
-		&access.LimitError{Principal: "p", What: access.LeaseKeys, Limit: 3, Used: 4, Asked: 5},
 	}
 	for _, err := range append(errs, refusals[:]...) {
 		out = append(out, result("refused: "+err.Error(), Result{Revision: 9, Err: err}))

@@ -219,3 +219,35 @@ func TestLimitsInTransactions(t *testing.T) {
 	next.Then = append(next.Then, Op{Grant: &Grant{Terms: given}})
 	mustApply(t, m, as(m, "root", next))
 }
+
+// Goal: a command that was refused for want of room, or by a limit, is done when its number is
+// retried after room was made. Method: alice at her limit, and anyone at the quota; then both get
+// room, and retry.
+func TestRefusalsForWantOfRoomAreNotKept(t *testing.T) {
+	for _, limited := range []bool{true, false} {
+		m := tenants(t)
+		s := mustApply(t, m, as(m, "alice", &OpenSession{Nonce: 5})).(Session)
+		room := func(some bool) {
+			most := map[bool]int64{true: 1 << 20, false: 1}[some]
+			if limited {
+				mustApply(t, m, as(m, "root", &SetLimits{
+					access.Holder{Kind: access.OfUser, Name: "alice"},
+					[]access.LimitChange{{What: access.Bytes, Most: most}},
+				}))
+				return
+			}
+			m.AddMember(Member{ID: 1, Quota: most})
+		}
+		room(false)
+		put := as(m, "alice", &Once{s, 1, 0, &Put{Key: "a"}})
+		for range 2 {
+			if r := apply(t, m, put); r.Err == nil || r.Repeated {
+				t.Fatalf("limited %v: without room: %+v", limited, r)
+			}
+		}
+		room(true)
+		if r := apply(t, m, as(m, "alice", &Once{s, 1, 0, &Put{Key: "a"}})); r.Err != nil {
+			t.Errorf("limited %v: with room: %v", limited, r.Err)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package fsm
 import (
 	"slices"
 
+	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/lease"
 )
@@ -24,7 +25,7 @@ type OpenSession struct{ Nonce uint64 }
 
 // Once does Command, which is a Put, DeleteRange, Txn, Grant, Revoke, ChangeTTL, HandOver or
 // Resume, unless the session has done one with its number before: then the result is that of
-// the first time, marked as Repeated. That it cannot be done now is no such result. If the
+// the first time, marked as Repeated. A refusal for want of room is not kept: see notNow. If the
 // session is not known, or has forgotten the number, or used it for a command of another form,
 // nothing is done and the result is ErrSessionNotFound.
 type Once struct {
@@ -136,10 +137,15 @@ func (s *session) outcome(c *Once) (Result, outcome) {
 	return r, repeated
 }
 
-// notNow reports whether nothing was done because of what will pass: a client is told that
-// the cluster is unavailable, and tries again. So the number is not used up.
+// notNow reports whether a command was refused for a reason that may pass: the members' states
+// differ, the quota is used up, or a limit is reached. The result is not kept, so that a retry with
+// the same number is applied once there is room. A client that got such a refusal after a try
+// without an answer does not know the outcome: that try may still be on its way.
 func notNow(err error) bool {
-	return err == ErrDiverged //nolint:errorlint // apply wraps none
+	if _, limited := err.(*access.LimitError); limited { //nolint:errorlint // apply wraps none
+		return true
+	}
+	return err == ErrDiverged || err == ErrNoSpace //nolint:errorlint // as above
 }
 
 // Fits reports whether a value may be the result of a command that has no error: a client that
