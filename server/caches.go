@@ -1,6 +1,8 @@
 package server
 
 import (
+	"slices"
+
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
@@ -33,7 +35,7 @@ func (n *node) CloseCache(of fsm.Holding, to native.Cache) {
 }
 
 // Uses implements native.Holding.
-func (n *node) Uses() []fsm.Use { return n.replica.Machine().Uses() }
+func (n *node) Uses() []fsm.Use { return slices.Collect(n.replica.Machine().Uses()) }
 
 // Holds implements native.Holding.
 func (n *node) Holds(id lease.ID) []keyrange.Range { return n.replica.Machine().Holds(id) }

@@ -78,9 +78,6 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 		at := s.node.View().LeaseEvents.Last() // before a client is let in
 		f.group.start(fail, func() error { s.audit.run(ctx, at, s.cfg.Logger); return nil })
 	}
-	if t := s.core.tracer; t != nil {
-		defer t.slow.endWindow() // when the last call has ended
-	}
 	defer f.shutdown()
 	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
 		return err

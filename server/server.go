@@ -285,6 +285,7 @@ func (s *Server) run(ctx context.Context) error {
 	stopWriter()
 	s.node.logins.bindings.Close()
 	g.wg.Wait()
+	s.core.tracer.close() // the last call has ended, and the core
 	s.core.writer.abandon()
 	why := context.Cause(ctx)
 	if errors.Is(why, errRemoved) {

@@ -225,3 +225,21 @@ func testSlowParts(t *testing.T) {
 		t.Errorf("got  %swant %s", got, want)
 	}
 }
+
+// Goal: the time of a call that the core has not answered is not taken for time in the queue.
+// Method: a call that stops waiting after a while of virtual time.
+func TestSlowWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		tr := &tracer{slow: newSlowLog(1, slog.New(slog.NewTextHandler(&log, nil)))}
+		defer tr.slow.endWindow()
+		call := &tracedCall{tracer: tr, name: "/s/m", begun: sinceEpoch()}
+		s := stages{call: call, asked: call.begun}
+		time.Sleep(2 * time.Second)
+		s.close(true, true)
+		call.End(errors.New("secret"))
+		if got, want := log.text(), "code=Unknown no-answer-ms=2000\n"; !strings.HasSuffix(got, want) {
+			t.Errorf("got  %swant %s", got, want)
+		}
+	})
+}

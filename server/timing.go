@@ -195,7 +195,7 @@ func (s *stages) close(command, lost bool) {
 		now := sinceEpoch()
 		c.answered = false
 		c.asking += now - s.asked
-		c.part(queued, s.asked, now)
+		c.part(noAnswer, s.asked, now)
 		return
 	}
 	c.asking += s.answered - s.asked

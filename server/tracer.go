@@ -30,6 +30,7 @@ type tracer struct {
 	spans trace.Tracer // nil if no call is traced
 	slow  *slowLog     // nil if no call is logged
 	log   places
+	wg    sync.WaitGroup // of goroutines that make spans
 }
 
 // newTracer returns nil if there is nothing to do.
@@ -43,6 +44,14 @@ func newTracer(cfg Config) *tracer {
 		return nil
 	}
 	return t
+}
+
+// close waits until nothing more is made or logged.
+func (t *tracer) close() {
+	if t != nil {
+		t.wg.Wait()
+		t.slow.endWindow()
+	}
 }
 
 // traces reports whether calls may be traced.
@@ -172,6 +181,7 @@ type tracedCall struct {
 
 	mu       sync.Mutex    // guards what follows
 	took     *[parts]int64 // nil if nothing is known
+	waits    []partSpan    // what becomes a span, if it is traced
 	first    int64         // when the core was asked first; 0 if it was not
 	asking   int64         // for how long the core was asked
 	answered bool          // the core has answered the last time that it was asked
@@ -206,12 +216,15 @@ func (t *tracer) ask(ctx context.Context) stages {
 	return stages{call: c, asked: sinceEpoch()}
 }
 
-// trace returns what a command takes to the leader, nil if its call is not traced.
+// trace returns what a command takes to the leader, nil if its call is not sampled.
 func (s *stages) trace() *replica.Trace {
 	if s.call == nil || !s.call.traced {
 		return nil
 	}
 	c := trace.SpanContextFromContext(s.call.Context)
+	if !c.IsSampled() {
+		return nil
+	}
 	return &replica.Trace{ID: c.TraceID(), Span: c.SpanID()}
 }
 
@@ -224,6 +237,7 @@ func (c *tracedCall) End(err error) {
 		return
 	}
 	c.over = true
+	c.makeSpans()
 	c.tracer.slow.look(c, now, err)
 	if c.own {
 		end(trace.SpanFromContext(c.Context), err)
@@ -243,15 +257,24 @@ const (
 	logSync
 	apply
 	confirm
+	noAnswer // wherever the call was when it stopped waiting
 	parts
 )
 
 // partNames are the names of spans. In the log they have "-ms" behind.
 var partNames = [parts]string{
-	"queue", "cache wait", "forward", "commit", "log sync", "apply", "confirm",
+	"queue", "cache wait", "forward", "commit", "log sync", "apply", "confirm", "no answer",
 }
 
-// part notes what a call waited for, from one instant to another, unless one is not known.
+// partSpan is a part of a call, from one instant to another.
+type partSpan struct {
+	part
+	from, to int64
+	more     []attribute.KeyValue
+}
+
+// part notes what a call waited for, from one instant to another, unless one is not known. The core
+// may call it, so it makes no spans: see makeSpans.
 func (c *tracedCall) part(p part, from, to int64, more ...attribute.KeyValue) {
 	if from == 0 || to == 0 {
 		return
@@ -261,12 +284,18 @@ func (c *tracedCall) part(p part, from, to int64, more ...attribute.KeyValue) {
 		c.took = new([parts]int64)
 	}
 	c.took[p] += to - from
-	if !c.traced {
-		return
+	if c.traced {
+		c.waits = append(c.waits, partSpan{p, from, to, more})
 	}
-	_, s := c.tracer.spans.Start(c.Context, partNames[p],
-		trace.WithTimestamp(wall(from)), trace.WithAttributes(more...))
-	s.End(trace.WithTimestamp(wall(to)))
+}
+
+// makeSpans makes the spans of a call's parts.
+func (c *tracedCall) makeSpans() {
+	for _, p := range c.waits {
+		_, s := c.tracer.spans.Start(c.Context, partNames[p.part],
+			trace.WithTimestamp(wall(p.from)), trace.WithAttributes(p.more...))
+		s.End(trace.WithTimestamp(wall(p.to)))
+	}
 }
 
 // wall converts nanoseconds since epoch, which no change of the wall clock moves, to wall time.
@@ -290,7 +319,8 @@ func (t *tracer) arrived(m *replica.Message) {
 	}
 }
 
-// led makes the leader's spans of commands that other members forwarded.
+// led makes the leader's spans of commands that other members forwarded, which are sampled there.
+// The core calls it, so another goroutine makes them.
 func (t *tracer) led(list []*replica.Proposal) {
 	if !t.traces() {
 		return
@@ -303,13 +333,21 @@ func (t *tracer) led(list []*replica.Proposal) {
 		if s.asked == 0 || s.applied == 0 {
 			continue
 		}
-		ctx, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(),
-			trace.NewSpanContext(trace.SpanContextConfig{
-				TraceID: p.Trace.ID, SpanID: p.Trace.Span, TraceFlags: trace.FlagsSampled,
-			})), "leader", trace.WithSpanKind(trace.SpanKindServer),
-			trace.WithTimestamp(wall(s.asked)),
-			trace.WithAttributes(attribute.String("leasehold.from", fmt.Sprintf("%x", p.From()))))
-		s.closeCommand(&tracedCall{Context: ctx, tracer: t, traced: span.IsRecording()})
-		span.End(trace.WithTimestamp(wall(s.applied)))
+		parent, from := *p.Trace, p.From()
+		t.wg.Go(func() { t.leader(parent, from, s) })
 	}
+}
+
+// leader makes the leader's spans of a command that a member forwarded.
+func (t *tracer) leader(parent replica.Trace, from uint64, s stages) {
+	ctx, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(),
+		trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: parent.ID, SpanID: parent.Span, TraceFlags: trace.FlagsSampled,
+		})), "leader", trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithTimestamp(wall(s.asked)),
+		trace.WithAttributes(attribute.String("leasehold.from", fmt.Sprintf("%x", from))))
+	c := &tracedCall{Context: ctx, tracer: t, traced: span.IsRecording()}
+	s.closeCommand(c)
+	c.makeSpans()
+	span.End(trace.WithTimestamp(wall(s.applied)))
 }

@@ -457,6 +457,7 @@ func testStagesInOneStep(t *testing.T) {
 	s := stages{call: sampledCall(tr), asked: 1005}
 	s.of(&replica.Proposal{Index: 5}, 1030)
 	s.close(true, false)
+	s.call.makeSpans()
 	want := map[string]time.Duration{"forward": 15, "commit": 0, "apply": 0}
 	for _, p := range recorded.GetSpans() {
 		if w, ok := want[p.Name]; !ok || p.EndTime.Sub(p.StartTime) < w {
@@ -597,3 +598,53 @@ func benchPuts(b *testing.B, conn *grpc.ClientConn) {
 	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
 	b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
 }
+
+// blocking is a span processor that blocks until it is released.
+type blocking struct {
+	sdk.SpanProcessor
+	release chan struct{}
+}
+
+func (b blocking) OnStart(context.Context, sdk.ReadWriteSpan) { <-b.release }
+
+// Goal: the core makes no spans, so that no span processor can hold it up. Method: one that blocks
+// until the core is done with a request of a stream and with a forwarded command.
+func TestCoreMakesNoSpans(t *testing.T) {
+	b := blocking{sdk.NewSimpleSpanProcessor(tracetest.NewNoopExporter()), make(chan struct{})}
+	tr := &tracer{spans: sdk.NewTracerProvider(sdk.WithSpanProcessor(b)).Tracer("test")}
+	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
+	}))
+	now := sinceEpoch()
+	tr.log.appended.note(5, span{now, now})
+	tr.log.committed.note(5, span{now, now})
+	tr.log.applied.note(5, span{now, now})
+	c := &tracedCall{Context: ctx, tracer: tr, traced: true}
+	s := stages{call: c, asked: now - 2}
+	s.of(&replica.Proposal{Index: 5}, now)
+	s.close(true, false)
+	tr.led([]*replica.Proposal{{Index: 5, Arrived: now - 2, Trace: &replica.Trace{}}})
+	close(b.release)
+	c.End(nil)
+	tr.close()
+}
+
+// Goal: a leader makes spans only of calls that are sampled. Method: a call whose span is recorded
+// here and is not sampled.
+func TestOnlySampledCallsAreForwarded(t *testing.T) {
+	for _, d := range []sdk.SamplingDecision{sdk.RecordOnly, sdk.RecordAndSample} {
+		tr := &tracer{spans: sdk.NewTracerProvider(sdk.WithSampler(decided(d))).Tracer("test")}
+		s := stages{call: sampledCall(tr)}
+		if got := s.trace(); (got != nil) != (d == sdk.RecordAndSample) {
+			t.Errorf("decision %d: %v", d, got)
+		}
+	}
+}
+
+// decided is a sampler with one answer.
+type decided sdk.SamplingDecision
+
+func (d decided) ShouldSample(sdk.SamplingParameters) sdk.SamplingResult {
+	return sdk.SamplingResult{Decision: sdk.SamplingDecision(d)}
+}
+func (decided) Description() string { return "decided" }

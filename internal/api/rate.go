@@ -81,7 +81,7 @@ func (l *RateLimiter) rateLocked(principal string, most int64) *rate.Limiter {
 		l.sweepLocked()
 		r = rate.NewLimiter(rate.Limit(most), burst)
 		l.rates[principal] = r
-	case r.Burst() != burst:
+	case r.Limit() != rate.Limit(most):
 		r.SetLimit(rate.Limit(most))
 		r.SetBurst(burst)
 	}

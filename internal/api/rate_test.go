@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"golang.org/x/time/rate"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -193,5 +194,16 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 	if want := (map[string]uint64{"u1": 1, "": 1}); !maps.Equal(bytes, want) {
 		t.Errorf("bytes %v, want %v", bytes, want)
+	}
+}
+
+// Goal: a limit that changes counts at once, however large it is. Method: rates beyond the largest
+// burst.
+func TestLargeRateChanges(t *testing.T) {
+	l := NewRateLimiter(func() *access.State { return nil }, 0)
+	for _, most := range []int64{1 << 31, 1 << 32, 7} {
+		if got := l.rateLocked("alice", most).Limit(); got != rate.Limit(most) {
+			t.Errorf("limit %v, want %d", got, most)
+		}
 	}
 }

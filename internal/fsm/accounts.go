@@ -3,6 +3,7 @@ package fsm
 import (
 	"cmp"
 	"fmt"
+	"iter"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/encoding"
@@ -92,25 +93,25 @@ func (a *accounts) ended(l *lease.Info, account string) {
 	}
 }
 
-// Uses returns how much of the state is whose, in no order.
-func (m *Machine) Uses() []Use {
-	names := make(map[string]struct{}, len(m.meta.accounts.byName))
-	for name := range m.meta.accounts.byName {
-		names[name] = struct{}{}
+// Uses yields what principals have, in no order.
+func (m *Machine) Uses() iter.Seq[Use] {
+	return func(yield func(Use) bool) {
+		for name := range m.meta.accounts.byName {
+			if !yield(m.use(name)) {
+				return
+			}
+		}
+		for w := range m.store.Writers() {
+			if m.meta.accounts.byName[w.Name] == nil && !yield(m.use(w.Name)) {
+				return
+			}
+		}
 	}
-	for w := range m.store.Writers() {
-		names[w.Name] = struct{}{}
-	}
-	out := make([]Use, 0, len(names))
-	for name := range names {
-		out = append(out, m.use(name))
-	}
-	return out
 }
 
-// Rank adds how much of the state is whose.
+// Rank adds what principals have. The core calls it, so it makes no list of them.
 func (m *Machine) Rank(r *access.Ranking) {
-	for _, u := range m.Uses() {
+	for u := range m.Uses() {
 		r.Add(u.Principal, access.Leases, u.Leases)
 		r.Add(u.Principal, access.LeaseKeys, u.LeaseKeys)
 		r.Add(u.Principal, access.Bytes, u.Bytes)

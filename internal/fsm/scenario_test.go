@@ -124,7 +124,7 @@ func (s *scenario) holds() string {
 // uses is how much of the state is whose.
 func (s *scenario) uses() string {
 	var b strings.Builder
-	all := s.m.Uses()
+	all := slices.Collect(s.m.Uses())
 	slices.SortFunc(all, func(a, b Use) int { return strings.Compare(a.Principal, b.Principal) })
 	for _, u := range all {
 		fmt.Fprintf(&b, "%s: %d leases, %d keys on leases, %d bytes\n",

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,9 @@ func newTracing(
 	ctx context.Context, exporter sdk.SpanExporter, log *slog.Logger,
 	attributes []attribute.KeyValue,
 ) (*Tracing, error) {
+	if err := checkBatches(); err != nil {
+		return nil, err
+	}
 	r, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(attributes...), resource.WithFromEnv())
 	if err != nil {
@@ -66,6 +70,20 @@ func newTracing(
 			o.MaxQueueSize += o.MaxExportBatchSize // what is being sent counts in q
 		})
 	return &Tracing{sdk.NewTracerProvider(sdk.WithSpanProcessor(q), sdk.WithResource(r)), m}, nil
+}
+
+// checkBatches returns an error if a variable has a number with which the batch processor would
+// panic, or never rest.
+func checkBatches() error {
+	for _, name := range [...]string{
+		"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_SCHEDULE_DELAY",
+	} {
+		value := os.Getenv(name)
+		if n, err := strconv.Atoi(value); err == nil && n <= 0 {
+			return fmt.Errorf("%s is %s; it must be above 0", name, value)
+		}
+	}
+	return nil
 }
 
 // newExporter returns the exporter of the environment, nil for none.

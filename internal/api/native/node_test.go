@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 
@@ -42,7 +43,7 @@ type fakeNode struct {
 }
 
 // Holds implements Holding.
-func (n *fakeNode) Uses() []fsm.Use { return n.machine.Uses() }
+func (n *fakeNode) Uses() []fsm.Use { return slices.Collect(n.machine.Uses()) }
 
 func (n *fakeNode) Holds(id lease.ID) []keyrange.Range { return n.machine.Holds(id) }
 
