@@ -198,7 +198,7 @@ func TestGrowthOfKeptValues(t *testing.T) {
 	gone := &Put{Key: "gone", IgnoreValue: true}
 	for c, p := range map[Command]*Put{put: put, inTxn: put, gone: gone} {
 		v := m.View()
-		most := m.putCost(p).Bytes
+		most := m.putCost(p, 0, true).Bytes
 		apply(t, m, c)
 		if more := m.View().Bytes.Sum() - v.Bytes.Sum(); more > most || most > more+1000 {
 			t.Errorf("%#v: %d bytes more, growth says %d", c, more, most)

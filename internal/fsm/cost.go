@@ -139,27 +139,33 @@ func (c *Put) growth() int64 {
 
 func (c *Grant) growth() int64 { return c.Terms.Bytes() + holdSize(&c.Terms, c.Holds) }
 
-// putCost returns the cost of a put. The replaced pair stays in the history. A value that is kept
-// counts once more, since it stands there in full if the key gets another lease.
-func (m *Machine) putCost(c *Put) Cost {
+// putCost returns the cost of a put whose key goes to the lease id, 0 for none. The replaced pair
+// stays in the history. A value that is kept is stored once more, unless the key leaves its lease
+// for another one, and no put before it in the same transaction may have done that: see
+// mvcc.KeepSize.
+func (m *Machine) putCost(c *Put, id lease.ID, again bool) Cost {
 	cost := Cost{Bytes: c.growth()}
 	limited := m.meta.access.Limited()
 	if !limited && !c.IgnoreValue {
 		return cost
 	}
-	value, attached := c.Value, c.attaches()
-	prev := m.store.Get(c.Key)
+	u := Use{Principal: m.meta.accounts.caller.User}
+	value, attached, prev := c.Value, c.attaches(), m.store.Get(c.Key)
+	if prev != nil && c.IgnoreLease {
+		id, attached = lease.ID(prev.Lease), prev.Lease != 0
+	}
 	if prev != nil && c.IgnoreValue {
 		value = prev.Value
-		cost.Bytes += int64(len(value))
+		if again || prev.Lease == int64(id) {
+			cost.Bytes += int64(len(value))
+		} else if len(value) > mvcc.ShortValue && prev.Writer() == u.Principal {
+			value = nil
+		}
 	}
 	if !limited {
 		return cost
 	}
-	if prev != nil && c.IgnoreLease {
-		attached = prev.Lease != 0
-	}
-	u := Use{Principal: m.meta.accounts.caller.User, Bytes: mvcc.PutSize(c.Key, value)}
+	u.Bytes = mvcc.PutSize(c.Key, value)
 	if attached && (prev == nil || prev.Lease == 0 || prev.Writer() != u.Principal) {
 		u.LeaseKeys = 1
 	}

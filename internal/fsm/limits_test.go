@@ -251,3 +251,53 @@ func TestRefusalsForWantOfRoomAreNotKept(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a key is put on a lease, or taken off one, where there is no room for another copy of its
+// value, if that is certain to be stored once. Method: alice with a long value, at her limit and at
+// the quota but for a kilobyte; and transactions that would store it twice.
+func TestMovedKeysKeepTheirValues(t *testing.T) {
+	keep := func(id lease.ID) Op { return Op{Put: &Put{Key: "a", IgnoreValue: true, Lease: id}} }
+	sameLease := &Put{Key: "a", IgnoreValue: true, IgnoreLease: true}
+	for name, c := range map[string]struct {
+		c    Command
+		fits bool
+	}{
+		"detach":            {keep(0).Put, true},
+		"attach":            {keep(2).Put, true},
+		"in a transaction":  {&Txn{Then: []Op{keep(2)}}, true},
+		"on its lease":      {keep(1).Put, false},
+		"on the same lease": {sameLease, false},
+		"to and fro":        {&Txn{Then: []Op{keep(2), keep(1)}}, false},
+		"twice":             {&Txn{Then: []Op{keep(2), {Txn: &Txn{Then: []Op{keep(2)}}}}}, false},
+		"behind a value": {
+			&Txn{Then: []Op{{Put: &Put{Key: "a", Lease: 2}}, keep(2)}}, false,
+		},
+	} {
+		for _, limited := range []bool{true, false} {
+			m := tenants(t)
+			for id := range lease.ID(2) {
+				mustApply(t, m, as(m, "alice", &Grant{Terms: lease.Terms{ID: id + 1, TTL: 5000}}))
+			}
+			put := &Put{Key: "a", Value: make([]byte, 10_000), Lease: 1}
+			mustApply(t, m, as(m, "alice", put))
+			most := m.use("alice").Bytes + 1000
+			if limited {
+				mustApply(t, m, as(m, "root", &SetLimits{
+					access.Holder{Kind: access.OfUser, Name: "alice"},
+					[]access.LimitChange{{What: access.Bytes, Most: most}},
+				}))
+			} else {
+				m.AddMember(Member{ID: 1})
+				m.AddMember(Member{ID: 1, Quota: m.bytes().Sum() + 1000})
+			}
+			r := apply(t, m, as(m, "alice", c.c))
+			if (r.Err == nil) != c.fits {
+				t.Errorf("%s, limited %v: %v", name, limited, r.Err)
+			}
+			if got := m.use("alice").Bytes; limited && got > most ||
+				!limited && m.bytes().Sum() > m.meta.quota {
+				t.Errorf("%s, limited %v: the bound is exceeded: %d of %d", name, limited, got, most)
+			}
+		}
+	}
+}

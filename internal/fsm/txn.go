@@ -45,7 +45,7 @@ func (m *Machine) checkPut(c *Put) (lease.ID, error) {
 	if err != nil {
 		return 0, err
 	}
-	return id, m.afford(m.putCost(c))
+	return id, m.afford(m.putCost(c, id, false))
 }
 
 // attachment returns the lease that a put attaches its key to, 0 for none, or why it cannot.

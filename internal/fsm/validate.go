@@ -5,24 +5,32 @@ import "leasehold.dev/lease"
 // validate says why a transaction cannot be carried out, each operation after
 // those before it. It changes nothing.
 func (m *Machine) validate(p *plan) error {
-	v := validation{m: m, several: p.attaching() > 1}
+	attaching, keeps := p.puts()
+	v := validation{m: m, several: attaching > 1}
+	if keeps {
+		v.puts = make(map[string]struct{})
+	}
 	if err := v.plan(p); err != nil {
 		return err
 	}
 	return m.afford(v.cost)
 }
 
-// attaching returns how many puts there are on leases.
-func (p *plan) attaching() (n int) {
+// puts returns how many puts there are on leases, and whether any keeps the value of its key.
+func (p *plan) puts() (attaching int, keeps bool) {
 	for i := range p.ops {
-		if put := p.ops[i].Put; put != nil && put.attaches() {
-			n++
+		if put := p.ops[i].Put; put != nil {
+			keeps = keeps || put.IgnoreValue
+			if put.attaches() {
+				attaching++
+			}
 		}
 	}
 	for i := range p.nested {
-		n += p.nested[i].attaching()
+		n, k := p.nested[i].puts()
+		attaching, keeps = attaching+n, keeps || k
 	}
-	return n
+	return attaching, keeps
 }
 
 // validation is what the operations that were checked will have done to leases, as
@@ -32,6 +40,8 @@ type validation struct {
 	m *Machine
 	// several says that more than one put is on a lease, so that they may be on the same.
 	several bool
+	// puts has the keys that will have been put, nil if no put keeps its value.
+	puts map[string]struct{}
 	// leases has those that will have been granted, ended, or given more keys.
 	leases map[lease.ID]*leaseAfter
 	// repeated says which lease a repeated Grant will have returned for the ID that
@@ -107,7 +117,6 @@ func (v *validation) note(id lease.ID, l *leaseAfter) {
 }
 
 func (v *validation) put(c *Put) error {
-	v.cost.add(v.m.putCost(c))
 	limit := v.m.cfg.Lease.MaxKeys
 	if c.MaxKeys > 0 && (limit <= 0 || c.MaxKeys < limit) {
 		limit = c.MaxKeys
@@ -115,12 +124,16 @@ func (v *validation) put(c *Put) error {
 	if (c.IgnoreValue || c.IgnoreLease) && v.m.store.Get(c.Key) == nil {
 		return ErrKeyNotFound
 	}
-	if !c.attaches() {
-		return nil
+	id := lease.ID(0)
+	if c.attaches() {
+		var err error
+		if id, err = v.meant(c.Lease, c.LeaseName); err != nil {
+			return err
+		}
 	}
-	id, err := v.meant(c.Lease, c.LeaseName)
-	if err != nil {
-		return err
+	v.cost.add(v.m.putCost(c, id, v.again(c.Key)))
+	if id == 0 {
+		return nil
 	}
 	l := v.leases[id]
 	if l != nil && (l.ended || l.terms != nil && c.LeaseToken != 0) {
@@ -148,6 +161,16 @@ func (v *validation) put(c *Put) error {
 		return &lease.KeyLimitError{ID: id, Limit: limit}
 	}
 	return nil
+}
+
+// again notes a key that will have been put, and reports whether it was before in the transaction.
+func (v *validation) again(key string) bool {
+	if v.puts == nil {
+		return false
+	}
+	_, again := v.puts[key]
+	v.puts[key] = struct{}{}
+	return again
 }
 
 // replace notes of a lease that its key goes to a new lease, or that it takes a key. If it is bound
