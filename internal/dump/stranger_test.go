@@ -16,7 +16,10 @@ import (
 
 // A stranger reads a backup by what docs/formats.md says, and knows nothing else: no package of
 // ours is called here. Names are those of the document as they are printed.
-type stranger struct{ b []byte }
+type stranger struct {
+	b       []byte
+	writers *[]any // whom versions of keys counted for so far
+}
 
 // fields are those of a record or of what is in it. What is zero is left out.
 type fields map[string]any
@@ -212,7 +215,7 @@ func (s *stranger) pairs() []any { return s.list(func() any { return s.pair() })
 
 // refusals without data, from 32 on, as their texts begin.
 var refusals = []string{
-	"key not found", "no space", "session not found", "transaction", "not found", "already exists",
+	"key not found", "session not found", "transaction", "not found", "already exists",
 	"bad id", "bound to another key", "revision has been compacted", "revision is in the future",
 	"a lease holds at most", "all leases together hold", "the leases of one owner",
 }
@@ -244,13 +247,6 @@ func (s *stranger) refusal() any {
 		name = "unnamedError"
 		f.set("name", s.text())
 		f.set("id", s.id())
-	case 6:
-		name = "limitError"
-		f.set("principal", s.text())
-		f["what"] = s.resource()
-		f.set("limit", s.sv())
-		f.set("used", s.sv())
-		f.set("asked", s.sv())
 	default:
 		return refusals[k-32]
 	}
@@ -310,7 +306,12 @@ func (s *stranger) version() map[string]any {
 		f.set("lease", s.id())
 	}
 	if flags&4 != 0 {
-		f.set("writtenFor", s.text())
+		n := s.uv()
+		if n == 0 {
+			*s.writers = append(*s.writers, s.text())
+			n = uint64(len(*s.writers))
+		}
+		f.set("writtenFor", (*s.writers)[n-1])
 	}
 	if flags&1 == 0 {
 		f.set("value", s.text())
@@ -437,7 +438,7 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 			break
 		}
 		sum := binary.BigEndian.Uint32(s.take(4))
-		chunk := stranger{s.take(int(n))}
+		chunk := stranger{s.take(int(n)), s.writers}
 		if crc32.Checksum(chunk.b, table) != sum {
 			t.Fatal("the checksum of a chunk is wrong")
 		}
@@ -465,7 +466,7 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 // from that reads a backup with each kind of record, and its fields are those that a dump prints.
 func TestStrangerReadsBackup(t *testing.T) {
 	file := corpusBackup(t)
-	want := (&stranger{file}).backup(t)
+	want := (&stranger{file, new([]any)}).backup(t)
 	var got []map[string]any
 	d := json.NewDecoder(strings.NewReader(dumpOf(t, file)))
 	d.UseNumber()

@@ -1,12 +1,14 @@
 package fsm
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"leasehold.dev/internal/access"
@@ -467,5 +469,25 @@ func TestRank(t *testing.T) {
 	}
 	if !reflect.DeepEqual(r.Top, want) || root.Bytes <= bob.Bytes {
 		t.Errorf("%v, want %v", r.Top, want)
+	}
+}
+
+// Goal: the name of a principal stands in a snapshot once, since the quota does not count it for
+// each version. Method: many versions by one with a long name, and by another.
+func TestSnapshotNamesWritersOnce(t *testing.T) {
+	m := tenants(t)
+	long := strings.Repeat("n", 1000)
+	for i := range 500 {
+		txn := m.store.Begin()
+		for _, name := range []string{long, fmt.Sprint("u", i%2)} {
+			txn.PutFor(m.store.Writer(name), "k", nil, 0)
+		}
+		txn.End()
+	}
+	if n := len(bytes.Join(chunks(t, m), nil)); n > 1000*50 {
+		t.Errorf("the snapshot has %d bytes", n)
+	}
+	if got, want := usesOf(restored(t, m)), usesOf(m); !maps.Equal(got, want) {
+		t.Errorf("uses %v, want %v", got, want)
 	}
 }

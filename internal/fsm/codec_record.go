@@ -263,7 +263,41 @@ const (
 	recordWriter
 )
 
-func appendRecord(b []byte, r *mvcc.Record) []byte {
+// writerNames are the writers of the versions in a snapshot, in the order in which they come: the
+// first version of each has 0 and its name, the others its number.
+type writerNames struct {
+	numbers map[string]uint64 // of an encoder
+	names   []string          // of a decoder
+}
+
+func (w *writerNames) append(b []byte, name string) []byte {
+	if n := w.numbers[name]; n != 0 {
+		return binary.AppendUvarint(b, n)
+	}
+	if w.numbers == nil {
+		w.numbers = make(map[string]uint64)
+	}
+	w.numbers[name] = uint64(len(w.numbers)) + 1
+	return encoding.AppendBytes(binary.AppendUvarint(b, 0), name)
+}
+
+func (d *decoder) writer() (name string) {
+	n := d.Uvarint()
+	switch {
+	case n > uint64(len(d.writers.names)):
+		d.Fail("a record's writer")
+	case n > 0:
+		return d.writers.names[n-1]
+	default:
+		if name = d.Text(); name == "" {
+			d.Fail("a record's writer")
+		}
+		d.writers.names = append(d.writers.names, name)
+	}
+	return name
+}
+
+func appendRecord(b []byte, r *mvcc.Record, w *writerNames) []byte {
 	b = append(b, encoding.Flag(r.Tombstone, recordTombstone)|
 		encoding.Flag(r.Lease != 0, recordLease)|encoding.Flag(r.WrittenFor != "", recordWriter))
 	b = binary.AppendVarint(binary.AppendVarint(b, r.ModRevision), r.Sub)
@@ -272,7 +306,7 @@ func appendRecord(b []byte, r *mvcc.Record) []byte {
 		b = appendID(b, lease.ID(r.Lease))
 	}
 	if r.WrittenFor != "" {
-		b = encoding.AppendBytes(b, r.WrittenFor)
+		b = w.append(b, r.WrittenFor)
 	}
 	if r.Tombstone {
 		return b
@@ -290,9 +324,7 @@ func (d *decoder) record() mvcc.Record {
 		r.Lease = int64(d.id())
 	}
 	if f&recordWriter != 0 {
-		if r.WrittenFor = d.Text(); r.WrittenFor == "" {
-			d.Fail("a record's writer")
-		}
+		r.WrittenFor = d.writer()
 	}
 	if !r.Tombstone {
 		if r.Value = d.View(); len(r.Value) > mvcc.ShortValue {

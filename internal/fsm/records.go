@@ -20,6 +20,7 @@ type Scanner struct {
 	version byte // of the header, 0 before it
 	records uint64
 	ended   bool // the trailer was there
+	writers writerNames
 }
 
 // Records yields the records of the next chunk; values may be parts of it. An error is yielded
@@ -27,7 +28,9 @@ type Scanner struct {
 // header could not.
 func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		d := &decoder{Decoder: snapshotFormat.Decoder(s.version, chunk)}
+		d := &decoder{
+			Decoder: snapshotFormat.Decoder(s.version, chunk), writers: &s.writers,
+		}
 		for d.Len() > 0 {
 			r := s.record(d)
 			s.records++

@@ -149,7 +149,7 @@ func (im *Image) Encode(write func(chunk []byte) error) error {
 		e.record(tagAccount, func(b []byte) []byte { return appendAccount(b, r) })
 	})
 	for r := range v.KV.Records() {
-		e.record(tagRecord, func(b []byte) []byte { return appendRecord(b, &r) })
+		e.record(tagRecord, func(b []byte) []byte { return appendRecord(b, &r, &e.writers) })
 	}
 	total := e.records
 	e.record(tagTrailer, func(b []byte) []byte { return binary.AppendUvarint(b, total) })
@@ -174,6 +174,7 @@ type encoder struct {
 	write   func([]byte) error
 	b       []byte
 	records uint64
+	writers writerNames
 	err     error
 }
 
@@ -212,7 +213,9 @@ func rebuild(
 	c Config, next func() ([]byte, bool, error), change func(*restorer, *lease.State) error,
 ) (*Machine, error) {
 	m := New(c)
-	r := &restorer{m: m, next: next, d: &decoder{Decoder: snapshotFormat.Decoder(0, nil)}}
+	r := &restorer{m: m, next: next, d: &decoder{
+		Decoder: snapshotFormat.Decoder(0, nil), writers: new(writerNames),
+	}}
 	state, err := r.head()
 	if err != nil {
 		return nil, err
@@ -319,7 +322,9 @@ func (r *restorer) tag() byte {
 			r.err = err
 			return 0
 		}
-		r.d = &decoder{Decoder: snapshotFormat.Decoder(r.d.Version(), chunk)}
+		r.d = &decoder{
+			Decoder: snapshotFormat.Decoder(r.d.Version(), chunk), writers: r.d.writers,
+		}
 	}
 	r.records++
 	return r.d.Byte()

@@ -70,7 +70,7 @@ func TestBadSnapshots(t *testing.T) {
 		return record(tagRecord, func(b []byte) []byte {
 			return appendRecord(b, &mvcc.Record{KeyValue: mvcc.KeyValue{
 				Key: "k", CreateRevision: 2, ModRevision: 2, Version: 1, Lease: on,
-			}})
+			}}, new(writerNames))
 		})
 	}
 	for name, c := range map[string]struct {
