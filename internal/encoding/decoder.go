@@ -5,25 +5,24 @@ import (
 	"slices"
 )
 
-// Decoder takes fields off the front of what the Append functions wrote. The
-// first error sticks: every later field is zero and nothing is left, so callers
-// look at Err once. It is not safe for concurrent use.
+// Decoder reads fields that the Append functions wrote, in order. After the first error every field
+// is zero and nothing is left, so callers check Err once. It is not safe for concurrent use.
 type Decoder struct {
 	b       []byte
-	at      int     // how much of b is taken: moving b itself would cost write barriers
+	at      int     // how much of b was read: moving b itself would cost write barriers
 	counted int     // elements of all lists so far
 	format  *Format // of b
 	version byte    // of b
 	err     error
 }
 
-// Err returns the first error, if there was one.
+// Err returns the first error, if any.
 func (d *Decoder) Err() error { return d.err }
 
-// Len returns how many bytes are left.
+// Len returns the number of unread bytes.
 func (d *Decoder) Len() int { return len(d.b) - d.at }
 
-// Peek returns the next byte and leaves it; 0 if none is left.
+// Peek returns the next byte without reading it, 0 if none is left.
 func (d *Decoder) Peek() byte {
 	if d.at == len(d.b) {
 		return 0
@@ -31,14 +30,14 @@ func (d *Decoder) Peek() byte {
 	return d.b[d.at]
 }
 
-// Rest takes all that is left, without copying it.
+// Rest reads everything that is left, without copying it.
 func (d *Decoder) Rest() []byte {
 	b := d.b[d.at:]
 	d.at = len(d.b)
 	return b
 }
 
-// End returns the first error; bytes that are left are one.
+// End returns the first error. Unread bytes are an error.
 func (d *Decoder) End() error {
 	if d.Len() > 0 {
 		d.Fail("bytes follow the end")
@@ -46,7 +45,7 @@ func (d *Decoder) End() error {
 	return d.err
 }
 
-// Uvarint takes what binary.AppendUvarint wrote.
+// Uvarint reads what binary.AppendUvarint wrote.
 func (d *Decoder) Uvarint() uint64 {
 	if d.at < len(d.b) && d.b[d.at] < 0x80 { // most numbers are small
 		d.at++
@@ -61,7 +60,7 @@ func (d *Decoder) Uvarint() uint64 {
 	return v
 }
 
-// Varint takes what binary.AppendVarint wrote.
+// Varint reads what binary.AppendVarint wrote.
 func (d *Decoder) Varint() int64 {
 	v, n := binary.Varint(d.b[d.at:])
 	if n <= 0 {
@@ -72,7 +71,7 @@ func (d *Decoder) Varint() int64 {
 	return v
 }
 
-// Uint64 takes what binary.BigEndian.AppendUint64 wrote.
+// Uint64 reads what binary.BigEndian.AppendUint64 wrote.
 func (d *Decoder) Uint64() uint64 {
 	if d.Len() < 8 {
 		d.Fail("number")
@@ -83,7 +82,7 @@ func (d *Decoder) Uint64() uint64 {
 	return v
 }
 
-// Byte takes one byte.
+// Byte reads one byte.
 func (d *Decoder) Byte() byte {
 	if d.at == len(d.b) {
 		d.Fail("byte")
@@ -94,7 +93,7 @@ func (d *Decoder) Byte() byte {
 	return v
 }
 
-// View takes what AppendBytes wrote, nil if it is empty, without copying it.
+// View reads what AppendBytes wrote, without copying it; nil if it is empty.
 func (d *Decoder) View() []byte {
 	if v := d.view(); len(v) > 0 {
 		return v
@@ -113,11 +112,11 @@ func (d *Decoder) view() []byte {
 	return v
 }
 
-// Text takes what AppendBytes wrote.
+// Text reads what AppendBytes wrote.
 func (d *Decoder) Text() string { return string(d.view()) }
 
-// Bytes takes what AppendBytes wrote, nil if it is empty. It is a copy, so that
-// a small value does not keep a whole entry alive.
+// Bytes reads what AppendBytes wrote, nil if it is empty. It copies, so that a small value does not
+// keep a whole entry alive.
 func (d *Decoder) Bytes() []byte {
 	if v := d.view(); len(v) > 0 {
 		return slices.Clone(v)
@@ -125,9 +124,9 @@ func (d *Decoder) Bytes() []byte {
 	return nil
 }
 
-// Count takes a number of elements. Each element takes at least one byte of its own, in
-// whatever it lies, so all elements together are at most as many as there are bytes. That
-// bounds the memory that corrupt numbers can make the caller allocate.
+// Count reads a number of elements. Each element takes at least one byte, so all elements together
+// can be no more than the bytes. That bounds how much memory corrupt counts can make the caller
+// allocate.
 func (d *Decoder) Count() int {
 	n := d.Uvarint()
 	if n > uint64(d.Len()) || n > uint64(len(d.b)-d.counted) {
@@ -138,8 +137,8 @@ func (d *Decoder) Count() int {
 	return int(n)
 }
 
-// List takes what AppendList wrote, each element with one; nil if there is none,
-// or after an error.
+// List reads what AppendList wrote, each element with one. It returns nil for an empty list, or
+// after an error.
 func List[T any](d *Decoder, one func() T) []T {
 	n := d.Count()
 	if n == 0 {
@@ -154,7 +153,7 @@ func List[T any](d *Decoder, one func() T) []T {
 	return list
 }
 
-// Map takes what AppendMap wrote, nil if it is empty. Keys that are not in order are an error.
+// Map reads what AppendMap wrote, nil if it is empty. Keys out of order are an error.
 func (d *Decoder) Map() map[string]string {
 	n := d.Count()
 	if n == 0 {

@@ -5,39 +5,38 @@ import (
 	"fmt"
 )
 
-// ErrNewer means that bytes have something in them that this release does not know: a version,
-// a flag, or a kind. A newer release has written them, and it alone may act on them. To skip
-// what is not known would be to do something else than the others do.
+// ErrNewer means that the bytes contain a version, flag or kind that this release does not know. A
+// newer release wrote them, and only it may act on them: skipping the unknown part would make
+// members differ.
 var ErrNewer = errors.New("encoding: written by a newer release")
 
-// ErrOlder means that bytes are of a version that this release can read, and cannot go on with:
-// a release between the two can.
+// ErrOlder means that the bytes have a version that this release can read but not continue with. A
+// release between the two can.
 var ErrOlder = errors.New("encoding: written by a release that is too old")
 
-// Format is a form of records of which there are versions, such as the entries of the log.
+// Format is a versioned format of records, such as the entries of the log.
 type Format struct {
-	// Name says what it is the format of, for people.
+	// Name is the name of the format, for error texts.
 	Name string
-	// Version is the newest that this release reads. The first is 1.
+	// Version is the newest version that this release reads. The first is 1.
 	Version byte
-	// Corrupt is what errors wrap that are about bytes of no version.
+	// Corrupt is wrapped by errors about bytes that no version allows.
 	Corrupt error
 }
 
-// Decoder returns a decoder of b, which is of a version. It keeps b and does not change it.
+// Decoder returns a decoder of b in a version. It keeps b and does not modify it.
 func (f *Format) Decoder(version byte, b []byte) Decoder {
 	return Decoder{b: b, format: f, version: version}
 }
 
-// Open returns a decoder of b, which begins with its version.
+// Open returns a decoder of b, which starts with its version.
 func (f *Format) Open(b []byte) Decoder {
 	d := f.Decoder(0, b)
 	d.Header()
 	return d
 }
 
-// Header takes the version of what follows, and of what later decoders of the same record are
-// given.
+// Header reads the version of what follows.
 func (d *Decoder) Header() {
 	if d.version = d.Byte(); d.version == 0 || d.version > d.format.Version {
 		d.Unknown("version", uint64(d.version))
@@ -47,7 +46,7 @@ func (d *Decoder) Header() {
 // Version returns the version of the bytes.
 func (d *Decoder) Version() byte { return d.version }
 
-// Fail makes what was wrong the error, unless there is one already: the bytes are of no version.
+// Fail sets the error, unless there is one already: no version allows these bytes.
 func (d *Decoder) Fail(what string) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: %s: %s", d.format.Corrupt, d.format.Name, what)
@@ -55,8 +54,8 @@ func (d *Decoder) Fail(what string) {
 	d.at = len(d.b)
 }
 
-// Unknown makes it the error that something has a value that is not known, unless there is an
-// error already. It is [ErrNewer]; but nothing that is counted from 1 ever is 0.
+// Unknown sets the error [ErrNewer] for an unknown value, unless there is an error already. Values
+// that are counted from 1 are never 0.
 func (d *Decoder) Unknown(what string, value uint64) {
 	if value == 0 {
 		d.Fail(what + " 0")
@@ -69,8 +68,8 @@ func (d *Decoder) Unknown(what string, value uint64) {
 	d.at = len(d.b)
 }
 
-// Flags takes a byte of flags. One that is not among the known is an error, so that none is
-// ever ignored.
+// Flags reads a byte of flags. A flag that is not in known is an error, so that none is ever
+// ignored.
 func (d *Decoder) Flags(of string, known byte) byte {
 	if d.at < len(d.b) && d.b[d.at]&^known == 0 {
 		d.at++
@@ -84,10 +83,10 @@ func (d *Decoder) unknownFlags(of string, known byte) {
 	d.Unknown("flags of "+of, uint64(d.Byte()&^known))
 }
 
-// Bool takes a byte that is 0 or 1.
+// Bool reads a byte that is 0 or 1.
 func (d *Decoder) Bool(of string) bool { return d.Flags(of, 1) != 0 }
 
-// Choice takes one of the values from 0 to most.
+// Choice reads a value from 0 to most.
 func (d *Decoder) Choice(of string, most byte) byte {
 	v := d.Byte()
 	if v > most {

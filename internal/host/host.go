@@ -1,6 +1,5 @@
-// Package host is what a member finds outside of itself: a clock, a network, a disk. A member
-// that is told of no Host has the machine's. Tests give it others, which they can slow down,
-// break, and stop; the member itself is the one that ships.
+// Package host is a member's environment: clock, network and disk. By default it is the machine's.
+// Tests supply others that they can slow down, break and stop, around the same member that ships.
 package host
 
 import (
@@ -14,24 +13,24 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Host is a machine that a test has made. Nil is the machine that the process runs on. All
-// fields must be set. The functions are called from several goroutines.
+// Host is an environment made by a test. Nil is the machine. All fields must be set. The functions
+// are called from several goroutines.
 type Host struct {
-	// Boot reads the clock by which leases are timed, in the place of the machine's. It never
-	// goes back, but on a machine that is broken.
+	// Boot reads the clock that times leases. It never goes back, except on a broken machine.
 	Boot func() time.Duration
-	// Listen and Dial are the network, for all but the streams inside of the process.
+	// Listen and Dial are the network, except for streams within the process.
 	Listen func(ctx context.Context, u url.URL) (net.Listener, error)
 	Dial   Dial
-	// FS has the data directory.
+	// FS is the file system of the data directory.
 	FS storage.FS
 }
 
 // Dial opens a connection, as [net.Dialer.DialContext] does.
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Clock returns how to read the clock by which leases are timed. It runs on while the machine
-// sleeps, as the time of the leases' holders does. Clock fails where no such clock is known.
+// Clock returns a function that reads the clock that times leases. This clock keeps running while
+// the machine is suspended, as time does for the leases' holders. Clock fails if the system has no
+// such clock.
 func (h *Host) Clock() (func() time.Duration, error) {
 	if h != nil {
 		return h.Boot, nil
@@ -59,7 +58,7 @@ func (h *Host) Open(ctx context.Context, u url.URL) (net.Listener, error) {
 	return h.Listen(ctx, u)
 }
 
-// Dialer returns how to reach others; nil is the machine's own way.
+// Dialer returns how to dial other machines, nil for the default.
 func (h *Host) Dialer() Dial {
 	if h == nil {
 		return nil
@@ -67,7 +66,7 @@ func (h *Host) Dialer() Dial {
 	return h.Dial
 }
 
-// Files returns the file system of the data directory; nil is the machine's.
+// Files returns the file system of the data directory, nil for the machine's.
 func (h *Host) Files() storage.FS {
 	if h == nil {
 		return nil

@@ -2,5 +2,5 @@ package host
 
 import "golang.org/x/sys/unix"
 
-// bootClock runs on while the machine is suspended, and nobody sets it (clock_gettime(2)).
+// bootClock keeps running while the machine is suspended, and cannot be set (clock_gettime(2)).
 const bootClock = unix.CLOCK_BOOTTIME

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// errNoMember says that no member runs here. The client and the command line do.
+// errNoMember means that members do not run on this system. The client and the commands do.
 var errNoMember = fmt.Errorf("no member runs on %s, only clients do: %w",
 	runtime.GOOS, errors.ErrUnsupported)
 

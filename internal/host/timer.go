@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Timer is one that can be read: a Read returns when the time is over, or the timer is closed.
+// Timer is a timer that is read: Read returns when the time has passed or the timer is closed.
 type Timer interface {
 	io.ReadCloser
-	// Set starts it anew; 0 stops it. It may be called while a Read waits.
+	// Set restarts the timer; 0 stops it. It may be called during a Read.
 	Set(after time.Duration)
 }
 
-// Timer returns a new timer. That of a machine is as exact as the machine allows; on a machine that
-// a test has made, where the time is the test's own, it is one of Go's.
+// Timer returns a new timer, as precise as the machine allows. On a host made by a test, where time
+// is the test's own, it is a Go timer.
 func (h *Host) Timer() (Timer, error) {
 	if h != nil {
 		return newGoTimer(), nil
@@ -22,7 +22,7 @@ func (h *Host) Timer() (Timer, error) {
 	return newTimer()
 }
 
-// goTimer is one of Go's timers.
+// goTimer is a Timer made from a Go timer.
 type goTimer struct {
 	timer *time.Timer
 	done  chan struct{}
@@ -51,7 +51,7 @@ func (t *goTimer) Read([]byte) (int, error) {
 	}
 }
 
-// Close implements io.Closer. It is called once.
+// Close implements io.Closer. It must be called once.
 func (t *goTimer) Close() error {
 	close(t.done)
 	return nil

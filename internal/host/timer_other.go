@@ -2,5 +2,5 @@
 
 package host
 
-// newTimer returns one of Go's timers: what the kernel has is not used here.
+// newTimer returns a Go timer: kernel timers are not used on this system.
 func newTimer() (Timer, error) { return newGoTimer(), nil }

@@ -2,20 +2,20 @@ package keyrange
 
 import "strings"
 
-// NoEnd as the end of a Range means that it has none.
+// NoEnd is the End of a Range without an end.
 const NoEnd = "\x00"
 
-// Range is a key or a range of keys, by etcd's convention: the keys from Key on
-// that are before End; if End is "" the one key; if it is NoEnd all from Key on.
+// Range is a key or a range of keys in etcd's convention: the keys from Key up to, but not
+// including, End. If End is "" it is the key alone, if NoEnd every key from Key on.
 type Range struct{ Key, End string }
 
 // All is every key.
 var All = Range{Key: "", End: NoEnd}
 
-// Empty reports whether no key can lie in the range.
+// Empty reports whether no key can be in the range.
 func (r Range) Empty() bool { return r.End != "" && r.End != NoEnd && r.End <= r.Key }
 
-// Contains reports whether a key lies in the range.
+// Contains reports whether a key is in the range.
 func (r Range) Contains(key string) bool {
 	if r.End == "" {
 		return key == r.Key
@@ -23,15 +23,15 @@ func (r Range) Contains(key string) bool {
 	return key >= r.Key && (r.End == NoEnd || key < r.End)
 }
 
-// Overlaps reports whether there is a key that lies in both ranges.
+// Overlaps reports whether any key is in both ranges.
 func (r Range) Overlaps(o Range) bool {
 	return !r.Empty() && !o.Empty() && r.Reaches(o.Key) && o.Reaches(r.Key)
 }
 
-// Reaches reports whether a key lies in the range or before it.
+// Reaches reports whether a key is in the range or before it.
 func (r Range) Reaches(key string) bool {
 	switch {
-	case len(r.End) > 1: // nearly always, and in the search for who watches a key
+	case len(r.End) > 1: // the usual case, also in the search for watchers of a key
 		return key < r.End
 	case r.End == "":
 		return key <= r.Key
@@ -39,7 +39,7 @@ func (r Range) Reaches(key string) bool {
 	return r.End == NoEnd || key < r.End
 }
 
-// Covers reports whether every key of o lies in the range.
+// Covers reports whether every key of o is in the range.
 func (r Range) Covers(o Range) bool {
 	switch {
 	case o.Empty():
@@ -56,7 +56,7 @@ func (r Range) Covers(o Range) bool {
 	return r.Key <= o.Key && (r.End == NoEnd || o.End <= r.End)
 }
 
-// Compare orders ranges by key and then end, as texts. It is 0 only for equal ones.
+// Compare orders ranges by Key, then End, as strings. It returns 0 only for equal ranges.
 func (r Range) Compare(o Range) int {
 	if c := strings.Compare(r.Key, o.Key); c != 0 {
 		return c
@@ -64,7 +64,7 @@ func (r Range) Compare(o Range) int {
 	return strings.Compare(r.End, o.End)
 }
 
-// outreaches reports whether the range has keys behind all of another.
+// outreaches reports whether the range has keys after all keys of another.
 func (r Range) outreaches(o Range) bool {
 	switch {
 	case o.End == NoEnd:
@@ -76,7 +76,7 @@ func (r Range) outreaches(o Range) bool {
 	case r.End == "":
 		return r.Key >= o.End
 	case o.End == "":
-		return r.End > o.Key // behind o's key comes that with a zero byte, at the least
+		return r.End > o.Key // the next key after o's is o.Key with a zero byte
 	}
 	return r.End > o.End
 }

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Span is the keys from one on, up to another that is not in it; To is "" if there is no
-// end. Methods that take two spans want both not to be empty.
+// Span is the keys from From up to, but not including, To; "" is no end. Methods on two spans
+// require both not to be empty.
 type Span struct{ From, To string }
 
-// Span returns the same keys as a span. It allocates for a single key.
+// Span returns the same keys as a span. It allocates if the range is a single key.
 func (r Range) Span() Span {
 	switch r.End {
 	case "":
-		return Span{r.Key, r.Key + "\x00"} // which is the next key
+		return Span{r.Key, r.Key + "\x00"} // the next key
 	case NoEnd:
 		return Span{r.Key, ""}
 	default:
@@ -21,8 +21,8 @@ func (r Range) Span() Span {
 	}
 }
 
-// Range returns the same keys as a range, in its short form if it is of one key. The span
-// must not be empty.
+// Range returns the same keys as a range, in the short form if it is one key. The span must not be
+// empty.
 func (s Span) Range() Range {
 	switch {
 	case s.To == "":
@@ -34,34 +34,34 @@ func (s Span) Range() Range {
 	}
 }
 
-// Single reports whether the span is of one key.
+// Single reports whether the span is one key.
 func (s Span) Single() bool {
 	n := len(s.From)
 	return len(s.To) == n+1 && s.To[n] == 0 && s.To[:n] == s.From
 }
 
-// Empty reports whether no key can lie in the span.
+// Empty reports whether no key can be in the span.
 func (s Span) Empty() bool { return s.To != "" && s.To <= s.From }
 
-// Has reports whether a key lies in the span.
+// Has reports whether a key is in the span.
 func (s Span) Has(key string) bool { return s.From <= key && (s.To == "" || key < s.To) }
 
-// Covers reports whether every key of o lies in the span.
+// Covers reports whether every key of o is in the span.
 func (s Span) Covers(o Span) bool {
 	return s.From <= o.From && (s.To == "" || o.To != "" && o.To <= s.To)
 }
 
-// Overlaps reports whether there is a key that lies in both spans.
+// Overlaps reports whether any key is in both spans.
 func (s Span) Overlaps(o Span) bool {
 	return (o.To == "" || s.From < o.To) && (s.To == "" || o.From < s.To)
 }
 
-// Common returns what two spans that overlap have in common.
+// Common returns the intersection of two overlapping spans.
 func (s Span) Common(o Span) Span {
 	return Span{max(s.From, o.From), earlier(s.To, o.To)}
 }
 
-// Without takes a span out of others, and leaves their list as it is.
+// Without returns the spans of list without the keys of o. It does not change list.
 func Without(list []Span, o Span) []Span {
 	out := list[:0:0]
 	for _, s := range list {
@@ -79,8 +79,7 @@ func Without(list []Span, o Span) []Span {
 	return out
 }
 
-// Join sorts spans, drops the empty ones, and joins those that touch or overlap. It
-// changes the list.
+// Join sorts spans, drops empty ones, and joins those that touch or overlap. It changes the list.
 func Join(list []Span) []Span {
 	slices.SortFunc(list, func(a, b Span) int { return strings.Compare(a.From, b.From) })
 	out := list[:0]
@@ -97,7 +96,7 @@ func Join(list []Span) []Span {
 	return out
 }
 
-// Later returns the one of the ends of two spans that lies further right.
+// Later returns the later of the ends of two spans.
 func Later(a, b string) string {
 	if a == "" || b == "" {
 		return ""

@@ -2,20 +2,19 @@ package keyrange
 
 import "iter"
 
-// Tree maps ranges to values, and finds those that overlap another. It is an interval
-// tree: an AVL tree of ranges, in their order, in which every node knows how far right
-// the ranges below it reach. Finding k ranges costs O(k log n); where they nest or are
-// disjoint, as prefixes are, O(log n + k). The zero Tree is empty.
+// Tree maps ranges to values, and finds those that overlap another range. It is an interval tree:
+// an ordered AVL tree in which every node has the furthest end below it. Finding k ranges costs O(k
+// log n), or O(log n + k) if they nest or are disjoint, as prefixes do. The zero Tree is empty.
 type Tree[V any] struct{ root *node[V] }
 
 type node[V any] struct {
 	at          Range
 	value       V
 	left, right *node[V]
-	// Invariant: height and reach are those of the subtree, and the heights of left
-	// and right differ by at most 1.
+	// Invariant: height and reach are those of the subtree, and the heights of left and right
+	// differ by at most 1.
 	height int
-	reach  Range // one of the subtree that reaches furthest right
+	reach  Range // the range of the subtree with the furthest end
 }
 
 // Get returns the value of exactly this range.
@@ -34,17 +33,18 @@ func (t *Tree[V]) Get(r Range) (v V, ok bool) {
 	return v, false
 }
 
-// Put adds a range that is not in the tree, nor empty.
+// Put adds a range that is not empty and not in the tree.
 func (t *Tree[V]) Put(r Range, v V) { t.root = t.root.put(r, v) }
 
 // Remove drops a range that is in the tree.
 func (t *Tree[V]) Remove(r Range) { t.root = t.root.remove(r) }
 
-// All yields every value, in the order of the ranges. The tree must not change meanwhile.
+// All yields every value, in the order of the ranges. The tree must not change during the
+// iteration.
 func (t *Tree[V]) All() iter.Seq[V] { return func(yield func(V) bool) { t.root.all(yield) } }
 
-// Overlapping yields the values of all ranges that overlap r, in their order. The tree
-// must not change meanwhile.
+// Overlapping yields the values of all ranges that overlap r, in their order. The tree must not
+// change during the iteration.
 func (t *Tree[V]) Overlapping(r Range) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		if !r.Empty() {
@@ -61,8 +61,8 @@ func (t *Tree[V]) Hits(r Range) bool {
 	return false
 }
 
-// AppendAt appends the values of all ranges that contain a key to buf, in the order of
-// the ranges. It is Overlapping for the one key, and faster.
+// AppendAt appends the values of all ranges that contain a key to buf, in the order of the ranges.
+// It is a faster Overlapping for one key.
 func (t *Tree[V]) AppendAt(buf []V, key string) []V { return t.root.appendAt(buf, key) }
 
 func (n *node[V]) all(yield func(V) bool) bool {
@@ -77,7 +77,7 @@ func (n *node[V]) overlapping(r Range, yield func(V) bool) bool {
 		return false
 	}
 	if !r.Reaches(n.at.Key) {
-		return true // and all to the right begin later still
+		return true // all ranges to the right start even later
 	}
 	if n.at.Reaches(r.Key) && !yield(n.value) {
 		return false
@@ -139,7 +139,7 @@ func (n *node[V]) tall() int {
 	return n.height
 }
 
-// refresh computes what n knows of its subtree.
+// refresh recomputes height and reach from the children.
 func (n *node[V]) refresh() {
 	n.height = 1 + max(n.left.tall(), n.right.tall())
 	n.reach = n.at
@@ -150,8 +150,8 @@ func (n *node[V]) refresh() {
 	}
 }
 
-// balance restores the invariant at n after one change below it, and returns
-// the node that now stands in its place.
+// balance restores the invariant at n after one change below it, and returns the root of the
+// subtree.
 func (n *node[V]) balance() *node[V] {
 	n.refresh()
 	switch n.left.tall() - n.right.tall() {

@@ -12,34 +12,35 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Each place in the program that logs may write so many lines at once, and then so many a second.
+// Rate limit of each place in the program that logs: a burst, then lines per second.
 const (
 	burst     = 20
 	perSecond = 1
 )
 
-// These bound each text of a record, in bytes, since a stranger may have chosen it. A stack trace,
-// which only errors have, does not fit in maxText.
+// Bounds for each text of a record, in bytes, because a stranger may have chosen it. A stack trace,
+// which only errors have, does not fit into maxText.
 const (
 	maxText      = 1 << 10
 	maxErrorText = 16 << 10
 )
 
-// maxMessages is how many kinds of message have a rate of their own among the records that do not
-// say where they come from. The kind is the first three words. All others share one rate.
+// maxMessages is how many kinds of message have a rate of their own among the records without a
+// source location. The kind is the first three words. All others share one rate.
 const maxMessages = 100
 
-// suppressedKey is the key of how many lines from the same place are missing before a line.
+// suppressedKey is the attribute with the number of lines from the same place that were dropped
+// before a line.
 const suppressedKey = "suppressed"
 
 // Limit is a handler that limits how often each place in the program logs, and how long the texts
-// are. Records below slog.LevelInfo, which only those get who ask for them, have no limit of rate.
+// are. Records below slog.LevelInfo are not limited in rate.
 type Limit struct {
 	next  slog.Handler
 	sites *sites
 }
 
-// sites are all places that have logged: no more than the program has.
+// sites are all places that have logged.
 type sites struct {
 	counters sync.Map     // program counters, uintptr to *site; an inlined line has several
 	lines    sync.Map     // slog.Source, or the kind of a message, to *site
@@ -55,11 +56,11 @@ type site struct {
 
 var _ slog.Handler = Limit{}
 
-// NewLimit returns a handler in front of another. flush waits until what the other one has written
-// is read.
+// NewLimit returns a handler in front of another. flush waits until everything that next has
+// written is read.
 func NewLimit(next slog.Handler, flush func()) Limit { return Limit{next, &sites{flush: flush}} }
 
-// Dropped returns how many records were suppressed since the start.
+// Dropped returns the number of records suppressed since the start.
 func (l Limit) Dropped() uint64 { return l.sites.dropped.Load() }
 
 // Enabled implements slog.Handler.
@@ -81,7 +82,7 @@ func (l Limit) Handle(ctx context.Context, r slog.Record) error {
 	return l.next.Handle(ctx, bounded(r, s.suppressed.Swap(0)))
 }
 
-// of returns the place that has logged a record.
+// of returns the place that logged a record.
 func (s *sites) of(r slog.Record) *site {
 	if r.PC == 0 {
 		return s.ofMessage(r.Message)
@@ -127,11 +128,12 @@ func (l Limit) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (l Limit) WithGroup(name string) slog.Handler { return Limit{l.next.WithGroup(name), l.sites} }
 
-// Flush waits for the readers of the log, for a while at most. A process that is about to die of a
-// panic calls it.
+// Flush waits a limited time for the readers of the log. A process that is about to die of a panic
+// calls it.
 func (l Limit) Flush() { l.sites.flush() }
 
-// bounded returns a record with the number of those suppressed before it, and with shortened texts.
+// bounded returns a record with the number of records suppressed before it, and with shortened
+// texts.
 func bounded(r slog.Record, suppressed uint64) slog.Record {
 	most := maxText
 	if r.Level >= slog.LevelError {
@@ -156,8 +158,8 @@ func bounded(r slog.Record, suppressed uint64) slog.Record {
 	return short
 }
 
-// shortened returns a value without what its texts have beyond a number of bytes each, and whether
-// that is another value.
+// shortened returns a value with each of its texts cut to at most most bytes, and whether it
+// differs.
 func shortened(v slog.Value, most int) (_ slog.Value, long bool) {
 	v = v.Resolve()
 	var text string
@@ -191,7 +193,7 @@ func shortened(v slog.Value, most int) (_ slog.Value, long bool) {
 	return v, false
 }
 
-// cut returns a text, or its beginning and how much is missing.
+// cut returns a text, or its beginning and how many bytes are missing.
 func cut(text string, most int) (_ string, long bool) {
 	if len(text) <= most {
 		return text, false

@@ -1,5 +1,5 @@
-// Package logger keeps the log of a process from holding up or flooding anything: lines wait in a
-// bounded queue for whatever reads them, and each place that logs has a rate limit.
+// Package logger keeps the log of a process from blocking or flooding anything: lines wait in a
+// bounded queue for their reader, and each place that logs has a rate limit.
 package logger
 
 import (
@@ -10,15 +10,14 @@ import (
 	"time"
 )
 
-// maxQueued is how many bytes wait for a reader. As many again may be in the write that is blocked.
+// maxQueued is how many bytes may wait for a reader. As many again may be in a blocked write.
 const maxQueued = 1 << 20
 
-// Queue is a writer that neither blocks nor fails. While lines wait, a goroutine passes them on.
-// What does not fit while that goroutine is blocked is dropped and counted. Each Write must be
-// whole lines.
+// Queue is a writer that neither blocks nor fails. While lines wait, a goroutine writes them. Lines
+// that do not fit while it is blocked are dropped and counted. Each Write must be whole lines.
 type Queue struct {
 	to io.Writer
-	// report is called with the number of lines that were dropped once lines are passed on again.
+	// report is called with the number of dropped lines once writing continues.
 	report func(lines uint64)
 	total  atomic.Uint64 // lines dropped since the start
 
@@ -35,7 +34,7 @@ func NewQueue(to io.Writer, report func(lines uint64)) *Queue {
 	return &Queue{to: to, report: report}
 }
 
-// Write implements io.Writer. It never blocks, and its error is nil.
+// Write implements io.Writer. It never blocks or returns an error.
 func (q *Queue) Write(lines []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,11 +56,11 @@ func (q *Queue) dropLocked(lines []byte) {
 	q.total.Add(n)
 }
 
-// Dropped returns how many lines were dropped since the start.
+// Dropped returns the number of lines dropped since the start.
 func (q *Queue) Dropped() uint64 { return q.total.Load() }
 
-// Flush waits until everything is passed on, but no longer than patience. It reports whether
-// everything was.
+// Flush waits until all lines are written, but no longer than patience. It reports whether they
+// were.
 func (q *Queue) Flush(patience time.Duration) bool {
 	q.mu.Lock()
 	if !q.running {
@@ -91,7 +90,7 @@ func (q *Queue) Close(patience time.Duration) {
 	q.mu.Unlock()
 }
 
-// run passes lines on until none wait.
+// run writes lines until none wait.
 func (q *Queue) run() {
 	var spare []byte
 	for {
@@ -112,12 +111,12 @@ func (q *Queue) run() {
 	q.mu.Unlock()
 }
 
-// pass writes a batch, and reports what was dropped before it. It returns the memory for the next.
+// pass writes a batch, and reports what was dropped before it. It returns the memory for reuse.
 func (q *Queue) pass(batch []byte) []byte {
 	n, err := q.to.Write(batch)
 	q.mu.Lock()
 	var dropped uint64
-	if err != nil { // such as a closed pipe, a terminal that is gone, or a full disk
+	if err != nil { // such as a closed pipe or terminal, or a full disk
 		q.dropLocked(batch[min(n, len(batch)):])
 	} else {
 		dropped, q.dropped = q.dropped, 0

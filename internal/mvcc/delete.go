@@ -6,21 +6,21 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// DeleteRange deletes the keys in the range and returns what they were, in order of the keys.
-// The range is given as for View.Range.
+// DeleteRange deletes the keys in the range and returns their last versions in key order. The range
+// is given as for View.Range.
 func (t *Txn) DeleteRange(key, end string) []*KeyValue {
 	return t.DeleteFirst(key, end, math.MaxInt)
 }
 
-// DeleteFirst is DeleteRange for the first keys of the range, so many at most. Called again until
-// none is left it does the same.
+// DeleteFirst deletes at most the first keys of the range. Called until it returns nothing, it does
+// the same as DeleteRange.
 func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	t.check()
 	if end == "" {
 		return t.deleteKeys([]string{key})
 	}
 	n := t.s.Count(key, end)
-	t.expect(n) // all of it, so that later calls copy no events
+	t.reserve(n) // all of it, so that later calls copy no events
 	entries := make([]*entry, 0, min(most, n))
 	ascend(t.s.live, spanOf(key, end), func(it item) bool {
 		if len(entries) == cap(entries) {
@@ -32,12 +32,12 @@ func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	return t.remove(entries, 0)
 }
 
-// deleteKeys deletes these keys, in the order given, and returns what they were. Keys that do
-// not exist are passed over.
+// deleteKeys deletes these keys in the order given and returns their last versions. It skips keys
+// that do not exist.
 func (t *Txn) deleteKeys(keys []string) []*KeyValue { return t.DeleteFor(keys, 0) }
 
-// DeleteFor is deleteKeys with a cause, a number that means nothing to the store: it is
-// the Lease of the deletions in the history.
+// DeleteFor deletes keys as deleteKeys does, with a cause: a number that means nothing to the store
+// and becomes the Lease of the deletions in the history.
 func (t *Txn) DeleteFor(keys []string, cause int64) []*KeyValue {
 	t.check()
 	entries := make([]*entry, 0, len(keys))
@@ -49,7 +49,7 @@ func (t *Txn) DeleteFor(keys []string, cause int64) []*KeyValue {
 	return t.remove(entries, cause)
 }
 
-// remove deletes the keys of these entries that are there, in this order.
+// remove deletes the keys of those entries that exist, in this order.
 func (t *Txn) remove(entries []*entry, cause int64) []*KeyValue {
 	if len(entries) == 0 {
 		return nil
@@ -57,7 +57,7 @@ func (t *Txn) remove(entries []*entry, cause int64) []*KeyValue {
 	var made tombstones
 	gone := make([]item, 0, len(entries))
 	kvs := make([]*KeyValue, 0, len(entries))
-	t.expect(len(entries))
+	t.reserve(len(entries))
 	for i, e := range entries {
 		last := e.newest.Load()
 		if last.tombstone() {
@@ -70,14 +70,15 @@ func (t *Txn) remove(entries []*entry, cause int64) []*KeyValue {
 		gone = append(gone, item{r.Key, e})
 		kvs = append(kvs, &last.KeyValue)
 	}
-	t.s.bringOut(gone)
+	t.s.moveToDead(gone)
 	return kvs
 }
 
-// tombstones are records for deletions. Those of one revision end together, so they lie together.
+// tombstones allocates the records of deletions. Those of one revision are freed together, so they
+// are allocated together.
 type tombstones struct{ room []record }
 
-// next returns one of those that are still wanted.
+// next returns a record. wanted is how many more will be needed, this one included.
 func (m *tombstones) next(wanted int) *record {
 	const most = 64
 	if len(m.room) == 0 {
@@ -88,16 +89,15 @@ func (m *tombstones) next(wanted int) *record {
 	return r
 }
 
-// bringOut moves items that are deleted now from live to dead. If they are many, and in order, a
-// tree of which they are a good part is built anew: that costs less than to look for the place of
-// each.
-func (s *Store) bringOut(gone []item) {
+// moveToDead moves deleted items from live to dead. If they are many, in order, and a large part of a
+// tree, that tree is rebuilt, which costs less than searching for each item.
+func (s *Store) moveToDead(gone []item) {
 	if len(gone) == 0 {
 		return
 	}
 	live, dead := s.changeLive(), s.changeDead()
 	inOrder := len(gone) >= manyItems && sorted(gone)
-	s.live = taken(live, gone, inOrder)
+	s.live = removeItems(live, gone, inOrder)
 	if inOrder && len(gone) >= dead.Len()/goodPart {
 		s.dead = merged(dead, gone)
 	} else {
@@ -108,14 +108,14 @@ func (s *Store) bringOut(gone []item) {
 	}
 }
 
-// forgetDead takes items out of dead that are in order.
-func (s *Store) forgetDead(gone []item) {
-	s.dead = taken(s.changeDead(), gone, len(gone) >= manyItems)
+// removeDead removes items, which are in order, from dead.
+func (s *Store) removeDead(gone []item) {
+	s.dead = removeItems(s.changeDead(), gone, len(gone) >= manyItems)
 }
 
-// taken returns t without items that are in it: t itself, or if they are many, in order, and a good
-// part of it, a tree that is built anew.
-func taken(t *tree, gone []item, manyInOrder bool) *tree {
+// removeItems returns t without the items in gone. It changes t in place, unless the items are many, in
+// order and a large part of it: then it builds a new tree.
+func removeItems(t *tree, gone []item, manyInOrder bool) *tree {
 	if manyInOrder && len(gone) >= t.Len()/goodPart {
 		return without(t, gone)
 	}
@@ -126,7 +126,7 @@ func taken(t *tree, gone []item, manyInOrder bool) *tree {
 	return t
 }
 
-// How many items are many, and which part of a tree is a good one.
+// How many items are many, and what part of a tree is large.
 const (
 	manyItems = 256
 	goodPart  = 4
@@ -141,7 +141,8 @@ func sorted(items []item) bool {
 	return true
 }
 
-// without returns a tree of the items that are not gone. All that are gone are in t, and in order.
+// without returns a tree of the items of t that are not in gone. All items of gone are in t, and in
+// order.
 func without(t *tree, gone []item) *tree {
 	out := newTree()
 	if len(gone) == t.Len() {
@@ -158,7 +159,7 @@ func without(t *tree, gone []item) *tree {
 	return out
 }
 
-// merged returns a tree of the items of t and of others, which are not in t, and in order.
+// merged returns a tree of the items of t and of others, which are not in t and are in order.
 func merged(t *tree, others []item) *tree {
 	out := newTree()
 	t.Scan(func(it item) bool {

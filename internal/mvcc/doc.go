@@ -1,28 +1,26 @@
-// Package mvcc is a multi-version key-value store in memory, with etcd's data model: every
-// change has a revision, and the store can be read as it was at any revision since the last
-// compaction.
+// Package mvcc is a multi-version key-value store in memory, with etcd's data model: every change
+// has a revision, and the store can be read as it was at any revision since the last compaction.
 //
-// A [Store] belongs to one goroutine. Other goroutines get a [View], an immutable value that
-// costs O(1) to take: readers, watchers and the snapshot writer use one as long as they like,
-// while the owner goes on writing. Later changes of the store, even a compaction, do not change a
-// View.
+// A [Store] belongs to one goroutine. Other goroutines get a [View], an immutable value that costs
+// O(1) to take: readers, watchers and the snapshot writer keep one for any time while the owner
+// continues to write. Later changes of the store, even a compaction, do not change a View.
 //
-// How it is done. Every version of a key is an immutable record. Two structures find them:
+// Every version of a key is an immutable record. Two structures find them:
 //
-//   - The history holds all records in the order of their revisions, in chunks that are
-//     only ever appended to, or replaced as a whole. Events, hashes and snapshots read it.
-//   - Two copy-on-write B-trees hold an entry for each key, one for the keys that live and
-//     one for those that were deleted since the compaction, so that a range of the present
-//     never steps over deleted keys. An entry has the newest record and the older ones.
+//   - The history holds all records in the order of their revisions, in chunks that are only ever
+//     appended to, or replaced as a whole. Events, hashes and snapshots read it.
+//   - Two copy-on-write B-trees hold an entry for each key, one for the keys that live and one for
+//     those that were deleted since the compaction, so that a range of the present never steps over
+//     deleted keys. An entry has the newest record and the older ones.
 //
-// A view of revision r takes from each entry the newest record at or before r, so an
-// overwrite changes no tree: it appends a record to its entry, which older views pass over.
-// Only the creation and the deletion of a key copy a path of a tree.
+// A view of revision r takes from each entry the newest record at or before r, so an overwrite
+// changes no tree: it appends a record to its entry, which older views skip. Only creating and
+// deleting a key copies a path of a tree.
 //
-// Compaction is logical and immediate: it moves one number, which every read checks. The
-// memory is freed by Scrub in small steps whenever the owner is idle. Scrub never takes a
-// record out of an entry or a chunk that a view may see: it puts new ones in their place, and
-// the old ones go when the last view goes.
+// Compaction is logical and immediate: it raises one number, which every read checks. Scrub frees
+// the memory in small steps whenever the owner is idle. It never removes a record from an entry or
+// chunk that a view may use, but replaces the entry or chunk; the garbage collector frees the old
+// one with the last view.
 //
 // The package uses no disk, network or clock, and starts no goroutine.
 package mvcc

@@ -10,56 +10,55 @@ import (
 type record struct {
 	KeyValue
 
-	// prev is the version that this one replaced, zero if the key did not exist. It names
-	// the record by revision, not by pointer, so that history can be dropped piece by
-	// piece without the new holding on to the old.
+	// prev is the version that this one replaced, zero if the key did not exist. It is a revision,
+	// not a pointer, so that old history can be freed while newer records are in use.
 	prevMain int64
 	prevSub  int32
 
 	sub int32
 }
 
-// ShortValue is how long a value is, at most, of which the store makes a copy.
+// ShortValue is the largest value, in bytes, of which the store makes a copy.
 const ShortValue = 168
 
-// newRecord returns a record of a value. A copy of a short one lies behind the record: one
-// thing to allocate, to mark and to sweep, not two. The sizes are those that the allocator
-// hands out.
+// newRecord returns a record with a value. A short value is copied behind the record, in the same
+// allocation, which saves the garbage collector an object. The sizes are the allocator's size
+// classes.
 func newRecord(value []byte) *record {
 	switch n := len(value); {
 	case n == 0 || n > ShortValue:
 		return &record{KeyValue: KeyValue{Value: value}}
 	case n <= 16:
-		r := &roomy[[16]byte]{}
+		r := &inlined[[16]byte]{}
 		return r.hold(value, r.room[:])
 	case n <= 32:
-		r := &roomy[[32]byte]{}
+		r := &inlined[[32]byte]{}
 		return r.hold(value, r.room[:])
 	case n <= 64:
-		r := &roomy[[64]byte]{}
+		r := &inlined[[64]byte]{}
 		return r.hold(value, r.room[:])
 	case n <= 96:
-		r := &roomy[[96]byte]{}
+		r := &inlined[[96]byte]{}
 		return r.hold(value, r.room[:])
 	case n <= 128:
-		r := &roomy[[128]byte]{}
+		r := &inlined[[128]byte]{}
 		return r.hold(value, r.room[:])
 	case n <= 160:
-		r := &roomy[[160]byte]{}
+		r := &inlined[[160]byte]{}
 		return r.hold(value, r.room[:])
 	default:
-		r := &roomy[[ShortValue]byte]{}
+		r := &inlined[[ShortValue]byte]{}
 		return r.hold(value, r.room[:])
 	}
 }
 
-// roomy is a record with room for a value behind it.
-type roomy[Room any] struct {
+// inlined is a record followed by room for a short value.
+type inlined[Room any] struct {
 	record
 	room Room
 }
 
-// hold gives r a copy of the value in its room.
+// hold copies value into room and makes it the value of r.
 func (r *record) hold(value, room []byte) *record {
 	r.Value = room[:len(value):len(value)]
 	copy(r.Value, value)
@@ -69,12 +68,12 @@ func (r *record) hold(value, room []byte) *record {
 func (r *record) rev() Revision   { return Revision{r.ModRevision, int64(r.sub)} }
 func (r *record) tombstone() bool { return r.Version == 0 }
 
-// prev returns the revision of the version before, and whether there was one.
+// prev returns the revision of the previous version, and whether there was one.
 func (r *record) prev() (Revision, bool) {
 	return Revision{r.prevMain, int64(r.prevSub)}, r.prevMain != 0
 }
 
-// kv returns what a reader sees: nothing, if r is nil or a tombstone.
+// kv returns the pair that a reader sees, nil if r is nil or a tombstone.
 func (r *record) kv() *KeyValue {
 	if r == nil || r.tombstone() {
 		return nil
@@ -82,28 +81,28 @@ func (r *record) kv() *KeyValue {
 	return &r.KeyValue
 }
 
-// entry holds the versions of one key. The owner of the store appends to it while views read
-// it: they find their own place by revision.
+// entry has the versions of one key. The owner of the store appends to it while views read it and
+// select their version by revision.
 //
-// Invariant: its versions are exactly the records that the history has of this key, unless
-// Scrub has put another entry in its place.
+// Invariant: its versions are exactly the records that the history has of this key, unless Scrub
+// has replaced the entry.
 type entry struct {
 	newest atomic.Pointer[record]
 
-	// older has every version but the newest, nil if there is none. It may already have
-	// the newest, too, when a reader comes between the two steps of push.
+	// older has all versions but the newest, nil if there are none. Between the two steps of push
+	// it includes the newest, too.
 	older atomic.Pointer[versions]
 }
 
-// versions is a list that one goroutine appends to and others read. The first n of recs are
+// versions is a list that one goroutine appends to while others read it. The first n of recs are
 // valid and never change.
 type versions struct {
 	n    atomic.Int64
 	recs []*record
 }
 
-// push makes r the newest version. The one before is in older by the time that r can be
-// seen, so a reader that finds r too new finds the others.
+// push makes r the newest version. It first adds the previous one to older, so that a reader that
+// finds r too new finds all others.
 func (e *entry) push(r *record) {
 	if last := e.newest.Load(); last != nil {
 		e.demote(last)
@@ -114,7 +113,7 @@ func (e *entry) push(r *record) {
 func (e *entry) demote(last *record) {
 	v := e.older.Load()
 	if v == nil {
-		two := &struct { // most keys never have more
+		two := &struct { // most keys have no more than two
 			versions
 			room [2]*record
 		}{}
@@ -152,7 +151,7 @@ func (e *entry) at(rev int64) *record {
 	return old[i-1]
 }
 
-// olds returns the older versions, oldest first. It may include the newest.
+// olds returns the older versions, oldest first. The newest may be among them.
 func (e *entry) olds() []*record {
 	if v := e.older.Load(); v != nil {
 		return v.recs[:v.n.Load()]
@@ -160,14 +159,14 @@ func (e *entry) olds() []*record {
 	return nil
 }
 
-// chain is the versions of a key at one moment, oldest first.
+// chain has the versions of a key at one moment, oldest first.
 type chain struct {
 	old  []*record
-	last *record // behind old, nil if old has it already
+	last *record // after old; nil if old already has it
 }
 
 func (e *entry) chain() chain {
-	c := chain{last: e.newest.Load()} // first: olds then has everything before it
+	c := chain{last: e.newest.Load()} // load it first: then olds has everything before it
 	c.old = e.olds()
 	if n := len(c.old); n > 0 && !c.old[n-1].rev().less(c.last.rev()) {
 		c.last = nil

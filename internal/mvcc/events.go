@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// Events returns what was changed from a revision on, in order: at most maxEvents (0 or less
-// for no limit) but never a part of a revision (W1), so at least one revision even if it is
-// larger. To go on, ask from next; it is above the view's revision when nothing is left. It
-// returns ErrCompacted if from is before the compacted revision.
+// Events returns the changes from a revision on, in order, at most maxEvents of them (0 or less for
+// no limit). It never splits a revision (W1), so it returns at least one, even if that is larger.
+// To continue, ask from next, which is above the view's revision when nothing is left. It returns
+// ErrCompacted if from is before the compacted revision.
 //
 // At the compacted revision itself the changes are still there, but without Prev.
 func (v *View) Events(from int64, maxEvents int) (events []Event, next int64, err error) {
 	return v.EventsIn("", "\x00", from, maxEvents)
 }
 
-// EventsIn is Events for the keys of a range, given as for Range. A range with few keys costs
-// no more than they have changed. Events are only missing when there are no more.
+// EventsIn is Events for the keys of a range, given as for Range. If the range has few keys, the
+// cost depends on their changes only. If it returns no events, there are none.
 func (v *View) EventsIn(
 	key, end string, from int64, maxEvents int,
 ) (events []Event, next int64, err error) {
@@ -37,12 +37,12 @@ func (v *View) EventsIn(
 	return b.events, b.next, nil
 }
 
-// entriesIn returns the entries of a span, if they are few against the history to be read.
+// entriesIn returns the entries of a span, if they are few compared with the history to be read.
 func (v *View) entriesIn(sp span, from int64) (entries []*entry, few bool) {
 	if sp.open {
-		return nil, false // most likely all keys
+		return nil, false // probably all keys
 	}
-	// To find an entry costs about as much as to pass over this many records.
+	// Finding an entry costs about as much as skipping this many records.
 	const worth = 8
 	most := v.log.countFrom(Revision{Main: from}, 8192) / worth
 	few = true
@@ -64,7 +64,7 @@ type batch struct {
 	next   int64
 }
 
-// add takes the event, or says that the batch is full.
+// add adds the event. It returns false if the batch is full.
 func (b *batch) add(r *record, prev *KeyValue) (ok bool) {
 	if n := len(b.events); b.limit > 0 && n >= b.limit {
 		last := b.events[n-1].KV.ModRevision
@@ -72,8 +72,7 @@ func (b *batch) add(r *record, prev *KeyValue) (ok bool) {
 			b.next = r.ModRevision
 			return false
 		}
-		// The limit falls inside a revision: it waits for the next batch, unless it is
-		// the only one.
+		// The limit is inside a revision. Leave that to the next batch, unless it is the only one.
 		if b.events[0].KV.ModRevision != last {
 			for b.events[n-1].KV.ModRevision == last {
 				n--
@@ -88,7 +87,7 @@ func (b *batch) add(r *record, prev *KeyValue) (ok bool) {
 	return true
 }
 
-// byHistory goes through all changes.
+// byHistory walks all changes in the history.
 func (b *batch) byHistory(sp span, from int64) {
 	for r := range b.v.log.from(Revision{Main: from}) {
 		if r.Key < sp.lo || sp.past(r.Key) {
@@ -100,8 +99,8 @@ func (b *batch) byHistory(sp span, from int64) {
 	}
 }
 
-// prevOf returns the version before, nil if there was none or it has been compacted, which
-// is so for all before the compacted revision, wherever Scrub is.
+// prevOf returns the previous version, nil if there was none or it was compacted. All versions
+// before the compacted revision count as compacted, however far Scrub is.
 func (v *View) prevOf(r *record) *KeyValue {
 	rev, ok := r.prev()
 	if !ok || r.ModRevision <= v.compacted {
@@ -114,7 +113,7 @@ func (v *View) prevOf(r *record) *KeyValue {
 	return p.kv()
 }
 
-// byKey goes through the versions of the keys.
+// byKey walks the versions of the keys.
 func (b *batch) byKey(entries []*entry, from int64) {
 	var changes []change
 	for _, e := range entries {
@@ -132,7 +131,7 @@ func (b *batch) byKey(entries []*entry, from int64) {
 	if len(b.events) == 0 {
 		return
 	}
-	// What comes next may be something that changesOf cut off.
+	// changesOf may have omitted what follows the last event.
 	last := b.events[len(b.events)-1].KV.ModRevision
 	for _, e := range entries {
 		c := e.chain()
@@ -147,8 +146,8 @@ type change struct {
 	prev *KeyValue
 }
 
-// changesOf appends the changes of one key from a revision on. The oldest are enough, as many
-// as the batch can have and no part of a revision: any others are behind these.
+// changesOf appends the changes of one key from a revision on. It omits changes beyond those that
+// fit into the batch with a complete revision, because they come later.
 func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	c := e.chain()
 	first := c.since(from)
@@ -168,7 +167,7 @@ func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	return changes
 }
 
-// goneError is ErrCompacted of events, and says which were asked for.
+// goneError is ErrCompacted with the revision that was requested.
 type goneError struct{ from, compacted int64 }
 
 func (e *goneError) Error() string {

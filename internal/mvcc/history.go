@@ -8,36 +8,36 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// chunkSize is how many records a chunk of the history has when it is new.
+// chunkSize is the number of records in a new chunk of the history.
 const chunkSize = 256
 
-// history is the list of all records, in the order of their revisions: chunks that are found
-// through a tree, and the tail. What snapshot gave away never changes: the owner only appends
-// behind the end of the tail that was given away, and replaces chunks by others.
+// history is the list of all records in the order of their revisions: chunks, found through a tree,
+// and the tail. What snapshot has returned never changes: the owner appends behind the end of that
+// tail, and replaces chunks.
 type history struct {
 	dir  *directory
 	tail []*record // after dir, fewer than chunkSize
 
-	// generation counts the snapshots. A chunk that carries the present one has not been
-	// given away and may be changed in place.
+	// generation counts the snapshots. A chunk of the current generation is in no snapshot and may
+	// be changed in place.
 	generation uint64
 
-	// frozen is a copy of dir, nil after dir changed.
+	// frozen is a copy of dir, nil after dir has changed.
 	frozen *directory
 }
 
-// chunk is a part of the history. Its records are at or after first, and before the first of
-// the next chunk; the record at first itself may have been dropped.
+// chunk is a part of the history. Its records are at or after first and before the next chunk's
+// first. The record at first itself may have been dropped.
 type chunk struct {
 	first      Revision
 	generation uint64
 	recs       []*record
 }
 
-// given is the generation of a chunk that has always to be copied.
+// given is the generation of a chunk that must always be copied.
 const given = ^uint64(0)
 
-// chunkRef has first beside the chunk, so that a search touches no chunk.
+// chunkRef repeats first, so that a search need not read the chunk.
 type chunkRef struct {
 	first Revision
 	*chunk
@@ -53,7 +53,7 @@ func newHistory() history {
 	}
 }
 
-// snapshot returns the present contents as a value that does not change any more.
+// snapshot returns the current contents as an immutable value.
 func (h *history) snapshot() history {
 	if h.frozen == nil {
 		h.frozen = h.dir.Copy()
@@ -62,20 +62,20 @@ func (h *history) snapshot() history {
 	return history{dir: h.frozen, tail: h.tail}
 }
 
-// change gives the directory to be changed.
+// change returns the directory for changes.
 func (h *history) change() *directory {
 	h.frozen = nil
 	return h.dir
 }
 
-// set puts a chunk of this generation with these records in its place.
+// set stores a chunk of this generation with these records.
 func (h *history) set(first Revision, recs []*record) *chunk {
 	c := &chunk{first: first, generation: h.generation, recs: recs}
 	h.change().Set(chunkRef{first, c})
 	return c
 }
 
-// append adds a record that is after all others.
+// append adds a record that follows all others.
 func (h *history) append(r *record) {
 	h.tail = append(h.tail, r)
 	if len(h.tail) == chunkSize {
@@ -83,8 +83,8 @@ func (h *history) append(r *record) {
 	}
 }
 
-// seal moves the tail, which is not empty, into the directory. A snapshot may have its array, so
-// that goes over only if nobody will change it in place.
+// seal moves the tail, which is not empty, into the directory. It reuses the tail's array only if
+// no snapshot has it.
 func (h *history) seal() {
 	first := h.tail[0].rev()
 	last, ok := h.dir.Max()
@@ -99,8 +99,8 @@ func (h *history) seal() {
 	h.tail = make([]*record, 0, chunkSize)
 }
 
-// chunkOf returns the only chunk of the directory that can have the revision, which is not in the
-// tail, and nil if it is before all chunks.
+// chunkOf returns the only chunk that can contain a revision outside the tail, nil if the revision
+// is before all chunks.
 func (h *history) chunkOf(rev Revision) (c *chunk) {
 	h.dir.Descend(chunkRef{first: rev}, func(ref chunkRef) bool {
 		c = ref.chunk
@@ -115,8 +115,8 @@ func (h *history) inTail(rev Revision) bool {
 
 // place returns the index of the first record of recs at or after rev.
 func place(recs []*record, rev Revision) int {
-	// With one change to a revision and nothing dropped, which is the usual case in the
-	// young part, the place can be told from the number.
+	// Usually each revision has one change and none was dropped, so the index follows from the
+	// number.
 	if len(recs) > 0 {
 		guess := rev.Main - recs[0].ModRevision
 		if guess >= 0 && guess < int64(len(recs)) && recs[guess].rev() == rev {
@@ -142,7 +142,7 @@ func (h *history) find(rev Revision) *record {
 	return nil
 }
 
-// chunks yields the records at or after rev, in order, in slices that are not to be changed.
+// chunks yields the records at or after rev, in order, in slices that the caller must not change.
 func (h *history) chunks(rev Revision) iter.Seq[[]*record] {
 	return func(yield func([]*record) bool) {
 		if !h.inTail(rev) {
@@ -180,7 +180,7 @@ func (h *history) from(rev Revision) iter.Seq[*record] {
 	}
 }
 
-// countFrom returns how many records there are at or after rev, or most if they are more.
+// countFrom returns the number of records at or after rev, but at most most.
 func (h *history) countFrom(rev Revision, most int) int {
 	n := 0
 	for recs := range h.chunks(rev) {
@@ -217,8 +217,8 @@ func (h *history) drop(rev Revision) bool {
 	return true
 }
 
-// merge joins a chunk that has become small with the next one, if that is small, too, and
-// drops it if it is empty.
+// merge joins a chunk that has become small with the next one if that is small too, and drops it if
+// it is empty.
 func (h *history) merge(first Revision) {
 	var refs [2]chunkRef
 	n := 0

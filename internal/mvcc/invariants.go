@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// CheckInvariants walks the whole store and returns the first contradiction. It is for tests and
-// for the simulator, and slow.
+// CheckInvariants walks the whole store and returns the first contradiction. It is slow, for tests
+// and the simulator.
 func (s *Store) CheckInvariants() error {
 	versions, cleared := 0, 0
 	for key, e := range s.entries {
@@ -50,8 +50,8 @@ func (s *Store) CheckInvariants() error {
 	return s.checkEnds()
 }
 
-// checkSize checks that the size is the sum over what is there for good, and will be after each
-// compaction, and that the writers' counts are theirs of it.
+// checkSize compares the size, and each writer's, with the sum over the records that will stay, now
+// and after each compaction.
 func (s *Store) checkSize() error {
 	view := s.View()
 	if view.Size() != s.Size() {
@@ -81,7 +81,7 @@ func (s *Store) checkSize() error {
 	return nil
 }
 
-// tally is what writers have, by name.
+// tally is how much each writer has, by name.
 type tally map[string]Written
 
 func (t tally) add(name string, bytes, keys int64) {
@@ -89,7 +89,7 @@ func (t tally) add(name string, bytes, keys int64) {
 	t[name] = Written{Name: name, Bytes: w.Bytes + bytes, Keys: w.Keys + keys}
 }
 
-// tallyRecords adds what records take, and the keys on leases.
+// tallyRecords adds the size of records, and the number of keys on leases.
 func (s *Store) tallyRecords(records []Record, of tally) error {
 	next := make(map[string]*Record)
 	for i := range slices.Backward(records) {
@@ -108,14 +108,14 @@ func (s *Store) tallyRecords(records []Record, of tally) error {
 		}
 		next[r.Key] = r
 		if s.atHead(r) && (r.Tombstone || after != nil) {
-			cost = 0 // it is there only for watches from here
+			cost = 0 // kept only for watches from this revision
 		}
 		of.add(r.WrittenFor, cost, 0)
 	}
 	return nil
 }
 
-// tallyLives adds what keys take from their creation to their deletion.
+// tallyLives adds the size of keys, each from its creation to its deletion.
 func (s *Store) tallyLives(records []Record, of tally) {
 	alive := make(map[string]*Record)
 	for i := range records {
@@ -133,7 +133,7 @@ func (s *Store) tallyLives(records []Record, of tally) {
 	}
 }
 
-// atHead reports whether the store was compacted at its revision, and a record is of that.
+// atHead reports whether the record is of the current revision and the store was compacted at it.
 func (s *Store) atHead(r *Record) bool {
 	return s.compacted == s.revision && r.ModRevision == s.revision
 }

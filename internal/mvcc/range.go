@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// SortBy says what a range is sorted by.
+// SortBy is the order of a range.
 type SortBy int
 
-// None is the order of the keys, like ByKey, but does not look at Descend. Where two keys are
-// equal in what they are sorted by, the smaller key comes first.
+// None sorts by key, as ByKey does, and ignores Descend. Pairs that are equal in the sort order
+// come in the order of their keys.
 const (
 	None SortBy = iota
 	ByKey
@@ -22,13 +22,13 @@ const (
 	ByValue
 )
 
-// RangeOptions say which keys of a range are wanted, and in which order.
+// RangeOptions select and order the keys of a range.
 type RangeOptions struct {
 	// Revision is the revision to read at, 0 (or less) for the latest.
 	Revision int64
 
-	// Limit is the most keys to return, 0 (or less) for all. It is applied last: after
-	// the filters and the sorting.
+	// Limit is the maximum number of keys, 0 (or less) for all. It applies last, after filters and
+	// sorting.
 	Limit int64
 
 	// The filters keep the keys with revisions from Min to Max, both included; 0 is no
@@ -39,19 +39,18 @@ type RangeOptions struct {
 	SortBy  SortBy
 	Descend bool
 
-	// CountOnly asks for Count and nothing else; Limit, filters and order do not matter.
+	// CountOnly requests only Count. Limit, filters and order are ignored.
 	CountOnly bool
 }
 
-// RangeResult is what a range found.
+// RangeResult is the result of a range.
 type RangeResult struct {
 	KVs []*KeyValue
 
-	// Count is the number of keys in the range at that revision, whatever the filters and
-	// the limit left out.
+	// Count is the number of keys in the range at that revision, regardless of filters and limit.
 	Count int64
 
-	// More says that the limit cut something off.
+	// More reports that the limit omitted keys.
 	More bool
 
 	// Revision is the latest revision of the store, not the one that was read.
@@ -70,8 +69,8 @@ func (o *RangeOptions) wants(kv *KeyValue) bool {
 		(o.MaxCreateRevision == 0 || kv.CreateRevision <= o.MaxCreateRevision)
 }
 
-// order sorts the pairs, which come in the order of their keys. If no more are wanted than fewest
-// it returns only the first of them, and sorts none but those.
+// order sorts the pairs, which come in key order. If at most fewest are wanted it finds only those,
+// without sorting the others.
 func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 	by := o.by()
 	switch {
@@ -85,12 +84,12 @@ func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 	return kvs
 }
 
-// fewest is how many pairs are found without sorting all of them. A reader that asks for the
-// first in a wait queue, as etcd's locks do, wants one.
+// fewest is how many pairs are found without sorting all of them. A reader of the head of a wait
+// queue, as in etcd's locks, wants one.
 const fewest = 16
 
-// Comparisons returns how often each pair of a range is compared with others, about: 0 if they come
-// in the order of their keys.
+// Comparisons returns about how often each pair of the range is compared with others: 0 for key
+// order.
 func (o *RangeOptions) Comparisons() int64 {
 	switch {
 	case o.CountOnly || o.by() == nil:
@@ -102,7 +101,7 @@ func (o *RangeOptions) Comparisons() int64 {
 	}
 }
 
-// firstOf returns the first n of the pairs in an order; of equal ones, those that come first.
+// firstOf returns the first n pairs in an order. Equal pairs keep their order.
 func firstOf(kvs []*KeyValue, n int, by func(a, b *KeyValue) int) []*KeyValue {
 	first := make([]*KeyValue, 0, n+1)
 	for _, kv := range kvs {
@@ -118,7 +117,7 @@ func firstOf(kvs []*KeyValue, n int, by func(a, b *KeyValue) int) []*KeyValue {
 	return first
 }
 
-// by returns how the pairs are compared, nil if they are not.
+// by returns the comparison, nil for key order.
 func (o *RangeOptions) by() func(a, b *KeyValue) int {
 	var by func(a, b *KeyValue) int
 	switch o.SortBy {
@@ -139,26 +138,26 @@ func (o *RangeOptions) by() func(a, b *KeyValue) int {
 	return by
 }
 
-// state is what reads need: what a store has now, and a view for ever.
+// state has what reads need. A store's changes, a view's does not.
 type state struct {
 	revision  int64
 	compacted int64
 
-	// live has the keys that exist at revision, dead those that were deleted at or after
-	// the revision of the last sweep.
+	// live has the keys that exist at revision, dead those deleted at or after the revision of the
+	// last sweep.
 	live, dead *tree
 
 	log history
 
-	// swept is the compacted revision that Scrub has finished with. While it is behind
-	// compacted, cursor is the first record that Scrub has not looked at for it.
+	// swept is the compacted revision that Scrub has finished. While it is less than compacted,
+	// cursor is the first record that Scrub has not visited for it.
 	swept  int64
 	cursor Revision
 
-	size int64 // of what is kept: see sized
+	size int64 // of the records that will stay: see sized
 }
 
-// resolve returns the revision that a read with this argument is at.
+// resolve returns the revision of a read with this argument.
 func (s *state) resolve(rev int64) (int64, error) {
 	switch {
 	case rev <= 0:
@@ -171,7 +170,7 @@ func (s *state) resolve(rev int64) (int64, error) {
 	return rev, nil
 }
 
-// scan calls fn for the keys that lived at the revision, in order, until it returns false.
+// scan calls fn for the keys that existed at the revision, in order, until it returns false.
 func (s *state) scan(sp span, rev int64, fn func(*KeyValue) bool) {
 	visit := func(it item) bool {
 		if kv := it.e.at(rev).kv(); kv != nil {
@@ -196,7 +195,7 @@ func (s *state) ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 	}
 }
 
-// getAt returns the version of the key at the revision, nil if it did not live.
+// getAt returns the version of the key at the revision, nil if it did not exist.
 func (s *state) getAt(key string, rev int64) *KeyValue {
 	it, ok := s.live.Get(item{key: key})
 	if !ok && rev < s.revision {
@@ -227,8 +226,8 @@ func (s *state) rangeKeys(key, end string, o RangeOptions) (RangeResult, error) 
 	return res, nil
 }
 
-// visits returns about how many keys a range looks at, at little cost: of the past, if it is
-// one, also those that were deleted since. The revision may be any.
+// visits returns about how many keys a range visits, at little cost. A range of the past also
+// visits keys deleted since. Any revision is allowed.
 func (s *state) visits(key, end string, o *RangeOptions, past bool) int64 {
 	if end == "" {
 		return 1
@@ -258,7 +257,7 @@ func (s *state) rangeOne(res *RangeResult, key string, rev int64, o *RangeOption
 	}
 }
 
-// rangeFirst reads, of the present, no more keys than the limit asks for.
+// rangeFirst reads the present, and no more keys than the limit requires.
 func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions) {
 	down := o.SortBy == ByKey && o.Descend
 	if rev != s.revision {
@@ -284,8 +283,8 @@ func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions
 	}
 }
 
-// rangePast is rangeFirst at a revision at which the keys can be counted only by looking at all
-// of them, which it does once.
+// rangePast is rangeFirst at a revision whose keys can be counted only by visiting all of them. It
+// does so once.
 func (s *state) rangePast(res *RangeResult, sp span, rev int64, o *RangeOptions) {
 	if o.SortBy == ByKey && o.Descend {
 		s.rangeAll(res, sp, rev, o)
@@ -312,7 +311,7 @@ func (s *state) rangeAll(res *RangeResult, sp span, rev int64, o *RangeOptions) 
 	all := int64(len(res.KVs))
 	res.KVs = o.order(res.KVs)
 	if o.Limit > 0 && all > o.Limit {
-		// A new slice, so that a small answer does not hold on to a large array.
+		// Copy, so that a small answer does not keep a large array alive.
 		res.KVs = slices.Clone(res.KVs[:o.Limit])
 		res.More = true
 	}

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// Restore makes the store whose view gave these records, with its revision and its compacted
-// revision. It keeps the keys and values, but of short values a copy. Records that no store can
-// have, or in another order, are an error: what a snapshot says is checked as far as it can be
-// told.
+// Restore makes a store from the records of a view, with its revision and compacted revision. It
+// keeps the keys and values, except that it copies short values. Records that no store can have, or
+// in another order, are an error, as far as that can be detected.
 func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error) {
 	l, err := Load(revision, compacted, records)
 	if err != nil {
@@ -21,10 +20,10 @@ func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error
 	return l.Sort(), nil
 }
 
-// Loaded is a store that has everything but the order of its keys.
+// Loaded is a store that lacks only the order of its keys.
 type Loaded struct {
 	store *Store
-	made  []*entry // in this order, in which they also lie in memory
+	made  []*entry // in the order in which they lie in memory
 }
 
 // Load is Restore without its last step, Sort.
@@ -35,7 +34,7 @@ func Load(revision, compacted int64, records iter.Seq[Record]) (*Loaded, error) 
 	s := New()
 	s.revision, s.compacted = revision, compacted
 	s.swept, s.cursor = compacted, Revision{Main: compacted}
-	keys := 0 // how many there are at most, so that the map need not grow
+	keys := 0 // an upper bound, so that the map need not grow
 	var last Revision
 	for rec := range records {
 		rev := rec.revision()
@@ -99,8 +98,8 @@ func (s *Store) index(keys int) (made []*entry, err error) {
 	return made, nil
 }
 
-// valid says what is wrong with a record that comes after another one of its key, or after
-// none that is kept.
+// valid returns what is wrong with a record that follows before, the previous record of its key,
+// nil if none was kept.
 func (s *Store) valid(r, before *record) error {
 	if before != nil && before.ModRevision < s.compacted && r.ModRevision <= s.compacted {
 		return fmt.Errorf("the version before should be compacted")
@@ -135,10 +134,10 @@ func (s *Store) valid(r, before *record) error {
 	return nil
 }
 
-// Len returns the number of keys, among them those that were deleted and are still known.
+// Len returns the number of keys, deleted ones that are still known included.
 func (l *Loaded) Len() int { return len(l.made) }
 
-// Newest yields the newest version of each key that is live.
+// Newest yields the newest version of each live key.
 func (l *Loaded) Newest() iter.Seq[*KeyValue] {
 	return func(yield func(*KeyValue) bool) {
 		for _, e := range l.made {
@@ -149,7 +148,7 @@ func (l *Loaded) Newest() iter.Seq[*KeyValue] {
 	}
 }
 
-// Sort makes the trees of the store. Another goroutine may use Newest meanwhile.
+// Sort builds the trees of the store. Another goroutine may use Newest meanwhile.
 func (l *Loaded) Sort() *Store {
 	s, entries := l.store, l.made
 	items := make([]item, len(entries))
@@ -170,21 +169,21 @@ func (l *Loaded) Sort() *Store {
 	return s
 }
 
-// place8 stands for an item while it is sorted: its index, and eight bytes of its key as a
-// number. It has no pointers, so that moving it about is nothing to the garbage collector.
+// place8 stands for an item during sorting: its index, and eight bytes of its key as a number. It
+// has no pointers, so moving it costs no write barriers.
 type place8 struct {
 	prefix uint64
 	i      int
 }
 
-// sortLevels is how often sortByKey compares eight bytes more. Each time it reads all keys, and a
-// client that writes keys could make it go on to the end of the longest.
+// sortLevels is how often sortByKey compares eight more bytes. Each level reads all keys, and
+// clients choose how long keys agree.
 const sortLevels = 4
 
-// sortByKey sorts items whose keys agree in the first known bytes, with zeros for those that a
-// short key lacks. It compares eight bytes at a time: to compare a million strings all over the
-// memory, twenty times each, is what would take the longest in Restore. Keys that agree after so
-// many levels, or differ in the zeros only, are compared as strings.
+// sortByKey sorts items whose keys agree in the first known bytes; short keys are padded with
+// zeros. It compares eight bytes at a time, because comparing a million strings all over memory,
+// twenty times each, would dominate Restore. Keys that agree after sortLevels, or that differ only
+// in the padding, are compared as strings.
 func sortByKey(items []item, order []place8, known, levels int) {
 	if len(order) < 2 {
 		return

@@ -3,19 +3,18 @@ package mvcc
 // scrubStep is how many records Scrub takes from the history at a time.
 const scrubStep = 256
 
-// Scrub looks at this many records for each that was added, so that nobody writes faster than it
-// cleans: it takes about as long as the writing did. It looks at no more than mostScrub at a time
-// if it was asked for less, and at the rest when it is called again.
+// Scrub visits this many records for each that was added, so that it keeps up with any writer. It
+// visits at most mostScrub at a time unless the budget is larger, and the rest when it is called
+// again.
 const (
 	scrubFactor = 2
 	mostScrub   = 1 << 15
 )
 
-// Scrub frees memory that the last compaction has made superfluous. The budget is about how
-// many records it looks at or drops, more if many were added since; more says that there is
-// something left to do. A record costs a few microseconds, less in large steps: what views share
-// is copied once between two calls of View. It changes nothing of what the store and its views
-// answer.
+// Scrub frees memory that the last compaction made superfluous. The budget is about how many
+// records it visits or drops; it takes more if many were added since. It reports whether work is
+// left. A record costs a few microseconds, less in large steps, because what views share is copied
+// once between two calls of View. It does not change what the store and its views return.
 func (s *Store) Scrub(budget int) (more bool) {
 	if s.open {
 		panic("mvcc: Scrub during a transaction")
@@ -31,7 +30,7 @@ func (s *Store) Scrub(budget int) (more bool) {
 		s.log.seal()
 	}
 	for budget > 0 {
-		recs := s.unlooked(min(budget, scrubStep))
+		recs := s.unvisited(min(budget, scrubStep))
 		if len(recs) == 0 {
 			s.cursor = Revision{Main: s.compacted}
 			s.swept = s.compacted
@@ -56,9 +55,9 @@ func (s *Store) Scrub(budget int) (more bool) {
 	return true
 }
 
-// unlooked returns the next records for Scrub to look at, at most n. It is a list of its own,
-// as cleaning changes the history.
-func (s *Store) unlooked(n int) []*record {
+// unvisited returns at most the next n records that Scrub has not visited, as a separate list,
+// because cleaning changes the history.
+func (s *Store) unvisited(n int) []*record {
 	recs := make([]*record, 0, n)
 	for r := range s.log.from(s.cursor) {
 		if r.ModRevision > s.compacted || len(recs) == n {
@@ -69,18 +68,18 @@ func (s *Store) unlooked(n int) []*record {
 	return recs
 }
 
-// clean drops versions of a key that no read can ask for any more, at most limit. It takes
-// all that it can, not only the one that led here, so that a key is seldom copied twice.
+// clean drops at most limit versions of a key that no read can request any more. It drops all that
+// it can, not only the one that led here, so that a key is rarely copied twice.
 func (s *Store) clean(key string, limit int) (work int, done bool) {
 	e := s.entries[key]
 	if e == nil {
-		return 0, true // deleted, and cleaned before
+		return 0, true // deleted and cleaned earlier
 	}
 	c := e.chain()
 	n := 0
 	for n < c.len() && s.superfluous(&c, n) {
 		if n == limit {
-			// A key with very many versions is done in parts, and copied with the last.
+			// A key with very many versions is done in parts, and copied with the last part.
 			s.replace(e.without(n))
 			return n, false
 		}
@@ -103,8 +102,8 @@ func (s *Store) clean(key string, limit int) (work int, done bool) {
 	return n + len(recs)/16, true
 }
 
-// superfluous reports whether the version at i of a key is of no use to a read or a watch
-// from the compacted revision on. The changes at that revision can still be watched.
+// superfluous reports whether no read or watch from the compacted revision on can need version i of
+// a key. Changes at that revision itself can still be watched.
 func (s *Store) superfluous(c *chain, i int) bool {
 	r := c.at(i)
 	if r.ModRevision >= s.compacted {
@@ -120,11 +119,11 @@ func (s *Store) forget(r *record) {
 	}
 }
 
-// ClearDeleted looks at the next deleted keys, so many at most, and forgets those that no read can
-// ask for any more. It reports whether there are more to look at. How many such keys there are
-// depends on how far Scrub has come, so Visits clears them all, once after each compaction: called
-// before, ClearDeleted spares it the time, about half a microsecond a key. Versions and entries are
-// left to Scrub. It changes nothing of what the store answers.
+// ClearDeleted visits at most the next most deleted keys, and drops those that no read can request
+// any more. It reports whether more are left. How many there are depends on how far Scrub is, so
+// Visits clears all of them once after each compaction; calling ClearDeleted before saves it that
+// time, about half a microsecond a key. Versions and entries are left to Scrub. It does not change
+// what the store returns.
 func (s *Store) ClearDeleted(most int) (more bool) {
 	if s.Cleared() {
 		return false
@@ -146,7 +145,7 @@ func (s *Store) ClearDeleted(most int) (more bool) {
 		s.clearing = clearing{done: s.compacted}
 	}
 	if len(gone) > 0 {
-		s.forgetDead(gone)
+		s.removeDead(gone)
 	}
 	return more
 }
@@ -156,13 +155,13 @@ func (s *Store) Cleared() bool {
 	return s.swept == s.compacted || s.clearing.done == s.compacted
 }
 
-// clearing is how far ClearDeleted has come.
+// clearing is the progress of ClearDeleted.
 type clearing struct {
-	done int64  // the compacted revision for which it has looked at all deleted keys
-	from string // for the present one, it goes on from this key
+	done int64  // the compacted revision for which all deleted keys were visited
+	from string // for the current one, the next key
 }
 
-// replace puts a new entry in the place of the key's, which views go on reading.
+// replace replaces the key's entry. Views keep the old one.
 func (s *Store) replace(e *entry) {
 	last := e.newest.Load()
 	s.entries[last.Key] = e
@@ -170,28 +169,28 @@ func (s *Store) replace(e *entry) {
 	case !last.tombstone():
 		s.changeLive().Set(item{last.Key, e})
 	case last.ModRevision < s.compacted:
-		s.changeDead().Delete(item{key: last.Key}) // no read can ask for it
+		s.changeDead().Delete(item{key: last.Key}) // no read can request it
 	default:
 		s.changeDead().Set(item{last.Key, e})
 	}
 }
 
-// newEntry returns an entry with these versions, at least one, oldest first. It takes the
-// slice over.
+// newEntry returns an entry with these versions, at least one, oldest first. It takes ownership of
+// the slice.
 func newEntry(recs []*record) *entry {
 	e := new(entry)
 	n := len(recs) - 1
 	e.newest.Store(recs[n])
 	if n > 0 {
-		v := &versions{recs: recs} // the place behind n is free, as in push
+		v := &versions{recs: recs} // the slot after n is free, as in push
 		v.n.Store(int64(n))
 		e.older.Store(v)
 	}
 	return e
 }
 
-// without returns an entry without the first n versions, which must not be all. It shares
-// the list with e, from which nobody may write to it after this.
+// without returns an entry without the first n versions, which must not be all. It shares the list
+// with e, which must not be appended to any more.
 func (e *entry) without(n int) *entry {
 	old := e.older.Load()
 	v := &versions{recs: old.recs[n:]}

@@ -5,9 +5,9 @@ import (
 	"sort"
 )
 
-// What a record, and a key from its creation to its deletion, take in memory besides the bytes
-// of key and value: the record and its places in the history, in its entry and in ends; the
-// entry and its places in tree and map.
+// Memory of a record, and of a key from its creation to its deletion, besides the bytes of key and
+// value: the record and its slots in the history, its entry and ends; the entry and its slots in
+// tree and map.
 const (
 	recordCost = 128
 	keyCost    = 128
@@ -17,19 +17,20 @@ func (r *record) cost() int64 { return recordCost + int64(len(r.Value)) }
 
 func lifeCost(key string) int64 { return keyCost + int64(len(key)) }
 
-// PutSize returns by how much a put lets the size grow, at most.
+// PutSize returns the most by which a put can increase the size.
 func PutSize(key string, value []byte) int64 {
 	return recordCost + int64(len(value)) + lifeCost(key)
 }
 
-// KeepSize is by how much a put lets the size grow, at most, that keeps the value of its key and
-// changes its lease.
+// KeepSize is the most by which a put can increase the size if it keeps the key's value and changes
+// its lease.
 const KeepSize = recordCost + ShortValue
 
-// inherit makes r have the same bytes for its value as last, the version before, if they are equal,
-// the lease is another, and last has not got them behind it, and reports whether it does: then they
-// count once. So a key that stays when its lease ends takes no more than before. Clients that put
-// the same again and again expect the state to grow, as it does in etcd. last may be nil.
+// inherit lets r share the bytes of its value with last, the previous version, so that they count
+// once. It does so, and returns true, if the values are equal, the leases differ, and last does not
+// have the bytes in its own allocation. So a key that outlives its lease takes no more memory than
+// before. Clients that put the same value again expect the state to grow, as it does in etcd. last
+// may be nil.
 func (r *record) inherit(last *record) bool {
 	if len(r.Value) <= ShortValue || last.kv() == nil || r.Lease == last.Lease ||
 		!bytes.Equal(r.Value, last.Value) {
@@ -39,14 +40,13 @@ func (r *record) inherit(last *record) bool {
 	return true
 }
 
-// sized counts a record that is stored as the newest of its key, after last, nil if that is none.
+// sized counts a record that becomes the newest of its key, after last (nil if none).
 //
-// The size is that of what View.Records yields, wherever Scrub is: what is superfluous after a
-// compaction is counted no more. So each record is noted here under the compacted revision from
-// which on it is superfluous, which is known when the next of its key is stored: that one's, but
-// not its own. A tombstone takes the key with it, which counts once for each time that it was
-// created, and a value that the next version inherits goes with that one.
-// See Size for an exception.
+// The size covers what View.Records yields, however far Scrub is; what a compaction has made
+// superfluous does not count. So each record is noted under the compacted revision from which it is
+// superfluous. That is known when the next record of its key is stored: it is that record's
+// revision. A tombstone ends its key, which counts once for each creation. A value that the next
+// version inherits ends with that version. Size documents one exception.
 func (s *Store) sized(r, last *record) {
 	inherited := int64(0)
 	if r.inherit(last) {
@@ -67,7 +67,7 @@ func (s *Store) sized(r, last *record) {
 	}
 }
 
-// count is sized for writers: of the record, and of the one that it replaces.
+// count does for writers what sized does for the store.
 func (r *record) count(last *record, inherited int64) {
 	w := r.writer
 	w.grow(r.cost() + lifeCost(r.Key))
@@ -87,21 +87,21 @@ func (r *record) count(last *record, inherited int64) {
 	}
 }
 
-// ends says how many bytes end with which compaction. They are added in the order of the
-// revisions, but for the last two.
+// ends records how many bytes end with which compaction. They are added in the order of revisions,
+// except for the last two.
 //
-// Invariant: no chunk is empty, and revisions and sums rise in them and from one to the next.
+// Invariant: no chunk is empty, and revisions and sums increase within and across chunks.
 type ends struct {
 	chunks [][]end
-	before int64 // the sum of all that ended
+	before int64 // the sum of all that has ended
 }
 
-// end is how many bytes end at its revision and at those before, since the store was made.
+// end is how many bytes end at its revision and before, since the store was created.
 type end struct{ revision, sum int64 }
 
 const endsChunk = 1024
 
-// add notes n more bytes that end at a revision, which is not more than one before the last.
+// add records n more bytes that end at a revision, at the earliest the one before the last.
 func (e *ends) add(revision, n int64) {
 	sum := e.before
 	if last := len(e.chunks) - 1; last >= 0 {
@@ -129,7 +129,7 @@ func (e *ends) addBefore(revision, n int64) {
 
 func (e *ends) push(v end) {
 	switch n := len(e.chunks); {
-	case n == 0: // there are many writers, most of which have few
+	case n == 0: // most of the many writers have few
 		e.chunks = append(e.chunks, nil)
 	case len(e.chunks[n-1]) >= endsChunk:
 		e.chunks = append(e.chunks, make([]end, 0, endsChunk))
@@ -147,7 +147,7 @@ func (e *ends) pop() end {
 	return v
 }
 
-// left returns how many bytes end at any revision.
+// left returns how many bytes end at any later revision.
 func (e *ends) left() int64 {
 	if n := len(e.chunks); n > 0 {
 		c := e.chunks[n-1]
@@ -156,7 +156,7 @@ func (e *ends) left() int64 {
 	return 0
 }
 
-// take forgets what ends at a revision or before it, and returns how many bytes that are.
+// take removes what ends at or before a revision, and returns how many bytes that is.
 func (e *ends) take(revision int64) (bytes int64) {
 	n := sort.Search(len(e.chunks), func(i int) bool { return e.chunks[i][0].revision > revision })
 	if n == 0 {

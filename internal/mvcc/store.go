@@ -5,18 +5,18 @@ import (
 	"fmt"
 )
 
-// These errors can be returned by everything that reads at a revision.
+// Errors of reads at a revision.
 var (
-	// ErrCompacted means the revision lies before the compacted revision: what the store
-	// looked like then is no longer known.
+	// ErrCompacted means that the revision is before the compacted revision and can no longer be
+	// read.
 	ErrCompacted = errors.New("mvcc: revision has been compacted")
 
-	// ErrFutureRevision means the revision has not happened yet.
+	// ErrFutureRevision means that the revision has not happened yet.
 	ErrFutureRevision = errors.New("mvcc: revision is in the future")
 )
 
-// KeyValue is one version of one key. It never changes once it is stored, and is shared by
-// the store, its views and everybody who was given a pointer: do not write to it.
+// KeyValue is one version of one key. It never changes once it is stored. The store, its views and
+// all callers share it, so do not modify it.
 type KeyValue struct {
 	Key   string
 	Value []byte
@@ -30,14 +30,14 @@ type KeyValue struct {
 	// ModRevision is the revision of the put that wrote this version.
 	ModRevision int64
 
-	// Version counts the puts since the key was created, beginning with 1.
+	// Version counts the puts since the key was created, starting with 1.
 	Version int64
 
-	writer *Writer // nil for nobody
+	writer *Writer // nil for none
 }
 
-// Writer returns the name of the writer for whom the pair was put, "" for nobody. A tombstone has
-// that of what it deletes.
+// Writer returns the name of the writer of the pair, "" for none. A tombstone has the writer of the
+// version that it deletes.
 func (kv *KeyValue) Writer() string {
 	if kv.writer == nil {
 		return ""
@@ -45,8 +45,8 @@ func (kv *KeyValue) Writer() string {
 	return kv.writer.name
 }
 
-// Revision is the place of one change in the history: the revision of the transaction and
-// the place of the change in it, from 0.
+// Revision is the position of one change in the history: the revision of the transaction, and the
+// index of the change in it, from 0.
 type Revision struct{ Main, Sub int64 }
 
 // less reports whether r is before o.
@@ -56,17 +56,17 @@ func (r Revision) less(o Revision) bool {
 
 // Event is one change of one key.
 type Event struct {
-	// Delete tells a deletion from a put.
+	// Delete distinguishes a deletion from a put.
 	Delete bool
 
-	// KV is what was put. For a deletion it has only Key and ModRevision, and
-	// its Lease is the cause that was given to DeleteFor.
+	// KV is the pair that was put. For a deletion it has only Key, ModRevision and, as its Lease,
+	// the cause passed to DeleteFor.
 	KV *KeyValue
 
-	// Prev is the version before, nil if there was none or it has been compacted.
+	// Prev is the previous version, nil if there was none or it was compacted.
 	Prev *KeyValue
 
-	// Sub is the place of the change among those of its revision.
+	// Sub is the position of the change in its revision.
 	Sub int64
 }
 
@@ -76,20 +76,21 @@ type Event struct {
 type Store struct {
 	state
 
-	// entries finds the versions of a key without a descent of the tree.
-	// Invariant: it has exactly the keys of live and dead together, and those that
-	// ClearDeleted and Scrub took out of dead before Scrub is done with them.
+	// entries finds the versions of a key without descending a tree.
+	//
+	// Invariant: it has exactly the keys of live and dead, and those that ClearDeleted and Scrub
+	// have removed from dead and that Scrub has not finished.
 	entries map[string]*entry
 
 	clearing clearing
 
-	// view is the View of the present state, nil after a change. frozen holds copies of
-	// live and dead, nil after their set of keys changed: an overwrite leaves them valid.
+	// view is the View of the current state, nil after a change. frozen holds copies of live and
+	// dead, nil after their set of keys changed: an overwrite leaves them valid.
 	view   *View
 	frozen struct{ live, dead *tree }
 
-	// ends says by how much each compaction lessens the size, and added how many records were
-	// added since it for which Scrub has not looked at others yet.
+	// ends records by how much each compaction reduces the size. added is how many records were
+	// added since then for which Scrub has not visited others yet.
 	ends  ends
 	added int
 
@@ -99,7 +100,7 @@ type Store struct {
 	open bool // a Txn is open
 }
 
-// New returns an empty store. As in etcd its revision is 1, so the first change makes 2.
+// New returns an empty store. As in etcd its revision is 1, so the first change makes revision 2.
 func New() *Store {
 	return &Store{
 		state:   state{revision: 1, live: newTree(), dead: newTree(), log: newHistory()},
@@ -108,20 +109,19 @@ func New() *Store {
 	}
 }
 
-// Revision returns the revision of the latest change. Inside a transaction that has changed
-// something this is already its revision.
+// Revision returns the revision of the latest change, also within a transaction.
 func (s *Store) Revision() int64 { return s.revision }
 
 // Compacted returns the oldest revision that can be read, 0 if nothing was ever compacted.
 func (s *Store) Compacted() int64 { return s.compacted }
 
 // Size returns about how many bytes of memory the data takes, history included. Stores with the
-// same history, compacted at the same revision, have the same size, however far Scrub has come
-// in each: what a compaction makes superfluous counts no more.
+// same history, compacted at the same revision, have the same size, however far Scrub is in each:
+// superfluous data does not count.
 //
-// Nor does what a compaction at the present revision leaves only for watchers from there, until
-// the next change. Otherwise a client that has deleted all keys in one revision, for want of
-// room, would have made none.
+// Nor does data that a compaction at the current revision keeps only for watchers from there, until
+// the next change. Otherwise a client that deletes all keys in one revision, to make room, would
+// have made none.
 func (s *Store) Size() int64 {
 	if s.compacted == s.revision {
 		return s.size - s.ends.left()
@@ -132,12 +132,11 @@ func (s *Store) Size() int64 {
 // len returns the number of live keys.
 func (s *Store) len() int { return s.live.Len() }
 
-// Count returns the number of live keys in a range, which is given as for View.Range. It costs
-// little however many they are.
+// Count returns the number of live keys in a range, given as for View.Range, in O(log² n).
 func (s *Store) Count(key, end string) int { return count(s.live, spanOf(key, end)) }
 
-// Deleted returns how many keys that were deleted since the compaction are still known, at least
-// those that reads of the past can ask for. It depends on how far Scrub has come.
+// Deleted returns how many keys deleted since the compaction are still known: at least those that
+// reads of the past can request. It depends on how far Scrub is.
 func (s *Store) Deleted() int { return s.dead.Len() }
 
 // Get returns the latest version of the key, nil if there is none.
@@ -148,8 +147,8 @@ func (s *Store) Get(key string) *KeyValue {
 	return nil
 }
 
-// View returns the present state as an immutable value. It costs O(1), and nothing if
-// nothing changed since the last call. It panics during a transaction.
+// View returns the current state as an immutable value. It costs O(1), and nothing if nothing has
+// changed since the last call. It panics during a transaction.
 func (s *Store) View() *View {
 	if s.open {
 		panic("mvcc: View during a transaction")
@@ -171,10 +170,9 @@ func (s *Store) View() *View {
 	return v
 }
 
-// Compact forgets what the store looked like before rev. Of every key the newest version at
-// or before rev stays, unless it is a deletion. Memory is given back by later calls of Scrub.
-// It returns ErrCompacted if rev is not above Compacted, ErrFutureRevision if it is above
-// Revision.
+// Compact removes the history before rev. Of every key, the newest version at or before rev stays,
+// unless it is a deletion. Later calls of Scrub free the memory. It returns ErrCompacted if rev is
+// not above Compacted, and ErrFutureRevision if it is above Revision.
 func (s *Store) Compact(rev int64) error {
 	if s.open {
 		panic("mvcc: Compact during a transaction")
@@ -185,8 +183,8 @@ func (s *Store) Compact(rev int64) error {
 	if rev > s.revision {
 		return fmt.Errorf("compact at %d, revision %d: %w", rev, s.revision, ErrFutureRevision)
 	}
-	// What was kept at the old compacted revision only for its events may go now, so the
-	// sweep looks at that revision once more.
+	// The changes at the old compacted revision were kept only for their events, and may go now. So
+	// the sweep visits that revision once more.
 	if again := (Revision{Main: s.compacted}); again.less(s.cursor) {
 		s.cursor = again
 	}
@@ -198,8 +196,7 @@ func (s *Store) Compact(rev int64) error {
 	return nil
 }
 
-// changeLive and changeDead give the trees to be changed, and forget the copies that no
-// longer match.
+// changeLive and changeDead return the trees for changes, and drop the frozen copies.
 func (s *Store) changeLive() *tree {
 	s.frozen.live = nil
 	return s.live

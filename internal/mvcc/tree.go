@@ -6,11 +6,11 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// treeDegree bounds a node to 31 items. Smaller nodes cost less to copy when a key comes or
-// goes, larger ones make look-ups no faster.
+// treeDegree bounds a node to 31 items. Smaller nodes cost less to copy when a key is created or
+// deleted; larger ones make look-ups no faster.
 const treeDegree = 16
 
-// item is what the trees hold. The key is in the node, so that a search touches no entry.
+// item is an element of the trees. It includes the key, so that a search need not read entries.
 type item struct {
 	key string
 	e   *entry
@@ -23,13 +23,13 @@ func newTree() *tree {
 	return btree.NewBTreeGOptions(less, btree.Options{Degree: treeDegree, NoLocks: true})
 }
 
-// span is a range of keys: the keys from lo on, below hi or without an end.
+// span is a range of keys: from lo on, and below hi unless it is open.
 type span struct {
 	lo, hi string
 	open   bool
 }
 
-// spanOf reads etcd's convention for ranges: no end means the key alone, "\x00" means every
+// spanOf returns the span of a range in etcd's convention: no end means the key alone, "\x00" every
 // key from there on.
 func spanOf(key, end string) span {
 	switch end {
@@ -41,7 +41,7 @@ func spanOf(key, end string) span {
 	return span{lo: key, hi: end}
 }
 
-// past reports whether the key lies behind the span.
+// past reports whether the key is above the span.
 func (sp span) past(key string) bool { return !sp.open && key >= sp.hi }
 
 // ascend calls fn for the items in the span, in order, until it returns false.
@@ -51,11 +51,11 @@ func ascend(t *tree, sp span, fn func(item) bool) {
 	})
 }
 
-// descend calls fn for the items in the span, last first, until it returns false.
+// descend calls fn for the items in the span, in reverse order, until it returns false.
 func descend(t *tree, sp span, fn func(item) bool) {
 	visit := func(it item) bool {
 		if sp.past(it.key) {
-			return true // the end itself, which is not in the span
+			return true // the end itself is not in the span
 		}
 		return it.key >= sp.lo && fn(it)
 	}
@@ -66,7 +66,7 @@ func descend(t *tree, sp span, fn func(item) bool) {
 	t.Descend(item{key: sp.hi}, visit)
 }
 
-// ascendBoth is ascend over two trees that have no key in common.
+// ascendBoth is ascend over two trees without a common key.
 func ascendBoth(a, b *tree, sp span, fn func(item) bool) {
 	if b.Len() == 0 {
 		ascend(a, sp, fn)
@@ -91,10 +91,10 @@ func ascendBoth(a, b *tree, sp span, fn func(item) bool) {
 	}
 }
 
-// countByStep is how many items count steps over before it takes the way through ranks.
+// countByStep is how many items count visits one by one before it computes ranks instead.
 const countByStep = 64
 
-// count returns the number of items in the span. It costs O(log² n) however many they are.
+// count returns the number of items in the span, in O(log² n).
 func count(t *tree, sp span) int {
 	n := 0
 	ascend(t, sp, func(item) bool {

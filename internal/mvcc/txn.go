@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Txn is a write transaction. All its changes share one revision, the next one; they can be
-// seen by its own reads at once, and in Views after End. There is no way back: the caller
-// checks what can fail before it changes anything.
+// Txn is a write transaction. All its changes have one revision, the next one. Its own reads see
+// them at once, Views after End. There is no rollback: the caller checks what can fail before it
+// changes anything.
 type Txn struct {
 	s       *Store
 	changed bool
@@ -16,19 +16,19 @@ type Txn struct {
 	events  []Event
 }
 
-// Begin opens a transaction, which must be ended by End. It panics if one is open.
+// Begin opens a transaction; End must close it. It panics if one is open.
 func (s *Store) Begin() *Txn {
 	if s.open {
 		panic("mvcc: Begin during a transaction")
 	}
 	s.open = true
-	s.txn = Txn{s: s, events: emptied(s.txn.events)}
+	s.txn = Txn{s: s, events: recycled(s.txn.events)}
 	return &s.txn
 }
 
-// End closes the transaction and returns the revision of the store and what was changed, in
-// order. Without changes the revision is the one before. The events are the caller's until
-// the next Begin, and for ever if there is room for more than KeptEvents.
+// End closes the transaction and returns the store's revision and the changes, in order. Without
+// changes the revision is the previous one. The caller owns the events until the next Begin, and
+// forever if their capacity exceeds KeptEvents.
 func (t *Txn) End() (rev int64, events []Event) {
 	t.check()
 	s := t.s
@@ -38,11 +38,11 @@ func (t *Txn) End() (rev int64, events []Event) {
 	return s.revision, events
 }
 
-// KeptEvents is for how many events memory is used again.
+// KeptEvents is the largest capacity for events that is reused.
 const KeptEvents = 256
 
-// emptied returns memory for the events of the next transaction.
-func emptied(events []Event) []Event {
+// recycled returns an empty slice for the events of the next transaction.
+func recycled(events []Event) []Event {
 	if cap(events) > KeptEvents {
 		return nil
 	}
@@ -62,22 +62,22 @@ func (t *Txn) Get(key string) *KeyValue {
 	return t.s.Get(key)
 }
 
-// Range reads a range of keys as View.Range does, and sees what the transaction has changed.
+// Range reads a range of keys as View.Range does, and sees the transaction's changes.
 func (t *Txn) Range(key, end string, o RangeOptions) (RangeResult, error) {
 	t.check()
 	return t.s.state.rangeKeys(key, end, o)
 }
 
-// Ascend yields the keys of a range as View.Ascend does, and sees what the transaction has
-// changed. Nothing may change meanwhile.
+// Ascend yields the keys of a range as View.Ascend does, and sees the transaction's changes. The
+// caller must change nothing during the iteration.
 func (t *Txn) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 	t.check()
 	return t.s.state.ascend(key, end, rev)
 }
 
-// Visits returns about how many keys Range would look at, also after changes: what has a
-// revision is then a range of the past, even if it is the latest now. It is the same in all
-// stores with the same history, however far Scrub has come in each.
+// Visits returns about how many keys Range would visit, also after changes: a range with a revision
+// then counts as one of the past, even at the latest revision. The result is the same in all stores
+// with the same history, however far Scrub is in each.
 func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	t.check()
 	past := o.Revision > 0
@@ -87,7 +87,7 @@ func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	return t.s.visits(key, end, &o, past)
 }
 
-// begin gives a new record its revision, and begins a revision if it is the first.
+// begin gives a new record its revision, and starts the revision with the first record.
 func (t *Txn) begin(r *record) *record {
 	t.check()
 	s := t.s
@@ -101,15 +101,14 @@ func (t *Txn) begin(r *record) *record {
 	return r
 }
 
-// Put is PutFor for nobody.
+// Put is PutFor without a writer.
 func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
 	return t.PutFor(nil, key, value, lease)
 }
 
-// PutFor sets the value of the key for a writer of the store, nil for nobody, and attaches it to
-// the lease, 0 for none, instead of the one it was attached to. It returns the version before, nil
-// if there was none. The store keeps the value, which the caller must not change any more, but of a
-// short one a copy.
+// PutFor sets the value of the key for a writer, nil for none, and attaches it to the lease, 0 for
+// none, instead of its previous one. It returns the previous version, nil if there was none. The
+// store keeps the value, which the caller must not modify, but copies a short one.
 func (t *Txn) PutFor(writer *Writer, key string, value []byte, lease int64) (prev *KeyValue) {
 	r := t.begin(newRecord(value))
 	s := t.s
@@ -124,7 +123,7 @@ func (t *Txn) PutFor(writer *Writer, key string, value []byte, lease int64) (pre
 		s.changeLive().Set(item{key, e})
 	default:
 		last := e.newest.Load()
-		r.Key = last.Key // the same bytes for all versions
+		r.Key = last.Key // share the bytes among versions
 		if prev = last.kv(); prev != nil {
 			r.CreateRevision, r.Version = prev.CreateRevision, prev.Version+1
 			r.prevMain, r.prevSub = last.ModRevision, last.sub
@@ -137,20 +136,20 @@ func (t *Txn) PutFor(writer *Writer, key string, value []byte, lease int64) (pre
 	return prev
 }
 
-// PutAgain puts a key that is there as it is, for its writer, but on another lease.
+// PutAgain puts an existing key unchanged, for its writer, but on another lease.
 func (t *Txn) PutAgain(key string, lease int64) {
 	kv := t.Get(key)
 	t.PutFor(kv.writer, key, kv.Value, lease)
 }
 
-// expect makes room for the events of so many changes.
-func (t *Txn) expect(n int) {
+// reserve makes room for n more events.
+func (t *Txn) reserve(n int) {
 	if n > 1 {
 		t.events = slices.Grow(t.events, n)
 	}
 }
 
-// Written returns what Put has written last, in this transaction.
+// Written returns the pair that the last Put in this transaction wrote.
 func (t *Txn) Written() *KeyValue { return t.events[len(t.events)-1].KV }
 
 // add stores the record as the newest version of its key.

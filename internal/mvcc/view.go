@@ -2,8 +2,8 @@ package mvcc
 
 import "iter"
 
-// View is the store as it was at one revision, with all the history that it had then. It
-// never changes, whatever the store does, and any number of goroutines may use it.
+// View is the store at one revision, with the history that it had then. It never changes, and is
+// safe for concurrent use.
 type View struct{ state }
 
 // Revision returns the latest revision in the view.
@@ -13,10 +13,10 @@ func (v *View) Revision() int64 { return v.revision }
 // compacted.
 func (v *View) Compacted() int64 { return v.compacted }
 
-// Size returns what Store.Size did when the view was made.
+// Size returns Store.Size at the time when the view was made.
 func (v *View) Size() int64 { return v.size }
 
-// Scrubbed reports whether the memory is free that the last compaction made superfluous.
+// Scrubbed reports whether all memory that the last compaction made superfluous is free.
 func (v *View) Scrubbed() bool { return v.swept == v.compacted }
 
 // Len returns the number of live keys.
@@ -25,32 +25,31 @@ func (v *View) Len() int { return v.live.Len() }
 // Get returns the latest version of the key, nil if there is none.
 func (v *View) Get(key string) *KeyValue { return v.getAt(key, v.revision) }
 
-// Range reads a range of keys. An empty end means the key alone, "\x00" every key from key
-// on, anything else the keys from key on and below end. It returns ErrCompacted or
+// Range reads a range of keys. An empty end means the key alone, "\x00" every key from key on,
+// anything else the keys from key up to, but not including, end. It returns ErrCompacted or
 // ErrFutureRevision.
 func (v *View) Range(key, end string, o RangeOptions) (RangeResult, error) {
 	return v.rangeKeys(key, end, o)
 }
 
-// Visits returns about how many keys Range would look at. It may be more where Scrub has yet
-// to come.
+// Visits returns about how many keys Range would visit, more if Scrub is not done.
 func (v *View) Visits(key, end string, o RangeOptions) int64 {
 	return v.visits(key, end, &o, o.Revision > 0 && o.Revision != v.revision)
 }
 
-// Deleted returns how many deleted keys ranges of the past may have to look at.
+// Deleted returns how many deleted keys ranges of the past may have to visit.
 func (v *View) Deleted() int { return v.dead.Len() }
 
-// Check returns the error that a read at this revision would: ErrCompacted, ErrFutureRevision
-// or nil. 0 is the view's own revision, which can always be read.
+// Check returns the error that a read at this revision would return: ErrCompacted,
+// ErrFutureRevision or nil. 0 is the view's own revision, which can always be read.
 func (v *View) Check(rev int64) error {
 	_, err := v.resolve(rev)
 	return err
 }
 
-// Ascend yields the keys of a range that lived at the revision, in order, for answers that
-// are too large to be held at once. 0 is the view's own revision. It panics where Check
-// returns an error.
+// Ascend yields the keys of a range that existed at the revision, in order, for answers that are
+// too large to hold in memory. 0 is the view's own revision. It panics where Check returns an
+// error.
 func (v *View) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 	return v.ascend(key, end, rev)
 }

@@ -2,13 +2,12 @@ package mvcc
 
 import "iter"
 
-// Writer is somebody for whom versions of keys are put: see Store.Writer. It counts what the store
-// has of them, with their history, as Store.Size does. A tombstone counts for the writer of the
-// version that it deletes, and what a key takes from its creation to its deletion for the writer of
-// its newest version. So the sizes of all writers, and of what was put for nobody, add up to
-// Store.Size.
+// Writer is a name for which versions of keys are put: see Store.Writer. It counts their size, with
+// history, as Store.Size does. A tombstone counts for the writer of the version that it deletes.
+// The fixed cost of a key, from creation to deletion, counts for the writer of its newest version.
+// So the sizes of all writers, and of what has no writer, add up to Store.Size.
 //
-// Its name never changes. All else belongs to the goroutine that owns the store.
+// Its name never changes. Everything else belongs to the goroutine that owns the store.
 type Writer struct {
 	name string
 	size int64
@@ -19,8 +18,8 @@ type Writer struct {
 // Name returns the name.
 func (w *Writer) Name() string { return w.name }
 
-// Writer returns the writer with a name, to put something for. The store forgets it with a
-// compaction that leaves nothing of it.
+// Writer returns the writer with a name, for puts. The store drops it with a compaction that leaves
+// none of its data.
 func (s *Store) Writer(name string) *Writer {
 	w := s.writers[name]
 	if w == nil {
@@ -30,14 +29,14 @@ func (s *Store) Writer(name string) *Writer {
 	return w
 }
 
-// Written is how much of a store was put for a writer.
+// Written is how much of a store belongs to a writer.
 type Written struct {
 	Name  string
 	Bytes int64 // see Writer
-	Keys  int64 // live keys on leases whose newest version was put for it
+	Keys  int64 // live keys on leases whose newest version it wrote
 }
 
-// WrittenBy returns how much was put for the writer with a name.
+// WrittenBy returns how much belongs to the writer with a name.
 func (s *Store) WrittenBy(name string) Written {
 	if w := s.writers[name]; w != nil {
 		return s.written(w)
@@ -45,7 +44,7 @@ func (s *Store) WrittenBy(name string) Written {
 	return Written{Name: name}
 }
 
-// Writers yields the writers that have anything, in no order.
+// Writers yields the writers that have any data, in no order.
 func (s *Store) Writers() iter.Seq[Written] {
 	return func(yield func(Written) bool) {
 		for _, w := range s.writers {
@@ -64,14 +63,14 @@ func (s *Store) written(w *Writer) Written {
 	return out
 }
 
-// grow counts bytes. Nobody's are counted by the store alone.
+// grow counts bytes. The store alone counts those without a writer.
 func (w *Writer) grow(bytes int64) {
 	if w != nil {
 		w.size += bytes
 	}
 }
 
-// end notes bytes that end with a compaction at a revision.
+// end records bytes that end with a compaction at a revision.
 func (w *Writer) end(revision, bytes int64) {
 	if w != nil {
 		w.ends.add(revision, bytes)
@@ -85,7 +84,7 @@ func (w *Writer) holds(n int64) {
 	}
 }
 
-// compactWriters takes off what has ended with a compaction.
+// compactWriters subtracts what the compaction has removed.
 func (s *Store) compactWriters() {
 	for name, w := range s.writers {
 		if w.size -= w.ends.take(s.compacted); w.size == 0 {

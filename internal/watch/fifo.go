@@ -1,7 +1,7 @@
 package watch
 
-// fifo is a queue in a slice that keeps its memory while it is short, so that
-// the common to and fro of one element allocates nothing.
+// fifo is a queue in a slice. While it is short it keeps its memory, so that pushing and popping
+// one element allocates nothing.
 type fifo[T any] struct {
 	items []T
 	head  int
@@ -30,7 +30,7 @@ func (f *fifo[T]) pop() (t T, ok bool) {
 		f.head = 0
 		f.items = f.items[:0]
 		if cap(f.items) > 64 {
-			f.items = nil // give back what a burst needed
+			f.items = nil // free what a burst needed
 		}
 	}
 	return t, true

@@ -14,19 +14,18 @@ type Event interface {
 	Key() string
 	// Revision is the store's revision that contains the change.
 	Revision() int64
-	// IsDelete tells a delete from a put.
+	// IsDelete distinguishes a delete from a put.
 	IsDelete() bool
-	// Size is the memory or wire size in bytes that bounds are counted in.
+	// Size is the size in bytes that the bounds count.
 	Size() int
 }
 
 // History is one immutable view of the store.
 type History[E Event] interface {
-	// Events returns the events of revisions >= from in [key, end), in order
-	// and whole revisions only; it stops after the revision that brings their
-	// number to max or above. The caller owns the slice. next > from is the
-	// revision to go on from, at most Revision()+1. An error, such as
-	// compaction, ends the watcher. end is as in Request.
+	// Events returns the events of revisions >= from in [key, end), in order and whole revisions
+	// only. It stops after the revision that brings their number to max or above. The caller owns
+	// the slice. next > from is the revision to continue from, at most Revision()+1. An error, such
+	// as compaction, ends the watcher. end is as in Request.
 	Events(key, end string, from int64, max int) (events []E, next int64, err error)
 	// Revision is the latest revision in the view.
 	Revision() int64
@@ -34,8 +33,7 @@ type History[E Event] interface {
 	Compacted() int64
 }
 
-// Limit bounds a queue or a batch by number of events and by bytes, the sum
-// of their sizes.
+// Limit bounds a queue or a batch by the number of events and the sum of their sizes.
 type Limit struct {
 	Events int
 	Bytes  int
@@ -44,7 +42,7 @@ type Limit struct {
 // exceeded reports whether n events of b bytes are more than the limit.
 func (l Limit) exceeded(n, b int) bool { return n > l.Events || b > l.Bytes }
 
-// or replaces what is not positive in l by what d says.
+// or returns l with d's values where l's are not positive.
 func (l Limit) or(d Limit) Limit {
 	if l.Events <= 0 {
 		l.Events = d.Events
@@ -55,40 +53,37 @@ func (l Limit) or(d Limit) Limit {
 	return l
 }
 
-// Options are the bounds of a Hub; what is zero has the default named here.
+// Options are the bounds of a Hub. Zero values have the defaults below.
 type Options struct {
-	// Backlog bounds what was published and not yet distributed: 65,536
-	// events, 64 MiB.
+	// Backlog bounds what was published and not yet distributed: 65,536 events, 64 MiB.
 	Backlog Limit
 	// Queue bounds what waits for one watcher: 4,096 events, 4 MiB. A single
 	// revision always fits into an empty queue.
 	Queue Limit
-	// Batch bounds what is handed out at once: 1,024 events, 1 MiB. A single
-	// revision above it is handed out whole.
+	// Batch bounds what is delivered at once: 1,024 events, 1 MiB. A larger single revision is
+	// delivered whole.
 	Batch Limit
 }
 
-// Hub distributes published events to the watchers of its streams. Create one
-// with New. All methods are safe for concurrent use, but Publish and Restore
-// belong to the one writer.
+// Hub distributes published events to the watchers of its streams. Create one with New. All methods
+// are safe for concurrent use, but only the one writer may call Publish and Restore.
 //
 // Lock order: Hub.mu, then Stream.mu. backlog.mu is taken alone or last.
 type Hub[E Event] struct {
 	current func() History[E]
 	opts    Options
 
-	// interest counts the watchers, the waiting progress requests and the readers of what the
-	// tap is given. While it is 0, Publish drops events: a watcher raises it before it looks
-	// at the current view, so what it misses in the backlog is in that view.
+	// interest counts the watchers, the waiting progress requests and the users of the tap. While
+	// it is 0, Publish drops events: a watcher raises it before it reads the current view, so that
+	// view has what the backlog lacks.
 	interest atomic.Int64
 	back     backlog[E]
-	kick     chan struct{} // capacity 1: the backlog wants to be distributed
+	kick     chan struct{} // capacity 1: the backlog needs distributing
 
 	tap func(events []E, revision int64, gap bool) // see Tap
 
-	// live is the revision up to which every watcher was offered its events.
-	// Written with mu held; a stream that reads it under its own mu finds all
-	// events up to it in its queues.
+	// live is the revision up to which all events were offered to all watchers. Written with mu
+	// held; a stream that reads it under its own mu finds all events up to it in its queues.
 	live atomic.Int64
 
 	mu      sync.Mutex // guards what follows
@@ -99,15 +94,15 @@ type Hub[E Event] struct {
 	touched []*group[E] // scratch of Distribute
 }
 
-// wait is a progress request for which live is not yet far enough.
+// wait is a progress request whose revision live has not reached yet.
 type wait[E Event] struct {
 	stream *Stream[E]
 	notice notice[E]
 }
 
-// New returns a hub without streams. current returns the current view of the
-// store; it is called from many goroutines, must be cheap (an atomic load),
-// and must show a revision before Publish is called for it.
+// New returns a hub without streams. current returns the current view of the store. It is called
+// from many goroutines, must be cheap (an atomic load), and must include a revision before Publish
+// is called for it.
 func New[E Event](current func() History[E], o Options) *Hub[E] {
 	o.Backlog = o.Backlog.or(Limit{Events: 1 << 16, Bytes: 64 << 20})
 	o.Queue = o.Queue.or(Limit{Events: 4096, Bytes: 4 << 20})
@@ -120,24 +115,23 @@ func New[E Event](current func() History[E], o Options) *Hub[E] {
 	return h
 }
 
-// Publish hands over the events of the revisions after the previous call's,
-// up to and including rev. They are in order, and immutable from now on. It
-// never blocks and its cost does not depend on the watchers. It panics if rev
-// does not increase, for then the writer is broken.
+// Publish adds the events of all revisions after the previous call's, up to and including rev. They
+// are in order, and immutable from now on. It never blocks, and its cost does not depend on the
+// watchers. It panics if rev does not increase, because the writer is broken then.
 func (h *Hub[E]) Publish(rev int64, events []E) {
 	wanted := h.Wanted()
 	if !wanted {
 		events = nil
 	}
 	h.back.add(rev, events)
-	// Somebody may wait for rev since then, after a distribution without it.
+	// A watcher may have started to wait for rev meanwhile, after a distribution without it.
 	if wanted || h.Wanted() {
 		h.signal()
 	}
 }
 
-// PublishLater is Publish for the events of one revision if they are so many that the writer should
-// not make them: the hub does, by a call on the goroutine that distributes. n is their number.
+// PublishLater is Publish for one revision with so many events that the writer should not build
+// them: the distributing goroutine calls events. n is their number.
 func (h *Hub[E]) PublishLater(rev int64, n int, events func() []E) {
 	if !h.Wanted() {
 		h.Publish(rev, nil)
@@ -147,12 +141,12 @@ func (h *Hub[E]) PublishLater(rev int64, n int, events func() []E) {
 	h.signal()
 }
 
-// Wanted reports whether events that are published now are kept. If not, the writer need not
-// make them: a watch that begins meanwhile finds them in the current view.
+// Wanted reports whether events published now are kept. If not, the writer need not build them: a
+// watch that starts meanwhile finds them in the current view.
 func (h *Hub[E]) Wanted() bool { return h.interest.Load() > 0 }
 
-// Restore says that the store jumped to rev without events, as when a snapshot
-// replaces it. Every watcher goes back to history for what it missed.
+// Restore tells the hub that the store jumped to rev without events, as when a snapshot replaces
+// it. Every watcher returns to history for what it missed.
 func (h *Hub[E]) Restore(rev int64) {
 	h.back.jump(rev)
 	h.signal()
@@ -161,26 +155,26 @@ func (h *Hub[E]) Restore(rev int64) {
 func (h *Hub[E]) signal() {
 	select {
 	case h.kick <- struct{}{}:
-	default: // it will be seen by the distribution that is already due
+	default: // the distribution that is already due will see it
 	}
 }
 
-// Tap has f called with all events, on the goroutine that distributes them, before the
-// watchers are told; gap says that some up to the revision are missing, so that f has to look
-// at the current view. It must be quick, and must not call the hub but for Want. It gets
-// events only while somebody wants them. It is to be called before the hub is used, and once.
+// Tap registers f, which is called with all events, on the distributing goroutine, before the
+// watchers get them. gap means that some events up to the revision are missing, so that f must read
+// the current view. f must be quick, and must not call the hub except for Want. It is called only
+// while Want is positive. Call Tap once, before the hub is used.
 func (h *Hub[E]) Tap(f func(events []E, revision int64, gap bool)) { h.tap = f }
 
-// Want says that as many more, or fewer, want what the tap is given. A caller that looks at
-// the current view afterwards misses nothing: the tap is given all that comes after it.
+// Want adds to the number of users of the tap. A caller that reads the current view afterwards
+// misses nothing: the tap gets everything that follows it.
 func (h *Hub[E]) Want(more int64) { h.interest.Add(more) }
 
 // Live returns the revision up to which everything was distributed.
 func (h *Hub[E]) Live() int64 { return h.live.Load() }
 
-// Run distributes what is published until ctx ends, and returns its cause.
-// It is the one goroutine of the package, there so that the writer does not
-// pay for the watchers; a program that has none calls Distribute instead.
+// Run distributes published events until ctx ends, and returns its cause. It is the package's one
+// goroutine, so that the writer does not pay for the watchers. A program without goroutines calls
+// Distribute instead.
 func (h *Hub[E]) Run(ctx context.Context) error {
 	for {
 		select {
@@ -192,8 +186,8 @@ func (h *Hub[E]) Run(ctx context.Context) error {
 	}
 }
 
-// Distribute puts everything published so far into the queues of the watchers
-// it matches, and wakes their streams.
+// Distribute moves all published events into the queues of the watchers that they match, and wakes
+// their streams.
 func (h *Hub[E]) Distribute() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -227,7 +221,7 @@ func (h *Hub[E]) Distribute() {
 	h.answerWaitsLocked()
 }
 
-// answerWaitsLocked passes on the progress requests that live has reached.
+// answerWaitsLocked sends progress requests that live has reached to their streams.
 func (h *Hub[E]) answerWaitsLocked() {
 	live := h.live.Load()
 	rest := h.waits[:0]
@@ -257,7 +251,7 @@ func (h *Hub[E]) Stats() Stats {
 	return Stats{Streams: h.streams, Watchers: h.index.watchers, Backlog: h.back.len()}
 }
 
-// backlog is what was published and not yet distributed.
+// backlog has the events that were published and not yet distributed.
 type backlog[E Event] struct {
 	limit Limit
 
@@ -270,8 +264,8 @@ type backlog[E Event] struct {
 	gap    int64 // first revision dropped because the backlog was full; 0 if none
 }
 
-// part is events that were published, and then those of a revision that are still to be made, if
-// later is not nil.
+// part is a sequence of events, followed, if later is not nil, by those of a revision that are yet
+// to be built.
 type part[E Event] struct {
 	events []E
 	later  func() []E
@@ -297,8 +291,8 @@ func (b *backlog[E]) addLater(rev int64, n int, events func() []E) {
 	}
 }
 
-// takesLocked notes a revision, and reports whether there is room for its events. One that finds
-// nothing there always has room.
+// takesLocked records a revision, and reports whether its events fit. An empty backlog always has
+// room.
 func (b *backlog[E]) takesLocked(rev int64, n, bytes int) bool {
 	if rev <= b.rev {
 		panic(fmt.Sprintf("watch: revision %d published after %d", rev, b.rev))
@@ -325,8 +319,8 @@ func (b *backlog[E]) jump(rev int64) {
 	b.rev = rev
 }
 
-// take empties the backlog. The slice is not used again here: watchers keep
-// parts of it in their queues.
+// take empties the backlog. The slice is not reused, because watchers keep parts of it in their
+// queues.
 func (b *backlog[E]) take() (events []E, rev, gap int64) {
 	parts, rev, gap := b.empty()
 	events = parts[0].events
@@ -341,8 +335,7 @@ func (b *backlog[E]) take() (events []E, rev, gap int64) {
 	return events, rev, gap
 }
 
-// empty empties the backlog, and returns at least one part. The last has nothing that is made
-// later.
+// empty empties the backlog, and returns at least one part. The last part has no later.
 func (b *backlog[E]) empty() (parts []part[E], rev, gap int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// filter is the set of kinds of event that a watcher does not want.
+// filter is the set of event kinds that a watcher excludes.
 type filter uint8
 
 const (
@@ -22,22 +22,22 @@ func (f filter) passes(isDelete bool) bool {
 	return f&noPut == 0
 }
 
-// group is the watchers with the same range and the same filter. They get the
-// same events, so matching and collecting is done once for all of them.
+// group is the watchers with the same range and filter. They get the same events, so matching and
+// collecting is done once for all.
 type group[E Event] struct {
 	filter   filter
 	watchers []*watcher[E] // watchers[i].slot == i
 
-	// staged is what matched in the distribution under way, and is shared by
-	// the queues of all watchers afterwards, so nobody may append in place.
+	// staged has what matched in the current distribution. The queues of all watchers share it
+	// afterwards, so it must not be appended to in place.
 	staged []E
 	bytes  int
 	first  int  // while shared: staged == events[first:first+len(staged)]
 	shared bool // staged is still a part of the backlog's slice
 }
 
-// stage collects events[i]. As long as the matches lie side by side it takes
-// a part of the slice and copies nothing.
+// stage adds events[i]. While the matches are adjacent it uses a part of the slice and copies
+// nothing.
 func (g *group[E]) stage(events []E, i int) {
 	n := len(g.staged)
 	switch {
@@ -53,10 +53,9 @@ func (g *group[E]) stage(events []E, i int) {
 	g.bytes += events[i].Size()
 }
 
-// flush offers what was staged to every watcher, up to what a queue may hold;
-// the rest they read from history. total is the length of the slice that was
-// distributed: a small part of a large slice is copied, or a slow watcher
-// would hold all of it in memory.
+// flush offers the staged events to every watcher, up to what its queue may hold; the watcher reads
+// the rest from history. total is the length of the distributed slice: a small part of a large
+// slice is copied, so that a slow watcher does not keep all of it in memory.
 func (g *group[E]) flush(total int, limit Limit) {
 	evs, lost := g.staged, int64(0)
 	if limit.exceeded(len(evs), g.bytes) {
@@ -75,13 +74,13 @@ func (g *group[E]) flush(total int, limit Limit) {
 	g.staged = nil
 }
 
-// place is the groups of one range, by filter.
+// place has the groups of one range, by filter.
 type place[E Event] struct {
 	groups [filters]*group[E]
 }
 
-// index finds the groups that want a key. Single keys, by far the most, are in
-// a map; ranges in a tree.
+// index finds the groups that match a key. Single keys, by far the most, are in a map; ranges in a
+// tree.
 type index[E Event] struct {
 	points   map[string]*place[E]
 	ranges   keyrange.Tree[*place[E]]
@@ -152,7 +151,7 @@ func (x *index[E]) remove(w *watcher[E]) {
 	}
 }
 
-// each calls f for every watcher. The order only decides who is woken first.
+// each calls f for every watcher. The order only decides which wakes first.
 func (x *index[E]) each(f func(*watcher[E])) {
 	visit := func(p *place[E]) {
 		for _, g := range p.groups {

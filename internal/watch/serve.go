@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// This file is what goes on behind a stream's methods: the hub's side puts
-// entries on the agenda, Poll's side works them off.
+// The internals of a stream: the hub adds entries to the agenda, and Poll processes them.
 
-// offer gives live events to a watcher of the stream. If lost is not 0, what
-// came from that revision on will not be offered.
+// offer adds live events to a watcher of the stream. If lost is not 0, events from that revision on
+// will not be offered.
 func (s *Stream[E]) offer(w *watcher[E], evs []E, bytes int, lost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -20,7 +19,7 @@ func (s *Stream[E]) offer(w *watcher[E], evs []E, bytes int, lost int64) {
 	s.listLocked(w)
 }
 
-// post puts an entry on the agenda.
+// post adds an entry to the agenda.
 func (s *Stream[E]) post(n notice[E]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,11 +39,11 @@ func (s *Stream[E]) pushLocked(n notice[E]) {
 func (s *Stream[E]) signal() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // a wake-up is due already
+	default: // a wake-up is pending
 	}
 }
 
-// listLocked puts a watcher on the agenda if it is due and not there.
+// listLocked adds a watcher to the agenda if it is due and not listed.
 func (s *Stream[E]) listLocked(w *watcher[E]) {
 	if w.dead || w.listed || !w.due() {
 		return
@@ -53,22 +52,21 @@ func (s *Stream[E]) listLocked(w *watcher[E]) {
 	s.pushLocked(notice[E]{kind: Changed, w: w})
 }
 
-// dropLocked ends a watcher as far as the stream is concerned. The caller
-// also takes it out of the hub.
+// dropLocked ends a watcher in the stream. The caller also removes it from the hub.
 func (s *Stream[E]) dropLocked(w *watcher[E]) {
 	delete(s.watchers, w.id)
 	w.dead, w.queue = true, nil
 }
 
-// serveLocked hands out one batch of a watcher that is due; not ok if it
-// turns out that there are no events. It lets go of mu while it reads.
+// serveLocked returns one batch of a watcher that is due, or false if it turns out to have no
+// events. It unlocks mu while it reads.
 func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	if w.dead {
 		return Batch[E]{}, false
 	}
 	b := Batch[E]{Kind: Changed, ID: w.id, Tag: w.tag}
 	if w.next > w.goal && len(w.queue) == 0 && w.lost != 0 {
-		// The same seam as in Watch.
+		// History and live events meet here as in Watch.
 		w.resync(s.h.current().Revision())
 	}
 	switch {
@@ -98,7 +96,7 @@ func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	return b, true
 }
 
-// readUnlocked reads without mu, and locks it again after a panic, too, since the caller may
+// readUnlocked reads without mu, and locks it again even after a panic, because the caller may
 // recover.
 func (s *Stream[E]) readUnlocked(
 	w *watcher[E], view History[E], from, to int64,
@@ -108,8 +106,8 @@ func (s *Stream[E]) readUnlocked(
 	return w.read(view, from, to, s.h.opts.Batch)
 }
 
-// failLocked ends a watcher that history failed. It lets go of mu, which
-// comes after the hub's.
+// failLocked ends a watcher whose history read failed. It unlocks mu, because the hub's lock comes
+// first.
 func (s *Stream[E]) failLocked(w *watcher[E]) {
 	s.dropLocked(w)
 	s.mu.Unlock()
@@ -119,8 +117,7 @@ func (s *Stream[E]) failLocked(w *watcher[E]) {
 	s.mu.Lock()
 }
 
-// progressLocked answers a progress request, puts it off, or, if the watcher
-// it was about has ended, drops it.
+// progressLocked answers a progress request, postpones it, or drops it if its watcher has ended.
 func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 	concerned := s.watchers
 	if n.w != nil {
@@ -155,7 +152,7 @@ func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 		s.h.await(s, n)
 		s.mu.Lock()
 	default:
-		// Some watcher is due, so it is on the agenda before us.
+		// Some watcher is due, so it is on the agenda before this request.
 		if s.agenda.len() == 0 {
 			panic("watch: a watcher is due and not listed")
 		}
@@ -164,8 +161,8 @@ func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 	return Batch[E]{}, false
 }
 
-// await posts a progress request when live has reached its revision, which
-// for a new one is the revision current now.
+// await posts a progress request when live has reached its revision: for a new request, the current
+// one.
 func (h *Hub[E]) await(s *Stream[E], n notice[E]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,17 +176,17 @@ func (h *Hub[E]) await(s *Stream[E], n notice[E]) {
 	h.waits = append(h.waits, wait[E]{s, n})
 	h.answerWaitsLocked()
 	if len(h.waits) > 0 {
-		h.signal() // Publish may not have done so while nobody was interested
+		h.signal() // Publish may have skipped it while interest was 0
 	}
 }
 
-// forgetLocked takes a watcher out of the index.
+// forgetLocked removes a watcher from the index.
 func (h *Hub[E]) forgetLocked(w *watcher[E]) {
 	h.index.remove(w)
 	h.interest.Add(-1)
 }
 
-// leaveLocked drops the progress requests of a stream that closes.
+// leaveLocked drops the progress requests of a closing stream.
 func (h *Hub[E]) leaveLocked(s *Stream[E]) {
 	n := len(h.waits)
 	h.waits = slices.DeleteFunc(h.waits, func(w wait[E]) bool { return w.stream == s })

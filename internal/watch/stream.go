@@ -8,58 +8,57 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// These errors answer a request that a stream cannot serve.
+// Errors of requests that a stream cannot serve.
 var (
-	// errClosed means the stream was closed.
+	// errClosed means that the stream was closed.
 	errClosed = errors.New("watch: stream is closed")
-	// ErrDuplicate means the stream has a watcher with the requested id, or
-	// the id is AllWatchers.
+	// ErrDuplicate means that the stream already has a watcher with the ID, or that the ID is
+	// AllWatchers.
 	ErrDuplicate = errors.New("watch: id is in use")
-	// ErrEmptyRange means no key can lie in the requested range.
+	// ErrEmptyRange means that no key can be in the requested range.
 	ErrEmptyRange = errors.New("watch: range is empty")
-	// ErrNotFound means the stream has no watcher with that id.
+	// ErrNotFound means that the stream has no watcher with that ID.
 	ErrNotFound = errors.New("watch: no such watcher")
-	// ErrRevision means a negative revision was asked for.
+	// ErrRevision means that the requested revision is negative.
 	ErrRevision = errors.New("watch: negative revision")
 )
 
-// AllWatchers stands for no watcher in particular: it is the id of a refused
-// watch, and of progress that holds for all watchers of the stream.
+// AllWatchers is the ID of a refused watch, and of progress that applies to all watchers of the
+// stream.
 const AllWatchers int64 = -1
 
 // maxAsked bounds the unanswered progress requests of one stream.
 const maxAsked = 64
 
-// Request says what a watcher wants.
+// Request describes a watch.
 type Request struct {
 	// ID names the watcher in its stream; 0 lets the stream choose.
 	ID int64
 	// Key and End are the range [Key, End). An empty End means the key Key
 	// alone, the End "\x00" every key from Key on.
 	Key, End string
-	// From is the first revision of interest, which may lie in the future;
-	// 0 means the one after the current.
+	// From is the first revision to deliver, possibly in the future; 0 means the one after the
+	// current.
 	From int64
-	// NoPut and NoDelete leave out events of that kind.
+	// NoPut and NoDelete exclude events of that kind.
 	NoPut, NoDelete bool
-	// Tag comes back in every batch of the watcher.
+	// Tag is returned in every batch of the watcher.
 	Tag any
 }
 
-// Kind tells what a batch says.
+// Kind is the kind of a batch.
 type Kind uint8
 
-// The kinds of batch.
+// The kinds of batches.
 const (
 	// Changed carries events.
 	Changed Kind = iota
-	// Created answers a Watch, before anything else of that watcher, or with
-	// Err a Reject.
+	// Created answers a Watch, before anything else of that watcher, or, with Err, a Reject.
 	Created
-	// Cancelled is the last word of a watcher: the answer to Cancel, or, with
-	// Err, that history does not reach back to where the watcher is.
+	// Cancelled is the last batch of a watcher: the answer to Cancel, or, with Err, the report that
+	// history no longer has what the watcher needs.
 	Cancelled
-	// Progress says that everything up to Revision was handed out.
+	// Progress means that everything up to Revision was delivered.
 	Progress
 )
 
@@ -68,27 +67,25 @@ func (k Kind) String() string {
 	return [...]string{"changed", "created", "cancelled", "progress"}[k]
 }
 
-// Batch is what a stream has to tell its client next.
+// Batch is the next message for a stream's client.
 type Batch[E Event] struct {
 	Kind Kind
 	ID   int64 // the watcher, or AllWatchers
 	Tag  any   // of the watcher's Request
 	// Events are in order, and whole revisions. The slice is shared: read only.
 	Events []E
-	// Revision: in Changed and Progress, every event of the watcher up to it
-	// was handed out with this batch or before. In Created, the store's
-	// revision when the watcher began; with From 0, its events are above it.
-	// Otherwise the store's current revision.
+	// Revision: in Changed and Progress, every event of the watcher up to it was delivered with
+	// this batch or before. In Created, the store's revision when the watcher started; with From 0,
+	// its events are above it. Otherwise the store's current revision.
 	Revision int64
 	// Err is why a watch was refused or cancelled.
 	Err error
-	// Compacted is the store's compaction revision when history gave Err.
+	// Compacted is the store's compaction revision when history returned Err.
 	Compacted int64
 }
 
-// Stream is the watchers of one client, and what is to be told to it, in
-// order. Poll and Next belong to one goroutine at a time; the other methods
-// are safe for concurrent use.
+// Stream has the watchers of one client, and the batches for it, in order. Only one goroutine at a
+// time may call Poll and Next; the other methods are safe for concurrent use.
 type Stream[E Event] struct {
 	h    *Hub[E]
 	wake chan struct{} // capacity 1: the agenda is no longer empty
@@ -101,9 +98,8 @@ type Stream[E Event] struct {
 	closed   bool
 }
 
-// notice is an entry of the agenda: for Changed, that watcher w is due;
-// otherwise the batch to be, where rev in Progress is the revision at least
-// to be reached.
+// notice is an entry of the agenda. For Changed, watcher w is due. Otherwise it is the batch
+// itself; in Progress, rev is the revision that must be reached first.
 type notice[E Event] struct {
 	kind Kind
 	w    *watcher[E] // nil if id is AllWatchers
@@ -124,7 +120,7 @@ func (h *Hub[E]) NewStream() *Stream[E] {
 	}
 }
 
-// Watch adds a watcher and returns its id. A Created batch will say the same.
+// Watch adds a watcher and returns its ID, which the Created batch repeats.
 func (s *Stream[E]) Watch(r Request) (int64, error) {
 	what := keyrange.Range{Key: r.Key, End: r.End}
 	switch {
@@ -154,8 +150,8 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 	s.h.interest.Add(1)
 	s.h.index.add(w)
 	s.watchers[w.id] = w
-	// Nothing can be offered before mu is free, and what is published after
-	// this line will be offered: so this is the seam of history and live.
+	// Nothing can be offered before mu is unlocked, and everything published after this line will
+	// be offered: here history and live events meet.
 	w.goal = s.h.current().Revision()
 	w.next = r.From
 	if r.From == 0 {
@@ -166,7 +162,7 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 	return w.id, nil
 }
 
-// chooseLocked returns the id for a new watcher; not ok if it is in use.
+// chooseLocked returns the ID of a new watcher, or false if the ID is in use.
 func (s *Stream[E]) chooseLocked(id int64) (int64, bool) {
 	if id != 0 {
 		_, used := s.watchers[id]
@@ -179,11 +175,10 @@ func (s *Stream[E]) chooseLocked(id int64) (int64, bool) {
 	return s.nextID - 1, true
 }
 
-// Cancel ends a watcher. After the Cancelled batch that answers it, nothing
-// more comes from it.
+// Cancel ends a watcher. The Cancelled batch that answers it is the last one.
 func (s *Stream[E]) Cancel(id int64) error { return s.Refuse(id, nil) }
 
-// Refuse is Cancel with a reason, which the Cancelled batch tells as its Err.
+// Refuse is Cancel with a reason, which becomes the Err of the Cancelled batch.
 func (s *Stream[E]) Refuse(id int64, why error) error {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
@@ -200,18 +195,16 @@ func (s *Stream[E]) Refuse(id int64, why error) error {
 	return nil
 }
 
-// Reject makes the stream tell its client that a watch was refused, in its
-// turn: a Created batch with err.
+// Reject queues a Created batch with err: the watch was refused.
 func (s *Stream[E]) Reject(err error) {
 	rev := s.h.current().Revision()
 	s.post(notice[E]{kind: Created, id: AllWatchers, rev: rev, err: err})
 }
 
-// RequestProgress asks for a Progress batch about a watcher, or AllWatchers.
-// It comes when everything up to the revision current now has been handed
-// out; never while a watcher concerned waits for a revision of the future,
-// since a client might take it as the place to resume from. It is not
-// answered if the watcher ends, or if 64 other requests are unanswered.
+// RequestProgress requests a Progress batch for a watcher, or AllWatchers. It comes when everything
+// up to the current revision has been delivered. It does not come while such a watcher waits for a
+// future revision, because a client might resume from it. It is dropped if the watcher ends, or if
+// 64 other requests are unanswered.
 func (s *Stream[E]) RequestProgress(id int64) {
 	s.mu.Lock()
 	w := s.watchers[id]
@@ -225,12 +218,10 @@ func (s *Stream[E]) RequestProgress(id int64) {
 	}
 }
 
-// Ready returns the channel that receives when Poll has something after it
-// had nothing.
+// Ready returns a channel that receives when Poll has a batch after it had none.
 func (s *Stream[E]) Ready() <-chan struct{} { return s.wake }
 
-// Next waits until the stream has something to tell and returns it. It fails
-// when the stream is closed, or with the cause of ctx.
+// Next waits for the next batch. It fails when the stream is closed, or with the cause of ctx.
 func (s *Stream[E]) Next(ctx context.Context) (Batch[E], error) {
 	for {
 		if b, ok := s.Poll(); ok {
@@ -247,8 +238,7 @@ func (s *Stream[E]) Next(ctx context.Context) (Batch[E], error) {
 	}
 }
 
-// Poll returns what the stream has to tell next; not ok if that is nothing
-// yet. History is read here.
+// Poll returns the next batch, or false if there is none yet. It reads history.
 func (s *Stream[E]) Poll() (b Batch[E], ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,13 +6,12 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// watcher is one watch of one stream. id, tag, what, filter and stream never
-// change; slot belongs to Hub.mu, the rest to Stream.mu.
+// watcher is one watch of one stream. id, tag, what, filter and stream never change. Hub.mu guards
+// slot, Stream.mu the rest.
 //
-// What it still has to hand out comes from three places, in this order:
-// history for the revisions next..goal; then the queue; then, if lost is not
-// 0, history again from lost on. Whatever is offered below next, or not above
-// goal, has been handed out already or will be read from history.
+// What it still has to deliver comes from three sources, in this order: history for the revisions
+// next..goal; then the queue; then, if lost is not 0, history again from lost on. Offered events
+// below next, or not above goal, have been delivered or will be read from history.
 type watcher[E Event] struct {
 	stream *Stream[E]
 	id     int64
@@ -21,33 +20,33 @@ type watcher[E Event] struct {
 	filter filter
 	slot   int // position in its group
 
-	// next is the first revision not yet taken from history; it is beyond
-	// goal+1 only while the watcher waits for a revision of the future.
+	// next is the first revision not yet read from history. It is above goal+1 only while the
+	// watcher waits for a future revision.
 	next int64
-	// goal is the last revision that comes from history or was handed out.
+	// goal is the last revision that comes from history or was delivered.
 	goal int64
-	// queue are live events above goal, whole revisions. Shared: see group.
+	// queue has live events above goal, in whole revisions. Shared: see group.
 	queue []E
 	bytes int
-	// lost is the first revision that was dropped because the queue was full;
-	// 0 if none. While it is set, everything offered is dropped.
+	// lost is the first revision that was dropped because the queue was full; 0 if none. While it
+	// is set, everything offered is dropped.
 	lost int64
-	// told is the latest revision a batch has claimed to be complete, which a
-	// client may take for the place to resume from.
+	// told is the latest revision that a batch declared complete. A client may resume after it.
 	told int64
 
 	listed bool // the stream's agenda has an entry for it
 	dead   bool // cancelled, or its stream is closed
 }
 
-// due reports whether the watcher has anything to hand out or to look up.
+// due reports whether the watcher has anything to deliver or to read.
+//
 // Invariant: a live watcher that is due is listed.
 func (w *watcher[E]) due() bool {
 	return w.next <= w.goal || len(w.queue) > 0 || w.lost != 0
 }
 
-// accept queues live events, which must be whole revisions, or drops them
-// and notes from where.
+// accept queues live events, which must be whole revisions, or drops them and records the first
+// one.
 func (w *watcher[E]) accept(evs []E, bytes int, limit Limit) {
 	if w.lost != 0 {
 		return
@@ -69,15 +68,15 @@ func (w *watcher[E]) accept(evs []E, bytes int, limit Limit) {
 	}
 }
 
-// lose notes that events from revision gap on never reached the queue.
+// lose records that events from revision gap on never reached the queue.
 func (w *watcher[E]) lose(gap int64) {
 	if w.lost == 0 {
 		w.lost = max(gap, w.goal+1)
 	}
 }
 
-// resync sends an unsynced watcher with an empty queue back to history up to
-// revision current, and lets it queue what comes after.
+// resync sends an unsynced watcher with an empty queue back to history up to revision current, and
+// lets it queue later events.
 func (w *watcher[E]) resync(current int64) {
 	w.next = max(w.next, w.lost)
 	w.goal = max(w.goal, current)
@@ -99,8 +98,8 @@ func (w *watcher[E]) take(limit Limit) []E {
 	return evs
 }
 
-// sent is the revision up to which every event of the watcher was handed out,
-// given that all up to live were offered.
+// sent returns the revision up to which every event of the watcher was delivered, given that all up
+// to live were offered.
 func (w *watcher[E]) sent(live int64) int64 {
 	switch {
 	case w.next <= w.goal:
@@ -113,13 +112,12 @@ func (w *watcher[E]) sent(live int64) int64 {
 	return max(live, w.goal)
 }
 
-// need is the least revision that progress may name: below it lies what the
-// client has seen, or has not asked for.
+// need returns the least revision that progress may name. The client has seen everything below it,
+// or has not requested it.
 func (w *watcher[E]) need() int64 { return max(w.told, w.next-1) }
 
-// read takes at most one batch of the revisions from..to out of history, and
-// returns the revision to go on from. It looks only at what never changes in
-// w, so it needs no lock.
+// read reads at most one batch of the revisions from..to from history, and returns the revision to
+// continue from. It uses only fields of w that never change, so it needs no lock.
 func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64, error) {
 	evs, next, err := v.Events(w.what.Key, w.what.End, from, limit.Events)
 	if err != nil {
@@ -138,7 +136,7 @@ func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64
 			kept = append(kept, e)
 		}
 	}
-	// History has bounded the number already, and knows no sizes.
+	// History has already bounded the number of events, but not their size.
 	if n := whole(kept, Limit{Events: math.MaxInt, Bytes: limit.Bytes}); n < len(kept) {
 		next = kept[n].Revision()
 		kept = kept[:n]
@@ -146,8 +144,8 @@ func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64
 	return kept, next, nil
 }
 
-// whole is the number of leading events that are whole revisions within the
-// limit, but at least one revision.
+// whole returns how many leading events form whole revisions within the limit, but at least one
+// revision.
 func whole[E Event](evs []E, limit Limit) int {
 	bytes, boundary := 0, 0
 	for i, e := range evs {

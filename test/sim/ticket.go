@@ -157,8 +157,8 @@ func (x *ticket) begin(q *call, p *process, asOf int64) {
 	p.deliver(p.poll) // the hub may have distributed
 }
 
-// Told implements waitqueue.Waiter. That the key is gone replaces that it is ready.
-func (x *ticket) Told(news waitqueue.News) {
+// Notify implements waitqueue.Waiter. "Gone" replaces a pending "ready".
+func (x *ticket) Notify(news waitqueue.News) {
 	w := x.p.w
 	if x.ended {
 		w.broken("Q1", "a waiter that has left is told of its ticket")

@@ -106,8 +106,8 @@ func (w *waits) close() {
 	}
 }
 
-// Told implements waitqueue.Waiter. That the key is gone takes the place of that its turn came.
-func (x *waiter) Told(news waitqueue.News) {
+// Notify implements waitqueue.Waiter. "Gone" replaces a pending "ready".
+func (x *waiter) Notify(news waitqueue.News) {
 	w := x.feed
 	w.mu.Lock()
 	x.told, x.news = true, news

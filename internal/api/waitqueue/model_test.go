@@ -188,7 +188,7 @@ func TestModel(t *testing.T) {
 // hand is a client that wants a lock again and again, for TestRace.
 type hand struct{ turn chan News }
 
-func (h hand) Told(n News) { h.turn <- n }
+func (h hand) Notify(n News) { h.turn <- n }
 
 // TestRace: many wait and leave while others apply and distribute: each gets its turn, and
 // none while another has it.

@@ -40,7 +40,7 @@ func TestPanicWhileReading(t *testing.T) {
 // toldBadly is a waiter with a fault.
 type toldBadly struct{}
 
-func (toldBadly) Told(News) { panic("a fault of a waiter") }
+func (toldBadly) Notify(News) { panic("a fault of a waiter") }
 
 // Goal: a call that panics while it distributes events, which watchers would miss, ends the
 // process, though the server of the call recovers. Method: it is the process of a test.

@@ -12,27 +12,27 @@ import (
 	"leasehold.dev/internal/ticket"
 )
 
-// queue is one wait queue. It is guarded by Queues.mu.
+// queue is one wait queue. Queues.mu guards it.
 type queue struct {
 	prefix  string
 	from    int64           // the revision of the view that it was read from
-	seen    int             // keys that were looked at to read it
+	seen    int             // keys that were visited to read it
 	keys    map[string]*key // all tickets, also of waiters at other members
 	kinds   []*kind
 	waiters int
 	touched bool
-	left    string // the key that went last
+	left    string // the key that was deleted last
 }
 
 // key is the key of a ticket.
 type key struct {
 	ticket.Ticket
-	value   []byte   // shared: nobody changes it
-	entries []*Entry // who wait with it: mostly one
+	value   []byte   // shared, immutable
+	entries []*Entry // the waiters with this ticket, usually one
 }
 
-// kind is the order of the keys that count for some of the waiters. It is nil as long as
-// there are so few keys that it is everybody's turn: most queues have one.
+// kind has the keys that count for some of the waiters, in order. The order is nil while there are
+// so few keys that all have their turn: most queues have one.
 type kind struct {
 	queue  *queue
 	skips  bool
@@ -41,18 +41,18 @@ type kind struct {
 	ranks  []*rank
 }
 
-// rank is those of a kind who wait for as many permits.
+// rank has the waiters of a kind with the same number of permits.
 //
-// Invariant: between steps, all entries in waiting are behind the key that has so many
+// Invariant: between steps, all entries in waiting come after the key that has permits-1 keys
 // before it.
 type rank struct {
 	kind    *kind
 	permits int64
-	waiting *btree.BTreeG[*Entry] // nil for nobody yet
-	waiters int                   // also those whose turn has come
+	waiting *btree.BTreeG[*Entry] // nil while empty
+	waiters int                   // includes those whose turn has come
 }
 
-// Entry is somebody who waits with a ticket. Several may wait with the same.
+// Entry is one waiter with a ticket. Several may wait with the same ticket.
 type Entry struct {
 	queues *Queues
 	queue  *queue
@@ -69,10 +69,10 @@ func newTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
 
 func newQueue(prefix string) *queue { return &queue{prefix: prefix, keys: make(map[string]*key)} }
 
-// read takes the queue as it is in a view. If more keys begin with the prefix than most, it is
-// of no use, and whole is false.
+// read reads the queue from a view. If more than most keys begin with the prefix, the result is
+// incomplete and whole is false.
 func (q *queue) read(v *mvcc.View, most int) (whole bool) {
-	q.from, q.seen = v.Revision(), 0 // what the loop changes must not take memory of its own
+	q.from, q.seen = v.Revision(), 0 // the loop's variables must not escape to the heap
 	for kv := range v.Ascend(q.prefix, prefixEnd(q.prefix), 0) {
 		if q.seen++; q.seen > most {
 			break
@@ -84,8 +84,8 @@ func (q *queue) read(v *mvcc.View, most int) (whole bool) {
 	return q.seen <= most
 }
 
-// catchUp takes what has happened up to a view since the queue was read, in which nobody waits yet;
-// ok is false if that is not known any more.
+// catchUp applies the changes between the revision at which the queue was read and a view, while it
+// has no waiters. ok is false if they have been compacted.
 func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 	events, _, err := v.EventsIn(q.prefix, prefixEnd(q.prefix), q.from+1, 0)
 	if err != nil {
@@ -101,8 +101,8 @@ func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 // prefixEnd is the end of the range of a prefix.
 func prefixEnd(prefix string) string { return keyrange.OfPrefix(prefix).End }
 
-// reread takes the queue, which has the events up to since, as it is in a later view, and tells
-// what is new.
+// reread replaces the queue, which has the events up to since, by its state in a later view, and
+// notifies waiters.
 func (q *queue) reread(v *mvcc.View, since int64) {
 	old := q.keys
 	q.keys, q.left = make(map[string]*key), ""
@@ -120,13 +120,13 @@ func (q *queue) reread(v *mvcc.View, since int64) {
 			continue
 		}
 		if len(was.entries) > 0 {
-			q.end(was, whatBecame(v, was.Ticket, since))
+			q.end(was, endOf(v, was.Ticket, since))
 		}
 	}
 	q.settle(v.Revision())
 }
 
-// add takes a key in.
+// add adds a key.
 func (q *queue) add(kv *mvcc.KeyValue) {
 	k := &key{
 		Ticket: ticket.Ticket{Revision: kv.CreateRevision, Key: kv.Key}, value: kv.Value,
@@ -135,7 +135,7 @@ func (q *queue) add(kv *mvcc.KeyValue) {
 	q.count(k)
 }
 
-// count puts a key into the orders in which it counts.
+// count adds a key to the orders in which it counts.
 func (q *queue) count(k *key) {
 	for _, of := range q.kinds {
 		if of.order != nil && of.counts(k.value) {
@@ -144,7 +144,7 @@ func (q *queue) count(k *key) {
 	}
 }
 
-// discount takes a key out of the orders.
+// discount removes a key from the orders.
 func (q *queue) discount(k *key) {
 	for _, of := range q.kinds {
 		if of.order != nil {
@@ -153,15 +153,15 @@ func (q *queue) discount(k *key) {
 	}
 }
 
-// drop takes a key out.
+// drop removes a key.
 func (q *queue) drop(k *key) {
 	delete(q.keys, k.Key)
 	q.left = k.Key
 	q.discount(k)
 }
 
-// take takes an event after the view that the queue was read from. It reports whether
-// anybody's turn may have come.
+// take applies an event after the view that the queue was read from. It reports whether any
+// waiter's turn may have come.
 func (q *queue) take(e *mvcc.Event) (changed bool) {
 	k := q.keys[e.KV.Key]
 	switch {
@@ -195,7 +195,7 @@ func (q *queue) take(e *mvcc.Event) (changed bool) {
 
 func (k *kind) counts(value []byte) bool { return !k.skips || string(value) != k.beside }
 
-// rankOf returns the waiters for the same.
+// rankOf returns the rank of waiters with the same terms.
 func (q *queue) rankOf(a Ask) *rank {
 	k := q.kindOf(a)
 	for _, r := range k.ranks {
@@ -219,7 +219,7 @@ func (q *queue) kindOf(a Ask) *kind {
 	return k
 }
 
-// sort makes the order, if there is none.
+// sort builds the order if there is none.
 func (k *kind) sort() {
 	if k.order != nil {
 		return
@@ -232,7 +232,7 @@ func (k *kind) sort() {
 	}
 }
 
-// enter lets somebody wait.
+// enter adds a waiter.
 func (q *queue) enter(e *Entry) {
 	q.waiters++
 	e.rank.waiters++
@@ -244,7 +244,7 @@ func (q *queue) enter(e *Entry) {
 	e.rank.wait(e)
 }
 
-// wait adds an entry whose turn is still to come.
+// wait adds an entry whose turn has not come yet.
 func (r *rank) wait(e *Entry) {
 	if r.waiting == nil {
 		r.waiting = newTree(func(a, b *Entry) bool {
@@ -257,16 +257,16 @@ func (r *rank) wait(e *Entry) {
 	r.waiting.Set(e)
 }
 
-// free reports whether it is the turn of a key.
+// free reports whether it is a key's turn.
 func (r *rank) free(k *key) bool {
 	last, ok := r.last()
 	return !ok || !last.Before(k.Ticket)
 }
 
-// last returns the key up to which it is the turn of all; ok is false if it is everybody's.
+// last returns the last key that has its turn; ok is false if all have.
 func (r *rank) last() (_ *key, ok bool) {
 	if r.permits >= int64(len(r.kind.queue.keys)) {
-		return nil, false // also if all count, none has so many before it
+		return nil, false // even if all keys count, none has so many before it
 	}
 	if r.kind.sort(); r.permits > int64(r.kind.order.Len()) {
 		return nil, false
@@ -274,7 +274,7 @@ func (r *rank) last() (_ *key, ok bool) {
 	return r.kind.order.GetAt(int(r.permits - 1))
 }
 
-// settle tells those whose turn has come, as of a revision.
+// settle notifies the waiters whose turn has come, as of a revision.
 func (q *queue) settle(revision int64) {
 	for _, k := range q.kinds {
 		for _, r := range k.ranks {
@@ -291,23 +291,23 @@ func (r *rank) settle(after string, revision int64) {
 		}
 		r.waiting.Delete(e)
 		e.state = Ready
-		e.to.Told(News{State: Ready, Revision: revision, Created: e.key.Revision, After: after})
+		e.to.Notify(News{State: Ready, Revision: revision, Created: e.key.Revision, After: after})
 	}
 }
 
-// end tells the waiters with a key that it is gone.
+// end notifies the waiters with a key that it is gone.
 func (q *queue) end(k *key, news News) {
 	for _, e := range k.entries {
 		if e.state == Waiting {
 			e.rank.waiting.Delete(e)
 		}
 		e.state = Gone
-		e.to.Told(news)
+		e.to.Notify(news)
 	}
 }
 
-// Leave ends the waiting, and it has to be called once, also when the key is gone. Nothing is
-// told when it has returned.
+// Leave ends the wait. It must be called once, even if the key is gone. After it returns there are
+// no more notifications.
 func (e *Entry) Leave() {
 	w, q := e.queues, e.queue
 	w.mu.Lock()
@@ -324,7 +324,7 @@ func (e *Entry) Leave() {
 	}
 }
 
-// forget takes an entry off a key.
+// forget removes an entry from its key.
 func (k *key) forget(e *Entry) {
 	for i, other := range k.entries {
 		if other == e {
@@ -336,7 +336,7 @@ func (k *key) forget(e *Entry) {
 	}
 }
 
-// leave notes that there is one less in a rank, and drops what nobody needs any more.
+// leave removes one waiter from a rank, and drops the rank and queue if they are no longer needed.
 func (q *queue) leave(r *rank) {
 	q.waiters--
 	if r.waiters--; r.waiters > 0 {

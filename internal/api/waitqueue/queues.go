@@ -12,21 +12,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Ask is what somebody waits for.
+// Ask describes what a waiter waits for.
 type Ask struct {
 	// Key is a ticket in the queue of Prefix.
 	Key, Prefix string
-	// Permits says that it is a ticket's turn when fewer tickets are before it; at least 1.
+	// Permits is at least 1. A ticket has its turn when fewer than Permits tickets are before it.
 	Permits int64
-	// Skips says that tickets with the value Beside do not count.
+	// Skips means that tickets with the value Beside do not count.
 	Skips  bool
 	Beside string
 }
 
-// State is where a ticket stands.
+// State is the state of a ticket.
 type State uint8
 
-// The states. From each on only those behind it follow.
+// The states. A ticket only moves to later ones.
 const (
 	// None: there is no such ticket.
 	None State = iota
@@ -34,49 +34,49 @@ const (
 	Waiting
 	// Ready: it is its turn.
 	Ready
-	// Gone: its key went, or is on no lease any more.
+	// Gone: its key was deleted, or is on no lease any more.
 	Gone
 )
 
-// News is what is told of a ticket, as of a revision.
+// News is a notification about a ticket, as of a revision.
 type News struct {
 	State    State
 	Revision int64
 	// Created is the create revision of the key.
 	Created int64
-	// After is the key whose going made it the turn; empty if that is not known.
+	// After is the key whose deletion made it the turn; empty if unknown.
 	After string
-	// Why and Lease say what took the key, unless that is Unknown; a key that was taken off its
-	// lease is told as deleted.
+	// Why and Lease say what deleted the key, unless Why is Unknown. A key that was taken off its
+	// lease is reported as deleted.
 	Why     fsm.Reason
 	Lease   lease.ID
 	Unknown bool
 }
 
-// Waiter is told what becomes of its ticket: at most once that the turn has come, and at most
-// once that the key is gone, nothing after that. Told is called with locks held, and must
-// neither block nor call this package.
-type Waiter interface{ Told(News) }
+// Waiter is notified about its ticket: at most once that its turn has come, and at most once that
+// the key is gone, and of nothing after that. Notify is called with locks held, and must neither
+// block nor call this package.
+type Waiter interface{ Notify(News) }
 
-// Queues are the wait queues of a member in which somebody waits. It is safe for concurrent use.
+// Queues has the wait queues of a member that have waiters. It is safe for concurrent use.
 //
-// Lock order: what the hub holds while it distributes, then mu, then what Told takes.
+// Lock order: what the hub holds while it distributes, then mu, then what Notify locks.
 type Queues struct {
 	hub  *watch.Hub[*api.Event]
 	view func() *mvcc.View
 
 	mu      sync.Mutex // guards what follows
 	queues  map[string]*queue
-	reading map[string]chan struct{} // queues that are being read; closed when that is done
+	reading map[string]chan struct{} // queues being read; closed when that is done
 	live    int64                    // all queues have the events up to it
 	touched []*queue                 // scratch of follow
 	last    uint64                   // numbers the waiters
 
-	between func() // of tests: called when a queue was read, without mu; may be nil
+	between func() // for tests: called when a queue was read, without mu; may be nil
 }
 
-// New returns queues that follow a hub, which nobody must have used yet. view returns the
-// current view: at least as new as what the hub has published.
+// New returns queues that follow a hub, which must be unused. view returns the current view, at
+// least as new as what the hub has published.
 func New(hub *watch.Hub[*api.Event], view func() *mvcc.View) *Queues {
 	w := &Queues{
 		hub: hub, view: view, queues: make(map[string]*queue),
@@ -86,9 +86,9 @@ func New(hub *watch.Hub[*api.Event], view func() *mvcc.View) *Queues {
 	return w
 }
 
-// Wait begins to wait, for a key as it was at a revision that this member has applied. It
-// returns where the key stands, as of that revision or a later one; only if that is Waiting
-// or Ready the waiter will be told, possibly before Wait returns, and must leave.
+// Wait starts to wait for a key as it was at a revision that this member has applied. It returns
+// the key's state as of that revision or a later one. If that is Waiting or Ready the waiter will
+// be notified, possibly before Wait returns, and must call Leave.
 func (w *Queues) Wait(a Ask, asOf int64, to Waiter) (e *Entry, _ News) {
 	w.hub.Want(1)
 	defer func() {
@@ -104,7 +104,7 @@ func (w *Queues) enter(a Ask, asOf int64, to Waiter) (*Entry, News) {
 	defer w.mu.Unlock()
 	q := w.queueLocked(a.Prefix)
 	if w.reached(q) < asOf && w.queues[a.Prefix] == q {
-		// What it lacks has been published already, or is about to be.
+		// What the queue lacks has been published already, or is about to be.
 		w.unlocked(w.distribute)
 		q = w.queueLocked(a.Prefix)
 	}
@@ -125,16 +125,16 @@ func (w *Queues) enter(a Ask, asOf int64, to Waiter) (*Entry, News) {
 	return e, News{State: e.state, Revision: w.reached(q), Created: k.Revision}
 }
 
-// unlocked runs f without mu. A panic of f may be recovered from by the server of the call, and
-// mu is unlocked on the way there.
+// unlocked runs f without mu. If f panics, the server of the call may recover, so mu is locked
+// again for the deferred unlock.
 func (w *Queues) unlocked(f func()) {
 	w.mu.Unlock()
 	defer w.mu.Lock()
 	f()
 }
 
-// distribute has the hub distribute what was published. A panic there ends the process, as it
-// does on the hub's own goroutine: the events are lost, and watchers would not learn of that.
+// distribute makes the hub distribute what was published. A panic there ends the process, as on the
+// hub's own goroutine, because the events are lost and watchers would not learn of it.
 func (w *Queues) distribute() {
 	done := make(chan struct{})
 	go func() {
@@ -144,7 +144,7 @@ func (w *Queues) distribute() {
 	<-done
 }
 
-// queueLocked returns a queue as it is followed or, if nobody waits in it, one that is read anew.
+// queueLocked returns a queue: the one that is followed or, if it has no waiters, a newly read one.
 func (w *Queues) queueLocked(prefix string) *queue {
 	for {
 		if q := w.queues[prefix]; q != nil {
@@ -161,11 +161,11 @@ func (w *Queues) queueLocked(prefix string) *queue {
 	}
 }
 
-// fewKeys is how many keys of a queue are read with mu locked.
+// fewKeys is how many keys of a queue are read while mu is locked.
 const fewKeys = 256
 
-// readLocked reads a queue that has many keys, and does so with mu unlocked: nobody waits for that
-// but who enters the same queue. What was distributed meanwhile is made up for.
+// readLocked reads a queue with many keys, with mu unlocked, so that only waiters of the same queue
+// wait for it. Then it applies what was distributed meanwhile.
 func (w *Queues) readLocked(prefix string) *queue {
 	done := make(chan struct{})
 	w.reading[prefix] = done
@@ -187,23 +187,23 @@ func (w *Queues) readLocked(prefix string) *queue {
 	return q
 }
 
-// reached is the revision up to which a queue has all events.
+// reached returns the revision up to which a queue has all events.
 func (w *Queues) reached(q *queue) int64 { return max(w.live, q.from) }
 
-// missing tells of a key that is no ticket now: whether it was one at the revision.
+// missing returns the state of a key that is no ticket now: whether it was one at the revision.
 func (w *Queues) missing(a Ask, asOf int64) News {
 	v := w.view()
 	r, err := v.Range(a.Key, "", mvcc.RangeOptions{Revision: asOf})
 	switch {
-	case err != nil: // it is so long ago that it is not known any more
+	case err != nil: // the revision has been compacted
 		return News{State: Gone, Revision: v.Revision(), Unknown: true}
 	case len(r.KVs) == 0 || !ticket.Is(a.Prefix, a.Key, r.KVs[0].Lease):
 		return News{State: None}
 	}
-	return whatBecame(v, ticket.Ticket{Revision: r.KVs[0].CreateRevision, Key: a.Key}, asOf)
+	return endOf(v, ticket.Ticket{Revision: r.KVs[0].CreateRevision, Key: a.Key}, asOf)
 }
 
-// Ended tells what took a key that a revision has made; None if it is there as it was then.
+// Ended returns what deleted a key that was created at a revision, or None if it still exists.
 func Ended(v *mvcc.View, key string, created int64) News {
 	if kv := v.Get(key); kv != nil && kv.CreateRevision == created {
 		return News{}
@@ -211,14 +211,14 @@ func Ended(v *mvcc.View, key string, created int64) News {
 	since := max(created, v.Compacted())
 	r, err := v.Range(key, "", mvcc.RangeOptions{Revision: since})
 	if err != nil || len(r.KVs) == 0 || r.KVs[0].CreateRevision != created {
-		return News{State: Gone, Revision: v.Revision(), Created: created, Unknown: true} // long ago
+		return News{State: Gone, Revision: v.Revision(), Created: created, Unknown: true}
 	}
-	return whatBecame(v, ticket.Ticket{Revision: created, Key: key}, since)
+	return endOf(v, ticket.Ticket{Revision: created, Key: key}, since)
 }
 
-// whatBecame tells what became of a key that is no ticket any more, and was one at a revision. If
-// what came next is compacted, it is known all the same unless the key went before that.
-func whatBecame(v *mvcc.View, t ticket.Ticket, since int64) News {
+// endOf returns how a ticket ended that existed at a revision. If the event is compacted, the
+// state is still known, unless the key was deleted before that revision.
+func endOf(v *mvcc.View, t ticket.Ticket, since int64) News {
 	news := News{State: Gone, Revision: v.Revision(), Created: t.Revision}
 	if c := v.Compacted(); since+1 < c {
 		r, err := v.Range(t.Key, "", mvcc.RangeOptions{Revision: c})
@@ -267,7 +267,7 @@ func (w *Queues) follow(events []*api.Event, revision int64, gap bool) {
 	w.live = revision
 }
 
-// settle tells those whose turn came with a revision.
+// settle notifies the waiters whose turn came with a revision.
 func (w *Queues) settle(revision int64) {
 	for i, q := range w.touched {
 		q.settle(revision)
@@ -277,7 +277,7 @@ func (w *Queues) settle(revision int64) {
 	w.touched = w.touched[:0]
 }
 
-// rereadAll takes all queues as they are now: events are missing.
+// rereadAll reads all queues again, because events are missing.
 func (w *Queues) rereadAll() {
 	if len(w.queues) == 0 {
 		return
@@ -290,7 +290,7 @@ func (w *Queues) rereadAll() {
 
 // Stats are gauges of the queues.
 type Stats struct {
-	// Queues is how many are followed, Waiting how many wait in them or have their turn.
+	// Queues is how many queues are followed, Waiting how many waiters they have.
 	Queues, Waiting int
 }
 

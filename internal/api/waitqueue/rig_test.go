@@ -88,7 +88,7 @@ type told struct {
 	list []News
 }
 
-func (w *told) Told(n News) {
+func (w *told) Notify(n News) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.list = append(w.list, n)
