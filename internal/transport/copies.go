@@ -12,21 +12,22 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Two processes of a member live at one time if its data directory was copied and is run twice,
-// or was moved while a process went on. Both would vote and acknowledge under one ID, and know
-// nothing of what the other one promised. So a process is let in only when the one before it does
-// not answer any more. A process that was killed or has stopped never answers: its connections
-// are closed. For one whose machine is gone a newcomer waits, at most for pingTimeout.
+// Two processes of one member run at a time if its data directory was copied and both copies are
+// used, or was moved while a process still ran. Both would vote and acknowledge under one ID
+// without knowing the other's promises. So a new process is admitted only when the previous one no
+// longer answers. A process that was killed or has stopped never answers: its connections are
+// closed. If its machine is gone, a newcomer waits, at most for pingTimeout.
 //
-// That a newcomer was refused is no proof that it lives: its stream may be a late one of a process
-// that has ended. So the refusal has a mark, which a newcomer that lives repeats when it comes
-// back. It has then started before the other process answered a ping, and that one before the
-// mark was made: they live at the same time, and a restart is never taken for that.
+// That a newcomer was refused does not prove that it is alive: its stream may be a late one of a
+// process that has ended. So the refusal carries a mark, which a live newcomer repeats when it
+// comes back. It must then have started before the other process answered a ping, and that one
+// before the mark was made, so both are alive at the same time. A restart is never mistaken for
+// that.
 
 // pingTimeout is how long a process may take to show that it is alive.
 const pingTimeout = 2 * time.Second
 
-// A markedError is a refusal with the mark by which the other process shows that it lives.
+// A markedError is a refusal with the mark that proves that the other process is alive.
 type markedError struct {
 	error
 	mark uint64
@@ -44,15 +45,15 @@ func (l *link) noteMark(err error) {
 	}
 }
 
-// saw notes which process of the member answered or asked, and reports Gone if it is a new one.
-// mark is what the process is known to have lived after. It returns an error if the process
-// is not let in: it ended before, as far as is known, and what was delayed of it must not be
-// taken for news; or the process before it is alive.
+// saw records which process of the member answered or connected, and reports Gone if it is a new
+// one. mark proves that the process was alive after it. saw returns an error if the process is not
+// admitted, because it is known to have ended, so that its delayed messages must be ignored, or
+// because the previous process is alive.
 func (l *link) saw(process, mark uint64) error {
 	l.mu.Lock()
 	current, out := l.process, l.out
 	if process == current {
-		l.gone = false // it was only its listener that had gone
+		l.gone = false // only its listener had gone
 		l.mu.Unlock()
 		return nil
 	}
@@ -76,7 +77,7 @@ func (l *link) saw(process, mark uint64) error {
 	return ErrCopy
 }
 
-// replace lets a new process in, in the place of current.
+// replace admits a new process in the place of current.
 func (l *link) replace(current, process uint64) error {
 	l.mu.Lock()
 	if l.process != current {
@@ -99,8 +100,8 @@ func (l *link) replace(current, process uint64) error {
 	return nil
 }
 
-// endOther ends the stream of a process that was replaced. If it lives, it comes back and is
-// told why.
+// endOther ends the stream of a process that was replaced. If it is alive, it reconnects and learns
+// why.
 func (t *Transport) endOther(member, process uint64) {
 	t.mu.RLock()
 	in := t.inbound[member]
@@ -113,8 +114,8 @@ func (t *Transport) endOther(member, process uint64) {
 // alive reports whether the process at the other end answers now.
 func (c *outbound) alive() bool { return c.ping(false) == nil }
 
-// ping asks the process at the other end for an answer; copied tells it that another process
-// with its identity was refused.
+// ping asks the process at the other end for an answer. copied tells it that another process with
+// its identity was refused.
 func (c *outbound) ping(copied bool) error {
 	ctx, cancel := context.WithTimeout(c.ctx, pingTimeout)
 	defer cancel()
@@ -139,7 +140,7 @@ func (c *outbound) call(ctx context.Context, method string, ask *blob) (*blob, e
 	return c.session.unary(h.context(ctx, nil), method, ask)
 }
 
-// called returns who calls this process by outbound.call, and what it asks.
+// called returns the member and process that made a call with outbound.call, and its argument.
 func (t *Transport) called(
 	ctx context.Context, decode func(any) error,
 ) (h hello, ask *blob, err error) {
@@ -172,8 +173,8 @@ func servePing(
 	return &blob{data: []byte(strconv.FormatUint(t.cfg.Process, 16))}, nil
 }
 
-// hears reports whether a call comes over the connection that has the stream of a member's
-// messages. So Admit has let that member in, and it is the one that calls.
+// hears reports whether a call came over the connection that carries a member's messages. If so,
+// Admit has admitted that member, and it is the caller.
 func (t *Transport) hears(ctx context.Context, member uint64) bool {
 	t.mu.RLock()
 	in := t.inbound[member]

@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// dialTimeout bounds the TCP handshake, helloTimeout all until a stream is
-	// accepted. A stopped process accepts the one and never the other.
+	// dialTimeout bounds the TCP handshake, helloTimeout everything until a stream is accepted. A
+	// stopped process accepts the connection but never the stream.
 	dialTimeout  = time.Second
 	helloTimeout = 3 * time.Second
 
-	// A member has one stream to another, or two while it sends a snapshot, and says in the
-	// headers who it is and where it listens.
+	// A member has one stream to another, or two while it sends a snapshot. Its headers say who it
+	// is and where it listens.
 	maxStreams    = 64
 	maxHeaderList = 16 << 10
-	// strangerBytes are what a connection may have of requests that are not complete, until it is
-	// known to be a member's.
+	// strangerBytes bounds the incomplete requests of a connection until it is known to be a
+	// member's.
 	strangerBytes = 1 << 20
 
 	bufferSize = 128 << 10
@@ -43,17 +43,17 @@ const (
 type session struct {
 	*grpc.ClientConn
 	conn net.Conn
-	// proof goes with each call; empty if there is no token.
+	// proof is sent with each call; empty without a token.
 	proof *string
 }
 
 func (s session) close() {
 	_ = s.ClientConn.Close()
-	_ = s.conn.Close() // if gRPC never came to take it
+	_ = s.conn.Close() // in case gRPC never took it
 }
 
-// connect opens a connection to u. The dialing is ours and not gRPC's, because
-// we must know exactly how it failed, and must try again sooner than gRPC would.
+// connect opens a connection to u. It dials itself, instead of gRPC, because it must know exactly
+// how dialing failed, and must retry sooner than gRPC would.
 func connect(ctx context.Context, u url.URL, way Way) (session, error) {
 	conf, creds := way.TLS, insecure.NewCredentials()
 	if listen.IsTLS(u) {
@@ -86,7 +86,7 @@ func connect(ctx context.Context, u url.URL, way Way) (session, error) {
 			return conn, nil
 		}))
 	if conf == nil || conf.ServerName == "" {
-		host := "localhost" // a socket file has no host, but its certificate has
+		host := "localhost" // a socket file has no host, but its certificate does
 		if network == "tcp" {
 			host = addr
 		}
@@ -107,13 +107,13 @@ func connect(ctx context.Context, u url.URL, way Way) (session, error) {
 	return s, nil
 }
 
-// clientOptions has no room to grow in place: connect appends to a copy.
+// clientOptions has no spare capacity: connect appends to a copy.
 var clientOptions = func() []grpc.DialOption {
 	o := []grpc.DialOption{
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableHealthCheck(),
-		grpc.WithDisableRetry(), // else gRPC keeps what it sent
+		grpc.WithDisableRetry(), // otherwise gRPC keeps what it sent
 		grpc.WithIdleTimeout(0),
 		grpc.WithReadBufferSize(bufferSize),
 		grpc.WithWriteBufferSize(bufferSize),
@@ -122,7 +122,7 @@ var clientOptions = func() []grpc.DialOption {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.DefaultConfig, MinConnectTimeout: helloTimeout,
 		}),
-		// For snapshots; a stream of messages notices earlier, by its "alive".
+		// For snapshots. A stream of messages notices earlier, by its "alive".
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 5 * time.Second,
 		}),
@@ -160,8 +160,7 @@ func (t *Transport) serverOptions() []grpc.ServerOption {
 	)
 }
 
-// isRefused reports whether nobody listens there. Over TCP it is the other
-// kernel that says so, at once.
+// isRefused reports whether no process listens there. Over TCP the other kernel answers so at once.
 func isRefused(err error, u url.URL) bool {
 	network, _ := listen.Address(u)
 	return errors.Is(err, syscall.ECONNREFUSED) ||

@@ -10,13 +10,13 @@ import (
 // errFormats means that two members speak no common format.
 var errFormats = errors.New("transport: the members speak no common format")
 
-// Formats are the versions of what members say to each other that a member speaks, from the
-// oldest to the newest. A stream has the newest one that both ends speak: it is the version of
-// its frames and of the messages in them. What opens a stream has none: its metadata can be
-// added to, and what is there keeps its meaning for ever.
+// Formats are the versions of the protocol between members that a member speaks, from the oldest to
+// the newest. A stream has the newest one that both ends speak; it is the version of its frames and
+// of the messages in them. What opens a stream has no version: its metadata can be extended, and
+// existing keys keep their meaning forever.
 type Formats struct{ Oldest, Newest uint8 }
 
-// String is the form that people read.
+// String returns the formats for people.
 func (f Formats) String() string {
 	if f.Oldest == f.Newest {
 		return fmt.Sprintf("format %d", f.Oldest)
@@ -24,7 +24,7 @@ func (f Formats) String() string {
 	return fmt.Sprintf("formats %d to %d", f.Oldest, f.Newest)
 }
 
-// valid reports whether there is a format, since 0 is none.
+// valid reports whether there is a format; 0 is none.
 func (f Formats) valid() bool { return 0 < f.Oldest && f.Oldest <= f.Newest }
 
 // has reports whether a format is among them.
@@ -40,7 +40,7 @@ func (f Formats) common(other Formats) (uint8, error) {
 	return format, nil
 }
 
-// readFormats finds the formats of the member that opens a stream.
+// readFormats returns the formats of the member that opens a stream.
 func readFormats(md metadata.MD) (f Formats, err error) {
 	texts := md.Get(keyFormats)
 	if len(texts) != 1 {
@@ -56,5 +56,5 @@ func parseFormats(text string) (f Formats, err error) {
 	return f, nil
 }
 
-// wire is the form that travels.
+// wire returns the formats as they are sent.
 func (f Formats) wire() string { return fmt.Sprintf("%d %d", f.Oldest, f.Newest) }

@@ -9,27 +9,26 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// A frame is one gRPC message: the stream's format, the CRC-32C of what follows, and
-// the messages, each after its length in four bytes, little-endian. TCP's
-// checksum misses about one damaged segment in 65,536, and a wrong entry in a
-// log is not a thing that later votes repair.
+// A frame is one gRPC message: the stream's format, the CRC-32C of what follows, and the messages,
+// each after its length in four bytes, little-endian. TCP's checksum misses about one damaged
+// segment in 65,536, and no later vote repairs a wrong log entry.
 const (
 	frameHead  = 1 + crc32.Size
 	lengthSize = 4
 
-	// frameTarget is the size at which a frame is full. What a member receives in
-	// one piece, it also handles in one piece, and a heartbeat waits for that.
+	// frameTarget is the size at which a frame is full. A member handles a frame in one piece, and
+	// a heartbeat waits for that.
 	frameTarget = 1 << 20
-	// maxFrame is what a receiver takes: a message of any size may come last.
+	// maxFrame is the largest frame that a receiver accepts: the last message may have any size.
 	maxFrame = frameTarget + MaxMessage + frameHead + lengthSize
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errCorrupt means that what arrived is not what any member sent.
+// errCorrupt means that no member sent what arrived.
 var errCorrupt = errors.New("transport: corrupt frame")
 
-// A blob is what the codec takes and gives: bytes as they are.
+// A blob is the codec's message: bytes as they are.
 type blob struct{ data []byte }
 
 // newFrame returns an empty frame of a format, with room for about size bytes of messages.
@@ -45,8 +44,8 @@ func newFrame(format uint8, size int) *blob {
 	return b
 }
 
-// add appends a message. If that is too large, the frame is as before, and the
-// size is returned with ok false.
+// add appends a message. If it is too large, the frame does not change, and add returns its size
+// and false.
 func (b *blob) add(m Message) (size int, ok bool) {
 	start := len(b.data)
 	b.data = m.AppendTo(append(b.data, 0, 0, 0, 0))
@@ -69,7 +68,7 @@ func (b *blob) seal() *blob {
 	return b
 }
 
-// open checks a frame and returns what is left for cut.
+// open checks a frame and returns its messages for cut.
 func open(format uint8, frame []byte) ([]byte, error) {
 	if len(frame) < frameHead {
 		return nil, fmt.Errorf("%w: %d bytes are too few", errCorrupt, len(frame))
@@ -85,7 +84,7 @@ func open(format uint8, frame []byte) ([]byte, error) {
 	return body, nil
 }
 
-// cut returns the first message of body, which is not empty, and what is left.
+// cut returns the first message of body, which is not empty, and the rest.
 func cut(body []byte) (message, rest []byte, err error) {
 	if len(body) < lengthSize {
 		return nil, nil, fmt.Errorf("%w: it ends within a length", errCorrupt)
@@ -95,8 +94,7 @@ func cut(body []byte) (message, rest []byte, err error) {
 	if n > MaxMessage || int(n) > len(body) {
 		return nil, nil, fmt.Errorf("%w: a message of %d bytes with %d left", errCorrupt, n, len(body))
 	}
-	// The capacity ends with the message: a handler that appends to it must not
-	// write into the next one.
+	// Limit the capacity: a handler that appends to the message must not write into the next one.
 	return body[:n:n], body[n:], nil
 }
 
@@ -135,14 +133,14 @@ func tooLarge(size int) error {
 	return fmt.Errorf("transport: %d bytes are more than the largest message, %d", size, MaxMessage)
 }
 
-// codec gives gRPC a blob's bytes as they are.
+// codec passes a blob's bytes to gRPC unchanged.
 type codec struct{}
 
 // Name implements encoding.CodecV2. It is sent as the content type.
 func (codec) Name() string { return "leasehold-blob" }
 
-// Marshal implements encoding.CodecV2. gRPC owns the bytes from now on, and
-// gives large ones back to the pool when they are written.
+// Marshal implements encoding.CodecV2. gRPC owns the bytes from now on, and returns large ones to
+// the pool when they are written.
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*blob)
 	if !ok {
@@ -154,8 +152,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&b.data, mem.DefaultBufferPool())}, nil
 }
 
-// Unmarshal implements encoding.CodecV2. The copy is the receiver's for good:
-// a handler that keeps a message must not find another in its place one day.
+// Unmarshal implements encoding.CodecV2. It copies, because handlers keep messages.
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*blob)
 	if !ok {

@@ -17,17 +17,17 @@ import (
 // Keys of the metadata.
 const (
 	keyHello   = "leasehold-hello"   // of the member that opens a stream
-	keyFormats = "leasehold-formats" // likewise: see Formats
-	keyVersion = "leasehold-version" // likewise: its cluster version, and where that was decided
-	keyURL     = "leasehold-url"     // likewise: where it listens, one for each URL
+	keyFormats = "leasehold-formats" // the same: see Formats
+	keyVersion = "leasehold-version" // the same: its cluster version, and where that was decided
+	keyURL     = "leasehold-url"     // the same: where it listens, one per URL
 	keyProcess = "leasehold-process" // of the member that answers: its process and incarnation
-	keyFormat  = "leasehold-format"  // likewise: the one that the stream has
+	keyFormat  = "leasehold-format"  // the format of the stream
 	keySaid    = "leasehold-said"    // trailer of an answer in words
-	keyMark    = "leasehold-mark"    // trailer of a refusal, and of who comes back after it
+	keyMark    = "leasehold-mark"    // trailer of a refusal; repeated after it
 )
 
-// What keySaid may say. Its presence tells an answer of the other member from an
-// error that gRPC made up because the connection broke.
+// Values of keySaid. It distinguishes an answer of the other member from an error that gRPC made up
+// because the connection broke.
 const (
 	saidRemoved = "removed"
 	saidLost    = "lost"
@@ -37,10 +37,10 @@ const (
 	saidVersion = "version"
 )
 
-// maxURLs bounds how many URLs of a member are looked at.
+// maxURLs bounds how many URLs of a member are used.
 const maxURLs = 16
 
-// maxWords bounds an answer in words, which travels in a header.
+// maxWords bounds an answer in words, which is sent in a header.
 const maxWords = 1 << 10
 
 // A hello says who opens a stream to whom.
@@ -48,19 +48,19 @@ type hello struct {
 	cluster, from, to uint64
 	instance          // of from
 	formats           Formats
-	version           uint8 // the cluster's, as from knows it
+	version           uint8 // the cluster's, as known to from
 	decided           uint64
-	// mark is that of the last refusal that from has had from to, 0 for none. To repeat it
-	// shows that this process lives, and that the stream is no late one of a dead process.
+	// mark is that of the last refusal that from got from to, 0 for none. Repeating it shows that
+	// this process is alive, and that the stream is not a late one of a dead process.
 	mark uint64
 }
 
-// visitor returns what Admit is asked about.
+// visitor returns the argument for Admit.
 func (h hello) visitor() Visitor {
 	return Visitor{h.from, h.incarnation, h.formats, h.version, h.decided}
 }
 
-// context returns ctx with the hello for the other side, and with the sender's URLs.
+// context returns ctx with the hello and the sender's URLs for the other side.
 func (h hello) context(ctx context.Context, urls []string) context.Context {
 	ctx = metadata.AppendToOutgoingContext(ctx, keyHello, h.String(), keyFormats, h.formats.wire(),
 		keyVersion, fmt.Sprintf("%d %d", h.version, h.decided))
@@ -73,12 +73,12 @@ func (h hello) context(ctx context.Context, urls []string) context.Context {
 	return ctx
 }
 
-// String is the form that travels.
+// String returns the hello as it is sent.
 func (h hello) String() string {
 	return fmt.Sprintf("%x %x %x %x %x", h.cluster, h.from, h.to, h.process, h.incarnation)
 }
 
-// readHello finds the hello of an incoming stream.
+// readHello reads the hello of an incoming stream.
 func readHello(ctx context.Context) (h hello, err error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	texts := md.Get(keyHello)
@@ -95,8 +95,8 @@ func readHello(ctx context.Context) (h hello, err error) {
 	return h, err
 }
 
-// scan reads numbers from a text that has nothing else, also behind them: what a newer release may
-// add is not ignored.
+// scan reads numbers from a text that contains nothing else. Trailing text is an error, so that
+// nothing that a newer release adds is ignored.
 func scan(text, format string, numbers ...any) error {
 	const end = " ."
 	if n := len(strings.Fields(text)); n != len(numbers) {
@@ -106,7 +106,7 @@ func scan(text, format string, numbers ...any) error {
 	return err
 }
 
-// readVersion finds the cluster version of the member that opens a stream.
+// readVersion reads the cluster version of the member that opens a stream.
 func (h *hello) readVersion(md metadata.MD) error {
 	texts := md.Get(keyVersion)
 	if len(texts) != 1 {
@@ -130,8 +130,8 @@ func readMark(md metadata.MD) uint64 {
 	return mark
 }
 
-// readURLs returns where the member that opened a stream listens, as far as it says so. What
-// is no URL is left out: it is not worth a refusal.
+// readURLs returns where the member that opened a stream listens, as far as it says. Invalid URLs
+// are skipped, because they do not justify a refusal.
 func readURLs(ctx context.Context) (urls []url.URL) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, text := range md.Get(keyURL) {
@@ -142,7 +142,7 @@ func readURLs(ctx context.Context) (urls []url.URL) {
 	return urls
 }
 
-// urlTexts returns URLs as they travel.
+// urlTexts returns URLs as they are sent.
 func urlTexts(urls []url.URL) (out []string) {
 	for i := range urls {
 		out = append(out, urls[i].String())
@@ -159,18 +159,18 @@ func parseHello(text string) (h hello, err error) {
 	return h, nil
 }
 
-// An instance is what tells a member's process and its data directory from others that bear its ID.
+// An instance distinguishes a member's process and data directory from others with the same ID.
 type instance struct{ process, incarnation uint64 }
 
 func (t *Transport) instance() instance { return instance{t.cfg.Process, t.cfg.Incarnation} }
 
-// An answer accepts a stream: it says by whom, and which format the stream has.
+// An answer accepts a stream: it says who accepts it, and the stream's format.
 type answer struct {
 	instance
 	format uint8
 }
 
-// header is the form that travels.
+// header returns the answer as it is sent.
 func (a answer) header() metadata.MD {
 	return metadata.Pairs(keyProcess, fmt.Sprintf("%x %x", a.process, a.incarnation),
 		keyFormat, fmt.Sprint(a.format))
@@ -189,7 +189,7 @@ func readAnswer(md metadata.MD) (a answer, ok bool) {
 // trailing is the part of a server's stream that say needs.
 type trailing interface{ SetTrailer(metadata.MD) }
 
-// say turns err into the status that the other side gets, as words.
+// say turns err into the status, in words, for the other side.
 func say(s trailing, err error) error {
 	kind := saidRefused
 	switch {
@@ -217,8 +217,9 @@ func say(s trailing, err error) error {
 	return status.Error(codes.FailedPrecondition, text)
 }
 
-// heard turns the error of a client's stream into ErrRemoved, ErrLost, ErrCopy, one that wraps
-// errFormats or ErrVersion, a *remoteError, or leaves it: then the connection broke.
+// heard converts the error of a client's stream into ErrRemoved, ErrLost, ErrCopy, an error that
+// wraps errFormats or ErrVersion, or a *remoteError. Any other error means that the connection
+// broke, and is returned as it is.
 func heard(err error, trailer metadata.MD) error {
 	said := trailer.Get(keySaid)
 	if len(said) == 0 {

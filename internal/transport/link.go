@@ -15,29 +15,28 @@ import (
 )
 
 const (
-	// After a connection has broken the next dialing is at once; after a failure, or
-	// if connections break again and again before they are steadyAfter old, it
-	// is after a pause that doubles between the bounds. The least is short: a
-	// connection to a process that is being killed may be accepted in its last
-	// moment, and only the next one is refused.
+	// A broken connection is redialed at once. After a failure, or if connections break repeatedly
+	// before they are steadyAfter old, the pause doubles between the bounds. The shortest is short,
+	// because a process that is being killed may accept a connection in its last moment, and only
+	// the next one is refused.
 	minPause    = 2 * time.Millisecond
 	maxPause    = 500 * time.Millisecond
 	steadyAfter = time.Second
 
-	// A receiver says "alive" once an aliveInterval. When none has come in
-	// maxMisses of them, the connection was cut silently.
+	// A receiver sends "alive" once per aliveInterval. If none has come in maxMisses intervals, the
+	// connection was cut silently.
 	aliveInterval = time.Second
 	maxMisses     = 5
 )
 
-// errSilent means that a connection is there and its other end is not.
+// errSilent means that a connection exists but its other end does not answer.
 var errSilent = errors.New("transport: the member has not answered for seconds")
 
 // errReplaced ends a stream in favor of a newer one of the same member.
 var errReplaced = errors.New("transport: the member has opened a newer stream")
 
-// A link is the way to one other member at fixed URLs: its queue, its
-// connection, and what is known of its process.
+// A link is the connection to one other member at fixed URLs: its queue, its connection, and what
+// is known of its process.
 type link struct {
 	t      *Transport
 	id     uint64
@@ -45,35 +44,33 @@ type link struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	signals
-	first int // the URL that was good last; of run
-	// told are the failures in the log since the connection broke: of each kind the text that the
-	// last line had. Of run.
+	first int // the URL that worked last; of run
+	// told has the failures logged since the connection broke: for each kind the last text. Of run.
 	told map[string]string
 	*traffic
 
 	mu    sync.Mutex
 	queue queue
-	since time.Time // of the connection; zero: none
+	since time.Time // of the connection; zero for none
 	// parted is when the last connection broke, or the link was made.
 	parted time.Time
-	// process answered last, previous before it; 0: none. gone: Gone was reported
-	// of process. reached: these URLs have led to the member, so that a refusal
-	// there means something.
+	// process answered last, previous before it; 0 for none. gone: Gone was reported for process.
+	// reached: these URLs have led to the member, so that a refusal there has a meaning.
 	process, previous uint64
 	gone, reached     bool
-	mark              uint64    // since process is noted; see saw
+	mark              uint64    // since process was recorded; see saw
 	heard             uint64    // the mark of the last refusal there
 	out               *outbound // the connection; nil: none
 }
 
 // signals wake the goroutines of a link. Each has room for one.
 type signals struct {
-	filled chan struct{} // the queue has something
+	filled chan struct{} // the queue is not empty
 	lost   chan struct{} // Unreachable is due
 	redial chan struct{} // do not wait any longer
 }
 
-// newLink makes a link; old, which may be nil, is what it replaces.
+// newLink makes a link. old, which may be nil, is the one that it replaces.
 func newLink(t *Transport, p Peer, old *link) *link {
 	l := &link{
 		t: t, id: p.ID, urls: p.URLs, told: make(map[string]string), traffic: new(traffic),
@@ -93,13 +90,13 @@ func newLink(t *Transport, p Peer, old *link) *link {
 
 func (l *link) start() {
 	if l.process != 0 {
-		wake(l.lost) // with the queue of the link before
+		wake(l.lost) // with the queue of the previous link
 	}
 	l.t.wg.Go(l.run)
 	l.t.wg.Go(l.report)
 }
 
-// wake makes a channel with room for one readable.
+// wake puts a token into a channel of capacity 1.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -124,8 +121,7 @@ func (l *link) send(m Message) {
 	wake(l.filled)
 }
 
-// report tells the handler of losses, so that Send and the writer do not wait
-// for it.
+// report reports losses to the handler, so that Send and the writer do not wait for it.
 func (l *link) report() {
 	for {
 		select {
@@ -140,7 +136,7 @@ func (l *link) report() {
 // run keeps the member connected.
 func (l *link) run() {
 	var pause time.Duration
-	short := 0 // connections in a row that lived shortly
+	short := 0 // short-lived connections in a row
 	for l.ctx.Err() == nil {
 		known := l.known()
 		c, err := l.connect()
@@ -169,7 +165,7 @@ func (l *link) known() uint64 {
 	return l.process
 }
 
-// wait sleeps for about d, not if there is news.
+// wait sleeps for about d, or until there is news.
 func (l *link) wait(d time.Duration) {
 	if d == 0 {
 		return
@@ -193,7 +189,7 @@ type outbound struct {
 	cancel  context.CancelCauseFunc
 }
 
-// errRefused means that nobody listens at any URL of the member.
+// errRefused means that no process listens at any URL of the member.
 type errRefused struct{ error }
 
 // connect tries each URL once.
@@ -247,7 +243,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 		}
 	}
 	if err == nil {
-		err = l.saw(other.process, mark) // it has answered what was asked after the mark
+		err = l.saw(other.process, mark) // it answered a call made after the mark
 	}
 	if err != nil {
 		l.noteMark(err)
@@ -260,7 +256,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 	}, nil
 }
 
-// greet opens a stream to the member that h names and returns how it was accepted.
+// greet opens a stream to the member in h and returns how it was accepted.
 func (t *Transport) greet(
 	ctx context.Context, s session, h hello, desc *grpc.StreamDesc,
 ) (grpc.ClientStream, answer, error) {
@@ -285,7 +281,7 @@ func (t *Transport) greet(
 	return nil, answer{}, errors.New("transport: the answer names no process, or a format of none")
 }
 
-// carry moves messages from the queue to c until that breaks, and says why.
+// carry moves messages from the queue to c until that breaks, and returns why.
 func (l *link) carry(c *outbound) error {
 	defer c.session.close()
 	defer c.cancel(nil)
@@ -321,9 +317,9 @@ func (l *link) carry(c *outbound) error {
 	}
 }
 
-// watch gives c up when nothing has come for too long. It counts beats of its own
-// and does not compare times: after this process itself was stopped, the first
-// beat must not condemn a member whose answers wait to be read.
+// watch closes c when nothing has come for too long. It counts its own beats instead of comparing
+// times: after this process itself was paused, the first beat must not condemn a member whose
+// answers are waiting to be read.
 func (c *outbound) watch(misses *atomic.Int32) {
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()
@@ -340,7 +336,7 @@ func (c *outbound) watch(misses *atomic.Int32) {
 	}
 }
 
-// listen waits for the end of the stream and notes each "alive".
+// listen waits for the end of the stream and records each "alive".
 func (c *outbound) listen(misses *atomic.Int32) error {
 	for {
 		if err := c.stream.RecvMsg(new(blob)); err != nil {
@@ -359,8 +355,7 @@ func (l *link) take(dst []Message) []Message {
 	return l.queue.take(dst, frameTarget)
 }
 
-// write sends batch in one frame, or in more if the messages are larger than
-// they said.
+// write sends batch in one frame, or in more if the messages are larger than their Size.
 func (l *link) write(c *outbound, batch []Message) error {
 	defer clear(batch)
 	for len(batch) > 0 {

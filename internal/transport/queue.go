@@ -3,17 +3,15 @@ package transport
 // limits bounds a queue.
 type limits struct{ count, bytes int }
 
-// Bounds of the queue to one member. Raft has a bound of its own on what it
-// sends without an answer; these are for when that fails, and for other traffic.
-// While there is no connection only the newest are kept, for the first moment of
-// the next one: a vote that waits for the dialing, but no old heartbeats.
+// Bounds of the queue to one member. Raft bounds what it sends without an answer; these are for
+// when that fails, and for other traffic. Without a connection only the newest messages are kept,
+// for the first moment of the next one: a vote that waits for the dialing, but no old heartbeats.
 var (
 	connectedLimits = limits{count: 1 << 14, bytes: 64 << 20}
 	idleLimits      = limits{count: 64, bytes: 1 << 20}
 )
 
-// A queue holds messages in the order of pushing. It is not safe for concurrent
-// use.
+// A queue has messages in the order of pushing. It is not safe for concurrent use.
 type queue struct {
 	items []queued // from head on
 	head  int
@@ -27,8 +25,8 @@ type queued struct {
 
 func (q *queue) len() int { return len(q.items) - q.head }
 
-// push appends m and reports true, if the queue stays within lim; one message
-// has room in an empty queue whatever its size.
+// push appends m and returns true if the queue stays within lim. An empty queue takes one message
+// of any size.
 func (q *queue) push(m Message, lim limits) bool {
 	size := m.Size()
 	if n := q.len(); n > 0 && (n >= lim.count || q.bytes+size > lim.bytes) {
@@ -39,7 +37,7 @@ func (q *queue) push(m Message, lim limits) bool {
 	return true
 }
 
-// pop takes the first message. The queue must not be empty.
+// pop removes the first message. The queue must not be empty.
 func (q *queue) pop() Message {
 	first := q.items[q.head]
 	q.items[q.head] = queued{}
@@ -49,7 +47,7 @@ func (q *queue) pop() Message {
 	case q.head == len(q.items):
 		q.items, q.head = q.items[:0], 0
 	case q.head >= 256 && q.head > len(q.items)/2:
-		// A queue that never runs empty must not grow without end.
+		// A queue that never becomes empty must not grow without bound.
 		n := copy(q.items, q.items[q.head:])
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0
@@ -70,8 +68,8 @@ func (q *queue) take(dst []Message, size int) []Message {
 	return dst
 }
 
-// trim drops the oldest until the queue is within lim, and returns how many. One message may stay
-// whatever its size.
+// trim drops the oldest messages until the queue is within lim, and returns how many. One message
+// of any size may stay.
 func (q *queue) trim(lim limits) int {
 	before := q.len()
 	for q.len() > 1 && (q.len() > lim.count || q.bytes > lim.bytes) {

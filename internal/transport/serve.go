@@ -32,7 +32,7 @@ var (
 	}
 )
 
-// served returns what describes a stream to the server.
+// served returns the description of a stream for the server.
 func served(desc grpc.StreamDesc, serve func(*Transport, grpc.ServerStream) error) grpc.StreamDesc {
 	desc.Handler = func(srv any, stream grpc.ServerStream) error {
 		return serve(srv.(*Transport), stream)
@@ -49,14 +49,14 @@ type inbound struct {
 	urls    []url.URL // where it says that it listens
 	format  uint8
 	stream  grpc.ServerStream
-	done    chan struct{} // no more messages come of it
+	done    chan struct{} // no more messages come from it
 
 	once  sync.Once
 	ended chan struct{}
 	why   error // set before ended is closed
 }
 
-// end ends the stream; the other side gets the first err.
+// end ends the stream. The other side gets the first err.
 func (in *inbound) end(err error) {
 	in.once.Do(func() {
 		in.why = err
@@ -64,7 +64,7 @@ func (in *inbound) end(err error) {
 	})
 }
 
-// welcome checks who opens a stream, and whether it may, and returns which format it has.
+// welcome checks who opens a stream and whether it may, and returns the stream's format.
 func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err error) {
 	h, err = readHello(ctx)
 	if err == nil {
@@ -94,8 +94,8 @@ func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err err
 	return h, format, err
 }
 
-// serveMessages is one stream of Messages: the peer sends frames, we answer with
-// our process and then with an empty message once an aliveInterval.
+// serveMessages serves one stream of Messages: the peer sends frames; we answer with our process,
+// then with an empty message once per aliveInterval.
 func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 	h, format, err := t.welcome(stream.Context())
 	if err != nil {
@@ -141,7 +141,7 @@ func (in *inbound) keepAlive(a answer, broken <-chan error) error {
 	}
 }
 
-// enter makes in the stream of its member, after the one before it has ended.
+// enter makes in the stream of its member, after the previous one has ended.
 func (t *Transport) enter(in *inbound) error {
 	if l := t.link(in.from); l != nil {
 		if err := l.saw(in.process, in.mark); err != nil {
@@ -161,9 +161,9 @@ func (t *Transport) enter(in *inbound) error {
 	var err error
 	if l != nil {
 		err = l.saw(in.process, in.mark) // the link may be new, or another process came first
-		wake(l.redial)                   // the member that dials also listens
+		wake(l.redial)                   // a member that dials also listens
 	}
-	// Update may have asked whom to let in before it could see this stream.
+	// Update may have decided whom to admit before it could see this stream.
 	if err == nil {
 		err = t.cfg.Handler.Admit(in.visitor)
 	}
@@ -174,8 +174,7 @@ func (t *Transport) enter(in *inbound) error {
 	return err
 }
 
-// leave forgets in. If its member is waited for, now is the time to look
-// whether it is still there.
+// leave removes in. If its member is awaited, check now whether it is still alive.
 func (t *Transport) leave(in *inbound) {
 	t.mu.Lock()
 	if t.inbound[in.from] == in {
@@ -189,7 +188,7 @@ func (t *Transport) leave(in *inbound) {
 	}
 }
 
-// receive hands over messages until the stream ends.
+// receive passes messages to the handler until the stream ends.
 func (t *Transport) receive(in *inbound) (err error) {
 	defer t.cfg.Panics.End("messages", &err)
 	for {

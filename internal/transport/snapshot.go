@@ -13,11 +13,10 @@ import (
 // maxHeader bounds the header of a snapshot.
 const maxHeader = 1 << 20
 
-// SendSnapshot sends header, of at most 1 MiB, and the chunks that next yields
-// until io.EOF, on a connection of its own. It returns nil when the other side's
-// handler has said that it has all, a *remoteError when that says otherwise, and
-// next's own error when next fails (the other side sees a break). A chunk is used
-// until the next call of next; 256 KiB to 1 MiB is a good size.
+// SendSnapshot sends header, of at most 1 MiB, and the chunks that next yields until io.EOF, on its
+// own connection. It returns nil when the other side's handler has confirmed everything, a
+// *remoteError when that reports an error, and next's error when next fails (the other side sees a
+// broken connection). A chunk is used until the next call of next; 256 KiB to 1 MiB is a good size.
 func (t *Transport) SendSnapshot(
 	ctx context.Context, to uint64, header []byte, next func() ([]byte, error),
 ) error {
@@ -67,7 +66,7 @@ func (l *link) openSnapshot(
 	return s, nil, 0, err
 }
 
-// pour sends all and waits for the verdict.
+// pour sends everything and waits for the verdict.
 func pour(
 	stream grpc.ClientStream, format uint8, header []byte, next func() ([]byte, error),
 ) error {
@@ -83,7 +82,7 @@ func pour(
 			return err
 		}
 		if err := stream.SendMsg(frame); errors.Is(err, io.EOF) {
-			break // it has ended, and RecvMsg knows why
+			break // the stream has ended, and RecvMsg knows why
 		} else if err != nil {
 			return err
 		}
@@ -109,7 +108,7 @@ func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 	next := func() ([]byte, error) {
 		var frame blob
 		if err := stream.RecvMsg(&frame); err != nil {
-			return nil, err // io.EOF only when the sender has said that it is the end
+			return nil, err // io.EOF only when the sender has declared the end
 		}
 		return unwrap(format, frame.data)
 	}
@@ -123,8 +122,8 @@ func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 	return stream.SendMsg(new(blob))
 }
 
-// Describe asks the member that listens at u who the members are, without being
-// one: see [Handler.Describe]. way is as in Config.
+// Describe asks the member that listens at u for the list of members, without being one: see
+// [Handler.Describe]. way is as in Config.
 func Describe(ctx context.Context, u url.URL, way Way) ([]byte, error) {
 	s, err := connect(ctx, u, way)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// name is the member's ID as it is shown everywhere.
+// name is the member's ID as it is displayed.
 func (l *link) name() string { return memberName(l.id) }
 
 func memberName(id uint64) string { return strconv.FormatUint(id, 16) }
@@ -30,26 +30,26 @@ func (l *link) connected(c *outbound) {
 	clear(l.told)
 }
 
-// disconnected closes it: what does not fit into a queue that nobody empties is
-// lost, and what was written may be.
+// disconnected closes the queue: messages that do not fit into it are lost, and written ones may
+// be.
 func (l *link) disconnected() {
 	l.mu.Lock()
 	l.since, l.out, l.parted = time.Time{}, nil, time.Now()
 	l.dropped.Add(uint64(l.queue.trim(idleLimits)))
 	l.mu.Unlock()
 	wake(l.lost)
-	select { // a hint from before the break has done its work
+	select { // a hint from before the break is obsolete
 	case <-l.redial:
 	default:
 	}
 }
 
-// restartTime is how long a member may be away before the log warns of it: one that is restarted,
-// or has been added and not been started yet, is no fault.
+// restartTime is how long a member may be away before the log warns: a member that restarts, or was
+// added and not started yet, is not a fault.
 const restartTime = 10 * time.Second
 
-// linePause is the least time between two lines of one kind about one member, and about all that
-// are unknown here: without a token anybody is such a member, and of any ID.
+// linePause is the least time between two log lines of one kind about one member, and about all
+// unknown members together: without a token any process can claim to be one, with any ID.
 const linePause = time.Minute
 
 // linePauses has a pause for each kind of line.
@@ -58,8 +58,8 @@ type linePauses struct {
 	of map[string]*listen.Pause
 }
 
-// mayTell reports whether the log may have a line of a kind about the member. If so the next one
-// has to wait.
+// mayTell reports whether a line of a kind about the member may be logged. If so, the next one has
+// to wait.
 func (l *link) mayTell(kind string) bool {
 	if l.t.isListed(l.id) {
 		kind += l.name()
@@ -78,11 +78,11 @@ func (l *link) mayTell(kind string) bool {
 	return pause.Over(linePause)
 }
 
-// brief are the kinds of failures that a restart brings about.
+// brief are the kinds of failures that a restart causes.
 var brief = map[string]bool{"refused": true, "other": true}
 
-// failed notes why there is no connection, and reports what follows from it. known is the process
-// that had answered last when the dialing began: to be refused says nothing of a later one.
+// failed records why there is no connection, and reports the consequences. known is the process
+// that had answered last when dialing began: a refusal says nothing about a later one.
 func (l *link) failed(err error, known uint64) {
 	if l.ctx.Err() != nil {
 		return
@@ -116,14 +116,14 @@ func (l *link) failed(err error, known uint64) {
 	}
 }
 
-// expels reports whether err says that this member will never be let in again.
+// expels reports whether err means that this member will never be admitted again.
 func expels(err error) bool {
 	return errors.Is(err, ErrRemoved) || errors.Is(err, ErrLost) || errors.Is(err, ErrCopy) ||
 		errors.Is(err, ErrVersion)
 }
 
-// failureKind groups errors that differ only in a port or a time, so that the
-// log gets one line of each and not one for each attempt.
+// failureKind groups errors that differ only in a port or time, so that the log gets one line of
+// each and not one for each attempt.
 func failureKind(err error) string {
 	var refused errRefused
 	var remote *remoteError
@@ -139,8 +139,8 @@ func failureKind(err error) string {
 	case errors.Is(err, errSilent), errors.Is(err, context.DeadlineExceeded):
 		return "silent"
 	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
-		// gRPC passes the text on and not the error. A refused certificate often
-		// shows first as a connection reset, so the reason must get a line of its own.
+		// gRPC passes on the text, not the error. A refused certificate often first shows as a
+		// connection reset, so the reason must get its own line.
 		return "tls"
 	}
 	return "other"

@@ -19,26 +19,26 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// A token is a secret that all members of a cluster have. The member that opens a connection
-// and the one that accepts it prove to each other that they know it, and do not tell it: each
-// sends a random nonce, and an HMAC over both nonces and its part. With TLS the HMAC is also over
-// a number that only the two ends of this connection know (RFC 9266). So a process in the middle,
-// which has one connection with each member, cannot pass a proof on. Without TLS it can: then the
-// token keeps out a process that can only connect, and protects nothing on the wire.
+// A token is a secret that all members of a cluster have. The two ends of a connection prove to
+// each other that they know it, without sending it: each sends a random nonce, and an HMAC over
+// both nonces and its role. With TLS the HMAC also covers a number that only the two ends of this
+// connection know (RFC 9266), so a process in the middle, which has one connection with each
+// member, cannot pass a proof on. Without TLS it can: then the token only keeps out processes that
+// can connect but not intercept, and protects nothing on the wire.
 //
-// The listener shows its proof to everybody, so a token that can be guessed will be.
+// The listener shows its proof to anyone who connects, so a token that can be guessed will be.
 
 const (
 	keyProof  = "leasehold-proof" // in the metadata of each call, if there is a token
 	nonceSize = 32
 
-	// What an HMAC begins with, so that what one side proves is of no use to the other.
+	// Prefixes of the HMAC, so that the proof of one role is useless for the other.
 	partCaller   = "leasehold member that calls"
 	partListener = "leasehold member that listens"
 )
 
-// toldPause is the least time between two lines of the log of one kind that any member, or a
-// stranger, can bring about.
+// toldPause is the least time between two log lines of one kind that any member, or a stranger, can
+// cause.
 const toldPause = 5 * time.Second
 
 var (
@@ -52,7 +52,7 @@ var (
 
 var challengeDesc = grpc.MethodDesc{MethodName: "Challenge", Handler: serveChallenge}
 
-// A proof has what shows that the two ends of one connection know the token.
+// A proof has what shows that both ends of a connection know the token.
 type proof struct {
 	token              []byte
 	listeners, callers []byte // nonces
@@ -68,8 +68,8 @@ func (p proof) of(part string) []byte {
 	return mac.Sum(nil)
 }
 
-// channelOf returns what only the two ends of a TLS connection know, by RFC 9266. It is empty if
-// the connection has no TLS.
+// channelOf returns the number that only the two ends of a TLS connection know (RFC 9266). It is
+// empty without TLS.
 func channelOf(info credentials.AuthInfo) ([]byte, error) {
 	secured, ok := info.(credentials.TLSInfo)
 	if !ok {
@@ -88,8 +88,8 @@ func newNonce() []byte {
 	return nonce
 }
 
-// challenge has the member at the other end of s prove that it knows the token. From then on
-// the calls of s carry the proof that this member knows it.
+// challenge makes the member at the other end of s prove that it knows the token. From then on the
+// calls of s carry this member's proof.
 func challenge(ctx context.Context, s session, token []byte) error {
 	var other peer.Peer
 	own := newNonce()
@@ -106,7 +106,7 @@ func challenge(ctx context.Context, s session, token []byte) error {
 	}
 	*s.proof = hex.EncodeToString(p.of(partCaller))
 	if !hmac.Equal(answer.data[nonceSize:], p.of(partListener)) {
-		_, _ = s.unary(ctx, describeDesc.MethodName, new(blob)) // so that the other's log has it
+		_, _ = s.unary(ctx, describeDesc.MethodName, new(blob)) // so that the other member logs it
 		return errBadProof
 	}
 	return nil
@@ -135,7 +135,7 @@ func serveChallenge(
 	return &blob{data: append(bytes.Clone(c.nonce), p.of(partListener)...)}, nil
 }
 
-// proven says why a call is not one of a member that knows the token.
+// proven returns why a call does not come from a member that knows the token.
 func (t *Transport) proven(ctx context.Context) error {
 	if len(t.cfg.Way.Token) == 0 {
 		return nil
@@ -159,7 +159,7 @@ func (t *Transport) proven(ctx context.Context) error {
 	return err
 }
 
-// A challenged is a connection with the nonce that it was accepted with.
+// A challenged is an accepted connection with its nonce.
 type challenged struct {
 	net.Conn
 	nonce   []byte
@@ -167,7 +167,7 @@ type challenged struct {
 	want    atomic.Pointer[string] // the proof, once its caller has sent a nonce
 }
 
-// RemoteAddr implements net.Conn. The address leads a call to its connection.
+// RemoteAddr implements net.Conn. Through the address, a call finds its connection.
 func (c *challenged) RemoteAddr() net.Addr { return challengedAddr{c.Conn.RemoteAddr(), c} }
 
 type challengedAddr struct {
@@ -175,7 +175,7 @@ type challengedAddr struct {
 	conn *challenged
 }
 
-// Unwrap returns the address without what this package knows of it.
+// Unwrap returns the plain address.
 func (a challengedAddr) Unwrap() net.Addr { return a.Addr }
 
 func challengedBy(ctx context.Context) *challenged {
@@ -187,7 +187,7 @@ func challengedBy(ctx context.Context) *challenged {
 	return nil
 }
 
-// challenging gives each connection that is accepted a nonce.
+// challenging gives each accepted connection a nonce.
 type challenging struct {
 	credentials.TransportCredentials
 }
@@ -237,7 +237,7 @@ type calledUnary struct{ ctx context.Context }
 // SetTrailer implements trailing.
 func (c calledUnary) SetTrailer(md metadata.MD) { _ = grpc.SetTrailer(c.ctx, md) }
 
-// unary calls a method once and returns what the other side says.
+// unary calls a method once and returns the answer.
 func (s session) unary(
 	ctx context.Context, method string, ask *blob, opts ...grpc.CallOption,
 ) (*blob, error) {

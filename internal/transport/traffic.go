@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Traffic is what has gone to another member and come from it, while it was among the members.
+// Traffic is what was sent to another member and received from it while it was a member.
 type Traffic struct {
-	// Sent and Received are bytes of messages, as they travel; snapshots do not count.
+	// Sent and Received are bytes of encoded messages, excluding snapshots.
 	Sent, Received uint64
-	// Dropped are messages that were not sent, since the member was not connected, too slow, or
-	// the message too large.
+	// Dropped counts messages that were not sent because the member was not connected or too slow,
+	// or the message too large.
 	Dropped uint64
 }
 
-// traffic counts for Traffic. The links that follow one another to a member have the same one.
+// traffic has the counters for Traffic. Successive links to a member share them.
 type traffic struct{ sent, received, dropped atomic.Uint64 }
 
-// Traffic returns what has gone to another member and come from it.
+// Traffic returns the traffic with another member.
 func (t *Transport) Traffic(member uint64) Traffic {
 	l := t.link(member)
 	if l == nil {
@@ -36,9 +36,8 @@ func (t *Transport) received(from uint64, bytes int) {
 	}
 }
 
-// Ask asks the process of another member for an answer, of which Config.RoundTrip is told if it
-// comes, and does not wait. Handlers take no part in it, on either side. A member that this one is
-// not connected to is not asked.
+// Ask asks another member's process for an answer, and does not wait. Config.RoundTrip is called if
+// it comes. Handlers are not involved on either side. A member without a connection is not asked.
 func (t *Transport) Ask(member uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -54,14 +53,14 @@ func (t *Transport) Ask(member uint64) {
 	}
 }
 
-// ask tells how long the member takes to answer, if it does.
+// ask reports how long the member takes to answer, if it does.
 func (c *outbound) ask() {
 	if began := time.Now(); c.ping(false) == nil {
 		c.link.t.cfg.RoundTrip(c.link.id, time.Since(began))
 	}
 }
 
-// measure asks as long as the connection stands.
+// measure asks repeatedly while the connection exists.
 func (c *outbound) measure() {
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()

@@ -17,16 +17,16 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// These errors can be returned by several calls.
+// Errors of several calls.
 var (
-	// ErrRemoved means that a member is no longer part of the cluster. Handler.Admit
-	// returns it to keep a member out for good, and SendSnapshot, when the other
-	// side says so of this member.
+	// ErrRemoved means that a member is no longer part of the cluster. Handler.Admit returns it to
+	// keep a member out for good. SendSnapshot returns it when the other side says so of this
+	// member.
 	ErrRemoved = errors.New("transport: the member was removed from the cluster")
 	// ErrVersion means that a member does not speak the cluster version.
 	ErrVersion = errors.New("transport: the member does not speak the cluster version")
-	// ErrLost means that the cluster remembers a member with another incarnation: the data
-	// that had its promises are lost. Handler.Admit returns it, too.
+	// ErrLost means that the cluster remembers a member with another incarnation: the data with its
+	// promises is lost. Handler.Admit also returns it.
 	ErrLost = errors.New("transport: the member comes back without its data")
 	// ErrCopy means that another process of the same member is running.
 	ErrCopy = errors.New("transport: another process with the identity of this member is running")
@@ -36,22 +36,21 @@ var (
 	ErrClosed = errors.New("transport: closed")
 )
 
-// A remoteError is what the other side answered; the connection was good.
+// A remoteError is an error that the other side answered over a working connection.
 type remoteError struct{ Text string }
 
 // Error implements error.
 func (e *remoteError) Error() string { return "transport: the other member says: " + e.Text }
 
-// MaxMessage is the largest message, and the largest chunk of a snapshot, in
-// bytes. A larger one is dropped, with a line in the log.
+// MaxMessage is the size of the largest message, and of the largest chunk of a snapshot, in bytes.
+// A larger one is dropped and logged.
 const MaxMessage = 64 << 20
 
-// A Message is anything that can be encoded. The transport encodes it on a
-// goroutine of its own, perhaps several times if it goes to several members, so
-// it must not change after Send.
+// A Message is anything that can be encoded. The transport encodes it on its own goroutine, once
+// for each member that it is sent to, so it must not change after Send.
 type Message interface {
-	// Size is about how many bytes AppendTo will append. Queues are bounded by
-	// it. It should be cheap: it is called by Send.
+	// Size is about how many bytes AppendTo will append. It bounds queues. Send calls it, so it
+	// should be cheap.
 	Size() int
 	// AppendTo appends the encoding to b and returns the result.
 	AppendTo(b []byte) []byte
@@ -61,13 +60,13 @@ type Message interface {
 type Peer struct {
 	ID   uint64
 	URLs []url.URL
-	// Incarnation is the one that is known, 0 for none. It is not looked at but for
-	// whether it has changed, for then Admit may have another answer.
+	// Incarnation is the known incarnation, 0 for none. Only changes matter: after one, Admit may
+	// decide differently.
 	Incarnation uint64
 }
 
-// A Visitor is who opens a stream: a member, its data, the formats that its process speaks, and
-// the cluster version of its state with the index of the entry that decided it.
+// A Visitor is a member that opens a stream: its ID, its data, the formats that its process speaks,
+// and the cluster version of its state with the index of the entry that decided it.
 type Visitor struct {
 	Member, Incarnation uint64
 	Formats             Formats
@@ -75,9 +74,9 @@ type Visitor struct {
 	Decided             uint64
 }
 
-// A Handler is told what arrives. Its methods are called from several
-// goroutines at once, never from inside a call to the transport. A method that
-// blocks holds up only what its comment says, and Close, which waits for all.
+// A Handler receives what arrives. Its methods are called concurrently, never from within a call to
+// the transport. A method that blocks delays only what its comment says, and Close, which waits for
+// all.
 type Handler interface {
 	Gatekeeper
 	Receiver
@@ -85,87 +84,84 @@ type Handler interface {
 	Installer
 }
 
-// A Gatekeeper decides which members are let in, and learns where this one is not.
+// A Gatekeeper decides which members are admitted, and learns which do not admit this one.
 type Gatekeeper interface {
-	// Admit says whether a member may send: nil, or ErrRemoved, ErrLost or one that wraps
-	// ErrVersion, or why not now (the other side will ask again). A member may be unknown here
-	// because it joined a moment ago. Asked when a stream begins and after each Update that
-	// changed something.
+	// Admit returns nil if a member may send, ErrRemoved, ErrLost or an error that wraps ErrVersion
+	// if it may not, or another reason why not now (the other side will retry). A member may be
+	// unknown here because it has just joined. Called when a stream begins, and after each Update
+	// that changed something.
 	Admit(v Visitor) error
-	// Met says that another member has admitted this one, and as whom it answered; it
-	// is asked as Admit is, and ends the connection if it does not return nil.
+	// Met reports that another member has admitted this one, and with which incarnation it
+	// answered. Unless it returns nil, as Admit does, the connection ends.
 	Met(member, incarnation uint64) error
-	// Expelled says that another member will never let this one in again: its Admit said
-	// why, ErrRemoved, ErrLost or ErrVersion; or another process of this member is connected
-	// there and alive, ErrCopy. Once for each connection that was refused or ended so; dialing goes
-	// on, slowly.
+	// Expelled reports that another member will never admit this one again, because its Admit
+	// returned ErrRemoved, ErrLost or ErrVersion, or because another live process of this member is
+	// connected there (ErrCopy). Called once per connection that was refused or ended so; dialing
+	// continues, slowly.
 	Expelled(by uint64, why error)
 }
 
-// A Receiver gets messages, and learns which members they may not have reached.
+// A Receiver receives messages, and learns which members may have missed some.
 type Receiver interface {
-	// Receive gets one message. For each sender the calls are one after another,
-	// in the order of sending. To block is back-pressure: the sender's queue fills,
-	// then it drops. The handler may keep data.
+	// Receive gets one message. Calls for one sender are sequential, in the order of sending.
+	// Blocking is back-pressure: the sender's queue fills, then drops. The handler may keep data.
 	Receive(from uint64, data []byte)
-	// Unreachable says that messages to member may have been lost: its connection
-	// broke, or its queue ran over. One call may stand for many messages.
+	// Unreachable reports that messages to member may have been lost: its connection broke, or its
+	// queue overflowed. One call may stand for many messages.
 	Unreachable(member uint64)
-	// Gone says that the process that member was has ended for certain: a
-	// connection to or from it broke and a new one was refused at each of its URLs,
-	// or another process answers under its ID. Once for each process. Messages that
-	// the dead process sent before may still be received after it; those of a new
-	// process come later.
+	// Gone reports that a member's process has certainly ended: a connection to or from it broke
+	// and a new one was refused at each of its URLs, or another process answers with its ID. Called
+	// once per process. Messages that the dead process sent may still be received afterwards; those
+	// of a new process come later.
 	Gone(member uint64)
 }
 
-// Impostors is told of processes that go by the identity of another one.
+// Impostors learns of processes with another process's identity.
 type Impostors interface {
-	// Copied says that two processes of a member are alive, one of which has been refused:
-	// its data directory was copied. The member may be this one, if another member says so.
+	// Copied reports that two processes of a member are alive, one of which was refused: its data
+	// directory was copied. The member may be this one, if another member says so.
 	Copied(member uint64)
-	// Claimed says that a member of another cluster takes this one for the member of its
-	// own cluster with the same ID.
+	// Claimed reports that a member of another cluster mistakes this one for the member of its own
+	// cluster with the same ID.
 	Claimed(cluster, by uint64)
 }
 
-// An Installer takes the state of another member, and tells who the members are.
+// An Installer installs the state of another member, and lists the members.
 type Installer interface {
-	// Snapshot receives one snapshot: header is the sender's, and next yields the
-	// chunks, which the handler may keep, until io.EOF; any other error means that
-	// the rest will not come. The error returned goes to the sender as remoteError;
-	// nil tells it that the snapshot is safe here. ctx ends with the connection
-	// and with Close.
+	// Snapshot receives one snapshot: header is the sender's, and next returns the chunks, which
+	// the handler may keep, until io.EOF; any other error means that the rest will not come. The
+	// returned error goes to the sender as a remoteError; nil tells it that the snapshot is safe
+	// here. ctx ends with the connection and with Close.
 	Snapshot(ctx context.Context, from uint64, header []byte, next func() ([]byte, error)) error
-	// Describe answers, to one that perhaps is no member yet, who the members are.
+	// Describe returns the list of members, for a caller that may not be one yet.
 	Describe() []byte
 }
 
-// Config is what New takes. Cluster, Self, Process, Formats, Version and Handler are required.
+// Config configures New. Cluster, Self, Process, Formats, Version and Handler are required.
 type Config struct {
-	// Cluster and Self are the IDs of the cluster and of this member. A stream
-	// from another cluster, or one meant for another member, is refused with words.
+	// Cluster and Self are the IDs of the cluster and of this member. A stream from another
+	// cluster, or for another member, is refused with a reason.
 	Cluster, Self uint64
-	// Process is a random number, not 0, that tells this process from an earlier
-	// one of the same member.
+	// Process is a random number other than 0 that distinguishes this process from earlier ones of
+	// the same member.
 	Process uint64
-	// Incarnation is a random number that tells this member's data from others that it
-	// had earlier. The other side's Admit is asked about it.
+	// Incarnation is a random number that distinguishes this member's data from earlier data. It is
+	// passed to the other side's Admit.
 	Incarnation uint64
 	// Formats are those that this process speaks.
 	Formats Formats
 	// Version returns the cluster version of this member's state, and the index of the entry that
-	// decided it. The other side's Admit is asked about them.
+	// decided it. Both are passed to the other side's Admit.
 	Version func() (version uint8, decided uint64)
-	// Way is how to connect. The listener's side is the business of Serve's caller.
+	// Way is how to connect. The listening side is up to the caller of Serve.
 	Way     Way
 	Handler Handler
-	// RoundTrip is told how long a connected member took to answer, about once a second for each,
-	// and when Ask has asked. Default: nobody is.
+	// RoundTrip is called with the time that a connected member took to answer, about once a second
+	// for each, and after Ask. Optional.
 	RoundTrip func(member uint64, took time.Duration)
-	// Panics ends the streams that panic. Nil ends none: the process does.
+	// Panics recovers streams that panic. With nil the process ends.
 	Panics *listen.Panics
-	// Logger is told when a member's connection comes and goes. Default: none.
+	// Logger logs connections that come and go. Optional.
 	Logger *slog.Logger
 }
 
@@ -173,15 +169,14 @@ type Config struct {
 type Way struct {
 	// TLS is for https and unixs URLs (listen.TLS.Client makes it); nil for none.
 	TLS *tls.Config
-	// Dial, if set, is called in the place of [net.Dialer.DialContext].
+	// Dial, if set, replaces [net.Dialer.DialContext].
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Token, if it is not empty, is a secret that all members have: see token.go. In Config
-	// it is also what others must know.
+	// Token, if not empty, is a secret that all members have: see token.go. In Config, other
+	// members must prove that they know it, too.
 	Token []byte
 }
 
-// Transport is one member's end. Its methods may be called from several
-// goroutines.
+// Transport is one member's end of all connections. Its methods are safe for concurrent use.
 type Transport struct {
 	cfg    Config
 	log    *slog.Logger
@@ -189,28 +184,25 @@ type Transport struct {
 	cancel context.CancelFunc
 	server *grpc.Server
 	wg     sync.WaitGroup // goroutines that are not gRPC's
-	// Between lines of the log about calls without a proof, and about broken frames.
+	// Pauses between log lines about calls without a proof, and about broken frames.
 	noProof, badFrame listen.Pause
 	linePauses        linePauses
 
 	mu     sync.RWMutex
 	closed bool
-	// listed are the URLs of the others as Update said, and own those of this member.
+	// listed has the URLs of the others as passed to Update, own those of this member.
 	listed map[uint64][]url.URL
 	own    []string
-	// incarnations are the others' incarnations as Update said.
+	// incarnations has the others' incarnations as passed to Update.
 	incarnations map[uint64]uint64
-	// links lead to all members that are listed, and to others that send to us and
-	// have said where they listen.
+	// links has all listed members, and others that send to us and have said where they listen.
 	links map[uint64]*link
-	// inbound has the newest stream of each member that sends to us, whether it has
-	// a link or not.
+	// inbound has the newest stream of each member that sends to us, with or without a link.
 	inbound map[uint64]*inbound
 }
 
-// New returns a transport that knows no members yet, see [Transport.Update], and
-// receives nothing, see [Transport.Serve]. It panics if a required field of the
-// configuration is missing.
+// New returns a transport that knows no members (see [Transport.Update]) and receives nothing (see
+// [Transport.Serve]). It panics if a required field of the configuration is missing.
 func New(cfg Config) *Transport {
 	if cfg.Cluster == 0 || cfg.Self == 0 || cfg.Process == 0 || cfg.Handler == nil ||
 		!cfg.Formats.valid() {
@@ -233,15 +225,14 @@ func New(cfg Config) *Transport {
 	return t
 }
 
-// Update replaces the set of other members. It is cheap when nothing has
-// changed; Self may be among them: its URLs are told to whom this member calls.
-// Connections to members that left, or whose URLs changed, are closed, and those
-// that serve members whom Admit no longer lets in. It does not wait for any of that.
+// Update replaces the set of other members. It is cheap when nothing has changed. Self may be among
+// them: its URLs are sent to the members that this one calls. Connections to members that left, or
+// whose URLs changed, are closed, as are those from members that Admit no longer admits. Update
+// does not wait for any of that.
 //
-// A member that is not in the set, and that Admit lets in, can be sent to for as
-// long as it sends: it has said where it listens. So can one that listens elsewhere than
-// the set says. A member that was down while the others changed knows no better, and
-// could not answer the leader who would tell it.
+// A member that is not in the set, or that listens elsewhere than the set says, can be sent to
+// while it sends, if Admit admits it, because it has said where it listens. A member that was down
+// while the membership changed could not otherwise answer the leader that would tell it.
 func (t *Transport) Update(peers []Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -267,7 +258,7 @@ func (t *Transport) Update(peers []Peer) {
 	t.wg.Go(t.admitAgain)
 }
 
-// relinkLocked makes the links that should be there, and ends the others.
+// relinkLocked makes missing links, and ends superfluous ones.
 func (t *Transport) relinkLocked() {
 	if t.closed {
 		return
@@ -331,18 +322,18 @@ func (t *Transport) isListed(member uint64) bool {
 	return t.listed[member] != nil
 }
 
-// Send leaves m in the queue of a member and never blocks. If the queue is full,
-// m is dropped and Unreachable reported. While the member is not connected, only
-// the newest few messages are kept. What is sent to an unknown member is dropped.
+// Send adds m to the queue of a member and never blocks. If the queue is full, m is dropped and
+// Unreachable called. While the member is not connected, only the newest few messages are kept.
+// Messages to unknown members are dropped.
 func (t *Transport) Send(to uint64, m Message) {
 	if l := t.link(to); l != nil {
 		l.send(m)
 	}
 }
 
-// Serve receives on l until Close, or until l is closed, then returns nil, or
-// until l fails. l yields connections whose TLS handshake is done, as
-// listen.Mux.GRPC does, or plain ones. Serve may be called for several listeners.
+// Serve accepts connections on l until Close or until l is closed, then returns nil, or until l
+// fails. l yields connections with a completed TLS handshake, as listen.Mux.GRPC does, or plain
+// ones. Serve may be called for several listeners.
 func (t *Transport) Serve(l net.Listener) error {
 	err := t.server.Serve(l)
 	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, net.ErrClosed) {
@@ -351,8 +342,8 @@ func (t *Transport) Serve(l net.Listener) error {
 	return err
 }
 
-// Since says since when this member has had a connection to another; ok is false
-// if it has none now.
+// Since returns since when this member has had a connection to another; ok is false without a
+// connection.
 func (t *Transport) Since(member uint64) (since time.Time, ok bool) {
 	l := t.link(member)
 	if l == nil {
@@ -363,10 +354,9 @@ func (t *Transport) Since(member uint64) (since time.Time, ok bool) {
 	return l.since, !l.since.IsZero()
 }
 
-// Close ends all connections, closes the listeners, and waits until every
-// goroutine has ended and no method of the handler runs any more: a handler that
-// blocks in Receive must let go when its owner stops. What is still queued is
-// dropped. It may be called again.
+// Close ends all connections, closes the listeners, and waits until every goroutine has ended and
+// no method of the handler runs any more. A handler that blocks in Receive must return when its
+// owner stops. Queued messages are dropped. Close may be called again.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	t.closed = true

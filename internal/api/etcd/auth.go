@@ -14,11 +14,11 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// errHash refuses what members of etcd alone tell each other.
+// errHash refuses password hashes, which only etcd's members send to each other.
 var errHash = status.Error(codes.InvalidArgument,
 	"leasehold: a user is given a password, and not the hash of one")
 
-// authNode is what the Auth service needs of the member.
+// authNode is what the Auth service needs from the member.
 type authNode interface {
 	api.Proposer
 	Reader
@@ -71,7 +71,7 @@ func (s *authService) AuthDisable(
 	return &pb.AuthDisableResponse{Header: h}, nil
 }
 
-// AuthStatus implements pb.AuthServer. As in etcd anybody may ask.
+// AuthStatus implements pb.AuthServer. As in etcd no login is required.
 func (s *authService) AuthStatus(
 	ctx context.Context, _ *pb.AuthStatusRequest,
 ) (*pb.AuthStatusResponse, error) {
@@ -95,7 +95,7 @@ func (s *authService) Authenticate(
 	return &pb.AuthenticateResponse{Header: s.header(s.node.View()), Token: token}, nil
 }
 
-// hash returns the hash of a password for a user. Only for root so much work is done.
+// hash returns the hash of a user's password. It is expensive, so only root may cause it.
 func (s *authService) hash(ctx context.Context, password, hashed string) ([]byte, error) {
 	if err := root(ctx, s.node.View()); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (s *authService) UserAdd(
 	return &pb.AuthUserAddResponse{Header: h}, nil
 }
 
-// UserGet implements pb.AuthServer. A user may look at itself.
+// UserGet implements pb.AuthServer. Users may get themselves.
 func (s *authService) UserGet(
 	ctx context.Context, r *pb.AuthUserGetRequest,
 ) (*pb.AuthUserGetResponse, error) {
@@ -168,8 +168,8 @@ func (s *authService) UserDelete(
 	return &pb.AuthUserDeleteResponse{Header: h}, nil
 }
 
-// UserChangePassword implements pb.AuthServer. With an empty password nobody can log in by one, as
-// in etcd.
+// UserChangePassword implements pb.AuthServer. An empty password disables logins by password, as in
+// etcd.
 func (s *authService) UserChangePassword(
 	ctx context.Context, r *pb.AuthUserChangePasswordRequest,
 ) (*pb.AuthUserChangePasswordResponse, error) {
@@ -220,7 +220,7 @@ func (s *authService) RoleAdd(
 	return &pb.AuthRoleAddResponse{Header: h}, nil
 }
 
-// RoleGet implements pb.AuthServer. A user may look at its own roles.
+// RoleGet implements pb.AuthServer. Users may get their own roles.
 func (s *authService) RoleGet(
 	ctx context.Context, r *pb.AuthRoleGetRequest,
 ) (*pb.AuthRoleGetResponse, error) {
@@ -235,13 +235,13 @@ func (s *authService) RoleGet(
 	if !ok {
 		return nil, rpctypes.ErrGRPCRoleNotFound
 	}
-	if role.Name == access.Root { // which may do everything, whatever it was granted
+	if role.Name == access.Root { // may do everything, whatever it was granted
 		role.Permissions = []access.Permission{{Kind: access.ReadWrite, End: "\x00"}}
 	}
 	resp := &pb.AuthRoleGetResponse{Header: s.header(v)}
 	for _, p := range role.Permissions {
 		if p.Kind > access.ReadWrite {
-			continue // on names of leases, of which etcd's clients know nothing
+			continue // on names of leases, which etcd's clients do not know
 		}
 		resp.Perm = append(resp.Perm, &authpb.Permission{
 			PermType: authpb.Permission_Type(p.Kind), Key: []byte(p.Key), RangeEnd: []byte(p.End),

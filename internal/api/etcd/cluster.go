@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// clusterNode is what the Cluster service needs of the member.
+// clusterNode is what the Cluster service needs from the member.
 type clusterNode interface {
 	api.Proposer
 	Reader
@@ -30,7 +30,7 @@ type clusterService struct {
 	node clusterNode
 }
 
-// header is without a revision, as in etcd.
+// header returns a header without a revision, as in etcd.
 func (s *clusterService) header(v *fsm.View) *pb.ResponseHeader { return s.headerAt(v, 0) }
 
 // MemberList implements pb.ClusterServer.
@@ -49,8 +49,8 @@ func (s *clusterService) MemberList(
 	return &pb.MemberListResponse{Header: s.header(v), Members: members(v)}, nil
 }
 
-// MemberAdd implements pb.ClusterServer. The ID is drawn here, since apply draws
-// no random numbers; another one if it was ever in use, which is unlikely.
+// MemberAdd implements pb.ClusterServer. It draws the ID, because apply must be deterministic, and
+// draws again in the unlikely case that the ID was ever in use.
 func (s *clusterService) MemberAdd(
 	ctx context.Context, r *pb.MemberAddRequest,
 ) (*pb.MemberAddResponse, error) {
@@ -90,8 +90,8 @@ func (s *clusterService) MemberRemove(
 	return &pb.MemberRemoveResponse{Header: s.header(v), Members: left}, nil
 }
 
-// MemberUpdate implements pb.ClusterServer. Only what is to be changed is
-// proposed: the rest is what the member says of itself at its start.
+// MemberUpdate implements pb.ClusterServer. It proposes only the change; the member itself reports
+// the rest when it starts.
 func (s *clusterService) MemberUpdate(
 	ctx context.Context, r *pb.MemberUpdateRequest,
 ) (*pb.MemberUpdateResponse, error) {
@@ -120,9 +120,9 @@ func (s *clusterService) MemberPromote(
 	return &pb.MemberPromoteResponse{Header: s.header(v), Members: members(v)}, nil
 }
 
-// change proposes a command about a member. That members were added and never
-// started is told apart from other reasons why the cluster cannot afford a
-// change, by etcd's rules, because it is cured in another way.
+// change proposes a command about a member. If the cluster cannot afford the change because members
+// were added and never started, it returns a separate error, by etcd's rules, because the remedy
+// differs.
 func (s *clusterService) change(ctx context.Context, c fsm.Command) error {
 	_, err := propose(ctx, s.node, c)
 	if errors.Is(err, rpctypes.ErrGRPCUnhealthy) && fewStarted(s.node.View(), c) {
@@ -131,8 +131,8 @@ func (s *clusterService) change(ctx context.Context, c fsm.Command) error {
 	return err
 }
 
-// fewStarted reports whether, after the change c, too few voters for a quorum
-// would be ones that were ever started: those have told their name.
+// fewStarted reports whether, after the change c, too few voters for a quorum would be ones that
+// were ever started. A started voter has a name.
 func fewStarted(v *fsm.View, c fsm.Command) bool {
 	var voters, started int
 	count := func(without uint64) {
@@ -157,7 +157,7 @@ func fewStarted(v *fsm.View, c fsm.Command) bool {
 	case *fsm.PromoteMember:
 		count(c.ID)
 		voters++
-		started++ // it was: it is in sync
+		started++ // the learner was started: it is in sync
 	default:
 		return false
 	}
@@ -175,8 +175,7 @@ func members(v *fsm.View) []*pb.Member {
 	return out
 }
 
-// validURLs reports whether all are addresses that a member could have, by
-// etcd's rules.
+// validURLs reports whether all are valid addresses of a member, by etcd's rules.
 func validURLs(urls []string) bool {
 	for _, s := range urls {
 		u, err := url.Parse(strings.TrimSpace(s))

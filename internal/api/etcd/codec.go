@@ -10,15 +10,15 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// A frame is a response that knows its own encoding.
+// A frame is a response that encodes itself.
 type frame interface {
 	// buffers returns the encoded message. The caller frees it.
 	buffers() mem.BufferSlice
 }
 
-// codec is gRPC's own for protocol buffers, but for the messages of leasehold.v1's
-// streams, for frames, which it takes as they are, and for requests to keep a lease alive,
-// of which there are hundreds of thousands a second.
+// codec is gRPC's own for protocol buffers, except for messages of leasehold.v1's streams, for
+// frames, which it passes on, and for keep-alive requests, of which there are hundreds of thousands
+// a second.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{wire.Codec()} }
@@ -40,7 +40,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// readKeepAlive decodes a request that has an ID and nothing else; ok is false for others.
+// readKeepAlive decodes a request that has only an ID; ok is false for others.
 func readKeepAlive(b []byte, m *pb.LeaseKeepAliveRequest) (ok bool) {
 	if len(b) == 0 || b[0] != varint1 {
 		return false

@@ -9,10 +9,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The commands below keep the byte slices of the request: gRPC decodes every
-// request into memory of its own, and nobody changes it afterwards.
+// The commands below keep the byte slices of the request: gRPC decodes every request into new
+// memory, and nothing modifies it afterwards.
 
-// putCommand converts a put. If it is on a lease, that may have maxKeys keys with it.
+// putCommand converts a put. If it is on a lease, that may have at most maxKeys keys afterwards.
 func putCommand(r *pb.PutRequest, maxKeys int) *fsm.Put {
 	c := &fsm.Put{
 		Key:         string(r.Key),
@@ -53,8 +53,8 @@ func txnCommand(r *pb.TxnRequest, maxKeys int) *fsm.Txn {
 	return t
 }
 
-// number is the operand of a condition. One of another kind than the target
-// counts as zero.
+// number returns the operand of a condition. An operand of another kind than the target counts as
+// zero.
 func number(c *pb.Compare) int64 {
 	switch c.Target {
 	case pb.Compare_VERSION:
@@ -108,8 +108,7 @@ func rangeOptions(r *pb.RangeRequest) mvcc.RangeOptions {
 	}
 }
 
-// sortBy is what to sort by: the API's targets in the order of the store's,
-// with the order of keys in no particular direction as the default.
+// sortBy converts the sort target. Without an order, the default is key order.
 func sortBy(r *pb.RangeRequest) mvcc.SortBy {
 	switch r.SortTarget {
 	case pb.RangeRequest_VERSION:
@@ -125,7 +124,7 @@ func sortBy(r *pb.RangeRequest) mvcc.SortBy {
 	}
 }
 
-// rangeResponse converts the result of a range, but for the header.
+// rangeResponse converts the result of a range, without the header.
 func rangeResponse(r *pb.RangeRequest, res *mvcc.RangeResult) *pb.RangeResponse {
 	return &pb.RangeResponse{
 		Kvs:   pairs(res.KVs, r.KeysOnly),
@@ -134,9 +133,8 @@ func rangeResponse(r *pb.RangeRequest, res *mvcc.RangeResult) *pb.RangeResponse 
 	}
 }
 
-// serializable reports whether a transaction may be answered without a
-// confirm round. One without operations answers by its conditions alone, and
-// is not excused.
+// serializable reports whether a transaction may be answered without a confirm round. One without
+// operations still answers by its conditions, so it may not.
 func serializable(r *pb.TxnRequest) bool {
 	n := 0
 	for _, ops := range [...][]*pb.RequestOp{r.Success, r.Failure} {
@@ -151,8 +149,8 @@ func serializable(r *pb.TxnRequest) bool {
 	return n > 0
 }
 
-// txnResponse converts the result of a transaction, but for the header.
-// revision is the store's after it.
+// txnResponse converts the result of a transaction, without the header. revision is the store's
+// after it.
 func txnResponse(r *pb.TxnRequest, res *fsm.TxnResult, revision int64) *pb.TxnResponse {
 	c := converter{final: revision, before: revision}
 	if changed(res) {
@@ -161,8 +159,7 @@ func txnResponse(r *pb.TxnRequest, res *fsm.TxnResult, revision int64) *pb.TxnRe
 	return c.txn(r, res)
 }
 
-// changed reports whether a transaction changed anything, and so has a revision
-// of its own.
+// changed reports whether a transaction changed anything, and so has its own revision.
 func changed(res *fsm.TxnResult) bool {
 	for _, x := range res.Responses {
 		switch x := x.(type) {
@@ -181,8 +178,8 @@ func changed(res *fsm.TxnResult) bool {
 	return false
 }
 
-// converter walks a transaction in the order in which it ran, since the
-// header of each response says the revision as of that operation.
+// converter walks a transaction in the order of execution, because each response's header has the
+// revision as of that operation.
 type converter struct {
 	before, final int64
 	wrote         bool
@@ -251,7 +248,7 @@ func pair(kv *mvcc.KeyValue) *mvccpb.KeyValue {
 	}
 }
 
-// pairs converts pairs in three allocations, however many they are.
+// pairs converts pairs in three allocations, regardless of their number.
 func pairs(kvs []*mvcc.KeyValue, keysOnly bool) []*mvccpb.KeyValue {
 	if len(kvs) == 0 {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The texts, and Unknown as the code, are those of etcd.
+// The texts and the code Unknown are etcd's.
 var (
 	errNotLeader = status.Error(codes.Unknown, "election: not leader")
 	errNoLeader  = status.Error(codes.Unknown, "election: no leader")
@@ -62,7 +62,7 @@ func (s *electionService) Proclaim(
 	case len(r.Leader.Key) == 0:
 		return nil, rpctypes.ErrGRPCEmptyKey
 	case r.Leader.Rev <= 0:
-		return nil, errNotLeader // and not one whose key does not exist
+		return nil, errNotLeader // a write, not one for a key that does not exist
 	}
 	h, err := s.proclaim(ctx, r.Leader, r.Value)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *electionService) proclaim(
 		Compare: []fsm.Compare{{Key: string(l.Key), Target: fsm.TargetCreate, Number: l.Rev}},
 		Then: []fsm.Op{{Put: &fsm.Put{
 			Key: string(l.Key), Value: value, Lease: lease.ID(l.Lease),
-			// Leadership hangs on its lease whatever the caller says of it.
+			// The key stays on its lease, whatever the caller passes.
 			IgnoreLease: l.Lease == 0,
 		}}},
 	})
@@ -128,7 +128,7 @@ func (s *electionService) Resign(
 	}
 	t := ticket{key: string(r.Leader.Key), revision: r.Leader.Rev}
 	if t.revision <= 0 {
-		// Nobody leads by such a revision, so there is nothing to give up.
+		// No candidate leads with such a revision, so there is nothing to resign.
 		return &pb.ResignResponse{Header: s.header(s.node.View())}, nil
 	}
 	res, err := propose(ctx, s.node, t.removal())

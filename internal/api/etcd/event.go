@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// encoded returns an event as a field of a watch response, with the previous pair
-// if there is one and it is wanted.
+// encoded returns an event as a field of a watch response, with the previous pair if it exists and
+// is wanted.
 func encoded(e *api.Event, prev bool) *api.Encoded {
 	if prev && e.Change().Prev != nil {
 		return e.Encoded(api.EtcdFull, encodeFull)
@@ -20,14 +20,14 @@ func encodePlain(e *mvcc.Event) []byte { return encodeEvent(e, false) }
 
 func encodeFull(e *mvcc.Event) []byte { return encodeEvent(e, true) }
 
-// encodedSize is the length of encoded, and does not encode: the caller may have to wait, and
-// many may.
+// encodedSize is the length of encoded, without encoding: the caller may have to wait, and many
+// may.
 func encodedSize(e *api.Event, prev bool) int {
 	change := e.Change()
 	return blockSize(eventSize(change, told(change), prev && change.Prev != nil))
 }
 
-// told returns the pair that clients of etcd are told of. The cause of a delete is not for them.
+// told returns the pair that etcd's clients see, without the cause of a delete.
 func told(e *mvcc.Event) *mvcc.KeyValue {
 	if e.Delete {
 		return &mvcc.KeyValue{Key: e.KV.Key, ModRevision: e.KV.ModRevision}
@@ -35,7 +35,7 @@ func told(e *mvcc.Event) *mvcc.KeyValue {
 	return e.KV
 }
 
-// eventSize is the length of an event that tells of a pair.
+// eventSize is the length of an event with this pair.
 func eventSize(e *mvcc.Event, kv *mvcc.KeyValue, prev bool) int {
 	size := blockSize(pairSize(kv))
 	if e.Delete {

@@ -9,7 +9,7 @@ import (
 // identity is the part of every response's header that never changes.
 type identity struct{ cluster, member uint64 }
 
-// header returns the header of a response that is as of view.
+// header returns the header of a response as of view.
 func (id identity) header(v *fsm.View) *pb.ResponseHeader {
 	return id.headerAt(v, v.KV.Revision())
 }

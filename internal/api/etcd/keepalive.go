@@ -16,20 +16,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxRenewals bounds the renewals of one stream that were received and are not
-// yet answered, and so its memory: a client that does not read its answers
-// finds that its requests are not read either.
+// maxRenewals bounds the unanswered renewals of one stream, and so its memory. The requests of a
+// client that does not read its answers are not read either.
 const maxRenewals = 4096
 
-// maxTended bounds the leases that a stream remembers, to say at its end that
-// nobody tends them any more. Of the others the leader finds out by their silence.
+// maxTended bounds the leases that a stream remembers, to report at its end that they are untended.
+// The leader finds out about others by their silence.
 const maxTended = 4096
 
 // LeaseKeepAlive implements pb.LeaseServer.
 //
-// One goroutine receives and submits, this one sends outcomes as they come, in
-// any order: clients tell them apart by the lease. So a lease whose renewal
-// takes long, such as one that is about to expire, holds up no other (T15).
+// One goroutine receives and submits; this one sends outcomes as they come, in any order, because
+// clients match them by lease. So a lease whose renewal takes long, such as one about to expire,
+// delays no other (T15).
 func (s *leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	k := &keepAlive{
 		service: s,
@@ -48,27 +47,28 @@ func (s *leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) erro
 type keepAlive struct {
 	service *leaseService
 	stream  pb.Lease_LeaseKeepAliveServer
-	wake    chan struct{} // capacity 1: there is something for send
+	wake    chan struct{} // capacity 1: send has work
 	room    chan struct{} // capacity 1: open was lowered
 	permits permits
 
 	mu   sync.Mutex // guards what follows
 	done []*renewal // outcomes to be sent
 	free []*renewal
-	// open counts the renewals that are neither free nor new.
+	// open counts the renewals in use.
+	//
 	// Invariant: open <= maxRenewals.
 	open int
-	end  error // why nothing more is received; io.EOF if the client is through
+	end  error // why receiving ended; io.EOF if the client is done
 }
 
 // renewal is one renewal of a stream, from its receipt to its answer.
 type renewal struct {
 	owner *keepAlive
-	// revision and term are those from before the renewal was submitted: a client
-	// that sees a lease revoked at a revision must not see it renewed at a later one.
+	// revision and term are from before the renewal was submitted: a client that sees a lease
+	// revoked at a revision must not see it renewed at a later one.
 	revision int64
 	term     uint64
-	holder   *access.Caller // whom the core is to ask for, nil for nobody
+	holder   *access.Caller // the principal whom the core checks, nil for none
 	id       lease.ID
 	ttl      lease.TTL
 	err      error
@@ -101,7 +101,7 @@ func (k *keepAlive) receive(ctx context.Context) {
 	}
 }
 
-// receiveAll returns nil if ctx ends first: send has returned then, or will.
+// receiveAll returns nil if ctx ends first: then send has returned, or will.
 func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 	defer k.service.panics.End("keep alive", &err)
 	var req pb.LeaseKeepAliveRequest
@@ -132,8 +132,7 @@ func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 // user returns the principal of the stream, "" if there is none.
 func (k *keepAlive) user() string { return api.CallerOf(k.stream.Context()).User }
 
-// take returns a renewal to be used, as soon as fewer than maxRenewals are
-// open, or nil if ctx ends first.
+// take returns an unused renewal once fewer than maxRenewals are open, or nil if ctx ends first.
 func (k *keepAlive) take(ctx context.Context) *renewal {
 	for {
 		k.mu.Lock()
@@ -158,7 +157,7 @@ func (k *keepAlive) take(ctx context.Context) *renewal {
 	}
 }
 
-// finish says that nothing more is received.
+// finish records that receiving has ended.
 func (k *keepAlive) finish(err error) {
 	k.mu.Lock()
 	k.end = err
@@ -166,11 +165,11 @@ func (k *keepAlive) finish(err error) {
 	signal(k.wake)
 }
 
-// send answers renewals until the stream ends. A client that has closed its
-// side still gets the answers to what it sent.
+// send answers renewals until the stream ends. A client that has closed its side still gets its
+// answers.
 func (k *keepAlive) send(ctx context.Context) error {
 	msg := &renewedFrame{identity: k.service.identity}
-	// A caller that may not keep a lease alive cannot say either that nobody does.
+	// A caller that may not renew a lease cannot declare it untended either.
 	tended := make(map[lease.ID]struct{})
 	defer func() {
 		if len(tended) > 0 {
@@ -210,8 +209,7 @@ func (k *keepAlive) send(ctx context.Context) error {
 	}
 }
 
-// release frees renewals that were answered. It reports whether the stream is
-// over, and with which error.
+// release frees answered renewals. It reports whether the stream is over, and with which error.
 func (k *keepAlive) release(batch []*renewal) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -232,13 +230,12 @@ func (k *keepAlive) release(batch []*renewal) (bool, error) {
 	}
 }
 
-// gone reports whether a refused renewal means that the lease has ended, or
-// must be taken to have.
+// gone reports whether a refused renewal means that the lease has ended, or must count as ended.
 func gone(err error) bool {
 	return errors.Is(err, lease.ErrNotFound) || errors.Is(err, lease.ErrExpiring)
 }
 
-// signal puts a token into a channel of capacity 1 that may have one.
+// signal puts a token into a channel of capacity 1, unless it has one.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

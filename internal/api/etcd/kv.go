@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// kvNode is what the KV service needs of the member.
+// kvNode is what the KV service needs from the member.
 type kvNode interface {
 	api.Proposer
 	Reader
@@ -128,7 +128,7 @@ func (s *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	return resp, nil
 }
 
-// readTxn answers a transaction that writes nothing from a view.
+// readTxn answers a read-only transaction from a view.
 func (s *kvService) readTxn(
 	ctx context.Context, r *pb.TxnRequest, t *fsm.Txn,
 ) (*pb.TxnResponse, error) {
@@ -154,9 +154,8 @@ func (s *kvService) readTxn(
 	return resp, nil
 }
 
-// Compact implements pb.KVServer. It returns once the compaction is applied:
-// what it drops is unreadable from then on, so a physical compaction has
-// nothing more to wait for.
+// Compact implements pb.KVServer. It returns once the compaction is applied: the data is unreadable
+// from then on, so a physical compaction has nothing more to wait for.
 func (s *kvService) Compact(
 	ctx context.Context, r *pb.CompactionRequest,
 ) (*pb.CompactionResponse, error) {
@@ -167,8 +166,8 @@ func (s *kvService) Compact(
 	return &pb.CompactionResponse{Header: s.headerAt(s.node.View(), res.Revision)}, nil
 }
 
-// checkSize refuses what would not fit into one entry. The exact size is
-// worked out only when the parts that clients make large come near the limit.
+// checkSize refuses what would not fit into one log entry. It computes the exact size only if the
+// parts that clients make large are near the limit.
 func (s *kvService) checkSize(parts int, m proto.Message) error {
 	const numbers = 256 // more than the other fields can take
 	if parts+numbers > s.maxBytes && proto.Size(m) > s.maxBytes {
@@ -185,8 +184,7 @@ func room(ctx context.Context, large bool) error {
 	return listen.Room(ctx)
 }
 
-// propose returns the result of a command that was done, and else what the
-// client is told.
+// propose returns the result of a command, or the error for the client.
 func propose(ctx context.Context, n api.Proposer, c fsm.Command) (fsm.Result, error) {
 	res, err := n.Propose(ctx, c)
 	if err != nil {

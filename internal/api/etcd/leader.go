@@ -13,26 +13,25 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// leaderPatience is how many looks in a row must find no leader before the
-// streams that want one are ended: to connect again costs a client more than
-// to wait for an election. The same goes for those that are opened meanwhile: who was
-// connected to a leader that died comes back within the election, and etcd's clients end a
-// watch for good when they are told that there is no leader.
+// leaderPatience is how many checks in a row must find no leader before streams that require one
+// are ended, because reconnecting costs a client more than waiting for an election. The same
+// applies to new streams: clients of a leader that died reconnect during the election, and etcd's
+// clients end a watch for good when they learn that there is no leader.
 const leaderPatience = 3
 
-// leaderGuard refuses calls, and ends streams, that want a leader (etcd's "hasleader"
-// metadata) when there is none. It is safe for concurrent use.
+// leaderGuard refuses calls, and ends streams, that require a leader (etcd's "hasleader" metadata)
+// when there is none. It is safe for concurrent use.
 type leaderGuard struct {
 	node     Reporter
-	interval time.Duration // between looks
+	interval time.Duration // between checks
 
 	mu      sync.Mutex // guards what follows
 	streams map[*guardedStream]struct{}
-	looking chan struct{} // closed when there are no streams; nil if no goroutine looks
+	looking chan struct{} // closed when there are no streams; nil if no goroutine checks
 }
 
-// wanted reports whether the call wants a leader. Only the one value is read,
-// since copying all metadata for each call is dear.
+// wanted reports whether the call requires a leader. It reads only that value, because copying all
+// metadata for each call is expensive.
 func wanted(ctx context.Context) bool {
 	v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
 	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
@@ -40,9 +39,8 @@ func wanted(ctx context.Context) bool {
 
 func (g *leaderGuard) leaderless() bool { return g.node.Status().Leader == 0 }
 
-// guard returns the service with the guard before each of its methods, but
-// after the interceptors, which so see what is refused. To do it here costs a
-// call that does not want a leader one look into its metadata.
+// guard returns the service with a check before each of its methods, inside the interceptors, which
+// see what is refused. A call that does not require a leader costs one look-up in its metadata.
 func (g *leaderGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
@@ -66,8 +64,8 @@ func (g *leaderGuard) unary(next grpc.MethodHandler) grpc.MethodHandler {
 	}
 }
 
-// refuse returns an interceptor that has the outer one, if any, see the call
-// fail for want of a leader.
+// refuse returns an interceptor that fails the call for lack of a leader, within the outer one, if
+// any.
 func refuse(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return within(outer, func(
 		context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler,
@@ -128,7 +126,7 @@ func (g *leaderGuard) remove(s *guardedStream) {
 	g.restLocked()
 }
 
-// restLocked ends the goroutine that looks if there are no streams.
+// restLocked ends the checking goroutine if there are no streams.
 func (g *leaderGuard) restLocked() {
 	if len(g.streams) == 0 && g.looking != nil {
 		close(g.looking)
@@ -157,12 +155,12 @@ func (g *leaderGuard) look(none chan struct{}) {
 	}
 }
 
-// endAll ends all streams for the goroutine that looks until there are none.
+// endAll ends all streams, on behalf of the goroutine with this channel.
 func (g *leaderGuard) endAll(none chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.looking != none {
-		return // they ended by themselves, and others began
+		return // the streams ended, and others began
 	}
 	for s := range g.streams {
 		s.cancel(rpctypes.ErrGRPCNoLeader)

@@ -11,23 +11,21 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// learnerGuard refuses what etcd's learners do not serve. A learner of ours
-// could serve everything; but clients, and programs that wait for a member to
-// become a voter, know by the refusal that it is not one yet.
+// learnerGuard refuses what etcd's learners do not serve. Our learners could serve everything, but
+// clients, and programs that wait for a promotion, recognize a learner by the refusal.
 type learnerGuard struct {
 	identity
 	node Reader
 }
 
-// learning reports whether this member is a learner. One that does not find
-// itself among the members is not told apart from a voter, as in etcd.
+// learning reports whether this member is a learner. A member that is not in its own list counts as
+// a voter, as in etcd.
 func (g learnerGuard) learning() bool {
 	self, _ := g.node.View().Member(g.member)
 	return self.Learner
 }
 
-// guard returns the service with the guard before each of its methods, but
-// after the interceptors.
+// guard returns the service with a check before each of its methods, inside the interceptors.
 func (g learnerGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
@@ -54,7 +52,7 @@ func (g learnerGuard) unary(next grpc.MethodHandler) grpc.MethodHandler {
 	}
 }
 
-// voterOnly is an interceptor that lets pass what a learner serves.
+// voterOnly is an interceptor that passes only what a learner serves.
 func voterOnly(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {

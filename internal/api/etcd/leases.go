@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// maxTTL and minTTL are bounds of a lease's TTL in seconds. More than maxTTL
-	// is refused; less than minTTL, even nothing and less, is raised, as etcd does
-	// (its own minimum follows from its election timeout, and is 2 by default).
+	// maxTTL and minTTL bound a lease's TTL in seconds. More than maxTTL is refused; less than
+	// minTTL, even zero and negative, is raised, as in etcd (whose minimum follows from its
+	// election timeout, and is 2 by default).
 	maxTTL = 9_000_000_000
 	minTTL = 1
 
@@ -30,7 +30,7 @@ const (
 
 var errLeaseID = status.Error(codes.InvalidArgument, "etcdserver: lease ID is negative")
 
-// leaseNode is what the Lease service needs of the member.
+// leaseNode is what the Lease service needs from the member.
 type leaseNode interface {
 	api.Proposer
 	Reader
@@ -70,8 +70,8 @@ func (s *leaseService) LeaseGrant(
 	}, nil
 }
 
-// grant grants a lease. Without an ID it makes one, and another one in the
-// unlikely case that it is in use: apply draws no random numbers.
+// grant grants a lease. Without an ID it draws one, and another in the unlikely case that it is in
+// use; apply must be deterministic.
 func grant(ctx context.Context, n api.Proposer, t lease.Terms) (*lease.Info, int64, error) {
 	chosen := t.ID == 0
 	for {
@@ -120,7 +120,7 @@ func (s *leaseService) LeaseTimeToLive(
 			return // a lease that has ended since the leader answered is gone, too
 		}
 		resp.GrantedTTL = wholeSeconds(info.TTL)
-		// Rounded down, and never -1, which means that there is no lease.
+		// Rounded down, and never -1, which would mean that there is no lease.
 		resp.TTL = max(0, int64(left/second))
 		if r.Keys {
 			keys = l.Keys(id)
@@ -129,7 +129,7 @@ func (s *leaseService) LeaseTimeToLive(
 	if err != nil {
 		return nil, api.Error(err)
 	}
-	v := s.node.View() // as new as what f saw, or newer
+	v := s.node.View() // at least as new as what f saw
 	if err := seen(ctx, v, of); err != nil {
 		return nil, err
 	}
@@ -144,9 +144,9 @@ func (s *leaseService) LeaseTimeToLive(
 	return resp, nil
 }
 
-// LeaseLeases implements pb.LeaseServer. The leases are in the order of their
-// IDs. As in etcd the call is refused if one has a key which the caller may not read. Those with a
-// name, and those of a user, which etcd does not have, are told to callers that may see them.
+// LeaseLeases implements pb.LeaseServer. The leases are in ID order. As in etcd the call is refused
+// if any has a key that the caller may not read. Leases with a name or a principal, which etcd does
+// not have, are included if the caller may see them.
 func (s *leaseService) LeaseLeases(
 	ctx context.Context, _ *pb.LeaseLeasesRequest,
 ) (*pb.LeaseLeasesResponse, error) {
@@ -158,7 +158,7 @@ func (s *leaseService) LeaseLeases(
 	if err := room(ctx, true); err != nil {
 		return nil, err
 	}
-	v := s.node.View() // as new as the leases, or newer
+	v := s.node.View() // at least as new as the leases
 	if err := allLeases(ctx, v, view); err != nil {
 		return nil, err
 	}
@@ -171,6 +171,6 @@ func (s *leaseService) LeaseLeases(
 	return resp, nil
 }
 
-// wholeSeconds is a TTL in seconds, rounded down, but never the 0 that tells a
-// holder that its lease is gone.
+// wholeSeconds is a TTL in seconds, rounded down, but never 0, which would mean that the lease is
+// gone.
 func wholeSeconds(t lease.TTL) int64 { return max(1, int64(t/second)) }

@@ -20,7 +20,7 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// maintenanceNode is what the Maintenance service needs of the member.
+// maintenanceNode is what the Maintenance service needs from the member.
 type maintenanceNode interface {
 	api.Proposer
 	Reader
@@ -45,7 +45,7 @@ func (s *maintenanceService) Alarm(
 	}
 	off := r.Action == pb.AlarmRequest_DEACTIVATE
 	if !off && r.Action != pb.AlarmRequest_ACTIVATE || r.Alarm == pb.AlarmType_NONE {
-		// etcd does nothing, successfully.
+		// As etcd, succeed without doing anything.
 		if err := root(ctx, s.node.View()); err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func (s *maintenanceService) Alarm(
 	}, nil
 }
 
-// alarms lists the raised alarms of the kind asked for.
+// alarms returns the raised alarms of the requested kind.
 func (s *maintenanceService) alarms(
 	ctx context.Context, r *pb.AlarmRequest,
 ) (*pb.AlarmResponse, error) {
@@ -95,8 +95,8 @@ func alarmMembers(alarms []fsm.Alarm, kind pb.AlarmType) []*pb.AlarmMember {
 	return out
 }
 
-// Status implements pb.MaintenanceServer. Sizes are never 0, as in etcd, where
-// an empty file has pages, too: JSON would leave them out.
+// Status implements pb.MaintenanceServer. As in etcd, where an empty file has pages too, sizes are
+// never 0: JSON would omit them.
 func (s *maintenanceService) Status(
 	ctx context.Context, _ *pb.StatusRequest,
 ) (*pb.StatusResponse, error) {
@@ -145,9 +145,8 @@ func (s *maintenanceService) Defragment(
 	return &pb.DefragmentResponse{}, nil // without a header, as in etcd
 }
 
-// emptyHash is what clients are told for an empty store, whose own hash is 0,
-// which JSON would leave out. It is etcd's: there a hash begins with the name of
-// a table.
+// emptyHash is the hash of an empty store for clients, because JSON would omit our 0. It is etcd's,
+// whose hash begins with the name of a table.
 var emptyHash = crc32.Checksum([]byte("key"), crc32.MakeTable(crc32.Castagnoli))
 
 // Hash implements pb.MaintenanceServer.
@@ -189,8 +188,7 @@ func (s *maintenanceService) HashKV(
 	}, nil
 }
 
-// MoveLeader implements pb.MaintenanceServer. Only the leader can give its role
-// away; clients look for it.
+// MoveLeader implements pb.MaintenanceServer. Only the leader can hand over; clients look for it.
 func (s *maintenanceService) MoveLeader(
 	ctx context.Context, r *pb.MoveLeaderRequest,
 ) (*pb.MoveLeaderResponse, error) {
@@ -206,12 +204,11 @@ func (s *maintenanceService) MoveLeader(
 	return &pb.MoveLeaderResponse{}, nil // without a header, as in etcd
 }
 
-// release is what a version to downgrade to looks like.
+// release matches a version to downgrade to.
 var release = regexp.MustCompile(`^v?[0-9]+\.[0-9]+(\.[0-9]+)?(-[0-9A-Za-z.-]+)?$`)
 
-// Downgrade implements pb.MaintenanceServer. The versions are those of our clusters: there is no
-// etcd that could take over our data. A cancel that finds nothing under way is none the worse for
-// it, as in etcd.
+// Downgrade implements pb.MaintenanceServer. The versions are our cluster versions, because etcd
+// could not take over our data. As in etcd, cancelling without a downgrade in progress succeeds.
 func (s *maintenanceService) Downgrade(
 	ctx context.Context, r *pb.DowngradeRequest,
 ) (*pb.DowngradeResponse, error) {
@@ -248,11 +245,10 @@ func (s *maintenanceService) Downgrade(
 	}, nil
 }
 
-// snapshotChunk is how much of a snapshot goes into one message.
+// snapshotChunk is the size of a message of a snapshot.
 const snapshotChunk = 64 << 10
 
-// Snapshot implements pb.MaintenanceServer. The last message is the SHA-256 of
-// all before it.
+// Snapshot implements pb.MaintenanceServer. The last message has the SHA-256 of all before it.
 func (s *maintenanceService) Snapshot(
 	_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer,
 ) error {
@@ -272,14 +268,14 @@ func (s *maintenanceService) Snapshot(
 	return stream.Send(&pb.SnapshotResponse{Blob: w.sum.Sum(nil), Version: w.version})
 }
 
-// snapshotWriter cuts what is written to it into messages.
+// snapshotWriter splits what is written to it into messages.
 type snapshotWriter struct {
 	stream  pb.Maintenance_SnapshotServer
 	sum     hash.Hash
 	version string
 	chunk   []byte
-	// estimate is about how much is still to come. A snapshot is written while it
-	// is made, so its size is known only at the end.
+	// estimate is about how much is left. A snapshot is written while it is made, so its size is
+	// known only at the end.
 	estimate int64
 }
 
@@ -288,7 +284,7 @@ func (w *snapshotWriter) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
 		if w.chunk == nil {
-			// New for each message: gRPC may hold on to the last one.
+			// A new chunk for each message: gRPC may keep the last one.
 			w.chunk = make([]byte, 0, snapshotChunk)
 		}
 		n := min(len(p), cap(w.chunk)-len(w.chunk))

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// Observe implements v3electionpb.ElectionServer. It follows one ordered stream
-// of all that happens in the election and works out the leader after each
-// revision; so it never names a candidate that did not lead, and leaves none out (T17).
+// Observe implements v3electionpb.ElectionServer. It follows one ordered stream of everything that
+// happens in the election, and computes the leader after each revision. So it never reports a
+// candidate that did not lead, and omits no leader (T17).
 func (s *electionService) Observe(
 	r *pb.LeaderRequest, stream pb.Election_ObserveServer,
 ) error {
@@ -36,11 +36,11 @@ type observer struct {
 	stream  pb.Election_ObserveServer
 	prefix  string
 	keys    map[string]*mvcc.KeyValue // the candidates, the leader among them
-	told    *mvcc.KeyValue            // what the client knows
+	told    *mvcc.KeyValue            // the last pair sent to the client
 }
 
-// follow tells the client of every leader from view v on. again says that what
-// comes next was compacted before it was read, so that a new view is needed.
+// follow sends the client every leader from view v on. again means that the next revision was
+// compacted before it was read, so that a new view is needed.
 func (o *observer) follow(ctx context.Context, v *fsm.View) (again bool, err error) {
 	if err := readable(ctx, v, o.prefix, prefixEnd(o.prefix)); err != nil {
 		return false, err
@@ -73,7 +73,7 @@ func (o *observer) follow(ctx context.Context, v *fsm.View) (again bool, err err
 	}
 }
 
-// apply follows whole revisions, and tells the outcome of each.
+// apply applies whole revisions, and sends the outcome of each.
 func (o *observer) apply(events []*api.Event) error {
 	for i, e := range events {
 		if e.IsDelete() {
@@ -91,8 +91,8 @@ func (o *observer) apply(events []*api.Event) error {
 	return nil
 }
 
-// tell sends the leader as of a revision, if the client does not know it. The
-// response has no way to say that there is none.
+// tell sends the leader as of a revision, unless the client has it already. The response cannot
+// express that there is none.
 func (o *observer) tell(revision int64) error {
 	var first *mvcc.KeyValue
 	for _, kv := range o.keys {

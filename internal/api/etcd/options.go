@@ -19,58 +19,56 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// Options say how the services are served. What is zero has the default named
-// here, which is etcd's.
+// Options configure the services. Zero values have the defaults below, which are etcd's.
 type Options struct {
 	// MaxRequestBytes bounds a request: 1.5 MiB.
 	MaxRequestBytes int
 	// MaxTxnOps bounds the conditions, and the operations of each branch, of a
 	// transaction: 128.
 	MaxTxnOps int
-	// MaxKeys is how many keys a lease may have that are attached by this API: 10,000. In etcd
-	// there is no bound.
+	// MaxKeys is how many keys a lease may have when this API attaches one: 10,000. etcd has no
+	// bound.
 	MaxKeys int
-	// MaxConcurrentStreams bounds the calls under way on one connection: 16,384. In etcd
-	// there is no bound.
+	// MaxConcurrentStreams bounds the calls in progress on one connection: 16,384. etcd has no
+	// bound.
 	MaxConcurrentStreams uint32
-	// ProgressInterval is the time between the progress notifications of a watch
-	// on which nothing happens: 10 minutes, at least 100 ms.
+	// ProgressInterval is the time between progress notifications of an idle watch: 10 minutes, at
+	// least 100 ms.
 	ProgressInterval time.Duration
-	// LeaderInterval is how often streams that want a leader look whether there is
-	// one: 1 s, an election timeout.
+	// LeaderInterval is how often streams that require a leader check for one: 1 s, an election
+	// timeout.
 	LeaderInterval time.Duration
-	// MinPingInterval is the shortest time between a client's pings that is not
-	// held to be abuse: 5 s.
+	// MinPingInterval is the shortest time between a client's pings that does not count as abuse: 5
+	// s.
 	MinPingInterval time.Duration
-	// PingInterval is how often a client that says nothing is asked whether it is
-	// there: 2 hours. PingTimeout is how long it may take to answer: 20 s.
+	// PingInterval is how often a silent client is pinged: 2 hours. PingTimeout is how long it may
+	// take to answer: 20 s.
 	PingInterval, PingTimeout time.Duration
-	// Unary and Stream are called before the services, outermost first: metrics
-	// are counted there.
+	// Unary and Stream run before the services, outermost first; metrics are counted there.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []intercept.Stream
 	// Admit refuses a request on a stream if its caller makes too many. Nil refuses none.
 	Admit func(context.Context) error
-	// Renewals bounds what the renewals of one principal cost. Nil: an own bound.
+	// Renewals bounds what the renewals of one principal cost. Nil means a separate bound.
 	Renewals *api.Renewals
-	// Panics ends the calls that panic. Nil ends none: the process does.
+	// Panics recovers calls that panic. With nil the process ends.
 	Panics *listen.Panics
-	// Answers bounds what waits for clients to read it, of the connections that it was given
-	// as [listen.Credentials]. Nil: of all together.
+	// Answers bounds the unread answers of the connections for which it is the
+	// [listen.Credentials]. Nil means of all together.
 	Answers *listen.Answers
-	// Requests bounds what is kept of requests that are not complete, of connections as Answers
-	// does. Nil: of none.
+	// Requests bounds what is kept of incomplete requests, per connection as Answers does. Nil
+	// means no bound.
 	Requests *listen.Requests
-	// Codec is that of a server of other services; nil for these.
+	// Codec is used by a server of other services; nil for these.
 	Codec encoding.CodecV2
-	// Stop, when it is closed, ends all streams and waits, and turns the health
-	// service to "not serving". Nil never ends them.
+	// Stop, when closed, ends all streams and waits, and turns the health service to "not serving".
+	// Nil never ends them.
 	Stop <-chan struct{}
 }
 
 const (
-	// requestOverhead is what a message may be longer than MaxRequestBytes before
-	// gRPC itself refuses it, so that most are refused with a better text.
+	// requestOverhead is by how much a message may exceed MaxRequestBytes before gRPC itself
+	// refuses it, so that most get a better text.
 	requestOverhead = 512 << 10
 
 	// maxHeaderList bounds the headers of a call. A byte can stand for a long one (RFC 7541),
@@ -115,8 +113,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// ServerOptions returns the options that the gRPC server of these services
-// must be made with, for messages of the size of ours and many small calls.
+// ServerOptions returns the options that a gRPC server of these services requires, for messages of
+// this size and many small calls.
 func ServerOptions(o Options) []grpc.ServerOption {
 	o = o.withDefaults()
 	unary, streams := o.interceptors()
@@ -141,8 +139,8 @@ func ServerOptions(o Options) []grpc.ServerOption {
 	)
 }
 
-// Relayed returns options with which calls that a relay carries are served as those of connections
-// are, but for the accounts of connections.
+// Relayed returns options with which calls through a relay are served as those of connections are,
+// without the accounts of connections.
 func Relayed(o Options) relayed.Options {
 	o = o.withDefaults()
 	out := relayed.Options{
@@ -157,14 +155,15 @@ func (o Options) codec() encoding.CodecV2 { return o.Panics.Codec(o.Codec) }
 // maxMessage bounds the messages that gRPC takes.
 func (o Options) maxMessage() int { return o.MaxRequestBytes + requestOverhead }
 
-// interceptors returns what is between a call and its service, but what takes panics of streams.
+// interceptors returns the interceptors between a call and its service, except the one that
+// recovers panics of streams.
 func (o Options) interceptors() ([]grpc.UnaryServerInterceptor, []intercept.Stream) {
 	return slices.Concat([]grpc.UnaryServerInterceptor{informUnary}, o.Unary,
 			[]grpc.UnaryServerInterceptor{o.Panics.Unary}),
 		slices.Concat([]intercept.Stream{informStream}, o.Stream)
 }
 
-// DirectOptions are to streams without HTTP/2 what ServerOptions are to a gRPC server.
+// DirectOptions are for streams without HTTP/2 what ServerOptions are for a gRPC server.
 func DirectOptions(o Options) direct.Options {
 	o = o.withDefaults()
 	_, streams := o.interceptors()
@@ -178,7 +177,7 @@ func DirectOptions(o Options) direct.Options {
 	}
 }
 
-// informUnary gives the error of a call, of whichever service, its details.
+// informUnary adds the details to the error of a call of any service.
 func informUnary(
 	ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -203,8 +202,8 @@ func until(ctx, stop context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// why returns err or, if that says no more than that ctx has ended, what ended it: of those
-// who wait with it, some return its cause and some do not.
+// why returns err or, if that only says that ctx has ended, the cause: some waits return it and
+// some do not.
 func why(ctx context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -212,8 +211,8 @@ func why(ctx context.Context, err error) error {
 	return err
 }
 
-// stopping returns a context that ends, with api.ErrStopped, when c is closed;
-// then is called after that.
+// stopping returns a context that ends with api.ErrStopped when c is closed; then is called
+// afterwards.
 func stopping(c <-chan struct{}, then func()) context.Context {
 	if c == nil {
 		return context.Background()

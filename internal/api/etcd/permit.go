@@ -10,10 +10,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// What a caller is told is decided against the state from which it is told. What it lets be done is
-// decided where that is applied: see fsm.By.
+// What a caller may see is decided against the state that it is shown. What a caller may do is
+// decided where it is applied: see fsm.By.
 
-// root says why the caller may not do what only root may, nil if it may.
+// root returns why the caller may not act as root, nil if it may.
 func root(ctx context.Context, v *fsm.View) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -21,7 +21,7 @@ func root(ctx context.Context, v *fsm.View) error {
 	return api.Error(v.Access.CheckRoot(api.CallerOf(ctx)))
 }
 
-// known says why the caller counts as nobody, nil if it has logged in.
+// known returns an error if a login is required and the caller is anonymous.
 func known(ctx context.Context, v *fsm.View) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -29,7 +29,7 @@ func known(ctx context.Context, v *fsm.View) error {
 	return api.Error(v.Access.CheckKnown(api.CallerOf(ctx)))
 }
 
-// readable says why the caller may not read all keys of a range, nil if it may.
+// readable returns why the caller may not read all keys of a range, nil if it may.
 func readable(ctx context.Context, v *fsm.View, key, end string) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -38,7 +38,7 @@ func readable(ctx context.Context, v *fsm.View, key, end string) error {
 		api.CallerOf(ctx), access.Read, keyrange.Range{Key: key, End: end}))
 }
 
-// allKeys says why the caller may not read, or write, some key, nil if it may all of them and has
+// allKeys returns why the caller may not read, or write, one of the keys, nil if it may all and has
 // logged in.
 func allKeys(ctx context.Context, v *fsm.View, what access.Kind, keys []string) error {
 	if !v.Access.Enabled() {
@@ -59,8 +59,8 @@ func allKeys(ctx context.Context, v *fsm.View, what access.Kind, keys []string) 
 	return nil
 }
 
-// seen says why the caller may not be told of a lease, nil if it may. Of one without a name that
-// belongs to nobody the keys decide.
+// seen returns why the caller may not see a lease, nil if it may. For a lease without name and
+// principal, its keys decide.
 func seen(ctx context.Context, v *fsm.View, of access.Lease) error {
 	if !v.Access.Enabled() || of == (access.Lease{}) {
 		return nil
@@ -68,8 +68,8 @@ func seen(ctx context.Context, v *fsm.View, of access.Lease) error {
 	return api.Error(v.Access.CheckLease(api.CallerOf(ctx), access.See, of))
 }
 
-// allLeases says why the caller may not be told all leases for which the keys decide, nil if it
-// may. It looks at all keys, unless root asks.
+// allLeases returns why the caller may not see all leases whose keys decide, nil if it may. It
+// checks all keys, unless root asks.
 func allLeases(ctx context.Context, v *fsm.View, all lease.View) error {
 	who := api.CallerOf(ctx)
 	if !v.Access.Enabled() || v.Access.IsRoot(who) {

@@ -14,9 +14,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// permits is which leases a stream may renew: those that its user may hold, or of which it may
-// write all keys if they are nobody's. The core decides with each renewal. What it leaves undecided
-// is looked at here: leases that this member does not know, and those with many keys.
+// permits is which leases a stream may renew: those that its user may hold or, if they have no
+// principal, those whose keys it may all write. The core decides with each renewal. What it leaves
+// undecided is decided here: leases that this member does not know, and those with many keys.
 type permits struct {
 	service *leaseService
 	known   knownHolder // belongs to receive
@@ -28,28 +28,29 @@ type permits struct {
 	closed  bool
 	unsure  []*renewal // undecided
 	looking bool       // a goroutine looks at them
-	// until is how long leases with many keys count as looked at, with state and for whom.
+	// until is how long a check of a lease with many keys is valid, for state and who.
 	until  map[lease.ID]time.Time
 	state  weak.Pointer[access.State]
 	looked access.Caller
 }
 
-// knownHolder is what was found out about a caller by some users and roles. These never change, so
-// it need not be asked for each renewal. A stream that is idle must not keep them in memory.
+// knownHolder is what was decided about a caller by some state of users and roles. States never
+// change, so it need not be repeated for each renewal. An idle stream must not keep the state in
+// memory.
 type knownHolder struct {
 	by     weak.Pointer[access.State]
 	who    access.Caller
 	holder *access.Caller // nil for one that may renew every lease
 }
 
-// permitTime is for how long a stream may renew a lease without another look at its many keys.
+// permitTime is how long a stream may renew a lease without another check of its many keys.
 const permitTime = time.Second
 
 // maxPermits bounds what a stream remembers of leases.
 const maxPermits = 4096
 
-// holder returns for whom the core is to decide, nil for nobody, or why the caller may renew
-// nothing at all.
+// holder returns the principal whom the core must check, nil for none, or why the caller may renew
+// nothing.
 func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access.Caller, error) {
 	if !v.Access.Enabled() {
 		return nil, nil
@@ -61,7 +62,7 @@ func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access
 		}
 		p.known = knownHolder{by: weak.Make(v.Access), who: who}
 		if !v.Access.IsRoot(who) {
-			holder := who // else who were on the heap for each renewal
+			holder := who // otherwise who would escape for each renewal
 			p.known.holder = &holder
 		}
 	}
@@ -71,7 +72,7 @@ func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access
 	return p.known.holder, nil
 }
 
-// lookedAt reports whether all keys of a lease were looked at a moment ago.
+// lookedAt reports whether all keys of a lease were checked within permitTime.
 func (p *permits) lookedAt(v *fsm.View, who access.Caller, id lease.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,8 +83,8 @@ func (p *permits) lookedAt(v *fsm.View, who access.Caller, id lease.ID) bool {
 	return ok && time.Now().Before(until)
 }
 
-// undecided looks at the lease of a renewal that the core has not decided. It does not wait. When
-// the stream is over it does nothing.
+// undecided queues the lease of a renewal that the core has not decided. It does not wait. When the
+// stream is over it does nothing.
 func (p *permits) undecided(r *renewal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +102,7 @@ func (p *permits) undecided(r *renewal) {
 	}
 }
 
-// close ends the goroutine that looks at leases, and returns when it has ended.
+// close ends the goroutine that checks leases, and waits for it.
 func (p *permits) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -110,7 +111,7 @@ func (p *permits) close() {
 	p.looks.Wait()
 }
 
-// look looks at leases until none is undecided.
+// look checks leases until none is undecided.
 func (p *permits) look(ctx context.Context) (err error) {
 	defer p.service.panics.End("keep alive", &err)
 	for {
@@ -137,8 +138,8 @@ func (p *permits) look(ctx context.Context) (err error) {
 	}
 }
 
-// lookAt says of each of some leases why the caller may not renew it. It asks the leader for those
-// that are not here, for all at once: this member may not know them yet.
+// lookAt returns for each lease why the caller may not renew it. It asks the leader about all that
+// are not here at once, because this member may not know them yet.
 func (p *permits) lookAt(ctx context.Context, ids []lease.ID) ([]error, error) {
 	node, errs := p.service.node, make([]error, len(ids))
 	found := make([]api.Held, len(ids))
@@ -165,14 +166,14 @@ func (p *permits) lookAt(ctx context.Context, ids []lease.ID) ([]error, error) {
 	for i, at := range missing {
 		found[at] = there[i]
 	}
-	a := fsm.Asker{By: node.View().Access, Who: api.CallerOf(ctx)} // as new as the leases, or newer
+	a := fsm.Asker{By: node.View().Access, Who: api.CallerOf(ctx)} // at least as new as the leases
 	for i := range found {
 		errs[i] = p.decide(a, &found[i])
 	}
 	return errs, nil
 }
 
-// decide says why the caller may not renew a lease, and remembers one that it may because of keys.
+// decide returns why the caller may not renew a lease, and remembers one that its keys allow.
 func (p *permits) decide(a fsm.Asker, x *api.Held) error {
 	if !x.Found {
 		return lease.ErrNotFound

@@ -18,30 +18,29 @@ import (
 	"leasehold.dev/lease"
 )
 
-// sessionTTL is the TTL of the lease that a caller without one gets. As in
-// etcd nobody renews it, so what hangs on it ends a minute later whatever the
-// holder does (T18): callers should bring a lease and keep it alive.
+// sessionTTL is the TTL of the lease for a caller that brings none. As in etcd nothing renews it,
+// so the lock ends a minute later whatever the holder does (T18): callers should bring a lease and
+// keep it alive.
 const sessionTTL = 60 * second
 
-// cleanUpTime bounds the removal of what a caller that left has in the queue.
+// cleanUpTime bounds the removal of the key of a caller that left.
 const cleanUpTime = 10 * time.Second
 
-// queueNode is what locks and elections need of the member.
+// queueNode is what locks and elections need from the member.
 type queueNode interface {
 	api.Proposer
 	Reader
 	api.Watchable
 }
 
-// queue is the waiting line that locks and elections are made of: below a
-// prefix, each lease has one key, and the oldest key, by create revision, is at
-// the head; of keys that one transaction created, the smallest. The keys are those
-// of etcd's concurrency package, so that programs which use that and programs
-// which use the services exclude each other.
+// queue is the wait queue that locks and elections are made of: below a prefix, each lease has one
+// key, and the oldest key, by create revision, is at the head; of keys that one transaction
+// created, the smallest. The keys are those of etcd's concurrency package, so that programs with
+// that package and programs with the services exclude each other.
 //
-// So every key below the prefix counts, whatever its name and lease, as it does for those
-// programs. In a queue of package waitqueue only tickets do, and no key is in two queues: that
-// package cannot wait for these.
+// So every key below the prefix counts, whatever its name and lease, as it does for that package.
+// In a queue of package waitqueue only tickets count, and no key is in two queues, so that package
+// cannot be used here.
 type queue struct {
 	identity
 	node    queueNode
@@ -54,29 +53,29 @@ func older(a, b *mvcc.KeyValue) bool {
 	return cmp.Or(cmp.Compare(a.CreateRevision, b.CreateRevision), cmp.Compare(a.Key, b.Key)) < 0
 }
 
-// ticket is a place in a queue.
+// ticket is a position in a queue.
 type ticket struct {
 	prefix, key string
 	lease       lease.ID
 	revision    int64 // create revision of the key
-	// granted says that the lease was made for this call, entered that the key was.
+	// granted means that the lease was made for this call, entered that the key was.
 	granted, entered bool
 }
 
 // queuePrefix is the prefix of the keys of a lock or an election.
 func queuePrefix(name []byte) string { return string(name) + "/" }
 
-// prefixEnd is the end of the range of a prefix, which ends in a slash.
+// prefixEnd is the end of the range of a prefix that ends in a slash.
 func prefixEnd(prefix string) string { return prefix[:len(prefix)-1] + "0" }
 
-// enter takes the lease's place in the queue, or finds it there with the value
-// it was entered with. Without a lease it grants one.
+// enter creates the lease's key in the queue, or finds it with the value it was entered with.
+// Without a lease it grants one.
 func (q *queue) enter(
 	ctx context.Context, name, value []byte, id lease.ID,
 ) (*ticket, *mvcc.KeyValue, error) {
 	t := &ticket{prefix: queuePrefix(name), lease: id}
 	if err := readable(ctx, q.node.View(), t.prefix, prefixEnd(t.prefix)); err != nil {
-		return nil, nil, err // not only once it has entered: see ahead
+		return nil, nil, err // check before entering, not only after: see ahead
 	}
 	if id == 0 {
 		info, _, err := grant(ctx, q.node, lease.Terms{TTL: sessionTTL})
@@ -95,7 +94,7 @@ func (q *queue) enter(
 	})
 	switch {
 	case err != nil:
-		t.entered = true // for all we know
+		t.entered = true // as far as is known
 		q.leave(ctx, t)
 		return nil, nil, api.ProposalError(err)
 	case res.Err != nil:
@@ -112,10 +111,9 @@ func (q *queue) enter(
 	return t, old, nil
 }
 
-// head waits until the ticket is at the head of its queue and returns the
-// header of the moment in which it was seen there. If the ticket's key goes
-// meanwhile, as it does with its lease, it returns errExpired at once (T16). On
-// an error it takes the ticket out of the queue.
+// head waits until the ticket is at the head of its queue and returns the header as of then. If the
+// ticket's key is deleted meanwhile, as happens with its lease, it returns errExpired at once
+// (T16). On an error it removes the ticket from the queue.
 func (q *queue) head(ctx context.Context, t *ticket) (*pb.ResponseHeader, error) {
 	h, err := q.wait(ctx, t)
 	if err != nil {
@@ -142,8 +140,8 @@ func (q *queue) wait(ctx context.Context, t *ticket) (*pb.ResponseHeader, error)
 			return nil, err
 		}
 	}
-	// What was seen may be a moment ago. The caller is told that it holds only if
-	// key and lease are there now, by a confirmed read of both at once (T16, T17).
+	// What was seen may be out of date. Report success only if a confirmed read shows key and lease
+	// together (T16, T17).
 	if err := q.node.Confirm(ctx); err != nil {
 		return nil, api.ReadError(err)
 	}
@@ -154,9 +152,9 @@ func (q *queue) wait(ctx context.Context, t *ticket) (*pb.ResponseHeader, error)
 	return q.header(v), nil
 }
 
-// ahead returns the youngest of the keys that are older than the ticket's, nil
-// if it is at the head, errExpired if it is not in the queue any more. Waiting
-// for the youngest alone, not for the head, wakes one waiter at a time.
+// ahead returns the youngest of the keys older than the ticket's, nil if it is at the head,
+// errExpired if it is no longer in the queue. Waiting for the youngest alone, not for the head,
+// wakes one waiter at a time.
 //
 // As in etcd the caller must be allowed to read all keys of the queue.
 func (q *queue) ahead(
@@ -178,13 +176,12 @@ func (q *queue) ahead(
 	return before, nil
 }
 
-// leave takes the ticket out of the queue, if this call has put it in, even if
-// the caller is gone: a place that nobody waits for would block the queue for as
-// long as the lease lives.
+// leave removes the ticket, if this call has entered it, even if the caller is gone: a key without
+// a waiter would block the queue for as long as its lease lives.
 func (q *queue) leave(ctx context.Context, t *ticket) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
 	defer cancel()
-	// Nothing can be done about an error here; the lease's end tidies up.
+	// Errors are ignored: the end of the lease cleans up.
 	switch {
 	case t.granted:
 		_, _ = q.node.Propose(ctx, &fsm.Revoke{ID: t.lease})
@@ -193,8 +190,8 @@ func (q *queue) leave(ctx context.Context, t *ticket) {
 	}
 }
 
-// removal deletes the ticket's key if it is still the ticket's. A ticket whose
-// revision is not known goes by its lease.
+// removal deletes the ticket's key if it is still the ticket's. Without a known revision the lease
+// identifies it.
 func (t *ticket) removal() *fsm.Txn {
 	own := fsm.Compare{Key: t.key, Target: fsm.TargetCreate, Number: t.revision}
 	if t.revision == 0 {
@@ -206,7 +203,7 @@ func (t *ticket) removal() *fsm.Txn {
 	}
 }
 
-// waiter waits for the keys ahead of a ticket to go, one after the other.
+// waiter waits for the keys ahead of a ticket to be deleted, one after the other.
 type waiter struct {
 	*queue
 	ticket *ticket
@@ -219,8 +216,7 @@ const (
 	watchAhead = 2
 )
 
-// wait returns when nothing is ahead of the ticket; v and ahead are where it
-// stands now.
+// wait returns when nothing is ahead of the ticket. v and ahead are its current position.
 func (w *waiter) wait(ctx context.Context, v *fsm.View, ahead *mvcc.KeyValue) error {
 	if err := w.watch(watchOwn, w.ticket.key, v); err != nil {
 		return err
@@ -232,7 +228,7 @@ func (w *waiter) wait(ctx context.Context, v *fsm.View, ahead *mvcc.KeyValue) er
 		if err := w.gone(ctx); err != nil {
 			return err
 		}
-		// Not there if it has ended by itself.
+		// The watch may have ended by itself.
 		if err := w.stream.Cancel(watchAhead); err != nil && !errors.Is(err, watch.ErrNotFound) {
 			return api.Error(err)
 		}
@@ -245,7 +241,7 @@ func (w *waiter) wait(ctx context.Context, v *fsm.View, ahead *mvcc.KeyValue) er
 	return nil
 }
 
-// watch asks for the deletions of a key after view v.
+// watch watches for the deletion of a key after view v.
 func (w *waiter) watch(id int64, key string, v *fsm.View) error {
 	_, err := w.stream.Watch(watch.Request{
 		ID: id, Key: key, From: v.KV.Revision() + 1, NoPut: true,
@@ -253,8 +249,7 @@ func (w *waiter) watch(id int64, key string, v *fsm.View) error {
 	return api.Error(err)
 }
 
-// gone returns when the key that is waited for was deleted, or with errExpired
-// if the ticket's own was.
+// gone returns when the awaited key was deleted, or errExpired if the ticket's own was.
 func (w *waiter) gone(ctx context.Context) error {
 	for {
 		b, err := w.stream.Next(ctx)
@@ -262,8 +257,7 @@ func (w *waiter) gone(ctx context.Context) error {
 		case err != nil:
 			return api.Error(err)
 		case b.Err != nil:
-			// Compacted before it was read: the view that the caller looks at next
-			// tells whether the key is still there.
+			// Compacted before it was read: the next view shows whether the key still exists.
 			if b.ID == watchOwn {
 				return w.watch(watchOwn, w.ticket.key, w.node.View())
 			}

@@ -20,7 +20,7 @@ var (
 		"RangeStream does not support revision filters")
 )
 
-// streamChunk is the size in bytes that the parts of a range stream come to.
+// streamChunk is the target size in bytes of the parts of a range stream.
 const streamChunk = 512 << 10
 
 func checkRangeStream(r *pb.RangeRequest) error {
@@ -38,8 +38,8 @@ func checkRangeStream(r *pb.RangeRequest) error {
 	return nil
 }
 
-// RangeStream implements pb.KVServer. All parts come from one view, so they
-// fit together whatever is written meanwhile; the last has header and count.
+// RangeStream implements pb.KVServer. All parts come from one view, so they are consistent. The
+// last has header and count.
 func (s *kvService) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServer) error {
 	if err := checkRangeStream(r); err != nil {
 		return err
@@ -75,20 +75,19 @@ func (s *kvService) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServ
 	return stream.Send(&pb.RangeStreamResponse{RangeResponse: last})
 }
 
-// streamed returns what a stream is made of. Only the order of keys can be
-// streamed as it is; etcd takes any other target without an order, too, and
-// that is gathered and sorted first.
+// streamed returns the pairs of a stream. Only key order can be streamed directly. etcd also
+// accepts other targets without an order; these are collected and sorted first.
 func streamed(r *pb.RangeRequest, v *mvcc.View) (iter.Seq[*mvcc.KeyValue], error) {
 	if r.SortTarget == pb.RangeRequest_KEY {
 		return v.Ascend(string(r.Key), string(r.RangeEnd), r.Revision), nil
 	}
 	o := rangeOptions(r)
-	o.Limit = 0 // sendParts counts and cuts
+	o.Limit = 0 // sendParts counts and limits
 	res, err := v.Range(string(r.Key), string(r.RangeEnd), o)
 	return slices.Values(res.KVs), err
 }
 
-// sendParts sends all parts but the last, and fills that one.
+// sendParts sends all parts but the last, which it fills.
 func sendParts(
 	r *pb.RangeRequest, stream pb.KV_RangeStreamServer, kvs iter.Seq[*mvcc.KeyValue],
 	last *pb.RangeResponse,
@@ -103,7 +102,7 @@ func sendParts(
 		last.Count++
 		if last.Count > limit {
 			last.More = true
-			continue // only counted
+			continue // counted only
 		}
 		if size >= streamChunk {
 			out := &pb.RangeResponse{Kvs: pairs(part, r.KeysOnly)}

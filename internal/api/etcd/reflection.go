@@ -21,10 +21,9 @@ func registerReflection(s reflection.GRPCServer) {
 	v1alpha.RegisterServerReflectionServer(s, reflection.NewServer(o))
 }
 
-// registered returns the path under which a file is registered that etcd's
-// .proto files import as path. They name their directory, the generated code
-// does not: without this a tool finds the services, but not the messages that
-// they import.
+// registered returns the path under which a file is registered that etcd's .proto files import as
+// path. They name their directory, the generated code does not; without this, tools find the
+// services but not the messages that they import.
 func registered(file string) string {
 	if strings.HasPrefix(file, "etcd/api/") {
 		return path.Base(file)
@@ -32,8 +31,8 @@ func registered(file string) string {
 	return file
 }
 
-// descriptors resolves the files of this program with their imports mended. It
-// is built when the first tool asks.
+// descriptors resolves the files of this program with corrected imports. It is built when the first
+// tool asks.
 type descriptors struct {
 	once  sync.Once
 	files *protoregistry.Files

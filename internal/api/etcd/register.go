@@ -14,9 +14,8 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// Register adds all services, server reflection and the health service to a
-// server that was made with ServerOptions of the same options. n must know by
-// then who it is.
+// Register adds all services, server reflection and the health service to a server made with
+// ServerOptions of the same options. n must know its identity by then.
 func Register(s reflection.GRPCServer, n Node, o Options) {
 	o = o.withDefaults()
 	st := n.Status()
@@ -53,10 +52,10 @@ func Register(s reflection.GRPCServer, n Node, o Options) {
 	registerReflection(s)
 }
 
-// Guard returns what Register puts before the methods of each service: calls that want
-// a leader are refused, and streams ended, when there is none, and a learner serves
-// little. It is for the services of other packages on the same server. Stream is the same for the
-// streams of a service without it.
+// Guard returns the checks that Register puts before the methods of each service: calls that
+// require a leader are refused, and streams ended, when there is none, and a learner serves little.
+// It is for services of other packages on the same server. Stream is the same for streams without a
+// service.
 func Guard(n Node, o Options) (
 	service func(grpc.ServiceDesc) *grpc.ServiceDesc, stream intercept.Stream,
 ) {
@@ -67,8 +66,8 @@ func Guard(n Node, o Options) (
 	return service, intercept.Chain(learner.stream, g.stream)
 }
 
-// streamWorkers is how many goroutines gRPC keeps for calls: one that was used
-// before has a stack of the right size. More calls at a time than that get a
-// goroutine each. Measured on two processors, 64 puts at a time, client included:
-// without workers a put costs 36 us of CPU, with 64 to 256 of them 30.
+// streamWorkers is how many goroutines gRPC keeps for calls, because a reused one has a stack of
+// the right size. Calls beyond that get a goroutine each. Measured on two processors with 64
+// concurrent puts, client included: without workers a put costs 36 us of CPU, with 64 to 256 of
+// them 30.
 func streamWorkers() uint32 { return uint32(64 * runtime.GOMAXPROCS(0)) }

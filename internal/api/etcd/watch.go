@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// watchNode is what the Watch service needs of the member.
+// watchNode is what the Watch service needs from the member.
 type watchNode interface {
 	Reader
 	api.Watchable
@@ -38,8 +38,8 @@ type watchService struct {
 	admit    func(context.Context) error
 }
 
-// watcher is what a stream knows of one of its watchers. It is made by the
-// goroutine that receives, and then belongs to the one that sends.
+// watcher is a stream's data about one of its watchers. The receiving goroutine makes it, then the
+// sending one owns it.
 type watcher struct {
 	prev     bool // events come with the previous pair
 	fragment bool // large responses are split
@@ -47,11 +47,11 @@ type watcher struct {
 	quiet    bool // nothing was sent since the last tick
 
 	key, end string // as they are watched
-	denied   error  // why the caller may not go on; it is told at the end of the watch
+	denied   error  // why the caller may not continue; sent at the end of the watch
 }
 
-// Watch implements pb.WatchServer. One goroutine receives and passes what the
-// client wants to the hub, this one sends what the hub has for the stream.
+// Watch implements pb.WatchServer. One goroutine receives and passes requests to the hub; this one
+// sends what the hub has for the stream.
 func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
 	w := &watchStream{
 		service: s,
@@ -74,13 +74,13 @@ type watchStream struct {
 
 	// What follows belongs to send.
 	watchers map[int64]*watcher // that the client knows of
-	// allowed and who are with which the watchers were allowed to go on.
+	// allowed and who are the users, roles and caller for which the watchers were last checked.
 	allowed *access.State
 	who     access.Caller
-	quiet   map[int64]*watcher // those that want progress reported
+	quiet   map[int64]*watcher // those that want progress reports
 	ticker  *time.Ticker       // runs while quiet is not empty
-	due     []int64            // watchers whose progress is yet to be asked for
-	asked   int                // and those for which it was
+	due     []int64            // watchers for which progress has yet to be requested
+	asked   int                // and how many requests are open
 	frame   watchFrame
 }
 
@@ -91,9 +91,9 @@ func (w *watchStream) close() {
 	}
 }
 
-// receive passes on what the client wants until it has said all it will, or
-// the stream ends. A client that has said all still wants the events, as in
-// etcd: one over HTTP has closed its side as soon as its request is sent.
+// receive passes requests to the hub until the client has sent its last, or the stream ends. As in
+// etcd, a client that has closed its side still gets events: one over HTTP closes it as soon as its
+// request is sent.
 func (w *watchStream) receive() {
 	if err := w.receiveAll(); !errors.Is(err, io.EOF) {
 		w.ended <- err
@@ -119,7 +119,7 @@ func (w *watchStream) receiveAll() (err error) {
 	}
 }
 
-// create adds a watcher, or tells the client, in its turn, why not.
+// create adds a watcher, or sends the client, in order, the reason why not.
 func (w *watchStream) create(r *pb.WatchCreateRequest) {
 	if r == nil {
 		return
@@ -134,7 +134,7 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) {
 	}
 }
 
-// begin adds a watcher, or says why not.
+// begin adds a watcher, or returns why not.
 func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest) error {
 	t := &watcher{prev: r.PrevKv, fragment: r.Fragment, progress: r.ProgressNotify}
 	req := watch.Request{
@@ -145,7 +145,7 @@ func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest) error
 		Tag:  t,
 	}
 	if req.Key == "" {
-		req.Key = "\x00" // the smallest key there is
+		req.Key = "\x00" // the smallest key
 	}
 	for _, f := range r.Filters {
 		req.NoPut = req.NoPut || f == pb.WatchCreateRequest_NOPUT
@@ -162,14 +162,14 @@ func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest) error
 	return err
 }
 
-// permit says why the caller may not watch what the watcher watches. An empty range is not watched
-// at all.
+// permit returns why the caller may not watch the watcher's range. An empty range is not watched at
+// all.
 func (t *watcher) permit(ctx context.Context, v *fsm.View) error {
 	return readable(ctx, v, t.key, t.end)
 }
 
-// recheck ends the watchers that the caller may not have any more, with what users and roles are
-// now: they are told nothing from then on but why.
+// recheck ends the watchers that the current users and roles no longer permit: from then on they
+// are sent nothing but the reason.
 func (w *watchStream) recheck() {
 	v := w.service.node.View()
 	who := api.CallerOf(w.stream.Context())
@@ -192,10 +192,10 @@ func (w *watchStream) end(id int64, t *watcher, v *fsm.View) {
 	}
 }
 
-// errWatchID refuses ids that mean something else in responses.
+// errWatchID refuses IDs that have another meaning in responses.
 var errWatchID = errors.New("etcdserver: watch ID is negative")
 
-// reason is the text that tells a client why a watch was refused.
+// reason returns the text that tells a client why a watch was refused.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, watch.ErrRevision):
@@ -234,7 +234,7 @@ func (w *watchStream) send(ctx context.Context) error {
 	}
 }
 
-// watchEnd is how a stream ends if receiving did with err.
+// watchEnd is how a stream ends if receiving ended with err.
 func watchEnd(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return rpctypes.ErrGRPCWatchCanceled
@@ -257,7 +257,7 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 			w.asked--
 			w.askProgress()
 		} else if len(w.watchers) == 0 {
-			return nil // nobody to tell, as in etcd
+			return nil // no client to tell, as in etcd
 		}
 	case watch.Created:
 		if b.Err == nil {
@@ -282,7 +282,7 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 func (w *watchStream) control(b *watch.Batch[*api.Event]) *pb.WatchResponse {
 	rev := b.Revision
 	if b.Compacted != 0 {
-		rev = 0 // as in etcd: nothing is known to have been handed out
+		rev = 0 // as in etcd: nothing is known to have been delivered
 	}
 	resp := &pb.WatchResponse{
 		Header:          w.service.headerAt(w.service.node.View(), rev),
@@ -297,7 +297,7 @@ func (w *watchStream) control(b *watch.Batch[*api.Event]) *pb.WatchResponse {
 	return resp
 }
 
-// began notes a watcher that the client is about to hear of.
+// began records a watcher that the client is about to be told of.
 func (w *watchStream) began(b *watch.Batch[*api.Event]) {
 	t := b.Tag.(*watcher)
 	w.watchers[b.ID] = t
@@ -309,7 +309,7 @@ func (w *watchStream) began(b *watch.Batch[*api.Event]) {
 	t.quiet = true
 	w.quiet[b.ID] = t
 	if w.ticker == nil {
-		// Spread, so that the streams of a client that restarted do not tick together.
+		// Spread ticks, so that the streams of a client that restarted do not tick together.
 		d := w.service.interval
 		w.ticker = time.NewTicker(d + rand.N(d/10+1))
 	}
@@ -323,11 +323,10 @@ func (w *watchStream) ticks() <-chan time.Time {
 	return w.ticker.C
 }
 
-// maxAsked bounds the progress requests at the hub, which drops those above
-// its own bound.
+// maxAsked bounds the open progress requests at the hub, which drops those above its own bound.
 const maxAsked = 32
 
-// tick reports the progress of the watchers that have had nothing to send.
+// tick reports the progress of watchers that have sent nothing since the last tick.
 func (w *watchStream) tick() {
 	w.due, w.asked = w.due[:0], 0 // what is not answered by now will not be
 	for id, t := range w.quiet {
@@ -348,10 +347,9 @@ func (w *watchStream) askProgress() {
 	}
 }
 
-// sendEvents sends the events of one batch, in fragments if the watcher wants
-// them and the response would be too large. Until the last of them the client
-// does not have a whole revision, and does not resume after it (W1, T14): that
-// is why only the last is without the flag.
+// sendEvents sends the events of one batch, in fragments if the watcher wants them and the response
+// would be too large. Only the last fragment is without the flag: until then the client does not
+// have a whole revision, and must not resume after it (W1, T14).
 func (w *watchStream) sendEvents(b *watch.Batch[*api.Event], t *watcher) error {
 	f := &w.frame
 	f.stamp = stamp{w.service.identity, b.Revision, w.service.node.View().Term}

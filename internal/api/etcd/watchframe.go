@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// shareAbove is the size in bytes from which an event is sent from where it
-// lies. Copying a smaller one costs less than one more buffer does.
+// shareAbove is the size in bytes from which an event is sent without copying it. Copying a smaller
+// one costs less than another buffer.
 const shareAbove = 4 << 10
 
 // watchFrame is a pb.WatchResponse with events.
@@ -37,8 +37,7 @@ func (f *watchFrame) Size() int {
 	return n
 }
 
-// fits is how many of the events, at least one, make a fragment of less than
-// limit bytes.
+// fits returns how many of the events, at least one, make a fragment of less than limit bytes.
 func (f *watchFrame) fits(events []*api.Event, limit int) int {
 	f.fragment = true
 	size := f.headSize()

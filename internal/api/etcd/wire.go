@@ -7,12 +7,10 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// The messages below are encoded by hand, since they are sent millions of
-// times: without reflection, and where a part is common to many, once. A test
-// holds every encoding against proto.Marshal.
+// The messages below are encoded by hand, because they are sent millions of times: without
+// reflection, and once where many share a part. A test compares every encoding with proto.Marshal.
 
-// Keys of the fields: the number times eight, and the type, which is 0 for a
-// varint and 2 for bytes.
+// Keys of the fields: the field number times eight, plus the type, 0 for a varint and 2 for bytes.
 const (
 	varint1 = 1 << 3
 	varint2 = 2 << 3
@@ -31,7 +29,7 @@ const (
 // varintSize is the length of v as a varint.
 func varintSize(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
-// fieldSize is the length of a number with its one-byte key; zero is not sent.
+// fieldSize is the length of a number with its one-byte key; zero is omitted.
 func fieldSize(v uint64) int {
 	if v == 0 {
 		return 0
