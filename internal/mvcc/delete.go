@@ -89,8 +89,8 @@ func (m *tombstones) next(wanted int) *record {
 	return r
 }
 
-// moveToDead moves deleted items from live to dead. If they are many, in order, and a large part of a
-// tree, that tree is rebuilt, which costs less than searching for each item.
+// moveToDead moves deleted items from live to dead. If they are many, in order, and a large part of
+// a tree, that tree is rebuilt, which costs less than searching for each item.
 func (s *Store) moveToDead(gone []item) {
 	if len(gone) == 0 {
 		return
@@ -113,8 +113,8 @@ func (s *Store) removeDead(gone []item) {
 	s.dead = removeItems(s.changeDead(), gone, len(gone) >= manyItems)
 }
 
-// removeItems returns t without the items in gone. It changes t in place, unless the items are many, in
-// order and a large part of it: then it builds a new tree.
+// removeItems returns t without the items in gone. It changes t in place, unless the items are
+// many, in order and a large part of it: then it builds a new tree.
 func removeItems(t *tree, gone []item, manyInOrder bool) *tree {
 	if manyInOrder && len(gone) >= t.Len()/goodPart {
 		return without(t, gone)
