@@ -43,5 +43,26 @@ page() {
   go -C test/page test -vet=off -count 1 -timeout 30m -v . -browser -pictures "$(mktemp -d -p "$work")" "$@"
 }
 
+# python checks the Python client, in an environment of its own.
+check_python() {
+  local env=$work/python
+  go build -o "$work/leasehold" ./cmd/leasehold &&
+    python3 -m venv "$env" &&
+    "$env/bin/pip" install --quiet --disable-pip-version-check -e 'clients/python[test]' || return
+  (
+    cd clients/python
+    "$env/bin/ruff" format --check . ../../conformance/drivers/python &&
+      "$env/bin/ruff" check . ../../conformance/drivers/python &&
+      "$env/bin/mypy" --cache-dir "$work/mypy" src tests ../../conformance/drivers/python/driver.py &&
+      LEASEHOLD_BINARY=$work/leasehold "$env/bin/pytest" -q -p no:cacheprovider
+  )
+}
+
+# conformance runs the suite in all languages, after check_python: conformance [flags].
+conformance() {
+  go run ./conformance -server "$work/leasehold" \
+    -driver "python=$work/python/bin/python conformance/drivers/python/driver.py" "$@"
+}
+
 # seed is what random steps begin with. It differs from day to day.
 seed=$((10#$(date +%j)))

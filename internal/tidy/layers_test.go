@@ -15,6 +15,7 @@ import (
 var house = [][]string{
 	{
 		"cmd/leasehold", "examples", "bench", "packaging", "test", "tools", "internal/tidy",
+		"conformance",
 	},
 	{"internal/cli", "internal/serve"},
 	{"internal/load", "internal/rewind", "internal/etcdsnapshot"},

@@ -1,0 +1,33 @@
+"""The clock by which leases are valid."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class Clock:
+    """Counts the time that has passed, in nanoseconds, time of suspension included.
+
+    The monotonic clock stops while the machine is suspended, and the wall clock can be set. So from
+    one reading to the next the clock advances by what the faster of the two did: too fast ends
+    validity early, which is safe. It is never slower than the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._monotonic, self._wall = monotonic, wall
+        self._lock = threading.Lock()
+        self._last = (monotonic(), wall())
+        self._elapsed = 0
+
+    def now(self) -> int:
+        with self._lock:
+            now = (self._monotonic(), self._wall())
+            self._elapsed += max(now[0] - self._last[0], now[1] - self._last[1], 0)
+            self._last = now
+            return self._elapsed

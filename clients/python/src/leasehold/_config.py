@@ -1,0 +1,181 @@
+"""Where the members are, and who the client is."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+from ._clock import Clock
+from ._errors import InvalidError, NotLoggedInError
+
+OPEN = "/leasehold.v1.StreamService/Open"
+_LOGIN = "/etcdserverpb.Auth/Authenticate"
+
+
+@dataclass(frozen=True, slots=True)
+class TLS:
+    """Files in PEM. They are read for each connection, so they may be replaced."""
+
+    ca: str | Path | None = None
+    """The certificates that vouch for members; the system's if it is not set."""
+    cert: str | Path | None = None
+    key: str | Path | None = None
+    server_name: str | None = None
+    """The name in the members' certificates, if that is not the endpoint's."""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        def read(file: str | Path | None) -> bytes | None:
+            return None if file is None else Path(file).read_bytes()
+
+        return grpc.ssl_channel_credentials(read(self.ca), read(self.key), read(self.cert))
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    target: str
+    secure: bool
+
+
+def _endpoint(text: str, tls: TLS | None) -> Endpoint:
+    scheme, sep, rest = text.partition("://")
+    if not sep:
+        scheme, rest = "", text
+    if scheme not in ("", "http", "https"):
+        raise InvalidError(f"endpoint {text!r}: the scheme is not http or https")
+    if scheme == "https" and tls is None:
+        tls = TLS()
+    rest = rest.rstrip("/")
+    if not rest.startswith("unix:") and not rest.rpartition(":")[2].isdigit():
+        raise InvalidError(f"endpoint {text!r} has no port")
+    return Endpoint(rest, tls is not None and scheme != "http")
+
+
+@dataclass(slots=True)
+class Config:
+    endpoints: list[Endpoint]
+    tls: TLS
+    login: Login
+    clock: Clock
+    drift: float
+    margin: int
+    silence: float
+    dial_timeout: float = 2.0
+    options: list[tuple[str, str | int]] = field(default_factory=list)
+
+    @staticmethod
+    def parse(endpoints: list[str], tls: TLS | None) -> list[Endpoint]:
+        parsed = [_endpoint(e.strip(), tls) for e in endpoints if e.strip()]
+        if not parsed:
+            raise InvalidError("there are no endpoints")
+        return parsed
+
+    def channel_options(self) -> list[tuple[str, str | int]]:
+        options: list[tuple[str, str | int]] = [
+            ("grpc.keepalive_time_ms", 6000),  # members allow a ping in five seconds
+            ("grpc.keepalive_timeout_ms", int(self.silence * 1000)),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.http2.ping_timeout_ms", int(self.silence * 1000)),
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.use_local_subchannel_pool", 1),  # so a new link is a new connection
+            ("grpc.enable_retries", 0),
+        ]
+        if self.tls.server_name:
+            options.append(("grpc.ssl_target_name_override", self.tls.server_name))
+        return options
+
+
+class Login:
+    """The token of a client, for all connections. A password is exchanged for one."""
+
+    def __init__(self, user: str, password: str, token: str, token_file: str | Path | None) -> None:
+        if sum(map(bool, (user, token, token_file))) > 1:
+            raise InvalidError("set one of user, token and token_file")
+        if password and not user:
+            raise InvalidError("there is a password without a user")
+        self.user, self._password = user, password
+        self._fixed, self._file = token, token_file
+        self._lock = threading.Lock()
+        self._token = ""
+
+    def current(self) -> str | None:
+        """The token, "" for none, or None if the client has to log in first."""
+        if self._file:
+            token = Path(self._file).read_text().strip()
+            if not token:
+                raise NotLoggedInError(f"{self._file} has no token")
+            return token
+        if not self.user:
+            return self._fixed
+        with self._lock:
+            return self._token or None
+
+    def refused(self, token: str) -> None:
+        """A member does not accept the token: the next connection logs in again."""
+        with self._lock:
+            if token == self._token:
+                self._token = ""
+
+    # Of etcd's Auth service only this call is spoken, so its messages are written by hand: the name
+    # and the password have the fields 1 and 2, and so has the token in the answer.
+
+    method = _LOGIN
+
+    def request(self) -> bytes:
+        def text(field: int, value: str) -> bytes:
+            raw = value.encode()
+            return bytes([field << 3 | 2]) + _varint(len(raw)) + raw
+
+        return text(1, self.user) + text(2, self._password)
+
+    def accept(self, answer: bytes) -> str:
+        token = _text(answer, 2)
+        if not token:
+            raise NotLoggedInError("the answer to the login has no token")
+        with self._lock:
+            self._token = token
+        return token
+
+    def refusal(self, e: grpc.RpcError) -> NotLoggedInError | None:
+        """Why the login failed; None if the cluster has no users. Other errors are raised."""
+        code, details = e.code(), e.details() or ""
+        if code == grpc.StatusCode.FAILED_PRECONDITION and "not enabled" in details:
+            return None
+        if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAUTHENTICATED):
+            return NotLoggedInError(f"the login of user {self.user!r} is refused: {details}")
+        raise e
+
+
+def _varint(n: int) -> bytes:
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*out, n])
+
+
+def _text(message: bytes, field: int) -> str:
+    """A text of a message whose fields are all delimited by their lengths."""
+    at = 0
+    while at < len(message):
+        tag, at = _read_varint(message, at)
+        if tag & 7 != 2:
+            return ""
+        size, at = _read_varint(message, at)
+        if tag >> 3 == field:
+            return message[at : at + size].decode()
+        at += size
+    return ""
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7

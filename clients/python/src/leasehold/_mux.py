@@ -1,0 +1,510 @@
+"""The stream to one member that carries all of a client's requests but renewals."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random
+import secrets
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from ._config import OPEN, Config, Endpoint
+from ._errors import (
+    ClosedError,
+    InvalidError,
+    LeaseholdError,
+    LimitReachedError,
+    NoSpaceError,
+    NotLoggedInError,
+    PermissionDeniedError,
+    SessionNotFoundError,
+    UnavailableError,
+    UnknownOutcomeError,
+    error_of,
+)
+from .v1 import stream_pb2 as pb
+
+_MAX_AHEAD = 4000
+"""How many numbers may be open: the cluster remembers 4,096 answers of a session."""
+
+
+class Kind(enum.Enum):
+    """How a request is repeated whose outcome is unknown."""
+
+    READ = 1  # it changes nothing
+    NUMBERED = 2  # its number makes it take effect once
+
+
+class LinkError(Exception):
+    """A request has no answer. If it was sent, it may have taken effect."""
+
+    def __init__(self, sent: bool, cause: str) -> None:
+        super().__init__(cause)
+        self.sent = sent
+
+
+class GivenUp(LinkError):  # noqa: N818
+    """The caller was cancelled."""
+
+
+class Follower(Protocol):
+    """A request with several responses, which is sent again on the next link."""
+
+    def request(self) -> pb.Request: ...
+    def take(self, r: pb.Response) -> None: ...
+    def end(self, error: LeaseholdError) -> None: ...
+
+
+class _Numbers:
+    """An idempotency session: the numbers from settled to last are open, but for those done."""
+
+    def __init__(self, ref: pb.SessionRef) -> None:
+        self.ref = ref
+        self.settled, self.last = 1, 0
+        self._done: set[int] = set()
+
+    def settle(self, n: int) -> None:
+        self._done.add(n)
+        while self.settled in self._done:
+            self._done.remove(self.settled)
+            self.settled += 1
+
+
+class _Call:
+    def __init__(
+        self,
+        request: pb.Request,
+        answer: Callable[[pb.Response], None],
+        lost: Callable[[LinkError], None],
+        numbers: _Numbers | None = None,
+    ) -> None:
+        self.request, self.answer, self.lost, self.numbers = request, answer, lost, numbers
+        self.since: float | None = None  # when it was sent, until its first answer
+
+
+class Link:
+    """One stream. It belongs to the event loop."""
+
+    def __init__(self, config: Config, endpoint: Endpoint) -> None:
+        self._config, self.endpoint = config, endpoint
+        self._queue: list[_Call] = []
+        self._work = asyncio.Event()
+        self._open: dict[int, _Call] = {}
+        self._last = 0
+        self._heard = 0.0
+        self._cause = "the client left the member"
+
+    async def run(self, up: Callable[[], None]) -> None:
+        """Connects, calls up when the member has answered, and returns when the stream ends."""
+        c, loop = self._config, asyncio.get_running_loop()
+        if self.endpoint.secure:
+            credentials = c.tls.credentials()
+            channel = grpc.aio.secure_channel(
+                self.endpoint.target, credentials, c.channel_options()
+            )
+        else:
+            channel = grpc.aio.insecure_channel(self.endpoint.target, c.channel_options())
+        token = ""
+        try:
+            async with asyncio.timeout(c.dial_timeout):
+                token = await _log_in(channel, c)
+                stream: grpc.aio.StreamStreamCall[Any, Any] = channel.stream_stream(
+                    OPEN,
+                    request_serializer=pb.ClientMessage.SerializeToString,
+                    response_deserializer=pb.ServerMessage.FromString,
+                )(metadata=(("token", token),) if token else ())
+                await stream.read()  # the member names the leader
+            self._heard = loop.time()
+            up()
+            await self._serve(stream)
+        except grpc.aio.AioRpcError as e:
+            if e.code() == grpc.StatusCode.UNAUTHENTICATED:
+                c.login.refused(token)
+            self._cause = e.details() or str(e.code())
+            raise _rpc_error(e) from None
+        finally:
+            self._fail()
+            await channel.close()
+
+    async def _serve(self, stream: Any) -> None:
+        """Reads and writes until the stream ends, or its member is silent."""
+        tasks = [
+            asyncio.create_task(f(stream)) for f in (self._read, self._write, self._watch_silence)
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0] not in done and tasks[1] in done:  # the reader says why, in a moment
+                await asyncio.wait(tasks[:1], timeout=1)
+            if tasks[0].done():
+                tasks[0].result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            stream.cancel()
+
+    async def _read(self, stream: Any) -> None:
+        loop = asyncio.get_running_loop()
+        while (message := await stream.read()) is not grpc.aio.EOF:
+            self._heard = loop.time()
+            for r in message.responses:
+                call = self._open.get(r.id)
+                if call is None:
+                    continue
+                call.since = None
+                if not r.more:
+                    del self._open[r.id]
+                call.answer(r)
+        self._cause = "the member ended the stream"
+
+    async def _write(self, stream: Any) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            calls, self._queue = self._queue, []
+            while calls:
+                # A message has one session: that of its first numbered request.
+                numbers = next((c.numbers for c in calls if c.numbers), None)
+                now = [c for c in calls if c.numbers in (None, numbers)]
+                calls = [c for c in calls if c.numbers not in (None, numbers)]
+                message = pb.ClientMessage()
+                if numbers:
+                    message.session.CopyFrom(numbers.ref)
+                    message.settled = numbers.settled
+                for call in now:
+                    self._last += 1
+                    call.request.id = self._last
+                    self._open[self._last] = call
+                    call.since = loop.time()
+                    message.requests.append(call.request)
+                await stream.write(message)
+
+    async def _watch_silence(self, stream: Any) -> None:
+        """Leaves a member that answers nothing while a request waits for its first answer."""
+        silence, loop = self._config.silence, asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(silence / 4)
+            waits = [c.since for c in self._open.values() if c.since is not None]
+            if waits and loop.time() - max(min(waits), self._heard) > silence:
+                self._cause = f"{self.endpoint.target} said nothing for {silence} s"
+                return
+
+    def send(self, call: _Call) -> None:
+        self._queue.append(call)
+        self._work.set()
+
+    def forget(self, call: _Call) -> bool:
+        """Waits no longer for an answer, and reports whether the request was sent."""
+        if call in self._queue:
+            self._queue.remove(call)
+            return False
+        if call.request.id in self._open and call.since is None:  # it has several responses
+            cancel = pb.Request(cancel=call.request.id)
+            self.send(_Call(cancel, lambda _: None, lambda _: None))
+        self._open.pop(call.request.id, None)
+        return True
+
+    def _fail(self) -> None:
+        unsent, self._queue = self._queue, []
+        sent, self._open = list(self._open.values()), {}
+        for call in sent:
+            call.lost(LinkError(True, self._cause))
+        for call in unsent:
+            call.lost(LinkError(False, self._cause))
+
+
+async def _log_in(channel: grpc.aio.Channel, c: Config) -> str:
+    token = c.login.current()
+    if token is not None:
+        return token
+    try:
+        call = channel.unary_unary(c.login.method)
+        answer: bytes = await call(c.login.request())
+        return c.login.accept(answer)
+    except grpc.aio.AioRpcError as e:
+        refusal = c.login.refusal(e)
+        if refusal:
+            raise refusal from None
+        return ""
+
+
+def _rpc_error(e: grpc.aio.AioRpcError) -> LeaseholdError:
+    if e.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        return NotLoggedInError(f"the cluster does not accept the login: {e.details()}")
+    if e.code() == grpc.StatusCode.UNIMPLEMENTED:
+        return UnavailableError("the server does not serve leasehold.v1")
+    return UnavailableError(e.details() or str(e.code()))
+
+
+class Mux:
+    """Keeps a link to some member, and repeats requests for which that is safe."""
+
+    def __init__(self, config: Config) -> None:
+        self._config, self.clock = config, config.clock
+        self._link: Link | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()  # set and replaced when the link or the error changes
+        self._error: LeaseholdError | None = None  # of the last try to connect
+        self._closed = False
+        self._numbers: _Numbers | None = None
+        self._opening = asyncio.Lock()
+        self._followers: dict[Follower, tuple[Link, _Call] | None] = {}
+
+    async def close(self) -> None:
+        self._closed = True
+        for f in list(self._followers):
+            self.unfollow(f)
+            f.end(ClosedError())
+        if self._runner:
+            self._runner.cancel()
+            await asyncio.gather(self._runner, return_exceptions=True)
+        self._notify()
+
+    def unavailable(self, what: str) -> UnavailableError:
+        return UnavailableError(f"{what}: {self._error}" if self._error else what)
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _run(self) -> None:
+        endpoints = list(self._config.endpoints)
+        random.shuffle(endpoints)
+        failures = 0
+        while not self._closed:
+            link = Link(self._config, endpoints[0])
+
+            def up(link: Link = link) -> None:
+                nonlocal failures
+                failures, self._link, self._error = 0, link, None
+                self._notify()
+                for f in list(self._followers):
+                    if self._followers[f] is None:
+                        self._follow(f)
+
+            try:
+                await link.run(up)
+            except TimeoutError:
+                self._error = UnavailableError(
+                    f"{link.endpoint.target} does not answer within {self._config.dial_timeout} s"
+                )
+            except LeaseholdError as e:
+                self._error = e
+            except Exception as e:  # such as of files with certificates or tokens
+                self._error = UnavailableError(f"{link.endpoint.target}: {e}")
+            finally:
+                self._link = None
+            self._notify()
+            endpoints.append(endpoints.pop(0))
+            await asyncio.sleep(_back_off(failures))
+            failures += 1
+
+    async def link(self) -> Link:
+        """Returns the link, and waits until there is one."""
+        while True:
+            if self._closed:
+                raise ClosedError()
+            if self._runner is None:
+                self._runner = asyncio.create_task(self._run())
+            if self._link:
+                return self._link
+            if isinstance(self._error, NotLoggedInError):
+                error, self._error = self._error, None  # the next call waits for the next try
+                raise error
+            await self._changed.wait()
+
+    async def request(
+        self,
+        request: pb.Request,
+        kind: Kind,
+        timeout: float,
+        follower: Follower | None = None,
+    ) -> tuple[pb.Response, int]:
+        """Sends a request until it has an answer. Returns when the try that was answered began.
+
+        With a follower, the later responses are its. After a failure, or a cancellation, the
+        caller that must know the outcome has to find it out.
+        """
+        attempt = _Attempt(self, request, kind, follower)
+        try:
+            async with asyncio.timeout(timeout):
+                return await attempt.run()
+        except TimeoutError:
+            last = attempt.last or self._error
+            why = f"no answer in {timeout} s" + (f": {last}" if last else "")
+            raise (UnknownOutcomeError if attempt.unsure else UnavailableError)(why) from None
+        finally:
+            attempt.settle()
+
+    async def number(self, link: Link) -> _Numbers:
+        """Returns a session whose last number is the caller's."""
+        async with self._opening:
+            n = self._numbers
+            if n is None or n.last - n.settled > _MAX_AHEAD:  # an old write takes very long
+                open_session = pb.SessionRequest(nonce=secrets.randbits(64))
+                r = await self.attempt(link, pb.Request(session=open_session), None, None)
+                if r.HasField("error"):
+                    raise LinkError(False, r.error.message)
+                n = self._numbers = _Numbers(r.session.session)
+            n.last += 1
+            return n
+
+    async def attempt(
+        self,
+        link: Link,
+        request: pb.Request,
+        numbers: _Numbers | None,
+        follower: Follower | None,
+    ) -> pb.Response:
+        """Sends a request once."""
+        done: asyncio.Future[pb.Response] = asyncio.get_running_loop().create_future()
+
+        def answer(r: pb.Response) -> None:
+            if not done.done():
+                if follower and r.more:
+                    self._followers[follower] = (link, call)
+                done.set_result(r)
+            elif follower in self._followers:
+                self._told(follower, call, r)
+
+        def lost(e: LinkError) -> None:
+            if not done.done():
+                done.set_exception(e)
+            elif follower:
+                self._lost(follower, call)
+
+        call = _Call(request, answer, lost, numbers)
+        link.send(call)
+        try:
+            return await done
+        except asyncio.CancelledError:
+            if not done.done() or done.cancelled():
+                raise GivenUp(link.forget(call), "given up") from None
+            raise
+
+    def follow(self, f: Follower) -> None:
+        """Sends a follower's request on this link and all later ones, until it ends."""
+        if self._closed:
+            raise ClosedError()
+        self._followers[f] = None
+        if self._runner is None:
+            self._runner = asyncio.create_task(self._run())
+        self._follow(f)
+
+    def _follow(self, f: Follower) -> None:
+        if not self._link or self._followers.get(f, ()) is not None:
+            return
+        call = _Call(f.request(), lambda r: self._told(f, call, r), lambda _: self._lost(f, call))
+        self._followers[f] = (self._link, call)
+        self._link.send(call)
+
+    def unfollow(self, f: Follower) -> None:
+        at = self._followers.pop(f, None)
+        if at:
+            at[0].forget(at[1])
+
+    def _told(self, f: Follower, call: _Call, r: pb.Response) -> None:
+        at = self._followers.get(f)
+        if at is None or at[1] is not call:
+            return
+        if not r.HasField("error"):
+            f.take(r)
+            if not r.more and f in self._followers:
+                self._again(f)
+            return
+        error = error_of(r.error)
+        if isinstance(error, UnavailableError | NotLoggedInError | UnknownOutcomeError):
+            self._again(f)
+            return
+        del self._followers[f]
+        f.end(error)
+
+    def _lost(self, f: Follower, call: _Call) -> None:
+        at = self._followers.get(f)
+        if at is not None and at[1] is call:
+            self._followers[f] = None  # the next link begins it again
+
+    def _again(self, f: Follower) -> None:
+        self._followers[f] = None
+        asyncio.get_running_loop().call_later(0.1, self._follow, f)
+
+    def forget_numbers(self, n: _Numbers) -> None:
+        if self._numbers is n:
+            self._numbers = None
+
+
+class _Attempt:
+    """A request, and what is known of its outcome."""
+
+    def __init__(
+        self, mux: Mux, request: pb.Request, kind: Kind, follower: Follower | None
+    ) -> None:
+        self._mux, self._request, self._kind, self._follower = mux, request, kind, follower
+        self._numbers: _Numbers | None = None
+        self._number = 0
+        self.unsure = False  # an earlier try may have taken effect
+        self.last: Exception | None = None
+
+    async def run(self) -> tuple[pb.Response, int]:
+        failures = 0
+        while True:
+            link = await self._mux.link()
+            sent = self._mux.clock.now()
+            try:
+                if self._kind is Kind.NUMBERED and self._numbers is None:
+                    self._numbers = await self._open(link)
+                    self._number = self._numbers.last
+                request = pb.Request()
+                request.CopyFrom(self._request)
+                request.number = self._number
+                r = await self._mux.attempt(link, request, self._numbers, self._follower)
+            except LinkError as e:
+                self.unsure |= e.sent and self._kind is not Kind.READ
+                if isinstance(e, GivenUp):
+                    raise asyncio.CancelledError from None
+                self.last = e
+            else:
+                if not r.HasField("error"):
+                    return r, sent
+                self.last = error = error_of(r.error)
+                if not self._again(error):
+                    unknown = self.unsure and not isinstance(error, UnknownOutcomeError)
+                    raise UnknownOutcomeError(str(error)) if unknown else error
+            await asyncio.sleep(_back_off(failures))
+            failures += 1
+
+    async def _open(self, link: Link) -> _Numbers:
+        try:
+            return await self._mux.number(link)
+        except LinkError as e:  # of the session, not of the request
+            raise LinkError(False, str(e)) from None
+
+    def _again(self, error: LeaseholdError) -> bool:
+        """Reports whether to try again after an error, and notes what the error means."""
+        if isinstance(error, UnavailableError | NotLoggedInError):
+            return True  # nothing was done
+        if isinstance(error, UnknownOutcomeError):
+            self.unsure |= self._kind is not Kind.READ
+            return True
+        if isinstance(error, SessionNotFoundError) and self._numbers:
+            self._mux.forget_numbers(self._numbers)
+            self._numbers, self._number = None, 0
+            return not self.unsure
+        last_alone = (InvalidError, NoSpaceError, LimitReachedError, PermissionDeniedError)
+        if not isinstance(error, last_alone):
+            self.unsure = False  # it is the answer to all tries
+        return False
+
+    def settle(self) -> None:
+        if self._numbers:
+            self._numbers.settle(self._number)
+
+
+def _back_off(failures: int) -> float:
+    longest: float = min(0.005 * 2.0 ** min(failures, 10), 0.5)
+    return longest * random.uniform(0.5, 1)

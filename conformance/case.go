@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// testCase is one case of a file.
+type testCase struct {
+	// Name begins with the name of the file, and a slash.
+	Name  string
+	Given given
+	// Clients are the clients by name, with arguments of connect; if there are none, "a".
+	Clients map[string]args
+	// Fast cases take less than a second or two, and run before every change lands.
+	Fast bool
+	// Without says why a client does not support the case, by language.
+	Without map[string]string
+	Steps   []args
+}
+
+// given is the cluster of a case. Cases with the same one share it, unless it is their own.
+type given struct {
+	Members int
+	Relay   bool
+	TLS     bool
+	Users   bool
+	Own     bool
+	// Flags are more flags of the members.
+	Flags []string
+}
+
+// args is a step, or what a client is asked.
+type args map[string]any
+
+// text returns an argument as text, "" if there is none.
+func (a args) text(key string) string {
+	if a[key] == nil {
+		return ""
+	}
+	return fmt.Sprint(a[key])
+}
+
+// list returns an argument as a list of texts. One text is a list of one.
+func (a args) list(key string) []string {
+	switch v := a[key].(type) {
+	case nil:
+		return nil
+	case []any:
+		var out []string
+		for _, x := range v {
+			out = append(out, fmt.Sprint(x))
+		}
+		return out
+	default:
+		return []string{fmt.Sprint(v)}
+	}
+}
+
+// loadCases reads the cases of a directory whose names match.
+func loadCases(dir string, match *regexp.Regexp) ([]*testCase, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var out []*testCase
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var cases []*testCase
+		d := yaml.NewDecoder(strings.NewReader(string(text)))
+		d.KnownFields(true)
+		if err := d.Decode(&cases); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		for _, c := range cases {
+			c.Name = strings.TrimSuffix(filepath.Base(file), ".yaml") + "/" + c.Name
+			if err := c.complete(); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.Name, err)
+			}
+			if slices.ContainsFunc(out, func(o *testCase) bool { return o.Name == c.Name }) {
+				return nil, fmt.Errorf("%s: the name is taken", c.Name)
+			}
+			out = append(out, c)
+		}
+	}
+	return slices.DeleteFunc(out, func(c *testCase) bool { return !match.MatchString(c.Name) }), nil
+}
+
+// ownKeys are what a step has for the runner. The rest is for the driver.
+var ownKeys = []string{"do", "want", "error", "text", "save", "later"}
+
+// verbs are the steps beside requests, with the arguments that each may have.
+var verbs = map[string][]string{
+	"await":   {"want", "error", "text", "save"},
+	"pending": {"for_ms"},
+	"sleep":   nil,
+	"fault":   {"client", "member", "ms", "way"},
+	"cluster": {"revision", "user", "role", "key", "password"},
+	"compare": {"want"},
+}
+
+// complete sets defaults, and checks what can be checked without running the case.
+func (c *testCase) complete() error {
+	if c.Given.Members == 0 {
+		c.Given.Members = 1
+	}
+	if len(c.Clients) == 0 {
+		c.Clients = map[string]args{"a": {}}
+	}
+	for i, s := range c.Steps {
+		if err := c.checkStep(s); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+		if s.text("fault") != "" && s["member"] != nil && s["client"] == nil {
+			c.Given.Own = true
+		}
+	}
+	return nil
+}
+
+func (c *testCase) checkStep(s args) error {
+	if do := s.text("do"); do != "" {
+		client, op, _ := strings.Cut(do, ".")
+		if _, ok := c.Clients[client]; !ok || !slices.Contains(ops, op) {
+			return fmt.Errorf("%q is no client and operation", do)
+		}
+		if s["later"] != nil && (s["want"] != nil || s["error"] != nil || s["save"] != nil) {
+			return fmt.Errorf("%q has expectations, and is awaited later", do)
+		}
+		return nil
+	}
+	for verb, has := range verbs {
+		if s[verb] == nil {
+			continue
+		}
+		for key := range s {
+			if key != verb && !slices.Contains(has, key) {
+				return fmt.Errorf("%s has no %q", verb, key)
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("unknown: %v", s)
+}
+
+// ops are what drivers are asked.
+var ops = []string{
+	"connect", "clock", "put", "get", "range", "delete", "txn", "grant", "renew", "revoke",
+	"describe", "leases", "check_token", "session", "check", "wait_over", "release", "run", "runs",
+	"stop_run", "lock", "campaign", "proclaim", "leader", "observe", "next", "register", "update",
+	"members", "watch", "unwatch", "busy",
+}
