@@ -60,7 +60,7 @@ func (e *Env) mix(ctx context.Context, caches []*cache.Cache, reads int) (Result
 			key := sessionKey(rand.IntN(sessionKeys))
 			var err error
 			if caches != nil {
-				_, _, err = caches[n].Get(ctx, key)
+				_, err = caches[n].Get(ctx, key)
 			} else {
 				err = e.Sessions[n].Get(ctx, key)
 			}

@@ -161,7 +161,7 @@ func (c *crowd) again(ctx context.Context) error {
 	return load.Spread(ctx, min(64, len(c.caches)), len(c.caches),
 		func(ctx context.Context, _, i int) error {
 			for c.caches[i].Stats().Entries == 0 {
-				if _, _, err := c.caches[i].Get(ctx, sharedKey); err != nil {
+				if _, err := c.caches[i].Get(ctx, sharedKey); err != nil {
 					return err
 				}
 				if err := c.caches[i].Err(); errors.Is(err, cache.ErrEnded) {
@@ -255,7 +255,7 @@ func HoldCache(ctx context.Context, endpoint string) error {
 		return err
 	}
 	for held.Stats().Entries == 0 {
-		if _, _, err := held.Get(ctx, sharedKey); err != nil {
+		if _, err := held.Get(ctx, sharedKey); err != nil {
 			return err
 		}
 	}

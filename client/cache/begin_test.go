@@ -241,7 +241,7 @@ func TestRangeOf(t *testing.T) {
 		{End: "b"}:           {Key: "\x00", End: "b"},
 		{Key: "a", End: "b"}: {Key: "a", End: "b"},
 	} {
-		if got := rangeOf(in.Key, in.End); got != want {
+		if got := rangeOf(store.KeyRange(in)); got != want {
 			t.Errorf("%q: %q", in, got)
 		}
 	}

@@ -160,7 +160,7 @@ func TestWatchIsNeverNewer(t *testing.T) {
 		for seen := 0; seen < n; {
 			u := must[store.Update](t)(w.Next(ask(t)))
 			seen += len(u.Events)
-			kv, ok, err := c.Get(ask(t), "w/a")
+			kv, ok, err := cache.Found(c.Get(ask(t), "w/a"))
 			if err != nil || !ok || kv.ModRevision < u.Revision {
 				t.Fatalf("%+v, %v, %v after an event of revision %d", kv, ok, err, u.Revision)
 			}
@@ -203,7 +203,7 @@ func TestDeadCache(t *testing.T) {
 			t.Errorf("read %q at %v, while the write waits until %v", got, time.Now(), until)
 		}
 		eventually(t, "the cache answers nothing any more", func() bool {
-			kv, ok, err := dead.Get(t.Context(), "d/a")
+			kv, ok, err := cache.Found(dead.Get(t.Context(), "d/a"))
 			if err == nil && (!ok || string(kv.Value) != "1") {
 				t.Fatalf("the cache says %q, %v", kv.Value, ok)
 			}
@@ -325,7 +325,7 @@ func TestEnd(t *testing.T) {
 		if got := value(t, plain, "e/a"); got != "2" || plain.Stats().Entries != 0 {
 			t.Errorf("read %q; %+v", got, plain.Stats())
 		}
-		if _, _, err := strict.Get(ask(t), "e/a"); !errors.Is(err, cache.ErrEnded) {
+		if _, err := strict.Get(ask(t), "e/a"); !errors.Is(err, cache.ErrEnded) {
 			t.Errorf("read with %v", err)
 		}
 		for _, c := range []*cache.Cache{usual, again} {
@@ -363,7 +363,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d writes waited for ranges that the cache no longer holds", n)
 		}
 		p := store.Prefix("b/")
-		r := must[cache.Result](t)(c.Range(ask(t), p.Key, p.End))
+		r := must[store.RangeResult](t)(c.Range(ask(t), p))
 		if s := c.Stats(); len(r.KVs) != 200 || s.Entries > 10 {
 			t.Errorf("read %d; %+v", len(r.KVs), s)
 		}
@@ -397,7 +397,7 @@ func TestNotHeld(t *testing.T) {
 			t.Errorf("read %q; %+v", got, c.Stats())
 		}
 		strict := open(t, own, "m/", cache.Options{MemoryOnly: true})
-		if _, _, err := strict.Get(ask(t), "n/a"); !errors.Is(err, cache.ErrNotHeld) {
+		if _, err := strict.Get(ask(t), "n/a"); !errors.Is(err, cache.ErrNotHeld) {
 			t.Errorf("read with %v", err)
 		}
 		if got := value(t, strict, "m/a"); got != "-" {
@@ -406,7 +406,7 @@ func TestNotHeld(t *testing.T) {
 		if err := strict.Close(ask(t)); err != nil {
 			t.Error(err)
 		}
-		if _, _, err := strict.Get(ask(t), "m/a"); !errors.Is(err, cache.ErrEnded) {
+		if _, err := strict.Get(ask(t), "m/a"); !errors.Is(err, cache.ErrEnded) {
 			t.Errorf("read after the end with %v", err)
 		}
 		bad := []store.KeyRange{{Key: "b", End: "a"}}

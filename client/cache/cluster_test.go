@@ -108,7 +108,7 @@ func keeps(t testing.TB, c *cache.Cache, key string) {
 // value reads a key through a reader; "-" if there is none.
 func value(t testing.TB, r cache.Reader, key string) string {
 	t.Helper()
-	kv, ok, err := r.Get(ask(t), key)
+	kv, ok, err := cache.Found(r.Get(ask(t), key))
 	switch {
 	case err != nil:
 		t.Fatalf("get %q: %v", key, err)
@@ -122,7 +122,7 @@ func value(t testing.TB, r cache.Reader, key string) string {
 func values(t testing.TB, r cache.Reader, prefix string) (out string) {
 	t.Helper()
 	p := store.Prefix(prefix)
-	res, err := r.Range(ask(t), p.Key, p.End)
+	res, err := r.Range(ask(t), p)
 	if err != nil {
 		t.Fatalf("range %q: %v", prefix, err)
 	}

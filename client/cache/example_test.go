@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -30,12 +31,12 @@ func ExampleOpen() {
 	defer config.Close(ctx)
 
 	limit := func() string {
-		kv, ok, err := config.Get(ctx, "config/limit")
+		kv, err := config.Get(ctx, "config/limit")
 		switch {
+		case errors.Is(err, client.ErrKeyNotFound):
+			return "none"
 		case err != nil:
 			log.Fatal(err)
-		case !ok:
-			return "none"
 		}
 		return string(kv.Value)
 	}
@@ -76,7 +77,7 @@ func ExampleCache_Range() {
 			log.Fatal(err)
 		}
 		for range 100 {
-			r, err := cached.Range(ctx, routes.Key, routes.End)
+			r, err := cached.Range(ctx, routes)
 			if err != nil {
 				log.Fatal(err)
 			}
@@ -115,13 +116,13 @@ func ExampleFollow() {
 	defer follower.Close()
 
 	show := func(r cache.Reader) { // as well of a cache
-		kv, ok, err := r.Get(ctx, "nodes/a")
+		kv, err := r.Get(ctx, "nodes/a")
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(ok, string(kv.Value))
+		fmt.Println(string(kv.Value))
 	}
 	show(follower)
 	// Output:
-	// true 10.0.0.1
+	// 10.0.0.1
 }

@@ -1,4 +1,17 @@
 package cache
 
+import (
+	"leasehold.dev/client"
+	"leasehold.dev/client/store"
+)
+
 // Hooks are what the client has for caches, for tests that stand in for one.
 var Hooks = hooks
+
+// Found returns what Get has returned, with no error if there is no such key.
+func Found(kv store.KV, err error) (_ store.KV, ok bool, _ error) {
+	if err == client.ErrKeyNotFound { //nolint:errorlint // as it is
+		return kv, false, nil
+	}
+	return kv, err == nil, err
+}

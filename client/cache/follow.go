@@ -104,7 +104,7 @@ func Follow(
 	f.set.Opened(1)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	for _, r := range ranges {
-		p := &part{what: rangeOf(r.Key, r.End)}
+		p := &part{what: rangeOf(r)}
 		f.parts = append(f.parts, p)
 		if !f.set.Holds(p.what) {
 			f.cancel()
@@ -139,34 +139,29 @@ func (f *Follower) Age() (time.Duration, bool) {
 }
 
 // Get implements Reader.
-func (f *Follower) Get(ctx context.Context, key string) (kv store.KV, ok bool, err error) {
+func (f *Follower) Get(ctx context.Context, key string) (store.KV, error) {
 	if e := f.index.find(key); e != nil && e.kv != nil && f.valid() {
-		return *e.kv, true, nil
+		return *e.kv, nil
 	}
-	r, err := f.Range(ctx, key, "")
-	if err != nil || len(r.KVs) == 0 {
-		return store.KV{}, false, err
-	}
-	return r.KVs[0], true, nil
+	return only(f.Range(ctx, store.Key(key)))
 }
 
 // Range implements Reader.
-func (f *Follower) Range(ctx context.Context, key, end string) (Result, error) {
-	r := rangeOf(key, end)
+func (f *Follower) Range(ctx context.Context, of store.KeyRange) (store.RangeResult, error) {
+	r := rangeOf(of)
 	kvs, revision, _, known := f.view.Load().Range(r)
 	if !known && f.set.Holds(r) {
 		kvs, revision, known = f.join(r)
 	}
 	switch {
 	case known && f.valid():
-		return Result{KVs: kvs, Revision: revision}, nil
+		return result(kvs, revision), nil
 	case f.o.MemoryOnly && f.set.Holds(r):
-		return Result{}, ErrStale
+		return store.RangeResult{}, ErrStale
 	case f.o.MemoryOnly:
-		return Result{}, fmt.Errorf("%w: it is not within the ranges", ErrNotHeld)
+		return store.RangeResult{}, fmt.Errorf("%w: it is not within the ranges", ErrNotHeld)
 	}
-	res, err := f.client.Range(ctx, store.Range{Key: key, End: end})
-	return Result{KVs: res.KVs, Revision: res.Revision}, err
+	return f.client.Range(ctx, of.Range())
 }
 
 // join makes one of the parts into which changes have cut a range.

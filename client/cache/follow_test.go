@@ -50,11 +50,11 @@ func TestFollower(t *testing.T) {
 				t.Fatalf("read %q", got)
 			}
 		}
-		if _, _, err := f.Get(ask(t), "h/a"); !errors.Is(err, cache.ErrNotHeld) {
+		if _, err := f.Get(ask(t), "h/a"); !errors.Is(err, cache.ErrNotHeld) {
 			t.Errorf("read with %v", err)
 		}
 		f.Close()
-		if _, _, err := f.Get(ask(t), "f/b"); !errors.Is(err, cache.ErrStale) {
+		if _, err := f.Get(ask(t), "f/b"); !errors.Is(err, cache.ErrStale) {
 			t.Errorf("read with %v after Close", err)
 		}
 		if age, ok := f.Age(); ok {
@@ -94,7 +94,7 @@ func TestFollowerGrowsOld(t *testing.T) {
 		line.SetFrozen(true)
 		put(t, other, "f/a", "2") // no cache holds it
 		eventually(t, "it answers nothing any more", func() bool {
-			kv, _, err := f.Get(t.Context(), "f/a")
+			kv, err := f.Get(t.Context(), "f/a")
 			if err == nil && string(kv.Value) != "1" {
 				t.Fatalf("read %q", kv.Value)
 			}
@@ -103,7 +103,7 @@ func TestFollowerGrowsOld(t *testing.T) {
 		line.SetFrozen(false)
 		line.Break()
 		eventually(t, "it knows the change", func() bool {
-			kv, _, err := f.Get(t.Context(), "f/a")
+			kv, err := f.Get(t.Context(), "f/a")
 			return err == nil && string(kv.Value) == "2"
 		})
 	})
@@ -133,7 +133,7 @@ func TestFollowerReadsAnew(t *testing.T) {
 		knows := func(want string) {
 			t.Helper()
 			eventually(t, "it knows "+want, func() bool {
-				r, err := f.Range(t.Context(), "f/", store.Prefix("f/").End)
+				r, err := f.Range(t.Context(), store.Prefix("f/"))
 				return err == nil && len(r.KVs) == 1 && string(r.KVs[0].Value) == want
 			})
 		}

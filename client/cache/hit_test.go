@@ -31,7 +31,7 @@ func TestHitTakesNoLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		for { // until it is kept: the leader may be busy still with the put
-			if _, err := x.Range(ctx, all.Key, all.End); err != nil {
+			if _, err := x.Range(ctx, all); err != nil {
 				t.Fatal(err)
 			}
 			if x.Stats().Kept > 0 {
@@ -39,7 +39,7 @@ func TestHitTakesNoLock(t *testing.T) {
 			}
 		}
 		for key, there := range map[string]bool{"h/a": true, "h/b": false} {
-			if _, ok, err := x.Get(ctx, key); ok != there || err != nil {
+			if _, ok, err := Found(x.Get(ctx, key)); ok != there || err != nil {
 				t.Fatalf("%q: %v, %v", key, ok, err)
 			}
 		}
@@ -49,15 +49,15 @@ func TestHitTakesNoLock(t *testing.T) {
 		x.mu.Lock()
 		for what, read := range map[string]func() bool{
 			"key": func() bool {
-				kv, ok, err := x.Get(ctx, "h/a")
+				kv, ok, err := Found(x.Get(ctx, "h/a"))
 				return ok && err == nil && string(kv.Value) == "1"
 			},
 			"missing key": func() bool {
-				_, ok, err := x.Get(ctx, "h/b")
+				_, ok, err := Found(x.Get(ctx, "h/b"))
 				return !ok && err == nil
 			},
 			"range": func() bool {
-				r, err := x.Range(ctx, all.Key, all.End)
+				r, err := x.Range(ctx, all)
 				return len(r.KVs) == 1 && err == nil
 			},
 		} {
@@ -117,7 +117,7 @@ func TestPastItsEnd(t *testing.T) {
 		}
 		l := x.current.Load()
 		for l.index.find("h/a") == nil {
-			if _, err := x.Range(ctx, all.Key, all.End); err != nil {
+			if _, err := x.Range(ctx, all); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -127,10 +127,10 @@ func TestPastItsEnd(t *testing.T) {
 		if !known || l.index.find("h/a") == nil {
 			t.Error("the copies are not there any more")
 		}
-		if _, _, err := x.Get(ctx, "h/a"); !errors.Is(err, ErrEnded) {
+		if _, err := x.Get(ctx, "h/a"); !errors.Is(err, ErrEnded) {
 			t.Errorf("a key was read with %v", err)
 		}
-		if _, err := x.Range(ctx, all.Key, all.End); !errors.Is(err, ErrEnded) {
+		if _, err := x.Range(ctx, all); !errors.Is(err, ErrEnded) {
 			t.Errorf("a range was read with %v", err)
 		}
 		if status := l.lease.State().Status; status == client.Jeopardy {
@@ -150,7 +150,7 @@ func TestEndsWithinARead(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := &Cache{client: c, o: Options{}.withDefaults(), ranges: []store.KeyRange{{Key: "h/a"}}}
-	l, what := newIncarnation(x, held), rangeOf("h/a", "")
+	l, what := newIncarnation(x, held), rangeOf(store.Key("h/a"))
 	x.current.Store(l)
 	l.Opened(7)
 	if !l.set.Complete(l.set.Begin(what), copies.Answer[store.KV]{
@@ -160,7 +160,7 @@ func TestEndsWithinARead(t *testing.T) {
 	}
 	l.Opening()
 	l.mu.Lock()
-	read := rig.Async(func() (Result, error) { return x.Range(t.Context(), "h/a", "") })
+	read := rig.Async(func() (store.RangeResult, error) { return x.Range(t.Context(), store.Key("h/a")) })
 	<-time.After(20 * time.Millisecond)
 	held.Close()
 	l.mu.Unlock()

@@ -196,7 +196,7 @@ func (l *incarnation) settleLocked(failure error) {
 func rangesOf(list []store.KeyRange) []keyrange.Range {
 	out := make([]keyrange.Range, len(list))
 	for i, r := range list {
-		out[i] = rangeOf(r.Key, r.End)
+		out[i] = rangeOf(r)
 	}
 	return out
 }
@@ -205,16 +205,16 @@ func rangesOf(list []store.KeyRange) []keyrange.Range {
 func ranges(list []keyrange.Range) []keyrange.Range {
 	out := make([]keyrange.Range, len(list))
 	for i, r := range list {
-		out[i] = rangeOf(r.Key, r.End)
+		out[i] = rangeOf(store.KeyRange(r))
 	}
 	return out
 }
 
 // rangeOf is a range as the client asks for it: no key is empty, so one from there on is one
 // from the first key that can be.
-func rangeOf(key, end string) keyrange.Range {
-	if key == "" && end != "" {
-		key = "\x00"
+func rangeOf(r store.KeyRange) keyrange.Range {
+	if r.Key == "" && r.End != "" {
+		r.Key = "\x00"
 	}
-	return keyrange.Range{Key: key, End: end}
+	return keyrange.Range(r)
 }

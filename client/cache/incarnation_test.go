@@ -98,7 +98,7 @@ func TestGoneBeforeAcknowledged(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := x.current.Load()
-		s := &spy{t: t, l: l, what: rangeOf("g/", store.Prefix("g/").End)}
+		s := &spy{t: t, l: l, what: rangeOf(store.KeyRange{Key: "g/", End: store.Prefix("g/").End})}
 		s.Link = setLink(l, s)
 		put := func(by *client.Client) func() error {
 			return func() error {
@@ -115,7 +115,7 @@ func TestGoneBeforeAcknowledged(t *testing.T) {
 			{"its end", func() error { return x.Close(ctx) }},
 		} {
 			for { // until it is kept
-				if _, err := x.Range(ctx, s.what.Key, s.what.End); err != nil {
+				if _, err := x.Range(ctx, store.KeyRange(s.what)); err != nil {
 					t.Fatal(err)
 				}
 				if _, _, _, known := l.view.Load().Range(s.what); known {
@@ -139,10 +139,10 @@ func TestEvictedBeforeTold(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{MaxEntries: 1})
 		l := x.current.Load()
-		s := &spy{t: t, l: l, what: rangeOf("r/", store.Prefix("r/").End)}
+		s := &spy{t: t, l: l, what: rangeOf(store.KeyRange{Key: "r/", End: store.Prefix("r/").End})}
 		s.Link = setLink(l, s)
 		for i := 0; s.acks.Load() == 0; i++ {
-			if _, _, err := x.Get(t.Context(), fmt.Sprint("r/", i)); err != nil {
+			if _, _, err := Found(x.Get(t.Context(), fmt.Sprint("r/", i))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -204,7 +204,7 @@ func TestWholeSpace(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if got, err := r.Range(t.Context(), "", end); err != nil || len(got.KVs) != 1 {
+			if got, err := r.Range(t.Context(), store.KeyRange{Key: "", End: end}); err != nil || len(got.KVs) != 1 {
 				t.Errorf("%s: read %+v, %v", name, got, err)
 			}
 			if f, ok := r.(*Follower); ok { // it learns that what it has is not old

@@ -24,7 +24,7 @@ func TestCloseGivesUpAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := x.current.Load()
-		s := &spy{t: t, l: l, what: rangeOf("c/", store.Prefix("c/").End)}
+		s := &spy{t: t, l: l, what: rangeOf(store.KeyRange{Key: "c/", End: store.Prefix("c/").End})}
 		s.Link = setLink(l, s)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -195,7 +195,7 @@ func TestFollowOptions(t *testing.T) {
 func TestFollowerReadsMemory(t *testing.T) {
 	ctx := t.Context()
 	f := &Follower{o: FollowOptions{MaxAge: time.Hour, MemoryOnly: true}, index: newIndex()}
-	f.parts = []*part{{what: rangeOf("a", "c")}}
+	f.parts = []*part{{what: rangeOf(store.KeyRange{Key: "a", End: "c"})}}
 	f.set = copies.New(copies.Config[store.KV]{
 		Holds: rangesOf([]store.KeyRange{{Key: "a", End: "c"}}), MaxEntries: 100, MaxBytes: 1 << 20,
 		Key:     func(kv *store.KV) string { return kv.Key },
@@ -205,7 +205,7 @@ func TestFollowerReadsMemory(t *testing.T) {
 	})
 	f.set.Opened(1)
 	f.view.Store(f.set.View())
-	if _, _, err := f.Get(ctx, "a1"); !errors.Is(err, ErrStale) {
+	if _, err := f.Get(ctx, "a1"); !errors.Is(err, ErrStale) {
 		t.Errorf("before anything is read: %v", err)
 	}
 	f.keepLocked(f.parts[0].what, 5, []store.KV{{Key: "a1"}, {Key: "a2"}})
@@ -215,23 +215,23 @@ func TestFollowerReadsMemory(t *testing.T) {
 		{KV: store.KV{Key: "a3", ModRevision: 7, Value: []byte("3")}},
 	}})
 	for key, want := range map[string]string{"a1": "", "a3": "3"} {
-		if kv, ok, err := f.Get(ctx, key); !ok || err != nil || string(kv.Value) != want {
+		if kv, ok, err := Found(f.Get(ctx, key)); !ok || err != nil || string(kv.Value) != want {
 			t.Errorf("%s: %+v, %v, %v", key, kv, ok, err)
 		}
 	}
 	for _, key := range []string{"a2", "a4"} {
-		if kv, ok, err := f.Get(ctx, key); ok || err != nil {
+		if kv, ok, err := Found(f.Get(ctx, key)); ok || err != nil {
 			t.Errorf("%s: %+v, %v, %v", key, kv, ok, err)
 		}
 	}
-	if r, err := f.Range(ctx, "a", "c"); err != nil || len(r.KVs) != 2 {
+	if r, err := f.Range(ctx, store.KeyRange{Key: "a", End: "c"}); err != nil || len(r.KVs) != 2 {
 		t.Errorf("the range: %+v, %v", r, err)
 	}
-	if _, err := f.Range(ctx, "a", "d"); !errors.Is(err, ErrNotHeld) {
+	if _, err := f.Range(ctx, store.KeyRange{Key: "a", End: "d"}); !errors.Is(err, ErrNotHeld) {
 		t.Errorf("beyond the ranges: %v", err)
 	}
 	f.o.MaxAge = 0
-	if _, err := f.Range(ctx, "a", "c"); !errors.Is(err, ErrStale) {
+	if _, err := f.Range(ctx, store.KeyRange{Key: "a", End: "c"}); !errors.Is(err, ErrStale) {
 		t.Errorf("too old: %v", err)
 	}
 }

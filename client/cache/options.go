@@ -58,21 +58,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Result is the content of a range. Do not change it: other callers share it.
-type Result struct {
-	// KVs are in the order of their keys.
-	KVs []store.KV
-	// Revision is a revision of the store at which the range had this content. From then until
-	// the read the range did not change.
-	Revision int64
-}
-
 // Reader reads keys: a [Cache] or a [Follower].
 type Reader interface {
-	// Get reads a key; ok says whether it exists. Do not change the value.
-	Get(ctx context.Context, key string) (kv store.KV, ok bool, err error)
-	// Range reads a range of keys; end is as in [store.Range].
-	Range(ctx context.Context, key, end string) (Result, error)
+	// Get reads a key; [client.ErrKeyNotFound] if there is none. Do not change the value.
+	Get(ctx context.Context, key string) (store.KV, error)
+	// Range reads a range of keys. Do not change the result.
+	Range(ctx context.Context, of store.KeyRange) (store.RangeResult, error)
 }
 
 // Stats are numbers of a cache since it was opened.

@@ -5,45 +5,59 @@ import (
 	"fmt"
 	"sync"
 
+	"leasehold.dev/client"
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/copies"
 	"leasehold.dev/internal/fault"
 	"leasehold.dev/internal/keyrange"
 )
 
-// Get returns a key; ok says whether it exists. Do not change the value. A read from memory takes
-// one reading of the clock and no lock.
-func (c *Cache) Get(ctx context.Context, key string) (kv store.KV, ok bool, err error) {
+// Get returns a key, and [client.ErrKeyNotFound] if there is none. Do not change the value. A read
+// from memory takes one reading of the clock and no lock.
+func (c *Cache) Get(ctx context.Context, key string) (store.KV, error) {
 	l := c.current.Load()
 	// First the copy and then the clock: the copy was there while the lease was valid.
 	if e := l.index.find(key); e != nil && l.lease.Valid() {
 		e.mark.use()
 		if e.kv == nil {
-			return store.KV{}, false, nil
+			return store.KV{}, client.ErrKeyNotFound
 		}
-		return *e.kv, true, nil
+		return *e.kv, nil
 	}
-	r, err := c.Range(ctx, key, "")
-	if err != nil || len(r.KVs) == 0 {
-		return store.KV{}, false, err
-	}
-	return r.KVs[0], true, nil
+	return only(c.Range(ctx, store.Key(key)))
 }
 
-// Range returns all keys of a range; end is as in [store.Range]. Do not change the result.
-func (c *Cache) Range(ctx context.Context, key, end string) (Result, error) {
-	r := rangeOf(key, end)
+// only returns the key of a range of one key.
+func only(r store.RangeResult, err error) (store.KV, error) {
+	switch {
+	case err != nil:
+		return store.KV{}, err
+	case len(r.KVs) == 0:
+		return store.KV{}, client.ErrKeyNotFound
+	}
+	return r.KVs[0], nil
+}
+
+// result is what was read of a range, as of a revision.
+func result(kvs []store.KV, revision int64) store.RangeResult {
+	return store.RangeResult{Revision: revision, KVs: kvs, Count: int64(len(kvs))}
+}
+
+// Range returns all keys of a range. From RangeResult.Revision until the read the range did not
+// change. Do not change the result: other callers share it.
+func (c *Cache) Range(ctx context.Context, of store.KeyRange) (store.RangeResult, error) {
+	r := rangeOf(of)
 	l := c.current.Load()
 	kvs, revision, m, known := l.view.Load().Range(r)
 	if known && l.lease.Valid() {
 		m.(*mark).use()
-		return Result{KVs: kvs, Revision: revision}, nil
+		return result(kvs, revision), nil
 	}
 	return c.read(ctx, r)
 }
 
 // read reads a range of which not all is there.
-func (c *Cache) read(ctx context.Context, r keyrange.Range) (Result, error) {
+func (c *Cache) read(ctx context.Context, r keyrange.Range) (store.RangeResult, error) {
 	since := c.flown.Load() // what flies from now on began after the read
 	for parts := true; ; parts = false {
 		l := c.current.Load()
@@ -54,7 +68,7 @@ func (c *Cache) read(ctx context.Context, r keyrange.Range) (Result, error) {
 			return c.past(ctx, r, fmt.Errorf("%w: it is not within the cache's ranges", ErrNotHeld))
 		}
 		if err := l.notOpen(); err != nil && c.o.MemoryOnly {
-			return Result{}, err
+			return store.RangeResult{}, err
 		}
 		res, gaps := l.look(r)
 		switch {
@@ -62,7 +76,7 @@ func (c *Cache) read(ctx context.Context, r keyrange.Range) (Result, error) {
 			return res, nil
 		case len(gaps) > 0 && parts && gaps[0] != r:
 			if err := l.fetchAll(ctx, gaps, since); err != nil {
-				return Result{}, err
+				return store.RangeResult{}, err
 			}
 			continue
 		}
@@ -74,22 +88,21 @@ func (c *Cache) read(ctx context.Context, r keyrange.Range) (Result, error) {
 }
 
 // past reads past the cache, if that is wanted.
-func (c *Cache) past(ctx context.Context, r keyrange.Range, why error) (Result, error) {
+func (c *Cache) past(ctx context.Context, r keyrange.Range, why error) (store.RangeResult, error) {
 	if c.o.MemoryOnly {
-		return Result{}, why
+		return store.RangeResult{}, why
 	}
 	c.counts.fills.Add(1)
-	res, err := c.client.Range(ctx, store.Range{Key: r.Key, End: r.End})
-	return Result{KVs: res.KVs, Revision: res.Revision}, err
+	return c.client.Range(ctx, store.Range{Key: r.Key, End: r.End})
 }
 
 // look returns what there is of a range, or what is missing.
-func (l *incarnation) look(r keyrange.Range) (Result, []keyrange.Range) {
+func (l *incarnation) look(r keyrange.Range) (store.RangeResult, []keyrange.Range) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kvs, revision, gaps := l.set.Range(r)
 	l.publishLocked() // parts may have been joined
-	return Result{KVs: kvs, Revision: revision}, gaps
+	return result(kvs, revision), gaps
 }
 
 // flight is a read from the cluster, for all callers that want the same.
@@ -98,7 +111,7 @@ type flight struct {
 	what   keyrange.Range
 	fill   *copies.Fill  // nil: it cannot be kept
 	done   chan struct{} // closed when what follows is set
-	result Result
+	result store.RangeResult
 	err    error
 }
 
@@ -107,7 +120,7 @@ type flight struct {
 // read, except for what is kept of it.
 func (l *incarnation) fetch(
 	ctx context.Context, r keyrange.Range, since uint64,
-) (_ Result, ok bool, _ error) {
+) (_ store.RangeResult, ok bool, _ error) {
 	l.mu.Lock()
 	f, mine := l.flights[r], false
 	if f == nil {
@@ -122,7 +135,7 @@ func (l *incarnation) fetch(
 	case <-f.done:
 		return f.result, f.number > since && f.err == nil, nil
 	case <-ctx.Done():
-		return Result{}, false, fault.In("cache: read", "", fault.Cause(ctx))
+		return store.RangeResult{}, false, fault.In("cache: read", "", fault.Cause(ctx))
 	}
 }
 
@@ -161,7 +174,7 @@ func (l *incarnation) fly(ctx context.Context, f *flight) {
 	} else {
 		r, f.err = l.cache.client.Range(ctx, store.Range{Key: f.what.Key, End: f.what.End})
 	}
-	f.result = Result{KVs: r.KVs, Revision: r.Revision}
+	f.result = r
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.flights, f.what)

@@ -42,7 +42,7 @@ func TestFailedReads(t *testing.T) {
 		fails := func(what, key, end string, fills uint64) {
 			t.Helper()
 			before := x.Stats().Fills
-			if _, err := x.Range(over, key, end); !errors.Is(err, context.Canceled) {
+			if _, err := x.Range(over, store.KeyRange{Key: key, End: end}); !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: read with %v", what, err)
 			}
 			if got := x.Stats().Fills - before; got != fills {
@@ -52,14 +52,14 @@ func TestFailedReads(t *testing.T) {
 		end := store.Prefix("r/").End
 		fails("a range", "r/", end, 1)
 		fails("a key outside", "x/a", "", 1)
-		if _, ok, err := x.Get(t.Context(), "r/b"); !ok || err != nil {
+		if _, ok, err := Found(x.Get(t.Context(), "r/b")); !ok || err != nil {
 			t.Fatalf("a key: %v, %v", ok, err)
 		}
 		fails("a range of which a key is there", "r/", end, 2)
-		if r, err := x.Range(t.Context(), "r/", end); err != nil || len(r.KVs) != 3 {
+		if r, err := x.Range(t.Context(), store.KeyRange{Key: "r/", End: end}); err != nil || len(r.KVs) != 3 {
 			t.Errorf("read %+v, %v", r, err)
 		}
-		if _, _, _, known := x.current.Load().view.Load().Range(rangeOf("r/", end)); !known {
+		if _, _, _, known := x.current.Load().view.Load().Range(rangeOf(store.KeyRange{Key: "r/", End: end})); !known {
 			t.Error("readers miss a value that was read in parts")
 		}
 		// During a read, the cache acknowledges no invalidation in its range.
@@ -79,7 +79,7 @@ func TestReadsOfAClosedLink(t *testing.T) {
 		for _, only := range []bool{false, true} {
 			x := reads(t, Options{MemoryOnly: only})
 			x.current.Load().Opening()
-			_, ok, err := x.Get(t.Context(), "r/a")
+			_, ok, err := Found(x.Get(t.Context(), "r/a"))
 			if ok == only || errors.Is(err, ErrNotHeld) != only {
 				t.Errorf("from memory only: %v: read %v, %v", only, ok, err)
 			}
@@ -94,7 +94,7 @@ func TestReadsOfAClosedLink(t *testing.T) {
 func keep(t *testing.T, x *Cache, key string) {
 	t.Helper()
 	for before := x.Stats().Kept; x.Stats().Kept == before; {
-		if _, _, err := x.Get(t.Context(), key); err != nil {
+		if _, err := x.Get(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,7 +113,7 @@ func TestReadsWhatCannotBeKept(t *testing.T) {
 		defer setLink(l, link)
 		for end, want := range map[string]uint64{"": 1, store.Prefix("r/").End: 3} {
 			before := x.Stats().Fills
-			if _, err := x.Range(t.Context(), "r/", end); err != nil {
+			if _, err := x.Range(t.Context(), store.KeyRange{Key: "r/", End: end}); err != nil {
 				t.Fatal(err)
 			}
 			if got := x.Stats().Fills - before; got != want {
@@ -129,16 +129,16 @@ func TestUsedStays(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for name, use := range map[string]func(x *Cache) error{
 			"a key": func(x *Cache) error {
-				_, _, err := x.Get(t.Context(), "r/a")
+				_, err := x.Get(t.Context(), "r/a")
 				return err
 			},
 			"a range": func(x *Cache) error {
-				_, err := x.Range(t.Context(), "r/a", "")
+				_, err := x.Range(t.Context(), store.Key("r/a"))
 				return err
 			},
 		} {
 			x := reads(t, Options{MaxEntries: 2})
-			if _, err := x.Range(t.Context(), "r/", store.Prefix("r/").End); err != nil {
+			if _, err := x.Range(t.Context(), store.Prefix("r/")); err != nil {
 				t.Fatal(err)
 			}
 			if n := x.Stats().Kept; n != 0 {
@@ -162,7 +162,7 @@ func TestUsedStays(t *testing.T) {
 func TestWaitsForAFlight(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
-		l, r := x.current.Load(), rangeOf("r/a", "")
+		l, r := x.current.Load(), rangeOf(store.Key("r/a"))
 		set := func(f *flight) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -189,10 +189,10 @@ func TestWaitsForAFlight(t *testing.T) {
 		set(f)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := x.Range(over, "r/a", ""); !errors.Is(err, context.Canceled) {
+		if _, err := x.Range(over, store.Key("r/a")); !errors.Is(err, context.Canceled) {
 			t.Errorf("waited with %v", err)
 		}
-		read := rig.Async(func() (Result, error) { return x.Range(t.Context(), "r/a", "") })
+		read := rig.Async(func() (store.RangeResult, error) { return x.Range(t.Context(), store.Key("r/a")) })
 		synctest.Wait() // it waits
 		l.mu.Lock()
 		delete(l.flights, r)
@@ -235,13 +235,13 @@ func TestFollowerAsksTheCluster(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		f, _ := follows(t) // it was closed: all is too old
 		for _, key := range []string{"r/a", "x/a"} {
-			if kv, ok, err := f.Get(t.Context(), key); !ok || err != nil || kv.Key != key {
+			if kv, ok, err := Found(f.Get(t.Context(), key)); !ok || err != nil || kv.Key != key {
 				t.Errorf("%s: %+v, %v, %v", key, kv, ok, err)
 			}
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := f.Range(over, "x/a", ""); !errors.Is(err, context.Canceled) {
+		if _, err := f.Range(over, store.Key("x/a")); !errors.Is(err, context.Canceled) {
 			t.Errorf("read with %v", err)
 		}
 	})

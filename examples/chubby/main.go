@@ -122,7 +122,7 @@ func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err
 
 // show reads the file through the proxy.
 func (d *demo) show(ctx context.Context, p *proxy) error {
-	kv, _, err := p.files.Get(ctx, file)
+	kv, err := p.files.Get(ctx, file)
 	if err == nil {
 		d.log.Printf("the primary is %s", kv.Value)
 	}

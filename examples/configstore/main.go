@@ -188,7 +188,7 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 func (d *demo) check(ctx context.Context, config *cache.Cache) error {
 	least := d.acknowledged.Load()
 	p := store.Prefix(prefix)
-	r, err := config.Range(ctx, p.Key, p.End)
+	r, err := config.Range(ctx, p)
 	if err != nil {
 		return err
 	}

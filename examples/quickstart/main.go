@@ -114,7 +114,7 @@ func configure(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	for range 1000 {
-		if _, _, err := config.Get(ctx, "config/limit"); err != nil {
+		if _, err := config.Get(ctx, "config/limit"); err != nil {
 			return err
 		}
 	}

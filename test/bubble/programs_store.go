@@ -137,7 +137,7 @@ func cached(p *process) error {
 	for p.ctx.Err() == nil && p.w.h.Now() < until {
 		ctx, cancel := p.within(10 * time.Second)
 		o := p.w.h.Call(&history.Op{By: p.on.Name + "/cache", Key: p.register()})
-		kv, _, err := c.Get(ctx, o.Key)
+		kv, err := c.Get(ctx, o.Key)
 		o.Got = string(kv.Value)
 		p.w.h.Back(o, outcomeOf(err))
 		p.w.h.Count("cached reads")

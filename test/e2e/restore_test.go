@@ -89,7 +89,10 @@ func (w *witness) sees(ctx context.Context, key, value string) {
 	w.t.Helper()
 	for name, r := range map[string]cache.Reader{"follower": w.follower, "cache": w.cache} {
 		harness.Eventually(w.t, fmt.Sprintf("the %s has %s = %q", name, key, value), func() error {
-			kv, _, err := r.Get(ctx, key)
+			kv, err := r.Get(ctx, key)
+			if value == "" && errors.Is(err, client.ErrKeyNotFound) {
+				return nil
+			}
 			if err == nil && string(kv.Value) != value {
 				err = fmt.Errorf("it has %q", kv.Value)
 			}
