@@ -125,7 +125,7 @@ func (k *cacheLink) Ack(a cachelink.Ack) {
 	for first := true; first || len(a.Dropped) > 0; first = false {
 		n := fitting(a.Dropped)
 		l.note(&pb.Request{Body: &pb.Request_CacheAck{CacheAck: &pb.CacheAck{
-			Lease: k.lease.Message(), Term: a.Term, Seq: a.Seq, Open: a.Open,
+			Lease: refMessage(k.lease), Term: a.Term, Seq: a.Seq, Open: a.Open,
 			Dropped: rangeMessages(a.Dropped[:n]),
 		}}})
 		a.Dropped = a.Dropped[n:]
@@ -154,7 +154,7 @@ func (k *cacheLink) Fill(
 	s := &spec{op: "range", on: r.Key, kind: read}
 	m := &pb.RangeRequest{}
 	m.Key, m.RangeEnd = message.Span(r.Key, r.End)
-	m.Cache = k.lease.Message()
+	m.Cache = refMessage(k.lease)
 	resp, err := k.client.do(ctx, s, &pb.Request{Body: &pb.Request_ReadRange{ReadRange: m}})
 	return rangeResult(resp.GetReadRange()), resp.GetReadRange().GetCacheTerm(), err
 }
@@ -171,7 +171,7 @@ func (k *cacheLink) begin(l *link) {
 func (k *cacheLink) beginLocked(l *link) {
 	q := &call{kind: watching, request: &pb.Request{Body: &pb.Request_Cache{
 		Cache: &pb.CacheRequest{
-			Lease: k.lease.Message(), Has: rangeMessages(k.to.Opening()), Term: k.last,
+			Lease: refMessage(k.lease), Has: rangeMessages(k.to.Opening()), Term: k.last,
 		},
 	}}}
 	q.done = func(r *pb.Response, err error) {

@@ -215,7 +215,7 @@ func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Gr
 	s := &spec{op: fmt.Sprintf("hand over lease %016x", l.info.ID), kind: numbered}
 	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_HandOver{
 		HandOver: &pb.HandOverRequest{
-			Lease: l.Ref().Message(), Owner: owner, Resumable: resumable,
+			Lease: refMessage(l.Ref()), Owner: owner, Resumable: resumable,
 		},
 	}})
 	if err != nil {
@@ -243,7 +243,7 @@ func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
 	defer l.keeper.over(l)
 	l.keeper.shorten(l, ttlOf(ttl))
 	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_ChangeTtl{
-		ChangeTtl: &pb.ChangeTTLRequest{Lease: l.Ref().Message(), TtlMs: msUp(ttl)},
+		ChangeTtl: &pb.ChangeTTLRequest{Lease: refMessage(l.Ref()), TtlMs: msUp(ttl)},
 	}})
 	m := r.GetChangeTtl().GetLease()
 	switch {

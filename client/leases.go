@@ -198,7 +198,7 @@ type revocation struct {
 func (v *revocation) message() *pb.Request {
 	m := &pb.RevokeRequest{Leases: make([]*pb.LeaseRef, len(v.left))}
 	for i, r := range v.left {
-		m.Leases[i] = r.Message()
+		m.Leases[i] = refMessage(r)
 	}
 	return &pb.Request{Body: &pb.Request_Revoke{Revoke: m}}
 }
@@ -294,7 +294,7 @@ func listRequest(f leases.Filter, page string) *pb.ListRequest {
 func (c *Client) Attach(ctx context.Context, r leases.Ref, keys ...string) error {
 	s := &spec{op: fmt.Sprintf("attach to %s", r), kind: numbered}
 	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Attach{
-		Attach: &pb.AttachRequest{Lease: r.Message(), Keys: bytesOf(keys)},
+		Attach: &pb.AttachRequest{Lease: refMessage(r), Keys: bytesOf(keys)},
 	}})
 	return err
 }
@@ -304,7 +304,7 @@ func (c *Client) Attach(ctx context.Context, r leases.Ref, keys ...string) error
 func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error {
 	req := &pb.DetachRequest{Keys: bytesOf(keys)}
 	if r != (leases.Ref{}) {
-		req.Lease = r.Message()
+		req.Lease = refMessage(r)
 	}
 	s := &spec{op: fmt.Sprintf("detach from %s", r), kind: numbered}
 	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Detach{Detach: req}})

@@ -14,7 +14,7 @@ func (c *Client) Put(ctx context.Context, p store.Put) (store.PutResult, error) 
 	a := &ask[pb.Request_Put, pb.PutRequest]{
 		spec: spec{op: "put", on: p.Key, kind: numbered},
 	}
-	p.Fill(&a.message)
+	fillPut(&a.message, &p)
 	a.body.Put, a.request.Body = &a.message, &a.body
 	r, err := c.do(ctx, &a.spec, &a.request)
 	return putResult(r.GetPut()), err
@@ -25,7 +25,7 @@ func (c *Client) Delete(ctx context.Context, d store.Delete) (store.DeleteResult
 	a := &ask[pb.Request_DeleteRange, pb.DeleteRequest]{
 		spec: spec{op: "delete", on: d.Key, kind: numbered},
 	}
-	d.Fill(&a.message)
+	fillDelete(&a.message, &d)
 	a.body.DeleteRange, a.request.Body = &a.message, &a.body
 	r, err := c.do(ctx, &a.spec, &a.request)
 	return deleteResult(r.GetDeleteRange()), err
@@ -36,7 +36,7 @@ func (c *Client) Range(ctx context.Context, r store.Range) (store.RangeResult, e
 	a := &ask[pb.Request_ReadRange, pb.RangeRequest]{
 		spec: spec{op: "range", on: r.Key, kind: read},
 	}
-	r.Fill(&a.message)
+	fillRange(&a.message, &r)
 	a.body.ReadRange, a.request.Body = &a.message, &a.body
 	resp, err := c.do(ctx, &a.spec, &a.request)
 	return rangeResult(resp.GetReadRange()), err

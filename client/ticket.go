@@ -77,8 +77,8 @@ func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResul
 	q := &ask[pb.Request_Txn, pb.TxnRequest]{
 		spec: spec{op: "enter", on: a.Key, kind: numbered, begins: w},
 	}
-	t.Fill(&q.message)
-	q.message.Wait = a.Message()
+	fillTxn(&q.message, &t)
+	q.message.Wait = waitMessage(a)
 	q.body.Txn, q.request.Body = &q.message, &q.body
 	sent := c.sending(&q.message)
 	r, err := c.do(ctx, &q.spec, &q.request)
@@ -262,7 +262,7 @@ func (w *Ticket) moveOn(from *link) {
 func (w *Ticket) requestLocked() *pb.Request {
 	is := store.Key(w.ask.Key).CreateRevision(store.Equal, w.revision)
 	return &pb.Request{Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
-		Compare: []*pb.Compare{is.Message()}, Wait: w.ask.Message(),
+		Compare: []*pb.Compare{is.Message}, Wait: waitMessage(w.ask),
 	}}}
 }
 

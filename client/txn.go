@@ -44,7 +44,7 @@ func (c *Client) Txn(ctx context.Context, t store.Txn) (TxnResult, error) {
 // txn does a transaction; to be a read it must be one.
 func (c *Client) txn(ctx context.Context, s spec, t store.Txn) (TxnResult, error) {
 	a := &ask[pb.Request_Txn, pb.TxnRequest]{spec: s}
-	t.Fill(&a.message)
+	fillTxn(&a.message, &t)
 	a.body.Txn, a.request.Body = &a.message, &a.body
 	if a.kind == read && !reads(&a.message) {
 		a.kind = numbered
@@ -99,9 +99,6 @@ func reads(m *pb.TxnRequest) bool {
 	}
 	return true
 }
-
-// Op implements [store.Op].
-func (g Grant) Op() *pb.Op { return &pb.Op{Op: &pb.Op_Grant{Grant: g.message()}} }
 
 // txnResult converts what a transaction did that was sent after a moment.
 func txnResult(m *pb.TxnResponse, sent moment) TxnResult {

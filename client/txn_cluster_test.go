@@ -24,10 +24,7 @@ func grantedAgain(t *testing.T, c *client.Client, id lease.ID) {
 	}
 }
 
-// embedded is an operation that is in something else.
-type embedded struct{ store.Put }
-
-// pointed gives the operations of a transaction as pointers, and in one more form: each has the
+// pointed gives the operations of a transaction as pointers: each has the
 // result that it has by itself.
 func pointed(t *testing.T, c *client.Client) {
 	id := leases.NewID()
@@ -36,7 +33,7 @@ func pointed(t *testing.T, c *client.Client) {
 		&client.Grant{ID: id, TTL: time.Minute},
 		&store.Put{Key: "pointed", Lease: id, PrevKV: true},
 		&store.Txn{Then: []store.Op{
-			&store.Range{Key: "pointed"}, &store.DrawToken{}, embedded{store.Put{Key: "embedded"}},
+			&store.Range{Key: "pointed"}, &store.DrawToken{}, store.Put{Key: "embedded"},
 		}},
 	}}))
 	g, put, in := r.Results[0].Grant, r.Results[1].Put, r.Results[2].Txn

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/internal/message"
 	"leasehold.dev/client/store"
 	"leasehold.dev/lease"
 )
@@ -30,31 +30,19 @@ func (r Ref) String() string {
 	return fmt.Sprintf("lease %016x", r.ID)
 }
 
-// Message returns the message of leasehold.v1.
-func (r Ref) Message() *pb.LeaseRef {
-	return &pb.LeaseRef{Id: int64(r.ID), Token: uint64(r.Token), Name: r.Name}
-}
-
 // Renew is the operation that starts the lease's TTL anew when the transaction is applied. It
 // does not change how long the client takes a lease as valid: the client renews the leases that
 // it keeps alive. A reference without an ID needs a Token: otherwise a holder could renew the
 // lease of its successor and take it for its own.
-func (r Ref) Renew() store.Op { return renewOp(r) }
+func (r Ref) Renew() store.Op {
+	return message.Renew{LeaseRef: message.Ref(r.ID, r.Token, r.Name)}
+}
 
 // Revoke is the operation that ends the lease and deletes its keys. If this client keeps the
 // lease alive, call client.Lease.Close before: the program must not rely on the lease any more.
-func (r Ref) Revoke() store.Op { return revokeOp(r) }
-
-type (
-	renewOp  Ref
-	revokeOp Ref
-)
-
-// Op implements [store.Op].
-func (r renewOp) Op() *pb.Op { return &pb.Op{Op: &pb.Op_Renew{Renew: Ref(r).Message()}} }
-
-// Op implements [store.Op].
-func (r revokeOp) Op() *pb.Op { return &pb.Op{Op: &pb.Op_Revoke{Revoke: Ref(r).Message()}} }
+func (r Ref) Revoke() store.Op {
+	return message.Revoke{LeaseRef: message.Ref(r.ID, r.Token, r.Name)}
+}
 
 // NewID draws a random ID for a lease, for grants in transactions, which need one.
 func NewID() lease.ID {

@@ -8,7 +8,9 @@ import (
 
 // Compare is a condition of a transaction. The methods of [KeyRange], and [LeaseAlive] and
 // [NameHeld], return one. The zero Compare is not a condition.
-type Compare struct{ m *pb.Compare }
+type Compare struct{ compare }
+
+type compare = message.Compare
 
 // Relation is how a condition compares the state of a key with its own value.
 type Relation int32
@@ -63,27 +65,30 @@ func (r KeyRange) Lease(is Relation, id lease.ID) Compare {
 
 // LeaseAlive is the condition that a lease lives.
 func LeaseAlive(id lease.ID) Compare {
-	return Compare{&pb.Compare{
+	return Compare{compare{Message: &pb.Compare{
 		Relation: pb.Compare_RELATION_EQUAL,
 		Target:   &pb.Compare_LeaseAlive{LeaseAlive: int64(id)},
-	}}
+	}}}
 }
 
 // NameHeld is the condition that a live lease with this token holds the name. Use it for a write
 // that only the holder of the name may do.
 func NameHeld(name string, t lease.Token) Compare {
-	return Compare{&pb.Compare{
+	return Compare{compare{Message: &pb.Compare{
 		Relation: pb.Compare_RELATION_EQUAL,
 		Target: &pb.Compare_NameToken{
 			NameToken: &pb.NameToken{Name: name, Token: uint64(t)},
 		},
-	}}
+	}}}
 }
 
 // Not negates [LeaseAlive], [NameHeld] and [Equal] (to [NotEqual]). It does not change [Greater]
 // and [Less].
 func (c Compare) Not() Compare {
-	m := c.Message()
+	m := c.Message
+	if m == nil {
+		return c
+	}
 	out := &pb.Compare{Relation: m.Relation, Key: m.Key, RangeEnd: m.RangeEnd, Target: m.Target}
 	switch m.Relation {
 	case pb.Compare_RELATION_UNSPECIFIED, pb.Compare_RELATION_EQUAL:
@@ -91,7 +96,7 @@ func (c Compare) Not() Compare {
 	case pb.Compare_RELATION_NOT_EQUAL:
 		out.Relation = pb.Compare_RELATION_EQUAL
 	}
-	return Compare{out}
+	return Compare{compare{Message: out}}
 }
 
 // compared is a condition and what it compares, in one piece.
@@ -107,13 +112,5 @@ func (r KeyRange) compare(is Relation, m *pb.Compare) Compare {
 	if r.End != "" {
 		m.Key, m.RangeEnd = message.Span(r.Key, r.End)
 	}
-	return Compare{m}
-}
-
-// Message returns the message of leasehold.v1.
-func (c Compare) Message() *pb.Compare {
-	if c.m == nil {
-		return &pb.Compare{}
-	}
-	return c.m
+	return Compare{compare{Message: m}}
 }

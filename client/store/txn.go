@@ -1,7 +1,5 @@
 package store
 
-import pb "leasehold.dev/api/leasehold/v1"
-
 // Txn does one of two lists of operations: the whole list in one revision, or nothing. It is an
 // [Op], too.
 type Txn struct {
@@ -13,8 +11,8 @@ type Txn struct {
 // Op is an operation of a transaction: a [Put], [Delete], [Range], [Txn] or [DrawToken], a
 // client.Grant, or a pointer to one of these; or the result of Renew or Revoke of a leases.Ref.
 type Op interface {
-	// Op returns the operation as a message of leasehold.v1.
-	Op() *pb.Op
+	// Operation does nothing: it marks the types that are operations.
+	Operation()
 }
 
 // DrawToken draws the next fencing token, from the same sequence as the tokens of leases. The

@@ -1,4 +1,4 @@
-package store_test
+package client
 
 import (
 	"testing"
@@ -9,21 +9,6 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client/store"
 )
-
-// TestPrefix: the range of a prefix begins and ends where its keys do. The range of all keys begins
-// at the first key that there can be: an empty key would be none.
-func TestPrefix(t *testing.T) {
-	for prefix, want := range map[string]store.KeyRange{
-		"a/":       {Key: "a/", End: "a0"},
-		"a\xff":    {Key: "a\xff", End: "b"},
-		"\xff\xff": {Key: "\xff\xff", End: "\x00"},
-		"":         {Key: "\x00", End: "\x00"},
-	} {
-		if got := store.Prefix(prefix); got != want {
-			t.Errorf("the range of %q is %q, want %q", prefix, got, want)
-		}
-	}
-}
 
 // TestPutMessage: a put names its lease by the ID alone if nothing else is said of the lease.
 // With a name or a token it sends a reference, and no ID besides.
@@ -58,11 +43,11 @@ func TestPutMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := &pb.PutRequest{}
-			c.put.Fill(got)
+			fillPut(got, &c.put)
 			if !proto.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
-			if op := c.put.Op().GetPut(); !proto.Equal(op, c.want) {
+			if op := opMessage(c.put).GetPut(); !proto.Equal(op, c.want) {
 				t.Errorf("as an operation %v, want %v", op, c.want)
 			}
 		})

@@ -1,0 +1,26 @@
+package message
+
+import (
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/lease"
+)
+
+// Compare has the message of a condition. The type of package store embeds it.
+type Compare struct{ Message *pb.Compare }
+
+// Renew and Revoke are operations on a lease, of package leases.
+type (
+	Renew  struct{ *pb.LeaseRef }
+	Revoke struct{ *pb.LeaseRef }
+)
+
+// Operation implements store.Op.
+func (Renew) Operation() {}
+
+// Operation implements store.Op.
+func (Revoke) Operation() {}
+
+// Ref is the message of a reference.
+func Ref(id lease.ID, token lease.Token, name string) *pb.LeaseRef {
+	return &pb.LeaseRef{Id: int64(id), Token: uint64(token), Name: name}
+}
