@@ -15,7 +15,7 @@ import (
 var house = [][]string{
 	{
 		"cmd/leasehold", "examples", "bench", "packaging", "test", "tools", "internal/tidy",
-		"conformance",
+		"conformance", "integrations",
 	},
 	{"internal/cli", "internal/serve"},
 	{"internal/load", "internal/rewind", "internal/etcdsnapshot"},
