@@ -82,6 +82,47 @@ func getOp(ctx context.Context, e *Env) (load.Op, error) {
 	}, err
 }
 
+// nodeLeases is how many leases of nodes nodeLeaseOp updates: one for each node of the largest
+// Kubernetes clusters that were measured in public.
+const nodeLeases = 130_000
+
+// nodeLeaseOp updates the lease object of a node as kube-apiserver does: a put if the revision is
+// the one that was read last, else a range. An object has about 400 bytes.
+func nodeLeaseOp(ctx context.Context, e *Env) (load.Op, error) {
+	name := func(i int) []byte {
+		return fmt.Appendf(nil, "/registry/leases/kube-node-lease/node-%06d", i)
+	}
+	value := make([]byte, 400)
+	revisions := make([]int64, nodeLeases) // each written by one caller
+	err := load.Spread(ctx, 512, nodeLeases, func(ctx context.Context, caller, i int) error {
+		r, err := e.Client.KV(caller).Put(ctx, &pb.PutRequest{Key: name(i), Value: value})
+		revisions[i] = r.GetHeader().GetRevision()
+		return err
+	})
+	const callers = 64
+	return func(ctx context.Context, caller, i int) error {
+		node := (caller + i*callers) % (nodeLeases / callers * callers)
+		key := name(node)
+		r, err := e.Client.KV(caller).Txn(ctx, &pb.TxnRequest{
+			Compare: []*pb.Compare{{
+				Key: key, Target: pb.Compare_MOD, Result: pb.Compare_EQUAL,
+				TargetUnion: &pb.Compare_ModRevision{ModRevision: revisions[node]},
+			}},
+			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{
+				RequestPut: &pb.PutRequest{Key: key, Value: value},
+			}}},
+			Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
+				RequestRange: &pb.RangeRequest{Key: key},
+			}}},
+		})
+		if err == nil && !r.Succeeded {
+			err = fmt.Errorf("bench: the update of node %d at revision %d failed", node, revisions[node])
+		}
+		revisions[node] = r.GetHeader().GetRevision()
+		return err
+	}, err
+}
+
 // runRevoke grants and revokes in turns and measures only the revokes.
 func runRevoke(ctx context.Context, e *Env) (Result, error) {
 	const batch = 10_000

@@ -111,6 +111,10 @@ func Workloads() []Workload {
 		unary("put/64", 64, putOp),
 		unary("get-linearizable/64", 64, getOp),
 		{
+			Name: "node-lease/64", run: inLoop(64, nodeLeaseOp),
+			Doc: "kube-apiserver's update of a lease object, 130,000 objects, 64 callers",
+		},
+		{
 			Name: "keepalive/8", Ceiling: true, run: runKeepAlive,
 			Through: []Through{ThroughLeader, ThroughFollowers},
 			Doc:     "keep-alive of 100,000 leases over 8 streams, 64 in flight on each",
