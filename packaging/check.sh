@@ -92,7 +92,7 @@ leasehold --endpoints 127.0.0.1:12379 put a 1 >/dev/null
 [ "$(leasehold --endpoints 127.0.0.1:12379 get a --print-value-only)" = 1 ] || fail "no value"
 sed -i 's/^log-level: info/log-level: debug/' /etc/leasehold/leasehold.yaml
 kill -HUP "$pid"
-logged '"the configuration file was read again".*"changed":"log-level=debug"'
+logged '"reloaded the configuration file".*"changed":"log-level=debug"'
 kill -TERM "$pid"
 wait "$pid" || fail "the member ended with $?"
 pid=

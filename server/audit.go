@@ -142,7 +142,7 @@ func (a *auditor) run(ctx context.Context, at uint64, log *slog.Logger) {
 	done := make(chan struct{})
 	go func() { defer close(done); a.followLeases(ctx, at) }()
 	a.log.Run(ctx, func(err error) {
-		log.Error("records are dropped from the audit log; see leasehold_audit_dropped_total",
+		log.Error("dropping records of the audit log; see leasehold_audit_dropped_total",
 			"error", err)
 	})
 	<-done

@@ -29,8 +29,8 @@ func (l *logins) openBindings(cfg Config) (err error) {
 	})
 	if err == nil && l.bindings.OfCertificates() && cfg.ClientTLS.TrustedCAFile == "" &&
 		!cfg.ClientTLS.ClientCertAuth {
-		cfg.Logger.Warn("there are bindings for certificates, and no client is asked for one; set "+
-			"--trusted-ca-file", "file", cfg.Access.BindingsFile)
+		cfg.Logger.Warn("there are bindings for certificates, but clients are not asked for one; "+
+			"set --trusted-ca-file", "file", cfg.Access.BindingsFile)
 	}
 	return err
 }
@@ -65,7 +65,7 @@ func (l *logins) issued(ctx context.Context, token string) (who identified, ours
 		return who, true, nil
 	}
 	l.refusals.Do(func() {
-		l.node.log.Warn("a token of an issuer is good, and no binding fits it",
+		l.node.log.Warn("a valid token of an issuer matches no binding",
 			"subject", e.Subject(), "caller", api.Caller(ctx))
 	})
 	return identified{}, true, access.ErrPermissionDenied

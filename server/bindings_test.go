@@ -416,7 +416,7 @@ func testWrongBindings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(log.String(), "no client is asked for one") {
+	if !strings.Contains(log.String(), "clients are not asked for one") {
 		t.Errorf("nobody shows certificates, and the log tells %q", &log)
 	}
 	if err := s.Close(); err != nil {

@@ -51,12 +51,12 @@ func (m *metrics) observeCaches(out *replica.Output, log *slog.Logger) {
 		if i >= maxNamed {
 			continue
 		}
-		log.Warn("a cache was slow to drop what a write touches",
+		log.Warn("a cache was slow to acknowledge an invalidation",
 			"lease", fmt.Sprintf("%016x", s.Lease.ID), "owner", s.Lease.Owner,
 			"waited-ms", int64(s.Waited))
 	}
 	if more := len(out.WereSlow) - maxNamed; more > 0 {
-		log.Warn("more caches were slow than are named", "more", more)
+		log.Warn("more caches were slow than the log names", "more", more)
 	}
 }
 

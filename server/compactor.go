@@ -130,7 +130,7 @@ func (a *compactor) compact(ctx context.Context, rev int64) {
 		err = r.Err
 	}
 	if err != nil {
-		a.log.Warn("automatic compaction failed; it will be tried again", "revision", rev, "error", err)
+		a.log.Warn("automatic compaction failed; retrying", "revision", rev, "error", err)
 		a.resume = time.Now().Add(reliefPause)
 		return
 	}
@@ -168,7 +168,7 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	if now.Before(a.resume) || !a.possible(rev) {
 		return
 	}
-	a.log.Warn("the state nears its quota: dropping history before its time",
+	a.log.Warn("the state is close to its quota: compacting history early",
 		"quota-bytes", quota, "size-bytes", size, "revisions", rev-kv.Compacted())
 	a.compact(ctx, rev)
 	if size-a.node.View().Bytes.Sum() < quota/64 {
@@ -221,7 +221,7 @@ func (a *compactor) lift(ctx context.Context, now time.Time) {
 	if _, err := n.propose(ctx, off); err != nil {
 		n.alarmed.Store(true)
 	} else {
-		a.log.Info("there is room again: the alarm is lifted", "alarm", "NOSPACE",
+		a.log.Info("there is room again: lifting the alarm", "alarm", "NOSPACE",
 			"quota-bytes", n.View().Quota, "size-bytes", n.View().Bytes.Sum())
 	}
 }
@@ -250,8 +250,8 @@ func (a *compactor) nameAway(now time.Time) {
 			since = now
 		case !since.IsZero() && now.Sub(since) >= awayAfter:
 			since = time.Time{} // told
-			a.log.Warn("all members refuse to grow because of the alarm of a member that is away, "+
-				"which alone lifts it; if it is gone for good, remove it, or lift the alarm",
+			a.log.Warn("writes are refused because of an alarm that only an absent member lifts "+
+				"by itself; if that member is gone for good, remove it or disarm the alarm",
 				"alarm", "NOSPACE", "member", fmt.Sprintf("%x", id),
 				"to-remove", fmt.Sprintf("leasehold member remove %x", id),
 				"to-lift", "leasehold alarm disarm")

@@ -158,8 +158,8 @@ func (c *core) do(do shell.Do) {
 		c.clock.start.Store(int64(s.Epoch()))
 	case shell.Advance:
 		c.metrics.jumps.Inc()
-		c.log.Warn("time has passed without this member, so every lease it leads gets its "+
-			"full time again", "clock-jumped", s.Jumped, "stalled", s.Stalled)
+		c.log.Warn("the clock jumped or this process was paused: every lease that it leads gets "+
+			"its full TTL again", "clock-jumped", s.Jumped, "stalled", s.Stalled)
 	case shell.LookAround:
 		c.lookAround()
 	case shell.Feed:
@@ -230,7 +230,7 @@ func (c *core) lookAround() {
 	if c.shell.Beat(shell.Around{
 		Assembled: c.peers.assembled(), DiskStuck: stuck || full,
 	}) {
-		c.log.Warn("the disk takes no log entries: handing the leadership over",
+		c.log.Warn("cannot write log entries to the disk: handing over the leadership",
 			"stuck", stuck, "full", full)
 	}
 	c.snap.relieve(c, full)
@@ -249,10 +249,10 @@ func (c *core) refuse() {
 		if from := fmt.Sprintf("%x", m.From); errors.Is(m.Err, replica.ErrMessage) &&
 			c.shell.Now >= c.next.tell {
 			c.next.tell = c.shell.Now + countEvery
-			c.log.Warn("dropped a message that makes no sense; the member that sent it has a fault, "+
-				"or a stranger speaks in its name", "from", from, "error", m.Err)
+			c.log.Warn("dropped an invalid message; its sender has a bug, or a stranger "+
+				"impersonates it", "from", from, "error", m.Err)
 		} else {
-			c.log.Debug("a message was refused", "from", from, "error", m.Err)
+			c.log.Debug("refused a message", "from", from, "error", m.Err)
 		}
 	}
 	for _, d := range c.shell.Declined {
@@ -344,7 +344,7 @@ func (c *core) follow(old *replica.Status, s replica.Status) {
 func (c *core) logLeaderless() {
 	if at := c.next.leaderless; at != 0 && c.shell.Now >= at {
 		c.next.leaderless = 0
-		c.log.Warn("no member leads: writes and renewals wait until one is elected")
+		c.log.Warn("there is no leader: writes and renewals wait until one is elected")
 	}
 }
 
@@ -353,7 +353,8 @@ func (c *core) logLeaderless() {
 func (c *core) logSilent(out *replica.Output) {
 	for _, s := range out.Silent {
 		c.metrics.silences.Inc()
-		c.log.Warn("a member is connected and says nothing, or is cut off",
+		c.log.Warn("a member is unresponsive: it is connected but does not answer, or it is cut "+
+			"off",
 			"member", fmt.Sprintf("%x", s.Member), "for-ms", int64(s.Quiet), "limit-ms", int64(s.Limit))
 	}
 }
@@ -364,12 +365,12 @@ func (c *core) logLeader(old, s *replica.Status) {
 	case s.Leader == old.Leader:
 	case s.Leader == 0:
 		c.next.leaderless = c.shell.Now + 2*lease.Instant(c.election.Milliseconds())
-		c.log.Info("no member leads at present", "term", s.Term,
+		c.log.Info("there is no leader", "term", s.Term,
 			"before", fmt.Sprintf("%x", old.Leader))
 	default:
 		c.next.leaderless = 0
 		m, _ := c.view.Load().Member(s.Leader)
-		c.log.Info("a member leads", "leader", fmt.Sprintf("%x", s.Leader), "name", m.Name,
+		c.log.Info("a leader was elected", "leader", fmt.Sprintf("%x", s.Leader), "name", m.Name,
 			"term", s.Term, "this-member", s.Leading)
 	}
 }

@@ -62,12 +62,12 @@ func (c *core) logDamage(old, v *fsm.View) {
 		switch {
 		case slices.Contains(old.Alarms, a):
 		case a.Kind == fsm.Damaged:
-			c.log.Error("the state of a member differs from that of the majority of the voters, and "+
-				"so it stops; replace it", "alarm", "CORRUPT", "member", fmt.Sprintf("%x", a.Member),
+			c.log.Error("the state of a member differs from the majority's: the member stops; "+
+				"replace it", "alarm", "CORRUPT", "member", fmt.Sprintf("%x", a.Member),
 				"to-replace", "move its data directory away, and start it with --join ADDRESS --replace")
 		case a.Kind == fsm.Split:
-			c.log.Error("the states of members differ, and no majority of the voters agrees: writes "+
-				"are refused; find out which member is right, and remove the others",
+			c.log.Error("the states of members differ and no majority agrees: writes are "+
+				"refused; find out which member is right, and remove the others",
 				"alarm", "CORRUPT", "to-compare", "leasehold endpoint hashkv --cluster",
 				"to-remove", "leasehold member remove ID")
 		}

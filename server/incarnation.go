@@ -145,7 +145,7 @@ func (a *acquaintance) assemble(wait time.Duration) (stop func()) {
 		defer a.mu.Unlock()
 		a.waited = true
 		if err := a.takePartLocked(); err != nil {
-			a.log.Error("cannot save which founders are there", "error", err)
+			a.log.Error("cannot save which founders are present", "error", err)
 		}
 	})
 	return func() { t.Stop() }
@@ -168,12 +168,12 @@ func (a *acquaintance) takePartLocked() error {
 		return err
 	}
 	if a.complete.Store(true); n > 0 {
-		a.log.Warn("founding a cluster without members that cannot be reached; if they have "+
-			"been in a cluster with these already, stop all and look for its data",
+		a.log.Warn("founding a cluster without unreachable members; if these members have "+
+			"already been in a cluster together, stop all of them and find its data",
 			"missing", a.names())
 		return nil
 	}
-	a.log.Info("all founders are there")
+	a.log.Info("all founders are present")
 	return nil
 }
 
@@ -228,8 +228,8 @@ func (p *peers) Admit(v transport.Visitor) error {
 	}
 	err := p.recognize(member, v.Incarnation)
 	if errors.Is(err, transport.ErrLost) && p.news(member) {
-		p.log.Error("refused a member whose data are not those that it had; "+
-			"replace it by a new member, see leasehold serve --join --replace",
+		p.log.Error("refused a member that returned with other data than it had; replace it, see "+
+			"leasehold serve --join --replace",
 			"member", fmt.Sprintf("%x", member))
 	}
 	if err == nil {
@@ -325,10 +325,11 @@ func (p *peers) Claimed(cluster, by uint64) {
 		return
 	}
 	if p.news(cluster) {
-		p.log.Error("a member of another cluster takes this one for its own; one of them is at "+
-			"an address that was the other's, or they were to found one cluster and were not told the "+
-			"same --initial-cluster: then start both anew, with the same names and URLs and with empty "+
-			"data directories", "cluster", fmt.Sprintf("%x", cluster), "member", fmt.Sprintf("%x", by))
+		p.log.Error("a member of another cluster takes this one for its own: one of them has an "+
+			"address that was the other's, or they were to found one cluster with different "+
+			"--initial-cluster; in that case restart both with the same --initial-cluster and "+
+			"empty data "+
+			"directories", "cluster", fmt.Sprintf("%x", cluster), "member", fmt.Sprintf("%x", by))
 	}
 }
 

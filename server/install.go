@@ -37,7 +37,7 @@ func (p *peers) sendSnapshot(m *replica.Message) {
 		switch {
 		case errors.Is(err, transport.ErrClosed):
 		case err != nil:
-			p.log.Warn("could not send a snapshot; it is tried again", "to", to, "error", err)
+			p.log.Warn("could not send a snapshot; retrying", "to", to, "error", err)
 		default:
 			p.log.Info("sent a snapshot", "to", to, "index", index, "bytes", bytes,
 				"took", time.Since(begin))

@@ -24,7 +24,7 @@ func (c *core) logLeases(old, v *fsm.View) {
 	for at := max(before, old.LeaseEvents.Last()); at < v.LeaseEvents.Last(); {
 		events, err := v.LeaseEvents.After(at)
 		if err != nil || len(events) == 0 {
-			c.log.Debug("a snapshot brought events of leases that are not known here",
+			c.log.Debug("a snapshot replaced events of leases that this member has not seen",
 				"after", at, "to", v.LeaseEvents.Last())
 			break
 		}
@@ -36,7 +36,7 @@ func (c *core) logLeases(old, v *fsm.View) {
 	}
 	v.Silences.Since(max(old.Index, c.began.logged), func(s *fsm.Silence) {
 		if s.Until == 0 {
-			c.log.Debug("lease heard again", leaseAttrs(&s.Info)...)
+			c.log.Debug("lease is no longer silent", leaseAttrs(&s.Info)...)
 			return
 		}
 		c.log.Debug("lease checkpointed", leaseAttrs(&s.Info, "remaining", int64(s.Info.Remaining))...)
@@ -66,7 +66,7 @@ func (c *core) logRenewals(out *replica.Output) {
 		info, _ := c.replica.Machine().Lessor().Lookup(id)
 		info.ID, info.TTL = id, ttl
 		if err != nil {
-			c.log.Debug("lease not renewed", leaseAttrs(&info, "error", err)...)
+			c.log.Debug("renewal refused", leaseAttrs(&info, "error", err)...)
 			return
 		}
 		c.log.Debug("lease renewed", leaseAttrs(&info)...)
@@ -87,9 +87,10 @@ func (c *core) logRenewals(out *replica.Output) {
 func (c *core) logRole(old, s *replica.Status) {
 	switch {
 	case s.Primary && (!old.Primary || s.Term != old.Term):
-		c.log.Debug("this member times leases from now on", "term", s.Term,
+		c.log.Debug("promoted: this member times leases", "term", s.Term,
 			"leases", c.replica.Machine().Lessor().Len())
 	case old.Primary && !s.Primary:
-		c.log.Debug("this member times no leases any more", "term", s.Term, "leader", s.Leader)
+		c.log.Debug("demoted: this member no longer times "+
+			"leases", "term", s.Term, "leader", s.Leader)
 	}
 }

@@ -63,12 +63,12 @@ func TestLeaseLog(t *testing.T) {
 		for _, want := range []string{
 			`msg="lease granted" lease=2 token=2 ttl=5000 name="" owner=ann`,
 			`msg="lease checkpointed" lease=1 token=1 ttl=5000 name="" owner=ann remaining=7`,
-			`msg="lease heard again" lease=1`, `msg="lease expired" lease=2`,
+			`msg="lease is no longer silent" lease=1`, `msg="lease expired" lease=2`,
 			`msg="lease revoked" lease=3 token=3 ttl=5000 name="" owner=ann by=bob`,
 			`msg="lease renewed" lease=1 token=1 ttl=4000 name="" owner=ann`,
-			`msg="lease not renewed" lease=8 token=0 ttl=0 name="" owner="" error="lease: not found"`,
-			`msg="this member times leases from now on" term=5`,
-			`msg="this member times no leases any more" term=6`,
+			`msg="renewal refused" lease=8 token=0 ttl=0 name="" owner="" error="lease: not found"`,
+			`msg="promoted: this member times leases" term=5`,
+			`msg="demoted: this member no longer times leases" term=6`,
 		} {
 			if !strings.Contains(b.String(), want) {
 				t.Errorf("nothing of %s in\n%s", want, &b)

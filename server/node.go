@@ -329,14 +329,14 @@ func (n *node) raiseNoSpace(ctx context.Context) {
 	if v.Full() || n.roomy() { // or the request alone is too large
 		return
 	}
-	n.log.Warn("the state has reached its quota: raising the alarm, which is lifted by itself when "+
-		"there is room; to make room delete keys and compact, or raise --quota-backend-bytes",
+	n.log.Warn("the state has reached its quota: raising the NOSPACE alarm until there is room; "+
+		"delete keys and compact, or raise --quota-backend-bytes",
 		"alarm", "NOSPACE", "quota-bytes", v.Quota, "size-bytes", v.Bytes.Sum(),
 		"keys-bytes", v.Bytes.Keys, "lease-bytes", v.Bytes.Leases)
 	n.alarmed.Store(true)
 	alarm := fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}
 	if _, err := n.propose(ctx, &fsm.SetAlarm{Alarm: alarm}); err != nil {
-		n.log.Warn("the alarm could not be raised; the next request that is refused does",
+		n.log.Warn("cannot raise the alarm; the next refused request retries",
 			"alarm", "NOSPACE", "error", err)
 	}
 }

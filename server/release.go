@@ -80,13 +80,13 @@ func (p *peers) agree(v transport.Visitor) error {
 // logVersion logs what was decided about the cluster version, and for whom it waits.
 func (c *core) logVersion(old, v *fsm.View) {
 	if old.Version.Number != v.Version.Number || old.Version.Held != v.Version.Held {
-		c.log.Info("the cluster version was decided", "version", version.Name(v.Version.Number),
+		c.log.Info("the cluster version has changed", "version", version.Name(v.Version.Number),
 			"before", version.Name(old.Version.Number), "held-for-downgrade", v.Version.Held)
 	}
 	behind := v.Behind()
 	if len(behind) > 0 && !slices.Equal(behind, old.Behind()) {
-		c.log.Info("the cluster version rises when these members speak a newer one too: start them "+
-			"with the newer release, or remove them", "version", version.Name(v.Version.Number),
+		c.log.Info("the cluster version waits for these members: start them with the newer "+
+			"release, or remove them", "version", version.Name(v.Version.Number),
 			"members", names(v, behind))
 	}
 }

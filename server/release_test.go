@@ -179,7 +179,7 @@ func TestLogVersion(t *testing.T) {
 	views := []*fsm.View{
 		view(1, one, one), view(1, two, one), view(1, two, one), view(1, two, two), view(2, two, two),
 	}
-	for i, want := range []string{"", "[b abc]", "", "", "was decided"} {
+	for i, want := range []string{"", "[b abc]", "", "", "has changed"} {
 		out.Reset()
 		c.logVersion(views[max(0, i-1)], views[i])
 		if text := out.String(); (text == "") != (want == "") || !strings.Contains(text, want) {

@@ -290,7 +290,7 @@ func (s *Server) run(ctx context.Context) error {
 	why := context.Cause(ctx)
 	if errors.Is(why, errRemoved) {
 		s.cfg.Logger.Warn("this member was removed from the cluster and will not serve again; "+
-			"its data directory is of no use any more", "data-dir", s.cfg.DataDir,
+			"its data directory can be deleted", "data-dir", s.cfg.DataDir,
 			"cause", cause.Removed)
 	}
 	if err == nil && !errors.Is(why, context.Canceled) {
@@ -404,7 +404,7 @@ func (s *Server) publishFirst(ctx context.Context) error {
 	if err := s.node.Confirm(wait); err == nil || ctx.Err() != nil {
 		return nil
 	}
-	s.cfg.Logger.Warn("no leader yet: serving what needs none")
+	s.cfg.Logger.Warn("no leader yet: serving only what needs no leader")
 	return nil
 }
 
@@ -431,8 +431,8 @@ func (s *Server) comparePeerURLs() {
 		return
 	}
 	id := fmt.Sprintf("%x", s.node.member)
-	s.cfg.Logger.Warn("the stored peer URLs of this member differ from those given, and the "+
-		"stored ones count: others reach this member there alone", "member", id,
+	s.cfg.Logger.Warn("the stored peer URLs of this member differ from the configured ones, and "+
+		"the stored ones count: others reach this member only there", "member", id,
 		"stored", self.PeerURLs, "given", given,
 		"to-change", "leasehold member update "+id+" --peer-urls="+strings.Join(given, ","))
 }

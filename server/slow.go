@@ -84,7 +84,7 @@ func (s *slowLog) look(c *tracedCall, now int64, err error) {
 			fields = append(fields, strings.ReplaceAll(partNames[p], " ", "-")+"-ms", ms(n))
 		}
 	}
-	s.log.Warn("a call took long", fields...)
+	s.log.Warn("slow call", fields...)
 }
 
 // ms returns nanoseconds in milliseconds, with three digits.
@@ -115,7 +115,7 @@ func (s *slowLog) endWindow() {
 		s.timer.Stop()
 	}
 	if s.left > 0 {
-		s.log.Warn("more calls took long than have a line in the log", "left-out", s.left)
+		s.log.Warn("more slow calls than the log names", "left-out", s.left)
 	}
 	s.told, s.left, s.timer = 0, 0, nil
 }

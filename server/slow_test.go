@@ -218,7 +218,7 @@ func testSlowParts(t *testing.T) {
 	s.of(&replica.Proposal{}, at(200))
 	s.close(false, false)
 	tr.slow.look(call, at(205), errors.New("secret"))
-	const want = `msg="a call took long" call=s/m took-ms=205 code=Unknown leader=true ` +
+	const want = `msg="slow call" call=s/m took-ms=205 code=Unknown leader=true ` +
 		"checks-ms=10 queue-ms=30 cache-wait-ms=60 commit-ms=50 log-sync-ms=39 " +
 		"apply-ms=20 confirm-ms=20\n"
 	if got := log.text(); !strings.HasSuffix(got, want) {

@@ -183,7 +183,7 @@ func (s *snapshotter) ended(index uint64, err error) {
 		s.log.Debug("could not write a snapshot again", "index", index, "error", err)
 	default:
 		s.told = true
-		s.log.Error("could not write a snapshot; the log is kept, and others are tried after pauses",
+		s.log.Error("could not write a snapshot; keeping the log and retrying later",
 			"index", index, "error", err)
 	}
 }

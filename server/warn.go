@@ -19,13 +19,13 @@ func (s *Server) warnOfAddresses() {
 		switch t := s.cfg.PeerTLS; {
 		case local(u) || s.cfg.PeerTokenFile != "":
 		case !listen.IsTLS(u):
-			s.cfg.Logger.Warn("other machines reach the peer URL, and it has no TLS: whoever can "+
-				"connect is obeyed as a member; give --peer-token-file, or --peer-cert-file, "+
-				"--peer-key-file and --peer-trusted-ca-file", "url", u.String())
+			s.cfg.Logger.Warn("the peer URL is reachable from other machines without TLS: any "+
+				"client that connects is obeyed as a member; set --peer-token-file, or "+
+				"--peer-cert-file, --peer-key-file and --peer-trusted-ca-file", "url", u.String())
 		case len(t.AllowedCNs) == 0 && len(t.AllowedHostnames) == 0:
-			s.cfg.Logger.Warn("other machines reach the peer URL, and no names are given: whoever has "+
-				"a certificate is obeyed as a member; give --peer-token-file, --peer-cert-allowed-cn "+
-				"or --peer-cert-allowed-hostname", "url", u.String())
+			s.cfg.Logger.Warn("the peer URL is reachable from other machines and accepts any "+
+				"certificate of the CA: its owner is obeyed as a member; set --peer-token-file, "+
+				"--peer-cert-allowed-cn or --peer-cert-allowed-hostname", "url", u.String())
 		}
 	}
 	for flag, urls := range map[string][]url.URL{
@@ -34,8 +34,8 @@ func (s *Server) warnOfAddresses() {
 	} {
 		for _, u := range urls {
 			if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
-				s.cfg.Logger.Warn("an address that means every address of this machine is told to "+
-					"others, for whom it means their own; advertise one that they reach",
+				s.cfg.Logger.Warn("this member advertises an unspecified address, which other "+
+					"machines take for their own; advertise one that they can reach",
 					"flag", flag, "url", u.String())
 			}
 		}
@@ -81,8 +81,9 @@ func (s *Server) warnOfStrangers() {
 		lacks = append(lacks, "access control (leasehold init-access)")
 	}
 	if len(lacks) > 0 {
-		s.cfg.Logger.Warn("strangers can read or change what is in this member: set up what it lacks, "+
-			"or give --insecure if only those who may do so reach it", "lacks", lacks, "urls", open)
+		s.cfg.Logger.Warn("strangers can read and change this member's data: set up what is "+
+			"missing, or set --insecure if only trusted clients can reach "+
+			"it", "lacks", lacks, "urls", open)
 	}
 }
 
@@ -103,12 +104,12 @@ func (s *Server) warnOfMembers() {
 func (s *Server) warnOfQuota() {
 	own, least := s.cfg.Limits.QuotaBackendBytes, s.node.View().Quota
 	if least > 0 && least != own {
-		s.cfg.Logger.Warn("another member has a smaller quota, which counts for all; give each the "+
-			"same --quota-backend-bytes", "quota-bytes", least, "given", own)
+		s.cfg.Logger.Warn("another member has a smaller quota, which applies to all; set the "+
+			"same --quota-backend-bytes on each", "quota-bytes", least, "given", own)
 	}
 	if most := s.cfg.Limits.MaxRequestBytes; least > 0 && most > least {
-		s.cfg.Logger.Warn("the quota has no room for the largest requests, which are refused; raise "+
-			"--quota-backend-bytes or lower --max-request-bytes", "quota-bytes", least,
+		s.cfg.Logger.Warn("the quota is too small for the largest requests, which are refused; "+
+			"raise --quota-backend-bytes or lower --max-request-bytes", "quota-bytes", least,
 			"max-request-bytes", most)
 	}
 }
@@ -117,8 +118,8 @@ func (s *Server) warnOfQuota() {
 // way to three.
 func warnOfVoters(log *slog.Logger, before, now []fsm.Member) {
 	if n := voters(now); n > 2 && n%2 == 0 && n != voters(before) {
-		log.Warn("an even number of members vote: with one voter less as many could be lost; "+
-			"add a member, or remove one", "voters", n, "may-be-lost", n/2-1)
+		log.Warn("an even number of voters tolerates no more failures than one voter less; add "+
+			"or remove a member", "voters", n, "may-be-lost", n/2-1)
 	}
 }
 

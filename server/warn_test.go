@@ -33,7 +33,7 @@ func testWarnOfAddresses(t *testing.T) {
 		}
 		loudly.warnOfAddresses()
 		loudly.warnOfMembers()
-		for _, words := range []string{"has no TLS", "every address", "the same name"} {
+		for _, words := range []string{"without TLS", "unspecified address", "the same name"} {
 			if log.contains(words) != loud {
 				t.Errorf("the log says %q: %v", words, !loud)
 			}

@@ -279,7 +279,7 @@ func (w *writer) fill(full bool) {
 		w.log.Error(diskFull)
 		return
 	}
-	w.log.Info("the disk has room again: writes go on")
+	w.log.Info("the disk has room again: writes resume")
 }
 
 // refuses reports whether a leader refuses commands that other members forward: it could not hand

@@ -154,13 +154,13 @@ func (b *Bindings) Reload() {
 	if err != nil {
 		if why := err.Error(); why != b.failed {
 			b.failed = why
-			b.log.Error("the file of --auth-config is not read again: it has a mistake, and "+
-				"nothing changes", "file", b.path, "error", why)
+			b.log.Error("cannot reload the file of --auth-config: the previous contents stay in "+
+				"force", "file", b.path, "error", why)
 		}
 		return
 	}
 	b.text, b.loaded, b.failed = text, time.Now(), ""
-	b.log.Info("the file of --auth-config was read again", "file", b.path,
+	b.log.Info("reloaded the file of --auth-config", "file", b.path,
 		"issuers", len(f.Issuers), "bindings", len(f.Bindings))
 	b.changed()
 }

@@ -128,7 +128,7 @@ func (k *keySet) take(text []byte, err error) {
 		k.next = time.Now().Add(fetchAgain)
 		if why := shortened(err.Error()); why != k.failed && k.ctx.Err() == nil {
 			k.failed = why
-			k.log.Warn("the keys of an issuer cannot be had; the last ones count",
+			k.log.Warn("cannot fetch the keys of an issuer; the previous ones stay in force",
 				"issuer", k.from.Name, "keys", len(k.keys), "error", why)
 		}
 		return
@@ -136,7 +136,7 @@ func (k *keySet) take(text []byte, err error) {
 	k.next, k.failed = time.Now().Add(k.from.Refresh), ""
 	if string(text) != k.text {
 		k.keys, k.text = keys, string(text)
-		k.log.Info("the keys of an issuer are new", "issuer", k.from.Name, "keys", len(keys))
+		k.log.Info("the keys of an issuer have changed", "issuer", k.from.Name, "keys", len(keys))
 	}
 }
 

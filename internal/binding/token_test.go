@@ -283,7 +283,7 @@ func TestIssuerThatFails(t *testing.T) {
 	if r.who(token) == "" {
 		t.Error("the last keys do not count any more")
 	}
-	if n := r.log.count("cannot be had"); n != 2 {
+	if n := r.log.count("cannot fetch the keys"); n != 2 {
 		t.Errorf("the log has told %d failures", n)
 	}
 }
@@ -353,7 +353,7 @@ func TestRun(t *testing.T) {
 			is("corp:bob:reader")
 			is("corp:bob:reader")
 		}
-		if n := r.log.count("nothing changes"); n != 4 {
+		if n := r.log.count("cannot reload"); n != 4 {
 			t.Errorf("the log tells %d mistakes, not 4", n)
 		}
 		eve := strings.Replace(r.text(more), "roles: [app]", "claims: {sub: eve}, user: u", 1)

@@ -239,8 +239,8 @@ func (a *account) ask(bytes int64, call bool) *waiter {
 	case call && a.calls > 0 && a.calls >= maxWaiting-all.calls:
 		w.decideLocked(nil, errCrowd)
 		if all.refused.Over(warnPause) {
-			go all.log.Warn("refused a call: too many wait until clients read answers, and this "+
-				"connection has many of them; it should read answers as they come",
+			go all.log.Warn("refused a call: too many answers are unread, many of them on this "+
+				"connection; clients should read answers as they come",
 				"remote", a.from, "waiting", a.calls)
 		}
 	default:

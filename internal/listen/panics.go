@@ -48,7 +48,7 @@ func (p *Panics) End(what string, err *error) {
 
 func (p *Panics) note(what string, v any) {
 	p.ended.Add(1)
-	p.log.Error("a call panicked, and was ended: please report this",
+	p.log.Error("a call panicked and was aborted: please report this",
 		"call", what, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 }
 

@@ -169,7 +169,7 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 	}
 	err = s.Run(ctx)
 	if err == nil && ctx.Err() == nil {
-		cfg.Logger.Info("removed from the cluster; the data directory is of no more use",
+		cfg.Logger.Info("removed from the cluster; the data directory can be deleted",
 			"data-dir", cfg.DataDir)
 	}
 	return err

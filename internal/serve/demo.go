@@ -87,7 +87,7 @@ func (d *demo) command(ctx context.Context, args []string) *exec.Cmd {
 func (d *demo) once(ctx context.Context, args ...string) {
 	out, err := d.command(ctx, args).CombinedOutput()
 	if err != nil && ctx.Err() == nil {
-		d.log.Warn("a program of the demonstration has failed", "program", strings.Join(args, " "),
+		d.log.Warn("a demo program failed", "program", strings.Join(args, " "),
 			"error", err, "said", string(out))
 	}
 }
@@ -121,7 +121,7 @@ func (d *demo) live(ctx context.Context, a actor) {
 	}
 	err := c.Run()
 	if life.Err() == nil && err != nil {
-		d.log.Warn("a program of the demonstration has ended", "program", strings.Join(a.args, " "),
+		d.log.Warn("a demo program ended", "program", strings.Join(a.args, " "),
 			"error", err)
 	}
 }

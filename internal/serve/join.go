@@ -108,7 +108,7 @@ func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config,
 		return cfg, err
 	}
 	if j.member = have.Member; have.stated {
-		j.log.Info("the data directory belongs to a cluster already, --join is ignored",
+		j.log.Info("the data directory already belongs to a cluster; ignoring --join",
 			"data-dir", cfg.DataDir, "cluster", fmt.Sprintf("%x", have.Cluster),
 			"member", fmt.Sprintf("%x", have.Member))
 		return cfg, nil
@@ -159,7 +159,7 @@ func (j *joiner) admit(
 			m.ID, m.Name, strings.Join(urls, ","), cfg.DataDir)
 	}
 	// A learner has no vote that could be missed.
-	j.log.Warn("removing a member whose data are lost, to join as a new one in its place",
+	j.log.Warn("removing the member whose data is lost, to join in its place",
 		"member", fmt.Sprintf("%x", m.ID), "name", m.Name)
 	_, err = j.cluster.MemberRemove(ctx, m.ID)
 	if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
@@ -239,8 +239,9 @@ func (j *joiner) initial(
 			return nil, fmt.Errorf("join the cluster: member %x: %w", m.ID, err)
 		}
 		if remote && !slices.ContainsFunc(us, func(u url.URL) bool { return !isLoopback(u) }) {
-			j.log.Warn("a member tells an address that other machines cannot reach; start it "+
-				"with --initial-advertise-peer-urls, or change it with leasehold member update",
+			j.log.Warn("a member advertises an address that other machines cannot reach; start "+
+				"it with --initial-advertise-peer-urls, or change it with leasehold member "+
+				"update",
 				"member", fmt.Sprintf("%x", m.ID), "peer-urls", m.PeerURLs)
 		}
 		name := m.Name

@@ -100,7 +100,8 @@ func (j *joiner) setName(cfg server.Config) server.Config {
 }
 
 func (j *joiner) logChosen(cfg server.Config) server.Config {
-	j.log.Info("chose addresses, for want of flags", "name", cfg.Name, "data-dir", cfg.DataDir,
+	j.log.Info("chose addresses, because no flags set "+
+		"them", "name", cfg.Name, "data-dir", cfg.DataDir,
 		"listen-client-urls", joinURLs(cfg.URLs.ListenClient),
 		"listen-peer-urls", joinURLs(cfg.URLs.ListenPeer))
 	return cfg

@@ -95,7 +95,7 @@ func TestJoinProcesses(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	p = two.start()
-	p.until("--join is ignored")
+	p.until("ignoring --join")
 	p.until("ready to serve")
 
 	// Its disk is lost.

@@ -219,7 +219,7 @@ func (l logFlags) writer(p *processLog, stdout, stderr io.Writer) (io.Writer, er
 			to = f
 		}
 		q := logger.NewQueue(to, func(lines uint64) {
-			p.Warn("lines are missing from the log: they were not read in time",
+			p.Warn("log lines were dropped because they were not read in time",
 				"dropped", lines, "output", out)
 		})
 		p.queues = append(p.queues, q)

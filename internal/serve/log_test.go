@@ -50,7 +50,7 @@ func TestLogNotRead(t *testing.T) {
 		if err := lg.close(); err != nil {
 			t.Error(err)
 		}
-		if got := pipe.text.String(); !strings.Contains(got, "lines are missing from the log") {
+		if got := pipe.text.String(); !strings.Contains(got, "log lines were dropped") {
 			t.Errorf("the log does not tell what is missing: %d bytes", len(got))
 		}
 	})

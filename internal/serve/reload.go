@@ -75,7 +75,7 @@ func (r *reloader) reloadConfig() {
 	path := r.running.configFile
 	now := newFlags()
 	if _, _, err := now.load(r.args, r.env, hostname()); err != nil {
-		r.log.Error("the configuration file is not read again: it has a mistake, and nothing changes",
+		r.log.Error("cannot reload the configuration file: it has a mistake, and nothing changes",
 			"file", path, "error", err.Error())
 		return
 	}
@@ -93,10 +93,10 @@ func (r *reloader) reloadConfig() {
 	now.log.apply(r.log.style)
 	// What counts from the next start is told each time, so it is compared with the start.
 	r.running.log.level, r.running.log.format = now.log.level, now.log.format
-	r.log.Info("the configuration file was read again", "file", path,
+	r.log.Info("reloaded the configuration file", "file", path,
 		"changed", strings.Join(changed, " "))
 	if len(later) > 0 {
-		r.log.Warn("settings have changed that count from the next start", "file", path,
+		r.log.Warn("changed settings take effect at the next start", "file", path,
 			"settings", strings.Join(later, " "))
 	}
 }

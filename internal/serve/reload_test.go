@@ -135,7 +135,7 @@ func TestHangup(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	told("RELOADING=1\nMONOTONIC_USEC=")
 	told("READY=1")
-	p.until("was read again")
+	p.until("reloaded the configuration file")
 	p.signal(syscall.SIGTERM)
 	told("STOPPING=1")
 	if code := p.exit(); code != 0 {

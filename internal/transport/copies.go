@@ -94,7 +94,7 @@ func (l *link) replace(current, process uint64) error {
 	}
 	l.t.endOther(l.id, process)
 	if report {
-		l.t.log.Info("member has begun anew", "member", l.name())
+		l.t.log.Info("member has a new process", "member", l.name())
 		l.t.cfg.Handler.Gone(l.id)
 	}
 	return nil

@@ -73,7 +73,7 @@ func (k *Keeper) makeFull(ctx context.Context) (at backup.Place, err error) {
 	}
 	k.update(func(s *Stats) { s.Fulls++ })
 	k.looked(begin)
-	k.log.Info("made a backup of the whole state", "target", k.cfg.Target.String(),
+	k.log.Info("made a full backup", "target", k.cfg.Target.String(),
 		"name", c.Name, "bytes", c.Bytes, "took", time.Since(begin))
 	return state.Place, nil
 }

@@ -212,7 +212,7 @@ func (k *Keeper) well(what string) {
 	delete(k.told, what)
 	k.mu.Unlock()
 	if failing {
-		k.log.Info("what failed has succeeded now", "what", what, "target", k.cfg.Target.String())
+		k.log.Info("the backup works again", "what", what, "target", k.cfg.Target.String())
 	}
 }
 

@@ -243,7 +243,7 @@ func TestTargetFails(t *testing.T) {
 			}
 		}
 		if text := w.log.String(); strings.Count(text, "out of order") != 1 ||
-			!strings.Contains(text, "has succeeded now") {
+			!strings.Contains(text, "the backup works again") {
 			t.Errorf("the log:\n%s", text)
 		}
 	})

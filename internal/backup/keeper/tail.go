@@ -54,7 +54,7 @@ func (t *tail) open(ctx context.Context) bool {
 	}
 	t.stale = c.Superseded()
 	if len(c.Fulls) == 0 {
-		t.log.Info("there is no backup of the whole state yet: making one",
+		t.log.Info("there is no full backup yet: making one",
 			"target", t.cfg.Target.String())
 		t.restart()
 		return true
@@ -62,8 +62,8 @@ func (t *tail) open(ctx context.Context) bool {
 	now := time.Now()
 	newest, _ := c.Newest(now) // without one it is due at once
 	if last := c.Fulls[len(c.Fulls)-1]; last.Time.After(now) {
-		t.log.Warn("the name of a backup of the whole state carries a future time: the clock of the "+
-			"member that made it was ahead, or this member's is behind; it does not count",
+		t.log.Warn("ignoring a full backup with a time in the future: the clock of the member "+
+			"that made it was ahead, or this member's is behind",
 			"target", t.cfg.Target.String(), "name", last.Name, "newest", newest.Name)
 	}
 	t.looked(newest.Time)
@@ -72,7 +72,7 @@ func (t *tail) open(ctx context.Context) bool {
 	if why := t.gap(end); why != "" {
 		t.gapped(why)
 	} else {
-		t.log.Info("making backups from here on: the copy of the log goes on where it ended",
+		t.log.Info("making backups: the log backup continues where it ended",
 			"target", t.cfg.Target.String(), "index", end.Index)
 	}
 	return true
@@ -129,8 +129,8 @@ func (t *tail) gapped(why string) {
 	t.update(func(s *Stats) { s.Gaps++ })
 	from := t.end.Index
 	t.restart()
-	t.log.Warn("the copy of the log has a gap: making a backup of the whole state, from which it "+
-		"goes on; moments in between cannot be restored", "why", why, "from-index", from,
+	t.log.Warn("the log backup has a gap: making a full backup and continuing from there; "+
+		"moments within the gap cannot be restored", "why", why, "from-index", from,
 		"to-index", t.end.Index)
 }
 
