@@ -204,7 +204,7 @@ func (r *replay) follow(ctx context.Context) error {
 	for w := r.catalog.Walk(); !r.there(); {
 		next := w.Next(r.at)
 		if len(next) == 0 {
-			return r.atEnd()
+			return r.atEnd(ctx)
 		}
 		var damage error
 		moved := false
@@ -241,7 +241,7 @@ func (r *replay) follow(ctx context.Context) error {
 			r.tell(damage.Error() + "; another piece has what it had")
 		}
 		if !moved {
-			return r.atEnd()
+			return r.atEnd(ctx)
 		}
 	}
 	return nil
@@ -257,15 +257,27 @@ func (r *replay) stuck(damage error) error {
 		"whole state (leasehold backup list)", damage, r.Revision, TimeText(r.Time), r.Revision)
 }
 
-// atEnd judges that the copied log does not go on.
-func (r *replay) atEnd() error {
-	goesOn := false // after a gap
+// goesOn reports whether there is something of this history after a gap. What cannot be read may be.
+func (r *replay) goesOn(ctx context.Context) bool {
 	for _, p := range r.catalog.Pieces {
-		goesOn = goesOn || p.First > r.at.Index+1
+		if p.First > r.at.Index+1 && p.Before >= r.at.Term {
+			if _, err := r.Backups.piece(ctx, r.history, p); !errors.Is(err, errOtherHistory) {
+				return true
+			}
+		}
 	}
 	for _, f := range r.catalog.Fulls {
-		goesOn = goesOn || f.Index > r.at.Index
+		if f.Index > r.at.Index && f.Term >= r.at.Term &&
+			!errors.Is(r.verifyFull(ctx, r.history, f), errOtherHistory) {
+			return true
+		}
 	}
+	return false
+}
+
+// atEnd judges that the copied log does not go on.
+func (r *replay) atEnd(ctx context.Context) error {
+	goesOn := r.goesOn(ctx)
 	switch {
 	case r.to.Revision > 0 && goesOn, !r.to.Time.IsZero() && goesOn:
 		return fmt.Errorf("%w: the copied log has a gap after revision %d (%s), and the moment is in "+

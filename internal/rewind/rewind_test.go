@@ -321,6 +321,26 @@ func TestGap(t *testing.T) {
 	}
 }
 
+// TestForeignAfterEnd: the copied log has ended, and what follows after a gap is of another history.
+// That is no gap of this one.
+func TestForeignAfterEnd(t *testing.T) {
+	t.Parallel()
+	a := newArchive(t)
+	a.write(3)
+	a.full()
+	a.write(9)
+	a.piece(4, 4)
+	a.history.Restore = 9
+	a.piece(7, 8)
+	if got, _, told, err := a.restore(Moment{}); got != "4+" || told != "" || err != nil {
+		t.Errorf("%s, told %q, %v", got, told, err)
+	}
+	if _, _, _, err := a.restore(Moment{Revision: 9}); !errors.Is(err, errMissing) ||
+		!strings.Contains(err.Error(), "the newest revision is 7") {
+		t.Error(err)
+	}
+}
+
 // What is of another cluster, though named as ours, is not taken.
 func TestForeign(t *testing.T) {
 	t.Parallel()

@@ -193,8 +193,21 @@ func (b *bucket) Put(ctx context.Context, c Content) error {
 	r, w := io.Pipe()
 	defer r.Close() // ends Write
 	go func() { w.CloseWithError(c.Write(w)) }()
-	_, err := b.client.Client.PutObject(ctx, b.name, b.prefix+c.Name, r, c.Bytes,
-		minio.PutObjectOptions{SendContentMd5: true, DisableContentSha256: true})
+	o := minio.PutObjectOptions{SendContentMd5: true, DisableContentSha256: true}
+	if c.New {
+		o.SetMatchETagExcept("*")
+	}
+	_, err := b.client.Client.PutObject(ctx, b.name, b.prefix+c.Name, r, c.Bytes, o)
+	var e minio.ErrorResponse
+	if c.New && errors.As(err, &e) {
+		switch e.StatusCode {
+		case http.StatusPreconditionFailed, http.StatusConflict:
+			return fmt.Errorf("%s: %w: %s", b, errExists, c.Name)
+		case http.StatusNotImplemented: // a store without conditions leaves a moment for another
+			c.New = false
+			return b.Put(ctx, c)
+		}
+	}
 	return b.explain(err)
 }
 

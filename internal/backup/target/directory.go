@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
@@ -52,6 +53,9 @@ func (d *directory) Put(ctx context.Context, c Content) (err error) {
 		return err
 	}
 	part := to + backup.PartSuffix
+	if c.New { // another process may write it at the same time
+		part = fmt.Sprintf("%s-%x%s", to, rand.Uint64(), backup.PartSuffix)
+	}
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -72,10 +76,30 @@ func (d *directory) Put(ctx context.Context, c Content) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(part, to); err != nil {
+	if c.New {
+		err = create(part, to)
+	} else {
+		err = os.Rename(part, to)
+	}
+	if err != nil {
 		return err
 	}
 	return syncDirectory(filepath.Dir(to))
+}
+
+// create renames a file unless there is another one of the name. A file system without links leaves
+// a moment for that.
+func create(part, to string) error {
+	switch err := os.Link(part, to); {
+	case err == nil:
+		return os.Remove(part)
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("%w: %s", errExists, to)
+	}
+	if _, err := os.Lstat(to); err == nil {
+		return fmt.Errorf("%w: %s", errExists, to)
+	}
+	return os.Rename(part, to)
 }
 
 func syncDirectory(name string) error {

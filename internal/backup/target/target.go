@@ -20,6 +20,8 @@ import (
 var (
 	// ErrNotFound means that a target has no object of a name.
 	ErrNotFound = errors.New("target: there is no such object")
+	// errExists means that a target has an object that was to be a new one.
+	errExists = errors.New("target: there is such an object already")
 	// ErrDamaged means that what was read back is not what was written.
 	ErrDamaged = errors.New("target: what was read back is not what was written")
 	// errURL means that a text is not the name of a target.
@@ -47,14 +49,17 @@ type Content struct {
 	Sum   [sha256.Size]byte
 	// Write writes the bytes, the same ones at each call.
 	Write func(io.Writer) error
+	// New says that there must not be an object of the name.
+	New bool
 }
 
 // Bytes returns the content of an object that is in memory.
 func Bytes(name string, b []byte) Content {
-	return Content{name, int64(len(b)), sha256.Sum256(b), func(w io.Writer) error {
+	write := func(w io.Writer) error {
 		_, err := w.Write(b)
 		return err
-	}}
+	}
+	return Content{Name: name, Bytes: int64(len(b)), Sum: sha256.Sum256(b), Write: write}
 }
 
 // Open returns the target of a name: a path, file:///path, or s3://bucket/prefix with the
@@ -164,18 +169,19 @@ func History(ctx context.Context, t Target) (backup.History, error) {
 func Claim(ctx context.Context, t Target, h backup.History) error {
 	owner, err := History(ctx, t)
 	if errors.Is(err, ErrNotFound) {
-		c, err := Catalog(ctx, t)
+		has, err := Catalog(ctx, t)
 		if err != nil {
 			return err
 		}
-		if len(c.Fulls)+len(c.Pieces) > 0 {
+		if len(has.Fulls)+len(has.Pieces) > 0 {
 			return fmt.Errorf("%s has backups but no %s, which says which cluster made them; "+
 				"use another directory or prefix", t, backup.ManifestName)
 		}
-		if err := t.Put(ctx, Bytes(backup.ManifestName, backup.Manifest(h))); err != nil {
+		c := Bytes(backup.ManifestName, backup.Manifest(h))
+		c.New = true // of two clusters that claim it at a time the first to write has it
+		if err := t.Put(ctx, c); err != nil && !errors.Is(err, errExists) {
 			return fmt.Errorf("%s: write %s: %w", t, backup.ManifestName, err)
 		}
-		// Of two clusters that claim it at a time the second to write has it.
 		if owner, err = History(ctx, t); err != nil {
 			return err
 		}

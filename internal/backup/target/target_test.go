@@ -61,6 +61,14 @@ func newFakeS3(t *testing.T) *fakeS3 {
 		if m := f.meddle.Load(); m != nil && (*m)(w, r) {
 			return
 		}
+		if r.Header.Get("If-None-Match") == "*" {
+			name := strings.TrimPrefix(r.URL.Path, "/backups/")
+			if _, err := store.HeadObject("backups", name); err == nil {
+				w.WriteHeader(http.StatusPreconditionFailed)
+				_, _ = io.WriteString(w, `<Error><Code>PreconditionFailed</Code></Error>`)
+				return
+			}
+		}
 		if f.pageOf2.Load() && r.URL.Query().Has("list-type") {
 			q := r.URL.Query()
 			q.Set("max-keys", "2")
@@ -257,6 +265,37 @@ func TestClaim(t *testing.T) {
 			t.Errorf("backups of whomever: %v", err)
 		}
 	})
+}
+
+// TestClaimRace: two clusters claim an empty target at the same time. The first to write has it, and
+// the other one is refused.
+func TestClaimRace(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, x Target) {
+		first, second := backup.History{Cluster: 7}, backup.History{Cluster: 8}
+		between := beforePut{x, func() error { return Claim(t.Context(), x, first) }}
+		if err := Claim(t.Context(), between, second); !errors.Is(err, backup.ErrOtherCluster) {
+			t.Errorf("the second: %v", err)
+		}
+		if h, err := History(t.Context(), x); h != first || err != nil {
+			t.Errorf("it is of %v, %v", h, err)
+		}
+		objects, err := x.List(t.Context())
+		if len(objects) != 1 || err != nil {
+			t.Errorf("it has %v, %v", objects, err)
+		}
+	})
+}
+
+// beforePut does something before each Put.
+type beforePut struct {
+	Target
+	do func() error
+}
+
+// Put implements Target.
+func (b beforePut) Put(ctx context.Context, c Content) error {
+	return errors.Join(b.do(), b.Target.Put(ctx, c))
 }
 
 // What does not read back as it was written is no backup, and is removed.
