@@ -61,9 +61,7 @@ func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) err
 	for _, e := range entries {
 		c.records = appendEntry(c.records, e)
 	}
-	if len(entries) > 0 {
-		c.first = entries[0].GetIndex()
-	} else {
+	if len(entries) == 0 {
 		c.purpose = forState
 	}
 	hard := d.hard
@@ -74,11 +72,11 @@ func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) err
 	if len(c.records) == 0 {
 		return nil
 	}
-	return d.commit(c, func() {
-		if c.first > 0 && c.first <= d.log.last {
+	return d.commit(c, func(f *frame) {
+		if len(entries) > 0 && entries[0].GetIndex() <= d.log.last {
 			d.cuts++
 		}
-		d.log.append(entries)
+		d.log.append(entries, f, d.seg)
 		d.hard = hard
 	})
 }

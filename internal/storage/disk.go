@@ -66,8 +66,6 @@ type memory struct {
 	small
 	log      memlog
 	segments []*segment // in the order of their numbers; the last one is written to
-	places   []place    // of the entries on disk, in the order of their indexes
-	written  uint64     // bytes of all payloads since some time
 	cuts     uint64     // number of times entries were taken from the log
 	writing  bool       // a SnapshotWriter is open
 	shut     bool       // Close was called
@@ -196,7 +194,7 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	// What the tail holds of the range is left for the next call: Raft asks
 	// again, and a member that lags so far is sent one message at a time.
 	hi = min(hi, tailFirst)
-	cuts, places := d.cuts, d.placesLocked(lo, hi)
+	cuts, places := d.cuts, d.log.placesOf(lo, hi)
 	d.mu.RUnlock()
 	entries, err := d.read(places, lo, hi, maxSize)
 	if err == nil {
@@ -218,7 +216,7 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 func (d *Disk) LogBytes() uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.bytesAfterLocked(d.snap.index)
+	return d.log.bytesAfter(d.snap.index)
 }
 
 // BytesAfter returns the size of the log after an index, give or take a commit. It never reads the
@@ -226,7 +224,7 @@ func (d *Disk) LogBytes() uint64 {
 func (d *Disk) BytesAfter(index uint64) uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.bytesAfterLocked(index)
+	return d.log.bytesAfter(index)
 }
 
 // Usage returns what the Disk uses. It never reads the disk.

@@ -52,7 +52,7 @@ func (d *Disk) CommitUnknown() error {
 	return d.update(func() error {
 		c := d.begin(forState)
 		c.records = appendRecord(c.records, 99, nil, nil)
-		return d.commit(c, func() {})
+		return d.commit(c, func(*frame) {})
 	})
 }
 

@@ -137,7 +137,7 @@ func (i *inspection) all(inv *inventory) {
 
 // salvage takes in every whole frame of all segments, whatever is between them.
 func (i *inspection) salvage(numbers []uint64) {
-	i.small, i.places = small{}, nil
+	i.small = small{}
 	i.log.reset(position{})
 	l := loader{Disk: i.Disk, gaps: true}
 	for _, number := range numbers {
@@ -165,10 +165,10 @@ func (i *inspection) entries() {
 	if i.want.To > 0 {
 		to = min(to, i.want.To)
 	}
-	for n, p := range i.places {
+	for n, p := range i.log.places {
 		last := to
-		if n+1 < len(i.places) {
-			last = min(to, i.places[n+1].index-1)
+		if n+1 < len(i.log.places) {
+			last = min(to, i.log.places[n+1].index-1)
 		}
 		if i.stopped != nil || from > last {
 			continue

@@ -168,41 +168,40 @@ func (l *loader) segment(s, before *scanned) error {
 }
 
 func (l *loader) frame(s *segment, f *frame) error {
-	p := place{segment: s, at: f.at, size: f.size}
-	err := records(f.payload, func(r record) error { return l.record(&p, r) })
-	l.written += uint64(len(f.payload))
-	return err
-}
-
-// record takes in a record of the commit at a place.
-func (l *loader) record(p *place, r record) (err error) {
-	switch r.kind {
-	case kindSegment, kindSeal:
-	case kindEntry:
-		var e *raftpb.Entry
-		if e, err = r.entry(); err == nil {
-			err = l.entry(p, e)
+	placed := false
+	return records(f.payload, func(r record) (err error) {
+		switch r.kind {
+		case kindSegment, kindSeal:
+		case kindEntry:
+			var e *raftpb.Entry
+			if e, err = r.entry(); err == nil {
+				err = l.entry(e)
+			}
+			if err == nil && !placed {
+				l.log.place(e.GetIndex(), f, s)
+				placed = true
+			}
+		case kindHard:
+			l.hard, err = r.hard()
+		case kindMark:
+			l.mark, err = r.mark()
+		case kindReset:
+			l.mark, err = r.mark()
+			l.log.reset(l.mark.position)
+			l.begun = true
+		case kindSnapshot:
+			l.snap, err = r.manifest()
+		case kindPeers:
+			l.peers, err = r.peers()
+		default:
+			err = fmt.Errorf("%w: a record of kind %d", encoding.ErrNewer, r.kind)
 		}
-	case kindHard:
-		l.hard, err = r.hard()
-	case kindMark:
-		l.mark, err = r.mark()
-	case kindReset:
-		l.mark, err = r.mark()
-		l.log.reset(l.mark.position)
-		l.begun, l.places = true, nil
-	case kindSnapshot:
-		l.snap, err = r.manifest()
-	case kindPeers:
-		l.peers, err = r.peers()
-	default:
-		err = fmt.Errorf("%w: a record of kind %d", encoding.ErrNewer, r.kind)
-	}
-	return err
+		return err
+	})
 }
 
 // entry adds an entry as Append did. Entries before the first one may be in segments that are gone.
-func (l *loader) entry(p *place, e *raftpb.Entry) error {
+func (l *loader) entry(e *raftpb.Entry) error {
 	i := e.GetIndex()
 	missing := l.begun && i > l.log.last+1
 	switch {
@@ -216,10 +215,6 @@ func (l *loader) entry(p *place, e *raftpb.Entry) error {
 	}
 	l.log.push(e)
 	l.log.evict()
-	if p.index == 0 {
-		p.index = i
-		l.placeLocked(*p)
-	}
 	return nil
 }
 

@@ -3,20 +3,25 @@ package storage
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 )
 
 // A memlog is what is known of the log without reading the disk: where it begins
-// and ends, the term of every entry, and the newest entries themselves. It is not safe for
-// concurrent use.
+// and ends, the term of every entry, where on disk it is, and the newest entries themselves. It is
+// not safe for concurrent use.
 //
 // Invariant: first <= tailFirst <= last+1, and tail holds exactly the entries tailFirst..last.
+// Places are in the order of their indexes, and the first one has the first entry.
 type memlog struct {
 	prev  position   // the position before the first entry
 	last  uint64     // prev.index if the log is empty
 	terms []position // where each run of one term begins; the first at prev, or before
+
+	places  []place
+	written uint64 // bytes of all places, since some time
 
 	tail      []*raftpb.Entry
 	tailFirst uint64
@@ -24,29 +29,67 @@ type memlog struct {
 	tailMax   int64
 }
 
+// place says which frame has entries from an index on, up to where the next place begins.
+type place struct {
+	index   uint64
+	segment *segment
+	at      int64
+	size    int64
+	written uint64 // before it
+}
+
 // reset makes the log empty, beginning after prev.
 func (l *memlog) reset(prev position) {
 	*l = memlog{
 		prev: prev, last: prev.index, tailFirst: prev.index + 1, tailMax: l.tailMax,
-		terms: []position{prev},
+		terms: []position{prev}, written: l.written,
 	}
 }
 
 func (l *memlog) first() uint64 { return l.prev.index + 1 }
 
-// append adds entries, which must follow each other and begin between first and
+// append adds entries of one frame, which must follow each other and begin between first and
 // last+1; those it replaces, and all after them, go.
-func (l *memlog) append(entries []*raftpb.Entry) {
+func (l *memlog) append(entries []*raftpb.Entry, f *frame, s *segment) {
 	if len(entries) == 0 {
 		return
 	}
-	if at := entries[0].GetIndex(); at <= l.last {
+	at := entries[0].GetIndex()
+	if at <= l.last {
 		l.truncate(at)
 	}
+	l.place(at, f, s)
 	for _, e := range entries {
 		l.push(e)
 	}
 	l.evict()
+}
+
+// place notes where entries from an index on are. They have replaced others.
+func (l *memlog) place(index uint64, f *frame, s *segment) {
+	i := sort.Search(len(l.places), func(i int) bool { return l.places[i].index >= index })
+	if i < len(l.places) {
+		l.written = l.places[i].written
+	}
+	l.places = append(l.places[:i], place{index, s, f.at, f.size, l.written})
+	l.written += uint64(len(f.payload))
+}
+
+// placesOf returns the places of the entries from lo to before hi, and the one after them, which
+// says where the last one ends.
+func (l *memlog) placesOf(lo, hi uint64) []place {
+	i := sort.Search(len(l.places), func(i int) bool { return l.places[i].index > lo })
+	j := sort.Search(len(l.places), func(i int) bool { return l.places[i].index >= hi })
+	i = max(i-1, 0)
+	return slices.Clone(l.places[i:min(max(i, j)+1, len(l.places))])
+}
+
+// bytesAfter returns the size of the commits with the entries after an index.
+func (l *memlog) bytesAfter(index uint64) uint64 {
+	if index >= l.last || len(l.places) == 0 {
+		return 0
+	}
+	return l.written - l.placesOf(index+1, index+2)[0].written
 }
 
 func (l *memlog) push(e *raftpb.Entry) {
@@ -99,6 +142,8 @@ func (l *memlog) compact(p position) {
 		l.dropFront()
 	}
 	l.prev = p
+	i := sort.Search(len(l.places), func(i int) bool { return l.places[i].index > p.index+1 })
+	l.places = slices.Delete(l.places, 0, max(i-1, 0))
 	l.terms = slices.Delete(l.terms, 0, l.run(p.index))
 	if l.terms[0].index == p.index {
 		l.terms[0].term = p.term // which was unknown if the log was read from here on

@@ -34,7 +34,7 @@ func TestMemlogTwin(t *testing.T) {
 					es = append(es, entry(at, term, strings.Repeat("x", rng.IntN(4000))))
 					at++
 				}
-				l.append(es)
+				l.append(es, &frame{}, nil)
 				if err := twin.Append(es); err != nil {
 					t.Fatal(err)
 				}
@@ -105,10 +105,10 @@ func compareTwin(t *testing.T, l *memlog, twin *raft.MemoryStorage, rng *rand.Ra
 func TestMemlogLetsGo(t *testing.T) {
 	l := memlog{tailMax: 100}
 	l.reset(position{})
-	l.append(entries(1, 5, 1))
+	l.append(entries(1, 5, 1), &frame{}, nil)
 	out := l.cached(l.tailFirst, 5, 1<<20)
 	before := slices.Clone(out)
-	l.append(entries(3, 50, 2))
+	l.append(entries(3, 50, 2), &frame{}, nil)
 	if !slices.Equal(out, before) {
 		t.Error("a slice handed out was changed")
 	}
@@ -125,7 +125,7 @@ func TestMemlogTail(t *testing.T) {
 	l := memlog{tailMax: 10}
 	l.reset(position{})
 	for i := range uint64(1000) {
-		l.append([]*raftpb.Entry{entry(i+1, 1, "more than ten bytes")})
+		l.append([]*raftpb.Entry{entry(i+1, 1, "more than ten bytes")}, &frame{}, nil)
 		if l.tailFirst != i+1 || len(l.tail) != 1 {
 			t.Fatalf("entry %d: %d are in memory", i+1, len(l.tail))
 		}
@@ -135,7 +135,7 @@ func TestMemlogTail(t *testing.T) {
 	}
 	l = memlog{tailMax: 1 << 20}
 	l.reset(position{})
-	l.append(entries(1, 21, 1))
+	l.append(entries(1, 21, 1), &frame{}, nil)
 	l.compact(position{5, 1})
 	if l.tailFirst != 6 || len(l.tail) != 15 {
 		t.Errorf("after 5 was compacted memory begins at %d", l.tailFirst)

@@ -38,7 +38,7 @@ func (d *Disk) SavePeers(p Peers) error {
 	err := d.update(func() error {
 		c := d.begin(forState)
 		c.records = appendPeers(c.records, p)
-		return d.commit(c, func() { d.peers = p })
+		return d.commit(c, func(*frame) { d.peers = p })
 	})
 	if err != nil {
 		return fmt.Errorf("save what is known of the other members: %w", err)

@@ -223,7 +223,7 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 	}
 	hard := raised(d.hard, m.position)
 	c.records = appendHard(c.records, hard)
-	return d.commit(c, func() {
+	return d.commit(c, func(*frame) {
 		d.snap, d.hard = m, hard
 		if start == d.mark {
 			return
@@ -232,10 +232,8 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 		d.mark = start
 		if reset {
 			d.log.reset(m.position)
-			d.places = nil
 		} else {
 			d.log.compact(start.position)
-			d.dropPlacesLocked(start.index)
 		}
 	})
 }

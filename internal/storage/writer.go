@@ -45,7 +45,6 @@ type writer struct {
 type commit struct {
 	purpose purpose
 	records []byte
-	first   uint64 // the index of the first entry, 0 for none
 }
 
 // begin returns a commit without records. There is one at a time.
@@ -118,7 +117,7 @@ func (d *Disk) ensure(c *commit) error {
 }
 
 // commit writes a commit durably, and then applies it to memory.
-func (d *Disk) commit(c *commit, apply func()) error {
+func (d *Disk) commit(c *commit, apply func(*frame)) error {
 	if err := d.ensure(c); err != nil {
 		return err
 	}
@@ -128,11 +127,7 @@ func (d *Disk) commit(c *commit, apply func()) error {
 	}
 	d.cursor.pass(&f)
 	d.mu.Lock()
-	if c.first > 0 {
-		d.placeLocked(place{index: c.first, segment: d.seg, at: f.at, size: f.size})
-	}
-	d.written += uint64(len(f.payload))
-	apply()
+	apply(&f)
 	d.left = d.room()
 	freed := d.freedLocked()
 	d.mu.Unlock()
@@ -225,7 +220,7 @@ func (d *Disk) addEmpty() error {
 	if d.settled {
 		return nil
 	}
-	err := d.commit(d.begin(forLeases), func() {})
+	err := d.commit(d.begin(forLeases), func(*frame) {})
 	if errors.Is(err, ErrNoSpace) {
 		err = nil
 	}
