@@ -57,22 +57,22 @@ func (d *Disk) append(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) 
 
 // add commits entries and a hard state, if there is something of either.
 func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) error {
-	c := d.begin(p)
+	records := d.records
 	for _, e := range entries {
-		c.records = appendEntry(c.records, e)
+		records = appendEntry(records, e)
 	}
 	if len(entries) == 0 {
-		c.purpose = forState
+		p = forState
 	}
 	hard := d.hard
 	if !raft.IsEmptyHardState(hs) {
 		hard = d.promised(hs)
-		c.records = appendHard(c.records, hard)
+		records = appendHard(records, hard)
 	}
-	if len(c.records) == 0 {
+	if len(records) == 0 {
 		return nil
 	}
-	return d.commit(c, func(f *frame) {
+	return d.commit(p, records, func(f *frame) {
 		if len(entries) > 0 && entries[0].GetIndex() <= d.log.last {
 			d.cuts++
 		}

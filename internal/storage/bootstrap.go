@@ -137,7 +137,7 @@ func (d *Disk) bootstrap(id Identity, conf *raftpb.ConfState) error {
 	d.mu.Lock()
 	d.identity, d.bootstrapped, d.conf = id, true, proto.CloneOf(conf)
 	d.mu.Unlock()
-	return d.commit(d.begin(forState), func(*frame) {})
+	return d.commit(forState, nil, func(*frame) {})
 }
 
 func (d *Disk) writeIdentity(id Identity, conf *raftpb.ConfState) error {

@@ -23,9 +23,6 @@ type Disk struct {
 	lock   io.Closer
 	dir    Dir // of the log; open, so that no limit of open files can keep it from being synced
 
-	// openFile opens a segment: only for reading if the directory is inspected.
-	openFile func(name string) (File, error)
-
 	// write is held by one writer of the log at a time, over its I/O, and comes before mu. It
 	// guards what follows.
 	write   turn

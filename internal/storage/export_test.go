@@ -21,7 +21,7 @@ func Check(cfg Config) (*Disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.openFile = d.fs.Open
+	d.fs = readOnly{d.fs}
 	inv, err := d.inventory()
 	if err == nil {
 		err = d.loadIdentity()
@@ -50,9 +50,7 @@ func entries(lo, hi, term uint64) (out []*raftpb.Entry) {
 // CommitUnknown commits a record of a kind that this release does not have.
 func (d *Disk) CommitUnknown() error {
 	return d.update(func() error {
-		c := d.begin(forState)
-		c.records = appendRecord(c.records, 99, nil, nil)
-		return d.commit(c, func(*frame) {})
+		return d.commit(forState, appendRecord(d.records, 99, nil, nil), func(*frame) {})
 	})
 }
 

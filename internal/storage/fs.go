@@ -61,6 +61,12 @@ type File interface {
 	WriteSync(b []byte, at int64) error
 }
 
+// readOnly is for directories that are only looked at.
+type readOnly struct{ FS }
+
+// OpenWrite implements FS.
+func (r readOnly) OpenWrite(name string) (File, error) { return r.Open(name) }
+
 // isFull reports whether err means that there is no space left, or that the process or the machine
 // has too many files open. Both may pass.
 func isFull(err error) bool {

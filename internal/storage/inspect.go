@@ -53,7 +53,7 @@ func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	if err != nil {
 		return err
 	}
-	d.openFile = d.fs.Open
+	d.fs = readOnly{d.fs}
 	if d.lock, err = d.fs.Lock(d.path(lockFile), true); err != nil {
 		return fmt.Errorf("%s: %w", cfg.Dir, err)
 	}

@@ -95,7 +95,7 @@ func newDisk(cfg Config) (*Disk, error) {
 	}
 	cfg.SegmentBytes = max(minSegmentBytes, wholeBlocks(cfg.SegmentBytes))
 	d := &Disk{
-		cfg: cfg, fs: cfg.FS, logger: cfg.Logger, openFile: cfg.FS.OpenWrite, write: make(turn, 1),
+		cfg: cfg, fs: cfg.FS, logger: cfg.Logger, write: make(turn, 1),
 	}
 	d.spares = newSpares(&cfg, d.path)
 	d.log.tailMax = cfg.TailBytes

@@ -36,9 +36,7 @@ func (d *Disk) Peers() Peers {
 func (d *Disk) SavePeers(p Peers) error {
 	p = p.clone()
 	err := d.update(func() error {
-		c := d.begin(forState)
-		c.records = appendPeers(c.records, p)
-		return d.commit(c, func(*frame) { d.peers = p })
+		return d.commit(forState, appendPeers(d.records, p), func(*frame) { d.peers = p })
 	})
 	if err != nil {
 		return fmt.Errorf("save what is known of the other members: %w", err)

@@ -48,7 +48,7 @@ func (d *Disk) openSegment(number uint64) (*scanned, error) {
 		image:   image{name: d.path(segmentName(number)), number: number},
 	}
 	var err error
-	if s.file, err = d.openFile(s.image.name); errors.Is(err, fs.ErrNotExist) {
+	if s.file, err = d.fs.OpenWrite(s.image.name); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s is missing", ErrCorrupt, s.image.name)
 	}
 	if err != nil {

@@ -209,21 +209,19 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 		start = mark{position{drop, term}, d.segmentOf(drop + 1)}
 	}
 	// With this commit, or soon after it, the log needs no segment before.
-	c := d.begin(forState)
+	purpose := forState
 	if reset || d.segmentOf(m.index+1) > d.segments[0].number {
-		c.purpose = forRelief
+		purpose = forRelief
 	}
-	c.records = appendManifest(c.records, m)
-	kind := byte(kindMark)
-	if reset {
-		kind = kindReset
-	}
-	if start != d.mark {
-		c.records = appendMark(c.records, kind, start)
+	records := appendManifest(d.records, m)
+	switch {
+	case reset:
+		records = appendMark(records, kindReset, start)
+	case start != d.mark:
+		records = appendMark(records, kindMark, start)
 	}
 	hard := raised(d.hard, m.position)
-	c.records = appendHard(c.records, hard)
-	return d.commit(c, func(*frame) {
+	return d.commit(purpose, appendHard(records, hard), func(*frame) {
 		d.snap, d.hard = m, hard
 		if start == d.mark {
 			return

@@ -91,7 +91,10 @@ func verdict(files *crashfs.FS, m *model) (refused bool, err error) {
 	d, err := storage.Open(sweepConfig(files.Clone()))
 	if err == nil {
 		defer d.Close()
-		if err = readAll(d); err == nil {
+		if m.snap > 0 {
+			_, err = readSnapshot(d) // as a member does when it starts
+		}
+		if err == nil {
 			if diff := m.differs(d, true); diff != "" {
 				return false, errors.New("it starts, and has " + diff)
 			}
@@ -104,12 +107,6 @@ func verdict(files *crashfs.FS, m *model) (refused bool, err error) {
 		return true, fmt.Errorf("it is not said to be corrupt: %w", err)
 	}
 	return true, nil
-}
-
-// readAll reads the snapshot, as a member does when it starts.
-func readAll(d *storage.Disk) error {
-	_, err := readSnapshot(d)
-	return err
 }
 
 func contents(t *testing.T, files *crashfs.FS) map[string][]byte {

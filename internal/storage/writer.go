@@ -38,17 +38,8 @@ type writer struct {
 	settled bool     // the last commit is empty
 	seen    uint64   // the commit before the last Settle
 
-	records, blocks []byte // memory of the last commit
+	records, blocks []byte // empty, with the memory of the last commit
 }
-
-// A commit is what the next one is to have.
-type commit struct {
-	purpose purpose
-	records []byte
-}
-
-// begin returns a commit without records. There is one at a time.
-func (d *Disk) begin(p purpose) *commit { return &commit{purpose: p, records: d.records[:0]} }
 
 // room returns how many bytes of frames the current segment has left, without the relief. Its last
 // block is for the seal.
@@ -56,11 +47,11 @@ func (w *writer) room() int64 { return w.seg.size - blockBytes - relief - w.at }
 
 // payload returns the content of a commit. That of the first one of a segment begins with the state
 // as it was before, apart from the entries.
-func (d *Disk) payload(c *commit) []byte {
+func (d *Disk) payload(records []byte) []byte {
 	if d.at > 0 {
-		return c.records
+		return records
 	}
-	return append(d.head(), c.records...)
+	return append(d.head(), records...)
 }
 
 func (d *Disk) head() []byte {
@@ -82,46 +73,53 @@ func (d *Disk) head() []byte {
 // next segment.
 func (d *Disk) reserve() int64 { return wholeBlocks(d.cfg.SegmentBytes / 16) }
 
-// ensure makes sure that a commit fits into the current segment, and goes on in the next one if it
-// does not.
-func (d *Disk) ensure(c *commit) error {
+// fit returns the payload of a commit, for which the current segment has room. It goes on in the
+// next segment if need be.
+func (d *Disk) fit(p purpose, records []byte) ([]byte, error) {
 	reserve := int64(0)
-	if c.purpose <= forLeases {
+	if p <= forLeases {
 		reserve = d.reserve()
 	}
-	n, room := frameBytes(len(d.payload(c))), d.room()
+	payload, room := d.payload(records), d.room()
 	switch ready, full := d.spares.state(); {
-	case full && c.purpose == forClients:
-		return fmt.Errorf("%w: no spare segment of %d bytes can be made in %s",
+	case full && p == forClients:
+		return nil, fmt.Errorf("%w: no spare segment of %d bytes can be made in %s",
 			ErrNoSpace, d.cfg.SegmentBytes, d.cfg.Dir)
 	case !ready:
 		room -= reserve
 	}
+	n := frameBytes(len(payload))
 	if n <= room {
-		return nil
+		return payload, nil
 	}
 	if d.at > 0 {
 		err := d.roll()
-		if c.purpose == forRelief && errors.Is(err, ErrNoSpace) && n <= d.room()+relief {
-			return nil
+		if p == forRelief && errors.Is(err, ErrNoSpace) && n <= d.room()+relief {
+			return payload, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		n = frameBytes(len(d.payload(c)))
+		payload = d.payload(records)
+		n = frameBytes(len(payload))
 	}
 	if n+reserve > d.room() {
-		return d.grow(n + d.reserve())
+		if err := d.grow(n + d.reserve()); err != nil {
+			return nil, err
+		}
+		payload = d.payload(records) // which says how large the segment is
 	}
-	return nil
+	return payload, nil
 }
 
-// commit writes a commit durably, and then applies it to memory.
-func (d *Disk) commit(c *commit, apply func(*frame)) error {
-	if err := d.ensure(c); err != nil {
+// commit writes records durably, as one step, and then applies them to memory. The records may be
+// in the memory of d.records.
+func (d *Disk) commit(p purpose, records []byte, apply func(*frame)) error {
+	payload, err := d.fit(p, records)
+	if err != nil {
 		return err
 	}
-	f := d.cursor.frame(d.payload(c))
+	f := d.cursor.frame(payload)
 	if err := d.put(d.seg, &f); err != nil {
 		return d.fail(err)
 	}
@@ -132,8 +130,11 @@ func (d *Disk) commit(c *commit, apply func(*frame)) error {
 	freed := d.freedLocked()
 	d.mu.Unlock()
 	d.spares.recycle(freed)
-	d.settled = len(c.records) == 0
-	if d.records = c.records; cap(d.records) > keptBytes {
+	d.settled = len(records) == 0
+	if len(records) > 0 {
+		d.records = records[:0]
+	}
+	if cap(d.records) > keptBytes {
 		d.records, d.blocks = nil, nil
 	}
 	return nil
@@ -220,7 +221,7 @@ func (d *Disk) addEmpty() error {
 	if d.settled {
 		return nil
 	}
-	err := d.commit(d.begin(forLeases), func(*frame) {})
+	err := d.commit(forLeases, nil, func(*frame) {})
 	if errors.Is(err, ErrNoSpace) {
 		err = nil
 	}
