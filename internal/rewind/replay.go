@@ -257,7 +257,7 @@ func (r *replay) stuck(damage error) error {
 		"whole state (leasehold backup list)", damage, r.Revision, TimeText(r.Time), r.Revision)
 }
 
-// goesOn reports whether there is something of this history after a gap. What cannot be read may be.
+// goesOn reports whether something of this history follows after a gap. What cannot be read may.
 func (r *replay) goesOn(ctx context.Context) bool {
 	for _, p := range r.catalog.Pieces {
 		if p.First > r.at.Index+1 && p.Before >= r.at.Term {

@@ -96,8 +96,7 @@ func (d *Disk) clear(inv *inventory) error {
 // has an identity already.
 //
 // A log that starts from a membership at index 0 does not contain it. So a member
-// that joins later cannot be fed from entry 1: compact the log, and thereby make
-// Raft send it a snapshot, before the first member is added.
+// that joins later cannot be fed from entry 1: begin with a snapshot, which Raft sends it then.
 func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 	d.write.Lock()
 	defer d.write.Unlock()

@@ -83,7 +83,4 @@ type Usage struct {
 
 	// SnapshotIndex and SnapshotBytes are those of the newest snapshot, 0 if there is none.
 	SnapshotIndex, SnapshotBytes uint64
-
-	// Full is true while Append refuses with ErrNoSpace.
-	Full bool
 }

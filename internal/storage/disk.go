@@ -226,12 +226,12 @@ func (d *Disk) BytesAfter(index uint64) uint64 {
 
 // Usage returns what the Disk uses. It never reads the disk.
 func (d *Disk) Usage() Usage {
-	spare, full := d.spares.usage()
+	spare := d.spares.bytes()
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	u := Usage{
 		DiskBytes: uint64(spare), FirstIndex: d.log.first(), LastIndex: d.log.last,
-		SnapshotIndex: d.snap.index, SnapshotBytes: d.snap.bytes, Full: full,
+		SnapshotIndex: d.snap.index, SnapshotBytes: d.snap.bytes,
 	}
 	for _, s := range d.segments {
 		u.DiskBytes += uint64(s.size)

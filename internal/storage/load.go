@@ -11,6 +11,10 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
+// loadedTails is how many times Config.TailBytes stay in memory after Open, because the member
+// applies what was read: it reads the log once.
+const loadedTails = 8
+
 // found is what the files of a log are.
 type found struct {
 	newest  *scanned   // the newest segment with a commit, nil if there is none
@@ -25,17 +29,17 @@ func (d *Disk) loadAll(numbers []uint64) (*found, error) {
 		return nil, err
 	}
 	l := loader{Disk: d}
+	d.log.tailMax *= loadedTails // the next Append lets go of them
+	defer func() { d.log.tailMax = d.cfg.TailBytes }()
 	if err = l.load(f); err == nil {
-		err = l.end()
-	}
-	if err == nil {
-		err = d.check()
+		if err = l.end(); err == nil {
+			err = d.check()
+		}
 	}
 	if err != nil {
 		f.close()
-		return nil, err
 	}
-	return f, nil
+	return f, err
 }
 
 // find reads the newest segment that has a commit, and those after it.
@@ -88,11 +92,14 @@ func (f *found) findCurrent(d *Disk) error {
 			return err
 		}
 	}
+	f.current.image.b = nil
 	for _, s := range f.spares {
 		if s.image.has(own) {
 			return fmt.Errorf("%w: %s has a part of a commit, and the segment before it has no end",
 				ErrCorrupt, s.image.name)
 		}
+		s.damaged = s.image.has(damaged)
+		s.image.b = nil
 	}
 	return nil
 }

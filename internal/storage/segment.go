@@ -39,6 +39,8 @@ type scanned struct {
 	frames []frame
 	sealed bool // the last frame is the seal
 	torn   bool // something of an unfinished write follows
+
+	damaged bool // a spare that cannot be used
 }
 
 // openSegment opens a segment and reads its bytes.

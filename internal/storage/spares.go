@@ -95,21 +95,19 @@ func (s *spares) kick() {
 	}
 }
 
-// usage returns how many bytes the spares have, and whether the disk is full.
-func (s *spares) usage() (bytes int64, full bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return int64(len(s.ready)) * s.size, len(s.ready) == 0 && isFull(s.err)
-}
+// bytes returns how many bytes the spares have.
+func (s *spares) bytes() int64 { return int64(s.count()) * s.size }
 
 // state reports whether there is a spare, and whether the disk is full, so that there can be none.
 func (s *spares) state() (ready, full bool) {
-	bytes, full := s.usage()
-	if full && s.inline {
-		_ = s.tend()
-		bytes, full = s.usage()
+	s.mu.Lock()
+	ready, full = len(s.ready) > 0, isFull(s.err)
+	s.mu.Unlock()
+	if ready || !full || !s.inline {
+		return ready, full && !ready
 	}
-	return bytes > 0, full
+	err := s.tend()
+	return err == nil, isFull(err)
 }
 
 // take returns the next segment, for which it waits while one is being made.
