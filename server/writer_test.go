@@ -152,6 +152,12 @@ func newWriter(
 	t.Helper()
 	files = crashfs.New()
 	files.Limit(limit)
+	w, first = newWriterTo(t, log, files)
+	return w, first, files
+}
+
+func newWriterTo(t *testing.T, log *lockedBuffer, files *crashfs.FS) (w *writer, first uint64) {
+	t.Helper()
 	disk, err := storage.Open(storage.Config{Dir: "data", FS: files})
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +178,7 @@ func newWriter(
 	return &writer{
 		disk: disk, log: slog.New(slog.NewTextHandler(log, nil)), metrics: newMetrics(),
 		wake: make(chan struct{}, 1), persist: func(*raftpb.Message) {},
-	}, last + 1, files
+	}, last + 1
 }
 
 // awaited is a message with an entry and a response.
@@ -458,7 +464,8 @@ func TestWriterInstalls(t *testing.T) {
 // nothing that it needs is locked.
 func TestWriterHangsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, first, files := newWriter(t, new(lockedBuffer), oneSegment)
+		files := crashfs.New()
+		files.Limit(oneSegment)
 		var hangs atomic.Bool
 		hung := make(chan struct{})
 		files.Before = func(op crashfs.Op) error {
@@ -467,6 +474,7 @@ func TestWriterHangsAlone(t *testing.T) {
 			}
 			return nil
 		}
+		w, first := newWriterTo(t, new(lockedBuffer), files)
 		ctx, cancel := context.WithCancel(t.Context())
 		large := awaited(first)
 		large.Entries[0].Data = make([]byte, storage.SegmentBytes)
@@ -494,7 +502,7 @@ func TestWriterHangsAlone(t *testing.T) {
 // TestWriterInstallsInTime: a snapshot that has arrived waits until the disk has room for its name.
 func TestWriterInstallsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _, files := newWriter(t, new(lockedBuffer), 0)
+		files := crashfs.New()
 		var full atomic.Bool
 		files.Before = func(op crashfs.Op) error {
 			if full.Load() && op.Kind == crashfs.Rename {
@@ -502,6 +510,7 @@ func TestWriterInstallsInTime(t *testing.T) {
 			}
 			return nil
 		}
+		w, _ := newWriterTo(t, new(lockedBuffer), files)
 		meta := storage.SnapshotMeta{
 			Index: 100, Term: 2, ConfState: &raftpb.ConfState{Voters: []uint64{1}},
 		}
