@@ -18,7 +18,6 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/fsm"
-	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/login"
 )
 
@@ -106,13 +105,8 @@ func (a *auditor) record(e *audit.Entry, err error) error {
 // principalOf returns the name of who makes a call, empty for nobody.
 func principalOf(ctx context.Context) audit.Text { return audit.Text(api.CallerOf(ctx).User) }
 
-// addressOf returns where a call comes from. Of most calls the connection is near at hand.
-func addressOf(ctx context.Context) audit.Text {
-	if a := listen.TCPAddress(ctx); a != "" {
-		return audit.Text(a)
-	}
-	return audit.Text(api.Address(ctx))
-}
+// addressOf returns where a call comes from.
+func addressOf(ctx context.Context) audit.Text { return audit.Text(api.Address(ctx)) }
 
 // traceOf returns the ID of the trace that a call says that it is part of, "" for none.
 func traceOf(ctx context.Context) audit.Text {

@@ -14,7 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"leasehold.dev/internal/listen"
+	"golang.org/x/time/rate"
+
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/transport"
@@ -95,7 +96,7 @@ type acquaintance struct {
 	copied     atomic.Uint64 // times that a process was refused as a copy of a member
 	lastCopied atomic.Int64  // when that was one of this member, in milliseconds since 1970
 	// Between lines of the log about copies of this member, and of others.
-	ownCopyTold, copiesTold listen.Pause
+	ownCopyTold, copiesTold rate.Sometimes
 
 	mu      sync.Mutex // guards what follows, and saving noted
 	noted   storage.Peers
@@ -110,7 +111,9 @@ func newAcquaintance(s *Server) *acquaintance {
 	a := &acquaintance{
 		disk: s.core.disk, dir: s.cfg.DataDir, incarnation: id.Incarnation, log: s.cfg.Logger,
 		noted: s.core.disk.Peers(), missing: make(map[uint64]string),
-		told: make(map[uint64]bool),
+		told:        make(map[uint64]bool),
+		ownCopyTold: rate.Sometimes{Interval: copyPause},
+		copiesTold:  rate.Sometimes{Interval: copyPause},
 	}
 	if a.noted.Incarnations == nil {
 		a.noted.Incarnations = make(map[uint64]uint64)
@@ -281,20 +284,20 @@ func (p *peers) Expelled(by uint64, why error) {
 func (p *peers) Copied(member uint64) {
 	p.copied.Add(1)
 	id := fmt.Sprintf("%x", member)
-	switch {
-	case member == p.member:
+	if member == p.member {
 		p.lastCopied.Store(time.Now().UnixMilli())
-		if !p.ownCopyTold.Over(copyPause) {
-			return
-		}
-		p.log.Error("another process with the identity of this member was refused: a copy of this "+
-			"member's data directory is being run. Find that process, stop it and remove its data "+
-			"directory", "member", id, "data-dir", p.dir)
-	case p.copiesTold.Over(copyPause):
+		p.ownCopyTold.Do(func() {
+			p.log.Error("another process with the identity of this member was refused: a copy of this "+
+				"member's data directory is being run. Find that process, stop it and remove its data "+
+				"directory", "member", id, "data-dir", p.dir)
+		})
+		return
+	}
+	p.copiesTold.Do(func() {
 		p.log.Error("two processes have the identity of one member; the one that came later was "+
 			"refused. A copy of that member's data directory is being run: find that process, stop "+
 			"it and remove its data directory", "member", id)
-	}
+	})
 }
 
 // copyPause is the least time between two lines of the log about copies of this member, or of

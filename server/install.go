@@ -138,9 +138,11 @@ func (p *peers) Snapshot(
 	machine, err := receive(p.core.machineConfig, w, next)
 	if err != nil {
 		w.Abort()
-		if errors.Is(err, encoding.ErrNewer) && p.undecodable.Over(time.Second) {
-			p.log.Error("refused a snapshot that this release cannot read; start this member with "+
-				"the newer release", "from", fmt.Sprintf("%x", from), "error", err)
+		if errors.Is(err, encoding.ErrNewer) {
+			p.undecodable.Do(func() {
+				p.log.Error("refused a snapshot that this release cannot read; start this member with "+
+					"the newer release", "from", fmt.Sprintf("%x", from), "error", err)
+			})
 		}
 		return err
 	}

@@ -18,6 +18,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"golang.org/x/time/rate"
+
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/replica"
@@ -50,7 +52,7 @@ type peers struct {
 	resends  map[uint64]time.Duration
 	versions version.Range // that this member speaks
 	// undecodable is between lines of the log about messages that do not decode.
-	undecodable listen.Pause
+	undecodable rate.Sometimes
 
 	wg sync.WaitGroup // snapshots being sent
 }
@@ -65,6 +67,7 @@ func newPeers(s *Server, way transport.Way, known []fsm.Member) *peers {
 		resends:      make(map[uint64]time.Duration),
 		versions:     s.cfg.versions(),
 		acquaintance: newAcquaintance(s),
+		undecodable:  rate.Sometimes{Interval: time.Second},
 	}
 	p.Transport = transport.New(transport.Config{
 		Cluster: p.cluster, Self: p.member, Process: rand.Uint64() | 1,
@@ -138,10 +141,10 @@ func (p *peers) Receive(from uint64, data []byte) {
 	}
 	m, err := replica.DecodeMessage(from, p.member, data)
 	if err != nil {
-		if p.undecodable.Over(time.Second) {
+		p.undecodable.Do(func() {
 			p.log.Error("dropped a message that this release cannot read",
 				"from", fmt.Sprintf("%x", from), "error", err)
-		}
+		})
 		return
 	}
 	p.core.tracer.arrived(m)

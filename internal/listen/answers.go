@@ -2,285 +2,455 @@ package listen
 
 import (
 	"context"
-	"runtime"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/proto"
-
-	"leasehold.dev/internal/intercept"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
+// Bounds of [Answers], in bytes unless they say otherwise.
 const (
-	smallAnswer = 2 << 10  // smaller answers are not counted: 16,384 calls make 32 MiB
-	largeAnswer = 64 << 10 // smaller messages of streams do not wait
+	maxUnread = 32 << 20 // one connection
+	// All connections share allUnread. Half of it is only for connections that have read as much
+	// before, so that connections that read nothing cannot hold them up.
+	allUnread = 256 << 20
+	// Small messages never wait. They may exceed allUnread by that much, then connections are closed.
+	smallUnread = 32 << 20
+
+	// unproven is what the kernel may have taken for a client that reads nothing.
+	unproven = 4 << 20
+	// unknownSize is charged for an answer before it is made, and maxRoom is what a longer one
+	// needs to be let in.
+	unknownSize = 2 << 20
+	maxRoom     = 8 << 20
+
+	// maxWaiting bounds the calls that wait for room. Each has a goroutine and its request.
+	maxWaiting = 4096
+
+	// A connection that does not read readPart of what is unread within stalledBeats is closed if
+	// others wait, and its own calls are refused after patientBeats. Beats are counted rather than
+	// time, so that a paused process does not blame its clients.
+	readPart     = 16
+	beat         = time.Second
+	stalledBeats = 5
+	patientBeats = 20
+
+	warnPause = time.Minute // between two log lines of one kind
 )
 
-// call returns the call of a context.
-func (all *Answers) call(ctx context.Context) call {
-	if v := all.visit(ctx); v != nil {
-		return call{Context: ctx, account: v.account, visit: v}
-	}
-	if a, ok := ctx.Value(accountKey{}).(*account); ok { // gRPC over net/http
-		return call{Context: ctx, account: a}
-	}
-	if r, ok := remoteOf(ctx); ok && r.account != nil && r.account.all == all {
-		return call{Context: ctx, account: r.account, from: r.account.from}
-	}
-	return call{Context: ctx, account: all.others}
+var (
+	errNoRoom = status.Error(codes.ResourceExhausted, "leasehold: too many answers wait until "+
+		"their clients read them; read answers as they come, or ask for less at a time")
+	// errCrowd has etcd's text, by which its clients recognize it.
+	errCrowd  = status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
+	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, but too "+
+		"many answers wait until their clients read them")
+)
+
+// Answers bounds the bytes of answers that wait in gRPC or in the JSON gateway until their clients
+// read them. gRPC accepts every answer at once, so the calls of one connection that reads nothing
+// could fill the memory. See the package comment for the rules.
+//
+// It is safe for concurrent use.
+type Answers struct {
+	log             *slog.Logger
+	closed, refused rate.Sometimes // log lines
+
+	mu       sync.Mutex // guards what follows, and all accounts
+	unread   int64
+	guessed  int64                 // of unread: before the size of the answers is known
+	accounts map[*account]struct{} // with something unread, or waiters, and a connection
+	waiting  []*account            // those with waiters, in turns
+	calls    int                   // waiters that count towards maxWaiting
+	beating  bool
+	visits   map[string]*visit // requests of the JSON gateway in progress
+	others   *account          // of calls whose connection is not known
 }
 
-// A call is the context of a call, and then its answer, or the next message of a stream, on the way
-// to the codec.
-type call struct {
-	context.Context
-	account *account
-	from    string       // the account's, if the call surely came over its connection
-	visit   *visit       // nil unless it came through the JSON gateway
-	making  *reservation // nil unless it has asked for room
-	unread  *unread      // of the message; nil if it is not counted yet
-	small   int          // bytes of small messages that are not counted yet
-	asked   *waiter      // nil unless a large message of a stream has asked for room
-	known   bool         // the next message of the stream is known to be small
-	message any
+// NewAnswers returns an Answers that logs the connections that it closes.
+func NewAnswers(log *slog.Logger) *Answers {
+	all := &Answers{
+		log: log, accounts: make(map[*account]struct{}), visits: make(map[string]*visit),
+		closed: rate.Sometimes{Interval: warnPause}, refused: rate.Sometimes{Interval: warnPause},
+	}
+	all.others = all.account(nil)
+	return all
 }
 
-// TCPAddress returns the address of the other end of the connection of a unary call, "" if that is
-// none of TCP, or the call may have come through something else. It is a short way to what
-// peer.FromContext tells.
-func TCPAddress(ctx context.Context) string {
-	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		return c.from
-	}
-	return ""
+// account counts the answers of one connection, from before they are made until they are written.
+type account struct {
+	all     *Answers
+	conn    net.Conn     // nil if it is not known
+	written atomic.Int64 // bytes that the kernel has taken
+
+	// Guarded by all.mu.
+	unread  int64
+	guessed int64   // as in Answers
+	waiters []*room // oldest first
+	calls   int     // waiters that are calls
+	closed  bool
+	// What was written, and what was unread, when the client had last read enough, and beats since.
+	seen, of int64
+	still    int
 }
 
-type callKey struct{}
+func (all *Answers) account(c net.Conn) *account { return &account{all: all, conn: c} }
 
-// Value implements context.Context.
-func (c *call) Value(key any) any {
-	if key == (callKey{}) {
-		return c
-	}
-	return c.Context.Value(key)
-}
-
-// Room waits until the connection of a unary call has room for an answer that may be large. A call
-// asks for it when everything is ready but the answer.
-func Room(ctx context.Context) (err error) {
-	if c, ok := ctx.Value(callKey{}).(*call); ok && c.making == nil {
-		c.making, err = c.account.ask(0, true).await(ctx, readPatience)
-	}
-	return err
-}
-
-// Unary is a grpc.UnaryServerInterceptor, to be the outermost.
-func (all *Answers) Unary(
-	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
-	c := new(all.call(ctx))
-	defer func() { c.making.release() }()
-	resp, err := next(c, req)
-	if err != nil {
-		return nil, err
-	}
-	if c.count(sizeOf(resp)) != nil {
-		return nil, errUnread
-	}
-	c.message = resp
-	return c, nil
-}
-
-// count counts the answer of a unary call, when there is room.
-func (c *call) count(bytes int) (err error) {
-	r := c.making
-	c.making = nil
-	switch size := c.visit.cost(bytes); {
-	case r != nil:
-		r.resize(size)
-	case size < smallAnswer:
-		return nil
-	default:
-		if r, err = c.account.ask(size, true).await(c.Context, readPatience); err != nil {
-			return err
-		}
-	}
-	c.hold(r)
-	return nil
-}
-
-// hold counts the message until it is written or, in the JSON gateway, until that is done with it.
-func (c *call) hold(r *reservation) {
-	if c.visit != nil {
-		c.visit.keep(r)
-	} else {
-		c.unread = newUnread(r)
-	}
-}
-
-// sizeOf returns the length of a message, 0 if it can only be told when it is encoded.
-func sizeOf(m any) int {
-	switch m := m.(type) {
-	case proto.Message:
-		return proto.Size(m)
-	case interface{ Size() int }:
-		return m.Size()
-	}
-	return 0
-}
-
-// Stream is an [intercept.Stream], to be the outermost.
-func (all *Answers) Stream(
-	s grpc.ServerStream, _ *grpc.StreamServerInfo,
-) (grpc.ServerStream, intercept.Leave, error) {
-	out := &accountedStream{ServerStream: s, call: all.call(s.Context())}
-	out.ctx = context.WithValue(s.Context(), streamKey{}, out)
-	return out, func(err error) error {
-		out.call.asked.giveUp()
-		return err
-	}, nil
-}
-
-type accountedStream struct {
-	grpc.ServerStream
-	ctx  context.Context
-	call call // of the message that is sent; one is at a time
-}
-
-type streamKey struct{}
-
-// Context implements grpc.ServerStream.
-func (s *accountedStream) Context() context.Context { return s.ctx }
-
-// Ready announces the next message of a stream, which has so many bytes. It returns a channel from
-// which can be received when there is room for it; nil if it need not wait. While a large one waits
-// small ones can be announced and sent before it. Ready is called by the goroutine that sends, with
-// the context of the stream.
-func Ready(ctx context.Context, bytes int) <-chan struct{} {
-	s, ok := ctx.Value(streamKey{}).(*accountedStream)
-	if !ok {
-		return nil
-	}
-	c := &s.call
-	if c.known = bytes < largeAnswer; c.known {
-		return nil
-	}
-	if c.asked == nil {
-		c.askInStream(bytes)
-	}
-	select {
-	case <-c.asked.decided:
-		return nil
-	default:
-		return c.asked.decided
-	}
-}
-
-// askInStream lets a large message of a stream ask for room. A small one need not, be it a
-// keep-alive or an event: gRPC lets a stream have only so much that is not written.
-func (c *call) askInStream(bytes int) {
-	if bytes < largeAnswer {
+// chargeLocked counts bytes, or no longer counts them if they are negative.
+func (a *account) chargeLocked(bytes int64) {
+	if a.closed {
 		return
 	}
-	bytes += c.small
-	c.small = 0
-	c.asked = c.account.ask(c.visit.cost(bytes), false)
+	if a.unread == 0 {
+		a.seen, a.of, a.still = a.written.Load(), 0, 0
+	}
+	a.unread += bytes
+	a.all.unread += bytes
+	a.watchLocked()
 }
 
-// SendMsg implements grpc.ServerStream.
-func (s *accountedStream) SendMsg(m any) error {
-	c := &s.call
-	if !c.known && c.asked == nil {
-		c.askInStream(sizeOf(m))
-	}
-	if w := c.asked; !c.known && w != nil {
-		c.asked = nil
-		r, err := w.await(c.Context, 0)
-		if err != nil {
-			return err
-		}
-		c.hold(r)
-	}
-	c.known = false
-	c.message = m
-	err := s.ServerStream.SendMsg(c)
-	if c.unread != nil { // it was not encoded
-		c.unread.reserved.release()
-		c.unread = nil
-	}
-	return err
-}
-
-// Codec returns c, which counts the answers that it encodes.
-func (all *Answers) Codec(c encoding.CodecV2) encoding.CodecV2 { return countingCodec{c} }
-
-type countingCodec struct{ encoding.CodecV2 }
-
-// Marshal implements encoding.CodecV2.
-func (c countingCodec) Marshal(v any) (mem.BufferSlice, error) {
-	answer, ok := v.(*call)
-	if !ok {
-		return c.CodecV2.Marshal(v)
-	}
-	data, err := c.CodecV2.Marshal(answer.message)
-	u := answer.unread
-	answer.message, answer.unread = nil, nil
+// watchLocked sees to it that the account is looked at each beat, as long as there is a reason.
+func (a *account) watchLocked() {
 	switch {
-	case err != nil:
-		if u != nil {
-			u.reserved.release()
+	case a.conn == nil:
+	case a.unread == 0 && len(a.waiters) == 0:
+		delete(a.all.accounts, a)
+	default:
+		a.all.accounts[a] = struct{}{}
+		a.all.beatLocked()
+	}
+}
+
+// reserve counts small messages, which never wait. Connections are closed if there is no room.
+func (a *account) reserve(bytes int64) *room {
+	all := a.all
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	r := &room{account: a, bytes: bytes, held: true}
+	a.chargeLocked(bytes)
+	if a.unread > 2*maxUnread {
+		a.cutLocked()
+	}
+	for all.unread > allUnread+smallUnread {
+		worst := all.worstLocked(false)
+		if worst == nil {
+			break
 		}
-		return nil, err
-	case answer.visit != nil:
-		return data, nil
-	case u == nil:
-		// A stream is written in order, so one of its messages can count for small ones before it.
-		answer.small += data.Len()
-		if answer.small < smallAnswer {
-			return data, nil
+		worst.cutLocked()
+	}
+	return r
+}
+
+// room is what an answer takes of its account. It may wait for it first.
+//
+// Before an answer is made its size is a guess. One that turns out to be larger waits again, for
+// room among the answers whose size is known; it keeps the guess until then, so that not too many
+// are made. Those that are made never wait for guesses, or all could wait for each other.
+type room struct {
+	account *account
+	call    bool          // counts towards maxWaiting while it waits
+	guess   *room         // of an answer that turned out to be larger; nil otherwise
+	decided chan struct{} // closed when held or err is set
+
+	// Guarded by all.mu; err does not change once decided is closed.
+	bytes   int64
+	guessed bool // bytes is unknownSize
+	waits   bool
+	held    bool
+	err     error
+}
+
+// ask asks for room, which the answer may have at once. With bytes 0 the answer is not made yet.
+func (a *account) ask(bytes int64, call bool) *room {
+	r := &room{account: a, call: call, bytes: bytes, decided: make(chan struct{})}
+	if bytes == 0 {
+		r.bytes, r.guessed = unknownSize, true
+	}
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	r.askLocked()
+	return r
+}
+
+func (r *room) askLocked() {
+	a, all := r.account, r.account.all
+	switch {
+	case a.closed:
+		r.decideLocked(errNoRoom)
+	case !r.guessed && a.unread+r.bytes <= largeAnswer:
+		r.decideLocked(nil)
+	// A connection may have as many calls waiting as there is room for others'.
+	case r.call && r.guess == nil && a.calls > 0 && a.calls >= maxWaiting-all.calls:
+		r.decideLocked(errCrowd)
+		all.refused.Do(func() {
+			go all.log.Warn("refused a call: too many answers are unread, many of them on this "+
+				"connection; clients should read answers as they come",
+				"remote", a.from(), "waiting", a.calls)
+		})
+	default:
+		r.waits = true
+		at := len(a.waiters)
+		if r.guess != nil {
+			at = 0 // before those that are not made
 		}
-		u = newUnread(answer.account.reserve(int64(answer.small)))
-		answer.small = 0
+		a.waiters = slices.Insert(a.waiters, at, r)
+		if r.call {
+			a.calls++
+			all.calls++
+		}
+		if len(a.waiters) == 1 {
+			all.waiting = append(all.waiting, a)
+			a.watchLocked()
+		}
+		if at == 0 { // else it has to wait for others of its connection
+			all.grantLocked()
+		}
 	}
-	return u.hold(data), nil
 }
 
-// unread is an answer until it is written.
-type unread struct {
-	last     mem.Buffer
-	reserved *reservation
-}
-
-// newUnread returns an answer whose reservation is released when it is written or collected: gRPC
-// drops a frame whose stream has just ended without freeing it.
-func newUnread(r *reservation) *unread {
-	u := &unread{reserved: r}
-	runtime.AddCleanup(u, (*reservation).release, r)
-	return u
-}
-
-// hold returns data, the last part of which releases it when it is written.
-func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
-	if len(data) == 0 {
-		u.reserved.release()
-		return data
+func (a *account) from() string {
+	if a.conn == nil {
+		return ""
 	}
-	at := len(data) - 1
-	u.last = data[at]
-	bytes := u.last.ReadOnlyData()
-	if mem.IsBelowBufferPoolingThreshold(cap(bytes)) { // gRPC would not tell when it is written
-		bytes = append(make([]byte, 0, smallAnswer), bytes...)
-	}
-	data[at] = mem.NewBuffer(&bytes, u)
-	return data
+	return a.conn.RemoteAddr().String()
 }
 
-// Get implements mem.BufferPool. Nobody calls it.
-func (u *unread) Get(int) *[]byte { panic("listen: an answer is no pool") }
+// decideLocked gives an answer its room or, with an error, refuses it.
+func (r *room) decideLocked(err error) {
+	r.leaveLocked()
+	if r.err = err; err == nil {
+		r.guess.dropLocked()
+		r.held, r.bytes = true, min(r.bytes, allUnread)
+		r.countLocked(r.bytes)
+	}
+	close(r.decided)
+}
 
-// Put implements mem.BufferPool: gRPC has written the answer, or given it up.
-func (u *unread) Put(*[]byte) {
-	u.last.Free()
-	u.reserved.release()
+// countLocked counts bytes of the answer, or no longer counts them if they are negative.
+func (r *room) countLocked(bytes int64) {
+	a := r.account
+	if a.closed {
+		return
+	}
+	a.chargeLocked(bytes)
+	if r.guessed {
+		a.guessed += bytes
+		a.all.guessed += bytes
+	}
+}
+
+// dropLocked gives back the room that is held.
+func (r *room) dropLocked() {
+	if r == nil || !r.held {
+		return
+	}
+	r.held = false
+	r.countLocked(-r.bytes)
+}
+
+// leaveLocked takes r from those that wait.
+func (r *room) leaveLocked() {
+	if !r.waits {
+		return
+	}
+	r.waits = false
+	a, all := r.account, r.account.all
+	a.waiters = slices.DeleteFunc(a.waiters, func(w *room) bool { return w == r })
+	if r.call {
+		a.calls--
+		all.calls--
+	}
+	if len(a.waiters) == 0 {
+		all.waiting = slices.DeleteFunc(all.waiting, func(w *account) bool { return w == a })
+		a.watchLocked()
+	}
+}
+
+// await waits until the answer has room.
+func (r *room) await(ctx context.Context) error {
+	select {
+	case <-r.decided:
+		return r.err
+	case <-ctx.Done():
+		r.release()
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// made says what size the answer has for which r was asked. It returns the room that the answer is
+// to have, which may have to be waited for.
+func (r *room) made(bytes int64) *room {
+	a := r.account
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	fits := &room{account: a, call: r.call, bytes: bytes, decided: make(chan struct{})}
+	if bytes > unknownSize {
+		fits.guess = r
+		fits.askLocked()
+		return fits
+	}
+	r.dropLocked()
+	fits.decideLocked(nil)
+	a.all.grantLocked()
+	return fits
+}
+
+// release gives back the room of an answer, or no longer waits for it. It may be called again.
+func (r *room) release() {
+	if r == nil {
+		return
+	}
+	all := r.account.all
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	r.leaveLocked()
+	r.guess.dropLocked()
+	r.dropLocked()
+	all.grantLocked()
+}
+
+// grantLocked gives room to those that wait, one of each connection in turn, and closes stalled
+// connections as long as one lacks room because of others.
+func (all *Answers) grantLocked() {
+	for {
+		lacks := false
+		for i := 0; i < len(all.waiting); {
+			a := all.waiting[i]
+			fits, others := a.fitsLocked()
+			if !fits {
+				lacks = lacks || others
+				i++
+				continue
+			}
+			a.waiters[0].decideLocked(nil)
+			if len(a.waiters) > 0 {
+				all.waiting = append(slices.Delete(all.waiting, i, i+1), a)
+			}
+		}
+		if !lacks {
+			return
+		}
+		worst := all.worstLocked(true)
+		if worst == nil {
+			return // looked for again at the next beat
+		}
+		worst.cutLocked()
+	}
+}
+
+// fitsLocked reports whether there is room for the first waiter of a connection, and if not whether
+// others have it.
+func (a *account) fitsLocked() (fits, others bool) {
+	r := a.waiters[0]
+	need, own, all := min(r.bytes, maxRoom), a.unread, a.all.unread
+	if !r.guessed {
+		own, all = own-a.guessed, all-a.all.guessed
+	}
+	most := int64(allUnread / 2)
+	if own+need <= a.written.Load()-unproven {
+		most = allUnread
+	}
+	if own > 0 && own+need > maxUnread {
+		return false, false
+	}
+	// A connection may have as much as it leaves free, so that a few cannot take all.
+	fits = own+need <= most-all
+	return fits, !fits
+}
+
+// worstLocked returns the account with most unread for longest, nil if there is none.
+func (all *Answers) worstLocked(onlyStalled bool) (worst *account) {
+	var most int64
+	for a := range all.accounts {
+		still := a.still
+		if a.hasReadLocked() {
+			still = 0
+		}
+		if onlyStalled && still < stalledBeats {
+			continue
+		}
+		if cost := (a.unread - a.guessed) * int64(still+1); cost > most {
+			worst, most = a, cost
+		}
+	}
+	return worst
+}
+
+// hasReadLocked reports whether the client has read enough of what was unread.
+func (a *account) hasReadLocked() bool { return (a.written.Load()-a.seen)*readPart >= a.of }
+
+// beatLocked looks at all accounts each beat, as long as there is a reason.
+func (all *Answers) beatLocked() {
+	if all.beating {
+		return
+	}
+	all.beating = true
+	time.AfterFunc(beat, func() {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		for a := range all.accounts {
+			a.lookLocked()
+		}
+		all.beating = false
+		if len(all.accounts) > 0 {
+			all.beatLocked()
+			all.grantLocked()
+		}
+	})
+}
+
+// lookLocked notes whether the client reads, and refuses its calls if it has not for long.
+func (a *account) lookLocked() {
+	if a.hasReadLocked() {
+		a.seen, a.of, a.still = a.written.Load(), a.unread-a.guessed, 0
+		return
+	}
+	if a.still++; a.still < patientBeats {
+		return
+	}
+	for _, r := range slices.Clone(a.waiters) {
+		if r.call {
+			r.decideLocked(errNoRoom)
+		}
+	}
+}
+
+// cutLocked closes the connection because others need the room. TLS may wait for its other end, and
+// the log for its reader, so nothing waits for either.
+func (a *account) cutLocked() {
+	unread := a.unread
+	a.closeLocked()
+	if a.conn == nil {
+		return
+	}
+	a.all.closed.Do(func() {
+		go a.all.log.Warn("closed a connection that did not read its answers",
+			"remote", a.from(), "unread", unread)
+	})
+	go a.conn.Close() //nolint:errcheck // nothing is lost
+}
+
+// close forgets what waited for a connection that is closed.
+func (a *account) close() {
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	a.closeLocked()
+	a.all.grantLocked()
+}
+
+func (a *account) closeLocked() {
+	a.all.guessed -= a.guessed
+	a.guessed = 0
+	a.chargeLocked(-a.unread)
+	a.closed = true
+	for len(a.waiters) > 0 {
+		a.waiters[0].decideLocked(errNoRoom)
+	}
+	delete(a.all.accounts, a)
 }

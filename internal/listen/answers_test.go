@@ -22,14 +22,11 @@ import (
 
 const megabyte = 1 << 20
 
-// unread returns how many bytes all connections leave unread.
-func (all *Answers) unread() (sum int64) {
+// bytes returns how many bytes all connections leave unread.
+func (all *Answers) bytes() int64 {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for _, p := range all.pools {
-		sum += p.unread
-	}
-	return sum
+	return all.unread
 }
 
 func newAnswers() *Answers { return NewAnswers(slog.New(slog.DiscardHandler)) }
@@ -153,6 +150,9 @@ type answersClient struct {
 	close  func() error
 	framer *http2.Framer
 	data   atomic.Int64 // bytes of answers that were read
+
+	timeout string // of calls, unless it is empty
+	silent  bool   // calls have no message
 }
 
 func newAnswersClient(t *testing.T, conn net.Conn) *answersClient {
@@ -199,14 +199,17 @@ func (c *answersClient) ask(method string, calls int) {
 			{":authority", "m"},
 			{"content-type", "application/grpc"},
 			{"te", "trailers"},
+			{"grpc-timeout", c.timeout},
 		} {
-			_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+			if f[1] != "" {
+				_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+			}
 		}
 		id := uint32(2*i + 1)
 		err := c.framer.WriteHeaders(http2.HeadersFrameParam{
 			StreamID: id, BlockFragment: b.Bytes(), EndHeaders: true,
 		})
-		if err == nil {
+		if err == nil && !c.silent {
 			err = c.framer.WriteData(id, true, make([]byte, 5))
 		}
 		if err != nil {
@@ -250,17 +253,17 @@ func TestUnreadAnswers(t *testing.T) {
 				if n := c.s.evaluated.Load(); n < maxUnread/megabyte-1 || n > c.most {
 					t.Errorf("%d calls were evaluated", n)
 				}
-				if n := all.unread(); n < maxUnread-megabyte {
+				if n := all.bytes(); n < maxUnread-megabyte {
 					t.Errorf("only %d bytes are unread", n)
 				}
-				time.Sleep(readPatience)
+				time.Sleep((patientBeats + 1) * beat)
 				synctest.Wait()
 				if n := c.s.codec.encoded.Load(); n > c.bytes {
 					t.Errorf("%d bytes were encoded", n)
 				}
 				client.close()
 				synctest.Wait()
-				if unread, n := all.unread(), len(all.accounts); unread != 0 || n != 0 {
+				if unread, n := all.bytes(), len(all.accounts); unread != 0 || n != 0 {
 					t.Errorf("%d bytes are unread, %d connections open", unread, n)
 				}
 			})
@@ -286,7 +289,7 @@ func TestLargeAnswersAtOnce(t *testing.T) {
 		if n := client.data.Load(); n != calls*(size+5) {
 			t.Errorf("%d bytes were answered", n)
 		}
-		if n := all.unread(); n != 0 {
+		if n := all.bytes(); n != 0 {
 			t.Errorf("%d bytes are unread", n)
 		}
 	})
@@ -307,7 +310,7 @@ func TestReservationIsReleasedOnce(t *testing.T) {
 		return data
 	}
 	encode().Free()
-	if n := all.unread(); n != 5 {
+	if n := all.bytes(); n != 5 {
 		t.Errorf("%d bytes are unread, want 5", n)
 	}
 	encode()
@@ -316,7 +319,7 @@ func TestReservationIsReleasedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 1000 {
-		if all.unread() <= 5 {
+		if all.bytes() <= 5 {
 			break
 		}
 		runtime.GC()
@@ -325,7 +328,7 @@ func TestReservationIsReleasedOnce(t *testing.T) {
 	d := all.others.reserve(7)
 	d.release()
 	d.release()
-	if n := all.unread(); n != 5 {
+	if n := all.bytes(); n != 5 {
 		t.Errorf("%d bytes are unread, want 5", n)
 	}
 }
@@ -348,7 +351,7 @@ func TestSlowReader(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		if unread := all.unread(); unread != 0 {
+		if unread := all.bytes(); unread != 0 {
 			t.Errorf("%d bytes are unread", unread)
 		}
 	})
@@ -362,7 +365,7 @@ func TestManyMiddlingAnswers(t *testing.T) {
 		client, all := s.serve(t)
 		client.ask("Call", 2000)
 		if n := s.codec.encoded.Load(); n < maxUnread-largeAnswer || n > 2*maxUnread {
-			t.Errorf("%d bytes were encoded, of which %d are counted", n, all.unread())
+			t.Errorf("%d bytes were encoded, of which %d are counted", n, all.bytes())
 		}
 	})
 }

@@ -8,26 +8,35 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/metadata"
 )
 
 // GRPC returns h, a server with [Requests.Options] that is called by one of HTTP. gRPC then keeps
 // all that has arrived, so here bodies are read only as calls take what is in them.
 func (all *Requests) GRPC(h *grpc.Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b := all.body(w, r, func(error) {})
+		ctx, cancel := context.WithCancelCause(loginOf(r))
+		defer cancel(nil)
+		b := all.body(w, r, cancel)
 		defer b.Done()
-		ctx, err := b.sender.open(r.Context())
-		if err != nil {
-			http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
-			return
-		}
+		ctx = b.sender.open(ctx)
 		b.in = requestOf(ctx)
 		b.in.room = make(chan struct{}, 1)
 		r = r.WithContext(ctx)
 		r.Body = b
 		h.ServeHTTP(w, r)
 	})
+}
+
+// loginOf returns the context of a request, with what tells whether its caller has logged in.
+func loginOf(r *http.Request) context.Context {
+	md := metadata.MD{}
+	for _, name := range [...]string{"token", "authorization"} {
+		if values := r.Header.Values(name); len(values) > 0 {
+			md[name] = values
+		}
+	}
+	return metadata.NewIncomingContext(r.Context(), md)
 }
 
 // A Body is that of a request of HTTP, with an account of what is read of it.
@@ -40,16 +49,25 @@ type Body struct {
 }
 
 // Body returns the body of a request for the JSON gateway, which has a time limit of its own. If
-// too much of requests is kept, end is called, and the body ends.
-func (all *Requests) Body(w http.ResponseWriter, r *http.Request, end func(why error)) *Body {
+// too much of requests is kept, end is called, and the body ends. A request may be refused, as a
+// call of a stranger.
+func (all *Requests) Body(
+	w http.ResponseWriter, r *http.Request, end func(why error),
+) (*Body, error) {
 	b := all.body(w, r, end)
-	b.sender.known.Store(true)
 	b.in = &incoming{sender: b.sender, ctx: r.Context()}
 	b.sender.calls[0] = b.in
-	return b
+	if err := b.sender.admit(loginOf(r)); err != nil {
+		b.Done()
+		return nil, err
+	}
+	if v, ok := r.Context().Value(visitKey{}).(*visit); ok {
+		v.sender.Store(b.sender)
+	}
+	return b, nil
 }
 
-func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(why error)) *Body {
+func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(error)) *Body {
 	control := http.NewResponseController(w)
 	s := all.sender(r.RemoteAddr, func(why error) {
 		end(why)

@@ -12,15 +12,13 @@
 //   - Connections ([Limit]): as many as there are files for.
 //   - Unread answers ([Answers]): 32 MiB for each connection, 256 MiB for all. A call with a large
 //     answer waits for room before it is evaluated, and a stream before its next large message;
-//     small messages never wait. Of the 256 MiB, 128 MiB are for connections that have read as much
-//     before, so connections that read nothing cannot hold them up. No connection may take more
-//     than it leaves free.
-//   - Slow readers: while others wait for room, a connection is closed if it read less than a 64th
-//     of what is unread for it in 5 s, or not all of it in a minute. Too many small messages close
-//     the connection with most of them. A call whose client reads nothing for 20 s is refused.
+//     small messages never wait. Half of the 256 MiB is only for connections that have read as much
+//     before. No connection may take more than it leaves free.
+//   - Slow readers: while others wait for room, a connection is closed if it reads less than a 16th
+//     of what is unread for it in 5 s. Its own calls that wait are refused after 20 s.
 //   - Unfinished requests ([Requests]): 64 MiB for each connection, 256 MiB for all, and a minute
 //     for each request. Beyond that the connection, or the one with most for longest, is closed.
 //   - Strangers ([Requests.BoundStrangers]): a connection on which no caller has logged in has few
 //     calls at a time and few unfinished bytes, and its first message must come soon.
-//   - Resets: a connection that resets thousands of calls a second is read more slowly.
+//   - Resets: a connection is read more slowly if its [Site] resets thousands of calls a second.
 package listen

@@ -3,7 +3,6 @@ package listen
 import (
 	"encoding/binary"
 	"net"
-	"sync"
 
 	"golang.org/x/net/http2"
 )
@@ -11,25 +10,18 @@ import (
 const (
 	frameHead   = 9 // bytes before the payload
 	prefaceSize = len(http2.ClientPreface)
-
-	readBuffer = 64 << 10
-	firstRead  = 96 // a renewal fits
 )
-
-// readBuffers are buffers that no connection has.
-var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
 // frames reads an HTTP/2 connection and notes the frames that gRPC takes. gRPC reads without a
 // buffer of its own, so that its tap handle is called when exactly the headers of its call were
-// noted. The buffer here is held only while there is something in it: most connections are idle.
+// noted. The buffer here is for heads of frames and small frames. It is small itself, because most
+// connections are idle; a large payload goes where gRPC wants it.
 type frames struct {
 	conn   net.Conn
 	sender *sender
 
-	first [firstRead]byte
-	held  *[readBuffer]byte // nil if rest is in first
-	rest  []byte            // was read, and is not handed out yet
-	more  bool              // the last read was full
+	buffer [512]byte
+	rest   []byte // of the buffer: was read, and is not handed out yet
 
 	skip int // of the preface, or of a payload that does not matter
 	head [frameHead]byte
@@ -43,45 +35,30 @@ type frames struct {
 // Read hands out what was read, and reads if that is nothing.
 func (f *frames) Read(p []byte) (n int, err error) {
 	if len(f.rest) == 0 {
-		if err := f.fill(); len(f.rest) == 0 {
+		if err := f.sender.wait(); err != nil {
 			return 0, err
 		}
+		if len(p) >= len(f.buffer) {
+			n, err = f.conn.Read(p)
+		} else {
+			n, err = f.conn.Read(f.buffer[:])
+			f.rest = f.buffer[:n]
+		}
+		if n == 0 {
+			return 0, err // after bytes it comes again with the next read
+		}
 	}
-	n = copy(p, f.rest)
-	if f.rest = f.rest[n:]; len(f.rest) == 0 {
-		f.giveBack()
+	if len(f.rest) > 0 {
+		n = copy(p, f.rest)
+		f.rest = f.rest[n:]
 	}
 	if f.sender.isFree() {
 		return n, nil
 	}
-	f.sender.wait()
 	if err := f.note(p[:n]); err != nil {
 		return 0, err
 	}
 	return n, nil
-}
-
-// fill reads once: a little at first, and with a large buffer if there was that much.
-func (f *frames) fill() error {
-	into := f.first[:]
-	if f.more {
-		f.held = readBuffers.Get().(*[readBuffer]byte)
-		into = f.held[:]
-	}
-	n, err := f.conn.Read(into)
-	f.rest, f.more = into[:n], n == len(into)
-	if n == 0 {
-		f.giveBack()
-	}
-	return err // after bytes it comes again with the next read
-}
-
-func (f *frames) giveBack() {
-	f.rest = nil
-	if f.held != nil {
-		readBuffers.Put(f.held)
-		f.held = nil
-	}
 }
 
 // note follows the frames. An error ends the connection.
@@ -135,7 +112,7 @@ func (f *frames) begin() error {
 	case http2.FrameHeaders:
 		f.sender.begins(stream)
 	case http2.FrameRSTStream:
-		f.sender.pace.resets++
+		f.sender.resets++
 	case http2.FrameData:
 		f.call, f.data = stream, size
 		if flags.Has(http2.FlagDataPadded) && size > 0 {

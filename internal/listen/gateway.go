@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"net"
 	"net/http"
+	"sync/atomic"
 
 	"google.golang.org/grpc/metadata"
 )
@@ -31,16 +32,30 @@ func Wrote(ctx context.Context, bytes int) {
 // counts for the client's.
 type visit struct {
 	account *account
+	sender  atomic.Pointer[sender] // of the request; nil if that is not counted
 
 	// Guarded by all.mu: answers of which JSON is made or written. A stream has at most two, the
 	// last one and the one before it, which may not be written yet.
-	reserved [2]*reservation
-	over     bool
+	answers [2]*room
+	over    bool
 }
 
-// visitKey is the metadata of a call that names its visit. The name is a secret, because a client
-// of gRPC could send one, too.
-const visitKey = "leasehold-visit"
+type visitKey struct{}
+
+// visitOf returns the request that a call of the gateway is made for, nil if there is none.
+func visitOf(ctx context.Context) *visit {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c.visit
+	}
+	if s, ok := ctx.Value(streamKey{}).(*accountedStream); ok {
+		return s.call.visit
+	}
+	return nil
+}
+
+// visitHeader is the metadata of a call that names its visit. The name is a secret, because a
+// client of gRPC could send one, too.
+const visitHeader = "leasehold-visit"
 
 // Handler returns h, a JSON gateway, whose answers count for the connection of the client until the
 // request is done. The gateway's calls must have the outgoing metadata of the request's context.
@@ -59,14 +74,14 @@ func (all *Answers) Handler(h http.Handler) http.Handler {
 			v.keep(nil)
 			v.keep(nil)
 		}()
-		ctx := metadata.AppendToOutgoingContext(r.Context(), visitKey, name)
-		h.ServeHTTP(w, r.WithContext(ctx))
+		ctx := metadata.AppendToOutgoingContext(r.Context(), visitHeader, name)
+		h.ServeHTTP(w, r.WithContext(context.WithValue(ctx, visitKey{}, v)))
 	})
 }
 
 // visit returns the request that a call is made for, nil if there is none.
 func (all *Answers) visit(ctx context.Context) *visit {
-	names := metadata.ValueFromIncomingContext(ctx, visitKey)
+	names := metadata.ValueFromIncomingContext(ctx, visitHeader)
 	if len(names) == 0 {
 		return nil
 	}
@@ -83,14 +98,14 @@ func (v *visit) cost(bytes int) int64 {
 	return int64(bytes)
 }
 
-// keep takes over the reservation of an answer, and releases that of the one before the last.
-func (v *visit) keep(r *reservation) {
+// keep takes over the room of an answer, and releases that of the one before the last.
+func (v *visit) keep(r *room) {
 	v.account.all.mu.Lock()
-	drop := v.reserved[0]
+	drop := v.answers[0]
 	if v.over && r != nil {
 		drop = r
 	} else {
-		v.reserved = [2]*reservation{v.reserved[1], r}
+		v.answers = [2]*room{v.answers[1], r}
 	}
 	v.account.all.mu.Unlock()
 	drop.release()

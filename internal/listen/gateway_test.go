@@ -118,14 +118,18 @@ func TestGatewayUnread(t *testing.T) {
 		for range 39 {
 			time.Sleep(time.Millisecond)
 			g.ask(t)
-			if n := all.unread(); n > poolSmall+poolFresh {
+			if n := all.bytes(); n > allUnread/2+maxUnread {
 				t.Fatalf("%d bytes are unread", n)
 			}
 		}
-		if n := all.unread(); n < poolFresh/4 {
+		if n := all.bytes(); n < allUnread/8 {
 			t.Errorf("only %d bytes are unread", n)
 		}
 		time.Sleep((stalledBeats + 1) * beat)
+		synctest.Wait()
+		if n := all.bytes(); n > allUnread {
+			t.Errorf("%d bytes are unread when others have made room", n)
+		}
 		if n, err := io.Copy(io.Discard, first); err != nil || n >= 9*megabyte {
 			t.Errorf("the first connection was not closed: %d bytes, %v", n, err)
 		}
@@ -159,7 +163,7 @@ func TestGatewayUnreadOfOne(t *testing.T) {
 		client := newAnswersClient(t, g.http.dial())
 		client.ask("Call", 100)
 		const most = 2 * maxUnread
-		if n := all.unread(); n < maxUnread || n > most {
+		if n := all.bytes(); n < maxUnread || n > most {
 			t.Errorf("%d bytes are unread", n)
 		}
 		n := s.evaluated.Load()
@@ -169,7 +173,7 @@ func TestGatewayUnreadOfOne(t *testing.T) {
 		}
 		client.close()
 		synctest.Wait()
-		if n := all.unread(); n != jsonFactor*megabyte {
+		if n := all.bytes(); n != jsonFactor*megabyte {
 			t.Errorf("%d bytes are unread in the end", n)
 		}
 		if n := len(all.visits); n != 1 {

@@ -15,7 +15,7 @@ import (
 type Limit struct {
 	most     int
 	patience time.Duration // with strangers; 0: there are none
-	refusals refusals
+	refusals *refusals
 	why      error
 
 	mu        sync.Mutex
@@ -27,7 +27,7 @@ type Limit struct {
 // the log what to do.
 func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 	return &Limit{
-		most: most, refusals: refusals{log: log},
+		most: most, refusals: newRefusals(log),
 		why: fmt.Errorf("there are %d connections already; %s", most, advice),
 	}
 }
@@ -37,7 +37,7 @@ func (l *Limit) Most() int { return l.most }
 
 // CloseStrangers makes each connection a stranger until a call of it is vouched for (Vouch). A
 // stranger is closed after so long, and before that if a new connection has no room: the oldest
-// of the host that has the most. So strangers keep out no client of another host. It is
+// of the site that has the most. So strangers keep out no client of another one. It is
 // called before Listener.
 func (l *Limit) CloseStrangers(after time.Duration) { l.patience = after }
 
@@ -57,7 +57,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		mine := &counted{Conn: c, limit: l.limit, host: hostOf(c.RemoteAddr().String())}
+		mine := &counted{Conn: c, limit: l.limit, site: Site(c.RemoteAddr().String())}
 		if l.limit.admit(mine) {
 			return mine, nil
 		}
@@ -75,7 +75,7 @@ func (l *Limit) admit(c *counted) bool {
 			l.mu.Unlock()
 			return false
 		}
-		leaves = l.crowdLocked()
+		leaves = l.crowdLocked(c.site)
 		l.forgetLocked(leaves)
 	}
 	l.held++
@@ -91,26 +91,18 @@ func (l *Limit) admit(c *counted) bool {
 	return true
 }
 
-// crowdLocked returns the oldest stranger of the host that has the most.
-func (l *Limit) crowdLocked() (first *counted) {
-	of := make(map[string]int, len(l.strangers))
+// crowdLocked returns the oldest stranger of the site that has the most, with one that comes.
+func (l *Limit) crowdLocked(comes string) (first *counted) {
+	of := map[string]int{comes: 1}
 	for _, c := range l.strangers {
-		of[c.host]++
+		of[c.site]++
 	}
 	for _, c := range l.strangers {
-		if first == nil || of[c.host] > of[first.host] {
+		if first == nil || of[c.site] > of[first.site] {
 			first = c
 		}
 	}
 	return first
-}
-
-// hostOf returns an address without the port.
-func hostOf(addr string) string {
-	if h, _, err := net.SplitHostPort(addr); err == nil {
-		return h
-	}
-	return addr
 }
 
 // forgetLocked ends the counting of c.
@@ -149,7 +141,7 @@ type counted struct {
 	net.Conn
 	limit *Limit
 	late  *time.Timer
-	host  string
+	site  string // see Site
 
 	gone bool // guarded by limit.mu
 }

@@ -120,7 +120,7 @@ func TestCrowdKeepsNobodyOut(t *testing.T) {
 	admit := func(from string) *counted {
 		a, b := net.Pipe()
 		t.Cleanup(func() { _, _ = a.Close(), b.Close() })
-		c := &counted{Conn: visitor{a, from}, limit: limit, host: hostOf(from)}
+		c := &counted{Conn: visitor{a, from}, limit: limit, site: Site(from)}
 		if !limit.admit(c) {
 			t.Fatal("there is no room")
 		}

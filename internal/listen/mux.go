@@ -10,8 +10,11 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"leasehold.dev/internal/direct"
 )
@@ -26,6 +29,9 @@ var directly = []byte(direct.Protocol + " ")
 // defaultSniffTimeout is how long a new connection may take to show which
 // protocol it speaks, TLS handshake included.
 const defaultSniffTimeout = 10 * time.Second
+
+// refusalPause is the least time between two lines of the log about refused connections.
+const refusalPause = 5 * time.Second
 
 // MuxOptions is what [NewMux] takes. The zero value is usable.
 type MuxOptions struct {
@@ -54,7 +60,7 @@ type Mux struct {
 	done   chan struct{}
 	wg     sync.WaitGroup // connections being sniffed
 
-	refusals refusals
+	refusals *refusals
 
 	mu      sync.Mutex
 	closed  bool
@@ -71,7 +77,7 @@ func NewMux(opts MuxOptions) *Mux {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Mux{
-		opts: opts, refusals: refusals{log: opts.Logger},
+		opts: opts, refusals: newRefusals(opts.Logger),
 		done:    make(chan struct{}),
 		sources: make(map[net.Listener]struct{}),
 		pending: make(map[net.Conn]struct{}),
@@ -275,6 +281,32 @@ func (m *Mux) handshake(c net.Conn, conf *tls.Config) (*tls.Conn, bool) {
 	}
 	return nil, false
 }
+
+// refusals tells the log of connections that were refused. A client that tries again and again must
+// not fill the log.
+type refusals struct {
+	log    *slog.Logger
+	pause  rate.Sometimes
+	untold atomic.Int64 // refused since the last line
+}
+
+func newRefusals(log *slog.Logger) *refusals {
+	return &refusals{log: log, pause: rate.Sometimes{Interval: refusalPause}}
+}
+
+// tell logs why c was refused, and how many were before it without a line of their own.
+func (r *refusals) tell(c net.Conn, why error) {
+	r.untold.Add(1)
+	r.pause.Do(func() {
+		r.log.Warn("refused a connection", "remote", c.RemoteAddr().String(),
+			"local", c.LocalAddr().String(), "error", why, "refused-before-it", r.untold.Swap(0)-1)
+	})
+}
+
+// wantsTLS answers a client without TLS on a port that has it. One that speaks HTTP/2 sees
+// at least that this is none, and not that the connection just broke.
+const wantsTLS = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n" +
+	"Connection: close\r\n\r\nthis port speaks TLS: use https://\n"
 
 // isGone reports whether a client has closed the connection.
 func isGone(err error) bool {

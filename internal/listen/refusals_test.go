@@ -125,7 +125,7 @@ func TestTLSHints(t *testing.T) {
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		r := refusals{log: slog.New(slog.NewTextHandler(&log, nil))}
+		r := newRefusals(slog.New(slog.NewTextHandler(&log, nil)))
 		c, _ := net.Pipe()
 		for range 100 {
 			r.tell(c, errors.New("no"))

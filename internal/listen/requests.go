@@ -59,15 +59,15 @@ type Requests struct {
 	// how many calls a connection may have until then.
 	known         func(context.Context) bool
 	strangerCalls int
-	told          Pause
-	held          atomic.Int64 // by all
-	// Rates of the calls that strangers open and reset, and of those that others reset.
-	opens, resets *rate.Limiter
+	warnings      rate.Sometimes
+	held          atomic.Int64  // by all
+	opens         *rate.Limiter // of calls, in all strangers
 
 	mu        sync.Mutex // guards what follows
 	senders   map[*sender]struct{}
-	strangers int            // calls of strangers in progress
-	hosts     map[string]int // the same by address
+	strangers int              // calls of strangers in progress
+	sites     map[string]*site // by Site of the address
+	busySites int              // sites when those that were as new were forgotten
 }
 
 // NewRequests returns Requests for requests of a size.
@@ -96,9 +96,9 @@ func Nobody(context.Context) bool { return false }
 func newRequests(most, mostStranger int64, log *slog.Logger) *Requests {
 	return &Requests{
 		log: log, most: most, mostStranger: mostStranger,
-		senders: make(map[*sender]struct{}), hosts: make(map[string]int),
-		opens:  rate.NewLimiter(strangersRate, strangersBurst),
-		resets: rate.NewLimiter(resetsRate, resetsBurst),
+		warnings: rate.Sometimes{Interval: warnPause},
+		senders:  make(map[*sender]struct{}), sites: make(map[string]*site),
+		opens: rate.NewLimiter(strangersRate, strangersBurst),
 	}
 }
 
@@ -106,10 +106,11 @@ func newRequests(most, mostStranger int64, log *slog.Logger) *Requests {
 type sender struct {
 	all   *Requests
 	from  string
-	host  string      // of from, "" if that is not a TCP address
+	site  *site
 	known atomic.Bool // it is no stranger
 	done  chan struct{}
-	pace  pace
+	// Calls that were opened and reset since the last wait; of the goroutine that reads.
+	opens, resets int
 
 	// end is called once, if the sender has too much, or is too slow.
 	end func(why error)
@@ -150,13 +151,12 @@ func (all *Requests) sender(from string, end func(error)) *sender {
 		all: all, from: from, end: end, done: make(chan struct{}),
 		calls: make(map[uint32]*incoming),
 	}
-	if host := hostOf(from); host != from {
-		s.host = host
-	}
 	s.known.Store(all.known == nil)
 	all.mu.Lock()
+	defer all.mu.Unlock()
 	all.senders[s] = struct{}{}
-	all.mu.Unlock()
+	s.site = all.siteLocked(from)
+	s.site.conns++
 	return s
 }
 
@@ -176,6 +176,8 @@ type incoming struct {
 	sender *sender
 	stream uint32
 	ctx    context.Context // of the call
+	// refused is why the call is refused, if it is.
+	refused error
 
 	head      [5]byte // of a message
 	got       int     // bytes of head
@@ -222,22 +224,25 @@ func (all *Requests) tap(ctx context.Context, _ *tap.Info) (context.Context, err
 	if !ok || at.sender == nil || at.sender.isFree() {
 		return ctx, nil
 	}
-	return at.sender.open(ctx)
+	return at.sender.open(ctx), nil
 }
 
 type incomingKey struct{}
 
-// open begins a call on the newest stream.
-func (s *sender) open(ctx context.Context) (context.Context, error) {
-	if err := s.admit(ctx); err != nil {
-		return nil, err
+// open begins a call on the newest stream. A call that is refused begins, too, and is to end soon:
+// gRPC stops the timer of its deadline, which may be after years, only when a call has begun.
+func (s *sender) open(ctx context.Context) context.Context {
+	in := &incoming{sender: s, refused: s.admit(ctx)}
+	if in.refused != nil {
+		soon, cancel := context.WithTimeout(ctx, refusedTime)
+		context.AfterFunc(ctx, cancel)
+		ctx = soon
 	}
-	in := &incoming{sender: s}
 	in.ctx = context.WithValue(ctx, incomingKey{}, in)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone || s.isFree() {
-		return in.ctx, nil
+		return in.ctx
 	}
 	in.stream = s.newest
 	s.calls[in.stream] = in
@@ -245,7 +250,7 @@ func (s *sender) open(ctx context.Context) (context.Context, error) {
 		s.forgetLocked()
 	}
 	s.lookLocked()
-	return in.ctx, nil
+	return in.ctx
 }
 
 // awaitsData notes that a frame of data has begun, and that not all of it is there, or no data.
@@ -342,17 +347,20 @@ func (s *sender) fail(why error) {
 	if !s.close() {
 		return
 	}
-	if s.all.told.Over(warnPause) {
+	s.all.warnings.Do(func() {
 		s.all.log.Warn("closed a connection", "remote", s.from, "error", why)
-	}
+	})
 	s.end(why)
 }
 
 // close forgets the sender. It reports whether that is news.
 func (s *sender) close() bool {
 	s.all.mu.Lock()
-	delete(s.all.senders, s)
-	s.forgetOpenLocked()
+	if _, ok := s.all.senders[s]; ok {
+		delete(s.all.senders, s)
+		s.countLocked(-s.calling)
+		s.site.conns--
+	}
 	s.all.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -490,6 +498,9 @@ func (all *Requests) unary(
 ) (any, error) {
 	if in := requestOf(ctx); in != nil {
 		in.done()
+		if in.refused != nil {
+			return nil, in.refused
+		}
 	}
 	return next(ctx, req)
 }
@@ -502,10 +513,13 @@ func (all *Requests) stream(
 	if in == nil {
 		return next(srv, s)
 	}
+	defer in.done()
+	if in.refused != nil {
+		return in.refused
+	}
 	in.sender.mu.Lock()
 	in.isStream = true
 	in.sender.mu.Unlock()
-	defer in.done()
 	return next(srv, &takingStream{s, in})
 }
 

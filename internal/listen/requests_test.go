@@ -38,11 +38,7 @@ func newSends(all *Requests) *sends {
 // call opens a stream, and sends data in it.
 func (s *sends) call(ctx context.Context, stream uint32, data []byte) *incoming {
 	s.begins(stream)
-	opened, err := s.open(ctx)
-	if err != nil {
-		panic(err)
-	}
-	in := requestOf(opened)
+	in := requestOf(s.open(ctx))
 	s.send(stream, data)
 	return in
 }
@@ -311,7 +307,11 @@ func TestBodyWaits(t *testing.T) {
 		all := NewRequests(1, slog.New(slog.DiscardHandler))
 		var came atomic.Int64
 		messages := io.TeeReader(zeros{}, counter{&came}) // each byte in five begins one
-		b := all.Body(httptest.NewRecorder(), httptest.NewRequest("POST", "/", messages), func(error) {})
+		b, err := all.Body(httptest.NewRecorder(), httptest.NewRequest("POST", "/", messages),
+			func(error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
 		b.in.room = make(chan struct{}, 1)
 		read := make(chan struct{})
 		go func() {

@@ -2,6 +2,7 @@ package listen
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -12,34 +13,103 @@ import (
 // Bounds of strangers: connections on which no caller has logged in.
 const (
 	fewCalls      = 16   // calls in progress of one connection between members,
-	hostCalls     = 1024 // of all connections of one address,
+	siteCalls     = 1024 // of all strangers of one site,
 	strangersMost = 4096 // and of all strangers
 
-	// A connection is read more slowly if it opens more calls a second as a stranger's, or resets
-	// more calls: each costs a goroutine before anything about it is known. There is a rate for one
-	// connection and one for all. The bursts of resets allow a client to end all its calls at once.
-	strangerRate, strangerBurst   = 50, 100
+	// refusedTime is how long a refused call may take.
+	refusedTime = time.Second
+
+	// A connection is read more slowly if its site opens more calls a second as a stranger, or
+	// resets more calls: each costs a goroutine before anything about it is known. The burst of
+	// resets allows a client to end all its calls at once.
+	siteRate, siteBurst   = 500, 1000
+	resetRate, resetBurst = 5000, 20_000
+	// All strangers together may open so many. A connection that would have to wait for others
+	// longer than maxDelay is closed, so that no flood delays anyone for longer.
 	strangersRate, strangersBurst = 2000, 2000
-	resetRate, resetBurst         = 2000, 20_000
-	resetsRate, resetsBurst       = 5000, 20_000
+	maxDelay                      = 5 * time.Second
 )
 
-var errStranger = status.Error(codes.ResourceExhausted,
-	"leasehold: too many calls at a time before a login; log in, or make fewer calls at a time")
+var (
+	errStranger = status.Error(codes.ResourceExhausted,
+		"leasehold: too many calls at a time before a login; log in, or make fewer calls at a time")
+	errFlood = status.Error(codes.Unavailable, "leasehold: too many calls before a login")
+)
+
+// Site returns what counts of the address of a client: no port, and of an IPv6 address the first 64
+// bits, as everyone who has one of such addresses has all. It returns "" for other texts, such as
+// that of a Unix socket.
+func Site(address string) string {
+	at, err := netip.ParseAddr(address)
+	if err != nil {
+		with, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return ""
+		}
+		at = with.Addr()
+	}
+	if at = at.Unmap().WithZone(""); at.Is4() {
+		return at.String()
+	}
+	network, _ := at.Prefix(64) // it cannot fail: 64 is at most the length
+	return network.String()
+}
+
+// A site is the connections from one address, or from one IPv6 network. Its fields are guarded by
+// Requests.mu, but limiters are safe for concurrent use.
+type site struct {
+	conns         int           // connections, and requests of HTTP
+	calls         int           // calls of strangers in progress
+	opens, resets *rate.Limiter // of calls, in strangers; of calls, in others
+}
+
+func newSite() *site {
+	return &site{
+		opens:  rate.NewLimiter(siteRate, siteBurst),
+		resets: rate.NewLimiter(resetRate, resetBurst),
+	}
+}
+
+// siteLocked returns the site of an address. A connection without an address is a site of its own.
+func (all *Requests) siteLocked(address string) *site {
+	name := Site(address)
+	if name == "" {
+		return newSite()
+	}
+	if len(all.sites) > 2*all.busySites+64 {
+		all.forgetSitesLocked()
+	}
+	at := all.sites[name]
+	if at == nil {
+		at = newSite()
+		all.sites[name] = at
+	}
+	return at
+}
+
+// forgetSitesLocked forgets sites that are as new ones.
+func (all *Requests) forgetSitesLocked() {
+	for name, at := range all.sites {
+		if at.conns == 0 && at.opens.Tokens() >= siteBurst && at.resets.Tokens() >= resetBurst {
+			delete(all.sites, name)
+		}
+	}
+	all.busySites = len(all.sites)
+}
 
 // admit counts a call if it is a stranger's, or refuses it.
 func (s *sender) admit(ctx context.Context) error {
-	switch {
-	case s.known.Load():
+	if s.known.Load() {
 		return nil
-	case s.all.known(ctx):
+	}
+	s.opens++
+	all := s.all
+	if all.known(ctx) {
 		s.vouched()
 		return nil
 	}
-	s.pace.opens++
-	all := s.all
 	all.mu.Lock()
-	if s.calling >= all.strangerCalls || s.host != "" && all.hosts[s.host] >= hostCalls {
+	if s.calling >= all.strangerCalls || s.site.calls >= siteCalls {
 		all.mu.Unlock()
 		return errStranger
 	}
@@ -51,9 +121,7 @@ func (s *sender) admit(ctx context.Context) error {
 		all.mu.Unlock()
 		return errStranger
 	}
-	s.calling++
-	all.strangers++
-	all.hosts[s.host]++
+	s.countLocked(1)
 	all.mu.Unlock()
 	if leaves != nil {
 		leaves.fail(errStranger)
@@ -62,15 +130,11 @@ func (s *sender) admit(ctx context.Context) error {
 	return nil
 }
 
-// crowdLocked returns a sender of the address with the most calls of strangers.
+// crowdLocked returns a sender of the site with the most calls of strangers.
 func (all *Requests) crowdLocked() (worst *sender) {
-	most := 0
 	for s := range all.senders {
-		if s.calling == 0 {
-			continue
-		}
-		if n := all.hosts[s.host]; n > most {
-			worst, most = s, n
+		if s.calling > 0 && (worst == nil || s.site.calls > worst.site.calls) {
+			worst = s
 		}
 	}
 	return worst
@@ -81,22 +145,15 @@ func (s *sender) leave() {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
 	if s.calling > 0 {
-		s.openLocked(-1)
+		s.countLocked(-1)
 	}
 }
 
-// forgetOpenLocked no longer counts the calls of a sender that has left, or is no stranger.
-func (s *sender) forgetOpenLocked() { s.openLocked(-s.calling) }
-
-func (s *sender) openLocked(n int) {
-	if n == 0 {
-		return
-	}
+// countLocked counts calls of a stranger in progress.
+func (s *sender) countLocked(n int) {
 	s.calling += n
+	s.site.calls += n
 	s.all.strangers += n
-	if s.all.hosts[s.host] += n; s.all.hosts[s.host] == 0 {
-		delete(s.all.hosts, s.host)
-	}
 }
 
 // vouched notes that the sender is no stranger.
@@ -105,7 +162,7 @@ func (s *sender) vouched() {
 		return
 	}
 	s.all.mu.Lock()
-	s.forgetOpenLocked()
+	s.countLocked(-s.calling)
 	s.all.mu.Unlock()
 	if s.isFree() {
 		s.mu.Lock()
@@ -114,59 +171,72 @@ func (s *sender) vouched() {
 	}
 }
 
+// senderOf returns the sender of a call, nil if it is not counted. A call of the JSON gateway has
+// that of its request.
+func senderOf(ctx context.Context) *sender {
+	if in := requestOf(ctx); in != nil {
+		return in.sender
+	}
+	if v := visitOf(ctx); v != nil {
+		return v.sender.Load()
+	}
+	r, _ := remoteOf(ctx)
+	return r.sender
+}
+
 // IsStranger reports whether a call came over a connection of a stranger.
 func IsStranger(ctx context.Context) bool {
-	in := requestOf(ctx)
-	return in != nil && !in.sender.known.Load()
+	s := senderOf(ctx)
+	return s != nil && !s.known.Load()
 }
 
 // Vouch notes that a call comes from a client that has logged in, so that its connection is no
 // stranger's: it stays ([Limit.CloseStrangers]), and may have as many calls as others.
 func Vouch(ctx context.Context) {
-	if in := requestOf(ctx); in != nil {
-		in.sender.vouched()
+	if s := senderOf(ctx); s != nil {
+		s.vouched()
 	}
 	if r, ok := remoteOf(ctx); ok {
-		if r.sender != nil {
-			r.sender.vouched()
-		}
 		if c, ok := r.Addr.(caller); ok {
 			c.conn.vouched()
 		}
 	}
 }
 
-// pace is how fast a connection is read. It belongs to the goroutine that reads.
-type pace struct {
-	opens, resets int           // since the last wait
-	limit         *rate.Limiter // nil before one is needed
-	known         bool          // the limit is not a stranger's
+// wait waits for as long as the calls that were opened and reset since the last time take. An error
+// ends the connection.
+func (s *sender) wait() error {
+	known := s.known.Load()
+	n, own := s.resets, s.site.resets
+	if !known {
+		n, own = n+s.opens, s.site.opens
+	}
+	s.opens, s.resets = 0, 0
+	if n == 0 {
+		return nil
+	}
+	now := time.Now()
+	if s.sleep(own.ReserveN(now, n).DelayFrom(now)); known {
+		return nil
+	}
+	now = time.Now()
+	turn := s.all.opens.ReserveN(now, n)
+	delay := turn.DelayFrom(now)
+	if delay > maxDelay {
+		turn.CancelAt(now)
+		s.fail(errFlood)
+		return errFlood
+	}
+	s.sleep(delay)
+	return nil
 }
 
-// wait waits for as long as the calls that were opened and reset take.
-func (s *sender) wait() {
-	n, all, known := s.pace.resets, s.all.resets, s.known.Load()
-	if !known {
-		n, all = n+s.pace.opens, s.all.opens
-	}
-	s.pace.opens, s.pace.resets = 0, 0
-	if n == 0 {
+// sleep waits, unless the sender ends.
+func (s *sender) sleep(d time.Duration) {
+	if d <= 0 {
 		return
 	}
-	switch {
-	case s.pace.limit != nil && s.pace.known == known:
-	case known:
-		s.pace.limit = rate.NewLimiter(resetRate, resetBurst)
-	default:
-		s.pace.limit = rate.NewLimiter(strangerRate, strangerBurst)
-	}
-	s.pace.known = known
-	now := time.Now()
-	delay := max(s.pace.limit.ReserveN(now, n).DelayFrom(now), all.ReserveN(now, n).DelayFrom(now))
-	if delay <= 0 {
-		return
-	}
-	t := time.NewTimer(delay)
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -91,7 +91,7 @@ func TestSmallOnesPass(t *testing.T) {
 		if err := s.SendMsg(make(sized, largeAnswer)); err != nil {
 			t.Error(err)
 		}
-		if a.all.waiting.Len() != 0 || s.call.asked != nil {
+		if len(a.all.waiting) != 0 || s.call.asked != nil {
 			t.Error("it still waits")
 		}
 	})
@@ -113,8 +113,8 @@ func TestStreamEndsWhileItWaits(t *testing.T) {
 			}
 			err = leave(nil)
 			full.release()
-			if n := all.unread(); err != nil || n != 0 || all.waiting.Len() > 0 {
-				t.Errorf("%d bytes are unread, %d wait, %v", n, all.waiting.Len(), err)
+			if n := all.bytes(); err != nil || n != 0 || len(all.waiting) > 0 {
+				t.Errorf("%d bytes are unread, %d wait, %v", n, len(all.waiting), err)
 			}
 		})
 	}
@@ -139,7 +139,7 @@ func TestSmallMessagesAreCounted(t *testing.T) {
 		if encoded != streams*100*300 {
 			t.Fatalf("%d bytes were encoded", encoded)
 		}
-		if n := all.unread(); n > encoded || n < encoded-streams*smallAnswer {
+		if n := all.bytes(); n > encoded || n < encoded-streams*smallAnswer {
 			t.Errorf("%d bytes are counted, %d were encoded", n, encoded)
 		}
 		if err := client.framer.WriteWindowUpdate(0, 1<<30); err != nil {
@@ -147,7 +147,7 @@ func TestSmallMessagesAreCounted(t *testing.T) {
 		}
 		client.window(megabyte)
 		synctest.Wait()
-		if n := all.unread(); n != 0 {
+		if n := all.bytes(); n != 0 {
 			t.Errorf("%d bytes are unread when all were read", n)
 		}
 	})

@@ -205,9 +205,9 @@ func (t *Transport) receive(in *inbound) (err error) {
 			}
 		}
 		if err != nil {
-			if t.badFrame.Over(toldPause) {
+			t.badFrame.Do(func() {
 				t.log.Error("stream ended", "member", memberName(in.from), "error", err)
-			}
+			})
 			return say(in.stream, err)
 		}
 	}

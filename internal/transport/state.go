@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"leasehold.dev/internal/listen"
+	"golang.org/x/time/rate"
 )
 
 // name is the member's ID as it is displayed.
@@ -55,12 +55,12 @@ const linePause = time.Minute
 // linePauses has a pause for each kind of line.
 type linePauses struct {
 	mu sync.Mutex
-	of map[string]*listen.Pause
+	of map[string]*rate.Sometimes
 }
 
 // mayTell reports whether a line of a kind about the member may be logged. If so, the next one has
 // to wait.
-func (l *link) mayTell(kind string) bool {
+func (l *link) mayTell(kind string) (may bool) {
 	if l.t.isListed(l.id) {
 		kind += l.name()
 	}
@@ -68,14 +68,15 @@ func (l *link) mayTell(kind string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of == nil {
-		p.of = make(map[string]*listen.Pause)
+		p.of = make(map[string]*rate.Sometimes)
 	}
 	pause := p.of[kind]
 	if pause == nil {
-		pause = new(listen.Pause)
+		pause = &rate.Sometimes{Interval: linePause}
 		p.of[kind] = pause
 	}
-	return pause.Over(linePause)
+	pause.Do(func() { may = true })
+	return may
 }
 
 // brief are the kinds of failures that a restart causes.

@@ -149,13 +149,13 @@ func (t *Transport) proven(ctx context.Context) error {
 			return nil
 		}
 	}
-	if t.noProof.Over(toldPause) {
+	t.noProof.Do(func() {
 		from := "unknown"
 		if p, ok := peer.FromContext(ctx); ok {
 			from = p.Addr.String()
 		}
 		t.log.Warn("refused a call on the peer URLs", "remote", from, "error", err)
-	}
+	})
 	return err
 }
 

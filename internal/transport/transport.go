@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 
 	"leasehold.dev/internal/listen"
@@ -185,7 +186,7 @@ type Transport struct {
 	server *grpc.Server
 	wg     sync.WaitGroup // goroutines that are not gRPC's
 	// Pauses between log lines about calls without a proof, and about broken frames.
-	noProof, badFrame listen.Pause
+	noProof, badFrame rate.Sometimes
 	linePauses        linePauses
 
 	mu     sync.RWMutex
@@ -216,8 +217,10 @@ func New(cfg Config) *Transport {
 	}
 	t := &Transport{
 		cfg: cfg, log: cfg.Logger,
-		links:   make(map[uint64]*link),
-		inbound: make(map[uint64]*inbound),
+		links:    make(map[uint64]*link),
+		inbound:  make(map[uint64]*inbound),
+		noProof:  rate.Sometimes{Interval: toldPause},
+		badFrame: rate.Sometimes{Interval: toldPause},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.server = grpc.NewServer(t.serverOptions()...)

@@ -131,7 +131,12 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = control.SetReadDeadline(time.Unix(1, 0)) // in the past: wakes the reader
 	})
 	defer late.Stop()
-	counted := g.requests.Body(w, r, func(error) { cancel(errTooMany) })
+	counted, err := g.requests.Body(w, r, func(error) { cancel(errTooMany) })
+	if err != nil {
+		s := status.Convert(err)
+		writeJSON(w, http.StatusTooManyRequests, failure{Code: int(s.Code()), Message: s.Message()})
+		return
+	}
 	defer counted.Done()
 	r = r.WithContext(ctx)
 	ended := make(chan struct{})

@@ -1,0 +1,278 @@
+package listen
+
+import (
+	"context"
+	"runtime"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/internal/intercept"
+)
+
+const (
+	smallAnswer = 2 << 10  // smaller answers are not counted: 16,384 calls make 32 MiB
+	largeAnswer = 64 << 10 // smaller messages of streams do not wait
+)
+
+// call returns the call of a context.
+func (all *Answers) call(ctx context.Context) call {
+	if v := all.visit(ctx); v != nil {
+		return call{Context: ctx, account: v.account, visit: v}
+	}
+	if a, ok := ctx.Value(accountKey{}).(*account); ok { // gRPC over net/http
+		return call{Context: ctx, account: a}
+	}
+	if r, ok := remoteOf(ctx); ok && r.account != nil && r.account.all == all {
+		return call{Context: ctx, account: r.account}
+	}
+	return call{Context: ctx, account: all.others}
+}
+
+// A call is the context of a call, and then its answer, or the next message of a stream, on the way
+// to the codec.
+type call struct {
+	context.Context
+	account *account
+	visit   *visit  // nil unless it came through the JSON gateway
+	making  *room   // nil unless it has asked for room
+	unread  *unread // of the message; nil if it is not counted yet
+	small   int     // bytes of small messages that are not counted yet
+	asked   *room   // nil unless a large message of a stream has asked for room
+	known   bool    // the next message of the stream is known to be small
+	message any
+}
+
+type callKey struct{}
+
+// Value implements context.Context.
+func (c *call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// Room waits until the connection of a unary call has room for an answer that may be large. A call
+// asks for it when everything is ready but the answer.
+func Room(ctx context.Context) error {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok || c.making != nil {
+		return nil
+	}
+	c.making = c.account.ask(0, true)
+	return c.making.await(ctx)
+}
+
+// Unary is a grpc.UnaryServerInterceptor, to be the outermost.
+func (all *Answers) Unary(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	c := new(all.call(ctx))
+	defer func() { c.making.release() }()
+	resp, err := next(c, req)
+	if err != nil {
+		return nil, err
+	}
+	if c.count(sizeOf(resp)) != nil {
+		return nil, errUnread
+	}
+	c.message = resp
+	return c, nil
+}
+
+// count counts the answer of a unary call, when there is room.
+func (c *call) count(bytes int) error {
+	r, size := c.making, c.visit.cost(bytes)
+	c.making = nil
+	switch {
+	case r != nil:
+		r = r.made(size)
+	case size < smallAnswer:
+		return nil
+	default:
+		r = c.account.ask(size, true)
+	}
+	if err := r.await(c.Context); err != nil {
+		r.release()
+		return err
+	}
+	c.hold(r)
+	return nil
+}
+
+// hold counts the message until it is written or, in the JSON gateway, until that is done with it.
+func (c *call) hold(r *room) {
+	if c.visit != nil {
+		c.visit.keep(r)
+	} else {
+		c.unread = newUnread(r)
+	}
+}
+
+// sizeOf returns the length of a message, 0 if it can only be told when it is encoded.
+func sizeOf(m any) int {
+	switch m := m.(type) {
+	case proto.Message:
+		return proto.Size(m)
+	case interface{ Size() int }:
+		return m.Size()
+	}
+	return 0
+}
+
+// Stream is an [intercept.Stream], to be the outermost.
+func (all *Answers) Stream(
+	s grpc.ServerStream, _ *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
+	out := &accountedStream{ServerStream: s, call: all.call(s.Context())}
+	out.ctx = context.WithValue(s.Context(), streamKey{}, out)
+	return out, func(err error) error {
+		out.call.asked.release()
+		return err
+	}, nil
+}
+
+type accountedStream struct {
+	grpc.ServerStream
+	ctx  context.Context
+	call call // of the message that is sent; one is at a time
+}
+
+type streamKey struct{}
+
+// Context implements grpc.ServerStream.
+func (s *accountedStream) Context() context.Context { return s.ctx }
+
+// Ready announces the next message of a stream, which has so many bytes. It returns a channel from
+// which can be received when there is room for it; nil if it need not wait. While a large one waits
+// small ones can be announced and sent before it. Ready is called by the goroutine that sends, with
+// the context of the stream.
+func Ready(ctx context.Context, bytes int) <-chan struct{} {
+	s, ok := ctx.Value(streamKey{}).(*accountedStream)
+	if !ok {
+		return nil
+	}
+	c := &s.call
+	if c.known = bytes < largeAnswer; c.known {
+		return nil
+	}
+	if c.asked == nil {
+		c.askInStream(bytes)
+	}
+	select {
+	case <-c.asked.decided:
+		return nil
+	default:
+		return c.asked.decided
+	}
+}
+
+// askInStream lets a large message of a stream ask for room. A small one need not, be it a
+// keep-alive or an event: gRPC lets a stream have only so much that is not written.
+func (c *call) askInStream(bytes int) {
+	if bytes < largeAnswer {
+		return
+	}
+	bytes += c.small
+	c.small = 0
+	c.asked = c.account.ask(c.visit.cost(bytes), false)
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s *accountedStream) SendMsg(m any) error {
+	c := &s.call
+	if !c.known && c.asked == nil {
+		c.askInStream(sizeOf(m))
+	}
+	if r := c.asked; !c.known && r != nil {
+		c.asked = nil
+		if err := r.await(c.Context); err != nil {
+			return err
+		}
+		c.hold(r)
+	}
+	c.known = false
+	c.message = m
+	err := s.ServerStream.SendMsg(c)
+	if c.unread != nil { // it was not encoded
+		c.unread.room.release()
+		c.unread = nil
+	}
+	return err
+}
+
+// Codec returns c, which counts the answers that it encodes.
+func (all *Answers) Codec(c encoding.CodecV2) encoding.CodecV2 { return countingCodec{c} }
+
+type countingCodec struct{ encoding.CodecV2 }
+
+// Marshal implements encoding.CodecV2.
+func (c countingCodec) Marshal(v any) (mem.BufferSlice, error) {
+	answer, ok := v.(*call)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	data, err := c.CodecV2.Marshal(answer.message)
+	u := answer.unread
+	answer.message, answer.unread = nil, nil
+	switch {
+	case err != nil:
+		if u != nil {
+			u.room.release()
+		}
+		return nil, err
+	case answer.visit != nil:
+		return data, nil
+	case u == nil:
+		// A stream is written in order, so one of its messages can count for small ones before it.
+		answer.small += data.Len()
+		if answer.small < smallAnswer {
+			return data, nil
+		}
+		u = newUnread(answer.account.reserve(int64(answer.small)))
+		answer.small = 0
+	}
+	return u.hold(data), nil
+}
+
+// unread is an answer until it is written.
+type unread struct {
+	last mem.Buffer
+	room *room
+}
+
+// newUnread returns an answer whose room is released when it is written or collected: gRPC drops a
+// frame whose stream has just ended without freeing it.
+func newUnread(r *room) *unread {
+	u := &unread{room: r}
+	runtime.AddCleanup(u, (*room).release, r)
+	return u
+}
+
+// hold returns data, the last part of which releases it when it is written.
+func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
+	if len(data) == 0 {
+		u.room.release()
+		return data
+	}
+	at := len(data) - 1
+	u.last = data[at]
+	bytes := u.last.ReadOnlyData()
+	if mem.IsBelowBufferPoolingThreshold(cap(bytes)) { // gRPC would not tell when it is written
+		bytes = append(make([]byte, 0, smallAnswer), bytes...)
+	}
+	data[at] = mem.NewBuffer(&bytes, u)
+	return data
+}
+
+// Get implements mem.BufferPool. Nobody calls it.
+func (u *unread) Get(int) *[]byte { panic("listen: an answer is no pool") }
+
+// Put implements mem.BufferPool: gRPC has written the answer, or given it up.
+func (u *unread) Put(*[]byte) {
+	u.last.Free()
+	u.room.release()
+}
