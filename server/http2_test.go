@@ -151,6 +151,7 @@ type stranger struct {
 	encoder *hpack.Encoder
 	calls   []string
 	hello   string // of a member
+	token   string // of a caller
 	newest  uint32 // stream
 	sent    int64  // settings
 	acked   atomic.Int64
@@ -229,7 +230,7 @@ func (s *stranger) say(what, arg byte) {
 		s.newest = max(s.newest+2, 1) | 1
 		s.headers(s.newest, end, ":method", "POST", ":scheme", "http", ":authority", "localhost",
 			":path", s.calls[low], "content-type", "application/grpc", "te", "trailers",
-			"leasehold-hello", s.hello, "leasehold-formats", "1 1")
+			"leasehold-hello", s.hello, "leasehold-formats", "1 1", "token", s.token)
 	case sayMessage:
 		s.err = s.framer.WriteData(stream, end, make([]byte, 5))
 	case sayRubbish:

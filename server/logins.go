@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -101,8 +102,9 @@ func (n *node) LogIn(ctx context.Context, user, password string) (string, error)
 		}
 		// Nothing is told of a user that is not there, nor whether there is a password.
 		hash, _ := users{v}.Hash(user)
+		from := api.Address(ctx)
 		right, err := n.logins.passwords.Check(ctx, login.Login{
-			User: user, Password: password, Address: api.Address(ctx), Hash: hash,
+			User: user, Password: password, Address: cmp.Or(listen.Site(from), from), Hash: hash,
 		})
 		n.logins.attempts.count(right, err)
 		if err != nil {
@@ -241,19 +243,35 @@ func (l *logins) knows(ctx context.Context) bool {
 	if !v.Access.Enabled() {
 		return true
 	}
-	if text := token(ctx); text != "" {
-		_, err := l.tokens.Check(text, users{v})
-		return err == nil
+	text := token(ctx)
+	if text == "" {
+		return l.certified(ctx).User != ""
 	}
-	return l.certified(ctx).User != ""
+	if e, ours, err := l.bindings.Token(ended, text); ours {
+		if err != nil {
+			return false
+		}
+		_, ok := l.bound(e)
+		return ok
+	}
+	_, err := l.tokens.Check(text, users{v})
+	return err == nil
 }
+
+// ended is a context for what must not wait.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // vouch notes that the caller of a call has logged in, or that there are no logins. A relay that
 // asks is told so.
 func vouch(ctx context.Context) {
 	listen.Vouch(ctx)
 	if len(metadata.ValueFromIncomingContext(ctx, relayed.KeyKnown)) > 0 {
-		_ = grpc.SetHeader(ctx, metadata.Pairs(relayed.KeyKnown, "1")) // a relay's call takes it
+		// At once: the first answer may be long in coming. A relay's call takes it.
+		_ = grpc.SendHeader(ctx, metadata.Pairs(relayed.KeyKnown, "1"))
 	}
 }
 

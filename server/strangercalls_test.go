@@ -1,6 +1,7 @@
 package server
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"leasehold.dev/internal/api/relayed"
 	"leasehold.dev/test/virtual"
 )
 
@@ -61,3 +63,58 @@ func testStrangersHaveFewCalls(t *testing.T) {
 	}
 	s.end()
 }
+
+// A caller with a token of an issuer is no stranger once the issuer's keys are known. Method: one
+// call, and then many streams at once on another connection, with another token.
+func TestIssuersCallersAreNoStrangers(t *testing.T) {
+	virtual.Test(t, testIssuersCallersAreNoStrangers)
+}
+
+func testIssuersCallersAreNoStrangers(t *testing.T) {
+	dir := shortDir(t)
+	c := cheapConfig(dir)
+	corp := newIssuer(t)
+	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), bindingsFor(corp))
+	r := run(t, c)
+	withUsers(t, r)
+	socket := r.cfg.URLs.ListenClient[0].Path
+	if err := put(t, dial(t, socket, nil), "a", "token", corp.Token(t, "k", "bob", writers)); err != nil {
+		t.Fatal(err)
+	}
+	for subject, want := range map[string]int32{"eve": 0, "mallory": 100 - strangerCalls} {
+		s := newStranger(t, socket)
+		s.calls = strangersCalls[0][:]
+		claims := writers
+		if want > 0 {
+			claims = nil // nothing binds it
+		}
+		s.token = corp.Token(t, "k", subject, claims)
+		for range 100 {
+			s.say(sayOpen, 2) // a watch
+		}
+		s.await()
+		if n := s.resets.Load(); n < want || want == 0 && n > 0 {
+			t.Errorf("%s: %d calls were refused", subject, n)
+		}
+		s.end()
+	}
+}
+
+// A relay that asks whether a caller has logged in is told at once, and not with the first answer.
+func TestRelayIsToldOfLogins(t *testing.T) {
+	var told sentHeader
+	ctx := grpc.NewContextWithServerTransportStream(
+		metadata.NewIncomingContext(t.Context(), metadata.Pairs(relayed.KeyKnown, "")), &told)
+	vouch(ctx)
+	if len(told.sent.Get(relayed.KeyKnown)) != 1 {
+		t.Errorf("the relay is told %v", told.sent)
+	}
+}
+
+// sentHeader is the header that was sent on a stream.
+type sentHeader struct{ sent metadata.MD }
+
+func (*sentHeader) Method() string                   { return "" }
+func (*sentHeader) SetHeader(metadata.MD) error      { return nil }
+func (*sentHeader) SetTrailer(metadata.MD) error     { return nil }
+func (h *sentHeader) SendHeader(m metadata.MD) error { h.sent = m; return nil }

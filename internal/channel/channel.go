@@ -34,7 +34,7 @@ type Channel struct {
 	room    int     // for what is sent
 	queued  int     // frames that wait to be sent
 	long    int     // those of them in the link's long
-	header  *pb.RelayHeader
+	header  header
 	end     *pb.RelayEnd // of the other end
 	shut    bool         // nothing more is sent
 	over    bool         // the channel has ended
@@ -44,6 +44,12 @@ type Channel struct {
 	sending sync.Mutex // held while a message is sent
 
 	buffer []byte // of a message of which not all has come; of who receives alone
+}
+
+// header is the header of the answer.
+type header struct {
+	*pb.RelayHeader      // nil if it has not come
+	news            bool // the receiver may not know it yet
 }
 
 // piece is a part of a message.
@@ -63,7 +69,7 @@ func (c *Channel) takeLocked(f *pb.RelayFrame) error {
 		notify(c.roomy)
 	}
 	if f.Header != nil {
-		c.header = f.Header
+		c.header = header{f.Header, true}
 	}
 	if len(f.Piece) > 0 || f.Whole {
 		n := len(f.Piece) + cost
@@ -210,9 +216,17 @@ var ErrOther = errors.New("there is something else than a message")
 
 // Recv returns the next message. At the end of them the error is io.EOF; if the channel has ended
 // before, it says why.
-func (c *Channel) Recv(ctx context.Context) ([]byte, error) { return c.RecvOr(ctx, nil) }
+func (c *Channel) Recv(ctx context.Context) ([]byte, error) {
+	for {
+		b, err := c.RecvOr(ctx, nil)
+		if !errors.Is(err, ErrOther) {
+			return b, err
+		}
+	}
+}
 
-// RecvOr is Recv that returns when it finds a token in other before a whole message.
+// RecvOr is Recv that returns with ErrOther when it finds a token in other before a whole message,
+// or when the header has come.
 func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, error) {
 	for {
 		list, err := c.received()
@@ -269,7 +283,10 @@ func (c *Channel) received() (list []piece, err error) {
 			}
 		case c.through:
 			err = io.EOF
+		case c.header.news:
+			err = ErrOther
 		}
+		c.header.news = false
 		return nil, err
 	}
 	list = c.pieces[:n:n]
@@ -294,7 +311,7 @@ func (c *Channel) received() (list []piece, err error) {
 func (c *Channel) Header() *pb.RelayHeader {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	return c.header
+	return c.header.RelayHeader
 }
 
 // Ended returns how the other end has ended the channel, nil if it has not.

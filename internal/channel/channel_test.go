@@ -271,6 +271,21 @@ func TestEnds(t *testing.T) {
 	})
 }
 
+// Goal: who receives learns of a header that comes before the first message, once.
+func TestHeaderComesFirst(t *testing.T) {
+	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
+		c := open(t, relay, "header")
+		at := <-calls
+		at.SendHeader(&pb.RelayHeader{})
+		if _, err := c.RecvOr(t.Context(), nil); !errors.Is(err, ErrOther) || c.Header() == nil {
+			t.Errorf("%v, header %v", err, c.Header())
+		}
+		send(t, at.Channel, []byte("message"))
+		wants(t, c, []byte("message"))
+		c.End(&pb.RelayEnd{})
+	})
+}
+
 // Goal: a call that waits for room ends with its channel, and with the stream.
 func TestEndsWhileFull(t *testing.T) {
 	for name, end := range map[string]func(*Channel, *Link){

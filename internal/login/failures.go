@@ -2,7 +2,6 @@ package login
 
 import (
 	"errors"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -58,7 +57,6 @@ func (f *Failures) check(user, address string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	address = place(address)
 	now := f.now()
 	if b, ok := f.known.Get(pair{user, address}); ok {
 		return mayFail(b, now)
@@ -87,7 +85,6 @@ func (f *Failures) note(user, address string, right bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	address = place(address)
 	if right {
 		f.known.at(pair{user, address})
 		return
@@ -104,23 +101,6 @@ func (f *Failures) of(user, address string) []*rate.Limiter {
 		return []*rate.Limiter{b}
 	}
 	return []*rate.Limiter{f.users.at(pair{user: user}), f.addresses.at(pair{address: address})}
-}
-
-// place is what counts of an address: not the port, and of IPv6 what a site has to itself.
-func place(address string) string {
-	at, err := netip.ParseAddr(address)
-	if err != nil {
-		with, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return address
-		}
-		at = with.Addr()
-	}
-	if at = at.Unmap(); at.Is6() {
-		site, _ := at.WithZone("").Prefix(64) // never fails: 64 is at most its length
-		return site.String()
-	}
-	return at.String()
 }
 
 // pair is a user, an address, or both.

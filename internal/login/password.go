@@ -100,7 +100,7 @@ func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
 // Login is an attempt to log in by a password.
 type Login struct {
 	User, Password string
-	// Address is where it comes from.
+	// Address is what counts of where it comes from: who has one must not have many.
 	Address string
 	// Hash is that of the user's password, nil if there is none.
 	Hash []byte
