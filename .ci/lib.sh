@@ -43,7 +43,7 @@ page() {
   go -C test/page test -vet=off -count 1 -timeout 30m -v . -browser -pictures "$(mktemp -d -p "$work")" "$@"
 }
 
-# python checks the Python client, in an environment of its own.
+# check_python checks the Python client, in an environment of its own, and builds what is uploaded.
 check_python() {
   local env=$work/python
   go build -o "$work/leasehold" ./cmd/leasehold &&
@@ -54,14 +54,26 @@ check_python() {
     "$env/bin/ruff" format --check . ../../conformance/drivers/python &&
       "$env/bin/ruff" check . ../../conformance/drivers/python &&
       "$env/bin/mypy" --cache-dir "$work/mypy" src tests ../../conformance/drivers/python/driver.py &&
-      LEASEHOLD_BINARY=$work/leasehold "$env/bin/pytest" -q -p no:cacheprovider
+      LEASEHOLD_BINARY=$work/leasehold "$env/bin/pytest" -q -p no:cacheprovider &&
+      "$env/bin/python" -m build --outdir "$work" . > "$work/build.log" 2>&1 || { cat "$work/build.log"; false; }
   )
 }
 
-# conformance runs the suite in all languages, after check_python: conformance [flags].
+# check_node checks the Node client, and packs what is uploaded.
+check_node() {
+  (
+    cd clients/node
+    npm ci --silent --no-fund --no-audit &&
+      LEASEHOLD_BINARY=$work/leasehold npm test --silent &&
+      npm pack --silent --pack-destination "$work"
+  )
+}
+
+# conformance runs the suite in all languages, after their checks: conformance [flags].
 conformance() {
   go run ./conformance -server "$work/leasehold" \
-    -driver "python=$work/python/bin/python conformance/drivers/python/driver.py" "$@"
+    -driver "python=$work/python/bin/python conformance/drivers/python/driver.py" \
+    -driver "node=node conformance/drivers/node/driver.mjs" "$@"
 }
 
 # seed is what random steps begin with. It differs from day to day.

@@ -7,6 +7,7 @@
 //	go run ./conformance                          all cases, with the Go client
 //	go run ./conformance -driver python=python3   the Python client, too
 //	go run ./conformance -fast -run locks/        the fast cases about locks
+//	go run ./conformance -mixed 20m               all clients contend for locks, under faults
 //
 // README.md has the format of cases and the protocol of drivers. TestCases checks the files.
 package main

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"leasehold.dev/test/process"
 )
@@ -27,6 +28,8 @@ type settings struct {
 	table   string
 	verbose bool
 	retries int
+	mixed   time.Duration
+	seed    uint64
 }
 
 func main() {
@@ -56,6 +59,8 @@ func command(ctx context.Context) error {
 	flag.StringVar(&s.table, "table", "", "write the table of cases and languages to this `file`")
 	flag.BoolVar(&s.verbose, "v", false, "print each case that passes")
 	flag.IntVar(&s.retries, "retries", 0, "repeat a failed case so often; it is FLAKY if it passes")
+	flag.DurationVar(&s.mixed, "mixed", 0, "run no cases: all languages contend for this `time`")
+	flag.Uint64Var(&s.seed, "seed", 1, "seed of the faults of -mixed")
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "leasehold-conformance-")
 	if err != nil {
@@ -64,6 +69,9 @@ func command(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 	if err := s.build(ctx, dir); err != nil {
 		return err
+	}
+	if s.mixed > 0 {
+		return runMixed(ctx, &s, dir)
 	}
 	return runCases(ctx, &s, dir)
 }

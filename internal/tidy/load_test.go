@@ -160,7 +160,7 @@ var loadOnce = sync.OnceValues(func() ([]*source, error) {
 })
 
 func skipDir(name string) bool {
-	return name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") ||
+	return name == "testdata" || name == "vendor" || name == "node_modules" || strings.HasPrefix(name, ".") ||
 		strings.HasPrefix(name, "_")
 }
 

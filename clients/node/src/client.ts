@@ -1,0 +1,545 @@
+import { create } from "@bufbuild/protobuf";
+import { randomUUID } from "node:crypto";
+import { Worker } from "node:worker_threads";
+
+import type { TLS, Target } from "./connection.js";
+import { Connector, parseEndpoint } from "./connection.js";
+import type { Code, Lease } from "./errors.js";
+import { LeaseholdError, codeOf, leaseOf } from "./errors.js";
+import type { Body, Follower, Kind } from "./mux.js";
+import { Mux, backOff, pause } from "./mux.js";
+import type { Leader, Member } from "./session.js";
+import { Session, leaderOf, observe } from "./session.js";
+import type {
+  Bytes,
+  DeleteResult,
+  Grant,
+  KeyValue,
+  Keys,
+  PutOptions,
+  PutResult,
+  RangeOptions,
+  RangeResult,
+  Txn,
+  TxnResult,
+  Update,
+} from "./store.js";
+import {
+  deleteMessage,
+  deleteResult,
+  endOf,
+  eventOf,
+  grantMessage,
+  putMessage,
+  putResult,
+  rangeMessage,
+  rangeResult,
+  raw,
+  txnMessage,
+  txnResult,
+} from "./store.js";
+import type { Moment } from "./validity.js";
+import { Clock, State, Validity, validFor } from "./validity.js";
+import {
+  CheckTokenRequestSchema,
+  DescribeRequestSchema,
+  LeaseRefSchema,
+  ListRequestSchema,
+  RenewRequestSchema,
+  RevokeRequestSchema,
+  type Lease as LeaseMessage,
+} from "./v1/leases_pb.js";
+import type { Event, WatchRequest } from "./v1/store_pb.js";
+import { WatchRequestSchema } from "./v1/store_pb.js";
+import type { Response } from "./v1/stream_pb.js";
+import type { Order, Start } from "./worker.js";
+
+export interface ClientOptions {
+  /** host:port, http://host:port, https://host:port or unix:/path. Name all members. */
+  endpoints: string | string[];
+  tls?: TLS;
+  user?: string;
+  password?: string;
+  token?: string;
+  /** A file with a token. It is read for each connection. */
+  tokenFile?: string;
+  /** How long a call waits for a member, in milliseconds; 30 s by default. */
+  timeout?: number;
+  /** The most by which the rates of two clocks differ; a thousandth by default. */
+  drift?: number;
+  /** By how much validity ends earlier, in milliseconds; 5 by default. */
+  margin?: number;
+  /** How long a member may say nothing while a request waits, in milliseconds; 3 s by default. */
+  silence?: number;
+  /** For tests. */
+  clock?: Clock;
+}
+
+/** How long a call may take. */
+export interface Limit {
+  timeout?: number | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+export interface SessionOptions extends Limit {
+  /** In milliseconds; 10 s by default. */
+  ttl?: number;
+  /** At most one live lease has it. */
+  name?: string;
+  owner?: string;
+  labels?: Record<string, string>;
+}
+
+type Name = NonNullable<Response["body"]["case"]> & NonNullable<Body["case"]>;
+type Answer<C extends Name> = Extract<Response["body"], { case: C }>["value"];
+
+/**
+ * A client of one cluster. A call waits for a member for at most its timeout, and is then UNAVAILABLE if
+ * nothing was done, or else UNKNOWN_OUTCOME. Until then the client repeats it, and it takes effect once.
+ */
+export class Client implements AsyncDisposable {
+  /** @internal */
+  readonly mux: Mux;
+  /** @internal */
+  readonly clock: Clock;
+  private readonly target: Target;
+  private readonly timeout: number;
+  private readonly drift: number;
+  private readonly margin: number;
+  private worker: Worker | undefined;
+  private readonly sessions = new Map<bigint, { validity: Validity; over: () => void }>();
+  private readonly background = new Set<Promise<void>>();
+  private closed = false;
+
+  constructor(o: ClientOptions) {
+    const list = typeof o.endpoints === "string" ? o.endpoints.split(",") : o.endpoints;
+    const ways = [o.user, o.token, o.tokenFile].filter(Boolean);
+    if (list.length === 0) throw new LeaseholdError("INVALID", "there are no endpoints");
+    if (ways.length > 1) {
+      throw new LeaseholdError("INVALID", "set one of user, token and tokenFile");
+    }
+    this.target = {
+      endpoints: list.map((e) => parseEndpoint(e, o.tls !== undefined)),
+      tls: o.tls ?? {},
+      user: o.user ?? "",
+      password: o.password ?? "",
+      token: o.token ?? "",
+      tokenFile: o.tokenFile ?? "",
+      silence: o.silence ?? 3000,
+      dialTimeout: 2000,
+    };
+    this.timeout = o.timeout ?? 30_000;
+    this.drift = o.drift ?? 1e-3;
+    this.margin = o.margin ?? 5;
+    this.clock = o.clock ?? new Clock();
+    this.mux = new Mux(new Connector(this.target), this.clock);
+  }
+
+  /** Ends all sessions, watches and calls. Leases that were not released end after their TTL. */
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    if (this.background.size > 0) {
+      await Promise.race([Promise.all(this.background), pause(5000)]);
+    }
+    for (const s of this.sessions.values()) {
+      s.validity.finish(State.Closed, "the client was closed");
+      s.over();
+    }
+    this.mux.close();
+    await this.worker?.terminate();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  /** @internal */
+  async call(
+    body: Body,
+    kind: Kind,
+    o: Limit,
+    follower?: Follower,
+  ): Promise<{ response: Response; sent: Moment }> {
+    const limit = { timeout: o.timeout ?? this.timeout, signal: o.signal };
+    return this.mux.request(body, kind, limit, follower);
+  }
+
+  /** Does a request, and returns its answer of the same name. */
+  private async ask<C extends Name>(
+    body: Extract<Body, { case: C }>,
+    kind: Kind,
+    o: Limit,
+  ): Promise<{ value: Answer<C>; sent: Moment }> {
+    const { response, sent } = await this.call(body, kind, o);
+    if (response.body.case !== (body as Body).case) {
+      throw new LeaseholdError("UNKNOWN_OUTCOME", "the answer is of another kind");
+    }
+    return { value: response.body.value as Answer<C>, sent };
+  }
+
+  /** Reads a key, linearizably. */
+  async get(key: Bytes, o: Limit = {}): Promise<KeyValue | undefined> {
+    return (await this.range({ key }, o)).kvs[0];
+  }
+
+  /** Reads the keys from key to end, or all with the prefix, in order. */
+  async range(k: Keys & RangeOptions, o: Limit = {}): Promise<RangeResult> {
+    const value = rangeMessage(k);
+    const r = await this.ask({ case: "readRange", value }, "read", o);
+    return rangeResult(r.value, r.value.header?.revision ?? 0n);
+  }
+
+  async put(key: Bytes, value: Bytes = "", o: PutOptions & Limit = {}): Promise<PutResult> {
+    const body = { case: "put", value: putMessage(key, value, o) } as const;
+    const r = await this.ask(body, "numbered", o);
+    return putResult(r.value, r.value.header?.revision ?? 0n);
+  }
+
+  async delete(
+    k: Bytes | (Keys & { previous?: boolean | undefined }),
+    o: Limit = {},
+  ): Promise<DeleteResult> {
+    const keys = typeof k === "string" || k instanceof Uint8Array ? { key: k } : k;
+    const body = { case: "deleteRange", value: deleteMessage(keys) } as const;
+    const r = await this.ask(body, "numbered", o);
+    return deleteResult(r.value, r.value.header?.revision ?? 0n);
+  }
+
+  /** Does `then` if all conditions hold, and otherwise `else`: all of it, or nothing. */
+  async txn(t: Txn, o: Limit = {}): Promise<TxnResult> {
+    const r = await this.ask({ case: "txn", value: txnMessage(t) }, "numbered", o);
+    return txnResult(r.value, r.value.header?.revision ?? 0n);
+  }
+
+  /** Begins a watch: when it returns, all later changes will be told. */
+  async watch(
+    k: Keys & {
+      startRevision?: bigint | undefined;
+      previous?: boolean | undefined;
+      noPut?: boolean | undefined;
+      noDelete?: boolean | undefined;
+    },
+    o: Limit = {},
+  ): Promise<Watch> {
+    const m = create(WatchRequestSchema, {
+      key: raw(k.key), rangeEnd: endOf(k), startRevision: k.startRevision ?? 0n,
+      prevKv: k.previous ?? false, noPut: k.noPut ?? false, noDelete: k.noDelete ?? false,
+      progressMs: 10_000n,
+    });
+    const w = new Watch(this.mux, m);
+    this.mux.follow(w);
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      const end = (): void => reject(this.mux.unavailable("the watch has not begun"));
+      timer = setTimeout(end, o.timeout ?? this.timeout);
+      o.signal?.addEventListener("abort", end, { once: true });
+    });
+    try {
+      await Promise.race([w.begun(), late]);
+    } catch (e) {
+      w.close();
+      throw e;
+    } finally {
+      clearTimeout(timer);
+    }
+    return w;
+  }
+
+  /** Grants a lease that nobody keeps alive. A session is a lease that is kept alive. */
+  async grant(g: Grant & { requestId?: string }, o: Limit = {}): Promise<Lease> {
+    const { lease } = await this.granted(g, g.requestId || randomUUID(), o);
+    return leaseOf(lease);
+  }
+
+  private async granted(
+    g: Grant,
+    requestId: string,
+    o: Limit,
+  ): Promise<{ lease: LeaseMessage; sent: Moment }> {
+    const value = grantMessage(g);
+    value.requestId = requestId;
+    const r = await this.ask({ case: "grant", value }, "numbered", o);
+    if (!r.value.lease) throw new LeaseholdError("UNKNOWN_OUTCOME", "the answer has no lease");
+    return { lease: r.value.lease, sent: r.sent };
+  }
+
+  /** Restarts the TTL of a lease, and returns it. */
+  async renew(id: bigint, token = 0n, o: Limit = {}): Promise<number> {
+    const leases = [create(LeaseRefSchema, { id, token })];
+    const value = create(RenewRequestSchema, { leases });
+    const r = await this.ask({ case: "renew", value }, "read", o);
+    const result = r.value.results[0];
+    if (!result || result.reason) throw refused(result?.reason);
+    return Number(result.ttlMs);
+  }
+
+  /** Ends a lease and deletes its keys. */
+  async revoke(id: bigint, token = 0n, o: Limit = {}): Promise<void> {
+    const leases = [create(LeaseRefSchema, { id, token })];
+    const value = create(RevokeRequestSchema, { leases });
+    const r = await this.ask({ case: "revoke", value }, "numbered", o);
+    const result = r.value.results[0];
+    if (!result || result.reason) throw refused(result?.reason);
+  }
+
+  /** Tells about a lease, by its ID or its name. */
+  async describe(
+    lease: { id: bigint } | { name: string },
+    o: Limit & { keys?: boolean } = {},
+  ): Promise<Lease> {
+    const value = create(DescribeRequestSchema, { ...lease, keys: o.keys ?? false });
+    const r = await this.ask({ case: "describe", value }, "read", o);
+    if (!r.value.lease) throw new LeaseholdError("LEASE_NOT_FOUND", "there is no such lease");
+    return leaseOf(r.value.lease);
+  }
+
+  /** Lists leases, page by page. */
+  async leases(
+    filter: { namePrefix?: string; owner?: string } = {},
+    o: Limit = {},
+  ): Promise<Lease[]> {
+    const found: Lease[] = [];
+    const value = create(ListRequestSchema, filter);
+    for (;;) {
+      const r = await this.ask({ case: "list", value }, "read", o);
+      found.push(...r.value.leases.map(leaseOf));
+      if (!r.value.nextPageToken) return found;
+      value.pageToken = r.value.nextPageToken;
+    }
+  }
+
+  /** Whether a fencing token is still that of the live lease of the ID or the name. */
+  async checkToken(
+    token: bigint,
+    of: { id: bigint } | { name: string },
+    o: Limit = {},
+  ): Promise<boolean> {
+    const value = create(CheckTokenRequestSchema, { ...of, token });
+    return (await this.ask({ case: "checkToken", value }, "read", o)).value.valid;
+  }
+
+  /** Grants a lease and keeps it alive, in a worker thread. A name is refused while another has it. */
+  async session(o: SessionOptions = {}): Promise<Session> {
+    const { lease, sent } = await this.granted({ ...o, ttl: o.ttl ?? 10_000 }, randomUUID(), o);
+    if (this.closed) throw new LeaseholdError("CLOSED", "the client was closed");
+    const validity = new Validity(this.clock);
+    const left = lease.remainingMs < lease.ttlMs ? lease.remainingMs : lease.ttlMs;
+    validity.set(sent, validFor(Number(left), this.drift, this.margin));
+    const s = new Session(this, leaseOf(lease), validity, () => {
+      this.sessions.delete(lease.id);
+      this.order({ drop: lease.id });
+    });
+    this.sessions.set(lease.id, { validity, over: () => s.leaseOver() });
+    const { id, token } = lease;
+    this.order({ keep: id, token, ttl: Number(lease.ttlMs), sent, memory: validity.memory });
+    return s;
+  }
+
+  private order(o: Order): void {
+    if (!this.worker) {
+      const { target, drift, margin } = this;
+      const start: Start = { target, clock: this.clock.offset, drift, margin };
+      this.worker = new Worker(new URL("./worker.js", import.meta.url), { workerData: start });
+      this.worker.on("message", (id: bigint) => this.sessions.get(id)?.over());
+      this.worker.on("error", () => (this.worker = undefined)); // the leases expire by the clock
+      this.worker.unref();
+    }
+    this.worker.postMessage(o);
+  }
+
+  /**
+   * Runs work with a session, and again with a new one after each loss, until it returns. The session's
+   * signal is aborted at the loss; run waits for the end of work before it begins again. While no session
+   * can be had, run keeps trying.
+   */
+  async run<T>(work: (s: Session) => Promise<T>, o: SessionOptions = {}): Promise<T> {
+    for (let failures = 0; ; failures++) {
+      let s: Session | undefined;
+      try {
+        s = await this.session(o);
+        failures = 0;
+        return await work(s);
+      } catch (e) {
+        const lost = s?.error();
+        if (o.signal?.aborted || this.closed) throw e;
+        const again = (lost && lost.code !== "RELEASED") || (e instanceof LeaseholdError && passes(e));
+        if (!again) throw e;
+      } finally {
+        await s?.release().catch(() => {}); // it may be lost
+      }
+      await pause(backOff(failures, 100, 5000), o.signal);
+    }
+  }
+
+  /** The leader of an election now. */
+  async leader(name: string, o: Limit = {}): Promise<Leader | undefined> {
+    return leaderOf(name, (await this.range({ key: `${name}/`, prefix: true }, o)).kvs);
+  }
+
+  /** Yields the leader of an election, and then each change; undefined while nobody leads. */
+  observe(name: string): AsyncGenerator<Leader | undefined> {
+    return observe(this, name);
+  }
+
+  /** The members of a group in the order of their IDs, linearizably. */
+  async members(group: string, o: Limit = {}): Promise<Member[]> {
+    const prefix = `${group}/`;
+    const { kvs } = await this.range({ key: prefix, prefix: true }, o);
+    return kvs
+      .map((kv) => ({
+        id: kv.key.toString().slice(prefix.length),
+        metadata: kv.value,
+        lease: kv.lease,
+        joined: kv.createRevision,
+      }))
+      .filter((m) => m.id !== "" && !m.id.includes("/"));
+  }
+
+  /** @internal Runs something in the background. close waits for it a little. */
+  later(work: Promise<unknown>): void {
+    const done: Promise<void> = work.then(
+      () => {},
+      () => {}, // the key ends with its lease
+    );
+    this.background.add(done);
+    void done.then(() => this.background.delete(done));
+  }
+}
+
+function refused(reason: number | undefined): LeaseholdError {
+  const code: Code = reason === undefined ? "UNKNOWN_OUTCOME" : codeOf(reason);
+  return new LeaseholdError(code, code.toLowerCase().replaceAll("_", " "));
+}
+
+/** Whether an error of a session may be gone with the next. */
+function passes(e: LeaseholdError): boolean {
+  const codes: Code[] = [
+    "UNAVAILABLE", "UNKNOWN_OUTCOME", "NAME_TAKEN", "NOT_LOGGED_IN", "LEASE_NOT_FOUND",
+  ];
+  return e.isOver || codes.includes(e.code);
+}
+
+/** How many updates wait for the program. Then the watch pauses; the cluster keeps the rest. */
+const mostUpdates = 10_000;
+
+/**
+ * A watch, which survives failures of members and connections: `for await (const update of watch)`. It tells
+ * each change once, in order, and revisions whole. It ends with COMPACTED if the cluster no longer has the
+ * next changes.
+ */
+export class Watch implements Follower, AsyncIterable<Update>, AsyncDisposable {
+  private readonly queue: Update[] = [];
+  private part: Event[] = [];
+  private first = true;
+  private isBegun = false;
+  private paused = false;
+  private failed: LeaseholdError | undefined;
+  private wake: (() => void)[] = [];
+
+  /** @internal */
+  constructor(
+    private readonly mux: Mux,
+    private readonly message: WatchRequest,
+  ) {}
+
+  /** @internal */
+  body(): Body {
+    this.part = [];
+    this.first = true;
+    return { case: "watch", value: this.message };
+  }
+
+  /** @internal */
+  take(r: Response): void {
+    if (r.body.case !== "watch") return;
+    const m = r.body.value;
+    const revision = m.header?.revision ?? 0n;
+    if (this.first) {
+      // It says only that the watch has begun.
+      this.first = false;
+      this.isBegun = true;
+      this.message.startRevision ||= revision + 1n;
+    } else if (m.events.length === 0 && this.message.startRevision <= revision) {
+      this.message.startRevision = revision + 1n;
+    }
+    this.part.push(...m.events);
+    if (!m.fragment && this.part.length > 0) {
+      for (const e of this.part.map(eventOf)) {
+        const last = this.queue.at(-1);
+        if (last && last.revision === e.kv.modRevision) last.events.push(e);
+        else this.queue.push({ revision: e.kv.modRevision, events: [e] });
+      }
+      this.part = [];
+      this.message.startRevision = revision + 1n;
+      if (this.queue.length >= mostUpdates) {
+        this.paused = true;
+        this.mux.unfollow(this);
+      }
+    }
+    this.notify();
+  }
+
+  /** @internal */
+  end(e: LeaseholdError): void {
+    this.failed ??= e;
+    this.notify();
+  }
+
+  private notify(): void {
+    for (const f of this.wake.splice(0)) f();
+  }
+
+  private changed(): Promise<void> {
+    return new Promise((resolve) => this.wake.push(resolve));
+  }
+
+  /** @internal */
+  async begun(): Promise<void> {
+    while (!this.isBegun && !this.failed) await this.changed();
+    if (this.failed && this.queue.length === 0) throw this.failed;
+  }
+
+  /** Waits for the next change. */
+  async next(): Promise<Update> {
+    for (;;) {
+      const u = this.queue.shift();
+      if (u) {
+        if (this.paused && this.queue.length === 0) {
+          this.paused = false;
+          this.mux.follow(this);
+        }
+        return u;
+      }
+      if (this.failed) throw this.failed;
+      await this.changed();
+    }
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Update> {
+    try {
+      for (;;) {
+        try {
+          yield await this.next();
+        } catch (e) {
+          if (e instanceof LeaseholdError && e.code === "CLOSED") return;
+          throw e;
+        }
+      }
+    } finally {
+      this.close();
+    }
+  }
+
+  close(): void {
+    this.mux.unfollow(this);
+    this.queue.length = 0;
+    this.end(new LeaseholdError("CLOSED", "the watch was closed"));
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+    return Promise.resolve();
+  }
+}
+

@@ -1,0 +1,177 @@
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import * as grpc from "@grpc/grpc-js";
+import { readFileSync } from "node:fs";
+
+import { LeaseholdError } from "./errors.js";
+import type { ClientMessage, ServerMessage } from "./v1/stream_pb.js";
+import { ClientMessageSchema, ServerMessageSchema } from "./v1/stream_pb.js";
+
+/** Files in PEM. They are read for each connection, so they may be replaced. */
+export interface TLS {
+  /** The certificates that vouch for members; the system's if it is not set. */
+  ca?: string;
+  cert?: string;
+  key?: string;
+  /** The name in the members' certificates, if that is not the endpoint's. */
+  serverName?: string;
+}
+
+/** What both threads need to connect. It can be sent to a worker. */
+export interface Target {
+  endpoints: Endpoint[];
+  tls: TLS;
+  user: string;
+  password: string;
+  token: string;
+  tokenFile: string;
+  /** How long a member may say nothing, in milliseconds. */
+  silence: number;
+  dialTimeout: number;
+}
+
+export interface Endpoint {
+  address: string;
+  secure: boolean;
+}
+
+export function parseEndpoint(text: string, tls: boolean): Endpoint {
+  const [, scheme, address] = /^(?:([a-z]+):\/\/)?(.*?)\/?$/.exec(text.trim()) ?? [];
+  if (scheme !== undefined && scheme !== "http" && scheme !== "https") {
+    throw new LeaseholdError("INVALID", `endpoint ${text}: the scheme is not http or https`);
+  }
+  if (!address || !/^unix:|:\d+$/.test(address)) {
+    throw new LeaseholdError("INVALID", `endpoint ${text} has no port`);
+  }
+  return { address, secure: scheme === "https" || (tls && scheme !== "http") };
+}
+
+export type Stream = grpc.ClientDuplexStream<ClientMessage, ServerMessage>;
+
+/** Of etcd's Auth service only this call is spoken, so its messages are written by hand. */
+const login = "/etcdserverpb.Auth/Authenticate";
+
+function varint(n: number): number[] {
+  return n > 127 ? [(n & 127) | 128, ...varint(n >> 7)] : [n];
+}
+
+/** The name and the password have the fields 1 and 2. */
+export function loginRequest(user: string, password: string): Buffer {
+  const field = (n: number, value: string): Buffer => {
+    const raw = Buffer.from(value);
+    return Buffer.concat([Buffer.from([(n << 3) | 2, ...varint(raw.length)]), raw]);
+  };
+  return Buffer.concat([field(1, user), field(2, password)]);
+}
+
+/** The token has the field 2. All fields of the answer are delimited by their lengths. */
+export function loginToken(answer: Buffer): string {
+  let at = 0;
+  const number = (): number => {
+    let value = 0;
+    for (let shift = 0; ; shift += 7) {
+      const byte = answer[at++] ?? 0;
+      value |= (byte & 127) << shift;
+      if (byte < 128) return value;
+    }
+  };
+  while (at < answer.length) {
+    const tag = number();
+    const end = number() + at;
+    if (tag === ((2 << 3) | 2)) return answer.subarray(at, end).toString();
+    at = end;
+  }
+  return "";
+}
+
+/** Connects to members, for one thread. It keeps the token of a login. */
+export class Connector {
+  private loggedIn = "";
+
+  constructor(readonly target: Target) {}
+
+  /** A connection of its own: the caller closes it. */
+  dial(e: Endpoint): grpc.Client {
+    const t = this.target;
+    const read = (file?: string): Buffer | null => (file ? readFileSync(file) : null);
+    const credentials = e.secure
+      ? grpc.credentials.createSsl(read(t.tls.ca), read(t.tls.key), read(t.tls.cert))
+      : grpc.credentials.createInsecure();
+    return new grpc.Client(e.address, credentials, {
+      "grpc.keepalive_time_ms": 6000, // members allow a ping in five seconds
+      "grpc.keepalive_timeout_ms": t.silence,
+      "grpc.max_receive_message_length": -1,
+      "grpc.use_local_subchannel_pool": 1,
+      "grpc.enable_retries": 0,
+      ...(t.tls.serverName ? { "grpc.ssl_target_name_override": t.tls.serverName } : {}),
+    });
+  }
+
+  private async token(client: grpc.Client): Promise<string> {
+    const t = this.target;
+    if (t.tokenFile) return readFileSync(t.tokenFile, "utf8").trim();
+    if (!t.user) return t.token;
+    this.loggedIn ||= await this.logIn(client);
+    return this.loggedIn;
+  }
+
+  private logIn(client: grpc.Client): Promise<string> {
+    const t = this.target;
+    return new Promise((resolve, reject) => {
+      const done = (e: grpc.ServiceError | null, answer?: Buffer): void => {
+        if (!e) {
+          resolve(loginToken(answer ?? Buffer.alloc(0)));
+        } else if (
+          e.code === grpc.status.FAILED_PRECONDITION &&
+          e.details.includes("not enabled")
+        ) {
+          resolve(""); // the cluster has no users
+        } else if (e.code === grpc.status.INVALID_ARGUMENT) {
+          const why = `the login of user ${t.user} is refused: ${e.details}`;
+          reject(new LeaseholdError("NOT_LOGGED_IN", why));
+        } else {
+          reject(e);
+        }
+      };
+      const same = (b: Buffer): Buffer => b;
+      const request = loginRequest(t.user, t.password);
+      const deadline = Date.now() + t.dialTimeout;
+      client.makeUnaryRequest(login, same, same, request, { deadline }, done);
+    });
+  }
+
+  /** Opens a stream. Its errors come as events. */
+  async open(client: grpc.Client): Promise<Stream> {
+    const metadata = new grpc.Metadata();
+    const token = await this.token(client);
+    if (token) metadata.set("token", token);
+    return client.makeBidiStreamRequest(
+      "/leasehold.v1.StreamService/Open",
+      (m: ClientMessage) => Buffer.from(toBinary(ClientMessageSchema, m)),
+      (b: Buffer) => fromBinary(ServerMessageSchema, b),
+      metadata,
+    );
+  }
+
+  /** What a broken stream means. A login that does not count any more is forgotten. */
+  explain(e: unknown): LeaseholdError {
+    if (e instanceof LeaseholdError) return e;
+    const { code, details } = e as Partial<grpc.ServiceError>;
+    if (code === grpc.status.UNAUTHENTICATED) this.loggedIn = "";
+    if (code === grpc.status.UNAUTHENTICATED || code === grpc.status.PERMISSION_DENIED) {
+      const why = `the cluster does not accept the login: ${details ?? ""}`;
+      return new LeaseholdError("NOT_LOGGED_IN", why);
+    }
+    if (code === grpc.status.UNIMPLEMENTED) {
+      return new LeaseholdError("UNAVAILABLE", "the server does not serve leasehold.v1");
+    }
+    return new LeaseholdError("UNAVAILABLE", details || String(e));
+  }
+}
+
+export function message(init: {
+  requests: ClientMessage["requests"];
+  session?: ClientMessage["session"];
+  settled?: bigint;
+}): ClientMessage {
+  return create(ClientMessageSchema, init);
+}

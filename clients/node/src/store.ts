@@ -1,0 +1,341 @@
+import { create } from "@bufbuild/protobuf";
+
+import type { Lease } from "./errors.js";
+import { LeaseholdError, leaseOf } from "./errors.js";
+import type { GrantRequest } from "./v1/leases_pb.js";
+import { GrantRequestSchema, LeaseRefSchema } from "./v1/leases_pb.js";
+import type * as pb from "./v1/store_pb.js";
+import {
+  CompareSchema,
+  Compare_Relation,
+  DeleteRequestSchema,
+  DrawTokenRequestSchema,
+  Event_Kind,
+  Event_Why,
+  NameTokenSchema,
+  OpSchema,
+  PutRequestSchema,
+  RangeRequestSchema,
+  TxnRequestSchema,
+} from "./v1/store_pb.js";
+
+export type Bytes = string | Uint8Array;
+
+export function raw(b: Bytes): Uint8Array {
+  return typeof b === "string" ? Buffer.from(b) : b;
+}
+
+/** Whole milliseconds, rounded up. */
+export function ms(n: number): bigint {
+  return BigInt(Math.ceil(n));
+}
+
+/** A key, the keys up to an end, or all keys with a prefix. */
+export interface Keys {
+  key: Bytes;
+  end?: Bytes | undefined;
+  prefix?: boolean | undefined;
+}
+
+export function endOf(k: Keys): Uint8Array {
+  if (!k.prefix) return k.end === undefined ? new Uint8Array() : raw(k.end);
+  if (k.end !== undefined) throw new LeaseholdError("INVALID", "set one of end and prefix");
+  const stem = Buffer.from(raw(k.key));
+  for (let n = stem.length; n > 0; n--) {
+    const last = stem[n - 1] ?? 0;
+    if (last === 0xff) continue;
+    const end = Buffer.from(stem.subarray(0, n));
+    end[n - 1] = last + 1;
+    return end;
+  }
+  return Buffer.from([0]);
+}
+
+export interface KeyValue {
+  key: Buffer;
+  value: Buffer;
+  createRevision: bigint;
+  modRevision: bigint;
+  version: bigint;
+  /** The lease that the key is attached to, 0n for none. */
+  lease: bigint;
+}
+
+export function kvOf(m: pb.KeyValue): KeyValue {
+  return {
+    key: Buffer.from(m.key),
+    value: Buffer.from(m.value),
+    createRevision: m.createRevision,
+    modRevision: m.modRevision,
+    version: m.version,
+    lease: m.lease,
+  };
+}
+
+export interface PutResult {
+  revision: bigint;
+  previous: KeyValue | undefined;
+}
+
+export interface DeleteResult {
+  revision: bigint;
+  deleted: number;
+  previous: KeyValue[];
+}
+
+export interface RangeResult {
+  revision: bigint;
+  kvs: KeyValue[];
+  count: number;
+  more: boolean;
+}
+
+export interface TxnResult {
+  revision: bigint;
+  succeeded: boolean;
+  /**
+   * One for each operation that was done: for grant and renew the lease, for revoke how many keys went with
+   * it, for drawToken the token.
+   */
+  results: OpResult[];
+}
+
+export type OpResult = PutResult | DeleteResult | RangeResult | TxnResult | Lease | bigint;
+
+/** A change of one key. */
+export interface Event {
+  kind: "put" | "delete";
+  kv: KeyValue;
+  previous: KeyValue | undefined;
+  /** What deleted the key: a request, or the end of its lease. */
+  why: "" | "deleted" | "expired" | "revoked";
+  /** The lease that took the key with it. */
+  lease: bigint;
+}
+
+const whys: Partial<Record<Event_Why, Event["why"]>> = {
+  [Event_Why.DELETED]: "deleted",
+  [Event_Why.EXPIRED]: "expired",
+  [Event_Why.REVOKED]: "revoked",
+};
+
+export function eventOf(m: pb.Event): Event {
+  if (!m.kv) throw new LeaseholdError("INVALID", "an event has no key");
+  return {
+    kind: m.kind === Event_Kind.DELETE ? "delete" : "put",
+    kv: kvOf(m.kv),
+    previous: m.prevKv && kvOf(m.prevKv),
+    why: whys[m.why] ?? "",
+    lease: m.lease,
+  };
+}
+
+/** The changes of one revision, whole. */
+export interface Update {
+  revision: bigint;
+  events: Event[];
+}
+
+export type Relation = "==" | "!=" | ">" | "<";
+
+const relations: Record<Relation, Compare_Relation> = {
+  "==": Compare_Relation.EQUAL,
+  "!=": Compare_Relation.NOT_EQUAL,
+  ">": Compare_Relation.GREATER,
+  "<": Compare_Relation.LESS,
+};
+
+function comparing(target: pb.Compare["target"], relation: Relation, keys?: Keys): pb.Compare {
+  return create(CompareSchema, {
+    relation: relations[relation],
+    target,
+    ...(keys ? { key: raw(keys.key), rangeEnd: endOf(keys) } : {}),
+  });
+}
+
+/** A condition of a transaction. */
+export type Compare = pb.Compare;
+
+export const compare = {
+  value: (key: Bytes, is: Relation, value: Bytes): Compare =>
+    comparing({ case: "value", value: raw(value) }, is, { key }),
+  version: (key: Bytes, is: Relation, value: bigint): Compare =>
+    comparing({ case: "version", value }, is, { key }),
+  createRevision: (key: Bytes, is: Relation, value: bigint): Compare =>
+    comparing({ case: "createRevision", value }, is, { key }),
+  modRevision: (key: Bytes, is: Relation, value: bigint): Compare =>
+    comparing({ case: "modRevision", value }, is, { key }),
+  lease: (key: Bytes, is: Relation, value: bigint): Compare =>
+    comparing({ case: "lease", value }, is, { key }),
+  exists: (key: Bytes): Compare =>
+    comparing({ case: "createRevision", value: 0n }, ">", { key }),
+  /** There is no such key, or none with the prefix. */
+  missing: (key: Bytes, options: { prefix?: boolean } = {}): Compare =>
+    comparing({ case: "createRevision", value: 0n }, "==", { key, ...options }),
+  leaseAlive: (lease: bigint, alive = true): Compare =>
+    comparing({ case: "leaseAlive", value: lease }, alive ? "==" : "!="),
+  /** A live lease has the name with this token; with 0n: no lease has the name. */
+  nameHeld: (name: string, token: bigint): Compare =>
+    comparing({ case: "nameToken", value: create(NameTokenSchema, { name, token }) }, "=="),
+};
+
+export interface PutOptions {
+  /** The lease that the key is attached to. */
+  lease?: bigint | undefined;
+  /** Puts the key on a lease of its own: it goes when the TTL has passed, unless put again. */
+  ttl?: number | undefined;
+  ignoreValue?: boolean | undefined;
+  ignoreLease?: boolean | undefined;
+  previous?: boolean | undefined;
+}
+
+export interface RangeOptions {
+  limit?: number | undefined;
+  revision?: bigint | undefined;
+  serializable?: boolean | undefined;
+  keysOnly?: boolean | undefined;
+  countOnly?: boolean | undefined;
+}
+
+export interface Grant {
+  ttl: number;
+  id?: bigint | undefined;
+  name?: string | undefined;
+  owner?: string | undefined;
+  labels?: Record<string, string> | undefined;
+  lockDelay?: number | undefined;
+}
+
+export interface Txn {
+  if?: Compare[] | undefined;
+  then?: Op[] | undefined;
+  else?: Op[] | undefined;
+}
+
+/** An operation of a transaction. */
+export type Op = pb.Op;
+
+export function putMessage(key: Bytes, value: Bytes, o: PutOptions): pb.PutRequest {
+  return create(PutRequestSchema, {
+    key: raw(key),
+    value: raw(value),
+    lease: o.lease ?? 0n,
+    ttlMs: ms(o.ttl ?? 0),
+    ignoreValue: o.ignoreValue ?? false,
+    ignoreLease: o.ignoreLease ?? false,
+    prevKv: o.previous ?? false,
+  });
+}
+
+export function deleteMessage(k: Keys & { previous?: boolean | undefined }): pb.DeleteRequest {
+  return create(DeleteRequestSchema, {
+    key: raw(k.key), rangeEnd: endOf(k), prevKv: k.previous ?? false,
+  });
+}
+
+export function rangeMessage(k: Keys & RangeOptions): pb.RangeRequest {
+  return create(RangeRequestSchema, {
+    key: raw(k.key),
+    rangeEnd: endOf(k),
+    limit: BigInt(k.limit ?? 0),
+    revision: k.revision ?? 0n,
+    serializable: k.serializable ?? false,
+    keysOnly: k.keysOnly ?? false,
+    countOnly: k.countOnly ?? false,
+  });
+}
+
+export function grantMessage(g: Grant): GrantRequest {
+  return create(GrantRequestSchema, {
+    ttlMs: ms(g.ttl),
+    id: g.id ?? 0n,
+    name: g.name ?? "",
+    owner: g.owner ?? "",
+    labels: g.labels ?? {},
+    lockDelayMs: ms(g.lockDelay ?? 0),
+  });
+}
+
+export function txnMessage(t: Txn): pb.TxnRequest {
+  return create(TxnRequestSchema, {
+    compare: t.if ?? [], success: t.then ?? [], failure: t.else ?? [],
+  });
+}
+
+function operation(op: pb.Op["op"]): Op {
+  return create(OpSchema, { op });
+}
+
+export const op = {
+  put: (key: Bytes, value: Bytes = "", o: PutOptions = {}): Op =>
+    operation({ case: "put", value: putMessage(key, value, o) }),
+  delete: (k: Keys & { previous?: boolean | undefined }): Op =>
+    operation({ case: "deleteRange", value: deleteMessage(k) }),
+  range: (k: Keys & RangeOptions): Op =>
+    operation({ case: "readRange", value: rangeMessage(k) }),
+  txn: (t: Txn): Op => operation({ case: "txn", value: txnMessage(t) }),
+  /** Grants a lease, whose ID must be given. */
+  grant: (g: Grant & { id: bigint }): Op => operation({ case: "grant", value: grantMessage(g) }),
+  renew: (id: bigint, token = 0n): Op =>
+    operation({ case: "renew", value: create(LeaseRefSchema, { id, token }) }),
+  revoke: (id: bigint, token = 0n): Op =>
+    operation({ case: "revoke", value: create(LeaseRefSchema, { id, token }) }),
+  /** Draws the next fencing token, for no lease. */
+  drawToken: (): Op => operation({ case: "drawToken", value: create(DrawTokenRequestSchema) }),
+};
+
+export function putResult(m: pb.PutResponse, revision: bigint): PutResult {
+  return { revision, previous: m.prevKv && kvOf(m.prevKv) };
+}
+
+export function deleteResult(m: pb.DeleteResponse, revision: bigint): DeleteResult {
+  return { revision, deleted: Number(m.deleted), previous: m.prevKvs.map(kvOf) };
+}
+
+export function rangeResult(m: pb.RangeResponse, revision: bigint): RangeResult {
+  return { revision, kvs: m.kvs.map(kvOf), count: Number(m.count), more: m.more };
+}
+
+export function txnResult(m: pb.TxnResponse, revision: bigint): TxnResult {
+  const results = m.responses.map((r) => opResult(r, revision));
+  return { revision, succeeded: m.succeeded, results };
+}
+
+function opResult({ response: r }: pb.OpResponse, revision: bigint): OpResult {
+  switch (r.case) {
+    case "put":
+      return putResult(r.value, revision);
+    case "deleteRange":
+      return deleteResult(r.value, revision);
+    case "readRange":
+      return rangeResult(r.value, revision);
+    case "txn":
+      return txnResult(r.value, revision);
+    case "grant":
+      if (!r.value.lease) throw new LeaseholdError("INVALID", "a grant has no lease");
+      return leaseOf(r.value.lease);
+    case "renew":
+      return leaseOf(r.value);
+    default:
+      return r.value ?? 0n;
+  }
+}
+
+/** Whether a key is in the wait queue of a prefix: the ID of its lease, and perhaps a number. */
+export function isTicket(prefix: string, kv: KeyValue): boolean {
+  const key = kv.key.toString();
+  return kv.lease !== 0n && key.startsWith(prefix) && /^[0-9a-f.]+$/.test(key.slice(prefix.length));
+}
+
+export function firstTicket(prefix: string, kvs: Iterable<KeyValue>): KeyValue | undefined {
+  let first: KeyValue | undefined;
+  for (const kv of kvs) {
+    if (!isTicket(prefix, kv)) continue;
+    const before =
+      !first ||
+      kv.createRevision < first.createRevision ||
+      (kv.createRevision === first.createRevision && Buffer.compare(kv.key, first.key) < 0);
+    if (before) first = kv;
+  }
+  return first;
+}

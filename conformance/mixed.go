@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What clients contend for in the mixed campaign, and how many workers each client has.
+var contended = []string{"lock/1", "lock/2", "lock/3", "lead/1", "lead/2"}
+
+const (
+	mixedTTL     = 3000 // milliseconds
+	mixedWorkers = 3
+)
+
+// mixed is a campaign in which clients of all languages contend for the same locks and leads.
+type mixed struct {
+	*run
+	until time.Time
+
+	mu      sync.Mutex // guards what follows
+	holds   []*hold
+	highest map[string]uint64 // of the store: the highest token of each name
+	writes  int
+	refused int
+	failed  map[string]int   // requests by the code of their error
+	pauses  map[string][]gap // when clients were stopped
+	faults  map[string]int
+}
+
+// hold is what a client said of a lock or a lead. Times are the machine's, in milliseconds.
+type hold struct {
+	client, name string
+	token        uint64
+	from         float64 // the client has it
+	until        float64 // the client claimed that nobody else has it before
+	released     bool
+	told         float64 // when the client was told of the loss, 0 if it was not
+}
+
+// gap is a time in which a client was stopped.
+type gap struct{ from, to float64 }
+
+// monotonic is the clock that all processes of the machine share, in milliseconds.
+func monotonic() float64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err)
+	}
+	return float64(t.Nano()) / 1e6
+}
+
+// runMixed runs the campaign, with two clients of each language.
+func runMixed(ctx context.Context, s *settings, dir string) error {
+	clusterDir, err := os.MkdirTemp(dir, "cluster-")
+	if err != nil {
+		return err
+	}
+	cl, err := startCluster(ctx, given{Members: 3, Own: true}, s.binary, clusterDir)
+	if err != nil {
+		return err
+	}
+	defer cl.stop()
+	m := &mixed{
+		run: &run{
+			testCase: &testCase{Name: "mixed"}, ctx: ctx, cluster: cl, clients: map[string]*client{},
+			vars: variables{}, later: map[string]<-chan *answer{},
+		},
+		until: time.Now().Add(s.mixed), highest: map[string]uint64{}, failed: map[string]int{},
+		pauses: map[string][]gap{}, faults: map[string]int{},
+	}
+	for language, command := range s.drivers {
+		for i := range 2 {
+			d, err := startDriver(command, os.Stderr)
+			if err != nil {
+				return err
+			}
+			defer d.kill()
+			name := fmt.Sprintf("%s%d", language, i)
+			m.clients[name] = &client{driver: d, proxies: map[*member]*proxy{}}
+			if err := m.connect(name, args{"call_ms": 10000}); err != nil {
+				return err
+			}
+		}
+	}
+	m.play(s.seed)
+	return m.verdict()
+}
+
+// play runs the workers and the faults until the time is over.
+func (m *mixed) play(seed uint64) {
+	var all sync.WaitGroup
+	for _, name := range slices.Sorted(maps.Keys(m.clients)) {
+		for i := range mixedWorkers {
+			seed++
+			random := rand.New(rand.NewPCG(seed, 0))
+			w := &worker{mixed: m, client: name, session: fmt.Sprintf("s%d", i), random: random}
+			all.Go(w.work)
+		}
+	}
+	all.Go(func() { m.injure(rand.New(rand.NewPCG(seed, 1))) })
+	all.Wait()
+}
+
+func (m *mixed) over() bool { return m.ctx.Err() != nil || time.Now().After(m.until) }
+
+// ask asks a driver, and waits for its answer.
+func (m *mixed) ask(name, op string, a args) (args, error) {
+	c, err := m.clients[name].send(op, a)
+	if err != nil {
+		return nil, err
+	}
+	return m.wait(c)
+}
+
+func (m *mixed) wait(c <-chan *answer) (args, error) {
+	select {
+	case a := <-c:
+		if a.Error != nil {
+			m.mu.Lock()
+			m.failed[a.Error.Code]++
+			m.mu.Unlock()
+			return nil, a.Error
+		}
+		got, _ := fields(a.OK)
+		return got, nil
+	case <-m.ctx.Done():
+		return nil, m.ctx.Err()
+	}
+}
+
+// number is a number of an answer.
+func number[T float64 | uint64](a args, key string) (n T) {
+	_, _ = fmt.Sscan(a.text(key), &n) // 0 if it is none
+	return n
+}
+
+// worker has one session of a client after the other.
+type worker struct {
+	*mixed
+	client, session string
+	random          *rand.Rand
+	n               int
+}
+
+func (w *worker) work() {
+	for !w.over() {
+		a := args{"as": w.session, "ttl_ms": mixedTTL, "timeout_ms": 10000}
+		if _, err := w.ask(w.client, "session", a); err != nil {
+			time.Sleep(200 * time.Millisecond)
+			continue
+		}
+		for !w.over() && w.once() {
+		}
+		_, _ = w.ask(w.client, "release", args{"of": w.session}) // it may be lost
+	}
+}
+
+// once takes something, works with it, and releases it. It reports false if the session is over.
+func (w *worker) once() bool {
+	w.n++
+	name := contended[w.random.IntN(len(contended))]
+	as := fmt.Sprintf("%s-%d", w.session, w.n)
+	op := map[byte]string{'o': "lock", 'e': "campaign"}[name[1]]
+	got, err := w.ask(w.client, op, args{"session": w.session, "name": "mixed/" + name, "as": as})
+	if err != nil {
+		return false
+	}
+	h := &hold{
+		client: w.client, name: name,
+		token: number[uint64](got, "token"), from: number[float64](got, "at"),
+	}
+	w.mu.Lock()
+	w.holds = append(w.holds, h)
+	w.mu.Unlock()
+	if c, err := w.clients[w.client].send("wait_over", args{"of": as}); err == nil {
+		go w.await(h, c)
+	}
+	for range 1 + w.random.IntN(8) {
+		sent := monotonic()
+		got, err := w.ask(w.client, "check", args{"of": as})
+		if err != nil {
+			time.Sleep(time.Duration(w.random.IntN(2000)) * time.Millisecond)
+			w.write(h) // a late write, which the store refuses if there is a later holder's
+			return false
+		}
+		// Validity was read after the check was sent, so the client claims at least this.
+		w.claim(h, sent+number[float64](got, "valid_ms"))
+		time.Sleep(time.Duration(w.random.IntN(150)) * time.Millisecond)
+		w.write(h)
+		put := args{"put": args{"key": "mixed/data/" + name, "value": w.client}}
+		_, _ = w.ask(w.client, "txn", args{"if": []any{args{"held": as}}, "then": []any{put}})
+	}
+	sent := monotonic()
+	w.mu.Lock()
+	h.released, h.until = true, min(h.until, sent) // from now on it claims nothing
+	w.mu.Unlock()
+	_, err = w.ask(w.client, "release", args{"of": as})
+	return err == nil
+}
+
+func (m *mixed) claim(h *hold, until float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h.until = max(h.until, until)
+}
+
+// await notes when a client is told that a hold is over.
+func (m *mixed) await(h *hold, c <-chan *answer) {
+	got, err := m.wait(c)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil && !h.released {
+		h.told = number[float64](got, "at")
+	}
+}
+
+// write is a write to a store that refuses smaller tokens than it has seen.
+func (m *mixed) write(h *hold) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h.token < m.highest[h.name] {
+		m.refused++
+		return
+	}
+	m.highest[h.name] = h.token
+	m.writes++
+}
+
+// injure injects faults one after the other, and ends each.
+func (m *mixed) injure(random *rand.Rand) {
+	names := slices.Sorted(maps.Keys(m.clients))
+	for !m.over() {
+		time.Sleep(time.Duration(1000+random.IntN(4000)) * time.Millisecond)
+		client := names[random.IntN(len(names))]
+		long := time.Duration(500+random.IntN(5000)) * time.Millisecond
+		kinds := []string{"kill", "stop member", "stop client", "cut", "break", "hold", "delay"}
+		kind := kinds[random.IntN(len(kinds))]
+		m.mu.Lock()
+		m.faults[kind]++
+		m.mu.Unlock()
+		victim := fmt.Sprint(random.IntN(3))
+		switch kind {
+		case "kill":
+			m.pair(long, args{"fault": "kill", "member": victim}, args{"fault": "start", "member": victim})
+		case "stop member":
+			m.pair(long, args{"fault": "stop", "member": victim}, args{"fault": "cont", "member": victim})
+		case "stop client":
+			from := monotonic()
+			m.pair(long, args{"fault": "stop", "client": client}, args{"fault": "cont", "client": client})
+			m.mu.Lock()
+			m.pauses[client] = append(m.pauses[client], gap{from, monotonic()})
+			m.mu.Unlock()
+		default:
+			ways := []string{"", "up", "down"}
+			m.pair(long, args{
+				"fault": kind, "client": client, "ms": 20 + random.IntN(300), "way": ways[random.IntN(3)],
+			}, args{"fault": "heal"})
+		}
+	}
+	for _, c := range m.cluster.members {
+		_ = c.Signal(syscall.SIGCONT)
+	}
+}
+
+// pair injects a fault for a while.
+func (m *mixed) pair(long time.Duration, begin, end args) {
+	err := m.fault(begin)
+	time.Sleep(long)
+	if err := errors.Join(err, m.fault(end)); err != nil {
+		fmt.Fprintln(os.Stderr, "fault:", err)
+	}
+}
+
+// late is by how much a timer of a client may be late, in milliseconds: machines are busy.
+const late = 1000
+
+// verdict prints the counts, and returns an error if two clients had the same at one time.
+func (m *mixed) verdict() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var overlaps, lost, told int
+	by := map[string][]*hold{}
+	counts := map[string]int{}
+	for _, h := range m.holds {
+		by[h.name] = append(by[h.name], h)
+		counts[h.client]++
+		if !h.released {
+			lost++
+		}
+	}
+	for name, list := range by {
+		slices.SortFunc(list, func(a, b *hold) int { return int(int64(a.token) - int64(b.token)) })
+		for i := 1; i < len(list); i++ {
+			a, b := list[i-1], list[i]
+			if a.token == b.token || a.until > b.from {
+				overlaps++
+				fmt.Printf("OVERLAP of %s: %+v and %+v\n", name, *a, *b)
+			}
+			if a.told > b.from+late && !m.paused(a.client, a.from, a.told) {
+				told++
+				fmt.Printf("TOLD LATE of %s, by %.0f ms: %+v and %+v\n", name, a.told-b.from, *a, *b)
+			}
+		}
+	}
+	fmt.Printf("holds: %d %v, lost: %d\n", len(m.holds), counts, lost)
+	fmt.Printf("writes: %d, refused by the store: %d\n", m.writes, m.refused)
+	fmt.Printf("faults: %v\nerrors: %v\n", m.faults, m.failed)
+	fmt.Printf("overlaps: %d, losses told late: %d\n", overlaps, told)
+	if overlaps+told > 0 || len(m.holds) == 0 {
+		return errors.New("the mixed campaign failed")
+	}
+	return nil
+}
+
+// paused reports whether a client was stopped at some time.
+func (m *mixed) paused(name string, from, to float64) bool {
+	return slices.ContainsFunc(m.pauses[name], func(g gap) bool { return g.from < to && g.to > from })
+}
