@@ -146,16 +146,16 @@ func entriesOf(t testing.TB) (out []*raftpb.Entry) {
 		Changes: []*raftpb.ConfChangeSingle{{
 			Type: raftpb.ConfChangeAddLearnerNode.Enum(), NodeId: new(uint64(9)),
 		}},
-		Context: fsm.AppendCommands(nil, 1, []fsm.Command{
+		Context: entryOf(
 			&fsm.AddMember{Member: fsm.Member{ID: 9, Learner: true, PeerURLs: []string{"http://h:1"}}},
-		}),
+		),
 	})
 	fatal(t, err)
 	add(raftpb.EntryConfChangeV2, change)
-	add(raftpb.EntryNormal, fsm.AppendCommands(nil, 1, []fsm.Command{
+	add(raftpb.EntryNormal, entryOf(
 		&fsm.Put{Key: "a\x1b[31m", Value: []byte{0xff, 0}, Lease: 0xabc},
 		&fsm.HandOver{ID: 5, Owner: "b", Secret: lease.Secret{1}},
-	}))
+	))
 	for _, r := range corpus.Read(t, fsmCorpus+"entries.txt") {
 		add(raftpb.EntryNormal, r.Bytes)
 	}
@@ -368,3 +368,12 @@ func TestWriteFails(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// entryOf returns an entry of some commands.
+func entryOf(commands ...fsm.Command) []byte {
+	b := fsm.AppendGroup(fsm.AppendEntry(nil, 1), fsm.Origin{}, len(commands))
+	for _, c := range commands {
+		b = fsm.AppendCommand(b, c)
+	}
+	return b
+}

@@ -114,17 +114,8 @@ func DecodeEntry(data []byte) ([]Group, error) {
 	return r.decode(data)
 }
 
-// AppendCommands appends an entry of commands that are on their way to the leader.
-func AppendCommands(b []byte, v byte, commands []Command) []byte {
-	b = AppendGroup(AppendEntry(b, v), Origin{}, len(commands))
-	for _, c := range commands {
-		b = AppendCommand(b, c)
-	}
-	return b
-}
-
-// DecodeCommands decodes what AppendCommands wrote, or another in its place: nothing is known
-// yet of what came from outside. It keeps no part of data.
+// DecodeCommands decodes an entry of commands that another member forwards: one group, without an
+// origin. It keeps no part of data.
 func DecodeCommands(data []byte) ([]Command, error) {
 	groups, err := DecodeEntry(data)
 	switch {

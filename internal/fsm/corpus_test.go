@@ -240,7 +240,7 @@ func commandThings() (out []thing) {
 func entryThings() []thing {
 	put, revoke := &Put{Key: "k"}, &Revoke{ID: 1}
 	from := Origin{Member: math.MaxUint64, Seq: 1 << 40}
-	commands := AppendCommands(nil, 1, []Command{put, revoke})
+	commands := forwarded([]Command{put, revoke})
 	return []thing{
 		entry("own commands", Group{Commands: []Command{put, revoke}}),
 		entry("one command of another", Group{from, []Command{put}}),
