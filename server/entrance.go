@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
@@ -20,6 +21,7 @@ import (
 type entrance struct {
 	node   *node
 	opened chan struct{} // closed when calls are let in
+	isOpen atomic.Bool   // set before that, for the usual case
 	late   chan struct{} // closed when calls do not wait any longer
 	open   func()
 	refuse func()
@@ -27,7 +29,7 @@ type entrance struct {
 
 func newEntrance(n *node) *entrance {
 	e := &entrance{node: n, opened: make(chan struct{}), late: make(chan struct{})}
-	e.open = sync.OnceFunc(func() { close(e.opened) })
+	e.open = sync.OnceFunc(func() { e.isOpen.Store(true); close(e.opened) })
 	e.refuse = sync.OnceFunc(func() { close(e.late) })
 	return e
 }
@@ -49,6 +51,9 @@ func (e *entrance) closed() error {
 
 // pass returns when a call is let in, or why it is not.
 func (e *entrance) pass(ctx context.Context) error {
+	if e.isOpen.Load() {
+		return nil
+	}
 	select {
 	case <-e.opened:
 	case <-e.late:
@@ -65,15 +70,7 @@ func (e *entrance) wait() {
 	}
 }
 
-func (e *entrance) unary(
-	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
-	if err := e.pass(ctx); err != nil {
-		return nil, err
-	}
-	return next(ctx, req)
-}
-
+// stream is an intercept.Stream.
 func (e *entrance) stream(
 	stream grpc.ServerStream, _ *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {

@@ -288,34 +288,31 @@ type doors struct {
 	audit *auditor // nil if there is no audit log
 }
 
-// unary is a grpc.UnaryServerInterceptor.
-func (l doors) unary(
-	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
-	if anybody(info.FullMethod) {
-		return next(ctx, req)
+// enter returns the context of a unary call with who makes it, and what is to be called when it
+// ends, nil for nothing.
+func (l doors) enter(
+	ctx context.Context, req any, method string,
+) (_ context.Context, leave func(), _ error) {
+	if anybody(method) {
+		return ctx, nil, nil
 	}
 	if !l.node.View().Access.Enabled() {
 		vouch(ctx)
-		return next(ctx, req)
+		return ctx, nil, nil
 	}
 	c, err := l.caller(ctx)
 	if err != nil {
-		return nil, l.audit.refused(ctx, req, info.FullMethod, api.Error(err))
+		return nil, nil, l.audit.refused(ctx, req, method, api.Error(err))
 	}
-	if c != (identified{}) {
-		vouch(ctx)
+	if c == (identified{}) {
+		return ctx, nil, nil
 	}
-	switch {
-	case c == (identified{}):
-	case waits(info.FullMethod):
-		s := l.stays(c)
-		defer s.wakeAtEnd()()
-		ctx = api.WithIdentity(ctx, s)
-	default:
-		ctx = api.WithIdentity(ctx, callUser{c.Caller, c.byToken})
+	vouch(ctx)
+	if !waits(method) {
+		return api.WithIdentity(ctx, callUser{c.Caller, c.byToken}), nil, nil
 	}
-	return next(ctx, req)
+	s := l.stays(c)
+	return api.WithIdentity(ctx, s), s.wakeAtEnd(), nil
 }
 
 // waits reports whether the calls of a method last for as long as somebody else holds what they

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"leasehold.dev/internal/access"
@@ -79,18 +78,19 @@ func testWhoWaits(t *testing.T) {
 		known := func(ctx context.Context) error {
 			return r.node.View().Access.CheckKnown(api.CallerOf(ctx))
 		}
-		_, err = doors{logins: r.node.logins}.unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method},
-			func(ctx context.Context, _ any) (any, error) {
-				r.asRoot(t, &fsm.RoleAdd{Name: method})
-				if err := known(ctx); err != nil {
-					t.Errorf("%s: another role: %v", method, err)
-				}
-				r.asRoot(t, &fsm.UserPassword{Name: "alice", Hash: []byte("x")})
-				return nil, known(ctx)
-			})
-		if !errors.Is(err, access.ErrInvalidLogin) {
+		ctx, leave, err := doors{logins: r.node.logins}.enter(ctx, nil, method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.asRoot(t, &fsm.RoleAdd{Name: method})
+		if err := known(ctx); err != nil {
+			t.Errorf("%s: another role: %v", method, err)
+		}
+		r.asRoot(t, &fsm.UserPassword{Name: "alice", Hash: []byte("x")})
+		if err := known(ctx); !errors.Is(err, access.ErrInvalidLogin) {
 			t.Errorf("%s: another password: %v", method, err)
 		}
+		leave()
 	}
 }
 

@@ -17,18 +17,8 @@ import (
 // hexadecimal digits, and in which each stream is told which one this is.
 const keyCluster = "leasehold-cluster"
 
-// ours refuses calls for another cluster.
+// ours is an intercept.Stream: it refuses streams for another cluster.
 func (n *node) ours(
-	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
-	if err := n.refuseOthers(ctx); err != nil {
-		return nil, err
-	}
-	return next(ctx, req)
-}
-
-// oursToo is ours for streams.
-func (n *node) oursToo(
 	stream grpc.ServerStream, _ *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
 	cluster := metadata.Pairs(keyCluster, strconv.FormatUint(n.cluster, 16))
@@ -38,6 +28,7 @@ func (n *node) oursToo(
 	return stream, nil, n.refuseOthers(stream.Context())
 }
 
+// refuseOthers returns an error if a call names another cluster.
 func (n *node) refuseOthers(ctx context.Context) error {
 	texts := metadata.ValueFromIncomingContext(ctx, keyCluster)
 	if len(texts) == 0 {

@@ -46,16 +46,6 @@ func (l rateLimit) admit(ctx context.Context, method string) error {
 	}
 }
 
-// unary is a grpc.UnaryServerInterceptor.
-func (l rateLimit) unary(
-	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
-	if err := l.admit(ctx, info.FullMethod); err != nil {
-		return nil, err
-	}
-	return next(ctx, req)
-}
-
 // stream is an intercept.Stream.
 func (l rateLimit) stream(
 	s grpc.ServerStream, info *grpc.StreamServerInfo,

@@ -48,9 +48,7 @@ func (s opened) Context() context.Context { return s.ctx }
 func TestRenewalsAreNotLimited(t *testing.T) {
 	l, ctx := limitsOfAlice(t, access.LimitChange{What: access.Rate, Most: 1})
 	unary := func(method string) error {
-		_, err := l.unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method},
-			func(context.Context, any) (any, error) { return nil, nil })
-		return err
+		return l.admit(ctx, method)
 	}
 	stream := func(method string) error {
 		_, _, err := l.stream(opened{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: method})

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,17 +52,6 @@ func (s *methodStats) done(err error) {
 		code = codes.Unknown
 	}
 	s.handled[code].Add(1)
-}
-
-// unary is a grpc.UnaryServerInterceptor.
-func (m *rpcMetrics) unary(
-	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
-	s := m.of(info.FullMethod, "unary")
-	s.started.Add(1)
-	resp, err := next(ctx, req)
-	s.done(err)
-	return resp, err
 }
 
 // stream is an intercept.Stream.

@@ -244,17 +244,15 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 func (s *Server) interceptors() (
 	unary []grpc.UnaryServerInterceptor, streams []intercept.Stream,
 ) {
-	unary = []grpc.UnaryServerInterceptor{s.rpcs.unary, s.node.ours, s.entrance.unary}
-	streams = []intercept.Stream{s.rpcs.stream, s.node.oursToo, s.entrance.stream}
-	if t := s.core.tracer; t != nil {
-		unary = append([]grpc.UnaryServerInterceptor{t.unary}, unary...)
+	c := &calls{
+		tracer: s.core.tracer, rpcs: s.rpcs, node: s.node, entrance: s.entrance,
+		doors: doors{s.node.logins, s.audit}, limits: rateLimit{s.node.limits},
 	}
-	in, limits := doors{s.node.logins, s.audit}, rateLimit{s.node.limits}
-	unary, streams = append(unary, in.unary), append(streams, in.stream)
+	streams = []intercept.Stream{c.rpcs.stream, c.node.ours, c.entrance.stream, c.doors.stream}
 	if s.audit != nil {
-		unary, streams = append(unary, s.audit.unary), append(streams, s.audit.stream)
+		streams = append(streams, s.audit.stream)
 	}
-	return append(unary, limits.unary), append(streams, limits.stream)
+	return []grpc.UnaryServerInterceptor{c.unary}, append(streams, c.limits.stream)
 }
 
 // nativeOptions are those of leasehold.v1, beside etcd's.

@@ -134,20 +134,18 @@ func (t *tracer) relayed(
 	return resp, err
 }
 
-// unary is a grpc.UnaryServerInterceptor.
-func (t *tracer) unary(
-	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
+// begin returns a call that is timed from now on, nil if nobody wants to know.
+func (t *tracer) begin(ctx context.Context, method string) *tracedCall {
+	if t == nil {
+		return nil
+	}
 	traced := t.spans != nil && trace.SpanFromContext(ctx).IsRecording()
 	if t.slow == nil && !traced {
-		return next(ctx, req)
+		return nil
 	}
-	c := &tracedCall{
-		Context: ctx, tracer: t, name: info.FullMethod, begun: sinceEpoch(), traced: traced,
+	return &tracedCall{
+		Context: ctx, tracer: t, name: method, begun: sinceEpoch(), traced: traced,
 	}
-	resp, err := next(c, req)
-	c.End(err)
-	return resp, err
 }
 
 // request begins the trace of a request of a leasehold.v1 stream, nil if it is not sampled. A

@@ -380,9 +380,10 @@ func testTraceOfEtcdStreams(t *testing.T) {
 	ctx = metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", parentNumber(2, "01")))
 	tr, info := r.core.tracer, &grpc.UnaryServerInfo{FullMethod: "/s/m"}
 	if _, err := tr.relayed(ctx, nil, info, func(ctx context.Context, _ any) (any, error) {
-		return tr.unary(ctx, nil, info, func(ctx context.Context, _ any) (any, error) {
-			return nil, r.node.Confirm(ctx)
-		})
+		call := tr.begin(ctx, info.FullMethod)
+		err := r.node.Confirm(call)
+		call.End(err)
+		return nil, err
 	}); err != nil {
 		t.Fatal(err)
 	}
