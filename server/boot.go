@@ -147,9 +147,9 @@ func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 		id.Member == memberID(c.InitialMembers()[c.Name], c.Cluster.Token) {
 		return nil
 	}
-	return fmt.Errorf("%w: the founding of cluster %x was begun here for member %x (%s) and cut "+
-		"short; complete it with the same --name, --initial-advertise-peer-urls, "+
-		"--initial-cluster and --initial-cluster-token, or remove the data directory",
+	return fmt.Errorf("%w: the founding of cluster %x was interrupted here for member %x (%s); "+
+		"complete it with the same --name, --initial-advertise-peer-urls, --initial-cluster and "+
+		"--initial-cluster-token, or remove the data directory",
 		ErrConfig, id.Cluster, id.Member, id.Name)
 }
 

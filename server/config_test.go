@@ -92,16 +92,16 @@ func TestValidate(t *testing.T) {
 		{"", func(c *Config) {
 			c.URLs.ListenClient, c.ClientTLS.Auto = parse("https://127.0.0.1:1"), true
 		}},
-		{"give --listen-client-urls with https://", func(c *Config) { c.ClientTLS.Auto = true }},
+		{"use https:// in --listen-client-urls", func(c *Config) { c.ClientTLS.Auto = true }},
 		{"http://localhost:2379 would not be encrypted", func(c *Config) {
 			c.ClientTLS.TrustedCAFile = "x"
 		}},
-		{"give --listen-peer-urls with https://", func(c *Config) { c.PeerTLS.ClientCertAuth = true }},
+		{"use https:// in --listen-peer-urls", func(c *Config) { c.PeerTLS.ClientCertAuth = true }},
 		{"", func(c *Config) {
 			c.URLs.ListenClient = append(parse("https://127.0.0.1:1"), parse("http://127.0.0.1:2")...)
 			c.ClientTLS.Auto = true
 		}},
-		{"who comes to http://127.0.0.1:2 shows no certificate", func(c *Config) {
+		{"clients of http://127.0.0.1:2 show no certificate", func(c *Config) {
 			c.URLs.ListenClientHTTP = parse("http://127.0.0.1:2")
 			c.URLs.ListenClient = parse("https://127.0.0.1:1")
 			c.ClientTLS = TLS{Auto: true, ClientCertAuth: true, CRLFile: "x"}
@@ -112,7 +112,7 @@ func TestValidate(t *testing.T) {
 			c.URLs.ListenClient = parse("https://127.0.0.1:1")
 			c.ClientTLS = TLS{Auto: true, ClientCertAuth: true, CRLFile: "x"}
 		}},
-		{"--peer-crl-file is given", func(c *Config) {
+		{"--peer-crl-file is set", func(c *Config) {
 			c.URLs.ListenPeer = append(parse("https://127.0.0.1:1"), parse("http://127.0.0.1:2")...)
 			c.PeerTLS = TLS{Auto: true, ClientCertAuth: true, CRLFile: "x"}
 		}},
@@ -165,7 +165,7 @@ func TestValidate(t *testing.T) {
 		{"", func(c *Config) { c.HTTP.UI = "read-only" }},
 		{
 			`--cors "*": name each origin whose pages may call this server as browsers send it, such ` +
-				"as https://admin.example.com or http://localhost:3000; there is no word for all",
+				"as https://admin.example.com or http://localhost:3000; no wildcard is allowed",
 			func(c *Config) { c.HTTP.CORS = []string{"*"} },
 		},
 		{`--cors "*"`, func(c *Config) { c.HTTP.CORS = []string{"https://a", "*"} }},

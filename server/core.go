@@ -217,7 +217,8 @@ func (c *core) end() error {
 		return err
 	}
 	if c.shell.Out.Failed != nil {
-		return fmt.Errorf("%w, and no member of this release can; the data in %s are as they were: %w",
+		return fmt.Errorf("%w, and no member of this release can; the data in %s is unchanged: "+
+			"%w",
 			errUnapplied, c.peers.dir, c.shell.Err)
 	}
 	return rolledBack(c.shell.Err, c.peers.dir)

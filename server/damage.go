@@ -83,8 +83,8 @@ func (c *core) damaged(err error) error {
 	if err := c.keepEvidence(name, image); err != nil {
 		kept = fmt.Sprintf("the state that it had in memory could not be written: %v", err)
 	}
-	return damagedError{fmt.Errorf("server: %w. It has stopped, and its data in %s are as they were; "+
-		"%s. It will not run on these data again: move the directory away, and start the member "+
+	return damagedError{fmt.Errorf("server: %w. It has stopped, and its data in %s is unchanged; "+
+		"%s. It will not run on this data again: move the directory away, and start the member "+
 		"with --join ADDRESS --replace, where ADDRESS is another member's",
 		err, c.peers.dir, kept)}
 }

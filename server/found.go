@@ -10,7 +10,7 @@ import (
 )
 
 // errFounded means that a data directory belongs to a cluster already.
-var errFounded = errors.New("server: the data directory belongs to a cluster already")
+var errFounded = errors.New("server: the data directory already belongs to a cluster")
 
 // Found founds a cluster in an empty data directory, which becomes that of its first member, and
 // returns the IDs of cluster and member. It does not start the member. Use it where members are
@@ -21,8 +21,8 @@ func Found(c Config) (cluster, member uint64, err error) {
 		return 0, 0, err
 	}
 	if n := len(c.InitialMembers()); n > 1 || c.Cluster.State != NewCluster {
-		return 0, 0, fmt.Errorf("%w: a cluster is founded by one member here; leave "+
-			"--initial-cluster and --initial-cluster-state out, and let the others join it with "+
+		return 0, 0, fmt.Errorf("%w: one member founds the cluster here; leave out "+
+			"--initial-cluster and --initial-cluster-state, and let the others join with "+
 			"--join", ErrConfig)
 	}
 	if err := refuseUnusable(c.DataDir); err != nil {
@@ -61,8 +61,8 @@ func halfFounded(disk *storage.Disk) (bool, error) {
 func HalfFounded(disk *storage.Disk) error {
 	half, err := halfFounded(disk)
 	if err == nil && half {
-		err = errors.New("server: the founding of a cluster in this data directory was cut short; " +
-			"complete it by the command that began it, \"leasehold init\" for one, with the same flags")
+		err = errors.New("server: the founding of a cluster in this data directory was " +
+			"interrupted; repeat the command, such as \"leasehold init\", with the same flags")
 	}
 	return err
 }

@@ -23,7 +23,7 @@ import (
 
 // errLost is wrapped by what a member says that stops because the cluster remembers it with
 // other data.
-var errLost = errors.New("server: the data of this member are not those that the cluster knows")
+var errLost = errors.New("server: the cluster knows this member with other data")
 
 // errContradicted is wrapped by what a member says that stops because of what another one says of
 // its log.
@@ -32,10 +32,10 @@ var errContradicted = errors.New("server: stopped, because another member contra
 
 // lostData says what to do when the data of a member are lost.
 func lostData(dir string) error {
-	return fmt.Errorf("%w: without them it would deny what it has acknowledged. Start it with "+
-		"its own data. If they are gone, remove %s and start it with --join ADDRESS --replace, "+
-		"where ADDRESS is another member's: that removes the lost member and adds a new one in "+
-		"its place", errLost, dir)
+	return fmt.Errorf("%w: without it the member would deny what it has acknowledged. Start it "+
+		"with its own data. If that is lost, remove %s and start it with --join ADDRESS "+
+		"--replace, where ADDRESS is another member's: this removes the lost member and adds a "+
+		"new one in its place", errLost, dir)
 }
 
 // rolledBack says what to do when another member knows more of this one's log than its disk. It
@@ -46,11 +46,10 @@ func rolledBack(err error, dir string) error {
 		note := fmt.Sprintf("%s: %v\n", time.Now().UTC().Format(time.RFC3339), err)
 		err = damagedError{errors.Join(err, leaveNote(dir, storage.RolledBack, note))}
 	}
-	return fmt.Errorf("%w: "+
-		"an older state was put back onto it, it is a copy of another member's, or a stranger "+
-		"speaks on the peer URLs (give --peer-cert-file and the like to keep strangers out). "+
-		"If the disk is at fault, remove %s and start the member with --join ADDRESS --replace, "+
-		"where ADDRESS is another member's: %w", errContradicted, dir, err)
+	return fmt.Errorf("%w: an older state was restored to it, it is a copy of another member's, "+
+		"or a stranger has access to the peer URLs (--peer-cert-file and the like keep strangers "+
+		"out). If the disk is at fault, remove %s and start the member with --join ADDRESS "+
+		"--replace, where ADDRESS is another member's: %w", errContradicted, dir, err)
 }
 
 // leaveNote writes a file into a data directory, durably.
@@ -68,10 +67,10 @@ var errCopied = errors.New("server: another process with the identity of this me
 
 // copiedData says what to do when two processes have one identity.
 func copiedData(dir string) error {
-	return fmt.Errorf("%w: %s is a copy of its data directory, or the other one runs on a copy. "+
-		"Both would vote and acknowledge in the name of one member. Find the other process. If it "+
-		"is the right one, remove %s: to add a member, start with an empty data directory and "+
-		"--join ADDRESS. If this is the right one, stop the other process and start this one again",
+	return fmt.Errorf("%w: %s is a copy of its data directory, or the other process runs on a "+
+		"copy. Both would vote and acknowledge as one member. Find the other process. If it is "+
+		"the right one, remove %s; to add a member, start with an empty data directory and "+
+		"--join ADDRESS. If this is the right one, stop the other process and restart this one",
 		errCopied, dir, dir)
 }
 
@@ -217,7 +216,7 @@ func (p *peers) recognize(member, incarnation uint64) error {
 		}
 	}
 	if known != incarnation {
-		return fmt.Errorf("member %x comes back without the data that it had here: %w",
+		return fmt.Errorf("member %x returned without its data: %w",
 			member, transport.ErrLost)
 	}
 	return nil
@@ -320,10 +319,11 @@ const copyShown = 10 * time.Minute
 func (p *peers) Claimed(cluster, by uint64) {
 	v := p.core.view.Load()
 	if len(v.Members) == 1 && len(v.Removed) == 0 && p.claim(time.Now()) {
-		p.removed(fmt.Errorf("%w: this member has just founded cluster %x alone, but member %x of "+
-			"cluster %x takes it for one of its own. If it was in that cluster, its data are lost: "+
-			"start it with an empty data directory and --join ADDRESS --replace. If not, give it "+
-			"another --initial-advertise-peer-urls or stop that member, and found it again",
+		p.removed(fmt.Errorf("%w: this member has just founded cluster %x alone, but member %x "+
+			"of cluster %x considers it one of its own. If it was in that cluster, its data is "+
+			"lost: start it with an empty data directory and --join ADDRESS --replace. If not, "+
+			"change --initial-advertise-peer-urls or stop that member, and found the cluster "+
+			"again",
 			errLost, p.cluster, by, cluster))
 		return
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // errNotTaken tells the sender of a snapshot that it is of no use here now.
-var errNotTaken = errors.New("server: the snapshot was not taken")
+var errNotTaken = errors.New("server: the snapshot was not installed")
 
 // sendSnapshot streams the state to a member that lags too far behind for the log.
 // The core calls it; an immutable image of the present state is what is sent,

@@ -94,7 +94,7 @@ func describe(c Config, way transport.Way, id storage.Identity) (description, er
 		return description{}, fmt.Errorf("%w: --initial-cluster names no other member to ask; "+
 			"add those of the cluster", ErrConfig)
 	}
-	return description{}, fmt.Errorf("no other member told at its peer URL who the members are: %w",
+	return description{}, fmt.Errorf("no other member answered at its peer URL: %w",
 		errors.Join(failures...))
 }
 
@@ -171,7 +171,7 @@ func describeOne(u url.URL, way transport.Way) (description, error) {
 	}
 	var d description
 	if err := json.Unmarshal(text, &d); err != nil || d.Cluster == 0 || len(d.Members) == 0 {
-		return description{}, fmt.Errorf("its answer %q says nothing of a cluster", text)
+		return description{}, fmt.Errorf("its answer %q names no cluster", text)
 	}
 	return d, nil
 }

@@ -297,8 +297,8 @@ func (n *node) admit(commands ...fsm.Command) error {
 		return fmt.Errorf("%w: the disk of member %x is full", fsm.ErrNoSpace, n.member)
 	}
 	if !n.writer.disk.HasRoomToFree() {
-		return fmt.Errorf("%w: the disk of member %x is so full that what is left is kept for "+
-			"the expiry of leases; free some of the disk first", fsm.ErrNoSpace, n.member)
+		return fmt.Errorf("%w: the disk of member %x is so full that the rest is reserved for "+
+			"the expiry of leases; free some space first", fsm.ErrNoSpace, n.member)
 	}
 	return nil
 }

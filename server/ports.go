@@ -151,8 +151,9 @@ func (c Config) checkTLS() error {
 			}
 		}
 		if options.Asked() && !encrypted && len(side.urls) > 0 {
-			errs = append(errs, fmt.Errorf("there are TLS settings for the %s side, but %s would not be "+
-				"encrypted; give %s with https:// (and advertise such), or leave the TLS settings out",
+			errs = append(errs, fmt.Errorf("there are TLS settings for the %s side, but %s would "+
+				"not be encrypted; use https:// in %s and in the advertised URLs, or leave out "+
+				"the TLS settings",
 				side.name, urlList(side.urls), side.urlFlag))
 		}
 	}
@@ -176,8 +177,8 @@ func (c Config) checkRevoked() error {
 	} {
 		for _, u := range side.urls {
 			if side.file != "" && u.Scheme == "http" {
-				return fmt.Errorf("%s is given, but who comes to %s shows no certificate; make that "+
-					"https://, or leave it out", side.flag, u.String())
+				return fmt.Errorf("%s is set, but clients of %s show no certificate; use "+
+					"https:// there, or leave it out", side.flag, u.String())
 			}
 		}
 	}

@@ -132,7 +132,7 @@ func testWhoCallsThroughRelay(t *testing.T) {
 		"root's certificate": {"root", "", "a", errNotForRoot.Error()},
 		"token":              {"-", alice, "a", ""},
 		"forged":             {"-", alice[1:], "a", "Unauthenticated"},
-		"nobody":             {"-", "", "a", "nobody has logged in"},
+		"nobody":             {"-", "", "a", "the caller is anonymous"},
 	} {
 		socket, conf := plain, (*tls.Config)(nil)
 		if x.certificate != "-" {

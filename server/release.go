@@ -33,9 +33,10 @@ var errUnapplied = errors.New("server: stopped, because of an entry that this re
 func otherRelease(err error, dir string) error {
 	switch {
 	case errors.Is(err, encoding.ErrNewer):
-		return fmt.Errorf("%w: a newer release wrote what it does not know. Nothing of that was done, "+
-			"and the data in %s are as they were. Start the member with the newer release, which the "+
-			"other members run or did run (this is %s): %w", ErrTooOld, dir, thisRelease(), err)
+		return fmt.Errorf("%w: a newer release wrote something that this release does not know. "+
+			"Nothing was done, and the data in %s is unchanged. Start the member with the newer "+
+			"release, which the other members run or ran (this is %s): "+
+			"%w", ErrTooOld, dir, thisRelease(), err)
 	case errors.Is(err, encoding.ErrOlder):
 		return foreign(err, dir)
 	default:
@@ -45,9 +46,9 @@ func otherRelease(err error, dir string) error {
 
 // foreign says what to do when this release does not speak the cluster version, which why names.
 func foreign(why error, dir string) error {
-	return fmt.Errorf("%w. Nothing was done, and the data in %s are as they were. Start the member "+
+	return fmt.Errorf("%w. Nothing was done, and the data in %s is unchanged. Start the member "+
 		"with a release that speaks it, as the other members do (this is %s; leasehold endpoint "+
-		"status shows what the others are): %w", ErrForeign, dir, thisRelease(), why)
+		"status shows the others'): %w", ErrForeign, dir, thisRelease(), why)
 }
 
 func thisRelease() string {

@@ -12,7 +12,8 @@ var (
 	ErrUserExists       = errors.New("access: the user exists")
 	ErrUserNotFound     = errors.New("access: user not found")
 	// ErrUserEmpty means that a name of a user is missing, or that nobody has logged in.
-	ErrUserEmpty    = errors.New("access: nobody has logged in, or the name of a user is empty")
+	ErrUserEmpty = errors.New("access: the caller is anonymous, or the name of a user is " +
+		"empty")
 	ErrRoleExists   = errors.New("access: the role exists")
 	ErrRoleNotFound = errors.New("access: role not found")
 	ErrRoleEmpty    = errors.New("access: the name of the role is empty")

@@ -201,7 +201,7 @@ func (b *Reader) Next() (chunk []byte, ok bool, err error) {
 		return chunk, true, nil
 	}
 	if n != clusterChunk {
-		return nil, false, fmt.Errorf("%w: it does not say of which cluster it is", ErrNotWhole)
+		return nil, false, fmt.Errorf("%w: the ID of its cluster is missing", ErrNotWhole)
 	}
 	b.cluster = binary.BigEndian.Uint64(chunk)
 	return b.Next()

@@ -116,7 +116,8 @@ func parse(text []byte) (*file, error) {
 	}
 	if len(f.Bindings) == 0 {
 		// A file that is being written may be empty for a moment.
-		return nil, errors.New(": there are no bindings; leave --auth-config out if that is meant")
+		return nil, errors.New(": there are no bindings; leave out --auth-config if none are " +
+			"intended")
 	}
 	for i := range f.Bindings {
 		if err := f.Bindings[i].check(names); err != nil {
@@ -156,9 +157,10 @@ func (s *issuerSettings) check() error {
 		return fmt.Errorf("an issuer needs a name of small letters, digits, dots and dashes, other "+
 			"than %s, not %q", strings.Join(reserved, " and "), s.Name)
 	case s.URL == "":
-		return fmt.Errorf("issuer %s needs its url, as the claim iss of its tokens has it", s.Name)
+		return fmt.Errorf("issuer %s needs its url, as in the claim iss of its tokens", s.Name)
 	case len(s.Audiences) == 0 || slices.Contains(s.Audiences, ""):
-		return fmt.Errorf("issuer %s needs audiences: what its tokens call this cluster", s.Name)
+		return fmt.Errorf("issuer %s needs audiences: the names of this cluster in its "+
+			"tokens", s.Name)
 	case s.KeysURL != "" && s.KeysFile != "":
 		return fmt.Errorf("issuer %s has keys-url and keys-file; leave one of them out", s.Name)
 	case *s.Leeway < 0 || *s.Leeway > maxLeeway:

@@ -36,7 +36,8 @@ func (h *Host) Clock() (func() time.Duration, error) {
 		return h.Boot, nil
 	}
 	if _, err := bootTime(); err != nil {
-		return nil, fmt.Errorf("host: read a clock that runs on while the machine sleeps: %w", err)
+		return nil, fmt.Errorf("host: read a clock that keeps running while the machine is "+
+			"suspended: %w", err)
 	}
 	return func() time.Duration {
 		now, err := bootTime()

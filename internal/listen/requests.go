@@ -36,7 +36,7 @@ const (
 )
 
 var (
-	errUnfinished = errors.New("too many bytes of requests that are not finished wait here")
+	errUnfinished = errors.New("too many bytes of unfinished requests")
 	errTooSlow    = errors.New("a request was not finished in time")
 )
 

@@ -16,7 +16,7 @@ var (
 	// ErrVerifyOnly means that this member has no private key to sign tokens with.
 	ErrVerifyOnly = errors.New("login: token signing attempted with verify-only key")
 	// ErrNoTokens means that this member gives no tokens, for --auth-token is empty.
-	ErrNoTokens = errors.New("login: this member gives no tokens")
+	ErrNoTokens = errors.New("login: this member does not issue tokens")
 )
 
 // Caller is whom a token stands for.

@@ -206,8 +206,8 @@ func (d *Directory) judge(wrong error) {
 	case d.machine == nil:
 		d.Condition, d.Why = Stateless, errors.New("the member has joined and received no state yet")
 	case evidence != "":
-		d.Condition, d.Why = Damaged, fmt.Errorf("its state has differed from that of the majority: "+
-			"what it had then is in %s", evidence)
+		d.Condition, d.Why = Damaged, fmt.Errorf("its state differed from the majority's; a copy "+
+			"of it is in %s", evidence)
 	case d.commit > d.Index:
 		d.Condition, d.Why = Damaged, fmt.Errorf("entry %d was committed, but the log ends at %d",
 			d.commit, d.Index)

@@ -95,8 +95,8 @@ func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 		return "", errors.Join(fmt.Errorf("make the new directory: %w", err), os.Rename(kept, d.Path))
 	}
 	if err := giveTo(d.Path, kept); err != nil {
-		return kept, fmt.Errorf("the new directory is made, and what was there is in %s; but give the "+
-			"new one to the owner of that yourself: %w", kept, err)
+		return kept, fmt.Errorf("the new directory exists, and the old one is now %s; but change "+
+			"the owner of the new one yourself: %w", kept, err)
 	}
 	return kept, nil
 }

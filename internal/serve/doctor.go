@@ -86,7 +86,7 @@ func (d *doctor) report(w io.Writer) error {
 		fmt.Fprintf(w, "%-7s %-12s %s\n", degrees[f.degree], f.what, f.text)
 	}
 	if worst == unfit {
-		return errors.New("a member does not run well here: see the faults above")
+		return errors.New("a member cannot run well here: see the faults above")
 	}
 	return nil
 }

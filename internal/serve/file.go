@@ -243,7 +243,7 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 		}
 	}
 	if n.Tag == "!!bool" && isText && !ignored {
-		return "", fmt.Errorf("it is text; write \"%s\" if that is meant", n.Value)
+		return "", fmt.Errorf("it must be text; quote it: \"%s\"", n.Value)
 	}
 	return n.Value, nil
 }
@@ -270,7 +270,7 @@ func listOf(n *yaml.Node) (string, error) {
 	var words []string
 	for _, c := range n.Content {
 		if c = settings.Meant(c); c.Kind != yaml.ScalarNode {
-			return "", fmt.Errorf("what begins in line %d is no single value", c.Line)
+			return "", fmt.Errorf("line %d does not begin a single value", c.Line)
 		}
 		words = append(words, c.Value)
 	}

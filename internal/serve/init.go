@@ -86,12 +86,12 @@ func nobodyAt(at string, cfg server.Config) error {
 	switch err := c.Ours(ctx); {
 	case err == nil:
 		return errors.New("a cluster answers there, so nothing is founded; start this member " +
-			"with leasehold serve --join, and with --replace if its disk was lost")
+			"with leasehold serve --join (and --replace if its disk was lost)")
 	case !passing(err):
 		return err
 	case listens(at):
-		return fmt.Errorf("something listens there, so nothing is founded; whether it is a member "+
-			"is not known: %w", err)
+		return fmt.Errorf("something listens there, so nothing is founded; it may be a member: "+
+			"%w", err)
 	}
 	return nil
 }

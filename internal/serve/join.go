@@ -153,9 +153,9 @@ func (j *joiner) admit(
 		j.member = m.ID
 		return list.Members, nil
 	case !m.IsLearner && !j.replace:
-		return nil, fmt.Errorf("member %x (%s) has the peer URLs %s, and a vote, but its data are "+
+		return nil, fmt.Errorf("member %x (%s) has the peer URLs %s, and a vote, but its data is "+
 			"not in %s: with an empty directory it would deny what it has acknowledged; start it "+
-			"with its data, or give --replace to remove it and join as a new member",
+			"with its data, or use --replace to remove it and join as a new member",
 			m.ID, m.Name, strings.Join(urls, ","), cfg.DataDir)
 	}
 	// A learner has no vote that could be missed.

@@ -288,7 +288,7 @@ func TestJoinAgain(t *testing.T) {
 			known: &pb.Member{ID: 7, Name: "new", PeerURLs: []string{newURL}, IsLearner: true},
 		},
 		{
-			name: "a voter without its data", want: "list", fails: "give --replace",
+			name: "a voter without its data", want: "list", fails: "use --replace",
 			known: &pb.Member{ID: 7, Name: "new", PeerURLs: []string{newURL}},
 		},
 		{

@@ -105,7 +105,7 @@ func TestJoinProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = two.start()
-	p.until("give --replace")
+	p.until("use --replace")
 	if code := p.exit(); code == 0 {
 		t.Error("a voter without its data was started")
 	}

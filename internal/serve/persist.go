@@ -117,7 +117,7 @@ func (p possession) check(cfg server.Config, list *clientv3.MemberListResponse) 
 	switch c := list.Header.GetClusterId(); {
 	case c != p.Cluster:
 		return fmt.Errorf("the data directory %s belongs to cluster %x, but this is cluster %x; "+
-			"give another --data-dir, or another address to --join", cfg.DataDir, p.Cluster, c)
+			"change --data-dir or the address in --join", cfg.DataDir, p.Cluster, c)
 	case find(list.Members, p.Member) == nil:
 		return fmt.Errorf("the data directory %s belongs to member %x, which the cluster has "+
 			"removed; give an empty --data-dir to join as a new member", cfg.DataDir, p.Member)
@@ -173,7 +173,7 @@ func (d dialed) Ours(ctx context.Context) error {
 	_, err := pb.NewLeaseServiceClient(d.ActiveConnection()).Describe(ctx, &pb.DescribeRequest{})
 	switch status.Code(err) {
 	case codes.Unimplemented:
-		return fmt.Errorf("who answers there is no member of Leasehold, and an etcd cannot be "+
+		return fmt.Errorf("the server there is not a Leasehold member, and an etcd cannot be "+
 			"joined: %s", status.Convert(err).Message())
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return fmt.Errorf("%w%s", err, fault.TLSHint(err.Error()))

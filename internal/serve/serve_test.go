@@ -230,8 +230,8 @@ func TestMistakes(t *testing.T) {
 		"--config-file=missing.yml":          "--config-file: open missing.yml",
 		"--cert-file=a":                      "a certificate file needs a key file",
 		"--cors=*":                           `--cors "*": name each origin`,
-		"--auto-tls":                         "give --listen-client-urls with https://",
-		"--peer-auto-tls":                    "give --listen-peer-urls with https://",
+		"--auto-tls":                         "use https:// in --listen-client-urls",
+		"--peer-auto-tls":                    "use https:// in --listen-peer-urls",
 		"--election-timeout=400":             "five times",
 		"--name= --initial-cluster-token= -": `"-" is not a flag`,
 	} {

@@ -34,8 +34,8 @@ func (f Formats) has(format uint8) bool { return f.Oldest <= format && format <=
 func (f Formats) common(other Formats) (uint8, error) {
 	format := min(f.Newest, other.Newest)
 	if !f.has(format) || !other.has(format) {
-		return 0, fmt.Errorf("%w: this one speaks %v, the other %v; run versions of leasehold that are "+
-			"neighbors, and upgrade one version after the other", errFormats, f, other)
+		return 0, fmt.Errorf("%w: this one speaks %v, the other %v; run adjacent versions of "+
+			"leasehold, and upgrade one version at a time", errFormats, f, other)
 	}
 	return format, nil
 }
@@ -44,7 +44,7 @@ func (f Formats) common(other Formats) (uint8, error) {
 func readFormats(md metadata.MD) (f Formats, err error) {
 	texts := md.Get(keyFormats)
 	if len(texts) != 1 {
-		return f, errors.New("the stream does not say which formats it may have")
+		return f, errors.New("the stream names no formats")
 	}
 	return parseFormats(texts[0])
 }

@@ -83,7 +83,7 @@ func readHello(ctx context.Context) (h hello, err error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	texts := md.Get(keyHello)
 	if len(texts) != 1 {
-		return h, errors.New("the stream does not say whose it is")
+		return h, errors.New("the stream names no member")
 	}
 	if h, err = parseHello(texts[0]); err != nil {
 		return h, err
@@ -110,7 +110,7 @@ func scan(text, format string, numbers ...any) error {
 func (h *hello) readVersion(md metadata.MD) error {
 	texts := md.Get(keyVersion)
 	if len(texts) != 1 {
-		return errors.New("the stream does not say of which cluster version it is")
+		return errors.New("the stream names no cluster version")
 	}
 	if err := scan(texts[0], "%d %d", &h.version, &h.decided); err != nil {
 		return fmt.Errorf("cannot read the cluster version %q", texts[0])

@@ -239,7 +239,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 	}
 	if err == nil {
 		if err = l.t.cfg.Handler.Met(l.id, other.incarnation); err != nil {
-			err = fmt.Errorf("transport: who answers is not the member that is meant: %v", err)
+			err = fmt.Errorf("transport: the process that answers is not that member: %v", err)
 		}
 	}
 	if err == nil {

@@ -83,7 +83,8 @@ func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err err
 		return h, 0, fmt.Errorf("the stream is for member %x, this is member %x; "+
 			"the peer URL leads to the wrong one", h.to, t.cfg.Self)
 	case h.from == t.cfg.Self:
-		return h, 0, fmt.Errorf("member %x talks to itself; two processes have one identity", h.from)
+		return h, 0, fmt.Errorf("member %x connected to itself: two processes have one "+
+			"identity", h.from)
 	}
 	if err := t.cfg.Handler.Admit(h.visitor()); err != nil {
 		return h, 0, err

@@ -42,12 +42,12 @@ const (
 const toldPause = 5 * time.Second
 
 var (
-	errNoProof = errors.New("transport: this member asks others for the token of its cluster " +
-		"and got none; give --peer-token-file")
-	errBadProof = errors.New("transport: the token of the other member is not this cluster's; " +
-		"--peer-token-file must be the same for all members, and nothing between them may end TLS")
-	errTokenless = errors.New("transport: the other member knows no token; give it this " +
-		"member's --peer-token-file, too")
+	errNoProof = errors.New("transport: this member requires the token of its cluster and got " +
+		"none; set --peer-token-file")
+	errBadProof = errors.New("transport: the other member has another token; --peer-token-file " +
+		"must be the same for all members, and nothing between them may terminate TLS")
+	errTokenless = errors.New("transport: the other member has no token; give it the same " +
+		"--peer-token-file")
 )
 
 var challengeDesc = grpc.MethodDesc{MethodName: "Challenge", Handler: serveChallenge}

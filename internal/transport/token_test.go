@@ -37,9 +37,9 @@ func testStrangerWithoutToken(t *testing.T) {
 		caller, listener []byte
 		words, heard     string // at the caller, and at the listener
 	}{
-		{"none", nil, token, "give --peer-token-file", "give --peer-token-file"},
+		{"none", nil, token, "set --peer-token-file", "set --peer-token-file"},
 		{"another", another, token, "must be the same", "must be the same"},
-		{"only here", token, nil, "knows no token", ""},
+		{"only here", token, nil, "has no token", ""},
 	} {
 		virtual.Step(t, c.name, func(t *testing.T) {
 			a := start(t, 1, options{token: c.listener})
@@ -127,12 +127,12 @@ func TestProofThroughMiddle(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), "may end TLS") {
+			if err == nil || !strings.Contains(err.Error(), "may terminate TLS") {
 				t.Errorf("the caller is told: %v", err)
 			}
 			a := start(t, 1, o)
 			a.Update([]Peer{a.peer(1), {ID: 2, URLs: []url.URL{middle}}})
-			until(t, "it is refused", func() bool { return b.log.count("may end TLS") > 0 })
+			until(t, "it is refused", func() bool { return b.log.count("may terminate TLS") > 0 })
 			if len(b.admits) > 0 {
 				t.Error("a proof that was passed on let a member in")
 			}

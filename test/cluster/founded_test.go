@@ -69,7 +69,7 @@ func TestFoundedOnce(t *testing.T) {
 	if out, err := command(t, founding...); err != nil || !strings.Contains(out, "founded") {
 		t.Fatalf("%v: %s", err, out)
 	}
-	fails(t, []string{"belongs to a cluster already"}, founding...)
+	fails(t, []string{"already belongs to a cluster"}, founding...)
 	for _, m := range c.members {
 		m.args = append([]string{"serve", "--join", all}, m.flags()...)
 		t.Cleanup(m.cleanup)

@@ -44,7 +44,7 @@ var (
 	// errTooLarge means that its JSON is longer than allowed.
 	errTooLarge = errors.New("web: request body is too large")
 	// errTooMany means that too much of requests has come whose JSON is not complete.
-	errTooMany = errors.New("web: too many requests are not complete")
+	errTooMany = errors.New("web: too many incomplete requests")
 	// errTooSlow means that its JSON did not arrive in time.
 	errTooSlow = errors.New("web: request body did not arrive in time")
 )

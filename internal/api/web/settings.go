@@ -34,7 +34,7 @@ func (s *Settings) Check() error {
 		if !isOrigin(origin) {
 			return fmt.Errorf("--cors %q: name each origin whose pages may call this server as "+
 				"browsers send it, such as https://admin.example.com or http://localhost:3000; "+
-				"there is no word for all", origin)
+				"no wildcard is allowed", origin)
 		}
 	}
 	return nil

@@ -388,7 +388,7 @@ func TestParseSchedule(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "not a schedule", "daily": "not a schedule", "61 * * * *": "not a schedule",
-		"* * * * * *": "not a schedule", "0 0 31 2 *": "never comes",
+		"* * * * * *": "not a schedule", "0 0 31 2 *": "never fires",
 	} {
 		if _, err := parseSchedule(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)

@@ -22,7 +22,7 @@ func parseSchedule(text string) (Schedule, error) {
 			"@daily or \"@every 6h\": %w", text, err)
 	}
 	if s.Next(time.Unix(0, 0).UTC()).IsZero() {
-		return nil, fmt.Errorf("the schedule %q never comes", text)
+		return nil, fmt.Errorf("the schedule %q never fires", text)
 	}
 	return utc{s}, nil
 }

@@ -23,7 +23,7 @@ var (
 	// errExists means that a target has an object that was to be a new one.
 	errExists = errors.New("target: there is such an object already")
 	// ErrDamaged means that what was read back is not what was written.
-	ErrDamaged = errors.New("target: what was read back is not what was written")
+	ErrDamaged = errors.New("target: the data read back differs from the data written")
 	// errURL means that a text is not the name of a target.
 	errURL = errors.New("not a target for backups")
 )
