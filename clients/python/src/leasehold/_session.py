@@ -118,11 +118,10 @@ class AsyncHold:
             self._task.cancel()
 
     async def __aenter__(self) -> Self:
+        self.check()
         task = asyncio.current_task()
         assert task
         self._task, self._cancelling = task, task.cancelling()
-        if self._ended.is_set():
-            await self.__aexit__(None, None, None)
         return self
 
     async def __aexit__(
@@ -131,8 +130,14 @@ class AsyncHold:
         task, self._task = self._task, None
         if self._cancelled and task:
             self._cancelled = False
+            delivered = kind is not None and issubclass(kind, asyncio.CancelledError)
+            if not delivered:  # the body has not waited since: the cancellation is still to come
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
             ours = task.uncancel() <= self._cancelling
-            if ours and (kind is None or issubclass(kind, asyncio.CancelledError)):
+            if not ours and not delivered:  # somebody else has cancelled the task, too
+                raise asyncio.CancelledError
+            if ours and (kind is None or delivered):
                 with contextlib.suppress(LeaseholdError):
                     await self.release()
                 raise self.error() or ReleasedError() from None

@@ -1,0 +1,124 @@
+"""The body of a hold ends with it."""
+
+import asyncio
+
+import pytest
+
+from leasehold import AsyncHold, LostError, ReleasedError
+from leasehold._session import _Over
+
+
+class FakeHold(AsyncHold):
+    def __init__(self) -> None:
+        super().__init__()
+        self.releases = 0
+
+    def error(self) -> _Over | None:
+        return self._reason
+
+    def lose(self) -> None:
+        self._end(LostError("it was deleted"))
+
+    async def release(self) -> None:
+        self.releases += 1
+        was = self._reason
+        self._end(ReleasedError())
+        if was:
+            raise was
+
+
+def test_the_body_is_cancelled_and_the_reason_raised() -> None:
+    async def main() -> None:
+        h = FakeHold()
+        with pytest.raises(LostError, match="deleted"):
+            async with h:
+                asyncio.get_running_loop().call_soon(h.lose)
+                await asyncio.Event().wait()
+        task = asyncio.current_task()
+        assert task
+        assert task.cancelling() == 0
+        assert h.releases == 1
+
+    asyncio.run(main())
+
+
+def test_a_loss_is_told_to_a_body_that_did_not_wait() -> None:
+    async def main() -> None:
+        h = FakeHold()
+        with pytest.raises(LostError):
+            async with h:
+                h.lose()
+
+    asyncio.run(main())
+
+
+def test_released_at_the_end() -> None:
+    async def main() -> None:
+        h = FakeHold()
+        async with h:
+            pass
+        assert h.releases == 1
+        assert isinstance(h.error(), ReleasedError)
+        with pytest.raises(ReleasedError):
+            async with h:
+                raise AssertionError
+
+    asyncio.run(main())
+
+
+def test_nested() -> None:
+    async def main() -> None:
+        outer, inner = FakeHold(), FakeHold()
+        outer._listeners.append(inner.lose)
+        with pytest.raises(LostError):
+            async with outer:
+                async with inner:
+                    asyncio.get_running_loop().call_soon(outer.lose)
+                    await asyncio.Event().wait()
+                raise AssertionError
+        assert (outer.releases, inner.releases) == (1, 1)
+
+    asyncio.run(main())
+
+
+def test_a_cancellation_from_outside_passes() -> None:
+    async def main() -> None:
+        h, entered = FakeHold(), asyncio.Event()
+
+        async def work() -> None:
+            async with h:
+                entered.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert h.releases == 1
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_body_passes() -> None:
+    async def main() -> None:
+        h = FakeHold()
+        with pytest.raises(KeyError):
+            async with h:
+                raise KeyError
+        assert h.releases == 1
+
+    asyncio.run(main())
+
+
+def test_an_error_of_a_body_that_did_not_wait_after_the_loss_passes() -> None:
+    async def main() -> None:
+        h = FakeHold()
+        with pytest.raises(KeyError):
+            async with h:
+                h.lose()
+                raise KeyError
+        await asyncio.sleep(0)  # and nothing is left of the cancellation
+        assert h.releases == 1
+
+    asyncio.run(main())
