@@ -22,6 +22,7 @@ func TestRWMutex(t *testing.T) {
 		ctx := rig.Soon(t)
 		c := members.connect(t)
 		a, b := lock.NewRWMutex(session(t, c), "rw"), lock.NewRWMutex(session(t, c), "rw")
+		writer := lock.NewRWMutex(session(t, c), "rw")
 		take := rig.Must[*lock.Held](t)
 		unlock := func(list ...*lock.Held) {
 			t.Helper()
@@ -33,11 +34,11 @@ func TestRWMutex(t *testing.T) {
 		}
 		first, second := take(a.RLock(ctx)), take(b.RLock(ctx))
 		third := take(a.TryRLock(ctx)) // of the same session
-		if _, err := b.TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
+		if _, err := writer.TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
 			t.Errorf("a writer beside readers: %v", err)
 		}
 		rig.Keys(t, c, "rw/", 3)
-		write := rig.Async(func() (*lock.Held, error) { return b.Lock(ctx) })
+		write := rig.Async(func() (*lock.Held, error) { return writer.Lock(ctx) })
 		rig.Keys(t, c, "rw/", 4)
 		if _, err := a.TryRLock(ctx); !errors.Is(err, lock.ErrLocked) {
 			t.Errorf("a reader overtakes a writer: %v", err)
@@ -129,6 +130,60 @@ func TestSemaphore(t *testing.T) {
 		if !holds(t, c, second) || !holds(t, c, got.Value) || holds(t, c, first) {
 			t.Error("the wrong two hold it")
 		}
+	})
+}
+
+// TestRWMutexWaitsForItself: a session that reads gets an error when it would write, and the other
+// way round, instead of waiting for itself; not once it has given up the one.
+func TestRWMutexWaitsForItself(t *testing.T) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		c := members.connect(t)
+		m, other := lock.NewRWMutex(session(t, c), "rw"), lock.NewRWMutex(session(t, c), "rw")
+		reads := rig.Must[*lock.Held](t)(m.RLock(ctx))
+		for name, try := range map[string]func(context.Context) (*lock.Held, error){
+			"lock": m.Lock, "try": m.TryLock,
+		} {
+			if _, err := try(ctx); !errors.Is(err, lock.ErrInUse) {
+				t.Errorf("%s while it reads: %v", name, err)
+			}
+		}
+		if err := reads.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		writes := rig.Must[*lock.Held](t)(m.Lock(ctx))
+		if _, err := m.RLock(ctx); !errors.Is(err, lock.ErrInUse) {
+			t.Errorf("read while it writes: %v", err)
+		}
+		if _, err := other.RLockWithin(ctx, 1); !errors.Is(err, lock.ErrLocked) {
+			t.Errorf("another reads while it writes: %v", err)
+		}
+		if err := writes.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		// The reader's key, which is given up in the background, is not in the way.
+		rig.Must[*lock.Held](t)(other.Lock(ctx))
+	})
+}
+
+// TestSemaphorePermits: all programs use the number of permits that the first one has stored.
+func TestSemaphorePermits(t *testing.T) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		members := newCluster(t, 1)
+		ctx := rig.Soon(t)
+		c := members.connect(t)
+		rig.Must[*lock.Held](t)(lock.NewSemaphore(session(t, c), "sem", 2).TryAcquire(ctx))
+		three := lock.NewSemaphore(session(t, c), "sem", 3)
+		for name, try := range map[string]func(context.Context) (*lock.Held, error){
+			"acquire": three.Acquire, "try": three.TryAcquire,
+		} {
+			if _, err := try(ctx); !errors.Is(err, client.ErrInvalid) {
+				t.Errorf("%s with another number: %v", name, err)
+			}
+		}
+		rig.Keys(t, c, "sem/", 1)
+		rig.Must[*lock.Held](t)(lock.NewSemaphore(session(t, c), "sem", 2).Acquire(ctx))
 	})
 }
 

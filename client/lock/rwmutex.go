@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/store"
 )
 
 // RWMutex is a lock that any number of readers hold together, or one writer alone. All wait in
@@ -13,8 +14,9 @@ import (
 // [Mutex] of the same name, ours or etcd's, is a writer. Its methods may be called from any
 // goroutine.
 //
-// A session may hold many read locks at one time, but one write lock. A read lock cannot become a
-// write lock: a session that calls Lock while it reads waits for itself.
+// A session may hold many read locks at one time, or one write lock. A read lock cannot become a
+// write lock, nor the other way round: a session that has one, or waits for it, gets ErrInUse when
+// it asks for the other.
 type RWMutex struct {
 	read, write waitQueue
 	name        string
@@ -25,10 +27,12 @@ const reader = "r"
 
 // NewRWMutex returns the read/write lock of a name. It sends nothing.
 func NewRWMutex(live *client.Live, name string) *RWMutex {
-	s := of(live)
-	write := waitQueue{session: s, prefix: name + "/"}
+	s, prefix := of(live), name+"/"
+	own := s.key(prefix)
+	write := waitQueue{session: s, prefix: prefix, own: store.Prefix(own + ".")}
 	read := waitQueue{
-		session: s, prefix: name + "/", value: []byte(reader), beside: []byte(reader), many: true,
+		session: s, prefix: prefix, value: []byte(reader), beside: []byte(reader), many: true,
+		own: store.Key(own),
 	}
 	return &RWMutex{read: read, write: write, name: name}
 }

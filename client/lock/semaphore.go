@@ -10,8 +10,9 @@ import (
 // Semaphore has a number of permits, which are held at the same time. It serves waiters in order
 // of arrival. A session may hold several permits. Its methods may be called from any goroutine.
 //
-// All programs must give a name the same number of permits; the cluster does not check it. Do not
-// give a semaphore the name of a mutex.
+// The key NAME~permits has the number of permits, from the first Acquire on. A program that uses
+// another number gets [client.ErrInvalid]. To change it, delete the key while no program has a
+// permit. Do not give a semaphore the name of a mutex.
 type Semaphore struct {
 	queue waitQueue
 	name  string
@@ -23,7 +24,10 @@ func NewSemaphore(s *client.Live, name string, permits int) *Semaphore {
 	if permits < 1 {
 		panic("lock: a semaphore without permits")
 	}
-	q := waitQueue{session: of(s), prefix: name + "/", permits: permits, many: true}
+	q := waitQueue{
+		session: of(s), prefix: name + "/", permits: permits, many: true,
+		agreed: name + "~permits",
+	}
 	return &Semaphore{q, name}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,11 @@ type waitQueue struct {
 	permits int
 	// beside is the value of keys for which a ticket does not wait; nil for none.
 	beside []byte
+	// own are keys of the session for which a ticket would wait for ever: no ticket is taken if
+	// there are any. Empty for none.
+	own store.KeyRange
+	// agreed is the key that has the number of permits; empty if there is none.
+	agreed string
 }
 
 // free reports whether it is the turn of a ticket with these before it.
@@ -74,6 +80,9 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	}
 	ctx, stop := tries.Both(ctx, s.live.Context()) // there may be no answer as long as it lives
 	defer stop()
+	if err := s.keys.Await(ctx, q.waitsForItself); err != nil {
+		return nil, err
+	}
 	if err := s.use(ctx, key); err != nil {
 		return nil, err
 	}
@@ -112,7 +121,7 @@ var errBusy = errors.New("lock: not the only one")
 func (q *waitQueue) try(
 	ctx context.Context, key string, idle bool,
 ) (_ *ticket, made bool, err error) {
-	s, all := q.session, q.all()
+	s, all, permits := q.session, q.all(), strconv.Itoa(q.permits)
 	t := store.Txn{
 		If: []store.Compare{store.Key(key).Missing()},
 		Then: []store.Op{
@@ -123,6 +132,13 @@ func (q *waitQueue) try(
 	if idle {
 		t.If = append(t.If, store.Prefix(q.prefix).Missing())
 	}
+	if q.own != (store.KeyRange{}) {
+		t.If = append(t.If, q.own.Missing())
+	}
+	if q.agreed != "" {
+		t.If = append(t.If, store.Key(q.agreed).Value(store.Equal, []byte(permits)))
+		t.Else = append(t.Else, store.Range{Key: q.agreed})
+	}
 	r, told, err := s.client.Enter(ctx, t, store.Wait{
 		Key: key, Prefix: q.prefix, Permits: int64(q.permits), Beside: q.beside,
 	})
@@ -130,22 +146,54 @@ func (q *waitQueue) try(
 	case err != nil:
 		return nil, r.Succeeded, err
 	case !r.Succeeded:
+		if q.agreed != "" {
+			if err := q.agree(ctx, r.Results[1].Range.KVs, permits); err != nil {
+				return nil, false, err
+			}
+		}
 		return nil, false, q.refusal(r.Results[0].Range.KVs, key)
 	}
 	return q.take(key, r, told), true, nil
+}
+
+// agree stores the number of permits if there is none, and fails if there is another one. Whether
+// a try whose answer was lost has stored it shows at the next try for a ticket.
+func (q *waitQueue) agree(ctx context.Context, stored []store.KV, permits string) error {
+	switch {
+	case len(stored) == 0:
+		_, err := q.session.client.Txn(ctx, store.Txn{
+			If:   []store.Compare{store.Key(q.agreed).Missing()},
+			Then: []store.Op{store.Put{Key: q.agreed, Value: []byte(permits)}},
+		})
+		if tries.Unsure(ctx, err) {
+			return nil
+		}
+		return err
+	case string(stored[0].Value) != permits:
+		return fmt.Errorf("%w: it has %q permits, and not %s (key %q)",
+			client.ErrInvalid, stored[0].Value, permits, q.agreed)
+	}
+	return nil
 }
 
 // refusal is why no ticket was taken in a queue that has these keys.
 func (q *waitQueue) refusal(all []store.KV, key string) error {
 	before, own := q.sort(all, key)
 	switch {
-	case own != nil:
-		return ErrInUse // by another session of the same lease
+	case own != nil || slices.ContainsFunc(before, func(kv store.KV) bool {
+		return q.waitsForItself(kv.Key)
+	}):
+		return ErrInUse
 	case !q.free(before):
 		return q.locked(before)
 	default:
 		return errBusy
 	}
+}
+
+// waitsForItself reports whether a key is one of the session's that a ticket would wait for.
+func (q *waitQueue) waitsForItself(key string) bool {
+	return key == q.own.Key || q.own.Key < key && key < q.own.End
 }
 
 // locked is the error of a session that does not wait for those before it.
@@ -155,11 +203,16 @@ func (q *waitQueue) locked(before []store.KV) error {
 
 // key is that of the session's ticket in the queue, or of the next one.
 func (q *waitQueue) key() string {
-	key := q.prefix + strconv.FormatInt(int64(q.session.lease.ID()), 16)
+	key := q.session.key(q.prefix)
 	if q.many {
 		key += "." + strconv.FormatInt(q.session.keys.Ticket(), 10)
 	}
 	return key
+}
+
+// key is the key of the session in the queue with a prefix.
+func (s *session) key(prefix string) string {
+	return prefix + strconv.FormatInt(int64(s.lease.ID()), 16)
 }
 
 // any is a key of the session, whichever revision made it.

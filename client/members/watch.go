@@ -50,10 +50,12 @@ type Event struct {
 	Revision int64
 }
 
-// Watch tells what happens in a group. Next may be called from one goroutine at a
-// time, Close from any goroutine once Next has returned.
+// Watch tells what happens in a group. Next may be called from one goroutine at a time, Close from
+// any.
 type Watch struct {
-	g *Group
+	g      *Group
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
 	// known are the members as they are after all that was told, or is to be told.
 	known map[string]Member
 	// watch tells what comes after the revision up to which known goes; nil if the group
@@ -68,18 +70,15 @@ type Watch struct {
 // registered again in between is told as gone, and then as joined.
 func (g *Group) Watch(ctx context.Context) (*Watch, error) {
 	w := &Watch{g: g, known: make(map[string]Member)}
+	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	if err := w.begin(ctx); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// Close ends the watch.
-func (w *Watch) Close() {
-	if w.watch != nil {
-		w.watch.Close()
-	}
-}
+// Close ends the watch. A Next that waits returns [client.ErrClosed].
+func (w *Watch) Close() { w.cancel(fault.Canceled(client.ErrClosed)) }
 
 // begin reads the group, and watches what comes after that.
 func (w *Watch) begin(ctx context.Context) error {
@@ -94,6 +93,7 @@ func (w *Watch) begin(ctx context.Context) error {
 		})
 		if err == nil {
 			w.watch = watch
+			context.AfterFunc(w.ctx, watch.Close)
 			return nil
 		}
 		// What was found out is kept: it is told in any case, and not again.
@@ -108,7 +108,12 @@ func (w *Watch) begin(ctx context.Context) error {
 
 // Next returns the next changes, and waits until there are some.
 func (w *Watch) Next(ctx context.Context) ([]Event, error) {
+	ctx, stop := tries.Both(ctx, w.ctx)
+	defer stop()
 	for {
+		if w.ctx.Err() != nil {
+			return nil, fault.In("members: watch", w.g.prefix, client.ErrClosed)
+		}
 		if len(w.pending) > 0 {
 			out := w.pending
 			w.pending = nil

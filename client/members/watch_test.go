@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
@@ -109,7 +110,6 @@ func TestWatchGoesOn(t *testing.T) {
 		if list, err := w.Next(ctx); !errors.Is(err, client.ErrPermissionDenied) {
 			t.Errorf("told %q, %v", tell(list), err)
 		}
-		w.Close() // which does nothing: there is no watch
 		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a gone " {
 			t.Errorf("told %q", got)
 		}
@@ -222,6 +222,25 @@ func TestEventsStop(t *testing.T) {
 		if n != 1 {
 			t.Errorf("told of %d errors", n)
 		}
+	})
+}
+
+// Goal: Close ends a Next that waits.
+func TestCloseBesideNext(t *testing.T) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		ctx := rig.Soon(t)
+		g := members.New(rig.New(t, 1).Dial(client.Config{}), "g")
+		w := rig.Must[*members.Watch](t)(g.Watch(ctx))
+		next := rig.Async(func() ([]members.Event, error) { return w.Next(ctx) })
+		synctest.Wait()
+		w.Close()
+		if got := <-next; !errors.Is(got.Err, client.ErrClosed) {
+			t.Errorf("Next returned %v", got)
+		}
+		if _, err := w.Next(ctx); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+		w.Close()
 	})
 }
 

@@ -56,6 +56,28 @@ func (s *Set) Use(ctx context.Context, key string) (free bool, err error) {
 	}
 }
 
+// Await waits until no key that matches is being given up.
+func (s *Set) Await(ctx context.Context, match func(key string) bool) error {
+	for {
+		var over chan struct{}
+		s.mu.Lock()
+		for key, c := range s.used {
+			if c != nil && match(key) {
+				over = c
+			}
+		}
+		s.mu.Unlock()
+		if over == nil {
+			return nil
+		}
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return fault.Cause(ctx)
+		}
+	}
+}
+
 // GiveUp makes the next Use of a key wait until done is called.
 func (s *Set) GiveUp(key string) (done func()) {
 	over := make(chan struct{})
