@@ -1,20 +1,23 @@
-// Package client is the Go client of Leasehold: leases that are kept alive, keys, transactions
-// and watches, over leasehold.v1. Package store has the requests about keys, package leases what
-// the cluster tells of leases, and package metrics the numbers of [Client.Metrics].
+// Package client is the Go client of Leasehold: sessions and leases that are kept alive, keys,
+// transactions and watches, over leasehold.v1.
 //
 //	c, err := client.New(client.Config{Endpoints: []string{"10.0.0.1:2379", "10.0.0.2:2379"}})
 //	...
 //	defer c.Close()
-//	held, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second, Name: "primary"})
-//	...
-//	work(held.Context(), held.Token()) // the context ends if the lease cannot be kept alive
-//	err = held.Revoke(ctx)
+//	err = c.Run(ctx, client.Session{Owner: host}, func(ctx context.Context, s *client.Live) error {
+//		held, err := lock.NewMutex(s, "ledger").Lock(ctx)
+//		...
+//		return work(ctx, held.Token()) // ctx ends before another program can have the lock
+//	})
 //
-// [Client.Grant] grants a [Lease] and keeps it alive. [Client.Put], [Client.Get], [Client.Range],
-// [Client.Delete] and [Client.Txn] are for keys. [Client.Watch] tells how keys change, and
-// [Client.LeaseEvents] what happens to leases. Locks and elections are in package lock; see
-// packages queue, pool, members, nodes and cache, too. A program that uses those hardly needs
-// more of this package than New. Whatever rests on a lease in any of them is a [Hold].
+// [Client.Run] opens a session, a [Live], calls a function in it, and opens the next one if the
+// session is lost. Packages lock and members take things in a session; queue and cache need only
+// the Client. Whatever rests on a lease in any of them is a [Hold].
+//
+// [Client.Put], [Client.Get], [Client.Range], [Client.Delete] and [Client.Txn] are for keys, with
+// the requests of package store. [Client.Watch] tells how keys change, and [Client.LeaseEvents]
+// what happens to leases. A program that needs more than a session, for example a name or to hand
+// its lease over, grants a [Lease] by [Client.Grant].
 //
 // A Client talks to one member at a time, over one stream that carries everything. It prefers the
 // leader (see Config.AnyMember), and turns to another member when its own does not answer. Its

@@ -10,11 +10,11 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
+	"leasehold.dev/client/contrib/nodes"
+	"leasehold.dev/client/contrib/pool"
 	"leasehold.dev/client/internal/background"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/members"
-	"leasehold.dev/client/nodes"
-	"leasehold.dev/client/pool"
 	"leasehold.dev/client/queue"
 	"leasehold.dev/test/rig"
 )

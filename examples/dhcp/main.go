@@ -24,8 +24,8 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/contrib/pool"
 	"leasehold.dev/client/leases"
-	"leasehold.dev/client/pool"
 	"leasehold.dev/client/store"
 )
 

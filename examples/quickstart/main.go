@@ -33,17 +33,21 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *endpoint); err != nil && !errors.Is(err, context.Canceled) {
+	if err := dial(ctx, *endpoint); err != nil && !errors.Is(err, context.Canceled) {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, endpoint string) error {
+func dial(ctx context.Context, endpoint string) error {
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	return run(ctx, c)
+}
+
+func run(ctx context.Context, c *client.Client) error {
 	for _, program := range []func(context.Context, *client.Client) error{
 		register, elect, post, configure, work,
 	} {

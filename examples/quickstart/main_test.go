@@ -10,14 +10,14 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
-	"leasehold.dev/test/inprocess"
+	"leasehold.dev/leaseholdtest"
 )
 
 // TestQuickstart runs the program of docs/quickstart.md.
 func TestQuickstart(t *testing.T) {
 	text := new(bytes.Buffer)
 	out = text
-	if err := run(t.Context(), inprocess.Run(t, 1)[0].Endpoint()); err != nil {
+	if err := run(t.Context(), leaseholdtest.Start(t).Client(client.Config{})); err != nil {
 		t.Fatal(err)
 	}
 	const want = `host-1 serves at 10.0.0.1:80
@@ -47,12 +47,12 @@ func (w terminated) Write(b []byte) (int, error) {
 // TestTerminated: a program that is stopped by SIGTERM while it serves, leads or has a lock frees
 // that at once: nothing is held when Close has returned.
 func TestTerminated(t *testing.T) {
-	m := inprocess.Run(t, 1)[0]
-	observer := inprocess.Connect(t, client.Config{}, m.Endpoint())
+	server := leaseholdtest.Start(t)
+	observer := server.Client(client.Config{})
 	for name, program := range map[string]func(context.Context, *client.Client) error{
 		"register": register, "elect": elect, "post": post,
 	} {
-		c := inprocess.Connect(t, client.Config{}, m.Endpoint())
+		c := server.Client(client.Config{})
 		ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM)
 		out = terminated{ctx}
 		if err := program(ctx, c); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/contrib/nodes"
 	"leasehold.dev/client/members"
-	"leasehold.dev/client/nodes"
 )
 
 func (a *app) groupCommand() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/pool"
+	"leasehold.dev/client/contrib/pool"
 )
 
 func (a *app) poolCommand() *cobra.Command {

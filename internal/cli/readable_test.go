@@ -11,9 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/contrib/pool"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/members"
-	"leasehold.dev/client/pool"
 	"leasehold.dev/client/queue"
 )
 

@@ -8,10 +8,10 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/cache"
+	"leasehold.dev/client/contrib/pool"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/lock"
 	"leasehold.dev/client/members"
-	"leasehold.dev/client/pool"
 	"leasehold.dev/client/queue"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"

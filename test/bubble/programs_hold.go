@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"leasehold.dev/client"
+	"leasehold.dev/client/contrib/nodes"
+	"leasehold.dev/client/contrib/pool"
 	"leasehold.dev/client/lock"
-	"leasehold.dev/client/nodes"
-	"leasehold.dev/client/pool"
 )
 
 // permits is how many the semaphore has, and loans how many IDs the pool.

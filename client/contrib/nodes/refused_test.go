@@ -7,7 +7,7 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
-	"leasehold.dev/client/nodes"
+	"leasehold.dev/client/contrib/nodes"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 	"leasehold.dev/test/virtual"

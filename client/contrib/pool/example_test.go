@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 
-	"leasehold.dev/client/pool"
+	"leasehold.dev/client/contrib/pool"
 	"leasehold.dev/test/inprocess"
 )
 

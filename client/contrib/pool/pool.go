@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ var (
 //
 // The holder of the ID N holds the lease with the name POOL/held/N, so that there is only one
 // (L4), and the key of the same name, by which others see when the ID is free. POOL/was/N names
-// the last owner; it is only a preference.
+// the last owner, and POOL/last/OWNER its last ID; they are only preferences.
 //
 // Its methods may be called from any goroutine.
 type Pool struct {
@@ -117,6 +118,9 @@ func (p *Pool) spec() string          { return p.prefix + specID }
 func (p *Pool) held(id string) string { return p.prefix + "held/" + id }
 func (p *Pool) was(id string) string  { return p.prefix + "was/" + id }
 
+// last is the key that has the last ID of an owner.
+func (p *Pool) last(owner string) string { return p.prefix + "last/" + owner }
+
 // Size returns how many IDs the pool has.
 func (p *Pool) Size() int { return len(p.ids) }
 
@@ -146,8 +150,9 @@ type Loan struct {
 	lease *client.Lease
 }
 
-// Acquire leases an ID: r.Want if set; otherwise a free one that the owner had before, or one
-// that was never leased, or one that has been free the longest.
+// Acquire leases an ID: r.Want if set; otherwise the one that the owner had last, if it is free, or
+// one that was never leased, or one that has been free the longest. In a pool of more than 50 IDs
+// that is so among 50 random ones: Acquire does not read the whole pool.
 func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 	if r.TTL == 0 {
 		r.TTL = tries.DefaultTTL
@@ -219,7 +224,11 @@ func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 		return nil, fault.In("pool: acquire", id, err)
 	}
 	loan := &Loan{p, id, l}
-	_, err = p.c.Put(ctx, store.Put{Key: p.was(id), Value: []byte(r.Owner)})
+	notes := []store.Op{store.Put{Key: p.was(id), Value: []byte(r.Owner)}}
+	if r.Owner != "" {
+		notes = append(notes, store.Put{Key: p.last(r.Owner), Value: []byte(id)})
+	}
+	_, err = p.c.Txn(ctx, store.Txn{Then: notes})
 	if err != nil && ctx.Err() != nil {
 		_ = loan.Release(ctx)
 		return nil, fault.In("pool: acquire", id, err)
@@ -238,40 +247,124 @@ func (p *Pool) wanted(id string) store.Range {
 	return r
 }
 
-// free returns some IDs that are free, the best first, as of a revision.
+// sampleSize is how many IDs one Acquire looks at. It reads two keys of each and one of the owner,
+// in a transaction, which may have 128 operations.
+const sampleSize = 50
+
+// free returns some IDs that are free, the best first, as of a revision. It looks at a random
+// sample, and only if all of that are held at more.
 func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, err error) {
-	kvs, rev, err := tries.ReadAll(ctx, p.c, p.wanted(r.Want))
-	if err != nil {
-		return nil, 0, err
+	if r.Want != "" { // there may be such a key, too
+		kv, err := p.c.Range(ctx, p.wanted(r.Want))
+		if err == nil && len(kv.KVs) == 0 {
+			ids = []string{r.Want}
+		}
+		return ids, kv.Revision, err
 	}
-	held := make(map[string]bool, len(kvs))
-	for _, kv := range kvs {
-		held[strings.TrimPrefix(kv.Key, p.held(""))] = true
+	sample := p.sample()
+	ids, rev, err = p.look(ctx, sample, r.Owner)
+	if err != nil || len(ids) > 0 || len(sample) == len(p.ids) {
+		return ids, rev, err
 	}
-	switch {
-	case r.Want == "": // there may be such a key, too
-	case held[r.Want]:
-		return nil, rev, nil
-	default:
-		return []string{r.Want}, rev, nil
-	}
-	notes, _, err := tries.ReadAll(ctx, p.c, store.Prefix(p.was("")).Range())
-	if err != nil {
-		return nil, 0, err
-	}
-	return p.best(held, notes, r.Owner), rev, nil
+	return p.scan(ctx)
 }
+
+// sample returns some of the IDs.
+func (p *Pool) sample() []string {
+	if len(p.ids) <= sampleSize {
+		return p.ids
+	}
+	out := make(map[string]bool, sampleSize)
+	for len(out) < sampleSize {
+		out[p.ids[rand.IntN(len(p.ids))]] = true
+	}
+	return slices.Collect(maps.Keys(out))
+}
+
+// look returns the best of some IDs, and before them the one that the owner had last.
+func (p *Pool) look(
+	ctx context.Context, sample []string, owner string,
+) (ids []string, rev int64, err error) {
+	ops := []store.Op{store.Range{Key: p.last(owner)}}
+	for _, id := range sample {
+		ops = append(ops,
+			store.Range{Key: p.held(id), KeysOnly: true}, store.Range{Key: p.was(id)})
+	}
+	r, err := p.c.Txn(ctx, store.Txn{Then: ops})
+	if err != nil {
+		return nil, 0, err
+	}
+	held, notes := make(map[string]bool), []store.KV(nil)
+	for i, id := range sample {
+		held[id] = len(r.Results[1+2*i].Range.KVs) > 0
+		notes = append(notes, r.Results[2+2*i].Range.KVs...)
+	}
+	ids = p.best(sample, held, notes, owner)
+	if kvs := r.Results[0].Range.KVs; len(kvs) > 0 {
+		id := string(kvs[0].Value)
+		if p.known[id] && !held[id] && !slices.Contains(ids, id) { // whether it is held will show
+			ids = slices.Insert(ids, 0, id)
+		}
+	}
+	return ids, r.Revision, nil
+}
+
+// pageSize is how many keys scan reads at a time.
+const pageSize = 1000
+
+// scan returns some IDs that are free if few are. It reads the held ones from a random one on until
+// some are missing.
+func (p *Pool) scan(ctx context.Context) (ids []string, rev int64, err error) {
+	all := store.Prefix(p.held("")).Range()
+	all.CountOnly = true
+	count, err := p.c.Range(ctx, all)
+	if err != nil || count.Count == int64(len(p.ids)) {
+		return nil, count.Revision, err
+	}
+	sorted := slices.Sorted(slices.Values(p.ids))
+	start := rand.IntN(len(sorted))
+	for _, part := range [][]string{sorted[start:], sorted[:start]} {
+		for len(part) > 0 && len(ids) == 0 {
+			r, err := p.c.Range(ctx, store.Range{
+				Key: p.held(part[0]), End: all.End, Limit: pageSize, KeysOnly: true,
+			})
+			if err != nil {
+				return nil, 0, err
+			}
+			held, n := make(map[string]bool, len(r.KVs)), len(part)
+			for _, kv := range r.KVs {
+				held[kv.Key] = true
+			}
+			if r.More {
+				last := strings.TrimPrefix(r.KVs[len(r.KVs)-1].Key, p.held(""))
+				n, _ = slices.BinarySearch(part, last+"\x00")
+			}
+			for _, id := range part[:n] {
+				if !held[p.held(id)] {
+					ids = append(ids, id)
+				}
+			}
+			part = part[n:]
+		}
+	}
+	shuffle(ids)
+	return ids[:min(len(ids), handful)], count.Revision, nil
+}
+
+// handful is how many IDs Acquire tries one after another.
+const handful = 8
 
 // best returns up to a handful of the IDs that are not held. Programs that ask at the same
 // time should not all try for the same one, so among equally good ones the order is random.
-func (p *Pool) best(held map[string]bool, notes []store.KV, owner string) []string {
-	const handful = 8
+func (p *Pool) best(
+	ids []string, held map[string]bool, notes []store.KV, owner string,
+) []string {
 	last := make(map[string]*store.KV, len(notes))
 	for i := range notes {
 		last[strings.TrimPrefix(notes[i].Key, p.was(""))] = &notes[i]
 	}
 	var mine, fresh, used []string
-	for _, id := range p.ids {
+	for _, id := range ids {
 		switch kv := last[id]; {
 		case held[id]:
 		case kv == nil:

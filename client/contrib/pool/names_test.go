@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/pool"
+	"leasehold.dev/client/contrib/pool"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )

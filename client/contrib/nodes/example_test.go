@@ -6,7 +6,7 @@ import (
 	"log"
 	"time"
 
-	"leasehold.dev/client/nodes"
+	"leasehold.dev/client/contrib/nodes"
 	"leasehold.dev/test/inprocess"
 )
 

@@ -61,7 +61,7 @@ func TestBest(t *testing.T) {
 		} {
 			firsts := make(map[string]bool)
 			for range 100 {
-				got := p.best(held(x.held), notes(x.owner), x.as)
+				got := p.best(ids, held(x.held), notes(x.owner), x.as)
 				if n := min(8, 20-len(x.held)); len(got) != n {
 					t.Fatalf("%s: %d, want %d", x.name, len(got), n)
 				}

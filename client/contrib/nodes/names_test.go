@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"leasehold.dev/client"
-	"leasehold.dev/client/nodes"
+	"leasehold.dev/client/contrib/nodes"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
 )

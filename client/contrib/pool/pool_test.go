@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
-	"leasehold.dev/client/pool"
+	"leasehold.dev/client/contrib/pool"
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
@@ -211,6 +213,47 @@ func TestPoolRandom(t *testing.T) {
 			if l.Err() == nil {
 				t.Errorf("%s is held for ever", id)
 			}
+		}
+	})
+}
+
+// TestLargePool: Acquire reads a bounded part of a large pool, also if nearly all of it is held;
+// an owner gets its last ID back.
+func TestLargePool(t *testing.T) {
+	inprocess.Bubble(t, func(t *testing.T) {
+		r := rig.New(t, 1)
+		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
+		const size, left = 5000, "4711"
+		p := rig.Must[*pool.Pool](t)(pool.Create(ctx, direct, "p", pool.Spec{First: 0, Last: size - 1}))
+		mine := acquire(t, p, pool.Request{Owner: "me", TTL: time.Minute})
+		if err := mine.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		again := acquire(t, p, pool.Request{Owner: "me", TTL: time.Minute})
+		if again.ID() != mine.ID() {
+			t.Errorf("it had %s, and gets %s", mine.ID(), again.ID())
+		}
+		for first := 0; first < size; first += 100 {
+			var txn store.Txn
+			for i := first; i < first+100; i++ {
+				if id := strconv.Itoa(i); id != left {
+					txn.Then = append(txn.Then, store.Put{Key: "p/held/" + id})
+				}
+			}
+			rig.Must[client.TxnResult](t)(direct.Txn(ctx, txn))
+		}
+		keys := 0
+		b := &rig.Between{Seen: func(r *pb.Response) {
+			keys += len(r.GetReadRange().GetKvs())
+		}}
+		near := rig.Must[*pool.Pool](t)(pool.Open(ctx, b.Serve(t, r.Members[0]), "p"))
+		if l := acquire(t, near, pool.Request{TTL: time.Minute}); l.ID() != left {
+			t.Errorf("acquired %s, want %s", l.ID(), left)
+		}
+		before := keys
+		_, err := near.Acquire(ctx, pool.Request{})
+		if !errors.Is(err, pool.ErrNoneFree) || keys != before {
+			t.Errorf("of a pool without free IDs it reads %d keys; %v", keys-before, err)
 		}
 	})
 }

@@ -1,0 +1,110 @@
+// Package leaseholdtest runs a Leasehold server inside a test: one member, with its network and
+// its disk in memory.
+//
+//	func TestFailover(t *testing.T) {
+//		synctest.Test(t, func(t *testing.T) {
+//			s := leaseholdtest.Start(t)
+//			c := s.Client(client.Config{})
+//			...
+//			s.Advance(10 * time.Second) // what was not renewed has expired
+//		})
+//	}
+//
+// In a bubble of [testing/synctest] the server and its clients live in virtual time: a lease of a
+// minute expires at once when the test sleeps for a minute. Elsewhere they live in real time.
+package leaseholdtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/server"
+	"leasehold.dev/test/virtual"
+)
+
+// servers counts them.
+var servers atomic.Int64
+
+// Server is a member that runs in the test's process until the test ends.
+type Server struct {
+	t       testing.TB
+	path    string
+	virtual bool
+}
+
+// Start starts a server and waits until it serves.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{t: t, path: fmt.Sprintf("/leaseholdtest/%d", servers.Add(1)), virtual: inBubble()}
+	if s.virtual {
+		// Libraries keep channels in pools, and those of another bubble must not get into this one.
+		runtime.GC()
+		runtime.GC() // a pool keeps its content for one more
+	}
+	cfg := server.DefaultConfig()
+	cfg.Name, cfg.DataDir, cfg.Host = "test", s.path, virtual.Host()
+	socket := func(end string) []url.URL { return []url.URL{{Scheme: "unix", Path: s.path + end}} }
+	cfg.URLs.ListenClient, cfg.URLs.AdvertiseClient = socket("/client"), socket("/client")
+	cfg.URLs.ListenPeer, cfg.URLs.AdvertisePeer = socket("/peer"), socket("/peer")
+	member, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- member.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if s.virtual {
+			time.Sleep(time.Hour) // some goroutines end only when a timer fires
+		}
+	})
+	select {
+	case <-member.Ready():
+	case err := <-done:
+		t.Fatal(err)
+	}
+	return s
+}
+
+// inBubble reports whether the caller runs in a bubble of testing/synctest.
+func inBubble() (is bool) {
+	defer func() { is = recover() == nil }()
+	synctest.Wait() // panics elsewhere
+	return
+}
+
+// Client returns a client of the server, which is closed at the end of the test. Endpoints and Dial
+// of the configuration are set.
+func (s *Server) Client(cfg client.Config) *client.Client {
+	s.t.Helper()
+	cfg.Endpoints = []string{"unix:" + s.path + "/client"}
+	cfg.Dial = virtual.DialEndpoint
+	c, err := client.New(cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Advance lets time pass, and waits until the server and all other goroutines of the test have
+// done what is to be done by then. The test must run in a bubble of [testing/synctest].
+func (s *Server) Advance(d time.Duration) {
+	s.t.Helper()
+	if !s.virtual {
+		s.t.Fatal("leaseholdtest: Advance needs a bubble: run the test in synctest.Test")
+	}
+	time.Sleep(d)
+	synctest.Wait()
+}

@@ -1,0 +1,58 @@
+package leaseholdtest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/leaseholdtest"
+)
+
+// TestAdvance: in a bubble the time of the server passes when the test says so: a lock of a session
+// that is kept alive stays, and one of a session that is not goes.
+func TestAdvance(t *testing.T) {
+	for range 2 { // one bubble after another
+		synctest.Test(t, func(t *testing.T) {
+			s := leaseholdtest.Start(t)
+			c := s.Client(client.Config{})
+			first, err := c.Open(t.Context(), client.Session{TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, err := lock.NewMutex(first, "m").Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Advance(time.Hour)
+			if held.Err() != nil {
+				t.Errorf("after an hour: %v", held.Err())
+			}
+			first.Lease().Close() // as if the program had died
+			second, err := c.Open(t.Context(), client.Session{TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := lock.NewMutex(second, "m")
+			if _, err := next.TryLock(t.Context()); !errors.Is(err, lock.ErrLocked) {
+				t.Errorf("before the TTL is over: %v", err)
+			}
+			s.Advance(2 * time.Minute)
+			if _, err := next.TryLock(t.Context()); err != nil {
+				t.Errorf("after the TTL: %v", err)
+			}
+		})
+	}
+}
+
+// TestRealTime: without a bubble the server runs in real time.
+func TestRealTime(t *testing.T) {
+	c := leaseholdtest.Start(t).Client(client.Config{})
+	err := c.Run(t.Context(), client.Session{}, func(context.Context, *client.Live) error { return nil })
+	if err != nil {
+		t.Error(err)
+	}
+}
