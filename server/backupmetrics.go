@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/backup/keeper"
 )
 
-// backupMetrics tell of backups, at a member that is to make them whenever it leads.
+// backupMetrics collects the metrics of a member that makes backups while it leads.
 type backupMetrics struct{ keeper *keeper.Keeper }
 
 var (

@@ -41,13 +41,13 @@ type script struct {
 	state *State
 }
 
-// arg returns an argument of the line, and "" if it is not there.
+// arg returns an argument of the line, "" if it is missing.
 func (s *script) arg(name string) (text string) {
 	s.d.MaybeScanArgs(s.t, name, &text)
 	return text
 }
 
-// keys reads a range.
+// keys parses a range.
 func keys(text string) keyrange.Range {
 	key, end, isRange := strings.Cut(strings.ReplaceAll(text, `\x00`, "\x00"), "-")
 	if isRange && end == "" {
@@ -56,7 +56,7 @@ func keys(text string) keyrange.Range {
 	return keyrange.Range{Key: key, End: end}
 }
 
-// kinds are what a permission can be for, by their words.
+// kinds maps words to kinds of permissions.
 func kinds() map[string]Kind {
 	all := make(map[string]Kind)
 	for _, k := range []Kind{Read, Write, ReadWrite, See, Hold, Manage} {
@@ -65,7 +65,7 @@ func kinds() map[string]Kind {
 	return all
 }
 
-// change makes the change that a line is.
+// change applies the change on a line.
 func (s *script) change() string {
 	before := s.state
 	do, ok := s.changes()[s.d.Cmd]
@@ -105,7 +105,7 @@ func (s *script) changes() map[string]func() (*State, error) {
 	}
 }
 
-// limit sets limits: each line below is a resource and a number.
+// limit sets limits: each line below has a resource and a number.
 func (s *script) limit() (*State, error) {
 	of := Holder{}
 	for kind, arg := range []string{"", "role", "user"} {
@@ -125,7 +125,7 @@ func (s *script) limit() (*State, error) {
 	return s.state.SetLimits(of, list)
 }
 
-// resource returns the one with a name, or one that is not known.
+// resource returns the resource with a name, or an unknown one.
 func resource(name string) Resource {
 	for r := range Resource(Resources) {
 		if r.String() == name {
@@ -135,7 +135,7 @@ func resource(name string) Resource {
 	return Resource(Resources)
 }
 
-// questions asks each line for a caller.
+// questions answers each line for a caller.
 func (s *script) questions() string {
 	who := Caller{User: s.arg("as")}
 	for _, a := range s.d.CmdArgs {
@@ -155,7 +155,7 @@ func (s *script) questions() string {
 	return b.String()
 }
 
-// answer says whether a caller may do what a line asks for, and why not.
+// answer returns whether a caller may do what a line asks, and why not.
 func (s *script) answer(who Caller, words []string) string {
 	args := make(map[string]string)
 	for _, w := range words[1:] {
@@ -172,14 +172,14 @@ func (s *script) answer(who Caller, words []string) string {
 		return yes(s.state.CheckRoot(who))
 	case "relay":
 		return yes(s.state.CheckRelay(who))
-	case "see", "hold": // a lease, known by its ID
+	case "see", "hold": // a lease, by its ID
 		return yes(s.state.CheckLease(who, kinds()[words[0]], of))
-	case "see-named", "hold-named": // a lease, known by its name
+	case "see-named", "hold-named": // a lease, by its name
 		what, _, _ := strings.Cut(words[0], "-")
 		return yes(s.state.CheckNamed(who, kinds()[what], of))
 	case "grant":
 		return yes(s.state.CheckGrant(who, of))
-	case "keep": // what one has already
+	case "keep": // what the caller already has
 		return fmt.Sprint(s.state.MayHold(who.User, of.Name))
 	case "role":
 		return fmt.Sprint(s.state.HasRole(who, words[1]))
@@ -197,7 +197,7 @@ func yes(err error) string {
 	return "yes"
 }
 
-// show lists the users, the roles and the limits that are set.
+// show lists users, roles and limits.
 func (s *script) show() string {
 	var b strings.Builder
 	for _, name := range s.state.Users() {
@@ -224,7 +224,7 @@ func (s *script) show() string {
 		s.t.Errorf("%d users and roles", s.state.Len())
 	}
 	if again := remade(s.state); !slices.Equal(again.Users(), s.state.Users()) {
-		s.t.Errorf("made again it has the users %q", again.Users())
+		s.t.Errorf("rebuilt, it has the users %q", again.Users())
 	}
 	return cmp.Or(b.String(), "nobody\n")
 }

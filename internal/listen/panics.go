@@ -15,15 +15,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errPanicked is what a caller is told.
+// errPanicked is the error that callers see.
 var errPanicked = status.Error(codes.Internal,
 	"leasehold: the request met a fault of the server, whose log describes it")
 
-// Panics ends a call that panics, so that no request can end the process. It counts each
-// panic, and logs it with its stack. It is for what serves calls. The core is not guarded:
-// after a panic there the state may be wrong.
+// Panics recovers calls that panic, so that no request can end the process. It counts each panic,
+// and logs it with its stack. It guards code that serves calls, not the core: after a panic there
+// the state may be wrong.
 //
-// A nil Panics ends no panic. It is safe for concurrent use.
+// A nil Panics recovers nothing. It is safe for concurrent use.
 type Panics struct {
 	log   *slog.Logger
 	ended atomic.Uint64
@@ -35,7 +35,7 @@ func NewPanics(log *slog.Logger) *Panics { return &Panics{log: log} }
 // Ended returns how many panics there were.
 func (p *Panics) Ended() uint64 { return p.ended.Load() }
 
-// End is to be deferred by a function that may panic. Of a panic it makes *err.
+// End recovers a panic and stores it in *err. Call it with defer.
 func (p *Panics) End(what string, err *error) {
 	if p == nil {
 		return
@@ -68,7 +68,7 @@ func (p *Panics) Stream(
 	return next(srv, s)
 }
 
-// Codec returns c, guarded: gRPC uses it outside of the interceptors.
+// Codec returns c with a guard, because gRPC uses it outside of the interceptors.
 func (p *Panics) Codec(c encoding.CodecV2) encoding.CodecV2 { return guardedCodec{c, p} }
 
 type guardedCodec struct {
@@ -88,7 +88,7 @@ func (c guardedCodec) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// Handler returns h, guarded. The connection of a request that panics is closed.
+// Handler returns h with a guard. The connection of a request that panics is closed.
 func (p *Panics) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -99,7 +99,7 @@ func (p *Panics) Handler(h http.Handler) http.Handler {
 			if v != http.ErrAbortHandler { //nolint:errorlint // a value, and by itself
 				p.note(r.URL.Path, v)
 			}
-			panic(http.ErrAbortHandler) // which closes the connection, and no more
+			panic(http.ErrAbortHandler) // only closes the connection
 		}()
 		h.ServeHTTP(w, r)
 	})
