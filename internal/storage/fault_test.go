@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"slices"
@@ -453,6 +454,35 @@ func TestLostSeal(t *testing.T) {
 	put(t, files, sealed, all[sealed])
 	if _, err := storage.Open(sweepConfig(files.Clone())); !errors.Is(err, storage.ErrCorrupt) {
 		t.Errorf("a lost seal: %v", err)
+	}
+}
+
+// TestUnreadableSpare: a spare that cannot be read does not keep the member from starting, and is
+// replaced. A segment that the log needs does.
+func TestUnreadableSpare(t *testing.T) {
+	files := crashfs.New()
+	d := open(t, sweepConfig(files))
+	fatal(t, d.Append(one(1, 100), nil))
+	for number := 1; number <= 2; number++ {
+		left := files.Clone()
+		left.Before = func(op crashfs.Op) error {
+			if op.Kind == crashfs.Read && strings.HasSuffix(op.Name, fmt.Sprint(number, ".segment")) {
+				return syscall.EIO
+			}
+			return nil
+		}
+		d, err := storage.Open(sweepConfig(left))
+		if number == 1 {
+			if !errors.Is(err, storage.ErrFailed) || !errors.Is(err, syscall.EIO) {
+				t.Errorf("the segment of the log: %v", err)
+			}
+			continue
+		}
+		fatal(t, err)
+		if d.Spares() != 1 {
+			t.Errorf("there are %d spares", d.Spares())
+		}
+		fatal(t, d.Close())
 	}
 }
 

@@ -83,6 +83,9 @@ func (f *found) findCurrent(d *Disk) error {
 		f.current = f.spares[i]
 		f.spares = slices.Delete(f.spares, i, i+1)
 		d.segments = append(d.segments, f.current.segment)
+		if f.current.unusable != nil {
+			return f.current.unusable
+		}
 		if f.current.size < minSegmentBytes {
 			return f.current.image.damage(f.current.size, "the file is cut short")
 		}
@@ -98,7 +101,9 @@ func (f *found) findCurrent(d *Disk) error {
 			return fmt.Errorf("%w: %s has a part of a commit, and the segment before it has no end",
 				ErrCorrupt, s.image.name)
 		}
-		s.damaged = s.image.has(damaged)
+		if s.image.has(damaged) {
+			s.unusable = ErrCorrupt
+		}
 		s.image.b = nil
 	}
 	return nil
@@ -155,6 +160,8 @@ type loader struct {
 func (l *loader) segment(s, before *scanned) error {
 	l.segments = append(l.segments, s.segment) // which closes it
 	switch {
+	case s.unusable != nil:
+		return s.unusable
 	case !s.begun():
 		return s.image.damage(0, "the head of the segment is damaged")
 	case before == nil:

@@ -40,7 +40,7 @@ type scanned struct {
 	sealed bool // the last frame is the seal
 	torn   bool // something of an unfinished write follows
 
-	damaged bool // a spare that cannot be used
+	unusable error // why it can be no spare; until it is known to be one, only that it was not read
 }
 
 // openSegment opens a segment and reads its bytes.
@@ -56,13 +56,11 @@ func (d *Disk) openSegment(number uint64) (*scanned, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.size, err = s.file.Size(); err == nil {
-		s.size -= s.size % blockBytes
-		s.image.b, err = readFrom(s.file, s.size)
-	}
-	if err != nil {
+	if s.size, err = s.file.Size(); err != nil {
 		return nil, errors.Join(err, s.file.Close())
 	}
+	s.size -= s.size % blockBytes
+	s.image.b, s.unusable = readFrom(s.file, s.size)
 	return s, nil
 }
 
@@ -93,7 +91,7 @@ func (s *scanned) begun() bool { return len(s.frames) > 0 }
 
 func (s *scanned) read(d *Disk) error {
 	first, ok := s.image.frame(0)
-	if !ok {
+	if !ok || s.unusable != nil {
 		return nil
 	}
 	head, err := s.head(d, first.payload)

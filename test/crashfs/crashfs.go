@@ -23,7 +23,7 @@ const (
 	sectorBytes = 512 // a disk writes each of them as a whole, or not at all
 )
 
-// An Op is a system call that changes something, makes it durable, or opens what exists.
+// An Op is a system call on files or directories.
 type Op struct {
 	Kind Kind
 	Name string // of the file or directory, or the new name
@@ -36,6 +36,7 @@ type Kind int
 const (
 	Create Kind = iota
 	Open
+	Read
 	Write
 	Sync
 	Rename

@@ -28,6 +28,9 @@ func (f *file) Size() (int64, error) {
 
 // ReadAt implements io.ReaderAt.
 func (f *file) ReadAt(b []byte, at int64) (n int, err error) {
+	if err := f.fs.op(Read, f.name()); err != nil {
+		return 0, err
+	}
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()
 	if f.closed {

@@ -13,8 +13,8 @@ const (
 var plantedBubble = []planted{
 	{"a member says that it has saved before it has synced", "S2", []edit{
 		{
-			storageGo, "if err := d.seg.file.WriteSync(d.blocks, f.at); err != nil {",
-			"if _, err := d.seg.file.WriteAt(d.blocks, f.at); err != nil {",
+			storageGo, "return to.file.WriteSync(d.blocks, f.at)",
+			"_, err := to.file.WriteAt(d.blocks, f.at)\n\treturn err",
 		},
 	}},
 	{"the client counts from receipt", "T2", []edit{
