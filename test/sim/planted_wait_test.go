@@ -24,9 +24,9 @@ var plantedWaits = []planted{
 	}},
 	{"of the waiters that become ready only one is told", "T16", []edit{
 		{
-			queueGo, "\t\te.to.Told(News{State: Ready, Revision: revision, " +
+			queueGo, "\t\te.to.Notify(News{State: Ready, Revision: revision, " +
 				"Created: e.key.Revision, After: after})\n",
-			"\t\te.to.Told(News{State: Ready, Revision: revision, " +
+			"\t\te.to.Notify(News{State: Ready, Revision: revision, " +
 				"Created: e.key.Revision, After: after})\n\t\treturn\n",
 		},
 	}},
@@ -62,8 +62,8 @@ var plantedWaits = []planted{
 	}},
 	{"a key that went while events were missing is forgotten", "Q1", []edit{
 		{
-			queueGo, "\t\t\tq.end(was, whatBecame(v, was.Ticket, since))\n",
-			"\t\t\t_ = whatBecame(v, was.Ticket, since)\n",
+			queueGo, "\t\t\tq.end(was, endOf(v, was.Ticket, since))\n",
+			"\t\t\t_ = endOf(v, was.Ticket, since)\n",
 		},
 	}},
 	{"every key that is gone is said to be deleted", "Q1", []edit{
