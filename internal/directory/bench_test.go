@@ -37,7 +37,7 @@ func benchmarkWrite(b *testing.B, holders, silent int) {
 		}
 	}
 	step := func() []Invalidation {
-		d.Settled(d.admitted + 1)
+		d.Settled(d.holds.fences.admitted + 1)
 		d.Advance(now)
 		d.Next()
 		return d.Invalidations()

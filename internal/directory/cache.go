@@ -12,21 +12,10 @@ import (
 // Invariants: pending has the drops, by what they name; a drop has a number if and only if it
 // was sent, and those that have none come last.
 type cache struct {
-	id    lease.ID
-	token lease.Token
-	holds []keyrange.Range
-	// wide says that it may have all that it holds, because it has not told in this term
-	// what it has, or not yet that this was its last word.
-	wide bool
-	open bool  // it has told what it has, in this term
-	has  spans // what it may have, besides
+	hold
 	// routes are the members through which it was heard, the last one first.
 	routes []uint64
 	filled Origin // of the last registration
-	// untracked is the number of the last command that was admitted before the hold was
-	// known here, and fence the number of the last one that must be settled before
-	// anything may be cached: see Directory.Settled.
-	untracked, fence uint64
 
 	drops   []*drop
 	bytes   int  // of the keys of drops, unless they were joined
@@ -39,6 +28,22 @@ type cache struct {
 	orphanage
 	// endsAt is where it stands in Directory.ends, 0 if it does not.
 	endsAt lease.Instant
+}
+
+// hold is what a cache may have.
+type hold struct {
+	id     lease.ID
+	token  lease.Token
+	ranges []keyrange.Range // of the lease
+	// wide says that it may have all of them, because it has not told in this term what it has, or
+	// not yet that this was its last word.
+	wide bool
+	open bool  // it has told what it has, in this term
+	has  spans // what it may have, besides
+	// untracked is the number of the last command that was admitted before the hold was known here,
+	// and fence the number of the last one that must be settled before anything may be cached: see
+	// fences.
+	untracked, fence uint64
 }
 
 // orphanage is what concerns an orphan: see Directory.Orphan.
@@ -93,7 +98,7 @@ func (d *Directory) heard(c *cache, member uint64) {
 
 // within reports whether the cache's lease holds all of r.
 func (c *cache) within(r keyrange.Range) bool {
-	return slices.ContainsFunc(c.holds, func(h keyrange.Range) bool { return h.Covers(r) })
+	return slices.ContainsFunc(c.ranges, func(h keyrange.Range) bool { return h.Covers(r) })
 }
 
 // may reports whether the cache may have anything of r, which overlaps what it holds.
@@ -137,7 +142,7 @@ func (c *cache) join(now lease.Instant) {
 	}
 	c.clearDrops()
 	c.joined = true
-	for _, h := range c.holds {
+	for _, h := range c.ranges {
 		if _, twice := c.pending.Get(h); twice {
 			continue
 		}
@@ -177,34 +182,20 @@ func (o Origin) before(p Origin) bool {
 // The list may be an old one, which came late by another way. So what is known is only
 // added to, and a wide cache stays so until it acknowledges in this term (Ack.Open).
 func (d *Directory) Open(o Opening) bool {
-	c := d.find(o.ID, o.Token)
+	c := d.holds.find(o.ID, o.Token)
 	if c == nil || c.stopped {
 		return false
 	}
-	d.setOpen(c, true)
+	d.holds.setOpen(c, true)
 	d.heard(c, o.From.Member)
 	c.pause = 0 // what is pending, it is told here at once
 	d.send(c)
 	c.filled = o.From
-	before := c.has.len()
-	for _, r := range o.Has {
-		c.has.add(r)
-	}
-	d.spans += c.has.len() - before
+	d.holds.gain(c, o.Has)
 	if c.has.len() > d.limits.Spans {
-		d.coarsen(c)
+		d.holds.gain(c, c.ranges) // it is in too many parts, and taken to have all that it holds
 	}
 	return true
-}
-
-// coarsen takes a cache to have all that it holds, since what it says that it has is
-// in too many parts.
-func (d *Directory) coarsen(c *cache) {
-	before := c.has.len()
-	for _, h := range c.holds {
-		c.has.add(h)
-	}
-	d.spans += c.has.len() - before
 }
 
 // Fill is what a cache is going to have.
@@ -218,15 +209,14 @@ type Fill struct {
 // Fill notes that a cache is going to have what is read from now on, and reports
 // whether it may.
 func (d *Directory) Fill(f Fill) bool {
-	c := d.find(f.ID, f.Token)
+	c := d.holds.find(f.ID, f.Token)
 	if c == nil {
 		return false
 	}
 	d.heard(c, f.From.Member)
 	_, leased := d.expiry(c)
-	if !leased || c.orphan || !c.open || c.fence >= d.settled || d.over(c) ||
-		c.has.len()+len(f.Ranges) > d.limits.Spans ||
-		d.spans+len(f.Ranges) > d.limits.AllSpans {
+	if !leased || c.orphan || !c.open || !d.holds.fences.passed(c) || d.over(c) ||
+		!d.holds.fits(c, len(f.Ranges), &d.limits) {
 		return false
 	}
 	for _, r := range f.Ranges {
@@ -234,11 +224,7 @@ func (d *Directory) Fill(f Fill) bool {
 			return false
 		}
 	}
-	before := c.has.len()
-	for _, r := range f.Ranges {
-		c.has.add(r)
-	}
-	d.spans += c.has.len() - before
+	d.holds.gain(c, f.Ranges)
 	c.filled = f.From
 	return true
 }
@@ -258,7 +244,7 @@ type Ack struct {
 
 // Ack takes an acknowledgement. An old one, or one of another term, does nothing.
 func (d *Directory) Ack(a Ack) {
-	c := d.find(a.ID, a.Token)
+	c := d.holds.find(a.ID, a.Token)
 	if c == nil {
 		return
 	}
@@ -271,15 +257,13 @@ func (d *Directory) Ack(a Ack) {
 		return
 	}
 	// It knows that it is open, so its last list is among those that came here.
-	d.setWide(c, c.wide && !c.open)
+	d.holds.setWide(c, c.wide && !c.open)
 	if !c.filled.before(a.From) {
 		return // it may have read again what it gave up
 	}
-	before := c.has.len()
 	for _, r := range a.Dropped {
-		c.has.remove(r)
+		d.holds.lose(c, r)
 	}
-	d.spans += c.has.len() - before
 	d.look(c)
 }
 

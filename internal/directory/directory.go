@@ -71,25 +71,12 @@ type Directory struct {
 	limits Limits
 	now    lease.Instant
 
-	caches map[lease.Token]*cache
-	live   map[lease.ID]*cache // those that are no orphans
-	// held says who holds a range.
-	held  keyrange.Tree[*holders]
-	spans int // of all caches
+	holds holds
 	pending
 	freeing
 	line
-
-	// settled is the number below which all admitted commands have their outcome, admitted
-	// that of the last one, and ending that of the last one that ends leases. Fenced are the
-	// caches that wait for some of them, in the order of their untracked.
-	settled, admitted, ending uint64
-	fenced                    []*cache
 	told
 }
-
-// holders are the caches that hold a range, by token.
-type holders = btree.Map[lease.Token, *cache]
 
 // pending are the invalidations that caches have not acknowledged, and what is to be done about
 // them when.
@@ -123,8 +110,7 @@ type told struct {
 // New returns what the leader of a term knows at first: nothing.
 func New(term uint64, s State, l Limits) *Directory {
 	return &Directory{
-		term: term, state: s, limits: l.withDefaults(), settled: 1,
-		caches: make(map[lease.Token]*cache), live: make(map[lease.ID]*cache),
+		term: term, state: s, limits: l.withDefaults(), holds: newHolds(),
 		line: line{leases: make(map[lease.ID]*under), waiting: make(map[*Write]struct{})},
 		pending: pending{
 			unacked: make(map[lease.Token]*cache),
@@ -207,103 +193,37 @@ const never = lease.Instant(math.MaxInt64)
 // cached before all that was admitted until now is settled.
 func (d *Directory) Hold(id lease.ID, token lease.Token, ranges []keyrange.Range, wide bool) {
 	d.Release(token)
-	c := &cache{id: id, token: token, holds: ranges}
-	d.setWide(c, wide)
-	d.live[id] = c
-	if !wide {
-		c.untracked, c.fence = d.admitted, d.admitted
-		if d.admitted >= d.settled {
-			d.fenced = append(d.fenced, c)
-		}
-	}
-	d.caches[token] = c
-	for _, r := range ranges {
-		list, ok := d.held.Get(r)
-		if !ok {
-			list = new(holders)
-			d.held.Put(r, list)
-		}
-		list.Set(token, c) // a range may be named twice
-	}
+	d.holds.add(&cache{hold: hold{id: id, token: token, ranges: ranges}}, wide)
 }
 
 // Release says that what was held under a token is held no more. Nobody waits for its cache.
 func (d *Directory) Release(token lease.Token) {
-	c := d.caches[token]
+	c := d.holds.caches[token]
 	if c == nil {
 		return
 	}
-	delete(d.caches, token)
 	d.gone.Delete(token)
-	d.unlink(c)
+	d.holds.remove(c)
+	d.unblockRenewers(c)
 	d.acknowledged(c)
-	d.setWide(c, false)
-	d.setOpen(c, false)
-	for _, r := range c.holds {
-		list, ok := d.held.Get(r)
-		if !ok {
-			continue
-		}
-		list.Delete(token)
-		if list.Len() == 0 {
-			d.held.Remove(r)
-		}
-	}
-	d.spans -= c.has.len()
 	d.free(c, c.drops)
 	d.expect(c)
 	d.orphans.put(c, &c.overAt, 0)
 	d.workOff()
 }
 
-// unlink takes a cache from its lease, which goes on without it or is gone.
-func (d *Directory) unlink(c *cache) {
-	if d.live[c.id] == c {
-		delete(d.live, c.id)
-	}
+// unblockRenewers lets the commands go on that renew the lease which a cache had.
+func (d *Directory) unblockRenewers(c *cache) {
 	renewers := c.renewers
 	c.renewers = nil
 	d.unblock(c.id, renewers)
 }
 
-// find returns the cache of a lease under its token.
-func (d *Directory) find(id lease.ID, token lease.Token) *cache {
-	if c := d.caches[token]; c != nil && c.id == id {
-		return c
-	}
-	return nil
-}
-
-// Admitted says that one more command is proposed, tracked or not: they are numbered
-// from 1.
-//
-// A command from before a hold was known may be attaching keys still to a lease that
-// this one ends: keys that it will take away and that nobody can name yet. So what is
-// held may not be cached before this one is settled, either.
-func (d *Directory) Admitted(w *Write) {
-	d.admitted++
-	if w != nil && len(w.Ends) > 0 {
-		d.ending = d.admitted
-	}
-}
+// Admitted says that one more command is proposed, tracked or not: they are numbered from 1.
+func (d *Directory) Admitted(w *Write) { d.holds.fences.admit(w != nil && len(w.Ends) > 0) }
 
 // Settled says that all commands with numbers below this one have their outcome.
-//
-// What was admitted before a hold was known was not looked at for it. So nothing of
-// the hold may be cached before the last of these is settled: else it could change
-// what is cached, and the cache would not be told.
-func (d *Directory) Settled(below uint64) {
-	d.settled = max(d.settled, below)
-	n := 0
-	for ; n < len(d.fenced) && d.fenced[n].untracked < d.settled; n++ {
-		c := d.fenced[n]
-		c.fence = d.ending
-		d.fenced[n] = nil // it may be held no more
-	}
-	if d.fenced = d.fenced[n:]; len(d.fenced) == 0 {
-		d.fenced = nil
-	}
-}
+func (d *Directory) Settled(below uint64) { d.holds.fences.settle(below) }
 
 // Ready returns the writes that may be proposed now, and could not before, in the
 // order in which they are to be.
@@ -342,13 +262,13 @@ func (d *Directory) TakeAcknowledged() []lease.ID {
 // Pending reports whether a lease must not be renewed now: its cache has not acknowledged
 // what it was told to drop.
 func (d *Directory) Pending(id lease.ID) bool {
-	c := d.live[id]
+	c := d.holds.live[id]
 	return c != nil && len(c.drops) > 0
 }
 
 // Idle reports whether there is nothing to do for a write, whatever it touches.
 func (d *Directory) Idle() bool {
-	return len(d.caches)+len(d.waiting)+len(d.ready) == 0 && !d.Behind()
+	return len(d.holds.caches)+len(d.waiting)+len(d.ready) == 0 && !d.Behind()
 }
 
 func inOrder(list []*cache) []*cache {

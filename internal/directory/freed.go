@@ -68,10 +68,10 @@ func (d *Directory) workOff() {
 			}
 		case len(d.answers) > 0:
 			c := d.answers[0]
-			if d.caches[c.token] == c && c.hasAnswered() {
+			if d.holds.caches[c.token] == c && c.hasAnswered() {
 				d.done += d.answer(c, d.limits.Freed-d.done)
 			}
-			if d.caches[c.token] != c || !c.hasAnswered() {
+			if d.holds.caches[c.token] != c || !c.hasAnswered() {
 				d.answers[0] = nil
 				d.answers = d.answers[1:]
 			}
@@ -92,13 +92,11 @@ func (d *Directory) answer(c *cache, most int) (n int) {
 	}
 	done := c.drops[:n:n]
 	c.drops = c.drops[n:]
-	before := c.has.len()
 	for _, x := range done {
-		c.has.remove(x.what)
+		d.holds.lose(c, x.what)
 		c.pending.Remove(x.what)
 		c.bytes -= bytesOf(x.what)
 	}
-	d.spans += c.has.len() - before
 	d.free(c, done)
 	d.setLate(c, c.lateSince != 0 && lease.TTL(d.now-c.drops[0].since) >= d.limits.Slow)
 	var renewers []*Write

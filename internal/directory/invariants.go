@@ -10,7 +10,7 @@ import (
 // CheckInvariants compares everything that is derived with its source, and returns the first
 // contradiction. It is for tests and for the simulator, and slow.
 func (d *Directory) CheckInvariants() error {
-	for list := range d.held.All() {
+	for list := range d.holds.held.All() {
 		if list.Len() == 0 {
 			return errors.New("a range that nobody holds")
 		}
@@ -21,7 +21,7 @@ func (d *Directory) CheckInvariants() error {
 		}
 	}
 	total := 0
-	for token, c := range d.caches {
+	for token, c := range d.holds.caches {
 		if c.token != token {
 			return fmt.Errorf("cache %d is found by token %d", c.token, token)
 		}
@@ -30,8 +30,8 @@ func (d *Directory) CheckInvariants() error {
 		}
 		total += c.has.len()
 	}
-	if total != d.spans {
-		return fmt.Errorf("%d spans, counted are %d", total, d.spans)
+	if total != d.holds.spans {
+		return fmt.Errorf("%d spans, counted are %d", total, d.holds.spans)
 	}
 	return cmp.Or(d.checkCounts(), d.checkSending(), d.checkStuck(), d.checkLine(), d.checkWaiting())
 }
@@ -67,7 +67,7 @@ func (d *Directory) checkCache(c *cache) error {
 		return fmt.Errorf("cache %d: %d writes wait, it is looked at at %d, late %v", c.token,
 			c.waiting, c.endsAt, c.lateSince != 0)
 	}
-	if c.orphan == (d.live[c.id] == c) || !c.stopped && d.isGone(c) ||
+	if c.orphan == (d.holds.live[c.id] == c) || !c.stopped && d.isGone(c) ||
 		(c.orphan && !c.stopped) != (c.overAt != 0) ||
 		c.stopped && (!c.orphan || c.wide || c.has.len()+len(c.drops) > 0) {
 		return fmt.Errorf("cache %d is an orphan: %+v", c.token, c.orphanage)
@@ -79,8 +79,8 @@ func (d *Directory) checkCache(c *cache) error {
 	if len(c.drops) > 0 && len(c.routes) > 0 && !c.unsent && c.resendAt == 0 {
 		return fmt.Errorf("cache %d has %d drops pending, and nobody tells it", c.token, len(c.drops))
 	}
-	for _, h := range c.holds {
-		list, ok := d.held.Get(h)
+	for _, h := range c.ranges {
+		list, ok := d.holds.held.Get(h)
 		if !ok {
 			return errors.New("a hold that is not found")
 		}
@@ -127,7 +127,7 @@ func (d *Directory) isGone(c *cache) bool {
 // checkCounts checks that the counted numbers are those of a look at all caches.
 func (d *Directory) checkCounts() error {
 	wide, open := 0, 0
-	for _, c := range d.caches {
+	for _, c := range d.holds.caches {
 		if c.wide {
 			wide++
 		}
@@ -135,9 +135,9 @@ func (d *Directory) checkCounts() error {
 			open++
 		}
 	}
-	if d.stats.Wide != wide || d.stats.Open != open {
+	if d.holds.wide != wide || d.holds.open != open {
 		return fmt.Errorf("%d caches are wide and %d open, counted are %d and %d", wide, open,
-			d.stats.Wide, d.stats.Open)
+			d.holds.wide, d.holds.open)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (d *Directory) checkCounts() error {
 // checkSending checks that no cache is to be told at once twice, or again although it owes nothing.
 func (d *Directory) checkSending() (err error) {
 	d.late.entries.Scan(func(e appointment) bool {
-		if d.caches[e.c.token] != e.c || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {
+		if d.holds.caches[e.c.token] != e.c || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {
 			err = errors.New("a cache that is none any more is slow, or is so since another time")
 		}
 		return err == nil

@@ -20,20 +20,21 @@ type Orphan struct {
 // acknowledged that, or its time is over: nobody renews it. Then it is among those that
 // TakeStopped returns.
 func (d *Directory) Orphan(o Orphan, wide bool) {
-	c := d.find(o.ID, o.Token)
+	c := d.holds.find(o.ID, o.Token)
 	switch {
 	case c == nil:
-		live := d.live[o.ID]
+		live := d.holds.live[o.ID]
 		d.Hold(o.ID, o.Token, o.Ranges, wide)
-		c = d.caches[o.Token]
+		c = d.holds.caches[o.Token]
 		if live != nil {
-			d.live[o.ID] = live
+			d.holds.live[o.ID] = live
 		}
 	case c.orphan:
 		return
 	}
 	c.orphan, c.ttl, c.until = true, o.TTL, o.Until
-	d.unlink(c)
+	d.holds.unlink(c)
+	d.unblockRenewers(c)
 	d.orphans.put(c, &c.overAt, c.until)
 	if d.look(c); !c.stopped && !c.joined {
 		d.unacked[c.token] = c
@@ -47,7 +48,7 @@ func (d *Directory) Orphan(o Orphan, wide bool) {
 // Refresh gives every orphan its full TTL from now on, since the clock is not to be trusted to
 // have measured the time before.
 func (d *Directory) Refresh(now lease.Instant) {
-	for _, c := range d.caches {
+	for _, c := range d.holds.caches {
 		if c.orphan && !c.stopped {
 			c.until = now + lease.Instant(c.ttl) + 1
 			d.orphans.put(c, &c.overAt, c.until)
@@ -69,14 +70,12 @@ func (d *Directory) stopped(c *cache) {
 		return
 	}
 	c.stopped = true
-	d.setWide(c, false)
+	d.holds.loseAll(c)
 	d.orphans.put(c, &c.overAt, 0)
 	d.gone.Set(c.token, c)
 	drops := c.drops
 	c.clearDrops()
 	d.acknowledged(c)
-	d.spans -= c.has.len()
-	c.has.clear()
 	d.free(c, drops)
 	d.expect(c)
 }
@@ -95,7 +94,7 @@ func (d *Directory) TakeStopped(most int) []lease.Token {
 // NotDropped says that orphans which TakeStopped returned are not dropped.
 func (d *Directory) NotDropped(tokens []lease.Token) {
 	for _, token := range tokens {
-		if c := d.caches[token]; c != nil {
+		if c := d.holds.caches[token]; c != nil {
 			d.gone.Set(token, c)
 		}
 	}

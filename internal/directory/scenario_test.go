@@ -262,7 +262,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		return fmt.Sprintf("%+v, waiting are %v, idle: %v", s.d.Stats(), names, s.d.Idle())
 	},
 	"knows": func(s *scenario, a args) string {
-		known := s.d.find(a.id(), a.token()) != nil
+		known := s.d.holds.find(a.id(), a.token()) != nil
 		return fmt.Sprintf("known: %v, owes: %v", known, s.d.Pending(a.id()))
 	},
 }

@@ -24,22 +24,9 @@ type Stats struct {
 // Stats returns the numbers as they are now.
 func (d *Directory) Stats() Stats {
 	s := d.stats
-	s.Caches, s.Spans, s.Owing, s.Waiting = len(d.caches), d.spans, len(d.unacked), len(d.waiting)
+	s.Caches, s.Wide, s.Open, s.Spans = len(d.holds.caches), d.holds.wide, d.holds.open, d.holds.spans
+	s.Owing, s.Waiting = len(d.unacked), len(d.waiting)
 	return s
-}
-
-func (d *Directory) setWide(c *cache, wide bool) { set(&c.wide, wide, &d.stats.Wide) }
-func (d *Directory) setOpen(c *cache, open bool) { set(&c.open, open, &d.stats.Open) }
-
-// set sets a flag, and counts it.
-func set(flag *bool, to bool, count *int) {
-	switch {
-	case to && !*flag:
-		*count++
-	case !to && *flag:
-		*count--
-	}
-	*flag = to
 }
 
 // Slow is a cache that takes, or took, long to acknowledge what it was told to drop.

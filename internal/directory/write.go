@@ -176,10 +176,10 @@ func (d *Directory) NextStep() { d.work, d.done = 0, 0 }
 // Concerns reports whether a write has anything to do with caches, or with a write
 // that has.
 func (d *Directory) Concerns(w *Write) bool {
-	if len(d.caches) == 0 && len(d.leases) == 0 && len(d.waiting) == 0 {
+	if len(d.holds.caches) == 0 && len(d.leases) == 0 && len(d.waiting) == 0 {
 		return false
 	}
-	if slices.ContainsFunc(w.Touches, d.held.Hits) || len(w.Ends) > 0 && d.attachingAny > 0 {
+	if slices.ContainsFunc(w.Touches, d.holds.held.Hits) || len(w.Ends) > 0 && d.attachingAny > 0 {
 		return true
 	}
 	for _, id := range w.Ends {
@@ -187,7 +187,7 @@ func (d *Directory) Concerns(w *Write) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(w.Renews, func(id lease.ID) bool { return d.live[id] != nil })
+	return slices.ContainsFunc(w.Renews, func(id lease.ID) bool { return d.holds.live[id] != nil })
 }
 
 // heldKeys returns the keys of a lease that some cache may hold.
@@ -195,7 +195,7 @@ func (d *Directory) heldKeys(id lease.ID) iter.Seq[keyrange.Range] {
 	return func(yield func(keyrange.Range) bool) {
 		for k := range d.state.Keys(id) {
 			d.work++
-			if r := (keyrange.Range{Key: k}); d.held.Hits(r) && !yield(r) {
+			if r := (keyrange.Range{Key: k}); d.holds.held.Hits(r) && !yield(r) {
 				return
 			}
 		}
@@ -213,7 +213,7 @@ func (d *Directory) holdsKey(id lease.ID) bool {
 // mark makes a range pending, if any cache may hold of it. It returns whether it was
 // not pending because of w already.
 func (d *Directory) mark(w *Write, r keyrange.Range) bool {
-	if w.has(r) || !d.held.Hits(r) {
+	if w.has(r) || !d.holds.held.Hits(r) {
 		return false
 	}
 	w.marks = append(w.marks, r)
@@ -289,7 +289,7 @@ func (d *Directory) block(w *Write) {
 		d.blockBy(w, r)
 	}
 	for _, id := range w.Renews {
-		if c := d.live[id]; c != nil && len(c.drops) > 0 {
+		if c := d.holds.live[id]; c != nil && len(c.drops) > 0 {
 			c.renewers = append(c.renewers, w)
 			w.blocked++
 			w.drops++
@@ -299,7 +299,7 @@ func (d *Directory) block(w *Write) {
 
 // blockBy finds the caches that may have something of a range.
 func (d *Directory) blockBy(w *Write, r keyrange.Range) {
-	for list := range d.held.Overlapping(r) {
+	for list := range d.holds.held.Overlapping(r) {
 		d.work += list.Len()
 		list.Scan(func(_ lease.Token, c *cache) bool {
 			if c.may(r) {

@@ -1,0 +1,169 @@
+package directory
+
+import (
+	"github.com/tidwall/btree"
+
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// holds has the caches by what their leases hold, and counts what they may have.
+//
+// Invariants: live has the caches that are no orphans; held finds each cache by each of its ranges,
+// and has no empty list; spans is the sum of theirs, and wide and open are how many are.
+type holds struct {
+	caches            map[lease.Token]*cache
+	live              map[lease.ID]*cache
+	held              keyrange.Tree[*holders]
+	spans, wide, open int
+	fences            fences
+}
+
+// holders are the caches that hold a range, by token.
+type holders = btree.Map[lease.Token, *cache]
+
+func newHolds() holds {
+	return holds{
+		caches: make(map[lease.Token]*cache), live: make(map[lease.ID]*cache),
+		fences: fences{settled: 1},
+	}
+}
+
+// add adds a cache, wide if it may have all that its lease holds. Otherwise it may have nothing
+// before what was admitted until now is settled.
+func (h *holds) add(c *cache, wide bool) {
+	h.caches[c.token], h.live[c.id] = c, c
+	h.setWide(c, wide)
+	if !wide {
+		h.fences.begin(c)
+	}
+	for _, r := range c.ranges {
+		list, ok := h.held.Get(r)
+		if !ok {
+			list = new(holders)
+			h.held.Put(r, list)
+		}
+		list.Set(c.token, c) // a range may be named twice
+	}
+}
+
+// remove takes a cache out.
+func (h *holds) remove(c *cache) {
+	delete(h.caches, c.token)
+	h.unlink(c)
+	h.setWide(c, false)
+	h.setOpen(c, false)
+	h.spans -= c.has.len()
+	for _, r := range c.ranges {
+		list, ok := h.held.Get(r)
+		if !ok {
+			continue
+		}
+		list.Delete(c.token)
+		if list.Len() == 0 {
+			h.held.Remove(r)
+		}
+	}
+}
+
+// unlink takes a cache from its lease, which goes on without it or is gone.
+func (h *holds) unlink(c *cache) {
+	if h.live[c.id] == c {
+		delete(h.live, c.id)
+	}
+}
+
+// find returns the cache of a lease under its token, nil if there is none.
+func (h *holds) find(id lease.ID, token lease.Token) *cache {
+	if c := h.caches[token]; c != nil && c.id == id {
+		return c
+	}
+	return nil
+}
+
+func (h *holds) setWide(c *cache, wide bool) { set(&c.wide, wide, &h.wide) }
+func (h *holds) setOpen(c *cache, open bool) { set(&c.open, open, &h.open) }
+
+// set sets a flag, and counts it.
+func set(flag *bool, to bool, count *int) {
+	switch {
+	case to && !*flag:
+		*count++
+	case !to && *flag:
+		*count--
+	}
+	*flag = to
+}
+
+// gain notes that a cache may have ranges.
+func (h *holds) gain(c *cache, list []keyrange.Range) {
+	before := c.has.len()
+	for _, r := range list {
+		c.has.add(r)
+	}
+	h.spans += c.has.len() - before
+}
+
+// lose notes that a cache has nothing of a range.
+func (h *holds) lose(c *cache, r keyrange.Range) {
+	before := c.has.len()
+	c.has.remove(r)
+	h.spans += c.has.len() - before
+}
+
+// loseAll notes that a cache has nothing.
+func (h *holds) loseAll(c *cache) {
+	h.setWide(c, false)
+	h.spans -= c.has.len()
+	c.has.clear()
+}
+
+// fits reports whether a cache may have so many ranges more.
+func (h *holds) fits(c *cache, ranges int, l *Limits) bool {
+	return c.has.len()+ranges <= l.Spans && h.spans+ranges <= l.AllSpans
+}
+
+// fences keep from a new cache what commands may change that were admitted before its hold was
+// known: nobody looked for the cache at that time. So nothing of the hold may be cached before the
+// last of these commands is settled. Such a command may attach keys to a lease that a command ends
+// meanwhile, which takes them away and cannot name them yet; so the cache then waits for the last
+// command that ends leases, too.
+//
+// Commands are numbered from 1 in the order of their admission.
+type fences struct {
+	// settled is the number below which all commands have their outcome, admitted that of the last
+	// command, and ending that of the last one that ends leases.
+	settled, admitted, ending uint64
+	waiting                   []*cache // by untracked
+}
+
+func (f *fences) begin(c *cache) {
+	c.untracked, c.fence = f.admitted, f.admitted
+	if f.admitted >= f.settled {
+		f.waiting = append(f.waiting, c)
+	}
+}
+
+// admit numbers a command.
+func (f *fences) admit(ends bool) {
+	f.admitted++
+	if ends {
+		f.ending = f.admitted
+	}
+}
+
+// settle says that all commands with numbers below this one have their outcome.
+func (f *fences) settle(below uint64) {
+	f.settled = max(f.settled, below)
+	n := 0
+	for ; n < len(f.waiting) && f.waiting[n].untracked < f.settled; n++ {
+		f.waiting[n].fence = f.ending
+		f.waiting[n] = nil // it may be held no more
+	}
+	if f.waiting = f.waiting[n:]; len(f.waiting) == 0 {
+		f.waiting = nil
+	}
+}
+
+// passed reports whether a cache may have something, as far as this is concerned.
+func (f *fences) passed(c *cache) bool { return c.fence < f.settled }
