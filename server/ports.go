@@ -65,10 +65,9 @@ func newLimits(members int, log *slog.Logger) (limits, error) {
 		"needs some itself", share)
 	peers := listen.NewLimit(peerFiles, advice, log)
 	peers.CloseStrangers(helloPatience)
-	return limits{
-		clients: listen.NewLimit(clients, advice, log),
-		peers:   peers,
-	}, nil
+	out := limits{clients: listen.NewLimit(clients, advice, log), peers: peers}
+	out.clients.BoundStrangers(min(clients/2, listen.MostStrangers))
+	return out, nil
 }
 
 // clientShare returns how many connections of clients so many files leave room for.

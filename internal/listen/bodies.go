@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 // GRPC returns h, a server with [Requests.Options] that is called by one of HTTP. gRPC then keeps
@@ -65,6 +66,21 @@ func (all *Requests) Body(
 		v.sender.Store(b.sender)
 	}
 	return b, nil
+}
+
+// Handler returns h, of which a stranger may have as many requests in progress as calls.
+func (all *Requests) Handler(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		b := all.body(w, r, cancel)
+		defer b.Done()
+		if err := b.sender.admit(loginOf(r)); err != nil {
+			http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
+			return
+		}
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(error)) *Body {

@@ -42,6 +42,15 @@ type visit struct {
 
 type visitKey struct{}
 
+// accountOf returns the account of a call that came over HTTP, nil if there is none.
+func accountOf(ctx context.Context) *account {
+	if v := visitOf(ctx); v != nil {
+		return v.account
+	}
+	a, _ := ctx.Value(accountKey{}).(*account)
+	return a
+}
+
 // visitOf returns the request that a call of the gateway is made for, nil if there is none.
 func visitOf(ctx context.Context) *visit {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {

@@ -6,17 +6,23 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
 
+// MostStrangers is how many connections of strangers a port for clients may have, unless there are
+// not twice as many files. An idle one takes 24 kB.
+const MostStrangers = 8192
+
 // Limit bounds how many connections several listeners hold together. Its methods may be
 // called from several goroutines.
 type Limit struct {
-	most     int
-	patience time.Duration // with strangers; 0: there are none
-	refusals *refusals
-	why      error
+	most          int
+	mostStrangers int           // 0: all connections may stay
+	patience      time.Duration // with strangers; 0: no limit
+	refusals      *refusals
+	why           error
 
 	mu        sync.Mutex
 	held      int
@@ -35,11 +41,14 @@ func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 // Most returns how many connections there may be.
 func (l *Limit) Most() int { return l.most }
 
-// CloseStrangers makes each connection a stranger until a call of it is vouched for (Vouch). A
-// stranger is closed after so long, and before that if a new connection has no room: the oldest
-// of the site that has the most. So strangers keep out no client of another one. It is
-// called before Listener.
-func (l *Limit) CloseStrangers(after time.Duration) { l.patience = after }
+// BoundStrangers makes each connection a stranger until a call of it is vouched for (Vouch). There
+// may be so many. If another connection has no room, a stranger is closed: the oldest of the site
+// that has the most. So strangers keep out no client of another site. It is called before Listener.
+func (l *Limit) BoundStrangers(most int) { l.mostStrangers = most }
+
+// CloseStrangers is BoundStrangers without a number of their own, but a stranger is closed after so
+// long.
+func (l *Limit) CloseStrangers(after time.Duration) { l.mostStrangers, l.patience = l.most, after }
 
 // Listener returns l without the connections that are too many: they are closed at once. To
 // leave them unaccepted would keep those waiting that give up only after minutes.
@@ -70,7 +79,7 @@ func (l *limited) Accept() (net.Conn, error) {
 func (l *Limit) admit(c *counted) bool {
 	l.mu.Lock()
 	var leaves *counted
-	if l.held >= l.most {
+	if l.held >= l.most || l.mostStrangers > 0 && len(l.strangers) >= l.mostStrangers {
 		if len(l.strangers) == 0 {
 			l.mu.Unlock()
 			return false
@@ -79,8 +88,12 @@ func (l *Limit) admit(c *counted) bool {
 		l.forgetLocked(leaves)
 	}
 	l.held++
-	if l.patience > 0 {
+	if l.mostStrangers > 0 {
 		l.strangers = append(l.strangers, c)
+	} else {
+		c.known.Store(true)
+	}
+	if l.patience > 0 {
 		c.late = time.AfterFunc(l.patience, c.tooLate)
 	}
 	l.mu.Unlock()
@@ -117,14 +130,20 @@ func (l *Limit) forgetLocked(c *counted) {
 
 // knownLocked makes c no stranger.
 func (l *Limit) knownLocked(c *counted) {
+	c.known.Store(true)
 	if at := slices.Index(l.strangers, c); at >= 0 {
 		l.strangers = slices.Delete(l.strangers, at, at+1)
+	}
+	if c.late != nil {
 		c.late.Stop()
 	}
 }
 
 // vouched says that the connection may stay.
 func (c *counted) vouched() {
+	if c.known.Load() {
+		return
+	}
 	c.limit.mu.Lock()
 	defer c.limit.mu.Unlock()
 	c.limit.knownLocked(c)
@@ -140,8 +159,9 @@ type caller struct {
 type counted struct {
 	net.Conn
 	limit *Limit
-	late  *time.Timer
-	site  string // see Site
+	late  *time.Timer // nil if it may stay for as long as there is room
+	site  string      // see Site
+	known atomic.Bool // it is no stranger
 
 	gone bool // guarded by limit.mu
 }
@@ -166,7 +186,7 @@ func (c *counted) tooLate() {
 
 // RemoteAddr implements net.Conn.
 func (c *counted) RemoteAddr() net.Addr {
-	if c.limit.patience == 0 {
+	if c.limit.mostStrangers == 0 {
 		return c.Conn.RemoteAddr()
 	}
 	return caller{c.Conn.RemoteAddr(), c}

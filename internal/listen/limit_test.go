@@ -139,6 +139,44 @@ func TestCrowdKeepsNobodyOut(t *testing.T) {
 	}
 }
 
+// Goal: strangers of one site leave room for those of another, and for connections on which a caller
+// has logged in, however many there may be in all, and none is closed for its age.
+func TestStrangersHaveANumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 10
+		limit := NewLimit(10*most, "", slog.New(slog.DiscardHandler))
+		limit.BoundStrangers(most)
+		comes := func(from string) *counted {
+			a, b := net.Pipe()
+			t.Cleanup(func() { _, _ = a.Close(), b.Close() })
+			c := &counted{Conn: visitor{a, from}, limit: limit, site: Site(from)}
+			if !limit.admit(c) {
+				t.Error("there is no room")
+			}
+			return c
+		}
+		known := comes("10.0.0.3:1")
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: known.RemoteAddr()}})
+		if !IsStranger(ctx) {
+			t.Error("it is no stranger's before the login")
+		}
+		if Vouch(ctx); IsStranger(ctx) {
+			t.Error("it is a stranger's after the login")
+		}
+		other := comes("10.0.0.2:1")
+		for i := range 5 * most {
+			comes(fmt.Sprintf("10.0.0.3:%d", i+2))
+		}
+		time.Sleep(24 * time.Hour)
+		limit.mu.Lock()
+		defer limit.mu.Unlock()
+		if known.gone || other.gone || len(limit.strangers) != most || limit.held != most+1 {
+			t.Errorf("gone: known %v, other %v; %d strangers, %d in all", known.gone, other.gone,
+				len(limit.strangers), limit.held)
+		}
+	})
+}
+
 // visitor is a connection that comes from an address.
 type visitor struct {
 	net.Conn

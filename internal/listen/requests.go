@@ -109,7 +109,8 @@ type sender struct {
 	site  *site
 	known atomic.Bool // it is no stranger
 	done  chan struct{}
-	// Calls that were opened and reset since the last wait; of the goroutine that reads.
+	// Calls and messages that were begun, and calls that were reset, since the last wait; of the
+	// goroutine that reads.
 	opens, resets int
 
 	// end is called once, if the sender has too much, or is too slow.
@@ -439,15 +440,15 @@ func (s *sender) data(stream uint32, b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if in := s.calls[stream]; in != nil {
-		in.dataLocked(b)
+		s.opens += in.dataLocked(b)
 		if in.begun > 0 {
 			s.lookLocked()
 		}
 	}
 }
 
-// dataLocked notes data, of a frame that is noted.
-func (in *incoming) dataLocked(b []byte) {
+// dataLocked notes data, of a frame that is noted. It returns how many messages are whole with it.
+func (in *incoming) dataLocked(b []byte) (messages int) {
 	for len(b) > 0 {
 		if in.got < len(in.head) {
 			n := copy(in.head[in.got:], b)
@@ -461,8 +462,10 @@ func (in *incoming) dataLocked(b []byte) {
 			in.whole, in.spoke = in.whole+1, true
 			in.cost += in.begun
 			in.got, in.begun = 0, 0
+			messages++
 		}
 	}
+	return messages
 }
 
 // takenLocked notes that the call has taken a message. It costs what the average of them does.

@@ -184,22 +184,34 @@ func senderOf(ctx context.Context) *sender {
 	return r.sender
 }
 
+// countedOf returns the connection of a call, nil if no Limit counts it.
+func countedOf(ctx context.Context) *counted {
+	r, _ := remoteOf(ctx)
+	addr := r.Addr
+	if a := accountOf(ctx); a != nil && a.conn != nil {
+		addr = a.conn.RemoteAddr()
+	}
+	c, _ := addr.(caller)
+	return c.conn
+}
+
 // IsStranger reports whether a call came over a connection of a stranger.
 func IsStranger(ctx context.Context) bool {
-	s := senderOf(ctx)
-	return s != nil && !s.known.Load()
+	if s := senderOf(ctx); s != nil && !s.known.Load() {
+		return true
+	}
+	c := countedOf(ctx)
+	return c != nil && !c.known.Load()
 }
 
 // Vouch notes that a call comes from a client that has logged in, so that its connection is no
-// stranger's: it stays ([Limit.CloseStrangers]), and may have as many calls as others.
+// stranger's: it stays ([Limit.BoundStrangers]), and may have as many calls as others.
 func Vouch(ctx context.Context) {
 	if s := senderOf(ctx); s != nil {
 		s.vouched()
 	}
-	if r, ok := remoteOf(ctx); ok {
-		if c, ok := r.Addr.(caller); ok {
-			c.conn.vouched()
-		}
+	if c := countedOf(ctx); c != nil {
+		c.vouched()
 	}
 }
 

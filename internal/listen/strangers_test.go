@@ -212,6 +212,34 @@ func TestResetsAreSlowedDown(t *testing.T) {
 	}
 }
 
+// Messages of a stranger count as its calls do: each costs the processor, whatever comes of it.
+func TestMessagesAreSlowedDown(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := withStrangers().stranger("10.0.0.1:1")
+			ctx := t.Context()
+			if known {
+				ctx = context.WithValue(ctx, loggedIn{}, true)
+			}
+			s.call(ctx, 1, nil)
+			began := time.Now()
+			for range 100 {
+				s.send(1, make([]byte, 5*siteRate/10))
+				if err := s.wait(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			least, most := 7*time.Second, 10*time.Second
+			if known {
+				least, most = 0, 0
+			}
+			if took := time.Since(began); took < least || took > most {
+				t.Errorf("logged in %v: %d messages took %v", known, 10*siteRate, took)
+			}
+		})
+	}
+}
+
 // A connection that is read more slowly ends at once when it is closed.
 func TestSlowedDownConnectionCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

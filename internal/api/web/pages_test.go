@@ -3,10 +3,19 @@ package web
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"leasehold.dev/internal/listen"
 )
 
 // Goal: probes get etcd's answers, to the letter where they compare them.
@@ -318,4 +327,49 @@ func TestDispatch(t *testing.T) {
 			t.Errorf("HTTP/%d %s: %d, want %d", c.major, c.kind, w.Code, c.status)
 		}
 	}
+}
+
+// Goal: requests for pages are bounded while they take long: those for /metrics, each of which keeps
+// all metrics, and those of strangers for any page. Method: many at once that are not answered.
+func TestPagesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many, ofStrangers = 1100, 1024
+		end := make(chan struct{})
+		h := NewStatus(Options{
+			Gatherer: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+				<-end
+				return nil, nil
+			}),
+			Versions: func() Versions {
+				<-end
+				return Versions{}
+			},
+			Requests: listen.NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(1,
+				listen.Nobody),
+		})
+		var asking sync.WaitGroup
+		refused := func(path string) int64 {
+			var n atomic.Int64
+			for range many {
+				asking.Go(func() {
+					r := httptest.NewRequest("GET", path, nil)
+					r.Host, r.RemoteAddr = "localhost", "10.0.0.1:1"
+					w := httptest.NewRecorder()
+					if h.ServeHTTP(w, r); w.Code != http.StatusOK {
+						n.Add(1)
+					}
+				})
+			}
+			synctest.Wait()
+			return n.Load()
+		}
+		if n := refused("/metrics"); n != many-mostScrapes {
+			t.Errorf("%d of %d requests for metrics were refused", n, many)
+		}
+		if n := refused("/version"); n != many-(ofStrangers-mostScrapes) {
+			t.Errorf("%d of %d requests of strangers were refused", n, many)
+		}
+		close(end)
+		asking.Wait()
+	})
 }

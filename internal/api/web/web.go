@@ -112,10 +112,15 @@ type Options struct {
 // election timeout, so that an election alone does not fail a linearizable one.
 const probeTimeout = 5 * time.Second
 
+// mostScrapes bounds the requests for /metrics in progress: each has all metrics in memory until
+// its client has read them.
+const mostScrapes = 16
+
 // New returns the handler of a client port. The gateway works until ctx ends.
 func New(ctx context.Context, o Options) (http.Handler, error) {
 	o = o.withDefaults()
-	mux := http.NewServeMux()
+	all, mux := http.NewServeMux(), http.NewServeMux()
+	all.Handle("/", o.Requests.Handler(mux))
 	o.addStatus(mux)
 	if o.Conn != nil {
 		g, err := newGateway(o)
@@ -125,8 +130,8 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 		if o.Bound != nil {
 			g = o.Bound(g)
 		}
-		mux.Handle("/v3/", g)
-		mux.Handle("/v1/", g)
+		all.Handle("/v3/", g)
+		all.Handle("/v1/", g)
 	}
 	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -145,7 +150,7 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 		})
 	}
 	mux.HandleFunc("/", notFound)
-	return o.dispatch(o.guard(mux)), nil
+	return o.dispatch(o.guard(all)), nil
 }
 
 // NewStatus returns the handler of a metrics port: /metrics, /version and the
@@ -156,7 +161,7 @@ func NewStatus(o Options) http.Handler {
 	o.addStatus(mux)
 	mux.HandleFunc("/", notFound)
 	o.HostWhitelist = nil // which is of the clients' ports
-	return o.hosts(mux)
+	return o.hosts(o.Requests.Handler(mux))
 }
 
 // NewServer returns an http.Server for h with time limits that keep slow or
@@ -206,7 +211,9 @@ func (o Options) addStatus(mux *http.ServeMux) {
 		}))
 	}
 	if o.Gatherer != nil {
-		mux.Handle("/metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))
+		mux.Handle("/metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
+			MaxRequestsInFlight: mostScrapes,
+		}))
 	}
 }
 
