@@ -49,7 +49,7 @@ func TestMessageBytes(t *testing.T) {
 	for i := range refs {
 		refs[i] = holder.Ref{ID: math.MaxInt64, Token: math.MaxInt64}
 	}
-	renew := &pb.Request_Renew{Renew: columns(refs)}
+	renew := &pb.Request_Renew{Renew: columns(&holder.Batch{Leases: refs})}
 	watch := &pb.Request_Watch{Watch: &pb.WatchRequest{Key: make([]byte, 100<<10)}}
 	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
 	for range 20 {

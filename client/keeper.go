@@ -21,6 +21,7 @@ const maxRenewals = 5000
 type keeper struct {
 	clock *clock
 	mux   *mux
+	link  *link         // to which the last renewal went; belongs to run
 	wake  chan struct{} // capacity 1: there may be something to do earlier
 	stop  chan struct{} // closed by close
 	all   sync.WaitGroup
@@ -30,13 +31,16 @@ type keeper struct {
 	set    *holder.Set
 	// leases are those that have not ended. Invariant: each is in set.
 	leases map[lease.ID]*Lease
-	count  leaseCounts
+	// windows are those of leases of which the program asks Lease.Valid.
+	windows map[*Lease]struct{}
+	count   leaseCounts
 }
 
 func newKeeper(c *clock, m *mux, cfg holder.Config) *keeper {
 	k := &keeper{
 		clock: c, mux: m, wake: make(chan struct{}, 1), stop: make(chan struct{}),
 		set: holder.New(cfg, c.now()), leases: make(map[lease.ID]*Lease),
+		windows: make(map[*Lease]struct{}),
 	}
 	k.all.Go(k.run)
 	return k
@@ -73,22 +77,27 @@ func (k *keeper) run() {
 // step does what is to be done now, and returns how long it is until the next.
 func (k *keeper) step() time.Duration {
 	for {
-		b, next, ok := k.due()
+		l := k.mux.current()
+		b, next, ok := k.due(l)
 		if !ok {
 			return next
 		}
-		k.send(b)
+		k.send(l, b)
 	}
 }
 
-// due returns the next batch to send or, if there is none, how long it is until the set
+// due returns the next batch to send over a link or, if there is none, how long it is until the set
 // has something to do.
-func (k *keeper) due() (_ holder.Batch, next time.Duration, ok bool) {
+func (k *keeper) due(l *link) (_ holder.Batch, next time.Duration, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.advanceLocked()
+	if l != nil && l != k.link {
+		k.link = l
+		k.set.Moved()
+	}
 	if b, ok := k.set.Due(maxRenewals); ok {
-		k.count.renewals += uint64(len(b.Leases))
+		k.count.renewals += uint64(len(b.Leases) + len(b.Groups))
 		k.count.repeated += uint64(b.Repeated)
 		return b, 0, true
 	}
@@ -113,8 +122,7 @@ func (k *keeper) left() (_ time.Duration, ok bool) {
 }
 
 // send sends a batch. It leaves the member if that has answered nothing since the batch before.
-func (k *keeper) send(b holder.Batch) {
-	l := k.mux.current()
+func (k *keeper) send(l *link, b holder.Batch) {
 	if l == nil {
 		k.answered(b, nil)
 		return
@@ -127,7 +135,7 @@ func (k *keeper) send(b holder.Batch) {
 	}
 	err := l.submit(&call{
 		kind:    renewal,
-		request: &pb.Request{Body: &pb.Request_Renew{Renew: columns(b.Leases)}},
+		request: &pb.Request{Body: &pb.Request_Renew{Renew: columns(&b)}},
 		done: func(r *pb.Response, _ error) {
 			k.judge(l, k.answered(b, r))
 			notify(k.wake)
@@ -138,11 +146,20 @@ func (k *keeper) send(b holder.Batch) {
 	}
 }
 
-// columns makes the request to renew leases.
-func columns(refs []holder.Ref) *pb.RenewRequest {
-	r := &pb.RenewRequest{Ids: make([]int64, len(refs)), Tokens: make([]uint64, len(refs))}
-	for i, ref := range refs {
+// columns makes the request of a batch.
+func columns(b *holder.Batch) *pb.RenewRequest {
+	r := &pb.RenewRequest{}
+	if n := len(b.Leases); n > 0 {
+		r.Join, r.Ids, r.Tokens = true, make([]int64, n), make([]uint64, n)
+	}
+	for i, ref := range b.Leases {
 		r.Ids[i], r.Tokens[i] = int64(ref.ID), uint64(ref.Token)
+	}
+	for _, g := range b.Groups {
+		r.Groups = append(r.Groups, uint64(g))
+	}
+	for _, id := range b.Leave {
+		r.Leave = append(r.Leave, int64(id))
 	}
 	return r
 }
@@ -163,11 +180,16 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 	results, ttls := r.GetRenew().GetResults(), r.GetRenew().GetTtlMs()
 	var lost map[lease.ID]*LostError
 	ttls = ttls[:min(len(ttls), len(b.Leases))]
+	joined := r.GetRenew().GetJoined()
 	for i, ttl := range ttls {
 		if ttl > 0 {
 			k.set.Renewed(b.Seq, b.Leases[i].ID, lease.TTL(ttl))
+			if i < len(joined) && joined[i] != 0 {
+				k.set.Joined(b.Seq, b.Leases[i].ID, lease.GroupID(joined[i]))
+			}
 		}
 	}
+	k.groupsLocked(&b, r)
 	for _, res := range results {
 		switch res.Reason {
 		case pb.Reason_REASON_UNSPECIFIED:
@@ -200,6 +222,28 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 		k.reopenLocked(lease.ID(res.Id))
 	}
 	return refused
+}
+
+// groupsLocked takes the answer to a batch about groups.
+func (k *keeper) groupsLocked(b *holder.Batch, r *pb.Response) {
+	if len(b.Groups) == 0 {
+		return
+	}
+	groups := r.GetRenew().GetGroups()
+	for i, id := range b.Groups {
+		if i >= len(groups) || groups[i].Id != uint64(id) {
+			k.set.GroupUnknown(b.Seq, id)
+			continue
+		}
+		left := make([]lease.ID, len(groups[i].Left))
+		for n, id := range groups[i].Left {
+			left[n] = lease.ID(id)
+		}
+		k.set.GroupRenewed(b.Seq, id, lease.TTL(groups[i].TtlMs), left)
+	}
+	for l := range k.windows {
+		k.openLocked(l)
+	}
 }
 
 // reopenLocked tells Lease.Valid what was answered to the renewal of a lease.
@@ -257,6 +301,7 @@ func (l *Lease) becomeLocked(s holder.State, err error) {
 	l.state, l.err = s, err
 	if s.Status == holder.Ended {
 		l.ending.note(err)
+		delete(l.keeper.windows, l)
 	}
 	if err != nil {
 		l.cancel(fault.Canceled(err))
@@ -286,6 +331,9 @@ func (k *keeper) ask(l *Lease) *window {
 	defer k.mu.Unlock()
 	k.advanceLocked()
 	l.asked = true
+	if l.state.Status != holder.Ended {
+		k.windows[l] = struct{}{}
+	}
 	k.openLocked(l)
 	return l.window.Load()
 }

@@ -101,13 +101,15 @@ func (l *Lessor) Left(g GroupID) (left []ID, ok bool) {
 	return left, true
 }
 
-// EndGroup ends a group whose keeper is gone. Its leases are untended.
-func (l *Lessor) EndGroup(g GroupID) {
+// EndGroup ends a group. Its leases are untended, if they are kept alive no more.
+func (l *Lessor) EndGroup(g GroupID, untended bool) {
 	if l.tracker == nil {
 		return
 	}
 	if p := l.tracker.liveGroup(g); p != nil {
-		p.abandoned = l.now.after(l.tracker.cfg.untended(p.ttl))
+		if untended {
+			p.abandoned = l.now.after(l.tracker.cfg.untended(p.ttl))
+		}
 		l.tracker.dissolve(p)
 	}
 }

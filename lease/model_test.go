@@ -203,8 +203,9 @@ func (m *model) groups() {
 		m.same("left", []any{left, ok}, []any{want, wantOK})
 	case 9:
 		if m.choose(3) == 0 {
-			m.primary.EndGroup(g)
-			m.twin.endGroup(g)
+			untended := m.choose(2) == 0
+			m.primary.EndGroup(g, untended)
+			m.twin.endGroup(g, untended)
 		}
 	}
 }

@@ -247,7 +247,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		return fmt.Sprintf("left: %d", left)
 	},
 	"end-group": func(s *scenario, a args) string {
-		a.on(s).EndGroup(a.group())
+		a.on(s).EndGroup(a.group(), !a.has("tended"))
 		return "ok"
 	},
 	"group": func(s *scenario, a args) string {

@@ -108,11 +108,13 @@ func (t *twin) left(id GroupID) ([]ID, bool) {
 	return left, true
 }
 
-func (t *twin) endGroup(id GroupID) {
+func (t *twin) endGroup(id GroupID, untended bool) {
 	for _, l := range t.leases {
 		if l.group == id && id != 0 {
 			t.part(l, false)
-			l.untended(t)
+			if untended {
+				l.untended(t)
+			}
 		}
 	}
 	delete(t.groups, id)

@@ -281,6 +281,9 @@ func (c *core) answer(out *replica.Output) {
 	for _, r := range out.Together {
 		r.Owner.(native.RenewedAll).RenewedTogether()
 	}
+	for _, r := range out.Groups {
+		r.Owner.(native.RenewedAll).RenewedGroups()
+	}
 	for i := range out.Renewals {
 		renewed(&out.Renewals[i])
 	}
@@ -393,6 +396,9 @@ func (c *core) stop() {
 	for _, r := range m.Together {
 		for i := range r.IDs {
 			r.Owner.(native.RenewedAll).RenewedOne(i, 0, replica.ErrLeaderChanged)
+		}
+		if len(r.Renew)+len(r.Leave) > 0 {
+			r.Owner.(native.RenewedAll).RenewedGroups()
 		}
 	}
 }

@@ -35,7 +35,7 @@ const maxMessages = 1 << 12
 // mail is what an inbox holds.
 type mail struct {
 	shell.Mail
-	renewing int // leases in Renewals and Together
+	renewing int // Renewals, and the sizes of Together
 }
 
 func newInbox() *inbox {
@@ -138,17 +138,17 @@ func (b *inbox) takeMost(spare shell.Mail, most int) (m shell.Mail, left bool) {
 	b.Abandoned, m.Abandoned = split(m.Abandoned, b.Abandoned, most)
 	b.renewing = len(b.Renewals)
 	for _, r := range b.Together {
-		b.renewing += len(r.IDs)
+		b.renewing += r.Size()
 	}
 	b.room.Broadcast()
 	left = b.renewing+len(b.Proposals)+len(b.Reads)+len(b.Abandoned) > 0
 	return m, left
 }
 
-// few returns how many batches have at least so many leases together, or all of them.
+// few returns how many batches have at least such a size together, or all of them.
 func few(batches []*replica.Renewals, leases int) (n int) {
 	for n < len(batches) && leases > 0 {
-		leases -= len(batches[n].IDs)
+		leases -= batches[n].Size()
 		n++
 	}
 	return n

@@ -25,6 +25,8 @@ func (o *batched) RenewedOne(_ int, _ lease.TTL, err error) { o.errs = append(o.
 
 func (o *batched) RenewedTogether() { o.errs = append(o.errs, nil) }
 
+func (o *batched) RenewedGroups() { o.errs = append(o.errs, nil) }
+
 // Renewals of either kind count by their leases against what may wait, and are told so if
 // there is no room. The core's stop answers those that wait.
 func TestRenewalsWait(t *testing.T) {

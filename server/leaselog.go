@@ -59,7 +59,7 @@ func leaseAttrs(i *lease.Info, more ...any) []any {
 
 // logRenewals tells which renewals were answered.
 func (c *core) logRenewals(out *replica.Output) {
-	if len(out.Together)+len(out.Renewals) == 0 || !c.debugs() {
+	if len(out.Together)+len(out.Groups)+len(out.Renewals) == 0 || !c.debugs() {
 		return
 	}
 	one := func(id lease.ID, ttl lease.TTL, err error) {
@@ -76,6 +76,12 @@ func (c *core) logRenewals(out *replica.Output) {
 			if ttl > 0 {
 				one(r.IDs[i], ttl, nil)
 			}
+		}
+	}
+	for _, r := range out.Groups {
+		for _, g := range r.Renewed {
+			c.log.Debug("group of leases renewed",
+				"group", uint64(g.ID), "ttl", int64(g.TTL), "left", len(g.Left))
 		}
 	}
 	for i := range out.Renewals {

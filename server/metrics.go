@@ -35,6 +35,7 @@ type metrics struct {
 	silences   prometheus.Counter
 
 	renewedOK, renewedGone, renewedFailed prometheus.Counter
+	renewedGroups                         prometheus.Counter
 }
 
 func newMetrics(more ...prometheus.Collector) *metrics {
@@ -59,7 +60,8 @@ func newMetrics(more ...prometheus.Collector) *metrics {
 			"Time from a lease's expiry until its end was applied.",
 			prometheus.ExponentialBuckets(0.0005, 2, 20)),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "leasehold", Name: "lease_renewals_total", Help: "Renewals by outcome.",
+			Namespace: "leasehold", Name: "lease_renewals_total",
+			Help: "Renewals of leases by outcome. Group counts renewals of all leases of a group.",
 		}, []string{"outcome"}),
 	}
 	count := func(name, help string) prometheus.Counter {
@@ -84,6 +86,7 @@ func newMetrics(more ...prometheus.Collector) *metrics {
 	m.renewedOK = m.renewals.WithLabelValues("renewed")
 	m.renewedGone = m.renewals.WithLabelValues("not_found")
 	m.renewedFailed = m.renewals.WithLabelValues("failed")
+	m.renewedGroups = m.renewals.WithLabelValues("group")
 	m.caches.register(m.registry)
 	m.registry.MustRegister(more...)
 	m.registry.MustRegister(
@@ -122,9 +125,16 @@ func (m *metrics) observe(out *replica.Output) {
 	for _, late := range out.Late {
 		m.lateness.Observe(float64(late) / 1000)
 	}
-	var ok, gone, failed int
+	var ok, gone, failed, groups int
 	for _, r := range out.Together {
 		ok += r.Kept
+	}
+	for _, r := range out.Groups {
+		for i := range r.Renewed {
+			if r.Renewed[i].TTL > 0 {
+				groups++
+			}
+		}
 	}
 	for i := range out.Renewals {
 		switch err := out.Renewals[i].Err; {
@@ -139,6 +149,7 @@ func (m *metrics) observe(out *replica.Output) {
 	m.renewedOK.Add(float64(ok))
 	m.renewedGone.Add(float64(gone))
 	m.renewedFailed.Add(float64(failed))
+	m.renewedGroups.Add(float64(groups))
 }
 
 // watchPanics registers how many calls panicked.

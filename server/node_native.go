@@ -88,9 +88,14 @@ func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*cal
 // RenewAll implements native.Renewer: one pass to the core, however many they are.
 func (n *node) RenewAll(r *replica.Renewals) error {
 	return n.inbox.ask(
-		func(m *mail) int { return m.renewing + len(r.IDs) },
+		func(m *mail) int { return m.renewing + r.Size() },
 		func(m *mail) {
 			m.Together = append(m.Together, r)
-			m.renewing += len(r.IDs)
+			m.renewing += r.Size()
 		})
+}
+
+// EndKeeper implements native.Renewer.
+func (n *node) EndKeeper(by replica.Keeper) {
+	n.inbox.put(func(m *mail) { m.Ended = append(m.Ended, by) })
 }

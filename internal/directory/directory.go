@@ -266,6 +266,9 @@ func (d *Directory) Pending(id lease.ID) bool {
 	return c != nil && len(c.drops) > 0
 }
 
+// Holds reports whether a lease holds ranges.
+func (d *Directory) Holds(id lease.ID) bool { return d.holds.live[id] != nil }
+
 // Idle reports whether there is nothing to do for a write, whatever it touches.
 func (d *Directory) Idle() bool {
 	return len(d.holds.caches)+len(d.waiting)+len(d.ready) == 0 && !d.Behind()

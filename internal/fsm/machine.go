@@ -129,6 +129,9 @@ func (m *Machine) Leases() lease.View {
 // ask for due leases. Its replicated operations belong to Apply alone.
 func (m *Machine) Lessor() *lease.Lessor { return m.lessor }
 
+// Access returns the users and roles, nil as long as there never were any.
+func (m *Machine) Access() *access.State { return m.meta.access }
+
 // Index returns the index of the last applied entry.
 func (m *Machine) Index() uint64 { return m.index }
 

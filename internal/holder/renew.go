@@ -21,9 +21,12 @@ func (s *Set) Due(most int) (b Batch, ok bool) {
 	soon := plus(s.now, max(s.cfg.Gather, min(first.TTL, first.bound)/gatherPart))
 	s.seq++
 	b.Seq = s.seq
-	for len(b.Leases) < most {
+	if first.members != nil || len(s.leave) >= maxLeave {
+		s.dueGroups(&b, soon)
+	}
+	for len(b.Leases) < most && len(b.Groups)+len(b.Leave) == 0 {
 		l, ok := s.turns.first(soon)
-		if !ok || l.asked == s.seq {
+		if !ok || l.asked == s.seq || l.members != nil {
 			break
 		}
 		s.ask(l, &b)
@@ -39,6 +42,7 @@ func (s *Set) Ask(id lease.ID) (b Batch, ok bool) {
 	if l == nil {
 		return Batch{}, false
 	}
+	s.part(l)
 	s.seq++
 	b.Seq = s.seq
 	s.ask(l, &b)
@@ -48,6 +52,13 @@ func (s *Set) Ask(id lease.ID) (b Batch, ok bool) {
 
 // ask takes a lease into a batch.
 func (s *Set) ask(l *held, b *Batch) {
+	delete(s.leave, l.ID)
+	s.tried(l, b)
+	b.Leases = append(b.Leases, Ref{l.ID, l.Token})
+}
+
+// tried notes that a lease or a group is about to be renewed.
+func (s *Set) tried(l *held, b *Batch) {
 	if l.asked != 0 {
 		b.Waited = max(b.Waited, lease.TTL(s.now-l.tried))
 	}
@@ -56,13 +67,14 @@ func (s *Set) ask(l *held, b *Batch) {
 	}
 	l.asked, l.tried = b.Seq, s.now
 	l.tries++
-	b.Leases = append(b.Leases, Ref{l.ID, l.Token})
 	s.turn(l, s.retryAt(l))
 }
 
 // depart notes that a batch is about to be sent.
 func (s *Set) depart(b *Batch) {
-	s.flights[b.Seq] = &flight{sent: s.now, left: len(b.Leases)}
+	if n := len(b.Leases) + len(b.Groups); n > 0 {
+		s.flights[b.Seq] = &flight{sent: s.now, left: n}
+	}
 	for ; len(s.flights) > maxFlights; s.oldest++ {
 		delete(s.flights, s.oldest)
 	}
@@ -74,11 +86,16 @@ func (s *Set) Renewed(seq uint64, id lease.ID, ttl lease.TTL) {
 	if !ok {
 		return
 	}
+	if l.group != nil && ttl != l.group.TTL {
+		s.part(l)
+	}
 	l.TTL = ttl
 	s.confirm(l, sent)
 	if l.asked <= seq {
 		l.asked, l.tries = 0, 0
-		s.turn(l, s.renewAt(l, sent))
+		if l.group == nil {
+			s.turn(l, s.renewAt(l, sent))
+		}
 	}
 }
 
@@ -100,20 +117,32 @@ func (s *Set) Unknown(seq uint64, id lease.ID) {
 
 // answered finds the lease of a batch, and when that was sent.
 func (s *Set) answered(seq uint64, id lease.ID) (_ *held, sent instant, ok bool) {
-	f := s.flights[seq]
+	f := s.landed(seq)
 	if f == nil {
 		return nil, 0, false
-	}
-	if f.left--; f.left == 0 {
-		delete(s.flights, seq)
 	}
 	l := s.leases[id]
 	return l, f.sent, l != nil && l.since < seq
 }
 
+// landed notes that a lease or a group of a batch has its answer.
+func (s *Set) landed(seq uint64) *flight {
+	f := s.flights[seq]
+	if f == nil {
+		return nil
+	}
+	if f.left--; f.left == 0 {
+		delete(s.flights, seq)
+	}
+	return f
+}
+
 // again lets a lease that got no answer wait for its next try.
 func (s *Set) again(l *held) {
 	l.asked = 0
+	if l.group != nil {
+		return
+	}
 	s.turn(l, min(l.at[turns], s.backOff(l)))
 }
 

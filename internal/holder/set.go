@@ -9,7 +9,7 @@ import (
 
 // Set is the leases of one holder. It is not safe for concurrent use.
 //
-// Invariants: a lease in leases has not ended, and is in both queues.
+// Invariants: a lease in leases has not ended, and is in both queues or in a group.
 type Set struct {
 	cfg    Config
 	now    instant
@@ -18,6 +18,12 @@ type Set struct {
 	ends   queue
 	// flights are the batches that may yet be answered, by their Seq.
 	flights map[uint64]*flight
+	// groups are those that have leases. Each is in both queues, instead of its leases.
+	groups map[lease.GroupID]*held
+	// leave are leases that the lessor may have in a group and that are held no more.
+	leave map[lease.ID]struct{}
+	// moved is the last batch over an earlier connection: it joined groups that are over.
+	moved   uint64
 	seq     uint64 // of the last batch
 	oldest  uint64 // no flight is older
 	changes []Change
@@ -36,6 +42,12 @@ type held struct {
 	tried    instant // when asked was sent
 	tries    int     // in a row without an answer
 	when
+	// group is the group that the lease is in, nil for none, and member its place there. Then the
+	// lease is valid at least as long as the group.
+	group  *held
+	member int
+	// members are the leases of what is a group and no lease.
+	members []*held
 }
 
 // unbound is the bound of a lease whose TTL nobody has asked to change.
@@ -44,7 +56,7 @@ const unbound = lease.TTL(math.MaxInt64)
 // flight is a batch on its way.
 type flight struct {
 	sent instant
-	left int // leases without an answer
+	left int // leases and groups without an answer
 }
 
 // New returns an empty Set whose clock shows now.
@@ -56,7 +68,8 @@ func New(c Config, now lease.Instant) *Set {
 	return &Set{
 		cfg: c, now: now, leases: make(map[lease.ID]*held),
 		turns: queue{by: turns}, ends: queue{by: ends},
-		flights: make(map[uint64]*flight),
+		flights: make(map[uint64]*flight), groups: make(map[lease.GroupID]*held),
+		leave: make(map[lease.ID]struct{}),
 	}
 }
 
@@ -81,6 +94,9 @@ func (s *Set) Add(h Held) State {
 // Drop gives a lease up, if it is held. Nothing is said of it afterwards.
 func (s *Set) Drop(id lease.ID) {
 	if l := s.leases[id]; l != nil {
+		if l.group != nil || l.asked != 0 {
+			s.leave[id] = struct{}{}
+		}
 		s.remove(l)
 	}
 }
@@ -91,6 +107,7 @@ func (s *Set) Drop(id lease.ID) {
 // knows may take effect at any time, after later ones too, so it binds the holder for good.
 func (s *Set) Shorten(id lease.ID, ttl lease.TTL) {
 	if l := s.leases[id]; l != nil {
+		s.part(l)
 		l.asks = append(l.asks, ttl)
 		l.bound = min(l.bound, ttl)
 		l.until = min(l.until, s.validUntil(s.now, ttl))
@@ -120,6 +137,7 @@ func (l *held) settled(ttl lease.TTL) {
 // TTL, of which nobody knows the outcome, goes on binding the holder.
 func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 	if l := s.leases[id]; l != nil {
+		s.part(l)
 		l.settled(asked)
 		l.TTL, l.since = ttl, s.seq
 		l.asked, l.tries = 0, 0
@@ -132,6 +150,10 @@ func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 // renewed by Ask alone.
 func (s *Set) Rest(id lease.ID) {
 	if l := s.leases[id]; l != nil {
+		if l.group != nil || l.asked != 0 {
+			s.leave[id] = struct{}{}
+		}
+		s.part(l)
 		l.resting = true
 		s.turn(l, 0)
 	}
@@ -162,6 +184,8 @@ func (s *Set) Advance(now lease.Instant) {
 		switch {
 		case !ok:
 			return
+		case l.members != nil:
+			s.dissolve(l, l.at[turns])
 		case s.now >= plus(l.until, l.Grace):
 			s.lose(l, Expired)
 		default:
@@ -207,6 +231,7 @@ func (s *Set) lose(l *held, why Reason) {
 }
 
 func (s *Set) remove(l *held) {
+	s.part(l)
 	delete(s.leases, l.ID)
 	s.turns.remove(l)
 	s.ends.remove(l)
@@ -215,6 +240,9 @@ func (s *Set) remove(l *held) {
 // confirm makes use of an acknowledged promise of a lease's TTL.
 func (s *Set) confirm(l *held, sent instant) {
 	l.until = max(l.until, s.validUntil(sent, min(l.TTL, l.bound)))
+	if l.group != nil {
+		return
+	}
 	if l.jeopardy && s.now < l.until {
 		l.jeopardy = false
 		s.changed(l)
@@ -229,10 +257,14 @@ func (s *Set) validUntil(sent instant, ttl lease.TTL) instant {
 }
 
 func (l *held) state() State {
-	if l.jeopardy {
-		return State{Status: Jeopardy, ValidUntil: l.until}
+	until := l.until
+	if l.group != nil {
+		until = max(until, l.group.until)
 	}
-	return State{Status: OK, ValidUntil: l.until}
+	if l.jeopardy {
+		return State{Status: Jeopardy, ValidUntil: until}
+	}
+	return State{Status: OK, ValidUntil: until}
 }
 
 // end is when the state of the lease changes by itself.

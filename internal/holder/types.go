@@ -90,12 +90,16 @@ type Ref struct {
 	Token lease.Token
 }
 
-// Batch is renewals to be sent at once, in one message. It is as of the instant that
-// Advance last told, so it must be sent after that.
+// Batch is renewals to be sent at once, in one message: either of leases, which join groups if the
+// lessor has any, or of groups. It is as of the instant that Advance last told, so it must be sent
+// after that, and after every earlier batch.
 type Batch struct {
 	// Seq comes back with the answers. It is above that of every earlier batch.
 	Seq    uint64
 	Leases []Ref
+	// Groups are to be renewed after the leases Leave have left the groups that they are in.
+	Groups []lease.GroupID
+	Leave  []lease.ID
 	// Waited is the longest time for which a lease of the batch has waited for the
 	// answer to an earlier one; 0 if none has. The stream may be broken.
 	Waited lease.TTL

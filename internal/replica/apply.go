@@ -47,6 +47,7 @@ func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 	r.stopIfDamaged()
 	changed := r.machine.TakeHolds()
 	if r.lead != nil {
+		r.lead.keepers.follow(r.machine.Access())
 		r.lead.followHolds(changed)
 		if !r.primary && e.GetTerm() == r.term {
 			r.lead.promote()

@@ -138,7 +138,9 @@ func (a *asker) give(all unanswered) {
 	a.caches.opens = append(a.caches.opens, all.opens...)
 	a.renewals = append(a.renewals, all.renewals...)
 	for _, b := range all.batches {
-		a.batches.add(b)
+		if len(b.IDs) > 0 { // else it was about groups
+			a.batches.add(b)
+		}
 	}
 }
 

@@ -135,6 +135,10 @@ func (g *gate) pending(id lease.ID) bool {
 	return !g.caches.Idle() && g.caches.Pending(id)
 }
 
+// holds reports whether a lease has a cache. Then it is in no group: it must not be renewed while
+// its cache has not acknowledged something.
+func (g *gate) holds(id lease.ID) bool { return g.caches.Holds(id) }
+
 // single returns the command that expires a lease by itself, if some cache may have its keys.
 func (g *gate) single(d lease.Due) *Proposal {
 	w := &directory.Write{Ends: taking(g.m.lessor, []lease.Due{d}), Urgent: true}

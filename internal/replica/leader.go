@@ -23,6 +23,7 @@ type leadership struct {
 	expiry  expirer
 	rounds  confirm.Queue[round]
 	remotes remotes
+	keepers keepers
 	// parked are renewals of expiring leases, until the outcome is known, and of all leases while
 	// this member is not primary.
 	parked parking
@@ -43,7 +44,8 @@ func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) 
 	l := &leadership{
 		m: m, term: m.term, queue: queue{m: m}, expiry: expirer{m: m, began: m.ticks},
 		rounds: confirm.After[round](lastRound), remotes: remotes{m: m}, inflight: log, slow: slow,
-		offers: make(map[uint64]int),
+		keepers: keepers{m: m},
+		offers:  make(map[uint64]int),
 	}
 	l.gate = gate{m: m, leases: leases{m, &l.expiry}}
 	l.compareAt = m.ticks + m.cfg.CompareTicks/10
@@ -55,6 +57,7 @@ func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) 
 func (l *leadership) promote() {
 	l.m.primary = true
 	l.expiry = expirer{m: l.m, began: l.m.ticks}
+	l.keepers = keepers{m: l.m, access: l.m.machine.Access()}
 	l.m.lessor.Promote(l.m.now)
 	l.gate.open()
 	for _, n := range l.parked.takeAll(l.m.ticks) {
@@ -99,6 +102,7 @@ func (l *leadership) close() (all unanswered) {
 	}
 	for _, b := range l.early { // of which nothing is promised
 		if b.from == 0 {
+			all.groups = append(all.groups, b)
 			all.batches = append(all.batches, b)
 		}
 	}

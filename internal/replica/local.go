@@ -15,6 +15,8 @@ type local struct {
 	machine *fsm.Machine
 	lessor  *lease.Lessor // the machine's
 	out     output
+	// lastGroup is the last group of leases that this process has opened as a leader.
+	lastGroup lease.GroupID
 }
 
 // times are what was read of clocks.
@@ -51,9 +53,11 @@ func (o *Output) emptied() Output {
 	clear(o.Reads)
 	clear(o.Renewals)
 	clear(o.Together)
+	clear(o.Groups)
 	return Output{
 		Append: o.Append[:0], Proposals: o.Proposals[:0], Reads: o.Reads[:0],
 		Renewals: o.Renewals[:0], Together: o.Together[:0],
+		Groups: o.Groups[:0],
 	}
 }
 

@@ -28,6 +28,7 @@ type member struct {
 	reads     []*Read
 	renewals  map[lease.ID][]Renewal
 	together  []*Renewals
+	groups    []*Renewals
 	told      []Invalidation
 	entries   int // with data
 	failed    error
@@ -110,6 +111,7 @@ func (m *member) take() {
 		m.renewals[n.ID] = append(m.renewals[n.ID], n)
 	}
 	m.together = append(m.together, out.Together...)
+	m.groups = append(m.groups, out.Groups...)
 	m.failed = cmp.Or(m.failed, out.Failed)
 }
 

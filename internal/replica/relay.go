@@ -9,6 +9,7 @@ type unanswered struct {
 	renewals []Renewal
 	batches  []*Renewals
 	opens    []OpenCache
+	groups   []*Renewals // whose groups are over
 }
 
 // own returns those commands that clients of this member gave. A member whose clients' commands do
@@ -51,6 +52,7 @@ func (q *unanswered) unconfirmedBatch(b *Renewals) {
 	if b.from != 0 {
 		return // the member that relayed it will ask the next leader
 	}
+	q.groups = append(q.groups, b)
 	if b.Kept == len(b.IDs) {
 		clear(b.TTLs)
 		b.Kept = 0
@@ -145,6 +147,10 @@ func (r *relay) take() unanswered {
 
 // give takes what this member has not done as a leader, since it leads no more.
 func (r *relay) give(all unanswered) {
+	for _, b := range all.groups {
+		b.Renewed, b.Joined = nil, nil
+		r.m.out.noGroups(b)
+	}
 	r.commands.again(all.commands)
 	r.asks.give(all)
 }

@@ -19,6 +19,7 @@ type Renewals struct {
 	Kept int
 	// Owner is the caller's, to find what waits.
 	Owner any
+	GroupRenewals
 
 	tokens []lease.Token // of the leases that were promised their TTLs
 	// changes are those of the lessor before the promise: while there are no others, what
@@ -30,6 +31,9 @@ type Renewals struct {
 	from, first uint64
 }
 
+// Size is how many things a Renewals asks for.
+func (b *Renewals) Size() int { return len(b.IDs) + len(b.Renew) + len(b.Leave) }
+
 // RenewAll is Renew for many. They are the replica's until all are answered.
 func (r *Replica) RenewAll(b *Renewals) {
 	b.born = r.ticks
@@ -37,7 +41,17 @@ func (r *Replica) RenewAll(b *Renewals) {
 		r.lead.renewAll(b)
 		return
 	}
+	r.out.noGroups(b)
 	r.relay.asks.renewAll(b)
+}
+
+// noGroups answers that a member has no groups, since it does not lead.
+func (o *output) noGroups(b *Renewals) {
+	b.Keeper = 0
+	if b.asks() && b.Renewed == nil {
+		b.over()
+		o.Groups = append(o.Groups, b)
+	}
 }
 
 // renewAll is RenewAll at the leader, for a client of this member or of another one.
@@ -48,6 +62,10 @@ func (l *leadership) renewAll(b *Renewals) {
 	}
 	b.tokens, b.changes = make([]lease.Token, len(b.IDs)), l.m.lessor.Changes()
 	var token lease.Token
+	l.keepers.renew(&b.GroupRenewals)
+	if b.Keeper != 0 {
+		b.Joined = make([]lease.GroupID, len(b.IDs))
+	}
 	fetched := 0
 	for i, id := range b.IDs {
 		if i == fetched && len(b.IDs) > 1 { // one alone would be looked for twice
@@ -68,6 +86,9 @@ func (l *leadership) renewAll(b *Renewals) {
 		}
 		b.TTLs[i], b.tokens[i] = renewed.TTL, renewed.Token
 		b.Kept++
+		if b.Keeper != 0 && !l.gate.holds(id) {
+			b.Joined[i] = l.keepers.join(b.Keeper, id, renewed)
+		}
 	}
 	l.rounds.Next.together = append(l.rounds.Next.together, b)
 }
@@ -91,6 +112,15 @@ func (l *leadership) settleAll(b *Renewals) {
 				l.lookAgain(b, i)
 			}
 		}
+	}
+	for i, g := range b.Joined {
+		if g != 0 && l.m.lessor.GroupOf(b.IDs[i]) != g {
+			b.Joined[i] = 0
+		}
+	}
+	if b.asks() {
+		l.keepers.settle(&b.GroupRenewals)
+		l.m.out.Groups = append(l.m.out.Groups, b)
 	}
 	switch {
 	case b.Kept == 0:

@@ -48,6 +48,7 @@ type Output struct {
 	Reads     []*Read
 	Renewals  []Renewal
 	Together  []*Renewals
+	Groups    []*Renewals // whose GroupRenewals are answered
 	// Opened are the answers to OpenCache.
 	Opened []OpenCache
 	// Invalidations are for caches that are open at this member. Those for others, that

@@ -44,7 +44,7 @@ const (
 	Follow
 	// Publish: tell watchers of Out.Changes, which the view shows already.
 	Publish
-	// Answer: answer Out.Proposals, Reads, Together and Renewals. Always. A client that is
+	// Answer: answer Out.Proposals, Reads, Together, Groups and Renewals. Always. A client that is
 	// answered may read at once, and what it reads must show what it was told.
 	Answer
 	// TellCaches: call TellCaches.
@@ -271,6 +271,9 @@ func (s *Shell) feed() bool {
 		s.r.RenewAll(r)
 	}
 	s.r.Abandon(m.Abandoned)
+	for _, by := range m.Ended {
+		s.r.EndKeeper(by)
+	}
 	for i := range m.Caches {
 		s.caches.says(s.r, &m.Caches[i])
 	}

@@ -1921,6 +1921,12 @@ func (r *reader) readRenewRequest(m *pb.RenewRequest, outer int) {
 			m.Ids = readFixed64(r, m.Ids)
 		case 3<<3 | typeBytes:
 			m.Tokens = readFixed64(r, m.Tokens)
+		case 4<<3 | typeVarint:
+			m.Join = r.flag()
+		case 5<<3 | typeBytes:
+			m.Groups = readFixed64(r, m.Groups)
+		case 6<<3 | typeBytes:
+			m.Leave = readFixed64(r, m.Leave)
 		default:
 			r.odd = true
 		}
@@ -1932,6 +1938,21 @@ func (w *writer) writeRenewRequest(m *pb.RenewRequest) {
 		return
 	}
 	w.known(m)
+	if len(m.Leave) > 0 {
+		end := w.i
+		for i := len(m.Leave) - 1; i >= 0; i-- {
+			w.fixed64(uint64(m.Leave[i]))
+		}
+		w.close(6, end)
+	}
+	if len(m.Groups) > 0 {
+		end := w.i
+		for i := len(m.Groups) - 1; i >= 0; i-- {
+			w.fixed64(m.Groups[i])
+		}
+		w.close(5, end)
+	}
+	w.flag(4, m.Join)
 	if len(m.Tokens) > 0 {
 		end := w.i
 		for i := len(m.Tokens) - 1; i >= 0; i-- {
@@ -1970,6 +1991,12 @@ func (r *reader) readRenewResponse(m *pb.RenewResponse, outer int) {
 			for list := r.enter(); r.more(list); {
 				m.TtlMs = append(m.TtlMs, int64(r.varint()))
 			}
+		case 4<<3 | typeBytes:
+			m.Joined = readFixed64(r, m.Joined)
+		case 5<<3 | typeBytes:
+			n := &pb.RenewedGroup{}
+			r.readRenewedGroup(n, r.enter())
+			m.Groups = append(m.Groups, n)
 		default:
 			r.odd = true
 		}
@@ -1981,6 +2008,18 @@ func (w *writer) writeRenewResponse(m *pb.RenewResponse) {
 		return
 	}
 	w.known(m)
+	for i := len(m.Groups) - 1; i >= 0; i-- {
+		end := w.i
+		w.writeRenewedGroup(m.Groups[i])
+		w.close(5, end)
+	}
+	if len(m.Joined) > 0 {
+		end := w.i
+		for i := len(m.Joined) - 1; i >= 0; i-- {
+			w.fixed64(m.Joined[i])
+		}
+		w.close(4, end)
+	}
 	if len(m.TtlMs) > 0 {
 		end := w.i
 		for i := len(m.TtlMs) - 1; i >= 0; i-- {
@@ -2029,6 +2068,38 @@ func (w *writer) writeRenewResult(m *pb.RenewResult) {
 	w.number(3, uint64(m.TtlMs))
 	w.number(2, uint64(m.Reason))
 	w.number(1, uint64(m.Id))
+}
+
+func (r *reader) readRenewedGroup(m *pb.RenewedGroup, outer int) {
+	for r.more(outer) {
+		switch r.field() {
+		case 2<<3 | typeVarint:
+			m.TtlMs = int64(r.varint())
+		case 3<<3 | typeBytes:
+			m.Left = readFixed64(r, m.Left)
+		default:
+			r.odd = true
+		}
+	}
+}
+
+func (w *writer) writeRenewedGroup(m *pb.RenewedGroup) {
+	if m == nil {
+		return
+	}
+	if m.Id != 0 {
+		w.standard(m)
+		return
+	}
+	w.known(m)
+	if len(m.Left) > 0 {
+		end := w.i
+		for i := len(m.Left) - 1; i >= 0; i-- {
+			w.fixed64(uint64(m.Left[i]))
+		}
+		w.close(3, end)
+	}
+	w.number(2, uint64(m.TtlMs))
 }
 
 func (r *reader) readRequest(outer int) (m *pb.Request) {

@@ -283,7 +283,7 @@ func (x LeaseEvent_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LeaseEvent_Kind.Descriptor instead.
 func (LeaseEvent_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{32, 0}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{33, 0}
 }
 
 // Header says which member answers, and as of when.
@@ -1011,7 +1011,15 @@ type RenewRequest struct {
 	Ids []int64 `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	// Empty, or one for each of ids, in their order: the token that the lease must still
 	// have, 0 for any.
-	Tokens        []uint64 `protobuf:"fixed64,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
+	Tokens []uint64 `protobuf:"fixed64,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
+	// Over a stream, with ids: the leases that are renewed join groups of the stream, one for
+	// each TTL. The response says which did. A lease is in one group at a time.
+	Join bool `protobuf:"varint,4,opt,name=join,proto3" json:"join,omitempty"`
+	// Over a stream, without leases: groups of the stream. All their leases are renewed.
+	Groups []uint64 `protobuf:"fixed64,5,rep,packed,name=groups,proto3" json:"groups,omitempty"`
+	// Over a stream, without leases: the IDs of leases that leave the stream's groups, as they
+	// are kept alive no more. That comes before groups are renewed.
+	Leave         []int64 `protobuf:"fixed64,6,rep,packed,name=leave,proto3" json:"leave,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1067,6 +1075,27 @@ func (x *RenewRequest) GetTokens() []uint64 {
 	return nil
 }
 
+func (x *RenewRequest) GetJoin() bool {
+	if x != nil {
+		return x.Join
+	}
+	return false
+}
+
+func (x *RenewRequest) GetGroups() []uint64 {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *RenewRequest) GetLeave() []int64 {
+	if x != nil {
+		return x.Leave
+	}
+	return nil
+}
+
 type RenewResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
@@ -1077,7 +1106,13 @@ type RenewResponse struct {
 	// For a request with ids: one for each, in their order. It is the TTL, as in RenewResult,
 	// of a lease that was renewed, and 0 for one that results tells of, here or in a later
 	// response. Only the first response has it.
-	TtlMs         []int64 `protobuf:"varint,3,rep,packed,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	TtlMs []int64 `protobuf:"varint,3,rep,packed,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// For a request that joins: empty, or one for each of ids, in their order: the group that
+	// the lease is in now, 0 for none. Then it is to be renewed by its ID.
+	Joined []uint64 `protobuf:"fixed64,4,rep,packed,name=joined,proto3" json:"joined,omitempty"`
+	// For a request with groups: one for each, in their order. If it is missing, the client must
+	// take the groups for over.
+	Groups        []*RenewedGroup `protobuf:"bytes,5,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1133,6 +1168,85 @@ func (x *RenewResponse) GetTtlMs() []int64 {
 	return nil
 }
 
+func (x *RenewResponse) GetJoined() []uint64 {
+	if x != nil {
+		return x.Joined
+	}
+	return nil
+}
+
+func (x *RenewResponse) GetGroups() []*RenewedGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// RenewedGroup is the outcome of the renewal of a group. It is about the leases whose join was
+// answered before it on the stream.
+type RenewedGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The TTL of the group's leases, which were renewed as in RenewResult. 0: the group is over,
+	// and none was; each lives on from its last renewal, and may join again.
+	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// Leases that are not in the group any more, and may not have been renewed.
+	Left          []int64 `protobuf:"fixed64,3,rep,packed,name=left,proto3" json:"left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewedGroup) Reset() {
+	*x = RenewedGroup{}
+	mi := &file_leasehold_v1_leases_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewedGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewedGroup) ProtoMessage() {}
+
+func (x *RenewedGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_v1_leases_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewedGroup.ProtoReflect.Descriptor instead.
+func (*RenewedGroup) Descriptor() ([]byte, []int) {
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RenewedGroup) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RenewedGroup) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *RenewedGroup) GetLeft() []int64 {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
 type RenewResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 if no lease has the name, or if the name and the ID are not of one lease.
@@ -1156,7 +1270,7 @@ type RenewResult struct {
 
 func (x *RenewResult) Reset() {
 	*x = RenewResult{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[10]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1282,7 @@ func (x *RenewResult) String() string {
 func (*RenewResult) ProtoMessage() {}
 
 func (x *RenewResult) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[10]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1295,7 @@ func (x *RenewResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResult.ProtoReflect.Descriptor instead.
 func (*RenewResult) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{10}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RenewResult) GetId() int64 {
@@ -1228,7 +1342,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[11]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1354,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[11]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1367,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{11}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RevokeRequest) GetLeases() []*LeaseRef {
@@ -1274,7 +1388,7 @@ type RevokeResponse struct {
 
 func (x *RevokeResponse) Reset() {
 	*x = RevokeResponse{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[12]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1400,7 @@ func (x *RevokeResponse) String() string {
 func (*RevokeResponse) ProtoMessage() {}
 
 func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[12]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1413,7 @@ func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
 func (*RevokeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{12}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RevokeResponse) GetHeader() *Header {
@@ -1329,7 +1443,7 @@ type RevokeResult struct {
 
 func (x *RevokeResult) Reset() {
 	*x = RevokeResult{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[13]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1455,7 @@ func (x *RevokeResult) String() string {
 func (*RevokeResult) ProtoMessage() {}
 
 func (x *RevokeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[13]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1468,7 @@ func (x *RevokeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResult.ProtoReflect.Descriptor instead.
 func (*RevokeResult) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{13}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RevokeResult) GetId() int64 {
@@ -1384,7 +1498,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[14]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1510,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[14]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1523,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{14}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DescribeRequest) GetId() int64 {
@@ -1443,7 +1557,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[15]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1569,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[15]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1582,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{15}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DescribeResponse) GetHeader() *Header {
@@ -1510,7 +1624,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[16]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1636,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[16]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1649,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{16}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListRequest) GetNamePrefix() string {
@@ -1599,7 +1713,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[17]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1725,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[17]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1738,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{17}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListResponse) GetHeader() *Header {
@@ -1659,7 +1773,7 @@ type ChangeTTLRequest struct {
 
 func (x *ChangeTTLRequest) Reset() {
 	*x = ChangeTTLRequest{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[18]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1785,7 @@ func (x *ChangeTTLRequest) String() string {
 func (*ChangeTTLRequest) ProtoMessage() {}
 
 func (x *ChangeTTLRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[18]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1798,7 @@ func (x *ChangeTTLRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeTTLRequest.ProtoReflect.Descriptor instead.
 func (*ChangeTTLRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{18}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ChangeTTLRequest) GetLease() *LeaseRef {
@@ -1711,7 +1825,7 @@ type ChangeTTLResponse struct {
 
 func (x *ChangeTTLResponse) Reset() {
 	*x = ChangeTTLResponse{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[19]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1837,7 @@ func (x *ChangeTTLResponse) String() string {
 func (*ChangeTTLResponse) ProtoMessage() {}
 
 func (x *ChangeTTLResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[19]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1850,7 @@ func (x *ChangeTTLResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeTTLResponse.ProtoReflect.Descriptor instead.
 func (*ChangeTTLResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{19}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ChangeTTLResponse) GetHeader() *Header {
@@ -1770,7 +1884,7 @@ type HandOverRequest struct {
 
 func (x *HandOverRequest) Reset() {
 	*x = HandOverRequest{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[20]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1896,7 @@ func (x *HandOverRequest) String() string {
 func (*HandOverRequest) ProtoMessage() {}
 
 func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[20]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1909,7 @@ func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverRequest.ProtoReflect.Descriptor instead.
 func (*HandOverRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{20}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HandOverRequest) GetLease() *LeaseRef {
@@ -1838,7 +1952,7 @@ type HandOverResponse struct {
 
 func (x *HandOverResponse) Reset() {
 	*x = HandOverResponse{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[21]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1964,7 @@ func (x *HandOverResponse) String() string {
 func (*HandOverResponse) ProtoMessage() {}
 
 func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[21]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1977,7 @@ func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverResponse.ProtoReflect.Descriptor instead.
 func (*HandOverResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{21}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HandOverResponse) GetHeader() *Header {
@@ -1899,7 +2013,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[22]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2025,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[22]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2038,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{22}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResumeRequest) GetId() int64 {
@@ -1958,7 +2072,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[23]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2084,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[23]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2097,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{23}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResumeResponse) GetHeader() *Header {
@@ -2011,7 +2125,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[24]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2137,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[24]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2150,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{24}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AttachRequest) GetLease() *LeaseRef {
@@ -2062,7 +2176,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[25]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2188,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[25]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2201,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{25}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AttachResponse) GetHeader() *Header {
@@ -2109,7 +2223,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[26]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2235,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[26]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2248,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{26}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DetachRequest) GetKeys() [][]byte {
@@ -2160,7 +2274,7 @@ type DetachResponse struct {
 
 func (x *DetachResponse) Reset() {
 	*x = DetachResponse{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[27]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2286,7 @@ func (x *DetachResponse) String() string {
 func (*DetachResponse) ProtoMessage() {}
 
 func (x *DetachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[27]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2299,7 @@ func (x *DetachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
 func (*DetachResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{27}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DetachResponse) GetHeader() *Header {
@@ -2207,7 +2321,7 @@ type CheckTokenRequest struct {
 
 func (x *CheckTokenRequest) Reset() {
 	*x = CheckTokenRequest{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[28]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2333,7 @@ func (x *CheckTokenRequest) String() string {
 func (*CheckTokenRequest) ProtoMessage() {}
 
 func (x *CheckTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[28]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2346,7 @@ func (x *CheckTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTokenRequest.ProtoReflect.Descriptor instead.
 func (*CheckTokenRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{28}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CheckTokenRequest) GetId() int64 {
@@ -2269,7 +2383,7 @@ type CheckTokenResponse struct {
 
 func (x *CheckTokenResponse) Reset() {
 	*x = CheckTokenResponse{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[29]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2395,7 @@ func (x *CheckTokenResponse) String() string {
 func (*CheckTokenResponse) ProtoMessage() {}
 
 func (x *CheckTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[29]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2408,7 @@ func (x *CheckTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTokenResponse.ProtoReflect.Descriptor instead.
 func (*CheckTokenResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{29}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CheckTokenResponse) GetHeader() *Header {
@@ -2340,7 +2454,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[30]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2466,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[30]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2479,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{30}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -2423,7 +2537,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[31]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2549,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[31]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2562,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{31}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EventsResponse) GetHeader() *Header {
@@ -2492,7 +2606,7 @@ type LeaseEvent struct {
 
 func (x *LeaseEvent) Reset() {
 	*x = LeaseEvent{}
-	mi := &file_leasehold_v1_leases_proto_msgTypes[32]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2618,7 @@ func (x *LeaseEvent) String() string {
 func (*LeaseEvent) ProtoMessage() {}
 
 func (x *LeaseEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_v1_leases_proto_msgTypes[32]
+	mi := &file_leasehold_v1_leases_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2631,7 @@ func (x *LeaseEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseEvent.ProtoReflect.Descriptor instead.
 func (*LeaseEvent) Descriptor() ([]byte, []int) {
-	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{32}
+	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LeaseEvent) GetSeq() uint64 {
@@ -2634,15 +2748,24 @@ const file_leasehold_v1_leases_proto_rawDesc = "" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x12)\n" +
 	"\x05lease\x18\x02 \x01(\v2\x13.leasehold.v1.LeaseR\x05lease\x12\x16\n" +
 	"\x06secret\x18\x03 \x01(\fR\x06secret\x12\x18\n" +
-	"\aexisted\x18\x04 \x01(\bR\aexisted\"h\n" +
+	"\aexisted\x18\x04 \x01(\bR\aexisted\"\xaa\x01\n" +
 	"\fRenewRequest\x12.\n" +
 	"\x06leases\x18\x01 \x03(\v2\x16.leasehold.v1.LeaseRefR\x06leases\x12\x10\n" +
 	"\x03ids\x18\x02 \x03(\x10R\x03ids\x12\x16\n" +
-	"\x06tokens\x18\x03 \x03(\x06R\x06tokens\"\x89\x01\n" +
+	"\x06tokens\x18\x03 \x03(\x06R\x06tokens\x12\x12\n" +
+	"\x04join\x18\x04 \x01(\bR\x04join\x12\x16\n" +
+	"\x06groups\x18\x05 \x03(\x06R\x06groups\x12\x14\n" +
+	"\x05leave\x18\x06 \x03(\x10R\x05leave\"\xd5\x01\n" +
 	"\rRenewResponse\x12,\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.leasehold.v1.HeaderR\x06header\x123\n" +
 	"\aresults\x18\x02 \x03(\v2\x19.leasehold.v1.RenewResultR\aresults\x12\x15\n" +
-	"\x06ttl_ms\x18\x03 \x03(\x03R\x05ttlMs\"\xa7\x01\n" +
+	"\x06ttl_ms\x18\x03 \x03(\x03R\x05ttlMs\x12\x16\n" +
+	"\x06joined\x18\x04 \x03(\x06R\x06joined\x122\n" +
+	"\x06groups\x18\x05 \x03(\v2\x1a.leasehold.v1.RenewedGroupR\x06groups\"I\n" +
+	"\fRenewedGroup\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x12\n" +
+	"\x04left\x18\x03 \x03(\x10R\x04left\"\xa7\x01\n" +
 	"\vRenewResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12,\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x14.leasehold.v1.ReasonR\x06reason\x12\x15\n" +
@@ -2810,7 +2933,7 @@ func file_leasehold_v1_leases_proto_rawDescGZIP() []byte {
 
 var (
 	file_leasehold_v1_leases_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-	file_leasehold_v1_leases_proto_msgTypes  = make([]protoimpl.MessageInfo, 38)
+	file_leasehold_v1_leases_proto_msgTypes  = make([]protoimpl.MessageInfo, 39)
 	file_leasehold_v1_leases_proto_goTypes   = []any{
 		Reason(0),                  // 0: leasehold.v1.Reason
 		AtExpiry(0),                // 1: leasehold.v1.AtExpiry
@@ -2825,45 +2948,46 @@ var (
 		(*GrantResponse)(nil),      // 10: leasehold.v1.GrantResponse
 		(*RenewRequest)(nil),       // 11: leasehold.v1.RenewRequest
 		(*RenewResponse)(nil),      // 12: leasehold.v1.RenewResponse
-		(*RenewResult)(nil),        // 13: leasehold.v1.RenewResult
-		(*RevokeRequest)(nil),      // 14: leasehold.v1.RevokeRequest
-		(*RevokeResponse)(nil),     // 15: leasehold.v1.RevokeResponse
-		(*RevokeResult)(nil),       // 16: leasehold.v1.RevokeResult
-		(*DescribeRequest)(nil),    // 17: leasehold.v1.DescribeRequest
-		(*DescribeResponse)(nil),   // 18: leasehold.v1.DescribeResponse
-		(*ListRequest)(nil),        // 19: leasehold.v1.ListRequest
-		(*ListResponse)(nil),       // 20: leasehold.v1.ListResponse
-		(*ChangeTTLRequest)(nil),   // 21: leasehold.v1.ChangeTTLRequest
-		(*ChangeTTLResponse)(nil),  // 22: leasehold.v1.ChangeTTLResponse
-		(*HandOverRequest)(nil),    // 23: leasehold.v1.HandOverRequest
-		(*HandOverResponse)(nil),   // 24: leasehold.v1.HandOverResponse
-		(*ResumeRequest)(nil),      // 25: leasehold.v1.ResumeRequest
-		(*ResumeResponse)(nil),     // 26: leasehold.v1.ResumeResponse
-		(*AttachRequest)(nil),      // 27: leasehold.v1.AttachRequest
-		(*AttachResponse)(nil),     // 28: leasehold.v1.AttachResponse
-		(*DetachRequest)(nil),      // 29: leasehold.v1.DetachRequest
-		(*DetachResponse)(nil),     // 30: leasehold.v1.DetachResponse
-		(*CheckTokenRequest)(nil),  // 31: leasehold.v1.CheckTokenRequest
-		(*CheckTokenResponse)(nil), // 32: leasehold.v1.CheckTokenResponse
-		(*EventsRequest)(nil),      // 33: leasehold.v1.EventsRequest
-		(*EventsResponse)(nil),     // 34: leasehold.v1.EventsResponse
-		(*LeaseEvent)(nil),         // 35: leasehold.v1.LeaseEvent
-		nil,                        // 36: leasehold.v1.Error.MetadataEntry
-		nil,                        // 37: leasehold.v1.Lease.LabelsEntry
-		nil,                        // 38: leasehold.v1.GrantRequest.LabelsEntry
-		nil,                        // 39: leasehold.v1.ListRequest.LabelsEntry
-		nil,                        // 40: leasehold.v1.EventsRequest.LabelsEntry
+		(*RenewedGroup)(nil),       // 13: leasehold.v1.RenewedGroup
+		(*RenewResult)(nil),        // 14: leasehold.v1.RenewResult
+		(*RevokeRequest)(nil),      // 15: leasehold.v1.RevokeRequest
+		(*RevokeResponse)(nil),     // 16: leasehold.v1.RevokeResponse
+		(*RevokeResult)(nil),       // 17: leasehold.v1.RevokeResult
+		(*DescribeRequest)(nil),    // 18: leasehold.v1.DescribeRequest
+		(*DescribeResponse)(nil),   // 19: leasehold.v1.DescribeResponse
+		(*ListRequest)(nil),        // 20: leasehold.v1.ListRequest
+		(*ListResponse)(nil),       // 21: leasehold.v1.ListResponse
+		(*ChangeTTLRequest)(nil),   // 22: leasehold.v1.ChangeTTLRequest
+		(*ChangeTTLResponse)(nil),  // 23: leasehold.v1.ChangeTTLResponse
+		(*HandOverRequest)(nil),    // 24: leasehold.v1.HandOverRequest
+		(*HandOverResponse)(nil),   // 25: leasehold.v1.HandOverResponse
+		(*ResumeRequest)(nil),      // 26: leasehold.v1.ResumeRequest
+		(*ResumeResponse)(nil),     // 27: leasehold.v1.ResumeResponse
+		(*AttachRequest)(nil),      // 28: leasehold.v1.AttachRequest
+		(*AttachResponse)(nil),     // 29: leasehold.v1.AttachResponse
+		(*DetachRequest)(nil),      // 30: leasehold.v1.DetachRequest
+		(*DetachResponse)(nil),     // 31: leasehold.v1.DetachResponse
+		(*CheckTokenRequest)(nil),  // 32: leasehold.v1.CheckTokenRequest
+		(*CheckTokenResponse)(nil), // 33: leasehold.v1.CheckTokenResponse
+		(*EventsRequest)(nil),      // 34: leasehold.v1.EventsRequest
+		(*EventsResponse)(nil),     // 35: leasehold.v1.EventsResponse
+		(*LeaseEvent)(nil),         // 36: leasehold.v1.LeaseEvent
+		nil,                        // 37: leasehold.v1.Error.MetadataEntry
+		nil,                        // 38: leasehold.v1.Lease.LabelsEntry
+		nil,                        // 39: leasehold.v1.GrantRequest.LabelsEntry
+		nil,                        // 40: leasehold.v1.ListRequest.LabelsEntry
+		nil,                        // 41: leasehold.v1.EventsRequest.LabelsEntry
 	}
 )
 
 var file_leasehold_v1_leases_proto_depIdxs = []int32{
 	0,  // 0: leasehold.v1.Error.reason:type_name -> leasehold.v1.Reason
 	5,  // 1: leasehold.v1.Error.holder:type_name -> leasehold.v1.Lease
-	36, // 2: leasehold.v1.Error.metadata:type_name -> leasehold.v1.Error.MetadataEntry
-	37, // 3: leasehold.v1.Lease.labels:type_name -> leasehold.v1.Lease.LabelsEntry
+	37, // 2: leasehold.v1.Error.metadata:type_name -> leasehold.v1.Error.MetadataEntry
+	38, // 3: leasehold.v1.Lease.labels:type_name -> leasehold.v1.Lease.LabelsEntry
 	1,  // 4: leasehold.v1.Lease.at_expiry:type_name -> leasehold.v1.AtExpiry
 	6,  // 5: leasehold.v1.Lease.holds:type_name -> leasehold.v1.KeyRange
-	38, // 6: leasehold.v1.GrantRequest.labels:type_name -> leasehold.v1.GrantRequest.LabelsEntry
+	39, // 6: leasehold.v1.GrantRequest.labels:type_name -> leasehold.v1.GrantRequest.LabelsEntry
 	1,  // 7: leasehold.v1.GrantRequest.at_expiry:type_name -> leasehold.v1.AtExpiry
 	9,  // 8: leasehold.v1.GrantRequest.keys:type_name -> leasehold.v1.Pair
 	6,  // 9: leasehold.v1.GrantRequest.holds:type_name -> leasehold.v1.KeyRange
@@ -2871,65 +2995,66 @@ var file_leasehold_v1_leases_proto_depIdxs = []int32{
 	5,  // 11: leasehold.v1.GrantResponse.lease:type_name -> leasehold.v1.Lease
 	7,  // 12: leasehold.v1.RenewRequest.leases:type_name -> leasehold.v1.LeaseRef
 	3,  // 13: leasehold.v1.RenewResponse.header:type_name -> leasehold.v1.Header
-	13, // 14: leasehold.v1.RenewResponse.results:type_name -> leasehold.v1.RenewResult
-	0,  // 15: leasehold.v1.RenewResult.reason:type_name -> leasehold.v1.Reason
-	2,  // 16: leasehold.v1.RenewResult.cause:type_name -> leasehold.v1.LeaseEvent.Kind
-	7,  // 17: leasehold.v1.RevokeRequest.leases:type_name -> leasehold.v1.LeaseRef
-	3,  // 18: leasehold.v1.RevokeResponse.header:type_name -> leasehold.v1.Header
-	16, // 19: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.RevokeResult
-	0,  // 20: leasehold.v1.RevokeResult.reason:type_name -> leasehold.v1.Reason
-	3,  // 21: leasehold.v1.DescribeResponse.header:type_name -> leasehold.v1.Header
-	5,  // 22: leasehold.v1.DescribeResponse.lease:type_name -> leasehold.v1.Lease
-	39, // 23: leasehold.v1.ListRequest.labels:type_name -> leasehold.v1.ListRequest.LabelsEntry
-	3,  // 24: leasehold.v1.ListResponse.header:type_name -> leasehold.v1.Header
-	5,  // 25: leasehold.v1.ListResponse.leases:type_name -> leasehold.v1.Lease
-	7,  // 26: leasehold.v1.ChangeTTLRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 27: leasehold.v1.ChangeTTLResponse.header:type_name -> leasehold.v1.Header
-	5,  // 28: leasehold.v1.ChangeTTLResponse.lease:type_name -> leasehold.v1.Lease
-	7,  // 29: leasehold.v1.HandOverRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 30: leasehold.v1.HandOverResponse.header:type_name -> leasehold.v1.Header
-	5,  // 31: leasehold.v1.HandOverResponse.lease:type_name -> leasehold.v1.Lease
-	3,  // 32: leasehold.v1.ResumeResponse.header:type_name -> leasehold.v1.Header
-	5,  // 33: leasehold.v1.ResumeResponse.lease:type_name -> leasehold.v1.Lease
-	7,  // 34: leasehold.v1.AttachRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 35: leasehold.v1.AttachResponse.header:type_name -> leasehold.v1.Header
-	7,  // 36: leasehold.v1.DetachRequest.lease:type_name -> leasehold.v1.LeaseRef
-	3,  // 37: leasehold.v1.DetachResponse.header:type_name -> leasehold.v1.Header
-	3,  // 38: leasehold.v1.CheckTokenResponse.header:type_name -> leasehold.v1.Header
-	40, // 39: leasehold.v1.EventsRequest.labels:type_name -> leasehold.v1.EventsRequest.LabelsEntry
-	3,  // 40: leasehold.v1.EventsResponse.header:type_name -> leasehold.v1.Header
-	35, // 41: leasehold.v1.EventsResponse.events:type_name -> leasehold.v1.LeaseEvent
-	2,  // 42: leasehold.v1.LeaseEvent.kind:type_name -> leasehold.v1.LeaseEvent.Kind
-	5,  // 43: leasehold.v1.LeaseEvent.lease:type_name -> leasehold.v1.Lease
-	8,  // 44: leasehold.v1.LeaseService.Grant:input_type -> leasehold.v1.GrantRequest
-	11, // 45: leasehold.v1.LeaseService.Renew:input_type -> leasehold.v1.RenewRequest
-	14, // 46: leasehold.v1.LeaseService.Revoke:input_type -> leasehold.v1.RevokeRequest
-	17, // 47: leasehold.v1.LeaseService.Describe:input_type -> leasehold.v1.DescribeRequest
-	19, // 48: leasehold.v1.LeaseService.List:input_type -> leasehold.v1.ListRequest
-	21, // 49: leasehold.v1.LeaseService.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
-	23, // 50: leasehold.v1.LeaseService.HandOver:input_type -> leasehold.v1.HandOverRequest
-	25, // 51: leasehold.v1.LeaseService.Resume:input_type -> leasehold.v1.ResumeRequest
-	27, // 52: leasehold.v1.LeaseService.Attach:input_type -> leasehold.v1.AttachRequest
-	29, // 53: leasehold.v1.LeaseService.Detach:input_type -> leasehold.v1.DetachRequest
-	31, // 54: leasehold.v1.LeaseService.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
-	33, // 55: leasehold.v1.LeaseService.Events:input_type -> leasehold.v1.EventsRequest
-	10, // 56: leasehold.v1.LeaseService.Grant:output_type -> leasehold.v1.GrantResponse
-	12, // 57: leasehold.v1.LeaseService.Renew:output_type -> leasehold.v1.RenewResponse
-	15, // 58: leasehold.v1.LeaseService.Revoke:output_type -> leasehold.v1.RevokeResponse
-	18, // 59: leasehold.v1.LeaseService.Describe:output_type -> leasehold.v1.DescribeResponse
-	20, // 60: leasehold.v1.LeaseService.List:output_type -> leasehold.v1.ListResponse
-	22, // 61: leasehold.v1.LeaseService.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
-	24, // 62: leasehold.v1.LeaseService.HandOver:output_type -> leasehold.v1.HandOverResponse
-	26, // 63: leasehold.v1.LeaseService.Resume:output_type -> leasehold.v1.ResumeResponse
-	28, // 64: leasehold.v1.LeaseService.Attach:output_type -> leasehold.v1.AttachResponse
-	30, // 65: leasehold.v1.LeaseService.Detach:output_type -> leasehold.v1.DetachResponse
-	32, // 66: leasehold.v1.LeaseService.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
-	34, // 67: leasehold.v1.LeaseService.Events:output_type -> leasehold.v1.EventsResponse
-	56, // [56:68] is the sub-list for method output_type
-	44, // [44:56] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	14, // 14: leasehold.v1.RenewResponse.results:type_name -> leasehold.v1.RenewResult
+	13, // 15: leasehold.v1.RenewResponse.groups:type_name -> leasehold.v1.RenewedGroup
+	0,  // 16: leasehold.v1.RenewResult.reason:type_name -> leasehold.v1.Reason
+	2,  // 17: leasehold.v1.RenewResult.cause:type_name -> leasehold.v1.LeaseEvent.Kind
+	7,  // 18: leasehold.v1.RevokeRequest.leases:type_name -> leasehold.v1.LeaseRef
+	3,  // 19: leasehold.v1.RevokeResponse.header:type_name -> leasehold.v1.Header
+	17, // 20: leasehold.v1.RevokeResponse.results:type_name -> leasehold.v1.RevokeResult
+	0,  // 21: leasehold.v1.RevokeResult.reason:type_name -> leasehold.v1.Reason
+	3,  // 22: leasehold.v1.DescribeResponse.header:type_name -> leasehold.v1.Header
+	5,  // 23: leasehold.v1.DescribeResponse.lease:type_name -> leasehold.v1.Lease
+	40, // 24: leasehold.v1.ListRequest.labels:type_name -> leasehold.v1.ListRequest.LabelsEntry
+	3,  // 25: leasehold.v1.ListResponse.header:type_name -> leasehold.v1.Header
+	5,  // 26: leasehold.v1.ListResponse.leases:type_name -> leasehold.v1.Lease
+	7,  // 27: leasehold.v1.ChangeTTLRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 28: leasehold.v1.ChangeTTLResponse.header:type_name -> leasehold.v1.Header
+	5,  // 29: leasehold.v1.ChangeTTLResponse.lease:type_name -> leasehold.v1.Lease
+	7,  // 30: leasehold.v1.HandOverRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 31: leasehold.v1.HandOverResponse.header:type_name -> leasehold.v1.Header
+	5,  // 32: leasehold.v1.HandOverResponse.lease:type_name -> leasehold.v1.Lease
+	3,  // 33: leasehold.v1.ResumeResponse.header:type_name -> leasehold.v1.Header
+	5,  // 34: leasehold.v1.ResumeResponse.lease:type_name -> leasehold.v1.Lease
+	7,  // 35: leasehold.v1.AttachRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 36: leasehold.v1.AttachResponse.header:type_name -> leasehold.v1.Header
+	7,  // 37: leasehold.v1.DetachRequest.lease:type_name -> leasehold.v1.LeaseRef
+	3,  // 38: leasehold.v1.DetachResponse.header:type_name -> leasehold.v1.Header
+	3,  // 39: leasehold.v1.CheckTokenResponse.header:type_name -> leasehold.v1.Header
+	41, // 40: leasehold.v1.EventsRequest.labels:type_name -> leasehold.v1.EventsRequest.LabelsEntry
+	3,  // 41: leasehold.v1.EventsResponse.header:type_name -> leasehold.v1.Header
+	36, // 42: leasehold.v1.EventsResponse.events:type_name -> leasehold.v1.LeaseEvent
+	2,  // 43: leasehold.v1.LeaseEvent.kind:type_name -> leasehold.v1.LeaseEvent.Kind
+	5,  // 44: leasehold.v1.LeaseEvent.lease:type_name -> leasehold.v1.Lease
+	8,  // 45: leasehold.v1.LeaseService.Grant:input_type -> leasehold.v1.GrantRequest
+	11, // 46: leasehold.v1.LeaseService.Renew:input_type -> leasehold.v1.RenewRequest
+	15, // 47: leasehold.v1.LeaseService.Revoke:input_type -> leasehold.v1.RevokeRequest
+	18, // 48: leasehold.v1.LeaseService.Describe:input_type -> leasehold.v1.DescribeRequest
+	20, // 49: leasehold.v1.LeaseService.List:input_type -> leasehold.v1.ListRequest
+	22, // 50: leasehold.v1.LeaseService.ChangeTTL:input_type -> leasehold.v1.ChangeTTLRequest
+	24, // 51: leasehold.v1.LeaseService.HandOver:input_type -> leasehold.v1.HandOverRequest
+	26, // 52: leasehold.v1.LeaseService.Resume:input_type -> leasehold.v1.ResumeRequest
+	28, // 53: leasehold.v1.LeaseService.Attach:input_type -> leasehold.v1.AttachRequest
+	30, // 54: leasehold.v1.LeaseService.Detach:input_type -> leasehold.v1.DetachRequest
+	32, // 55: leasehold.v1.LeaseService.CheckToken:input_type -> leasehold.v1.CheckTokenRequest
+	34, // 56: leasehold.v1.LeaseService.Events:input_type -> leasehold.v1.EventsRequest
+	10, // 57: leasehold.v1.LeaseService.Grant:output_type -> leasehold.v1.GrantResponse
+	12, // 58: leasehold.v1.LeaseService.Renew:output_type -> leasehold.v1.RenewResponse
+	16, // 59: leasehold.v1.LeaseService.Revoke:output_type -> leasehold.v1.RevokeResponse
+	19, // 60: leasehold.v1.LeaseService.Describe:output_type -> leasehold.v1.DescribeResponse
+	21, // 61: leasehold.v1.LeaseService.List:output_type -> leasehold.v1.ListResponse
+	23, // 62: leasehold.v1.LeaseService.ChangeTTL:output_type -> leasehold.v1.ChangeTTLResponse
+	25, // 63: leasehold.v1.LeaseService.HandOver:output_type -> leasehold.v1.HandOverResponse
+	27, // 64: leasehold.v1.LeaseService.Resume:output_type -> leasehold.v1.ResumeResponse
+	29, // 65: leasehold.v1.LeaseService.Attach:output_type -> leasehold.v1.AttachResponse
+	31, // 66: leasehold.v1.LeaseService.Detach:output_type -> leasehold.v1.DetachResponse
+	33, // 67: leasehold.v1.LeaseService.CheckToken:output_type -> leasehold.v1.CheckTokenResponse
+	35, // 68: leasehold.v1.LeaseService.Events:output_type -> leasehold.v1.EventsResponse
+	57, // [57:69] is the sub-list for method output_type
+	45, // [45:57] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_v1_leases_proto_init() }
@@ -2944,7 +3069,7 @@ func file_leasehold_v1_leases_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_v1_leases_proto_rawDesc), len(file_leasehold_v1_leases_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,12 +32,24 @@ type batch struct {
 	answered       bool      // there was a response
 	singles        []outcome // of the others; those that were in a response are gone
 	known          []bool    // by place: there is, or was, a single; nil for none
+	// groups says that nothing is known yet of the groups that were asked for, or that it was told.
+	// Renewed of asks has it otherwise.
+	groups groupsState
 	// denied are the leases, by place, that the caller may not renew. Asks has no lease there.
 	denied map[int]lease.ID
 	// lost are the leases of which the last response says that they are gone. It belongs to
 	// who asked for that response.
 	lost []lostLease
 }
+
+// groupsState says how far a batch is with what it asks about groups.
+type groupsState uint8
+
+const (
+	noGroups groupsState = iota // nothing is to be told
+	groupsOpen
+	groupsKnown
+)
 
 // outcome is what became of the renewal at a place.
 type outcome struct {
@@ -58,6 +70,16 @@ func newBatch(r *pb.RenewRequest, h *pb.Header) *batch {
 	}
 	for i, id := range r.Ids {
 		b.asks.IDs[i] = lease.ID(id)
+	}
+	for _, g := range r.Groups {
+		b.asks.Renew = append(b.asks.Renew, lease.GroupID(g))
+	}
+	for _, id := range r.Leave {
+		b.asks.Leave = append(b.asks.Leave, lease.ID(id))
+	}
+	if len(r.Groups)+len(r.Leave) > 0 {
+		b.groups = groupsOpen
+		b.open++
 	}
 	for i, token := range r.Tokens {
 		b.asks.Tokens[i] = lease.Token(token)
@@ -92,6 +114,17 @@ func (b *batch) RenewedTogether() {
 	}
 	b.together = true
 	b.settle(b.asks.Kept)
+}
+
+// RenewedGroups implements RenewedAll.
+func (b *batch) RenewedGroups() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return // a client without an answer takes its groups for over
+	}
+	b.groups = groupsKnown
+	b.settle(1)
 }
 
 // RenewedOne implements RenewedAll.
@@ -228,7 +261,38 @@ func (b *batch) respond() *pb.RenewResponse {
 	}
 	b.answered, b.singles = true, nil
 	resp.Results = b.results(rest)
+	if b.groups == groupsKnown {
+		b.groups = noGroups
+		for _, g := range b.asks.Renewed {
+			left := make([]int64, len(g.Left))
+			for i, id := range g.Left {
+				left[i] = int64(id)
+			}
+			resp.Groups = append(resp.Groups,
+				&pb.RenewedGroup{Id: uint64(g.ID), TtlMs: int64(g.TTL), Left: left})
+		}
+	}
 	return resp
+}
+
+// joined returns the groups that leases have joined, by place; nil if none has. It is only for the
+// first response, and only if that is sent at once: it must not come after a later one that says
+// that a lease has left.
+func (b *batch) joined() (groups []uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.together {
+		return nil
+	}
+	for i, g := range b.asks.Joined {
+		if g != 0 && b.asks.TTLs[i] > 0 {
+			if groups == nil {
+				groups = make([]uint64, len(b.asks.IDs))
+			}
+			groups[i] = uint64(g)
+		}
+	}
+	return groups
 }
 
 // ttlsLocked returns by place the TTL of each lease that was renewed, 0 for one that was not, and

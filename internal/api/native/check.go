@@ -137,6 +137,11 @@ func checkRenew(r *pb.RenewRequest) error {
 		return invalid("%d ids, %d are the most", n, maxBatch)
 	case len(r.Tokens) != 0 && len(r.Tokens) != n:
 		return invalid("%d tokens for %d ids", len(r.Tokens), n)
+	case n+len(r.Leases) > 0 && len(r.Groups)+len(r.Leave) > 0:
+		return invalid("leases and groups are both given")
+	case len(r.Groups)+len(r.Leave) > maxBatch:
+		return invalid("%d groups and leases that leave, %d are the most",
+			len(r.Groups)+len(r.Leave), maxBatch)
 	}
 	for i, id := range r.Ids {
 		if id <= 0 {

@@ -48,6 +48,8 @@ type Renewer interface {
 	// each lease exactly once, possibly before RenewAll returns. An error of RenewAll
 	// means that it is told of none.
 	RenewAll(r *replica.Renewals) error
+	// EndKeeper says that a stream has ended, which has drawn this keeper.
+	EndKeeper(by replica.Keeper)
 }
 
 // RenewedAll receives the outcomes of Renewals. It is called on the core's goroutine and
@@ -56,6 +58,9 @@ type RenewedAll interface {
 	// RenewedTogether says that the leases whose TTLs are now set are renewed. It is called
 	// once at most.
 	RenewedTogether()
+	// RenewedGroups says that what was asked about groups is answered. It is called once, if
+	// anything was.
+	RenewedGroups()
 	// RenewedOne tells the outcome of one of the others, by its place.
 	RenewedOne(place int, ttl lease.TTL, err error)
 }

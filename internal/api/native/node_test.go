@@ -200,11 +200,54 @@ func (n *fakeNode) RenewAll(r *replica.Renewals) error {
 		}
 		r.TTLs[i] = renewed.TTL
 		r.Kept++
+		n.join(r, i)
 	}
 	if r.Kept > 0 {
 		to.RenewedTogether()
 	}
+	if len(r.Renew)+len(r.Leave) > 0 {
+		n.renewGroups(r)
+		to.RenewedGroups()
+	}
 	return nil
+}
+
+// join has a lease join the only group of its keeper.
+func (n *fakeNode) join(r *replica.Renewals, i int) {
+	if r.Keeper == 0 {
+		return
+	}
+	if r.Joined == nil {
+		r.Joined = make([]lease.GroupID, len(r.IDs))
+	}
+	l, g := n.machine.Lessor(), lease.GroupID(r.Keeper)
+	if !l.HasGroup(g) {
+		l.OpenGroup(g, r.TTLs[i])
+	}
+	if l.Join(g, r.IDs[i], 0) {
+		r.Joined[i] = g
+	}
+}
+
+func (n *fakeNode) renewGroups(r *replica.Renewals) {
+	l := n.machine.Lessor()
+	for _, id := range r.Leave {
+		l.Leave(lease.GroupID(r.Keeper), id)
+	}
+	for _, g := range r.Renew {
+		done := replica.RenewedGroup{ID: g}
+		if g == lease.GroupID(r.Keeper) {
+			done.TTL, _ = l.RenewGroup(g)
+			done.Left, _ = l.Left(g)
+		}
+		r.Renewed = append(r.Renewed, done)
+	}
+}
+
+func (n *fakeNode) EndKeeper(by replica.Keeper) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.machine.Lessor().EndGroup(lease.GroupID(by), true)
 }
 
 // serve runs the service on a connection in memory.

@@ -157,15 +157,23 @@ type staying map[uint64]bool
 // it stays. Parts keep their order: the first says which leases the others are about, and the last
 // that nothing more is to be told.
 func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
-	if m == nil || s[id] {
+	about := len(m.GetJoined())+len(m.GetGroups()) > 0
+	if m == nil || s[id] || about && s[aboutGroups] {
 		return false
 	}
 	if proto.Size(m) < maxUrgent {
 		return true
 	}
 	s[id] = true
+	if about {
+		s[aboutGroups] = true
+	}
 	return false
 }
+
+// aboutGroups is not the ID of a request, but stays if an answer about groups does: no later one
+// passes it.
+const aboutGroups = 0
 
 // sendSmall sends responses in small messages.
 func (t *stream) sendSmall(responses []*pb.Response) error {

@@ -3,12 +3,14 @@ package native
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
 
@@ -132,6 +134,9 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	case len(unsure) > 0:
 		return t.renewSlowly(q, r)
 	}
+	if t.relay == nil && (r.Join && b.columns || b.groups != noGroups) {
+		b.asks.Keeper = t.drawKeeper()
+	}
 	soon := min(partly, time.Until(q.until)-q.haste)
 	t.mu.Lock()
 	q.renewals, q.writes = b, true
@@ -148,8 +153,9 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 		t.run(q, func(ctx context.Context) (proto.Message, error) {
 			ctx, cancel := patient(ctx)
 			defer cancel()
-			t.tellPart(ctx, b, q.part)
-			return t.gather(ctx, b, done, q.part), nil
+			part := func(m *pb.RenewResponse) { t.part(q, m) }
+			t.tellPart(ctx, b, part)
+			return t.gather(ctx, b, done, part), nil
 		}, true)
 	}
 	if soon == partly && b.waits() {
@@ -167,10 +173,40 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 // renewSlowly is renew on a goroutine.
 func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 	t.run(q, func(ctx context.Context) (proto.Message, error) {
-		return t.leases.renew(ctx, r, t.renewable, q.part)
+		return t.leases.renew(ctx, r, t.renewable, func(m *pb.RenewResponse) { t.part(q, m) })
 	}, true)
 	return nil
 }
+
+// part sends a part of the answer to a renewal. Its leases count no more: those that take long hold
+// back no renewals of others (T15).
+func (t *stream) part(q *request, m *pb.RenewResponse) {
+	told := len(m.Results)
+	for _, ttl := range m.TtlMs {
+		if ttl > 0 {
+			told++
+		}
+	}
+	t.mu.Lock()
+	told = min(told, q.counted.leases)
+	t.o.Renewals.Leave(q.counted.user, told)
+	t.renewing -= told
+	q.counted.leases -= told
+	t.mu.Unlock()
+	notify(t.left)
+	q.part(m)
+}
+
+// drawKeeper returns the keeper of the stream's groups.
+func (t *stream) drawKeeper() replica.Keeper {
+	if t.keeper.Load() == 0 {
+		t.keeper.Store(lastKeeper.Add(1))
+	}
+	return replica.Keeper(t.keeper.Load())
+}
+
+// lastKeeper is the last keeper that this process has drawn.
+var lastKeeper atomic.Uint64
 
 // renewed makes the answer of a renewal whose outcomes are known. It reports whether the answer
 // comes later: why leases are gone may have to be looked up.
@@ -178,6 +214,7 @@ func (t *stream) renewed(q *request) (later bool) {
 	resp := q.renewals.end()
 	lost := q.renewals.lost
 	if len(lost) == 0 || !t.isOpen(q.id) {
+		resp.Joined = q.renewals.joined()
 		q.response = resp
 		return false
 	}

@@ -61,3 +61,30 @@ func TestUnansweredRenewalsStopTheStream(t *testing.T) {
 		})
 	}
 }
+
+// One lease whose renewal takes long, because of a cache, say, holds back no other renewals of its
+// stream (T15).
+func TestSlowLeaseHoldsBackNoRenewals(t *testing.T) {
+	onStream(t, func(b *bench) {
+		var taken atomic.Int32
+		b.node.renewing = func(r *replica.Renewals) error {
+			taken.Add(1)
+			for i := range r.TTLs {
+				if i > 0 {
+					r.TTLs[i] = 900
+					r.Kept++
+				}
+			}
+			r.Owner.(RenewedAll).RenewedTogether()
+			return nil
+		}
+		const many = 5
+		for id := range uint64(many) {
+			b.requests <- &pb.ClientMessage{Requests: []*pb.Request{renewMany(id+1, maxRenewing/2)}}
+			b.pass(2 * partly)
+		}
+		if n := taken.Load(); n != many {
+			t.Errorf("%d renewals were taken, want %d", n, many)
+		}
+	})
+}

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/channel"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/intercept"
+	"leasehold.dev/internal/replica"
 )
 
 const (
@@ -109,6 +110,9 @@ func (t *stream) End(why error) (err error) {
 	defer func() { err = t.unguard(why) }()
 	defer t.stopLooking()
 	t.finish()
+	if by := t.keeper.Load(); by != 0 {
+		t.node.EndKeeper(replica.Keeper(by))
+	}
 	t.mu.Lock()
 	for _, q := range t.open {
 		t.freeLocked(q)
@@ -132,6 +136,7 @@ type stream struct {
 	renewable *renewable
 	by        string        // who asks, for people
 	left      chan struct{} // capacity 1: a request was answered
+	keeper    atomic.Uint64 // of the stream's groups of leases; 0 if it never had any
 	taking                  // belongs to what receives: a goroutine, or the server while it rests
 
 	mu      sync.Mutex // guards what follows

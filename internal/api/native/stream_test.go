@@ -91,6 +91,8 @@ func (n *stuckNode) InspectLeases(
 	return n.Inspect(ctx, nil)
 }
 
+func (n *stuckNode) EndKeeper(replica.Keeper) {}
+
 func (n *stuckNode) RenewAll(r *replica.Renewals) error {
 	if n.renewing != nil {
 		return n.renewing(r)

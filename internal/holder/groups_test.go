@@ -1,0 +1,134 @@
+package holder
+
+import (
+	"testing"
+
+	"leasehold.dev/lease"
+)
+
+// grouped returns a Set with two leases in group 7, which joined by a renewal sent at 3400.
+func grouped(t *testing.T) (s *Set, joined Batch) {
+	t.Helper()
+	s = New(Config{Drift: -1}, 0)
+	for id := range lease.ID(2) {
+		s.Add(Held{ID: id + 1, TTL: 10_000})
+	}
+	s.Advance(3400)
+	joined, ok := s.Due(10)
+	if !ok || len(joined.Leases) != 2 {
+		t.Fatalf("due are %+v", joined)
+	}
+	for id := range lease.ID(2) {
+		s.Renewed(joined.Seq, id+1, 10_000)
+		s.Joined(joined.Seq, id+1, 7)
+	}
+	return s, joined
+}
+
+// nextBatch advances to the next turn of a Set.
+func nextBatch(t *testing.T, s *Set) Batch {
+	t.Helper()
+	at, ok := s.Next()
+	if !ok {
+		t.Fatal("nothing is held")
+	}
+	s.Advance(at)
+	b, ok := s.Due(10)
+	if !ok {
+		t.Fatalf("nothing is due at %d", at)
+	}
+	return b
+}
+
+func wantUntil(t *testing.T, s *Set, id lease.ID, want lease.Instant) {
+	t.Helper()
+	if st, ok := s.State(id); !ok || st.Status != OK || st.ValidUntil != want {
+		t.Errorf("lease %d is %+v, %v; want it valid until %d", id, st, ok, want)
+	}
+}
+
+// One renewal of the group extends all its leases, from before it was sent.
+func TestGroupRenewed(t *testing.T) {
+	s, _ := grouped(t)
+	wantUntil(t, s, 1, 13_400)
+	b := nextBatch(t, s)
+	if len(b.Groups) != 1 || b.Groups[0] != 7 || len(b.Leases) != 0 {
+		t.Fatalf("due are %+v", b)
+	}
+	sent := s.now
+	s.Advance(sent + 50)
+	s.GroupRenewed(b.Seq, 7, 10_000, []lease.ID{2})
+	wantUntil(t, s, 1, sent+10_000)
+	wantUntil(t, s, 2, 13_400) // it has left, and is renewed by itself at once
+	if b := nextBatch(t, s); len(b.Leases) != 1 || b.Leases[0].ID != 2 {
+		t.Errorf("due are %+v", b)
+	}
+}
+
+// A lease is given up: it leaves with the next renewal of the group, unless it is held again.
+func TestGroupLeave(t *testing.T) {
+	s, _ := grouped(t)
+	s.Drop(2)
+	if b := nextBatch(t, s); len(b.Groups) != 1 || len(b.Leave) != 1 || b.Leave[0] != 2 {
+		t.Errorf("due are %+v", b)
+	}
+}
+
+// What may not have been heard of does not count: a group without an answer, one that the lessor
+// does not have, and all groups of another connection are forgotten, and nothing is extended.
+func TestGroupForgotten(t *testing.T) {
+	for name, forget := range map[string]func(*Set, Batch, Batch){
+		"no answer": func(s *Set, b, _ Batch) { s.GroupUnknown(b.Seq, 7) },
+		"over":      func(s *Set, b, _ Batch) { s.GroupRenewed(b.Seq, 7, 0, nil) },
+		"moved": func(s *Set, b, _ Batch) {
+			s.Moved()
+			s.GroupRenewed(b.Seq, 7, 10_000, nil)
+		},
+		"joined again before": func(s *Set, b, joined Batch) {
+			s.Moved()
+			s.Joined(joined.Seq, 1, 7)
+			s.GroupRenewed(b.Seq, 7, 10_000, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, joined := grouped(t)
+			forget(s, nextBatch(t, s), joined)
+			for id := range lease.ID(2) {
+				wantUntil(t, s, id+1, 13_400)
+			}
+			if b := nextBatch(t, s); len(b.Groups) != 0 || len(b.Leases) != 2 {
+				t.Errorf("due are %+v", b)
+			}
+		})
+	}
+}
+
+// A group that is not renewed ends for each lease as if it had none.
+func TestGroupEnds(t *testing.T) {
+	s, _ := grouped(t)
+	s.Advance(13_400)
+	for _, c := range s.Changes() {
+		if c.Status != Ended || c.Reason != Expired || c.ValidUntil != 13_400 {
+			t.Errorf("lease %d is %+v", c.ID, c.State)
+		}
+	}
+	if s.len() != 0 || len(s.groups)+len(s.turns.items)+len(s.ends.items) != 0 {
+		t.Error("something is left")
+	}
+}
+
+// A holder that asks for another TTL takes the lease out: its promises are bounded from then on.
+func TestGroupShorten(t *testing.T) {
+	s, _ := grouped(t)
+	s.Shorten(1, 5000)
+	wantUntil(t, s, 1, 8400)
+	s.Joined(s.seq, 1, 7)
+	b := nextBatch(t, s)
+	for len(b.Groups) == 0 {
+		b = nextBatch(t, s)
+	}
+	sent := s.now
+	s.GroupRenewed(b.Seq, 7, 10_000, nil)
+	wantUntil(t, s, 1, 8400)
+	wantUntil(t, s, 2, sent+10_000)
+}

@@ -1,0 +1,147 @@
+package replica
+
+import (
+	"slices"
+	"testing"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/keyrange"
+	"leasehold.dev/lease"
+)
+
+// groupsOf is a keeper with leases at a sole voter.
+type groupsOf struct {
+	*member
+	by Keeper
+}
+
+func (g groupsOf) join(ids ...lease.ID) []lease.GroupID {
+	g.t.Helper()
+	b := together(ids...)
+	b.Keeper = g.by
+	g.r.RenewAll(b)
+	g.settle()
+	if !slices.Contains(g.together, b) {
+		g.t.Fatal("the renewal was not answered")
+	}
+	return b.Joined
+}
+
+func (g groupsOf) ask(r GroupRenewals) []RenewedGroup {
+	g.t.Helper()
+	r.Keeper = g.by
+	b := &Renewals{Owner: "groups", GroupRenewals: r}
+	g.r.RenewAll(b)
+	g.take()
+	answers := 0
+	for range 5 {
+		if slices.Contains(g.groups, b) {
+			answers++
+		}
+		g.groups = nil
+		g.settle()
+	}
+	if answers != 1 {
+		g.t.Fatalf("groups were answered %d times", answers)
+	}
+	return b.Renewed
+}
+
+func (g groupsOf) renew(id lease.GroupID) RenewedGroup {
+	g.t.Helper()
+	return g.ask(GroupRenewals{Renew: []lease.GroupID{id}})[0]
+}
+
+// TestGroups: leases join groups of a keeper by their TTLs. A renewal of a group says which leases
+// have left it, and a stream can renew no group of another one.
+func TestGroups(t *testing.T) {
+	m := lead(t)
+	for id := range lease.ID(6) {
+		ttl := lease.TTL(10_000)
+		if id == 4 {
+			ttl = 20_000
+		}
+		m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: id + 1, TTL: ttl}}})
+	}
+	m.settle()
+	a, b := groupsOf{m, 1}, groupsOf{m, 2}
+	joined := a.join(1, 2, 3, 5)
+	g := joined[0]
+	if g == 0 || joined[1] != g || joined[2] != g || joined[3] == 0 || joined[3] == g {
+		t.Fatalf("joined %v", joined)
+	}
+	if r := b.renew(g); r.TTL != 0 {
+		t.Errorf("another keeper renews the group: %+v", r)
+	}
+	m.r.Propose(&Proposal{Command: &fsm.Revoke{ID: 1}})
+	m.settle()
+	if r := a.renew(g); r.TTL != 10_000 || !slices.Equal(r.Left, []lease.ID{1}) {
+		t.Errorf("after a revocation: %+v", r)
+	}
+	// The other stream of the same holder has the lease now.
+	if its := b.join(2, 6); its[0] == 0 || its[0] == g || its[1] != its[0] {
+		t.Errorf("joined %v", its)
+	}
+	if r := a.renew(g); r.TTL != 10_000 || !slices.Equal(r.Left, []lease.ID{2}) {
+		t.Errorf("after another keeper took a lease: %+v", r)
+	}
+	a.ask(GroupRenewals{Leave: []lease.ID{3, 6}})
+	if m.m.Lessor().GroupOf(3) != 0 || m.m.Lessor().GroupOf(6) == 0 {
+		t.Error("lease 3 has not left, or another keeper's has")
+	}
+	if r := a.renew(g); r.TTL != 0 {
+		t.Errorf("an empty group is renewed: %+v", r)
+	}
+	if again := a.join(3); again[0] == 0 || again[0] == g {
+		t.Errorf("joined %v, want another group than %d", again, g)
+	}
+	m.r.EndKeeper(1)
+	if r := a.renew(joined[3]); r.TTL != 0 {
+		t.Errorf("a group outlives its keeper: %+v", r)
+	}
+}
+
+// TestGroupsOfCaches: a lease with a cache is in no group, since its renewals may have to wait.
+func TestGroupsOfCaches(t *testing.T) {
+	m := lead(t)
+	m.r.Propose(&Proposal{Command: &fsm.Grant{
+		Terms: lease.Terms{ID: 1, TTL: 10_000}, Holds: []keyrange.Range{{Key: "c", End: "d"}},
+	}})
+	m.settle()
+	a := groupsOf{m, 1}
+	if joined := a.join(1); joined[0] != 0 {
+		t.Errorf("joined %v", joined)
+	}
+}
+
+// TestGroupsEndWithLeadership: what the leader of a term has in groups, the next has not.
+func TestGroupsEndWithLeadership(t *testing.T) {
+	m := lead(t)
+	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
+	m.settle()
+	a := groupsOf{m, 1}
+	g := a.join(1)[0]
+	m.r.lead.distrust() // as good as another term: all leases get their full time
+	m.settle()
+	if r := a.renew(g); r.TTL != 0 {
+		t.Errorf("the group was renewed: %+v", r)
+	}
+	if joined := a.join(1); joined[0] <= g {
+		t.Errorf("joined %v after group %d", joined, g)
+	}
+}
+
+// TestGroupsAndAccess: a change of users or roles takes all leases out of their groups in its
+// revision.
+func TestGroupsAndAccess(t *testing.T) {
+	m := lead(t)
+	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
+	m.settle()
+	a := groupsOf{m, 1}
+	g := a.join(1)[0]
+	m.r.Propose(&Proposal{Command: &fsm.RoleAdd{Name: "r"}})
+	m.settle()
+	if r := a.renew(g); g == 0 || r.TTL != 0 {
+		t.Errorf("group %d was renewed: %+v", g, r)
+	}
+}
