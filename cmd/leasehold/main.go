@@ -6,15 +6,17 @@ import (
 	"os"
 
 	"leasehold.dev/internal/cli"
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/cli/supervise"
 	"leasehold.dev/internal/serve"
 )
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == cli.WatchdogCommand {
-		cli.Watchdog(os.Stdin)
+	if len(os.Args) == 2 && os.Args[1] == supervise.WatchdogCommand {
+		supervise.Watchdog(os.Stdin)
 		return
 	}
-	p := cli.OS()
+	p := app.OS()
 	p.Program = "/proc/self/exe" // also after an upgrade has replaced the file
 	p.Args = serve.Args(os.Args)
 	os.Exit(cli.Main(p, serve.Command(), serve.RelayCommand(), serve.InitCommand(),

@@ -1,143 +1,48 @@
 package cli
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"regexp"
 	"strings"
 	"sync"
-	"time"
+
+	"leasehold.dev/internal/cli/access"
+	"leasehold.dev/internal/cli/cluster"
+	"leasehold.dev/internal/cli/coordination"
+	"leasehold.dev/internal/cli/keys"
+	"leasehold.dev/internal/cli/lease"
+	"leasehold.dev/internal/cli/planning"
+	"leasehold.dev/internal/cli/recovery"
+	"leasehold.dev/internal/cli/top"
 
 	"github.com/spf13/cobra"
-
-	"leasehold.dev/internal/logger"
-)
-
-// A Process is what a command may touch of the process it runs in.
-type Process struct {
-	Args   []string // without the program's name
-	Env    []string // as "NAME=value"; of two equal names the last counts
-	Stdin  io.Reader
-	Stdout io.Writer
-	Stderr io.Writer
-
-	// Context, if not nil, stops the command when it ends, as SIGKILL stops a process.
-	Context context.Context
-	// Notify relays signals to a channel until stop is called; nil means those of the operating
-	// system.
-	Notify func(to chan<- os.Signal, signals ...os.Signal) (stop func())
-	// Program is the path of this program, which is started once more, with [WatchdogCommand], to
-	// kill commands whose lock ends while this process is stopped. Without it nothing does.
-	Program string
-	// Shared means that other commands run in the same process: gRPC's log, of which there is
-	// one in a process, is left alone.
-	Shared bool
-}
-
-// OS is the process that this program runs as.
-func OS() Process {
-	return Process{
-		Args:   os.Args[1:],
-		Env:    os.Environ(),
-		Stdin:  os.Stdin,
-		Stdout: os.Stdout,
-		Stderr: os.Stderr,
-	}
-}
-
-// getenv returns the value of an environment variable, empty if it is unset.
-func (p *Process) getenv(name string) string {
-	for i := len(p.Env) - 1; i >= 0; i-- {
-		if v, ok := strings.CutPrefix(p.Env[i], name+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
-
-// context returns the context of calls that have no deadline of their own.
-func (p *Process) context() context.Context {
-	if p.Context == nil {
-		return context.Background()
-	}
-	return p.Context
-}
-
-// notify relays signals to a channel until stop is called.
-func (p *Process) notify(to chan<- os.Signal, signals ...os.Signal) (stop func()) {
-	if p.Notify != nil {
-		return p.Notify(to, signals...)
-	}
-	signal.Notify(to, heeded(signals...)...)
-	return func() { signal.Stop(to) }
-}
-
-// WatchdogCommand is the argument with which this program is [Watchdog].
-const WatchdogCommand = "_watchdog"
-
-// app is one run of the command line.
-//
-// Its methods may be called by several goroutines once a client is open.
-type app struct {
-	Process
-	flags   globalFlags
-	printer printer // chosen by prepare
-
-	stopLogging func()    // ends what prepare began, nil before
-	dialError   dialError // that a connection met
-
-	watchdog watchdogs // of commands that are run under a tenure
-
-	waiting *interrupt // of what a command waits for before it runs another; nil for nothing
-
-	mu   sync.Mutex // guards Stdout and Stderr, so that answers do not mix, and line
-	line *waitLine  // nil while nothing is waited for
-
-	messages *logger.Queue // to Stderr; nil before the first
-	stuck    bool          // the last message was not read in time
-}
-
-// The groups of the help text.
-const (
-	groupServe       = "serve"
-	groupLeases      = "leases"
-	groupKeys        = "keys"
-	groupWatch       = "watch"
-	groupLocks       = "locks"
-	groupWork        = "work"
-	groupCluster     = "cluster"
-	groupMaintenance = "maintenance"
-	groupPlanning    = "planning"
+	"leasehold.dev/internal/cli/app"
 )
 
 // Main runs the command that p.Args names and returns the exit code of the
 // process. The commands in more, such as serve, are provided by other packages
 // and do not take the flags of the client commands. One that has the name of a
 // family of ours, such as snapshot, adds its subcommands to that family.
-func Main(p Process, more ...*cobra.Command) int {
+func Main(p app.Process, more ...*cobra.Command) int {
 	allowPrefixes()
-	a := &app{Process: p}
-	root := a.root(more)
+	a := &app.App{Process: p}
+	root := newRoot(a, more)
 	root.SetArgs(p.Args)
 	err := root.Execute()
-	if a.stopLogging != nil {
-		a.stopLogging()
+	if a.StopLogging != nil {
+		a.StopLogging()
 	}
-	defer a.endMessages()
+	defer a.EndMessages()
 	if err == nil {
 		return 0
 	}
 	if !isReported(err) {
-		a.complain("Error: %s\n", rpcPrefix.ReplaceAllString(err.Error(), ""))
+		a.Complain("Error: %s\n", app.RPCPrefix.ReplaceAllString(err.Error(), ""))
 	}
-	if why := a.dialError.String(); why != "" && !strings.Contains(err.Error(), why) {
-		a.complain("Cause: %s\n", why)
+	if why := a.DialError.String(); why != "" && !strings.Contains(err.Error(), why) {
+		a.Complain("Cause: %s\n", why)
 	}
-	return exitCode(err)
+	return app.ExitCode(err)
 }
 
 // isReported reports whether the user has seen an error: in the answer, or in the log of a server.
@@ -152,68 +57,14 @@ var allowPrefixes = sync.OnceFunc(func() { cobra.EnablePrefixMatching = true })
 // Commands returns the whole command line, for programs that describe it: those that write its
 // manual and what shells complete.
 func Commands(more ...*cobra.Command) *cobra.Command {
-	a := &app{Process: Process{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}}
-	return a.root(more)
+	a := &app.App{Process: app.Process{
+		Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard,
+	}}
+	return newRoot(a, more)
 }
 
-// rpcPrefix is what gRPC writes before the words of an error that etcd's library does not know.
-var rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
-
-// complain writes a message for the user to the standard error.
-func (a *app) complain(format string, args ...any) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.clearLocked()
-	a.messageLocked([]byte(harmless(fmt.Sprintf(format, args...))))
-}
-
-// messageLocked writes to the standard error, in order with what else is printed unless nothing
-// reads it. A reader that has stopped must not stop a command that holds something.
-func (a *app) messageLocked(text []byte) {
-	if a.Stderr == io.Discard { // while a screen is shown
-		return
-	}
-	if a.messages == nil {
-		a.messages = logger.NewQueue(a.Stderr, nil)
-	}
-	_, _ = a.messages.Write(text)
-	patience := messageTime
-	if a.stuck {
-		patience = 0
-	}
-	a.stuck = !a.messages.Flush(patience)
-}
-
-// messageTime is how long a command waits for the reader of its messages.
-const messageTime = time.Second
-
-// endMessages waits for the reader of the messages, for a while at most.
-func (a *app) endMessages() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.messages != nil {
-		a.messages.Close(messageTime)
-		a.messages = nil
-	}
-}
-
-// say writes plain text that no --write-out changes.
-func (a *app) say(format string, args ...any) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.clearLocked()
-	fmt.Fprintf(a.Stdout, format, args...)
-}
-
-// show prints an answer in the format the user asked for.
-func (a *app) show(ans answer) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.clearLocked()
-	return ans.print(a.Stdout, a.printer)
-}
-
-func (a *app) root(more []*cobra.Command) *cobra.Command {
+// newRoot returns the command line.
+func newRoot(a *app.App, more []*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leasehold",
 		Short: "A lease service that speaks the etcd v3 API",
@@ -223,43 +74,30 @@ func (a *app) root(more []*cobra.Command) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
-		RunE:          unknownCommand,
+		RunE:          app.UnknownCommand,
 	}
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.SetUsageFunc(writeUsage)
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(app.FlagError)
 	root.CompletionOptions.HiddenDefaultCmd = false
-	for _, g := range []cobra.Group{
-		{ID: groupServe, Title: "Server:"},
-		{ID: groupLeases, Title: "Leases:"},
-		{ID: groupKeys, Title: "Keys:"},
-		{ID: groupWatch, Title: "Watch:"},
-		{ID: groupLocks, Title: "Locks and elections:"},
-		{ID: groupWork, Title: "Groups, queues and pools:"},
-		{ID: groupCluster, Title: "Cluster:"},
-		{ID: groupMaintenance, Title: "Maintenance:"},
-		{ID: groupPlanning, Title: "Planning:"},
-	} {
-		root.AddGroup(&g)
-	}
-	a.flags.register(root)
-	a.addCommands(root)
+	a.Flags.Register(root)
+	addCommands(a, root)
 	more = addMore(root, more)
 	completion(root)
 	help(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if isOneOf(cmd, more) {
-			return refuseClientFlags(cmd)
+			return app.RefuseClientFlags(cmd)
 		}
 		if _, without := cmd.Annotations[withoutSettings]; without ||
 			cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
 			return nil // a word list reads the flags of the command that is completed, and then these
 		}
-		err := a.flags.fromEnv(root.PersistentFlags(), a.getenv)
-		if isStrict(cmd) {
-			return withCode(exitBadArgs, err)
+		err := a.Flags.FromEnv(root.PersistentFlags(), a.Getenv)
+		if app.IsStrict(cmd) {
+			return app.WithCode(app.ExitBadArgs, err)
 		}
 		return err
 	}
@@ -275,7 +113,7 @@ func completion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
-			c.Args, c.RunE = cobra.ArbitraryArgs, unknownCommand
+			c.Args, c.RunE = cobra.ArbitraryArgs, app.UnknownCommand
 			for _, shell := range c.Commands() {
 				shell.Annotations = map[string]string{withoutSettings: ""}
 			}
@@ -291,7 +129,7 @@ func help(root *cobra.Command) {
 			c.Run, c.RunE = nil, func(_ *cobra.Command, args []string) error {
 				cmd, rest, err := root.Find(args)
 				if err == nil && len(rest) > 0 && cmd.HasSubCommands() {
-					err = unknownCommand(cmd, rest)
+					err = app.UnknownCommand(cmd, rest)
 				}
 				if err != nil {
 					return err
@@ -321,7 +159,7 @@ func addMore(root *cobra.Command, more []*cobra.Command) (theirs []*cobra.Comman
 			m.GroupID = groupServe
 		}
 		if m.HasSubCommands() && !m.Runnable() { // of an unknown one cobra would print the help
-			m.Args, m.RunE = cobra.ArbitraryArgs, unknownCommand
+			m.Args, m.RunE = cobra.ArbitraryArgs, app.UnknownCommand
 		}
 		root.AddCommand(m)
 		theirs = append(theirs, m)
@@ -341,28 +179,34 @@ func isOneOf(cmd *cobra.Command, of []*cobra.Command) bool {
 	return false
 }
 
-func (a *app) addCommands(root *cobra.Command) {
-	for id, cmds := range map[string][]*cobra.Command{
-		groupLeases: {a.leaseCommand()},
-		groupKeys:   {a.putCommand(), a.getCommand(), a.delCommand(), a.txnCommand()},
-		groupWatch:  {a.watchCommand()},
-		groupLocks:  {a.lockCommand(), a.electCommand(), a.runCommand()},
-		groupWork:   {a.groupCommand(), a.queueCommand(), a.poolCommand()},
-		groupCluster: {
-			a.statusCommand(), a.topCommand(), a.recoverCommand(), a.endpointCommand(),
-			a.memberCommand(), a.moveLeaderCommand(),
-			a.authCommand(), a.initAccessCommand(), a.userCommand(), a.roleCommand(),
-		},
-		groupMaintenance: {
-			a.compactionCommand(), a.defragCommand(), a.alarmCommand(), a.snapshotCommand(),
-			a.downgradeCommand(), a.debugCommand(),
-		},
-		groupPlanning: {a.planCommand(), a.benchCommand()},
-		"":            {a.versionCommand()},
-	} {
-		for _, c := range cmds {
-			c.GroupID = id
+// groups are the groups of the help text, and their commands.
+var groups = []struct {
+	id, title string
+	commands  func(*app.App) []*cobra.Command
+}{
+	{groupServe, "Server:", func(*app.App) []*cobra.Command { return nil }},
+	{"leases", "Leases:", lease.Commands},
+	{"keys", "Keys and watches:", keys.Commands},
+	{"coordination", "Locks, elections, groups, queues and pools:", coordination.Commands},
+	{"cluster", "Cluster:", func(a *app.App) []*cobra.Command {
+		return append(cluster.Commands(a), top.Command(a), recovery.Command(a))
+	}},
+	{"access", "Access control:", access.Commands},
+	{"maintenance", "Maintenance:", cluster.Maintenance},
+	{"planning", "Planning:", planning.Commands},
+}
+
+// groupServe is the group of commands of other packages that name none.
+const groupServe = "serve"
+
+// addCommands adds the commands of the packages below this one.
+func addCommands(a *app.App, root *cobra.Command) {
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands(a) {
+			c.GroupID = g.id
 			root.AddCommand(c)
 		}
 	}
+	root.AddCommand(versionCommand(a))
 }

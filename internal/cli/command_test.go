@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"leasehold.dev/internal/cli/app"
 )
 
 // invocation is one run of the client.
@@ -60,7 +61,7 @@ func (c *invocation) here(ctx context.Context) string {
 		kill()
 		return true
 	}
-	code := Main(Process{
+	code := Main(app.Process{
 		Args: c.args, Env: c.env, Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr,
 		Context: ctx, Notify: s.notify, Shared: true,
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"leasehold.dev/internal/cli/app"
 )
 
 // Goal: each command shows how it is called, and what it shows is right. Method: of each example
@@ -74,8 +75,8 @@ func TestExitCodesAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, code := range []int{
-		exitFailure, exitConnection, exitInput, exitFeature, exitInterrupted, exitBadArgs, exitTaken,
-		exitNoCore, exitLost, exitOwn, exitCannot, exitNoSuch, exitDegraded, exitFound,
+		app.ExitFailure, app.ExitConnection, app.ExitInput, app.ExitFeature, app.ExitInterrupted, app.ExitBadArgs, app.ExitTaken,
+		app.ExitNoCore, app.ExitLost, app.ExitOwn, app.ExitCannot, app.ExitNoSuch, app.ExitDegraded, app.ExitFound,
 	} {
 		row := fmt.Sprintf(`(?m)^\|[^|]*\b%d\b[^|]*\||ends with .*\b%d for `, code, code)
 		if !regexp.MustCompile(row).Match(text) {

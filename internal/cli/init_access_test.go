@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"leasehold.dev/internal/cli/app"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -20,11 +21,11 @@ func TestInitAccessIsUndone(t *testing.T) {
 	m := inprocess.Start(t, c)
 	m.Await()
 	var out, errs bytes.Buffer
-	code := Main(Process{
+	code := Main(app.Process{
 		Args:   []string{"init-access", "--endpoints", m.Endpoint()},
 		Stdout: &out, Stderr: &errs,
 	})
-	if code != exitFailure || !strings.Contains(errs.String(), "at least 60 characters") ||
+	if code != app.ExitFailure || !strings.Contains(errs.String(), "at least 60 characters") ||
 		out.Len() > 0 {
 		t.Errorf("exit code %d, output %q, errors %q", code, out.String(), errs.String())
 	}

@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
+	"leasehold.dev/internal/cli/app"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/tier"
 )
@@ -143,7 +144,7 @@ func TestHolderLoses(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.end(t, func() {})
-			if code := r.ProcessState.ExitCode(); code != exitLost ||
+			if code := r.ProcessState.ExitCode(); code != app.ExitLost ||
 				!strings.Contains(r.errs.String(), "lost: its "+what+" was ") {
 				t.Errorf("%s, %s: exit code %d, it says %s", name, what, code, r.errs.String())
 			}
@@ -199,7 +200,7 @@ func TestHolderCutOff(t *testing.T) {
 		r := start(t, append([]string{"--endpoints", line.Endpoint()}, args...)...)
 		line.SetCut(true)
 		r.end(t, func() {})
-		if code := r.ProcessState.ExitCode(); code != exitLost ||
+		if code := r.ProcessState.ExitCode(); code != app.ExitLost ||
 			!strings.Contains(r.errs.String(), "ended: ") {
 			t.Errorf("%s: exit code %d, it says %s", name, code, r.errs.String())
 		}

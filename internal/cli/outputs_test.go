@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"leasehold.dev/internal/cli/app"
 )
 
 // Goal: what documents show of a command is what it prints. Method: every "$ leasehold plan ..." of
@@ -22,7 +24,7 @@ func TestDocumentedOutput(t *testing.T) {
 		}
 		shown++
 		want, _, _ := strings.Cut(rest, "```")
-		code, out, stderr := try(Process{Args: strings.Fields(command)})
+		code, out, stderr := try(app.Process{Args: strings.Fields(command)})
 		if code != 0 {
 			t.Fatalf("%s: exit code %d: %s", command, code, stderr)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"leasehold.dev/internal/cli/app"
 	"leasehold.dev/test/harness"
 	"leasehold.dev/test/tier"
 )
@@ -43,10 +44,10 @@ const scriptDir = "testdata/script"
 const patience = time.Minute
 
 func TestMain(m *testing.M) {
-	grpcLog() // before a test's own server has begun to log, which then leaves the logger alone
+	app.GrpcLog() // before a test's own server has begun to log, which then leaves the logger alone
 	os.Setenv("GRPC_GO_LOG_SEVERITY_LEVEL", "error")
 	testscript.Main(tests{m}, map[string]func(){
-		"leasehold": func() { os.Exit(Main(OS())) },
+		"leasehold": func() { os.Exit(Main(app.OS())) },
 	})
 }
 
@@ -221,7 +222,7 @@ func scriptEnv(ts *testscript.TestScript) []string {
 	for _, name := range []string{
 		"ENDPOINTS", "WRITE_OUT", "HEX", "COMMAND_TIMEOUT", "WATCH_KEY", "WATCH_RANGE_END",
 	} {
-		for _, prefix := range envPrefixes {
+		for _, prefix := range app.EnvPrefixes {
 			if v := ts.Getenv(prefix + name); v != "" {
 				env = append(env, prefix+name+"="+v)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/lock"
+	"leasehold.dev/internal/cli/app"
 	"leasehold.dev/test/process"
 	"leasehold.dev/test/tier"
 )
@@ -132,7 +133,7 @@ func TestTopOnTerminal(t *testing.T) {
 		d := newDisplay(t)
 		cmd := d.start(nil, s.binary[0], "top", "--endpoints", stranger(t))
 		d.await(enterScreen, leaveScreen, "Error: ")
-		d.ended(cmd, exitConnection)
+		d.ended(cmd, app.ExitConnection)
 	})
 }
 
@@ -188,9 +189,9 @@ func TestWaitingOnTerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		if name != "l4" {
-			d.await(clearLine)
+			d.await(app.ClearLine)
 		} else {
-			d.await(clearLine, "value")
+			d.await(app.ClearLine, "value")
 			d.press("\x03")
 		}
 		d.ended(cmd, 0)

@@ -3,14 +3,15 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"leasehold.dev/internal/cli/app"
 	"leasehold.dev/internal/version"
 )
 
-func (a *app) versionCommand() *cobra.Command {
-	return a.make(command{
-		use: "version", short: "Print the version of leasehold", example: "version", max: -1,
-		run: func(*cobra.Command, []string, []string) error {
-			a.say("leasehold version: %s\nAPI version: %s\n", version.Version, version.EtcdAPIVersion)
+func versionCommand(a *app.App) *cobra.Command {
+	return a.Make(app.Command{
+		Use: "version", Short: "Print the version of leasehold", Example: "version", Max: -1,
+		Run: func(*cobra.Command, []string, []string) error {
+			a.Say("leasehold version: %s\nAPI version: %s\n", version.Version, version.EtcdAPIVersion)
 			return nil
 		},
 	})

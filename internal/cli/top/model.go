@@ -56,11 +56,11 @@ type Options struct {
 	Ask tea.Cmd
 }
 
-// New returns a screen that knows nothing yet.
-func New(o Options) *Model {
+// newModel returns a screen that knows nothing yet.
+func newModel(o Options) *Model {
 	m := &Model{
 		title: o.Title, interval: o.Interval, now: time.Now(),
-		pane: slices.Index(Panes, o.Pane), width: 80, height: 24, ask: o.Ask,
+		pane: slices.Index(panes, o.Pane), width: 80, height: 24, ask: o.Ask,
 		table: table.New(table.WithFocused(true), table.WithStyles(table.Styles{
 			Header:   lipgloss.NewStyle().Bold(true).PaddingRight(1),
 			Cell:     lipgloss.NewStyle().PaddingRight(1),
@@ -154,13 +154,13 @@ func (m *Model) press(msg tea.KeyPressMsg) tea.Cmd {
 	case "/":
 		m.typing = true
 	case "tab", "right":
-		m.turnTo((m.pane + 1) % len(Panes))
+		m.turnTo((m.pane + 1) % len(panes))
 	case "shift+tab", "left":
-		m.turnTo((m.pane + len(Panes) - 1) % len(Panes))
+		m.turnTo((m.pane + len(panes) - 1) % len(panes))
 	case "esc":
 		m.filter = ""
 	default:
-		if n, err := strconv.Atoi(key); err == nil && n >= 1 && n <= len(Panes) {
+		if n, err := strconv.Atoi(key); err == nil && n >= 1 && n <= len(panes) {
 			m.turnTo(n - 1)
 		}
 		m.table, _ = m.table.Update(msg)
@@ -279,7 +279,7 @@ func (m *Model) head() []string {
 // tabs names the panes.
 func (m *Model) tabs() string {
 	var out []string
-	for i, name := range Panes {
+	for i, name := range panes {
 		if i == m.pane {
 			name = strings.ToUpper(name)
 		}

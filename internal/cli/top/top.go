@@ -13,11 +13,11 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// MaxLeases is how many leases a snapshot has. A prefix or an owner leads to the others.
-const MaxLeases = 20_000
+// maxLeases is how many leases a snapshot has. A prefix or an owner leads to the others.
+const maxLeases = 20_000
 
-// Panes are the names of the lists that the screen has, in the order of their numbers.
-var Panes = []string{"leases", "ends", "members"}
+// panes are the names of the lists that the screen has, in the order of their numbers.
+var panes = []string{"leases", "ends", "members"}
 
 const (
 	leasesPane = iota

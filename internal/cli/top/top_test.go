@@ -62,7 +62,7 @@ func shows(t *testing.T, m *Model, want ...string) {
 // it counts down while the cluster answers, and only then. Method: snapshots two seconds apart.
 func TestScreen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
+		m := newModel(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
 		shows(t, m, "a:2379  asking")
 		m.Update(tea.WindowSizeMsg{Width: 100, Height: 20})
 		m.Update(at(1))
@@ -89,7 +89,7 @@ func TestScreen(t *testing.T) {
 // Goal: keys choose the list, filter it, and end the program, as do errors.
 func TestKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
+		m := newModel(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
 		m.Update(at(1))
 		press(m, "/host-B")
 		m.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
@@ -125,7 +125,7 @@ func TestKeys(t *testing.T) {
 // Goal: a page has the first rows, and says how many are left out.
 func TestPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Options{Title: "a:2379", Pane: "leases"})
+		m := newModel(Options{Title: "a:2379", Pane: "leases"})
 		m.Take(at(1))
 		got := m.Page(1)
 		for _, want := range []string{"NAME", "jobs/a  host-a", "and 1 more\n"} {

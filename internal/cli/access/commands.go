@@ -1,0 +1,22 @@
+// Package access is the commands for access control: users, roles, permissions and limits.
+package access
+
+import (
+	"github.com/spf13/cobra"
+
+	"leasehold.dev/internal/cli/app"
+)
+
+// commands are the commands of this package, on what all commands share.
+type commands struct{ *app.App }
+
+// Commands returns the commands for access control.
+func Commands(a *app.App) []*cobra.Command {
+	c := commands{a}
+	return []*cobra.Command{
+		c.authCommand(),
+		c.initAccessCommand(),
+		c.userCommand(),
+		c.roleCommand(),
+	}
+}

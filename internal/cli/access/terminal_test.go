@@ -1,0 +1,25 @@
+package access
+
+import (
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/cli/app/apptest"
+)
+
+// No name of a user, role or key that another client has chosen moves the terminal.
+func TestNothingForTerminals(t *testing.T) {
+	const evil = apptest.Evil
+	apptest.Harmless(t, map[string]app.Answer{
+		"user":  showUserGet(evil, &clientv3.AuthUserGetResponse{Roles: []string{evil}}),
+		"roles": showRoleList(&clientv3.AuthRoleListResponse{Roles: []string{evil}}),
+		"role": showRoleGet(evil, &clientv3.AuthRoleGetResponse{Perm: []*authpb.Permission{
+			{Key: []byte(evil)},
+			{Key: []byte(evil), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(evil))},
+			{Key: []byte(evil), RangeEnd: []byte(evil + "b")},
+		}}),
+	})
+}

@@ -1,0 +1,28 @@
+// Package apptest checks answers of commands.
+package apptest
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"leasehold.dev/internal/cli/app"
+)
+
+// Evil is a text that moves the terminal.
+const Evil = "a\x1b[2J\u009b31m\x7f\r\nb\xff"
+
+// Harmless checks that no answer for people has anything that a terminal obeys.
+func Harmless(t *testing.T, answers map[string]app.Answer) {
+	t.Helper()
+	for name, ans := range answers {
+		for _, format := range []string{"simple", "fields", "table"} {
+			text, _ := ans.Text(format, false) // not all have all formats
+			if i := strings.IndexFunc(text, func(r rune) bool {
+				return r != '\n' && r != '\t' && !strconv.IsPrint(r) || r == '\ufffd'
+			}); i >= 0 {
+				t.Errorf("%s, %s: %q", name, format, text)
+			}
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	native "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
+)
+
+// EtcdAnswer is an answer of etcd's API.
+func EtcdAnswer(m proto.Message, simple func(*Page)) Answer {
+	return Answer{JSON: m, Proto: m, Simple: simple}
+}
+
+// withHeader is any response of which only the header is data.
+type withHeader interface {
+	proto.Message
+	GetHeader() *pb.ResponseHeader
+}
+
+// ShowLine shows a response that has no data but its header.
+func ShowLine(r withHeader, format string, args ...any) Answer {
+	ans := EtcdAnswer(r, func(p *Page) { p.Printf(format+"\n", args...) })
+	ans.Fields = func(p *Page) { p.Header(r.GetHeader()) }
+	return ans
+}
+
+// KV writes a key and its value, a line each.
+func (p *Page) KV(kv *mvccpb.KeyValue) {
+	k, v := string(kv.GetKey()), string(kv.GetValue())
+	if p.hex {
+		k, v = hexBytes(k), hexBytes(v)
+	}
+	if !p.valueOnly {
+		p.Printf("%s\n", k)
+	}
+	p.Printf("%s\n", v)
+}
+
+// hexBytes writes every byte of s as \xNN.
+func hexBytes(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		fmt.Fprintf(&b, `\x%02x`, s[i])
+	}
+	return b.String()
+}
+
+// Header writes the fields of a response's header.
+func (p *Page) Header(h *pb.ResponseHeader) {
+	p.MemberID("ClusterID", h.GetClusterId())
+	p.MemberID("MemberID", h.GetMemberId())
+	// Only the key-value calls fill the revision in.
+	if h.GetRevision() > 0 {
+		p.Field("Revision", h.GetRevision())
+	}
+	p.Field("RaftTerm", h.GetRaftTerm())
+}
+
+// KVFields writes the fields of a key; prefix is "Prev" for the value before.
+func (p *Page) KVFields(prefix string, kv *mvccpb.KeyValue) {
+	p.Quoted(prefix+"Key", string(kv.GetKey()))
+	p.Field(prefix+"CreateRevision", kv.GetCreateRevision())
+	p.Field(prefix+"ModRevision", kv.GetModRevision())
+	p.Field(prefix+"Version", kv.GetVersion())
+	p.Quoted(prefix+"Value", string(kv.GetValue()))
+	p.LeaseID(prefix+"Lease", kv.GetLease())
+}
+
+// ShowGet shows keys as get does.
+func ShowGet(resp *clientv3.GetResponse) Answer {
+	r := (*pb.RangeResponse)(resp)
+	return Answer{JSON: r, Proto: r, Simple: func(p *Page) {
+		for _, kv := range r.GetKvs() {
+			p.KV(kv)
+		}
+	}, Fields: func(p *Page) {
+		p.Header(r.GetHeader())
+		for _, kv := range r.GetKvs() {
+			p.KVFields("", kv)
+		}
+		p.Field("More", r.GetMore())
+		p.Field("Count", r.GetCount())
+	}}
+}
+
+// NativeKV is a key in leasehold.v1.
+func NativeKV(kv *store.KV) *native.KeyValue {
+	if kv == nil {
+		return nil
+	}
+	return &native.KeyValue{
+		Key: []byte(kv.Key), Value: kv.Value, CreateRevision: kv.CreateRevision,
+		ModRevision: kv.ModRevision, Version: kv.Version, Lease: int64(kv.Lease),
+	}
+}
+
+// EtcdKV is a key in the form in which etcd gives it.
+func EtcdKV(kv *native.KeyValue) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{
+		Key: kv.Key, Value: kv.Value, Lease: kv.Lease, Version: kv.Version,
+		CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision,
+	}
+}
+
+// IsSerializable reads the value of a --consistency flag.
+func IsSerializable(consistency string) (bool, error) {
+	switch consistency {
+	case "s":
+		return true, nil
+	case "l":
+		return false, nil
+	}
+	return false, BadFeature("unknown consistency flag %q", consistency)
+}

@@ -1,0 +1,154 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// The prefixes of the environment variables that stand for flags, most
+// important first. A flag on the command line beats both.
+var EnvPrefixes = []string{"LEASEHOLD_", "ETCDCTL_"}
+
+// globalFlags are the flags that every client command takes.
+type globalFlags struct {
+	endpoints        []string
+	Cluster          clusterID
+	DialTimeout      time.Duration
+	CommandTimeout   time.Duration
+	keepAliveTime    time.Duration
+	keepAliveTimeout time.Duration
+	maxSend, maxRecv int // bytes
+
+	tls       tlsFlags
+	auth      authFlags
+	discovery discoveryFlags
+
+	Format string
+	hex    bool
+	debug  bool
+
+	Set *pflag.FlagSet // to tell a default from a choice
+}
+
+type tlsFlags struct {
+	insecure, skipVerify bool
+	cert, key, ca        string
+}
+
+type authFlags struct {
+	user, password, token, tokenFile string
+}
+
+type discoveryFlags struct {
+	domain, service string
+	insecure        bool
+}
+
+func (g *globalFlags) Register(root *cobra.Command) {
+	fs := root.PersistentFlags()
+	g.Set = fs
+	fs.StringSliceVar(&g.endpoints, "endpoints", []string{"127.0.0.1:2379"},
+		"client addresses of members, separated by commas")
+	fs.Var(&g.Cluster, "cluster-id",
+		"ID of the cluster in hexadecimal digits: members of another one refuse the command")
+	fs.DurationVar(&g.DialTimeout, "dial-timeout", 2*time.Second,
+		"time limit for connecting and logging in")
+	fs.DurationVar(&g.CommandTimeout, "command-timeout", 5*time.Second,
+		"time limit for a short command, without connecting")
+	fs.DurationVar(&g.keepAliveTime, "keepalive-time", 2*time.Second,
+		"time after which a silent connection is pinged")
+	fs.DurationVar(&g.keepAliveTimeout, "keepalive-timeout", 6*time.Second,
+		"time after which a connection without an answer to a ping is closed")
+	fs.IntVar(&g.maxSend, "max-request-bytes", 0,
+		"largest request in bytes (0: 2 MiB)")
+	fs.IntVar(&g.maxRecv, "max-recv-bytes", 0,
+		"largest response in bytes (0: no limit)")
+	fs.StringVarP(&g.Format, "write-out", "w", "simple",
+		"output format ("+strings.Join(formats, ", ")+")")
+	fs.VarP(writeOut{fs}, "output", "o", "the same as --write-out")
+	fs.BoolVar(&g.hex, "hex", false, "print keys, values and IDs in hexadecimal")
+	fs.BoolVar(&g.debug, "debug", false, "log what the client does")
+	g.registerSecurity(fs)
+	CompleteFlag(root, "write-out", formats...)
+	CompleteFlag(root, "output", formats...)
+}
+
+// writeOut is the value of --output, which is another name of --write-out.
+type writeOut struct{ set *pflag.FlagSet }
+
+// String implements pflag.Value.
+func (writeOut) String() string { return "" }
+
+// Type implements pflag.Value.
+func (writeOut) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (w writeOut) Set(format string) error { return w.set.Set("write-out", format) }
+
+func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
+	fs.BoolVar(&g.tls.insecure, "insecure-transport", true,
+		"do not use TLS unless an endpoint or a certificate asks for it")
+	fs.BoolVar(&g.tls.skipVerify, "insecure-skip-tls-verify", false,
+		"do not verify certificates of servers (for tests only)")
+	fs.StringVar(&g.tls.cert, "cert", "", "file with the TLS certificate of the client")
+	fs.StringVar(&g.tls.key, "key", "", "file with the key of that certificate")
+	fs.StringVar(&g.tls.ca, "cacert", "",
+		"file with the authorities that certificates of servers must be from")
+	fs.StringVar(&g.auth.user, "user", "",
+		"user to log in as, USER or USER:PASSWORD; without a password, prompt for it")
+	fs.StringVar(&g.auth.password, "password", "",
+		"password of --user, which then has none in it")
+	fs.StringVar(&g.auth.token, "auth-jwt-token", "",
+		"token to log in with, instead of --user and --password")
+	fs.StringVar(&g.auth.tokenFile, "token-file", "",
+		"file with a token, read at each connection, instead of --user and --password")
+	fs.StringVarP(&g.discovery.domain, "discovery-srv", "d", "",
+		"domain whose SRV records name the endpoints")
+	fs.StringVar(&g.discovery.service, "discovery-srv-name", "",
+		"service name in these records")
+	fs.BoolVar(&g.discovery.insecure, "insecure-discovery", true,
+		"accept endpoints without TLS from these records")
+}
+
+// envName is the environment variable that stands for a flag.
+func envName(prefix, flag string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// FromEnv gives each flag that was not on the command line the value of its
+// environment variable. Unlike etcdctl it lets a flag override a variable
+// instead of refusing both, and a malformed variable is an error.
+func (g *globalFlags) FromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
+	var err error
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || err != nil {
+			return
+		}
+		for _, prefix := range EnvPrefixes {
+			name := envName(prefix, f.Name)
+			v := getenv(name)
+			if v == "" {
+				continue
+			}
+			if serr := fs.Set(f.Name, v); serr != nil {
+				err = fmt.Errorf("invalid value %q for %s: %w", v, name, serr)
+			}
+			return
+		}
+	})
+	return err
+}
+
+// Variable returns a variable that is not a flag, such as WATCH_KEY.
+func (a *App) Variable(name string) (value, found string) {
+	for _, prefix := range EnvPrefixes {
+		if v := a.Getenv(prefix + name); v != "" {
+			return v, prefix + name
+		}
+	}
+	return "", EnvPrefixes[len(EnvPrefixes)-1] + name
+}

@@ -1,0 +1,51 @@
+package app
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"google.golang.org/grpc/grpclog"
+)
+
+// Goal: a run hears gRPC's errors, with --debug all of it, each line once, and nothing when
+// it is over. Method: gRPC's own log functions, around the beginning and end of runs, in words
+// that connections of the tests before, which may still be closing, do not say.
+func TestGRPCLog(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		debug bool
+		want  []string
+	}{
+		{"errors", false, []string{"TestGRPCLog: error"}},
+		{"all", true, []string{"TestGRPCLog: news", "TestGRPCLog: warning", "TestGRPCLog: error"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var errs bytes.Buffer
+			a := &App{Process: Process{Stderr: &errs}}
+			a.Flags.Register(&cobra.Command{}) // that --debug lists
+			a.Flags.debug = tt.debug
+			a.startLogging()
+			grpclog.Info("TestGRPCLog: news")
+			grpclog.Warning("TestGRPCLog: warning")
+			grpclog.Error("TestGRPCLog: error")
+			if got := grpclog.V(2); got != tt.debug {
+				t.Errorf("details are wanted: %t, want %t", got, tt.debug)
+			}
+			a.StopLogging()
+			grpclog.Error("TestGRPCLog: after the run")
+			var heard []string
+			for line := range strings.Lines(errs.String()) {
+				if strings.Contains(line, "TestGRPCLog") {
+					heard = append(heard, line)
+				}
+			}
+			if !slices.EqualFunc(heard, tt.want, strings.Contains) {
+				t.Errorf("heard %q, want %q", heard, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// maxTypos is how many letters a name may be away from what was typed and
+// still be offered as a hint.
+const maxTypos = 2
+
+// UnknownCommand is what a command that only holds others runs: its help, or a
+// complaint about the name that matched none of them.
+func UnknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	problem := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	return withHint(cmd, problem, nearest(args[0], names))
+}
+
+// FlagError adds a hint to a complaint about a flag.
+func FlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if strings.Contains(cmd.Use, "command") {
+		err = fmt.Errorf("%w\nFlags of a command that is to be run come after --", err)
+	}
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return withHint(cmd, err.Error(), "")
+	}
+	hint := nearest(unknown.GetSpecifiedName(), flagNames(cmd))
+	if hint != "" {
+		hint = "--" + hint
+	}
+	return withHint(cmd, err.Error(), hint)
+}
+
+// StrictFlags gives the commands that run others, and so pass on their exit codes, one of their
+// own for wrong flags: that of wrong arguments.
+func StrictFlags(cmd *cobra.Command) *cobra.Command {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return WithCode(ExitBadArgs, FlagError(cmd, err))
+	})
+	cmd.Annotations = map[string]string{strict: ""}
+	return cmd
+}
+
+// strict marks the commands of strictFlags.
+const strict = "strict"
+
+// IsStrict reports whether cmd is one of those, or lies below one.
+func IsStrict(cmd *cobra.Command) bool {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if _, ok := cmd.Annotations[strict]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// RefuseClientFlags lets a command of another package reject the flags of the
+// client commands, which it inherits but has no use for.
+func RefuseClientFlags(cmd *cobra.Command) error {
+	var err error
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if err == nil && f.Changed {
+			err = withHint(cmd, "unknown flag: --"+f.Name, "")
+		}
+	})
+	return err
+}
+
+func flagNames(cmd *cobra.Command) []string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	return names
+}
+
+func withHint(cmd *cobra.Command, problem, hint string) error {
+	if hint != "" {
+		problem += fmt.Sprintf("\nDid you mean %q?", hint)
+	}
+	return fmt.Errorf("%s\nRun '%s --help' for usage", problem, cmd.CommandPath())
+}
+
+// nearest returns the name that was most likely meant by typed, or nothing.
+func nearest(typed string, names []string) string {
+	best, distance := "", maxTypos+1
+	slices.Sort(names)
+	for _, n := range names {
+		d := levenshtein.ComputeDistance(strings.ToLower(typed), strings.ToLower(n))
+		if len(typed) > maxTypos && strings.HasPrefix(n, typed) {
+			d = 1
+		}
+		// A name of two letters is two typos away from anything.
+		if d < distance && d < len(n) {
+			best, distance = n, d
+		}
+	}
+	return best
+}

@@ -1,0 +1,67 @@
+package app
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// ParseLease reads what names a lease: an ID, which is always written in hexadecimal, as etcdctl
+// does, or its name, which cannot be an ID or has "name:" before it. bad is the complaint about an
+// ID.
+func ParseLease(s, bad string) (*pb.LeaseRef, error) {
+	name, said := strings.CutPrefix(s, "name:")
+	id, err := strconv.ParseInt(s, 16, 64)
+	switch {
+	case said && name == "":
+		return nil, BadArgs("%q has no name", s)
+	case err == nil && !said:
+		return &pb.LeaseRef{Id: id}, nil
+	case s == "" || errors.Is(err, strconv.ErrRange):
+		return nil, BadArgs("%s (%w), expecting ID in Hex", bad, err)
+	default:
+		return &pb.LeaseRef{Name: name}, nil
+	}
+}
+
+// LeaseArg is the argument for the lease with a name: the name, or "name:" and the name if it can
+// be read as an ID or begins with "name:" itself.
+func LeaseArg(name string) string {
+	if r, err := ParseLeaseArg(name); err == nil && r.Name == name {
+		return name
+	}
+	return "name:" + name
+}
+
+// ParseLeaseArg is parseLease for an argument.
+func ParseLeaseArg(s string) (*pb.LeaseRef, error) { return ParseLease(s, "bad lease ID arg") }
+
+// ParseTTL reads a TTL: seconds, as for etcdctl, or a duration with a unit. It is in milliseconds,
+// rounded up.
+func ParseTTL(s string) (int64, error) {
+	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if seconds > MaxTTLSeconds {
+			return 0, BadArgs("bad TTL %q, at most %d seconds", s, int64(MaxTTLSeconds))
+		}
+		return seconds * 1000, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, BadArgs("bad TTL %q, expecting seconds or a duration above 0 such as 500ms", s)
+	}
+	return MillisUp(d), nil
+}
+
+// MillisUp is a duration in milliseconds, rounded up.
+func MillisUp(d time.Duration) int64 {
+	return int64(d/time.Millisecond) + min(1, int64(d%time.Millisecond))
+}
+
+// MaxTTLSeconds is the longest TTL that members take.
+const MaxTTLSeconds = 9_000_000_000
+
+// Millis writes milliseconds as a duration.
+func Millis(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }

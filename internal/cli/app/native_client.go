@@ -1,0 +1,268 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	grpcstatus "google.golang.org/grpc/status"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/endpoint"
+	"leasehold.dev/internal/fault"
+)
+
+// OpenNative makes the client of a command that keeps leases alive. Unlike that of open
+// it speaks leasehold.v1, over one stream, and knows until when its leases are valid.
+func (a *App) OpenNative() (*client.Client, error) {
+	spec, err := a.Prepare()
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.DialNative(spec)
+	if err != nil {
+		return nil, err
+	}
+	go a.tellOutages(c, a.Flags.CommandTimeout)
+	return c, nil
+}
+
+// DialNative makes a client of leasehold.v1. Nothing is sent before the first call on it.
+func (a *App) DialNative(spec *clientv3.ConfigSpec) (*client.Client, error) {
+	secure, err := TLSOf(spec)
+	if err != nil {
+		return nil, err
+	}
+	who := spec.Auth
+	if who == nil {
+		who = new(clientv3.AuthConfig)
+	}
+	if a.Flags.auth.tokenFile != "" {
+		who.Token = "" // the client reads the file itself, again and again
+	}
+	ca := a.Flags.tls.ca
+	if secure == nil {
+		ca = ""
+	}
+	c, err := client.New(client.Config{
+		ClusterID: uint64(a.Flags.Cluster),
+		User:      who.Username, Password: who.Password, Token: who.Token,
+		TokenFile: a.Flags.auth.tokenFile,
+		Endpoints: spec.Endpoints, TLS: secure, RootCAFile: ca,
+		DialTimeout:     spec.DialTimeout,
+		MaxRequestBytes: spec.MaxCallSendMsgSize,
+	})
+	if err != nil {
+		return nil, WithCode(ExitConnection, err)
+	}
+	return c, nil
+}
+
+// OpenStrict is openNative for the commands that run others: what is wrong with their flags
+// has no exit code that a command which was run may have.
+func (a *App) OpenStrict() (*client.Client, error) {
+	c, err := a.OpenNative()
+	return c, WithCode(ExitBadArgs, err)
+}
+
+// lastWord is how long a command may take to give up after its limit of time, before the user is
+// told that it tries on. It is timed on its own, for the process may have stood still until then.
+const lastWord = time.Second
+
+// tellOutages tells the user when there has been no member for longer than patience, the limit of
+// time of a command, and lastWord, or no answer of the cluster, since nobody leads it, and when
+// there is one again, until the client is closed: a command that waits for ever would otherwise do
+// so without a word.
+func (a *App) tellOutages(c *client.Client, patience time.Duration) {
+	for {
+		now, err := connectionWithin(patience, c)
+		if errors.Is(err, client.ErrUnavailable) {
+			now, err = connectionWithin(lastWord, c)
+		}
+		if err != nil && !errors.Is(err, client.ErrUnavailable) {
+			return // the command ends with it
+		}
+		if err != nil {
+			a.Complain("No member answers, trying on: %s\n", fault.Reason(err))
+			if now, err = c.Connection(a.Background()); err == nil {
+				a.Complain("Connected to %s\n", now.Endpoint)
+			}
+		}
+		if err != nil {
+			return
+		}
+		a.tellSilence(c, now.Changed, patience+lastWord)
+	}
+}
+
+// connectionWithin is c.Connection, for so long at most.
+func connectionWithin(limit time.Duration, c *client.Client) (client.Connection, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return c.Connection(ctx)
+}
+
+// tellSilence is tellOutages for as long as there is a connection. A member that can be reached
+// tells of itself nothing that it does not know, and takes watches although nobody leads: so it
+// is asked now and then for what it needs a leader.
+func (a *App) tellSilence(c *client.Client, changed <-chan struct{}, patience time.Duration) {
+	for silent := false; ; {
+		select {
+		case <-changed:
+			return
+		case <-time.After(patience):
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		_, err := c.Range(ctx, store.Range{Key: "\x00", CountOnly: true})
+		cancel()
+		if errors.Is(err, client.ErrPermissionDenied) {
+			err = nil // the cluster answers: rights are looked at when it has confirmed the read
+		}
+		switch {
+		case errors.Is(err, client.ErrClosed):
+		case err == nil && silent:
+			a.Complain("The cluster answers again\n")
+		case err != nil && !silent:
+			why, found := DialErrorIn(err.Error())
+			if !found {
+				why = err.Error()
+			}
+			a.Complain("The cluster does not answer, trying on: %s\n", why)
+		}
+		silent = err != nil
+	}
+}
+
+// TellLost is tellOutages for a client of etcd's.
+func (a *App) TellLost(c *clientv3.Client) {
+	conn, ctx := c.ActiveConnection(), c.Ctx()
+	for ctx.Err() == nil {
+		there := readyWithin(ctx, a.Flags.CommandTimeout, conn) || readyWithin(ctx, lastWord, conn)
+		if !there && ctx.Err() == nil {
+			a.LearnDialError(ctx, c)
+			why := a.DialError.String()
+			if why != "" {
+				why = ": " + why
+			}
+			a.Complain("No member answers, trying on%s\n", why)
+			if isReady(ctx, conn) {
+				a.Complain("Connected again\n")
+			}
+		}
+		conn.WaitForStateChange(ctx, connectivity.Ready)
+	}
+}
+
+// LearnDialError learns why there is no connection: a call that is not put off until there is one
+// fails with the reason.
+func (a *App) LearnDialError(ctx context.Context, c *clientv3.Client) {
+	_, err := NativeLeases(c).Describe(ctx, &pb.DescribeRequest{})
+	a.DialError.learn(fmt.Sprint(err))
+}
+
+// IsBroken reports whether no connection could be made. A member that has one and does not answer
+// would not say why either, and the time is up.
+func IsBroken(c *clientv3.Client) bool {
+	return c.ActiveConnection().GetState() == connectivity.TransientFailure
+}
+
+// readyWithin is isReady, for so long at most.
+func readyWithin(ctx context.Context, limit time.Duration, conn *grpc.ClientConn) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return isReady(ctx, conn)
+}
+
+// isReady waits until a connection can be used, and reports whether it can.
+func isReady(ctx context.Context, conn *grpc.ClientConn) bool {
+	for {
+		s := conn.GetState()
+		if s == connectivity.Ready {
+			return true
+		}
+		if !conn.WaitForStateChange(ctx, s) {
+			return false
+		}
+	}
+}
+
+// TLSOf reads the certificates that the flags name. If they name none, and an endpoint wants
+// TLS, those of the system will do; else it returns nil.
+func TLSOf(spec *clientv3.ConfigSpec) (*tls.Config, error) {
+	cfg, err := clientv3.NewClientConfig(spec, zap.NewNop())
+	if err != nil {
+		return nil, WithCode(ExitBadArgs, err)
+	}
+	secure := func(text string) bool {
+		e, _ := endpoint.Parse(text) // prepare has checked it
+		return e.Secure()
+	}
+	if cfg.TLS == nil && slices.ContainsFunc(spec.Endpoints, secure) {
+		return &tls.Config{MinVersion: tls.VersionTLS12}, nil
+	}
+	return cfg.TLS, nil
+}
+
+// CallNative opens a client, makes one short call and shows its answer.
+func (a *App) CallNative(do func(ctx context.Context, c *client.Client) (Answer, error)) error {
+	c, err := a.OpenNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := a.CommandContext()
+	defer cancel()
+	ans, err := do(ctx, c)
+	if err != nil {
+		return err
+	}
+	return a.Show(ans)
+}
+
+// WatchNative is callNative for what goes on until the user interrupts. That is no error: the user
+// has seen enough.
+func (a *App) WatchNative(do func(ctx context.Context, c *client.Client) error) error {
+	c, err := a.OpenNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, stop := a.UntilSignal()
+	defer stop()
+	if err := do(ctx, c); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// NativeLeases returns the client of leasehold.v1 on c's connection.
+func NativeLeases(c *clientv3.Client) pb.LeaseServiceClient {
+	return pb.NewLeaseServiceClient(c.ActiveConnection())
+}
+
+// NativeError is a failure of leasehold.v1, with its message alone.
+func NativeError(err error) error {
+	var coded *ExitError
+	if err == nil || errors.As(err, &coded) {
+		return err
+	}
+	s := grpcstatus.Convert(err)
+	text := s.Message()
+	if why, found := DialErrorIn(text); found {
+		text = "no member answers: " + why
+	}
+	if s.Code() == codes.Unimplemented {
+		text = fmt.Sprintf("%v (%s)", client.ErrNotLeasehold, text)
+	}
+	return WithCode(ExitConnection, errors.New(text))
+}

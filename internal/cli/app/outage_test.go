@@ -1,0 +1,230 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+)
+
+// patience is the limit of time of a command in tests.
+const patience = time.Minute
+
+// heard is a standard error that says when something was written to it.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	news chan struct{}
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n, err := h.text.Write(b)
+	h.news <- struct{}{}
+	return n, err
+}
+
+func (h *heard) await(t *testing.T, want string) {
+	t.Helper()
+	<-h.news
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !strings.Contains(h.text.String(), want) {
+		t.Errorf("complained %q, want %q", h.text.String(), want)
+	}
+	h.text.Reset()
+}
+
+// mute takes streams and answers nothing.
+type mute struct {
+	pb.UnimplementedStreamServiceServer
+}
+
+func (mute) Open(s pb.StreamService_OpenServer) error {
+	<-s.Context().Done()
+	return nil
+}
+
+// Goal: who waits for a cluster that is away, or has no leader, is told so, with the reason, and
+// when it is back.
+func TestTellOutages(t *testing.T) {
+	s := grpc.NewServer()
+	pb.RegisterStreamServiceServer(s, mute{})
+	defer s.Stop()
+	up := make(chan net.Listener, 1)
+	c, err := client.New(client.Config{
+		Endpoints: []string{"http://a.member:1"},
+		Dial: func(context.Context, string) (net.Conn, error) {
+			select {
+			case l := <-up:
+				up <- l
+				return net.Dial("tcp", l.Addr().String())
+			default:
+				return nil, &net.DNSError{Err: "away for the test"}
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := &heard{news: make(chan struct{})}
+	a := &App{Process: Process{Stderr: errs}}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.tellOutages(c, 300*time.Millisecond)
+	}()
+	errs.await(t, "away for the test")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.Serve(l) }()
+	up <- l
+	errs.await(t, "Connected to http://a.member:1")
+	errs.await(t, "The cluster does not answer") // since this member never does
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}
+
+// Goal: of servers that are none of ours the command says so by ending, and nobody is told
+// that it tries on.
+func TestTellNoOutage(t *testing.T) {
+	s := grpc.NewServer()
+	defer s.Stop()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.Serve(l) }()
+	c, err := client.New(client.Config{Endpoints: []string{"http://" + l.Addr().String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var errs bytes.Buffer
+	a := &App{Process: Process{Stderr: &errs}}
+	a.tellOutages(c, patience)
+	if errs.Len() > 0 {
+		t.Errorf("complained %q", errs.String())
+	}
+}
+
+// Goal: a command that gives up after its limit of time, and takes a moment for that, does not say
+// that it tries on.
+func TestTellAfterLastWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := client.New(client.Config{
+			Endpoints: []string{"http://a.member:1"},
+			Dial: func(context.Context, string) (net.Conn, error) {
+				return nil, &net.DNSError{Err: "away for the test"}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		errs := &heard{news: make(chan struct{})}
+		a := &App{Process: Process{Stderr: errs}}
+		ended, began := make(chan struct{}), time.Now()
+		go func() {
+			defer close(ended)
+			a.tellOutages(c, patience)
+		}()
+		errs.await(t, "away for the test")
+		if after := time.Since(began); after != patience+lastWord {
+			t.Errorf("told after %v, not %v", after, patience+lastWord)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
+// denies takes streams and denies all that is read.
+type denies struct {
+	pb.UnimplementedStreamServiceServer
+	asked chan struct{}
+}
+
+func (d denies) Open(s pb.StreamService_OpenServer) error {
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		for _, r := range m.Requests {
+			if err := s.Send(&pb.ServerMessage{Responses: []*pb.Response{{
+				Id: r.Id, Body: &pb.Response_Error{Error: &pb.Error{
+					Reason: pb.Reason_REASON_PERMISSION_DENIED,
+				}},
+			}}}); err != nil {
+				return err
+			}
+			d.asked <- struct{}{}
+		}
+	}
+}
+
+// pipes is a listener in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error { close(p); return nil }
+func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// Goal: a cluster that denies what a user may not read does answer. Method: a user who may read
+// nothing holds something for long.
+func TestDeniedIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, asked, l := grpc.NewServer(), make(chan struct{}), make(pipes)
+		pb.RegisterStreamServiceServer(s, denies{asked: asked})
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		c, err := client.New(client.Config{
+			Endpoints: []string{"http://a.member:1"},
+			Dial: func(context.Context, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				l <- theirs
+				return ours, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var errs bytes.Buffer
+		a := &App{Process: Process{Stderr: &errs}}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			a.tellOutages(c, patience)
+		}()
+		for range 3 {
+			<-asked
+		}
+		_ = c.Close()
+		<-ended
+		s.Stop()
+		<-served
+		if errs.Len() > 0 {
+			t.Errorf("complained %q", errs.String())
+		}
+	})
+}

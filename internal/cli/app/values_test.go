@@ -1,0 +1,68 @@
+package app
+
+import (
+	"strconv"
+	"testing"
+)
+
+// Goal: what can be an ID for etcdctl is one, and anything else is a name. Method: a table.
+func TestParseLease(t *testing.T) {
+	for s, want := range map[string]int64{
+		"0": 0, "2e": 46, "2E": 46, "326963a02758b52d": 0x326963a02758b52d, "-1": -1,
+		"7fffffffffffffff": 1<<63 - 1,
+	} {
+		if got, err := ParseLeaseArg(s); err != nil || got.Id != want || got.Name != "" {
+			t.Errorf("parseLease(%q) = %v, %v", s, got, err)
+		}
+	}
+	for s, want := range map[string]string{
+		"zz": "zz", "0x2e": "0x2e", "server1Lease": "server1Lease", "db/2e": "db/2e", "1.5": "1.5",
+		"name:2e": "2e", "name:name:x": "name:x", "cafe au lait": "cafe au lait", "name": "name",
+	} {
+		if got, err := ParseLeaseArg(s); err != nil || got.Id != 0 || got.Name != want {
+			t.Errorf("parseLease(%q) = %v, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "8000000000000000", "name:"} {
+		if _, err := ParseLeaseArg(s); ExitCode(err) != ExitBadArgs {
+			t.Errorf("parseLease(%q): %v", s, err)
+		}
+	}
+}
+
+// FuzzParseLease checks that an ID read is the ID printed, and that no name is lost.
+func FuzzParseLease(f *testing.F) {
+	f.Add("326963a02758b52d")
+	f.Add("-1")
+	f.Add("name:-1")
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := ParseLeaseArg(s)
+		if err != nil {
+			return
+		}
+		form := strconv.FormatInt(r.Id, 16)
+		if r.Name != "" {
+			form = "name:" + r.Name
+		}
+		again, err := ParseLeaseArg(form)
+		if err != nil || again.Id != r.Id || again.Name != r.Name {
+			t.Errorf("%q is %v, but then %v, %v", s, r, again, err)
+		}
+	})
+}
+
+// Goal: sizes as etcdctl writes them. Method: table around each change of
+// unit and of decimals.
+func TestSIBytes(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 9: "9 B", 10: "10 B", 999: "999 B", 1000: "1.0 kB", 1049: "1.0 kB",
+		1050: "1.1 kB", 9949: "9.9 kB", 9950: "10 kB", 20480: "20 kB",
+		999400: "999 kB", 999500: "1000 kB",
+		999999: "1000 kB", 1000000: "1.0 MB", 2147483648: "2.1 GB", 8589934592: "8.6 GB",
+		1 << 62: "4.6 EB",
+	} {
+		if got := SIBytes(n); got != want {
+			t.Errorf("siBytes(%d) = %q, want %q", n, got, want)
+		}
+	}
+}

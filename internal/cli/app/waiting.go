@@ -1,0 +1,198 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/table"
+	"leasehold.dev/internal/ticket"
+	"leasehold.dev/lease"
+)
+
+// A waitLine tells on a terminal what a command waits for, or does, from a second on: in one line,
+// which goes when the command goes on, or complains.
+type waitLine struct {
+	w     io.Writer
+	width func() int
+
+	shown bool // guarded by the app's mu
+}
+
+const (
+	// waitQuietly is how long a command may wait without a word.
+	waitQuietly = time.Second
+	// waitLookEvery is how often is asked what a command waits for.
+	waitLookEvery = 2 * time.Second
+	// waitLookWithin is how long the answer may take.
+	waitLookWithin = 5 * time.Second
+	// ClearLine clears the line of a terminal.
+	ClearLine = "\r\x1b[K"
+)
+
+// TellWaiting has the user told what the command waits for until end is called, if the standard
+// error is a terminal. what may ask the cluster.
+func (a *App) TellWaiting(what func(ctx context.Context) string) (end func()) {
+	f, ok := a.ErrTerminal()
+	if !ok {
+		return func() {}
+	}
+	return a.tellOn(&waitLine{w: f, width: func() int {
+		n, _ := Columns(f)
+		return n
+	}}, what)
+}
+
+// ErrTerminal returns the terminal that the standard error is, if it is one.
+func (a *App) ErrTerminal() (*os.File, bool) {
+	f, ok := a.Stderr.(*os.File)
+	if ok {
+		_, ok = Columns(f)
+	}
+	return f, ok
+}
+
+// tellOn is tellWaiting on some line.
+func (a *App) tellOn(l *waitLine, what func(ctx context.Context) string) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	a.Mu.Lock()
+	a.line = l
+	a.Mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for wait := waitQuietly; ; wait = waitLookEvery {
+			pause(ctx, wait)
+			if ctx.Err() != nil {
+				return
+			}
+			short, done := context.WithTimeout(ctx, waitLookWithin)
+			text := what(short)
+			done()
+			a.Mu.Lock()
+			if ctx.Err() == nil && text != "" {
+				fmt.Fprint(l.w, ClearLine+cut(Harmless(text), l.width()-1))
+				l.shown = true
+			}
+			a.Mu.Unlock()
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+		a.Mu.Lock()
+		defer a.Mu.Unlock()
+		a.clearLocked()
+		a.line = nil
+	}
+}
+
+// clearLocked takes the line away, so that something else can be written.
+func (a *App) clearLocked() {
+	if a.line != nil && a.line.shown {
+		fmt.Fprint(a.line.w, ClearLine)
+		a.line.shown = false
+	}
+}
+
+// cut leaves of a text what fits a line.
+func cut(text string, columns int) string {
+	n := 0
+	for i, r := range text {
+		if n += table.Width(string(r)); n > columns {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+// place is a ticket in a wait queue, and the lease that it is on.
+type place struct {
+	ticket.Ticket
+	lease lease.ID
+}
+
+// A turn describes the wait queue of a lock or an election to a user who waits in it.
+type turn struct {
+	name   string
+	own    lease.ID                               // of the waiter
+	places func(context.Context) ([]place, error) // the holder and the waiters, in any order
+	owner  func(context.Context, lease.ID) string // empty if it has none
+
+	holder place
+	since  time.Time // when the holder was seen first
+}
+
+// NewTurn returns the turn of the lease own in the queue of a name.
+func NewTurn(c *client.Client, name string, own lease.ID) *turn {
+	return &turn{
+		name: name, own: own,
+		places: func(ctx context.Context) (list []place, err error) {
+			r := store.Prefix(name + "/")
+			got, err := c.Range(ctx, store.Range{Key: r.Key, End: r.End, KeysOnly: true})
+			for _, kv := range got.KVs {
+				if ticket.Is(r.Key, kv.Key, int64(kv.Lease)) {
+					t := ticket.Ticket{Revision: kv.CreateRevision, Key: kv.Key}
+					list = append(list, place{t, kv.Lease})
+				}
+			}
+			return list, err
+		},
+		owner: func(ctx context.Context, id lease.ID) string {
+			info, _ := c.Describe(ctx, leases.Ref{ID: id}) // without an answer it has none
+			return info.Owner
+		},
+	}
+}
+
+// Text names the holder, and says since when at least it has been the holder.
+func (t *turn) Text(ctx context.Context) string {
+	all, err := t.places(ctx)
+	if err != nil || len(all) == 0 {
+		return fmt.Sprintf("Waiting for %q", t.name)
+	}
+	slices.SortFunc(all, func(a, b place) int {
+		switch {
+		case a.Before(b.Ticket):
+			return -1
+		case b.Before(a.Ticket):
+			return 1
+		}
+		return 0
+	})
+	if all[0] != t.holder {
+		t.holder, t.since = all[0], time.Now()
+	}
+	if t.holder.lease == t.own {
+		return ""
+	}
+	who := t.owner(ctx, t.holder.lease)
+	if who == "" {
+		who = fmt.Sprintf("lease %016x", uint64(t.holder.lease))
+	}
+	text := fmt.Sprintf("Waiting for %q, which %s has", t.name, Readable(who))
+	if held := time.Since(t.since).Truncate(time.Second); held > 0 {
+		text += fmt.Sprintf(", for %s at least", held)
+	}
+	before := slices.IndexFunc(all, func(p place) bool { return p.lease == t.own }) - 1
+	if before > 0 {
+		text += fmt.Sprintf("; %d wait before this one", before)
+	}
+	return text
+}
+
+// pause waits for a while, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,119 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold.dev/internal/ticket"
+	"leasehold.dev/lease"
+)
+
+// Goal: who waits for a turn is told who has it, since when at least, and how many are before; the
+// words of others are made harmless and cut to the line; complaints stand alone; and nothing is
+// written in the first second, nor left at the end. Method: virtual time.
+func TestTellWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs bytes.Buffer
+		a := &App{Process: Process{Stdout: &errs, Stderr: &errs}}
+		said := func(want string) {
+			t.Helper()
+			a.Mu.Lock()
+			defer a.Mu.Unlock()
+			if got := errs.String(); got != want {
+				t.Errorf("it said %q, want %q", got, want)
+			}
+			errs.Reset()
+		}
+		all := []place{
+			{ticket.Ticket{Revision: 7, Key: "l/3"}, 3},
+			{ticket.Ticket{Revision: 5, Key: "l/1"}, 1},
+			{ticket.Ticket{Revision: 6, Key: "l/2"}, 2},
+		}
+		owners := map[lease.ID]string{1: "host-a\x1b"}
+		var lost error
+		w := &turn{
+			name: "l", own: 3,
+			places: func(context.Context) ([]place, error) {
+				a.Mu.Lock()
+				defer a.Mu.Unlock()
+				return slices.Clone(all), lost
+			},
+			owner: func(_ context.Context, id lease.ID) string { return owners[id] },
+		}
+		width := 200
+		end := a.tellOn(&waitLine{w: &errs, width: func() int { return width }}, w.Text)
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		pass(waitQuietly - 1)
+		said("")
+		pass(1)
+		said(ClearLine + `Waiting for "l", which "host-a\x1b" has; 1 wait before this one`)
+		pass(waitLookEvery)
+		said(ClearLine + `Waiting for "l", which "host-a\x1b" has, for 2s at least; ` +
+			`1 wait before this one`)
+		a.Complain("No member answers\n")
+		said(ClearLine + "No member answers\n")
+		a.Complain("really\n")
+		said("really\n")
+		a.Mu.Lock()
+		lost = errors.New("no answer")
+		a.Mu.Unlock()
+		pass(waitLookEvery)
+		said(ClearLine + `Waiting for "l"`)
+		a.Mu.Lock()
+		lost, all = nil, []place{{ticket.Ticket{Revision: 6, Key: "l/2"}, 2}}
+		width = 30
+		a.Mu.Unlock()
+		pass(waitLookEvery)
+		said(ClearLine + `Waiting for "l", which lease `)
+		a.Say("%s", "an answer\n")
+		said(ClearLine + "an answer\n")
+		pass(waitLookEvery)
+		said(ClearLine + `Waiting for "l", which lease `)
+		end()
+		said(ClearLine)
+		a.Complain("done\n")
+		said("done\n")
+	})
+}
+
+// Goal: a command that waits less than a second, or whose turn has come, says nothing.
+func TestTellNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs bytes.Buffer
+		a := &App{Process: Process{Stderr: &errs}}
+		line := func() *waitLine { return &waitLine{w: &errs, width: func() int { return 80 }} }
+		end := a.tellOn(line(), func(context.Context) string { return "Waiting" })
+		time.Sleep(waitQuietly / 2)
+		end()
+		w := &turn{name: "l", own: 3, places: func(context.Context) ([]place, error) {
+			return []place{{ticket.Ticket{Revision: 1, Key: "l/3"}, 3}}, nil
+		}}
+		end = a.tellOn(line(), w.Text)
+		time.Sleep(waitQuietly)
+		synctest.Wait()
+		end()
+		if errs.Len() > 0 {
+			t.Errorf("it said %q", errs.String())
+		}
+		stuck := make(chan struct{})
+		end = a.tellOn(line(), func(ctx context.Context) string {
+			close(stuck)
+			<-ctx.Done()
+			return "too late"
+		})
+		<-stuck
+		end() // does not wait for an answer
+		if strings.Contains(errs.String(), "late") {
+			t.Errorf("it said %q", errs.String())
+		}
+	})
+}

@@ -1,0 +1,200 @@
+package cluster
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/version"
+)
+
+func (a commands) debugCommand() *cobra.Command {
+	var profile time.Duration
+	return a.Family("debug", "Gather information for debugging", app.Command{
+		Use: "bundle <filename>", Short: "Save the status, metrics and profiles of all members",
+		Long: `Write a .tar.gz with the verdict of leasehold status, and for each member its
+metrics, health, version and, if it runs with --enable-pprof, its profiles. It has no keys, values,
+passwords or settings; metrics name owners of slow caches, and profiles functions.
+
+The logs stay on the hosts of the members: "logs.txt" says how to get them. What could not be
+fetched is listed in "missing.txt", and is no failure.`,
+		Example: "debug bundle /tmp/leasehold.tar.gz --endpoints host1:2379",
+		Min:     1, Max: 1,
+		Flags: func(fs *pflag.FlagSet) {
+			fs.DurationVar(&profile, "profile", 5*time.Second,
+				"how long to profile the CPU of each member (0: not)")
+		},
+		Run: func(_ *cobra.Command, args, _ []string) error { return a.saveBundle(args[0], profile) },
+	})
+}
+
+func (a commands) saveBundle(path string, profile time.Duration) error {
+	spec, err := a.Prepare()
+	if err != nil {
+		return err
+	}
+	conf, err := app.TLSOf(spec)
+	if err != nil {
+		return err
+	}
+	s := LookAt(a.App, spec)
+	s.Judge()
+	b := &bundle{
+		MemberPages: NewMemberPages(conf, a.Flags.CommandTimeout+profile), profile: profile,
+	}
+	told := a.TellWaiting(func(context.Context) string {
+		return fmt.Sprintf("Gathering from %d members", len(s.Members))
+	})
+	b.gather(s)
+	told()
+	if err := b.save(path); err != nil {
+		return err
+	}
+	a.Say("Saved %d files at %s. Members asked: %d. The cluster is %s.\n",
+		len(b.files), path, len(s.Members), s.Verdict)
+	return nil
+}
+
+// bundle is what is gathered.
+type bundle struct {
+	MemberPages
+	profile time.Duration
+
+	mu      sync.Mutex // guards what follows
+	files   map[string][]byte
+	missing []string
+}
+
+// gather asks all members at once.
+func (b *bundle) gather(s *State) {
+	about := fmt.Sprintf("leasehold %s, %s, %s/%s\n%s\n", version.Version, runtime.Version(),
+		runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.RFC3339))
+	status, err := json.MarshalIndent(s, "", "  ")
+	b.add("about.txt", []byte(about), nil)
+	b.add("logs.txt", []byte(whereLogsAre), nil)
+	b.add("status.json", status, err)
+	var wg sync.WaitGroup
+	for _, x := range s.Members {
+		if x.Error != "" {
+			b.add(dirOf(x), nil, fmt.Errorf("it does not answer: %s", x.Error))
+			continue
+		}
+		wg.Go(func() { b.member(x) })
+	}
+	wg.Wait()
+}
+
+// whereLogsAre is in the archive in place of the logs, which are on the hosts of the members.
+const whereLogsAre = `The logs of the members are not in this archive. Get them on their hosts:
+
+  journalctl -u leasehold --since -1h        under systemd
+  kubectl logs POD --previous                in Kubernetes, also without --previous
+  docker logs CONTAINER                      in Docker
+  the files of --log-outputs                 if that names any
+
+run.json in the data directory says why a member ended last.
+`
+
+// dirOf is the directory of a member in the archive, whatever its name has in it.
+func dirOf(x *Member) string {
+	name := strings.Map(func(r rune) rune {
+		if r < ' ' || strings.ContainsRune(`/\:*?"<>|`, r) {
+			return '_'
+		}
+		return r
+	}, x.Name)
+	return "members/" + name + "-" + x.ID
+}
+
+// member gets the pages of a member.
+func (b *bundle) member(x *Member) {
+	pages := []struct{ name, path string }{
+		{"metrics.txt", "/metrics"},
+		{"version.json", "/version"},
+		{"livez.txt", "/livez?verbose"},
+		{"readyz.txt", "/readyz?verbose"},
+		{"goroutines.txt", "/debug/pprof/goroutine?debug=2"},
+		{"heap.pb.gz", "/debug/pprof/heap"},
+		{"mutex.pb.gz", "/debug/pprof/mutex"},
+	}
+	if b.profile > 0 {
+		seconds := max(1, int(b.profile.Round(time.Second)/time.Second))
+		pages = append(pages, struct{ name, path string }{
+			"cpu.pb.gz", fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds),
+		})
+	}
+	for _, p := range pages {
+		text, err := b.Get(x, p.path)
+		b.add(dirOf(x)+"/"+p.name, text, err)
+	}
+}
+
+// add takes a file, or why there is none.
+func (b *bundle) add(name string, text []byte, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.missing = append(b.missing, fmt.Sprintf("%s: %s\n", name, app.Readable(err.Error())))
+		return
+	}
+	if b.files == nil {
+		b.files = make(map[string][]byte)
+	}
+	b.files[name] = text
+}
+
+// save writes the archive, which appears under its name only when it is complete.
+func (b *bundle) save(path string) error {
+	if len(b.missing) > 0 {
+		slices.Sort(b.missing)
+		b.files["missing.txt"] = []byte(strings.Join(b.missing, ""))
+	}
+	f, err := createPart(path)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // gone already if all went well
+	defer f.Close()
+	if err := b.archive(f); err != nil {
+		return fmt.Errorf("cannot write the bundle: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("cannot write the bundle: %w", err)
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func (b *bundle) archive(to io.Writer) error {
+	zip := gzip.NewWriter(to)
+	out := tar.NewWriter(zip)
+	now := time.Now()
+	for _, name := range slices.Sorted(maps.Keys(b.files)) {
+		err := out.WriteHeader(&tar.Header{
+			Name: name, Mode: 0o600, Size: int64(len(b.files[name])), ModTime: now,
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := out.Write(b.files[name]); err != nil {
+			return err
+		}
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	return zip.Close()
+}

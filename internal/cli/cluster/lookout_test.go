@@ -1,0 +1,41 @@
+package cluster
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"leasehold.dev/internal/cli/app"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/cause"
+	"leasehold.dev/test/tier"
+)
+
+// Goal: a member that takes connections and answers nothing is told from one that is out of reach,
+// also by a client that has to log in first. Method: a port that nobody serves.
+func TestAnswersNoCall(t *testing.T) {
+	tier.Campaign(t)
+	hangs, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hangs.Close()
+	at := hangs.Addr().String()
+	for name, auth := range map[string]*clientv3.AuthConfig{
+		"nobody": nil, "a user": {Username: "root", Password: "secret"},
+	} {
+		a := &app.App{}
+		a.Flags.CommandTimeout = time.Second
+		l := NewLookout(a, &clientv3.ConfigSpec{
+			Endpoints: []string{at}, DialTimeout: time.Second, Auth: auth,
+		})
+		var x Member
+		x.ask(l, at)
+		l.Close()
+		if x.Error != saysNothing || x.Cause != cause.Hangs {
+			t.Errorf("to %s: %s, %s", name, x.Cause, x.Error)
+		}
+	}
+}

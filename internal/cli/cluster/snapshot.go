@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"leasehold.dev/internal/cli/app"
+)
+
+func (a commands) snapshotCommand() *cobra.Command {
+	return a.Family("snapshot", "Save, inspect and restore snapshots", app.Command{
+		Use: "save <filename>", Short: "Save a snapshot of a member's state to a file",
+		Example: "snapshot save --endpoints=127.0.0.1:2379 /backup/leasehold.db",
+		Min:     1, Max: 1,
+		Run: func(_ *cobra.Command, args, _ []string) error {
+			version, err := a.saveSnapshot(args[0])
+			if err != nil {
+				return err
+			}
+			a.Say("Snapshot saved at %s\n", args[0])
+			if version != "" {
+				a.Say("Server version %s\n", version)
+			}
+			return nil
+		},
+	})
+}
+
+// saveSnapshot fetches the state of one member into a file, which appears under
+// its name only when it is complete and on disk.
+func (a commands) saveSnapshot(path string) (version string, err error) {
+	spec, err := a.Prepare()
+	if err != nil {
+		return "", err
+	}
+	c, err := a.Dial(spec)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	defer func() { err = app.WithCode(app.ExitInterrupted, err) }()
+	if len(spec.Endpoints) != 1 {
+		return "", fmt.Errorf("snapshot must be requested to one selected node, not multiple %v",
+			spec.Endpoints)
+	}
+	f, err := createPart(path)
+	if err != nil {
+		return "", err
+	}
+	part := f.Name()
+	defer os.Remove(part) // gone already if all went well
+	defer f.Close()
+	// The snapshot itself may rightly take long; but nobody may be there to make it, and a
+	// backup that nobody watches must not wait for ever.
+	if err := a.Answers(c, spec.Endpoints[0]); err != nil {
+		return "", err
+	}
+	ctx, cancel := a.PatientContext()
+	defer cancel()
+	var saved countingWriter
+	told := a.TellWaiting(func(context.Context) string {
+		return "Saving the snapshot: " + app.SIBytes(saved.n.Load()) + " so far"
+	})
+	version, err = fetchSnapshot(ctx, c, io.MultiWriter(f, &saved))
+	told()
+	if err != nil {
+		return "", err
+	}
+	if err := f.Sync(); err != nil {
+		return "", fmt.Errorf("could not fsync snapshot: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return "", fmt.Errorf("could not close file descriptor: %w", err)
+	}
+	if err := os.Rename(part, path); err != nil {
+		return "", fmt.Errorf("could not rename %s to %s (%w)", part, path, err)
+	}
+	return version, nil
+}
+
+// countingWriter counts what is written to it.
+type countingWriter struct{ n atomic.Int64 }
+
+// Write implements io.Writer.
+func (c *countingWriter) Write(b []byte) (int, error) {
+	c.n.Add(int64(len(b)))
+	return len(b), nil
+}
+
+// createPart makes the file that is to be renamed to path when it is complete.
+func createPart(path string) (*os.File, error) {
+	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is there and no file, and would be replaced by one; "+
+			"save to a file", path)
+	}
+	// The name is new, and nobody has prepared a link there: backups often go to directories
+	// that others may write to.
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
+	if err != nil {
+		// The name that was tried is of no interest.
+		return nil, fmt.Errorf("could not create a file in %s (%w)", filepath.Dir(path),
+			errors.Unwrap(err))
+	}
+	return f, nil
+}
+
+// fetchSnapshot copies a member's snapshot to w and returns the version of the
+// server that made it.
+func fetchSnapshot(ctx context.Context, c *clientv3.Client, w io.Writer) (string, error) {
+	resp, err := c.SnapshotWithVersion(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Snapshot.Close()
+	check := &trailingSum{}
+	size, err := io.Copy(io.MultiWriter(w, check), resp.Snapshot)
+	if err != nil {
+		return "", fmt.Errorf("could not write snapshot: %w", err)
+	}
+	// A server that sends no checksum sends whole disk sectors.
+	if size%512 != sha256.Size {
+		return "", fmt.Errorf("sha256 checksum not found [bytes: %d]", size)
+	}
+	if !check.ok() {
+		return "", errors.New("sha256 checksum does not match the snapshot")
+	}
+	return resp.Version, nil
+}
+
+// trailingSum checks that the last bytes of a stream are the SHA-256 of what
+// came before them. (etcdctl only checks that there is room for them.)
+type trailingSum struct {
+	body bytes.Buffer // what may still turn out to be the sum: never much more than a write
+	sum  interface {
+		io.Writer
+		Sum([]byte) []byte
+	}
+}
+
+func (t *trailingSum) Write(p []byte) (int, error) {
+	if t.sum == nil {
+		t.sum = sha256.New()
+	}
+	t.body.Write(p)
+	if n := t.body.Len() - sha256.Size; n > 0 {
+		t.sum.Write(t.body.Next(n))
+	}
+	return len(p), nil
+}
+
+func (t *trailingSum) ok() bool {
+	return t.sum != nil && bytes.Equal(t.sum.Sum(nil), t.body.Bytes())
+}

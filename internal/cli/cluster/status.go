@@ -1,0 +1,537 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/cause"
+	"leasehold.dev/internal/cli/app"
+)
+
+// What status says of a cluster in one word.
+const (
+	verdictHealthy  = "healthy"
+	verdictDegraded = "degraded"
+	verdictDown     = "down"
+	verdictUnknown  = "unknown"
+)
+
+func (a commands) statusCommand() *cobra.Command {
+	return a.Make(app.Command{
+		Use: "status", Short: "Summarize the health of the cluster in one word",
+		Long: `Ask every member and print "healthy", "degraded", "down" or "unknown", with the
+reasons: members that do not answer, lag, have no leader or a full disk, alarms,
+a quota that fills up, failing backups, two or an even number of voters, mixed
+releases, and endpoints of another cluster.
+
+Exit codes: 0 healthy; 7 degraded: the cluster serves but needs attention;
+1 down, or unknown because the cluster requires a login.`,
+		Example: "status --endpoints host1:2379\nstatus -w json",
+		Run: func(*cobra.Command, []string, []string) error {
+			spec, err := a.Prepare()
+			if err != nil {
+				return err
+			}
+			s := LookAt(a.App, spec)
+			s.Judge()
+			if err := a.Show(showClusterState(s)); err != nil {
+				return err
+			}
+			switch s.Verdict {
+			case verdictHealthy:
+				return nil
+			case verdictDegraded:
+				return app.Reported(app.ExitDegraded)
+			default:
+				return app.Reported(app.ExitFailure)
+			}
+		},
+	})
+}
+
+// State is what was found out about a cluster, and the verdict.
+type State struct {
+	Verdict string    `json:"verdict"`
+	Reasons []string  `json:"reasons"`
+	Cluster string    `json:"cluster"` // its ID, empty if no member answers
+	Members []*Member `json:"members"`
+
+	listed bool // the cluster has told who its members are
+	// others are those behind endpoints that were given and that no member of the list has.
+	Others []*Member `json:"-"`
+	// failure is why a read that goes through the leader failed.
+	Failure error `json:"-"`
+	alarms  []string
+	Alarmed map[string][]uint64 `json:"-"` // by which members each is raised, 0 for none of them
+}
+
+// Member is what was found out about a member.
+type Member struct {
+	Name     string `json:"name"`
+	ID       string `json:"id"`
+	Endpoint string `json:"endpoint"`
+	Role     string `json:"role"` // leader, voter or learner
+	// Error is why it does not answer, and Cause the code of that.
+	Error   string     `json:"error,omitempty"`
+	Cause   cause.Code `json:"cause,omitempty"`
+	Version string     `json:"version"` // of etcd's API
+	Release string     `json:"release"` // empty if it does not answer, or is an etcd
+	Behind  uint64     `json:"behind"`  // entries
+	Took    elapsed    `json:"took"`
+	State   int64      `json:"state_bytes"`
+	Quota   int64      `json:"quota_bytes"`
+
+	URL      string       `json:"-"` // of its pages, empty if the endpoint has no scheme
+	Reports  []SelfReport `json:"-"` // what is wrong, as the member itself says
+	Peers    []string     `json:"-"`
+	MemberID uint64       `json:"-"`
+	Leader   uint64       `json:"-"` // whom it takes for the leader
+	Cluster  uint64       `json:"-"`
+	applied  uint64
+}
+
+// elapsed is a duration, as text in JSON; empty if it is 0.
+type elapsed time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (e elapsed) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// String implements fmt.Stringer.
+func (e elapsed) String() string {
+	if e == 0 {
+		return ""
+	}
+	return time.Duration(e).String()
+}
+
+// LookAt asks all members at once.
+func LookAt(a *app.App, spec *clientv3.ConfigSpec) *State {
+	l := NewLookout(a, spec)
+	defer l.Close()
+	s := l.Look()
+	if conf, err := app.TLSOf(spec); err == nil {
+		s.AskReleases(NewMemberPages(conf, a.Flags.CommandTimeout))
+	}
+	return s
+}
+
+// AskReleases asks the members that answer which release they run.
+func (s *State) AskReleases(pages MemberPages) {
+	var wg sync.WaitGroup
+	for _, x := range s.Members {
+		if x.Error != "" {
+			continue
+		}
+		wg.Go(func() {
+			var v struct {
+				Leasehold struct{ Release string }
+			}
+			if text, err := pages.Get(x, "/version"); err == nil && json.Unmarshal(text, &v) == nil {
+				x.Release = v.Leasehold.Release
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Look asks all members at once, and the endpoints that were given: clients that find another
+// cluster behind one of them find there a lock free that is held here.
+func (l *Lookout) Look() *State {
+	s := &State{Reasons: []string{}}
+	var list []*pb.Member
+	if !l.connects() { // a client would try until its time is up
+		s.Failure = errNoConnection
+	} else if c, err := l.client(""); err != nil {
+		s.Failure = err
+	} else {
+		list = s.ask(l.a, c.Client)
+	}
+	if s.listed = len(list) > 0; !s.listed {
+		for _, ep := range l.spec.Endpoints {
+			list = append(list, &pb.Member{Name: ep, ClientURLs: []string{ep}})
+		}
+	}
+	var wg sync.WaitGroup
+	known := make(map[string]bool)
+	for _, m := range list {
+		for _, ep := range m.GetClientURLs() {
+			known[HostOf(ep)] = true
+		}
+		x := &Member{
+			Name: m.GetName(), ID: fmt.Sprintf("%x", m.GetID()), MemberID: m.GetID(), Role: "voter",
+			Error: "it has no client URL: it has not started yet", Cause: cause.NotStarted,
+			Peers: m.GetPeerURLs(),
+		}
+		if m.GetIsLearner() {
+			x.Role = "learner"
+		}
+		s.Members = append(s.Members, x)
+		wg.Go(func() {
+			for _, ep := range m.GetClientURLs() {
+				if x.ask(l, ep); x.Error == "" {
+					return
+				}
+			}
+		})
+	}
+	for _, ep := range l.spec.Endpoints {
+		if !known[HostOf(ep)] {
+			known[HostOf(ep)] = true
+			x := &Member{Name: ep}
+			s.Others = append(s.Others, x)
+			wg.Go(func() { x.ask(l, ep) })
+		}
+	}
+	wg.Wait()
+	return s
+}
+
+// connects reports whether one of the endpoints takes a connection.
+func (l *Lookout) connects() bool {
+	found := make(chan bool, len(l.spec.Endpoints))
+	for _, ep := range l.spec.Endpoints {
+		go func() {
+			found <- strings.HasPrefix(ep, "unix") ||
+				Connects(context.Background(), l.a.Flags.DialTimeout, HostOf(ep)) == nil
+		}()
+	}
+	for range l.spec.Endpoints {
+		if <-found {
+			return true
+		}
+	}
+	return false
+}
+
+// HostOf returns an endpoint without its scheme.
+func HostOf(ep string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(ep, "http://"), "https://")
+}
+
+// ask asks the cluster as a whole: whether it serves, its alarms and its members.
+func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
+	within := func(do func(context.Context) error) error {
+		ctx, cancel := a.CommandContext()
+		defer cancel()
+		return do(ctx)
+	}
+	var list []*pb.Member
+	var wg sync.WaitGroup
+	// At the same time: where nobody answers, each takes all the time that there is.
+	wg.Go(func() {
+		_ = within(func(ctx context.Context) error { // without a list the endpoints are asked
+			r, err := c.MemberList(ctx, clientv3.WithSerializable())
+			if err == nil {
+				list = r.Members
+			}
+			return err
+		})
+	})
+	s.Failure = within(func(ctx context.Context) error {
+		_, err := c.Get(ctx, "health")
+		if errors.Is(err, rpctypes.ErrPermissionDenied) {
+			return nil // the refusal has gone through the leader, too
+		}
+		return err
+	})
+	if s.Failure == nil {
+		err := within(func(ctx context.Context) error {
+			r, err := c.AlarmList(ctx)
+			if err != nil {
+				return err
+			}
+			s.Alarmed = make(map[string][]uint64)
+			for _, m := range r.Alarms {
+				alarm := m.GetAlarm().String()
+				s.alarms = append(s.alarms, alarm)
+				s.Alarmed[alarm] = append(s.Alarmed[alarm], m.GetMemberID())
+			}
+			return nil
+		})
+		if err != nil {
+			s.alarms = append(s.alarms, "the alarms cannot be listed: "+app.Readable(err.Error()))
+		}
+	}
+	wg.Wait()
+	return list
+}
+
+// ask asks one member at one of its endpoints.
+func (x *Member) ask(l *Lookout, ep string) {
+	host := HostOf(ep)
+	if x.Endpoint = host; host != ep {
+		x.URL = ep
+	}
+	ctx, cancel := l.a.CommandContext()
+	defer cancel()
+	// A client would try again until its time is up, and then not say why it failed.
+	if !strings.HasPrefix(ep, "unix") {
+		if err := Connects(ctx, 0, host); err != nil {
+			x.notConnected(err)
+			return
+		}
+	}
+	c, err := l.client(ep)
+	if err != nil {
+		x.failed(c, err)
+		return
+	}
+	began := time.Now()
+	r, err := c.Status(ctx, ep)
+	if err != nil {
+		x.failed(c, err)
+		return
+	}
+	x.Took = elapsed(time.Since(began).Round(10 * time.Microsecond))
+	x.Error, x.Cause = "", ""
+	m := (*pb.StatusResponse)(r)
+	x.Version, x.State, x.Quota = m.GetVersion(), m.GetDbSizeInUse(), m.GetDbSizeQuota()
+	x.Leader, x.applied = m.GetLeader(), m.GetRaftAppliedIndex()
+	x.Cluster, x.Reports = m.GetHeader().GetClusterId(), reportedBy(m)
+	if x.MemberID == 0 {
+		x.MemberID = m.GetHeader().GetMemberId()
+		x.ID = fmt.Sprintf("%x", x.MemberID)
+	}
+	switch {
+	case m.GetIsLearner():
+		x.Role = "learner"
+	case x.Leader == x.MemberID:
+		x.Role = "leader"
+	}
+}
+
+// Connects returns why no process takes a connection at a host and port, within a time if that is
+// not 0. Nothing is said on the connection.
+func Connects(ctx context.Context, within time.Duration, host string) error {
+	c, err := (&net.Dialer{Timeout: within}).DialContext(ctx, "tcp", host)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err
+}
+
+// notConnected notes why no process has taken a connection.
+func (x *Member) notConnected(err error) {
+	x.Error, x.Cause = app.Readable(err.Error()), cause.Unreachable
+	if errors.Is(err, connectionRefused) {
+		x.Cause = cause.Refused
+	}
+}
+
+// SelfReport is what a member reports to be wrong with itself, such as a full disk.
+type SelfReport struct {
+	Code cause.Code
+	Text string
+}
+
+// reportedBy returns what a member reports. Alarms and that it knows no leader are left out, which
+// members tell as an etcd does: they are found out in other ways.
+func reportedBy(m *pb.StatusResponse) (out []SelfReport) {
+	for _, line := range m.GetErrors() {
+		code, text := cause.OfReport(line)
+		if code == "" && (line == rpctypes.ErrNoLeader.Error() || strings.Contains(line, "alarm:")) {
+			continue
+		}
+		out = append(out, SelfReport{code, text})
+	}
+	return out
+}
+
+// texts are those of reports, for people.
+func texts(list []SelfReport) string {
+	var out []string
+	for _, r := range list {
+		out = append(out, r.Text)
+	}
+	return strings.Join(out, "; ")
+}
+
+const (
+	lagEntries = 10_000 // behind by more a member needs attention
+	fullPart   = 0.8    // of the quota
+)
+
+// Judge says how the cluster is. It looks at nothing but what was found out.
+func (s *State) Judge() {
+	answer := slices.DeleteFunc(slices.Clone(s.Members), func(x *Member) bool {
+		return x.Error != ""
+	})
+	wrong := func(format string, args ...any) {
+		s.Reasons = append(s.Reasons, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case NeedsLogin(s.Failure):
+		wrong("log in, for example with --user: %s", app.Readable(s.Failure.Error()))
+	case s.Failure != nil:
+		wrong("it does not serve: %s", app.Readable(s.Failure.Error()))
+	}
+	newest := uint64(0)
+	releases := make(map[string]bool)
+	for _, x := range answer {
+		newest = max(newest, x.applied)
+		releases[cmp.Or(x.Release, x.Version)] = true
+		if s.Cluster == "" {
+			s.Cluster = fmt.Sprintf("%x", x.Cluster)
+		}
+	}
+	for _, x := range s.Members {
+		x.Behind = newest - x.applied
+		switch {
+		case x.Error != "":
+			x.Behind = 0
+			if x.Cause != cause.LoginRequired {
+				wrong("%s does not answer: %s", x.Name, x.Error)
+			}
+		case fmt.Sprintf("%x", x.Cluster) != s.Cluster:
+			wrong("%s belongs to another cluster, %x", x.Name, x.Cluster)
+		case x.Leader == 0:
+			wrong("%s knows no leader", x.Name)
+		case len(x.Reports) > 0:
+			wrong("%s: %s", x.Name, app.Readable(texts(x.Reports)))
+		case x.Behind > lagEntries:
+			wrong("%s is %d entries behind", x.Name, x.Behind)
+		case x.Quota > 0 && float64(x.State) > fullPart*float64(x.Quota):
+			wrong("%s: the state takes %d%% of the quota", x.Name, x.State*100/x.Quota)
+		}
+	}
+	s.judgeOthers(wrong)
+	for _, alarm := range s.alarms {
+		wrong("alarm: %s", alarm)
+	}
+	if len(releases) > 1 {
+		wrong("members run %d releases: finish the upgrade", len(releases))
+	}
+	// Without the list of members it is not known who has a vote.
+	if n := s.countVoters(); n > 0 && n%2 == 0 {
+		wrong("%d voters survive no more failures than %d: add one or remove one", n, n-1)
+	}
+	s.Verdict = s.verdict()
+}
+
+func (s *State) verdict() string {
+	switch {
+	case NeedsLogin(s.Failure):
+		return verdictUnknown
+	case s.Failure != nil:
+		return verdictDown
+	case len(s.Reasons) > 0:
+		return verdictDegraded
+	default:
+		return verdictHealthy
+	}
+}
+
+// countVoters returns the number of voters in the list of members, 0 if there is no list.
+func (s *State) countVoters() (n int) {
+	for _, x := range s.Members {
+		if s.listed && x.Role != "learner" {
+			n++
+		}
+	}
+	return n
+}
+
+// NeedsLogin reports whether a call failed for want of a valid login.
+func NeedsLogin(err error) bool {
+	for _, refusal := range []error{
+		rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
+	} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return grpcstatus.Code(err) == codes.Unauthenticated
+}
+
+// judgeOthers says what is wrong with the endpoints that are of no member.
+func (s *State) judgeOthers(wrong func(format string, args ...any)) {
+	for _, x := range s.Others {
+		switch {
+		case x.Error != "" || s.Cluster == "": // it may be anybody's
+		case fmt.Sprintf("%x", x.Cluster) != s.Cluster:
+			wrong("%s belongs to another cluster, %x", x.Name, x.Cluster)
+		case !slices.ContainsFunc(s.Members, func(m *Member) bool { return m.MemberID == x.MemberID }):
+			wrong("%s is member %x, which the cluster does not have: was it removed, or is it of a "+
+				"backup that was restored?", x.Name, x.MemberID)
+		}
+	}
+}
+
+func showClusterState(s *State) app.Answer {
+	rows := func() (rows [][]string) {
+		for _, x := range s.Members {
+			row := []string{x.Name, x.ID, x.Endpoint, x.Role, "does not answer", "", "", ""}
+			switch {
+			case x.Cause == cause.LoginRequired:
+				row[4] = "needs a login"
+			case x.Error == "":
+				row[4], row[5] = "answers in "+x.Took.String(), fmt.Sprint(x.Behind)
+				row[6] = cmp.Or(x.Release, "etcd "+x.Version)
+				row[7] = app.SIBytes(x.State) + " of " + app.SIBytes(x.Quota)
+			}
+			if !s.listed { // all that is known of it is the endpoint
+				row[1], row[2], row[3] = "", "", ""
+			}
+			rows = append(rows, row)
+		}
+		return rows
+	}
+	head := []string{"name", "ID", "endpoint", "role", "state", "behind", "release", "size"}
+	return app.Answer{JSON: s, Simple: func(p *app.Page) {
+		p.Printf("%s\n", s.Verdict)
+		for _, r := range s.Reasons {
+			p.Printf("  %s\n", r)
+		}
+		for _, row := range rows() {
+			if row[5] != "" {
+				row[5], row[6] = row[5]+" behind", "release "+row[6]
+			}
+			known := slices.DeleteFunc(row, func(cell string) bool { return cell == "" })
+			p.Printf("%s\n", strings.Join(known, ", "))
+		}
+	}, Fields: func(p *app.Page) {
+		p.Quoted("Verdict", s.Verdict)
+		for _, r := range s.Reasons {
+			p.Quoted("Reason", r)
+		}
+	}, Table: func() ([]string, [][]string) { return head, rows() }}
+}
+
+// errNoConnection is why nothing is asked of a cluster of which no endpoint takes a connection.
+var errNoConnection = errors.New("no endpoint takes a connection")
+
+// Member returns the member with an ID, nil if there is none.
+func (s *State) Member(id uint64) *Member {
+	for _, x := range s.Members {
+		if x.MemberID == id {
+			return x
+		}
+	}
+	return nil
+}
+
+// Is reports whether a member has this name or ID.
+func (x *Member) Is(name string) bool { return x.Name == name || x.ID == name }
+
+// URLs are all addresses of a member.
+func (x *Member) URLs() []string {
+	if x.URL == "" {
+		return x.Peers
+	}
+	return append(slices.Clone(x.Peers), x.URL)
+}

@@ -1,0 +1,227 @@
+// Package coordination is the commands that hold something on a lease while they run, or while a
+// program that they run does: locks, elections, memberships of groups, items of queues, IDs of
+// pools.
+//
+// hold.go holds and releases; lock.go acquires a lock or wins an election, for lock, elect and run.
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spf13/pflag"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/cli/supervise"
+	"leasehold.dev/internal/fault"
+)
+
+// commands are the commands that hold something, on what all commands share.
+type commands struct {
+	*app.App
+	children *supervise.Supervisor
+}
+
+// Commands returns the commands that hold something.
+func Commands(a *app.App) []*cobra.Command {
+	c := commands{a, &supervise.Supervisor{App: a}}
+	return []*cobra.Command{
+		c.lockCommand(), c.electCommand(), c.runCommand(), c.groupCommand(), c.queueCommand(),
+		c.poolCommand(),
+	}
+}
+
+// A holding is what a command holds: a lock, a membership or an item, on a lease.
+type holding struct {
+	supervise.Tenure
+	lease  *client.Lease
+	stdin  io.Reader        // for the program; nil for that of this process
+	env    []string         // for the program, besides the token and the lease
+	notice supervise.Notice // the default if it is zero
+	what   string           // for people: "the lock"; may be empty
+	show   func() error     // prints what is held if there is no program
+	// insistent kills the program at the second SIGINT or SIGTERM.
+	insistent bool
+}
+
+// errCommandEnded means that the program was ended because its tenure was over.
+var errCommandEnded = errors.New("the command was ended")
+
+// holdFor runs the program, if there is one, or waits for a signal, while the tenure lasts. The
+// program is ended before the tenure is.
+func (a commands) holdFor(h holding, program []string) error {
+	if len(program) == 0 {
+		return a.waitHolding(h)
+	}
+	if h.stdin == nil {
+		h.stdin = a.Stdin
+	}
+	if h.notice == (supervise.Notice{}) {
+		h.notice = supervise.DefaultNotice(h.lease.Info().TTL)
+	}
+	ch, err := a.children.Start(h.stdin, program, append([]string{
+		fmt.Sprintf("LEASEHOLD_TOKEN=%d", h.Token()),
+		fmt.Sprintf("LEASEHOLD_LEASE=%x", int64(h.lease.ID())),
+	}, h.env...))
+	if err != nil {
+		return err
+	}
+	ch.Insistent = h.insistent
+	if ch.Under(h, h.notice) {
+		return app.WithCode(app.ExitLost, fault.Because(errCommandEnded, h.lost()))
+	}
+	return ch.Exit()
+}
+
+// waitHolding prints what is held, and waits for a signal or the end of the tenure.
+func (a commands) waitHolding(h holding) error {
+	ctx, cancel := context.WithCancelCause(h.Context())
+	defer cancel(nil)
+	now := a.CancelBySignal(cancel)
+	defer now.Stop()
+	if a.children.Waiting != nil {
+		a.children.Waiting.PassOn(now.Signals)
+	}
+	if err := h.show(); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	switch why := h.lost(); {
+	case h.Context().Err() == nil && h.Err() == nil:
+		return nil
+	case h.what != "":
+		return app.WithCode(app.ExitLost, fault.Because(fmt.Errorf("%s has ended", h.what), why))
+	default:
+		return app.WithCode(app.ExitLost, why)
+	}
+}
+
+// lost says why the tenure is over, or will be soon.
+func (h *holding) lost() error {
+	if h.Context().Err() != nil {
+		return context.Cause(h.Context())
+	}
+	if err := h.Err(); err != nil {
+		return err
+	}
+	return errors.New("the lease could not be renewed in time")
+}
+
+// holdAndRelease is holdFor, and then releases what is held. It retries the release for the TTL at
+// most: then the lease ends by itself.
+func (a commands) holdAndRelease(
+	h holding, program []string, release func(context.Context) error,
+) error {
+	err := a.holdFor(h, program)
+	last, done := context.WithTimeout(context.Background(), h.lease.Info().TTL)
+	defer done()
+	if releaseErr := release(last); err == nil && releaseErr != nil {
+		err = app.WithCode(app.ExitNoCore, releaseErr)
+	}
+	return err
+}
+
+// revoke revokes a lease. It retries while the lease is valid: then it ends by itself.
+func revoke(l *client.Lease) {
+	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
+	defer cancel()
+	_ = l.Revoke(ctx)
+}
+
+// grantFor grants a lease, and gives up when no member answers within --command-timeout.
+func (a commands) grantFor(
+	ctx context.Context, c *client.Client, g client.Grant,
+) (*client.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.Flags.CommandTimeout)
+	defer cancel()
+	return c.Grant(ctx, g)
+}
+
+// waitFlags say how long a command waits for what others hold.
+type waitFlags struct {
+	wait time.Duration
+	try  bool
+}
+
+func (w *waitFlags) register(fs *pflag.FlagSet, what string) {
+	fs.DurationVar(&w.wait, "wait", 0, "how long to wait for "+what+" (default: forever)")
+	fs.BoolVar(&w.try, "try", false, "do not wait for "+what)
+}
+
+// check returns an error for wrong flags.
+func (w *waitFlags) check() error {
+	switch {
+	case w.wait < 0:
+		return app.BadArgs("--wait must be at least 0, not %v", w.wait)
+	case w.try && w.wait != 0:
+		return app.BadArgs("--try does not wait: leave out --wait")
+	}
+	return nil
+}
+
+// errWaited is the end of --wait.
+var errWaited = errors.New("it could not be had in time")
+
+// waitContext returns a context that ends after --wait, or at a signal. Its end may be called more
+// than once.
+func (a commands) waitContext(w waitFlags) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(a.Background())
+	stop := a.children.InterruptWaiting(cancel)
+	timeout := context.CancelFunc(func() {})
+	if w.wait > 0 {
+		ctx, timeout = context.WithTimeoutCause(ctx, w.wait, errWaited)
+	}
+	return ctx, sync.OnceFunc(func() {
+		stop()
+		timeout()
+		cancel(nil)
+	})
+}
+
+// acquireError gives the error of a command that acquired nothing its exit code. The errors in
+// taken mean that others hold it.
+func acquireError(ctx context.Context, err error, taken ...error) error {
+	var s *app.SignalError
+	if errors.As(context.Cause(ctx), &s) {
+		return app.WithCode(app.ExitBySignal+int(s.Signal), s)
+	}
+	if !errors.Is(err, client.ErrUnavailable) { // else it is unknown whether others hold it
+		for _, t := range append(taken, lock.ErrLocked, errWaited) {
+			if errors.Is(err, t) {
+				return app.WithCode(app.ExitTaken, err)
+			}
+		}
+	}
+	return app.WithCode(app.ExitNoCore, err)
+}
+
+// leastTTL is the shortest TTL of the commands that hold something, longestTTL the longest one that
+// members grant.
+const (
+	leastTTL   = 100 * time.Millisecond
+	longestTTL = app.MaxTTLSeconds * time.Second
+)
+
+func checkTTL(ttl time.Duration) error {
+	if ttl < leastTTL {
+		return app.BadArgs("--ttl must be at least %v, not %v", leastTTL, ttl)
+	}
+	return nil
+}
+
+// requireName refuses an empty name of a queue, a pool or a group: it is a variable of a shell that
+// is not set.
+func requireName(what, name string) error {
+	if name == "" {
+		return app.BadArgs("the name of the %s is empty", what)
+	}
+	return nil
+}

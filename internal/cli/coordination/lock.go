@@ -1,0 +1,182 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/client/lock"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/cli/app"
+)
+
+// A claim says which lock to acquire, or which election to win.
+type claim struct {
+	command     string // that acquires it, for the label of the lease
+	lock, elect string // one of them
+	candidate   lock.Candidate
+	ttl         time.Duration
+	wait        waitFlags
+}
+
+// name is that of the lock or the election.
+func (c *claim) name() string { return c.lock + c.elect }
+
+// A post is a lock that is held, or the lead of an election.
+type post interface {
+	client.Hold
+	Key() string
+	Revision() int64
+}
+
+// acquire waits for a lock, or for the lead of an election, on a lease of its own.
+func (a commands) acquire(
+	ctx context.Context, c *client.Client, f *claim,
+) (post, *client.Lease, error) {
+	host, _ := os.Hostname() // it is for people
+	l, err := a.grantFor(ctx, c, client.Grant{
+		TTL: f.ttl, Owner: host, Labels: map[string]string{"command": f.command},
+	})
+	if err != nil {
+		return nil, nil, acquireError(ctx, err)
+	}
+	if !f.wait.try {
+		defer a.TellWaiting(app.NewTurn(c, f.name(), l.ID()).Text)()
+	}
+	if _, shown := a.ErrTerminal(); f.wait == (waitFlags{}) && !shown {
+		defer time.AfterFunc(time.Second, func() {
+			a.Complain("Waiting for %q\n", f.name())
+		}).Stop()
+	}
+	p, err := f.wins(ctx, c, l.Session())
+	if err == nil {
+		return p, l, nil
+	}
+	revoke(l)
+	return nil, nil, acquireError(ctx, a.withOwner(c, err))
+}
+
+// wins waits for the lock, or for the lead, as the flags say.
+func (c *claim) wins(
+	ctx context.Context, cl *client.Client, s *client.Live,
+) (post, error) {
+	switch m := lock.NewMutex(s, c.lock); {
+	case c.elect != "":
+		if c.wait.wait > 0 {
+			limited, cancel := context.WithTimeoutCause(ctx, c.wait.wait, errWaited)
+			defer cancel()
+			ctx = limited
+		}
+		return lock.NewElection(cl, c.elect).Campaign(ctx, s, c.candidate)
+	case c.wait.try:
+		return m.TryLock(ctx)
+	case c.wait.wait > 0:
+		return m.LockWithin(ctx, c.wait.wait)
+	default:
+		return m.Lock(ctx)
+	}
+}
+
+// withOwner adds the owner of the lease that an error names, if it is known.
+func (a commands) withOwner(c *client.Client, err error) error {
+	var locked *lock.LockedError
+	if !errors.As(err, &locked) {
+		return err
+	}
+	ctx, cancel := a.CommandContext()
+	defer cancel()
+	l, lookErr := c.Describe(ctx, leases.Ref{ID: locked.Lease})
+	if lookErr != nil || l.Owner == "" {
+		return err
+	}
+	return fmt.Errorf("%w, of %q", err, l.Owner)
+}
+
+// holdClaim acquires what a claim names, and holds it: with a program while that runs, and else
+// until the user interrupts. fill completes the holding; after is called with the error of the
+// program.
+func (a commands) holdClaim(
+	f *claim, program []string, fill func(*holding, post), after func(*client.Lease, error),
+) error {
+	c, err := a.OpenStrict()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancelCause(a.Background())
+	defer cancel(nil)
+	defer a.children.InterruptWaiting(cancel)()
+	p, l, err := a.acquire(ctx, c, f)
+	if err != nil {
+		return err
+	}
+	h := holding{Tenure: p, lease: l, what: "the lead"}
+	if f.lock != "" {
+		h.what = "the lock"
+	}
+	h.show = func() error { return a.showKey(c, p.Key()) }
+	fill(&h, p)
+	err = a.holdFor(h, program)
+	after(l, err)
+	return err
+}
+
+func (a commands) lockCommand() *cobra.Command {
+	f := claim{command: "lock"}
+	var ttl int // seconds
+	return app.StrictFlags(a.Make(app.Command{
+		Use: "lock <lockname> [exec-command arg1 arg2 ...]", Short: "Acquire and hold a lock",
+		Long: `Acquire a lock and hold it until interrupted, or while a command runs.
+
+The command has ETCD_LOCK_KEY and ETCD_LOCK_REV in its environment, and the variables of leasehold
+run. The first SIGINT or SIGTERM is passed on to it, and the second kills it. If the lease cannot be
+renewed, the command is ended before the lock can go to another holder. Exit codes are those of
+leasehold run, which has more flags.`,
+		Example: "lock backup\nlock backup ./backup.sh",
+		Min:     1, Max: -1,
+		Flags: func(fs *pflag.FlagSet) { fs.IntVar(&ttl, "ttl", 10, "TTL of the lease in seconds") },
+		Run: func(_ *cobra.Command, args, _ []string) error {
+			if f.lock, f.ttl = args[0], time.Duration(ttl)*time.Second; f.lock == "" {
+				return requireName("lock", "")
+			}
+			return a.holdClaim(&f, args[1:], func(h *holding, p post) {
+				h.insistent = true
+				h.env = []string{
+					"LEASEHOLD_LOCK_KEY=" + p.Key(), "ETCD_LOCK_KEY=" + p.Key(),
+					fmt.Sprintf("ETCD_LOCK_REV=%d", p.Revision()),
+				}
+			}, func(l *client.Lease, _ error) { revoke(l) })
+		},
+	}))
+}
+
+// showKey shows a key as get does.
+func (a commands) showKey(c *client.Client, key string) error {
+	ctx, cancel := a.CommandContext()
+	defer cancel()
+	r, err := c.Range(ctx, store.Range{Key: key})
+	if err != nil {
+		return err
+	}
+	return a.Show(app.ShowGet((*clientv3.GetResponse)(etcdRange(r))))
+}
+
+// etcdRange is a result as a response of etcd, without what the client does not keep.
+func etcdRange(r store.RangeResult) *etcdserverpb.RangeResponse {
+	out := &etcdserverpb.RangeResponse{
+		Header: &etcdserverpb.ResponseHeader{Revision: r.Revision}, More: r.More, Count: r.Count,
+	}
+	for i := range r.KVs {
+		out.Kvs = append(out.Kvs, app.EtcdKV(app.NativeKV(&r.KVs[i])))
+	}
+	return out
+}

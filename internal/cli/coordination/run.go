@@ -1,0 +1,149 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"leasehold.dev/client"
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/cli/supervise"
+)
+
+// runFlags say what a program runs under.
+type runFlags struct {
+	claim
+	value   string
+	minHold time.Duration
+	notice  supervise.Notice
+}
+
+func (a commands) runCommand() *cobra.Command {
+	f := &runFlags{claim: claim{command: "run"}}
+	return app.StrictFlags(a.Make(app.Command{
+		Use:   "run --lock <name> | --elect <name> [flags] -- <command> [arg ...]",
+		Short: "Run a command while holding a lock, or while elected",
+		Long: `Wait for a lock, or for the lead of an election, and run a command while it lasts.
+The lock is released when the command ends.
+
+The lock is valid only while its lease is renewed. If that fails, the command is asked to stop
+(SIGTERM) in time, and killed (SIGKILL) before the lock can go to another holder. If the lease is
+revoked, the command is killed at once. Signals that this process receives are passed on to the
+command. On Linux and macOS the command has a process group of its own, and all of it is ended. On
+Linux it is killed when this process is, and in time even while this process is stopped.
+
+The command has in its environment:
+  LEASEHOLD_TOKEN     the fencing token, a number: earlier holders had smaller ones
+  LEASEHOLD_LEASE     the ID of the lease, in hexadecimal
+  LEASEHOLD_LOCK_KEY  the key that exists while the lock is held
+A process can be stopped at any moment, and continue when another holds the lock. So the resources
+that the command writes to should refuse tokens smaller than the highest they have seen.
+
+Exit codes: those of the command from 0 to 121, and
+  122  the lock could not be had in time (--wait, --try)
+  123  the cluster could not be reached, or refused
+  124  the command was ended because the lock was, or would soon have been, lost
+  125  the command itself exited with 122, 123, 124 or 128
+  126  the command cannot be run
+  127  there is no such command
+  128  wrong arguments; and 128 and the number of the signal that ended the command, or
+       that came before it was started`,
+		Example: "run --lock nightly-backup --try --min-hold 10m -- backup.sh\n" +
+			"run --elect scheduler --ttl 5s -- scheduler --port 8080",
+		Max: -1, Flags: f.register, Check: f.check,
+		Run: func(_ *cobra.Command, program, _ []string) error { return a.runUnder(f, program) },
+	}))
+}
+
+func (f *runFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.lock, "lock", "", "lock to hold")
+	fs.StringVar(&f.elect, "elect", "", "election to win, instead of a lock")
+	fs.StringVar(&f.value, "value", "",
+		"what observers of the election see (default: the host's name)")
+	candidateFlags(fs, &f.candidate)
+	fs.DurationVar(&f.ttl, "ttl", 10*time.Second,
+		"how long the lock stays after this process has died")
+	f.wait.register(fs, "the lock")
+	fs.DurationVar(&f.minHold, "min-hold", 0,
+		"keep the lock for at least this long, even if the command ends earlier")
+	fs.DurationVar(&f.notice.Term, "term-before", 0,
+		"how long before the lock ends to ask the command to stop (default: a quarter of the TTL)")
+	fs.DurationVar(&f.notice.Kill, "kill-before", 0,
+		"how long before the lock ends to kill the command (default: a fortieth of the TTL)")
+}
+
+// check returns an error for wrong arguments, and fills in defaults.
+func (f *runFlags) check(program []string) error {
+	n := &f.notice
+	if err := checkTTL(f.ttl); err != nil {
+		return err
+	}
+	switch who := &f.candidate; {
+	case f.lock != "" && f.elect != "":
+		return app.BadArgs("run takes either --lock or --elect, not both")
+	case f.lock == "" && f.elect == "":
+		return app.BadArgs("run needs either --lock or --elect, with a name that is not empty")
+	case len(program) == 0:
+		return app.BadArgs("run needs a command to run, after --")
+	case f.minHold < 0 || f.minHold > longestTTL:
+		return app.BadArgs("--min-hold must be between 0 and %v, not %v", longestTTL, f.minHold)
+	case n.Term < 0:
+		return app.BadArgs("--term-before must be at least 0, not %v", n.Term)
+	case n.Kill < 0:
+		return app.BadArgs("--kill-before must be at least 0, not %v", n.Kill)
+	case f.elect == "" && (who.ID != "" || f.value != "" || who.Priority != 0):
+		return app.BadArgs("--id, --value and --priority are for --elect")
+	case f.elect != "" && f.wait.try:
+		return app.BadArgs("--try is for --lock: with --elect use --wait")
+	}
+	if n.Term == 0 {
+		n.Term = f.ttl / 4
+	}
+	if n.Kill == 0 {
+		n.Kill = min(f.ttl/40, n.Term)
+	}
+	if n.Kill > n.Term || n.Term > f.ttl/2 {
+		return app.BadArgs("--kill-before (%v) must not be longer than --term-before (%v), and that not "+
+			"longer than half of --ttl (%v)", n.Kill, n.Term, f.ttl)
+	}
+	if f.elect != "" && f.value == "" {
+		f.value, _ = os.Hostname() // without a name it is empty
+	}
+	f.candidate.Value = []byte(f.value)
+	return f.wait.check()
+}
+
+// runUnder acquires the lock, runs the program, and releases the lock.
+func (a commands) runUnder(f *runFlags, program []string) error {
+	var since time.Time
+	return a.holdClaim(&f.claim, program, func(h *holding, p post) {
+		since = time.Now()
+		h.notice, h.env = f.notice, []string{"LEASEHOLD_LOCK_KEY=" + p.Key()}
+	}, func(l *client.Lease, err error) {
+		left := f.minHold - time.Since(since)
+		if cannotRun(err) || left <= 0 {
+			revoke(l)
+		} else if err := keepFor(l, left); err != nil {
+			a.Complain("The lock is not kept for --min-hold: %v\n", err)
+		}
+	})
+}
+
+// keepFor lets a lease end by itself after some time. If that is shorter than the shortest TTL that
+// the cluster allows, keepFor waits and then revokes the lease.
+func keepFor(l *client.Lease, left time.Duration) error {
+	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
+	defer cancel()
+	end := time.Now().Add(left)
+	err := l.ChangeTTL(ctx, max(left, leastTTL))
+	if errors.Is(err, client.ErrInvalid) && left < l.Info().TTL {
+		time.Sleep(time.Until(end))
+		revoke(l)
+		return nil
+	}
+	return err
+}

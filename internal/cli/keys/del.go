@@ -1,0 +1,102 @@
+package keys
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"leasehold.dev/internal/cli/app"
+)
+
+// regretTime is how long a delete of a range waits for a second thought.
+const regretTime = 2 * time.Second
+
+type delFlags struct {
+	prefix, fromKey bool
+	prevKV          bool
+	explicitRange   bool
+}
+
+func (f *delFlags) register(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.prefix, "prefix", false, "all keys that begin with <key>")
+	fs.BoolVar(&f.prevKV, "prev-kv", false, "print the deleted keys and values")
+	fs.BoolVar(&f.fromKey, "from-key", false, "all keys from <key> on, in byte order")
+	fs.BoolVar(&f.explicitRange, "range", false, "delete a range without the warning and its delay")
+}
+
+// op makes the operation that args ask for. risky says that a whole range goes
+// although the user did not say --range, which a typing mistake can look like.
+func (f *delFlags) op(args []string) (op clientv3.Op, risky bool, err error) {
+	if len(args) == 0 || len(args) > 2 {
+		return op, false, app.BadArgs("del command needs one argument as key " +
+			"and an optional argument as range_end")
+	}
+	key, opts, err := rangeOf(args, f.prefix, f.fromKey)
+	if err != nil {
+		return op, false, err
+	}
+	if f.prevKV {
+		opts = append(opts, clientv3.WithPrevKV())
+	}
+	return clientv3.OpDelete(key, opts...), len(args) == 2 && !f.explicitRange, nil
+}
+
+// rangeOf returns the keys that get and del mean by their arguments.
+func rangeOf(args []string, prefix, fromKey bool) (string, []clientv3.OpOption, error) {
+	if prefix && fromKey {
+		return "", nil, app.BadArgs("`--prefix` and `--from-key` cannot be set " +
+			"at the same time, choose one")
+	}
+	key := args[0]
+	if len(args) > 1 {
+		if prefix || fromKey {
+			return "", nil, app.BadArgs("too many arguments, only accept one argument " +
+				"when `--prefix` or `--from-key` is set")
+		}
+		return key, []clientv3.OpOption{clientv3.WithRange(args[1])}, nil
+	}
+	switch {
+	case (prefix || fromKey) && key == "":
+		// Every key: the API has no empty key, so begin at the first one.
+		return "\x00", []clientv3.OpOption{clientv3.WithFromKey()}, nil
+	case prefix:
+		return key, []clientv3.OpOption{clientv3.WithPrefix()}, nil
+	case fromKey:
+		return key, []clientv3.OpOption{clientv3.WithFromKey()}, nil
+	}
+	return key, nil, nil
+}
+
+// warnOfRange tells the user which keys are about to go, and waits.
+func (a commands) warnOfRange(args []string) {
+	a.Complain("Warning: Keys between %q and %q will be deleted. Please interrupt the command "+
+		"within next 2 seconds to cancel. You can provide `--range` flag to avoid the delay.\n",
+		args[0], args[1])
+	time.Sleep(regretTime)
+}
+
+func (a commands) delCommand() *cobra.Command {
+	var f delFlags
+	return a.Make(app.Command{
+		Use: "del <key> [range_end]", Short: "Delete a key or a range of keys [key, range_end)",
+		Example: "del config/a\ndel config/ --prefix --prev-kv",
+		Max:     -1, Words: []app.WordList{app.KeyWords, app.KeyWords}, Flags: f.register,
+		Run: func(_ *cobra.Command, args, _ []string) error {
+			op, risky, err := f.op(args)
+			if err != nil {
+				return err
+			}
+			if risky {
+				a.warnOfRange(args)
+			}
+			return a.Ask(a.CommandContext, func(
+				ctx context.Context, c *clientv3.Client,
+			) (app.Answer, error) {
+				resp, err := c.Do(ctx, op)
+				return showDel(resp.Del()), err
+			})
+		},
+	})
+}

@@ -1,0 +1,62 @@
+package keys
+
+import (
+	"strconv"
+	"strings"
+
+	"leasehold.dev/internal/cli/app"
+)
+
+// spaces are the bytes that separate words.
+const spaces = " \t\n\f\r"
+
+// splitWords splits a line of txn's or watch's standard input into words.
+//
+// 'Single quotes' keep everything between them, "double quotes" also
+// understand Go's escapes. A quote inside a word is an ordinary letter; a quote
+// that is never closed is skipped, as etcdctl does.
+func splitWords(line string) ([]string, error) {
+	var words []string
+	for len(line) > 0 {
+		switch c := line[0]; {
+		case strings.IndexByte(spaces, c) >= 0:
+			line = line[1:]
+		case c == '\'' || c == '"':
+			n := quotedLength(line)
+			if n == 0 {
+				line = line[1:]
+				continue
+			}
+			word := line[1 : n-1]
+			if c == '"' {
+				var err error
+				if word, err = strconv.Unquote(line[:n]); err != nil {
+					return nil, app.WithCode(app.ExitInput, err)
+				}
+			}
+			words, line = append(words, word), line[n:]
+		default:
+			n := strings.IndexAny(line, spaces)
+			if n < 0 {
+				n = len(line)
+			}
+			words, line = append(words, line[:n]), line[n:]
+		}
+	}
+	return words, nil
+}
+
+// quotedLength returns the length of the quoted string that s begins with,
+// both quotes included, or 0 if it is not closed.
+func quotedLength(s string) int {
+	quote := s[0]
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == quote:
+			return i + 1
+		case s[i] == '\\' && quote == '"':
+			i++
+		}
+	}
+	return 0
+}

@@ -1,0 +1,149 @@
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/cli/app"
+)
+
+// progressEvery is how often a watch with --progress-notify is told how far it is: as often as
+// etcd does it.
+const progressEvery = 10 * time.Minute
+
+// native returns what the flags and words of a watch ask for, in leasehold.v1.
+func (f *watchFlags) native(w watchArgs) (store.Watch, error) {
+	ask := store.Watch{Key: w.keys[0], From: f.rev, PrevKV: f.prevKV}
+	switch {
+	case f.prefix && len(w.keys) == 2:
+		return ask, errEndAndPrefix
+	case f.prefix:
+		ask.End = store.Prefix(ask.Key).End
+	case len(w.keys) == 2:
+		ask.End = w.keys[1]
+	}
+	if f.progressNotify {
+		ask.Progress = progressEvery
+	}
+	return ask, nil
+}
+
+// watchWhy is a watch that tells why keys went, which etcd's API has no room for.
+func (a commands) watchWhy(f watchFlags, w watchArgs) error {
+	ask, err := f.native(w)
+	if err != nil {
+		return app.WithCode(app.ExitBadArgs, err)
+	}
+	c, err := a.OpenNative()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := a.CommandContext()
+	defer cancel()
+	watcher, err := c.Watch(ctx, ask)
+	if err != nil {
+		return watchEnded(err)
+	}
+	for {
+		u, err := watcher.Next(a.Background())
+		if err != nil {
+			return watchEnded(err)
+		}
+		if err := a.tellWhy(u, w.exec); err != nil {
+			return err
+		}
+	}
+}
+
+// watchEnded gives what ended a watch its exit code.
+func watchEnded(err error) error {
+	if errors.Is(err, client.ErrCompacted) {
+		return app.WithCode(app.ExitInterrupted, err)
+	}
+	return app.WithCode(app.ExitConnection, err)
+}
+
+// tellWhy prints what a watch was told, and runs the user's command for each event.
+func (a commands) tellWhy(u store.Update, command []string) error {
+	if len(u.Events) == 0 {
+		a.Say("progress notify: %d\n", u.Revision)
+	}
+	if err := a.Show(showWhy(u)); err != nil || len(command) == 0 {
+		return err
+	}
+	for i := range u.Events {
+		e := &u.Events[i]
+		env := watchEnv(u.Revision, eventType(e), []byte(e.KV.Key), e.KV.Value)
+		if e.Delete {
+			env = append(env, "LEASEHOLD_WATCH_WHY="+e.Why.String())
+		}
+		if e.Lease != 0 {
+			env = append(env, fmt.Sprintf("LEASEHOLD_WATCH_LEASE=%016x", int64(e.Lease)))
+		}
+		if err := a.runForEvent(a.Background(), command, env); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watchEnv is what the command of a watch finds in its environment, as etcdctl's does.
+func watchEnv(revision int64, what string, key, value []byte) []string {
+	return []string{
+		fmt.Sprintf("ETCD_WATCH_REVISION=%d", revision),
+		fmt.Sprintf("ETCD_WATCH_EVENT_TYPE=%q", what),
+		fmt.Sprintf("ETCD_WATCH_KEY=%q", key),
+		fmt.Sprintf("ETCD_WATCH_VALUE=%q", value),
+	}
+}
+
+func eventType(e *store.Event) string {
+	if e.Delete {
+		return mvccpb.DELETE.String()
+	}
+	return mvccpb.PUT.String()
+}
+
+// showWhy shows events as showWatch does, with the reason after DELETE.
+func showWhy(u store.Update) app.Answer {
+	m := &pb.WatchResponse{Header: &pb.Header{Revision: u.Revision}}
+	for i := range u.Events {
+		m.Events = append(m.Events, eventOf(&u.Events[i]))
+	}
+	return app.ProtoAnswer(m, func(p *app.Page) {
+		for i, e := range m.Events {
+			p.Printf("%s", eventType(&u.Events[i]))
+			if e.Kind == pb.Event_KIND_DELETE {
+				p.Printf(" %s", strings.ReplaceAll(u.Events[i].Why.String(), " ", "-"))
+			}
+			if e.Lease != 0 {
+				p.Printf(" %016x", e.Lease)
+			}
+			p.Printf("\n")
+			if e.PrevKv != nil {
+				p.KV(app.EtcdKV(e.PrevKv))
+			}
+			p.KV(app.EtcdKV(e.Kv))
+		}
+	})
+}
+
+// eventOf is an event as it came over the wire.
+func eventOf(e *store.Event) *pb.Event {
+	m := &pb.Event{
+		Kind: pb.Event_KIND_PUT, Lease: int64(e.Lease),
+		Kv: app.NativeKV(&e.KV), PrevKv: app.NativeKV(e.Prev),
+	}
+	if e.Delete {
+		m.Kind, m.Why = pb.Event_KIND_DELETE, pb.Event_Why(e.Why)
+	}
+	return m
+}

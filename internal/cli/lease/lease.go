@@ -1,0 +1,367 @@
+package lease
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	mathrand "math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/fault"
+)
+
+func (a commands) leaseCommand() *cobra.Command {
+	cmd := a.Family("lease", "Manage leases",
+		a.leaseGrant(), a.leaseRevoke(), a.leaseTimeToLive(), a.leaseKeepAlive(), a.leaseList(),
+		leaseDescribe, leaseHandOver(), leaseResume(), leaseCheckToken(), leaseTTL(), leaseAttach(),
+		leaseDetach(), a.leaseWatch())
+	cmd.Long = `Grant, inspect, renew and revoke leases.
+
+A lease is named by its ID, in hexadecimal digits, or by the name that it was granted with. A name
+that could be an ID, such as "cafe", needs "name:" before it.`
+	return cmd
+}
+
+// describeArg is the request to describe the lease of an argument.
+func describeArg(arg string) (*pb.DescribeRequest, error) {
+	r, err := app.ParseLeaseArg(arg)
+	return &pb.DescribeRequest{Id: r.GetId(), Name: r.GetName()}, err
+}
+
+// checkLeaseArg checks the first argument.
+func checkLeaseArg(args []string) error {
+	_, err := app.ParseLeaseArg(args[0])
+	return err
+}
+
+// A leaseCall makes a call about one lease.
+type leaseCall func(
+	ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
+) (app.Answer, error)
+
+// eachLease makes a call about each lease of the arguments, and shows its answer. It continues
+// after a failure, and returns all failures.
+func (a commands) eachLease(
+	args []string, limit func() (context.Context, context.CancelFunc), do leaseCall,
+) error {
+	refs := make([]*pb.LeaseRef, len(args))
+	for i, arg := range args {
+		var err error
+		if refs[i], err = app.ParseLeaseArg(arg); err != nil {
+			return err
+		}
+	}
+	c, err := a.Open()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	go a.TellLost(c) // the limit may be none
+	var failed []error
+	for i, ref := range refs {
+		ctx, cancel := limit()
+		id, err := leaseID(ctx, c, ref)
+		var ans app.Answer
+		if err == nil {
+			ans, err = do(ctx, c, id)
+		}
+		cancel()
+		if err == nil {
+			err = a.Show(ans)
+		}
+		if err != nil && len(refs) > 1 {
+			err = app.WithCode(app.ExitCode(err), fmt.Errorf("%s: %w", app.Readable(args[i]), err))
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return fault.Join(failed...)
+}
+
+// leaseID returns the ID of a lease. A name is resolved once: the command acts on that lease, even
+// if another gets the name meanwhile.
+func leaseID(
+	ctx context.Context, c *clientv3.Client, r *pb.LeaseRef,
+) (clientv3.LeaseID, error) {
+	if r.Name == "" {
+		return clientv3.LeaseID(r.Id), nil
+	}
+	l, err := app.NativeLeases(c).Describe(ctx, &pb.DescribeRequest{Name: r.Name})
+	if err != nil {
+		return 0, app.NativeError(err)
+	}
+	return clientv3.LeaseID(l.Lease.Id), nil
+}
+
+// grantFlags are those of lease grant that etcdctl does not have.
+type grantFlags struct {
+	name, owner string
+	labels      []string
+	lockDelay   time.Duration
+	keepKeys    bool
+	resumable   bool
+	set         *pflag.FlagSet
+}
+
+func (f *grantFlags) register(fs *pflag.FlagSet) {
+	f.set = fs
+	fs.StringVar(&f.name, "name", "", "name, which no other lease has while this one lives")
+	fs.StringVar(&f.owner, "owner", "", "owner, a label for people and filters")
+	labelFlag(fs, &f.labels, "label")
+	fs.DurationVar(&f.lockDelay, "lock-delay", 0,
+		"how long the name and the keys stay after the lease has expired")
+	fs.BoolVar(&f.keepKeys, "keep-keys", false,
+		"detach the keys when the lease expires, and keep them")
+	fs.BoolVar(&f.resumable, "resumable", false,
+		"print a secret by which another process can resume the lease")
+}
+
+// labelFlag adds --label.
+func labelFlag(fs *pflag.FlagSet, labels *[]string, usage string) {
+	fs.StringArrayVar(labels, "label", nil, usage+", NAME=VALUE; may be repeated")
+}
+
+// parseLabels reads labels as they are written on the command line.
+func parseLabels(list []string) (map[string]string, error) {
+	out := make(map[string]string)
+	for _, l := range list {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok {
+			return nil, app.BadArgs("bad label %q, expecting NAME=VALUE", l)
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+// native reports whether the flags ask for more than etcd's API can grant.
+func (f *grantFlags) native() bool {
+	return f.name != "" || f.owner != "" || len(f.labels) > 0 ||
+		f.lockDelay != 0 || f.keepKeys || f.resumable
+}
+
+// request is the grant that the flags ask for.
+func (f *grantFlags) request(ttl int64) (*pb.GrantRequest, error) {
+	labels, err := parseLabels(f.labels)
+	if err == nil && f.lockDelay < 0 {
+		err = app.BadArgs("--lock-delay must not be below 0")
+	}
+	r := &pb.GrantRequest{
+		TtlMs: ttl, Name: f.name, Owner: f.owner, Labels: labels, Resumable: f.resumable,
+		LockDelayMs: app.MillisUp(f.lockDelay), RequestId: rand.Text(),
+	}
+	if f.keepKeys {
+		r.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
+	}
+	return r, err
+}
+
+func (a commands) leaseGrant() app.Command {
+	var f grantFlags
+	return app.Command{
+		Use: "grant <ttl>", Short: "Grant a lease",
+		Long: `Grant a lease. The TTL is a number of seconds, or a duration such as 500ms.`,
+		Example: "lease grant 30\n" +
+			"lease grant 1500ms --name worker-7 --owner host-a --label zone=1",
+		Min: 1, Max: 1, Flags: f.register,
+		Run: func(_ *cobra.Command, args, _ []string) error {
+			seconds, notSeconds := strconv.ParseInt(args[0], 10, 64)
+			ms, err := app.ParseTTL(args[0])
+			switch {
+			case f.set.Changed("name") && f.name == "":
+				return app.BadArgs("--name is empty: without a name the lease would exclude nobody")
+			case !f.native() && notSeconds == nil: // the server judges
+				return a.Ask(a.CommandContext,
+					func(ctx context.Context, c *clientv3.Client) (app.Answer, error) {
+						return grantOnce(ctx, clientv3.RetryLeaseClient(c), seconds)
+					})
+			case err != nil:
+				return err
+			}
+			return a.grantNative(&f, ms)
+		},
+	}
+}
+
+func (a commands) grantNative(f *grantFlags, ttl int64) error {
+	r, err := f.request(ttl)
+	if err != nil {
+		return err
+	}
+	if arg := app.LeaseArg(f.name); f.name != "" && arg != f.name {
+		a.Complain("Other commands read %s as an ID: refer to this lease as %s\n",
+			app.Readable(f.name), app.Readable(arg))
+	}
+	return a.Ask(a.CommandContext, func(ctx context.Context, c *clientv3.Client) (app.Answer, error) {
+		resp, err := app.NativeLeases(c).Grant(ctx, r)
+		if err != nil {
+			return app.Answer{}, app.NativeError(err)
+		}
+		granted := app.Millis(resp.Lease.TtlMs)
+		if resp.Lease.TtlMs%1000 == 0 {
+			granted = fmt.Sprintf("%ds", resp.Lease.TtlMs/1000) // as etcdctl does
+		}
+		return showChanged(resp, resp.Lease, "granted with TTL(%s), token %d\n",
+			granted, resp.Lease.Token), nil
+	})
+}
+
+// grantOnce grants one lease, however often clientv3 repeats the request. clientv3's own Grant
+// leaves the ID to the server, so after a lost answer it makes a second lease. A random ID that
+// exists already is that of the first attempt.
+func grantOnce(
+	ctx context.Context, c etcdserverpb.LeaseClient, ttl int64,
+) (app.Answer, error) {
+	id := 1 + mathrand.Int64N(math.MaxInt64)
+	r, err := c.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: ttl, ID: id})
+	if errors.Is(clientv3.ContextError(ctx, err), rpctypes.ErrLeaseExist) {
+		var now *etcdserverpb.LeaseTimeToLiveResponse
+		now, err = c.LeaseTimeToLive(ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: id})
+		r = &etcdserverpb.LeaseGrantResponse{Header: now.GetHeader(), ID: id, TTL: now.GetGrantedTTL()}
+	}
+	if err != nil {
+		return app.Answer{}, fmt.Errorf("grant the lease: %w", clientv3.ContextError(ctx, err))
+	}
+	return showGrant(&clientv3.LeaseGrantResponse{
+		ResponseHeader: r.GetHeader(), ID: clientv3.LeaseID(r.ID), TTL: r.TTL, Error: r.Error,
+	}), nil
+}
+
+func (a commands) leaseRevoke() app.Command {
+	return app.Command{
+		Use: "revoke <leaseID|name> ...", Short: "Revoke leases and delete the keys attached to them",
+		Example: "lease revoke 694d77aa9e38260f\nlease revoke worker-7 worker-8",
+		Min:     1, Max: -1, Words: []app.WordList{app.LeaseWords},
+		Run: func(_ *cobra.Command, args, _ []string) error {
+			return a.eachLease(args, a.CommandContext, func(
+				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
+			) (app.Answer, error) {
+				resp, err := c.Revoke(ctx, id)
+				if err != nil {
+					return app.Answer{}, fmt.Errorf("revoke the lease: %w", err)
+				}
+				return showRevoke(id, resp), nil
+			})
+		},
+	}
+}
+
+func (a commands) leaseTimeToLive() app.Command {
+	var keys bool
+	return app.Command{
+		Use: "timetolive <leaseID|name> ...", Short: "Print the TTL and the remaining time of leases",
+		Example: "lease timetolive worker-7 --keys",
+		Min:     1, Max: -1, Words: []app.WordList{app.LeaseWords},
+		Flags: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&keys, "keys", false, "print the keys attached to the lease as well")
+		},
+		Run: func(_ *cobra.Command, args, _ []string) error {
+			var opts []clientv3.LeaseOption
+			if keys {
+				opts = append(opts, clientv3.WithAttachedKeys())
+			}
+			return a.eachLease(args, a.PatientContext, func(
+				ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
+			) (app.Answer, error) {
+				resp, err := c.TimeToLive(ctx, id, opts...)
+				if err != nil {
+					return app.Answer{}, app.WithCode(app.ExitConnection, err)
+				}
+				return showTimeToLive(resp, keys), nil
+			})
+		},
+	}
+}
+
+// listFlags are those of lease list that etcdctl does not have.
+type listFlags struct {
+	long          bool
+	prefix, owner string
+	labels        []string
+}
+
+func (f *listFlags) register(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.long, "long", false, "print name, owner, TTL, remaining time and keys of each lease")
+	fs.StringVar(&f.prefix, "prefix", "",
+		"only leases whose name begins with this, sorted by name (implies --long)")
+	fs.StringVar(&f.owner, "owner", "", "only leases of this owner (implies --long)")
+	labelFlag(fs, &f.labels, "only leases with this label (implies --long)")
+}
+
+func (a commands) leaseList() app.Command {
+	var f listFlags
+	var labels map[string]string
+	return app.Command{
+		Use: "list", Short: "List live leases", Max: -1, Patient: true,
+		Example: "lease list\nlease list --long --prefix worker- -w table",
+		Flags:   f.register,
+		Check: func([]string) (err error) {
+			labels, err = parseLabels(f.labels)
+			return err
+		},
+		Call: func(ctx context.Context, c *clientv3.Client, _ []string) (app.Answer, error) {
+			if f.long || f.prefix != "" || f.owner != "" || len(labels) > 0 {
+				return a.listLong(ctx, c, &pb.ListRequest{
+					NamePrefix: f.prefix, Owner: f.owner, Labels: labels,
+				})
+			}
+			resp, err := c.Leases(ctx)
+			if err != nil {
+				return app.Answer{}, app.WithCode(app.ExitConnection, err)
+			}
+			return showLeases(resp), nil
+		},
+	}
+}
+
+// listLong lists all pages as one. There may be many, but each is a short call.
+func (a commands) listLong(
+	ctx context.Context, c *clientv3.Client, r *pb.ListRequest,
+) (app.Answer, error) {
+	all := &pb.ListResponse{}
+	for {
+		short, cancel := context.WithTimeout(ctx, a.Flags.CommandTimeout)
+		page, err := app.NativeLeases(c).List(short, r)
+		cancel()
+		if err != nil {
+			return app.Answer{}, app.NativeError(err)
+		}
+		all.Header = page.Header
+		all.Leases = append(all.Leases, page.Leases...)
+		if r.PageToken = page.NextPageToken; r.PageToken == "" {
+			return showLeaseList(all), nil
+		}
+	}
+}
+
+var leaseDescribe = app.Command{
+	Use: "describe <leaseID|name>", Short: "Print everything about one lease, including its keys",
+	Example: "lease describe worker-7\nlease describe 694d77aa9e38260f -w json",
+	Min:     1, Max: 1, Words: []app.WordList{app.LeaseWords}, Check: checkLeaseArg,
+	RPC: func(ctx context.Context, c grpc.ClientConnInterface, args []string) (app.Answer, error) {
+		r, err := describeArg(args[0])
+		if err != nil {
+			return app.Answer{}, err
+		}
+		r.Keys = true
+		resp, err := pb.NewLeaseServiceClient(c).Describe(ctx, r)
+		if err != nil {
+			return app.Answer{}, err
+		}
+		return showDescribed(resp), nil
+	},
+}

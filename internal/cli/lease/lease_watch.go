@@ -1,0 +1,140 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/internal/cli/app"
+)
+
+// eventFlags say which events lease watch prints.
+type eventFlags struct {
+	prefix, owner string
+	labels        []string
+	within        time.Duration
+	after         uint64
+	set           *pflag.FlagSet // to tell whether after was given
+}
+
+func (f *eventFlags) register(fs *pflag.FlagSet) {
+	f.set = fs
+	fs.StringVar(&f.prefix, "prefix", "", "only leases whose name begins with this")
+	fs.StringVar(&f.owner, "owner", "", "only leases that are, or were, this owner's")
+	labelFlag(fs, &f.labels, "only leases with this label")
+	fs.DurationVar(&f.within, "expiring-within", 0,
+		"also print when a lease that is not renewed has no more than this left")
+	fs.Uint64Var(&f.after, "after", 0,
+		"begin after the event with this number, 0 for the first of all (default: with new events)")
+}
+
+func (f *eventFlags) options() (leases.Watch, error) {
+	labels, err := parseLabels(f.labels)
+	if err == nil && f.within < 0 {
+		err = app.BadArgs("--expiring-within must be at least 0, not %v", f.within)
+	}
+	return leases.Watch{
+		After: f.after, Resume: f.set.Changed("after"), NamePrefix: f.prefix, Owner: f.owner,
+		Labels: labels, ExpiringWithin: f.within,
+	}, err
+}
+
+func (a commands) leaseWatch() app.Command {
+	var f eventFlags
+	return app.Command{
+		Use: "watch", Short: "Watch the events of leases",
+		Long: `Print the events of leases: granted, expired, revoked, handed over, resumed, a change
+of the TTL, the end of a lock delay. Each event has a number, after which a later watch can resume
+(--after); the members keep the last 16384. Events without a number say when writes wait long for
+the cache of a lease, and when they no longer do; the first ones name the caches that are slow now.
+The watch ends when it is interrupted, or when the members no longer have the next event.`,
+		Example: "lease watch --prefix worker- --expiring-within 3s", Flags: f.register,
+		Run: func(*cobra.Command, []string, []string) error {
+			o, err := f.options()
+			if err != nil {
+				return err
+			}
+			return a.WatchNative(func(ctx context.Context, c *client.Client) error {
+				return a.watchLeases(ctx, c, o)
+			})
+		},
+	}
+}
+
+// watchLeases prints events.
+func (a commands) watchLeases(ctx context.Context, c *client.Client, o leases.Watch) error {
+	begin, cancel := context.WithTimeout(ctx, a.Flags.CommandTimeout)
+	defer cancel()
+	w, err := c.LeaseEvents(begin, o)
+	for err == nil {
+		var u leases.Update
+		if u, err = w.Next(ctx); err != nil {
+			break
+		}
+		for i := range u.Events {
+			if err := a.Show(showLeaseEvent(&u.Events[i])); err != nil {
+				return err
+			}
+		}
+	}
+	if errors.Is(err, client.ErrCompacted) {
+		return app.WithCode(app.ExitInterrupted, err)
+	}
+	return app.WithCode(app.ExitConnection, err)
+}
+
+func showLeaseEvent(e *leases.Event) app.Answer {
+	m := eventMessage(e)
+	return app.ProtoAnswer(m, func(p *app.Page) {
+		p.Printf("%s %016x", eventLabel(e), m.Lease.Id)
+		for _, x := range [][2]string{
+			{"name", m.Lease.Name}, {"owner", m.Lease.Owner}, {"by", m.By},
+		} {
+			if x[1] != "" {
+				p.Printf(" %s %q", x[0], x[1])
+			}
+		}
+		switch e.Kind {
+		case leases.Granted, leases.TTLChanged:
+			p.Printf(" ttl %s", app.Millis(m.Lease.TtlMs))
+		case leases.Expiring:
+			p.Printf(" remaining %s", app.Millis(m.Lease.RemainingMs))
+		case leases.CacheSlow, leases.CacheSlowEnded:
+			p.Printf(" waited %s", app.Millis(m.WaitedMs))
+		}
+		p.Printf("\n")
+	})
+}
+
+// eventLabel is the number of an event, if it has one, and what it is.
+func eventLabel(e *leases.Event) string {
+	if e.Seq == 0 {
+		return "- " + e.Kind.String()
+	}
+	return fmt.Sprint(e.Seq, " ", e.Kind)
+}
+
+// eventMessage is an event as it came over the wire.
+func eventMessage(e *leases.Event) *pb.LeaseEvent {
+	l := &e.Lease
+	m := &pb.Lease{
+		Id: int64(l.ID), Token: uint64(l.Token), TtlMs: l.TTL.Milliseconds(),
+		RemainingMs: l.Remaining.Milliseconds(), Name: l.Name, Owner: l.Owner, Labels: l.Labels,
+		LockDelayMs: l.LockDelay.Milliseconds(), Delayed: l.Delayed,
+		AtExpiry: pb.AtExpiry_AT_EXPIRY_DELETE,
+	}
+	if l.KeepKeys {
+		m.AtExpiry = pb.AtExpiry_AT_EXPIRY_KEEP
+	}
+	return &pb.LeaseEvent{
+		Seq: e.Seq, Kind: pb.LeaseEvent_Kind(e.Kind), Lease: m, By: e.By, Revision: e.Revision,
+		WaitedMs: e.Waited.Milliseconds(),
+	}
+}

@@ -1,0 +1,49 @@
+package lease
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold.dev/client/leases"
+)
+
+// TestShowCacheSlow: what names the lease of a slow cache is there to revoke it by, in every
+// format.
+func TestShowCacheSlow(t *testing.T) {
+	e := &leases.Event{
+		Kind: leases.CacheSlow, Waited: 1001 * time.Millisecond,
+		Lease: leases.Info{ID: 0x1a, Name: "reader/1", Owner: "host-1"},
+	}
+	for _, c := range []struct {
+		p    string // format
+		want []string
+	}{
+		{"simple", []string{
+			`- cache slow 000000000000001a name "reader/1" owner "host-1" waited 1.001s`,
+		}},
+		{"fields", []string{`"kind" : KIND_CACHE_SLOW`, `"waited_ms" : 1001`}},
+		{"json", []string{`"KIND_CACHE_SLOW"`, `"waited_ms":"1001"`, `"owner":"host-1"`}},
+	} {
+		got, err := showLeaseEvent(e).Text(c.p, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: %q does not say %q", c.p, got, want)
+			}
+		}
+		over := *e
+		over.Kind = leases.CacheSlowEnded
+		if got, err = showLeaseEvent(&over).Text(c.p, false); err != nil {
+			t.Fatal(err)
+		}
+		want := strings.NewReplacer(
+			"cache slow", "cache slow ended", "CACHE_SLOW", "CACHE_SLOW_ENDED",
+		).Replace(c.want[0])
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %q does not say %q", c.p, got, want)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package lease
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/client/store"
+	"leasehold.dev/internal/cli/app"
+)
+
+func showGrant(r *clientv3.LeaseGrantResponse) app.Answer {
+	return app.Answer{JSON: r, Proto: r, Simple: func(p *app.Page) {
+		p.Printf("lease %016x granted with TTL(%ds)\n", r.ID, r.TTL)
+	}, Fields: func(p *app.Page) {
+		p.Header(r.ResponseHeader)
+		p.LeaseID("ID", int64(r.ID))
+		p.Field("TTL", r.TTL)
+	}}
+}
+
+func showRevoke(id clientv3.LeaseID, r *clientv3.LeaseRevokeResponse) app.Answer {
+	return app.Answer{JSON: r, Proto: r, Simple: func(p *app.Page) {
+		p.Printf("lease %016x revoked\n", id)
+	}, Fields: func(p *app.Page) {
+		p.Header((*etcdserverpb.LeaseRevokeResponse)(r).GetHeader())
+	}}
+}
+
+func showKeepAlive(r *clientv3.LeaseKeepAliveResponse) app.Answer {
+	return app.Answer{JSON: r, Proto: r, Simple: func(p *app.Page) {
+		p.Printf("lease %016x keepalived with TTL(%d)\n", r.ID, r.TTL)
+	}, Fields: func(p *app.Page) {
+		p.Header(r.ResponseHeader)
+		p.LeaseID("ID", int64(r.ID))
+		p.Field("TTL", r.TTL)
+	}}
+}
+
+func showTimeToLive(r *clientv3.LeaseTimeToLiveResponse, keys bool) app.Answer {
+	return app.Answer{JSON: r, Proto: r, Simple: func(p *app.Page) {
+		if r.GrantedTTL == 0 && r.TTL == -1 {
+			p.Printf("lease %016x already expired\n", r.ID)
+			return
+		}
+		p.Printf("lease %016x granted with TTL(%ds), remaining(%ds)", r.ID, r.GrantedTTL, r.TTL)
+		if keys {
+			p.Printf(", attached keys(%s)", app.ReadableAll(app.TextsOf(r.Keys)))
+		}
+		p.Printf("\n")
+	}, Fields: func(p *app.Page) {
+		p.Header(r.ResponseHeader)
+		p.LeaseID("ID", int64(r.ID))
+		p.Field("TTL", r.TTL)
+		p.Field("GrantedTTL", r.GrantedTTL)
+		for _, k := range r.Keys {
+			p.Quoted("Key", string(k))
+		}
+	}}
+}
+
+func showLeases(r *clientv3.LeaseLeasesResponse) app.Answer {
+	return app.Answer{JSON: r, Proto: r, Simple: func(p *app.Page) {
+		p.Printf("found %d leases\n", len(r.Leases))
+		for _, l := range r.Leases {
+			p.Printf("%016x\n", l.ID)
+		}
+	}, Fields: func(p *app.Page) {
+		p.Header(r.ResponseHeader)
+		for _, l := range r.Leases {
+			p.LeaseID("ID", int64(l.ID))
+		}
+	}}
+}
+
+// leaseState is what a lease is in besides alive.
+func leaseState(l *pb.Lease) string {
+	if l.Delayed {
+		return "delayed"
+	}
+	return "alive"
+}
+
+var leaseHead = []string{"ID", "Name", "Owner", "TTL", "Remaining", "Keys", "State"}
+
+func leaseRow(l *pb.Lease) []string {
+	return []string{
+		fmt.Sprintf("%016x", l.Id), l.Name, l.Owner,
+		app.Millis(l.TtlMs), app.Millis(l.RemainingMs), fmt.Sprint(l.KeyCount), leaseState(l),
+	}
+}
+
+// showChanged shows what a command did to a lease: the text follows the lease's ID. A secret in the
+// response is printed, too.
+func showChanged(r proto.Message, l *pb.Lease, text string, args ...any) app.Answer {
+	return app.ProtoAnswer(r, func(p *app.Page) {
+		p.Printf("lease %016x "+text, append([]any{l.Id}, args...)...)
+		if s, ok := r.(interface{ GetSecret() []byte }); ok && len(s.GetSecret()) > 0 {
+			p.Printf("secret %s\n", base64.StdEncoding.EncodeToString(s.GetSecret()))
+		}
+	})
+}
+
+func showChecked(asked *pb.CheckTokenRequest, r *pb.CheckTokenResponse) app.Answer {
+	ans := app.ProtoAnswer(r, func(p *app.Page) {
+		switch {
+		case r.Valid:
+			p.Printf("token %d is valid\n", asked.Token)
+		case asked.Token > r.Current && r.Current != 0:
+			p.Printf("token %d is not valid: the lease has token %d\n", asked.Token, r.Current)
+		case r.Current != 0:
+			p.Printf("token %d is old: the lease has token %d\n", asked.Token, r.Current)
+		default:
+			p.Printf("token %d is not valid: there is no such lease\n", asked.Token)
+		}
+	})
+	if !r.Valid {
+		ans.Code = app.ExitFailure
+	}
+	return ans
+}
+
+func showLeaseList(r *pb.ListResponse) app.Answer {
+	var rows [][]string
+	for _, l := range r.Leases {
+		rows = append(rows, leaseRow(l))
+	}
+	ans := app.RowsAnswer(leaseHead, rows, app.ProtoJSON(r))
+	ans.Proto = r
+	ans.Fields = func(p *app.Page) { p.Message(r.ProtoReflect()) }
+	return ans
+}
+
+func showDescribed(r *pb.DescribeResponse) app.Answer {
+	ans := app.ProtoAnswer(r, func(p *app.Page) { describeLease(p, r.Lease) })
+	ans.Table = func() ([]string, [][]string) {
+		return leaseHead, [][]string{app.ReadableAll(leaseRow(r.Lease))}
+	}
+	return ans
+}
+
+// describe writes a lease for people: what it has not is left out.
+func describeLease(p *app.Page, l *pb.Lease) {
+	line := func(name, value string) {
+		if value != "" {
+			p.Printf("%-11s%s\n", name, app.Readable(value))
+		}
+	}
+	line("lease", fmt.Sprintf("%016x", l.Id))
+	line("name", l.Name)
+	line("owner", l.Owner)
+	line("principal", l.Principal)
+	for _, k := range slices.Sorted(maps.Keys(l.Labels)) {
+		line("label", k+"="+l.Labels[k])
+	}
+	line("token", fmt.Sprint(l.Token))
+	line("state", leaseState(l))
+	line("ttl", app.Millis(l.TtlMs))
+	line("remaining", app.Millis(l.RemainingMs))
+	if l.LockDelayMs > 0 {
+		line("lock delay", app.Millis(l.LockDelayMs))
+	}
+	if l.AtExpiry == pb.AtExpiry_AT_EXPIRY_KEEP {
+		line("at expiry", "keys stay")
+	}
+	if l.Bound {
+		line("bound", "to its key")
+	}
+	for _, h := range l.Holds {
+		p.Printf("%-11s%s\n", "holds", heldText(h))
+	}
+	for _, k := range l.Keys {
+		p.Printf("%-11s%q\n", "key", k)
+	}
+}
+
+// heldText is a range of keys for people.
+func heldText(r *pb.KeyRange) string {
+	key, end := string(r.Key), string(r.RangeEnd)
+	switch {
+	case end == "":
+		return fmt.Sprintf("%q", key)
+	case end == "\x00":
+		return fmt.Sprintf("%q and all after it", key)
+	case end == store.Prefix(key).End:
+		return fmt.Sprintf("all that begins with %q", key)
+	default:
+		return fmt.Sprintf("%q up to %q", key, end)
+	}
+}

@@ -1,0 +1,21 @@
+package lease
+
+import (
+	"testing"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
+
+// TestHeldText: what a lease holds, for people.
+func TestHeldText(t *testing.T) {
+	for want, r := range map[string]*pb.KeyRange{
+		`"a"`:                       {Key: []byte("a")},
+		`"a" and all after it`:      {Key: []byte("a"), RangeEnd: []byte{0}},
+		`all that begins with "a/"`: {Key: []byte("a/"), RangeEnd: []byte("a0")},
+		`"a" up to "c"`:             {Key: []byte("a"), RangeEnd: []byte("c")},
+	} {
+		if got := heldText(r); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

@@ -1,8 +1,0 @@
-//go:build !linux && !darwin
-
-package cli
-
-import "os"
-
-// silence leaves the echo on: this system's way to turn it off is not known.
-func silence(*os.File) (restore func()) { return func() {} }

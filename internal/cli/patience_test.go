@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/test/tier"
+)
+
+// listened is a standard error that says when something was written to it.
+type listened struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	news chan struct{}
+}
+
+func (h *listened) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n, err := h.text.Write(b)
+	h.news <- struct{}{}
+	return n, err
+}
+
+func (h *listened) await(t *testing.T, want string) {
+	t.Helper()
+	<-h.news
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !strings.Contains(h.text.String(), want) {
+		t.Errorf("complained %q, want %q", h.text.String(), want)
+	}
+	h.text.Reset()
+}
+
+// shut is a listener that closes what it accepts, until it is open.
+type shut struct {
+	net.Listener
+	open atomic.Bool
+}
+
+func (l *shut) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil && !l.open.Load() {
+		_ = c.Close()
+	}
+	return c, err
+}
+
+// Goal: a command without a limit of time says that it waits for a member.
+func TestPatientCommandsTell(t *testing.T) {
+	for _, command := range []string{
+		"lease keep-alive --once 77", "lease timetolive 77", "user list", "user get ann --detail",
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := grpc.NewServer()
+			defer s.Stop()
+			member := &shut{Listener: l}
+			go func() { _ = s.Serve(member) }()
+			errs := &listened{news: make(chan struct{}, 10)}
+			a := &app.App{Process: app.Process{Stderr: errs, Stdout: &bytes.Buffer{}}}
+			root := newRoot(a, nil)
+			root.SetArgs(append(strings.Fields(command), "--endpoints", l.Addr().String()))
+			a.Flags.CommandTimeout = 0 // one second passes all the same
+			ended := make(chan error)
+			go func() { ended <- root.Execute() }()
+			errs.await(t, "No member answers, trying on")
+			member.open.Store(true)
+			if err := <-ended; err == nil || !strings.Contains(err.Error(), "unknown service") {
+				t.Errorf("it ends with %v", err)
+			}
+		})
+	}
+}
+
+// silent is a member that takes calls and does not answer them.
+type silent struct {
+	etcdpb.UnimplementedLeaseServer
+	pb.UnimplementedLeaseServiceServer
+	ended            chan struct{}
+	asked, described atomic.Bool
+}
+
+func (m *silent) LeaseKeepAlive(etcdpb.Lease_LeaseKeepAliveServer) error {
+	m.asked.Store(true)
+	<-m.ended
+	return nil
+}
+
+func (m *silent) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeResponse, error) {
+	m.described.Store(true)
+	<-m.ended
+	return nil, nil
+}
+
+// Goal: a renewal that a member does not answer ends in its time: there is a connection, so nobody
+// is asked why there is none.
+func TestKeepAliveOnceOfSilentMember(t *testing.T) {
+	tier.Campaign(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := silent{ended: make(chan struct{})}
+	s := grpc.NewServer()
+	etcdpb.RegisterLeaseServer(s, &m)
+	pb.RegisterLeaseServiceServer(s, &m)
+	go func() { _ = s.Serve(l) }()
+	code := 0
+	for range 5 {
+		if m.asked.Load() { // else the machine stood still for the whole time
+			break
+		}
+		m.described.Store(false)
+		code, _, _ = try(app.Process{Args: []string{
+			"lease", "keep-alive", "--once", "77", "--command-timeout", "1s", "--endpoints",
+			l.Addr().String(),
+		}})
+	}
+	close(m.ended)
+	s.Stop() // and all calls have ended
+	if !m.asked.Load() {
+		t.Error("the member was never asked")
+	}
+	if code != app.ExitConnection {
+		t.Errorf("it ends with %d, want %d", code, app.ExitConnection)
+	}
+	if m.described.Load() {
+		t.Error("another call was made when the time was up")
+	}
+}
+
+// stalling is a member that hangs after the first renewal of its first stream.
+type stalling struct {
+	etcdpb.UnimplementedLeaseServer
+	streams atomic.Int32
+	ended   chan struct{}
+}
+
+func (m *stalling) LeaseKeepAlive(s etcdpb.Lease_LeaseKeepAliveServer) error {
+	first := m.streams.Add(1) == 1
+	for ttl := int64(2); ; ttl = 0 {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if err := s.Send(&etcdpb.LeaseKeepAliveResponse{ID: r.ID, TTL: ttl}); err != nil {
+			return err
+		}
+		if first {
+			<-m.ended
+			return nil
+		}
+	}
+}
+
+func (m *stalling) LeaseTimeToLive(
+	_ context.Context, r *etcdpb.LeaseTimeToLiveRequest,
+) (*etcdpb.LeaseTimeToLiveResponse, error) {
+	return &etcdpb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}, nil
+}
+
+// Goal: a lease is renewed over another stream, in time, when a member hangs with its connection
+// open. Method: a member whose first stream hangs after one renewal.
+func TestKeepAliveOfHangingMember(t *testing.T) {
+	tier.RealTime(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := stalling{ended: make(chan struct{})}
+	s := grpc.NewServer()
+	etcdpb.RegisterLeaseServer(s, &m)
+	go func() { _ = s.Serve(l) }()
+	defer s.Stop()
+	defer close(m.ended)
+	_, out, errs := try(app.Process{Args: []string{
+		"lease", "keep-alive", "4d", "--endpoints", l.Addr().String(),
+	}})
+	if n := strings.Count(out, "keepalived with TTL(2)"); n < 2 {
+		t.Errorf("%d renewals over %d streams:\n%s%s", n, m.streams.Load(), out, errs)
+	}
+}

@@ -1,0 +1,514 @@
+package recovery
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"leasehold.dev/internal/cause"
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/cli/cluster"
+	"leasehold.dev/internal/rewind"
+)
+
+// A kind is a disaster as recover knows it: what to say about it, and the repair. Texts are
+// templates for the evidence.
+type kind struct {
+	code cause.Code // the evidence may have another
+	what string     // it is
+	// says has a line for each thing to say:
+	//
+	//	- what was found
+	//	? what to check first
+	//	> where :: what a person has to do there
+	//	! what --yes does, here
+	//
+	// A line without a mark continues the one before.
+	says string
+	act  func(*recovery, *disaster) error // does the lines marked with !
+}
+
+// disasters are all that recover knows.
+var disasters = map[string]kind{
+	"expired certificates": {
+		code: cause.CertificateExpired, what: "certificates have expired",
+		says: `
+		{{range .Expired}}
+		- {{.Text}}
+		{{end}}
+		? the clock of this machine, which says {{now}}
+		{{if authority}}
+		> every host :: the authority itself has expired: make a new one, and put its certificate
+			into each --trusted-ca-file, --peer-trusted-ca-file and --cacert, behind the old one
+		{{end}}
+		{{range .Expired}}{{if .File}}
+		> here :: replace {{.File}}, and its key, by a new certificate of your authority
+		{{else}}
+		> the host of {{.Address}} :: replace the files of {{.Flags}} by a new certificate for the
+			same names, and its key: both are read at every handshake, and nothing needs a restart
+		{{end}}{{end}}
+		{{if selfSigned}}
+		> every such host :: a certificate that the member made itself (--auto-tls,
+			--peer-auto-tls) is made again when the member is restarted
+		{{end}}
+		> here :: leasehold recover, once more: members that could not talk find each other again`,
+	},
+	"several clusters": {
+		code: cause.TwoClusters, what: "the endpoints are of {{len .Clusters}} clusters",
+		says: `
+		{{range .Clusters}}
+		- cluster {{.ID}}: {{.Names}}
+		{{end}}
+		- nothing is done to any of them; a client with these endpoints finds a lock free in one
+			cluster that is held in the other
+		? which of them is meant, in --endpoints and in variables
+		{{range .Clusters}}
+		> here :: leasehold recover --endpoints {{.At}}  # of cluster {{.ID}} alone
+		{{end}}
+		> the host of one that should be in the other cluster :: if it was started on an empty
+			directory without --join, it has founded a cluster of its own: stop it, move its data
+			directory away, and keep it; then start it with --join ADDRESS --replace, where ADDRESS
+			is of the right cluster`,
+	},
+
+	// What the data directory of this host shows.
+	"another cluster": {
+		code: cause.OtherCluster,
+		what: "{{if running}}the data directory is in use by a member of another cluster" +
+			"{{else}}the data are of another cluster{{end}}",
+		says: `
+		- {{dir}} is of cluster {{hex .Dir.Cluster}}, and cluster {{.Cluster}} answers: nothing is done to
+			either
+		{{if running}}
+		- {{user}}
+		{{end}}
+		? whether these are the right --endpoints, and the right --data-dir`,
+	},
+	"a stranger runs": {
+		code: cause.Removed, what: "a member runs that the cluster does not have",
+		says: `
+		- {{user}}
+		? whether these are the right --endpoints: clients that ask this member get a state that no
+			other member has
+		> here :: stop it, and run recover again`,
+	},
+	"too new": {
+		code: cause.TooOld, what: "this release does not run on the data directory",
+		says: `
+		- {{dir}}: {{.Dir.Why}}
+		> here :: start the member with the release that wrote them, or a later one`,
+	},
+	"foreign": {
+		code: cause.ForeignData, what: "this release does not run on the data directory",
+		says: `
+		- {{dir}}: {{.Dir.Why}}
+		> here :: give the right --data-dir`,
+	},
+	"half restored": {
+		code: cause.HalfRestored, what: "a restore into the data directory was cut off",
+		says: `
+		- {{dir}}
+		> here :: mv {{path}} {{path}}.cut-off
+		{{with .Dir.Kept}}
+		> here :: mv {{word .}} {{path}}  # and run recover again
+		{{else}}
+		> here :: restore the backup again
+		{{end}}`,
+	},
+	"removed": {
+		code: cause.Removed, what: "the member was removed",
+		act: (*recovery).replace, says: `
+		- {{dir}} is of member {{hex .Dir.Member}} ({{.Dir.Name}}), which the cluster has removed: its
+			data are of no more use` + moveAway + `
+		> here :: to be a member again: leasehold serve --join {{endpoints}}, and its other flags of
+			before`,
+	},
+	"differs here": {
+		code: cause.StatesDiffer, what: "the data of the member are damaged",
+		act: (*recovery).replace, says: `
+		- alarm CORRUPT: the state of {{name .X}} differs from that of the majority` + replaceHere,
+	},
+	"runs elsewhere": {
+		code: cause.CopiedData, what: "another process runs as this member",
+		says: `
+		- {{name .X}} answers, and no process has {{dir}} open: one of two data directories is a copy
+		? which process that is, and which directory it runs on: never start a second one`,
+	},
+	"not running": {
+		code: cause.NotRunning, what: "the member does not run",
+		says: `
+		- {{dir}} is sound, and has the data of {{name .X}} up to revision {{.Dir.Revision}}: {{.X.Error}}
+		` + doubts + `
+		{{if eq .Code "TOO_OLD" "VERSION_NOT_SPOKEN"}}
+		> here :: start it with the release that the other members run: leasehold status shows it
+		{{else if eq .Code "LOST_DATA"}}
+		? whether the data that it had are in another directory: start it with those
+		> here, if they are gone :: move {{path}} away, and keep it; then {{rejoin .X}}  # with its
+			other flags of before
+		{{else if eq .Code "COPIED_DATA"}}
+		? which other process has its identity, and which of the two directories is the copy: never
+			start both
+		> here, if this is the copy :: do not start it again; to add a member, start with an empty
+			directory and --join {{endpoints}}
+		> here, if the other one is :: stop that, and start this one as always
+		{{else}}
+		> here :: start it as always: it gets from the others what it has missed
+		{{end}}`,
+	},
+	"disk lost": {
+		code: cause.DiskLost, what: "the disk of the member is lost",
+		act: (*recovery).replace, says: `
+		- {{dir}} has no data, and {{name .X}} does not answer` + replaceHere,
+	},
+	"no state": {
+		code: cause.NoState, what: "the member has no state",
+		act: (*recovery).replace, says: `
+		- {{.Dir.Why}}
+		{{if .X}}
+		> here :: start it as always: it goes on to join
+		{{else}}` + replaceHere + `{{end}}`,
+	},
+	"damaged": {
+		code: cause.Damaged, what: "the data of the member are damaged",
+		act: (*recovery).replace, says: `
+		- {{dir}}: {{.Dir.Why}}` + replaceHere,
+	},
+	"rolled back": {
+		code: cause.RolledBack, what: "the data of the member are an older copy",
+		act: (*recovery).replace, says: `
+		- {{dir}}: {{.Dir.Why}}` + replaceHere,
+	},
+	"unnamed": {
+		code: cause.Removed, what: "the member was removed",
+		says: `
+		- {{dir}}: its own state does not name it
+		> each other host with data :: leasehold recover --data-dir DIR`,
+	},
+	"majority stands": {
+		code: cause.NotRunning, what: "the member does not run",
+		says: `
+		- {{dir}} is sound, up to revision {{.Dir.Revision}}, and with it a majority is there: nothing is
+			lost
+		` + doubts + `
+		> here :: start it as always`,
+	},
+	"survivor": {
+		code: cause.NoMajority, what: "the majority is lost, or out of reach",
+		act: (*recovery).forceNewCluster, says: `
+		- with this member {{.Left.Here}} of {{.Left.Voters}} voters are there, and {{.Left.Need}} are
+			needed
+		- {{dir}} is sound, and has the data of {{.Left.Self.Name}} up to revision {{.Dir.Revision}}
+			(entry {{.Dir.Index}} of term {{.Dir.Term}} of the log)
+		- what was acknowledged after that is not here: with a majority back it is there, and without
+			one it is lost
+		` + doubts + `
+		{{range .Left.Others}}{{if .Error}}
+		? {{.Name}}, at {{addresses .}}: whether its host runs, what is in the way (network, firewall,
+			expired certificates), whether its process runs and its disk is there: brought back, it has
+			lost nothing
+		{{end}}{{end}}
+		? each other host with sound data: leasehold recover --data-dir DIR says how far they go; use
+			those of the highest term, and of these those with the highest entry
+		? the backups: leasehold backup list --from TARGET says whether they go further
+		{{if .Given}}` + moveAway + `
+		! make {{dir}} that of a cluster of {{.Left.Self.Name}} alone, with all its keys and leases: later
+			tokens and revisions are above all that can have been told, and the other members are removed
+		> here, then :: {{serve .Left.Self path}}  # with its other flags of before
+		{{range .Left.Others}}
+		> the host of {{name .}} :: move the data directory away, and keep it; then {{serve . "DIR"}}
+			--join {{client $.Left.Self}}
+		{{end}}
+		{{else}}
+		> here, only if they are lost for good :: leasehold recover --data-dir {{path}}
+			--lost NAME,NAME --yes  # names them, and makes a new cluster of what is here
+		{{end}}`,
+	},
+	"no data": {
+		code: cause.NoData, what: "no data are left here, and no majority answers",
+		says: `
+		- {{dir}}{{if .Dir.Why}}: {{.Dir.Why}}{{else}} has no data{{end}}
+		- {{.Failure}}
+		{{if and empty .Dir.Kept}}
+		- {{.Dir.Kept}} was moved away from there
+		> here :: {{if exists}}rmdir {{path}} && {{end}}mv {{word .Dir.Kept}} {{path}}  # and run
+			recover again
+		{{else}}
+		? the other members (--endpoints): with a majority of them nothing is lost, and recover, run
+			again, replaces this one
+		> each host with sound data :: leasehold recover --data-dir DIR  # says what can be done
+		> here, if there is none :: leasehold backup list --from TARGET
+		> here, if there is none :: leasehold backup restore --from TARGET --data-dir NEW-DIR
+			--name NAME --initial-advertise-peer-urls URL  # or snapshot restore FILE
+		{{end}}`,
+	},
+
+	// What a cluster shows that does not serve.
+	"silence": {
+		code: cause.NoAnswer,
+		what: `{{if eq .Code "NO_MAJORITY"}}the majority does not answer{{else}}no member answers{{end}}`,
+		says: runningHere + `
+		- at the endpoints: {{.Failure}}
+		{{range .All}}{{hint .}}{{end}}
+		? whether these are the right endpoints (--endpoints)`,
+	},
+	"no leader": {
+		code: cause.NotServing, what: "the cluster does not serve, though a majority answers",
+		says: runningHere + `
+		- {{.Failure}}
+		? whether the members reach each other at their peer URLs (leasehold member list), and what
+			their logs say`,
+	},
+	"minority": {
+		code: cause.NoMajority, what: "the majority does not answer",
+		says: runningHere + `
+		- {{.Votes.Here}} of {{.Votes.Voters}} voters answer, and {{.Votes.Need}} are needed: nothing is
+			granted, renewed or expired, and holders stop by their own clocks
+		{{range .All}}{{hint .}}{{end}}
+		> the host of each :: bring them back: with {{.Votes.Missing}} more the cluster goes on, and
+			nothing is lost`,
+	},
+
+	// What members and alarms report.
+	"over quota": {
+		code: cause.QuotaUsedUp, what: "the quota is used up",
+		act: (*recovery).makeRoom, says: `
+		- alarm NOSPACE, raised by {{.Text}}: puts and grants are refused; reads, renewals, deletes
+			and revokes go on
+		- the state has {{size .State.Used}}, and the smallest quota is {{size .State.Quota}}
+		! leasehold compaction REVISION  # the newest one: old versions of keys go, no key and no
+			lease does; watches that resume from before have to start anew
+		! leasehold alarm disarm  # when the state has seven eighths of the quota or less
+		> here :: if that is not enough: leasehold del PREFIX --prefix, leasehold lease revoke ID, for
+			what is no longer needed
+		> every host, one after the other :: or give the state more room: start the member with
+			--quota-backend-bytes={{.State.Twice}}, if it has the memory (leasehold doctor)`,
+	},
+	"disk full": {
+		code: cause.DiskFull, what: "the disk is full",
+		says: `
+		- {{names .All}}: a follower forwards writes while it has some room, a leader refuses them;
+			{{.Text}}
+		- nothing is lost: reads, renewals, ends of leases, deletes, revokes and compaction go on in
+			the space that a member keeps back for them
+		- this is not the quota, which bounds the state in memory: raising it makes no room on a disk
+		- writes go on by themselves when there is room again, without a restart
+		{{range .All}}
+		> the host of {{name .}} :: ` + makeRoomOnDisk + `
+		{{end}}`,
+	},
+	"copy runs": {
+		code: cause.CopiedData, what: "a copy of a data directory is being run",
+		says: `
+		- {{name .X}} reports that another process with its identity was refused in the last ten
+			minutes: of two data directories one is a copy
+		? the log of {{name .X}}, and on which host a second one was started; it may be over: the
+			process that was refused stops
+		> the host of the second process :: see that it does not start again, and remove its data
+			directory; for another member start with an empty one, and --join`,
+	},
+	"reported": {
+		code: cause.Reported, what: "a member reports something",
+		says: `
+		- {{name .X}}: {{.Text}}`,
+	},
+	"differs": {
+		code: cause.StatesDiffer, what: "the data of a member are damaged",
+		says: `
+		- alarm CORRUPT: the state of {{name .X}} differs from that of the majority, and so it has
+			stopped (exit code 8); the cluster serves without it
+		> the host of {{name .X}} :: move the data directory away, and keep it
+		> the host of {{name .X}} :: {{rejoin .X}}  # with its other flags of before`,
+	},
+	"split": {
+		code: cause.Split, what: "the states of members differ",
+		says: `
+		- alarm CORRUPT, and no majority agrees, so nothing shows which is right: writes are refused
+		> here :: leasehold endpoint hashkv --cluster  # which members agree
+		{{range .All}}
+		> here :: leasehold snapshot save {{word .Name}}.backup --endpoints {{.Endpoint}}  # and
+			leasehold snapshot dump, to compare
+		{{end}}
+		> here :: leasehold member remove ID  # each that is wrong; the alarm goes with it`,
+	},
+	"cut off": {
+		code: cause.NoLeader, what: "a member is cut off from the others",
+		says: `
+		- {{name .X}} answers, and knows no leader, while the others serve
+		? from the host of {{name .X}} the peer URLs of the others (leasehold member list), and its own
+			from theirs: network, firewall, certificates; the log of the member says what fails`,
+	},
+	"silent": {
+		code: cause.NoAnswer, what: "a member does not answer",
+		says: `
+		- {{name .X}} does not answer: {{.X.Error}}; the cluster serves without it
+		{{hint .X}}
+		> the host of {{name .X}} :: if its data are there: start it as always, and nothing is lost
+		> the host of {{name .X}} :: if its disk is lost: {{rejoin .X}}  # with its other flags of
+			before`,
+	},
+}
+
+// Parts that several disasters have.
+const (
+	moveAway = `
+		! mv {{path}} {{path}}.before-recovery-TIME`
+	makeRoomOnDisk = `make room on the disk of the data directory, or enlarge it: look (df, du) what
+			else is on it, such as logs, backups, and directories *.before-recovery-* of earlier times; in
+			the data directory itself remove nothing`
+	replaceHere = `
+		- the cluster serves without it, and has all its data
+		{{if empty}}
+		? whether {{dir}} is the right directory, and its disk is mounted
+		{{end}}
+		{{if nameless}}
+		? which member's directory {{dir}} is: it does not say so itself
+		{{if .X}}
+		> here, only if it is that of {{name .X}} :: leasehold recover --endpoints {{endpoints}}
+			--data-dir {{path}} --member {{word (or .X.Name .X.ID)}} --yes
+		{{end}}
+		{{else}}
+		{{if .X}}
+		! leasehold member remove {{.X.ID}}  # a member that has lost its data needs a new ID
+		{{end}}
+		{{if not empty}}` + moveAway + `
+		{{end}}
+		> here, then :: {{serve self path}} --join {{endpoints}}  # with its other flags of before, but
+			not --initial-cluster
+		{{end}}`
+	doubts = `
+		{{with ended}}
+		- it stopped at {{.}}
+		{{end}}
+		{{with shortOf}}
+		- its disk has {{.Free}} free: the member refuses writes when it cannot reserve {{.Reserve}}
+			for its log
+		> here, first :: ` + makeRoomOnDisk + `
+		{{end}}`
+	runningHere = `
+		{{if running}}
+		? {{user}}: give its address with --endpoints; its own data are looked at when it is stopped
+		{{end}}`
+)
+
+// hints say what to look at because a member does not answer.
+var hints = map[cause.Code]string{
+	cause.Refused: `
+		? {{name .}}: its host answers, but no process does: see there what the member has said last,
+			and start it; its data are probably there`,
+	cause.Hangs: `
+		? {{name .}}: a process takes connections, but answers no call: see there whether it is stopped
+			or hangs (its disk, its memory), and what it has said last; it has lost nothing
+		> the host of {{name .}} :: first of all stop the process, by kill -9 if it does not end: what
+			it has acknowledged is on its disk, and a second one could not open its data`,
+	cause.NoLeader: `
+		? {{name .}}: it runs, and has lost nothing: without a majority no login works, so it says no
+			more; bring the others back`,
+	cause.CallFailed: `
+		? {{name .}}: its host answers, but the call fails: {{.Error}}`,
+	cause.NotAMember: `
+		? {{name .}}: no port of a member for clients answers there, but perhaps that for other
+			members: give a client URL with --endpoints`,
+	"": `
+		? {{name .}}: {{.Error}}; see whether its host runs, and what is in the way (network, firewall,
+			address): a member that is only out of reach has lost nothing`,
+}
+
+// The marks of lines are kept apart from what templates insert, which may look like one.
+var (
+	markedLine = regexp.MustCompile(`\n\s*([-?>!]) `)
+	otherLine  = regexp.MustCompile(`\n\s*`)
+)
+
+const lineBreak = "\x00"
+
+// render fills in a template of the table.
+func (r *recovery) render(text string, data any) string {
+	text = otherLine.ReplaceAllString(markedLine.ReplaceAllString(text, lineBreak+"$1 "), " ")
+	var out strings.Builder
+	t := template.Must(template.New("").Funcs(r.words()).Parse(text))
+	if err := t.Execute(&out, data); err != nil {
+		panic(fmt.Sprintf("cli: a disaster cannot be described: %v", err)) // the table is wrong
+	}
+	return out.String()
+}
+
+// A scene is what templates name: what was found out, and the evidence of one disaster.
+type scene struct {
+	evidence
+	Dir      *rewind.Directory
+	Left     *survivors
+	Expired  []badCertificate
+	Clusters []clusterAt
+	Cluster  string
+	Failure  string // why the cluster does not serve
+	Votes    votes
+	State    quotaUse
+	Given    bool // members were given up
+}
+
+// see adds a disaster to what was found.
+func (r *recovery) see(name string, e evidence) {
+	k := disasters[name]
+	e.Code = cmp.Or(e.Code, k.code)
+	data := scene{
+		e, r.dir, r.left, r.expired, r.clusters(), r.cluster.Cluster, r.failure(), votesOf(r.cluster),
+		useOf(r.cluster), len(r.lost) > 0,
+	}
+	d := &disaster{
+		Cause: e.Code, What: r.render(k.what, data),
+		Facts: []string{}, Check: []string{}, Steps: []step{}, Done: []string{},
+	}
+	for line := range strings.SplitSeq(r.render(k.says, data), lineBreak) {
+		mark, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch mark {
+		case "-":
+			d.Facts = append(d.Facts, text)
+		case "?":
+			d.Check = append(d.Check, text)
+		case ">":
+			where, do, _ := strings.Cut(text, " :: ")
+			d.Steps = append(d.Steps, step{where, do, false})
+		case "!":
+			d.Steps = append(d.Steps, step{"here", text, true})
+			d.act = k.act
+		}
+	}
+	r.found = append(r.found, d)
+}
+
+// words are what templates can call.
+func (r *recovery) words() template.FuncMap {
+	return template.FuncMap{
+		"name": nameOf, "names": namesOfMembers, "word": shellWord, "size": app.SIBytes,
+		"endpoints": r.endpointsOf, "serve": r.serve, "rejoin": r.rejoin, "self": r.memberHere,
+		"user": r.user, "ended": r.ended, "shortOf": r.shortOf,
+		"hex":       func(id uint64) string { return fmt.Sprintf("%x", id) },
+		"now":       func() string { return time.Now().UTC().Format("2006-01-02T15:04:05Z") },
+		"addresses": func(x *cluster.Member) string { return strings.Join(x.URLs(), " and ") },
+		"client":    func(x *cluster.Member) string { return cmp.Or(x.URL, x.Endpoint) },
+		"dir":       func() string { return r.dir.Path },
+		"path":      func() string { return shellWord(r.dir.Path) },
+		"exists":    func() bool { _, err := os.Stat(r.dir.Path); return err == nil },
+		"running":   func() bool { return r.is(rewind.Running) },
+		"empty":     func() bool { return r.is(rewind.Empty) },
+		"nameless":  func() bool { return r.dir.Member == 0 && r.member == "" },
+		"authority": func() bool {
+			return slices.ContainsFunc(r.expired, func(c badCertificate) bool { return c.Authority })
+		},
+		"selfSigned": func() bool {
+			return slices.ContainsFunc(r.expired, func(c badCertificate) bool { return c.SelfSigned })
+		},
+		"hint": func(x *cluster.Member) string {
+			text, ok := hints[x.Cause]
+			if !ok {
+				text = hints[""]
+			}
+			return r.render(text, x)
+		},
+	}
+}

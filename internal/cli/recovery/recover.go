@@ -1,0 +1,247 @@
+// Package recovery is "leasehold recover": it finds out which disaster a cluster has had, says what
+// to check and to do on which host, and does its part with --yes. The table in disasters.go has all
+// that it knows, diagnose.go finds them, and repair.go does what --yes does.
+package recovery
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/cause"
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/cli/cluster"
+	"leasehold.dev/internal/rewind"
+)
+
+// What recover says in one word.
+const (
+	recoverNothing = "nothing to recover"
+	recoverFound   = "found"
+	recoverDone    = "done"
+)
+
+// Command returns leasehold recover.
+func Command(a *app.App) *cobra.Command {
+	r := &recovery{App: a}
+	return a.Make(app.Command{
+		Use: "recover", Short: "Diagnose a cluster and repair it with --yes",
+		Long: `Examine the running cluster and, with --data-dir, the data of this host's member,
+which must not run. Print what is wrong, what to check first, and what to do on which host. Nothing
+is changed without --yes. With it, recover does what can be done from here and prints what is left.
+It removes no data: what it replaces is kept under a name with the time.
+
+It recognises expired certificates, a full quota, a member that does not answer, whose disk is full
+or lost, whose data are damaged, rolled back to an older copy, or run twice, and a majority that is
+lost for good. Lost members have to be named (--lost), because they look like members that are only
+out of reach. Endpoints of several clusters are refused, and so is a directory on which a member of
+another cluster runs.
+
+Exit codes: 0 nothing to recover, or all of it done; 9 something is wrong and not yet repaired; 1
+the diagnosis or the repair failed.`,
+		Example: "recover --endpoints host1:2379,host2:2379,host3:2379\n" +
+			"recover --endpoints host1:2379 --data-dir /var/lib/leasehold --yes\n" +
+			"recover --data-dir /var/lib/leasehold --lost b,c --yes",
+		Flags: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&r.yes, "yes", false, "do what can be done from here")
+			fs.StringVar(&r.dataDir, "data-dir", "", "data directory of the member of this host")
+			fs.StringVar(&r.member, "member", "",
+				"name or ID of the member of this host, if its data do not say it")
+			fs.StringSliceVar(&r.lost, "lost", nil,
+				"names or IDs of the members whose data are lost for good")
+		},
+		Run: func(*cobra.Command, []string, []string) error { return r.run() },
+	})
+}
+
+// recovery is one call of recover.
+type recovery struct {
+	*app.App
+	yes             bool
+	dataDir, member string
+	lost            []string
+
+	spec    *clientv3.ConfigSpec
+	dir     *rewind.Directory // nil without --data-dir
+	cluster *cluster.State
+	own     *cluster.Member // of the directory, as the serving cluster knows it; nil for none
+	left    *survivors      // nil unless the directory is sound and no majority serves
+	expired []badCertificate
+	found   []*disaster
+}
+
+// disaster is one thing that is wrong.
+type disaster struct {
+	Cause cause.Code `json:"cause"`
+	What  string     `json:"what"`
+	Facts []string   `json:"facts"`
+	// Check is what to look at first: perhaps there is no disaster.
+	Check []string `json:"check_first"`
+	Steps []step   `json:"steps"`
+	Done  []string `json:"done"`
+
+	act func(*recovery, *disaster) error // the steps that are ours; nil if there are none
+}
+
+// step is one thing to do.
+type step struct {
+	Where string `json:"where"` // on which host
+	Do    string `json:"do"`    // a command, or a sentence
+	Own   bool   `json:"own"`   // --yes does it
+}
+
+func (r *recovery) run() error {
+	spec, err := r.Prepare()
+	if err != nil {
+		return err
+	}
+	if r.Flags.Format != "simple" && r.Flags.Format != "json" {
+		return app.Unsupported(r.Flags.Format) // before anything is done
+	}
+	r.spec = spec
+	if err := r.lookAtDirectory(); err != nil {
+		return err
+	}
+	if len(r.spec.Endpoints) == 0 {
+		return app.BadArgs("--endpoints names none")
+	}
+	if r.cluster, err = r.lookAtCluster(); err != nil {
+		return err
+	}
+	if err := r.diagnose(); err != nil {
+		return err
+	}
+	var failed error
+	open := len(r.found)
+	for _, d := range r.found {
+		if r.yes && d.act != nil && failed == nil {
+			if failed = d.act(r, d); failed == nil {
+				open--
+			}
+		}
+	}
+	verdict := recoverFound
+	switch {
+	case len(r.found) == 0:
+		verdict = recoverNothing
+	case open == 0:
+		verdict = recoverDone
+	}
+	if err := r.Show(showRecovery(verdict, r.found, r.notes())); err != nil {
+		return err
+	}
+	if failed == nil && open > 0 {
+		return app.Reported(app.ExitFound)
+	}
+	return failed
+}
+
+// notes are what is no disaster: what status says of a cluster that needs no recovery, who has the
+// directory open, and endpoints of no member.
+func (r *recovery) notes() (out []string) {
+	if len(r.found) == 0 {
+		out = append(out, r.cluster.Reasons...)
+	}
+	switch {
+	case !r.serves() || r.dir == nil:
+	case r.is(rewind.Running) && !r.ofAnother() && (r.own != nil || r.dir.Member == 0):
+		out = append(out, r.user())
+	case r.is(rewind.Empty) && r.own == nil:
+		out = append(out, r.dir.Path+" has no data, and all members answer: it is that of a member to "+
+			"be, or not the right --data-dir")
+	}
+	for _, x := range r.cluster.Others {
+		if x.Error != "" {
+			out = append(out, "no member of the cluster has the address "+nameOf(x)+", and nothing "+
+				"answers there: "+x.Error)
+		}
+	}
+	return out
+}
+
+// endpointsOf are addresses of members that answer, as --join and --endpoints take them.
+func (r *recovery) endpointsOf() string {
+	var out []string
+	for _, x := range r.cluster.Members {
+		if x.Error == "" {
+			out = append(out, cmp.Or(x.URL, x.Endpoint))
+		}
+	}
+	if len(out) == 0 {
+		return "ADDRESS"
+	}
+	return strings.Join(out, ",")
+}
+
+// rejoin is the command that starts a member anew, on an empty directory.
+func (r *recovery) rejoin(x *cluster.Member) string {
+	return r.serve(x, "DIR") + " --join " + r.endpointsOf() + " --replace"
+}
+
+// serve is the command that starts a member.
+func (r *recovery) serve(x *cluster.Member, dir string) string {
+	clients := cmp.Or(x.URL, "URL")
+	peers := cmp.Or(strings.Join(x.Peers, ","), "URL")
+	return fmt.Sprintf("leasehold serve --name %s --data-dir %s --listen-client-urls %s "+
+		"--advertise-client-urls %s --listen-peer-urls %s --initial-advertise-peer-urls %s",
+		shellWord(x.Name), shellWord(dir), clients, clients, peers, peers)
+}
+
+// shellWord is a word as a shell reads it.
+func shellWord(word string) string {
+	plain := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.ContainsRune("-_./:,=@%+", c)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(c rune) bool { return !plain(c) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// lines are its parts, each with its text.
+func (d *disaster) lines() (out [][2]string) {
+	add := func(part string, texts []string) {
+		for _, text := range texts {
+			out = append(out, [2]string{part, app.Harmless(text)})
+		}
+	}
+	add("found", d.Facts)
+	add("check first", d.Check)
+	for _, s := range d.Steps {
+		where := "to do "
+		if !strings.HasPrefix(s.Where, "here") {
+			where += "on "
+		}
+		where += s.Where
+		if s.Own {
+			where += " (--yes does it)"
+		}
+		add(where, []string{s.Do})
+	}
+	add("done", d.Done)
+	return out
+}
+
+func showRecovery(verdict string, found []*disaster, notes []string) app.Answer {
+	return app.Answer{JSON: struct {
+		Verdict   string      `json:"verdict"`
+		Disasters []*disaster `json:"disasters"`
+		Notes     []string    `json:"notes,omitempty"`
+	}{verdict, found, notes}, Simple: func(p *app.Page) {
+		p.Printf("%s\n", verdict)
+		for _, d := range found {
+			p.Printf("%s\n", d.What)
+			for _, l := range d.lines() {
+				p.Printf("  %s: %s\n", l[0], l[1])
+			}
+		}
+		for _, n := range notes {
+			p.Printf("note: %s\n", app.Harmless(n))
+		}
+	}}
+}

@@ -1,0 +1,174 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/cli/cluster"
+	"leasehold.dev/internal/rewind"
+)
+
+// did notes that a step is done.
+func (d *disaster) did(format string, args ...any) {
+	d.Done = append(d.Done, fmt.Sprintf(format, args...))
+}
+
+// withClient does something with a client of the cluster.
+func (r *recovery) withClient(do func(context.Context, *clientv3.Client) error) error {
+	c, err := r.Dial(r.spec)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := r.PatientContext()
+	defer cancel()
+	return do(ctx, c)
+}
+
+// makeRoom drops history, and lifts the alarm if that was enough.
+func (r *recovery) makeRoom(d *disaster) error {
+	return r.withClient(func(ctx context.Context, c *clientv3.Client) error {
+		got, err := c.Get(ctx, "health", clientv3.WithCountOnly())
+		if err != nil {
+			return fmt.Errorf("find out the revision: %w", err)
+		}
+		rev := got.Header.GetRevision()
+		_, err = c.Compact(ctx, rev, clientv3.WithCompactPhysical())
+		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+			return fmt.Errorf("compact at revision %d: %w", rev, err)
+		}
+		d.did("compacted at revision %d", rev)
+		if r.cluster, err = r.lookAtCluster(); err != nil {
+			return err
+		}
+		now := useOf(r.cluster)
+		if now.Quota > 0 && now.Full() {
+			return app.WithCode(app.ExitFound, fmt.Errorf("the state still has %s of %s: make room, or "+
+				"raise "+
+				"the quota, and run recover again", app.SIBytes(now.Used), app.SIBytes(now.Quota)))
+		}
+		if err := disarm(ctx, c); err != nil {
+			return fmt.Errorf("lift the alarm: %w", err)
+		}
+		d.did("lifted the alarm: the state has %s of %s", app.SIBytes(now.Used), app.SIBytes(now.Quota))
+		return nil
+	})
+}
+
+// disarm lifts the alarms of a full quota, and no others.
+func disarm(ctx context.Context, c *clientv3.Client) error {
+	list, err := c.AlarmList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range list.Alarms {
+		if m.GetAlarm().String() != "NOSPACE" {
+			continue
+		}
+		if _, err := c.AlarmDisarm(ctx, (*clientv3.AlarmMember)(m)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace removes the member of this host from the cluster, and moves its data away.
+func (r *recovery) replace(d *disaster) error {
+	if x := r.own; x != nil {
+		if at := r.answers(x.URLs()); at != "" {
+			return fmt.Errorf("a process answers at %s, where %s should not run: stop it first", at,
+				nameOf(x))
+		}
+	}
+	if err := r.leave(d); err != nil || r.is(rewind.Empty) {
+		return err
+	}
+	kept, err := r.dir.MoveAway(time.Now())
+	if err == nil {
+		d.did("moved %s to %s", r.dir.Path, kept)
+	}
+	return err
+}
+
+// leave sees to it that the cluster does not have the member any more. What was looked at may have
+// come from a member that lags.
+func (r *recovery) leave(d *disaster) error {
+	id := r.dir.Member
+	if r.own != nil {
+		id = r.own.MemberID
+	}
+	return r.withClient(func(ctx context.Context, c *clientv3.Client) error {
+		list, err := c.MemberList(ctx)
+		if err != nil {
+			return fmt.Errorf("list the members: %w", err)
+		}
+		if got := fmt.Sprintf("%x", list.Header.GetClusterId()); got != r.cluster.Cluster {
+			return fmt.Errorf("cluster %s answers, and it was cluster %s: see whether all --endpoints "+
+				"are of one cluster", got, r.cluster.Cluster)
+		}
+		has := slices.ContainsFunc(list.Members, func(m *etcdserverpb.Member) bool { return m.ID == id })
+		switch {
+		case !has:
+			return nil
+		case r.own == nil:
+			return fmt.Errorf("the cluster has member %x after all: run recover again", id)
+		}
+		if _, err := c.MemberRemove(ctx, id); err != nil {
+			return fmt.Errorf("remove %s from the cluster: %w", nameOf(r.own), err)
+		}
+		d.did("removed member %x from the cluster", id)
+		return nil
+	})
+}
+
+// forceNewCluster makes a new cluster of the data of this host.
+func (r *recovery) forceNewCluster(d *disaster) error {
+	now, err := rewind.Examine(r.dir.Path) // a member may have been started meanwhile
+	if err != nil {
+		return err
+	}
+	if now.Condition != rewind.Sound || now.Index != r.dir.Index {
+		return errors.New("the data directory has changed meanwhile: run recover again")
+	}
+	kept, err := now.ForceNewCluster(time.Now())
+	if err != nil {
+		return err
+	}
+	d.did("moved %s to %s", r.dir.Path, kept)
+	d.did("made a cluster of one member in %s, with the state up to revision %d", r.dir.Path,
+		now.Revision)
+	return nil
+}
+
+// answers returns one of the addresses at which a process accepts a connection; empty if there is
+// none. One that is cut off does not keep the others from being tried.
+func (r *recovery) answers(urls []string) (at string) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.Flags.DialTimeout)
+	defer cancel()
+	found := make(chan string, len(urls))
+	for _, text := range urls {
+		go func() {
+			u, err := url.Parse(text)
+			if err != nil || u.Host == "" || cluster.Connects(ctx, 0, u.Host) != nil {
+				found <- ""
+				return
+			}
+			found <- u.Host
+		}()
+	}
+	for range urls {
+		if at = <-found; at != "" {
+			break
+		}
+	}
+	return at
+}

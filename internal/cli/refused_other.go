@@ -1,8 +1,0 @@
-//go:build !windows
-
-package cli
-
-import "syscall"
-
-// connectionRefused is the error of a connection to a port at which no process listens.
-const connectionRefused = syscall.ECONNREFUSED

@@ -1,0 +1,22 @@
+package supervise
+
+import (
+	"os"
+	"testing"
+)
+
+// Goal: a command does not get an output whose reader is gone, which would end it when it prints.
+func TestOutputWithoutReader(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if withReader(w) == nil {
+		t.Error("a pipe with a reader is replaced")
+	}
+	_ = r.Close()
+	if withReader(w) != nil {
+		t.Error("a pipe without a reader is used")
+	}
+}

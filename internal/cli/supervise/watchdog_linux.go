@@ -1,0 +1,130 @@
+package supervise
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold.dev/internal/fault"
+	"leasehold.dev/internal/subprocess"
+)
+
+// watchdog is a process that kills commands at their deadlines, so that a command does not
+// outlive its lock while this process is stopped. A nil watchdog does nothing.
+type watchdog struct{ to io.Writer }
+
+// startWatchdog starts this program as a watchdog. The watchdog has a process group of its own:
+// what stops this process's group does not stop it. It ends, and kills what it watches, when this
+// process ends.
+func startWatchdog(program string) (*watchdog, error) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	cmd := &exec.Cmd{
+		Path: program, Args: []string{"leasehold", WatchdogCommand}, Stdin: from,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	if err := subprocess.Start(cmd); err != nil {
+		return nil, fault.Join(err, to.Close())
+	}
+	go func() { _ = subprocess.Wait(cmd) }()
+	return &watchdog{to}, nil
+}
+
+// send sends a line. It does not wait long: a watchdog that is stopped must not stop this process.
+func (w *watchdog) send(group int, at int64) {
+	if to, ok := w.to.(*os.File); ok {
+		_ = to.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+	}
+	_, _ = fmt.Fprintf(w.to, "%d %d\n", group, at)
+}
+
+// arm sets the deadline of a process group, on the clock that counts suspension.
+func (w *watchdog) arm(group int, deadline time.Time) {
+	if w == nil {
+		return
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return
+	}
+	// The clock is read before the time left: a pause in between shortens the deadline.
+	w.send(group, max(now.Nano()+int64(time.Until(deadline)), 1))
+}
+
+// disarm forgets a process group.
+func (w *watchdog) disarm(group int) {
+	if w != nil {
+		w.send(group, 0)
+	}
+}
+
+// Watchdog kills process groups with SIGKILL at their deadlines. Each line of the input has a
+// group and its new deadline in nanoseconds of CLOCK_BOOTTIME, or 0 to forget the group. When the
+// input ends, Watchdog kills all groups that it still watches, and returns.
+func Watchdog(from io.Reader) {
+	signal.Ignore(passedOn...)
+	watchGroups(from, func(group int) { _ = syscall.Kill(-group, syscall.SIGKILL) })
+}
+
+func watchGroups(from io.Reader, kill func(group int)) {
+	var waiting sync.WaitGroup
+	timers := make(map[int]*os.File)
+	for lines := bufio.NewScanner(from); lines.Scan(); {
+		var group int
+		var at int64
+		if _, err := fmt.Sscanf(lines.Text(), "%d %d", &group, &at); err != nil || group <= 1 {
+			continue
+		}
+		timer := timers[group]
+		if timer == nil && at > 0 {
+			fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+			if err != nil {
+				kill(group) // it could not be killed later
+				continue
+			}
+			timer = os.NewFile(uintptr(fd), "timer")
+			timers[group] = timer
+			waiting.Go(func() {
+				if _, err := timer.Read(make([]byte, 8)); err == nil {
+					kill(group)
+				}
+			})
+		}
+		if timer == nil {
+			continue
+		}
+		if at == 0 {
+			_ = timer.Close() // this ends its Read
+			delete(timers, group)
+			continue
+		}
+		setTimer(timer, at)
+	}
+	for _, timer := range timers {
+		setTimer(timer, 1)
+	}
+	waiting.Wait()
+}
+
+// setTimer makes a timer fire at an instant of CLOCK_BOOTTIME, or at once if that has passed.
+func setTimer(timer *os.File, at int64) {
+	raw, err := timer.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		spec := unix.ItimerSpec{Value: unix.NsecToTimespec(at)}
+		_ = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &spec, nil)
+	})
+}

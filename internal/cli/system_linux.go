@@ -1,9 +1,0 @@
-package cli
-
-import "golang.org/x/sys/unix"
-
-// getTermios and setTermios read and set what a terminal does.
-const (
-	getTermios = unix.TCGETS
-	setTermios = unix.TCSETS
-)

@@ -1,0 +1,291 @@
+package top
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	terminal "golang.org/x/term"
+
+	"leasehold.dev/client"
+	"leasehold.dev/client/leases"
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/cli/cluster"
+	"leasehold.dev/internal/fault"
+)
+
+// topRun is one run of
+type topRun struct {
+	*app.App
+	pane          string
+	prefix, owner string
+	interval      time.Duration
+	once          bool
+	rows          int
+
+	client  *client.Client
+	lookout *cluster.Lookout
+	pages   cluster.MemberPages
+}
+
+// Command returns leasehold top.
+func Command(a *app.App) *cobra.Command {
+	t := &topRun{App: a}
+	cmd := a.Make(app.Command{
+		Use: "top", Short: "Show leases, ends, rates and members live",
+		Long: `Show, live on a terminal, leases in the order of their ends; ends that are coming and
+events of leases; members with their lag and the p99 of log syncs. Press ? for the keys.
+
+The time left of a lease is what the cluster reported last, less the time since. While the cluster
+does not answer, nothing is counted down, and the screen shows since when.
+
+With --once, or if standard output is no terminal, print one page and end. NO_COLOR switches
+colours off.`,
+		Example: "top --prefix jobs/\ntop --once --rows 50",
+		Flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&t.pane, "pane", panes[0],
+				"list to begin with: "+strings.Join(panes, ", "))
+			fs.StringVar(&t.prefix, "prefix", "", "only leases whose names begin with this")
+			fs.StringVar(&t.owner, "owner", "", "only leases of this owner")
+			fs.DurationVar(&t.interval, "interval", 2*time.Second, "time between two snapshots")
+			fs.BoolVar(&t.once, "once", false, "print one page and end")
+			fs.IntVar(&t.rows, "rows", 20, "rows of the list on a page")
+		},
+		Run: func(*cobra.Command, []string, []string) error { return t.run() },
+	})
+	app.CompleteFlag(cmd, "pane", panes...)
+	return cmd
+}
+
+// check returns an error for wrong flags.
+func (t *topRun) check() error {
+	switch {
+	case !slices.Contains(panes, t.pane):
+		return app.BadArgs("--pane %q is none of %s", t.pane, strings.Join(panes, ", "))
+	case t.interval < 100*time.Millisecond:
+		return app.BadArgs("--interval must be at least 100ms")
+	case t.rows < 1:
+		return app.BadArgs("--rows must be at least 1")
+	case t.Flags.Format != "simple":
+		return app.Unsupported(t.Flags.Format)
+	}
+	return nil
+}
+
+func (t *topRun) run() error {
+	if err := t.check(); err != nil {
+		return err
+	}
+	spec, err := t.Prepare()
+	if err != nil {
+		return err
+	}
+	secure, err := app.TLSOf(spec)
+	if err != nil {
+		return err
+	}
+	if t.client, err = t.DialNative(spec); err != nil {
+		return err
+	}
+	defer t.client.Close()
+	t.lookout = cluster.NewLookout(t.App, spec)
+	t.pages = cluster.NewMemberPages(secure, t.Flags.CommandTimeout)
+	defer t.lookout.Close()
+	ctx, cancel := context.WithCancelCause(t.Background())
+	defer cancel(nil)
+	defer t.CancelBySignal(cancel).Stop()
+	m := newModel(Options{
+		Title: spec.Endpoints[0], Pane: t.pane, Interval: t.interval,
+		Ask: func() tea.Msg { return t.ask(ctx) },
+	})
+	if t.once || !t.hasScreen() {
+		return t.page(ctx, m)
+	}
+	return t.watch(ctx, m)
+}
+
+// page prints one page, after two snapshots: so there are rates.
+func (t *topRun) page(ctx context.Context, m *Model) error {
+	for i := range 2 {
+		if i > 0 {
+			select {
+			case <-time.After(t.interval):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		switch s := t.ask(ctx).(type) {
+		case Failed:
+			return s.Err
+		case Snapshot:
+			if s.Err != "" {
+				return app.WithCode(app.ExitConnection, fmt.Errorf("the cluster does not answer: %s", s.Err))
+			}
+			m.Take(s)
+		}
+	}
+	t.Say("%s", m.Page(t.rows))
+	return nil
+}
+
+// watch shows the screen until the user, or a signal, ends it.
+func (t *topRun) watch(ctx context.Context, m *Model) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(t.Stdin), tea.WithOutput(t.Stdout),
+		tea.WithEnvironment(t.Env), tea.WithoutSignalHandler())
+	go t.follow(ctx, p.Send)
+	_, err := p.Run()
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	return m.Err()
+}
+
+// hasScreen reports whether there is a terminal to draw on, and to press keys on.
+func (t *topRun) hasScreen() bool {
+	in, ok := t.Stdin.(*os.File)
+	out, isFile := t.Stdout.(*os.File)
+	return ok && isFile && t.Getenv("TERM") != "dumb" &&
+		terminal.IsTerminal(int(in.Fd())) && terminal.IsTerminal(int(out.Fd()))
+}
+
+// follow sends the events of leases to the screen.
+func (t *topRun) follow(ctx context.Context, send func(tea.Msg)) {
+	for ctx.Err() == nil {
+		w, err := t.client.LeaseEvents(ctx, leases.Watch{NamePrefix: t.prefix, Owner: t.owner})
+		for err == nil {
+			var u leases.Update
+			if u, err = w.Next(ctx); err == nil {
+				send(u.Events)
+			}
+		}
+		if w != nil {
+			w.Close()
+		}
+		select { // snapshots say why there is no answer
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ask takes a snapshot, or says why none can be had.
+func (t *topRun) ask(ctx context.Context) tea.Msg {
+	s := Snapshot{At: time.Now()}
+	var failed error
+	var wg sync.WaitGroup
+	wg.Go(func() { t.look(&s) })
+	wg.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, t.Flags.CommandTimeout)
+		defer cancel()
+		for l, err := range t.client.List(ctx, leases.Filter{NamePrefix: t.prefix, Owner: t.owner}) {
+			if failed = err; err != nil {
+				return
+			}
+			if s.Cut = len(s.Leases) == maxLeases; s.Cut {
+				return
+			}
+			s.Leases = append(s.Leases, l)
+		}
+	})
+	wg.Wait()
+	for _, final := range []error{
+		client.ErrNotLeasehold, client.ErrPermissionDenied, client.ErrNotLoggedIn, client.ErrInvalid,
+	} {
+		if errors.Is(failed, final) {
+			return Failed{Err: app.WithCode(app.ExitConnection, failed)}
+		}
+	}
+	if failed != nil {
+		why, found := app.DialErrorIn(failed.Error())
+		if s.Err = why; !found {
+			s.Err = fault.Reason(failed)
+		}
+	}
+	return s
+}
+
+// look asks all members how they are, and for their metrics.
+func (t *topRun) look(to *Snapshot) {
+	s := t.lookout.Look()
+	s.Judge()
+	to.Verdict, to.Reasons, to.Members = s.Verdict, s.Reasons, make([]Member, len(s.Members))
+	s.AskReleases(t.pages)
+	var wg sync.WaitGroup
+	for i, x := range s.Members {
+		m := &to.Members[i]
+		*m = Member{
+			Name: x.Name, ID: x.ID, Role: x.Role, Release: x.Release, Error: x.Error,
+			Took: time.Duration(x.Took), Behind: x.Behind, State: x.State, Quota: x.Quota,
+		}
+		if x.Error == "" {
+			wg.Go(func() {
+				if text, err := t.pages.Get(x, "/metrics"); err == nil {
+					m.Figures = figuresIn(text)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// figuresIn reads what /metrics says, nil if it says nothing that can be read.
+func figuresIn(text []byte) *Figures {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil || families["leasehold_leases"] == nil {
+		return nil
+	}
+	sum := func(name, label string) (n float64) {
+		for _, m := range families[name].GetMetric() {
+			if label == "" || len(m.GetLabel()) > 0 && m.GetLabel()[0].GetValue() == label {
+				n += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+		return n
+	}
+	return &Figures{
+		Leases:     sum("leasehold_leases", ""),
+		Granted:    sum("leasehold_leases_granted_total", ""),
+		Expired:    sum("leasehold_leases_expired_total", ""),
+		Revoked:    sum("leasehold_leases_revoked_total", ""),
+		Renewed:    sum("leasehold_lease_renewals_total", "renewed"),
+		NearMisses: sum("leasehold_lease_renewal_near_misses_total", ""),
+		Overdue: time.Duration(sum("leasehold_lease_overdue_seconds", "") *
+			float64(time.Second)),
+		Sync: histogramIn(families["leasehold_log_sync_duration_seconds"]),
+		Late: histogramIn(families["leasehold_lease_expiry_lateness_seconds"]),
+	}
+}
+
+// histogramIn reads a histogram that has no labels.
+func histogramIn(f *dto.MetricFamily) (h Histogram) {
+	if len(f.GetMetric()) == 0 {
+		return h
+	}
+	all := f.GetMetric()[0].GetHistogram()
+	counts := map[float64]uint64{math.Inf(1): all.GetSampleCount()}
+	for _, b := range all.GetBucket() {
+		counts[b.GetUpperBound()] = b.GetCumulativeCount()
+	}
+	for _, bound := range slices.Sorted(maps.Keys(counts)) {
+		h.Bounds = append(h.Bounds, bound)
+		h.Counts = append(h.Counts, counts[bound])
+	}
+	return h
+}
