@@ -233,15 +233,15 @@ class Keeper:
             else:
                 waiting = {h.id for _, _, holds in stream.waits.values() for h in holds}
                 ends = min([ends, *(d for _, d, _ in stream.waits.values())])
+        if stream is None:  # it is there before the first renewal is due
+            if now < self._not_before:
+                return min(ends, self._not_before)
+            self._stream = stream = _Stream(self, self._next)
+            self._next += 1
         idle = [h for h in self._holds.values() if h.id not in waiting]
         turn = min((h.renew_at for h in idle), default=ends)
         if turn > now:
             return min(ends, turn)
-        if now < self._not_before:
-            return min(ends, self._not_before)
-        if stream is None:
-            self._stream = stream = _Stream(self, self._next)
-            self._next += 1
         due = [h for h in idle if h.renew_at <= now + h.ttl // 20]
         patience = min(max(min(h.ttl for h in due) // 6, 100 * _MS), 2000 * _MS)
         stream.send(due, now + patience)
