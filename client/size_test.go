@@ -27,11 +27,7 @@ func TestSize(t *testing.T) {
 	if len(modules) > mostModules {
 		t.Errorf("the client needs %d modules: %v", len(modules), modules)
 	}
-	dir, err := os.MkdirTemp(".", "size")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	dir := t.TempDir()
 	size := func(code string) int64 {
 		file, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 		if err := os.WriteFile(file, []byte("package main\n\n"+code), 0o600); err != nil {
