@@ -5,7 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"testing/quick"
+
+	"leasehold.dev/test/tier"
 )
 
 // A walk takes three members through random changes of the primary, in real
@@ -409,21 +410,16 @@ func (w *walk) step() {
 // TTL, hand over, or resume.
 func TestPromises(t *testing.T) {
 	ended, refused, changes := 0, 0, 0
-	err := quick.Check(func(seed uint64) bool {
+	for seed := range tier.Seeds(60, 600) {
 		w := newWalk(seed)
 		for range 1500 {
 			if w.step(); w.err != nil {
-				t.Errorf("seed %d: %v", seed, w.err)
-				return false
+				t.Fatalf("seed %d: %v", seed, w.err)
 			}
 		}
 		ended += w.ended
 		refused += w.refused
 		changes += w.changes
-		return true
-	}, &quick.Config{MaxCount: 60})
-	if err != nil {
-		t.Error(err)
 	}
 	if ended < 1000 || refused < 10 || changes < 1000 {
 		t.Errorf("%d leases ended, %d renewals refused, %d changes: the walk proves little",

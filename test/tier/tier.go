@@ -10,6 +10,8 @@
 package tier
 
 import (
+	"iter"
+	"math/rand/v2"
 	"os"
 	"testing"
 )
@@ -44,6 +46,22 @@ func Budget(usual, campaign int) int {
 		return campaign
 	}
 	return usual
+}
+
+// Seeds yields the seeds of a random test: always the same ones or, in the campaign tier, random
+// ones.
+func Seeds(usual, campaign int) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for n := range Budget(usual, campaign) {
+			seed := uint64(n + 1)
+			if InCampaign() {
+				seed = rand.Uint64()
+			}
+			if !yield(seed) {
+				return
+			}
+		}
+	}
 }
 
 // InCampaign reports whether the campaign tier is enabled, for tests that search further then.

@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
+	"leasehold.dev/test/tier"
 )
 
 // modelled is a waiter, and what the model knows of it.
@@ -158,8 +159,7 @@ func (m *model) leave(w *modelled) {
 // TestModel: random entering, leaving, revoking, detaching, changes of values, and gaps,
 // against a look at the whole queue.
 func TestModel(t *testing.T) {
-	for range 30 {
-		seed := rand.Uint64()
+	for seed := range tier.Seeds(30, 300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := &model{
 				member: newMember(6), t: t, random: rand.New(rand.NewPCG(seed, 1)),
