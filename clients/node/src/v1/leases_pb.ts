@@ -21,7 +21,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file leasehold/v1/leases.proto.
  */
 export const file_leasehold_v1_leases: GenFile = /*@__PURE__*/
-  fileDesc("ChlsZWFzZWhvbGQvdjEvbGVhc2VzLnByb3RvEgxsZWFzZWhvbGQudjEiTwoGSGVhZGVyEhIKCmNsdXN0ZXJfaWQYASABKAQSEQoJbWVtYmVyX2lkGAIgASgEEhAKCHJldmlzaW9uGAMgASgDEgwKBHRlcm0YBCABKAQi4QEKBUVycm9yEiQKBnJlYXNvbhgBIAEoDjIULmxlYXNlaG9sZC52MS5SZWFzb24SDwoHbWVzc2FnZRgCIAEoCRIjCgZob2xkZXIYAyABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2USMwoIbWV0YWRhdGEYBCADKAsyIS5sZWFzZWhvbGQudjEuRXJyb3IuTWV0YWRhdGFFbnRyeRIWCg5yZXRyeV9hZnRlcl9tcxgFIAEoAxovCg1NZXRhZGF0YUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiggMKBUxlYXNlEgoKAmlkGAEgASgDEg0KBXRva2VuGAIgASgEEg4KBnR0bF9tcxgDIAEoAxIUCgxyZW1haW5pbmdfbXMYBCABKAMSDAoEbmFtZRgFIAEoCRINCgVvd25lchgGIAEoCRIvCgZsYWJlbHMYByADKAsyHy5sZWFzZWhvbGQudjEuTGVhc2UuTGFiZWxzRW50cnkSFQoNbG9ja19kZWxheV9tcxgIIAEoAxIpCglhdF9leHBpcnkYCSABKA4yFi5sZWFzZWhvbGQudjEuQXRFeHBpcnkSDwoHZGVsYXllZBgKIAEoCBIMCgRrZXlzGAsgAygMEhEKCWtleV9jb3VudBgMIAEoAxIlCgVob2xkcxgNIAMoCzIWLmxlYXNlaG9sZC52MS5LZXlSYW5nZRINCgVib3VuZBgOIAEoCBIRCglwcmluY2lwYWwYDyABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIqCghLZXlSYW5nZRILCgNrZXkYASABKAwSEQoJcmFuZ2VfZW5kGAIgASgMIjMKCExlYXNlUmVmEgoKAmlkGAEgASgDEg0KBXRva2VuGAIgASgEEgwKBG5hbWUYAyABKAki8wIKDEdyYW50UmVxdWVzdBIKCgJpZBgBIAEoAxIOCgZ0dGxfbXMYAiABKAMSDAoEbmFtZRgDIAEoCRINCgVvd25lchgEIAEoCRI2CgZsYWJlbHMYBSADKAsyJi5sZWFzZWhvbGQudjEuR3JhbnRSZXF1ZXN0LkxhYmVsc0VudHJ5EhIKCnJlcXVlc3RfaWQYBiABKAkSFQoNbG9ja19kZWxheV9tcxgHIAEoAxIpCglhdF9leHBpcnkYCCABKA4yFi5sZWFzZWhvbGQudjEuQXRFeHBpcnkSIAoEa2V5cxgJIAMoCzISLmxlYXNlaG9sZC52MS5QYWlyEhEKCXJlc3VtYWJsZRgKIAEoCBIlCgVob2xkcxgLIAMoCzIWLmxlYXNlaG9sZC52MS5LZXlSYW5nZRIRCglwcmluY2lwYWwYDCABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIiCgRQYWlyEgsKA2tleRgBIAEoDBINCgV2YWx1ZRgCIAEoDCJ6Cg1HcmFudFJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISIgoFbGVhc2UYAiABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2USDgoGc2VjcmV0GAMgASgMEg8KB2V4aXN0ZWQYBCABKAgiUwoMUmVuZXdSZXF1ZXN0EiYKBmxlYXNlcxgBIAMoCzIWLmxlYXNlaG9sZC52MS5MZWFzZVJlZhILCgNpZHMYAiADKBASDgoGdG9rZW5zGAMgAygGInEKDVJlbmV3UmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIqCgdyZXN1bHRzGAIgAygLMhkubGVhc2Vob2xkLnYxLlJlbmV3UmVzdWx0Eg4KBnR0bF9tcxgDIAMoAyKJAQoLUmVuZXdSZXN1bHQSCgoCaWQYASABKAMSJAoGcmVhc29uGAIgASgOMhQubGVhc2Vob2xkLnYxLlJlYXNvbhIOCgZ0dGxfbXMYAyABKAMSLAoFY2F1c2UYBCABKA4yHS5sZWFzZWhvbGQudjEuTGVhc2VFdmVudC5LaW5kEgoKAmJ5GAUgASgJIjcKDVJldm9rZVJlcXVlc3QSJgoGbGVhc2VzGAEgAygLMhYubGVhc2Vob2xkLnYxLkxlYXNlUmVmImMKDlJldm9rZVJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISKwoHcmVzdWx0cxgCIAMoCzIaLmxlYXNlaG9sZC52MS5SZXZva2VSZXN1bHQiQAoMUmV2b2tlUmVzdWx0EgoKAmlkGAEgASgDEiQKBnJlYXNvbhgCIAEoDjIULmxlYXNlaG9sZC52MS5SZWFzb24iOQoPRGVzY3JpYmVSZXF1ZXN0EgoKAmlkGAEgASgDEgwKBG5hbWUYAiABKAkSDAoEa2V5cxgDIAEoCCJcChBEZXNjcmliZVJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISIgoFbGVhc2UYAiABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2Ui2QEKC0xpc3RSZXF1ZXN0EhMKC25hbWVfcHJlZml4GAEgASgJEg0KBW93bmVyGAIgASgJEjUKBmxhYmVscxgDIAMoCzIlLmxlYXNlaG9sZC52MS5MaXN0UmVxdWVzdC5MYWJlbHNFbnRyeRIRCglwYWdlX3NpemUYBCABKAUSEgoKcGFnZV90b2tlbhgFIAEoCRIMCgRrZXlzGAYgASgIEgsKA2lkcxgHIAMoEBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBInIKDExpc3RSZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEiMKBmxlYXNlcxgCIAMoCzITLmxlYXNlaG9sZC52MS5MZWFzZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiSQoQQ2hhbmdlVFRMUmVxdWVzdBIlCgVsZWFzZRgBIAEoCzIWLmxlYXNlaG9sZC52MS5MZWFzZVJlZhIOCgZ0dGxfbXMYAiABKAMiXQoRQ2hhbmdlVFRMUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIiCgVsZWFzZRgCIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZSJtCg9IYW5kT3ZlclJlcXVlc3QSJQoFbGVhc2UYASABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWYSDQoFb3duZXIYAiABKAkSEQoJcmVzdW1hYmxlGAMgASgIEhEKCXByaW5jaXBhbBgEIAEoCSJsChBIYW5kT3ZlclJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISIgoFbGVhc2UYAiABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2USDgoGc2VjcmV0GAMgASgMIjkKDVJlc3VtZVJlcXVlc3QSCgoCaWQYASABKAMSDAoEbmFtZRgDIAEoCRIOCgZzZWNyZXQYAiABKAwiWgoOUmVzdW1lUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIiCgVsZWFzZRgCIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZSJECg1BdHRhY2hSZXF1ZXN0EiUKBWxlYXNlGAEgASgLMhYubGVhc2Vob2xkLnYxLkxlYXNlUmVmEgwKBGtleXMYAiADKAwiNgoOQXR0YWNoUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlciJECg1EZXRhY2hSZXF1ZXN0EgwKBGtleXMYASADKAwSJQoFbGVhc2UYAiABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWYiNgoORGV0YWNoUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlciI8ChFDaGVja1Rva2VuUmVxdWVzdBIKCgJpZBgBIAEoAxIMCgRuYW1lGAIgASgJEg0KBXRva2VuGAMgASgEIloKEkNoZWNrVG9rZW5SZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEg0KBXZhbGlkGAIgASgIEg8KB2N1cnJlbnQYAyABKAQi1gEKDUV2ZW50c1JlcXVlc3QSDQoFYWZ0ZXIYASABKAQSEwoLbmFtZV9wcmVmaXgYAiABKAkSDQoFb3duZXIYAyABKAkSNwoGbGFiZWxzGAQgAygLMicubGVhc2Vob2xkLnYxLkV2ZW50c1JlcXVlc3QuTGFiZWxzRW50cnkSGgoSZXhwaXJpbmdfd2l0aGluX21zGAUgASgDEg4KBnJlc3VtZRgGIAEoCBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIm0KDkV2ZW50c1Jlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISKAoGZXZlbnRzGAIgAygLMhgubGVhc2Vob2xkLnYxLkxlYXNlRXZlbnQSCwoDc2VxGAMgASgEIpYDCgpMZWFzZUV2ZW50EgsKA3NlcRgBIAEoBBIrCgRraW5kGAIgASgOMh0ubGVhc2Vob2xkLnYxLkxlYXNlRXZlbnQuS2luZBIiCgVsZWFzZRgDIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZRIKCgJieRgEIAEoCRIQCghyZXZpc2lvbhgFIAEoAxIRCgl3YWl0ZWRfbXMYBiABKAMi+AEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhAKDEtJTkRfR1JBTlRFRBABEhAKDEtJTkRfRVhQSVJFRBACEhAKDEtJTkRfUkVWT0tFRBADEhQKEEtJTkRfSEFOREVEX09WRVIQBBIQCgxLSU5EX1JFU1VNRUQQBRIUChBLSU5EX1RUTF9DSEFOR0VEEAYSEQoNS0lORF9SRUxFQVNFRBAHEhEKDUtJTkRfRVhQSVJJTkcQCBIQCgxLSU5EX1JFTkVXRUQQCRITCg9LSU5EX0NBQ0hFX1NMT1cQChIZChVLSU5EX0NBQ0hFX1NMT1dfRU5ERUQQCyq4AwoGUmVhc29uEhYKElJFQVNPTl9VTlNQRUNJRklFRBAAEhIKDlJFQVNPTl9JTlZBTElEEAESGgoWUkVBU09OX0xFQVNFX05PVF9GT1VORBACEhUKEVJFQVNPTl9OQU1FX1RBS0VOEAMSEwoPUkVBU09OX0lEX1RBS0VOEAQSGAoUUkVBU09OX0tFWV9OT1RfRk9VTkQQBRIYChRSRUFTT05fVE9PX01BTllfS0VZUxAGEhQKEFJFQVNPTl9DT01QQUNURUQQBxIaChZSRUFTT05fRlVUVVJFX1JFVklTSU9OEAgSEwoPUkVBU09OX05PX1NQQUNFEAkSFgoSUkVBU09OX1VOQVZBSUxBQkxFEAoSGgoWUkVBU09OX1VOS05PV05fT1VUQ09NRRALEhwKGFJFQVNPTl9TRVNTSU9OX05PVF9GT1VORBAMEhkKFVJFQVNPTl9UT09fTUFOWV9IT0xEUxANEhwKGFJFQVNPTl9QRVJNSVNTSU9OX0RFTklFRBAOEhoKFlJFQVNPTl9VTkFVVEhFTlRJQ0FURUQQDxIYChRSRUFTT05fTElNSVRfUkVBQ0hFRBAQKk8KCEF0RXhwaXJ5EhkKFUFUX0VYUElSWV9VTlNQRUNJRklFRBAAEhQKEEFUX0VYUElSWV9ERUxFVEUQARISCg5BVF9FWFBJUllfS0VFUBACYgZwcm90bzM");
+  fileDesc("ChlsZWFzZWhvbGQvdjEvbGVhc2VzLnByb3RvEgxsZWFzZWhvbGQudjEiTwoGSGVhZGVyEhIKCmNsdXN0ZXJfaWQYASABKAQSEQoJbWVtYmVyX2lkGAIgASgEEhAKCHJldmlzaW9uGAMgASgDEgwKBHRlcm0YBCABKAQi4QEKBUVycm9yEiQKBnJlYXNvbhgBIAEoDjIULmxlYXNlaG9sZC52MS5SZWFzb24SDwoHbWVzc2FnZRgCIAEoCRIjCgZob2xkZXIYAyABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2USMwoIbWV0YWRhdGEYBCADKAsyIS5sZWFzZWhvbGQudjEuRXJyb3IuTWV0YWRhdGFFbnRyeRIWCg5yZXRyeV9hZnRlcl9tcxgFIAEoAxovCg1NZXRhZGF0YUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiggMKBUxlYXNlEgoKAmlkGAEgASgDEg0KBXRva2VuGAIgASgEEg4KBnR0bF9tcxgDIAEoAxIUCgxyZW1haW5pbmdfbXMYBCABKAMSDAoEbmFtZRgFIAEoCRINCgVvd25lchgGIAEoCRIvCgZsYWJlbHMYByADKAsyHy5sZWFzZWhvbGQudjEuTGVhc2UuTGFiZWxzRW50cnkSFQoNbG9ja19kZWxheV9tcxgIIAEoAxIpCglhdF9leHBpcnkYCSABKA4yFi5sZWFzZWhvbGQudjEuQXRFeHBpcnkSDwoHZGVsYXllZBgKIAEoCBIMCgRrZXlzGAsgAygMEhEKCWtleV9jb3VudBgMIAEoAxIlCgVob2xkcxgNIAMoCzIWLmxlYXNlaG9sZC52MS5LZXlSYW5nZRINCgVib3VuZBgOIAEoCBIRCglwcmluY2lwYWwYDyABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIqCghLZXlSYW5nZRILCgNrZXkYASABKAwSEQoJcmFuZ2VfZW5kGAIgASgMIjMKCExlYXNlUmVmEgoKAmlkGAEgASgDEg0KBXRva2VuGAIgASgEEgwKBG5hbWUYAyABKAki8wIKDEdyYW50UmVxdWVzdBIKCgJpZBgBIAEoAxIOCgZ0dGxfbXMYAiABKAMSDAoEbmFtZRgDIAEoCRINCgVvd25lchgEIAEoCRI2CgZsYWJlbHMYBSADKAsyJi5sZWFzZWhvbGQudjEuR3JhbnRSZXF1ZXN0LkxhYmVsc0VudHJ5EhIKCnJlcXVlc3RfaWQYBiABKAkSFQoNbG9ja19kZWxheV9tcxgHIAEoAxIpCglhdF9leHBpcnkYCCABKA4yFi5sZWFzZWhvbGQudjEuQXRFeHBpcnkSIAoEa2V5cxgJIAMoCzISLmxlYXNlaG9sZC52MS5QYWlyEhEKCXJlc3VtYWJsZRgKIAEoCBIlCgVob2xkcxgLIAMoCzIWLmxlYXNlaG9sZC52MS5LZXlSYW5nZRIRCglwcmluY2lwYWwYDCABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIiCgRQYWlyEgsKA2tleRgBIAEoDBINCgV2YWx1ZRgCIAEoDCJ6Cg1HcmFudFJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISIgoFbGVhc2UYAiABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2USDgoGc2VjcmV0GAMgASgMEg8KB2V4aXN0ZWQYBCABKAgigAEKDFJlbmV3UmVxdWVzdBImCgZsZWFzZXMYASADKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWYSCwoDaWRzGAIgAygQEg4KBnRva2VucxgDIAMoBhIMCgRqb2luGAQgASgIEg4KBmdyb3VwcxgFIAMoBhINCgVsZWF2ZRgGIAMoECKtAQoNUmVuZXdSZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEioKB3Jlc3VsdHMYAiADKAsyGS5sZWFzZWhvbGQudjEuUmVuZXdSZXN1bHQSDgoGdHRsX21zGAMgAygDEg4KBmpvaW5lZBgEIAMoBhIqCgZncm91cHMYBSADKAsyGi5sZWFzZWhvbGQudjEuUmVuZXdlZEdyb3VwIjgKDFJlbmV3ZWRHcm91cBIKCgJpZBgBIAEoBhIOCgZ0dGxfbXMYAiABKAMSDAoEbGVmdBgDIAMoECKJAQoLUmVuZXdSZXN1bHQSCgoCaWQYASABKAMSJAoGcmVhc29uGAIgASgOMhQubGVhc2Vob2xkLnYxLlJlYXNvbhIOCgZ0dGxfbXMYAyABKAMSLAoFY2F1c2UYBCABKA4yHS5sZWFzZWhvbGQudjEuTGVhc2VFdmVudC5LaW5kEgoKAmJ5GAUgASgJIjcKDVJldm9rZVJlcXVlc3QSJgoGbGVhc2VzGAEgAygLMhYubGVhc2Vob2xkLnYxLkxlYXNlUmVmImMKDlJldm9rZVJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISKwoHcmVzdWx0cxgCIAMoCzIaLmxlYXNlaG9sZC52MS5SZXZva2VSZXN1bHQiQAoMUmV2b2tlUmVzdWx0EgoKAmlkGAEgASgDEiQKBnJlYXNvbhgCIAEoDjIULmxlYXNlaG9sZC52MS5SZWFzb24iOQoPRGVzY3JpYmVSZXF1ZXN0EgoKAmlkGAEgASgDEgwKBG5hbWUYAiABKAkSDAoEa2V5cxgDIAEoCCJcChBEZXNjcmliZVJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISIgoFbGVhc2UYAiABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2Ui2QEKC0xpc3RSZXF1ZXN0EhMKC25hbWVfcHJlZml4GAEgASgJEg0KBW93bmVyGAIgASgJEjUKBmxhYmVscxgDIAMoCzIlLmxlYXNlaG9sZC52MS5MaXN0UmVxdWVzdC5MYWJlbHNFbnRyeRIRCglwYWdlX3NpemUYBCABKAUSEgoKcGFnZV90b2tlbhgFIAEoCRIMCgRrZXlzGAYgASgIEgsKA2lkcxgHIAMoEBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBInIKDExpc3RSZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEiMKBmxlYXNlcxgCIAMoCzITLmxlYXNlaG9sZC52MS5MZWFzZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiSQoQQ2hhbmdlVFRMUmVxdWVzdBIlCgVsZWFzZRgBIAEoCzIWLmxlYXNlaG9sZC52MS5MZWFzZVJlZhIOCgZ0dGxfbXMYAiABKAMiXQoRQ2hhbmdlVFRMUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIiCgVsZWFzZRgCIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZSJtCg9IYW5kT3ZlclJlcXVlc3QSJQoFbGVhc2UYASABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWYSDQoFb3duZXIYAiABKAkSEQoJcmVzdW1hYmxlGAMgASgIEhEKCXByaW5jaXBhbBgEIAEoCSJsChBIYW5kT3ZlclJlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISIgoFbGVhc2UYAiABKAsyEy5sZWFzZWhvbGQudjEuTGVhc2USDgoGc2VjcmV0GAMgASgMIjkKDVJlc3VtZVJlcXVlc3QSCgoCaWQYASABKAMSDAoEbmFtZRgDIAEoCRIOCgZzZWNyZXQYAiABKAwiWgoOUmVzdW1lUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlchIiCgVsZWFzZRgCIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZSJECg1BdHRhY2hSZXF1ZXN0EiUKBWxlYXNlGAEgASgLMhYubGVhc2Vob2xkLnYxLkxlYXNlUmVmEgwKBGtleXMYAiADKAwiNgoOQXR0YWNoUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlciJECg1EZXRhY2hSZXF1ZXN0EgwKBGtleXMYASADKAwSJQoFbGVhc2UYAiABKAsyFi5sZWFzZWhvbGQudjEuTGVhc2VSZWYiNgoORGV0YWNoUmVzcG9uc2USJAoGaGVhZGVyGAEgASgLMhQubGVhc2Vob2xkLnYxLkhlYWRlciI8ChFDaGVja1Rva2VuUmVxdWVzdBIKCgJpZBgBIAEoAxIMCgRuYW1lGAIgASgJEg0KBXRva2VuGAMgASgEIloKEkNoZWNrVG9rZW5SZXNwb25zZRIkCgZoZWFkZXIYASABKAsyFC5sZWFzZWhvbGQudjEuSGVhZGVyEg0KBXZhbGlkGAIgASgIEg8KB2N1cnJlbnQYAyABKAQi1gEKDUV2ZW50c1JlcXVlc3QSDQoFYWZ0ZXIYASABKAQSEwoLbmFtZV9wcmVmaXgYAiABKAkSDQoFb3duZXIYAyABKAkSNwoGbGFiZWxzGAQgAygLMicubGVhc2Vob2xkLnYxLkV2ZW50c1JlcXVlc3QuTGFiZWxzRW50cnkSGgoSZXhwaXJpbmdfd2l0aGluX21zGAUgASgDEg4KBnJlc3VtZRgGIAEoCBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIm0KDkV2ZW50c1Jlc3BvbnNlEiQKBmhlYWRlchgBIAEoCzIULmxlYXNlaG9sZC52MS5IZWFkZXISKAoGZXZlbnRzGAIgAygLMhgubGVhc2Vob2xkLnYxLkxlYXNlRXZlbnQSCwoDc2VxGAMgASgEIpYDCgpMZWFzZUV2ZW50EgsKA3NlcRgBIAEoBBIrCgRraW5kGAIgASgOMh0ubGVhc2Vob2xkLnYxLkxlYXNlRXZlbnQuS2luZBIiCgVsZWFzZRgDIAEoCzITLmxlYXNlaG9sZC52MS5MZWFzZRIKCgJieRgEIAEoCRIQCghyZXZpc2lvbhgFIAEoAxIRCgl3YWl0ZWRfbXMYBiABKAMi+AEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhAKDEtJTkRfR1JBTlRFRBABEhAKDEtJTkRfRVhQSVJFRBACEhAKDEtJTkRfUkVWT0tFRBADEhQKEEtJTkRfSEFOREVEX09WRVIQBBIQCgxLSU5EX1JFU1VNRUQQBRIUChBLSU5EX1RUTF9DSEFOR0VEEAYSEQoNS0lORF9SRUxFQVNFRBAHEhEKDUtJTkRfRVhQSVJJTkcQCBIQCgxLSU5EX1JFTkVXRUQQCRITCg9LSU5EX0NBQ0hFX1NMT1cQChIZChVLSU5EX0NBQ0hFX1NMT1dfRU5ERUQQCyq4AwoGUmVhc29uEhYKElJFQVNPTl9VTlNQRUNJRklFRBAAEhIKDlJFQVNPTl9JTlZBTElEEAESGgoWUkVBU09OX0xFQVNFX05PVF9GT1VORBACEhUKEVJFQVNPTl9OQU1FX1RBS0VOEAMSEwoPUkVBU09OX0lEX1RBS0VOEAQSGAoUUkVBU09OX0tFWV9OT1RfRk9VTkQQBRIYChRSRUFTT05fVE9PX01BTllfS0VZUxAGEhQKEFJFQVNPTl9DT01QQUNURUQQBxIaChZSRUFTT05fRlVUVVJFX1JFVklTSU9OEAgSEwoPUkVBU09OX05PX1NQQUNFEAkSFgoSUkVBU09OX1VOQVZBSUxBQkxFEAoSGgoWUkVBU09OX1VOS05PV05fT1VUQ09NRRALEhwKGFJFQVNPTl9TRVNTSU9OX05PVF9GT1VORBAMEhkKFVJFQVNPTl9UT09fTUFOWV9IT0xEUxANEhwKGFJFQVNPTl9QRVJNSVNTSU9OX0RFTklFRBAOEhoKFlJFQVNPTl9VTkFVVEhFTlRJQ0FURUQQDxIYChRSRUFTT05fTElNSVRfUkVBQ0hFRBAQKk8KCEF0RXhwaXJ5EhkKFUFUX0VYUElSWV9VTlNQRUNJRklFRBAAEhQKEEFUX0VYUElSWV9ERUxFVEUQARISCg5BVF9FWFBJUllfS0VFUBACYgZwcm90bzM");
 
 /**
  * Header says which member answers, and as of when.
@@ -467,6 +467,29 @@ export type RenewRequest = Message<"leasehold.v1.RenewRequest"> & {
    * @generated from field: repeated fixed64 tokens = 3;
    */
   tokens: bigint[];
+
+  /**
+   * Over a stream, with ids: the leases that are renewed join groups of the stream, one for
+   * each TTL. The response says which did. A lease is in one group at a time.
+   *
+   * @generated from field: bool join = 4;
+   */
+  join: boolean;
+
+  /**
+   * Over a stream, without leases: groups of the stream. All their leases are renewed.
+   *
+   * @generated from field: repeated fixed64 groups = 5;
+   */
+  groups: bigint[];
+
+  /**
+   * Over a stream, without leases: the IDs of leases that leave the stream's groups, as they
+   * are kept alive no more. That comes before groups are renewed.
+   *
+   * @generated from field: repeated sfixed64 leave = 6;
+   */
+  leave: bigint[];
 };
 
 /**
@@ -502,6 +525,22 @@ export type RenewResponse = Message<"leasehold.v1.RenewResponse"> & {
    * @generated from field: repeated int64 ttl_ms = 3;
    */
   ttlMs: bigint[];
+
+  /**
+   * For a request that joins: empty, or one for each of ids, in their order: the group that
+   * the lease is in now, 0 for none. Then it is to be renewed by its ID.
+   *
+   * @generated from field: repeated fixed64 joined = 4;
+   */
+  joined: bigint[];
+
+  /**
+   * For a request with groups: one for each, in their order. If it is missing, the client must
+   * take the groups for over.
+   *
+   * @generated from field: repeated leasehold.v1.RenewedGroup groups = 5;
+   */
+  groups: RenewedGroup[];
 };
 
 /**
@@ -510,6 +549,41 @@ export type RenewResponse = Message<"leasehold.v1.RenewResponse"> & {
  */
 export const RenewResponseSchema: GenMessage<RenewResponse> = /*@__PURE__*/
   messageDesc(file_leasehold_v1_leases, 9);
+
+/**
+ * RenewedGroup is the outcome of the renewal of a group. It is about the leases whose join was
+ * answered before it on the stream.
+ *
+ * @generated from message leasehold.v1.RenewedGroup
+ */
+export type RenewedGroup = Message<"leasehold.v1.RenewedGroup"> & {
+  /**
+   * @generated from field: fixed64 id = 1;
+   */
+  id: bigint;
+
+  /**
+   * The TTL of the group's leases, which were renewed as in RenewResult. 0: the group is over,
+   * and none was; each lives on from its last renewal, and may join again.
+   *
+   * @generated from field: int64 ttl_ms = 2;
+   */
+  ttlMs: bigint;
+
+  /**
+   * Leases that are not in the group any more, and may not have been renewed.
+   *
+   * @generated from field: repeated sfixed64 left = 3;
+   */
+  left: bigint[];
+};
+
+/**
+ * Describes the message leasehold.v1.RenewedGroup.
+ * Use `create(RenewedGroupSchema)` to create a new message.
+ */
+export const RenewedGroupSchema: GenMessage<RenewedGroup> = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_leases, 10);
 
 /**
  * @generated from message leasehold.v1.RenewResult
@@ -561,7 +635,7 @@ export type RenewResult = Message<"leasehold.v1.RenewResult"> & {
  * Use `create(RenewResultSchema)` to create a new message.
  */
 export const RenewResultSchema: GenMessage<RenewResult> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 10);
+  messageDesc(file_leasehold_v1_leases, 11);
 
 /**
  * @generated from message leasehold.v1.RevokeRequest
@@ -578,7 +652,7 @@ export type RevokeRequest = Message<"leasehold.v1.RevokeRequest"> & {
  * Use `create(RevokeRequestSchema)` to create a new message.
  */
 export const RevokeRequestSchema: GenMessage<RevokeRequest> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 11);
+  messageDesc(file_leasehold_v1_leases, 12);
 
 /**
  * @generated from message leasehold.v1.RevokeResponse
@@ -602,7 +676,7 @@ export type RevokeResponse = Message<"leasehold.v1.RevokeResponse"> & {
  * Use `create(RevokeResponseSchema)` to create a new message.
  */
 export const RevokeResponseSchema: GenMessage<RevokeResponse> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 12);
+  messageDesc(file_leasehold_v1_leases, 13);
 
 /**
  * @generated from message leasehold.v1.RevokeResult
@@ -629,7 +703,7 @@ export type RevokeResult = Message<"leasehold.v1.RevokeResult"> & {
  * Use `create(RevokeResultSchema)` to create a new message.
  */
 export const RevokeResultSchema: GenMessage<RevokeResult> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 13);
+  messageDesc(file_leasehold_v1_leases, 14);
 
 /**
  * @generated from message leasehold.v1.DescribeRequest
@@ -660,7 +734,7 @@ export type DescribeRequest = Message<"leasehold.v1.DescribeRequest"> & {
  * Use `create(DescribeRequestSchema)` to create a new message.
  */
 export const DescribeRequestSchema: GenMessage<DescribeRequest> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 14);
+  messageDesc(file_leasehold_v1_leases, 15);
 
 /**
  * @generated from message leasehold.v1.DescribeResponse
@@ -682,7 +756,7 @@ export type DescribeResponse = Message<"leasehold.v1.DescribeResponse"> & {
  * Use `create(DescribeResponseSchema)` to create a new message.
  */
 export const DescribeResponseSchema: GenMessage<DescribeResponse> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 15);
+  messageDesc(file_leasehold_v1_leases, 16);
 
 /**
  * @generated from message leasehold.v1.ListRequest
@@ -746,7 +820,7 @@ export type ListRequest = Message<"leasehold.v1.ListRequest"> & {
  * Use `create(ListRequestSchema)` to create a new message.
  */
 export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 16);
+  messageDesc(file_leasehold_v1_leases, 17);
 
 /**
  * @generated from message leasehold.v1.ListResponse
@@ -775,7 +849,7 @@ export type ListResponse = Message<"leasehold.v1.ListResponse"> & {
  * Use `create(ListResponseSchema)` to create a new message.
  */
 export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 17);
+  messageDesc(file_leasehold_v1_leases, 18);
 
 /**
  * @generated from message leasehold.v1.ChangeTTLRequest
@@ -799,7 +873,7 @@ export type ChangeTTLRequest = Message<"leasehold.v1.ChangeTTLRequest"> & {
  * Use `create(ChangeTTLRequestSchema)` to create a new message.
  */
 export const ChangeTTLRequestSchema: GenMessage<ChangeTTLRequest> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 18);
+  messageDesc(file_leasehold_v1_leases, 19);
 
 /**
  * @generated from message leasehold.v1.ChangeTTLResponse
@@ -821,7 +895,7 @@ export type ChangeTTLResponse = Message<"leasehold.v1.ChangeTTLResponse"> & {
  * Use `create(ChangeTTLResponseSchema)` to create a new message.
  */
 export const ChangeTTLResponseSchema: GenMessage<ChangeTTLResponse> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 19);
+  messageDesc(file_leasehold_v1_leases, 20);
 
 /**
  * @generated from message leasehold.v1.HandOverRequest
@@ -861,7 +935,7 @@ export type HandOverRequest = Message<"leasehold.v1.HandOverRequest"> & {
  * Use `create(HandOverRequestSchema)` to create a new message.
  */
 export const HandOverRequestSchema: GenMessage<HandOverRequest> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 20);
+  messageDesc(file_leasehold_v1_leases, 21);
 
 /**
  * @generated from message leasehold.v1.HandOverResponse
@@ -890,7 +964,7 @@ export type HandOverResponse = Message<"leasehold.v1.HandOverResponse"> & {
  * Use `create(HandOverResponseSchema)` to create a new message.
  */
 export const HandOverResponseSchema: GenMessage<HandOverResponse> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 21);
+  messageDesc(file_leasehold_v1_leases, 22);
 
 /**
  * @generated from message leasehold.v1.ResumeRequest
@@ -919,7 +993,7 @@ export type ResumeRequest = Message<"leasehold.v1.ResumeRequest"> & {
  * Use `create(ResumeRequestSchema)` to create a new message.
  */
 export const ResumeRequestSchema: GenMessage<ResumeRequest> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 22);
+  messageDesc(file_leasehold_v1_leases, 23);
 
 /**
  * @generated from message leasehold.v1.ResumeResponse
@@ -941,7 +1015,7 @@ export type ResumeResponse = Message<"leasehold.v1.ResumeResponse"> & {
  * Use `create(ResumeResponseSchema)` to create a new message.
  */
 export const ResumeResponseSchema: GenMessage<ResumeResponse> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 23);
+  messageDesc(file_leasehold_v1_leases, 24);
 
 /**
  * @generated from message leasehold.v1.AttachRequest
@@ -965,7 +1039,7 @@ export type AttachRequest = Message<"leasehold.v1.AttachRequest"> & {
  * Use `create(AttachRequestSchema)` to create a new message.
  */
 export const AttachRequestSchema: GenMessage<AttachRequest> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 24);
+  messageDesc(file_leasehold_v1_leases, 25);
 
 /**
  * @generated from message leasehold.v1.AttachResponse
@@ -982,7 +1056,7 @@ export type AttachResponse = Message<"leasehold.v1.AttachResponse"> & {
  * Use `create(AttachResponseSchema)` to create a new message.
  */
 export const AttachResponseSchema: GenMessage<AttachResponse> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 25);
+  messageDesc(file_leasehold_v1_leases, 26);
 
 /**
  * @generated from message leasehold.v1.DetachRequest
@@ -1007,7 +1081,7 @@ export type DetachRequest = Message<"leasehold.v1.DetachRequest"> & {
  * Use `create(DetachRequestSchema)` to create a new message.
  */
 export const DetachRequestSchema: GenMessage<DetachRequest> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 26);
+  messageDesc(file_leasehold_v1_leases, 27);
 
 /**
  * @generated from message leasehold.v1.DetachResponse
@@ -1024,7 +1098,7 @@ export type DetachResponse = Message<"leasehold.v1.DetachResponse"> & {
  * Use `create(DetachResponseSchema)` to create a new message.
  */
 export const DetachResponseSchema: GenMessage<DetachResponse> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 27);
+  messageDesc(file_leasehold_v1_leases, 28);
 
 /**
  * @generated from message leasehold.v1.CheckTokenRequest
@@ -1053,7 +1127,7 @@ export type CheckTokenRequest = Message<"leasehold.v1.CheckTokenRequest"> & {
  * Use `create(CheckTokenRequestSchema)` to create a new message.
  */
 export const CheckTokenRequestSchema: GenMessage<CheckTokenRequest> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 28);
+  messageDesc(file_leasehold_v1_leases, 29);
 
 /**
  * @generated from message leasehold.v1.CheckTokenResponse
@@ -1084,7 +1158,7 @@ export type CheckTokenResponse = Message<"leasehold.v1.CheckTokenResponse"> & {
  * Use `create(CheckTokenResponseSchema)` to create a new message.
  */
 export const CheckTokenResponseSchema: GenMessage<CheckTokenResponse> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 29);
+  messageDesc(file_leasehold_v1_leases, 30);
 
 /**
  * @generated from message leasehold.v1.EventsRequest
@@ -1138,7 +1212,7 @@ export type EventsRequest = Message<"leasehold.v1.EventsRequest"> & {
  * Use `create(EventsRequestSchema)` to create a new message.
  */
 export const EventsRequestSchema: GenMessage<EventsRequest> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 30);
+  messageDesc(file_leasehold_v1_leases, 31);
 
 /**
  * @generated from message leasehold.v1.EventsResponse
@@ -1169,7 +1243,7 @@ export type EventsResponse = Message<"leasehold.v1.EventsResponse"> & {
  * Use `create(EventsResponseSchema)` to create a new message.
  */
 export const EventsResponseSchema: GenMessage<EventsResponse> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 31);
+  messageDesc(file_leasehold_v1_leases, 32);
 
 /**
  * LeaseEvent is something that happened to a lease.
@@ -1222,7 +1296,7 @@ export type LeaseEvent = Message<"leasehold.v1.LeaseEvent"> & {
  * Use `create(LeaseEventSchema)` to create a new message.
  */
 export const LeaseEventSchema: GenMessage<LeaseEvent> = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_leases, 32);
+  messageDesc(file_leasehold_v1_leases, 33);
 
 /**
  * @generated from enum leasehold.v1.LeaseEvent.Kind
@@ -1316,7 +1390,7 @@ export enum LeaseEvent_Kind {
  * Describes the enum leasehold.v1.LeaseEvent.Kind.
  */
 export const LeaseEvent_KindSchema: GenEnum<LeaseEvent_Kind> = /*@__PURE__*/
-  enumDesc(file_leasehold_v1_leases, 32, 0);
+  enumDesc(file_leasehold_v1_leases, 33, 0);
 
 /**
  * Reason is an error for programs.

@@ -201,24 +201,44 @@ class GrantResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., secret: _Optional[bytes] = ..., existed: bool = ...) -> None: ...
 
 class RenewRequest(_message.Message):
-    __slots__ = ("leases", "ids", "tokens")
+    __slots__ = ("leases", "ids", "tokens", "join", "groups", "leave")
     LEASES_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
     leases: _containers.RepeatedCompositeFieldContainer[LeaseRef]
     ids: _containers.RepeatedScalarFieldContainer[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ..., ids: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ...) -> None: ...
+    join: bool
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    leave: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ..., ids: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., join: bool = ..., groups: _Optional[_Iterable[int]] = ..., leave: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RenewResponse(_message.Message):
-    __slots__ = ("header", "results", "ttl_ms")
+    __slots__ = ("header", "results", "ttl_ms", "joined", "groups")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     header: Header
     results: _containers.RepeatedCompositeFieldContainer[RenewResult]
     ttl_ms: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., results: _Optional[_Iterable[_Union[RenewResult, _Mapping]]] = ..., ttl_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+    joined: _containers.RepeatedScalarFieldContainer[int]
+    groups: _containers.RepeatedCompositeFieldContainer[RenewedGroup]
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., results: _Optional[_Iterable[_Union[RenewResult, _Mapping]]] = ..., ttl_ms: _Optional[_Iterable[int]] = ..., joined: _Optional[_Iterable[int]] = ..., groups: _Optional[_Iterable[_Union[RenewedGroup, _Mapping]]] = ...) -> None: ...
+
+class RenewedGroup(_message.Message):
+    __slots__ = ("id", "ttl_ms", "left")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    ttl_ms: int
+    left: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., left: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RenewResult(_message.Message):
     __slots__ = ("id", "reason", "ttl_ms", "cause", "by")
