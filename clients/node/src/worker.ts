@@ -97,14 +97,16 @@ export class Keeper {
       ...idle.map(left),
     );
     const due = idle.filter((h) => left(h) <= h.ttl / 20);
+    const shortest = Math.min(...[...this.held.values()].map((h) => h.ttl));
+    const backOff = this.failed ? Math.min(shortest / 20, 200) - this.since(this.failed) : 0;
+    // The stream is there before the first renewal is due.
+    if (!this.link && backOff <= 0) this.link = this.open(this.next++, this);
+    if (!this.link) wait = Math.min(wait, backOff);
     if (idle.some((h) => left(h) <= 0)) {
-      const shortest = Math.min(...due.map((h) => h.ttl));
-      const backOff = this.failed ? Math.min(shortest / 20, 200) - this.since(this.failed) : 0;
-      if (backOff > 0) {
+      if (!this.link) {
         wait = backOff;
       } else {
-        this.link ??= this.open(this.next++, this);
-        const patience = Math.min(Math.max(shortest / 6, 100), 2000);
+        const patience = Math.min(Math.max(Math.min(...due.map((h) => h.ttl)) / 6, 100), 2000);
         this.link.renew(due, { sent: this.clock.now(), patience, held: due });
         wait = Math.min(patience, ...[...this.held.values()].filter((h) => !due.includes(h)).map(left));
       }
