@@ -226,6 +226,9 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 
 // groupsLocked takes the answer to a batch about groups.
 func (k *keeper) groupsLocked(b *holder.Batch, r *pb.Response) {
+	if r.GetRenew() == nil {
+		k.set.LeaveAgain(b.Seq, b.Leave)
+	}
 	if len(b.Groups) == 0 {
 		return
 	}

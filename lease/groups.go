@@ -130,6 +130,9 @@ type group struct {
 	over      bool
 }
 
+// maxLeft bounds what is kept for Lessor.Left. A group that more leases leave at a time is over.
+const maxLeft = 10_000
+
 // groups are those of a tracker.
 //
 // Invariants: a group that is not over is in of and in the wheel; one that is over is in over until
@@ -243,7 +246,7 @@ func (t *tracker) part(slot uint32, report bool) {
 	if report {
 		g.left = append(g.left, t.table.record(slot).id)
 	}
-	if g.len == 0 {
+	if g.len == 0 || len(g.left) > maxLeft {
 		t.dissolve(g)
 	}
 }

@@ -14,14 +14,21 @@ import (
 // group is forgotten when one of its renewals has no answer, or the connection ends: the leases
 // are valid as they were, and are renewed by themselves, and join again.
 
-// maxLeave bounds the leases that wait for the next renewal of a group to leave.
+// maxLeave is how many leases leave with one batch at most. If so many wait to leave, they do not
+// wait for the next renewal of a group.
 const maxLeave = 1024
 
 // Joined says that a lease of a batch, which was just renewed, is in a group of the lessor.
 func (s *Set) Joined(seq uint64, id lease.ID, g lease.GroupID) {
 	l := s.leases[id]
-	if l == nil || seq <= s.moved || seq <= l.since || l.jeopardy || l.resting || len(l.asks) > 0 {
-		return // then the lessor keeps it for nobody until the group or the lease is renewed
+	if l == nil || seq <= s.moved {
+		return
+	}
+	if seq <= l.since || seq < l.parted || seq < s.told ||
+		l.jeopardy || l.resting || len(l.asks) > 0 {
+		s.part(l)
+		s.leave[id] = struct{}{} // else the lessor might keep it for nobody
+		return
 	}
 	if l.group != nil && lease.GroupID(l.group.ID) == g {
 		return
@@ -94,7 +101,31 @@ func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 	if seq <= s.moved {
 		return nil, nil // another connection may have a group of the same ID
 	}
-	return s.groups[g], f
+	s.told = max(s.told, seq)
+	to := s.groups[g]
+	if to == nil {
+		return nil, f
+	}
+	if len(to.open) == 0 || to.open[0] != seq {
+		// An answer from before this one is missing, and may have said what has left.
+		s.dissolve(to, to.at[turns])
+		return nil, f
+	}
+	to.open = to.open[1:]
+	return to, f
+}
+
+// LeaveAgain says that a batch had no answer: the lessor may not know which leases are to leave.
+func (s *Set) LeaveAgain(seq uint64, ids []lease.ID) {
+	if seq <= s.moved {
+		return
+	}
+	for _, id := range ids {
+		if l := s.leases[id]; l != nil {
+			s.part(l)
+		}
+		s.leave[id] = struct{}{}
+	}
 }
 
 // part takes a lease out of its group, if it is in one: it is valid as it was, and has turns of its
@@ -138,8 +169,15 @@ func (s *Set) dueGroups(b *Batch, soon instant) {
 			break
 		}
 		s.tried(g, b)
+		g.open = append(g.open, b.Seq)
 		b.Groups = append(b.Groups, lease.GroupID(g.ID))
 	}
 	b.Leave = slices.Sorted(maps.Keys(s.leave))
-	clear(s.leave)
+	b.Leave = b.Leave[:min(len(b.Leave), maxLeave)]
+	for _, id := range b.Leave {
+		delete(s.leave, id)
+		if l := s.leases[id]; l != nil {
+			l.parted = b.Seq
+		}
+	}
 }

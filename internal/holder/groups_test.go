@@ -132,3 +132,53 @@ func TestGroupShorten(t *testing.T) {
 	wantUntil(t, s, 1, 8400)
 	wantUntil(t, s, 2, sent+10_000)
 }
+
+// The answer to a second renewal of a group overtakes that to the first, which says that a lease
+// has left. Nothing is extended by it: the lease would be valid for longer than the lessor thinks.
+func TestGroupAnswersOutOfOrder(t *testing.T) {
+	s, joined := grouped(t)
+	first := nextBatch(t, s)
+	second := nextBatch(t, s)
+	if len(second.Groups) != 1 {
+		t.Fatalf("due are %+v", second)
+	}
+	s.GroupRenewed(second.Seq, 7, 10_000, nil)
+	s.GroupRenewed(first.Seq, 7, 10_000, []lease.ID{1})
+	wantUntil(t, s, 1, 13_400)
+	wantUntil(t, s, 2, 13_400)
+	// A join from before cannot bring the group back: what left it since is not told again.
+	s.Joined(joined.Seq, 1, 7)
+	if b := nextBatch(t, s); len(b.Groups) != 0 || len(b.Leases) != 2 {
+		t.Errorf("due are %+v; want both leases", b)
+	}
+}
+
+// A lease ends by the holder's clock while the lessor has it in a group, and may have it although
+// no answer has said so. It leaves, or the lessor would keep it alive with the rest of the group.
+func TestExpiredLeaseLeavesGroup(t *testing.T) {
+	s := New(Config{Drift: -1}, 0)
+	s.Add(Held{ID: 1, TTL: 10_000})
+	s.Add(Held{ID: 2, TTL: 10_000, Grace: 60_000})
+	b := nextBatch(t, s) // both join at the lessor
+	s.Advance(10_000)
+	if _, ok := s.State(1); ok {
+		t.Fatal("lease 1 is held after its end")
+	}
+	s.Renewed(b.Seq, 2, 10_000)
+	s.Joined(b.Seq, 2, 7)
+	if b := nextBatch(t, s); len(b.Groups) != 1 || len(b.Leave) != 1 || b.Leave[0] != 1 {
+		t.Errorf("due are %+v; want group 7, and lease 1 to leave", b)
+	}
+}
+
+// A leave whose batch had no answer is asked for again.
+func TestLeaveAgain(t *testing.T) {
+	s, _ := grouped(t)
+	s.Add(Held{ID: 3, TTL: 20_000})
+	s.Drop(2)
+	b := nextBatch(t, s)
+	s.LeaveAgain(b.Seq, b.Leave)
+	if b := nextBatch(t, s); len(b.Leave) != 1 || b.Leave[0] != 2 {
+		t.Errorf("due are %+v; want lease 2 to leave", b)
+	}
+}

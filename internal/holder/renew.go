@@ -53,6 +53,7 @@ func (s *Set) Ask(id lease.ID) (b Batch, ok bool) {
 // ask takes a lease into a batch.
 func (s *Set) ask(l *held, b *Batch) {
 	delete(s.leave, l.ID)
+	l.batch = b.Seq
 	s.tried(l, b)
 	b.Leases = append(b.Leases, Ref{l.ID, l.Token})
 }

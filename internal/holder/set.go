@@ -23,7 +23,10 @@ type Set struct {
 	// leave are leases that the lessor may have in a group and that are held no more.
 	leave map[lease.ID]struct{}
 	// moved is the last batch over an earlier connection: it joined groups that are over.
-	moved   uint64
+	moved uint64
+	// told is the last batch whose answer about groups has come. What joined before it may have
+	// left since.
+	told    uint64
 	seq     uint64 // of the last batch
 	oldest  uint64 // no flight is older
 	changes []Change
@@ -41,13 +44,17 @@ type held struct {
 	asked    uint64  // the batch that is to renew it and has no answer yet, 0 for none
 	tried    instant // when asked was sent
 	tries    int     // in a row without an answer
+	batch    uint64  // the last one that has asked for it: the lessor may have it in a group then
+	parted   uint64  // the last batch that has asked for it to leave its group
 	when
 	// group is the group that the lease is in, nil for none, and member its place there. Then the
 	// lease is valid at least as long as the group.
 	group  *held
 	member int
-	// members are the leases of what is a group and no lease.
+	// members are the leases of what is a group and no lease, and open the batches that are to
+	// renew it and have no answer yet.
 	members []*held
+	open    []uint64
 }
 
 // unbound is the bound of a lease whose TTL nobody has asked to change.
@@ -94,10 +101,16 @@ func (s *Set) Add(h Held) State {
 // Drop gives a lease up, if it is held. Nothing is said of it afterwards.
 func (s *Set) Drop(id lease.ID) {
 	if l := s.leases[id]; l != nil {
-		if l.group != nil || l.asked != 0 {
-			s.leave[id] = struct{}{}
-		}
+		s.giveUp(l)
 		s.remove(l)
+	}
+}
+
+// giveUp notes that a lease is not to be renewed any more: the lessor may have it in a group, even
+// if no answer has said so.
+func (s *Set) giveUp(l *held) {
+	if l.batch > s.moved {
+		s.leave[l.ID] = struct{}{}
 	}
 }
 
@@ -150,9 +163,7 @@ func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 // renewed by Ask alone.
 func (s *Set) Rest(id lease.ID) {
 	if l := s.leases[id]; l != nil {
-		if l.group != nil || l.asked != 0 {
-			s.leave[id] = struct{}{}
-		}
+		s.giveUp(l)
 		s.part(l)
 		l.resting = true
 		s.turn(l, 0)
@@ -226,6 +237,7 @@ func (s *Set) changed(l *held) { s.changes = append(s.changes, Change{l.ID, l.st
 
 // lose ends a lease.
 func (s *Set) lose(l *held, why Reason) {
+	s.giveUp(l)
 	s.remove(l)
 	s.changes = append(s.changes, Change{l.ID, State{Ended, why, l.until}})
 }

@@ -17,6 +17,9 @@ type GroupRenewals struct {
 	// Keeper is what the leases join: those that are renewed without further ado are in its groups
 	// then, one for each TTL. Each is in one group at a time. 0: they join none.
 	Keeper Keeper
+	// Access are the users and roles by which the keeper may renew the leases. If they have changed
+	// since, none joins: it may be one that the keeper must not renew any more.
+	Access *access.State
 	// Joined has a place for each lease, if there is a keeper: the group that the lease is in, 0
 	// for none. It is set when the Renewals is in Output.Together.
 	Joined []lease.GroupID
@@ -68,6 +71,9 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	}
 	g := groups[n.TTL]
 	if !k.m.lessor.HasGroup(g) {
+		if g == 0 && len(groups) >= maxGroups && !k.prune(groups) {
+			return 0
+		}
 		k.m.lastGroup++
 		g = k.m.lastGroup
 		groups[n.TTL] = g
@@ -77,6 +83,16 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 		return 0
 	}
 	return g
+}
+
+// maxGroups bounds the groups of a keeper. Those that are over count until others need their place.
+const maxGroups = 64
+
+// prune forgets groups that are over, and reports whether there were any.
+func (k *keepers) prune(groups map[lease.TTL]lease.GroupID) bool {
+	before := len(groups)
+	maps.DeleteFunc(groups, func(_ lease.TTL, g lease.GroupID) bool { return !k.m.lessor.HasGroup(g) })
+	return len(groups) < before
 }
 
 // renew does what a keeper asks about its groups.

@@ -86,7 +86,7 @@ func (l *leadership) renewAll(b *Renewals) {
 		}
 		b.TTLs[i], b.tokens[i] = renewed.TTL, renewed.Token
 		b.Kept++
-		if b.Keeper != 0 && !l.gate.holds(id) {
+		if b.Keeper != 0 && b.Access == l.keepers.access && !l.gate.holds(id) {
 			b.Joined[i] = l.keepers.join(b.Keeper, id, renewed)
 		}
 	}

@@ -127,6 +127,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	if b.open == 0 || slices.ContainsFunc(r.Leases, hasName) {
 		return t.renewSlowly(q, r)
 	}
+	b.asks.Access = t.node.View().Access // as of before the check
 	unsure, err := t.unsure(t.ctx, t.renewable, b)
 	switch {
 	case err != nil:

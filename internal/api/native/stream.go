@@ -334,9 +334,11 @@ func (t *stream) fitsLocked(renewing int) bool {
 	return renewing == 0 || t.renewing == 0 || t.renewing+renewing <= maxRenewing
 }
 
-// leasesRenewed returns how many leases a renewal has, 0 if it is one or the request is no renewal.
+// leasesRenewed returns how many leases and groups a renewal names, 0 if it is one or the request
+// is no renewal.
 func leasesRenewed(r *pb.Request) int {
-	n := len(r.GetRenew().GetIds()) + len(r.GetRenew().GetLeases())
+	m := r.GetRenew()
+	n := len(m.GetIds()) + len(m.GetLeases()) + len(m.GetGroups()) + len(m.GetLeave())
 	if n == 1 {
 		return 0
 	}
