@@ -224,34 +224,44 @@ func (s *sender) wait() error {
 		n, own = n+s.opens, s.site.opens
 	}
 	s.opens, s.resets = 0, 0
-	if n == 0 {
-		return nil
+	if err := s.take(own, n); err != nil || known {
+		return err
 	}
-	now := time.Now()
-	if s.sleep(own.ReserveN(now, n).DelayFrom(now)); known {
-		return nil
+	return s.take(s.all.opens, n)
+}
+
+// take takes n tokens of a limiter, at most a burst at a time, and waits for them. If that takes
+// longer than maxDelay because others wait already, the connection is ended.
+func (s *sender) take(l *rate.Limiter, n int) error {
+	for n > 0 {
+		now := time.Now()
+		turn := l.ReserveN(now, min(n, l.Burst()))
+		delay := turn.DelayFrom(now)
+		if delay > maxDelay {
+			turn.CancelAt(now)
+			s.fail(errFlood)
+			return errFlood
+		}
+		if !s.sleep(delay) {
+			turn.CancelAt(time.Now())
+			return errFlood
+		}
+		n -= l.Burst()
 	}
-	now = time.Now()
-	turn := s.all.opens.ReserveN(now, n)
-	delay := turn.DelayFrom(now)
-	if delay > maxDelay {
-		turn.CancelAt(now)
-		s.fail(errFlood)
-		return errFlood
-	}
-	s.sleep(delay)
 	return nil
 }
 
-// sleep waits, unless the sender ends.
-func (s *sender) sleep(d time.Duration) {
+// sleep waits. It reports whether the sender is still there.
+func (s *sender) sleep(d time.Duration) bool {
 	if d <= 0 {
-		return
+		return true
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
 	case <-s.done:
+		return false
 	}
 }

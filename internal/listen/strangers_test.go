@@ -240,6 +240,22 @@ func TestMessagesAreSlowedDown(t *testing.T) {
 	}
 }
 
+// More messages than a burst in one piece are waited for, and not for ever.
+func TestManyMessagesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withStrangers().stranger("10.0.0.1:1")
+		s.call(t.Context(), 1, nil)
+		s.send(1, make([]byte, 5*(siteBurst+2*siteRate)))
+		began := time.Now()
+		if err := s.wait(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < time.Second || took > 3*time.Second {
+			t.Errorf("%d messages took %v; want about 2 s", siteBurst+2*siteRate, took)
+		}
+	})
+}
+
 // A connection that is read more slowly ends at once when it is closed.
 func TestSlowedDownConnectionCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

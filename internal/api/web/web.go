@@ -121,6 +121,7 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 	o = o.withDefaults()
 	all, mux := http.NewServeMux(), http.NewServeMux()
 	all.Handle("/", o.Requests.Handler(mux))
+	all.Handle("/livez", mux) // a flood of strangers must not have a supervisor kill the process
 	o.addStatus(mux)
 	if o.Conn != nil {
 		g, err := newGateway(o)
@@ -157,11 +158,13 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 // health pages only.
 func NewStatus(o Options) http.Handler {
 	o = o.withDefaults()
-	mux := http.NewServeMux()
+	all, mux := http.NewServeMux(), http.NewServeMux()
+	all.Handle("/", o.Requests.Handler(mux))
+	all.Handle("/livez", mux)
 	o.addStatus(mux)
 	mux.HandleFunc("/", notFound)
 	o.HostWhitelist = nil // which is of the clients' ports
-	return o.hosts(o.Requests.Handler(mux))
+	return o.hosts(all)
 }
 
 // NewServer returns an http.Server for h with time limits that keep slow or
