@@ -33,6 +33,11 @@ space() {
 debian() {
   command -v "$1" >/dev/null && return
   shift
+  packages "$@"
+}
+
+# packages installs Debian packages.
+packages() {
   apt-get update -qq &&
     env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
 }
@@ -46,6 +51,7 @@ page() {
 # check_python checks the Python client, in an environment of its own, and builds what is uploaded.
 check_python() {
   local env=$work/python
+  python3 -c 'import ensurepip' 2>/dev/null || packages python3 python3-venv || return
   go build -o "$work/leasehold" ./cmd/leasehold &&
     python3 -m venv "$env" &&
     "$env/bin/pip" install --quiet --disable-pip-version-check -e 'clients/python[test]' || return
@@ -61,6 +67,7 @@ check_python() {
 
 # check_node checks the Node client, and packs what is uploaded.
 check_node() {
+  debian node nodejs npm || return
   (
     cd clients/node
     npm ci --silent --no-fund --no-audit &&

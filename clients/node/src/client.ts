@@ -351,7 +351,7 @@ export class Client implements AsyncDisposable {
   /**
    * Runs work with a session, and again with a new one after each loss, until it returns. The session's
    * signal is aborted at the loss; run waits for the end of work before it begins again. While no session
-   * can be had, run keeps trying.
+   * can be had, run keeps trying. An error that work throws while its session is valid ends run.
    */
   async run<T>(work: (s: Session) => Promise<T>, o: SessionOptions = {}): Promise<T> {
     for (let failures = 0; ; failures++) {
@@ -363,8 +363,10 @@ export class Client implements AsyncDisposable {
       } catch (e) {
         const lost = s?.error();
         if (o.signal?.aborted || this.closed) throw e;
-        const again = (lost && lost.code !== "RELEASED") || (e instanceof LeaseholdError && passes(e));
-        if (!again) throw e;
+        if (!(lost && lost.code !== "RELEASED")) {
+          const isLoss = (e: LeaseholdError): boolean => e.isOver || e.code === "LEASE_NOT_FOUND";
+          if (!(e instanceof LeaseholdError && (s ? isLoss(e) : passes(e)))) throw e;
+        }
       } finally {
         await s?.release().catch(() => {}); // it may be lost
       }

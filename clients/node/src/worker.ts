@@ -89,10 +89,10 @@ export class Keeper {
     const waiting = new Set(waits.flatMap((w) => w.held));
     const idle = [...this.held.values()].filter((h) => !waiting.has(h));
     const left = (h: Held): number => h.ttl / 3 - this.since(h.renewed);
+    // The timer is by the monotonic clock: the other is looked at once a second.
+    const ends = Math.min(1000, ...[...this.held.values()].map((h) => Number(h.validity.left() / ms) + 1));
     let wait = Math.min(
-      // The timer is by the monotonic clock: the other is looked at once a second.
-      1000,
-      ...[...this.held.values()].map((h) => Number(h.validity.left() / ms) + 1),
+      ends,
       ...waits.map((w) => w.patience - this.since(w.sent)),
       ...idle.map(left),
     );
@@ -104,11 +104,11 @@ export class Keeper {
     if (!this.link) wait = Math.min(wait, backOff);
     if (idle.some((h) => left(h) <= 0)) {
       if (!this.link) {
-        wait = backOff;
+        wait = Math.min(ends, backOff);
       } else {
         const patience = Math.min(Math.max(Math.min(...due.map((h) => h.ttl)) / 6, 100), 2000);
         this.link.renew(due, { sent: this.clock.now(), patience, held: due });
-        wait = Math.min(patience, ...[...this.held.values()].filter((h) => !due.includes(h)).map(left));
+        wait = Math.min(ends, patience, ...[...this.held.values()].filter((h) => !due.includes(h)).map(left));
       }
     }
     this.timer = setTimeout(() => this.step(), Math.max(1, wait));

@@ -17,8 +17,10 @@ from ._clock import Clock
 from ._config import TLS, Config, Login
 from ._errors import (
     ClosedError,
+    ExpiredError,
     Lease,
     LeaseholdError,
+    LostError,
     OverError,
     lease_of,
     reason_error,
@@ -319,18 +321,25 @@ class AsyncClient:
         """Runs work with a session, and again with a new one after each loss, until it returns.
 
         When its session is lost, work is cancelled; run waits for its end before it begins again.
-        While no session can be had, run keeps trying.
+        While no session can be had, run keeps trying. An error that work raises while its session
+        is valid ends run.
         """
         failures = 0
         while True:
+            again = passes  # while there is no session
             try:
                 async with await self.session(ttl, name=name, owner=owner) as s:
-                    failures = 0
-                    return await work(s)
+                    failures, again = 0, is_loss
+                    try:
+                        return await work(s)
+                    except LeaseholdError:
+                        if isinstance(s.error(), LostError | ExpiredError):
+                            again = anything
+                        raise
             except ClosedError:
                 raise
             except LeaseholdError as e:
-                if not passes(e):
+                if not again(e):
                     raise
             await asyncio.sleep(min(0.1 * 2**failures, 5) * random.uniform(0.5, 1))
             failures = min(failures + 1, 10)
@@ -364,6 +373,16 @@ class AsyncClient:
         task = asyncio.ensure_future(run())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def is_loss(e: LeaseholdError) -> bool:
+    """Whether work has ended because something that it held is lost."""
+    return isinstance(e, LostError | ExpiredError) or e.code == "LEASE_NOT_FOUND"
+
+
+def anything(e: LeaseholdError) -> bool:
+    """Whether to go on after a loss, whatever work has made of it."""
+    return True
 
 
 def passes(e: LeaseholdError) -> bool:

@@ -481,6 +481,8 @@ class _Attempt:
     async def _open(self, link: Link) -> _Numbers:
         try:
             return await self._mux.number(link)
+        except GivenUp:
+            raise
         except LinkError as e:  # of the session, not of the request
             raise LinkError(False, str(e)) from None
 

@@ -11,8 +11,15 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from ._client import AsyncClient, AsyncWatch, passes
-from ._errors import ClosedError, LeaseholdError, OverError, ReleasedError
+from ._client import AsyncClient, AsyncWatch, anything, is_loss, passes
+from ._errors import (
+    ClosedError,
+    ExpiredError,
+    LeaseholdError,
+    LostError,
+    OverError,
+    ReleasedError,
+)
 from ._session import (
     AsyncHeld,
     AsyncHold,
@@ -128,18 +135,25 @@ class Client:
     ) -> T:
         """Runs work with a session, and again with a new one after each loss, until it returns.
 
-        A thread cannot be interrupted: work calls check, which raises an OverError.
+        A thread cannot be interrupted: work calls check, which raises an OverError. An error that
+        work raises while its session is valid ends run.
         """
         failures = 0
         while True:
+            again = passes  # while there is no session
             try:
                 with self.session(ttl, name=name, owner=owner) as s:
-                    failures = 0
-                    return work(s)
+                    failures, again = 0, is_loss
+                    try:
+                        return work(s)
+                    except LeaseholdError:
+                        if isinstance(s.error(), LostError | ExpiredError):
+                            again = anything
+                        raise
             except ClosedError:
                 raise
             except LeaseholdError as e:
-                if not passes(e):
+                if not again(e):
                     raise
             time.sleep(min(0.1 * 2**failures, 5) * random.uniform(0.5, 1))
             failures = min(failures + 1, 10)
