@@ -59,7 +59,10 @@ func Start(t testing.TB) *Server {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- member.Run(ctx) }()
+	go func() {
+		done <- member.Run(ctx)
+		close(done) // one of the two below may have taken the error
+	}()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

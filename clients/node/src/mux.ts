@@ -118,8 +118,9 @@ class Link implements Sender {
       calls = calls.filter((c) => c.numbers && c.numbers !== numbers);
       for (const c of now) {
         c.request.id = ++this.last;
+        if (c.request.body.case === "cancel") continue; // it has no answer
         this.open.set(this.last, c);
-        if (c.request.body.case !== "cancel") this.unanswered.set(this.last, performance.now());
+        this.unanswered.set(this.last, performance.now());
       }
       const session = numbers ? { session: numbers.ref, settled: numbers.settled } : {};
       this.stream.write(message({ requests: now.map((c) => c.request), ...session }));
@@ -349,9 +350,12 @@ export class Mux {
   }
 
   forgetNumbers(n: Numbers): void {
-    void this.numbers?.then((now) => {
-      if (now === n) this.numbers = undefined;
-    });
+    this.numbers?.then(
+      (now) => {
+        if (now === n) this.numbers = undefined;
+      },
+      () => {}, // number forgets it
+    );
   }
 
   /** Sends a request once. */

@@ -179,8 +179,9 @@ class Link:
                 for call in now:
                     self._last += 1
                     call.request.id = self._last
-                    self._open[self._last] = call
-                    call.since = loop.time()
+                    if not call.request.HasField("cancel"):  # which has no answer
+                        self._open[self._last] = call
+                        call.since = loop.time()
                     message.requests.append(call.request)
                 await stream.write(message)
 

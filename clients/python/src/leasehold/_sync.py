@@ -48,9 +48,14 @@ class _Loop:
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Waits for a coroutine. If the wait ends early, as by Ctrl-C, the coroutine does, too."""
+        if self.closed:
+            work.close()
+            raise ClosedError()
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout)
+        except concurrent.futures.CancelledError:
+            raise ClosedError() from None
         except concurrent.futures.TimeoutError:
             if future.done():
                 raise
@@ -60,10 +65,22 @@ class _Loop:
             future.cancel()
             raise
 
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
     def close(self) -> None:
+        """Ends everything that still waits, and the thread."""
+        asyncio.run_coroutine_threadsafe(self._end_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
 
 class _Face(Protocol[A]):
@@ -99,8 +116,9 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        self._loop.run(self._of.close())
-        self._loop.close()
+        if not self._loop.closed:
+            self._loop.run(self._of.close())
+            self._loop.close()
 
     get = _wait(AsyncClient.get)
     range = _wait(AsyncClient.range)
