@@ -54,6 +54,9 @@ func (d *Disk) CommitUnknown() error {
 	})
 }
 
+// Segment returns the number of the current segment.
+func (d *Disk) Segment() uint64 { return d.seg.number }
+
 // Spares returns how many spare segments there are.
 func (d *Disk) Spares() int {
 	d.spares.mu.Lock()

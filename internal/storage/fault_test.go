@@ -498,3 +498,29 @@ func TestNoDirect(t *testing.T) {
 		t.Error("a broken disk is taken for one without direct writes")
 	}
 }
+
+// TestUnreadableOnlySegment: the one segment that has commits cannot be read, and those before it
+// are gone because a snapshot has their entries. Open says that it cannot be read, and not that an
+// earlier one is missing, which would mean that data are lost.
+func TestUnreadableOnlySegment(t *testing.T) {
+	files := crashfs.New()
+	d := open(t, sweepConfig(files))
+	last := uint64(0)
+	for d.Segment() < 3 {
+		last++
+		fatal(t, d.Append(one(last, 1000), nil))
+	}
+	snapshot(t, d, last, last)
+	number := d.Segment()
+	files.Before = func(op crashfs.Op) error {
+		if op.Kind == crashfs.Read && strings.HasSuffix(op.Name, fmt.Sprint(number, ".segment")) {
+			return syscall.EIO
+		}
+		return nil
+	}
+	fatal(t, d.Close())
+	_, err := storage.Open(sweepConfig(files))
+	if !errors.Is(err, storage.ErrFailed) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("error %v; want ErrFailed with EIO", err)
+	}
+}

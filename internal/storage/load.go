@@ -78,6 +78,11 @@ func (f *found) findCurrent(d *Disk) error {
 	if f.newest == nil || f.newest.sealed {
 		i := slices.IndexFunc(f.spares, func(s *scanned) bool { return s.number == number })
 		if i < 0 {
+			for _, s := range f.spares {
+				if s.unusable != nil { // it may be the one that has the commits
+					return s.unusable
+				}
+			}
 			return fmt.Errorf("%w: %s is missing", ErrCorrupt, d.path(segmentName(number)))
 		}
 		f.current = f.spares[i]

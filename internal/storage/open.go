@@ -168,7 +168,9 @@ func (d *Disk) load() error {
 	}
 	f, err := d.loadAll(inv.segments)
 	if err == nil {
-		err = d.mend(f)
+		if err = d.mend(f); err != nil {
+			f.close()
+		}
 	}
 	if err != nil {
 		return err
