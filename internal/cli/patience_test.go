@@ -5,7 +5,6 @@ import (
 	"context"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -13,34 +12,9 @@ import (
 	"google.golang.org/grpc"
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/cli/app/apptest"
 	"leasehold.dev/test/tier"
 )
-
-// listened is a standard error that says when something was written to it.
-type listened struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	news chan struct{}
-}
-
-func (h *listened) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n, err := h.text.Write(b)
-	h.news <- struct{}{}
-	return n, err
-}
-
-func (h *listened) await(t *testing.T, want string) {
-	t.Helper()
-	<-h.news
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !strings.Contains(h.text.String(), want) {
-		t.Errorf("complained %q, want %q", h.text.String(), want)
-	}
-	h.text.Reset()
-}
 
 // shut is a listener that closes what it accepts, until it is open.
 type shut struct {
@@ -71,14 +45,14 @@ func TestPatientCommandsTell(t *testing.T) {
 			defer s.Stop()
 			member := &shut{Listener: l}
 			go func() { _ = s.Serve(member) }()
-			errs := &listened{news: make(chan struct{}, 10)}
+			errs := apptest.NewStderr(10)
 			a := &app.App{Process: app.Process{Stderr: errs, Stdout: &bytes.Buffer{}}}
 			root := newRoot(a, nil)
 			root.SetArgs(append(strings.Fields(command), "--endpoints", l.Addr().String()))
 			a.Flags.CommandTimeout = 0 // one second passes all the same
 			ended := make(chan error)
 			go func() { ended <- root.Execute() }()
-			errs.await(t, "No member answers, trying on")
+			errs.Await(t, "No member answers, retrying")
 			member.open.Store(true)
 			if err := <-ended; err == nil || !strings.Contains(err.Error(), "unknown service") {
 				t.Errorf("it ends with %v", err)

@@ -93,7 +93,7 @@ func (a *App) tellOutages(c *client.Client, patience time.Duration) {
 			return // the command ends with it
 		}
 		if err != nil {
-			a.Complain("No member answers, trying on: %s\n", fault.Reason(err))
+			a.Complain("No member answers, retrying: %s\n", fault.Reason(err))
 			if now, err = c.Connection(a.Background()); err == nil {
 				a.Complain("Connected to %s\n", now.Endpoint)
 			}
@@ -137,7 +137,7 @@ func (a *App) tellSilence(c *client.Client, changed <-chan struct{}, patience ti
 			if !found {
 				why = err.Error()
 			}
-			a.Complain("The cluster does not answer, trying on: %s\n", why)
+			a.Complain("The cluster does not answer, retrying: %s\n", why)
 		}
 		silent = err != nil
 	}
@@ -154,7 +154,7 @@ func (a *App) TellLost(c *clientv3.Client) {
 			if why != "" {
 				why = ": " + why
 			}
-			a.Complain("No member answers, trying on%s\n", why)
+			a.Complain("No member answers, retrying%s\n", why)
 			if isReady(ctx, conn) {
 				a.Complain("Connected again\n")
 			}

@@ -1,11 +1,9 @@
-package app
+package app_test
 
 import (
 	"bytes"
 	"context"
 	"net"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,36 +12,12 @@ import (
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/client"
+	"leasehold.dev/internal/cli/app"
+	"leasehold.dev/internal/cli/app/apptest"
 )
 
 // patience is the limit of time of a command in tests.
 const patience = time.Minute
-
-// heard is a standard error that says when something was written to it.
-type heard struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	news chan struct{}
-}
-
-func (h *heard) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n, err := h.text.Write(b)
-	h.news <- struct{}{}
-	return n, err
-}
-
-func (h *heard) await(t *testing.T, want string) {
-	t.Helper()
-	<-h.news
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !strings.Contains(h.text.String(), want) {
-		t.Errorf("complained %q, want %q", h.text.String(), want)
-	}
-	h.text.Reset()
-}
 
 // mute takes streams and answers nothing.
 type mute struct {
@@ -55,8 +29,8 @@ func (mute) Open(s pb.StreamService_OpenServer) error {
 	return nil
 }
 
-// Goal: who waits for a cluster that is away, or has no leader, is told so, with the reason, and
-// when it is back.
+// Goal: a command that waits for a cluster which is unreachable, or has no leader, says so, with the
+// reason, and says when the cluster is back.
 func TestTellOutages(t *testing.T) {
 	s := grpc.NewServer()
 	pb.RegisterStreamServiceServer(s, mute{})
@@ -77,30 +51,29 @@ func TestTellOutages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	errs := &heard{news: make(chan struct{})}
-	a := &App{Process: Process{Stderr: errs}}
+	errs := apptest.NewStderr(0)
+	a := &app.App{Process: app.Process{Stderr: errs}}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		a.tellOutages(c, 300*time.Millisecond)
+		a.TellOutages(c, 300*time.Millisecond)
 	}()
-	errs.await(t, "away for the test")
+	errs.Await(t, "away for the test")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() { _ = s.Serve(l) }()
 	up <- l
-	errs.await(t, "Connected to http://a.member:1")
-	errs.await(t, "The cluster does not answer") // since this member never does
+	errs.Await(t, "Connected to http://a.member:1")
+	errs.Await(t, "The cluster does not answer") // since this member never does
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 	<-ended
 }
 
-// Goal: of servers that are none of ours the command says so by ending, and nobody is told
-// that it tries on.
+// Goal: a command that meets another kind of server fails, and does not say that it retries.
 func TestTellNoOutage(t *testing.T) {
 	s := grpc.NewServer()
 	defer s.Stop()
@@ -115,15 +88,14 @@ func TestTellNoOutage(t *testing.T) {
 	}
 	defer c.Close()
 	var errs bytes.Buffer
-	a := &App{Process: Process{Stderr: &errs}}
-	a.tellOutages(c, patience)
+	a := &app.App{Process: app.Process{Stderr: &errs}}
+	a.TellOutages(c, patience)
 	if errs.Len() > 0 {
 		t.Errorf("complained %q", errs.String())
 	}
 }
 
-// Goal: a command that gives up after its limit of time, and takes a moment for that, does not say
-// that it tries on.
+// Goal: a command that is about to time out does not say that it retries.
 func TestTellAfterLastWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := client.New(client.Config{
@@ -135,16 +107,16 @@ func TestTellAfterLastWord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		errs := &heard{news: make(chan struct{})}
-		a := &App{Process: Process{Stderr: errs}}
+		errs := apptest.NewStderr(0)
+		a := &app.App{Process: app.Process{Stderr: errs}}
 		ended, began := make(chan struct{}), time.Now()
 		go func() {
 			defer close(ended)
-			a.tellOutages(c, patience)
+			a.TellOutages(c, patience)
 		}()
-		errs.await(t, "away for the test")
-		if after := time.Since(began); after != patience+lastWord {
-			t.Errorf("told after %v, not %v", after, patience+lastWord)
+		errs.Await(t, "away for the test")
+		if after := time.Since(began); after != patience+app.LastWord {
+			t.Errorf("told after %v, not %v", after, patience+app.LastWord)
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -210,11 +182,11 @@ func TestDeniedIsNoOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		var errs bytes.Buffer
-		a := &App{Process: Process{Stderr: &errs}}
+		a := &app.App{Process: app.Process{Stderr: &errs}}
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			a.tellOutages(c, patience)
+			a.TellOutages(c, patience)
 		}()
 		for range 3 {
 			<-asked

@@ -1,4 +1,4 @@
-// Package apptest checks answers of commands.
+// Package apptest checks the output of commands.
 package apptest
 
 import (
