@@ -35,9 +35,6 @@ import (
 // ErrNotLeading is the error of [Lock.Token] while this candidate does not lead.
 var ErrNotLeading = errors.New("kubernetes: this candidate does not lead")
 
-// errFree means that the candidate may try to lead.
-var errFree = fmt.Errorf("%w", ErrNotLeading)
-
 // Config describes a [Lock].
 type Config struct {
 	// Client is the client of the cluster that holds the lock.
@@ -158,7 +155,7 @@ func (l *Lock) leading() (*client.Live, error) {
 	case l.lost != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNotLeading, l.lost)
 	default:
-		return nil, errFree
+		return nil, ErrNotLeading
 	}
 }
 
@@ -185,7 +182,7 @@ func (l *Lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 	switch _, err := l.leading(); {
 	case err == nil:
 		return l.taken()
-	case !errors.Is(err, errFree):
+	case err != ErrNotLeading: // the lead was lost, and the elector has not stopped yet
 		return err
 	}
 	value, err := json.Marshal(r)
