@@ -89,8 +89,8 @@ const (
 	// the lease.
 	ErrExpired Error = "client: the lease was not renewed in time, by the client's own clock: " +
 		"the cluster has not said what became of it"
-	// ErrLost means that what was held is gone, as the cluster says: the lease (see [LostError]),
-	// or what rested on it, such as the key of a lock.
+	// ErrLost means that the cluster has ended the lease (see [LostError]), or has deleted a key
+	// on it, such as that of a lock.
 	ErrLost Error = "client: lost"
 	// ErrReleased means that this program released or revoked it, or tried to.
 	ErrReleased Error = "client: released"

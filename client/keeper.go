@@ -31,7 +31,7 @@ type keeper struct {
 	set    *holder.Set
 	// leases are those that have not ended. Invariant: each is in set.
 	leases map[lease.ID]*Lease
-	// windows are those of leases of which the program asks Lease.Valid.
+	// windows are the leases on which the program has called Lease.Valid.
 	windows map[*Lease]struct{}
 	count   leaseCounts
 }

@@ -70,8 +70,8 @@ func (s *Live) Lease() *Lease { return s.lease }
 // Token returns the fencing token of the lease. A lock has a token of its own.
 func (s *Live) Token() lease.Token { return s.lease.Token() }
 
-// Context returns a context that ends when the session is lost or released, before the cluster
-// may give to others what was taken in it. Its cause says why.
+// Context returns a context that ends when the session is lost or released, before the cluster may
+// grant to others what the session holds. Its cause is the reason.
 func (s *Live) Context() context.Context { return s.ctx }
 
 // Err returns nil as long as the session is valid, by the clock, and then why it is not.

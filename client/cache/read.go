@@ -38,7 +38,7 @@ func only(r store.RangeResult, err error) (store.KV, error) {
 	return r.KVs[0], nil
 }
 
-// result is what was read of a range, as of a revision.
+// result returns the keys of a range as of a revision.
 func result(kvs []store.KV, revision int64) store.RangeResult {
 	return store.RangeResult{Revision: revision, KVs: kvs, Count: int64(len(kvs))}
 }

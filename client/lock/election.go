@@ -48,9 +48,9 @@ func NewElection(c *client.Client, name string) *Election { return &Election{c, 
 
 func (e *Election) check() error { return tries.CheckName("election", e.name) }
 
-// Campaign waits until a session leads. It fails at once if the session ends meanwhile, or a
-// client deletes a key by which it waits (T16, T17). If the context ends first, Campaign withdraws
-// the candidacy. ErrInUse means that the session already leads, or is a candidate.
+// Campaign waits until a session leads. It fails at once if the session ends, or if a client
+// deletes the key with which it waits in the queue (T16, T17). If the context ends first, Campaign
+// withdraws the candidacy. ErrInUse means that the session already leads, or is a candidate.
 func (e *Election) Campaign(ctx context.Context, s *client.Live, c Candidate) (*Leading, error) {
 	p, err := e.campaign(ctx, of(s), c)
 	if err != nil {

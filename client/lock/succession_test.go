@@ -159,7 +159,7 @@ func TestHandOverTurns(t *testing.T) {
 				"one of etcd's comes again", otherQueues, next, 1,
 				then(otherSteps, heirQueues, otherQueues), nil, true,
 			},
-			{"nobody is left", nil, queue, 1, then(deposed), client.ErrLost, true},
+			{"no candidate is left", nil, queue, 1, then(deposed), client.ErrLost, true},
 			{"another leads", otherQueues, queue, 1, then(deposed), client.ErrLost, true},
 			{"lost at the end", heirQueues, list, 2, then(deposed), client.ErrLost, true},
 			{"the heir gives up", nil, queue, 1, then(heirLeaves), lock.ErrNoCandidate, false},

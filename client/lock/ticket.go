@@ -140,8 +140,8 @@ func (t *ticket) check() error {
 	return t.session.live.Err()
 }
 
-// look returns who is before the ticket, oldest first. It fails with client.ErrLost if the ticket's
-// own key is gone (T16).
+// look returns the keys ahead of the ticket in the queue, oldest first. It fails with
+// client.ErrLost if the ticket's own key is gone (T16).
 func (t *ticket) look(ctx context.Context) ([]store.KV, error) {
 	r, err := t.session.client.Range(ctx, t.all())
 	if err != nil {

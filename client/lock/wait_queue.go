@@ -27,8 +27,8 @@ type waitQueue struct {
 	permits int
 	// beside is the value of keys for which a ticket does not wait; nil for none.
 	beside []byte
-	// own are keys of the session for which a ticket would wait for ever: no ticket is taken if
-	// there are any. Empty for none.
+	// own is the range of the session's own keys that would block the ticket for ever. While it
+	// has keys, no ticket is taken. Empty: there can be none.
 	own store.KeyRange
 	// agreed is the key that has the number of permits; empty if there is none.
 	agreed string

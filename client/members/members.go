@@ -82,7 +82,7 @@ func (g *Group) add(
 	}
 	if !tries.ValidID(id) {
 		return nil, fault.In("members: register", "",
-			fmt.Errorf("%w: %q is no ID of a member", client.ErrInvalid, id))
+			fmt.Errorf("%w: %q is not a valid member ID", client.ErrInvalid, id))
 	}
 	m := &Membership{
 		g: g, key: g.prefix + id, session: s,

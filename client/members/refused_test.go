@@ -181,8 +181,8 @@ func TestRegisterUnsure(t *testing.T) {
 	})
 }
 
-// Goal: a registration that failed and may have been done says so, and leaves nothing behind though
-// the session goes on. Method: the first try is done and not answered, and the second is refused.
+// Goal: a registration that fails with an unknown outcome says so, and leaves nothing behind while
+// the session continues. Method: the first try is done and not answered, and the second is refused.
 func TestRegisterFails(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

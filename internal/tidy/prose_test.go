@@ -206,7 +206,7 @@ func TestDocuments(t *testing.T) {
 func TestCodeNamesDocuments(t *testing.T) {
 	docs := documents(t)
 	var known []string
-	for _, page := range []string{"design", "faults", "choosing-a-lease"} {
+	for _, page := range []string{"design", "faults"} {
 		here := labels(docs["docs/"+page+".md"])
 		for _, name := range here {
 			if slices.Contains(known, name) {

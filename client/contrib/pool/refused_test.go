@@ -41,7 +41,7 @@ func TestRefused(t *testing.T) {
 				_, err := pool.Open(ctx, c, "open")
 				return err
 			}},
-			"acquire, what is held": {rig.Txns, 1, func(_ *client.Client, p *pool.Pool) error {
+			"acquire, keys that are held": {rig.Txns, 1, func(_ *client.Client, p *pool.Pool) error {
 				_, err := p.Acquire(ctx, pool.Request{})
 				return err
 			}},

@@ -176,7 +176,7 @@ export class Session extends Hold {
   ): Promise<Membership> {
     checkName("group", group);
     if (!id || id.includes("/")) {
-      throw new LeaseholdError("INVALID", `${JSON.stringify(id)} is no ID of a member`);
+      throw new LeaseholdError("INVALID", `${JSON.stringify(id)} is not a valid member ID`);
     }
     const key = `${group}/${id}`;
     for (;;) {

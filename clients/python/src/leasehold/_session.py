@@ -230,7 +230,7 @@ class AsyncSession(AsyncHold):
         """
         _check_name("group", group)
         if not id or "/" in id:
-            raise InvalidError(f"{id!r} is no ID of a member")
+            raise InvalidError(f"{id!r} is not a valid member ID")
         key = f"{group}/{id}"
         while True:
             self.check()
