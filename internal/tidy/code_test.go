@@ -1,72 +1,240 @@
 package tidy
 
 import (
-	"path"
-	"regexp"
+	"go/ast"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
-// fences returns the pieces of Go code of a document, without their indentation.
-func fences(text string) (out []string) {
-	code, in := "", false
-	for line := range strings.Lines(text) {
-		switch mark := strings.TrimSpace(line); {
-		case !in && mark == "```go":
-			code, in = "", true
-		case in && mark == "```":
-			out, in = append(out, code), false
-		case in:
-			code += flat(line)
-		}
-	}
-	return out
+// rules look at one file at a time.
+var rules = map[string]func(*source) []finding{
+	"layers": checkLayers, "pure": checkPure, "line length": checkLines,
+	"documented names": checkDocs, "sleep": checkSleep,
 }
 
-// flat is code without its indentation.
-func flat(code string) (out string) {
-	for line := range strings.Lines(code) {
-		out += strings.TrimSpace(line) + "\n"
-	}
-	return out
-}
-
-// TestQuickstartCode: the code of docs/quickstart.md is that of the program that a test runs.
-func TestQuickstartCode(t *testing.T) {
-	const document, program = "docs/quickstart.md", "examples/quickstart/main.go"
-	whole := ""
+func TestRules(t *testing.T) {
 	for _, s := range load(t) {
-		if s.path == program {
-			whole = flat(string(s.text))
-		}
-	}
-	list := fences(documents(t)[document])
-	if len(list) == 0 {
-		t.Errorf("%s has no code", document)
-	}
-	for _, code := range list {
-		if !strings.Contains(whole, code) {
-			t.Errorf("%s has code that is not in %s:\n%s", document, program, code)
+		for rule, check := range rules {
+			for _, f := range check(s) {
+				t.Errorf("%v [%s]", f, rule)
+			}
 		}
 	}
 }
 
-// qualified is an exported name as code outside its package has it.
-var qualified = regexp.MustCompile(`\b([a-z]+)\.([A-Z]\w*)`)
+const maxLineRunes = 100
 
-// TestDocumentCode: documents name only what the packages export.
-func TestDocumentCode(t *testing.T) {
-	names := map[string]map[string]string{} // by the names of the packages
-	for dir, files := range public(t) {
-		names[path.Base(dir)] = exported(files)
+func checkLines(s *source) (out []finding) {
+	if s.isTest() {
+		return nil // a table may be wide
 	}
-	for document, text := range documents(t) {
-		for _, code := range fences(text) {
-			for _, m := range qualified.FindAllStringSubmatch(code, -1) {
-				if all := names[m[1]]; all != nil && all[m[2]] == "" {
-					t.Errorf("%s names %s, which is not there", document, m[0])
+	n := 0
+	for line := range strings.Lines(string(s.text)) {
+		n++
+		if utf8.RuneCountInString(strings.TrimSpace(line)) > maxLineRunes &&
+			!strings.HasPrefix(line, "//go:") {
+			out = append(out, finding{s.path, n, "the line is longer than 100 columns"})
+		}
+	}
+	return out
+}
+
+// checkDocs finds exported names without a comment. The names of a group may share one.
+func checkDocs(s *source) (out []finding) {
+	if s.isTest() {
+		return nil
+	}
+	missing := func(name *ast.Ident) {
+		if name.IsExported() {
+			out = append(out, s.report(name.Pos(), "%s is exported and has no comment", name.Name))
+		}
+	}
+	for _, d := range s.ast.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if r := receiver(d); d.Doc == nil && (r == "" || ast.IsExported(r)) {
+				missing(d.Name)
+			}
+		case *ast.GenDecl:
+			if d.Doc != nil {
+				continue
+			}
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					if spec.Doc == nil && spec.Comment == nil {
+						missing(spec.Name)
+					}
+				case *ast.ValueSpec:
+					if spec.Doc == nil && spec.Comment == nil {
+						missing(spec.Names[0])
+					}
 				}
 			}
+		}
+	}
+	return out
+}
+
+// receiver returns the name of a method's type, or "" for a function.
+func receiver(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	for t := f.Recv.List[0].Type; ; {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.IndexListExpr:
+			t = x.X
+		case *ast.Ident:
+			return x.Name
+		default:
+			return ""
+		}
+	}
+}
+
+// checkSleep finds tests that sleep in real time.
+func checkSleep(s *source) (out []finding) {
+	if !s.isTest() {
+		return nil
+	}
+	ast.Inspect(s.ast, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		switch selector(call.Fun) {
+		case "synctest.Test", "inprocess.Bubble", "virtual.Test":
+			return false
+		case "time.Sleep":
+			out = append(out, s.report(call.Pos(),
+				"the test sleeps in real time: use testing/synctest, or wait for the event"))
+		}
+		return true
+	})
+	return out
+}
+
+// selector returns an expression of the form package.Name as text, or "".
+func selector(e ast.Expr) string {
+	if sel, ok := e.(*ast.SelectorExpr); ok {
+		if x, ok := sel.X.(*ast.Ident); ok {
+			return x.Name + "." + sel.Sel.Name
+		}
+	}
+	return ""
+}
+
+// maxFields and maxMethods are how much of a type a reader can remember. Embedding a struct of the
+// same package does not make a type smaller, so its fields count.
+const (
+	maxFields  = 20
+	maxMethods = 40
+)
+
+// large lists the types that are larger, with their fields and methods. They may only shrink. A
+// configuration is a list of independent options and may be as long as it needs to be.
+var large = map[string][2]int{
+	"client.Client":                  {0, 43},
+	"client.Config":                  {21, 0},
+	"client.Ticket":                  {21, 0},
+	"client.link":                    {25, 0},
+	"client.settings":                {22, 0},
+	"conformance/drivers/go.driver":  {0, 44},
+	"internal/access.State":          {0, 48},
+	"internal/api/native.leases":     {0, 50},
+	"internal/api/native.request":    {24, 0},
+	"internal/api/native.stream":     {32, 74},
+	"internal/cli/app.App":           {0, 44},
+	"internal/cli/recovery.recovery": {0, 44},
+	"internal/directory.Directory":   {36, 84},
+	"internal/directory.cache":       {29, 0},
+	"internal/fsm.Machine":           {0, 123},
+	"internal/fsm.decoder":           {0, 57},
+	"internal/holder.Set":            {0, 44},
+	"internal/holder.held":           {23, 0},
+	"internal/replica.Output":        {22, 0},
+	"internal/replica.Replica":       {0, 70},
+	"internal/replica.output":        {23, 0},
+	"internal/storage.Disk":          {31, 64},
+	"internal/transport.link":        {22, 0},
+	"lease.Lessor":                   {0, 79},
+	"server.core":                    {23, 0},
+	"server.node":                    {0, 64},
+	"test/sim.Op":                    {29, 0},
+	"test/sim.Profile":               {37, 0},
+	"test/sim.facts":                 {0, 108},
+	"test/sim.incarnation":           {26, 0},
+	"test/sim.injector":              {0, 52},
+	"test/sim.process":               {24, 45},
+	"test/sim.thread":                {0, 84},
+	"test/sim.world":                 {21, 46},
+}
+
+func TestTypeSizes(t *testing.T) {
+	for name, size := range typeSizes(load(t)) {
+		fields, methods := max(maxFields, large[name][0]), max(maxMethods, large[name][1])
+		if size[0] > fields || size[1] > methods {
+			t.Errorf("%s has %d fields (at most %d) and %d methods (at most %d): divide it by subject",
+				name, size[0], fields, size[1], methods)
+		}
+	}
+}
+
+// typeSizes returns the numbers of fields and methods of each type, by directory.Name.
+func typeSizes(files []*source) map[string][2]int {
+	structs, sizes := map[string]*ast.StructType{}, map[string][2]int{}
+	for _, s := range files {
+		if s.isTest() {
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+				name := s.dir() + "." + receiver(f)
+				sizes[name] = [2]int{0, sizes[name][1] + 1}
+			}
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if st, ok := spec.Type.(*ast.StructType); ok {
+					structs[s.dir()+"."+spec.Name.Name] = st
+				}
+			}
+			return true
+		})
+	}
+	var fields func(dir string, st *ast.StructType) int
+	fields = func(dir string, st *ast.StructType) (n int) {
+		for _, f := range st.Fields.List {
+			embedded, _ := f.Type.(*ast.Ident)
+			if len(f.Names) == 0 && embedded != nil && structs[dir+"."+embedded.Name] != nil {
+				n += fields(dir, structs[dir+"."+embedded.Name])
+			} else {
+				n += max(1, len(f.Names))
+			}
+		}
+		return n
+	}
+	for name, st := range structs {
+		dir := name[:strings.LastIndexByte(name, '.')]
+		sizes[name] = [2]int{fields(dir, st), sizes[name][1]}
+	}
+	return sizes
+}
+
+func TestPackageComments(t *testing.T) {
+	documented := map[string]bool{}
+	for _, s := range load(t) {
+		documented[s.dir()] = documented[s.dir()] || s.ast.Doc != nil
+	}
+	for dir, ok := range documented {
+		if !ok {
+			t.Errorf("package %s has no package comment", dir)
 		}
 	}
 }

@@ -1,14 +1,9 @@
-// Package tidy holds the tests that keep the rules of this project by machine:
-// which package may import which, what the pure packages must not touch, how
-// long a function, a file and a line may be, what is documented, how tests
-// wait, how a commit introduces itself, and that what documents and comments
-// refer to is there.
+// Package tidy holds tests of the repository itself: which package may import which, what the
+// deterministic packages must not touch, how large types and public packages may become, and
+// that documents refer only to what exists.
 //
-// There is no code here to import. Run the rules with
+// A rule is here if breaking it has hurt before and neither the compiler, go vet nor staticcheck
+// would notice. There is nothing to import. Run the rules with
 //
 //	go test ./internal/tidy
-//
-// A rule that would make some place worse is broken there, openly: the place
-// and the reason go into the list in exceptions_test.go. An exception that is
-// no longer needed fails too, so the list never grows old.
 package tidy

@@ -4,15 +4,12 @@ import (
 	"fmt"
 	"go/ast"
 	"slices"
-	"strconv"
 	"strings"
 )
 
-// house lists the rooms, a row a line, from the roof to the ground. A package
-// may import packages of lower rows, and packages inside its own directory; it
-// may not import upwards, nor its neighbours in the row. A package in none of
-// the rooms is a finding: give it a row here, on purpose.
-var house = [][]string{
+// layers lists the packages from top to bottom, a layer a line. A package may import packages of
+// lower layers and packages inside its own directory, but neither upwards nor within its layer.
+var layers = [][]string{
 	{"leaseholdtest"},
 	{
 		"cmd/leasehold", "examples", "bench", "packaging", "test", "tools", "internal/tidy",
@@ -56,10 +53,11 @@ var house = [][]string{
 	{"internal/subprocess", "internal/endpoint", "test/tier"},
 }
 
-// strangers lists what a package must not know although the row is lower. The
-// key and the values are directories, with what is below them. Of internal the client knows
-// what the holder of a lease and of a cache does.
+// strangers lists imports that are forbidden although the layer is lower. The keys and values are
+// directories, with everything below them, or import paths of other modules.
 var strangers = map[string][]string{
+	// A client program must not link the server. Of internal, the client imports only what holders
+	// of leases and caches do.
 	"client": {
 		"internal/transport", "internal/replica", "internal/fsm",
 		"internal/directory", "internal/mvcc", "internal/watch", "internal/wheel",
@@ -69,29 +67,34 @@ var strangers = map[string][]string{
 	"internal/load":       {"server", "internal/replica", "internal/storage", "internal/fsm"},
 	"bench":               {"server", "internal/replica", "internal/storage", "internal/fsm"},
 	"bench/sidebyside":    {"internal"},
-	"internal/watch":      {"internal/storage", "internal/wheel"},
-	"internal/mvcc":       {"internal/storage", "internal/wheel"},
-	"lease":               {"internal/storage"},
-	"internal/fsm":        {"internal/storage"},
 	"internal/api/etcd":   {"internal/transport", "internal/storage", "client"},
 	"internal/api/native": {"internal/transport", "internal/storage", "client"},
 	"internal/api/web":    {"internal/transport", "internal/storage"},
 	"test":                {"internal"},
+	// The packages of the API and the clients translate between wire formats and these.
+	"internal/shell":     wire,
+	"internal/replica":   wire,
+	"internal/access":    wire,
+	"internal/storage":   wire,
+	"internal/watch":     append(wire, "internal/storage", "internal/wheel"),
+	"internal/mvcc":      append(wire, "internal/storage", "internal/wheel"),
+	"lease":              append(wire, "internal/storage"),
+	"internal/fsm":       append(wire, "internal/storage"),
+	"internal/directory": wire,
+	"internal/wheel":     wire,
+	"internal/keyrange":  wire,
+	"plan":               wire,
 }
 
-// whiteBox packages of test run parts of the product themselves. All others use what users have.
-var whiteBox = []string{"test/sim", "test/bubble", "test/inprocess", "test/virtual", "test/crashfs"}
+var wire = []string{"google.golang.org/grpc", "go.etcd.io/etcd", "net/http"}
 
-// wireless packages know nothing of wire formats: the packages of the API and
-// the clients translate.
-var wireless = []string{
-	"internal/shell", "internal/replica", "internal/fsm", "internal/directory", "lease",
-	"internal/mvcc", "internal/watch", "internal/wheel", "internal/storage", "internal/keyrange",
-	"internal/ticket", "internal/access", "plan",
+// whiteBox packages of test run parts of the product. All others use what users have.
+var whiteBox = []string{
+	"test/sim", "test/bubble", "test/inprocess", "test/virtual", "test/crashfs",
 }
 
-// pure packages are functions of their arguments. The values are the modules
-// besides the standard library that each may import.
+// pure packages are deterministic functions of their arguments, so that the simulator can repeat a
+// run. The values are the modules besides the standard library that each may import.
 var pure = map[string][]string{
 	"lease":              nil,
 	"internal/wheel":     nil,
@@ -112,8 +115,8 @@ var pure = map[string][]string{
 	"internal/replica/silence": nil,
 }
 
-// banned is what a pure package must not import directly, and what it does
-// instead. (Only directly: a tree it stands on may well use a lock inside.)
+// banned lists what a pure package must not import. (A tree that it uses may well have a lock
+// inside.)
 var banned = map[string]string{
 	"time":         "take an Instant or a TTL as an argument",
 	"os":           "do I/O in storage or transport",
@@ -124,32 +127,31 @@ var banned = map[string]string{
 	"math/rand":    "take random numbers as arguments",
 	"math/rand/v2": "take random numbers as arguments",
 	"crypto/rand":  "take random numbers as arguments",
-	"context":      "a pure call neither waits nor is cancelled",
+	"context":      "a pure call neither blocks nor can be canceled",
 }
 
 // tolerated lifts a ban for one package.
 var tolerated = map[string]string{
-	// Readers take the current tree with one atomic load.
-	"internal/mvcc": "sync/atomic",
-	// A time.Duration is a value. The clocks of the package stay banned.
-	"plan": "time",
+	"internal/mvcc": "sync/atomic", // readers load the current tree atomically
+	"plan":          "time",        // a time.Duration is a value; its clocks stay banned
 }
 
-// clocks are what a pure package that may name durations must not call.
+// clocks must not be called by a pure package that may name durations.
 var clocks = []string{
 	"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc",
 	"time.Tick", "time.NewTicker", "time.NewTimer",
 }
 
-// within says whether dir is top or below it.
-func within(dir, top string) bool {
-	return dir == top || strings.HasPrefix(dir, top+"/")
+// within reports whether dir is top or below it.
+func within(dir, top string) bool { return dir == top || strings.HasPrefix(dir, top+"/") }
+
+func withinAny(dir string, tops []string) bool {
+	return slices.ContainsFunc(tops, func(top string) bool { return within(dir, top) })
 }
 
-// room finds the room of a directory: the longest entry of the house that it
-// is within. Row 0 is the roof; ok is false for a directory without a room.
-func room(dir string) (name string, row int, ok bool) {
-	for i, names := range house {
+// layer returns the longest entry of layers that a directory is within, and its row, or ok false.
+func layer(dir string) (name string, row int, ok bool) {
+	for i, names := range layers {
 		for _, n := range names {
 			if within(dir, n) && len(n) > len(name) {
 				name, row, ok = n, i, true
@@ -159,132 +161,76 @@ func room(dir string) (name string, row int, ok bool) {
 	return name, row, ok
 }
 
-// isMessages says whether a directory holds only generated messages. Anybody
-// who may see wire formats may import those, from any row.
-func isMessages(dir string) bool { return strings.HasSuffix(dir, "pb") || within(dir, "api") }
-
-// mayImport says why dir from must not import dir to, or "".
-func mayImport(from, to string) string {
-	if isMessages(to) || within(to, from) {
-		return ""
+// forbidden returns why the package in directory from must not import path, or "".
+func forbidden(from, path string) string {
+	to, ours := strings.CutPrefix(path, module+"/")
+	if strings.HasSuffix(to, "pb") || ours && (within(to, "api") || within(to, from)) {
+		return "" // generated messages may be imported from anywhere
 	}
-	fromRoom, fromRow, ok := room(from)
-	if !ok {
-		return from + " has no room in the house: give it a row in internal/tidy"
-	}
-	toRoom, toRow, ok := room(to)
-	if !ok {
-		return to + " has no room in the house: give it a row in internal/tidy"
-	}
-	if fromRoom != toRoom && fromRow == toRow {
-		return fmt.Sprintf("%s and %s are siblings and do not know each other", fromRoom, toRoom)
-	}
-	if toRow < fromRow {
-		return fmt.Sprintf("arrows point downwards, and %s is above %s", toRoom, fromRoom)
+	if ours {
+		fromLayer, fromRow, _ := layer(from)
+		toLayer, toRow, ok := layer(to)
+		switch {
+		case !ok:
+			return to + " is in no layer"
+		case fromLayer != toLayer && fromRow == toRow:
+			return fmt.Sprintf("%s and %s are in the same layer", fromLayer, toLayer)
+		case toRow < fromRow:
+			return fmt.Sprintf("%s is in a higher layer than %s", toLayer, fromLayer)
+		}
 	}
 	for owner, list := range strangers {
-		for _, s := range list {
-			if within(from, owner) && within(to, s) && (owner != "test" || !oneOf(from, whiteBox)) {
-				return fmt.Sprintf("%s knows nothing of %s", owner, s)
-			}
+		if !within(from, owner) || owner == "test" && withinAny(from, whiteBox) {
+			continue
+		}
+		if withinAny(to, list) {
+			return owner + " must not know it"
 		}
 	}
 	return ""
 }
 
-// checkLayers keeps the order of the house.
-func checkLayers(s *source) []finding {
-	var out []finding
-	if _, _, ok := room(s.dir()); !ok && s.dir() != "." {
-		out = append(out, s.report("layers", s.ast.Package, "",
-			"%s has no room in the house: give it a row in internal/tidy", s.dir()))
+func checkLayers(s *source) (out []finding) {
+	if _, _, ok := layer(s.dir()); !ok && s.dir() != "." {
+		out = append(out, s.report(s.ast.Package, "%s is in no layer: add it to layers", s.dir()))
 	}
 	if s.isTest() && !within(s.dir(), "test") {
-		return out // a test may look wherever it needs to
+		return out
 	}
-	for _, imp := range imports(s) {
-		to, ours := strings.CutPrefix(imp.path, module+"/")
-		why := ""
-		switch {
-		case ours:
-			why = mayImport(s.dir(), to)
-		case isWire(imp.path) && oneOf(s.dir(), wireless):
-			why = "wire formats are for the packages of the API"
-		}
-		if why != "" {
-			out = append(out, s.report("layers", imp.spec.Pos(), imp.path,
-				"%s imports %s: %s", s.dir(), imp.path, why))
+	for _, imp := range s.ast.Imports {
+		path := strings.Trim(imp.Path.Value, `"`)
+		if why := forbidden(s.dir(), path); why != "" {
+			out = append(out, s.report(imp.Pos(), "%s imports %s: %s", s.dir(), path, why))
 		}
 	}
 	return out
 }
 
-// checkPure keeps clocks, I/O, locks, chance and goroutines out of the pure
-// packages.
-func checkPure(s *source) []finding {
-	allowed, isPure := pure[s.dir()]
+// checkPure finds clocks, I/O, locks, random numbers and goroutines in pure packages.
+func checkPure(s *source) (out []finding) {
+	modules, isPure := pure[s.dir()]
 	if !isPure || s.isTest() {
 		return nil
 	}
-	var out []finding
-	for _, imp := range imports(s) {
-		why := banned[imp.path]
-		if tolerated[s.dir()] == imp.path {
-			why = ""
-		}
-		first, _, _ := strings.Cut(imp.path, "/")
-		if strings.Contains(first, ".") && first != module && !oneOf(imp.path, allowed) {
-			why = "a pure package stands on the standard library alone"
-		}
-		if why != "" {
-			out = append(out, s.report("pure", imp.spec.Pos(), imp.path,
-				"%s is pure and imports %s: %s", s.dir(), imp.path, why))
+	for _, imp := range s.ast.Imports {
+		path := strings.Trim(imp.Path.Value, `"`)
+		first, _, _ := strings.Cut(path, "/")
+		if why := banned[path]; why != "" && tolerated[s.dir()] != path {
+			out = append(out, s.report(imp.Pos(), "%s is pure and imports %s: %s", s.dir(), path, why))
+		} else if strings.Contains(first, ".") && first != module && !withinAny(path, modules) {
+			out = append(out, s.report(imp.Pos(), "%s is pure and imports module %s", s.dir(), path))
 		}
 	}
 	ast.Inspect(s.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
-			out = append(out, s.report("pure", n.Pos(), "go",
-				"%s is pure and starts a goroutine", s.dir()))
+			out = append(out, s.report(n.Pos(), "%s is pure and starts a goroutine", s.dir()))
 		case *ast.SelectorExpr:
 			if name := selector(n); slices.Contains(clocks, name) {
-				out = append(out, s.report("pure", n.Pos(), name,
-					"%s is pure and uses %s: take an instant as an argument", s.dir(), name))
+				out = append(out, s.report(n.Pos(), "%s is pure and calls %s", s.dir(), name))
 			}
 		}
 		return true
 	})
-	return out
-}
-
-// isWire says whether an import path is about wire formats of the API.
-func isWire(p string) bool {
-	return within(p, "google.golang.org/grpc") || within(p, "go.etcd.io/etcd") ||
-		p == "net/http"
-}
-
-func oneOf(dir string, tops []string) bool {
-	for _, t := range tops {
-		if within(dir, t) {
-			return true
-		}
-	}
-	return false
-}
-
-type importSpec struct {
-	spec *ast.ImportSpec
-	path string
-}
-
-func imports(s *source) []importSpec {
-	out := make([]importSpec, 0, len(s.ast.Imports))
-	for _, spec := range s.ast.Imports {
-		p, err := strconv.Unquote(spec.Path.Value)
-		if err != nil {
-			continue // the parser has refused it before
-		}
-		out = append(out, importSpec{spec, p})
-	}
 	return out
 }

@@ -38,32 +38,17 @@ func (s *source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
 func (s *source) line(p token.Pos) int { return s.fset.Position(p).Line }
 
-// lines is the number of lines from the first of n to its last.
-func (s *source) lines(n ast.Node) int { return s.line(n.End()) - s.line(n.Pos()) + 1 }
-
-// A finding is one place that breaks a rule.
+// A finding is a place that breaks a rule.
 type finding struct {
-	rule string
 	file string
 	line int
-	// at names the place for the list of exceptions: a file, a file and a name
-	// in it, or an import. It must not change when lines move.
-	at  string
-	msg string
+	text string
 }
 
-func (f finding) String() string {
-	return fmt.Sprintf("%s:%d: %s [%s at %q]", f.file, f.line, f.msg, f.rule, f.at)
-}
+func (f finding) String() string { return fmt.Sprintf("%s:%d: %s", f.file, f.line, f.text) }
 
-// report makes a finding about a named thing in s.
-func (s *source) report(rule string, pos token.Pos, name, format string, args ...any) finding {
-	at := s.path
-	if name != "" {
-		at += " " + name
-	}
-	msg := fmt.Sprintf(format, args...)
-	return finding{rule: rule, file: s.path, line: s.line(pos), at: at, msg: msg}
+func (s *source) report(pos token.Pos, format string, args ...any) finding {
+	return finding{s.path, s.line(pos), fmt.Sprintf(format, args...)}
 }
 
 // parse makes a source of text.
