@@ -38,7 +38,7 @@ func newAuditor(cfg Config, n *node) (*auditor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: --audit-log: %w", ErrConfig, err)
 	}
-	n.metrics.registry.MustRegister(log.Collectors()...)
+	n.metrics.Registry.MustRegister(log.Collectors()...)
 	return &auditor{log: log, level: auditLevel(slices.Index(audit.Levels, c.Level)), node: n}, nil
 }
 

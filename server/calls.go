@@ -4,13 +4,15 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+
+	"leasehold.dev/internal/member/metrics"
 )
 
 // calls is what every unary call passes on its way to a service. It is one interceptor: in a chain
 // each would cost every call a closure, whether or not what it does is on.
 type calls struct {
 	tracer   *tracer
-	rpcs     *rpcMetrics
+	rpcs     *metrics.Calls
 	node     *node
 	entrance *entrance
 	doors    doors
@@ -21,8 +23,7 @@ type calls struct {
 func (c *calls) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
-	stats := c.rpcs.of(info.FullMethod, "unary")
-	stats.started.Add(1)
+	stats := c.rpcs.Begin(info.FullMethod)
 	timed := c.tracer.begin(ctx, info.FullMethod)
 	if timed != nil {
 		ctx = timed
@@ -31,7 +32,7 @@ func (c *calls) unary(
 	if timed != nil {
 		timed.End(err)
 	}
-	stats.done(err)
+	stats.Done(err)
 	return resp, err
 }
 

@@ -375,7 +375,7 @@ func testJoin(t *testing.T) {
 		_, err := members[2].client.MemberPromote(t.Context(), added.Member.ID)
 		return err == nil
 	})
-	eventually(t, "it knows", func() bool { return !learner.node.learner() })
+	eventually(t, "it knows", func() bool { return !learner.Learner() })
 	learner.put(t, "k", "w")
 	if err := learner.stop(); err != nil {
 		t.Fatal(err)

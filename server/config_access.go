@@ -7,6 +7,7 @@ import (
 
 	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/login"
+	"leasehold.dev/internal/member/metrics"
 )
 
 // Access says how users log in once access control is enabled, and whether it must be.
@@ -55,8 +56,8 @@ func (a *Access) check() error {
 		},
 		rule{a.MaxFailedLogins < 0, "--max-failed-logins must not be negative"},
 		rule{
-			a.MetricsPrincipals < 0 || a.MetricsPrincipals > maxPrincipals,
-			fmt.Sprintf("--metrics-principals must be from 0 to %d", maxPrincipals),
+			a.MetricsPrincipals < 0 || a.MetricsPrincipals > metrics.MaxPrincipals,
+			fmt.Sprintf("--metrics-principals must be from 0 to %d", metrics.MaxPrincipals),
 		},
 	), a.Audit.Check())
 }

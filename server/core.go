@@ -13,10 +13,9 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/waitqueue"
-	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/replica"
-	"leasehold.dev/internal/replica/silence"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/watch"
@@ -35,7 +34,7 @@ type core struct {
 	snap    *snapshotter
 	clock   *clock
 	log     *slog.Logger
-	metrics *metrics
+	metrics *metrics.Metrics
 	tracer  *tracer // may be nil
 	waiting
 
@@ -47,7 +46,7 @@ type core struct {
 
 	view   atomic.Pointer[fsm.View]
 	status statusBoard
-	stats  atomic.Pointer[stateStats]
+	stats  atomic.Pointer[metrics.State]
 }
 
 // beginning is what a member knew when it started, and whether it has caught up since.
@@ -75,23 +74,11 @@ type next struct {
 	leaderless lease.Instant
 }
 
-// stateStats are numbers of the state that only its owner can read; they are
-// published once a tick, for metrics.
-type stateStats struct {
-	fsm.Stats
-	Leases, Attached int
-	Holding          int             // leases that hold ranges
-	Open             int             // caches that are open at this member
-	Caches           directory.Stats // of the caches of this leader, some time ago
-	Lags             []replica.Lag   // of the other members, at the leader
-	Silences         []silence.State // how the other members answer
-	NearMisses       uint64          // of renewals
-}
-
+// publishStats publishes numbers of the state for the metrics.
 func (c *core) publishStats(now lease.Instant) {
 	m := c.replica.Machine()
 	l := m.Lessor()
-	s := &stateStats{
+	s := &metrics.State{
 		Stats: m.Stats(), Leases: l.Len(), Attached: l.Attached(),
 		Holding: m.HoldCount(), Open: c.shell.OpenCaches(), Caches: c.stats.Load().Caches,
 		Lags: c.replica.Lags(), Silences: c.replica.Silences(), NearMisses: l.NearMisses(),
@@ -157,7 +144,7 @@ func (c *core) do(do shell.Do) {
 		s.Read(c.clock.read())
 		c.clock.start.Store(int64(s.Epoch()))
 	case shell.Advance:
-		c.metrics.jumps.Inc()
+		c.metrics.Jumps.Inc()
 		c.log.Warn("the clock jumped or this process was paused: every lease that it leads gets "+
 			"its full TTL again", "clock-jumped", s.Jumped, "stalled", s.Stalled)
 	case shell.LookAround:
@@ -169,7 +156,7 @@ func (c *core) do(do shell.Do) {
 		s.Work()
 		took := time.Since(begin)
 		if s.Out.Applied {
-			c.metrics.apply.Observe(took.Seconds())
+			c.metrics.Apply.Observe(took.Seconds())
 		}
 		c.tracer.worked(begin, took, s.Now)
 	case shell.Send:
@@ -264,10 +251,9 @@ func (c *core) refuse() {
 
 // answer answers all requests that are done.
 func (c *core) answer(out *replica.Output) {
-	c.metrics.observe(out)
+	c.metrics.Step(out)
 	c.logRenewals(out)
 	c.logSilent(out)
-	c.metrics.observeCaches(out, c.log)
 	if out.SlowNews {
 		c.news.setSlow(c.replica.SlowCaches(), c.clock.now())
 	}
@@ -338,7 +324,7 @@ func sameAddress(a, b fsm.Member) bool {
 // follow tells of the replica's new status.
 func (c *core) follow(old *replica.Status, s replica.Status) {
 	c.status.put(&s)
-	c.metrics.follow(old, &s)
+	c.metrics.Status(old, &s)
 	c.tracer.follow(&s)
 	c.logLeader(old, &s)
 	c.logRole(old, &s)
@@ -356,7 +342,6 @@ func (c *core) logLeaderless() {
 // which it now tries to replace.
 func (c *core) logSilent(out *replica.Output) {
 	for _, s := range out.Silent {
-		c.metrics.silences.Inc()
 		c.log.Warn("a member is unresponsive: it is connected but does not answer, or it is cut "+
 			"off",
 			"member", fmt.Sprintf("%x", s.Member), "for-ms", int64(s.Quiet), "limit-ms", int64(s.Limit))

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/test/crashfs"
 	"leasehold.dev/test/virtual"
@@ -78,7 +79,7 @@ func testSnapshotOnFullDisk(t *testing.T) {
 		full.Store(true)
 		a := &arrival{writer: w, done: make(chan error, 1)}
 		saver := &writer{
-			disk: disk, log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
+			disk: disk, log: slog.New(slog.DiscardHandler), metrics: metrics.New(slog.New(slog.DiscardHandler)),
 			wake: make(chan struct{}, 1), persist: func(*raftpb.Message) {},
 		}
 		saver.expect(a)

@@ -60,7 +60,7 @@ func newLogins(cfg Config, n *node) (*logins, error) {
 			Failures: cfg.Access.MaxFailedLogins,
 		}),
 		tokens:       tokens,
-		attempts:     newAttempts(n.metrics.registry),
+		attempts:     newAttempts(n.metrics.Registry),
 		certificates: cfg.ClientTLS.ClientCertAuth,
 	}
 	if err := l.openBindings(cfg); err != nil {

@@ -34,7 +34,7 @@ func testMetricsDocument(t *testing.T) {
 	descs := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descs)
-		r.core.metrics.registry.Describe(descs)
+		r.core.metrics.Registry.Describe(descs)
 	}()
 	var lines []string
 	for d := range descs {

@@ -439,7 +439,7 @@ func (n *node) Status() etcd.Status {
 		// All of the state is in memory, and not all of it on disk as well.
 		DBSize: max(int64(usage.DiskBytes), v.Bytes.Sum()), DBSizeInUse: v.Bytes.Sum(),
 		Quota:          v.Quota,
-		StorageVersion: version.Semantic(n.storageVersion()), Learner: n.learner(),
+		StorageVersion: version.Semantic(n.storageVersion()), Learner: v.Learner(n.member),
 	}
 	if n.peers.copyRefused(time.Now()) {
 		out.Errors = append(out.Errors, cause.CopiedData.Report("another process with the identity of "+
@@ -465,13 +465,6 @@ func (n *node) Alarms() []fsm.Alarm {
 		return append(slices.Clip(alarms), own)
 	}
 	return alarms
-}
-
-// learner reports whether this member has no vote. One that has no state yet
-// will be none of the voters either.
-func (n *node) learner() bool {
-	self, ok := n.View().Member(n.member)
-	return !ok || self.Learner
 }
 
 // SnapshotTo implements etcd.Maintainer: what is written can be restored with

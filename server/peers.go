@@ -99,7 +99,7 @@ func (p *peers) update(members []fsm.Member) {
 		time.AfterFunc(farewell, func() {
 			p.core.inbox.task(func() {
 				p.update(p.core.view.Load().Members)
-				p.core.metrics.peers.forget(leaving)
+				p.core.metrics.Forget(leaving)
 			})
 		})
 	}
@@ -163,7 +163,7 @@ func (p *peers) connected(now lease.Instant) {
 
 // answered notes how long a member took to answer.
 func (p *peers) answered(member uint64, took time.Duration) {
-	p.core.metrics.peers.answered(member, took)
+	p.core.metrics.Answered(member, took)
 	ms := lease.TTL((took + time.Millisecond - 1) / time.Millisecond)
 	p.core.inbox.task(func() { p.core.replica.Answered(member, ms) })
 }

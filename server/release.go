@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"leasehold.dev/internal/encoding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/transport"
@@ -107,24 +105,6 @@ func names(v *fsm.View, ids []uint64) []string {
 func (p *peers) clusterVersion() (number uint8, decided uint64) {
 	v := p.core.view.Load().Version
 	return v.Number, v.Decided
-}
-
-// watchVersions registers the versions, which are read when scraped.
-func (m *metrics) watchVersions(n *node) {
-	for name, v := range map[string]struct {
-		help  string
-		value func() byte
-	}{
-		"cluster_version": {"The number of the cluster version.", func() byte {
-			return n.View().Version.Number
-		}},
-		"storage_version": {"The number of the newest cluster version of which something is on " +
-			"disk: a release that speaks it can start on the data.", n.storageVersion},
-	} {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: "leasehold", Name: name, Help: v.help,
-		}, func() float64 { return float64(v.value()) }))
-	}
 }
 
 // joinable says why a member of this release cannot join the cluster that d describes.

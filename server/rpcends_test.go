@@ -96,9 +96,27 @@ func endsByStop(t *testing.T) (wrong []string, cut bool) {
 
 // endings are how many streams of a method have ended, by code.
 func endings(r *running, method string) (n [codes.Unauthenticated + 1]uint64) {
-	if s, ok := r.rpcs.methods.Load(method); ok {
-		for code := range n {
-			n[code] = s.(*methodStats).handled[code].Load()
+	all, err := r.core.metrics.Registry.Gather()
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range all {
+		if f.GetName() != "grpc_server_handled_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			of := make(map[string]string)
+			for _, l := range m.GetLabel() {
+				of[l.GetName()] = l.GetValue()
+			}
+			if "/"+of["grpc_service"]+"/"+of["grpc_method"] != method {
+				continue
+			}
+			for code := range n {
+				if codes.Code(code).String() == of["grpc_code"] {
+					n[code] = uint64(m.GetCounter().GetValue())
+				}
+			}
 		}
 	}
 	return n

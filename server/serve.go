@@ -245,10 +245,10 @@ func (s *Server) interceptors() (
 	unary []grpc.UnaryServerInterceptor, streams []intercept.Stream,
 ) {
 	c := &calls{
-		tracer: s.core.tracer, rpcs: s.rpcs, node: s.node, entrance: s.entrance,
+		tracer: s.core.tracer, rpcs: s.core.metrics.Calls, node: s.node, entrance: s.entrance,
 		doors: doors{s.node.logins, s.audit}, limits: rateLimit{s.node.limits},
 	}
-	streams = []intercept.Stream{c.rpcs.stream, c.node.ours, c.entrance.stream, c.doors.stream}
+	streams = []intercept.Stream{c.rpcs.Stream, c.node.ours, c.entrance.stream, c.doors.stream}
 	if s.audit != nil {
 		streams = append(streams, s.audit.stream)
 	}
@@ -296,7 +296,7 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 				},
 			}
 		},
-		Gatherer:        s.core.metrics.registry,
+		Gatherer:        s.core.metrics.Registry,
 		MaxRequestBytes: s.cfg.Limits.MaxRequestBytes,
 		GRPC:            requests.GRPC(f.grpc),
 		Requests:        requests,
@@ -379,7 +379,7 @@ var _ web.Health = health{}
 
 func (h health) HasLeader() bool { return h.n.status.Load().Leader != 0 }
 
-func (h health) Learner() bool { return h.n.learner() }
+func (h health) Learner() bool { return h.n.View().Learner(h.n.member) }
 
 func (h health) Alarms() []string {
 	var names []string

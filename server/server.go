@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
@@ -52,7 +53,6 @@ type Server struct {
 	entrance *entrance
 	peerTLS  *tls.Config // of the peer listeners; nil for none
 	limits   limits
-	rpcs     *rpcMetrics
 	panics   *listen.Panics
 	audit    *auditor // nil if there is no audit log
 	ready    chan struct{}
@@ -93,7 +93,7 @@ func newServer(cfg Config) (*Server, error) {
 	}
 	disk := b.disk
 	s := &Server{
-		cfg: cfg, rpcs: new(rpcMetrics), peerTLS: accept, limits: limits,
+		cfg: cfg, peerTLS: accept, limits: limits,
 		panics: listen.NewPanics(cfg.Logger),
 		ready:  make(chan struct{}), stopped: make(chan struct{}),
 	}
@@ -115,15 +115,7 @@ func newServer(cfg Config) (*Server, error) {
 	s.entrance = newEntrance(s.node)
 	s.peers = newPeers(s, way, b.known)
 	s.core.peers = s.peers
-	s.core.metrics.watchState(s.node)
-	s.core.metrics.watchTrouble(s.node)
-	s.core.metrics.registry.MustRegister(newPrincipalMetrics(s.node, cfg.Access.MetricsPrincipals))
-	s.core.metrics.watchEtcdState(s.node)
-	s.core.metrics.watchVersions(s.node)
-	s.core.metrics.watchCaches(s.node)
-	s.core.metrics.watchPeers(s.node)
-	s.core.metrics.registry.MustRegister(s.rpcs, newCertMetrics(&cfg), backupMetrics{s.node.keeper})
-	s.core.metrics.watchPanics(s.panics)
+	s.core.metrics.Register(s.measured())
 	return s, nil
 }
 
@@ -146,9 +138,9 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	}
 	id, _ := disk.Identity()
 	tracer := newTracer(cfg)
-	metrics := newMetrics(cfg.HTTP.Collectors...)
+	measured := metrics.New(cfg.Logger, cfg.HTTP.Collectors...)
 	w := &writer{
-		disk: disk, log: cfg.Logger, metrics: metrics, tracer: tracer, wake: make(chan struct{}, 1),
+		disk: disk, log: cfg.Logger, metrics: measured, tracer: tracer, wake: make(chan struct{}, 1),
 	}
 	r, err := newReplica(cfg, id.Member, machine, w)
 	if err != nil {
@@ -163,7 +155,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	c := &core{
 		replica: r, machineConfig: machineConfig(cfg), disk: disk,
 		inbox: newInbox(), clock: clock, log: cfg.Logger,
-		metrics: metrics, tracer: tracer, writer: w,
+		metrics: measured, tracer: tracer, writer: w,
 		began:    beginning{voters: r.ConfState().GetVoters(), logged: logged},
 		election: cfg.Raft.ElectionTimeout,
 	}
@@ -176,7 +168,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	c.view.Store(machine.View())
 	c.news, c.accessNews = newLeaseNews(), newAccessNews()
 	c.status.put(new(r.Status()))
-	c.stats.Store(&stateStats{})
+	c.stats.Store(&metrics.State{})
 	c.hub = watch.New(func() watch.History[*api.Event] {
 		return api.NewHistory(c.view.Load().KV)
 	}, watch.Options{})
@@ -228,7 +220,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Learner reports whether the member has no vote.
-func (s *Server) Learner() bool { return s.node.learner() }
+func (s *Server) Learner() bool { return s.node.View().Learner(s.node.member) }
 
 // Reload reads Access.BindingsFile again at once. The member also does so by itself when the file
 // has changed.

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 	"leasehold.dev/internal/version"
@@ -50,7 +51,7 @@ func (b *backOff) over() { b.pause = 0 }
 type snapshotter struct {
 	disk    *storage.Disk
 	log     *slog.Logger
-	metrics *metrics
+	metrics *metrics.Metrics
 	wg      sync.WaitGroup
 	shell.Snapshots
 	relief backOff // of those that are written because the disk is full
@@ -198,7 +199,7 @@ func (s *snapshotter) write(
 	}
 	bytes := s.disk.Usage().SnapshotBytes
 	took := time.Since(begin)
-	s.metrics.snapshot.Observe(took.Seconds())
+	s.metrics.Snapshot.Observe(took.Seconds())
 	s.log.Info("wrote a snapshot", "index", index, "bytes", bytes, "took", took)
 	return bytes, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
 )
@@ -32,7 +33,7 @@ const settleAfter = 4
 type writer struct {
 	disk    *storage.Disk
 	log     *slog.Logger
-	metrics *metrics
+	metrics *metrics.Metrics
 	tracer  *tracer
 	persist func(*raftpb.Message) // called for each message that is durable and awaited
 	full    atomic.Bool           // the disk has no room for what clients write
@@ -198,7 +199,7 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 
 // synced notes how long a sync took.
 func (w *writer) synced(d time.Duration) {
-	w.metrics.sync.Observe(d.Seconds())
+	w.metrics.Sync.Observe(d.Seconds())
 	usual := cmp.Or(w.usual.Load(), int64(d))
 	w.usual.Store(usual + (int64(d)-usual)/16)
 }

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
 	"leasehold.dev/internal/storage"
@@ -51,7 +52,7 @@ func TestWriterSyncs(t *testing.T) {
 	}
 	said, early := 0, 0 // early: before any sync
 	w := &writer{
-		disk: disk, log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
+		disk: disk, log: slog.New(slog.DiscardHandler), metrics: metrics.New(slog.New(slog.DiscardHandler)),
 		wake: make(chan struct{}, 1),
 		persist: func(*raftpb.Message) {
 			if said++; syncs.Load() == 0 {
@@ -176,7 +177,7 @@ func newWriterTo(t *testing.T, log *lockedBuffer, files *crashfs.FS) (w *writer,
 		t.Fatal(err)
 	}
 	return &writer{
-		disk: disk, log: slog.New(slog.NewTextHandler(log, nil)), metrics: newMetrics(),
+		disk: disk, log: slog.New(slog.NewTextHandler(log, nil)), metrics: metrics.New(slog.New(slog.DiscardHandler)),
 		wake: make(chan struct{}, 1), persist: func(*raftpb.Message) {},
 	}, last + 1
 }
@@ -235,7 +236,7 @@ func TestWriterRuns(t *testing.T) {
 			t.Errorf("a write is under way, or the disk is full; the log has %q", log.text())
 		}
 		var syncs dto.Metric
-		if err := w.metrics.sync.Write(&syncs); err != nil {
+		if err := w.metrics.Sync.Write(&syncs); err != nil {
 			t.Fatal(err)
 		}
 		if n := syncs.GetHistogram().GetSampleCount(); n != 2 { // of two writes

@@ -45,6 +45,12 @@ func (v *View) LeaseNews(old *View) bool {
 	return v.LeaseEvents.last != old.LeaseEvents.last || v.Silences.last() != old.Silences.last()
 }
 
+// Learner reports whether a member has no vote: it is a learner, or not in the state yet.
+func (v *View) Learner(id uint64) bool {
+	m, ok := v.Member(id)
+	return !ok || m.Learner
+}
+
 // Member returns the member with an ID, and whether there is one. What its URLs
 // stand in is the view's: the caller must not change it.
 func (v *View) Member(id uint64) (m Member, ok bool) {

@@ -18,6 +18,7 @@ var layers = [][]string{
 	{"internal/cli", "internal/serve"},
 	{"internal/load", "internal/rewind", "internal/etcdsnapshot"},
 	{"server", "internal/relay"},
+	{"internal/member"},
 	{"internal/api/etcd", "internal/api/native", "internal/api/web", "internal/api/ui"},
 	{"internal/api/relayed"},
 	{"internal/api"},

@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"crypto/x509"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"leasehold.dev/internal/fsm"
+	"leasehold.dev/test/certs"
 	"leasehold.dev/test/virtual"
 )
 
@@ -18,24 +18,24 @@ import (
 func TestCertificateExpiry(t *testing.T) { virtual.Test(t, testCertificateExpiry) }
 
 func testCertificateExpiry(t *testing.T) {
-	certs := newCertificates(t, "alice")
-	missing := filepath.Join(t.TempDir(), "missing")
-	m := newCertMetrics(&Config{
-		ClientTLS: TLS{CertFile: certs.cert, TrustedCAFile: certs.ca},
-		PeerTLS:   TLS{CertFile: certs.cert, ClientCertFile: missing},
-	})
-	leaf, err := x509.ParseCertificate(certs.clients["alice"].Certificate[0])
+	authority := certs.New(t)
+	alice := authority.Issue("alice")
+	cert, ca := authority.Path("alice.pem"), authority.Path("ca.pem")
+	m := certificates{[]Certificate{
+		{cert, "client"}, {ca, "client-ca"}, {filepath.Join(t.TempDir(), "missing"), "peer-dial"},
+	}}
+	leaf, err := x509.ParseCertificate(alice.Certificate[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := os.ReadFile(certs.ca)
+	own, err := os.ReadFile(ca)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The bundle has the certificate that expires first at its end, behind what is none.
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw})
 	bundle := append(append(own, "-----BEGIN X-----\n-----END X-----\n"...), block...)
-	if err := os.WriteFile(certs.ca, bundle, 0o600); err != nil {
+	if err := os.WriteFile(ca, bundle, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
@@ -50,21 +50,14 @@ func testCertificateExpiry(t *testing.T) {
 	}
 	at := float64(leaf.NotAfter.Unix())
 	for use, want := range map[string]float64{
-		"client": at, "client-ca": at, "peer": at, "peer-dial": 0,
+		"client": at, "client-ca": at, "peer-dial": 0,
 	} {
 		// Certificates of a test are made within some seconds of each other.
 		if d := got[use] - want; d < -60 || d > 60 {
 			t.Errorf("%s: %v, want about %v", use, got[use], want)
 		}
 	}
-	if len(got) != 4 {
+	if len(got) != 3 {
 		t.Errorf("%v", got)
-	}
-}
-
-func TestRaised(t *testing.T) {
-	alarms := []fsm.Alarm{{Member: 1, Kind: fsm.Corrupt}}
-	if raised(alarms, fsm.Corrupt) != 1 || raised(alarms, fsm.NoSpace) != 0 {
-		t.Error("the wrong alarm is raised")
 	}
 }

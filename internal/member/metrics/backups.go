@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"time"
@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/internal/backup/keeper"
 )
 
-// backupMetrics collects the metrics of a member that makes backups while it leads.
-type backupMetrics struct{ keeper *keeper.Keeper }
+// backups collects the metrics of a member that makes backups while it leads.
+type backups struct{ keeper *keeper.Keeper }
 
 var (
 	backupLast = prometheus.NewDesc("leasehold_backup_last_full_timestamp_seconds",
@@ -35,7 +35,7 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (m backupMetrics) Describe(out chan<- *prometheus.Desc) {
+func (m backups) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		backupLast, backupDue, backupLag, backupFulls, backupCopied, backupGaps, backupFailures,
 	} {
@@ -44,7 +44,7 @@ func (m backupMetrics) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (m backupMetrics) Collect(out chan<- prometheus.Metric) {
+func (m backups) Collect(out chan<- prometheus.Metric) {
 	if m.keeper == nil {
 		return
 	}

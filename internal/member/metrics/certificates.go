@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"crypto/x509"
@@ -9,48 +9,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// certMetrics tell when certificates expire. Their files are read when they are scraped, as they
-// are at each handshake, so a file that was replaced counts at once.
-type certMetrics struct{ files []certFile }
+// Certificate is a file of certificates, and its label.
+type Certificate struct{ Path, Use string }
 
-// certFile is a file of certificates and what it is for.
-type certFile struct{ path, use string }
+// certificates collects when certificates expire. Their files are read at each scrape, as they are
+// at each handshake, so a file that was replaced counts at once.
+type certificates struct{ files []Certificate }
 
 var certExpiry = prometheus.NewDesc("leasehold_certificate_expiry_timestamp_seconds",
 	"Unix time at which the first certificate in a file expires; 0 if the file cannot be read. "+
 		"The label use is client or peer, followed by -ca for trusted authorities or -dial for "+
 		"the certificate that this member presents.", []string{"file", "use"}, nil)
 
-func newCertMetrics(c *Config) *certMetrics {
-	m := new(certMetrics)
-	for _, x := range []struct {
-		use string
-		tls *TLS
-	}{{"client", &c.ClientTLS}, {"peer", &c.PeerTLS}} {
-		for _, f := range []certFile{
-			{x.tls.CertFile, x.use},
-			{x.tls.ClientCertFile, x.use + "-dial"},
-			{x.tls.TrustedCAFile, x.use + "-ca"},
-		} {
-			if f.path != "" {
-				m.files = append(m.files, f)
-			}
-		}
-	}
-	return m
-}
-
 // Describe implements prometheus.Collector.
-func (m *certMetrics) Describe(out chan<- *prometheus.Desc) { out <- certExpiry }
+func (m certificates) Describe(out chan<- *prometheus.Desc) { out <- certExpiry }
 
 // Collect implements prometheus.Collector.
-func (m *certMetrics) Collect(out chan<- prometheus.Metric) {
+func (m certificates) Collect(out chan<- prometheus.Metric) {
 	for _, f := range m.files {
 		at := 0.0
-		if t, ok := firstExpiry(f.path); ok {
+		if t, ok := firstExpiry(f.Path); ok {
 			at = float64(t.Unix())
 		}
-		out <- prometheus.MustNewConstMetric(certExpiry, prometheus.GaugeValue, at, f.path, f.use)
+		out <- prometheus.MustNewConstMetric(certExpiry, prometheus.GaugeValue, at, f.Path, f.Use)
 	}
 }
 

@@ -1,21 +1,13 @@
-package server
+package metrics
 
 import (
-	"strconv"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
-	"leasehold.dev/internal/fsm"
 	"leasehold.dev/lease"
 )
 
-// peerMetrics are what a member measures of the others. What etcd measures, too, has etcd's name.
-// The rest is read when it is scraped.
-type peerMetrics struct {
-	roundTrip *prometheus.HistogramVec
-	node      *node
-}
+// peers collects what a member knows of the others. What etcd measures, too, has etcd's name.
+type peers struct{ of *Member }
 
 var (
 	peerActive = prometheus.NewDesc("etcd_network_active_peers",
@@ -41,18 +33,8 @@ var (
 		[]string{"member"}, nil)
 )
 
-func newPeerMetrics() *peerMetrics {
-	return &peerMetrics{roundTrip: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "etcd", Name: "network_peer_round_trip_time_seconds",
-		Help: "Time that the other member takes to answer. It is asked once a second, and more " +
-			"often when it is silent.",
-		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // etcd's
-	}, []string{"To"})}
-}
-
 // Describe implements prometheus.Collector.
-func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
-	m.roundTrip.Describe(out)
+func (m peers) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		peerActive, peerSent, peerReceived, peerDropped, peerLag, peerLimit, peerSlowest,
 	} {
@@ -61,47 +43,31 @@ func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
-	m.roundTrip.Collect(out)
+func (m peers) Collect(out chan<- prometheus.Metric) {
 	emit := func(d *prometheus.Desc, kind prometheus.ValueType, value uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, kind, float64(value), labels...)
 	}
-	for _, other := range m.node.View().Members {
-		if other.ID == m.node.member {
+	for _, other := range m.of.View().Members {
+		if other.ID == m.of.ID {
 			continue
 		}
 		name, active := memberLabel(other.ID), uint64(0)
-		if _, ok := m.node.peers.Since(other.ID); ok {
+		if _, ok := m.of.Peers.Since(other.ID); ok {
 			active = 1
 		}
-		emit(peerActive, prometheus.GaugeValue, active, memberLabel(m.node.member), name)
-		t := m.node.peers.Traffic(other.ID)
+		emit(peerActive, prometheus.GaugeValue, active, memberLabel(m.of.ID), name)
+		t := m.of.Peers.Traffic(other.ID)
 		emit(peerSent, prometheus.CounterValue, t.Sent, name)
 		emit(peerReceived, prometheus.CounterValue, t.Received, name)
 		emit(peerDropped, prometheus.CounterValue, t.Dropped, name)
 	}
-	for _, lag := range m.node.stats.Load().Lags {
+	for _, lag := range m.of.State().Lags {
 		emit(peerLag, prometheus.GaugeValue, lag.Entries, memberLabel(lag.Member))
 	}
-	for _, s := range m.node.stats.Load().Silences {
+	for _, s := range m.of.State().Silences {
 		for d, ms := range map[*prometheus.Desc]lease.TTL{peerLimit: s.Limit, peerSlowest: s.RoundTrip} {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(ms)/1000,
 				memberLabel(s.Member))
 		}
 	}
 }
-
-// answered notes how long a member took to answer.
-func (m *peerMetrics) answered(member uint64, took time.Duration) {
-	m.roundTrip.WithLabelValues(memberLabel(member)).Observe(took.Seconds())
-}
-
-// forget drops what was measured of members that have left.
-func (m *peerMetrics) forget(left []fsm.Member) {
-	for _, member := range left {
-		m.roundTrip.DeleteLabelValues(memberLabel(member.ID))
-	}
-}
-
-// memberLabel is a member's ID as it is shown everywhere.
-func memberLabel(id uint64) string { return strconv.FormatUint(id, 16) }

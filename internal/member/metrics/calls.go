@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"strings"
@@ -13,34 +13,43 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// rpcMetrics counts calls by the names that go-grpc-prometheus made common and
+// Calls counts calls by the names that go-grpc-prometheus made common and
 // etcd's dashboards use. It is ours because the library's interceptor looks up
 // labelled counters several times a call, which was a fifteenth of the server's
 // CPU for a grant; here a call finds the counters of its method once.
-type rpcMetrics struct {
-	methods sync.Map // full method name -> *methodStats
+type Calls struct {
+	methods sync.Map // full method name -> *Method
 }
 
-var _ prometheus.Collector = (*rpcMetrics)(nil)
+var _ prometheus.Collector = (*Calls)(nil)
 
-// methodStats are the counters of one method.
-type methodStats struct {
+// Method counts the calls of one method.
+type Method struct {
 	kind, service, method string
 	started               atomic.Uint64
 	handled               [codes.Unauthenticated + 1]atomic.Uint64
 	received, sent        atomic.Uint64
 }
 
-func (m *rpcMetrics) of(full, kind string) *methodStats {
-	if s, ok := m.methods.Load(full); ok {
-		return s.(*methodStats)
-	}
-	service, method, _ := strings.Cut(strings.TrimPrefix(full, "/"), "/")
-	s, _ := m.methods.LoadOrStore(full, &methodStats{kind: kind, service: service, method: method})
-	return s.(*methodStats)
+// Begin counts a unary call that begins. Call Done of what it returns when the call ends.
+func (m *Calls) Begin(method string) *Method {
+	s := m.of(method, "unary")
+	s.started.Add(1)
+	return s
 }
 
-func (s *methodStats) done(err error) {
+// of returns the counters of a method.
+func (m *Calls) of(full, kind string) *Method {
+	if s, ok := m.methods.Load(full); ok {
+		return s.(*Method)
+	}
+	service, method, _ := strings.Cut(strings.TrimPrefix(full, "/"), "/")
+	s, _ := m.methods.LoadOrStore(full, &Method{kind: kind, service: service, method: method})
+	return s.(*Method)
+}
+
+// Done counts the outcome of a call.
+func (s *Method) Done(err error) {
 	code := codes.OK
 	if err != nil {
 		code = status.FromContextError(err).Code()
@@ -54,8 +63,8 @@ func (s *methodStats) done(err error) {
 	s.handled[code].Add(1)
 }
 
-// stream is an intercept.Stream.
-func (m *rpcMetrics) stream(
+// Stream is an intercept.Stream.
+func (m *Calls) Stream(
 	stream grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
 	kind := "server_stream"
@@ -67,7 +76,7 @@ func (m *rpcMetrics) stream(
 	s := m.of(info.FullMethod, kind)
 	s.started.Add(1)
 	return &countedStream{ServerStream: stream, stats: s}, func(err error) error {
-		s.done(err)
+		s.Done(err)
 		return err
 	}, nil
 }
@@ -75,7 +84,7 @@ func (m *rpcMetrics) stream(
 // countedStream counts the messages of a stream.
 type countedStream struct {
 	grpc.ServerStream
-	stats *methodStats
+	stats *Method
 }
 
 // SendMsg implements grpc.ServerStream.
@@ -109,16 +118,16 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (m *rpcMetrics) Describe(out chan<- *prometheus.Desc) {
+func (m *Calls) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{rpcStarted, rpcHandled, rpcReceived, rpcSent} {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (m *rpcMetrics) Collect(out chan<- prometheus.Metric) {
+func (m *Calls) Collect(out chan<- prometheus.Metric) {
 	m.methods.Range(func(_, value any) bool {
-		s := value.(*methodStats)
+		s := value.(*Method)
 		labels := []string{s.kind, s.service, s.method}
 		count := func(d *prometheus.Desc, n uint64, labels ...string) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)

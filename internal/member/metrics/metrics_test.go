@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"bytes"
@@ -7,25 +7,25 @@ import (
 	"strings"
 	"testing"
 
+	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
 
 // TestSlowCaches: who is slow is named in the log and, up to a bound, in a metric.
 func TestSlowCaches(t *testing.T) {
-	m := newMetrics()
 	var text bytes.Buffer
-	log := slog.New(slog.NewTextHandler(&text, nil))
+	m := New(slog.New(slog.NewTextHandler(&text, nil)))
 	for i := range maxOwners + 10 {
 		info := lease.Info{Terms: lease.Terms{ID: 7, Owner: fmt.Sprint("host-", i)}}
-		m.observeCaches(&replica.Output{
+		m.Step(&replica.Output{
 			CacheWaits: replica.CacheWaits{
 				Waits:    []lease.TTL{3},
 				WereSlow: []replica.SlowCache{{Lease: info, Waited: 1500}},
 			},
-		}, log)
+		})
 	}
-	all, err := m.registry.Gather()
+	all, err := m.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,15 +57,15 @@ func TestSlowCaches(t *testing.T) {
 // TestManySlowCaches: all that were slow at one time are counted, some of them are named, and the
 // log says how many are not.
 func TestManySlowCaches(t *testing.T) {
-	m := newMetrics()
 	var text bytes.Buffer
+	m := New(slog.New(slog.NewTextHandler(&text, nil)))
 	var out replica.Output
 	for i := range maxNamed + 30 {
 		info := lease.Info{Terms: lease.Terms{ID: lease.ID(i + 1), Owner: "host"}}
 		out.WereSlow = append(out.WereSlow, replica.SlowCache{Lease: info, Waited: 1500})
 	}
-	m.observeCaches(&out, slog.New(slog.NewTextHandler(&text, nil)))
-	all, err := m.registry.Gather()
+	m.Step(&out)
+	all, err := m.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,48 +86,9 @@ func TestManySlowCaches(t *testing.T) {
 	}
 }
 
-// TestSlowCachesNow: followers of the events find the caches that are slow now, since when, and are
-// woken when there are others, not when the same are told again.
-func TestSlowCachesNow(t *testing.T) {
-	n := newLeaseNews()
-	slow := func(id lease.ID, waited lease.TTL) replica.SlowCache {
-		return replica.SlowCache{
-			Lease: lease.Info{Terms: lease.Terms{ID: id}, Token: 1}, Waited: waited,
-		}
-	}
-	woken := func() bool {
-		select {
-		case <-n.token:
-			return true
-		default:
-			return false
-		}
-	}
-	n.setSlow(nil, 4000)
-	if woken() || n.slow.Load() != nil {
-		t.Error("told of nothing")
-	}
-	n.setSlow([]replica.SlowCache{slow(1, 1500), slow(2, 1000)}, 5000)
-	before := n.slow.Load()
-	if !woken() || len(before.List) != 2 || before.List[0].Since != 3500 {
-		t.Errorf("slow are %+v", before)
-	}
-	n.setSlow([]replica.SlowCache{slow(2, 1900), slow(1, 2400)}, 6000)
-	if woken() || n.slow.Load() != before {
-		t.Error("told of the same again")
-	}
-	other := slow(2, 1100)
-	other.Lease.Token = 2
-	n.setSlow([]replica.SlowCache{slow(1, 2500), other}, 6100)
-	if now := n.slow.Load(); !woken() || now.List[0].Since != 3500 || now.List[1].Since != 5000 {
-		t.Errorf("slow are %+v", now)
-	}
-	n.setSlow([]replica.SlowCache{slow(1, 2500)}, 6200)
-	if now := n.slow.Load(); !woken() || len(now.List) != 1 || len(before.List) != 2 {
-		t.Errorf("slow are %+v, were %+v", now, before)
-	}
-	n.setSlow(nil, 6300)
-	if now := n.slow.Load(); !woken() || len(now.List) != 0 {
-		t.Errorf("slow are %+v", now)
+func TestRaised(t *testing.T) {
+	alarms := []fsm.Alarm{{Member: 1, Kind: fsm.Corrupt}}
+	if !raised(alarms, fsm.Corrupt) || raised(alarms, fsm.NoSpace) {
+		t.Error("the wrong alarm is raised")
 	}
 }

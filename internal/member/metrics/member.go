@@ -1,0 +1,240 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/backup/keeper"
+	"leasehold.dev/internal/directory"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/replica/silence"
+	"leasehold.dev/internal/storage"
+	"leasehold.dev/internal/transport"
+	"leasehold.dev/internal/version"
+)
+
+// Member is where the metrics of a member are read when it is scraped. Its functions are safe for
+// concurrent use.
+type Member struct {
+	ID     uint64
+	View   func() *fsm.View
+	Status func() *replica.Status
+	State  func() *State
+	Disk   interface {
+		Usage() storage.Usage
+		LogBytes() uint64
+	}
+	Peers interface {
+		Since(member uint64) (time.Time, bool)
+		Traffic(member uint64) transport.Traffic
+	}
+	Watchers       func() int
+	DiskFull       func() bool
+	Copied, Panics func() uint64
+	StorageVersion func() byte
+
+	// Principals is how many principals are named. Rank ranks them, and reports false if the
+	// member did not answer in time; Refusals are those of limits, by principal.
+	Principals int
+	Rank       func(context.Context, *access.Ranking) bool
+	Refusals   func(access.Resource) map[string]uint64
+
+	Certificates []Certificate
+	Backups      *keeper.Keeper // nil if there are none
+}
+
+// State has numbers of the state that only its owner can read. The core publishes them once a tick.
+type State struct {
+	fsm.Stats
+	Leases, Attached int
+	Holding          int             // leases that hold ranges
+	Open             int             // caches that are open at this member
+	Caches           directory.Stats // of the caches of this leader, some time ago
+	Lags             []replica.Lag   // of the other members, at the leader
+	Silences         []silence.State // how the other members answer
+	NearMisses       uint64          // of renewals
+}
+
+// Register adds what is read from a member.
+func (m *Metrics) Register(of *Member) {
+	gauges := append(stateGauges(of), etcdGauges(of)...)
+	for _, g := range append(gauges, cacheGauges(of)...) {
+		m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: g.space, Name: g.name, Help: g.help, ConstLabels: g.labels,
+		}, g.read))
+	}
+	for _, c := range m.counters(of) {
+		m.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: c.space, Name: c.name, Help: c.help,
+		}, c.read))
+	}
+	m.Registry.MustRegister(peers{of}, principals{of}, backups{of.Backups},
+		certificates{of.Certificates})
+}
+
+// scraped is a metric that is read when it is scraped.
+type scraped struct {
+	space, name, help string
+	read              func() float64
+	labels            prometheus.Labels
+}
+
+func own(name, help string, read func() float64) scraped {
+	return scraped{"leasehold", name, help, read, nil}
+}
+
+func etcds(name, help string, read func() float64) scraped {
+	return scraped{"etcd", name, help, read, nil}
+}
+
+// counters are those that others count, and that of two names.
+func (m *Metrics) counters(of *Member) []scraped {
+	leaders := func() float64 { return float64(m.leaders.Load()) }
+	return []scraped{
+		own("leader_changes_total", "Leader changes seen by this member.", leaders),
+		etcds("server_leader_changes_seen_total", "Leader changes seen by this member.", leaders),
+		own("leases_granted_total", "Leases granted since start.",
+			func() float64 { return float64(of.State().Granted) }),
+		own("leases_revoked_total", "Leases revoked by clients since start.",
+			func() float64 { return float64(of.State().Revoked) }),
+		own("leases_expired_total", "Leases expired since start.",
+			func() float64 { return float64(of.State().Expired) }),
+		own("lease_checkpoints_total", "Checkpoints of silent leases since start.",
+			func() float64 { return float64(of.State().Checkpointed) }),
+		own("lease_renewal_near_misses_total", "Renewals that arrived with less than a quarter of the "+
+			"TTL left, since this member became the leader.",
+			func() float64 { return float64(of.State().NearMisses) }),
+		own("cache_invalidations_total", "Invalidations sent since this member began to lead.",
+			func() float64 { return float64(of.State().Caches.Sent) }),
+		own("caches_outlived_total", "Caches that writes waited for until their leases ended, "+
+			"since this member became the leader.",
+			func() float64 { return float64(of.State().Caches.Outlived) }),
+		own("copied_members_total", "Times that a second process with a member's identity was refused, "+
+			"as seen by this member. The log names both processes.",
+			func() float64 { return float64(of.Copied()) }),
+		own("panics_total", "Calls that panicked and were aborted. The log has the stack traces.",
+			func() float64 { return float64(of.Panics()) }),
+	}
+}
+
+func stateGauges(of *Member) []scraped {
+	return []scraped{
+		own("leases", "Leases that exist.", func() float64 { return float64(of.State().Leases) }),
+		own("lease_attached_keys", "Keys attached to leases.",
+			func() float64 { return float64(of.State().Attached) }),
+		own("lease_overdue_seconds", "How long the most overdue lease has been past its expiry. "+
+			"Alert on this.",
+			func() float64 { return float64(of.Status().Overdue) / 1000 }),
+		own("store_revision", "Current revision of the store.",
+			func() float64 { return float64(of.View().KV.Revision()) }),
+		own("state_bytes", "Approximate size of the state, which the quota bounds; the same on "+
+			"every member. Sum of keys, leases, sessions and members.",
+			func() float64 { return float64(of.View().Bytes.Sum()) }),
+		own("store_bytes", "Size of keys and their history.",
+			func() float64 { return float64(of.View().Bytes.Keys) }),
+		own("lease_bytes", "Size of leases and the ranges that they hold.",
+			func() float64 { return float64(of.View().Bytes.Leases) }),
+		own("session_bytes", "Size of sessions and the answers kept for them.",
+			func() float64 { return float64(of.View().Bytes.Sessions) }),
+		own("disk_bytes", "Size of the data directory.",
+			func() float64 { return float64(of.Disk.Usage().DiskBytes) }),
+		own("log_bytes", "Size of the log since the last snapshot.",
+			func() float64 { return float64(of.Disk.LogBytes()) }),
+		own("raft_term", "Raft term.", func() float64 { return float64(of.Status().Term) }),
+		own("raft_applied_index", "Last applied log index.",
+			func() float64 { return float64(of.View().Index) }),
+		own("is_leader", "1 on the leader, else 0.",
+			func() float64 { return oneIf(of.Status().Primary) }),
+		own("watchers", "Watchers on all streams.",
+			func() float64 { return float64(of.Watchers()) }),
+		own("cluster_version", "The number of the cluster version.",
+			func() float64 { return float64(of.View().Version.Number) }),
+		own("storage_version", "The number of the newest cluster version of which something is on "+
+			"disk: a release that speaks it can start on the data.",
+			func() float64 { return float64(of.StorageVersion()) }),
+		own("disk_full", "1 while the disk is full. A follower then forwards writes, a leader refuses "+
+			"them.", func() float64 { return oneIf(of.DiskFull()) }),
+		alarm(of, fsm.NoSpace, "NOSPACE"), alarm(of, fsm.Corrupt, "CORRUPT"),
+	}
+}
+
+func alarm(of *Member, kind fsm.AlarmKind, name string) scraped {
+	a := own("alarm", "1 while any member raises the alarm.",
+		func() float64 { return oneIf(raised(of.View().Alarms, kind)) })
+	a.labels = prometheus.Labels{"alarm": name}
+	return a
+}
+
+func raised(alarms []fsm.Alarm, kind fsm.AlarmKind) bool {
+	return slices.ContainsFunc(alarms, func(a fsm.Alarm) bool { return a.Kind.Shown() == kind })
+}
+
+func cacheGauges(of *Member) []scraped {
+	return []scraped{
+		own("leases_holding", "Leases that hold ranges for a cache.",
+			func() float64 { return float64(of.State().Holding) }),
+		own("caches_open", "Caches open at this member.",
+			func() float64 { return float64(of.State().Open) }),
+		own("caches_wide", "Caches that this leader assumes to have everything that they hold, "+
+			"because they have not reported what they have.",
+			func() float64 { return float64(of.State().Caches.Wide) }),
+		own("caches_pending", "Caches with pending invalidations from this leader.",
+			func() float64 { return float64(of.State().Caches.Owing) }),
+		own("cache_ranges", "Keys and ranges that caches may have, as recorded by this leader.",
+			func() float64 { return float64(of.State().Caches.Spans) }),
+		own("cache_writes_waiting", "Writes waiting for caches.",
+			func() float64 { return float64(of.State().Caches.Waiting) }),
+	}
+}
+
+// etcdGauges are those of etcd's gauges that probes, alerts and dashboards ask for most, under
+// etcd's names.
+func etcdGauges(of *Member) []scraped {
+	fact := func(name, label, value string) scraped {
+		return scraped{
+			"etcd", name, fmt.Sprintf("Always 1. The label has the %s.", label),
+			func() float64 { return 1 },
+			prometheus.Labels{label: value},
+		}
+	}
+	inUse := func() int64 { return of.View().Bytes.Sum() }
+	return []scraped{
+		fact("server_version", "server_version", version.EtcdVersion),
+		fact("cluster_version", "cluster_version", version.EtcdAPIVersion),
+		fact("server_id", "server_id", memberLabel(of.ID)),
+		etcds("server_has_leader", "1 if the member knows a leader, else 0.",
+			func() float64 { return oneIf(of.Status().Leader != 0) }),
+		etcds("server_is_leader", "1 on the leader, else 0.",
+			func() float64 { return oneIf(of.Status().Primary) }),
+		etcds("server_is_learner", "1 on a learner, else 0.",
+			func() float64 { return oneIf(of.View().Learner(of.ID)) }),
+		etcds("server_proposals_committed_total", "Last log index that this member knows to be "+
+			"committed.", func() float64 { return float64(of.Status().Index) }),
+		etcds("server_proposals_applied_total", "Last log index applied by this member.",
+			func() float64 { return float64(of.View().Index) }),
+		etcds("mvcc_db_total_size_in_bytes", "Size of the data directory.",
+			func() float64 { return float64(max(int64(of.Disk.Usage().DiskBytes), inUse())) }),
+		etcds("mvcc_db_total_size_in_use_in_bytes",
+			"Size of the state that the quota bounds, as leasehold_state_bytes.",
+			func() float64 { return float64(inUse()) }),
+		etcds("server_quota_backend_bytes", "Quota of the state in bytes.",
+			func() float64 { return float64(of.View().Quota) }),
+		etcds("debugging_mvcc_keys_total", "Keys in the store.",
+			func() float64 { return float64(of.View().KV.Len()) }),
+		etcds("debugging_mvcc_current_revision", "Current revision of the store.",
+			func() float64 { return float64(of.View().KV.Revision()) }),
+	}
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

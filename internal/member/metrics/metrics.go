@@ -1,0 +1,239 @@
+// Package metrics is what a member measures of itself. [Metrics] has what the member counts and
+// times as it happens. [Metrics.Register] adds what is read from the member when it is scraped,
+// which costs nothing before. [Calls] counts the calls of gRPC.
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/replica"
+	"leasehold.dev/lease"
+)
+
+// Metrics are what a member counts and times as it happens. Sync is safe for concurrent use, like
+// all of Prometheus; Status and Step belong to the member's core.
+type Metrics struct {
+	Registry *prometheus.Registry
+	Calls    *Calls
+
+	Sync     prometheus.Histogram // of the log, in seconds
+	Apply    prometheus.Histogram // of a step's entries, in seconds
+	Snapshot prometheus.Histogram // writing one, in seconds
+	Jumps    prometheus.Counter   // of the clock
+
+	log        *slog.Logger
+	ttl        prometheus.Histogram
+	lateness   prometheus.Histogram
+	roundTrip  *prometheus.HistogramVec
+	leaders    atomic.Uint64 // has two names
+	promotions prometheus.Counter
+	installed  prometheus.Counter
+	elections  prometheus.Counter
+	silences   prometheus.Counter
+
+	renewedOK, renewedGone, renewedFailed, renewedGroups prometheus.Counter
+
+	caches caches
+}
+
+// caches are what a leader measures of caches.
+type caches struct {
+	wait   prometheus.Histogram
+	slow   *prometheus.CounterVec
+	owners map[string]bool // those that have a label in slow
+}
+
+// New returns the metrics of a member. Slow caches are logged, too.
+func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(), Calls: new(Calls),
+		log: log, caches: caches{owners: make(map[string]bool)},
+	}
+	m.Registry.MustRegister(m.Calls)
+	m.Registry.MustRegister(more...)
+	m.Registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.Sync = m.histogram("log_sync_duration_seconds", "Time to write and sync log entries.",
+		0.00002, 18)
+	m.Apply = m.histogram("apply_duration_seconds", "Time that the core takes to apply a batch of "+
+		"committed entries.", 0.000002, 20)
+	m.Snapshot = m.histogram("snapshot_duration_seconds",
+		"Time to write a snapshot in the background.", 0.001, 18)
+	m.ttl = m.histogram("lease_ttl_seconds", "TTLs of granted leases.", 0.1, 24)
+	m.lateness = m.histogram("lease_expiry_lateness_seconds",
+		"Time from a lease's expiry until its end was applied.", 0.0005, 20)
+	m.caches.wait = m.histogram("cache_wait_seconds",
+		"Time that writes waited for caches to acknowledge invalidations.", 0.0005, 16)
+
+	m.promotions = m.counter("promotions_total", "Times that this member was promoted and began to "+
+		"time leases.")
+	m.installed = m.counter("snapshots_installed_total", "Snapshots received from other members.")
+	m.Jumps = m.counter("clock_jumps_total", "Clock jumps and pauses of this process. If it led, "+
+		"every lease got its full TTL again.")
+	m.elections = m.counter("elections_total", "Elections started by this member.")
+	m.silences = m.counter("member_silences_total", "Times that this member considered another one "+
+		"unresponsive, because it neither sent nor answered within its limit.")
+
+	renewals := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "leasehold", Name: "lease_renewals_total",
+		Help: "Renewals of leases by outcome. Group counts renewals of all leases of a group.",
+	}, []string{"outcome"})
+	m.renewedOK = renewals.WithLabelValues("renewed")
+	m.renewedGone = renewals.WithLabelValues("not_found")
+	m.renewedFailed = renewals.WithLabelValues("failed")
+	m.renewedGroups = renewals.WithLabelValues("group")
+	m.caches.slow = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "leasehold", Name: "caches_slow_total",
+		Help: "Caches that were slow to acknowledge an invalidation, by owner. The log names the " +
+			"lease.",
+	}, []string{"owner"})
+	m.roundTrip = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "etcd", Name: "network_peer_round_trip_time_seconds",
+		Help: "Time that the other member takes to answer. It is asked once a second, and more " +
+			"often when it is silent.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // etcd's
+	}, []string{"To"})
+	m.Registry.MustRegister(renewals, m.caches.slow, m.roundTrip)
+	return m
+}
+
+// histogram registers a histogram whose buckets double.
+func (m *Metrics) histogram(name, help string, first float64, buckets int) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "leasehold", Name: name, Help: help,
+		Buckets: prometheus.ExponentialBuckets(first, 2, buckets),
+	})
+	m.Registry.MustRegister(h)
+	return h
+}
+
+func (m *Metrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "leasehold", Name: name, Help: help,
+	})
+	m.Registry.MustRegister(c)
+	return c
+}
+
+// Status counts what changed between two statuses.
+func (m *Metrics) Status(old, s *replica.Status) {
+	if s.Leader != 0 && (s.Leader != old.Leader || s.Term != old.Term) {
+		m.leaders.Add(1)
+	}
+	if s.Primary && !old.Primary {
+		m.promotions.Inc()
+	}
+	m.elections.Add(float64(s.Elections - old.Elections))
+}
+
+// Step counts the results of a step of the core.
+func (m *Metrics) Step(out *replica.Output) {
+	for _, p := range out.Proposals {
+		g, ok := fsm.Inner(p.Command).(*fsm.Grant)
+		if !ok || p.Err != nil || p.Result.Err != nil || p.Result.Repeated {
+			continue
+		}
+		if _, existed := fsm.GrantResult(p.Result.Value); !existed {
+			m.ttl.Observe(float64(g.Terms.TTL) / 1000)
+		}
+	}
+	if out.Restored {
+		m.installed.Inc()
+	}
+	for _, late := range out.Late {
+		m.lateness.Observe(float64(late) / 1000)
+	}
+	m.silences.Add(float64(len(out.Silent)))
+	m.renewals(out)
+	m.caches.step(out, m.log)
+}
+
+func (m *Metrics) renewals(out *replica.Output) {
+	var ok, gone, failed, groups int
+	for _, r := range out.Together {
+		ok += r.Kept
+	}
+	for _, r := range out.Groups {
+		for i := range r.Renewed {
+			if r.Renewed[i].TTL > 0 {
+				groups++
+			}
+		}
+	}
+	for i := range out.Renewals {
+		switch err := out.Renewals[i].Err; {
+		case err == nil:
+			ok++
+		case errors.Is(err, lease.ErrNotFound):
+			gone++
+		default:
+			failed++
+		}
+	}
+	m.renewedOK.Add(float64(ok))
+	m.renewedGone.Add(float64(gone))
+	m.renewedFailed.Add(float64(failed))
+	m.renewedGroups.Add(float64(groups))
+}
+
+const (
+	// maxNamed bounds how many slow caches of one step are logged; a cut network has many.
+	maxNamed = 64
+	// maxOwners bounds the labels of slow caches: clients choose their owners.
+	maxOwners = 100
+)
+
+// step counts how long writes waited for caches, and names the slow ones.
+func (c *caches) step(out *replica.Output, log *slog.Logger) {
+	for _, w := range out.Waits {
+		c.wait.Observe(float64(w) / 1000)
+	}
+	for i := range out.WereSlow {
+		s := &out.WereSlow[i]
+		c.slow.WithLabelValues(c.owner(s.Lease.Owner)).Inc()
+		if i >= maxNamed {
+			continue
+		}
+		log.Warn("a cache was slow to acknowledge an invalidation",
+			"lease", fmt.Sprintf("%016x", s.Lease.ID), "owner", s.Lease.Owner,
+			"waited-ms", int64(s.Waited))
+	}
+	if more := len(out.WereSlow) - maxNamed; more > 0 {
+		log.Warn("more caches were slow than the log names", "more", more)
+	}
+}
+
+// owner returns the label of an owner.
+func (c *caches) owner(name string) string {
+	if !c.owners[name] {
+		if len(c.owners) == maxOwners {
+			return "others"
+		}
+		c.owners[name] = true
+	}
+	return name
+}
+
+// Answered notes how long another member took to answer. It is safe for concurrent use.
+func (m *Metrics) Answered(member uint64, took time.Duration) {
+	m.roundTrip.WithLabelValues(memberLabel(member)).Observe(took.Seconds())
+}
+
+// Forget drops what was measured of members that have left.
+func (m *Metrics) Forget(left []fsm.Member) {
+	for i := range left {
+		m.roundTrip.DeleteLabelValues(memberLabel(left[i].ID))
+	}
+}
+
+// memberLabel returns a member's ID as it is shown everywhere.
+func memberLabel(id uint64) string { return strconv.FormatUint(id, 16) }

@@ -1,0 +1,86 @@
+package metrics
+
+import (
+	"context"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"leasehold.dev/internal/access"
+)
+
+// principals collects how much principals use of limited resources, and how often limits refused
+// them. Everyone who reaches the port reads metrics, and each label costs memory in whatever
+// collects them: only the largest principals have a label, as many as the setting allows. All
+// others are counted together, without a name.
+type principals struct{ of *Member }
+
+// MaxPrincipals bounds how many principals each metric may name.
+const MaxPrincipals = 1000
+
+// maxLabel bounds the length of the name of one that is named.
+const maxLabel = 256
+
+// useWait is how long a scrape waits for the core.
+const useWait = time.Second
+
+var (
+	principalLabels = []string{"principal", "resource"}
+	principalUse    = prometheus.NewDesc("leasehold_principal_use",
+		"Use of limited resources, the same on every member. The largest principals are "+
+			"named (--metrics-principals); all others are counted together, without a name.",
+		principalLabels, nil)
+	limitRefusals = prometheus.NewDesc("leasehold_limit_refusals_total",
+		"Requests refused by a limit at this member. The principals refused first are named "+
+			"(--metrics-principals); all others are counted together, without a name.",
+		principalLabels, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m principals) Describe(to chan<- *prometheus.Desc) {
+	to <- principalUse
+	to <- limitRefusals
+}
+
+// Collect implements prometheus.Collector. It reads the state of this member alone, because metrics
+// matter most while there is no leader. While the core does not answer, the use is left out.
+func (m principals) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), useWait)
+	defer cancel()
+	if r := access.NewRanking(m.of.Principals); m.of.Rank(ctx, r) {
+		sendUse(to, r, access.Leases, access.LeaseKeys, access.Bytes)
+	}
+	for what := range access.Resource(access.Resources) {
+		by := make(map[string]float64)
+		for principal, n := range m.of.Refusals(what) {
+			by[label(principal)] += float64(n)
+		}
+		for name, n := range by {
+			to <- prometheus.MustNewConstMetric(limitRefusals, prometheus.CounterValue, n,
+				name, what.String())
+		}
+	}
+}
+
+// sendUse sends the use of resources.
+func sendUse(to chan<- prometheus.Metric, r *access.Ranking, of ...access.Resource) {
+	for _, what := range of {
+		by := map[string]float64{"": float64(r.Rest[what])}
+		for _, p := range r.Top[what] {
+			by[label(p.Principal)] += float64(p.Has)
+		}
+		for name, n := range by {
+			to <- prometheus.MustNewConstMetric(principalUse, prometheus.GaugeValue, n, name,
+				what.String())
+		}
+	}
+}
+
+// label is the label of a principal: its name or, if that cannot be a label, none.
+func label(principal string) string {
+	if len(principal) > maxLabel || !utf8.ValidString(principal) {
+		return ""
+	}
+	return principal
+}
