@@ -88,7 +88,7 @@ func (l *incarnation) await(ctx context.Context) error {
 // asks it to drop it goes on to acknowledge for as long as writes may wait for that: a TTL.
 func (l *incarnation) leave() {
 	l.mu.Lock()
-	told, link := l.set.Leave(), l.link
+	told, link := l.set.Close(), l.link
 	l.publishLocked()
 	if link != nil {
 		l.ackLocked(told)
@@ -122,12 +122,12 @@ func (l *incarnation) tellLocked(lazy bool) {
 	if l.link == nil {
 		return // it is told when there is one
 	}
-	if t, ok := l.set.Told(lazy); ok {
+	if t, ok := l.set.TakeReport(lazy); ok {
 		l.ackLocked(t)
 	}
 }
 
-func (l *incarnation) ackLocked(t copies.Told) {
+func (l *incarnation) ackLocked(t copies.Report) {
 	l.link.Ack(cachelink.Ack{Term: t.Term, Seq: t.Seq, Open: t.Open, Dropped: t.Dropped})
 }
 
@@ -144,7 +144,7 @@ func (l *incarnation) Opened(term uint64) {
 	defer l.mu.Unlock()
 	if l.lease.Err() != nil { // it has nothing, and only the leader has to know that
 		if l.link != nil {
-			l.ackLocked(copies.Told{Open: term})
+			l.ackLocked(copies.Report{Open: term})
 		}
 		return
 	}

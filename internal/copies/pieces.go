@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// gapsMost is how many gaps a range may have to be read gap by gap, and not as one.
-const gapsMost = 16
+// maxGaps is how many gaps a range may have to be read gap by gap, and not as one.
+const maxGaps = 16
 
 // Range is the View's, and joins pieces: what it returns is in one piece then. If the
 // cache does not know all keys of the range it returns what is to be read: that which is
@@ -22,7 +22,7 @@ func (s *Set[V]) Range(r keyrange.Range) (values []V, revision int64, gaps []key
 	rest := []keyrange.Span{what}
 	for _, p := range pieces {
 		rest = keyrange.Without(rest, p.Span)
-		if len(rest) > gapsMost {
+		if len(rest) > maxGaps {
 			return nil, 0, []keyrange.Range{r}
 		}
 	}
@@ -60,20 +60,20 @@ func (s *Set[V]) newPiece(what keyrange.Span, values []V, revision int64) *Piece
 	if s.cfg.NewMark != nil {
 		p.mark = s.cfg.NewMark()
 	}
-	s.weigh(p)
+	s.setBytes(p)
 	return p
 }
 
-// weigh sets how many bytes a piece takes.
-func (s *Set[V]) weigh(p *Piece[V]) {
-	p.bytes = p.empty() + s.sizeOf(p.values)
+// setBytes sets how many bytes a piece takes.
+func (s *Set[V]) setBytes(p *Piece[V]) {
+	p.bytes = p.baseBytes() + s.bytesOf(p.values)
 }
 
-// empty returns how many bytes a piece takes besides its values.
-func (p *Piece[V]) empty() int { return len(p.From) + len(p.To) + overhead }
+// baseBytes returns how many bytes a piece takes besides its values.
+func (p *Piece[V]) baseBytes() int { return len(p.From) + len(p.To) + overhead }
 
-// sizeOf returns how many bytes values take.
-func (s *Set[V]) sizeOf(values []V) (bytes int) {
+// bytesOf returns how many bytes values take.
+func (s *Set[V]) bytesOf(values []V) (bytes int) {
 	for i := range values {
 		bytes += s.cfg.Size(&values[i]) + overhead
 	}
@@ -85,26 +85,26 @@ func (p *Piece[V]) entries() int { return max(1, len(p.values)) }
 // add takes a piece in, as the last to go.
 func (s *Set[V]) add(p *Piece[V]) {
 	s.view = s.view.with(p)
-	s.enter(p)
+	s.link(p)
 }
 
-// enter is add without the view.
-func (s *Set[V]) enter(p *Piece[V]) {
-	at := &place[V]{prev: s.order.prev, next: &s.order, piece: p}
-	at.prev.next, at.next.prev, p.at = at, at, at
+// link is add without the view.
+func (s *Set[V]) link(p *Piece[V]) {
+	at := &node[V]{prev: s.order.prev, next: &s.order, piece: p}
+	at.prev.next, at.next.prev, p.node = at, at, at
 	s.entries += p.entries()
 	s.bytes += p.bytes
 }
 
 // remove takes a piece out, and leaves the mirror alone.
 func (s *Set[V]) remove(p *Piece[V]) {
-	s.view = s.view.less(p)
-	s.leave(p)
+	s.view = s.view.without(p)
+	s.unlink(p)
 }
 
-// leave is remove without the view.
-func (s *Set[V]) leave(p *Piece[V]) {
-	p.at.prev.next, p.at.next.prev = p.at.next, p.at.prev
+// unlink is remove without the view.
+func (s *Set[V]) unlink(p *Piece[V]) {
+	p.node.prev.next, p.node.next.prev = p.node.next, p.node.prev
 	s.entries -= p.entries()
 	s.bytes -= p.bytes
 }
@@ -133,7 +133,7 @@ func (s *Set[V]) cut(list []keyrange.Span) (gone []keyrange.Span) {
 	for at := 0; len(list) > 0; at++ {
 		at += sort.Search(len(old)-at, func(i int) bool {
 			row := old[at+i]
-			return row[len(row)-1].reaches(list[0].From)
+			return row[len(row)-1].endsAfter(list[0].From)
 		})
 		if at == len(old) {
 			break
@@ -159,7 +159,7 @@ func (s *Set[V]) cutRow(
 ) (line []*Piece[V], gone, rest []keyrange.Span) {
 	line = make([]*Piece[V], 0, len(row)+1)
 	for len(list) > 0 {
-		next := sort.Search(len(row), func(i int) bool { return row[i].reaches(list[0].From) })
+		next := sort.Search(len(row), func(i int) bool { return row[i].endsAfter(list[0].From) })
 		line, row = append(line, row[:next]...), row[next:]
 		if len(row) == 0 {
 			break
@@ -169,12 +169,12 @@ func (s *Set[V]) cutRow(
 			n++
 		}
 		if n == 0 {
-			list = from(list, p.From)
+			list = skipTo(list, p.From)
 			continue
 		}
 		parts, taken := s.carve(p, list[:n])
 		line, gone = append(line, parts...), append(gone, taken...)
-		row, list = row[1:], from(list, p.To)
+		row, list = row[1:], skipTo(list, p.To)
 	}
 	return append(line, row...), gone, list
 }
@@ -184,23 +184,23 @@ func split[V any](line []*Piece[V]) (rows [][]*Piece[V]) {
 	if len(line) == 0 {
 		return nil
 	}
-	n := (len(line) + rowMost - 1) / rowMost
+	n := (len(line) + maxRow - 1) / maxRow
 	for row := range slices.Chunk(line, (len(line)+n-1)/n) {
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-// from returns the spans of a list in order that do not end before a key.
-func from(list []keyrange.Span, key string) []keyrange.Span {
+// skipTo returns the spans of a list in order that do not end before a key.
+func skipTo(list []keyrange.Span, key string) []keyrange.Span {
 	for len(list) > 0 && list[0].To != "" && list[0].To <= key {
 		list = list[1:]
 	}
 	return list
 }
 
-// reaches reports whether a piece does not end before a key.
-func (p *Piece[V]) reaches(key string) bool { return p.To == "" || key < p.To }
+// endsAfter reports whether a piece does not end before a key.
+func (p *Piece[V]) endsAfter(key string) bool { return p.To == "" || key < p.To }
 
 // carve cuts spans out of a piece that overlaps all of them. It returns what is left, which takes
 // the piece's place except in the view, and what it has taken.
@@ -209,7 +209,7 @@ func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gon
 		s.unmirrorAll(p)
 	}
 	rest, values := p.Span, p.values
-	bytes := p.bytes - p.empty()
+	bytes := p.bytes - p.baseBytes()
 	add := func(to string, n int) {
 		left = append(left, &Piece[V]{
 			Span: keyrange.Span{From: rest.From, To: to}, values: values[:n:n],
@@ -238,17 +238,17 @@ func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gon
 	if end {
 		add(p.To, len(values))
 	}
-	s.leave(p)
-	s.weighAll(left, bytes)
+	s.unlink(p)
+	s.splitBytes(left, bytes)
 	for _, x := range left {
-		s.enter(x)
+		s.link(x)
 	}
 	return left, gone
 }
 
-// weighAll weighs pieces whose values take so many bytes together: all but the one with the most
+// splitBytes weighs pieces whose values take so many bytes together: all but the one with the most
 // values, which may be very many, by looking at their values.
-func (s *Set[V]) weighAll(list []*Piece[V], bytes int) {
+func (s *Set[V]) splitBytes(list []*Piece[V], bytes int) {
 	var most *Piece[V]
 	for _, p := range list {
 		if most == nil || len(p.values) > len(most.values) {
@@ -256,9 +256,9 @@ func (s *Set[V]) weighAll(list []*Piece[V], bytes int) {
 		}
 	}
 	for _, p := range list {
-		p.bytes = p.empty()
+		p.bytes = p.baseBytes()
 		if p != most {
-			n := s.sizeOf(p.values)
+			n := s.bytesOf(p.values)
 			p.bytes += n
 			bytes -= n
 		}
@@ -275,7 +275,7 @@ func (s *Set[V]) unmirror(values []V) (bytes int) {
 			s.cfg.Mirror.Delete(s.cfg.Key(&values[i]))
 		}
 	}
-	return s.sizeOf(values)
+	return s.bytesOf(values)
 }
 
 // unmirrorAll takes a piece out of the mirror.
@@ -286,10 +286,10 @@ func (s *Set[V]) unmirrorAll(p *Piece[V]) {
 	s.unmirror(p.values)
 }
 
-// makeRoom gives up copies until the rest is within the bounds: the oldest, except that
+// evict gives up copies until the rest is within the bounds: the oldest, except that
 // one in use gets a second chance.
-func (s *Set[V]) makeRoom() {
-	for spared := len(s.view.rows) * rowMost; s.entries > s.cfg.MaxEntries ||
+func (s *Set[V]) evict() {
+	for spared := len(s.view.rows) * maxRow; s.entries > s.cfg.MaxEntries ||
 		s.bytes > s.cfg.MaxBytes; {
 		p := s.order.next.piece
 		s.remove(p)
@@ -299,19 +299,19 @@ func (s *Set[V]) makeRoom() {
 			continue
 		}
 		s.unmirrorAll(p)
-		s.give(p.Span)
+		s.noteDropped(p.Span)
 	}
 }
 
-// give notes that the cache has dropped something by itself, but for what it has all the
+// noteDropped notes that the cache has dropped something by itself, but for what it has all the
 // same, or is being read again.
-func (s *Set[V]) give(what keyrange.Span) {
+func (s *Set[V]) noteDropped(what keyrange.Span) {
 	list := []keyrange.Span{what}
 	for _, f := range s.fills {
-		list = keyrange.Without(list, f.what)
+		list = keyrange.Without(list, f.span)
 	}
 	for _, p := range s.view.overlapping(what) {
 		list = keyrange.Without(list, p.Span)
 	}
-	s.given = append(s.given, list...)
+	s.unreported = append(s.unreported, list...)
 }

@@ -144,7 +144,7 @@ func (a args) pairs() (out []pair) {
 	return out
 }
 
-func showTold(t *Told) string {
+func showReport(t *Report) string {
 	return fmt.Sprintf("open %d, #%d of term %d, gave up %s", t.Open, t.Seq, t.Term,
 		showRanges(t.Dropped...))
 }
@@ -256,14 +256,14 @@ var commands = map[string]func(s *scenario, a args) string{
 		return ""
 	},
 	"told": func(s *scenario, a args) string {
-		if told, ok := s.set.Told(a.c.HasArg("lazy")); ok {
-			return showTold(&told)
+		if told, ok := s.set.TakeReport(a.c.HasArg("lazy")); ok {
+			return showReport(&told)
 		}
 		return "nothing is to be told"
 	},
 	"leave": func(s *scenario, _ args) string {
-		told := s.set.Leave()
-		return fmt.Sprintf("%s; open: %v", showTold(&told), s.set.Open())
+		told := s.set.Close()
+		return fmt.Sprintf("%s; open: %v", showReport(&told), s.set.Open())
 	},
 	"clear": func(s *scenario, _ args) string {
 		s.set.clear()

@@ -47,22 +47,22 @@ type Set[V any] struct {
 	cfg     Config[V]
 	holds   []keyrange.Span // in order, apart
 	view    *View[V]
-	order   place[V] // the ring of places; next is the one to go first
+	order   node[V] // the ring of places; next is the one to go first
 	entries int
 	bytes   int
 
-	term  uint64 // in which the cache is open, 0 while it is not
-	news  bool   // which is not told yet
-	fills []*Fill
-	owed  notice          // the last invalidation that is not acknowledged
-	given []keyrange.Span // dropped by the cache itself, and not told yet
+	term       uint64 // in which the cache is open, 0 while it is not
+	openUnsent bool   // which is not told yet
+	fills      []*Fill
+	unacked    invalidation    // the last invalidation that is not acknowledged
+	unreported []keyrange.Span // dropped by the cache itself, and not told yet
 }
 
-type notice struct{ term, seq uint64 }
+type invalidation struct{ term, seq uint64 }
 
 // Fill is a range that is being read, to be kept.
 type Fill struct {
-	what    keyrange.Span
+	span    keyrange.Span
 	spoiled bool // it is not to be kept
 }
 
@@ -100,9 +100,9 @@ func (s *Set[V]) Begin(r keyrange.Range) *Fill {
 	if s.term == 0 || !s.Holds(r) {
 		return nil
 	}
-	f := &Fill{what: r.Span()}
+	f := &Fill{span: r.Span()}
 	s.fills = append(s.fills, f)
-	s.given = keyrange.Without(s.given, f.what)
+	s.unreported = keyrange.Without(s.unreported, f.span)
 	return f
 }
 
@@ -122,16 +122,16 @@ func (s *Set[V]) Complete(f *Fill, a Answer[V]) bool {
 	if a.Term == 0 || a.Term != s.term {
 		return false
 	}
-	p := s.newPiece(f.what, a.Values, a.Revision)
+	p := s.newPiece(f.span, a.Values, a.Revision)
 	fits := p.entries() <= s.cfg.MaxEntries && p.bytes <= s.cfg.MaxBytes
 	if f.spoiled || !fits {
-		s.give(f.what)
+		s.noteDropped(f.span)
 		return false
 	}
-	s.cut([]keyrange.Span{f.what})
+	s.cut([]keyrange.Span{f.span})
 	s.add(p)
 	s.mirrorAll(p)
-	s.makeRoom()
+	s.evict()
 	return true
 }
 
@@ -152,15 +152,15 @@ func (s *Set[V]) Cancel(f *Fill) {
 // returns.
 func (s *Set[V]) Invalidate(term, seq uint64, drop []keyrange.Range) {
 	s.drop(drop)
-	if term > s.owed.term || term == s.owed.term && seq > s.owed.seq {
-		s.owed = notice{term, seq}
+	if term > s.unacked.term || term == s.unacked.term && seq > s.unacked.seq {
+		s.unacked = invalidation{term, seq}
 	}
 }
 
 // Drop drops copies by the cache's own decision: before a write of its own is sent.
 func (s *Set[V]) Drop(ranges ...keyrange.Range) {
 	for _, gone := range s.drop(ranges) {
-		s.give(gone)
+		s.noteDropped(gone)
 	}
 }
 
@@ -177,41 +177,41 @@ func (s *Set[V]) drop(ranges []keyrange.Range) []keyrange.Span {
 // dropAll is drop for spans in order that are apart.
 func (s *Set[V]) dropAll(list []keyrange.Span) []keyrange.Span {
 	for _, f := range s.fills {
-		f.spoiled = f.spoiled || slices.ContainsFunc(list, f.what.Overlaps)
+		f.spoiled = f.spoiled || slices.ContainsFunc(list, f.span.Overlaps)
 	}
 	gone := s.cut(list)
-	s.makeRoom() // two halves may count for more than the whole
+	s.evict() // two halves may count for more than the whole
 	return gone
 }
 
-// Told is what a cache tells: that it has dropped what the invalidations up to Seq named,
+// Report is what a cache tells: that it has dropped what the invalidations up to Seq named,
 // and what it has dropped by itself.
-type Told struct {
+type Report struct {
 	Term, Seq uint64
 	// Open is the term in which the cache is open, 0 if it is not.
 	Open    uint64
 	Dropped []keyrange.Range
 }
 
-// Told returns what is to be told; ok is false if nothing is. With lazy set, that is only
+// TakeReport returns what is to be told; ok is false if nothing is. With lazy set, that is only
 // said of an invalidation, and of a cache that was opened: what the cache has dropped by
 // itself goes along with that, or waits until it is much.
-func (s *Set[V]) Told(lazy bool) (t Told, ok bool) {
-	some := s.news || s.owed.seq != 0
-	if !some && (lazy && len(s.given) < givenMost || len(s.given) == 0) {
-		return Told{}, false
+func (s *Set[V]) TakeReport(lazy bool) (t Report, ok bool) {
+	some := s.openUnsent || s.unacked.seq != 0
+	if !some && (lazy && len(s.unreported) < maxUnreported || len(s.unreported) == 0) {
+		return Report{}, false
 	}
-	t.Term, t.Seq, t.Open = s.owed.term, s.owed.seq, s.term
+	t.Term, t.Seq, t.Open = s.unacked.term, s.unacked.seq, s.term
 	if t.Seq == 0 {
 		t.Term = s.term
 	}
-	t.Dropped = asRanges(keyrange.Join(s.given))
-	s.owed, s.given, s.news = notice{term: s.owed.term}, nil, false
+	t.Dropped = asRanges(keyrange.Join(s.unreported))
+	s.unacked, s.unreported, s.openUnsent = invalidation{term: s.unacked.term}, nil, false
 	return t, true
 }
 
-// givenMost is how much the cache drops by itself before it tells.
-const givenMost = 256
+// maxUnreported is how much the cache drops by itself before it tells.
+const maxUnreported = 256
 
 // Reopen notes that the cache is being opened, anew perhaps: nothing that is answered until
 // it is Opened is kept. It returns what the cache has now, or a little more than that.
@@ -219,19 +219,19 @@ func (s *Set[V]) Reopen() []keyrange.Range {
 	s.term = 0
 	var out []keyrange.Span
 	for _, h := range s.holds {
-		out = append(out, s.has(h)...)
+		out = append(out, s.copiesIn(h)...)
 	}
-	for len(out) > len(s.holds) && (len(out) > hasMost || size(out) > hasBytes) {
-		out = coarser(out, s.holds)
+	for len(out) > len(s.holds) && (len(out) > maxReopenRanges || size(out) > maxReopenBytes) {
+		out = joinPairs(out, s.holds)
 	}
-	if size(out) > hasBytes { // the keys are very long: what is held was said before
-		out = s.held(out)
+	if size(out) > maxReopenBytes { // the keys are very long: what is held was said before
+		out = s.holdsOf(out)
 	}
 	return asRanges(out)
 }
 
-// held returns which of the ranges that are held have any of a list.
-func (s *Set[V]) held(list []keyrange.Span) (out []keyrange.Span) {
+// holdsOf returns which of the ranges that are holdsOf have any of a list.
+func (s *Set[V]) holdsOf(list []keyrange.Span) (out []keyrange.Span) {
 	for _, h := range s.holds {
 		if slices.ContainsFunc(list, h.Overlaps) {
 			out = append(out, h)
@@ -240,11 +240,11 @@ func (s *Set[V]) held(list []keyrange.Span) (out []keyrange.Span) {
 	return out
 }
 
-// hasMost and hasBytes bound what is said that the cache has, by the number of ranges and
+// maxReopenRanges and maxReopenBytes bound what is said that the cache has, by the number of ranges and
 // the bytes of their keys; or it is as long as what is held.
 const (
-	hasMost  = 4096
-	hasBytes = 256 << 10
+	maxReopenRanges = 4096
+	maxReopenBytes  = 256 << 10
 )
 
 func size(list []keyrange.Span) (bytes int) {
@@ -254,8 +254,8 @@ func size(list []keyrange.Span) (bytes int) {
 	return bytes
 }
 
-// has returns what the cache has of a range that it holds.
-func (s *Set[V]) has(h keyrange.Span) []keyrange.Span {
+// copiesIn returns what the cache copiesIn of a range that it holds.
+func (s *Set[V]) copiesIn(h keyrange.Span) []keyrange.Span {
 	var out []keyrange.Span
 	for _, p := range s.view.overlapping(h) {
 		if n := len(out); n > 0 && out[n-1].To == p.From {
@@ -267,8 +267,8 @@ func (s *Set[V]) has(h keyrange.Span) []keyrange.Span {
 	return out
 }
 
-// coarser joins every two neighbours that lie in the same of the ranges that are held.
-func coarser(list, holds []keyrange.Span) []keyrange.Span {
+// joinPairs joins every two neighbours that lie in the same of the ranges that are held.
+func joinPairs(list, holds []keyrange.Span) []keyrange.Span {
 	out := list[:0:0]
 	h := 0
 	for i := 0; i < len(list); i++ {
@@ -287,16 +287,16 @@ func coarser(list, holds []keyrange.Span) []keyrange.Span {
 
 // Opened says that the cache is open in a term. That is to be told at once.
 func (s *Set[V]) Opened(term uint64) {
-	s.term, s.news = term, true
+	s.term, s.openUnsent = term, true
 }
 
 // Open reports whether the cache is open.
 func (s *Set[V]) Open() bool { return s.term != 0 }
 
-// Leave drops everything, because the lease is about to be given up, and returns what is to be
+// Close drops everything, because the lease is about to be given up, and returns what is to be
 // told of that. What is being read is dropped as well: nothing is kept from now on.
-func (s *Set[V]) Leave() Told {
-	t := Told{Term: s.owed.term, Seq: s.owed.seq, Open: s.term, Dropped: asRanges(s.holds)}
+func (s *Set[V]) Close() Report {
+	t := Report{Term: s.unacked.term, Seq: s.unacked.seq, Open: s.term, Dropped: asRanges(s.holds)}
 	s.clear()
 	return t
 }
@@ -304,7 +304,7 @@ func (s *Set[V]) Leave() Told {
 // clear drops everything, because the lease has ended. The cache is not open any more.
 func (s *Set[V]) clear() {
 	s.dropAll(s.holds)
-	s.term, s.owed, s.given, s.news = 0, notice{}, nil, false
+	s.term, s.unacked, s.unreported, s.openUnsent = 0, invalidation{}, nil, false
 }
 
 func asRanges(list []keyrange.Span) []keyrange.Range {

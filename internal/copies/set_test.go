@@ -110,14 +110,14 @@ func TestHasIsBounded(t *testing.T) {
 		MaxEntries: 1 << 20, MaxBytes: 1 << 30,
 	})
 	s.Opened(1)
-	for i := range 3 * hasMost {
+	for i := range 3 * maxReopenRanges {
 		fill(s, keyrange.Range{Key: fmt.Sprintf("%c%06d", "bp"[i%2], i)})
 	}
 	has := s.Reopen()
-	if len(has) > hasMost {
+	if len(has) > maxReopenRanges {
 		t.Fatalf("%d ranges", len(has))
 	}
-	for i := range 3 * hasMost {
+	for i := range 3 * maxReopenRanges {
 		key := fmt.Sprintf("%c%06d", "bp"[i%2], i)
 		if !slices.ContainsFunc(has, func(r keyrange.Range) bool { return r.Span().Has(key) }) {
 			t.Fatalf("%s is missing", key)
@@ -136,7 +136,7 @@ func TestHasOfLongKeys(t *testing.T) {
 		MaxEntries: 1 << 20, MaxBytes: 1 << 30,
 	})
 	s.Opened(1)
-	long := strings.Repeat("1", hasBytes/2)
+	long := strings.Repeat("1", maxReopenBytes/2)
 	for _, key := range []string{"b", "c", "p", "q"} {
 		fill(s, keyrange.Range{Key: key + long})
 	}
@@ -300,7 +300,7 @@ func (w *world) believe(gone keyrange.Range) {
 
 // told is what the cache tells, and the writes that waited for it.
 func (w *world) told() {
-	told, _ := w.set.Told(w.r.IntN(2) == 0)
+	told, _ := w.set.TakeReport(w.r.IntN(2) == 0)
 	for _, r := range told.Dropped {
 		w.believe(r)
 	}

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// rowMost is how many pieces a row of a View has at most.
-const rowMost = 256
+// maxRow is how many pieces a row of a View has at most.
+const maxRow = 256
 
 // Piece is a range of which the cache knows all keys, and so also which keys are missing.
 // Nobody changes one.
@@ -20,12 +20,12 @@ type Piece[V any] struct {
 	revision int64
 	mark     Mark
 	bytes    int
-	at       *place[V]
+	node     *node[V]
 }
 
-// place is where a piece stands in the order of eviction.
-type place[V any] struct {
-	prev, next *place[V]
+// node is where a piece stands in the order of eviction.
+type node[V any] struct {
+	prev, next *node[V]
 	piece      *Piece[V]
 }
 
@@ -159,8 +159,8 @@ func (v *View[V]) with(p *Piece[V]) *View[V] {
 	return out
 }
 
-// less returns the view without a piece, which is in it.
-func (v *View[V]) less(p *Piece[V]) *View[V] {
+// without returns the view without a piece, which is in it.
+func (v *View[V]) without(p *Piece[V]) *View[V] {
 	out := &View[V]{rows: slices.Clone(v.rows), key: v.key}
 	row, col := v.find(p.From)
 	if row < 0 || v.rows[row][col] != p {

@@ -52,7 +52,7 @@ func (t *thread) cacher() {
 		switch {
 		case x.dead:
 		case w.chance(2): // it is closed
-			x.say(x.set.Leave())
+			x.say(x.set.Close())
 			t.revoke(x.s)
 		default: // it is left as it is, and nobody answers
 			x.dead = true
@@ -357,7 +357,7 @@ func (x *cache) opened(request int, term uint64, err error) {
 	switch {
 	case request != x.request || x.set.Open():
 	case x.dead && err == nil:
-		x.say(copies.Told{Open: term}) // it has nothing still
+		x.say(copies.Report{Open: term}) // it has nothing still
 	case err == nil:
 		w.cover["cache opened"]++
 		x.set.Opened(term)
@@ -387,12 +387,12 @@ func (x *cache) drop(what keyrange.Range) {
 
 // tell tells what the cache has dropped.
 func (x *cache) tell(lazy bool) {
-	if told, ok := x.set.Told(lazy); ok {
+	if told, ok := x.set.TakeReport(lazy); ok {
 		x.say(told)
 	}
 }
 
-func (x *cache) say(told copies.Told) {
+func (x *cache) say(told copies.Report) {
 	a := replica.AckCache{
 		ID: x.s.terms.ID, Token: x.s.token, Term: told.Term, Seq: told.Seq, Open: told.Open,
 		Dropped: told.Dropped,
@@ -415,7 +415,7 @@ func (x *cache) invalidate(n *replica.Invalidation) {
 func (x *cache) end() {
 	if !x.dead {
 		x.dead, x.over = true, true
-		x.say(x.set.Leave())
+		x.say(x.set.Close())
 	}
 }
 
