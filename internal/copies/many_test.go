@@ -6,7 +6,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// What has no end is dropped to its end, and gone from the index.
+// TestWithoutEnd: invalidating an open-ended range drops everything up to its end, and clears it
+// from the index.
 func TestWithoutEnd(t *testing.T) {
 	held := keyrange.Range{Key: "b", End: keyrange.NoEnd}
 	s, x := newSet(Config[pair]{Holds: []keyrange.Range{held}})
@@ -21,8 +22,8 @@ func TestWithoutEnd(t *testing.T) {
 	want(t, "keys of several pieces", shows(s, "b", "bb", "d", "f"), "1???")
 }
 
-// What is not there costs nothing to drop, and readers keep the view: before what was read, between
-// two pieces of it, and behind it.
+// TestNothingToDrop: invalidating keys that have no copy leaves the view unchanged, whether they
+// come before, between or after the pieces.
 func TestNothingToDrop(t *testing.T) {
 	s, _ := newSet(Config[pair]{Holds: []keyrange.Range{all}})
 	s.Opened(1)
@@ -30,5 +31,5 @@ func TestNothingToDrop(t *testing.T) {
 	fill(s, keyrange.Range{Key: "e"}, "e=1")
 	before := s.View()
 	s.Invalidate(1, 1, []keyrange.Range{{Key: "b"}, {Key: "d"}, {Key: "f"}})
-	want(t, "the view stays", s.View() == before, true)
+	want(t, "view unchanged", s.View() == before, true)
 }

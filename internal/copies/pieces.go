@@ -7,12 +7,12 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// maxGaps is how many gaps a range may have to be read gap by gap, and not as one.
+// maxGaps is how many gaps Range returns one by one. A range with more is read as a whole.
 const maxGaps = 16
 
-// Range is the View's, and joins pieces: what it returns is in one piece then. If the
-// cache does not know all keys of the range it returns what is to be read: that which is
-// missing, or all of it if too many small parts are.
+// Range is like [View.Range], but joins adjacent pieces, so that the values it returns come from a
+// single piece. If some keys of the range are unknown, it returns the ranges to read: the gaps, or
+// all of r if there are too many.
 func (s *Set[V]) Range(r keyrange.Range) (values []V, revision int64, gaps []keyrange.Range) {
 	what := r.Span()
 	if !s.Holds(r) {
@@ -36,8 +36,8 @@ func (s *Set[V]) Range(r keyrange.Range) (values []V, revision int64, gaps []key
 	return values, revision, nil
 }
 
-// join makes one piece of several that follow each other. Each was so at its revision and
-// has not changed since, so all were as they are now at the newest of these revisions.
+// join merges adjacent pieces into one. No key has changed since its piece was read, so all of the
+// values are current at the newest of the pieces' revisions.
 func (s *Set[V]) join(pieces []*Piece[V]) {
 	var values []V
 	var revision int64
@@ -64,15 +64,14 @@ func (s *Set[V]) newPiece(what keyrange.Span, values []V, revision int64) *Piece
 	return p
 }
 
-// setBytes sets how many bytes a piece takes.
 func (s *Set[V]) setBytes(p *Piece[V]) {
 	p.bytes = p.baseBytes() + s.bytesOf(p.values)
 }
 
-// baseBytes returns how many bytes a piece takes besides its values.
+// baseBytes returns the size of a piece without its values.
 func (p *Piece[V]) baseBytes() int { return len(p.From) + len(p.To) + overhead }
 
-// bytesOf returns how many bytes values take.
+// bytesOf returns the total size of values.
 func (s *Set[V]) bytesOf(values []V) (bytes int) {
 	for i := range values {
 		bytes += s.cfg.Size(&values[i]) + overhead
@@ -82,13 +81,13 @@ func (s *Set[V]) bytesOf(values []V) (bytes int) {
 
 func (p *Piece[V]) entries() int { return max(1, len(p.values)) }
 
-// add takes a piece in, as the last to go.
+// add inserts a piece at the end of the eviction order.
 func (s *Set[V]) add(p *Piece[V]) {
 	s.view = s.view.with(p)
 	s.link(p)
 }
 
-// link is add without the view.
+// link adds a piece to the eviction order and the totals, but not to the view.
 func (s *Set[V]) link(p *Piece[V]) {
 	at := &node[V]{prev: s.order.prev, next: &s.order, piece: p}
 	at.prev.next, at.next.prev, p.node = at, at, at
@@ -96,20 +95,21 @@ func (s *Set[V]) link(p *Piece[V]) {
 	s.bytes += p.bytes
 }
 
-// remove takes a piece out, and leaves the mirror alone.
+// remove takes a piece out of the view, but not out of the mirror.
 func (s *Set[V]) remove(p *Piece[V]) {
 	s.view = s.view.without(p)
 	s.unlink(p)
 }
 
-// unlink is remove without the view.
+// unlink undoes link.
 func (s *Set[V]) unlink(p *Piece[V]) {
 	p.node.prev.next, p.node.next.prev = p.node.next, p.node.prev
 	s.entries -= p.entries()
 	s.bytes -= p.bytes
 }
 
-// mirrorAll puts what is known of single keys into the mirror.
+// mirrorAll puts the keys of a piece into the mirror: its values, or the missing key if the piece
+// is a single one.
 func (s *Set[V]) mirrorAll(p *Piece[V]) {
 	if s.cfg.Mirror == nil {
 		return
@@ -123,13 +123,13 @@ func (s *Set[V]) mirrorAll(p *Piece[V]) {
 	}
 }
 
-// cut takes spans, which are in order and apart, out of all pieces that overlap them, and returns
-// what it has taken. What is left of the pieces stays. Very many keys may change at one time, so
-// each row and each piece that they touch is made anew once, and not for each of them. It looks at
-// no others: there may be a hundred thousand pieces, and one key that changes.
+// cut removes spans, which must be sorted and disjoint, from all pieces that overlap them, and
+// returns what it removed. Many keys may change at once, so each row and piece is rebuilt once, not
+// once per span. Other rows are not visited: there may be a hundred thousand pieces and one changed
+// key.
 func (s *Set[V]) cut(list []keyrange.Span) (gone []keyrange.Span) {
 	var rows [][]*Piece[V]
-	old, done := s.view.rows, 0 // so many of old are in rows
+	old, done := s.view.rows, 0 // old[:done] has been copied to rows
 	for at := 0; len(list) > 0; at++ {
 		at += sort.Search(len(old)-at, func(i int) bool {
 			row := old[at+i]
@@ -152,8 +152,8 @@ func (s *Set[V]) cut(list []keyrange.Span) (gone []keyrange.Span) {
 	return gone
 }
 
-// cutRow is cut for one row. It returns what is left of the row, and the spans that may lie behind
-// it.
+// cutRow is cut for a single row. It returns the rest of the row, and the spans that may reach
+// beyond it.
 func (s *Set[V]) cutRow(
 	row []*Piece[V], list []keyrange.Span,
 ) (line []*Piece[V], gone, rest []keyrange.Span) {
@@ -179,7 +179,7 @@ func (s *Set[V]) cutRow(
 	return append(line, row...), gone, list
 }
 
-// split makes rows of pieces, about equally long.
+// split divides pieces into rows of similar length.
 func split[V any](line []*Piece[V]) (rows [][]*Piece[V]) {
 	if len(line) == 0 {
 		return nil
@@ -191,7 +191,7 @@ func split[V any](line []*Piece[V]) (rows [][]*Piece[V]) {
 	return rows
 }
 
-// skipTo returns the spans of a list in order that do not end before a key.
+// skipTo returns the spans of a sorted list that end after key.
 func skipTo(list []keyrange.Span, key string) []keyrange.Span {
 	for len(list) > 0 && list[0].To != "" && list[0].To <= key {
 		list = list[1:]
@@ -199,11 +199,11 @@ func skipTo(list []keyrange.Span, key string) []keyrange.Span {
 	return list
 }
 
-// endsAfter reports whether a piece does not end before a key.
+// endsAfter reports whether the piece extends beyond key.
 func (p *Piece[V]) endsAfter(key string) bool { return p.To == "" || key < p.To }
 
-// carve cuts spans out of a piece that overlaps all of them. It returns what is left, which takes
-// the piece's place except in the view, and what it has taken.
+// carve cuts spans out of a piece that overlaps all of them. It returns the parts that remain,
+// which replace the piece everywhere but in the view, and the spans removed.
 func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gone []keyrange.Span) {
 	if len(p.values) == 0 {
 		s.unmirrorAll(p)
@@ -216,7 +216,7 @@ func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gon
 			revision: p.revision, mark: p.mark,
 		})
 	}
-	end := true // it is left
+	end := true // the end of the piece remains
 	for _, what := range list {
 		part := p.Common(what)
 		gone = append(gone, part)
@@ -246,8 +246,8 @@ func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gon
 	return left, gone
 }
 
-// splitBytes weighs pieces whose values take so many bytes together: all but the one with the most
-// values, which may be very many, by looking at their values.
+// splitBytes sets the sizes of the parts of a piece, given the total size of their values. It gets
+// the size of the largest part, which may have very many values, by subtraction.
 func (s *Set[V]) splitBytes(list []*Piece[V], bytes int) {
 	var most *Piece[V]
 	for _, p := range list {
@@ -268,7 +268,7 @@ func (s *Set[V]) splitBytes(list []*Piece[V], bytes int) {
 	}
 }
 
-// unmirror takes values out of the mirror, and returns how many bytes they take.
+// unmirror removes values from the mirror, and returns their size.
 func (s *Set[V]) unmirror(values []V) (bytes int) {
 	for i := range values {
 		if s.cfg.Mirror != nil {
@@ -278,7 +278,7 @@ func (s *Set[V]) unmirror(values []V) (bytes int) {
 	return s.bytesOf(values)
 }
 
-// unmirrorAll takes a piece out of the mirror.
+// unmirrorAll removes a piece from the mirror.
 func (s *Set[V]) unmirrorAll(p *Piece[V]) {
 	if len(p.values) == 0 && p.Single() && s.cfg.Mirror != nil {
 		s.cfg.Mirror.Delete(p.From)
@@ -286,8 +286,8 @@ func (s *Set[V]) unmirrorAll(p *Piece[V]) {
 	s.unmirror(p.values)
 }
 
-// evict gives up copies until the rest is within the bounds: the oldest, except that
-// one in use gets a second chance.
+// evict drops the oldest copies until the rest is within the limits. A copy in use gets a second
+// chance.
 func (s *Set[V]) evict() {
 	for spared := len(s.view.rows) * maxRow; s.entries > s.cfg.MaxEntries ||
 		s.bytes > s.cfg.MaxBytes; {
@@ -303,8 +303,8 @@ func (s *Set[V]) evict() {
 	}
 }
 
-// noteDropped notes that the cache has dropped something by itself, but for what it has all the
-// same, or is being read again.
+// noteDropped records that the cache has dropped a span on its own, except for parts that it still
+// has or is reading again.
 func (s *Set[V]) noteDropped(what keyrange.Span) {
 	list := []keyrange.Span{what}
 	for _, f := range s.fills {

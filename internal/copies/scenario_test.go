@@ -13,11 +13,10 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// TestScenarios runs the files of testdata: what happens to a cache, one command after another,
-// and what it has after each: its pieces, in the order of their keys, with what is in each and
-// the revision at which it was read; how many copies that are and what they weigh, without the
-// overhead; and what the mirror has been told. Rewrite the answers with -rewrite, and read the
-// difference.
+// TestScenarios runs the scenarios in testdata, which drive a cache one command at a time. After
+// each command that changed something, the output shows the pieces in key order with their values
+// and the revision at which they were read, the number of copies and their size without overhead,
+// and the contents of the mirror. Regenerate the output with -rewrite, and review the diff.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &scenario{}
@@ -26,18 +25,18 @@ func TestScenarios(t *testing.T) {
 			if !ok {
 				c.Fatalf(t, "unknown command %s", c.Cmd)
 			}
-			said := run(s, args{t, c})
+			answer := run(s, args{t, c})
 			state := s.state()
 			if state == s.was {
-				return cmp.Or(said, "ok") + "\n"
+				return cmp.Or(answer, "ok") + "\n"
 			}
 			s.was = state
-			return strings.TrimPrefix(said+"\n", "\n") + state + "\n"
+			return strings.TrimPrefix(answer+"\n", "\n") + state + "\n"
 		})
 	})
 }
 
-// scenario is a set, and what is being read for it.
+// scenario is a set and its reads in flight.
 type scenario struct {
 	set   *Set[pair]
 	index *index
@@ -45,7 +44,6 @@ type scenario struct {
 	was   string
 }
 
-// state is what the set has.
 func (s *scenario) state() string {
 	var out []string
 	pieces := 0
@@ -65,7 +63,7 @@ func (s *scenario) state() string {
 		bytes -= overhead * (1 + len(p.piece.values))
 	}
 	if pieces != 0 {
-		out = append(out, fmt.Sprintf("%d pieces have no place", pieces))
+		out = append(out, fmt.Sprintf("%d pieces are missing from the eviction order", pieces))
 	}
 	var mirror []string
 	for _, k := range slices.Sorted(maps.Keys(s.index.found)) {
@@ -83,7 +81,7 @@ func (s *scenario) state() string {
 
 func showRanges(list ...keyrange.Range) string {
 	if n := len(list); n > 20 {
-		return fmt.Sprintf("%d ranges from %.9s on", n, list[0].Key)
+		return fmt.Sprintf("%d ranges starting at %.9s", n, list[0].Key)
 	}
 	var out []string
 	for _, r := range list {
@@ -116,8 +114,8 @@ func (a args) int(name string) (n int) {
 	return n
 }
 
-// ranges are written as b for one key, b- for all from b on, a-c for those from a up to c, and
-// none-e for an empty range that ends at e.
+// ranges parses ranges: b is a single key, b- everything from b, a-c everything from a up to c, and
+// none-e an empty range that ends at e.
 func (a args) ranges(name string) (out []keyrange.Range) {
 	for _, text := range a.list(name) {
 		from, to, more := strings.Cut(text, "-")
@@ -145,7 +143,7 @@ func (a args) pairs() (out []pair) {
 }
 
 func showReport(t *Report) string {
-	return fmt.Sprintf("open %d, #%d of term %d, gave up %s", t.Open, t.Seq, t.Term,
+	return fmt.Sprintf("open %d, #%d of term %d, dropped %s", t.Open, t.Seq, t.Term,
 		showRanges(t.Dropped...))
 }
 
@@ -177,10 +175,10 @@ var commands = map[string]func(s *scenario, a args) string{
 	"begin": func(s *scenario, a args) string {
 		f := s.set.Begin(a.one("range"))
 		if f == nil {
-			return "it cannot be kept"
+			return "cannot be kept"
 		}
 		s.fills[a.name()] = f
-		return "it is being read"
+		return "reading"
 	},
 	"complete": func(s *scenario, a args) string {
 		f := s.fills[a.name()]
@@ -190,20 +188,20 @@ var commands = map[string]func(s *scenario, a args) string{
 	},
 	"cancel": func(s *scenario, a args) string {
 		s.set.Cancel(s.fills[a.name()])
-		return fmt.Sprintf("%d are being read", len(s.set.fills))
+		return fmt.Sprintf("%d reads in flight", len(s.set.fills))
 	},
-	// read is begin and complete, in the term that is open, for each of the ranges.
+	// read begins and completes a read of each range, in the current term.
 	"read": func(s *scenario, a args) string {
 		for _, r := range a.ranges("ranges") {
 			if f := s.set.Begin(r); f == nil || !s.set.Complete(f, Answer[pair]{
 				Term: s.set.term, Revision: int64(a.int("revision")), Values: a.pairs(),
 			}) {
-				return "it is not kept"
+				return "not kept"
 			}
 		}
 		return ""
 	},
-	// many reads that many single keys, prefix000 and so on.
+	// many reads that many single keys, named prefix000, prefix001 and so on.
 	"many": func(s *scenario, a args) string {
 		prefix := strings.Join(a.list("prefix"), "")
 		for i := range a.int("keys") {
@@ -233,11 +231,11 @@ var commands = map[string]func(s *scenario, a args) string{
 	"range": func(s *scenario, a args) string {
 		values, revision, gaps := s.set.Range(a.one("range"))
 		if len(gaps) > 0 {
-			return "to be read: " + showRanges(gaps...)
+			return "missing: " + showRanges(gaps...)
 		}
 		return fmt.Sprintf("%s at %d", showPairs(values), revision)
 	},
-	// fill reads all that is missing of a range.
+	// fill reads whatever is missing from a range.
 	"fill": func(s *scenario, a args) string {
 		_, _, gaps := s.set.Range(a.one("range"))
 		for _, g := range gaps {
@@ -255,15 +253,15 @@ var commands = map[string]func(s *scenario, a args) string{
 		s.set.Drop(a.ranges("ranges")...)
 		return ""
 	},
-	"told": func(s *scenario, a args) string {
-		if told, ok := s.set.TakeReport(a.c.HasArg("lazy")); ok {
-			return showReport(&told)
+	"report": func(s *scenario, a args) string {
+		if report, ok := s.set.TakeReport(a.c.HasArg("lazy")); ok {
+			return showReport(&report)
 		}
-		return "nothing is to be told"
+		return "nothing to report"
 	},
-	"leave": func(s *scenario, _ args) string {
-		told := s.set.Close()
-		return fmt.Sprintf("%s; open: %v", showReport(&told), s.set.Open())
+	"close": func(s *scenario, _ args) string {
+		report := s.set.Close()
+		return fmt.Sprintf("%s; open: %v", showReport(&report), s.set.Open())
 	},
 	"clear": func(s *scenario, _ args) string {
 		s.set.clear()

@@ -6,67 +6,67 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Mark tells whether a copy is in use.
+// Mark records whether a copy is in use.
 type Mark interface {
-	// Used reports whether the copy was used since it was last asked.
+	// Used reports whether the copy has been used since the last call.
 	Used() bool
 }
 
-// Mirror is told which keys there are copies of, also of those of which only their
-// absence is known if they were read one by one. It is an index for readers.
+// Mirror is an index of the copies, for readers. It includes keys known to be missing, if they were
+// read one by one.
 type Mirror[V any] interface {
-	// Put says that there is a copy; value is nil if there is no such key.
+	// Put adds a copy. The value is nil if the key is known to be missing.
 	Put(key string, value *V, m Mark)
-	// Delete says that there is none any more.
+	// Delete removes a copy.
 	Delete(key string)
 }
 
-// Config is what a Set needs to know.
+// Config configures a Set.
 type Config[V any] struct {
-	// Holds is what the lease holds.
+	// Holds are the ranges that the lease holds.
 	Holds []keyrange.Range
-	// MaxEntries and MaxBytes bound the copies. A range without keys counts as one.
+	// MaxEntries and MaxBytes limit the copies. A range without keys counts as one.
 	MaxEntries, MaxBytes int
-	// Key and Size return the key of a value, and about how many bytes it takes.
+	// Key and Size return a value's key and its approximate size in bytes.
 	Key  func(*V) string
 	Size func(*V) int
-	// NewMark returns a mark for new copies; nil: the oldest copies make room first.
+	// NewMark returns a mark for new copies. If nil, copies are evicted oldest first.
 	NewMark func() Mark
 	// Mirror may be nil.
 	Mirror Mirror[V]
 }
 
-// overhead is about what a copy takes besides its key and value, in bytes.
+// overhead approximates the size of a copy in bytes, besides its key and value.
 const overhead = 256
 
-// Set is what one cache has. It is not safe for concurrent use, but its View is.
+// Set is the set of copies of one cache. It is not safe for concurrent use, but its View is.
 //
-// Invariants: pieces do not overlap, lie within what is held, and each has its place;
-// given overlaps neither a piece nor what is being read.
+// Invariants: pieces do not overlap, lie within the held ranges, and are all in the eviction order;
+// unreported overlaps neither a piece nor a read in flight.
 type Set[V any] struct {
 	cfg     Config[V]
-	holds   []keyrange.Span // in order, apart
+	holds   []keyrange.Span // sorted, disjoint
 	view    *View[V]
-	order   node[V] // the ring of places; next is the one to go first
+	order   node[V] // a ring; next is evicted first
 	entries int
 	bytes   int
 
-	term       uint64 // in which the cache is open, 0 while it is not
-	openUnsent bool   // which is not told yet
+	term       uint64 // in which the cache is open, 0 if it is not
+	openUnsent bool   // the term is not reported yet
 	fills      []*Fill
-	unacked    invalidation    // the last invalidation that is not acknowledged
-	unreported []keyrange.Span // dropped by the cache itself, and not told yet
+	unacked    invalidation    // the newest one; zero seq if acknowledged
+	unreported []keyrange.Span // dropped on the cache's own initiative, not reported yet
 }
 
 type invalidation struct{ term, seq uint64 }
 
-// Fill is a range that is being read, to be kept.
+// Fill is a read in flight whose result may be kept.
 type Fill struct {
 	span    keyrange.Span
-	spoiled bool // it is not to be kept
+	spoiled bool // invalidated; do not keep the result
 }
 
-// New returns an empty Set, of a cache that is not open.
+// New returns an empty Set. Its cache is not open.
 func New[V any](c Config[V]) *Set[V] {
 	s := &Set[V]{cfg: c, view: &View[V]{key: c.Key}}
 	for _, r := range c.Holds {
@@ -77,10 +77,10 @@ func New[V any](c Config[V]) *Set[V] {
 	return s
 }
 
-// View returns what there is.
+// View returns the current copies.
 func (s *Set[V]) View() *View[V] { return s.view }
 
-// Len returns how many copies there are, and about how many bytes they take.
+// Len returns the number of copies and their approximate size.
 func (s *Set[V]) Len() (entries, bytes int) { return s.entries, s.bytes }
 
 // Holds reports whether the whole range is held.
@@ -94,8 +94,8 @@ func (s *Set[V]) Holds(r keyrange.Range) bool {
 	return false
 }
 
-// Begin notes that a range is about to be read. It returns nil if that cannot be kept,
-// since it is not held or the cache is not open.
+// Begin starts a read of a range. It returns nil if the result cannot be kept, because the range is
+// not held or the cache is not open.
 func (s *Set[V]) Begin(r keyrange.Range) *Fill {
 	if s.term == 0 || !s.Holds(r) {
 		return nil
@@ -106,17 +106,17 @@ func (s *Set[V]) Begin(r keyrange.Range) *Fill {
 	return f
 }
 
-// Answer is what was read.
+// Answer is the result of a read.
 type Answer[V any] struct {
-	// Term is that in which it may be kept, 0 if it may not.
+	// Term is the term in which the answer may be kept, or 0 if it may not.
 	Term uint64
-	// Revision is the store's, and Values are all keys of the range, in order. They
-	// belong to the Set from then on and are not changed.
+	// Revision is the revision of the store at the read, and Values are all keys of the range,
+	// sorted. The Set takes ownership of Values and does not change it.
 	Revision int64
 	Values   []V
 }
 
-// Complete ends a fill, and reports whether what was read is kept.
+// Complete ends a fill, and reports whether the answer is kept.
 func (s *Set[V]) Complete(f *Fill, a Answer[V]) bool {
 	s.Cancel(f)
 	if a.Term == 0 || a.Term != s.term {
@@ -135,7 +135,7 @@ func (s *Set[V]) Complete(f *Fill, a Answer[V]) bool {
 	return true
 }
 
-// Cancel ends a fill that has no answer.
+// Cancel ends a fill without an answer.
 func (s *Set[V]) Cancel(f *Fill) {
 	for i, x := range s.fills {
 		if x == f {
@@ -148,8 +148,7 @@ func (s *Set[V]) Cancel(f *Fill) {
 	}
 }
 
-// Invalidate drops what an invalidation names, and no more. It is acknowledged by what Told
-// returns.
+// Invalidate drops the given ranges. The next report acknowledges it.
 func (s *Set[V]) Invalidate(term, seq uint64, drop []keyrange.Range) {
 	s.drop(drop)
 	if term > s.unacked.term || term == s.unacked.term && seq > s.unacked.seq {
@@ -157,15 +156,14 @@ func (s *Set[V]) Invalidate(term, seq uint64, drop []keyrange.Range) {
 	}
 }
 
-// Drop drops copies by the cache's own decision: before a write of its own is sent.
+// Drop drops copies on the cache's own initiative, before it sends a write.
 func (s *Set[V]) Drop(ranges ...keyrange.Range) {
 	for _, gone := range s.drop(ranges) {
 		s.noteDropped(gone)
 	}
 }
 
-// drop drops ranges, and sees to it that what is being read of them is not kept. It returns
-// what there was.
+// drop drops ranges and spoils the fills that overlap them. It returns what was removed.
 func (s *Set[V]) drop(ranges []keyrange.Range) []keyrange.Span {
 	list := make([]keyrange.Span, len(ranges))
 	for i, r := range ranges {
@@ -174,18 +172,18 @@ func (s *Set[V]) drop(ranges []keyrange.Range) []keyrange.Span {
 	return s.dropAll(keyrange.Join(list))
 }
 
-// dropAll is drop for spans in order that are apart.
+// dropAll is drop for sorted, disjoint spans.
 func (s *Set[V]) dropAll(list []keyrange.Span) []keyrange.Span {
 	for _, f := range s.fills {
 		f.spoiled = f.spoiled || slices.ContainsFunc(list, f.span.Overlaps)
 	}
 	gone := s.cut(list)
-	s.evict() // two halves may count for more than the whole
+	s.evict() // the parts of a piece may count for more than the whole
 	return gone
 }
 
-// Report is what a cache tells: that it has dropped what the invalidations up to Seq named,
-// and what it has dropped by itself.
+// Report is sent to the leader. It acknowledges the invalidations up to Seq, and lists what the
+// cache has dropped on its own.
 type Report struct {
 	Term, Seq uint64
 	// Open is the term in which the cache is open, 0 if it is not.
@@ -193,9 +191,9 @@ type Report struct {
 	Dropped []keyrange.Range
 }
 
-// TakeReport returns what is to be told; ok is false if nothing is. With lazy set, that is only
-// said of an invalidation, and of a cache that was opened: what the cache has dropped by
-// itself goes along with that, or waits until it is much.
+// TakeReport returns the next report to send; ok is false if there is nothing to report. With lazy
+// set, a few dropped ranges are not enough: they wait for an acknowledgement, for Opened, or until
+// there are maxUnreported of them.
 func (s *Set[V]) TakeReport(lazy bool) (t Report, ok bool) {
 	some := s.openUnsent || s.unacked.seq != 0
 	if !some && (lazy && len(s.unreported) < maxUnreported || len(s.unreported) == 0) {
@@ -210,11 +208,11 @@ func (s *Set[V]) TakeReport(lazy bool) (t Report, ok bool) {
 	return t, true
 }
 
-// maxUnreported is how much the cache drops by itself before it tells.
+// maxUnreported is how many dropped ranges may wait for the next report.
 const maxUnreported = 256
 
-// Reopen notes that the cache is being opened, anew perhaps: nothing that is answered until
-// it is Opened is kept. It returns what the cache has now, or a little more than that.
+// Reopen marks the cache as being opened, possibly again: answers are not kept until Opened. It
+// returns the ranges of all copies, or somewhat larger ranges if there are many.
 func (s *Set[V]) Reopen() []keyrange.Range {
 	s.term = 0
 	var out []keyrange.Span
@@ -224,13 +222,13 @@ func (s *Set[V]) Reopen() []keyrange.Range {
 	for len(out) > len(s.holds) && (len(out) > maxReopenRanges || size(out) > maxReopenBytes) {
 		out = joinPairs(out, s.holds)
 	}
-	if size(out) > maxReopenBytes { // the keys are very long: what is held was said before
+	if size(out) > maxReopenBytes { // the keys are very long
 		out = s.holdsOf(out)
 	}
 	return asRanges(out)
 }
 
-// holdsOf returns which of the ranges that are holdsOf have any of a list.
+// holdsOf returns the held ranges that overlap any span of the list.
 func (s *Set[V]) holdsOf(list []keyrange.Span) (out []keyrange.Span) {
 	for _, h := range s.holds {
 		if slices.ContainsFunc(list, h.Overlaps) {
@@ -240,8 +238,8 @@ func (s *Set[V]) holdsOf(list []keyrange.Span) (out []keyrange.Span) {
 	return out
 }
 
-// maxReopenRanges and maxReopenBytes bound what is said that the cache has, by the number of ranges and
-// the bytes of their keys; or it is as long as what is held.
+// The list that Reopen returns is bounded by the number of ranges and the bytes of their keys,
+// unless the held ranges alone exceed that.
 const (
 	maxReopenRanges = 4096
 	maxReopenBytes  = 256 << 10
@@ -254,7 +252,7 @@ func size(list []keyrange.Span) (bytes int) {
 	return bytes
 }
 
-// copiesIn returns what the cache copiesIn of a range that it holds.
+// copiesIn returns the spans of a held range that have copies.
 func (s *Set[V]) copiesIn(h keyrange.Span) []keyrange.Span {
 	var out []keyrange.Span
 	for _, p := range s.view.overlapping(h) {
@@ -267,7 +265,7 @@ func (s *Set[V]) copiesIn(h keyrange.Span) []keyrange.Span {
 	return out
 }
 
-// joinPairs joins every two neighbours that lie in the same of the ranges that are held.
+// joinPairs joins each pair of neighbours that lie in the same held range.
 func joinPairs(list, holds []keyrange.Span) []keyrange.Span {
 	out := list[:0:0]
 	h := 0
@@ -285,7 +283,7 @@ func joinPairs(list, holds []keyrange.Span) []keyrange.Span {
 	return out
 }
 
-// Opened says that the cache is open in a term. That is to be told at once.
+// Opened records that the cache is open in a term. The next report says so, even with lazy set.
 func (s *Set[V]) Opened(term uint64) {
 	s.term, s.openUnsent = term, true
 }
@@ -293,15 +291,15 @@ func (s *Set[V]) Opened(term uint64) {
 // Open reports whether the cache is open.
 func (s *Set[V]) Open() bool { return s.term != 0 }
 
-// Close drops everything, because the lease is about to be given up, and returns what is to be
-// told of that. What is being read is dropped as well: nothing is kept from now on.
+// Close drops everything, because the lease is about to be revoked, and returns the report to send.
+// Reads in flight are spoiled.
 func (s *Set[V]) Close() Report {
 	t := Report{Term: s.unacked.term, Seq: s.unacked.seq, Open: s.term, Dropped: asRanges(s.holds)}
 	s.clear()
 	return t
 }
 
-// clear drops everything, because the lease has ended. The cache is not open any more.
+// clear drops everything, because the lease has ended, and closes the cache.
 func (s *Set[V]) clear() {
 	s.dropAll(s.holds)
 	s.term, s.unacked, s.unreported, s.openUnsent = 0, invalidation{}, nil, false

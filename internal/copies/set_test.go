@@ -11,10 +11,9 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// pair is a key and its value.
 type pair struct{ key, value string }
 
-// index is a Mirror, and the marks of a test.
+// index is a Mirror for tests.
 type index struct{ found map[string]*pair }
 
 func (x *index) Put(key string, p *pair, _ Mark) { x.found[key] = p }
@@ -39,7 +38,7 @@ func newSet(c Config[pair]) (*Set[pair], *index) {
 	return New(c), x
 }
 
-// fill reads a range in the term in which the cache is open; the pairs are "key=value".
+// fill reads a range in the current term; the pairs are "key=value".
 func fill(s *Set[pair], r keyrange.Range, pairs ...string) bool {
 	a := Answer[pair]{Term: s.term, Revision: 7}
 	for _, text := range pairs {
@@ -49,7 +48,7 @@ func fill(s *Set[pair], r keyrange.Range, pairs ...string) bool {
 	return s.Complete(s.Begin(r), a)
 }
 
-// show is what the cache knows of a key.
+// show returns the value of key, - if it is known to be missing, and ? if it is unknown.
 func show(s *Set[pair], key string) string {
 	p, _, known := s.View().Get(key)
 	switch {
@@ -78,7 +77,7 @@ func want[T any](t *testing.T, what string, got, want T) {
 
 var all = keyrange.Range{Key: "a", End: "z"}
 
-// What was read is there, absence too, and a read of a range is told only its gaps.
+// TestReading: present and missing keys are kept, and of a range, only the gaps are read.
 func TestReading(t *testing.T) {
 	s, _ := newSet(Config[pair]{Holds: []keyrange.Range{all, {Key: "~"}}})
 	want(t, "closed", s.Begin(keyrange.Range{Key: "b"}) == nil, true)
@@ -103,7 +102,7 @@ func TestReading(t *testing.T) {
 	want(t, "in one piece", known, true)
 }
 
-// What a cache says that it has is bounded, and never less than what it has (C1).
+// TestHasIsBounded: the list that Reopen returns is bounded, and covers every copy (C1).
 func TestHasIsBounded(t *testing.T) {
 	s, _ := newSet(Config[pair]{
 		Holds:      []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}},
@@ -115,21 +114,21 @@ func TestHasIsBounded(t *testing.T) {
 	}
 	has := s.Reopen()
 	if len(has) > maxReopenRanges {
-		t.Fatalf("%d ranges", len(has))
+		t.Fatalf("%d ranges, want at most %d", len(has), maxReopenRanges)
 	}
 	for i := range 3 * maxReopenRanges {
 		key := fmt.Sprintf("%c%06d", "bp"[i%2], i)
 		if !slices.ContainsFunc(has, func(r keyrange.Range) bool { return r.Span().Has(key) }) {
-			t.Fatalf("%s is missing", key)
+			t.Fatalf("%s is not covered", key)
 		}
 	}
 	for _, r := range has {
-		want(t, "within what is held", s.Holds(r), true)
+		want(t, "within a held range", s.Holds(r), true)
 	}
 }
 
-// TestHasOfLongKeys: what is said that the cache has is no longer than what is held, or
-// hasBytes, however long its keys are.
+// TestHasOfLongKeys: however long the keys are, the list that Reopen returns is limited to
+// maxReopenBytes or the held ranges.
 func TestHasOfLongKeys(t *testing.T) {
 	s, _ := newSet(Config[pair]{
 		Holds:      []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}, {Key: "zz"}},
@@ -142,26 +141,26 @@ func TestHasOfLongKeys(t *testing.T) {
 	}
 	held := []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}}
 	if has := s.Reopen(); !slices.Equal(has, held) {
-		t.Errorf("it has %.100q", fmt.Sprint(has))
+		t.Errorf("Reopen returned %.100q, want %q", fmt.Sprint(has), held)
 	}
 }
 
-// world is a Set, the slow model of it, and what the leader believes. Keys are one letter;
-// the space of keys is cells: a letter, and what is between it and the next.
+// world is a Set, a slow model of it, and the leader's knowledge of the copies. Keys are one
+// letter; the key space is divided into cells: each letter, and the gap up to the next.
 type world struct {
 	t      *testing.T
 	r      *rand.Rand
 	set    *Set[pair]
 	index  *index
 	store  map[string]string
-	known  map[string]string // what the cache knows by the model, of each cell
-	leader map[string]bool   // the cells that the leader believes the cache to have
+	known  map[string]string // the model: the value of each known cell
+	leader map[string]bool   // cells that the cache has, as far as the leader knows
 	seq    uint64
-	wait   []notified // invalidations that are not acknowledged
+	wait   []pendingWrite // unacknowledged invalidations
 	fills  []*reading
 }
 
-type notified struct {
+type pendingWrite struct {
 	seq uint64
 	key string
 }
@@ -169,12 +168,12 @@ type notified struct {
 type reading struct {
 	fill *Fill
 	what keyrange.Range
-	term uint64 // 0: a write is pending, so it may not be kept
+	term uint64 // 0: a write is pending, do not keep
 }
 
 const letters = "bcdefghijk"
 
-// cells returns a key of each cell of a range.
+// cells returns a key in each cell of a range.
 func cells(r keyrange.Range) (out []string) {
 	for _, c := range letters {
 		for _, key := range []string{string(c), string(c) + "m"} {
@@ -210,20 +209,20 @@ func (w *world) step() {
 	case 4:
 		w.write()
 	case 5:
-		w.told()
+		w.report()
 	case 6:
 		what, other := w.anyRange(), w.anyRange()
-		w.forget(what)
-		w.forget(other)
+		w.drop(what)
+		w.drop(other)
 		w.set.Drop(what, other)
 	case 7:
 		w.read(w.anyRange())
 	}
-	w.made()
+	w.noteEvictions()
 	w.check()
 }
 
-// grant is the leader's part of a fill.
+// grant is the leader's side of a fill.
 func (w *world) grant(f *Fill, what keyrange.Range) *reading {
 	for _, n := range w.wait {
 		if what.Span().Has(n.key) {
@@ -236,7 +235,7 @@ func (w *world) grant(f *Fill, what keyrange.Range) *reading {
 	return &reading{fill: f, what: what, term: 1}
 }
 
-// answer answers a fill, from the store as it is now.
+// answer answers a random fill from the current store.
 func (w *world) answer() {
 	if len(w.fills) == 0 {
 		return
@@ -258,10 +257,10 @@ func (w *world) answer() {
 	}
 }
 
-// made takes note of what made room: the model does not know what does.
-func (w *world) made() {
+// noteEvictions updates the model after evictions, which it cannot predict.
+func (w *world) noteEvictions() {
 	if entries, _ := w.set.Len(); entries < w.set.cfg.MaxEntries-2*len(letters) {
-		return // so nothing did
+		return // nothing was evicted
 	}
 	for c := range w.known {
 		if _, _, known := w.set.View().Get(c); !known {
@@ -270,49 +269,50 @@ func (w *world) made() {
 	}
 }
 
-// write begins some writes, which are done when the leader believes that nobody has the keys.
+// write starts writes, which take effect once the leader knows that the cache has dropped their
+// keys.
 func (w *world) write() {
 	var drop []keyrange.Range
 	for range 1 + w.r.IntN(3) {
 		what := keyrange.Range{Key: string(letters[w.r.IntN(len(letters))])}
 		w.seq++
-		w.wait = append(w.wait, notified{w.seq, what.Key})
+		w.wait = append(w.wait, pendingWrite{w.seq, what.Key})
 		drop = append(drop, what)
 	}
 	w.set.Invalidate(1, w.seq, drop)
 	for _, what := range drop {
-		w.forget(what)
+		w.drop(what)
 	}
 }
 
-func (w *world) forget(what keyrange.Range) {
+func (w *world) drop(what keyrange.Range) {
 	for _, c := range cells(what) {
 		delete(w.known, c)
 	}
 }
 
-// believe makes the leader believe that nothing is left of a range.
-func (w *world) believe(gone keyrange.Range) {
+// leaderDrops removes a range from the leader's knowledge.
+func (w *world) leaderDrops(gone keyrange.Range) {
 	for _, c := range cells(gone) {
 		delete(w.leader, c)
 	}
 }
 
-// told is what the cache tells, and the writes that waited for it.
-func (w *world) told() {
-	told, _ := w.set.TakeReport(w.r.IntN(2) == 0)
-	for _, r := range told.Dropped {
-		w.believe(r)
+// report delivers a report to the leader, and applies the writes that waited for it.
+func (w *world) report() {
+	report, _ := w.set.TakeReport(w.r.IntN(2) == 0)
+	for _, r := range report.Dropped {
+		w.leaderDrops(r)
 	}
-	for len(w.wait) > 0 && w.wait[0].seq <= told.Seq {
+	for len(w.wait) > 0 && w.wait[0].seq <= report.Seq {
 		key := w.wait[0].key
-		w.believe(keyrange.Range{Key: key})
+		w.leaderDrops(keyrange.Range{Key: key})
 		w.store[key] = []string{"", fmt.Sprint(w.wait[0].seq)}[w.r.IntN(2)]
 		w.wait = w.wait[1:]
 	}
 }
 
-// read reads a range by pieces, and compares.
+// read reads a range and compares the result with the model.
 func (w *world) read(what keyrange.Range) {
 	values, _, gaps := w.set.Range(what)
 	if gaps != nil {
@@ -322,7 +322,7 @@ func (w *world) read(what keyrange.Range) {
 		v, known := w.known[c]
 		i := slices.IndexFunc(values, func(p pair) bool { return p.key == c })
 		if !known || (v == "") != (i < 0) || i >= 0 && values[i].value != v {
-			w.t.Fatalf("range %v: %v; %q is %q, known %v", what, values, c, v, known)
+			w.t.Fatalf("range %v: got %v; the model has %q: %q, known %v", what, values, c, v, known)
 		}
 	}
 }
@@ -342,24 +342,24 @@ func (w *world) check() {
 		v, known := w.known[c]
 		p, _, has := w.set.View().Get(c)
 		if has != known || (p == nil) != (v == "") || p != nil && p.value != v {
-			w.t.Fatalf("%q: %v %v, by the model %q %v", c, p, has, v, known)
+			w.t.Fatalf("%q: got %v, known %v; the model has %q, known %v", c, p, has, v, known)
 		}
 		if known && !w.leader[c] {
 			w.t.Fatalf("the leader does not know that the cache has %q", c)
 		}
 		if known && v != w.store[c] {
-			w.t.Fatalf("%q is %q, the cache says %q", c, w.store[c], v)
+			w.t.Fatalf("%q is %q in the store, but %q in the cache", c, w.store[c], v)
 		}
 		if at, ok := w.index.found[c]; ok && at != p {
-			w.t.Fatalf("the index says of %q %v, it is %v", c, at, p)
+			w.t.Fatalf("index of %q: %v, want %v", c, at, p)
 		} else if !ok && p != nil {
-			w.t.Fatalf("the index does not have %q", c)
+			w.t.Fatalf("%q is missing from the index", c)
 		}
 	}
 }
 
-// TestWalk: at random, against a model. What the cache knows is what the store has, and the
-// leader knows that it has it (C1).
+// TestWalk takes random steps and compares the cache with a model. The cache agrees with the store,
+// and the leader knows of every copy (C1).
 func TestWalk(t *testing.T) {
 	for seed := range uint64(300) {
 		w := &world{
@@ -376,12 +376,12 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// alwaysUsed is a mark of a copy that somebody reads again and again.
+// alwaysUsed is the mark of a copy in constant use.
 type alwaysUsed struct{}
 
 func (alwaysUsed) Used() bool { return true }
 
-// Room is made even if all copies are in use all the time.
+// TestAllInUse: copies are evicted even if all of them are in constant use.
 func TestAllInUse(t *testing.T) {
 	s, _ := newSet(Config[pair]{Holds: []keyrange.Range{all}, MaxEntries: 2})
 	s.cfg.NewMark = func() Mark { return alwaysUsed{} }
@@ -390,6 +390,6 @@ func TestAllInUse(t *testing.T) {
 		fill(s, keyrange.Range{Key: k})
 	}
 	if entries, _ := s.Len(); entries != 2 {
-		t.Errorf("there are %d copies", entries)
+		t.Errorf("%d copies, want 2", entries)
 	}
 }
