@@ -14,51 +14,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	native "leasehold.dev/api/leasehold/v1"
 )
-
-// Every request of every service, and of a stream of leasehold.v1, has its level: a new one has to
-// be put into one, or this fails.
-func TestEveryRequestHasAnAuditLevel(t *testing.T) {
-	t.Parallel()
-	check := func(of string, m protoreflect.MessageDescriptor) {
-		kind, err := protoregistry.GlobalTypes.FindMessageByName(m.FullName())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if levelOf(kind.New().Interface()) == auditUnknown {
-			t.Errorf("%s has no level for the audit log", of)
-		}
-	}
-	n := 0
-	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
-		if strings.HasPrefix(string(f.Package()), "opentelemetry.") {
-			return true // a collector's, which no member serves
-		}
-		for i := range f.Services().Len() {
-			s := f.Services().Get(i)
-			if strings.HasPrefix(string(s.FullName()), "grpc.") {
-				continue // health and reflection
-			}
-			for j := range s.Methods().Len() {
-				check(string(s.Methods().Get(j).FullName()), s.Methods().Get(j).Input())
-				n++
-			}
-		}
-		return true
-	})
-	if n < 60 {
-		t.Errorf("only %d calls", n)
-	}
-	for i := range requestBody.Fields().Len() {
-		if f := requestBody.Fields().Get(i); f.Message() != nil {
-			check(string(f.FullName()), f.Message())
-		}
-	}
-}
 
 // records reads an audit log, and returns of each record the fields that a test looks at.
 func records(t *testing.T, file string) (lines []string, text string) {

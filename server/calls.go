@@ -56,7 +56,7 @@ func (c *calls) enter(
 		defer leave()
 	}
 	if a := c.doors.audit; a != nil {
-		return a.unary(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+		return a.Unary(ctx, req, info, func(ctx context.Context, req any) (any, error) {
 			if err := c.limits.admit(ctx, info.FullMethod); err != nil {
 				return nil, err
 			}

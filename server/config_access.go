@@ -32,16 +32,31 @@ type Access struct {
 	// Every client that reaches the metrics can read the names. Default 0.
 	MetricsPrincipals int
 	// Audit configures the audit log. Default: none.
-	Audit audit.Options
+	Audit Audit
 	// Insecure says that only trusted clients can reach the member. It only turns off the
 	// warnings about an open member.
 	Insecure bool
 }
 
+// Audit configures the audit log: what is recorded, and where.
+type Audit struct {
+	// File is where records go: a file, "stdout" or "stderr". Default empty: no audit log.
+	File string
+	// Level is "changes": of users, roles, members, settings and leases; "writes": of keys as well;
+	// or "reads": these as well. Denied calls are always recorded. Default "changes".
+	Level string
+	// WhenFull says what becomes of a call whose record cannot be written: "drop" drops and counts
+	// the record, "stop" refuses the call. Default "drop".
+	WhenFull string
+	// MaxMegabytes is the size at which a file is rotated, and MaxFiles how many old ones are kept;
+	// 0: all. Defaults 100 and 10.
+	MaxMegabytes, MaxFiles int
+}
+
 func defaultAccess() Access {
 	return Access{
 		Token: "simple", TokenTTL: 5 * time.Minute, BcryptCost: 10, MinPassword: 8,
-		MaxFailedLogins: 10, Audit: audit.Defaults(),
+		MaxFailedLogins: 10, Audit: Audit(audit.Defaults()),
 	}
 }
 
@@ -59,5 +74,5 @@ func (a *Access) check() error {
 			a.MetricsPrincipals < 0 || a.MetricsPrincipals > metrics.MaxPrincipals,
 			fmt.Sprintf("--metrics-principals must be from 0 to %d", metrics.MaxPrincipals),
 		},
-	), a.Audit.Check())
+	), (*audit.Options)(&a.Audit).Check())
 }

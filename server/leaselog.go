@@ -30,7 +30,7 @@ func (c *core) logLeases(old, v *fsm.View) {
 		}
 		for i := range events {
 			e := &events[i]
-			c.log.Debug("lease "+leaseWords[e.Kind], leaseAttrs(&e.Info, "by", e.By)...)
+			c.log.Debug("lease "+e.Kind.String(), leaseAttrs(&e.Info, "by", e.By)...)
 		}
 		at = events[len(events)-1].Seq
 	}
@@ -41,12 +41,6 @@ func (c *core) logLeases(old, v *fsm.View) {
 		}
 		c.log.Debug("lease checkpointed", leaseAttrs(&s.Info, "remaining", int64(s.Info.Remaining))...)
 	})
-}
-
-var leaseWords = map[fsm.LeaseEventKind]string{
-	fsm.LeaseGranted: "granted", fsm.LeaseExpired: "expired", fsm.LeaseReleased: "released",
-	fsm.LeaseRevoked: "revoked", fsm.LeaseHandedOver: "handed over", fsm.LeaseResumed: "resumed",
-	fsm.LeaseTTLChanged: "TTL changed",
 }
 
 // leaseAttrs says which lease it is. Times are in milliseconds.

@@ -24,6 +24,7 @@ import (
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/api/relayed"
+	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/binding"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/intercept"
@@ -285,7 +286,7 @@ func anybody(method string) bool {
 // doors let calls in, and have those recorded that they do not let in.
 type doors struct {
 	*logins
-	audit *auditor // nil if there is no audit log
+	audit *audit.Recorder // nil if there is no audit log
 }
 
 // enter returns the context of a unary call with who makes it, and what is to be called when it
@@ -302,7 +303,7 @@ func (l doors) enter(
 	}
 	c, err := l.caller(ctx)
 	if err != nil {
-		return nil, nil, l.audit.refused(ctx, req, method, api.Error(err))
+		return nil, nil, l.audit.Refused(ctx, req, method, api.Error(err))
 	}
 	if c == (identified{}) {
 		return ctx, nil, nil
@@ -334,7 +335,7 @@ func (l doors) stream(
 		vouch(stream.Context())
 	}
 	if err != nil && (!info.IsClientStream || errors.Is(err, access.ErrPermissionDenied)) {
-		return nil, nil, l.audit.refused(stream.Context(), nil, info.FullMethod, api.Error(err))
+		return nil, nil, l.audit.Refused(stream.Context(), nil, info.FullMethod, api.Error(err))
 	}
 	if s == nil && err == nil {
 		return stream, nil, nil

@@ -74,9 +74,9 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 		return errors.Join(err, closeAll(ports))
 	}
 	if s.audit != nil {
-		defer s.audit.close()
+		defer s.audit.Close()
 		at := s.node.View().LeaseEvents.Last() // before a client is let in
-		f.group.start(fail, func() error { s.audit.run(ctx, at, s.cfg.Logger); return nil })
+		f.group.start(fail, func() error { s.audit.Run(ctx, at); return nil })
 	}
 	defer f.shutdown()
 	if err := s.publishFirst(ctx); err != nil || ctx.Err() != nil {
@@ -250,7 +250,7 @@ func (s *Server) interceptors() (
 	}
 	streams = []intercept.Stream{c.rpcs.Stream, c.node.ours, c.entrance.stream, c.doors.stream}
 	if s.audit != nil {
-		streams = append(streams, s.audit.stream)
+		streams = append(streams, s.audit.Stream)
 	}
 	return []grpc.UnaryServerInterceptor{c.unary}, append(streams, c.limits.stream)
 }

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/waitqueue"
+	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
@@ -54,7 +55,7 @@ type Server struct {
 	peerTLS  *tls.Config // of the peer listeners; nil for none
 	limits   limits
 	panics   *listen.Panics
-	audit    *auditor // nil if there is no audit log
+	audit    *audit.Recorder // nil if there is no audit log
 	ready    chan struct{}
 	stopped  chan struct{}
 	// expelled ends, with the reason, when others say that this member must not go on.
@@ -124,9 +125,11 @@ func (s *Server) equip(cfg Config) (err error) {
 	if s.node.logins, err = newLogins(cfg, s.node); err != nil {
 		return err
 	}
-	if s.audit, err = newAuditor(cfg, s.node); err != nil {
-		return err
+	s.audit, err = audit.NewRecorder(audit.Options(cfg.Access.Audit), s.node, cfg.Logger)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	s.core.metrics.Registry.MustRegister(s.audit.Collectors()...)
 	s.node.keeper, err = newKeeper(cfg, s.node)
 	return err
 }

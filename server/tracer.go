@@ -109,20 +109,6 @@ func (h headers) Get(key string) string { return strings.Join(metadata.MD(h).Get
 func (h headers) Set(string, string)    {}
 func (h headers) Keys() []string        { return nil }
 
-// traceIDOf returns the ID of the trace that a call's headers name, "" for none.
-func traceIDOf(ctx context.Context) string {
-	parent := metadata.ValueFromIncomingContext(ctx, "traceparent") // does not copy all headers
-	if len(parent) != 1 {
-		return ""
-	}
-	carrier := propagation.MapCarrier{"traceparent": parent[0]}
-	c := trace.SpanContextFromContext(propagator.Extract(context.Background(), carrier))
-	if !c.IsValid() {
-		return ""
-	}
-	return c.TraceID().String()
-}
-
 // relayed is a grpc.UnaryServerInterceptor of the calls that relays carry.
 func (t *tracer) relayed(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
@@ -147,6 +133,8 @@ func (t *tracer) begin(ctx context.Context, method string) *tracedCall {
 		Context: ctx, tracer: t, name: method, begun: sinceEpoch(), traced: traced,
 	}
 }
+
+var requestBody = (*pb.Request)(nil).ProtoReflect().Descriptor().Oneofs().ByName("body")
 
 // request begins the trace of a request of a leasehold.v1 stream, nil if it is not sampled. A
 // request that lasts as long as its client is traced until its first response. Events of leases,

@@ -30,6 +30,15 @@ const (
 	LeaseTTLChanged
 )
 
+var leaseEventNames = [...]string{
+	LeaseGranted: "granted", LeaseExpired: "expired", LeaseReleased: "released",
+	LeaseRevoked: "revoked", LeaseHandedOver: "handed over", LeaseResumed: "resumed",
+	LeaseTTLChanged: "TTL changed",
+}
+
+// String returns the event in words, as they stand in logs.
+func (k LeaseEventKind) String() string { return leaseEventNames[k] }
+
 // LeaseEvent is something that happened to a lease. Renewals are none, and of a lease that
 // one command has granted and ended nobody is told anything.
 type LeaseEvent struct {

@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"server", "internal/relay"},
 	{"internal/member"},
 	{"internal/api/etcd", "internal/api/native", "internal/api/web", "internal/api/ui"},
-	{"internal/api/relayed"},
+	{"internal/api/relayed", "internal/audit"},
 	{"internal/api"},
 	{
 		"client/lock", "client/queue", "client/contrib/pool", "client/members", "client/contrib/nodes",
@@ -48,7 +48,7 @@ var layers = [][]string{
 		"internal/version", "internal/encoding", "internal/keyrange",
 		"internal/ticket", "internal/wire", "test/process", "test/corpus", "api",
 		"internal/fault", "internal/login", "internal/table",
-		"internal/audit", "internal/tracing", "internal/logger",
+		"internal/tracing", "internal/logger",
 		"internal/settings", "internal/intercept", "internal/cause",
 	},
 	{"internal/subprocess", "internal/endpoint", "test/tier"},

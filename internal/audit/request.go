@@ -1,4 +1,4 @@
-package server
+package audit
 
 import (
 	"fmt"
@@ -7,37 +7,36 @@ import (
 
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 	"leasehold.dev/internal/api/etcd/v3lockpb"
-	"leasehold.dev/internal/audit"
 
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// auditLevel says from which level on calls are recorded. Calls that are denied always are. The
-// first ones are audit.Levels.
-type auditLevel uint8
+// level is the lowest level that records a call. Denied calls are always recorded. The first levels
+// are those of Levels.
+type level uint8
 
 const (
-	// auditChanges: who may do what, members and settings, and grants and ends of leases.
-	auditChanges auditLevel = iota
-	auditWrites             // and of keys
-	auditReads
-	auditNever   // such as renewals, of which there are very many, and parts of other calls
-	auditUnknown // a request that nobody has put into one of the above
+	// changes: who may do what, members and settings, and grants and ends of leases.
+	changes level = iota
+	writes        // and of keys
+	reads
+	never   // such as renewals, of which there are very many, and parts of other calls
+	unknown // a request that is missing in levelOf
 )
 
 // levelOf returns the level of a request, over whichever API it came.
-func levelOf(req any) auditLevel {
+func levelOf(req any) level {
 	switch r := req.(type) {
 	case *pb.AlarmRequest:
 		if r.Action == pb.AlarmRequest_GET {
-			return auditReads
+			return reads
 		}
-		return auditChanges
+		return changes
 	case *pb.DowngradeRequest:
 		if r.Action == pb.DowngradeRequest_VALIDATE {
-			return auditReads
+			return reads
 		}
-		return auditChanges
+		return changes
 	case *pb.AuthEnableRequest, *pb.AuthDisableRequest, *pb.AuthenticateRequest,
 		*pb.AuthUserAddRequest, *pb.AuthUserDeleteRequest, *pb.AuthUserChangePasswordRequest,
 		*pb.AuthUserGrantRoleRequest, *pb.AuthUserRevokeRoleRequest, *pb.AuthRoleAddRequest,
@@ -50,13 +49,13 @@ func levelOf(req any) auditLevel {
 		*pb.LeaseGrantRequest, *pb.LeaseRevokeRequest,
 		*native.GrantRequest, *native.RevokeRequest, *native.HandOverRequest,
 		*native.ResumeRequest, *native.ChangeTTLRequest:
-		return auditChanges
+		return changes
 	case *pb.PutRequest, *pb.DeleteRangeRequest, *pb.TxnRequest,
 		*native.PutRequest, *native.DeleteRequest, *native.TxnRequest,
 		*native.AttachRequest, *native.DetachRequest,
 		*v3lockpb.LockRequest, *v3lockpb.UnlockRequest, *v3electionpb.CampaignRequest,
 		*v3electionpb.ProclaimRequest, *v3electionpb.ResignRequest:
-		return auditWrites
+		return writes
 	case *pb.RangeRequest, *pb.WatchRequest, *pb.WatchCreateRequest, *v3electionpb.LeaderRequest,
 		*pb.LeaseTimeToLiveRequest, *pb.LeaseLeasesRequest, *pb.MemberListRequest,
 		*pb.StatusRequest, *pb.HashRequest, *pb.HashKVRequest,
@@ -65,13 +64,13 @@ func levelOf(req any) auditLevel {
 		*native.ListBindingsRequest, *native.WhoAmIRequest,
 		*native.RangeRequest, *native.WatchRequest, *native.EventsRequest, *native.DescribeRequest,
 		*native.ListRequest, *native.CheckTokenRequest, *native.CacheRequest:
-		return auditReads
+		return reads
 	case *pb.AuthStatusRequest, *pb.LeaseKeepAliveRequest, *pb.WatchCancelRequest,
 		*pb.WatchProgressRequest, *native.RenewRequest, *native.SessionRequest, *native.CacheAck,
 		*native.ClientMessage, *native.RelayRequest:
-		return auditNever
+		return never
 	}
-	return auditUnknown
+	return unknown
 }
 
 // What requests of both APIs say of themselves. No other part of one is ever looked at: values,
@@ -93,57 +92,57 @@ type (
 )
 
 // entryOf returns what an entry says of a request.
-func entryOf(req any) *audit.Entry {
-	e := new(audit.Entry)
+func entryOf(req any) *Entry {
+	e := new(Entry)
 	fill(e, req)
 	return e
 }
 
 // fill has an empty entry say what entries say of a request.
-func fill(e *audit.Entry, req any) {
+func fill(e *Entry, req any) {
 	addKeys(e, req)
 	addLease(e, req)
 	switch r := req.(type) {
 	case *native.GrantRequest:
-		e.Name, e.Owner = audit.Text(r.GetName()), audit.Text(r.GetOwner())
+		e.Name, e.Owner = Text(r.GetName()), Text(r.GetOwner())
 	case *native.ResumeRequest:
-		e.Name = audit.Text(r.GetName())
+		e.Name = Text(r.GetName())
 	case *native.HandOverRequest:
-		e.Target, e.Owner = audit.Text(r.GetPrincipal()), audit.Text(r.GetOwner())
+		e.Target, e.Owner = Text(r.GetPrincipal()), Text(r.GetOwner())
 	case *native.GrantNamesRequest:
 		p := r.GetPermission()
-		e.Target = audit.Text(p.GetRole())
-		e.Detail = audit.Text(fmt.Sprintf("%v %q prefix %v", p.GetKind(), p.GetName(), p.GetPrefix()))
+		e.Target = Text(p.GetRole())
+		e.Detail = Text(fmt.Sprintf("%v %q prefix %v", p.GetKind(), p.GetName(), p.GetPrefix()))
 	case *native.SetLimitsRequest:
 		l := r.GetLimits()
-		e.Target, e.Detail = audit.Text(limitsOf(l)), audit.Text(fmt.Sprint(l.GetLimits()))
+		e.Target, e.Detail = Text(limitsOf(l)), Text(fmt.Sprint(l.GetLimits()))
 	case *pb.AuthRoleGrantPermissionRequest:
-		e.Target, e.Detail = audit.Text(r.Name), audit.Text(r.GetPerm().GetPermType().String())
+		e.Target, e.Detail = Text(r.Name), Text(r.GetPerm().GetPermType().String())
 		e.AddKey(r.GetPerm().GetKey(), r.GetPerm().GetRangeEnd())
 	case *pb.AuthUserGrantRoleRequest:
-		e.Target, e.Detail = audit.Text(r.User), audit.Text(r.Role)
+		e.Target, e.Detail = Text(r.User), Text(r.Role)
 	case *pb.AuthUserRevokeRoleRequest:
-		e.Target, e.Detail = audit.Text(r.Name), audit.Text(r.Role)
+		e.Target, e.Detail = Text(r.Name), Text(r.Role)
 	case *pb.MemberAddRequest:
-		e.Target = audit.Text(fmt.Sprint(r.PeerURLs))
+		e.Target = Text(fmt.Sprint(r.PeerURLs))
 	case *pb.MemberUpdateRequest:
-		e.Target, e.Detail = audit.Text(fmt.Sprintf("%x", r.ID)), audit.Text(fmt.Sprint(r.PeerURLs))
+		e.Target, e.Detail = Text(fmt.Sprintf("%x", r.ID)), Text(fmt.Sprint(r.PeerURLs))
 	case *pb.MoveLeaderRequest:
-		e.Target = audit.Text(fmt.Sprintf("%x", r.TargetID))
+		e.Target = Text(fmt.Sprintf("%x", r.TargetID))
 	case *pb.AlarmRequest:
-		e.Target = audit.Text(fmt.Sprintf("%v %v %x", r.Action, r.Alarm, r.MemberID))
+		e.Target = Text(fmt.Sprintf("%v %v %x", r.Action, r.Alarm, r.MemberID))
 	case *pb.DowngradeRequest:
-		e.Target = audit.Text(fmt.Sprintf("%v %s", r.Action, r.Version))
+		e.Target = Text(fmt.Sprintf("%v %s", r.Action, r.Version))
 	case *pb.CompactionRequest:
-		e.Target = audit.Text(fmt.Sprint(r.Revision))
+		e.Target = Text(fmt.Sprint(r.Revision))
 	case withMember:
-		e.Target = audit.Text(fmt.Sprintf("%x", r.GetID()))
+		e.Target = Text(fmt.Sprintf("%x", r.GetID()))
 	case withUser:
-		e.Target = audit.Text(r.GetUser())
+		e.Target = Text(r.GetUser())
 	case withRole:
-		e.Target = audit.Text(r.GetRole())
+		e.Target = Text(r.GetRole())
 	case withName:
-		e.Target = audit.Text(r.GetName())
+		e.Target = Text(r.GetName())
 	}
 }
 
@@ -160,7 +159,7 @@ func limitsOf(l *native.Limits) string {
 }
 
 // addKeys adds the keys of a request, of all parts of a transaction.
-func addKeys(e *audit.Entry, req any) {
+func addKeys(e *Entry, req any) {
 	switch r := req.(type) {
 	case *pb.TxnRequest:
 		for _, branch := range [][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
@@ -194,7 +193,7 @@ func addKeys(e *audit.Entry, req any) {
 	}
 }
 
-func addOp(e *audit.Entry, op *pb.RequestOp) {
+func addOp(e *Entry, op *pb.RequestOp) {
 	switch op := op.GetRequest().(type) {
 	case *pb.RequestOp_RequestPut:
 		addKeys(e, op.RequestPut)
@@ -207,7 +206,7 @@ func addOp(e *audit.Entry, op *pb.RequestOp) {
 	}
 }
 
-func addNativeOp(e *audit.Entry, op *native.Op) {
+func addNativeOp(e *Entry, op *native.Op) {
 	switch op := op.GetOp().(type) {
 	case *native.Op_Put:
 		addKeys(e, op.Put)
@@ -221,17 +220,17 @@ func addNativeOp(e *audit.Entry, op *native.Op) {
 }
 
 // addLease adds the lease that a request names.
-func addLease(e *audit.Entry, req any) {
+func addLease(e *Entry, req any) {
 	switch r := req.(type) {
 	case withLease:
 		e.Lease = r.GetLease()
 	case withRef:
-		e.Lease, e.Name = r.GetLease().GetId(), audit.Text(r.GetLease().GetName())
+		e.Lease, e.Name = r.GetLease().GetId(), Text(r.GetLease().GetName())
 	case *native.RevokeRequest:
 		if refs := r.GetLeases(); len(refs) > 0 {
-			e.Lease, e.Name = refs[0].GetId(), audit.Text(refs[0].GetName())
+			e.Lease, e.Name = refs[0].GetId(), Text(refs[0].GetName())
 			if len(refs) > 1 {
-				e.Detail = audit.Text(fmt.Sprintf("and %d more leases", len(refs)-1))
+				e.Detail = Text(fmt.Sprintf("and %d more leases", len(refs)-1))
 			}
 		}
 	case withOldID:

@@ -1,4 +1,4 @@
-package server
+package audit
 
 import (
 	"context"
@@ -13,21 +13,20 @@ import (
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/audit"
 	"leasehold.dev/internal/intercept"
 
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// stream is an intercept.Stream.
-func (a *auditor) stream(
+// Stream is an intercept.Stream.
+func (a *Recorder) Stream(
 	stream grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
 	s := &auditedStream{
 		ServerStream: stream, audit: a, call: info.FullMethod, single: !info.IsClientStream,
 		ctx: stream.Context(),
 	}
-	s.from, s.trace = audit.Text(api.Address(s.ctx)), traceOf(s.ctx)
+	s.from, s.trace = Text(api.Address(s.ctx)), traceOf(s.ctx)
 	return s, s.ended, nil
 }
 
@@ -35,15 +34,15 @@ func (a *auditor) stream(
 type auditedStream struct {
 	grpc.ServerStream
 	ctx    context.Context
-	audit  *auditor
+	audit  *Recorder
 	call   string
 	single bool // of one request
 	// from is where the stream comes from, trace what it was opened with.
-	from, trace audit.Text
+	from, trace Text
 
 	mu    sync.Mutex // guards what follows
-	asked *audit.Entry
-	level auditLevel // of asked
+	asked *Entry
+	level level // of asked
 	// requests are those of leasehold.v1 that wait for their answers, by their IDs.
 	requests map[uint64]pending
 	// watches are those of etcd's that were asked for and are not made yet.
@@ -52,7 +51,7 @@ type auditedStream struct {
 
 // pending is a request without an answer.
 type pending struct {
-	entry    *audit.Entry
+	entry    *Entry
 	recorded bool // also if it is done
 }
 
@@ -74,7 +73,7 @@ func (s *auditedStream) RecvMsg(m any) error {
 		}
 	case *pb.WatchRequest:
 		if c := r.GetCreateRequest(); c != nil {
-			recorded = auditReads <= s.audit.level
+			recorded = reads <= s.audit.level
 			s.watches = append(s.watches, pending{entryOf(c), recorded})
 		}
 	default:
@@ -107,11 +106,11 @@ func (s *auditedStream) ask(q *native.Request) bool {
 	level := levelOf(body)
 	recorded := level <= s.audit.level
 	// What is not recorded can still be denied, but for what nobody needs a right for.
-	if body == nil || !recorded && !s.audit.node.View().Access.Enabled() {
+	if body == nil || !recorded && !s.audit.member.View().Access.Enabled() {
 		return false
 	}
 	e := entryOf(body)
-	e.Call = audit.Text(s.call) + "/" + audit.Text(q.ProtoReflect().WhichOneof(requestBody).Name())
+	e.Call = Text(s.call) + "/" + Text(q.ProtoReflect().WhichOneof(requestBody).Name())
 	if s.requests == nil {
 		s.requests = make(map[uint64]pending)
 	}
@@ -179,7 +178,7 @@ func answerOf(x *native.Response) any {
 
 // watch records that a watch of etcd's API is made, or that it is denied, then or later.
 func (s *auditedStream) watch(r *pb.WatchResponse) error {
-	p := pending{entry: new(audit.Entry)}
+	p := pending{entry: new(Entry)}
 	s.mu.Lock()
 	if r.GetCreated() && len(s.watches) > 0 {
 		p, s.watches = s.watches[0], s.watches[1:]
@@ -210,7 +209,7 @@ func (s *auditedStream) ended(err error) error {
 		return err
 	}
 	if e == nil {
-		e = new(audit.Entry)
+		e = new(Entry)
 	}
 	if s.record(e, err) != nil {
 		return errNoAudit
@@ -219,9 +218,9 @@ func (s *auditedStream) ended(err error) error {
 }
 
 // record writes an entry of the stream.
-func (s *auditedStream) record(e *audit.Entry, err error) error {
+func (s *auditedStream) record(e *Entry, err error) error {
 	if e.Call == "" {
-		e.Call = audit.Text(s.call)
+		e.Call = Text(s.call)
 	}
 	e.Principal, e.Address, e.Trace = principalOf(s.ctx), s.from, s.trace
 	if s.audit.record(e, err) != nil {

@@ -1,0 +1,224 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/login"
+)
+
+// Member is the member whose calls and leases are recorded.
+type Member interface {
+	View() *fsm.View
+	// OnLeaseNews has f called after the view has new events of leases, until stop is called.
+	OnLeaseNews(f func()) (stop func())
+}
+
+// Recorder records calls and events of leases. A nil Recorder records nothing.
+type Recorder struct {
+	log    *Log
+	level  level
+	member Member
+	logger *slog.Logger
+}
+
+// NewRecorder opens the audit log of a member. It returns nil if o names no file.
+func NewRecorder(o Options, of Member, logger *slog.Logger) (*Recorder, error) {
+	if o.File == "" {
+		return nil, nil
+	}
+	log, err := Open(o)
+	if err != nil {
+		return nil, fmt.Errorf("--audit-log: %w", err)
+	}
+	return &Recorder{log, level(slices.Index(Levels, o.Level)), of, logger}, nil
+}
+
+// Collectors returns the metrics of the log.
+func (a *Recorder) Collectors() []prometheus.Collector {
+	if a == nil {
+		return nil
+	}
+	return a.log.Collectors()
+}
+
+// entries are for the records of calls that have one request.
+var entries = sync.Pool{New: func() any { return new(Entry) }}
+
+// errNoAudit refuses what could not be recorded, and withholds the answer of what could not.
+var errNoAudit = status.Error(codes.Unavailable,
+	"leasehold: the audit log of this member cannot be written, and --audit-log-when-full is stop")
+
+// Unary is a grpc.UnaryServerInterceptor. It comes after the logins, which find out who calls.
+// Calls that they refuse are passed to Refused instead.
+func (a *Recorder) Unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	recorded := levelOf(req) <= a.level
+	if recorded && a.log.Ready() != nil {
+		return nil, errNoAudit
+	}
+	resp, err := next(ctx, req)
+	if !recorded && !isDenied(err) {
+		return resp, err
+	}
+	e := entries.Get().(*Entry)
+	defer func() { e.Reset(); entries.Put(e) }()
+	fill(e, req)
+	e.Call, e.Principal = Text(info.FullMethod), principalOf(ctx)
+	if r, ok := req.(*pb.AuthenticateRequest); ok {
+		e.Principal, e.Target = Text(r.Name), ""
+	}
+	e.Revision, e.Address, e.Trace = revisionOf(resp), addressOf(ctx), traceOf(ctx)
+	if a.record(e, err) != nil {
+		return nil, errNoAudit
+	}
+	return resp, err
+}
+
+// Refused records a call that the logins refused with err. It returns the error to answer with. req
+// is nil for a stream.
+func (a *Recorder) Refused(ctx context.Context, req any, method string, err error) error {
+	if a == nil {
+		return err
+	}
+	e := entryOf(req)
+	e.Call, e.Address, e.Trace = Text(method), addressOf(ctx), traceOf(ctx)
+	if a.record(e, err) != nil {
+		return errNoAudit
+	}
+	return err
+}
+
+// record writes an entry about a call that ended with err.
+func (a *Recorder) record(e *Entry, err error) error {
+	e.Time, e.Event, e.Outcome = time.Now(), "call", OK
+	if err != nil {
+		e.Outcome, e.Error = Failed, Text(status.Convert(err).Message())
+		if isDenied(err) {
+			e.Outcome = Denied
+		}
+	}
+	return a.log.Record(e)
+}
+
+// principalOf returns the name of who makes a call, empty for nobody.
+func principalOf(ctx context.Context) Text { return Text(api.CallerOf(ctx).User) }
+
+// addressOf returns where a call comes from.
+func addressOf(ctx context.Context) Text { return Text(api.Address(ctx)) }
+
+// traceOf returns the ID of the trace that a call's headers name (W3C Trace Context), "" for none.
+func traceOf(ctx context.Context) Text {
+	parent := metadata.ValueFromIncomingContext(ctx, "traceparent") // does not copy all headers
+	if len(parent) != 1 {
+		return ""
+	}
+	carrier := propagation.MapCarrier{"traceparent": parent[0]}
+	c := trace.SpanContextFromContext(
+		propagation.TraceContext{}.Extract(context.Background(), carrier))
+	if !c.IsValid() {
+		return ""
+	}
+	return Text(c.TraceID().String())
+}
+
+// refusals are errors of etcd's that say that somebody may not do something, with codes that others
+// have, too.
+var refusals = map[string]bool{
+	rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty):                 true,
+	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthFailed):                true,
+	status.Convert(api.Error(login.ErrTooManyFailures)).Message(): true,
+}
+
+// isDenied reports whether a call ended because of who made it.
+func isDenied(err error) bool {
+	if err == nil {
+		return false
+	}
+	s := status.Convert(err)
+	return s.Code() == codes.PermissionDenied || s.Code() == codes.Unauthenticated ||
+		refusals[s.Message()]
+}
+
+// Run writes records together, and records the events of leases after a number, until ctx ends.
+func (a *Recorder) Run(ctx context.Context, at uint64) {
+	done := make(chan struct{})
+	go func() { defer close(done); a.followLeases(ctx, at) }()
+	a.log.Run(ctx, func(err error) {
+		a.logger.Error("dropping records of the audit log; see leasehold_audit_dropped_total",
+			"error", err)
+	})
+	<-done
+}
+
+// followLeases records the events of leases after a number until ctx ends. After a start those
+// since the last snapshot come again, with the numbers that they had.
+func (a *Recorder) followLeases(ctx context.Context, at uint64) {
+	news := make(chan struct{}, 1)
+	stop := a.member.OnLeaseNews(func() {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	})
+	defer stop()
+	for ctx.Err() == nil {
+		at = a.recordLeases(at)
+		select {
+		case <-news:
+		case <-ctx.Done():
+		}
+	}
+	a.recordLeases(at)
+}
+
+// recordLeases records the events after a number, and returns that of the last one.
+func (a *Recorder) recordLeases(at uint64) uint64 {
+	all := a.member.View().LeaseEvents
+	for at < all.Last() {
+		events, err := all.After(at)
+		if errors.Is(err, fsm.ErrEventsCompacted) || len(events) == 0 {
+			_ = a.log.Record(&Entry{ // it counts what it cannot write
+				Time: time.Now(), Event: "lease events lost", Seq: all.Last(),
+				Detail: "a snapshot brought them, or there were too many at a time",
+			})
+			return all.Last()
+		}
+		for i := range events {
+			e := &events[i]
+			_ = a.log.Record(&Entry{
+				Time: time.Now(), Event: "lease " + e.Kind.String(), Seq: e.Seq,
+				Lease: int64(e.Info.ID), Name: Text(e.Info.Name),
+				Principal: Text(e.Info.Principal), Owner: Text(e.Info.Owner),
+				Detail: Text(e.By), Revision: e.Revision,
+			})
+		}
+		at = events[len(events)-1].Seq
+	}
+	return at
+}
+
+// Close writes what is left, after the last call.
+func (a *Recorder) Close() {
+	if err := a.log.Close(); err != nil {
+		a.logger.Error("the last records of the audit log are lost", "error", err)
+	}
+}
