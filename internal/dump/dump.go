@@ -43,6 +43,7 @@ func Backup(w io.Writer, r io.Reader) error {
 		}
 		switch {
 		case errors.Is(err, backup.ErrChunk):
+			s.Lost()
 			p.problem(at, err)
 		case err != nil:
 			p.problem(at, err)

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"leasehold.dev/internal/encoding"
@@ -268,6 +269,7 @@ const (
 type writerNames struct {
 	numbers map[string]uint64 // of an encoder
 	names   []string          // of a decoder
+	lost    bool              // records are missing, so new names get no number
 }
 
 func (w *writerNames) append(b []byte, name string) []byte {
@@ -285,6 +287,9 @@ func (d *decoder) writer() (name string) {
 	n := d.Uvarint()
 	switch {
 	case n > uint64(len(d.writers.names)):
+		if d.writers.lost {
+			return fmt.Sprintf("?%d", n)
+		}
 		d.Fail("a record's writer")
 	case n > 0:
 		return d.writers.names[n-1]
@@ -292,7 +297,9 @@ func (d *decoder) writer() (name string) {
 		if name = d.Text(); name == "" {
 			d.Fail("a record's writer")
 		}
-		d.writers.names = append(d.writers.names, name)
+		if !d.writers.lost {
+			d.writers.names = append(d.writers.names, name)
+		}
 	}
 	return name
 }

@@ -34,12 +34,19 @@ func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 		for d.Len() > 0 {
 			r := s.record(d)
 			s.records++
+			if d.Err() != nil {
+				s.Lost()
+			}
 			if !yield(r, d.Err()) {
 				return
 			}
 		}
 	}
 }
+
+// Lost notes that records are missing here. Later records name their writers by number; a number
+// that was not in use before is returned in place of a name.
+func (s *Scanner) Lost() { s.writers.lost = true }
 
 // End returns an error if the snapshot goes on after the chunks that there were.
 func (s *Scanner) End() error {
