@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,7 +15,8 @@ import (
 
 // Bounds of renewals of one principal at a member.
 const (
-	// maxRenewing bounds the leases in renewals whose answers were not sent.
+	// maxRenewing bounds the leases in renewals whose answers were not sent, and those in renewals
+	// that wait for these.
 	maxRenewing = 1 << 18
 	// A principal may renew lostRate leases a second that do not exist, or are not its own, after
 	// lostBurst at once.
@@ -38,8 +40,9 @@ type Renewals struct {
 
 // renewing is what a Renewals knows of a principal.
 type renewing struct {
-	leases int
-	lost   *rate.Limiter // nil if it has lost none lately
+	leases int                 // entered, or waiting to enter
+	room   *semaphore.Weighted // of maxRenewing
+	lost   *rate.Limiter       // nil if it has lost none lately
 }
 
 // NewRenewals returns Renewals of nobody.
@@ -63,31 +66,44 @@ func (r *Renewals) ofLocked(principal string) *renewing {
 		}
 		r.sweep = max(minSweep, 2*len(r.of))
 	}
-	p = new(renewing)
+	p = &renewing{room: semaphore.NewWeighted(maxRenewing)}
 	r.of[principal] = p
 	return p
 }
 
-// Enter counts leases of a renewal until Leave, or refuses it.
-func (r *Renewals) Enter(principal string, leases int) error {
+// Enter waits until the renewal of so many leases may begin, and refuses it if too many wait. It
+// returns how many leases count until Leave.
+func (r *Renewals) Enter(ctx context.Context, principal string, leases int) (held int, err error) {
+	held = min(leases, maxRenewing)
 	if principal == "" {
-		return nil
+		return held, nil
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	p := r.ofLocked(principal)
-	if p.leases > 0 && p.leases+leases > maxRenewing {
-		return status.Error(codes.ResourceExhausted, fmt.Sprintf("leasehold: %s has renewals of %d "+
+	if p.leases+held > 2*maxRenewing {
+		defer r.mu.Unlock()
+		return 0, status.Error(codes.ResourceExhausted, fmt.Sprintf("leasehold: %s has renewals of %d "+
 			"leases without an answer; read the answers before you renew more", principal, p.leases))
 	}
-	p.leases += leases
-	return nil
+	p.leases += held
+	r.mu.Unlock()
+	if err := p.room.Acquire(ctx, int64(held)); err != nil {
+		r.leave(principal, held)
+		return 0, status.FromContextError(err).Err()
+	}
+	return held, nil
 }
 
 // Leave no longer counts leases, whose answer was sent or will not be.
 func (r *Renewals) Leave(principal string, leases int) {
+	if p := r.leave(principal, leases); p != nil {
+		p.room.Release(int64(leases))
+	}
+}
+
+func (r *Renewals) leave(principal string, leases int) *renewing {
 	if principal == "" || leases == 0 {
-		return
+		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,6 +111,7 @@ func (r *Renewals) Leave(principal string, leases int) {
 	if p.leases -= leases; p.leases == 0 && p.lost == nil {
 		delete(r.of, principal)
 	}
+	return p
 }
 
 // Lost notes that a principal renewed leases that it does not have.

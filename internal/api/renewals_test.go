@@ -13,31 +13,54 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// A principal may have so many leases in renewals without an answer, one renewal in any case, and
-// nothing of others counts for it.
+// The renewals of a principal that have no answer are bounded. Some more wait for these, further ones
+// are refused, and renewals of other principals neither wait nor count. A renewal that gives up
+// leaves nothing behind.
 func TestRenewingIsBounded(t *testing.T) {
-	r := NewRenewals()
-	for n := range 3 {
-		if err := r.Enter("a", maxRenewing/2); (err != nil) != (n == 2) || n == 2 &&
-			status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("%d: %v", n, err)
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRenewals()
+		entered := 0
+		enter := func(ctx context.Context, principal string, leases int) (err error) {
+			_, err = r.Enter(ctx, principal, leases)
+			return err
 		}
-	}
-	for _, other := range []string{"b", "", ""} {
-		if err := r.Enter(other, 2*maxRenewing); err != nil {
-			t.Errorf("%q: %v", other, err)
+		waits := func(ctx context.Context) {
+			go func() {
+				if enter(ctx, "a", maxRenewing/2) == nil {
+					entered++
+				}
+			}()
+			synctest.Wait()
 		}
-		r.Leave("", 2*maxRenewing)
-	}
-	r.Leave("a", maxRenewing/2)
-	if err := r.Enter("a", 1); err != nil {
-		t.Error(err)
-	}
-	r.Leave("a", maxRenewing/2+1)
-	r.Leave("b", 2*maxRenewing)
-	if len(r.of) != 0 {
-		t.Errorf("%d principals are remembered", len(r.of))
-	}
+		soon, cancel := context.WithCancel(t.Context())
+		for range 3 {
+			waits(t.Context())
+		}
+		waits(soon)
+		if entered != 2 {
+			t.Errorf("%d renewals have entered, want 2", entered)
+		}
+		if err := enter(t.Context(), "a", 1); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("too many: %v", err)
+		}
+		for _, other := range []string{"b", "", ""} {
+			if err := enter(t.Context(), other, 2*maxRenewing); err != nil {
+				t.Errorf("%q: %v", other, err)
+			}
+			r.Leave("", 2*maxRenewing)
+		}
+		cancel()
+		r.Leave("a", maxRenewing/2)
+		synctest.Wait()
+		if entered != 3 {
+			t.Errorf("%d renewals have entered when there was room for one more", entered)
+		}
+		r.Leave("a", maxRenewing)
+		r.Leave("b", maxRenewing)
+		if len(r.of) != 0 {
+			t.Errorf("%d principals are remembered", len(r.of))
+		}
+	})
 }
 
 // Renewals of leases that a principal does not have make its next ones wait, and nobody else's.

@@ -30,11 +30,12 @@ const partly = 20 * time.Millisecond
 // Renew implements pb.LeasesServer. Nothing waits for a lease whose renewal takes long, such
 // as one that is about to expire, but this call's answer (T15).
 func (s *leases) Renew(ctx context.Context, r *pb.RenewRequest) (*pb.RenewResponse, error) {
-	user, leases := api.CallerOf(ctx).User, len(r.Ids)+len(r.Leases)
-	if err := s.o.Renewals.Enter(user, leases); err != nil {
+	user := api.CallerOf(ctx).User
+	held, err := s.o.Renewals.Enter(ctx, user, len(r.Ids)+len(r.Leases))
+	if err != nil {
 		return nil, err
 	}
-	defer s.o.Renewals.Leave(user, leases)
+	defer s.o.Renewals.Leave(user, held)
 	return s.renew(ctx, r, nil, nil)
 }
 

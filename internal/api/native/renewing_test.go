@@ -1,8 +1,10 @@
 package native
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/access"
@@ -52,10 +54,12 @@ func TestUnansweredRenewalsStopTheStream(t *testing.T) {
 			}
 			b.stop()
 			b.pass(0)
-			if err := b.renewals.Enter("alice", 1<<18); err != nil {
+			soon, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if _, err := b.renewals.Enter(soon, "alice", 1<<18); err != nil {
 				t.Errorf("leases count after the end of their stream: %v", err)
 			}
-			if err := b.renewals.Enter("alice", 1); err == nil {
+			if _, err := b.renewals.Enter(soon, "alice", 1); err == nil {
 				t.Error("there is no bound")
 			}
 		})

@@ -345,19 +345,22 @@ func leasesRenewed(r *pb.Request) int {
 	return n
 }
 
-// holdRenewals counts the leases of an open renewal, until it is answered, or refuses it.
+// holdRenewals waits until an open renewal may begin, and counts its leases until it is answered.
 func (t *stream) holdRenewals(q *request, leases int) error {
+	t.submit() // or what came before would wait, too
 	user := api.CallerOf(t.ctx).User
+	held, err := t.o.Renewals.Enter(t.ctx, user, leases)
+	if err != nil {
+		return err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closing {
+		t.o.Renewals.Leave(user, held)
 		return context.Canceled
 	}
-	if err := t.o.Renewals.Enter(user, leases); err != nil {
-		return err
-	}
-	q.counted = countedRenewal{leases, user}
-	t.renewing += leases
+	q.counted = countedRenewal{held, user}
+	t.renewing += held
 	return nil
 }
 
