@@ -2,7 +2,11 @@
 
 package wire
 
-import pb "leasehold.dev/api/leasehold/v1"
+import (
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+)
 
 func (r *reader) readAttachRequest(m *pb.AttachRequest, outer int) {
 	for r.more(outer) {
@@ -2476,6 +2480,54 @@ func (w *writer) writeRequest(m *pb.Request) {
 	w.number(1, m.Id)
 }
 
+// RequestBody returns the message that a request carries and the name of its field.
+// Without one it returns nil and "".
+func RequestBody(m *pb.Request) (body proto.Message, field string) {
+	switch x := m.Body.(type) {
+	case *pb.Request_Put:
+		return x.Put, "put"
+	case *pb.Request_DeleteRange:
+		return x.DeleteRange, "delete_range"
+	case *pb.Request_ReadRange:
+		return x.ReadRange, "read_range"
+	case *pb.Request_Txn:
+		return x.Txn, "txn"
+	case *pb.Request_Grant:
+		return x.Grant, "grant"
+	case *pb.Request_Renew:
+		return x.Renew, "renew"
+	case *pb.Request_Revoke:
+		return x.Revoke, "revoke"
+	case *pb.Request_Watch:
+		return x.Watch, "watch"
+	case *pb.Request_Events:
+		return x.Events, "events"
+	case *pb.Request_Session:
+		return x.Session, "session"
+	case *pb.Request_Cache:
+		return x.Cache, "cache"
+	case *pb.Request_CacheAck:
+		return x.CacheAck, "cache_ack"
+	case *pb.Request_Describe:
+		return x.Describe, "describe"
+	case *pb.Request_List:
+		return x.List, "list"
+	case *pb.Request_CheckToken:
+		return x.CheckToken, "check_token"
+	case *pb.Request_ChangeTtl:
+		return x.ChangeTtl, "change_ttl"
+	case *pb.Request_HandOver:
+		return x.HandOver, "hand_over"
+	case *pb.Request_Resume:
+		return x.Resume, "resume"
+	case *pb.Request_Attach:
+		return x.Attach, "attach"
+	case *pb.Request_Detach:
+		return x.Detach, "detach"
+	}
+	return nil, ""
+}
+
 func (r *reader) readResponse(outer int) (m *pb.Response) {
 	var idField uint64
 	var moreField bool
@@ -2826,6 +2878,55 @@ func (w *writer) writeResponse(m *pb.Response) {
 	}
 	w.flag(2, m.More)
 	w.number(1, m.Id)
+}
+
+// SetResponseBody sets the message that a response carries. It panics if a response has
+// no field for it.
+func SetResponseBody(m *pb.Response, body proto.Message) {
+	switch x := body.(type) {
+	case *pb.Error:
+		m.Body = &pb.Response_Error{Error: x}
+	case *pb.PutResponse:
+		m.Body = &pb.Response_Put{Put: x}
+	case *pb.DeleteResponse:
+		m.Body = &pb.Response_DeleteRange{DeleteRange: x}
+	case *pb.RangeResponse:
+		m.Body = &pb.Response_ReadRange{ReadRange: x}
+	case *pb.TxnResponse:
+		m.Body = &pb.Response_Txn{Txn: x}
+	case *pb.GrantResponse:
+		m.Body = &pb.Response_Grant{Grant: x}
+	case *pb.RenewResponse:
+		m.Body = &pb.Response_Renew{Renew: x}
+	case *pb.RevokeResponse:
+		m.Body = &pb.Response_Revoke{Revoke: x}
+	case *pb.WatchResponse:
+		m.Body = &pb.Response_Watch{Watch: x}
+	case *pb.EventsResponse:
+		m.Body = &pb.Response_Events{Events: x}
+	case *pb.SessionResponse:
+		m.Body = &pb.Response_Session{Session: x}
+	case *pb.CacheResponse:
+		m.Body = &pb.Response_Cache{Cache: x}
+	case *pb.DescribeResponse:
+		m.Body = &pb.Response_Describe{Describe: x}
+	case *pb.ListResponse:
+		m.Body = &pb.Response_List{List: x}
+	case *pb.CheckTokenResponse:
+		m.Body = &pb.Response_CheckToken{CheckToken: x}
+	case *pb.ChangeTTLResponse:
+		m.Body = &pb.Response_ChangeTtl{ChangeTtl: x}
+	case *pb.HandOverResponse:
+		m.Body = &pb.Response_HandOver{HandOver: x}
+	case *pb.ResumeResponse:
+		m.Body = &pb.Response_Resume{Resume: x}
+	case *pb.AttachResponse:
+		m.Body = &pb.Response_Attach{Attach: x}
+	case *pb.DetachResponse:
+		m.Body = &pb.Response_Detach{Detach: x}
+	default:
+		panic("wire: a response cannot carry this message")
+	}
 }
 
 func (r *reader) readResumeRequest(m *pb.ResumeRequest, outer int) {

@@ -10,12 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Attach implements pb.LeasesServer.
-func (s *leases) Attach(ctx context.Context, r *pb.AttachRequest) (*pb.AttachResponse, error) {
-	return s.attachOnce(ctx, r, number{})
-}
-
-func (s *leases) attachOnce(
+func (s *leases) attach(
 	ctx context.Context, r *pb.AttachRequest, n number,
 ) (*pb.AttachResponse, error) {
 	if err := checkRef(r.Lease, false); err != nil {
@@ -32,12 +27,7 @@ func (s *leases) attachOnce(
 	return &pb.AttachResponse{Header: h}, nil
 }
 
-// Detach implements pb.LeasesServer.
-func (s *leases) Detach(ctx context.Context, r *pb.DetachRequest) (*pb.DetachResponse, error) {
-	return s.detachOnce(ctx, r, number{})
-}
-
-func (s *leases) detachOnce(
+func (s *leases) detach(
 	ctx context.Context, r *pb.DetachRequest, n number,
 ) (*pb.DetachResponse, error) {
 	if err := checkSomeKeys(r.Keys); err != nil {

@@ -13,7 +13,7 @@ import (
 // transactions; done again, it leaves nothing of the lease before.
 func TestPutTTL(t *testing.T) {
 	n := newNode()
-	s := &store{leases: service(n, Options{}), node: n}
+	s := unary{&store{leases: service(n, Options{}).leases, node: n}}
 	put := &pb.PutRequest{Key: []byte("k"), Value: []byte("v"), TtlMs: 5000, PrevKv: true}
 	var last lease.ID
 	for i, do := range []func() (*pb.PutResponse, error){
@@ -65,7 +65,7 @@ func TestPutTTL(t *testing.T) {
 // refused.
 func TestPutTTLRefused(t *testing.T) {
 	n := newNode()
-	s := &store{leases: service(n, Options{}), node: n}
+	s := unary{&store{leases: service(n, Options{}).leases, node: n}}
 	for _, r := range []*pb.PutRequest{
 		{TtlMs: -1},
 		{TtlMs: 1},

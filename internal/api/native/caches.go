@@ -343,7 +343,7 @@ func rangeMessages(list []keyrange.Range) []*pb.KeyRange {
 }
 
 // fillJob is the job of a read whose reader may cache what it reads.
-func (s *store) fillJob(ctx context.Context, r *pb.RangeRequest) (job, error) {
+func (s *store) fillJob(r *pb.RangeRequest) (job, error) {
 	plain := &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd}
 	if !proto.Equal(r, &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, Cache: r.Cache}) {
 		return job{}, invalid("what is read to be cached must be all of a range, linearizably, " +
@@ -352,7 +352,7 @@ func (s *store) fillJob(ctx context.Context, r *pb.RangeRequest) (job, error) {
 	if err := checkCacheRef(r.Cache); err != nil {
 		return job{}, err
 	}
-	j, err := s.rangeJob(ctx, plain)
+	j, err := s.rangeJob(plain)
 	if err != nil {
 		return job{}, err
 	}

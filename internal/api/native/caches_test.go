@@ -201,7 +201,7 @@ func TestFills(t *testing.T) {
 		b.send(&pb.Request{Id: 12, Body: &pb.Request_Cache{Cache: &pb.CacheRequest{}}})
 		b.wantError(12, pb.Reason_REASON_INVALID)
 	})
-	s := &store{leases: service(newNode(), Options{})}
+	s := unary{&store{leases: service(newNode(), Options{}).leases}}
 	_, err := s.Range(context.Background(), &pb.RangeRequest{
 		Key: []byte("k"), Cache: &pb.LeaseRef{Id: 1, Token: 1},
 	})
@@ -216,7 +216,7 @@ func TestHolds(t *testing.T) {
 	s := service(n, Options{})
 	holds := []*pb.KeyRange{{Key: []byte("a"), RangeEnd: []byte("b")}, {Key: []byte("c")}}
 	id := grant(t, s, &pb.GrantRequest{TtlMs: 1000, Holds: holds}).Lease.Id
-	keys := &store{leases: s, node: n}
+	keys := unary{&store{leases: s.leases, node: n}}
 	_, err := keys.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.Op{{Op: &pb.Op_Grant{
 		Grant: &pb.GrantRequest{Id: 12, TtlMs: 1000, Holds: holds[:1]},
 	}}}})
@@ -249,7 +249,7 @@ func TestHolds(t *testing.T) {
 func TestCacheTTL(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{MaxCacheTTL: 3000})
-	keys := &store{leases: s, node: n}
+	keys := unary{&store{leases: s.leases, node: n}}
 	holds := []*pb.KeyRange{{Key: []byte("a"), RangeEnd: []byte("b")}}
 	refused := func(what string, err error) {
 		t.Helper()
@@ -305,7 +305,7 @@ func TestCacheOpenedLate(t *testing.T) {
 func TestFirstFeedAfterTheEnd(t *testing.T) {
 	n := newNode()
 	s := &stream{
-		store: &store{leases: service(n, Options{}), node: n}, ctx: t.Context(),
+		store: &store{leases: service(n, Options{}).leases, node: n}, ctx: t.Context(),
 		lasting: lasting{waker: newWaker(nil)},
 	}
 	s.finish()

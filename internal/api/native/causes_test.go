@@ -28,7 +28,7 @@ func (b *behind) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 }
 
 // ended makes leases that have ended in all ways, each under the token that is told.
-func ended(t *testing.T, n *fakeNode, s *leases) (refs []*pb.LeaseRef) {
+func ended(t *testing.T, n *fakeNode, s unary) (refs []*pb.LeaseRef) {
 	t.Helper()
 	for _, owner := range []string{"expires", "is revoked", "is handed over", "is resumed"} {
 		g := grant(t, s, &pb.GrantRequest{TtlMs: 5000, Owner: owner, Resumable: true})

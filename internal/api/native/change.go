@@ -10,14 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ChangeTTL implements pb.LeasesServer.
-func (s *leases) ChangeTTL(
-	ctx context.Context, r *pb.ChangeTTLRequest,
-) (*pb.ChangeTTLResponse, error) {
-	return s.changeTTLOnce(ctx, r, number{})
-}
-
-func (s *leases) changeTTLOnce(
+func (s *leases) changeTTL(
 	ctx context.Context, r *pb.ChangeTTLRequest, n number,
 ) (*pb.ChangeTTLResponse, error) {
 	if err := checkRef(r.Lease, true); err != nil {
@@ -36,16 +29,9 @@ func (s *leases) changeTTLOnce(
 	return &pb.ChangeTTLResponse{Header: c.header, Lease: c.lease}, nil
 }
 
-// HandOver implements pb.LeasesServer.
-func (s *leases) HandOver(
-	ctx context.Context, r *pb.HandOverRequest,
-) (*pb.HandOverResponse, error) {
-	return s.handOverOnce(ctx, r, number{})
-}
-
 // handOverOnce hands a lease over. A repetition tells no secret: the one that it draws is not
 // the lease's.
-func (s *leases) handOverOnce(
+func (s *leases) handOver(
 	ctx context.Context, r *pb.HandOverRequest, n number,
 ) (*pb.HandOverResponse, error) {
 	if err := checkRef(r.Lease, true); err != nil {
@@ -78,11 +64,7 @@ func (s *leases) handOverOnce(
 
 // Resume implements pb.LeasesServer. What is compared, by the state machine, are hashes, so
 // the time that it takes tells nothing of the secret.
-func (s *leases) Resume(ctx context.Context, r *pb.ResumeRequest) (*pb.ResumeResponse, error) {
-	return s.resumeOnce(ctx, r, number{})
-}
-
-func (s *leases) resumeOnce(
+func (s *leases) resume(
 	ctx context.Context, r *pb.ResumeRequest, n number,
 ) (*pb.ResumeResponse, error) {
 	if err := checkOne(r.Id, r.Name); err != nil {

@@ -36,7 +36,7 @@ func newColumns(n Node, o Options) *columns {
 	l := channel.New(nil, 1<<20, nil)
 	svc := service(n, o)
 	return &columns{
-		&streams{store: &store{leases: svc, node: n}}, l, make(chan func() *pb.RelayRenewed, 10),
+		&streams{store: &store{leases: svc.leases, node: n}}, l, make(chan func() *pb.RelayRenewed, 10),
 	}
 }
 
@@ -119,7 +119,7 @@ func TestRenewManyStreams(t *testing.T) {
 	n := newNode()
 	c := newColumns(n, Options{})
 	for id := range int64(3) {
-		grant(t, c.leases, &pb.GrantRequest{Id: id + 1, TtlMs: 1000 * (id + 1)})
+		grant(t, unary{c.store}, &pb.GrantRequest{Id: id + 1, TtlMs: 1000 * (id + 1)})
 	}
 	one, two := c.open(t, n, ""), c.open(t, n, "")
 	fresh, err := c.link.Open(&pb.RelayCall{}) // its stream has not begun
@@ -144,7 +144,7 @@ func lateColumns(t *testing.T) (*columns, *fakeNode, *channel.Channel) {
 	n := newNode()
 	c := newColumns(n, Options{})
 	for id := range lease.ID(4) {
-		grant(t, c.leases, &pb.GrantRequest{Id: int64(id) + 1, TtlMs: 1000 * (int64(id) + 1)})
+		grant(t, unary{c.store}, &pb.GrantRequest{Id: int64(id) + 1, TtlMs: 1000 * (int64(id) + 1)})
 		if id > 0 {
 			n.held[id+1] = []func(lease.TTL){}
 		}

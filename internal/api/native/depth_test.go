@@ -11,7 +11,7 @@ import (
 // with a TTL is one level more than it seems.
 func TestTxnTooDeep(t *testing.T) {
 	n := newNode()
-	s := &store{leases: service(n, Options{}), node: n}
+	s := unary{&store{leases: service(n, Options{}).leases, node: n}}
 	for _, tt := range []struct {
 		ttl    int64
 		levels int

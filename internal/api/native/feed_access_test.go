@@ -34,7 +34,7 @@ func TestNothingIsToldOfARefusedRequest(t *testing.T) {
 	ctx := api.WithIdentity(t.Context(), login{n, "reader"})
 	said := &saying{[]*pb.Response{{Id: 1, More: true}, {Id: 2, More: true}, {Id: 1, More: true}}}
 	s := &stream{
-		store: &store{leases: service(n, Options{})}, ctx: ctx, open: make(map[uint64]*request),
+		store: &store{leases: service(n, Options{}).leases}, ctx: ctx, open: make(map[uint64]*request),
 	}
 	s.feeds.Store(&feeds{guard: newGuard(ctx, n), list: []feed{said}})
 	n.mustDo(t, "root", &fsm.RoleGrant{
@@ -104,7 +104,7 @@ func (n changing) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 func TestRenewalDuringAChange(t *testing.T) {
 	n := guarded(t)
 	s := service(n, Options{})
-	s.node = changing{n, t}
+	s.leases.node = changing{n, t}
 	ctx := api.WithCaller(t.Context(), access.Caller{
 		User: "owner", Revision: n.View().Access.Revision(),
 	})

@@ -16,16 +16,6 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Grant implements pb.LeasesServer.
-func (s *leases) Grant(ctx context.Context, r *pb.GrantRequest) (*pb.GrantResponse, error) {
-	g, err := s.granting(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	res, err := s.propose(ctx, g.command())
-	return g.finish(ctx, &res, err)
-}
-
 // granting is a grant under way.
 type granting struct {
 	*leases
@@ -126,7 +116,7 @@ func (s *leases) grantJob(ctx context.Context, r *pb.GrantRequest) (job, error) 
 }
 
 // rest implements rester.
-func (g *granting) rest(res *fsm.Result, err error) rest {
+func (g *granting) rest(res *fsm.Result, err error) steps {
 	repeated := err == nil && res.Repeated
 	if !repeated && !errors.Is(err, lease.ErrExists) {
 		return nil

@@ -89,7 +89,7 @@ var drawOp = &pb.Op{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}}
 // counts as an operation, and one that says nothing is none.
 func TestTxnDraw(t *testing.T) {
 	n := newNode()
-	s := &store{leases: service(n, Options{MaxTxnOps: 3}), node: n}
+	s := unary{&store{leases: service(n, Options{MaxTxnOps: 3}).leases, node: n}}
 	grant := &pb.Op{Op: &pb.Op_Grant{Grant: &pb.GrantRequest{Id: 7, TtlMs: 5000}}}
 	nested := &pb.Op{Op: &pb.Op_Txn{Txn: &pb.TxnRequest{Success: []*pb.Op{drawOp}}}}
 	before := n.machine.View().KV.Revision()
@@ -124,7 +124,7 @@ func TestTxnDraw(t *testing.T) {
 // whose name the transaction itself frees was not there.
 func TestTxnGrantTold(t *testing.T) {
 	n := newNode()
-	s := &store{leases: service(n, Options{}), node: n}
+	s := unary{&store{leases: service(n, Options{}).leases, node: n}}
 	op := func(g *pb.GrantRequest) *pb.Op { return &pb.Op{Op: &pb.Op_Grant{Grant: g}} }
 	txn := func(ops ...*pb.Op) []*pb.OpResponse {
 		t.Helper()

@@ -58,8 +58,8 @@ func TestKeyLimit(t *testing.T) {
 // (T14). Keys that the lease has are no others, and etcd's commands know no bound.
 func TestPutLimit(t *testing.T) {
 	n := newNode()
-	s := &store{leases: service(n, Options{MaxKeys: 2}), node: n}
-	grant(t, s.leases, &pb.GrantRequest{Id: 7, TtlMs: 5000})
+	s := unary{&store{leases: service(n, Options{MaxKeys: 2}).leases, node: n}}
+	grant(t, s, &pb.GrantRequest{Id: 7, TtlMs: 5000})
 	put := func(key string, id int64) *pb.PutRequest {
 		return &pb.PutRequest{Key: []byte(key), Lease: id}
 	}

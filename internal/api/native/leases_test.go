@@ -23,10 +23,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// service returns the service itself, without gRPC around it.
-func service(n leaseNode, o Options) *leases { return &leases{node: n, o: o.withDefaults()} }
+// service returns the services themselves, without gRPC around them.
+func service(n leaseNode, o Options) unary {
+	return unary{&store{leases: &leases{node: n, o: o.withDefaults()}}}
+}
 
-func grant(t *testing.T, s *leases, r *pb.GrantRequest) *pb.GrantResponse {
+func grant(t *testing.T, s unary, r *pb.GrantRequest) *pb.GrantResponse {
 	t.Helper()
 	resp, err := s.Grant(t.Context(), r)
 	if err != nil {

@@ -46,7 +46,7 @@ func onStreamOf(
 		}
 		b.renewals = api.NewRenewals()
 		o := Options{MemberID: 5, Admit: admit, Renewals: b.renewals, maxAnswer: maxTestAnswer}
-		s := &streams{store: &store{leases: service(b.node, o), node: b.node}}
+		s := &streams{store: &store{leases: service(b.node, o).leases, node: b.node}}
 		go func() { b.ended <- s.Open(b.pipe) }()
 		b.hello = <-b.answers
 		test(b)

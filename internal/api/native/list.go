@@ -22,9 +22,9 @@ const (
 	maxPageBytes = 2 << 20
 )
 
-// List implements pb.LeasesServer. A picture of the leases says which are on the page, off
+// list returns a page of leases. A picture of the leases says which are on the page, off
 // the core's goroutine; then the leader is asked what is left of those.
-func (s *leases) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
+func (s *leases) list(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
 	size := int(r.PageSize)
 	if size < 0 || size > maxPage {
 		return nil, invalid("page_size %d is not within 0 and %d", size, maxPage)

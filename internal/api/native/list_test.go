@@ -48,7 +48,7 @@ func TestPageBounds(t *testing.T) {
 	}
 }
 
-func pageSizes(t *testing.T, s *leases, r *pb.ListRequest) string {
+func pageSizes(t *testing.T, s unary, r *pb.ListRequest) string {
 	t.Helper()
 	var sizes []string
 	for {
@@ -126,7 +126,7 @@ func TestListsUnread(t *testing.T) {
 			ctx: ctx, requests: make(chan *pb.ClientMessage), answers: make(chan *pb.ServerMessage),
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- (&streams{store: &store{leases: leases, node: n}}).Open(w) }()
+		go func() { ended <- (&streams{store: &store{leases: leases.leases, node: n}}).Open(w) }()
 		<-w.answers // who leads
 		var m pb.ClientMessage
 		for i := range all {

@@ -15,11 +15,11 @@ import (
 func TestEndedLoginIsNotAnonymous(t *testing.T) {
 	s := service(guarded(t), Options{})
 	ctx := api.WithCaller(t.Context(), access.InvalidLogin)
-	if got, err := (names{leases: s}).WhoAmI(ctx, &pb.WhoAmIRequest{}); !errors.Is(
+	if got, err := (names{leases: s.leases}).WhoAmI(ctx, &pb.WhoAmIRequest{}); !errors.Is(
 		err, access.ErrInvalidLogin) {
 		t.Errorf("WhoAmI: %v, %v", got, err)
 	}
-	b := &stream{store: &store{leases: s}, ctx: ctx}
+	b := &stream{store: s.store, ctx: ctx}
 	if err := b.somebody(access.InvalidLogin); !errors.Is(err, access.ErrInvalidLogin) {
 		t.Errorf("a command on a stream: %v", err)
 	}

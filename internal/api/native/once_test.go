@@ -20,7 +20,7 @@ func onNewStream(t *testing.T, n Node, messages ...*pb.ClientMessage) (out []*pb
 		w.requests <- m
 	}
 	close(w.requests)
-	s := &streams{store: &store{leases: service(n, Options{}), node: n}}
+	s := &streams{store: &store{leases: service(n, Options{}).leases, node: n}}
 	if err := s.Open(w); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ func passing(t *testing.T) (*stream, *pipe) {
 	p := &pipe{ctx: t.Context(), answers: make(chan *pb.ServerMessage, 10)}
 	n := newStuckNode()
 	s := &stream{
-		store: &store{leases: service(n, Options{maxAnswer: maxTestAnswer}), node: n},
+		store: &store{leases: service(n, Options{maxAnswer: maxTestAnswer}).leases, node: n},
 		grpc:  p, ctx: p.ctx, lasting: lasting{waker: newWaker(nil)}, left: make(chan struct{}, 1),
 		open: map[uint64]*request{1: {}, 2: {}, 3: {}},
 	}

@@ -13,8 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Describe implements pb.LeasesServer.
-func (s *leases) Describe(
+func (s *leases) describe(
 	ctx context.Context, r *pb.DescribeRequest,
 ) (*pb.DescribeResponse, error) {
 	if err := checkOne(r.Id, r.Name); err != nil {
@@ -47,7 +46,7 @@ func (s *leases) Describe(
 					held, ok := l.ByName(r.Name)
 					other = ok && held.ID != id
 				}
-				if m = describe(l, id, left[0], r.Keys); m != nil {
+				if m = message(l, id, left[0], r.Keys); m != nil {
 					m.Holds = rangeMessages(s.node.Holds(id))
 				}
 				info, _ := l.Lookup(id)
@@ -85,10 +84,10 @@ func (s *leases) named(ctx context.Context, name string) (lease.Info, error) {
 	return info, nil
 }
 
-// describe returns what there is to tell of a lease, of which the leader says what is
+// message returns what there is to tell of a lease, of which the leader says what is
 // left; nil if it is gone, here or there: one of the two is newer. Whether it is delayed goes by
 // what is left: that of a lease which lived is nothing of a lock delay that has begun since.
-func describe(l *lease.Lessor, id lease.ID, left replica.Left, keys bool) *pb.Lease {
+func message(l *lease.Lessor, id lease.ID, left replica.Left, keys bool) *pb.Lease {
 	info, ok := l.Lookup(id)
 	if !ok || !left.Found && left.TTL == 0 && !info.Delayed {
 		return nil
@@ -111,9 +110,10 @@ func keysOf(l *lease.Lessor, id lease.ID) [][]byte {
 	return out
 }
 
-// CheckToken implements pb.LeasesServer. A token is good until the end of its lease is in
-// the log, and so in the state after a confirm round, whatever the leader's timers say.
-func (s *leases) CheckToken(
+// checkToken reports whether a token is its lease's current one. A token is valid until the end of
+// its lease is in the log, and so in the state after a confirm round, whatever the leader's timers
+// say.
+func (s *leases) checkToken(
 	ctx context.Context, r *pb.CheckTokenRequest,
 ) (*pb.CheckTokenResponse, error) {
 	if err := checkOne(r.Id, r.Name); err != nil {

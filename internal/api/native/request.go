@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/replica"
+	"leasehold.dev/internal/wire"
 )
 
 // request is one request of a stream. It implements Answered.
@@ -32,7 +33,6 @@ type request struct {
 	renewals *batch
 	counted  countedRenewal
 	counts   bool // as one of the stream's requests for events
-	long     bool // its answer may be long: see calls.pages
 
 	// The outcome: either of the job, or the response itself.
 	result   fsm.Result
@@ -65,7 +65,8 @@ func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 		q.trace = t.o.Trace(r)
 	}
 	if t.o.Slow.After > 0 {
-		q.begun, q.kind = now, kindOf(r)
+		q.begun = now
+		_, q.kind = wire.RequestBody(r)
 	}
 	return q
 }
@@ -84,23 +85,23 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 		return err
 	}
 	switch x := r.Body.(type) {
-	case *pb.Request_Put:
-		q.job, err = t.putJob(t.ctx, x.Put)
-	case *pb.Request_DeleteRange:
-		q.job, err = t.deleteJob(t.ctx, x.DeleteRange)
-	case *pb.Request_ReadRange:
-		if x.ReadRange.GetCache() != nil {
-			q.job, err = t.fillJob(t.ctx, x.ReadRange)
-		} else {
-			q.job, err = t.rangeJob(t.ctx, x.ReadRange)
-		}
+	case *pb.Request_Watch, *pb.Request_Events, *pb.Request_Cache:
+		q.kind = "" // it may last
+		return nil
+	case *pb.Request_Renew:
+		return nil
 	case *pb.Request_Txn:
 		q.job, err = t.waitingJob(q, x.Txn)
-	case *pb.Request_Grant:
-		q.job, err = t.grantJob(t.ctx, x.Grant)
 	case *pb.Request_Session:
-		q.job, err = t.sessionJob(x.Session)
 		number.n = 0
+		q.job, err = t.sessionJob(x.Session)
+	default:
+		body, _ := wire.RequestBody(r)
+		if fill, ok := body.(*pb.RangeRequest); ok && fill.GetCache() != nil {
+			q.job, err = t.fillJob(fill)
+		} else {
+			q.job, err = t.jobOf(t.ctx, body, number)
+		}
 	}
 	if err == nil && q.job.command != nil {
 		q.job.command = number.once(q.job.command)
@@ -144,9 +145,10 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 			Submission{Fill: t.fills(q.job.fill), To: q, Trace: q.trace})
 	case q.job.answer != nil:
 		q.Answered(fsm.Result{}, nil)
+	case q.job.run != nil:
+		t.run(q, q.job.run, q.job.writes)
 	default:
-		number, _ := numberOf(m, r) // prepare has checked it
-		if err := t.entrust(q, r, number); err != nil {
+		if err := t.entrust(q, r); err != nil {
 			q.answer(nil, err)
 		}
 	}
@@ -176,7 +178,7 @@ func (t *stream) fills(f *replica.Fill) *replica.Fill {
 }
 
 // entrust gives a request to a feed, or a goroutine of its own.
-func (t *stream) entrust(q *request, r *pb.Request, n number) error {
+func (t *stream) entrust(q *request, r *pb.Request) error {
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch:
 		f := t.needFeeds()
@@ -203,26 +205,12 @@ func (t *stream) entrust(q *request, r *pb.Request, n number) error {
 		}
 		return f.caches.begin(q.id, x.Cache)
 	default:
-		return t.spawn(q, r, n)
+		return invalid("request %d has no body that this member knows", q.id)
 	}
-}
-
-// spawn answers a request on a goroutine of its own.
-func (t *stream) spawn(q *request, r *pb.Request, n number) error {
-	if call := t.readCall(q, r); call != nil {
-		t.run(q, call, false)
-		return nil
-	}
-	call := t.writeCall(r, n)
-	if call == nil {
-		return invalid("request %d says nothing to do", q.id)
-	}
-	t.run(q, call, true)
-	return nil
 }
 
 // run answers a request by a call on a goroutine; writes says that it may change something.
-func (t *stream) run(q *request, call rest, writes bool) {
+func (t *stream) run(q *request, call steps, writes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closing {
@@ -238,13 +226,13 @@ func (t *stream) run(q *request, call rest, writes bool) {
 	ctx, cancel := context.WithDeadline(ctx, q.until)
 	q.cancel, q.writes = cancel, writes
 	pages := t.calls.pages
-	if q.long && pages == nil {
+	if q.job.large && pages == nil {
 		pages = newPages()
 		t.calls.pages = pages
 	}
 	t.calls.Go(func() {
 		defer cancel()
-		if q.long {
+		if q.job.large {
 			select {
 			case <-pages:
 				q.sent = pages
@@ -257,7 +245,7 @@ func (t *stream) run(q *request, call rest, writes bool) {
 	})
 }
 
-func (t *stream) guarded(ctx context.Context, call rest) (_ proto.Message, err error) {
+func (t *stream) guarded(ctx context.Context, call steps) (_ proto.Message, err error) {
 	defer t.o.Panics.End("request", &err)
 	return call(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/wire"
 )
 
 // respond makes the response of a request.
@@ -62,52 +63,7 @@ func responseOf(m proto.Message) *pb.Response {
 		return &out.response
 	default:
 		r := new(pb.Response)
-		setBody(r, m)
+		wire.SetResponseBody(r, m)
 		return r
-	}
-}
-
-// setBody makes m the body of a response.
-func setBody(r *pb.Response, m proto.Message) {
-	switch m := m.(type) {
-	case *pb.PutResponse:
-		r.Body = &pb.Response_Put{Put: m}
-	case *pb.DeleteResponse:
-		r.Body = &pb.Response_DeleteRange{DeleteRange: m}
-	case *pb.RangeResponse:
-		r.Body = &pb.Response_ReadRange{ReadRange: m}
-	case *pb.RenewResponse:
-		r.Body = &pb.Response_Renew{Renew: m}
-	case *pb.RevokeResponse:
-		r.Body = &pb.Response_Revoke{Revoke: m}
-	case *pb.SessionResponse:
-		r.Body = &pb.Response_Session{Session: m}
-	case *pb.EventsResponse:
-		r.Body = &pb.Response_Events{Events: m}
-	default:
-		setLeaseBody(r, m)
-	}
-}
-
-func setLeaseBody(r *pb.Response, m proto.Message) {
-	switch m := m.(type) {
-	case *pb.DescribeResponse:
-		r.Body = &pb.Response_Describe{Describe: m}
-	case *pb.ListResponse:
-		r.Body = &pb.Response_List{List: m}
-	case *pb.CheckTokenResponse:
-		r.Body = &pb.Response_CheckToken{CheckToken: m}
-	case *pb.ChangeTTLResponse:
-		r.Body = &pb.Response_ChangeTtl{ChangeTtl: m}
-	case *pb.HandOverResponse:
-		r.Body = &pb.Response_HandOver{HandOver: m}
-	case *pb.ResumeResponse:
-		r.Body = &pb.Response_Resume{Resume: m}
-	case *pb.AttachResponse:
-		r.Body = &pb.Response_Attach{Attach: m}
-	case *pb.DetachResponse:
-		r.Body = &pb.Response_Detach{Detach: m}
-	default:
-		panic("native: response of unknown type")
 	}
 }

@@ -9,13 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Revoke implements pb.LeasesServer.
-func (s *leases) Revoke(ctx context.Context, r *pb.RevokeRequest) (*pb.RevokeResponse, error) {
-	return s.revokeOnce(ctx, r, number{})
-}
-
-// revokeOnce revokes leases, each once: they have the number and those behind it.
-func (s *leases) revokeOnce(
+// revoke revokes leases. Each revocation has a number of its own: n and the following ones.
+func (s *leases) revoke(
 	ctx context.Context, r *pb.RevokeRequest, n number,
 ) (*pb.RevokeResponse, error) {
 	if err := checkRefs(r.Leases, checkAnyRef); err != nil {

@@ -157,7 +157,7 @@ func (s *scenario) open(t *testing.T) *pipe {
 		answers: make(chan *pb.ServerMessage, 100),
 	}
 	streams := &streams{store: &store{
-		leases: service(s.node, Options{ClusterID: 12, MemberID: 1}), node: s.node,
+		leases: service(s.node, Options{ClusterID: 12, MemberID: 1}).leases, node: s.node,
 	}}
 	go func() {
 		if err := streams.Open(w); err != nil && s.ctx.Err() == nil {

@@ -123,15 +123,14 @@ func (o Options) withDefaults() Options {
 func Register(s grpc.ServiceRegistrar, n Node, o Options) {
 	o = o.withDefaults()
 	svc := &leases{node: n, o: o}
-	s.RegisterService(explained(o.Guard(pb.LeaseService_ServiceDesc)), svc)
-	s.RegisterService(explained(o.Guard(pb.AccessService_ServiceDesc)), names{leases: svc})
 	keys := &store{leases: svc, node: n}
-	s.RegisterService(explained(o.Guard(pb.StoreService_ServiceDesc)), keys)
+	s.RegisterService(explained(o.Guard(pb.LeaseService_ServiceDesc)), unary{keys})
+	s.RegisterService(explained(o.Guard(pb.AccessService_ServiceDesc)), names{leases: svc})
+	s.RegisterService(explained(o.Guard(pb.StoreService_ServiceDesc)), unary{keys})
 	s.RegisterService(&pb.StreamService_ServiceDesc, &streams{store: keys})
 }
 
-// leases serves leasehold.v1.LeaseService. Its methods return errors as they come; those whose
-// methods are in reads change nothing.
+// leases implements the operations of LeaseService. Its methods return plain errors.
 type leases struct {
 	pb.UnsafeLeaseServiceServer
 	node   leaseNode
@@ -140,9 +139,7 @@ type leases struct {
 	lates  lates
 }
 
-var _ pb.LeaseServiceServer = (*leases)(nil)
-
-// reads are the methods that change nothing, so that what failed can be asked again.
+// reads are the methods that change nothing, so that a failed call can be repeated.
 var reads = []string{
 	pb.LeaseService_Describe_FullMethodName, pb.LeaseService_List_FullMethodName,
 	pb.LeaseService_CheckToken_FullMethodName,

@@ -11,128 +11,15 @@ import (
 	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
-	"leasehold.dev/internal/listen"
 	"leasehold.dev/internal/mvcc"
-	"leasehold.dev/internal/replica"
 	"leasehold.dev/lease"
 )
 
-// store serves leasehold.v1.StoreService.
+// store implements the operations of StoreService, and has those of LeaseService.
 type store struct {
 	pb.UnsafeStoreServiceServer
 	*leases
 	node Node
-}
-
-var _ pb.StoreServiceServer = (*store)(nil)
-
-// job is one request for keys, however it came: what has to be done before it can be
-// answered, and the answer.
-type job struct {
-	// command is proposed, if it is not nil.
-	command fsm.Command
-	// confirm asks for a confirm round, if there is no command.
-	confirm bool
-	// fill asks, with a confirm round, that the reader may cache what it reads.
-	fill *replica.Fill
-	// permit says why the answer may not be told, as of the view that it is made of; nil if a
-	// command decides it.
-	permit func(asker) error
-	// answer makes the response.
-	answer answerer
-	// rest, if it is not nil, returns what takes the place of answer after some outcomes of
-	// the command: more steps, that wait. For the others it returns nil.
-	rest rester
-}
-
-// rester tells what is left of a job.
-type rester interface {
-	rest(res *fsm.Result, err error) rest
-}
-
-// rest is what is left of a job when its command is done.
-type rest func(context.Context) (proto.Message, error)
-
-// answerer makes a response as of a view, from the result of a command if there was one.
-type answerer interface {
-	answer(v *fsm.View, res *fsm.Result) (proto.Message, error)
-}
-
-// answer is an answerer, too. The most frequent requests have one that takes no memory.
-type answer func(v *fsm.View, res *fsm.Result) (proto.Message, error)
-
-func (f answer) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) { return f(v, res) }
-
-// Put implements pb.StoreServer.
-func (s *store) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
-	return perform[*pb.PutResponse](ctx, s, s.putJob, r)
-}
-
-// Delete implements pb.StoreServer.
-func (s *store) Delete(ctx context.Context, r *pb.DeleteRequest) (*pb.DeleteResponse, error) {
-	return perform[*pb.DeleteResponse](ctx, s, s.deleteJob, r)
-}
-
-// Range implements pb.StoreServer.
-func (s *store) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	return perform[*pb.RangeResponse](ctx, s, s.rangeJob, r)
-}
-
-// Txn implements pb.StoreServer.
-func (s *store) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	jobOf := func(ctx context.Context, r *pb.TxnRequest) (job, error) {
-		if r.GetWait() != nil {
-			return job{}, invalid("a wait is for transactions over a stream")
-		}
-		return s.txnJob(ctx, r, api.Caller(ctx))
-	}
-	return perform[*pb.TxnResponse](ctx, s, jobOf, r)
-}
-
-// mayTellMuch reports whether the answer to a request that changes nothing may be large.
-func mayTellMuch(r proto.Message) bool {
-	one, ok := r.(*pb.RangeRequest)
-	return !ok || api.ManyKeys(string(one.RangeEnd), one.Limit)
-}
-
-// perform does the job of one call and waits for it.
-func perform[Response, Request proto.Message](
-	ctx context.Context, s *store, of func(context.Context, Request) (job, error), r Request,
-) (out Response, err error) {
-	j, err := of(ctx, r)
-	if err != nil {
-		return out, err
-	}
-	var res fsm.Result
-	switch {
-	case j.command != nil:
-		if api.MayBeLarge(j.command) {
-			err = listen.Room(ctx)
-		}
-		if err == nil {
-			res, err = s.propose(ctx, j.command)
-		}
-	case j.confirm:
-		err = s.node.Inspect(ctx, nil)
-	}
-	if err == nil && j.command == nil && mayTellMuch(r) {
-		err = listen.Room(ctx)
-	}
-	if err != nil {
-		return out, err
-	}
-	v := s.node.View()
-	if j.permit != nil {
-		err = j.permit(askerOf(ctx, v))
-	}
-	if err != nil {
-		return out, err
-	}
-	m, err := j.answer.answer(v, &res)
-	if err != nil {
-		return out, err
-	}
-	return m.(Response), nil
 }
 
 func (s *store) putJob(ctx context.Context, r *pb.PutRequest) (job, error) {
@@ -172,7 +59,7 @@ func (s putting) fill(out *putReply, v *fsm.View, res *fsm.Result) {
 	out.response.Body = &out.body
 }
 
-func (s *store) deleteJob(_ context.Context, r *pb.DeleteRequest) (job, error) {
+func (s *store) deleteJob(r *pb.DeleteRequest) (job, error) {
 	if err := checkDelete(r); err != nil {
 		return job{}, err
 	}
@@ -188,7 +75,7 @@ func (s deleting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
 	return out, nil
 }
 
-func (s *store) rangeJob(_ context.Context, r *pb.RangeRequest) (job, error) {
+func (s *store) rangeJob(r *pb.RangeRequest) (job, error) {
 	if err := checkRange(r); err != nil {
 		return job{}, err
 	}
@@ -235,11 +122,6 @@ func (s *store) txnJob(ctx context.Context, r *pb.TxnRequest, by string) (job, e
 		return job{confirm: true, permit: permit, answer: answer(read)}, nil
 	}
 	return job{command: txn, answer: c, rest: c}, nil
-}
-
-// Watch implements pb.StoreServer.
-func (s *store) Watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.WatchResponse]) error {
-	return s.ended(out.Context(), s.watch(r, out))
 }
 
 func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.WatchResponse]) error {

@@ -3,7 +3,6 @@ package native
 import (
 	"time"
 
-	pb "leasehold.dev/api/leasehold/v1"
 	"leasehold.dev/internal/api"
 )
 
@@ -13,47 +12,6 @@ type timing struct {
 	kind  string // in case that it takes long; "" for one that may last, or if none is slow
 	begun time.Time
 	late  Traced // set by the core before it answers; may be nil
-}
-
-// kindOf returns what a request asks for, by the name of the field that has it; "" if it lasts as
-// long as the client wants.
-func kindOf(r *pb.Request) string {
-	switch r.Body.(type) {
-	case *pb.Request_Put:
-		return "put"
-	case *pb.Request_DeleteRange:
-		return "delete_range"
-	case *pb.Request_ReadRange:
-		return "read_range"
-	case *pb.Request_Txn:
-		return "txn"
-	case *pb.Request_Grant:
-		return "grant"
-	case *pb.Request_Renew:
-		return "renew"
-	case *pb.Request_Revoke:
-		return "revoke"
-	case *pb.Request_Session:
-		return "session"
-	case *pb.Request_Describe:
-		return "describe"
-	case *pb.Request_List:
-		return "list"
-	case *pb.Request_CheckToken:
-		return "check_token"
-	case *pb.Request_ChangeTtl:
-		return "change_ttl"
-	case *pb.Request_HandOver:
-		return "hand_over"
-	case *pb.Request_Resume:
-		return "resume"
-	case *pb.Request_Attach:
-		return "attach"
-	case *pb.Request_Detach:
-		return "detach"
-	default:
-		return ""
-	}
 }
 
 // Late implements Late.

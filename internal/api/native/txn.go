@@ -150,7 +150,7 @@ func (c *txnConverter) respond(v *fsm.View, res *fsm.Result) *pb.TxnResponse {
 
 // rest is what is left after a transaction that was done before: the leases that the response
 // tells of have been counting since.
-func (c *txnConverter) rest(res *fsm.Result, err error) rest {
+func (c *txnConverter) rest(res *fsm.Result, err error) steps {
 	if err != nil || !res.Repeated {
 		return nil
 	}

@@ -41,16 +41,23 @@ func newCaller(t *testing.T) *caller {
 
 func (c *caller) ref() *pb.LeaseRef { return &pb.LeaseRef{Id: c.lease.Id, Token: c.lease.Token} }
 
+// stepsOf returns a unary call as steps.
+func stepsOf[Request, Response proto.Message](
+	f func(context.Context, Request) (Response, error), r Request,
+) steps {
+	return func(ctx context.Context) (proto.Message, error) { return f(ctx, r) }
+}
+
 // calls returns requests that are answered by a call, each with the call by itself.
 func (c *caller) calls() map[string]struct {
 	r     *pb.Request
-	alone rest
+	alone steps
 	reads bool
 } {
 	s := service(c.node, Options{MaxKeys: 2})
 	type made = struct {
 		r     *pb.Request
-		alone rest
+		alone steps
 		reads bool
 	}
 	describe := &pb.DescribeRequest{Name: "n", Keys: true}
@@ -66,35 +73,35 @@ func (c *caller) calls() map[string]struct {
 	return map[string]made{
 		"describe": {
 			&pb.Request{Body: &pb.Request_Describe{Describe: describe}},
-			call(s.Describe, describe), true,
+			stepsOf(s.Describe, describe), true,
 		},
 		"missing": {
 			&pb.Request{Body: &pb.Request_Describe{Describe: missing}},
-			call(s.Describe, missing), true,
+			stepsOf(s.Describe, missing), true,
 		},
-		"list": {&pb.Request{Body: &pb.Request_List{List: list}}, call(s.List, list), true},
+		"list": {&pb.Request{Body: &pb.Request_List{List: list}}, stepsOf(s.List, list), true},
 		"check token": {
 			&pb.Request{Body: &pb.Request_CheckToken{CheckToken: check}},
-			call(s.CheckToken, check), true,
+			stepsOf(s.CheckToken, check), true,
 		},
 		"change ttl": {
-			&pb.Request{Body: &pb.Request_ChangeTtl{ChangeTtl: ttl}}, call(s.ChangeTTL, ttl), false,
+			&pb.Request{Body: &pb.Request_ChangeTtl{ChangeTtl: ttl}}, stepsOf(s.ChangeTTL, ttl), false,
 		},
 		"refused": {
 			&pb.Request{Body: &pb.Request_ChangeTtl{ChangeTtl: short}},
-			call(s.ChangeTTL, short), false,
+			stepsOf(s.ChangeTTL, short), false,
 		},
 		"hand over": {
-			&pb.Request{Body: &pb.Request_HandOver{HandOver: over}}, call(s.HandOver, over), false,
+			&pb.Request{Body: &pb.Request_HandOver{HandOver: over}}, stepsOf(s.HandOver, over), false,
 		},
 		"resume": {
-			&pb.Request{Body: &pb.Request_Resume{Resume: resume}}, call(s.Resume, resume), false,
+			&pb.Request{Body: &pb.Request_Resume{Resume: resume}}, stepsOf(s.Resume, resume), false,
 		},
 		"attach": {
-			&pb.Request{Body: &pb.Request_Attach{Attach: attach}}, call(s.Attach, attach), false,
+			&pb.Request{Body: &pb.Request_Attach{Attach: attach}}, stepsOf(s.Attach, attach), false,
 		},
 		"detach": {
-			&pb.Request{Body: &pb.Request_Detach{Detach: detach}}, call(s.Detach, detach), false,
+			&pb.Request{Body: &pb.Request_Detach{Detach: detach}}, stepsOf(s.Detach, detach), false,
 		},
 	}
 }
@@ -209,7 +216,7 @@ func TestAttachOnce(t *testing.T) {
 			r.Keys = append(r.Keys, []byte(k))
 		}
 		n := numberIn(s, number)
-		m, err := service(c.node, Options{MaxKeys: limit}).attachOnce(t.Context(), r, n)
+		m, err := service(c.node, Options{MaxKeys: limit}).attach(t.Context(), r, n)
 		if err != nil {
 			return &pb.Response{Body: &pb.Response_Error{
 				Error: api.ErrorMessage(err, api.Reason(err)),
@@ -288,7 +295,7 @@ func TestPanicOfStream(t *testing.T) {
 		w.requests <- &pb.ClientMessage{Requests: requests}
 		close(w.requests)
 		n := breakingNode{newNode()}
-		s := &streams{store: &store{leases: service(n, Options{Panics: panics}), node: n}}
+		s := &streams{store: &store{leases: service(n, Options{Panics: panics}).leases, node: n}}
 		err := s.Open(w)
 		var out []*pb.Response
 		for len(w.answers) > 0 {

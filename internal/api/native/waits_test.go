@@ -300,7 +300,7 @@ func TestWaitRefused(t *testing.T) {
 			inner := enterRequest(1, "l/1", 1).GetTxn()
 			r.Success = append(r.Success, &pb.Op{Op: &pb.Op_Txn{Txn: inner}})
 		})
-		s := &store{leases: service(b.node, Options{}), node: b.node}
+		s := unary{&store{leases: service(b.node, Options{}).leases, node: b.node}}
 		if _, err := s.Txn(t.Context(), enterRequest(1, "l/1", 1).GetTxn()); err == nil {
 			t.Error("a transaction by itself may wait")
 		}

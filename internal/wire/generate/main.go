@@ -43,10 +43,20 @@ func generate(stream protoreflect.FileDescriptor) ([]byte, error) {
 	g.line("")
 	g.line("package wire")
 	g.line("")
-	g.line(`import pb "leasehold.dev/api/leasehold/v1"`)
+	g.line("import (")
+	g.line(`"google.golang.org/protobuf/proto"`)
+	g.line("")
+	g.line(`pb "leasehold.dev/api/leasehold/v1"`)
+	g.line(")")
 	for _, m := range messages {
 		if err := g.message(m); err != nil {
 			return nil, err
+		}
+		switch m.GoIdent.GoName {
+		case "Request":
+			g.requestBody(m)
+		case "Response":
+			g.setResponseBody(m)
 		}
 	}
 	text, err := format.Source(g.out.Bytes())
@@ -262,6 +272,45 @@ func fieldType(f *protogen.Field) string {
 		t = "[]" + t
 	}
 	return t
+}
+
+// requestBody writes RequestBody, which returns the message in the oneof of a request.
+func (g *generator) requestBody(m *protogen.Message) {
+	g.line("")
+	g.line("// RequestBody returns the message that a request carries and the name of its field.")
+	g.line("// Without one it returns nil and \"\".")
+	g.line("func RequestBody(m *pb.Request) (body proto.Message, field string) {")
+	g.line("switch x := m.Body.(type) {")
+	for _, f := range m.Fields {
+		if isArm(f) && kindOf(f) == message {
+			g.line("case *pb.%s:", f.GoIdent.GoName)
+			g.line("return x.%s, %q", f.GoName, f.Desc.Name())
+		}
+	}
+	g.line("}")
+	g.line("return nil, \"\"")
+	g.line("}")
+}
+
+// setResponseBody writes SetResponseBody, which sets the oneof of a response.
+func (g *generator) setResponseBody(m *protogen.Message) {
+	g.line("")
+	g.line("// SetResponseBody sets the message that a response carries. It panics if a response has")
+	g.line("// no field for it.")
+	g.line("func SetResponseBody(m *pb.Response, body proto.Message) {")
+	g.line("switch x := body.(type) {")
+	seen := make(map[string]bool)
+	for _, f := range m.Fields {
+		if isArm(f) && kindOf(f) == message && !seen[f.Message.GoIdent.GoName] {
+			seen[f.Message.GoIdent.GoName] = true
+			g.line("case *pb.%s:", f.Message.GoIdent.GoName)
+			g.line("m.Body = &pb.%s{%s: x}", f.GoIdent.GoName, f.GoName)
+		}
+	}
+	g.line("default:")
+	g.line("panic(\"wire: a response cannot carry this message\")")
+	g.line("}")
+	g.line("}")
 }
 
 type generator struct{ out bytes.Buffer }

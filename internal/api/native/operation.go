@@ -1,0 +1,255 @@
+package native
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/replica"
+)
+
+// Each operation of leasehold.v1 is implemented by one function, which checks its request and
+// returns a job. A unary call performs the job and waits for it; a stream performs many at a time.
+// JSON, the framed stream and relays carry the same calls and streams.
+
+// job is what it takes to respond to a request. Either a command is proposed, or a confirm round
+// is awaited, or neither, and then answer makes the response; or run does it all.
+type job struct {
+	// command is proposed unless it is nil.
+	command fsm.Command
+	// confirm awaits a confirm round.
+	confirm bool
+	// fill asks, with the confirm round, to cache what is read.
+	fill *replica.Fill
+	// permit returns why the caller may not have the response, given the view that the response is
+	// made from. It is nil if a command decides that.
+	permit func(asker) error
+	// answer makes the response.
+	answer answerer
+	// rest, unless nil, returns more steps for some outcomes of the command. Their response takes
+	// the place of answer's. For other outcomes it returns nil.
+	rest rester
+	// run takes several steps and blocks.
+	run steps
+	// writes reports whether run may change something.
+	writes bool
+	// large reports whether the response to run may be large.
+	large bool
+}
+
+// steps are blocking steps that end with a response.
+type steps func(context.Context) (proto.Message, error)
+
+type rester interface {
+	rest(res *fsm.Result, err error) steps
+}
+
+// An answerer makes a response from a view, and from the result of a command if there was one.
+type answerer interface {
+	answer(v *fsm.View, res *fsm.Result) (proto.Message, error)
+}
+
+// answer is an answerer. The most frequent requests have answerers that do not allocate.
+type answer func(v *fsm.View, res *fsm.Result) (proto.Message, error)
+
+func (f answer) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) { return f(v, res) }
+
+// jobOf checks a request and returns its job. The number, if it is not zero, identifies the write
+// in its session; jobOf applies it to what run proposes, and the caller to command.
+func (s *store) jobOf(ctx context.Context, r proto.Message, n number) (job, error) {
+	switch r := r.(type) {
+	case *pb.PutRequest:
+		return s.putJob(ctx, r)
+	case *pb.DeleteRequest:
+		return s.deleteJob(r)
+	case *pb.RangeRequest:
+		return s.rangeJob(r)
+	case *pb.TxnRequest:
+		return s.txnJob(ctx, r, api.Caller(ctx))
+	case *pb.GrantRequest:
+		return s.grantJob(ctx, r)
+	case *pb.SessionRequest:
+		return s.sessionJob(r)
+	case *pb.DescribeRequest:
+		return reading(s.describe, r, r.Keys), nil
+	case *pb.ListRequest:
+		return reading(s.list, r, true), nil
+	case *pb.CheckTokenRequest:
+		return reading(s.checkToken, r, false), nil
+	case *pb.RevokeRequest:
+		return writing(s.revoke, r, n), nil
+	case *pb.ChangeTTLRequest:
+		return writing(s.changeTTL, r, n), nil
+	case *pb.HandOverRequest:
+		return writing(s.handOver, r, n), nil
+	case *pb.ResumeRequest:
+		return writing(s.resume, r, n), nil
+	case *pb.AttachRequest:
+		return writing(s.attach, r, n), nil
+	case *pb.DetachRequest:
+		return writing(s.detach, r, n), nil
+	default:
+		return job{}, invalid("the request has no body that this member knows")
+	}
+}
+
+func reading[Request, Response proto.Message](
+	f func(context.Context, Request) (Response, error), r Request, large bool,
+) job {
+	run := func(ctx context.Context) (proto.Message, error) { return f(ctx, r) }
+	return job{run: run, large: large}
+}
+
+func writing[Request, Response proto.Message](
+	f func(context.Context, Request, number) (Response, error), r Request, n number,
+) job {
+	run := func(ctx context.Context) (proto.Message, error) { return f(ctx, r, n) }
+	return job{run: run, writes: true}
+}
+
+// perform performs the job of a unary call.
+func perform[Response proto.Message](
+	ctx context.Context, s *store, r proto.Message,
+) (out Response, err error) {
+	j, err := s.jobOf(ctx, r, number{})
+	if err != nil {
+		return out, err
+	}
+	m, err := s.perform(ctx, j, r)
+	if err != nil {
+		return out, err
+	}
+	return m.(Response), nil
+}
+
+func (s *store) perform(ctx context.Context, j job, r proto.Message) (proto.Message, error) {
+	if j.run != nil {
+		return j.run(ctx)
+	}
+	if j.command != nil && api.MayBeLarge(j.command) || j.command == nil && mayReadMuch(r) {
+		if err := listen.Room(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var res fsm.Result
+	var err error
+	if j.command != nil {
+		res, err = s.propose(ctx, j.command)
+		if j.rest != nil {
+			if rest := j.rest.rest(&res, err); rest != nil {
+				return rest(ctx)
+			}
+		}
+	} else if j.confirm {
+		err = s.leases.node.Inspect(ctx, nil)
+	}
+	v := s.leases.node.View()
+	if err == nil && j.permit != nil {
+		err = j.permit(askerOf(ctx, v))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return j.answer.answer(v, &res)
+}
+
+// mayReadMuch reports whether the response to a read may be large.
+func mayReadMuch(r proto.Message) bool {
+	one, ok := r.(*pb.RangeRequest)
+	return !ok || api.ManyKeys(string(one.RangeEnd), one.Limit)
+}
+
+// unary serves the unary calls of LeaseService and StoreService, but Renew.
+type unary struct{ *store }
+
+var (
+	_ pb.LeaseServiceServer = unary{}
+	_ pb.StoreServiceServer = unary{}
+)
+
+// Put implements pb.StoreServiceServer.
+func (u unary) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	return perform[*pb.PutResponse](ctx, u.store, r)
+}
+
+// Delete implements pb.StoreServiceServer.
+func (u unary) Delete(ctx context.Context, r *pb.DeleteRequest) (*pb.DeleteResponse, error) {
+	return perform[*pb.DeleteResponse](ctx, u.store, r)
+}
+
+// Range implements pb.StoreServiceServer.
+func (u unary) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return perform[*pb.RangeResponse](ctx, u.store, r)
+}
+
+// Txn implements pb.StoreServiceServer.
+func (u unary) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if r.GetWait() != nil {
+		return nil, invalid("only a transaction on a stream can wait")
+	}
+	return perform[*pb.TxnResponse](ctx, u.store, r)
+}
+
+// Grant implements pb.LeaseServiceServer.
+func (u unary) Grant(ctx context.Context, r *pb.GrantRequest) (*pb.GrantResponse, error) {
+	return perform[*pb.GrantResponse](ctx, u.store, r)
+}
+
+// Describe implements pb.LeaseServiceServer.
+func (u unary) Describe(ctx context.Context, r *pb.DescribeRequest) (*pb.DescribeResponse, error) {
+	return perform[*pb.DescribeResponse](ctx, u.store, r)
+}
+
+// List implements pb.LeaseServiceServer.
+func (u unary) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
+	return perform[*pb.ListResponse](ctx, u.store, r)
+}
+
+// CheckToken implements pb.LeaseServiceServer.
+func (u unary) CheckToken(
+	ctx context.Context, r *pb.CheckTokenRequest,
+) (*pb.CheckTokenResponse, error) {
+	return perform[*pb.CheckTokenResponse](ctx, u.store, r)
+}
+
+// Revoke implements pb.LeaseServiceServer.
+func (u unary) Revoke(ctx context.Context, r *pb.RevokeRequest) (*pb.RevokeResponse, error) {
+	return perform[*pb.RevokeResponse](ctx, u.store, r)
+}
+
+// ChangeTTL implements pb.LeaseServiceServer.
+func (u unary) ChangeTTL(
+	ctx context.Context, r *pb.ChangeTTLRequest,
+) (*pb.ChangeTTLResponse, error) {
+	return perform[*pb.ChangeTTLResponse](ctx, u.store, r)
+}
+
+// HandOver implements pb.LeaseServiceServer.
+func (u unary) HandOver(ctx context.Context, r *pb.HandOverRequest) (*pb.HandOverResponse, error) {
+	return perform[*pb.HandOverResponse](ctx, u.store, r)
+}
+
+// Resume implements pb.LeaseServiceServer.
+func (u unary) Resume(ctx context.Context, r *pb.ResumeRequest) (*pb.ResumeResponse, error) {
+	return perform[*pb.ResumeResponse](ctx, u.store, r)
+}
+
+// Attach implements pb.LeaseServiceServer.
+func (u unary) Attach(ctx context.Context, r *pb.AttachRequest) (*pb.AttachResponse, error) {
+	return perform[*pb.AttachResponse](ctx, u.store, r)
+}
+
+// Detach implements pb.LeaseServiceServer.
+func (u unary) Detach(ctx context.Context, r *pb.DetachRequest) (*pb.DetachResponse, error) {
+	return perform[*pb.DetachResponse](ctx, u.store, r)
+}
+
+// Watch implements pb.StoreServiceServer.
+func (u unary) Watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.WatchResponse]) error {
+	return u.ended(out.Context(), u.watch(r, out))
+}
