@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,26 +27,35 @@ const (
 // mixed is a campaign in which clients of all languages contend for the same locks and leads.
 type mixed struct {
 	*run
-	until time.Time
+	until   time.Time
+	waiting sync.WaitGroup // for answers to wait_over
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards what follows, and the drivers of the clients
 	holds   []*hold
-	highest map[string]uint64 // of the store: the highest token of each name
+	highest map[string]uint64 // of the store outside: the highest token of each name
 	writes  int
 	refused int
+	commits []commit
 	failed  map[string]int   // requests by the code of their error
 	pauses  map[string][]gap // when clients were stopped
 	faults  map[string]int
 }
 
-// hold is what a client said of a lock or a lead. Times are the machine's, in milliseconds.
+// hold is what a client reported of a lock or a lead. Times are the machine's, in milliseconds.
 type hold struct {
 	client, name string
 	token        uint64
 	from         float64 // the client has it
-	until        float64 // the client claimed that nobody else has it before
+	until        float64 // the client claimed to be the only holder until then
 	released     bool
-	told         float64 // when the client was told of the loss, 0 if it was not
+	killed       bool    // the client was killed before it reported the end
+	notified     float64 // when the client reported the loss, 0 if it did not
+}
+
+// commit is a transaction that succeeded on the condition that the lock or lead was still held.
+type commit struct {
+	*hold
+	revision uint64
 }
 
 // gap is a time in which a client was stopped.
@@ -62,6 +72,8 @@ func monotonic() float64 {
 
 // runMixed runs the campaign, with two clients of each language.
 func runMixed(ctx context.Context, s *settings, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.mixed+2*patience)
+	defer cancel()
 	clusterDir, err := os.MkdirTemp(dir, "cluster-")
 	if err != nil {
 		return err
@@ -81,20 +93,30 @@ func runMixed(ctx context.Context, s *settings, dir string) error {
 	}
 	for language, command := range s.drivers {
 		for i := range 2 {
-			d, err := startDriver(command, os.Stderr)
-			if err != nil {
-				return err
-			}
-			defer d.kill()
 			name := fmt.Sprintf("%s%d", language, i)
-			m.clients[name] = &client{driver: d, proxies: map[*member]*proxy{}}
-			if err := m.connect(name, args{"call_ms": 10000}); err != nil {
+			c := &client{command: command, proxies: map[*member]*proxy{}}
+			m.clients[name] = c
+			if err := m.start(name); err != nil {
 				return err
 			}
+			defer func() { c.kill() }()
 		}
 	}
 	m.play(s.seed)
 	return m.verdict()
+}
+
+// start starts a client's process, or a new one after the last was killed.
+func (m *mixed) start(name string) error {
+	c := m.clients[name]
+	d, err := startDriver(c.command, os.Stderr)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	c.driver = d
+	m.mu.Unlock()
+	return m.connect(name, args{"call_ms": 10000})
 }
 
 // play runs the workers and the faults until the time is over.
@@ -110,13 +132,22 @@ func (m *mixed) play(seed uint64) {
 	}
 	all.Go(func() { m.injure(rand.New(rand.NewPCG(seed, 1))) })
 	all.Wait()
+	m.waiting.Wait()
 }
 
 func (m *mixed) over() bool { return m.ctx.Err() != nil || time.Now().After(m.until) }
 
+// send asks a driver, and returns a channel for the answer.
+func (m *mixed) send(name, op string, a args) (<-chan *answer, error) {
+	m.mu.Lock()
+	d := m.clients[name].driver
+	m.mu.Unlock()
+	return d.send(op, a)
+}
+
 // ask asks a driver, and waits for its answer.
 func (m *mixed) ask(name, op string, a args) (args, error) {
-	c, err := m.clients[name].send(op, a)
+	c, err := m.send(name, op, a)
 	if err != nil {
 		return nil, err
 	}
@@ -183,9 +214,11 @@ func (w *worker) once() bool {
 	w.mu.Lock()
 	w.holds = append(w.holds, h)
 	w.mu.Unlock()
-	if c, err := w.clients[w.client].send("wait_over", args{"of": as}); err == nil {
-		go w.await(h, c)
+	c, err := w.send(w.client, "wait_over", args{"of": as})
+	if err != nil {
+		return false
 	}
+	w.waiting.Go(func() { w.await(h, c) })
 	for range 1 + w.random.IntN(8) {
 		sent := monotonic()
 		got, err := w.ask(w.client, "check", args{"of": as})
@@ -199,7 +232,12 @@ func (w *worker) once() bool {
 		time.Sleep(time.Duration(w.random.IntN(150)) * time.Millisecond)
 		w.write(h)
 		put := args{"put": args{"key": "mixed/data/" + name, "value": w.client}}
-		_, _ = w.ask(w.client, "txn", args{"if": []any{args{"held": as}}, "then": []any{put}})
+		got, err = w.ask(w.client, "txn", args{"if": []any{args{"held": as}}, "then": []any{put}})
+		if err == nil && got.text("succeeded") == "true" {
+			w.mu.Lock()
+			w.commits = append(w.commits, commit{h, number[uint64](got, "revision")})
+			w.mu.Unlock()
+		}
 	}
 	sent := monotonic()
 	w.mu.Lock()
@@ -215,14 +253,15 @@ func (m *mixed) claim(h *hold, until float64) {
 	h.until = max(h.until, until)
 }
 
-// await notes when a client is told that a hold is over.
+// await notes when a client reports that a hold is over.
 func (m *mixed) await(h *hold, c <-chan *answer) {
 	got, err := m.wait(c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err == nil && !h.released {
-		h.told = number[float64](got, "at")
+	if err == nil {
+		h.notified = number[float64](got, "at")
 	}
+	h.killed = errors.As(err, new(*failure))
 }
 
 // write is a write to a store that refuses smaller tokens than it has seen.
@@ -244,17 +283,24 @@ func (m *mixed) injure(random *rand.Rand) {
 		time.Sleep(time.Duration(1000+random.IntN(4000)) * time.Millisecond)
 		client := names[random.IntN(len(names))]
 		long := time.Duration(500+random.IntN(5000)) * time.Millisecond
-		kinds := []string{"kill", "stop member", "stop client", "cut", "break", "hold", "delay"}
+		kinds := []string{
+			"kill member", "stop member", "kill client", "stop client", "cut", "break", "hold", "delay",
+		}
 		kind := kinds[random.IntN(len(kinds))]
 		m.mu.Lock()
 		m.faults[kind]++
 		m.mu.Unlock()
 		victim := fmt.Sprint(random.IntN(3))
 		switch kind {
-		case "kill":
+		case "kill member":
 			m.pair(long, args{"fault": "kill", "member": victim}, args{"fault": "start", "member": victim})
 		case "stop member":
 			m.pair(long, args{"fault": "stop", "member": victim}, args{"fault": "cont", "member": victim})
+		case "kill client":
+			m.clients[client].kill()
+			if err := m.start(client); err != nil {
+				fmt.Fprintln(os.Stderr, "start", client, err)
+			}
 		case "stop client":
 			from := monotonic()
 			m.pair(long, args{"fault": "stop", "client": client}, args{"fault": "cont", "client": client})
@@ -282,48 +328,81 @@ func (m *mixed) pair(long time.Duration, begin, end args) {
 	}
 }
 
-// late is by how much a timer of a client may be late, in milliseconds: machines are busy.
-const late = 1000
+// slack is by how much a timer of a client may be late, in milliseconds: machines are busy.
+const slack = 1000
 
-// verdict prints the counts, and returns an error if two clients had the same at one time.
+// verdict prints the counts, and returns an error if a promise was broken.
 func (m *mixed) verdict() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var overlaps, lost, told int
+	var overlaps, lost, killed, late int
 	by := map[string][]*hold{}
 	counts := map[string]int{}
 	for _, h := range m.holds {
 		by[h.name] = append(by[h.name], h)
 		counts[h.client]++
-		if !h.released {
+		switch {
+		case h.released:
+		case h.killed:
+			killed++
+		case h.notified == 0:
+			lost++
+			late++
+			fmt.Printf("NOT REPORTED: %+v\n", *h)
+		default:
 			lost++
 		}
 	}
 	for name, list := range by {
-		slices.SortFunc(list, func(a, b *hold) int { return int(int64(a.token) - int64(b.token)) })
+		slices.SortFunc(list, func(a, b *hold) int { return cmp.Compare(a.token, b.token) })
 		for i := 1; i < len(list); i++ {
 			a, b := list[i-1], list[i]
 			if a.token == b.token || a.until > b.from {
 				overlaps++
 				fmt.Printf("OVERLAP of %s: %+v and %+v\n", name, *a, *b)
 			}
-			if a.told > b.from+late && !m.paused(a.client, a.from, a.told) {
-				told++
-				fmt.Printf("TOLD LATE of %s, by %.0f ms: %+v and %+v\n", name, a.told-b.from, *a, *b)
+			if !a.released && a.notified > m.due(a.client, b.from) {
+				late++
+				fmt.Printf("REPORTED LATE: loss of %s, by %.0f ms: %+v and %+v\n", name, a.notified-b.from, *a, *b)
 			}
 		}
 	}
-	fmt.Printf("holds: %d %v, lost: %d\n", len(m.holds), counts, lost)
-	fmt.Printf("writes: %d, refused by the store: %d\n", m.writes, m.refused)
+	stale := m.stale()
+	fmt.Printf("holds: %d %v, lost: %d, killed: %d\n", len(m.holds), counts, lost, killed)
+	fmt.Printf("writes outside: %d, refused by their tokens: %d; transactions: %d\n",
+		m.writes, m.refused, len(m.commits))
 	fmt.Printf("faults: %v\nerrors: %v\n", m.faults, m.failed)
-	fmt.Printf("overlaps: %d, losses told late: %d\n", overlaps, told)
-	if overlaps+told > 0 || len(m.holds) == 0 {
+	fmt.Printf("overlaps: %d, losses reported late: %d, stale transactions: %d\n",
+		overlaps, late, stale)
+	if overlaps+late+stale > 0 || len(m.holds) == 0 {
 		return errors.New("the mixed campaign failed")
 	}
 	return nil
 }
 
-// paused reports whether a client was stopped at some time.
-func (m *mixed) paused(name string, from, to float64) bool {
-	return slices.ContainsFunc(m.pauses[name], func(g gap) bool { return g.from < to && g.to > from })
+// due is when a client must have reported a loss that happened before an instant. While it is
+// stopped it cannot.
+func (m *mixed) due(name string, at float64) float64 {
+	for _, g := range m.pauses[name] {
+		if g.from < at+slack {
+			at = max(at, g.to)
+		}
+	}
+	return at + slack
+}
+
+// stale counts the transactions that succeeded after one of a later holder.
+func (m *mixed) stale() (n int) {
+	slices.SortFunc(m.commits, func(a, b commit) int { return cmp.Compare(a.revision, b.revision) })
+	last := map[string]commit{}
+	for _, c := range m.commits {
+		if before, ok := last[c.name]; ok && c.token < before.token {
+			n++
+			fmt.Printf("STALE: %+v at %d after %+v at %d\n",
+				*c.hold, c.revision, *before.hold, before.revision)
+			continue
+		}
+		last[c.name] = c
+	}
+	return n
 }

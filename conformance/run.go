@@ -27,9 +27,9 @@ type run struct {
 // client is a driver in a case, and its ways to the members.
 type client struct {
 	*driver
+	command []string // starts the driver
 	proxies map[*member]*proxy
 	stopped bool
-	used    bool // and it may have something to release
 }
 
 // play does the steps of the case.
@@ -71,6 +71,9 @@ func (r *run) connect(name string, with args) error {
 	}
 	var list []string
 	for _, m := range r.cluster.targets() {
+		if old := c.proxies[m]; old != nil {
+			old.close()
+		}
 		p, err := newProxy(m.addr)
 		if err != nil {
 			return err
@@ -79,7 +82,6 @@ func (r *run) connect(name string, with args) error {
 		list = append(list, scheme+p.addr())
 	}
 	a["endpoints"] = list
-	c.used = true
 	answer, err := c.send("connect", a)
 	if err != nil {
 		return err
