@@ -16,6 +16,10 @@ import (
 // maxRenewals bounds the leases of one renewal.
 const maxRenewals = 5000
 
+// longestSleep is how long the keeper sleeps at most while there are leases. Timers stop while the
+// machine is suspended, and the time of the leases does not.
+const longestSleep = time.Second
+
 // keeper keeps the leases of a client alive: one goroutine drives a holder.Set with the
 // clock and the link.
 type keeper struct {
@@ -105,7 +109,7 @@ func (k *keeper) due(l *link) (_ holder.Batch, next time.Duration, ok bool) {
 	if !ok {
 		return holder.Batch{}, time.Hour, false
 	}
-	return holder.Batch{}, max(0, k.clock.until(at)), false
+	return holder.Batch{}, min(max(0, k.clock.until(at)), longestSleep), false
 }
 
 // left returns how long the lease that ends first stays valid or, if it is in jeopardy, may still

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -355,6 +356,30 @@ func TestClock(t *testing.T) {
 		if got := c.until(1<<63 - 1); got < 200*365*24*time.Hour {
 			t.Errorf("the end of time comes in %v", got)
 		}
+	})
+}
+
+// TestSuspended: timers stop while the machine is suspended. Soon after it resumes, leases are renewed
+// that are still valid, and the contexts of the others are cancelled.
+func TestSuspended(t *testing.T) {
+	var asleep atomic.Int64
+	c := exact
+	c.Now = func() time.Time { return time.Now().Add(time.Duration(asleep.Load())) }
+	inBubble(t, 1, c, func(t *testing.T, c *Client, f *fake) {
+		short, long := grant(t, c, Grant{TTL: ttl}), grant(t, c, Grant{TTL: 4 * ttl})
+		ctx := short.Context()
+		pass(time.Second)
+		before := len(f.requests())
+		asleep.Add(int64(2 * ttl))
+		pass(1100 * time.Millisecond)
+		if ctx.Err() == nil {
+			t.Error("the context of an expired lease is not cancelled")
+		}
+		if len(f.requests()) == before {
+			t.Error("the other lease is not renewed")
+		}
+		is(t, long, OK, nil)
+		is(t, short, Ended, ErrExpired)
 	})
 }
 
