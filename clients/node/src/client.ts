@@ -7,7 +7,7 @@ import { Connector, parseEndpoint } from "./connection.js";
 import type { Code, Lease } from "./errors.js";
 import { LeaseholdError, codeOf, leaseOf } from "./errors.js";
 import type { Body, Follower, Kind } from "./mux.js";
-import { Mux, backOff, pause } from "./mux.js";
+import { Mux, abortable, backOff, pause } from "./mux.js";
 import type { Leader, Member } from "./session.js";
 import { Session, leaderOf, observe } from "./session.js";
 import type {
@@ -107,7 +107,7 @@ export class Client implements AsyncDisposable {
   private readonly drift: number;
   private readonly margin: number;
   private worker: Worker | undefined;
-  private readonly sessions = new Map<bigint, { validity: Validity; over: () => void }>();
+  private readonly sessions = new Map<bigint, { session: Session; validity: Validity; keep: Order }>();
   private readonly background = new Set<Promise<void>>();
   private closed = false;
 
@@ -142,9 +142,9 @@ export class Client implements AsyncDisposable {
     if (this.background.size > 0) {
       await Promise.race([Promise.all(this.background), pause(5000)]);
     }
-    for (const s of this.sessions.values()) {
-      s.validity.finish(State.Closed, "the client was closed");
-      s.over();
+    for (const { session, validity } of this.sessions.values()) {
+      validity.finish(State.Closed, "the client was closed");
+      session.look();
     }
     this.mux.close();
     await this.worker?.terminate();
@@ -229,17 +229,13 @@ export class Client implements AsyncDisposable {
     });
     const w = new Watch(this.mux, m);
     this.mux.follow(w);
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      const end = (): void => reject(this.mux.unavailable("the watch has not begun"));
-      timer = setTimeout(end, o.timeout ?? this.timeout);
-      o.signal?.addEventListener("abort", end, { once: true });
-    });
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), o.timeout ?? this.timeout);
     try {
-      await Promise.race([w.begun(), late]);
+      await abortable(abortable(w.begun(), late.signal), o.signal);
     } catch (e) {
       w.close();
-      throw e;
+      throw late.signal.aborted || o.signal?.aborted ? this.mux.unavailable("the watch has not begun") : e;
     } finally {
       clearTimeout(timer);
     }
@@ -326,26 +322,34 @@ export class Client implements AsyncDisposable {
     const validity = new Validity(this.clock);
     const left = lease.remainingMs < lease.ttlMs ? lease.remainingMs : lease.ttlMs;
     validity.set(sent, validFor(Number(left), this.drift, this.margin));
-    const s = new Session(this, leaseOf(lease), validity, () => {
-      this.sessions.delete(lease.id);
-      this.order({ drop: lease.id });
-    });
-    this.sessions.set(lease.id, { validity, over: () => s.leaseOver() });
     const { id, token } = lease;
-    this.order({ keep: id, token, ttl: Number(lease.ttlMs), sent, memory: validity.memory });
-    return s;
+    const session = new Session(this, leaseOf(lease), validity, () => {
+      if (this.sessions.delete(id)) this.order({ drop: id });
+    });
+    const keep = { keep: id, token, ttl: Number(lease.ttlMs), sent, memory: validity.memory };
+    this.sessions.set(id, { session, validity, keep });
+    this.order(keep);
+    return session;
   }
 
   private order(o: Order): void {
-    if (!this.worker) {
-      const { target, drift, margin } = this;
-      const start: Start = { target, clock: this.clock.offset, drift, margin };
-      this.worker = new Worker(new URL("./worker.js", import.meta.url), { workerData: start });
-      this.worker.on("message", (id: bigint) => this.sessions.get(id)?.over());
-      this.worker.on("error", () => (this.worker = undefined)); // the leases expire by the clock
-      this.worker.unref();
-    }
+    if (this.closed) return;
+    this.worker ??= this.startWorker();
     this.worker.postMessage(o);
+  }
+
+  private startWorker(): Worker {
+    const { target, drift, margin } = this;
+    const start: Start = { target, clock: this.clock.offset, drift, margin };
+    const worker = new Worker(new URL("./worker.js", import.meta.url), { workerData: start });
+    worker.on("message", (id: bigint) => this.sessions.get(id)?.session.look());
+    worker.on("error", () => {}); // and then it exits
+    worker.on("exit", () => {
+      this.worker = undefined;
+      for (const { keep } of this.sessions.values()) this.order(keep);
+    });
+    worker.unref();
+    return worker;
   }
 
   /**

@@ -65,7 +65,7 @@ export interface Sender {
 }
 
 /** One stream to one member. */
-class Link implements Sender {
+export class Link implements Sender {
   private readonly open = new Map<bigint, Call>();
   private readonly unanswered = new Map<bigint, number>(); // when it was sent
   private queue: Call[] = [];
@@ -108,7 +108,8 @@ class Link implements Sender {
     if (this.queue.length === 1) queueMicrotask(() => this.flush());
   }
 
-  private flush(): void {
+  /** Writes what is queued. */
+  flush(): void {
     let calls = this.queue;
     this.queue = [];
     while (calls.length > 0 && !this.ended) {
@@ -134,7 +135,8 @@ class Link implements Sender {
       return false;
     }
     const { id } = c.request;
-    if (this.open.delete(id) && !this.unanswered.delete(id)) {
+    this.unanswered.delete(id);
+    if (this.open.delete(id)) {
       const cancel = create(RequestSchema, { body: { case: "cancel", value: id } });
       this.send({ request: cancel, answer: () => {}, lost: () => {} });
     }
@@ -325,28 +327,26 @@ export class Mux {
   /** Returns the session of the next number, which is its last. */
   async number(link: Sender, signal: AbortSignal): Promise<{ numbers: Numbers; n: bigint }> {
     for (;;) {
-      this.numbers ??= this.openNumbers(link, signal);
-      const opening = this.numbers;
-      try {
-        const numbers = await opening;
-        if (numbers.last - numbers.settled <= maxAhead) return { numbers, n: ++numbers.last };
-      } catch (e) {
-        if (this.numbers === opening) this.numbers = undefined;
-        throw e;
-      }
+      const opening = (this.numbers ??= this.openNumbers(link));
+      const numbers = await abortable(opening, signal);
+      if (numbers.last - numbers.settled <= maxAhead) return { numbers, n: ++numbers.last };
       if (this.numbers === opening) this.numbers = undefined; // an old write takes very long
     }
   }
 
-  private async openNumbers(link: Sender, signal: AbortSignal): Promise<Numbers> {
-    const nonce = randomBytes(8).readBigUInt64BE();
-    const value = create(SessionRequestSchema, { nonce });
-    const request = create(RequestSchema, { body: { case: "session", value } });
-    const r = await this.attempt(link, request, signal).catch((e: Error) => {
-      throw new LinkError(false, e.message); // of the session, not of the request
-    });
-    if (r.body.case !== "session") throw new LinkError(false, "no session was opened");
-    return new Numbers(r.body.value.session);
+  /** Opens a session for all callers: it ends with the link, and not with the timeout of one of them. */
+  private async openNumbers(link: Sender): Promise<Numbers> {
+    try {
+      const nonce = randomBytes(8).readBigUInt64BE();
+      const value = create(SessionRequestSchema, { nonce });
+      const request = create(RequestSchema, { body: { case: "session", value } });
+      const r = await this.attempt(link, request, this.stop.signal);
+      if (r.body.case !== "session") throw new Error("no session was opened");
+      return new Numbers(r.body.value.session);
+    } catch (e) {
+      this.numbers = undefined;
+      throw new LinkError(false, (e as Error).message); // of the session, not of the request
+    }
   }
 
   forgetNumbers(n: Numbers): void {
@@ -539,4 +539,21 @@ export function backOff(failures: number, first = 5, most = 500): number {
 
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   await sleep(ms, undefined, signal ? { signal } : {}).catch(() => {});
+}
+
+/** Waits for work until the signal is aborted, and then fails with its reason. The work goes on. */
+export async function abortable<T>(work: Promise<T>, signal?: AbortSignal): Promise<T> {
+  work.catch(() => {}); // it may fail later
+  if (!signal) return work;
+  signal.throwIfAborted();
+  let abort = (): void => {};
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(signal.reason as Error);
+    signal.addEventListener("abort", abort);
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
 }

@@ -6,6 +6,7 @@ import type { Client } from "./client.js";
 import type { Lease } from "./errors.js";
 import { LeaseholdError, errorOf } from "./errors.js";
 import type { Body, Follower } from "./mux.js";
+import { abortable } from "./mux.js";
 import type { Bytes, Compare, KeyValue, RangeResult } from "./store.js";
 import { compare, firstTicket, isTicket, op, txnMessage, txnResult } from "./store.js";
 import type { Validity } from "./validity.js";
@@ -84,6 +85,7 @@ const released = (): LeaseholdError =>
 export class Session extends Hold {
   /** @internal Keys in wait queues, and the end of giving one up. */
   readonly keys = new Map<string, Promise<unknown> | undefined>();
+  private timer: NodeJS.Timeout | undefined;
 
   /** @internal */
   constructor(
@@ -93,12 +95,24 @@ export class Session extends Hold {
     private readonly dropped: () => void,
   ) {
     super();
+    this.look();
   }
 
-  /** @internal */
-  leaseOver(): void {
-    const e = this.validity.error();
+  /**
+   * @internal Ends the session if the lease is over. The worker reports that at once, but it may hang. The timer
+   * is by the monotonic clock: the other is looked at once a second.
+   */
+  look(): void {
+    clearTimeout(this.timer);
+    const e = this.error();
     if (e) this.end(e);
+    else this.timer = setTimeout(() => this.look(), Math.min(this.validFor + 1, 1000)).unref();
+  }
+
+  protected override end(why: LeaseholdError): void {
+    clearTimeout(this.timer);
+    super.end(why);
+    this.dropped();
   }
 
   get id(): bigint {
@@ -123,7 +137,6 @@ export class Session extends Hold {
     const was = this.error();
     this.end(released());
     this.validity.finish(State.Released, released().message);
-    this.dropped();
     if (was) return;
     const timeout = Math.min(Math.max(this.lease.ttl, 1000), 5000);
     await this.client.revoke(this.id, this.token, { timeout }).catch((e: unknown) => {
@@ -132,20 +145,8 @@ export class Session extends Hold {
   }
 
   /** @internal Does something that ends when the session does, or when the caller's signal is aborted. */
-  async during<T>(work: Promise<T>, signal?: AbortSignal): Promise<T> {
-    const both = signal ? AbortSignal.any([this.signal, signal]) : this.signal;
-    work.catch(() => {}); // it may fail later
-    let abort: (() => void) | undefined;
-    const over = new Promise<never>((_, reject) => {
-      abort = () => reject(both.reason as Error);
-      both.addEventListener("abort", abort, { once: true });
-      if (both.aborted) abort();
-    });
-    try {
-      return await Promise.race([work, over]);
-    } finally {
-      if (abort) both.removeEventListener("abort", abort);
-    }
+  during<T>(work: Promise<T>, signal?: AbortSignal): Promise<T> {
+    return abortable(abortable(work, this.signal), signal);
   }
 
   /** The mutex of a name. It and etcd's concurrency.Mutex exclude each other. */
@@ -158,7 +159,7 @@ export class Session extends Hold {
    * it and etcd's concurrency.Election exclude each other.
    */
   async campaign(name: string, value: Bytes = "", o: { signal?: AbortSignal } = {}): Promise<Lead> {
-    const t = await Ticket.enter(this, name, value, false);
+    const t = await Ticket.enter(this, name, value, o);
     await t.wait(undefined, o.signal);
     return new Lead(t);
   }
@@ -235,7 +236,12 @@ class Ticket implements Follower {
   }
 
   /** Takes a ticket; with idle only if the queue is empty, or else it is LOCKED. */
-  static async enter(s: Session, name: string, value: Bytes, idle: boolean): Promise<Ticket> {
+  static async enter(
+    s: Session,
+    name: string,
+    value: Bytes,
+    { idle = false, signal }: { idle?: boolean; signal?: AbortSignal },
+  ): Promise<Ticket> {
     checkName("lock", name);
     const t = new Ticket(s, name);
     s.check();
@@ -244,12 +250,14 @@ class Ticket implements Follower {
       if (!leaving) {
         throw new LeaseholdError("IN_USE", `the session already has ${name}, or waits for it`);
       }
-      await s.during(leaving);
+      await s.during(leaving, signal);
     }
     s.keys.set(t.key, undefined);
+    const call = new AbortController();
     try {
-      await s.during(t.enter(value, idle));
+      await s.during(t.enter(value, idle, call.signal), signal);
     } catch (e) {
+      call.abort(); // or else it might enter after it has left
       const none = e instanceof LeaseholdError && (e.code === "LOCKED" || e.code === "IN_USE");
       if (none) s.keys.delete(t.key);
       else t.leaveLater();
@@ -258,7 +266,7 @@ class Ticket implements Follower {
     return t;
   }
 
-  private async enter(value: Bytes, idle: boolean): Promise<void> {
+  private async enter(value: Bytes, idle: boolean, signal: AbortSignal): Promise<void> {
     const m = txnMessage({
       if: [
         compare.missing(this.key),
@@ -268,8 +276,8 @@ class Ticket implements Follower {
       else: [op.range({ key: this.prefix, prefix: true })],
     });
     m.wait = this.waits();
-    const { client, signal } = this.session;
-    const { response } = await client.call({ case: "txn", value: m }, "numbered", { signal }, this);
+    const body: Body = { case: "txn", value: m };
+    const { response } = await this.session.client.call(body, "numbered", { signal }, this);
     if (response.body.case !== "txn") return;
     const answer = response.body.value;
     const result = txnResult(answer, 0n);
@@ -286,7 +294,7 @@ class Ticket implements Follower {
     }
     const first = firstTicket(this.prefix, kvs);
     if (first) throw this.locked(first);
-    await this.enter(value, false); // other keys are there, which nobody waits for
+    await this.enter(value, false, signal); // other keys are there, which nobody waits for
   }
 
   private locked(first: KeyValue): LeaseholdError {
@@ -421,8 +429,12 @@ abstract class Part extends Hold {
   protected giveUp(): LeaseholdError | undefined {
     const was = this.error();
     this.end(released());
-    this.session.signal.removeEventListener("abort", this.sessionOver);
     return was;
+  }
+
+  protected override end(why: LeaseholdError): void {
+    this.session.signal.removeEventListener("abort", this.sessionOver);
+    super.end(why);
   }
 }
 
@@ -500,14 +512,14 @@ export class Mutex {
    */
   async lock(o: { wait?: number; signal?: AbortSignal } = {}): Promise<Held> {
     if (o.wait !== undefined && o.wait <= 0) return this.tryLock();
-    const t = await Ticket.enter(this.session, this.name, "", false);
+    const t = await Ticket.enter(this.session, this.name, "", o);
     await t.wait(o.wait, o.signal);
     return new Held(t);
   }
 
   /** LOCKED at once if another session holds the lock. */
   async tryLock(): Promise<Held> {
-    const t = await Ticket.enter(this.session, this.name, "", true);
+    const t = await Ticket.enter(this.session, this.name, "", { idle: true });
     await t.wait(t.ready ? undefined : 0);
     return new Held(t);
   }

@@ -23,11 +23,18 @@ export class Clock {
   }
 
   passed(since: Moment): bigint {
-    const now = this.now();
-    const monotonic = now.monotonic - since.monotonic;
-    const wall = now.wall - since.wall;
-    return monotonic > wall ? monotonic : wall;
+    return between(since, this.now());
   }
+}
+
+function between(since: Moment, now: Moment): bigint {
+  const monotonic = now.monotonic - since.monotonic;
+  const wall = now.wall - since.wall;
+  return monotonic > wall ? monotonic : wall;
+}
+
+function rest(w: Window, now: Moment): bigint {
+  return w.left - between(w, now);
 }
 
 /** For how long a grant or renewal is valid from when it was sent, in nanoseconds. */
@@ -44,20 +51,25 @@ export enum State {
   Closed,
 }
 
-const lock = 0; // odd while the window is written
-const state = 1;
-const size = 2; // of the text
-const monotonic = 3;
-const wall = 4;
-const left = 5;
-const words = 6;
+const state = 0;
+const size = 1; // of the text
+const latest = 2; // counts the windows: of the two that are kept, the one of its parity counts
+const windows = 3; // each has a moment, and for how long the lease is valid from then on
+const words = windows + 2 * 3;
 const text = 256;
+
+interface Window extends Moment {
+  left: bigint;
+}
 
 /**
  * Until when a lease is valid, in memory that the program's thread and the worker share: the worker writes
  * it when a renewal was acknowledged, and the program reads it whenever it asks, without a message between
  * them. A lease is valid until it was sent + TTL, less the drift between clocks and a margin, where sent is
  * the moment just before the last acknowledged grant or renewal was sent. Then it is over for ever.
+ *
+ * One thread at a time writes. It writes the window that does not count, and then has it count, so a writer
+ * that ends halfway leaves the other window whole.
  */
 export class Validity {
   private readonly words: BigInt64Array;
@@ -73,33 +85,45 @@ export class Validity {
 
   /** Notes for how long the lease is valid from a moment on. Only one thread at a time may call it. */
   set(sent: Moment, nanoseconds: bigint): void {
-    if (this.left() <= 0n && this.words[left] !== 0n) return; // it never comes back
-    const before = this.end();
-    if (this.words[left] !== 0n && before > sent.monotonic + nanoseconds) return;
-    Atomics.add(this.words, lock, 1n);
-    this.words[monotonic] = sent.monotonic;
-    this.words[wall] = sent.wall;
-    this.words[left] = nanoseconds;
-    Atomics.add(this.words, lock, 1n);
+    const begun = Atomics.load(this.words, latest) !== 0n;
+    if (begun && this.left() <= 0n) return; // it never comes back
+    const next = { ...sent, left: nanoseconds };
+    const now = this.clock.now();
+    if (!begun || rest(next, now) > rest(this.window(), now)) this.write(next);
   }
 
-  private end(): bigint {
-    return (this.words[monotonic] ?? 0n) + (this.words[left] ?? 0n);
+  /** Counts from now on. What the clocks did before then counts, even if one is set back later. */
+  rebase(now: Moment): void {
+    this.write({ ...now, left: rest(this.window(), now) });
+  }
+
+  private write(w: Window): void {
+    const n = Atomics.load(this.words, latest) + 1n;
+    const at = windows + Number(n % 2n) * 3;
+    Atomics.store(this.words, at, w.monotonic);
+    Atomics.store(this.words, at + 1, w.wall);
+    Atomics.store(this.words, at + 2, w.left);
+    Atomics.store(this.words, latest, n);
+  }
+
+  private window(): Window {
+    for (;;) {
+      const n = Atomics.load(this.words, latest);
+      const at = windows + Number(n % 2n) * 3;
+      const [monotonic, wall, left] = [0, 1, 2].map((i) => Atomics.load(this.words, at + i));
+      if (Atomics.load(this.words, latest) === n) {
+        return { monotonic: monotonic ?? 0n, wall: wall ?? 0n, left: left ?? 0n };
+      }
+    }
   }
 
   /** For how many nanoseconds it is valid, if it is not renewed; 0 if it is over. */
   left(): bigint {
     if (Atomics.load(this.words, state) !== BigInt(State.Valid)) return 0n;
-    for (;;) {
-      const before = Atomics.load(this.words, lock);
-      const since = { monotonic: this.words[monotonic] ?? 0n, wall: this.words[wall] ?? 0n };
-      const whole = this.words[left] ?? 0n;
-      if (before % 2n !== 0n || Atomics.load(this.words, lock) !== before) continue;
-      const rest = whole - this.clock.passed(since);
-      if (rest > 0n) return rest;
-      if (whole !== 0n) this.finish(State.Expired, expired);
-      return 0n;
-    }
+    const left = rest(this.window(), this.clock.now());
+    if (left > 0n) return left;
+    if (Atomics.load(this.words, latest) !== 0n) this.finish(State.Expired, expired);
+    return 0n;
   }
 
   /** Ends it; the first end counts. */

@@ -50,6 +50,7 @@ export class Keeper {
   private next = 0;
   private failed: Moment | undefined; // when the last member failed
   private timer: NodeJS.Timeout | undefined;
+  private apart = 0n; // by how much the readings of the two clocks differ
 
   constructor(
     private readonly start: Start,
@@ -77,6 +78,7 @@ export class Keeper {
   /** Does what is to be done now, and comes back when there is more to do. */
   step(): void {
     clearTimeout(this.timer);
+    this.watchClocks();
     for (const h of this.held.values()) {
       if (h.validity.error()) this.end(h);
     }
@@ -112,6 +114,15 @@ export class Keeper {
       }
     }
     this.timer = setTimeout(() => this.step(), Math.max(1, wait));
+  }
+
+  /** Has the leases count from now on if a clock was set or the machine was suspended. */
+  private watchClocks(): void {
+    const now = this.clock.now();
+    const step = now.wall - now.monotonic - this.apart;
+    this.apart += step;
+    if (-10n * ms < step && step < 10n * ms) return;
+    for (const h of this.held.values()) h.validity.rebase(now);
   }
 
   /** Takes the answer to a renewal. */

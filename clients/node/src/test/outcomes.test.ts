@@ -4,12 +4,12 @@ import { test } from "node:test";
 
 import { Connector } from "../connection.js";
 import type { Call, Kind, Sender } from "../mux.js";
-import { LinkError, Mux } from "../mux.js";
+import { Link, LinkError, Mux } from "../mux.js";
 import { Clock } from "../validity.js";
 import { ErrorSchema, Reason } from "../v1/leases_pb.js";
 import { PutRequestSchema, PutResponseSchema } from "../v1/store_pb.js";
-import type { Request, Response } from "../v1/stream_pb.js";
-import { ResponseSchema, SessionResponseSchema } from "../v1/stream_pb.js";
+import type { ClientMessage, Request, Response } from "../v1/stream_pb.js";
+import { RequestSchema, ResponseSchema, SessionResponseSchema } from "../v1/stream_pb.js";
 
 type Turn = Response | LinkError | undefined;
 
@@ -17,10 +17,14 @@ type Turn = Response | LinkError | undefined;
 class FakeLink implements Sender {
   readonly sent: Request[] = [];
 
-  constructor(private readonly turns: Turn[]) {}
+  constructor(
+    private readonly turns: Turn[],
+    private readonly opensSessions = true,
+  ) {}
 
   send(c: Call): void {
     if (c.request.body.case === "session") {
+      if (!this.opensSessions) return;
       const value = create(SessionResponseSchema, { session: { id: 1n } });
       c.answer(create(ResponseSchema, { body: { case: "session", value } }));
       return;
@@ -36,10 +40,14 @@ class FakeLink implements Sender {
   }
 }
 
+function muxOf(link: FakeLink): Mux {
+  return new Mux(new Connector({ endpoints: [] } as never), new Clock(), link);
+}
+
+const body = { case: "put", value: create(PutRequestSchema) } as const;
+
 async function run(link: FakeLink, kind: Kind, timeout = 30_000): Promise<void> {
-  const mux = new Mux(new Connector({ endpoints: [] } as never), new Clock(), link);
-  const body = { case: "put", value: create(PutRequestSchema) } as const;
-  await mux.request(body, kind, { timeout });
+  await muxOf(link).request(body, kind, { timeout });
 }
 
 const done = create(ResponseSchema, { body: { case: "put", value: create(PutResponseSchema) } });
@@ -98,4 +106,29 @@ test("a write that was never sent is unavailable", async () => {
   const link = new FakeLink([new LinkError(false, "not connected")]);
   const expected = { code: "UNAVAILABLE", message: /not connected/ };
   await assert.rejects(run(link, "numbered", 100), expected);
+});
+
+test("a call does not wait for another's opening of a session for longer than its timeout", async () => {
+  const mux = muxOf(new FakeLink([], false));
+  const ended: string[] = [];
+  const call = async (name: string, timeout: number): Promise<void> => {
+    await assert.rejects(mux.request(body, "numbered", { timeout }), { code: "UNAVAILABLE" });
+    ended.push(name);
+  };
+  await Promise.all([call("first", 300), call("second", 10)]);
+  assert.deepEqual(ended, ["second", "first"]);
+});
+
+test("a request that is given up is cancelled at the member", () => {
+  const sent: Request[] = [];
+  const stream = { write: (m: ClientMessage) => sent.push(...m.requests), cancel: () => {} };
+  const link = new Link(stream as never, { close: () => {} } as never, 1000, () => {});
+  const call: Call = { request: create(RequestSchema, { body }), answer: () => {}, lost: () => {} };
+  link.send(call);
+  link.flush();
+  link.forget(call);
+  link.flush();
+  link.end("");
+  assert.deepEqual(sent.map((r) => r.body.case), ["put", "cancel"]);
+  assert.equal(sent[1]?.body.value, sent[0]?.id);
 });

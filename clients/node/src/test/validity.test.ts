@@ -1,7 +1,10 @@
 import { create } from "@bufbuild/protobuf";
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { mock, test } from "node:test";
 
+import { LeaseholdError } from "../errors.js";
+import { Held, Session } from "../session.js";
 import type { Moment } from "../validity.js";
 import { Clock, State, Validity, validFor } from "../validity.js";
 import type { RenewResult } from "../v1/leases_pb.js";
@@ -207,4 +210,41 @@ test("renewal", async (t) => {
     k.keeper.step();
     assert.deepEqual(k.over, [1n]);
   });
+
+  await t.test("a clock that is set back does not hide that the machine was suspended", () => {
+    const clock = new FakeClock();
+    const k = keeping(clock);
+    const v = k.keep(1n);
+    clock.set(5);
+    k.keeper.step();
+    clock.set(-5);
+    k.keeper.step();
+    assert.equal(v.left(), 4_985_000_000n);
+    clock.passes(3);
+    assert.equal(v.left(), 1_985_000_000n);
+  });
+
+  await t.test("a loss is reported in time without the worker", async () => {
+    const clock = new FakeClock();
+    const s = new Session({} as never, { id: 1n } as never, valid(clock, 10), () => {});
+    clock.passes(9);
+    mock.timers.tick(9000);
+    assert.equal(s.signal.aborted, false);
+    clock.passes(1);
+    mock.timers.tick(1001);
+    assert.equal((await s.over()).code, "EXPIRED");
+  });
+});
+
+test("what rests on a session leaves no listeners when it ends", () => {
+  const s = new Session({} as never, { id: 1n } as never, valid(new FakeClock(), 10), () => {});
+  const count = (): number => getEventListeners(s.signal, "abort").length;
+  const before = count();
+  const ticket = { session: s, changed: () => {}, gone: undefined as unknown };
+  const held = new Held(ticket as never);
+  assert.equal(count(), before + 1);
+  ticket.gone = new LeaseholdError("LOST", "its key was deleted");
+  ticket.changed();
+  assert.equal(held.signal.aborted, true);
+  assert.equal(count(), before);
 });
