@@ -1,10 +1,26 @@
 """The body of a hold ends with it."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from leasehold import AsyncHold, LostError, ReleasedError
+from leasehold import (
+    TLS,
+    AsyncHeld,
+    AsyncHold,
+    AsyncMembership,
+    AsyncSession,
+    Clock,
+    ExpiredError,
+    Lease,
+    LostError,
+    ReleasedError,
+    _keeper,
+)
+from leasehold._config import Config, Login
+from leasehold._keeper import Keeper
 from leasehold._session import _Over
 
 
@@ -122,3 +138,34 @@ def test_an_error_of_a_body_that_did_not_wait_after_the_loss_passes() -> None:
         assert h.releases == 1
 
     asyncio.run(main())
+
+
+def test_what_rests_on_a_session_leaves_no_listeners() -> None:
+    async def main() -> None:
+        session = FakeHold()
+        ticket: Any = SimpleNamespace(session=session, gone=None, name="m")
+        held = AsyncHeld(ticket)
+        assert len(session._listeners) == 1
+        ticket.gone = LostError("its key was deleted")
+        ticket.changed()
+        assert isinstance(held.error(), LostError)
+        assert session._listeners == []
+        member = AsyncMembership(session, "g/id", 1)  # type: ignore[arg-type]
+        member._end(ReleasedError())
+        assert session._listeners == []
+
+    asyncio.run(main())
+
+
+def test_a_loss_is_reported_without_the_keeper() -> None:
+    async def main() -> None:
+        clock = Clock()
+        config = Config(
+            Config.parse(["127.0.0.1:1"], None), TLS(), Login("", "", "", None), clock, 0, 0, 3.0
+        )
+        keeper = Keeper(config)  # its thread does not run
+        hold = _keeper.Hold(keeper, 1, 7, 30_000_000, clock.now(), 30_000_000)
+        session = AsyncSession(None, Lease(1, 7, 0.03, 0.03), hold)  # type: ignore[arg-type]
+        assert isinstance(await session.wait_over(), ExpiredError)
+
+    asyncio.run(asyncio.wait_for(main(), 20))

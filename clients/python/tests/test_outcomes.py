@@ -8,7 +8,7 @@ import pytest
 
 from leasehold import TLS, Clock, InvalidError, UnavailableError, UnknownOutcomeError
 from leasehold._config import Config, Login
-from leasehold._mux import Kind, Link, LinkError, Mux, _Call
+from leasehold._mux import Kind, Link, LinkError, Mux, _Attempt, _Call
 from leasehold.v1 import leases_pb2, stream_pb2
 
 Script = Callable[[stream_pb2.Request], stream_pb2.Response | LinkError | None]
@@ -38,13 +38,16 @@ class FakeLink(Link):
         return True
 
 
+def _config() -> Config:
+    return Config(
+        Config.parse(["127.0.0.1:1"], None), TLS(), Login("", "", "", None), Clock(),
+        1e-3, 5_000_000, 3.0,
+    )  # fmt: skip
+
+
 def _run(link: FakeLink, kind: Kind, timeout: float = 30) -> stream_pb2.Response:
     async def main() -> stream_pb2.Response:
-        config = Config(
-            Config.parse(["127.0.0.1:1"], None), TLS(), Login("", "", "", None), Clock(),
-            1e-3, 5_000_000, 3.0,
-        )  # fmt: skip
-        mux = Mux(config)
+        mux = Mux(_config())
         mux._link = link
         mux._runner = asyncio.create_task(_forever())
         try:
@@ -140,3 +143,49 @@ def test_a_write_that_was_never_sent_is_unavailable() -> None:
 
     with pytest.raises(UnavailableError, match="not connected"):
         _run(FakeLink(never), Kind.NUMBERED, timeout=0.1)
+
+
+def test_an_answer_that_comes_with_the_timeout_is_not_unavailable() -> None:
+    async def main() -> None:
+        mux, calls = Mux(_config()), asyncio.Queue[_Call]()
+
+        class Silent(FakeLink):
+            def send(self, call: _Call) -> None:
+                calls.put_nowait(call)
+                super().send(call)
+
+        mux._link = Silent(lambda _: None)
+        mux._runner = asyncio.create_task(_forever())
+        attempt = _Attempt(mux, stream_pb2.Request(), Kind.NUMBERED, None)
+        task = asyncio.create_task(attempt.run())
+        await calls.get()  # which opens the session
+        call = await calls.get()
+        call.answer(DONE)
+        task.cancel()
+        await asyncio.wait([task])
+        assert attempt.unsure
+        await mux.close()
+
+    asyncio.run(main())
+
+
+def test_a_request_that_is_given_up_is_cancelled_at_the_member() -> None:
+    class Stream:
+        async def write(self, m: stream_pb2.ClientMessage) -> None:
+            for r in m.requests:
+                sent.put_nowait(r)
+
+    sent = asyncio.Queue[stream_pb2.Request]()
+
+    async def main() -> None:
+        config = _config()
+        link = Link(config, config.endpoints[0])
+        call = _Call(stream_pb2.Request(), lambda _: None, lambda _: None)
+        link.send(call)
+        writer = asyncio.create_task(link._write(Stream()))
+        first = await sent.get()
+        assert link.forget(call)
+        assert (await sent.get()).cancel == first.id
+        writer.cancel()
+
+    asyncio.run(asyncio.wait_for(main(), 20))

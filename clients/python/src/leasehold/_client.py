@@ -8,7 +8,7 @@ import itertools
 import random
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -21,7 +21,6 @@ from ._errors import (
     Lease,
     LeaseholdError,
     LostError,
-    OverError,
     lease_of,
     reason_error,
 )
@@ -324,25 +323,16 @@ class AsyncClient:
         While no session can be had, run keeps trying. An error that work raises while its session
         is valid ends run.
         """
-        failures = 0
+        retries = Retries()
         while True:
-            again = passes  # while there is no session
+            s = None
             try:
                 async with await self.session(ttl, name=name, owner=owner) as s:
-                    failures, again = 0, is_loss
-                    try:
-                        return await work(s)
-                    except LeaseholdError:
-                        if isinstance(s.error(), LostError | ExpiredError):
-                            again = anything
-                        raise
-            except ClosedError:
-                raise
+                    retries.failures = 0
+                    return await work(s)
             except LeaseholdError as e:
-                if not again(e):
-                    raise
-            await asyncio.sleep(min(0.1 * 2**failures, 5) * random.uniform(0.5, 1))
-            failures = min(failures + 1, 10)
+                pause = retries.after(e, s.error() if s else None)
+            await asyncio.sleep(pause)
 
     async def leader(self, name: str, *, timeout: float | None = None) -> Leader | None:
         """The leader of an election now; None if there is none."""
@@ -351,7 +341,7 @@ class AsyncClient:
         r = await self.range(name + "/", prefix=True, timeout=timeout)
         return leader_of(name, r.kvs)
 
-    def observe(self, name: str) -> AsyncIterator[Leader | None]:
+    def observe(self, name: str) -> AsyncGenerator[Leader | None, None]:
         """Yields the leader of an election, and then each change; None while nobody leads."""
         from ._session import observe
 
@@ -375,20 +365,26 @@ class AsyncClient:
         task.add_done_callback(self._background.discard)
 
 
-def is_loss(e: LeaseholdError) -> bool:
-    """Whether work has ended because something that it held is lost."""
-    return isinstance(e, LostError | ExpiredError) or e.code == "LEASE_NOT_FOUND"
+class Retries:
+    """Decides after which errors ``run`` begins again, and when."""
 
+    def __init__(self) -> None:
+        self.failures = 0
 
-def anything(e: LeaseholdError) -> bool:
-    """Whether to go on after a loss, whatever work has made of it."""
-    return True
-
-
-def passes(e: LeaseholdError) -> bool:
-    """Whether an error of a session may be gone with the next."""
-    passing = {"UNAVAILABLE", "UNKNOWN_OUTCOME", "NAME_TAKEN", "NOT_LOGGED_IN", "LEASE_NOT_FOUND"}
-    return isinstance(e, OverError) or e.code in passing
+    def after(self, e: LeaseholdError, over: LeaseholdError | None) -> float:
+        """Returns how long to wait, or raises the error. A session that began is over by now."""
+        if isinstance(e, ClosedError):
+            raise e
+        lost = isinstance(over, LostError | ExpiredError)  # whatever work has made of it
+        # Work may have lost what it held. Without a session, the next may be granted.
+        passing = {"LOST", "EXPIRED", "LEASE_NOT_FOUND"}
+        if not over:
+            passing |= {"UNAVAILABLE", "UNKNOWN_OUTCOME", "NAME_TAKEN", "NOT_LOGGED_IN"}
+        if not lost and e.code not in passing:
+            raise e
+        self.failures = min(self.failures + 1, 10)
+        longest: float = min(0.05 * 2**self.failures, 5)
+        return longest * random.uniform(0.5, 1)
 
 
 class AsyncWatch:

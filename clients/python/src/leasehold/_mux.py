@@ -204,10 +204,9 @@ class Link:
         if call in self._queue:
             self._queue.remove(call)
             return False
-        if call.request.id in self._open and call.since is None:  # it has several responses
+        if self._open.pop(call.request.id, None):
             cancel = pb.Request(cancel=call.request.id)
             self.send(_Call(cancel, lambda _: None, lambda _: None))
-        self._open.pop(call.request.id, None)
         return True
 
     def _fail(self) -> None:
@@ -383,10 +382,8 @@ class Mux:
         link.send(call)
         try:
             return await done
-        except asyncio.CancelledError:
-            if not done.done() or done.cancelled():
-                raise GivenUp(link.forget(call), "given up") from None
-            raise
+        except asyncio.CancelledError:  # perhaps in the turn in which the answer came
+            raise GivenUp(link.forget(call), "given up") from None
 
     def follow(self, f: Follower) -> None:
         """Sends a follower's request on this link and all later ones, until it ends."""

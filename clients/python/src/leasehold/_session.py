@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -111,7 +111,7 @@ class AsyncHold:
         if self._ended.is_set():
             return
         self._ended.set()
-        for f in self._listeners:
+        for f in list(self._listeners):
             f()
         if self._task and not isinstance(self._reason, ReleasedError):
             self._cancelled = True
@@ -154,20 +154,29 @@ class AsyncSession(AsyncHold):
         self.client, self.lease, self._hold = client, lease, hold
         # Keys in wait queues; one that is being given up has an event for the end of that.
         self._keys: dict[str, asyncio.Event | None] = {}
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
 
         def notify() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._lease_over)
+                self._loop.call_soon_threadsafe(self._look)
 
         hold.notify = notify
-        if hold.error():
-            self._lease_over()
+        self._look()
 
-    def _lease_over(self) -> None:
+    def _look(self) -> None:
+        """Ends the session if the lease is over.
+
+        The keeper reports that at once, but its thread may hang. The timer is by the monotonic
+        clock: the other is looked at once a second.
+        """
+        if self._timer:
+            self._timer.cancel()
         error = self._hold.error()
         if error:
             self._end(error)
+        else:
+            self._timer = self._loop.call_later(min(self.valid_for + 0.001, 1.0), self._look)
 
     @property
     def id(self) -> int:
@@ -186,7 +195,7 @@ class AsyncSession(AsyncHold):
     async def release(self) -> None:
         """Revokes the lease, and so ends all that rests on it."""
         was = self.error()
-        self._end(ReleasedError())
+        self._end(was or ReleasedError())
         self._hold.end(ReleasedError())
         if was:
             return
@@ -405,22 +414,41 @@ def _gone(name: str, t: store_pb2.Ticket) -> LostError:
     return LostError(f"{name!r} is lost: {how.get(t.why, 'its key is gone')}")
 
 
-class AsyncHeld(AsyncHold):
-    """A lock that is held. Its methods, like those of all holds, say until when."""
+class _Part(AsyncHold):
+    """What rests on a session beside other things."""
 
-    def __init__(self, ticket: _Ticket) -> None:
+    def __init__(self, session: AsyncSession) -> None:
         super().__init__()
-        self.ticket, self._session = ticket, ticket.session
-        ticket.changed = self._lost
-        self._session._listeners.append(self._session_over)
-        if self._session._ended.is_set():
+        self._session = session
+        session._listeners.append(self._session_over)
+        if session._ended.is_set():
             self._session_over()
-        self._lost()
 
     def _session_over(self) -> None:
         error = self._session.error()
         if error:
             self._end(error)
+
+    def _end(self, why: _Over) -> None:
+        with contextlib.suppress(ValueError):  # it has ended before
+            self._session._listeners.remove(self._session_over)
+        super()._end(why)
+
+    def error(self) -> _Over | None:
+        return self._reason or self._session.error()
+
+    def _left(self) -> int:
+        return self._session._left()
+
+
+class AsyncHeld(_Part):
+    """A lock that is held. Its methods, like those of all holds, say until when."""
+
+    def __init__(self, ticket: _Ticket) -> None:
+        super().__init__(ticket.session)
+        self.ticket = ticket
+        ticket.changed = self._lost
+        self._lost()
 
     def _lost(self) -> None:
         gone = self.ticket.gone
@@ -449,18 +477,10 @@ class AsyncHeld(AsyncHold):
         """The condition that it is still held, for transactions that only the holder may do."""
         return self.ticket.condition()
 
-    def error(self) -> _Over | None:
-        return self._reason or self._session.error()
-
-    def _left(self) -> int:
-        return self._session._left()
-
     async def release(self) -> None:
         """Releases it. It raises an OverError if it was not held until now."""
         was = self.error()
         self._end(ReleasedError())
-        if self._session_over in self._session._listeners:
-            self._session._listeners.remove(self._session_over)
         if was:
             if not self._session.error():
                 self.ticket.leave_later()
@@ -518,30 +538,16 @@ class AsyncMutex:
             await held.__aexit__(kind, e, tb)
 
 
-class AsyncMembership(AsyncHold):
+class AsyncMembership(_Part):
     """A registration in a group. It is never made again by itself."""
 
     def __init__(self, session: AsyncSession, key: str, created: int) -> None:
-        super().__init__()
-        self._session, self.key, self._created = session, key, created
-        session._listeners.append(self._session_over)
-        if session._ended.is_set():
-            self._session_over()
-
-    def _session_over(self) -> None:
-        error = self._session.error()
-        if error:
-            self._end(error)
+        super().__init__(session)
+        self.key, self._created = key, created
 
     @property
     def token(self) -> int:
         return self._session.token
-
-    def error(self) -> _Over | None:
-        return self._reason or self._session.error()
-
-    def _left(self) -> int:
-        return self._session._left()
 
     def _ours(self) -> list[Compare]:
         return [
@@ -610,7 +616,7 @@ def leader_of(name: str, kvs: Sequence[KeyValue]) -> Leader | None:
     )
 
 
-async def observe(client: AsyncClient, name: str) -> AsyncIterator[Leader | None]:
+async def observe(client: AsyncClient, name: str) -> AsyncGenerator[Leader | None, None]:
     _check_name("election", name)
     prefix = f"{name}/".encode()
     last: Leader | None = Leader("", b"", 0, -1)

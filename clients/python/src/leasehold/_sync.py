@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import random
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from ._client import AsyncClient, AsyncWatch, anything, is_loss, passes
+from ._client import AsyncClient, AsyncWatch, Retries
 from ._errors import (
     ClosedError,
-    ExpiredError,
     LeaseholdError,
-    LostError,
     OverError,
     ReleasedError,
 )
@@ -156,25 +153,16 @@ class Client:
         A thread cannot be interrupted: work calls check, which raises an OverError. An error that
         work raises while its session is valid ends run.
         """
-        failures = 0
+        retries = Retries()
         while True:
-            again = passes  # while there is no session
+            s = None
             try:
                 with self.session(ttl, name=name, owner=owner) as s:
-                    failures, again = 0, is_loss
-                    try:
-                        return work(s)
-                    except LeaseholdError:
-                        if isinstance(s.error(), LostError | ExpiredError):
-                            again = anything
-                        raise
-            except ClosedError:
-                raise
+                    retries.failures = 0
+                    return work(s)
             except LeaseholdError as e:
-                if not again(e):
-                    raise
-            time.sleep(min(0.1 * 2**failures, 5) * random.uniform(0.5, 1))
-            failures = min(failures + 1, 10)
+                pause = retries.after(e, s.error() if s else None)
+            time.sleep(pause)
 
     def watch(self, *args: Any, **kwargs: Any) -> Watch:
         """Begins a watch, with the arguments of AsyncClient.watch."""
@@ -187,8 +175,12 @@ class Client:
         async def following() -> Leader | None:
             return await anext(changes)
 
-        while True:
-            yield self._loop.run(following())
+        try:
+            while True:
+                yield self._loop.run(following())
+        finally:
+            if not self._loop.closed:
+                self._loop.run(changes.aclose())
 
     def members(self, group: str) -> Members:
         """The members that are registered in a group."""
