@@ -168,15 +168,15 @@ func (h *record) take(name string, revision int64) {
 	h.Count("rights taken away")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.taken[name] = taken{revision, h.Turn()}
+	h.taken[name] = taken{revision, h.Stamp()}
 }
 
 // checkRights is A1: what a tenant has lost the right to is not told to it any more, and it never
 // changes anything.
 func (h *record) checkRights() {
-	for _, v := range h.Views() {
+	for _, v := range h.Watches() {
 		lost, ok := h.taken[v.By]
-		for at, text := range v.Told {
+		for at, text := range v.Changes {
 			if ok && at > lost.revision {
 				h.Violate("A1", "the watch of %s was told %s at revision %d; its right ended at %d",
 					v.By, text, at, lost.revision)
@@ -185,7 +185,7 @@ func (h *record) checkRights() {
 	}
 	for _, o := range h.Ops() {
 		who, _, _ := strings.Cut(o.By, "/")
-		if lost, ok := h.taken[who]; ok && o.Done() && (o.Kind != history.Get || o.Called() > lost.turn) {
+		if lost, ok := h.taken[who]; ok && o.Done() && (o.Kind != history.Get || o.CallStamp() > lost.turn) {
 			h.Violate("A1", "%s may not have done that; its right to read ended at revision %d: %v",
 				who, lost.revision, o)
 		}

@@ -36,7 +36,7 @@ func (w *World) readAll(ctx context.Context, p *process) error {
 				err = nil
 			}
 			o.Got = string(kv.Value)
-			w.h.Back(o, outcomeOf(err))
+			w.h.Return(o, outcomeOf(err))
 			if err != nil {
 				return err
 			}

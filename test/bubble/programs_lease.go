@@ -67,7 +67,7 @@ func (p *process) believe(
 	}
 	b := p.w.h.Attach(key, p, kv.ModRevision, l.Err)
 	if err != nil {
-		p.w.h.Gone(key, store.Unknown, history.Never)
+		p.w.h.Deleted(key, store.Unknown, history.Never)
 	}
 	return b, nil
 }
@@ -104,7 +104,7 @@ func observe(p *process) error {
 			return nil
 		}
 		for _, e := range u.Events {
-			p.w.h.Gone(e.KV.Key, e.Why, e.KV.ModRevision)
+			p.w.h.Deleted(e.KV.Key, e.Why, e.KV.ModRevision)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func storeKeys(p *process) error {
 		p.w.h.Call(o)
 		_, err = p.c.Delete(ctx, store.Delete{Key: o.Key})
 	}
-	p.w.h.Back(o, outcomeOf(err))
+	p.w.h.Return(o, outcomeOf(err))
 	return err
 }
 
@@ -121,7 +121,7 @@ func storeEtcd(p *process) error {
 	if err != nil {
 		f = history.Unknown
 	}
-	p.w.h.Back(o, f)
+	p.w.h.Return(o, f)
 	return err
 }
 
@@ -139,7 +139,7 @@ func cached(p *process) error {
 		o := p.w.h.Call(&history.Op{By: p.on.Name + "/cache", Key: p.register()})
 		kv, err := c.Get(ctx, o.Key)
 		o.Got = string(kv.Value)
-		p.w.h.Back(o, outcomeOf(err))
+		p.w.h.Return(o, outcomeOf(err))
 		p.w.h.Count("cached reads")
 		cancel()
 		p.sleep(time.Millisecond, p.w.pace/2)
@@ -151,7 +151,7 @@ func cached(p *process) error {
 
 // watch follows all registers, and goes on where it was in a new watch now and then.
 func watch(p *process) error {
-	v := history.NewView(p.on.Name)
+	v := history.NewWatch(p.on.Name)
 	w, err := p.c.Watch(p.ctx, store.Watch{
 		Key: registers, End: store.Prefix(registers).End, Progress: time.Second,
 	})
@@ -171,7 +171,7 @@ func watch(p *process) error {
 				Key: e.KV.Key, Value: string(e.KV.Value), Delete: e.Delete, Revision: e.KV.ModRevision,
 			})
 		}
-		p.w.h.See(v, u.Revision, changes)
+		p.w.h.Observe(v, u.Revision, changes)
 	}
 	return nil
 }

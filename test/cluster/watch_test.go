@@ -18,7 +18,7 @@ type watcher struct {
 	name string
 	c    *clientv3.Client
 	h    *history.History
-	view *history.View
+	view *history.Watch
 
 	mu   sync.Mutex
 	next int64 // revision that it has not seen yet
@@ -34,7 +34,7 @@ func watchAll(t *testing.T, c *cluster, h *history.History, first int64) (stop f
 	var list []*watcher
 	for _, m := range c.members {
 		w := &watcher{
-			name: m.name, c: client(t, m), h: h, view: history.NewView(m.name), next: first,
+			name: m.name, c: client(t, m), h: h, view: history.NewWatch(m.name), next: first,
 		}
 		list = append(list, w)
 		wg.Go(func() {
@@ -75,11 +75,11 @@ func (w *watcher) follow(ctx context.Context) {
 				Key: string(e.Kv.Key), Value: string(e.Kv.Value), Delete: gone, Revision: e.Kv.ModRevision,
 			})
 			if gone {
-				w.h.Gone(string(e.Kv.Key), "deleted", e.Kv.ModRevision)
+				w.h.Deleted(string(e.Kv.Key), "deleted", e.Kv.ModRevision)
 			}
 		}
 		last := changes[len(changes)-1].Revision
-		w.h.See(w.view, last, changes)
+		w.h.Observe(w.view, last, changes)
 		w.mu.Lock()
 		w.next = last + 1
 		w.mu.Unlock()

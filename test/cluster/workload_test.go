@@ -109,7 +109,7 @@ func (w *worker) register(ctx context.Context) {
 		// Not even a refusal by a member that has no leader says that the call's first try had no effect.
 		f = history.Unknown
 	}
-	w.h.Back(o, f)
+	w.h.Return(o, f)
 }
 
 func (w *worker) operate(ctx context.Context, o *history.Op) error {

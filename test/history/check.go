@@ -15,8 +15,8 @@ const searchLimit = 10 * time.Second
 func (h *History) Check() []Violation {
 	h.checkRegisters()
 	h.checkWatches()
-	slices.SortStableFunc(h.broken, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
-	return h.broken
+	slices.SortStableFunc(h.violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	return h.violations
 }
 
 // checkRegisters is S1, C1 and S2: each register behaves as if its operations, cached reads
@@ -29,10 +29,10 @@ func (h *History) checkRegisters() {
 		}
 	}
 	for key, ops := range byKey {
-		ops = settle(ops)
+		ops = resolve(ops)
 		history := make([]porcupine.Operation, len(ops))
 		for i, o := range ops {
-			history[i] = porcupine.Operation{ClientId: i, Input: o, Call: o.call, Output: o, Return: o.back}
+			history[i] = porcupine.Operation{ClientId: i, Input: o, Call: o.call, Output: o, Return: o.ret}
 		}
 		switch porcupine.CheckOperationsTimeout(register, history, searchLimit) {
 		case porcupine.Unknown:
@@ -45,28 +45,28 @@ func (h *History) checkRegisters() {
 	}
 }
 
-// settle leaves out what has no answer and what nobody has seen: it may not have been done, and
+// resolve leaves out what has no answer and what nobody has seen: it may not have been done, and
 // explains nothing. What has no answer and was seen was done before the call that saw it returned.
-func settle(ops []*Op) []*Op {
+func resolve(ops []*Op) []*Op {
 	seen := make(map[string]int64) // by value, the first return of who saw it
 	for _, o := range ops {
 		for _, value := range []string{o.Got, o.Want} {
 			if !o.done || value == "" || value == o.Want && !o.Swapped {
 				continue
 			}
-			if first, ok := seen[value]; !ok || o.back < first {
-				seen[value] = o.back
+			if first, ok := seen[value]; !ok || o.ret < first {
+				seen[value] = o.ret
 			}
 		}
 	}
 	out := make([]*Op, 0, len(ops))
 	for _, o := range ops {
 		if !o.done && o.Kind != Delete {
-			back, ok := seen[o.Value]
+			ret, ok := seen[o.Value]
 			if !ok {
 				continue
 			}
-			o.back = max(back, o.call+1)
+			o.ret = max(ret, o.call+1)
 		}
 		out = append(out, o)
 	}
@@ -112,17 +112,17 @@ func (h *History) checkWatches() {
 	for at, text := range h.acks {
 		all[at] = text
 	}
-	for _, v := range h.views {
-		for at, text := range v.Told {
+	for _, v := range h.watches {
+		for at, text := range v.Changes {
 			if old, ok := all[at]; ok && old != text {
 				h.Violate("W1", "the watch of %s was told %s at revision %d, it is %s", v.By, text, at, old)
 			}
 			all[at] = text
 		}
 	}
-	for _, v := range h.views {
+	for _, v := range h.watches {
 		for at, text := range all {
-			if _, ok := v.Told[at]; !ok && at >= v.first && at <= v.last {
+			if _, ok := v.Changes[at]; !ok && at >= v.first && at <= v.last {
 				h.Violate("W1", "the watch of %s was told of %d to %d, and not of %d (%s)",
 					v.By, v.first, v.last, at, text)
 			}

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestCheckNotices: each check finds what it is for, and nothing in a history that is as it should be.
-func TestCheckNotices(t *testing.T) {
+// TestCheck: each check finds what it is for, and nothing in a history that is as it should be.
+func TestCheck(t *testing.T) {
 	p := &program{name: "p"}
-	op := func(h *History, o *Op, f Outcome) { h.Back(h.Call(o), f) }
+	op := func(h *History, o *Op, f Outcome) { h.Return(h.Call(o), f) }
 	put := func(h *History, value string, revision int64) {
 		op(h, &Op{Key: "k", Kind: Put, Value: value, Revision: revision}, Done)
 	}
@@ -17,10 +17,10 @@ func TestCheckNotices(t *testing.T) {
 	swap := func(h *History, want, value string, swapped bool) {
 		op(h, &Op{Key: "k", Kind: Swap, Want: want, Value: value, Swapped: swapped}, Done)
 	}
-	told := func(h *History, revisions ...int64) {
-		v := NewView("p")
+	watch := func(h *History, revisions ...int64) {
+		v := NewWatch("p")
 		for _, r := range revisions {
-			h.See(v, r, []Change{{Key: "k", Value: "v", Revision: r}})
+			h.Observe(v, r, []Change{{Key: "k", Value: "v", Revision: r}})
 		}
 	}
 	sure := func() error { return nil }
@@ -45,7 +45,7 @@ func TestCheckNotices(t *testing.T) {
 			put(h, "v", 2)
 			o := h.Call(&Op{Key: "k", Kind: Put, Value: "w"})
 			get(h, "v")
-			h.Back(o, Done)
+			h.Return(o, Done)
 		}},
 		"a lost write": {want: []string{"S1"}, do: func(h *History) {
 			put(h, "v", 2)
@@ -67,36 +67,36 @@ func TestCheckNotices(t *testing.T) {
 		}},
 		"watches that agree": {do: func(h *History) {
 			put(h, "v", 3)
-			told(h, 2, 3, 4)
-			told(h, 3, 4, 5)
+			watch(h, 2, 3, 4)
+			watch(h, 3, 4, 5)
 		}},
 		"a watch that is told less than another": {want: []string{"W1"}, do: func(h *History) {
-			told(h, 2, 3, 4)
-			told(h, 2, 4)
+			watch(h, 2, 3, 4)
+			watch(h, 2, 4)
 		}},
 		"a watch that is not told of an acknowledged write": {want: []string{"W1"}, do: func(h *History) {
 			put(h, "v", 3)
-			told(h, 2, 4)
+			watch(h, 2, 4)
 		}},
 		"a watch that is told something else": {want: []string{"W1"}, do: func(h *History) {
 			put(h, "w", 3)
-			told(h, 2, 3)
+			watch(h, 2, 3)
 		}},
 		"a watch that is told twice": {want: []string{"W1", "W1"}, do: func(h *History) {
-			told(h, 2, 3, 4)
-			told(h, 2, 3, 3, 4)
+			watch(h, 2, 3, 4)
+			watch(h, 2, 3, 3, 4)
 		}},
 		"a lease that is valid": {want: []string{"L1"}, do: func(h *History) {
 			h.Attach("k", p, 5, sure)
-			h.Gone("k", "expired", 6)
+			h.Deleted("k", "expired", 6)
 		}},
 		"leases that are not": {do: func(h *History) {
 			h.Attach("k", p, 5, func() error { return errors.New("invalid") })
-			h.Gone("k", "expired", 6)
+			h.Deleted("k", "expired", 6)
 			h.Attach("k", p, 7, sure).Release()
-			h.Gone("k", "revoked", 8)
+			h.Deleted("k", "revoked", 8)
 			h.Attach("k", p, 9, sure)
-			h.Gone("k", "expired", 8) // told late
+			h.Deleted("k", "expired", 8) // told late
 		}},
 	} {
 		h := New()
@@ -106,7 +106,7 @@ func TestCheckNotices(t *testing.T) {
 			got = append(got, v.ID)
 		}
 		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: violations %v, want %v", name, h.broken, c.want)
+			t.Errorf("%s: violations %v, want %v", name, h.violations, c.want)
 		}
 	}
 }

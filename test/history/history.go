@@ -11,20 +11,20 @@ import (
 // History is what clients did and were told, for the checkers. Its methods may be called from any
 // goroutine.
 type History struct {
-	begun time.Time
-	over  time.Duration // how long the run has lasted, once it is over
+	start  time.Time
+	length time.Duration // how long the run has lasted, once it is over
 
-	mu     sync.Mutex // guards what follows
-	turn   int64      // counts calls and returns, for many happen at one instant
-	ops    []*Op
-	events map[int64]string // what all watches together were told of each revision
-	views  []*View
-	acks   map[int64]string // what an acknowledged write must have made of its revision
-	held   map[string][]*Belief
-	tokens map[string]uint64
-	keys   map[string]*Belief // of leases, by the key attached
-	broken []Violation
-	counts map[string]int
+	mu         sync.Mutex // guards what follows
+	clock      int64      // counts calls and returns, for many happen at one instant
+	ops        []*Op
+	events     map[int64]string // what all watches together were told of each revision
+	watches    []*Watch
+	acks       map[int64]string // what an acknowledged write must have made of its revision
+	held       map[string][]*Belief
+	tokens     map[string]uint64
+	keys       map[string]*Belief // of leases, by the key attached
+	violations []Violation
+	counts     map[string]int
 }
 
 // Program is who did something: it can die, and believes nothing then.
@@ -46,7 +46,7 @@ func (v Violation) String() string { return fmt.Sprintf("%v %s: %s", v.At, v.ID,
 // New returns the history of a run that begins now.
 func New() *History {
 	return &History{
-		begun: time.Now(), events: make(map[int64]string), acks: make(map[int64]string),
+		start: time.Now(), events: make(map[int64]string), acks: make(map[int64]string),
 		held: make(map[string][]*Belief), tokens: make(map[string]uint64),
 		keys: make(map[string]*Belief), counts: make(map[string]int),
 	}
@@ -54,14 +54,14 @@ func New() *History {
 
 // Now is how long the run has lasted.
 func (h *History) Now() time.Duration {
-	if h.over != 0 {
-		return h.over
+	if h.length != 0 {
+		return h.length
 	}
-	return time.Since(h.begun)
+	return time.Since(h.start)
 }
 
 // End notes that the run is over.
-func (h *History) End() { h.over = h.Now() }
+func (h *History) End() { h.length = h.Now() }
 
 // Violate notes that a promise was broken.
 func (h *History) Violate(id, format string, args ...any) {
@@ -71,7 +71,7 @@ func (h *History) Violate(id, format string, args ...any) {
 }
 
 func (h *History) violateLocked(id, format string, args ...any) {
-	h.broken = append(h.broken, Violation{h.Now(), id, fmt.Sprintf(format, args...)})
+	h.violations = append(h.violations, Violation{h.Now(), id, fmt.Sprintf(format, args...)})
 }
 
 // Count counts something that happened.
@@ -88,19 +88,19 @@ func (h *History) Counts() map[string]int {
 	return maps.Clone(h.counts)
 }
 
-// Turn returns the place of this moment among the calls and returns of operations.
-func (h *History) Turn() int64 {
+// Stamp returns the place of this moment among the calls and returns of operations.
+func (h *History) Stamp() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turn++
-	return h.turn
+	h.clock++
+	return h.clock
 }
 
 // Ops returns all operations of a run that is over.
 func (h *History) Ops() []*Op { return h.ops }
 
-// Views returns what each watch was told in a run that is over.
-func (h *History) Views() []*View { return h.views }
+// Watches returns what each watch was told in a run that is over.
+func (h *History) Watches() []*Watch { return h.watches }
 
 // Kind says what a client asked of a register.
 type Kind uint8
@@ -128,7 +128,7 @@ type Op struct {
 	Revision int64 // of the store after a write that was done, 0 if it is not told
 
 	done       bool  // it was answered; else it may have been done
-	call, back int64 // turns
+	call, ret  int64 // turns
 	start, end time.Duration
 }
 
@@ -155,8 +155,8 @@ func (o *Op) String() string {
 func (h *History) Call(o *Op) *Op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turn++
-	o.call, o.start, o.back, o.end = h.turn, h.Now(), Never, -1
+	h.clock++
+	o.call, o.start, o.ret, o.end = h.clock, h.Now(), Never, -1
 	h.ops = append(h.ops, o)
 	return o
 }
@@ -174,18 +174,18 @@ const (
 // Done reports whether the operation was answered.
 func (o *Op) Done() bool { return o.done }
 
-// Called returns the turn at which the operation began.
-func (o *Op) Called() int64 { return o.call }
+// CallStamp returns the turn at which the operation began.
+func (o *Op) CallStamp() int64 { return o.call }
 
-// Back notes how an operation ended.
-func (h *History) Back(o *Op, f Outcome) {
+// Return notes how an operation ended.
+func (h *History) Return(o *Op, f Outcome) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turn++
+	h.clock++
 	o.end = h.Now()
 	switch {
 	case f == Done:
-		o.back, o.done = h.turn, true
+		o.ret, o.done = h.clock, true
 		h.counts["done"]++
 	case f == Failed, o.Kind == Get:
 		o.Key = "" // it is as if it had not been
@@ -193,50 +193,50 @@ func (h *History) Back(o *Op, f Outcome) {
 		h.counts["unknown"]++
 	}
 	if o.done && o.Revision != 0 && (o.Kind == Put || o.Kind == Swap && o.Swapped) {
-		h.acks[o.Revision] = told(false, o.Key, o.Value)
+		h.acks[o.Revision] = render(false, o.Key, o.Value)
 	}
 }
 
 // Belief is that a program holds something, for as long as it is sure.
 type Belief struct {
-	by     Program
-	token  uint64
-	others int          // how many may hold the same
-	err    func() error // nil while the program is sure
-	since  int64        // the revision that put the key, if it is known
+	by       Program
+	token    uint64
+	others   int          // how many may hold the same
+	err      func() error // nil while the program is sure
+	revision int64        // the revision that put the key, if it is known
 
-	mu   sync.Mutex
-	over bool
+	mu       sync.Mutex
+	released bool
 }
 
 // Release notes that the program has given it up.
 func (b *Belief) Release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.over = true
+	b.released = true
 }
 
 // sure reports whether the program is sure now that it holds it.
 func (b *Belief) sure() bool {
 	b.mu.Lock()
-	over := b.over
+	released := b.released
 	b.mu.Unlock()
-	return !over && !b.by.IsDead() && b.err() == nil
+	return !released && !b.by.IsDead() && b.err() == nil
 }
 
 // Hold notes that a program has come to hold something, of which there is one. It is sure of that
 // as long as err returns nil. The token may be 0 if there is none.
 func (h *History) Hold(what string, by Program, token uint64, err func() error) *Belief {
-	return h.come(what, &Belief{by: by, token: token, err: err})
+	return h.begin(what, &Belief{by: by, token: token, err: err})
 }
 
 // Share notes that a program has come to hold something that so many others may hold as well.
 func (h *History) Share(what string, by Program, others int, err func() error) *Belief {
-	return h.come(what, &Belief{by: by, others: others, err: err})
+	return h.begin(what, &Belief{by: by, others: others, err: err})
 }
 
-// come is L4 and L5.
-func (h *History) come(what string, b *Belief) *Belief {
+// begin is L4 and L5.
+func (h *History) begin(what string, b *Belief) *Belief {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts["held"]++
@@ -265,7 +265,7 @@ func (h *History) come(what string, b *Belief) *Belief {
 // Attach notes that a key is attached to a lease, which its program believes to have as long as err
 // returns nil. The key was put at a revision, if that is known.
 func (h *History) Attach(key string, by Program, revision int64, err func() error) *Belief {
-	b := &Belief{by: by, err: err, since: revision}
+	b := &Belief{by: by, err: err, revision: revision}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts["leases"]++
@@ -273,13 +273,13 @@ func (h *History) Attach(key string, by Program, revision int64, err func() erro
 	return b
 }
 
-// Gone notes that a key has gone at a revision, with its lease, and why. It is L1.
-func (h *History) Gone(key string, why any, revision int64) {
+// Deleted notes that a key has gone at a revision, with its lease, and why. It is L1.
+func (h *History) Deleted(key string, why any, revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts[fmt.Sprint("lease gone: ", why)]++
 	b := h.keys[key]
-	if b != nil && revision <= b.since {
+	if b != nil && revision <= b.revision {
 		return // with an earlier lease
 	}
 	if b != nil && b.sure() {
@@ -288,15 +288,15 @@ func (h *History) Gone(key string, why any, revision int64) {
 	delete(h.keys, key)
 }
 
-// View is what one watch was told.
-type View struct {
+// Watch is what one watch was told.
+type Watch struct {
 	By          string
-	Told        map[int64]string // by revision
+	Changes     map[int64]string // by revision
 	first, last int64            // all of these revisions
 }
 
-// NewView returns that of a watch which has been told nothing yet.
-func NewView(by string) *View { return &View{By: by, Told: make(map[int64]string)} }
+// NewWatch returns that of a watch which has been told nothing yet.
+func NewWatch(by string) *Watch { return &Watch{By: by, Changes: make(map[int64]string)} }
 
 // Change is what a watch was told of a key.
 type Change struct {
@@ -305,12 +305,12 @@ type Change struct {
 	Revision   int64
 }
 
-// See notes what a watch was told: changes, which are all up to a revision.
-func (h *History) See(v *View, revision int64, changes []Change) {
+// Observe notes what a watch was told: changes, which are all up to a revision.
+func (h *History) Observe(v *Watch, revision int64, changes []Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if v.last == 0 { // it began somewhere before
-		h.views = append(h.views, v)
+		h.watches = append(h.watches, v)
 		v.last, v.first = revision, revision+1
 		if len(changes) > 0 {
 			v.last = changes[0].Revision - 1
@@ -322,14 +322,14 @@ func (h *History) See(v *View, revision int64, changes []Change) {
 			h.violateLocked("W1", "the watch of %s was told of revision %d after %d, with %d",
 				v.By, c.Revision, v.last, revision)
 		}
-		v.Told[c.Revision] += told(c.Delete, c.Key, c.Value)
+		v.Changes[c.Revision] += render(c.Delete, c.Key, c.Value)
 		h.counts["events"]++
 	}
 	v.last = max(v.last, revision)
 }
 
-// told is a change as a text.
-func told(gone bool, key, value string) string {
+// render is a change as a text.
+func render(gone bool, key, value string) string {
 	if gone {
 		return "-" + key + ";"
 	}

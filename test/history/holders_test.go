@@ -18,10 +18,10 @@ func (p *program) Name() string { return p.name }
 // IsDead implements Program.
 func (p *program) IsDead() bool { return p.dead }
 
-// TestHoldNotices: the history notices what more programs hold than may (L4), and a token that does
+// TestHold: the history notices what more programs hold than may (L4), and a token that does
 // not rise (L5); what has been given up, is no longer certain, or was held by a dead process does not
 // count.
-func TestHoldNotices(t *testing.T) {
+func TestHold(t *testing.T) {
 	a, b := &program{name: "a"}, &program{name: "b"}
 	sure := func() error { return nil }
 	lost := func() error { return errors.New("lost") }
@@ -63,18 +63,18 @@ func TestHoldNotices(t *testing.T) {
 		h := New()
 		c.do(h)
 		var got []string
-		for _, v := range h.broken {
+		for _, v := range h.violations {
 			got = append(got, v.ID)
 		}
 		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: violations %v, want %v", name, h.broken, c.want)
+			t.Errorf("%s: violations %v, want %v", name, h.violations, c.want)
 		}
 	}
 	h := New()
 	dead := &program{name: "c"}
 	h.Hold("x", dead, 1, sure)
 	dead.dead = true
-	if h.Hold("x", a, 2, sure); len(h.broken) > 0 {
-		t.Errorf("after the death of the holder: violations %v, want none", h.broken)
+	if h.Hold("x", a, 2, sure); len(h.violations) > 0 {
+		t.Errorf("after the death of the holder: violations %v, want none", h.violations)
 	}
 }
