@@ -8,10 +8,10 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// searchLimit bounds the search for an order of one register's operations, in real time.
+// searchLimit bounds the search for a linearization of one register, in real time.
 const searchLimit = 10 * time.Second
 
-// Check holds the history against what can be seen only at its end, and returns all violations.
+// Check checks what can only be seen once the run is over, and returns all violations.
 func (h *History) Check() []Violation {
 	h.checkRegisters()
 	h.checkWatches()
@@ -19,8 +19,7 @@ func (h *History) Check() []Violation {
 	return h.violations
 }
 
-// checkRegisters is S1, C1 and S2: each register behaves as if its operations, cached reads
-// among them, happened one after another, each between its call and its return.
+// checkRegisters checks S1, C1 and S2: each register is linearizable, cached reads included.
 func (h *History) checkRegisters() {
 	byKey := make(map[string][]*Op)
 	for _, o := range h.ops {
@@ -45,10 +44,11 @@ func (h *History) checkRegisters() {
 	}
 }
 
-// resolve leaves out what has no answer and what nobody has seen: it may not have been done, and
-// explains nothing. What has no answer and was seen was done before the call that saw it returned.
+// resolve drops operations without an answer whose effect was never seen: they may not have
+// happened, and explain nothing. An unanswered operation whose effect was seen must have happened
+// before the call that saw it returned.
 func resolve(ops []*Op) []*Op {
-	seen := make(map[string]int64) // by value, the first return of who saw it
+	seen := make(map[string]int64) // the first return of an operation that saw a value
 	for _, o := range ops {
 		for _, value := range []string{o.Got, o.Want} {
 			if !o.done || value == "" || value == o.Want && !o.Swapped {
@@ -73,7 +73,7 @@ func resolve(ops []*Op) []*Op {
 	return out
 }
 
-// register is what a register is: its state is its value.
+// register is the sequential model of a register. Its state is its value.
 var register = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, input, _ any) (bool, any) {
@@ -103,10 +103,11 @@ func (h *History) violateRegister(key string, ops []*Op) {
 	for _, o := range ops {
 		text += "\n\t" + o.String()
 	}
-	h.Violate("S1", "no order explains what was read of %s:%s", key, text)
+	h.Violate("S1", "%s is not linearizable:%s", key, text)
 }
 
-// checkWatches is W1: all watches tell the same of a revision, and each tells all of its own.
+// checkWatches checks W1: watches agree about every revision, and none misses a revision in its
+// range.
 func (h *History) checkWatches() {
 	all := h.events
 	for at, text := range h.acks {
@@ -115,7 +116,7 @@ func (h *History) checkWatches() {
 	for _, v := range h.watches {
 		for at, text := range v.Changes {
 			if old, ok := all[at]; ok && old != text {
-				h.Violate("W1", "the watch of %s was told %s at revision %d, it is %s", v.By, text, at, old)
+				h.Violate("W1", "%s's watch got %s at revision %d, want %s", v.By, text, at, old)
 			}
 			all[at] = text
 		}
@@ -123,7 +124,7 @@ func (h *History) checkWatches() {
 	for _, v := range h.watches {
 		for at, text := range all {
 			if _, ok := v.Changes[at]; !ok && at >= v.first && at <= v.last {
-				h.Violate("W1", "the watch of %s was told of %d to %d, and not of %d (%s)",
+				h.Violate("W1", "%s's watch covers %d to %d, but misses %d (%s)",
 					v.By, v.first, v.last, at, text)
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestCheck: each check finds what it is for, and nothing in a history that is as it should be.
+// TestCheck feeds small histories to each check: broken ones are reported, correct ones are not.
 func TestCheck(t *testing.T) {
 	p := &program{name: "p"}
 	op := func(h *History, o *Op, f Outcome) { h.Return(h.Call(o), f) }
@@ -51,12 +51,12 @@ func TestCheck(t *testing.T) {
 			put(h, "v", 2)
 			get(h, "")
 		}},
-		"a write without an answer that was seen and is lost": {want: []string{"S1"}, do: func(h *History) {
+		"an unanswered write is seen, then lost": {want: []string{"S1"}, do: func(h *History) {
 			op(h, &Op{Key: "k", Kind: Put, Value: "v"}, Unknown)
 			get(h, "v")
 			get(h, "")
 		}},
-		"a write without an answer that nobody sees": {do: func(h *History) {
+		"an unanswered write is never seen": {do: func(h *History) {
 			op(h, &Op{Key: "k", Kind: Put, Value: "v"}, Unknown)
 			get(h, "")
 		}},
@@ -70,33 +70,33 @@ func TestCheck(t *testing.T) {
 			watch(h, 2, 3, 4)
 			watch(h, 3, 4, 5)
 		}},
-		"a watch that is told less than another": {want: []string{"W1"}, do: func(h *History) {
+		"a watch misses a revision that another has": {want: []string{"W1"}, do: func(h *History) {
 			watch(h, 2, 3, 4)
 			watch(h, 2, 4)
 		}},
-		"a watch that is not told of an acknowledged write": {want: []string{"W1"}, do: func(h *History) {
+		"a watch misses an acknowledged write": {want: []string{"W1"}, do: func(h *History) {
 			put(h, "v", 3)
 			watch(h, 2, 4)
 		}},
-		"a watch that is told something else": {want: []string{"W1"}, do: func(h *History) {
+		"a watch gets a different value": {want: []string{"W1"}, do: func(h *History) {
 			put(h, "w", 3)
 			watch(h, 2, 3)
 		}},
-		"a watch that is told twice": {want: []string{"W1", "W1"}, do: func(h *History) {
+		"a watch gets a revision twice": {want: []string{"W1", "W1"}, do: func(h *History) {
 			watch(h, 2, 3, 4)
 			watch(h, 2, 3, 3, 4)
 		}},
-		"a lease that is valid": {want: []string{"L1"}, do: func(h *History) {
+		"a key is deleted while its lease is valid": {want: []string{"L1"}, do: func(h *History) {
 			h.Attach("k", p, 5, sure)
 			h.Deleted("k", "expired", 6)
 		}},
-		"leases that are not": {do: func(h *History) {
+		"keys are deleted after their leases ended": {do: func(h *History) {
 			h.Attach("k", p, 5, func() error { return errors.New("invalid") })
 			h.Deleted("k", "expired", 6)
 			h.Attach("k", p, 7, sure).Release()
 			h.Deleted("k", "revoked", 8)
 			h.Attach("k", p, 9, sure)
-			h.Deleted("k", "expired", 8) // told late
+			h.Deleted("k", "expired", 8) // an old event, delivered late
 		}},
 	} {
 		h := New()

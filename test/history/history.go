@@ -8,42 +8,40 @@ import (
 	"time"
 )
 
-// History is what clients did and were told, for the checkers. Its methods may be called from any
-// goroutine.
+// History records what clients did and observed. Its methods may be called from any goroutine.
 type History struct {
 	start  time.Time
-	length time.Duration // how long the run has lasted, once it is over
+	length time.Duration // set when the run ends
 
 	mu         sync.Mutex // guards what follows
-	clock      int64      // counts calls and returns, for many happen at one instant
+	clock      int64      // orders calls and returns that happen at the same instant
 	ops        []*Op
-	events     map[int64]string // what all watches together were told of each revision
+	events     map[int64]string // by revision, from all watches
 	watches    []*Watch
-	acks       map[int64]string // what an acknowledged write must have made of its revision
+	acks       map[int64]string // by revision, the events that acknowledged writes must cause
 	held       map[string][]*Belief
 	tokens     map[string]uint64
-	keys       map[string]*Belief // of leases, by the key attached
+	keys       map[string]*Belief // leases, by attached key
 	violations []Violation
 	counts     map[string]int
 }
 
-// Program is who did something: it can die, and believes nothing then.
+// Program is the author of operations. A dead program holds nothing.
 type Program interface {
 	Name() string
 	IsDead() bool
 }
 
-// Violation is a promise that was broken.
+// Violation is a broken promise.
 type Violation struct {
 	At   time.Duration
 	ID   string // in docs/design.md
 	What string
 }
 
-// String tells a violation in one line.
 func (v Violation) String() string { return fmt.Sprintf("%v %s: %s", v.At, v.ID, v.What) }
 
-// New returns the history of a run that begins now.
+// New returns the history of a run that starts now.
 func New() *History {
 	return &History{
 		start: time.Now(), events: make(map[int64]string), acks: make(map[int64]string),
@@ -52,7 +50,7 @@ func New() *History {
 	}
 }
 
-// Now is how long the run has lasted.
+// Now returns how long the run has lasted.
 func (h *History) Now() time.Duration {
 	if h.length != 0 {
 		return h.length
@@ -60,10 +58,10 @@ func (h *History) Now() time.Duration {
 	return time.Since(h.start)
 }
 
-// End notes that the run is over.
+// End marks the end of the run.
 func (h *History) End() { h.length = h.Now() }
 
-// Violate notes that a promise was broken.
+// Violate records that a promise was broken.
 func (h *History) Violate(id, format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,21 +72,21 @@ func (h *History) violateLocked(id, format string, args ...any) {
 	h.violations = append(h.violations, Violation{h.Now(), id, fmt.Sprintf(format, args...)})
 }
 
-// Count counts something that happened.
+// Count counts an occurrence of something.
 func (h *History) Count(what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts[what]++
 }
 
-// Counts returns how often what happened.
+// Counts returns the number of occurrences of everything counted.
 func (h *History) Counts() map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return maps.Clone(h.counts)
 }
 
-// Stamp returns the place of this moment among the calls and returns of operations.
+// Stamp returns a logical timestamp that orders this moment among the calls and returns.
 func (h *History) Stamp() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,16 +94,16 @@ func (h *History) Stamp() int64 {
 	return h.clock
 }
 
-// Ops returns all operations of a run that is over.
+// Ops returns all operations, once the run is over.
 func (h *History) Ops() []*Op { return h.ops }
 
-// Watches returns what each watch was told in a run that is over.
+// Watches returns all watches, once the run is over.
 func (h *History) Watches() []*Watch { return h.watches }
 
-// Kind says what a client asked of a register.
+// Kind is the kind of an operation.
 type Kind uint8
 
-// The kinds. A Swap is to a value, if the register has another.
+// The kinds of operations. A Swap sets the register to Value if its value is Want.
 const (
 	Get Kind = iota
 	Put
@@ -113,26 +111,25 @@ const (
 	Delete
 )
 
-// Never is the return of what was not answered.
+// Never is the return of an operation that was not answered.
 const Never = math.MaxInt64
 
-// Op is one operation on a register, which is a key. A value is written once in a run; the
-// empty one is that of a key that is missing.
+// Op is an operation on a register, which is a key. Each value is written only once in a run; the
+// empty value stands for a missing key.
 type Op struct {
 	By, Key  string
 	Kind     Kind
 	Value    string // written
-	Want     string // by a swap
-	Got      string // read; by a swap that did nothing, too
+	Want     string // expected by a swap
+	Got      string // read, or found by a swap that failed
 	Swapped  bool
-	Revision int64 // of the store after a write that was done, 0 if it is not told
+	Revision int64 // after a write, 0 if unknown
 
-	done       bool  // it was answered; else it may have been done
-	call, ret  int64 // turns
+	done       bool  // answered; otherwise it may or may not have happened
+	call, ret  int64 // timestamps
 	start, end time.Duration
 }
 
-// String tells an operation in one line.
 func (o *Op) String() string {
 	s := fmt.Sprintf("%v-%v %s %s ", o.start, o.end, o.By, o.Key)
 	switch o.Kind {
@@ -151,7 +148,7 @@ func (o *Op) String() string {
 	return s
 }
 
-// Call notes that an operation begins.
+// Call records the start of an operation.
 func (h *History) Call(o *Op) *Op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,23 +158,22 @@ func (h *History) Call(o *Op) *Op {
 	return o
 }
 
-// Outcome is what is known of an operation.
+// Outcome is what a client knows about the result of an operation.
 type Outcome uint8
 
-// The outcomes. One that has Failed did nothing and never will.
+// The outcomes. A Failed operation has no effect and never will.
 const (
 	Unknown Outcome = iota
 	Done
 	Failed
 )
 
-// Done reports whether the operation was answered.
 func (o *Op) Done() bool { return o.done }
 
-// CallStamp returns the turn at which the operation began.
+// CallStamp returns the timestamp of the operation's call.
 func (o *Op) CallStamp() int64 { return o.call }
 
-// Return notes how an operation ended.
+// Return records the end of an operation.
 func (h *History) Return(o *Op, f Outcome) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,7 +184,7 @@ func (h *History) Return(o *Op, f Outcome) {
 		o.ret, o.done = h.clock, true
 		h.counts["done"]++
 	case f == Failed, o.Kind == Get:
-		o.Key = "" // it is as if it had not been
+		o.Key = "" // ignore it
 	default:
 		h.counts["unknown"]++
 	}
@@ -197,26 +193,26 @@ func (h *History) Return(o *Op, f Outcome) {
 	}
 }
 
-// Belief is that a program holds something, for as long as it is sure.
+// Belief is a program's belief that it holds something.
 type Belief struct {
 	by       Program
 	token    uint64
-	others   int          // how many may hold the same
-	err      func() error // nil while the program is sure
-	revision int64        // the revision that put the key, if it is known
+	others   int          // how many others may hold the same thing
+	err      func() error // returns nil while the program believes it
+	revision int64        // at which the key was put, 0 if unknown
 
 	mu       sync.Mutex
 	released bool
 }
 
-// Release notes that the program has given it up.
+// Release records that the program has released it.
 func (b *Belief) Release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.released = true
 }
 
-// sure reports whether the program is sure now that it holds it.
+// sure reports whether the program still believes it.
 func (b *Belief) sure() bool {
 	b.mu.Lock()
 	released := b.released
@@ -224,18 +220,18 @@ func (b *Belief) sure() bool {
 	return !released && !b.by.IsDead() && b.err() == nil
 }
 
-// Hold notes that a program has come to hold something, of which there is one. It is sure of that
-// as long as err returns nil. The token may be 0 if there is none.
+// Hold records that a program has become the only holder of something. It believes so while err
+// returns nil. The token is 0 if there is none.
 func (h *History) Hold(what string, by Program, token uint64, err func() error) *Belief {
 	return h.begin(what, &Belief{by: by, token: token, err: err})
 }
 
-// Share notes that a program has come to hold something that so many others may hold as well.
+// Share is like Hold, but the given number of others may hold it at the same time.
 func (h *History) Share(what string, by Program, others int, err func() error) *Belief {
 	return h.begin(what, &Belief{by: by, others: others, err: err})
 }
 
-// begin is L4 and L5.
+// begin checks L4 and L5.
 func (h *History) begin(what string, b *Belief) *Belief {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -254,7 +250,7 @@ func (h *History) begin(what string, b *Belief) *Belief {
 		}
 	}
 	if sure && b.token != 0 && b.token <= h.tokens[what] {
-		h.violateLocked("L5", "%s has come to %s with token %d, after %d",
+		h.violateLocked("L5", "%s was granted to %s with token %d, after %d",
 			what, b.by.Name(), b.token, h.tokens[what])
 	}
 	h.tokens[what] = max(h.tokens[what], b.token)
@@ -262,8 +258,8 @@ func (h *History) begin(what string, b *Belief) *Belief {
 	return b
 }
 
-// Attach notes that a key is attached to a lease, which its program believes to have as long as err
-// returns nil. The key was put at a revision, if that is known.
+// Attach records that a key was attached to a lease. Its program believes that the lease is valid
+// while err returns nil. The revision is the one at which the key was put, or 0 if unknown.
 func (h *History) Attach(key string, by Program, revision int64, err func() error) *Belief {
 	b := &Belief{by: by, err: err, revision: revision}
 	h.mu.Lock()
@@ -273,43 +269,44 @@ func (h *History) Attach(key string, by Program, revision int64, err func() erro
 	return b
 }
 
-// Deleted notes that a key has gone at a revision, with its lease, and why. It is L1.
+// Deleted records that a key was deleted at a revision together with its lease, and why. It checks
+// L1.
 func (h *History) Deleted(key string, why any, revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts[fmt.Sprint("lease gone: ", why)]++
 	b := h.keys[key]
 	if b != nil && revision <= b.revision {
-		return // with an earlier lease
+		return // it belonged to an earlier lease
 	}
 	if b != nil && b.sure() {
-		h.violateLocked("L1", "%s has gone (%v), and %s is sure of its lease", key, why, b.by.Name())
+		h.violateLocked("L1", "%s was deleted (%v), but %s's lease is valid", key, why, b.by.Name())
 	}
 	delete(h.keys, key)
 }
 
-// Watch is what one watch was told.
+// Watch is the record of a watch.
 type Watch struct {
 	By          string
 	Changes     map[int64]string // by revision
-	first, last int64            // all of these revisions
+	first, last int64            // the range of revisions that it covers
 }
 
-// NewWatch returns that of a watch which has been told nothing yet.
+// NewWatch returns an empty record.
 func NewWatch(by string) *Watch { return &Watch{By: by, Changes: make(map[int64]string)} }
 
-// Change is what a watch was told of a key.
+// Change is a change of a key, as delivered by a watch.
 type Change struct {
 	Key, Value string
 	Delete     bool
 	Revision   int64
 }
 
-// Observe notes what a watch was told: changes, which are all up to a revision.
+// Observe records the changes that a watch delivered: all of those up to a revision.
 func (h *History) Observe(v *Watch, revision int64, changes []Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if v.last == 0 { // it began somewhere before
+	if v.last == 0 { // the first delivery
 		h.watches = append(h.watches, v)
 		v.last, v.first = revision, revision+1
 		if len(changes) > 0 {
@@ -319,7 +316,7 @@ func (h *History) Observe(v *Watch, revision int64, changes []Change) {
 	}
 	for _, c := range changes {
 		if c.Revision <= v.last || c.Revision > revision {
-			h.violateLocked("W1", "the watch of %s was told of revision %d after %d, with %d",
+			h.violateLocked("W1", "%s's watch got revision %d after %d, with %d",
 				v.By, c.Revision, v.last, revision)
 		}
 		v.Changes[c.Revision] += render(c.Delete, c.Key, c.Value)
@@ -328,7 +325,7 @@ func (h *History) Observe(v *Watch, revision int64, changes []Change) {
 	v.last = max(v.last, revision)
 }
 
-// render is a change as a text.
+// render formats a change.
 func render(gone bool, key, value string) string {
 	if gone {
 		return "-" + key + ";"

@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// program is a Program of a test.
 type program struct {
 	name string
 	dead bool
@@ -18,9 +17,8 @@ func (p *program) Name() string { return p.name }
 // IsDead implements Program.
 func (p *program) IsDead() bool { return p.dead }
 
-// TestHold: the history notices what more programs hold than may (L4), and a token that does
-// not rise (L5); what has been given up, is no longer certain, or was held by a dead process does not
-// count.
+// TestHold: it is reported if too many programs hold something at once (L4), or if a token does not
+// increase (L5). Beliefs that were released or lost, and those of dead programs, do not count.
 func TestHold(t *testing.T) {
 	a, b := &program{name: "a"}, &program{name: "b"}
 	sure := func() error { return nil }
@@ -38,11 +36,11 @@ func TestHold(t *testing.T) {
 			h.Hold("x", a, 1, sure)
 			h.Hold("x", b, 2, sure)
 		}},
-		"the first is not sure": {do: func(h *History) {
+		"the first has lost it": {do: func(h *History) {
 			h.Hold("x", a, 1, lost)
 			h.Hold("x", b, 2, sure)
 		}},
-		"a token again": {want: []string{"L5"}, do: func(h *History) {
+		"a reused token": {want: []string{"L5"}, do: func(h *History) {
 			h.Hold("x", a, 2, sure).Release()
 			h.Hold("x", b, 2, sure)
 		}},
@@ -54,7 +52,7 @@ func TestHold(t *testing.T) {
 			h.Share("x", a, 9, sure)
 			h.Share("x", b, 0, sure)
 		}},
-		"a permit too many": {want: []string{"L4", "L4"}, do: func(h *History) {
+		"one permit too many": {want: []string{"L4", "L4"}, do: func(h *History) {
 			h.Share("x", a, 1, sure)
 			h.Share("x", a, 1, sure)
 			h.Share("x", b, 1, sure)
@@ -75,6 +73,6 @@ func TestHold(t *testing.T) {
 	h.Hold("x", dead, 1, sure)
 	dead.dead = true
 	if h.Hold("x", a, 2, sure); len(h.violations) > 0 {
-		t.Errorf("after the death of the holder: violations %v, want none", h.violations)
+		t.Errorf("after the holder died: violations %v, want none", h.violations)
 	}
 }
