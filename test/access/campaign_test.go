@@ -14,12 +14,12 @@ import (
 // Goal: who leads, who waits as the next, and who waits behind that is told so in the revision in
 // which the right to the election is taken away. Method: three sessions of alice campaign through
 // one member, and alice loses her role.
-func TestCampaignTakenAway(t *testing.T) {
+func TestRoleRevokedWhileCampaigning(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.each(t, func(t *testing.T, m *inprocess.Member) {
-			ctx := ask(t)
-			alice := as(t, "alice", m)
+			ctx := timeout(t)
+			alice := connectAs(t, "alice", m)
 			name := "alice/" + m.Name()
 			e := lock.NewElection(alice, name)
 			session := func() *client.Live {
@@ -43,7 +43,7 @@ func TestCampaignTakenAway(t *testing.T) {
 			}
 			c.rootSees(t, name+"/", 2) // the leader and the next
 			c.rootSees(t, name+"~candidates/", 2)
-			c.take(t, "alice")
+			c.revokeRole(t, "alice")
 			for range 2 {
 				wantDenied(t, "campaign", <-ended)
 			}
@@ -56,7 +56,7 @@ func TestCampaignTakenAway(t *testing.T) {
 // rootSees waits until so many keys have a prefix.
 func (c *cluster) rootSees(t *testing.T, prefix string, n int64) {
 	t.Helper()
-	ctx := ask(t)
+	ctx := timeout(t)
 	changes := c.root.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	for range changes {
 		r, err := c.root.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())

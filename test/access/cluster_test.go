@@ -25,7 +25,7 @@ import (
 type cluster struct {
 	members []*inprocess.Member
 	root    *clientv3.Client
-	names   pb.AccessServiceClient // as root
+	access  pb.AccessServiceClient // as root
 	leader  int                    // its place
 	undo    []func()               // what a step has changed
 }
@@ -34,7 +34,7 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{members: inprocess.Run(t, 3)}
 	open := inprocess.Etcd(t, c.members[0].Endpoint())
-	ctx := ask(t)
+	ctx := timeout(t)
 	do := func(_ any, err error) {
 		t.Helper()
 		if err != nil {
@@ -51,11 +51,11 @@ func newCluster(t *testing.T) *cluster {
 		key := name + "/"
 		may := clientv3.PermissionType(clientv3.PermReadWrite)
 		do(open.RoleGrantPermission(ctx, name, key, clientv3.GetPrefixRangeEnd(key), may))
-		do(names.GrantNames(ctx, nameOf(name, key, pb.NamePermission_KIND_HOLD)))
+		do(names.GrantNames(ctx, namePermission(name, key, pb.NamePermission_KIND_HOLD)))
 	}
 	do(open.RoleGrantPermission(ctx, "carol", "alice/", "alice0",
 		clientv3.PermissionType(clientv3.PermRead)))
-	do(names.GrantNames(ctx, nameOf("carol", "alice/", pb.NamePermission_KIND_SEE)))
+	do(names.GrantNames(ctx, namePermission("carol", "alice/", pb.NamePermission_KIND_SEE)))
 	do(open.AuthEnable(ctx))
 	for _, m := range c.members {
 		// Whatever comes of it, the member knows then that access control is on: one that was behind
@@ -68,7 +68,7 @@ func newCluster(t *testing.T) *cluster {
 	})
 	do(root, err)
 	t.Cleanup(func() { _ = root.Close() })
-	c.root, c.names = root, pb.NewAccessServiceClient(root.ActiveConnection())
+	c.root, c.access = root, pb.NewAccessServiceClient(root.ActiveConnection())
 	for i, m := range c.members {
 		s, err := root.Status(ctx, m.Endpoint())
 		do(s, err)
@@ -79,8 +79,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// nameOf is a permission of a role on names with a prefix.
-func nameOf(role, prefix string, kind pb.NamePermission_Kind) *pb.GrantNamesRequest {
+// namePermission is a permission of a role on names with a prefix.
+func namePermission(role, prefix string, kind pb.NamePermission_Kind) *pb.GrantNamesRequest {
 	return &pb.GrantNamesRequest{Permission: &pb.NamePermission{
 		Role: role, Kind: kind, Name: prefix, Prefix: true,
 	}}
@@ -98,16 +98,16 @@ func (c *cluster) each(t *testing.T, test func(*testing.T, *inprocess.Member)) {
 	}
 }
 
-// as connects a user to a member, or to a line before it.
-func as(t *testing.T, user string, to interface{ Endpoint() string }) *client.Client {
+// connectAs connects a user to a member, or to a line before it.
+func connectAs(t *testing.T, user string, to interface{ Endpoint() string }) *client.Client {
 	t.Helper()
 	return inprocess.Connect(t, client.Config{
 		User: user, Password: user, Endpoints: []string{to.Endpoint()}, AnyMember: true,
 	})
 }
 
-// ask returns a context that bounds a test.
-func ask(t testing.TB) context.Context {
+// timeout returns a context that bounds a test.
+func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
@@ -116,21 +116,21 @@ func ask(t testing.TB) context.Context {
 // rootPuts puts a key as root.
 func (c *cluster) rootPuts(t *testing.T, key, value string) {
 	t.Helper()
-	if _, err := c.root.Put(ask(t), key, value); err != nil {
+	if _, err := c.root.Put(timeout(t), key, value); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// take takes a role from a user, and gives it back after the step.
-func (c *cluster) take(t *testing.T, user string) {
+// revokeRole takes a role from a user, and gives it back after the step.
+func (c *cluster) revokeRole(t *testing.T, user string) {
 	t.Helper()
-	if _, err := c.root.UserRevokeRole(ask(t), user, user); err != nil {
+	if _, err := c.root.UserRevokeRole(timeout(t), user, user); err != nil {
 		t.Fatal(err)
 	}
-	c.undo = append(c.undo, func() { c.giveBack(t, user) })
+	c.undo = append(c.undo, func() { c.restoreRole(t, user) })
 }
 
-func (c *cluster) giveBack(t *testing.T, user string) {
+func (c *cluster) restoreRole(t *testing.T, user string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

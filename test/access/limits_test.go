@@ -24,13 +24,13 @@ func (c *cluster) limit(t *testing.T, user string, list ...*pb.Limit) {
 	t.Helper()
 	set := func(ctx context.Context, list []*pb.Limit) {
 		t.Helper()
-		if _, err := c.names.SetLimits(ctx, &pb.SetLimitsRequest{
+		if _, err := c.access.SetLimits(ctx, &pb.SetLimitsRequest{
 			Limits: &pb.Limits{User: user, Limits: list},
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	set(ask(t), list)
+	set(timeout(t), list)
 	c.undo = append(c.undo, func() {
 		var unset []*pb.Limit
 		for _, l := range list {
@@ -42,7 +42,7 @@ func (c *cluster) limit(t *testing.T, user string, list ...*pb.Limit) {
 	})
 }
 
-func most(what pb.Limit_Resource, n int64) *pb.Limit { return &pb.Limit{Resource: what, Most: n} }
+func limitOf(what pb.Limit_Resource, n int64) *pb.Limit { return &pb.Limit{Resource: what, Most: n} }
 
 // etcdAs connects etcd's client as a user.
 func etcdAs(t *testing.T, user string, m *inprocess.Member) *clientv3.Client {
@@ -78,9 +78,9 @@ func TestLimitsOfState(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.each(t, func(t *testing.T, m *inprocess.Member) {
-			c.limit(t, "alice", most(pb.Limit_RESOURCE_LEASES, 2), most(pb.Limit_RESOURCE_LEASE_KEYS, 1),
-				most(pb.Limit_RESOURCE_BYTES, 20_000))
-			alice, bob, ctx := as(t, "alice", m), as(t, "bob", m), ask(t)
+			c.limit(t, "alice", limitOf(pb.Limit_RESOURCE_LEASES, 2),
+				limitOf(pb.Limit_RESOURCE_LEASE_KEYS, 1), limitOf(pb.Limit_RESOURCE_BYTES, 20_000))
+			alice, bob, ctx := connectAs(t, "alice", m), connectAs(t, "bob", m), timeout(t)
 			old := etcdAs(t, "alice", m)
 			first, err := alice.Grant(ctx, client.Grant{TTL: time.Minute, Name: "alice/1"})
 			if err != nil {
@@ -110,7 +110,7 @@ func TestLimitsOfState(t *testing.T) {
 				}
 			}
 
-			list, err := c.names.ListLimits(ctx, &pb.ListLimitsRequest{User: "alice"})
+			list, err := c.access.ListLimits(ctx, &pb.ListLimitsRequest{User: "alice"})
 			if err != nil || len(list.Limits) != 1 || len(list.Uses) != 1 || list.Uses[0].Leases != 2 ||
 				list.Uses[0].LeaseKeys != 1 {
 				t.Errorf("limits %v, error %v", list, err)
@@ -135,7 +135,7 @@ func TestLimitsOfRequests(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.each(t, func(t *testing.T, m *inprocess.Member) {
-			alice, bob, ctx := as(t, "alice", m), as(t, "bob", m), ask(t)
+			alice, bob, ctx := connectAs(t, "alice", m), connectAs(t, "bob", m), timeout(t)
 			old := etcdAs(t, "alice", m)
 			held, err := alice.Grant(ctx, client.Grant{TTL: time.Minute})
 			if err != nil {
@@ -145,11 +145,11 @@ func TestLimitsOfRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.limit(t, "alice", most(pb.Limit_RESOURCE_RATE, 1))
+			c.limit(t, "alice", limitOf(pb.Limit_RESOURCE_RATE, 1))
 			renewals := pb.NewLeaseServiceClient(old.ActiveConnection())
 			refused := 0
 			for round := 0; round < 3 || refused == 0 && ctx.Err() == nil; round++ {
-				refused += together(t, old, 5)
+				refused += concurrentGets(t, old, 5)
 				if _, err := old.KeepAliveOnce(ctx, kept.ID); err != nil {
 					t.Errorf("a renewal of etcd's: %v", err)
 				}
@@ -169,10 +169,10 @@ func TestLimitsOfRequests(t *testing.T) {
 	})
 }
 
-// together has a client ask for several things at once, and returns how many the limit refuses.
-func together(t *testing.T, c *clientv3.Client, n int) (refused int) {
+// concurrentGets has a client ask for several things at once, and returns how many the limit refuses.
+func concurrentGets(t *testing.T, c *clientv3.Client, n int) (refused int) {
 	t.Helper()
-	ctx, errs := ask(t), make(chan error, n)
+	ctx, errs := timeout(t), make(chan error, n)
 	for range n {
 		go func() {
 			_, err := c.Get(ctx, "alice/k")

@@ -25,7 +25,7 @@ import (
 func TestLoginStorm(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
-	ctx := ask(t)
+	ctx := timeout(t)
 	cfg := inprocess.Config(inprocess.Dir(t), "m")
 	cfg.Access.BcryptCost = 10
 	m := inprocess.Start(t, cfg)
@@ -41,7 +41,7 @@ func TestLoginStorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := as(t, "root", m).Grant(ctx, client.Grant{TTL: time.Minute})
+	held, err := connectAs(t, "root", m).Grant(ctx, client.Grant{TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,24 +25,25 @@ func TestTenants(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.each(t, func(t *testing.T, m *inprocess.Member) {
-			alice, bob, carol := as(t, "alice", m), as(t, "bob", m), as(t, "carol", m)
-			held := leasesAndKeys(t, alice)
+			alice, bob := connectAs(t, "alice", m), connectAs(t, "bob", m)
+			carol := connectAs(t, "carol", m)
+			held := grantWithKey(t, alice)
 			defer func() {
-				if err := held.Revoke(ask(t)); err != nil {
+				if err := held.Revoke(timeout(t)); err != nil {
 					t.Errorf("alice revokes her lease: %v", err)
 				}
 			}()
-			refusals(t, bob, held.Ref())
-			lists(t, held, alice, bob, carol)
-			work(t, alice, bob)
+			checkDenied(t, bob, held.Ref())
+			checkLists(t, held, alice, bob, carol)
+			useClients(t, alice, bob)
 		})
 	})
 }
 
-// leasesAndKeys has alice grant a lease with a name and a key.
-func leasesAndKeys(t *testing.T, alice *client.Client) *client.Lease {
+// grantWithKey has alice grant a lease with a name and a key.
+func grantWithKey(t *testing.T, alice *client.Client) *client.Lease {
 	t.Helper()
-	ctx := ask(t)
+	ctx := timeout(t)
 	held, err := alice.Grant(ctx, client.Grant{
 		TTL: time.Minute, Name: "alice/name", Keys: []store.KV{{Key: "alice/key", Value: []byte("1")}},
 	})
@@ -62,8 +63,8 @@ func leasesAndKeys(t *testing.T, alice *client.Client) *client.Lease {
 	return held
 }
 
-// refusals has bob try what is alice's. What would be tried again would never end.
-func refusals(t *testing.T, bob *client.Client, of leases.Ref) {
+// checkDenied has bob try what is alice's. What would be tried again would never end.
+func checkDenied(t *testing.T, bob *client.Client, of leases.Ref) {
 	t.Helper()
 	ctx := t.Context()
 	const isBob = "you are bob (roles: bob)"
@@ -83,25 +84,25 @@ func refusals(t *testing.T, bob *client.Client, of leases.Ref) {
 	wantDenied(t, "attach", bob.Attach(ctx, of, "bob/key"), "the lease is not yours")
 	_, err = cache.Open(ctx, bob, []store.KeyRange{store.Prefix("alice/")}, cache.Options{})
 	wantDenied(t, "cache", err, "needs read on alice/ to alice0", isBob)
-	_, err = lock.NewMutex(session(t, bob), "alice/lock").Lock(ctx)
+	_, err = lock.NewMutex(openSession(t, bob), "alice/lock").Lock(ctx)
 	wantDenied(t, "lock", err, isBob)
 }
 
-// session opens a session.
-func session(t *testing.T, c *client.Client) *client.Live {
+// openSession opens a session.
+func openSession(t *testing.T, c *client.Client) *client.Live {
 	t.Helper()
-	s, err := c.Open(ask(t), client.Session{TTL: time.Minute})
+	s, err := c.Open(timeout(t), client.Session{TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// lists has all three list leases.
-func lists(t *testing.T, held *client.Lease, alice, bob, carol *client.Client) {
+// checkLists has all three list leases.
+func checkLists(t *testing.T, held *client.Lease, alice, bob, carol *client.Client) {
 	t.Helper()
 	sees := func(c *client.Client) bool {
-		for info, err := range c.List(ask(t), leases.Filter{}) {
+		for info, err := range c.List(timeout(t), leases.Filter{}) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -116,15 +117,16 @@ func lists(t *testing.T, held *client.Lease, alice, bob, carol *client.Client) {
 	}
 }
 
-// work has alice do what needs a key and a lease of its own, with what is built on the client.
-func work(t *testing.T, alice, bob *client.Client) {
+// useClients has alice do what needs a key and a lease of its own, with what is built on the client.
+func useClients(t *testing.T, alice, bob *client.Client) {
 	t.Helper()
-	ctx := ask(t)
-	held, err := lock.NewMutex(session(t, alice), "alice/lock").Lock(ctx)
+	ctx := timeout(t)
+	held, err := lock.NewMutex(openSession(t, alice), "alice/lock").Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock.NewMutex(session(t, alice), "alice/lock").TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
+	second := lock.NewMutex(openSession(t, alice), "alice/lock")
+	if _, err := second.TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
 		t.Errorf("a second lock: %v", err)
 	}
 	if err := held.Release(ctx); err != nil {
@@ -142,7 +144,7 @@ func work(t *testing.T, alice, bob *client.Client) {
 	_, err = queue.New(bob, "alice/queue", queue.Config{}).Push(ctx, []byte("v"), 0)
 	wantDenied(t, "push", err)
 	group := members.New(alice, "alice/group")
-	if joined, err := group.Register(ctx, session(t, alice), "m", nil); err != nil {
+	if joined, err := group.Register(ctx, openSession(t, alice), "m", nil); err != nil {
 		t.Errorf("register: %v", err)
 	} else if err := joined.Release(ctx); err != nil {
 		t.Errorf("leave: %v", err)

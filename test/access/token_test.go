@@ -15,9 +15,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// alone runs one member with access control: root alone, whose tokens are signed and count for a
+// startSingle runs one member with access control: root alone, whose tokens are signed and count for a
 // second. The client has one of them.
-func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
+func startSingle(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	t.Helper()
 	dir := inprocess.Dir(t)
 	key := filepath.Join(t.TempDir(), "key")
@@ -29,7 +29,7 @@ func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	m := inprocess.Start(t, cfg)
 	m.Await()
 	open := inprocess.Etcd(t, m.Endpoint())
-	ctx := ask(t)
+	ctx := timeout(t)
 	_, err := open.UserAdd(ctx, "root", "root")
 	if err == nil {
 		_, err = open.UserGrantRole(ctx, "root", "root")
@@ -56,9 +56,9 @@ func alone(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 // #13975, #14616). Method: a token of that time is refused to other clients in the end.
 func TestT23TokenExpires(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
-		m, root := alone(t)
-		ctx := ask(t)
-		holder := as(t, "root", m)
+		m, root := startSingle(t)
+		ctx := timeout(t)
+		holder := connectAs(t, "root", m)
 		held, err := holder.Grant(ctx, client.Grant{TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestT23TokenExpires(t *testing.T) {
 		if err := held.Err(); err != nil {
 			t.Errorf("the lease has ended: %v", err)
 		}
-		watch := watchOf(t, holder, store.Watch{Key: "k", NoPut: true})
+		watch := openWatch(t, holder, store.Watch{Key: "k", NoPut: true})
 		if _, err := holder.GrantOnly(ctx, client.Grant{
 			TTL: 200 * time.Millisecond, Keys: []store.KV{{Key: "k"}},
 		}); err != nil {

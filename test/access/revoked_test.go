@@ -18,16 +18,16 @@ import (
 // Goal: what is open ends in the revision in which the right to it is taken away, through every
 // member: nothing that happens after is told, and a cache answers nothing from memory as soon as
 // the change is acknowledged. Method: alice has one of each open, and loses her role.
-func TestRightsTakenAway(t *testing.T) {
+func TestRoleRevoked(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.rootPuts(t, "alice/key", "1")
 		c.each(t, func(t *testing.T, m *inprocess.Member) {
-			ctx := ask(t)
-			alice := as(t, "alice", m)
-			watch := watchOf(t, alice, store.Watch{Key: "alice/", End: "alice0"})
-			kept := cacheOf(t, alice)
-			first, second := session(t, alice), session(t, alice)
+			ctx := timeout(t)
+			alice := connectAs(t, "alice", m)
+			watch := openWatch(t, alice, store.Watch{Key: "alice/", End: "alice0"})
+			kept := openCache(t, alice)
+			first, second := openSession(t, alice), openSession(t, alice)
 			holder, err := lock.NewMutex(first, "alice/lock").Lock(ctx)
 			if err != nil {
 				t.Fatal(err)
@@ -42,7 +42,7 @@ func TestRightsTakenAway(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c.take(t, "alice")
+			c.revokeRole(t, "alice")
 			if kv, err := kept.Get(ctx, "alice/key"); err == nil {
 				t.Errorf("the cache answers %v", kv)
 			} else {
@@ -65,9 +65,9 @@ func TestRightsTakenAway(t *testing.T) {
 	})
 }
 
-func watchOf(t *testing.T, c *client.Client, what store.Watch) *client.Watcher {
+func openWatch(t *testing.T, c *client.Client, what store.Watch) *client.Watcher {
 	t.Helper()
-	w, err := c.Watch(ask(t), what)
+	w, err := c.Watch(timeout(t), what)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +75,10 @@ func watchOf(t *testing.T, c *client.Client, what store.Watch) *client.Watcher {
 	return w
 }
 
-// cacheOf opens a cache which has alice's key in memory.
-func cacheOf(t *testing.T, c *client.Client) *cache.Cache {
+// openCache opens a cache which has alice's key in memory.
+func openCache(t *testing.T, c *client.Client) *cache.Cache {
 	t.Helper()
-	ctx := ask(t)
+	ctx := timeout(t)
 	kept, err := cache.Open(ctx, c, []store.KeyRange{store.Prefix("alice/")}, cache.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -99,23 +99,23 @@ func cacheOf(t *testing.T, c *client.Client) *cache.Cache {
 // Goal: a stream of events of leases tells what its user may see at the time, and goes on when the
 // right comes back, without what happened meanwhile. Method: carol, who may also see what is
 // bob's, loses the role for what is alice's and gets it back.
-func TestEventsAreFiltered(t *testing.T) {
+func TestEventFilter(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
-		may := nameOf("carol2", "bob/", pb.NamePermission_KIND_SEE)
-		if _, err := c.root.RoleAdd(ask(t), "carol2"); err != nil {
+		may := namePermission("carol2", "bob/", pb.NamePermission_KIND_SEE)
+		if _, err := c.root.RoleAdd(timeout(t), "carol2"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.names.GrantNames(ask(t), may); err != nil {
+		if _, err := c.access.GrantNames(timeout(t), may); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.root.UserGrantRole(ask(t), "carol", "carol2"); err != nil {
+		if _, err := c.root.UserGrantRole(timeout(t), "carol", "carol2"); err != nil {
 			t.Fatal(err)
 		}
 		c.each(t, func(t *testing.T, m *inprocess.Member) {
-			ctx := ask(t)
-			alice, bob := as(t, "alice", m), as(t, "bob", m)
-			events, err := as(t, "carol", m).LeaseEvents(ctx, leases.Watch{})
+			ctx := timeout(t)
+			alice, bob := connectAs(t, "alice", m), connectAs(t, "bob", m)
+			events, err := connectAs(t, "carol", m).LeaseEvents(ctx, leases.Watch{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func TestEventsAreFiltered(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			told := func(want string) {
+			wantEvent := func(want string) {
 				t.Helper()
 				for {
 					u, err := events.Next(ctx)
@@ -143,14 +143,14 @@ func TestEventsAreFiltered(t *testing.T) {
 			}
 			at := m.Name()
 			grant(alice, "alice/1"+at)
-			told("alice/1" + at)
-			c.take(t, "carol")
+			wantEvent("alice/1" + at)
+			c.revokeRole(t, "carol")
 			grant(alice, "alice/2"+at)
 			grant(bob, "bob/"+at)
-			told("bob/" + at)
-			c.giveBack(t, "carol")
+			wantEvent("bob/" + at)
+			c.restoreRole(t, "carol")
 			grant(alice, "alice/3"+at)
-			told("alice/3" + at)
+			wantEvent("alice/3" + at)
 		})
 	})
 }
@@ -163,12 +163,12 @@ func TestResumedWatchIsRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.each(t, func(t *testing.T, m *inprocess.Member) {
-			ctx := ask(t)
+			ctx := timeout(t)
 			line := m.Line()
-			alice := as(t, "alice", line)
-			watch := watchOf(t, alice, store.Watch{Key: "alice/", End: "alice0"})
+			alice := connectAs(t, "alice", line)
+			watch := openWatch(t, alice, store.Watch{Key: "alice/", End: "alice0"})
 			line.SetCut(true)
-			c.take(t, "alice")
+			c.revokeRole(t, "alice")
 			c.rootPuts(t, "alice/key", "secret")
 			line.SetCut(false)
 			if u, err := watch.Next(ctx); err == nil {
@@ -183,11 +183,11 @@ func TestResumedWatchIsRefused(t *testing.T) {
 // Goal: a client whose password was changed, or whose user was deleted, is told so at once. Method:
 // a user gets another password, and a client with the new one goes on; then the user is deleted.
 // What would be tried again would never end.
-func TestLoginEnds(t *testing.T) {
+func TestPasswordChanged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.each(t, func(t *testing.T, m *inprocess.Member) {
-			ctx := ask(t)
+			ctx := timeout(t)
 			user := "user-" + m.Name()
 			if _, err := c.root.UserAdd(ctx, user, user); err != nil {
 				t.Fatal(err)
@@ -195,7 +195,7 @@ func TestLoginEnds(t *testing.T) {
 			if _, err := c.root.UserGrantRole(ctx, user, "alice"); err != nil {
 				t.Fatal(err)
 			}
-			old := as(t, user, m)
+			old := connectAs(t, user, m)
 			if _, err := old.Put(ctx, putOf("alice/key", "x")); err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +222,7 @@ func TestLoginEnds(t *testing.T) {
 }
 
 // Goal: a client without a login is told so at once, and that nothing was done.
-func TestNobody(t *testing.T) {
+func TestNotLoggedIn(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.each(t, func(t *testing.T, m *inprocess.Member) {
@@ -249,19 +249,19 @@ func TestNobody(t *testing.T) {
 
 // Goal: a client that has a login goes on when access control is enabled, with its lease and its
 // watch, and one that has none ends. Method: both are connected before.
-func TestEnabledUnderWay(t *testing.T) {
+func TestEnabledWhileConnected(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
-		m, root := alone(t)
-		ctx := ask(t)
+		m, root := startSingle(t)
+		ctx := timeout(t)
 		if _, err := root.AuthDisable(ctx); err != nil {
 			t.Fatal(err)
 		}
-		user, nobody := as(t, "root", m), inprocess.Connect(t, client.Config{}, m.Endpoint())
+		user, nobody := connectAs(t, "root", m), inprocess.Connect(t, client.Config{}, m.Endpoint())
 		held, err := user.Grant(ctx, client.Grant{TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
-		watch := watchOf(t, user, store.Watch{Key: "k"})
+		watch := openWatch(t, user, store.Watch{Key: "k"})
 		if _, err := nobody.Put(ctx, putOf("j", "1")); err != nil {
 			t.Fatal(err)
 		}
