@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Goal: who leads, who waits as the next, and who waits behind that is told so in the revision in
-// which the right to the election is taken away. Method: three sessions of alice campaign through
-// one member, and alice loses her role.
+// Goal: revoking a user's permission ends its campaigns in the same revision, for the leader, the
+// next in the queue, and those behind. Method: three sessions of alice campaign through one member,
+// and alice loses her role.
 func TestRoleRevokedWhileCampaigning(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -41,7 +41,7 @@ func TestRoleRevokedWhileCampaigning(t *testing.T) {
 					ended <- err
 				}()
 			}
-			c.rootSees(t, name+"/", 2) // the leader and the next
+			c.rootSees(t, name+"/", 2) // the leader's and the next candidate's
 			c.rootSees(t, name+"~candidates/", 2)
 			c.revokeRole(t, "alice")
 			for range 2 {
@@ -53,7 +53,7 @@ func TestRoleRevokedWhileCampaigning(t *testing.T) {
 	})
 }
 
-// rootSees waits until so many keys have a prefix.
+// rootSees waits until n keys have a prefix.
 func (c *cluster) rootSees(t *testing.T, prefix string, n int64) {
 	t.Helper()
 	ctx := timeout(t)
@@ -67,5 +67,5 @@ func (c *cluster) rootSees(t *testing.T, prefix string, n int64) {
 			return
 		}
 	}
-	t.Fatalf("there are never %d keys with %s", n, prefix)
+	t.Fatalf("want %d keys with prefix %s", n, prefix)
 }

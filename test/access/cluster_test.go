@@ -1,5 +1,5 @@
-// Package access tests access control with whole clusters in this process, and with the clients as
-// programs use them: through the leader and through a follower.
+// Package access tests access control with whole clusters in this process and the real clients,
+// through the leader and through a follower.
 package access
 
 import (
@@ -19,15 +19,14 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// cluster is one with access control. Each user has its name for a password. Alice and bob may do
-// everything with keys and names below "alice/" and "bob/", and carol may see what is below
-// "alice/".
+// cluster is a cluster with access control. Each user's password is its name. Alice and bob have
+// all permissions on keys and names under "alice/" and "bob/"; carol may read those under "alice/".
 type cluster struct {
 	members []*inprocess.Member
 	root    *clientv3.Client
 	access  pb.AccessServiceClient // as root
-	leader  int                    // its place
-	undo    []func()               // what a step has changed
+	leader  int                    // its index
+	undo    []func()               // restores what a step changed
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -58,8 +57,8 @@ func newCluster(t *testing.T) *cluster {
 	do(names.GrantNames(ctx, namePermission("carol", "alice/", pb.NamePermission_KIND_SEE)))
 	do(open.AuthEnable(ctx))
 	for _, m := range c.members {
-		// Whatever comes of it, the member knows then that access control is on: one that was behind
-		// takes a caller with a token for nobody, as in etcd.
+		// Whatever the result, the member then knows that access control is on. Before that, a
+		// lagging member treats a client with a token as anonymous, as in etcd.
 		_, _ = inprocess.Etcd(t, m.Endpoint()).Get(ctx, "any")
 	}
 	root, err := clientv3.New(clientv3.Config{
@@ -79,14 +78,15 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// namePermission is a permission of a role on names with a prefix.
+// namePermission requests a permission on names with a prefix, for a role.
 func namePermission(role, prefix string, kind pb.NamePermission_Kind) *pb.GrantNamesRequest {
 	return &pb.GrantNamesRequest{Permission: &pb.NamePermission{
 		Role: role, Kind: kind, Name: prefix, Prefix: true,
 	}}
 }
 
-// each runs a test through the leader and through a follower, and undoes what it has changed.
+// each runs a test through the leader and then through a follower, and undoes its changes after
+// each.
 func (c *cluster) each(t *testing.T, test func(*testing.T, *inprocess.Member)) {
 	t.Helper()
 	for i, name := range []string{"leader", "follower"} {
@@ -98,7 +98,7 @@ func (c *cluster) each(t *testing.T, test func(*testing.T, *inprocess.Member)) {
 	}
 }
 
-// connectAs connects a user to a member, or to a line before it.
+// connectAs connects a user to a member, or to a line in front of one.
 func connectAs(t *testing.T, user string, to interface{ Endpoint() string }) *client.Client {
 	t.Helper()
 	return inprocess.Connect(t, client.Config{
@@ -106,14 +106,13 @@ func connectAs(t *testing.T, user string, to interface{ Endpoint() string }) *cl
 	})
 }
 
-// timeout returns a context that bounds a test.
+// timeout returns a context that limits the duration of a test.
 func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// rootPuts puts a key as root.
 func (c *cluster) rootPuts(t *testing.T, key, value string) {
 	t.Helper()
 	if _, err := c.root.Put(timeout(t), key, value); err != nil {
@@ -121,7 +120,7 @@ func (c *cluster) rootPuts(t *testing.T, key, value string) {
 	}
 }
 
-// revokeRole takes a role from a user, and gives it back after the step.
+// revokeRole revokes a user's role until the end of the step.
 func (c *cluster) revokeRole(t *testing.T, user string) {
 	t.Helper()
 	if _, err := c.root.UserRevokeRole(timeout(t), user, user); err != nil {
@@ -139,16 +138,16 @@ func (c *cluster) restoreRole(t *testing.T, user string) {
 	}
 }
 
-// wantDenied wants a refusal that says some words.
+// wantDenied checks that permission was denied, and that the error contains some words.
 func wantDenied(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, client.ErrPermissionDenied) {
-		t.Errorf("%s: %v", what, err)
+		t.Errorf("%s: %v, want permission denied", what, err)
 		return
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%s: %v does not say %q", what, err, w)
+			t.Errorf("%s: %q does not contain %q", what, err, w)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// limit sets limits of a user until the step ends.
+// limit sets limits for a user until the end of the step.
 func (c *cluster) limit(t *testing.T, user string, list ...*pb.Limit) {
 	t.Helper()
 	set := func(ctx context.Context, list []*pb.Limit) {
@@ -58,7 +58,7 @@ func etcdAs(t *testing.T, user string, m *inprocess.Member) *clientv3.Client {
 	return c
 }
 
-// wantLimit checks that a limit has refused something, and that the error names it and the use.
+// wantLimit checks that a limit refused a request, and that the error contains text.
 func wantLimit(t *testing.T, what string, err error, text string) {
 	t.Helper()
 	code := status.Code(err)
@@ -71,9 +71,9 @@ func wantLimit(t *testing.T, what string, err error, text string) {
 	}
 }
 
-// Goal: what a user may have is bounded over all members, by both APIs together, and no other user
-// notices. Method: alice is at her limits, through the leader and through a follower; then she
-// makes room. Bob does the same without a limit.
+// Goal: the limits on a user's state hold across all members and both APIs, and do not affect other
+// users. Method: alice reaches her limits, through the leader and through a follower, and then
+// frees some of her state. Bob does the same without limits.
 func TestLimitsOfState(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -94,7 +94,7 @@ func TestLimitsOfState(t *testing.T) {
 			_, err = alice.Grant(ctx, client.Grant{TTL: time.Minute})
 			wantLimit(t, "a third lease", err, leases)
 			_, err = old.Grant(ctx, 60)
-			wantLimit(t, "a third lease of etcd's", err, leases)
+			wantLimit(t, "a third lease over etcd's API", err, leases)
 
 			if _, err := old.Put(ctx, "alice/k", "v", clientv3.WithLease(second.ID)); err != nil {
 				t.Fatal(err)
@@ -113,13 +113,13 @@ func TestLimitsOfState(t *testing.T) {
 			list, err := c.access.ListLimits(ctx, &pb.ListLimitsRequest{User: "alice"})
 			if err != nil || len(list.Limits) != 1 || len(list.Uses) != 1 || list.Uses[0].Leases != 2 ||
 				list.Uses[0].LeaseKeys != 1 {
-				t.Errorf("limits %v, error %v", list, err)
+				t.Errorf("ListLimits: %v, %v", list, err)
 			}
 			if _, err := old.Revoke(ctx, second.ID); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := alice.Put(ctx, put); err != nil {
-				t.Errorf("after a lease has ended: %v", err)
+				t.Errorf("put after a lease ended: %v", err)
 			}
 			if err := first.Revoke(ctx); err != nil {
 				t.Error(err)
@@ -128,9 +128,9 @@ func TestLimitsOfState(t *testing.T) {
 	})
 }
 
-// Goal: a user gets so many requests a second, and no lease is lost to that; no other user notices.
-// Method: alice asks for several things at once until she is refused, and renews by both APIs each
-// time.
+// Goal: a user's requests are limited per second, without losing a lease and without affecting
+// other users. Method: alice sends concurrent requests until some are refused, and renews over both
+// APIs in each round.
 func TestLimitsOfRequests(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -151,25 +151,25 @@ func TestLimitsOfRequests(t *testing.T) {
 			for round := 0; round < 3 || refused == 0 && ctx.Err() == nil; round++ {
 				refused += concurrentGets(t, old, 5)
 				if _, err := old.KeepAliveOnce(ctx, kept.ID); err != nil {
-					t.Errorf("a renewal of etcd's: %v", err)
+					t.Errorf("renewal over etcd's API: %v", err)
 				}
 				of := &pb.LeaseRef{Id: int64(held.ID())}
 				r, err := renewals.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{of}})
 				if err != nil || r.Results[0].Reason != pb.Reason_REASON_UNSPECIFIED {
-					t.Errorf("a renewal: %v, %v", r, err)
+					t.Errorf("renewal: %v, %v", r, err)
 				}
 				if _, err := bob.Put(ctx, putOf("bob/k", "v")); err != nil {
 					t.Errorf("bob: %v", err)
 				}
 			}
 			if refused == 0 {
-				t.Error("nothing was refused")
+				t.Error("no request was refused")
 			}
 		})
 	})
 }
 
-// concurrentGets has a client ask for several things at once, and returns how many the limit refuses.
+// concurrentGets sends n gets at once, and returns how many the limit refused.
 func concurrentGets(t *testing.T, c *clientv3.Client, n int) (refused int) {
 	t.Helper()
 	ctx, errs := timeout(t), make(chan error, n)

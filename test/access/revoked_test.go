@@ -15,9 +15,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Goal: what is open ends in the revision in which the right to it is taken away, through every
-// member: nothing that happens after is told, and a cache answers nothing from memory as soon as
-// the change is acknowledged. Method: alice has one of each open, and loses her role.
+// Goal: revoking a user's permission ends its open calls in the same revision, through every
+// member: they deliver nothing later, and a cache answers nothing from memory once the change is
+// acknowledged. Method: alice opens one of each, and loses her role.
 func TestRoleRevoked(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -37,20 +37,20 @@ func TestRoleRevoked(t *testing.T) {
 				_, err := other.Lock(ctx)
 				waiting <- err
 			}()
-			for range 2 { // the holder's key and the waiter's
+			for range 2 { // the keys of the holder and the waiter
 				if _, err := watch.Next(ctx); err != nil {
 					t.Fatal(err)
 				}
 			}
 			c.revokeRole(t, "alice")
 			if kv, err := kept.Get(ctx, "alice/key"); err == nil {
-				t.Errorf("the cache answers %v", kv)
+				t.Errorf("cached get returned %v, want permission denied", kv)
 			} else {
 				wantDenied(t, "cache", err, "you are alice (no roles)")
 			}
 			c.rootPuts(t, "alice/key", "2")
 			if u, err := watch.Next(ctx); err == nil {
-				t.Errorf("told %+v", u)
+				t.Errorf("watch delivered %+v, want permission denied", u)
 			} else {
 				wantDenied(t, "watch", err)
 			}
@@ -75,7 +75,7 @@ func openWatch(t *testing.T, c *client.Client, what store.Watch) *client.Watcher
 	return w
 }
 
-// openCache opens a cache which has alice's key in memory.
+// openCache opens a cache and fills it with alice's key.
 func openCache(t *testing.T, c *client.Client) *cache.Cache {
 	t.Helper()
 	ctx := timeout(t)
@@ -86,7 +86,7 @@ func openCache(t *testing.T, c *client.Client) *cache.Cache {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		_ = kept.Close(ctx) // what is not revoked ends by itself
+		_ = kept.Close(ctx) // the lease expires anyway
 	})
 	for kept.Stats().Kept == 0 {
 		if _, err := kept.Get(ctx, "alice/key"); err != nil {
@@ -96,9 +96,9 @@ func openCache(t *testing.T, c *client.Client) *cache.Cache {
 	return kept
 }
 
-// Goal: a stream of events of leases tells what its user may see at the time, and goes on when the
-// right comes back, without what happened meanwhile. Method: carol, who may also see what is
-// bob's, loses the role for what is alice's and gets it back.
+// Goal: a stream of lease events delivers the events that its user may see at the time. It survives
+// losing and regaining a permission, without the events in between. Method: carol may also see
+// bob's leases; she loses the role for alice's, and gets it back.
 func TestEventFilter(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -135,7 +135,7 @@ func TestEventFilter(t *testing.T) {
 					}
 					for _, e := range u.Events {
 						if e.Lease.Name != want {
-							t.Errorf("told of %s, not of %s", e.Lease.Name, want)
+							t.Errorf("got an event of %s, want %s", e.Lease.Name, want)
 						}
 						return
 					}
@@ -155,10 +155,10 @@ func TestEventFilter(t *testing.T) {
 	})
 }
 
-// Goal: a watch that goes on after its connection broke is refused, if the right was taken away
-// meanwhile; nothing of what happened while it was cut off is told. Method: the line is cut, the
-// role taken, a key put, and the line mended. CVE-2026-59739 of ZooKeeper, where watches that a
-// client set again after a reconnect were not decided.
+// Goal: a watch that resumes after a broken connection is refused if the permission was revoked in
+// between, and delivers nothing of what it missed. Method: cut the line, revoke the role, put a
+// key, and restore the line. Compare ZooKeeper's CVE-2026-59739: watches that clients set again
+// after a reconnect were not authorized.
 func TestResumedWatchIsRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -172,7 +172,7 @@ func TestResumedWatchIsRefused(t *testing.T) {
 			c.rootPuts(t, "alice/key", "secret")
 			line.SetCut(false)
 			if u, err := watch.Next(ctx); err == nil {
-				t.Errorf("told %+v", u)
+				t.Errorf("watch delivered %+v, want permission denied", u)
 			} else {
 				wantDenied(t, "watch", err)
 			}
@@ -180,9 +180,9 @@ func TestResumedWatchIsRefused(t *testing.T) {
 	})
 }
 
-// Goal: a client whose password was changed, or whose user was deleted, is told so at once. Method:
-// a user gets another password, and a client with the new one goes on; then the user is deleted.
-// What would be tried again would never end.
+// Goal: a client's calls fail immediately once its password has been changed or its user deleted.
+// Method: change a user's password, connect with the new one, and delete the user. The refused
+// calls have no timeout: they would hang if the client retried.
 func TestPasswordChanged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -215,13 +215,13 @@ func TestPasswordChanged(t *testing.T) {
 			}
 			_, err := newer.Put(t.Context(), putOf("alice/key", "x"))
 			if !errors.Is(err, client.ErrNotLoggedIn) {
-				t.Errorf("of a user that is gone: %v", err)
+				t.Errorf("as a deleted user: %v", err)
 			}
 		})
 	})
 }
 
-// Goal: a client without a login is told so at once, and that nothing was done.
+// Goal: calls without a valid login fail immediately, and report that they had no effect.
 func TestNotLoggedIn(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -237,18 +237,18 @@ func TestNotLoggedIn(t *testing.T) {
 				}
 				err = nobody.Revoke(t.Context(), leases.Ref{ID: 7})
 				if !errors.Is(err, client.ErrNotLoggedIn) || errors.Is(err, client.ErrUnknownOutcome) {
-					t.Errorf("%s revokes: %v", name, err)
+					t.Errorf("%s: revoke: %v", name, err)
 				}
 				if _, err := nobody.Watch(t.Context(), store.Watch{Key: "k"}); err == nil {
-					t.Errorf("%s has a watch", name)
+					t.Errorf("%s: watch: no error", name)
 				}
 			}
 		})
 	})
 }
 
-// Goal: a client that has a login goes on when access control is enabled, with its lease and its
-// watch, and one that has none ends. Method: both are connected before.
+// Goal: when access control is enabled, a connected client with a login keeps its lease and its
+// watch, and one without is refused. Method: connect both before enabling it.
 func TestEnabledWhileConnected(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m, root := startSingle(t)
@@ -270,13 +270,13 @@ func TestEnabledWhileConnected(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := nobody.Put(t.Context(), putOf("k", "0")); !errors.Is(err, client.ErrNotLoggedIn) {
-			t.Errorf("of nobody: %v", err)
+			t.Errorf("anonymous put: %v, want not logged in", err)
 		}
 		if _, err := user.Put(ctx, store.Put{Key: "k", Value: []byte("1"), Lease: held.ID()}); err != nil {
-			t.Errorf("of a user: %v", err)
+			t.Errorf("put as a user: %v", err)
 		}
 		if u, err := watch.Next(ctx); err != nil || string(u.Events[0].KV.Value) != "1" {
-			t.Errorf("the watch of a user tells %+v, %v", u, err)
+			t.Errorf("the user's watch: %+v, %v", u, err)
 		}
 	})
 }

@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Goal: logins, however many, hold up no renewal. Method: more logins at a time than may wait for
-// their turn, with a costly hash, from before the first renewal to behind the last, through both
+// Goal: any number of logins does not delay renewals. Method: with an expensive hash, keep more
+// logins in flight than may queue, from before the first renewal until after the last, over both
 // APIs.
 func TestLoginStorm(t *testing.T) {
 	tier.Campaign(t)
@@ -45,7 +45,7 @@ func TestLoginStorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient(m.Endpoint(), // it logs in only when it is told to
+	conn, err := grpc.NewClient(m.Endpoint(), // does not log in by itself
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestLoginStorm(t *testing.T) {
 		select {
 		case <-busy:
 		case <-ctx.Done():
-			t.Fatal("any number of logins may wait")
+			t.Fatal("no login was refused")
 		}
 	}
 	full()
@@ -76,18 +76,18 @@ func TestLoginStorm(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r, err := etcds.Recv(); err != nil || r.TTL != 60 {
-			t.Fatalf("etcd's renewal: %v, %v", r, err)
+			t.Fatalf("renewal over etcd's API: %v, %v", r, err)
 		}
 		r, err := ours.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{ref}})
 		if err != nil || r.Results[0].TtlMs == 0 || held.Err() != nil {
-			t.Fatalf("our renewal: %v, %v, %v", r, err, held.Err())
+			t.Fatalf("renewal: %v, %v, %v", r, err, held.Err())
 		}
 	}
 	full()
 }
 
-// storm keeps so many logins under way until the end. A value comes from busy when one was refused
-// as too many wait, after it was asked for.
+// storm keeps n logins in flight until end is called. A receive from busy returns once another
+// login has been refused because too many are queued.
 func storm(t *testing.T, conn *grpc.ClientConn, n int) (busy <-chan struct{}, end func()) {
 	t.Helper()
 	refused := make(chan struct{})

@@ -17,10 +17,10 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Goal: with access control on, all that programs do with the Go client works for a user within its
-// own keys and names; another is refused at once, and what it may not see is left out of lists.
-// Method: through the leader and a follower, as alice and as bob. CVE-2024-23944 of ZooKeeper,
-// where watches showed paths of others.
+// Goal: with access control on, everything in the Go client works within a user's own keys and
+// names. Other users are refused immediately, and lists omit what they may not see. Method: as
+// alice and bob, through the leader and a follower. Compare ZooKeeper's CVE-2024-23944: watches
+// exposed the paths of other users.
 func TestTenants(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -30,7 +30,7 @@ func TestTenants(t *testing.T) {
 			held := grantWithKey(t, alice)
 			defer func() {
 				if err := held.Revoke(timeout(t)); err != nil {
-					t.Errorf("alice revokes her lease: %v", err)
+					t.Errorf("revoke: %v", err)
 				}
 			}()
 			checkDenied(t, bob, held.Ref())
@@ -40,7 +40,7 @@ func TestTenants(t *testing.T) {
 	})
 }
 
-// grantWithKey has alice grant a lease with a name and a key.
+// grantWithKey grants alice a lease with a name and a key.
 func grantWithKey(t *testing.T, alice *client.Client) *client.Lease {
 	t.Helper()
 	ctx := timeout(t)
@@ -54,16 +54,17 @@ func grantWithKey(t *testing.T, alice *client.Client) *client.Lease {
 		t.Errorf("attach: %v", err)
 	}
 	if err := held.ChangeTTL(ctx, 50*time.Second); err != nil {
-		t.Errorf("change of the TTL: %v", err)
+		t.Errorf("ChangeTTL: %v", err)
 	}
 	if info, err := alice.DescribeKeys(ctx, leases.Ref{Name: "alice/name"}); err != nil ||
 		!slices.Equal(info.Keys, []string{"alice/key"}) {
-		t.Errorf("described %+v, %v", info, err)
+		t.Errorf("DescribeKeys: %+v, %v", info, err)
 	}
 	return held
 }
 
-// checkDenied has bob try what is alice's. What would be tried again would never end.
+// checkDenied has bob try to use what belongs to alice. The calls have no timeout: they would hang
+// if the client retried.
 func checkDenied(t *testing.T, bob *client.Client, of leases.Ref) {
 	t.Helper()
 	ctx := t.Context()
@@ -79,7 +80,7 @@ func checkDenied(t *testing.T, bob *client.Client, of leases.Ref) {
 	_, err = bob.Describe(ctx, leases.Ref{ID: of.ID})
 	wantDenied(t, "describe", err, "the lease is not yours", isBob)
 	_, err = bob.Describe(ctx, leases.Ref{Name: "alice/name"})
-	wantDenied(t, "describe by the name", err, "needs see on the name alice/name", isBob)
+	wantDenied(t, "describe by name", err, "needs see on the name alice/name", isBob)
 	wantDenied(t, "revoke", bob.Revoke(ctx, of))
 	wantDenied(t, "attach", bob.Attach(ctx, of, "bob/key"), "the lease is not yours")
 	_, err = cache.Open(ctx, bob, []store.KeyRange{store.Prefix("alice/")}, cache.Options{})
@@ -88,7 +89,6 @@ func checkDenied(t *testing.T, bob *client.Client, of leases.Ref) {
 	wantDenied(t, "lock", err, isBob)
 }
 
-// openSession opens a session.
 func openSession(t *testing.T, c *client.Client) *client.Live {
 	t.Helper()
 	s, err := c.Open(timeout(t), client.Session{TTL: time.Minute})
@@ -98,7 +98,7 @@ func openSession(t *testing.T, c *client.Client) *client.Live {
 	return s
 }
 
-// checkLists has all three list leases.
+// checkLists checks which users see alice's lease in a list.
 func checkLists(t *testing.T, held *client.Lease, alice, bob, carol *client.Client) {
 	t.Helper()
 	sees := func(c *client.Client) bool {
@@ -117,7 +117,7 @@ func checkLists(t *testing.T, held *client.Lease, alice, bob, carol *client.Clie
 	}
 }
 
-// useClients has alice do what needs a key and a lease of its own, with what is built on the client.
+// useClients has alice use everything built on the client within her own keys and names.
 func useClients(t *testing.T, alice, bob *client.Client) {
 	t.Helper()
 	ctx := timeout(t)
@@ -162,13 +162,13 @@ func useClients(t *testing.T, alice, bob *client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kept.Close(ctx) //nolint:errcheck // it ends by itself
+	defer kept.Close(ctx) //nolint:errcheck // the lease expires anyway
 	for range 2 {
 		if _, err := kept.Get(ctx, "alice/key"); err != nil {
-			t.Errorf("cached: %v", err)
+			t.Errorf("cached get: %v", err)
 		}
 	}
 	if s := kept.Stats(); s.Fills != 1 || s.Kept != 1 {
-		t.Errorf("of two reads %+v", s)
+		t.Errorf("stats after two reads: %+v", s)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// startSingle runs one member with access control: root alone, whose tokens are signed and count for a
-// second. The client has one of them.
+// startSingle runs a single member with access control. Its only user is root; tokens are signed
+// and valid for one second. The client has such a token.
 func startSingle(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	t.Helper()
 	dir := inprocess.Dir(t)
@@ -51,9 +51,10 @@ func startSingle(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	return m, root
 }
 
-// T23: a token of a user expires. Goal: a lease lives on, since the stream that keeps it alive is
-// its user's as before; and one that nobody renews ends, as no member needs a token for that (etcd
-// #13975, #14616). Method: a token of that time is refused to other clients in the end.
+// T23: a user's token expires. Goal: the lease survives, because its keep-alive stream still
+// belongs to its user; and a lease without renewals expires, because no member needs a token for
+// that (etcd #13975, #14616). Method: wait until another client is refused with a token of the same
+// age.
 func TestT23TokenExpires(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m, root := startSingle(t)
@@ -78,17 +79,17 @@ func TestT23TokenExpires(t *testing.T) {
 			}
 		}
 		if err := held.Err(); err != nil {
-			t.Errorf("the lease has ended: %v", err)
+			t.Errorf("the lease ended: %v", err)
 		}
 		watch := openWatch(t, holder, store.Watch{Key: "k", NoPut: true})
 		if _, err := holder.GrantOnly(ctx, client.Grant{
 			TTL: 200 * time.Millisecond, Keys: []store.KV{{Key: "k"}},
 		}); err != nil {
-			t.Errorf("over the old stream: %v", err)
+			t.Errorf("grant over the old stream: %v", err)
 		}
 		u, err := watch.Next(ctx)
 		if err != nil || !u.Events[0].Delete || u.Events[0].Why != store.Expired {
-			t.Errorf("the key has not gone with its lease: %+v, %v", u, err)
+			t.Errorf("the key was not deleted with its lease: %+v, %v", u, err)
 		}
 	})
 }
