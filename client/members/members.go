@@ -143,7 +143,7 @@ func (m *Membership) register(ctx context.Context, metadata []byte, wait bool) e
 				return fmt.Errorf("%w: lease %016x%s has it",
 					ErrExists, kvs[0].Lease, m.ownerOf(ctx, kvs[0].Lease))
 			default:
-				if err := m.await(ctx, res.Revision); err != nil {
+				if err := m.awaitDeletion(ctx, res.Revision); err != nil {
 					return err
 				}
 			}
@@ -165,8 +165,8 @@ func (m *Membership) ownerOf(ctx context.Context, id lease.ID) string {
 	return fmt.Sprintf(" of owner %q", info.Owner)
 }
 
-// await waits until the key is gone.
-func (m *Membership) await(ctx context.Context, revision int64) error {
+// awaitDeletion waits until the key is gone.
+func (m *Membership) awaitDeletion(ctx context.Context, revision int64) error {
 	return tries.AwaitEvent(ctx, m.g.c,
 		store.Watch{Key: m.key, From: revision + 1, NoPut: true}, tries.Gone)
 }
@@ -207,8 +207,8 @@ func (m *Membership) Err() error {
 	return m.session.Err()
 }
 
-// begin waits until no other Update or Release runs.
-func (m *Membership) begin(ctx context.Context) error {
+// lock waits until no other Update or Release runs.
+func (m *Membership) lock(ctx context.Context) error {
 	select {
 	case m.busy <- struct{}{}:
 		return nil
@@ -220,7 +220,7 @@ func (m *Membership) begin(ctx context.Context) error {
 // Update changes the metadata. After [client.ErrUnknownOutcome] the metadata may have changed, or
 // may yet.
 func (m *Membership) Update(ctx context.Context, metadata []byte) error {
-	if err := m.begin(ctx); err != nil {
+	if err := m.lock(ctx); err != nil {
 		return fault.In("members: update", m.key, err)
 	}
 	defer func() { <-m.busy }()
@@ -271,7 +271,7 @@ func (m *Membership) Release(ctx context.Context) error {
 
 // leave deletes the member's key.
 func (m *Membership) leave(ctx context.Context) error {
-	if err := m.begin(ctx); err != nil {
+	if err := m.lock(ctx); err != nil {
 		return fault.In("members: leave", m.key, err)
 	}
 	defer func() { <-m.busy }()

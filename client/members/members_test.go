@@ -48,8 +48,8 @@ func register(t *testing.T, g *members.Group, r registration) *members.Membershi
 	return rig.Must[*members.Membership](t)(join(rig.Soon(t), g, r))
 }
 
-// tell is an event as a test compares it.
-func tell(list []members.Event) string {
+// format is an event as a test compares it.
+func format(list []members.Event) string {
 	var out []string
 	for _, e := range list {
 		out = append(out, fmt.Sprintf("%s %v %s", e.Member.ID, e.Change, e.Member.Metadata))
@@ -72,7 +72,7 @@ func TestGroup(t *testing.T) {
 		defer w.Close()
 		expect := func(want string) {
 			t.Helper()
-			if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
+			if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
 				t.Fatalf("told %q, want %q", got, want)
 			}
 		}
@@ -153,9 +153,9 @@ func TestGroupSharedLease(t *testing.T) {
 	})
 }
 
-// TestWaitsForTheNextChange: who waits for another's place gets it though the other leaves by the
+// TestRegisterWaitsForRelease: who waits for another's place gets it though the other leaves by the
 // very next change, before the watch for that begins.
-func TestWaitsForTheNextChange(t *testing.T) {
+func TestRegisterWaitsForRelease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		ctx := rig.Soon(t)
@@ -195,7 +195,7 @@ func TestGroupWatchCompacted(t *testing.T) {
 		w := rig.Must[*members.Watch](t)(members.New(away, "g").Watch(ctx))
 		defer w.Close()
 		want := "changes joined 1; goes joined 1; returns joined 1; stays joined 1"
-		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
+		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
 			t.Fatalf("told %q", got)
 		}
 		r.Cut(away)
@@ -212,14 +212,14 @@ func TestGroupWatchCompacted(t *testing.T) {
 		r.Compact()
 		r.Mend(away)
 		want = "goes gone 1; returns gone 1; changes updated 2; new joined 1; returns joined 2"
-		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
+		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
 			t.Fatalf("told  %q\nwant  %q", got, want)
 		}
 		// And it goes on from there.
 		if err := held["stays"].Release(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "stays left 1" {
+		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "stays left 1" {
 			t.Fatalf("told %q", got)
 		}
 	})
@@ -259,7 +259,7 @@ func TestGroupLostAnswers(t *testing.T) {
 		for len(got) < len(want) {
 			list := rig.Must[[]members.Event](t)(w.Next(ctx))
 			for i := range list {
-				got = append(got, tell(list[i:i+1]))
+				got = append(got, format(list[i:i+1]))
 			}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -268,17 +268,17 @@ func TestGroupLostAnswers(t *testing.T) {
 	})
 }
 
-// roll is what a watcher was told, and a checker of it.
-type roll struct {
+// tracker is what a watcher was told, and a checker of it.
+type tracker struct {
 	t      *testing.T
 	name   string
 	joined map[string]int64 // the revision at which each joined that is there
 	went   map[members.Change]int
 }
 
-// take checks that nobody joins who is there, and nobody goes or changes who is not, and that
+// apply checks that nobody joins who is there, and nobody goes or changes who is not, and that
 // revisions rise.
-func (r *roll) take(e members.Event) {
+func (r *tracker) apply(e members.Event) {
 	_, there := r.joined[e.Member.ID]
 	switch e.Change {
 	case members.Joined:
@@ -312,15 +312,15 @@ func TestGroupRandom(t *testing.T) {
 		defer cancel()
 		const ids, rounds = 5, 6
 		near, far := r.Dial(client.Config{}), r.Dial(client.Config{Silence: time.Second})
-		rolls := make(map[string]*roll)
+		trackers := make(map[string]*tracker)
 		var watchers sync.WaitGroup
 		for name, c := range map[string]*client.Client{"near": near, "far": far} {
 			w := rig.Must[*members.Watch](t)(members.New(c, "g").Watch(ctx))
-			book := &roll{
+			seen := &tracker{
 				t: t, name: name, joined: make(map[string]int64),
 				went: make(map[members.Change]int),
 			}
-			rolls[name] = book
+			trackers[name] = seen
 			watchers.Go(func() {
 				defer w.Close()
 				for e, err := range w.Events(ctx) {
@@ -330,7 +330,7 @@ func TestGroupRandom(t *testing.T) {
 					case e.Member.ID == "end":
 						return
 					default:
-						book.take(e)
+						seen.apply(e)
 					}
 				}
 			})
@@ -395,11 +395,11 @@ func TestGroupRandom(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%d left, %d failed, %d revoked, %d did not join, %v; %d there", left.Load(),
-			failed.Load(), revoked.Load(), ended.Load(), rolls["far"].went, len(list))
+			failed.Load(), revoked.Load(), ended.Load(), trackers["far"].went, len(list))
 		// On a machine that stands still for seconds a member fails before it leaves, or a watch
 		// that is not cut off loses its connection; no member goes twice, or for a reason that is
 		// not its own.
-		went := rolls["near"].went
+		went := trackers["near"].went
 		most := left.Load() + revoked.Load() + ended.Load() // a try that failed is withdrawn
 		if n := int64(went[members.Left]); n > most {
 			t.Errorf("%d left, of %d", n, most)

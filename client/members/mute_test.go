@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestEndsUnanswered: a member whose registration has no answer is told when its lease ends by the
+// TestRegisterUnanswered: a member whose registration has no answer is told when its lease ends by the
 // clock, although the caller would wait for longer (T16).
-func TestEndsUnanswered(t *testing.T) {
+func TestRegisterUnanswered(t *testing.T) {
 	rig.Mute(t, rig.Unanswered, func(t *testing.T, c *client.Client) {
 		const ttl = 10 * time.Second
 		ctx := rig.Soon(t)

@@ -15,7 +15,7 @@ import (
 // Goal: a change of which one try may have been done, or may yet be, ends with an error that says
 // so, whatever became of the next try. Only a registration on a lease of its own is undone, with
 // that lease. Method: of the first try nobody knows, the second is refused.
-func TestUnknownIsTold(t *testing.T) {
+func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		ctx := rig.Soon(t)

@@ -71,7 +71,7 @@ type Watch struct {
 func (g *Group) Watch(ctx context.Context) (*Watch, error) {
 	w := &Watch{g: g, known: make(map[string]Member)}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
-	if err := w.begin(ctx); err != nil {
+	if err := w.start(ctx); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -80,14 +80,14 @@ func (g *Group) Watch(ctx context.Context) (*Watch, error) {
 // Close ends the watch. A Next that waits returns [client.ErrClosed].
 func (w *Watch) Close() { w.cancel(fault.Canceled(client.ErrClosed)) }
 
-// begin reads the group, and watches what comes after that.
-func (w *Watch) begin(ctx context.Context) error {
+// start reads the group, and watches what comes after that.
+func (w *Watch) start(ctx context.Context) error {
 	for p := (tries.Backoff{}); ; {
 		list, revision, err := w.g.List(ctx)
 		if err != nil {
 			return err
 		}
-		w.compare(list, revision)
+		w.diff(list, revision)
 		watch, err := w.g.c.Watch(ctx, store.Watch{
 			Key: w.g.prefix, End: store.Prefix(w.g.prefix).End, From: revision + 1,
 		})
@@ -120,7 +120,7 @@ func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 			return out, nil
 		}
 		if w.watch == nil {
-			if err := w.begin(ctx); err != nil {
+			if err := w.start(ctx); err != nil {
 				return nil, err
 			}
 			continue
@@ -134,7 +134,7 @@ func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 			return nil, fault.In("members: watch", w.g.prefix, err)
 		}
 		for i := range u.Events {
-			w.take(&u.Events[i])
+			w.apply(&u.Events[i])
 		}
 	}
 }
@@ -159,8 +159,8 @@ func (w *Watch) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// take takes an event of the watch in.
-func (w *Watch) take(e *store.Event) {
+// apply takes an event of the watch in.
+func (w *Watch) apply(e *store.Event) {
 	m, ok := w.g.member(&e.KV)
 	if !ok {
 		return
@@ -168,20 +168,20 @@ func (w *Watch) take(e *store.Event) {
 	old, was := w.known[m.ID]
 	if e.Delete {
 		if was {
-			w.tell(goneBy(e.Why), old, e.KV.ModRevision)
+			w.add(endedBy(e.Why), old, e.KV.ModRevision)
 		}
 		return
 	}
 	switch {
 	case !was:
-		w.tell(Joined, m, e.KV.ModRevision)
+		w.add(Joined, m, e.KV.ModRevision)
 	default:
-		w.tell(Updated, m, e.KV.ModRevision)
+		w.add(Updated, m, e.KV.ModRevision)
 	}
 }
 
-// goneBy is the change that a key's deletion means.
-func goneBy(why store.Why) Change {
+// endedBy is the change that a key's deletion means.
+func endedBy(why store.Why) Change {
 	switch why {
 	case store.Deleted, store.Revoked:
 		return Left
@@ -192,8 +192,8 @@ func goneBy(why store.Why) Change {
 	}
 }
 
-// tell notes a change, to be told and to be known.
-func (w *Watch) tell(c Change, m Member, revision int64) {
+// add notes a change, to be told and to be known.
+func (w *Watch) add(c Change, m Member, revision int64) {
 	if c == Joined || c == Updated {
 		w.known[m.ID] = m
 	} else {
@@ -202,9 +202,9 @@ func (w *Watch) tell(c Change, m Member, revision int64) {
 	w.pending = append(w.pending, Event{c, m, revision})
 }
 
-// compare tells how the group differs from what is known: first the members that went, then
+// diff tells how the group differs from what is known: first the members that went, then
 // those that are there.
-func (w *Watch) compare(list []Member, revision int64) {
+func (w *Watch) diff(list []Member, revision int64) {
 	now := make(map[string]int64, len(list))
 	for _, m := range list {
 		now[m.ID] = m.Joined
@@ -216,15 +216,15 @@ func (w *Watch) compare(list []Member, revision int64) {
 		}
 	}
 	for _, m := range went {
-		w.tell(Gone, m, revision)
+		w.add(Gone, m, revision)
 	}
 	for _, m := range list {
 		old, was := w.known[m.ID]
 		switch {
 		case !was:
-			w.tell(Joined, m, m.Joined)
+			w.add(Joined, m, m.Joined)
 		case old.Changed != m.Changed:
-			w.tell(Updated, m, m.Changed)
+			w.add(Updated, m, m.Changed)
 		}
 	}
 }

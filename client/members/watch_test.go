@@ -18,7 +18,7 @@ import (
 
 // Goal: a watch that begins while history is forgotten tells what is there, once. Method: its first
 // request is refused so; a member leaves and another comes before the second.
-func TestWatchBegins(t *testing.T) {
+func TestWatchStartsCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
@@ -41,14 +41,14 @@ func TestWatchBegins(t *testing.T) {
 		w := rig.Must[*members.Watch](t)(members.New(c, "g").Watch(ctx))
 		defer w.Close()
 		want := "a joined ; stays joined ; a gone ; b joined "
-		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
+		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
 			t.Errorf("told %q, want %q", got, want)
 		}
 	})
 }
 
 // Goal: a watch that is given up while history is forgotten as fast as it reads says so.
-func TestWatchGivenUp(t *testing.T) {
+func TestWatchCanceled(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		ctx, cancel := context.WithCancel(rig.Soon(t))
@@ -74,7 +74,7 @@ func TestWatchGivenUp(t *testing.T) {
 
 // Goal: a watch that cannot read the group anew says so, and goes on when it can; an event that it
 // does not know the reason of is told. Method: history is forgotten, and reading is refused.
-func TestWatchGoesOn(t *testing.T) {
+func TestWatchRecovers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
@@ -101,22 +101,22 @@ func TestWatchGoesOn(t *testing.T) {
 			},
 		}
 		w := rig.Must[*members.Watch](t)(members.New(b.Serve(t, r.Members[0]), "g").Watch(ctx))
-		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a joined " {
+		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a joined " {
 			t.Errorf("told %q", got)
 		}
 		if err := a.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if list, err := w.Next(ctx); !errors.Is(err, client.ErrPermissionDenied) {
-			t.Errorf("told %q, %v", tell(list), err)
+			t.Errorf("told %q, %v", format(list), err)
 		}
-		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a gone " {
+		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a gone " {
 			t.Errorf("told %q", got)
 		}
 		short, end := context.WithCancel(ctx)
 		end()
 		if list, err := w.Next(short); !errors.Is(err, context.Canceled) {
-			t.Errorf("given up: told %q, %v", tell(list), err)
+			t.Errorf("given up: told %q, %v", format(list), err)
 		}
 		for len(ended) > 0 {
 			<-ended
@@ -149,7 +149,7 @@ func TestWatchOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		register(t, g, registration{ID: "b", TTL: time.Minute})
-		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "b joined " {
+		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "b joined " {
 			t.Errorf("told %q", got)
 		}
 	})
@@ -157,7 +157,7 @@ func TestWatchOthers(t *testing.T) {
 
 // Goal: a watch that begins anew leaves nothing behind, so that the client has room for others.
 // Method: history is forgotten; the program begins watches before and after, until it may not.
-func TestWatchRoom(t *testing.T) {
+func TestWatchReplaced(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		ctx, lost := rig.Soon(t), new(atomic.Bool)
@@ -181,7 +181,7 @@ func TestWatchRoom(t *testing.T) {
 		}
 		before := room()
 		register(t, g, registration{ID: "a", TTL: time.Minute})
-		if got := tell(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a joined " || !lost.Load() {
+		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a joined " || !lost.Load() {
 			t.Errorf("told %q", got)
 		}
 		if after := room(); after != before {
@@ -226,7 +226,7 @@ func TestEventsStop(t *testing.T) {
 }
 
 // Goal: Close ends a Next that waits.
-func TestCloseBesideNext(t *testing.T) {
+func TestCloseDuringNext(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := rig.Soon(t)
 		g := members.New(rig.New(t, 1).Dial(client.Config{}), "g")
