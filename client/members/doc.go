@@ -1,19 +1,19 @@
-// Package members lists the members of a group, and tells which join, change and leave, and why.
+// Package members manages group membership: programs join a group, and watch which members join,
+// change and leave, and why.
 //
 // A [Group] is a set of members. A program registers itself in a session and gets a [Membership],
-// which ends with the session: if the program dies, the others see after the TTL that it failed. A
-// [Watch] tells which members join, change and go, and why: the member left, or it failed (its
-// lease expired).
+// which ends with the session. If the program dies, the others see it as failed once the TTL has
+// passed. A [Watch] delivers each change with its reason: the member left, or it failed (its lease
+// expired).
 //
-// What is promised:
+// Guarantees:
 //
-//   - A watch tells each change once, in order, across reconnects. If changes were compacted
-//     before it could tell them, it reads the group again and tells the differences: no member
-//     joins or goes twice, and no member that stayed goes. The reasons are not known then, and a
-//     member that joined and went in between is not seen.
-//   - If a process stops at any point, its lease ends after the TTL and removes the member. There
-//     is nothing to repair.
-//   - A lost answer does no harm: a registration takes effect once. If the outcome stays unknown
-//     ([client.ErrUnknownOutcome]), Register reads the state and tries again as long as the
-//     context lasts.
+//   - A watch delivers each change once, in order, even across reconnects. If changes were compacted
+//     before they could be delivered, it reads the group again and delivers the differences: no
+//     member joins or goes twice, and none that stayed is reported as gone. The reasons are lost,
+//     and so are members that both joined and went in between.
+//   - If a process stops at any point, its lease ends after the TTL and removes the member. Nothing
+//     needs repair.
+//   - A lost answer does no harm: a registration takes effect once. While the outcome is unknown
+//     ([client.ErrUnknownOutcome]), Register reads the state and retries until its context ends.
 package members

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A load balancer watches who serves. One server leaves, an operator removes the other.
+// A load balancer watches the servers. One server leaves; an operator removes the other.
 func ExampleGroup() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -31,7 +31,7 @@ func ExampleGroup() {
 		}
 	}
 
-	// What each server does. It stops serving when the context of its session ends.
+	// Each server runs this. It must stop serving when its session's context ends.
 	serve := func(id, address string) *client.Live {
 		s, err := c.Open(ctx, client.Session{Owner: id})
 		if err != nil {

@@ -17,11 +17,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrExists means that a live member of the group already has the ID.
-var ErrExists = errors.New("members: the group has a member of this ID")
+// ErrExists means that another live member of the group has the ID.
+var ErrExists = errors.New("members: the group already has a member with this ID")
 
-// Group is a set of members. Each exists as long as its lease lives. A member is the key NAME/ID,
-// attached to that lease, so that any etcd client can read the list, too.
+// Group is a set of members. A member is the key NAME/ID, attached to its lease: it exists while
+// the lease does, and any etcd client can list the group.
 //
 // Its methods may be called from any goroutine.
 type Group struct {
@@ -29,7 +29,7 @@ type Group struct {
 	prefix string // of the keys of the members
 }
 
-// New returns the group of a name. It sends nothing.
+// New returns the group with the given name. It sends nothing.
 func New(c *client.Client, name string) *Group { return &Group{c, name + "/"} }
 
 func (g *Group) check() error {
@@ -38,36 +38,35 @@ func (g *Group) check() error {
 
 var _ client.Hold = (*Membership)(nil)
 
-// Membership is a member that this program registered. Its methods may be called from any
-// goroutine.
+// Membership is a member registered by this program. Its methods may be called from any goroutine.
 type Membership struct {
 	g       *Group
 	key     string
 	session *client.Live
 	ctx     context.Context // ends with the session and with Release
 	cancel  context.CancelCauseFunc
-	// guard is a key that is put when the member leaves, if a try to register it may still
-	// be in flight: see register.
+	// guard is a key that is put when the member leaves, if an attempt to register it may still be
+	// in flight: see register.
 	guard string
 
-	// busy has an element while Update or Release runs; it guards what follows.
+	// busy holds an element while Update or Release runs. It guards the fields below.
 	busy     chan struct{}
-	created  int64 // the revision that made the key
-	modified int64 // the last that changed it, as far as is known
-	unsure   bool  // an answer was lost while it was registered
+	created  int64 // create revision of the key
+	modified int64 // mod revision of the key, as far as known
+	unsure   bool  // an answer to a registration was lost
 }
 
-// Register makes the session a member of the group, until Release or until the session ends.
-// Metadata is what the others learn about the member, such as its address. The ID must be unique
-// among the live members, and not contain a slash. If another session has the ID, for instance the
-// one that this program had before it was restarted, Register waits until that has gone.
+// Register makes the session a member of the group, until Release is called or the session ends.
+// Metadata describes the member to the others, for example by its address. The ID must be unique
+// among the live members and must not contain a slash. If another session has the ID, for instance
+// one that this program opened before it restarted, Register waits until it is gone.
 func (g *Group) Register(
 	ctx context.Context, s *client.Live, id string, metadata []byte,
 ) (*Membership, error) {
 	return g.add(ctx, s, id, metadata, true)
 }
 
-// TryRegister is like Register, but returns ErrExists at once if another session has the ID.
+// TryRegister is like Register, but returns ErrExists immediately if another session has the ID.
 func (g *Group) TryRegister(
 	ctx context.Context, s *client.Live, id string, metadata []byte,
 ) (*Membership, error) {
@@ -96,7 +95,7 @@ func (g *Group) add(
 			background.Start(g.c, func(ctx context.Context) {
 				ctx, cancel := context.WithTimeout(ctx, s.Lease().Info().TTL)
 				defer cancel()
-				_ = m.withdraw(ctx) // the key ends with the session anyway
+				_ = m.withdraw(ctx) // the key goes with the session anyway
 			})
 		}
 		return nil, fault.In("members: register", m.key, tries.Outcome(m.unsure, err))
@@ -104,15 +103,15 @@ func (g *Group) add(
 	return m, nil
 }
 
-// register puts the key. The transaction does nothing if another session has the key, and the put
-// fails if the lease has ended, so it may be repeated after a lost answer: the key is ours if it is
-// attached to our lease.
+// register puts the key. The transaction does nothing if another session has the key, and fails if
+// the lease has ended. So it may be repeated after a lost answer: if the key is attached to our
+// lease, it is ours.
 //
-// A try that got no answer may be applied much later, even when the member has left. Therefore
-// each try has the condition that the member's guard is missing; leaving puts the guard, together
-// with the deletion, if there may be such a try.
+// An attempt without an answer may be applied much later, even after the member has left. So each
+// attempt requires the guard key to be missing; leaving puts the guard together with the deletion,
+// if there may be such an attempt.
 //
-// If the session ends meanwhile, register returns at once (T16).
+// If the session ends, register returns promptly (T16).
 func (m *Membership) register(ctx context.Context, metadata []byte, wait bool) error {
 	ctx, cancel := tries.Both(ctx, m.ctx)
 	defer cancel()
@@ -135,12 +134,12 @@ func (m *Membership) register(ctx context.Context, metadata []byte, wait bool) e
 		default:
 			kvs := res.Results[0].Range.KVs
 			switch {
-			case len(kvs) == 0: // it has gone meanwhile
+			case len(kvs) == 0: // it has just gone
 			case kvs[0].Lease == m.lease().ID() && m.unsure:
 				m.created, m.modified = kvs[0].CreateRevision, kvs[0].ModRevision
 				return nil
 			case !wait || kvs[0].Lease == m.lease().ID():
-				return fmt.Errorf("%w: lease %016x%s has it",
+				return fmt.Errorf("%w: held by lease %016x%s",
 					ErrExists, kvs[0].Lease, m.ownerOf(ctx, kvs[0].Lease))
 			default:
 				if err := m.awaitDeletion(ctx, res.Revision); err != nil {
@@ -156,22 +155,22 @@ func (m *Membership) register(ctx context.Context, metadata []byte, wait bool) e
 
 func (m *Membership) lease() *client.Lease { return m.session.Lease() }
 
-// ownerOf returns the owner of a lease, as part of a message, if the cluster says it.
+// ownerOf returns the owner of a lease for an error message, or "" if unknown.
 func (m *Membership) ownerOf(ctx context.Context, id lease.ID) string {
-	info, _ := m.g.c.Describe(ctx, leases.Ref{ID: id}) // with an error there is no owner
+	info, _ := m.g.c.Describe(ctx, leases.Ref{ID: id}) // on error, the owner is empty
 	if info.Owner == "" {
 		return ""
 	}
 	return fmt.Sprintf(" of owner %q", info.Owner)
 }
 
-// awaitDeletion waits until the key is gone.
+// awaitDeletion waits until the key is deleted.
 func (m *Membership) awaitDeletion(ctx context.Context, revision int64) error {
 	return tries.AwaitEvent(ctx, m.g.c,
 		store.Watch{Key: m.key, From: revision + 1, NoPut: true}, tries.Gone)
 }
 
-// ours are the conditions that the key is still that of this registration.
+// ours are the conditions under which the key still belongs to this registration.
 func (m *Membership) ours() []store.Compare {
 	return []store.Compare{
 		store.Key(m.key).CreateRevision(store.Equal, m.created),
@@ -185,8 +184,8 @@ func (m *Membership) ID() string { return strings.TrimPrefix(m.key, m.g.prefix) 
 // Token returns the fencing token of the session.
 func (m *Membership) Token() lease.Token { return m.lease().Token() }
 
-// ValidUntil returns when the others may see that the member failed, if no renewal succeeds
-// before; the zero time after Release.
+// ValidUntil returns the time from which the others may see the member as failed, unless the lease
+// is renewed first. It is the zero time after Release.
 func (m *Membership) ValidUntil() time.Time {
 	if m.Err() != nil {
 		return time.Time{}
@@ -194,12 +193,12 @@ func (m *Membership) ValidUntil() time.Time {
 	return m.session.ValidUntil()
 }
 
-// Context returns a context that ends before the other members may see that this one failed, and
-// with Release. Its cause says why.
+// Context returns a context that ends with Release, and before the others may see the member as
+// failed. Its cause says why.
 func (m *Membership) Context() context.Context { return m.ctx }
 
-// Err returns nil as long as the session is valid and the program has not called Release, and then
-// why the program is not a member.
+// Err returns nil while the session is valid and Release has not been called, and then the reason
+// why the membership ended.
 func (m *Membership) Err() error {
 	if m.ctx.Err() != nil {
 		return fault.Cause(m.ctx)
@@ -217,8 +216,8 @@ func (m *Membership) lock(ctx context.Context) error {
 	}
 }
 
-// Update changes the metadata. After [client.ErrUnknownOutcome] the metadata may have changed, or
-// may yet.
+// Update changes the metadata. After [client.ErrUnknownOutcome], the change may have been made, or
+// may be made later.
 func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 	if err := m.lock(ctx); err != nil {
 		return fault.In("members: update", m.key, err)
@@ -228,8 +227,8 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 		return fault.In("members: update", m.key, err)
 	}
 	for p := (tries.Change{}); ; {
-		// The last change that is known is part of the condition, so of several tries
-		// one is done, and none after a later Update.
+		// The condition includes the last known change, so only one of several attempts takes
+		// effect, and none after a later Update.
 		res, err := m.g.c.Txn(ctx, store.Txn{
 			If: append(m.ours(), store.Key(m.key).ModRevision(store.Equal, m.modified)),
 			Then: []store.Op{
@@ -250,7 +249,7 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 			}
 			m.modified = kvs[0].ModRevision
 			if string(kvs[0].Value) == string(metadata) {
-				return nil // by a try whose answer was lost
+				return nil // by an attempt whose answer was lost
 			}
 			err = tries.Outcome(p.Unsure, p.Wait(ctx))
 		}
@@ -260,9 +259,9 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 	}
 }
 
-// Release ends the membership; the others see that the member left. If the context ends before the
-// cluster answers, Release continues in the background while the session would be valid; the
-// client's Close waits for it.
+// Release ends the membership; the others see that the member left. If ctx ends before the cluster
+// answers, Release continues in the background until the session would have expired. The client's
+// Close waits for it.
 func (m *Membership) Release(ctx context.Context) error {
 	m.cancel(fault.Canceled(client.ErrReleased))
 	left := time.Until(m.session.ValidUntil())
@@ -286,10 +285,10 @@ func (m *Membership) leave(ctx context.Context) error {
 	}
 }
 
-// withdraw deletes the member's key, if it is there. It may be repeated.
+// withdraw deletes the member's key if it exists. It may be repeated.
 func (m *Membership) withdraw(ctx context.Context) error {
 	ours, then := m.ours(), []store.Op{store.Delete{Key: m.key}}
-	if m.created == 0 { // no try was seen to succeed
+	if m.created == 0 { // no attempt is known to have succeeded
 		ours = ours[1:]
 	}
 	var otherwise []store.Op
@@ -299,23 +298,23 @@ func (m *Membership) withdraw(ctx context.Context) error {
 	}
 	_, err := m.g.c.Txn(ctx, store.Txn{If: ours, Then: then, Else: otherwise})
 	if errors.Is(err, client.ErrLeaseNotFound) {
-		return nil // nothing can be attached to it any more
+		return nil // so no key can be attached to it
 	}
 	return err
 }
 
-// Member is a member of a group as of some revision.
+// Member is a member of a group at some revision.
 type Member struct {
 	ID       string
 	Metadata []byte
-	// Lease is the lease that the member hangs on.
+	// Lease is the lease that the member is attached to.
 	Lease lease.ID
-	// Joined is the revision at which it joined, Changed the last one that changed its metadata.
+	// Joined and Changed are the revisions at which the member joined and last changed.
 	Joined, Changed int64
 }
 
-// List returns the members in the order of their IDs, linearizably, and the revision of that
-// list.
+// List returns the members in order of their IDs, and the revision of the list. The read is
+// linearizable.
 func (g *Group) List(ctx context.Context) (list []Member, revision int64, err error) {
 	if err := g.check(); err != nil {
 		return nil, 0, fault.In("members: list", "", err)
@@ -332,8 +331,8 @@ func (g *Group) List(ctx context.Context) (list []Member, revision int64, err er
 	return list, revision, nil
 }
 
-// member reads a key of the group. Keys with a slash belong to another, whose name begins
-// with this one's.
+// member decodes a key of the group. Keys with another slash belong to groups whose names start
+// with this group's.
 func (g *Group) member(kv *store.KV) (_ Member, ok bool) {
 	id := strings.TrimPrefix(kv.Key, g.prefix)
 	return Member{

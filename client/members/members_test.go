@@ -19,7 +19,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// registration is a member, and the lease of its session: one with this TTL if Lease is nil.
+// registration describes a member and its session, which uses Lease or, if that is nil, a new lease
+// with this TTL.
 type registration struct {
 	ID       string
 	Metadata []byte
@@ -48,7 +49,7 @@ func register(t *testing.T, g *members.Group, r registration) *members.Membershi
 	return rig.Must[*members.Membership](t)(join(rig.Soon(t), g, r))
 }
 
-// format is an event as a test compares it.
+// format formats events for comparison.
 func format(list []members.Event) string {
 	var out []string
 	for _, e := range list {
@@ -57,15 +58,15 @@ func format(list []members.Event) string {
 	return strings.Join(out, "; ")
 }
 
-// Goal: a group says who is there, and a watch says who comes, changes and goes, in order and
-// with the reason. Method: one member of each fate.
+// Goal: List returns the members, and a watch delivers each join, change and end in order, with its
+// reason. Method: one member for each way to end.
 func TestGroup(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		c := r.Dial(client.Config{})
 		ctx := rig.Soon(t)
 		g := members.New(c, "g")
-		// The keys of another group whose name begins with this one's.
+		// These are keys of another group whose name starts with this one's.
 		register(t, members.New(c, "g/sub"), registration{ID: "x"})
 		a := register(t, g, registration{ID: "a", Metadata: []byte("1"), TTL: time.Minute})
 		w := rig.Must[*members.Watch](t)(g.Watch(ctx))
@@ -73,7 +74,7 @@ func TestGroup(t *testing.T) {
 		expect := func(want string) {
 			t.Helper()
 			if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
-				t.Fatalf("told %q, want %q", got, want)
+				t.Fatalf("got %q, want %q", got, want)
 			}
 		}
 		expect("a joined 1")
@@ -84,19 +85,19 @@ func TestGroup(t *testing.T) {
 		_, err := join(ctx, g, registration{ID: "a"})
 		if !errors.Is(err, members.ErrExists) || !rig.Blames(err, a.Lease().ID()) ||
 			!strings.Contains(err.Error(), `owner "a"`) {
-			t.Errorf("a second a: %v", err)
+			t.Errorf("a second member a: %v", err)
 		}
 		if err := a.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 		expect("a left 2")
 		if err := a.Update(ctx, nil); !errors.Is(err, client.ErrReleased) || a.Err() == nil {
-			t.Errorf("update after leave: %v, %v", err, a.Err())
+			t.Errorf("update after release: %v, %v", err, a.Err())
 		}
 		dead := register(t, g, registration{ID: "b", TTL: 4 * time.Second})
 		expect("b joined ")
 		dead.Lease().Close()
-		// The next incarnation of b waits until the cluster has given up the first.
+		// The next incarnation of b waits until the first has expired.
 		b := register(t, g, registration{ID: "b", TTL: time.Minute, Wait: true})
 		expect("b failed ")
 		expect("b joined ")
@@ -105,7 +106,7 @@ func TestGroup(t *testing.T) {
 		}
 		expect("b left ")
 		if list, _, err := g.List(ctx); err != nil || len(list) != 0 {
-			t.Errorf("listed %v, %v", list, err)
+			t.Errorf("List: %v, %v", list, err)
 		}
 		for _, id := range []string{"", "a/b"} {
 			if _, err := join(ctx, g, registration{ID: id}); !errors.Is(err, client.ErrInvalid) {
@@ -115,7 +116,7 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// Goal: members that share one lease leave one by one, and fail together.
+// Goal: members that share a lease leave separately, and fail together.
 func TestGroupSharedLease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -127,16 +128,16 @@ func TestGroupSharedLease(t *testing.T) {
 		register(t, g, registration{ID: "b", Lease: l})
 		if _, err := join(ctx, g, registration{ID: "b", Lease: l}); !errors.Is(
 			err, members.ErrExists) {
-			t.Errorf("twice on one lease: %v", err)
+			t.Errorf("the same ID twice on one lease: %v", err)
 		}
 		if err := a.Release(ctx); err != nil || l.Err() != nil {
 			t.Fatal(err, l.Err())
 		}
 		list, _, err := g.List(ctx)
 		if err != nil || len(list) != 1 || list[0].ID != "b" || list[0].Lease != l.ID() {
-			t.Errorf("listed %v, %v", list, err)
+			t.Errorf("List: %v, %v", list, err)
 		}
-		// T16: who waits for another's place with a lease that ends is told at once.
+		// T16: a registration that waits for an ID fails promptly when its own lease ends.
 		mine := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
 		waiting := make(chan error, 1)
 		go func() {
@@ -148,13 +149,13 @@ func TestGroupSharedLease(t *testing.T) {
 		}
 		err = <-waiting
 		if !errors.Is(err, client.ErrReleased) && !errors.Is(err, client.ErrLeaseNotFound) {
-			t.Errorf("the waiter was told %v", err)
+			t.Errorf("the waiting registration failed with %v", err)
 		}
 	})
 }
 
-// TestRegisterWaitsForRelease: who waits for another's place gets it though the other leaves by the
-// very next change, before the watch for that begins.
+// TestRegisterWaitsForRelease: a registration gets its ID even if the other member leaves in the
+// very next revision, before the watch for that starts.
 func TestRegisterWaitsForRelease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -173,9 +174,9 @@ func TestRegisterWaitsForRelease(t *testing.T) {
 	})
 }
 
-// Goal: a watch that was away while revisions were compacted tells what is different, no join
-// and no leave twice, and no member that stayed (W1). Method: the watcher's connections are cut,
-// members come, go, and come back, all of it is compacted, and the connections are restored.
+// Goal: after a compaction, a watch delivers the differences: no join or end twice, and no member
+// that stayed (W1). Method: cut the watcher's connections; let members join, leave and return;
+// compact all of that; and restore the connections.
 func TestGroupWatchCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -196,7 +197,7 @@ func TestGroupWatchCompacted(t *testing.T) {
 		defer w.Close()
 		want := "changes joined 1; goes joined 1; returns joined 1; stays joined 1"
 		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
-			t.Fatalf("told %q", got)
+			t.Fatalf("got %q, want %q", got, want)
 		}
 		r.Cut(away)
 		for _, id := range []string{"goes", "returns"} {
@@ -213,20 +214,20 @@ func TestGroupWatchCompacted(t *testing.T) {
 		r.Mend(away)
 		want = "goes gone 1; returns gone 1; changes updated 2; new joined 1; returns joined 2"
 		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
-			t.Fatalf("told  %q\nwant  %q", got, want)
+			t.Fatalf("got  %q\nwant %q", got, want)
 		}
-		// And it goes on from there.
+		// The watch continues from there.
 		if err := held["stays"].Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "stays left 1" {
-			t.Fatalf("told %q", got)
+			t.Fatalf("got %q, want a leave", got)
 		}
 	})
 }
 
-// Goal: registrations and updates whose answers are lost are done once, and one that was left
-// is not registered again by a try that comes late. Method: answers are lost again and again.
+// Goal: registrations and updates whose answers are lost take effect once, and a late attempt does
+// not register a member again after it left. Method: lose many answers.
 func TestGroupLostAnswers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -263,21 +264,20 @@ func TestGroupLostAnswers(t *testing.T) {
 			}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("told %q\nwant %q", got, want)
+			t.Errorf("got  %q\nwant %q", got, want)
 		}
 	})
 }
 
-// tracker is what a watcher was told, and a checker of it.
+// tracker checks the events that a watch delivers.
 type tracker struct {
 	t      *testing.T
 	name   string
-	joined map[string]int64 // the revision at which each joined that is there
+	joined map[string]int64 // when each present member joined
 	went   map[members.Change]int
 }
 
-// apply checks that nobody joins who is there, and nobody goes or changes who is not, and that
-// revisions rise.
+// apply checks that only absent members join, and only present ones change or go.
 func (r *tracker) apply(e members.Event) {
 	_, there := r.joined[e.Member.ID]
 	switch e.Change {
@@ -288,22 +288,22 @@ func (r *tracker) apply(e members.Event) {
 		r.joined[e.Member.ID] = e.Member.Joined
 	case members.Updated:
 		if r.joined[e.Member.ID] != e.Member.Joined {
-			r.t.Errorf("%s: %s changed and was not there", r.name, e.Member.ID)
+			r.t.Errorf("%s: %s changed, but is not a member", r.name, e.Member.ID)
 		}
 	default:
 		if r.joined[e.Member.ID] != e.Member.Joined {
-			r.t.Errorf("%s: %s is %v and was not there", r.name, e.Member.ID, e.Change)
+			r.t.Errorf("%s: %s is %v, but was not a member", r.name, e.Member.ID, e.Change)
 		}
 		delete(r.joined, e.Member.ID)
 		r.went[e.Change]++
 	}
 }
 
-// Goal: with three members of the cluster, whatever happens to members of a group and to
-// connections, each watch tells a history that makes sense and ends with what is there (W1); one
-// that was never away for long tells each end with its reason. Method: members register, change,
-// leave, die and are revoked at random, while answers are lost, one watcher is cut off again and
-// again, and revisions are compacted.
+// Goal: in a cluster of three, whatever happens to members of the group and to connections, each
+// watch delivers a consistent history that ends in the actual state (W1). A watch that was never
+// cut off for long delivers each end with its reason. Method: members register, change, leave, die
+// and are revoked at random, while answers are lost, one watcher is cut off repeatedly, and
+// revisions are compacted.
 func TestGroupRandom(t *testing.T) {
 	tier.Campaign(t)
 	inprocess.Bubble(t, func(t *testing.T) {
@@ -349,7 +349,7 @@ func TestGroupRandom(t *testing.T) {
 						ID: fmt.Sprint(n), TTL: 2 * time.Second, Wait: true,
 					})
 					if errors.Is(err, client.ErrExpired) || errors.Is(err, client.ErrLeaseNotFound) {
-						ended.Add(1) // the machine stood still for so long
+						ended.Add(1) // the machine paused for that long
 						continue
 					}
 					if err != nil {
@@ -396,20 +396,19 @@ func TestGroupRandom(t *testing.T) {
 		}
 		t.Logf("%d left, %d failed, %d revoked, %d did not join, %v; %d there", left.Load(),
 			failed.Load(), revoked.Load(), ended.Load(), trackers["far"].went, len(list))
-		// On a machine that stands still for seconds a member fails before it leaves, or a watch
-		// that is not cut off loses its connection; no member goes twice, or for a reason that is
-		// not its own.
+		// If the machine pauses for seconds, a member fails before it leaves, or the uncut watch
+		// loses its connection. No member may go twice, or for a wrong reason.
 		went := trackers["near"].went
-		most := left.Load() + revoked.Load() + ended.Load() // a try that failed is withdrawn
+		most := left.Load() + revoked.Load() + ended.Load() // failed registrations are withdrawn
 		if n := int64(went[members.Left]); n > most {
-			t.Errorf("%d left, of %d", n, most)
+			t.Errorf("%d members left, want at most %d", n, most)
 		}
 		n, came := 0, int(left.Load()+failed.Load()+revoked.Load())
 		for _, of := range went {
 			n += of
 		}
-		if n > ids*rounds || n < came-ids { // some end while they join
-			t.Errorf("%d went, want %d less those that are there", n, came)
+		if n > ids*rounds || n < came-ids { // some expire while they join
+			t.Errorf("%d members went, want %d minus those still there", n, came)
 		}
 		if err := end.Release(ctx); err != nil {
 			t.Error(err)

@@ -20,8 +20,8 @@ import (
 
 func describes(r *pb.Request) bool { return r.GetDescribe() != nil }
 
-// Goal: what the cluster refuses is an error, and no call goes on without it. What Register made is
-// gone then. Method: each request of each call is refused.
+// Goal: if the cluster refuses a request, the call returns an error and stops, and Register leaves
+// nothing behind. Method: refuse each request of each call.
 func TestRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -34,7 +34,7 @@ func TestRefused(t *testing.T) {
 				_, err := join(ctx, g, registration{ID: "a"})
 				return err
 			}},
-			"register, which waits": {rig.Watches, func(t *testing.T, g *members.Group) error {
+			"register after waiting": {rig.Watches, func(t *testing.T, g *members.Group) error {
 				register(t, g, registration{ID: "b", TTL: time.Minute})
 				_, err := join(ctx, g, registration{ID: "b", Wait: true})
 				return err
@@ -47,11 +47,11 @@ func TestRefused(t *testing.T) {
 			"list": {rig.Reads, func(_ *testing.T, g *members.Group) error {
 				list, revision, err := g.List(ctx)
 				if list != nil || revision != 0 {
-					t.Errorf("listed %v", list)
+					t.Errorf("List returned %v with an error", list)
 				}
 				return err
 			}},
-			"watch, the list": {rig.Reads, func(_ *testing.T, g *members.Group) error {
+			"list of a watch": {rig.Reads, func(_ *testing.T, g *members.Group) error {
 				_, err := g.Watch(ctx)
 				return err
 			}},
@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// Goal: who has an ID is told, also if nobody can say whose the lease is.
+// Goal: ErrExists is returned even if the owner of the other lease cannot be determined.
 func TestHolderUnknown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -89,8 +89,8 @@ func TestHolderUnknown(t *testing.T) {
 	})
 }
 
-// Goal: a registration that finds its ID taken, and then free, is tried again after
-// pauses, and told why these end. Method: that is what it is answered.
+// Goal: a registration that finds its ID alternately taken and free retries with pauses, and
+// returns the context's error when it ends. Method: fake such answers.
 func TestRegisterPauses(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -115,9 +115,9 @@ func TestRegisterPauses(t *testing.T) {
 			switch n {
 			case 1:
 				began = time.Now()
-			case 8: // it waits for a quarter of a second then, at least
+			case 8: // by now the pauses add up to at least a quarter of a second
 				if d := time.Since(began); d < 300*time.Millisecond {
-					t.Errorf("it is tried again and again within %v", d)
+					t.Errorf("8 attempts within %v", d)
 				}
 				time.AfterFunc(10*time.Millisecond, cancel)
 			}
@@ -130,8 +130,8 @@ func TestRegisterPauses(t *testing.T) {
 	})
 }
 
-// Goal: a registration of which nobody knows whether it was done is done once, or tells who has the
-// ID. Method: it was done, or another came first; then the cluster has forgotten the client.
+// Goal: a registration with an unknown outcome is done once, or fails with ErrExists. Method: it
+// was done, or another member came first; then the cluster has forgotten the client.
 func TestRegisterUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -164,7 +164,7 @@ func TestRegisterUnsure(t *testing.T) {
 				err = m.Update(ctx, []byte("2"))
 			}
 			if kvs := rig.Keys(t, direct, name+"/", 1); string(kvs[0].Value) != "2" {
-				t.Errorf("%s: the metadata are %q", name, kvs[0].Value)
+				t.Errorf("%s: metadata is %q, want 2", name, kvs[0].Value)
 			}
 			if err == nil {
 				err = m.Release(ctx)
@@ -173,16 +173,17 @@ func TestRegisterUnsure(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			rig.Keys(t, direct, name+"/", 0)
-			// No try that is still under way makes it a member again.
+			// A late attempt cannot register the member again.
 			if guard := rig.Keys(t, direct, name+"!left/", 1)[0]; guard.Lease != l.ID() {
-				t.Errorf("%s: the guard is on lease %x", name, guard.Lease)
+				t.Errorf("%s: the guard is attached to lease %x", name, guard.Lease)
 			}
 		}
 	})
 }
 
-// Goal: a registration that fails with an unknown outcome says so, and leaves nothing behind while
-// the session continues. Method: the first try is done and not answered, and the second is refused.
+// Goal: if a registration fails after an attempt with an unknown outcome, the error says so, and no
+// key is left behind while the session continues. Method: the first attempt is done but not
+// answered, and the second is refused.
 func TestRegisterFails(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -213,7 +214,7 @@ func TestRegisterFails(t *testing.T) {
 	})
 }
 
-// Goal: each update is one request, and there is none after Release, even if that failed.
+// Goal: each update is a single request, and none is sent after Release, even a failed one.
 func TestUpdateAfterRelease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -232,19 +233,19 @@ func TestUpdateAfterRelease(t *testing.T) {
 			}
 		}
 		if err := m.Release(ctx); !errors.Is(err, client.ErrPermissionDenied) {
-			t.Errorf("released: %v", err)
+			t.Errorf("release: %v", err)
 		}
 		if err := m.Update(ctx, []byte("3")); !errors.Is(err, client.ErrReleased) {
-			t.Errorf("updated then: %v", err)
+			t.Errorf("update after release: %v", err)
 		}
 		if n := sent.Load(); n != 4 {
-			t.Errorf("%d requests were sent", n)
+			t.Errorf("%d requests were sent, want 4", n)
 		}
 	})
 }
 
-// Goal: Release ends the membership at once, though an update is under way. Method: the update is
-// not answered before that.
+// Goal: Release ends the membership immediately, even while an update is in flight. Method: hold
+// back the update's answer.
 func TestReleaseDuringUpdate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -254,7 +255,7 @@ func TestReleaseDuringUpdate(t *testing.T) {
 			if n == 2 {
 				close(under)
 			}
-			if n >= 2 { // also what the client tries on another connection
+			if n >= 2 { // including retries on another connection
 				<-answer
 			}
 			return nil
@@ -266,7 +267,7 @@ func TestReleaseDuringUpdate(t *testing.T) {
 		select {
 		case <-m.Context().Done():
 		case <-time.After(20 * time.Second):
-			t.Error("the membership waits for the update")
+			t.Error("Release waited for the update")
 		}
 		close(answer)
 		if a := <-updated; a.Err != nil {
@@ -278,8 +279,8 @@ func TestReleaseDuringUpdate(t *testing.T) {
 	})
 }
 
-// Goal: a membership ends for the program with Release or with its lease, and its context says
-// why, whether or not somebody asked before.
+// Goal: a membership ends for the program with Release or with its lease, and its context has the
+// cause, whether or not it was read before.
 func TestMembershipEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -295,45 +296,45 @@ func TestMembershipEnds(t *testing.T) {
 					t.Errorf("%s: %v, until %v", m.ID(), m.Err(), m.ValidUntil())
 				}
 				if lease == nil && m.Lease().Info().TTL != 10*time.Second {
-					t.Errorf("a TTL of %v", m.Lease().Info().TTL)
+					t.Errorf("TTL is %v, want 10s", m.Lease().Info().TTL)
 				}
 				if early && (m.Context().Err() != nil || m.Context() != m.Context()) {
-					t.Error("the context has ended, or is another each time")
+					t.Error("the context has ended, or changes between calls")
 				}
 				if err := m.Release(ctx); err != nil {
 					t.Fatal(err)
 				}
 				if cause := context.Cause(m.Context()); !errors.Is(cause, client.ErrReleased) ||
 					m.Context().Err() == nil {
-					t.Errorf("released: the context ended with %v", cause)
+					t.Errorf("after release, the context's cause is %v", cause)
 				}
 				if !errors.Is(m.Err(), client.ErrReleased) || !m.ValidUntil().IsZero() {
-					t.Errorf("released: %v, until %v", m.Err(), m.ValidUntil())
+					t.Errorf("after release: %v, valid until %v", m.Err(), m.ValidUntil())
 				}
 				if err := m.Release(ctx); err != nil {
-					t.Errorf("released twice: %v", err)
+					t.Errorf("second release: %v", err)
 				}
 			}
 		}
 		rig.Keys(t, c, "g!left/", 0)
 		if shared.Err() != nil {
-			t.Errorf("the lease of the program: %v", shared.Err())
+			t.Errorf("the shared lease ended: %v", shared.Err())
 		}
 		m := register(t, g, registration{ID: "a", TTL: time.Minute})
 		if ttl := m.Lease().Info().TTL; ttl != time.Minute {
-			t.Errorf("a TTL of %v", ttl)
+			t.Errorf("TTL is %v, want 1m", ttl)
 		}
 		m.Lease().Close()
 		<-m.Context().Done()
 		cause := context.Cause(m.Context())
 		if !errors.Is(cause, client.ErrClosed) || !errors.Is(m.Err(), client.ErrClosed) {
-			t.Errorf("closed: %v, %v", cause, m.Err())
+			t.Errorf("after close: %v, %v", cause, m.Err())
 		}
 	})
 }
 
-// Goal: what somebody else did to a member's key is not undone, and is told. Method: the key is
-// deleted, is made again, or is changed.
+// Goal: other clients' changes to a member's key are not undone, but reported. Method: delete,
+// recreate or change the key.
 func TestKeyChanged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -353,16 +354,16 @@ func TestKeyChanged(t *testing.T) {
 		for name, x := range map[string]struct {
 			change func(t *testing.T, key string, m *members.Membership)
 			fails  bool
-			left   []string // values after Update and Release
+			left   []string // values left after Update and Release
 		}{
 			"deleted": {func(t *testing.T, key string, _ *members.Membership) {
 				remove(t, key)
 			}, true, nil},
-			"made again": {func(t *testing.T, key string, m *members.Membership) {
+			"recreated": {func(t *testing.T, key string, m *members.Membership) {
 				remove(t, key)
 				put(t, key, "again", m)
 			}, true, []string{"again"}},
-			"another's": {func(t *testing.T, key string, _ *members.Membership) {
+			"taken over": {func(t *testing.T, key string, _ *members.Membership) {
 				if _, err := c.Put(ctx, store.Put{Key: key, Value: []byte("mine")}); err != nil {
 					t.Fatal(err)
 				}
@@ -370,12 +371,12 @@ func TestKeyChanged(t *testing.T) {
 			"changed": {func(t *testing.T, key string, m *members.Membership) {
 				put(t, key, "other", m)
 			}, false, nil},
-			"as it is to be": {func(t *testing.T, key string, m *members.Membership) {
+			"already as updated": {func(t *testing.T, key string, m *members.Membership) {
 				put(t, key, "new", m)
 			}, false, nil},
 		} {
 			virtual.Step(t, name, func(t *testing.T) {
-				// The lease goes on, so that it takes no key with it.
+				// The lease continues, so that no key goes with it.
 				l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
 				m := register(t, members.New(c, name), registration{ID: "a", Lease: l})
 				key := name + "/a"
@@ -387,13 +388,13 @@ func TestKeyChanged(t *testing.T) {
 				}
 				after := rig.Must[store.RangeResult](t)(c.Range(ctx, store.Prefix(key).Range())).KVs
 				if !x.fails && string(after[0].Value) != "new" {
-					t.Errorf("the metadata are %q", after[0].Value)
+					t.Errorf("metadata is %q, want new", after[0].Value)
 				}
-				if name == "as it is to be" && after[0].ModRevision != before[0].ModRevision {
-					t.Error("the metadata were written once more")
+				if name == "already as updated" && after[0].ModRevision != before[0].ModRevision {
+					t.Error("the same metadata was written again")
 				}
 				if err := m.Update(ctx, []byte("newer")); (err != nil) != x.fails {
-					t.Errorf("a second update: %v", err)
+					t.Errorf("second update: %v", err)
 				}
 				if err := m.Release(ctx); err != nil {
 					t.Error(err)
@@ -404,7 +405,7 @@ func TestKeyChanged(t *testing.T) {
 					left = append(left, string(kv.Value))
 				}
 				if !slices.Equal(left, x.left) {
-					t.Errorf("%q are left, want %q", left, x.left)
+					t.Errorf("values left: %q, want %q", left, x.left)
 				}
 			})
 		}

@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: a change of which one try may have been done, or may yet be, ends with an error that says
-// so, whatever became of the next try. Only a registration on a lease of its own is undone, with
-// that lease. Method: of the first try nobody knows, the second is refused.
+// Goal: if one attempt of a change may have been applied, or may be applied later, the error says
+// so whatever happens to the next attempt. Method: the outcome of the first attempt is unknown, and
+// the second is refused.
 func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

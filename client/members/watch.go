@@ -14,25 +14,24 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// Change says what happened to a member.
+// Change is the kind of a change in a group.
 type Change int
 
-// The changes. The last three end a membership.
+// The kinds of change. The last three end a membership.
 const (
-	// Joined means that the member is new.
+	// Joined means that a member joined.
 	Joined Change = iota + 1
-	// Updated means that its metadata changed.
+	// Updated means that a member's metadata changed.
 	Updated
-	// Left means that a request ended it: Membership.Release, the release of the session, or an
-	// operator.
+	// Left means that a request ended the membership: Membership.Release, the release of the
+	// session, or an operator.
 	Left
-	// Failed means that its lease expired: the member died, or could not reach the cluster.
+	// Failed means that the member's lease expired: it died, or could not reach the cluster.
 	Failed
-	// Gone means that the member went, and this program could not see why.
+	// Gone means that the membership ended for an unknown reason.
 	Gone
 )
 
-// String is the change for people.
 func (m Change) String() string {
 	names := [...]string{"joined", "updated", "left", "failed", "gone"}
 	if m < 1 || int(m) > len(names) {
@@ -44,30 +43,29 @@ func (m Change) String() string {
 // Event is a change of one member.
 type Event struct {
 	Change Change
-	// Member is the member after the change or, if it went, as it was last.
+	// Member is the member after the change, or its last state if it is gone.
 	Member Member
 	// Revision is the revision of the change; for Gone, the one at which it was noticed.
 	Revision int64
 }
 
-// Watch tells what happens in a group. Next may be called from one goroutine at a time, Close from
-// any.
+// Watch delivers the changes in a group. Next may be called from one goroutine at a time, Close
+// from any.
 type Watch struct {
 	g      *Group
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
-	// known are the members as they are after all that was told, or is to be told.
+	// known are the members after all changes that have been delivered or are pending.
 	known map[string]Member
-	// watch tells what comes after the revision up to which known goes; nil if the group
-	// has to be read anew.
+	// watch delivers the events that follow known; nil if the group has to be read again.
 	watch   *client.Watcher
-	pending []Event // to be told
+	pending []Event // not delivered yet
 }
 
-// Watch begins to watch a group. It first tells the current members as Joined, in the order of
-// their IDs; then each change once, in order. If the program was away for too long and changes
-// are compacted, the watch reads the group again and tells the differences. A member that has
-// registered again in between is told as gone, and then as joined.
+// Watch starts to watch the group. It first delivers the current members as Joined, in order of
+// their IDs, and then each change once, in order. If changes were compacted while the program was
+// disconnected, the watch reads the group again and delivers the differences; a member that
+// registered again in between is delivered as Gone, and then as Joined.
 func (g *Group) Watch(ctx context.Context) (*Watch, error) {
 	w := &Watch{g: g, known: make(map[string]Member)}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
@@ -77,10 +75,10 @@ func (g *Group) Watch(ctx context.Context) (*Watch, error) {
 	return w, nil
 }
 
-// Close ends the watch. A Next that waits returns [client.ErrClosed].
+// Close ends the watch. A waiting Next returns [client.ErrClosed].
 func (w *Watch) Close() { w.cancel(fault.Canceled(client.ErrClosed)) }
 
-// start reads the group, and watches what comes after that.
+// start reads the group, and watches it from there.
 func (w *Watch) start(ctx context.Context) error {
 	for p := (tries.Backoff{}); ; {
 		list, revision, err := w.g.List(ctx)
@@ -96,7 +94,7 @@ func (w *Watch) start(ctx context.Context) error {
 			context.AfterFunc(w.ctx, watch.Close)
 			return nil
 		}
-		// What was found out is kept: it is told in any case, and not again.
+		// The differences found so far are kept, and are delivered later.
 		if !errors.Is(err, client.ErrCompacted) {
 			return fault.In("members: watch", w.g.prefix, err)
 		}
@@ -106,7 +104,7 @@ func (w *Watch) start(ctx context.Context) error {
 	}
 }
 
-// Next returns the next changes, and waits until there are some.
+// Next waits for changes and returns them.
 func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 	ctx, stop := tries.Both(ctx, w.ctx)
 	defer stop()
@@ -139,8 +137,8 @@ func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-// Events yields each change, one by one, until Next fails; the error is yielded last. It does not
-// close the watch.
+// Events yields one change at a time until Next fails; the error is yielded last. It does not close
+// the watch.
 func (w *Watch) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
@@ -159,7 +157,7 @@ func (w *Watch) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// apply takes an event of the watch in.
+// apply processes an event of the watch.
 func (w *Watch) apply(e *store.Event) {
 	m, ok := w.g.member(&e.KV)
 	if !ok {
@@ -180,7 +178,7 @@ func (w *Watch) apply(e *store.Event) {
 	}
 }
 
-// endedBy is the change that a key's deletion means.
+// endedBy maps the reason for a key's deletion to a Change.
 func endedBy(why store.Why) Change {
 	switch why {
 	case store.Deleted, store.Revoked:
@@ -192,7 +190,7 @@ func endedBy(why store.Why) Change {
 	}
 }
 
-// add notes a change, to be told and to be known.
+// add records a change in known and pending.
 func (w *Watch) add(c Change, m Member, revision int64) {
 	if c == Joined || c == Updated {
 		w.known[m.ID] = m
@@ -202,8 +200,8 @@ func (w *Watch) add(c Change, m Member, revision int64) {
 	w.pending = append(w.pending, Event{c, m, revision})
 }
 
-// diff tells how the group differs from what is known: first the members that went, then
-// those that are there.
+// diff adds the differences between known and a list: first the members that went, then those that
+// joined or changed.
 func (w *Watch) diff(list []Member, revision int64) {
 	now := make(map[string]int64, len(list))
 	for _, m := range list {

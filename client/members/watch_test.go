@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Goal: a watch that begins while history is forgotten tells what is there, once. Method: its first
-// request is refused so; a member leaves and another comes before the second.
+// Goal: a watch that starts during compactions delivers each member once. Method: its first
+// requests fail with ErrCompacted; before the second, one member leaves and another joins.
 func TestWatchStartsCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -42,12 +42,12 @@ func TestWatchStartsCompacted(t *testing.T) {
 		defer w.Close()
 		want := "a joined ; stays joined ; a gone ; b joined "
 		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
-			t.Errorf("told %q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }
 
-// Goal: a watch that is given up while history is forgotten as fast as it reads says so.
+// Goal: a watch can be canceled while compactions are faster than its reads.
 func TestWatchCanceled(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -58,9 +58,9 @@ func TestWatchCanceled(t *testing.T) {
 			switch n {
 			case 1:
 				began = time.Now()
-			case 8: // it waits for a quarter of a second then, at least
+			case 8: // by now the pauses add up to at least a quarter of a second
 				if d := time.Since(began); d < 300*time.Millisecond {
-					t.Errorf("it is tried again and again within %v", d)
+					t.Errorf("8 attempts within %v", d)
 				}
 				time.AfterFunc(10*time.Millisecond, cancel)
 			}
@@ -72,8 +72,8 @@ func TestWatchCanceled(t *testing.T) {
 	})
 }
 
-// Goal: a watch that cannot read the group anew says so, and goes on when it can; an event that it
-// does not know the reason of is told. Method: history is forgotten, and reading is refused.
+// Goal: a watch that cannot read the group again returns the error, and recovers when it can;
+// changes without a known reason are delivered. Method: compact the history, and refuse a read.
 func TestWatchRecovers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -102,21 +102,21 @@ func TestWatchRecovers(t *testing.T) {
 		}
 		w := rig.Must[*members.Watch](t)(members.New(b.Serve(t, r.Members[0]), "g").Watch(ctx))
 		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a joined " {
-			t.Errorf("told %q", got)
+			t.Errorf("got %q, want a join", got)
 		}
 		if err := a.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if list, err := w.Next(ctx); !errors.Is(err, client.ErrPermissionDenied) {
-			t.Errorf("told %q, %v", format(list), err)
+			t.Errorf("got %q, %v, want permission denied", format(list), err)
 		}
 		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a gone " {
-			t.Errorf("told %q", got)
+			t.Errorf("got %q, want a to be gone", got)
 		}
 		short, end := context.WithCancel(ctx)
 		end()
 		if list, err := w.Next(short); !errors.Is(err, context.Canceled) {
-			t.Errorf("given up: told %q, %v", format(list), err)
+			t.Errorf("canceled: got %q, %v", format(list), err)
 		}
 		for len(ended) > 0 {
 			<-ended
@@ -126,9 +126,9 @@ func TestWatchRecovers(t *testing.T) {
 	})
 }
 
-// Goal: a watch tells nothing of keys that are no members: of the empty ID, and of a group whose
-// name begins with this one's; nor of a member that goes of which it has not heard, as one that a
-// restore has brought back. Method: it is told of another key when that one comes.
+// Goal: a watch ignores keys that are not members: an empty ID, and keys of a group whose name
+// starts with this one's. It also ignores the end of a member that it never saw, for example one
+// that a restore brought back. Method: change the key of the join event on its way.
 func TestWatchOthers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -150,13 +150,13 @@ func TestWatchOthers(t *testing.T) {
 		}
 		register(t, g, registration{ID: "b", TTL: time.Minute})
 		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "b joined " {
-			t.Errorf("told %q", got)
+			t.Errorf("got %q, want b to join", got)
 		}
 	})
 }
 
-// Goal: a watch that begins anew leaves nothing behind, so that the client has room for others.
-// Method: history is forgotten; the program begins watches before and after, until it may not.
+// Goal: a watch that starts again closes its old watcher, so the client can open as many others as
+// before. Method: compact the history; before and after, open watches up to the limit.
 func TestWatchReplaced(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -182,16 +182,16 @@ func TestWatchReplaced(t *testing.T) {
 		before := room()
 		register(t, g, registration{ID: "a", TTL: time.Minute})
 		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != "a joined " || !lost.Load() {
-			t.Errorf("told %q", got)
+			t.Errorf("got %q, want a to join", got)
 		}
 		if after := room(); after != before {
-			t.Errorf("there is room for %d watches, and was for %d", after, before)
+			t.Errorf("%d more watches could be opened, want %d", after, before)
 		}
 	})
 }
 
-// Goal: a program that stops to read the events goes on with the next one; the last that it reads
-// is the error.
+// Goal: a program that stops reading events can resume with the next one. The error is yielded
+// last.
 func TestEventsStop(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -207,7 +207,7 @@ func TestEventsStop(t *testing.T) {
 		for _, want := range []string{"a", "b", "c"} {
 			for e, err := range w.Events(short) {
 				if err != nil || e.Member.ID != want || e.Member.Joined == 0 || e.Revision != e.Member.Joined {
-					t.Errorf("told %+v, %v, want %s", e, err, want)
+					t.Errorf("got %+v, %v, want %s", e, err, want)
 				}
 				break
 			}
@@ -216,16 +216,16 @@ func TestEventsStop(t *testing.T) {
 		n := 0
 		for e, err := range w.Events(short) {
 			if n++; !errors.Is(err, context.Canceled) || e.Change != 0 {
-				t.Errorf("told %+v, %v", e, err)
+				t.Errorf("got %+v, %v, want canceled", e, err)
 			}
 		}
 		if n != 1 {
-			t.Errorf("told of %d errors", n)
+			t.Errorf("got %d errors, want 1", n)
 		}
 	})
 }
 
-// Goal: Close ends a Next that waits.
+// Goal: Close ends a waiting Next.
 func TestCloseDuringNext(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := rig.Soon(t)
@@ -244,7 +244,7 @@ func TestCloseDuringNext(t *testing.T) {
 	})
 }
 
-// Goal: changes have names.
+// Goal: each Change has a name.
 func TestChanges(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for c, want := range map[members.Change]string{
