@@ -32,6 +32,7 @@ const (
 	Gone
 )
 
+// String returns the name of the change.
 func (m Change) String() string {
 	names := [...]string{"joined", "updated", "left", "failed", "gone"}
 	if m < 1 || int(m) > len(names) {

@@ -160,7 +160,7 @@ func (p *process) take(name string) (err error) {
 // taken is a moment at which the right to read the registers was gone.
 type taken struct {
 	revision int64 // of the store
-	turn     int64
+	at       int64
 }
 
 // take notes that a client may read nothing any more.
@@ -185,7 +185,7 @@ func (h *record) checkRights() {
 	}
 	for _, o := range h.Ops() {
 		who, _, _ := strings.Cut(o.By, "/")
-		if lost, ok := h.taken[who]; ok && o.Done() && (o.Kind != history.Get || o.CallStamp() > lost.turn) {
+		if lost, ok := h.taken[who]; ok && o.Done() && (o.Kind != history.Get || o.CallStamp() > lost.at) {
 			h.Violate("A1", "%s may not have done that; its right to read ended at revision %d: %v",
 				who, lost.revision, o)
 		}

@@ -39,6 +39,7 @@ type Violation struct {
 	What string
 }
 
+// String formats the violation as one line.
 func (v Violation) String() string { return fmt.Sprintf("%v %s: %s", v.At, v.ID, v.What) }
 
 // New returns the history of a run that starts now.
@@ -130,6 +131,7 @@ type Op struct {
 	start, end time.Duration
 }
 
+// String formats the operation as one line.
 func (o *Op) String() string {
 	s := fmt.Sprintf("%v-%v %s %s ", o.start, o.end, o.By, o.Key)
 	switch o.Kind {
@@ -168,6 +170,7 @@ const (
 	Failed
 )
 
+// Done reports whether the operation was answered.
 func (o *Op) Done() bool { return o.done }
 
 // CallStamp returns the timestamp of the operation's call.
