@@ -5,13 +5,14 @@ set -euo pipefail
 
 version=v3.7.3 # of etcd's etcdctl, etcdutl and tests
 etcd3=1.1.2    # of Node's package etcd3
+kubernetes=v0.37.2 # of Kubernetes' API server
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 
 usage() {
   cat <<END
 usage: $0 [flags]
-  -suite common|e2e|gateway|node|all   which suite (default all: all but node)
+  -suite common|e2e|gateway|node|apiserver|all   which suite (default all: all but node, apiserver)
   -server PATH      binary to put in etcd's place (default: built from this repo)
   -run REGEXP       other tests than the suite's selection
   -long             the tests that take long, too
@@ -38,7 +39,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-case $suite in common|e2e|gateway|node|all) ;; *) usage ;; esac
+case $suite in common|e2e|gateway|node|apiserver|all) ;; *) usage ;; esac
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/leasehold-outside/$version
 mkdir -p "$cache"
@@ -81,6 +82,25 @@ place_server() {
   (cd "$repo" && go build -o "$work/verdict" ./test/outside/verdict)
 }
 
+# build_apiserver fills the cache with the tests of the API server's storage, with our testserver in
+# place of the package that embeds etcd.
+build_apiserver() {
+  cmp -s "$here/testserver.go.txt" "$cache/complete" && return
+  say "building the storage tests of Kubernetes' API server $kubernetes in $cache"
+  local source package
+  source=$(go mod download -json k8s.io/apiserver@$kubernetes | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  rm -rf "$cache/apiserver" "$cache/tests"
+  cp -r "$source" "$cache/apiserver"
+  chmod -R u+w "$cache/apiserver"
+  cp "$here/testserver.go.txt" "$cache/apiserver/pkg/storage/etcd3/testserver/test_server.go"
+  mkdir "$cache/tests"
+  for package in etcd3 cacher storagebackend/factory; do
+    go -C "$cache/apiserver" test -vet=off -c -o "$cache/${package##*/}.test" "./pkg/storage/$package" >&2
+    ln -s "$cache/apiserver/pkg/storage/$package" "$cache/tests/"
+  done
+  cp "$here/testserver.go.txt" "$cache/complete"
+}
+
 # isolated runs a command in a network of its own, where only loopback exists and
 # every port is free: the suites use fixed ports, which another process may hold.
 # Where the kernel does not allow that, it runs it in ours.
@@ -99,7 +119,7 @@ run_go_suite() {
   local name=$1 run=${selection:-$2} skip=
   [ -n "$all" ] || skip=$("$work/verdict" -skip -suite "$name" -exclusions "$exclusions")
   [ -n "$long$selection" ] || skip=${skip:+$skip|}^\($3\)$
-  local args=(-test.v -test.timeout "$timeout" -test.run "$run" -bin-dir "$work/bin")
+  local args=(-test.v -test.timeout "$timeout" -test.run "$run" "${flags[@]}")
   [ -z "$skip" ] || args+=(-test.skip "$skip")
   say "suite $name: $name.test -test.run '$run'"
   run_tests "$name" "${args[@]}"
@@ -115,7 +135,7 @@ retry() {
     cp "$work/$name.log" "$cache/$name.retried.log"
     for n in 1 2; do
       say "suite $name: retrying $test ($n of 2)"
-      run_tests "$name" -test.v -test.timeout "$timeout" -test.run "^$test\$" -bin-dir "$work/bin"
+      run_tests "$name" -test.v -test.timeout "$timeout" -test.run "^$test\$" "${flags[@]}"
       "$work/verdict" -failed -suite "$name" -exclusions "$exclusions" < "$work/$name.log" |
         grep -qx "$test" && continue
       echo "FLAKY: $name.$test ($n of $((n + 1)) runs failed)"
@@ -143,7 +163,7 @@ run_tests() {
 
 # progress shows each top-level test that passes as it comes. Those that fail are in the verdict:
 # some of them are run again first.
-progress() { grep --line-buffered -oE '^--- (PASS|SKIP): .*' || true; }
+progress() { grep --line-buffered -aoE '^--- (PASS|SKIP): .*' || true; }
 
 judge() {
   local log=$work/$1.log
@@ -179,10 +199,11 @@ run_client_suite() {
 
 failed=
 place_server
-if [ "$suite" != gateway ] && [ "$suite" != node ]; then
+flags=(-bin-dir "$work/bin") # of a suite's test binary
+case $suite in common|e2e|all)
   build
-  cp "$cache/bin/etcdctl" "$cache/bin/etcdutl" "$work/bin/"
-fi
+  cp "$cache/bin/etcdctl" "$cache/bin/etcdutl" "$work/bin/" ;;
+esac
 # In tests/common each test runs with one member without TLS and with three that
 # use TLS between them and to clients.
 if [ "$suite" = common ] || [ "$suite" = all ]; then
@@ -215,5 +236,15 @@ if [ "$suite" = node ]; then
   [ -e "$cache/node/node_modules/etcd3" ] ||
     npm install --silent --no-fund --no-audit --prefix "$cache/node" etcd3@$etcd3 >&2
   run_client_suite node env NODE_PATH="$cache/node/node_modules" node "$here/node.cjs"
+fi
+if [ "$suite" = apiserver ]; then
+  cache=${cache%/*}/apiserver-$kubernetes
+  mkdir -p "$cache"
+  build_apiserver
+  flags=()
+  export LEASEHOLD_BINARY=$work/bin/etcd
+  for name in etcd3 cacher factory; do
+    run_go_suite $name . none
+  done
 fi
 [ -z "$failed" ] || exit 1
