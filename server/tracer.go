@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,7 +31,21 @@ type tracer struct {
 	spans trace.Tracer // nil if no call is traced
 	slow  *slowLog     // nil if no call is logged
 	log   places
-	wg    sync.WaitGroup // of goroutines that make spans
+	wg    sync.WaitGroup // of the goroutine that makes spans
+
+	mu       sync.Mutex
+	forwards []forwarded // whose spans are to be made; it is not empty while the goroutine runs
+}
+
+// mostForwards bounds the commands whose spans wait to be made. Those of further ones are dropped,
+// as OpenTelemetry drops spans that its exporter cannot keep up with.
+const mostForwards = 4096
+
+// forwarded is a command that a member forwarded to this one.
+type forwarded struct {
+	parent replica.Trace
+	from   uint64
+	stages
 }
 
 // newTracer returns nil if there is nothing to do.
@@ -311,29 +326,49 @@ func (t *tracer) led(list []*replica.Proposal) {
 	if !t.traces() {
 		return
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	idle := len(t.forwards) == 0
 	for _, p := range list {
 		s := stages{
 			asked: p.Arrived, leads: true, wait: p.Wait, through: t.log.instant(p.Wait.Until),
 			entryTimes: t.log.times(p.Index, p.Arrived),
 		}
-		if s.asked == 0 || s.applied == 0 {
-			continue
+		if s.asked != 0 && s.applied != 0 && len(t.forwards) < mostForwards {
+			t.forwards = append(t.forwards, forwarded{*p.Trace, p.From(), s})
 		}
-		parent, from := *p.Trace, p.From()
-		t.wg.Go(func() { t.leader(parent, from, s) })
+	}
+	if idle && len(t.forwards) > 0 {
+		t.wg.Go(t.makeLeaders)
+	}
+}
+
+// makeLeaders makes spans until there are none to make.
+func (t *tracer) makeLeaders() {
+	for done := 0; ; {
+		t.mu.Lock()
+		t.forwards = slices.Delete(t.forwards, 0, done)
+		list := slices.Clone(t.forwards)
+		t.mu.Unlock()
+		if done = len(list); done == 0 {
+			return
+		}
+		for i := range list {
+			t.leader(&list[i])
+		}
 	}
 }
 
 // leader makes the leader's spans of a command that a member forwarded.
-func (t *tracer) leader(parent replica.Trace, from uint64, s stages) {
+func (t *tracer) leader(f *forwarded) {
 	ctx, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(),
 		trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: parent.ID, SpanID: parent.Span, TraceFlags: trace.FlagsSampled,
+			TraceID: f.parent.ID, SpanID: f.parent.Span, TraceFlags: trace.FlagsSampled,
 		})), "leader", trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithTimestamp(wall(s.asked)),
-		trace.WithAttributes(attribute.String("leasehold.from", fmt.Sprintf("%x", from))))
+		trace.WithTimestamp(wall(f.asked)),
+		trace.WithAttributes(attribute.String("leasehold.from", fmt.Sprintf("%x", f.from))))
 	c := &tracedCall{Context: ctx, tracer: t, traced: span.IsRecording()}
-	s.closeCommand(c)
+	f.closeCommand(c)
 	c.makeSpans()
-	span.End(trace.WithTimestamp(wall(s.applied)))
+	span.End(trace.WithTimestamp(wall(f.applied)))
 }

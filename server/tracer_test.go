@@ -7,7 +7,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -603,15 +605,23 @@ func benchPuts(b *testing.B, conn *grpc.ClientConn) {
 // blocking is a span processor that blocks until it is released.
 type blocking struct {
 	sdk.SpanProcessor
+	started *atomic.Int64 // spans
 	release chan struct{}
 }
 
-func (b blocking) OnStart(context.Context, sdk.ReadWriteSpan) { <-b.release }
+func newBlocking(e sdk.SpanExporter) blocking {
+	return blocking{sdk.NewSimpleSpanProcessor(e), new(atomic.Int64), make(chan struct{})}
+}
+
+func (b blocking) OnStart(context.Context, sdk.ReadWriteSpan) {
+	b.started.Add(1)
+	<-b.release
+}
 
 // Goal: the core makes no spans, so that no span processor can hold it up. Method: one that blocks
 // until the core is done with a request of a stream and with a forwarded command.
 func TestCoreMakesNoSpans(t *testing.T) {
-	b := blocking{sdk.NewSimpleSpanProcessor(tracetest.NewNoopExporter()), make(chan struct{})}
+	b := newBlocking(tracetest.NewNoopExporter())
 	tr := &tracer{spans: sdk.NewTracerProvider(sdk.WithSpanProcessor(b)).Tracer("test")}
 	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
@@ -628,6 +638,34 @@ func TestCoreMakesNoSpans(t *testing.T) {
 	close(b.release)
 	c.End(nil)
 	tr.close()
+}
+
+// Goal: a leader keeps a bounded number of forwarded commands whose spans are not made, and has one
+// goroutine for them. Method: a span processor blocks while far more commands are applied, and is
+// released.
+func TestForwardedCommandsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recorded := tracetest.NewInMemoryExporter()
+		b := newBlocking(recorded)
+		tr := &tracer{spans: sdk.NewTracerProvider(sdk.WithSpanProcessor(b)).Tracer("test")}
+		now := sinceEpoch()
+		tr.log.applied.note(5, span{now, now})
+		for range 2 * mostForwards {
+			tr.led([]*replica.Proposal{{
+				Index: 5, Arrived: now - 2,
+				Trace: &replica.Trace{ID: trace.TraceID{1}, Span: trace.SpanID{1}},
+			}})
+		}
+		synctest.Wait()
+		if n := b.started.Load(); n != 1 {
+			t.Errorf("%d goroutines make spans, want 1", n)
+		}
+		close(b.release)
+		tr.close()
+		if n := len(recorded.GetSpans()); n != mostForwards {
+			t.Errorf("there are %d spans, want %d", n, mostForwards)
+		}
+	})
 }
 
 // Goal: a leader makes spans only of calls that are sampled. Method: a call whose span is recorded
