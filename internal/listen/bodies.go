@@ -47,6 +47,10 @@ type Body struct {
 	in     *incoming
 	once   sync.Once
 	shut   chan struct{}
+
+	control *http.ResponseController
+	mu      sync.Mutex // guards over
+	over    bool       // the handler returns
 }
 
 // Body returns the body of a request for the JSON gateway, which has a time limit of its own. If
@@ -84,12 +88,24 @@ func (all *Requests) Handler(h http.Handler) http.Handler {
 }
 
 func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(error)) *Body {
-	control := http.NewResponseController(w)
-	s := all.sender(r.RemoteAddr, func(why error) {
+	b := &Body{
+		ReadCloser: r.Body, control: http.NewResponseController(w), shut: make(chan struct{}),
+	}
+	b.sender = all.sender(r.RemoteAddr, func(why error) {
 		end(why)
-		_ = control.SetReadDeadline(time.Unix(1, 0)) // in the past: wakes the reader
+		b.Interrupt()
 	})
-	return &Body{ReadCloser: r.Body, sender: s, shut: make(chan struct{})}
+	return b
+}
+
+// Interrupt wakes a goroutine that reads the body, unless the handler has returned: then the writer
+// of the response must not be used, and the connection may have another request.
+func (b *Body) Interrupt() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.over {
+		_ = b.control.SetReadDeadline(time.Unix(1, 0)) // in the past
+	}
 }
 
 // Taken says that a message was read, to its end, and so many bytes behind it.
@@ -101,8 +117,13 @@ func (b *Body) Taken(rest int) {
 	b.in.begun = cost
 }
 
-// Done ends the account.
-func (b *Body) Done() { b.sender.close() }
+// Done ends the account. It is called before the handler returns.
+func (b *Body) Done() {
+	b.mu.Lock()
+	b.over = true
+	b.mu.Unlock()
+	b.sender.close()
+}
 
 // Close implements io.Closer.
 func (b *Body) Close() error {

@@ -559,3 +559,47 @@ func TestCallOverHTTPEnds(t *testing.T) {
 		<-served
 	})
 }
+
+// Goal: a request that must go does nothing to its connection once its handler has returned: of
+// HTTP/2 the writer of its response is gone by then, and the process would end. Method: the request
+// is to end while its handler returns, in each of the orders.
+func TestRequestEndsAsItsHandlerReturns(t *testing.T) {
+	for _, first := range []string{"the handler", "the end"} {
+		synctest.Test(t, func(t *testing.T) {
+			all := withStrangers()
+			ending, returned := make(chan struct{}), make(chan struct{})
+			h := &http.Server{Protocols: new(http.Protocols)}
+			h.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				b, err := all.Body(w, r, func(error) {
+					close(ending)
+					if first == "the handler" {
+						<-returned
+					}
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				go b.sender.fail(errTooSlow)
+				<-ending
+				if first == "the end" {
+					if _, err := b.Read(make([]byte, 1)); err == nil {
+						t.Error("the body has not ended")
+					}
+				}
+				b.Done()
+			})
+			h.Protocols.SetUnencryptedHTTP2(true)
+			l := newPipes()
+			served := make(chan error, 1)
+			go func() { served <- h.Serve(l) }()
+			client := newAnswersClient(t, l.dial())
+			client.silent = true
+			client.ask("Call", 1) // and waits until the handler has returned
+			close(returned)
+			synctest.Wait()
+			_ = client.close()
+			_ = h.Close()
+			<-served
+		})
+	}
+}

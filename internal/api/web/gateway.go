@@ -112,10 +112,9 @@ type gateway struct {
 
 // ServeHTTP implements http.Handler.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// Errors of the controller mean that the connection needs no such help.
-	control := http.NewResponseController(w)
 	if isDuplex(r.URL.Path) {
-		_ = control.EnableFullDuplex() // answers flow while the client still sends
+		// Answers flow while the client still sends. HTTP/2 needs no such help.
+		_ = http.NewResponseController(w).EnableFullDuplex()
 	} else if r.ContentLength > g.limit {
 		writeJSON(w, http.StatusRequestEntityTooLarge,
 			failure{Code: int(codes.ResourceExhausted), Message: errTooLarge.Error()})
@@ -124,13 +123,6 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	dropForgedAddress(r)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	// Not a deadline of the connection alone: net/http would then cancel the
-	// request without the reason.
-	late := time.AfterFunc(g.patience, func() {
-		cancel(errTooSlow)
-		_ = control.SetReadDeadline(time.Unix(1, 0)) // in the past: wakes the reader
-	})
-	defer late.Stop()
 	counted, err := g.requests.Body(w, r, func(error) { cancel(errTooMany) })
 	if err != nil {
 		s := status.Convert(err)
@@ -138,6 +130,13 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer counted.Done()
+	// Not a deadline of the connection alone: net/http would then cancel the
+	// request without the reason.
+	late := time.AfterFunc(g.patience, func() {
+		cancel(errTooSlow)
+		counted.Interrupt()
+	})
+	defer late.Stop()
 	r = r.WithContext(ctx)
 	ended := make(chan struct{})
 	defer close(ended)
