@@ -26,8 +26,8 @@ func (d *Disk) AppendReserved(entries []*raftpb.Entry, hs *raftpb.HardState) err
 
 // HasRoom reports whether Append would take entries.
 func (d *Disk) HasRoom() bool {
-	_, full := d.spares.state()
-	return !full
+	_, err := d.spares.state()
+	return err == nil
 }
 
 // HasRoomToFree reports whether there is room for entries that clients ask for to free space on a

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -50,25 +51,23 @@ func (d *Disk) loadIdentity() error {
 	return nil
 }
 
-// lostIdentity returns an error if a directory without an identity had one. What a Bootstrap leaves
-// that did not come to its end are segments without a commit.
+// lostIdentity returns an error if a directory without an identity had one. A Bootstrap that was cut
+// off leaves segments of zeros.
 func (d *Disk) lostIdentity(inv *inventory) error {
-	found := ""
-	if len(inv.snapshots) > 0 {
-		found = inv.snapshots[0]
+	found := slices.Clone(inv.snapshots)
+	for _, number := range inv.segments {
+		s, err := d.openSegment(number)
+		if err != nil {
+			return fmt.Errorf("%s is missing: %w", d.identityPath(), err)
+		}
+		ignoreClose(s.file)
+		if s.image.has(own) || s.image.has(old) || s.image.has(damaged) {
+			found = append(found, segmentName(number))
+		}
 	}
-	f, err := d.find(inv.segments)
-	if err != nil {
-		return fmt.Errorf("%s is missing: %w", d.identityPath(), err)
-	}
-	if f.newest != nil {
-		ignoreClose(f.newest.file)
-		found = segmentName(f.newest.number)
-	}
-	f.close()
-	if found != "" {
+	if len(found) > 0 {
 		return fmt.Errorf("%w: %s is missing, but there is %s",
-			ErrCorrupt, d.identityPath(), d.path(found))
+			ErrCorrupt, d.identityPath(), d.path(found[0]))
 	}
 	return nil
 }

@@ -18,9 +18,9 @@ var (
 
 // These errors can be returned by every method that writes.
 var (
-	// ErrNoSpace means that the disk is full, or that the process has too many files open for
-	// another segment: nothing was written, and the same call can be repeated when there is room.
-	ErrNoSpace = errors.New("storage: no space left on disk")
+	// ErrNoSpace means that the disk is full, or that another segment cannot be made for another
+	// reason: nothing was written, and the same call can be repeated when there is room.
+	ErrNoSpace = errors.New("storage: no space for the log")
 
 	// ErrFailed means that a write failed for good, and whether it is on disk is
 	// unknown, or that a read failed, or that a file could not be opened. After a

@@ -1,9 +1,11 @@
 package storage_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -457,12 +459,13 @@ func TestLostSeal(t *testing.T) {
 	}
 }
 
-// TestUnreadableSpare: a spare that cannot be read does not keep the member from starting, and is
-// replaced. A segment that the log needs does.
-func TestUnreadableSpare(t *testing.T) {
+// TestUnreadableSegment: a segment that cannot be read is not taken for a spare and replaced, even if it
+// looks like one: the disk may have lost the seal of the segment before it.
+func TestUnreadableSegment(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
 	fatal(t, d.Append(one(1, 100), nil))
+	before := contents(t, files)
 	for number := 1; number <= 2; number++ {
 		left := files.Clone()
 		left.Before = func(op crashfs.Op) error {
@@ -471,18 +474,14 @@ func TestUnreadableSpare(t *testing.T) {
 			}
 			return nil
 		}
-		d, err := storage.Open(sweepConfig(left))
-		if number == 1 {
-			if !errors.Is(err, storage.ErrFailed) || !errors.Is(err, syscall.EIO) {
-				t.Errorf("the segment of the log: %v", err)
-			}
-			continue
+		_, err := storage.Open(sweepConfig(left))
+		if !errors.Is(err, storage.ErrFailed) || !errors.Is(err, syscall.EIO) {
+			t.Errorf("segment %d: %v", number, err)
 		}
-		fatal(t, err)
-		if d.Spares() != 1 {
-			t.Errorf("there are %d spares", d.Spares())
+		left.Before = nil
+		if after := contents(t, left); !maps.EqualFunc(before, after, bytes.Equal) {
+			t.Errorf("segment %d: the directory has changed", number)
 		}
-		fatal(t, d.Close())
 	}
 }
 
@@ -522,5 +521,134 @@ func TestUnreadableOnlySegment(t *testing.T) {
 	_, err := storage.Open(sweepConfig(files))
 	if !errors.Is(err, storage.ErrFailed) || !errors.Is(err, syscall.EIO) {
 		t.Errorf("error %v; want ErrFailed with EIO", err)
+	}
+}
+
+// TestPassingErrorOfSpare: while a spare is made, the disk has an error that passes. Nothing that was
+// acknowledged is at risk, so the member refuses clients as on a full disk, and goes on once a spare
+// can be made.
+func TestPassingErrorOfSpare(t *testing.T) {
+	for name, kind := range map[string]crashfs.Kind{
+		"create": crashfs.Create, "sync": crashfs.Sync, "directory": crashfs.SyncDir,
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := crashfs.New()
+			d := open(t, sweepConfig(files))
+			spare := fmt.Sprintf("data/log/%016d.segment", d.Segment()+2)
+			broken := true
+			files.Before = func(op crashfs.Op) error {
+				if broken && op.Kind == kind && (op.Name == spare || op.Name == "data/log") {
+					return syscall.EIO
+				}
+				return nil
+			}
+			last := uint64(0)
+			var err error
+			for ; err == nil && last < 20; last++ {
+				err = d.Append(one(last+1, 1000), nil)
+			}
+			last--
+			if !errors.Is(err, storage.ErrNoSpace) || !errors.Is(err, syscall.EIO) || d.HasRoom() {
+				t.Fatalf("while no spare can be made: %v, room %v", err, d.HasRoom())
+			}
+			for err = nil; err == nil; {
+				if err = d.AppendReserved(one(last+1, 1000), nil); err == nil {
+					last++
+				}
+			}
+			if !errors.Is(err, storage.ErrNoSpace) {
+				t.Fatalf("without a next segment: %v", err)
+			}
+			broken = false
+			fatal(t, d.Append(one(last+1, 1000), nil))
+			fatal(t, d.Close())
+			d = open(t, sweepConfig(files))
+			if at, _ := d.LastIndex(); at != last+1 {
+				t.Errorf("the log ends at %d, not at %d", at, last+1)
+			}
+			fatal(t, d.Close())
+		})
+	}
+}
+
+// TestPassingErrorOfLargeSegment: the same while a segment is made larger for one commit.
+func TestPassingErrorOfLargeSegment(t *testing.T) {
+	files := crashfs.New()
+	d := open(t, sweepConfig(files))
+	spare := fmt.Sprintf("data/log/%016d.segment", d.Segment()+1)
+	broken := true
+	files.Before = func(op crashfs.Op) error {
+		if broken && op.Kind == crashfs.Sync && op.Name == spare {
+			return syscall.EIO
+		}
+		return nil
+	}
+	if err := d.Append(one(1, 2*smallSegment), nil); !errors.Is(err, storage.ErrNoSpace) {
+		t.Errorf("error %v", err)
+	}
+	broken = false
+	fatal(t, d.Append(one(1, 2*smallSegment), nil))
+	fatal(t, d.Close())
+}
+
+// TestSnapshotNameIsUncertain: the rename of a snapshot fails, or the sync of the directory after it.
+// Another sync would not find out whether the name is durable, so nothing is written any more.
+func TestSnapshotNameIsUncertain(t *testing.T) {
+	for _, kind := range []crashfs.Kind{crashfs.Rename, crashfs.SyncDir} {
+		files := crashfs.New()
+		d := open(t, sweepConfig(files))
+		fatal(t, d.Append(one(1, 10), hard(1)))
+		w, err := d.NewSnapshot(storage.SnapshotMeta{Index: 1, Term: 1, ConfState: &raftpb.ConfState{}})
+		fatal(t, err)
+		fatal(t, w.Write([]byte("state")))
+		broken := true
+		files.Before = func(op crashfs.Op) error {
+			if broken && op.Kind == kind {
+				return syscall.EIO
+			}
+			return nil
+		}
+		if err := w.Commit(1); !errors.Is(err, storage.ErrFailed) || !errors.Is(err, syscall.EIO) {
+			t.Errorf("kind %d: %v", kind, err)
+		}
+		broken = false
+		if err := d.Append(one(2, 10), nil); !errors.Is(err, storage.ErrFailed) {
+			t.Errorf("kind %d: an append after it: %v", kind, err)
+		}
+		_ = d.Close()
+		d = open(t, sweepConfig(files))
+		if last, _ := d.LastIndex(); last != 1 {
+			t.Errorf("kind %d: the log ends at %d", kind, last)
+		}
+		fatal(t, d.Close())
+	}
+}
+
+// TestLostIdentity: the identity is gone, and the only segment cannot be read, or its first sector is
+// damaged. The directory is not founded anew over what the segment has.
+func TestLostIdentity(t *testing.T) {
+	for _, unreadable := range []bool{true, false} {
+		files := crashfs.New()
+		d := open(t, sweepConfig(files))
+		fatal(t, d.Append(one(1, 100), hard(1)))
+		fatal(t, d.Close())
+		const name = "data/log/0000000000000001.segment"
+		fatal(t, files.Remove("data/identity"))
+		if !unreadable {
+			f, err := files.OpenWrite(name)
+			fatal(t, err)
+			_, err = f.WriteAt([]byte{0xff}, 100)
+			fatal(t, err)
+		}
+		files.Before = func(op crashfs.Op) error {
+			if unreadable && op.Kind == crashfs.Read && op.Name == name {
+				return syscall.EIO
+			}
+			return nil
+		}
+		_, err := storage.Open(sweepConfig(files))
+		if unreadable && !errors.Is(err, syscall.EIO) || !unreadable && !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("unreadable %v: error %v", unreadable, err)
+		}
 	}
 }

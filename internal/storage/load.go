@@ -78,19 +78,11 @@ func (f *found) findCurrent(d *Disk) error {
 	if f.newest == nil || f.newest.sealed {
 		i := slices.IndexFunc(f.spares, func(s *scanned) bool { return s.number == number })
 		if i < 0 {
-			for _, s := range f.spares {
-				if s.unusable != nil { // it may be the one that has the commits
-					return s.unusable
-				}
-			}
 			return fmt.Errorf("%w: %s is missing", ErrCorrupt, d.path(segmentName(number)))
 		}
 		f.current = f.spares[i]
 		f.spares = slices.Delete(f.spares, i, i+1)
 		d.segments = append(d.segments, f.current.segment)
-		if f.current.unusable != nil {
-			return f.current.unusable
-		}
 		if f.current.size < minSegmentBytes {
 			return f.current.image.damage(f.current.size, "the file is cut short")
 		}
@@ -106,9 +98,7 @@ func (f *found) findCurrent(d *Disk) error {
 			return fmt.Errorf("%w: %s has a part of a commit, and the segment before it has no end",
 				ErrCorrupt, s.image.name)
 		}
-		if s.image.has(damaged) {
-			s.unusable = ErrCorrupt
-		}
+		s.damaged = s.image.has(damaged)
 		s.image.b = nil
 	}
 	return nil
@@ -165,8 +155,6 @@ type loader struct {
 func (l *loader) segment(s, before *scanned) error {
 	l.segments = append(l.segments, s.segment) // which closes it
 	switch {
-	case s.unusable != nil:
-		return s.unusable
 	case !s.begun():
 		return s.image.damage(0, "the head of the segment is damaged")
 	case before == nil:

@@ -230,7 +230,7 @@ func (d *Disk) tidy(inv *inventory, spares []*scanned) {
 	d.spares.last = d.seg.number
 	for _, s := range spares {
 		// Another process may have made it, and ended before it was durable.
-		if s.number == d.spares.last+1 && s.size == d.cfg.SegmentBytes && s.unusable == nil &&
+		if s.number == d.spares.last+1 && s.size == d.cfg.SegmentBytes && !s.damaged &&
 			errors.Join(s.file.Sync(), d.dir.Sync()) == nil {
 			d.spares.add(s.file)
 		} else {

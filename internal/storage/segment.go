@@ -40,7 +40,7 @@ type scanned struct {
 	sealed bool // the last frame is the seal
 	torn   bool // something of an unfinished write follows
 
-	unusable error // why it can be no spare; until it is known to be one, only that it was not read
+	damaged bool // it is behind the end of the log, and can be no spare
 }
 
 // openSegment opens a segment and reads its bytes.
@@ -56,11 +56,13 @@ func (d *Disk) openSegment(number uint64) (*scanned, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.size, err = s.file.Size(); err != nil {
+	if s.size, err = s.file.Size(); err == nil {
+		s.size -= s.size % blockBytes
+		s.image.b, err = readFrom(s.file, s.size)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.file.Close())
 	}
-	s.size -= s.size % blockBytes
-	s.image.b, s.unusable = readFrom(s.file, s.size)
 	return s, nil
 }
 
@@ -91,7 +93,7 @@ func (s *scanned) begun() bool { return len(s.frames) > 0 }
 
 func (s *scanned) read(d *Disk) error {
 	first, ok := s.image.frame(0)
-	if !ok || s.unusable != nil {
+	if !ok {
 		return nil
 	}
 	head, err := s.head(d, first.payload)

@@ -172,13 +172,17 @@ func (w *SnapshotWriter) commit(drop uint64) error {
 	err := d.update(func() error {
 		old = d.snap
 		if w.name != m.name() {
-			if err := d.fs.Rename(d.path(w.name), d.path(m.name())); err != nil {
+			err := d.fs.Rename(d.path(w.name), d.path(m.name()))
+			if isFull(err) {
 				return err
 			}
+			if err == nil {
+				err = d.dir.Sync()
+			}
+			if err != nil { // a second sync would not find out whether the name is durable
+				return d.fail(err)
+			}
 			w.name = m.name()
-		}
-		if err := d.dir.Sync(); err != nil {
-			return err
 		}
 		return d.adopt(m, drop)
 	})

@@ -18,7 +18,8 @@ const (
 
 // spares makes the segments after the current one ahead, of zeros or of those that the log no
 // longer needs, on a goroutine of its own. Each is open, and has its name durably. While there is
-// none, and none can be made, the disk is full: the current segment has what is left.
+// none, and none can be made, the disk is full: the current segment has what is left. So it is
+// after any error: nothing in a spare was acknowledged, and the next attempt makes it anew.
 type spares struct {
 	fs     FS
 	path   func(name string) string
@@ -98,16 +99,22 @@ func (s *spares) kick() {
 // bytes returns how many bytes the spares have.
 func (s *spares) bytes() int64 { return int64(s.count()) * s.size }
 
-// state reports whether there is a spare, and whether the disk is full, so that there can be none.
-func (s *spares) state() (ready, full bool) {
+// state reports whether there is a spare. The error is ErrNoSpace, and says why there can be none.
+func (s *spares) state() (ready bool, err error) {
 	s.mu.Lock()
-	ready, full = len(s.ready) > 0, isFull(s.err)
+	ready, err = len(s.ready) > 0, s.fullLocked()
 	s.mu.Unlock()
-	if ready || !full || !s.inline {
-		return ready, full && !ready
+	if err != nil && s.inline && s.tend() == nil {
+		return true, nil
 	}
-	err := s.tend()
-	return err == nil, isFull(err)
+	return ready, err
+}
+
+func (s *spares) fullLocked() error {
+	if len(s.ready) > 0 || s.err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrNoSpace, s.err)
 }
 
 // take returns the next segment, for which it waits while one is being made.
@@ -118,8 +125,8 @@ func (s *spares) take() (*segment, error) {
 	for len(s.ready) == 0 && s.err == nil {
 		s.changed.Wait()
 	}
-	if len(s.ready) == 0 {
-		return nil, classify(s.err)
+	if err := s.fullLocked(); err != nil {
+		return nil, err
 	}
 	next := s.ready[0]
 	s.ready = s.ready[1:]

@@ -82,9 +82,8 @@ func (d *Disk) fit(p purpose, records []byte) ([]byte, error) {
 	}
 	payload, room := d.payload(records), d.room()
 	switch ready, full := d.spares.state(); {
-	case full && p == forClients:
-		return nil, fmt.Errorf("%w: no spare segment of %d bytes can be made in %s",
-			ErrNoSpace, d.cfg.SegmentBytes, d.cfg.Dir)
+	case full != nil && p == forClients:
+		return nil, full
 	case !ready:
 		room -= reserve
 	}
@@ -193,8 +192,8 @@ func (d *Disk) grow(n int64) error {
 	if err == nil {
 		err = d.seg.file.Sync()
 	}
-	if err != nil {
-		return classify(fmt.Errorf("make a segment of %d bytes in %s: %w", size, d.cfg.Dir, err))
+	if err != nil { // nothing there was acknowledged, and the next attempt writes all of it again
+		return fmt.Errorf("%w: make a segment of %d bytes in %s: %w", ErrNoSpace, size, d.cfg.Dir, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
