@@ -203,7 +203,8 @@ func (b *bucket) Put(ctx context.Context, c Content) error {
 		switch e.StatusCode {
 		case http.StatusPreconditionFailed, http.StatusConflict:
 			return fmt.Errorf("%s: %w: %s", b, errExists, c.Name)
-		case http.StatusNotImplemented: // a store without conditions leaves a moment for another
+		case http.StatusNotImplemented, http.StatusBadRequest, http.StatusMethodNotAllowed:
+			// A store without conditions leaves a moment for another cluster.
 			c.New = false
 			return b.Put(ctx, c)
 		}

@@ -566,3 +566,36 @@ func TestHalfWritten(t *testing.T) {
 }
 
 var testTime = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// TestStoresWithoutConditions: a store that does not know If-None-Match refuses it in one of these ways.
+// It is claimed without the condition. What it refuses for another reason is an error.
+func TestStoresWithoutConditions(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{
+		http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotImplemented,
+	} {
+		f := newFakeS3(t)
+		refuseAll := false
+		refuse := func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPut || !refuseAll && r.Header.Get("If-None-Match") == "" {
+				return false
+			}
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, "<Error><Code>Refused</Code></Error>")
+			return true
+		}
+		f.meddle.Store(&refuse)
+		x := f.open(t, "here")
+		if err := Claim(t.Context(), x, backup.History{Cluster: 1}); err != nil {
+			t.Errorf("%d: %v", status, err)
+		}
+		if err := Claim(t.Context(), x, backup.History{Cluster: 2}); !errors.Is(err, backup.ErrOtherCluster) {
+			t.Errorf("%d: claimed by two: %v", status, err)
+		}
+		refuseAll = true
+		if err := Claim(t.Context(), f.open(t, "there"), backup.History{Cluster: 1}); err == nil ||
+			!strings.Contains(err.Error(), "Refused") {
+			t.Errorf("%d for another reason: %v", status, err)
+		}
+	}
+}
