@@ -205,6 +205,44 @@ func testTwoFullDisks(t *testing.T) {
 	})
 }
 
+// TestPlannedStopBesideFullDisk: a leader that stops offers the lead to a follower with a full disk,
+// which does not take it, and then to the other one. Method: of two equal followers, the one with the
+// lower ID is asked first.
+func TestPlannedStopBesideFullDisk(t *testing.T) { virtual.Test(t, testPlannedStopBesideFullDisk) }
+
+func testPlannedStopBesideFullDisk(t *testing.T) {
+	configs := clusterConfigs(t, 3)
+	disks := make(map[string]*crashfs.FS)
+	for i := range configs {
+		disks[configs[i].Name] = crashfs.New()
+		configs[i].Host = withFiles(disks[configs[i].Name])
+	}
+	first, others := leader(t, runAll(t, configs...))
+	full, roomy := others[0], others[1]
+	if full.node.member > roomy.node.member {
+		full, roomy = roomy, full
+	}
+	files := disks[full.cfg.Name]
+	files.Limit(files.Used() + 64<<10) // for no spare segment, and no snapshot
+	eventually(t, "the disk is full", func() bool {
+		if full.node.writer.full.Load() {
+			return true
+		}
+		roomy.put(t, "large", string(make([]byte, 1<<20)))
+		return false
+	})
+	eventually(t, "the followers are equal", func() bool {
+		lags := first.core.stats.Load().Lags
+		return len(lags) == 2 && lags[0].Entries+lags[1].Entries == 0
+	})
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if first.node.status.Load().Leading {
+		t.Error("it stopped while it still led")
+	}
+}
+
 // TestRepeatedOnFullDisk: a write with a number that was done before is answered on a full disk,
 // too, whichever way it comes, and so is a grant of the same request; what was not done is refused.
 // Method: a put is repeated when the disk is full, and its number is used for another command, and

@@ -325,19 +325,29 @@ func (s *Server) handOver(ctx context.Context) {
 	if errors.Is(context.Cause(ctx), context.Canceled) { // else the log may be what has failed
 		s.checkpointAll(context.WithoutCancel(ctx))
 	}
-	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Raft.ElectionTimeout)
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), offers*s.cfg.Raft.ElectionTimeout)
 	defer cancel()
-	yielded := make(chan bool, 1)
-	if !s.core.inbox.task(func() { yielded <- s.core.replica.Yield() }) {
-		return
+	for s.yields(wait) && pause(wait, time.Millisecond) {
+	}
+}
+
+// offers is how many members a leader that stops offers the lead to, one after the other: one with a
+// full disk does not take it. Raft gives an offer up after an election timeout.
+const offers = 3
+
+// yields reports whether this member still leads, and has offered the lead to another one.
+func (s *Server) yields(ctx context.Context) bool {
+	yields := make(chan bool, 1)
+	if !s.core.inbox.task(func() { yields <- s.core.replica.Yield() }) {
+		return false
 	}
 	select {
-	case ok := <-yielded:
-		for ok && s.node.status.Load().Leading && pause(wait, time.Millisecond) {
-		}
-	case <-wait.Done():
+	case ok := <-yields:
+		return ok
+	case <-ctx.Done():
 	case <-s.stopped:
 	}
+	return false
 }
 
 // checkpointAll waits until what remains of silent leases is replicated, unless that takes
