@@ -325,14 +325,15 @@ func (s *Server) handOver(ctx context.Context) {
 	if errors.Is(context.Cause(ctx), context.Canceled) { // else the log may be what has failed
 		s.checkpointAll(context.WithoutCancel(ctx))
 	}
-	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), offers*s.cfg.Raft.ElectionTimeout)
+	limit := offers * s.cfg.Raft.ElectionTimeout
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	for s.yields(wait) && pause(wait, time.Millisecond) {
 	}
 }
 
-// offers is how many members a leader that stops offers the lead to, one after the other: one with a
-// full disk does not take it. Raft gives an offer up after an election timeout.
+// offers is how many members a leader that stops offers the lead to, one after the other: one with
+// a full disk does not take it. Raft gives an offer up after an election timeout.
 const offers = 3
 
 // yields reports whether this member still leads, and has offered the lead to another one.

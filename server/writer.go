@@ -186,7 +186,13 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 		// already, and what the leader itself must write so that leases are kept and end (T32), goes
 		// into the space that the disk keeps back for it.
 		w.fill(true)
-		err = w.whenThereIsRoom(ctx, func() error { return w.disk.AppendReserved(x.Entries, x.State) })
+		err = w.whenThereIsRoom(ctx, func() error {
+			err := w.disk.AppendReserved(x.Entries, x.State)
+			if errors.Is(err, storage.ErrNoSpace) && w.order.Overtaken(x, w.queued()) {
+				return nil
+			}
+			return err
+		})
 	}
 	if err != nil {
 		return err
@@ -251,10 +257,7 @@ func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error 
 // votes saves the votes that wait behind what there is no room for. The core may leave more
 // meanwhile, however long the disk takes.
 func (w *writer) votes() error {
-	w.mu.Lock()
-	queued := slices.Clone(w.queue)
-	w.mu.Unlock()
-	votes, err := w.order.Votes(queued, w.disk.SaveVote)
+	votes, err := w.order.Votes(w.queued(), w.disk.SaveVote)
 	switch {
 	case errors.Is(err, storage.ErrNoSpace):
 		return nil
@@ -262,6 +265,12 @@ func (w *writer) votes() error {
 		w.persist(votes)
 	}
 	return err
+}
+
+func (w *writer) queued() []*raftpb.Message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.queue)
 }
 
 // look finds out whether the disk has room, before a client's command meets it full,

@@ -309,6 +309,74 @@ func TestWriterVotesOnFullDisk(t *testing.T) {
 	})
 }
 
+// TestWriterInstallsOnFullDisk: while entries wait for room on a disk that is full to its end, a
+// snapshot from the leader is installed, which makes room if there are earlier segments. Raft dropped
+// the entries when it took the snapshot, so they are neither written nor acknowledged.
+func TestWriterInstallsOnFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, first, files := newWriter(t, new(lockedBuffer), oneSegment)
+		persisted := make(chan *raftpb.Message, 1<<16)
+		w.persist = func(m *raftpb.Message) { persisted <- m }
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.run(ctx) }()
+		last := first - 1
+		for full := false; !full; {
+			last++
+			w.put([]*raftpb.Message{awaited(last)})
+			synctest.Wait()
+			select {
+			case <-persisted:
+			default:
+				full = true
+			}
+		}
+		index := last + 10
+		meta := &raftpb.SnapshotMetadata{
+			Index: &index, Term: new(uint64(3)), ConfState: &raftpb.ConfState{Voters: []uint64{1}},
+		}
+		snapshot, err := w.disk.NewSnapshot(storage.SnapshotMeta{
+			Index: index, Term: 3, ConfState: meta.GetConfState(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &arrival{writer: snapshot, done: make(chan error, 1)}
+		w.expect(a)
+		after := awaited(index + 1)
+		after.Term, after.Vote, after.Commit = nil, nil, nil
+		after.Entries[0].Term = new(uint64(3))
+		w.put([]*raftpb.Message{awaited(last + 1), {
+			Term: new(uint64(3)), Vote: new(uint64(0)), Commit: &index,
+			Snapshot:  &raftpb.Snapshot{Metadata: meta},
+			Responses: []*raftpb.Message{{Type: raftpb.MsgAppResp.Enum()}},
+		}, after})
+		synctest.Wait()
+		select {
+		case err := <-a.done:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("the snapshot waits for room")
+		}
+		files.Limit(0)
+		time.Sleep(2 * time.Second) // of the bubble
+		if len(persisted) != 2 {
+			t.Errorf("%d messages are durable, want the snapshot and the entry after it", len(persisted))
+		}
+		hard, _, err := w.disk.InitialState()
+		if at, _ := w.disk.LastIndex(); err != nil || at != index+1 || hard.GetTerm() != 3 ||
+			hard.GetCommit() != index {
+			t.Errorf("the log ends at %d, %v, %v", at, hard, err)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestWriterSettles: a second after the last write the disk gets an empty commit, once.
 func TestWriterSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,9 +16,12 @@ type Saver struct {
 	bytes   int               // of their data
 	due     bool              // the next write must come before anything is reported
 	taken   []*raftpb.Message // not yet reported as durable
-	rest    []*raftpb.Message // of the batch, not yet taken
-	term    uint64            // those of the hard state that was written last
-	vote    uint64
+	rest    []*raftpb.Message // of the batch, not yet saved
+	// overtaken says that what comes before the next snapshot is left out: see Overtaken.
+	overtaken bool
+
+	term uint64 // those of the hard state that was written last
+	vote uint64
 }
 
 // Saving is one action of the disk, of three kinds.
@@ -56,20 +59,25 @@ func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 	return func(yield func(Saving) bool) {
 		for i, m := range batch {
 			s.rest = batch[i:]
-			if asksForSnapshot(m) && (!s.settle(yield) || !yield(Saving{Install: m})) {
-				return
+			if asksForSnapshot(m) {
+				if !s.settle(yield) || !yield(Saving{Install: m}) {
+					return
+				}
+				s.overtaken = false
 			}
 			if m.Term != nil || m.Vote != nil || m.Commit != nil {
 				s.lazy = &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
 			}
+			if s.overtaken {
+				continue
+			}
 			s.due = s.needed(m) || s.due
 			s.add(m.GetEntries())
-			s.taken = append(s.taken, m)
+			s.taken, s.rest = append(s.taken, m), batch[i+1:]
 			if s.bytes >= writeBytes && !s.write(yield) {
 				return
 			}
 		}
-		s.rest = nil
 		s.settle(yield)
 	}
 }
@@ -114,6 +122,20 @@ func (s *Saver) Votes(
 		m.Responses = others
 	}
 	return durable, nil
+}
+
+// Overtaken reports whether a snapshot waits, in this batch or among those queued behind it, while
+// there is no room for the write that Save has yielded. When Raft took the snapshot it dropped all
+// entries before it. So the caller leaves the write out; the messages up to the snapshot are not
+// reported, and of them only the hard state is written.
+func (s *Saver) Overtaken(x *Saving, queued []*raftpb.Message) bool {
+	if !slices.ContainsFunc(s.rest, asksForSnapshot) &&
+		!slices.ContainsFunc(queued, asksForSnapshot) {
+		return false
+	}
+	clear(s.taken)
+	s.taken, s.lazy, s.due, s.overtaken = s.taken[:0], x.State, true, true
+	return true
 }
 
 func isVote(m *raftpb.Message) bool {

@@ -51,8 +51,8 @@ func (d *Disk) loadIdentity() error {
 	return nil
 }
 
-// lostIdentity returns an error if a directory without an identity had one. A Bootstrap that was cut
-// off leaves segments of zeros.
+// lostIdentity returns an error if a directory without an identity had one. A Bootstrap that was
+// cut off leaves segments of zeros.
 func (d *Disk) lostIdentity(inv *inventory) error {
 	found := slices.Clone(inv.snapshots)
 	for _, number := range inv.segments {
