@@ -66,7 +66,7 @@ func testPagesShowNoSecrets(t *testing.T) {
 	c.URLs.ListenMetrics = append(c.URLs.ListenMetrics, metrics)
 	r := run(t, c)
 	withUsers(t, r)
-	hash, err := r.node.HashPassword(t.Context(), "PASSWORD")
+	hash, err := r.logins.HashPassword(t.Context(), "PASSWORD")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -22,11 +20,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
-	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/binding/issuertest"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/test/virtual"
@@ -264,138 +259,6 @@ func testBoundWatchEnds(t *testing.T) {
 	watch = watchOf(t, client)
 	r.asRoot(t, &fsm.RoleRevoke{Role: "a", Key: "a", End: "b"})
 	ends(watch, "without the right")
-}
-
-// A stream is its principal's by the rules of now, and the same caller as long as these say the
-// same. One that a certificate bound before access control was enabled is so, too.
-func TestBoundStreamUser(t *testing.T) { virtual.Test(t, testBoundStreamUser) }
-
-func testBoundStreamUser(t *testing.T) {
-	r, corp, text := runBound(t)
-	ctx := metadataContext(t.Context(), corp.Token(t, "k", "bob", writers))
-	s, err := r.node.logins.open(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := s.Caller()
-	if first.User != "corp:bob" || first.Bound == nil || strings.Join(first.Bound.Roles, " ") != "a" {
-		t.Fatalf("the stream is of %+v", first)
-	}
-	if s.Caller() != first {
-		t.Error("the same caller is another")
-	}
-	for _, x := range []struct {
-		before, after string
-		same          bool
-	}{
-		{"issuers:", "\nissuers:", true},
-		{"roles: [a]}", "roles: [a, z]}", false},
-		{"roles: [a]}", "user: alice}", false},
-	} {
-		writeBindings(t, r.cfg.Access.BindingsFile, strings.Replace(text, x.before, x.after, 1))
-		r.Reload()
-		got := s.Caller()
-		if (got == first) != x.same || got.User == "alice" {
-			t.Errorf("with %q the caller is %+v", x.after, got)
-		}
-	}
-	writeBindings(t, r.cfg.Access.BindingsFile, text)
-	r.Reload()
-	r.asRoot(t, &fsm.UserAdd{Name: "corp:bob", NoPassword: true})
-	err = r.node.View().Access.CheckKnown(s.Caller())
-	if !errors.Is(err, access.ErrPermissionDenied) {
-		t.Errorf("a principal with the name of a user: %v", err)
-	}
-}
-
-// A stream whose user is the common name of a certificate lasts for as long as the bindings say that
-// the certificate stands for that user.
-func TestCommonNameStreamUser(t *testing.T) { virtual.Test(t, testCommonNameStreamUser) }
-
-func testCommonNameStreamUser(t *testing.T) {
-	r, _, text := runBound(t)
-	r.node.logins.certificates = true
-	ctx := peer.NewContext(t.Context(), &peer.Peer{
-		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{
-			{{Subject: pkix.Name{CommonName: "alice"}, DNSNames: []string{"b.example.org"}}},
-		}}},
-	})
-	s, err := r.node.logins.open(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	alice := s.Caller()
-	if alice.User != "alice" {
-		t.Fatalf("the stream is of %+v", alice)
-	}
-	for _, x := range []struct {
-		why, text string
-		want      access.Caller
-	}{
-		{"bound to roles", text + "  - {dns: b.example.org, roles: [a]}\n", access.InvalidLogin},
-		{"bound to root", text + "  - {dns: b.example.org, user: root}\n", access.InvalidLogin},
-		{"no common names", "common-names: false\n" + text, access.InvalidLogin},
-		{"as before", text, alice},
-	} {
-		writeBindings(t, r.cfg.Access.BindingsFile, x.text)
-		r.Reload()
-		if got := s.Caller(); got != x.want {
-			t.Errorf("%s: the caller is %+v", x.why, got)
-		}
-	}
-}
-
-// What is open ends with the token that it was opened with: then all that is open looks again.
-func TestBoundStreamEnds(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	corp := newIssuer(t)
-	keys := writeBindings(t, filepath.Join(dir, "keys"), string(corp.KeySet()))
-	text := strings.Replace(bindingsFor(corp), "clock-leeway: 1ms", "keys-file: "+keys, 1)
-	c := cheapConfig(dir)
-	c.Access.BindingsFile = writeBindings(t, filepath.Join(dir, "b"), text)
-	synctest.Test(t, func(t *testing.T) {
-		n := &node{core: &core{waiting: waiting{accessNews: newAccessNews()}, log: c.Logger}}
-		n.view.Store(fsm.New(fsm.Config{}).View())
-		l := &logins{node: n}
-		if err := l.openBindings(c); err != nil {
-			t.Fatal(err)
-		}
-		defer l.bindings.Close()
-		opened := func(subject string, d time.Duration) *streamUser {
-			ctx := metadataContext(t.Context(), corp.Token(t, "k", subject, jwt.MapClaims{
-				"groups": "writers", "exp": time.Now().Add(d).Unix(),
-			}))
-			who, err := l.caller(ctx)
-			if err != nil || who.User != "corp:"+subject {
-				t.Fatalf("the caller is %+v, %v", who, err)
-			}
-			return l.stays(who)
-		}
-		called := opened("bob", time.Minute)
-		defer called.wakeAtEnd()()
-		opened("eve", time.Second).wakeAtEnd()() // ends before its token
-		changed := n.AccessChanged()
-		time.Sleep(90*time.Second - 1) // with the leeway
-		select {
-		case <-changed:
-			t.Error("something is told before the end of the token")
-		default:
-		}
-		if got := called.Caller(); got.User != "corp:bob" {
-			t.Errorf("before the end of its token a stream is of %+v", got)
-		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		select {
-		case <-changed:
-		default:
-			t.Error("nothing is told at the end of the token")
-		}
-		if got := called.Caller(); got != access.InvalidLogin {
-			t.Errorf("after the end of its token a stream is of %+v", got)
-		}
-	})
 }
 
 // A member with a file that is wrong does not start. One that asks nobody for the certificates

@@ -5,6 +5,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"leasehold.dev/internal/audit"
+	"leasehold.dev/internal/intercept"
+	"leasehold.dev/internal/member/authn"
 	"leasehold.dev/internal/member/metrics"
 )
 
@@ -15,7 +18,8 @@ type calls struct {
 	rpcs     *metrics.Calls
 	node     *node
 	entrance *entrance
-	doors    doors
+	logins   *authn.Logins
+	audit    *audit.Recorder // nil if there is no audit log
 	limits   rateLimit
 }
 
@@ -48,15 +52,16 @@ func (c *calls) enter(
 	if err := c.entrance.pass(ctx); err != nil {
 		return nil, err
 	}
-	ctx, leave, err := c.doors.enter(ctx, req, info.FullMethod)
+	known, leave, err := c.logins.Enter(ctx, info.FullMethod)
 	if err != nil {
-		return nil, err
+		return nil, c.audit.Refused(ctx, req, info.FullMethod, err)
 	}
+	ctx = known
 	if leave != nil {
 		defer leave()
 	}
-	if a := c.doors.audit; a != nil {
-		return a.Unary(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+	if c.audit != nil {
+		return c.audit.Unary(ctx, req, info, func(ctx context.Context, req any) (any, error) {
 			if err := c.limits.admit(ctx, info.FullMethod); err != nil {
 				return nil, err
 			}
@@ -67,4 +72,15 @@ func (c *calls) enter(
 		return nil, err
 	}
 	return next(ctx, req)
+}
+
+// known is an intercept.Stream: it finds out who opens a stream.
+func (c *calls) known(
+	s grpc.ServerStream, info *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
+	inner, leave, err := c.logins.Stream(s, info)
+	if err != nil {
+		err = c.audit.Refused(s.Context(), nil, info.FullMethod, err)
+	}
+	return inner, leave, err
 }

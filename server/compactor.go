@@ -218,7 +218,7 @@ func (a *compactor) lift(ctx context.Context, now time.Time) {
 	}
 	off := &fsm.SetAlarm{Alarm: fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}, Off: true}
 	n.alarmed.Store(false) // before: it may be raised again while this waits
-	if _, err := n.propose(ctx, off); err != nil {
+	if _, err := n.ProposeOwn(ctx, off); err != nil {
 		n.alarmed.Store(true)
 	} else {
 		a.log.Info("there is room again: lifting the alarm", "alarm", "NOSPACE",

@@ -128,7 +128,7 @@ func TestNameAway(t *testing.T) { virtual.Test(t, testNameAway) }
 func testNameAway(t *testing.T) {
 	r := run(t, testConfig(t.TempDir()))
 	alarm := &fsm.SetAlarm{Alarm: fsm.Alarm{Member: 0x4d, Kind: fsm.NoSpace}}
-	if _, err := r.node.propose(t.Context(), alarm); err != nil {
+	if _, err := r.node.ProposeOwn(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
 	var log lockedBuffer
@@ -145,7 +145,7 @@ func testNameAway(t *testing.T) {
 		t.Errorf("it is named %d times", log.count("member=4d"))
 	}
 	alarm.Off = true
-	if _, err := r.node.propose(t.Context(), alarm); err != nil {
+	if _, err := r.node.ProposeOwn(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
 	if a.nameAway(now); len(a.away) > 0 {

@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/internal/api/native"
 	"leasehold.dev/internal/api/waitqueue"
 	"leasehold.dev/internal/fsm"
+	"leasehold.dev/internal/member/authn"
 	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/replica"
 	"leasehold.dev/internal/shell"
@@ -59,10 +60,10 @@ type beginning struct {
 // waiting has the watchers of keys and the followers of lease events. The wait queues follow the
 // hub.
 type waiting struct {
-	news       *leaseNews
-	hub        *watch.Hub[*api.Event]
-	waitQueues *waitqueue.Queues
-	accessNews *accessNews
+	news           *leaseNews
+	hub            *watch.Hub[*api.Event]
+	waitQueues     *waitqueue.Queues
+	*authn.Changes // of users, roles and bindings
 }
 
 // next has the next times of the core's rare tasks.
@@ -304,7 +305,7 @@ func (c *core) applied(out *replica.Output) {
 		c.snap.newest(v.Version.Number, c.disk.Usage().SnapshotIndex)
 	}
 	if v.Access != old.Access {
-		c.accessNews.tell()
+		c.Announce()
 	}
 	if out.Hash != nil {
 		c.hash(out.Hash)

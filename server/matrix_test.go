@@ -71,7 +71,7 @@ func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 		&fsm.RoleAdd{Name: "relay"}, &fsm.UserGrantRole{User: "relay", Role: "relay"},
 		&fsm.UserGrantRole{User: "relay", Role: role}, &fsm.AuthEnable{}) {
 		if add, ok := c.(*fsm.UserAdd); ok {
-			hash, err := m.node.HashPassword(t.Context(), add.Name)
+			hash, err := m.logins.HashPassword(t.Context(), add.Name)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -35,7 +35,6 @@ const requestTimeout = 7 * time.Second
 type node struct {
 	*core
 	cluster, member uint64
-	logins          *logins
 	limits          *api.RateLimiter
 	keeper          *keeper.Keeper  // nil if no backups are made
 	alarmed         atomic.Bool     // by this member, and not by a client, for want of room
@@ -45,7 +44,7 @@ type node struct {
 	calls           sync.Pool       // of *call
 }
 
-var _ etcd.Node = (*node)(nil)
+var _ etcd.Node = served{}
 
 // call is one request that waits for the core. It is used again unless its
 // caller gave up on it, for then the core still holds it.
@@ -210,7 +209,7 @@ func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(cmd); err != nil {
 		return n.repeated(ctx, cmd, err)
 	}
-	res, err := n.propose(ctx, cmd)
+	res, err := n.ProposeOwn(ctx, cmd)
 	n.countRefusal(res.Err)
 	if err == nil && errors.Is(res.Err, fsm.ErrNoSpace) {
 		n.raiseNoSpace(ctx)
@@ -258,7 +257,8 @@ func (n *node) isExpelled() bool {
 	}
 }
 
-func (n *node) propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
+// ProposeOwn implements authn.Member. It proposes a command without checking the caller or limits.
+func (n *node) ProposeOwn(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	c := n.newCall()
 	c.proposal = replica.Proposal{Command: cmd, Owner: c}
 	c.stages = n.tracer.ask(ctx)
@@ -335,7 +335,7 @@ func (n *node) raiseNoSpace(ctx context.Context) {
 		"keys-bytes", v.Bytes.Keys, "lease-bytes", v.Bytes.Leases)
 	n.alarmed.Store(true)
 	alarm := fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}
-	if _, err := n.propose(ctx, &fsm.SetAlarm{Alarm: alarm}); err != nil {
+	if _, err := n.ProposeOwn(ctx, &fsm.SetAlarm{Alarm: alarm}); err != nil {
 		n.log.Warn("cannot raise the alarm; the next refused request retries",
 			"alarm", "NOSPACE", "error", err)
 	}

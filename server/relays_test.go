@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"net/url"
 	"path/filepath"
@@ -17,14 +15,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
-	"leasehold.dev/internal/access"
-	"leasehold.dev/internal/api"
 	"leasehold.dev/internal/api/web"
 	"leasehold.dev/internal/direct"
 	"leasehold.dev/internal/fsm"
@@ -37,7 +31,7 @@ import (
 // withRelay makes a user who may be a relay and, as a trap, may write all that alice may.
 func withRelay(t testing.TB, r *running) {
 	t.Helper()
-	hash, err := r.node.HashPassword(t.Context(), "relay")
+	hash, err := r.logins.HashPassword(t.Context(), "relay")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,40 +142,9 @@ func testWhoCallsThroughRelay(t *testing.T) {
 	}
 }
 
-// Goal: what a relay says of a caller before access control is enabled does not let it act as root
-// afterwards. Method: a stream is opened with root's certificate and a token, of which nothing is
-// asked while access control is not enabled.
-func TestUnverifiedTokenBesideRootsCertificate(t *testing.T) {
-	virtual.Test(t, testUnverifiedTokenBesideRootsCertificate)
-}
-
-func testUnverifiedTokenBesideRootsCertificate(t *testing.T) {
-	r := run(t, cheapConfig(shortDir(t)))
-	r.node.logins.certificates = true
-	ctx := peer.NewContext(metadataContext(t.Context(), "x"), &peer.Peer{
-		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{
-			{{Subject: pkix.Name{CommonName: "root"}}},
-		}}},
-	})
-	opened, err := r.node.logins.open(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	by := access.Caller{User: "relay", Revision: 1 << 60}
-	call, err := r.node.speakFor(
-		api.WithCaller(t.Context(), by), api.WithIdentity(ctx, opened))
-	if err != nil {
-		t.Fatal(err)
-	}
-	withUsers(t, r)
-	withRelay(t, r)
-	if err := r.node.mayRelay(api.WithCaller(t.Context(), by)); err != nil {
-		t.Fatal(err)
-	}
-	if who := api.CallerOf(call); who != access.InvalidLogin {
-		t.Errorf("the relay speaks for %+v", who)
-	}
-}
+// errNotForRoot has the text of the error for root's certificate through a relay.
+var errNotForRoot = errors.New("a relay does not vouch for certificates of principals that have the " +
+	"role root")
 
 // openDirectly opens a stream of leasehold.v1 without HTTP/2.
 func openDirectly(

@@ -328,7 +328,7 @@ func testPublishedOverOlderData(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := &fsm.SetMember{Member: fsm.Member{ID: self, Name: "other"}}
-	if r, err := members[1].node.propose(t.Context(), other); err != nil || r.Err != nil {
+	if r, err := members[1].node.ProposeOwn(t.Context(), other); err != nil || r.Err != nil {
 		t.Fatal(r.Err, err)
 	}
 	run(t, configs[0])

@@ -87,7 +87,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	compactor := &compactor{node: s.node, log: s.cfg.Logger, cfg: s.cfg.Compaction}
 	f.group.start(fail, func() error { compactor.run(ctx); return nil })
 	f.group.start(fail, func() error { s.warnOfMembersOnce(ctx); return nil })
-	f.group.start(fail, func() error { s.node.logins.bindings.Run(ctx); return nil })
+	f.group.start(fail, func() error { s.logins.Bindings().Run(ctx); return nil })
 	f.group.start(fail, func() error { return s.publishCaughtUp(ctx) })
 	if s.node.keeper != nil {
 		f.group.start(fail, func() error { s.node.keeper.Run(ctx); return nil })
@@ -124,7 +124,7 @@ func (s *Server) listen(
 	straight.Patience = handshakeTimeout
 	f.direct = direct.NewServer(straight)
 	calls := relayed.NewCalls(f.grpc)
-	etcd.Register(calls, s.node, options)
+	etcd.Register(calls, served{s.node, s.logins}, options)
 	native.Register(both{calls, f.direct}, s.node, s.nativeOptions(options))
 	relayed.Register(calls, s.relayedOptions(options))
 	pages := s.webOptions(f, options.Requests)
@@ -152,6 +152,23 @@ func (s *Server) listen(
 		f.group.start(fail, func() error { return closedIsFine(f.accept(p)) })
 	}
 	return f, nil
+}
+
+// relayedOptions are those of the calls that relays carry.
+func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
+	out := etcd.Relayed(o)
+	out.May, out.Speak = s.logins.CheckRelay, s.logins.SpeakFor
+	out.AccessChanged = s.node.AccessChanged
+	if t := s.core.tracer; t.traces() {
+		out.Unary = append([]grpc.UnaryServerInterceptor{t.relayed}, out.Unary...)
+	}
+	return out
+}
+
+// served is a member with its logins, as etcd's services see it.
+type served struct {
+	*node
+	etcd.Logins
 }
 
 // both registers a service at two servers.
@@ -234,7 +251,7 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		Panics:               s.panics,
 		Answers:              listen.NewAnswers(s.cfg.Logger),
 		Requests: listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger).
-			BoundStrangers(strangerCalls, s.node.logins.knows),
+			BoundStrangers(strangerCalls, s.logins.Knows),
 		Stop: stop,
 	}
 	return out
@@ -246,9 +263,9 @@ func (s *Server) interceptors() (
 ) {
 	c := &calls{
 		tracer: s.core.tracer, rpcs: s.core.metrics.Calls, node: s.node, entrance: s.entrance,
-		doors: doors{s.node.logins, s.audit}, limits: rateLimit{s.node.limits},
+		logins: s.logins, audit: s.audit, limits: rateLimit{s.node.limits},
 	}
-	streams = []intercept.Stream{c.rpcs.Stream, c.node.ours, c.entrance.stream, c.doors.stream}
+	streams = []intercept.Stream{c.rpcs.Stream, c.node.ours, c.entrance.stream, c.known}
 	if s.audit != nil {
 		streams = append(streams, s.audit.Stream)
 	}
@@ -257,7 +274,7 @@ func (s *Server) interceptors() (
 
 // nativeOptions are those of leasehold.v1, beside etcd's.
 func (s *Server) nativeOptions(o etcd.Options) native.Options {
-	service, stream := etcd.Guard(s.node, o)
+	service, stream := etcd.Guard(served{s.node, s.logins}, o)
 	out := native.Options{
 		ClusterID: s.node.cluster, MemberID: s.node.member,
 		MinTTL:          lease.TTL(s.cfg.Lease.MinTTL.Milliseconds()),
@@ -270,8 +287,8 @@ func (s *Server) nativeOptions(o etcd.Options) native.Options {
 		Admit:           o.Admit,
 		Renewals:        o.Renewals,
 		Panics:          o.Panics,
-		Bindings:        s.node.logins.bindings,
-		Evidence:        s.node.logins.evidence,
+		Bindings:        s.logins.Bindings(),
+		Evidence:        s.logins.Evidence,
 		Stop:            o.Stop,
 	}
 	if t := s.core.tracer; t.traces() {

@@ -20,6 +20,8 @@ import (
 	"leasehold.dev/internal/cause"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/listen"
+	"leasehold.dev/internal/login"
+	"leasehold.dev/internal/member/authn"
 	"leasehold.dev/internal/member/metrics"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/replica"
@@ -55,6 +57,7 @@ type Server struct {
 	peerTLS  *tls.Config // of the peer listeners; nil for none
 	limits   limits
 	panics   *listen.Panics
+	logins   *authn.Logins
 	audit    *audit.Recorder // nil if there is no audit log
 	ready    chan struct{}
 	stopped  chan struct{}
@@ -122,8 +125,22 @@ func newServer(cfg Config) (*Server, error) {
 
 // equip makes what the node has beside the core, and what looks on.
 func (s *Server) equip(cfg Config) (err error) {
-	if s.node.logins, err = newLogins(cfg, s.node); err != nil {
-		return err
+	s.logins, err = authn.New(authn.Config{
+		MemberID: s.node.member,
+		Tokens: login.Options{
+			Token: cfg.Access.Token, TTL: cfg.Access.TokenTTL, Member: s.node.member,
+		},
+		Passwords: login.PasswordOptions{
+			Cost: cfg.Access.BcryptCost, Least: cfg.Access.MinPassword,
+			Failures: cfg.Access.MaxFailedLogins,
+		},
+		CommonNames:  cfg.ClientTLS.ClientCertAuth,
+		BindingsFile: cfg.Access.BindingsFile,
+		Certificates: cfg.ClientTLS.TrustedCAFile != "" || cfg.ClientTLS.ClientCertAuth,
+		Dial:         cfg.Host.Dialer(), Logger: cfg.Logger, Metrics: s.core.metrics.Registry,
+	}, s.node, s.core.Changes)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	s.audit, err = audit.NewRecorder(audit.Options(cfg.Access.Audit), s.node, cfg.Logger)
 	if err != nil {
@@ -169,7 +186,7 @@ func newCore(cfg Config, disk *storage.Disk, machine *fsm.Machine) (*core, error
 	})
 	c.clock.start.Store(int64(c.shell.Epoch()))
 	c.view.Store(machine.View())
-	c.news, c.accessNews = newLeaseNews(), newAccessNews()
+	c.news, c.Changes = newLeaseNews(), authn.NewChanges()
 	c.status.put(new(r.Status()))
 	c.stats.Store(&metrics.State{})
 	c.hub = watch.New(func() watch.History[*api.Event] {
@@ -227,14 +244,14 @@ func (s *Server) Learner() bool { return s.node.View().Learner(s.node.member) }
 
 // Reload reads Access.BindingsFile again at once. The member also does so by itself when the file
 // has changed.
-func (s *Server) Reload() { s.node.logins.bindings.Reload() }
+func (s *Server) Reload() { s.logins.Bindings().Reload() }
 
 // Close releases the data directory of a Server that was never run.
 func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
 		s.peers.close()
-		s.node.logins.bindings.Close()
+		s.logins.Bindings().Close()
 		s.core.commitDelay.close()
 		err = s.core.disk.Close()
 	})
@@ -278,7 +295,7 @@ func (s *Server) run(ctx context.Context) error {
 	s.peers.close()
 	s.core.snap.wg.Wait()
 	stopWriter()
-	s.node.logins.bindings.Close()
+	s.logins.Bindings().Close()
 	g.wg.Wait()
 	s.core.tracer.close() // the last call has ended, and the core
 	s.core.writer.abandon()
@@ -460,7 +477,7 @@ func (s *Server) publish(ctx context.Context) error {
 		Quota: s.cfg.Limits.quota(),
 	}}
 	for {
-		r, err := s.node.propose(ctx, self)
+		r, err := s.node.ProposeOwn(ctx, self)
 		switch {
 		case ctx.Err() != nil:
 			return nil

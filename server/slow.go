@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/api/etcd"
 	"leasehold.dev/internal/api/native"
 )
 
@@ -54,7 +55,7 @@ func (s *slowLog) look(c *tracedCall, now int64, err error) {
 	if !s.isSlow(took) {
 		return
 	}
-	checks, waits := c.first-c.begun, waits(c.name)
+	checks, waits := c.first-c.begun, etcd.WaitsForOthers(c.name)
 	if waits { // for other clients, which makes nothing slow
 		took = c.asking
 	}

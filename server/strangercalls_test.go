@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
-	"leasehold.dev/internal/api/relayed"
 	"leasehold.dev/test/virtual"
 )
 
@@ -93,22 +92,3 @@ func testIssuersCallersAreNoStrangers(t *testing.T) {
 	}
 	s.end()
 }
-
-// A relay that asks whether a caller has logged in is told at once, and not with the first answer.
-func TestRelayIsToldOfLogins(t *testing.T) {
-	var told sentHeader
-	ctx := grpc.NewContextWithServerTransportStream(
-		metadata.NewIncomingContext(t.Context(), metadata.Pairs(relayed.KeyKnown, "")), &told)
-	vouch(ctx)
-	if len(told.sent.Get(relayed.KeyKnown)) != 1 {
-		t.Errorf("the relay is told %v", told.sent)
-	}
-}
-
-// sentHeader is the header that was sent on a stream.
-type sentHeader struct{ sent metadata.MD }
-
-func (*sentHeader) Method() string                   { return "" }
-func (*sentHeader) SetHeader(metadata.MD) error      { return nil }
-func (*sentHeader) SetTrailer(metadata.MD) error     { return nil }
-func (h *sentHeader) SendHeader(m metadata.MD) error { h.sent = m; return nil }

@@ -109,7 +109,7 @@ func testWarnOfMembersAsTheyAre(t *testing.T) {
 	other := &fsm.SetMember{Member: fsm.Member{
 		ID: list.Member.ID, Name: c.Name, Incarnation: 5, ClientURLs: []string{"unix:///none"},
 	}}
-	if r, err := m.node.propose(t.Context(), other); err != nil || r.Err != nil {
+	if r, err := m.node.ProposeOwn(t.Context(), other); err != nil || r.Err != nil {
 		t.Fatal(err, r.Err)
 	}
 	named := m.node.View().Index

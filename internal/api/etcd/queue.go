@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/etcd/v3electionpb"
+	"leasehold.dev/internal/api/etcd/v3lockpb"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/mvcc"
 	"leasehold.dev/internal/watch"
@@ -270,4 +272,11 @@ func (w *waiter) gone(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// WaitsForOthers reports whether the calls of a method last while others hold what they wait for.
+// Like a stream they outlast changes of users, and leave the queue when they end.
+func WaitsForOthers(method string) bool {
+	return method == v3lockpb.Lock_Lock_FullMethodName ||
+		method == v3electionpb.Election_Campaign_FullMethodName
 }

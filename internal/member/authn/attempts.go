@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 // attempts counts logins by password.
 type attempts struct{ *prometheus.CounterVec }
 
-func newAttempts(r *prometheus.Registry) attempts {
+func newAttempts(r prometheus.Registerer) attempts {
 	a := attempts{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "logins_total",
 		Help: "Logins by password: accepted, refused, limited because too many were refused " +

@@ -1,34 +1,20 @@
-package server
+package authn
 
 import (
 	"context"
 	"sync/atomic"
 	"weak"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"leasehold.dev/internal/access"
 	"leasehold.dev/internal/api"
-	"leasehold.dev/internal/api/etcd"
-	"leasehold.dev/internal/api/relayed"
 )
 
-// relayedOptions are those of the calls that relays carry.
-func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
-	out := etcd.Relayed(o)
-	out.May, out.Speak = s.node.mayRelay, s.node.speakFor
-	out.AccessChanged = s.node.AccessChanged
-	if t := s.core.tracer; t.traces() {
-		out.Unary = append([]grpc.UnaryServerInterceptor{t.relayed}, out.Unary...)
-	}
-	return out
-}
-
-// mayRelay says why the caller of a context may not pass on what others ask for.
-func (n *node) mayRelay(ctx context.Context) error {
-	return n.View().Access.CheckRelay(api.CallerOf(ctx))
+// CheckRelay returns an error if the caller of a context may not relay the calls of others.
+func (l *Logins) CheckRelay(ctx context.Context) error {
+	return l.member.View().Access.CheckRelay(api.CallerOf(ctx))
 }
 
 // errNotForRoot refuses the certificate of a principal with the role root that comes through a
@@ -36,14 +22,14 @@ func (n *node) mayRelay(ctx context.Context) error {
 var errNotForRoot = status.Error(codes.PermissionDenied, "leasehold: a relay does not vouch for "+
 	"certificates of principals that have the role root; ask a member, or log in")
 
-// speakFor implements relayed.Options.Speak.
-func (n *node) speakFor(relay, call context.Context) (context.Context, error) {
+// SpeakFor implements relayed.Options.Speak.
+func (l *Logins) SpeakFor(relay, call context.Context) (context.Context, error) {
 	if api.CallerOf(call) == (access.Caller{}) {
 		return call, nil
 	}
 	known, ok := api.IdentityOf(call).(knownBy)
-	s := &spokenFor{node: n, relay: relay, call: call, byToken: ok && known.knownByToken()}
-	if s.notForRoot(n.View().Access) {
+	s := &spokenFor{logins: l, relay: relay, call: call, byToken: ok && known.knownByToken()}
+	if s.notForRoot(l.member.View().Access) {
 		return nil, errNotForRoot
 	}
 	return api.WithIdentity(call, s), nil
@@ -53,7 +39,7 @@ func (n *node) speakFor(relay, call context.Context) (context.Context, error) {
 // change while a stream is open: once the relay loses its role, or may not speak for the caller any
 // more, the caller's login has ended.
 type spokenFor struct {
-	node        *node
+	logins      *Logins
 	relay, call context.Context
 	byToken     bool
 	may         atomic.Pointer[mayBeSpokenFor]
@@ -68,7 +54,7 @@ type mayBeSpokenFor struct {
 
 // Caller implements api.Identity.
 func (s *spokenFor) Caller() access.Caller {
-	by, who := s.node.View().Access, api.CallerOf(s.call)
+	by, who := s.logins.member.View().Access, api.CallerOf(s.call)
 	if !by.Enabled() {
 		return who
 	}

@@ -1,0 +1,191 @@
+package authn
+
+import (
+	"context"
+	"crypto/x509"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	native "leasehold.dev/api/leasehold/v1"
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/binding"
+	"leasehold.dev/internal/login"
+)
+
+// token returns the token in the headers of a call, in gRPC's or HTTP's form, "" if there is none.
+func token(ctx context.Context) string {
+	for _, name := range [...]string{
+		rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger,
+	} {
+		if list := metadata.ValueFromIncomingContext(ctx, name); len(list) > 0 {
+			return strings.TrimPrefix(list[0], "Bearer ")
+		}
+	}
+	return ""
+}
+
+// certificate returns the verified certificate of the connection that a call came over, nil if
+// there is none. The gateway has none: its callers must show a token.
+func certificate(ctx context.Context) *x509.Certificate {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
+		return nil
+	}
+	return info.State.VerifiedChains[0][0]
+}
+
+// identified is who makes a call.
+type identified struct {
+	access.Caller
+	// by is why, for one that the bindings know.
+	by *binding.Evidence
+	// unbound is the certificate of a user by its common name: it counts while the bindings do not
+	// bind it.
+	unbound *binding.Evidence
+	// byToken says that a token was verified, and no certificate counts.
+	byToken bool
+}
+
+// certified returns whom the certificate of the connection stands for, nobody if there is none.
+func (l *Logins) certified(ctx context.Context) identified {
+	c := certificate(ctx)
+	if c == nil {
+		return identified{}
+	}
+	e := binding.OfCertificate(c)
+	if who, ok := l.bound(e); ok {
+		return who
+	}
+	name := c.Subject.CommonName
+	if name == "" || !l.commonNames || !l.bindings.CommonNames() {
+		return identified{}
+	}
+	return identified{
+		Caller:  access.Caller{User: name, Revision: l.member.View().Access.Revision()},
+		unbound: e,
+	}
+}
+
+// caller returns who makes a call, nobody if there is neither token nor certificate. Its error is
+// login.ErrInvalid, or access.ErrPermissionDenied for whom nothing binds.
+func (l *Logins) caller(ctx context.Context) (identified, error) {
+	text := token(ctx)
+	if text == "" {
+		return l.certified(ctx), nil
+	}
+	if who, ours, err := l.issued(ctx, text); ours {
+		who.byToken = err == nil
+		return who, err
+	}
+	v := l.member.View()
+	c, err := l.tokens.Check(text, users{v})
+	if err != nil {
+		// Another member may have given it only now.
+		if l.member.Confirm(ctx) != nil {
+			return identified{}, err
+		}
+		if v = l.member.View(); !v.Access.Enabled() {
+			return identified{}, nil // nor is it any more
+		}
+		if c, err = l.tokens.Check(text, users{v}); err != nil {
+			return identified{}, err
+		}
+	}
+	if !c.HasRevision {
+		c.Revision = v.Access.Revision()
+	}
+	return identified{
+		Caller: access.Caller{User: c.User, Revision: c.Revision}, byToken: true,
+	}, nil
+}
+
+// Knows reports whether the caller of a call has logged in, as far as that is in memory. It is
+// called before the call has a goroutine.
+func (l *Logins) Knows(ctx context.Context) bool {
+	v := l.member.View()
+	if !v.Access.Enabled() {
+		return true
+	}
+	text := token(ctx)
+	if text == "" {
+		return l.certified(ctx).User != ""
+	}
+	if e, ours, err := l.bindings.Token(ended, text); ours {
+		if err != nil {
+			return false
+		}
+		_, ok := l.bound(e)
+		return ok
+	}
+	_, err := l.tokens.Check(text, users{v})
+	return err == nil
+}
+
+// ended is a context for calls that must not wait.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// bound returns whom the bindings know by some evidence.
+func (l *Logins) bound(e *binding.Evidence) (identified, bool) {
+	p, ok := l.bindings.Who(e)
+	if !ok {
+		return identified{}, false
+	}
+	return identified{
+		Caller: access.Caller{
+			User: p.Name, Revision: l.member.View().Access.Revision(), Bound: p.Bound,
+		},
+		by: e,
+	}, true
+}
+
+// issued returns whom a token of another issuer stands for. It is not ours if none has issued it.
+func (l *Logins) issued(ctx context.Context, token string) (who identified, ours bool, err error) {
+	e, ours, err := l.bindings.Token(ctx, token)
+	if !ours {
+		return identified{}, false, nil
+	}
+	if err != nil {
+		l.refusedToken.Do(func() {
+			l.log.Warn("a token of an issuer was refused", "error", err, "caller", api.Caller(ctx))
+		})
+		return identified{}, true, login.ErrInvalid
+	}
+	if who, ok := l.bound(e); ok {
+		return who, true, nil
+	}
+	l.refusedToken.Do(func() {
+		l.log.Warn("a valid token of an issuer matches no binding",
+			"subject", e.Subject(), "caller", api.Caller(ctx))
+	})
+	return identified{}, true, access.ErrPermissionDenied
+}
+
+// Evidence returns what identifies the caller of a call that was let in, and whether a binding maps
+// it.
+func (l *Logins) Evidence(ctx context.Context) (by native.WhoAmIResponse_Evidence, bound bool) {
+	c, err := l.caller(ctx)
+	switch {
+	case err != nil || c.User == "":
+		return native.WhoAmIResponse_EVIDENCE_UNSPECIFIED, false
+	case !c.byToken:
+		by = native.WhoAmIResponse_EVIDENCE_CERTIFICATE
+	case c.by != nil:
+		by = native.WhoAmIResponse_EVIDENCE_ISSUER_TOKEN
+	default:
+		by = native.WhoAmIResponse_EVIDENCE_TOKEN
+	}
+	return by, c.by != nil
+}

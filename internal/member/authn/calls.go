@@ -1,0 +1,118 @@
+package authn
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"leasehold.dev/internal/access"
+	"leasehold.dev/internal/api"
+	"leasehold.dev/internal/api/etcd"
+	"leasehold.dev/internal/api/relayed"
+	"leasehold.dev/internal/intercept"
+	"leasehold.dev/internal/listen"
+)
+
+// vouch notes that the caller of a call has logged in, or that there are no logins. A relay that
+// asks is told so.
+func vouch(ctx context.Context) {
+	listen.Vouch(ctx)
+	if len(metadata.ValueFromIncomingContext(ctx, relayed.KeyKnown)) > 0 {
+		// At once: the first answer may be long in coming. A relay's call takes it.
+		_ = grpc.SendHeader(ctx, metadata.Pairs(relayed.KeyKnown, "1"))
+	}
+}
+
+// anybody reports whether a method is for callers that have not logged in: what logs them in, and
+// what is not about the member's state.
+func anybody(method string) bool {
+	return method == etcdserverpb.Auth_Authenticate_FullMethodName ||
+		strings.HasPrefix(method, "/grpc.")
+}
+
+// Enter returns the context of a unary call with its caller, and a function to call when the call
+// ends, nil for none.
+func (l *Logins) Enter(
+	ctx context.Context, method string,
+) (_ context.Context, leave func(), _ error) {
+	if anybody(method) {
+		return ctx, nil, nil
+	}
+	if !l.member.View().Access.Enabled() {
+		vouch(ctx)
+		return ctx, nil, nil
+	}
+	c, err := l.caller(ctx)
+	if err != nil {
+		return nil, nil, api.Error(err)
+	}
+	if c == (identified{}) {
+		return ctx, nil, nil
+	}
+	vouch(ctx)
+	if !etcd.WaitsForOthers(method) {
+		return api.WithIdentity(ctx, callUser{c.Caller, c.byToken}), nil, nil
+	}
+	s := l.lasting(c)
+	return api.WithIdentity(ctx, s), s.wakeAtEnd(), nil
+}
+
+// Stream is an intercept.Stream.
+func (l *Logins) Stream(
+	stream grpc.ServerStream, info *grpc.StreamServerInfo,
+) (grpc.ServerStream, intercept.Leave, error) {
+	if anybody(info.FullMethod) {
+		return stream, nil, nil
+	}
+	s, err := l.open(stream.Context())
+	if err == nil && (s != nil || !l.member.View().Access.Enabled()) {
+		vouch(stream.Context())
+	}
+	if err != nil && (!info.IsClientStream || errors.Is(err, access.ErrPermissionDenied)) {
+		return nil, nil, api.Error(err)
+	}
+	if s == nil && err == nil {
+		return stream, nil, nil
+	}
+	// A stream with more than one message is told at each of them: etcd's clients log in again
+	// when they are told so of a watch, and not when they are told so of its stream.
+	stop := s.wakeAtEnd()
+	known := &knownStream{stream, api.WithIdentity(stream.Context(), s)}
+	return known, func(err error) error {
+		stop()
+		return err
+	}, nil
+}
+
+// open returns who opens a stream: nil for nobody, who is nobody for as long as it is open. With an
+// error it returns one whose login does not count.
+func (l *Logins) open(ctx context.Context) (*streamUser, error) {
+	if !l.member.View().Access.Enabled() {
+		c := l.certified(ctx)
+		if c.User == "" {
+			return nil, nil
+		}
+		return &streamUser{logins: l, name: c.User, by: c.by, unbound: c.unbound}, nil
+	}
+	c, err := l.caller(ctx)
+	if err != nil {
+		return &streamUser{logins: l}, err
+	}
+	if c == (identified{}) {
+		return nil, nil
+	}
+	return l.lasting(c), nil
+}
+
+// knownStream is a stream of which is known who has opened it.
+type knownStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s *knownStream) Context() context.Context { return s.ctx }
