@@ -177,6 +177,7 @@ func (s *Set) dueGroups(b *Batch, soon instant) {
 	for _, id := range b.Leave {
 		delete(s.leave, id)
 		if l := s.leases[id]; l != nil {
+			s.part(l) // it may have joined again since it was to leave
 			l.parted = b.Seq
 		}
 	}

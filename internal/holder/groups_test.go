@@ -182,3 +182,31 @@ func TestLeaveAgain(t *testing.T) {
 		t.Errorf("due are %+v; want lease 2 to leave", b)
 	}
 }
+
+// A leave is asked for again while the answer to a later join is on its way. The lessor takes the
+// lease out of the group then, and does not report that. So the group's renewals do not count.
+func TestLeaveAgainAfterJoin(t *testing.T) {
+	const id = 13 // its turn comes after the group's
+	s, _ := grouped(t)
+	at, _ := s.Next()
+	s.Advance(at)
+	s.Add(Held{ID: id, TTL: 10_000, Sent: at})
+	late, _ := s.Ask(id)
+	group := nextBatch(t, s)
+	s.GroupRenewed(group.Seq, 7, 10_000, nil)
+	s.Renewed(late.Seq, id, 10_000)
+	s.Joined(late.Seq, id, 7) // too late: the lease is to leave
+	lost := nextBatch(t, s)
+	join, _ := s.Ask(id)
+	s.LeaveAgain(lost.Seq, lost.Leave)
+	s.GroupUnknown(lost.Seq, 7)
+	s.Renewed(join.Seq, id, 10_000)
+	s.Joined(join.Seq, id, 7)
+	until := s.leases[id].until
+	b := nextBatch(t, s)
+	for len(b.Leave) == 0 {
+		b = nextBatch(t, s)
+	}
+	s.GroupRenewed(b.Seq, 7, 10_000, nil)
+	wantUntil(t, s, id, until)
+}
