@@ -119,9 +119,12 @@ type Leading struct {
 	election *Election
 }
 
-// Proclaim changes the value that observers see. [client.ErrLost] means that the session does not
-// lead.
+// Proclaim changes the value that observers see. It fails if the session does not lead: with the
+// error of Err if the program knows that, and otherwise with [client.ErrLost].
 func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
+	if err := l.Err(); err != nil {
+		return fault.In("lock: proclaim", l.election.name, err)
+	}
 	r, err := l.election.client.Txn(ctx, store.Txn{
 		If:   []store.Compare{l.Condition()},
 		Then: []store.Op{store.Put{Key: l.Key(), Value: value, KeepLease: true}},

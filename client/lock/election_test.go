@@ -111,7 +111,7 @@ func oneLeader(t *testing.T, c *client.Client) {
 	if err := first.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Proclaim(ctx, nil); !errors.Is(err, client.ErrLost) {
+	if err := first.Proclaim(ctx, nil); !errors.Is(err, client.ErrReleased) {
 		t.Errorf("it proclaims after it resigned: %v", err)
 	}
 	next := wins(t, second)
