@@ -96,11 +96,11 @@ func loadCases(dir string, match *regexp.Regexp) ([]*testCase, error) {
 }
 
 // ownKeys are what a step has for the runner. The rest is for the driver.
-var ownKeys = []string{"do", "want", "error", "text", "save", "later"}
+var ownKeys = []string{"do", "want", "error", "text", "save", "later", "within_ms"}
 
 // verbs are the steps beside requests, with the arguments that each may have.
 var verbs = map[string][]string{
-	"await":   {"want", "error", "text", "save"},
+	"await":   {"want", "error", "text", "save", "within_ms"},
 	"pending": {"for_ms"},
 	"sleep":   nil,
 	"fault":   {"client", "member", "ms", "way"},
@@ -116,15 +116,28 @@ func (c *testCase) complete() error {
 	if len(c.Clients) == 0 {
 		c.Clients = map[string]args{"a": {}}
 	}
-	for i, s := range c.Steps {
+	awaited := map[string]bool{"": true}
+	for i, s := range slices.Backward(c.Steps) {
 		if err := c.checkStep(s); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+		awaited[s.text("await")] = true
+		if later := s.text("later"); !awaited[later] && !c.dies(s) {
+			return fmt.Errorf("step %d: the answer %q is never awaited", i+1, later)
 		}
 		if s.text("fault") != "" && s["member"] != nil && s["client"] == nil {
 			c.Given.Own = true
 		}
 	}
 	return nil
+}
+
+// dies reports whether a step asks a client that is killed later, so that no answer may come.
+func (c *testCase) dies(s args) bool {
+	client, _, _ := strings.Cut(s.text("do"), ".")
+	return slices.ContainsFunc(c.Steps, func(x args) bool {
+		return x.text("fault") == "kill" && x.text("client") == client
+	})
 }
 
 func (c *testCase) checkStep(s args) error {

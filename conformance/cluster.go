@@ -278,7 +278,7 @@ func (c *cluster) leader(ctx context.Context) (leads *member, err error) {
 				return nil
 			}
 		}
-		return errors.New("nobody leads")
+		return errors.New("there is no leader")
 	})
 	return leads, err
 }

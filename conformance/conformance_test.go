@@ -44,6 +44,8 @@ func TestMatch(t *testing.T) {
 		{args{"none": args{"matches": ""}}, false},
 		{args{"text": args{"in": []any{"x", "abc"}}}, true},
 		{args{"text": args{"ne": "abc"}}, false},
+		{args{"text": args{"ne": "ab"}}, true},
+		{args{"missing": args{"ne": "abc"}}, false},
 		{args{"text": "abc", "list": []any{1, 2}}, true},
 		{args{"list": []any{1}}, false},
 		{args{"none": nil}, true},
@@ -90,6 +92,10 @@ func TestSteps(t *testing.T) {
 		if c.checkStep(wrong) == nil {
 			t.Errorf("%v was taken", wrong)
 		}
+	}
+	forgotten := &testCase{Steps: []args{{"do": "a.get", "later": "x"}, {"pending": "x"}}}
+	if forgotten.complete() == nil {
+		t.Error("an answer that is never awaited was taken")
 	}
 	broken := &testCase{Steps: []args{{"fault": "kill", "member": 0}}}
 	if err := broken.complete(); err != nil || !broken.Given.Own {

@@ -87,7 +87,7 @@ func compare(op string, got, with any) (holds, known bool) {
 	case "le":
 		return ok && c <= 0, true
 	case "ne":
-		return fmt.Sprint(got) != fmt.Sprint(with), true
+		return got != nil && fmt.Sprint(got) != fmt.Sprint(with), true
 	case "in":
 		list, _ := with.([]any)
 		return slices.ContainsFunc(list, func(x any) bool { return match(x, got) == "" }), true

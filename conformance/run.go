@@ -161,10 +161,11 @@ func (r *run) do(s args) error {
 // judge waits for an answer, and compares it with what is expected.
 func (r *run) judge(s args, c <-chan *answer) error {
 	var a *answer
+	limit := s.ms("within_ms", int(patience.Milliseconds()))
 	select {
 	case a = <-c:
-	case <-time.After(patience):
-		return fmt.Errorf("no answer in %v", patience)
+	case <-time.After(limit):
+		return fmt.Errorf("no answer in %v", limit)
 	case <-r.ctx.Done():
 		return r.ctx.Err()
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -66,7 +67,9 @@ func (u *suite) one(ctx context.Context, c *testCase) error {
 	}
 	r := &run{
 		testCase: c, ctx: ctx, cluster: cl, clients: map[string]*client{},
-		vars:  variables{"ns": fmt.Sprintf("app/%s%d", u.language, u.n)},
+		vars: variables{
+			"ns": fmt.Sprintf("app/%s%d", u.language, u.n), "large": strings.Repeat("x", 100_000),
+		},
 		later: map[string]<-chan *answer{},
 	}
 	for name := range c.Clients {

@@ -85,7 +85,7 @@ func main() {
 			answer := d.answer(&r)
 			mu.Lock()
 			defer mu.Unlock()
-			_ = out.Encode(answer) // the suite has gone
+			_ = out.Encode(answer) // the suite may have ended
 		}()
 	}
 }

@@ -322,7 +322,7 @@ func (d *driver) release(ctx context.Context, a args) (object, error) {
 	return nil, h.Release(ctx)
 }
 
-// runs are the sessions of a program that goes on with a new one after each loss.
+// runs are the sessions of a program that continues with a new one after each loss.
 type runs struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -345,26 +345,9 @@ func (d *driver) run(_ context.Context, a args) (object, error) {
 	work := func(ctx context.Context, s *client.Live) error { return r.work(ctx, s, a) }
 	go func() {
 		defer close(r.done)
-		if a.has("name") {
-			r.named(ctx, c, a)
-			return
-		}
 		_ = c.Run(ctx, client.Session{TTL: a.ms("ttl_ms")}, work) // it ends by stop
 	}()
 	return nil, nil
-}
-
-// named does what client.Run does, with leases that have a name.
-func (r *runs) named(ctx context.Context, c *client.Client, a args) {
-	for ctx.Err() == nil {
-		l, err := c.Grant(ctx, client.Grant{TTL: a.ms("ttl_ms"), Name: a.text("name")})
-		if err != nil {
-			time.Sleep(100 * time.Millisecond)
-			continue
-		}
-		_ = r.work(ctx, l.Session(), a) // the next one is granted when it ends
-		_ = l.Revoke(context.WithoutCancel(ctx))
-	}
 }
 
 // work is done in each session, until that is lost.
