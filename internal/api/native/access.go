@@ -12,13 +12,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Commands are decided where they are applied, on behalf of their caller. What is told is decided
-// here, by the users and roles of a view that is no older than what is told.
+// Permissions for commands are checked when they are applied. Permissions to read are checked here,
+// by the users and roles of a view that is no older than the response.
 
-// asker is who asks, and the users and roles by which it is decided what it may be told.
+// asker is a caller with the users and roles by which its permissions are checked.
 type asker struct{ fsm.Asker }
 
-// asker returns who asks now, with the newest users and roles that this member knows.
+// asker returns the caller with the newest users and roles that this member knows.
 func (s *leases) asker(ctx context.Context) asker { return askerOf(ctx, s.node.View()) }
 
 func askerOf(ctx context.Context, v *fsm.View) asker {
@@ -28,20 +28,20 @@ func askerOf(ctx context.Context, v *fsm.View) asker {
 	return asker{fsm.Asker{By: v.Access, Who: api.CallerOf(ctx)}}
 }
 
-// all reports whether everything may be told.
+// all reports whether the caller may see everything.
 func (a asker) all() bool { return !a.By.Enabled() || a.known() == nil && a.By.IsRoot(a.Who) }
 
 func (a asker) known() error { return a.By.CheckKnown(a.Who) }
 
 func (a asker) reads(r keyrange.Range) error { return a.By.Check(a.Who, access.Read, r) }
 
-// sees reports whether the asker may be told of a lease. Of one that belongs to nobody, and has no
-// name, only root may be told by this rule.
+// sees reports whether the caller may see a lease. By this rule, only root sees a lease without a
+// name and a principal.
 func (a asker) sees(i *lease.Info) bool {
 	return a.By.CheckLease(a.Who, access.See, fsm.BelongsTo(i)) == nil
 }
 
-// look looks at a lease, for an asker that may not be told everything.
+// look returns what is needed to check whether the caller may see a lease.
 func (a asker) look(l *lease.Lessor, i *lease.Info) api.Held {
 	of := api.Held{ID: i.ID, Found: true, Of: fsm.BelongsTo(i), Token: i.Token}
 	if of.Of == (access.Lease{}) && a.By.Enabled() {
@@ -50,8 +50,8 @@ func (a asker) look(l *lease.Lessor, i *lease.Info) api.Held {
 	return of
 }
 
-// looksAt says why the asker may not be told of a lease that it has named by a name, or with "" by
-// its ID. As in etcd, a lease without a name that belongs to nobody is told to callers that may
+// looksAt returns an error if the caller may not see a lease that it referred to by name, or by ID
+// if name is "". As in etcd, a lease without a name and a principal is visible to callers that may
 // read all of its keys.
 func (a asker) looksAt(x api.Held, name string) error {
 	if name != "" {
@@ -60,12 +60,12 @@ func (a asker) looksAt(x api.Held, name string) error {
 	return a.touches(access.See, x)
 }
 
-// touches says why the asker may not hold, or see, a lease.
+// touches returns an error if the caller may not hold, or see, a lease.
 func (a asker) touches(what access.Kind, x api.Held) error {
 	return a.MayTouch(what, x.Of, a.EachKey(slices.Values(x.Keys)))
 }
 
-// looksFor says why the asker may not be told that nobody has a name.
+// looksFor returns an error if the caller may not learn that no lease has a name.
 func (a asker) looksFor(name string) error {
 	if name == "" {
 		return a.known()
@@ -73,7 +73,7 @@ func (a asker) looksFor(name string) error {
 	return a.By.CheckNamed(a.Who, access.See, access.Lease{Name: name})
 }
 
-// cut leaves out of a lease what the asker may not read: keys, and ranges that the lease holds.
+// cut removes the keys and held ranges of a lease that the caller may not read.
 func (a asker) cut(m *pb.Lease) {
 	if a.all() {
 		return
@@ -92,12 +92,12 @@ func (a asker) cut(m *pb.Lease) {
 	m.Keys, m.Holds = keys, holds
 }
 
-// principal returns the user that a lease is to belong to for which the asker asks: nobody, while
-// access control is not enabled.
+// principal returns the principal of a lease that the caller requests, which is "" while access
+// control is not enabled.
 func (a asker) principal(asked string) (string, error) {
 	switch {
 	case !a.By.Enabled() && asked != "":
-		return "", invalid("principal is given, and access control is not enabled")
+		return "", invalid("principal is set, but access control is not enabled")
 	case asked != "" || !a.By.Enabled():
 		return asked, nil
 	default:
@@ -105,7 +105,7 @@ func (a asker) principal(asked string) (string, error) {
 	}
 }
 
-// name returns who asks, for people.
+// name returns the caller's name or address, for people.
 func (a asker) name(ctx context.Context) string {
 	if a.Who.User != "" {
 		return a.Who.User
@@ -113,7 +113,7 @@ func (a asker) name(ctx context.Context) string {
 	return api.Caller(ctx)
 }
 
-// newGuard returns a guard of what one caller has open.
+// newGuard returns a guard of the open requests of one caller.
 func newGuard(ctx context.Context, n interface{ View() *fsm.View }) *api.Guard {
 	return api.NewGuard(func() (access.Caller, *access.State) {
 		a := askerOf(ctx, n.View())

@@ -50,7 +50,7 @@ func (s *leases) detach(
 	return &pb.DetachResponse{Header: h}, nil
 }
 
-// attached are the conditions that a key is attached to a lease.
+// attached returns the conditions that a key is attached to a lease.
 func attached(key string, to *pb.LeaseRef) (out []fsm.Compare) {
 	if to.Id != 0 {
 		out = append(out, fsm.Compare{
@@ -65,10 +65,10 @@ func attached(key string, to *pb.LeaseRef) (out []fsm.Compare) {
 	return out
 }
 
-// moves puts keys, as they are, onto a lease or onto none. If the caller says the token that it
-// holds, the lease must have it: a renewal in the same transaction sees to that. How many keys
-// the lease may have is found out where the command is applied, so that no two calls pass the
-// bound together: it keeps the end of a lease from being too much work at once (T14).
+// moves returns the operations that attach keys to a lease, or detach them. If the reference has a
+// token, it must be the lease's: a renewal in the same transaction checks that. The limit on the
+// keys of a lease is checked at apply, so that concurrent calls cannot exceed it together. It
+// bounds the work when a lease ends (T14).
 func (s *leases) moves(ref *pb.LeaseRef, keys [][]byte, attach bool) []fsm.Op {
 	var ops []fsm.Op
 	if ref.GetToken() != 0 {
@@ -84,8 +84,8 @@ func (s *leases) moves(ref *pb.LeaseRef, keys [][]byte, attach bool) []fsm.Op {
 	return ops
 }
 
-// move runs the transaction; failed is its error if its condition, if it has one, does not
-// hold. If it finds a key missing, the error names the first that is.
+// move proposes the transaction and returns failed if its condition does not hold. If a key is
+// missing, the error names it.
 func (s *leases) move(
 	ctx context.Context, c fsm.Command, keys [][]byte, failed error,
 ) (*pb.Header, error) {

@@ -15,68 +15,67 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Cache is where a cache is open: what it has to be told goes there. Its methods are called
-// on the core's goroutine and must not block.
+// A Cache receives what the leader sends to an open cache. Its methods are called on the core's
+// goroutine and must not block.
 type Cache interface {
-	// Opened is the outcome of an OpenCache.
+	// Opened reports the outcome of OpenCache.
 	Opened(term uint64, err error)
-	// Invalidated says what the cache has to drop.
+	// Invalidated lists the ranges that the cache must drop.
 	Invalidated(i *replica.Invalidation)
-	// Reopen says that there is a new leader, who has to know what the cache has.
+	// Reopen reports a new leader, to which the cache must say again what it has.
 	Reopen(term uint64)
 }
 
-// Cacher brings what caches say to the leader, and what the leader says to caches.
+// Cacher connects caches with the leader.
 type Cacher interface {
-	// OpenCache says what a cache has, and that what it has to be told is told to that
-	// Cache from now on, and to no other.
+	// OpenCache tells the leader what a cache has. From now on, to is the only receiver of its
+	// invalidations.
 	OpenCache(o replica.OpenCache, to Cache) error
-	// AckCache says what a cache has dropped. It means nothing if the cache is open
-	// elsewhere by now.
+	// AckCache tells the leader what a cache has dropped. It has no effect if the cache has been
+	// opened elsewhere since.
 	AckCache(a replica.AckCache, from Cache)
-	// CloseCache says that nothing more can be told there.
+	// CloseCache ends what OpenCache began.
 	CloseCache(of fsm.Holding, to Cache)
 }
 
 const (
-	// maxHas bounds the ranges that a cache says it has, or has dropped.
+	// maxHas bounds the ranges in one message of a cache.
 	maxHas = 10_000
-	// maxDrops bounds the ranges that a cache has to be told to drop and, since the
-	// client does not read, has not been. Beyond it, it is told to drop everything.
-	maxDrops = 4096
-	// maxDropBytes bounds the bytes of their keys likewise.
+	// maxDrops and maxDropBytes bound the ranges, and the bytes of their keys, of the invalidations
+	// that a client has not read. A client that exceeds them is told to drop everything.
+	maxDrops     = 4096
 	maxDropBytes = 1 << 20
 )
 
-// caches are those that are open on one stream. It is a feed.
+// caches are the caches that are open on one stream. It is a feed.
 type caches struct {
 	node Node
 	wake func()
 
-	mu     sync.Mutex // guards what follows, and what the caches are to be told
+	mu     sync.Mutex // guards the fields below, and the messages of caches
 	open   map[uint64]*cache
 	last   map[fsm.Holding]*cache // the one that was opened last
-	ready  []*cache               // that have something to be told, each once
-	closed bool                   // none may be opened any more
+	ready  []*cache               // with a message to send, each once
+	closed bool
 }
 
-// cache is one of them. It implements Cache.
+// cache is one open cache. It implements Cache.
 type cache struct {
 	feed *caches
 	id   uint64 // of the request
 	ref  replica.OpenCache
 
-	// What the cache is to be told, guarded by the feed's mu.
-	queued bool // it is in ready
+	// Messages that have not been sent, guarded by the feed's mu.
+	queued bool // in ready
 	opened bool
-	term   uint64 // of the opening, or the new one
+	term   uint64 // in which it was opened, or the new term
 	reopen bool
 	notice *replica.Invalidation
 	end    bool
 	err    error
 }
 
-// of says under which lease and token the cache holds something.
+// of returns the lease and token under which the cache holds ranges.
 func (x *cache) of() fsm.Holding { return fsm.Holding{ID: x.ref.ID, Token: x.ref.Token} }
 
 func newCaches(n Node, wake func()) *caches {
@@ -85,14 +84,14 @@ func newCaches(n Node, wake func()) *caches {
 	}
 }
 
-// begin opens a cache, unless the stream has ended: who receives learns of that late, and
-// what is opened then would never acknowledge anything.
+// begin opens a cache, unless the stream has ended. The receiving goroutine learns of the end late,
+// and a cache that is opened after it would never acknowledge anything.
 func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 	if err := checkCacheRef(r.GetLease()); err != nil {
 		return err
 	}
 	if len(r.Has) > maxHas {
-		return invalid("has names %d ranges, %d are the most", len(r.Has), maxHas)
+		return invalid("has contains %d ranges, the limit is %d", len(r.Has), maxHas)
 	}
 	o := replica.OpenCache{
 		ID: lease.ID(r.Lease.Id), Token: lease.Token(r.Lease.Token), Has: rangesOf(r.Has),
@@ -113,14 +112,14 @@ func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 	c.mu.Lock()
 	closed := c.closed
 	c.mu.Unlock()
-	if closed { // meanwhile, and perhaps before it was open
+	if closed { // perhaps before OpenCache
 		c.node.CloseCache(x.of(), x)
 	}
 	return nil
 }
 
-// cacheNeeds returns what a cache needs: its lease, and to read all that it holds, since it is told
-// which keys of that change.
+// cacheNeeds returns the permissions for a cache: to hold its lease, and to read all that the lease
+// holds, since invalidations reveal which keys change.
 func (s *store) cacheNeeds(ctx context.Context, r *pb.CacheRequest) (*api.Need, error) {
 	n := new(api.Need)
 	if !s.node.View().Access.Enabled() {
@@ -147,8 +146,8 @@ func (c *caches) has(of fsm.Holding) bool {
 	return x != nil && !x.end
 }
 
-// ack passes an acknowledgement on. A list that is too long is left out: that the cache has
-// what it has dropped by itself may be believed, but a write may wait for the rest.
+// ack passes an acknowledgement to the leader, without a list of dropped ranges that is too long.
+// The leader may believe that the cache still has those, but must not miss the acknowledgement.
 func (c *caches) ack(a *pb.CacheAck) {
 	c.mu.Lock()
 	x := c.last[fsm.Holding{
@@ -179,10 +178,10 @@ func (c *caches) refuse(id uint64, why error) {
 		return
 	}
 	c.node.CloseCache(x.of(), x)
-	x.tell(func() { x.end, x.err = true, why })
+	x.update(func() { x.end, x.err = true, why })
 }
 
-// close closes all, as the stream ends, and those that are about to be opened.
+// close closes all caches when the stream ends, and those that are about to be opened.
 func (c *caches) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -209,8 +208,7 @@ func (c *caches) forgetLocked(x *cache) {
 	}
 }
 
-// next implements feed. Of each cache it returns one response at a time: what it is to be
-// told first comes first.
+// next implements feed. A cache gets one response at a time, in order of urgency.
 func (c *caches) next() *pb.Response {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,8 +255,8 @@ func (x *cache) nextLocked() *pb.Response {
 	return &pb.Response{Id: x.id, More: true, Body: &pb.Response_Cache{Cache: m}}
 }
 
-// tell changes what the cache is to be told.
-func (x *cache) tell(change func()) {
+// update changes the messages for the cache, and puts it into ready.
+func (x *cache) update(change func()) {
 	c := x.feed
 	c.mu.Lock()
 	change()
@@ -275,7 +273,7 @@ func (x *cache) tell(change func()) {
 
 // Opened implements Cache.
 func (x *cache) Opened(term uint64, err error) {
-	x.tell(func() {
+	x.update(func() {
 		if err != nil {
 			x.end, x.err = true, err
 			return
@@ -286,14 +284,13 @@ func (x *cache) Opened(term uint64, err error) {
 
 // Reopen implements Cache.
 func (x *cache) Reopen(term uint64) {
-	x.tell(func() { x.opened, x.reopen, x.term = false, true, term })
+	x.update(func() { x.opened, x.reopen, x.term = false, true, term })
 }
 
-// Invalidated implements Cache. What is not told yet is told together: the number of the
-// later acknowledges both. A client that does not read is told to drop everything, so that
-// it costs this member no more.
+// Invalidated implements Cache. Invalidations that have not been sent are merged: an
+// acknowledgement of the later number covers both.
 func (x *cache) Invalidated(i *replica.Invalidation) {
-	x.tell(func() {
+	x.update(func() {
 		if x.notice == nil {
 			x.notice = &replica.Invalidation{Term: i.Term, Seq: i.Seq, Drop: i.Drop}
 			return
@@ -305,7 +302,7 @@ func (x *cache) Invalidated(i *replica.Invalidation) {
 	})
 }
 
-// joined returns the ranges of both lists, each once; or all keys, if those are many, or long.
+// joined returns the ranges of both lists, each once, or all keys if they exceed the bounds.
 func joined(a, b []keyrange.Range) []keyrange.Range {
 	out := slices.Concat(a, b)
 	slices.SortFunc(out, keyrange.Range.Compare)
@@ -342,12 +339,12 @@ func rangeMessages(list []keyrange.Range) []*pb.KeyRange {
 	return out
 }
 
-// fillJob is the job of a read whose reader may cache what it reads.
+// fillJob returns the job of a read whose reader may cache the result.
 func (s *store) fillJob(r *pb.RangeRequest) (job, error) {
 	plain := &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd}
 	if !proto.Equal(r, &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, Cache: r.Cache}) {
-		return job{}, invalid("what is read to be cached must be all of a range, linearizably, " +
-			"so of the other fields only key and range_end may be set")
+		return job{}, invalid("a read for a cache must be linearizable and read a whole range: " +
+			"set no other fields than key, range_end and cache")
 	}
 	if err := checkCacheRef(r.Cache); err != nil {
 		return job{}, err

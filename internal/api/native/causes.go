@@ -10,17 +10,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxCauses bounds the causes that are remembered.
+// maxCauses bounds how many causes a member remembers.
 const maxCauses = 1 << 16
 
-// causes are how leases have ended lately, by the tokens that they had. They are read from the
-// events of leases when somebody asks, so that events cost nothing as long as nobody does. The
-// zero causes are empty.
+// causes remembers how leases ended recently, by token. It reads lease events only when a cause is
+// asked for, so that events cost nothing otherwise. The zero value is empty.
 type causes struct {
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	at uint64     // number of the last event that was read
 	of map[lease.Token]cause
-	// last are the last tokens of leases that are gone.
+	// last has the last tokens of leases that have ended.
 	last map[lease.ID]lease.Token
 }
 
@@ -29,10 +28,10 @@ type cause struct {
 	id   lease.ID
 	kind fsm.LeaseEventKind
 	by   string
-	of   lease.Terms // whose it was
+	of   lease.Terms // its name and principal
 }
 
-// read reads the events that were not read before.
+// read reads the events since the last call.
 func (c *causes) read(l fsm.LeaseEvents) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +44,7 @@ func (c *causes) read(l fsm.LeaseEvents) {
 	for c.at = max(c.at, l.Compacted()); c.at < l.Last(); {
 		piece, err := l.After(c.at)
 		if err != nil {
-			return // it was asked for what is kept
+			return // not reached: these events are kept
 		}
 		for i := range piece {
 			c.add(&piece[i])
@@ -65,13 +64,13 @@ func (c *causes) add(e *fsm.LeaseEvent) {
 	}
 }
 
-// belonging returns those terms that decide who may be told of a lease.
+// belonging returns the terms that decide who may see a lease.
 func belonging(i *lease.Info) lease.Terms {
 	return lease.Terms{Name: i.Name, Principal: i.Principal}
 }
 
-// explain says in results why leases are gone, to callers that may know it, and returns those of
-// which it does not know.
+// explain sets the causes in the results of lost leases that the caller may see, and returns the
+// leases whose cause is unknown.
 func (c *causes) explain(a asker, list []lostLease) (rest []lostLease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,15 +90,15 @@ func (c *causes) explain(a asker, list []lostLease) (rest []lostLease) {
 	return rest
 }
 
-// lostLease is a lease that is gone, and the token by which its holder knew it, 0 for none.
+// lostLease is a lease that has ended, and the token that its holder named, or 0.
 type lostLease struct {
 	result *pb.RenewResult
 	token  lease.Token
 }
 
-// explain says in results why leases are gone. This member may know less than the one that
-// leads, which said so: after a confirm round it knows as much. The cause is worth no more than
-// a moment, and to callers that know no token not even that.
+// explain sets the causes in the results of lost leases. The leader, which reported the loss, may
+// know more than this member; after a confirm round this member knows as much. It waits for that
+// only briefly, and only for callers that named a token.
 func (s *leases) explain(ctx context.Context, list []lostLease) {
 	if len(list) == 0 {
 		return

@@ -29,8 +29,8 @@ func (s *leases) changeTTL(
 	return &pb.ChangeTTLResponse{Header: c.header, Lease: c.lease}, nil
 }
 
-// handOverOnce hands a lease over. A repetition tells no secret: the one that it draws is not
-// the lease's.
+// handOver hands a lease over. A repetition returns no secret: the one that it draws is not the
+// lease's.
 func (s *leases) handOver(
 	ctx context.Context, r *pb.HandOverRequest, n number,
 ) (*pb.HandOverResponse, error) {
@@ -62,8 +62,8 @@ func (s *leases) handOver(
 	return &pb.HandOverResponse{Header: c.header, Lease: c.lease, Secret: secret}, nil
 }
 
-// Resume implements pb.LeasesServer. What is compared, by the state machine, are hashes, so
-// the time that it takes tells nothing of the secret.
+// resume takes a lease over with its secret. The state machine compares hashes, so the time that it
+// takes reveals nothing about the secret.
 func (s *leases) resume(
 	ctx context.Context, r *pb.ResumeRequest, n number,
 ) (*pb.ResumeResponse, error) {
@@ -71,7 +71,7 @@ func (s *leases) resume(
 		return nil, err
 	}
 	if len(r.Secret) != secretBytes {
-		return nil, invalid("a secret has %d bytes, this one has %d", secretBytes, len(r.Secret))
+		return nil, invalid("secret must have %d bytes, not %d", secretBytes, len(r.Secret))
 	}
 	c, err := s.change(ctx, n.once(&fsm.Resume{
 		ID: lease.ID(r.Id), Name: r.Name, Secret: sha256.Sum256(r.Secret),
@@ -82,15 +82,15 @@ func (s *leases) resume(
 	return &pb.ResumeResponse{Header: c.header, Lease: c.lease}, nil
 }
 
-// changed is a lease whose TTL runs anew.
+// changed is a lease whose TTL has just restarted.
 type changed struct {
 	header   *pb.Header
 	lease    *pb.Lease
 	repeated bool
 }
 
-// change proposes a command after which a lease's TTL runs anew. If only the number's answer is
-// known, the TTL has been running since, so the lease is renewed.
+// change proposes a command that restarts a lease's TTL. If the outcome is the remembered one of a
+// repeated number, the TTL has been running since, so change renews the lease.
 func (s *leases) change(ctx context.Context, c fsm.Command) (changed, error) {
 	res, err := s.propose(ctx, c)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *leases) change(ctx context.Context, c fsm.Command) (changed, error) {
 	}
 	m := fresh(res.Value.(*lease.Info))
 	if res.Repeated {
-		err = s.renewTold(ctx, m)
+		err = s.renewListed(ctx, m)
 	}
 	return changed{s.header(s.node.View(), res.Revision), m, res.Repeated}, err
 }

@@ -8,10 +8,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The bounds of what a request may have, as leases.proto says them.
+// The limits that leases.proto documents.
 const (
-	maxTTL        lease.TTL = 9_000_000_000_000 // as the engine has it
-	usualCacheTTL lease.TTL = 5000              // of a lease that holds ranges, if nobody says
+	maxTTL        lease.TTL = 9_000_000_000_000 // the engine's limit
+	usualCacheTTL lease.TTL = 5000              // the default for a lease that holds ranges
 	maxText                 = 1024              // bytes of a name, an owner, a request ID
 	maxLabels               = 64
 	maxLabelBytes           = 16 << 10
@@ -19,7 +19,7 @@ const (
 	maxCallKeys             = 10_000
 )
 
-// invalid refuses a request that makes no sense.
+// invalid returns an error of code InvalidArgument.
 func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
@@ -33,14 +33,14 @@ func (s *leases) checkTTL(ms int64) error {
 
 func checkText(what, text string) error {
 	if len(text) > maxText {
-		return invalid("%s has %d bytes, %d are the most", what, len(text), maxText)
+		return invalid("%s has %d bytes, the limit is %d", what, len(text), maxText)
 	}
 	return nil
 }
 
 func checkLabels(labels map[string]string) error {
 	if len(labels) > maxLabels {
-		return invalid("%d labels, %d are the most", len(labels), maxLabels)
+		return invalid("%d labels, the limit is %d", len(labels), maxLabels)
 	}
 	size := 0
 	for k, v := range labels {
@@ -50,12 +50,12 @@ func checkLabels(labels map[string]string) error {
 		size += len(k) + len(v)
 	}
 	if size > maxLabelBytes {
-		return invalid("the labels have %d bytes, %d are the most", size, maxLabelBytes)
+		return invalid("the labels have %d bytes, the limit is %d", size, maxLabelBytes)
 	}
 	return nil
 }
 
-// checkSomeKeys is checkKeys for a call that makes no sense without any.
+// checkSomeKeys is checkKeys for a call that needs at least one key.
 func checkSomeKeys(keys [][]byte) error {
 	if len(keys) == 0 {
 		return invalid("no keys are given")
@@ -63,13 +63,13 @@ func checkSomeKeys(keys [][]byte) error {
 	return checkKeys(keys)
 }
 
-// checkKeys checks the keys of a call: not empty, each once.
+// checkKeys checks that the keys of a call are neither empty nor repeated.
 func checkKeys(keys [][]byte) error {
 	if len(keys) > maxCallKeys {
-		return invalid("%d keys, %d are the most", len(keys), maxCallKeys)
+		return invalid("%d keys, the limit is %d", len(keys), maxCallKeys)
 	}
 	if len(keys) == 0 {
-		return nil // as of most grants
+		return nil // the usual case
 	}
 	seen := make(map[string]struct{}, len(keys))
 	for _, k := range keys {
@@ -77,41 +77,41 @@ func checkKeys(keys [][]byte) error {
 			return invalid("a key is empty")
 		}
 		if _, ok := seen[string(k)]; ok {
-			return invalid("key %q is there twice", k)
+			return invalid("key %q is repeated", k)
 		}
 		seen[string(k)] = struct{}{}
 	}
 	return nil
 }
 
-// checkRef checks what names a lease; with token it must have one.
+// checkRef checks a reference to a lease, which must have a token if token is set.
 func checkRef(r *pb.LeaseRef, token bool) error {
 	switch {
 	case r.GetId() == 0 && r.GetName() == "":
-		return invalid("the lease's id or its name must be given")
+		return invalid("the lease's id or its name must be set")
 	case r.GetId() < 0:
-		return invalid("the lease's id must be above zero, not %d", r.GetId())
+		return invalid("the lease's id must be positive, not %d", r.GetId())
 	case token && r.GetToken() == 0:
-		return invalid("the lease's token must be given")
+		return invalid("the lease's token must be set")
 	default:
 		return checkText("the lease's name", r.GetName())
 	}
 }
 
-// checkAnyRef is checkRef for a request that may have a token, and need not.
+// checkAnyRef is checkRef for a reference with an optional token.
 func checkAnyRef(r *pb.LeaseRef) error { return checkRef(r, false) }
 
-// checkCacheRef is checkRef for the lease of a cache. What a cache says comes too often for its
-// lease to be looked up by its name.
+// checkCacheRef is checkRef for the lease of a cache. Caches send too many messages to look their
+// leases up by name.
 func checkCacheRef(r *pb.LeaseRef) error {
 	if r.GetName() != "" {
-		return invalid("the lease of a cache is named by its id, not by its name")
+		return invalid("the lease of a cache must be referred to by id, not by name")
 	}
 	return checkRef(r, true)
 }
 
-// checkRenewRef is checkRef for a renewal. A client that renews by a name alone could keep
-// alive a lease that is another's by now, and believe to hold it; the token tells the two apart.
+// checkRenewRef is checkRef for a renewal. A client that renewed by name alone could renew the
+// lease of another holder, and believe that it holds the lease itself. The token rules that out.
 func checkRenewRef(r *pb.LeaseRef) error {
 	return checkRef(r, r.GetId() == 0 && r.GetName() != "")
 }
@@ -151,15 +151,15 @@ func checkRenew(r *pb.RenewRequest) error {
 	return checkRefs(r.Leases, checkRenewRef)
 }
 
-// checkOne checks that a lease is named by its ID or by its name.
+// checkOne checks that a request refers to a lease either by ID or by name.
 func checkOne(id int64, name string) error {
 	switch {
 	case id == 0 && name == "":
-		return invalid("either id or name must be given")
+		return invalid("either id or name must be set")
 	case id != 0 && name != "":
-		return invalid("id and name are both given")
+		return invalid("id and name must not both be set")
 	case id < 0:
-		return invalid("id must be above zero, not %d", id)
+		return invalid("id must be positive, not %d", id)
 	default:
 		return nil
 	}

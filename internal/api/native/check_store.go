@@ -14,21 +14,21 @@ func (s *store) checkPut(r *pb.PutRequest) error {
 	return s.checkSize(r, putBound(r))
 }
 
-// checkInnerPut is checkPut for one in a transaction, whose size counts as a whole.
+// checkInnerPut is checkPut for a put in a transaction, whose size is checked as a whole.
 func (s *store) checkInnerPut(r *pb.PutRequest) error {
 	switch {
 	case len(r.GetKey()) == 0:
 		return invalid("the key is empty")
 	case r.IgnoreValue && len(r.Value) > 0:
-		return invalid("a value is given, and ignore_value as well")
+		return invalid("value and ignore_value must not both be set")
 	case r.IgnoreLease && r.Lease != 0:
-		return invalid("a lease is given, and ignore_lease as well")
+		return invalid("lease and ignore_lease must not both be set")
 	case r.Lease < 0:
-		return invalid("lease must be above zero, or 0 for none, not %d", r.Lease)
+		return invalid("lease must be positive, or 0 for none, not %d", r.Lease)
 	case r.LeaseRef != nil && (r.IgnoreLease || r.Lease != 0):
-		return invalid("lease_ref is given, and lease or ignore_lease as well")
+		return invalid("lease_ref must not be set together with lease or ignore_lease")
 	case r.TtlMs != 0 && (r.IgnoreLease || r.Lease != 0 || r.LeaseRef != nil):
-		return invalid("ttl_ms is given, and a lease or ignore_lease as well")
+		return invalid("ttl_ms must not be set together with a lease or ignore_lease")
 	case r.TtlMs != 0:
 		return s.checkTTL(r.TtlMs)
 	case r.LeaseRef != nil:
@@ -37,9 +37,11 @@ func (s *store) checkInnerPut(r *pb.PutRequest) error {
 	return nil
 }
 
+const emptyKey = "the key is empty: for all keys, set key and range_end to one zero byte"
+
 func checkDelete(r *pb.DeleteRequest) error {
 	if len(r.GetKey()) == 0 {
-		return invalid("the key is empty: for all keys, say key and range_end of one zero byte")
+		return invalid(emptyKey)
 	}
 	return nil
 }
@@ -47,13 +49,13 @@ func checkDelete(r *pb.DeleteRequest) error {
 func checkRange(r *pb.RangeRequest) error {
 	switch {
 	case len(r.GetKey()) == 0:
-		return invalid("the key is empty: for all keys, say key and range_end of one zero byte")
+		return invalid(emptyKey)
 	case r.Limit < 0:
-		return invalid("limit must not be below 0, but is %d", r.Limit)
+		return invalid("limit must not be negative, but is %d", r.Limit)
 	case r.Revision < 0:
-		return invalid("revision must not be below 0, but is %d", r.Revision)
+		return invalid("revision must not be negative, but is %d", r.Revision)
 	case r.Cache != nil:
-		return invalid("only what is read by itself over a stream can be cached")
+		return invalid("a cache can only be filled by a read of its own on a stream")
 	}
 	return nil
 }
@@ -65,8 +67,8 @@ func (s *store) checkTxn(r *pb.TxnRequest) error {
 	return s.checkSize(r, txnBound(r))
 }
 
-// checkNested checks a transaction and those inside it. The longest of its lists counts
-// against most, and what is left bounds the inner ones.
+// checkNested checks a transaction and those inside it. The length of its longest list counts
+// against most, and the rest bounds the inner transactions.
 func (s *store) checkNested(r *pb.TxnRequest, most int) error {
 	n := max(len(r.GetCompare()), len(r.GetSuccess()), len(r.GetFailure()))
 	if n > most {
@@ -90,7 +92,7 @@ func (s *store) checkNested(r *pb.TxnRequest, most int) error {
 	return nil
 }
 
-// within says which entry of a list an error is about.
+// within adds the entry of a list to an error.
 func within(err error, list string, i int) error {
 	return invalid("%s[%d]: %s", list, i, status.Convert(err).Message())
 }
@@ -98,18 +100,18 @@ func within(err error, list string, i int) error {
 func checkCompare(c *pb.Compare) error {
 	relation, ok := relations[c.GetRelation()]
 	if !ok {
-		return invalid("relation %d is not known", c.GetRelation())
+		return invalid("relation %d is unknown", c.GetRelation())
 	}
 	equality := relation == fsm.Equal || relation == fsm.NotEqual
 	switch x := c.GetTarget().(type) {
 	case nil:
-		return invalid("it has no target")
+		return invalid("target is not set")
 	case *pb.Compare_LeaseAlive, *pb.Compare_NameToken:
 		switch {
 		case !equality:
-			return invalid("a lease can be compared by RELATION_EQUAL and RELATION_NOT_EQUAL only")
+			return invalid("a lease can only be compared with RELATION_EQUAL or RELATION_NOT_EQUAL")
 		case len(c.Key) > 0 || len(c.RangeEnd) > 0:
-			return invalid("a lease is compared, so key and range_end must be empty")
+			return invalid("key and range_end must be empty where a lease is compared")
 		}
 		if n, ok := x.(*pb.Compare_NameToken); ok && n.NameToken.GetName() == "" {
 			return invalid("the name is empty")
@@ -132,7 +134,7 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 		return checkRange(x.ReadRange)
 	case *pb.Op_Txn:
 		if x.Txn.GetWait() != nil {
-			return invalid("only a transaction that is in no other can have a wait")
+			return invalid("a transaction inside another one cannot wait")
 		}
 		return s.checkNested(x.Txn, most)
 	case *pb.Op_Grant:
@@ -144,18 +146,17 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 	case *pb.Op_DrawToken:
 		return nil
 	default:
-		return invalid("it says nothing to do")
+		return invalid("the operation has no body that this member knows")
 	}
 }
 
-// checkInner checks the grant of a lease in a transaction, whose other operations name
-// the lease by its ID.
+// checkInner checks a grant in a transaction, whose other operations refer to the lease by ID.
 func (s *store) checkInner(r *pb.GrantRequest) error {
 	switch {
 	case r.GetId() == 0:
-		return invalid("in a transaction the id of a lease must be given")
+		return invalid("a grant in a transaction needs an id")
 	case len(r.Keys) > 0:
-		return invalid("in a transaction keys are put by operations of their own")
+		return invalid("a grant in a transaction cannot have keys: put them in other operations")
 	}
 	return s.checkGrant(r)
 }

@@ -15,22 +15,21 @@ import (
 )
 
 const (
-	// maxEvents bounds the events of one response, maxMessage its bytes, about.
+	// maxEvents bounds the events of one response. maxMessage bounds its bytes, roughly.
 	maxEvents = 512
-	// progressEvery is after how many events that are not of interest a client is told how
-	// far it has come, and progressAfter how long after one of them: so that it need not
-	// begin anew if it goes on elsewhere.
+	// A client receives a response without events after progressEvery events that do not match its
+	// request, or progressAfter one of them, so that it can resume at another member.
 	progressEvery = 1024
 	progressAfter = 10 * time.Second
 )
 
-// Events implements pb.LeasesServer.
+// Events implements pb.LeaseServiceServer.
 func (s *leases) Events(r *pb.EventsRequest, out pb.LeaseService_EventsServer) error {
 	return s.ended(out.Context(), s.events(out.Context(), r, out.Send))
 }
 
-// events tells of events until the context, or the member, ends, or send returns an error.
-// Send may take its time: nothing gathers meanwhile, and nobody waits for it.
+// events sends lease events until the context ends, the member stops, or send returns an error.
+// Send may block: events do not queue up meanwhile.
 func (s *leases) events(
 	ctx context.Context, r *pb.EventsRequest, send func(*pb.EventsResponse) error,
 ) error {
@@ -67,23 +66,22 @@ func checkEvents(r *pb.EventsRequest) error {
 	return checkLabels(r.Labels)
 }
 
-// events is one stream of events. It keeps nothing but its place: it reads what the
-// views have, at its own pace, and is told that it is too late if that is gone.
+// events is one stream of lease events. It keeps only its position, and reads the events of views
+// at its own pace. If the next event is gone from the view, the stream ends with an error.
 type events struct {
 	*leases
 	request  *pb.EventsRequest
 	send     func(*pb.EventsResponse) error
 	wake     chan struct{} // capacity 1: there may be something new
-	at       uint64        // number of the last event that was looked at
-	told     uint64        // the last number that the client was told
-	slow     slowTold
-	expiring *expiring // nil if that is not of interest
+	at       uint64        // number of the last event that was read
+	sent     uint64        // the last number that was sent to the client
+	slow     slowReported
+	expiring *expiring // nil unless requested
 	ctx      context.Context
-	asker    asker // by the users and roles of the last view
+	asker    asker // with the users and roles of the last view
 }
 
-// look takes the users and roles of a view. An error ends the events: the asker has to log in
-// again.
+// look takes the users and roles of a view. An error ends the stream: the caller must log in again.
 func (e *events) look(v *fsm.View) error {
 	a := askerOf(e.ctx, v)
 	if err := a.known(); err != nil {
@@ -93,11 +91,11 @@ func (e *events) look(v *fsm.View) error {
 	return nil
 }
 
-// may reports whether a lease may be told.
+// may reports whether the caller may see a lease.
 func (e *events) may(i *lease.Info) bool { return e.asker.all() || e.asker.sees(i) }
 
-// begin finds the place to begin at. Another member may have told of more than this one
-// knows yet: after a confirm round it knows as much.
+// begin finds the position to begin at. Another member may have sent later events than this one
+// knows; after a confirm round it knows them.
 func (e *events) begin(ctx context.Context) error {
 	v := e.node.View()
 	if e.at = e.request.After; e.at == 0 && !e.request.Resume {
@@ -115,7 +113,7 @@ func (e *events) begin(ctx context.Context) error {
 	if err := e.look(v); err != nil {
 		return err
 	}
-	return e.tell(v, e.slow.changes(e)) // a client takes these for all that are slow now
+	return e.respond(v, e.slow.changes(e)) // these are all caches that are slow now
 }
 
 func (e *events) run(ctx context.Context) error {
@@ -131,8 +129,8 @@ func (e *events) run(ctx context.Context) error {
 		case <-e.wake:
 		case <-changed:
 		case <-timer.C:
-			if e.at != e.told {
-				if err := e.tell(e.node.View(), nil); err != nil {
+			if e.at != e.sent {
+				if err := e.respond(e.node.View(), nil); err != nil {
 					return err
 				}
 			}
@@ -144,7 +142,7 @@ func (e *events) run(ctx context.Context) error {
 	}
 }
 
-// pass tells all there is to tell now.
+// pass sends all events up to now.
 func (e *events) pass(ctx context.Context) error {
 	for {
 		v := e.node.View()
@@ -152,7 +150,7 @@ func (e *events) pass(ctx context.Context) error {
 			return err
 		}
 		if e.expiring != nil {
-			// First, since a silent lease may have ended since, but not the reverse.
+			// First: a silent lease may have ended since, but not the other way round.
 			if err := e.expiring.follow(ctx, v); err != nil {
 				return err
 			}
@@ -163,24 +161,23 @@ func (e *events) pass(ctx context.Context) error {
 		}
 		if len(piece) == 0 {
 			if list := e.slow.changes(e); len(list) > 0 {
-				if err := e.tell(v, list); err != nil {
+				if err := e.respond(v, list); err != nil {
 					return err
 				}
 			}
-			return e.tellExpiring(ctx, v)
+			return e.respondExpiring(ctx, v)
 		}
 		list := e.choose(piece)
-		if len(list) == 0 && e.at-e.told < progressEvery {
+		if len(list) == 0 && e.at-e.sent < progressEvery {
 			continue
 		}
-		if err := e.tell(v, list); err != nil {
+		if err := e.respond(v, list); err != nil {
 			return err
 		}
 	}
 }
 
-// choose converts those of the events that are of interest, as many of the first as a
-// response holds, and moves on.
+// choose converts the matching events, as many as a response may have, and advances at.
 func (e *events) choose(piece []fsm.LeaseEvent) []*pb.LeaseEvent {
 	var list []*pb.LeaseEvent
 	size := 0
@@ -209,8 +206,8 @@ func (e *events) choose(piece []fsm.LeaseEvent) []*pb.LeaseEvent {
 	return list
 }
 
-// tellExpiring tells who will end soon, when all events are told.
-func (e *events) tellExpiring(ctx context.Context, v *fsm.View) error {
+// respondExpiring sends which leases will end soon, once all events are sent.
+func (e *events) respondExpiring(ctx context.Context, v *fsm.View) error {
 	if e.expiring == nil {
 		return nil
 	}
@@ -223,21 +220,21 @@ func (e *events) tellExpiring(ctx context.Context, v *fsm.View) error {
 	}
 	list = e.expiring.permitted(list)
 	for piece := range slices.Chunk(list, maxEvents) {
-		if err := e.tell(v, piece); err != nil {
+		if err := e.respond(v, piece); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *events) tell(v *fsm.View, list []*pb.LeaseEvent) error {
-	e.told = e.at
+func (e *events) respond(v *fsm.View, list []*pb.LeaseEvent) error {
+	e.sent = e.at
 	return e.send(&pb.EventsResponse{
 		Header: e.header(v, v.KV.Revision()), Events: list, Seq: e.at,
 	})
 }
 
-// idle is for how long there will be nothing to tell, if nothing happens.
+// idle returns how long there will be nothing to send if nothing happens.
 func (e *events) idle() time.Duration {
 	wait := progressAfter
 	if e.expiring != nil {
@@ -248,8 +245,8 @@ func (e *events) idle() time.Duration {
 	return wait
 }
 
-// wants reports whether a lease is of interest: for its owner, or who owned it before it
-// was handed over.
+// wants reports whether a lease matches the request, for its owner or for the owner before a
+// hand-over.
 func (e *events) wants(i *lease.Info, before string) bool {
 	r := e.request
 	if !strings.HasPrefix(i.Name, r.NamePrefix) {
@@ -276,5 +273,5 @@ var eventTypes = map[fsm.LeaseEventKind]pb.LeaseEvent_Kind{
 	fsm.LeaseTTLChanged: pb.LeaseEvent_KIND_TTL_CHANGED,
 }
 
-// over are the events after which a lease is no more.
+// over are the events that end a lease.
 var over = map[fsm.LeaseEventKind]bool{fsm.LeaseExpired: true, fsm.LeaseRevoked: true}

@@ -429,8 +429,8 @@ func TestExpiringMany(t *testing.T) {
 			}
 			seen[m.Lease.Id] = true
 		}
-		if len(e.next) > maxSilent+100 || e.told > maxSilent || len(e.leases) != len(e.next)+e.told {
-			t.Fatalf("%d to be told, %d told, %d in mind", len(e.next), e.told, len(e.leases))
+		if len(e.next) > maxSilent+100 || e.reported > maxSilent || len(e.leases) != len(e.next)+e.reported {
+			t.Fatalf("%d to be told, %d told, %d in mind", len(e.next), e.reported, len(e.leases))
 		}
 	}
 	if e.sweep < 3 {

@@ -13,43 +13,43 @@ import (
 )
 
 const (
-	// maxSilent is about how many silent leases a stream of events keeps in mind. Of
+	// maxSilent is roughly how many silent leases a stream of lease events remembers. If there are
 	// more, it finds the later ones again when their time comes.
 	maxSilent = 16_384
-	// scanBatch is how many leases the core is asked about at once.
+	// scanBatch is how many leases the core looks up at once.
 	scanBatch = 512
 )
 
-// expiring knows which of the leases that somebody follows will end soon, and are not
-// being renewed. Leases that are renewed as they should never fall silent, so it costs
-// only what those do that are not. It belongs to one goroutine.
+// expiring finds the leases of a stream of lease events that will end soon because they are not
+// being renewed. Leases that are renewed on time never fall silent and cost nothing here. It
+// belongs to one goroutine.
 //
-// Invariants: next is a heap of the leases of which nothing was told yet; a lease is in
-// leases if it is in next, or was told of and neither ended nor was heard since.
+// Invariants: next is a heap of the silent leases that have not been reported. A lease is in leases
+// if it is in next, or has been reported and has neither ended nor been renewed since.
 type expiring struct {
 	node   leaseNode
 	within lease.TTL
 	wants  func(*lease.Info) bool
-	may    func(*lease.Info) bool // be told
-	list   *pb.ListRequest        // what to look through
+	may    func(*lease.Info) bool // the caller may see the lease
+	list   *pb.ListRequest        // the leases to scan
 
-	begun  bool
-	index  uint64 // what happened up to the entry with this index is known
-	leases map[lease.ID]*silent
-	next   silentHeap
-	told   int           // of leases; at most maxSilent
-	limit  int           // of next; it grows for leases that end together
-	beyond lease.Instant // those that end from here on were left out; 0: none were
-	sweep  uint64        // number of the last scan
-	out    []*pb.LeaseEvent
+	begun    bool
+	index    uint64 // of the last log entry whose effects are known
+	leases   map[lease.ID]*silent
+	next     silentHeap
+	reported int           // leases that are in leases but not in next; at most maxSilent
+	limit    int           // of next; it grows for leases that end together
+	beyond   lease.Instant // leases that end from here on were left out; 0 if none were
+	sweep    uint64        // number of the last scan
+	out      []*pb.LeaseEvent
 }
 
 // silent is a lease that is not being renewed.
 type silent struct {
 	info  lease.Info
 	until lease.Instant // when it may end
-	place int           // in next; below 0: it was told of
-	sweep uint64        // the last scan that found it
+	place int           // in next, or below 0 if it has been reported
+	sweep uint64        // number of the last scan that found it
 }
 
 func newExpiring(n leaseNode, r *pb.EventsRequest, wants func(*lease.Info) bool) *expiring {
@@ -60,7 +60,7 @@ func newExpiring(n leaseNode, r *pb.EventsRequest, wants func(*lease.Info) bool)
 	}
 }
 
-// permitted returns those of what is to be told that may be.
+// permitted removes the events that the caller may not see.
 func (e *expiring) permitted(list []*pb.LeaseEvent) []*pb.LeaseEvent {
 	return slices.DeleteFunc(list, func(m *pb.LeaseEvent) bool {
 		return !e.may(&lease.Info{Terms: lease.Terms{
@@ -69,8 +69,8 @@ func (e *expiring) permitted(list []*pb.LeaseEvent) []*pb.LeaseEvent {
 	})
 }
 
-// follow learns what has happened up to a view: from what it tells or, if that is not
-// enough, by looking through all leases.
+// follow catches up with a view: from the silences that it lists or, if those do not reach back far
+// enough, by a scan of all leases.
 func (e *expiring) follow(ctx context.Context, v *fsm.View) error {
 	if e.begun && v.Silences.Since(e.index, e.learn) {
 		e.index = max(e.index, v.Index)
@@ -79,20 +79,20 @@ func (e *expiring) follow(ctx context.Context, v *fsm.View) error {
 	return e.scan(ctx, 0)
 }
 
-// learn learns that a lease is silent, or was heard again.
+// learn takes in that a lease has fallen silent, or was renewed again.
 func (e *expiring) learn(s *fsm.Silence) {
 	switch held := e.leases[s.Info.ID]; {
 	case s.Until == 0:
 		e.heard(&s.Info)
 	case s.Again && (held == nil || held.info.Token != s.Info.Token):
-		// It was told of, and is not remembered; or it is to be found later.
+		// It was reported and is not remembered, or a later scan will find it.
 	default:
 		e.add(&s.Info, s.Until)
 	}
 }
 
-// scan looks through all leases, off the core's goroutine, for the silent ones that end at
-// some instant or later.
+// scan looks through all leases, off the core's goroutine, for silent ones that end at an instant
+// or later.
 func (e *expiring) scan(ctx context.Context, from lease.Instant) error {
 	var view lease.View
 	var index uint64
@@ -119,13 +119,13 @@ func (e *expiring) scan(ctx context.Context, from lease.Instant) error {
 		}
 	}
 	if err := e.found(ctx, batch, from); err != nil || from > 0 {
-		return err // what happened meanwhile is told once more, which does no harm
+		return err // what happened since is reported once more, which is harmless
 	}
 	e.begun, e.index = true, index
 	return e.forget(ctx)
 }
 
-// found adds those leases that are silent still.
+// found adds the leases of a batch that are still silent.
 func (e *expiring) found(ctx context.Context, batch []lease.Info, from lease.Instant) error {
 	if len(batch) == 0 {
 		return nil
@@ -149,8 +149,8 @@ func (e *expiring) found(ctx context.Context, batch []lease.Info, from lease.Ins
 	return nil
 }
 
-// forget drops the leases that the last scan did not find. Those that are there all the
-// same were heard, the others have ended.
+// forget drops the leases that the last scan did not find. They were renewed if they still exist;
+// otherwise they have ended.
 func (e *expiring) forget(ctx context.Context) error {
 	var gone []*silent
 	for _, s := range e.leases {
@@ -180,7 +180,7 @@ func (e *expiring) forget(ctx context.Context) error {
 	return nil
 }
 
-// add notes that a lease is silent.
+// add adds a silent lease.
 func (e *expiring) add(info *lease.Info, until lease.Instant) {
 	if !e.wants(info) {
 		return
@@ -198,7 +198,7 @@ func (e *expiring) add(info *lease.Info, until lease.Instant) {
 		return
 	}
 	if e.beyond != 0 && until >= e.beyond {
-		return // to be found later, with the others
+		return // a later scan will find it
 	}
 	s = &silent{info: *info, until: until, sweep: e.sweep}
 	e.leases[info.ID] = s
@@ -206,8 +206,8 @@ func (e *expiring) add(info *lease.Info, until lease.Instant) {
 	e.shed()
 }
 
-// shed leaves out the later half of the leases if they are too many, but none that ends
-// together with one that stays.
+// shed drops the later half of next if it is too long, but no lease that ends together with one
+// that stays.
 func (e *expiring) shed() {
 	if len(e.next) <= e.limit {
 		return
@@ -230,7 +230,7 @@ func (e *expiring) shed() {
 	e.limit = max(maxSilent, 2*keep)
 }
 
-// heard notes that a lease was renewed.
+// heard takes in that a lease was renewed.
 func (e *expiring) heard(info *lease.Info) {
 	s := e.leases[info.ID]
 	if s == nil {
@@ -244,7 +244,7 @@ func (e *expiring) heard(info *lease.Info) {
 	e.remove(s)
 }
 
-// ended notes that a lease is no more.
+// ended takes in that a lease has ended.
 func (e *expiring) ended(info *lease.Info) {
 	if s := e.leases[info.ID]; s != nil && s.info.Token == info.Token {
 		e.remove(s)
@@ -256,11 +256,11 @@ func (e *expiring) remove(s *silent) {
 	if s.place >= 0 {
 		heap.Remove(&e.next, s.place)
 	} else {
-		e.told--
+		e.reported--
 	}
 }
 
-// take returns what is to be told now.
+// take returns the events that are due.
 func (e *expiring) take(ctx context.Context) ([]*pb.LeaseEvent, error) {
 	now := e.node.Now()
 	if e.beyond != 0 && e.near(e.beyond, now) {
@@ -273,10 +273,10 @@ func (e *expiring) take(ctx context.Context) ([]*pb.LeaseEvent, error) {
 		m := api.LeaseMessage(&s.info)
 		m.RemainingMs = max(0, int64(s.until-1-now))
 		e.out = append(e.out, &pb.LeaseEvent{Kind: pb.LeaseEvent_KIND_EXPIRING, Lease: m})
-		if s.place = -1; e.told < maxSilent {
-			e.told++
+		if s.place = -1; e.reported < maxSilent {
+			e.reported++
 		} else {
-			delete(e.leases, s.info.ID) // of so many, none is remembered any more
+			delete(e.leases, s.info.ID)
 		}
 	}
 	out := e.out
@@ -284,12 +284,12 @@ func (e *expiring) take(ctx context.Context) ([]*pb.LeaseEvent, error) {
 	return out, nil
 }
 
-// near reports whether no more is left until an instant than was asked for.
+// near reports whether an instant is within the requested time from now.
 func (e *expiring) near(until, now lease.Instant) bool {
 	return lease.TTL(until-1-now) <= e.within
 }
 
-// wait returns for how many milliseconds there will be nothing to tell, if nothing happens.
+// wait returns the milliseconds until an event is due if nothing happens. If ok is false, none is.
 func (e *expiring) wait() (ms lease.TTL, ok bool) {
 	at := e.beyond
 	if len(e.next) > 0 && (at == 0 || e.next[0].until < at) {
@@ -301,7 +301,7 @@ func (e *expiring) wait() (ms lease.TTL, ok bool) {
 	return max(0, lease.TTL(at-1-e.node.Now())-e.within), true
 }
 
-// silentHeap is leases by when they may end.
+// silentHeap orders leases by when they may end.
 type silentHeap []*silent
 
 // Len implements heap.Interface.

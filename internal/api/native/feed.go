@@ -10,33 +10,32 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// feed serves the requests of a stream that have responses until they are cancelled. Its
-// methods are called by any goroutine, next by one. It calls wake, or has a channel of its
-// own in stream.send, when there is something new to say.
+// A feed serves the requests of a stream that have responses until they are canceled. One goroutine
+// calls next; any goroutine may call the other methods. When next has something to return, the feed
+// wakes the stream.
 type feed interface {
-	// end ends a request, if there is one with this ID; what next returns of it last has
-	// more unset.
+	// end ends the request with this ID, if there is one. Its last response has more unset.
 	end(id uint64)
-	// refuse is end with a reason, which is told.
+	// refuse is end with an error for the client.
 	refuse(id uint64, why error)
-	// next returns what is to be told next, nil if nothing is.
+	// next returns the next response, or nil.
 	next() *pb.Response
 }
 
-// feeds are those of a stream, and what they share. Most streams do nothing but renew, so they are
-// made when one of them is needed first.
+// feeds are the feeds of a stream. Most streams only renew, so feeds are made when they are first
+// needed.
 type feeds struct {
 	watches *watches
 	caches  *caches
 	waits   *waits
-	guard   *api.Guard // of what is open at them
+	guard   *api.Guard // of their open requests
 
-	// What follows belongs to what sends.
-	list  []feed // all of them; their order is of no importance
-	asked int    // the one that was asked last
+	// These belong to the sending goroutine.
+	list  []feed // all of them, in any order
+	asked int    // the index of the feed that was asked last
 }
 
-// needFeeds returns the feeds. It is for what receives.
+// needFeeds returns the feeds, and makes them if necessary. The receiving goroutine calls it.
 func (t *stream) needFeeds() *feeds {
 	f := t.feeds.Load()
 	if f != nil {
@@ -52,27 +51,27 @@ func (t *stream) needFeeds() *feeds {
 	closing := t.closing
 	t.mu.Unlock()
 	if closing {
-		f.close() // nobody else does
+		f.close() // End did not see them
 	}
-	t.waker.wake() // what sends has not waited for them
+	t.waker.wake() // the sender must start to wait for them
 	return f
 }
 
-// close ends all that is open, as the stream ends, and what is begun later.
+// close ends all open requests when the stream ends, and all that begin later.
 func (f *feeds) close() {
 	f.caches.close()
 	f.waits.close()
 	f.watches.hub.Close()
 }
 
-// serves notes which feed has a request.
+// serves records which feed serves a request.
 func (t *stream) serves(q *request, f feed) {
 	t.mu.Lock()
 	q.feed = f
 	t.mu.Unlock()
 }
 
-// next returns what some feed has to tell next. They take turns.
+// next returns the next response of any feed. The feeds take turns.
 func (f *feeds) next() *pb.Response {
 	for range f.list {
 		f.asked = (f.asked + 1) % len(f.list)
@@ -83,9 +82,10 @@ func (f *feeds) next() *pb.Response {
 	return nil
 }
 
-// tell adds to a message of some size what the feeds have to say. It returns the size, and whether
-// it added anything. It is only one message, so that no feed keeps answers waiting.
-func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool, err error) {
+// addFromFeeds adds responses of the feeds to a message, whose size it takes and returns, and
+// reports whether it added any. It fills only one message, so that feeds do not delay the outcomes
+// of other requests.
+func (t *stream) addFromFeeds(m *pb.ServerMessage, size int) (_ int, added bool, err error) {
 	f := t.feeds.Load()
 	for f != nil && size < maxMessage && len(m.Responses) < maxResponses {
 		r := f.next()
@@ -93,7 +93,7 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool, err erro
 			break
 		}
 		if err := t.review(); err != nil {
-			return size, told, err
+			return size, added, err
 		}
 		t.opened(r)
 		if r.More && f.guard.Refused(r.Id) || t.hasEnded(r) {
@@ -101,15 +101,15 @@ func (t *stream) tell(m *pb.ServerMessage, size int) (_ int, told bool, err erro
 		}
 		m.Responses = append(m.Responses, r)
 		size += wire.ResponseSize(r)
-		told = true
+		added = true
 	}
-	return size, told, nil
+	return size, added, nil
 }
 
-// review ends the open requests whose caller may not go on with them. What a feed tells was
-// published with, or after, the view that decides: so a stream that reviews after it took something
-// out of a feed knows what may be told of it. An error ends the stream: the caller has to log in
-// again.
+// review ends the open requests that the caller is no longer permitted. A view that withdraws a
+// permission is published no later than the events that the permission covered. So a stream that
+// reviews after it took a response from a feed knows whether it may send it. An error ends the
+// stream: the caller must log in again.
 func (t *stream) review() error {
 	f := t.feeds.Load()
 	var list []api.Lost
@@ -133,7 +133,7 @@ func (t *stream) review() error {
 	return nil
 }
 
-// opened ends the trace of a request that lasts, if it has one: with the first of its responses.
+// opened ends the trace of a lasting request, if it has one, with its first response.
 func (t *stream) opened(r *pb.Response) {
 	if t.o.Trace == nil {
 		return
@@ -151,23 +151,22 @@ func (t *stream) opened(r *pb.Response) {
 	q.trace.End(err)
 }
 
-// hasEnded reports whether what a feed tells is the end of a request that a cancel has ended
-// meanwhile.
+// hasEnded reports whether a response is the last one of a request that has ended already.
 func (t *stream) hasEnded(r *pb.Response) bool { return !r.More && !t.leave(r.Id) }
 
-// maxFollowing bounds the requests for events of a stream.
+// maxFollowing bounds the requests for lease events of a stream.
 const maxFollowing = 64
 
-// follow serves a request for events on a goroutine of its own. It tells one response at a
-// time: the next is made when that was sent.
+// follow serves a request for lease events on a goroutine of its own. It makes a response when the
+// one before has been sent.
 func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closing {
-		return nil // nobody is there to be answered
+		return nil // the stream has ended
 	}
 	if t.calls.following == maxFollowing {
-		return invalid("a stream has at most %d requests for events", maxFollowing)
+		return invalid("a stream can have at most %d requests for lease events", maxFollowing)
 	}
 	t.followsLocked(q, true)
 	ctx, cancel := context.WithCancel(t.callsLocked())
@@ -187,7 +186,7 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 			})
 		})
 		if ctx.Err() != nil {
-			err = nil // the client does not want more
+			err = nil // canceled
 		}
 		t.mu.Lock()
 		t.followsLocked(q, false)
@@ -197,8 +196,8 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 	return nil
 }
 
-// followsLocked counts a request for events, or counts it no more. A client that cancels
-// one may begin another at once, whenever the goroutine of the first ends.
+// followsLocked starts or stops to count a request for lease events. A cancel stops it at once, so
+// that the client can start another before the goroutine of the first has ended.
 func (t *stream) followsLocked(q *request, counts bool) {
 	switch {
 	case counts:

@@ -50,7 +50,7 @@ func TestNothingIsToldOfARefusedRequest(t *testing.T) {
 	}
 	n.mustDo(t, "root", &fsm.RoleRevoke{Role: "reader", Key: "a/", End: "a0"})
 	m := &pb.ServerMessage{}
-	if _, _, err := s.tell(m, 0); err != nil {
+	if _, _, err := s.addFromFeeds(m, 0); err != nil {
 		t.Fatal(err)
 	}
 	if len(m.Responses) != 1 || m.Responses[0].Id != 2 {

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// granting is a grant under way.
+// granting is a grant in progress.
 type granting struct {
 	*leases
 	request *pb.GrantRequest
@@ -24,7 +24,7 @@ type granting struct {
 	secret  []byte
 }
 
-// granting checks a request, and chooses an ID if the client left that to us.
+// granting checks a request, and draws an ID if the client named none.
 func (s *leases) granting(ctx context.Context, r *pb.GrantRequest) (*granting, error) {
 	if err := s.checkGrant(r); err != nil {
 		return nil, err
@@ -44,10 +44,10 @@ func (s *leases) granting(ctx context.Context, r *pb.GrantRequest) (*granting, e
 
 func (g *granting) command() fsm.Command { return grantCommand(g.terms, g.request) }
 
-// finish makes the response from the outcome of the command. If the client left the ID to us
-// and it is in use, which is unlikely, it tries others; a number has its answer then, and they
-// go without. A lease of which only the number's answer is known has been counting since, so
-// it is renewed first: what is told counts from this time.
+// finish makes the response from the outcome of the command. If an ID that the member drew is in
+// use, which is unlikely, finish tries others. Those proposals have no number, since the number has
+// an outcome already. If the outcome is the remembered one of a repeated number, the lease's TTL
+// has been running since, so finish renews the lease first.
 func (g *granting) finish(
 	ctx context.Context, res *fsm.Result, err error,
 ) (*pb.GrantResponse, error) {
@@ -62,7 +62,7 @@ func (g *granting) finish(
 		return nil, err
 	case res.Repeated:
 		resp := g.response(g.node.View(), res)
-		return resp, g.renewTold(ctx, resp.Lease)
+		return resp, g.renewListed(ctx, resp.Lease)
 	}
 	return g.response(g.node.View(), res), nil
 }
@@ -72,10 +72,10 @@ func (g *granting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
 	return g.response(v, res), nil
 }
 
-// response is that of a lease that was granted.
+// response returns the response for a lease that was granted.
 func (g *granting) response(v *fsm.View, res *fsm.Result) *pb.GrantResponse {
 	info, existed := granted(res.Value)
-	out := new(struct { // in one piece of memory, as leases are granted often
+	out := new(struct { // one allocation
 		message pb.GrantResponse
 		header  pb.Header
 		lease   pb.Lease
@@ -90,7 +90,7 @@ func (g *granting) response(v *fsm.View, res *fsm.Result) *pb.GrantResponse {
 	return resp
 }
 
-// fresh tells of a lease whose TTL runs anew.
+// fresh converts a lease whose TTL has just restarted.
 func fresh(info *lease.Info) *pb.Lease {
 	m := new(pb.Lease)
 	fillFresh(m, info)
@@ -102,7 +102,6 @@ func fillFresh(m *pb.Lease, info *lease.Info) {
 	m.RemainingMs = m.TtlMs
 }
 
-// grantJob is a grant as the job of a stream.
 func (s *leases) grantJob(ctx context.Context, r *pb.GrantRequest) (job, error) {
 	g, err := s.granting(ctx, r)
 	if err != nil {
@@ -128,17 +127,17 @@ func (g *granting) rest(res *fsm.Result, err error) steps {
 
 func (s *leases) checkGrant(r *pb.GrantRequest) error {
 	if r.Id < 0 {
-		return invalid("id must be above zero, or 0 for one that the server chooses, not %d", r.Id)
+		return invalid("id must be positive, or 0 to let the server choose one, not %d", r.Id)
 	}
 	ttl := s.ttl(r)
 	if err := s.checkTTL(int64(ttl)); err != nil {
 		return err
 	}
 	if d := lease.TTL(r.LockDelayMs); d < 0 || d > maxTTL {
-		return invalid("lock_delay_ms %d is not within 0 and %d", d, maxTTL)
+		return invalid("lock_delay_ms must be between 0 and %d, not %d", maxTTL, d)
 	}
 	if _, ok := pb.AtExpiry_name[int32(r.AtExpiry)]; !ok {
-		return invalid("at_expiry %d is not known", r.AtExpiry)
+		return invalid("at_expiry %d is unknown", r.AtExpiry)
 	}
 	for _, t := range [...][2]string{
 		{"name", r.Name}, {"owner", r.Owner}, {"request_id", r.RequestId}, {"principal", r.Principal},
@@ -163,7 +162,7 @@ func (s *leases) checkGrant(r *pb.GrantRequest) error {
 	return checkLabels(r.Labels)
 }
 
-// ttl is the TTL that a request asks for. A lease that holds ranges may leave it to the server.
+// ttl returns the TTL of a request. A lease that holds ranges may leave it to the server.
 func (s *leases) ttl(r *pb.GrantRequest) lease.TTL {
 	if r.TtlMs == 0 && len(r.Holds) > 0 {
 		return min(usualCacheTTL, s.o.MaxCacheTTL)
@@ -179,8 +178,8 @@ func (s *leases) terms(r *pb.GrantRequest) lease.Terms {
 	}
 }
 
-// secret draws a secret, if one is wanted, and puts its hash into the terms. Nothing but
-// the answer to the client ever has the secret itself.
+// secret draws a secret, if one is wanted, and puts its hash into the terms. The secret itself is
+// only in the response to the client.
 func (s *leases) secret(wanted bool, t *lease.Terms) []byte {
 	if !wanted {
 		return nil
@@ -193,15 +192,14 @@ func (s *leases) secret(wanted bool, t *lease.Terms) []byte {
 
 const secretBytes = 32
 
-// chooseID makes an ID: apply draws no random numbers. That of a request which may be
-// repeated follows from the request, so that the repetition finds the lease even if it has
-// no name (T3).
+// chooseID draws an ID, since apply draws no random numbers. A request with a request ID may be
+// repeated. Its lease ID follows from the request, so that the repetition finds the lease even if
+// it has no name (T3).
 func chooseID(t *lease.Terms, try uint64) lease.ID {
 	if t.RequestID == "" {
 		return lease.ID(1 + rand.Int64N(1<<63-1))
 	}
-	var room [128]byte // for most
-	b := room[:0]
+	b := make([]byte, 0, 128)
 	for _, text := range [...]string{t.Owner, t.Name, t.RequestID} {
 		b = binary.AppendUvarint(b, uint64(len(text)))
 		b = append(b, text...)
@@ -211,8 +209,8 @@ func chooseID(t *lease.Terms, try uint64) lease.ID {
 	return lease.ID(max(1, binary.BigEndian.Uint64(sum[:])>>1))
 }
 
-// grantCommand grants a lease and puts its keys, in one step. What may be a repetition
-// renews the lease if it is one, and puts keys only if it is none.
+// grantCommand returns the command that grants a lease and puts its keys. A grant with a request ID
+// renews the lease instead, and puts no keys, if it was granted before.
 func grantCommand(t lease.Terms, r *pb.GrantRequest) fsm.Command {
 	g := fsm.Grant{Terms: t, Holds: rangesOf(r.Holds)}
 	puts := make([]*fsm.Put, len(r.Keys))
@@ -220,7 +218,7 @@ func grantCommand(t lease.Terms, r *pb.GrantRequest) fsm.Command {
 		puts[i] = &fsm.Put{Key: string(p.Key), Value: p.Value, Lease: t.ID}
 	}
 	if t.RequestID != "" {
-		return g.Repeatable(puts...) // which copies it
+		return g.Repeatable(puts...) // copies g
 	}
 	grant := &fsm.Grant{Terms: g.Terms, Holds: g.Holds}
 	if len(puts) == 0 {
@@ -233,8 +231,7 @@ func grantCommand(t lease.Terms, r *pb.GrantRequest) fsm.Command {
 	return txn
 }
 
-// granted is the lease that a command returned which was to grant one, by itself or first in a
-// transaction, and whether it was there before.
+// granted returns the lease from the result of grantCommand, and whether it existed before.
 func granted(value any) (info *lease.Info, existed bool) {
 	if txn, ok := value.(*fsm.TxnResult); ok {
 		value = txn.Responses[0]
@@ -242,11 +239,11 @@ func granted(value any) (info *lease.Info, existed bool) {
 	return fsm.GrantResult(value)
 }
 
-// renewTold renews leases that are about to be told, under the tokens that are, and puts
-// into them what is left: their TTL, or nothing of one that is not there any more (T28).
-func (s *leases) renewTold(ctx context.Context, told ...*pb.Lease) error {
-	refs := make([]*pb.LeaseRef, len(told))
-	for i, m := range told {
+// renewListed renews the leases of a response, under their tokens, and sets their remaining times:
+// the TTL, or 0 for a lease that has ended (T28).
+func (s *leases) renewListed(ctx context.Context, list ...*pb.Lease) error {
+	refs := make([]*pb.LeaseRef, len(list))
+	for i, m := range list {
 		refs[i] = &pb.LeaseRef{Id: m.Id, Token: m.Token}
 	}
 	resp, err := s.renew(ctx, &pb.RenewRequest{Leases: refs}, nil, nil)
@@ -256,9 +253,9 @@ func (s *leases) renewTold(ctx context.Context, told ...*pb.Lease) error {
 	for i, r := range resp.Results {
 		switch r.Reason {
 		case pb.Reason_REASON_UNSPECIFIED:
-			told[i].TtlMs, told[i].RemainingMs = r.TtlMs, r.TtlMs
+			list[i].TtlMs, list[i].RemainingMs = r.TtlMs, r.TtlMs
 		case pb.Reason_REASON_LEASE_NOT_FOUND:
-			told[i].RemainingMs = 0
+			list[i].RemainingMs = 0
 		default:
 			return api.ErrTimeout
 		}
@@ -266,7 +263,8 @@ func (s *leases) renewTold(ctx context.Context, told ...*pb.Lease) error {
 	return nil
 }
 
-// holderOf adds to the refusal of an ID the lease that has it, if that can still be told.
+// holderOf adds the lease that has an ID to the refusal of a grant, if the lease still exists and
+// the caller may see it.
 func (s *leases) holderOf(ctx context.Context, id lease.ID, refusal error) error {
 	var info lease.Info
 	found := false

@@ -182,7 +182,7 @@ func TestInvalidRequests(t *testing.T) {
 		"ttl 199 ms is not within 200 and": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 199})
 		},
-		"id must be above zero, or 0": func(ctx context.Context) (any, error) {
+		"id must be positive, or 0": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Id: -1})
 		},
 		"name has 1025 bytes": func(ctx context.Context) (any, error) {
@@ -201,7 +201,7 @@ func TestInvalidRequests(t *testing.T) {
 			labels := map[string]string{"x": strings.Repeat("x", 16<<10)}
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Labels: labels})
 		},
-		"lock_delay_ms -1": func(ctx context.Context) (any, error) {
+		"lock_delay_ms must be between 0 and 9000000000000, not -1": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, LockDelayMs: -1})
 		},
 		"at_expiry 7": func(ctx context.Context) (any, error) {
@@ -210,10 +210,10 @@ func TestInvalidRequests(t *testing.T) {
 		"a key is empty": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Keys: []*pb.Pair{{}}})
 		},
-		"leases[1]: the lease's id or its name must be given": func(ctx context.Context) (any, error) {
+		"leases[1]: the lease's id or its name must be set": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{good, {}}})
 		},
-		"leases[0]: the lease's token must be given": func(ctx context.Context) (any, error) {
+		"leases[0]: the lease's token must be set": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{{Name: "n"}}})
 		},
 		"the lease's name has 1025 bytes": func(ctx context.Context) (any, error) {
@@ -240,19 +240,19 @@ func TestInvalidRequests(t *testing.T) {
 		"either id or name must": func(ctx context.Context) (any, error) {
 			return c.Describe(ctx, &pb.DescribeRequest{})
 		},
-		"id and name are both": func(ctx context.Context) (any, error) {
+		"id and name must not both be set": func(ctx context.Context) (any, error) {
 			return c.Resume(ctx, &pb.ResumeRequest{Id: 1, Name: "n", Secret: secret})
 		},
-		"a secret has 32 bytes, this one has 3": func(ctx context.Context) (any, error) {
+		"secret must have 32 bytes, not 3": func(ctx context.Context) (any, error) {
 			return c.Resume(ctx, &pb.ResumeRequest{Id: 1, Secret: []byte("abc")})
 		},
-		"token must be given": func(ctx context.Context) (any, error) {
+		"token must be set": func(ctx context.Context) (any, error) {
 			return c.HandOver(ctx, &pb.HandOverRequest{Lease: &pb.LeaseRef{Id: 1}})
 		},
 		"owner has 1025 bytes": func(ctx context.Context) (any, error) {
 			return c.HandOver(ctx, &pb.HandOverRequest{Lease: good, Owner: long})
 		},
-		"id must be above zero, not -1": func(ctx context.Context) (any, error) {
+		"id must be positive, not -1": func(ctx context.Context) (any, error) {
 			return c.CheckToken(ctx, &pb.CheckTokenRequest{Id: -1, Token: 1})
 		},
 		"the token to check": func(ctx context.Context) (any, error) {
@@ -261,7 +261,7 @@ func TestInvalidRequests(t *testing.T) {
 		"no keys": func(ctx context.Context) (any, error) {
 			return c.Attach(ctx, &pb.AttachRequest{Lease: good})
 		},
-		`key "a" is there twice`: func(ctx context.Context) (any, error) {
+		`key "a" is repeated`: func(ctx context.Context) (any, error) {
 			return c.Detach(ctx, &pb.DetachRequest{Keys: key("a", "b", "a")})
 		},
 	} {

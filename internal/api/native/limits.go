@@ -11,11 +11,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// holderOf returns what limits are for.
+// holderOf returns the user or role that limits apply to, or the zero value for everyone.
 func holderOf(user, role string) (access.Holder, error) {
 	switch {
 	case user != "" && role != "":
-		return access.Holder{}, invalid("limits are of a user or of a role, not of both")
+		return access.Holder{}, invalid("limits apply to a user or to a role: set only one")
 	case user != "":
 		return access.Holder{Kind: access.OfUser, Name: user}, checkText("user", user)
 	case role != "":
@@ -38,17 +38,17 @@ func (s names) SetLimits(
 		what := access.Resource(l.GetResource() - 1)
 		switch {
 		case l.GetResource() < 1 || !what.Known():
-			return nil, invalid("resource %d is not known", l.GetResource())
+			return nil, invalid("resource %d is unknown", l.GetResource())
 		case l.GetMost() < access.NoLimit:
-			return nil, invalid("a limit of %d: it is above 0, 0 to set none, or -1 for no limit",
+			return nil, invalid("a limit must be positive, 0 to remove it, or -1 for unlimited, not %d",
 				l.GetMost())
 		case slices.ContainsFunc(c.List, func(x access.LimitChange) bool { return x.What == what }):
-			return nil, invalid("two limits of %v", what)
+			return nil, invalid("the limit on %v is set twice", what)
 		}
 		c.List = append(c.List, access.LimitChange{What: what, Most: l.GetMost()})
 	}
 	if len(c.List) == 0 {
-		return nil, invalid("no limit is named")
+		return nil, invalid("no limit is set")
 	}
 	res, err := s.propose(ctx, c)
 	if err != nil {
@@ -69,10 +69,10 @@ func (s names) ListLimits(
 	if err != nil {
 		return nil, err
 	}
-	// Made by the core, and not read if the call ends first.
+	// The core sends to it, possibly after this call has ended.
 	found := make(chan []fsm.Use, 1)
 	wants := r.GetRole() == ""
-	if wants { // the core counts for root alone
+	if wants { // only for root, since it costs the core
 		if v, err = s.viewOfRoot(ctx, func(*lease.Lessor) { found <- s.node.Uses() }); err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func limitsMessage(by *access.State, of access.Holder) *pb.Limits {
 	return m
 }
 
-// usesMessages tells who has how much: all, or one.
+// usesMessages converts the usage of all principals, or of one.
 func usesMessages(all []fsm.Use, only string) (out []*pb.Use) {
 	for _, u := range all {
 		if only == "" || u.Principal == only {

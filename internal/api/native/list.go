@@ -14,20 +14,20 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The bounds of a page: of its leases, of their keys together (but for those of its first
-// lease), and of its bytes (likewise), which must stay below what clients accept.
+// The bounds of a page: its leases, their keys in all, and its bytes, which must stay below what
+// clients accept. The first lease may exceed the latter two.
 const (
 	maxPage      = 1000
 	maxPageKeys  = 10_000
 	maxPageBytes = 2 << 20
 )
 
-// list returns a page of leases. A picture of the leases says which are on the page, off
-// the core's goroutine; then the leader is asked what is left of those.
+// list returns a page of leases. It chooses the leases from a view, off the core's goroutine, and
+// then asks the leader for their remaining times.
 func (s *leases) list(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
 	size := int(r.PageSize)
 	if size < 0 || size > maxPage {
-		return nil, invalid("page_size %d is not within 0 and %d", size, maxPage)
+		return nil, invalid("page_size must be between 0 and %d, not %d", maxPage, size)
 	}
 	if size == 0 {
 		size = maxPage
@@ -62,7 +62,7 @@ func (s *leases) list(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 	if err := listen.Room(ctx); err != nil {
 		return nil, err
 	}
-	if resp.Leases, err = s.tell(ctx, page, r.Keys); err != nil {
+	if resp.Leases, err = s.describeAll(ctx, page, r.Keys); err != nil {
 		return nil, err
 	}
 	if n := len(resp.Leases); more || n < len(page) {
@@ -72,19 +72,19 @@ func (s *leases) list(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 	return resp, err
 }
 
-// listing is what is asked for, and by whom.
+// listing is a request with its caller.
 type listing struct {
 	*pb.ListRequest
 	asker
-	named []lease.Info // those that the request names by their IDs, in order
+	named []lease.Info // the leases that the request names by ID, in order
 }
 
-// matches reports whether a lease is asked for, and may be told.
+// matches reports whether a lease matches the request, and the caller may see it.
 func (l listing) matches(i *lease.Info) bool {
 	return matches(l.ListRequest, i) && (l.all() || l.sees(i))
 }
 
-// visible leaves out what the asker may not be told now: of a page, and of its leases.
+// visible removes what the caller may not see now: leases of a page, and their keys and ranges.
 func (s *leases) visible(
 	ctx context.Context, list []*pb.Lease, page []lease.Info,
 ) (out []*pb.Lease, err error) {
@@ -147,7 +147,7 @@ func (l listing) those(after cursor, size int) (page []lease.Info, more bool) {
 	return page, false
 }
 
-// checkIDs says what cannot be of a request that names leases by their IDs.
+// checkIDs checks a request that names leases by ID.
 func checkIDs(r *pb.ListRequest) error {
 	switch {
 	case len(r.Ids) > maxPage:
@@ -158,7 +158,7 @@ func checkIDs(r *pb.ListRequest) error {
 	return nil
 }
 
-// lookup returns those of some leases that are there, in the order of their IDs, each once.
+// lookup returns the leases that exist, in order of ID, each once.
 func lookup(l *lease.Lessor, ids []int64) (out []lease.Info) {
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		if info, ok := l.Lookup(lease.ID(id)); ok {
@@ -168,8 +168,8 @@ func lookup(l *lease.Lessor, ids []int64) (out []lease.Info) {
 	return out
 }
 
-// wanted returns what picks the leases of a page out of all: nil if any will do. Once the
-// context has ended it picks none, and the page is of no use.
+// wanted returns a filter for the leases of a page, or nil if every lease matches. Once the context
+// has ended the filter rejects all leases, and the caller discards the page.
 func wanted(ctx context.Context, r listing) func(*lease.Info) bool {
 	if r.Owner == "" && len(r.Labels) == 0 && r.all() {
 		return nil
@@ -203,10 +203,9 @@ func matches(r *pb.ListRequest, i *lease.Info) bool {
 	return true
 }
 
-// tell describes the leases of a page, or as many of the first of them as a message may
-// hold. One that has ended since is told as it was, with nothing left: it was there when
-// the page was chosen.
-func (s *leases) tell(
+// describeAll converts the leases of a page, or as many of the first ones as fit into a message. A
+// lease that has ended since the page was chosen has no remaining time.
+func (s *leases) describeAll(
 	ctx context.Context, page []lease.Info, keys bool,
 ) ([]*pb.Lease, error) {
 	ids := make([]lease.ID, len(page))
@@ -215,7 +214,7 @@ func (s *leases) tell(
 		ids[i] = page[i].ID
 		out[i] = api.LeaseMessage(&page[i])
 	}
-	told := 0
+	described := 0
 	err := s.node.InspectLeases(ctx, ids, func(l *lease.Lessor, left []replica.Left) {
 		total := 0
 		for i, m := range out {
@@ -223,7 +222,7 @@ func (s *leases) tell(
 			if total += n; keys && total > maxPageKeys && i > 0 {
 				return
 			}
-			told++
+			described++
 			now, ok := l.Lookup(ids[i])
 			if !ok || now.Token != page[i].Token {
 				continue
@@ -240,10 +239,10 @@ func (s *leases) tell(
 		return nil, err
 	}
 	bytes := 0
-	for i, m := range out[:told] {
+	for i, m := range out[:described] {
 		if bytes += proto.Size(m) + 8; bytes > maxPageBytes && i > 0 {
 			return out[:i], nil
 		}
 	}
-	return out[:told], nil
+	return out[:described], nil
 }

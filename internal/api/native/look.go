@@ -6,20 +6,18 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// lookEvery is how often a stream looks for requests whose time is over, while it has any that
-// may be.
+// lookEvery is how often a stream checks its open requests for timeouts.
 const lookEvery = 50 * time.Millisecond
 
-// look is when a stream looks for requests whose time is over, and for what its watches are to be
-// told without an event. A stream that waits for nothing has no timer that runs: most streams do
-// nothing but renew a lease now and then.
+// look schedules when a stream checks its requests for timeouts, and its watches for progress
+// responses. A stream without open requests has no running timer: most streams only renew.
 type look struct {
-	timer *time.Timer // nil if no look is to come
-	at    time.Time   // when it is; zero if none is to come
-	isDue bool        // it is now
+	timer *time.Timer // nil before the first
+	at    time.Time   // of the next look, or zero
+	isDue bool
 }
 
-// lookLocked sees to it that the stream looks at a time, or before.
+// lookLocked schedules a look for a time, unless there is an earlier one.
 func (t *stream) lookLocked(now, at time.Time) {
 	l := &t.look
 	if !l.at.IsZero() && !at.Before(l.at) {
@@ -33,7 +31,7 @@ func (t *stream) lookLocked(now, at time.Time) {
 	}
 }
 
-// lookIsDue lets send look.
+// lookIsDue wakes the sender for a look.
 func (t *stream) lookIsDue() {
 	t.mu.Lock()
 	t.look = look{isDue: true}
@@ -41,7 +39,7 @@ func (t *stream) lookIsDue() {
 	t.waker.wake()
 }
 
-// lookForWatches sees to it that the stream looks when its watches need it.
+// lookForWatches schedules the next look for the watches.
 func (t *stream) lookForWatches(w *watches, now time.Time) {
 	if at, ok := w.nextLook(now); ok {
 		t.mu.Lock()
@@ -50,7 +48,7 @@ func (t *stream) lookForWatches(w *watches, now time.Time) {
 	}
 }
 
-// stopLooking ends the looking, as the stream ends.
+// stopLooking stops the timer when the stream ends.
 func (t *stream) stopLooking() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +57,7 @@ func (t *stream) stopLooking() {
 	}
 }
 
-// lookNow looks, and sees to it that the stream looks again if it has to.
+// lookNow performs a look and schedules the next one.
 func (t *stream) lookNow(now time.Time) {
 	t.expire(now)
 	if f := t.feeds.Load(); f != nil {
@@ -68,8 +66,8 @@ func (t *stream) lookNow(now time.Time) {
 	}
 }
 
-// expire answers the requests whose time is over, or will be so soon that the caller would not
-// learn that there is no leader.
+// expire responds to the requests that have timed out. While there is no leader, it responds
+// somewhat earlier, so that the caller learns the reason before its own deadline.
 func (t *stream) expire(now time.Time) {
 	var late []*request
 	outage := t.node.Outage()

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// names serves leasehold.v1.AccessService. Its commands are root's, wherever they come from.
+// names serves leasehold.v1.AccessService. Its commands require the role root at apply.
 type names struct {
 	pb.UnsafeAccessServiceServer
 	*leases
@@ -23,10 +23,10 @@ var nameKinds = map[pb.NamePermission_Kind]access.Kind{
 	pb.NamePermission_KIND_MANAGE: access.Manage,
 }
 
-// anyName is all names: a lease without one has none.
+// anyName is the range of all names. No name is empty.
 var anyName = keyrange.Range{Key: "\x00", End: keyrange.NoEnd}
 
-// namesOf returns the names that a request is about.
+// namesOf returns the range of names in a request.
 func namesOf(name string, prefix bool) (keyrange.Range, error) {
 	switch {
 	case prefix && name == "":
@@ -34,7 +34,7 @@ func namesOf(name string, prefix bool) (keyrange.Range, error) {
 	case prefix:
 		return keyrange.OfPrefix(name), checkText("name", name)
 	case name == "":
-		return keyrange.Range{}, invalid("the name is empty: for all names, say prefix")
+		return keyrange.Range{}, invalid("the name is empty: set prefix for all names")
 	default:
 		return keyrange.Range{Key: name}, checkText("name", name)
 	}
@@ -51,7 +51,7 @@ func (s names) GrantNames(
 	}
 	kind, ok := nameKinds[p.GetKind()]
 	if !ok {
-		return nil, invalid("kind %d is not known", p.GetKind())
+		return nil, invalid("kind %d is unknown", p.GetKind())
 	}
 	res, err := s.propose(ctx, &fsm.RoleGrant{
 		Role: p.GetRole(), Permission: access.Permission{Kind: kind, Key: of.Key, End: of.End},
@@ -102,8 +102,8 @@ func (s names) ListNames(
 	return resp, nil
 }
 
-// viewOfNow returns the state of now, and who asks in it. The core looks at leases first, if look
-// is not nil.
+// viewOfNow returns a linearizable view and the caller with its users and roles. If look is not
+// nil, the core calls it first.
 func (s names) viewOfNow(
 	ctx context.Context, look func(*lease.Lessor),
 ) (*fsm.View, asker, error) {
@@ -114,7 +114,7 @@ func (s names) viewOfNow(
 	return v, askerOf(ctx, v), nil
 }
 
-// viewOfRoot is viewOfNow for callers that have the role root in that state.
+// viewOfRoot is viewOfNow for callers that have the role root in the view.
 func (s names) viewOfRoot(ctx context.Context, look func(*lease.Lessor)) (*fsm.View, error) {
 	v, a, err := s.viewOfNow(ctx, look)
 	if err == nil {

@@ -11,32 +11,31 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Proposer replicates commands, also many at once.
+// Proposer replicates commands.
 type Proposer interface {
 	api.Proposer
-	// ProposeAll is Propose for many commands, each with an outcome of its own, in
-	// their order. They do not make the state grow.
+	// ProposeAll proposes many commands, which must not make the state grow, and returns an outcome
+	// for each, in their order.
 	ProposeAll(ctx context.Context, cs []fsm.Command) []Outcome
 }
 
-// Outcome is what Propose returns.
+// Outcome is the outcome of a proposed command.
 type Outcome struct {
 	Result fsm.Result
 	Err    error
 }
 
-// Inspector reads the state, linearizably.
+// Inspector reads the state linearizably.
 type Inspector interface {
 	// View returns the newest applied state.
 	View() *fsm.View
-	// Inspect calls f on the goroutine that owns the lessor: f must be quick,
-	// must not block, and must copy what it takes out. It may yet be called when Inspect has
-	// returned an error: what it writes is not to be read then.
+	// Inspect calls f on the goroutine that owns the lessor. f must be quick, must not block, and
+	// must copy what it keeps. If Inspect returns an error, f may still be called later, so the
+	// caller must not read what f writes.
 	Inspect(ctx context.Context, f func(*lease.Lessor)) error
-	// InspectLeases is Inspect with what the leader says of some leases: how long
-	// each will certainly live on, and whether it is there at all. Only the leader
-	// knows that. What f sees of the rest is this member's state, which is as new or
-	// newer.
+	// InspectLeases is Inspect with the leader's answer about some leases: whether each exists, and
+	// how long it will last at least, which only the leader knows. The state that f sees is that of
+	// this member, which is at least as new as the answer.
 	InspectLeases(
 		ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
 	) error
@@ -65,70 +64,70 @@ type RenewedAll interface {
 	RenewedOne(place int, ttl lease.TTL, err error)
 }
 
-// Submission is one request that is left for the core.
+// Submission is a request to the core.
 type Submission struct {
-	// Command is proposed as it is: on whose behalf, it says itself (see fsm.By). Nil asks for a
-	// confirm round, after which a View is no older than any write that was acknowledged before.
+	// Command is proposed. It names its caller itself (fsm.By). Nil asks for a confirm round, after
+	// which View returns every write that was acknowledged before the Submission.
 	Command fsm.Command
-	// Fill asks, with a confirm round, that the reader may cache what it reads.
+	// Fill asks, with a confirm round, to cache what is read.
 	Fill *replica.Fill
-	// To is told the outcome.
+	// To receives the outcome.
 	To Answered
-	// Trace is that of the request; nil for one of which no spans are made.
+	// Trace is the request's trace, or nil.
 	Trace Traced
 }
 
-// Answered receives the outcome of a Submission: that of Propose, or, of a confirm
-// round, its error. It is called on the core's goroutine and must not block.
+// Answered receives the outcome of a Submission. It is called on the core's goroutine and must not
+// block.
 type Answered interface {
 	Answered(res fsm.Result, err error)
 }
 
-// Late is an Answered that is told, before it is answered, that its Submission took long though it
-// has no Trace. It must not block either.
+// Late is an Answered that is also called, before Answered, if its Submission was slow and has no
+// Trace. It must not block.
 type Late interface {
 	Late(of Traced)
 }
 
-// LeaseWatchable tells of events of leases. They are in the View.
+// LeaseWatchable announces lease events, which are in the View.
 type LeaseWatchable interface {
-	// OnLeaseNews has f called after the view has new events of leases, or silences, or other
-	// caches are slow, until stop is called. It is called on one of the member's goroutines,
-	// not the core's, and must not block.
+	// OnLeaseNews registers f until stop is called. The member calls f after the view has new lease
+	// events or silences, or SlowCaches has changed. f is not called on the core's goroutine. It
+	// must not block.
 	OnLeaseNews(f func()) (stop func())
-	// Now returns the present instant by the clock of fsm.Silence.
+	// Now returns the current instant by the clock of fsm.Silence.
 	Now() lease.Instant
-	// InspectHere is Inspect without asking the leader: what f sees is what this
-	// member has applied, up to an index.
+	// InspectHere is Inspect without asking the leader: f sees what this member has applied, up to
+	// index.
 	InspectHere(ctx context.Context, f func(l *lease.Lessor, index uint64)) error
 }
 
-// Holding tells what leases hold for caches, which of these keep writes waiting, and how much of
-// the state is whose.
+// Holding describes what leases hold for caches, which of these delay writes, and how much of the
+// state each principal uses.
 type Holding interface {
-	// Uses returns how much of the state is whose, in no order. Only an f of Inspector may call it.
+	// Uses returns each principal's use of the state, in any order. Only an f of Inspector may call
+	// it.
 	Uses() []fsm.Use
-	// Holds returns what a lease holds. Only an f of Inspector may call it, and must not
-	// change it.
+	// Holds returns the ranges that a lease holds. Only an f of Inspector may call it. It must not
+	// modify the result.
 	Holds(id lease.ID) []keyrange.Range
-	// SlowCaches returns the caches that are slow now, as far as this member knows; nil if
-	// it never knew of one. OnLeaseNews says when there are others.
+	// SlowCaches returns the slow caches that this member knows, or nil if there has been none.
+	// OnLeaseNews announces changes.
 	SlowCaches() *SlowCaches
 }
 
-// SlowCaches are caches for which writes have been waiting for long. It is immutable: there is
-// another if they change.
+// SlowCaches are the caches that have delayed writes for long. It is immutable.
 type SlowCaches struct{ List []SlowCache }
 
-// SlowCache is a cache for which writes wait.
+// SlowCache is a cache that delays writes.
 type SlowCache struct {
-	// Lease is that of the cache, as it was when it became slow.
+	// Lease is the lease of the cache as it was when the cache became slow.
 	Lease lease.Info
-	// Since is from when it has kept writes waiting, by the clock of Now.
+	// Since is when it began to delay writes, by the clock of Now.
 	Since lease.Instant
 }
 
-// leaseNode is what the lease service needs of the member.
+// leaseNode is the member as seen by LeaseService.
 type leaseNode interface {
 	Proposer
 	Inspector
@@ -138,20 +137,20 @@ type leaseNode interface {
 	api.Guarded
 }
 
-// Node is the member that the services speak for. It is safe for concurrent use.
+// Node is the member as seen by the services. It is safe for concurrent use.
 type Node interface {
 	leaseNode
 	Cacher
 	api.Watchable
-	// Submit returns at once, and each To is called exactly once, possibly before
-	// Submit returns, and let go of then. Commands are applied in the order in which they are
-	// submitted. The list is the caller's again when Submit returns.
+	// Submit submits requests without blocking. Each To is called exactly once, possibly before
+	// Submit returns. Commands are applied in the order in which they are submitted. Submit does
+	// not keep the list.
 	Submit(list []Submission)
-	// Leader returns the ID of the member that leads, 0 if none is known to, and what is
-	// closed when that has changed.
+	// Leader returns the ID of the leader, or 0 if none is known, and a channel that is closed when
+	// that changes.
 	Leader() (id uint64, changed <-chan struct{})
-	// Outage says why the cluster does nothing now: empty if a leader is known.
+	// Outage describes why there is no leader. It returns "" if one is known.
 	Outage() string
-	// WaitQueues returns the wait queues in which somebody waits; always the same ones.
+	// WaitQueues returns the wait queues. They are always the same.
 	WaitQueues() *waitqueue.Queues
 }

@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cursor is where a page ended: at a lease, which need not be there any more when the next
-// page is asked for. Nothing comes before the cursor of the first page, the zero value, since
-// an ID is above zero and a name that has a prefix is not empty.
+// cursor is the last lease of a page, which may have ended since. The zero value, which precedes
+// the first page, sorts before every lease: an ID is positive, and a name with a prefix is not
+// empty.
 type cursor struct {
 	id   lease.ID
 	name string
@@ -29,7 +29,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// token returns what continues after the cursor, in the same query.
+// token returns the page token that continues the query after the cursor.
 func (c cursor) token(r *pb.ListRequest) string {
 	place := []byte(c.name)
 	if r.NamePrefix == "" {
@@ -39,12 +39,12 @@ func (c cursor) token(r *pb.ListRequest) string {
 	return base64.RawURLEncoding.EncodeToString(append(b, place...))
 }
 
-// readCursor returns where the page that a request asks for begins.
+// readCursor decodes the page token of a request.
 func readCursor(r *pb.ListRequest) (cursor, error) {
 	if r.PageToken == "" {
 		return cursor{}, nil
 	}
-	bad := invalid("page_token is not of this query")
+	bad := invalid("page_token belongs to another query")
 	b, err := base64.RawURLEncoding.DecodeString(r.PageToken)
 	if err != nil || len(b) < cursorHead || b[0] != cursorVersion {
 		return cursor{}, bad
@@ -57,13 +57,13 @@ func readCursor(r *pb.ListRequest) (cursor, error) {
 		c.id = lease.ID(binary.BigEndian.Uint64(place))
 	}
 	if c.token(r) != r.PageToken || !strings.HasPrefix(c.name, r.NamePrefix) {
-		return cursor{}, bad // of another query, or changed
+		return cursor{}, bad
 	}
 	return c, nil
 }
 
-// checksum is over all that must not change from page to page. It finds mistakes, not
-// forgery: a token gives a client nothing that it could not ask for.
+// checksum covers everything that must stay the same from page to page. It detects mistakes, not
+// forgery, which would gain a client nothing.
 func checksum(r *pb.ListRequest, place []byte) uint32 {
 	var b []byte
 	add := func(s string) {

@@ -39,7 +39,7 @@ func (s *leases) describe(
 		var seen api.Held
 		a := s.asker(ctx)
 		var m *pb.Lease
-		other := false // another lease has the name by now
+		other := false // another lease has the name now
 		err := s.node.InspectLeases(ctx, []lease.ID{id},
 			func(l *lease.Lessor, left []replica.Left) {
 				if r.Name != "" {
@@ -70,23 +70,24 @@ func (s *leases) describe(
 	}
 }
 
-// named finds the lease that has a name.
+// named returns the lease with a name.
 func (s *leases) named(ctx context.Context, name string) (lease.Info, error) {
 	var info lease.Info
 	found := false
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) { info, found = l.ByName(name) })
 	switch {
 	case err != nil:
-		return lease.Info{}, err // and info may still be written
+		return lease.Info{}, err // Inspect may still write to info
 	case !found:
 		return lease.Info{}, &fsm.UnnamedError{Name: name}
 	}
 	return info, nil
 }
 
-// message returns what there is to tell of a lease, of which the leader says what is
-// left; nil if it is gone, here or there: one of the two is newer. Whether it is delayed goes by
-// what is left: that of a lease which lived is nothing of a lock delay that has begun since.
+// message converts a lease, whose remaining time the leader has reported. It returns nil if the
+// lease is gone at this member or at the leader: one of the two is newer. Whether the lease is
+// delayed also follows from the leader's report, because the remaining time of a live lease must
+// not be taken for that of a lock delay that has begun since.
 func message(l *lease.Lessor, id lease.ID, left replica.Left, keys bool) *pb.Lease {
 	info, ok := l.Lookup(id)
 	if !ok || !left.Found && left.TTL == 0 && !info.Delayed {
@@ -125,7 +126,7 @@ func (s *leases) checkToken(
 	var info lease.Info
 	var seen api.Held
 	found := false
-	a := s.asker(ctx) // until all is told: after an error the function below may still run
+	a := s.asker(ctx) // not shared with the code below: after an error, Inspect may still call f
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
 		if r.Name != "" {
 			info, found = l.ByName(r.Name)

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// maxResponses and maxMessage bound the responses of one message, by number and,
-	// about, by bytes.
+	// maxResponses and maxMessage bound the number of responses in a message and, roughly, its
+	// bytes.
 	maxResponses = 512
 	maxMessage   = 256 << 10
 )
 
-// telling is what is known of what is to be said.
+// telling is the memory of the sending goroutine.
 type telling struct {
 	batch    []*request // being answered
-	answered []*request // nobody has them any more
-	ahead    int        // requests of this message that have no response yet
-	replies  []putReply // not used yet
+	answered []*request // to be reused
+	ahead    int        // requests of this message without a response yet
+	replies  []putReply // unused ones
 }
 
-// Serve implements intercept.Session. It sends until the stream ends or pauses: first who leads, so
-// that the client need not ask for anything to learn of it.
+// Serve implements intercept.Session. It sends until the stream ends or pauses. The first message
+// names the leader.
 func (t *stream) Serve() (paused bool, err error) {
 	t.pauses.remove(t)
 	if t.leader == nil {
@@ -54,7 +54,7 @@ func (t *stream) Serve() (paused bool, err error) {
 	}
 }
 
-// waitForNews waits until there may be something to be said. An error ends the stream.
+// waitForNews waits until there may be something to send. An error ends the stream.
 func (t *stream) waitForNews() error {
 	var watched <-chan struct{}
 	if f := t.feeds.Load(); f != nil {
@@ -65,7 +65,7 @@ func (t *stream) waitForNews() error {
 	case <-watched:
 	case <-t.leader:
 		return t.tellLeader()
-	case <-t.changed: // for reviewIfChanged
+	case <-t.changed: // reviewIfChanged follows
 	case <-t.ctx.Done():
 		return context.Cause(t.ctx)
 	case <-t.o.Stop:
@@ -74,8 +74,9 @@ func (t *stream) waitForNews() error {
 	return nil
 }
 
-// reviewIfChanged reviews what the caller may be told if users or rights have changed. An error
-// ends the stream. It comes first: a caller who is refused is told so, and not what follows of it.
+// reviewIfChanged reviews the caller's permissions if users or roles have changed. An error ends
+// the stream. It runs before anything is sent, so that the client gets this error rather than a
+// consequence of it.
 func (t *stream) reviewIfChanged() error {
 	select {
 	case <-t.changed:
@@ -86,8 +87,7 @@ func (t *stream) reviewIfChanged() error {
 	}
 }
 
-// say sends what there is to be said, and waits until it is on its way. It reports whether the
-// stream has ended.
+// say sends everything that is ready, and reports whether the stream has ended.
 func (t *stream) say() (over bool, err error) {
 	t.mu.Lock()
 	t.batch, t.done = t.done, t.batch[:0]
@@ -102,7 +102,7 @@ func (t *stream) say() (over bool, err error) {
 		return true, err
 	}
 	if more {
-		t.waker.wake() // what was answered meanwhile comes before it
+		t.waker.wake() // first come the outcomes that have arrived meanwhile
 	}
 	if isDue {
 		t.lookNow(time.Now())
@@ -110,8 +110,8 @@ func (t *stream) say() (over bool, err error) {
 	return false, nil
 }
 
-// over reports whether the stream has ended: the client sends nothing more, and has
-// the answers to all that it has asked.
+// over reports whether the stream has ended: the client sends nothing more, and all of its requests
+// have been answered.
 func (t *stream) over(end error) (bool, error) {
 	switch {
 	case end == nil:
@@ -124,8 +124,8 @@ func (t *stream) over(end error) (bool, error) {
 	return len(t.open) == 0 && len(t.done) == 0, nil
 }
 
-// sendAll sends the outcomes of requests, and a message of what the feeds have to say: more
-// says that there may be more of that.
+// sendAll sends the outcomes of requests, and a message with responses of the feeds. More reports
+// whether the feeds may have more.
 func (t *stream) sendAll(batch []*request) (more bool, err error) {
 	defer t.release()
 	v := t.node.View()
@@ -138,7 +138,7 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 			continue
 		}
 		if q.sent != nil {
-			defer notify(q.sent) // it was, or nobody waits for it any more
+			defer notify(q.sent)
 		}
 		r := t.outcome(q, v)
 		if r == nil {
@@ -161,7 +161,7 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 		}
 		m, size = &pb.ServerMessage{}, 0
 	}
-	if size, more, err = t.tell(m, size); err != nil {
+	if size, more, err = t.addFromFeeds(m, size); err != nil {
 		return false, err
 	}
 	if len(m.Responses) == 0 {
@@ -171,8 +171,8 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 	return more, t.sendOne(m, size, nil)
 }
 
-// sendOne sends a message of some size; rest is to be sent after it. That there is room for
-// requests is said first: to send may take long.
+// sendOne sends a message; rest will be sent after it. It first makes room for more requests, since
+// sending may block.
 func (t *stream) sendOne(m *pb.ServerMessage, size int, rest []*request) error {
 	notify(t.left)
 	if size >= largeMessage {
@@ -182,7 +182,7 @@ func (t *stream) sendOne(m *pb.ServerMessage, size int, rest []*request) error {
 	return t.grpc.Send(m)
 }
 
-// outcome makes the response of a request, nil if it was answered before.
+// outcome makes the response to a request. It returns nil if the request was answered before.
 func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 	switch {
 	case q.wait != nil && q.err == nil:
@@ -200,12 +200,12 @@ func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 	}
 	r := q.respond(v)
 	if q.cancel == nil {
-		t.answered = append(t.answered, q) // nobody else has it now
+		t.answered = append(t.answered, q) // no goroutine of its own refers to it
 	}
 	return r
 }
 
-// putReply returns an empty one. It gets memory for several, as far as they are needed.
+// putReply returns an empty reply. It allocates several at a time if they are needed.
 func (t *telling) putReply() *putReply {
 	if len(t.replies) == 0 {
 		t.replies = make([]putReply, min(max(t.ahead, 1), maxReplies))
@@ -215,10 +215,10 @@ func (t *telling) putReply() *putReply {
 	return r
 }
 
-// maxReplies bounds how many responses are in one piece of memory.
+// maxReplies bounds how many replies share an allocation.
 const maxReplies = 16
 
-// release lets requests that were answered be used again.
+// release returns answered requests to their pool.
 func (t *stream) release() {
 	for _, q := range t.answered {
 		*q = request{}

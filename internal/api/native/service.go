@@ -19,66 +19,66 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Options say how the service is served.
+// Options configure the service.
 type Options struct {
-	// ClusterID and MemberID are told in every answer.
+	// ClusterID and MemberID are in the header of every response.
 	ClusterID, MemberID uint64
 	// MinTTL is the shortest TTL of a lease: 100 ms.
 	MinTTL lease.TTL
 	// MaxCacheTTL is the longest TTL of a lease that holds ranges: 5 s.
 	MaxCacheTTL lease.TTL
-	// MaxKeys is how many keys a lease may have that were attached by this API: 10,000.
+	// MaxKeys is how many keys may be attached to a lease through this API: 10,000.
 	MaxKeys int
 	// MaxRequestBytes bounds a request: 1.5 MiB.
 	MaxRequestBytes int
 	// MaxTxnOps bounds the conditions, and the operations of each branch, of a
 	// transaction: 128.
 	MaxTxnOps int
-	// Guard puts before the methods of a service what refuses calls of clients that
-	// want a leader, and calls to a learner; nil refuses none.
+	// Guard wraps the methods of a service. It refuses calls that require a leader when there is
+	// none, and calls to a learner. Nil refuses none.
 	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
 	// GuardStream is Guard for the streams of StreamService. It is an intercept.Chain.
 	GuardStream intercept.Stream
-	// Admit refuses a request on a stream if its caller makes too many. Nil refuses none.
+	// Admit refuses a request on a stream if its caller exceeds its rate. Nil refuses none.
 	Admit func(context.Context) error
-	// Renewals bounds what the renewals of one principal cost. Nil: an own bound.
+	// Renewals bounds the cost of one principal's renewals. Nil means a bound of its own.
 	Renewals *api.Renewals
-	// Panics ends the calls that panic. Nil ends none: the process does.
+	// Panics turns a panic into an error of the call. With nil, a panic ends the process.
 	Panics *listen.Panics
-	// Trace begins the trace of a request of a stream, nil for one of which no spans are made. Nil
-	// makes none of any.
+	// Trace starts the trace of a request on a stream. It returns nil for a request that is not
+	// sampled. Nil samples none.
 	Trace func(r *pb.Request) Traced
-	// Slow takes note of requests of a stream that take long.
+	// Slow reports slow requests on a stream.
 	Slow Slow
-	// Bindings are those by which the member goes; nil for one that binds nobody.
+	// Bindings are the member's bindings, or nil for none.
 	Bindings *binding.Bindings
-	// Evidence tells by what the member knows who makes a call, and whether a binding says so; nil
-	// for a member that does not tell.
+	// Evidence returns how the member knows a caller, and whether a binding made it a principal.
+	// Nil if it is not known.
 	Evidence func(ctx context.Context) (by pb.WhoAmIResponse_Evidence, bound bool)
 	// Stop, when it is closed, ends all waits. Nil never ends them.
 	Stop <-chan struct{}
 
-	// maxAnswer bounds a response over a stream: one for which gRPC has no room in a message
-	// would end the stream for all its requests.
+	// maxAnswer bounds a response on a stream. A response that does not fit into a gRPC message
+	// would end the stream with all its requests.
 	maxAnswer int
-	// linger is how long a stream does not rest after a request that is no renewal.
+	// linger is how long a stream does not rest after a request other than a renewal.
 	linger time.Duration
 }
 
-// Slow says which requests take long. The zero value takes note of none.
+// Slow reports slow requests. The zero value reports none.
 type Slow struct {
-	// After is how long a request may take.
+	// After is the duration from which a request is slow.
 	After time.Duration
-	// Call returns what becomes of a request of a kind that has begun at an instant. If its
-	// Submission was told of as Late, late is that, otherwise nil.
+	// Call returns the trace of a slow request, given the name of its field and when it began. Late
+	// is what Late.Late received, or nil.
 	Call func(kind string, begun time.Time, late Traced) Traced
 }
 
-// Traced is a request of which spans are made, or of which it is told where its time went.
+// Traced is the trace of a request: its spans, or a log line that says where its time went.
 type Traced interface {
-	// In returns the context of what is asked of the Node for the request.
+	// In returns the context for calls of the Node on behalf of the request.
 	In(ctx context.Context) context.Context
-	// End says that the request has its answer. Only the first time counts.
+	// End ends the trace. Only the first call counts.
 	End(err error)
 }
 
@@ -114,12 +114,12 @@ func (o Options) withDefaults() Options {
 		o.Guard = func(d grpc.ServiceDesc) *grpc.ServiceDesc { return &d }
 	}
 	if o.GuardStream == nil {
-		o.GuardStream = intercept.Chain() // of nothing
+		o.GuardStream = intercept.Chain() // an empty one
 	}
 	return o
 }
 
-// Register adds the service to a gRPC server, or to what stands for one.
+// Register adds the services to a gRPC server.
 func Register(s grpc.ServiceRegistrar, n Node, o Options) {
 	o = o.withDefaults()
 	svc := &leases{node: n, o: o}
@@ -148,8 +148,8 @@ var reads = []string{
 	pb.AccessService_ListBindings_FullMethodName, pb.AccessService_WhoAmI_FullMethodName,
 }
 
-// explained returns the service with each error made a status that explains it, those of
-// the guard too. Interceptors of the server see that status.
+// explained returns the service with methods that return errors as statuses with a reason. The
+// interceptors of the server see these statuses.
 func explained(d *grpc.ServiceDesc) *grpc.ServiceDesc {
 	out := *d
 	out.Methods = slices.Clone(d.Methods)
@@ -164,7 +164,8 @@ func explained(d *grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &out
 }
 
-// explain returns an interceptor inside outer, which may be nil.
+// explain returns an interceptor that adds reasons to errors and runs inside outer, which may be
+// nil.
 func explain(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	inner := func(
 		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
@@ -191,9 +192,8 @@ func explain(outer grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	}
 }
 
-// ended returns the status with which a stream of a context ends that has ended with err, and that
-// changes nothing. One that its client has ended, or given so much time, says so, and nothing of
-// this member.
+// ended returns the status of a read-only stream that has ended with err. If the client canceled
+// the stream, or its deadline has passed, the status says so.
 func (s *leases) ended(ctx context.Context, err error) error {
 	if err == nil || api.Detail(err) != nil {
 		return err
@@ -205,7 +205,7 @@ func (s *leases) ended(ctx context.Context, err error) error {
 	return api.NativeError(err, api.ReadReason(err))
 }
 
-// stopping reports whether the server stops. It may cancel calls then.
+// stopping reports whether the server is stopping, which may cancel calls.
 func (s *leases) stopping() bool {
 	select {
 	case <-s.o.Stop:
@@ -215,25 +215,25 @@ func (s *leases) stopping() bool {
 	}
 }
 
-// header returns the header of an answer as of a revision of the store.
+// header returns the header of a response as of a revision of the store.
 func (s *leases) header(v *fsm.View, revision int64) *pb.Header {
 	h := new(pb.Header)
 	s.fillHeader(h, v, revision)
 	return h
 }
 
-// fillHeader makes an empty header that of an answer.
+// fillHeader fills in an empty header.
 func (s *leases) fillHeader(h *pb.Header, v *fsm.View, revision int64) {
 	h.ClusterId, h.MemberId, h.Revision, h.Term = s.o.ClusterID, s.o.MemberID, revision, v.Term
 }
 
-// header now is as of the newest view.
+// headerNow returns the header as of the newest view.
 func (s *leases) headerNow() *pb.Header {
 	v := s.node.View()
 	return s.header(v, v.KV.Revision())
 }
 
-// propose proposes a command, whose refusal is an error like any other.
+// propose proposes a command and waits for it. A refusal at apply is an error, too.
 func (s *leases) propose(ctx context.Context, c fsm.Command) (fsm.Result, error) {
 	res, err := s.node.Propose(ctx, c)
 	if err == nil {

@@ -8,21 +8,20 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// checkSize refuses what would not fit into one entry of the log. A bound of its size that
-// is cheap to have says that it does, nearly always: to compute the size takes a twentieth
-// of what the member does for a transaction.
+// checkSize refuses a message that does not fit into a log entry. An upper bound, which is cheap,
+// nearly always suffices; computing the size takes a twentieth of the time for a transaction.
 func (s *store) checkSize(m proto.Message, bound int) error {
 	if bound <= s.o.MaxRequestBytes {
 		return nil
 	}
 	if n := proto.Size(m); n > s.o.MaxRequestBytes {
-		return invalid("the request has %d bytes, %d are the most", n, s.o.MaxRequestBytes)
+		return invalid("the request has %d bytes, the limit is %d", n, s.o.MaxRequestBytes)
 	}
 	return nil
 }
 
-// refuse takes the place of a response that no message has room for, with so many bytes. What
-// was to be done is done then.
+// refuse returns an error in place of a response of size bytes, which does not fit into a message.
+// A write has taken effect already.
 func (t *stream) refuse(q *request, size int) *pb.Response {
 	reason := pb.Reason_REASON_INVALID
 	if q.writes {
@@ -31,21 +30,20 @@ func (t *stream) refuse(q *request, size int) *pb.Response {
 	if q.wait != nil && t.leave(q.id) {
 		t.feeds.Load().waits.drop(q.id)
 	}
-	r := errorOf(fmt.Errorf("the answer has %d bytes, %d are the most: ask for less at a time",
+	r := errorOf(fmt.Errorf("the response has %d bytes, the limit is %d: request less at a time",
 		size, t.o.maxAnswer), reason)
 	r.Id = q.id
 	return r
 }
 
-// fixedSize is more than the fields of a message that have a bounded size take, and what
-// says where the others are.
+// fixedSize bounds the size of a message without its keys, values and names.
 const fixedSize = 128
 
 func putBound(r *pb.PutRequest) int {
 	return len(r.GetKey()) + len(r.GetValue()) + len(r.GetLeaseRef().GetName()) + fixedSize
 }
 
-// txnBound is no less than the size of a transaction.
+// txnBound returns an upper bound on the size of a transaction.
 func txnBound(r *pb.TxnRequest) int {
 	n := fixedSize
 	for _, c := range r.GetCompare() {

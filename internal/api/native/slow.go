@@ -6,15 +6,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// slowTold are the slow caches that a stream of events has told of, and not of their end.
-type slowTold struct {
-	seen *SlowCaches // as of the last look
+// slowTold are the slow caches that a stream of lease events has reported.
+type slowReported struct {
+	seen *SlowCaches // at the last call of changes
 	list []SlowCache
 }
 
-// changes returns events of what has changed since the last call: which caches are slow no
-// more, and which are now, of those that are of interest.
-func (t *slowTold) changes(e *events) (out []*pb.LeaseEvent) {
+// changes returns an event for each cache of interest that has become slow since the last call, or
+// is no longer slow.
+func (t *slowReported) changes(e *events) (out []*pb.LeaseEvent) {
 	s := e.node.SlowCaches()
 	if s == nil || s == t.seen {
 		return nil
@@ -47,7 +47,7 @@ func (t *slowTold) changes(e *events) (out []*pb.LeaseEvent) {
 	return out
 }
 
-// incarnation names a lease in the hands of one holder.
+// incarnation identifies a lease and its holder.
 type incarnation struct {
 	id    lease.ID
 	token lease.Token

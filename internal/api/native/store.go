@@ -32,7 +32,7 @@ func (s *store) putJob(ctx context.Context, r *pb.PutRequest) (job, error) {
 	return job{command: s.putCommand(r), answer: putting{s}}, nil
 }
 
-// putting answers puts.
+// putting is the answerer of puts.
 type putting struct{ *store }
 
 func (s putting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
@@ -41,7 +41,7 @@ func (s putting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
 	return &out.message, nil
 }
 
-// putReply is all that the response to a put is made of, in one piece of memory.
+// putReply is a response to a put, in one allocation.
 type putReply struct {
 	response pb.Response
 	body     pb.Response_Put
@@ -66,7 +66,7 @@ func (s *store) deleteJob(r *pb.DeleteRequest) (job, error) {
 	return job{command: deleteCommand(r), answer: deleting{s}}, nil
 }
 
-// deleting answers deletes.
+// deleting is the answerer of deletes.
 type deleting struct{ *store }
 
 func (s deleting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
@@ -94,7 +94,7 @@ func (s *store) rangeJob(r *pb.RangeRequest) (job, error) {
 	return job{confirm: !r.Serializable, permit: permit, answer: answer(read)}, nil
 }
 
-// txnJob is the job of a transaction that somebody asks for.
+// txnJob returns the job of a transaction. By is the caller's name or address.
 func (s *store) txnJob(ctx context.Context, r *pb.TxnRequest, by string) (job, error) {
 	if err := s.checkTxn(r); err != nil {
 		return job{}, err
@@ -169,8 +169,8 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 	}
 }
 
-// putCommand is the command of a put. How many keys its lease may have is found out where it
-// is applied (see moves).
+// putCommand returns the command of a put. The limit on the keys of a lease is checked at apply
+// (see moves).
 func (s *leases) putCommand(r *pb.PutRequest) *fsm.Put {
 	c := &fsm.Put{
 		Key: string(r.Key), Value: r.Value, Lease: lease.ID(r.Lease), PrevKV: r.PrevKv,
@@ -185,8 +185,7 @@ func (s *leases) putCommand(r *pb.PutRequest) *fsm.Put {
 	return c
 }
 
-// boundPut is the command of a put with a TTL: it grants a lease that is bound to the key.
-// The ID is drawn here: apply draws no random numbers.
+// boundPut returns the command of a put with a TTL, which grants a lease that is bound to the key.
 func (s *leases) boundPut(a asker, r *pb.PutRequest) *fsm.Txn {
 	terms := lease.Terms{TTL: lease.TTL(r.TtlMs), Bound: true}
 	terms.Principal, _ = a.principal("")
@@ -196,7 +195,7 @@ func (s *leases) boundPut(a asker, r *pb.PutRequest) *fsm.Txn {
 	return &fsm.Txn{Then: []fsm.Op{{Grant: &fsm.Grant{Terms: terms}}, {Put: put}}}
 }
 
-// putResult is what a put did, with a TTL or without.
+// putResult returns the result of putCommand or boundPut.
 func putResult(value any) *fsm.PutResult {
 	if txn, ok := value.(*fsm.TxnResult); ok {
 		value = txn.Responses[1]
@@ -233,7 +232,7 @@ func pairs(kvs []*mvcc.KeyValue, keysOnly bool) []*pb.KeyValue {
 	return out
 }
 
-// pair converts a pair. The value is shared: nobody changes it.
+// pair converts a pair. The value is shared, and must not be modified.
 func pair(kv *mvcc.KeyValue, keysOnly bool) *pb.KeyValue {
 	out := &pb.KeyValue{
 		Key: []byte(kv.Key), Value: kv.Value, Lease: kv.Lease, Version: kv.Version,

@@ -13,13 +13,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// txnConverter turns a transaction that checkTxn has passed into a command, and the
-// result into a response. It remembers the secrets that were drawn on the way.
+// txnConverter converts a transaction, which checkTxn has accepted, to a command, and the result to
+// a response. It remembers the secrets that it drew.
 type txnConverter struct {
 	*store
 	request *pb.TxnRequest
-	txn     fsm.Txn // the whole
-	by      string  // who asks
+	txn     fsm.Txn
+	by      string // the caller's name or address
 	asker   asker
 	secrets map[*pb.GrantRequest][]byte
 	err     error
@@ -41,14 +41,12 @@ func (c *txnConverter) fill(t *fsm.Txn, r *pb.TxnRequest) {
 	}
 }
 
-// relations are those that conditions can have.
 var relations = map[pb.Compare_Relation]fsm.Relation{
 	pb.Compare_RELATION_UNSPECIFIED: fsm.Equal, pb.Compare_RELATION_EQUAL: fsm.Equal,
 	pb.Compare_RELATION_GREATER: fsm.Greater, pb.Compare_RELATION_LESS: fsm.Less,
 	pb.Compare_RELATION_NOT_EQUAL: fsm.NotEqual,
 }
 
-// compareOf converts a condition.
 func compareOf(c *pb.Compare) fsm.Compare {
 	out := fsm.Compare{
 		Key: string(c.Key), End: string(c.RangeEnd), Relation: relations[c.Relation],
@@ -148,23 +146,23 @@ func (c *txnConverter) respond(v *fsm.View, res *fsm.Result) *pb.TxnResponse {
 	return &out.message
 }
 
-// rest is what is left after a transaction that was done before: the leases that the response
-// tells of have been counting since.
+// rest implements rester. If the outcome is the remembered one of a repeated number, the leases of
+// the response have been running since and are renewed.
 func (c *txnConverter) rest(res *fsm.Result, err error) steps {
 	if err != nil || !res.Repeated {
 		return nil
 	}
 	out := c.respond(c.store.node.View(), res)
-	list := told(out)
+	list := leasesOf(out)
 	if len(list) == 0 {
 		return nil
 	}
 	return func(ctx context.Context) (proto.Message, error) {
-		return out, c.renewTold(ctx, list...)
+		return out, c.renewListed(ctx, list...)
 	}
 }
 
-// response converts the result of the transaction, but for the header.
+// response converts the result of the transaction. The header remains unset.
 func (c *txnConverter) response(r *pb.TxnRequest, res *fsm.TxnResult) *pb.TxnResponse {
 	out := new(pb.TxnResponse)
 	c.fillResponse(out, r, res)
@@ -216,7 +214,7 @@ func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
 	}
 }
 
-// opPutResponse, like those below, takes one piece of memory.
+// opPutResponse, like the following functions, makes one allocation.
 func opPutResponse(res *fsm.PutResult) *pb.OpResponse {
 	var out struct {
 		op   pb.OpResponse
@@ -258,8 +256,8 @@ func (c *txnConverter) grantResponse(r *pb.GrantRequest, res any) *pb.GrantRespo
 	return &pb.GrantResponse{Lease: fresh(info), Existed: existed, Secret: c.secretOf(r, info)}
 }
 
-// told returns the leases that a response says are granted or renewed.
-func told(r *pb.TxnResponse) (list []*pb.Lease) {
+// leasesOf returns the leases that a response reports as granted or renewed.
+func leasesOf(r *pb.TxnResponse) (list []*pb.Lease) {
 	for _, op := range r.GetResponses() {
 		switch x := op.Response.(type) {
 		case *pb.OpResponse_Grant:
@@ -267,14 +265,14 @@ func told(r *pb.TxnResponse) (list []*pb.Lease) {
 		case *pb.OpResponse_Renew:
 			list = append(list, x.Renew)
 		case *pb.OpResponse_Txn:
-			list = append(list, told(x.Txn)...)
+			list = append(list, leasesOf(x.Txn)...)
 		}
 	}
 	return list
 }
 
-// secretOf returns the secret of a lease that was asked for; nil if another request, or the
-// same one at another time, has made the lease, and so has its secret.
+// secretOf returns the secret that was drawn for a grant, or nil if an earlier request has granted
+// the lease.
 func (c *txnConverter) secretOf(r *pb.GrantRequest, made *lease.Info) []byte {
 	secret := c.secrets[r]
 	if secret == nil || sha256.Sum256(secret) != made.Secret {

@@ -12,37 +12,37 @@ import (
 	"leasehold.dev/internal/ticket"
 )
 
-// waits are the requests of one stream that wait in wait queues. It is a feed. begin and drop
-// belong to the goroutine that sends, as next does; end may be called from any.
+// waits are the requests of one stream that wait in wait queues. It is a feed. The sending
+// goroutine calls begin, drop and next; any goroutine may call end.
 type waits struct {
 	store *store
 	wake  func()
 
-	mu    sync.Mutex // guards what follows, and what the waiters are to be told
+	mu    sync.Mutex // guards the fields below, and those of waiters
 	open  map[uint64]*waiter
-	ready []*waiter // that have something to be told, each once
+	ready []*waiter // with news to send, each once
 }
 
-// waiter is one of them. It implements waitqueue.Waiter.
+// waiter is one waiting request. It implements waitqueue.Waiter.
 type waiter struct {
 	feed  *waits
 	id    uint64
 	entry *waitqueue.Entry
 
 	// Guarded by the feed's mu.
-	queued bool
-	told   bool // there is news
-	news   waitqueue.News
-	ended  bool // by the client, or as it may not wait any more
-	why    error
+	queued  bool // in ready
+	hasNews bool
+	news    waitqueue.News
+	ended   bool // canceled, or no longer permitted
+	why     error
 }
 
 func newWaits(s *store, wake func()) *waits {
 	return &waits{store: s, wake: wake, open: make(map[uint64]*waiter)}
 }
 
-// begin begins to wait for a key as it was at a revision. It returns where the key stands, nil
-// if it is in no queue, and whether more is told.
+// begin starts to wait for a key as of a revision. It returns the key's place, or nil if it is in
+// no queue, and whether news will follow.
 func (w *waits) begin(id uint64, a *waitqueue.Ask, asOf int64) (_ *pb.Ticket, more bool) {
 	x := &waiter{feed: w, id: id}
 	entry, news := w.store.node.WaitQueues().Wait(*a, asOf, x)
@@ -56,7 +56,7 @@ func (w *waits) begin(id uint64, a *waitqueue.Ask, asOf int64) (_ *pb.Ticket, mo
 	return ticketOf(&news), true
 }
 
-// end implements feed. What it leaves to be told waits for the next message.
+// end implements feed. The last response waits for the next message.
 func (w *waits) end(id uint64) { w.refuse(id, nil) }
 
 // refuse implements feed.
@@ -75,7 +75,7 @@ func (w *waits) refuse(id uint64, why error) {
 	}
 }
 
-// drop ends a request of which nothing more is to be told.
+// drop ends a request without another response.
 func (w *waits) drop(id uint64) {
 	x := w.forget(id)
 	if x == nil {
@@ -83,7 +83,7 @@ func (w *waits) drop(id uint64) {
 	}
 	x.entry.Leave()
 	w.mu.Lock()
-	x.told = false
+	x.hasNews = false
 	w.mu.Unlock()
 }
 
@@ -95,7 +95,7 @@ func (w *waits) forget(id uint64) *waiter {
 	return x
 }
 
-// close ends all, as the stream ends.
+// close ends all requests when the stream ends.
 func (w *waits) close() {
 	w.mu.Lock()
 	list := w.open
@@ -110,13 +110,13 @@ func (w *waits) close() {
 func (x *waiter) Notify(news waitqueue.News) {
 	w := x.feed
 	w.mu.Lock()
-	x.told, x.news = true, news
+	x.hasNews, x.news = true, news
 	x.queueLocked()
 	w.mu.Unlock()
-	w.wake() // also if there are others, which may wait for the next message
+	w.wake() // even if others are ready: they may be waiting for the next message
 }
 
-// queueLocked notes that there is something to tell.
+// queueLocked puts the waiter into ready.
 func (x *waiter) queueLocked() {
 	if !x.queued {
 		x.queued = true
@@ -133,8 +133,8 @@ func (w *waits) next() *pb.Response {
 			w.mu.Unlock()
 			return nil
 		}
-		told, ended, news := x.told, x.ended, x.news
-		x.told = false
+		hasNews, ended, news := x.hasNews, x.ended, x.news
+		x.hasNews = false
 		w.mu.Unlock()
 		switch {
 		case ended:
@@ -144,7 +144,7 @@ func (w *waits) next() *pb.Response {
 				r.Id = x.id
 			}
 			return r
-		case !told:
+		case !hasNews:
 			continue
 		case news.State == waitqueue.Gone:
 			w.drop(x.id)
@@ -153,7 +153,7 @@ func (w *waits) next() *pb.Response {
 	}
 }
 
-// response tells of a ticket. It takes one piece of memory.
+// response makes a response with a ticket in one allocation.
 func (w *waits) response(id uint64, news *waitqueue.News) *pb.Response {
 	var out struct {
 		response pb.Response
@@ -171,7 +171,7 @@ func (w *waits) response(id uint64, news *waitqueue.News) *pb.Response {
 	return &out.response
 }
 
-// popLocked takes the first out of those that have something to tell.
+// popLocked removes the first waiter from ready and returns it, or nil.
 func (w *waits) popLocked() *waiter {
 	if len(w.ready) == 0 {
 		return nil
@@ -183,7 +183,7 @@ func (w *waits) popLocked() *waiter {
 	return x
 }
 
-// ticketOf converts news, nil if there is no such ticket.
+// ticketOf converts news. It returns nil if there is no such ticket.
 func ticketOf(n *waitqueue.News) *pb.Ticket {
 	if n.State == waitqueue.None {
 		return nil
@@ -193,7 +193,7 @@ func ticketOf(n *waitqueue.News) *pb.Ticket {
 	return m
 }
 
-// fillTicket makes an empty message tell of a ticket.
+// fillTicket fills in an empty message.
 func fillTicket(m *pb.Ticket, n *waitqueue.News) {
 	m.CreateRevision = n.Created
 	switch n.State {
@@ -212,7 +212,7 @@ func fillTicket(m *pb.Ticket, n *waitqueue.News) {
 	}
 }
 
-// waitingJob is the job of a transaction over a stream, which may wait when it is done.
+// waitingJob returns the job of a transaction on a stream, which may wait once it is applied.
 func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	j, err := t.txnJob(t.ctx, r, t.by)
 	if a := r.GetWait(); a != nil && err == nil {
@@ -226,13 +226,13 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	return j, err
 }
 
-// waitNeeds returns what it needs to wait in a queue: a waiter learns of the keys of others.
+// waitNeeds returns the permissions for waiting in a queue: a waiter learns of other keys in it.
 func waitNeeds(a *waitqueue.Ask) *api.Need {
 	return &api.Need{Reads: []keyrange.Range{keyrange.OfPrefix(a.Prefix)}}
 }
 
-// madeOf returns by which revision the key was made that a transaction waits for, if it is to
-// be done only then; 0 otherwise.
+// madeOf returns the create revision that a transaction requires of the key that it waits for, or 0
+// if it requires none.
 func madeOf(r *pb.TxnRequest) int64 {
 	for _, c := range r.Compare {
 		if relations[c.GetRelation()] == fsm.Equal && len(c.GetRangeEnd()) == 0 &&
@@ -243,7 +243,7 @@ func madeOf(r *pb.TxnRequest) int64 {
 	return 0
 }
 
-// askOf checks and converts what a transaction waits for.
+// askOf checks and converts a Wait.
 func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	ask := &waitqueue.Ask{
 		Key: string(a.Key), Permits: max(a.Permits, 1),
@@ -252,7 +252,7 @@ func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	if bytes.HasPrefix(a.Key, a.Prefix) {
 		ask.Prefix = ask.Key[:len(a.Prefix)]
 	} else {
-		ask.Prefix = string(a.Prefix) // to be refused
+		ask.Prefix = string(a.Prefix) // refused below
 	}
 	switch {
 	case !ticket.IsPrefix(ask.Prefix):
@@ -267,14 +267,14 @@ func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	return ask, nil
 }
 
-// firstOutcome makes the response of a transaction that waits now if its conditions held. It
-// may have been given up; what is left of that comes behind it.
+// firstOutcome makes the response to a transaction, which starts to wait if its conditions held. If
+// the request was canceled meanwhile, its last response follows.
 func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 	if !t.isOpen(q.id) {
 		return nil
 	}
 	r := q.respond(v)
-	m, f := r.GetTxn(), t.feeds.Load() // there are some, see waitingJob
+	m, f := r.GetTxn(), t.feeds.Load() // waitingJob has made them
 	switch {
 	case m.GetSucceeded():
 		if err := f.guard.Enter(q.id, waitNeeds(q.wait)); err != nil {

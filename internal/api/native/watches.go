@@ -13,46 +13,46 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// maxFragment is from which size in bytes on a response of a watch is split.
+// maxFragment is the size in bytes from which a response of a watch is split.
 const maxFragment = 1 << 20
 
-// watches are the watches of one stream, whose IDs are those of the requests. begin and
-// end may be called from any goroutine, next from one.
+// watches are the watches of one stream. Their IDs are those of the requests. Any goroutine may
+// call begin and end, one goroutine calls next.
 type watches struct {
 	store *store
 	hub   *watch.Stream[*api.Event]
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields up to confirmed
 	quiet     map[int64]*quiet
-	soon      time.Time          // none of them is due before
-	ahead     map[int64]*isAhead // by the IDs of their watches
-	confirmed []*isAhead         // whose confirm round is over
+	soon      time.Time          // no quiet watch is due before
+	ahead     map[int64]*isAhead // by watch ID
+	confirmed []*isAhead         // after their confirm round
 
-	// What is left of a batch that is handed out in fragments belongs to next.
+	// The rest of a batch that next returns in fragments.
 	id   int64
 	prev bool
 	rest []*api.Event
 	rev  int64
 }
 
-// quiet is a watch that wants to be told also that nothing has happened.
+// quiet is a watch whose client wants progress responses while nothing changes.
 type quiet struct {
 	every time.Duration
-	last  time.Time // when that was asked for
+	last  time.Time // of the last request for progress
 }
 
-// leastQuiet bounds how often that is.
+// leastQuiet is the shortest interval between progress responses.
 const leastQuiet = 100 * time.Millisecond
 
 func newWatches(s *store) *watches {
 	return &watches{store: s, hub: s.node.Watches().NewStream()}
 }
 
-// isAhead is a watch that begins at a revision for which this member is not ready. Another
-// member may have told of revisions that this one does not know yet. But after a confirm round
-// this one knows all that were told before the watch was asked for. A watch that is ahead even
-// then goes on from a state that the cluster does not have any more: somebody has restored an
-// older one. It would wait for revisions that come a second time, so it is refused (T34).
+// isAhead is a watch that begins at a revision which this member has not reached. Another member
+// may have reached it. After a confirm round, this member knows every revision that was
+// acknowledged before the watch was requested. If the watch is still ahead then, the cluster has
+// been restored to an earlier state, and the watch would skip the revisions that are assigned a
+// second time. So it is refused (T34).
 type isAhead struct {
 	watches *watches
 	id      int64
@@ -69,7 +69,7 @@ func (a *isAhead) Answered(_ fsm.Result, err error) {
 	w.confirmed = append(w.confirmed, a)
 }
 
-// confirm begins a confirm round for a watch, if it is ahead.
+// confirm starts a confirm round for a watch that is ahead.
 func (w *watches) confirm(id, from int64) {
 	if from <= w.store.node.View().KV.Revision()+1 {
 		return
@@ -84,8 +84,8 @@ func (w *watches) confirm(id, from int64) {
 	w.store.node.Submit([]Submission{{To: a}})
 }
 
-// refuseAhead refuses the watches that are still ahead after their confirm round. A round that
-// failed is begun anew.
+// refuseAhead refuses the watches that are still ahead after their confirm round. It repeats rounds
+// that failed.
 func (w *watches) refuseAhead() {
 	w.mu.Lock()
 	list := w.confirmed
@@ -94,7 +94,7 @@ func (w *watches) refuseAhead() {
 	var late []*isAhead
 	for _, a := range list {
 		switch {
-		case w.ahead[a.id] != a: // the client does not want it any more
+		case w.ahead[a.id] != a: // canceled
 		case a.err != nil:
 			again = append(again, Submission{To: a})
 		default:
@@ -109,14 +109,14 @@ func (w *watches) refuseAhead() {
 	revision := w.store.node.View().KV.Revision()
 	for _, a := range late {
 		if a.from > revision+1 {
-			_ = w.hub.Refuse(a.id, fmt.Errorf("watch from revision %d, and the newest is %d: if the "+
-				"cluster told of it, it was restored to an earlier state since then: read again: %w",
+			_ = w.hub.Refuse(a.id, fmt.Errorf("watch from revision %d, but the newest is %d: the "+
+				"cluster may have been restored to an earlier state: read again: %w",
 				a.from, revision, mvcc.ErrFutureRevision))
 		}
 	}
 }
 
-// forget forgets what there is to be done for a watch that has ended.
+// forget removes a watch that has ended.
 func (w *watches) forget(id int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,8 +124,7 @@ func (w *watches) forget(id int64) {
 	delete(w.ahead, id)
 }
 
-// tick asks for the progress of the watches that want to be told of it now, and refuses those
-// that are ahead.
+// tick requests progress for the quiet watches that are due, and refuses those that are ahead.
 func (w *watches) tick(now time.Time) {
 	w.refuseAhead()
 	w.mu.Lock()
@@ -139,7 +138,7 @@ func (w *watches) tick(now time.Time) {
 	}
 }
 
-// nextLook returns when tick has something to do, or may have; ok is false if it has not.
+// nextLook returns when tick may have something to do. If ok is false, it has nothing to do.
 func (w *watches) nextLook(now time.Time) (at time.Time, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,11 +149,11 @@ func (w *watches) nextLook(now time.Time) (at time.Time, ok bool) {
 	return at, len(w.ahead)+len(w.quiet) > 0
 }
 
-// maxDue bounds for how many watches progress is asked for at once. Those of a client may all
-// have begun together, and the hub takes no more than 64 such requests of a stream.
+// maxDue bounds the progress requests of one tick. All watches of a client may have begun together,
+// and the hub accepts at most 64 such requests of a stream.
 const maxDue = 32
 
-// dueLocked returns which watches are to be told of their progress now.
+// dueLocked returns the quiet watches that are due, and updates soon.
 func (w *watches) dueLocked(now time.Time) (due []int64) {
 	w.soon = now.Add(maxQuiet * time.Millisecond)
 	for id, q := range w.quiet {
@@ -166,19 +165,19 @@ func (w *watches) dueLocked(now time.Time) (due []int64) {
 	return due
 }
 
-// soonLocked notes when a watch is due.
+// soonLocked lowers soon to when a watch is due.
 func (w *watches) soonLocked(q *quiet) {
 	if at := q.last.Add(q.every); at.Before(w.soon) {
 		w.soon = at
 	}
 }
 
-// begin begins a watch; if that fails, next says nothing of it.
+// begin starts a watch. If that fails, next returns no response for it.
 func (w *watches) begin(id uint64, r *pb.WatchRequest) error {
 	if len(r.GetKey()) == 0 {
-		return invalid("the key is empty: for all keys, say key and range_end of one zero byte")
+		return invalid(emptyKey)
 	}
-	w.hush(int64(id), r.ProgressMs)
+	w.setQuiet(int64(id), r.ProgressMs)
 	_, err := w.hub.Watch(watch.Request{
 		ID: int64(id), Key: string(r.Key), End: string(r.RangeEnd), From: r.StartRevision,
 		NoPut: r.NoPut, NoDelete: r.NoDelete, Tag: r.PrevKv,
@@ -191,8 +190,8 @@ func (w *watches) begin(id uint64, r *pb.WatchRequest) error {
 	return nil
 }
 
-// hush notes how often a watch wants to be told that nothing has happened, 0 for never.
-func (w *watches) hush(id, ms int64) {
+// setQuiet sets the interval of a watch's progress responses in milliseconds; 0 means none.
+func (w *watches) setQuiet(id, ms int64) {
 	if ms <= 0 {
 		return
 	}
@@ -209,18 +208,18 @@ func (w *watches) hush(id, ms int64) {
 
 const maxQuiet = 3_600_000 // milliseconds
 
-// end ends a watch, if there is one.
+// end implements feed.
 func (w *watches) end(id uint64) { w.refuse(id, nil) }
 
 // refuse implements feed.
 func (w *watches) refuse(id uint64, why error) { _ = w.hub.Refuse(int64(id), why) }
 
-// watchNeeds returns what a watch needs.
+// watchNeeds returns the permissions for a watch.
 func watchNeeds(r *pb.WatchRequest) *api.Need {
 	return &api.Need{Reads: []keyrange.Range{{Key: string(r.GetKey()), End: string(r.GetRangeEnd())}}}
 }
 
-// next returns what is to be told next, nil if nothing is.
+// next implements feed.
 func (w *watches) next() *pb.Response {
 	if len(w.rest) > 0 {
 		return w.fragment()
@@ -250,7 +249,7 @@ func (w *watches) next() *pb.Response {
 	}
 }
 
-// fragment is as much of the events as one response may have.
+// fragment returns a response with as many events as fit.
 func (w *watches) fragment() *pb.Response {
 	n, size := 0, 0
 	for n < len(w.rest) && (n == 0 || size < maxFragment) {
@@ -277,13 +276,13 @@ func (w *watches) header(revision int64) *pb.Header {
 	return w.store.header(w.store.node.View(), revision)
 }
 
-// eventOf converts an event, with the pair before if that is wanted.
+// eventOf converts an event, with the previous pair if prev is set.
 func eventOf(e *mvcc.Event, prev bool) *pb.Event {
 	out := &pb.Event{Kind: pb.Event_KIND_PUT, Kv: pair(e.KV, false)}
 	if e.Delete {
 		why, id := fsm.WhyDeleted(e)
 		out.Kind, out.Why, out.Lease = pb.Event_KIND_DELETE, whys[why], int64(id)
-		out.Kv.Lease = 0 // in the store that is the cause
+		out.Kv.Lease = 0 // the store keeps the cause there
 	}
 	if prev && e.Prev != nil {
 		out.PrevKv = pair(e.Prev, false)

@@ -9,9 +9,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// WhoAmI implements pb.AccessServiceServer. Everybody may ask, also who is no user: that is what a
-// caller wants to find out. Only a login that has ended, or counts no more, is refused, so that
-// clients log in again.
+// WhoAmI implements pb.AccessServiceServer. Anyone may call it, even without a login, since finding
+// that out is the point. Only an expired or invalid login is refused, so that clients log in again.
 func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIResponse, error) {
 	v, a, err := s.viewOfNow(ctx, nil)
 	if err != nil {
@@ -31,9 +30,9 @@ func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIRespo
 		resp.Evidence, resp.Bound = s.o.Evidence(ctx)
 	}
 	for _, name := range u.Roles {
-		r, _ := v.Access.Role(name) // one that is not there permits nothing
+		r, _ := v.Access.Role(name) // a missing role permits nothing
 		r.Name = name
-		if name == access.Root { // which may do everything, whatever it was granted
+		if name == access.Root { // permits everything, whatever it was granted
 			r.Permissions = everything
 		}
 		resp.Roles = append(resp.Roles, &pb.Role{
