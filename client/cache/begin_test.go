@@ -42,9 +42,9 @@ func setHooks(t *testing.T, change func()) {
 	change()
 }
 
-// TestNothingIsLeftOfAFailedBeginning: a cache that is granted its lease but cannot be opened
+// TestFailedOpenRevokesLease: a cache that is granted its lease but cannot be opened
 // revokes it, and says nothing of that in the log, unless the revocation fails.
-func TestNothingIsLeftOfAFailedBeginning(t *testing.T) {
+func TestFailedOpenRevokesLease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
 		other := inprocess.Connect(t, client.Config{}, at...)
@@ -98,9 +98,9 @@ func TestNothingIsLeftOfAFailedBeginning(t *testing.T) {
 	})
 }
 
-// TestClientClosedMeanwhile: a cache that cannot begin anew because its client was closed asks
+// TestClientClosedInReopen: a cache that cannot begin anew because its client was closed asks
 // nobody again.
-func TestClientClosedMeanwhile(t *testing.T) {
+func TestClientClosedInReopen(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
 		c := inprocess.Connect(t, client.Config{}, at...)
@@ -126,9 +126,9 @@ func TestClientClosedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForTheProgram: nothing of a cache runs when Close has returned, not even the
+// TestCloseWaitsForReopen: nothing of a cache runs when Close has returned, not even the
 // program's Reopen.
-func TestCloseWaitsForTheProgram(t *testing.T) {
+func TestCloseWaitsForReopen(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
 		c := inprocess.Connect(t, client.Config{}, at...)
@@ -157,10 +157,10 @@ func TestCloseWaitsForTheProgram(t *testing.T) {
 	})
 }
 
-// TestWhatAnIncarnationTells: it acknowledges that it was opened, once, and tells nothing if there
+// TestIncarnationReports: it acknowledges that it was opened, once, and tells nothing if there
 // is nothing to tell. Before it has a link it tells nothing; past its lease's end it only tells
 // the leader that it was heard, and has nothing.
-func TestWhatAnIncarnationTells(t *testing.T) {
+func TestIncarnationReports(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 		held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
@@ -178,7 +178,7 @@ func TestWhatAnIncarnationTells(t *testing.T) {
 			t.Errorf("opened in term 7: told %+v", link.acks)
 		}
 		l.mu.Lock()
-		l.tellLocked(true)
+		l.reportLocked(true)
 		l.mu.Unlock()
 		if n := len(link.acks); n != 1 {
 			t.Errorf("told again: %+v", link.acks)
@@ -196,10 +196,10 @@ func TestWhatAnIncarnationTells(t *testing.T) {
 	})
 }
 
-// TestOpenedBeforeItsLink: a cache that the cluster has opened before the link is there says so
+// TestOpenedBeforeLink: a cache that the cluster has opened before the link is there says so
 // when it is. The link of a cache that was left goes on for a TTL, as writes may wait for it, and
 // no longer.
-func TestOpenedBeforeItsLink(t *testing.T) {
+func TestOpenedBeforeLink(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		const ttl = 3 * time.Second // longer than a busy machine lets anything wait
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)

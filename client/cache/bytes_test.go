@@ -55,7 +55,7 @@ func TestLongKeys(t *testing.T) {
 		})
 		before := c.Stats().Invalidations
 		p := store.Prefix("k/")
-		must[store.DeleteResult](t)(mine.Delete(ask(t), store.Delete{Key: p.Key, End: p.End}))
+		must[store.DeleteResult](t)(mine.Delete(timeout(t), store.Delete{Key: p.Key, End: p.End}))
 		for i := range n {
 			put(t, other, key(i), "w")
 		}

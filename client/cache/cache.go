@@ -22,15 +22,15 @@ import (
 // never answers with an older value than a watch has already told: a write is done only after the
 // cache has dropped its copy.
 type Cache struct {
-	client  *client.Client
-	ranges  []store.KeyRange
-	o       Options
-	current atomic.Pointer[incarnation] // never nil
-	flown   atomic.Uint64               // reads from the cluster that began
-	counts  counts
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	all     sync.WaitGroup
+	client    *client.Client
+	ranges    []store.KeyRange
+	o         Options
+	current   atomic.Pointer[incarnation] // never nil
+	flightSeq atomic.Uint64               // reads from the cluster that began
+	counts    counts
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+	all       sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows, and changes of current
 	closed bool
@@ -49,18 +49,18 @@ func Open(
 	o.Labels = maps.Clone(o.Labels)
 	out := &Cache{client: c, ranges: slices.Clone(ranges), o: o.withDefaults()}
 	out.ctx, out.cancel = context.WithCancel(context.Background())
-	l, err := out.begin(ctx)
+	l, err := out.newIncarnation(ctx)
 	if err != nil {
 		out.cancel()
 		return nil, err
 	}
 	out.current.Store(l)
-	out.follow(l)
+	out.awaitEnd(l)
 	return out, nil
 }
 
 // begin begins an incarnation: a lease, and a link.
-func (c *Cache) begin(ctx context.Context) (*incarnation, error) {
+func (c *Cache) newIncarnation(ctx context.Context) (*incarnation, error) {
 	held, err := hooks.Grant(ctx, c.client, client.Grant{
 		TTL: c.o.TTL, Name: c.o.Name, Owner: c.o.Owner, Labels: c.o.Labels,
 		Grace: -1, // past its end nothing of it counts
@@ -70,7 +70,7 @@ func (c *Cache) begin(ctx context.Context) (*incarnation, error) {
 	}
 	l := newIncarnation(c, held)
 	if err := l.open(ctx); err != nil {
-		l.giveUp()
+		l.abandon()
 		return nil, err
 	}
 	return l, nil
@@ -78,13 +78,13 @@ func (c *Cache) begin(ctx context.Context) (*incarnation, error) {
 
 // patience is how long a cache that nobody wants tries to revoke its lease, which otherwise
 // ends by itself.
-const patience = time.Second
+const abandonTimeout = time.Second
 
-// giveUp ends an incarnation that is not to be.
-func (l *incarnation) giveUp() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// abandon ends an incarnation that is not to be.
+func (l *incarnation) abandon() {
+	ctx, cancel := context.WithTimeout(context.Background(), abandonTimeout)
 	defer cancel()
-	l.leave()
+	l.close()
 	if err := l.lease.Revoke(ctx); err != nil {
 		l.cache.o.Logger.Warn("the lease of a cache ends by itself", "lease", l.lease.ID(),
 			"why", err)
@@ -92,7 +92,7 @@ func (l *incarnation) giveUp() {
 }
 
 // follow sees to the end of an incarnation.
-func (c *Cache) follow(l *incarnation) {
+func (c *Cache) awaitEnd(l *incarnation) {
 	c.all.Add(1)
 	over := make(chan func() bool, 1)
 	stop := context.AfterFunc(l.lease.Context(), func() {
@@ -110,7 +110,7 @@ func (c *Cache) follow(l *incarnation) {
 // ended leaves an incarnation whose lease has ended, and begins another unless the program does not
 // want that.
 func (c *Cache) ended(l *incarnation) {
-	l.leave()
+	l.close()
 	why := l.lease.Err()
 	c.o.Logger.Warn("a cache has lost its lease, and holds nothing", "lease", l.lease.ID(),
 		"why", why)
@@ -121,7 +121,7 @@ func (c *Cache) ended(l *incarnation) {
 		if c.o.Reopen != nil && !c.o.Reopen(why) {
 			return
 		}
-		next, err := c.begin(c.ctx)
+		next, err := c.newIncarnation(c.ctx)
 		if err == nil {
 			c.replace(next)
 			return
@@ -140,11 +140,11 @@ func (c *Cache) replace(l *incarnation) {
 	if !closed {
 		c.counts.reopened.Add(1)
 		c.current.Store(l)
-		c.follow(l)
+		c.awaitEnd(l)
 	}
 	c.mu.Unlock()
 	if closed {
-		l.giveUp()
+		l.abandon()
 	}
 }
 
@@ -173,7 +173,7 @@ func (c *Cache) Close(ctx context.Context) error {
 	c.cancel()
 	c.all.Wait()
 	l := c.current.Load()
-	l.leave() // before: then writes have nothing to wait for when the lease is revoked
+	l.close() // before: then writes have nothing to wait for when the lease is revoked
 	return l.lease.Revoke(ctx)
 }
 

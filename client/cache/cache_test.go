@@ -27,8 +27,8 @@ func TestCoherent(t *testing.T) {
 			caches = append(caches, open(t, connect(t, e), "c/", cache.Options{}))
 		}
 		etcd, own := cl.etcd(t), connect(t, cl.endpoints()...)
-		leased := must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(ask(t), 60)).ID
-		expires := must[*client.Lease](t)(own.Grant(ask(t), client.Grant{TTL: 9 * time.Second}))
+		leased := must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(timeout(t), 60)).ID
+		expires := must[*client.Lease](t)(own.Grant(timeout(t), client.Grant{TTL: 9 * time.Second}))
 		for _, s := range []struct {
 			what string
 			do   func(context.Context) error
@@ -86,7 +86,7 @@ func TestCoherent(t *testing.T) {
 				return err
 			}, "-----"},
 		} {
-			if err := s.do(ask(t)); err != nil {
+			if err := s.do(timeout(t)); err != nil {
 				t.Fatalf("%s: %v", s.what, err)
 			}
 			for i, c := range caches {
@@ -142,13 +142,13 @@ func TestOneWriteOneFill(t *testing.T) {
 	})
 }
 
-// TestWatchIsNeverNewer: a client that has seen an event finds nothing older in its cache (T20).
-func TestWatchIsNeverNewer(t *testing.T) {
+// TestCacheNotOlderThanWatch: a client that has seen an event finds nothing older in its cache (T20).
+func TestCacheNotOlderThanWatch(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
 		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
 		c := open(t, own, "w/", cache.Options{})
-		w := must[*client.Watcher](t)(own.Watch(ask(t), store.Watch{Key: "w/a"}))
+		w := must[*client.Watcher](t)(own.Watch(timeout(t), store.Watch{Key: "w/a"}))
 		defer w.Close()
 		const n = 200
 		var writer sync.WaitGroup
@@ -158,9 +158,9 @@ func TestWatchIsNeverNewer(t *testing.T) {
 			}
 		})
 		for seen := 0; seen < n; {
-			u := must[store.Update](t)(w.Next(ask(t)))
+			u := must[store.Update](t)(w.Next(timeout(t)))
 			seen += len(u.Events)
-			kv, ok, err := cache.Found(c.Get(ask(t), "w/a"))
+			kv, ok, err := cache.Found(c.Get(timeout(t), "w/a"))
 			if err != nil || !ok || kv.ModRevision < u.Revision {
 				t.Fatalf("%+v, %v, %v after an event of revision %d", kv, ok, err, u.Revision)
 			}
@@ -263,7 +263,7 @@ func TestLeaderChange(t *testing.T) {
 // moveLeader makes another member lead. It does so again if the members do not agree yet who does.
 func moveLeader(t testing.TB, etcd *clientv3.Client) {
 	t.Helper()
-	ctx := ask(t)
+	ctx := timeout(t)
 	list := must[*clientv3.MemberListResponse](t)(etcd.MemberList(ctx)).Members
 	eventually(t, "another member leads", func() bool {
 		var leader uint64
@@ -285,9 +285,9 @@ func moveLeader(t testing.TB, etcd *clientv3.Client) {
 	})
 }
 
-// TestEnd: when its lease ends a cache has nothing, says so, and begins anew with another lease,
+// TestLeaseEnds: when its lease ends a cache has nothing, says so, and begins anew with another lease,
 // unless the program does not want that (T25).
-func TestEnd(t *testing.T) {
+func TestLeaseEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
 		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
@@ -305,7 +305,7 @@ func TestEnd(t *testing.T) {
 		for _, c := range []*cache.Cache{plain, strict, usual, again} {
 			value(t, c, "e/a")
 			old[c.Lease().ID()] = true
-			if err := other.Revoke(ask(t), c.Lease().Ref()); err != nil {
+			if err := other.Revoke(timeout(t), c.Lease().Ref()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -325,7 +325,7 @@ func TestEnd(t *testing.T) {
 		if got := value(t, plain, "e/a"); got != "2" || plain.Stats().Entries != 0 {
 			t.Errorf("read %q; %+v", got, plain.Stats())
 		}
-		if _, err := strict.Get(ask(t), "e/a"); !errors.Is(err, cache.ErrEnded) {
+		if _, err := strict.Get(timeout(t), "e/a"); !errors.Is(err, cache.ErrEnded) {
 			t.Errorf("read with %v", err)
 		}
 		for _, c := range []*cache.Cache{usual, again} {
@@ -343,8 +343,8 @@ func TestEnd(t *testing.T) {
 	})
 }
 
-// TestBounds: a cache keeps no more than it may, and gives up what it drops.
-func TestBounds(t *testing.T) {
+// TestLimits: a cache keeps no more than it may, and gives up what it drops.
+func TestLimits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
 		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
@@ -363,15 +363,15 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d writes waited for ranges that the cache no longer holds", n)
 		}
 		p := store.Prefix("b/")
-		r := must[store.RangeResult](t)(c.Range(ask(t), p))
+		r := must[store.RangeResult](t)(c.Range(timeout(t), p))
 		if s := c.Stats(); len(r.KVs) != 200 || s.Entries > 10 {
 			t.Errorf("read %d; %+v", len(r.KVs), s)
 		}
 	})
 }
 
-// TestOneFlight: who wants the same at the same time is served by one read, or by two.
-func TestOneFlight(t *testing.T) {
+// TestSharedFlight: who wants the same at the same time is served by one read, or by two.
+func TestSharedFlight(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
 		c := open(t, connect(t, cl.endpoints()...), "f/", cache.Options{})
@@ -397,23 +397,23 @@ func TestNotHeld(t *testing.T) {
 			t.Errorf("read %q; %+v", got, c.Stats())
 		}
 		strict := open(t, own, "m/", cache.Options{MemoryOnly: true})
-		if _, err := strict.Get(ask(t), "n/a"); !errors.Is(err, cache.ErrNotHeld) {
+		if _, err := strict.Get(timeout(t), "n/a"); !errors.Is(err, cache.ErrNotHeld) {
 			t.Errorf("read with %v", err)
 		}
 		if got := value(t, strict, "m/a"); got != "-" {
 			t.Errorf("read %q", got)
 		}
-		if err := strict.Close(ask(t)); err != nil {
+		if err := strict.Close(timeout(t)); err != nil {
 			t.Error(err)
 		}
-		if _, err := strict.Get(ask(t), "m/a"); !errors.Is(err, cache.ErrEnded) {
+		if _, err := strict.Get(timeout(t), "m/a"); !errors.Is(err, cache.ErrEnded) {
 			t.Errorf("read after the end with %v", err)
 		}
 		bad := []store.KeyRange{{Key: "b", End: "a"}}
-		if _, err := cache.Open(ask(t), own, bad, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
+		if _, err := cache.Open(timeout(t), own, bad, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("opened with %v", err)
 		}
-		if _, err := cache.Open(ask(t), own, nil, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
+		if _, err := cache.Open(timeout(t), own, nil, cache.Options{}); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("opened with %v", err)
 		}
 	})

@@ -50,7 +50,7 @@ func open(t testing.TB, c *client.Client, prefix string, o cache.Options) *cache
 	if o.TTL == 0 {
 		o.TTL = 20 * time.Second
 	}
-	out, err := cache.Open(ask(t), c, []store.KeyRange{store.Prefix(prefix)}, o)
+	out, err := cache.Open(timeout(t), c, []store.KeyRange{store.Prefix(prefix)}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func open(t testing.TB, c *client.Client, prefix string, o cache.Options) *cache
 	return out
 }
 
-// ask returns a context that bounds a test.
-func ask(t testing.TB) context.Context {
+// timeout returns a context that bounds a test.
+func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
@@ -83,7 +83,7 @@ func must[T any](t testing.TB) func(T, error) T {
 // eventually waits until ok, looking again and again.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx := ask(t)
+	ctx := timeout(t)
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for !ok() {
@@ -108,7 +108,7 @@ func keeps(t testing.TB, c *cache.Cache, key string) {
 // value reads a key through a reader; "-" if there is none.
 func value(t testing.TB, r cache.Reader, key string) string {
 	t.Helper()
-	kv, ok, err := cache.Found(r.Get(ask(t), key))
+	kv, ok, err := cache.Found(r.Get(timeout(t), key))
 	switch {
 	case err != nil:
 		t.Fatalf("get %q: %v", key, err)
@@ -122,7 +122,7 @@ func value(t testing.TB, r cache.Reader, key string) string {
 func values(t testing.TB, r cache.Reader, prefix string) (out string) {
 	t.Helper()
 	p := store.Prefix(prefix)
-	res, err := r.Range(ask(t), p)
+	res, err := r.Range(timeout(t), p)
 	if err != nil {
 		t.Fatalf("range %q: %v", prefix, err)
 	}
@@ -134,5 +134,5 @@ func values(t testing.TB, r cache.Reader, prefix string) (out string) {
 
 func put(t testing.TB, c *client.Client, key, value string) {
 	t.Helper()
-	must[store.PutResult](t)(c.Put(ask(t), store.Put{Key: key, Value: []byte(value)}))
+	must[store.PutResult](t)(c.Put(timeout(t), store.Put{Key: key, Value: []byte(value)}))
 }

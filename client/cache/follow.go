@@ -38,28 +38,28 @@ type Follower struct {
 	o      FollowOptions
 	index  *index
 	view   atomic.Pointer[copies.View[store.KV]]
-	fresh  atomic.Pointer[moment]
+	asOf   atomic.Pointer[moment]
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	all    sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows, and changes of index and view
-	set   *copies.Set[store.KV]
-	parts []*part
-	asked []asked
+	mu     sync.Mutex // guards what follows, and changes of index and view
+	set    *copies.Set[store.KV]
+	parts  []*part
+	probes []probe
 }
 
 // part is one of the ranges.
 type part struct {
-	what  keyrange.Range
-	told  int64              // the revision up to which all is known
-	asOf  moment             // when the cluster had no later one, at least
-	lost  bool               // the cluster has gone back: nothing is known
-	again context.CancelFunc // ends the watch; nil while there is none
+	what     keyrange.Range
+	revision int64              // the revision up to which all is known
+	asOf     moment             // when the cluster had no later one, at least
+	lost     bool               // the cluster has gone back: nothing is known
+	restart  context.CancelFunc // ends the watch; nil while there is none
 }
 
 // asked is that the cluster had a revision, not earlier than at some moment.
-type asked struct {
+type probe struct {
 	at       moment
 	revision int64
 }
@@ -118,7 +118,7 @@ func Follow(
 	for _, p := range f.parts {
 		f.all.Go(func() { f.follow(p) })
 	}
-	f.all.Go(f.ask)
+	f.all.Go(f.probeLoop)
 	return f, nil
 }
 
@@ -126,12 +126,12 @@ func Follow(
 func (f *Follower) Close() {
 	f.cancel()
 	f.all.Wait()
-	f.fresh.Store(nil)
+	f.asOf.Store(nil)
 }
 
 // Age returns the greatest age that the memory may have; false if the memory is empty.
 func (f *Follower) Age() (time.Duration, bool) {
-	m := f.fresh.Load()
+	m := f.asOf.Load()
 	if m == nil {
 		return 0, false
 	}
@@ -143,7 +143,7 @@ func (f *Follower) Get(ctx context.Context, key string) (store.KV, error) {
 	if e := f.index.find(key); e != nil && e.kv != nil && f.valid() {
 		return *e.kv, nil
 	}
-	return only(f.Range(ctx, store.Key(key)))
+	return single(f.Range(ctx, store.Key(key)))
 }
 
 // Range implements Reader.
@@ -175,7 +175,7 @@ func (f *Follower) join(r keyrange.Range) (kvs []store.KV, revision int64, ok bo
 
 // valid reports whether what is in memory is young enough.
 func (f *Follower) valid() bool {
-	m := f.fresh.Load()
+	m := f.asOf.Load()
 	return m != nil && m.age(time.Now()) < f.o.MaxAge
 }
 
@@ -190,8 +190,8 @@ func (f *Follower) load(ctx context.Context, p *part) error {
 	defer f.mu.Unlock()
 	f.keepLocked(p.what, r.Revision, r.KVs)
 	f.view.Store(f.set.View())
-	p.told, p.asOf, p.lost = r.Revision, at, false
-	f.freshLocked()
+	p.revision, p.asOf, p.lost = r.Revision, at, false
+	f.updateAsOfLocked()
 	return nil
 }
 
@@ -222,11 +222,11 @@ func (f *Follower) watch(p *part) error {
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
 	f.mu.Lock()
-	from, lost := p.told+1, p.lost
-	p.again = cancel
+	from, lost := p.revision+1, p.lost
+	p.restart = cancel
 	f.mu.Unlock()
 	if lost {
-		return errWentBack
+		return errRolledBack
 	}
 	w, err := f.client.Watch(ctx, store.Watch{
 		Key: p.what.Key, End: p.what.End, From: from, Progress: f.o.MaxAge / 4,
@@ -240,15 +240,15 @@ func (f *Follower) watch(p *part) error {
 		if err != nil {
 			return err
 		}
-		f.take(p, &u)
+		f.apply(p, &u)
 	}
 }
 
-// errWentBack means that the cluster has gone back to an earlier state.
-var errWentBack = errors.New("cache: the cluster has gone back to an earlier state")
+// errRolledBack means that the cluster has gone back to an earlier state.
+var errRolledBack = errors.New("cache: the cluster has gone back to an earlier state")
 
 // take takes in changes of whole revisions.
-func (f *Follower) take(p *part, u *store.Update) {
+func (f *Follower) apply(p *part, u *store.Update) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range u.Events {
@@ -259,12 +259,12 @@ func (f *Follower) take(p *part, u *store.Update) {
 		f.keepLocked(keyrange.Range{Key: e.KV.Key}, e.KV.ModRevision, kvs)
 	}
 	f.view.Store(f.set.View())
-	p.told = max(p.told, u.Revision)
-	f.freshLocked()
+	p.revision = max(p.revision, u.Revision)
+	f.updateAsOfLocked()
 }
 
 // ask asks again and again which revision the cluster has.
-func (f *Follower) ask() {
+func (f *Follower) probeLoop() {
 	t := time.NewTicker(f.o.MaxAge / 4)
 	defer t.Stop()
 	for {
@@ -273,13 +273,13 @@ func (f *Follower) ask() {
 		case <-f.ctx.Done():
 			return
 		}
-		f.askOnce()
+		f.probe()
 	}
 }
 
-// askOnce asks which revision the cluster has. If it does not answer, nothing is learned.
-func (f *Follower) askOnce() {
-	a, told := asked{at: now()}, f.told()
+// probe asks which revision the cluster has. If it does not answer, nothing is learned.
+func (f *Follower) probe() {
+	a, told := probe{at: now()}, f.maxRevision()
 	ctx, cancel := context.WithTimeout(f.ctx, f.o.MaxAge)
 	defer cancel()
 	r, err := f.client.Range(ctx, store.Range{Key: f.parts[0].what.Key, CountOnly: true})
@@ -287,15 +287,15 @@ func (f *Follower) askOnce() {
 		return
 	}
 	a.revision = r.Revision
-	f.answered(a, told)
+	f.addProbe(a, told)
 }
 
 // told returns the latest revision that was told of any range.
-func (f *Follower) told() (revision int64) {
+func (f *Follower) maxRevision() (revision int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.parts {
-		revision = max(revision, p.told)
+		revision = max(revision, p.revision)
 	}
 	return revision
 }
@@ -303,33 +303,33 @@ func (f *Follower) told() (revision int64) {
 // answered takes the answer to ask. The cluster never answers with a revision below told, the
 // latest when it was asked, unless somebody has restored an older state (T34). What
 // is known is not true any more then, and the ranges are read again.
-func (f *Follower) answered(a asked, told int64) {
+func (f *Follower) addProbe(a probe, told int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if a.revision >= told {
-		f.asked = append(f.asked, a)
-		f.freshLocked()
+		f.probes = append(f.probes, a)
+		f.updateAsOfLocked()
 		return
 	}
-	f.asked = nil
+	f.probes = nil
 	for _, p := range f.parts {
-		if p.lost = p.lost || p.told > a.revision; p.lost && p.again != nil {
-			p.again()
+		if p.lost = p.lost || p.revision > a.revision; p.lost && p.restart != nil {
+			p.restart()
 		}
 	}
-	f.freshLocked()
+	f.updateAsOfLocked()
 }
 
-// askedMost bounds the answers to ask that no range has reached yet.
-const askedMost = 16
+// maxProbes bounds the answers to ask that no range has reached yet.
+const maxProbes = 16
 
-// freshLocked finds out as of when all ranges are known.
-func (f *Follower) freshLocked() {
+// updateAsOfLocked finds out as of when all ranges are known.
+func (f *Follower) updateAsOfLocked() {
 	done := 0
-	for i, a := range f.asked {
+	for i, a := range f.probes {
 		reached := true
 		for _, p := range f.parts {
-			if p.told >= a.revision {
+			if p.revision >= a.revision {
 				p.asOf = later(p.asOf, a.at)
 			} else {
 				reached = false
@@ -339,18 +339,18 @@ func (f *Follower) freshLocked() {
 			done = i + 1
 		}
 	}
-	f.asked = f.asked[max(done, len(f.asked)-askedMost):]
+	f.probes = f.probes[max(done, len(f.probes)-maxProbes):]
 	oldest := f.parts[0].asOf
 	for _, p := range f.parts {
 		if p.lost {
-			f.fresh.Store(nil)
+			f.asOf.Store(nil)
 			return
 		}
 		if later(oldest, p.asOf) == oldest {
 			oldest = p.asOf
 		}
 	}
-	f.fresh.Store(&oldest)
+	f.asOf.Store(&oldest)
 }
 
 // later returns the later of two moments of one process.

@@ -21,7 +21,7 @@ func TestFollower(t *testing.T) {
 		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
 		put(t, other, "f/a", "1")
 		put(t, other, "g/a", "1")
-		f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/"), store.Prefix("g/")},
+		f, err := cache.Follow(timeout(t), own, []store.KeyRange{store.Prefix("f/"), store.Prefix("g/")},
 			cache.FollowOptions{MaxAge: time.Minute, MemoryOnly: true})
 		if err != nil {
 			t.Fatal(err)
@@ -32,7 +32,7 @@ func TestFollower(t *testing.T) {
 		}
 		for i := range 20 {
 			v := []byte(fmt.Sprint(i))
-			must[client.TxnResult](t)(other.Txn(ask(t), store.Txn{Then: []store.Op{
+			must[client.TxnResult](t)(other.Txn(timeout(t), store.Txn{Then: []store.Op{
 				store.Put{Key: "f/b", Value: v},
 				store.Put{Key: "f/c", Value: v},
 				store.Delete{Key: "f/a"},
@@ -50,11 +50,11 @@ func TestFollower(t *testing.T) {
 				t.Fatalf("read %q", got)
 			}
 		}
-		if _, err := f.Get(ask(t), "h/a"); !errors.Is(err, cache.ErrNotHeld) {
+		if _, err := f.Get(timeout(t), "h/a"); !errors.Is(err, cache.ErrNotHeld) {
 			t.Errorf("read with %v", err)
 		}
 		f.Close()
-		if _, err := f.Get(ask(t), "f/b"); !errors.Is(err, cache.ErrStale) {
+		if _, err := f.Get(timeout(t), "f/b"); !errors.Is(err, cache.ErrStale) {
 			t.Errorf("read with %v after Close", err)
 		}
 		if age, ok := f.Age(); ok {
@@ -62,7 +62,7 @@ func TestFollower(t *testing.T) {
 		}
 		bad := []store.KeyRange{{Key: "b", End: "a"}}
 		for _, list := range [][]store.KeyRange{nil, bad} {
-			_, err := cache.Follow(ask(t), own, list, cache.FollowOptions{})
+			_, err := cache.Follow(timeout(t), own, list, cache.FollowOptions{})
 			if !errors.Is(err, client.ErrInvalid) {
 				t.Errorf("followed with %v", err)
 			}
@@ -70,15 +70,15 @@ func TestFollower(t *testing.T) {
 	})
 }
 
-// TestFollowerGrowsOld: a follower that hears nothing does not answer from memory for longer
+// TestFollowerCutOff: a follower that hears nothing does not answer from memory for longer
 // than it may, and does again when it hears something.
-func TestFollowerGrowsOld(t *testing.T) {
+func TestFollowerCutOff(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
 		line := cl[0].Line()
 		own, other := connect(t, line.Endpoint()), connect(t, cl.endpoints()...)
 		put(t, other, "f/a", "1")
-		f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/")},
+		f, err := cache.Follow(timeout(t), own, []store.KeyRange{store.Prefix("f/")},
 			cache.FollowOptions{MaxAge: time.Second, MemoryOnly: true})
 		if err != nil {
 			t.Fatal(err)
@@ -109,16 +109,16 @@ func TestFollowerGrowsOld(t *testing.T) {
 	})
 }
 
-// TestFollowerReadsAnew: a follower that was cut off until the history that it needs was compacted
+// TestFollowerCompacted: a follower that was cut off until the history that it needs was compacted
 // reads its ranges again, so that it misses no change, and goes on.
-func TestFollowerReadsAnew(t *testing.T) {
+func TestFollowerCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
 		line := cl[0].Line()
 		own, other, etcd := connect(t, line.Endpoint()), connect(t, cl.endpoints()...), cl.etcd(t)
 		put(t, other, "f/a", "1")
 		put(t, other, "f/b", "1")
-		f, err := cache.Follow(ask(t), own, []store.KeyRange{store.Prefix("f/")},
+		f, err := cache.Follow(timeout(t), own, []store.KeyRange{store.Prefix("f/")},
 			cache.FollowOptions{MaxAge: time.Second, MemoryOnly: true})
 		if err != nil {
 			t.Fatal(err)
@@ -126,8 +126,8 @@ func TestFollowerReadsAnew(t *testing.T) {
 		defer f.Close()
 		line.SetFrozen(true)
 		put(t, other, "f/a", "2")
-		gone := must[*clientv3.DeleteResponse](t)(etcd.Delete(ask(t), "f/b"))
-		must[*clientv3.CompactResponse](t)(etcd.Compact(ask(t), gone.Header.Revision))
+		gone := must[*clientv3.DeleteResponse](t)(etcd.Delete(timeout(t), "f/b"))
+		must[*clientv3.CompactResponse](t)(etcd.Compact(timeout(t), gone.Header.Revision))
 		line.SetFrozen(false)
 		line.Break()
 		knows := func(want string) {

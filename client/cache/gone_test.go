@@ -10,19 +10,19 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestClosedCacheGoes: a cache takes no memory once its client is closed, however long its TTL
+// TestClosedCacheFreed: a cache takes no memory once its client is closed, however long its TTL
 // is, and whether it was closed first.
-func TestClosedCacheGoes(t *testing.T) {
+func TestClosedCacheFreed(t *testing.T) {
 	cl := newCluster(t, 1)
 	for _, first := range []bool{true, false} {
 		var freed func()
 		func() {
 			c := must[*client.Client](t)(client.New(client.Config{Endpoints: cl.endpoints()}))
-			k := must[*cache.Cache](t)(cache.Open(ask(t), c,
+			k := must[*cache.Cache](t)(cache.Open(timeout(t), c,
 				[]store.KeyRange{store.Prefix("c/")}, cache.Options{TTL: 10 * time.Minute}))
 			freed = rig.Freed(t, k)
 			if first {
-				if err := k.Close(ask(t)); err != nil {
+				if err := k.Close(timeout(t)); err != nil {
 					t.Error(err)
 				}
 			}

@@ -74,9 +74,9 @@ func TestHitTakesNoLock(t *testing.T) {
 	})
 }
 
-// TestOpenedAnewAtOnce: a cache that is being opened anew, because another member leads, when
+// TestAwaitWhileReopening: a cache that is being opened anew, because another member leads, when
 // its user looks, counts as open all the same; and so it is soon.
-func TestOpenedAnewAtOnce(t *testing.T) {
+func TestAwaitWhileReopening(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -96,9 +96,9 @@ func TestOpenedAnewAtOnce(t *testing.T) {
 	})
 }
 
-// TestPastItsEnd: past the lease's validity nothing is answered from memory, even before the cache
+// TestNothingAfterEnd: past the lease's validity nothing is answered from memory, even before the cache
 // is cleared, as after a pause of the process (T2, C1).
-func TestPastItsEnd(t *testing.T) {
+func TestNothingAfterEnd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
 		var ahead atomic.Int64
@@ -141,9 +141,9 @@ func TestPastItsEnd(t *testing.T) {
 	})
 }
 
-// TestEndsWithinARead: what a reader finds in memory is no answer if the lease has ended meanwhile
+// TestEndsDuringRead: what a reader finds in memory is no answer if the lease has ended meanwhile
 // (C1). Method: it ends while the reader waits for the lock, mostly; the cluster has no key.
-func TestEndsWithinARead(t *testing.T) {
+func TestEndsDuringRead(t *testing.T) {
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
 	if err != nil {
@@ -169,20 +169,20 @@ func TestEndsWithinARead(t *testing.T) {
 	}
 }
 
-// TestOldFlight: who begins to read while another's read is under way does not take the result of
+// TestFlightBeforeRead: who begins to read while another's read is under way does not take the result of
 // that, which may be older than a write that was acknowledged in between (C1).
-func TestOldFlight(t *testing.T) {
+func TestFlightBeforeRead(t *testing.T) {
 	ctx := t.Context()
 	x := &Cache{}
 	l := &incarnation{cache: x, flights: make(map[keyrange.Range]*flight)}
 	r := keyrange.Range{Key: "h/a"}
-	f := &flight{number: x.flown.Add(1), what: r, done: make(chan struct{})}
+	f := &flight{number: x.flightSeq.Add(1), what: r, done: make(chan struct{})}
 	l.flights[r] = f
 	close(f.done)
-	if _, ok, err := l.fetch(ctx, r, x.flown.Load()); ok || err != nil {
+	if _, ok, err := l.fetch(ctx, r, x.flightSeq.Load()); ok || err != nil {
 		t.Errorf("it takes what was read before: %v, %v", ok, err)
 	}
-	if _, ok, err := l.fetch(ctx, r, x.flown.Load()-1); !ok || err != nil {
+	if _, ok, err := l.fetch(ctx, r, x.flightSeq.Load()-1); !ok || err != nil {
 		t.Errorf("it does not take what was read since it began: %v, %v", ok, err)
 	}
 }

@@ -31,20 +31,20 @@ type incarnation struct {
 	view  atomic.Pointer[copies.View[store.KV]]
 	// settled is closed when the cache is open, or will not be. Then failure says why, and
 	// does not change any more.
-	settled chan struct{}
+	ready   chan struct{}
 	failure error
 
 	mu      sync.Mutex // guards what follows, and changes of index and view
 	link    cachelink.Link
 	set     *copies.Set[store.KV]
 	flights map[keyrange.Range]*flight
-	known   bool  // settled is closed
+	isReady bool  // settled is closed
 	refusal error // why the cache is not open, if the cluster has said so
 }
 
 func newIncarnation(c *Cache, held *client.Lease) *incarnation {
 	l := &incarnation{
-		cache: c, lease: held, index: newIndex(), settled: make(chan struct{}),
+		cache: c, lease: held, index: newIndex(), ready: make(chan struct{}),
 		flights: make(map[keyrange.Range]*flight),
 	}
 	l.set = copies.New(copies.Config[store.KV]{
@@ -66,7 +66,7 @@ func (l *incarnation) open(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	l.link = link
-	l.tellLocked(true)
+	l.reportLocked(true)
 	l.mu.Unlock()
 	return l.await(ctx)
 }
@@ -75,7 +75,7 @@ func (l *incarnation) open(ctx context.Context) error {
 // anew by then: that is no failure.
 func (l *incarnation) await(ctx context.Context) error {
 	select {
-	case <-l.settled:
+	case <-l.ready:
 		return l.failure
 	case <-l.lease.Context().Done(): // so it will not be open any more
 		return fault.Because(ErrEnded, fault.Cause(l.lease.Context()))
@@ -86,7 +86,7 @@ func (l *incarnation) await(ctx context.Context) error {
 
 // leave drops everything and says so, since the lease is over, or about to be. What the cluster
 // asks it to drop it goes on to acknowledge for as long as writes may wait for that: a TTL.
-func (l *incarnation) leave() {
+func (l *incarnation) close() {
 	l.mu.Lock()
 	told, link := l.set.Close(), l.link
 	l.publishLocked()
@@ -116,9 +116,9 @@ func (l *incarnation) notOpen() error {
 // publishLocked lets readers see what there is.
 func (l *incarnation) publishLocked() { l.view.Store(l.set.View()) }
 
-// tellLocked tells the cluster what is to be told. It is called with mu held, so that what
+// reportLocked tells the cluster what is to be told. It is called with mu held, so that what
 // is given up is told before it is asked for again.
-func (l *incarnation) tellLocked(lazy bool) {
+func (l *incarnation) reportLocked(lazy bool) {
 	if l.link == nil {
 		return // it is told when there is one
 	}
@@ -150,8 +150,8 @@ func (l *incarnation) Opened(term uint64) {
 	}
 	l.set.Opened(term)
 	l.refusal = nil
-	l.settleLocked(nil)
-	l.tellLocked(true)
+	l.setReadyLocked(nil)
+	l.reportLocked(true)
 }
 
 // Invalidated implements cachelink.Events. What is acknowledged is dropped before.
@@ -159,18 +159,18 @@ func (l *incarnation) Invalidated(n cachelink.Notice) {
 	l.cache.counts.invalidations.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.set.Invalidate(n.Term, n.Seq, ranges(n.Drop))
+	l.set.Invalidate(n.Term, n.Seq, normalize(n.Drop))
 	l.publishLocked()
-	l.tellLocked(true)
+	l.reportLocked(true)
 }
 
 // Writing implements cachelink.Events.
 func (l *incarnation) Writing(list []keyrange.Range) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.set.Drop(ranges(list)...)
+	l.set.Drop(normalize(list)...)
 	l.publishLocked()
-	l.tellLocked(false)
+	l.reportLocked(false)
 }
 
 // Refused implements cachelink.Events.
@@ -183,13 +183,13 @@ func (l *incarnation) Refused(err error) {
 		return // it is asked again
 	}
 	l.cache.o.Logger.Warn("the cluster does not take a cache", "lease", l.lease.ID(), "why", err)
-	l.settleLocked(fmt.Errorf("cache: %w", err))
+	l.setReadyLocked(fmt.Errorf("cache: %w", err))
 }
 
-func (l *incarnation) settleLocked(failure error) {
-	if !l.known {
-		l.known, l.failure = true, failure
-		close(l.settled)
+func (l *incarnation) setReadyLocked(failure error) {
+	if !l.isReady {
+		l.isReady, l.failure = true, failure
+		close(l.ready)
 	}
 }
 
@@ -202,7 +202,7 @@ func rangesOf(list []store.KeyRange) []keyrange.Range {
 }
 
 // ranges are those as rangeOf has them.
-func ranges(list []keyrange.Range) []keyrange.Range {
+func normalize(list []keyrange.Range) []keyrange.Range {
 	out := make([]keyrange.Range, len(list))
 	for i, r := range list {
 		out[i] = rangeOf(store.KeyRange(r))

@@ -18,8 +18,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestOldLifeGoes: nothing keeps what a cache had before it began anew.
-func TestOldLifeGoes(t *testing.T) {
+// TestOldIncarnationsFreed: nothing keeps what a cache had before it began anew.
+func TestOldIncarnationsFreed(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
 		c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to learn of it soon
@@ -84,10 +84,10 @@ func (s *spy) Ack(a cachelink.Ack) {
 	s.Link.Ack(a)
 }
 
-// TestGoneBeforeAcknowledged: what a cache says that it has dropped nobody reads from it any more,
+// TestDroppedBeforeAcknowledged: what a cache says that it has dropped nobody reads from it any more,
 // neither the key nor the range (C1). Method: a link that looks, and whatever makes a cache drop:
 // the write of another client, one of its own client, and its end.
-func TestGoneBeforeAcknowledged(t *testing.T) {
+func TestDroppedBeforeAcknowledged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
@@ -133,9 +133,9 @@ func TestGoneBeforeAcknowledged(t *testing.T) {
 	})
 }
 
-// TestEvictedBeforeTold: what a cache has given up to make room nobody reads from it any more when
+// TestEvictedBeforeReported: what a cache has given up to make room nobody reads from it any more when
 // it says so (C1). Method: a cache of one key reads others until it tells.
-func TestEvictedBeforeTold(t *testing.T) {
+func TestEvictedBeforeReported(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{MaxEntries: 1})
 		l := x.current.Load()
@@ -182,8 +182,8 @@ func TestEndedWhileOpening(t *testing.T) {
 	})
 }
 
-// TestWholeSpace: the range of all keys may begin at the empty key.
-func TestWholeSpace(t *testing.T) {
+// TestAllKeys: the range of all keys may begin at the empty key.
+func TestAllKeys(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 		if _, err := c.Put(t.Context(), store.Put{Key: "\x00"}); err != nil {
@@ -208,7 +208,7 @@ func TestWholeSpace(t *testing.T) {
 				t.Errorf("%s: read %+v, %v", name, got, err)
 			}
 			if f, ok := r.(*Follower); ok { // it learns that what it has is not old
-				for first := f.fresh.Load(); *f.fresh.Load() == *first; {
+				for first := f.asOf.Load(); *f.asOf.Load() == *first; {
 					<-time.After(5 * time.Millisecond)
 				}
 			}
@@ -240,8 +240,8 @@ func TestRefusedWhileOpening(t *testing.T) {
 			if l.Refused(x.refused); x.want == context.Canceled {
 				ctx = over
 			}
-			if l.known != (ctx != over) { // or await chooses by chance
-				t.Errorf("refused with %v: settled: %v", x.refused, l.known)
+			if l.isReady != (ctx != over) { // or await chooses by chance
+				t.Errorf("refused with %v: settled: %v", x.refused, l.isReady)
 			}
 			if err := l.await(ctx); !errors.Is(err, x.want) {
 				t.Errorf("refused with %v: opened with %v", x.refused, err)
@@ -249,7 +249,7 @@ func TestRefusedWhileOpening(t *testing.T) {
 			if err := l.notOpen(); !errors.Is(err, x.refused) {
 				t.Errorf("refused with %v: not open because of %v", x.refused, err)
 			}
-			l.leave() // although it has no link
+			l.close() // although it has no link
 		}
 	})
 }

@@ -44,11 +44,11 @@ func (m *mark) use() {
 	}
 }
 
-const smallest = 64
+const minTable = 64
 
 func newIndex() *index {
 	x := &index{seed: maphash.MakeSeed()}
-	x.table.Store(newTable(smallest))
+	x.table.Store(newTable(minTable))
 	return x
 }
 
@@ -81,18 +81,18 @@ func (x *index) Put(key string, kv *store.KV, m copies.Mark) {
 	e.next.Store(first.Load())
 	first.Store(e)
 	x.n++
-	x.cut(&e.next, hash, key)
+	x.unlink(&e.next, hash, key)
 }
 
 // Delete implements copies.Mirror.
 func (x *index) Delete(key string) {
 	hash := maphash.String(x.seed, key)
-	x.cut(x.table.Load().chain(hash), hash, key)
+	x.unlink(x.table.Load().chain(hash), hash, key)
 }
 
 // cut takes the entry of a key out of what follows a link. A reader that stands on the entry
 // goes on from it.
-func (x *index) cut(link *atomic.Pointer[entry], hash uint64, key string) {
+func (x *index) unlink(link *atomic.Pointer[entry], hash uint64, key string) {
 	for e := link.Load(); e != nil; e = link.Load() {
 		if e.hash == hash && e.key == key {
 			link.Store(e.next.Load())

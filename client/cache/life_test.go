@@ -13,9 +13,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestCloseGivesUpAll: Close says that the cache has nothing before it revokes the lease. So no
+// TestCloseDropsAll: Close says that the cache has nothing before it revokes the lease. So no
 // write waits, even if the revocation fails. The caller learns of that, once.
-func TestCloseGivesUpAll(t *testing.T) {
+func TestCloseDropsAll(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 		all := []store.KeyRange{store.Prefix("c/")}
@@ -45,9 +45,9 @@ func TestCloseGivesUpAll(t *testing.T) {
 	})
 }
 
-// TestClosedCacheBeginsNothing: an incarnation that is there only when its cache has been closed is
+// TestClosedCacheStaysClosed: an incarnation that is there only when its cache has been closed is
 // given up, and its lease revoked.
-func TestClosedCacheBeginsNothing(t *testing.T) {
+func TestClosedCacheStaysClosed(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("c/")}, Options{})
@@ -57,7 +57,7 @@ func TestClosedCacheBeginsNothing(t *testing.T) {
 		if err := x.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		late, err := x.begin(t.Context())
+		late, err := x.newIncarnation(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,9 +71,9 @@ func TestClosedCacheBeginsNothing(t *testing.T) {
 	})
 }
 
-// TestReopensUntilItCan: a cache that cannot begin anew tries again, with the reason, until it can,
+// TestReopenRetries: a cache that cannot begin anew tries again, with the reason, until it can,
 // and then no more. Method: its name is another's when it is asked for the first time.
-func TestReopensUntilItCan(t *testing.T) {
+func TestReopenRetries(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
 		c := inprocess.Connect(t, client.Config{}, at...)
@@ -124,9 +124,9 @@ func TestReopensUntilItCan(t *testing.T) {
 	})
 }
 
-// TestClosedClientReopensNothing: with its client a cache is over, and nobody is asked whether it
+// TestClosedClientNeverReopens: with its client a cache is over, and nobody is asked whether it
 // shall begin anew.
-func TestClosedClientReopensNothing(t *testing.T) {
+func TestClosedClientNeverReopens(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 		asked := 0
@@ -145,9 +145,9 @@ func TestClosedClientReopensNothing(t *testing.T) {
 	})
 }
 
-// TestAgeByTheFasterClock: a machine that was suspended has a monotonic clock that stood still, and
+// TestAge: a machine that was suspended has a monotonic clock that stood still, and
 // a wall clock may have been set back. What is in memory is as old as the faster of the two says.
-func TestAgeByTheFasterClock(t *testing.T) {
+func TestAge(t *testing.T) {
 	n := time.Now()
 	for name, m := range map[string]moment{
 		"suspended": {at: n, wall: n.Add(-time.Hour).UnixNano()},
@@ -209,8 +209,8 @@ func TestFollowerReadsMemory(t *testing.T) {
 		t.Errorf("before anything is read: %v", err)
 	}
 	f.keepLocked(f.parts[0].what, 5, []store.KV{{Key: "a1"}, {Key: "a2"}})
-	f.parts[0].told, f.parts[0].asOf = 5, now()
-	f.take(f.parts[0], &store.Update{Revision: 7, Events: []store.Event{
+	f.parts[0].revision, f.parts[0].asOf = 5, now()
+	f.apply(f.parts[0], &store.Update{Revision: 7, Events: []store.Event{
 		{KV: store.KV{Key: "a2", ModRevision: 6}, Delete: true},
 		{KV: store.KV{Key: "a3", ModRevision: 7, Value: []byte("3")}},
 	}})

@@ -29,14 +29,14 @@ func TestMaxCacheTTL(t *testing.T) {
 			m.Await()
 			to := connect(t, m.Endpoint())
 			keys := []store.KeyRange{store.Prefix("h/")}
-			usual := must[*cache.Cache](t)(cache.Open(ask(t), to, keys, cache.Options{}))
+			usual := must[*cache.Cache](t)(cache.Open(timeout(t), to, keys, cache.Options{}))
 			if ttl := usual.Lease().Info().TTL; ttl != c.usual {
 				t.Errorf("of at most %v: a TTL of %v, want %v", c.most, ttl, c.usual)
 			}
-			if err := usual.Close(ask(t)); err != nil {
+			if err := usual.Close(timeout(t)); err != nil {
 				t.Error(err)
 			}
-			_, err := cache.Open(ask(t), to, keys, cache.Options{TTL: c.most + time.Second})
+			_, err := cache.Open(timeout(t), to, keys, cache.Options{TTL: c.most + time.Second})
 			want := fmt.Sprintf("at most %d ms", c.most.Milliseconds())
 			if !errors.Is(err, client.ErrInvalid) || !strings.Contains(fmt.Sprint(err), want) ||
 				!strings.Contains(fmt.Sprint(err), "--lease-max-cache-ttl") {
@@ -59,36 +59,36 @@ func TestTooManyHolds(t *testing.T) {
 			holds = append(holds, keyrange.Range(left[i]))
 		}
 		grant := client.Grant{TTL: 10 * time.Minute, Owner: "greedy"}
-		first := must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, grant, holds))
+		first := must[*client.Lease](t)(cache.Hooks.Grant(timeout(t), c, grant, holds))
 		for range 10_000/64 - 1 {
-			_ = must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, grant, holds))
+			_ = must[*client.Lease](t)(cache.Hooks.Grant(timeout(t), c, grant, holds))
 		}
-		_, err := cache.Open(ask(t), c, left, cache.Options{Owner: "greedy"})
+		_, err := cache.Open(timeout(t), c, left, cache.Options{Owner: "greedy"})
 		if !errors.Is(err, client.ErrTooManyHolds) {
 			t.Errorf("one too many: %v", err)
 		}
 		open(t, c, "h/", cache.Options{Owner: "another"})
 		open(t, c, "h/", cache.Options{})
-		if err := c.Revoke(ask(t), leases.Ref{ID: first.ID()}); err != nil {
+		if err := c.Revoke(timeout(t), leases.Ref{ID: first.ID()}); err != nil {
 			t.Fatal(err)
 		}
-		mine := must[*cache.Cache](t)(cache.Open(ask(t), c, left, cache.Options{Owner: "greedy"}))
-		if err := mine.Close(ask(t)); err != nil {
+		mine := must[*cache.Cache](t)(cache.Open(timeout(t), c, left, cache.Options{Owner: "greedy"}))
+		if err := mine.Close(timeout(t)); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// TestRevokedByItself: a program that revokes the lease of its own cache, or lets go of it, waits
+// TestRevokeOwnCache: a program that revokes the lease of its own cache, or lets go of it, waits
 // for nobody, and no write waits for the cache then.
-func TestRevokedByItself(t *testing.T) {
+func TestRevokeOwnCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
 		own, other := connect(t, cl.endpoints()...), connect(t, cl.endpoints()...)
 		for name, end := range map[string]func(l *client.Lease) error{
-			"revoked": func(l *client.Lease) error { return own.Revoke(ask(t), l.Ref()) },
+			"revoked": func(l *client.Lease) error { return own.Revoke(timeout(t), l.Ref()) },
 			"by its ID": func(l *client.Lease) error {
-				return own.Revoke(ask(t), leases.Ref{ID: l.ID()})
+				return own.Revoke(timeout(t), leases.Ref{ID: l.ID()})
 			},
 			"let go": func(l *client.Lease) error { l.Close(); return nil },
 		} {

@@ -24,11 +24,11 @@ func (c *Cache) Get(ctx context.Context, key string) (store.KV, error) {
 		}
 		return *e.kv, nil
 	}
-	return only(c.Range(ctx, store.Key(key)))
+	return single(c.Range(ctx, store.Key(key)))
 }
 
 // only returns the key of a range of one key.
-func only(r store.RangeResult, err error) (store.KV, error) {
+func single(r store.RangeResult, err error) (store.KV, error) {
 	switch {
 	case err != nil:
 		return store.KV{}, err
@@ -58,19 +58,19 @@ func (c *Cache) Range(ctx context.Context, of store.KeyRange) (store.RangeResult
 
 // read reads a range of which not all is there.
 func (c *Cache) read(ctx context.Context, r keyrange.Range) (store.RangeResult, error) {
-	since := c.flown.Load() // what flies from now on began after the read
+	since := c.flightSeq.Load() // what flies from now on began after the read
 	for parts := true; ; parts = false {
 		l := c.current.Load()
 		switch {
 		case !l.lease.Valid():
-			return c.past(ctx, r, fault.Because(ErrEnded, l.lease.Err()))
+			return c.bypass(ctx, r, fault.Because(ErrEnded, l.lease.Err()))
 		case !l.set.Holds(r):
-			return c.past(ctx, r, fmt.Errorf("%w: it is not within the cache's ranges", ErrNotHeld))
+			return c.bypass(ctx, r, fmt.Errorf("%w: it is not within the cache's ranges", ErrNotHeld))
 		}
 		if err := l.notOpen(); err != nil && c.o.MemoryOnly {
 			return store.RangeResult{}, err
 		}
-		res, gaps := l.look(r)
+		res, gaps := l.lookup(r)
 		switch {
 		case len(gaps) == 0 && l.lease.Valid():
 			return res, nil
@@ -88,7 +88,7 @@ func (c *Cache) read(ctx context.Context, r keyrange.Range) (store.RangeResult, 
 }
 
 // past reads past the cache, if that is wanted.
-func (c *Cache) past(ctx context.Context, r keyrange.Range, why error) (store.RangeResult, error) {
+func (c *Cache) bypass(ctx context.Context, r keyrange.Range, why error) (store.RangeResult, error) {
 	if c.o.MemoryOnly {
 		return store.RangeResult{}, why
 	}
@@ -97,7 +97,7 @@ func (c *Cache) past(ctx context.Context, r keyrange.Range, why error) (store.Ra
 }
 
 // look returns what there is of a range, or what is missing.
-func (l *incarnation) look(r keyrange.Range) (store.RangeResult, []keyrange.Range) {
+func (l *incarnation) lookup(r keyrange.Range) (store.RangeResult, []keyrange.Range) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kvs, revision, gaps := l.set.Range(r)
@@ -124,11 +124,11 @@ func (l *incarnation) fetch(
 	l.mu.Lock()
 	f, mine := l.flights[r], false
 	if f == nil {
-		f, mine = l.takeOffLocked(r), true
+		f, mine = l.startFlightLocked(r), true
 	}
 	l.mu.Unlock()
 	if mine {
-		l.fly(ctx, f)
+		l.runFlight(ctx, f)
 		return f.result, true, f.err
 	}
 	select {
@@ -155,16 +155,16 @@ func (l *incarnation) fetchAll(ctx context.Context, list []keyrange.Range, since
 	return nil
 }
 
-func (l *incarnation) takeOffLocked(r keyrange.Range) *flight {
+func (l *incarnation) startFlightLocked(r keyrange.Range) *flight {
 	f := &flight{
-		number: l.cache.flown.Add(1), what: r, done: make(chan struct{}), fill: l.set.Begin(r),
+		number: l.cache.flightSeq.Add(1), what: r, done: make(chan struct{}), fill: l.set.Begin(r),
 	}
 	l.flights[r] = f
 	return f
 }
 
 // fly reads what a flight is for.
-func (l *incarnation) fly(ctx context.Context, f *flight) {
+func (l *incarnation) runFlight(ctx context.Context, f *flight) {
 	defer close(f.done)
 	l.cache.counts.fills.Add(1)
 	var r store.RangeResult
@@ -189,5 +189,5 @@ func (l *incarnation) fly(ctx context.Context, f *flight) {
 		l.cache.counts.kept.Add(1)
 	}
 	l.publishLocked()
-	l.tellLocked(true)
+	l.reportLocked(true)
 }

@@ -72,9 +72,9 @@ func TestFailedReads(t *testing.T) {
 	})
 }
 
-// TestReadsOfAClosedLink: while the cluster does not know what a cache has, the cache reads from
+// TestReadsWhileNotOpen: while the cluster does not know what a cache has, the cache reads from
 // the cluster and keeps nothing, or says that it holds nothing.
-func TestReadsOfAClosedLink(t *testing.T) {
+func TestReadsWhileNotOpen(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for _, only := range []bool{false, true} {
 			x := reads(t, Options{MemoryOnly: only})
@@ -100,10 +100,10 @@ func keep(t *testing.T, x *Cache, key string) {
 	}
 }
 
-// TestReadsWhatCannotBeKept: while nothing can be kept a key is read once, and a range of which a
+// TestUncachedReads: while nothing can be kept a key is read once, and a range of which a
 // part is there twice at most: first what is missing, and then all of it. The cluster is told of
 // none of these reads that they are for a cache.
-func TestReadsWhatCannotBeKept(t *testing.T) {
+func TestUncachedReads(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
 		keep(t, x, "r/b")
@@ -123,9 +123,9 @@ func TestReadsWhatCannotBeKept(t *testing.T) {
 	})
 }
 
-// TestUsedStays: of what a cache has, that goes first which nobody has used since it was read. What
+// TestUsedCopiesAreKept: of what a cache has, that goes first which nobody has used since it was read. What
 // is larger than all that it may have is not kept.
-func TestUsedStays(t *testing.T) {
+func TestUsedCopiesAreKept(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for name, use := range map[string]func(x *Cache) error{
 			"a key": func(x *Cache) error {
@@ -157,9 +157,9 @@ func TestUsedStays(t *testing.T) {
 	})
 }
 
-// TestWaitsForAFlight: a read that waits for another one's is not served by one that failed, or
+// TestWaitForFlight: a read that waits for another one's is not served by one that failed, or
 // began before, and waits no longer than its own context.
-func TestWaitsForAFlight(t *testing.T) {
+func TestWaitForFlight(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
 		l, r := x.current.Load(), rangeOf(store.Key("r/a"))
@@ -229,9 +229,9 @@ func followsAt(t *testing.T, at []*inprocess.Member) (*Follower, *client.Client)
 	return f, c
 }
 
-// TestFollowerAsksTheCluster: what a follower does not know well enough it reads from the cluster,
+// TestFollowerReadsCluster: what a follower does not know well enough it reads from the cluster,
 // unless it is not to.
-func TestFollowerAsksTheCluster(t *testing.T) {
+func TestFollowerReadsCluster(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		f, _ := follows(t) // it was closed: all is too old
 		for _, key := range []string{"r/a", "x/a"} {
@@ -277,15 +277,15 @@ func TestFollowerWatches(t *testing.T) {
 		}
 		<-ended // at the member, too
 		p.lost = true
-		if err := f.watch(p); !errors.Is(err, errWentBack) {
+		if err := f.watch(p); !errors.Is(err, errRolledBack) {
 			t.Errorf("a range that is lost: %v", err)
 		}
 	})
 }
 
-// TestFollowerOfAClosedClient: with its client a follower's watches are over, and that the cluster
+// TestFollowerOfClosedClient: with its client a follower's watches are over, and that the cluster
 // does not answer means nothing for what it has.
-func TestFollowerOfAClosedClient(t *testing.T) {
+func TestFollowerOfClosedClient(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		f, c := follows(t)
 		c.Close()
@@ -293,16 +293,16 @@ func TestFollowerOfAClosedClient(t *testing.T) {
 		if err := f.watch(f.parts[0]); !errors.Is(err, client.ErrClosed) {
 			t.Errorf("watched with %v", err)
 		}
-		f.askOnce()
-		if p := f.parts[0]; p.lost || p.told == 0 {
+		f.probe()
+		if p := f.parts[0]; p.lost || p.revision == 0 {
 			t.Errorf("%+v", p)
 		}
 	})
 }
 
-// TestFollowerReadsLostRangesAgain (T34): a range that is lost while it is watched is read again,
+// TestFollowerReloadsLostRanges (T34): a range that is lost while it is watched is read again,
 // and counts then.
-func TestFollowerReadsLostRangesAgain(t *testing.T) {
+func TestFollowerReloadsLostRanges(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 		f, err := Follow(t.Context(), c, []store.KeyRange{store.Prefix("r/")}, FollowOptions{})
@@ -323,9 +323,9 @@ func TestFollowerReadsLostRangesAgain(t *testing.T) {
 				}
 			}
 		}
-		await("it watches", func() bool { return f.parts[0].again != nil })
-		told := f.told()
-		f.answered(asked{at: now(), revision: told - 1}, told)
+		await("it watches", func() bool { return f.parts[0].restart != nil })
+		told := f.maxRevision()
+		f.addProbe(probe{at: now(), revision: told - 1}, told)
 		await("it is read again", func() bool { return !f.parts[0].lost })
 		if !f.valid() {
 			t.Error("it does not count")

@@ -34,7 +34,7 @@ func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 	*client.Lease, cachelink.Link,
 ) {
 	t.Helper()
-	held := must[*client.Lease](t)(cache.Hooks.Grant(ask(t), c, client.Grant{
+	held := must[*client.Lease](t)(cache.Hooks.Grant(timeout(t), c, client.Grant{
 		TTL: 10 * time.Minute, Owner: "host-1", Grace: -1,
 	}, []keyrange.Range{keyrange.Range(store.Prefix("f/"))}))
 	link := must[cachelink.Link](t)(cache.Hooks.Open(c, held, f))
@@ -42,7 +42,7 @@ func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 	link.Ack(cachelink.Ack{Open: <-f.opened})
 	f.has = []keyrange.Range{{Key: key}}
 	eventually(t, "the cache may have the key", func() bool {
-		_, term, err := link.Fill(ask(t), f.has[0])
+		_, term, err := link.Fill(timeout(t), f.has[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,10 +51,10 @@ func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 	return held, link
 }
 
-// TestRevokeNeedsNobody: a client that revokes the lease of a stopped cache is answered at once,
+// TestRevokeStoppedCache: a client that revokes the lease of a stopped cache is answered at once,
 // and the lease is gone. A write to what the cache has waits for it all the same (C1), whichever
 // member leads then, after a restart too; and it goes on when the cache has answered.
-func TestRevokeNeedsNobody(t *testing.T) {
+func TestRevokeStoppedCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for name, tt := range map[string]struct {
 			members int
@@ -73,16 +73,16 @@ func TestRevokeNeedsNobody(t *testing.T) {
 				f := &frozen{opened: make(chan uint64, 64), told: make(chan cachelink.Notice, 1024)}
 				held, link := f.hasKey(t, connect(t, cl.endpoints()...), "f/a")
 				other := connect(t, cl.endpoints()...)
-				if err := other.Revoke(ask(t), held.Ref()); err != nil {
+				if err := other.Revoke(timeout(t), held.Ref()); err != nil {
 					t.Fatal(err)
 				}
-				_, err := other.Describe(ask(t), leases.Ref{ID: held.ID()})
+				_, err := other.Describe(timeout(t), leases.Ref{ID: held.ID()})
 				if !errors.Is(err, client.ErrLeaseNotFound) {
 					t.Errorf("the lease is described: %v", err)
 				}
 				tt.change(t, cl)
 				events := must[*client.LeaseWatcher](t)(
-					other.LeaseEvents(ask(t), leases.Watch{Owner: "host-1"}))
+					other.LeaseEvents(timeout(t), leases.Watch{Owner: "host-1"}))
 				t.Cleanup(events.Close)
 				written := make(chan struct{})
 				go func() {
@@ -90,7 +90,7 @@ func TestRevokeNeedsNobody(t *testing.T) {
 					put(t, connect(t, cl.endpoints()...), "f/a", "2")
 				}()
 				for slow := false; !slow; { // then the write waits
-					for _, e := range must[leases.Update](t)(events.Next(ask(t))).Events {
+					for _, e := range must[leases.Update](t)(events.Next(timeout(t))).Events {
 						slow = slow || e.Kind == leases.CacheSlow && e.Lease.ID == held.ID()
 					}
 				}

@@ -15,9 +15,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestServicesOfEtcd: what etcd's lock and election services write, which know nothing of
+// TestEtcdServices: what etcd's lock and election services write, which know nothing of
 // caches either, is seen by every cache as soon as it is acknowledged (C1, T20).
-func TestServicesOfEtcd(t *testing.T) {
+func TestEtcdServices(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
 		var caches []*cache.Cache
@@ -33,7 +33,7 @@ func TestServicesOfEtcd(t *testing.T) {
 		}
 		defer conn.Close()
 		locks, elections := v3lockpb.NewLockClient(conn), v3electionpb.NewElectionClient(conn)
-		id := int64(must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(ask(t), 60)).ID)
+		id := int64(must[*clientv3.LeaseGrantResponse](t)(etcd.Grant(timeout(t), 60)).ID)
 		seen := func(what, want string) {
 			t.Helper()
 			for i, c := range caches {
@@ -46,30 +46,30 @@ func TestServicesOfEtcd(t *testing.T) {
 			}
 		}
 		seen("nothing", "")
-		held, err := locks.Lock(ask(t), &v3lockpb.LockRequest{Name: []byte("s/l"), Lease: id})
+		held, err := locks.Lock(timeout(t), &v3lockpb.LockRequest{Name: []byte("s/l"), Lease: id})
 		if err != nil {
 			t.Fatal(err)
 		}
 		seen("locked", "l/ID ")
-		if _, err := locks.Unlock(ask(t), &v3lockpb.UnlockRequest{Key: held.Key}); err != nil {
+		if _, err := locks.Unlock(timeout(t), &v3lockpb.UnlockRequest{Key: held.Key}); err != nil {
 			t.Fatal(err)
 		}
 		seen("unlocked", "")
-		won, err := elections.Campaign(ask(t), &v3electionpb.CampaignRequest{
+		won, err := elections.Campaign(timeout(t), &v3electionpb.CampaignRequest{
 			Name: []byte("s/e"), Lease: id, Value: []byte("1"),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		seen("elected", "e/ID1 ")
-		if _, err := elections.Proclaim(ask(t), &v3electionpb.ProclaimRequest{
+		if _, err := elections.Proclaim(timeout(t), &v3electionpb.ProclaimRequest{
 			Leader: won.Leader, Value: []byte("2"),
 		}); err != nil {
 			t.Fatal(err)
 		}
 		seen("proclaimed", "e/ID2 ")
 		resign := &v3electionpb.ResignRequest{Leader: won.Leader}
-		if _, err := elections.Resign(ask(t), resign); err != nil {
+		if _, err := elections.Resign(timeout(t), resign); err != nil {
 			t.Fatal(err)
 		}
 		seen("resigned", "")

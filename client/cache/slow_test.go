@@ -10,10 +10,10 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestEvict: who follows the events of leases, at whatever member, learns of the cache that a
+// TestEvictSlowCache: who follows the events of leases, at whatever member, learns of the cache that a
 // write waits for, with its owner, while it waits, and ends it by revoking its lease: the write
 // goes on when the cache has ended by its own clock, and the next one does not wait.
-func TestEvict(t *testing.T) {
+func TestEvictSlowCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
 		line := cl[0].Line()
@@ -25,7 +25,7 @@ func TestEvict(t *testing.T) {
 		keeps(t, dead, "d/a")
 		var all []*follower
 		follow := func(at string) *follower {
-			w := must[*client.LeaseWatcher](t)(connect(t, at).LeaseEvents(ask(t), leases.Watch{
+			w := must[*client.LeaseWatcher](t)(connect(t, at).LeaseEvents(timeout(t), leases.Watch{
 				NamePrefix: "reader/",
 			}))
 			t.Cleanup(w.Close)
@@ -60,7 +60,7 @@ func TestEvict(t *testing.T) {
 			isSlow(follow(at)) // who begins now is told, too
 		}
 		until := dead.Lease().ValidUntil()
-		err := other.Revoke(ask(t), leases.Ref{ID: slow.Lease.ID})
+		err := other.Revoke(timeout(t), leases.Ref{ID: slow.Lease.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ type follower struct {
 func (f *follower) next() leases.Event {
 	f.t.Helper()
 	for len(f.told) == 0 {
-		f.told = must[leases.Update](f.t)(f.w.Next(ask(f.t))).Events
+		f.told = must[leases.Update](f.t)(f.w.Next(timeout(f.t))).Events
 	}
 	e := f.told[0]
 	f.told = f.told[1:]
